@@ -1,0 +1,274 @@
+/* The ledger: all books of the machine, joined with /proc and with each other into plain tables of
+ * processes and devices.
+ *
+ * Two ways to use it. A command takes one picture: ledger_scan(), read the tables, ledger_free(). The
+ * daemon keeps one: ledger_new(), then ledger_book_add() and ledger_book_remove() as books come and go,
+ * and ledger_refresh() for the figures, which makes no system call (100 books in microseconds).
+ *
+ * Tables belong to the ledger. Rows stay where they are until the call that removes them; arrays of
+ * row pointers are good until the next call that changes the ledger. One thread at a time. Nothing here
+ * logs: what could not be read is in the table of problems, and in `valid` bits. A field whose bit is
+ * not set is unknown, not 0. Programs call book_guard_install() before. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <memoir/memoir.h>
+
+#include "book/reader.h"
+
+struct ledger;
+
+/* ---- limits: what strangers can make us hold ---- */
+
+enum {
+    LEDGER_BOOKS_MAX = 65536,        /* default of ledger_options.books_max */
+    LEDGER_BOOKS_PER_UID_MAX = 8192, /* default of ledger_options.books_per_uid_max; root has none */
+    LEDGER_DEVICES_MAX = 1024,       /* merged devices; accounts on further ones are left out */
+    LEDGER_ACCOUNTS_MAX = 4096,      /* of one process, joined */
+    LEDGER_PROBLEMS_MAX = 256,       /* described ones; all are counted */
+    LEDGER_BOOKS_PER_PROCESS_MAX = 8,
+};
+
+struct ledger_options {
+    size_t books_max;         /* 0: LEDGER_BOOKS_MAX */
+    size_t books_per_uid_max; /* 0: LEDGER_BOOKS_PER_UID_MAX */
+    bool user_names;          /* look up ledger_process.user: NSS may block, so not in a loop thread */
+};
+
+/* ---- devices ---- */
+
+struct ledger_capacity {
+    uint32_t space;    /* enum memoir_space */
+    char name[32];     /* of the space, as the books call it */
+    uint64_t capacity; /* the largest that any process told; 0: nobody did */
+    uint64_t used;     /* live bytes of all processes */
+    uint64_t blocks;   /* live blocks of all processes */
+};
+
+/* One device of the machine: the same uid in all processes, else the same bus address, else the same
+ * kind, ordinal and name. */
+struct ledger_device {
+    uint32_t index; /* its row in ledger_devices() */
+    uint32_t kind;  /* enum memoir_device_kind */
+    int32_t ordinal; /* as the first process that told of it numbers it; others may differ */
+    char name[64], uid[64], bus[32];
+    char host[64]; /* another machine's, or "" */
+    struct ledger_capacity spaces[MEMOIR_SPACE_MAX + 1]; /* by space; .space is 0 where unused */
+    uint32_t processes; /* that hold something on it */
+};
+
+/* ---- processes ---- */
+
+enum ledger_state {
+    LEDGER_RUNNING,  /* lives and may report */
+    LEDGER_STOPPED,  /* lives, but its accounting ended early: see stop_reason */
+    LEDGER_CLOSED,   /* its writer ended in order and left the book */
+    LEDGER_EXITED,   /* is gone, its book is still there: the last figures */
+    LEDGER_REPLACED, /* its pid lives on as another program (exec): the last figures */
+    LEDGER_UNKNOWN,  /* of another machine or boot, or nothing tells */
+};
+
+/* Bits of ledger_process.valid. */
+enum ledger_field {
+    LEDGER_HAS_PID = 1u << 0,   /* pid: in our own pid namespace */
+    LEDGER_HAS_START = 1u << 1, /* start_realtime_ns */
+    LEDGER_HAS_RSS = 1u << 2,   /* rss_bytes, vms_bytes, shared_bytes */
+    LEDGER_HAS_THREADS = 1u << 3,
+    LEDGER_HAS_USER = 1u << 4,  /* user, the name; uid is always there */
+    LEDGER_HAS_FIGURES = 1u << 5, /* every account could be read at the last refresh */
+};
+
+/* One (space, device) of a process, from the book that counts for it. */
+struct ledger_account {
+    uint32_t space; /* enum memoir_space */
+    uint32_t source; /* enum book_source that won */
+    struct ledger_device *device; /* NULL: the host's memory */
+    char name[32];
+    uint64_t capacity;
+    uint64_t inherited_bytes; /* live in the parent at fork; in nobody's live_bytes */
+    bool valid; /* totals could be read at the last refresh */
+    struct book_totals totals;
+};
+
+struct ledger_book;
+
+/* A process is one exec image of one pid: (boot, pid namespace, pid, start, exec). */
+struct ledger_process {
+    uint32_t valid; /* enum ledger_field */
+    enum ledger_state state;
+    uint32_t stop_reason; /* enum book_stop_reason, with LEDGER_STOPPED */
+
+    pid_t pid;         /* as we see it; LEDGER_HAS_PID */
+    pid_t book_pid;    /* in its own namespace, always there */
+    pid_t parent_pid;  /* in its own namespace, when the book was made */
+    uint64_t pid_ns;   /* inode of its namespace; 0: unknown */
+    bool foreign_ns;   /* its namespace is not ours */
+    uint64_t start_ticks, exec_id;
+    uint64_t start_realtime_ns; /* LEDGER_HAS_START */
+    uint64_t book_realtime_ns;  /* when its first book was made */
+
+    uint32_t uid;  /* owner of its books, or of the process where root owns them */
+    char user[32]; /* LEDGER_HAS_USER */
+    char host[64]; /* another machine's, or "" */
+    char comm[16], exe[256], command[512];
+    char name[64]; /* for people: "train.py" for "/usr/bin/python3 train.py" */
+
+    /* As of ledger_update_facts(). */
+    uint64_t rss_bytes, vms_bytes, shared_bytes;
+    uint32_t threads;
+
+    /* As of ledger_refresh(). Accounts are sorted by device (host first), then by space. */
+    struct ledger_account *accounts;
+    size_t n_accounts;
+    uint64_t losses[BOOK_LOSSES_MAX]; /* sum over its books, by enum book_loss */
+    uint64_t peak_error;
+    uint64_t book_bytes; /* pages that its books take */
+
+    struct ledger_book *books[LEDGER_BOOKS_PER_PROCESS_MAX];
+    size_t n_books;
+    void *user_data; /* the caller's */
+};
+
+/* ---- problems: books that do not count, and why ---- */
+
+enum ledger_problem_kind {
+    LEDGER_PROBLEM_UNREADABLE,  /* open or map failed: error says why */
+    LEDGER_PROBLEM_BAD,         /* the bytes make no sense */
+    LEDGER_PROBLEM_NOT_READY,   /* still being made */
+    LEDGER_PROBLEM_OWNER,       /* the file's owner is not the process's: not counted */
+    LEDGER_PROBLEM_LIMIT,       /* a limit of books was reached: not counted */
+    LEDGER_PROBLEM_DUPLICATE,   /* a second book of the same source of one process: not counted */
+    LEDGER_PROBLEM_PLACE,       /* a directory could not be read */
+    LEDGER_PROBLEM_KINDS,
+};
+
+struct ledger_problem {
+    enum ledger_problem_kind kind;
+    int error;        /* -errno, or 0 */
+    uint32_t uid;     /* whose place it is */
+    char where[320];  /* path, cut from the left if need be */
+    char what[128];   /* one line for people */
+};
+
+/* ---- one picture ---- */
+
+/* All books that we may read: `dir` as --dir (NULL for the usual places), and as root those of other
+ * mount namespaces. Fills the tables, facts and user names. Costs about 20 µs a book. What could not
+ * be read is in ledger_problems(), so that only lack of memory or of /proc fails. */
+int ledger_scan(const char *dir, struct ledger **ret_ledger);
+
+void ledger_free(struct ledger *ledger);
+void ledger_freep(struct ledger **ledger);
+
+/* ---- tables ---- */
+
+struct ledger_process *const *ledger_processes(const struct ledger *ledger, size_t *ret_n);
+struct ledger_device *const *ledger_devices(const struct ledger *ledger, size_t *ret_n);
+const struct ledger_problem *ledger_problems(const struct ledger *ledger, size_t *ret_n);
+
+/* How often each kind came up, described or not. */
+uint64_t ledger_problem_count(const struct ledger *ledger, enum ledger_problem_kind kind);
+
+/* By pid as we see it; a running one before others. NULL if there is none. */
+struct ledger_process *ledger_process_find(const struct ledger *ledger, pid_t pid);
+
+/* Words for people. */
+const char *ledger_state_name(enum ledger_state state);
+const char *ledger_problem_name(enum ledger_problem_kind kind);
+const char *ledger_space_name(uint32_t space);   /* "heap", "dram", "l1", "cb"; "space-9" never dies */
+const char *ledger_source_name(uint32_t source); /* "client", "malloc" ... */
+
+/* Live bytes and blocks of a process in one space (0: in all), on one device (NULL: on all). false
+ * when it has no such account or one could not be read; the sums then hold what could be. */
+bool ledger_process_sum(const struct ledger_process *process, uint32_t space,
+                        const struct ledger_device *device, uint64_t *ret_bytes,
+                        uint64_t *ret_blocks);
+
+/* ---- a book ---- */
+
+struct ledger_book {
+    struct book_reader *reader;         /* owned */
+    const struct book_identity *identity; /* the reader's */
+    struct ledger_process *process;     /* whose it is */
+    uint32_t place_uid;
+    int dirfd;       /* borrowed from who added it, or -1 for a foreign one */
+    char name[128];  /* in dirfd; "" for a foreign one */
+    int fd;          /* a foreign one's own descriptor (nobody could open it later), else -1 */
+    char path[320];  /* for people */
+    struct book_status status; /* as of the last refresh */
+    int error;       /* -errno of the last refresh, or 0 */
+    void *user_data; /* the caller's */
+
+    /* The ledger's own. */
+    size_t slot;
+    size_t n_devices_seen, n_accounts_seen;
+    struct ledger_device **devices; /* by registry record */
+    size_t n_devices;
+    uint64_t next_refresh_ns; /* a book that takes long is read less often */
+};
+
+/* Where a book is. Everything is borrowed during the call, except `dirfd`, which must stay open until
+ * the book is removed. */
+struct ledger_where {
+    int dirfd;         /* with `name`; or -1 and */
+    const char *name;
+    int fd;            /* a descriptor of the book itself (duplicated), with */
+    pid_t hint_pid;    /* the process, as we see it, that maps it; 0: not known */
+    uint32_t uid;      /* who may keep books there */
+    const char *place; /* path of the directory, for people */
+};
+
+/* ---- kept by the daemon ---- */
+
+int ledger_new(const struct ledger_options *options, struct ledger **ret_ledger);
+
+/* Add a book: opens, checks, and joins it to its process, which may be new. 0 and the book; or
+ *   -EAGAIN   not ready yet: try again
+ *   -EEXIST   known already (same file); ret_book is set to it
+ *   -EPERM    its owner may not speak for that process
+ *   -EDQUOT   a limit of books was reached
+ *   -EALREADY the process has a book of that source
+ *   others    could not be opened (-ENOENT: gone again) or make no sense (-EBADMSG)
+ * All but -EAGAIN, -EEXIST and -ENOENT are counted as problems. */
+int ledger_book_add(struct ledger *ledger, const struct ledger_where *where,
+                    struct ledger_book **ret_book);
+
+/* Takes the book away, and its process when it was the last one. */
+void ledger_book_remove(struct ledger *ledger, struct ledger_book *book);
+
+/* A book by its file; NULL if it is not there. */
+struct ledger_book *ledger_book_find(const struct ledger *ledger, uint64_t dev, uint64_t ino);
+
+/* A descriptor of the book's file (a fresh one, checked to be the same file), for sites and blocks. */
+int ledger_book_open(const struct ledger_book *book);
+
+/* The book's number in its directory or in `name` may have been given to another file since. 0 when the
+ * name still is this book, -ENOENT when not. */
+int ledger_book_check(const struct ledger_book *book);
+
+struct ledger_books {
+    struct ledger_book **books;
+    size_t n;
+};
+struct ledger_books ledger_books(const struct ledger *ledger);
+
+/* Read new figures of all books. No system call but the clock. No book gets more than 1 % of the time:
+ * one that took long waits for its next turn. */
+void ledger_refresh(struct ledger *ledger);
+
+/* The same for one process at once, whatever it costs. */
+void ledger_refresh_process(struct ledger *ledger, struct ledger_process *process);
+
+/* Is it alive? Looks at /proc (pid, start time, zombie) and at the books' locks, and sets `state` and
+ * `pid`. About 10 µs. EPERM and errors of our own (-EMFILE) are not taken for death. */
+enum ledger_state ledger_update_state(struct ledger *ledger, struct ledger_process *process);
+
+/* Memory and threads from /proc/PID/statm and stat; about 7 µs. Clears the bits of what is unknown. */
+void ledger_update_facts(struct ledger *ledger, struct ledger_process *process);
+
+/* Forget described problems (the counts stay). */
+void ledger_problems_clear(struct ledger *ledger);
