@@ -1,0 +1,48 @@
+/* A growable byte buffer with a limit.
+ *
+ * Errors stick: after the first failure every append does nothing and returns the same error, so a
+ * long document is written without a check per line and checked once at the end. Nothing is ever cut
+ * short silently: an append that does not fit leaves the buffer as it was and sets the error. */
+#pragma once
+
+#include <stdarg.h>
+#include <stddef.h>
+
+struct buffer {
+    char *data;   /* NULL until the first append; else NUL-terminated at data[len] */
+    size_t len;   /* bytes in use */
+    size_t cap;   /* bytes allocated, terminator included */
+    size_t limit; /* len never passes it */
+    int error;    /* 0, -ENOMEM, or -ENOBUFS when the limit was reached */
+};
+
+#define BUFFER_INIT(limit_bytes) ((struct buffer){.limit = (limit_bytes)})
+
+/* Nothing is allocated before the first append. */
+void buffer_init(struct buffer *b, size_t limit_bytes);
+
+/* Gives the memory back; the buffer can be used again, with the same limit. */
+void buffer_release(struct buffer *b);
+
+/* Empty it and forget its error, keeping the memory for the next document. */
+void buffer_reset(struct buffer *b);
+
+/* Each returns 0 or the (sticky) error. The caller keeps what it passes. */
+int buffer_append(struct buffer *b, const void *data, size_t len);
+int buffer_append_str(struct buffer *b, const char *s);
+int buffer_append_char(struct buffer *b, char c);
+int buffer_printf(struct buffer *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int buffer_vprintf(struct buffer *b, const char *fmt, va_list args)
+    __attribute__((format(printf, 2, 0)));
+
+/* Room for `len` more bytes at the end, to be filled by the caller and then made part of the buffer
+ * by buffer_commit(). NULL on error. */
+char *buffer_reserve(struct buffer *b, size_t len);
+void buffer_commit(struct buffer *b, size_t len);
+
+/* The content as a string ("" when empty); borrowed, good until the next append. */
+const char *buffer_string(const struct buffer *b);
+
+/* Gives the memory to the caller as a string for free(), and empties the buffer. NULL on error, with
+ * the buffer as it was. */
+char *buffer_take(struct buffer *b);

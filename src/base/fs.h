@@ -1,0 +1,26 @@
+/* Files, the few operations that all of our programs need. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct buffer;
+
+/* Append a whole file to `out`. Works for /proc and /sys, whose sizes are not known before. -EFBIG when
+ * it holds more than the buffer's limit allows, else -errno; on failure `out` keeps what it had. */
+int fs_read_file(const char *path, struct buffer *out);
+int fs_read_file_at(int dir_fd, const char *path, struct buffer *out);
+int fs_read_fd(int fd, struct buffer *out);
+
+/* Readers of `path` see the old content or the new, never a part, also after a crash: a new file is
+ * written beside it, flushed and renamed. `mode` is exact, the umask plays no part. On failure (-errno)
+ * the old file is untouched and nothing is left behind. */
+int fs_write_file_atomic(const char *path, const void *data, size_t len, mode_t mode);
+
+/* mkdir -p: what is missing is made with `mode` (as far as the umask allows), what exists stays as it
+ * is. -ENOTDIR when something else is in the way. */
+int fs_mkdir_all(const char *path, mode_t mode);
+
+/* 1 when the file lives in memory (tmpfs, ramfs), 0 when not, or -errno. */
+int fs_is_tmpfs(int fd);

@@ -1,0 +1,275 @@
+/* The JSON writer. Answers of several hundred kilobytes go through it at every refresh, so strings are
+ * copied in runs and integers are printed without printf. */
+#include "base/json.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/utf8.h"
+
+#define U64_DIGITS_MAX 20
+#define EXACT_MAX      9007199254740992.0 /* 2^53: a double holds every integer below */
+#define REPLACEMENT    "\xef\xbf\xbd"     /* U+FFFD */
+
+void json_init(struct json *j, struct buffer *out)
+{
+    *j = (struct json){.out = out};
+}
+
+int json_finish(struct json *j)
+{
+    assert(j->depth == 0 && !j->after_key);
+    return j->out->error;
+}
+
+/* Whatever starts a value: the comma before it, unless a key was just written. */
+static void before_value(struct json *j)
+{
+    uint64_t bit = UINT64_C(1) << j->depth;
+    if (j->after_key) {
+        j->after_key = false;
+        return;
+    }
+    assert(!(j->objects & bit)); /* a value in an object needs a key */
+    if (j->depth > 0 && (j->filled & bit))
+        buffer_append_char(j->out, ',');
+    j->filled |= bit;
+}
+
+static void container_begin(struct json *j, char open, bool object)
+{
+    before_value(j);
+    buffer_append_char(j->out, open);
+    if (j->depth == JSON_DEPTH_MAX) {
+        if (!j->out->error)
+            j->out->error = -EOVERFLOW;
+        return;
+    }
+    j->depth++;
+    uint64_t bit = UINT64_C(1) << j->depth;
+    j->filled &= ~bit;
+    j->objects = object ? j->objects | bit : j->objects & ~bit;
+}
+
+static void container_end(struct json *j, char close)
+{
+    assert(!j->after_key);
+    if (j->depth == 0)
+        return; /* only after the depth overflowed, which stuck as an error */
+    j->depth--;
+    buffer_append_char(j->out, close);
+}
+
+void json_object_begin(struct json *j)
+{
+    container_begin(j, '{', true);
+}
+
+void json_object_end(struct json *j)
+{
+    container_end(j, '}');
+}
+
+void json_array_begin(struct json *j)
+{
+    container_begin(j, '[', false);
+}
+
+void json_array_end(struct json *j)
+{
+    container_end(j, ']');
+}
+
+void json_key(struct json *j, const char *key)
+{
+    uint64_t bit = UINT64_C(1) << j->depth;
+    assert((j->objects & bit) && !j->after_key);
+    if (j->filled & bit)
+        buffer_append_char(j->out, ',');
+    j->filled |= bit;
+    json_quote(j->out, key, strlen(key));
+    buffer_append_char(j->out, ':');
+    j->after_key = true;
+}
+
+/* The bytes that may be copied as they are. */
+static bool is_plain(unsigned char c)
+{
+    return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+}
+
+static void append_control(struct buffer *out, unsigned char c)
+{
+    static const char short_form[] = {
+        ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n',  ['\f'] = 'f',
+        ['\r'] = 'r', ['"'] = '"',  ['\\'] = '\\',
+    };
+    if (c < sizeof(short_form) && short_form[c]) {
+        buffer_append(out, (char[]){'\\', short_form[c]}, 2);
+        return;
+    }
+    static const char hex[] = "0123456789abcdef";
+    buffer_append(out, (char[]){'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]}, 6);
+}
+
+int json_quote(struct buffer *out, const char *s, size_t len)
+{
+    buffer_append_char(out, '"');
+    size_t i = 0;
+    while (i < len) {
+        size_t run = i;
+        while (run < len && is_plain((unsigned char)s[run]))
+            run++;
+        if (run > i)
+            buffer_append(out, s + i, run - i);
+        i = run;
+        if (i == len)
+            break;
+        unsigned char c = (unsigned char)s[i];
+        if (c < 0x80) {
+            append_control(out, c); /* DEL too: terminals act on it */
+            i++;
+            continue;
+        }
+        size_t n = utf8_sequence(s + i, len - i);
+        buffer_append(out, n ? s + i : REPLACEMENT, n ? n : strlen(REPLACEMENT));
+        i += n ? n : 1;
+    }
+    return buffer_append_char(out, '"');
+}
+
+void json_string_n(struct json *j, const char *s, size_t len)
+{
+    before_value(j);
+    json_quote(j->out, s, len);
+}
+
+void json_string(struct json *j, const char *s)
+{
+    if (s)
+        json_string_n(j, s, strlen(s));
+    else
+        json_null(j);
+}
+
+static void append_u64(struct buffer *out, uint64_t v)
+{
+    char digits[U64_DIGITS_MAX];
+    size_t at = sizeof(digits);
+    do {
+        digits[--at] = (char)('0' + v % 10);
+        v /= 10;
+    } while (v > 0);
+    buffer_append(out, digits + at, sizeof(digits) - at);
+}
+
+void json_u64(struct json *j, uint64_t v)
+{
+    before_value(j);
+    append_u64(j->out, v);
+}
+
+void json_i64(struct json *j, int64_t v)
+{
+    before_value(j);
+    if (v < 0)
+        buffer_append_char(j->out, '-');
+    append_u64(j->out, v < 0 ? -(uint64_t)v : (uint64_t)v);
+}
+
+/* printf and strtod use the decimal point of the locale, which JSON does not know: whatever stands
+ * there, of any length, becomes a dot. */
+static size_t fix_decimal_point(char *text)
+{
+    char *to = text;
+    for (const char *from = text; *from;) {
+        if (strchr("0123456789+-eE", *from)) {
+            *to++ = *from++;
+            continue;
+        }
+        *to++ = '.';
+        while (*from && !strchr("0123456789+-eE", *from))
+            from++;
+    }
+    *to = '\0';
+    return (size_t)(to - text);
+}
+
+void json_double(struct json *j, double v)
+{
+    if (!isfinite(v)) {
+        json_null(j);
+        return;
+    }
+    /* Whole numbers are common and need no printf; -0 is not one of them. */
+    bool small = v > -EXACT_MAX && v < EXACT_MAX;
+    if (small && v == (double)(int64_t)v && !(v == 0 && signbit(v))) {
+        json_i64(j, (int64_t)v);
+        return;
+    }
+    char text[64];
+    for (int precision = 15; precision <= 17; precision++) {
+        snprintf(text, sizeof(text), "%.*g", precision, v);
+        if (strtod(text, NULL) == v)
+            break;
+    }
+    before_value(j);
+    buffer_append(j->out, text, fix_decimal_point(text));
+}
+
+void json_bool(struct json *j, bool v)
+{
+    json_raw(j, v ? "true" : "false", v ? 4 : 5);
+}
+
+void json_null(struct json *j)
+{
+    json_raw(j, "null", 4);
+}
+
+void json_raw(struct json *j, const char *text, size_t len)
+{
+    before_value(j);
+    buffer_append(j->out, text, len);
+}
+
+void json_field_string(struct json *j, const char *key, const char *s)
+{
+    json_key(j, key);
+    json_string(j, s);
+}
+
+void json_field_u64(struct json *j, const char *key, uint64_t v)
+{
+    json_key(j, key);
+    json_u64(j, v);
+}
+
+void json_field_i64(struct json *j, const char *key, int64_t v)
+{
+    json_key(j, key);
+    json_i64(j, v);
+}
+
+void json_field_double(struct json *j, const char *key, double v)
+{
+    json_key(j, key);
+    json_double(j, v);
+}
+
+void json_field_bool(struct json *j, const char *key, bool v)
+{
+    json_key(j, key);
+    json_bool(j, v);
+}
+
+void json_field_null(struct json *j, const char *key)
+{
+    json_key(j, key);
+    json_null(j);
+}

@@ -1,0 +1,24 @@
+/* UTF-8 as it comes from strangers: names of processes, paths, tags. */
+#pragma once
+
+#include <stddef.h>
+
+/* The length (1 to 4) of the valid UTF-8 sequence at `s`, of which `len` > 0 bytes may be read; 0 when
+ * it is none: a stray or missing continuation, an overlong form, a surrogate, past U+10FFFF. */
+static inline size_t utf8_sequence(const char *s, size_t len)
+{
+    const unsigned char *p = (const unsigned char *)s;
+    if (p[0] < 0x80)
+        return 1;
+    size_t n = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
+    if (p[0] < 0xc2 || p[0] > 0xf4 || n > len)
+        return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90))
+        return 0; /* overlong */
+    if ((p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf4 && p[1] > 0x8f))
+        return 0; /* surrogate; past the end of Unicode */
+    return n;
+}

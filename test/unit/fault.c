@@ -1,0 +1,82 @@
+/* Fault injection by the linker's --wrap: calls of malloc() arrive at __wrap_malloc(). */
+#include "fault.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+static struct {
+    bool armed;
+    bool fired;
+    int left; /* calls that still succeed */
+} fault;
+
+bool fault_arm(int nth)
+{
+    if (nth > 0 && !fault.fired) {
+        fault_disarm();
+        return false;
+    }
+    fault.armed = true;
+    fault.fired = false;
+    fault.left = nth;
+    return true;
+}
+
+bool fault_fired(void)
+{
+    return fault.fired;
+}
+
+void fault_disarm(void)
+{
+    fault.armed = false;
+}
+
+static bool fails(int error)
+{
+    if (!fault.armed || fault.fired || fault.left-- > 0)
+        return false;
+    fault.fired = true;
+    errno = error;
+    return true;
+}
+
+/* wrap(type, name, parameters, arguments, value and errno of the failure) */
+#define WRAP(type, name, parameters, arguments, failure, error)  \
+    type __real_##name parameters;                               \
+    type __wrap_##name parameters;                               \
+    type __wrap_##name parameters                                \
+    {                                                            \
+        return fails(error) ? failure : __real_##name arguments; \
+    }
+
+WRAP(void *, malloc, (size_t size), (size), NULL, ENOMEM)
+WRAP(void *, calloc, (size_t n, size_t size), (n, size), NULL, ENOMEM)
+WRAP(void *, realloc, (void *p, size_t size), (p, size), NULL, ENOMEM)
+WRAP(ssize_t, read, (int fd, void *to, size_t n), (fd, to, n), -1, EIO)
+WRAP(ssize_t, write, (int fd, const void *from, size_t n), (fd, from, n), -1, ENOSPC)
+WRAP(int, fsync, (int fd), (fd), -1, EIO)
+WRAP(int, rename, (const char *from, const char *to), (from, to), -1, EIO)
+WRAP(int, mkdir, (const char *path, mode_t mode), (path, mode), -1, ENOSPC)
+WRAP(int, ftruncate, (int fd, off_t size), (fd, size), -1, ENOSPC)
+WRAP(void *, mmap, (void *p, size_t n, int prot, int flags, int fd, off_t at),
+     (p, n, prot, flags, fd, at), MAP_FAILED, ENOMEM)
+
+int __real_open(const char *path, int flags, mode_t mode);
+int __wrap_open(const char *path, int flags, mode_t mode);
+int __wrap_open(const char *path, int flags, mode_t mode)
+{
+    return fails(EMFILE) ? -1 : __real_open(path, flags, mode);
+}
+
+int __real_openat(int dir, const char *path, int flags, mode_t mode);
+int __wrap_openat(int dir, const char *path, int flags, mode_t mode);
+int __wrap_openat(int dir, const char *path, int flags, mode_t mode)
+{
+    return fails(EMFILE) ? -1 : __real_openat(dir, path, flags, mode);
+}
