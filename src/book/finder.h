@@ -1,0 +1,46 @@
+/*
+ * finder.h: where books are.
+ *
+ * A place is a directory that holds books of one uid: /run/memoir/UID, $XDG_RUNTIME_DIR/memoir,
+ * /dev/shm/memoir-UID, or $MEMOIR_DIR/UID. Root looks at everybody's, others at their own. Only
+ * directories that belong to that uid (or root), are not writable by others and lie on a tmpfs
+ * count. Links are not followed.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct book_place {
+    char path[256]; /* for people, and for inotify */
+    uint32_t uid;   /* who may keep books here */
+};
+
+struct book_places {
+    struct book_place *places;
+    size_t n;
+};
+
+/* List the places that exist now. `root` is --dir, or NULL for the usual ones. */
+int book_places_find(const char *root, struct book_places *ret_places);
+void book_places_release(struct book_places *places);
+
+/* Directories whose new subdirectories may become places (to watch them): /run/memoir, /dev/shm,
+ * /run/user/UID … Same ownership of the result. */
+int book_roots_find(const char *root, struct book_places *ret_roots);
+
+/* Call `each` for every *.book name in a place, at most `max` of them; the rest are counted in
+ * ret_skipped. The descriptor of the directory is good during the call only. */
+int book_place_scan(const struct book_place *place, size_t max,
+                    int (*each)(int dirfd, const char *name, void *context), void *context,
+                    size_t *ret_skipped);
+
+/* Books mapped by processes of other mount namespaces (containers), seen through
+ * /proc/PID/map_files; needs root. The descriptor is good during the call only. Processes already
+ * looked at (pid and start time) are skipped by `seen`, a small cache that the caller keeps. */
+struct book_seen;
+int book_seen_new(struct book_seen **ret_seen);
+void book_seen_free(struct book_seen *seen);
+int book_foreign_scan(struct book_seen *seen,
+                      int (*each)(int fd, int pid, const char *map_path, void *context),
+                      void *context);

@@ -1,0 +1,384 @@
+/*
+ * layout.h: the bytes of a book, version 1.
+ *
+ * A book is one sparse tmpfs file. Its writer maps all of it, opens pages as it needs them and
+ * stores with plain 64-bit stores; anybody else only reads. doc/book.md describes the same bytes
+ * for readers in other languages: change both together, and never change what a released version
+ * means. What may be added without breaking old readers: section kinds, record types, flags in
+ * `compat`, fields in space marked `spare` (zero until defined). Everything else sets a bit in
+ * `incompat`, which an old reader refuses.
+ *
+ * All integers are in the machine's byte order; `endian_mark` tells which. Counters only grow and
+ * are stored whole (64-bit aligned). A reader takes "freed" before "allocated", so that live =
+ * allocated - freed is never negative.
+ */
+#pragma once
+
+#include <assert.h>
+#include <stdint.h>
+
+#define BOOK_MAGIC "MEMOIRBK" /* 8 bytes, no terminator; stored last, so a book has it or is not ready */
+#define BOOK_VERSION 1
+#define BOOK_ENDIAN_MARK 0x01020304u
+
+enum {
+    BOOK_HEADER_BYTES = 4096,
+    BOOK_SECTION_ALIGN = 65536, /* holds on machines with 64 KiB pages too */
+    BOOK_SECTIONS_MAX = 16,
+    BOOK_LOSSES_MAX = 16,
+};
+
+/* Bits a reader must know to read the book at all. Version 1 has none. */
+#define BOOK_INCOMPAT_KNOWN 0u
+
+/* Bits that say more, and that a reader may ignore. */
+enum book_compat {
+    BOOK_COMPAT_ON_BEHALF = 1u << 0, /* written by a daemon; the identity is the subject's */
+    BOOK_COMPAT_FORK_CHILD = 1u << 1, /* the subject inherited memory by fork: see inherited_bytes */
+    BOOK_COMPAT_REMOTE = 1u << 2,     /* the subject runs on another machine: see host */
+};
+
+/* Who wrote it. A process has at most one book per source. */
+enum book_source {
+    BOOK_SOURCE_CLIENT = 1,   /* libmemoir: the program reports by itself */
+    BOOK_SOURCE_MALLOC = 2,   /* libmemoir-malloc: the program's allocator is ours */
+    BOOK_SOURCE_TRACK = 3,    /* libmemoir-track: wraps the program's allocator */
+    BOOK_SOURCE_OBSERVER = 4, /* eBPF probes, written by the daemon */
+    BOOK_SOURCE_SOCKET = 5,   /* reports over a socket, written by the daemon */
+    BOOK_SOURCE_REGION = 6,   /* another program's own shared region, written by the daemon */
+};
+
+/* Where a book stands. It only moves forward. */
+enum book_state {
+    BOOK_STATE_INITIAL = 0, /* being made: nothing is promised */
+    BOOK_STATE_OPEN = 1,    /* in use, or its writer died without a word */
+    BOOK_STATE_CLOSED = 2,  /* the writer ended in order and left the book for the daemon */
+    BOOK_STATE_STOPPED = 3, /* accounting ended early, figures are final: see stop_reason */
+};
+
+enum book_stop_reason {
+    BOOK_STOP_NONE = 0,
+    BOOK_STOP_ASKED = 1, /* the program or the control page said so for good */
+    BOOK_STOP_FULL = 2,  /* the file system or a limit gave no more pages */
+};
+
+/* What was not accounted, by cause. Index into header.losses; each counts reports. */
+enum book_loss {
+    BOOK_LOSS_BLOCKS_FULL = 0,   /* no room for a block entry; totals still count the block */
+    BOOK_LOSS_SITES_FULL = 1,    /* no room for a call site; counted under site 0 */
+    BOOK_LOSS_ACCOUNTS_FULL = 2, /* no room for a device or an account; nothing counted */
+    BOOK_LOSS_TAGS_FULL = 3,     /* no room for a tag; counted without it */
+    BOOK_LOSS_MODULES_FULL = 4,  /* frame kept as an absolute address */
+    BOOK_LOSS_COUNTERS_FULL = 5, /* no page for site counters; the site is not counted */
+    BOOK_LOSS_REENTRY = 6,       /* reported from a signal handler inside a report, queue full */
+    BOOK_LOSS_STUCK_LOCK = 7,    /* a lock stayed held (its thread was torn away) */
+    BOOK_LOSS_UNKNOWN_FREE = 8,  /* freed a block that was never reported */
+    BOOK_LOSS_REPLACED = 9,      /* reported a live block again; the old one counted as freed */
+    BOOK_LOSS_BAD_ARGUMENT = 10, /* a device or space that does not exist, a size of 2^48 or more */
+    BOOK_LOSS_SUSPENDED = 11,    /* reports that came while the control page suspended the book */
+};
+
+/* ---- sections ---- */
+
+enum book_section_kind {
+    BOOK_SECTION_NONE = 0,
+    BOOK_SECTION_CONTROL = 1,       /* struct book_control, the only bytes a daemon writes */
+    BOOK_SECTION_REGISTRY = 2,      /* struct book_record[]: devices and accounts */
+    BOOK_SECTION_COUNTER_INDEX = 3, /* struct book_counter_page[]: what each counter page holds */
+    BOOK_SECTION_COUNTERS = 4,      /* counter pages of 4,096 bytes */
+    BOOK_SECTION_MODULES = 5,       /* struct book_module[] */
+    BOOK_SECTION_FRAMES = 6,        /* uint64_t[]: BOOK_FRAME(module, offset) */
+    BOOK_SECTION_SITES = 7,         /* struct book_site[] */
+    BOOK_SECTION_TAGS = 8,          /* struct book_tag[] */
+    BOOK_SECTION_BLOCKS = 9,        /* struct book_block_page[]; pages may be holes: use pread */
+    BOOK_SECTION_BLOCK_INDEX = 10,  /* the writer's own hash index; readers leave it alone */
+    BOOK_SECTION_MOVES = 11,        /* struct book_moves[], one per block slot; may have holes */
+    BOOK_SECTION_SHADOW = 12,       /* set aside for heap trackers */
+    BOOK_SECTION_SAMPLES = 13,      /* set aside for sampled stacks */
+};
+
+struct book_section {
+    uint32_t kind;       /* enum book_section_kind; constant */
+    uint32_t entry_size; /* bytes of one entry; constant; readers step by it, so entries may grow */
+    uint64_t offset;     /* in the file, multiple of BOOK_SECTION_ALIGN; constant */
+    uint64_t size;       /* bytes set aside; constant */
+    uint64_t open;       /* bytes in use; only grows. A mapped read of a hole would make a page */
+    uint64_t used;       /* entries in use; only grows, stored (release) after the entry;
+                            0 for BLOCKS, BLOCK_INDEX and MOVES, whose slots speak for themselves */
+    uint64_t spare;
+};
+static_assert(sizeof(struct book_section) == 48, "section");
+
+/* ---- header ---- */
+
+struct book_header {
+    char magic[8]; /* BOOK_MAGIC, stored last */
+    uint32_t endian_mark;
+    uint16_t version;
+    uint16_t header_bytes; /* BOOK_HEADER_BYTES */
+    uint32_t incompat;
+    uint32_t compat; /* enum book_compat */
+    uint64_t file_size;
+    uint32_t page_size; /* of the writer's machine */
+    uint32_t source;    /* enum book_source */
+
+    /* Identity of the subject; constant. Zero means "could not be read". */
+    uint8_t boot_id[16];   /* /proc/sys/kernel/random/boot_id, as 16 bytes */
+    uint64_t pid_ns;       /* inode of the subject's pid namespace */
+    uint64_t start_ticks;  /* field 22 of /proc/PID/stat: clock ticks since boot */
+    uint64_t exec_id;      /* one per exec image: see book_exec_id() */
+    int32_t pid;           /* in its own namespace */
+    int32_t parent_pid;    /* at creation */
+    uint32_t uid;          /* effective uid at creation */
+    uint32_t exec_count;   /* earlier images of this process that left a book here */
+    int32_t writer_pid;    /* who writes: the subject, or a daemon on its behalf */
+    uint32_t time_shift;   /* a block's time is (monotonic ns - created_monotonic_ns) >> this */
+    uint64_t created_realtime_ns;
+    uint64_t created_monotonic_ns; /* CLOCK_MONOTONIC */
+
+    /* Changes while the book lives. */
+    uint32_t state;          /* enum book_state */
+    uint32_t stop_reason;    /* enum book_stop_reason */
+    uint64_t peak_error;     /* bytes by which any account's peak may be too low */
+    uint64_t blocks_seq;     /* odd while entries of the block table are being moved */
+    uint64_t losses[BOOK_LOSSES_MAX]; /* by enum book_loss */
+
+    /* The block table's shape; constant. */
+    uint64_t hash_seed;
+    uint32_t block_shards; /* page p of the section belongs to shard p % block_shards */
+    uint32_t block_spare;
+
+    struct book_section sections[BOOK_SECTIONS_MAX]; /* unused ones have kind 0 */
+
+    /* NUL-terminated, truncated if need be. */
+    char comm[16];
+    char host[64]; /* only with BOOK_COMPAT_REMOTE */
+    char exe[256];
+    char command[512]; /* arguments, separated by NUL in the process and by spaces here */
+
+    uint8_t spare[2192];
+};
+static_assert(sizeof(struct book_header) == BOOK_HEADER_BYTES, "header is one page");
+
+/* ---- control ---- */
+
+enum book_control_flags {
+    BOOK_CONTROL_WATCHED = 1u << 0,   /* a daemon will retire this book: leave it at exit */
+    BOOK_CONTROL_SUSPENDED = 1u << 1, /* count no further reports until cleared */
+    BOOK_CONTROL_RECORDING = 1u << 2, /* write an event recording */
+};
+
+struct book_control {
+    uint32_t flags; /* enum book_control_flags; the daemon stores, the writer loads */
+    int32_t daemon_pid;
+    uint64_t spare[7];
+};
+static_assert(sizeof(struct book_control) == 64, "control");
+
+/* ---- registry: devices and accounts ---- */
+
+enum book_record_type {
+    BOOK_RECORD_NONE = 0,
+    BOOK_RECORD_DEVICE = 1,
+    BOOK_RECORD_ACCOUNT = 2,
+};
+
+enum {
+    BOOK_RECORD_BYTES = 256,
+    BOOK_RECORDS_MAX = 4096, /* a block names its account in 12 bits; record 0 stays empty */
+    BOOK_DEVICE_HOST = 0,    /* in account.device: the host's own memory */
+};
+
+/* Counters of one account in one shard. Each is monotonic except fold_delta. */
+struct book_counters {
+    uint64_t freed_bytes; /* asked for, not served */
+    uint64_t freed_blocks;
+    uint64_t alloc_bytes;
+    uint64_t alloc_blocks;
+    uint64_t freed_served; /* bytes really taken, where known; else equal to the asked */
+    uint64_t alloc_served;
+    int64_t fold_delta; /* the writer's: change not yet folded into account.live_folded */
+    uint64_t reallocs;
+    uint64_t moved_in_bytes; /* transfers into this account, and out of it */
+    uint64_t moved_in;
+    uint64_t moved_out_bytes;
+    uint64_t moved_out;
+    uint64_t spare[4];
+};
+static_assert(sizeof(struct book_counters) == 128, "counters");
+
+struct book_device {
+    uint32_t type;      /* BOOK_RECORD_DEVICE; stored last */
+    uint32_t kind;      /* enum memoir_device_kind of memoir.h */
+    int32_t ordinal;    /* the number the program uses for it */
+    uint32_t flags;
+    char name[64];      /* "NVIDIA H200", "Blackhole p150" */
+    char uid[64];       /* UUID, serial, ASIC or MIG id: the same in every process, or "" */
+    char bus[32];       /* PCI address "0000:81:00.0", or "" */
+    uint8_t spare[80];
+};
+static_assert(sizeof(struct book_device) == BOOK_RECORD_BYTES, "device");
+
+struct book_account {
+    uint32_t type;         /* BOOK_RECORD_ACCOUNT; stored last */
+    uint32_t space;        /* enum memoir_space of memoir.h */
+    uint32_t device;       /* record number of its device, or BOOK_DEVICE_HOST */
+    uint32_t flags;
+    uint64_t capacity;     /* bytes of this space on this device, 0 if not told */
+    uint64_t inherited_bytes; /* live in the parent at fork; not part of the counters */
+    int64_t live_folded;   /* the writer's: live bytes as of the last fold, all shards */
+    uint64_t peak_bytes;   /* highest live_folded; too low by header.peak_error at most */
+    char name[32];         /* of the space, for people: "dram", "L1", "CB" */
+    uint8_t spare[48];
+    struct book_counters common; /* the shard that everybody may use */
+};
+static_assert(sizeof(struct book_account) == BOOK_RECORD_BYTES, "account");
+
+union book_record {
+    uint32_t type;
+    struct book_device device;
+    struct book_account account;
+};
+static_assert(sizeof(union book_record) == BOOK_RECORD_BYTES, "record");
+
+/* ---- counter pages ----
+ * A thread that reports owns counter pages nobody else writes. Page n of the section COUNTERS is
+ * described by entry n of COUNTER_INDEX. A total is the sum over all pages that hold the account
+ * (plus account.common), or the site. */
+
+enum {
+    BOOK_COUNTER_PAGE_BYTES = 4096,
+    BOOK_ACCOUNTS_PER_PAGE = 32, /* struct book_counters */
+    BOOK_SITES_PER_PAGE = 128,   /* struct book_site_counters */
+};
+
+enum book_counter_what {
+    BOOK_COUNTERS_NONE = 0,
+    BOOK_COUNTERS_ACCOUNTS = 1,
+    BOOK_COUNTERS_SITES = 2,
+};
+
+struct book_counter_page {
+    uint32_t what;  /* enum book_counter_what */
+    uint32_t first; /* registry record or site number of its first entry */
+    uint32_t shard; /* for statistics; totals ignore it */
+    uint32_t spare;
+};
+static_assert(sizeof(struct book_counter_page) == 16, "counter page");
+
+struct book_site_counters {
+    uint64_t freed_bytes;
+    uint64_t freed_blocks;
+    uint64_t alloc_bytes;
+    uint64_t alloc_blocks;
+};
+static_assert(sizeof(struct book_site_counters) == 32, "site counters");
+
+/* ---- call sites ---- */
+
+enum {
+    BOOK_MODULES_MAX = 4095,
+    BOOK_MODULE_NONE = 0, /* frame offset is an absolute address: JIT code, unmapped module */
+    BOOK_SITES_MAX = 1 << 20,
+    BOOK_SITE_NONE = 0,
+    BOOK_SITE_FRAMES_MAX = 64,
+};
+
+/* Module 0 and site 0 stay empty. Entries never change or move once counted in section.used. */
+struct book_module {
+    uint64_t bias;       /* address in the process minus address in the ELF file */
+    uint64_t map_start;  /* first and one past the last mapped address */
+    uint64_t map_end;
+    uint32_t generation; /* how many modules were seen at this place before: dlclose, dlopen */
+    uint32_t flags;      /* BOOK_MODULE_PATH_CUT */
+    uint8_t build_id_len;
+    uint8_t build_id[32];
+    uint8_t spare[15];
+    char path[432]; /* "" for the program itself: see header.exe */
+};
+static_assert(sizeof(struct book_module) == 512, "module");
+
+#define BOOK_MODULE_PATH_CUT 1u
+
+/* A frame: bits 52-63 module, 0-51 address as in the module's ELF file. */
+#define BOOK_FRAME(module, offset) \
+    ((uint64_t)(module) << 52 | ((uint64_t)(offset) & ((UINT64_C(1) << 52) - 1)))
+#define BOOK_FRAME_MODULE(frame) ((uint32_t)((frame) >> 52))
+#define BOOK_FRAME_OFFSET(frame) ((frame) & ((UINT64_C(1) << 52) - 1))
+
+struct book_site {
+    uint64_t key;         /* the same in every run of the same binaries: see site_key() */
+    uint32_t first_frame; /* innermost first */
+    uint16_t frames;
+    uint16_t flags; /* enum book_site_flags */
+    uint32_t time;  /* first seen, in the unit of a block's time */
+    uint32_t spare[3];
+};
+static_assert(sizeof(struct book_site) == 32, "site");
+
+enum book_site_flags {
+    BOOK_SITE_CALLER_ONLY = 1u << 0, /* one frame, by the return address */
+    BOOK_SITE_CUT = 1u << 1,         /* the stack was deeper */
+};
+
+/* Tag 0 stays empty. */
+struct book_tag {
+    char name[64];
+};
+enum { BOOK_TAGS_MAX = 65535 };
+
+/* ---- blocks ---- */
+
+/* A slot is live if its account is not 0. The writer stores `place` last and clears it first.
+ * Entries stay where they are except while header.blocks_seq is odd; if it is odd in the book of a
+ * dead process, one block may stand in two slots. */
+struct book_block {
+    uint64_t id;       /* the program's own: an address or a handle; unique within its account */
+    uint64_t size_tag; /* bits 0-47 bytes asked, 48-63 tag */
+    uint64_t place;    /* bits 0-11 account, 12-31 site, 32-63 time */
+};
+static_assert(sizeof(struct book_block) == 24, "block");
+
+enum {
+    BOOK_BLOCK_SIZE_BITS = 48,
+    BOOK_BLOCK_PAGE_BYTES = 4096,
+    BOOK_BLOCKS_PER_PAGE = 168,
+};
+
+/* Slot number n is entry n % 168 of page n / 168. */
+struct book_block_page {
+    struct book_block slots[BOOK_BLOCKS_PER_PAGE];
+    uint8_t spare[64];
+};
+static_assert(sizeof(struct book_block_page) == BOOK_BLOCK_PAGE_BYTES, "block page");
+
+#define BOOK_BLOCK_SIZE_MAX ((UINT64_C(1) << BOOK_BLOCK_SIZE_BITS) - 1)
+
+static inline uint64_t book_block_bytes(const struct book_block *b)
+{
+    return b->size_tag & BOOK_BLOCK_SIZE_MAX;
+}
+static inline uint32_t book_block_tag(const struct book_block *b)
+{
+    return (uint32_t)(b->size_tag >> 48);
+}
+static inline uint32_t book_place_account(uint64_t place)
+{
+    return (uint32_t)place & 0xfff;
+}
+static inline uint32_t book_place_site(uint64_t place)
+{
+    return (uint32_t)place >> 12;
+}
+static inline uint32_t book_place_time(uint64_t place)
+{
+    return (uint32_t)(place >> 32);
+}
+
+/* How often the block in the slot of the same number was part of a transfer. Cleared when the slot
+ * is reused; a missing page means never. */
+struct book_moves {
+    uint32_t count;
+    uint32_t time; /* of the last one */
+};
+static_assert(sizeof(struct book_moves) == 8, "moves");

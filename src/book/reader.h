@@ -1,0 +1,154 @@
+/*
+ * reader.h: read a book that somebody else writes.
+ *
+ * The bytes are a stranger's: he may lie, write while we look, or cut the file short. So the shape
+ * of the book (section offsets, sizes) is copied and checked once when it is opened and never
+ * looked at again; header, registry and counter pages stay mapped and are read under a SIGBUS
+ * guard; everything large (sites, blocks) is copied with pread() and then checked. A reader never
+ * touches bytes beyond section.open, since a mapped read of a hole makes tmpfs allocate a page.
+ *
+ * A reader belongs to one thread at a time. No call blocks. All return -errno on failure; -EBADMSG
+ * means that the bytes make no sense.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "book/layout.h"
+
+struct book_reader;
+
+/* Limits on what one hostile book can make us do. */
+enum {
+    BOOK_READER_ACCOUNTS_MAX = BOOK_RECORDS_MAX,
+    BOOK_READER_COUNTER_PAGES_MAX = 65536,
+};
+#define BOOK_READER_FILE_MAX (UINT64_C(1) << 40)
+
+/* Who the book is about: a checked copy, strings terminated and free of control bytes. */
+struct book_identity {
+    uint8_t boot_id[16];
+    uint64_t pid_ns, start_ticks, exec_id;
+    int32_t pid, parent_pid, writer_pid;
+    uint32_t uid;        /* as the header says; st_uid below is the file's owner, which counts */
+    uint32_t st_uid;
+    uint32_t exec_count;
+    uint32_t source;     /* enum book_source */
+    uint32_t compat;     /* enum book_compat */
+    uint32_t time_shift;
+    uint64_t created_realtime_ns, created_monotonic_ns;
+    uint64_t st_dev, st_ino;
+    char comm[16], host[64], exe[256], command[512];
+};
+
+/* Open NAME in the directory `dirfd` (not following links; regular files only). -EAGAIN: the book
+ * is still being made, try again. The reader keeps no descriptor. */
+int book_reader_open(int dirfd, const char *name, struct book_reader **ret_reader);
+
+/* The same for a descriptor that the caller keeps, such as one from /proc/PID/map_files. */
+int book_reader_open_fd(int fd, struct book_reader **ret_reader);
+
+/* NULL is fine. */
+void book_reader_free(struct book_reader *reader);
+void book_reader_freep(struct book_reader **reader);
+
+const struct book_identity *book_reader_identity(const struct book_reader *reader);
+
+/* What changes while the book lives. */
+struct book_status {
+    uint32_t state;       /* enum book_state */
+    uint32_t stop_reason; /* enum book_stop_reason */
+    uint64_t peak_error;
+    uint64_t losses[BOOK_LOSSES_MAX];
+    uint64_t file_bytes;  /* pages really taken: sum of section.open + header */
+};
+int book_reader_status(struct book_reader *reader, struct book_status *ret_status);
+
+/* Does the writer still map the book? It holds flock() on the open file that its mapping keeps
+ * alive, so this is true exactly until it exits or calls exec, whatever its PID namespace. Needs a
+ * descriptor of the book (a fresh one is fine). 1, 0 or -errno. */
+int book_writer_alive_fd(int fd);
+int book_writer_alive(int dirfd, const char *name);
+
+/* ---- devices and accounts ---- */
+
+struct book_device_view {
+    uint32_t record; /* registry number, what accounts refer to */
+    uint32_t kind;
+    int32_t ordinal;
+    char name[64], uid[64], bus[32];
+};
+
+struct book_account_view {
+    uint32_t record; /* registry number, what blocks refer to */
+    uint32_t space;  /* enum memoir_space */
+    uint32_t device; /* registry number of the device, or BOOK_DEVICE_HOST */
+    uint64_t capacity;
+    uint64_t inherited_bytes;
+    char name[32];
+};
+
+/* Look for new devices, accounts and counter pages. Cheap when there are none (two loads). */
+int book_reader_refresh(struct book_reader *reader);
+
+/* Arrays owned by the reader, valid until the next refresh. */
+const struct book_device_view *book_reader_devices(const struct book_reader *reader, size_t *ret_n);
+const struct book_account_view *book_reader_accounts(const struct book_reader *reader,
+                                                     size_t *ret_n);
+
+struct book_totals {
+    uint64_t live_bytes, live_blocks;
+    uint64_t alloc_bytes, alloc_blocks;
+    uint64_t freed_bytes, freed_blocks;
+    uint64_t alloc_served, freed_served;
+    uint64_t reallocs;
+    uint64_t moved_in_bytes, moved_in, moved_out_bytes, moved_out;
+    uint64_t peak_bytes; /* at least live_bytes */
+};
+
+/* Totals of account number `index` of the array above. Sums its shards; no system call. */
+int book_reader_totals(struct book_reader *reader, size_t index, struct book_totals *ret_totals);
+
+/* ---- sites, tags and blocks: copies ----
+ * These need a descriptor of the same file (checked by device and inode), because a mapping would
+ * make pages where the file has none. */
+
+struct book_sites {
+    struct book_module *modules; /* [0] is empty */
+    size_t n_modules;
+    uint64_t *frames;
+    size_t n_frames;
+    struct book_site *sites; /* [0] is empty; frame ranges are checked */
+    size_t n_sites;
+    struct book_site_counters *counters; /* n_sites, summed over shards */
+    struct book_tag *tags;               /* [0] is empty; names terminated */
+    size_t n_tags;
+};
+int book_reader_sites(struct book_reader *reader, int fd, struct book_sites *ret_sites);
+void book_sites_release(struct book_sites *sites);
+
+/* One live block, decoded. */
+struct book_block_view {
+    uint64_t id, bytes;
+    uint64_t time_ns; /* CLOCK_MONOTONIC of the writer's machine when it was made */
+    uint32_t account; /* registry record */
+    uint32_t site, tag;
+    uint32_t moves; /* transfers it was part of */
+};
+
+/* Call `each` for every live block, in no order, until it returns non-zero (which is returned).
+ * While the writer is busy moving entries the scan is retried a few times; ret_exact (may be NULL)
+ * tells whether the picture is a clean one. Blocks come once each. */
+int book_reader_blocks(struct book_reader *reader, int fd,
+                       int (*each)(const struct book_block_view *block, void *context),
+                       void *context, bool *ret_exact);
+
+/* ---- SIGBUS guard ---- */
+
+/* Install the process-wide SIGBUS handler that lets reads of mapped books fail with -EIO instead of
+ * ending us. Programs that read books call it once at start; signals that are not ours go on to
+ * the previous handler. */
+int book_guard_install(void);
