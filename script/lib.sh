@@ -1,0 +1,97 @@
+# shellcheck shell=bash
+# Helpers that the scripts share. Source it after `set -euo pipefail`; it changes to the checkout.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root" || exit
+
+# What each kind of work needs, as Debian 12 names it.
+build_packages=(gcc libc6-dev meson ninja-build pkg-config libdw-dev libelf-dev)
+test_packages=("${build_packages[@]}" binutils clang clang-format-14 g++ git libclang-rt-14-dev
+  libcmocka-dev llvm python3 shellcheck util-linux)
+bench_packages=("${build_packages[@]}" git python3)
+deb_packages=("${build_packages[@]}" debhelper dpkg-dev git)
+export build_packages test_packages bench_packages deb_packages
+
+say() { printf '==> %s\n' "$*"; }
+warn() { printf 'warning: %s\n' "$*" >&2; }
+die() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+# The comment block at the top of the calling script, less its first line: its manual.
+usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//;t p;b;:p;p}' "$0"; }
+
+as_root() {
+  if [[ $(id -u) == 0 ]]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    die "need root or sudo for: $*"
+  fi
+}
+
+# Run a command with its output in a log file that is shown only when it fails.
+quietly() {
+  local log=$1
+  shift
+  mkdir -p "$(dirname "$log")"
+  if ! "$@" >"$log" 2>&1; then
+    tail -n 60 "$log" >&2
+    printf 'error: failed: %s (whole log: %s)\n' "$*" "$log" >&2
+    return 1
+  fi
+}
+
+package_installed() {
+  [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
+}
+
+# Install what is missing of the named packages; touches neither network nor privileges when nothing is.
+need_packages() {
+  local missing=() package
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    warn "not a Debian system, expecting the equivalents of: $*"
+    return 0
+  fi
+  for package in "$@"; do
+    package_installed "$package" || missing+=("$package")
+  done
+  ((${#missing[@]})) || return 0
+  say "installing ${missing[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  # A package list that is there may be current enough; it is fetched when the first try fails.
+  apt_install "${missing[@]}" 2>/dev/null && return 0
+  quietly build/log/apt-update.log as_root apt-get update -q
+  apt_install "${missing[@]}"
+}
+
+apt_install() {
+  quietly build/log/apt-install.log as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -q -y --no-install-recommends "$@"
+}
+
+# meson_setup DIR ARGUMENT...: configure DIR once, and again only when the arguments changed; a change
+# of a meson.build is ninja's business.
+meson_setup() {
+  local dir=$1
+  shift
+  local wanted="${CC:-} $*" fresh=()
+  if [[ -f $dir/build.ninja && $(cat "$dir/.arguments" 2>/dev/null) == "$wanted" ]]; then
+    return 0
+  fi
+  [[ -d $dir ]] && fresh=(--wipe)
+  # A folder that meson does not know cannot be wiped by it.
+  if [[ -d $dir && ! -f $dir/meson-private/coredata.dat ]]; then
+    rm -rf "$dir"
+    fresh=()
+  fi
+  quietly "build/log/$(basename "$dir")-setup.log" meson setup "${fresh[@]}" "$dir" "$@" || return 1
+  printf '%s' "$wanted" >"$dir/.arguments"
+}
+
+compile() {
+  local dir=$1
+  quietly "build/log/$(basename "$dir")-compile.log" ninja -C "$dir"
+}
