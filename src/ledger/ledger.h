@@ -25,18 +25,20 @@ struct ledger;
 /* ---- limits: what strangers can make us hold ---- */
 
 enum {
-    LEDGER_BOOKS_MAX = 65536,        /* default of ledger_options.books_max */
-    LEDGER_BOOKS_PER_UID_MAX = 8192, /* default of ledger_options.books_per_uid_max; root has none */
-    LEDGER_DEVICES_MAX = 1024,       /* merged devices; accounts on further ones are left out */
-    LEDGER_ACCOUNTS_MAX = 4096,      /* of one process, joined */
-    LEDGER_PROBLEMS_MAX = 256,       /* described ones; all are counted */
+    LEDGER_BOOKS_MAX = 65536, /* default of ledger_options.books_max */
+    LEDGER_BOOKS_PER_UID_MAX =
+        8192,                  /* default of ledger_options.books_per_uid_max; root has none */
+    LEDGER_DEVICES_MAX = 4096, /* merged devices; accounts on further ones are left out */
+    LEDGER_DEVICES_PER_UID_MAX = 512, /* of them, first told of by one user; root has no limit */
+    LEDGER_ACCOUNTS_MAX = 4096,       /* of one process, joined */
+    LEDGER_PROBLEMS_MAX = 256,        /* described ones; all are counted */
     LEDGER_BOOKS_PER_PROCESS_MAX = 8,
 };
 
 struct ledger_options {
     size_t books_max;         /* 0: LEDGER_BOOKS_MAX */
     size_t books_per_uid_max; /* 0: LEDGER_BOOKS_PER_UID_MAX */
-    bool user_names;          /* look up ledger_process.user: NSS may block, so not in a loop thread */
+    bool user_names; /* look up ledger_process.user: NSS may block, so not in a loop thread */
 };
 
 /* ---- devices ---- */
@@ -45,20 +47,20 @@ struct ledger_capacity {
     uint32_t space;    /* enum memoir_space */
     char name[32];     /* of the space, as the books call it */
     uint64_t capacity; /* the largest that any process told; 0: nobody did */
-    uint64_t used;     /* live bytes of all processes */
-    uint64_t blocks;   /* live blocks of all processes */
+    uint64_t used;     /* live bytes of all processes that still live */
+    uint64_t blocks;   /* and their live blocks */
 };
 
 /* One device of the machine: the same uid in all processes, else the same bus address, else the same
  * kind, ordinal and name. */
 struct ledger_device {
-    uint32_t index; /* its row in ledger_devices() */
-    uint32_t kind;  /* enum memoir_device_kind */
+    uint32_t index;  /* its row in ledger_devices() */
+    uint32_t kind;   /* enum memoir_device_kind */
     int32_t ordinal; /* as the first process that told of it numbers it; others may differ */
     char name[64], uid[64], bus[32];
-    char host[64]; /* another machine's, or "" */
+    char host[64];                                       /* another machine's, or "" */
     struct ledger_capacity spaces[MEMOIR_SPACE_MAX + 1]; /* by space; .space is 0 where unused */
-    uint32_t processes; /* that hold something on it */
+    uint32_t processes;                                  /* that hold something on it */
 };
 
 /* ---- processes ---- */
@@ -78,19 +80,19 @@ enum ledger_field {
     LEDGER_HAS_START = 1u << 1, /* start_realtime_ns */
     LEDGER_HAS_RSS = 1u << 2,   /* rss_bytes, vms_bytes, shared_bytes */
     LEDGER_HAS_THREADS = 1u << 3,
-    LEDGER_HAS_USER = 1u << 4,  /* user, the name; uid is always there */
+    LEDGER_HAS_USER = 1u << 4,    /* user, the name; uid is always there */
     LEDGER_HAS_FIGURES = 1u << 5, /* every account could be read at the last refresh */
 };
 
 /* One (space, device) of a process, from the book that counts for it. */
 struct ledger_account {
-    uint32_t space; /* enum memoir_space */
-    uint32_t source; /* enum book_source that won */
+    uint32_t space;               /* enum memoir_space */
+    uint32_t source;              /* enum book_source that won */
     struct ledger_device *device; /* NULL: the host's memory */
     char name[32];
     uint64_t capacity;
     uint64_t inherited_bytes; /* live in the parent at fork; in nobody's live_bytes */
-    bool valid; /* totals could be read at the last refresh */
+    bool valid;               /* totals could be read at the last refresh */
     struct book_totals totals;
 };
 
@@ -102,11 +104,11 @@ struct ledger_process {
     enum ledger_state state;
     uint32_t stop_reason; /* enum book_stop_reason, with LEDGER_STOPPED */
 
-    pid_t pid;         /* as we see it; LEDGER_HAS_PID */
-    pid_t book_pid;    /* in its own namespace, always there */
-    pid_t parent_pid;  /* in its own namespace, when the book was made */
-    uint64_t pid_ns;   /* inode of its namespace; 0: unknown */
-    bool foreign_ns;   /* its namespace is not ours */
+    pid_t pid;        /* as we see it; LEDGER_HAS_PID */
+    pid_t book_pid;   /* in its own namespace, always there */
+    pid_t parent_pid; /* in its own namespace, when the book was made */
+    uint64_t pid_ns;  /* inode of its namespace; 0: unknown */
+    bool foreign_ns;  /* its namespace is not ours */
     uint64_t start_ticks, exec_id;
     uint64_t start_realtime_ns; /* LEDGER_HAS_START */
     uint64_t book_realtime_ns;  /* when its first book was made */
@@ -127,6 +129,7 @@ struct ledger_process {
     uint64_t losses[BOOK_LOSSES_MAX]; /* sum over its books, by enum book_loss */
     uint64_t peak_error;
     uint64_t book_bytes; /* pages that its books take */
+    size_t left_out;     /* accounts past a limit, or on a device that its book never told of */
 
     struct ledger_book *books[LEDGER_BOOKS_PER_PROCESS_MAX];
     size_t n_books;
@@ -136,22 +139,22 @@ struct ledger_process {
 /* ---- problems: books that do not count, and why ---- */
 
 enum ledger_problem_kind {
-    LEDGER_PROBLEM_UNREADABLE,  /* open or map failed: error says why */
-    LEDGER_PROBLEM_BAD,         /* the bytes make no sense */
-    LEDGER_PROBLEM_NOT_READY,   /* still being made */
-    LEDGER_PROBLEM_OWNER,       /* the file's owner is not the process's: not counted */
-    LEDGER_PROBLEM_LIMIT,       /* a limit of books was reached: not counted */
-    LEDGER_PROBLEM_DUPLICATE,   /* a second book of the same source of one process: not counted */
-    LEDGER_PROBLEM_PLACE,       /* a directory could not be read */
+    LEDGER_PROBLEM_UNREADABLE, /* open or map failed: error says why */
+    LEDGER_PROBLEM_BAD,        /* the bytes make no sense */
+    LEDGER_PROBLEM_NOT_READY,  /* still being made */
+    LEDGER_PROBLEM_OWNER,      /* the file's owner is not the process's: not counted */
+    LEDGER_PROBLEM_LIMIT,      /* a limit of books was reached: not counted */
+    LEDGER_PROBLEM_DUPLICATE,  /* a second book of the same source of one process: not counted */
+    LEDGER_PROBLEM_PLACE,      /* a directory could not be read */
     LEDGER_PROBLEM_KINDS,
 };
 
 struct ledger_problem {
     enum ledger_problem_kind kind;
-    int error;        /* -errno, or 0 */
-    uint32_t uid;     /* whose place it is */
-    char where[320];  /* path, cut from the left if need be */
-    char what[128];   /* one line for people */
+    int error;       /* -errno, or 0 */
+    uint32_t uid;    /* whose place it is */
+    char where[320]; /* path, cut from the left if need be */
+    char what[128];  /* one line for people */
 };
 
 /* ---- one picture ---- */
@@ -166,6 +169,7 @@ void ledger_freep(struct ledger **ledger);
 
 /* ---- tables ---- */
 
+/* Processes are sorted by pid after ledger_scan(), else in no order. */
 struct ledger_process *const *ledger_processes(const struct ledger *ledger, size_t *ret_n);
 struct ledger_device *const *ledger_devices(const struct ledger *ledger, size_t *ret_n);
 const struct ledger_problem *ledger_problems(const struct ledger *ledger, size_t *ret_n);
@@ -179,7 +183,8 @@ struct ledger_process *ledger_process_find(const struct ledger *ledger, pid_t pi
 /* Words for people. */
 const char *ledger_state_name(enum ledger_state state);
 const char *ledger_problem_name(enum ledger_problem_kind kind);
-const char *ledger_space_name(uint32_t space);   /* "heap", "dram", "l1", "cb"; "space-9" never dies */
+const char *ledger_space_name(
+    uint32_t space); /* "heap", "dram", "l1", "cb"; "space-9" never dies */
 const char *ledger_source_name(uint32_t source); /* "client", "malloc" ... */
 
 /* Live bytes and blocks of a process in one space (0: in all), on one device (NULL: on all). false
@@ -191,30 +196,23 @@ bool ledger_process_sum(const struct ledger_process *process, uint32_t space,
 /* ---- a book ---- */
 
 struct ledger_book {
-    struct book_reader *reader;         /* owned */
+    struct book_reader *reader;           /* owned */
     const struct book_identity *identity; /* the reader's */
-    struct ledger_process *process;     /* whose it is */
+    struct ledger_process *process;       /* whose it is */
     uint32_t place_uid;
-    int dirfd;       /* borrowed from who added it, or -1 for a foreign one */
-    char name[128];  /* in dirfd; "" for a foreign one */
-    int fd;          /* a foreign one's own descriptor (nobody could open it later), else -1 */
-    char path[320];  /* for people */
+    int dirfd;      /* borrowed from who added it, or -1 for a foreign one */
+    char name[128]; /* in dirfd; "" for a foreign one */
+    int fd;         /* a foreign one's own descriptor (nobody could open it later), else -1 */
+    char path[320]; /* for people */
     struct book_status status; /* as of the last refresh */
-    int error;       /* -errno of the last refresh, or 0 */
-    void *user_data; /* the caller's */
-
-    /* The ledger's own. */
-    size_t slot;
-    size_t n_devices_seen, n_accounts_seen;
-    struct ledger_device **devices; /* by registry record */
-    size_t n_devices;
-    uint64_t next_refresh_ns; /* a book that takes long is read less often */
+    int error;                 /* -errno of the last refresh, or 0 */
+    void *user_data;           /* the caller's */
 };
 
 /* Where a book is. Everything is borrowed during the call, except `dirfd`, which must stay open until
  * the book is removed. */
 struct ledger_where {
-    int dirfd;         /* with `name`; or -1 and */
+    int dirfd; /* with `name`; or -1 and */
     const char *name;
     int fd;            /* a descriptor of the book itself (duplicated), with */
     pid_t hint_pid;    /* the process, as we see it, that maps it; 0: not known */
@@ -246,8 +244,8 @@ struct ledger_book *ledger_book_find(const struct ledger *ledger, uint64_t dev, 
 /* A descriptor of the book's file (a fresh one, checked to be the same file), for sites and blocks. */
 int ledger_book_open(const struct ledger_book *book);
 
-/* The book's number in its directory or in `name` may have been given to another file since. 0 when the
- * name still is this book, -ENOENT when not. */
+/* Somebody may have put another file under the book's name. 0 when the name still is this book,
+ * -ENOENT when not (or for a foreign book, which has no name that we follow). */
 int ledger_book_check(const struct ledger_book *book);
 
 struct ledger_books {

@@ -1,0 +1,120 @@
+/* The figures: from mapped books into the rows, without a system call. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "ledger/rows.h"
+
+/* A process whose books take longer than REFRESH_SLOW_NS to read gets one REFRESH_SHARE-th of the time:
+ * one user's giant book must not slow everybody's figures. */
+enum { REFRESH_SHARE = 100, REFRESH_SLOW_NS = 20000 };
+
+/* Totals of all accounts of a book at once. */
+static int book_totals(struct book_row *book)
+{
+    size_t n;
+    book_reader_accounts(book->b.reader, &n);
+    if (n > book->room_totals) {
+        struct book_totals *totals = realloc(book->totals, n * sizeof(*totals));
+        if (!totals)
+            return -ENOMEM;
+        book->totals = totals;
+        book->room_totals = n;
+    }
+    int r = book_reader_totals_all(book->b.reader, book->totals, n);
+    book->totals_valid = r >= 0;
+    return r;
+}
+
+static void process_refresh(struct ledger *ledger, struct process_row *row)
+{
+    struct ledger_process *p = &row->p;
+    bool changed = !row->joined;
+    uint64_t losses[BOOK_LOSSES_MAX] = {0};
+    p->peak_error = p->book_bytes = 0;
+    bool failed = false;
+    for (size_t i = 0; i < p->n_books; i++) {
+        struct book_row *book = book_row(p->books[i]);
+        int r = book_reader_refresh(book->b.reader);
+        if (r >= 0)
+            r = book_reader_status(book->b.reader, &book->b.status);
+        book->totals_valid = false;
+        if (r >= 0)
+            r = book_totals(book);
+        book->b.error = r < 0 ? r : 0;
+        failed |= r < 0;
+        size_t devices, accounts;
+        book_reader_devices(book->b.reader, &devices);
+        book_reader_accounts(book->b.reader, &accounts);
+        changed |= devices != book->n_devices || accounts != book->n_accounts;
+        for (size_t k = 0; k < BOOK_LOSSES_MAX; k++)
+            losses[k] += book->b.status.losses[k];
+        p->book_bytes += book->b.status.file_bytes;
+        if (book->b.status.peak_error > p->peak_error)
+            p->peak_error = book->b.status.peak_error;
+    }
+    memcpy(p->losses, losses, sizeof(losses));
+    if (changed && ledger_join(ledger, row) < 0) {
+        ledger_join_release(row); /* no memory: nothing is shown rather than a part */
+        failed = true;
+    }
+    ledger_join_totals(row);
+    if (failed)
+        p->valid &= ~(uint32_t)LEDGER_HAS_FIGURES;
+}
+
+void ledger_refresh_process(struct ledger *ledger, struct ledger_process *process)
+{
+    process_refresh(ledger, process_row(process));
+}
+
+/* What a dead process held was given back by its death. */
+static bool holds_memory(const struct ledger_process *p)
+{
+    return p->state != LEDGER_EXITED && p->state != LEDGER_REPLACED && p->state != LEDGER_CLOSED;
+}
+
+static void devices_sum(struct ledger *ledger)
+{
+    for (size_t i = 0; i < ledger->n_devices; i++) {
+        struct ledger_device *d = ledger->devices[i];
+        d->processes = 0;
+        for (size_t s = 0; s <= MEMOIR_SPACE_MAX; s++)
+            d->spaces[s].used = d->spaces[s].blocks = 0;
+    }
+    for (size_t i = 0; i < ledger->n_processes; i++) {
+        const struct ledger_process *p = ledger->processes[i];
+        if (!holds_memory(p))
+            continue;
+        const struct ledger_device *counted = NULL;
+        for (size_t k = 0; k < p->n_accounts; k++) {
+            const struct ledger_account *account = &p->accounts[k];
+            if (!account->device || !account->valid)
+                continue;
+            struct ledger_capacity *c = &account->device->spaces[account->space];
+            c->used += account->totals.live_bytes;
+            c->blocks += account->totals.live_blocks;
+            /* Accounts are sorted by device. */
+            if (account->totals.live_blocks > 0 && counted != account->device) {
+                account->device->processes++;
+                counted = account->device;
+            }
+        }
+    }
+}
+
+void ledger_refresh(struct ledger *ledger)
+{
+    uint64_t now = clock_monotonic_ns();
+    for (size_t i = 0; i < ledger->n_processes; i++) {
+        struct process_row *row = process_row(ledger->processes[i]);
+        if (row->next_refresh_ns > now)
+            continue;
+        process_refresh(ledger, row);
+        uint64_t end = clock_monotonic_ns();
+        row->next_refresh_ns = end - now > REFRESH_SLOW_NS ? end + (end - now) * REFRESH_SHARE : 0;
+        now = end;
+    }
+    devices_sum(ledger);
+}

@@ -1,0 +1,479 @@
+/* The tables: books come and go, each belongs to a process row, and figures are read into the rows. */
+#include "ledger/ledger.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "ledger/name.h"
+#include "ledger/proc.h"
+#include "ledger/rows.h"
+
+int ledger_new(const struct ledger_options *options, struct ledger **ret_ledger)
+{
+    MEMOIR_CLEANUP(ledger_freep)
+    struct ledger *ledger = calloc(1, sizeof(*ledger));
+    if (!ledger)
+        return -ENOMEM;
+    if (options)
+        ledger->options = *options;
+    if (ledger->options.books_max == 0)
+        ledger->options.books_max = LEDGER_BOOKS_MAX;
+    if (ledger->options.books_per_uid_max == 0)
+        ledger->options.books_per_uid_max = LEDGER_BOOKS_PER_UID_MAX;
+    if (getrandom(&ledger->seed, sizeof(ledger->seed), GRND_NONBLOCK) < 0)
+        ledger->seed = clock_monotonic_ns(); /* early at boot: better than a constant */
+    int r = pidns_map_new(&ledger->pidns);
+    if (r < 0)
+        return r;
+    /* Unknown stays 0, and then nothing is compared with it. */
+    (void)proc_pid_ns(getpid(), &ledger->own_pid_ns);
+    (void)proc_boot_id(ledger->boot_id);
+    *ret_ledger = MEMOIR_TAKE(ledger);
+    return 0;
+}
+
+void ledger_free(struct ledger *ledger)
+{
+    if (!ledger)
+        return;
+    while (ledger->n_books > 0)
+        ledger_book_remove(ledger, ledger->books[ledger->n_books - 1]);
+    index_release(&ledger->books_by_file);
+    index_release(&ledger->processes_by_identity);
+    index_release(&ledger->devices_by_key);
+    for (size_t i = 0; i < ledger->n_dirfds; i++)
+        close(ledger->dirfds[i]);
+    free(ledger->dirfds);
+    free(ledger->books);
+    free(ledger->processes);
+    free(ledger->devices);
+    free(ledger->uids);
+    free(ledger->problems);
+    pidns_map_free(ledger->pidns);
+    free(ledger);
+}
+
+void ledger_freep(struct ledger **ledger)
+{
+    ledger_free(*ledger);
+}
+
+/* ---- lookups ---- */
+
+static uint64_t file_hash(const struct ledger *ledger, uint64_t dev, uint64_t ino)
+{
+    return hash_combine(hash_combine(ledger->seed, dev), ino);
+}
+
+struct ledger_book *ledger_book_find(const struct ledger *ledger, uint64_t dev, uint64_t ino)
+{
+    uint64_t hash = file_hash(ledger, dev, ino);
+    for (struct index_node *node = index_first(&ledger->books_by_file, hash); node;
+         node = index_next(node->next, hash)) {
+        struct book_row *row = index_row(node, struct book_row, by_file);
+        if (row->b.identity->st_dev == dev && row->b.identity->st_ino == ino)
+            return &row->b;
+    }
+    return NULL;
+}
+
+struct ledger_books ledger_books(const struct ledger *ledger)
+{
+    return (struct ledger_books){ledger->books, ledger->n_books};
+}
+
+struct ledger_process *const *ledger_processes(const struct ledger *ledger, size_t *ret_n)
+{
+    *ret_n = ledger->n_processes;
+    return ledger->processes;
+}
+
+struct ledger_process *ledger_process_find(const struct ledger *ledger, pid_t pid)
+{
+    struct ledger_process *found = NULL;
+    for (size_t i = 0; i < ledger->n_processes; i++) {
+        struct ledger_process *p = ledger->processes[i];
+        if (p->valid & LEDGER_HAS_PID && p->pid == pid && (!found || p->state < found->state))
+            found = p;
+    }
+    return found;
+}
+
+bool ledger_process_sum(const struct ledger_process *process, uint32_t space,
+                        const struct ledger_device *device, uint64_t *ret_bytes,
+                        uint64_t *ret_blocks)
+{
+    bool known = false, all = true;
+    uint64_t bytes = 0, blocks = 0;
+    for (size_t i = 0; i < process->n_accounts; i++) {
+        const struct ledger_account *account = &process->accounts[i];
+        if ((space != 0 && account->space != space) || (device && account->device != device))
+            continue;
+        known = true;
+        if (!account->valid) {
+            all = false;
+            continue;
+        }
+        bytes += account->totals.live_bytes;
+        blocks += account->totals.live_blocks;
+    }
+    if (ret_bytes)
+        *ret_bytes = bytes;
+    if (ret_blocks)
+        *ret_blocks = blocks;
+    return known && all;
+}
+
+/* ---- whose book is it ---- */
+
+/* Root may write on behalf of others, and then the header says for whom. */
+static uint32_t subject_uid(const struct book_identity *id)
+{
+    return id->st_uid != 0 ? id->st_uid : id->uid;
+}
+
+static uint64_t identity_hash(const struct ledger *ledger, const struct book_identity *id)
+{
+    uint64_t h = hash_bytes(id->boot_id, sizeof(id->boot_id), ledger->seed);
+    h = hash_combine(h, id->pid_ns);
+    h = hash_combine(h, (uint64_t)id->pid << 32 | subject_uid(id));
+    return hash_combine(h, id->start_ticks);
+}
+
+/* A writer on somebody's behalf may not know the image (exec_id 0): it then belongs to any. */
+static bool same_process(const struct process_row *row, const struct book_identity *id)
+{
+    const struct ledger_process *p = &row->p;
+    const char *host = id->compat & BOOK_COMPAT_REMOTE ? id->host : "";
+    return p->book_pid == id->pid && p->start_ticks == id->start_ticks && p->pid_ns == id->pid_ns &&
+           (p->exec_id == id->exec_id || p->exec_id == 0 || id->exec_id == 0) &&
+           p->uid == subject_uid(id) && strcmp(p->host, host) == 0 &&
+           memcmp(row->boot_id, id->boot_id, sizeof(row->boot_id)) == 0;
+}
+
+static struct process_row *process_find(const struct ledger *ledger, const struct book_identity *id)
+{
+    uint64_t hash = identity_hash(ledger, id);
+    for (struct index_node *node = index_first(&ledger->processes_by_identity, hash); node;
+         node = index_next(node->next, hash)) {
+        struct process_row *row = index_row(node, struct process_row, by_identity);
+        if (same_process(row, id))
+            return row;
+    }
+    return NULL;
+}
+
+/* May the owner of this file speak for that process? 0, or -EPERM when the process lives and is
+ * somebody else's. Of one that is gone nothing can be proved, and nothing is lost by believing. */
+static int owner_check(struct ledger *ledger, struct book_row *book, uint32_t place_uid,
+                       pid_t *ret_pid)
+{
+    const struct book_identity *id = book->b.identity;
+    *ret_pid = ledger_resolve_pid(ledger, book);
+    if (id->st_uid == 0)
+        return 0;
+    if (id->st_uid != place_uid)
+        return -EPERM;
+    struct proc_stat stat;
+    struct proc_ids ids;
+    if (*ret_pid == 0 || proc_stat_read(*ret_pid, &stat) < 0 ||
+        (id->start_ticks != 0 && stat.start_ticks != id->start_ticks) || stat.dead ||
+        proc_ids_read(*ret_pid, &ids) < 0)
+        return 0;
+    return ids.real_uid == id->st_uid || ids.effective_uid == id->st_uid ? 0 : -EPERM;
+}
+
+static void user_name(struct ledger *ledger, struct ledger_process *p)
+{
+    struct passwd *pw = ledger->options.user_names ? getpwuid(p->uid) : NULL;
+    if (!pw)
+        return;
+    snprintf(p->user, sizeof(p->user), "%s", pw->pw_name);
+    p->valid |= LEDGER_HAS_USER;
+}
+
+static int process_new(struct ledger *ledger, const struct book_identity *id, pid_t pid,
+                       struct process_row **ret_row)
+{
+    if (ledger->n_processes == ledger->room_processes) {
+        size_t room = ledger->room_processes ? ledger->room_processes * 2 : 64;
+        struct ledger_process **rows = realloc(ledger->processes, room * sizeof(*rows));
+        if (!rows)
+            return -ENOMEM;
+        ledger->processes = rows;
+        ledger->room_processes = room;
+    }
+    struct process_row *row = calloc(1, sizeof(*row));
+    if (!row || index_reserve(&ledger->processes_by_identity) < 0) {
+        free(row);
+        return -ENOMEM;
+    }
+    struct ledger_process *p = &row->p;
+    memcpy(row->boot_id, id->boot_id, sizeof(row->boot_id));
+    p->state = LEDGER_UNKNOWN;
+    p->book_pid = id->pid;
+    p->parent_pid = id->parent_pid;
+    p->pid_ns = id->pid_ns;
+    p->foreign_ns = id->pid_ns && ledger->own_pid_ns && id->pid_ns != ledger->own_pid_ns;
+    p->start_ticks = id->start_ticks;
+    p->exec_id = id->exec_id;
+    p->uid = subject_uid(id);
+    p->book_realtime_ns = id->created_realtime_ns;
+    if (id->compat & BOOK_COMPAT_REMOTE)
+        memcpy(p->host, id->host, sizeof(p->host));
+    else if (id->start_ticks) {
+        p->start_realtime_ns = proc_ticks_realtime_ns(id->start_ticks);
+        p->valid |= LEDGER_HAS_START;
+    }
+    if (pid > 0) {
+        p->pid = pid;
+        p->valid |= LEDGER_HAS_PID;
+    }
+    memcpy(p->comm, id->comm, sizeof(p->comm));
+    memcpy(p->exe, id->exe, sizeof(p->exe));
+    memcpy(p->command, id->command, sizeof(p->command));
+    ledger_name(p->exe, p->comm, p->command, p->name, sizeof(p->name));
+    user_name(ledger, p);
+    row->slot = ledger->n_processes;
+    ledger->processes[ledger->n_processes++] = p;
+    index_insert(&ledger->processes_by_identity, &row->by_identity, identity_hash(ledger, id));
+    *ret_row = row;
+    return 0;
+}
+
+static void process_remove(struct ledger *ledger, struct process_row *row)
+{
+    struct ledger_process *last = ledger->processes[--ledger->n_processes];
+    ledger->processes[row->slot] = last;
+    process_row(last)->slot = row->slot;
+    index_remove(&ledger->processes_by_identity, &row->by_identity);
+    ledger_join_release(row);
+    free(row);
+}
+
+/* ---- limits ---- */
+
+static struct uid_row *uid_find(struct ledger *ledger, uint32_t uid)
+{
+    for (size_t i = 0; i < ledger->n_uids; i++)
+        if (ledger->uids[i].uid == uid)
+            return &ledger->uids[i];
+    struct uid_row *uids = realloc(ledger->uids, (ledger->n_uids + 1) * sizeof(*uids));
+    if (!uids)
+        return NULL;
+    ledger->uids = uids;
+    uids[ledger->n_uids] = (struct uid_row){.uid = uid};
+    return &uids[ledger->n_uids++];
+}
+
+static int limits_check(struct ledger *ledger, uint32_t uid)
+{
+    struct uid_row *row = uid_find(ledger, uid);
+    if (!row)
+        return -ENOMEM;
+    if (ledger->n_books >= ledger->options.books_max ||
+        (uid != 0 && row->books >= ledger->options.books_per_uid_max))
+        return -EDQUOT;
+    return 0;
+}
+
+/* ---- books ---- */
+
+static void book_free(struct ledger *ledger, struct book_row *row)
+{
+    ledger_book_release_devices(ledger, row);
+    book_reader_free(row->b.reader);
+    free(row->totals);
+    if (row->b.fd >= 0)
+        close(row->b.fd);
+    free(row);
+}
+
+/* Open the file and make a row of it that belongs to nobody yet. */
+static int book_open(struct ledger *ledger, const struct ledger_where *where,
+                     struct book_row **ret_row)
+{
+    struct book_row *row = calloc(1, sizeof(*row));
+    if (!row)
+        return -ENOMEM;
+    row->b.fd = -1;
+    row->b.dirfd = where->dirfd;
+    row->b.place_uid = where->uid;
+    row->hint_pid = where->hint_pid;
+    const char *name = where->name ? where->name : "";
+    snprintf(row->b.name, sizeof(row->b.name), "%s", name);
+    snprintf(row->b.path, sizeof(row->b.path), "%s%s%s", where->place ? where->place : "",
+             *name ? "/" : "", name);
+    int r;
+    if (where->dirfd >= 0) {
+        r = strlen(name) < sizeof(row->b.name)
+                ? book_reader_open(where->dirfd, name, &row->b.reader)
+                : -ENAMETOOLONG;
+    } else {
+        r = book_reader_open_fd(where->fd, &row->b.reader);
+        if (r >= 0)
+            row->b.fd = fcntl(where->fd, F_DUPFD_CLOEXEC, 3); /* -1: then no blocks after death */
+    }
+    if (r < 0) {
+        book_free(ledger, row);
+        return r;
+    }
+    row->b.identity = book_reader_identity(row->b.reader);
+    *ret_row = row;
+    return 0;
+}
+
+/* Put the row into the tables. Nothing is changed on failure. */
+static int book_enter(struct ledger *ledger, struct book_row *row, pid_t pid)
+{
+    const struct book_identity *id = row->b.identity;
+    struct process_row *process = process_find(ledger, id);
+    for (size_t i = 0; process && i < process->p.n_books; i++)
+        if (process->p.books[i]->identity->source == id->source)
+            return -EALREADY;
+    if (process && process->p.n_books == LEDGER_BOOKS_PER_PROCESS_MAX)
+        return -EDQUOT;
+    if (ledger->n_books == ledger->room_books) {
+        size_t room = ledger->room_books ? ledger->room_books * 2 : 64;
+        struct ledger_book **books = realloc(ledger->books, room * sizeof(*books));
+        if (!books)
+            return -ENOMEM;
+        ledger->books = books;
+        ledger->room_books = room;
+    }
+    int r = index_reserve(&ledger->books_by_file);
+    if (r >= 0 && !process)
+        r = process_new(ledger, id, pid, &process);
+    if (r < 0)
+        return r;
+    if (process->p.exec_id == 0)
+        process->p.exec_id = id->exec_id;
+    row->b.process = &process->p;
+    row->slot = ledger->n_books;
+    ledger->books[ledger->n_books++] = &row->b;
+    index_insert(&ledger->books_by_file, &row->by_file, file_hash(ledger, id->st_dev, id->st_ino));
+    process->p.books[process->p.n_books++] = &row->b;
+    process->joined = false;
+    uid_find(ledger, row->b.place_uid)->books++; /* limits_check() made the row */
+    return 0;
+}
+
+static void problem_note(struct ledger *ledger, const struct ledger_where *where, int error,
+                         const struct book_identity *id)
+{
+    static const struct {
+        int error;
+        enum ledger_problem_kind kind;
+        const char *what;
+    } table[] = {
+        {-EBADMSG, LEDGER_PROBLEM_BAD, "its bytes make no sense"},
+        {-EPROTO, LEDGER_PROBLEM_BAD, "its bytes make no sense"},
+        {-EPROTONOSUPPORT, LEDGER_PROBLEM_BAD,
+         "it is of a version that this program does not know"},
+        {-EAGAIN, LEDGER_PROBLEM_NOT_READY, "it is still being made"},
+        {-EDQUOT, LEDGER_PROBLEM_LIMIT, "a limit on the number of books was reached"},
+        {-EALREADY, LEDGER_PROBLEM_DUPLICATE, "its process has another book of the same source"},
+    };
+    if (error == -EPERM && id) {
+        ledger_problem_add(ledger, LEDGER_PROBLEM_OWNER, error, where->uid, where->place,
+                           where->name, "uid %u may not speak for pid %d", id->st_uid,
+                           (int)id->pid);
+        return;
+    }
+    for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
+        if (table[i].error == error) {
+            ledger_problem_add(ledger, table[i].kind, error, where->uid, where->place, where->name,
+                               "%s", table[i].what);
+            return;
+        }
+    ledger_problem_add(ledger, LEDGER_PROBLEM_UNREADABLE, error, where->uid, where->place,
+                       where->name, "cannot be read: %s", strerror(-error));
+}
+
+int ledger_book_add(struct ledger *ledger, const struct ledger_where *where,
+                    struct ledger_book **ret_book)
+{
+    struct book_row *row = NULL;
+    int r = limits_check(ledger, where->uid);
+    if (r >= 0)
+        r = book_open(ledger, where, &row);
+    if (r < 0) {
+        if (r != -EAGAIN && r != -ENOENT)
+            problem_note(ledger, where, r, NULL);
+        return r;
+    }
+    const struct book_identity *id = row->b.identity;
+    struct ledger_book *known = ledger_book_find(ledger, id->st_dev, id->st_ino);
+    if (known) {
+        book_free(ledger, row);
+        *ret_book = known;
+        return -EEXIST;
+    }
+    pid_t pid = 0;
+    r = owner_check(ledger, row, where->uid, &pid);
+    if (r >= 0)
+        r = book_enter(ledger, row, pid);
+    if (r < 0) {
+        problem_note(ledger, where, r, id);
+        book_free(ledger, row);
+        return r;
+    }
+    *ret_book = &row->b;
+    return 0;
+}
+
+void ledger_book_remove(struct ledger *ledger, struct ledger_book *book)
+{
+    struct book_row *row = book_row(book);
+    struct process_row *process = process_row(book->process);
+    struct ledger_book *last = ledger->books[--ledger->n_books];
+    ledger->books[row->slot] = last;
+    book_row(last)->slot = row->slot;
+    index_remove(&ledger->books_by_file, &row->by_file);
+    uid_find(ledger, book->place_uid)->books--;
+    for (size_t i = 0; i < process->p.n_books; i++)
+        if (process->p.books[i] == book) {
+            process->p.books[i] = process->p.books[--process->p.n_books];
+            break;
+        }
+    /* Accounts point to the book's devices: they go first. */
+    ledger_join_release(process);
+    book_free(ledger, row);
+    if (process->p.n_books == 0)
+        process_remove(ledger, process);
+}
+
+int ledger_book_check(const struct ledger_book *book)
+{
+    struct stat st;
+    if (book->dirfd < 0)
+        return -ENOENT;
+    if (fstatat(book->dirfd, book->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return -errno;
+    bool same = st.st_dev == book->identity->st_dev && st.st_ino == book->identity->st_ino;
+    return same ? 0 : -ENOENT;
+}
+
+int ledger_book_open(const struct ledger_book *book)
+{
+    if (book->dirfd < 0)
+        return book->fd < 0 ? -ENOENT : fcntl(book->fd, F_DUPFD_CLOEXEC, 3);
+    MEMOIR_CLEANUP(closep)
+    int fd = openat(book->dirfd, book->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    if (st.st_dev != book->identity->st_dev || st.st_ino != book->identity->st_ino)
+        return -ENOENT;
+    return MEMOIR_TAKE_FD(fd);
+}

@@ -1,0 +1,107 @@
+/* An interpreter's name says nothing about the program that it runs, so its script's name is shown
+ * instead. A table says which programs are interpreters and which of their options take a value. */
+#include "ledger/name.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+struct interpreter {
+    const char *name;    /* what follows it may only be a version: python3.11 */
+    const char *valued;  /* one-letter options with a value that is not the script */
+    const char *inlines; /* options after which there is no script: the code is on the line */
+    const char *modules; /* options whose value is the program */
+};
+
+static const struct interpreter interpreters[] = {
+    {"python", "WX", "c", "m"}, {"pypy", "WX", "c", "m"},     {"perl", "I", "eE", ""},
+    {"ruby", "IrCE", "e", ""},  {"node", "r", "ep", ""},      {"nodejs", "r", "ep", ""},
+    {"bash", "oO", "c", ""},    {"dash", "o", "c", ""},       {"sh", "o", "c", ""},
+    {"zsh", "o", "c", ""},      {"php", "dcz", "r", "f"},     {"lua", "l", "e", ""},
+    {"Rscript", "", "e", ""},   {"julia", "CpLJt", "eE", ""},
+};
+
+/* One word of a command line. */
+struct word {
+    const char *start;
+    size_t len;
+};
+
+static struct word word_next(const char **at)
+{
+    while (**at == ' ')
+        (*at)++;
+    struct word word = {*at, strcspn(*at, " ")};
+    *at += word.len;
+    return word;
+}
+
+static struct word word_base(struct word word)
+{
+    while (word.len > 0 && word.start[word.len - 1] == '/')
+        word.len--;
+    for (size_t i = word.len; i > 0; i--)
+        if (word.start[i - 1] == '/')
+            return (struct word){word.start + i, word.len - i};
+    return word;
+}
+
+static const struct interpreter *interpreter_find(struct word program)
+{
+    for (size_t i = 0; i < sizeof(interpreters) / sizeof(*interpreters); i++) {
+        size_t len = strlen(interpreters[i].name);
+        if (program.len < len || strncmp(program.start, interpreters[i].name, len) != 0)
+            continue;
+        size_t at = len;
+        while (at < program.len && (isdigit((unsigned char)program.start[at]) ||
+                                    program.start[at] == '.' || program.start[at] == '-'))
+            at++;
+        if (at == program.len)
+            return &interpreters[i];
+    }
+    return NULL;
+}
+
+/* The script among an interpreter's arguments; of length 0 when there is none. */
+static struct word script_find(const struct interpreter *in, const char *arguments)
+{
+    for (;;) {
+        struct word word = word_next(&arguments);
+        if (word.len == 0)
+            return word;
+        if (word.start[0] != '-')
+            return word_base(word);
+        if (word.len == 1 || word.start[1] == '-')
+            continue; /* "-" reads the script from stdin; long options carry their value */
+        char last = word.start[word.len - 1];
+        if (strchr(in->inlines, last))
+            return (struct word){arguments, 0};
+        if (strchr(in->modules, last))
+            return word_next(&arguments);
+        if (word.len == 2 && strchr(in->valued, last))
+            word_next(&arguments);
+    }
+}
+
+void ledger_name(const char *exe, const char *comm, const char *command, char *ret_name,
+                 size_t size)
+{
+    const char *rest = command;
+    struct word first = word_base(word_next(&rest));
+    struct word name = word_base((struct word){exe, strlen(exe)});
+    if (name.len == 0)
+        name = (struct word){comm, strlen(comm)};
+    /* By the name that it was called with, or by that of its file: python3 may be a link. */
+    const struct interpreter *in = interpreter_find(first);
+    if (!in)
+        in = interpreter_find(name);
+    if (in) {
+        struct word script = script_find(in, rest);
+        if (script.len > 0)
+            name = script;
+    }
+    if (name.len == 0)
+        name = first.len > 0 ? first : (struct word){"?", 1};
+    snprintf(ret_name, size, "%.*s", (int)name.len, name.start);
+}

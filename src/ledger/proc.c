@@ -1,0 +1,182 @@
+/* Readers of /proc. The files are small and made by the kernel, so a fixed buffer and one read do; a
+ * process may vanish between open and read, which gives ESRCH. */
+#include "ledger/proc.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+
+enum {
+    PROC_TEXT_MAX = 4096, /* status is the largest, about 1.5 kB */
+    TASK_EXITING = 0x4,   /* PF_EXITING in field 9 of stat */
+};
+
+/* Read /proc/PID/FILE as a string. */
+static int text_read(pid_t pid, const char *file, char text[static PROC_TEXT_MAX])
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? -ESRCH : -errno;
+    ssize_t n = read(fd, text, PROC_TEXT_MAX - 1);
+    if (n < 0)
+        return -errno;
+    text[n] = '\0';
+    return n == 0 ? -ESRCH : 0;
+}
+
+/* Field `n` of stat, where `after_name` points behind the ')' that ends field 2. */
+static const char *stat_field(const char *after_name, int n)
+{
+    const char *at = after_name;
+    for (int field = 2; field < n; field++) {
+        at = strchr(at, ' ');
+        if (!at)
+            return NULL;
+        at++;
+    }
+    return at;
+}
+
+static uint64_t stat_number(const char *after_name, int n)
+{
+    const char *at = stat_field(after_name, n);
+    return at ? strtoull(at, NULL, 10) : 0;
+}
+
+int proc_stat_read(pid_t pid, struct proc_stat *ret_stat)
+{
+    char text[PROC_TEXT_MAX];
+    int r = text_read(pid, "stat", text);
+    if (r < 0)
+        return r;
+    /* The name may hold spaces and parentheses; the last one ends it. */
+    const char *at = strrchr(text, ')');
+    if (!at || !stat_field(at, 24))
+        return -EBADMSG;
+    struct proc_stat stat = {
+        .state = *stat_field(at, 3),
+        .exiting = stat_number(at, 9) & TASK_EXITING,
+        .threads = (uint32_t)stat_number(at, 20),
+        .start_ticks = stat_number(at, 22),
+        .vms_bytes = stat_number(at, 23),
+        .rss_bytes = stat_number(at, 24) * (uint64_t)sysconf(_SC_PAGESIZE),
+        .exit_status = (int32_t)stat_number(at, 52),
+    };
+    /* A first thread that ended before the others is a zombie in a living process. */
+    stat.dead = stat.state == 'X' || (stat.state == 'Z' && stat.threads <= 1);
+    *ret_stat = stat;
+    return 0;
+}
+
+/* The text behind "\nKEY:\t" in status, or NULL. */
+static const char *status_value(const char *text, const char *key)
+{
+    size_t len = strlen(key);
+    for (const char *at = text; at; at = strchr(at, '\n')) {
+        at += *at == '\n';
+        if (strncmp(at, key, len) == 0 && at[len] == ':')
+            return at + len + 1;
+    }
+    return NULL;
+}
+
+int proc_ids_read(pid_t pid, struct proc_ids *ret_ids)
+{
+    char text[PROC_TEXT_MAX];
+    int r = text_read(pid, "status", text);
+    if (r < 0)
+        return r;
+    struct proc_ids ids = {0};
+    const char *uid = status_value(text, "Uid");
+    if (!uid || sscanf(uid, "%" SCNu32 " %" SCNu32, &ids.real_uid, &ids.effective_uid) != 2)
+        return -EBADMSG;
+    const char *at = status_value(text, "NSpid");
+    while (at && *at && *at != '\n') {
+        char *end;
+        long value = strtol(at, &end, 10);
+        if (end == at)
+            break;
+        ids.inner_pid = (pid_t)value;
+        ids.levels++;
+        at = end;
+    }
+    *ret_ids = ids;
+    return 0;
+}
+
+int proc_memory_read(pid_t pid, struct proc_memory *ret_memory)
+{
+    char text[PROC_TEXT_MAX];
+    int r = text_read(pid, "statm", text);
+    if (r < 0)
+        return r;
+    uint64_t size, resident, shared;
+    if (sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64, &size, &resident, &shared) != 3)
+        return -EBADMSG;
+    if (size == 0)
+        return -ESRCH; /* a kernel thread, or its memory is gone already */
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    *ret_memory = (struct proc_memory){size * page, resident * page, shared * page};
+    return 0;
+}
+
+int proc_pid_ns(pid_t pid, uint64_t *ret_inode)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
+    struct stat st;
+    if (stat(path, &st) < 0)
+        return errno == ENOENT ? -ESRCH : -errno;
+    *ret_inode = st.st_ino;
+    return 0;
+}
+
+int proc_boot_id(uint8_t ret_id[16])
+{
+    char text[64] = "";
+    MEMOIR_CLEANUP(closep)
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    if (read(fd, text, sizeof(text) - 1) < 0)
+        return -errno;
+    uint8_t id[16] = {0};
+    size_t digits = 0;
+    for (const char *at = text; *at && digits < 32; at++) {
+        if (!isxdigit((unsigned char)*at))
+            continue;
+        int value =
+            isdigit((unsigned char)*at) ? *at - '0' : tolower((unsigned char)*at) - 'a' + 10;
+        id[digits / 2] = (uint8_t)(id[digits / 2] << 4 | value);
+        digits++;
+    }
+    if (digits != 32)
+        return -EBADMSG;
+    memcpy(ret_id, id, 16);
+    return 0;
+}
+
+uint64_t proc_boot_realtime_ns(void)
+{
+    return clock_real_ns() - clock_boot_ns();
+}
+
+uint64_t proc_ticks_realtime_ns(uint64_t ticks)
+{
+    uint64_t hz = (uint64_t)sysconf(_SC_CLK_TCK);
+    /* Split, so that no start time overflows. */
+    uint64_t ns = ticks / hz * NS_PER_S + ticks % hz * (NS_PER_S / hz);
+    return proc_boot_realtime_ns() + ns;
+}

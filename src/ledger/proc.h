@@ -1,0 +1,42 @@
+/* What the ledger reads of /proc. Each call opens, reads once and closes; -ESRCH means that the process
+ * is gone, other errors are ours (-EMFILE) or the system's (-EACCES) and say nothing about it. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct proc_stat {
+    char state;   /* 'R', 'S', 'Z' ... */
+    bool exiting; /* has begun to exit: its memory may be gone already */
+    bool dead;    /* a zombie, all threads of which have ended */
+    uint32_t threads;
+    uint64_t start_ticks;
+    uint64_t vms_bytes, rss_bytes; /* rss lags by some pages per thread: statm is no better */
+    int32_t exit_status; /* as wait() gives it; only for a zombie, and 0 without permission */
+};
+int proc_stat_read(pid_t pid, struct proc_stat *ret_stat);
+
+struct proc_ids {
+    uint32_t real_uid, effective_uid;
+    pid_t inner_pid; /* in the innermost namespace: last of NSpid */
+    uint32_t levels; /* how many namespaces deep, seen from ours: 1 is our own */
+};
+int proc_ids_read(pid_t pid, struct proc_ids *ret_ids);
+
+struct proc_memory {
+    uint64_t vms_bytes, rss_bytes, shared_bytes;
+};
+int proc_memory_read(pid_t pid, struct proc_memory *ret_memory);
+
+/* Inode of the pid namespace that the process lives in. */
+int proc_pid_ns(pid_t pid, uint64_t *ret_inode);
+
+/* /proc/sys/kernel/random/boot_id as 16 bytes. */
+int proc_boot_id(uint8_t ret_id[16]);
+
+/* What to add to CLOCK_BOOTTIME to get the time since 1970. */
+uint64_t proc_boot_realtime_ns(void);
+
+/* A start time in clock ticks since boot, as time since 1970. */
+uint64_t proc_ticks_realtime_ns(uint64_t ticks);

@@ -1,0 +1,111 @@
+/* Inside the ledger: the rows with what only the ledger itself needs, and the calls between its files. */
+#pragma once
+
+#include "ledger/index.h"
+#include "ledger/ledger.h"
+#include "ledger/pidns.h"
+
+struct book_row {
+    struct ledger_book b; /* first, so that a pointer to it is a pointer to the row */
+    struct index_node by_file;
+    size_t slot;                    /* in ledger.books */
+    pid_t hint_pid;                 /* who was seen mapping it, as we see it; 0: not known */
+    size_t n_devices, n_accounts;   /* of the reader, when its process was joined last */
+    struct ledger_device **devices; /* by registry record; NULL where there is none */
+    size_t n_records;
+    struct book_totals *totals; /* by the reader's account number */
+    size_t room_totals;
+    bool totals_valid;
+};
+
+/* An account of one book that takes part in an account of its process. */
+struct part {
+    struct book_row *book;
+    size_t index; /* in book_reader_accounts() */
+    struct ledger_device *device;
+    uint32_t space;
+    uint32_t rank; /* of its source; 0 wins */
+};
+
+struct process_row {
+    struct ledger_process p; /* first */
+    struct index_node by_identity;
+    size_t slot; /* in ledger.processes */
+    uint8_t boot_id[16];
+    uint64_t next_refresh_ns; /* one that took long is read less often */
+    bool joined;              /* accounts and parts fit the readers' accounts */
+    struct part *parts;       /* sorted by device, space, rank */
+    size_t n_parts;
+    size_t *first_part; /* of each account; one more at the end */
+};
+
+struct device_row {
+    struct ledger_device d; /* first */
+    struct index_node by_key;
+    uint32_t creator_uid;
+    size_t refs; /* books that tell of it; the row goes with the last one */
+};
+
+struct uid_row {
+    uint32_t uid;
+    size_t books;
+};
+
+struct ledger {
+    struct ledger_options options;
+    uint64_t seed;
+    uint64_t own_pid_ns; /* 0: unknown */
+    uint8_t boot_id[16]; /* zero: unknown */
+
+    struct ledger_book **books;
+    size_t n_books, room_books;
+    struct index books_by_file;
+
+    struct ledger_process **processes;
+    size_t n_processes, room_processes;
+    struct index processes_by_identity;
+
+    struct ledger_device **devices;
+    size_t n_devices, room_devices;
+    struct index devices_by_key;
+
+    struct uid_row *uids; /* few: linear */
+    size_t n_uids;
+
+    struct ledger_problem *problems;
+    size_t n_problems;
+    uint64_t problem_counts[LEDGER_PROBLEM_KINDS];
+
+    struct pidns_map *pidns;
+    int *dirfds; /* opened by ledger_scan(), closed with the ledger */
+    size_t n_dirfds;
+};
+
+static inline struct book_row *book_row(const struct ledger_book *book)
+{
+    return (struct book_row *)book;
+}
+static inline struct process_row *process_row(const struct ledger_process *process)
+{
+    return (struct process_row *)process;
+}
+
+/* problem.c */
+void ledger_problem_add(struct ledger *ledger, enum ledger_problem_kind kind, int error,
+                        uint32_t uid, const char *place, const char *name, const char *fmt, ...)
+    __attribute__((format(printf, 7, 8)));
+
+/* device.c: the merged row of a device that a book of `uid` tells of, with a reference; NULL without
+ * room. Unref ends it; NULL is fine. */
+struct ledger_device *ledger_device_ref(struct ledger *ledger, const struct book_device_view *view,
+                                        const char *host, uint32_t uid);
+void ledger_device_unref(struct ledger *ledger, struct ledger_device *device);
+
+/* join.c */
+int ledger_join(struct ledger *ledger, struct process_row *row);
+void ledger_join_release(struct process_row *row);
+void ledger_join_totals(struct process_row *row);
+void ledger_book_release_devices(struct ledger *ledger, struct book_row *book);
+
+/* state.c: the pid that we see, or 0. */
+pid_t ledger_resolve_pid(struct ledger *ledger, const struct book_row *book);

@@ -1,0 +1,58 @@
+/* Names of the ledger's numbers, for people and for output formats: they do not change. */
+#include <stdio.h>
+
+#include "ledger/ledger.h"
+
+#define NAME_OF(table, i) ((i) < sizeof(table) / sizeof(*(table)) && (table)[i] ? (table)[i] : NULL)
+
+const char *ledger_state_name(enum ledger_state state)
+{
+    static const char *const names[] = {
+        [LEDGER_RUNNING] = "running", [LEDGER_STOPPED] = "stopped",   [LEDGER_CLOSED] = "closed",
+        [LEDGER_EXITED] = "exited",   [LEDGER_REPLACED] = "replaced", [LEDGER_UNKNOWN] = "unknown",
+    };
+    const char *name = NAME_OF(names, (unsigned)state);
+    return name ? name : "unknown";
+}
+
+const char *ledger_problem_name(enum ledger_problem_kind kind)
+{
+    static const char *const names[] = {
+        [LEDGER_PROBLEM_UNREADABLE] = "unreadable", [LEDGER_PROBLEM_BAD] = "bad",
+        [LEDGER_PROBLEM_NOT_READY] = "not-ready",   [LEDGER_PROBLEM_OWNER] = "owner",
+        [LEDGER_PROBLEM_LIMIT] = "limit",           [LEDGER_PROBLEM_DUPLICATE] = "duplicate",
+        [LEDGER_PROBLEM_PLACE] = "place",
+    };
+    const char *name = NAME_OF(names, (unsigned)kind);
+    return name ? name : "unknown";
+}
+
+const char *ledger_space_name(uint32_t space)
+{
+    static const char *const names[] = {
+        [MEMOIR_SPACE_HEAP] = "heap",     [MEMOIR_SPACE_MAPPED] = "mapped",
+        [MEMOIR_SPACE_PINNED] = "pinned", [MEMOIR_SPACE_MANAGED] = "managed",
+        [MEMOIR_SPACE_SHARED] = "shared", [MEMOIR_SPACE_DRAM] = "dram",
+        [MEMOIR_SPACE_L1] = "l1",         [MEMOIR_SPACE_L1_SMALL] = "l1_small",
+        [MEMOIR_SPACE_TRACE] = "trace",   [MEMOIR_SPACE_CB] = "cb",
+        [MEMOIR_SPACE_KERNEL] = "kernel", [MEMOIR_SPACE_SYSTEM] = "system",
+    };
+    const char *name = NAME_OF(names, space);
+    if (name)
+        return name;
+    /* Numbers set aside for later: a newer writer's space still has a row of its own. */
+    static _Thread_local char text[24];
+    snprintf(text, sizeof(text), "space-%u", space);
+    return text;
+}
+
+const char *ledger_source_name(uint32_t source)
+{
+    static const char *const names[] = {
+        [BOOK_SOURCE_CLIENT] = "client", [BOOK_SOURCE_MALLOC] = "malloc",
+        [BOOK_SOURCE_TRACK] = "track",   [BOOK_SOURCE_OBSERVER] = "observer",
+        [BOOK_SOURCE_SOCKET] = "socket", [BOOK_SOURCE_REGION] = "region",
+    };
+    const char *name = NAME_OF(names, source);
+    return name ? name : "unknown";
+}
