@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,14 +31,30 @@ void book_places_release(struct book_places *places);
 int book_roots_find(const char *root, struct book_places *ret_roots);
 
 /* Call `each` for every *.book name in a place, at most `max` of them; the rest are counted in
- * ret_skipped. The descriptor of the directory is good during the call only. */
+ * ret_skipped (may be NULL). Only regular files of the place's uid or of root are offered; names of
+ * links, fifos and directories are not even counted. `each` may unlink the name. A non-zero answer
+ * ends the scan and is returned. The descriptor of the directory is good during the call only. */
 int book_place_scan(const struct book_place *place, size_t max,
                     int (*each)(int dirfd, const char *name, void *context), void *context,
                     size_t *ret_skipped);
 
+/* Open one name of a place with every rule about owners: a regular file of the place's uid, or one of
+ * root that says it was written on behalf of somebody. -EPERM if it is another's. ret_fd (may be NULL)
+ * gets a descriptor for sites and blocks, which the caller closes. */
+struct book_reader;
+int book_place_open_reader(const struct book_place *place, int dirfd, const char *name,
+                    struct book_reader **ret_reader, int *ret_fd);
+
+/* Does this name look like a book's: PID-STARTTIME-SOURCE-RANDOM.book? Names prove nothing; this
+ * only spares opening what is certainly none. */
+bool book_name_check(const char *name);
+
 /* Books mapped by processes of other mount namespaces (containers), seen through
- * /proc/PID/map_files; needs root. The descriptor is good during the call only. Processes already
- * looked at (pid and start time) are skipped by `seen`, a small cache that the caller keeps. */
+ * /proc/PID/map_files; needs root, else -EPERM. The descriptor (read-only, a regular file on a tmpfs)
+ * is good during the call only. A process (pid and start time) is remembered in `seen`, a small cache
+ * that the caller keeps: its books are offered once, and as books are made late it is looked at again
+ * after 1, 2, 4 … 64 further scans. `each` answers 0 to go on, -EAGAIN to be offered this book again
+ * later (it is not ready), anything else to end the scan, which then returns it. */
 struct book_seen;
 int book_seen_new(struct book_seen **ret_seen);
 void book_seen_free(struct book_seen *seen);

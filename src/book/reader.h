@@ -25,6 +25,8 @@ struct book_reader;
 enum {
     BOOK_READER_ACCOUNTS_MAX = BOOK_RECORDS_MAX,
     BOOK_READER_COUNTER_PAGES_MAX = 65536,
+    BOOK_READER_FRAMES_MAX = 1 << 24,
+    BOOK_READER_BLOCKS_HELD_MAX = 1 << 24, /* in memory at a time, of 32 bytes */
 };
 #define BOOK_READER_FILE_MAX (UINT64_C(1) << 40)
 
@@ -69,7 +71,8 @@ int book_reader_status(struct book_reader *reader, struct book_status *ret_statu
 
 /* Does the writer still map the book? It holds flock() on the open file that its mapping keeps
  * alive, so this is true exactly until it exits or calls exec, whatever its PID namespace. Needs a
- * descriptor of the book (a fresh one is fine). 1, 0 or -errno. */
+ * descriptor of the book (a fresh one is fine). 1, 0 or -errno; -EAGAIN while the book is still being
+ * made, since the test would disturb its maker. */
 int book_writer_alive_fd(int fd);
 int book_writer_alive(int dirfd, const char *name);
 
@@ -112,9 +115,17 @@ struct book_totals {
 /* Totals of account number `index` of the array above. Sums its shards; no system call. */
 int book_reader_totals(struct book_reader *reader, size_t index, struct book_totals *ret_totals);
 
+/* Totals of all accounts at once, under one guard; `n` is the length of the array above. After a
+ * failure the array holds nothing of use. */
+int book_reader_totals_all(struct book_reader *reader, struct book_totals *ret_totals, size_t n);
+
+/* Where the account with this registry number stands in the array above, or -ENOENT: a block may be
+ * newer than the last refresh, or its number a lie. */
+ssize_t book_reader_account_index(const struct book_reader *reader, uint32_t record);
+
 /* ---- sites, tags and blocks: copies ----
- * These need a descriptor of the same file (checked by device and inode), because a mapping would
- * make pages where the file has none. */
+ * These need a descriptor of the same file (checked by device and inode, else -ESTALE), because a
+ * mapping would make pages where the file has none. They move its file offset. */
 
 struct book_sites {
     struct book_module *modules; /* [0] is empty */
@@ -134,8 +145,8 @@ void book_sites_release(struct book_sites *sites);
 struct book_block_view {
     uint64_t id, bytes;
     uint64_t time_ns; /* CLOCK_MONOTONIC of the writer's machine when it was made */
-    uint32_t account; /* registry record */
-    uint32_t site, tag;
+    uint32_t account; /* registry record; see book_reader_account_index() */
+    uint32_t site, tag; /* may be newer than a copy of the sites, or a lie: compare with its n_sites */
     uint32_t moves; /* transfers it was part of */
 };
 
@@ -149,6 +160,6 @@ int book_reader_blocks(struct book_reader *reader, int fd,
 /* ---- SIGBUS guard ---- */
 
 /* Install the process-wide SIGBUS handler that lets reads of mapped books fail with -EIO instead of
- * ending us. Programs that read books call it once at start; signals that are not ours go on to
- * the previous handler. */
+ * ending us. Opening the first book does it; programs with a SIGBUS handler of their own call it
+ * after setting that one. Signals that are not ours go on to the previous handler. */
 int book_guard_install(void);

@@ -1,0 +1,284 @@
+/*
+ * finder_foreign.c: books in mount namespaces that we are not part of.
+ *
+ * A container has its own tmpfs, which no path of ours reaches and whose paths we must not follow.
+ * But every process that writes a book has it mapped, and /proc/PID/map_files gives root the very
+ * file behind a mapping. Reading maps is the costly part (it holds the process's memory lock), so a
+ * process is looked at rarely once it has been seen.
+ */
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "book/finder.h"
+
+enum {
+    BOOKS_PER_PROCESS_MAX = 8, /* one per source, and some to spare */
+    REST_MAX = 64,             /* scans between two looks at the same process */
+};
+
+struct seen_process {
+    int pid;
+    uint64_t start_ticks;
+    uint32_t rest;      /* scans to wait after a look; doubles */
+    uint32_t next_look; /* scans left until the next one */
+    uint32_t n_books;
+    uint64_t books[BOOKS_PER_PROCESS_MAX]; /* inodes offered already */
+};
+
+/* Sorted by pid, like /proc itself: each scan walks the old list beside the directory and writes a
+ * new one, so that the dead fall out by themselves. */
+struct book_seen {
+    struct seen_process *list;
+    size_t n;
+};
+
+int book_seen_new(struct book_seen **ret_seen)
+{
+    struct book_seen *seen = calloc(1, sizeof(*seen));
+    if (!seen)
+        return -ENOMEM;
+    *ret_seen = seen;
+    return 0;
+}
+
+void book_seen_free(struct book_seen *seen)
+{
+    if (!seen)
+        return;
+    free(seen->list);
+    free(seen);
+}
+
+typedef int foreign_each(int fd, int pid, const char *map_path, void *context);
+
+struct foreign_scan {
+    int proc_fd;
+    uint64_t our_mnt_ns;
+    foreign_each *each;
+    void *context;
+};
+
+/* Field 22 of /proc/PID/stat. The command before it may hold anything, also brackets: the last one
+ * ends it. */
+static int start_ticks_read(int pid_fd, uint64_t *ret_ticks)
+{
+    MEMOIR_CLEANUP(closep)
+    int fd = openat(pid_fd, "stat", O_RDONLY | O_CLOEXEC);
+    char text[1024];
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (n <= 0)
+        return -ESRCH;
+    text[n] = '\0';
+    const char *p = strrchr(text, ')');
+    for (int field = 2; p && field < 22; field++)
+        p = strchr(p + 1, ' ');
+    if (!p)
+        return -EBADMSG;
+    *ret_ticks = strtoull(p + 1, NULL, 10);
+    return 0;
+}
+
+static int mnt_ns_read(int dir_fd, const char *path, uint64_t *ret_ns)
+{
+    struct stat st;
+    if (fstatat(dir_fd, path, &st, 0) < 0)
+        return -errno;
+    *ret_ns = st.st_ino;
+    return 0;
+}
+
+/* Open the file behind one mapping: only if it is a regular file in memory. The first descriptor is
+ * O_PATH, so that nothing is really opened before it is known what it is, and the second is of the
+ * same file even if the process maps another one meanwhile. */
+static int map_file_open(int pid_fd, const char *range, struct stat *ret_st)
+{
+    char path[96];
+    snprintf(path, sizeof(path), "map_files/%s", range);
+    MEMOIR_CLEANUP(closep)
+    int at = openat(pid_fd, path, O_PATH | O_CLOEXEC);
+    if (at < 0)
+        return -errno;
+    struct stat st;
+    struct statfs fs;
+    if (fstat(at, &st) < 0 || fstatfs(at, &fs) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode) || (fs.f_type != TMPFS_MAGIC && fs.f_type != RAMFS_MAGIC))
+        return -EBADMSG;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", at);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return -errno;
+    *ret_st = st;
+    return fd;
+}
+
+static bool offered(const struct seen_process *process, uint64_t inode)
+{
+    for (uint32_t i = 0; i < process->n_books; i++)
+        if (process->books[i] == inode)
+            return true;
+    return false;
+}
+
+/* One line of maps: "7f00-7f01 r--s 00000000 00:1b 1234   /run/memoir/0/1-2-malloc-3.book", perhaps
+ * with " (deleted)". Cut into its range, inode and path; false if it is no book of ours. */
+static bool line_parse(char *line, const char **ret_range, uint64_t *ret_inode,
+                       const char **ret_path)
+{
+    char *slash = strchr(line, '/');
+    if (!slash)
+        return false;
+    static const char deleted[] = " (deleted)";
+    size_t len = strlen(slash);
+    if (len > strlen(deleted) && strcmp(slash + len - strlen(deleted), deleted) == 0)
+        slash[len - strlen(deleted)] = '\0';
+    if (!book_name_check(strrchr(slash, '/') + 1))
+        return false;
+    char *space = strchr(line, ' ');
+    if (!space || space > slash)
+        return false;
+    *space = '\0';
+    unsigned dev_major, dev_minor;
+    char perms[8];
+    uint64_t offset;
+    if (sscanf(space + 1, "%7s %" SCNx64 " %x:%x %" SCNu64, perms, &offset, &dev_major, &dev_minor,
+               ret_inode) != 5)
+        return false;
+    *ret_range = line;
+    *ret_path = slash;
+    return true;
+}
+
+static int process_look(const struct foreign_scan *scan, int pid_fd, struct seen_process *process)
+{
+    MEMOIR_CLEANUP(closep)
+    int fd = openat(pid_fd, "maps", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0; /* gone, or not ours to look at */
+    MEMOIR_CLEANUP(fclosep)
+    FILE *maps = fdopen(fd, "r");
+    if (!maps)
+        return -errno;
+    fd = -1;
+    MEMOIR_CLEANUP(freep)
+    char *line = NULL;
+    size_t size = 0;
+    for (ssize_t n; (n = getline(&line, &size, maps)) > 0;) {
+        const char *range, *path;
+        uint64_t inode;
+        if (line[n - 1] == '\n')
+            line[n - 1] = '\0';
+        if (!line_parse(line, &range, &inode, &path) || offered(process, inode) ||
+            process->n_books == BOOKS_PER_PROCESS_MAX)
+            continue;
+        struct stat st = {0};
+        MEMOIR_CLEANUP(closep)
+        int book = map_file_open(pid_fd, range, &st);
+        if (book == -EPERM || book == -EACCES)
+            return -EPERM;
+        if (book < 0 || offered(process, st.st_ino))
+            continue;
+        int r = scan->each(book, process->pid, path, scan->context);
+        if (r != 0 && r != -EAGAIN)
+            return r;
+        if (r == 0)
+            process->books[process->n_books++] = st.st_ino;
+        else
+            process->rest = 0; /* soon again */
+    }
+    return 0;
+}
+
+/* Gives 0, or what `each` or the system said. A pid of 0 means that there is nothing to remember. */
+static int process_visit(const struct foreign_scan *scan, const char *name,
+                         const struct seen_process *known, struct seen_process *ret_process)
+{
+    MEMOIR_CLEANUP(closep)
+    int pid_fd = openat(scan->proc_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (pid_fd < 0)
+        return 0;
+    struct seen_process process = {.pid = atoi(name)};
+    if (start_ticks_read(pid_fd, &process.start_ticks) < 0)
+        return 0;
+    if (known && known->start_ticks == process.start_ticks)
+        process = *known;
+    int r = 0;
+    if (process.next_look > 0) {
+        process.next_look--;
+    } else {
+        uint64_t mnt_ns = 0;
+        /* A process may still enter a namespace of its own, so those of ours rest like the others. */
+        if (mnt_ns_read(pid_fd, "ns/mnt", &mnt_ns) == 0 && mnt_ns != scan->our_mnt_ns)
+            r = process_look(scan, pid_fd, &process);
+        process.rest = process.rest == 0 ? 1 : process.rest * 2;
+        if (process.rest > REST_MAX)
+            process.rest = REST_MAX;
+        process.next_look = process.rest;
+    }
+    *ret_process = process;
+    return r;
+}
+
+static int list_add(struct book_seen *list, const struct seen_process *process)
+{
+    if ((list->n & (list->n - 1)) == 0) { /* full at every power of two */
+        size_t room = list->n ? list->n * 2 : 1;
+        struct seen_process *grown = reallocarray(list->list, room, sizeof(*process));
+        if (!grown)
+            return -ENOMEM;
+        list->list = grown;
+    }
+    list->list[list->n++] = *process;
+    return 0;
+}
+
+static void dirp(DIR **dir)
+{
+    if (*dir)
+        closedir(*dir);
+}
+
+int book_foreign_scan(struct book_seen *seen, foreign_each *each, void *context)
+{
+    if (geteuid() != 0)
+        return -EPERM;
+    MEMOIR_CLEANUP(dirp)
+    DIR *proc = opendir("/proc");
+    if (!proc)
+        return -errno;
+    struct foreign_scan scan = {.proc_fd = dirfd(proc), .each = each, .context = context};
+    int r = mnt_ns_read(scan.proc_fd, "self/ns/mnt", &scan.our_mnt_ns);
+    struct book_seen next = {0};
+    size_t at = 0;
+    for (struct dirent *e; r == 0 && (e = readdir(proc));) {
+        if (!isdigit((unsigned char)e->d_name[0]))
+            continue;
+        int pid = atoi(e->d_name);
+        while (at < seen->n && seen->list[at].pid < pid)
+            at++;
+        const struct seen_process *known =
+            at < seen->n && seen->list[at].pid == pid ? &seen->list[at] : NULL;
+        struct seen_process process = {0};
+        r = process_visit(&scan, e->d_name, known, &process);
+        if (r == 0 && process.pid != 0)
+            r = list_add(&next, &process);
+    }
+    if (r != 0) {
+        free(next.list); /* what was seen before stays seen; the rest is offered again */
+        return r;
+    }
+    free(seen->list);
+    *seen = next;
+    return 0;
+}

@@ -1,0 +1,331 @@
+/*
+ * reader_blocks.c: every live block, once.
+ *
+ * The table changes while it is copied. Three things can go wrong, each with its answer:
+ * - an entry is rewritten under the copy: every piece is copied twice, and an entry that differs is
+ *   read again until two copies agree;
+ * - entries are moved (header.blocks_seq): the scan is repeated a few times;
+ * - a block is freed and another one with its id appears in a slot still ahead: entries with the
+ *   same id and account are one block, the younger of them.
+ * In the book of a dead process nothing changes, so that none of this is needed unless it died in
+ * the middle of a move.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/atomic.h"
+#include "base/cleanup.h"
+#include "base/hash.h"
+#include "book/guard.h"
+#include "book/reader_internal.h"
+
+enum {
+    PIECE_BYTES = 65536,
+    SCAN_TRIES = 4,
+    ENTRY_TRIES = 8,
+};
+
+struct held_block {
+    struct book_block block;
+    uint32_t moves;
+    bool gone; /* the same block stands elsewhere */
+};
+
+struct scan {
+    struct book_reader *reader;
+    int fd;
+    int (*each)(const struct book_block_view *block, void *context);
+    void *context;
+
+    char *piece, *again; /* PIECE_BYTES each: two copies of the same slots */
+    char *moves;         /* PIECE_BYTES */
+    struct held_block *held;
+    size_t n_held, room;
+    bool alive;   /* the writer may change the table */
+    bool torn;    /* an entry never came to rest */
+    bool flushed; /* blocks were handed out before the end: they cannot be taken back */
+};
+
+static void scan_release(struct scan *s)
+{
+    free(s->piece);
+    free(s->again);
+    free(s->moves);
+    free(s->held);
+}
+
+struct seq_call {
+    const struct book_reader *reader;
+    uint64_t seq;
+};
+
+static int seq_guarded(void *context)
+{
+    struct seq_call *c = context;
+    const struct book_header *h = (const void *)c->reader->header.base;
+    c->seq = load_acquire(&h->blocks_seq);
+    return 0;
+}
+
+static int seq_get(const struct book_reader *reader, uint64_t *ret_seq)
+{
+    struct seq_call c = {.reader = reader};
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    int r = book_guard_run(seq_guarded, &c);
+    if (r == 0)
+        *ret_seq = c.seq;
+    return r;
+}
+
+/* ---- once each ---- */
+
+static bool same_block(const struct book_block *a, const struct book_block *b)
+{
+    return a->id == b->id && book_place_account(a->place) == book_place_account(b->place);
+}
+
+/* Mark all but the youngest of equal blocks as gone. */
+static int held_dedup(struct scan *s)
+{
+    if (s->n_held < 2)
+        return 0;
+    size_t slots = 4;
+    while (slots < s->n_held * 2)
+        slots *= 2;
+    MEMOIR_CLEANUP(freep)
+    uint32_t *table = calloc(slots, sizeof(table[0]));
+    if (!table)
+        return -ENOMEM;
+    for (size_t i = 0; i < s->n_held; i++) {
+        struct held_block *b = &s->held[i];
+        uint64_t hash =
+            hash_combine(s->reader->hash_seed ^ book_place_account(b->block.place), b->block.id);
+        size_t at = (size_t)hash & (slots - 1);
+        for (; table[at]; at = (at + 1) & (slots - 1)) {
+            struct held_block *other = &s->held[table[at] - 1];
+            if (!same_block(&b->block, &other->block))
+                continue;
+            if (book_place_time(b->block.place) >= book_place_time(other->block.place)) {
+                other->gone = true;
+                table[at] = (uint32_t)(i + 1);
+            } else {
+                b->gone = true;
+            }
+            break;
+        }
+        if (!table[at])
+            table[at] = (uint32_t)(i + 1);
+    }
+    return 0;
+}
+
+static int held_hand_out(struct scan *s)
+{
+    const struct book_identity *id = &s->reader->identity;
+    for (size_t i = 0; i < s->n_held; i++) {
+        const struct held_block *b = &s->held[i];
+        if (b->gone)
+            continue;
+        struct book_block_view view = {
+            .id = b->block.id,
+            .bytes = book_block_bytes(&b->block),
+            .tag = book_block_tag(&b->block),
+            .account = book_place_account(b->block.place),
+            .site = book_place_site(b->block.place),
+            .time_ns = id->created_monotonic_ns +
+                       ((uint64_t)book_place_time(b->block.place) << id->time_shift),
+            .moves = b->moves,
+        };
+        int r = s->each(&view, s->context);
+        if (r != 0)
+            return r;
+    }
+    return 0;
+}
+
+static int held_flush(struct scan *s)
+{
+    int r = held_dedup(s);
+    if (r == 0)
+        r = held_hand_out(s);
+    s->n_held = 0;
+    s->flushed = true;
+    return r;
+}
+
+static int held_add(struct scan *s, const struct book_block *block, uint32_t moves)
+{
+    if (s->n_held == BOOK_READER_BLOCKS_HELD_MAX) {
+        int r = held_flush(s);
+        if (r != 0)
+            return r;
+    }
+    if (s->n_held == s->room) {
+        size_t room = s->room ? s->room * 2 : 1024;
+        struct held_block *held = reallocarray(s->held, room, sizeof(held[0]));
+        if (!held)
+            return -ENOMEM;
+        s->held = held;
+        s->room = room;
+    }
+    s->held[s->n_held++] = (struct held_block){.block = *block, .moves = moves};
+    return 0;
+}
+
+/* ---- the table ---- */
+
+/* The entry was different in the two copies: read it alone until it holds still. */
+static int entry_settle(struct scan *s, uint64_t at, const char *last, struct book_block *ret_block)
+{
+    struct book_block before, now;
+    memcpy(&now, last, sizeof(now));
+    for (int i = 0; i < ENTRY_TRIES; i++) {
+        before = now;
+        int r = book_pread_all(s->fd, &now, sizeof(now), at);
+        if (r < 0)
+            return r;
+        if (memcmp(&before, &now, sizeof(now)) == 0)
+            break;
+        if (i == ENTRY_TRIES - 1)
+            s->torn = true;
+    }
+    *ret_block = now;
+    return 0;
+}
+
+/* How often the blocks in these slots moved; `count` of them, where the section reaches so far. */
+static int moves_read(struct scan *s, const struct book_live *live, uint64_t first, uint64_t count,
+                      uint64_t *ret_n)
+{
+    const struct book_shape *shape = &s->reader->shape[BOOK_SECTION_MOVES];
+    uint64_t n = shape->size ? live->open / shape->entry_size : 0;
+    n = n <= first ? 0 : n - first < count ? n - first : count;
+    *ret_n = n;
+    for (uint64_t i = 0; i < n;) {
+        /* Longer entries than ours take more than one buffer. */
+        uint64_t batch = PIECE_BYTES / shape->entry_size;
+        batch = n - i < batch ? n - i : batch;
+        int r = book_pread_all(s->fd, s->again, (size_t)(batch * shape->entry_size),
+                               shape->offset + (first + i) * shape->entry_size);
+        if (r < 0)
+            return r;
+        for (uint64_t k = 0; k < batch; k++) {
+            struct book_moves m;
+            memcpy(&m, s->again + k * shape->entry_size, sizeof(m));
+            memcpy(s->moves + (i + k) * sizeof(m.count), &m.count, sizeof(m.count));
+        }
+        i += batch;
+    }
+    return 0;
+}
+
+static int piece_take(struct scan *s, uint64_t first, uint64_t count, const struct book_live *moves)
+{
+    const struct book_shape *shape = &s->reader->shape[BOOK_SECTION_BLOCKS];
+    uint64_t step = shape->entry_size, start = shape->offset + first * step;
+    int r = book_pread_all(s->fd, s->piece, (size_t)(count * step), start);
+    if (r == 0 && s->alive)
+        r = book_pread_all(s->fd, s->again, (size_t)(count * step), start);
+    if (r < 0)
+        return r;
+    for (uint64_t i = 0; s->alive && i < count; i++) {
+        char *entry = s->piece + i * step;
+        const char *again = s->again + i * step;
+        if (memcmp(entry, again, sizeof(struct book_block)) == 0)
+            continue;
+        struct book_block settled;
+        r = entry_settle(s, start + i * step, again, &settled);
+        if (r < 0)
+            return r;
+        memcpy(entry, &settled, sizeof(settled));
+    }
+    uint64_t n_moves = 0;
+    r = moves_read(s, moves, first, count, &n_moves);
+    for (uint64_t i = 0; r == 0 && i < count; i++) {
+        struct book_block block;
+        memcpy(&block, s->piece + i * step, sizeof(block));
+        if (book_place_account(block.place) == 0)
+            continue;
+        uint32_t n = 0;
+        if (i < n_moves)
+            memcpy(&n, s->moves + i * sizeof(n), sizeof(n));
+        r = held_add(s, &block, n);
+    }
+    return r;
+}
+
+static int table_scan(struct scan *s)
+{
+    const struct book_shape *shape = &s->reader->shape[BOOK_SECTION_BLOCKS];
+    struct book_live blocks, moves;
+    int r = book_reader_live_get(s->reader, BOOK_SECTION_BLOCKS, &blocks);
+    if (r == 0)
+        r = book_reader_live_get(s->reader, BOOK_SECTION_MOVES, &moves);
+    if (r < 0)
+        return r;
+    s->n_held = 0;
+    s->torn = false;
+    if (shape->size == 0)
+        return 0;
+    /* Slots are used in any order: all open ones are looked at, whatever `used` says. */
+    uint64_t n = blocks.open / shape->entry_size, batch = PIECE_BYTES / shape->entry_size;
+    uint64_t end = shape->offset + n * shape->entry_size;
+    for (uint64_t i = 0; i < n;) {
+        uint64_t at = shape->offset + i * shape->entry_size;
+        uint64_t data = book_next_data(s->fd, at, end);
+        i = (data - shape->offset) / shape->entry_size;
+        if (i >= n)
+            break;
+        uint64_t count = n - i < batch ? n - i : batch;
+        r = piece_take(s, i, count, &moves);
+        if (r != 0)
+            return r;
+        i += count;
+    }
+    return 0;
+}
+
+static int scan_init(struct scan *s)
+{
+    s->piece = malloc(PIECE_BYTES);
+    s->again = malloc(PIECE_BYTES);
+    s->moves = malloc(PIECE_BYTES);
+    if (!s->piece || !s->again || !s->moves)
+        return -ENOMEM;
+    /* When in doubt, be careful. */
+    s->alive = book_writer_alive_fd(s->fd) != 0;
+    return 0;
+}
+
+int book_reader_blocks(struct book_reader *reader, int fd,
+                       int (*each)(const struct book_block_view *block, void *context),
+                       void *context, bool *ret_exact)
+{
+    int r = book_reader_check_fd(reader, fd, NULL);
+    if (r < 0)
+        return r;
+    MEMOIR_CLEANUP(scan_release)
+    struct scan s = {.reader = reader, .fd = fd, .each = each, .context = context};
+    r = scan_init(&s);
+    uint64_t before = 0, after = 0;
+    bool exact = false;
+    for (int i = 0; r == 0 && i < SCAN_TRIES && !exact && !s.flushed; i++) {
+        r = seq_get(reader, &before);
+        if (r == 0)
+            r = table_scan(&s);
+        if (r == 0)
+            r = seq_get(reader, &after);
+        /* Whatever a dead writer left half done stays so, and equal blocks are told apart below. */
+        exact = r == 0 && before == after && (!s.alive || before % 2 == 0) && !s.torn && !s.flushed;
+    }
+    if (r == 0 && (s.alive || before % 2 != 0 || before != after))
+        r = held_dedup(&s);
+    if (r == 0)
+        r = held_hand_out(&s);
+    if (r != 0)
+        return r;
+    if (ret_exact)
+        *ret_exact = exact;
+    return 0;
+}

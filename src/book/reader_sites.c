@@ -1,0 +1,216 @@
+/*
+ * reader_sites.c: a checked copy of modules, frames, sites and tags.
+ *
+ * A site points at frames and a frame at a module, and a writer stores them in the opposite order.
+ * So the number of sites is taken first, and what it needs is there when it is counted later. What
+ * points nowhere even so is a lie and loses its pointer, never the entry: its counters still count.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/atomic.h"
+#include "base/cleanup.h"
+#include "book/guard.h"
+#include "book/reader_internal.h"
+
+enum { COPY_BYTES = 65536 };
+
+/* Entries of the section's own size lie in the file as in memory: read whatever has pages. */
+static int copy_plain(int fd, uint64_t start, uint64_t bytes, char *out)
+{
+    uint64_t end = start + bytes;
+    for (uint64_t at = start; (at = book_next_data(fd, at, end)) < end;) {
+        uint64_t len = end - at < COPY_BYTES ? end - at : COPY_BYTES;
+        int r = book_pread_all(fd, out + (at - start), (size_t)len, at);
+        if (r < 0)
+            return r;
+        at += len;
+    }
+    return 0;
+}
+
+int book_reader_copy(const struct book_reader *reader, int fd, enum book_section_kind kind,
+                     uint64_t n, void *out, size_t item)
+{
+    const struct book_shape *s = &reader->shape[kind];
+    uint64_t step = s->entry_size;
+    if (n == 0)
+        return 0;
+    if (step == item)
+        return copy_plain(fd, s->offset, n * item, out);
+
+    /* A later version's longer entries: take the front of each. */
+    MEMOIR_CLEANUP(freep)
+    char *buffer = malloc(COPY_BYTES);
+    if (!buffer)
+        return -ENOMEM;
+    uint64_t end = s->offset + n * step, batch = COPY_BYTES / step;
+    for (uint64_t at = s->offset; (at = book_next_data(fd, at, end)) < end;) {
+        uint64_t i = (at - s->offset) / step;
+        uint64_t count = n - i < batch ? n - i : batch;
+        int r = book_pread_all(fd, buffer, (size_t)(count * step), s->offset + i * step);
+        if (r < 0)
+            return r;
+        for (uint64_t k = 0; k < count; k++)
+            memcpy((char *)out + (i + k) * item, buffer + k * step, item);
+        at = s->offset + (i + count) * step;
+    }
+    return 0;
+}
+
+/* Allocate and copy one section. Entry 0 is always there, and empty if the book has nothing. */
+static int section_get(struct book_reader *reader, int fd, enum book_section_kind kind, size_t item,
+                       uint64_t n, void *ret_array, size_t *ret_n)
+{
+    MEMOIR_CLEANUP(freep)
+    void *array = calloc((size_t)n + 1, item);
+    if (!array)
+        return -ENOMEM;
+    int r = book_reader_copy(reader, fd, kind, n, array, item);
+    if (r < 0)
+        return r;
+    void *given = MEMOIR_TAKE(array);
+    memcpy(ret_array, &given, sizeof(given)); /* a pointer to a pointer of any type */
+    *ret_n = (size_t)n;
+    return 0;
+}
+
+struct counts {
+    const struct book_reader *reader;
+    uint64_t tags, sites, frames, modules;
+};
+
+static int counts_guarded(void *context)
+{
+    struct counts *c = context;
+    c->tags = book_reader_live(c->reader, BOOK_SECTION_TAGS).n;
+    c->sites = book_reader_live(c->reader, BOOK_SECTION_SITES).n;
+    c->frames = book_reader_live(c->reader, BOOK_SECTION_FRAMES).n;
+    c->modules = book_reader_live(c->reader, BOOK_SECTION_MODULES).n;
+    return 0;
+}
+
+static void modules_check(struct book_sites *s)
+{
+    for (size_t i = 1; i < s->n_modules; i++) {
+        struct book_module *m = &s->modules[i];
+        if (m->build_id_len > sizeof(m->build_id))
+            m->build_id_len = 0;
+        char path[sizeof(m->path)];
+        memcpy(path, m->path, sizeof(path));
+        book_text_copy(m->path, sizeof(m->path), path, sizeof(path));
+    }
+}
+
+static void sites_check(struct book_sites *s)
+{
+    for (size_t i = 0; i < s->n_frames; i++)
+        if (BOOK_FRAME_MODULE(s->frames[i]) >= s->n_modules &&
+            BOOK_FRAME_MODULE(s->frames[i]) != BOOK_MODULE_NONE)
+            s->frames[i] = BOOK_FRAME(BOOK_MODULE_NONE, s->frames[i]);
+    for (size_t i = 0; i < s->n_sites; i++) {
+        struct book_site *site = &s->sites[i];
+        if (site->frames > BOOK_SITE_FRAMES_MAX || site->first_frame > s->n_frames ||
+            site->frames > s->n_frames - site->first_frame)
+            site->first_frame = site->frames = 0;
+    }
+}
+
+static void tags_check(struct book_sites *s)
+{
+    for (size_t i = 1; i < s->n_tags; i++) {
+        struct book_tag raw = s->tags[i];
+        book_text_copy(s->tags[i].name, sizeof(raw.name), raw.name, sizeof(raw.name));
+    }
+}
+
+/* ---- counters ---- */
+
+struct site_sum {
+    const struct book_reader *reader;
+    struct book_site_counters *counters;
+    size_t n_sites;
+};
+
+/* Freed of all shards first, then allocated: see reader_totals.c. */
+static int site_sum_guarded(void *context)
+{
+    struct site_sum *c = context;
+    const struct book_reader *reader = c->reader;
+    size_t step = reader->shape[BOOK_SECTION_COUNTERS].entry_size;
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t p = 0; p < reader->pages; p++) {
+            uint64_t first = reader->page_list[p].first;
+            if (reader->page_list[p].what != BOOK_COUNTERS_SITES || first >= c->n_sites)
+                continue;
+            const struct book_site_counters *page =
+                (const void *)(reader->counters.base + p * step);
+            for (size_t i = 0; i < BOOK_SITES_PER_PAGE && first + i < c->n_sites; i++) {
+                struct book_site_counters *sum = &c->counters[first + i];
+                if (pass == 0) {
+                    sum->freed_bytes += load_acquire(&page[i].freed_bytes);
+                    sum->freed_blocks += load_acquire(&page[i].freed_blocks);
+                } else {
+                    sum->alloc_bytes += load_acquire(&page[i].alloc_bytes);
+                    sum->alloc_blocks += load_acquire(&page[i].alloc_blocks);
+                }
+            }
+        }
+    }
+    return 0;
+}
+
+static int counters_get(struct book_reader *reader, struct book_sites *s)
+{
+    s->counters = calloc(s->n_sites + 1, sizeof(s->counters[0]));
+    if (!s->counters)
+        return -ENOMEM;
+    if (reader->stale)
+        return -ESTALE;
+    struct site_sum c = {.reader = reader, .counters = s->counters, .n_sites = s->n_sites};
+    return book_guard_run(site_sum_guarded, &c);
+}
+
+int book_reader_sites(struct book_reader *reader, int fd, struct book_sites *ret_sites)
+{
+    int r = book_reader_check_fd(reader, fd, NULL);
+    if (r < 0)
+        return r;
+    struct counts n = {.reader = reader};
+    r = book_guard_run(counts_guarded, &n);
+    if (r < 0)
+        return r;
+    MEMOIR_CLEANUP(book_sites_release)
+    struct book_sites s = {0};
+    r = section_get(reader, fd, BOOK_SECTION_TAGS, sizeof(*s.tags), n.tags, &s.tags, &s.n_tags);
+    if (r == 0)
+        r = section_get(reader, fd, BOOK_SECTION_SITES, sizeof(*s.sites), n.sites, &s.sites,
+                        &s.n_sites);
+    if (r == 0)
+        r = section_get(reader, fd, BOOK_SECTION_FRAMES, sizeof(*s.frames), n.frames, &s.frames,
+                        &s.n_frames);
+    if (r == 0)
+        r = section_get(reader, fd, BOOK_SECTION_MODULES, sizeof(*s.modules), n.modules, &s.modules,
+                        &s.n_modules);
+    if (r == 0)
+        r = counters_get(reader, &s);
+    if (r < 0)
+        return r;
+    modules_check(&s);
+    sites_check(&s);
+    tags_check(&s);
+    *ret_sites = s;
+    s = (struct book_sites){0};
+    return 0;
+}
+
+void book_sites_release(struct book_sites *sites)
+{
+    free(sites->modules);
+    free(sites->frames);
+    free(sites->sites);
+    free(sites->counters);
+    free(sites->tags);
+    *sites = (struct book_sites){0};
+}
