@@ -1,7 +1,6 @@
 /* The growable buffer: doubling, always one byte spare for the terminator. */
 #include "base/buffer.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,37 +60,9 @@ static int grow(struct buffer *b, size_t more)
     return 0;
 }
 
-char *buffer_reserve(struct buffer *b, size_t len)
+char *buffer_reserve_grow(struct buffer *b, size_t len)
 {
     return grow(b, len) < 0 ? NULL : b->data + b->len;
-}
-
-void buffer_commit(struct buffer *b, size_t len)
-{
-    assert(b->len + len < b->cap);
-    b->len += len;
-    b->data[b->len] = '\0';
-}
-
-int buffer_append(struct buffer *b, const void *data, size_t len)
-{
-    char *to = buffer_reserve(b, len);
-    if (!to)
-        return b->error;
-    if (len > 0)
-        memcpy(to, data, len);
-    buffer_commit(b, len);
-    return 0;
-}
-
-int buffer_append_str(struct buffer *b, const char *s)
-{
-    return buffer_append(b, s, strlen(s));
-}
-
-int buffer_append_char(struct buffer *b, char c)
-{
-    return buffer_append(b, &c, 1);
 }
 
 int buffer_vprintf(struct buffer *b, const char *fmt, va_list args)

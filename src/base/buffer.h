@@ -5,13 +5,15 @@
  * short silently: an append that does not fit leaves the buffer as it was and sets the error. */
 #pragma once
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 struct buffer {
     char *data;   /* NULL until the first append; else NUL-terminated at data[len] */
     size_t len;   /* bytes in use */
-    size_t cap;   /* bytes allocated, terminator included */
+    size_t cap;   /* bytes allocated, terminator included; never more than limit + 1 */
     size_t limit; /* len never passes it */
     int error;    /* 0, -ENOMEM, or -ENOBUFS when the limit was reached */
 };
@@ -27,18 +29,50 @@ void buffer_release(struct buffer *b);
 /* Empty it and forget its error, keeping the memory for the next document. */
 void buffer_reset(struct buffer *b);
 
+char *buffer_reserve_grow(struct buffer *b, size_t len); /* the slow path of buffer_reserve() */
+
+/* Room for `len` more bytes at the end, to be filled by the caller and then made part of the buffer
+ * by buffer_commit(), whole or in part. NULL on error. */
+static inline char *buffer_reserve(struct buffer *b, size_t len)
+{
+    /* Where there is room it is within the limit. */
+    if (b->error || len >= b->cap - b->len)
+        return buffer_reserve_grow(b, len);
+    return b->data + b->len;
+}
+
+static inline void buffer_commit(struct buffer *b, size_t len)
+{
+    assert(len < b->cap - b->len);
+    b->len += len;
+    b->data[b->len] = '\0';
+}
+
 /* Each returns 0 or the (sticky) error. The caller keeps what it passes. */
-int buffer_append(struct buffer *b, const void *data, size_t len);
-int buffer_append_str(struct buffer *b, const char *s);
-int buffer_append_char(struct buffer *b, char c);
+static inline int buffer_append(struct buffer *b, const void *data, size_t len)
+{
+    char *to = buffer_reserve(b, len);
+    if (!to)
+        return b->error;
+    if (len > 0)
+        memcpy(to, data, len);
+    buffer_commit(b, len);
+    return 0;
+}
+
+static inline int buffer_append_char(struct buffer *b, char c)
+{
+    return buffer_append(b, &c, 1);
+}
+
+static inline int buffer_append_str(struct buffer *b, const char *s)
+{
+    return buffer_append(b, s, strlen(s));
+}
+
 int buffer_printf(struct buffer *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int buffer_vprintf(struct buffer *b, const char *fmt, va_list args)
     __attribute__((format(printf, 2, 0)));
-
-/* Room for `len` more bytes at the end, to be filled by the caller and then made part of the buffer
- * by buffer_commit(). NULL on error. */
-char *buffer_reserve(struct buffer *b, size_t len);
-void buffer_commit(struct buffer *b, size_t len);
 
 /* The content as a string ("" when empty); borrowed, good until the next append. */
 const char *buffer_string(const struct buffer *b);

@@ -27,18 +27,24 @@ int json_finish(struct json *j)
     return j->out->error;
 }
 
-/* Whatever starts a value: the comma before it, unless a key was just written. */
-static void before_value(struct json *j)
+/* The comma before the next item of the open container, where it is not the first. */
+static void before_item(struct json *j)
 {
     uint64_t bit = UINT64_C(1) << j->depth;
+    if (j->depth > 0 && (j->filled & bit))
+        buffer_append_char(j->out, ',');
+    j->filled |= bit;
+}
+
+/* Whatever starts a value: a key has placed its comma already. */
+static void before_value(struct json *j)
+{
     if (j->after_key) {
         j->after_key = false;
         return;
     }
-    assert(!(j->objects & bit)); /* a value in an object needs a key */
-    if (j->depth > 0 && (j->filled & bit))
-        buffer_append_char(j->out, ',');
-    j->filled |= bit;
+    assert(!(j->objects & UINT64_C(1) << j->depth)); /* a value in an object needs a key */
+    before_item(j);
 }
 
 static void container_begin(struct json *j, char open, bool object)
@@ -87,20 +93,45 @@ void json_array_end(struct json *j)
 
 void json_key(struct json *j, const char *key)
 {
-    uint64_t bit = UINT64_C(1) << j->depth;
-    assert((j->objects & bit) && !j->after_key);
-    if (j->filled & bit)
-        buffer_append_char(j->out, ',');
-    j->filled |= bit;
+    assert((j->objects & UINT64_C(1) << j->depth) && !j->after_key);
+    before_item(j);
     json_quote(j->out, key, strlen(key));
     buffer_append_char(j->out, ':');
     j->after_key = true;
 }
 
-/* The bytes that may be copied as they are. */
+/* The bytes that may be copied as they are: ASCII without controls, quote and backslash. */
 static bool is_plain(unsigned char c)
 {
     return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+}
+
+#define EACH_BYTE(c) (UINT64_C(0x0101010101010101) * (c))
+
+/* Non-zero when one of the eight bytes is not plain. With the top bits out of the way, adding to or
+ * subtracting from all bytes at once cannot carry from one into the next. */
+static uint64_t special_bytes(uint64_t v)
+{
+    uint64_t low = v & EACH_BYTE(0x7f);
+    uint64_t not_control = low + EACH_BYTE(0x80 - 0x20);
+    uint64_t not_quote = (low ^ EACH_BYTE('"')) + EACH_BYTE(0x7f);
+    uint64_t not_backslash = (low ^ EACH_BYTE('\\')) + EACH_BYTE(0x7f);
+    uint64_t not_delete = (low ^ EACH_BYTE(0x7f)) + EACH_BYTE(0x7f);
+    return (v | ~(not_control & not_quote & not_backslash & not_delete)) & EACH_BYTE(0x80);
+}
+
+/* How many bytes from the start are plain. */
+static size_t plain_run(const char *s, size_t len)
+{
+    size_t n = 0;
+    for (uint64_t v; len - n >= sizeof(v); n += sizeof(v)) {
+        memcpy(&v, s + n, sizeof(v));
+        if (special_bytes(v))
+            break;
+    }
+    while (n < len && is_plain((unsigned char)s[n]))
+        n++;
+    return n;
 }
 
 static void append_control(struct buffer *out, unsigned char c)
@@ -117,17 +148,29 @@ static void append_control(struct buffer *out, unsigned char c)
     buffer_append(out, (char[]){'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]}, 6);
 }
 
+/* A string that needs no escapes, which nearly all are: one copy. */
+static int quote_plain(struct buffer *out, const char *s, size_t len)
+{
+    char *to = buffer_reserve(out, len + 2);
+    if (!to)
+        return out->error;
+    to[0] = '"';
+    memcpy(to + 1, s, len);
+    to[len + 1] = '"';
+    buffer_commit(out, len + 2);
+    return 0;
+}
+
 int json_quote(struct buffer *out, const char *s, size_t len)
 {
+    if (len < SIZE_MAX - 2 && plain_run(s, len) == len)
+        return quote_plain(out, s, len);
     buffer_append_char(out, '"');
     size_t i = 0;
     while (i < len) {
-        size_t run = i;
-        while (run < len && is_plain((unsigned char)s[run]))
-            run++;
-        if (run > i)
-            buffer_append(out, s + i, run - i);
-        i = run;
+        size_t run = plain_run(s + i, len - i);
+        buffer_append(out, s + i, run);
+        i += run;
         if (i == len)
             break;
         unsigned char c = (unsigned char)s[i];
@@ -159,12 +202,18 @@ void json_string(struct json *j, const char *s)
 
 static void append_u64(struct buffer *out, uint64_t v)
 {
+    static const char pairs[] = "00010203040506070809101112131415161718192021222324"
+                                "25262728293031323334353637383940414243444546474849"
+                                "50515253545556575859606162636465666768697071727374"
+                                "75767778798081828384858687888990919293949596979899";
     char digits[U64_DIGITS_MAX];
     size_t at = sizeof(digits);
-    do {
-        digits[--at] = (char)('0' + v % 10);
-        v /= 10;
-    } while (v > 0);
+    for (; v >= 100; v /= 100)
+        memcpy(digits + (at -= 2), pairs + v % 100 * 2, 2);
+    if (v >= 10)
+        memcpy(digits + (at -= 2), pairs + v * 2, 2);
+    else
+        digits[--at] = (char)('0' + v);
     buffer_append(out, digits + at, sizeof(digits) - at);
 }
 

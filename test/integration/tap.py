@@ -19,7 +19,7 @@ class TapResult(unittest.TestResult):
         super().__init__()
         self.count = 0
         self.bad = 0
-        self.started = 0.0
+        self.started = None
 
     def startTest(self, test):
         super().startTest(test)
@@ -30,7 +30,7 @@ class TapResult(unittest.TestResult):
         self.bad += not ok
         name = test.id().replace("#", "%23")
         print(f"{'ok' if ok else 'not ok'} {self.count} - {name}{directive}")
-        if not directive:
+        if self.started is not None and not directive:
             print(f"# {time.monotonic() - self.started:.2f} s")
         for text in details.splitlines():
             print(f"# {text}")
