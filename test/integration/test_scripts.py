@@ -1,0 +1,134 @@
+"""The scripts that judge the rest: a broken judge would pass everything."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(os.environ.get("MEMOIR_SOURCE_ROOT") or pathlib.Path(__file__).parents[2])
+
+
+def run(*command, **options):
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False, **options)
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.dir = pathlib.Path(folder.name)
+
+    def write(self, name, text):
+        path = self.dir / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+
+class CheckIncludes(Folder):
+    def setUp(self):
+        super().setUp()
+        (self.dir / "script").mkdir()
+        self.script = shutil.copy(ROOT / "script/check-includes", self.dir / "script")
+
+    def check(self, path, line):
+        self.write(path, f"/* a file */\n{line}\n")
+        return run(self.script)
+
+    def test_allows_the_way_down(self):
+        for path, line in (("src/book/a.c", '#include "base/log.h"'), ("src/cli/a.c", '#include "ledger/ledger.h"'),
+                           ("src/client/a.c", '#include "base/atomic.h"'), ("src/base/a.c", '#include <stdio.h>'),
+                           ("src/book/b.c", '#include <memoir/memoir.h>'), ("src/book/c.c", '#include "book/x.h"')):
+            with self.subTest(line=line):
+                result = self.check(path, line)
+                self.assertEqual(result.returncode, 0, result.stdout)
+
+    def test_names_an_include_that_points_up(self):
+        result = self.check("src/base/a.c", '  #  include "book/layout.h"')
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("src/base/a.c:2:", result.stdout)
+
+    def test_refuses_malloc_users_in_a_strangers_process(self):
+        self.assertEqual(self.check("src/client/a.c", '#include "base/json.h"').returncode, 1)
+
+    def test_refuses_private_headers_in_public_ones(self):
+        self.assertEqual(self.check("include/memoir/a.h", '#include "base/atomic.h"').returncode, 1)
+
+    def test_refuses_folders_it_does_not_know(self):
+        self.assertEqual(self.check("src/attic/a.c", "").returncode, 1)
+
+
+class CountTests(Folder):
+    def count(self, *tests):
+        log = self.write("testlog.json", "".join(json.dumps(t) + "\n" for t in tests))
+        result = run(ROOT / "script/count-tests", log)
+        return result.stdout.strip(), result.stderr
+
+    def test_counts_each_tap_line(self):
+        stdout = "ok 1 - a\nnot ok 2 - b\nok 3 - c # SKIP why\n# not ok 4 - comment\n1..3\n"
+        numbers, told = self.count({"name": "t", "result": "FAIL", "stdout": stdout})
+        self.assertEqual(numbers, "1 1 1")
+        self.assertIn("FAILED t: b", told)
+
+    def test_crash_after_passing_tests_is_a_failure(self):
+        numbers, _ = self.count({"name": "t", "result": "ERROR", "returncode": -11, "stdout": "ok 1 - a\n"})
+        self.assertEqual(numbers, "1 1 0")
+
+    def test_program_without_tap_is_one_test(self):
+        numbers, _ = self.count({"name": "t", "result": "OK"}, {"name": "u", "result": "TIMEOUT"})
+        self.assertEqual(numbers, "1 1 0")
+
+
+class Tap(Folder):
+    def tap(self, body):
+        path = self.write("test_x.py", "import unittest\nclass X(unittest.TestCase):\n" + body)
+        result = run(sys.executable, ROOT / "test/integration/tap.py", path)
+        return result.returncode, [l for l in result.stdout.splitlines() if not l.startswith("#")]
+
+    def test_each_method_is_a_line(self):
+        code, lines = self.tap("    def test_a(self): pass\n    def test_b(self): self.fail('no')\n")
+        self.assertEqual((code, lines), (1, ["ok 1 - test_x.X.test_a", "not ok 2 - test_x.X.test_b", "1..2"]))
+
+    def test_broken_class_setup_is_a_failure(self):
+        code, lines = self.tap("    @classmethod\n    def setUpClass(cls): 1 / 0\n    def test_a(self): pass\n")
+        self.assertEqual(code, 1)
+        self.assertTrue(lines[0].startswith("not ok 1"))
+
+    def test_skip_is_told_as_skip(self):
+        code, lines = self.tap("    @unittest.skip('why')\n    def test_a(self): pass\n")
+        self.assertEqual((code, lines[0]), (0, "ok 1 - test_x.X.test_a # SKIP why"))
+
+
+class CheckInprocess(Folder):
+    def check(self, source, *flags):
+        self.write("lib.c", source)
+        library = self.dir / "lib.so"
+        made = run("cc", "-shared", "-fPIC", "-O0", *flags, "-o", library, self.dir / "lib.c")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        return run(ROOT / "script/check-inprocess", library)
+
+    def test_accepts_a_quiet_library(self):
+        result = self.check("#include <unistd.h>\nint memoir_a(void) { return (int)getpid(); }\n")
+        self.assertEqual(result.returncode, 0, result.stdout)
+
+    def test_names_calls_of_malloc(self):
+        result = self.check("#include <stdlib.h>\nvoid *memoir_a(void) { return malloc(1); }\n")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("calls malloc", result.stdout)
+
+    def test_names_exports_that_are_not_ours(self):
+        result = self.check("int leaked_name(void) { return 1; }\n")
+        self.assertIn("exports leaked_name", result.stdout)
+
+    def test_names_libraries_that_a_program_may_lack(self):
+        result = self.check("#include <math.h>\ndouble memoir_a(double x) { return cbrt(x); }\n",
+                            "-Wl,--no-as-needed,-lm")
+        self.assertIn("needs libm.so", result.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
