@@ -1,0 +1,128 @@
+/* Finding and running commands. See command.h. */
+#include "cli/command.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "cli/help.h"
+#include "cli/term.h"
+
+enum { MESSAGE_MAX = 65536 };
+
+const struct command *const commands[] = {&cmd_ps, &cmd_doctor, &cmd_demo, &cmd_help, NULL};
+
+const struct command *command_find(const char *name)
+{
+    for (size_t i = 0; commands[i]; i++)
+        if (strcmp(commands[i]->name, name) == 0)
+            return commands[i];
+    return NULL;
+}
+
+int command_unknown(const char *name)
+{
+    const char *words[sizeof(commands) / sizeof(commands[0])] = {NULL};
+    size_t n = 0;
+    for (size_t i = 0; commands[i]; i++)
+        if (!commands[i]->hidden)
+            words[n++] = commands[i]->name;
+    const char *nearest = options_nearest(name, words);
+    if (nearest)
+        return command_misuse(NULL, "there is no command '%s', did you mean '%s'?", name, nearest);
+    return command_misuse(NULL, "there is no command '%s'", name);
+}
+
+static int write_all(int fd, const char *data, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = write(fd, data, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        data += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+/* Messages quote what the user typed or what a stranger named, hence term_append(). */
+static void say(const char *text)
+{
+    struct term term;
+    term_init(&term, STDERR_FILENO, TERM_COLOR_AUTO);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer line = BUFFER_INIT(MESSAGE_MAX);
+    buffer_append_str(&line, "memoir: ");
+    term_append(&term, &line, text, 0);
+    buffer_append_char(&line, '\n');
+    write_all(STDERR_FILENO, buffer_string(&line), line.len);
+}
+
+int command_fail(const char *fmt, ...)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer text = BUFFER_INIT(MESSAGE_MAX);
+    va_list args;
+    va_start(args, fmt);
+    buffer_vprintf(&text, fmt, args);
+    va_end(args);
+    say(buffer_string(&text));
+    return COMMAND_FAILED;
+}
+
+int command_misuse(const struct command *command, const char *fmt, ...)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer text = BUFFER_INIT(MESSAGE_MAX);
+    va_list args;
+    va_start(args, fmt);
+    buffer_vprintf(&text, fmt, args);
+    va_end(args);
+    buffer_printf(&text, " (see: memoir %s%s--help)", command ? command->name : "",
+                  command ? " " : "");
+    say(buffer_string(&text));
+    return COMMAND_USAGE;
+}
+
+int command_output(const struct buffer *text)
+{
+    if (text->error)
+        return command_fail("cannot print: %s", strerror(-text->error));
+    int r = write_all(STDOUT_FILENO, buffer_string(text), text->len);
+    if (r == -EPIPE)
+        return COMMAND_FAILED; /* whoever read has seen enough */
+    if (r < 0)
+        return command_fail("cannot write the output: %s", strerror(-r));
+    return COMMAND_OK;
+}
+
+int command_run(const struct command *command, int argc, char **argv)
+{
+    MEMOIR_CLEANUP(freep)
+    void *values = malloc(command->values_size);
+    if (!values)
+        return command_fail("%s", strerror(ENOMEM));
+    memcpy(values, command->defaults, command->values_size);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer error = BUFFER_INIT(MESSAGE_MAX);
+    struct operands operands;
+    int r = options_parse(command->options, argc, argv, values, &operands, &error);
+    if (r < 0)
+        return command_misuse(command, "%s", buffer_string(&error));
+    if (((struct command_common *)values)->help)
+        return help_command(command);
+    if (operands.n > command->operands_max)
+        return command_misuse(command, "'%s' is one word too many for '%s'",
+                              operands.words[command->operands_max], command->name);
+    r = command->run(values, &operands);
+    if (r < 0)
+        return command_fail("%s: %s", command->name, strerror(-r));
+    return r;
+}

@@ -1,0 +1,94 @@
+/*
+ * command.h: a command of `memoir`, described once.
+ *
+ * The help, the man page and the completions of all shells are made from these tables.
+ */
+#ifndef MEMOIR_CLI_COMMAND_H
+#define MEMOIR_CLI_COMMAND_H
+
+#include <stddef.h>
+
+#include "cli/options.h"
+
+struct column;
+
+/* What a command ends with; scripts may rely on it. */
+enum command_exit {
+    COMMAND_OK = 0,
+    COMMAND_FAILED = 1,  /* could not do it, or a check failed */
+    COMMAND_USAGE = 2,   /* the command line made no sense; nothing was done */
+    COMMAND_NOTHING = 3, /* asked for something specific that is not there */
+};
+
+struct command_example {
+    const char *line; /* what to type, without the prompt; NULL ends the list */
+    const char *what; /* what it does, a small first letter, no full stop */
+};
+
+/* Prose is paragraphs separated by empty lines; lines that start with two spaces stay as they are. */
+struct command_section {
+    const char *title; /* NULL ends the list */
+    const char *text;
+};
+
+struct command {
+    const char *name;
+    const char *usage; /* what follows "memoir ": "ps [OPTION…]" */
+    const char *help;  /* one line */
+    const char *description;
+    const struct option_spec *options;      /* its first one is OPTION_HELP */
+    const struct command_example *examples; /* at least one */
+    const struct command_section *sections; /* further ones for the man page, or NULL */
+    const struct column *columns;           /* what the output has, for the man page, or NULL */
+    int operands_max;
+    size_t values_size;   /* of the struct that the options fill; it starts with a command_common */
+    const void *defaults; /* its initial content */
+    bool hidden;          /* internal: neither help nor completion tells */
+
+    /* `values` as described above, `operands` ended by NULL. Returns enum command_exit, or -errno
+     * after which main() says what went wrong. */
+    int (*run)(const void *values, const struct operands *operands);
+};
+
+/* The first member of every command's values. */
+struct command_common {
+    bool help;
+};
+
+#define OPTION_HELP                                                                       \
+    {                                                                                     \
+        .name = "help", .letter = 'h', .type = OPTION_FLAG,                               \
+        .offset = offsetof(struct command_common, help), .help = "show this help and end" \
+    }
+
+/* All commands in the order in which the help lists them, ended by NULL. */
+extern const struct command *const commands[];
+
+extern const struct command cmd_ps;
+extern const struct command cmd_doctor;
+extern const struct command cmd_demo;
+extern const struct command cmd_help;
+
+/* NULL when there is none. */
+const struct command *command_find(const char *name);
+
+/* Say that there is no such command, with the nearest that there is. Returns COMMAND_USAGE. */
+int command_unknown(const char *name);
+
+/* Parse argv (argv[0] is the command's name) and run. Errors go to stderr. Returns the exit code. */
+int command_run(const struct command *command, int argc, char **argv);
+
+/* "memoir: cannot …" on stderr, free of control characters whatever the arguments were; returns
+ * COMMAND_FAILED so that it can end a function. */
+int command_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* The same for a mistake on the command line, with a hint at the help; returns COMMAND_USAGE. */
+int command_misuse(const struct command *command, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Write all of `text` to stdout. COMMAND_OK, or COMMAND_FAILED after a word on stderr (a closed pipe
+ * is no reason for words). */
+struct buffer;
+int command_output(const struct buffer *text);
+
+#endif

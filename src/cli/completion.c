@@ -1,0 +1,261 @@
+/* Completions for bash, zsh and fish from the command tables. See help.h. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "cli/command.h"
+#include "cli/help.h"
+
+/* Prints the PIDs that a shell may offer; works in all three. */
+#define PIDS "memoir ps --csv --no-header 2>/dev/null | cut -d, -f1"
+
+static const struct option_spec *visible(const struct option_spec *spec)
+{
+    while (spec->name && spec->hidden)
+        spec++;
+    return spec;
+}
+
+/* for (const struct option_spec *o …) over options that are not hidden */
+#define EACH_OPTION(o, specs) \
+    for (const struct option_spec *o = visible(specs); o->name; o = visible(o + 1))
+
+static void words_of(struct buffer *out, const char *const *words)
+{
+    for (size_t i = 0; words[i]; i++)
+        buffer_printf(out, "%s%s", i ? " " : "", words[i]);
+}
+
+/* A string inside single quotes of any shell of the three. */
+static void quoted(struct buffer *out, const char *text)
+{
+    buffer_append_char(out, '\'');
+    for (; *text; text++) {
+        if (*text == '\'')
+            buffer_append_str(out, "'\\''");
+        else
+            buffer_append_char(out, *text);
+    }
+    buffer_append_char(out, '\'');
+}
+
+/* ---- bash ---- */
+
+static void bash_value(struct buffer *out, const struct option_spec *o)
+{
+    static const char *const offers[] = {
+        [COMPLETE_NOTHING] = NULL,
+        [COMPLETE_DIRECTORY] = "compgen -d -- \"$cur\"",
+        [COMPLETE_USER] = "compgen -u -- \"$cur\"",
+        [COMPLETE_PID] = "compgen -W \"$(" PIDS ")\" -- \"$cur\"",
+    };
+    if (!o->value || o->value_optional)
+        return;
+    buffer_printf(out, "        --%s", o->name);
+    if (o->letter)
+        buffer_printf(out, "|-%c", o->letter);
+    buffer_append_str(out, ")\n            COMPREPLY=(");
+    if (o->choices) {
+        buffer_append_str(out, "$(compgen -W '");
+        words_of(out, o->choices);
+        buffer_append_str(out, "' -- \"$cur\")");
+    } else if (offers[o->completion]) {
+        buffer_printf(out, "$(%s)", offers[o->completion]);
+    }
+    buffer_append_str(out, ")\n            return ;;\n");
+}
+
+static void bash_command(struct buffer *out, const struct command *command)
+{
+    buffer_printf(out, "    %s)\n        case \"$prev\" in\n", command->name);
+    EACH_OPTION(o, command->options)
+    bash_value(out, o);
+    buffer_append_str(out, "        esac\n        words='");
+    EACH_OPTION(o, command->options)
+    buffer_printf(out, "--%s ", o->name);
+    if (command == &cmd_help)
+        for (size_t i = 0; commands[i]; i++)
+            if (!commands[i]->hidden)
+                buffer_printf(out, "%s ", commands[i]->name);
+    buffer_append_str(out, "' ;;\n");
+}
+
+static void bash_script(struct buffer *out)
+{
+    buffer_append_str(out, "# bash completion for memoir; generated from its command tables\n"
+                           "_memoir()\n{\n"
+                           "    local cur=\"${COMP_WORDS[COMP_CWORD]}\" words=''\n"
+                           "    local prev=\"${COMP_WORDS[COMP_CWORD-1]}\"\n"
+                           "    COMPREPLY=()\n"
+                           "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        words='");
+    for (size_t i = 0; commands[i]; i++)
+        if (!commands[i]->hidden)
+            buffer_printf(out, "%s ", commands[i]->name);
+    EACH_OPTION(o, help_global_options)
+    buffer_printf(out, "--%s ", o->name);
+    buffer_append_str(out, "'\n    else\n    case \"${COMP_WORDS[1]}\" in\n");
+    for (size_t i = 0; commands[i]; i++)
+        if (!commands[i]->hidden)
+            bash_command(out, commands[i]);
+    buffer_append_str(out, "    esac\n    fi\n"
+                           "    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+                           "}\n"
+                           "complete -F _memoir memoir\n");
+}
+
+/* ---- zsh ---- */
+
+/* _arguments gives brackets and colons a meaning. */
+static void zsh_text(struct buffer *out, const char *text)
+{
+    for (; *text; text++) {
+        if (strchr("[]:\\", *text))
+            buffer_append_char(out, '\\');
+        if (*text == '\'')
+            buffer_append_str(out, "'\\''");
+        else
+            buffer_append_char(out, *text);
+    }
+}
+
+static void zsh_option(struct buffer *out, const struct option_spec *o)
+{
+    static const char *const offers[] = {
+        [COMPLETE_NOTHING] = " ",
+        [COMPLETE_DIRECTORY] = "_files -/",
+        [COMPLETE_USER] = "_users",
+        [COMPLETE_PID] = "($(" PIDS "))",
+    };
+    buffer_append_str(out, "            '");
+    if (o->letter)
+        buffer_printf(out, "(-%c --%s)'{-%c,--%s}'", o->letter, o->name, o->letter, o->name);
+    else
+        buffer_printf(out, "--%s", o->name);
+    if (o->value && o->value_optional)
+        buffer_append_str(out, "=-");
+    else if (o->value && !o->letter)
+        buffer_append_char(out, '=');
+    buffer_append_char(out, '[');
+    zsh_text(out, o->help);
+    buffer_append_char(out, ']');
+    if (o->value) {
+        buffer_append_str(out, o->value_optional ? "::" : ":");
+        zsh_text(out, o->value);
+        buffer_append_char(out, ':');
+        if (o->choices) {
+            buffer_append_char(out, '(');
+            words_of(out, o->choices);
+            buffer_append_char(out, ')');
+        } else {
+            buffer_append_str(out, offers[o->completion]);
+        }
+    }
+    buffer_append_char(out, '\'');
+}
+
+static void zsh_commands(struct buffer *out)
+{
+    for (size_t i = 0; commands[i]; i++) {
+        if (commands[i]->hidden)
+            continue;
+        buffer_printf(out, "        '%s:", commands[i]->name);
+        zsh_text(out, commands[i]->help);
+        buffer_append_str(out, "'\n");
+    }
+}
+
+static void zsh_script(struct buffer *out)
+{
+    buffer_append_str(out, "#compdef memoir\n"
+                           "# zsh completion for memoir; generated from its command tables\n"
+                           "_memoir() {\n    local -a list\n    list=(\n");
+    zsh_commands(out);
+    buffer_append_str(out, "    )\n"
+                           "    if (( CURRENT == 2 )); then\n"
+                           "        _describe command list\n"
+                           "        return\n"
+                           "    fi\n"
+                           "    local name=$words[2]\n"
+                           "    shift words\n"
+                           "    (( CURRENT-- ))\n"
+                           "    case $name in\n");
+    for (size_t i = 0; commands[i]; i++) {
+        if (commands[i]->hidden)
+            continue;
+        buffer_printf(out, "    %s)\n        _arguments -s", commands[i]->name);
+        EACH_OPTION(o, commands[i]->options)
+        {
+            buffer_append_str(out, " \\\n");
+            zsh_option(out, o);
+        }
+        if (commands[i] == &cmd_help)
+            buffer_append_str(out, " \\\n            '1:command:(${list%%:*})'");
+        buffer_append_str(out, " ;;\n");
+    }
+    buffer_append_str(out, "    esac\n}\n_memoir \"$@\"\n");
+}
+
+/* ---- fish ---- */
+
+static void fish_option(struct buffer *out, const struct command *command,
+                        const struct option_spec *o)
+{
+    static const char *const offers[] = {
+        [COMPLETE_NOTHING] = "",
+        [COMPLETE_DIRECTORY] = "(__fish_complete_directories)",
+        [COMPLETE_USER] = "(__fish_complete_users)",
+        [COMPLETE_PID] = "(" PIDS ")",
+    };
+    buffer_printf(out, "complete -c memoir -n '%s%s' -l %s",
+                  command ? "__fish_seen_subcommand_from " : "__fish_use_subcommand",
+                  command ? command->name : "", o->name);
+    if (o->letter)
+        buffer_printf(out, " -s %c", o->letter);
+    if (o->value && !o->value_optional) {
+        buffer_append_str(out, " -x -a '");
+        if (o->choices)
+            words_of(out, o->choices);
+        else
+            buffer_append_str(out, offers[o->completion]);
+        buffer_append_char(out, '\'');
+    }
+    buffer_append_str(out, " -d ");
+    quoted(out, o->help);
+    buffer_append_char(out, '\n');
+}
+
+static void fish_script(struct buffer *out)
+{
+    buffer_append_str(out, "# fish completion for memoir; generated from its command tables\n"
+                           "complete -c memoir -f\n");
+    EACH_OPTION(o, help_global_options)
+    fish_option(out, NULL, o);
+    for (size_t i = 0; commands[i]; i++) {
+        if (commands[i]->hidden)
+            continue;
+        buffer_printf(out, "complete -c memoir -n '__fish_use_subcommand' -a %s -d ",
+                      commands[i]->name);
+        quoted(out, commands[i]->help);
+        buffer_append_char(out, '\n');
+        EACH_OPTION(o, commands[i]->options)
+        fish_option(out, commands[i], o);
+        if (commands[i] != &cmd_help)
+            buffer_printf(out, "complete -c memoir -n '__fish_seen_subcommand_from help' -a %s\n",
+                          commands[i]->name);
+    }
+}
+
+int completion_script(const char *shell, struct buffer *out)
+{
+    static const struct {
+        const char *shell;
+        void (*make)(struct buffer *out);
+    } shells[] = {{"bash", bash_script}, {"zsh", zsh_script}, {"fish", fish_script}};
+    for (size_t i = 0; i < sizeof(shells) / sizeof(shells[0]); i++) {
+        if (strcmp(shells[i].shell, shell) == 0) {
+            shells[i].make(out);
+            return out->error;
+        }
+    }
+    return -ENOENT;
+}

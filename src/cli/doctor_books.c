@@ -1,0 +1,317 @@
+/* Where books may be kept, whether one can be made, and how those that are there fare. */
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <memoir/memoir.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/units.h"
+#include "book/control.h"
+#include "book/place.h"
+#include "cli/doctor.h"
+#include "ledger/ledger.h"
+
+enum {
+    FREE_BYTES_MIN = 16 << 20, /* room for a hundred books or so */
+    FREE_FILES_MIN = 64,
+    PROBLEMS_SHOWN = 20,
+    TRIAL_BYTES = 123456,
+};
+
+/* ---- places ---- */
+
+static void find_room(struct doctor *d, int fd, const char *path, bool first)
+{
+    struct statvfs fs;
+    char text[UNITS_TEXT_MAX];
+    const char *role = first ? "programs of this user keep books here" : "further place";
+    if (fstatvfs(fd, &fs) < 0) {
+        doctor_find(d, DOCTOR_WARN, NULL, "%s: %s", path, strerror(errno));
+        return;
+    }
+    uint64_t bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+    units_format_bytes(text, bytes, UNITS_DECIMAL);
+    if (fs.f_flag & ST_RDONLY)
+        doctor_find(d, DOCTOR_FAIL, "mount it writable", "%s is read-only", path);
+    else if (bytes < FREE_BYTES_MIN || (fs.f_files && fs.f_favail < FREE_FILES_MIN))
+        doctor_find(
+            d, DOCTOR_WARN,
+            "remove what else is there, or give the tmpfs a larger size= and nr_inodes=",
+            "%s: only %s and %llu files left; programs whose book finds no room go on without "
+            "one",
+            path, text, (unsigned long long)fs.f_favail);
+    else
+        doctor_find(d, DOCTOR_OK, NULL, "%s: %s, %s free", path, role, text);
+}
+
+static void find_refusal(struct doctor *d, const char *path, int error)
+{
+    switch (-error) {
+    case EPERM:
+        doctor_find(d, DOCTOR_FAIL, "remove it, or give it to its user with mode 0700 (as root)",
+                    "%s belongs to somebody else, or others may write to it: not used", path);
+        break;
+    case EMEDIUMTYPE:
+        doctor_find(d, DOCTOR_WARN, "use a directory on a tmpfs, such as /dev/shm",
+                    "%s is not in memory: not used, every store would be a write to a disk", path);
+        break;
+    case ENOTDIR:
+    case ELOOP:
+        doctor_find(d, DOCTOR_FAIL, "remove what is in its place",
+                    "%s is a link or no directory: not used", path);
+        break;
+    default:
+        doctor_find(d, DOCTOR_WARN, NULL, "%s cannot be used: %s", path, strerror(-error));
+    }
+}
+
+static void check_places(struct doctor *d)
+{
+    bool usable = false;
+    for (unsigned which = 0; which < BOOK_PLACE_CANDIDATES; which++) {
+        char path[512] = "";
+        MEMOIR_CLEANUP(closep)
+        int fd = book_place_open(which, path, sizeof(path));
+        if (fd == -ENOENT && !(d->dir && which == 0))
+            continue;
+        if (fd < 0) {
+            find_refusal(d, path, fd);
+            continue;
+        }
+        find_room(d, fd, path, !usable);
+        usable = true;
+    }
+    if (!usable)
+        doctor_find(d, DOCTOR_FAIL, "make sure that /dev/shm is a tmpfs that users can write to",
+                    "no program of this user can keep a book");
+}
+
+/* ---- a trial ---- */
+
+/* In a child: report something, say how it went, wait to be read, end in order. */
+static void trial_child(int to_parent, int from_parent)
+{
+    struct memoir_status status = {.struct_size = sizeof(status)};
+    char word;
+    int error = memoir_open(0);
+    memoir_alloc(MEMOIR_HOST, MEMOIR_SPACE_HEAP, 1, TRIAL_BYTES);
+    memoir_status(&status);
+    if (error < 0 && !status.error)
+        status.error = -error;
+    if (write(to_parent, &status, sizeof(status)) != (ssize_t)sizeof(status))
+        _exit(1);
+    if (read(from_parent, &word, 1) < 0)
+        _exit(1);
+    exit(0);
+}
+
+static void trial_judge(struct doctor *d, pid_t child, const struct memoir_status *status)
+{
+    if (status->state != MEMOIR_STATE_OPEN) {
+        doctor_find(d, DOCTOR_FAIL, "the findings above and the limits below may tell why",
+                    "a program cannot make a book: %s%s%s",
+                    status->reason[0] ? status->reason : "no reason told",
+                    status->error ? ": " : "", status->error ? strerror(status->error) : "");
+        return;
+    }
+    MEMOIR_CLEANUP(ledger_freep)
+    struct ledger *ledger = NULL;
+    uint64_t bytes = 0, blocks = 0;
+    int r = ledger_scan(d->dir, &ledger);
+    struct ledger_process *p = r < 0 ? NULL : ledger_process_find(ledger, child);
+    if (!p)
+        doctor_find(d, DOCTOR_FAIL, "look with --dir where programs have MEMOIR_DIR",
+                    "a book was made, but is not found: %s", status->path);
+    else if (!ledger_process_sum(p, MEMOIR_SPACE_HEAP, NULL, &bytes, &blocks) ||
+             bytes != TRIAL_BYTES)
+        doctor_find(d, DOCTOR_FAIL, NULL, "a book was made and says %llu instead of %d bytes: %s",
+                    (unsigned long long)bytes, TRIAL_BYTES, status->path);
+    else
+        doctor_find(d, DOCTOR_OK, NULL, "a book was made, read back and removed");
+}
+
+static void check_trial(struct doctor *d)
+{
+    int up[2], down[2];
+    if (pipe(up) < 0 || pipe(down) < 0) {
+        doctor_find(d, DOCTOR_WARN, NULL, "no trial: %s", strerror(errno));
+        return;
+    }
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        close(up[0]);
+        close(down[1]);
+        trial_child(up[1], down[0]);
+    }
+    close(up[1]);
+    close(down[0]);
+    struct memoir_status status;
+    if (child > 0 && read(up[0], &status, sizeof(status)) == (ssize_t)sizeof(status))
+        trial_judge(d, child, &status);
+    else
+        doctor_find(d, DOCTOR_FAIL, NULL, "the trial process ended before it could report");
+    close(up[0]);
+    close(down[1]);
+    if (child > 0)
+        waitpid(child, NULL, 0);
+}
+
+/* ---- books that are there ---- */
+
+static void check_problems(struct doctor *d)
+{
+    static const char *const remedies[LEDGER_PROBLEM_KINDS] = {
+        [LEDGER_PROBLEM_UNREADABLE] = "look as its user, or as root",
+        [LEDGER_PROBLEM_BAD] = "if its process is gone, remove the file",
+        [LEDGER_PROBLEM_OWNER] =
+            "remove the file; who made it speaks for a process that is not his",
+        [LEDGER_PROBLEM_LIMIT] = "remove books of dead processes; memoird --books-max",
+        [LEDGER_PROBLEM_DUPLICATE] = "remove the older file if no process maps it",
+        [LEDGER_PROBLEM_PLACE] = "give it to its user with mode 0700",
+    };
+    if (!d->ledger)
+        return;
+    size_t n, processes, shown = 0;
+    ledger_processes(d->ledger, &processes);
+    const struct ledger_problem *problems = ledger_problems(d->ledger, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (problems[i].kind == LEDGER_PROBLEM_NOT_READY)
+            continue;
+        if (shown++ < PROBLEMS_SHOWN)
+            doctor_find(d, DOCTOR_WARN, remedies[problems[i].kind], "%s: %s", problems[i].where,
+                        problems[i].what);
+    }
+    if (shown > PROBLEMS_SHOWN)
+        doctor_find(d, DOCTOR_WARN, NULL, "%zu more are left out", shown - PROBLEMS_SHOWN);
+    if (!shown)
+        doctor_find(d, DOCTOR_OK, NULL, "%zu process%s %s, all readable%s", processes,
+                    processes == 1 ? "" : "es", processes == 1 ? "keeps a book" : "keep books",
+                    geteuid() == 0 ? "" : " (only root sees those of other users)");
+}
+
+static void describe_losses(const struct ledger_process *p, struct buffer *out)
+{
+    static const char *const causes[BOOK_LOSSES_MAX] = {
+        [BOOK_LOSS_BLOCKS_FULL] = "no room for blocks",
+        [BOOK_LOSS_SITES_FULL] = "no room for call sites",
+        [BOOK_LOSS_ACCOUNTS_FULL] = "too many devices or spaces",
+        [BOOK_LOSS_TAGS_FULL] = "too many tags",
+        [BOOK_LOSS_MODULES_FULL] = "too many libraries",
+        [BOOK_LOSS_COUNTERS_FULL] = "no room for counters",
+        [BOOK_LOSS_REENTRY] = "reported inside a report",
+        [BOOK_LOSS_STUCK_LOCK] = "a lock stayed held",
+        [BOOK_LOSS_UNKNOWN_FREE] = "freed what was never reported",
+        [BOOK_LOSS_REPLACED] = "reported a live block again",
+        [BOOK_LOSS_BAD_ARGUMENT] = "a device, space or size that cannot be",
+        [BOOK_LOSS_SUSPENDED] = "reported while suspended",
+    };
+    for (size_t i = 0; i < BOOK_LOSSES_MAX; i++)
+        if (p->losses[i])
+            buffer_printf(out, "%s%llu %s", out->len ? ", " : "", (unsigned long long)p->losses[i],
+                          causes[i] ? causes[i] : "for an unknown reason");
+}
+
+static void check_losses(struct doctor *d)
+{
+    if (!d->ledger)
+        return;
+    size_t n, shown = 0;
+    struct ledger_process *const *processes = ledger_processes(d->ledger, &n);
+    for (size_t i = 0; i < n && shown < PROBLEMS_SHOWN; i++) {
+        const struct ledger_process *p = processes[i];
+        MEMOIR_CLEANUP(buffer_release)
+        struct buffer text = BUFFER_INIT(4096);
+        describe_losses(p, &text);
+        if (p->state == LEDGER_STOPPED)
+            buffer_printf(&text, "%saccounting stopped early", text.len ? ", " : "");
+        if (!text.len)
+            continue;
+        shown++;
+        doctor_find(d, DOCTOR_WARN, NULL, "PID %d (%s): %s", (int)p->book_pid, p->name,
+                    buffer_string(&text));
+    }
+    if (!shown)
+        doctor_find(d, DOCTOR_OK, NULL, "every report was accounted");
+}
+
+/* ---- the daemon ---- */
+
+/* Is there a process of this name? memoird sets none, so its file's name is there. */
+static pid_t process_named(const char *name)
+{
+    DIR *proc = opendir("/proc");
+    pid_t found = 0;
+    for (struct dirent *entry; proc && !found && (entry = readdir(proc));) {
+        char path[300];
+        MEMOIR_CLEANUP(buffer_release)
+        struct buffer comm = BUFFER_INIT(64);
+        snprintf(path, sizeof(path), "/proc/%s/comm", entry->d_name);
+        if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || fs_read_file(path, &comm) < 0)
+            continue;
+        if (strncmp(buffer_string(&comm), name, strlen(name)) == 0 && comm.len == strlen(name) + 1)
+            found = (pid_t)atoi(entry->d_name);
+    }
+    if (proc)
+        closedir(proc);
+    return found;
+}
+
+/* How many books a living daemon watches, and who that is. */
+static size_t books_watched(const struct ledger *ledger, pid_t *ret_daemon)
+{
+    struct ledger_books books = ledger_books(ledger);
+    size_t watched = 0;
+    for (size_t i = 0; i < books.n; i++) {
+        struct book_control control;
+        MEMOIR_CLEANUP(closep)
+        int fd = ledger_book_open(books.books[i]);
+        if (fd < 0 || book_control_read(books.books[i]->reader, fd, &control) < 0)
+            continue;
+        if (!(control.flags & BOOK_CONTROL_WATCHED) ||
+            (kill(control.daemon_pid, 0) < 0 && errno == ESRCH))
+            continue;
+        watched++;
+        *ret_daemon = control.daemon_pid;
+    }
+    return watched;
+}
+
+static void check_daemon(struct doctor *d)
+{
+    const char *remedy = geteuid() == 0 ? "systemctl enable --now memoird, or: memoird --daemon"
+                                        : "memoird --daemon, or ask root for one for the machine";
+    pid_t daemon = 0;
+    size_t books = d->ledger ? ledger_books(d->ledger).n : 0;
+    size_t watched = d->ledger ? books_watched(d->ledger, &daemon) : 0;
+    if (watched == 0)
+        daemon = process_named("memoird");
+    if (!daemon)
+        doctor_find(d, DOCTOR_WARN, remedy,
+                    "none runs: commands work, but books of the dead stay until a later program "
+                    "sweeps them, and nothing remembers them");
+    else if (watched < books)
+        doctor_find(d, DOCTOR_WARN, "it may look elsewhere (--dir) or be another user's",
+                    "memoird (PID %d) runs, but watches %zu of %zu books", (int)daemon, watched,
+                    books);
+    else if (books)
+        doctor_find(d, DOCTOR_OK, NULL, "memoird (PID %d) watches all %zu books", (int)daemon,
+                    books);
+    else
+        doctor_find(d, DOCTOR_OK, NULL, "memoird (PID %d) runs", (int)daemon);
+}
+
+const struct doctor_check doctor_book_checks[] = {
+    {"places", check_places}, {"trial book", check_trial}, {"books", check_problems},
+    {"losses", check_losses}, {"daemon", check_daemon},    {0},
+};

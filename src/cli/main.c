@@ -1,0 +1,22 @@
+/* memoir, the command line: picks the command. What the commands are is in command.c. */
+#include <signal.h>
+
+#include "book/reader.h"
+#include "cli/command.h"
+#include "cli/help.h"
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN); /* write() says EPIPE, which ends the output quietly */
+    book_guard_install();
+    if (argc < 2) {
+        help_overview();
+        return COMMAND_USAGE;
+    }
+    if (argv[1][0] == '-')
+        return global_run(argc, argv);
+    const struct command *command = command_find(argv[1]);
+    if (!command)
+        return command_unknown(argv[1]);
+    return command_run(command, argc - 1, argv + 1);
+}

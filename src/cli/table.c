@@ -1,0 +1,333 @@
+/* Tables as text. See table.h. */
+#include "cli/table.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "base/units.h"
+
+enum {
+    COLUMNS_MAX = 48,
+    GAP = 2,            /* columns between columns */
+    STRETCH_MIN = 12,   /* a program's name is still a name at this width */
+    TEXT_CELL_MAX = 64, /* of a formatted number */
+};
+
+void table_init(struct table *table, const struct column *columns)
+{
+    *table = (struct table){.columns = columns};
+    while (columns[table->n_columns].key)
+        table->n_columns++;
+}
+
+void table_release(struct table *table)
+{
+    for (size_t i = 0; i < table->n_rows * table->n_columns; i++)
+        free(table->cells[i].text);
+    free(table->cells);
+    table_init(table, table->columns);
+}
+
+void table_row(struct table *table)
+{
+    if (table->error)
+        return;
+    if (table->n_rows == table->cap_rows) {
+        size_t cap = table->cap_rows ? table->cap_rows * 2 : 16;
+        struct cell *cells = reallocarray(table->cells, cap * table->n_columns, sizeof(*cells));
+        if (!cells) {
+            table->error = -ENOMEM;
+            return;
+        }
+        table->cells = cells;
+        table->cap_rows = cap;
+    }
+    memset(table->cells + table->n_rows * table->n_columns, 0,
+           table->n_columns * sizeof(struct cell));
+    table->n_rows++;
+}
+
+static struct cell *last(struct table *table, size_t column)
+{
+    return &table->cells[(table->n_rows - 1) * table->n_columns + column];
+}
+
+void table_set_text(struct table *table, size_t column, const char *text)
+{
+    if (table->error)
+        return;
+    char *copy = strdup(text);
+    if (!copy) {
+        table->error = -ENOMEM;
+        return;
+    }
+    struct cell *cell = last(table, column);
+    free(cell->text);
+    cell->text = copy;
+    cell->present = true;
+}
+
+void table_set_number(struct table *table, size_t column, uint64_t number)
+{
+    if (table->error)
+        return;
+    struct cell *cell = last(table, column);
+    cell->number = number;
+    cell->present = true;
+}
+
+void table_set_style(struct table *table, size_t column, enum term_style style)
+{
+    if (!table->error)
+        last(table, column)->style = (unsigned char)style;
+}
+
+int table_column_find(const struct column *columns, const char *name)
+{
+    for (int i = 0; columns[i].key; i++)
+        if (strcmp(columns[i].key, name) == 0 ||
+            (columns[i].title && strcasecmp(columns[i].title, name) == 0))
+            return i;
+    return -ENOENT;
+}
+
+/* ---- sorting ---- */
+
+int table_sort_parse(const struct column *columns, const char *text, struct table_sort *ret_sort)
+{
+    bool has_sign = *text == '-' || *text == '+';
+    int column = table_column_find(columns, text + has_sign);
+    if (column < 0)
+        return column;
+    *ret_sort = (struct table_sort){
+        .column = (size_t)column,
+        .descending = has_sign ? *text == '-' : columns[column].type != COLUMN_TEXT,
+    };
+    return 0;
+}
+
+struct sort_context {
+    const struct table *table;
+    const struct table_sort *sort;
+};
+
+static int compare_rows(const void *a, const void *b, void *context)
+{
+    const struct sort_context *by = context;
+    size_t row_a = *(const size_t *)a, row_b = *(const size_t *)b;
+    const struct cell *x = table_cell(by->table, row_a, by->sort->column);
+    const struct cell *y = table_cell(by->table, row_b, by->sort->column);
+    int order = 0;
+    if (x->present != y->present)
+        return x->present ? -1 : 1;
+    if (x->present && by->table->columns[by->sort->column].type == COLUMN_TEXT)
+        order = strcmp(x->text, y->text);
+    else if (x->present)
+        order = (x->number > y->number) - (x->number < y->number);
+    if (order)
+        return by->sort->descending ? -order : order;
+    return (row_a > row_b) - (row_a < row_b);
+}
+
+int table_sort(const struct table *table, const struct table_sort *sort, size_t **ret_order)
+{
+    size_t *order = malloc((table->n_rows + 1) * sizeof(*order));
+    if (!order)
+        return -ENOMEM;
+    for (size_t i = 0; i < table->n_rows; i++)
+        order[i] = i;
+    struct sort_context context = {table, sort};
+    qsort_r(order, table->n_rows, sizeof(*order), compare_rows, &context);
+    *ret_order = order;
+    return 0;
+}
+
+/* ---- text ---- */
+
+/* The text of a cell: its own, or the number in people's units in `text`. */
+static const char *cell_text(const struct column *column, const struct cell *cell,
+                             char text[static TEXT_CELL_MAX])
+{
+    if (!cell->present)
+        return "-";
+    switch (column->type) {
+    case COLUMN_TEXT:
+        return cell->text;
+    case COLUMN_BYTES:
+        return units_format_bytes(text, cell->number, UNITS_DECIMAL);
+    case COLUMN_AGE:
+        return units_format_duration(text, cell->number);
+    case COLUMN_TIME: {
+        time_t seconds = (time_t)(cell->number / NS_PER_S);
+        struct tm tm;
+        if (!localtime_r(&seconds, &tm) || !strftime(text, TEXT_CELL_MAX, "%F %T", &tm))
+            return "-";
+        return text;
+    }
+    case COLUMN_NUMBER:
+        break;
+    }
+    snprintf(text, TEXT_CELL_MAX, "%llu", (unsigned long long)cell->number);
+    return text;
+}
+
+/* Which columns to show, and how wide each is. */
+struct plan {
+    bool shown[COLUMNS_MAX];
+    bool empty[COLUMNS_MAX]; /* no row has a value worth the room */
+    unsigned width[COLUMNS_MAX];
+    size_t n;
+};
+
+static void plan_measure(struct plan *plan, const struct table *table,
+                         const struct table_layout *layout, const struct term *term)
+{
+    plan->n = table->n_columns < COLUMNS_MAX ? table->n_columns : COLUMNS_MAX;
+    for (size_t c = 0; c < plan->n; c++) {
+        const struct column *column = &table->columns[c];
+        plan->shown[c] = !(column->flags & COLUMN_EXPORT_ONLY) &&
+                         (layout->wide || !(column->flags & COLUMN_WIDE));
+        plan->empty[c] = true;
+        plan->width[c] =
+            layout->header ? term_columns(term, column->title ? column->title : "") : 0;
+        for (size_t row = 0; row < table->n_rows; row++) {
+            const struct cell *cell = table_cell(table, row, c);
+            char text[TEXT_CELL_MAX];
+            unsigned width = term_columns(term, cell_text(column, cell, text));
+            if (width > plan->width[c])
+                plan->width[c] = width;
+            if (cell->present && (column->type == COLUMN_TEXT ? *cell->text != '\0' : cell->number))
+                plan->empty[c] = false;
+        }
+        if ((column->flags & COLUMN_HIDE_EMPTY) && plan->empty[c])
+            plan->shown[c] = false;
+    }
+}
+
+static unsigned plan_width(const struct plan *plan)
+{
+    unsigned width = 0;
+    for (size_t c = 0; c < plan->n; c++)
+        if (plan->shown[c])
+            width += plan->width[c] + (width ? GAP : 0);
+    return width;
+}
+
+/* Take `excess` columns from the stretching column; what is left of the excess. */
+static unsigned plan_shrink(struct plan *plan, const struct table *table, unsigned excess)
+{
+    for (size_t c = 0; c < plan->n && excess; c++) {
+        if (!plan->shown[c] || !(table->columns[c].flags & COLUMN_STRETCH) ||
+            plan->width[c] <= STRETCH_MIN)
+            continue;
+        unsigned can = plan->width[c] - STRETCH_MIN;
+        unsigned give = can < excess ? can : excess;
+        plan->width[c] -= give;
+        excess -= give;
+    }
+    return excess;
+}
+
+/* The shown column to give up next: an empty one first, then the highest rank; -1 when all stay. */
+static int plan_least(const struct plan *plan, const struct table *table)
+{
+    int least = -1;
+    unsigned least_rank = 0;
+    for (size_t c = 0; c < plan->n; c++) {
+        unsigned rank = table->columns[c].rank;
+        if (!plan->shown[c] || !rank)
+            continue;
+        if (plan->empty[c])
+            rank += 256;
+        if (rank > least_rank) {
+            least_rank = rank;
+            least = (int)c;
+        }
+    }
+    return least;
+}
+
+static void plan_fit(struct plan *plan, const struct table *table, const struct term *term)
+{
+    if (!term->width)
+        return;
+    for (;;) {
+        unsigned width = plan_width(plan);
+        if (width <= term->width)
+            return;
+        /* Try on a copy: a column that goes may give the stretching one its room back. */
+        struct plan tight = *plan;
+        if (plan_shrink(&tight, table, width - term->width) == 0) {
+            *plan = tight;
+            return;
+        }
+        int least = plan_least(plan, table);
+        if (least < 0) {
+            *plan = tight;
+            return;
+        }
+        plan->shown[least] = false;
+    }
+}
+
+static void print_cell(const struct plan *plan, const struct table *table, size_t c,
+                       const char *text, enum term_style style, bool at_end,
+                       const struct term *term, struct buffer *out)
+{
+    const struct column *column = &table->columns[c];
+    bool right = column->type != COLUMN_TEXT || (column->flags & COLUMN_RIGHT);
+    unsigned width = plan->width[c];
+    unsigned need = term_columns(term, text);
+    unsigned pad = need < width ? width - need : 0;
+    if (right)
+        buffer_printf(out, "%*s", (int)pad, "");
+    buffer_append_str(out, term_style(term, style));
+    term_append(term, out, text, width);
+    buffer_append_str(out, term_plain(term, style));
+    if (!right && !at_end)
+        buffer_printf(out, "%*s", (int)pad, "");
+}
+
+static void print_line(const struct plan *plan, const struct table *table, int row,
+                       const struct term *term, struct buffer *out)
+{
+    size_t end = plan->n;
+    while (end > 0 && !plan->shown[end - 1])
+        end--;
+    bool first = true;
+    for (size_t c = 0; c < end; c++) {
+        if (!plan->shown[c])
+            continue;
+        if (!first)
+            buffer_printf(out, "%*s", GAP, "");
+        first = false;
+        char formatted[TEXT_CELL_MAX];
+        const struct cell *cell = row < 0 ? NULL : table_cell(table, (size_t)row, c);
+        const char *text =
+            cell ? cell_text(&table->columns[c], cell, formatted) : table->columns[c].title;
+        print_cell(plan, table, c, text, cell ? (enum term_style)cell->style : STYLE_TITLE,
+                   c + 1 == end, term, out);
+    }
+    buffer_append_char(out, '\n');
+}
+
+int table_print(const struct table *table, const struct table_layout *layout,
+                const struct term *term, struct buffer *out)
+{
+    if (table->error)
+        return table->error;
+    struct plan plan = {0};
+    plan_measure(&plan, table, layout, term);
+    plan_fit(&plan, table, term);
+    if (layout->header)
+        print_line(&plan, table, -1, term, out);
+    for (size_t i = 0; i < table->n_rows; i++)
+        print_line(&plan, table, (int)(layout->order ? layout->order[i] : i), term, out);
+    return out->error;
+}

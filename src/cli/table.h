@@ -1,0 +1,108 @@
+/*
+ * table.h: rows of named values, printed as aligned text, CSV or JSON from one description.
+ *
+ * A command says once what its columns are and fills in values with their units; how they look is
+ * decided here. A value that is not known stays absent: blank in CSV, null in JSON, "-" on screen.
+ */
+#ifndef MEMOIR_CLI_TABLE_H
+#define MEMOIR_CLI_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cli/term.h"
+
+struct buffer;
+struct json;
+
+enum column_type {
+    COLUMN_TEXT,
+    COLUMN_NUMBER, /* a plain count or an identifier */
+    COLUMN_BYTES,  /* screen: "25.5 MB"; exported as bytes */
+    COLUMN_AGE,    /* set in nanoseconds; screen: "4m12s"; exported as seconds with a fraction */
+    COLUMN_TIME, /* set in nanoseconds since 1970; screen: local time; exported as ISO 8601, UTC */
+};
+
+enum column_flags {
+    COLUMN_EXPORT_ONLY = 1u << 0, /* in CSV and JSON, never on screen */
+    COLUMN_WIDE = 1u << 1,        /* on screen only when asked for the wide form */
+    COLUMN_STRETCH = 1u << 2,     /* the one that is cut when a line is too long */
+    COLUMN_RIGHT = 1u << 3,       /* text set to the right; the other types always are */
+    COLUMN_HIDE_EMPTY = 1u << 4,  /* on screen only when a row has something there */
+};
+
+struct column {
+    const char *key;   /* name in CSV, JSON and --sort, with its unit: "heap_bytes"; NULL ends */
+    const char *title; /* on screen */
+    const char *help;  /* for the manual: a sentence without full stop */
+    enum column_type type;
+    unsigned flags;     /* enum column_flags */
+    unsigned char rank; /* where room is short, high ranks go first; 0 always stays */
+};
+
+struct cell {
+    bool present;
+    unsigned char style; /* enum term_style */
+    uint64_t number;     /* of all types but text */
+    char *text;
+};
+
+struct table {
+    const struct column *columns; /* borrowed */
+    size_t n_columns;
+    struct cell *cells; /* n_rows * n_columns */
+    size_t n_rows, cap_rows;
+    int error; /* sticks: 0 or -ENOMEM */
+};
+
+/* `columns` ends with a NULL key and outlives the table. */
+void table_init(struct table *table, const struct column *columns);
+void table_release(struct table *table);
+
+/* Start a row; the setters below fill it, by the index of the column. Values not set are absent.
+ * Text is copied. Failures stick in table.error, which the print functions return. */
+void table_row(struct table *table);
+void table_set_text(struct table *table, size_t column, const char *text);
+void table_set_number(struct table *table, size_t column, uint64_t number);
+void table_set_style(struct table *table, size_t column, enum term_style style);
+
+/* The column with this key, or with this title in any case ("rss"); -ENOENT. */
+int table_column_find(const struct column *columns, const char *name);
+
+/* How --sort says it: "rss" sorts numbers, sizes and ages from large to small and text from A to Z;
+ * "-rss" is from large to small and "+rss" from small to large whatever it is. */
+struct table_sort {
+    size_t column;
+    bool descending;
+};
+int table_sort_parse(const struct column *columns, const char *text, struct table_sort *ret_sort);
+
+/* Absent values come last, equal ones stay in order. `ret_order` gets a new array of n_rows row
+ * numbers for free(). */
+int table_sort(const struct table *table, const struct table_sort *sort, size_t **ret_order);
+
+struct table_layout {
+    bool wide;
+    bool header;
+    const size_t *order; /* row numbers, or NULL for the order in which they were added */
+};
+
+/* Aligned text, as wide as `term` at most where it has a width. Where room is short, first the
+ * stretching column shrinks, then columns go by rank. Returns 0 or -errno. */
+int table_print(const struct table *table, const struct table_layout *layout,
+                const struct term *term, struct buffer *out);
+
+/* RFC 4180: CRLF, quotes where needed. Control characters in text become '?'. */
+int table_print_csv(const struct table *table, const struct table_layout *layout,
+                    struct buffer *out);
+
+static inline const struct cell *table_cell(const struct table *table, size_t row, size_t column)
+{
+    return &table->cells[row * table->n_columns + column];
+}
+
+/* The fields of one row, from column `first` on, into an open JSON object. */
+void table_json_row(const struct table *table, size_t row, size_t first, struct json *json);
+
+#endif

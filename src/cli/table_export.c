@@ -1,0 +1,110 @@
+/* Tables for programs: CSV and JSON, in exact units. See table.h. */
+#include "cli/table.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "base/json.h"
+
+enum { ISO_TIME_MAX = 40 };
+
+/* "2026-01-31T12:00:00.123Z" */
+static void iso_time(char text[static ISO_TIME_MAX], uint64_t real_ns)
+{
+    time_t seconds = (time_t)(real_ns / NS_PER_S);
+    struct tm tm;
+    size_t n = 0;
+    if (gmtime_r(&seconds, &tm))
+        n = strftime(text, ISO_TIME_MAX, "%FT%T", &tm);
+    snprintf(text + n, ISO_TIME_MAX - n, ".%03uZ", (unsigned)(real_ns % NS_PER_S / NS_PER_MS));
+}
+
+/* A field is quoted when it holds what would end it. */
+static void csv_text(struct buffer *out, const char *text)
+{
+    bool quote = strpbrk(text, ",\"\r\n") || *text == ' ';
+    if (quote)
+        buffer_append_char(out, '"');
+    for (const char *p = text; *p; p++) {
+        if (*p == '"')
+            buffer_append_str(out, "\"\"");
+        else
+            buffer_append_char(out, (unsigned char)*p < 0x20 || *p == 0x7f ? '?' : *p);
+    }
+    if (quote)
+        buffer_append_char(out, '"');
+}
+
+static void csv_cell(struct buffer *out, const struct column *column, const struct cell *cell)
+{
+    char text[ISO_TIME_MAX];
+    if (!cell->present)
+        return;
+    switch (column->type) {
+    case COLUMN_TEXT:
+        csv_text(out, cell->text);
+        break;
+    case COLUMN_NUMBER:
+    case COLUMN_BYTES:
+        buffer_printf(out, "%llu", (unsigned long long)cell->number);
+        break;
+    case COLUMN_AGE:
+        buffer_printf(out, "%llu.%03u", (unsigned long long)(cell->number / NS_PER_S),
+                      (unsigned)(cell->number % NS_PER_S / NS_PER_MS));
+        break;
+    case COLUMN_TIME:
+        iso_time(text, cell->number);
+        buffer_append_str(out, text);
+        break;
+    }
+}
+
+int table_print_csv(const struct table *table, const struct table_layout *layout,
+                    struct buffer *out)
+{
+    if (table->error)
+        return table->error;
+    for (size_t c = 0; layout->header && c < table->n_columns; c++)
+        buffer_printf(out, "%s%s", table->columns[c].key, c + 1 < table->n_columns ? "," : "\r\n");
+    for (size_t i = 0; i < table->n_rows; i++) {
+        size_t row = layout->order ? layout->order[i] : i;
+        for (size_t c = 0; c < table->n_columns; c++) {
+            csv_cell(out, &table->columns[c], table_cell(table, row, c));
+            buffer_append_str(out, c + 1 < table->n_columns ? "," : "\r\n");
+        }
+    }
+    return out->error;
+}
+
+void table_json_row(const struct table *table, size_t row, size_t first, struct json *json)
+{
+    for (size_t c = first; c < table->n_columns; c++) {
+        const struct column *column = &table->columns[c];
+        const struct cell *cell = table_cell(table, row, c);
+        char text[ISO_TIME_MAX];
+        json_key(json, column->key);
+        if (!cell->present) {
+            json_null(json);
+            continue;
+        }
+        switch (column->type) {
+        case COLUMN_TEXT:
+            json_string(json, cell->text);
+            break;
+        case COLUMN_NUMBER:
+        case COLUMN_BYTES:
+            json_u64(json, cell->number);
+            break;
+        case COLUMN_AGE:
+            json_double(json, (double)(cell->number / NS_PER_MS) / 1000);
+            break;
+        case COLUMN_TIME:
+            iso_time(text, cell->number);
+            json_string(json, text);
+            break;
+        }
+    }
+}
