@@ -136,19 +136,19 @@ struct memoir_totals {
 MEMOIR_API int memoir_totals(int device, int space, struct memoir_totals *ret_totals);
 
 enum memoir_state {
-    MEMOIR_STATE_IDLE = 0,    /* nothing reported yet */
-    MEMOIR_STATE_EARLY = 1,   /* counting in private memory: too little yet to make a book */
-    MEMOIR_STATE_OPEN = 2,    /* the book is there for all to read */
-    MEMOIR_STATE_OFF = 3,     /* not accounting: `error` and `reason` say why */
+    MEMOIR_STATE_IDLE = 0,  /* nothing reported yet */
+    MEMOIR_STATE_EARLY = 1, /* counting in private memory: too little yet to make a book */
+    MEMOIR_STATE_OPEN = 2,  /* the book is there for all to read */
+    MEMOIR_STATE_OFF = 3,   /* not accounting: `error` and `reason` say why */
 };
 
 struct memoir_status {
     size_t struct_size;
-    int state;          /* enum memoir_state */
-    int error;          /* errno value behind MEMOIR_STATE_OFF, or 0 */
-    char reason[128];   /* for people */
-    char path[256];     /* of the book, or "" */
-    uint64_t lost;      /* reports not fully accounted, all causes */
+    int state;        /* enum memoir_state */
+    int error;        /* errno value behind MEMOIR_STATE_OFF, or 0 */
+    char reason[128]; /* for people */
+    char path[256];   /* of the book, or "" */
+    uint64_t lost;    /* reports not fully accounted, all causes */
     uint64_t peak_error;
 };
 MEMOIR_API int memoir_status(struct memoir_status *ret_status);
@@ -172,8 +172,14 @@ namespace memoir
 class tag
 {
   public:
-    explicit tag(const char *name) { memoir_tag_push(name); }
-    ~tag() { memoir_tag_pop(); }
+    explicit tag(const char *name)
+    {
+        memoir_tag_push(name);
+    }
+    ~tag()
+    {
+        memoir_tag_pop();
+    }
     tag(const tag &) = delete;
     tag &operator=(const tag &) = delete;
 };

@@ -17,8 +17,9 @@
 #include <assert.h>
 #include <stdint.h>
 
-#define BOOK_MAGIC "MEMOIRBK" /* 8 bytes, no terminator; stored last, so a book has it or is not ready */
-#define BOOK_VERSION 1
+#define BOOK_MAGIC \
+    "MEMOIRBK" /* 8 bytes, no terminator; stored last, so a book has it or is not ready */
+#define BOOK_VERSION     1
 #define BOOK_ENDIAN_MARK 0x01020304u
 
 enum {
@@ -34,8 +35,9 @@ enum {
 /* Bits that say more, and that a reader may ignore. */
 enum book_compat {
     BOOK_COMPAT_ON_BEHALF = 1u << 0, /* written by a daemon; the identity is the subject's */
-    BOOK_COMPAT_FORK_CHILD = 1u << 1, /* the subject inherited memory by fork: see inherited_bytes */
-    BOOK_COMPAT_REMOTE = 1u << 2,     /* the subject runs on another machine: see host */
+    BOOK_COMPAT_FORK_CHILD =
+        1u << 1,                  /* the subject inherited memory by fork: see inherited_bytes */
+    BOOK_COMPAT_REMOTE = 1u << 2, /* the subject runs on another machine: see host */
 };
 
 /* Who wrote it. A process has at most one book per source. */
@@ -123,24 +125,24 @@ struct book_header {
     uint32_t source;    /* enum book_source */
 
     /* Identity of the subject; constant. Zero means "could not be read". */
-    uint8_t boot_id[16];   /* /proc/sys/kernel/random/boot_id, as 16 bytes */
-    uint64_t pid_ns;       /* inode of the subject's pid namespace */
-    uint64_t start_ticks;  /* field 22 of /proc/PID/stat: clock ticks since boot */
-    uint64_t exec_id;      /* one per exec image: see book_exec_id() */
-    int32_t pid;           /* in its own namespace */
-    int32_t parent_pid;    /* at creation */
-    uint32_t uid;          /* effective uid at creation */
-    uint32_t exec_count;   /* earlier images of this process that left a book here */
-    int32_t writer_pid;    /* who writes: the subject, or a daemon on its behalf */
-    uint32_t time_shift;   /* a block's time is (monotonic ns - created_monotonic_ns) >> this */
+    uint8_t boot_id[16];  /* /proc/sys/kernel/random/boot_id, as 16 bytes */
+    uint64_t pid_ns;      /* inode of the subject's pid namespace */
+    uint64_t start_ticks; /* field 22 of /proc/PID/stat: clock ticks since boot */
+    uint64_t exec_id;     /* one per exec image: see book_exec_id() */
+    int32_t pid;          /* in its own namespace */
+    int32_t parent_pid;   /* at creation */
+    uint32_t uid;         /* effective uid at creation */
+    uint32_t exec_count;  /* earlier images of this process that left a book here */
+    int32_t writer_pid;   /* who writes: the subject, or a daemon on its behalf */
+    uint32_t time_shift;  /* a block's time is (monotonic ns - created_monotonic_ns) >> this */
     uint64_t created_realtime_ns;
     uint64_t created_monotonic_ns; /* CLOCK_MONOTONIC */
 
     /* Changes while the book lives. */
-    uint32_t state;          /* enum book_state */
-    uint32_t stop_reason;    /* enum book_stop_reason */
-    uint64_t peak_error;     /* bytes by which any account's peak may be too low */
-    uint64_t blocks_seq;     /* odd while entries of the block table are being moved */
+    uint32_t state;                   /* enum book_state */
+    uint32_t stop_reason;             /* enum book_stop_reason */
+    uint64_t peak_error;              /* bytes by which any account's peak may be too low */
+    uint64_t blocks_seq;              /* odd while entries of the block table are being moved */
     uint64_t losses[BOOK_LOSSES_MAX]; /* by enum book_loss */
 
     /* The block table's shape; constant. */
@@ -208,27 +210,27 @@ struct book_counters {
 static_assert(sizeof(struct book_counters) == 128, "counters");
 
 struct book_device {
-    uint32_t type;      /* BOOK_RECORD_DEVICE; stored last */
-    uint32_t kind;      /* enum memoir_device_kind of memoir.h */
-    int32_t ordinal;    /* the number the program uses for it */
+    uint32_t type;   /* BOOK_RECORD_DEVICE; stored last */
+    uint32_t kind;   /* enum memoir_device_kind of memoir.h */
+    int32_t ordinal; /* the number the program uses for it */
     uint32_t flags;
-    char name[64];      /* "NVIDIA H200", "Blackhole p150" */
-    char uid[64];       /* UUID, serial, ASIC or MIG id: the same in every process, or "" */
-    char bus[32];       /* PCI address "0000:81:00.0", or "" */
+    char name[64]; /* "NVIDIA H200", "Blackhole p150" */
+    char uid[64];  /* UUID, serial, ASIC or MIG id: the same in every process, or "" */
+    char bus[32];  /* PCI address "0000:81:00.0", or "" */
     uint8_t spare[80];
 };
 static_assert(sizeof(struct book_device) == BOOK_RECORD_BYTES, "device");
 
 struct book_account {
-    uint32_t type;         /* BOOK_RECORD_ACCOUNT; stored last */
-    uint32_t space;        /* enum memoir_space of memoir.h */
-    uint32_t device;       /* record number of its device, or BOOK_DEVICE_HOST */
+    uint32_t type;   /* BOOK_RECORD_ACCOUNT; stored last */
+    uint32_t space;  /* enum memoir_space of memoir.h */
+    uint32_t device; /* record number of its device, or BOOK_DEVICE_HOST */
     uint32_t flags;
-    uint64_t capacity;     /* bytes of this space on this device, 0 if not told */
+    uint64_t capacity;        /* bytes of this space on this device, 0 if not told */
     uint64_t inherited_bytes; /* live in the parent at fork; not part of the counters */
-    int64_t live_folded;   /* the writer's: live bytes as of the last fold, all shards */
-    uint64_t peak_bytes;   /* highest live_folded; too low by header.peak_error at most */
-    char name[32];         /* of the space, for people: "dram", "L1", "CB" */
+    int64_t live_folded;      /* the writer's: live bytes as of the last fold, all shards */
+    uint64_t peak_bytes;      /* highest live_folded; too low by header.peak_error at most */
+    char name[32];            /* of the space, for people: "dram", "L1", "CB" */
     uint8_t spare[48];
     struct book_counters common; /* the shard that everybody may use */
 };
@@ -286,8 +288,8 @@ enum {
 
 /* Module 0 and site 0 stay empty. Entries never change or move once counted in section.used. */
 struct book_module {
-    uint64_t bias;       /* address in the process minus address in the ELF file */
-    uint64_t map_start;  /* first and one past the last mapped address */
+    uint64_t bias;      /* address in the process minus address in the ELF file */
+    uint64_t map_start; /* first and one past the last mapped address */
     uint64_t map_end;
     uint32_t generation; /* how many modules were seen at this place before: dlclose, dlopen */
     uint32_t flags;      /* BOOK_MODULE_PATH_CUT */

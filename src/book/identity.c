@@ -1,0 +1,132 @@
+/* identity.c: see identity.h. */
+#include "book/identity.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "book/layout.h"
+
+/* Read up to `size` bytes of a file; the number read, or -errno. */
+static ssize_t read_small(const char *path, char *buffer, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return -errno;
+    ssize_t n = read(fd, buffer, size);
+    int error = errno;
+    close(fd);
+    return n < 0 ? -error : n;
+}
+
+static uint64_t parse_number(const char **at, const char *end)
+{
+    uint64_t value = 0;
+    for (; *at < end && **at >= '0' && **at <= '9'; (*at)++)
+        value = value * 10 + (uint64_t)(**at - '0');
+    return value;
+}
+
+/* Field 22 of /proc/self/stat. The command (field 2) may hold anything, so count from its end. */
+static uint64_t start_ticks(void)
+{
+    char text[1024];
+    ssize_t n = read_small("/proc/self/stat", text, sizeof(text));
+    if (n <= 0)
+        return 0;
+    const char *end = text + n;
+    const char *at = memrchr(text, ')', (size_t)n);
+    for (int field = 2; at && field < 22; field++) {
+        at = memchr(at, ' ', (size_t)(end - at));
+        at = at ? at + 1 : NULL;
+    }
+    return at ? parse_number(&at, end) : 0;
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    return -1;
+}
+
+static void boot_id(uint8_t ret_id[16])
+{
+    char text[64];
+    ssize_t n = read_small("/proc/sys/kernel/random/boot_id", text, sizeof(text));
+    size_t digits = 0;
+    for (ssize_t i = 0; i < n && digits < 32; i++) {
+        int digit = hex_digit(text[i]);
+        if (digit < 0)
+            continue;
+        ret_id[digits / 2] = (uint8_t)(ret_id[digits / 2] << 4 | digit);
+        digits++;
+    }
+}
+
+static void command_line(char *buffer, size_t size)
+{
+    ssize_t n = read_small("/proc/self/cmdline", buffer, size - 1);
+    if (n <= 0)
+        return;
+    while (n > 0 && buffer[n - 1] == '\0')
+        n--;
+    for (ssize_t i = 0; i < n; i++)
+        if (buffer[i] == '\0')
+            buffer[i] = ' ';
+    buffer[n] = '\0';
+}
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec now = {0};
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+uint64_t book_exec_id(void)
+{
+    static const unsigned long kinds[] = {AT_RANDOM, AT_SYSINFO_EHDR, AT_BASE,
+                                          AT_ENTRY,  AT_PHDR,         AT_EXECFN};
+    uint64_t id = 0;
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        id = hash_combine(id, getauxval(kinds[i]));
+    return id;
+}
+
+uint64_t book_exec_random(void)
+{
+    const void *bytes = (const void *)getauxval(AT_RANDOM);
+    uint64_t word = 0;
+    if (bytes)
+        memcpy(&word, bytes, sizeof(word));
+    return word;
+}
+
+void book_identity_self(struct book_header *header)
+{
+    boot_id(header->boot_id);
+    struct stat info;
+    if (stat("/proc/self/ns/pid", &info) == 0)
+        header->pid_ns = info.st_ino;
+    header->start_ticks = start_ticks();
+    header->exec_id = book_exec_id();
+    header->pid = getpid();
+    header->parent_pid = getppid();
+    header->writer_pid = header->pid;
+    header->uid = geteuid();
+    header->created_realtime_ns = clock_ns(CLOCK_REALTIME);
+    header->created_monotonic_ns = clock_ns(CLOCK_MONOTONIC_COARSE);
+    prctl(PR_GET_NAME, header->comm, 0, 0, 0);
+    ssize_t n = readlink("/proc/self/exe", header->exe, sizeof(header->exe) - 1);
+    header->exe[n > 0 ? n : 0] = '\0';
+    command_line(header->command, sizeof(header->command));
+}

@@ -1,0 +1,18 @@
+/*
+ * place.h: where this process may put its book.
+ *
+ * In order: $MEMOIR_DIR/UID if that variable is set (and then nowhere else), /run/memoir/UID where
+ * a daemon has mounted its tmpfs, $XDG_RUNTIME_DIR/memoir, /dev/shm/memoir-UID. The directory is
+ * made with mode 0700 if need be, and used only if it belongs to our effective user, nobody else
+ * can write to it, and it lies on a tmpfs: a book on a disk would make every store a write.
+ */
+#pragma once
+
+#include <stddef.h>
+
+enum { BOOK_PLACE_CANDIDATES = 3 };
+
+/* Open candidate number `which`; its descriptor (close it) with the path in `path`, or -errno:
+ * -ENOENT where there is no such candidate, -EPERM where the directory is another user's,
+ * -EMEDIUMTYPE where it is not a tmpfs. */
+int book_place_open(unsigned which, char *path, size_t path_size);

@@ -1,0 +1,206 @@
+/*
+ * publish.c: turn the private image into a file that everybody can read, and end it.
+ *
+ * The lock: flock() belongs to the open file, and a mapping keeps the open file alive after its
+ * descriptor is closed. So the lock taken here lasts exactly as long as somebody maps the book,
+ * which ends with exit, exec and munmap, and anybody can test it without knowing our PID.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "book/identity.h"
+#include "book/place.h"
+#include "book/sweep.h"
+#include "book/text.h"
+#include "book/writer.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+enum { NAME_TRIES = 4 };
+
+static int write_all(int fd, const void *bytes, size_t n, uint64_t offset)
+{
+    const uint8_t *at = bytes;
+    while (n > 0) {
+        ssize_t done = pwrite(fd, at, n, (off_t)offset);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return -errno;
+        if (done == 0)
+            return -ENOSPC;
+        at += done;
+        n -= (size_t)done;
+        offset += (uint64_t)done;
+    }
+    return 0;
+}
+
+/* PID-STARTTIME-SOURCE-RANDOM.book. Readers go by the header; the name is for people and sweeps. */
+static void make_name(struct book_writer *w, unsigned try)
+{
+    const struct book_header *header = w->header;
+    struct text text = text_begin(w->name, sizeof(w->name));
+    text_add_number(&text, (uint64_t)header->pid);
+    text_add(&text, "-");
+    text_add_number(&text, header->start_ticks);
+    text_add(&text, "-");
+    text_add_number(&text, header->source);
+    text_add(&text, "-");
+    text_add_hex(&text, hash_combine(header->hash_seed, try));
+    text_add(&text, ".book");
+}
+
+/* Programs that closed their standard streams must not find our file there, however briefly. */
+static int above_stdio(int fd)
+{
+    if (fd > 2)
+        return fd;
+    int higher = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    int error = errno;
+    close(fd);
+    return higher < 0 ? -error : higher;
+}
+
+static int create(struct book_writer *w, int directory)
+{
+    for (unsigned try = 0; try < NAME_TRIES; try++) {
+        make_name(w, try);
+        int fd =
+            openat(directory, w->name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd >= 0)
+            return above_stdio(fd);
+        if (errno != EEXIST)
+            return -errno;
+    }
+    return -EEXIST;
+}
+
+/* ftruncate() beyond the limit would raise SIGXFSZ in the host. */
+static int resize(int fd, uint64_t bytes)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes)
+        return -EFBIG;
+    return ftruncate(fd, (off_t)bytes) < 0 ? -errno : 0;
+}
+
+/* Write the image's open pages into the file: pwrite() reports a full file system, a store into
+ * the mapping would be killed for it. */
+static int write_image(const struct book_writer *w, int fd)
+{
+    int r = write_all(fd, w->header, BOOK_HEADER_BYTES, 0);
+    for (size_t i = 0; i < BOOK_SECTIONS_MAX && r == 0; i++) {
+        const struct book_section *section = &w->header->sections[i];
+        if (section->open > 0)
+            r = write_all(fd, (const uint8_t *)w->header + section->offset, section->open,
+                          section->offset);
+    }
+    return r;
+}
+
+static int map_file(const struct book_writer *w, int fd, void **ret_base)
+{
+    uint8_t *base = mmap(NULL, w->map_bytes, PROT_NONE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED)
+        return -errno;
+    int r = mprotect(base, BOOK_HEADER_BYTES, PROT_READ | PROT_WRITE) < 0 ? -errno : 0;
+    for (size_t i = 0; i < BOOK_SECTIONS_MAX && r == 0; i++) {
+        const struct book_section *section = &w->header->sections[i];
+        if (section->open > 0 &&
+            mprotect(base + section->offset, section->open, PROT_READ | PROT_WRITE) < 0)
+            r = -errno;
+    }
+    /* Asks for a page that is there: tells whether the kernel knows how (5.14 and later). */
+    if (r == 0 && madvise(base, BOOK_HEADER_BYTES, MADV_POPULATE_WRITE) < 0)
+        r = errno == EINVAL ? -ENOSYS : -errno;
+    if (r < 0) {
+        munmap(base, w->map_bytes);
+        return r;
+    }
+    madvise(base, w->map_bytes, MADV_DONTDUMP);
+    *ret_base = base;
+    return 0;
+}
+
+static int fill_file(struct book_writer *w, int fd)
+{
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return -errno;
+    int r = resize(fd, w->map_bytes);
+    if (r < 0)
+        return r;
+    w->header->state = BOOK_STATE_OPEN;
+    r = write_image(w, fd);
+    void *base = NULL;
+    if (r == 0)
+        r = map_file(w, fd, &base);
+    /* The magic comes last, and by write(), so that whoever watches the directory is told. */
+    if (r == 0)
+        r = write_all(fd, BOOK_MAGIC, 8, 0);
+    if (r < 0) {
+        if (base)
+            munmap(base, w->map_bytes);
+        w->header->state = BOOK_STATE_INITIAL;
+        return r;
+    }
+    munmap(w->header, w->map_bytes);
+    book_writer_rebase(w, base);
+    w->published = true;
+    return 0;
+}
+
+static int publish_in(struct book_writer *w, int directory)
+{
+    w->header->exec_count = book_sweep(directory, w->header);
+    int fd = create(w, directory);
+    if (fd < 0)
+        return fd;
+    int r = fill_file(w, fd);
+    if (r < 0)
+        unlinkat(directory, w->name, 0);
+    close(fd);
+    return r;
+}
+
+int book_writer_publish(struct book_writer *w)
+{
+    int first_error = -ENOENT;
+    for (unsigned which = 0; which < BOOK_PLACE_CANDIDATES; which++) {
+        int directory = book_place_open(which, w->directory, sizeof(w->directory));
+        int r = directory < 0 ? directory : publish_in(w, directory);
+        if (directory >= 0)
+            close(directory);
+        if (r == 0)
+            return 0;
+        if (first_error == -ENOENT)
+            first_error = r;
+    }
+    w->directory[0] = '\0';
+    return first_error;
+}
+
+void book_writer_close(struct book_writer *w, bool leave)
+{
+    if (!w->header || !w->published)
+        return;
+    store_release(&w->header->state, BOOK_STATE_CLOSED);
+    if (leave || w->sealed)
+        return;
+    int directory = open(w->directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (directory < 0)
+        return;
+    /* After chroot or a change of user the path may lead elsewhere: the name is random enough that
+     * it can only be ours. */
+    unlinkat(directory, w->name, 0);
+    close(directory);
+}

@@ -1,0 +1,113 @@
+/* sweep.c: see sweep.h. No malloc, hence getdents64 by hand. */
+#include "book/sweep.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "book/layout.h"
+#include "book/text.h"
+
+enum {
+    LOOK_MAX = 8, /* books opened per sweep: 2 us each */
+    MANY = 64,    /* with more than this around, age does not matter */
+    OLD_SECONDS = 3600,
+    YOUNG_SECONDS = 10, /* may still be in the making */
+};
+
+/* What getdents64 fills in. */
+struct entry {
+    uint64_t ino;
+    int64_t offset;
+    uint16_t bytes;
+    uint8_t type;
+    char name[];
+};
+
+static bool is_book(const char *name)
+{
+    size_t n = strlen(name);
+    return n > 5 && memcmp(name + n - 5, ".book", 5) == 0;
+}
+
+/* Does a daemon that still lives watch it? */
+static bool is_watched(int fd)
+{
+    struct book_header header;
+    if (pread(fd, &header, sizeof(header), 0) != sizeof(header))
+        return false;
+    for (size_t i = 0; i < BOOK_SECTIONS_MAX; i++) {
+        struct book_control control;
+        if (header.sections[i].kind != BOOK_SECTION_CONTROL)
+            continue;
+        if (pread(fd, &control, sizeof(control), (off_t)header.sections[i].offset) !=
+            sizeof(control))
+            return false;
+        if (!(control.flags & BOOK_CONTROL_WATCHED) || control.daemon_pid <= 0)
+            return false;
+        return kill(control.daemon_pid, 0) == 0 || errno == EPERM;
+    }
+    return (header.compat & BOOK_COMPAT_ON_BEHALF) != 0; /* a daemon's: it will see to it */
+}
+
+static void look_at(int directory, const char *name, bool many)
+{
+    int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    struct stat info;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
+        int64_t age = now.tv_sec - info.st_mtim.tv_sec;
+        bool ripe = many ? age > YOUNG_SECONDS : age > OLD_SECONDS;
+        if (ripe && flock(fd, LOCK_EX | LOCK_NB) == 0 && !is_watched(fd))
+            unlinkat(directory, name, 0);
+    }
+    close(fd);
+}
+
+uint32_t book_sweep(int directory, const struct book_header *self)
+{
+    char own[64];
+    struct text prefix = text_begin(own, sizeof(own));
+    text_add_number(&prefix, (uint64_t)self->pid);
+    text_add(&prefix, "-");
+    text_add_number(&prefix, self->start_ticks);
+    text_add(&prefix, "-");
+    text_add_number(&prefix, self->source);
+    text_add(&prefix, "-");
+
+    _Alignas(struct entry) char buffer[8192];
+    long n = syscall(SYS_getdents64, directory, buffer, sizeof(buffer));
+    unsigned books = 0, looked = 0;
+    uint32_t earlier = 0;
+    for (long at = 0; at < n;) {
+        const struct entry *entry = (const struct entry *)(buffer + at);
+        at += entry->bytes;
+        if (!is_book(entry->name))
+            continue;
+        if (strncmp(entry->name, own, strlen(own)) == 0)
+            earlier++;
+        books++;
+    }
+    for (long at = 0; at < n && looked < LOOK_MAX;) {
+        const struct entry *entry = (const struct entry *)(buffer + at);
+        at += entry->bytes;
+        /* Start somewhere else each time, so that a few lively ones do not hide the dead. */
+        if (!is_book(entry->name) || (entry->ino + self->hash_seed) % books >= LOOK_MAX)
+            continue;
+        looked++;
+        look_at(directory, entry->name, books > MANY);
+    }
+    return earlier;
+}

@@ -1,0 +1,12 @@
+/* sweep.h: whoever makes a book removes a few that nobody will miss. */
+#pragma once
+
+#include <stdint.h>
+
+struct book_header;
+
+/* Look at a handful of the books in `directory` (ours alone: 0700). Those whose writer is gone and
+ * that no daemon watches are removed when they are old or when there are many: a fresh one is
+ * somebody's post-mortem. Earlier images of this very process (exec keeps PID and start time) are
+ * found here too; their number is returned. */
+uint32_t book_sweep(int directory, const struct book_header *self);

@@ -1,0 +1,358 @@
+/*
+ * writer.c: the shape of a book and its pages.
+ *
+ * All sections are laid out at once, with reserves far larger than most processes need: reserve
+ * costs address space only. Where address space or file size is limited, smaller reserves are
+ * tried.
+ */
+#include "book/writer.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "book/identity.h"
+#include "book/lock.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+enum {
+    TIME_SHIFT = 23,         /* 8.4 ms, and 417 days until it stops */
+    RESERVE_STEPS = 12,      /* halvings of the reserve before we give up */
+    ON_BEHALF_STEP = 4,      /* a daemon keeps thousands of books */
+    PROCESS_SHARDS = 16,     /* of the block table */
+    ADDRESS_SPACE_PART = 64, /* of RLIMIT_AS that we may reserve */
+    REFUSALS = 1024,
+    SPINS = 100,
+    YIELDS_MAX = 20000, /* about a second with a busy machine, less with an idle one */
+};
+#define MIB (UINT64_C(1) << 20)
+
+/* What each section may grow to. `scaled` ones shrink with the reserve. */
+static const struct shape {
+    uint32_t kind, entry_bytes;
+    uint64_t reserve;
+    bool scaled, own_only; /* own_only: not in books written on behalf of others */
+} shapes[] = {
+    {BOOK_SECTION_CONTROL, sizeof(struct book_control), 65536, false, true},
+    {BOOK_SECTION_REGISTRY, BOOK_RECORD_BYTES, BOOK_RECORDS_MAX *BOOK_RECORD_BYTES, false, false},
+    {BOOK_SECTION_COUNTER_INDEX, sizeof(struct book_counter_page), 1 * MIB, true, false},
+    {BOOK_SECTION_COUNTERS, BOOK_COUNTER_PAGE_BYTES, 256 * MIB, true, false},
+    {BOOK_SECTION_MODULES, sizeof(struct book_module), 2 * MIB, false, false},
+    {BOOK_SECTION_FRAMES, sizeof(uint64_t), 64 * MIB, true, false},
+    {BOOK_SECTION_SITES, sizeof(struct book_site), 32 * MIB, true, false},
+    {BOOK_SECTION_TAGS, sizeof(struct book_tag), 4 * MIB, true, false},
+    {BOOK_SECTION_BLOCKS, BOOK_BLOCK_PAGE_BYTES, 512 * MIB, true, false},
+    {BOOK_SECTION_BLOCK_INDEX, sizeof(struct table_head), 24 * MIB, true, false},
+    {BOOK_SECTION_MOVES, sizeof(struct book_moves), 168 * MIB, true, false},
+};
+enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
+
+/* 4,096 bytes of blocks need 12 heads of 16 bytes and 168 moves of 8. */
+static_assert(24 * 4096 == 512 * 12 * 16, "index reserve fits the blocks");
+static_assert(168 * 4096 == 512 * 168 * 8, "moves reserve fits the blocks");
+
+void *book_private_new(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void book_private_free(void *memory, size_t bytes)
+{
+    if (memory)
+        munmap(memory, bytes);
+}
+
+/* ---- layout ---- */
+
+static uint64_t align_up(uint64_t value, uint64_t to)
+{
+    return (value + to - 1) / to * to;
+}
+
+static uint64_t shape_bytes(const struct shape *shape, unsigned step)
+{
+    uint64_t bytes = shape->scaled ? shape->reserve >> step : shape->reserve;
+    return align_up(bytes, BOOK_SECTION_ALIGN);
+}
+
+/* Fill the section directory (if there is a header) and give the size of the file. */
+static uint64_t lay_out(struct book_header *header, bool on_behalf, unsigned step)
+{
+    uint64_t offset = BOOK_SECTION_ALIGN;
+    size_t n = 0;
+    for (size_t i = 0; i < SHAPES; i++) {
+        if (shapes[i].own_only && on_behalf)
+            continue;
+        uint64_t bytes = shape_bytes(&shapes[i], step);
+        if (header)
+            header->sections[n++] = (struct book_section){
+                .kind = shapes[i].kind,
+                .entry_size = shapes[i].entry_bytes,
+                .offset = offset,
+                .size = bytes,
+            };
+        offset += bytes;
+    }
+    return offset;
+}
+
+/* The most that this process may reserve as address space and as a file. */
+static uint64_t reserve_limit(void)
+{
+    uint64_t most = UINT64_MAX;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        most = limit.rlim_cur / ADDRESS_SPACE_PART;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < most)
+        most = limit.rlim_cur;
+    return most;
+}
+
+/* Point into a mapping at `base` that has a filled header. Counter pages that the private image
+ * gave out so far are the common ones. */
+void book_writer_rebase(struct book_writer *w, void *base)
+{
+    for (size_t i = 0; w->header && i < BOOK_SITES_MAX / BOOK_SITES_PER_PAGE; i++) {
+        uint8_t *page = (uint8_t *)w->common.site_pages[i];
+        if (!page)
+            break; /* they are made in order */
+        void *moved = (uint8_t *)base + (page - (uint8_t *)w->header);
+        w->common.site_pages[i] = moved;
+    }
+    w->header = base;
+    w->control = NULL;
+    for (size_t i = 0; i < BOOK_SECTIONS_MAX; i++) {
+        struct book_section *section = &w->header->sections[i];
+        if (section->kind == 0 || section->kind >= BOOK_SECTION_KINDS)
+            continue;
+        w->section[section->kind] = section;
+        w->at[section->kind] = (uint8_t *)base + section->offset;
+    }
+    if (w->section[BOOK_SECTION_CONTROL])
+        w->control = (struct book_control *)w->at[BOOK_SECTION_CONTROL];
+    w->table.blocks = w->at[BOOK_SECTION_BLOCKS];
+    w->table.index = w->at[BOOK_SECTION_BLOCK_INDEX];
+}
+
+static uint64_t random_word(void)
+{
+    /* The kernel gave every image 16 random bytes: no system call, and fresh after exec. The
+     * clock keeps parent and child of a fork apart. */
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return hash_combine(book_exec_random(), (uint64_t)now.tv_sec * 1000000007 ^
+                                                (uint64_t)now.tv_nsec ^ ((uint64_t)getpid() << 32));
+}
+
+static int map_image(struct book_writer *w, bool on_behalf, unsigned step)
+{
+    w->map_bytes = lay_out(NULL, on_behalf, step);
+    void *base =
+        mmap(NULL, w->map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        return -errno;
+    if (mprotect(base, align_up(BOOK_HEADER_BYTES, w->page_bytes), PROT_READ | PROT_WRITE) < 0) {
+        int r = -errno;
+        munmap(base, w->map_bytes);
+        return r;
+    }
+    lay_out(base, on_behalf, step);
+    book_writer_rebase(w, base);
+    return 0;
+}
+
+int book_writer_init(struct book_writer *w, const struct book_writer_options *options)
+{
+    w->page_bytes = (uint32_t)sysconf(_SC_PAGESIZE);
+    w->single = options->on_behalf;
+    uint64_t limit = reserve_limit();
+    int r = -EFBIG;
+    for (unsigned step = options->on_behalf ? ON_BEHALF_STEP : 0; step < RESERVE_STEPS; step++) {
+        if (lay_out(NULL, options->on_behalf, step) > limit)
+            continue;
+        r = map_image(w, options->on_behalf, step);
+        if (r == 0)
+            break;
+    }
+    if (r < 0)
+        return r;
+
+    struct book_header *header = w->header;
+    header->endian_mark = BOOK_ENDIAN_MARK;
+    header->version = BOOK_VERSION;
+    header->header_bytes = BOOK_HEADER_BYTES;
+    header->compat = options->on_behalf ? BOOK_COMPAT_ON_BEHALF : 0;
+    header->file_size = w->map_bytes;
+    header->page_size = w->page_bytes;
+    header->source = options->source;
+    header->time_shift = TIME_SHIFT;
+    header->hash_seed = random_word();
+    header->block_shards = options->on_behalf ? 1 : PROCESS_SHARDS;
+    w->table.seed = header->hash_seed;
+    w->table.shards = header->block_shards;
+    book_identity_self(header);
+
+    r = book_section_open(w, BOOK_SECTION_REGISTRY, BOOK_RECORD_BYTES);
+    if (r == 0 && w->control)
+        r = book_section_open(w, BOOK_SECTION_CONTROL, sizeof(struct book_control));
+    if (r < 0) {
+        book_writer_forget(w);
+        return r;
+    }
+    w->section[BOOK_SECTION_REGISTRY]->used = 1; /* record 0 stays empty */
+    return 0;
+}
+
+void book_writer_forget(struct book_writer *w)
+{
+    index_release(&w->sites);
+    index_release(&w->tags);
+    if (w->moves_open)
+        book_private_free(w->moves_open, book_moves_bytes(w));
+    w->moves_open = NULL;
+    if (w->header)
+        munmap(w->header, w->map_bytes);
+    w->header = NULL;
+}
+
+void book_thread_init(struct book_writer *w, struct book_thread *t)
+{
+    t->shard = fetch_add_relaxed(&w->shards, 1) + 1;
+    t->exclusive = w->single || t->shard < BOOK_SHARDS_MAX;
+    uint64_t threads = t->shard < BOOK_SHARDS_MAX ? t->shard : BOOK_SHARDS_MAX;
+    if (!w->single)
+        max_relaxed(&w->header->peak_error, (threads + 1) * BOOK_FOLD_BYTES);
+}
+
+/* ---- pages ---- */
+
+/* Kernel and file system are asked here and nowhere else. */
+static int open_pages(struct book_writer *w, void *start, uint64_t bytes, bool protected)
+{
+    if (w->sealed)
+        return -EPERM;
+    if (w->refused > 0) {
+        w->refused--;
+        return -ENOSPC;
+    }
+    int r = 0;
+    if (protected && mprotect(start, bytes, PROT_READ | PROT_WRITE) < 0)
+        r = -errno;
+    else if (w->published && madvise(start, bytes, MADV_POPULATE_WRITE) < 0)
+        r = errno == EFAULT ? -ENOSPC : -errno;
+    if (r < 0)
+        w->refused = REFUSALS;
+    return r;
+}
+
+int book_section_open(struct book_writer *w, uint32_t kind, uint64_t bytes)
+{
+    struct book_section *section = w->section[kind];
+    if (bytes <= section->open)
+        return 0;
+    if (bytes > section->size)
+        return -ENOSPC;
+    uint64_t open = align_up(bytes, w->page_bytes);
+    int r = open_pages(w, w->at[kind] + section->open, open - section->open, true);
+    if (r < 0)
+        return r;
+    store_release(&section->open, open);
+    return 0;
+}
+
+int book_section_open_range(struct book_writer *w, uint32_t kind, uint64_t offset, uint64_t bytes)
+{
+    struct book_section *section = w->section[kind];
+    if (offset + bytes > section->size)
+        return -ENOSPC;
+    if (w->sealed)
+        return -EPERM;
+    uint64_t first = offset / w->page_bytes * w->page_bytes;
+    uint64_t end = align_up(offset + bytes, w->page_bytes);
+    if (end > section->open) {
+        /* Open the address range in few steps, so that it stays one mapping. */
+        uint64_t step = align_up(section->open / 16 + 65536, w->page_bytes);
+        uint64_t open = section->open + step > end ? section->open + step : end;
+        if (open > section->size)
+            open = section->size;
+        if (mprotect(w->at[kind] + section->open, open - section->open, PROT_READ | PROT_WRITE) < 0)
+            return -errno;
+        store_release(&section->open, open);
+    }
+    return open_pages(w, w->at[kind] + first, end - first, false);
+}
+
+int64_t book_entry_next(struct book_writer *w, uint32_t kind, uint64_t most)
+{
+    struct book_section *section = w->section[kind];
+    uint64_t number = section->used > 0 ? section->used : 1;
+    if (number >= most)
+        return -ENOSPC;
+    int r = book_section_open(w, kind, (number + 1) * section->entry_size);
+    return r < 0 ? r : (int64_t)number;
+}
+
+void book_entry_done(struct book_writer *w, uint32_t kind, int64_t number)
+{
+    store_release(&w->section[kind]->used, (uint64_t)number + 1);
+}
+
+size_t book_moves_bytes(const struct book_writer *w)
+{
+    uint64_t pages = w->section[BOOK_SECTION_MOVES]->size / w->page_bytes;
+    return align_up(pages / 8 + 8, w->page_bytes);
+}
+
+int book_moves_prepare(struct book_writer *w)
+{
+    if (w->moves_open)
+        return 0;
+    uint64_t *bits = w->sealed ? NULL : book_private_new(book_moves_bytes(w));
+    if (!bits)
+        return -ENOMEM;
+    store_release(&w->moves_open, bits);
+    return 0;
+}
+
+/* ---- small things ---- */
+
+bool book_lock_wait(struct book_writer *w, uint32_t *lock)
+{
+    for (unsigned yields = 0; yields < YIELDS_MAX; yields++) {
+        for (unsigned i = 0; i < SPINS; i++) {
+            uint32_t free_word = 0;
+            if (load_relaxed(lock) == 0 && cas_acquire(lock, &free_word, 1))
+                return true;
+            cpu_relax();
+        }
+        if (!w->sealed)
+            sched_yield();
+    }
+    book_lose(w, BOOK_LOSS_STUCK_LOCK);
+    return false;
+}
+
+void book_lose(struct book_writer *w, enum book_loss cause)
+{
+    fetch_add_relaxed(&w->header->losses[cause], 1);
+}
+
+uint32_t book_time(const struct book_writer *w)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    uint64_t ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    uint64_t since =
+        ns > w->header->created_monotonic_ns ? ns - w->header->created_monotonic_ns : 0;
+    uint64_t time = since >> TIME_SHIFT;
+    return time < UINT32_MAX ? (uint32_t)time : UINT32_MAX;
+}

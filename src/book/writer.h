@@ -1,0 +1,149 @@
+/*
+ * writer.h: write a book.
+ *
+ * This code lives inside strangers' processes: it calls no malloc and no stdio, keeps no
+ * descriptor, starts nothing, and every call that can fail leaves the host as it was. Memory comes
+ * from mmap. Nothing here looks at errno's old value: callers at the library's edge save it.
+ *
+ * A writer begins in private memory with the final layout. book_writer_publish() makes the file,
+ * copies what is there and goes on in it; until then one caller at a time may use the writer.
+ * Afterwards many threads may report at once, each with its own struct book_thread.
+ *
+ * The file has its final (sparse) size from the start. Pages are opened by mprotect() and
+ * MADV_POPULATE_WRITE, which need no descriptor and no privilege, and which fail with an error
+ * where a store would raise SIGBUS.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/atomic.h"
+#include "book/index.h"
+#include "book/layout.h"
+#include "book/table.h"
+
+enum {
+    BOOK_FOLD_BYTES = 65536, /* a shard's change is folded into the peak at this size */
+    BOOK_SHARDS_MAX = 64,    /* threads with counter pages of their own; others share */
+    BOOK_SECTION_KINDS = 14,
+    BOOK_LOCKS_HELD_MAX = 3, /* the user's, a shard of the block table, the writer's own */
+    BOOK_ACCOUNT_GROUPS = BOOK_RECORDS_MAX / BOOK_ACCOUNTS_PER_PAGE,
+};
+
+struct book_writer_options {
+    uint32_t source; /* enum book_source */
+    bool on_behalf;  /* written by a daemon: one thread, small, no control page */
+};
+
+/* Zeroed private memory from mmap; NULL if there is none. */
+void *book_private_new(size_t bytes);
+void book_private_free(void *memory, size_t bytes);
+
+/* One per reporting thread. */
+struct book_thread {
+    uint32_t shard;
+    bool exclusive;  /* nobody else stores into its pages */
+    bool growing;    /* this thread is moving entries of the block table */
+    uint32_t n_held; /* locks held now, innermost last, so that a torn report can give them back */
+    uint32_t *held[BOOK_LOCKS_HELD_MAX];
+    struct book_counters *account_pages[BOOK_ACCOUNT_GROUPS];
+    struct book_site_counters *site_pages[BOOK_SITES_MAX / BOOK_SITES_PER_PAGE];
+};
+
+struct book_writer {
+    struct book_header *header;                       /* start of the mapping */
+    uint8_t *at[BOOK_SECTION_KINDS];                  /* start of each section, or NULL */
+    struct book_section *section[BOOK_SECTION_KINDS]; /* its entry in the header, or NULL */
+    struct book_control *control;                     /* NULL if there is none */
+    uint64_t map_bytes;
+    uint32_t page_bytes;
+    bool single; /* one thread writes: no locks, no atomic adds */
+    bool published;
+    bool sealed;              /* make no system call any more */
+    uint32_t lock;            /* everything below and all sections but counters and blocks */
+    uint32_t shards;          /* book_threads that got a number */
+    struct index sites, tags; /* private: finds entries again */
+    uint32_t refused;         /* page requests to turn down at once after one failed */
+    uint64_t *moves_open;     /* one bit per page of MOVES, private memory */
+    struct table table;
+    struct book_thread common; /* only its site pages: for threads without pages of their own */
+    uint32_t n_account_pages[BOOK_ACCOUNT_GROUPS]; /* account pages by group, for sums */
+    struct book_counters *account_pages[BOOK_ACCOUNT_GROUPS][BOOK_SHARDS_MAX];
+    char directory[256];
+    char name[96];
+};
+
+/* ---- life ---- */
+
+/* Prepare a writer in `w` (zeroed by the caller, who owns the storage) with a private image. The
+ * identity of this very process is filled in; a daemon overwrites it before it publishes. */
+int book_writer_init(struct book_writer *w, const struct book_writer_options *options);
+
+/* Make the file in the first usable place. On failure the private image stays in use. */
+int book_writer_publish(struct book_writer *w);
+
+/* End in order: with `leave` the file stays, marked closed, for the daemon; else it is removed. */
+void book_writer_close(struct book_writer *w, bool leave);
+
+/* Unmap without touching the file: for a child after fork. */
+void book_writer_forget(struct book_writer *w);
+
+void book_thread_init(struct book_writer *w, struct book_thread *t);
+
+/* ---- the registry ---- */
+
+/* Find or add; the record's number, or -ENOSPC. `device` is matched by uid, or without one by
+ * (kind, ordinal). */
+int book_device_add(struct book_writer *w, struct book_thread *t, const struct book_device *device);
+int book_account_add(struct book_writer *w, struct book_thread *t, uint32_t space, uint32_t device,
+                     const char *name);
+void book_account_capacity(struct book_writer *w, uint32_t account, uint64_t bytes);
+int book_tag_add(struct book_writer *w, struct book_thread *t, const char *name);
+
+/* Number of the site with these return addresses (innermost first); BOOK_SITE_NONE if there is no
+ * room. About a microsecond: callers keep what they got. */
+uint32_t book_site_add(struct book_writer *w, struct book_thread *t, const uintptr_t *pcs, size_t n,
+                       uint32_t flags);
+
+static inline struct book_account *book_account_at(struct book_writer *w, uint32_t account)
+{
+    return &((union book_record *)w->at[BOOK_SECTION_REGISTRY])[account].account;
+}
+
+/* ---- reports: any thread ---- */
+
+void book_alloc(struct book_writer *w, struct book_thread *t, const struct book_block *block);
+void book_free(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id);
+void book_realloc(struct book_writer *w, struct book_thread *t, uint64_t old_id,
+                  const struct book_block *block);
+void book_transfer(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,
+                   uint64_t bytes, bool into, uint32_t time);
+void book_lose(struct book_writer *w, enum book_loss cause);
+
+/* Sum of an account's counters over all threads, freed before allocated. */
+void book_account_sum(struct book_writer *w, uint32_t account, struct book_counters *ret_sum);
+
+/* The time of now in the unit of a block; 5 ns, no system call where the kernel has a vDSO. */
+uint32_t book_time(const struct book_writer *w);
+
+/* ---- for the writer's own files ---- */
+
+/* Room for one more entry of a section whose entry 0 stays empty: its number, or -errno. After it
+ * is filled in, book_entry_done() shows it to readers. Hold w->lock. */
+int64_t book_entry_next(struct book_writer *w, uint32_t kind, uint64_t most);
+void book_entry_done(struct book_writer *w, uint32_t kind, int64_t number);
+
+/* Make the first `bytes` of a section usable. Hold w->lock. */
+int book_section_open(struct book_writer *w, uint32_t kind, uint64_t bytes);
+
+/* Private memory for the bits of MOVES. Hold w->lock. */
+int book_moves_prepare(struct book_writer *w);
+size_t book_moves_bytes(const struct book_writer *w);
+
+/* Use the mapping at `base`, whose header is filled in. */
+void book_writer_rebase(struct book_writer *w, void *base);
+
+/* The same for a range that may leave holes before it. Hold w->lock. */
+int book_section_open_range(struct book_writer *w, uint32_t kind, uint64_t offset, uint64_t bytes);

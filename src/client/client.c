@@ -1,0 +1,247 @@
+/* client.c: the client and its threads: made at the first report, found fast afterwards. */
+#include "client/client.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "book/lock.h"
+
+enum { KEYS_WITHOUT_MALLOC = 32 }; /* glibc keeps the values of that many keys in the thread */
+
+struct client_root *client_root;
+__thread struct client_thread *client_self;
+
+/* Set while this thread enters itself, in case a signal handler reports meanwhile. */
+static __thread bool registering;
+
+static pthread_key_t thread_key;
+static uint32_t key_state; /* 0: none yet, 1: being made, 2: usable, 3: unusable */
+
+/* ---- the client ---- */
+
+static struct client_root *root_get(void)
+{
+    struct client_root *root = load_acquire(&client_root);
+    if (root)
+        return root;
+    size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+    root = book_private_new(bytes);
+    if (!root)
+        return NULL;
+    if (madvise(root, bytes, MADV_WIPEONFORK) < 0) {
+        book_private_free(root, bytes);
+        return NULL;
+    }
+    struct client_root *first = NULL;
+    if (cas_acq_rel(&client_root, &first, root))
+        return root;
+    book_private_free(root, bytes);
+    return first;
+}
+
+static uint32_t stacks_asked(void)
+{
+    const char *value = secure_getenv("MEMOIR_STACKS");
+    if (value && strcmp(value, "all") == 0)
+        return CLIENT_STACKS_ALL;
+    if (value && strcmp(value, "off") == 0)
+        return CLIENT_STACKS_OFF;
+    return CLIENT_STACKS_CALLER;
+}
+
+static bool switched_off(void)
+{
+    const char *value = secure_getenv("MEMOIR_OFF");
+    return value && value[0] && strcmp(value, "0") != 0;
+}
+
+static struct client *client_new(void)
+{
+    struct client *c = book_private_new(sizeof(*c));
+    if (!c)
+        return NULL;
+    c->stacks = stacks_asked();
+    struct book_writer_options options = {.source = BOOK_SOURCE_CLIENT};
+    int r = switched_off() ? -ECANCELED : book_writer_init(&c->writer, &options);
+    if (r < 0) {
+        c->phase = CLIENT_OFF;
+        c->error = -r;
+    } else {
+        client_inherit(c);
+    }
+    return c;
+}
+
+static void client_free(struct client *c)
+{
+    book_writer_forget(&c->writer);
+    book_private_free(c, sizeof(*c));
+}
+
+struct client *client_get(void)
+{
+    struct client_root *root = root_get();
+    if (!root)
+        return NULL;
+    struct client *c = load_acquire(&root->client);
+    if (c)
+        return c;
+    c = client_new();
+    if (!c)
+        return NULL;
+    struct client *first = NULL;
+    if (!cas_acq_rel(&root->client, &first, c)) {
+        client_free(c);
+        return first;
+    }
+    client_watch_forks(c);
+    return c;
+}
+
+/* ---- threads ---- */
+
+static void give_back_locks(struct client_thread *t)
+{
+    struct book_thread *book = &t->book;
+    if (book->growing) {
+        /* Entries were being moved: some are not where they are looked for. */
+        t->client->writer.table.broken = true;
+        store_release(&t->client->writer.header->blocks_seq,
+                      t->client->writer.header->blocks_seq + 1);
+        book->growing = false;
+    }
+    while (book->n_held > 0)
+        store_release(book->held[--book->n_held], 0);
+    t->inside = 0;
+}
+
+/* Runs in a thread that ends. After fork the value may be of the parent's memory: believe only
+ * what this thread itself points to. */
+static void thread_end(void *value)
+{
+    struct client_thread *t = client_self;
+    client_self = NULL;
+    struct client *c = client_root ? load_acquire(&client_root->client) : NULL;
+    if (!t || t != value || !c || t->client != c)
+        return;
+    if (t->inside)
+        give_back_locks(t); /* cancelled in the middle */
+    t->n_tags = 0;
+    t->tag = 0;
+    t->n_pending = 0;
+    uint32_t free_word = 0;
+    if (cas_acquire(&c->threads_lock, &free_word, 1) ||
+        book_lock_wait(&c->writer, &c->threads_lock)) {
+        t->next_free = c->free_threads;
+        c->free_threads = t;
+        store_release(&c->threads_lock, 0);
+    }
+}
+
+/* A key whose value needs no malloc, or none: then structs of ended threads are not reused. */
+static bool key_get(void)
+{
+    uint32_t none = 0;
+    if (load_acquire(&key_state) == 0 && cas_acquire(&key_state, &none, 1)) {
+        bool usable =
+            pthread_key_create(&thread_key, thread_end) == 0 && thread_key < KEYS_WITHOUT_MALLOC;
+        store_release(&key_state, usable ? 2 : 3);
+    }
+    return load_acquire(&key_state) == 2;
+}
+
+static struct client_thread *thread_new(struct client *c)
+{
+    uint32_t free_word = 0;
+    if (!cas_acquire(&c->threads_lock, &free_word, 1) &&
+        !book_lock_wait(&c->writer, &c->threads_lock))
+        return NULL;
+    struct client_thread *t = c->free_threads;
+    if (t) {
+        c->free_threads = t->next_free;
+    } else if (!c->writer.sealed && (t = book_private_new(sizeof(*t))) != NULL) {
+        t->client = c;
+        t->next = c->threads;
+        c->threads = t;
+        book_thread_init(&c->writer, &t->book);
+    }
+    store_release(&c->threads_lock, 0);
+    return t;
+}
+
+struct client_thread *client_thread_get(struct client *c)
+{
+    struct client_thread *t = client_self;
+    if (t && t->client == c)
+        return t;
+    if (registering)
+        return NULL;
+    registering = true;
+    fence_signal();
+    t = thread_new(c);
+    client_self = t;
+    if (t && key_get())
+        pthread_setspecific(thread_key, t);
+    fence_signal();
+    registering = false;
+    return t;
+}
+
+/* ---- one report at a time in one thread ---- */
+
+/* `inside` is set. Either we are in a signal handler that interrupted the report, or the report was
+ * left by longjmp() and will never end. Then its frame is gone: on the same stack, ours lies above
+ * where it was. */
+static bool was_torn(const struct client_thread *t, uintptr_t frame)
+{
+    if (frame <= t->inside_frame || t->client->writer.sealed)
+        return false;
+    stack_t alternate;
+    if (sigaltstack(NULL, &alternate) < 0)
+        return false;
+    return !(alternate.ss_flags & SS_ONSTACK);
+}
+
+bool client_begin(struct client_thread *t, uintptr_t frame)
+{
+    if (t->inside) {
+        if (!was_torn(t, frame))
+            return false;
+        give_back_locks(t);
+    }
+    t->inside_frame = frame;
+    t->inside = 1;
+    fence_signal();
+    return true;
+}
+
+int client_publish(struct client *c)
+{
+    int r = book_writer_publish(&c->writer);
+    if (r < 0) {
+        c->error = -r;
+        store_release(&c->phase, CLIENT_OFF);
+        return r;
+    }
+    store_release(&c->phase, CLIENT_OPEN);
+    return 0;
+}
+
+/* At exit a watched book stays for the daemon, others go. Threads that report later still write
+ * into the mapping, which nobody reads any more. */
+__attribute__((destructor)) static void client_exit(void)
+{
+    struct client *c = client_root ? load_acquire(&client_root->client) : NULL;
+    if (!c || load_acquire(&c->phase) != CLIENT_OPEN)
+        return;
+    int saved = errno;
+    struct book_control *control = c->writer.control;
+    book_writer_close(&c->writer,
+                      control && (load_relaxed(&control->flags) & BOOK_CONTROL_WATCHED));
+    errno = saved;
+}

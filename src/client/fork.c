@@ -1,0 +1,125 @@
+/*
+ * fork.c: what a child takes over from its parent.
+ *
+ * The kernel wipes the pointer to the client, so a child can never store into its parent's book. It
+ * starts a book of its own when it has something to report, with the parent's devices, accounts and
+ * tags under the same numbers (the program keeps using them) and the parent's live bytes as
+ * "inherited". The parent's mapping is dropped at once, by the atfork handler, because it also
+ * carries the lock that says the parent lives; where fork came without handlers (_Fork, clone), it
+ * is dropped at the child's first report.
+ */
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/hash.h"
+#include "client/client.h"
+
+struct heritage {
+    uint64_t records, tags; /* entries used */
+    uint64_t live[BOOK_RECORDS_MAX];
+    union book_record record[BOOK_RECORDS_MAX];
+    struct book_tag tag[];
+};
+
+static struct client *parent; /* the newest client of this image; not wiped */
+static struct heritage *heritage;
+static size_t heritage_bytes;
+static uint32_t handler_state;
+
+static void heritage_take(struct client *old)
+{
+    struct book_writer *w = &old->writer;
+    uint64_t records = load_acquire(&w->section[BOOK_SECTION_REGISTRY]->used);
+    uint64_t tags = load_acquire(&w->section[BOOK_SECTION_TAGS]->used);
+    size_t bytes = sizeof(struct heritage) + tags * sizeof(struct book_tag);
+    struct heritage *taken = book_private_new(bytes);
+    if (!taken)
+        return;
+    taken->records = records;
+    taken->tags = tags;
+    memcpy(taken->record, w->at[BOOK_SECTION_REGISTRY], records * sizeof(union book_record));
+    if (tags > 0)
+        memcpy(taken->tag, w->at[BOOK_SECTION_TAGS], tags * sizeof(struct book_tag));
+    for (uint32_t i = 1; i < records; i++) {
+        if (taken->record[i].type != BOOK_RECORD_ACCOUNT)
+            continue;
+        struct book_counters sum;
+        book_account_sum(w, i, &sum);
+        uint64_t live = sum.alloc_bytes > sum.freed_bytes ? sum.alloc_bytes - sum.freed_bytes : 0;
+        taken->live[i] = live + taken->record[i].account.inherited_bytes;
+    }
+    heritage = taken;
+    heritage_bytes = bytes;
+}
+
+static void parent_drop(void)
+{
+    struct client *old = parent;
+    parent = NULL;
+    client_self = NULL;
+    for (struct client_thread *t = old->threads, *next; t; t = next) {
+        next = t->next;
+        book_private_free(t, sizeof(*t));
+    }
+    book_writer_forget(&old->writer);
+    book_private_free(old, sizeof(*old));
+}
+
+/* In a child. If it was forked by a signal handler in the middle of a report, that report will go
+ * on in the child too: leave everything where it is. */
+void client_forked(void)
+{
+    if (!parent || (client_self && client_self->inside))
+        return;
+    if (parent->writer.header && parent->phase != CLIENT_OFF) {
+        book_private_free(heritage, heritage_bytes);
+        heritage = NULL;
+        heritage_take(parent);
+    }
+    parent_drop();
+}
+
+static void copy_records(struct client *c)
+{
+    struct book_writer *w = &c->writer;
+    uint64_t records = heritage->records;
+    if (book_section_open(w, BOOK_SECTION_REGISTRY, records * sizeof(union book_record)) < 0)
+        return;
+    for (uint64_t i = 1; i < records; i++) {
+        union book_record *to = &((union book_record *)w->at[BOOK_SECTION_REGISTRY])[i];
+        *to = heritage->record[i];
+        if (to->type != BOOK_RECORD_ACCOUNT)
+            continue;
+        struct book_account *account = &to->account;
+        memset(&account->common, 0, sizeof(account->common));
+        account->live_folded = 0;
+        account->peak_bytes = 0;
+        account->inherited_bytes = heritage->live[i];
+        if (account->device < BOOK_RECORDS_MAX && account->space < CLIENT_SPACES)
+            c->account_of[account->device][account->space] = (uint16_t)i;
+    }
+    w->section[BOOK_SECTION_REGISTRY]->used = records;
+}
+
+void client_inherit(struct client *c)
+{
+    if (parent)
+        client_forked(); /* no handler ran */
+    if (!heritage)
+        return;
+    c->writer.header->compat |= BOOK_COMPAT_FORK_CHILD;
+    copy_records(c);
+    for (uint64_t i = 1; i < heritage->tags; i++)
+        book_tag_add(&c->writer, &c->writer.common, heritage->tag[i].name);
+    book_private_free(heritage, heritage_bytes);
+    heritage = NULL;
+}
+
+void client_watch_forks(struct client *c)
+{
+    parent = c;
+    uint32_t none = 0;
+    if (cas_acquire(&handler_state, &none, 1))
+        pthread_atfork(NULL, NULL, client_forked);
+}
