@@ -11,14 +11,13 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 static _Thread_local sigjmp_buf *volatile guard_target;
+static _Thread_local volatile bool passing; /* this thread is in the previous handler */
 
 static pthread_mutex_t install_lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_bool installed;
 static struct sigaction previous;
 
 /* A fault is synchronous and has an address; kill() and machine checks of other pages are not. */
@@ -28,24 +27,25 @@ static bool is_own_fault(const siginfo_t *info)
            info->si_code == BUS_ADRALN || info->si_code == BUS_MCEERR_AR;
 }
 
-static void pass_on(int signo, siginfo_t *info, void *ucontext)
+/* Die of the signal itself, so that the parent sees the true cause: a fault happens again on return,
+ * a sent signal has to be sent again. */
+static void die(int signo, const siginfo_t *info)
 {
-    if (previous.sa_flags & SA_SIGINFO) {
-        previous.sa_sigaction(signo, info, ucontext);
-        return;
-    }
-    if (previous.sa_handler == SIG_IGN && !is_own_fault(info))
-        return;
-    if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
-        previous.sa_handler(signo);
-        return;
-    }
-    /* Die of the signal itself, so that the parent sees the true cause: a fault happens again on
-     * return, a sent signal has to be sent again. */
     struct sigaction dfl = {.sa_handler = SIG_DFL};
     sigaction(signo, &dfl, NULL);
     if (!is_own_fault(info))
         raise(signo);
+}
+
+static void pass_on(int signo, siginfo_t *info, void *ucontext)
+{
+    if (previous.sa_flags & SA_SIGINFO)
+        previous.sa_sigaction(signo, info, ucontext);
+    else if (previous.sa_handler == SIG_DFL ||
+             (previous.sa_handler == SIG_IGN && is_own_fault(info)))
+        die(signo, info);
+    else if (previous.sa_handler != SIG_IGN)
+        previous.sa_handler(signo);
 }
 
 static void on_sigbus(int signo, siginfo_t *info, void *ucontext)
@@ -54,27 +54,32 @@ static void on_sigbus(int signo, siginfo_t *info, void *ucontext)
     if (target && is_own_fault(info))
         siglongjmp(*target, 1);
     int saved = errno;
-    pass_on(signo, info, ucontext);
+    if (passing) {
+        die(signo, info); /* the previous handler gave it back to us: nobody wants it */
+    } else {
+        passing = true;
+        pass_on(signo, info, ucontext);
+        passing = false;
+    }
     errno = saved;
 }
 
 int book_guard_install(void)
 {
-    if (atomic_load(&installed))
-        return 0;
     int r = 0;
     pthread_mutex_lock(&install_lock);
-    if (!atomic_load(&installed)) {
+    struct sigaction now;
+    if (sigaction(SIGBUS, NULL, &now) < 0) {
+        r = -errno;
+    } else if (!(now.sa_flags & SA_SIGINFO) || now.sa_sigaction != on_sigbus) {
         struct sigaction action = {
             .sa_sigaction = on_sigbus,
             .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK,
         };
         sigemptyset(&action.sa_mask);
-        /* `previous` is filled before the handler can need it. */
-        if (sigaction(SIGBUS, NULL, &previous) < 0 || sigaction(SIGBUS, &action, NULL) < 0)
+        previous = now; /* filled before the handler can need it */
+        if (sigaction(SIGBUS, &action, NULL) < 0)
             r = -errno;
-        else
-            atomic_store(&installed, true);
     }
     pthread_mutex_unlock(&install_lock);
     return r;

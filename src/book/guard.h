@@ -7,8 +7,9 @@
 #ifndef MEMOIR_BOOK_GUARD_H
 #define MEMOIR_BOOK_GUARD_H
 
-/* Install the process-wide SIGBUS handler; may be called again. Signals that are not ours go on to
- * the handler that was there before. A program that sets its own SIGBUS handler does it earlier. */
+/* Put our SIGBUS handler first, process-wide; does nothing when it is. Signals that are not ours go
+ * on to the handler that was there before. Opening a book calls it, so a handler that somebody set
+ * meanwhile loses its place at the next book; between the two, faults are his. */
 int book_guard_install(void);
 
 /* Call fn(context) and return what it returns, or -EIO when a mapped page was gone. Costs a few

@@ -2,7 +2,7 @@
  * reader_blocks.c: every live block, once.
  *
  * The table changes while it is copied. Three things can go wrong, each with its answer:
- * - an entry is rewritten under the copy: every piece is copied twice, and an entry that differs is
+ * - an entry is rewritten under the copy: every page is copied twice, and a slot that differs is
  *   read again until two copies agree;
  * - entries are moved (header.blocks_seq): the scan is repeated a few times;
  * - a block is freed and another one with its id appears in a slot still ahead: entries with the
@@ -21,9 +21,8 @@
 #include "book/reader_internal.h"
 
 enum {
-    PIECE_BYTES = 65536,
     SCAN_TRIES = 4,
-    ENTRY_TRIES = 8,
+    SLOT_TRIES = 8,
 };
 
 struct held_block {
@@ -38,8 +37,9 @@ struct scan {
     int (*each)(const struct book_block_view *block, void *context);
     void *context;
 
-    char *piece, *again; /* PIECE_BYTES each: two copies of the same slots */
-    char *moves;         /* PIECE_BYTES */
+    struct book_block_page page, again; /* two copies of the same page */
+    struct book_moves moves[BOOK_BLOCKS_PER_PAGE];
+    uint64_t moves_open;
     struct held_block *held;
     size_t n_held, room;
     bool alive;   /* the writer may change the table */
@@ -49,9 +49,6 @@ struct scan {
 
 static void scan_release(struct scan *s)
 {
-    free(s->piece);
-    free(s->again);
-    free(s->moves);
     free(s->held);
 }
 
@@ -175,83 +172,76 @@ static int held_add(struct scan *s, const struct book_block *block, uint32_t mov
 
 /* ---- the table ---- */
 
-/* The entry was different in the two copies: read it alone until it holds still. */
-static int entry_settle(struct scan *s, uint64_t at, const char *last, struct book_block *ret_block)
+/* The slot was different in the two copies: read it alone until it holds still. */
+static int slot_settle(struct scan *s, uint64_t at, struct book_block *slot)
 {
-    struct book_block before, now;
-    memcpy(&now, last, sizeof(now));
-    for (int i = 0; i < ENTRY_TRIES; i++) {
+    struct book_block before, now = *slot;
+    for (int i = 0; i < SLOT_TRIES; i++) {
         before = now;
         int r = book_pread_all(s->fd, &now, sizeof(now), at);
         if (r < 0)
             return r;
-        if (memcmp(&before, &now, sizeof(now)) == 0)
-            break;
-        if (i == ENTRY_TRIES - 1)
-            s->torn = true;
-    }
-    *ret_block = now;
-    return 0;
-}
-
-/* How often the blocks in these slots moved; `count` of them, where the section reaches so far. */
-static int moves_read(struct scan *s, const struct book_live *live, uint64_t first, uint64_t count,
-                      uint64_t *ret_n)
-{
-    const struct book_shape *shape = &s->reader->shape[BOOK_SECTION_MOVES];
-    uint64_t n = shape->size ? live->open / shape->entry_size : 0;
-    n = n <= first ? 0 : n - first < count ? n - first : count;
-    *ret_n = n;
-    for (uint64_t i = 0; i < n;) {
-        /* Longer entries than ours take more than one buffer. */
-        uint64_t batch = PIECE_BYTES / shape->entry_size;
-        batch = n - i < batch ? n - i : batch;
-        int r = book_pread_all(s->fd, s->again, (size_t)(batch * shape->entry_size),
-                               shape->offset + (first + i) * shape->entry_size);
-        if (r < 0)
-            return r;
-        for (uint64_t k = 0; k < batch; k++) {
-            struct book_moves m;
-            memcpy(&m, s->again + k * shape->entry_size, sizeof(m));
-            memcpy(s->moves + (i + k) * sizeof(m.count), &m.count, sizeof(m.count));
+        if (memcmp(&before, &now, sizeof(now)) == 0) {
+            *slot = now;
+            return 0;
         }
-        i += batch;
     }
+    s->torn = true;
+    *slot = now;
     return 0;
 }
 
-static int piece_take(struct scan *s, uint64_t first, uint64_t count, const struct book_live *moves)
+/* Copy the slots of one page that lies at `at` in the file. */
+static int page_read(struct scan *s, uint64_t at)
 {
-    const struct book_shape *shape = &s->reader->shape[BOOK_SECTION_BLOCKS];
-    uint64_t step = shape->entry_size, start = shape->offset + first * step;
-    int r = book_pread_all(s->fd, s->piece, (size_t)(count * step), start);
-    if (r == 0 && s->alive)
-        r = book_pread_all(s->fd, s->again, (size_t)(count * step), start);
+    int r = book_pread_all(s->fd, &s->page, sizeof(s->page), at);
+    if (r < 0 || !s->alive)
+        return r;
+    r = book_pread_all(s->fd, &s->again, sizeof(s->again), at);
     if (r < 0)
         return r;
-    for (uint64_t i = 0; s->alive && i < count; i++) {
-        char *entry = s->piece + i * step;
-        const char *again = s->again + i * step;
-        if (memcmp(entry, again, sizeof(struct book_block)) == 0)
+    if (memcmp(&s->page, &s->again, sizeof(s->page)) == 0)
+        return 0;
+    for (size_t i = 0; i < BOOK_BLOCKS_PER_PAGE; i++) {
+        if (memcmp(&s->page.slots[i], &s->again.slots[i], sizeof(struct book_block)) == 0)
             continue;
-        struct book_block settled;
-        r = entry_settle(s, start + i * step, again, &settled);
+        s->page.slots[i] = s->again.slots[i];
+        r = slot_settle(s, at + i * sizeof(struct book_block), &s->page.slots[i]);
         if (r < 0)
             return r;
-        memcpy(entry, &settled, sizeof(settled));
     }
-    uint64_t n_moves = 0;
-    r = moves_read(s, moves, first, count, &n_moves);
-    for (uint64_t i = 0; r == 0 && i < count; i++) {
-        struct book_block block;
-        memcpy(&block, s->piece + i * step, sizeof(block));
-        if (book_place_account(block.place) == 0)
-            continue;
-        uint32_t n = 0;
-        if (i < n_moves)
-            memcpy(&n, s->moves + i * sizeof(n), sizeof(n));
-        r = held_add(s, &block, n);
-    }
+    return 0;
+}
+
+/* How often the blocks in the slots from `first` on moved. Where the section does not reach or has
+ * no page, they never did. */
+static int moves_read(struct scan *s, uint64_t first)
+{
+    const struct book_shape *shape = &s->reader->shape[BOOK_SECTION_MOVES];
+    memset(s->moves, 0, sizeof(s->moves));
+    uint64_t n = shape->size ? s->moves_open / shape->entry_size : 0;
+    n = n <= first ? 0 : n - first < BOOK_BLOCKS_PER_PAGE ? n - first : BOOK_BLOCKS_PER_PAGE;
+    uint64_t at = shape->offset + first * shape->entry_size;
+    if (n == 0 ||
+        book_next_data(s->fd, at, at + n * shape->entry_size) == at + n * shape->entry_size)
+        return 0;
+    if (shape->entry_size == sizeof(s->moves[0]))
+        return book_pread_all(s->fd, s->moves, (size_t)n * sizeof(s->moves[0]), at);
+    int r = 0;
+    for (uint64_t i = 0; i < n && r == 0; i++)
+        r = book_pread_all(s->fd, &s->moves[i], sizeof(s->moves[0]), at + i * shape->entry_size);
+    return r;
+}
+
+static int page_take(struct scan *s, uint64_t page)
+{
+    const struct book_shape *shape = &s->reader->shape[BOOK_SECTION_BLOCKS];
+    int r = page_read(s, shape->offset + page * shape->entry_size);
+    if (r == 0)
+        r = moves_read(s, page * BOOK_BLOCKS_PER_PAGE);
+    for (size_t i = 0; r == 0 && i < BOOK_BLOCKS_PER_PAGE; i++)
+        if (book_place_account(s->page.slots[i].place) != 0)
+            r = held_add(s, &s->page.slots[i], s->moves[i].count);
     return r;
 }
 
@@ -266,35 +256,21 @@ static int table_scan(struct scan *s)
         return r;
     s->n_held = 0;
     s->torn = false;
+    s->moves_open = moves.open;
     if (shape->size == 0)
         return 0;
-    /* Slots are used in any order: all open ones are looked at, whatever `used` says. */
-    uint64_t n = blocks.open / shape->entry_size, batch = PIECE_BYTES / shape->entry_size;
+    /* Pages are opened in any order: all that have bytes are looked at, whatever `used` says. */
+    uint64_t n = blocks.open / shape->entry_size;
     uint64_t end = shape->offset + n * shape->entry_size;
-    for (uint64_t i = 0; i < n;) {
-        uint64_t at = shape->offset + i * shape->entry_size;
-        uint64_t data = book_next_data(s->fd, at, end);
-        i = (data - shape->offset) / shape->entry_size;
-        if (i >= n)
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t data = book_next_data(s->fd, shape->offset + i * shape->entry_size, end);
+        if (data == end)
             break;
-        uint64_t count = n - i < batch ? n - i : batch;
-        r = piece_take(s, i, count, &moves);
+        i = (data - shape->offset) / shape->entry_size;
+        r = page_take(s, i);
         if (r != 0)
             return r;
-        i += count;
     }
-    return 0;
-}
-
-static int scan_init(struct scan *s)
-{
-    s->piece = malloc(PIECE_BYTES);
-    s->again = malloc(PIECE_BYTES);
-    s->moves = malloc(PIECE_BYTES);
-    if (!s->piece || !s->again || !s->moves)
-        return -ENOMEM;
-    /* When in doubt, be careful. */
-    s->alive = book_writer_alive_fd(s->fd) != 0;
     return 0;
 }
 
@@ -307,7 +283,7 @@ int book_reader_blocks(struct book_reader *reader, int fd,
         return r;
     MEMOIR_CLEANUP(scan_release)
     struct scan s = {.reader = reader, .fd = fd, .each = each, .context = context};
-    r = scan_init(&s);
+    s.alive = book_writer_alive_fd(fd) != 0; /* when in doubt, be careful */
     uint64_t before = 0, after = 0;
     bool exact = false;
     for (int i = 0; r == 0 && i < SCAN_TRIES && !exact && !s.flushed; i++) {
