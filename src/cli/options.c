@@ -51,12 +51,14 @@ static unsigned edit_distance(const char *a, const char *b)
 const char *options_nearest(const char *word, const char *const *words)
 {
     const char *best = NULL;
+    if (strlen(word) > NEAREST_WORD_MAX)
+        return NULL;
     unsigned best_distance =
         (unsigned)strlen(word) / 3 + 1; /* a third of the letters may be wrong */
     for (size_t i = 0; words[i]; i++) {
         /* A beginning is a good guess however much is missing. */
         unsigned distance =
-            *word && strncmp(words[i], word, strlen(word)) == 0 ? 1 : edit_distance(word, words[i]);
+            *word && strncmp(words[i], word, strlen(word)) == 0 ? 0 : edit_distance(word, words[i]);
         if (distance < best_distance || (!best && distance == best_distance)) {
             best = words[i];
             best_distance = distance;

@@ -179,9 +179,10 @@ static const char *wrap_paragraph(struct buffer *out, const char *text, unsigned
         text += len;
         while (*text == ' ')
             text++;
-        if (*text == '\n' && strncmp(text + 1, "  ", 2) != 0)
-            text++; /* a line break in the source is a space */
-        else if (*text == '\n')
+        if (*text != '\n')
+            continue;
+        text++; /* a line break in the source is a space, unless the paragraph ends here */
+        if (*text == '\n' || strncmp(text, "  ", 2) == 0)
             break;
     }
     buffer_append_char(out, '\n');
@@ -202,8 +203,6 @@ void term_wrap(struct buffer *out, const char *text, unsigned indent, unsigned c
             text += len + (text[len] == '\n');
         } else {
             text = wrap_paragraph(out, text, indent, columns);
-            if (*text == '\n' && strncmp(text + 1, "  ", 2) == 0)
-                text++;
         }
     }
 }

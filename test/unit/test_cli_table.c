@@ -1,0 +1,226 @@
+/* Tables as text, CSV and JSON. */
+#include "cli/table.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "check.h"
+
+enum { ID, NAME, BYTES, AGE, TIME, WIDE, NOTE, SECRET };
+
+static const struct column columns[] = {
+    [ID] = {"id", "ID", "h", COLUMN_NUMBER},
+    [NAME] = {"name", "NAME", "h", COLUMN_TEXT, COLUMN_STRETCH},
+    [BYTES] = {"live_bytes", "LIVE", "h", COLUMN_BYTES},
+    [AGE] = {"age_seconds", "AGE", "h", COLUMN_AGE, 0, 9},
+    [TIME] = {"started", NULL, "h", COLUMN_TIME, COLUMN_EXPORT_ONLY},
+    [WIDE] = {"wide", "WIDE", "h", COLUMN_TEXT, COLUMN_WIDE},
+    [NOTE] = {"note", "NOTE", "h", COLUMN_TEXT, COLUMN_HIDE_EMPTY},
+    [SECRET] = {"secret", NULL, "h", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
+    {0},
+};
+
+static struct table table;
+static struct buffer out;
+
+static int setup(void **unused)
+{
+    setlocale(LC_CTYPE, "C.UTF-8");
+    table_init(&table, columns);
+    buffer_init(&out, 1 << 20);
+    return 0;
+}
+
+static int teardown(void **unused)
+{
+    table_release(&table);
+    buffer_release(&out);
+    return 0;
+}
+
+static void add(uint64_t id, const char *name, uint64_t bytes)
+{
+    table_row(&table);
+    table_set_number(&table, ID, id);
+    table_set_text(&table, NAME, name);
+    table_set_number(&table, BYTES, bytes);
+}
+
+static const char *printed(unsigned width, bool wide)
+{
+    struct term term = {.utf8 = true, .width = width};
+    struct table_layout layout = {.header = true, .wide = wide};
+    buffer_reset(&out);
+    assert_int_equal(table_print(&table, &layout, &term, &out), 0);
+    return buffer_string(&out);
+}
+
+static void columns_align_and_absent_values_are_dashes(void **unused)
+{
+    add(7, "a", 25500000);
+    add(123456, "longer", 0);
+    table_row(&table);
+    assert_string_equal(printed(0, false), "    ID  NAME       LIVE  AGE\n"
+                                           "     7  a       25.5 MB    -\n"
+                                           "123456  longer      0 B    -\n"
+                                           "     -  -             -    -\n");
+}
+
+static void wide_characters_keep_the_columns_aligned(void **unused)
+{
+    add(1, "日本", 1);
+    add(2, "é", 1); /* one letter and a combining accent */
+    assert_string_equal(printed(0, false), "ID  NAME  LIVE  AGE\n"
+                                           " 1  日本   1 B    -\n"
+                                           " 2  é      1 B    -\n");
+}
+
+static void long_text_is_cut_where_room_is_short(void **unused)
+{
+    add(1, "a-very-long-name-of-a-program", 1000000);
+    assert_string_equal(printed(34, false), "ID  NAME                 LIVE  AGE\n"
+                                            " 1  a-very-long-name…  1.0 MB    -\n");
+}
+
+static void columns_give_way_by_rank(void **unused)
+{
+    add(1, "a-very-long-name-of-a-program", 1000000);
+    table_set_number(&table, AGE, NS_PER_S);
+    /* AGE has a rank, the others stay. */
+    assert_string_equal(printed(24, false), "ID  NAME            LIVE\n"
+                                            " 1  a-very-long…  1.0 MB\n");
+}
+
+static void columns_are_hidden_or_shown_as_they_say(void **unused)
+{
+    add(1, "a", 1);
+    table_set_text(&table, WIDE, "w");
+    table_set_text(&table, NOTE, "");
+    table_set_number(&table, SECRET, 5);
+    assert_null(strstr(printed(0, false), "WIDE"));
+    assert_null(strstr(printed(0, false), "NOTE"));
+    assert_non_null(strstr(printed(0, true), "WIDE"));
+    table_set_text(&table, NOTE, "!");
+    assert_non_null(strstr(printed(0, false), "NOTE"));
+    assert_null(strstr(printed(0, true), "5"));
+}
+
+static void control_characters_never_reach_the_terminal(void **unused)
+{
+    add(1, "\033[31mred\n\x7f\xff\xc2\x9b\xe2\x80\xae",
+        1); /* CSI of 8 bits, right-to-left override */
+    const char *text = printed(0, false);
+    assert_non_null(strstr(text, "?[31mred?????"));
+    assert_null(strchr(text, '\033'));
+    assert_null(strstr(text, "\xc2\x9b"));
+}
+
+static void without_utf8_only_ascii_is_printed(void **unused)
+{
+    struct term term = {.utf8 = false, .width = 30};
+    struct table_layout layout = {.header = false};
+    add(1, "日本-and-more-and-more-and-more", 1);
+    assert_int_equal(table_print(&table, &layout, &term, &out), 0);
+    for (const char *p = buffer_string(&out); *p; p++)
+        assert_true((unsigned char)*p < 0x80);
+}
+
+static void styles_take_no_room(void **unused)
+{
+    struct term term = {.utf8 = true, .color = true};
+    struct table_layout layout = {.header = false};
+    add(1, "a", 1);
+    table_set_style(&table, NAME, STYLE_BAD);
+    add(2, "bb", 1);
+    assert_int_equal(table_print(&table, &layout, &term, &out), 0);
+    assert_string_equal(buffer_string(&out), "1  \033[1;31ma\033[0m   1 B  -\n2  bb  1 B  -\n");
+}
+
+static void csv_follows_rfc_4180(void **unused)
+{
+    struct table_layout layout = {.header = true};
+    add(1, "plain", 10);
+    table_set_number(&table, AGE, 1500 * NS_PER_MS);
+    table_set_number(&table, TIME, UINT64_C(1767225600) * NS_PER_S + 123 * NS_PER_MS);
+    add(2, "comma, \"quote\"\r\nline", 20);
+    assert_int_equal(table_print_csv(&table, &layout, &out), 0);
+    assert_string_equal(buffer_string(&out),
+                        "id,name,live_bytes,age_seconds,started,wide,note,secret\r\n"
+                        "1,plain,10,1.500,2026-01-01T00:00:00.123Z,,,\r\n"
+                        "2,\"comma, \"\"quote\"\"??line\",20,,,,,\r\n");
+}
+
+static void json_has_null_for_what_is_not_known(void **unused)
+{
+    struct json json;
+    add(1, "\"x\"", 10);
+    table_set_number(&table, AGE, 1500 * NS_PER_MS);
+    json_init(&json, &out);
+    json_object_begin(&json);
+    table_json_row(&table, 0, 0, &json);
+    json_object_end(&json);
+    assert_int_equal(json_finish(&json), 0);
+    assert_string_equal(buffer_string(&out),
+                        "{\"id\":1,\"name\":\"\\\"x\\\"\",\"live_bytes\":10,\"age_seconds\":1.5,"
+                        "\"started\":null,\"wide\":null,\"note\":null,\"secret\":null}");
+}
+
+static void sorting_puts_large_first_and_absent_last(void **unused)
+{
+    static const struct {
+        const char *key;
+        size_t order[4];
+    } cases[] = {
+        {"live_bytes", {1, 0, 2, 3}}, {"LIVE", {1, 0, 2, 3}}, {"+live", {2, 0, 1, 3}},
+        {"-live", {1, 0, 2, 3}},      {"name", {2, 1, 0, 3}}, {"-name", {0, 1, 2, 3}},
+    };
+    add(1, "c", 10);
+    add(2, "b", 30);
+    add(3, "a", 5);
+    table_row(&table);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct table_sort sort;
+        size_t *order = NULL;
+        assert_int_equal(table_sort_parse(columns, cases[i].key, &sort), 0);
+        assert_int_equal(table_sort(&table, &sort, &order), 0);
+        assert_memory_equal(order, cases[i].order, sizeof(cases[i].order));
+        free(order);
+    }
+    struct table_sort sort;
+    assert_int_equal(table_sort_parse(columns, "nothing", &sort), -ENOENT);
+    assert_int_equal(table_sort_parse(columns, "-", &sort), -ENOENT);
+    assert_int_equal(table_sort_parse(columns, "", &sort), -ENOENT);
+}
+
+static void prose_is_wrapped_and_verbatim_lines_stay(void **unused)
+{
+    term_wrap(&out, "one two three four\nfive\n\n  as   it is\nsix", 2, 12);
+    assert_string_equal(buffer_string(&out), "  one two\n  three four\n  five\n\n"
+                                             "    as   it is\n  six\n");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(columns_align_and_absent_values_are_dashes),
+        TEST(wide_characters_keep_the_columns_aligned),
+        TEST(long_text_is_cut_where_room_is_short),
+        TEST(columns_give_way_by_rank),
+        TEST(columns_are_hidden_or_shown_as_they_say),
+        TEST(control_characters_never_reach_the_terminal),
+        TEST(without_utf8_only_ascii_is_printed),
+        TEST(styles_take_no_room),
+        TEST(csv_follows_rfc_4180),
+        TEST(json_has_null_for_what_is_not_known),
+        TEST(sorting_puts_large_first_and_absent_last),
+        TEST(prose_is_wrapped_and_verbatim_lines_stay),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
