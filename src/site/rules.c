@@ -98,7 +98,7 @@ static void rules_purge(struct unwind_cache *cache, unsigned module)
 {
     for (size_t set = 0; set < UNWIND_SETS; set++) {
         for (size_t way = 0; way < UNWIND_WAYS; way++) {
-            uint64_t word = load_relaxed(&cache->rules[set][way]);
+            uint64_t word = load_seq_cst(&cache->rules[set][way]);
             if (word != 0 && rule_module((uint32_t)(word & RULE_MASK)) == module)
                 cas_relaxed(&cache->rules[set][way], &word, 0);
         }
@@ -112,11 +112,12 @@ static int module_claim(struct unwind_cache *cache, unsigned module,
 {
     struct unwind_module *m = &cache->modules[module - 1];
     uint32_t seq = load_relaxed(&m->seq);
-    if (seq & 1 || !cas_acq_rel(&m->seq, &seq, seq + 1))
+    /* Sequentially consistent here, in rules_purge() and in rule_store(): a thread that stores a rule
+     * for the old owner checks seq afterwards, so either it sees that it is too late, or the purge
+     * sees its rule. */
+    if (seq & 1 || !__atomic_compare_exchange_n(&m->seq, &seq, seq + 1, false, __ATOMIC_SEQ_CST,
+                                                __ATOMIC_RELAXED))
         return -EBUSY;
-    /* Order matters: a thread that stores a rule for the old owner checks seq afterwards, so either
-     * it sees that it is too late, or the purge sees its rule. */
-    fence_seq_cst();
     if (seq != 0)
         rules_purge(cache, module);
     store_release(&m->id_len, identity->id_len);
@@ -212,12 +213,13 @@ static void rule_store(struct unwind_cache *cache, uintptr_t pc, uint32_t rule,
         }
     }
     uint64_t word = tag << RULE_BITS | (uint64_t)source->module << RULE_MODULE_AT | rule;
-    store_relaxed(&set[victim], word);
-    if (source->module == 0)
+    if (source->module == 0) {
+        store_relaxed(&set[victim], word);
         return;
+    }
+    store_seq_cst(&set[victim], word);
     /* If the module's number went to another one meanwhile, take the rule back: module_claim(). */
-    fence_seq_cst();
-    if (load_relaxed(&cache->modules[source->module - 1].seq) != source->seq)
+    if (load_seq_cst(&cache->modules[source->module - 1].seq) != source->seq)
         cas_relaxed(&set[victim], &word, 0);
 }
 

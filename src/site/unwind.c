@@ -135,11 +135,8 @@ static bool step_rule(struct walk *w, uint32_t rule)
     if (cfa <= sp || cfa % sizeof(uintptr_t) != 0 || !walk_has(w, below))
         return false;
     uintptr_t slot = saved == RULE_FP_AT_FP ? fp : cfa - saved * sizeof(uintptr_t);
-    if (saved != RULE_FP_SAME) {
-        if (slot < sp || slot > below)
-            return false;
-        fp = stack_load(slot);
-    }
+    if (saved != RULE_FP_SAME && !walk_read(w, slot, &fp))
+        return false;
     uintptr_t ra = ARCH_RA_BELOW_CFA ? below : slot + sizeof(uintptr_t);
     return walk_move(w, arch_strip_pc(stack_load(ra)), cfa, fp);
 }
@@ -192,8 +189,9 @@ static inline bool step_fast(const struct walk *w, uintptr_t *pc, uintptr_t *sp,
         cfa += *fp;
     else
         return false;
+    /* The slot may be below sp: at the end of a function that has popped it, the rule still says so. */
     uintptr_t slot = cfa - saved * word;
-    if (unlikely(cfa <= *sp || cfa > w->bounds.hi || cfa % word != 0 || slot < *sp ||
+    if (unlikely(cfa <= *sp || cfa > w->bounds.hi || cfa % word != 0 || slot < w->bounds.lo ||
                  saved == RULE_FP_AT_FP || !module_known(w->verified, rule_module(rule))))
         return false;
     if (saved != RULE_FP_SAME)
