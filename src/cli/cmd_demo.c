@@ -123,20 +123,14 @@ static void show_table(struct demo *d)
     MEMOIR_CLEANUP(ledger_freep)
     struct ledger *ledger = NULL;
     MEMOIR_CLEANUP(ps_view_release)
-    struct ps_view view;
+    struct ps_view view = {0};
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(TEXT_MAX);
-    ps_view_init(&view);
-    struct table_sort sort;
-    MEMOIR_CLEANUP(freep)
-    size_t *order = NULL;
+    struct ps_style style = {.header = true, .sort = "device"};
     if (ledger_scan(d->values->dir, &ledger) < 0 ||
-        ps_view_fill(&view, ledger, &(struct ps_filter){0}) < 0 ||
-        table_sort_parse(ps_process_columns, "device", &sort) < 0 ||
-        table_sort(&view.processes, &sort, &order) < 0)
+        ps_view_live(ledger, &(struct ps_filter){0}, &view) < 0 ||
+        ps_print(&view, &style, &d->term, &out) < 0)
         return;
-    table_print(&view.processes, &(struct table_layout){.header = true, .order = order}, &d->term,
-                &out);
     fputs(buffer_string(&out), stdout);
     fflush(stdout);
 }

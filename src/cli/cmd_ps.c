@@ -18,8 +18,6 @@
 
 enum { OUTPUT_MAX = 256 << 20 };
 
-enum format { FORMAT_TEXT, FORMAT_CSV, FORMAT_JSON };
-
 struct ps_values {
     struct command_common common;
     const char *dir;
@@ -88,103 +86,61 @@ static const struct command_section sections[] = {
     {0},
 };
 
-/* ---- printing ---- */
-
-static void json_document_begin(struct json *json, const char *schema)
+static struct ps_style style_of(const struct ps_values *v)
 {
-    char time_text[32];
-    time_t now = time(NULL);
-    struct tm tm;
-    strftime(time_text, sizeof(time_text), "%FT%TZ", gmtime_r(&now, &tm));
-    json_object_begin(json);
-    json_field_string(json, "schema", schema);
-    json_field_string(json, "time", time_text);
-}
-
-static void json_spaces(const struct ps_view *view, size_t process, struct json *json)
-{
-    json_key(json, "spaces");
-    json_array_begin(json);
-    for (size_t i = 0; i < view->spaces.n_rows; i++) {
-        if (view->space_owner[i] != process)
-            continue;
-        json_object_begin(json);
-        table_json_row(&view->spaces, i, PS_SPACE_OWN_COLUMNS, json);
-        json_object_end(json);
-    }
-    json_array_end(json);
-}
-
-static int print_json(const struct ps_view *view, const size_t *order, struct buffer *out)
-{
-    struct json json;
-    json_init(&json, out);
-    json_document_begin(&json, "memoir.ps/1");
-    json_key(&json, "processes");
-    json_array_begin(&json);
-    for (size_t i = 0; i < view->processes.n_rows; i++) {
-        size_t row = order ? order[i] : i;
-        json_object_begin(&json);
-        table_json_row(&view->processes, row, 0, &json);
-        json_spaces(view, row, &json);
-        json_object_end(&json);
-    }
-    json_array_end(&json);
-    json_object_end(&json);
-    buffer_append_char(out, '\n');
-    return json_finish(&json);
-}
-
-/* The view as the options want it. */
-static int print_view(const struct ps_values *v, const struct ps_view *view,
-                      const struct term *term, struct buffer *out)
-{
-    bool spaces = v->wide && !v->json;
-    const struct table *table = spaces ? &view->spaces : &view->processes;
-    MEMOIR_CLEANUP(freep)
-    size_t *order = NULL;
-    const char *key = v->sort ? v->sort : spaces ? NULL : "device";
-    struct table_sort sort;
-    if (key) {
-        if (table_sort_parse(table->columns, key, &sort) < 0)
-            return -EINVAL;
-        int r = table_sort(table, &sort, &order);
-        if (r < 0)
-            return r;
-    }
-    struct table_layout layout = {.header = !v->no_header, .order = order};
-    if (v->json)
-        return print_json(view, order, out);
-    if (v->csv)
-        return table_print_csv(table, &layout, out);
-    return table_print(table, &layout, term, out);
+    struct ps_style style = {
+        .format = v->json  ? PS_JSON
+                  : v->csv ? PS_CSV
+                           : PS_TEXT,
+        .header = !v->no_header,
+        .details = v->exited ? v->blocks : v->wide,
+        .both = v->exited,
+        .sort = v->sort,
+        .schema = v->exited ? "memoir.exited/1" : "memoir.ps/1",
+    };
+    if (!style.sort && !v->exited && (!style.details || v->json))
+        style.sort = "device";
+    return style;
 }
 
 /* ---- nothing to show ---- */
 
-static void hint(const char *text)
+static const char *why_no_book(pid_t pid)
 {
-    fprintf(stderr, "%s\n", text);
+    if (kill(pid, 0) < 0 && errno == ESRCH)
+        return "there is no such process (memoir ps --exited knows dead ones)";
+    return "it runs, but reports nothing (memoir doctor tells what could be wrong)";
+}
+
+static int nothing_specific(const struct ps_values *v)
+{
+    if (v->exited && v->pid)
+        command_fail("the daemon remembers no process %llu", (unsigned long long)v->pid);
+    else if (v->exited)
+        command_fail("the daemon remembers no process of user '%s'", v->user);
+    else if (v->pid)
+        command_fail("no process %llu keeps a book: %s", (unsigned long long)v->pid,
+                     why_no_book((pid_t)v->pid));
+    else
+        command_fail("no process of user '%s' keeps a book%s", v->user,
+                     geteuid() == 0 ? "" : "; only root sees those of other users");
+    return COMMAND_NOTHING;
 }
 
 static int nothing(const struct ps_values *v)
 {
-    if (v->pid) {
-        command_fail(
-            "no process %llu keeps a book%s", (unsigned long long)v->pid,
-            kill((pid_t)v->pid, 0) < 0 && errno == ESRCH
-                ? "; there is no such process (memoir ps --exited knows dead ones)"
-                : "; it runs, but reports nothing (memoir doctor tells what could be wrong)");
-        return COMMAND_NOTHING;
-    }
-    if (v->user) {
-        command_fail("no process of user '%s' keeps a book%s", v->user,
-                     geteuid() == 0 ? "" : "; only root sees those of other users");
-        return COMMAND_NOTHING;
-    }
-    hint("No process keeps a book yet. Try: memoir demo, and memoir ps in another terminal.\n"
-         "Programs that report their memory link with -lmemoir; memoir doctor tells what could be "
-         "wrong.");
+    if (v->pid || v->user)
+        return nothing_specific(v);
+    if (v->exited)
+        fputs(
+            "The daemon remembers no process that ended. It keeps the list while it runs: memoird\n",
+            stderr);
+    else
+        fputs(
+            "No process keeps a book yet. Try: memoir demo, and memoir ps in another terminal.\n"
+            "Programs that report their memory link with -lmemoir; memoir doctor tells what could be "
+            "wrong.\n",
+            stderr);
     return COMMAND_OK;
 }
 
@@ -221,52 +177,70 @@ static int find_user(const struct ps_values *v, struct ps_filter *filter)
     return COMMAND_OK;
 }
 
-static int take_picture(const struct ps_values *v, const struct ps_filter *filter,
-                        struct ps_view *view)
+static int take_live(const struct ps_values *v, const struct ps_filter *filter,
+                     struct ps_view *ret_view)
 {
     MEMOIR_CLEANUP(ledger_freep)
     struct ledger *ledger = NULL;
     int r = ledger_scan(v->dir, &ledger);
-    if (r < 0)
-        return r;
-    r = ps_view_fill(view, ledger, filter);
+    if (r == 0)
+        r = ps_view_live(ledger, filter, ret_view);
     if (r == 0 && !v->watch)
         mention_problems(ledger);
     return r;
+}
+
+static int take_exited(const struct ps_values *v, const struct ps_filter *filter,
+                       struct ps_view *ret_view)
+{
+    size_t skipped = 0;
+    int r = ps_view_exited(v->state, filter, ret_view, &skipped);
+    if (r == 0 && skipped && !v->watch)
+        fprintf(stderr, "memoir: %zu line%s of the daemon's list made no sense\n", skipped,
+                skipped == 1 ? "" : "s");
+    return r;
+}
+
+/* One picture, printed into `out`. */
+static int picture(const struct ps_values *v, const struct ps_filter *filter,
+                   const struct term *term, struct buffer *out, size_t *ret_processes)
+{
+    MEMOIR_CLEANUP(ps_view_release)
+    struct ps_view view = {0};
+    int r = v->exited ? take_exited(v, filter, &view) : take_live(v, filter, &view);
+    if (r < 0)
+        return r;
+    *ret_processes = view.processes.n_rows;
+    struct ps_style style = style_of(v);
+    return ps_print(&view, &style, term, out);
 }
 
 static int show_once(const struct ps_values *v, const struct ps_filter *filter)
 {
     struct term term;
     term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
-    MEMOIR_CLEANUP(ps_view_release)
-    struct ps_view view;
-    ps_view_init(&view);
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(OUTPUT_MAX);
-    int r = take_picture(v, filter, &view);
+    size_t processes = 0;
+    int r = picture(v, filter, &term, &out, &processes);
     if (r < 0)
         return r;
-    bool empty = view.processes.n_rows == 0;
-    if (empty && !v->json && !v->csv)
+    if (processes == 0 && !v->json && !v->csv)
         return nothing(v);
-    r = print_view(v, &view, &term, &out);
-    if (r < 0)
-        return r;
     r = command_output(&out);
-    return empty && r == COMMAND_OK ? nothing(v) : r;
+    return processes == 0 && r == COMMAND_OK ? nothing(v) : r;
 }
 
 /* On a terminal each picture replaces the last one in place, line by line, so that nothing flickers;
  * elsewhere pictures follow each other. */
-static int frame(const struct ps_values *v, const struct term *term, const struct buffer *picture)
+static int show_frame(const struct term *term, const struct buffer *frame)
 {
     if (!term->tty)
-        return command_output(picture);
+        return command_output(frame);
     MEMOIR_CLEANUP(buffer_release)
     struct buffer screen = BUFFER_INIT(OUTPUT_MAX);
     buffer_append_str(&screen, "\033[H");
-    const char *line = buffer_string(picture);
+    const char *line = buffer_string(frame);
     for (unsigned row = 1; *line && (!term->height || row < term->height); row++) {
         size_t len = strcspn(line, "\n");
         buffer_append(&screen, line, len);
@@ -277,40 +251,60 @@ static int frame(const struct ps_values *v, const struct term *term, const struc
     return command_output(&screen);
 }
 
+/* The line above the table. */
+static void headline(const struct ps_values *v, size_t processes, struct buffer *out)
+{
+    char clock[32];
+    time_t now = time(NULL);
+    struct tm tm;
+    strftime(clock, sizeof(clock), "%T", localtime_r(&now, &tm));
+    buffer_printf(out, "%s  %zu process%s %s\n\n", clock, processes, processes == 1 ? "" : "es",
+                  v->exited        ? "ended"
+                  : processes == 1 ? "keeps a book"
+                                   : "keep books");
+}
+
 static int watch(const struct ps_values *v, const struct ps_filter *filter)
 {
     struct term term;
     term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer table = BUFFER_INIT(OUTPUT_MAX);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer frame = BUFFER_INIT(OUTPUT_MAX);
     if (term.tty)
-        printf("\033[2J");
-    fflush(stdout);
+        buffer_append_str(&frame, "\033[2J");
+    command_output(&frame);
     for (bool first = true;; first = false) {
         term_init(&term, STDOUT_FILENO, (enum term_color)v->color); /* it may have been resized */
-        MEMOIR_CLEANUP(ps_view_release)
-        struct ps_view view;
-        ps_view_init(&view);
-        MEMOIR_CLEANUP(buffer_release)
-        struct buffer out = BUFFER_INIT(OUTPUT_MAX);
-        int r = take_picture(v, filter, &view);
+        buffer_reset(&table);
+        buffer_reset(&frame);
+        size_t processes = 0;
+        int r = picture(v, filter, &term, &table, &processes);
         if (r < 0)
             return r;
-        char clock[32];
-        time_t now = time(NULL);
-        struct tm tm;
-        strftime(clock, sizeof(clock), "%T", localtime_r(&now, &tm));
-        size_t n = view.processes.n_rows;
-        if (!v->json && !v->csv)
-            buffer_printf(&out, "%s%s  %zu process%s keep%s a book\n\n",
-                          first || term.tty ? "" : "\n", clock, n, n == 1 ? "" : "es",
-                          n == 1 ? "s" : "");
-        r = print_view(v, &view, &term, &out);
-        if (r == 0)
-            r = frame(v, &term, &out);
-        if (r != 0)
+        if (!v->json && !v->csv) {
+            if (!term.tty && !first)
+                buffer_append_char(&frame, '\n');
+            headline(v, processes, &frame);
+        }
+        buffer_append(&frame, buffer_string(&table), table.len);
+        r = show_frame(&term, &frame);
+        if (r != COMMAND_OK)
             return r;
         struct timespec pause = {(time_t)(v->watch_ns / NS_PER_S), (long)(v->watch_ns % NS_PER_S)};
         nanosleep(&pause, NULL);
     }
+}
+
+/* The columns by which --sort may sort. */
+static const struct column *columns_of(const struct ps_values *v)
+{
+    struct ps_style style = style_of(v);
+    bool details = style.details && !v->json;
+    if (v->exited)
+        return details ? ps_block_columns : ps_exited_columns;
+    return details ? ps_space_columns : ps_process_columns;
 }
 
 static int check(const struct ps_values *v)
@@ -322,8 +316,9 @@ static int check(const struct ps_values *v)
         return command_misuse(&cmd_ps, "--watch cannot be faster than every 0.05 seconds");
     if (!v->exited && (v->blocks || v->state))
         return command_misuse(&cmd_ps, "--blocks and --state go with --exited");
-    const struct column *columns = v->wide && !v->json ? ps_space_columns : ps_process_columns;
-    if (v->sort && !v->exited && table_sort_parse(columns, v->sort, &sort) < 0)
+    if (v->exited && (v->wide || v->dir))
+        return command_misuse(&cmd_ps, "--wide and --dir do not go with --exited");
+    if (v->sort && table_sort_parse(columns_of(v), v->sort, &sort) < 0)
         return command_misuse(&cmd_ps, "there is no column '%s' to sort by", v->sort);
     return COMMAND_OK;
 }
@@ -337,7 +332,15 @@ static int run(const void *values, const struct operands *operands)
         r = find_user(v, &filter);
     if (r != COMMAND_OK)
         return r;
-    return v->watch ? watch(v, &filter) : show_once(v, &filter);
+    r = v->watch ? watch(v, &filter) : show_once(v, &filter);
+    if (r >= 0 || !v->exited)
+        return r;
+    char usual[PS_STATE_PATH_MAX];
+    ps_state_default(usual);
+    if (r == -ENOENT && !v->state)
+        return nothing(v); /* no daemon has run yet */
+    return command_fail("cannot read the daemon's list in '%s': %s", v->state ? v->state : usual,
+                        strerror(-r));
 }
 
 const struct command cmd_ps = {

@@ -1,8 +1,8 @@
 /*
  * ps.h: what `memoir ps` shows, apart from how.
  *
- * Two tables: one row per process, and one per (process, device, space), which --wide shows and
- * --json nests into the processes.
+ * The living: one row per process, and one per (process, device, space), which --wide shows and --json
+ * nests into the processes. The dead (--exited): one row per process and one per block that it held.
  */
 #ifndef MEMOIR_CLI_PS_H
 #define MEMOIR_CLI_PS_H
@@ -12,8 +12,8 @@
 
 #include "cli/table.h"
 
+struct buffer;
 struct ledger;
-struct ledger_process;
 
 /* Which rows are wanted. */
 struct ps_filter {
@@ -22,23 +22,56 @@ struct ps_filter {
     uint32_t uid;
 };
 
+/* A table of processes, and one whose rows each belong to one of them. */
 struct ps_view {
     struct table processes;
-    struct table spaces;
-    size_t *space_owner; /* row of `processes` for each row of `spaces` */
+    struct table details;
+    const char *details_name; /* in JSON: "spaces", "blocks" */
+    size_t *owner;            /* row of `processes` for each row of `details` */
     size_t cap_owner;
 };
 
-/* The fields that start every row of `spaces` and that JSON does not repeat. */
-enum { PS_SPACE_OWN_COLUMNS = 3 };
+/* The columns that start every row of `details` and that JSON does not repeat. */
+enum { PS_OWN_COLUMNS = 3 };
 
 extern const struct column ps_process_columns[];
 extern const struct column ps_space_columns[];
+extern const struct column ps_exited_columns[];
+extern const struct column ps_block_columns[];
 
-void ps_view_init(struct ps_view *view);
 void ps_view_release(struct ps_view *view);
 
-/* Add the processes of the ledger that pass the filter. */
-int ps_view_fill(struct ps_view *view, const struct ledger *ledger, const struct ps_filter *filter);
+/* For those who fill views: start a row of `details` that belongs to the last row of `processes`. */
+void ps_view_detail(struct ps_view *view);
+
+/* Take one picture of the living, from the ledger. */
+int ps_view_live(const struct ledger *ledger, const struct ps_filter *filter,
+                 struct ps_view *ret_view);
+
+/* The dead, latest first, from the daemon's list in the state directory `state` (NULL: the usual one).
+ * ret_skipped counts lines that made no sense. -ENOENT when there is no list. */
+int ps_view_exited(const char *state, const struct ps_filter *filter, struct ps_view *ret_view,
+                   size_t *ret_skipped);
+
+/* Where memoird keeps its state unless told otherwise; "" when there is no home directory. */
+enum { PS_STATE_PATH_MAX = 512 };
+void ps_state_default(char path[static PS_STATE_PATH_MAX]);
+
+/* ---- printing ---- */
+
+enum ps_format { PS_TEXT, PS_CSV, PS_JSON };
+
+struct ps_style {
+    enum ps_format format;
+    bool header;
+    bool details;       /* text and CSV: the details rather than the processes */
+    bool both;          /* text: the processes, then the details */
+    const char *sort;   /* a column of what is shown, or NULL for the order of rows */
+    const char *schema; /* "memoir.ps/1" */
+};
+
+/* Returns -EINVAL when `sort` is no column. */
+int ps_print(const struct ps_view *view, const struct ps_style *style, const struct term *term,
+             struct buffer *out);
 
 #endif

@@ -96,7 +96,7 @@ enum {
     SPACE_UID,
     SPACE_BUS,
 };
-static_assert(SPACE_DEVICE == (int)PS_SPACE_OWN_COLUMNS, "JSON nests what follows");
+static_assert(SPACE_DEVICE == (int)PS_OWN_COLUMNS, "JSON nests what follows");
 
 const struct column ps_space_columns[] = {
     [SPACE_PID] = {"pid", "PID", "process id", COLUMN_NUMBER},
@@ -135,21 +135,6 @@ const struct column ps_space_columns[] = {
                    COLUMN_EXPORT_ONLY},
     {0},
 };
-
-void ps_view_init(struct ps_view *view)
-{
-    *view = (struct ps_view){0};
-    table_init(&view->processes, ps_process_columns);
-    table_init(&view->spaces, ps_space_columns);
-}
-
-void ps_view_release(struct ps_view *view)
-{
-    table_release(&view->processes);
-    table_release(&view->spaces);
-    free(view->space_owner);
-    ps_view_init(view);
-}
 
 static bool wanted(const struct ledger_process *p, const struct ps_filter *filter)
 {
@@ -313,30 +298,12 @@ static void set_totals(struct table *t, const struct ledger_account *a)
     table_set_number(t, SPACE_MOVED_OUT, a->totals.moved_out_bytes);
 }
 
-/* Remember whose row comes next. */
-static int own_next(struct ps_view *view)
+static void add_spaces(struct ps_view *view, const struct ledger_process *p)
 {
-    if (view->spaces.n_rows == view->cap_owner) {
-        size_t cap = view->cap_owner ? view->cap_owner * 2 : 64;
-        size_t *owner = reallocarray(view->space_owner, cap, sizeof(*owner));
-        if (!owner)
-            return -ENOMEM;
-        view->space_owner = owner;
-        view->cap_owner = cap;
-    }
-    view->space_owner[view->spaces.n_rows] = view->processes.n_rows - 1;
-    return 0;
-}
-
-static int add_spaces(struct ps_view *view, const struct ledger_process *p)
-{
-    struct table *t = &view->spaces;
+    struct table *t = &view->details;
     for (size_t i = 0; i < p->n_accounts; i++) {
         const struct ledger_account *a = &p->accounts[i];
-        int r = own_next(view);
-        if (r < 0)
-            return r;
-        table_row(t);
+        ps_view_detail(view);
         if (p->valid & LEDGER_HAS_PID)
             table_set_number(t, SPACE_PID, (uint64_t)p->pid);
         set_user(t, SPACE_USER, p);
@@ -348,23 +315,27 @@ static int add_spaces(struct ps_view *view, const struct ledger_process *p)
         table_set_text(t, SPACE_SOURCE, ledger_source_name(a->source));
         set_totals(t, a);
     }
-    return 0;
 }
 
-int ps_view_fill(struct ps_view *view, const struct ledger *ledger, const struct ps_filter *filter)
+int ps_view_live(const struct ledger *ledger, const struct ps_filter *filter,
+                 struct ps_view *ret_view)
 {
+    MEMOIR_CLEANUP(ps_view_release)
+    struct ps_view view = {.details_name = "spaces"};
+    table_init(&view.processes, ps_process_columns);
+    table_init(&view.details, ps_space_columns);
     size_t n;
     struct ledger_process *const *processes = ledger_processes(ledger, &n);
     uint64_t now_ns = clock_real_ns();
     for (size_t i = 0; i < n; i++) {
         if (!wanted(processes[i], filter))
             continue;
-        add_process(view, processes[i], now_ns);
-        if (view->processes.error)
-            return view->processes.error;
-        int r = add_spaces(view, processes[i]);
-        if (r < 0)
-            return r;
+        add_process(&view, processes[i], now_ns);
+        add_spaces(&view, processes[i]);
+        if (view.processes.error || view.details.error)
+            return -ENOMEM;
     }
-    return view->spaces.error;
+    *ret_view = view;
+    view = (struct ps_view){0};
+    return 0;
 }

@@ -1,0 +1,358 @@
+/* The dead, as the daemon remembers them: STATE/retired.jsonl, one JSON object a line. See ps.h.
+ *
+ * The file is a daemon's, which may be a newer one or have been killed in the middle of a line. So
+ * every field may be missing, and a line that makes no sense is counted and left out. */
+#include <errno.h>
+#include <jansson.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "cli/ps.h"
+
+enum {
+    LINES_MAX = 100000, /* read at most */
+    LINE_BYTES_MAX = 8 << 20,
+};
+
+enum {
+    EXITED_PID,
+    EXITED_USER,
+    EXITED_PROGRAM,
+    EXITED_ENDED,
+    EXITED_CAUSE,
+    EXITED_DEVICE,
+    EXITED_PEAK,
+    EXITED_HEAP,
+    EXITED_PINNED,
+    EXITED_OTHER,
+    EXITED_BLOCKS,
+    EXITED_LIVED,
+    EXITED_CODE,
+    EXITED_SIGNAL,
+    EXITED_UID,
+    EXITED_COMMAND,
+};
+
+const struct column ps_exited_columns[] = {
+    [EXITED_PID] = {"pid", "PID", "process id that it had", COLUMN_NUMBER},
+    [EXITED_USER] = {"user", "USER", "whose it was", COLUMN_TEXT, 0, 20},
+    [EXITED_PROGRAM] = {"program", "PROGRAM", "name of the program, or of the script it ran",
+                        COLUMN_TEXT, COLUMN_STRETCH},
+    [EXITED_ENDED] = {"ended", "ENDED", "when it ended", COLUMN_TIME, 0, 15},
+    [EXITED_CAUSE] = {"cause", "CAUSE", "how it ended", COLUMN_TEXT},
+    [EXITED_DEVICE] = {"device_bytes", "DEVICE", "device memory that it held at the end",
+                       COLUMN_BYTES},
+    [EXITED_PEAK] = {"device_peak_bytes", "PEAK", "the most that DEVICE can have been",
+                     COLUMN_BYTES, 0, 30},
+    [EXITED_HEAP] = {"heap_bytes", "HEAP", "heap that it held at the end", COLUMN_BYTES, 0, 25},
+    [EXITED_PINNED] = {"pinned_bytes", "PINNED", "pinned memory that it held at the end",
+                       COLUMN_BYTES, 0, 35},
+    [EXITED_OTHER] = {"other_host_bytes", "OTHER", "other host memory that it held at the end",
+                      COLUMN_BYTES, COLUMN_HIDE_EMPTY, 40},
+    [EXITED_BLOCKS] = {"blocks_held", "BLOCKS", "blocks that it held at the end", COLUMN_NUMBER, 0,
+                       10},
+    [EXITED_LIVED] = {"lived_seconds", "LIVED", "how long it lived", COLUMN_AGE, 0, 28},
+    [EXITED_CODE] = {"exit_code", NULL, "code with which it exited", COLUMN_NUMBER,
+                     COLUMN_EXPORT_ONLY},
+    [EXITED_SIGNAL] = {"signal", NULL, "number of the signal that killed it", COLUMN_NUMBER,
+                       COLUMN_EXPORT_ONLY},
+    [EXITED_UID] = {"uid", NULL, "owner as a number", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
+    [EXITED_COMMAND] = {"command", NULL, "the command line", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
+    {0},
+};
+
+enum {
+    BLOCK_PID,
+    BLOCK_USER,
+    BLOCK_PROGRAM,
+    BLOCK_DEVICE,
+    BLOCK_SPACE,
+    BLOCK_BYTES,
+    BLOCK_AGE,
+    BLOCK_TAG,
+    BLOCK_SITE,
+    BLOCK_ID,
+    BLOCK_MOVES,
+};
+static_assert(BLOCK_DEVICE == (int)PS_OWN_COLUMNS, "JSON nests what follows");
+
+const struct column ps_block_columns[] = {
+    [BLOCK_PID] = {"pid", "PID", "process id", COLUMN_NUMBER},
+    [BLOCK_USER] = {"user", "USER", "whose it was", COLUMN_TEXT, 0, 40},
+    [BLOCK_PROGRAM] = {"program", "PROGRAM", "name of the program", COLUMN_TEXT, COLUMN_STRETCH},
+    [BLOCK_DEVICE] = {"device", "DEVICE", "number and name of the device, or host", COLUMN_TEXT, 0,
+                      10},
+    [BLOCK_SPACE] = {"space", "SPACE", "kind of memory", COLUMN_TEXT},
+    [BLOCK_BYTES] = {"bytes", "SIZE", "size of the block", COLUMN_BYTES},
+    [BLOCK_AGE] = {"age_seconds", "AGE", "how old it was when its process ended", COLUMN_AGE},
+    [BLOCK_TAG] = {"tag", "TAG", "what the program called it", COLUMN_TEXT},
+    [BLOCK_SITE] = {"site", "SITE", "the place in the code that asked for it", COLUMN_TEXT, 0, 5},
+    [BLOCK_ID] = {"id", NULL, "address or handle", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
+    [BLOCK_MOVES] = {"moves", NULL, "transfers that it was part of", COLUMN_NUMBER,
+                     COLUMN_EXPORT_ONLY},
+    {0},
+};
+
+void ps_state_default(char path[static PS_STATE_PATH_MAX])
+{
+    const char *state = getenv("XDG_STATE_HOME");
+    const char *home = getenv("HOME");
+    path[0] = '\0';
+    if (geteuid() == 0)
+        snprintf(path, PS_STATE_PATH_MAX, "/var/lib/memoir");
+    else if (state && state[0] == '/')
+        snprintf(path, PS_STATE_PATH_MAX, "%s/memoir", state);
+    else if (home && home[0] == '/')
+        snprintf(path, PS_STATE_PATH_MAX, "%s/.local/state/memoir", home);
+}
+
+/* ---- one line ---- */
+
+static uint64_t number(const json_t *object, const char *key)
+{
+    json_int_t n = json_integer_value(json_object_get(object, key));
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+static void copy_number(struct table *t, size_t column, const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (json_is_integer(value) && json_integer_value(value) >= 0)
+        table_set_number(t, column, (uint64_t)json_integer_value(value));
+}
+
+static void copy_text(struct table *t, size_t column, const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    if (text)
+        table_set_text(t, column, text);
+}
+
+/* Seconds since 1970, or of an age, as nanoseconds; 0 when missing or absurd. */
+static uint64_t seconds(const json_t *object, const char *key)
+{
+    double s = json_number_value(json_object_get(object, key));
+    return s > 0 && s < 1e10 ? (uint64_t)(s * 1e6) * 1000 : 0;
+}
+
+static void set_user(struct table *t, size_t column, uint64_t uid)
+{
+    const struct passwd *pw = getpwuid((uid_t)uid);
+    char text[24];
+    snprintf(text, sizeof(text), "%llu", (unsigned long long)uid);
+    table_set_text(t, column, pw ? pw->pw_name : text);
+}
+
+/* Live bytes of all accounts of a kind; the column stays empty when there is none. */
+static void set_sums(struct table *t, const json_t *accounts)
+{
+    uint64_t sums[EXITED_BLOCKS + 1] = {0};
+    bool present[EXITED_BLOCKS + 1] = {false};
+    size_t i;
+    json_t *a;
+    json_array_foreach(accounts, i, a)
+    {
+        const char *space = json_string_value(json_object_get(a, "space"));
+        if (!space)
+            continue;
+        bool device = json_object_get(a, "device") && strcmp(space, "system") != 0;
+        size_t column = device                         ? EXITED_DEVICE
+                        : strcmp(space, "heap") == 0   ? EXITED_HEAP
+                        : strcmp(space, "pinned") == 0 ? EXITED_PINNED
+                                                       : EXITED_OTHER;
+        present[column] = present[EXITED_BLOCKS] = true;
+        sums[column] += number(a, "live_bytes");
+        sums[EXITED_BLOCKS] += number(a, "live_blocks");
+        if (device) {
+            present[EXITED_PEAK] = true;
+            sums[EXITED_PEAK] += number(a, "peak_bytes");
+        }
+    }
+    for (size_t column = EXITED_DEVICE; column <= EXITED_BLOCKS; column++)
+        if (present[column])
+            table_set_number(t, column, sums[column]);
+}
+
+static void add_process(struct table *t, const json_t *line)
+{
+    table_row(t);
+    copy_number(t, EXITED_PID, line, "pid");
+    set_user(t, EXITED_USER, number(line, "uid"));
+    copy_text(t, EXITED_PROGRAM, line, "name");
+    copy_text(t, EXITED_CAUSE, line, "cause");
+    if (json_object_get(line, "signal"))
+        table_set_style(t, EXITED_CAUSE, STYLE_BAD);
+    uint64_t start_ns = seconds(line, "start"), end_ns = seconds(line, "end");
+    if (end_ns)
+        table_set_number(t, EXITED_ENDED, end_ns);
+    if (start_ns && end_ns >= start_ns)
+        table_set_number(t, EXITED_LIVED, end_ns - start_ns);
+    set_sums(t, json_object_get(line, "accounts"));
+    copy_number(t, EXITED_CODE, line, "exit_code");
+    copy_number(t, EXITED_SIGNAL, line, "signal");
+    copy_number(t, EXITED_UID, line, "uid");
+    copy_text(t, EXITED_COMMAND, line, "command");
+}
+
+static void set_device(struct table *t, const json_t *line, const json_t *account)
+{
+    const json_t *index = json_object_get(account, "device");
+    const json_t *device = json_array_get(json_object_get(line, "devices"),
+                                          index ? (size_t)json_integer_value(index) : SIZE_MAX);
+    char text[128];
+    const char *name = json_string_value(json_object_get(device, "name"));
+    snprintf(text, sizeof(text), "%lld %s", json_integer_value(json_object_get(device, "ordinal")),
+             name ? name : "device");
+    table_set_text(t, BLOCK_DEVICE, device ? text : index ? "?" : "host");
+}
+
+static void set_site(struct table *t, const json_t *line, const json_t *block)
+{
+    const json_t *index = json_object_get(block, "site");
+    if (!json_is_integer(index))
+        return;
+    const json_t *site =
+        json_array_get(json_object_get(line, "sites"), (size_t)json_integer_value(index));
+    const char *frame = json_string_value(json_array_get(json_object_get(site, "frames"), 0));
+    if (!frame)
+        return;
+    const char *slash = strrchr(frame, '/');
+    table_set_text(t, BLOCK_SITE, slash ? slash + 1 : frame);
+}
+
+static void add_blocks(struct ps_view *view, const json_t *line)
+{
+    struct table *t = &view->details;
+    const json_t *accounts = json_object_get(line, "accounts");
+    size_t i;
+    json_t *b;
+    json_array_foreach(json_object_get(line, "blocks"), i, b)
+    {
+        const json_t *account =
+            json_array_get(accounts, (size_t)json_integer_value(json_object_get(b, "account")));
+        ps_view_detail(view);
+        copy_number(t, BLOCK_PID, line, "pid");
+        set_user(t, BLOCK_USER, number(line, "uid"));
+        copy_text(t, BLOCK_PROGRAM, line, "name");
+        for (size_t c = BLOCK_PID; i > 0 && c < BLOCK_DEVICE; c++)
+            table_set_style(t, c, STYLE_DIM);
+        set_device(t, line, account);
+        copy_text(t, BLOCK_SPACE, account, "space");
+        copy_number(t, BLOCK_BYTES, b, "bytes");
+        table_set_number(t, BLOCK_AGE, seconds(b, "age_s"));
+        copy_text(t, BLOCK_TAG, b, "tag");
+        set_site(t, line, b);
+        copy_text(t, BLOCK_ID, b, "id");
+        copy_number(t, BLOCK_MOVES, b, "moves");
+    }
+}
+
+/* ---- the file ---- */
+
+struct lines {
+    json_t **lines; /* in the order of the file; owned */
+    size_t n, cap;
+    size_t skipped;
+};
+
+static void lines_release(struct lines *lines)
+{
+    for (size_t i = 0; i < lines->n; i++)
+        json_decref(lines->lines[i]);
+    free(lines->lines);
+}
+
+static bool wanted(const json_t *line, const struct ps_filter *filter)
+{
+    return (!filter->pid || number(line, "pid") == filter->pid) &&
+           (!filter->by_uid || number(line, "uid") == filter->uid);
+}
+
+static int lines_add(struct lines *lines, const char *text, size_t len,
+                     const struct ps_filter *filter)
+{
+    json_t *line = len <= LINE_BYTES_MAX ? json_loadb(text, len, 0, NULL) : NULL;
+    if (!json_is_object(line)) {
+        json_decref(line);
+        lines->skipped++;
+        return 0;
+    }
+    if (!wanted(line, filter)) {
+        json_decref(line);
+        return 0;
+    }
+    if (lines->n == lines->cap) {
+        size_t cap = lines->cap ? lines->cap * 2 : 64;
+        json_t **grown = reallocarray(lines->lines, cap, sizeof(json_t *));
+        if (!grown) {
+            json_decref(line);
+            return -ENOMEM;
+        }
+        lines->lines = grown;
+        lines->cap = cap;
+    }
+    lines->lines[lines->n++] = line;
+    return 0;
+}
+
+static int lines_read(struct lines *lines, const char *state, const char *name,
+                      const struct ps_filter *filter)
+{
+    char path[PS_STATE_PATH_MAX + 32];
+    snprintf(path, sizeof(path), "%s/%s", state, name);
+    MEMOIR_CLEANUP(fclosep)
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return -errno;
+    struct stat info;
+    if (fstat(fileno(file), &info) < 0 || !S_ISREG(info.st_mode))
+        return -EINVAL;
+    MEMOIR_CLEANUP(freep)
+    char *text = NULL;
+    size_t cap = 0;
+    ssize_t len;
+    while (lines->n < LINES_MAX && (len = getline(&text, &cap, file)) > 0) {
+        if (text[len - 1] != '\n')
+            break; /* being written */
+        int r = lines_add(lines, text, (size_t)len, filter);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int ps_view_exited(const char *state, const struct ps_filter *filter, struct ps_view *ret_view,
+                   size_t *ret_skipped)
+{
+    char usual[PS_STATE_PATH_MAX];
+    ps_state_default(usual);
+    MEMOIR_CLEANUP(lines_release)
+    struct lines lines = {0};
+    int older = lines_read(&lines, state ? state : usual, "retired.jsonl.1", filter);
+    int r = lines_read(&lines, state ? state : usual, "retired.jsonl", filter);
+    if (r == -ENOENT && older == 0)
+        r = 0;
+    if (r < 0)
+        return r;
+    MEMOIR_CLEANUP(ps_view_release)
+    struct ps_view view = {.details_name = "blocks"};
+    table_init(&view.processes, ps_exited_columns);
+    table_init(&view.details, ps_block_columns);
+    for (size_t i = lines.n; i > 0; i--) {
+        add_process(&view.processes, lines.lines[i - 1]);
+        add_blocks(&view, lines.lines[i - 1]);
+        if (view.processes.error || view.details.error)
+            return -ENOMEM;
+    }
+    *ret_skipped = lines.skipped;
+    *ret_view = view;
+    view = (struct ps_view){0};
+    return 0;
+}
