@@ -243,3 +243,17 @@ void ledger_join_totals(struct process_row *row)
             row->p.valid &= ~(uint32_t)LEDGER_HAS_FIGURES;
     }
 }
+
+int ledger_account_record(const struct ledger_process *process, size_t i,
+                          const struct ledger_book *book)
+{
+    const struct process_row *row = process_row(process);
+    if (i >= process->n_accounts || process->accounts[i].source != book->identity->source)
+        return -ENOENT;
+    for (size_t k = row->first_part[i]; k < row->first_part[i + 1]; k++)
+        if (&row->parts[k].book->b == book) {
+            size_t n;
+            return (int)book_reader_accounts(book->reader, &n)[row->parts[k].index].record;
+        }
+    return -ENOENT;
+}

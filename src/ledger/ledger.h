@@ -244,6 +244,11 @@ struct ledger_book *ledger_book_find(const struct ledger *ledger, uint64_t dev, 
 /* A descriptor of the book's file (a fresh one, checked to be the same file), for sites and blocks. */
 int ledger_book_open(const struct ledger_book *book);
 
+/* The registry number that account `i` of the book's process has in this book (what blocks refer to);
+ * -ENOENT when another book counts for it. */
+int ledger_account_record(const struct ledger_process *process, size_t i,
+                          const struct ledger_book *book);
+
 /* Somebody may have put another file under the book's name. 0 when the name still is this book,
  * -ENOENT when not (or for a foreign book, which has no name that we follow). */
 int ledger_book_check(const struct ledger_book *book);
@@ -264,6 +269,10 @@ void ledger_refresh_process(struct ledger *ledger, struct ledger_process *proces
 /* Is it alive? Looks at /proc (pid, start time, zombie) and at the books' locks, and sets `state` and
  * `pid`. About 10 µs. EPERM and errors of our own (-EMFILE) are not taken for death. */
 enum ledger_state ledger_update_state(struct ledger *ledger, struct ledger_process *process);
+
+/* The cheap half of it, for who is told of deaths in another way (pidfd): has every writer among the
+ * process's own books let go of its lock? About 3 µs a book; errors are not taken for it. */
+bool ledger_writers_gone(const struct ledger_process *process);
 
 /* Memory and threads from /proc/PID/statm and stat; about 7 µs. Clears the bits of what is unknown. */
 void ledger_update_facts(struct ledger *ledger, struct ledger_process *process);

@@ -63,7 +63,8 @@ static int each_foreign(int fd, int pid, const char *map_path, void *context)
     struct ledger_where where = {
         .dirfd = -1, .fd = fd, .hint_pid = pid, .uid = st.st_uid, .place = map_path};
     struct ledger_book *book;
-    return ledger_book_add(scan->ledger, &where, &book) == -ENOMEM ? -ENOMEM : 0;
+    int r = ledger_book_add(scan->ledger, &where, &book);
+    return r == -ENOMEM || r == -EAGAIN ? r : 0;
 }
 
 static int places_scan(struct ledger *ledger, const char *dir)

@@ -69,19 +69,37 @@ static enum life process_life(struct ledger *ledger, struct process_row *row)
 }
 
 struct locks {
-    size_t own, held, free; /* books written by the process itself */
+    size_t own, held, free, gone; /* books written by the process itself; gone: without a name */
     size_t behalf_held;
     bool closed, stopped;
     uint32_t stop_reason;
 };
+
+static int book_lock(const struct ledger_book *book)
+{
+    return book->fd >= 0 ? book_writer_alive_fd(book->fd)
+                         : book_writer_alive(book->dirfd, book->name);
+}
+
+bool ledger_writers_gone(const struct ledger_process *process)
+{
+    size_t own = 0;
+    for (size_t i = 0; i < process->n_books; i++) {
+        if (process->books[i]->identity->compat & BOOK_COMPAT_ON_BEHALF)
+            continue;
+        own++;
+        if (book_lock(process->books[i]) != 0)
+            return false;
+    }
+    return own > 0;
+}
 
 static struct locks locks_look(const struct ledger_process *p)
 {
     struct locks locks = {0};
     for (size_t i = 0; i < p->n_books; i++) {
         const struct ledger_book *book = p->books[i];
-        int r = book->fd >= 0 ? book_writer_alive_fd(book->fd)
-                              : book_writer_alive(book->dirfd, book->name);
+        int r = book_lock(book);
         struct book_status status;
         if (book_reader_status(book->reader, &status) == 0) {
             locks.closed |= status.state == BOOK_STATE_CLOSED;
@@ -96,8 +114,8 @@ static struct locks locks_look(const struct ledger_process *p)
         }
         locks.own++;
         locks.held += r == 1;
-        /* A name that is gone is no book any more; other errors tell nothing. */
-        locks.free += r == 0 || r == -ENOENT;
+        locks.free += r == 0;
+        locks.gone += r == -ENOENT; /* somebody removed it; other errors tell nothing */
     }
     return locks;
 }
@@ -122,7 +140,7 @@ static enum ledger_state judge(const struct ledger_process *p, enum life life,
     }
     if (locks->held > 0 || (p->host[0] && locks->behalf_held > 0))
         return locks->stopped ? LEDGER_STOPPED : LEDGER_RUNNING;
-    if (all_free)
+    if (locks->own > 0 && locks->free + locks->gone == locks->own)
         return LEDGER_EXITED;
     return LEDGER_UNKNOWN;
 }

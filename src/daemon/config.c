@@ -1,0 +1,442 @@
+/* The table of keys, and how words become values. */
+#include "daemon/config.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/units.h"
+#include "daemon/config_words.h"
+
+#define AT(field) offsetof(struct config, field)
+
+static const struct config_key keys[] = {
+    {"config", CONFIG_STRING, AT(config), "FILE", "",
+     "Read settings from FILE. Without it, /etc/memoir/memoird.conf as root, or "
+     "$XDG_CONFIG_HOME/memoir/memoird.conf (~/.config/memoir/memoird.conf) as a user, if it exists.",
+     .flag_only = true},
+    {"daemon", CONFIG_BOOL, AT(daemon), "yes|no", "no",
+     "Go to the background once everything is ready. The command ends with status 0 when the daemon "
+     "works, else with its error."},
+    {"foreground", CONFIG_NOT_BOOL, AT(daemon), "yes|no", "yes",
+     "Stay in the foreground: the opposite of daemon.", .flag_only = true},
+    {"dir", CONFIG_STRING, AT(dir), "DIR", "",
+     "Look for books in DIR/UID/ only. Without it, in all the usual places: /run/memoir, which "
+     "memoird mounts as root, $XDG_RUNTIME_DIR/memoir and /dev/shm/memoir-UID; as root in those of "
+     "all users and of containers. Programs that report need the same DIR in MEMOIR_DIR."},
+    {"state", CONFIG_STRING, AT(state), "DIR", "",
+     "Keep what outlives books in DIR: the list of retired processes and the lock that keeps a "
+     "second memoird away. Without it, /var/lib/memoir as root, else $XDG_STATE_HOME/memoir "
+     "(~/.local/state/memoir)."},
+    {"pid-file", CONFIG_STRING, AT(pid_file), "FILE", "",
+     "Write the process id to FILE, which is removed at the end. Without it, none is written."},
+    {"log-level", CONFIG_LOG_LEVEL, AT(log_level), "error|warn|info|debug", "info",
+     "Say nothing less important than this.", .reload = true},
+    {"log-format", CONFIG_LOG_FORMAT, AT(log_format), "auto|text|json|journal", "auto",
+     "How a line of the log looks. Auto is the journal's form under systemd and text elsewhere; json "
+     "is one object a line.",
+     .reload = true},
+    {"log-file", CONFIG_STRING, AT(log_file), "FILE", "",
+     "Append the log to FILE, which is opened again on SIGHUP. Without it, the log goes to standard "
+     "error, and in the background nowhere else than to FILE.",
+     .reload = true},
+    {"tmpfs-size", CONFIG_SIZE, AT(tmpfs_size), "SIZE", "1G",
+     "How much memory all books in /run/memoir may take. A program whose book finds no room goes on "
+     "without one.",
+     .min = 1 << 20, .max = UINT64_C(1) << 50},
+    {"tmpfs-inodes", CONFIG_COUNT, AT(tmpfs_inodes), "N", "100000",
+     "How many files and directories /run/memoir may hold.", .min = 16, .max = 100000000},
+    {"refresh", CONFIG_DURATION, AT(refresh_ns), "TIME", "1s",
+     "Read figures, and look for programs that were replaced by exec, this often. Deaths are seen at "
+     "once in any case.",
+     .reload = true, .min = 10 * NS_PER_MS, .max = 3600 * NS_PER_S},
+    {"rescan", CONFIG_DURATION, AT(rescan_ns), "TIME", "1m",
+     "Search all places again this often, though the kernel tells of new books at once: for what "
+     "came too early or was refused before.",
+     .reload = true, .min = 100 * NS_PER_MS, .max = 24 * 3600 * NS_PER_S},
+    {"foreign-scan", CONFIG_DURATION, AT(foreign_scan_ns), "TIME", "5s",
+     "As root, look for books of processes in other mount namespaces (containers) this often.",
+     .reload = true, .min = 100 * NS_PER_MS, .max = 24 * 3600 * NS_PER_S},
+    {"books-max", CONFIG_COUNT, AT(books_max), "N", "65536", "Watch at most N books.", .min = 1,
+     .max = 1000000},
+    {"books-per-user-max", CONFIG_COUNT, AT(books_per_user_max), "N", "8192",
+     "Watch at most N books of one user other than root.", .min = 1, .max = 1000000},
+    {"retired-keep", CONFIG_COUNT, AT(retired_keep), "N", "1000",
+     "Remember the last N processes that ended.", .reload = true, .min = 1, .max = 100000},
+    {"retired-blocks", CONFIG_COUNT, AT(retired_blocks), "N", "100",
+     "Of each, remember the N largest blocks that it held.", .reload = true, .min = 0,
+     .max = 10000},
+    {"retired-file-max", CONFIG_SIZE, AT(retired_file_max), "SIZE", "64M",
+     "Begin a new retired.jsonl when it has this size; one older file is kept. 0 keeps no file.",
+     .reload = true, .min = 0, .max = UINT64_C(1) << 40},
+};
+enum { N_KEYS = sizeof(keys) / sizeof(*keys) };
+static_assert(N_KEYS <= 64, "config_differ() has a bit for each");
+
+const struct config_key *config_keys(size_t *ret_n)
+{
+    *ret_n = N_KEYS;
+    return keys;
+}
+
+static void *value_at(const struct config *config, const struct config_key *key)
+{
+    return (char *)config + key->offset;
+}
+
+/* ---- words into values ---- */
+
+static int fail(char *error, const char *where, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static int fail(char *error, const char *where, const char *fmt, ...)
+{
+    int n = snprintf(error, CONFIG_ERROR_MAX, "%s: ", where);
+    va_list args;
+    va_start(args, fmt);
+    if (n >= 0 && n < CONFIG_ERROR_MAX)
+        vsnprintf(error + n, CONFIG_ERROR_MAX - (size_t)n, fmt, args);
+    va_end(args);
+    return -EINVAL;
+}
+
+static int set_bool(bool *value, const char *text, bool opposite)
+{
+    static const char *const yes[] = {"yes", "true", "on", "1"};
+    static const char *const no[] = {"no", "false", "off", "0"};
+    for (size_t i = 0; i < sizeof(yes) / sizeof(*yes); i++) {
+        if (strcasecmp(text, yes[i]) == 0)
+            *value = !opposite;
+        else if (strcasecmp(text, no[i]) == 0)
+            *value = opposite;
+        else
+            continue;
+        return 0;
+    }
+    return -EINVAL;
+}
+
+static int set_string(char **value, const char *text)
+{
+    char *copy = strdup(text);
+    if (!copy)
+        return -ENOMEM;
+    free(*value);
+    *value = copy;
+    return 0;
+}
+
+static int set_number(uint64_t *value, const struct config_key *key, const char *text)
+{
+    uint64_t number;
+    int r;
+    if (key->type == CONFIG_SIZE)
+        r = units_parse_bytes(text, &number);
+    else if (key->type == CONFIG_DURATION)
+        r = units_parse_duration(text, &number);
+    else {
+        char *end;
+        errno = 0;
+        number = strtoull(text, &end, 10);
+        r = errno ? -errno : *text < '0' || *text > '9' || *end ? -EINVAL : 0;
+    }
+    if (r < 0)
+        return r;
+    if (key->max && (number < key->min || number > key->max))
+        return -ERANGE;
+    *value = number;
+    return 0;
+}
+
+static int set_value(struct config *config, const struct config_key *key, const char *text)
+{
+    void *value = value_at(config, key);
+    switch (key->type) {
+    case CONFIG_BOOL:
+    case CONFIG_NOT_BOOL:
+        return set_bool(value, text, key->type == CONFIG_NOT_BOOL);
+    case CONFIG_STRING:
+        return set_string(value, text);
+    case CONFIG_SIZE:
+    case CONFIG_COUNT:
+    case CONFIG_DURATION:
+        return set_number(value, key, text);
+    case CONFIG_LOG_LEVEL:
+        return log_level_parse(text, value);
+    case CONFIG_LOG_FORMAT:
+        return log_format_parse(text, value);
+    }
+    return -EINVAL;
+}
+
+static void limit_text(const struct config_key *key, uint64_t limit,
+                       char text[static UNITS_TEXT_MAX])
+{
+    if (key->type == CONFIG_SIZE)
+        units_format_bytes(text, limit, UNITS_BINARY);
+    else if (key->type == CONFIG_DURATION)
+        units_format_duration(text, limit);
+    else
+        snprintf(text, UNITS_TEXT_MAX, "%llu", (unsigned long long)limit);
+}
+
+/* Set a key, or say what is wrong with its value. */
+static int set(struct config *config, const struct config_key *key, const char *text,
+               const char *where, char *error)
+{
+    int r = set_value(config, key, text);
+    if (r >= 0)
+        return 0;
+    if (r == -ERANGE && key->max) {
+        char low[UNITS_TEXT_MAX], high[UNITS_TEXT_MAX];
+        limit_text(key, key->min, low);
+        limit_text(key, key->max, high);
+        return fail(error, where, "%s = %s is out of range: from %s to %s", key->name, text, low,
+                    high);
+    }
+    static const char *const wanted[] = {
+        [CONFIG_BOOL] = "yes or no", [CONFIG_NOT_BOOL] = "yes or no",
+        [CONFIG_STRING] = "text",    [CONFIG_SIZE] = "a size such as 64M",
+        [CONFIG_COUNT] = "a number", [CONFIG_DURATION] = "a time such as 500ms, 10s or 1m",
+    };
+    if (key->type == CONFIG_LOG_LEVEL || key->type == CONFIG_LOG_FORMAT)
+        return fail(error, where, "%s = %s: use one of %s", key->name, text, key->value);
+    return fail(error, where, "%s = %s: %s", key->name, text,
+                r == -ENOMEM ? "out of memory" : wanted[key->type]);
+}
+
+static const struct config_key *key_find(const char *name, size_t len)
+{
+    for (size_t i = 0; i < N_KEYS; i++)
+        if (strlen(keys[i].name) == len && strncmp(keys[i].name, name, len) == 0)
+            return &keys[i];
+    return NULL;
+}
+
+static int fail_unknown(char *error, const char *where, const char *what, const char *dashes,
+                        const char *name)
+{
+    const char *names[N_KEYS];
+    for (size_t i = 0; i < N_KEYS; i++)
+        names[i] = keys[i].name;
+    const char *near = config_nearest(name, names, N_KEYS);
+    if (near)
+        return fail(error, where, "unknown %s '%s%s', did you mean '%s%s'?", what, dashes, name,
+                    dashes, near);
+    return fail(error, where, "unknown %s '%s%s'", what, dashes, name);
+}
+
+/* ---- the file ---- */
+
+static int parse_line(struct config *config, char *line, const char *where, char *error)
+{
+    char *name, *value;
+    int r = config_split_line(line, &name, &value);
+    if (r == 0)
+        return 0; /* empty, or a comment */
+    if (r < 0)
+        return fail(error, where, "expected 'key = value'");
+    const struct config_key *key = key_find(name, strlen(name));
+    if (!key)
+        return fail_unknown(error, where, "key", "", name);
+    if (key->flag_only)
+        return fail(error, where, "'%s' is a flag of the command line only", name);
+    return set(config, key, value, where, error);
+}
+
+static int parse_file(struct config *config, const char *path, bool must_exist, char *error)
+{
+    struct buffer text = BUFFER_INIT(CONFIG_FILE_MAX);
+    int r = fs_read_file(path, &text);
+    if (r < 0) {
+        buffer_release(&text);
+        if (r == -ENOENT && !must_exist)
+            return 0;
+        return fail(error, path, "cannot read the configuration: %s", strerror(-r));
+    }
+    char *rest = text.data ? text.data : (char *)"";
+    for (size_t number = 1; rest && *rest && r >= 0; number++) {
+        char *line = strsep(&rest, "\n");
+        char where[CONFIG_ERROR_MAX / 2];
+        snprintf(where, sizeof(where), "%s:%zu", path, number);
+        r = parse_line(config, line, where, error);
+    }
+    buffer_release(&text);
+    return r;
+}
+
+/* ---- the command line ---- */
+
+static const struct {
+    const char *flag;
+    enum config_action action;
+} actions[] = {
+    {"--help", CONFIG_HELP},          {"-h", CONFIG_HELP},
+    {"--version", CONFIG_VERSION},    {"-V", CONFIG_VERSION},
+    {"--print-config", CONFIG_PRINT}, {"--print-manual", CONFIG_MANUAL},
+};
+
+static bool parse_action(const char *arg, enum config_action *ret_action)
+{
+    for (size_t i = 0; i < sizeof(actions) / sizeof(*actions); i++)
+        if (strcmp(arg, actions[i].flag) == 0) {
+            *ret_action = actions[i].action;
+            return true;
+        }
+    return false;
+}
+
+static int parse_args(struct config *config, int argc, char *const argv[],
+                      enum config_action *ret_action, char *error)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *arg = argv[i];
+        if (parse_action(arg, ret_action))
+            continue;
+        if (strncmp(arg, "--", 2) != 0 || !arg[2])
+            return fail(error, "memoird", "unexpected argument '%s'; try memoird --help", arg);
+        const char *name = arg + 2;
+        size_t len = strcspn(name, "=");
+        const struct config_key *key = key_find(name, len);
+        if (!key) {
+            char unknown[64];
+            snprintf(unknown, sizeof(unknown), "%.*s", (int)len, name);
+            return fail_unknown(error, "memoird", "flag", "--", unknown);
+        }
+        const char *value = name[len] ? name + len + 1 : NULL;
+        if (!value && (key->type == CONFIG_BOOL || key->type == CONFIG_NOT_BOOL))
+            value = "yes";
+        else if (!value && ++i < argc)
+            value = argv[i];
+        if (!value)
+            return fail(error, "memoird", "--%s needs a value: %s", key->name, key->value);
+        int r = set(config, key, value, "memoird", error);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* ---- all of it ---- */
+
+static int defaults(struct config *config, char *error)
+{
+    *config = (struct config){0};
+    for (size_t i = 0; i < N_KEYS; i++) {
+        int r = set(config, &keys[i], keys[i].initial, "default", error);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int load(int argc, char *const argv[], struct config *config, enum config_action *action,
+                char *error)
+{
+    int r = defaults(config, error);
+    if (r >= 0) /* once to learn --config, once more after the file, since flags win */
+        r = parse_args(config, argc, argv, action, error);
+    if (r < 0 || *action != CONFIG_RUN)
+        return r;
+    bool must_exist = config->config[0];
+    if (!must_exist) {
+        char *path = config_default_file();
+        if (!path)
+            return 0;
+        free(config->config);
+        config->config = path;
+    }
+    MEMOIR_CLEANUP(freep)
+    char *path = strdup(config->config);
+    if (!path)
+        return fail(error, "memoird", "out of memory");
+    struct config fresh;
+    r = defaults(&fresh, error);
+    config_release(config);
+    *config = fresh;
+    if (r >= 0)
+        r = parse_file(config, path, must_exist, error);
+    if (r >= 0)
+        r = parse_args(config, argc, argv, action, error);
+    if (r >= 0)
+        r = set_string(&config->config, path);
+    return r;
+}
+
+int config_load(int argc, char *const argv[], struct config *ret_config,
+                enum config_action *ret_action, char error[static CONFIG_ERROR_MAX])
+{
+    struct config config;
+    enum config_action action = CONFIG_RUN;
+    int r = load(argc, argv, &config, &action, error);
+    if (r < 0) {
+        config_release(&config);
+        return r;
+    }
+    *ret_config = config;
+    *ret_action = action;
+    return 0;
+}
+
+void config_release(struct config *config)
+{
+    for (size_t i = 0; i < N_KEYS; i++)
+        if (keys[i].type == CONFIG_STRING) {
+            char **value = value_at(config, &keys[i]);
+            free(*value);
+            *value = NULL;
+        }
+}
+
+static size_t value_size(const struct config_key *key)
+{
+    switch (key->type) {
+    case CONFIG_BOOL:
+    case CONFIG_NOT_BOOL:
+        return sizeof(bool);
+    case CONFIG_STRING:
+        return sizeof(char *);
+    case CONFIG_LOG_LEVEL:
+        return sizeof(enum log_level);
+    case CONFIG_LOG_FORMAT:
+        return sizeof(enum log_format);
+    default:
+        return sizeof(uint64_t);
+    }
+}
+
+uint64_t config_differ(const struct config *a, const struct config *b)
+{
+    uint64_t bits = 0;
+    for (size_t i = 0; i < N_KEYS; i++) {
+        const void *x = value_at(a, &keys[i]), *y = value_at(b, &keys[i]);
+        bool same = keys[i].type == CONFIG_STRING
+                        ? strcmp(*(char *const *)x, *(char *const *)y) == 0
+                        : memcmp(x, y, value_size(&keys[i])) == 0;
+        if (!same && keys[i].type != CONFIG_NOT_BOOL)
+            bits |= UINT64_C(1) << i;
+    }
+    return bits;
+}
+
+void config_swap(struct config *config, struct config *from, uint64_t which)
+{
+    for (size_t i = 0; i < N_KEYS; i++) {
+        if (!(which >> i & 1))
+            continue;
+        char kept[sizeof(uint64_t)];
+        size_t size = value_size(&keys[i]);
+        memcpy(kept, value_at(config, &keys[i]), size);
+        memcpy(value_at(config, &keys[i]), value_at(from, &keys[i]), size);
+        memcpy(value_at(from, &keys[i]), kept, size);
+    }
+}

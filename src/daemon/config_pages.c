@@ -1,0 +1,188 @@
+/* What is printed from the table of keys: --help, the sample file, the manual page. */
+#include <string.h>
+#include <strings.h>
+
+#include "base/buffer.h"
+#include "base/version.h"
+#include "daemon/config.h"
+
+enum { TEXT_WIDTH = 96, HELP_COLUMN = 34 };
+
+/* Words of `text` in lines of at most TEXT_WIDTH, each after `prefix`. */
+static void wrap(struct buffer *out, const char *text, const char *prefix)
+{
+    size_t column = 0;
+    while (*text) {
+        size_t len = strcspn(text, " ");
+        if (column > 0 && column + 1 + len > TEXT_WIDTH) {
+            buffer_append_char(out, '\n');
+            column = 0;
+        }
+        if (column == 0) {
+            buffer_append_str(out, prefix);
+            column = strlen(prefix);
+        } else {
+            buffer_append_char(out, ' ');
+            column++;
+        }
+        buffer_append(out, text, len);
+        column += len;
+        text += len + (text[len] == ' ');
+    }
+    buffer_append_char(out, '\n');
+}
+
+static size_t first_sentence(const char *help)
+{
+    const char *end = strstr(help, ". ");
+    return end ? (size_t)(end - help) : strlen(help) - (help[strlen(help) - 1] == '.');
+}
+
+void config_print_help(struct buffer *out)
+{
+    buffer_append_str(out, "memoird: watch the books of this machine's processes, and retire those "
+                           "of the dead\n\nusage: memoird [FLAG...]\n\n");
+    size_t n;
+    const struct config_key *keys = config_keys(&n);
+    for (size_t i = 0; i < n; i++) {
+        const struct config_key *key = &keys[i];
+        bool boolean = key->type == CONFIG_BOOL || key->type == CONFIG_NOT_BOOL;
+        size_t start = out->len;
+        buffer_printf(out, "  --%s%s%s", key->name, boolean ? "" : " ", boolean ? "" : key->value);
+        size_t width = out->len - start;
+        if (width >= HELP_COLUMN) {
+            buffer_append_char(out, '\n');
+            width = 0;
+        }
+        buffer_printf(out, "%*s%.*s", (int)(HELP_COLUMN - width), "",
+                      (int)first_sentence(key->help), key->help);
+        if (key->initial[0] && !boolean)
+            buffer_printf(out, " [%s]", key->initial);
+        buffer_append_char(out, '\n');
+    }
+    static const struct {
+        const char *flag, *help;
+    } actions[] = {
+        {"--print-config", "Print a sample configuration file with every key explained"},
+        {"--print-manual", "Print the manual page"},
+        {"--help, -h", "Print this"},
+        {"--version, -V", "Print the version"},
+    };
+    for (size_t i = 0; i < sizeof(actions) / sizeof(*actions); i++)
+        buffer_printf(out, "  %-*s%s\n", HELP_COLUMN - 2, actions[i].flag, actions[i].help);
+    buffer_append_str(out,
+                      "\nSIGHUP reads the configuration again and reopens the log file; SIGTERM "
+                      "and SIGINT end it.\n");
+}
+
+void config_print_sample(struct buffer *out)
+{
+    buffer_append_str(out,
+                      "# memoird.conf: settings of memoird.\n"
+                      "#\n"
+                      "# Lines are 'key = value'; '#' begins a comment. What is commented out "
+                      "shows the default.\n"
+                      "# Every key is also a flag (--key VALUE), which wins over this file.\n"
+                      "# SIGHUP (systemctl reload memoird) reads the file again; keys that need a "
+                      "restart say so.\n");
+    size_t n;
+    const struct config_key *keys = config_keys(&n);
+    for (size_t i = 0; i < n; i++) {
+        if (keys[i].flag_only)
+            continue;
+        buffer_append_char(out, '\n');
+        wrap(out, keys[i].help, "# ");
+        if (!keys[i].reload)
+            buffer_append_str(out, "# Needs a restart.\n");
+        buffer_printf(out, "#%s =%s%s\n", keys[i].name, keys[i].initial[0] ? " " : "",
+                      keys[i].initial);
+    }
+}
+
+/* Text in which troff finds nothing of its own. */
+static void troff(struct buffer *out, const char *text)
+{
+    bool line_start = true;
+    for (; *text; text++) {
+        if (line_start && (*text == '.' || *text == '\''))
+            buffer_append_str(out, "\\&");
+        line_start = *text == '\n';
+        if (*text == '\\')
+            buffer_append_str(out, "\\e");
+        else if (*text == '-')
+            buffer_append_str(out, "\\-");
+        else if (*text == '~')
+            buffer_append_str(out, "\\(ti");
+        else
+            buffer_append_char(out, *text);
+    }
+}
+
+static void manual_keys(struct buffer *out)
+{
+    size_t n;
+    const struct config_key *keys = config_keys(&n);
+    for (size_t i = 0; i < n; i++) {
+        const struct config_key *key = &keys[i];
+        buffer_append_str(out, ".TP\n\\fB\\-\\-");
+        troff(out, key->name);
+        buffer_append_str(out, "\\fR ");
+        buffer_append_str(out, "\\fI");
+        troff(out, key->value);
+        buffer_append_str(out, "\\fR\n");
+        troff(out, key->help);
+        if (key->initial[0]) {
+            buffer_append_str(out, "\nThe default is ");
+            troff(out, key->initial);
+            buffer_append_char(out, '.');
+        }
+        if (key->flag_only)
+            buffer_append_str(out, "\nA flag only.");
+        else if (!key->reload)
+            buffer_append_str(out, "\nA change needs a restart.");
+        buffer_append_char(out, '\n');
+    }
+}
+
+static const struct {
+    const char *title, *text;
+} manual_sections[] = {
+    {"DESCRIPTION",
+     "memoird finds the books in which processes account their memory, and watches them. When a "
+     "process ends, however it ends, memoird writes one line with what it held, keeps its last "
+     "figures and its largest blocks, and removes its book. Started as root it serves the whole "
+     "machine, else its user. Books stay when memoird ends; the next one finds them."},
+    {"SIGNALS",
+     "SIGHUP reads the configuration again and reopens the log file; it says which changes need a "
+     "restart. SIGTERM and SIGINT end memoird in order. Killed in any other way, it loses nothing."},
+    {"EXIT STATUS", "0 after an orderly end; 1 when it could not start or go on; 2 for a wrong "
+                    "command line or configuration."},
+};
+
+void config_print_manual(struct buffer *out)
+{
+    buffer_printf(
+        out,
+        ".TH MEMOIRD 8 \"\" \"Memoir %s\" \"Memoir\"\n.SH NAME\nmemoird \\- watch the "
+        "books of this machine's processes\n.SH SYNOPSIS\n.B memoird\n[\\fIFLAG\\fR...]\n",
+        MEMOIR_VERSION);
+    buffer_printf(out, ".SH %s\n", manual_sections[0].title);
+    troff(out, manual_sections[0].text);
+    buffer_append_str(out, "\n.SH OPTIONS\nEvery flag but those marked is also a key of the "
+                           "configuration file.\n");
+    manual_keys(out);
+    for (size_t i = 1; i < sizeof(manual_sections) / sizeof(*manual_sections); i++) {
+        buffer_printf(out, ".SH %s\n", manual_sections[i].title);
+        troff(out, manual_sections[i].text);
+        buffer_append_char(out, '\n');
+    }
+    static const char *const files[][2] = {
+        {"/etc/memoir/memoird.conf", "Settings; memoird \\-\\-print\\-config prints a sample."},
+        {"/run/memoir/UID/", "Books."},
+        {"/var/lib/memoir/retired.jsonl", "Processes that ended, one JSON object a line."},
+    };
+    buffer_append_str(out, ".SH FILES\n");
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)
+        buffer_printf(out, ".TP\n.I %s\n%s\n", files[i][0], files[i][1]);
+    buffer_append_str(out, ".SH SEE ALSO\n.BR memoir (1)\n");
+}

@@ -1,0 +1,307 @@
+/* memoird: putting its parts together, and taking them apart again. */
+#include "daemon/daemon.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/version.h"
+#include "book/reader.h"
+#include "daemon/config_words.h"
+#include "daemon/loop.h"
+#include "daemon/mount.h"
+#include "daemon/reaper.h"
+#include "daemon/retired.h"
+#include "daemon/service.h"
+#include "daemon/watch.h"
+#include "ledger/ledger.h"
+
+static const char books_root[] = "/run/memoir", lock_name[] = "memoird.lock";
+
+static int log_apply(const struct config *config)
+{
+    struct log_options options = {
+        .level = config->log_level,
+        .format = config->log_format,
+        .path = config->log_file[0] ? config->log_file : NULL,
+    };
+    int r = log_open(&options);
+    if (r < 0)
+        log_error("cannot open log '%s': %s", config->log_file, strerror(-r));
+    return r;
+}
+
+/* A pidfd for every process, and a place for every user. */
+static void raise_limits(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static int open_state(struct daemon *daemon)
+{
+    const char *set = daemon->config.state;
+    daemon->state_path = set[0] ? strdup(set) : config_default_state();
+    if (!daemon->state_path) {
+        log_error("no directory for state: set --state DIR, or HOME");
+        return -ENOENT;
+    }
+    int r = fs_mkdir_all(daemon->state_path, 0700);
+    if (r >= 0) {
+        daemon->state_fd = open(daemon->state_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        r = daemon->state_fd < 0 ? -errno : 0;
+    }
+    if (r < 0)
+        log_error("cannot use state directory '%s': %s", daemon->state_path, strerror(-r));
+    return r;
+}
+
+static int take_lock(int *ret_fd, int dirfd, const char *name, const char *what, const char *path)
+{
+    pid_t holder = 0;
+    int fd = service_lock(dirfd, name, &holder);
+    if (fd == -EBUSY && holder > 0)
+        log_error("another memoird (PID %d) uses %s '%s'", (int)holder, what, path);
+    else if (fd == -EBUSY)
+        log_error("another memoird uses %s '%s'", what, path);
+    else if (fd < 0)
+        log_error("cannot lock %s '%s': %s", what, path, strerror(-fd));
+    if (fd < 0)
+        return fd;
+    *ret_fd = fd;
+    return 0;
+}
+
+/* Two daemons must share neither state nor books. Without --dir the books are in several places; then
+ * the lock lies where every memoird of this user looks. */
+static int take_locks(struct daemon *daemon)
+{
+    int r = take_lock(&daemon->lock_fds[0], daemon->state_fd, lock_name, "state directory",
+                      daemon->state_path);
+    if (r < 0)
+        return r;
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    const char *path = daemon->config.dir[0] ? daemon->config.dir
+                       : geteuid() == 0      ? "/run"
+                       : runtime             ? runtime
+                                             : NULL;
+    if (!path)
+        return 0; /* the lock on the state directory must do */
+    if (daemon->config.dir[0] && (r = fs_mkdir_all(path, 0755)) < 0) {
+        log_error("cannot make '%s': %s", path, strerror(-r));
+        return r;
+    }
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct stat books, state;
+    if (fd < 0 || fstat(fd, &books) < 0 || fstat(daemon->state_fd, &state) < 0) {
+        r = -errno;
+        log_error("cannot open '%s': %s", path, strerror(-r));
+        return r;
+    }
+    if (books.st_dev == state.st_dev && books.st_ino == state.st_ino)
+        return 0; /* locked already */
+    return take_lock(&daemon->lock_fds[1], fd, lock_name, "the books of", path);
+}
+
+/* ---- signals and timers ---- */
+
+static void on_stop(void *context)
+{
+    struct daemon *daemon = context;
+    loop_stop(daemon->loop);
+}
+
+static void on_refresh(void *context)
+{
+    struct daemon *daemon = context;
+    ledger_refresh(daemon->ledger);
+    reaper_tick(daemon);
+}
+
+static void names_append(char *text, size_t size, const char *name)
+{
+    size_t len = strlen(text);
+    snprintf(text + len, size - len, "%s%s", len ? ", " : "", name);
+}
+
+/* Take over what may change while we run, and say what may not. */
+static void reload_apply(struct daemon *daemon, struct config *fresh)
+{
+    uint64_t differ = config_differ(&daemon->config, fresh), take = 0;
+    char taken[256] = "", restart[256] = "";
+    size_t n;
+    const struct config_key *keys = config_keys(&n);
+    for (size_t i = 0; i < n; i++) {
+        if (!(differ >> i & 1))
+            continue;
+        if (keys[i].reload)
+            take |= UINT64_C(1) << i;
+        names_append(keys[i].reload ? taken : restart, sizeof(taken), keys[i].name);
+    }
+    config_swap(&daemon->config, fresh, take);
+    (void)log_apply(&daemon->config); /* on failure it says so, and the log stays as it was */
+    loop_timer_set(daemon->refresh_timer, daemon->config.refresh_ns, daemon->config.refresh_ns);
+    watch_reconfigure(daemon->watch);
+    retired_set_limits(daemon->retired, daemon->config.retired_keep,
+                       daemon->config.retired_file_max);
+    log_info("configuration read again: %s%s", taken[0] ? "changed " : "nothing changed", taken);
+    if (restart[0])
+        log_warn("needs a restart to take effect: %s", restart);
+}
+
+static void on_reload(void *context)
+{
+    struct daemon *daemon = context;
+    struct config fresh;
+    enum config_action action;
+    char error[CONFIG_ERROR_MAX];
+    service_notify_reloading();
+    int r = config_load(daemon->argc, daemon->argv, &fresh, &action, error);
+    if (r < 0) {
+        log_error("%s; the old configuration stays", error);
+        (void)log_apply(&daemon->config); /* reopen the log all the same */
+    } else {
+        reload_apply(daemon, &fresh);
+        config_release(&fresh);
+    }
+    service_notify("READY=1");
+}
+
+static int add_sources(struct daemon *daemon)
+{
+    static const struct {
+        int signal;
+        loop_fn *call;
+    } signals[] = {{SIGTERM, on_stop}, {SIGINT, on_stop}, {SIGHUP, on_reload}};
+    signal(SIGPIPE, SIG_IGN);
+    for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++) {
+        int r = loop_add_signal(daemon->loop, signals[i].signal, signals[i].call, daemon,
+                                &daemon->signals[i]);
+        if (r < 0)
+            return r;
+    }
+    int r = loop_add_timer(daemon->loop, on_refresh, daemon, &daemon->refresh_timer);
+    if (r >= 0)
+        r = loop_timer_set(daemon->refresh_timer, daemon->config.refresh_ns,
+                           daemon->config.refresh_ns);
+    return r;
+}
+
+/* ---- begin and end ---- */
+
+static int make_tables(struct daemon *daemon)
+{
+    struct ledger_options options = {
+        .books_max = daemon->config.books_max,
+        .books_per_uid_max = daemon->config.books_per_user_max,
+    };
+    int r = book_guard_install();
+    if (r >= 0)
+        r = ledger_new(&options, &daemon->ledger);
+    if (r >= 0)
+        r = retired_new(daemon->state_fd, daemon->config.retired_keep,
+                        daemon->config.retired_file_max, &daemon->retired);
+    if (r >= 0)
+        r = loop_new(&daemon->loop);
+    if (r >= 0)
+        r = add_sources(daemon);
+    if (r >= 0)
+        r = reaper_new(daemon, &daemon->reaper);
+    if (r >= 0)
+        r = watch_new(daemon, &daemon->watch);
+    if (r < 0)
+        log_error("cannot start: %s", strerror(-r));
+    return r;
+}
+
+static int write_pid_file(struct daemon *daemon)
+{
+    if (!daemon->config.pid_file[0])
+        return 0;
+    int r = service_pid_file(daemon->config.pid_file);
+    if (r < 0) {
+        log_error("cannot write pid file '%s': %s", daemon->config.pid_file, strerror(-r));
+        return r;
+    }
+    daemon->pid_file = strdup(daemon->config.pid_file);
+    return 0;
+}
+
+int daemon_start(struct daemon *daemon, struct config *config, int argc, char **argv)
+{
+    *daemon = (struct daemon){
+        .config = *config, .argc = argc, .argv = argv, .state_fd = -1, .lock_fds = {-1, -1}};
+    *config = (struct config){0};
+    int r = log_apply(&daemon->config);
+    if (r < 0)
+        return r;
+    raise_limits();
+    r = open_state(daemon);
+    if (r >= 0)
+        r = take_locks(daemon);
+    if (r < 0)
+        return r;
+    if (geteuid() == 0 && !daemon->config.dir[0])
+        (void)mount_books(books_root, daemon->config.tmpfs_size, daemon->config.tmpfs_inodes);
+    r = make_tables(daemon);
+    if (r >= 0)
+        r = write_pid_file(daemon);
+    if (r < 0)
+        return r;
+    size_t processes;
+    ledger_processes(daemon->ledger, &processes);
+    char status[128];
+    snprintf(status, sizeof(status), "watching %zu books of %zu processes in %zu places",
+             ledger_books(daemon->ledger).n, processes, watch_places(daemon->watch));
+    log_info("memoird %s ready: %s", MEMOIR_VERSION, status);
+    service_ready(status);
+    return 0;
+}
+
+int daemon_run(struct daemon *daemon)
+{
+    int r = loop_run(daemon->loop);
+    if (r < 0)
+        log_error("cannot wait for events: %s", strerror(-r));
+    return r;
+}
+
+void daemon_stop(struct daemon *daemon)
+{
+    if (daemon->watch) {
+        service_notify("STOPPING=1");
+        reaper_release_books(daemon);
+        log_info("memoird ends: %zu books stay, %" PRIu64 " processes were retired",
+                 ledger_books(daemon->ledger).n, retired_total(daemon->retired));
+    }
+    watch_free(daemon->watch);
+    ledger_free(daemon->ledger);
+    reaper_free(daemon->reaper);
+    loop_free(daemon->loop);
+    retired_free(daemon->retired);
+    if (daemon->pid_file)
+        unlink(daemon->pid_file);
+    free(daemon->pid_file);
+    free(daemon->state_path);
+    for (int i = 0; i < 2; i++)
+        if (daemon->lock_fds[i] >= 0)
+            close(daemon->lock_fds[i]);
+    if (daemon->state_fd >= 0)
+        close(daemon->state_fd);
+    config_release(&daemon->config);
+    log_close();
+}

@@ -1,0 +1,46 @@
+/* memoird: what its parts share. Everything here belongs to the loop's thread. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/config.h"
+
+struct ledger;
+struct ledger_book;
+struct loop;
+struct loop_source;
+struct reaper;
+struct retired;
+struct watch;
+
+struct daemon {
+    struct config config;
+    int argc; /* for SIGHUP: flags go on winning over the file */
+    char **argv;
+
+    char *state_path; /* never NULL once started */
+    int state_fd;
+    int lock_fds[2]; /* of the state directory and of the books, -1: none */
+    char *pid_file;  /* to remove at the end, or NULL */
+
+    struct loop *loop;
+    struct ledger *ledger;
+    struct watch *watch;
+    struct reaper *reaper;
+    struct retired *retired;
+    struct loop_source *signals[3];
+    struct loop_source *refresh_timer;
+
+    bool retired_file_failed; /* said so once */
+};
+
+/* Everything up to the moment when the loop can run: state directory, locks, mount, tables, watches.
+ * Takes `config`. Logs what is wrong and returns -errno. */
+int daemon_start(struct daemon *daemon, struct config *config, int argc, char **argv);
+
+/* Runs until SIGTERM or SIGINT. */
+int daemon_run(struct daemon *daemon);
+
+/* Tells the books that nobody watches them, and gives everything back. Fine after a failed start. */
+void daemon_stop(struct daemon *daemon);

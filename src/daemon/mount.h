@@ -1,0 +1,8 @@
+/* /run/memoir: a tmpfs of its own for the books, so that nobody's books can fill another's memory. */
+#pragma once
+
+#include <stdint.h>
+
+/* As root, make sure that `path` is a tmpfs in which every user can have a directory (mode 1777), and
+ * mount one if it is not. 0; or -errno after one line that says where books go instead. */
+int mount_books(const char *path, uint64_t size, uint64_t inodes);

@@ -1,0 +1,211 @@
+/* Deaths. See reaper.h. */
+#include "daemon/reaper.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "book/control.h"
+#include "daemon/cause.h"
+#include "daemon/daemon.h"
+#include "daemon/loop.h"
+#include "daemon/retire.h"
+#include "ledger/ledger.h"
+
+struct reaper {
+    size_t next;   /* where the next tick goes on */
+    size_t polled; /* processes without a pidfd */
+    bool said_polling;
+};
+
+/* ledger_process.user_data */
+struct watched {
+    struct daemon *daemon;
+    struct ledger_process *process;
+    int pidfd; /* -1: polled */
+    struct loop_source *source;
+};
+
+int reaper_new(struct daemon *daemon, struct reaper **ret_reaper)
+{
+    struct reaper *reaper = calloc(1, sizeof(*reaper));
+    if (!reaper)
+        return -ENOMEM;
+    *ret_reaper = reaper;
+    return 0;
+}
+
+void reaper_free(struct reaper *reaper)
+{
+    free(reaper);
+}
+
+size_t reaper_polled(const struct reaper *reaper)
+{
+    return reaper->polled;
+}
+
+void reaper_forget(struct daemon *daemon, struct ledger_process *process)
+{
+    struct watched *w = process->user_data;
+    if (!w)
+        return;
+    process->user_data = NULL;
+    loop_source_free(w->source);
+    if (w->pidfd >= 0)
+        close(w->pidfd);
+    else
+        daemon->reaper->polled--;
+    free(w);
+}
+
+static void on_death(void *context, uint32_t events)
+{
+    struct watched *w = context;
+    struct ledger_process *p = w->process;
+    retire_process(w->daemon, p, cause_read(w->pidfd, p->pid, p->start_ticks));
+}
+
+/* From now on deaths come by themselves, if there is a pid and a descriptor to be had. */
+static struct watched *watch_process(struct daemon *daemon, struct ledger_process *p)
+{
+    struct watched *w = calloc(1, sizeof(*w));
+    if (!w)
+        return NULL;
+    *w = (struct watched){.daemon = daemon, .process = p, .pidfd = -1};
+    int error = ESRCH;
+    if (p->valid & LEDGER_HAS_PID) {
+        w->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+        error = errno;
+    }
+    if (w->pidfd >= 0) {
+        int r = loop_add_fd(daemon->loop, w->pidfd, EPOLLIN, on_death, w, &w->source);
+        if (r < 0) {
+            close(w->pidfd);
+            w->pidfd = -1;
+            error = -r;
+        }
+    }
+    if (w->pidfd < 0) {
+        daemon->reaper->polled++;
+        if (error != ESRCH && !daemon->reaper->said_polling) {
+            log_warn("cannot get a pidfd: %s, looking for the death of some processes only at each "
+                     "refresh",
+                     strerror(error));
+            daemon->reaper->said_polling = true;
+        }
+    }
+    p->user_data = w;
+    return w;
+}
+
+/* Retire the process if its state says so. */
+static bool retire_if_over(struct daemon *daemon, struct ledger_process *p)
+{
+    struct watched *w = p->user_data;
+    struct cause cause = {CAUSE_UNKNOWN, 0};
+    switch (p->state) {
+    case LEDGER_EXITED:
+        if (p->valid & LEDGER_HAS_PID)
+            cause = cause_read(w ? w->pidfd : -1, p->pid, p->start_ticks);
+        break;
+    case LEDGER_REPLACED:
+        cause.kind = CAUSE_EXEC;
+        break;
+    default:
+        return false;
+    }
+    retire_process(daemon, p, cause);
+    return true;
+}
+
+/* Tell the writer that somebody will retire its book, so that it leaves it there at a clean exit. */
+static void book_mark(const struct ledger_book *book, bool watched)
+{
+    int fd = ledger_book_open(book);
+    if (fd < 0)
+        return;
+    uint32_t set = watched ? BOOK_CONTROL_WATCHED : 0, clear = watched ? 0 : BOOK_CONTROL_WATCHED;
+    int r = book_control_write(book->reader, fd, set, clear, watched ? (int32_t)getpid() : 0);
+    if (r < 0)
+        log_debug("cannot mark book '%s': %s", book->path, strerror(-r));
+    close(fd);
+}
+
+void reaper_add(struct daemon *daemon, struct ledger_book *book)
+{
+    struct ledger_process *p = book->process;
+    bool fresh = !p->user_data;
+    if (fresh)
+        (void)watch_process(daemon, p); /* without memory the ticks find its death */
+    /* After the pidfd is open: a pid that was given to somebody else before that is found out here,
+     * and from here on cannot be. */
+    ledger_update_state(daemon->ledger, p);
+    if (retire_if_over(daemon, p))
+        return;
+    book_mark(book, true);
+    if (log_enabled(LOG_LEVEL_DEBUG))
+        log_debug("watching PID %d (%s) by '%s'", (int)p->pid, p->name, book->path);
+    if (!fresh || book->identity->exec_count == 0)
+        return;
+    /* A new image of a known pid: its predecessor is over. */
+    size_t n;
+    struct ledger_process *const *all = ledger_processes(daemon->ledger, &n);
+    for (size_t i = 0; i < n; i++)
+        if (all[i] != p && all[i]->book_pid == p->book_pid && all[i]->pid_ns == p->pid_ns) {
+            reaper_check(daemon, all[i]);
+            break;
+        }
+}
+
+void reaper_check(struct daemon *daemon, struct ledger_process *process)
+{
+    ledger_update_state(daemon->ledger, process);
+    struct watched *w = process->user_data;
+    if (retire_if_over(daemon, process))
+        return;
+    /* A pid that was not known before, or descriptors that are free again. */
+    if (w && w->pidfd < 0 && process->valid & LEDGER_HAS_PID) {
+        reaper_forget(daemon, process);
+        (void)watch_process(daemon, process);
+    }
+}
+
+void reaper_tick(struct daemon *daemon)
+{
+    struct reaper *reaper = daemon->reaper;
+    size_t n;
+    struct ledger_process *const *all = ledger_processes(daemon->ledger, &n);
+    size_t checks = n < REAPER_CHECKS_MAX ? n : REAPER_CHECKS_MAX;
+    for (size_t i = 0; i < checks; i++) {
+        all = ledger_processes(daemon->ledger, &n);
+        if (n == 0)
+            return;
+        if (reaper->next >= n)
+            reaper->next = 0;
+        struct ledger_process *p = all[reaper->next];
+        struct watched *w = p->user_data;
+        /* A retired row's place is taken by the last one, so stay there for it. */
+        if (!w || w->pidfd < 0 || ledger_writers_gone(p))
+            reaper_check(daemon, p);
+        size_t after;
+        ledger_processes(daemon->ledger, &after);
+        if (after == n)
+            reaper->next++;
+    }
+}
+
+void reaper_release_books(struct daemon *daemon)
+{
+    struct ledger_books books = ledger_books(daemon->ledger);
+    for (size_t i = 0; i < books.n; i++)
+        book_mark(books.books[i], false);
+    size_t n;
+    struct ledger_process *const *all = ledger_processes(daemon->ledger, &n);
+    for (size_t i = 0; i < n; i++)
+        reaper_forget(daemon, all[i]);
+}

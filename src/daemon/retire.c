@@ -1,0 +1,343 @@
+/* The end of a process.
+ *
+ * Order matters: the record goes to the file before the book goes, so that a daemon killed in between
+ * leaves a book to retire again rather than nothing. No symbols are looked up here; sites are kept as
+ * modules and offsets. */
+#include "daemon/retire.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "daemon/daemon.h"
+#include "daemon/line.h"
+#include "daemon/reaper.h"
+#include "daemon/retired.h"
+#include "daemon/topblocks.h"
+#include "ledger/ledger.h"
+
+enum {
+    LINE_MAX_BYTES = 1024,
+    TEXT_MAX = 1 << 20, /* tags and frames of one record */
+    FRAMES_MAX = 32,    /* of one site in a record */
+};
+
+/* ---- accounts ---- */
+
+static int32_t device_index(struct retired_process *r, const struct ledger_device *device,
+                            const struct ledger_device **seen)
+{
+    if (!device)
+        return -1;
+    for (size_t i = 0; i < r->n_devices; i++)
+        if (seen[i] == device)
+            return (int32_t)i;
+    seen[r->n_devices] = device;
+    struct retired_device *d = &r->devices[r->n_devices];
+    d->kind = device->kind;
+    d->ordinal = device->ordinal;
+    memcpy(d->name, device->name, sizeof(d->name));
+    memcpy(d->uid, device->uid, sizeof(d->uid));
+    memcpy(d->bus, device->bus, sizeof(d->bus));
+    return (int32_t)r->n_devices++;
+}
+
+static int accounts_take(const struct ledger_process *p, struct retired_process *r)
+{
+    if (p->n_accounts == 0)
+        return 0;
+    MEMOIR_CLEANUP(freep)
+    const struct ledger_device **seen = calloc(p->n_accounts, sizeof(*seen));
+    r->accounts = calloc(p->n_accounts, sizeof(*r->accounts));
+    r->devices = calloc(p->n_accounts, sizeof(*r->devices));
+    if (!seen || !r->accounts || !r->devices)
+        return -ENOMEM;
+    /* One for one with the ledger's, so that blocks can name them by the same number. */
+    for (size_t i = 0; i < p->n_accounts; i++) {
+        const struct ledger_account *from = &p->accounts[i];
+        struct retired_account *to = &r->accounts[i];
+        to->space = from->space;
+        to->source = from->source;
+        to->device = device_index(r, from->device, seen);
+        memcpy(to->name, from->name, sizeof(to->name));
+        if (from->valid)
+            to->totals = from->totals;
+    }
+    r->n_accounts = p->n_accounts;
+    return 0;
+}
+
+/* ---- blocks ---- */
+
+struct collect {
+    struct top_blocks *top;
+    struct ledger_book *book;
+    uint32_t *accounts; /* of the process, by registry record; UINT32_MAX: another source counts */
+};
+
+static int each_block(const struct book_block_view *view, void *context)
+{
+    struct collect *c = context;
+    if (view->account >= BOOK_RECORDS_MAX || c->accounts[view->account] == UINT32_MAX)
+        return 0;
+    if (c->top->n == c->top->max && view->bytes <= c->top->blocks[0].view.bytes)
+        return 0;
+    top_blocks_add(c->top, &(struct top_block){*view, c->book, c->accounts[view->account]});
+    return 0;
+}
+
+/* Which account of the process each record of the book is, where this book is the one that counts. */
+static void map_accounts(const struct ledger_process *p, const struct ledger_book *book,
+                         uint32_t accounts[static BOOK_RECORDS_MAX])
+{
+    memset(accounts, 0xff, BOOK_RECORDS_MAX * sizeof(*accounts));
+    for (size_t i = 0; i < p->n_accounts; i++) {
+        int32_t record = ledger_account_record(p, i, book);
+        if (record >= 0)
+            accounts[record] = (uint32_t)i;
+    }
+}
+
+/* A book that claims more pages than its file has would make us read holes for minutes. */
+static bool worth_reading(const struct ledger_book *book, int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return false;
+    uint64_t taken = (uint64_t)st.st_blocks * 512;
+    return book->status.file_bytes <= RETIRE_BOOK_BYTES_MAX &&
+           book->status.file_bytes <= taken + (UINT64_C(16) << 20);
+}
+
+static void blocks_collect(const struct ledger_process *p, struct ledger_book *book, int fd,
+                           struct top_blocks *top, struct retired_process *r)
+{
+    uint32_t accounts[BOOK_RECORDS_MAX];
+    if (fd < 0 || !worth_reading(book, fd)) {
+        r->blocks_complete = false;
+        return;
+    }
+    map_accounts(p, book, accounts);
+    struct collect c = {.top = top, .book = book, .accounts = accounts};
+    bool exact = false;
+    if (book_reader_blocks(book->reader, fd, each_block, &c, &exact) < 0 || !exact)
+        r->blocks_complete = false;
+}
+
+/* ---- sites and tags of the blocks that were kept ---- */
+
+/* A stranger's path must not hold what ends a frame or a record here. */
+static void path_write(const char *path, struct buffer *text)
+{
+    for (; *path; path++)
+        buffer_append_char(text, (unsigned char)*path < ' ' ? '?' : *path);
+}
+
+static void frames_write(const struct book_sites *sites, const struct book_site *site,
+                         const char *exe, struct buffer *text)
+{
+    for (uint32_t i = 0; i < site->frames && i < FRAMES_MAX; i++) {
+        uint64_t frame = sites->frames[site->first_frame + i];
+        uint32_t module = BOOK_FRAME_MODULE(frame);
+        if (i > 0)
+            buffer_append_char(text, '\n');
+        if (module != BOOK_MODULE_NONE && module < sites->n_modules) {
+            const char *path = sites->modules[module].path;
+            path_write(path[0] ? path : exe, text);
+            buffer_append_char(text, '+');
+        }
+        buffer_printf(text, "0x%" PRIx64, (uint64_t)BOOK_FRAME_OFFSET(frame));
+    }
+    buffer_append_char(text, '\0');
+}
+
+/* What the kept blocks of one book say in numbers, as text of the record. Equal sites are one. */
+static void words_take(const struct top_blocks *top, const struct ledger_book *book,
+                       const struct book_sites *sites, struct retired_process *r,
+                       struct buffer *text)
+{
+    size_t first_site = r->n_sites;
+    for (size_t i = 0; i < top->n; i++) {
+        const struct top_block *from = &top->blocks[i];
+        struct retired_block *to = &r->blocks[i];
+        if (from->book != book)
+            continue;
+        if (from->view.tag > 0 && from->view.tag < sites->n_tags) {
+            to->tag = (int32_t)text->len;
+            buffer_append_str(text, sites->tags[from->view.tag].name);
+            buffer_append_char(text, '\0');
+        }
+        if (from->view.site == BOOK_SITE_NONE || from->view.site >= sites->n_sites)
+            continue;
+        const struct book_site *site = &sites->sites[from->view.site];
+        for (size_t k = first_site; k < r->n_sites && to->site < 0; k++)
+            if (r->sites[k].key == site->key)
+                to->site = (int32_t)k;
+        if (to->site >= 0)
+            continue;
+        to->site = (int32_t)r->n_sites;
+        r->sites[r->n_sites++] = (struct retired_site){site->key, (int32_t)text->len};
+        frames_write(sites, site, r->exe, text);
+    }
+}
+
+static int blocks_take(struct ledger_process *p, const int *fds, struct top_blocks *top,
+                       struct retired_process *r)
+{
+    if (top->n == 0)
+        return 0;
+    top_blocks_sort(top);
+    uint64_t now = clock_monotonic_ns();
+    r->blocks = calloc(top->n, sizeof(*r->blocks));
+    r->sites = calloc(top->n, sizeof(*r->sites));
+    if (!r->blocks || !r->sites)
+        return -ENOMEM;
+    for (size_t i = 0; i < top->n; i++) {
+        const struct top_block *from = &top->blocks[i];
+        r->blocks[i] = (struct retired_block){
+            .id = from->view.id,
+            .bytes = from->view.bytes,
+            .age_ns = now > from->view.time_ns ? now - from->view.time_ns : 0,
+            .account = from->account,
+            .site = -1,
+            .tag = -1,
+            .moves = from->view.moves,
+        };
+    }
+    r->n_blocks = top->n;
+    struct buffer text = BUFFER_INIT(TEXT_MAX);
+    for (size_t i = 0; i < p->n_books; i++) {
+        struct book_sites sites = {0};
+        if (fds[i] < 0 || book_reader_sites(p->books[i]->reader, fds[i], &sites) < 0)
+            continue;
+        words_take(top, p->books[i], &sites, r, &text);
+        book_sites_release(&sites);
+    }
+    int error = text.error;
+    r->text_len = text.len;
+    r->text = buffer_take(&text);
+    buffer_release(&text);
+    if (error < 0 || !r->text) {
+        /* Past TEXT_MAX or out of memory: the blocks stay, without words. */
+        for (size_t i = 0; i < r->n_blocks; i++)
+            r->blocks[i].site = r->blocks[i].tag = -1;
+        r->n_sites = 0;
+    }
+    return 0;
+}
+
+/* ---- all together ---- */
+
+static void identity_take(const struct ledger_process *p, struct cause cause,
+                          struct retired_process *r)
+{
+    r->pid = p->valid & LEDGER_HAS_PID ? p->pid : 0;
+    r->book_pid = p->book_pid;
+    r->pid_ns = p->pid_ns;
+    r->uid = p->uid;
+    r->cause = cause;
+    r->start_realtime_ns = p->valid & LEDGER_HAS_START ? p->start_realtime_ns : 0;
+    r->end_realtime_ns = clock_real_ns();
+    memcpy(r->name, p->name, sizeof(r->name));
+    memcpy(r->comm, p->comm, sizeof(r->comm));
+    memcpy(r->exe, p->exe, sizeof(r->exe));
+    memcpy(r->command, p->command, sizeof(r->command));
+    memcpy(r->host, p->host, sizeof(r->host));
+    memcpy(r->losses, p->losses, sizeof(r->losses));
+    r->figures_complete = p->valid & LEDGER_HAS_FIGURES;
+    r->blocks_complete = true;
+}
+
+static struct retired_process *record_make(struct daemon *daemon, struct ledger_process *p,
+                                           struct cause cause)
+{
+    struct retired_process *r = calloc(1, sizeof(*r));
+    if (!r)
+        return NULL;
+    identity_take(p, cause, r);
+    if (accounts_take(p, r) < 0)
+        r->figures_complete = false;
+    int fds[LEDGER_BOOKS_PER_PROCESS_MAX];
+    struct top_blocks top;
+    int error = top_blocks_init(&top, daemon->config.retired_blocks);
+    for (size_t i = 0; i < p->n_books; i++) {
+        fds[i] = error < 0 || top.max == 0 ? -1 : ledger_book_open(p->books[i]);
+        blocks_collect(p, p->books[i], fds[i], &top, r);
+    }
+    if (error < 0 || blocks_take(p, fds, &top, r) < 0) {
+        r->n_blocks = r->n_sites = 0;
+        r->blocks_complete = false;
+    }
+    top_blocks_release(&top);
+    for (size_t i = 0; i < p->n_books; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    return r;
+}
+
+static void line_log(const struct daemon *daemon, const struct retired_process *r)
+{
+    struct buffer line = BUFFER_INIT(LINE_MAX_BYTES);
+    char text[CAUSE_TEXT_MAX];
+    (void)line_write(r, &line);
+    /* The text form is for people and stays as short as it is. */
+    if (daemon->config.log_format != LOG_FORMAT_JSON) {
+        log_info("%s", buffer_string(&line));
+    } else if (log_enabled(LOG_LEVEL_INFO)) {
+        log_write(LOG_LEVEL_INFO,
+                  LOG_FIELDS(LOG_STR("event", "retired"),
+                             LOG_I64("pid", r->pid > 0 ? r->pid : r->book_pid),
+                             LOG_U64("uid", r->uid), LOG_STR("name", r->name),
+                             LOG_STR("cause", cause_text(r->cause, text))),
+                  "%s", buffer_string(&line));
+    }
+    buffer_release(&line);
+}
+
+/* Only a file that is this very book, in the directory that was checked to be its owner's. */
+static void book_unlink(const struct ledger_book *book)
+{
+    if (book->dirfd < 0 || ledger_book_check(book) < 0)
+        return; /* of a container, or gone already */
+    if (unlinkat(book->dirfd, book->name, 0) < 0 && errno != ENOENT)
+        log_warn("cannot remove book '%s': %m, it stays until its directory is cleaned",
+                 book->path);
+}
+
+static void record_keep(struct daemon *daemon, struct retired_process *r)
+{
+    int error = retired_add(daemon->retired, r);
+    if (error < 0 && !daemon->retired_file_failed)
+        log_warn("cannot append to retired.jsonl in '%s': %s, keeping the last %" PRIu64
+                 " in memory only",
+                 daemon->state_path, strerror(-error), daemon->config.retired_keep);
+    else if (error >= 0 && daemon->retired_file_failed)
+        log_info("retired.jsonl can be written again, %" PRIu64 " lines were lost",
+                 retired_lost(daemon->retired));
+    daemon->retired_file_failed = error < 0;
+}
+
+void retire_process(struct daemon *daemon, struct ledger_process *p, struct cause cause)
+{
+    ledger_refresh_process(daemon->ledger, p);
+    struct retired_process *r = record_make(daemon, p, cause);
+    if (r) {
+        line_log(daemon, r);
+        record_keep(daemon, r); /* takes it */
+    } else {
+        log_error("out of memory: PID %d (%s) is gone without a record", (int)p->pid, p->name);
+    }
+    reaper_forget(daemon, p);
+    size_t n = p->n_books;
+    for (size_t i = 0; i < n; i++) { /* with the last one goes p */
+        struct ledger_book *book = p->books[0];
+        book_unlink(book);
+        ledger_book_remove(daemon->ledger, book);
+    }
+}
