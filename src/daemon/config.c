@@ -210,8 +210,9 @@ static int set(struct config *config, const struct config_key *key, const char *
     };
     if (key->type == CONFIG_LOG_LEVEL || key->type == CONFIG_LOG_FORMAT)
         return fail(error, where, "%s = %s: use one of %s", key->name, text, key->value);
-    return fail(error, where, "%s = %s: %s", key->name, text,
-                r == -ENOMEM ? "out of memory" : wanted[key->type]);
+    if (r == -ENOMEM)
+        return fail(error, where, "out of memory");
+    return fail(error, where, "%s = %s: expected %s", key->name, text, wanted[key->type]);
 }
 
 static const struct config_key *key_find(const char *name, size_t len)

@@ -1,7 +1,8 @@
 /* The end of a process.
  *
  * Order matters: the record goes to the file before the book goes, so that a daemon killed in between
- * leaves a book to retire again rather than nothing. No symbols are looked up here; sites are kept as
+ * leaves a book to retire again rather than nothing; the line comes last, so that who sees it finds
+ * everything done. No symbols are looked up here; sites are kept as
  * modules and offsets. */
 #include "daemon/retire.h"
 
@@ -327,12 +328,10 @@ void retire_process(struct daemon *daemon, struct ledger_process *p, struct caus
 {
     ledger_refresh_process(daemon->ledger, p);
     struct retired_process *r = record_make(daemon, p, cause);
-    if (r) {
-        line_log(daemon, r);
-        record_keep(daemon, r); /* takes it */
-    } else {
+    if (r)
+        record_keep(daemon, r); /* takes it, and keeps it until others came after it */
+    else
         log_error("out of memory: PID %d (%s) is gone without a record", (int)p->pid, p->name);
-    }
     reaper_forget(daemon, p);
     size_t n = p->n_books;
     for (size_t i = 0; i < n; i++) { /* with the last one goes p */
@@ -340,4 +339,6 @@ void retire_process(struct daemon *daemon, struct ledger_process *p, struct caus
         book_unlink(book);
         ledger_book_remove(daemon->ledger, book);
     }
+    if (r)
+        line_log(daemon, r);
 }

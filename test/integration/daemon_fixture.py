@@ -1,0 +1,170 @@
+"""A memoird of its own for each test, and clients that report to it.
+
+Everything lives in a private folder in /dev/shm (books must be in memory) and one for state. Tests wait
+for lines of the log, which is how a person would see it.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+BUILD = pathlib.Path(os.environ.get("MEMOIR_BUILD_ROOT", "build"))
+SANITIZED = bool(os.environ.get("MEMOIR_SANITIZED"))
+MEMOIRD = BUILD / "src/daemon/memoird"
+CLIENT = BUILD / "test/integration/client"
+NOBODY = 65534
+PATIENCE_S = 60 if SANITIZED else 20  # a limit for a broken program, never a wait
+
+
+def as_user(uid):
+    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+
+
+class Lines:
+    """Lines of a stream, as they come."""
+
+    def __init__(self, stream):
+        self.stream = stream
+        self.lines = []
+        self.times = []
+        self.ended = False
+        self.changed = threading.Condition()
+        self.thread = threading.Thread(target=self.read, daemon=True)
+        self.thread.start()
+
+    def read(self):
+        for line in self.stream:
+            with self.changed:
+                self.times.append(time.monotonic())
+                self.lines.append(line.rstrip("\n"))
+                self.changed.notify_all()
+        with self.changed:
+            self.ended = True
+            self.changed.notify_all()
+
+    def wait(self, pattern, count=1, after=0):
+        """The `count`-th line that matches, looked for from line number `after` on."""
+        regex = re.compile(pattern)
+
+        def found():
+            hits = [line for line in self.lines[after:] if regex.search(line)]
+            return hits[count - 1] if len(hits) >= count else None
+
+        with self.changed:
+            if self.changed.wait_for(lambda: found() or self.ended, PATIENCE_S) and found():
+                return found()
+        raise AssertionError(f"no line matches {pattern!r} ({count} of them) in:\n" + "\n".join(self.lines))
+
+    def wait_end(self):
+        self.thread.join(PATIENCE_S)
+        return self.lines
+
+
+class Process:
+    """A program whose output is read while it runs."""
+
+    def __init__(self, command, **options):
+        options.setdefault("stdin", subprocess.PIPE)
+        self.popen = subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, text=True, errors="replace", **options)
+        self.out = Lines(self.popen.stdout)
+        self.err = Lines(self.popen.stderr)
+        self.pid = self.popen.pid
+
+    def kill(self, number=signal.SIGKILL):
+        self.popen.send_signal(number)
+
+    def wait(self):
+        status = self.popen.wait(PATIENCE_S)
+        self.out.wait_end()
+        self.err.wait_end()
+        return status
+
+    def close(self):
+        if self.popen.poll() is None:
+            self.popen.kill()
+        self.popen.wait(PATIENCE_S)
+        for stream in (self.popen.stdin, self.popen.stdout, self.popen.stderr):
+            if stream:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    pass
+
+
+class Client(Process):
+    """test/integration/client; waits until it is ready."""
+
+    def __init__(self, books, *arguments, prefix=(), program=CLIENT, ready=True, **options):
+        environment = dict(os.environ, MEMOIR_DIR=str(books), LD_LIBRARY_PATH=str(BUILD.resolve() / "src/client"))
+        super().__init__([*prefix, program, *arguments], env=environment, **options)
+        if ready:
+            self.pid = int(self.out.wait(r"^ready \d+$").split()[1])
+
+    def go_on(self):
+        self.popen.stdin.write("\n")
+        self.popen.stdin.flush()
+
+
+class DaemonTest(unittest.TestCase):
+    def setUp(self):
+        self.books = pathlib.Path(tempfile.mkdtemp(prefix="memoir-test-", dir="/dev/shm"))
+        self.addCleanup(shutil.rmtree, self.books, True)
+        self.books.chmod(0o1777)
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="memoir-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, True)
+        self.folder.chmod(0o755)
+        self.state = self.folder / "state"
+
+    def spawn(self, *flags, prefix=(), **options):
+        """memoird with these flags alone."""
+        process = Process([*prefix, MEMOIRD, *flags], **options)
+        self.addCleanup(process.close)
+        return process
+
+    def daemon(self, *flags, ready=True, **options):
+        process = self.spawn("--dir", self.books, "--state", self.state, *flags, **options)
+        if ready:
+            process.err.wait(r"\bready: watching")
+        return process
+
+    def client(self, *arguments, **options):
+        client = Client(self.books, *arguments, **options)
+        self.addCleanup(client.close)
+        return client
+
+    def run_memoird(self, *flags):
+        return subprocess.run([str(MEMOIRD), *map(str, flags)], capture_output=True, text=True,
+                              timeout=PATIENCE_S, check=False)
+
+    def book_files(self):
+        return sorted(self.books.glob("*/*.book"))
+
+    def retired(self):
+        path = self.state / "retired.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def gone(self, daemon, pid, count=1):
+        """What the line about that process says after the level."""
+        line = daemon.err.wait(rf"\bPID {pid} \(.* gone: ", count)
+        return line.split(" info: ", 1)[1]
+
+    def wait_until(self, condition, what):
+        """For what no event tells of; polls, and fails with `what`."""
+        end = time.monotonic() + PATIENCE_S
+        while not condition():
+            if time.monotonic() > end:
+                raise AssertionError(f"never: {what}")
+            time.sleep(0.005)
+
+    def watched(self, daemon, pid):
+        """Wait until the daemon (at log level debug) watches that process."""
+        daemon.err.wait(rf"watching PID {pid} ")

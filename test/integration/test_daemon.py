@@ -1,0 +1,294 @@
+"""memoird: finding books, retiring the dead, living and dying itself."""
+
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+from daemon_fixture import CLIENT, SANITIZED, DaemonTest
+
+SEED = ("device=BH", "dram=150x170000", "cb=800x28000", "kernel=30x6800")
+
+
+class Retirement(DaemonTest):
+    def test_killed_process_gets_the_line_and_its_book_goes(self):
+        daemon = self.daemon("--log-level=debug")
+        client = self.client(*SEED, "ready", "wait")
+        self.watched(daemon, client.pid)
+        client.kill()
+        self.assertEqual(self.gone(daemon, client.pid),
+                         f"PID {client.pid} (client, killed by SIGKILL) gone: removed 150 buffers (25.5 MB), "
+                         "800 CBs (22.4 MB), 30 kernels (0.2 MB)")
+        self.wait_until(lambda: not self.book_files(), "the book is removed")
+        record = self.retired()[0]
+        self.assertEqual((record["pid"], record["signal"], record["name"]), (client.pid, 9, "client"))
+        dram = next(a for a in record["accounts"] if a["space"] == "dram")
+        self.assertEqual((dram["live_blocks"], dram["live_bytes"]), (150, 25500000))
+        self.assertEqual(len(record["blocks"]), 100)
+        self.assertEqual({b["bytes"] for b in record["blocks"]}, {170000})
+
+    def test_cause_of_death_is_told(self):
+        daemon = self.daemon("--log-level=debug")
+        for argument, words in [("return=0", "exited with 0"), ("exit=3", "exited with 3"),
+                                ("signal=15", "killed by SIGTERM"), ("signal=6", "killed by SIGABRT"),
+                                ("signal=36", "killed by SIGRTMIN+2")]:
+            client = self.client("device=D", "dram=1x100000", "ready", "wait", argument)
+            self.watched(daemon, client.pid)
+            client.go_on()
+            self.assertEqual(self.gone(daemon, client.pid),
+                             f"PID {client.pid} (client, {words}) gone: removed 1 buffer (100.0 kB)")
+
+    def test_zombie_that_nobody_reaps_is_retired(self):
+        daemon = self.daemon("--log-level=debug")
+        client = self.client("device=D", "dram=1x100000", "ready", "wait", "exit=7")
+        self.watched(daemon, client.pid)
+        client.go_on()  # we do not wait() for it before the line is there
+        self.assertIn("exited with 7", self.gone(daemon, client.pid))
+        self.assertIsNotNone(client.popen.wait())
+
+    def test_process_that_held_nothing(self):
+        daemon = self.daemon("--log-level=debug")
+        client = self.client("device=D", "dram=2x100000", "free=dram=2", "ready", "wait")
+        self.watched(daemon, client.pid)
+        client.go_on()
+        self.assertEqual(self.gone(daemon, client.pid),
+                         f"PID {client.pid} (client, exited with 0) gone: held nothing")
+
+    def test_host_spaces_have_their_own_words(self):
+        daemon = self.daemon("--log-level=debug")
+        client = self.client("heap=2x50000", "mapped=1x70000", "pinned=3x1000000", "ready", "wait")
+        self.watched(daemon, client.pid)
+        client.kill()
+        self.assertTrue(self.gone(daemon, client.pid).endswith(
+            "removed 3 pinned blocks (3.0 MB), 2 heap blocks (0.1 MB), 1 mapping (0.1 MB)"))
+
+    def test_interpreter_is_called_by_its_script(self):
+        daemon = self.daemon("--log-level=debug")
+        script = self.folder / "train.py"
+        library = os.environ.get("MEMOIR_BUILD_ROOT", "build") + "/src/client/libmemoir.so"
+        script.write_text(f"import ctypes, os\nm = ctypes.CDLL({library!r})\n"
+                          "m.memoir_open(ctypes.c_uint64(0))\n"
+                          "m.memoir_alloc(0, 3, ctypes.c_uint64(1), ctypes.c_uint64(5000000))\n"
+                          "print('ready', os.getpid(), flush=True)\ninput()\n")
+        if SANITIZED:
+            self.skipTest("a sanitized library cannot be loaded into a plain interpreter")
+        client = self.client(script, program="/usr/bin/python3")
+        self.watched(daemon, client.pid)
+        client.kill()
+        self.assertEqual(self.gone(daemon, client.pid), f"PID {client.pid} (train.py, killed by SIGKILL) gone: "
+                         "removed 1 pinned block (5.0 MB)")
+
+    def test_tags_sites_and_ages_are_kept(self):
+        daemon = self.daemon("--log-level=debug")
+        client = self.client("device=D", "dram=1x100000", "tag=weights", "dram=1x900000", "ready", "wait")
+        self.watched(daemon, client.pid)
+        client.kill()
+        self.gone(daemon, client.pid)
+        record = self.retired()[0]
+        self.assertEqual([(b["bytes"], b.get("tag")) for b in record["blocks"]],
+                         [(900000, "weights"), (100000, None)])
+        self.assertTrue(any("/client+0x" in frame for frame in record["sites"][0]["frames"]))
+        self.assertTrue(all(0 <= b["age_s"] < 600 for b in record["blocks"]))
+        self.assertTrue(record["blocks_complete"] and record["figures_complete"])
+
+    def test_many_deaths_at_once(self):
+        daemon = self.daemon("--log-level=debug")
+        clients = [self.client("device=D", f"dram={i + 1}x100000", "ready", "wait") for i in range(40)]
+        for client in clients:
+            self.watched(daemon, client.pid)
+        for client in clients:
+            client.kill()
+        for i, client in enumerate(clients):
+            words = "1 buffer" if i == 0 else f"{i + 1} buffers"
+            self.assertIn(f"removed {words} (", self.gone(daemon, client.pid))
+        self.wait_until(lambda: not self.book_files(), "all books are removed")
+
+    def test_kill_to_retired_takes_milliseconds(self):
+        if SANITIZED:
+            self.skipTest("timing")
+        daemon = self.daemon("--log-level=debug")
+        took = []
+        for _ in range(20):
+            client = self.client("device=D", "dram=100000x1000", "ready", "wait")
+            self.watched(daemon, client.pid)
+            start = time.monotonic()
+            client.kill()
+            self.gone(daemon, client.pid)
+            took.append(daemon.err.times[-1] - start)
+            client.wait()
+        took.sort()
+        # The goal, 5 ms, is measured by script/bench on a quiet machine; here others run as well.
+        self.assertLess(took[len(took) // 2], 0.05, took)
+
+
+class Exec(DaemonTest):
+    def test_exec_into_another_program(self):
+        daemon = self.daemon("--log-level=debug")
+        client = self.client("device=D", "dram=3x100000", "ready", "wait", "run=cat")
+        self.watched(daemon, client.pid)
+        client.go_on()
+        self.assertEqual(self.gone(daemon, client.pid), f"PID {client.pid} (client, replaced by exec) gone: "
+                         "removed 3 buffers (300.0 kB)")
+        self.assertIsNone(client.popen.poll())
+
+    def test_chain_of_images_each_with_a_book(self):
+        daemon = self.daemon("--log-level=debug")
+        client = self.client("device=D", "dram=1x100000", "ready", "wait", "exec",
+                             "device=D", "dram=2x100000", "ready", "wait", "exec",
+                             "device=D", "dram=3x100000", "ready", "wait")
+        for images in range(3):
+            daemon.err.wait(rf"watching PID {client.pid} ", images + 1)
+            client.out.wait("^ready", images + 1)
+            client.go_on()
+        for images, words in enumerate(["1 buffer (", "2 buffers (", "3 buffers ("]):
+            line = self.gone(daemon, client.pid, images + 1)
+            self.assertIn("removed " + words, line)
+            self.assertIn("exited with 0" if images == 2 else "replaced by exec", line)
+        self.wait_until(lambda: not self.book_files(), "all books are removed")
+
+    def test_book_removed_by_hand_is_no_exec(self):
+        daemon = self.daemon("--log-level=debug", "--refresh=20ms")
+        client = self.client("device=D", "dram=3x100000", "ready", "wait")
+        self.watched(daemon, client.pid)
+        for book in self.book_files():
+            book.unlink()
+        other = self.client("device=D", "dram=1x100000", "ready", "wait")
+        self.watched(daemon, other.pid)
+        other.kill()
+        self.gone(daemon, other.pid)
+        self.assertFalse([l for l in daemon.err.lines if f"PID {client.pid} (client" in l and "gone" in l])
+        client.kill()
+        self.assertIn("removed 3 buffers", self.gone(daemon, client.pid))
+
+
+class Life(DaemonTest):
+    def test_finds_books_that_were_there_before(self):
+        clients = [self.client("device=D", "dram=5x100000", "ready", "wait") for _ in range(3)]
+        daemon = self.daemon()
+        daemon.err.wait("watching 3 books of 3 processes in 1 places")
+        clients[1].kill()
+        self.assertIn("killed by SIGKILL", self.gone(daemon, clients[1].pid))
+
+    def test_killed_daemon_loses_nothing(self):
+        first = self.daemon("--log-level=debug")
+        alive = self.client("device=D", "dram=2x100000", "ready", "wait")
+        dies = self.client("device=D", "dram=7x100000", "ready", "wait")
+        self.watched(first, alive.pid)
+        self.watched(first, dies.pid)
+        first.kill()
+        first.wait()
+        dies.kill()
+        dies.wait()
+        self.assertEqual(len(self.book_files()), 2)
+        second = self.daemon("--log-level=debug")
+        self.assertEqual(self.gone(second, dies.pid), f"PID {dies.pid} (client, cause unknown) gone: "
+                         "removed 7 buffers (700.0 kB)")
+        self.assertEqual(len(self.book_files()), 1)
+        alive.kill()
+        self.assertIn("removed 2 buffers", self.gone(second, alive.pid))
+
+    def test_clean_shutdown_releases_the_books(self):
+        daemon = self.daemon("--log-level=debug")
+        client = self.client("device=D", "dram=2x100000", "ready", "wait")
+        self.watched(daemon, client.pid)
+        daemon.kill(signal.SIGTERM)
+        self.assertEqual(daemon.wait(), 0)
+        self.assertIn("memoird ends: 1 books stay, 0 processes were retired", daemon.err.lines[-1])
+        self.assertEqual(len(self.book_files()), 1)
+        client.go_on()  # nobody watches, so it takes its book away itself
+        client.wait()
+        self.assertEqual(self.book_files(), [])
+
+    def test_watched_book_is_left_at_exit(self):
+        daemon = self.daemon("--log-level=debug")
+        client = self.client("device=D", "dram=2x100000", "ready", "wait")
+        self.watched(daemon, client.pid)
+        daemon.kill(signal.SIGSTOP)
+        client.go_on()
+        client.wait()
+        self.assertEqual(len(self.book_files()), 1)
+        daemon.kill(signal.SIGCONT)
+        self.gone(daemon, client.pid)
+
+    def test_sigint_ends_it_too(self):
+        daemon = self.daemon()
+        daemon.kill(signal.SIGINT)
+        self.assertEqual(daemon.wait(), 0)
+
+    def test_two_daemons_on_the_same_books_are_refused(self):
+        first = self.daemon()
+        second = self.spawn("--dir", self.books, "--state", self.folder / "other")
+        self.assertEqual(second.wait(), 1)
+        self.assertIn(f"another memoird (PID {first.pid}) uses the books of '{self.books}'",
+                      second.err.lines[-1])
+
+    def test_two_daemons_with_the_same_state_are_refused(self):
+        first = self.daemon()
+        other = self.books / "other"
+        second = self.spawn("--dir", other, "--state", self.state)
+        self.assertEqual(second.wait(), 1)
+        self.assertIn(f"another memoird (PID {first.pid}) uses state directory '{self.state}'",
+                      second.err.lines[-1])
+
+    def test_lock_is_free_after_a_kill(self):
+        first = self.daemon()
+        first.kill()
+        first.wait()
+        self.daemon()
+
+    def test_background_with_pid_file(self):
+        pid_file, log = self.folder / "memoird.pid", self.folder / "log"
+        done = self.run_memoird("--daemon", "--dir", self.books, "--state", self.state,
+                                "--pid-file", pid_file, "--log-file", log)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        pid = int(pid_file.read_text())
+        self.addCleanup(lambda: os.path.exists(f"/proc/{pid}") and os.kill(pid, signal.SIGKILL))
+        self.assertIn("ready: watching", log.read_text())  # the command ended after that
+        os.kill(pid, signal.SIGTERM)
+        self.wait_until(lambda: not pid_file.exists(), "the pid file is removed")
+
+    def test_background_start_that_fails_says_so(self):
+        self.daemon()
+        done = self.run_memoird("--daemon", "--dir", self.books, "--state", self.state)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("another memoird", done.stderr)
+
+    def test_systemd_is_told(self):
+        import socket
+        path = str(self.folder / "notify")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+            listener.bind(path)
+            listener.settimeout(20)
+            daemon = self.daemon(env=dict(os.environ, NOTIFY_SOCKET=path))
+            self.assertTrue(listener.recv(4096).startswith(b"READY=1\nSTATUS=watching 0 books"))
+            daemon.kill(signal.SIGHUP)
+            self.assertTrue(listener.recv(4096).startswith(b"RELOADING=1\nMONOTONIC_USEC="))
+            self.assertEqual(listener.recv(4096), b"READY=1")
+            daemon.kill(signal.SIGTERM)
+            self.assertEqual(listener.recv(4096), b"STOPPING=1")
+
+    def test_idle_costs_next_to_nothing(self):
+        if SANITIZED:
+            self.skipTest("timing")
+        clients = [self.client("device=D", "dram=10x100000", "ready", "wait") for _ in range(100)]
+        daemon = self.daemon()
+        daemon.err.wait("watching 100 books of 100 processes")
+
+        def ticks():
+            fields = open(f"/proc/{daemon.pid}/stat", encoding="ascii").read().rsplit(")", 1)[1].split()
+            return int(fields[11]) + int(fields[12])
+
+        before, start = ticks(), time.monotonic()
+        time.sleep(3)
+        share = (ticks() - before) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - start)
+        self.assertLess(share, 0.02)  # the goal of 0.5 % is measured on a quiet machine
+        status = open(f"/proc/{daemon.pid}/status", encoding="ascii").read()
+        anonymous = int(status.split("RssAnon:")[1].split()[0])
+        self.assertLess(anonymous, 20000)
+        self.assertLess(len(os.listdir(f"/proc/{daemon.pid}/fd")), 100 + 25)
+        self.assertEqual(len(clients), 100)
+
+
+if __name__ == "__main__":
+    unittest.main()
