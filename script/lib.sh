@@ -5,7 +5,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root" || exit
 
 # What each kind of work needs, as Debian 12 names it.
-build_packages=(gcc libc6-dev meson ninja-build pkg-config libdw-dev libelf-dev)
+build_packages=(gcc libc6-dev meson ninja-build pkg-config libdw-dev libelf-dev libjansson-dev)
 test_packages=("${build_packages[@]}" binutils clang clang-format-14 g++ git libclang-rt-14-dev
   libcmocka-dev llvm locales python3 shellcheck util-linux)
 bench_packages=("${build_packages[@]}" git python3)

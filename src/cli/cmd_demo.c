@@ -77,6 +77,7 @@ struct demo {
     uint64_t due_ns[FAMILY_CLIENTS_MAX]; /* start, or kill, this client at that time */
     bool killed[FAMILY_CLIENTS_MAX];     /* by us, so nobody is surprised */
     bool introduced[FAMILY_CLIENTS_MAX];
+    bool death_told;
     uint64_t summary_ns; /* when to show the table */
 };
 
@@ -105,12 +106,12 @@ static void tell(struct demo *d, bool numbered, const char *fmt, ...)
 }
 
 /* What to type in another terminal. */
-static void suggest(struct demo *d, const char *command)
+static void suggest(struct demo *d, const char *command, bool with_dir)
 {
     if (d->values->quiet)
         return;
     printf("      %s$ %s", term_style(&d->term, STYLE_GOOD), command);
-    if (d->values->dir)
+    if (d->values->dir && with_dir)
         printf(" --dir %s", d->values->dir);
     printf("%s\n", term_plain(&d->term, STYLE_GOOD));
     fflush(stdout);
@@ -126,7 +127,7 @@ static void show_table(struct demo *d)
     struct ps_view view = {0};
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(TEXT_MAX);
-    struct ps_style style = {.header = true, .sort = "device"};
+    struct ps_style style = {.header = true};
     if (ledger_scan(d->values->dir, &ledger) < 0 ||
         ps_view_live(ledger, &(struct ps_filter){0}, &view) < 0 ||
         ps_print(&view, &style, &d->term, &out) < 0)
@@ -180,7 +181,7 @@ static int start(struct demo *d, unsigned i)
     tell(d, true, "%s (PID %d) %s", c->role->name, (int)c->pid, c->role->story);
     char line[128];
     snprintf(line, sizeof(line), c->role->look, (int)c->pid);
-    suggest(d, line);
+    suggest(d, line, true);
     return 0;
 }
 
@@ -197,6 +198,33 @@ static uint64_t time_to_vanish(struct demo *d, pid_t pid, uint64_t died_ns)
     return UINT64_MAX;
 }
 
+/* The first time with an explanation. */
+static void tell_death(struct demo *d, pid_t pid, uint64_t vanished_ns, bool explain)
+{
+    char text[UNITS_TEXT_MAX];
+    bool vanished = vanished_ns != UINT64_MAX;
+    if (vanished)
+        units_format_duration(text, vanished_ns);
+    if (!explain && vanished)
+        tell(d, false, "kill -9 %d: gone from the books %s later.", (int)pid, text);
+    else if (!explain)
+        tell(d, false, "kill -9 %d: its last book stays, as \"exited\".", (int)pid);
+    else if (vanished)
+        tell(
+            d, true,
+            "kill -9 %d: the victim is dead, and its buffers, circular buffers and kernels were gone "
+            "from the books %s later. The daemon remembers what it held:",
+            (int)pid, text);
+    else
+        tell(
+            d, true,
+            "kill -9 %d: the victim is dead. No daemon watches, so its last book stays readable, and "
+            "its row says \"exited\"; with memoird running it would be gone within milliseconds.",
+            (int)pid);
+    if (explain)
+        suggest(d, vanished ? "memoir ps --exited --blocks" : "memoir ps", !vanished);
+}
+
 static void kill_victim(struct demo *d, unsigned i)
 {
     struct family_client *c = &d->family.clients[i];
@@ -208,23 +236,8 @@ static void kill_victim(struct demo *d, unsigned i)
     if (d->values->quiet)
         return;
     uint64_t vanished_ns = time_to_vanish(d, pid, now_ns);
-    char text[UNITS_TEXT_MAX];
-    if (vanished_ns == UINT64_MAX)
-        tell(
-            d, true,
-            "kill -9 %d: the victim is dead. No daemon watches, so its last book stays readable, and "
-            "its row says \"exited\"; with memoird running it would be gone within milliseconds.",
-            (int)pid);
-    else
-        tell(
-            d, true,
-            "kill -9 %d: the victim is dead, and its buffers, circular buffers and kernels were gone "
-            "from the books %s later. The daemon remembers what it held:",
-            (int)pid, units_format_duration(text, vanished_ns));
-    if (vanished_ns == UINT64_MAX)
-        suggest(d, "memoir ps");
-    else
-        suggest(d, "memoir ps --exited --blocks");
+    tell_death(d, pid, vanished_ns, !d->death_told);
+    d->death_told = true;
 }
 
 /* A child ended. 0, or -EPIPE when it cannot be kept alive. */
@@ -327,6 +340,26 @@ static int play(struct demo *d, const sigset_t *signals)
     }
 }
 
+/* With no daemon the books of those that we killed would stay for a while, as they should after a
+ * real death; a demo leaves nothing behind. */
+static void tidy(const struct demo *d)
+{
+    MEMOIR_CLEANUP(ledger_freep)
+    struct ledger *ledger = NULL;
+    if (ledger_scan(d->values->dir, &ledger) < 0)
+        return;
+    size_t n;
+    struct ledger_process *const *processes = ledger_processes(ledger, &n);
+    for (size_t i = 0; i < n; i++) {
+        const struct ledger_process *p = processes[i];
+        if (p->state != LEDGER_EXITED || p->parent_pid != getpid() || p->foreign_ns)
+            continue;
+        for (size_t b = 0; b < p->n_books; b++)
+            if (p->books[b]->name[0])
+                unlinkat(p->books[b]->dirfd, p->books[b]->name, 0);
+    }
+}
+
 static int run(const void *values, const struct operands *operands)
 {
     struct demo d = {.values = values};
@@ -354,6 +387,7 @@ static int run(const void *values, const struct operands *operands)
     introduce(&d);
     r = play(&d, &signals);
     family_end(&d.family);
+    tidy(&d);
     if (r == COMMAND_OK)
         tell(&d, true, "The end: all programs of the demo are gone.");
     return r;

@@ -44,8 +44,8 @@ static const struct option_spec options[] = {
      .completion = COMPLETE_USER},
     {"sort", 's', OPTION_STRING, AT(sort), "KEY",
      "sort by a column or field (rss, program, heap_bytes), sizes from large to small; -KEY and +KEY "
-     "ask for large to small and small to large (default: device, with --wide the order of "
-     "processes)"},
+     "ask for large to small and small to large (default: those that run before those that are "
+     "gone, then by device)"},
     {"wide", 'w', OPTION_FLAG, AT(wide),
      .help = "one line for each device and kind of memory of each process"},
     {"watch", 0, OPTION_DURATION, AT(watch_ns), "SECONDS",
@@ -88,7 +88,7 @@ static const struct command_section sections[] = {
 
 static struct ps_style style_of(const struct ps_values *v)
 {
-    struct ps_style style = {
+    return (struct ps_style){
         .format = v->json  ? PS_JSON
                   : v->csv ? PS_CSV
                            : PS_TEXT,
@@ -98,9 +98,6 @@ static struct ps_style style_of(const struct ps_values *v)
         .sort = v->sort,
         .schema = v->exited ? "memoir.exited/1" : "memoir.ps/1",
     };
-    if (!style.sort && !v->exited && (!style.details || v->json))
-        style.sort = "device";
-    return style;
 }
 
 /* ---- nothing to show ---- */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
@@ -92,6 +93,7 @@ enum {
     SPACE_MOVED_IN,
     SPACE_MOVED_OUT,
     SPACE_SOURCE,
+    SPACE_DEVICE_NAME,
     SPACE_ORDINAL,
     SPACE_UID,
     SPACE_BUS,
@@ -127,6 +129,8 @@ const struct column ps_space_columns[] = {
                          COLUMN_BYTES, COLUMN_EXPORT_ONLY},
     [SPACE_SOURCE] = {"source", NULL, "who counted: client, malloc, track, ...", COLUMN_TEXT,
                       COLUMN_EXPORT_ONLY},
+    [SPACE_DEVICE_NAME] = {"device_name", NULL, "name of the device alone", COLUMN_TEXT,
+                           COLUMN_EXPORT_ONLY},
     [SPACE_ORDINAL] = {"device_ordinal", NULL, "the number that programs use for the device",
                        COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
     [SPACE_UID] = {"device_uid", NULL, "UUID, serial, ASIC or MIG id of the device", COLUMN_TEXT,
@@ -135,6 +139,11 @@ const struct column ps_space_columns[] = {
                    COLUMN_EXPORT_ONLY},
     {0},
 };
+
+static bool gone(const struct ledger_process *p)
+{
+    return p->state == LEDGER_EXITED || p->state == LEDGER_CLOSED || p->state == LEDGER_REPLACED;
+}
 
 static bool wanted(const struct ledger_process *p, const struct ps_filter *filter)
 {
@@ -209,8 +218,6 @@ static void set_state(struct table *t, const struct ledger_process *p)
     table_set_text(t, PS_STATE, ledger_state_name(p->state));
     if (p->state == LEDGER_STOPPED)
         table_set_style(t, PS_STATE, STYLE_WARN);
-    else if (p->state != LEDGER_RUNNING)
-        table_set_style(t, PS_STATE, STYLE_DIM);
 }
 
 static void set_notes(struct table *t, const struct ledger_process *p)
@@ -261,6 +268,8 @@ static void add_process(struct ps_view *view, const struct ledger_process *p, ui
         table_set_number(t, PS_THREADS, p->threads);
     table_set_number(t, PS_BOOK_BYTES, p->book_bytes);
     table_set_text(t, PS_COMMAND, p->command);
+    for (size_t c = 0; gone(p) && c < t->n_columns; c++)
+        table_set_style(t, c, STYLE_DIM);
 }
 
 static void set_device(struct table *t, const struct ledger_device *device)
@@ -272,6 +281,7 @@ static void set_device(struct table *t, const struct ledger_device *device)
     char text[96];
     snprintf(text, sizeof(text), "%d %s", device->ordinal, device->name);
     table_set_text(t, SPACE_DEVICE, text);
+    table_set_text(t, SPACE_DEVICE_NAME, device->name);
     if (device->ordinal >= 0)
         table_set_number(t, SPACE_ORDINAL, (uint64_t)device->ordinal);
     if (*device->uid)
@@ -317,6 +327,29 @@ static void add_spaces(struct ps_view *view, const struct ledger_process *p)
     }
 }
 
+static uint64_t device_bytes(const struct ledger_process *p)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < p->n_accounts; i++)
+        if (p->accounts[i].valid && group_of(&p->accounts[i]) == GROUP_DEVICE)
+            bytes += p->accounts[i].totals.live_bytes;
+    return bytes;
+}
+
+/* Those that hold memory before those that held it, large before small, old before young. */
+static int compare(const void *a, const void *b)
+{
+    const struct ledger_process *p = *(struct ledger_process *const *)a;
+    const struct ledger_process *q = *(struct ledger_process *const *)b;
+    if (gone(p) != gone(q))
+        return gone(p) ? 1 : -1;
+    uint64_t x = device_bytes(p), y = device_bytes(q);
+    if (x != y)
+        return x < y ? 1 : -1;
+    return (p->book_realtime_ns > q->book_realtime_ns) -
+           (p->book_realtime_ns < q->book_realtime_ns);
+}
+
 int ps_view_live(const struct ledger *ledger, const struct ps_filter *filter,
                  struct ps_view *ret_view)
 {
@@ -325,7 +358,14 @@ int ps_view_live(const struct ledger *ledger, const struct ps_filter *filter,
     table_init(&view.processes, ps_process_columns);
     table_init(&view.details, ps_space_columns);
     size_t n;
-    struct ledger_process *const *processes = ledger_processes(ledger, &n);
+    struct ledger_process *const *unsorted = ledger_processes(ledger, &n);
+    MEMOIR_CLEANUP(freep)
+    struct ledger_process **processes = calloc(n + 1, sizeof(*processes));
+    if (!processes)
+        return -ENOMEM;
+    if (n)
+        memcpy(processes, unsorted, n * sizeof(*processes));
+    qsort(processes, n, sizeof(*processes), compare);
     uint64_t now_ns = clock_real_ns();
     for (size_t i = 0; i < n; i++) {
         if (!wanted(processes[i], filter))
