@@ -367,6 +367,8 @@ static int run(const void *values, const struct operands *operands)
         return command_misuse(&cmd_demo, "--clients goes from 1 to %d", FAMILY_CLIENTS_MAX);
     if (d.values->kill_ns < NS_PER_S)
         return command_misuse(&cmd_demo, "--kill-after is a second at least");
+    if (command_check_dir(d.values->dir) != COMMAND_OK)
+        return COMMAND_FAILED;
     if (d.values->dir && setenv("MEMOIR_DIR", d.values->dir, 1) < 0)
         return -errno;
     term_init(&d.term, STDOUT_FILENO, (enum term_color)d.values->color);

@@ -208,6 +208,9 @@ static int picture(const struct ps_values *v, const struct ps_filter *filter,
     if (r < 0)
         return r;
     *ret_processes = view.processes.n_rows;
+    if (v->exited && v->blocks && view.processes.n_rows && !view.details.n_rows && !v->watch)
+        fputs("No blocks of it were remembered: it held none, or they could not be read.\n",
+              stderr);
     struct ps_style style = style_of(v);
     return ps_print(&view, &style, term, out);
 }
@@ -325,6 +328,8 @@ static int run(const void *values, const struct operands *operands)
     const struct ps_values *v = values;
     struct ps_filter filter = {.pid = v->pid};
     int r = check(v);
+    if (r == COMMAND_OK)
+        r = command_check_dir(v->dir);
     if (r == COMMAND_OK)
         r = find_user(v, &filter);
     if (r != COMMAND_OK)

@@ -2,10 +2,10 @@
 #include "cli/command.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
@@ -89,6 +89,16 @@ int command_misuse(const struct command *command, const char *fmt, ...)
                   command ? " " : "");
     say(buffer_string(&text));
     return COMMAND_USAGE;
+}
+
+int command_check_dir(const char *dir)
+{
+    struct stat info;
+    errno = 0;
+    if (!dir || (stat(dir, &info) == 0 && S_ISDIR(info.st_mode)))
+        return COMMAND_OK;
+    return command_fail("cannot look for books in '%s': %s", dir,
+                        strerror(errno ? errno : ENOTDIR));
 }
 
 int command_output(const struct buffer *text)

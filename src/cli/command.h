@@ -86,6 +86,9 @@ int command_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int command_misuse(const struct command *command, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Is --dir (NULL: not given) a directory? COMMAND_OK, or COMMAND_FAILED after a word on stderr. */
+int command_check_dir(const char *dir);
+
 /* Write all of `text` to stdout. COMMAND_OK, or COMMAND_FAILED after a word on stderr (a closed pipe
  * is no reason for words). */
 struct buffer;

@@ -70,6 +70,10 @@ static void find_refusal(struct doctor *d, const char *path, int error)
         doctor_find(d, DOCTOR_FAIL, "remove what is in its place",
                     "%s is a link or no directory: not used", path);
         break;
+    case ENOENT:
+        doctor_find(d, DOCTOR_FAIL, "make it, on a tmpfs, so that users can write to it",
+                    "%s is not there", d->dir);
+        break;
     default:
         doctor_find(d, DOCTOR_WARN, NULL, "%s cannot be used: %s", path, strerror(-error));
     }
@@ -91,7 +95,7 @@ static void check_places(struct doctor *d)
         find_room(d, fd, path, !usable);
         usable = true;
     }
-    if (!usable)
+    if (!usable && !d->dir)
         doctor_find(d, DOCTOR_FAIL, "make sure that /dev/shm is a tmpfs that users can write to",
                     "no program of this user can keep a book");
 }
@@ -112,13 +116,14 @@ static void trial_child(int to_parent, int from_parent)
         _exit(1);
     if (read(from_parent, &word, 1) < 0)
         _exit(1);
+    memoir_free(MEMOIR_HOST, MEMOIR_SPACE_HEAP, 1);
     exit(0);
 }
 
 static void trial_judge(struct doctor *d, pid_t child, const struct memoir_status *status)
 {
     if (status->state != MEMOIR_STATE_OPEN) {
-        doctor_find(d, DOCTOR_FAIL, "the findings above and the limits below may tell why",
+        doctor_find(d, DOCTOR_FAIL, "other findings may tell why: places, limits",
                     "a program cannot make a book: %s%s%s",
                     status->reason[0] ? status->reason : "no reason told",
                     status->error ? ": " : "", status->error ? strerror(status->error) : "");

@@ -121,6 +121,8 @@ int ps_print(const struct ps_view *view, const struct ps_style *style, const str
     if (style->both && details) {
         struct table_layout above = {.header = style->header};
         table_print(&view->processes, &above, term, out);
+        if (view->details.n_rows == 0)
+            return out->error;
         buffer_append_char(out, '\n');
     }
     return table_print(table, &layout, term, out);

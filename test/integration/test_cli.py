@@ -299,6 +299,12 @@ class Ps(CommandTest):
         self.assertIn("No process keeps a book yet. Try: memoir demo", done.stderr)
         self.assertEqual(self.ps(), [])
 
+    def test_a_directory_that_is_none_is_a_failure(self):
+        for path in ("/nonexistent", "/etc/passwd"):
+            self.assertIn("cannot look for books in", memoir("ps", "--dir", path, check=1).stderr)
+            self.assertIn("cannot look for books in", memoir("demo", "--dir", path, check=1).stderr)
+        memoir("doctor", "--dir", "/nonexistent", check=1)
+
     def test_sorts_by_any_column(self):
         for _ in range(3):
             self.start_client()

@@ -33,18 +33,25 @@ static bool decode_token(struct client *client)
     return go_on;
 }
 
+/* Answer a batch of requests; false when the program is to end. */
+static bool answer_batch(struct client *client)
+{
+    uint64_t tokens = TOKENS_PER_BATCH / 2 + client_random(client, TOKENS_PER_BATCH);
+    bool go_on = true;
+    for (uint64_t i = 0; i < tokens && go_on; i++)
+        go_on = decode_token(client);
+    client_drop(client, &cache);
+    return go_on && client_pause(700);
+}
+
 int main(int argc, char **argv)
 {
     struct client client;
     client_init(&client, argc, argv);
     load_model(&client);
-    for (;;) {
-        uint64_t tokens = TOKENS_PER_BATCH / 2 + client_random(&client, TOKENS_PER_BATCH);
-        for (uint64_t i = 0; i < tokens; i++)
-            if (!decode_token(&client))
-                return 0;
-        client_drop(&client, &cache);
-        if (!client_pause(700))
-            return 0;
-    }
+    while (answer_batch(&client))
+        ;
+    client_drop(&client, &kernels);
+    client_drop(&client, &weights);
+    return 0;
 }

@@ -28,5 +28,6 @@ int main(int argc, char **argv)
     client_grow(&client, &model, 220 * MIB);
     while (answer_request(&client))
         ;
+    client_drop(&client, &model); /* what leaked, it has forgotten */
     return 0;
 }

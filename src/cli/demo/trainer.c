@@ -1,5 +1,7 @@
 /* A simulated training job: weights and optimizer state stay, activations go up in the forward pass
  * and down in the backward pass of every step. */
+#include <stddef.h>
+
 #include <memoir/memoir.h>
 
 #include "cli/demo/client.h"
@@ -64,6 +66,14 @@ static bool backward(struct client *client)
     return true;
 }
 
+static void unload(struct client *client)
+{
+    struct client_blocks *all[] = {&activations, &tiles,     &rings,  &kernels,
+                                   &staging,     &optimizer, &weights};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        client_drop(client, all[i]);
+}
+
 int main(int argc, char **argv)
 {
     struct client client;
@@ -72,5 +82,6 @@ int main(int argc, char **argv)
     do {
         copy_batch(&client);
     } while (forward(&client) && backward(&client));
+    unload(&client);
     return 0;
 }
