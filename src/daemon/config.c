@@ -260,7 +260,8 @@ static int parse_file(struct config *config, const char *path, bool must_exist, 
     int r = fs_read_file(path, &text);
     if (r < 0) {
         buffer_release(&text);
-        if (r == -ENOENT && !must_exist)
+        /* Who runs us may have left us his HOME, into which we must not look. */
+        if (!must_exist && (r == -ENOENT || r == -EACCES))
             return 0;
         return fail(error, path, "cannot read the configuration: %s", strerror(-r));
     }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -70,6 +71,25 @@ static void on_death(void *context, uint32_t events)
     retire_process(w->daemon, p, cause_read(w->pidfd, p->pid, p->start_ticks));
 }
 
+/* Books must still be opened when every process has its pidfd, so the last descriptors are not for
+ * those. */
+static int pidfd_get(pid_t pid)
+{
+    struct rlimit limit;
+    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (pidfd < 0)
+        return -errno;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        rlim_t spare =
+            limit.rlim_cur / 4 < REAPER_SPARE_FDS ? limit.rlim_cur / 4 : REAPER_SPARE_FDS;
+        if ((rlim_t)pidfd >= limit.rlim_cur - spare) {
+            close(pidfd);
+            return -EMFILE;
+        }
+    }
+    return pidfd;
+}
+
 /* From now on deaths come by themselves, if there is a pid and a descriptor to be had. */
 static struct watched *watch_process(struct daemon *daemon, struct ledger_process *p)
 {
@@ -77,25 +97,21 @@ static struct watched *watch_process(struct daemon *daemon, struct ledger_proces
     if (!w)
         return NULL;
     *w = (struct watched){.daemon = daemon, .process = p, .pidfd = -1};
-    int error = ESRCH;
-    if (p->valid & LEDGER_HAS_PID) {
-        w->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
-        error = errno;
-    }
-    if (w->pidfd >= 0) {
-        int r = loop_add_fd(daemon->loop, w->pidfd, EPOLLIN, on_death, w, &w->source);
+    int r = p->valid & LEDGER_HAS_PID ? pidfd_get(p->pid) : -ESRCH;
+    if (r >= 0) {
+        w->pidfd = r;
+        r = loop_add_fd(daemon->loop, w->pidfd, EPOLLIN, on_death, w, &w->source);
         if (r < 0) {
             close(w->pidfd);
             w->pidfd = -1;
-            error = -r;
         }
     }
-    if (w->pidfd < 0) {
+    if (r < 0) {
         daemon->reaper->polled++;
-        if (error != ESRCH && !daemon->reaper->said_polling) {
+        if (r != -ESRCH && !daemon->reaper->said_polling) {
             log_warn("cannot get a pidfd: %s, looking for the death of some processes only at each "
                      "refresh",
-                     strerror(error));
+                     strerror(-r));
             daemon->reaper->said_polling = true;
         }
     }

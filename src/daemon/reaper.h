@@ -21,7 +21,10 @@ void reaper_add(struct daemon *daemon, struct ledger_book *book);
 void reaper_check(struct daemon *daemon, struct ledger_process *process);
 
 /* Each refresh: look at processes in turn, at most REAPER_CHECKS_MAX. */
-enum { REAPER_CHECKS_MAX = 1000 };
+enum {
+    REAPER_CHECKS_MAX = 1000,
+    REAPER_SPARE_FDS = 64, /* of RLIMIT_NOFILE, or a quarter of a small one: not for pidfds */
+};
 void reaper_tick(struct daemon *daemon);
 
 /* The process goes: close what belongs to it. */

@@ -26,7 +26,8 @@ enum {
      * exec, or when one is torn down that never became ready. */
     PLACE_EVENTS = IN_CREATE | IN_MOVED_TO | IN_MODIFY | IN_CLOSE_WRITE | IN_DELETE_SELF |
                    IN_MOVE_SELF | IN_ONLYDIR | IN_EXCL_UNLINK,
-    ROOT_EVENTS = IN_CREATE | IN_MOVED_TO | IN_ATTRIB | IN_ONLYDIR,
+    ROOT_EVENTS =
+        IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_ATTRIB | IN_ONLYDIR,
 };
 
 struct root {
@@ -248,6 +249,28 @@ static void root_add(struct watch *watch, const char *path)
     root->wd = wd;
 }
 
+static void place_gone(struct watch *watch, struct place *place)
+{
+    if (place->wd >= 0)
+        inotify_rm_watch(watch->fd, place->wd);
+    place->wd = -1;
+    place->gone = true;
+    search_end(place);
+}
+
+/* Our descriptor keeps a removed directory from being told of, so look whether its path still leads
+ * there. */
+static void places_verify(struct watch *watch)
+{
+    for (size_t i = 0; i < watch->n_places; i++) {
+        struct place *place = watch->places[i];
+        struct stat st;
+        if (!place->gone && (lstat(place->where.path, &st) < 0 || st.st_dev != place->dev ||
+                             st.st_ino != place->ino))
+            place_gone(watch, place);
+    }
+}
+
 /* Books refer to the descriptor of their place, so it goes with the last of them. */
 static void places_bury(struct watch *watch)
 {
@@ -270,6 +293,7 @@ static void places_update(struct watch *watch)
 {
     struct book_places found = {0};
     watch->places_pending = false;
+    places_verify(watch);
     places_bury(watch);
     /* Roots first: what appears after that makes an event. */
     int r = book_roots_find(dir_of(watch), &found);
@@ -301,16 +325,6 @@ static void places_soon(struct watch *watch)
 }
 
 /* ---- events ---- */
-
-static void place_gone(struct watch *watch, struct place *place)
-{
-    if (place->wd >= 0)
-        inotify_rm_watch(watch->fd, place->wd);
-    place->wd = -1;
-    place->gone = true;
-    search_end(place);
-    places_soon(watch);
-}
 
 static void place_mute(struct watch *watch, struct place *place, uint64_t now)
 {
@@ -344,7 +358,7 @@ static void place_event(struct watch *watch, struct place *place, const struct i
     if (event->mask & (IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED | IN_UNMOUNT)) {
         if (event->mask & IN_IGNORED)
             place->wd = -1;
-        place_gone(watch, place);
+        places_soon(watch);
         return;
     }
     uint64_t now = clock_monotonic_ns();
