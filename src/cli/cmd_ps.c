@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/ps.h"
+#include "cli/site_names.h"
 #include "ledger/ledger.h"
 
 enum { OUTPUT_MAX = 256 << 20 };
@@ -191,7 +192,9 @@ static int take_exited(const struct ps_values *v, const struct ps_filter *filter
                        struct ps_view *ret_view)
 {
     size_t skipped = 0;
-    int r = ps_view_exited(v->state, filter, ret_view, &skipped);
+    MEMOIR_CLEANUP(site_names_freep)
+    struct site_names *names = v->blocks ? site_names_new() : NULL;
+    int r = ps_view_exited(v->state, filter, names, ret_view, &skipped);
     if (r == 0 && skipped && !v->watch)
         fprintf(stderr, "memoir: %zu line%s of the daemon's list made no sense\n", skipped,
                 skipped == 1 ? "" : "s");

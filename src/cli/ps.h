@@ -14,6 +14,7 @@
 
 struct buffer;
 struct ledger;
+struct site_names;
 
 /* Which rows are wanted. */
 struct ps_filter {
@@ -49,9 +50,10 @@ int ps_view_live(const struct ledger *ledger, const struct ps_filter *filter,
                  struct ps_view *ret_view);
 
 /* The dead, latest first, from the daemon's list in the state directory `state` (NULL: the usual one).
- * ret_skipped counts lines that made no sense. -ENOENT when there is no list. */
-int ps_view_exited(const char *state, const struct ps_filter *filter, struct ps_view *ret_view,
-                   size_t *ret_skipped);
+ * `names` may be NULL: call sites then stay numbers. ret_skipped counts lines that made no sense.
+ * -ENOENT when there is no list. */
+int ps_view_exited(const char *state, const struct ps_filter *filter, struct site_names *names,
+                   struct ps_view *ret_view, size_t *ret_skipped);
 
 /* Where memoird keeps its state unless told otherwise; "" when there is no home directory. */
 enum { PS_STATE_PATH_MAX = 512 };

@@ -15,8 +15,10 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "cli/ps.h"
+#include "cli/site_names.h"
 
 enum {
+    SITE_TEXT_MAX = 4096,
     LINES_MAX = 100000, /* read at most */
     LINE_BYTES_MAX = 8 << 20,
 };
@@ -80,6 +82,10 @@ enum {
     BLOCK_SITE,
     BLOCK_ID,
     BLOCK_MOVES,
+    BLOCK_FRAME,
+    BLOCK_FUNCTION,
+    BLOCK_FILE,
+    BLOCK_LINE,
 };
 static_assert(BLOCK_DEVICE == (int)PS_OWN_COLUMNS, "JSON nests what follows");
 
@@ -93,10 +99,19 @@ const struct column ps_block_columns[] = {
     [BLOCK_BYTES] = {"bytes", "SIZE", "size of the block", COLUMN_BYTES},
     [BLOCK_AGE] = {"age_seconds", "AGE", "how old it was when its process ended", COLUMN_AGE},
     [BLOCK_TAG] = {"tag", "TAG", "what the program called it", COLUMN_TEXT},
-    [BLOCK_SITE] = {"site", "SITE", "the place in the code that asked for it", COLUMN_TEXT, 0, 5},
+    [BLOCK_SITE] =
+        {"site", "SITE",
+         "the place in the code that asked for it: function and line where they are known "
+         "and the program's file has not changed since, else module and offset",
+         COLUMN_TEXT, 0, 5},
     [BLOCK_ID] = {"id", NULL, "address or handle", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
     [BLOCK_MOVES] = {"moves", NULL, "transfers that it was part of", COLUMN_NUMBER,
                      COLUMN_EXPORT_ONLY},
+    [BLOCK_FRAME] = {"frame", NULL, "path of the module and offset in its file", COLUMN_TEXT,
+                     COLUMN_EXPORT_ONLY},
+    [BLOCK_FUNCTION] = {"function", NULL, "name of the function", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
+    [BLOCK_FILE] = {"file", NULL, "source file", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
+    [BLOCK_LINE] = {"line", NULL, "line in the source file", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
     {0},
 };
 
@@ -213,7 +228,15 @@ static void set_device(struct table *t, const json_t *line, const json_t *accoun
     table_set_text(t, BLOCK_DEVICE, device ? text : index ? "?" : "host");
 }
 
-static void set_site(struct table *t, const json_t *line, const json_t *block)
+/* What follows the last slash. */
+static const char *base(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static void set_site(struct table *t, const json_t *line, const json_t *block,
+                     struct site_names *names)
 {
     const json_t *index = json_object_get(block, "site");
     if (!json_is_integer(index))
@@ -223,11 +246,23 @@ static void set_site(struct table *t, const json_t *line, const json_t *block)
     const char *frame = json_string_value(json_array_get(json_object_get(site, "frames"), 0));
     if (!frame)
         return;
-    const char *slash = strrchr(frame, '/');
-    table_set_text(t, BLOCK_SITE, slash ? slash + 1 : frame);
+    struct site_name name = site_names_find(names, frame, seconds(line, "start"));
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer text = BUFFER_INIT(SITE_TEXT_MAX);
+    buffer_append_str(&text, name.function ? name.function : base(frame));
+    if (name.file)
+        buffer_printf(&text, " %s:%u", base(name.file), name.line);
+    table_set_text(t, BLOCK_SITE, buffer_string(&text));
+    table_set_text(t, BLOCK_FRAME, frame);
+    if (name.function)
+        table_set_text(t, BLOCK_FUNCTION, name.function);
+    if (name.file)
+        table_set_text(t, BLOCK_FILE, name.file);
+    if (name.line)
+        table_set_number(t, BLOCK_LINE, name.line);
 }
 
-static void add_blocks(struct ps_view *view, const json_t *line)
+static void add_blocks(struct ps_view *view, const json_t *line, struct site_names *names)
 {
     struct table *t = &view->details;
     const json_t *accounts = json_object_get(line, "accounts");
@@ -248,7 +283,7 @@ static void add_blocks(struct ps_view *view, const json_t *line)
         copy_number(t, BLOCK_BYTES, b, "bytes");
         table_set_number(t, BLOCK_AGE, seconds(b, "age_s"));
         copy_text(t, BLOCK_TAG, b, "tag");
-        set_site(t, line, b);
+        set_site(t, line, b, names);
         copy_text(t, BLOCK_ID, b, "id");
         copy_number(t, BLOCK_MOVES, b, "moves");
     }
@@ -328,8 +363,8 @@ static int lines_read(struct lines *lines, const char *state, const char *name,
     return 0;
 }
 
-int ps_view_exited(const char *state, const struct ps_filter *filter, struct ps_view *ret_view,
-                   size_t *ret_skipped)
+int ps_view_exited(const char *state, const struct ps_filter *filter, struct site_names *names,
+                   struct ps_view *ret_view, size_t *ret_skipped)
 {
     char usual[PS_STATE_PATH_MAX];
     ps_state_default(usual);
@@ -347,7 +382,7 @@ int ps_view_exited(const char *state, const struct ps_filter *filter, struct ps_
     table_init(&view.details, ps_block_columns);
     for (size_t i = lines.n; i > 0; i--) {
         add_process(&view.processes, lines.lines[i - 1]);
-        add_blocks(&view, lines.lines[i - 1]);
+        add_blocks(&view, lines.lines[i - 1], names);
         if (view.processes.error || view.details.error)
             return -ENOMEM;
     }
