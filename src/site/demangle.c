@@ -1,0 +1,60 @@
+/* Demangling with a bound on the output. */
+#include "site/demangle.h"
+
+#include <setjmp.h>
+#include <stdbool.h>
+#include <string.h>
+
+#ifdef HAVE_LIBIBERTY
+#include <libiberty/demangle.h>
+
+struct output {
+    char *text;
+    size_t len;
+    size_t size; /* room, terminator included */
+    jmp_buf full;
+};
+
+/* The demangler offers no way to stop it; it holds no memory here, so leaving it is safe. */
+static void output_add(const char *text, size_t len, void *opaque)
+{
+    struct output *o = opaque;
+    size_t room = o->size - 1 - o->len;
+    size_t n = len < room ? len : room;
+    memcpy(o->text + o->len, text, n);
+    o->len += n;
+    if (n < len)
+        longjmp(o->full, 1);
+}
+
+static bool mangled(const char *name)
+{
+    /* _Z C++ and old Rust, _R Rust; ___Z blocks and the like are left alone. */
+    return name[0] == '_' && (name[1] == 'Z' || name[1] == 'R');
+}
+
+size_t demangle(const char *name, char *out, size_t size)
+{
+    struct output o = {.text = out, .size = size};
+    if (size < 2 || !mangled(name) || strlen(name) > DEMANGLE_INPUT_MAX)
+        return 0;
+    if (setjmp(o.full) == 0) {
+        int ok = rust_demangle_callback(name, 0, output_add, &o);
+        if (!ok) {
+            o.len = 0;
+            ok = cplus_demangle_v3_callback(name, DMGL_PARAMS | DMGL_ANSI, output_add, &o);
+        }
+        if (!ok)
+            return 0;
+    } else if (o.len > 3) {
+        memcpy(out + o.len - 3, "...", 3);
+    }
+    out[o.len] = '\0';
+    return o.len;
+}
+#else
+size_t demangle(const char *name, char *out, size_t size)
+{
+    return 0;
+}
+#endif

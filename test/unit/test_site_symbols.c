@@ -1,0 +1,679 @@
+/* Names, lines and inlined calls of code addresses, from files good and bad. */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "site/demangle.h"
+#include "site/module.h"
+#include "site/symbols.h"
+
+static char dir[] = "/tmp/memoir-symbols-XXXXXX";
+static uintptr_t called_from;
+
+static __attribute__((noinline)) int note_caller(void)
+{
+    called_from = (uintptr_t)__builtin_return_address(0);
+    return 1;
+}
+
+/* What a process would have recorded for a call out of `function` of the fixture. */
+struct site {
+    char path[512];
+    struct module_info info;
+    uint64_t offset;
+};
+
+static struct site site_of(const char *path, const char *function)
+{
+    struct site site = {0};
+    int (*fn)(int (*)(void));
+    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!lib)
+        fail_msg("%s", dlerror());
+    *(void **)&fn = dlsym(lib, function);
+    assert_non_null(fn);
+    fn(note_caller);
+    assert_int_equal(module_find(called_from - 1, &site.info), 0);
+    site.offset = module_offset(&site.info, called_from);
+    snprintf(site.path, sizeof(site.path), "%s", path);
+    dlclose(lib);
+    return site;
+}
+
+static struct symbol_query query_of(const struct site *site)
+{
+    return (struct symbol_query){.path = site->path,
+                                 .build_id = site->info.build_id,
+                                 .build_id_len = site->info.build_id_len,
+                                 .offset = site->offset,
+                                 .is_return_address = true};
+}
+
+static struct symbolizer *open_symbolizer(struct symbolizer_options options)
+{
+    struct symbolizer *s = NULL;
+    if (!options.debug_dir)
+        options.debug_dir = dir; /* not what this machine has installed */
+    assert_int_equal(symbolizer_new(&options, &s), 0);
+    return s;
+}
+
+static const char *in_dir(const char *name)
+{
+    static char paths[8][600];
+    static unsigned next;
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof(paths[0]), "%s/%s", dir, name);
+    return path;
+}
+
+static void shell(const char *format, ...)
+{
+    char command[4096];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command, sizeof(command), format, args);
+    va_end(args);
+    if (system(command) != 0)
+        fail_msg("failed: %s", command);
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = s ? strlen(s) : 0, m = strlen(end);
+    return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+/* All three functions, with their files and lines. */
+static void assert_inlined_frames(const struct symbol_frame *f, size_t n)
+{
+    assert_int_equal(n, 3);
+    assert_string_equal(f[0].function, "fixture_inner");
+    assert_true(f[0].inlined && ends_with(f[0].file, "fixture_inner.h"));
+    assert_int_equal(f[0].line, 103);
+    assert_int_equal(f[0].column, 13);
+    assert_string_equal(f[1].function, "fixture_middle");
+    assert_true(f[1].inlined && ends_with(f[1].file, "fixture_middle.h"));
+    assert_int_equal(f[1].line, 203);
+    assert_string_equal(f[2].function, "fixture_outer");
+    assert_true(!f[2].inlined && ends_with(f[2].file, "fixture.c"));
+    assert_int_equal(f[2].line, 303);
+    assert_true(f[2].file[0] == '/');
+    assert_in_range(f[2].function_offset, 1, 100);
+}
+
+static void inlined_calls_have_function_file_and_line(void **state)
+{
+    struct site site = site_of(FIXTURE_A, "fixture_outer");
+    struct symbol_query q = query_of(&site);
+    for (int in_process = 0; in_process < 2; in_process++) {
+        struct symbolizer *s =
+            open_symbolizer((struct symbolizer_options){.in_process = in_process});
+        const struct symbol_frame *f;
+        size_t n;
+        assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+        assert_inlined_frames(f, n);
+        symbolizer_free(s);
+    }
+}
+
+static void units_are_found_without_an_address_table(void **state)
+{
+    struct site site = site_of(FIXTURE_A, "fixture_outer");
+    const char *path = in_dir("no-aranges.so");
+    shell("objcopy --remove-section=.debug_aranges '%s' '%s'", FIXTURE_A, path);
+    struct symbol_query q = query_of(&site);
+    q.path = path;
+    struct symbolizer *s = open_symbolizer((struct symbolizer_options){0});
+    const struct symbol_frame *f;
+    size_t n;
+    assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+    assert_inlined_frames(f, n);
+    symbolizer_free(s);
+}
+
+static void names_are_demangled(void **state)
+{
+    static const struct {
+        const char *symbol;
+        const char *name;
+    } cases[] = {
+        {"_ZN5space6Keeper4callIiEEvRKSt6vectorIT_SaIS3_EE",
+         "void space::Keeper::call<int>(std::vector<int, std::allocator<int> > const&)"},
+        {"_RNvNtNtCs1234_7mycrate3foo3bar3baz", "mycrate::foo::bar::baz"},
+        {"_ZN7mycrate3foo3bar17h05af221e174051e9E", "mycrate::foo::bar"},
+    };
+    struct symbolizer *s = open_symbolizer((struct symbolizer_options){0});
+    for (size_t i = 0; i < 3; i++) {
+        struct site site = site_of(FIXTURE_A, cases[i].symbol);
+        struct symbol_query q = query_of(&site);
+        const struct symbol_frame *f;
+        size_t n;
+        assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+        assert_string_equal(f[n - 1].function, cases[i].name);
+    }
+    symbolizer_free(s);
+}
+
+static void demangler_knows_cpp_and_rust_and_leaves_c_alone(void **state)
+{
+    static const struct {
+        const char *mangled;
+        const char *readable; /* NULL: not mangled */
+    } cases[] = {
+        {"_ZNSt6vectorIiSaIiEE9push_backERKi",
+         "std::vector<int, std::allocator<int> >::push_back(int const&)"},
+        {"_ZZ4mainENKUliE_clEi", "main::{lambda(int)#1}::operator()(int) const"},
+        {"_RINvNtC3std3mem8align_ofdE", "std::mem::align_of::<f64>"},
+        {"_RNvMs_NtCs4fqI2P2rA04_5alloc6stringNtB4_6String3new", "<alloc::string::String>::new"},
+        {"_ZN4core3fmt9Formatter9write_str17h0123456789abcdefE", "core::fmt::Formatter::write_str"},
+        {"main", NULL},
+        {"malloc", NULL},
+        {"_Z", NULL},
+        {"_ZN", NULL},
+        {"_R", NULL},
+        {"", NULL},
+        {"___Zfoo", NULL},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char out[DEMANGLE_OUTPUT_MAX];
+        size_t len = demangle(cases[i].mangled, out, sizeof(out));
+        if (!cases[i].readable) {
+            assert_int_equal(len, 0);
+        } else {
+            assert_string_equal(out, cases[i].readable);
+            assert_int_equal(len, strlen(out));
+        }
+    }
+}
+
+static void demangler_cuts_names_that_explode(void **state)
+{
+    /* Each pair of substitutions doubles the length: a kilobyte would become 2^100. */
+    char name[4096] = "_Z1f1AIiiES_IS0_S0_E";
+    size_t len = strlen(name);
+    static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    for (int i = 1; i < 34; i++)
+        len += (size_t)sprintf(name + len, "S_IS%c_S%c_E", digits[i], digits[i]);
+    char out[256];
+    clock_t start = clock();
+    size_t got = demangle(name, out, sizeof(out));
+    assert_true(clock() - start < CLOCKS_PER_SEC);
+    assert_true(got < sizeof(out));
+    if (got > 0)
+        assert_true(ends_with(out, "..."));
+    char *large = malloc(1 << 20);
+    memset(large, 'Z', (1 << 20) - 1);
+    large[0] = '_';
+    large[(1 << 20) - 1] = '\0';
+    assert_int_equal(demangle(large, out, sizeof(out)), 0);
+    free(large);
+}
+
+/* ---- without debug information, and with it elsewhere ---- */
+
+static void stripped_file_gives_function_and_offset(void **state)
+{
+    struct site site = site_of(FIXTURE_A, "fixture_outer");
+    const char *path = in_dir("stripped.so");
+    shell("strip -o '%s' '%s'", path, FIXTURE_A);
+    struct symbol_query q = query_of(&site);
+    q.path = path;
+    struct symbolizer *s = open_symbolizer((struct symbolizer_options){0});
+    const struct symbol_frame *f;
+    size_t n;
+    assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+    assert_int_equal(n, 1);
+    assert_string_equal(f[0].function, "fixture_outer");
+    assert_in_range(f[0].function_offset, 1, 100);
+    assert_null(f[0].file);
+    assert_int_equal(f[0].line, 0);
+    symbolizer_free(s);
+}
+
+static void debug_link_beside_the_file_is_followed(void **state)
+{
+    struct site site = site_of(FIXTURE_A, "fixture_outer");
+    const char *path = in_dir("linked.so");
+    shell("mkdir -p '%s/.debug' && objcopy --only-keep-debug '%s' '%s/.debug/linked.debug' && "
+          "objcopy --strip-all --add-gnu-debuglink='%s/.debug/linked.debug' '%s' '%s'",
+          dir, FIXTURE_A, dir, dir, FIXTURE_A, path);
+    struct symbol_query q = query_of(&site);
+    q.path = path;
+    struct symbolizer *s = open_symbolizer((struct symbolizer_options){0});
+    const struct symbol_frame *f;
+    size_t n;
+    assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+    assert_inlined_frames(f, n);
+    symbolizer_free(s);
+}
+
+static void debug_link_to_another_build_is_not_believed(void **state)
+{
+    struct site site = site_of(FIXTURE_A, "fixture_outer");
+    const char *path = in_dir("mislinked.so");
+    shell("mkdir -p '%s/.debug' && objcopy --only-keep-debug '%s' '%s/.debug/mislinked.debug' && "
+          "objcopy --strip-all --add-gnu-debuglink='%s/.debug/mislinked.debug' '%s' '%s'",
+          dir, FIXTURE_B, dir, dir, FIXTURE_A, path);
+    struct symbol_query q = query_of(&site);
+    q.path = path;
+    struct symbolizer *s = open_symbolizer((struct symbolizer_options){0});
+    const struct symbol_frame *f;
+    size_t n;
+    assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+    assert_int_equal(n, 1);
+    assert_null(f[0].file);
+    symbolizer_free(s);
+}
+
+/* Install the debug file of the fixture by its build-id under a directory of its own. */
+static const char *install_debug(const struct site *site)
+{
+    static char debug_dir[600];
+    char hex[80] = "";
+    for (int i = 1; i < site->info.build_id_len; i++)
+        sprintf(hex + strlen(hex), "%02x", site->info.build_id[i]);
+    snprintf(debug_dir, sizeof(debug_dir), "%s/debug", dir);
+    shell("mkdir -p '%s/.build-id/%02x' && objcopy --only-keep-debug '%s' "
+          "'%s/.build-id/%02x/%s.debug'",
+          debug_dir, site->info.build_id[0], FIXTURE_A, debug_dir, site->info.build_id[0], hex);
+    return debug_dir;
+}
+
+static void debug_file_is_found_by_build_id(void **state)
+{
+    struct site site = site_of(FIXTURE_A, "fixture_outer");
+    const char *path = in_dir("bare.so");
+    shell("strip -o '%s' '%s'", path, FIXTURE_A);
+    struct symbol_query q = query_of(&site);
+    q.path = path;
+    struct symbolizer *s =
+        open_symbolizer((struct symbolizer_options){.debug_dir = install_debug(&site)});
+    const struct symbol_frame *f;
+    size_t n;
+    assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+    assert_inlined_frames(f, n);
+    /* It serves as well when the file itself is gone, or is another build by now. */
+    q.path = in_dir("gone.so");
+    q.offset++;
+    assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+    assert_string_equal(f[n - 1].function, "fixture_outer");
+    q.path = FIXTURE_B;
+    q.offset++;
+    assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+    assert_string_equal(f[n - 1].function, "fixture_outer");
+    symbolizer_free(s);
+}
+
+static void another_build_is_said_to_be_one(void **state)
+{
+    struct site site = site_of(FIXTURE_A, "fixture_outer");
+    struct symbol_query q = query_of(&site);
+    q.path = FIXTURE_B;
+    struct symbolizer *s = open_symbolizer((struct symbolizer_options){0});
+    const struct symbol_frame *f = NULL;
+    size_t n = 0;
+    assert_int_equal(symbolizer_resolve(s, &q, &f, &n), -ESTALE);
+    assert_null(f);
+    q.build_id_len = 0; /* then the path is all there is */
+    assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+    symbolizer_free(s);
+}
+
+static void nothing_is_fetched_from_the_network(void **state)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(address);
+    char url[64];
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(listen(fd, 5), 0);
+    getsockname(fd, (struct sockaddr *)&address, &len);
+    snprintf(url, sizeof(url), "http://127.0.0.1:%d", ntohs(address.sin_port));
+    setenv("DEBUGINFOD_URLS", url, 1);
+    struct site site = site_of(FIXTURE_A, "fixture_outer");
+    const char *path = in_dir("offline.so");
+    shell("strip -o '%s' '%s'", path, FIXTURE_A);
+    struct symbol_query q = query_of(&site);
+    q.path = path;
+    for (int in_process = 0; in_process < 2; in_process++) {
+        struct symbolizer *s =
+            open_symbolizer((struct symbolizer_options){.in_process = in_process});
+        const struct symbol_frame *f;
+        size_t n;
+        assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+        struct pollfd pollfd = {.fd = fd, .events = POLLIN};
+        assert_int_equal(poll(&pollfd, 1, 0), 0);
+        symbolizer_free(s);
+    }
+    unsetenv("DEBUGINFOD_URLS");
+    close(fd);
+}
+
+/* ---- memory of answers ---- */
+
+static void known_answers_cost_no_second_look(void **state)
+{
+    struct site site = site_of(FIXTURE_A, "fixture_outer");
+    struct symbol_query q = query_of(&site);
+    struct symbolizer *s = open_symbolizer((struct symbolizer_options){0});
+    struct symbolizer_stats stats;
+    const struct symbol_frame *f, *first;
+    size_t n;
+    assert_int_equal(symbolizer_resolve(s, &q, &first, &n), 0);
+    struct timespec a, b;
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    for (int i = 0; i < 100000; i++)
+        symbolizer_resolve(s, &q, &f, &n);
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    assert_ptr_equal(f, first);
+    symbolizer_stats(s, &stats);
+    assert_int_equal(stats.misses, 1);
+    assert_int_equal(stats.queries, 100001);
+    double ns = ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / 1e5;
+    print_message("known answer: %.0f ns\n", ns);
+    assert_true(ns < 10000); /* the goal is 1,000; sanitizers and busy machines take more */
+    symbolizer_free(s);
+}
+
+static void memory_of_answers_is_bounded(void **state)
+{
+    struct site site = site_of(FIXTURE_A, "fixture_outer");
+    struct symbol_query q = query_of(&site);
+    struct symbolizer *s = open_symbolizer(
+        (struct symbolizer_options){.results_bytes_max = 20000, .in_process = true});
+    struct symbolizer_stats stats;
+    const struct symbol_frame *f;
+    size_t n;
+    for (int i = 0; i < 5000; i++) {
+        q.offset = (uint64_t)i;
+        symbolizer_resolve(s, &q, &f, &n);
+    }
+    symbolizer_stats(s, &stats);
+    assert_in_range(stats.results_bytes, 1, 20000);
+    assert_true(stats.evicted > 4000);
+    q.offset = site.offset;
+    assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+    assert_inlined_frames(f, n);
+    symbolizer_free(s);
+}
+
+static void modules_beyond_the_limit_are_opened_again(void **state)
+{
+    struct site a = site_of(FIXTURE_A, "fixture_outer"), b = site_of(FIXTURE_B, "fixture_outer");
+    struct symbolizer *s =
+        open_symbolizer((struct symbolizer_options){.modules_max = 1, .in_process = true});
+    for (uint64_t i = 0; i < 6; i++) {
+        struct symbol_query q = query_of(i & 1 ? &b : &a);
+        const struct symbol_frame *f;
+        size_t n;
+        q.offset -= i / 2; /* a new question each time */
+        assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+        assert_string_equal(f[n - 1].function, "fixture_outer");
+    }
+    symbolizer_free(s);
+}
+
+/* ---- other processes ---- */
+
+static void file_of_a_process_is_reached_after_it_was_replaced(void **state)
+{
+    const char *path = in_dir("moving.so");
+    shell("cp '%s' '%s'", FIXTURE_A, path);
+    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    assert_non_null(lib);
+    struct site site = site_of(path, "fixture_outer");
+    struct symbol_query q = query_of(&site);
+    q.pid = getpid();
+    q.map_start = site.info.map_start;
+    struct symbolizer *s = open_symbolizer((struct symbolizer_options){0});
+    const struct symbol_frame *f;
+    size_t n;
+    shell("cp '%s' '%s.new' && mv '%s.new' '%s'", FIXTURE_B, path, path, path);
+    int r = symbolizer_resolve(s, &q, &f, &n);
+    if (geteuid() == 0) {
+        assert_int_equal(r, 0);
+        assert_inlined_frames(f, n);
+    } else {
+        assert_int_equal(r, -ESTALE);
+    }
+    dlclose(lib);
+    symbolizer_free(s);
+}
+
+static void path_of_a_process_is_not_followed_out_of_its_root(void **state)
+{
+    struct site site = site_of(FIXTURE_A, "fixture_outer");
+    struct symbol_query q = query_of(&site);
+    struct symbolizer *s = open_symbolizer((struct symbolizer_options){0});
+    const struct symbol_frame *f;
+    size_t n;
+    q.pid = getpid();
+    assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+    assert_inlined_frames(f, n);
+    q.build_id_len = 0;
+    q.path = "/proc/self/root/etc/passwd"; /* magic links are refused */
+    assert_true(symbolizer_resolve(s, &q, &f, &n) < 0);
+    q.pid = 0x7ffffffe; /* no such process: its path means nothing here */
+    q.path = FIXTURE_A;
+    assert_int_equal(symbolizer_resolve(s, &q, &f, &n), -ENOENT);
+    symbolizer_free(s);
+}
+
+/* ---- hostile files ---- */
+
+static void what_is_no_file_is_refused_at_once(void **state)
+{
+    struct symbolizer *s = open_symbolizer((struct symbolizer_options){0});
+    const struct symbol_frame *f;
+    size_t n;
+    assert_int_equal(mkfifo(in_dir("fifo"), 0600), 0);
+    static const struct {
+        const char *path;
+        int error;
+    } cases[] = {{"/nonexistent/lib.so", -ENOENT}, {"/dev/zero", -EBADMSG}, {"/", -EBADMSG},
+                 {"relative.so", -ENOENT},         {"", -ENOENT},           {NULL, -ENOENT},
+                 {"/proc/self/mem", -EBADMSG},     {"fifo", -EBADMSG}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *path = cases[i].path;
+        if (path && strcmp(path, "fifo") == 0)
+            path = in_dir("fifo");
+        struct symbol_query q = {.path = path, .offset = 0x1000};
+        int r = symbolizer_resolve(s, &q, &f, &n);
+        if (r >= 0 || (r != cases[i].error && strncmp(path ? path : "", "/proc", 5) != 0))
+            fail_msg("%s: %d", path, r);
+    }
+    symbolizer_free(s);
+}
+
+static uint64_t random_state = 88172645463325252;
+static uint64_t random_next(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+
+static char *read_file(const char *path, size_t *ret_len)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY);
+    assert_int_equal(fstat(fd, &st), 0);
+    char *bytes = malloc((size_t)st.st_size);
+    assert_int_equal(read(fd, bytes, (size_t)st.st_size), st.st_size);
+    close(fd);
+    *ret_len = (size_t)st.st_size;
+    return bytes;
+}
+
+static void write_file(const char *path, const char *bytes, size_t len)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_int_equal(write(fd, bytes, len), len);
+    close(fd);
+}
+
+static void damaged_files_neither_crash_nor_hang_us(void **state)
+{
+    struct site site = site_of(FIXTURE_A, "fixture_outer");
+    size_t len;
+    char *good = read_file(FIXTURE_A, &len), *bad = malloc(len);
+    struct symbolizer *s = open_symbolizer((struct symbolizer_options){.timeout_ms = 3000});
+    for (int round = 0; round < 400; round++) {
+        char name[32];
+        size_t size = len;
+        memcpy(bad, good, len);
+        switch (round % 4) {
+        case 0: /* cut */
+            size = random_next() % len;
+            break;
+        case 1: /* flipped bits anywhere */
+            for (int i = 0; i < 200; i++)
+                bad[random_next() % len] ^= (char)(1 << random_next() % 8);
+            break;
+        case 2: /* headers */
+            for (int i = 0; i < 8; i++)
+                bad[random_next() % 1024] = (char)random_next();
+            break;
+        default: /* the section table and what precedes it */
+            for (int i = 0; i < 30; i++)
+                bad[len - 1 - random_next() % 3000] = (char)random_next();
+        }
+        snprintf(name, sizeof(name), "bad-%d.so", round);
+        write_file(in_dir(name), bad, size);
+        struct symbol_query q = {
+            .path = in_dir(name), .offset = site.offset, .is_return_address = true};
+        for (int i = 0; i < 10; i++) {
+            const struct symbol_frame *f;
+            size_t n;
+            symbolizer_resolve(s, &q, &f, &n);
+            q.offset = random_next() % 0x6000;
+        }
+        unlink(in_dir(name));
+    }
+    /* And it still works. */
+    struct symbol_query q = query_of(&site);
+    const struct symbol_frame *f;
+    size_t n;
+    assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+    assert_inlined_frames(f, n);
+    struct symbolizer_stats stats;
+    symbolizer_stats(s, &stats);
+    print_message("worker deaths: %d\n", (int)stats.worker_deaths);
+    symbolizer_free(s);
+    free(good);
+    free(bad);
+}
+
+static void garbage_is_no_elf_file(void **state)
+{
+    struct symbolizer *s = open_symbolizer((struct symbolizer_options){.in_process = true});
+    char bytes[5000];
+    for (int round = 0; round < 50; round++) {
+        char name[32];
+        const struct symbol_frame *f;
+        size_t n;
+        for (size_t i = 0; i < sizeof(bytes); i++)
+            bytes[i] = (char)random_next();
+        snprintf(name, sizeof(name), "garbage-%d", round);
+        write_file(in_dir(name), bytes, round == 0 ? 0 : sizeof(bytes));
+        struct symbol_query q = {.path = in_dir(name), .offset = 100};
+        assert_int_equal(symbolizer_resolve(s, &q, &f, &n), -EBADMSG);
+    }
+    symbolizer_free(s);
+}
+
+/* The worker is this process's only child. */
+static pid_t worker_pid(void)
+{
+    char path[64];
+    int pid = 0;
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    FILE *file = fopen(path, "r");
+    if (file) {
+        if (fscanf(file, "%d", &pid) != 1)
+            pid = 0;
+        fclose(file);
+    }
+    return pid;
+}
+
+static void death_of_the_worker_is_survived(void **state)
+{
+    struct site a = site_of(FIXTURE_A, "fixture_outer"), b = site_of(FIXTURE_B, "fixture_outer");
+    struct symbolizer *s = open_symbolizer((struct symbolizer_options){.timeout_ms = 300});
+    struct symbol_query qa = query_of(&a), qb = query_of(&b);
+    const struct symbol_frame *f;
+    size_t n;
+    assert_true(worker_pid() > 0);
+    kill(worker_pid(), SIGSTOP);
+    assert_int_equal(symbolizer_resolve(s, &qa, &f, &n), -ETIMEDOUT);
+    assert_int_equal(worker_pid(), 0); /* nothing is left behind */
+    /* Whatever it died over is not tried again; everything else is. */
+    qa.offset--;
+    assert_int_equal(symbolizer_resolve(s, &qa, &f, &n), -EBADMSG);
+    assert_int_equal(symbolizer_resolve(s, &qb, &f, &n), 0);
+    assert_string_equal(f[n - 1].function, "fixture_outer");
+    struct symbolizer_stats stats;
+    symbolizer_stats(s, &stats);
+    assert_int_equal(stats.worker_deaths, 1);
+    assert_int_equal(stats.worker_starts, 2);
+    symbolizer_free(s);
+    assert_int_equal(worker_pid(), 0);
+}
+
+static int setup(void **state)
+{
+    return mkdtemp(dir) && chmod(dir, 0755) == 0 ? 0 : -1; /* the worker may be somebody else */
+}
+
+static int teardown(void **state)
+{
+    shell("rm -rf '%s'", dir);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(inlined_calls_have_function_file_and_line),
+        cmocka_unit_test(units_are_found_without_an_address_table),
+        cmocka_unit_test(names_are_demangled),
+        cmocka_unit_test(demangler_knows_cpp_and_rust_and_leaves_c_alone),
+        cmocka_unit_test(demangler_cuts_names_that_explode),
+        cmocka_unit_test(stripped_file_gives_function_and_offset),
+        cmocka_unit_test(debug_link_beside_the_file_is_followed),
+        cmocka_unit_test(debug_link_to_another_build_is_not_believed),
+        cmocka_unit_test(debug_file_is_found_by_build_id),
+        cmocka_unit_test(another_build_is_said_to_be_one),
+        cmocka_unit_test(nothing_is_fetched_from_the_network),
+        cmocka_unit_test(known_answers_cost_no_second_look),
+        cmocka_unit_test(memory_of_answers_is_bounded),
+        cmocka_unit_test(modules_beyond_the_limit_are_opened_again),
+        cmocka_unit_test(file_of_a_process_is_reached_after_it_was_replaced),
+        cmocka_unit_test(path_of_a_process_is_not_followed_out_of_its_root),
+        cmocka_unit_test(what_is_no_file_is_refused_at_once),
+        cmocka_unit_test(damaged_files_neither_crash_nor_hang_us),
+        cmocka_unit_test(garbage_is_no_elf_file),
+        cmocka_unit_test(death_of_the_worker_is_survived),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
