@@ -332,13 +332,12 @@ void retire_process(struct daemon *daemon, struct ledger_process *p, struct caus
         record_keep(daemon, r); /* takes it, and keeps it until others came after it */
     else
         log_error("out of memory: PID %d (%s) is gone without a record", (int)p->pid, p->name);
-    reaper_forget(daemon, p);
-    size_t n = p->n_books;
-    for (size_t i = 0; i < n; i++) { /* with the last one goes p */
-        struct ledger_book *book = p->books[0];
-        book_unlink(book);
-        ledger_book_remove(daemon->ledger, book);
-    }
+    for (size_t i = 0; i < p->n_books; i++)
+        book_unlink(p->books[i]);
     if (r)
         line_log(daemon, r);
+    /* Giving up the mappings frees the pages, which takes longer than all that the line waits for. */
+    reaper_forget(daemon, p);
+    for (size_t n = p->n_books; n > 0; n--)
+        ledger_book_remove(daemon->ledger, p->books[0]); /* with the last one goes p */
 }

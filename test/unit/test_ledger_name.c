@@ -1,0 +1,55 @@
+/* What people call a process. */
+#include "check.h"
+#include "ledger/name.h"
+
+static const struct {
+    const char *exe, *comm, *command, *name;
+} cases[] = {
+    {"/usr/bin/python3.11", "python3", "python3 train.py --epochs 3", "train.py"},
+    {"/usr/bin/python3.11", "python3", "/usr/bin/python3 -u /srv/job/train.py", "train.py"},
+    {"/usr/bin/python3.11", "python3", "python3 -W ignore -X dev run.py", "run.py"},
+    {"/usr/bin/python3.11", "python3", "python3 -Wignore run.py", "run.py"},
+    {"/usr/bin/python3.11", "python3", "python3 -m http.server 80", "http.server"},
+    {"/usr/bin/python3.11", "python3", "python3 -c print(1)", "python3.11"},
+    {"/usr/bin/python3.11", "python3", "python3", "python3.11"},
+    {"/usr/bin/python3.11", "python3", "python3 -", "python3.11"},
+    {"/opt/venv/bin/python", "python", "/opt/venv/bin/python /opt/venv/bin/torchrun x.py",
+     "torchrun"},
+    {"/usr/bin/perl", "perl", "perl -I lib -w tool.pl", "tool.pl"},
+    {"/usr/bin/bash", "bash", "bash -x ./build.sh all", "build.sh"},
+    {"/usr/bin/bash", "bash", "-bash", "bash"},
+    {"/usr/bin/dash", "sh", "sh -c sleep 1", "dash"},
+    {"/usr/bin/node", "node", "node --max-old-space-size=100 server.js", "server.js"},
+    {"/usr/sbin/nginx", "nginx", "nginx: worker process", "nginx"},
+    {"/usr/bin/pythonic", "pythonic", "pythonic x.py", "pythonic"},
+    {"/srv/app/server", "server", "./server --port 80", "server"},
+    {"", "kworker/0:1", "", "kworker/0:1"},
+    {"", "", "/a/b/c d", "c"},
+    {"", "", "", "?"},
+    {"/", "", "", "?"},
+};
+
+static void names_are_those_of_programs_not_of_interpreters(void **state)
+{
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        char name[64];
+        ledger_name(cases[i].exe, cases[i].comm, cases[i].command, name, sizeof(name));
+        assert_string_equal(name, cases[i].name);
+    }
+}
+
+static void long_name_is_cut(void **state)
+{
+    char name[8];
+    ledger_name("/usr/bin/a-very-long-name", "a", "a", name, sizeof(name));
+    assert_string_equal(name, "a-very-");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_those_of_programs_not_of_interpreters),
+        cmocka_unit_test(long_name_is_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
