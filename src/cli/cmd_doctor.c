@@ -55,6 +55,8 @@ static const struct column columns[] = {
     {0},
 };
 
+static const struct command_fields fields[] = {{"Fields of a finding", columns}, {0}};
+
 static const char *const status_names[] = {"ok", "warn", "fail"};
 static const enum term_style status_styles[] = {STYLE_GOOD, STYLE_WARN, STYLE_BAD};
 
@@ -189,7 +191,7 @@ const struct command cmd_doctor = {
         "Ends with 1 if anything failed; warnings are no failure.",
     .options = options,
     .examples = examples,
-    .columns = columns,
+    .fields = fields,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

@@ -44,7 +44,7 @@ static const struct option_spec options[] = {
     {"user", 'u', OPTION_STRING, AT(user), "USER", "only processes of this user (name or number)",
      .completion = COMPLETE_USER},
     {"sort", 's', OPTION_STRING, AT(sort), "KEY",
-     "sort by a column or field (rss, program, heap_bytes), sizes from large to small; -KEY and +KEY "
+     "sort by a column or field of what is shown (rss, program, heap_bytes), sizes from large to small; -KEY and +KEY "
      "ask for large to small and small to large (default: those that run before those that are "
      "gone, then by device)"},
     {"wide", 'w', OPTION_FLAG, AT(wide),
@@ -64,7 +64,8 @@ static const struct option_spec options[] = {
     {"dir", 0, OPTION_STRING, AT(dir), "DIR", "look for books in DIR instead of the usual places",
      .completion = COMPLETE_DIRECTORY},
     {"state", 0, OPTION_STRING, AT(state), "DIR",
-     "with --exited: the daemon's state directory, where it is not the usual one",
+     "with --exited: the daemon's state directory (default: /var/lib/memoir as root, else "
+     "$XDG_STATE_HOME/memoir or ~/.local/state/memoir)",
      .completion = COMPLETE_DIRECTORY},
     {0},
 };
@@ -78,11 +79,20 @@ static const struct command_example examples[] = {
     {0},
 };
 
+static const struct command_fields fields[] = {
+    {"Fields of a process", ps_process_columns},
+    {"Fields of a space (--wide, JSON spaces)", ps_space_columns},
+    {"Fields of a process that ended (--exited)", ps_exited_columns},
+    {"Fields of a block (--exited --blocks, JSON blocks)", ps_block_columns},
+    {0},
+};
+
 static const struct command_section sections[] = {
     {"JSON",
-     "The document is one object: \"schema\" (\"memoir.ps/1\"), \"time\" (when it was taken), and "
-     "\"processes\", an array of objects with the fields above. Each has \"spaces\", an array with one "
-     "object for each device and kind of memory. A value that could not be read is null, never 0. "
+     "The document is one object: \"schema\" (\"memoir.ps/1\", with --exited \"memoir.exited/1\"), "
+     "\"time\" (when it was taken), and \"processes\", an array of objects with the fields above. Each "
+     "has \"spaces\", an array with one object for each device and kind of memory; with --exited it "
+     "has \"blocks\" instead, the largest first. A value that could not be read is null, never 0. "
      "Fields may be added; a change of meaning changes the schema's number."},
     {0},
 };
@@ -361,7 +371,7 @@ const struct command cmd_ps = {
     .options = options,
     .examples = examples,
     .sections = sections,
-    .columns = ps_process_columns,
+    .fields = fields,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

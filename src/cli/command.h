@@ -31,6 +31,12 @@ struct command_section {
     const char *text;
 };
 
+/* A table that the command prints. */
+struct command_fields {
+    const char *title; /* "FIELDS OF A PROCESS"; NULL ends the list */
+    const struct column *columns;
+};
+
 struct command {
     const char *name;
     const char *usage; /* what follows "memoir ": "ps [OPTION…]" */
@@ -39,7 +45,7 @@ struct command {
     const struct option_spec *options;      /* its first one is OPTION_HELP */
     const struct command_example *examples; /* at least one */
     const struct command_section *sections; /* further ones for the man page, or NULL */
-    const struct column *columns;           /* what the output has, for the man page, or NULL */
+    const struct command_fields *fields;    /* what the output has, or NULL */
     int operands_max;
     size_t values_size;   /* of the struct that the options fill; it starts with a command_common */
     const void *defaults; /* its initial content */

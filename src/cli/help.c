@@ -88,10 +88,10 @@ int help_command(const struct command *command)
     buffer_append_char(&out, '\n');
     title(&out, &term, "Options");
     options_list(&out, command->options, width);
-    if (command->columns) {
+    for (const struct command_fields *f = command->fields; f && f->title; f++) {
         buffer_append_char(&out, '\n');
-        title(&out, &term, "Fields of --json and --csv, and keys of --sort");
-        columns_list(&out, command->columns, width);
+        title(&out, &term, f->title);
+        columns_list(&out, f->columns, width);
     }
     buffer_append_char(&out, '\n');
     title(&out, &term, "Examples");

@@ -78,14 +78,19 @@ static void heading(struct buffer *out, const char *title)
     buffer_printf(out, ".SH %s\n", title);
 }
 
+static void upper(struct buffer *out, const char *text)
+{
+    for (; *text; text++)
+        buffer_append_char(out, (char)toupper((unsigned char)*text));
+}
+
 static void page_begin(struct buffer *out, const char *name, const char *one_line)
 {
     MEMOIR_CLEANUP(buffer_release)
-    struct buffer upper = BUFFER_INIT(256);
-    for (const char *p = name; *p; p++)
-        buffer_append_char(&upper, (char)toupper((unsigned char)*p));
+    struct buffer title = BUFFER_INIT(256);
+    upper(&title, name);
     buffer_append_str(out, ".\\\" Generated from the command tables; do not edit.\n.TH \"");
-    escaped_str(out, buffer_string(&upper));
+    escaped_str(out, buffer_string(&title));
     buffer_printf(out, "\" 1 \"\" \"Memoir %s\" \"Memoir\"\n.nh\n.ad l\n", MEMOIR_VERSION);
     heading(out, "NAME");
     escaped_str(out, name);
@@ -129,11 +134,13 @@ static void options_section(struct buffer *out, const struct option_spec *specs)
     }
 }
 
-static void columns_section(struct buffer *out, const struct column *columns)
+/* Names of the fields in JSON and CSV, with the title that the column has on screen. */
+static void fields_section(struct buffer *out, const struct command_fields *fields)
 {
-    heading(out, "FIELDS");
-    buffer_append_str(out,
-                      "Names of the fields in JSON and CSV, with the column's title on screen.\n");
+    buffer_append_str(out, ".SH \"");
+    upper(out, fields->title);
+    buffer_append_str(out, "\"\n");
+    const struct column *columns = fields->columns;
     for (; columns->key; columns++) {
         bool shown = columns->title && !(columns->flags & COLUMN_EXPORT_ONLY);
         buffer_append_str(out, ".TP\n.B ");
@@ -232,8 +239,8 @@ static int command_page(const struct command *command, struct buffer *out)
     heading(out, "DESCRIPTION");
     prose(out, command->description);
     options_section(out, command->options);
-    if (command->columns)
-        columns_section(out, command->columns);
+    for (const struct command_fields *f = command->fields; f && f->title; f++)
+        fields_section(out, f);
     for (const struct command_section *s = command->sections; s && s->title; s++) {
         heading(out, s->title);
         prose(out, s->text);

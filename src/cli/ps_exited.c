@@ -98,12 +98,12 @@ const struct column ps_block_columns[] = {
     [BLOCK_SPACE] = {"space", "SPACE", "kind of memory", COLUMN_TEXT},
     [BLOCK_BYTES] = {"bytes", "SIZE", "size of the block", COLUMN_BYTES},
     [BLOCK_AGE] = {"age_seconds", "AGE", "how old it was when its process ended", COLUMN_AGE},
-    [BLOCK_TAG] = {"tag", "TAG", "what the program called it", COLUMN_TEXT},
+    [BLOCK_TAG] = {"tag", "TAG", "what the program called it", COLUMN_TEXT, COLUMN_STRETCH},
     [BLOCK_SITE] =
         {"site", "SITE",
          "the place in the code that asked for it: function and line where they are known "
          "and the program's file has not changed since, else module and offset",
-         COLUMN_TEXT, 0, 5},
+         COLUMN_TEXT, COLUMN_STRETCH, 5},
     [BLOCK_ID] = {"id", NULL, "address or handle", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
     [BLOCK_MOVES] = {"moves", NULL, "transfers that it was part of", COLUMN_NUMBER,
                      COLUMN_EXPORT_ONLY},
