@@ -101,7 +101,7 @@ const struct column ps_block_columns[] = {
     [BLOCK_TAG] = {"tag", "TAG", "what the program called it", COLUMN_TEXT, COLUMN_STRETCH},
     [BLOCK_SITE] =
         {"site", "SITE",
-         "the place in the code that asked for it: function and line where they are known "
+         "the place in the code that asked for it: line and function where they are known "
          "and the program's file has not changed since, else module and offset",
          COLUMN_TEXT, COLUMN_STRETCH, 5},
     [BLOCK_ID] = {"id", NULL, "address or handle", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
@@ -249,9 +249,9 @@ static void set_site(struct table *t, const json_t *line, const json_t *block,
     struct site_name name = site_names_find(names, frame, seconds(line, "start"));
     MEMOIR_CLEANUP(buffer_release)
     struct buffer text = BUFFER_INIT(SITE_TEXT_MAX);
-    buffer_append_str(&text, name.function ? name.function : base(frame));
     if (name.file)
-        buffer_printf(&text, " %s:%u", base(name.file), name.line);
+        buffer_printf(&text, "%s:%u ", base(name.file), name.line);
+    buffer_append_str(&text, name.function ? name.function : base(frame));
     table_set_text(t, BLOCK_SITE, buffer_string(&text));
     table_set_text(t, BLOCK_FRAME, frame);
     if (name.function)

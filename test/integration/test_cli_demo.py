@@ -1,12 +1,13 @@
 """memoir demo: real clients of libmemoir, seen with memoir ps, and nothing left behind."""
 
+import json
 import os
 import pathlib
 import re
 import signal
 import subprocess
 
-from cli_support import ENVIRONMENT, LIBRARY, MEMOIR, CommandTest, wait_for
+from cli_support import BUILD, ENVIRONMENT, LIBRARY, MEMOIR, CommandTest, memoir, wait_for
 
 
 def children(pid):
@@ -153,3 +154,58 @@ class Demo(CommandTest):
         )
         self.assertEqual(done.returncode, 1)
         self.assertIn("demo: its programs", done.stderr)
+
+
+class DemoWithDaemon(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.state = self.dir / "state"
+        self.books = self.dir / "books"
+        self.books.mkdir()
+        self.start(
+            BUILD / "src/daemon/memoird", "--foreground", "--dir", self.books, "--state", self.state
+        )
+        wait_for(lambda: (self.state / "memoird.lock").exists(), "the daemon")
+        self.dir = self.books
+        self.demo = self.start(
+            MEMOIR, "demo", "--quiet", "--dir", self.books, "--kill-after", "1"
+        )
+
+    def start(self, *command):
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT
+        )
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
+        return process
+
+    def exited(self, *arguments):
+        done = memoir("ps", "--exited", "--json", "--state", self.state, *arguments)
+        return json.loads(done.stdout)["processes"] if done.returncode == 0 else []
+
+    def test_the_victims_row_vanishes_and_the_daemon_remembers_it(self):
+        victim = wait_for(
+            lambda: next((p for p in self.ps() if p["program"] == "victim"), None), "the victim"
+        )["pid"]
+        wait_for(lambda: all(p["pid"] != victim for p in self.ps()), "its row's end")
+        dead = wait_for(lambda: self.exited("--pid", victim, "--blocks"), "its memory")[0]
+        self.assertEqual(
+            (dead["program"], dead["cause"], dead["signal"], dead["blocks_held"]),
+            ("victim", "killed by SIGKILL", 9, 980),
+        )
+        self.assertEqual(dead["device_bytes"], 25500000 + 22400000 + 204000)
+        largest = dead["blocks"][0]
+        self.assertEqual(
+            (largest["bytes"], largest["tag"], largest["space"]), (170000, "buffers", "dram")
+        )
+        self.assertRegex(largest["site"], r"^victim\.c:\d+ main$")
+
+    def test_doctor_finds_the_daemon(self):
+        wait_for(lambda: len(self.ps()) == 4, "four books")
+
+        def watches_all():
+            done = memoir("doctor", "--json", "--dir", self.dir)
+            findings = json.loads(done.stdout)["findings"]
+            return next(f for f in findings if f["check"] == "daemon")["status"] == "ok"
+
+        wait_for(watches_all, "a daemon that watches all books")
