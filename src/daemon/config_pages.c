@@ -126,10 +126,10 @@ static void manual_keys(struct buffer *out)
         const struct config_key *key = &keys[i];
         buffer_append_str(out, ".TP\n\\fB\\-\\-");
         troff(out, key->name);
-        buffer_append_str(out, "\\fR ");
-        buffer_append_str(out, "\\fI");
+        bool boolean = key->type == CONFIG_BOOL || key->type == CONFIG_NOT_BOOL;
+        buffer_append_str(out, boolean ? "\\fR[=\\fI" : "\\fR \\fI");
         troff(out, key->value);
-        buffer_append_str(out, "\\fR\n");
+        buffer_append_str(out, boolean ? "\\fR]\n" : "\\fR\n");
         troff(out, key->help);
         if (key->initial[0]) {
             buffer_append_str(out, "\nThe default is ");

@@ -359,5 +359,33 @@ class Namespaces(DaemonTest):
         inside.err.wait("ready: watching")
 
 
+class Unit(DaemonTest):
+    @needs_root
+    def test_capabilities_of_the_systemd_unit_are_enough(self):
+        """Mounting, watching a user's process and removing his book, in a machine of its own."""
+        root = pathlib.Path(os.environ.get("MEMOIR_SOURCE_ROOT") or pathlib.Path(__file__).parents[2])
+        unit = (root / "src/daemon/memoird.service.in").read_text(encoding="utf-8")
+        names = re.search(r"^CapabilityBoundingSet=(.*)$", unit, re.M).group(1).split()
+        bounding = "-all," + ",".join("+" + name.removeprefix("CAP_").lower() for name in names)
+        script = """
+            mount -t tmpfs none /run
+            setpriv --bounding-set="$4" --inh-caps=-all --no-new-privs "$1" --state "$3" --log-level=debug &
+            while ! mountpoint -q /run/memoir; do sleep 0.01; done
+            setpriv --reuid=65534 --regid=65534 --clear-groups "$2" device=D dram=4x100000 ready wait
+            wait
+        """
+        environment = dict(os.environ, LD_LIBRARY_PATH=str(CLIENT.resolve().parents[2] / "src/client"))
+        environment.pop("MEMOIR_DIR", None)
+        inside = Process(["unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "sh", "-c", script, "sh",
+                          MEMOIRD, CLIENT, self.state, bounding], env=environment)
+        self.addCleanup(inside.close)
+        pid = inside.out.wait(r"^ready \d+$").split()[1]
+        inside.err.wait(rf"watching PID {pid} \(client\) by '/run/memoir/65534/")
+        inside.popen.stdin.write("\n")
+        inside.popen.stdin.flush()
+        inside.err.wait(rf"PID {pid} \(client, exited with 0\) gone: removed 4 buffers")
+        self.assertFalse([line for line in inside.err.lines if " warn: " in line])
+
+
 if __name__ == "__main__":
     unittest.main()
