@@ -161,8 +161,11 @@ static const char *cell_text(const struct column *column, const struct cell *cel
         return cell->text;
     case COLUMN_BYTES:
         return units_format_bytes(text, cell->number, UNITS_DECIMAL);
-    case COLUMN_AGE:
-        return units_format_duration(text, cell->number);
+    case COLUMN_AGE: /* whole seconds: "16s", "4m12s" */
+        if (cell->number >= 60 * NS_PER_S)
+            return units_format_duration(text, cell->number);
+        snprintf(text, TEXT_CELL_MAX, "%us", (unsigned)(cell->number / NS_PER_S));
+        return text;
     case COLUMN_TIME: {
         time_t seconds = (time_t)(cell->number / NS_PER_S);
         struct tm tm;
@@ -191,8 +194,7 @@ static void plan_measure(struct plan *plan, const struct table *table,
     plan->n = table->n_columns < COLUMNS_MAX ? table->n_columns : COLUMNS_MAX;
     for (size_t c = 0; c < plan->n; c++) {
         const struct column *column = &table->columns[c];
-        plan->shown[c] = !(column->flags & COLUMN_EXPORT_ONLY) &&
-                         (layout->wide || !(column->flags & COLUMN_WIDE));
+        plan->shown[c] = !(column->flags & COLUMN_EXPORT_ONLY);
         plan->empty[c] = true;
         plan->width[c] =
             layout->header ? term_columns(term, column->title ? column->title : "") : 0;
@@ -281,7 +283,7 @@ static void print_cell(const struct plan *plan, const struct table *table, size_
                        const struct term *term, struct buffer *out)
 {
     const struct column *column = &table->columns[c];
-    bool right = column->type != COLUMN_TEXT || (column->flags & COLUMN_RIGHT);
+    bool right = column->type != COLUMN_TEXT;
     unsigned width = plan->width[c];
     unsigned need = term_columns(term, text);
     unsigned pad = need < width ? width - need : 0;

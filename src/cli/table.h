@@ -26,10 +26,8 @@ enum column_type {
 
 enum column_flags {
     COLUMN_EXPORT_ONLY = 1u << 0, /* in CSV and JSON, never on screen */
-    COLUMN_WIDE = 1u << 1,        /* on screen only when asked for the wide form */
-    COLUMN_STRETCH = 1u << 2,     /* the one that is cut when a line is too long */
-    COLUMN_RIGHT = 1u << 3,       /* text set to the right; the other types always are */
-    COLUMN_HIDE_EMPTY = 1u << 4,  /* on screen only when a row has something there */
+    COLUMN_STRETCH = 1u << 1,     /* cut when a line is too long */
+    COLUMN_HIDE_EMPTY = 1u << 2,  /* on screen only when a row has something there */
 };
 
 struct column {
@@ -83,7 +81,6 @@ int table_sort_parse(const struct column *columns, const char *text, struct tabl
 int table_sort(const struct table *table, const struct table_sort *sort, size_t **ret_order);
 
 struct table_layout {
-    bool wide;
     bool header;
     const size_t *order; /* row numbers, or NULL for the order in which they were added */
 };

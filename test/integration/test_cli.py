@@ -215,7 +215,7 @@ JSON_MASKS = [
 TEXT_MASKS = [
     (r"^ *\d+  \S+ +cli_client", "PID  USER  cli_client"),
     (r"^ *PID +USER +", "PID  USER  "),
-    (r" +\d+(\.\d+)? (m?s|us)  ", "  AGE  "),
+    (r" +\d+s  ", "  AGE  "),
     (r" +AGE  ", "  AGE  "),
     (r" +\d+(\.\d+)? [kMG]B  running", "  RSS  running"),
     (r" +RSS  STATE", "  RSS  STATE"),

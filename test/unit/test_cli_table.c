@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "check.h"
 
-enum { ID, NAME, BYTES, AGE, TIME, WIDE, NOTE, SECRET };
+enum { ID, NAME, BYTES, AGE, TIME, NOTE, SECRET };
 
 static const struct column columns[] = {
     [ID] = {"id", "ID", "h", COLUMN_NUMBER},
@@ -19,7 +19,6 @@ static const struct column columns[] = {
     [BYTES] = {"live_bytes", "LIVE", "h", COLUMN_BYTES},
     [AGE] = {"age_seconds", "AGE", "h", COLUMN_AGE, 0, 9},
     [TIME] = {"started", NULL, "h", COLUMN_TIME, COLUMN_EXPORT_ONLY},
-    [WIDE] = {"wide", "WIDE", "h", COLUMN_TEXT, COLUMN_WIDE},
     [NOTE] = {"note", "NOTE", "h", COLUMN_TEXT, COLUMN_HIDE_EMPTY},
     [SECRET] = {"secret", NULL, "h", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
     {0},
@@ -51,10 +50,10 @@ static void add(uint64_t id, const char *name, uint64_t bytes)
     table_set_number(&table, BYTES, bytes);
 }
 
-static const char *printed(unsigned width, bool wide)
+static const char *printed(unsigned width)
 {
     struct term term = {.utf8 = true, .width = width};
-    struct table_layout layout = {.header = true, .wide = wide};
+    struct table_layout layout = {.header = true};
     buffer_reset(&out);
     assert_int_equal(table_print(&table, &layout, &term, &out), 0);
     return buffer_string(&out);
@@ -65,26 +64,45 @@ static void columns_align_and_absent_values_are_dashes(void **unused)
     add(7, "a", 25500000);
     add(123456, "longer", 0);
     table_row(&table);
-    assert_string_equal(printed(0, false), "    ID  NAME       LIVE  AGE\n"
-                                           "     7  a       25.5 MB    -\n"
-                                           "123456  longer      0 B    -\n"
-                                           "     -  -             -    -\n");
+    assert_string_equal(printed(0), "    ID  NAME       LIVE  AGE\n"
+                                    "     7  a       25.5 MB    -\n"
+                                    "123456  longer      0 B    -\n"
+                                    "     -  -             -    -\n");
+}
+
+static void ages_are_told_in_whole_seconds(void **unused)
+{
+    static const struct {
+        uint64_t ns;
+        const char *text;
+    } cases[] = {
+        {0, "0s"},
+        {999 * NS_PER_MS, "0s"},
+        {59 * NS_PER_S, "59s"},
+        {252 * NS_PER_S, "4m12s"},
+        {5 * 3600 * NS_PER_S, "5h"},
+    };
+    add(1, "a", 1);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        table_set_number(&table, AGE, cases[i].ns);
+        assert_non_null(strstr(printed(0), cases[i].text));
+    }
 }
 
 static void wide_characters_keep_the_columns_aligned(void **unused)
 {
     add(1, "日本", 1);
     add(2, "é", 1); /* one letter and a combining accent */
-    assert_string_equal(printed(0, false), "ID  NAME  LIVE  AGE\n"
-                                           " 1  日本   1 B    -\n"
-                                           " 2  é      1 B    -\n");
+    assert_string_equal(printed(0), "ID  NAME  LIVE  AGE\n"
+                                    " 1  日本   1 B    -\n"
+                                    " 2  é      1 B    -\n");
 }
 
 static void long_text_is_cut_where_room_is_short(void **unused)
 {
     add(1, "a-very-long-name-of-a-program", 1000000);
-    assert_string_equal(printed(34, false), "ID  NAME                 LIVE  AGE\n"
-                                            " 1  a-very-long-name…  1.0 MB    -\n");
+    assert_string_equal(printed(34), "ID  NAME                 LIVE  AGE\n"
+                                     " 1  a-very-long-name…  1.0 MB    -\n");
 }
 
 static void columns_give_way_by_rank(void **unused)
@@ -92,29 +110,26 @@ static void columns_give_way_by_rank(void **unused)
     add(1, "a-very-long-name-of-a-program", 1000000);
     table_set_number(&table, AGE, NS_PER_S);
     /* AGE has a rank, the others stay. */
-    assert_string_equal(printed(24, false), "ID  NAME            LIVE\n"
-                                            " 1  a-very-long…  1.0 MB\n");
+    assert_string_equal(printed(24), "ID  NAME            LIVE\n"
+                                     " 1  a-very-long…  1.0 MB\n");
 }
 
 static void columns_are_hidden_or_shown_as_they_say(void **unused)
 {
     add(1, "a", 1);
-    table_set_text(&table, WIDE, "w");
     table_set_text(&table, NOTE, "");
     table_set_number(&table, SECRET, 5);
-    assert_null(strstr(printed(0, false), "WIDE"));
-    assert_null(strstr(printed(0, false), "NOTE"));
-    assert_non_null(strstr(printed(0, true), "WIDE"));
+    assert_null(strstr(printed(0), "NOTE"));
     table_set_text(&table, NOTE, "!");
-    assert_non_null(strstr(printed(0, false), "NOTE"));
-    assert_null(strstr(printed(0, true), "5"));
+    assert_non_null(strstr(printed(0), "NOTE"));
+    assert_null(strstr(printed(0), "5"));
 }
 
 static void control_characters_never_reach_the_terminal(void **unused)
 {
     add(1, "\033[31mred\n\x7f\xff\xc2\x9b\xe2\x80\xae",
         1); /* CSI of 8 bits, right-to-left override */
-    const char *text = printed(0, false);
+    const char *text = printed(0);
     assert_non_null(strstr(text, "?[31mred?????"));
     assert_null(strchr(text, '\033'));
     assert_null(strstr(text, "\xc2\x9b"));
@@ -150,9 +165,9 @@ static void csv_follows_rfc_4180(void **unused)
     add(2, "comma, \"quote\"\r\nline", 20);
     assert_int_equal(table_print_csv(&table, &layout, &out), 0);
     assert_string_equal(buffer_string(&out),
-                        "id,name,live_bytes,age_seconds,started,wide,note,secret\r\n"
-                        "1,plain,10,1.500,2026-01-01T00:00:00.123Z,,,\r\n"
-                        "2,\"comma, \"\"quote\"\"??line\",20,,,,,\r\n");
+                        "id,name,live_bytes,age_seconds,started,note,secret\r\n"
+                        "1,plain,10,1.500,2026-01-01T00:00:00.123Z,,\r\n"
+                        "2,\"comma, \"\"quote\"\"??line\",20,,,,\r\n");
 }
 
 static void json_has_null_for_what_is_not_known(void **unused)
@@ -167,7 +182,7 @@ static void json_has_null_for_what_is_not_known(void **unused)
     assert_int_equal(json_finish(&json), 0);
     assert_string_equal(buffer_string(&out),
                         "{\"id\":1,\"name\":\"\\\"x\\\"\",\"live_bytes\":10,\"age_seconds\":1.5,"
-                        "\"started\":null,\"wide\":null,\"note\":null,\"secret\":null}");
+                        "\"started\":null,\"note\":null,\"secret\":null}");
 }
 
 static void sorting_puts_large_first_and_absent_last(void **unused)
@@ -210,6 +225,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(columns_align_and_absent_values_are_dashes),
+        TEST(ages_are_told_in_whole_seconds),
         TEST(wide_characters_keep_the_columns_aligned),
         TEST(long_text_is_cut_where_room_is_short),
         TEST(columns_give_way_by_rank),
