@@ -1,17 +1,22 @@
-/* What taking a call stack costs: nanoseconds per unwind at 8, 16 and 32 frames.
+/* What call stacks and names cost.
  *
- * Every way runs at the bottom of a recursion of the wanted depth, warm, in shuffled order of rounds;
- * the table shows the median and the fastest round. libunwind is measured if it is on the machine. */
+ * Usage: bench_site [ROUNDS.csv]
+ *
+ * Every way of taking a stack runs at the bottom of a recursion of the wanted depth, warm, the ways
+ * taking turns; the table shows the median and the fastest of all rounds, the file has every round.
+ * libunwind is measured if it is on the machine. */
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-#include "site/key.h"
 #include "site/module.h"
+#include "site/symbols.h"
 #include "site/unwind.h"
 
 enum { ROUNDS = 31, FRAMES_MAX = 64 };
@@ -59,6 +64,16 @@ static size_t way_identity(uintptr_t *pcs, size_t max)
     return 1;
 }
 
+/* The first thing in a library that was not loaded with the program. */
+static uintptr_t unloadable_pc;
+
+static size_t way_identity_unloadable(uintptr_t *pcs, size_t max)
+{
+    pcs[0] = unloadable_pc;
+    sink += unwind_identity(&cache, pcs[0]);
+    return 1;
+}
+
 static size_t way_module(uintptr_t *pcs, size_t max)
 {
     struct module_info info;
@@ -78,6 +93,7 @@ static const struct way {
     {"libunwind unw_backtrace", way_libunwind, 5000},
     {"glibc backtrace()", way_glibc, 500},
     {"identity of one address", way_identity, 20000},
+    {"  in an unloadable module", way_identity_unloadable, 20000},
     {"module of one address", way_module, 2000},
 };
 enum { WAYS = sizeof(ways) / sizeof(ways[0]) };
@@ -111,36 +127,106 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-int main(void)
+/* The same question again, and questions that are new to a module already open. */
+static void bench_symbols(void)
 {
-    static const unsigned depths[] = {8, 16, 32};
-    static double took[WAYS][3][ROUNDS];
-    static size_t frames[WAYS][3];
+    enum { KNOWN = 200000, NEW = 2000 };
+    struct module_info info;
+    struct symbolizer *symbolizer;
+    const struct symbol_frame *frames;
+    size_t n;
+    char exe[4096] = {0};
+    if (readlink("/proc/self/exe", exe, sizeof(exe) - 1) < 0 ||
+        module_find((uintptr_t)bench_symbols, &info) < 0 || symbolizer_new(NULL, &symbolizer) < 0)
+        return;
+    struct symbol_query query = {.path = exe,
+                                 .build_id = info.build_id,
+                                 .build_id_len = info.build_id_len,
+                                 .offset = module_offset(&info, (uintptr_t)bench_symbols) + 4};
+    double start = now_ns();
+    int r = symbolizer_resolve(symbolizer, &query, &frames, &n);
+    double first = now_ns() - start;
+    start = now_ns();
+    for (int i = 0; i < KNOWN; i++)
+        symbolizer_resolve(symbolizer, &query, &frames, &n);
+    double known = (now_ns() - start) / KNOWN;
+    start = now_ns();
+    for (int i = 0; i < NEW; i++) {
+        query.offset++;
+        symbolizer_resolve(symbolizer, &query, &frames, &n);
+    }
+    double fresh = (now_ns() - start) / NEW;
+    printf("\nnames: %s\n  first address of a module %10.0f ns\n  another address %21.0f ns\n"
+           "  the same address again %14.1f ns\n",
+           r == 0 && frames[0].file ? "with lines" : "without lines", first, fresh, known);
+    symbolizer_free(symbolizer);
+}
+
+static void find_unloadable(void)
+{
+    static const struct {
+        const char *library;
+        const char *symbol;
+    } candidates[] = {{"libunwind.so.8", "unw_backtrace"},
+                      {"libz.so.1", "zlibVersion"},
+                      {"libbz2.so.1.0", "BZ2_bzlibVersion"}};
+    for (size_t i = 0; i < 3 && unloadable_pc == 0; i++) {
+        void *lib = dlopen(candidates[i].library, RTLD_NOW | RTLD_LOCAL);
+        if (lib)
+            unloadable_pc = (uintptr_t)dlsym(lib, candidates[i].symbol) + 1;
+    }
+}
+
+static double took[WAYS][3][ROUNDS];
+static size_t frames_got[WAYS][3];
+static const unsigned depths[3] = {8, 16, 32};
+
+static bool way_possible(const struct way *way)
+{
+    return !(way->take == way_libunwind && !libunwind_backtrace) &&
+           !(way->take == way_identity_unloadable && unloadable_pc == 0);
+}
+
+static void print_table(FILE *raw)
+{
+    printf("%-26s %22s %22s %22s\n", "ns per stack (frames got)", "8 frames", "16 frames",
+           "32 frames");
+    for (unsigned w = 0; w < WAYS; w++) {
+        if (!way_possible(&ways[w]))
+            continue;
+        printf("%-26s", ways[w].name);
+        for (unsigned d = 0; d < 3; d++) {
+            for (unsigned round = 0; raw && round < ROUNDS; round++)
+                fprintf(raw, "%s,%u,%u,%.2f\n", ways[w].name, depths[d], round, took[w][d][round]);
+            qsort(took[w][d], ROUNDS, sizeof(double), by_value);
+            printf("  %7.1f min %6.1f (%2zu)", took[w][d][ROUNDS / 2], took[w][d][0],
+                   frames_got[w][d]);
+        }
+        printf("\n");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    FILE *raw = argc > 1 ? fopen(argv[1], "w") : NULL;
     void *lib = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
     if (lib)
         *(void **)&libunwind_backtrace = dlsym(lib, "unw_backtrace");
-
+    find_unloadable();
     for (unsigned round = 0; round < ROUNDS; round++) {
         for (unsigned d = 0; d < 3; d++) {
             for (unsigned i = 0; i < WAYS; i++) {
                 unsigned w = (i * 3 + round) % WAYS;
-                if (ways[w].take == way_libunwind && !libunwind_backtrace)
-                    continue;
-                took[w][d][round] = descend(depths[d], &ways[w], depths[d], &frames[w][d]);
+                if (way_possible(&ways[w]))
+                    took[w][d][round] = descend(depths[d], &ways[w], depths[d], &frames_got[w][d]);
             }
         }
     }
-    printf("%-26s %22s %22s %22s\n", "ns per stack (frames got)", "8 frames", "16 frames",
-           "32 frames");
-    for (unsigned w = 0; w < WAYS; w++) {
-        if (frames[w][0] == 0)
-            continue;
-        printf("%-26s", ways[w].name);
-        for (unsigned d = 0; d < 3; d++) {
-            qsort(took[w][d], ROUNDS, sizeof(double), by_value);
-            printf("  %7.1f min %6.1f (%2zu)", took[w][d][ROUNDS / 2], took[w][d][0], frames[w][d]);
-        }
-        printf("\n");
-    }
+    if (raw)
+        fprintf(raw, "way,frames,round,ns\n");
+    print_table(raw);
+    if (raw)
+        fclose(raw);
+    bench_symbols();
     return sink == 42;
 }
