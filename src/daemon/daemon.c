@@ -26,6 +26,9 @@
 #include "daemon/watch.h"
 #include "ledger/ledger.h"
 
+/* Reading figures may take this long before other events get their turn. */
+enum { REFRESH_TURN_NS = 1000000 };
+
 static const char books_root[] = "/run/memoir", lock_name[] = "memoird.lock";
 
 static int log_apply(const struct config *config)
@@ -125,10 +128,17 @@ static void on_stop(void *context)
     loop_stop(daemon->loop);
 }
 
+static void on_refresh_work(void *context)
+{
+    struct daemon *daemon = context;
+    if (!ledger_refresh_some(daemon->ledger, REFRESH_TURN_NS))
+        loop_defer(daemon->refresh_work);
+}
+
 static void on_refresh(void *context)
 {
     struct daemon *daemon = context;
-    ledger_refresh(daemon->ledger);
+    loop_defer(daemon->refresh_work);
     reaper_tick(daemon);
 }
 
@@ -194,7 +204,9 @@ static int add_sources(struct daemon *daemon)
         if (r < 0)
             return r;
     }
-    int r = loop_add_timer(daemon->loop, on_refresh, daemon, &daemon->refresh_timer);
+    int r = loop_add_deferred(daemon->loop, on_refresh_work, daemon, &daemon->refresh_work);
+    if (r >= 0)
+        r = loop_add_timer(daemon->loop, on_refresh, daemon, &daemon->refresh_timer);
     if (r >= 0)
         r = loop_timer_set(daemon->refresh_timer, daemon->config.refresh_ns,
                            daemon->config.refresh_ns);

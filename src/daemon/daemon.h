@@ -30,7 +30,7 @@ struct daemon {
     struct reaper *reaper;
     struct retired *retired;
     struct loop_source *signals[3];
-    struct loop_source *refresh_timer;
+    struct loop_source *refresh_timer, *refresh_work;
 
     bool retired_file_failed; /* said so once */
 };

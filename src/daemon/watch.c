@@ -26,8 +26,7 @@ enum {
      * exec, or when one is torn down that never became ready. */
     PLACE_EVENTS = IN_CREATE | IN_MOVED_TO | IN_MODIFY | IN_CLOSE_WRITE | IN_DELETE_SELF |
                    IN_MOVE_SELF | IN_ONLYDIR | IN_EXCL_UNLINK,
-    ROOT_EVENTS =
-        IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_ATTRIB | IN_ONLYDIR,
+    ROOT_EVENTS = IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_ATTRIB | IN_ONLYDIR,
 };
 
 struct root {

@@ -104,17 +104,30 @@ static void devices_sum(struct ledger *ledger)
     }
 }
 
-void ledger_refresh(struct ledger *ledger)
+bool ledger_refresh_some(struct ledger *ledger, uint64_t budget_ns)
 {
-    uint64_t now = clock_monotonic_ns();
-    for (size_t i = 0; i < ledger->n_processes; i++) {
-        struct process_row *row = process_row(ledger->processes[i]);
+    uint64_t now = clock_monotonic_ns(), end = now + budget_ns;
+    for (; ledger->refreshed < ledger->n_processes; ledger->refreshed++) {
+        struct process_row *row = process_row(ledger->processes[ledger->refreshed]);
         if (row->next_refresh_ns > now)
             continue;
+        if (budget_ns && now >= end)
+            return false;
         process_refresh(ledger, row);
-        uint64_t end = clock_monotonic_ns();
-        row->next_refresh_ns = end - now > REFRESH_SLOW_NS ? end + (end - now) * REFRESH_SHARE : 0;
-        now = end;
+        uint64_t after = clock_monotonic_ns();
+        /* Once may be the scheduler's doing, twice in a row is the book's. */
+        bool slow = after - now > REFRESH_SLOW_NS;
+        row->next_refresh_ns = slow && row->slow ? after + (after - now) * REFRESH_SHARE : 0;
+        row->slow = slow;
+        now = after;
     }
+    ledger->refreshed = 0;
     devices_sum(ledger);
+    return true;
+}
+
+void ledger_refresh(struct ledger *ledger)
+{
+    ledger->refreshed = 0;
+    ledger_refresh_some(ledger, 0);
 }

@@ -263,6 +263,10 @@ struct ledger_books ledger_books(const struct ledger *ledger);
  * one that took long waits for its next turn. */
 void ledger_refresh(struct ledger *ledger);
 
+/* The same in pieces of about `budget_ns`, for a loop that has other things to do. True when the round
+ * is complete (device sums are then new as well), false to be called again. */
+bool ledger_refresh_some(struct ledger *ledger, uint64_t budget_ns);
+
 /* The same for one process at once, whatever it costs. */
 void ledger_refresh_process(struct ledger *ledger, struct ledger_process *process);
 

@@ -33,6 +33,7 @@ struct process_row {
     size_t slot; /* in ledger.processes */
     uint8_t boot_id[16];
     uint64_t next_refresh_ns; /* one that took long is read less often */
+    bool slow;                /* took long the last time */
     bool joined;              /* accounts and parts fit the readers' accounts */
     struct part *parts;       /* sorted by device, space, rank */
     size_t n_parts;
@@ -64,6 +65,7 @@ struct ledger {
     struct ledger_process **processes;
     size_t n_processes, room_processes;
     struct index processes_by_identity;
+    size_t refreshed; /* of them, in the round of ledger_refresh_some() under way */
 
     struct ledger_device **devices;
     size_t n_devices, room_devices;

@@ -106,7 +106,7 @@ static struct ledger_book *add(struct world *w, const char *name)
 static uint64_t live(struct world *w, struct ledger_process *p, uint32_t space)
 {
     uint64_t bytes = 0;
-    ledger_refresh(w->ledger);
+    ledger_refresh_process(w->ledger, p);
     assert_true(ledger_process_sum(p, space, NULL, &bytes, NULL));
     return bytes;
 }
@@ -248,6 +248,7 @@ static void what_the_dead_held_is_not_in_use(void **state)
     struct ledger_process *p = add(w, "a.book")->process;
     assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_EXITED);
     assert_int_equal(live(w, p, MEMOIR_SPACE_DRAM), 10);
+    ledger_refresh(w->ledger);
     size_t n;
     struct ledger_device *const *devices = ledger_devices(w->ledger, &n);
     assert_int_equal(n, 1);
@@ -458,9 +459,33 @@ static void figures_of_a_book_cut_short_are_absent(void **state)
     assert_int_equal(live(w, p, MEMOIR_SPACE_HEAP), 100);
     assert_true(p->valid & LEDGER_HAS_FIGURES);
     assert_int_equal(ftruncate(b.fd, 0), 0);
-    ledger_refresh(w->ledger);
+    ledger_refresh_process(w->ledger, p);
     assert_false(p->valid & LEDGER_HAS_FIGURES);
     assert_false(ledger_process_sum(p, MEMOIR_SPACE_HEAP, NULL, NULL, NULL));
+}
+
+static void round_in_pieces_reads_all(void **state)
+{
+    struct world *w = *state;
+    for (int i = 0; i < 10; i++) {
+        struct book_builder b;
+        char name[16];
+        snprintf(name, sizeof(name), "%d.book", i);
+        book_begin(w, &b, name, BOOK_SOURCE_CLIENT);
+        b.h.exec_id = (uint64_t)i + 1;
+        device_put(&b, 0, "X", "GPU-1", "", 1000, 10);
+        builder_publish(&b);
+        ledger_update_state(w->ledger, add(w, name)->process);
+    }
+    int pieces = 1;
+    while (!ledger_refresh_some(w->ledger, 1)) /* one process each */
+        pieces++;
+    assert_in_range(pieces, 2, 11);
+    size_t n;
+    struct ledger_device *const *devices = ledger_devices(w->ledger, &n);
+    assert_int_equal(n, 1);
+    assert_int_equal(devices[0]->spaces[MEMOIR_SPACE_DRAM].used, 100);
+    assert_int_equal(devices[0]->processes, 10);
 }
 
 /* ---- one picture ---- */
@@ -510,6 +535,7 @@ int main(void)
         WORLD_TEST(books_that_are_none),
         WORLD_TEST(owner_must_be_the_processs_own),
         WORLD_TEST(figures_of_a_book_cut_short_are_absent),
+        WORLD_TEST(round_in_pieces_reads_all),
         WORLD_TEST(scan_sees_processes_facts_and_problems),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
