@@ -8,7 +8,7 @@
 
 /* A process whose books take longer than REFRESH_SLOW_NS to read gets one REFRESH_SHARE-th of the time:
  * one user's giant book must not slow everybody's figures. */
-enum { REFRESH_SHARE = 100, REFRESH_SLOW_NS = 20000 };
+enum { REFRESH_SHARE = 100, REFRESH_SLOW_NS = 20000, STATUS_INTERVAL_NS = 100000000 };
 
 /* Totals of all accounts of a book at once. */
 static int book_totals(struct book_row *book)
@@ -27,18 +27,31 @@ static int book_totals(struct book_row *book)
     return r;
 }
 
+/* Losses, state and size: nobody needs them as fresh as the totals, and they are other cache lines. */
+static void process_status(struct process_row *row, uint64_t now_ns)
+{
+    struct ledger_process *p = &row->p;
+    row->status_ns = now_ns;
+    p->peak_error = p->book_bytes = 0;
+    memset(p->losses, 0, sizeof(p->losses));
+    for (size_t i = 0; i < p->n_books; i++) {
+        struct ledger_book *book = p->books[i];
+        (void)book_reader_status(book->reader, &book->status); /* on failure the last one stays */
+        for (size_t k = 0; k < BOOK_LOSSES_MAX; k++)
+            p->losses[k] += book->status.losses[k];
+        p->book_bytes += book->status.file_bytes;
+        if (book->status.peak_error > p->peak_error)
+            p->peak_error = book->status.peak_error;
+    }
+}
+
 static void process_refresh(struct ledger *ledger, struct process_row *row)
 {
     struct ledger_process *p = &row->p;
-    bool changed = !row->joined;
-    uint64_t losses[BOOK_LOSSES_MAX] = {0};
-    p->peak_error = p->book_bytes = 0;
-    bool failed = false;
+    bool changed = !row->joined, failed = false;
     for (size_t i = 0; i < p->n_books; i++) {
         struct book_row *book = book_row(p->books[i]);
         int r = book_reader_refresh(book->b.reader);
-        if (r >= 0)
-            r = book_reader_status(book->b.reader, &book->b.status);
         book->totals_valid = false;
         if (r >= 0)
             r = book_totals(book);
@@ -48,13 +61,7 @@ static void process_refresh(struct ledger *ledger, struct process_row *row)
         book_reader_devices(book->b.reader, &devices);
         book_reader_accounts(book->b.reader, &accounts);
         changed |= devices != book->n_devices || accounts != book->n_accounts;
-        for (size_t k = 0; k < BOOK_LOSSES_MAX; k++)
-            losses[k] += book->b.status.losses[k];
-        p->book_bytes += book->b.status.file_bytes;
-        if (book->b.status.peak_error > p->peak_error)
-            p->peak_error = book->b.status.peak_error;
     }
-    memcpy(p->losses, losses, sizeof(losses));
     if (changed && ledger_join(ledger, row) < 0) {
         ledger_join_release(row); /* no memory: nothing is shown rather than a part */
         failed = true;
@@ -66,6 +73,7 @@ static void process_refresh(struct ledger *ledger, struct process_row *row)
 
 void ledger_refresh_process(struct ledger *ledger, struct ledger_process *process)
 {
+    process_status(process_row(process), clock_monotonic_ns());
     process_refresh(ledger, process_row(process));
 }
 
@@ -113,6 +121,8 @@ bool ledger_refresh_some(struct ledger *ledger, uint64_t budget_ns)
             continue;
         if (budget_ns && now >= end)
             return false;
+        if (now - row->status_ns >= STATUS_INTERVAL_NS)
+            process_status(row, now);
         process_refresh(ledger, row);
         uint64_t after = clock_monotonic_ns();
         /* Once may be the scheduler's doing, twice in a row is the book's. */

@@ -233,7 +233,10 @@ void ledger_join_totals(struct process_row *row)
             account->totals = *totals;
             account->source = part->book->b.identity->source;
             account->inherited_bytes = view->inherited_bytes;
-            account->capacity = view->capacity;
+            if (account->capacity != view->capacity) { /* told again */
+                account->capacity = view->capacity;
+                note_capacity(part, view);
+            }
             found = true;
             if (totals->alloc_blocks > 0)
                 break; /* it counts, so it wins */

@@ -260,7 +260,7 @@ struct ledger_books {
 struct ledger_books ledger_books(const struct ledger *ledger);
 
 /* Read new figures of all books. No system call but the clock. No book gets more than 1 % of the time:
- * one that took long waits for its next turn. */
+ * one that took long waits for its next turn. Losses, state and size are at most 100 ms old. */
 void ledger_refresh(struct ledger *ledger);
 
 /* The same in pieces of about `budget_ns`, for a loop that has other things to do. True when the round

@@ -33,6 +33,7 @@ struct process_row {
     size_t slot; /* in ledger.processes */
     uint8_t boot_id[16];
     uint64_t next_refresh_ns; /* one that took long is read less often */
+    uint64_t status_ns;       /* when losses and sizes were read */
     bool slow;                /* took long the last time */
     bool joined;              /* accounts and parts fit the readers' accounts */
     struct part *parts;       /* sorted by device, space, rank */
