@@ -43,7 +43,7 @@ int book_place_scan(const struct book_place *place, size_t max,
  * gets a descriptor for sites and blocks, which the caller closes. */
 struct book_reader;
 int book_place_open_reader(const struct book_place *place, int dirfd, const char *name,
-                    struct book_reader **ret_reader, int *ret_fd);
+                           struct book_reader **ret_reader, int *ret_fd);
 
 /* Does this name look like a book's: PID-STARTTIME-SOURCE-RANDOM.book? Names prove nothing; this
  * only spares opening what is certainly none. */

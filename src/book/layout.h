@@ -27,6 +27,7 @@ enum {
     BOOK_SECTION_ALIGN = 65536, /* holds on machines with 64 KiB pages too */
     BOOK_SECTIONS_MAX = 16,
     BOOK_LOSSES_MAX = 16,
+    BOOK_BLOCK_SHARDS_MAX = 16,
 };
 
 /* Bits a reader must know to read the book at all. Version 1 has none. */
@@ -147,8 +148,9 @@ struct book_header {
 
     /* The block table's shape; constant. */
     uint64_t hash_seed;
-    uint32_t block_shards; /* page p of the section belongs to shard p % block_shards */
+    uint32_t block_shards; /* equal parts of the section BLOCKS that grow side by side */
     uint32_t block_spare;
+    uint32_t block_pages[BOOK_BLOCK_SHARDS_MAX]; /* pages in use at the start of each part */
 
     struct book_section sections[BOOK_SECTIONS_MAX]; /* unused ones have kind 0 */
 
@@ -158,7 +160,7 @@ struct book_header {
     char exe[256];
     char command[512]; /* arguments, separated by NUL in the process and by spaces here */
 
-    uint8_t spare[2192];
+    uint8_t spare[2128];
 };
 static_assert(sizeof(struct book_header) == BOOK_HEADER_BYTES, "header is one page");
 
@@ -197,7 +199,7 @@ struct book_counters {
     uint64_t freed_blocks;
     uint64_t alloc_bytes;
     uint64_t alloc_blocks;
-    uint64_t freed_served; /* bytes really taken, where known; else equal to the asked */
+    uint64_t freed_served; /* bytes really taken; 0 from sources that know only what was asked */
     uint64_t alloc_served;
     int64_t fold_delta; /* the writer's: change not yet folded into account.live_folded */
     uint64_t reallocs;

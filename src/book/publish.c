@@ -94,41 +94,66 @@ static int resize(int fd, uint64_t bytes)
     return ftruncate(fd, (off_t)bytes) < 0 ? -errno : 0;
 }
 
-/* Write the image's open pages into the file: pwrite() reports a full file system, a store into
- * the mapping would be killed for it. */
-static int write_image(const struct book_writer *w, int fd)
+/* Call `each` for every stretch of the image that is in use. */
+static int each_open(const struct book_writer *w,
+                     int (*each)(void *context, uint64_t offset, uint64_t bytes), void *context)
 {
-    int r = write_all(fd, w->header, BOOK_HEADER_BYTES, 0);
+    int r = each(context, 0, BOOK_HEADER_BYTES);
     for (size_t i = 0; i < BOOK_SECTIONS_MAX && r == 0; i++) {
         const struct book_section *section = &w->header->sections[i];
-        if (section->open > 0)
-            r = write_all(fd, (const uint8_t *)w->header + section->offset, section->open,
-                          section->offset);
+        uint64_t per_page = section->kind == BOOK_SECTION_BLOCKS
+                                ? BOOK_BLOCK_PAGE_BYTES
+                                : TABLE_CHUNKS_PER_PAGE * sizeof(struct table_head);
+        if (section->kind != BOOK_SECTION_BLOCKS && section->kind != BOOK_SECTION_BLOCK_INDEX) {
+            if (section->open > 0)
+                r = each(context, section->offset, section->open);
+            continue;
+        }
+        uint64_t part = section->size / w->header->block_shards;
+        for (uint32_t s = 0; s < w->header->block_shards && r == 0; s++)
+            if (w->header->block_pages[s] > 0)
+                r = each(context, section->offset + s * part, w->header->block_pages[s] * per_page);
     }
     return r;
 }
 
+struct target {
+    const struct book_writer *w;
+    int fd;
+    uint8_t *base;
+};
+
+/* pwrite() reports a full file system; a store into the mapping would be killed for it. */
+static int write_stretch(void *context, uint64_t offset, uint64_t bytes)
+{
+    const struct target *target = context;
+    return write_all(target->fd, (const uint8_t *)target->w->header + offset, bytes, offset);
+}
+
+static int open_stretch(void *context, uint64_t offset, uint64_t bytes)
+{
+    const struct target *target = context;
+    uint64_t page = target->w->page_bytes;
+    bytes = (bytes + page - 1) / page * page;
+    return mprotect(target->base + offset, bytes, PROT_READ | PROT_WRITE) < 0 ? -errno : 0;
+}
+
 static int map_file(const struct book_writer *w, int fd, void **ret_base)
 {
-    uint8_t *base = mmap(NULL, w->map_bytes, PROT_NONE, MAP_SHARED, fd, 0);
-    if (base == MAP_FAILED)
+    struct target target = {.w = w};
+    target.base = mmap(NULL, w->map_bytes, PROT_NONE, MAP_SHARED, fd, 0);
+    if (target.base == MAP_FAILED)
         return -errno;
-    int r = mprotect(base, BOOK_HEADER_BYTES, PROT_READ | PROT_WRITE) < 0 ? -errno : 0;
-    for (size_t i = 0; i < BOOK_SECTIONS_MAX && r == 0; i++) {
-        const struct book_section *section = &w->header->sections[i];
-        if (section->open > 0 &&
-            mprotect(base + section->offset, section->open, PROT_READ | PROT_WRITE) < 0)
-            r = -errno;
-    }
+    int r = each_open(w, open_stretch, &target);
     /* Asks for a page that is there: tells whether the kernel knows how (5.14 and later). */
-    if (r == 0 && madvise(base, BOOK_HEADER_BYTES, MADV_POPULATE_WRITE) < 0)
+    if (r == 0 && madvise(target.base, BOOK_HEADER_BYTES, MADV_POPULATE_WRITE) < 0)
         r = errno == EINVAL ? -ENOSYS : -errno;
     if (r < 0) {
-        munmap(base, w->map_bytes);
+        munmap(target.base, w->map_bytes);
         return r;
     }
-    madvise(base, w->map_bytes, MADV_DONTDUMP);
-    *ret_base = base;
+    madvise(target.base, w->map_bytes, MADV_DONTDUMP);
+    *ret_base = target.base;
     return 0;
 }
 
@@ -140,7 +165,8 @@ static int fill_file(struct book_writer *w, int fd)
     if (r < 0)
         return r;
     w->header->state = BOOK_STATE_OPEN;
-    r = write_image(w, fd);
+    struct target target = {.w = w, .fd = fd};
+    r = each_open(w, write_stretch, &target);
     void *base = NULL;
     if (r == 0)
         r = map_file(w, fd, &base);

@@ -1,16 +1,8 @@
-/*
- * report.c: what one report does to the counters.
- *
- * A thread with pages of its own adds by plain loads and stores; the others share the counters
- * inside the account's record and add atomically. Live bytes are folded into one figure per account
- * only when a thread's change reaches BOOK_FOLD_BYTES, so the peak costs nothing per report and is
- * too low by that much per thread at most.
- */
+/* report.c: the unusual cases of report.h, and sums. */
+#include "book/report.h"
+
 #include <errno.h>
 #include <string.h>
-
-#include "book/lock.h"
-#include "book/writer.h"
 
 /* ---- where a thread counts ---- */
 
@@ -51,8 +43,8 @@ static void *page_get(struct book_writer *w, struct book_thread *t, uint32_t wha
 }
 
 /* The thread's counters of an account. ret_shared: others add there too. */
-static inline struct book_counters *account_counters(struct book_writer *w, struct book_thread *t,
-                                                     uint32_t account, bool *ret_shared)
+static struct book_counters *account_counters(struct book_writer *w, struct book_thread *t,
+                                              uint32_t account, bool *ret_shared)
 {
     uint32_t number = account / BOOK_ACCOUNTS_PER_PAGE;
     struct book_counters *page = t->account_pages[number];
@@ -71,8 +63,8 @@ static inline struct book_counters *account_counters(struct book_writer *w, stru
 
 /* The pages that several threads may use: all of them until the book is published (one at a time),
  * afterwards those without pages of their own. */
-static struct book_site_counters *site_counters_slowly(struct book_writer *w, struct book_thread *t,
-                                                       uint32_t site, bool *ret_shared)
+static struct book_site_counters *site_counters(struct book_writer *w, struct book_thread *t,
+                                                uint32_t site, bool *ret_shared)
 {
     uint32_t number = site / BOOK_SITES_PER_PAGE;
     bool own = t->exclusive && w->published && !w->single;
@@ -89,22 +81,12 @@ static struct book_site_counters *site_counters_slowly(struct book_writer *w, st
     return &page[site % BOOK_SITES_PER_PAGE];
 }
 
-static inline struct book_site_counters *site_counters(struct book_writer *w, struct book_thread *t,
-                                                       uint32_t site, bool *ret_shared)
+static void add(uint64_t *counter, uint64_t amount, bool shared)
 {
-    struct book_site_counters *page = t->site_pages[site / BOOK_SITES_PER_PAGE];
-    *ret_shared = false;
-    if (__builtin_expect(page != NULL, 1))
-        return &page[site % BOOK_SITES_PER_PAGE];
-    return site_counters_slowly(w, t, site, ret_shared);
-}
-
-static inline void add(uint64_t *counter, uint64_t amount, bool shared)
-{
-    if (__builtin_expect(shared, 0))
+    if (shared)
         fetch_add_release(counter, amount);
     else
-        store_release(counter, *counter + amount);
+        book_add(counter, amount);
 }
 
 /* ---- the peak ---- */
@@ -112,103 +94,137 @@ static inline void add(uint64_t *counter, uint64_t amount, bool shared)
 static void fold(struct book_writer *w, uint32_t account, int64_t delta)
 {
     struct book_account *record = book_account_at(w, account);
-    int64_t live;
-    if (w->single) {
-        live = record->live_folded + delta;
-        store_relaxed(&record->live_folded, live);
-    } else {
-        live = fetch_add_relaxed(&record->live_folded, delta) + delta;
-    }
+    int64_t live = fetch_add_relaxed(&record->live_folded, delta) + delta;
     if (live > 0)
         max_relaxed(&record->peak_bytes, (uint64_t)live);
 }
 
-static inline void change(struct book_writer *w, uint32_t account, struct book_counters *counters,
-                          int64_t delta, bool shared)
+void book_fold(struct book_writer *w, struct book_thread *t, uint32_t account)
 {
-    if (__builtin_expect(shared, 0)) {
-        fold(w, account, delta);
-        return;
-    }
-    delta += counters->fold_delta;
-    if (w->single || delta >= BOOK_FOLD_BYTES || delta <= -BOOK_FOLD_BYTES) {
-        fold(w, account, delta);
-        delta = 0;
-    }
-    store_relaxed(&counters->fold_delta, delta);
+    struct book_counters *page = t->account_pages[account / BOOK_ACCOUNTS_PER_PAGE];
+    struct book_counters *counters = &page[account % BOOK_ACCOUNTS_PER_PAGE];
+    fold(w, account, counters->fold_delta);
+    store_relaxed(&counters->fold_delta, 0);
 }
 
 /* ---- one block more, one block less ---- */
 
-static void count_alloc(struct book_writer *w, struct book_thread *t,
-                        const struct book_block *block)
+void book_count_alloc_any(struct book_writer *w, struct book_thread *t, uint64_t size_tag,
+                          uint64_t place)
 {
-    uint32_t account = book_place_account(block->place);
-    uint32_t site = book_place_site(block->place);
-    uint64_t bytes = book_block_bytes(block);
-    bool shared;
+    uint32_t account = book_place_account(place), site = book_place_site(place);
+    uint64_t bytes = size_tag & BOOK_BLOCK_SIZE_MAX;
+    bool shared, due;
+    if (book_count_alloc(t, size_tag, place, &due)) {
+        if (due)
+            book_fold(w, t, account);
+        return;
+    }
     struct book_counters *counters = account_counters(w, t, account, &shared);
     add(&counters->alloc_bytes, bytes, shared);
     add(&counters->alloc_blocks, 1, shared);
-    add(&counters->alloc_served, bytes, shared);
-    change(w, account, counters, (int64_t)bytes, shared);
-    struct book_site_counters *of_site;
-    if (site != BOOK_SITE_NONE && (of_site = site_counters(w, t, site, &shared)) != NULL) {
+    struct book_site_counters *of_site = site_counters(w, t, site, &shared);
+    if (of_site) {
         add(&of_site->alloc_bytes, bytes, shared);
         add(&of_site->alloc_blocks, 1, shared);
     }
+    fold(w, account, (int64_t)bytes);
 }
 
-static void count_free(struct book_writer *w, struct book_thread *t, const struct book_block *block)
+void book_count_free_any(struct book_writer *w, struct book_thread *t, uint64_t size_tag,
+                         uint64_t place)
 {
-    uint32_t account = book_place_account(block->place);
-    uint32_t site = book_place_site(block->place);
-    uint64_t bytes = book_block_bytes(block);
-    bool shared;
+    uint32_t account = book_place_account(place), site = book_place_site(place);
+    uint64_t bytes = size_tag & BOOK_BLOCK_SIZE_MAX;
+    bool shared, due;
+    if (book_count_free(t, size_tag, place, &due)) {
+        if (due)
+            book_fold(w, t, account);
+        return;
+    }
     struct book_counters *counters = account_counters(w, t, account, &shared);
     add(&counters->freed_bytes, bytes, shared);
     add(&counters->freed_blocks, 1, shared);
-    add(&counters->freed_served, bytes, shared);
-    change(w, account, counters, -(int64_t)bytes, shared);
-    struct book_site_counters *of_site;
-    if (site != BOOK_SITE_NONE && (of_site = site_counters(w, t, site, &shared)) != NULL) {
+    struct book_site_counters *of_site = site_counters(w, t, site, &shared);
+    if (of_site) {
         add(&of_site->freed_bytes, bytes, shared);
         add(&of_site->freed_blocks, 1, shared);
     }
+    fold(w, account, -(int64_t)bytes);
 }
 
-void book_alloc(struct book_writer *w, struct book_thread *t, const struct book_block *block)
+/* Ask for the lines that a report will need before the lock is taken: a locked instruction waits
+ * until earlier stores have found their lines, and holds up everything behind it. What is read here
+ * may be changing; it is a guess. */
+static inline void prepare(struct table_shard *shard, uint64_t hash, uint32_t print)
 {
-    struct book_block old;
-    /* Counted first: a free by another thread must not be seen before its allocation. */
-    count_alloc(w, t, block);
-    int r = table_put(w, t, block, &old);
-    if (__builtin_expect(r == 0, 1))
+#if !defined(__SANITIZE_THREAD__)
+    if (load_relaxed(&shard->pages) == 0)
         return;
+    struct table_home home = table_home_of(shard, hash);
+    struct table_head *head = table_head_of(shard, home);
+    uint32_t mask = print ? table_match(head, print) : table_empty(head);
+    if (mask)
+        __builtin_prefetch(&table_chunk_of(shard, home)[__builtin_ctz(mask)], 1);
+#else
+    (void)shard, (void)hash, (void)print;
+#endif
+}
+
+void book_enter(struct book_writer *w, struct book_thread *t, uint64_t id, uint64_t size_tag,
+                uint64_t place)
+{
+    struct book_block old, block = {.id = id, .size_tag = size_tag, .place = place};
+    int r = table_put(w, t, &block, &old);
     if (r == 1) {
-        count_free(w, t, &old);
+        book_count_free_any(w, t, old.size_tag, old.place);
         book_lose(w, BOOK_LOSS_REPLACED);
-    } else {
+    } else if (r < 0) {
         book_lose(w, BOOK_LOSS_BLOCKS_FULL);
     }
 }
 
+/* Counted before it is entered: nobody may see the free of a block before its allocation. */
+void book_alloc(struct book_writer *w, struct book_thread *t, uint64_t id, uint64_t size_tag,
+                uint64_t place)
+{
+    uint64_t hash = table_hash(&w->table, book_place_account(place), id);
+    struct table_shard *shard = table_shard_of(&w->table, hash);
+    bool done = false;
+    prepare(shard, hash, 0);
+    book_count_alloc_any(w, t, size_tag, place);
+    if (load_relaxed(&w->table.plain) && book_lock_take(w, t, &shard->lock)) {
+        done = table_put_at_home(shard, hash, id, size_tag, place);
+        book_lock_drop(t, &shard->lock);
+    }
+    if (!done)
+        book_enter(w, t, id, size_tag, place);
+}
+
 void book_free(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id)
 {
+    uint64_t hash = table_hash(&w->table, account, id);
+    struct table_shard *shard = table_shard_of(&w->table, hash);
     struct book_block old;
-    if (__builtin_expect(table_take(w, t, account, id, &old), 1))
-        count_free(w, t, &old);
+    bool done = false;
+    prepare(shard, hash, table_print(hash));
+    if (load_relaxed(&w->table.plain) && book_lock_take(w, t, &shard->lock)) {
+        done = table_take_at_home(shard, hash, account, id, &old.size_tag, &old.place);
+        book_lock_drop(t, &shard->lock);
+    }
+    if (done || table_take(w, t, account, id, &old))
+        book_count_free_any(w, t, old.size_tag, old.place);
     else
         book_lose(w, BOOK_LOSS_UNKNOWN_FREE);
 }
 
-void book_realloc(struct book_writer *w, struct book_thread *t, uint64_t old_id,
-                  const struct book_block *block)
+void book_realloc(struct book_writer *w, struct book_thread *t, uint64_t old_id, uint64_t new_id,
+                  uint64_t size_tag, uint64_t place)
 {
-    uint32_t account = book_place_account(block->place);
+    uint32_t account = book_place_account(place);
     bool shared;
     book_free(w, t, account, old_id);
-    book_alloc(w, t, block);
+    book_alloc(w, t, new_id, size_tag, place);
     struct book_counters *counters = account_counters(w, t, account, &shared);
     add(&counters->reallocs, 1, shared);
 }

@@ -27,7 +27,7 @@ enum {
     TIME_SHIFT = 23,         /* 8.4 ms, and 417 days until it stops */
     RESERVE_STEPS = 12,      /* halvings of the reserve before we give up */
     ON_BEHALF_STEP = 4,      /* a daemon keeps thousands of books */
-    PROCESS_SHARDS = 16,     /* of the block table */
+    PROCESS_SHARDS = 8,      /* of the block table */
     ADDRESS_SPACE_PART = 64, /* of RLIMIT_AS that we may reserve */
     REFUSALS = 1024,
     SPINS = 100,
@@ -139,8 +139,8 @@ void book_writer_rebase(struct book_writer *w, void *base)
     }
     if (w->section[BOOK_SECTION_CONTROL])
         w->control = (struct book_control *)w->at[BOOK_SECTION_CONTROL];
-    w->table.blocks = w->at[BOOK_SECTION_BLOCKS];
-    w->table.index = w->at[BOOK_SECTION_BLOCK_INDEX];
+    if (w->header->block_shards)
+        table_rebase(w);
 }
 
 static uint64_t random_word(void)
@@ -198,8 +198,10 @@ int book_writer_init(struct book_writer *w, const struct book_writer_options *op
     header->hash_seed = random_word();
     header->block_shards = options->on_behalf ? 1 : PROCESS_SHARDS;
     w->table.seed = header->hash_seed;
-    w->table.shards = header->block_shards;
+    w->table.plain = !w->single;
+    table_rebase(w);
     book_identity_self(header);
+    w->created_ns = header->created_monotonic_ns;
 
     r = book_section_open(w, BOOK_SECTION_REGISTRY, BOOK_RECORD_BYTES);
     if (r == 0 && w->control)
@@ -236,7 +238,7 @@ void book_thread_init(struct book_writer *w, struct book_thread *t)
 /* ---- pages ---- */
 
 /* Kernel and file system are asked here and nowhere else. */
-static int open_pages(struct book_writer *w, void *start, uint64_t bytes, bool protected)
+static int open_pages(struct book_writer *w, void *start, uint64_t bytes)
 {
     if (w->sealed)
         return -EPERM;
@@ -245,7 +247,7 @@ static int open_pages(struct book_writer *w, void *start, uint64_t bytes, bool p
         return -ENOSPC;
     }
     int r = 0;
-    if (protected && mprotect(start, bytes, PROT_READ | PROT_WRITE) < 0)
+    if (mprotect(start, bytes, PROT_READ | PROT_WRITE) < 0)
         r = -errno;
     else if (w->published && madvise(start, bytes, MADV_POPULATE_WRITE) < 0)
         r = errno == EFAULT ? -ENOSPC : -errno;
@@ -262,7 +264,7 @@ int book_section_open(struct book_writer *w, uint32_t kind, uint64_t bytes)
     if (bytes > section->size)
         return -ENOSPC;
     uint64_t open = align_up(bytes, w->page_bytes);
-    int r = open_pages(w, w->at[kind] + section->open, open - section->open, true);
+    int r = open_pages(w, w->at[kind] + section->open, open - section->open);
     if (r < 0)
         return r;
     store_release(&section->open, open);
@@ -274,21 +276,14 @@ int book_section_open_range(struct book_writer *w, uint32_t kind, uint64_t offse
     struct book_section *section = w->section[kind];
     if (offset + bytes > section->size)
         return -ENOSPC;
-    if (w->sealed)
-        return -EPERM;
     uint64_t first = offset / w->page_bytes * w->page_bytes;
     uint64_t end = align_up(offset + bytes, w->page_bytes);
-    if (end > section->open) {
-        /* Open the address range in few steps, so that it stays one mapping. */
-        uint64_t step = align_up(section->open / 16 + 65536, w->page_bytes);
-        uint64_t open = section->open + step > end ? section->open + step : end;
-        if (open > section->size)
-            open = section->size;
-        if (mprotect(w->at[kind] + section->open, open - section->open, PROT_READ | PROT_WRITE) < 0)
-            return -errno;
-        store_release(&section->open, open);
-    }
-    return open_pages(w, w->at[kind] + first, end - first, false);
+    int r = open_pages(w, w->at[kind] + first, end - first);
+    if (r < 0)
+        return r;
+    if (end > section->open)
+        store_release(&section->open, end);
+    return 0;
 }
 
 int64_t book_entry_next(struct book_writer *w, uint32_t kind, uint64_t most)
@@ -320,6 +315,7 @@ int book_moves_prepare(struct book_writer *w)
     if (!bits)
         return -ENOMEM;
     store_release(&w->moves_open, bits);
+    store_relaxed(&w->table.plain, false);
     return 0;
 }
 
@@ -351,8 +347,6 @@ uint32_t book_time(const struct book_writer *w)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     uint64_t ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-    uint64_t since =
-        ns > w->header->created_monotonic_ns ? ns - w->header->created_monotonic_ns : 0;
-    uint64_t time = since >> TIME_SHIFT;
+    uint64_t time = (ns - w->created_ns) >> TIME_SHIFT;
     return time < UINT32_MAX ? (uint32_t)time : UINT32_MAX;
 }

@@ -58,6 +58,7 @@ struct book_writer {
     struct book_section *section[BOOK_SECTION_KINDS]; /* its entry in the header, or NULL */
     struct book_control *control;                     /* NULL if there is none */
     uint64_t map_bytes;
+    uint64_t created_ns; /* header.created_monotonic_ns */
     uint32_t page_bytes;
     bool single; /* one thread writes: no locks, no atomic adds */
     bool published;
@@ -114,10 +115,9 @@ static inline struct book_account *book_account_at(struct book_writer *w, uint32
 
 /* ---- reports: any thread ---- */
 
-void book_alloc(struct book_writer *w, struct book_thread *t, const struct book_block *block);
-void book_free(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id);
-void book_realloc(struct book_writer *w, struct book_thread *t, uint64_t old_id,
-                  const struct book_block *block);
+/* report.h has book_alloc() and book_free(). size_tag and place are those of struct book_block. */
+void book_realloc(struct book_writer *w, struct book_thread *t, uint64_t old_id, uint64_t new_id,
+                  uint64_t size_tag, uint64_t place);
 void book_transfer(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,
                    uint64_t bytes, bool into, uint32_t time);
 void book_lose(struct book_writer *w, enum book_loss cause);
@@ -145,5 +145,5 @@ size_t book_moves_bytes(const struct book_writer *w);
 /* Use the mapping at `base`, whose header is filled in. */
 void book_writer_rebase(struct book_writer *w, void *base);
 
-/* The same for a range that may leave holes before it. Hold w->lock. */
+/* The same for any range; what was open stays as it is. Hold w->lock. */
 int book_section_open_range(struct book_writer *w, uint32_t kind, uint64_t offset, uint64_t bytes);

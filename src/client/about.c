@@ -134,7 +134,7 @@ int memoir_totals(int device, int space, struct memoir_totals *ret_totals)
     if (!ret_totals || device < 0 || device >= BOOK_RECORDS_MAX || space <= 0 ||
         space >= CLIENT_SPACES)
         return -EINVAL;
-    struct client *c = client_root ? load_acquire(&client_root->client) : NULL;
+    struct client *c = load_acquire(&client_root->client);
     if (!c)
         return -ENOENT;
     uint32_t account = load_relaxed(&c->account_of[device][space]);
@@ -215,7 +215,7 @@ int memoir_status(struct memoir_status *ret_status)
     if (!ret_status)
         return -EINVAL;
     struct memoir_status status = {.state = MEMOIR_STATE_IDLE};
-    struct client *c = client_root ? load_acquire(&client_root->client) : NULL;
+    struct client *c = load_acquire(&client_root->client);
     if (c)
         status_read(c, &status);
     return give_struct(ret_status, &status, sizeof(status));

@@ -13,7 +13,8 @@
 
 enum { KEYS_WITHOUT_MALLOC = 32 }; /* glibc keeps the values of that many keys in the thread */
 
-struct client_root *client_root;
+static struct client_root no_root; /* until there is a page of its own */
+struct client_root *client_root = &no_root;
 __thread struct client_thread *client_self;
 
 /* Set while this thread enters itself, in case a signal handler reports meanwhile. */
@@ -27,7 +28,7 @@ static uint32_t key_state; /* 0: none yet, 1: being made, 2: usable, 3: unusable
 static struct client_root *root_get(void)
 {
     struct client_root *root = load_acquire(&client_root);
-    if (root)
+    if (root != &no_root)
         return root;
     size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
     root = book_private_new(bytes);
@@ -37,7 +38,7 @@ static struct client_root *root_get(void)
         book_private_free(root, bytes);
         return NULL;
     }
-    struct client_root *first = NULL;
+    struct client_root *first = &no_root;
     if (cas_acq_rel(&client_root, &first, root))
         return root;
     book_private_free(root, bytes);
@@ -111,6 +112,7 @@ static void give_back_locks(struct client_thread *t)
     if (book->growing) {
         /* Entries were being moved: some are not where they are looked for. */
         t->client->writer.table.broken = true;
+        t->client->writer.table.plain = false;
         store_release(&t->client->writer.header->blocks_seq,
                       t->client->writer.header->blocks_seq + 1);
         book->growing = false;
@@ -126,7 +128,7 @@ static void thread_end(void *value)
 {
     struct client_thread *t = client_self;
     client_self = NULL;
-    struct client *c = client_root ? load_acquire(&client_root->client) : NULL;
+    struct client *c = load_acquire(&client_root->client);
     if (!t || t != value || !c || t->client != c)
         return;
     if (t->inside)
@@ -166,6 +168,7 @@ static struct client_thread *thread_new(struct client *c)
         c->free_threads = t->next_free;
     } else if (!c->writer.sealed && (t = book_private_new(sizeof(*t))) != NULL) {
         t->client = c;
+        t->control = c->writer.control;
         t->next = c->threads;
         c->threads = t;
         book_thread_init(&c->writer, &t->book);
@@ -228,7 +231,11 @@ int client_publish(struct client *c)
         store_release(&c->phase, CLIENT_OFF);
         return r;
     }
+    for (struct client_thread *t = c->threads; t; t = t->next)
+        t->control = c->writer.control;
     store_release(&c->phase, CLIENT_OPEN);
+    if (c->stacks == CLIENT_STACKS_CALLER)
+        store_release(&client_root->fast, c);
     return 0;
 }
 
@@ -236,7 +243,7 @@ int client_publish(struct client *c)
  * into the mapping, which nobody reads any more. */
 __attribute__((destructor)) static void client_exit(void)
 {
-    struct client *c = client_root ? load_acquire(&client_root->client) : NULL;
+    struct client *c = load_acquire(&client_root->client);
     if (!c || load_acquire(&c->phase) != CLIENT_OPEN)
         return;
     int saved = errno;

@@ -19,7 +19,8 @@
 #include "site/unwind.h"
 
 enum {
-    CLIENT_SITE_CACHE = 128,
+    CLIENT_SITE_CACHE_BITS = 7,
+    CLIENT_SITE_CACHE = 1 << CLIENT_SITE_CACHE_BITS,
     CLIENT_TAGS_NESTED = 16,
     CLIENT_PENDING_MAX = 8,        /* reports from signal handlers that interrupted a report */
     CLIENT_EARLY_CALLS = 1000,     /* what makes a process worth a book: so many reports, */
@@ -70,7 +71,8 @@ struct client_thread {
     uint32_t inside; /* a report is under way; only this thread and its signal handlers look */
     uint32_t n_pending;
     uintptr_t inside_frame; /* where its frame is, to notice that it was left by longjmp() */
-    uint32_t tag;           /* innermost */
+    const struct book_control *control; /* of the published book */
+    uint32_t tag;                       /* innermost */
     uint32_t n_tags;
     uint32_t tags[CLIENT_TAGS_NESTED];
     struct client_thread *next_free; /* under client.threads_lock */
@@ -98,9 +100,10 @@ struct client {
 /* What the kernel wipes in a child. */
 struct client_root {
     struct client *client;
+    struct client *fast; /* the same once reports may take the fast way */
 };
 
-extern struct client_root *client_root;
+extern struct client_root *client_root; /* never NULL */
 extern __thread struct client_thread *client_self;
 
 /* The client and this thread's part of it, made if need be; NULL while that is not possible. */
@@ -129,8 +132,22 @@ int client_publish(struct client *c);
 /* Number of the account; 0 if there is none and none can be made (counted as a loss). */
 uint32_t client_account(struct client *c, struct client_thread *t, int device, int space);
 
-/* Site of a report whose caller returns to `pc`. */
-uint32_t client_site(struct client *c, struct client_thread *t, uintptr_t pc);
+static inline struct site_cache_entry *client_site_entry(struct client_thread *t, uint64_t key)
+{
+    return &t->sites[key * UINT64_C(0x9e3779b97f4a7c15) >> (64 - CLIENT_SITE_CACHE_BITS)];
+}
+
+uint32_t client_site_slowly(struct client *c, struct client_thread *t, uintptr_t pc);
+
+/* Site of a report whose caller returns to `pc`. Code loaded with the program (identity 0) stays
+ * what it is, so a hit needs no further question. */
+static inline uint32_t client_site(struct client *c, struct client_thread *t, uintptr_t pc)
+{
+    const struct site_cache_entry *entry = client_site_entry(t, pc);
+    if (__builtin_expect(entry->key == pc && entry->identity == 0, 1))
+        return entry->site;
+    return client_site_slowly(c, t, pc);
+}
 
 /* The whole stack above the function whose state this is. */
 uint32_t client_stack_site(struct client *c, struct client_thread *t,

@@ -11,31 +11,21 @@
 #include <string.h>
 
 #include "book/lock.h"
-#include "book/text.h"
+#include "book/report.h"
 #include "client/client.h"
 
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define likely(x)   __builtin_expect(!!(x), 1)
 
-/* ---- the fast way ---- */
+/* ---- inside and out ---- */
 
 static void drain(struct client_thread *t);
 
-/* This thread, inside a report, or NULL when something is out of the ordinary. */
-static inline struct client_thread *enter(uintptr_t frame)
+static inline void enter(struct client_thread *t)
 {
-    struct client_root *root = load_acquire(&client_root);
-    struct client_thread *t = client_self;
-    if (unlikely(!root || !t))
-        return NULL;
-    struct client *c = load_acquire(&root->client);
-    if (unlikely(t->client != c || t->inside || load_acquire(&c->phase) != CLIENT_OPEN ||
-                 (load_relaxed(&c->writer.control->flags) & BOOK_CONTROL_SUSPENDED)))
-        return NULL;
-    t->inside_frame = frame;
+    t->inside_frame = (uintptr_t)__builtin_frame_address(0);
     t->inside = 1;
     fence_signal();
-    return t;
 }
 
 static inline void leave(struct client_thread *t)
@@ -54,15 +44,9 @@ static inline uint32_t account_fast(const struct client *c, int device, int spac
     return load_relaxed(&c->account_of[device][space]);
 }
 
-static inline struct book_block make_block(const struct client *c, uint32_t account, uint64_t id,
-                                           uint64_t bytes, uint32_t site, uint32_t tag)
+static inline uint64_t make_place(const struct client *c, uint32_t account, uint32_t site)
 {
-    uint64_t time = book_time(&c->writer);
-    return (struct book_block){
-        .id = id,
-        .size_tag = bytes | (uint64_t)tag << 48,
-        .place = time << 32 | (uint64_t)site << 12 | account,
-    };
+    return (uint64_t)book_time(&c->writer) << 32 | (uint64_t)site << 12 | account;
 }
 
 /* ---- the long way ---- */
@@ -126,12 +110,12 @@ static void apply(struct client *c, struct client_thread *t, const struct report
                         : client_site(c, t, report->caller);
     uint32_t tag = report->tag < 0 ? t->tag : (uint32_t)report->tag;
     bool again = report->kind == REPORT_REALLOC;
-    struct book_block block =
-        make_block(c, account, again ? report->new_id : report->id, report->bytes, site, tag);
+    uint64_t size_tag = report->bytes | (uint64_t)tag << 48;
+    uint64_t place = make_place(c, account, site);
     if (again)
-        book_realloc(&c->writer, &t->book, report->id, &block);
+        book_realloc(&c->writer, &t->book, report->id, report->new_id, size_tag, place);
     else
-        book_alloc(&c->writer, &t->book, &block);
+        book_alloc(&c->writer, &t->book, report->id, size_tag, place);
 }
 
 /* Does what was reported so far deserve a file? */
@@ -237,59 +221,136 @@ void client_report(struct report *report)
 
 /* ---- memoir.h: reports ---- */
 
-/* Inlined into each call, so that the state is that of the program's own function. */
-#define ALLOC_SITE(c, t)                                                           \
-    ({                                                                             \
-        uint32_t site_;                                                            \
-        if (unlikely((c)->stacks == CLIENT_STACKS_ALL)) {                          \
-            struct unwind_state state_ = UNWIND_STATE_CALLER();                    \
-            site_ = client_stack_site((c), (t), &state_);                          \
-        } else {                                                                   \
-            site_ = client_site((c), (t), (uintptr_t)__builtin_return_address(0)); \
-        }                                                                          \
-        site_;                                                                     \
-    })
+/*
+ * The fast way: book open, thread known, nothing under way, one thread in the process, block where
+ * it is looked for first. It ends in a call of one of the functions below for everything else, so
+ * that the compiler saves no registers for calls that do not happen.
+ */
 
-void memoir_alloc(int device, int space, uint64_t id, uint64_t bytes)
+__attribute__((noinline)) static void alloc_slowly(int device, int space, uint64_t id,
+                                                   uint64_t bytes, const struct unwind_state *state)
 {
-    struct client_thread *t = enter((uintptr_t)__builtin_frame_address(0));
-    if (likely(t)) {
-        struct client *c = t->client;
-        uint32_t account = account_fast(c, device, space);
-        if (likely(account && bytes <= BOOK_BLOCK_SIZE_MAX)) {
-            struct book_block block = make_block(c, account, id, bytes, ALLOC_SITE(c, t), t->tag);
-            book_alloc(&c->writer, &t->book, &block);
-            leave(t);
-            return;
-        }
-        leave(t);
-    }
-    struct unwind_state state = UNWIND_STATE_CALLER();
     client_report(&(struct report){.kind = REPORT_ALLOC,
                                    .device = device,
                                    .space = space,
                                    .id = id,
                                    .bytes = bytes,
                                    .tag = -1,
-                                   .caller = (uintptr_t)__builtin_return_address(0),
-                                   .state = &state});
+                                   .caller = state->pc,
+                                   .state = state});
+}
+
+__attribute__((noinline)) static void free_slowly(int device, int space, uint64_t id)
+{
+    client_report(
+        &(struct report){.kind = REPORT_FREE, .device = device, .space = space, .id = id});
+}
+
+/* The rest of a report that is inside already. */
+__attribute__((noinline)) static void alloc_inside(struct client_thread *t, uint64_t id,
+                                                   uint64_t size_tag, uint64_t place)
+{
+    book_alloc(&t->client->writer, &t->book, id, size_tag, place);
+    leave(t);
+}
+
+__attribute__((noinline)) static void enter_inside(struct client_thread *t, uint64_t id,
+                                                   uint64_t size_tag, uint64_t place)
+{
+    book_enter(&t->client->writer, &t->book, id, size_tag, place);
+    leave(t);
+}
+
+__attribute__((noinline)) static void free_inside(struct client_thread *t, uint32_t account,
+                                                  uint64_t id)
+{
+    book_free(&t->client->writer, &t->book, account, id);
+    leave(t);
+}
+
+__attribute__((noinline)) static void count_free_inside(struct client_thread *t, uint64_t size_tag,
+                                                        uint64_t place)
+{
+    book_count_free_any(&t->client->writer, &t->book, size_tag, place);
+    leave(t);
+}
+
+__attribute__((noinline)) static void fold_inside(struct client_thread *t, uint32_t account)
+{
+    book_fold(&t->client->writer, &t->book, account);
+    leave(t);
+}
+
+/* This thread, if it may take the fast way. After fork the root is wiped, so that a thread struct
+ * of the parent's never fits. */
+static inline struct client_thread *fast_thread(void)
+{
+    struct client_thread *t = client_self;
+    if (unlikely(!t || t->client != load_acquire(&client_root->fast) || t->inside ||
+                 (load_relaxed(&t->control->flags) & BOOK_CONTROL_SUSPENDED)))
+        return NULL;
+    return t;
+}
+
+void memoir_alloc(int device, int space, uint64_t id, uint64_t bytes)
+{
+    struct client_thread *t = fast_thread();
+    uint32_t account = likely(t) ? account_fast(t->client, device, space) : 0;
+    if (unlikely(!account || bytes > BOOK_BLOCK_SIZE_MAX)) {
+        struct unwind_state state = UNWIND_STATE_CALLER();
+        alloc_slowly(device, space, id, bytes, &state);
+        return;
+    }
+    enter(t);
+    struct client *c = t->client;
+    uint32_t site = client_site(c, t, (uintptr_t)__builtin_return_address(0));
+    uint64_t place = make_place(c, account, site), size_tag = bytes | (uint64_t)t->tag << 48;
+    struct table *table = &c->writer.table;
+    bool due;
+    if (unlikely(!table->plain || !__libc_single_threaded ||
+                 !book_count_alloc(&t->book, size_tag, place, &due))) {
+        alloc_inside(t, id, size_tag, place);
+        return;
+    }
+    uint64_t hash = table_hash(table, account, id);
+    if (unlikely(!table_put_at_home(table_shard_of(table, hash), hash, id, size_tag, place))) {
+        enter_inside(t, id, size_tag, place);
+        return;
+    }
+    if (unlikely(due)) {
+        fold_inside(t, account);
+        return;
+    }
+    leave(t);
 }
 
 void memoir_free(int device, int space, uint64_t id)
 {
-    struct client_thread *t = enter((uintptr_t)__builtin_frame_address(0));
-    if (likely(t)) {
-        struct client *c = t->client;
-        uint32_t account = account_fast(c, device, space);
-        if (likely(account)) {
-            book_free(&c->writer, &t->book, account, id);
-            leave(t);
-            return;
-        }
-        leave(t);
+    struct client_thread *t = fast_thread();
+    uint32_t account = likely(t) ? account_fast(t->client, device, space) : 0;
+    if (unlikely(!account)) {
+        free_slowly(device, space, id);
+        return;
     }
-    client_report(
-        &(struct report){.kind = REPORT_FREE, .device = device, .space = space, .id = id});
+    enter(t);
+    struct table *table = &t->client->writer.table;
+    uint64_t hash = table_hash(table, account, id), size_tag, place;
+    if (unlikely(!table->plain || !__libc_single_threaded ||
+                 !table_take_at_home(table_shard_of(table, hash), hash, account, id, &size_tag,
+                                     &place))) {
+        free_inside(t, account, id);
+        return;
+    }
+    bool due;
+    if (unlikely(!book_count_free(&t->book, size_tag, place, &due))) {
+        count_free_inside(t, size_tag, place);
+        return;
+    }
+    if (unlikely(due)) {
+        fold_inside(t, account);
+        return;
+    }
+    leave(t);
 }
 
 void memoir_realloc(int device, int space, uint64_t old_id, uint64_t new_id, uint64_t new_bytes)
@@ -365,7 +426,7 @@ void memoir_tag_push(const char *tag)
     int saved = errno;
     int32_t number = tag ? tag_number(tag) : -1;
     struct client_thread *t = client_self;
-    if (t && client_root && t->client == load_acquire(&client_root->client)) {
+    if (t && t->client == load_acquire(&client_root->client)) {
         if (t->n_tags < CLIENT_TAGS_NESTED)
             t->tags[t->n_tags] = t->tag;
         t->n_tags++;

@@ -7,12 +7,12 @@
 static uint32_t cached(struct client_thread *t, uint64_t key, uint64_t identity,
                        struct site_cache_entry **ret_entry)
 {
-    struct site_cache_entry *entry = &t->sites[hash_mix(key) % CLIENT_SITE_CACHE];
+    struct site_cache_entry *entry = client_site_entry(t, key);
     *ret_entry = entry;
     return entry->key == key && entry->identity == identity ? entry->site : BOOK_SITE_NONE;
 }
 
-uint32_t client_site(struct client *c, struct client_thread *t, uintptr_t pc)
+uint32_t client_site_slowly(struct client *c, struct client_thread *t, uintptr_t pc)
 {
     if (c->stacks == CLIENT_STACKS_OFF)
         return BOOK_SITE_NONE;
