@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@
 #define AT(field) offsetof(struct config, field)
 
 static const struct config_key keys[] = {
-    {"config", CONFIG_STRING, AT(config), "FILE", "",
+    {"config", CONFIG_PATH, AT(config), "FILE", "",
      "Read settings from FILE. Without it, /etc/memoir/memoird.conf as root, or "
      "$XDG_CONFIG_HOME/memoir/memoird.conf (~/.config/memoir/memoird.conf) as a user, if it exists.",
      .flag_only = true},
@@ -29,15 +30,15 @@ static const struct config_key keys[] = {
      "works, else with its error."},
     {"foreground", CONFIG_NOT_BOOL, AT(daemon), "yes|no", "yes",
      "Stay in the foreground: the opposite of daemon.", .flag_only = true},
-    {"dir", CONFIG_STRING, AT(dir), "DIR", "",
+    {"dir", CONFIG_PATH, AT(dir), "DIR", "",
      "Look for books in DIR/UID/ only. Without it, in all the usual places: /run/memoir, which "
      "memoird mounts as root, $XDG_RUNTIME_DIR/memoir and /dev/shm/memoir-UID; as root in those of "
      "all users and of containers. Programs that report need the same DIR in MEMOIR_DIR."},
-    {"state", CONFIG_STRING, AT(state), "DIR", "",
+    {"state", CONFIG_PATH, AT(state), "DIR", "",
      "Keep what outlives books in DIR: the list of retired processes and the lock that keeps a "
      "second memoird away. Without it, /var/lib/memoir as root, else $XDG_STATE_HOME/memoir "
      "(~/.local/state/memoir)."},
-    {"pid-file", CONFIG_STRING, AT(pid_file), "FILE", "",
+    {"pid-file", CONFIG_PATH, AT(pid_file), "FILE", "",
      "Write the process id to FILE, which is removed at the end. Without it, none is written."},
     {"log-level", CONFIG_LOG_LEVEL, AT(log_level), "error|warn|info|debug", "info",
      "Say nothing less important than this.", .reload = true},
@@ -45,7 +46,7 @@ static const struct config_key keys[] = {
      "How a line of the log looks. Auto is the journal's form under systemd and text elsewhere; json "
      "is one object a line.",
      .reload = true},
-    {"log-file", CONFIG_STRING, AT(log_file), "FILE", "",
+    {"log-file", CONFIG_PATH, AT(log_file), "FILE", "",
      "Append the log to FILE, which is opened again on SIGHUP. Without it, the log goes to standard "
      "error, and in the background nowhere else than to FILE.",
      .reload = true},
@@ -125,9 +126,22 @@ static int set_bool(bool *value, const char *text, bool opposite)
     return -EINVAL;
 }
 
-static int set_string(char **value, const char *text)
+/* Paths stay what they were when we were started: the background, and SIGHUP, have another directory
+ * to start from. */
+static char *path_absolute(const char *text)
 {
-    char *copy = strdup(text);
+    static char start[PATH_MAX];
+    char *path = NULL;
+    if (!start[0] && !getcwd(start, sizeof(start)))
+        start[0] = '\0';
+    if (!text[0] || text[0] == '/' || !start[0])
+        return strdup(text);
+    return asprintf(&path, "%s/%s", start, text) < 0 ? NULL : path;
+}
+
+static int set_path(char **value, const char *text)
+{
+    char *copy = path_absolute(text);
     if (!copy)
         return -ENOMEM;
     free(*value);
@@ -164,8 +178,8 @@ static int set_value(struct config *config, const struct config_key *key, const 
     case CONFIG_BOOL:
     case CONFIG_NOT_BOOL:
         return set_bool(value, text, key->type == CONFIG_NOT_BOOL);
-    case CONFIG_STRING:
-        return set_string(value, text);
+    case CONFIG_PATH:
+        return set_path(value, text);
     case CONFIG_SIZE:
     case CONFIG_COUNT:
     case CONFIG_DURATION:
@@ -205,7 +219,7 @@ static int set(struct config *config, const struct config_key *key, const char *
     }
     static const char *const wanted[] = {
         [CONFIG_BOOL] = "yes or no", [CONFIG_NOT_BOOL] = "yes or no",
-        [CONFIG_STRING] = "text",    [CONFIG_SIZE] = "a size such as 64M",
+        [CONFIG_PATH] = "a path",    [CONFIG_SIZE] = "a size such as 64M",
         [CONFIG_COUNT] = "a number", [CONFIG_DURATION] = "a time such as 500ms, 10s or 1m",
     };
     if (key->type == CONFIG_LOG_LEVEL || key->type == CONFIG_LOG_FORMAT)
@@ -370,7 +384,7 @@ static int load(int argc, char *const argv[], struct config *config, enum config
     if (r >= 0)
         r = parse_args(config, argc, argv, action, error);
     if (r >= 0)
-        r = set_string(&config->config, path);
+        r = set_path(&config->config, path);
     return r;
 }
 
@@ -392,7 +406,7 @@ int config_load(int argc, char *const argv[], struct config *ret_config,
 void config_release(struct config *config)
 {
     for (size_t i = 0; i < N_KEYS; i++)
-        if (keys[i].type == CONFIG_STRING) {
+        if (keys[i].type == CONFIG_PATH) {
             char **value = value_at(config, &keys[i]);
             free(*value);
             *value = NULL;
@@ -405,7 +419,7 @@ static size_t value_size(const struct config_key *key)
     case CONFIG_BOOL:
     case CONFIG_NOT_BOOL:
         return sizeof(bool);
-    case CONFIG_STRING:
+    case CONFIG_PATH:
         return sizeof(char *);
     case CONFIG_LOG_LEVEL:
         return sizeof(enum log_level);
@@ -421,9 +435,8 @@ uint64_t config_differ(const struct config *a, const struct config *b)
     uint64_t bits = 0;
     for (size_t i = 0; i < N_KEYS; i++) {
         const void *x = value_at(a, &keys[i]), *y = value_at(b, &keys[i]);
-        bool same = keys[i].type == CONFIG_STRING
-                        ? strcmp(*(char *const *)x, *(char *const *)y) == 0
-                        : memcmp(x, y, value_size(&keys[i])) == 0;
+        bool same = keys[i].type == CONFIG_PATH ? strcmp(*(char *const *)x, *(char *const *)y) == 0
+                                                : memcmp(x, y, value_size(&keys[i])) == 0;
         if (!same && keys[i].type != CONFIG_NOT_BOOL)
             bits |= UINT64_C(1) << i;
     }

@@ -34,7 +34,7 @@ struct config {
 enum config_type {
     CONFIG_BOOL,     /* yes, no; as a flag its name alone is yes */
     CONFIG_NOT_BOOL, /* the opposite of a CONFIG_BOOL */
-    CONFIG_STRING,
+    CONFIG_PATH,     /* made absolute by where we were started */
     CONFIG_SIZE,     /* 64M, 1GiB */
     CONFIG_COUNT,    /* 1000 */
     CONFIG_DURATION, /* 1s, 250ms */

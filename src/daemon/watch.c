@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -80,6 +81,24 @@ static void say_refused(struct place *place, int error, const char *name)
     }
 }
 
+/* A file that its maker has not finished since the last search of all places: he died, and nobody
+ * else would take it away. */
+static void remove_stillborn(const struct watch *watch, const struct place *place, const char *name)
+{
+    struct stat st;
+    if (!book_name_check(name) || fstatat(place->dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+        !S_ISREG(st.st_mode) || st.st_uid != place->where.uid ||
+        clock_real_ns() < (uint64_t)st.st_ctim.tv_sec * NS_PER_S + (uint64_t)st.st_ctim.tv_nsec +
+                              watch->daemon->config.rescan_ns)
+        return;
+    MEMOIR_CLEANUP(closep)
+    int fd = openat(place->dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || flock(fd, LOCK_SH | LOCK_NB) < 0)
+        return; /* he holds it, so he lives */
+    if (unlinkat(place->dirfd, name, 0) == 0)
+        log_debug("removed '%s/%s', which was never finished", place->where.path, name);
+}
+
 static void try_name(struct watch *watch, struct place *place, const char *name)
 {
     struct ledger_where where = {
@@ -95,6 +114,8 @@ static void try_name(struct watch *watch, struct place *place, const char *name)
         uint64_t now = clock_monotonic_ns();
         if (place_retry(place, name, now) >= 0)
             loop_timer_set(watch->retry_timer, WATCH_RETRY_FIRST_MS * NS_PER_MS, 0);
+        else
+            remove_stillborn(watch, place, name);
         return;
     }
     place_retry_done(place, name);

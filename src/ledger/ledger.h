@@ -160,7 +160,7 @@ struct ledger_problem {
 /* ---- one picture ---- */
 
 /* All books that we may read: `dir` as --dir (NULL for the usual places), and as root those of other
- * mount namespaces. Fills the tables, facts and user names. Costs about 20 µs a book. What could not
+ * mount namespaces. Fills the tables, facts and user names. Costs about 70 µs a book. What could not
  * be read is in ledger_problems(), so that only lack of memory or of /proc fails. */
 int ledger_scan(const char *dir, struct ledger **ret_ledger);
 

@@ -2,11 +2,12 @@
 
 import os
 import signal
+import socket
 import subprocess
 import time
 import unittest
 
-from daemon_fixture import CLIENT, SANITIZED, DaemonTest
+from daemon_fixture import MEMOIRD, PATIENCE_S, SANITIZED, DaemonTest
 
 SEED = ("device=BH", "dram=150x170000", "cb=800x28000", "kernel=30x6800")
 
@@ -248,6 +249,18 @@ class Life(DaemonTest):
         os.kill(pid, signal.SIGTERM)
         self.wait_until(lambda: not pid_file.exists(), "the pid file is removed")
 
+    def test_relative_paths_hold_in_the_background(self):
+        (self.folder / "books").symlink_to(self.books)
+        done = subprocess.run([str(MEMOIRD.resolve()), "--daemon", "--dir=books", "--state=state", "--pid-file=pid",
+                               "--log-file=log"], cwd=self.folder, timeout=PATIENCE_S, check=False)
+        self.assertEqual(done.returncode, 0)
+        pid = int((self.folder / "pid").read_text())
+        self.addCleanup(lambda: os.path.exists(f"/proc/{pid}") and os.kill(pid, signal.SIGKILL))
+        os.kill(pid, signal.SIGHUP)
+        self.wait_until(lambda: "nothing changed" in (self.folder / "log").read_text(), "the reload is logged")
+        os.kill(pid, signal.SIGTERM)
+        self.wait_until(lambda: not (self.folder / "pid").exists(), "the pid file is removed")
+
     def test_background_start_that_fails_says_so(self):
         self.daemon()
         done = self.run_memoird("--daemon", "--dir", self.books, "--state", self.state)
@@ -255,7 +268,6 @@ class Life(DaemonTest):
         self.assertIn("another memoird", done.stderr)
 
     def test_systemd_is_told(self):
-        import socket
         path = str(self.folder / "notify")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
             listener.bind(path)

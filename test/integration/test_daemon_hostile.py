@@ -125,6 +125,16 @@ class Junk(DaemonTest):
         self.assertEqual(victim.read_text(), "precious")
         self.assertEqual(len(list(place.iterdir())), 9)
 
+    def test_book_that_was_never_finished_is_removed_in_the_end(self):
+        place = self.place()
+        fresh, junk = place / "77-1-1-0123456789abcdef.book", place / "notes.book"
+        for path in (fresh, junk):
+            path.touch()
+        daemon = self.daemon("--log-level=debug", "--rescan=100ms")
+        self.wait_until(lambda: not fresh.exists(), "it is removed")
+        self.assertTrue(junk.exists())  # which is not called as a book is
+        self.still_works(daemon)
+
     def test_book_cut_short_while_watched(self):
         daemon = self.daemon("--log-level=debug", "--refresh=10ms")
         client = self.client("device=D", "dram=4x100000", "ready", "wait")
