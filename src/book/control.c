@@ -16,20 +16,15 @@
 static int control_find(const struct book_reader *reader, int fd, uint64_t *ret_offset)
 {
     const struct book_shape *s = &reader->shape[BOOK_SECTION_CONTROL];
-    uint64_t size;
-    int r = book_reader_check_fd(reader, fd, &size);
+    int r = book_reader_check_fd(reader, fd);
     if (r < 0)
         return r;
-    if (s->size < sizeof(struct book_control))
-        return -ENODEV;
     struct book_live live;
     r = book_reader_live_get(reader, BOOK_SECTION_CONTROL, &live);
     if (r < 0)
         return r;
     if (live.open < sizeof(struct book_control))
         return -ENODEV;
-    if (size < s->offset + sizeof(struct book_control))
-        return -EIO;
     *ret_offset = s->offset;
     return 0;
 }

@@ -82,7 +82,7 @@ void book_text_copy(char *out, size_t out_size, const char *text, size_t len)
     memset(out + o, 0, out_size - o);
 }
 
-int book_reader_check_fd(const struct book_reader *reader, int fd, uint64_t *ret_size)
+int book_reader_check_fd(const struct book_reader *reader, int fd)
 {
     struct stat st;
     if (fstat(fd, &st) < 0)
@@ -90,9 +90,8 @@ int book_reader_check_fd(const struct book_reader *reader, int fd, uint64_t *ret
     if (st.st_dev != reader->identity.st_dev || st.st_ino != reader->identity.st_ino ||
         !S_ISREG(st.st_mode))
         return -ESTALE;
-    if (ret_size)
-        *ret_size = (uint64_t)st.st_size;
-    return 0;
+    /* What was cut off would read as holes. */
+    return (uint64_t)st.st_size < reader->file_size ? -EIO : 0;
 }
 
 /* ---- live values ---- */
@@ -143,6 +142,31 @@ struct status_call {
     struct book_status status;
 };
 
+/* Of all sections, also of kinds that this version does not read. The block table and its index have
+ * holes: of these the part counts that the pages of the shards are of the whole. Of the moves, which
+ * have pages only where blocks were transferred, nothing is known from here. */
+static uint64_t file_bytes(const struct book_reader *reader, const struct book_header *h)
+{
+    const struct book_shape *blocks = &reader->shape[BOOK_SECTION_BLOCKS];
+    uint64_t size = reader->file_size, bytes = BOOK_HEADER_BYTES, pages = 0, all = 0;
+    for (int i = 0; i < BOOK_BLOCK_SHARDS_MAX; i++)
+        pages += load_relaxed(&h->block_pages[i]);
+    if (blocks->size)
+        all = book_reader_live(reader, BOOK_SECTION_BLOCKS).open / blocks->entry_size;
+    for (int i = 0; i < BOOK_SECTIONS_MAX; i++) {
+        uint32_t kind = load_relaxed(&h->sections[i].kind);
+        if (kind == BOOK_SECTION_NONE || kind == BOOK_SECTION_MOVES)
+            continue;
+        uint64_t open = load_relaxed(&h->sections[i].open);
+        open = open < size ? open : size;
+        bool sparse = kind == BOOK_SECTION_BLOCKS || kind == BOOK_SECTION_BLOCK_INDEX;
+        if (sparse && pages < all)
+            open = (uint64_t)((double)open * (double)pages / (double)all);
+        bytes += open;
+    }
+    return bytes < size ? bytes : size;
+}
+
 static int status_guarded(void *context)
 {
     struct status_call *c = context;
@@ -153,13 +177,7 @@ static int status_guarded(void *context)
     s->peak_error = load_relaxed(&h->peak_error);
     for (int i = 0; i < BOOK_LOSSES_MAX; i++)
         s->losses[i] = load_relaxed(&h->losses[i]);
-    /* All sections, also of kinds that this version does not read. */
-    uint64_t bytes = BOOK_HEADER_BYTES, size = c->reader->file_size;
-    for (int i = 0; i < BOOK_SECTIONS_MAX; i++) {
-        uint64_t open = h->sections[i].kind ? load_relaxed(&h->sections[i].open) : 0;
-        bytes += open < size ? open : size;
-    }
-    s->file_bytes = bytes < size ? bytes : size;
+    s->file_bytes = file_bytes(c->reader, h);
     return 0;
 }
 
@@ -241,7 +259,7 @@ static int open_checked(int fd, const struct stat *st, const struct book_header 
     struct book_reader *reader = calloc(1, sizeof(*reader));
     if (!reader)
         return -ENOMEM;
-    int r = book_shape_check(h, (uint64_t)st->st_size, reader->shape);
+    int r = book_shape_check(h, reader->shape);
     if (r < 0)
         return r;
     reader->file_size = h->file_size;

@@ -35,11 +35,11 @@ struct book_identity {
     uint8_t boot_id[16];
     uint64_t pid_ns, start_ticks, exec_id;
     int32_t pid, parent_pid, writer_pid;
-    uint32_t uid;        /* as the header says; st_uid below is the file's owner, which counts */
+    uint32_t uid; /* as the header says; st_uid below is the file's owner, which counts */
     uint32_t st_uid;
     uint32_t exec_count;
-    uint32_t source;     /* enum book_source */
-    uint32_t compat;     /* enum book_compat */
+    uint32_t source; /* enum book_source */
+    uint32_t compat; /* enum book_compat */
     uint32_t time_shift;
     uint64_t created_realtime_ns, created_monotonic_ns;
     uint64_t st_dev, st_ino;
@@ -65,7 +65,7 @@ struct book_status {
     uint32_t stop_reason; /* enum book_stop_reason */
     uint64_t peak_error;
     uint64_t losses[BOOK_LOSSES_MAX];
-    uint64_t file_bytes;  /* pages really taken: sum of section.open + header */
+    uint64_t file_bytes; /* pages taken, about; the file's st_blocks is exact */
 };
 int book_reader_status(struct book_reader *reader, struct book_status *ret_status);
 
@@ -146,13 +146,15 @@ struct book_block_view {
     uint64_t id, bytes;
     uint64_t time_ns; /* CLOCK_MONOTONIC of the writer's machine when it was made */
     uint32_t account; /* registry record; see book_reader_account_index() */
-    uint32_t site, tag; /* may be newer than a copy of the sites, or a lie: compare with its n_sites */
+    uint32_t site,
+        tag;        /* may be newer than a copy of the sites, or a lie: compare with its n_sites */
     uint32_t moves; /* transfers it was part of */
 };
 
 /* Call `each` for every live block, in no order, until it returns non-zero (which is returned).
  * While the writer is busy moving entries the scan is retried a few times; ret_exact (may be NULL)
- * tells whether the picture is a clean one. Blocks come once each. */
+ * tells whether the picture is a clean one. Blocks come once each. After an error some may have come
+ * already. Costs what the file's pages cost (about 2 ms for 100,000 blocks): holes are skipped. */
 int book_reader_blocks(struct book_reader *reader, int fd,
                        int (*each)(const struct book_block_view *block, void *context),
                        void *context, bool *ret_exact);

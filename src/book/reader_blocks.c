@@ -43,6 +43,7 @@ struct scan {
     struct held_block *held;
     size_t n_held, room;
     bool alive;   /* the writer may change the table */
+    bool direct;  /* it cannot change and has no block twice: nothing needs to be held */
     bool torn;    /* an entry never came to rest */
     bool flushed; /* blocks were handed out before the end: they cannot be taken back */
 };
@@ -117,24 +118,26 @@ static int held_dedup(struct scan *s)
     return 0;
 }
 
-static int held_hand_out(struct scan *s)
+static int hand_out(struct scan *s, const struct book_block *block, uint32_t moves)
 {
     const struct book_identity *id = &s->reader->identity;
+    struct book_block_view view = {
+        .id = block->id,
+        .bytes = book_block_bytes(block),
+        .tag = book_block_tag(block),
+        .account = book_place_account(block->place),
+        .site = book_place_site(block->place),
+        .time_ns =
+            id->created_monotonic_ns + ((uint64_t)book_place_time(block->place) << id->time_shift),
+        .moves = moves,
+    };
+    return s->each(&view, s->context);
+}
+
+static int held_hand_out(struct scan *s)
+{
     for (size_t i = 0; i < s->n_held; i++) {
-        const struct held_block *b = &s->held[i];
-        if (b->gone)
-            continue;
-        struct book_block_view view = {
-            .id = b->block.id,
-            .bytes = book_block_bytes(&b->block),
-            .tag = book_block_tag(&b->block),
-            .account = book_place_account(b->block.place),
-            .site = book_place_site(b->block.place),
-            .time_ns = id->created_monotonic_ns +
-                       ((uint64_t)book_place_time(b->block.place) << id->time_shift),
-            .moves = b->moves,
-        };
-        int r = s->each(&view, s->context);
+        int r = s->held[i].gone ? 0 : hand_out(s, &s->held[i].block, s->held[i].moves);
         if (r != 0)
             return r;
     }
@@ -241,7 +244,8 @@ static int page_take(struct scan *s, uint64_t page)
         r = moves_read(s, page * BOOK_BLOCKS_PER_PAGE);
     for (size_t i = 0; r == 0 && i < BOOK_BLOCKS_PER_PAGE; i++)
         if (book_place_account(s->page.slots[i].place) != 0)
-            r = held_add(s, &s->page.slots[i], s->moves[i].count);
+            r = s->direct ? hand_out(s, &s->page.slots[i], s->moves[i].count)
+                          : held_add(s, &s->page.slots[i], s->moves[i].count);
     return r;
 }
 
@@ -278,7 +282,7 @@ int book_reader_blocks(struct book_reader *reader, int fd,
                        int (*each)(const struct book_block_view *block, void *context),
                        void *context, bool *ret_exact)
 {
-    int r = book_reader_check_fd(reader, fd, NULL);
+    int r = book_reader_check_fd(reader, fd);
     if (r < 0)
         return r;
     MEMOIR_CLEANUP(scan_release)
@@ -286,8 +290,9 @@ int book_reader_blocks(struct book_reader *reader, int fd,
     s.alive = book_writer_alive_fd(fd) != 0; /* when in doubt, be careful */
     uint64_t before = 0, after = 0;
     bool exact = false;
-    for (int i = 0; r == 0 && i < SCAN_TRIES && !exact && !s.flushed; i++) {
+    for (int i = 0; r == 0 && i < SCAN_TRIES && !exact && !s.flushed && !s.direct; i++) {
         r = seq_get(reader, &before);
+        s.direct = !s.alive && before % 2 == 0;
         if (r == 0)
             r = table_scan(&s);
         if (r == 0)
@@ -295,8 +300,8 @@ int book_reader_blocks(struct book_reader *reader, int fd,
         /* Whatever a dead writer left half done stays so, and equal blocks are told apart below. */
         exact = r == 0 && before == after && (!s.alive || before % 2 == 0) && !s.torn && !s.flushed;
     }
-    if (r == 0 && (s.alive || before % 2 != 0 || before != after))
-        r = held_dedup(&s);
+    if (r == 0)
+        r = held_dedup(&s); /* nothing is held when everything was handed out directly */
     if (r == 0)
         r = held_hand_out(&s);
     if (r != 0)

@@ -74,8 +74,9 @@ struct book_live book_reader_live(const struct book_reader *reader, enum book_se
 int book_reader_live_get(const struct book_reader *reader, enum book_section_kind kind,
                          struct book_live *ret_live);
 
-/* 0 if `fd` is the file this reader was opened on, -ESTALE if it is another one. */
-int book_reader_check_fd(const struct book_reader *reader, int fd, uint64_t *ret_size);
+/* 0 if `fd` is the file this reader was opened on, -ESTALE if it is another one, -EIO if it has become
+ * shorter than it was. */
+int book_reader_check_fd(const struct book_reader *reader, int fd);
 
 /* pread() all of it; -EIO when the file ends before. */
 int book_pread_all(int fd, void *out, size_t len, uint64_t offset);

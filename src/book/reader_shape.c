@@ -44,11 +44,10 @@ int book_header_read(int fd, uint64_t size, struct book_header *ret_header)
         return -EAGAIN;
     if (memcmp(h.magic, BOOK_MAGIC, sizeof(h.magic)) != 0)
         return -EBADMSG;
-    if (size < sizeof(h))
-        return -EBADMSG;
     if (h.endian_mark != BOOK_ENDIAN_MARK || h.version == 0 ||
         (h.incompat & ~BOOK_INCOMPAT_KNOWN) != 0)
         return -EBADMSG;
+    /* From here on the file is known to hold at least a header. */
     if (h.header_bytes < BOOK_HEADER_BYTES || h.file_size < h.header_bytes || h.file_size > size)
         return -EBADMSG;
     if (h.time_shift > TIME_SHIFT_MAX)
@@ -83,11 +82,8 @@ static int overlap_check(const struct book_shape shape[BOOK_KINDS])
     return 0;
 }
 
-int book_shape_check(const struct book_header *header, uint64_t size,
-                     struct book_shape shape[BOOK_KINDS])
+int book_shape_check(const struct book_header *header, struct book_shape shape[BOOK_KINDS])
 {
-    if (header->file_size > size)
-        return -EBADMSG;
     memset(shape, 0, BOOK_KINDS * sizeof(shape[0]));
     for (uint32_t i = 0; i < BOOK_SECTIONS_MAX; i++) {
         const struct book_section *s = &header->sections[i];

@@ -17,8 +17,7 @@ int book_header_read(int fd, uint64_t size, struct book_header *ret_header);
 
 /* Find the sections of the kinds that are known; kinds that are not stay unlooked at. -EBADMSG if one
  * is absurd: outside the file, misaligned, overlapping, entries smaller than this version's. */
-int book_shape_check(const struct book_header *header, uint64_t size,
-                     struct book_shape shape[BOOK_KINDS]);
+int book_shape_check(const struct book_header *header, struct book_shape shape[BOOK_KINDS]);
 
 /* How much of a section may be mapped when its header says that `open` bytes of it are open. */
 uint64_t book_mapped_bytes(const struct book_shape *shape, uint64_t open);

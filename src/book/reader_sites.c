@@ -174,7 +174,7 @@ static int counters_get(struct book_reader *reader, struct book_sites *s)
 
 int book_reader_sites(struct book_reader *reader, int fd, struct book_sites *ret_sites)
 {
-    int r = book_reader_check_fd(reader, fd, NULL);
+    int r = book_reader_check_fd(reader, fd);
     if (r < 0)
         return r;
     struct counts n = {.reader = reader};

@@ -51,6 +51,7 @@ static const struct field header[] = {
     FIELD(book_header, hash_seed),
     FIELD(book_header, block_shards),
     FIELD(book_header, block_spare),
+    FIELD(book_header, block_pages),
     FIELD(book_header, sections),
     FIELD(book_header, comm),
     FIELD(book_header, host),

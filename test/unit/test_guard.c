@@ -51,11 +51,18 @@ static void result_is_handed_through(void **unused)
     assert_int_equal(book_guard_run(say_42, NULL), 42);
 }
 
+static int fault_after_inside(void *context)
+{
+    book_guard_run(say_42, NULL);
+    return read_byte(context);
+}
+
 static void guards_nest(void **unused)
 {
     assert_int_equal(book_guard_install(), 0);
     char *page = (char *)gone_page();
     assert_int_equal(book_guard_run(fault_inside, page), 7);
+    assert_int_equal(book_guard_run(fault_after_inside, page), -EIO);
     assert_int_equal(book_guard_run(read_byte, page), -EIO);
     munmap(page, 4096);
 }

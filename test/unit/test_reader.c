@@ -110,11 +110,14 @@ static void status_tells_state_losses_and_bytes(void **unused)
     assert_int_equal(status.stop_reason, BOOK_STOP_FULL);
     assert_int_equal(status.peak_error, 65536);
     assert_int_equal(status.losses[BOOK_LOSS_SITES_FULL], 17);
-    uint64_t open = BOOK_HEADER_BYTES;
-    for (int i = 0; i < BOOK_SECTIONS_MAX; i++)
-        open += f.b.h.sections[i].open;
-    assert_int_equal(status.file_bytes, open);
+    /* 7 sections with one page, counters with two, and of 30 block pages 3 are there. */
+    assert_int_equal(f.b.section[BOOK_SECTION_BLOCKS]->open, 30 * 4096);
+    assert_int_equal(status.file_bytes, 4096 * (1 + 7 + 2 + 3));
     /* Lies are bounded by the size of the file. */
+    f.b.section[BOOK_SECTION_CONTROL]->open = UINT64_MAX;
+    builder_header(&f.b);
+    assert_int_equal(book_reader_status(f.reader, &status), 0);
+    assert_int_equal(status.file_bytes, f.b.h.file_size);
     for (int i = 0; i < BOOK_SECTIONS_MAX; i++)
         f.b.h.sections[i].open = UINT64_MAX;
     builder_header(&f.b);
@@ -238,6 +241,8 @@ static void refresh_finds_what_was_added(void **unused)
 static void pages_without_bytes_do_not_count(void **unused)
 {
     SAMPLE(f);
+    struct book_counter_page page = {.what = BOOK_COUNTERS_ACCOUNTS};
+    builder_put(&f.b, BOOK_SECTION_COUNTER_INDEX, 2, &page, sizeof(page));
     f.b.section[BOOK_SECTION_COUNTER_INDEX]->used = 4096; /* 4 KiB of index has 256 */
     builder_header(&f.b);
     assert_int_equal(book_reader_refresh(f.reader), 0);
@@ -345,6 +350,8 @@ static void truncated_book_gives_errors(void **unused)
     assert_int_equal(book_reader_totals(f.reader, 0, &t), -EIO);
     assert_int_equal(t.live_bytes, 1); /* untouched */
     assert_int_equal(book_reader_status(f.reader, &status), 0);
+    assert_int_equal(book_reader_sites(f.reader, f.fd, &sites), -EIO);
+    assert_int_equal(book_reader_blocks(f.reader, f.fd, NULL, NULL, NULL), -EIO);
     assert_int_equal(ftruncate(f.fd, 0), 0);
     assert_int_equal(book_reader_refresh(f.reader), -EIO);
     assert_int_equal(book_reader_status(f.reader, &status), -EIO);

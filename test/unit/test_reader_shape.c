@@ -71,7 +71,7 @@ REFUSED(entry_size_0, SECTION(SITES)->entry_size = 0)
 REFUSED(odd_entry_size, SECTION(REGISTRY)->entry_size = 260)
 REFUSED(huge_entry_size, SECTION(REGISTRY)->entry_size = 65544)
 ACCEPTED(largest_entry_size, SECTION(TAGS)->entry_size = 65536)
-REFUSED(misaligned_section, SECTION(TAGS)->offset += 4096)
+REFUSED(misaligned_section, SECTION(TAGS)->offset += 4096; SECTION(TAGS)->size -= 8192)
 REFUSED(section_over_the_header, SECTION(CONTROL)->offset = 0)
 REFUSED(section_behind_the_end, SECTION(TAGS)->offset = h->file_size + 65536)
 REFUSED(section_past_the_end, SECTION(MOVES)->size += 4096)
@@ -79,6 +79,8 @@ REFUSED(section_size_that_wraps, SECTION(MOVES)->size = UINT64_MAX - 65535)
 REFUSED(section_offset_that_wraps, SECTION(MOVES)->offset = UINT64_MAX - 65535)
 REFUSED(open_beyond_the_size, SECTION(REGISTRY)->open = SECTION(REGISTRY)->size + 1)
 REFUSED(overlapping_sections, SECTION(TAGS)->offset = SECTION(SITES)->offset)
+ACCEPTED(sections_in_another_order, SECTION(TAGS)->offset = SECTION(FRAMES)->offset;
+         SECTION(FRAMES)->offset += 2 << 20)
 REFUSED(section_inside_another, SECTION(TAGS)->offset = SECTION(COUNTERS)->offset + 65536)
 ACCEPTED(nonsense_of_an_unknown_kind,
          h->sections[15] = (struct book_section){
@@ -258,6 +260,7 @@ int main(void)
         T(open_beyond_the_size_is_refused),
         T(overlapping_sections_is_refused),
         T(section_inside_another_is_refused),
+        T(sections_in_another_order_is_accepted),
         T(nonsense_of_an_unknown_kind_is_accepted),
         T(nonsense_of_the_writers_own_index_is_accepted),
         T(nonsense_of_a_second_section_of_a_kind_is_accepted),

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "book/reader.h"
+#include "book/reader_internal.h"
 #include "book_builder.h"
 #include "check.h"
 #include "fault.h"
@@ -94,7 +95,9 @@ static void site_counters_are_summed_over_pages(void **unused)
         &b, page, 0,
         &(struct book_site_counters){
             .freed_bytes = 10, .freed_blocks = 1, .alloc_bytes = 20, .alloc_blocks = 2});
-    /* Pages for sites that are not there, and one that would wrap. */
+    /* Pages of another sort, for sites that are not there, and one that would wrap. */
+    page = builder_counter_page(&b, BOOK_COUNTERS_ACCOUNTS, 1);
+    builder_site_counters(&b, page, 0, &(struct book_site_counters){.alloc_bytes = 999});
     page = builder_counter_page(&b, BOOK_COUNTERS_SITES, 100);
     builder_site_counters(&b, page, 0, &(struct book_site_counters){.alloc_bytes = 999});
     page = builder_counter_page(&b, BOOK_COUNTERS_SITES, UINT32_MAX);
@@ -202,6 +205,10 @@ static void numbers_of_entries_are_bounded_by_the_layout(void **unused)
     assert_int_equal(s.n_frames, BOOK_READER_FRAMES_MAX);
     assert_int_equal(s.n_sites, BOOK_SITES_MAX);
     assert_int_equal(s.n_tags, BOOK_TAGS_MAX + 1);
+    /* No more is mapped, either. */
+    assert_int_equal(reader->registry.bytes, BOOK_RECORDS_MAX * BOOK_RECORD_BYTES);
+    assert_int_equal(reader->counters.bytes,
+                     (size_t)BOOK_READER_COUNTER_PAGES_MAX * BOOK_COUNTER_PAGE_BYTES);
 }
 
 static void longer_entries_are_stepped_over(void **unused)
@@ -360,8 +367,10 @@ static void many_blocks_come_once_each(void **unused)
 
 static int read_everything(void)
 {
-    MEMOIR_CLEANUP(book_reader_freep) struct book_reader *fresh = NULL;
-    MEMOIR_CLEANUP(book_sites_release) struct book_sites s = {0};
+    MEMOIR_CLEANUP(book_reader_freep)
+    struct book_reader *fresh = NULL;
+    MEMOIR_CLEANUP(book_sites_release)
+    struct book_sites s = {0};
     struct found f = {0};
     bool exact = false;
     int r = book_reader_open_fd(fd, &fresh);
