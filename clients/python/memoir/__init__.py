@@ -1,0 +1,1 @@
+"""Memoir for Python: read the books in which processes account their memory (see memoir.book)."""

@@ -1,0 +1,271 @@
+"""The reader in Python against books of the tests of the one in C.
+
+Those are kept in a compact form (test/unit/book_extents.h): the size of the sparse file, then extents of
+offset, length and bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import shutil
+import struct
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+CLIENT = Path(__file__).resolve().parent.parent
+ROOT = CLIENT.parent.parent
+sys.path.insert(0, str(CLIENT))
+
+from memoir import book_cli  # noqa: E402
+from memoir.book import Block, Book, BookError, NotReady, find_books, find_places  # noqa: E402
+
+CORPUS = ROOT / "test" / "fuzz" / "corpus" / "reader"
+LATE = 1 << 63
+SIZE_MAX = 64 << 20
+
+
+def expand(data: bytes, fd: int, late: bool = False, size_max: int = SIZE_MAX) -> None:
+    """What extents_apply() does in C."""
+    if len(data) < 8:
+        return
+    size = struct.unpack_from("=Q", data)[0]
+    if not late:
+        if size > size_max:
+            return
+        os.ftruncate(fd, size)
+    at = 8
+    while len(data) - at >= 12:
+        offset, n = struct.unpack_from("=QI", data, at)
+        at += 12
+        n = min(n, len(data) - at)
+        if bool(offset & LATE) == late and (offset & ~LATE) <= size_max:
+            offset &= ~LATE
+            if n:
+                os.pwrite(fd, data[at : at + n], offset)
+            elif late:
+                os.ftruncate(fd, offset)
+        at += n
+
+
+def ask_everything(book: Book) -> None:
+    book.status()
+    book.devices()
+    book.totals()
+    book.sites()
+    book.tags()
+    book.blocks()
+    book_cli.table_rows(book)
+    json.dumps(book_cli.book_json(book, sites=True, blocks=True))
+
+
+class BookTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.fd = os.memfd_create("book")
+        self.addCleanup(os.close, self.fd)
+
+    def make(self, name: str) -> Book:
+        expand((CORPUS / name).read_bytes(), self.fd)
+        return self.open()
+
+    def open(self) -> Book:
+        book = Book(os.open(f"/proc/self/fd/{self.fd}", os.O_RDWR))
+        self.addCleanup(book.close)
+        return book
+
+    def poke(self, offset: int, form: str, *values: int) -> None:
+        os.pwrite(self.fd, struct.pack("=" + form, *values), offset)
+
+    def test_identity_is_read(self) -> None:
+        who = self.make("sample").identity
+        self.assertEqual((who.pid, who.parent_pid, who.writer_pid), (4242, 4200, 4242))
+        self.assertEqual((who.uid, who.exec_count, who.source, who.version), (1000, 3, 1, 1))
+        self.assertEqual(who.boot_id, bytes(range(0xA0, 0xB0)).hex())
+        self.assertEqual((who.pid_ns, who.start_ticks), (4026531836, 123456))
+        self.assertEqual(who.exec_id, 0x1122334455667788)
+        self.assertEqual((who.created_realtime_ns, who.created_monotonic_ns), (1700000000000000000, 5000000000))
+        self.assertEqual((who.comm, who.exe), ("train.py", "/usr/bin/python3.11"))
+        self.assertEqual(who.command, "python3 train.py --epochs 3")
+        self.assertEqual(who.st_uid, os.geteuid())
+
+    def test_devices_and_accounts_are_listed(self) -> None:
+        book = self.make("sample")
+        (device,) = book.devices()
+        self.assertEqual((device.record, device.kind, device.name), (1, 1, "NVIDIA H200"))
+        self.assertEqual((device.uid, device.bus), ("uid-0", "0000:00:00.0"))
+        dram, heap = book.accounts()
+        self.assertEqual((dram.record, dram.space, dram.device, dram.capacity), (2, 16, 1, 141 << 30))
+        self.assertEqual((heap.record, heap.space, heap.device, heap.name), (3, 1, 0, "heap"))
+
+    def test_totals_add_up_all_shards(self) -> None:
+        totals = self.make("sample").totals()
+        t = totals[2]
+        self.assertEqual((t.alloc_bytes, t.freed_bytes, t.live_bytes), (5300, 300, 5000))
+        self.assertEqual((t.alloc_blocks, t.freed_blocks, t.live_blocks), (5, 2, 3))
+        self.assertEqual((t.alloc_served, t.freed_served, t.reallocs), (5632, 384, 5))
+        self.assertEqual((t.moved_in_bytes, t.moved_in, t.moved_out_bytes, t.moved_out), (64, 2, 32, 1))
+        self.assertEqual(t.peak_bytes, 5000)
+        self.assertEqual(totals[3].live_bytes, 77)
+
+    def test_sites_have_frames_and_counters(self) -> None:
+        book = self.make("sample")
+        deep, shallow = book.sites()
+        self.assertEqual((deep.number, deep.key), (1, 0xFEEDFACE))
+        self.assertEqual([f.offset for f in deep.frames], [0x1234, 0x5678])
+        self.assertEqual([f.module.path for f in deep.frames if f.module], ["/usr/lib/libtorch.so", ""])
+        self.assertEqual(deep.frames[1].module and deep.frames[1].module.build_id, "deadbeef")
+        self.assertEqual((deep.live_bytes, deep.live_blocks), (5000, 3))
+        self.assertEqual(shallow.frames, ((None, 0x7FFF12345678),))
+        self.assertEqual(shallow.live_bytes, 77)
+        self.assertEqual(book.tags(), ["", "weights"])
+
+    def test_blocks_are_decoded(self) -> None:
+        blocks, exact = self.make("sample").blocks()
+        self.assertTrue(exact)
+        tick = 1 << 20
+        self.assertEqual(sorted(blocks, key=lambda b: b.time_ns), [
+            Block(id=0x1000, bytes=1000, account=2, site=1, tag=1, time_ns=5000000000 + tick, moves=0),
+            Block(id=0x2000, bytes=4000, account=2, site=1, tag=0, time_ns=5000000000 + 2 * tick, moves=6),
+            Block(id=0x1000, bytes=77, account=3, site=2, tag=0, time_ns=5000000000 + 3 * tick, moves=0),
+        ])
+
+    def test_block_that_stands_twice_comes_once(self) -> None:
+        book = self.make("died-while-moving")
+        blocks, exact = book.blocks()
+        self.assertEqual(len(blocks), 3)
+        self.assertTrue(exact)
+        fcntl.flock(self.fd, fcntl.LOCK_EX)  # now somebody may still be moving them
+        blocks, exact = book.blocks()
+        self.assertEqual(len(blocks), 3)
+        self.assertFalse(exact)
+
+    def test_writer_is_alive_while_it_holds_its_lock(self) -> None:
+        book = self.make("sample")
+        self.assertFalse(book.writer_alive())
+        fcntl.flock(self.fd, fcntl.LOCK_EX)
+        self.assertTrue(book.writer_alive())
+        fcntl.flock(self.fd, fcntl.LOCK_UN)
+        self.assertFalse(book.writer_alive())
+
+    def test_longer_entries_of_a_later_version_are_stepped_over(self) -> None:
+        book = self.make("longer-entries")
+        self.assertEqual(book.identity.version, 2)
+        (site,) = book.sites()
+        self.assertEqual(site.frames[0].offset, 7)
+        (block,), _ = book.blocks()
+        self.assertEqual((block.id, block.bytes, block.moves), (1, 2, 3))
+
+    def test_losses_and_states_are_named(self) -> None:
+        book = self.make("sample")
+        self.poke(120, "II", 3, 2)
+        self.poke(144 + 8 * 1, "Q", 17)
+        status = book.status()
+        self.assertEqual((status.state, status.stop_reason, status.peak_error), (3, 2, 65536))
+        self.assertEqual(status.losses, {"sites_full": 17})
+
+    def test_unfinished_book_asks_to_try_again(self) -> None:
+        with self.assertRaises(NotReady):
+            self.open()
+        with self.assertRaises(NotReady):
+            self.make("not-ready")
+
+    def test_what_is_no_book_is_refused(self) -> None:
+        for offset, form, value in ((0, "Q", 1), (8, "I", 0x04030201), (12, "H", 0), (14, "H", 4095),
+                                    (16, "I", 1 << 31), (24, "Q", 1 << 39), (100, "I", 33)):
+            with self.subTest(offset=offset):
+                self.make("sample")
+                self.poke(offset, form, value)
+                with self.assertRaises(BookError):
+                    self.open()
+        with self.assertRaises(BookError):
+            self.make("overlapping")
+        with self.assertRaises(BookError):
+            Book(os.open("/", os.O_RDONLY))
+
+    def test_strings_are_made_printable(self) -> None:
+        self.make("sample")
+        os.pwrite(self.fd, b"a\x1b[2J\x7f\xc3\xa4\xff\xc2\x85z....", 1120)
+        self.assertEqual(self.open().identity.comm, "a?[2J?\u00e4\ufffd?z....")
+
+    def test_reading_makes_no_pages(self) -> None:
+        book = self.make("sample")
+        before = os.fstat(self.fd).st_blocks
+        ask_everything(book)
+        self.assertEqual(os.fstat(self.fd).st_blocks, before)
+
+    def test_whole_corpus_gives_answers_or_errors(self) -> None:
+        for path in sorted(CORPUS.iterdir()):
+            data = path.read_bytes()
+            with self.subTest(path=path.name):
+                os.ftruncate(self.fd, 0)
+                expand(data, self.fd)
+                try:
+                    book = self.open()
+                    ask_everything(book)
+                    expand(data, self.fd, late=True)
+                    ask_everything(book)
+                except BookError:
+                    pass
+
+
+class FindTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.root = tempfile.mkdtemp(prefix="memoir-test-python-", dir="/dev/shm")
+        self.addCleanup(shutil.rmtree, self.root)
+        self.place = f"{self.root}/{os.geteuid()}"
+        os.mkdir(self.place, 0o700)
+
+    def make(self, name: str) -> str:
+        path = f"{self.place}/{name}"
+        with open(path, "wb") as out:
+            expand((CORPUS / "sample").read_bytes(), out.fileno())
+        return path
+
+    def test_books_are_found_below_a_directory(self) -> None:
+        path = self.make("1-2-1-a.book")
+        self.make("other.dat")
+        os.symlink("1-2-1-a.book", f"{self.place}/link.book")
+        os.mkfifo(f"{self.place}/fifo.book")
+        self.assertEqual(find_places(self.root), [(self.place, os.geteuid())])
+        self.assertEqual(list(find_books(self.root)), [path])
+
+    def test_directories_that_are_no_places_are_left_out(self) -> None:
+        os.mkdir(f"{self.root}/01")
+        os.mkdir(f"{self.root}/name")
+        os.chmod(self.place, 0o777)
+        self.assertEqual(find_places(self.root), [])
+        self.assertEqual(find_places(f"{self.root}/missing"), [])
+
+    def test_program_prints_a_table_and_json(self) -> None:
+        path = self.make("1-2-1-a.book")
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            self.assertEqual(book_cli.main(["--dir", self.root]), 0)
+        lines = out.getvalue().splitlines()
+        self.assertEqual(lines[0].split(), list(book_cli.HEADINGS))
+        self.assertIn("NVIDIA H200 0: dram  5.0 kB", lines[1])
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            self.assertEqual(book_cli.main(["--json", "--sites", "--blocks", path]), 0)
+        (answer,) = json.loads(out.getvalue())
+        self.assertEqual(answer["accounts"][0]["live_bytes"], 5000)
+        self.assertEqual(len(answer["blocks"]), 3)
+        self.assertEqual(answer["sites"][0]["frames"][1]["build_id"], "deadbeef")
+
+    def test_program_tells_about_books_that_it_cannot_read(self) -> None:
+        with contextlib.redirect_stderr(io.StringIO()) as err, contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(book_cli.main([f"{self.root}/none.book"]), 1)
+        self.assertIn("none.book", err.getvalue())
+
+    def test_sizes_are_printed_as_elsewhere(self) -> None:
+        for n, text in ((0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (25500000, "25.5 MB"), (999960, "1.0 MB")):
+            self.assertEqual(book_cli.human(n), text)
+
+
+if __name__ == "__main__":
+    unittest.main()

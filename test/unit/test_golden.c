@@ -1,0 +1,199 @@
+/* Golden books: what a released version wrote is read as it always was. GENERATE=1 writes the text of a
+ * book that has none yet; see test/golden/README.md. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "book/reader.h"
+#include "book_extents.h"
+#include "check.h"
+
+/* One fact a line; clients/python/tests/test_golden.py writes the same. */
+
+static void say_identity(FILE *out, const struct book_identity *id)
+{
+    fprintf(out, "boot_id ");
+    for (int i = 0; i < 16; i++)
+        fprintf(out, "%02x", id->boot_id[i]);
+    fprintf(out, "\npid_ns %" PRIu64 "\nstart_ticks %" PRIu64 "\nexec_id %" PRIu64 "\n", id->pid_ns,
+            id->start_ticks, id->exec_id);
+    fprintf(out, "pid %d\nparent_pid %d\nwriter_pid %d\nuid %u\nexec_count %u\n", id->pid,
+            id->parent_pid, id->writer_pid, id->uid, id->exec_count);
+    fprintf(out, "source %u\ncompat %u\ntime_shift %u\n", id->source, id->compat, id->time_shift);
+    fprintf(out, "created_realtime_ns %" PRIu64 "\ncreated_monotonic_ns %" PRIu64 "\n",
+            id->created_realtime_ns, id->created_monotonic_ns);
+    fprintf(out, "comm %s\nhost %s\nexe %s\ncommand %s\n", id->comm, id->host, id->exe,
+            id->command);
+}
+
+static void say_status(FILE *out, struct book_reader *reader)
+{
+    struct book_status s;
+    assert_int_equal(book_reader_status(reader, &s), 0);
+    fprintf(out, "state %u\nstop_reason %u\npeak_error %" PRIu64 "\n", s.state, s.stop_reason,
+            s.peak_error);
+    for (int i = 0; i < BOOK_LOSSES_MAX; i++)
+        if (s.losses[i])
+            fprintf(out, "loss %d %" PRIu64 "\n", i, s.losses[i]);
+}
+
+static void say_accounts(FILE *out, struct book_reader *reader)
+{
+    size_t n;
+    const struct book_device_view *d = book_reader_devices(reader, &n);
+    for (size_t i = 0; i < n; i++)
+        fprintf(out, "device %u kind %u ordinal %d uid %s bus %s name %s\n", d[i].record, d[i].kind,
+                d[i].ordinal, d[i].uid, d[i].bus, d[i].name);
+    const struct book_account_view *a = book_reader_accounts(reader, &n);
+    for (size_t i = 0; i < n; i++) {
+        struct book_totals t;
+        assert_int_equal(book_reader_totals(reader, i, &t), 0);
+        fprintf(
+            out,
+            "account %u space %u device %u capacity %" PRIu64 " inherited %" PRIu64 " name %s\n",
+            a[i].record, a[i].space, a[i].device, a[i].capacity, a[i].inherited_bytes, a[i].name);
+        fprintf(out,
+                "totals %u live %" PRIu64 " %" PRIu64 " alloc %" PRIu64 " %" PRIu64
+                " freed %" PRIu64 " %" PRIu64 " served %" PRIu64 " %" PRIu64 " reallocs %" PRIu64
+                " in %" PRIu64 " %" PRIu64 " out %" PRIu64 " %" PRIu64 " peak %" PRIu64 "\n",
+                a[i].record, t.live_bytes, t.live_blocks, t.alloc_bytes, t.alloc_blocks,
+                t.freed_bytes, t.freed_blocks, t.alloc_served, t.freed_served, t.reallocs,
+                t.moved_in_bytes, t.moved_in, t.moved_out_bytes, t.moved_out, t.peak_bytes);
+    }
+}
+
+static void say_sites(FILE *out, struct book_reader *reader, int fd)
+{
+    MEMOIR_CLEANUP(book_sites_release)
+    struct book_sites s = {0};
+    assert_int_equal(book_reader_sites(reader, fd, &s), 0);
+    for (size_t i = 1; i < s.n_modules; i++) {
+        fprintf(out, "module %zu generation %u build_id ", i, s.modules[i].generation);
+        for (int k = 0; k < s.modules[i].build_id_len; k++)
+            fprintf(out, "%02x", s.modules[i].build_id[k]);
+        fprintf(out, " path %s\n", s.modules[i].path);
+    }
+    for (size_t i = 1; i < s.n_sites; i++) {
+        const struct book_site *site = &s.sites[i];
+        const struct book_site_counters *c = &s.counters[i];
+        fprintf(out,
+                "site %zu key %016" PRIx64 " flags %u alloc %" PRIu64 " %" PRIu64 " freed %" PRIu64
+                " %" PRIu64 " frames",
+                i, site->key, site->flags, c->alloc_bytes, c->alloc_blocks, c->freed_bytes,
+                c->freed_blocks);
+        for (uint32_t k = 0; k < site->frames; k++) {
+            uint64_t frame = s.frames[site->first_frame + k];
+            fprintf(out, " %u:%" PRIx64, BOOK_FRAME_MODULE(frame), BOOK_FRAME_OFFSET(frame));
+        }
+        fprintf(out, "\n");
+    }
+    for (size_t i = 1; i < s.n_tags; i++)
+        fprintf(out, "tag %zu %s\n", i, s.tags[i].name);
+}
+
+struct blocks {
+    struct book_block_view list[65536];
+    size_t n;
+};
+
+static int keep_block(const struct book_block_view *block, void *context)
+{
+    struct blocks *b = context;
+    assert_true(b->n < 65536);
+    b->list[b->n++] = *block;
+    return 0;
+}
+
+static int compare_blocks(const void *x, const void *y)
+{
+    const struct book_block_view *a = x, *b = y;
+    if (a->account != b->account)
+        return a->account < b->account ? -1 : 1;
+    return a->id < b->id ? -1 : a->id > b->id;
+}
+
+static void say_blocks(FILE *out, struct book_reader *reader, int fd)
+{
+    static struct blocks b;
+    bool exact = false;
+    b.n = 0;
+    assert_int_equal(book_reader_blocks(reader, fd, keep_block, &b, &exact), 0);
+    qsort(b.list, b.n, sizeof(b.list[0]), compare_blocks);
+    for (size_t i = 0; i < b.n; i++)
+        fprintf(out,
+                "block %u %016" PRIx64 " bytes %" PRIu64 " site %u tag %u time %" PRIu64
+                " moves %u\n",
+                b.list[i].account, b.list[i].id, b.list[i].bytes, b.list[i].site, b.list[i].tag,
+                b.list[i].time_ns, b.list[i].moves);
+    fprintf(out, "exact %d\n", exact);
+}
+
+static char *say_all(int fd)
+{
+    char *text = NULL;
+    size_t len;
+    FILE *out = open_memstream(&text, &len);
+    MEMOIR_CLEANUP(book_reader_freep)
+    struct book_reader *reader = NULL;
+    assert_int_equal(book_reader_open_fd(fd, &reader), 0);
+    say_identity(out, book_reader_identity(reader));
+    say_status(out, reader);
+    say_accounts(out, reader);
+    say_sites(out, reader, fd);
+    say_blocks(out, reader, fd);
+    fclose(out);
+    return text;
+}
+
+/* Version 1, 2, … as long as there are books. */
+static const char *golden_path(int version, const char *suffix)
+{
+    static char path[4096];
+    const char *root = getenv("MEMOIR_SOURCE_ROOT");
+    snprintf(path, sizeof(path), "%s/test/golden/book-v%d.%s", root ? root : ".", version, suffix);
+    return path;
+}
+
+static void check_version(int version, const struct buffer *compact)
+{
+    MEMOIR_CLEANUP(closep)
+    int fd = memfd_create("golden", MFD_CLOEXEC);
+    assert_true(fd >= 0);
+    extents_apply(fd, (const uint8_t *)compact->data, compact->len, false, BOOK_READER_FILE_MAX);
+    MEMOIR_CLEANUP(freep)
+    char *text = say_all(fd);
+    if (getenv("GENERATE") && access(golden_path(version, "txt"), F_OK) < 0)
+        assert_int_equal(
+            fs_write_file_atomic(golden_path(version, "txt"), text, strlen(text), 0644), 0);
+    struct buffer expected = BUFFER_INIT(64u << 20);
+    assert_int_equal(fs_read_file(golden_path(version, "txt"), &expected), 0);
+    assert_string_equal(text, buffer_string(&expected));
+    buffer_release(&expected);
+}
+
+static void golden_books_are_read_as_ever(void **unused)
+{
+    int version = 1;
+    for (;; version++) {
+        struct buffer compact = BUFFER_INIT(64u << 20);
+        if (fs_read_file(golden_path(version, "extents"), &compact) < 0)
+            break;
+        check_version(version, &compact);
+        buffer_release(&compact);
+    }
+    if (version == 1)
+        skip(); /* the format is not declared stable yet */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(golden_books_are_read_as_ever)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
