@@ -89,7 +89,9 @@ int place_retry(struct place *place, const char *name, uint64_t now_ns)
         retry = &place->retries[place->n_retries++];
         strcpy(retry->name, name);
         retry->delay_ms = WATCH_RETRY_FIRST_MS;
-    } else if (now_ns >= retry->at_ns) {
+    } else if (now_ns < retry->at_ns) {
+        return 0; /* a search came by: the time that was set for it stands */
+    } else {
         retry->delay_ms *= 2;
         if (retry->delay_ms > WATCH_RETRY_LAST_MS) {
             place_retry_done(place, name);

@@ -73,7 +73,7 @@ static void report(const char *arg)
 {
     size_t len = strcspn(arg, "=");
     int space = space_find(arg, len);
-    unsigned long long n, bytes;
+    unsigned long long n = 0, bytes = 0;
     if (!space || sscanf(arg + len, "=%llux%llu", &n, &bytes) != 2)
         fail(arg);
     for (unsigned long long i = 0; i < n; i++)
@@ -84,7 +84,7 @@ static void report_free(const char *arg)
 {
     size_t len = strcspn(arg, "=");
     int space = space_find(arg, len);
-    unsigned long long n;
+    unsigned long long n = 0;
     if (!space || sscanf(arg + len, "=%llu", &n) != 1)
         fail(arg);
     for (unsigned long long i = 0; i < n; i++)
