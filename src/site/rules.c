@@ -152,9 +152,9 @@ static int module_number(struct unwind_cache *cache, const struct identity *iden
         }
     }
     for (unsigned i = 1; unused == 0 && i <= UNWIND_MODULES_MAX; i++) {
-        struct module_object now;
+        uint64_t known;
         if (module_read(&cache->modules[i - 1], &m) &&
-            (module_object_find(m.map_start, &now) < 0 || !module_is_at(&m, &now)))
+            !rule_module_verify(cache, i, m.map_start, &known))
             unused = i;
     }
     if (unused == 0)

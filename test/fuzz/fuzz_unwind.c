@@ -19,7 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static bool read_section(void *context, uintptr_t addr, uintptr_t *ret_value)
 {
     const struct cfi_section *s = context;
-    if (addr < (uintptr_t)s->lo || addr > (uintptr_t)s->hi || (uintptr_t)s->hi - addr < sizeof(addr))
+    if (addr < (uintptr_t)s->lo || addr > (uintptr_t)s->hi ||
+        (uintptr_t)s->hi - addr < sizeof(addr))
         return false;
     memcpy(ret_value, (const void *)addr, sizeof(*ret_value));
     return true;

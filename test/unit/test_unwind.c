@@ -223,6 +223,27 @@ static void each_shape_is_walked_alone(void **state)
     }
 }
 
+/* One call site each, whatever the compiler unrolls. */
+static __attribute__((noinline)) int walk_realigned(unsigned which)
+{
+    struct plan plan = {.leaf = compare_here, .seed = 5, .depth = 0};
+    int (*shape)(struct plan *) = which ? shape_aligned : shape_aligned_alloca;
+    int n = shape(&plan);
+    sink++;
+    return n;
+}
+
+static void frames_that_realign_the_stack_are_cached(void **state)
+{
+    uint64_t misses = 0;
+    for (volatile unsigned i = 0; i < 6; i++) {
+        assert_true(walk_realigned(i & 1) > 4);
+        if (i == 1)
+            misses = cache.misses;
+    }
+    assert_int_equal(cache.misses, misses);
+}
+
 /* ---- limits ---- */
 
 static size_t limit;
@@ -724,6 +745,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_shape_is_walked_alone),
         cmocka_unit_test(equals_libgcc_on_many_stacks),
+        cmocka_unit_test(frames_that_realign_the_stack_are_cached),
         cmocka_unit_test(stops_at_the_given_number_of_frames),
         cmocka_unit_test(takes_no_frames_when_none_are_wanted),
         cmocka_unit_test(works_without_a_cache),

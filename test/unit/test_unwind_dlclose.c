@@ -7,13 +7,17 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <unwind.h>
 
 #include <cmocka.h>
 
 #include "base/atomic.h"
 #include "site/module.h"
+#include "site/rules.h"
 #include "site/unwind.h"
 
 enum { MAX = 64 };
@@ -181,6 +185,66 @@ static void dlopened_library_is_not_permanent_unless_marked(void **state)
     dlclose(lib);
 }
 
+static void module_is_known_only_around_its_own_code(void **state)
+{
+    uint64_t identity;
+    void *lib = dlopen(PLUGIN_A, RTLD_NOW | RTLD_LOCAL);
+    int (*call)(int (*)(void));
+    *(void **)&call = dlsym(lib, "plugin_call");
+    call(compare_here);
+    unsigned module = rule_module(rule_find(&cache, plugin_pc - 1));
+    assert_true(module != 0);
+    assert_true(rule_module_verify(&cache, module, plugin_pc - 1, &identity));
+    assert_false(rule_module_verify(&cache, module, (uintptr_t)compare_here, &identity));
+    assert_false(rule_module_verify(&cache, module, (uintptr_t)dlsym(NULL, "getpid"), &identity));
+    assert_false(rule_module_verify(&cache, module + 1, plugin_pc - 1, &identity) &&
+                 cache.modules[module].seq == 0);
+    dlclose(lib);
+}
+
+/* A copy of plugin A that claims to be another build. */
+static void write_variant(const char *path, unsigned number)
+{
+    static char bytes[1 << 17];
+    static size_t len;
+    static char *id;
+    if (!id) {
+        struct module_info info;
+        void *lib = dlopen(PLUGIN_A, RTLD_NOW | RTLD_LOCAL);
+        assert_int_equal(module_find((uintptr_t)dlsym(lib, "plugin_call"), &info), 0);
+        FILE *in = fopen(PLUGIN_A, "r");
+        len = fread(bytes, 1, sizeof(bytes), in);
+        fclose(in);
+        dlclose(lib);
+        id = memmem(bytes, len, info.build_id, info.build_id_len);
+        assert_non_null(id);
+    }
+    memcpy(id, &number, sizeof(number));
+    FILE *out = fopen(path, "w");
+    assert_int_equal(fwrite(bytes, 1, len, out), len);
+    fclose(out);
+}
+
+static void numbers_of_unloaded_modules_are_used_again_without_their_rules(void **state)
+{
+    char path[] = "/tmp/memoir-plugin-XXXXXX";
+    close(mkstemp(path));
+    /* A rule of module 1 that nothing else will overwrite. */
+    uint64_t planted = UINT64_C(0x123) << RULE_BITS | UINT64_C(1) << RULE_MODULE_AT | 16;
+    visit(PLUGIN_A);
+    cache.rules[77][3] = planted;
+    uint64_t purged = cache.modules_purged;
+    for (unsigned i = 1; i <= UNWIND_MODULES_MAX + 20; i++) {
+        write_variant(path, i);
+        struct visit v = visit(path);
+        assert_int_equal(v.same, 1);
+        assert_int_equal(v.flags & UNWIND_UNSTABLE, 0);
+    }
+    unlink(path);
+    assert_true(cache.modules_purged > purged);
+    assert_true(cache.rules[77][3] != planted);
+}
+
 static int threads_stop;
 static void *thread_reload(void *arg)
 {
@@ -214,6 +278,8 @@ int main(void)
         cmocka_unit_test(many_libraries_in_turn_leave_no_trace),
         cmocka_unit_test(libraries_of_the_program_are_permanent),
         cmocka_unit_test(dlopened_library_is_not_permanent_unless_marked),
+        cmocka_unit_test(module_is_known_only_around_its_own_code),
+        cmocka_unit_test(numbers_of_unloaded_modules_are_used_again_without_their_rules),
         cmocka_unit_test(walks_go_on_while_another_thread_reloads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

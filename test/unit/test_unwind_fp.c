@@ -151,6 +151,35 @@ static void bounds_of_another_stack_end_where_it_ends(void **state)
     assert_true(b.lo == b.hi);
 }
 
+/* Just below a thread's stack (and its guard) lies another stack. It must not be taken for a part of
+ * the thread's: it may go away. */
+static void *thread_neighbour(void *arg)
+{
+    struct stack_bounds b;
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    char *near = (char *)((here & ~(uintptr_t)4095) - (20 << 20));
+    char *memory = mmap(near, 4 * 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int round = 0; round < 2; round++) { /* before and after the own stack is known */
+        stack_bounds_find((uintptr_t)memory + 64, &b);
+        if (b.hi > (uintptr_t)memory + 4 * 4096 || b.hi == b.limit)
+            return NULL;
+        stack_bounds_find(here, &b);
+        if (b.hi != b.limit || b.lo > here || b.hi <= here || !stack_probe(b.lo, b.hi - b.lo))
+            return NULL;
+    }
+    munmap(memory, 4 * 4096);
+    return arg;
+}
+
+static void neighbour_of_a_thread_stack_is_not_part_of_it(void **state)
+{
+    pthread_t thread;
+    void *result;
+    assert_int_equal(pthread_create(&thread, NULL, thread_neighbour, seen), 0);
+    pthread_join(thread, &result);
+    assert_ptr_equal(result, seen);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -163,6 +192,7 @@ int main(void)
         cmocka_unit_test(probe_tells_readable_from_unreadable),
         cmocka_unit_test(bounds_of_the_own_stack_reach_its_top),
         cmocka_unit_test(bounds_of_another_stack_end_where_it_ends),
+        cmocka_unit_test(neighbour_of_a_thread_stack_is_not_part_of_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
