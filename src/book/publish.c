@@ -179,9 +179,12 @@ static int fill_file(struct book_writer *w, int fd)
         w->header->state = BOOK_STATE_INITIAL;
         return r;
     }
-    munmap(w->header, w->map_bytes);
+    /* The old image goes last: another thread may fork at any moment, and its child reads whichever
+     * of the two our pointers lead to. */
+    void *image = w->header;
     book_writer_rebase(w, base);
     w->published = true;
+    munmap(image, w->map_bytes);
     return 0;
 }
 

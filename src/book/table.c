@@ -49,7 +49,7 @@ static uint64_t block_hash(const struct table *table, const struct book_block *b
 static uint64_t slot_number(const struct book_writer *w, const struct table_shard *shard,
                             uint32_t chunk, uint32_t slot)
 {
-    uint64_t first = (uint64_t)(shard - w->table.shard) * w->table.max_pages;
+    uint64_t first = (uint64_t)(shard - w->table.shard) * w->table.part_pages;
     uint64_t page = first + chunk / TABLE_CHUNKS_PER_PAGE;
     return page * BOOK_BLOCKS_PER_PAGE + chunk % TABLE_CHUNKS_PER_PAGE * TABLE_CHUNK + slot;
 }
@@ -123,9 +123,23 @@ static void moves_clear(struct book_writer *w, const struct table_shard *shard,
         store_relaxed(&moves->count, 0);
 }
 
+/* Open the page of MOVES that holds a slot. Hold w->lock. */
+static void moves_page_open(struct book_writer *w, uint64_t slot_number)
+{
+    uint64_t page = slot_number * sizeof(struct book_moves) / w->page_bytes;
+    if (book_moves_prepare(w) == 0 &&
+        book_section_open_range(w, BOOK_SECTION_MOVES, page * w->page_bytes, w->page_bytes) == 0)
+        fetch_or_release(&w->moves_open[page / 64], UINT64_C(1) << (page % 64));
+}
+
+/* For a block that changes its slot. Hold w->lock. */
 static void moves_copy(struct book_writer *w, uint64_t from, uint64_t to)
 {
     struct book_moves *source = moves_at(w, from), *target = moves_at(w, to);
+    if (source && source->count > 0 && !target) {
+        moves_page_open(w, to);
+        target = moves_at(w, to);
+    }
     if (target) {
         store_relaxed(&target->count, source ? source->count : 0);
         store_relaxed(&target->time, source ? source->time : 0);
@@ -199,7 +213,7 @@ static void spread(struct book_writer *w, struct book_thread *t, struct table_sh
 static uint32_t open_pages(struct book_writer *w, const struct table_shard *shard, uint32_t want)
 {
     uint64_t number = (uint64_t)(shard - w->table.shard), old = shard->pages;
-    uint64_t first = number * w->table.max_pages;
+    uint64_t first = number * w->table.part_pages;
     uint64_t heads_bytes = sizeof(struct table_head) * TABLE_CHUNKS_PER_PAGE; /* for one page */
     uint64_t heads_first =
         number * (w->section[BOOK_SECTION_BLOCK_INDEX]->size / w->header->block_shards);
@@ -227,8 +241,9 @@ static int grow_to(struct book_writer *w, struct book_thread *t, struct table_sh
     shard->limit = fill_limit(shard->pages);
     if (shard->live < shard->limit)
         return 0;
-    /* No page to be had: use what is left, and do not ask again at every report. */
-    shard->limit = shard->live + 64 + shard->live / 16;
+    /* No page to be had: use what is left, and do not ask again at every report. A shard without
+     * any page keeps limit 0: nobody may look for a home there. */
+    shard->limit = shard->pages ? shard->live + 64 + shard->live / 16 : 0;
     return -ENOSPC;
 }
 
@@ -244,12 +259,14 @@ void table_rebase(struct book_writer *w)
     struct table *table = &w->table;
     uint64_t shards = w->header->block_shards;
     table->shard_shift = 32 - (uint32_t)__builtin_ctzll(shards);
-    table->max_pages =
-        (uint32_t)(w->section[BOOK_SECTION_BLOCKS]->size / shards / BOOK_BLOCK_PAGE_BYTES);
     uint64_t heads_bytes = w->section[BOOK_SECTION_BLOCK_INDEX]->size / shards;
+    uint64_t pages = w->section[BOOK_SECTION_BLOCKS]->size / shards / BOOK_BLOCK_PAGE_BYTES;
+    uint64_t with_heads = heads_bytes / (TABLE_CHUNKS_PER_PAGE * sizeof(struct table_head));
+    table->part_pages = (uint32_t)pages;
+    table->max_pages = (uint32_t)(pages < with_heads ? pages : with_heads);
     uint8_t *blocks = w->at[BOOK_SECTION_BLOCKS], *heads = w->at[BOOK_SECTION_BLOCK_INDEX];
     for (uint64_t i = 0; i < shards; i++) {
-        table->shard[i].blocks = (struct book_block_page *)blocks + i * table->max_pages;
+        table->shard[i].blocks = (struct book_block_page *)blocks + i * table->part_pages;
         table->shard[i].heads = (struct table_head *)(heads + i * heads_bytes);
     }
 }
@@ -267,8 +284,10 @@ static int put_locked(struct book_writer *w, struct book_thread *t, struct table
         table_slot_fill(spot.block, block->id, block->size_tag, block->place);
         return 1;
     }
-    if (shard->pages == 0 || !find_empty(shard, home_number(shard, hash), true, &spot))
+    if (shard->pages == 0 || !find_empty(shard, home_number(shard, hash), true, &spot)) {
+        shard->limit = shard->live; /* ask for pages again: there may be some by now */
         return -ENOSPC;
+    }
     uint32_t home = home_number(shard, hash);
     if (spot.chunk != home)
         overflow_change(shard, home, spot.chunk, 1);
@@ -321,12 +340,9 @@ static struct book_moves *moves_open(struct book_writer *w, struct book_thread *
     struct book_moves *moves = moves_at(w, number);
     if (moves || !w->published)
         return moves;
-    uint64_t page = number * sizeof(struct book_moves) / w->page_bytes;
     if (!book_lock_take(w, t, &w->lock))
         return NULL;
-    if (book_moves_prepare(w) == 0 &&
-        book_section_open_range(w, BOOK_SECTION_MOVES, page * w->page_bytes, w->page_bytes) == 0)
-        fetch_or_release(&w->moves_open[page / 64], UINT64_C(1) << (page % 64));
+    moves_page_open(w, number);
     book_lock_drop(t, &w->lock);
     return moves_at(w, number);
 }
@@ -354,6 +370,8 @@ bool table_move(struct book_writer *w, struct book_thread *t, uint32_t account, 
 
 int table_reserve(struct book_writer *w, struct book_thread *t, uint64_t blocks)
 {
+    if (blocks > (uint64_t)w->table.max_pages * w->header->block_shards * BOOK_BLOCKS_PER_PAGE)
+        return -ENOSPC;
     /* Shards fill unevenly: a fifth more covers it. */
     uint64_t each = blocks / w->header->block_shards * 6 / 5 + TABLE_CHUNK;
     uint64_t want = each * 100 / (FILL_PERCENT * BOOK_BLOCKS_PER_PAGE) + 1;
