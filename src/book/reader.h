@@ -7,6 +7,9 @@
  * guard; everything large (sites, blocks) is copied with pread() and then checked. A reader never
  * touches bytes beyond section.open, since a mapped read of a hole makes tmpfs allocate a page.
  *
+ * A reader takes up to four mappings (header, registry, counter index, counters) and no descriptor;
+ * the kernel's usual limit of 65,530 mappings allows 16,000 readers in one process.
+ *
  * A reader belongs to one thread at a time. No call blocks. All return -errno on failure; -EBADMSG
  * means that the bytes make no sense.
  */
