@@ -79,6 +79,7 @@ enum book_loss {
     BOOK_LOSS_REPLACED = 9,      /* reported a live block again; the old one counted as freed */
     BOOK_LOSS_BAD_ARGUMENT = 10, /* a device or space that does not exist, a size of 2^48 or more */
     BOOK_LOSS_SUSPENDED = 11,    /* reports that came while the control page suspended the book */
+    BOOK_LOSS_TORN = 12,         /* a report was cut short by longjmp() or cancellation */
 };
 
 /* ---- sections ---- */

@@ -2,9 +2,10 @@
  * lock.h: the writer's locks.
  *
  * A spin lock word in private memory (zero is free, so a wiped page after fork is unlocked). Not
- * taken at all while the process has one thread. A lock that stays held, because its thread was
- * torn out of a report by longjmp() or cancellation, is given up on after a bounded wait: the
- * report is counted as lost and the host goes on.
+ * taken at all while the process has one thread. The word names its holder, and a thread notes a
+ * lock before it takes it, so that a thread torn out of a report by longjmp() or cancellation can
+ * give back exactly what it holds, wherever it was torn. A lock that stays held nevertheless is
+ * given up on after a bounded wait: the report is counted as lost and the host goes on.
  */
 #pragma once
 
@@ -15,24 +16,43 @@
 #include "base/atomic.h"
 #include "book/writer.h"
 
-/* Wait for a lock that was found taken. False after about a second. */
-bool book_lock_wait(struct book_writer *w, uint32_t *lock);
+/* Wait for a lock that was found taken, and store `word` there. False after about a second; after
+ * that each wait in vain is half as long, so that a lock lost for good slows nobody down. */
+bool book_lock_wait(struct book_writer *w, uint32_t *lock, uint32_t word);
+
+static inline uint32_t book_lock_word(const struct book_thread *t)
+{
+    return t->shard + 1;
+}
 
 static inline bool book_lock_take(struct book_writer *w, struct book_thread *t, uint32_t *lock)
 {
     if (w->single || __libc_single_threaded)
         return true;
     uint32_t free_word = 0;
-    if (__builtin_expect(!cas_acquire(lock, &free_word, 1), 0) && !book_lock_wait(w, lock))
-        return false;
     t->held[t->n_held++] = lock;
-    return true;
+    fence_signal();
+    if (__builtin_expect(cas_acquire(lock, &free_word, book_lock_word(t)), 1) ||
+        book_lock_wait(w, lock, book_lock_word(t)))
+        return true;
+    t->n_held--;
+    return false;
 }
 
 static inline void book_lock_drop(struct book_thread *t, uint32_t *lock)
 {
     if (t->n_held > 0 && t->held[t->n_held - 1] == lock) {
-        t->n_held--;
         store_release(lock, 0);
+        fence_signal();
+        t->n_held--;
+    }
+}
+
+/* What a report that will never end still holds. */
+static inline void book_locks_give_back(struct book_thread *t)
+{
+    for (; t->n_held > 0; t->n_held--) {
+        uint32_t own = book_lock_word(t);
+        cas_release(t->held[t->n_held - 1], &own, 0);
     }
 }

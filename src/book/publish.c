@@ -94,9 +94,9 @@ static int resize(int fd, uint64_t bytes)
     return ftruncate(fd, (off_t)bytes) < 0 ? -errno : 0;
 }
 
-/* Call `each` for every stretch of the image that is in use. */
-static int each_open(const struct book_writer *w,
-                     int (*each)(void *context, uint64_t offset, uint64_t bytes), void *context)
+int book_writer_each_open(const struct book_writer *w,
+                          int (*each)(void *context, uint64_t offset, uint64_t bytes),
+                          void *context)
 {
     int r = each(context, 0, BOOK_HEADER_BYTES);
     for (size_t i = 0; i < BOOK_SECTIONS_MAX && r == 0; i++) {
@@ -105,7 +105,7 @@ static int each_open(const struct book_writer *w,
                                 ? BOOK_BLOCK_PAGE_BYTES
                                 : TABLE_CHUNKS_PER_PAGE * sizeof(struct table_head);
         if (section->kind != BOOK_SECTION_BLOCKS && section->kind != BOOK_SECTION_BLOCK_INDEX) {
-            if (section->open > 0)
+            if (section->open > 0 && section->kind != BOOK_SECTION_MOVES)
                 r = each(context, section->offset, section->open);
             continue;
         }
@@ -144,7 +144,7 @@ static int map_file(const struct book_writer *w, int fd, void **ret_base)
     target.base = mmap(NULL, w->map_bytes, PROT_NONE, MAP_SHARED, fd, 0);
     if (target.base == MAP_FAILED)
         return -errno;
-    int r = each_open(w, open_stretch, &target);
+    int r = book_writer_each_open(w, open_stretch, &target);
     /* Asks for a page that is there: tells whether the kernel knows how (5.14 and later). */
     if (r == 0 && madvise(target.base, BOOK_HEADER_BYTES, MADV_POPULATE_WRITE) < 0)
         r = errno == EINVAL ? -ENOSYS : -errno;
@@ -166,7 +166,7 @@ static int fill_file(struct book_writer *w, int fd)
         return r;
     w->header->state = BOOK_STATE_OPEN;
     struct target target = {.w = w, .fd = fd};
-    r = each_open(w, write_stretch, &target);
+    r = book_writer_each_open(w, write_stretch, &target);
     void *base = NULL;
     if (r == 0)
         r = map_file(w, fd, &base);

@@ -24,6 +24,13 @@ enum {
     YOUNG_SECONDS = 10, /* may still be in the making */
 };
 
+/* What a book is to the one who looks. */
+enum look {
+    LOOK_OLD,  /* somebody's post-mortem for an hour */
+    LOOK_MANY, /* one of too many */
+    LOOK_OWN,  /* of an earlier image of this process, whose memory went in order with exec */
+};
+
 /* What getdents64 fills in. */
 struct entry {
     uint64_t ino;
@@ -40,40 +47,58 @@ static bool is_book(const char *name)
 }
 
 /* Does a daemon that still lives watch it? */
-static bool is_watched(int fd)
+static bool is_watched(int fd, const struct book_header *header)
 {
-    struct book_header header;
-    if (pread(fd, &header, sizeof(header), 0) != sizeof(header))
-        return false;
     for (size_t i = 0; i < BOOK_SECTIONS_MAX; i++) {
         struct book_control control;
-        if (header.sections[i].kind != BOOK_SECTION_CONTROL)
+        if (header->sections[i].kind != BOOK_SECTION_CONTROL)
             continue;
-        if (pread(fd, &control, sizeof(control), (off_t)header.sections[i].offset) !=
+        if (pread(fd, &control, sizeof(control), (off_t)header->sections[i].offset) !=
             sizeof(control))
             return false;
         if (!(control.flags & BOOK_CONTROL_WATCHED) || control.daemon_pid <= 0)
             return false;
         return kill(control.daemon_pid, 0) == 0 || errno == EPERM;
     }
-    return (header.compat & BOOK_COMPAT_ON_BEHALF) != 0; /* a daemon's: it will see to it */
+    return (header->compat & BOOK_COMPAT_ON_BEHALF) != 0; /* a daemon's: it will see to it */
 }
 
-static void look_at(int directory, const char *name, bool many)
+/* Whether a book whose writer is gone may go too. One without magic may still be in the making: its
+ * maker takes the lock a moment after it made the file. */
+static bool is_ripe(const struct stat *info, bool ready, enum look look)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    int64_t age = now.tv_sec - info->st_mtim.tv_sec;
+    if (look == LOOK_OWN)
+        return ready;
+    if (look == LOOK_MANY)
+        return ready || age > YOUNG_SECONDS;
+    return age > OLD_SECONDS;
+}
+
+/* Remove the book if nobody will miss it. Gives the images before this one if it is of an earlier
+ * image of `self`. */
+static uint32_t look_at(int directory, const char *name, const struct book_header *self,
+                        enum look look)
 {
     int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
-        return;
+        return 0;
     struct stat info;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    struct book_header header = {{0}};
     if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
-        int64_t age = now.tv_sec - info.st_mtim.tv_sec;
-        bool ripe = many ? age > YOUNG_SECONDS : age > OLD_SECONDS;
-        if (ripe && flock(fd, LOCK_EX | LOCK_NB) == 0 && !is_watched(fd))
+        bool read_all = pread(fd, &header, sizeof(header), 0) == sizeof(header);
+        bool ready = read_all && memcmp(header.magic, BOOK_MAGIC, sizeof(header.magic)) == 0;
+        bool earlier = ready && header.pid_ns == self->pid_ns && self->start_ticks != 0;
+        if (look == LOOK_OWN && !earlier)
+            look = LOOK_OLD;
+        if (is_ripe(&info, ready, look) && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+            !(read_all && is_watched(fd, &header)))
             unlinkat(directory, name, 0);
     }
     close(fd);
+    return look == LOOK_OWN ? header.exec_count + 1 : 0;
 }
 
 uint32_t book_sweep(int directory, const struct book_header *self)
@@ -96,9 +121,11 @@ uint32_t book_sweep(int directory, const struct book_header *self)
         at += entry->bytes;
         if (!is_book(entry->name))
             continue;
-        if (strncmp(entry->name, own, strlen(own)) == 0)
-            earlier++;
         books++;
+        if (strncmp(entry->name, own, strlen(own)) == 0) {
+            uint32_t before = look_at(directory, entry->name, self, LOOK_OWN);
+            earlier = before > earlier ? before : earlier;
+        }
     }
     for (long at = 0; at < n && looked < LOOK_MAX;) {
         const struct entry *entry = (const struct entry *)(buffer + at);
@@ -107,7 +134,7 @@ uint32_t book_sweep(int directory, const struct book_header *self)
         if (!is_book(entry->name) || (entry->ino + self->hash_seed) % books >= LOOK_MAX)
             continue;
         looked++;
-        look_at(directory, entry->name, books > MANY);
+        look_at(directory, entry->name, self, books > MANY ? LOOK_MANY : LOOK_OLD);
     }
     return earlier;
 }

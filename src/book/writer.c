@@ -321,18 +321,32 @@ int book_moves_prepare(struct book_writer *w)
 
 /* ---- small things ---- */
 
-bool book_lock_wait(struct book_writer *w, uint32_t *lock)
+/* How long to wait: a lock that was waited for in vain gets half the time at each further try. */
+static unsigned patience(struct book_writer *w, uint32_t *lock)
 {
-    for (unsigned yields = 0; yields < YIELDS_MAX; yields++) {
+    uint32_t vain = load_relaxed(&w->lost_lock) == lock ? load_relaxed(&w->waits_in_vain) : 0;
+    return vain < 16 ? YIELDS_MAX >> vain : 0;
+}
+
+bool book_lock_wait(struct book_writer *w, uint32_t *lock, uint32_t word)
+{
+    unsigned most = patience(w, lock);
+    for (unsigned yields = 0; yields <= most; yields++) {
         for (unsigned i = 0; i < SPINS; i++) {
             uint32_t free_word = 0;
-            if (load_relaxed(lock) == 0 && cas_acquire(lock, &free_word, 1))
+            if (load_relaxed(lock) == 0 && cas_acquire(lock, &free_word, word)) {
+                if (load_relaxed(&w->lost_lock) == lock)
+                    store_relaxed(&w->lost_lock, NULL);
                 return true;
+            }
             cpu_relax();
         }
         if (!w->sealed)
             sched_yield();
     }
+    bool again = load_relaxed(&w->lost_lock) == lock;
+    store_relaxed(&w->waits_in_vain, again ? load_relaxed(&w->waits_in_vain) + 1 : 1);
+    store_relaxed(&w->lost_lock, lock);
     book_lose(w, BOOK_LOSS_STUCK_LOCK);
     return false;
 }

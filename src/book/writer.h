@@ -64,6 +64,8 @@ struct book_writer {
     bool published;
     bool sealed;              /* make no system call any more */
     uint32_t lock;            /* everything below and all sections but counters and blocks */
+    uint32_t *lost_lock;      /* the last one that was waited for in vain, */
+    uint32_t waits_in_vain;   /* and how often; any thread, relaxed: it is a guess */
     uint32_t shards;          /* book_threads that got a number */
     struct index sites, tags; /* private: finds entries again */
     uint32_t refused;         /* page requests to turn down at once after one failed */
@@ -141,6 +143,12 @@ int book_section_open(struct book_writer *w, uint32_t kind, uint64_t bytes);
 /* Private memory for the bits of MOVES. Hold w->lock. */
 int book_moves_prepare(struct book_writer *w);
 size_t book_moves_bytes(const struct book_writer *w);
+
+/* Call `each` for every stretch of the image that is in use, until it returns non-zero. Leaves out
+ * MOVES, which may have holes. */
+int book_writer_each_open(const struct book_writer *w,
+                          int (*each)(void *context, uint64_t offset, uint64_t bytes),
+                          void *context);
 
 /* Use the mapping at `base`, whose header is filled in. */
 void book_writer_rebase(struct book_writer *w, void *base);

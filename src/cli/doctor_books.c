@@ -220,6 +220,7 @@ static void describe_losses(const struct ledger_process *p, struct buffer *out)
         [BOOK_LOSS_REPLACED] = "reported a live block again",
         [BOOK_LOSS_BAD_ARGUMENT] = "a device, space or size that cannot be",
         [BOOK_LOSS_SUSPENDED] = "reported while suspended",
+        [BOOK_LOSS_TORN] = "cut short by a jump or cancellation",
     };
     for (size_t i = 0; i < BOOK_LOSSES_MAX; i++)
         if (p->losses[i])

@@ -174,6 +174,7 @@ static const struct reason {
     {EACCES, "the directory for books cannot be entered"},
     {ENOSYS, "the kernel is older than 5.14"},
     {ENOMEM, "no memory for a book"},
+    {ESHUTDOWN, "the process is ending"},
 };
 
 static const char *reason_text(int error)
@@ -184,7 +185,8 @@ static const char *reason_text(int error)
     return "the book could not be made";
 }
 
-static void status_read(struct client *c, struct memoir_status *status)
+/* `alone`: nobody can publish the private image meanwhile, and so take it away. */
+static void status_read(struct client *c, bool alone, struct memoir_status *status)
 {
     static const int states[] = {
         [CLIENT_EARLY] = MEMOIR_STATE_EARLY,
@@ -198,11 +200,13 @@ static void status_read(struct client *c, struct memoir_status *status)
         status->error = c->error;
         text_copy(status->reason, sizeof(status->reason), reason_text(c->error));
     }
-    if (phase != CLIENT_OPEN)
+    if (!c->writer.header || (phase == CLIENT_EARLY && !alone))
         return;
     struct book_header *header = c->writer.header;
     for (size_t i = 0; i < BOOK_LOSSES_MAX; i++)
         status->lost += load_relaxed(&header->losses[i]);
+    if (phase != CLIENT_OPEN)
+        return;
     status->peak_error = load_relaxed(&header->peak_error);
     struct text path = text_begin(status->path, sizeof(status->path));
     text_add(&path, c->writer.directory);
@@ -216,8 +220,13 @@ int memoir_status(struct memoir_status *ret_status)
         return -EINVAL;
     struct memoir_status status = {.state = MEMOIR_STATE_IDLE};
     struct client *c = load_acquire(&client_root->client);
+    int saved = errno;
+    struct client_thread *t = c && load_acquire(&c->phase) == CLIENT_EARLY ? enter_alone(&c) : NULL;
     if (c)
-        status_read(c, &status);
+        status_read(c, t != NULL, &status);
+    if (t)
+        leave_alone(c, t);
+    errno = saved;
     return give_struct(ret_status, &status, sizeof(status));
 }
 

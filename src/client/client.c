@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,15 +12,27 @@
 
 #include "book/lock.h"
 
-enum { KEYS_WITHOUT_MALLOC = 32 }; /* glibc keeps the values of that many keys in the thread */
+enum {
+    KEYS_WITHOUT_MALLOC = 32, /* glibc keeps the values of that many keys in the thread */
+    MAKING_YIELDS_MAX = 20000,
+};
 
 static struct client_root no_root; /* until there is a page of its own */
 struct client_root *client_root = &no_root;
 __thread struct client_thread *client_self;
 
-/* Set while this thread enters itself, in case a signal handler reports meanwhile. */
+/* Set while this thread makes the client or enters itself: the one stretch that must not be torn,
+ * hence signals and cancellation wait for its end. Where signals cannot be blocked any more (sealed)
+ * a handler finds it set and its report is dropped. */
 static __thread bool registering;
 
+struct undisturbed {
+    sigset_t signals;
+    int cancel_state;
+    bool masked;
+};
+
+static bool exiting; /* destructors run: too late for a book */
 static pthread_key_t thread_key;
 static uint32_t key_state; /* 0: none yet, 1: being made, 2: usable, 3: unusable */
 
@@ -78,10 +91,48 @@ static struct client *client_new(void)
     return c;
 }
 
-static void client_free(struct client *c)
+static struct undisturbed disturb_not(bool mask)
 {
-    book_writer_forget(&c->writer);
-    book_private_free(c, sizeof(*c));
+    struct undisturbed u = {.masked = mask};
+    registering = true;
+    fence_signal();
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &u.cancel_state);
+    if (mask) {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &u.signals);
+    }
+    return u;
+}
+
+static void disturb_again(const struct undisturbed *u)
+{
+    fence_signal();
+    registering = false;
+    if (u->masked)
+        pthread_sigmask(SIG_SETMASK, &u->signals, NULL);
+    pthread_setcancelstate(u->cancel_state, NULL);
+}
+
+/* One thread makes the client, the others wait: only one may take over what a parent left. The lock
+ * is in the page that fork wipes. */
+static struct client *client_make(struct client_root *root)
+{
+    struct undisturbed u = disturb_not(true);
+    uint32_t free_word = 0;
+    for (unsigned i = 0; i < MAKING_YIELDS_MAX && !cas_acquire(&root->making, &free_word, 1); i++) {
+        free_word = 0;
+        sched_yield();
+    }
+    struct client *c = load_acquire(&root->client);
+    if (free_word == 0 && !c && (c = client_new()) != NULL) {
+        store_release(&root->client, c);
+        client_watch_forks(c);
+    }
+    if (free_word == 0)
+        store_release(&root->making, 0);
+    disturb_again(&u);
+    return c;
 }
 
 struct client *client_get(void)
@@ -90,18 +141,9 @@ struct client *client_get(void)
     if (!root)
         return NULL;
     struct client *c = load_acquire(&root->client);
-    if (c)
+    if (c || registering)
         return c;
-    c = client_new();
-    if (!c)
-        return NULL;
-    struct client *first = NULL;
-    if (!cas_acq_rel(&root->client, &first, c)) {
-        client_free(c);
-        return first;
-    }
-    client_watch_forks(c);
-    return c;
+    return client_make(root);
 }
 
 /* ---- threads ---- */
@@ -117,8 +159,8 @@ static void give_back_locks(struct client_thread *t)
                       t->client->writer.header->blocks_seq + 1);
         book->growing = false;
     }
-    while (book->n_held > 0)
-        store_release(book->held[--book->n_held], 0);
+    book_locks_give_back(book);
+    book_lose(&t->client->writer, BOOK_LOSS_TORN);
     t->inside = 0;
 }
 
@@ -138,7 +180,7 @@ static void thread_end(void *value)
     t->n_pending = 0;
     uint32_t free_word = 0;
     if (cas_acquire(&c->threads_lock, &free_word, 1) ||
-        book_lock_wait(&c->writer, &c->threads_lock)) {
+        book_lock_wait(&c->writer, &c->threads_lock, 1)) {
         t->next_free = c->free_threads;
         c->free_threads = t;
         store_release(&c->threads_lock, 0);
@@ -161,7 +203,7 @@ static struct client_thread *thread_new(struct client *c)
 {
     uint32_t free_word = 0;
     if (!cas_acquire(&c->threads_lock, &free_word, 1) &&
-        !book_lock_wait(&c->writer, &c->threads_lock))
+        !book_lock_wait(&c->writer, &c->threads_lock, 1))
         return NULL;
     struct client_thread *t = c->free_threads;
     if (t) {
@@ -184,14 +226,12 @@ struct client_thread *client_thread_get(struct client *c)
         return t;
     if (registering)
         return NULL;
-    registering = true;
-    fence_signal();
+    struct undisturbed u = disturb_not(!c->writer.sealed);
     t = thread_new(c);
     client_self = t;
     if (t && key_get())
         pthread_setspecific(thread_key, t);
-    fence_signal();
-    registering = false;
+    disturb_again(&u);
     return t;
 }
 
@@ -225,7 +265,7 @@ bool client_begin(struct client_thread *t, uintptr_t frame)
 
 int client_publish(struct client *c)
 {
-    int r = book_writer_publish(&c->writer);
+    int r = exiting ? -ESHUTDOWN : book_writer_publish(&c->writer);
     if (r < 0) {
         c->error = -r;
         store_release(&c->phase, CLIENT_OFF);
@@ -240,9 +280,10 @@ int client_publish(struct client *c)
 }
 
 /* At exit a watched book stays for the daemon, others go. Threads that report later still write
- * into the mapping, which nobody reads any more. */
+ * into the mapping, which nobody reads any more; a book begun now would stay for ever. */
 __attribute__((destructor)) static void client_exit(void)
 {
+    exiting = true;
     struct client *c = load_acquire(&client_root->client);
     if (!c || load_acquire(&c->phase) != CLIENT_OPEN)
         return;

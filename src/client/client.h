@@ -101,6 +101,7 @@ struct client {
 struct client_root {
     struct client *client;
     struct client *fast; /* the same once reports may take the fast way */
+    uint32_t making;     /* held by the thread that makes the client */
 };
 
 extern struct client_root *client_root; /* never NULL */

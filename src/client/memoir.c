@@ -173,8 +173,11 @@ void client_end(struct client_thread *t)
 
 static void leave_for_later(struct client *c, struct client_thread *t, const struct report *report)
 {
-    uint32_t n = load_relaxed(&t->n_pending);
+    /* Another handler may interrupt this one: the place is taken first. Who drains sees only
+     * finished entries, because handlers end before what they interrupted goes on. */
+    uint32_t n = fetch_add_relaxed(&t->n_pending, 1);
     if (n >= CLIENT_PENDING_MAX) {
+        fetch_sub_relaxed(&t->n_pending, 1);
         book_lose(&c->writer, BOOK_LOSS_REENTRY);
         return;
     }
@@ -190,13 +193,11 @@ struct client_thread *client_enter(struct client **ret_client, const struct repo
     *ret_client = c;
     if (!c)
         return NULL;
-    if (load_acquire(&c->phase) == CLIENT_OFF) {
-        fetch_add_relaxed(&c->dropped, 1);
-        return NULL;
-    }
-    struct client_thread *t = client_thread_get(c);
+    struct client_thread *t =
+        load_acquire(&c->phase) == CLIENT_OFF ? NULL : client_thread_get(c);
     if (!t) {
-        fetch_add_relaxed(&c->dropped, 1);
+        if (report)
+            fetch_add_relaxed(&c->dropped, 1);
         return NULL;
     }
     if (!client_begin(t, (uintptr_t)__builtin_frame_address(0))) {
@@ -353,6 +354,12 @@ void memoir_free(int device, int space, uint64_t id)
     leave(t);
 }
 
+/* A report whose struct makes no sense: counted as one of a device that cannot be. */
+static void report_refused(void)
+{
+    client_report(&(struct report){.kind = REPORT_FREE, .device = -1});
+}
+
 void memoir_realloc(int device, int space, uint64_t old_id, uint64_t new_id, uint64_t new_bytes)
 {
     struct unwind_state state = UNWIND_STATE_CALLER();
@@ -402,6 +409,8 @@ void memoir_alloc_with(const struct memoir_alloc_options *options)
                                        .tag = o.tag ? tag_number(o.tag) : -1,
                                        .caller = o.caller ? (uintptr_t)o.caller : own,
                                        .state = o.caller ? NULL : &state});
+    } else {
+        report_refused();
     }
     errno = saved;
 }
@@ -409,8 +418,10 @@ void memoir_alloc_with(const struct memoir_alloc_options *options)
 void memoir_transfer(const struct memoir_transfer_options *options)
 {
     struct memoir_transfer_options o;
-    if (!client_options_take(&o, sizeof(o), options, sizeof(o)))
+    if (!client_options_take(&o, sizeof(o), options, sizeof(o))) {
+        report_refused();
         return;
+    }
     client_report(&(struct report){.kind = REPORT_TRANSFER,
                                    .device = o.from_device,
                                    .space = o.from_space,
