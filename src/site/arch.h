@@ -32,7 +32,14 @@ enum {
     ARCH_FP_BITS = 5,
     /* `call` pushes the return address: it is always just below the frame (CFA). */
     ARCH_RA_BELOW_CFA = 1,
+    /* The signal trampoline has tables that restore every register. */
+    ARCH_SIGNAL_REGS_AT = 0,
 };
+
+static inline int arch_is_sigreturn(const uint32_t code[2])
+{
+    return 0;
+}
 
 /* The state of the function that called the one this is used in: no frame of the user's own is
  * walked. The compiler keeps a frame pointer in a function that asks for its frame address. */
@@ -96,7 +103,16 @@ enum {
     ARCH_FP_BITS = 8,
     /* The frame record {fp, lr} may be anywhere in the frame; lr is stored above fp. */
     ARCH_RA_BELOW_CFA = 0,
+    /* Tables have no column for the pc, so those of the signal trampoline cannot tell where code was
+     * interrupted. Instead: x0 to x30, sp, pc, this far above the trampoline's sp. */
+    ARCH_SIGNAL_REGS_AT = 312,
 };
+
+/* mov x8, #139; svc #0 */
+static inline int arch_is_sigreturn(const uint32_t code[2])
+{
+    return code[0] == 0xd2801168 && code[1] == 0xd4000001;
+}
 
 /* The caller's stack pointer is not to be had from the frame address, so the walk starts in the
  * user's own function and leaves it out. */

@@ -25,7 +25,7 @@ struct module_info {
 };
 
 /* Find the module around `pc`. 0; -ENOENT for code of no module (JIT, the vdso, anything anonymous),
- * -ENOSYS without loader support. About 0.1 us. */
+ * -ENOSYS without loader support. About 0.2 us, one or two system calls (stack.h) included. */
 int module_find(uintptr_t pc, struct module_info *ret_info);
 
 /* The address as in the ELF file, which is what symbols and debug information speak of; it is the

@@ -14,7 +14,8 @@
  *   walk, page by page as the walk reaches them: about 0.1 us a page.
  *
  * The probe is rt_sigprocmask with an impossible `how`: the kernel copies the 8 bytes, then refuses.
- * It changes nothing, and sandboxes that kill on process_vm_readv or mincore let it pass. One race
+ * It changes nothing, and sandboxes that kill on process_vm_readv or mincore let it pass. (A thread's
+ * first walk also asks gettid and getpid; there are no other system calls.) One race
  * remains and is accepted: memory outside the thread's own stack that another thread unmaps between
  * the probe and the read, which takes a garbage pointer to it as well.
  *

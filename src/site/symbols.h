@@ -65,7 +65,7 @@ void symbolizer_free(struct symbolizer *s);
  *   -EBADMSG  not an ELF file, or one that broke the worker
  *   -EACCES   and others from opening the file
  *   -ETIMEDOUT, -ENOMEM
- * About 0.1 us for an answer known from before; else from 20 us to seconds. */
+ * About 20 ns for an answer known from before; else from 50 us to seconds. */
 int symbolizer_resolve(struct symbolizer *s, const struct symbol_query *query,
                        const struct symbol_frame **ret_frames, size_t *ret_n);
 

@@ -141,11 +141,30 @@ static bool step_rule(struct walk *w, uint32_t rule)
     return walk_move(w, arch_strip_pc(stack_load(ra)), cfa, fp);
 }
 
+/* Where tables cannot describe a signal's frame: is this the trampoline, and who was interrupted? */
+static bool step_signal(struct walk *w)
+{
+    struct cfi_regs regs = {.valid = UINT32_MAX};
+    uintptr_t at = w->sp + ARCH_SIGNAL_REGS_AT;
+    if (w->pc % 4 != 0 || !stack_probe(w->pc, 8) || !arch_is_sigreturn((const uint32_t *)w->pc))
+        return false;
+    for (int i = 0; i < ARCH_REG_COUNT; i++)
+        if (!walk_read(w, at + (uintptr_t)i * sizeof(uintptr_t), &regs.r[i]))
+            return false;
+    if (!walk_read(w, at + ARCH_REG_COUNT * sizeof(uintptr_t), &regs.pc))
+        return false;
+    w->regs = regs;
+    w->fp_only = false;
+    return walk_move(w, regs.pc + 1, regs.r[ARCH_REG_SP], regs.r[ARCH_REG_FP]);
+}
+
 /* One step by the tables themselves; fills the cache. */
 static __attribute__((noinline)) bool step_miss(struct walk *w)
 {
     struct rule_source source;
     uintptr_t pc = w->pc - 1;
+    if (ARCH_SIGNAL_REGS_AT != 0 && step_signal(w))
+        return true;
     int r = rule_source_find(w->cache, pc, &source);
     if (r < 0)
         return step_frame_pointer(w);
@@ -161,7 +180,7 @@ static __attribute__((noinline)) bool step_miss(struct walk *w)
 static __attribute__((noinline)) bool step_slow(struct walk *w)
 {
     if (w->fp_only)
-        return step_frame_pointer(w);
+        return (ARCH_SIGNAL_REGS_AT != 0 && step_signal(w)) || step_frame_pointer(w);
     uint32_t rule = w->cache && !w->full ? rule_find(w->cache, w->pc - 1) : 0;
     if (rule == 0)
         return step_miss(w);

@@ -7,7 +7,7 @@
  * Three depths, from cheap to complete:
  *  - the caller: __builtin_return_address(0), by the user, 0.3 ns;
  *  - frame pointers: about 1 ns a frame, complete only where all code keeps them;
- *  - call frame information (.eh_frame): complete for all compiled code; about 4 ns a frame once the
+ *  - call frame information (.eh_frame): complete for all compiled code; about 5 ns a frame once the
  *    code addresses on the way are in the cache, half a microsecond for one that is not.
  *
  * Addresses come innermost first. Each is a return address, that is, one past a call: look up
@@ -23,7 +23,7 @@
  * loader (_dl_find_object, no lock) what is at this address now: the range, the place of its unwind
  * table and its build-id must be those for which the rules were made. Another library at the same
  * address differs in its build-id and gets a number of its own, so old rules die. No interposing of
- * dlclose is needed, and tables of unloaded modules are never touched. It costs about 20 ns per such
+ * dlclose is needed, and tables of unloaded modules are never touched. It costs about 25 ns per such
  * module and walk. Unloadable modules without build-id are unwound uncached. */
 #pragma once
 
@@ -89,7 +89,7 @@ size_t unwind_stack_from(struct unwind_cache *cache, const struct unwind_state *
                          uintptr_t *pcs, size_t max, struct unwind_trace *ret_trace);
 
 /* Identity of the code at one return address, as in unwind_trace: 0 for permanent modules, which
- * costs 2 ns, 20 ns for unloadable ones; UINT64_MAX if it cannot be told (as UNWIND_UNSTABLE). */
+ * costs 4 ns, 25 ns for unloadable ones; UINT64_MAX if it cannot be told (as UNWIND_UNSTABLE). */
 uint64_t unwind_identity(struct unwind_cache *cache, uintptr_t pc);
 
 /* Walk the chain of saved frame pointers that starts with `fp`, as __builtin_frame_address(0) gives
