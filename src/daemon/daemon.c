@@ -88,6 +88,24 @@ static int take_lock(int *ret_fd, int dirfd, const char *name, const char *what,
     return 0;
 }
 
+/* --dir: made if need be, so that every user can have a directory in it where we are root. */
+static int make_dir(const char *path)
+{
+    bool made = access(path, F_OK) < 0;
+    int r = fs_mkdir_all(path, 0755);
+    if (r >= 0 && made && geteuid() == 0 && chmod(path, 01777) < 0)
+        r = -errno;
+    if (r < 0) {
+        log_error("cannot make '%s': %s", path, strerror(-r));
+        return r;
+    }
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0 && fs_is_tmpfs(fd) == 0)
+        log_warn("'%s' is not in memory (tmpfs), so programs make no books there", path);
+    return 0;
+}
+
 /* Two daemons must share neither state nor books. Without --dir the books are in several places; then
  * the lock lies where every memoird of this user looks. */
 static int take_locks(struct daemon *daemon)
@@ -103,10 +121,8 @@ static int take_locks(struct daemon *daemon)
                                              : NULL;
     if (!path)
         return 0; /* the lock on the state directory must do */
-    if (daemon->config.dir[0] && (r = fs_mkdir_all(path, 0755)) < 0) {
-        log_error("cannot make '%s': %s", path, strerror(-r));
+    if (daemon->config.dir[0] && (r = make_dir(path)) < 0)
         return r;
-    }
     MEMOIR_CLEANUP(closep)
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct stat books, state;

@@ -47,13 +47,15 @@ void place_free(struct place *place)
 
 void place_queue(struct place *place, const char *name)
 {
-    if (place->search || strlen(name) >= sizeof(*place->queue))
-        return; /* the search finds it; no book of ours has so long a name */
+    if ((place->search && !place->dir) || strlen(name) >= sizeof(*place->queue))
+        return; /* the search to come finds it; no book of ours has so long a name */
     if (place->n_queue == place->room_queue) {
         size_t room = place->room_queue ? place->room_queue * 2 : 16;
         char(*queue)[128] =
             room > WATCH_QUEUE_MAX ? NULL : realloc(place->queue, room * sizeof(*queue));
         if (!queue) {
+            /* From the start: one under way may have passed the place where the name stands. */
+            place_search_end(place);
             place->search = true;
             return;
         }
@@ -76,17 +78,30 @@ bool place_retries(const struct place *place, const char *name)
     return retry_find(place, name);
 }
 
+/* A slot for a new retry. When all are taken, the one that was tried most often gives way: junk that
+ * will never be ready must not keep a fresh book out. */
+static struct retry *retry_slot(struct place *place)
+{
+    if (!place->retries)
+        place->retries = calloc(WATCH_RETRIES_MAX, sizeof(*place->retries));
+    if (!place->retries)
+        return NULL;
+    if (place->n_retries < WATCH_RETRIES_MAX)
+        return &place->retries[place->n_retries++];
+    struct retry *worst = &place->retries[0];
+    for (size_t i = 1; i < place->n_retries; i++)
+        if (place->retries[i].delay_ms > worst->delay_ms)
+            worst = &place->retries[i];
+    return worst;
+}
+
 int place_retry(struct place *place, const char *name, uint64_t now_ns)
 {
     struct retry *retry = retry_find(place, name);
     if (!retry) {
-        if (place->n_retries == WATCH_RETRIES_MAX || strlen(name) >= sizeof(retry->name))
+        retry = strlen(name) < sizeof(retry->name) ? retry_slot(place) : NULL;
+        if (!retry)
             return -ENOSPC;
-        if (!place->retries)
-            place->retries = calloc(WATCH_RETRIES_MAX, sizeof(*place->retries));
-        if (!place->retries)
-            return -ENOSPC;
-        retry = &place->retries[place->n_retries++];
         strcpy(retry->name, name);
         retry->delay_ms = WATCH_RETRY_FIRST_MS;
     } else if (now_ns < retry->at_ns) {
@@ -139,4 +154,12 @@ const char *place_search_next(struct place *place)
     closedir(place->dir);
     place->dir = NULL;
     return NULL;
+}
+
+void place_search_end(struct place *place)
+{
+    place->search = false;
+    if (place->dir)
+        closedir(place->dir);
+    place->dir = NULL;
 }

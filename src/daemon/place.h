@@ -35,7 +35,7 @@ struct place {
     uint64_t window_ns; /* begin of the second in which `events` are counted */
     uint32_t events;
     uint64_t muted_until_ns; /* 0: not muted */
-    bool said_muted, said_limit;
+    bool said_muted, said_limit, said_owner;
 };
 
 /* Open and check the directory. -errno; -EPERM when it is neither the user's nor root's. */
@@ -45,8 +45,7 @@ void place_free(struct place *place); /* NULL is fine */
 /* Remember a name for the next turn. */
 void place_queue(struct place *place, const char *name);
 
-/* Remember a book that was not ready. 0, or -ENOSPC when there are too many or it was tried for long
- * enough. */
+/* Remember a book that was not ready. 0, or -ENOSPC when it was tried for long enough. */
 int place_retry(struct place *place, const char *name, uint64_t now_ns);
 void place_retry_done(struct place *place, const char *name);
 bool place_retries(const struct place *place, const char *name);
@@ -54,5 +53,6 @@ bool place_retries(const struct place *place, const char *name);
 /* Count an event; true when the place has made too many of them. */
 bool place_count_event(struct place *place, uint64_t now_ns);
 
-/* The next name of a search, NULL at its end. */
+/* The next name of a search, NULL at its end; and give it up, or be done with it. */
 const char *place_search_next(struct place *place);
+void place_search_end(struct place *place);

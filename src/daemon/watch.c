@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include "base/clock.h"
 #include "daemon/daemon.h"
 #include "daemon/loop.h"
+#include "daemon/names.h"
 #include "daemon/place.h"
 #include "daemon/reaper.h"
 #include "ledger/ledger.h"
@@ -45,6 +45,7 @@ struct watch {
     struct loop_source *rescan_timer;
     struct loop_source *foreign_timer;
     bool places_pending;
+    uint64_t places_cost_ns; /* of the last look */
     struct place **places;
     size_t n_places;
     struct root roots[ROOTS_MAX];
@@ -57,121 +58,12 @@ static const char *dir_of(const struct watch *watch)
     return watch->daemon->config.dir[0] ? watch->daemon->config.dir : NULL;
 }
 
-static bool is_book(const char *name)
+/* ---- work on names ---- */
+
+static void place_work(struct watch *watch, struct place *place, size_t budget)
 {
-    size_t len = strlen(name);
-    return len > 5 && strcmp(name + len - 5, ".book") == 0;
-}
-
-/* ---- one name ---- */
-
-/* Tell of a limit once per place, not once per book. */
-static void say_refused(struct place *place, int error, const char *name)
-{
-    if (error == -EDQUOT) {
-        if (!place->said_limit)
-            log_warn("too many books in '%s': those beyond the limit are not watched",
-                     place->where.path);
-        place->said_limit = true;
-    } else if (error == -EPERM) {
-        log_warn("book '%s/%s' is ignored: its owner may not speak for that process",
-                 place->where.path, name);
-    } else {
-        log_debug("book '%s/%s' is ignored: %s", place->where.path, name, strerror(-error));
-    }
-}
-
-/* A file that its maker has not finished since the last search of all places: he died, and nobody
- * else would take it away. */
-static void remove_stillborn(const struct watch *watch, const struct place *place, const char *name)
-{
-    struct stat st;
-    if (!book_name_check(name) || fstatat(place->dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-        !S_ISREG(st.st_mode) || st.st_uid != place->where.uid ||
-        clock_real_ns() < (uint64_t)st.st_ctim.tv_sec * NS_PER_S + (uint64_t)st.st_ctim.tv_nsec +
-                              watch->daemon->config.rescan_ns)
-        return;
-    MEMOIR_CLEANUP(closep)
-    int fd = openat(place->dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0 || flock(fd, LOCK_SH | LOCK_NB) < 0)
-        return; /* he holds it, so he lives */
-    if (unlinkat(place->dirfd, name, 0) == 0)
-        log_debug("removed '%s/%s', which was never finished", place->where.path, name);
-}
-
-static void try_name(struct watch *watch, struct place *place, const char *name)
-{
-    struct ledger_where where = {
-        .dirfd = place->dirfd,
-        .name = name,
-        .fd = -1,
-        .uid = place->where.uid,
-        .place = place->where.path,
-    };
-    struct ledger_book *book;
-    int r = ledger_book_add(watch->daemon->ledger, &where, &book);
-    if (r == -EAGAIN) {
-        uint64_t now = clock_monotonic_ns();
-        if (place_retry(place, name, now) >= 0)
-            loop_timer_set(watch->retry_timer, WATCH_RETRY_FIRST_MS * NS_PER_MS, 0);
-        else
-            remove_stillborn(watch, place, name);
-        return;
-    }
-    place_retry_done(place, name);
-    if (r == -EEXIST || r == -ENOENT)
-        return;
-    if (r < 0)
-        say_refused(place, r, name);
-    else
-        reaper_add(watch->daemon, book);
-}
-
-/* ---- search ---- */
-
-static bool known_name(struct watch *watch, const struct place *place, const char *name)
-{
-    struct stat st;
-    if (fstatat(place->dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
-        return true; /* gone, or nothing that could be a book */
-    return ledger_book_find(watch->daemon->ledger, st.st_dev, st.st_ino);
-}
-
-static void search_end(struct place *place)
-{
-    place->search = false;
-    if (place->dir)
-        closedir(place->dir);
-    place->dir = NULL;
-}
-
-/* Look at up to `budget` names of a place; how many are left of it. */
-static size_t place_work(struct watch *watch, struct place *place, size_t budget)
-{
-    /* Names in the queue came while no search was going to find them. */
-    while (budget > 0 && place->n_queue > 0) {
-        char name[sizeof(*place->queue)];
-        strcpy(name, place->queue[--place->n_queue]);
-        try_name(watch, place, name);
-        budget--;
-    }
-    size_t names_max = 2 * watch->daemon->config.books_per_user_max;
-    while (budget > 0 && place->search) {
-        const char *name = place_search_next(place);
-        if (!name || (place->searched > names_max && place->where.uid != 0)) {
-            if (name && !place->said_limit) {
-                log_warn("more than %zu files in '%s': the rest is not looked at", names_max,
-                         place->where.path);
-                place->said_limit = true;
-            }
-            search_end(place);
-            break;
-        }
-        budget--;
-        if (is_book(name) && !known_name(watch, place, name))
-            try_name(watch, place, name);
-    }
-    return budget;
+    if (names_work(watch->daemon, place, budget))
+        loop_timer_set(watch->retry_timer, WATCH_RETRY_FIRST_MS * NS_PER_MS, 0);
 }
 
 static bool place_wants_work(const struct place *place)
@@ -198,11 +90,17 @@ static void on_work(void *context)
         loop_defer(watch->work);
 }
 
-static void search_all(struct watch *watch)
+/* A search that is under way goes on, unless events were lost: what it has passed may be new. */
+static void search_all(struct watch *watch, bool lost_events)
 {
-    for (size_t i = 0; i < watch->n_places; i++)
-        if (!watch->places[i]->gone)
-            watch->places[i]->search = true;
+    for (size_t i = 0; i < watch->n_places; i++) {
+        struct place *place = watch->places[i];
+        if (place->gone)
+            continue;
+        if (lost_events)
+            place_search_end(place);
+        place->search = true;
+    }
     loop_defer(watch->work);
 }
 
@@ -275,7 +173,7 @@ static void place_gone(struct watch *watch, struct place *place)
         inotify_rm_watch(watch->fd, place->wd);
     place->wd = -1;
     place->gone = true;
-    search_end(place);
+    place_search_end(place);
 }
 
 /* Our descriptor keeps a removed directory from being told of, so look whether its path still leads
@@ -312,6 +210,7 @@ static void places_bury(struct watch *watch)
 static void places_update(struct watch *watch)
 {
     struct book_places found = {0};
+    uint64_t start = clock_monotonic_ns();
     watch->places_pending = false;
     places_verify(watch);
     places_bury(watch);
@@ -329,6 +228,7 @@ static void places_update(struct watch *watch)
         book_places_release(&found);
     else if (r != -ENOENT)
         log_warn("cannot look for books: %s", strerror(-r));
+    watch->places_cost_ns = clock_monotonic_ns() - start;
 }
 
 static void on_places(void *context)
@@ -341,7 +241,11 @@ static void places_soon(struct watch *watch)
     if (watch->places_pending)
         return;
     watch->places_pending = true;
-    loop_timer_set(watch->places_timer, WATCH_PLACES_DELAY_MS * NS_PER_MS, 0);
+    /* Anybody can fill /dev/shm and make events there; looking must not take all our time. */
+    uint64_t delay = watch->places_cost_ns * WATCH_PLACES_SHARE;
+    if (delay < WATCH_PLACES_DELAY_MS * NS_PER_MS)
+        delay = WATCH_PLACES_DELAY_MS * NS_PER_MS;
+    loop_timer_set(watch->places_timer, delay, 0);
 }
 
 /* ---- events ---- */
@@ -355,6 +259,7 @@ static void place_mute(struct watch *watch, struct place *place, uint64_t now)
     inotify_rm_watch(watch->fd, place->wd);
     place->wd = -1;
     place->n_queue = 0;
+    place_search_end(place);
     place->search = true;
     place->muted_until_ns = now + WATCH_MUTE_MS * NS_PER_MS;
     loop_timer_set(watch->retry_timer, WATCH_RETRY_FIRST_MS * NS_PER_MS, 0);
@@ -386,7 +291,7 @@ static void place_event(struct watch *watch, struct place *place, const struct i
         place_mute(watch, place, now);
         return;
     }
-    if (event->len == 0 || !is_book(event->name))
+    if (event->len == 0 || !names_is_book(event->name))
         return;
     if (event->mask & (IN_CREATE | IN_MOVED_TO))
         place_queue(place, event->name);
@@ -401,7 +306,7 @@ static void dispatch_event(struct watch *watch, const struct inotify_event *even
     if (event->mask & IN_Q_OVERFLOW) {
         log_info("the kernel's queue of file events overflowed: searching all places");
         places_soon(watch);
-        search_all(watch);
+        search_all(watch, true);
         return;
     }
     for (size_t i = 0; i < watch->n_places; i++)
@@ -469,7 +374,7 @@ static void on_rescan(void *context)
 {
     struct watch *watch = context;
     places_update(watch);
-    search_all(watch);
+    search_all(watch, false);
 }
 
 static int each_foreign(int fd, int pid, const char *map_path, void *context)

@@ -21,6 +21,7 @@ enum {
     WATCH_MUTE_MS = 1000,
     WATCH_PLACES_MAX = 4096,
     WATCH_PLACES_DELAY_MS = 2, /* new places are looked for at most this often */
+    WATCH_PLACES_SHARE = 20,   /* and for one 20th of the time at most */
 };
 
 /* Finds all places and begins to watch them; the first search is done when this returns. */

@@ -212,6 +212,13 @@ class Life(DaemonTest):
         daemon.kill(signal.SIGCONT)
         self.gone(daemon, client.pid)
 
+    def test_directory_is_made_for_all_and_must_be_in_memory(self):
+        self.spawn("--dir", self.books / "new", "--state", self.state).err.wait("ready: watching")
+        self.assertEqual((self.books / "new").stat().st_mode & 0o7777, 0o1777 if os.geteuid() == 0 else 0o755)
+        disk = self.spawn("--dir", self.folder / "disk", "--state", self.folder / "other")
+        if subprocess.run(["stat", "-fc%T", self.folder], capture_output=True, check=True).stdout != b"tmpfs\n":
+            disk.err.wait("warn: '.*/disk' is not in memory")
+
     def test_sigint_ends_it_too(self):
         daemon = self.daemon()
         daemon.kill(signal.SIGINT)
