@@ -1,0 +1,94 @@
+"""The benchmark of books runs, judges, and keeps what it measured."""
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+from importlib.machinery import SourceFileLoader
+
+ROOT = pathlib.Path(os.environ.get("MEMOIR_SOURCE_ROOT") or pathlib.Path(__file__).parents[2])
+BUILD = pathlib.Path(os.environ.get("MEMOIR_BUILD_ROOT", "build"))
+RUN = ROOT / "bench/book/run"
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+class Quick(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not (BUILD / "bench/bench_book_report").exists():
+            raise unittest.SkipTest("this build has no benchmark programs")
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.out = pathlib.Path(folder.name)
+        # Other tests run at the same time and need their share.
+        cls.result = subprocess.run([str(RUN), str(BUILD), str(cls.out), "--quick", "--no-pin", "--no-realtime"],
+                                    capture_output=True, text=True, check=False, timeout=100)
+
+    def test_succeeds_whatever_the_figures(self):
+        self.assertEqual(self.result.returncode, 0, self.result.stderr)
+
+    def test_every_goal_has_a_verdict(self):
+        judged = [row for row in lines(self.out / "rows.jsonl") if row["reach"]]
+        self.assertEqual(len(judged), 11)  # the large ones of the first row are left out
+        for row in judged:
+            self.assertIn(row["verdict"], ("ok", "MISSED"))
+            self.assertIn(row["what"], self.result.stdout)
+            self.assertGreater(row["value"], -100)
+
+    def test_every_repetition_is_kept_with_the_load(self):
+        raw = lines(self.out / "raw.jsonl")
+        self.assertEqual({line["row"] for line in raw},
+                         {"setup", "pairs", "threads", "read", "spawn", "memory-grow", "memory-churn", "memory-own",
+                          "memory-on-behalf", "retire", "idle"})
+        self.assertEqual(len([line for line in raw if line["row"] == "pairs"]), 2 * 3)
+        for line in raw:
+            self.assertIn("load", line)
+            self.assertNotIn("error", line)
+
+    def test_nothing_tells_where_it_ran(self):
+        for path in self.out.iterdir():
+            text = path.read_text(encoding="utf-8").replace("/bin/true", "")
+            for word in ("/dev/shm", "/tmp", str(BUILD.resolve()), str(ROOT.resolve()), os.uname().nodename):
+                self.assertNotIn(word, text, path.name)
+
+
+class Verdicts(unittest.TestCase):
+    def setUp(self):
+        loader = SourceFileLoader("bench_book_run", str(RUN))
+        spec = importlib.util.spec_from_loader("bench_book_run", loader)
+        self.run_module = importlib.util.module_from_spec(spec)
+        loader.exec_module(self.run_module)
+
+    def table(self, *rows):
+        with tempfile.TemporaryDirectory() as folder:
+            table = self.run_module.Table(pathlib.Path(folder))
+            for value, goal in rows:
+                table.add("a", "b", value, "ns", **goal)
+            table.file.close()
+        return table
+
+    def test_a_missed_goal_is_said(self):
+        table = self.table((21, {"at_most": 20}), (20, {"at_most": 20}), (49, {"at_least": 50}), (0.5, {"below": 0.5}),
+                           (1, {}))
+        self.assertEqual([row[3] for row in table.rows], ["MISSED", "ok", "MISSED", "MISSED", "for information"])
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            table.print()
+        self.assertIn("1 of 4 goals reached, 3 MISSED", text.getvalue())
+
+    def test_p99_of_few_values_is_the_worst(self):
+        self.assertEqual(self.run_module.percentile(range(1, 51), 99), 50)
+        self.assertEqual(self.run_module.percentile(range(1, 301), 99), 297)
+        self.assertEqual(self.run_module.percentile([7], 50), 7)
+
+
+if __name__ == "__main__":
+    unittest.main()
