@@ -301,15 +301,13 @@ static int cfa_set(struct cfi_row *row, uint64_t reg, int64_t value, bool expres
     return 0;
 }
 
-/* The operations whose code is the whole first byte. */
-static int execute_extended(struct program *p, struct cfi_cursor *c, uint8_t op)
+/* The operations that say where the frame is, and where the next row begins. */
+static int execute_cfa(struct program *p, struct cfi_cursor *c, uint8_t op)
 {
     struct cfi_row *row = &p->row;
     int64_t data_align = p->cie->data_align;
     uint64_t reg;
     switch (op) {
-    case 0x00: /* nop */
-        return 0;
     case 0x01: /* set_loc */
         p->location = read_encoded(c, p->cie->fde_encoding, p->section->hdr);
         return 0;
@@ -317,6 +315,39 @@ static int execute_extended(struct program *p, struct cfi_cursor *c, uint8_t op)
     case 0x03:
     case 0x04:
         p->location += cfi_read_fixed(c, 1u << (op - 2)) * p->cie->code_align;
+        return 0;
+    case 0x0c: /* def_cfa */
+        reg = cfi_read_uleb(c);
+        return cfa_set(row, reg, (int64_t)cfi_read_uleb(c), false);
+    case 0x0d: /* def_cfa_register */
+        return row->cfa_is_expression ? -EBADMSG
+                                      : cfa_set(row, cfi_read_uleb(c), row->cfa_value, false);
+    case 0x0e: /* def_cfa_offset */
+        return row->cfa_is_expression
+                   ? -EBADMSG
+                   : cfa_set(row, row->cfa_reg, (int64_t)cfi_read_uleb(c), false);
+    case 0x0f: /* def_cfa_expression */
+        return cfa_set(row, 0, expression_at(p, c), true);
+    case 0x12: /* def_cfa_sf */
+        reg = cfi_read_uleb(c);
+        return cfa_set(row, reg, scaled(cfi_read_sleb(c), data_align), false);
+    case 0x13: /* def_cfa_offset_sf */
+        return row->cfa_is_expression
+                   ? -EBADMSG
+                   : cfa_set(row, row->cfa_reg, scaled(cfi_read_sleb(c), data_align), false);
+    default:
+        return -ENOTSUP;
+    }
+}
+
+/* The operations whose code is the whole first byte and that say where a register is. */
+static int execute_extended(struct program *p, struct cfi_cursor *c, uint8_t op)
+{
+    struct cfi_row *row = &p->row;
+    int64_t data_align = p->cie->data_align;
+    uint64_t reg;
+    switch (op) {
+    case 0x00: /* nop */
         return 0;
     case 0x05: /* offset_extended */
         reg = cfi_read_uleb(c);
@@ -347,18 +378,6 @@ static int execute_extended(struct program *p, struct cfi_cursor *c, uint8_t op)
             return -EBADMSG;
         *row = p->remembered[--p->depth];
         return 0;
-    case 0x0c: /* def_cfa */
-        reg = cfi_read_uleb(c);
-        return cfa_set(row, reg, (int64_t)cfi_read_uleb(c), false);
-    case 0x0d: /* def_cfa_register */
-        return row->cfa_is_expression ? -EBADMSG
-                                      : cfa_set(row, cfi_read_uleb(c), row->cfa_value, false);
-    case 0x0e: /* def_cfa_offset */
-        return row->cfa_is_expression
-                   ? -EBADMSG
-                   : cfa_set(row, row->cfa_reg, (int64_t)cfi_read_uleb(c), false);
-    case 0x0f: /* def_cfa_expression */
-        return cfa_set(row, 0, expression_at(p, c), true);
     case 0x10: /* expression */
         reg = cfi_read_uleb(c);
         rule_set(row, reg, CFI_EXPRESSION, expression_at(p, c));
@@ -367,13 +386,6 @@ static int execute_extended(struct program *p, struct cfi_cursor *c, uint8_t op)
         reg = cfi_read_uleb(c);
         rule_set(row, reg, CFI_OFFSET, scaled(cfi_read_sleb(c), data_align));
         return 0;
-    case 0x12: /* def_cfa_sf */
-        reg = cfi_read_uleb(c);
-        return cfa_set(row, reg, scaled(cfi_read_sleb(c), data_align), false);
-    case 0x13: /* def_cfa_offset_sf */
-        return row->cfa_is_expression
-                   ? -EBADMSG
-                   : cfa_set(row, row->cfa_reg, scaled(cfi_read_sleb(c), data_align), false);
     case 0x14: /* val_offset */
         reg = cfi_read_uleb(c);
         rule_set(row, reg, CFI_VAL_OFFSET, scaled((int64_t)cfi_read_uleb(c), data_align));
@@ -396,7 +408,7 @@ static int execute_extended(struct program *p, struct cfi_cursor *c, uint8_t op)
         rule_set(row, reg, CFI_OFFSET, scaled((int64_t)(0 - cfi_read_uleb(c)), data_align));
         return 0;
     default:
-        return -ENOTSUP;
+        return execute_cfa(p, c, op);
     }
 }
 

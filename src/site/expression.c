@@ -136,44 +136,55 @@ static int dereference(const struct cfi_expression *e, struct machine *m, unsign
     return 0;
 }
 
-/* Constants, stack shuffling and everything else that is no jump. */
+static bool push_constant(struct machine *m, struct cfi_cursor *c, uint8_t op)
+{
+    switch (op) {
+    case 0x03: /* addr */
+    case 0x0e: /* const8u */
+    case 0x0f: /* const8s */
+        push(m, cfi_read_fixed(c, 8));
+        return true;
+    case 0x08: /* const1u */
+        push(m, cfi_read_fixed(c, 1));
+        return true;
+    case 0x09: /* const1s */
+        push(m, (uintptr_t)(intptr_t)(int8_t)cfi_read_fixed(c, 1));
+        return true;
+    case 0x0a: /* const2u */
+        push(m, cfi_read_fixed(c, 2));
+        return true;
+    case 0x0b: /* const2s */
+        push(m, (uintptr_t)(intptr_t)(int16_t)cfi_read_fixed(c, 2));
+        return true;
+    case 0x0c: /* const4u */
+        push(m, cfi_read_fixed(c, 4));
+        return true;
+    case 0x0d: /* const4s */
+        push(m, (uintptr_t)(intptr_t)(int32_t)cfi_read_fixed(c, 4));
+        return true;
+    case 0x10: /* constu */
+        push(m, cfi_read_uleb(c));
+        return true;
+    case 0x11: /* consts */
+        push(m, (uintptr_t)cfi_read_sleb(c));
+        return true;
+    case 0x30 ... 0x4f: /* lit0 to lit31 */
+        push(m, op - 0x30);
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Registers, memory, the order of the stack; whatever is no jump. */
 static int operate(const struct cfi_expression *e, struct machine *m, struct cfi_cursor *c,
                    uint8_t op)
 {
     uintptr_t a, b, d;
     uint64_t reg;
     switch (op) {
-    case 0x03: /* addr */
-    case 0x0e: /* const8u */
-    case 0x0f: /* const8s */
-        push(m, cfi_read_fixed(c, 8));
-        return 0;
     case 0x06: /* deref */
         return dereference(e, m, sizeof(uintptr_t));
-    case 0x08: /* const1u */
-        push(m, cfi_read_fixed(c, 1));
-        return 0;
-    case 0x09: /* const1s */
-        push(m, (uintptr_t)(intptr_t)(int8_t)cfi_read_fixed(c, 1));
-        return 0;
-    case 0x0a: /* const2u */
-        push(m, cfi_read_fixed(c, 2));
-        return 0;
-    case 0x0b: /* const2s */
-        push(m, (uintptr_t)(intptr_t)(int16_t)cfi_read_fixed(c, 2));
-        return 0;
-    case 0x0c: /* const4u */
-        push(m, cfi_read_fixed(c, 4));
-        return 0;
-    case 0x0d: /* const4s */
-        push(m, (uintptr_t)(intptr_t)(int32_t)cfi_read_fixed(c, 4));
-        return 0;
-    case 0x10: /* constu */
-        push(m, cfi_read_uleb(c));
-        return 0;
-    case 0x11: /* consts */
-        push(m, (uintptr_t)cfi_read_sleb(c));
-        return 0;
     case 0x12: /* dup */
         push(m, peek(m, 0));
         return 0;
@@ -213,9 +224,6 @@ static int operate(const struct cfi_expression *e, struct machine *m, struct cfi
     case 0x23: /* plus_uconst */
         push(m, pop(m) + cfi_read_uleb(c));
         return 0;
-    case 0x30 ... 0x4f: /* lit0 to lit31 */
-        push(m, op - 0x30);
-        return 0;
     case 0x70 ... 0x8f: /* breg0 to breg31 */
         push(m, register_value(m, e->regs, op - 0x70u) + (uintptr_t)cfi_read_sleb(c));
         return 0;
@@ -228,7 +236,7 @@ static int operate(const struct cfi_expression *e, struct machine *m, struct cfi
     case 0x96: /* nop */
         return 0;
     default:
-        return arithmetic(m, op);
+        return push_constant(m, c, op) ? 0 : arithmetic(m, op);
     }
 }
 
