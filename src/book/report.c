@@ -161,6 +161,7 @@ static inline void prepare(struct table_shard *shard, uint64_t hash, uint32_t pr
 #if !defined(__SANITIZE_THREAD__)
     if (load_relaxed(&shard->pages) == 0)
         return;
+    __builtin_prefetch(&shard->lock, 1);
     struct table_home home = table_home_of(shard, hash);
     struct table_head *head = table_head_of(shard, home);
     uint32_t mask = print ? table_match(head, print) : table_empty(head);

@@ -45,24 +45,26 @@ struct table_head {
 };
 static_assert(sizeof(struct table_head) == 16, "head");
 
-/* All fields belong to whoever holds the lock (or to the only thread). */
+/* Belongs to whoever holds the lock (or to the only thread). What every report changes lies apart
+ * from what it only reads, so that another thread can find its way before it has the lock. */
 struct table_shard {
-    uint32_t lock;
-    uint32_t pages; /* of BOOK_BLOCKS_PER_PAGE slots; 0 until the first block */
-    uint32_t live;
-    uint32_t limit; /* grow when live reaches it */
-    struct book_block_page *blocks;
+    struct book_block_page *blocks __attribute__((aligned(64)));
     struct table_head *heads;
-    uint32_t spare[8];
+    uint32_t pages; /* of BOOK_BLOCKS_PER_PAGE slots; 0 until the first block */
+    uint32_t limit; /* grow when live reaches it */
+
+    uint32_t lock __attribute__((aligned(64)));
+    uint32_t live;
 };
-static_assert(sizeof(struct table_shard) == 64, "one cache line each");
+static_assert(sizeof(struct table_shard) == 128, "two cache lines each");
 
 struct table {
     uint64_t seed;
     uint32_t shard_shift; /* 32 - log2 of the number of shards */
     bool plain;           /* only the usual cases of report.h to think of: no MOVES, not broken */
     bool broken;          /* a growth was torn: no block is found or kept any more */
-    uint32_t max_pages;   /* that a shard has room for */
+    uint32_t part_pages;  /* from one shard's part of BLOCKS to the next */
+    uint32_t max_pages;   /* of them that the index has room for */
     struct table_shard shard[BOOK_BLOCK_SHARDS_MAX] __attribute__((aligned(64)));
 };
 

@@ -35,6 +35,11 @@ enum {
 };
 #define MIB (UINT64_C(1) << 20)
 
+/* Room for 17 million live blocks, and what each page of them needs besides. */
+#define BLOCK_PAGES UINT64_C(131072)
+#define HEADS_BYTES (TABLE_CHUNKS_PER_PAGE * sizeof(struct table_head))
+#define MOVES_BYTES (BOOK_BLOCKS_PER_PAGE * sizeof(struct book_moves))
+
 /* What each section may grow to. `scaled` ones shrink with the reserve. */
 static const struct shape {
     uint32_t kind, entry_bytes;
@@ -49,15 +54,11 @@ static const struct shape {
     {BOOK_SECTION_FRAMES, sizeof(uint64_t), 64 * MIB, true, false},
     {BOOK_SECTION_SITES, sizeof(struct book_site), 32 * MIB, true, false},
     {BOOK_SECTION_TAGS, sizeof(struct book_tag), 4 * MIB, true, false},
-    {BOOK_SECTION_BLOCKS, BOOK_BLOCK_PAGE_BYTES, 512 * MIB, true, false},
-    {BOOK_SECTION_BLOCK_INDEX, sizeof(struct table_head), 24 * MIB, true, false},
-    {BOOK_SECTION_MOVES, sizeof(struct book_moves), 168 * MIB, true, false},
+    {BOOK_SECTION_BLOCKS, BOOK_BLOCK_PAGE_BYTES, BLOCK_PAGES *BOOK_BLOCK_PAGE_BYTES, true, false},
+    {BOOK_SECTION_BLOCK_INDEX, sizeof(struct table_head), BLOCK_PAGES *HEADS_BYTES, true, false},
+    {BOOK_SECTION_MOVES, sizeof(struct book_moves), BLOCK_PAGES *MOVES_BYTES, true, false},
 };
 enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
-
-/* 4,096 bytes of blocks need 12 heads of 16 bytes and 168 moves of 8. */
-static_assert(24 * 4096 == 512 * 12 * 16, "index reserve fits the blocks");
-static_assert(168 * 4096 == 512 * 168 * 8, "moves reserve fits the blocks");
 
 void *book_private_new(size_t bytes)
 {
@@ -81,7 +82,8 @@ static uint64_t align_up(uint64_t value, uint64_t to)
 static uint64_t shape_bytes(const struct shape *shape, unsigned step)
 {
     uint64_t bytes = shape->scaled ? shape->reserve >> step : shape->reserve;
-    return align_up(bytes, BOOK_SECTION_ALIGN);
+    bool parted = shape->kind == BOOK_SECTION_BLOCKS || shape->kind == BOOK_SECTION_BLOCK_INDEX;
+    return align_up(bytes, parted ? PROCESS_SHARDS * BOOK_SECTION_ALIGN : BOOK_SECTION_ALIGN);
 }
 
 /* Fill the section directory (if there is a header) and give the size of the file. */
