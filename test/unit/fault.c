@@ -12,6 +12,7 @@
 static struct {
     bool armed;
     bool fired;
+    bool wide;
     int left; /* calls that still succeed */
 } fault;
 
@@ -32,6 +33,11 @@ bool fault_fired(void)
     return fault.fired;
 }
 
+void fault_widen(void)
+{
+    fault.wide = true;
+}
+
 void fault_disarm(void)
 {
     fault.armed = false;
@@ -44,6 +50,12 @@ static bool fails(int error)
     fault.fired = true;
     errno = error;
     return true;
+}
+
+/* For calls that many may see fail without being the worse for it. */
+static bool fails_wide(int error)
+{
+    return fault.wide && fails(error);
 }
 
 /* wrap(type, name, parameters, arguments, value and errno of the failure) */
@@ -67,6 +79,29 @@ WRAP(int, ftruncate, (int fd, off_t size), (fd, size), -1, ENOSPC)
 WRAP(void *, mmap, (void *p, size_t n, int prot, int flags, int fd, off_t at),
      (p, n, prot, flags, fd, at), MAP_FAILED, ENOMEM)
 
+/* Where off_t has 64 bits by request, the headers call these by other names. */
+WRAP(int, ftruncate64, (int fd, off_t size), (fd, size), -1, ENOSPC)
+WRAP(void *, mmap64, (void *p, size_t n, int prot, int flags, int fd, off_t at),
+     (p, n, prot, flags, fd, at), MAP_FAILED, ENOMEM)
+WRAP(ssize_t, pwrite, (int fd, const void *from, size_t n, off_t at), (fd, from, n, at), -1, ENOSPC)
+WRAP(ssize_t, pwrite64, (int fd, const void *from, size_t n, off_t at), (fd, from, n, at), -1,
+     ENOSPC)
+WRAP(int, mprotect, (void *p, size_t n, int prot), (p, n, prot), -1, ENOMEM)
+
+int __real_flock(int fd, int what);
+int __wrap_flock(int fd, int what);
+int __wrap_flock(int fd, int what)
+{
+    return fails_wide(ENOLCK) ? -1 : __real_flock(fd, what);
+}
+
+int __real_madvise(void *p, size_t n, int advice);
+int __wrap_madvise(void *p, size_t n, int advice);
+int __wrap_madvise(void *p, size_t n, int advice)
+{
+    return fails_wide(EFAULT) ? -1 : __real_madvise(p, n, advice);
+}
+
 int __real_open(const char *path, int flags, mode_t mode);
 int __wrap_open(const char *path, int flags, mode_t mode);
 int __wrap_open(const char *path, int flags, mode_t mode)
@@ -79,4 +114,18 @@ int __wrap_openat(int dir, const char *path, int flags, mode_t mode);
 int __wrap_openat(int dir, const char *path, int flags, mode_t mode)
 {
     return fails(EMFILE) ? -1 : __real_openat(dir, path, flags, mode);
+}
+
+int __real_open64(const char *path, int flags, mode_t mode);
+int __wrap_open64(const char *path, int flags, mode_t mode);
+int __wrap_open64(const char *path, int flags, mode_t mode)
+{
+    return fails(EMFILE) ? -1 : __real_open64(path, flags, mode);
+}
+
+int __real_openat64(int dir, const char *path, int flags, mode_t mode);
+int __wrap_openat64(int dir, const char *path, int flags, mode_t mode);
+int __wrap_openat64(int dir, const char *path, int flags, mode_t mode)
+{
+    return fails(EMFILE) ? -1 : __real_openat64(dir, path, flags, mode);
 }

@@ -19,3 +19,6 @@ bool fault_fired(void);
 /* No more failures until armed again; fault_fired() keeps its answer. For the part of a round that
  * looks at the result. */
 void fault_disarm(void);
+
+/* From now on also flock() and madvise(), which code may well do without. */
+void fault_widen(void);

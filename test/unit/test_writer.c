@@ -1,0 +1,333 @@
+/* The life of a book on the writer's side: made, published, ended, and every call that can fail. */
+#include <errno.h>
+#include <regex.h>
+#include <sys/wait.h>
+
+#include "base/cleanup.h"
+#include "fault.h"
+#include "writer_fixture.h"
+
+static const struct book_writer_options own = {.source = BOOK_SOURCE_CLIENT};
+static const struct book_writer_options on_behalf = {.source = BOOK_SOURCE_SOCKET,
+                                                     .on_behalf = true};
+
+enum {
+    DRAM = 16, /* enum memoir_space */
+    OWN_BYTES_MAX = 128 << 10,
+    ON_BEHALF_BYTES_MAX = 8 << 10,
+    BLOCKS = 500,
+};
+
+/* ---- a book with something of everything ---- */
+
+struct sample {
+    int device, host, dram, tag;
+    uint32_t site, deep_site;
+};
+
+static void fill(struct fixture *f, struct sample *s)
+{
+    struct book_device device = {.kind = 1, .ordinal = 3, .name = "Card", .uid = "card-7"};
+    s->device = book_device_add(&f->w, &f->t, &device);
+    s->host = book_account_add(&f->w, &f->t, 1, BOOK_DEVICE_HOST, "heap");
+    s->dram = book_account_add(&f->w, &f->t, DRAM, (uint32_t)s->device, "dram");
+    book_account_capacity(&f->w, (uint32_t)s->dram, 1000000);
+    s->tag = book_tag_add(&f->w, &f->t, "weights");
+    uintptr_t pcs[] = {(uintptr_t)&fill + 1, (uintptr_t)&printf + 1};
+    s->site = book_site_add(&f->w, &f->t, pcs, 1, BOOK_SITE_CALLER_ONLY);
+    s->deep_site = book_site_add(&f->w, &f->t, pcs, 2, 0);
+    assert_true(s->device == 1 && s->host == 2 && s->dram == 3 && s->tag == 1);
+    assert_true(s->site == 1 && s->deep_site == 2);
+    for (uint64_t i = 1; i <= BLOCKS; i++)
+        book_alloc(&f->w, &f->t, i, i | (uint64_t)s->tag << 48, (uint64_t)s->site << 12 | 3);
+    for (uint64_t i = 1; i <= BLOCKS; i += 2)
+        book_free(&f->w, &f->t, 3, i);
+    book_realloc(&f->w, &f->t, 2, 1, 2000, (uint64_t)s->deep_site << 12 | 3);
+    book_free(&f->w, &f->t, 3, 12345); /* unknown */
+    book_transfer(&f->w, &f->t, 2, 0, 777, false, 0);
+    book_transfer(&f->w, &f->t, 3, 4, 777, true, 0);
+}
+
+static int sum_block(const struct book_block_view *block, void *context)
+{
+    uint64_t *sum = context;
+    assert_int_equal(block->account, 3);
+    assert_int_equal(block->tag, block->id == 1 ? 0 : 1);
+    assert_int_equal(block->site, block->id == 1 ? 2 : 1);
+    assert_int_equal(block->bytes, block->id == 1 ? 2000 : block->id);
+    sum[0]++;
+    sum[1] += block->bytes;
+    return 0;
+}
+
+/* Live: even numbers from 4 on, and number 1 with 2,000 bytes. */
+static void check_figures(struct book_reader *reader, int fd)
+{
+    uint64_t evens = BLOCKS / 2, all = (uint64_t)BLOCKS * (BLOCKS + 1) / 2;
+    uint64_t live_bytes = evens * (evens + 1) - 2 + 2000;
+    struct book_totals totals;
+    assert_int_equal(book_reader_refresh(reader), 0);
+    assert_int_equal(book_reader_account_index(reader, 3), 1);
+    assert_int_equal(book_reader_totals(reader, 1, &totals), 0);
+    assert_int_equal(totals.alloc_blocks, BLOCKS + 1);
+    assert_int_equal(totals.alloc_bytes, all + 2000);
+    assert_int_equal(totals.live_blocks, evens);
+    assert_int_equal(totals.live_bytes, live_bytes);
+    assert_int_equal(totals.peak_bytes, all); /* one caller at a time: exact */
+    assert_int_equal(totals.reallocs, 1);
+    assert_int_equal(totals.moved_in_bytes, 777);
+    uint64_t sum[2] = {0};
+    bool exact = false;
+    assert_int_equal(book_reader_blocks(reader, fd, sum_block, sum, &exact), 0);
+    assert_true(exact);
+    assert_int_equal(sum[0], evens);
+    assert_int_equal(sum[1], live_bytes);
+}
+
+static void check_names(struct book_reader *reader, int fd)
+{
+    size_t n;
+    const struct book_device_view *devices = book_reader_devices(reader, &n);
+    assert_int_equal(n, 1);
+    assert_string_equal(devices[0].uid, "card-7");
+    const struct book_account_view *accounts = book_reader_accounts(reader, &n);
+    assert_int_equal(n, 2);
+    assert_int_equal(accounts[1].capacity, 1000000);
+    MEMOIR_CLEANUP(book_sites_release)
+    struct book_sites sites = {0};
+    assert_int_equal(book_reader_sites(reader, fd, &sites), 0);
+    assert_int_equal(sites.n_sites, 3);
+    assert_int_equal(sites.sites[2].frames, 2);
+    assert_int_equal(sites.counters[1].alloc_blocks, BLOCKS);
+    assert_int_equal(sites.counters[1].freed_blocks, BLOCKS / 2 + 1);
+    assert_int_equal(sites.counters[2].alloc_bytes, 2000);
+    assert_int_equal(sites.n_tags, 2);
+    assert_string_equal(sites.tags[1].name, "weights");
+    struct book_status status;
+    assert_int_equal(book_reader_status(reader, &status), 0);
+    assert_int_equal(status.state, BOOK_STATE_OPEN);
+    assert_int_equal(status.losses[BOOK_LOSS_UNKNOWN_FREE], 1);
+}
+
+static void check_book(struct fixture *f)
+{
+    MEMOIR_CLEANUP(closep)
+    int fd = fixture_open(f);
+    MEMOIR_CLEANUP(book_reader_freep)
+    struct book_reader *reader = NULL;
+    assert_int_equal(book_reader_open_fd(fd, &reader), 0);
+    check_figures(reader, fd);
+    check_names(reader, fd);
+}
+
+static void private_image_is_carried_over(void **unused)
+{
+    for (int i = 0; i < 2; i++) {
+        struct sample s;
+        struct fixture *f = fixture_new(i ? &on_behalf : &own);
+        fill(f, &s);
+        assert_int_equal(book_writer_publish(&f->w), 0);
+        check_book(f);
+        /* And goes on: the same names have the same numbers. */
+        struct book_device device = {.kind = 1, .ordinal = 9, .uid = "card-7"};
+        assert_int_equal(book_device_add(&f->w, &f->t, &device), s.device);
+        assert_int_equal(book_tag_add(&f->w, &f->t, "weights"), s.tag);
+        uintptr_t pc = (uintptr_t)&fill + 1;
+        assert_int_equal(book_site_add(&f->w, &f->t, &pc, 1, BOOK_SITE_CALLER_ONLY), s.site);
+        for (uint64_t n = 1; n <= 100; n++) {
+            book_alloc(&f->w, &f->t, 1000000 + n, n, (uint64_t)s.site << 12 | 2);
+            book_free(&f->w, &f->t, 2, 1000000 + n);
+        }
+        MEMOIR_CLEANUP(closep)
+        int fd = fixture_open(f);
+        MEMOIR_CLEANUP(book_reader_freep)
+        struct book_reader *reader = NULL;
+        assert_int_equal(book_reader_open_fd(fd, &reader), 0);
+        check_figures(reader, fd);
+        fixture_free(f);
+    }
+}
+
+/* ---- the file ---- */
+
+static uint64_t file_bytes(const struct fixture *f)
+{
+    MEMOIR_CLEANUP(closep)
+    int fd = fixture_open(f);
+    struct stat info;
+    assert_int_equal(fstat(fd, &info), 0);
+    return (uint64_t)info.st_blocks * 512;
+}
+
+static void small_books_are_small(void **unused)
+{
+    struct fixture *f = fixture_new(&on_behalf);
+    struct book_device device = {.kind = 1, .name = "Card"};
+    assert_int_equal(book_device_add(&f->w, &f->t, &device), 1);
+    assert_int_equal(book_account_add(&f->w, &f->t, DRAM, 1, "dram"), 2);
+    assert_int_equal(book_writer_publish(&f->w), 0);
+    print_message("# on behalf %llu bytes\n", (unsigned long long)file_bytes(f));
+    assert_true(file_bytes(f) <= ON_BEHALF_BYTES_MAX);
+    fixture_free(f);
+
+    f = fixture_new(&own);
+    assert_int_equal(book_device_add(&f->w, &f->t, &device), 1);
+    assert_int_equal(book_account_add(&f->w, &f->t, DRAM, 1, "dram"), 2);
+    assert_int_equal(book_writer_publish(&f->w), 0);
+    uintptr_t pc = (uintptr_t)&fill + 1;
+    for (uint64_t i = 1; i <= 64; i++) {
+        uint32_t site = book_site_add(&f->w, &f->t, &pc, 1, BOOK_SITE_CALLER_ONLY);
+        book_alloc(&f->w, &f->t, i, 4096, (uint64_t)site << 12 | 2);
+    }
+    print_message("# own %llu bytes\n", (unsigned long long)file_bytes(f));
+    assert_true(file_bytes(f) <= OWN_BYTES_MAX);
+    fixture_free(f);
+}
+
+static void file_has_name_mode_and_magic(void **unused)
+{
+    struct fixture *f = fixture_new(&own);
+    assert_int_equal(book_writer_publish(&f->w), 0);
+    struct stat info;
+    char magic[8], pattern[64];
+    MEMOIR_CLEANUP(closep)
+    int fd = fixture_open(f);
+    assert_int_equal(fstat(fd, &info), 0);
+    assert_int_equal(info.st_mode & 07777, 0600);
+    assert_int_equal(info.st_uid, geteuid());
+    assert_int_equal(info.st_size, f->w.header->file_size);
+    assert_int_equal(pread(fd, magic, 8, 0), 8);
+    assert_memory_equal(magic, BOOK_MAGIC, 8);
+    regex_t regex;
+    snprintf(pattern, sizeof(pattern), "^%d-[1-9][0-9]*-1-[0-9a-f]{16}\\.book$", (int)getpid());
+    assert_int_equal(regcomp(&regex, pattern, REG_EXTENDED | REG_NOSUB), 0);
+    assert_int_equal(regexec(&regex, f->w.name, 0, NULL, 0), 0);
+    regfree(&regex);
+    fixture_free(f);
+    assert_int_equal(fixture_count_files(), 0);
+}
+
+static void lock_tells_whether_the_writer_lives(void **unused)
+{
+    struct fixture *f = fixture_new(&own);
+    assert_int_equal(book_writer_publish(&f->w), 0);
+    MEMOIR_CLEANUP(closep)
+    int fd = fixture_open(f);
+    assert_int_equal(book_writer_alive_fd(fd), 1);
+    book_writer_close(&f->w, true); /* left for the daemon, still mapped */
+    assert_int_equal(f->w.header->state, BOOK_STATE_CLOSED);
+    assert_int_equal(book_writer_alive_fd(fd), 1);
+    book_writer_forget(&f->w);
+    assert_int_equal(book_writer_alive_fd(fd), 0);
+    assert_int_equal(fixture_count_files(), 1);
+    assert_int_equal(unlinkat(AT_FDCWD, f->w.directory, AT_REMOVEDIR), -1); /* not empty */
+    free(f);
+    char command[128];
+    snprintf(command, sizeof(command), "rm -rf '%s'/*", fixture_root);
+    assert_int_equal(system(command), 0);
+}
+
+static void descriptors_are_none_left(void **unused)
+{
+    int before = dup(0);
+    struct fixture *f = fixture_new(&own);
+    assert_int_equal(book_writer_publish(&f->w), 0);
+    fixture_free(f);
+    int after = dup(0);
+    assert_int_equal(before + 1, after);
+    close(before);
+    close(after);
+}
+
+/* ---- earlier images and other people's books ---- */
+
+static void earlier_images_are_counted_and_removed(void **unused)
+{
+    for (uint32_t image = 0; image < 4; image++) {
+        struct fixture *f = fixture_new(&own);
+        assert_int_equal(book_writer_publish(&f->w), 0);
+        assert_int_equal(f->w.header->exec_count, image);
+        assert_int_equal(fixture_count_files(), 1);
+        book_writer_forget(&f->w); /* as exec does: unmapped, not removed */
+        free(f);
+    }
+    struct fixture *f = fixture_new(&own);
+    f->w.header->pid_ns++; /* the same PID in another namespace is another process */
+    assert_int_equal(book_writer_publish(&f->w), 0);
+    assert_int_equal(f->w.header->exec_count, 0);
+    assert_int_equal(fixture_count_files(), 2);
+    fixture_free(f);
+    assert_int_equal(fixture_leave(NULL), 0);
+    assert_int_equal(mkdir(fixture_root, 0700), 0);
+}
+
+/* ---- each call failing in turn ---- */
+
+static bool publish_and_report(struct fixture *f)
+{
+    struct sample s;
+    int r = book_writer_init(&f->w, &own);
+    if (r < 0)
+        return false;
+    book_thread_init(&f->w, &f->t);
+    struct book_device device = {.kind = 1, .ordinal = 3};
+    s.device = book_device_add(&f->w, &f->t, &device);
+    s.dram = s.device < 0 ? -1 : book_account_add(&f->w, &f->t, DRAM, (uint32_t)s.device, "dram");
+    if (s.dram > 0) {
+        book_tag_add(&f->w, &f->t, "tag");
+        book_alloc(&f->w, &f->t, 1, 100, (uint64_t)s.dram);
+    }
+    bool published = book_writer_publish(&f->w) == 0;
+    for (uint64_t i = 1; s.dram > 0 && i < 2000; i++) {
+        book_alloc(&f->w, &f->t, i, 100, (uint64_t)s.dram);
+        if (i % 3 == 0)
+            book_free(&f->w, &f->t, (uint32_t)s.dram, i);
+        if (i % 7 == 0)
+            book_transfer(&f->w, &f->t, (uint32_t)s.dram, i, 5, true, 0);
+    }
+    fault_disarm();
+    struct book_counters sum;
+    if (s.dram > 0) {
+        book_account_sum(&f->w, (uint32_t)s.dram, &sum);
+        assert_int_equal(sum.alloc_blocks, 2000); /* totals hold whatever failed */
+    }
+    assert_int_equal(table_check(&f->w), 0);
+    return published;
+}
+
+static void failing_calls_leave_no_file_and_do_no_harm(void **unused)
+{
+    int rounds = 0, unpublished = 0;
+    fault_widen();
+    for (int nth = 0; fault_arm(nth); nth++) {
+        static struct fixture storage;
+        struct fixture *f = memset(&storage, 0, sizeof(storage));
+        bool published = publish_and_report(f);
+        bool fired = fault_fired();
+        assert_true(published || fired);
+        assert_int_equal(fixture_count_files(), published ? 1 : 0);
+        if (f->w.header) {
+            book_writer_close(&f->w, false);
+            book_writer_forget(&f->w);
+        }
+        assert_int_equal(fixture_count_files(), 0);
+        rounds++;
+        unpublished += !published;
+    }
+    print_message("# %d calls failed, %d times without a book\n", rounds - 1, unpublished);
+    assert_true(rounds > 30);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(private_image_is_carried_over),
+        cmocka_unit_test(small_books_are_small),
+        cmocka_unit_test(file_has_name_mode_and_magic),
+        cmocka_unit_test(lock_tells_whether_the_writer_lives),
+        cmocka_unit_test(descriptors_are_none_left),
+        cmocka_unit_test(earlier_images_are_counted_and_removed),
+        cmocka_unit_test(failing_calls_leave_no_file_and_do_no_harm),
+    };
+    return cmocka_run_group_tests(tests, fixture_enter, fixture_leave);
+}
