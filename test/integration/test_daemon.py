@@ -120,7 +120,7 @@ class Retirement(DaemonTest):
             client.wait()
         took.sort()
         # The goal, 5 ms, is measured by script/bench on a quiet machine; here others run as well.
-        self.assertLess(took[len(took) // 2], 0.05, took)
+        self.assertLess(took[len(took) // 2], 0.25, took)
 
 
 class Exec(DaemonTest):
