@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "book/control.h"
+#include "book/reader_internal.h"
 #include "book_builder.h"
 #include "check.h"
 
@@ -247,6 +248,7 @@ static void pages_without_bytes_do_not_count(void **unused)
     builder_header(&f.b);
     assert_int_equal(book_reader_refresh(f.reader), 0);
     assert_int_equal(totals_of(&f, 0).alloc_bytes, 5300);
+    assert_int_equal(f.reader->pages, 2);
 }
 
 static void record_counts_once_its_type_is_stored(void **unused)

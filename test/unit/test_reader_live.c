@@ -150,6 +150,62 @@ static void watch_child(pid_t pid, size_t *exact_scans)
     check_totals(reader);
 }
 
+/* Run `report` in a child that stays until its book was opened; the caller kills it. */
+static pid_t start_child(void (*report)(void), struct book_reader **ret_reader)
+{
+    int ready[2], fd = -1;
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        report();
+        if (write(ready[1], "", 1) == 1)
+            pause();
+        _exit(1);
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    MEMOIR_CLEANUP(book_places_release)
+    struct book_places places = {0};
+    assert_int_equal(book_places_find(NULL, &places), 0);
+    assert_int_equal(places.n, 1);
+    assert_int_equal(book_place_scan(&places.places[0], 10, open_only_book, &fd, NULL), 0);
+    assert_int_equal(book_reader_open_fd(fd, ret_reader), 0);
+    close(fd);
+    return pid;
+}
+
+/* Each block is the highest point so far, is gone at once, and likely the first of its shard. */
+static void report_spikes(void)
+{
+    memoir_open(0);
+    for (uint64_t i = 1; i <= 10; i++) {
+        memoir_alloc(MEMOIR_HOST, MEMOIR_SPACE_PINNED, i, i << 20);
+        memoir_free(MEMOIR_HOST, MEMOIR_SPACE_PINNED, i);
+    }
+}
+
+static void peak_is_too_low_by_no_more_than_it_says(void **unused)
+{
+    for (int i = 0; i < 20; i++) {
+        MEMOIR_CLEANUP(book_reader_freep)
+        struct book_reader *reader = NULL;
+        pid_t pid = start_child(report_spikes, &reader);
+        struct book_totals totals;
+        struct book_status status;
+        assert_int_equal(book_reader_totals(reader, 0, &totals), 0);
+        assert_int_equal(book_reader_status(reader, &status), 0);
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        assert_true(totals.peak_bytes <= 10 << 20);
+        assert_true(totals.peak_bytes + status.peak_error >= 10 << 20);
+        char command[128];
+        snprintf(command, sizeof(command), "rm -rf '%s'/*", root);
+        assert_int_equal(system(command), 0);
+    }
+}
+
 static void book_of_a_busy_process_is_read_right(void **unused)
 {
     size_t exact_scans = 0;
@@ -176,6 +232,9 @@ static void book_of_a_busy_process_is_read_right(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(book_of_a_busy_process_is_read_right)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(book_of_a_busy_process_is_read_right),
+        cmocka_unit_test(peak_is_too_low_by_no_more_than_it_says),
+    };
     return cmocka_run_group_tests(tests, enter, leave);
 }
