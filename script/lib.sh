@@ -5,9 +5,10 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root" || exit
 
 # What each kind of work needs, as Debian 12 names it.
-build_packages=(gcc libc6-dev meson ninja-build pkg-config libdw-dev libelf-dev libjansson-dev)
+build_packages=(gcc libc6-dev meson ninja-build pkg-config libdw-dev libelf-dev libiberty-dev
+  libjansson-dev)
 test_packages=("${build_packages[@]}" binutils clang clang-format-14 g++ git libclang-rt-14-dev
-  libcmocka-dev llvm locales python3 shellcheck util-linux)
+  groff-base libcmocka-dev llvm locales man-db python3 shellcheck util-linux zsh)
 bench_packages=("${build_packages[@]}" git python3)
 deb_packages=("${build_packages[@]}" debhelper dpkg-dev git)
 export build_packages test_packages bench_packages deb_packages
