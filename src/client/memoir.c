@@ -256,8 +256,10 @@ __attribute__((noinline)) static void alloc_inside(struct client_thread *t, uint
 }
 
 __attribute__((noinline)) static void enter_inside(struct client_thread *t, uint64_t id,
-                                                   uint64_t size_tag, uint64_t place)
+                                                   uint64_t size_tag, uint64_t place, bool due)
 {
+    if (due)
+        book_fold(&t->client->writer, &t->book, book_place_account(place));
     book_enter(&t->client->writer, &t->book, id, size_tag, place);
     leave(t);
 }
@@ -315,7 +317,7 @@ void memoir_alloc(int device, int space, uint64_t id, uint64_t bytes)
     }
     uint64_t hash = table_hash(table, account, id);
     if (unlikely(!table_put_at_home(table_shard_of(table, hash), hash, id, size_tag, place))) {
-        enter_inside(t, id, size_tag, place);
+        enter_inside(t, id, size_tag, place, due);
         return;
     }
     if (unlikely(due)) {
