@@ -15,6 +15,7 @@
 enum {
     KEYS_WITHOUT_MALLOC = 32, /* glibc keeps the values of that many keys in the thread */
     MAKING_YIELDS_MAX = 20000,
+    STACK_MAX = 256, /* frames looked at to tell whether a report is under way */
 };
 
 static struct client_root no_root; /* until there is a page of its own */
@@ -237,17 +238,44 @@ struct client_thread *client_thread_get(struct client *c)
 
 /* ---- one report at a time in one thread ---- */
 
+/* Our own code, from the linker. */
+extern const char __ehdr_start[] __attribute__((visibility("hidden")));
+extern const char _etext[] __attribute__((visibility("hidden")));
+
+static bool is_our_code(uintptr_t pc)
+{
+    return pc > (uintptr_t)__ehdr_start && pc <= (uintptr_t)_etext;
+}
+
+/* Does a report of ours stand further out on this stack, behind the frame of a signal? We call
+ * nobody back, so our code is there twice only then. True if it cannot be told. */
+static bool is_under_way(struct client *c)
+{
+    uintptr_t pcs[STACK_MAX];
+    struct unwind_trace trace = {0};
+    struct unwind_state state = UNWIND_STATE_CALLER();
+    size_t n = unwind_stack_from(&c->unwind, &state, pcs, STACK_MAX, &trace);
+    size_t i = 0;
+    while (i < n && is_our_code(pcs[i]))
+        i++;
+    for (; i < n; i++)
+        if (is_our_code(pcs[i]))
+            return true;
+    return !(trace.flags & UNWIND_COMPLETE);
+}
+
 /* `inside` is set. Either we are in a signal handler that interrupted the report, or the report was
- * left by longjmp() and will never end. Then its frame is gone: on the same stack, ours lies above
- * where it was. */
+ * left by longjmp() and will never end. */
 static bool was_torn(const struct client_thread *t, uintptr_t frame)
 {
-    if (frame <= t->inside_frame || t->client->writer.sealed)
+    if (t->client->writer.sealed)
         return false;
+    /* On the same stack, a frame above where the report was says that it is gone. */
     stack_t alternate;
-    if (sigaltstack(NULL, &alternate) < 0)
-        return false;
-    return !(alternate.ss_flags & SS_ONSTACK);
+    if (frame > t->inside_frame && sigaltstack(NULL, &alternate) == 0 &&
+        !(alternate.ss_flags & SS_ONSTACK))
+        return true;
+    return !is_under_way(t->client);
 }
 
 bool client_begin(struct client_thread *t, uintptr_t frame)
