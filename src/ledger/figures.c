@@ -8,7 +8,12 @@
 
 /* A process whose books take longer than REFRESH_SLOW_NS to read gets one REFRESH_SHARE-th of the time:
  * one user's giant book must not slow everybody's figures. */
-enum { REFRESH_SHARE = 100, REFRESH_SLOW_NS = 20000, STATUS_INTERVAL_NS = 100000000 };
+enum {
+    REFRESH_SHARE = 100,
+    REFRESH_SLOW_NS = 20000,
+    CLOCK_EVERY = 16, /* quick processes */
+    STATUS_INTERVAL_NS = 100000000,
+};
 
 /* Totals of all accounts of a book at once. */
 static int book_totals(struct book_row *book)
@@ -88,8 +93,10 @@ static void devices_sum(struct ledger *ledger)
     for (size_t i = 0; i < ledger->n_devices; i++) {
         struct ledger_device *d = ledger->devices[i];
         d->processes = 0;
-        for (size_t s = 0; s <= MEMOIR_SPACE_MAX; s++)
-            d->spaces[s].used = d->spaces[s].blocks = 0;
+        for (uint32_t told = device_row(d)->told; told; told &= told - 1) {
+            struct ledger_capacity *c = &d->spaces[__builtin_ctz(told)];
+            c->used = c->blocks = 0;
+        }
     }
     for (size_t i = 0; i < ledger->n_processes; i++) {
         const struct ledger_process *p = ledger->processes[i];
@@ -112,25 +119,51 @@ static void devices_sum(struct ledger *ledger)
     }
 }
 
+/* Looking at the clock costs as much as a small book, so processes that were quick before share one look.
+ * If they took long this time, each is timed alone until it is quick again. */
+static uint64_t group_end(struct ledger *ledger, size_t first, size_t end, uint64_t begin_ns)
+{
+    uint64_t now = clock_monotonic_ns();
+    for (size_t i = first; now - begin_ns > REFRESH_SLOW_NS && i < end; i++)
+        process_row(ledger->processes[i])->quick = false;
+    return now;
+}
+
+static uint64_t alone_end(struct process_row *row, uint64_t begin_ns)
+{
+    uint64_t now = clock_monotonic_ns();
+    /* Once may be the scheduler's doing, twice in a row is the book's. */
+    bool slow = now - begin_ns > REFRESH_SLOW_NS;
+    row->next_refresh_ns = slow && row->slow ? now + (now - begin_ns) * REFRESH_SHARE : 0;
+    row->slow = slow;
+    row->quick = !slow;
+    return now;
+}
+
 bool ledger_refresh_some(struct ledger *ledger, uint64_t budget_ns)
 {
     uint64_t now = clock_monotonic_ns(), end = now + budget_ns;
+    size_t first = ledger->refreshed; /* of those that share a look at the clock */
     for (; ledger->refreshed < ledger->n_processes; ledger->refreshed++) {
         struct process_row *row = process_row(ledger->processes[ledger->refreshed]);
         if (row->next_refresh_ns > now)
             continue;
+        if (ledger->refreshed - first >= CLOCK_EVERY ||
+            (!row->quick && ledger->refreshed > first)) {
+            now = group_end(ledger, first, ledger->refreshed, now);
+            first = ledger->refreshed;
+        }
         if (budget_ns && now >= end)
             return false;
         if (now - row->status_ns >= STATUS_INTERVAL_NS)
             process_status(row, now);
         process_refresh(ledger, row);
-        uint64_t after = clock_monotonic_ns();
-        /* Once may be the scheduler's doing, twice in a row is the book's. */
-        bool slow = after - now > REFRESH_SLOW_NS;
-        row->next_refresh_ns = slow && row->slow ? after + (after - now) * REFRESH_SHARE : 0;
-        row->slow = slow;
-        now = after;
+        if (!row->quick) {
+            now = alone_end(row, now);
+            first = ledger->refreshed + 1;
+        }
     }
+    group_end(ledger, first, ledger->refreshed, now);
     ledger->refreshed = 0;
     devices_sum(ledger);
     return true;

@@ -34,7 +34,8 @@ struct process_row {
     uint8_t boot_id[16];
     uint64_t next_refresh_ns; /* one that took long is read less often */
     uint64_t status_ns;       /* when losses and sizes were read */
-    bool slow;                /* took long the last time */
+    bool slow;                /* took long the last time that it was timed alone */
+    bool quick;               /* did not; need not be timed alone */
     bool joined;              /* accounts and parts fit the readers' accounts */
     struct part *parts;       /* sorted by device, space, rank */
     size_t n_parts;
@@ -45,7 +46,8 @@ struct device_row {
     struct ledger_device d; /* first */
     struct index_node by_key;
     uint32_t creator_uid;
-    size_t refs; /* books that tell of it; the row goes with the last one */
+    uint32_t told; /* one bit for each of d.spaces in use, which are far apart */
+    size_t refs;   /* books that tell of it; the row goes with the last one */
 };
 
 struct uid_row {
@@ -87,6 +89,10 @@ struct ledger {
 static inline struct book_row *book_row(const struct ledger_book *book)
 {
     return (struct book_row *)book;
+}
+static inline struct device_row *device_row(const struct ledger_device *device)
+{
+    return (struct device_row *)device;
 }
 static inline struct process_row *process_row(const struct ledger_process *process)
 {
