@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/single_threaded.h>
@@ -19,6 +20,16 @@
 /* Wait for a lock that was found taken, and store `word` there. False after about a second; after
  * that each wait in vain is half as long, so that a lock lost for good slows nobody down. */
 bool book_lock_wait(struct book_writer *w, uint32_t *lock, uint32_t word);
+
+/* The few stretches that must not be torn, or take so long that signal handlers would find a report
+ * under way for milliseconds: meanwhile signals and cancellation of this thread wait. Two system
+ * calls each way, so not for sealed writers. */
+struct book_calm {
+    sigset_t signals;
+    int cancel_state;
+};
+void book_calm_begin(struct book_calm *calm);
+void book_calm_end(const struct book_calm *calm);
 
 static inline uint32_t book_lock_word(const struct book_thread *t)
 {

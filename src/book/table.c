@@ -233,9 +233,15 @@ static int grow_to(struct book_writer *w, struct book_thread *t, struct table_sh
 {
     if (!book_lock_take(w, t, &w->lock))
         return -EBUSY;
+    struct book_calm calm;
+    bool calmly = !w->single && !w->sealed && w->refused == 0;
+    if (calmly)
+        book_calm_begin(&calm);
     uint32_t pages = open_pages(w, shard, want);
     if (pages > shard->pages)
         spread(w, t, shard, pages);
+    if (calmly)
+        book_calm_end(&calm);
     book_lock_drop(t, &w->lock);
 
     shard->limit = fill_limit(shard->pages);

@@ -8,6 +8,7 @@
 #include "book/writer.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -322,6 +323,20 @@ int book_moves_prepare(struct book_writer *w)
 }
 
 /* ---- small things ---- */
+
+void book_calm_begin(struct book_calm *calm)
+{
+    sigset_t all;
+    sigfillset(&all);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &calm->cancel_state);
+    pthread_sigmask(SIG_SETMASK, &all, &calm->signals);
+}
+
+void book_calm_end(const struct book_calm *calm)
+{
+    pthread_sigmask(SIG_SETMASK, &calm->signals, NULL);
+    pthread_setcancelstate(calm->cancel_state, NULL);
+}
 
 /* How long to wait: a lock that was waited for in vain gets half the time at each further try. */
 static unsigned patience(struct book_writer *w, uint32_t *lock)

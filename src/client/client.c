@@ -22,16 +22,9 @@ static struct client_root no_root; /* until there is a page of its own */
 struct client_root *client_root = &no_root;
 __thread struct client_thread *client_self;
 
-/* Set while this thread makes the client or enters itself: the one stretch that must not be torn,
- * hence signals and cancellation wait for its end. Where signals cannot be blocked any more (sealed)
- * a handler finds it set and its report is dropped. */
+/* Set while this thread makes the client or enters itself, which must not be torn. Where signals
+ * cannot be made to wait (sealed) a handler finds it set and its report is dropped. */
 static __thread bool registering;
-
-struct undisturbed {
-    sigset_t signals;
-    int cancel_state;
-    bool masked;
-};
 
 static bool exiting; /* destructors run: too late for a book */
 static pthread_key_t thread_key;
@@ -92,34 +85,13 @@ static struct client *client_new(void)
     return c;
 }
 
-static struct undisturbed disturb_not(bool mask)
-{
-    struct undisturbed u = {.masked = mask};
-    registering = true;
-    fence_signal();
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &u.cancel_state);
-    if (mask) {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &u.signals);
-    }
-    return u;
-}
-
-static void disturb_again(const struct undisturbed *u)
-{
-    fence_signal();
-    registering = false;
-    if (u->masked)
-        pthread_sigmask(SIG_SETMASK, &u->signals, NULL);
-    pthread_setcancelstate(u->cancel_state, NULL);
-}
-
 /* One thread makes the client, the others wait: only one may take over what a parent left. The lock
  * is in the page that fork wipes. */
 static struct client *client_make(struct client_root *root)
 {
-    struct undisturbed u = disturb_not(true);
+    struct book_calm calm;
+    book_calm_begin(&calm);
+    registering = true;
     uint32_t free_word = 0;
     for (unsigned i = 0; i < MAKING_YIELDS_MAX && !cas_acquire(&root->making, &free_word, 1); i++) {
         free_word = 0;
@@ -132,7 +104,8 @@ static struct client *client_make(struct client_root *root)
     }
     if (free_word == 0)
         store_release(&root->making, 0);
-    disturb_again(&u);
+    registering = false;
+    book_calm_end(&calm);
     return c;
 }
 
@@ -227,12 +200,20 @@ struct client_thread *client_thread_get(struct client *c)
         return t;
     if (registering)
         return NULL;
-    struct undisturbed u = disturb_not(!c->writer.sealed);
+    struct book_calm calm;
+    bool calmly = !c->writer.sealed;
+    if (calmly)
+        book_calm_begin(&calm);
+    registering = true;
+    fence_signal();
     t = thread_new(c);
     client_self = t;
     if (t && key_get())
         pthread_setspecific(thread_key, t);
-    disturb_again(&u);
+    fence_signal();
+    registering = false;
+    if (calmly)
+        book_calm_end(&calm);
     return t;
 }
 
@@ -247,9 +228,7 @@ static bool is_our_code(uintptr_t pc)
     return pc > (uintptr_t)__ehdr_start && pc <= (uintptr_t)_etext;
 }
 
-/* Does a report of ours stand further out on this stack, behind the frame of a signal? We call
- * nobody back, so our code is there twice only then. True if it cannot be told. */
-static bool is_under_way(struct client *c)
+int client_under_way(struct client *c)
 {
     uintptr_t pcs[STACK_MAX];
     struct unwind_trace trace = {0};
@@ -260,8 +239,8 @@ static bool is_under_way(struct client *c)
         i++;
     for (; i < n; i++)
         if (is_our_code(pcs[i]))
-            return true;
-    return !(trace.flags & UNWIND_COMPLETE);
+            return 1;
+    return trace.flags & UNWIND_COMPLETE ? 0 : -EAGAIN;
 }
 
 /* `inside` is set. Either we are in a signal handler that interrupted the report, or the report was
@@ -275,7 +254,7 @@ static bool was_torn(const struct client_thread *t, uintptr_t frame)
     if (frame > t->inside_frame && sigaltstack(NULL, &alternate) == 0 &&
         !(alternate.ss_flags & SS_ONSTACK))
         return true;
-    return !is_under_way(t->client);
+    return client_under_way(t->client) == 0;
 }
 
 bool client_begin(struct client_thread *t, uintptr_t frame)
@@ -293,7 +272,10 @@ bool client_begin(struct client_thread *t, uintptr_t frame)
 
 int client_publish(struct client *c)
 {
+    struct book_calm calm;
+    book_calm_begin(&calm);
     int r = exiting ? -ESHUTDOWN : book_writer_publish(&c->writer);
+    book_calm_end(&calm);
     if (r < 0) {
         c->error = -r;
         store_release(&c->phase, CLIENT_OFF);

@@ -127,6 +127,11 @@ bool client_options_take(void *to, size_t size, const void *from, size_t least);
 bool client_begin(struct client_thread *t, uintptr_t frame);
 void client_end(struct client_thread *t);
 
+/* Does a call of ours stand further out on this stack, behind the frame of a signal? We call nobody
+ * back, so our code is there twice only then. 1, 0, or -EAGAIN if the stack cannot be read to its
+ * end. A few microseconds. */
+int client_under_way(struct client *c);
+
 /* Make the file now. Hold early_lock. */
 int client_publish(struct client *c);
 

@@ -8,6 +8,7 @@
  * carries the lock that says the parent lives; where fork came without handlers (_Fork, clone), it
  * is dropped at the child's first report.
  */
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -93,25 +94,41 @@ static void detach(struct book_writer *w)
     if (mremap(copy.to, w->map_bytes, w->map_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, w->header) ==
         MAP_FAILED)
         munmap(copy.to, w->map_bytes);
+    w->published = false;
 }
 
-/* In a child. If it was forked by a signal handler in the middle of a report, that report will go
- * on in the child too: leave everything where it is, but not shared with the parent. (After _Fork
- * or clone in such a place nobody asks us, and the rest of that one report is stored twice.) */
-void client_forked(void)
+/* In a child: take over from the parent's client. If it was forked by a signal handler in the middle
+ * of a report, that report will go on in the child too: then everything stays where it is, but not
+ * shared with the parent. (After _Fork or clone in such a place nobody asks us, and the rest of that
+ * one report is stored twice.) */
+static void take_over(bool under_way)
 {
-    if (!parent)
-        return;
-    if (client_self && client_self->inside) {
+    if (under_way)
         detach(&parent->writer);
-        return;
-    }
     if (parent->writer.header && parent->phase != CLIENT_OFF) {
         book_private_free(heritage, heritage_bytes);
         heritage = NULL;
         heritage_take(parent);
     }
-    parent_drop();
+    if (under_way)
+        parent = NULL; /* left to that report */
+    else
+        parent_drop();
+}
+
+static int parent_under_way(void)
+{
+    if (!client_self)
+        return 0;
+    return client_self->inside ? 1 : client_under_way(parent);
+}
+
+/* The handler. Where it cannot be told whether a report is under way, the next report decides. */
+void client_forked(void)
+{
+    int under_way = parent ? parent_under_way() : -ENOENT;
+    if (under_way >= 0)
+        take_over(under_way > 0);
 }
 
 static void copy_records(struct client *c)
@@ -138,8 +155,8 @@ static void copy_records(struct client *c)
 
 void client_inherit(struct client *c)
 {
-    if (parent)
-        client_forked(); /* no handler ran */
+    if (parent) /* no handler ran, or it left this to us */
+        take_over(parent_under_way() > 0);
     if (!heritage)
         return;
     c->writer.header->compat |= BOOK_COMPAT_FORK_CHILD;
