@@ -37,7 +37,7 @@ enum {
 };
 static_assert(TABLE_CHUNK * TABLE_CHUNKS_PER_PAGE == BOOK_BLOCKS_PER_PAGE, "page");
 
-/* Index entry of a chunk. A fingerprint has its top bit set, an empty slot has 0. */
+/* Index entry of a chunk. An empty slot has the fingerprint 0. */
 struct table_head {
     uint8_t print[TABLE_CHUNK];
     uint8_t overflow; /* blocks that passed by here because there was no room; 255 stays */
@@ -99,7 +99,7 @@ static inline uint64_t table_hash(const struct table *table, uint32_t account, u
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* The top bits choose the shard, the lower half the chunk, the lowest seven are the fingerprint. */
+/* The top bits choose the shard, the lower half the chunk, the lowest eight are the fingerprint. */
 static inline struct table_shard *table_shard_of(struct table *table, uint64_t hash)
 {
     return &table->shard[(hash >> 32) >> table->shard_shift];
@@ -107,7 +107,8 @@ static inline struct table_shard *table_shard_of(struct table *table, uint64_t h
 
 static inline uint32_t table_print(uint64_t hash)
 {
-    return ((uint32_t)hash & 0x7f) | 0x80;
+    uint32_t print = (uint32_t)hash & 0xff;
+    return print + (print == 0);
 }
 
 /* Where a chunk is: chunk number = page * TABLE_CHUNKS_PER_PAGE + chunk. */
@@ -152,12 +153,7 @@ static inline uint32_t table_match(const struct table_head *head, uint32_t print
 /* Bit i is set if slot i is empty. */
 static inline uint32_t table_empty(const struct table_head *head)
 {
-#if defined(__SSE2__)
-    __m128i all = _mm_load_si128((const __m128i *)head);
-    return ~(uint32_t)_mm_movemask_epi8(all) & ((1u << TABLE_CHUNK) - 1);
-#else
     return table_match(head, 0);
-#endif
 }
 
 /* Readers look at `place` to tell a live slot: it is stored last and cleared first. */

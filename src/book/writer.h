@@ -43,6 +43,9 @@ void book_private_free(void *memory, size_t bytes);
 
 /* One per reporting thread. */
 struct book_thread {
+    uint32_t recent_key; /* see report.h; 0 is no account's */
+    struct book_counters *recent_account;
+    struct book_site_counters *recent_site;
     uint32_t shard;
     bool exclusive;  /* nobody else stores into its pages */
     bool growing;    /* this thread is moving entries of the block table */
