@@ -27,6 +27,8 @@ static void *page_add(struct book_writer *w, uint32_t shard, uint32_t what, uint
         uint32_t n = w->n_account_pages[group];
         w->account_pages[group][n] = page;
         store_release(&w->n_account_pages[group], n + 1);
+        /* Each thread with a page may keep a change that it has not folded yet. */
+        max_relaxed(&w->header->peak_error, (uint64_t)(n + 2) * BOOK_FOLD_BYTES);
     }
     return page;
 }

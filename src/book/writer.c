@@ -233,9 +233,6 @@ void book_thread_init(struct book_writer *w, struct book_thread *t)
 {
     t->shard = fetch_add_relaxed(&w->shards, 1) + 1;
     t->exclusive = w->single || t->shard < BOOK_SHARDS_MAX;
-    uint64_t threads = t->shard < BOOK_SHARDS_MAX ? t->shard : BOOK_SHARDS_MAX;
-    if (!w->single)
-        max_relaxed(&w->header->peak_error, (threads + 1) * BOOK_FOLD_BYTES);
 }
 
 /* ---- pages ---- */

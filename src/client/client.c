@@ -270,6 +270,19 @@ bool client_begin(struct client_thread *t, uintptr_t frame)
     return true;
 }
 
+/* The control page has moved into the file. A thread that enters itself right now either is in the
+ * list already or finds the new one: hence the lock. */
+static void point_threads(struct client *c)
+{
+    uint32_t free_word = 0;
+    bool locked = cas_acquire(&c->threads_lock, &free_word, 1) ||
+                  book_lock_wait(&c->writer, &c->threads_lock, 1);
+    for (struct client_thread *t = c->threads; t; t = t->next)
+        t->control = c->writer.control;
+    if (locked)
+        store_release(&c->threads_lock, 0);
+}
+
 int client_publish(struct client *c)
 {
     struct book_calm calm;
@@ -281,8 +294,7 @@ int client_publish(struct client *c)
         store_release(&c->phase, CLIENT_OFF);
         return r;
     }
-    for (struct client_thread *t = c->threads; t; t = t->next)
-        t->control = c->writer.control;
+    point_threads(c);
     store_release(&c->phase, CLIENT_OPEN);
     if (c->stacks == CLIENT_STACKS_CALLER)
         store_release(&client_root->fast, c);
