@@ -132,7 +132,6 @@ void book_writer_rebase(struct book_writer *w, void *base)
         w->common.site_pages[i] = moved;
     }
     w->header = base;
-    w->control = NULL;
     for (size_t i = 0; i < BOOK_SECTIONS_MAX; i++) {
         struct book_section *section = &w->header->sections[i];
         if (section->kind == 0 || section->kind >= BOOK_SECTION_KINDS)
@@ -140,8 +139,8 @@ void book_writer_rebase(struct book_writer *w, void *base)
         w->section[section->kind] = section;
         w->at[section->kind] = (uint8_t *)base + section->offset;
     }
-    if (w->section[BOOK_SECTION_CONTROL])
-        w->control = (struct book_control *)w->at[BOOK_SECTION_CONTROL];
+    if (w->section[BOOK_SECTION_CONTROL]) /* others may look at it meanwhile */
+        store_relaxed(&w->control, (struct book_control *)w->at[BOOK_SECTION_CONTROL]);
     if (w->header->block_shards)
         table_rebase(w);
 }

@@ -184,7 +184,7 @@ static struct client_thread *thread_new(struct client *c)
         c->free_threads = t->next_free;
     } else if (!c->writer.sealed && (t = book_private_new(sizeof(*t))) != NULL) {
         t->client = c;
-        t->control = c->writer.control;
+        t->control = load_relaxed(&c->writer.control);
         t->next = c->threads;
         c->threads = t;
         book_thread_init(&c->writer, &t->book);

@@ -92,6 +92,8 @@ struct client {
     uint32_t threads_lock;
     bool has_key; /* a thread's end gives its struct back */
     struct client_thread *threads, *free_threads;
+    uint64_t records_at_fork; /* how many of live_at_fork are valid: 0 but while we fork */
+    uint64_t live_at_fork[BOOK_RECORDS_MAX];
     uint16_t account_of[BOOK_RECORDS_MAX][CLIENT_SPACES]; /* 0: not yet */
     struct book_writer writer;
     struct unwind_cache unwind;

@@ -6,7 +6,9 @@
  * tags under the same numbers (the program keeps using them) and the parent's live bytes as
  * "inherited". The parent's mapping is dropped at once, by the atfork handler, because it also
  * carries the lock that says the parent lives; where fork came without handlers (_Fork, clone), it
- * is dropped at the child's first report.
+ * is dropped at the child's first report. What the parent holds is noted before it forks, since it
+ * goes on writing into the mapping that both have; without handlers the child sees it as it is when
+ * it looks.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -28,6 +30,33 @@ static struct heritage *heritage;
 static size_t heritage_bytes;
 static uint32_t handler_state;
 
+static uint64_t live_bytes(struct book_writer *w, uint32_t account)
+{
+    struct book_counters sum;
+    book_account_sum(w, account, &sum);
+    uint64_t live = sum.alloc_bytes > sum.freed_bytes ? sum.alloc_bytes - sum.freed_bytes : 0;
+    return live + book_account_at(w, account)->inherited_bytes;
+}
+
+static void before_fork(void)
+{
+    struct client *c = load_acquire(&client_root->client);
+    if (!c || load_acquire(&c->phase) != CLIENT_OPEN)
+        return; /* a private image is the child's own already */
+    uint64_t records = load_acquire(&c->writer.section[BOOK_SECTION_REGISTRY]->used);
+    for (uint32_t i = 1; i < records; i++)
+        if (book_account_at(&c->writer, i)->type == BOOK_RECORD_ACCOUNT)
+            store_relaxed(&c->live_at_fork[i], live_bytes(&c->writer, i));
+    store_relaxed(&c->records_at_fork, records);
+}
+
+static void after_fork(void)
+{
+    struct client *c = load_acquire(&client_root->client);
+    if (c)
+        store_relaxed(&c->records_at_fork, 0);
+}
+
 static void heritage_take(struct client *old)
 {
     struct book_writer *w = &old->writer;
@@ -45,10 +74,7 @@ static void heritage_take(struct client *old)
     for (uint32_t i = 1; i < records; i++) {
         if (taken->record[i].type != BOOK_RECORD_ACCOUNT)
             continue;
-        struct book_counters sum;
-        book_account_sum(w, i, &sum);
-        uint64_t live = sum.alloc_bytes > sum.freed_bytes ? sum.alloc_bytes - sum.freed_bytes : 0;
-        taken->live[i] = live + taken->record[i].account.inherited_bytes;
+        taken->live[i] = i < old->records_at_fork ? old->live_at_fork[i] : live_bytes(w, i);
     }
     heritage = taken;
     heritage_bytes = bytes;
@@ -172,5 +198,5 @@ void client_watch_forks(struct client *c)
     parent = c;
     uint32_t none = 0;
     if (cas_acquire(&handler_state, &none, 1))
-        pthread_atfork(NULL, NULL, client_forked);
+        pthread_atfork(before_fork, after_fork, client_forked);
 }
