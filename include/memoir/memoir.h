@@ -81,16 +81,20 @@ struct memoir_device_options {
 };
 
 /* Declare a device and get the number that the calls below take (1 and up). Declaring the same
- * device (equal uid, or equal kind and ordinal without uid) again gives the same number and updates
- * its capacities. Returns MEMOIR_HOST (0) when there is no room; reports for device spaces on it
- * are then dropped and counted. */
+ * device again (equal uid; without one equal bus; else equal kind, ordinal and name) gives the same
+ * number and updates its capacities. Below 0 (-errno) when it could not be entered: reports that
+ * name such a number are dropped and counted, so there is no need to look. */
 MEMOIR_API int memoir_device(const struct memoir_device_options *options);
 
 /* ---- reports ---- */
 
 /* `id` is your name for the block: its address or a handle, unique among the live blocks of that
  * device and space. A size of 2^48 bytes or more is refused and counted. Reporting a live id again
- * replaces it. The call site is the caller of these functions. */
+ * replaces it. The call site is the caller of these functions. The host's spaces (below
+ * MEMOIR_SPACE_DRAM) belong to MEMOIR_HOST, whatever device is named.
+ *
+ * memoir_realloc() counts as a free and an allocation with a new age. Where other threads may get
+ * the old address in between, report memoir_free() before the block moves and memoir_alloc() after. */
 MEMOIR_API void memoir_alloc(int device, int space, uint64_t id, uint64_t bytes);
 MEMOIR_API void memoir_free(int device, int space, uint64_t id);
 MEMOIR_API void memoir_realloc(int device, int space, uint64_t old_id, uint64_t new_id,
@@ -105,7 +109,8 @@ struct memoir_alloc_options {
 };
 MEMOIR_API void memoir_alloc_with(const struct memoir_alloc_options *options);
 
-/* Bytes moved between two places. An id of 0 means a place without a reported block. */
+/* Bytes moved between two places. An id is that of a reported block, not an address inside one; 0
+ * means a place without a reported block. Unknown ids are counted. */
 struct memoir_transfer_options {
     size_t struct_size;
     int from_device, from_space;

@@ -3,9 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -92,6 +92,46 @@ static uint64_t clock_ns(clockid_t clock)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
+/* Inode of the time namespace that a machine starts with. */
+#define INITIAL_TIME_NS UINT64_C(0xeffffffa)
+
+/* Seconds and nanoseconds behind a name in /proc/self/timens_offsets, as nanoseconds. */
+static int64_t namespace_offset(const char *text, ssize_t n, const char *name)
+{
+    const char *end = text + n, *at = memmem(text, (size_t)n, name, strlen(name));
+    if (!at)
+        return 0;
+    at += strlen(name);
+    while (at < end && *at == ' ')
+        at++;
+    bool negative = at < end && *at == '-';
+    at += negative;
+    int64_t seconds = (int64_t)parse_number(&at, end);
+    while (at < end && *at == ' ')
+        at++;
+    int64_t ns = (int64_t)parse_number(&at, end);
+    return (negative ? -seconds : seconds) * 1000000000 + ns;
+}
+
+/* A time namespace shifts the clock and the start time that its processes see. The header has both
+ * as the machine sees them. */
+static void undo_time_namespace(struct book_header *header)
+{
+    struct stat info;
+    if (stat("/proc/self/ns/time", &info) < 0)
+        return;
+    header->time_ns = info.st_ino;
+    char text[256];
+    ssize_t n = info.st_ino == INITIAL_TIME_NS
+                    ? 0
+                    : read_small("/proc/self/timens_offsets", text, sizeof(text));
+    if (n <= 0)
+        return;
+    int64_t boottime_ns = namespace_offset(text, n, "boottime");
+    header->created_monotonic_ns -= (uint64_t)namespace_offset(text, n, "monotonic");
+    header->start_ticks -= (uint64_t)(boottime_ns / (1000000000 / sysconf(_SC_CLK_TCK)));
+}
+
 uint64_t book_exec_id(void)
 {
     static const unsigned long kinds[] = {AT_RANDOM, AT_SYSINFO_EHDR, AT_BASE,
@@ -99,7 +139,11 @@ uint64_t book_exec_id(void)
     uint64_t id = 0;
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         id = hash_combine(id, getauxval(kinds[i]));
-    return id;
+    uint64_t random[2] = {0};
+    const void *bytes = (const void *)getauxval(AT_RANDOM);
+    if (bytes)
+        memcpy(random, bytes, sizeof(random));
+    return hash_combine(hash_combine(id, random[0]), random[1]);
 }
 
 uint64_t book_exec_random(void)
@@ -111,7 +155,7 @@ uint64_t book_exec_random(void)
     return word;
 }
 
-void book_identity_self(struct book_header *header)
+uint64_t book_identity_self(struct book_header *header)
 {
     boot_id(header->boot_id);
     struct stat info;
@@ -125,8 +169,13 @@ void book_identity_self(struct book_header *header)
     header->uid = geteuid();
     header->created_realtime_ns = clock_ns(CLOCK_REALTIME);
     header->created_monotonic_ns = clock_ns(CLOCK_MONOTONIC_COARSE);
-    prctl(PR_GET_NAME, header->comm, 0, 0, 0);
+    uint64_t created_ns = header->created_monotonic_ns;
+    undo_time_namespace(header);
+    ssize_t comm = read_small("/proc/self/comm", header->comm, sizeof(header->comm) - 1);
+    if (comm > 0 && header->comm[comm - 1] == '\n')
+        header->comm[comm - 1] = '\0';
     ssize_t n = readlink("/proc/self/exe", header->exe, sizeof(header->exe) - 1);
     header->exe[n > 0 ? n : 0] = '\0';
     command_line(header->command, sizeof(header->command));
+    return created_ns;
 }

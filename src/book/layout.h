@@ -24,10 +24,11 @@
 
 enum {
     BOOK_HEADER_BYTES = 4096,
-    BOOK_SECTION_ALIGN = 65536, /* holds on machines with 64 KiB pages too */
-    BOOK_SECTIONS_MAX = 16,
-    BOOK_LOSSES_MAX = 16,
+    BOOK_SECTION_ALIGN = 64, /* of offsets; who maps a section rounds down to his page */
+    BOOK_SECTIONS_MAX = 32,
+    BOOK_LOSSES_MAX = 32,
     BOOK_BLOCK_SHARDS_MAX = 16,
+    BOOK_INDEX_FORMAT = 1, /* changes whenever table.h finds or places blocks in another way */
 };
 
 /* Bits a reader must know to read the book at all. Version 1 has none. */
@@ -41,7 +42,8 @@ enum book_compat {
     BOOK_COMPAT_REMOTE = 1u << 2, /* the subject runs on another machine: see host */
 };
 
-/* Who wrote it. A process has at most one book per source. */
+/* Who wrote it. A process usually has one book per source; several written by the process itself
+ * (two copies of a library) add up. */
 enum book_source {
     BOOK_SOURCE_CLIENT = 1,   /* libmemoir: the program reports by itself */
     BOOK_SOURCE_MALLOC = 2,   /* libmemoir-malloc: the program's allocator is ours */
@@ -49,6 +51,8 @@ enum book_source {
     BOOK_SOURCE_OBSERVER = 4, /* eBPF probes, written by the daemon */
     BOOK_SOURCE_SOCKET = 5,   /* reports over a socket, written by the daemon */
     BOOK_SOURCE_REGION = 6,   /* another program's own shared region, written by the daemon */
+    BOOK_SOURCE_CUDA = 7,     /* set aside: a shim over CUDA inside the process */
+    BOOK_SOURCE_ATTACH = 8,   /* set aside: heap probes attached to one running process */
 };
 
 /* Where a book stands. It only moves forward. */
@@ -80,6 +84,7 @@ enum book_loss {
     BOOK_LOSS_BAD_ARGUMENT = 10, /* a device or space that does not exist, a size of 2^48 or more */
     BOOK_LOSS_SUSPENDED = 11,    /* reports that came while the control page suspended the book */
     BOOK_LOSS_TORN = 12,         /* a report was cut short by longjmp() or cancellation */
+    BOOK_LOSS_UNKNOWN_MOVE = 13, /* a transfer named a block that was never reported */
 };
 
 /* ---- sections ---- */
@@ -129,6 +134,7 @@ struct book_header {
     /* Identity of the subject; constant. Zero means "could not be read". */
     uint8_t boot_id[16];  /* /proc/sys/kernel/random/boot_id, as 16 bytes */
     uint64_t pid_ns;      /* inode of the subject's pid namespace */
+    uint64_t time_ns;     /* inode of the subject's time namespace */
     uint64_t start_ticks; /* field 22 of /proc/PID/stat: clock ticks since boot */
     uint64_t exec_id;     /* one per exec image: see book_exec_id() */
     int32_t pid;          /* in its own namespace */
@@ -149,19 +155,19 @@ struct book_header {
 
     /* The block table's shape; constant. */
     uint64_t hash_seed;
-    uint32_t block_shards; /* equal parts of the section BLOCKS that grow side by side */
-    uint32_t block_spare;
+    uint32_t block_shards;       /* equal parts of the section BLOCKS that grow side by side */
+    uint32_t block_index_format; /* of BLOCK_INDEX and of the order of slots: BOOK_INDEX_FORMAT */
     uint32_t block_pages[BOOK_BLOCK_SHARDS_MAX]; /* pages in use at the start of each part */
-
-    struct book_section sections[BOOK_SECTIONS_MAX]; /* unused ones have kind 0 */
 
     /* NUL-terminated, truncated if need be. */
     char comm[16];
     char host[64]; /* only with BOOK_COMPAT_REMOTE */
-    char exe[256];
+    char exe[512];
     char command[512]; /* arguments, separated by NUL in the process and by spaces here */
 
-    uint8_t spare[2128];
+    struct book_section sections[BOOK_SECTIONS_MAX]; /* unused ones have kind 0 */
+
+    uint8_t spare[968];
 };
 static_assert(sizeof(struct book_header) == BOOK_HEADER_BYTES, "header is one page");
 
@@ -173,10 +179,21 @@ enum book_control_flags {
     BOOK_CONTROL_RECORDING = 1u << 2, /* write an event recording */
 };
 
+/* A daemon that watches the book: number 0 is root's, number 1 the user's own. */
+struct book_watcher {
+    int32_t pid; /* 0: nobody */
+    uint32_t flags;
+    uint64_t start_ticks; /* tells it from a later process with its pid */
+    uint64_t pid_ns;      /* in which the pid means something */
+};
+
+enum { BOOK_WATCHERS = 2 };
+
 struct book_control {
-    uint32_t flags; /* enum book_control_flags; the daemon stores, the writer loads */
-    int32_t daemon_pid;
-    uint64_t spare[7];
+    uint32_t flags; /* the watchers' flags, or-ed; daemons store, the writer loads */
+    uint32_t spare;
+    struct book_watcher watchers[BOOK_WATCHERS];
+    uint64_t spare_end;
 };
 static_assert(sizeof(struct book_control) == 64, "control");
 
@@ -224,17 +241,24 @@ struct book_device {
 };
 static_assert(sizeof(struct book_device) == BOOK_RECORD_BYTES, "device");
 
+enum book_account_flags {
+    BOOK_ACCOUNT_PARTIAL = 1u << 0, /* counted from some moment on, not from the start */
+    BOOK_ACCOUNT_SAMPLED = 1u << 1, /* an estimate */
+};
+
+/* Memory of one kind in one place. Accounts with equal space and device add up. */
 struct book_account {
-    uint32_t type;   /* BOOK_RECORD_ACCOUNT; stored last */
-    uint32_t space;  /* enum memoir_space of memoir.h */
-    uint32_t device; /* record number of its device, or BOOK_DEVICE_HOST */
-    uint32_t flags;
+    uint32_t type;            /* BOOK_RECORD_ACCOUNT; stored last */
+    uint32_t space;           /* enum memoir_space of memoir.h */
+    uint32_t device;          /* record number of its device, or BOOK_DEVICE_HOST */
+    uint32_t flags;           /* enum book_account_flags */
     uint64_t capacity;        /* bytes of this space on this device, 0 if not told */
-    uint64_t inherited_bytes; /* live in the parent at fork; not part of the counters */
+    uint64_t inherited_bytes; /* live in the parent at fork; not part of the counters; may shrink */
     int64_t live_folded;      /* the writer's: live bytes as of the last fold, all shards */
     uint64_t peak_bytes;      /* highest live_folded; too low by header.peak_error at most */
     char name[32];            /* of the space, for people: "dram", "L1", "CB" */
-    uint8_t spare[48];
+    uint64_t inherited_blocks;
+    uint8_t spare[40];
     struct book_counters common; /* the shard that everybody may use */
 };
 static_assert(sizeof(struct book_account) == BOOK_RECORD_BYTES, "account");
@@ -282,8 +306,11 @@ static_assert(sizeof(struct book_site_counters) == 32, "site counters");
 /* ---- call sites ---- */
 
 enum {
-    BOOK_MODULES_MAX = 4095,
-    BOOK_MODULE_NONE = 0, /* frame offset is an absolute address: JIT code, unmapped module */
+    BOOK_MODULES_MAX = 4080,
+    BOOK_MODULE_NONE = 0,      /* frame offset is an absolute address: JIT code, unmapped module */
+    BOOK_MODULE_KERNEL = 4094, /* set aside: a kernel address, to be sign-extended from bit 51 */
+    BOOK_MODULE_SCRIPT = 4095, /* set aside: a line of a script. Readers show numbers from 4080 on
+                                  that they do not know as unknown, never as an address */
     BOOK_SITES_MAX = 1 << 20,
     BOOK_SITE_NONE = 0,
     BOOK_SITE_FRAMES_MAX = 64,
@@ -315,9 +342,10 @@ struct book_site {
     uint64_t key;         /* the same in every run of the same binaries: see site_key() */
     uint32_t first_frame; /* innermost first */
     uint16_t frames;
-    uint16_t flags; /* enum book_site_flags */
-    uint32_t time;  /* first seen, in the unit of a block's time */
-    uint32_t spare[3];
+    uint16_t flags;   /* enum book_site_flags */
+    uint32_t time;    /* first seen, in the unit of a block's time */
+    uint32_t account; /* registry record of all its blocks: one stack has a site for each */
+    uint32_t spare[2];
 };
 static_assert(sizeof(struct book_site) == 32, "site");
 

@@ -14,34 +14,42 @@
 
 #include "book/text.h"
 
-static int open_directory(const char *path)
+static bool in_memory(int fd)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 ? -errno : fd;
+    struct statfs system;
+    return fstatfs(fd, &system) == 0 && (uint32_t)system.f_type == TMPFS_MAGIC;
 }
 
 /* Ours, closed to other writers, and in memory? */
 static int check(int fd)
 {
     struct stat info;
-    struct statfs system;
-    if (fstat(fd, &info) < 0 || fstatfs(fd, &system) < 0)
+    if (fstat(fd, &info) < 0)
         return -errno;
     if (info.st_uid != geteuid() || (info.st_mode & (S_IWGRP | S_IWOTH)))
         return -EPERM;
-    if ((uint32_t)system.f_type != TMPFS_MAGIC)
-        return -EMEDIUMTYPE;
-    return 0;
+    return in_memory(fd) ? 0 : -EMEDIUMTYPE;
 }
 
-static int make_and_open(const char *path)
+/* Open `name` in the directory `parent`, making it if it is not there: on a tmpfs only, so that a
+ * mistaken path leaves no trace on a disk. */
+static int make_and_open(const char *parent, const char *name)
 {
-    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+    int directory = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0)
         return -errno;
-    int fd = open_directory(path);
+    int r = 0;
+    if (!in_memory(directory))
+        r = -EMEDIUMTYPE;
+    else if (mkdirat(directory, name, 0700) < 0 && errno != EEXIST)
+        r = -errno;
+    int fd = r < 0 ? r : openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (r == 0 && fd < 0)
+        fd = -errno;
+    close(directory);
     if (fd < 0)
         return fd;
-    int r = check(fd);
+    r = check(fd);
     if (r < 0) {
         close(fd);
         return r;
@@ -49,30 +57,40 @@ static int make_and_open(const char *path)
     return fd;
 }
 
-int book_place_open(unsigned which, char *path, size_t path_size)
+/* Where candidate number `which` is: a directory and a name in it. False if there is none. */
+static bool candidate(unsigned which, const char **ret_parent, struct text *name)
 {
-    struct text text = text_begin(path, path_size);
     const char *root = secure_getenv("MEMOIR_DIR");
     if (root) {
-        if (which != 0)
-            return -ENOENT;
-        text_add(&text, root);
-        text_add(&text, "/");
-        text_add_number(&text, geteuid());
-    } else if (which == 0) {
-        if (access("/run/memoir", F_OK) < 0)
-            return -ENOENT;
-        text_add(&text, "/run/memoir/");
-        text_add_number(&text, geteuid());
-    } else if (which == 1) {
-        const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
-        if (!runtime || runtime[0] != '/')
-            return -ENOENT;
-        text_add(&text, runtime);
-        text_add(&text, "/memoir");
-    } else {
-        text_add(&text, "/dev/shm/memoir-");
-        text_add_number(&text, geteuid());
+        *ret_parent = root;
+        text_add_number(name, geteuid());
+        return which == 0 && root[0] == '/';
     }
-    return text.cut ? -ENAMETOOLONG : make_and_open(path);
+    if (which == 0) {
+        *ret_parent = "/run/memoir";
+        text_add_number(name, geteuid());
+        return true;
+    }
+    if (which == 1) {
+        *ret_parent = secure_getenv("XDG_RUNTIME_DIR");
+        text_add(name, "memoir");
+        return *ret_parent && (*ret_parent)[0] == '/';
+    }
+    *ret_parent = "/dev/shm";
+    text_add(name, "memoir-");
+    text_add_number(name, geteuid());
+    return true;
+}
+
+int book_place_open(unsigned which, char *path, size_t path_size)
+{
+    char buffer[32];
+    struct text name = text_begin(buffer, sizeof(buffer)), text = text_begin(path, path_size);
+    const char *parent;
+    if (!candidate(which, &parent, &name))
+        return -ENOENT;
+    text_add(&text, parent);
+    text_add(&text, "/");
+    text_add(&text, buffer);
+    return text.cut ? -ENAMETOOLONG : make_and_open(parent, buffer);
 }

@@ -75,8 +75,10 @@ static int create(struct book_writer *w, int directory)
 {
     for (unsigned try = 0; try < NAME_TRIES; try++) {
         make_name(w, try);
+        /* What a daemon writes about somebody, he may read. */
+        mode_t mode = w->header->compat & BOOK_COMPAT_ON_BEHALF ? 0644 : 0600;
         int fd =
-            openat(directory, w->name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+            openat(directory, w->name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
         if (fd >= 0)
             return above_stdio(fd);
         if (errno != EEXIST)

@@ -14,9 +14,11 @@ static union book_record *record_at(struct book_writer *w, uint64_t number)
 
 static bool same_device(const struct book_device *a, const struct book_device *b)
 {
-    if (a->uid[0] || b->uid[0])
+    if (a->uid[0] && b->uid[0])
         return strcmp(a->uid, b->uid) == 0;
-    return a->kind == b->kind && a->ordinal == b->ordinal;
+    if (a->bus[0] && b->bus[0])
+        return strcmp(a->bus, b->bus) == 0;
+    return a->kind == b->kind && a->ordinal == b->ordinal && strcmp(a->name, b->name) == 0;
 }
 
 static int device_add_locked(struct book_writer *w, const struct book_device *device)

@@ -239,8 +239,8 @@ void book_transfer(struct book_writer *w, struct book_thread *t, uint32_t accoun
     struct book_counters *counters = account_counters(w, t, account, &shared);
     add(into ? &counters->moved_in_bytes : &counters->moved_out_bytes, bytes, shared);
     add(into ? &counters->moved_in : &counters->moved_out, 1, shared);
-    if (id != 0)
-        table_move(w, t, account, id, time);
+    if (id != 0 && !table_move(w, t, account, id, time))
+        book_lose(w, BOOK_LOSS_UNKNOWN_MOVE);
 }
 
 /* ---- sums ---- */

@@ -97,14 +97,15 @@ static int64_t frames_add(struct book_writer *w, const uint64_t *frames, size_t 
     return (int64_t)first;
 }
 
-static uint32_t site_add_locked(struct book_writer *w, const uint64_t *frames, size_t n,
-                                uint64_t key, uint32_t flags)
+static uint32_t site_add_locked(struct book_writer *w, uint32_t account, const uint64_t *frames,
+                                size_t n, uint64_t key, uint32_t flags)
 {
     struct book_site *sites = (struct book_site *)w->at[BOOK_SECTION_SITES];
-    uint64_t hash = hash_bytes(frames, n * sizeof(frames[0]), flags);
+    uint64_t hash = hash_bytes(frames, n * sizeof(frames[0]), (uint64_t)account << 32 | flags);
     uint32_t cursor = 0, found;
     while ((found = index_next(&w->sites, hash, &cursor)) != 0)
-        if (sites[found].flags == flags && same_frames(w, &sites[found], frames, n))
+        if (sites[found].account == account && sites[found].flags == flags &&
+            same_frames(w, &sites[found], frames, n))
             return found;
     int64_t number = book_entry_next(w, BOOK_SECTION_SITES, BOOK_SITES_MAX);
     int64_t first = number < 0 ? number : frames_add(w, frames, n);
@@ -116,13 +117,14 @@ static uint32_t site_add_locked(struct book_writer *w, const uint64_t *frames, s
         .frames = (uint16_t)n,
         .flags = (uint16_t)flags,
         .time = book_time(w),
+        .account = account,
     };
     book_entry_done(w, BOOK_SECTION_SITES, number);
     return (uint32_t)number;
 }
 
-uint32_t book_site_add(struct book_writer *w, struct book_thread *t, const uintptr_t *pcs, size_t n,
-                       uint32_t flags)
+uint32_t book_site_add(struct book_writer *w, struct book_thread *t, uint32_t account,
+                       const uintptr_t *pcs, size_t n, uint32_t flags)
 {
     if (n == 0)
         return BOOK_SITE_NONE;
@@ -136,7 +138,7 @@ uint32_t book_site_add(struct book_writer *w, struct book_thread *t, const uintp
     uint64_t key = SITE_KEY_SEED;
     for (size_t i = 0; i < n; i++)
         frames[i] = frame_of(w, pcs[i], &key);
-    uint32_t site = site_add_locked(w, frames, n, site_key_finish(key), flags);
+    uint32_t site = site_add_locked(w, account, frames, n, site_key_finish(key), flags);
     book_lock_drop(t, &w->lock);
     if (site == BOOK_SITE_NONE)
         book_lose(w, BOOK_LOSS_SITES_FULL);

@@ -46,8 +46,16 @@ static bool is_book(const char *name)
     return n > 5 && memcmp(name + n - 5, ".book", 5) == 0;
 }
 
+/* A daemon of another PID namespace cannot be looked up: it is believed to live. */
+static bool watcher_lives(const struct book_watcher *watcher, uint64_t pid_ns)
+{
+    if (!(watcher->flags & BOOK_CONTROL_WATCHED) || watcher->pid <= 0)
+        return false;
+    return watcher->pid_ns != pid_ns || kill(watcher->pid, 0) == 0 || errno == EPERM;
+}
+
 /* Does a daemon that still lives watch it? */
-static bool is_watched(int fd, const struct book_header *header)
+static bool is_watched(int fd, const struct book_header *header, uint64_t pid_ns)
 {
     for (size_t i = 0; i < BOOK_SECTIONS_MAX; i++) {
         struct book_control control;
@@ -56,9 +64,8 @@ static bool is_watched(int fd, const struct book_header *header)
         if (pread(fd, &control, sizeof(control), (off_t)header->sections[i].offset) !=
             sizeof(control))
             return false;
-        if (!(control.flags & BOOK_CONTROL_WATCHED) || control.daemon_pid <= 0)
-            return false;
-        return kill(control.daemon_pid, 0) == 0 || errno == EPERM;
+        return watcher_lives(&control.watchers[0], pid_ns) ||
+               watcher_lives(&control.watchers[1], pid_ns);
     }
     return (header->compat & BOOK_COMPAT_ON_BEHALF) != 0; /* a daemon's: it will see to it */
 }
@@ -94,7 +101,7 @@ static uint32_t look_at(int directory, const char *name, const struct book_heade
         if (look == LOOK_OWN && !earlier)
             look = LOOK_OLD;
         if (is_ripe(&info, ready, look) && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
-            !(read_all && is_watched(fd, &header)))
+            !(read_all && is_watched(fd, &header, self->pid_ns)))
             unlinkat(directory, name, 0);
     }
     close(fd);

@@ -160,7 +160,7 @@ static inline uint32_t table_empty(const struct table_head *head)
 static inline void table_slot_fill(struct book_block *slot, uint64_t id, uint64_t size_tag,
                                    uint64_t place)
 {
-    store_relaxed(&slot->id, id);
+    store_release(&slot->id, id); /* after the clearing of what was there before */
     store_relaxed(&slot->size_tag, size_tag);
     store_release(&slot->place, place);
 }

@@ -25,7 +25,8 @@
 #endif
 
 enum {
-    TIME_SHIFT = 23,         /* 8.4 ms, and 417 days until it stops */
+    SECTION_BYTES = 65536,   /* sections start and end on a page, on machines with large ones too */
+    TIME_SHIFT = 24,         /* 17 ms, and 2.3 years until it stops */
     RESERVE_STEPS = 12,      /* halvings of the reserve before we give up */
     ON_BEHALF_STEP = 4,      /* a daemon keeps thousands of books */
     PROCESS_SHARDS = 8,      /* of the block table */
@@ -84,13 +85,13 @@ static uint64_t shape_bytes(const struct shape *shape, unsigned step)
 {
     uint64_t bytes = shape->scaled ? shape->reserve >> step : shape->reserve;
     bool parted = shape->kind == BOOK_SECTION_BLOCKS || shape->kind == BOOK_SECTION_BLOCK_INDEX;
-    return align_up(bytes, parted ? PROCESS_SHARDS * BOOK_SECTION_ALIGN : BOOK_SECTION_ALIGN);
+    return align_up(bytes, parted ? PROCESS_SHARDS * SECTION_BYTES : SECTION_BYTES);
 }
 
 /* Fill the section directory (if there is a header) and give the size of the file. */
 static uint64_t lay_out(struct book_header *header, bool on_behalf, unsigned step)
 {
-    uint64_t offset = BOOK_SECTION_ALIGN;
+    uint64_t offset = SECTION_BYTES;
     size_t n = 0;
     for (size_t i = 0; i < SHAPES; i++) {
         if (shapes[i].own_only && on_behalf)
@@ -199,11 +200,12 @@ int book_writer_init(struct book_writer *w, const struct book_writer_options *op
     header->time_shift = TIME_SHIFT;
     header->hash_seed = random_word();
     header->block_shards = options->on_behalf ? 1 : PROCESS_SHARDS;
+    header->block_index_format = BOOK_INDEX_FORMAT;
     w->table.seed = header->hash_seed;
     w->table.plain = !w->single;
     table_rebase(w);
-    book_identity_self(header);
-    w->created_ns = header->created_monotonic_ns;
+    uint64_t created_ns = book_identity_self(header);
+    w->created_ns = created_ns;
 
     r = book_section_open(w, BOOK_SECTION_REGISTRY, BOOK_RECORD_BYTES);
     if (r == 0 && w->control)

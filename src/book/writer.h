@@ -61,7 +61,7 @@ struct book_writer {
     struct book_section *section[BOOK_SECTION_KINDS]; /* its entry in the header, or NULL */
     struct book_control *control;                     /* NULL if there is none */
     uint64_t map_bytes;
-    uint64_t created_ns; /* header.created_monotonic_ns */
+    uint64_t created_ns; /* header.created_monotonic_ns, by the clock of our time namespace */
     uint32_t page_bytes;
     bool single; /* one thread writes: no locks, no atomic adds */
     bool published;
@@ -108,10 +108,10 @@ int book_account_add(struct book_writer *w, struct book_thread *t, uint32_t spac
 void book_account_capacity(struct book_writer *w, uint32_t account, uint64_t bytes);
 int book_tag_add(struct book_writer *w, struct book_thread *t, const char *name);
 
-/* Number of the site with these return addresses (innermost first); BOOK_SITE_NONE if there is no
- * room. About a microsecond: callers keep what they got. */
-uint32_t book_site_add(struct book_writer *w, struct book_thread *t, const uintptr_t *pcs, size_t n,
-                       uint32_t flags);
+/* Number of the site with these return addresses (innermost first) for blocks of this account;
+ * BOOK_SITE_NONE if there is no room. About a microsecond: callers keep what they got. */
+uint32_t book_site_add(struct book_writer *w, struct book_thread *t, uint32_t account,
+                       const uintptr_t *pcs, size_t n, uint32_t flags);
 
 static inline struct book_account *book_account_at(struct book_writer *w, uint32_t account)
 {

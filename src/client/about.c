@@ -83,7 +83,7 @@ static int declare(struct client *c, struct client_thread *t,
     int number = book_device_add(&c->writer, &t->book, &device);
     if (number < 0) {
         book_lose(&c->writer, BOOK_LOSS_ACCOUNTS_FULL);
-        return MEMOIR_HOST;
+        return number;
     }
     for (size_t i = 0; i < sizeof(options->capacity) / sizeof(options->capacity[0]); i++) {
         const struct memoir_capacity *capacity = &options->capacity[i];
@@ -100,9 +100,10 @@ int memoir_device(const struct memoir_device_options *options)
 {
     struct memoir_device_options o;
     struct client *c;
-    int saved = errno, number = MEMOIR_HOST;
+    int saved = errno, number = -EINVAL;
     if (client_options_take(&o, sizeof(o), options, offsetof(struct memoir_device_options, uid))) {
         struct client_thread *t = enter_alone(&c);
+        number = c && c->error ? -c->error : -EBUSY;
         if (t) {
             number = declare(c, t, &o);
             leave_alone(c, t);

@@ -82,6 +82,11 @@ struct client_thread {
     struct book_thread book;
 };
 
+/* What an account holds, inherited memory included. */
+struct client_live {
+    uint64_t bytes, blocks;
+};
+
 struct client {
     uint32_t phase;  /* enum client_phase */
     int error;       /* why it is off */
@@ -93,7 +98,7 @@ struct client {
     bool has_key; /* a thread's end gives its struct back */
     struct client_thread *threads, *free_threads;
     uint64_t records_at_fork; /* how many of live_at_fork are valid: 0 but while we fork */
-    uint64_t live_at_fork[BOOK_RECORDS_MAX];
+    struct client_live live_at_fork[BOOK_RECORDS_MAX];
     uint16_t account_of[BOOK_RECORDS_MAX][CLIENT_SPACES]; /* 0: not yet */
     struct book_writer writer;
     struct unwind_cache unwind;
@@ -145,20 +150,29 @@ static inline struct site_cache_entry *client_site_entry(struct client_thread *t
     return &t->sites[key * UINT64_C(0x9e3779b97f4a7c15) >> (64 - CLIENT_SITE_CACHE_BITS)];
 }
 
-uint32_t client_site_slowly(struct client *c, struct client_thread *t, uintptr_t pc);
+uint32_t client_site_slowly(struct client *c, struct client_thread *t, uint32_t account,
+                            uintptr_t pc);
 
-/* Site of a report whose caller returns to `pc`. Code loaded with the program (identity 0) stays
- * what it is, so a hit needs no further question. */
-static inline uint32_t client_site(struct client *c, struct client_thread *t, uintptr_t pc)
+/* User addresses leave the top bits free. */
+static inline uint64_t client_site_key(uint32_t account, uintptr_t pc)
 {
-    const struct site_cache_entry *entry = client_site_entry(t, pc);
-    if (__builtin_expect(entry->key == pc && entry->identity == 0, 1))
+    return pc ^ (uint64_t)account << 52;
+}
+
+/* Site of a report for `account` whose caller returns to `pc`. Code loaded with the program (identity 0) stays
+ * what it is, so a hit needs no further question. */
+static inline uint32_t client_site(struct client *c, struct client_thread *t, uint32_t account,
+                                   uintptr_t pc)
+{
+    uint64_t key = client_site_key(account, pc);
+    const struct site_cache_entry *entry = client_site_entry(t, key);
+    if (__builtin_expect(entry->key == key && entry->identity == 0, 1))
         return entry->site;
-    return client_site_slowly(c, t, pc);
+    return client_site_slowly(c, t, account, pc);
 }
 
 /* The whole stack above the function whose state this is. */
-uint32_t client_stack_site(struct client *c, struct client_thread *t,
+uint32_t client_stack_site(struct client *c, struct client_thread *t, uint32_t account,
                            const struct unwind_state *state);
 
 /* After fork: what the child takes over from its parent's book. See fork.c. */

@@ -20,7 +20,7 @@
 
 struct heritage {
     uint64_t records, tags; /* entries used */
-    uint64_t live[BOOK_RECORDS_MAX];
+    struct client_live live[BOOK_RECORDS_MAX];
     union book_record record[BOOK_RECORDS_MAX];
     struct book_tag tag[];
 };
@@ -30,12 +30,20 @@ static struct heritage *heritage;
 static size_t heritage_bytes;
 static uint32_t handler_state;
 
-static uint64_t live_bytes(struct book_writer *w, uint32_t account)
+static uint64_t difference(uint64_t allocated, uint64_t freed)
+{
+    return allocated > freed ? allocated - freed : 0;
+}
+
+static struct client_live live_of(struct book_writer *w, uint32_t account)
 {
     struct book_counters sum;
     book_account_sum(w, account, &sum);
-    uint64_t live = sum.alloc_bytes > sum.freed_bytes ? sum.alloc_bytes - sum.freed_bytes : 0;
-    return live + book_account_at(w, account)->inherited_bytes;
+    const struct book_account *record = book_account_at(w, account);
+    return (struct client_live){
+        .bytes = difference(sum.alloc_bytes, sum.freed_bytes) + record->inherited_bytes,
+        .blocks = difference(sum.alloc_blocks, sum.freed_blocks) + record->inherited_blocks,
+    };
 }
 
 static void before_fork(void)
@@ -46,7 +54,7 @@ static void before_fork(void)
     uint64_t records = load_acquire(&c->writer.section[BOOK_SECTION_REGISTRY]->used);
     for (uint32_t i = 1; i < records; i++)
         if (book_account_at(&c->writer, i)->type == BOOK_RECORD_ACCOUNT)
-            store_relaxed(&c->live_at_fork[i], live_bytes(&c->writer, i));
+            c->live_at_fork[i] = live_of(&c->writer, i);
     store_relaxed(&c->records_at_fork, records);
 }
 
@@ -74,7 +82,7 @@ static void heritage_take(struct client *old)
     for (uint32_t i = 1; i < records; i++) {
         if (taken->record[i].type != BOOK_RECORD_ACCOUNT)
             continue;
-        taken->live[i] = i < old->records_at_fork ? old->live_at_fork[i] : live_bytes(w, i);
+        taken->live[i] = i < old->records_at_fork ? old->live_at_fork[i] : live_of(w, i);
     }
     heritage = taken;
     heritage_bytes = bytes;
@@ -172,7 +180,8 @@ static void copy_records(struct client *c)
         memset(&account->common, 0, sizeof(account->common));
         account->live_folded = 0;
         account->peak_bytes = 0;
-        account->inherited_bytes = heritage->live[i];
+        account->inherited_bytes = heritage->live[i].bytes;
+        account->inherited_blocks = heritage->live[i].blocks;
         if (account->device < BOOK_RECORDS_MAX && account->space < CLIENT_SPACES)
             c->account_of[account->device][account->space] = (uint16_t)i;
     }

@@ -57,7 +57,7 @@ uint32_t client_account(struct client *c, struct client_thread *t, int device, i
     if (account)
         return account;
     struct book_writer *w = &c->writer;
-    bool host = space >= MEMOIR_SPACE_HEAP && space <= MEMOIR_SPACE_SHARED;
+    bool host = space < MEMOIR_SPACE_DRAM; /* the host's, whatever device uses them */
     bool valid = space > 0 && space < CLIENT_SPACES && device >= 0 && device < BOOK_RECORDS_MAX &&
                  (device > 0 || host);
     if (valid && device > 0)
@@ -67,8 +67,8 @@ uint32_t client_account(struct client *c, struct client_thread *t, int device, i
         book_lose(w, BOOK_LOSS_BAD_ARGUMENT);
         return 0;
     }
-    int r =
-        book_account_add(w, &t->book, (uint32_t)space, (uint32_t)device, client_space_name(space));
+    int r = book_account_add(w, &t->book, (uint32_t)space,
+                             host ? BOOK_DEVICE_HOST : (uint32_t)device, client_space_name(space));
     if (r < 0) {
         book_lose(w, BOOK_LOSS_ACCOUNTS_FULL);
         return 0;
@@ -106,8 +106,8 @@ static void apply(struct client *c, struct client_thread *t, const struct report
         return;
     }
     uint32_t site = report->state && c->stacks == CLIENT_STACKS_ALL
-                        ? client_stack_site(c, t, report->state)
-                        : client_site(c, t, report->caller);
+                        ? client_stack_site(c, t, account, report->state)
+                        : client_site(c, t, account, report->caller);
     uint32_t tag = report->tag < 0 ? t->tag : (uint32_t)report->tag;
     bool again = report->kind == REPORT_REALLOC;
     uint64_t size_tag = report->bytes | (uint64_t)tag << 48;
@@ -193,8 +193,7 @@ struct client_thread *client_enter(struct client **ret_client, const struct repo
     *ret_client = c;
     if (!c)
         return NULL;
-    struct client_thread *t =
-        load_acquire(&c->phase) == CLIENT_OFF ? NULL : client_thread_get(c);
+    struct client_thread *t = load_acquire(&c->phase) == CLIENT_OFF ? NULL : client_thread_get(c);
     if (!t) {
         if (report)
             fetch_add_relaxed(&c->dropped, 1);
@@ -306,7 +305,7 @@ void memoir_alloc(int device, int space, uint64_t id, uint64_t bytes)
     }
     enter(t);
     struct client *c = t->client;
-    uint32_t site = client_site(c, t, (uintptr_t)__builtin_return_address(0));
+    uint32_t site = client_site(c, t, account, (uintptr_t)__builtin_return_address(0));
     uint64_t place = make_place(c, account, site), size_tag = bytes | (uint64_t)t->tag << 48;
     struct table *table = &c->writer.table;
     bool due;

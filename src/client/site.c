@@ -12,36 +12,38 @@ static uint32_t cached(struct client_thread *t, uint64_t key, uint64_t identity,
     return entry->key == key && entry->identity == identity ? entry->site : BOOK_SITE_NONE;
 }
 
-uint32_t client_site_slowly(struct client *c, struct client_thread *t, uintptr_t pc)
+uint32_t client_site_slowly(struct client *c, struct client_thread *t, uint32_t account,
+                            uintptr_t pc)
 {
     if (c->stacks == CLIENT_STACKS_OFF)
         return BOOK_SITE_NONE;
     struct site_cache_entry *entry;
     uint64_t identity = unwind_identity(&c->unwind, pc);
-    uint32_t site = cached(t, pc, identity, &entry);
+    uint64_t key = client_site_key(account, pc);
+    uint32_t site = cached(t, key, identity, &entry);
     if (site != BOOK_SITE_NONE)
         return site;
-    site = book_site_add(&c->writer, &t->book, &pc, 1, BOOK_SITE_CALLER_ONLY);
+    site = book_site_add(&c->writer, &t->book, account, &pc, 1, BOOK_SITE_CALLER_ONLY);
     if (identity != UINT64_MAX)
-        *entry = (struct site_cache_entry){pc, identity, site};
+        *entry = (struct site_cache_entry){key, identity, site};
     return site;
 }
 
-uint32_t client_stack_site(struct client *c, struct client_thread *t,
+uint32_t client_stack_site(struct client *c, struct client_thread *t, uint32_t account,
                            const struct unwind_state *state)
 {
     uintptr_t pcs[BOOK_SITE_FRAMES_MAX];
     struct unwind_trace trace = {0};
     size_t n = unwind_stack_from(&c->unwind, state, pcs, BOOK_SITE_FRAMES_MAX, &trace);
     if (n == 0)
-        return client_site(c, t, state->pc);
-    uint64_t key = hash_bytes(pcs, n * sizeof(pcs[0]), 1);
+        return client_site(c, t, account, state->pc);
+    uint64_t key = hash_bytes(pcs, n * sizeof(pcs[0]), account);
     struct site_cache_entry *entry;
     uint32_t site = cached(t, key, trace.identity, &entry);
     if (site != BOOK_SITE_NONE)
         return site;
-    site =
-        book_site_add(&c->writer, &t->book, pcs, n, trace.flags & UNWIND_CUT ? BOOK_SITE_CUT : 0);
+    site = book_site_add(&c->writer, &t->book, account, pcs, n,
+                         trace.flags & UNWIND_CUT ? BOOK_SITE_CUT : 0);
     if (!(trace.flags & UNWIND_UNSTABLE))
         *entry = (struct site_cache_entry){key, trace.identity, site};
     return site;
