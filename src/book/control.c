@@ -11,6 +11,8 @@
 #include "base/cleanup.h"
 #include "book/reader_internal.h"
 
+enum { FLAGS_TRIES = 16 };
+
 /* The same file, with a control page whose bytes are there. A write past the end or into a hole
  * would make the stranger's file grow. */
 static int control_find(const struct book_reader *reader, int fd, uint64_t *ret_offset)
@@ -27,6 +29,14 @@ static int control_find(const struct book_reader *reader, int fd, uint64_t *ret_
         return -ENODEV;
     *ret_offset = s->offset;
     return 0;
+}
+
+static int write_at(int fd, const void *bytes, size_t len, uint64_t offset)
+{
+    ssize_t n = pwrite(fd, bytes, len, (off_t)offset);
+    if (n < 0)
+        return -errno;
+    return (size_t)n == len ? 0 : -EIO;
 }
 
 static int open_writable(int fd)
@@ -51,8 +61,29 @@ int book_control_read(const struct book_reader *reader, int fd, struct book_cont
     return 0;
 }
 
-int book_control_write(const struct book_reader *reader, int fd, uint32_t flags_set,
-                       uint32_t flags_clear, int32_t daemon_pid)
+/* Two daemons may get here at once. Each stores its own slot, then the flags of both; who stored the
+ * flags last has seen both slots, or sees on looking again that he has not. */
+static int flags_settle(int fd, uint64_t offset)
+{
+    for (int i = 0; i < FLAGS_TRIES; i++) {
+        struct book_control control;
+        int r = book_pread_all(fd, &control, sizeof(control), offset);
+        if (r < 0)
+            return r;
+        uint32_t flags = 0;
+        for (size_t k = 0; k < BOOK_WATCHERS; k++)
+            flags |= control.watchers[k].pid ? control.watchers[k].flags : 0;
+        if (flags == control.flags)
+            return 0;
+        r = write_at(fd, &flags, sizeof(flags), offset + offsetof(struct book_control, flags));
+        if (r < 0)
+            return r;
+    }
+    return -EBUSY;
+}
+
+int book_control_write(const struct book_reader *reader, int fd, enum book_watcher_slot slot,
+                       const struct book_watcher *watcher)
 {
     uint64_t offset;
     int r = control_find(reader, fd, &offset);
@@ -72,15 +103,8 @@ int book_control_write(const struct book_reader *reader, int fd, uint32_t flags_
         if (r < 0)
             return r;
     }
-    struct book_control control;
-    size_t len = offsetof(struct book_control, spare); /* what later versions put there stays */
-    r = book_pread_all(fd, &control, len, offset);
-    if (r < 0)
-        return r;
-    control.flags = (control.flags & ~flags_clear) | flags_set;
-    control.daemon_pid = daemon_pid;
-    ssize_t n = pwrite(fd, &control, len, (off_t)offset);
-    if (n < 0)
-        return -errno;
-    return (size_t)n == len ? 0 : -EIO;
+    struct book_watcher value = watcher ? *watcher : (struct book_watcher){0};
+    r = write_at(fd, &value, sizeof(value),
+                 offset + offsetof(struct book_control, watchers) + slot * sizeof(value));
+    return r < 0 ? r : flags_settle(fd, offset);
 }

@@ -45,6 +45,11 @@ uint32_t index_next(const struct index *index, uint64_t key, uint32_t *cursor)
     return 0;
 }
 
+int index_prepare(struct index *index)
+{
+    return index->capacity > 0 ? 0 : grow(index);
+}
+
 int index_add(struct index *index, uint64_t key, uint32_t number, bool sealed)
 {
     if (index->used >= index->capacity / 2) {

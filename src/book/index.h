@@ -25,6 +25,9 @@ struct index {
 /* The numbers stored under `key`, one by one: start with *cursor = 0; 0 when there are no more. */
 uint32_t index_next(const struct index *index, uint64_t key, uint32_t *cursor);
 
+/* Have room for the first entries, 128 of them. 0 or -ENOMEM. */
+int index_prepare(struct index *index);
+
 /* 0 or -ENOMEM. With `sealed`, never asks the kernel for memory. */
 int index_add(struct index *index, uint64_t key, uint32_t number, bool sealed);
 

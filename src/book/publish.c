@@ -146,6 +146,7 @@ static int map_file(const struct book_writer *w, int fd, void **ret_base)
     target.base = mmap(NULL, w->map_bytes, PROT_NONE, MAP_SHARED, fd, 0);
     if (target.base == MAP_FAILED)
         return -errno;
+    munlock(target.base, w->map_bytes);
     int r = book_writer_each_open(w, open_stretch, &target);
     /* Asks for a page that is there: tells whether the kernel knows how (5.14 and later). */
     if (r == 0 && madvise(target.base, BOOK_HEADER_BYTES, MADV_POPULATE_WRITE) < 0)

@@ -198,6 +198,7 @@ static void identity_fill(struct book_identity *id, const struct book_header *h,
 {
     memcpy(id->boot_id, h->boot_id, sizeof(id->boot_id));
     id->pid_ns = h->pid_ns;
+    id->time_ns = h->time_ns;
     id->start_ticks = h->start_ticks;
     id->exec_id = h->exec_id;
     id->pid = h->pid;
@@ -222,11 +223,12 @@ static void identity_fill(struct book_identity *id, const struct book_header *h,
 /* Map at least one page, opened or not: there must be something for mremap() to grow later. */
 static int map_section(int fd, uint64_t offset, uint64_t bytes, struct book_map *ret_map)
 {
-    size_t len = book_page_round(bytes ? bytes : 1);
-    void *base = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, (off_t)offset);
-    if (base == MAP_FAILED)
+    size_t lead = book_page_lead(offset);
+    size_t len = book_page_round(lead + (bytes ? bytes : 1));
+    uint8_t *start = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, (off_t)(offset - lead));
+    if (start == MAP_FAILED)
         return -errno;
-    *ret_map = (struct book_map){.base = base, .bytes = len};
+    *ret_map = (struct book_map){.base = start + lead, .lead = lead, .bytes = len};
     return 0;
 }
 
@@ -315,7 +317,7 @@ int book_reader_open(int dirfd, const char *name, struct book_reader **ret_reade
 static void unmap(struct book_map *map)
 {
     if (map->base)
-        munmap((void *)map->base, map->bytes);
+        munmap((void *)(map->base - map->lead), map->bytes);
 }
 
 void book_reader_free(struct book_reader *reader)

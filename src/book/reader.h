@@ -29,14 +29,16 @@ enum {
     BOOK_READER_ACCOUNTS_MAX = BOOK_RECORDS_MAX,
     BOOK_READER_COUNTER_PAGES_MAX = 65536,
     BOOK_READER_FRAMES_MAX = 1 << 24,
+    BOOK_READER_SITE_FRAMES_MAX = 1024,    /* of one site; more than a writer of version 1 keeps */
     BOOK_READER_BLOCKS_HELD_MAX = 1 << 24, /* in memory at a time, of 32 bytes */
 };
-#define BOOK_READER_FILE_MAX (UINT64_C(1) << 40)
+#define BOOK_READER_FILE_MAX (UINT64_C(1) << 48)
 
 /* Who the book is about: a checked copy, strings terminated and free of control bytes. */
 struct book_identity {
     uint8_t boot_id[16];
-    uint64_t pid_ns, start_ticks, exec_id;
+    uint64_t pid_ns, time_ns;
+    uint64_t start_ticks, exec_id; /* as the initial time namespace counts ticks */
     int32_t pid, parent_pid, writer_pid;
     uint32_t uid; /* as the header says; st_uid below is the file's owner, which counts */
     uint32_t st_uid;
@@ -46,7 +48,7 @@ struct book_identity {
     uint32_t time_shift;
     uint64_t created_realtime_ns, created_monotonic_ns;
     uint64_t st_dev, st_ino;
-    char comm[16], host[64], exe[256], command[512];
+    char comm[16], host[64], exe[512], command[512];
 };
 
 /* Open NAME in the directory `dirfd` (not following links; regular files only). -EAGAIN: the book
@@ -92,8 +94,9 @@ struct book_account_view {
     uint32_t record; /* registry number, what blocks refer to */
     uint32_t space;  /* enum memoir_space */
     uint32_t device; /* registry number of the device, or BOOK_DEVICE_HOST */
+    uint32_t flags;  /* enum book_account_flags */
     uint64_t capacity;
-    uint64_t inherited_bytes;
+    uint64_t inherited_bytes, inherited_blocks;
     char name[32];
 };
 
@@ -115,7 +118,8 @@ struct book_totals {
     uint64_t peak_bytes; /* at least live_bytes */
 };
 
-/* Totals of account number `index` of the array above. Sums its shards; no system call. */
+/* Totals of account number `index` of the array above. Sums its shards, also those that came since the
+ * last refresh; no system call but for these. */
 int book_reader_totals(struct book_reader *reader, size_t index, struct book_totals *ret_totals);
 
 /* Totals of all accounts at once, under one guard; `n` is the length of the array above. After a
@@ -133,9 +137,9 @@ ssize_t book_reader_account_index(const struct book_reader *reader, uint32_t rec
 struct book_sites {
     struct book_module *modules; /* [0] is empty */
     size_t n_modules;
-    uint64_t *frames;
+    uint64_t *frames; /* of any module: see book_sites_module() */
     size_t n_frames;
-    struct book_site *sites; /* [0] is empty; frame ranges are checked */
+    struct book_site *sites; /* [0] is empty; frame ranges are checked, accounts below 4,096 */
     size_t n_sites;
     struct book_site_counters *counters; /* n_sites, summed over shards */
     struct book_tag *tags;               /* [0] is empty; names terminated */
@@ -143,6 +147,16 @@ struct book_sites {
 };
 int book_reader_sites(struct book_reader *reader, int fd, struct book_sites *ret_sites);
 void book_sites_release(struct book_sites *sites);
+
+/* The module of a frame. NULL for an address in no module (BOOK_MODULE_NONE), but also for numbers set
+ * aside for other sorts of code, and for lies: where these come from is unknown, and their offset is no
+ * address. */
+static inline const struct book_module *book_sites_module(const struct book_sites *sites,
+                                                          uint64_t frame)
+{
+    uint32_t module = BOOK_FRAME_MODULE(frame);
+    return module != BOOK_MODULE_NONE && module < sites->n_modules ? &sites->modules[module] : NULL;
+}
 
 /* One live block, decoded. */
 struct book_block_view {

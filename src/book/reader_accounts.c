@@ -69,19 +69,23 @@ struct peek {
     bool changed;
 };
 
+/* A page counts when both its entry and its bytes are there. */
+static void peek_pages(const struct book_reader *reader, struct peek *p)
+{
+    p->index = book_reader_live(reader, BOOK_SECTION_COUNTER_INDEX);
+    p->counters = book_reader_live(reader, BOOK_SECTION_COUNTERS);
+    const struct book_shape *counters = &reader->shape[BOOK_SECTION_COUNTERS];
+    uint64_t room = counters->size ? p->counters.open / counters->entry_size : 0;
+    p->pages = (uint32_t)(p->index.n < room ? p->index.n : room);
+}
+
 static int peek_guarded(void *context)
 {
     struct peek *p = context;
     struct book_reader *reader = p->reader;
-    p->index = book_reader_live(reader, BOOK_SECTION_COUNTER_INDEX);
-    p->counters = book_reader_live(reader, BOOK_SECTION_COUNTERS);
+    peek_pages(reader, p);
     p->registry = book_reader_live(reader, BOOK_SECTION_REGISTRY);
     p->records = (uint32_t)p->registry.n;
-
-    /* A page counts when both its entry and its bytes are there. */
-    const struct book_shape *counters = &reader->shape[BOOK_SECTION_COUNTERS];
-    uint64_t room = counters->size ? p->counters.open / counters->entry_size : 0;
-    p->pages = (uint32_t)(p->index.n < room ? p->index.n : room);
 
     p->changed = reader->stale || p->records != reader->records || p->pages != reader->pages;
     if (p->changed)
@@ -92,29 +96,50 @@ static int peek_guarded(void *context)
         p->changed = count_settled_pages(reader, p->pages) != reader->pages_settled;
     if (p->changed)
         return 0;
-    /* The only constants of an account that its owner may tell again. */
+    /* What an account's owner may tell again. */
     for (size_t i = 0; i < reader->n_accounts; i++) {
         struct book_account_view *view = &reader->accounts[i];
         const struct book_account *account = &record_at(reader, view->record)->account;
         view->capacity = load_relaxed(&account->capacity);
+        view->flags = load_relaxed(&account->flags);
         view->inherited_bytes = load_relaxed(&account->inherited_bytes);
+        view->inherited_blocks = load_relaxed(&account->inherited_blocks);
     }
     return 0;
 }
 
 static int map_grow(struct book_map *map, const struct book_shape *shape, uint64_t open)
 {
-    size_t want = book_page_round(book_mapped_bytes(shape, open));
+    size_t want = book_page_round(map->lead + book_mapped_bytes(shape, open));
     if (shape->size == 0 || want <= map->bytes)
         return 0;
-    void *base = mremap((void *)map->base, map->bytes, want, MREMAP_MAYMOVE);
-    if (base == MAP_FAILED)
+    uint8_t *start =
+        mremap((void *)(map->base - map->lead), map->bytes, want, MREMAP_MAYMOVE);
+    if (start == MAP_FAILED)
         return -errno;
-    *map = (struct book_map){.base = base, .bytes = want};
+    map->base = start + map->lead;
+    map->bytes = want;
     return 0;
 }
 
 /* ---- building the lists ---- */
+
+static void pages_copy(struct build *b)
+{
+    for (uint32_t i = 0; i < b->pages; i++) {
+        const struct book_counter_page *page = page_at(b->reader, i);
+        uint32_t what = load_acquire(&page->what);
+        b->page_list[i] =
+            (struct book_counter_page){.what = what, .first = load_relaxed(&page->first)};
+        b->pages_settled += what != BOOK_COUNTERS_NONE;
+    }
+}
+
+static int pages_copy_guarded(void *context)
+{
+    pages_copy(context);
+    return 0;
+}
 
 static int copy_guarded(void *context)
 {
@@ -139,17 +164,13 @@ static int copy_guarded(void *context)
             view->space = load_relaxed(&a->space);
             view->device = load_relaxed(&a->device);
             view->capacity = load_relaxed(&a->capacity);
+            view->flags = load_relaxed(&a->flags);
             view->inherited_bytes = load_relaxed(&a->inherited_bytes);
+            view->inherited_blocks = load_relaxed(&a->inherited_blocks);
             memcpy(view->name, a->name, sizeof(view->name));
         }
     }
-    for (uint32_t i = 0; i < b->pages; i++) {
-        const struct book_counter_page *page = page_at(b->reader, i);
-        uint32_t what = load_acquire(&page->what);
-        b->page_list[i] =
-            (struct book_counter_page){.what = what, .first = load_relaxed(&page->first)};
-        b->pages_settled += what != BOOK_COUNTERS_NONE;
-    }
+    pages_copy(b);
     return 0;
 }
 
@@ -291,6 +312,63 @@ static int rebuild(struct book_reader *reader, uint32_t records, uint32_t pages)
     build_commit(&b);
     return 0;
 }
+
+/* ---- counter pages alone ---- */
+
+bool book_reader_pages_behind(const struct book_reader *reader)
+{
+    struct peek p = {0};
+    peek_pages(reader, &p);
+    return p.pages != reader->pages ||
+           (reader->pages_settled != reader->pages &&
+            count_settled_pages(reader, p.pages) != reader->pages_settled);
+}
+
+static int peek_pages_guarded(void *context)
+{
+    struct peek *p = context;
+    peek_pages(p->reader, p);
+    return 0;
+}
+
+static int pages_rebuild(struct book_reader *reader, uint32_t pages)
+{
+    MEMOIR_CLEANUP(build_release)
+    struct build b = {.reader = reader, .pages = pages};
+    b.accounts = reader->accounts; /* borrowed */
+    b.n_accounts = reader->n_accounts;
+    b.shards = calloc(b.n_accounts + 1u, sizeof(b.shards[0]));
+    b.page_list = calloc(pages + 1u, sizeof(b.page_list[0]));
+    int r = b.shards && b.page_list ? book_guard_run(pages_copy_guarded, &b) : -ENOMEM;
+    if (r == 0)
+        r = parts_build(&b);
+    if (r == 0) {
+        /* The rest of what a refresh builds stays. */
+        b.devices = reader->devices;
+        b.n_devices = reader->n_devices;
+        b.records = reader->records;
+        b.records_settled = reader->records_settled;
+        build_commit(&b);
+        b.devices = NULL;
+    }
+    b.accounts = NULL;
+    return r;
+}
+
+int book_reader_pages_refresh(struct book_reader *reader)
+{
+    struct peek p = {.reader = reader};
+    int r = book_guard_run(peek_pages_guarded, &p);
+    if (r < 0)
+        return r;
+    reader->stale = true;
+    r = map_grow(&reader->index, &reader->shape[BOOK_SECTION_COUNTER_INDEX], p.index.open);
+    if (r == 0)
+        r = map_grow(&reader->counters, &reader->shape[BOOK_SECTION_COUNTERS], p.counters.open);
+    return r < 0 ? r : pages_rebuild(reader, p.pages);
+}
+
+/* ---- everything ---- */
 
 int book_reader_refresh(struct book_reader *reader)
 {

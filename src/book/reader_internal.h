@@ -25,10 +25,12 @@ struct book_shape {
     uint64_t size;
 };
 
-/* A read-only mapping of the first bytes of a section. */
+/* A read-only mapping of the first bytes of a section, which may begin in the middle of a page and share
+ * that one with others. */
 struct book_map {
-    const uint8_t *base;
-    size_t bytes; /* mapped, whole pages */
+    const uint8_t *base; /* the section's first byte; NULL: not mapped */
+    size_t lead;         /* bytes of the first page before it */
+    size_t bytes;        /* mapped, whole pages */
 };
 
 /* One account and where its shards lie in parts[]. */
@@ -77,6 +79,12 @@ int book_reader_live_get(const struct book_reader *reader, enum book_section_kin
 /* 0 if `fd` is the file this reader was opened on, -ESTALE if it is another one, -EIO if it has become
  * shorter than it was. */
 int book_reader_check_fd(const struct book_reader *reader, int fd);
+
+/* Are there counter pages that the lists do not have yet? Under a guard only; two loads. */
+bool book_reader_pages_behind(const struct book_reader *reader);
+
+/* Find them, and leave devices and accounts as they are. */
+int book_reader_pages_refresh(struct book_reader *reader);
 
 /* pread() all of it; -EIO when the file ends before. */
 int book_pread_all(int fd, void *out, size_t len, uint64_t offset);

@@ -17,7 +17,7 @@ static const struct {
     [BOOK_SECTION_COUNTER_INDEX] = {sizeof(struct book_counter_page),
                                     BOOK_READER_COUNTER_PAGES_MAX},
     [BOOK_SECTION_COUNTERS] = {BOOK_COUNTER_PAGE_BYTES, BOOK_READER_COUNTER_PAGES_MAX},
-    [BOOK_SECTION_MODULES] = {sizeof(struct book_module), BOOK_MODULES_MAX + 1},
+    [BOOK_SECTION_MODULES] = {sizeof(struct book_module), BOOK_MODULES_MAX},
     [BOOK_SECTION_FRAMES] = {sizeof(uint64_t), BOOK_READER_FRAMES_MAX},
     [BOOK_SECTION_SITES] = {sizeof(struct book_site), BOOK_SITES_MAX},
     [BOOK_SECTION_TAGS] = {sizeof(struct book_tag), BOOK_TAGS_MAX + 1},
@@ -102,6 +102,11 @@ int book_shape_check(const struct book_header *header, struct book_shape shape[B
             .slot = i, .entry_size = s->entry_size, .offset = s->offset, .size = bytes};
     }
     return overlap_check(shape);
+}
+
+size_t book_page_lead(uint64_t offset)
+{
+    return (size_t)(offset % (uint64_t)sysconf(_SC_PAGESIZE));
 }
 
 size_t book_page_round(uint64_t bytes)

@@ -22,6 +22,9 @@ int book_shape_check(const struct book_header *header, struct book_shape shape[B
 /* How much of a section may be mapped when its header says that `open` bytes of it are open. */
 uint64_t book_mapped_bytes(const struct book_shape *shape, uint64_t open);
 
+/* How far into a page of this machine an offset lies. */
+size_t book_page_lead(uint64_t offset);
+
 /* Up to whole pages of this machine. */
 size_t book_page_round(uint64_t bytes);
 

@@ -105,15 +105,13 @@ static void modules_check(struct book_sites *s)
 
 static void sites_check(struct book_sites *s)
 {
-    for (size_t i = 0; i < s->n_frames; i++)
-        if (BOOK_FRAME_MODULE(s->frames[i]) >= s->n_modules &&
-            BOOK_FRAME_MODULE(s->frames[i]) != BOOK_MODULE_NONE)
-            s->frames[i] = BOOK_FRAME(BOOK_MODULE_NONE, s->frames[i]);
     for (size_t i = 0; i < s->n_sites; i++) {
         struct book_site *site = &s->sites[i];
-        if (site->frames > BOOK_SITE_FRAMES_MAX || site->first_frame > s->n_frames ||
+        if (site->frames > BOOK_READER_SITE_FRAMES_MAX || site->first_frame > s->n_frames ||
             site->frames > s->n_frames - site->first_frame)
             site->first_frame = site->frames = 0;
+        if (site->account >= BOOK_RECORDS_MAX)
+            site->account = 0;
     }
 }
 
@@ -131,33 +129,44 @@ struct site_sum {
     const struct book_reader *reader;
     struct book_site_counters *counters;
     size_t n_sites;
+    bool behind; /* pages came while the freed counters were read */
 };
 
-/* Freed of all shards first, then allocated: see reader_totals.c. */
-static int site_sum_guarded(void *context)
+static void site_pass(struct site_sum *c, bool freed)
 {
-    struct site_sum *c = context;
     const struct book_reader *reader = c->reader;
     size_t step = reader->shape[BOOK_SECTION_COUNTERS].entry_size;
-    for (int pass = 0; pass < 2; pass++) {
-        for (uint32_t p = 0; p < reader->pages; p++) {
-            uint64_t first = reader->page_list[p].first;
-            if (reader->page_list[p].what != BOOK_COUNTERS_SITES || first >= c->n_sites)
-                continue;
-            const struct book_site_counters *page =
-                (const void *)(reader->counters.base + p * step);
-            for (size_t i = 0; i < BOOK_SITES_PER_PAGE && first + i < c->n_sites; i++) {
-                struct book_site_counters *sum = &c->counters[first + i];
-                if (pass == 0) {
-                    sum->freed_bytes += load_acquire(&page[i].freed_bytes);
-                    sum->freed_blocks += load_acquire(&page[i].freed_blocks);
-                } else {
-                    sum->alloc_bytes += load_acquire(&page[i].alloc_bytes);
-                    sum->alloc_blocks += load_acquire(&page[i].alloc_blocks);
-                }
+    for (uint32_t p = 0; p < reader->pages; p++) {
+        uint64_t first = reader->page_list[p].first;
+        if (reader->page_list[p].what != BOOK_COUNTERS_SITES || first >= c->n_sites)
+            continue;
+        const struct book_site_counters *page = (const void *)(reader->counters.base + p * step);
+        for (size_t i = 0; i < BOOK_SITES_PER_PAGE && first + i < c->n_sites; i++) {
+            struct book_site_counters *sum = &c->counters[first + i];
+            if (freed) {
+                sum->freed_bytes += load_acquire(&page[i].freed_bytes);
+                sum->freed_blocks += load_acquire(&page[i].freed_blocks);
+            } else {
+                sum->alloc_bytes += load_acquire(&page[i].alloc_bytes);
+                sum->alloc_blocks += load_acquire(&page[i].alloc_blocks);
             }
         }
     }
+}
+
+/* Freed of all shards first, then allocated, in which pages that came meanwhile take part: see
+ * reader_totals.c. */
+static int site_freed_guarded(void *context)
+{
+    struct site_sum *c = context;
+    site_pass(c, true);
+    c->behind = book_reader_pages_behind(c->reader);
+    return 0;
+}
+
+static int site_alloc_guarded(void *context)
+{
+    site_pass(context, false);
     return 0;
 }
 
@@ -169,7 +178,10 @@ static int counters_get(struct book_reader *reader, struct book_sites *s)
     if (reader->stale)
         return -ESTALE;
     struct site_sum c = {.reader = reader, .counters = s->counters, .n_sites = s->n_sites};
-    return book_guard_run(site_sum_guarded, &c);
+    int r = book_guard_run(site_freed_guarded, &c);
+    if (r == 0 && c.behind)
+        r = book_reader_pages_refresh(reader);
+    return r < 0 ? r : book_guard_run(site_alloc_guarded, &c);
 }
 
 int book_reader_sites(struct book_reader *reader, int fd, struct book_sites *ret_sites)

@@ -4,6 +4,10 @@
  * A block may be allocated in one shard and freed in another. All freed counters are read before
  * the first allocated one, so whatever was freed is also found allocated and live is never negative
  * in an honest book; in others it stops at 0.
+ *
+ * A shard may appear while we read: its block, freed in a shard that we know, would be found freed and
+ * not allocated. So the number of counter pages is looked at again after the freed counters, and what
+ * came meanwhile takes part in the sum of allocated ones.
  */
 #include <errno.h>
 
@@ -15,9 +19,10 @@ struct totals_call {
     const struct book_reader *reader;
     struct book_totals *totals;
     size_t first, n; /* accounts */
+    bool behind;     /* pages came while the freed counters were read */
 };
 
-static void totals_sum(const struct book_reader *reader, size_t index, struct book_totals *t)
+static void freed_sum(const struct book_reader *reader, size_t index, struct book_totals *t)
 {
     const struct book_shards *shards = &reader->shards[index];
     const struct book_counters *const *parts = reader->parts + shards->first;
@@ -27,6 +32,14 @@ static void totals_sum(const struct book_reader *reader, size_t index, struct bo
         sum.freed_blocks += load_acquire(&parts[i]->freed_blocks);
         sum.freed_served += load_acquire(&parts[i]->freed_served);
     }
+    *t = sum;
+}
+
+static void alloc_sum(const struct book_reader *reader, size_t index, struct book_totals *t)
+{
+    const struct book_shards *shards = &reader->shards[index];
+    const struct book_counters *const *parts = reader->parts + shards->first;
+    struct book_totals sum = *t;
     for (size_t i = 0; i < shards->n; i++) {
         sum.alloc_bytes += load_acquire(&parts[i]->alloc_bytes);
         sum.alloc_blocks += load_acquire(&parts[i]->alloc_blocks);
@@ -49,12 +62,31 @@ static void totals_sum(const struct book_reader *reader, size_t index, struct bo
     *t = sum;
 }
 
+static int alloc_guarded(void *context)
+{
+    struct totals_call *c = context;
+    for (size_t i = 0; i < c->n; i++)
+        alloc_sum(c->reader, c->first + i, &c->totals[i]);
+    return 0;
+}
+
+/* Both passes under one guard, unless something came between them. */
 static int totals_guarded(void *context)
 {
     struct totals_call *c = context;
     for (size_t i = 0; i < c->n; i++)
-        totals_sum(c->reader, c->first + i, &c->totals[i]);
-    return 0;
+        freed_sum(c->reader, c->first + i, &c->totals[i]);
+    c->behind = book_reader_pages_behind(c->reader);
+    return c->behind ? 0 : alloc_guarded(c);
+}
+
+static int totals_run(struct book_reader *reader, struct totals_call *c)
+{
+    int r = book_guard_run(totals_guarded, c);
+    if (r < 0 || !c->behind)
+        return r;
+    r = book_reader_pages_refresh(reader);
+    return r < 0 ? r : book_guard_run(alloc_guarded, c);
 }
 
 int book_reader_totals(struct book_reader *reader, size_t index, struct book_totals *ret_totals)
@@ -65,7 +97,7 @@ int book_reader_totals(struct book_reader *reader, size_t index, struct book_tot
         return -EINVAL;
     struct book_totals totals;
     struct totals_call c = {.reader = reader, .totals = &totals, .first = index, .n = 1};
-    int r = book_guard_run(totals_guarded, &c);
+    int r = totals_run(reader, &c);
     if (r < 0)
         return r;
     *ret_totals = totals;
@@ -79,5 +111,5 @@ int book_reader_totals_all(struct book_reader *reader, struct book_totals *ret_t
     if (n != reader->n_accounts)
         return -EINVAL;
     struct totals_call c = {.reader = reader, .totals = ret_totals, .first = 0, .n = n};
-    return book_guard_run(totals_guarded, &c);
+    return totals_run(reader, &c);
 }

@@ -44,6 +44,14 @@ static void *page_get(struct book_writer *w, struct book_thread *t, uint32_t wha
     return *slot;
 }
 
+void book_counters_prepare(struct book_writer *w, struct book_thread *t)
+{
+    if (!t->exclusive || w->single)
+        return;
+    page_get(w, t, BOOK_COUNTERS_ACCOUNTS, 0, (void **)&t->account_pages[0]);
+    page_get(w, t, BOOK_COUNTERS_SITES, 0, (void **)&t->site_pages[0]);
+}
+
 /* The thread's counters of an account. ret_shared: others add there too. */
 static struct book_counters *account_counters(struct book_writer *w, struct book_thread *t,
                                               uint32_t account, bool *ret_shared)

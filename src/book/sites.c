@@ -62,9 +62,37 @@ static int64_t module_add(struct book_writer *w, const struct module_info *info)
     return number;
 }
 
+void book_module_prepare(struct book_writer *w, struct book_thread *t, uintptr_t pc)
+{
+    struct module_info info;
+    if (module_find(pc, &info) < 0 || !book_lock_take(w, t, &w->lock))
+        return;
+    module_add(w, &info);
+    book_lock_drop(t, &w->lock);
+}
+
+/* Without a system call: only among the modules that are entered, the newest first. */
+static uint64_t frame_of_known(struct book_writer *w, uintptr_t pc, uint64_t *key)
+{
+    for (uint64_t i = w->section[BOOK_SECTION_MODULES]->used; i-- > 1;) {
+        const struct book_module *module = module_at(w, i);
+        if (pc < module->map_start || pc >= module->map_end)
+            continue;
+        const char *path = module->path[0] ? module->path : w->header->exe;
+        uint64_t offset = pc - module->bias;
+        *key = site_key_add(*key, site_key_module(module->build_id, module->build_id_len, path),
+                            offset);
+        return BOOK_FRAME(i, offset);
+    }
+    *key = site_key_add(*key, SITE_KEY_UNKNOWN, 0);
+    return BOOK_FRAME(BOOK_MODULE_NONE, pc);
+}
+
 /* The frame for a return address; folds the module into the stable key. */
 static uint64_t frame_of(struct book_writer *w, uintptr_t pc, uint64_t *key)
 {
+    if (w->sealed)
+        return frame_of_known(w, pc, key);
     struct module_info info;
     int64_t number = module_find(pc, &info) == 0 ? module_add(w, &info) : -ENOENT;
     if (number < 0) {

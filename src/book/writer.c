@@ -30,7 +30,8 @@ enum {
     RESERVE_STEPS = 12,      /* halvings of the reserve before we give up */
     ON_BEHALF_STEP = 4,      /* a daemon keeps thousands of books */
     PROCESS_SHARDS = 8,      /* of the block table */
-    ADDRESS_SPACE_PART = 64, /* of RLIMIT_AS that we may reserve */
+    ADDRESS_SPACE_PART = 32, /* of RLIMIT_AS that we may reserve, */
+    LOCKED_PART = 16,        /* and of RLIMIT_MEMLOCK where it was raised: mlockall() counts all */
     REFUSALS = 1024,
     SPINS = 100,
     YIELDS_MAX = 20000, /* about a second with a busy machine, less with an idle one */
@@ -116,6 +117,10 @@ static uint64_t reserve_limit(void)
     struct rlimit limit;
     if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
         most = limit.rlim_cur / ADDRESS_SPACE_PART;
+    /* Up to the kernel's own limit hardly any program could lock itself, with us or without. */
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        limit.rlim_cur > 8 * MIB && limit.rlim_cur / LOCKED_PART < most)
+        most = limit.rlim_cur / LOCKED_PART;
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < most)
         most = limit.rlim_cur;
     return most;
@@ -163,6 +168,7 @@ static int map_image(struct book_writer *w, bool on_behalf, unsigned step)
         mmap(NULL, w->map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
         return -errno;
+    munlock(base, w->map_bytes); /* after mlockall() the reserve would use up what may be locked */
     if (mprotect(base, align_up(BOOK_HEADER_BYTES, w->page_bytes), PROT_READ | PROT_WRITE) < 0) {
         int r = -errno;
         munmap(base, w->map_bytes);
@@ -234,6 +240,21 @@ void book_thread_init(struct book_writer *w, struct book_thread *t)
 {
     t->shard = fetch_add_relaxed(&w->shards, 1) + 1;
     t->exclusive = w->single || t->shard < BOOK_SHARDS_MAX;
+}
+
+void book_writer_prepare(struct book_writer *w, struct book_thread *t, uintptr_t pc)
+{
+    static const uint32_t kinds[] = {BOOK_SECTION_MODULES, BOOK_SECTION_FRAMES, BOOK_SECTION_SITES,
+                                     BOOK_SECTION_TAGS};
+    book_counters_prepare(w, t);
+    book_module_prepare(w, t, pc);
+    if (!book_lock_take(w, t, &w->lock))
+        return;
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        book_section_open(w, kinds[i], w->page_bytes);
+    index_prepare(&w->sites);
+    index_prepare(&w->tags);
+    book_lock_drop(t, &w->lock);
 }
 
 /* ---- pages ---- */

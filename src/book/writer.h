@@ -98,6 +98,10 @@ void book_writer_forget(struct book_writer *w);
 
 void book_thread_init(struct book_writer *w, struct book_thread *t);
 
+/* Open the first page of everything that a published book and this thread may need, and enter the
+ * module that `pc` lies in: after that a sealed writer keeps call sites, tags and counters. */
+void book_writer_prepare(struct book_writer *w, struct book_thread *t, uintptr_t pc);
+
 /* ---- the registry ---- */
 
 /* Find or add; the record's number, or -ENOSPC. `device` is matched by uid, or without one by
@@ -152,6 +156,10 @@ size_t book_moves_bytes(const struct book_writer *w);
 int book_writer_each_open(const struct book_writer *w,
                           int (*each)(void *context, uint64_t offset, uint64_t bytes),
                           void *context);
+
+/* Pages for the counters of the first accounts and sites; the module around an address. */
+void book_counters_prepare(struct book_writer *w, struct book_thread *t);
+void book_module_prepare(struct book_writer *w, struct book_thread *t, uintptr_t pc);
 
 /* Use the mapping at `base`, whose header is filled in. */
 void book_writer_rebase(struct book_writer *w, void *base);

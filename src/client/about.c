@@ -135,7 +135,7 @@ int memoir_totals(int device, int space, struct memoir_totals *ret_totals)
     if (!ret_totals || device < 0 || device >= BOOK_RECORDS_MAX || space <= 0 ||
         space >= CLIENT_SPACES)
         return -EINVAL;
-    struct client *c = load_acquire(&client_root->client);
+    struct client *c = load_acquire(&client_root_now()->client);
     if (!c)
         return -ENOENT;
     uint32_t account = load_relaxed(&c->account_of[device][space]);
@@ -220,7 +220,7 @@ int memoir_status(struct memoir_status *ret_status)
     if (!ret_status)
         return -EINVAL;
     struct memoir_status status = {.state = MEMOIR_STATE_IDLE};
-    struct client *c = load_acquire(&client_root->client);
+    struct client *c = load_acquire(&client_root_now()->client);
     int saved = errno;
     struct client_thread *t = c && load_acquire(&c->phase) == CLIENT_EARLY ? enter_alone(&c) : NULL;
     if (c)
@@ -241,6 +241,8 @@ int memoir_open(uint64_t blocks)
     int r = c && c->error ? -c->error : -ENOMEM;
     if (t) {
         r = load_acquire(&c->phase) == CLIENT_OPEN ? 0 : client_publish(c);
+        if (r == 0)
+            book_writer_prepare(&c->writer, &t->book, (uintptr_t)__builtin_return_address(0));
         if (r == 0 && blocks > 0)
             r = table_reserve(&c->writer, &t->book, blocks);
         leave_alone(c, t);
@@ -255,6 +257,8 @@ void memoir_seal(void)
     struct client *c;
     struct client_thread *t = enter_alone(&c);
     if (t) {
+        if (load_acquire(&c->phase) == CLIENT_OPEN)
+            book_module_prepare(&c->writer, &t->book, (uintptr_t)__builtin_return_address(0));
         c->writer.sealed = true;
         leave_alone(c, t);
     }

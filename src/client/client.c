@@ -144,7 +144,7 @@ static void thread_end(void *value)
 {
     struct client_thread *t = client_self;
     client_self = NULL;
-    struct client *c = load_acquire(&client_root->client);
+    struct client *c = load_acquire(&client_root_now()->client);
     if (!t || t != value || !c || t->client != c)
         return;
     if (t->inside)
@@ -283,22 +283,23 @@ static void point_threads(struct client *c)
         store_release(&c->threads_lock, 0);
 }
 
+/* Cancellation may strike when calm ends: not before all is in its place. */
 int client_publish(struct client *c)
 {
     struct book_calm calm;
     book_calm_begin(&calm);
     int r = exiting ? -ESHUTDOWN : book_writer_publish(&c->writer);
-    book_calm_end(&calm);
     if (r < 0) {
         c->error = -r;
         store_release(&c->phase, CLIENT_OFF);
-        return r;
+    } else {
+        point_threads(c);
+        store_release(&c->phase, CLIENT_OPEN);
+        if (c->stacks == CLIENT_STACKS_CALLER)
+            store_release(&client_root_now()->fast, c);
     }
-    point_threads(c);
-    store_release(&c->phase, CLIENT_OPEN);
-    if (c->stacks == CLIENT_STACKS_CALLER)
-        store_release(&client_root->fast, c);
-    return 0;
+    book_calm_end(&calm);
+    return r;
 }
 
 /* At exit a watched book stays for the daemon, others go. Threads that report later still write
@@ -306,7 +307,7 @@ int client_publish(struct client *c)
 __attribute__((destructor)) static void client_exit(void)
 {
     exiting = true;
-    struct client *c = load_acquire(&client_root->client);
+    struct client *c = load_acquire(&client_root_now()->client);
     if (!c || load_acquire(&c->phase) != CLIENT_OPEN)
         return;
     int saved = errno;

@@ -114,6 +114,11 @@ struct client_root {
 extern struct client_root *client_root; /* never NULL */
 extern __thread struct client_thread *client_self;
 
+static inline struct client_root *client_root_now(void)
+{
+    return load_acquire(&client_root);
+}
+
 /* The client and this thread's part of it, made if need be; NULL while that is not possible. */
 struct client *client_get(void);
 struct client_thread *client_thread_get(struct client *c);

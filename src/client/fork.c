@@ -48,7 +48,7 @@ static struct client_live live_of(struct book_writer *w, uint32_t account)
 
 static void before_fork(void)
 {
-    struct client *c = load_acquire(&client_root->client);
+    struct client *c = load_acquire(&client_root_now()->client);
     if (!c || load_acquire(&c->phase) != CLIENT_OPEN)
         return; /* a private image is the child's own already */
     uint64_t records = load_acquire(&c->writer.section[BOOK_SECTION_REGISTRY]->used);
@@ -60,7 +60,7 @@ static void before_fork(void)
 
 static void after_fork(void)
 {
-    struct client *c = load_acquire(&client_root->client);
+    struct client *c = load_acquire(&client_root_now()->client);
     if (c)
         store_relaxed(&c->records_at_fork, 0);
 }

@@ -288,7 +288,7 @@ __attribute__((noinline)) static void fold_inside(struct client_thread *t, uint3
 static inline struct client_thread *fast_thread(void)
 {
     struct client_thread *t = client_self;
-    if (unlikely(!t || t->client != load_acquire(&client_root->fast) || t->inside ||
+    if (unlikely(!t || t->client != load_acquire(&client_root_now()->fast) || t->inside ||
                  (load_relaxed(&t->control->flags) & BOOK_CONTROL_SUSPENDED)))
         return NULL;
     return t;
@@ -438,7 +438,7 @@ void memoir_tag_push(const char *tag)
     int saved = errno;
     int32_t number = tag ? tag_number(tag) : -1;
     struct client_thread *t = client_self;
-    if (t && t->client == load_acquire(&client_root->client)) {
+    if (t && t->client == load_acquire(&client_root_now()->client)) {
         if (t->n_tags < CLIENT_TAGS_NESTED)
             t->tags[t->n_tags] = t->tag;
         t->n_tags++;

@@ -18,7 +18,8 @@ uint32_t client_site_slowly(struct client *c, struct client_thread *t, uint32_t 
     if (c->stacks == CLIENT_STACKS_OFF)
         return BOOK_SITE_NONE;
     struct site_cache_entry *entry;
-    uint64_t identity = unwind_identity(&c->unwind, pc);
+    /* Sealed: what is loaded stays loaded, and to ask would take a system call. */
+    uint64_t identity = c->writer.sealed ? 0 : unwind_identity(&c->unwind, pc);
     uint64_t key = client_site_key(account, pc);
     uint32_t site = cached(t, key, identity, &entry);
     if (site != BOOK_SITE_NONE)
@@ -32,6 +33,8 @@ uint32_t client_site_slowly(struct client *c, struct client_thread *t, uint32_t 
 uint32_t client_stack_site(struct client *c, struct client_thread *t, uint32_t account,
                            const struct unwind_state *state)
 {
+    if (c->writer.sealed)
+        return client_site(c, t, account, state->pc);
     uintptr_t pcs[BOOK_SITE_FRAMES_MAX];
     struct unwind_trace trace = {0};
     size_t n = unwind_stack_from(&c->unwind, state, pcs, BOOK_SITE_FRAMES_MAX, &trace);

@@ -46,7 +46,7 @@ struct retired_process {
     uint32_t uid;
     struct cause cause;
     uint64_t start_realtime_ns, end_realtime_ns; /* start: 0 if unknown */
-    char name[64], comm[16], exe[256], command[512], host[64];
+    char name[64], comm[16], exe[512], command[512], host[64];
     bool figures_complete, blocks_complete;
     uint64_t losses[BOOK_LOSSES_MAX];
     struct retired_device *devices; /* all arrays are owned */
