@@ -102,7 +102,7 @@ static void bad_arguments(void)
     memoir_transfer(NULL);
     memoir_transfer(&(struct memoir_transfer_options){.struct_size = 1 << 20});
     EXPECT_EQUAL(lost_by(BOOK_LOSS_BAD_ARGUMENT), bad += 4);
-    EXPECT_EQUAL(memoir_device(NULL), MEMOIR_HOST);
+    EXPECT(memoir_device(NULL) < 0);
     memoir_tag_push(NULL);
     memoir_tag_pop();
     memoir_tag_pop();
@@ -319,7 +319,7 @@ static void sizes(void)
     int other = memoir_device(&smaller);
     EXPECT(other > 0 && other != device);
     smaller.struct_size = sizeof(size_t);
-    EXPECT_EQUAL(memoir_device(&smaller), MEMOIR_HOST);
+    EXPECT(memoir_device(&smaller) < 0);
     struct memoir_alloc_options alloc = {.struct_size = offsetof(struct memoir_alloc_options, tag),
                                          .device = device,
                                          .space = DRAM,
@@ -418,17 +418,18 @@ static void off(void)
 {
     setenv("MEMOIR_OFF", "1", 1);
     int gpu = declare(0);
-    EXPECT_EQUAL(gpu, MEMOIR_HOST);
+    EXPECT(gpu < 0);
+    memoir_alloc(gpu, DRAM, 1, 1); /* there is no need to look */
     for (uint64_t i = 0; i < 5000; i++)
         memoir_alloc(0, HEAP, i, 1000);
     struct memoir_status s = status_now();
     EXPECT_EQUAL(s.state, MEMOIR_STATE_OFF);
     EXPECT_EQUAL(s.error, ECANCELED);
     EXPECT(strstr(s.reason, "MEMOIR_OFF"));
-    EXPECT_EQUAL(s.lost, 5000);
+    EXPECT_EQUAL(s.lost, 5001);
     struct memoir_totals t = {.struct_size = sizeof(t)};
     EXPECT(memoir_totals(0, HEAP, &t) == -ENOENT);
-    EXPECT_EQUAL(status_now().lost, 5000); /* questions are no reports */
+    EXPECT_EQUAL(status_now().lost, 5001); /* questions are no reports */
     EXPECT_EQUAL(client_books(), 0);
 }
 

@@ -34,8 +34,8 @@ static void fill(struct fixture *f, struct sample *s)
     book_account_capacity(&f->w, (uint32_t)s->dram, 1000000);
     s->tag = book_tag_add(&f->w, &f->t, "weights");
     uintptr_t pcs[] = {(uintptr_t)&fill + 1, (uintptr_t)&printf + 1};
-    s->site = book_site_add(&f->w, &f->t, pcs, 1, BOOK_SITE_CALLER_ONLY);
-    s->deep_site = book_site_add(&f->w, &f->t, pcs, 2, 0);
+    s->site = book_site_add(&f->w, &f->t, 3, pcs, 1, BOOK_SITE_CALLER_ONLY);
+    s->deep_site = book_site_add(&f->w, &f->t, 3, pcs, 2, 0);
     assert_true(s->device == 1 && s->host == 2 && s->dram == 3 && s->tag == 1);
     assert_true(s->site == 1 && s->deep_site == 2);
     for (uint64_t i = 1; i <= BLOCKS; i++)
@@ -133,7 +133,7 @@ static void private_image_is_carried_over(void **unused)
         assert_int_equal(book_device_add(&f->w, &f->t, &device), s.device);
         assert_int_equal(book_tag_add(&f->w, &f->t, "weights"), s.tag);
         uintptr_t pc = (uintptr_t)&fill + 1;
-        assert_int_equal(book_site_add(&f->w, &f->t, &pc, 1, BOOK_SITE_CALLER_ONLY), s.site);
+        assert_int_equal(book_site_add(&f->w, &f->t, 3, &pc, 1, BOOK_SITE_CALLER_ONLY), s.site);
         for (uint64_t n = 1; n <= 100; n++) {
             book_alloc(&f->w, &f->t, 1000000 + n, n, (uint64_t)s.site << 12 | 2);
             book_free(&f->w, &f->t, 2, 1000000 + n);
@@ -176,7 +176,7 @@ static void small_books_are_small(void **unused)
     assert_int_equal(book_writer_publish(&f->w), 0);
     uintptr_t pc = (uintptr_t)&fill + 1;
     for (uint64_t i = 1; i <= 64; i++) {
-        uint32_t site = book_site_add(&f->w, &f->t, &pc, 1, BOOK_SITE_CALLER_ONLY);
+        uint32_t site = book_site_add(&f->w, &f->t, 2, &pc, 1, BOOK_SITE_CALLER_ONLY);
         book_alloc(&f->w, &f->t, i, 4096, (uint64_t)site << 12 | 2);
     }
     print_message("# own %llu bytes\n", (unsigned long long)file_bytes(f));
