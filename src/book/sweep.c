@@ -70,18 +70,16 @@ static bool is_watched(int fd, const struct book_header *header, uint64_t pid_ns
     return (header->compat & BOOK_COMPAT_ON_BEHALF) != 0; /* a daemon's: it will see to it */
 }
 
-/* Whether a book whose writer is gone may go too. One without magic may still be in the making: its
- * maker takes the lock a moment after it made the file. */
+/* Whether a book whose writer is gone may go too. One without magic tells nothing to anybody, but may
+ * still be in the making: its maker takes the lock a moment after it made the file. */
 static bool is_ripe(const struct stat *info, bool ready, enum look look)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME_COARSE, &now);
     int64_t age = now.tv_sec - info->st_mtim.tv_sec;
-    if (look == LOOK_OWN)
-        return ready;
-    if (look == LOOK_MANY)
-        return ready || age > YOUNG_SECONDS;
-    return age > OLD_SECONDS;
+    if (!ready)
+        return age > YOUNG_SECONDS;
+    return look != LOOK_OLD || age > OLD_SECONDS;
 }
 
 /* Remove the book if nobody will miss it. Gives the images before this one if it is of an earlier

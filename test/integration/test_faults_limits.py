@@ -32,6 +32,7 @@ class Limits(FaultTest):
         told, _ = self.run_to_end(LIMITS, "fsize", 32 * MIB)
         self.assertEqual((told["state"], told["live_blocks"], told["lost"]), (OPEN, 2000, 0))
 
+    @not_sanitized("the leak checker needs descriptors")
     def test_no_descriptor_is_left(self):
         told, _ = self.run_to_end(LIMITS, "nofile")
         self.check_off(told, errno.EMFILE, "ulimit -n")
