@@ -22,6 +22,9 @@ enum {
     MANY = 64,    /* with more than this around, age does not matter */
     OLD_SECONDS = 3600,
     YOUNG_SECONDS = 10, /* may still be in the making */
+    NAMES_BYTES = 8192, /* read at once: about a hundred names */
+    NAMES_SLACK = 300,  /* less than this left: there are more */
+    FURTHER_MAX = 16,
 };
 
 /* What a book is to the one who looks. */
@@ -106,7 +109,14 @@ static uint32_t look_at(int directory, const char *name, const struct book_heade
     return look == LOOK_OWN ? header.exec_count + 1 : 0;
 }
 
-uint32_t book_sweep(int directory, const struct book_header *self)
+static long read_names(int directory, char *buffer)
+{
+    return syscall(SYS_getdents64, directory, buffer, NAMES_BYTES);
+}
+
+/* Earlier images of `self` among these names, as book_sweep() counts them. */
+static uint32_t look_for_earlier(int directory, const char *names, long n,
+                                 const struct book_header *self)
 {
     char own[64];
     struct text prefix = text_begin(own, sizeof(own));
@@ -116,30 +126,50 @@ uint32_t book_sweep(int directory, const struct book_header *self)
     text_add(&prefix, "-");
     text_add_number(&prefix, self->source);
     text_add(&prefix, "-");
-
-    _Alignas(struct entry) char buffer[8192];
-    long n = syscall(SYS_getdents64, directory, buffer, sizeof(buffer));
-    unsigned books = 0, looked = 0;
     uint32_t earlier = 0;
     for (long at = 0; at < n;) {
-        const struct entry *entry = (const struct entry *)(buffer + at);
+        const struct entry *entry = (const struct entry *)(names + at);
         at += entry->bytes;
-        if (!is_book(entry->name))
+        if (!is_book(entry->name) || strncmp(entry->name, own, strlen(own)) != 0)
             continue;
-        books++;
-        if (strncmp(entry->name, own, strlen(own)) == 0) {
-            uint32_t before = look_at(directory, entry->name, self, LOOK_OWN);
-            earlier = before > earlier ? before : earlier;
-        }
+        uint32_t before = look_at(directory, entry->name, self, LOOK_OWN);
+        earlier = before > earlier ? before : earlier;
+    }
+    return earlier;
+}
+
+static void look_at_some(int directory, const char *names, long n, const struct book_header *self)
+{
+    unsigned books = 0, looked = 0;
+    for (long at = 0; at < n;) {
+        const struct entry *entry = (const struct entry *)(names + at);
+        at += entry->bytes;
+        books += is_book(entry->name);
     }
     for (long at = 0; at < n && looked < LOOK_MAX;) {
-        const struct entry *entry = (const struct entry *)(buffer + at);
+        const struct entry *entry = (const struct entry *)(names + at);
         at += entry->bytes;
-        /* Start somewhere else each time, so that a few lively ones do not hide the dead. */
+        /* Others each time, so that a few lively ones do not hide the dead. */
         if (!is_book(entry->name) || (entry->ino + self->hash_seed) % books >= LOOK_MAX)
             continue;
         looked++;
         look_at(directory, entry->name, self, books > MANY ? LOOK_MANY : LOOK_OLD);
     }
+}
+
+uint32_t book_sweep(int directory, const struct book_header *self)
+{
+    _Alignas(struct entry) char names[NAMES_BYTES];
+    long n = read_names(directory, names);
+    uint32_t earlier = look_for_earlier(directory, names, n, self);
+    look_at_some(directory, names, n, self);
+    if (n < NAMES_BYTES - NAMES_SLACK)
+        return earlier;
+    /* A crowded place: somewhere else, too. The buffer keeps what it has when there is no more. */
+    long last = 0;
+    for (uint64_t left = self->hash_seed % FURTHER_MAX + 1; left > 0 && n > 0; left--)
+        if ((n = read_names(directory, names)) > 0)
+            last = n;
+    look_at_some(directory, names, last, self);
     return earlier;
 }
