@@ -133,7 +133,8 @@ struct memoir_totals {
     uint64_t live_bytes, live_blocks;
     uint64_t alloc_bytes, alloc_blocks; /* since the start */
     uint64_t freed_bytes, freed_blocks;
-    uint64_t peak_bytes; /* too low by memoir_status's peak_error at most */
+    uint64_t peak_bytes; /* wrong by memoir_status's peak_error at most: too low, or with several
+                            threads too high */
 };
 
 /* Totals of this process. Set struct_size before the call. Returns 0, -ENOENT if nothing was ever
