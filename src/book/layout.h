@@ -225,7 +225,8 @@ struct book_counters {
     uint64_t moved_in;
     uint64_t moved_out_bytes;
     uint64_t moved_out;
-    uint64_t spare[4];
+    uint64_t fold_more; /* the writer's: how much more than usual may wait in fold_delta */
+    uint64_t spare[3];
 };
 static_assert(sizeof(struct book_counters) == 128, "counters");
 

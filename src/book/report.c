@@ -101,20 +101,29 @@ static void add(uint64_t *counter, uint64_t amount, bool shared)
 
 /* ---- the peak ---- */
 
-static void fold(struct book_writer *w, uint32_t account, int64_t delta)
+static uint64_t fold(struct book_writer *w, uint32_t account, int64_t delta)
 {
     struct book_account *record = book_account_at(w, account);
     int64_t live = fetch_add_relaxed(&record->live_folded, delta) + delta;
     if (live > 0)
         max_relaxed(&record->peak_bytes, (uint64_t)live);
+    return load_relaxed(&record->peak_bytes);
 }
 
+/* Threads fold when they have changed enough to matter: a fixed amount, or a part of the peak where
+ * single blocks are larger than that. */
 void book_fold(struct book_writer *w, struct book_thread *t, uint32_t account)
 {
     struct book_counters *page = t->account_pages[account / BOOK_ACCOUNTS_PER_PAGE];
     struct book_counters *counters = &page[account % BOOK_ACCOUNTS_PER_PAGE];
-    fold(w, account, counters->fold_delta);
+    uint64_t part = fold(w, account, counters->fold_delta) / BOOK_FOLD_PART;
     store_relaxed(&counters->fold_delta, 0);
+    if (part > counters->fold_more) {
+        counters->fold_more = part;
+        uint64_t threads = load_relaxed(&w->shards);
+        threads = threads < BOOK_SHARDS_MAX ? threads : BOOK_SHARDS_MAX;
+        max_relaxed(&w->header->peak_error, (threads + 1) * (BOOK_FOLD_BYTES + part));
+    }
 }
 
 /* ---- one block more, one block less ---- */
@@ -163,25 +172,6 @@ void book_count_free_any(struct book_writer *w, struct book_thread *t, uint64_t 
     fold(w, account, -(int64_t)bytes);
 }
 
-/* Ask for the lines that a report will need before the lock is taken: a locked instruction waits
- * until earlier stores have found their lines, and holds up everything behind it. What is read here
- * may be changing; it is a guess. */
-static inline void prepare(struct table_shard *shard, uint64_t hash, uint32_t print)
-{
-#if !defined(__SANITIZE_THREAD__)
-    if (load_relaxed(&shard->pages) == 0)
-        return;
-    __builtin_prefetch(&shard->lock, 1);
-    struct table_home home = table_home_of(shard, hash);
-    struct table_head *head = table_head_of(shard, home);
-    uint32_t mask = print ? table_match(head, print) : table_empty(head);
-    if (mask)
-        __builtin_prefetch(&table_chunk_of(shard, home)[__builtin_ctz(mask)], 1);
-#else
-    (void)shard, (void)hash, (void)print;
-#endif
-}
-
 void book_enter(struct book_writer *w, struct book_thread *t, uint64_t id, uint64_t size_tag,
                 uint64_t place)
 {
@@ -202,7 +192,6 @@ void book_alloc(struct book_writer *w, struct book_thread *t, uint64_t id, uint6
     uint64_t hash = table_hash(&w->table, book_place_account(place), id);
     struct table_shard *shard = table_shard_of(&w->table, hash);
     bool done = false;
-    prepare(shard, hash, 0);
     book_count_alloc_any(w, t, size_tag, place);
     if (load_relaxed(&w->table.plain) && book_lock_take(w, t, &shard->lock)) {
         done = table_put_at_home(shard, hash, id, size_tag, place);
@@ -218,7 +207,6 @@ void book_free(struct book_writer *w, struct book_thread *t, uint32_t account, u
     struct table_shard *shard = table_shard_of(&w->table, hash);
     struct book_block old;
     bool done = false;
-    prepare(shard, hash, table_print(hash));
     if (load_relaxed(&w->table.plain) && book_lock_take(w, t, &shard->lock)) {
         done = table_take_at_home(shard, hash, account, id, &old.size_tag, &old.place);
         book_lock_drop(t, &shard->lock);

@@ -3,8 +3,8 @@
  *
  * A thread with pages of its own adds by plain loads and stores; the others share the counters
  * inside the account's record and add atomically. Live bytes are folded into one figure per account
- * only when a thread's change reaches BOOK_FOLD_BYTES, so the peak costs nothing per report and is
- * too low by that much per thread at most.
+ * only when a thread's change has grown enough to matter, so the peak costs next to nothing per
+ * report and is too low by that much per thread at most (header.peak_error).
  *
  * book_alloc() and book_free() in report.c serve every case. The parts here are for a caller who
  * wants the usual one without a call, and so without saving registers: a third of its time.
@@ -66,9 +66,10 @@ static inline bool book_counters_own(struct book_thread *t, uint64_t place,
 /* Note a change of live bytes; true when it is time to call book_fold(). */
 static inline bool book_change(struct book_counters *counters, int64_t delta)
 {
+    uint64_t most = BOOK_FOLD_BYTES + counters->fold_more;
     delta += counters->fold_delta;
     store_relaxed(&counters->fold_delta, delta);
-    return (uint64_t)(delta + BOOK_FOLD_BYTES) > 2 * BOOK_FOLD_BYTES;
+    return (uint64_t)delta + most > 2 * most;
 }
 
 /* The usual case of counting: false if this thread has no pages for it yet. Else ret_fold tells

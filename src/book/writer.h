@@ -25,7 +25,8 @@
 #include "book/table.h"
 
 enum {
-    BOOK_FOLD_BYTES = 65536, /* a shard's change is folded into the peak at this size */
+    BOOK_FOLD_BYTES = 65536, /* a thread's change is folded into the peak at this size, */
+    BOOK_FOLD_PART = 256,    /* and at this part of the peak where that is more */
     BOOK_SHARDS_MAX = 64,    /* threads with counter pages of their own; others share */
     BOOK_SECTION_KINDS = 14,
     BOOK_LOCKS_HELD_MAX = 3, /* the user's, a shard of the block table, the writer's own */
