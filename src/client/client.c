@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "book/lock.h"
+#include "site/module.h"
 
 enum {
     KEYS_WITHOUT_MALLOC = 32, /* glibc keeps the values of that many keys in the thread */
@@ -219,13 +220,12 @@ struct client_thread *client_thread_get(struct client *c)
 
 /* ---- one report at a time in one thread ---- */
 
-/* Our own code, from the linker. */
-extern const char __ehdr_start[] __attribute__((visibility("hidden")));
-extern const char _etext[] __attribute__((visibility("hidden")));
-
-static bool is_our_code(uintptr_t pc)
+/* From where to where this library is mapped. */
+static struct module_object our_code(void)
 {
-    return pc > (uintptr_t)__ehdr_start && pc <= (uintptr_t)_etext;
+    struct module_object object = {0};
+    module_object_find((uintptr_t)our_code, &object);
+    return object;
 }
 
 int client_under_way(struct client *c)
@@ -234,12 +234,14 @@ int client_under_way(struct client *c)
     struct unwind_trace trace = {0};
     struct unwind_state state = UNWIND_STATE_CALLER();
     size_t n = unwind_stack_from(&c->unwind, &state, pcs, STACK_MAX, &trace);
-    size_t i = 0;
-    while (i < n && is_our_code(pcs[i]))
-        i++;
-    for (; i < n; i++)
-        if (is_our_code(pcs[i]))
+    struct module_object our = our_code();
+    bool outside = false;
+    for (size_t i = 0; i < n; i++) {
+        bool ours = pcs[i] > our.map_start && pcs[i] <= our.map_end;
+        if (ours && outside)
             return 1;
+        outside = outside || !ours;
+    }
     return trace.flags & UNWIND_COMPLETE ? 0 : -EAGAIN;
 }
 
