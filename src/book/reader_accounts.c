@@ -113,8 +113,7 @@ static int map_grow(struct book_map *map, const struct book_shape *shape, uint64
     size_t want = book_page_round(map->lead + book_mapped_bytes(shape, open));
     if (shape->size == 0 || want <= map->bytes)
         return 0;
-    uint8_t *start =
-        mremap((void *)(map->base - map->lead), map->bytes, want, MREMAP_MAYMOVE);
+    uint8_t *start = mremap((void *)(map->base - map->lead), map->bytes, want, MREMAP_MAYMOVE);
     if (start == MAP_FAILED)
         return -errno;
     map->base = start + map->lead;

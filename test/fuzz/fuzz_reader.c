@@ -66,9 +66,11 @@ static void check_sites(struct book_reader *reader, int fd)
         return;
     for (size_t i = 0; i < s.n_sites; i++) {
         check((uint64_t)s.sites[i].first_frame + s.sites[i].frames <= s.n_frames);
+        check(s.sites[i].account < BOOK_RECORDS_MAX);
         for (uint16_t k = 0; k < s.sites[i].frames; k++) {
-            uint32_t module = BOOK_FRAME_MODULE(s.frames[s.sites[i].first_frame + k]);
-            check(module == BOOK_MODULE_NONE || module < s.n_modules);
+            const struct book_module *m =
+                book_sites_module(&s, s.frames[s.sites[i].first_frame + k]);
+            check(!m || (m > s.modules && m < s.modules + s.n_modules));
         }
     }
     for (size_t i = 1; i < s.n_modules; i++) {
@@ -123,7 +125,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         ask_everything(reader, fd);
         extents_apply(fd, data, size, true, SIZE_MAX_BYTES);
         ask_everything(reader, fd);
-        book_control_write(reader, fd, BOOK_CONTROL_WATCHED, 0, 1);
+        struct book_watcher watcher = {.pid = 1, .flags = BOOK_CONTROL_WATCHED};
+        book_control_write(reader, fd, size % 4 < 2 ? BOOK_WATCHER_ROOT : BOOK_WATCHER_USER,
+                           &watcher);
     }
     book_writer_alive_fd(fd);
     book_reader_free(reader);

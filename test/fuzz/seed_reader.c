@@ -83,7 +83,7 @@ static void save_longer_entries(void)
     builder_counter_page(&b, BOOK_COUNTERS_ACCOUNTS, 0);
     builder_counter_page(&b, BOOK_COUNTERS_SITES, 0);
     uint64_t frame = BOOK_FRAME(builder_module(&b, "/lib/a.so", "id"), 7);
-    builder_site(&b, 1, &frame, 1);
+    builder_site(&b, 2, 1, &frame, 1);
     builder_block(&b, 170, 1, 2, 0, account, 1, 3);
     builder_moves(&b, 170, 3);
     builder_publish(&b);
@@ -126,6 +126,9 @@ int main(int argc, char **argv)
         return 2;
     directory = argv[1];
     save("sample", sample(&b), NULL);
+    int fd = builder_memfd();
+    builder_sample_at(&b, fd, BOOK_HEADER_BYTES + BOOK_SECTION_ALIGN);
+    save("shared-pages", fd, NULL);
     save_growing();
     save_cut();
     save_longer_entries();

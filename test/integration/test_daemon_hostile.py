@@ -14,7 +14,7 @@ import unittest
 from daemon_fixture import CLIENT, MEMOIRD, NOBODY, PATIENCE_S, SANITIZED, DaemonTest, Process, as_user
 
 # struct book_header of src/book/layout.h
-START_TICKS_AT, PID_AT = 64, 80
+START_TICKS_AT, PID_AT = 72, 88
 
 
 def start_ticks(pid):

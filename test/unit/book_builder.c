@@ -63,6 +63,11 @@ int builder_reopen(int fd)
 
 void builder_init(struct book_builder *b, int fd)
 {
+    builder_init_at(b, fd, 65536);
+}
+
+void builder_init_at(struct book_builder *b, int fd, uint64_t first_section)
+{
     *b = (struct book_builder){.fd = fd};
     struct book_header *h = &b->h;
     h->endian_mark = BOOK_ENDIAN_MARK;
@@ -73,6 +78,7 @@ void builder_init(struct book_builder *b, int fd)
     for (int i = 0; i < 16; i++)
         h->boot_id[i] = (uint8_t)(0xa0 + i);
     h->pid_ns = 4026531836;
+    h->time_ns = 4026531834;
     h->start_ticks = 123456;
     h->exec_id = 0x1122334455667788;
     h->pid = 4242;
@@ -84,11 +90,12 @@ void builder_init(struct book_builder *b, int fd)
     h->created_realtime_ns = 1700000000000000000;
     h->created_monotonic_ns = 5000000000;
     h->state = BOOK_STATE_OPEN;
+    h->block_index_format = BOOK_INDEX_FORMAT;
     h->peak_error = 65536;
     strcpy(h->comm, "train.py");
     strcpy(h->exe, "/usr/bin/python3.11");
     strcpy(h->command, "python3 train.py --epochs 3");
-    uint64_t offset = BOOK_SECTION_ALIGN;
+    uint64_t offset = first_section;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         struct book_section *s = &h->sections[i];
         *s = (struct book_section){.kind = shapes[i].kind,
@@ -199,9 +206,10 @@ uint32_t builder_module(struct book_builder *b, const char *path, const char *bu
     return (uint32_t)builder_add(b, BOOK_SECTION_MODULES, &m, sizeof(m));
 }
 
-uint32_t builder_site(struct book_builder *b, uint64_t key, const uint64_t *frames, uint16_t n)
+uint32_t builder_site(struct book_builder *b, uint32_t account, uint64_t key,
+                      const uint64_t *frames, uint16_t n)
 {
-    struct book_site site = {.key = key, .frames = n, .time = 7};
+    struct book_site site = {.key = key, .frames = n, .time = 7, .account = account};
     site.first_frame = (uint32_t)b->section[BOOK_SECTION_FRAMES]->used;
     for (uint16_t i = 0; i < n; i++)
         builder_add(b, BOOK_SECTION_FRAMES, &frames[i], sizeof(frames[i]));
@@ -240,7 +248,12 @@ void builder_moves(struct book_builder *b, uint64_t slot, uint32_t count)
 
 void builder_sample(struct book_builder *b, int fd)
 {
-    builder_init(b, fd);
+    builder_sample_at(b, fd, 65536);
+}
+
+void builder_sample_at(struct book_builder *b, int fd, uint64_t first_section)
+{
+    builder_init_at(b, fd, first_section);
     uint32_t gpu = builder_device(b, MEMOIR_DEVICE_GPU, 0, "NVIDIA H200");           /* record 1 */
     uint32_t dram = builder_account(b, MEMOIR_SPACE_DRAM, gpu, "dram");              /* record 2 */
     uint32_t heap = builder_account(b, MEMOIR_SPACE_HEAP, BOOK_DEVICE_HOST, "heap"); /* record 3 */
@@ -274,9 +287,9 @@ void builder_sample(struct book_builder *b, int fd)
     uint32_t program = builder_module(b, "", "\xde\xad\xbe\xef");
     uint32_t library = builder_module(b, "/usr/lib/libtorch.so", "\x01\x02\x03");
     uint64_t stack[] = {BOOK_FRAME(library, 0x1234), BOOK_FRAME(program, 0x5678)};
-    uint32_t deep = builder_site(b, 0xfeedface, stack, 2);
+    uint32_t deep = builder_site(b, dram, 0xfeedface, stack, 2);
     uint64_t jit[] = {BOOK_FRAME(BOOK_MODULE_NONE, 0x7fff12345678)};
-    uint32_t shallow = builder_site(b, 0xcafe, jit, 1);
+    uint32_t shallow = builder_site(b, heap, 0xcafe, jit, 1);
     uint32_t sites = builder_counter_page(b, BOOK_COUNTERS_SITES, 0);
     builder_site_counters(
         b, sites, deep,

@@ -22,6 +22,10 @@ struct book_builder {
 
 void builder_init(struct book_builder *b, int fd);
 
+/* The same with the first section at that offset; the others follow, so that with one which is no
+ * multiple of a page they share pages. */
+void builder_init_at(struct book_builder *b, int fd, uint64_t first_section);
+
 /* A memfd for a book; the caller closes it. */
 int builder_memfd(void);
 
@@ -52,7 +56,8 @@ void builder_site_counters(struct book_builder *b, uint32_t page, uint32_t index
                            const struct book_site_counters *counters);
 
 uint32_t builder_module(struct book_builder *b, const char *path, const char *build_id);
-uint32_t builder_site(struct book_builder *b, uint64_t key, const uint64_t *frames, uint16_t n);
+uint32_t builder_site(struct book_builder *b, uint32_t account, uint64_t key,
+                      const uint64_t *frames, uint16_t n);
 uint32_t builder_tag(struct book_builder *b, const char *name);
 void builder_block(struct book_builder *b, uint64_t slot, uint64_t id, uint64_t bytes, uint32_t tag,
                    uint32_t account, uint32_t site, uint32_t time);
@@ -61,3 +66,4 @@ void builder_moves(struct book_builder *b, uint64_t slot, uint32_t count);
 /* A small book that has something of everything: two accounts on a device and the heap, two counter
  * pages, two modules, two sites, a tag, three blocks. The figures are in the .c file and in the tests. */
 void builder_sample(struct book_builder *b, int fd);
+void builder_sample_at(struct book_builder *b, int fd, uint64_t first_section);

@@ -33,6 +33,7 @@ static const struct field header[] = {
     FIELD(book_header, source),
     FIELD(book_header, boot_id),
     FIELD(book_header, pid_ns),
+    FIELD(book_header, time_ns),
     FIELD(book_header, start_ticks),
     FIELD(book_header, exec_id),
     FIELD(book_header, pid),
@@ -50,13 +51,13 @@ static const struct field header[] = {
     FIELD(book_header, losses),
     FIELD(book_header, hash_seed),
     FIELD(book_header, block_shards),
-    FIELD(book_header, block_spare),
+    FIELD(book_header, block_index_format),
     FIELD(book_header, block_pages),
-    FIELD(book_header, sections),
     FIELD(book_header, comm),
     FIELD(book_header, host),
     FIELD(book_header, exe),
     FIELD(book_header, command),
+    FIELD(book_header, sections),
     FIELD(book_header, spare),
 };
 static const struct field section[] = {
@@ -66,8 +67,15 @@ static const struct field section[] = {
 };
 static const struct field control[] = {
     FIELD(book_control, flags),
-    FIELD(book_control, daemon_pid),
     FIELD(book_control, spare),
+    FIELD(book_control, watchers),
+    FIELD(book_control, spare_end),
+};
+static const struct field watcher[] = {
+    FIELD(book_watcher, pid),
+    FIELD(book_watcher, flags),
+    FIELD(book_watcher, start_ticks),
+    FIELD(book_watcher, pid_ns),
 };
 static const struct field device[] = {
     FIELD(book_device, type),  FIELD(book_device, kind),  FIELD(book_device, ordinal),
@@ -79,8 +87,8 @@ static const struct field account[] = {
     FIELD(book_account, device),      FIELD(book_account, flags),
     FIELD(book_account, capacity),    FIELD(book_account, inherited_bytes),
     FIELD(book_account, live_folded), FIELD(book_account, peak_bytes),
-    FIELD(book_account, name),        FIELD(book_account, spare),
-    FIELD(book_account, common),
+    FIELD(book_account, name),        FIELD(book_account, inherited_blocks),
+    FIELD(book_account, spare),       FIELD(book_account, common),
 };
 static const struct field counters[] = {
     FIELD(book_counters, freed_bytes),     FIELD(book_counters, freed_blocks),
@@ -89,7 +97,7 @@ static const struct field counters[] = {
     FIELD(book_counters, fold_delta),      FIELD(book_counters, reallocs),
     FIELD(book_counters, moved_in_bytes),  FIELD(book_counters, moved_in),
     FIELD(book_counters, moved_out_bytes), FIELD(book_counters, moved_out),
-    FIELD(book_counters, spare),
+    FIELD(book_counters, fold_more),       FIELD(book_counters, spare),
 };
 static const struct field counter_page[] = {
     FIELD(book_counter_page, what),
@@ -110,7 +118,8 @@ static const struct field module[] = {
 };
 static const struct field site[] = {
     FIELD(book_site, key),   FIELD(book_site, first_frame), FIELD(book_site, frames),
-    FIELD(book_site, flags), FIELD(book_site, time),        FIELD(book_site, spare),
+    FIELD(book_site, flags), FIELD(book_site, time),        FIELD(book_site, account),
+    FIELD(book_site, spare),
 };
 static const struct field tag[] = {FIELD(book_tag, name)};
 static const struct field block_page[] = {
@@ -137,6 +146,7 @@ static const struct {
     STRUCT(book_header, header),
     STRUCT(book_section, section),
     STRUCT(book_control, control),
+    STRUCT(book_watcher, watcher),
     STRUCT(book_device, device),
     STRUCT(book_account, account),
     STRUCT(book_counters, counters),

@@ -90,12 +90,12 @@ static void strings_are_made_printable(void **unused)
     struct fixture f = sample();
     memcpy(f.b.h.comm, "a\x1b[2J\x7f\xc3\xa4\xff\xc2\x85z.....", 16); /* no terminator */
     memset(f.b.h.exe, 'x', sizeof(f.b.h.exe));
-    memcpy(f.b.h.exe + 254, "\xc3\xa4", 2); /* a character cut in two */
+    memcpy(f.b.h.exe + 510, "\xc3\xa4", 2); /* a character cut in two */
     builder_header(&f.b);
     begin(&f);
     const struct book_identity *id = book_reader_identity(f.reader);
     assert_string_equal(id->comm, "a?[2J?\xc3\xa4??z....");
-    assert_int_equal(strlen(id->exe), 254);
+    assert_int_equal(strlen(id->exe), 510);
 }
 
 static void status_tells_state_losses_and_bytes(void **unused)
@@ -213,6 +213,92 @@ static void page_may_begin_at_any_record(void **unused)
     assert_int_equal(book_reader_refresh(f.reader), 0);
     assert_int_equal(totals_of(&f, 0).alloc_bytes, 5300);
     assert_int_equal(totals_of(&f, 1).alloc_bytes, 100);
+}
+
+static int count_block(const struct book_block_view *block, void *context)
+{
+    ++*(size_t *)context;
+    return 0;
+}
+
+/* A block that was allocated in a shard which the reader does not know yet, and freed in one that it
+ * does, would be found freed and not allocated. */
+static void page_that_comes_between_passes_counts_as_allocated(void **unused)
+{
+    SAMPLE(f);
+    struct book_totals before = totals_of(&f, 0);
+    uint32_t page = builder_counter_page(&f.b, BOOK_COUNTERS_ACCOUNTS, 0);
+    builder_counters(&f.b, page, 2, &(struct book_counters){.alloc_bytes = 700, .alloc_blocks = 1});
+    struct book_counters common;
+    off_t at = (off_t)builder_common_offset(&f.b, 2);
+    assert_int_equal(pread(f.fd, &common, sizeof(common), at), sizeof(common));
+    common.freed_bytes += 700;
+    common.freed_blocks++;
+    assert_int_equal(pwrite(f.fd, &common, sizeof(common), at), sizeof(common));
+    size_t n;
+    const struct book_account_view *accounts = book_reader_accounts(f.reader, &n);
+    struct book_totals totals[2];
+    assert_int_equal(n, 2);
+    assert_int_equal(book_reader_totals_all(f.reader, totals, n), 0); /* without a refresh */
+    assert_int_equal(totals[0].live_bytes, before.live_bytes);
+    assert_int_equal(totals[0].live_blocks, before.live_blocks);
+    assert_int_equal(totals[0].alloc_bytes, before.alloc_bytes + 700);
+    /* The list of accounts is still the caller's. */
+    assert_ptr_equal(book_reader_accounts(f.reader, &n), accounts);
+    assert_string_equal(accounts[0].name, "dram");
+    /* The same for sites: here one page more whose block the first page has freed. */
+    page = builder_counter_page(&f.b, BOOK_COUNTERS_SITES, 0);
+    builder_site_counters(&f.b, page, 1,
+                          &(struct book_site_counters){.alloc_bytes = 10, .alloc_blocks = 1});
+    struct book_sites sites;
+    assert_int_equal(book_reader_sites(f.reader, f.fd, &sites), 0);
+    assert_int_equal(sites.counters[1].alloc_bytes, 5310);
+    book_sites_release(&sites);
+}
+
+static void sections_may_share_pages(void **unused)
+{
+    static const uint64_t first[] = {4096, 4096 + 64, 8192 - 64};
+    for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
+        MEMOIR_CLEANUP(closep)
+        int fd = builder_memfd();
+        MEMOIR_CLEANUP(book_reader_freep)
+        struct book_reader *reader = NULL;
+        struct book_builder b;
+        struct book_totals totals;
+        struct book_control control;
+        builder_sample_at(&b, fd, first[i]);
+        assert_int_equal(book_reader_open_fd(fd, &reader), 0);
+        assert_int_equal(book_reader_totals(reader, 0, &totals), 0);
+        assert_int_equal(totals.live_bytes, 5000);
+        assert_int_equal(book_control_write(reader, fd, BOOK_WATCHER_ROOT,
+                                            &(struct book_watcher){.pid = 7, .flags = 1}),
+                         0);
+        assert_int_equal(book_control_read(reader, fd, &control), 0);
+        assert_int_equal(control.flags, 1);
+        /* Maps that grow keep where they begin. */
+        for (int k = 0; k < 40; k++) {
+            uint32_t page = builder_counter_page(&b, BOOK_COUNTERS_ACCOUNTS, 0);
+            builder_counters(&b, page, 2,
+                             &(struct book_counters){.alloc_bytes = 10, .alloc_blocks = 1});
+        }
+        for (int k = 0; k < 60; k++)
+            builder_account(&b, MEMOIR_SPACE_L1, 1, "l1");
+        assert_int_equal(book_reader_refresh(reader), 0);
+        assert_int_equal(book_reader_totals(reader, 0, &totals), 0);
+        assert_int_equal(totals.live_bytes, 5400);
+        size_t n;
+        assert_string_equal(book_reader_accounts(reader, &n)[61].name, "l1");
+        struct book_sites sites;
+        assert_int_equal(book_reader_sites(reader, fd, &sites), 0);
+        assert_int_equal(sites.n_sites, 3);
+        assert_int_equal(sites.sites[1].account, 2);
+        assert_string_equal(sites.tags[1].name, "weights");
+        book_sites_release(&sites);
+        size_t blocks = 0;
+        assert_int_equal(book_reader_blocks(reader, fd, count_block, &blocks, NULL), 0);
+        assert_int_equal(blocks, 3);
+    }
 }
 
 static void refresh_finds_what_was_added(void **unused)
@@ -411,18 +497,27 @@ static void control_page_is_written_and_read(void **unused)
 {
     SAMPLE(f);
     struct book_control control;
-    assert_int_equal(book_control_write(f.reader, f.fd, 5, 0, 77), 0);
+    struct book_watcher root = {.pid = 77, .flags = 5, .start_ticks = 3, .pid_ns = 4};
+    struct book_watcher user = {.pid = 78, .flags = BOOK_CONTROL_SUSPENDED};
+    assert_int_equal(book_control_write(f.reader, f.fd, BOOK_WATCHER_ROOT, &root), 0);
     assert_int_equal(book_control_read(f.reader, f.fd, &control), 0);
     assert_int_equal(control.flags, 5);
-    assert_int_equal(control.daemon_pid, 77);
+    assert_memory_equal(&control.watchers[BOOK_WATCHER_ROOT], &root, sizeof(root));
     char path[64];
     snprintf(path, sizeof(path), "/proc/self/fd/%d", f.fd);
     MEMOIR_CLEANUP(closep)
     int readonly = open(path, O_RDONLY);
-    assert_int_equal(book_control_write(f.reader, readonly, BOOK_CONTROL_SUSPENDED, 1, 78), 0);
+    assert_int_equal(book_control_write(f.reader, readonly, BOOK_WATCHER_USER, &user), 0);
     assert_int_equal(book_control_read(f.reader, readonly, &control), 0);
-    assert_int_equal(control.flags, 6);
-    assert_int_equal(control.daemon_pid, 78);
+    assert_int_equal(control.flags, 7);
+    assert_memory_equal(&control.watchers[BOOK_WATCHER_ROOT], &root, sizeof(root));
+    assert_memory_equal(&control.watchers[BOOK_WATCHER_USER], &user, sizeof(user));
+    /* Who goes takes away what it alone said. */
+    assert_int_equal(book_control_write(f.reader, f.fd, BOOK_WATCHER_ROOT, NULL), 0);
+    assert_int_equal(book_control_read(f.reader, f.fd, &control), 0);
+    assert_int_equal(control.flags, BOOK_CONTROL_SUSPENDED);
+    assert_int_equal(control.watchers[BOOK_WATCHER_ROOT].pid, 0);
+    assert_int_equal(control.watchers[BOOK_WATCHER_USER].pid, 78);
     /* Nothing else in the book was touched. */
     assert_int_equal(totals_of(&f, 0).live_bytes, 5000);
 }
@@ -435,7 +530,7 @@ static void control_of_another_file_is_not_written(void **unused)
     struct book_builder b;
     builder_sample(&b, other);
     struct book_control control;
-    assert_int_equal(book_control_write(f.reader, other, 1, 0, 1), -ESTALE);
+    assert_int_equal(book_control_write(f.reader, other, BOOK_WATCHER_ROOT, NULL), -ESTALE);
     assert_int_equal(book_control_read(f.reader, other, &control), -ESTALE);
 }
 
@@ -445,11 +540,11 @@ static void control_is_not_written_where_there_is_none(void **unused)
     struct stat before, after;
     assert_int_equal(ftruncate(f.fd, 8192), 0); /* would grow the file */
     assert_int_equal(fstat(f.fd, &before), 0);
-    assert_int_equal(book_control_write(f.reader, f.fd, 1, 0, 1), -EIO);
+    assert_int_equal(book_control_write(f.reader, f.fd, BOOK_WATCHER_ROOT, NULL), -EIO);
     f.b.section[BOOK_SECTION_CONTROL]->open = 0; /* would make a page */
     assert_int_equal(ftruncate(f.fd, (off_t)f.b.h.file_size), 0);
     builder_header(&f.b);
-    assert_int_equal(book_control_write(f.reader, f.fd, 1, 0, 1), -ENODEV);
+    assert_int_equal(book_control_write(f.reader, f.fd, BOOK_WATCHER_ROOT, NULL), -ENODEV);
     assert_int_equal(fstat(f.fd, &after), 0);
     assert_int_equal(before.st_blocks, after.st_blocks);
 
@@ -462,7 +557,7 @@ static void control_is_not_written_where_there_is_none(void **unused)
     b.section[BOOK_SECTION_CONTROL]->kind = 0;
     builder_header(&b);
     assert_int_equal(book_reader_open_fd(fd, &reader), 0);
-    assert_int_equal(book_control_write(reader, fd, 1, 0, 1), -ENODEV);
+    assert_int_equal(book_control_write(reader, fd, BOOK_WATCHER_ROOT, NULL), -ENODEV);
 }
 
 #define T(name) cmocka_unit_test(name)
@@ -477,6 +572,8 @@ int main(void)
         T(counters_that_go_backwards_give_no_negative_live),
         T(pages_for_other_accounts_do_not_count),
         T(page_may_begin_at_any_record),
+        T(page_that_comes_between_passes_counts_as_allocated),
+        T(sections_may_share_pages),
         T(refresh_finds_what_was_added),
         T(pages_without_bytes_do_not_count),
         T(record_counts_once_its_type_is_stored),

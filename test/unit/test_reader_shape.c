@@ -71,7 +71,8 @@ REFUSED(entry_size_0, SECTION(SITES)->entry_size = 0)
 REFUSED(odd_entry_size, SECTION(REGISTRY)->entry_size = 260)
 REFUSED(huge_entry_size, SECTION(REGISTRY)->entry_size = 65544)
 ACCEPTED(largest_entry_size, SECTION(TAGS)->entry_size = 65536)
-REFUSED(misaligned_section, SECTION(TAGS)->offset += 4096; SECTION(TAGS)->size -= 8192)
+REFUSED(misaligned_section, SECTION(TAGS)->offset += 32; SECTION(TAGS)->size -= 8192)
+ACCEPTED(section_in_the_middle_of_a_page, SECTION(TAGS)->offset += 64; SECTION(TAGS)->size -= 8192)
 REFUSED(section_over_the_header, SECTION(CONTROL)->offset = 0)
 REFUSED(section_behind_the_end, SECTION(TAGS)->offset = h->file_size + 65536)
 REFUSED(section_past_the_end, SECTION(MOVES)->size += 4096)
@@ -252,6 +253,7 @@ int main(void)
         T(huge_entry_size_is_refused),
         T(largest_entry_size_is_accepted),
         T(misaligned_section_is_refused),
+        T(section_in_the_middle_of_a_page_is_accepted),
         T(section_over_the_header_is_refused),
         T(section_behind_the_end_is_refused),
         T(section_past_the_end_is_refused),

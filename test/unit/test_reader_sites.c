@@ -133,25 +133,39 @@ static void frames_that_are_not_there_are_dropped(void **unused)
 
 static void more_frames_than_a_site_may_have_are_dropped(void **unused)
 {
-    uint64_t frames[BOOK_SITE_FRAMES_MAX + 1];
-    for (size_t i = 0; i <= BOOK_SITE_FRAMES_MAX; i++)
+    uint64_t frames[BOOK_READER_SITE_FRAMES_MAX + 1];
+    for (size_t i = 0; i <= BOOK_READER_SITE_FRAMES_MAX; i++)
         frames[i] = BOOK_FRAME(1, i);
-    uint32_t most = builder_site(&b, 1, frames, BOOK_SITE_FRAMES_MAX);
-    uint32_t more = builder_site(&b, 2, frames, BOOK_SITE_FRAMES_MAX + 1);
+    uint32_t most = builder_site(&b, 2, 1, frames, BOOK_READER_SITE_FRAMES_MAX);
+    uint32_t more = builder_site(&b, 2, 2, frames, BOOK_READER_SITE_FRAMES_MAX + 1);
     SITES(s);
-    assert_int_equal(s.sites[most].frames, BOOK_SITE_FRAMES_MAX);
+    assert_int_equal(s.sites[most].frames, BOOK_READER_SITE_FRAMES_MAX);
     assert_int_equal(s.sites[more].frames, 0);
 }
 
-static void frame_of_a_module_that_is_none_has_no_module(void **unused)
+static void frame_of_an_unknown_module_is_no_address(void **unused)
 {
-    uint64_t frames[] = {BOOK_FRAME(3, 0x42), BOOK_FRAME(4095, 0x43), BOOK_FRAME(2, 0x44)};
-    uint32_t site = builder_site(&b, 1, frames, 3);
+    uint64_t frames[] = {BOOK_FRAME(3, 0x42), BOOK_FRAME(BOOK_MODULE_SCRIPT, 0x43),
+                         BOOK_FRAME(BOOK_MODULE_NONE, 0x44), BOOK_FRAME(2, 0x45)};
+    uint32_t site = builder_site(&b, 2, 1, frames, 4);
     SITES(s);
     const uint64_t *f = &s.frames[s.sites[site].first_frame];
-    assert_int_equal(f[0], 0x42);
-    assert_int_equal(f[1], 0x43);
-    assert_int_equal(f[2], BOOK_FRAME(2, 0x44));
+    for (int i = 0; i < 3; i++)
+        assert_null(book_sites_module(&s, f[i]));
+    assert_int_not_equal(BOOK_FRAME_MODULE(f[0]), BOOK_MODULE_NONE);
+    assert_int_not_equal(BOOK_FRAME_MODULE(f[1]), BOOK_MODULE_NONE);
+    assert_ptr_equal(book_sites_module(&s, f[3]), &s.modules[2]);
+}
+
+static void site_names_the_account_of_its_blocks(void **unused)
+{
+    uint64_t frame = BOOK_FRAME(1, 0x42);
+    uint32_t far = builder_site(&b, BOOK_RECORDS_MAX, 9, &frame, 1);
+    SITES(s);
+    assert_int_equal(s.sites[0].account, 0);
+    assert_int_equal(s.sites[1].account, 2);
+    assert_int_equal(s.sites[2].account, 3);
+    assert_int_equal(s.sites[far].account, 0); /* no such record can be */
 }
 
 static void module_and_tag_strings_are_bounded(void **unused)
@@ -186,7 +200,7 @@ static void used_is_bounded_by_what_is_open(void **unused)
 static void numbers_of_entries_are_bounded_by_the_layout(void **unused)
 {
     /* A huge sparse book whose sections are all said to be open and in use. */
-    uint64_t offset = BOOK_SECTION_ALIGN, size = UINT64_C(1) << 34;
+    uint64_t offset = 65536, size = UINT64_C(1) << 34;
     for (int i = 0; i < BOOK_SECTIONS_MAX; i++) {
         struct book_section *s = &b.h.sections[i];
         if (!s->kind)
@@ -201,7 +215,7 @@ static void numbers_of_entries_are_bounded_by_the_layout(void **unused)
     builder_header(&b);
     reopen_reader();
     SITES(s);
-    assert_int_equal(s.n_modules, BOOK_MODULES_MAX + 1);
+    assert_int_equal(s.n_modules, BOOK_MODULES_MAX);
     assert_int_equal(s.n_frames, BOOK_READER_FRAMES_MAX);
     assert_int_equal(s.n_sites, BOOK_SITES_MAX);
     assert_int_equal(s.n_tags, BOOK_TAGS_MAX + 1);
@@ -226,7 +240,7 @@ static void longer_entries_are_stepped_over(void **unused)
     uint32_t module = builder_module(&b, "/lib/a.so", "id");
     uint64_t frames[] = {BOOK_FRAME(module, 1), BOOK_FRAME(module, 2)};
     for (int i = 0; i < 5000; i++) /* more than one buffer */
-        builder_site(&b, 100u + (unsigned)i, frames, 2);
+        builder_site(&b, 2, 100u + (unsigned)i, frames, 2);
     builder_tag(&b, "one");
     builder_tag(&b, "two");
     builder_block(&b, BOOK_BLOCKS_PER_PAGE + 1, 9, 99, 2, account, 3, 1);
@@ -405,7 +419,8 @@ int main(void)
         T(site_counters_are_summed_over_pages),
         T(frames_that_are_not_there_are_dropped),
         T(more_frames_than_a_site_may_have_are_dropped),
-        T(frame_of_a_module_that_is_none_has_no_module),
+        T(frame_of_an_unknown_module_is_no_address),
+        T(site_names_the_account_of_its_blocks),
         T(module_and_tag_strings_are_bounded),
         T(used_is_bounded_by_what_is_open),
         T(numbers_of_entries_are_bounded_by_the_layout),

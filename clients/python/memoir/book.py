@@ -25,21 +25,23 @@ from memoir.places import find_books, find_places
 
 __all__ = [
     "Account", "Block", "Book", "BookError", "Device", "Frame", "Identity", "LOSSES", "Module", "NotReady",
-    "SOURCES", "SPACES", "STATES", "Site", "Status", "Totals", "find_books", "find_places",
+    "SOURCES", "SPACES", "STATES", "Site", "Status", "Totals", "Watcher", "find_books", "find_places",
 ]
 
 MAGIC = b"MEMOIRBK"
 ENDIAN_MARK = 0x01020304
 HEADER_BYTES = 4096
-SECTION_ALIGN = 65536
+SECTION_ALIGN = 64
 INCOMPAT_KNOWN = 0
-FILE_MAX = 1 << 40
+FILE_MAX = 1 << 48
 ENTRY_BYTES_MAX = 65536
 TIME_SHIFT_MAX = 32
 
 COMPAT_ON_BEHALF, COMPAT_FORK_CHILD, COMPAT_REMOTE = 1, 2, 4
 
-SOURCES = {1: "client", 2: "malloc", 3: "track", 4: "observer", 5: "socket", 6: "region"}
+SOURCES = {
+    1: "client", 2: "malloc", 3: "track", 4: "observer", 5: "socket", 6: "region", 7: "cuda", 8: "attach",
+}
 STATES = {0: "initial", 1: "open", 2: "closed", 3: "stopped"}
 STOP_REASONS = {0: "", 1: "asked", 2: "full"}
 DEVICE_KINDS = {0: "other", 1: "GPU", 2: "NPU", 3: "FPGA", 4: "simulated"}
@@ -49,7 +51,7 @@ SPACES = {
 }
 LOSSES = (
     "blocks_full", "sites_full", "accounts_full", "tags_full", "modules_full", "counters_full", "reentry",
-    "stuck_lock", "unknown_free", "replaced", "bad_argument", "suspended", "torn",
+    "stuck_lock", "unknown_free", "replaced", "bad_argument", "suspended", "torn", "unknown_move",
 )
 
 CONTROL, REGISTRY, COUNTER_INDEX, COUNTERS, MODULES, FRAMES, SITES, TAGS, BLOCKS = range(1, 10)
@@ -58,33 +60,37 @@ MOVES = 11
 # kind: (bytes of an entry in version 1, most entries that are looked at)
 _KINDS = {
     CONTROL: (64, 1), REGISTRY: (256, 4096), COUNTER_INDEX: (16, 65536), COUNTERS: (4096, 65536),
-    MODULES: (512, 4096), FRAMES: (8, 1 << 24), SITES: (32, 1 << 20), TAGS: (64, 65536),
+    MODULES: (512, 4080), FRAMES: (8, 1 << 24), SITES: (32, 1 << 20), TAGS: (64, 65536),
     BLOCKS: (4096, None), MOVES: (8, None),
 }
 
 # "=": the machine's byte order, no padding.
 _FIXED = struct.Struct("=8sIHHIIQII")  # magic ... source, at 0
-_IDENTITY = struct.Struct("=16sQQQiiIIiIQQ")  # boot_id ... created_monotonic_ns, at 40
-_LIVE = struct.Struct("=IIQQ16Q")  # state ... losses, at 120
-_SECTION = struct.Struct("=IIQQQQQ")  # 16 of them
-_SECTIONS_AT, _SECTIONS_MAX = 352, 16
-_STRINGS = {"comm": (1120, 16), "host": (1136, 64), "exe": (1200, 256), "command": (1456, 512)}
+_IDENTITY = struct.Struct("=16sQQQQiiIIiIQQ")  # boot_id ... created_monotonic_ns, at 40
+_LIVE = struct.Struct("=IIQQ32Q")  # state ... losses
+_LIVE_AT = 128
+_SECTION = struct.Struct("=IIQQQQQ")  # 32 of them
+_SECTIONS_AT, _SECTIONS_MAX = 1592, 32
+_STRINGS = {"comm": (488, 16), "host": (504, 64), "exe": (568, 512), "command": (1080, 512)}
+_WATCHER = struct.Struct("=iIQQ")
+_WATCHERS_AT = 8
 _DEVICE = struct.Struct("=IIiI64s64s32s")
-_ACCOUNT = struct.Struct("=IIIIQQqQ32s")
+_ACCOUNT = struct.Struct("=IIIIQQqQ32sQ")
 _COMMON_AT = 128
 _COUNTERS = struct.Struct("=6Qq5Q")
 _COUNTER_PAGE = struct.Struct("=IIII")
 _SITE_COUNTERS = struct.Struct("=4Q")
 _MODULE = struct.Struct("=QQQIIB32s15x432s")
 _FRAME = struct.Struct("=Q")
-_SITE = struct.Struct("=QIHHI")
+_SITE = struct.Struct("=QIHHII")
 _BLOCK = struct.Struct("=QQQ")
 _MOVES = struct.Struct("=II")
 
 _RECORD_DEVICE, _RECORD_ACCOUNT = 1, 2
 _PAGE_ACCOUNTS, _PAGE_SITES = 1, 2
 _ACCOUNTS_PER_PAGE, _SITES_PER_PAGE, _BLOCKS_PER_PAGE = 32, 128, 168
-_SITE_FRAMES_MAX = 64
+_SITE_FRAMES_MAX = 1024
+_RECORDS_MAX = 4096
 _OFFSET_MASK = (1 << 52) - 1
 _SCAN_TRIES = 4
 _NOTHING = (0, 0)
@@ -100,10 +106,11 @@ class NotReady(BookError):
 
 @dataclass(frozen=True)
 class Identity:
-    """Who the book is about. `st_uid`, the owner of the file, is whose book it is; `uid` is a claim."""
+    """Who the book is about. Numbers that could not be read are 0."""
 
     boot_id: str
     pid_ns: int
+    time_ns: int
     start_ticks: int
     exec_id: int
     pid: int
@@ -129,6 +136,11 @@ class Identity:
     def on_behalf(self) -> bool:
         return bool(self.compat & COMPAT_ON_BEHALF)
 
+    @property
+    def owner(self) -> int:
+        """Whose book it is: the file's owner; `uid` is a claim, unless root's daemon made it."""
+        return self.uid if self.on_behalf and self.st_uid == 0 else self.st_uid
+
 
 @dataclass(frozen=True)
 class Status:
@@ -138,6 +150,17 @@ class Status:
     stop_reason: int
     peak_error: int
     losses: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """A daemon that watches the book: `slot` is 0 for root's, 1 for the user's own."""
+
+    slot: int
+    pid: int
+    flags: int
+    start_ticks: int
+    pid_ns: int
 
 
 @dataclass(frozen=True)
@@ -152,14 +175,30 @@ class Device:
 
 @dataclass(frozen=True)
 class Account:
-    """One memory space on one device; `device` is a Device's record, or 0 for the host."""
+    """One memory space on one device; `device` is a Device's record, or 0 for the host.
+
+    Several accounts of one space and device add up. Inherited is what the parent held at fork and the
+    process did not free since; it is in no total.
+    """
 
     record: int
     space: int
     device: int
+    flags: int
     capacity: int
     inherited_bytes: int
+    inherited_blocks: int
     name: str
+
+    @property
+    def partial(self) -> bool:
+        """Counted from some moment on, not from the start."""
+        return bool(self.flags & 1)
+
+    @property
+    def sampled(self) -> bool:
+        """An estimate."""
+        return bool(self.flags & 2)
 
 
 @dataclass(frozen=True)
@@ -205,19 +244,31 @@ class Module:
 
 
 class Frame(NamedTuple):
-    """A return address: `offset` as in the module's ELF file, or an absolute address without a module."""
+    """A return address: `offset` as in the module's ELF file, or an absolute address without a module.
+
+    A frame of a sort that this reader does not know (`number` is none of a module) has neither.
+    """
 
     module: Optional[Module]
     offset: int
+    number: int = 0
+
+    @property
+    def known(self) -> bool:
+        return self.module is not None or self.number == 0
 
 
 @dataclass(frozen=True)
 class Site:
-    """A call stack, innermost frame first, with what was allocated there."""
+    """A call stack, innermost frame first, with what was allocated there.
+
+    All its blocks are of one `account` (0: unknown); a stack that has blocks of several is several sites.
+    """
 
     number: int
     key: int
     flags: int
+    account: int
     frames: tuple[Frame, ...]
     alloc_bytes: int = 0
     alloc_blocks: int = 0
@@ -381,7 +432,7 @@ class Book:
     # ---- status ----
 
     def status(self) -> Status:
-        state, reason, peak_error, _, *losses = _LIVE.unpack(self._pread(_LIVE.size, 120))
+        state, reason, peak_error, _, *losses = _LIVE.unpack(self._pread(_LIVE.size, _LIVE_AT))
         names = [LOSSES[i] if i < len(LOSSES) else f"loss_{i}" for i in range(len(losses))]
         return Status(state, reason, peak_error, {k: v for k, v in zip(names, losses) if v})
 
@@ -393,6 +444,15 @@ class Book:
             return True
         fcntl.flock(self._fd, fcntl.LOCK_UN)
         return False
+
+    def watchers(self) -> list[Watcher]:
+        """The daemons that say they watch this book; they may have died since."""
+        s = self._sections.get(CONTROL)
+        if s is None or self._live(CONTROL)[0] < _KINDS[CONTROL][0]:
+            return []
+        raw = self._pread(_KINDS[CONTROL][0], s.offset)
+        slots = [_WATCHER.unpack_from(raw, _WATCHERS_AT + i * _WATCHER.size) for i in range(2)]
+        return [Watcher(i, *values) for i, values in enumerate(slots) if values[0]]
 
     # ---- devices, accounts, totals ----
 
@@ -417,9 +477,9 @@ class Book:
         known = {0} | {d.record for d in self._devices(records)}
         accounts = []
         for number, raw in enumerate(records):
-            kind, space, device, _, capacity, inherited, _, _, name = _ACCOUNT.unpack_from(raw)
+            kind, space, device, flags, capacity, in_bytes, _, _, name, in_blocks = _ACCOUNT.unpack_from(raw)
             if number > 0 and kind == _RECORD_ACCOUNT and device in known:
-                accounts.append(Account(number, space, device, capacity, inherited, _text(name)))
+                accounts.append(Account(number, space, device, flags, capacity, in_bytes, in_blocks, _text(name)))
         return accounts
 
     def _pages(self, wanted: int) -> list[tuple[int, int]]:
@@ -444,12 +504,12 @@ class Book:
         """Totals by the account's record.
 
         All shards are read twice: freed counters are taken from the first reading and allocated ones from
-        the second, so that what was freed is also found allocated.
+        the second, so that what was freed is also found allocated. The second includes shards that came
+        in between.
         """
         accounts = self.accounts()
-        pages = self._pages(_PAGE_ACCOUNTS)
-        freed = self._sum_shards(accounts, pages)
-        alloc = self._sum_shards(accounts, pages)
+        freed = self._sum_shards(accounts, self._pages(_PAGE_ACCOUNTS))
+        alloc = self._sum_shards(accounts, self._pages(_PAGE_ACCOUNTS))
         records = self._records()
         result = {}
         for account in accounts:
@@ -497,17 +557,16 @@ class Book:
         modules = self._modules(self._live(MODULES)[1])
         raw_sites = self._entries(SITES, n_sites)
         frames = [_FRAME.unpack(raw)[0] for raw in self._entries(FRAMES, n_frames)]
-        pages = self._pages(_PAGE_SITES)
-        freed = self._sum_sites(pages, n_sites, slice(0, 2))
-        alloc = self._sum_sites(pages, n_sites, slice(2, 4))
+        freed = self._sum_sites(self._pages(_PAGE_SITES), n_sites, slice(0, 2))
+        alloc = self._sum_sites(self._pages(_PAGE_SITES), n_sites, slice(2, 4))
         sites = []
         for number in range(1, n_sites):
-            key, first, count, flags, _ = _SITE.unpack_from(raw_sites[number])
+            key, first, count, flags, _, account = _SITE.unpack_from(raw_sites[number])
             if count > _SITE_FRAMES_MAX or first + count > n_frames:
                 count = 0
             stack = tuple(self._frame(value, modules) for value in frames[first : first + count])
             sites.append(Site(
-                number, key, flags, stack, freed_bytes=freed.get(number, _NOTHING)[0],
+                number, key, flags, account if account < _RECORDS_MAX else 0, stack, freed_bytes=freed.get(number, _NOTHING)[0],
                 freed_blocks=freed.get(number, _NOTHING)[1], alloc_bytes=alloc.get(number, _NOTHING)[0],
                 alloc_blocks=alloc.get(number, _NOTHING)[1],
             ))
@@ -516,7 +575,7 @@ class Book:
     @staticmethod
     def _frame(value: int, modules: list[Optional[Module]]) -> Frame:
         number = value >> 52
-        return Frame(modules[number] if number < len(modules) else None, value & _OFFSET_MASK)
+        return Frame(modules[number] if number < len(modules) else None, value & _OFFSET_MASK, number)
 
     def _sum_sites(self, pages: list[tuple[int, int]], n: int, part: slice) -> dict[int, list[int]]:
         sums: dict[int, list[int]] = {}
@@ -552,7 +611,7 @@ class Book:
         return list(found.values()), exact
 
     def _blocks_seq(self) -> int:
-        return _LIVE.unpack(self._pread(_LIVE.size, 120))[3]
+        return _LIVE.unpack(self._pread(_LIVE.size, _LIVE_AT))[3]
 
     def _scan_blocks(self, alive: bool, found: dict[tuple[int, int], Block]) -> bool:
         """Add all live blocks to `found`; whether a slot never came to rest."""

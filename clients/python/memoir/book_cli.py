@@ -67,9 +67,9 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 def site_json(site: Site) -> dict[str, Any]:
     frames = [
         {"module": f.module.path if f.module else None, "build_id": f.module.build_id if f.module else None,
-         "offset": f.offset} for f in site.frames
+         "offset": f.offset if f.known else None} for f in site.frames
     ]
-    return {"number": site.number, "key": f"{site.key:016x}", "frames": frames, "live_bytes": site.live_bytes,
+    return {"number": site.number, "key": f"{site.key:016x}", "account": site.account, "frames": frames, "live_bytes": site.live_bytes,
             "live_blocks": site.live_blocks, "alloc_bytes": site.alloc_bytes, "alloc_blocks": site.alloc_blocks}
 
 
@@ -78,6 +78,7 @@ def book_json(book: Book, sites: bool, blocks: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "identity": asdict(book.identity),
         "status": {**asdict(book.status()), "writer_alive": book.writer_alive()},
+        "watchers": [asdict(w) for w in book.watchers()],
         "devices": [asdict(d) for d in book.devices()],
         "accounts": [],
     }
@@ -86,7 +87,7 @@ def book_json(book: Book, sites: bool, blocks: bool) -> dict[str, Any]:
         if t is None:
             continue
         answer["accounts"].append({
-            **asdict(account), **asdict(t), "live_bytes": t.live_bytes, "live_blocks": t.live_blocks,
+            **asdict(account), "partial": account.partial, "sampled": account.sampled, **asdict(t), "live_bytes": t.live_bytes, "live_blocks": t.live_blocks,
             "peak_bytes": t.peak_bytes,
         })
     if sites:

@@ -23,9 +23,13 @@ ROOT = CLIENT.parent.parent
 sys.path.insert(0, str(CLIENT))
 
 from memoir import book_cli  # noqa: E402
-from memoir.book import Block, Book, BookError, NotReady, find_books, find_places  # noqa: E402
+from memoir.book import (  # noqa: E402
+    CONTROL, COUNTER_INDEX, COUNTERS, FRAMES, REGISTRY, Block, Book, BookError, NotReady, Watcher, find_books,
+    find_places,
+)
 
 CORPUS = ROOT / "test" / "fuzz" / "corpus" / "reader"
+SECTIONS_AT = 1592
 LATE = 1 << 63
 SIZE_MAX = 64 << 20
 
@@ -86,12 +90,15 @@ class BookTest(unittest.TestCase):
         self.assertEqual((who.pid, who.parent_pid, who.writer_pid), (4242, 4200, 4242))
         self.assertEqual((who.uid, who.exec_count, who.source, who.version), (1000, 3, 1, 1))
         self.assertEqual(who.boot_id, bytes(range(0xA0, 0xB0)).hex())
-        self.assertEqual((who.pid_ns, who.start_ticks), (4026531836, 123456))
+        self.assertEqual((who.pid_ns, who.time_ns, who.start_ticks), (4026531836, 4026531834, 123456))
         self.assertEqual(who.exec_id, 0x1122334455667788)
         self.assertEqual((who.created_realtime_ns, who.created_monotonic_ns), (1700000000000000000, 5000000000))
         self.assertEqual((who.comm, who.exe), ("train.py", "/usr/bin/python3.11"))
         self.assertEqual(who.command, "python3 train.py --epochs 3")
-        self.assertEqual(who.st_uid, os.geteuid())
+        self.assertEqual((who.st_uid, who.owner), (os.geteuid(), os.geteuid()))
+        self.poke(20, "I", 1)  # written on behalf of somebody
+        if os.geteuid() == 0:
+            self.assertEqual(self.open().identity.owner, 1000)
 
     def test_devices_and_accounts_are_listed(self) -> None:
         book = self.make("sample")
@@ -101,6 +108,60 @@ class BookTest(unittest.TestCase):
         dram, heap = book.accounts()
         self.assertEqual((dram.record, dram.space, dram.device, dram.capacity), (2, 16, 1, 141 << 30))
         self.assertEqual((heap.record, heap.space, heap.device, heap.name), (3, 1, 0, "heap"))
+        self.assertEqual((heap.inherited_bytes, heap.inherited_blocks), (0, 0))
+        self.assertFalse(heap.partial or heap.sampled)
+        at = self.section(book, REGISTRY) + 3 * 256
+        self.poke(at + 12, "I", 2)
+        self.poke(at + 24, "Q", 4000)
+        self.poke(at + 80, "Q", 4)
+        heap = book.accounts()[1]
+        self.assertEqual((heap.inherited_bytes, heap.inherited_blocks), (4000, 4))
+        self.assertEqual((heap.partial, heap.sampled), (False, True))
+
+    def test_watchers_are_listed(self) -> None:
+        book = self.make("sample")
+        self.assertEqual(book.watchers(), [])
+        self.poke(self.section(book, CONTROL) + 8 + 24, "iIQQ", 77, 1, 5, 6)
+        self.assertEqual(book.watchers(), [Watcher(slot=1, pid=77, flags=1, start_ticks=5, pid_ns=6)])
+
+    def test_shard_that_comes_between_passes_counts_as_allocated(self) -> None:
+        """Its block was freed in a shard that was there before, and must not be found freed only."""
+        book = self.make("sample")
+        plain = Book._sum_shards
+        calls = []
+
+        def between(self: Book, *arguments: object) -> object:
+            sums = plain(self, *arguments)
+            calls.append(1)
+            if len(calls) == 1:
+                test.add_shard(book)
+            return sums
+
+        test = self
+        self.add_freed(book, 700)
+        Book._sum_shards = between  # type: ignore[assignment]
+        try:
+            t = book.totals()[2]
+        finally:
+            Book._sum_shards = plain  # type: ignore[method-assign]
+        self.assertEqual((t.live_bytes, t.live_blocks), (5000, 3))
+
+    def add_freed(self, book: Book, n: int) -> None:
+        at = self.section(book, REGISTRY) + 2 * 256 + 128
+        freed, blocks = struct.unpack("=QQ", os.pread(self.fd, 16, at))
+        self.poke(at, "QQ", freed + n, blocks + 1)
+
+    def add_shard(self, book: Book) -> None:
+        """A third counter page with 700 bytes in one block of account 2."""
+        self.poke(self.section(book, COUNTERS) + 2 * 4096 + 2 * 128 + 16, "QQ", 700, 1)
+        self.poke(self.section(book, COUNTER_INDEX) + 2 * 16, "II", 1, 0)
+        for kind in (COUNTERS, COUNTER_INDEX):
+            s = book._sections[kind]
+            self.poke(SECTIONS_AT + s.slot * 48 + 24, "QQ", max(4096, 3 * s.entry_size), 3)
+
+    @staticmethod
+    def section(book: Book, kind: int) -> int:
+        return book._sections[kind].offset
 
     def test_totals_add_up_all_shards(self) -> None:
         totals = self.make("sample").totals()
@@ -120,9 +181,19 @@ class BookTest(unittest.TestCase):
         self.assertEqual([f.module.path for f in deep.frames if f.module], ["/usr/lib/libtorch.so", ""])
         self.assertEqual(deep.frames[1].module and deep.frames[1].module.build_id, "deadbeef")
         self.assertEqual((deep.live_bytes, deep.live_blocks), (5000, 3))
-        self.assertEqual(shallow.frames, ((None, 0x7FFF12345678),))
+        self.assertEqual(shallow.frames, ((None, 0x7FFF12345678, 0),))
+        self.assertTrue(shallow.frames[0].known)
+        self.assertEqual((deep.account, shallow.account), (2, 3))
         self.assertEqual(shallow.live_bytes, 77)
         self.assertEqual(book.tags(), ["", "weights"])
+
+    def test_frame_of_an_unknown_sort_is_no_address(self) -> None:
+        book = self.make("sample")
+        self.poke(self.section(book, FRAMES), "Q", 4095 << 52 | 0x42)
+        frame = book.sites()[0].frames[0]
+        self.assertEqual((frame.module, frame.known), (None, False))
+        answer = book_cli.book_json(book, sites=True, blocks=False)
+        self.assertIsNone(answer["sites"][0]["frames"][0]["offset"])
 
     def test_blocks_are_decoded(self) -> None:
         blocks, exact = self.make("sample").blocks()
@@ -162,11 +233,13 @@ class BookTest(unittest.TestCase):
 
     def test_losses_and_states_are_named(self) -> None:
         book = self.make("sample")
-        self.poke(120, "II", 3, 2)
-        self.poke(144 + 8 * 1, "Q", 17)
+        self.poke(128, "II", 3, 2)
+        self.poke(152 + 8 * 1, "Q", 17)
+        self.poke(152 + 8 * 13, "Q", 18)
+        self.poke(152 + 8 * 31, "Q", 19)
         status = book.status()
         self.assertEqual((status.state, status.stop_reason, status.peak_error), (3, 2, 65536))
-        self.assertEqual(status.losses, {"sites_full": 17})
+        self.assertEqual(status.losses, {"sites_full": 17, "unknown_move": 18, "loss_31": 19})
 
     def test_unfinished_book_asks_to_try_again(self) -> None:
         with self.assertRaises(NotReady):
@@ -176,7 +249,7 @@ class BookTest(unittest.TestCase):
 
     def test_what_is_no_book_is_refused(self) -> None:
         for offset, form, value in ((0, "Q", 1), (8, "I", 0x04030201), (12, "H", 0), (14, "H", 4095),
-                                    (16, "I", 1 << 31), (24, "Q", 1 << 39), (100, "I", 33)):
+                                    (16, "I", 1 << 31), (24, "Q", 1 << 39), (108, "I", 33)):
             with self.subTest(offset=offset):
                 self.make("sample")
                 self.poke(offset, form, value)
@@ -189,7 +262,7 @@ class BookTest(unittest.TestCase):
 
     def test_strings_are_made_printable(self) -> None:
         self.make("sample")
-        os.pwrite(self.fd, b"a\x1b[2J\x7f\xc3\xa4\xff\xc2\x85z....", 1120)
+        os.pwrite(self.fd, b"a\x1b[2J\x7f\xc3\xa4\xff\xc2\x85z....", 488)
         self.assertEqual(self.open().identity.comm, "a?[2J?\u00e4\ufffd?z....")
 
     def test_reading_makes_no_pages(self) -> None:
