@@ -182,7 +182,6 @@ static void check_problems(struct doctor *d)
         [LEDGER_PROBLEM_OWNER] =
             "remove the file; who made it speaks for a process that is not his",
         [LEDGER_PROBLEM_LIMIT] = "remove books of dead processes; memoird --books-max",
-        [LEDGER_PROBLEM_DUPLICATE] = "remove the older file if no process maps it",
         [LEDGER_PROBLEM_PLACE] = "give it to its user with mode 0700",
     };
     if (!d->ledger)
@@ -221,6 +220,7 @@ static void describe_losses(const struct ledger_process *p, struct buffer *out)
         [BOOK_LOSS_BAD_ARGUMENT] = "a device, space or size that cannot be",
         [BOOK_LOSS_SUSPENDED] = "reported while suspended",
         [BOOK_LOSS_TORN] = "cut short by a jump or cancellation",
+        [BOOK_LOSS_UNKNOWN_MOVE] = "moved what was never reported",
     };
     for (size_t i = 0; i < BOOK_LOSSES_MAX; i++)
         if (p->losses[i])
@@ -273,48 +273,58 @@ static pid_t process_named(const char *name)
     return found;
 }
 
-/* How many books a living daemon watches, and who that is. */
-static size_t books_watched(const struct ledger *ledger, pid_t *ret_daemon)
+/* How many books a living daemon watches, and who they are: root's and the user's. */
+static size_t books_watched(const struct ledger *ledger, pid_t ret_daemons[BOOK_WATCHERS])
 {
     struct ledger_books books = ledger_books(ledger);
     size_t watched = 0;
     for (size_t i = 0; i < books.n; i++) {
-        struct book_control control;
-        MEMOIR_CLEANUP(closep)
-        int fd = ledger_book_open(books.books[i]);
-        if (fd < 0 || book_control_read(books.books[i]->reader, fd, &control) < 0)
+        struct book_watcher watchers[BOOK_WATCHERS];
+        bool any = false;
+        if (ledger_book_watchers(ledger, books.books[i], watchers) < 0)
             continue;
-        if (!(control.flags & BOOK_CONTROL_WATCHED) ||
-            (kill(control.daemon_pid, 0) < 0 && errno == ESRCH))
-            continue;
-        watched++;
-        *ret_daemon = control.daemon_pid;
+        for (size_t k = 0; k < BOOK_WATCHERS; k++)
+            if (watchers[k].flags & BOOK_CONTROL_WATCHED) {
+                ret_daemons[k] = watchers[k].pid;
+                any = true;
+            }
+        watched += any;
     }
     return watched;
+}
+
+/* "memoird (PID 7)", "memoird (root's PID 7, the user's PID 8)" */
+static void daemons_describe(const pid_t daemons[BOOK_WATCHERS], char *text, size_t size)
+{
+    pid_t root = daemons[BOOK_WATCHER_ROOT], user = daemons[BOOK_WATCHER_USER];
+    if (root && user && root != user)
+        snprintf(text, size, "memoird (root's PID %d, the user's PID %d)", (int)root, (int)user);
+    else
+        snprintf(text, size, "memoird (PID %d)", (int)(root ? root : user));
 }
 
 static void check_daemon(struct doctor *d)
 {
     const char *remedy = geteuid() == 0 ? "systemctl enable --now memoird, or: memoird --daemon"
                                         : "memoird --daemon, or ask root for one for the machine";
-    pid_t daemon = 0;
+    pid_t daemons[BOOK_WATCHERS] = {0};
+    char who[96];
     size_t books = d->ledger ? ledger_books(d->ledger).n : 0;
-    size_t watched = d->ledger ? books_watched(d->ledger, &daemon) : 0;
+    size_t watched = d->ledger ? books_watched(d->ledger, daemons) : 0;
     if (watched == 0)
-        daemon = process_named("memoird");
-    if (!daemon)
+        daemons[BOOK_WATCHER_ROOT] = process_named("memoird");
+    daemons_describe(daemons, who, sizeof(who));
+    if (!daemons[BOOK_WATCHER_ROOT] && !daemons[BOOK_WATCHER_USER])
         doctor_find(d, DOCTOR_WARN, remedy,
                     "none runs: commands work, but books of the dead stay until a later program "
                     "sweeps them, and nothing remembers them");
     else if (watched < books)
         doctor_find(d, DOCTOR_WARN, "it may look elsewhere (--dir) or be another user's",
-                    "memoird (PID %d) runs, but watches %zu of %zu books", (int)daemon, watched,
-                    books);
+                    "%s runs, but watches %zu of %zu books", who, watched, books);
     else if (books)
-        doctor_find(d, DOCTOR_OK, NULL, "memoird (PID %d) watches all %zu books", (int)daemon,
-                    books);
+        doctor_find(d, DOCTOR_OK, NULL, "%s watches all %zu books", who, books);
     else
-        doctor_find(d, DOCTOR_OK, NULL, "memoird (PID %d) runs", (int)daemon);
+        doctor_find(d, DOCTOR_OK, NULL, "%s runs", who);
 }
 
 const struct doctor_check doctor_book_checks[] = {

@@ -18,8 +18,9 @@
 #include "ledger/ledger.h"
 
 struct reaper {
-    size_t next;   /* where the next tick goes on */
-    size_t polled; /* processes without a pidfd */
+    struct book_watcher self; /* what goes into the control pages */
+    size_t next;              /* where the next tick goes on */
+    size_t polled;            /* processes without a pidfd */
     bool said_polling;
 };
 
@@ -29,6 +30,8 @@ struct watched {
     struct ledger_process *process;
     int pidfd; /* -1: polled */
     struct loop_source *source;
+    bool died;          /* the pidfd said so, but a book is still in somebody's hands */
+    struct cause cause; /* with `died` */
 };
 
 int reaper_new(struct daemon *daemon, struct reaper **ret_reaper)
@@ -36,6 +39,12 @@ int reaper_new(struct daemon *daemon, struct reaper **ret_reaper)
     struct reaper *reaper = calloc(1, sizeof(*reaper));
     if (!reaper)
         return -ENOMEM;
+    int r = ledger_watcher_self(&reaper->self);
+    if (r < 0) {
+        free(reaper);
+        return r;
+    }
+    reaper->self.flags = BOOK_CONTROL_WATCHED;
     *ret_reaper = reaper;
     return 0;
 }
@@ -68,7 +77,12 @@ static void on_death(void *context, uint32_t events)
 {
     struct watched *w = context;
     struct ledger_process *p = w->process;
-    retire_process(w->daemon, p, cause_read(w->pidfd, p->pid, p->start_ticks));
+    w->died = true;
+    w->cause = cause_read(w->pidfd, p->pid, p->start_ticks);
+    if (retire_process(w->daemon, p, w->cause, true))
+        return;
+    loop_source_free(w->source); /* it would go on telling; the ticks try again */
+    w->source = NULL;
 }
 
 /* Books must still be opened when every process has its pidfd, so the last descriptors are not for
@@ -119,11 +133,27 @@ static struct watched *watch_process(struct daemon *daemon, struct ledger_proces
     return w;
 }
 
-/* Retire the process if its state says so. */
+/* A pid that has another start time is not known to be the book's process, whose lock may yet say that it
+ * lives: its end would say nothing. */
+static void pidfd_doubt(struct daemon *daemon, struct ledger_process *p)
+{
+    struct watched *w = p->user_data;
+    if (!w || w->pidfd < 0 || w->died || p->pid_proved)
+        return;
+    loop_source_free(w->source);
+    w->source = NULL;
+    close(w->pidfd);
+    w->pidfd = -1;
+    daemon->reaper->polled++;
+}
+
+/* Retire the process if its state says so, and nobody has its books in hand. */
 static bool retire_if_over(struct daemon *daemon, struct ledger_process *p)
 {
     struct watched *w = p->user_data;
     struct cause cause = {CAUSE_UNKNOWN, 0};
+    if (w && w->died)
+        return retire_process(daemon, p, w->cause, true);
     switch (p->state) {
     case LEDGER_EXITED:
         if (p->valid & LEDGER_HAS_PID)
@@ -135,18 +165,18 @@ static bool retire_if_over(struct daemon *daemon, struct ledger_process *p)
     default:
         return false;
     }
-    retire_process(daemon, p, cause);
-    return true;
+    return retire_process(daemon, p, cause, false);
 }
 
 /* Tell the writer that somebody will retire its book, so that it leaves it there at a clean exit. */
-static void book_mark(const struct ledger_book *book, bool watched)
+static void book_mark(const struct daemon *daemon, const struct ledger_book *book, bool watched)
 {
     int fd = ledger_book_open(book);
     if (fd < 0)
         return;
-    uint32_t set = watched ? BOOK_CONTROL_WATCHED : 0, clear = watched ? 0 : BOOK_CONTROL_WATCHED;
-    int r = book_control_write(book->reader, fd, set, clear, watched ? (int32_t)getpid() : 0);
+    int r =
+        book_control_write(book->reader, fd, geteuid() == 0 ? BOOK_WATCHER_ROOT : BOOK_WATCHER_USER,
+                           watched ? &daemon->reaper->self : NULL);
     if (r < 0)
         log_debug("cannot mark book '%s': %s", book->path, strerror(-r));
     close(fd);
@@ -161,9 +191,10 @@ void reaper_add(struct daemon *daemon, struct ledger_book *book)
     /* After the pidfd is open: a pid that was given to somebody else before that is found out here,
      * and from here on cannot be. */
     ledger_update_state(daemon->ledger, p);
+    pidfd_doubt(daemon, p);
     if (retire_if_over(daemon, p))
         return;
-    book_mark(book, true);
+    book_mark(daemon, book, true);
     if (log_enabled(LOG_LEVEL_DEBUG))
         log_debug("watching PID %d (%s) by '%s'", (int)p->pid, p->name, book->path);
     if (!fresh || book->identity->exec_count == 0)
@@ -185,9 +216,12 @@ void reaper_check(struct daemon *daemon, struct ledger_process *process)
     if (retire_if_over(daemon, process))
         return;
     /* A pid that was not known before, or descriptors that are free again. */
-    if (w && w->pidfd < 0 && process->valid & LEDGER_HAS_PID) {
+    if (w && w->pidfd < 0 && process->pid_proved) {
         reaper_forget(daemon, process);
         (void)watch_process(daemon, process);
+        ledger_update_state(daemon->ledger,
+                            process); /* still the same, now that it cannot change */
+        pidfd_doubt(daemon, process);
     }
 }
 
@@ -206,7 +240,7 @@ void reaper_tick(struct daemon *daemon)
         struct ledger_process *p = all[reaper->next];
         struct watched *w = p->user_data;
         /* A retired row's place is taken by the last one, so stay there for it. */
-        if (!w || w->pidfd < 0 || ledger_writers_gone(p))
+        if (!w || w->pidfd < 0 || w->died || ledger_writers_gone(p))
             reaper_check(daemon, p);
         size_t after;
         ledger_processes(daemon->ledger, &after);
@@ -219,7 +253,7 @@ void reaper_release_books(struct daemon *daemon)
 {
     struct ledger_books books = ledger_books(daemon->ledger);
     for (size_t i = 0; i < books.n; i++)
-        book_mark(books.books[i], false);
+        book_mark(daemon, books.books[i], false);
     size_t n;
     struct ledger_process *const *all = ledger_processes(daemon->ledger, &n);
     for (size_t i = 0; i < n; i++)

@@ -22,6 +22,7 @@
 #include "daemon/retired.h"
 #include "daemon/topblocks.h"
 #include "ledger/ledger.h"
+#include "ledger/proc.h"
 
 enum {
     LINE_MAX_BYTES = 1024,
@@ -93,38 +94,22 @@ static int each_block(const struct book_block_view *view, void *context)
     return 0;
 }
 
-/* Which account of the process each record of the book is, where this book is the one that counts. */
-static void map_accounts(const struct ledger_process *p, const struct ledger_book *book,
-                         uint32_t accounts[static BOOK_RECORDS_MAX])
-{
-    memset(accounts, 0xff, BOOK_RECORDS_MAX * sizeof(*accounts));
-    for (size_t i = 0; i < p->n_accounts; i++) {
-        int32_t record = ledger_account_record(p, i, book);
-        if (record >= 0)
-            accounts[record] = (uint32_t)i;
-    }
-}
-
-/* A book that claims more pages than its file has would make us read holes for minutes. */
-static bool worth_reading(const struct ledger_book *book, int fd)
+/* What a scan costs is the pages that the file has, whatever its header says: holes are skipped. */
+static bool worth_reading(int fd)
 {
     struct stat st;
-    if (fstat(fd, &st) < 0)
-        return false;
-    uint64_t taken = (uint64_t)st.st_blocks * 512;
-    return book->status.file_bytes <= RETIRE_BOOK_BYTES_MAX &&
-           book->status.file_bytes <= taken + (UINT64_C(16) << 20);
+    return fstat(fd, &st) == 0 && (uint64_t)st.st_blocks * 512 <= RETIRE_BOOK_BYTES_MAX;
 }
 
-static void blocks_collect(const struct ledger_process *p, struct ledger_book *book, int fd,
-                           struct top_blocks *top, struct retired_process *r)
+static void blocks_collect(struct ledger_book *book, int fd, struct top_blocks *top,
+                           struct retired_process *r)
 {
     uint32_t accounts[BOOK_RECORDS_MAX];
-    if (fd < 0 || !worth_reading(book, fd)) {
+    if (fd < 0 || !worth_reading(fd)) {
         r->blocks_complete = false;
         return;
     }
-    map_accounts(p, book, accounts);
+    ledger_book_accounts(book, accounts);
     struct collect c = {.top = top, .book = book, .accounts = accounts};
     bool exact = false;
     if (book_reader_blocks(book->reader, fd, each_block, &c, &exact) < 0 || !exact)
@@ -145,12 +130,15 @@ static void frames_write(const struct book_sites *sites, const struct book_site 
 {
     for (uint32_t i = 0; i < site->frames && i < FRAMES_MAX; i++) {
         uint64_t frame = sites->frames[site->first_frame + i];
-        uint32_t module = BOOK_FRAME_MODULE(frame);
+        const struct book_module *module = book_sites_module(sites, frame);
         if (i > 0)
             buffer_append_char(text, '\n');
-        if (module != BOOK_MODULE_NONE && module < sites->n_modules) {
-            const char *path = sites->modules[module].path;
-            path_write(path[0] ? path : exe, text);
+        if (!module && BOOK_FRAME_MODULE(frame) != BOOK_MODULE_NONE) {
+            buffer_append_char(text, '?'); /* of a sort that this version does not know */
+            continue;
+        }
+        if (module) {
+            path_write(module->path[0] ? module->path : exe, text);
             buffer_append_char(text, '+');
         }
         buffer_printf(text, "0x%" PRIx64, (uint64_t)BOOK_FRAME_OFFSET(frame));
@@ -194,7 +182,7 @@ static int blocks_take(struct ledger_process *p, const int *fds, struct top_bloc
     if (top->n == 0)
         return 0;
     top_blocks_sort(top);
-    uint64_t now = clock_monotonic_ns();
+    uint64_t now = proc_monotonic_ns();
     r->blocks = calloc(top->n, sizeof(*r->blocks));
     r->sites = calloc(top->n, sizeof(*r->sites));
     if (!r->blocks || !r->sites)
@@ -269,7 +257,7 @@ static struct retired_process *record_make(struct daemon *daemon, struct ledger_
     int error = top_blocks_init(&top, daemon->config.retired_blocks);
     for (size_t i = 0; i < p->n_books; i++) {
         fds[i] = error < 0 || top.max == 0 ? -1 : ledger_book_open(p->books[i]);
-        blocks_collect(p, p->books[i], fds[i], &top, r);
+        blocks_collect(p->books[i], fds[i], &top, r);
     }
     if (error < 0 || blocks_take(p, fds, &top, r) < 0) {
         r->n_blocks = r->n_sites = 0;
@@ -301,11 +289,22 @@ static void line_log(const struct daemon *daemon, const struct retired_process *
     buffer_release(&line);
 }
 
-/* Only a file that is this very book, in the directory that was checked to be its owner's. */
-static void book_unlink(const struct ledger_book *book)
+/* Is somebody at work on the book? Its own writer, then, whatever we were told about it; or another
+ * daemon that wrote it on the process's behalf and will remove it. Where the end of the process was
+ * witnessed, a lock on what it wrote itself is no writer's: a child made by a bare clone system call keeps
+ * the mapping, and the lock with it, until it reports, calls exec or ends. */
+static bool book_busy(const struct ledger_book *book, bool witnessed)
 {
-    if (book->dirfd < 0 || ledger_book_check(book) < 0)
-        return; /* of a container, or gone already */
+    const struct book_identity *id = book->identity;
+    bool ours = id->compat & BOOK_COMPAT_ON_BEHALF ? id->writer_pid == getpid() : witnessed;
+    return !ours && ledger_book_lock(book) == 1;
+}
+
+/* Only a file that is this very book, in the directory that was checked to be its owner's. */
+static void book_unlink(const struct ledger_book *book, bool witnessed)
+{
+    if (book->dirfd < 0 || ledger_book_check(book) < 0 || book_busy(book, witnessed))
+        return; /* of a container, gone already, or not ours to remove */
     if (unlinkat(book->dirfd, book->name, 0) < 0 && errno != ENOENT)
         log_warn("cannot remove book '%s': %m, it stays until its directory is cleaned",
                  book->path);
@@ -324,8 +323,12 @@ static void record_keep(struct daemon *daemon, struct retired_process *r)
     daemon->retired_file_failed = error < 0;
 }
 
-void retire_process(struct daemon *daemon, struct ledger_process *p, struct cause cause)
+bool retire_process(struct daemon *daemon, struct ledger_process *p, struct cause cause,
+                    bool witnessed)
 {
+    for (size_t i = 0; i < p->n_books; i++)
+        if (book_busy(p->books[i], witnessed))
+            return false;
     ledger_refresh_process(daemon->ledger, p);
     struct retired_process *r = record_make(daemon, p, cause);
     if (r)
@@ -333,11 +336,12 @@ void retire_process(struct daemon *daemon, struct ledger_process *p, struct caus
     else
         log_error("out of memory: PID %d (%s) is gone without a record", (int)p->pid, p->name);
     for (size_t i = 0; i < p->n_books; i++)
-        book_unlink(p->books[i]);
+        book_unlink(p->books[i], witnessed);
     if (r)
         line_log(daemon, r);
     /* Giving up the mappings frees the pages, which takes longer than all that the line waits for. */
     reaper_forget(daemon, p);
     for (size_t n = p->n_books; n > 0; n--)
         ledger_book_remove(daemon->ledger, p->books[0]); /* with the last one goes p */
+    return true;
 }

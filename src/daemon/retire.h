@@ -1,6 +1,8 @@
 /* The end of a process: its last figures are kept, one line is written, its books are removed. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "daemon/cause.h"
 
 struct daemon;
@@ -10,5 +12,8 @@ struct ledger_process;
  * without. */
 #define RETIRE_BOOK_BYTES_MAX (UINT64_C(256) << 20)
 
-/* Retire `process`, which is freed. About a millisecond for 100,000 blocks. */
-void retire_process(struct daemon *daemon, struct ledger_process *process, struct cause cause);
+/* Retire `process`, which is freed. About a millisecond for 100,000 blocks. False when somebody still
+ * writes one of its books: then nothing happened, and the caller tries again later. `witnessed`: a pidfd
+ * told of its end, so that who holds the lock of a book that it wrote itself is only a child. */
+bool retire_process(struct daemon *daemon, struct ledger_process *process, struct cause cause,
+                    bool witnessed);

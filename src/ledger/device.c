@@ -6,29 +6,54 @@
 #include "base/hash.h"
 #include "ledger/rows.h"
 
-/* A device is the same by the strongest name that it has. A book that tells the uid and one that tells
- * only the bus give two rows: guessing that they are one could add up two devices. */
+/* The rule of doc/book.md. Each step decides where both tell what it needs. */
 static bool same_device(const struct ledger_device *d, const struct book_device_view *v,
                         const char *host)
 {
     if (strcmp(d->host, host) != 0)
         return false;
-    if (d->uid[0] || v->uid[0])
+    if (d->uid[0] && v->uid[0])
         return strcmp(d->uid, v->uid) == 0;
-    if (d->bus[0] || v->bus[0])
+    if (d->bus[0] && v->bus[0])
         return strcmp(d->bus, v->bus) == 0;
     return d->kind == v->kind && d->ordinal == v->ordinal && strcmp(d->name, v->name) == 0;
 }
 
-static uint64_t device_hash(const struct ledger *ledger, const struct book_device_view *v,
-                            const char *host)
+/* One for each step of the rule. */
+struct keys {
+    uint64_t uid, bus, name;
+};
+
+static struct keys device_keys(const struct ledger *ledger, const struct book_device_view *v,
+                               const char *host)
 {
     uint64_t h = hash_string(host, ledger->seed);
-    if (v->uid[0])
-        return hash_combine(hash_string(v->uid, h), 1);
-    if (v->bus[0])
-        return hash_combine(hash_string(v->bus, h), 2);
-    return hash_combine(hash_string(v->name, h), (uint64_t)v->kind << 32 | (uint32_t)v->ordinal);
+    return (struct keys){
+        .uid = hash_combine(hash_string(v->uid, h), 1),
+        .bus = hash_combine(hash_string(v->bus, h), 2),
+        .name =
+            hash_combine(hash_string(v->name, h), (uint64_t)v->kind << 32 | (uint32_t)v->ordinal),
+    };
+}
+
+#define FIND_IN(index, member, key)                                          \
+    for (struct index_node *node = index_first(&(index), key); node;         \
+         node = index_next(node->next, key)) {                               \
+        struct device_row *row = index_row(node, struct device_row, member); \
+        if (same_device(&row->d, view, host))                                \
+            return row;                                                      \
+    }
+
+static struct device_row *device_find(const struct ledger *ledger,
+                                      const struct book_device_view *view, const char *host,
+                                      const struct keys *keys)
+{
+    if (view->uid[0])
+        FIND_IN(ledger->devices_by_uid, by_uid, keys->uid)
+    if (view->bus[0])
+        FIND_IN(ledger->devices_by_bus, by_bus, keys->bus)
+    FIND_IN(ledger->devices_by_name, by_name, keys->name)
+    return NULL;
 }
 
 static bool has_room(const struct ledger *ledger, uint32_t uid)
@@ -43,8 +68,23 @@ static bool has_room(const struct ledger *ledger, uint32_t uid)
     return n < LEDGER_DEVICES_PER_UID_MAX;
 }
 
+/* What one book does not tell another may. Room in the indexes was made with the row: they have as many
+ * places as there are rows. */
+static void device_learn(struct ledger *ledger, struct device_row *row,
+                         const struct book_device_view *view, const struct keys *keys)
+{
+    if (!row->d.uid[0] && view->uid[0]) {
+        memcpy(row->d.uid, view->uid, sizeof(row->d.uid));
+        index_insert(&ledger->devices_by_uid, &row->by_uid, keys->uid);
+    }
+    if (!row->d.bus[0] && view->bus[0]) {
+        memcpy(row->d.bus, view->bus, sizeof(row->d.bus));
+        index_insert(&ledger->devices_by_bus, &row->by_bus, keys->bus);
+    }
+}
+
 static struct device_row *device_new(struct ledger *ledger, const struct book_device_view *view,
-                                     const char *host, uint64_t hash)
+                                     const char *host, const struct keys *keys)
 {
     if (ledger->n_devices == ledger->room_devices) {
         size_t room = ledger->room_devices ? ledger->room_devices * 2 : 16;
@@ -55,7 +95,8 @@ static struct device_row *device_new(struct ledger *ledger, const struct book_de
         ledger->room_devices = room;
     }
     struct device_row *row = calloc(1, sizeof(*row));
-    if (!row || index_reserve(&ledger->devices_by_key) < 0) {
+    if (!row || index_reserve(&ledger->devices_by_uid) < 0 ||
+        index_reserve(&ledger->devices_by_bus) < 0 || index_reserve(&ledger->devices_by_name) < 0) {
         free(row);
         return NULL;
     }
@@ -63,10 +104,9 @@ static struct device_row *device_new(struct ledger *ledger, const struct book_de
     row->d.kind = view->kind;
     row->d.ordinal = view->ordinal;
     memcpy(row->d.name, view->name, sizeof(row->d.name));
-    memcpy(row->d.uid, view->uid, sizeof(row->d.uid));
-    memcpy(row->d.bus, view->bus, sizeof(row->d.bus));
     snprintf(row->d.host, sizeof(row->d.host), "%s", host);
-    index_insert(&ledger->devices_by_key, &row->by_key, hash);
+    index_insert(&ledger->devices_by_name, &row->by_name, keys->name);
+    device_learn(ledger, row, view, keys);
     ledger->devices[ledger->n_devices++] = &row->d;
     return row;
 }
@@ -74,16 +114,14 @@ static struct device_row *device_new(struct ledger *ledger, const struct book_de
 struct ledger_device *ledger_device_ref(struct ledger *ledger, const struct book_device_view *view,
                                         const char *host, uint32_t uid)
 {
-    uint64_t hash = device_hash(ledger, view, host);
-    for (struct index_node *node = index_first(&ledger->devices_by_key, hash); node;
-         node = index_next(node->next, hash)) {
-        struct device_row *row = index_row(node, struct device_row, by_key);
-        if (same_device(&row->d, view, host)) {
-            row->refs++;
-            return &row->d;
-        }
+    struct keys keys = device_keys(ledger, view, host);
+    struct device_row *row = device_find(ledger, view, host, &keys);
+    if (row) {
+        device_learn(ledger, row, view, &keys);
+        row->refs++;
+        return &row->d;
     }
-    struct device_row *row = has_room(ledger, uid) ? device_new(ledger, view, host, hash) : NULL;
+    row = has_room(ledger, uid) ? device_new(ledger, view, host, &keys) : NULL;
     if (!row)
         return NULL;
     row->creator_uid = uid;
@@ -100,7 +138,11 @@ void ledger_device_unref(struct ledger *ledger, struct ledger_device *device)
     struct ledger_device *last = ledger->devices[--ledger->n_devices];
     last->index = row->d.index;
     ledger->devices[last->index] = last;
-    index_remove(&ledger->devices_by_key, &row->by_key);
+    if (row->d.uid[0])
+        index_remove(&ledger->devices_by_uid, &row->by_uid);
+    if (row->d.bus[0])
+        index_remove(&ledger->devices_by_bus, &row->by_bus);
+    index_remove(&ledger->devices_by_name, &row->by_name);
     free(row);
 }
 

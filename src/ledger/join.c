@@ -4,40 +4,47 @@
  *
  * The order: who does the work knows best. For heap and mappings that is the allocator, then the
  * wrapper around it, then the probes; a program that reports heap by itself tells only of a part. For
- * devices and pinned memory it is the program itself, then what it says over a socket, then the
- * probes, then a region that other programs keep. */
+ * devices and pinned memory it is the program itself, then a shim around its driver, then what it says
+ * over a socket, then the probes, then a region that other programs keep. Transfers are chosen by
+ * themselves: who counts the allocations need not see them.
+ *
+ * Within one source everything that the process wrote itself adds up: two copies of a library have two
+ * books, and a book may have several accounts for one (space, device). Of books that daemons wrote on its
+ * behalf one counts, since a daemon that came after another began anew: the one that is being written,
+ * else the youngest. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ledger/rows.h"
 
-enum { SOURCES = BOOK_SOURCE_REGION + 1 };
+enum { SOURCES = BOOK_SOURCE_ATTACH + 1, RANK_UNKNOWN = SOURCES };
 
 static const uint8_t host_rank[SOURCES] = {
-    [0] = 6,
-    [BOOK_SOURCE_MALLOC] = 0,
-    [BOOK_SOURCE_TRACK] = 1,
-    [BOOK_SOURCE_OBSERVER] = 2,
-    [BOOK_SOURCE_CLIENT] = 3,
-    [BOOK_SOURCE_SOCKET] = 4,
-    [BOOK_SOURCE_REGION] = 5,
+    [0] = RANK_UNKNOWN,       [BOOK_SOURCE_MALLOC] = 0,   [BOOK_SOURCE_TRACK] = 1,
+    [BOOK_SOURCE_ATTACH] = 2, [BOOK_SOURCE_OBSERVER] = 3, [BOOK_SOURCE_CLIENT] = 4,
+    [BOOK_SOURCE_CUDA] = 5,   [BOOK_SOURCE_SOCKET] = 6,   [BOOK_SOURCE_REGION] = 7,
 };
 
 static const uint8_t device_rank[SOURCES] = {
-    [0] = 6,
-    [BOOK_SOURCE_CLIENT] = 0,
-    [BOOK_SOURCE_SOCKET] = 1,
-    [BOOK_SOURCE_OBSERVER] = 2,
-    [BOOK_SOURCE_REGION] = 3,
-    [BOOK_SOURCE_MALLOC] = 4,
-    [BOOK_SOURCE_TRACK] = 5,
+    [0] = RANK_UNKNOWN,       [BOOK_SOURCE_CLIENT] = 0,   [BOOK_SOURCE_CUDA] = 1,
+    [BOOK_SOURCE_SOCKET] = 2, [BOOK_SOURCE_OBSERVER] = 3, [BOOK_SOURCE_REGION] = 4,
+    [BOOK_SOURCE_MALLOC] = 5, [BOOK_SOURCE_TRACK] = 6,    [BOOK_SOURCE_ATTACH] = 7,
 };
 
-static uint32_t rank_of(uint32_t space, uint32_t source)
+/* What a process wrote itself comes before what was written for it by the same source. Sources of later
+ * versions stay apart from each other. */
+static uint32_t rank_in(const uint8_t ranks[SOURCES], const struct book_identity *id)
+{
+    uint32_t source = id->source;
+    uint32_t rank = source < SOURCES ? ranks[source] : RANK_UNKNOWN + source % UINT16_MAX;
+    return rank * 2 + (id->compat & BOOK_COMPAT_ON_BEHALF ? 1 : 0);
+}
+
+static uint32_t rank_of(uint32_t space, const struct book_identity *id)
 {
     bool host = space == MEMOIR_SPACE_HEAP || space == MEMOIR_SPACE_MAPPED;
-    return (host ? host_rank : device_rank)[source < SOURCES ? source : 0];
+    return rank_in(host ? host_rank : device_rank, id);
 }
 
 static int part_compare(const void *a, const void *b)
@@ -110,7 +117,38 @@ static int book_map_devices(struct ledger *ledger, struct book_row *book)
     return book->devices ? 0 : -ENOMEM;
 }
 
-static size_t book_add_parts(struct book_row *book, struct part *parts)
+void ledger_book_note_lock(struct book_row *book, bool held)
+{
+    if (book->lock_held != held && book->b.process)
+        process_row(book->b.process)->joined = false; /* another one may count from now on */
+    book->lock_held = held;
+}
+
+static bool counts_before(const struct book_row *a, const struct book_row *b)
+{
+    const struct book_identity *x = a->b.identity, *y = b->b.identity;
+    if (a->lock_held != b->lock_held)
+        return a->lock_held;
+    if (x->created_realtime_ns != y->created_realtime_ns)
+        return x->created_realtime_ns > y->created_realtime_ns;
+    return x->st_ino > y->st_ino;
+}
+
+/* Among the books that were written on the process's behalf by one source, only one counts. */
+static bool is_passed_over(const struct process_row *row, const struct book_row *book)
+{
+    const struct book_identity *id = book->b.identity;
+    for (size_t i = 0; i < row->p.n_books && id->compat & BOOK_COMPAT_ON_BEHALF; i++) {
+        const struct book_row *other = book_row(row->p.books[i]);
+        if (other != book && other->b.identity->source == id->source &&
+            other->b.identity->compat & BOOK_COMPAT_ON_BEHALF && counts_before(other, book))
+            return true;
+    }
+    return false;
+}
+
+/* Counts accounts that cannot be told in `left_out`. */
+static size_t book_add_parts(struct book_row *book, struct part *parts, size_t *left_out)
 {
     size_t n, added = 0;
     const struct book_account_view *views = book_reader_accounts(book->b.reader, &n);
@@ -118,19 +156,21 @@ static size_t book_add_parts(struct book_row *book, struct part *parts)
         n = book->n_accounts; /* as many as there is room for */
     for (size_t i = 0; i < n; i++) {
         struct ledger_device *device = NULL;
-        if (views[i].space == 0 || views[i].space > MEMOIR_SPACE_MAX)
-            continue;
-        if (views[i].device != BOOK_DEVICE_HOST) {
-            if (views[i].device >= book->n_records || !book->devices[views[i].device])
-                continue; /* a device that the book never told of, or past LEDGER_DEVICES_MAX */
+        bool host = views[i].space < MEMOIR_SPACE_DRAM || views[i].device == BOOK_DEVICE_HOST;
+        if (!host && views[i].device < book->n_records)
             device = book->devices[views[i].device];
+        /* A device that the book never told of, or past LEDGER_DEVICES_MAX. */
+        if (views[i].space == 0 || views[i].space > MEMOIR_SPACE_MAX || (!host && !device)) {
+            ++*left_out;
+            continue;
         }
         parts[added++] = (struct part){
             .book = book,
             .index = i,
             .device = device,
             .space = views[i].space,
-            .rank = rank_of(views[i].space, book->b.identity->source),
+            .rank = rank_of(views[i].space, book->b.identity),
+            .moves_rank = rank_in(device_rank, book->b.identity),
         };
     }
     return added;
@@ -202,9 +242,13 @@ int ledger_join(struct ledger *ledger, struct process_row *row)
     row->parts = calloc(room + 1, sizeof(*row->parts));
     if (!row->parts)
         return -ENOMEM;
-    for (size_t i = 0; i < row->p.n_books; i++)
-        row->n_parts += book_add_parts(book_row(row->p.books[i]), row->parts + row->n_parts);
-    row->p.left_out = room - row->n_parts;
+    row->p.left_out = 0;
+    for (size_t i = 0; i < row->p.n_books; i++) {
+        struct book_row *book = book_row(row->p.books[i]);
+        book->passed_over = is_passed_over(row, book);
+        if (!book->passed_over)
+            row->n_parts += book_add_parts(book, row->parts + row->n_parts, &row->p.left_out);
+    }
     qsort(row->parts, row->n_parts, sizeof(*row->parts), part_compare);
     int r = make_accounts(row);
     if (r < 0)
@@ -213,51 +257,137 @@ int ledger_join(struct ledger *ledger, struct process_row *row)
     return 0;
 }
 
+/* ---- figures ---- */
+
+static void totals_add(struct book_totals *sum, const struct book_totals *t)
+{
+    sum->live_bytes += t->live_bytes;
+    sum->live_blocks += t->live_blocks;
+    sum->alloc_bytes += t->alloc_bytes;
+    sum->alloc_blocks += t->alloc_blocks;
+    sum->freed_bytes += t->freed_bytes;
+    sum->freed_blocks += t->freed_blocks;
+    sum->alloc_served += t->alloc_served;
+    sum->freed_served += t->freed_served;
+    sum->reallocs += t->reallocs;
+    sum->moved_in_bytes += t->moved_in_bytes;
+    sum->moved_in += t->moved_in;
+    sum->moved_out_bytes += t->moved_out_bytes;
+    sum->moved_out += t->moved_out;
+    sum->peak_bytes += t->peak_bytes;
+}
+
+/* What one source says about one account: all parts of one rank. */
+struct group {
+    struct book_totals totals;
+    uint64_t capacity, inherited_bytes, inherited_blocks;
+    uint32_t flags, source, moves_rank;
+    bool on_behalf;
+    bool valid; /* every part could be read */
+};
+
+/* The group that begins with part `i`; ret_next is where the next one does. */
+static struct group group_sum(const struct process_row *row, size_t i, size_t end, size_t *ret_next)
+{
+    const struct part *first = &row->parts[i];
+    struct group g = {.source = first->book->b.identity->source,
+                      .moves_rank = first->moves_rank,
+                      .on_behalf = first->book->b.identity->compat & BOOK_COMPAT_ON_BEHALF,
+                      .valid = true};
+    for (; i < end && row->parts[i].rank == first->rank; i++) {
+        const struct part *part = &row->parts[i];
+        if (!part->book->totals_valid) {
+            g.valid = false;
+            continue;
+        }
+        size_t n;
+        const struct book_account_view *view =
+            &book_reader_accounts(part->book->b.reader, &n)[part->index];
+        totals_add(&g.totals, &part->book->totals[part->index]);
+        g.inherited_bytes += view->inherited_bytes;
+        g.inherited_blocks += view->inherited_blocks;
+        g.flags |= view->flags;
+        if (view->capacity > g.capacity) {
+            g.capacity = view->capacity;
+            if (part->device && view->capacity > part->device->spaces[part->space].capacity)
+                note_capacity(part, view); /* told again */
+        }
+    }
+    *ret_next = i;
+    return g;
+}
+
+static void account_take(struct ledger_account *account, const struct group *g)
+{
+    account->totals = g->totals;
+    account->source = g->source;
+    account->on_behalf = g->on_behalf;
+    account->capacity = g->capacity;
+    account->inherited_bytes = g->inherited_bytes;
+    account->inherited_blocks = g->inherited_blocks;
+    account->partial = g->flags & BOOK_ACCOUNT_PARTIAL;
+    account->sampled = g->flags & BOOK_ACCOUNT_SAMPLED;
+}
+
+static void account_take_moves(struct ledger_account *account, const struct group *g)
+{
+    account->moves_source = g->source;
+    account->totals.moved_in_bytes = g->totals.moved_in_bytes;
+    account->totals.moved_in = g->totals.moved_in;
+    account->totals.moved_out_bytes = g->totals.moved_out_bytes;
+    account->totals.moved_out = g->totals.moved_out;
+}
+
+/* False if a part of it could not be read. */
+static bool account_totals(const struct process_row *row, size_t a)
+{
+    struct ledger_account *account = &row->p.accounts[a];
+    struct group moves = {0};
+    bool found = false, counted = false, moved = false, all = true;
+    for (size_t i = row->first_part[a], end = row->first_part[a + 1]; i < end;) {
+        struct group g = group_sum(row, i, end, &i);
+        all &= g.valid;
+        if (!g.valid)
+            continue;
+        if (g.totals.moved_in + g.totals.moved_out > 0 &&
+            (!moved || g.moves_rank < moves.moves_rank)) {
+            moves = g;
+            moved = true;
+        }
+        if (counted || (found && g.totals.alloc_blocks == 0))
+            continue;
+        account_take(account, &g);
+        found = true;
+        counted = g.totals.alloc_blocks > 0; /* then it wins */
+    }
+    if (found)
+        account_take_moves(account, &moves);
+    account->valid = found;
+    return found && all;
+}
+
 void ledger_join_totals(struct process_row *row)
 {
     row->p.valid |= LEDGER_HAS_FIGURES;
-    for (size_t a = 0; a < row->p.n_accounts; a++) {
-        struct ledger_account *account = &row->p.accounts[a];
-        bool found = false, all = true;
-        for (size_t i = row->first_part[a]; i < row->first_part[a + 1]; i++) {
-            const struct part *part = &row->parts[i];
-            if (!part->book->totals_valid) {
-                all = false;
-                continue;
-            }
-            const struct book_totals *totals = &part->book->totals[part->index];
-            if (found && totals->alloc_blocks == 0)
-                continue;
-            size_t n;
-            const struct book_account_view *view =
-                &book_reader_accounts(part->book->b.reader, &n)[part->index];
-            account->totals = *totals;
-            account->source = part->book->b.identity->source;
-            account->inherited_bytes = view->inherited_bytes;
-            if (account->capacity != view->capacity) { /* told again */
-                account->capacity = view->capacity;
-                note_capacity(part, view);
-            }
-            found = true;
-            if (totals->alloc_blocks > 0)
-                break; /* it counts, so it wins */
-        }
-        account->valid = found;
-        if (!found || !all)
+    for (size_t a = 0; a < row->p.n_accounts; a++)
+        if (!account_totals(row, a))
             row->p.valid &= ~(uint32_t)LEDGER_HAS_FIGURES;
-    }
 }
 
-int ledger_account_record(const struct ledger_process *process, size_t i,
-                          const struct ledger_book *book)
+void ledger_book_accounts(const struct ledger_book *book, uint32_t ret_accounts[BOOK_RECORDS_MAX])
 {
-    const struct process_row *row = process_row(process);
-    if (i >= process->n_accounts || process->accounts[i].source != book->identity->source)
-        return -ENOENT;
-    for (size_t k = row->first_part[i]; k < row->first_part[i + 1]; k++)
-        if (&row->parts[k].book->b == book) {
-            size_t n;
-            return (int)book_reader_accounts(book->reader, &n)[row->parts[k].index].record;
+    const struct process_row *row = process_row(book->process);
+    bool on_behalf = book->identity->compat & BOOK_COMPAT_ON_BEHALF;
+    size_t n;
+    const struct book_account_view *views = book_reader_accounts(book->reader, &n);
+    memset(ret_accounts, 0xff, BOOK_RECORDS_MAX * sizeof(*ret_accounts));
+    for (size_t a = 0; a < row->p.n_accounts; a++)
+        for (size_t k = row->first_part[a]; k < row->first_part[a + 1]; k++) {
+            const struct part *part = &row->parts[k];
+            const struct ledger_account *account = &row->p.accounts[a];
+            if (&part->book->b == book && account->source == book->identity->source &&
+                account->on_behalf == on_behalf && part->index < n &&
+                views[part->index].record < BOOK_RECORDS_MAX)
+                ret_accounts[views[part->index].record] = (uint32_t)a;
         }
-    return -ENOENT;
 }

@@ -37,7 +37,6 @@ int ledger_new(const struct ledger_options *options, struct ledger **ret_ledger)
         return r;
     /* Unknown stays 0, and then nothing is compared with it. */
     (void)proc_pid_ns(getpid(), &ledger->own_pid_ns);
-    (void)proc_boot_id(ledger->boot_id);
     *ret_ledger = MEMOIR_TAKE(ledger);
     return 0;
 }
@@ -50,7 +49,9 @@ void ledger_free(struct ledger *ledger)
         ledger_book_remove(ledger, ledger->books[ledger->n_books - 1]);
     index_release(&ledger->books_by_file);
     index_release(&ledger->processes_by_identity);
-    index_release(&ledger->devices_by_key);
+    index_release(&ledger->devices_by_uid);
+    index_release(&ledger->devices_by_bus);
+    index_release(&ledger->devices_by_name);
     for (size_t i = 0; i < ledger->n_dirfds; i++)
         close(ledger->dirfds[i]);
     free(ledger->dirfds);
@@ -136,61 +137,92 @@ bool ledger_process_sum(const struct ledger_process *process, uint32_t space,
 
 /* ---- whose book is it ---- */
 
-/* Root may write on behalf of others, and then the header says for whom. */
+/* Whose a book is: its owner's, unless root's daemon wrote it for somebody. */
 static uint32_t subject_uid(const struct book_identity *id)
 {
-    return id->st_uid != 0 ? id->st_uid : id->uid;
+    return id->st_uid == 0 && id->compat & BOOK_COMPAT_ON_BEHALF ? id->uid : id->st_uid;
 }
 
-static uint64_t identity_hash(const struct ledger *ledger, const struct book_identity *id)
+/* By the only thing that every book of a process has. */
+static uint64_t identity_hash(const struct ledger *ledger, int32_t pid)
 {
-    uint64_t h = hash_bytes(id->boot_id, sizeof(id->boot_id), ledger->seed);
-    h = hash_combine(h, id->pid_ns);
-    h = hash_combine(h, (uint64_t)id->pid << 32 | subject_uid(id));
-    return hash_combine(h, id->start_ticks);
+    return hash_combine(ledger->seed, (uint32_t)pid);
 }
 
-/* A writer on somebody's behalf may not know the image (exec_id 0): it then belongs to any. */
-static bool same_process(const struct process_row *row, const struct book_identity *id)
+/* 0 is "could not be read", and then nothing speaks against it. */
+static bool same_or_unknown(uint64_t a, uint64_t b)
+{
+    return a == b || a == 0 || b == 0;
+}
+
+static bool boot_known(const uint8_t boot_id[16])
+{
+    static const uint8_t zero[16];
+    return memcmp(boot_id, zero, sizeof(zero)) != 0;
+}
+
+/* The random part of exec_id makes it a proof as well: who knows it wrote the other book, too, or read
+ * it as root. So a book that was made before the process gave up root, or where its boot id was hidden,
+ * is the same process's. Without it the owners have to be the same, or both certainly his. */
+static bool same_process(const struct process_row *row, const struct book_identity *id,
+                         bool trusted)
 {
     const struct ledger_process *p = &row->p;
     const char *host = id->compat & BOOK_COMPAT_REMOTE ? id->host : "";
-    return p->book_pid == id->pid && p->start_ticks == id->start_ticks && p->pid_ns == id->pid_ns &&
-           (p->exec_id == id->exec_id || p->exec_id == 0 || id->exec_id == 0) &&
-           p->uid == subject_uid(id) && strcmp(p->host, host) == 0 &&
-           memcmp(row->boot_id, id->boot_id, sizeof(row->boot_id)) == 0;
+    bool same_image = p->exec_id == id->exec_id && id->exec_id != 0;
+    bool start = p->start_ticks == 0 || id->start_ticks == 0 ||
+                 proc_same_start(p->start_ticks, id->start_ticks);
+    bool boot = !boot_known(row->boot_id) || !boot_known(id->boot_id) ||
+                memcmp(row->boot_id, id->boot_id, sizeof(row->boot_id)) == 0;
+    return p->book_pid == id->pid && strcmp(p->host, host) == 0 && start &&
+           same_or_unknown(p->pid_ns, id->pid_ns) && same_or_unknown(p->exec_id, id->exec_id) &&
+           (boot || same_image) &&
+           (p->uid == subject_uid(id) || same_image || (trusted && row->trusted));
 }
 
-static struct process_row *process_find(const struct ledger *ledger, const struct book_identity *id)
+/* Of several that it may be, which only a book that knows little of its process can have, the one with
+ * the same image, else the youngest. */
+static struct process_row *process_find(const struct ledger *ledger, const struct book_identity *id,
+                                        bool trusted)
 {
-    uint64_t hash = identity_hash(ledger, id);
+    struct process_row *found = NULL;
+    uint64_t hash = identity_hash(ledger, id->pid);
     for (struct index_node *node = index_first(&ledger->processes_by_identity, hash); node;
          node = index_next(node->next, hash)) {
         struct process_row *row = index_row(node, struct process_row, by_identity);
-        if (same_process(row, id))
+        if (!same_process(row, id, trusted))
+            continue;
+        if (row->p.exec_id == id->exec_id && row->p.start_ticks == id->start_ticks &&
+            row->p.pid_ns == id->pid_ns)
             return row;
+        if (!found || row->p.book_realtime_ns > found->p.book_realtime_ns)
+            found = row;
     }
-    return NULL;
+    return found;
 }
 
 /* May the owner of this file speak for that process? 0, or -EPERM when the process lives and is
- * somebody else's. Of one that is gone nothing can be proved, and nothing is lost by believing. */
+ * somebody else's. Of one that is gone nothing can be proved, and nothing is lost by believing; but
+ * then ret_trusted stays false, and books of other owners stay apart from it. */
 static int owner_check(struct ledger *ledger, struct book_row *book, uint32_t place_uid,
-                       pid_t *ret_pid)
+                       pid_t *ret_pid, bool *ret_trusted)
 {
     const struct book_identity *id = book->b.identity;
     *ret_pid = ledger_resolve_pid(ledger, book);
+    *ret_trusted = id->st_uid == 0;
     if (id->st_uid == 0)
         return 0;
     if (id->st_uid != place_uid)
         return -EPERM;
     struct proc_stat stat;
     struct proc_ids ids;
-    if (*ret_pid == 0 || proc_stat_read(*ret_pid, &stat) < 0 ||
-        (id->start_ticks != 0 && stat.start_ticks != id->start_ticks) || stat.dead ||
-        proc_ids_read(*ret_pid, &ids) < 0)
+    if (*ret_pid <= 0 || proc_stat_read(*ret_pid, &stat) < 0 ||
+        (id->start_ticks != 0 && !proc_same_start(stat.start_ticks, id->start_ticks)) ||
+        stat.dead || proc_ids_read(*ret_pid, &ids) < 0)
         return 0;
-    return ids.real_uid == id->st_uid || ids.effective_uid == id->st_uid ? 0 : -EPERM;
+    *ret_trusted = ids.real_uid == id->st_uid || ids.effective_uid == id->st_uid ||
+                   ids.saved_uid == id->st_uid;
+    return *ret_trusted ? 0 : -EPERM;
 }
 
 static void user_name(struct ledger *ledger, struct ledger_process *p)
@@ -200,6 +232,15 @@ static void user_name(struct ledger *ledger, struct ledger_process *p)
         return;
     snprintf(p->user, sizeof(p->user), "%s", pw->pw_name);
     p->valid |= LEDGER_HAS_USER;
+}
+
+static void start_learn(struct ledger_process *p, uint64_t start_ticks)
+{
+    p->start_ticks = start_ticks;
+    if (start_ticks == 0 || p->host[0])
+        return;
+    p->start_realtime_ns = proc_ticks_realtime_ns(start_ticks);
+    p->valid |= LEDGER_HAS_START;
 }
 
 static int process_new(struct ledger *ledger, const struct book_identity *id, pid_t pid,
@@ -225,16 +266,12 @@ static int process_new(struct ledger *ledger, const struct book_identity *id, pi
     p->parent_pid = id->parent_pid;
     p->pid_ns = id->pid_ns;
     p->foreign_ns = id->pid_ns && ledger->own_pid_ns && id->pid_ns != ledger->own_pid_ns;
-    p->start_ticks = id->start_ticks;
     p->exec_id = id->exec_id;
     p->uid = subject_uid(id);
     p->book_realtime_ns = id->created_realtime_ns;
     if (id->compat & BOOK_COMPAT_REMOTE)
         memcpy(p->host, id->host, sizeof(p->host));
-    else if (id->start_ticks) {
-        p->start_realtime_ns = proc_ticks_realtime_ns(id->start_ticks);
-        p->valid |= LEDGER_HAS_START;
-    }
+    start_learn(p, id->start_ticks);
     if (pid > 0) {
         p->pid = pid;
         p->valid |= LEDGER_HAS_PID;
@@ -246,9 +283,32 @@ static int process_new(struct ledger *ledger, const struct book_identity *id, pi
     user_name(ledger, p);
     row->slot = ledger->n_processes;
     ledger->processes[ledger->n_processes++] = p;
-    index_insert(&ledger->processes_by_identity, &row->by_identity, identity_hash(ledger, id));
+    index_insert(&ledger->processes_by_identity, &row->by_identity, identity_hash(ledger, id->pid));
     *ret_row = row;
     return 0;
+}
+
+/* What this book knows and those before it did not. */
+static void process_learn(struct ledger *ledger, struct process_row *row,
+                          const struct book_identity *id, bool trusted)
+{
+    struct ledger_process *p = &row->p;
+    row->trusted |= trusted;
+    if (!boot_known(row->boot_id))
+        memcpy(row->boot_id, id->boot_id, sizeof(row->boot_id));
+    if (p->exec_id == 0)
+        p->exec_id = id->exec_id;
+    if (p->pid_ns == 0) {
+        p->pid_ns = id->pid_ns;
+        p->foreign_ns = id->pid_ns && ledger->own_pid_ns && id->pid_ns != ledger->own_pid_ns;
+    }
+    if (p->start_ticks == 0)
+        start_learn(p, id->start_ticks);
+    if (p->uid == 0 && subject_uid(id) != 0) { /* it gave up root after its first book */
+        p->uid = subject_uid(id);
+        p->valid &= ~(uint32_t)LEDGER_HAS_USER;
+        user_name(ledger, p);
+    }
 }
 
 static void process_remove(struct ledger *ledger, struct process_row *row)
@@ -334,13 +394,10 @@ static int book_open(struct ledger *ledger, const struct ledger_where *where,
 }
 
 /* Put the row into the tables. Nothing is changed on failure. */
-static int book_enter(struct ledger *ledger, struct book_row *row, pid_t pid)
+static int book_enter(struct ledger *ledger, struct book_row *row, pid_t pid, bool trusted)
 {
     const struct book_identity *id = row->b.identity;
-    struct process_row *process = process_find(ledger, id);
-    for (size_t i = 0; process && i < process->p.n_books; i++)
-        if (process->p.books[i]->identity->source == id->source)
-            return -EALREADY;
+    struct process_row *process = process_find(ledger, id, trusted);
     if (process && process->p.n_books == LEDGER_BOOKS_PER_PROCESS_MAX)
         return -EDQUOT;
     if (ledger->n_books == ledger->room_books) {
@@ -356,8 +413,9 @@ static int book_enter(struct ledger *ledger, struct book_row *row, pid_t pid)
         r = process_new(ledger, id, pid, &process);
     if (r < 0)
         return r;
-    if (process->p.exec_id == 0)
-        process->p.exec_id = id->exec_id;
+    process_learn(ledger, process, id, trusted);
+    if (id->compat & BOOK_COMPAT_ON_BEHALF)
+        row->lock_held = ledger_book_lock(&row->b) == 1;
     row->b.process = &process->p;
     row->slot = ledger->n_books;
     ledger->books[ledger->n_books++] = &row->b;
@@ -382,7 +440,6 @@ static void problem_note(struct ledger *ledger, const struct ledger_where *where
          "it is of a version that this program does not know"},
         {-EAGAIN, LEDGER_PROBLEM_NOT_READY, "it is still being made"},
         {-EDQUOT, LEDGER_PROBLEM_LIMIT, "a limit on the number of books was reached"},
-        {-EALREADY, LEDGER_PROBLEM_DUPLICATE, "its process has another book of the same source"},
     };
     if (error == -EPERM && id) {
         ledger_problem_add(ledger, LEDGER_PROBLEM_OWNER, error, where->uid, where->place,
@@ -420,9 +477,10 @@ int ledger_book_add(struct ledger *ledger, const struct ledger_where *where,
         return -EEXIST;
     }
     pid_t pid = 0;
-    r = owner_check(ledger, row, where->uid, &pid);
+    bool trusted = false;
+    r = owner_check(ledger, row, where->uid, &pid, &trusted);
     if (r >= 0)
-        r = book_enter(ledger, row, pid);
+        r = book_enter(ledger, row, pid, trusted);
     if (r < 0) {
         problem_note(ledger, where, r, id);
         book_free(ledger, row);

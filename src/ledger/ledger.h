@@ -32,7 +32,7 @@ enum {
     LEDGER_DEVICES_PER_UID_MAX = 512, /* of them, first told of by one user; root has no limit */
     LEDGER_ACCOUNTS_MAX = 4096,       /* of one process, joined */
     LEDGER_PROBLEMS_MAX = 256,        /* described ones; all are counted */
-    LEDGER_BOOKS_PER_PROCESS_MAX = 8,
+    LEDGER_BOOKS_PER_PROCESS_MAX = 16,
 };
 
 struct ledger_options {
@@ -51,8 +51,8 @@ struct ledger_capacity {
     uint64_t blocks;   /* and their live blocks */
 };
 
-/* One device of the machine: the same uid in all processes, else the same bus address, else the same
- * kind, ordinal and name. */
+/* One device of the machine. Two processes mean the same one if their uids are equal; where one of them
+ * tells no uid, if the bus addresses are; where one tells no bus either, if kind, ordinal and name are. */
 struct ledger_device {
     uint32_t index;  /* its row in ledger_devices() */
     uint32_t kind;   /* enum memoir_device_kind */
@@ -84,15 +84,21 @@ enum ledger_field {
     LEDGER_HAS_FIGURES = 1u << 5, /* every account could be read at the last refresh */
 };
 
-/* One (space, device) of a process, from the book that counts for it. */
+/* One (space, device) of a process: the sum over the books of the source that counts for it. The peak is
+ * then the most that it can have been. Transfers may be another source's. */
 struct ledger_account {
-    uint32_t space;               /* enum memoir_space */
-    uint32_t source;              /* enum book_source that won */
-    struct ledger_device *device; /* NULL: the host's memory */
+    uint32_t space;        /* enum memoir_space */
+    uint32_t source;       /* enum book_source that won */
+    bool on_behalf;        /* in a book that a daemon wrote */
+    uint32_t moves_source; /* enum book_source that totals.moved_* are of; 0: nobody told any */
+    struct ledger_device *device; /* NULL: the host's memory, always in spaces below DRAM */
     char name[32];
     uint64_t capacity;
-    uint64_t inherited_bytes; /* live in the parent at fork; in nobody's live_bytes */
-    bool valid;               /* totals could be read at the last refresh */
+    /* Live in the parent at fork, and not freed since; in nobody's live_bytes. */
+    uint64_t inherited_bytes, inherited_blocks;
+    bool partial; /* counted from some moment on, not from the start */
+    bool sampled; /* an estimate */
+    bool valid;   /* totals could be read at the last refresh */
     struct book_totals totals;
 };
 
@@ -109,11 +115,12 @@ struct ledger_process {
     pid_t parent_pid; /* in its own namespace, when the book was made */
     uint64_t pid_ns;  /* inode of its namespace; 0: unknown */
     bool foreign_ns;  /* its namespace is not ours */
+    bool pid_proved;  /* when last looked at, /proc had that pid with that start time */
     uint64_t start_ticks, exec_id;
     uint64_t start_realtime_ns; /* LEDGER_HAS_START */
     uint64_t book_realtime_ns;  /* when its first book was made */
 
-    uint32_t uid;  /* owner of its books, or of the process where root owns them */
+    uint32_t uid;  /* owner of its books, or of the process where root's daemon wrote them */
     char user[32]; /* LEDGER_HAS_USER */
     char host[64]; /* another machine's, or "" */
     char comm[16], exe[512], command[512];
@@ -144,7 +151,6 @@ enum ledger_problem_kind {
     LEDGER_PROBLEM_NOT_READY,  /* still being made */
     LEDGER_PROBLEM_OWNER,      /* the file's owner is not the process's: not counted */
     LEDGER_PROBLEM_LIMIT,      /* a limit of books was reached: not counted */
-    LEDGER_PROBLEM_DUPLICATE,  /* a second book of the same source of one process: not counted */
     LEDGER_PROBLEM_PLACE,      /* a directory could not be read */
     LEDGER_PROBLEM_KINDS,
 };
@@ -186,6 +192,7 @@ const char *ledger_problem_name(enum ledger_problem_kind kind);
 const char *ledger_space_name(
     uint32_t space); /* "heap", "dram", "l1", "cb"; "space-9" never dies */
 const char *ledger_source_name(uint32_t source); /* "client", "malloc" ... */
+const char *ledger_loss_name(uint32_t loss);     /* "blocks_full" ...; "loss-20" for later ones */
 
 /* Live bytes and blocks of a process in one space (0: in all), on one device (NULL: on all). false
  * when it has no such account or one could not be read; the sums then hold what could be. */
@@ -229,7 +236,6 @@ int ledger_new(const struct ledger_options *options, struct ledger **ret_ledger)
  *   -EEXIST   known already (same file); ret_book is set to it
  *   -EPERM    its owner may not speak for that process
  *   -EDQUOT   a limit of books was reached
- *   -EALREADY the process has a book of that source
  *   others    could not be opened (-ENOENT: gone again) or make no sense (-EBADMSG)
  * All but -EAGAIN, -EEXIST and -ENOENT are counted as problems. */
 int ledger_book_add(struct ledger *ledger, const struct ledger_where *where,
@@ -244,10 +250,20 @@ struct ledger_book *ledger_book_find(const struct ledger *ledger, uint64_t dev, 
 /* A descriptor of the book's file (a fresh one, checked to be the same file), for sites and blocks. */
 int ledger_book_open(const struct ledger_book *book);
 
-/* The registry number that account `i` of the book's process has in this book (what blocks refer to);
- * -ENOENT when another book counts for it. */
-int ledger_account_record(const struct ledger_process *process, size_t i,
-                          const struct ledger_book *book);
+/* Which account of its process each registry record of this book takes part in (what blocks and sites
+ * refer to); UINT32_MAX where it is none, or where another source counts. */
+void ledger_book_accounts(const struct ledger_book *book, uint32_t ret_accounts[BOOK_RECORDS_MAX]);
+
+/* Is the book's lock held? 1, 0 or -errno: see book_writer_alive(). */
+int ledger_book_lock(const struct ledger_book *book);
+
+/* The daemons that watch the book, by enum book_watcher_slot; pid 0 where there is none or where it is
+ * known to be dead. -ENODEV for books without a control page. */
+int ledger_book_watchers(const struct ledger *ledger, const struct ledger_book *book,
+                         struct book_watcher ret_watchers[BOOK_WATCHERS]);
+
+/* What this process would store there. */
+int ledger_watcher_self(struct book_watcher *ret_watcher);
 
 /* Somebody may have put another file under the book's name. 0 when the name still is this book,
  * -ENOENT when not (or for a foreign book, which has no name that we follow). */

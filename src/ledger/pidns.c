@@ -95,7 +95,7 @@ static pid_t map_lookup(const struct pidns_map *map, uint64_t ns, pid_t pid, uin
     struct pidns_entry key = {.ns = ns, .inner = pid};
     const struct pidns_entry *entry =
         map->n == 0 ? NULL : bsearch(&key, map->entries, map->n, sizeof(key), compare);
-    return entry && entry->start_ticks == start_ticks ? entry->outer : 0;
+    return entry && proc_same_start(entry->start_ticks, start_ticks) ? entry->outer : 0;
 }
 
 pid_t pidns_find(struct pidns_map *map, uint64_t ns, pid_t pid, uint64_t start_ticks)

@@ -2,10 +2,10 @@
  * process may vanish between open and read, which gives ESRCH. */
 #include "ledger/proc.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +35,60 @@ static int text_read(pid_t pid, const char *file, char text[static PROC_TEXT_MAX
     text[n] = '\0';
     return n == 0 ? -ESRCH : 0;
 }
+
+/* ---- time namespaces ----
+ * What the kernel shows of clocks and start times is shifted by the offsets of the namespace of who
+ * looks. Books have them as the initial namespace does, so ours are taken away again. */
+
+struct offsets {
+    int64_t monotonic_ns, boottime_ns;
+};
+
+static int64_t offset_parse(const char *text, const char *name)
+{
+    const char *at = strstr(text, name);
+    int64_t seconds = 0, ns = 0;
+    if (!at || sscanf(at + strlen(name), "%" SCNd64 " %" SCNd64, &seconds, &ns) != 2)
+        return 0;
+    return seconds * (int64_t)NS_PER_S + ns;
+}
+
+static struct offsets offsets_read(void)
+{
+    struct offsets found = {0};
+    char text[PROC_TEXT_MAX];
+    struct stat own, children;
+    /* The file tells of the namespace of future children, which need not be our own. */
+    if (stat("/proc/self/ns/time", &own) < 0 ||
+        stat("/proc/self/ns/time_for_children", &children) < 0 || own.st_ino != children.st_ino ||
+        text_read(getpid(), "timens_offsets", text) < 0)
+        return found;
+    found.monotonic_ns = offset_parse(text, "monotonic");
+    found.boottime_ns = offset_parse(text, "boottime");
+    return found;
+}
+
+/* They cannot change once a process lives in its namespace. */
+static struct offsets offsets;
+
+static void offsets_once(void)
+{
+    offsets = offsets_read();
+}
+
+static const struct offsets *offsets_get(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, offsets_once);
+    return &offsets;
+}
+
+static uint64_t ticks_of(int64_t ns)
+{
+    return (uint64_t)(ns / ((int64_t)NS_PER_S / sysconf(_SC_CLK_TCK)));
+}
+
+/* ---- files ---- */
 
 /* Field `n` of stat, where `after_name` points behind the ')' that ends field 2. */
 static const char *stat_field(const char *after_name, int n)
@@ -69,7 +123,7 @@ int proc_stat_read(pid_t pid, struct proc_stat *ret_stat)
         .state = *stat_field(at, 3),
         .exiting = stat_number(at, 9) & TASK_EXITING,
         .threads = (uint32_t)stat_number(at, 20),
-        .start_ticks = stat_number(at, 22),
+        .start_ticks = stat_number(at, 22) - ticks_of(offsets_get()->boottime_ns),
         .vms_bytes = stat_number(at, 23),
         .rss_bytes = stat_number(at, 24) * (uint64_t)sysconf(_SC_PAGESIZE),
         .exit_status = (int32_t)stat_number(at, 52),
@@ -100,7 +154,8 @@ int proc_ids_read(pid_t pid, struct proc_ids *ret_ids)
         return r;
     struct proc_ids ids = {0};
     const char *uid = status_value(text, "Uid");
-    if (!uid || sscanf(uid, "%" SCNu32 " %" SCNu32, &ids.real_uid, &ids.effective_uid) != 2)
+    if (!uid || sscanf(uid, "%" SCNu32 " %" SCNu32 " %" SCNu32, &ids.real_uid, &ids.effective_uid,
+                       &ids.saved_uid) != 3)
         return -EBADMSG;
     const char *at = status_value(text, "NSpid");
     while (at && *at && *at != '\n') {
@@ -143,34 +198,9 @@ int proc_pid_ns(pid_t pid, uint64_t *ret_inode)
     return 0;
 }
 
-int proc_boot_id(uint8_t ret_id[16])
+uint64_t proc_monotonic_ns(void)
 {
-    char text[64] = "";
-    MEMOIR_CLEANUP(closep)
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    if (read(fd, text, sizeof(text) - 1) < 0)
-        return -errno;
-    uint8_t id[16] = {0};
-    size_t digits = 0;
-    for (const char *at = text; *at && digits < 32; at++) {
-        if (!isxdigit((unsigned char)*at))
-            continue;
-        int value =
-            isdigit((unsigned char)*at) ? *at - '0' : tolower((unsigned char)*at) - 'a' + 10;
-        id[digits / 2] = (uint8_t)(id[digits / 2] << 4 | value);
-        digits++;
-    }
-    if (digits != 32)
-        return -EBADMSG;
-    memcpy(ret_id, id, 16);
-    return 0;
-}
-
-uint64_t proc_boot_realtime_ns(void)
-{
-    return clock_real_ns() - clock_boot_ns();
+    return clock_monotonic_ns() - (uint64_t)offsets_get()->monotonic_ns;
 }
 
 uint64_t proc_ticks_realtime_ns(uint64_t ticks)
@@ -178,5 +208,6 @@ uint64_t proc_ticks_realtime_ns(uint64_t ticks)
     uint64_t hz = (uint64_t)sysconf(_SC_CLK_TCK);
     /* Split, so that no start time overflows. */
     uint64_t ns = ticks / hz * NS_PER_S + ticks % hz * (NS_PER_S / hz);
-    return proc_boot_realtime_ns() + ns;
+    uint64_t boot_ns = clock_boot_ns() - (uint64_t)offsets_get()->boottime_ns;
+    return clock_real_ns() - boot_ns + ns;
 }

@@ -11,14 +11,14 @@ struct proc_stat {
     bool exiting; /* has begun to exit: its memory may be gone already */
     bool dead;    /* a zombie, all threads of which have ended */
     uint32_t threads;
-    uint64_t start_ticks;
+    uint64_t start_ticks;          /* as the initial time namespace counts, like those in books */
     uint64_t vms_bytes, rss_bytes; /* rss lags by some pages per thread: statm is no better */
     int32_t exit_status; /* as wait() gives it; only for a zombie, and 0 without permission */
 };
 int proc_stat_read(pid_t pid, struct proc_stat *ret_stat);
 
 struct proc_ids {
-    uint32_t real_uid, effective_uid;
+    uint32_t real_uid, effective_uid, saved_uid;
     pid_t inner_pid; /* in the innermost namespace: last of NSpid */
     uint32_t levels; /* how many namespaces deep, seen from ours: 1 is our own */
 };
@@ -32,11 +32,15 @@ int proc_memory_read(pid_t pid, struct proc_memory *ret_memory);
 /* Inode of the pid namespace that the process lives in. */
 int proc_pid_ns(pid_t pid, uint64_t *ret_inode);
 
-/* /proc/sys/kernel/random/boot_id as 16 bytes. */
-int proc_boot_id(uint8_t ret_id[16]);
+/* Are these the same start time? An offset of a time namespace that is no whole number of ticks rounds
+ * them apart by one. */
+static inline bool proc_same_start(uint64_t a, uint64_t b)
+{
+    return a == b || a + 1 == b || b + 1 == a;
+}
 
-/* What to add to CLOCK_BOOTTIME to get the time since 1970. */
-uint64_t proc_boot_realtime_ns(void);
+/* CLOCK_MONOTONIC as the initial time namespace has it, which is what books tell times by. */
+uint64_t proc_monotonic_ns(void);
 
 /* A start time in clock ticks since boot, as time since 1970. */
 uint64_t proc_ticks_realtime_ns(uint64_t ticks);

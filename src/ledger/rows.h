@@ -16,6 +16,8 @@ struct book_row {
     struct book_totals *totals; /* by the reader's account number */
     size_t room_totals;
     bool totals_valid;
+    bool lock_held;   /* written on somebody's behalf: did its writer live when last looked at? */
+    bool passed_over; /* another book that was written on his behalf by the same source counts */
 };
 
 /* An account of one book that takes part in an account of its process. */
@@ -24,7 +26,8 @@ struct part {
     size_t index; /* in book_reader_accounts() */
     struct ledger_device *device;
     uint32_t space;
-    uint32_t rank; /* of its source; 0 wins */
+    uint32_t rank;       /* of its source; 0 wins */
+    uint32_t moves_rank; /* the same for transfers; of parts with one rank all have the same */
 };
 
 struct process_row {
@@ -32,6 +35,7 @@ struct process_row {
     struct index_node by_identity;
     size_t slot; /* in ledger.processes */
     uint8_t boot_id[16];
+    bool trusted; /* one of its books certainly may speak for the process: see owner_check() */
     uint64_t next_refresh_ns; /* one that took long is read less often */
     uint64_t status_ns;       /* when losses and sizes were read */
     bool slow;                /* took long the last time that it was timed alone */
@@ -44,7 +48,7 @@ struct process_row {
 
 struct device_row {
     struct ledger_device d; /* first */
-    struct index_node by_key;
+    struct index_node by_uid, by_bus, by_name;
     uint32_t creator_uid;
     uint32_t told; /* one bit for each of d.spaces in use, which are far apart */
     size_t refs;   /* books that tell of it; the row goes with the last one */
@@ -59,7 +63,6 @@ struct ledger {
     struct ledger_options options;
     uint64_t seed;
     uint64_t own_pid_ns; /* 0: unknown */
-    uint8_t boot_id[16]; /* zero: unknown */
 
     struct ledger_book **books;
     size_t n_books, room_books;
@@ -72,7 +75,7 @@ struct ledger {
 
     struct ledger_device **devices;
     size_t n_devices, room_devices;
-    struct index devices_by_key;
+    struct index devices_by_uid, devices_by_bus, devices_by_name;
 
     struct uid_row *uids; /* few: linear */
     size_t n_uids;
@@ -110,7 +113,9 @@ struct ledger_device *ledger_device_ref(struct ledger *ledger, const struct book
                                         const char *host, uint32_t uid);
 void ledger_device_unref(struct ledger *ledger, struct ledger_device *device);
 
-/* join.c */
+/* join.c: the first tells whether the writer of a book on somebody's behalf lives, which decides among
+ * several of them. */
+void ledger_book_note_lock(struct book_row *book, bool held);
 int ledger_join(struct ledger *ledger, struct process_row *row);
 void ledger_join_release(struct process_row *row);
 void ledger_join_totals(struct process_row *row);

@@ -1,56 +1,61 @@
 /* Who a book is about, and whether he lives.
  *
- * Three things tell. The pid with its start time: gone, or another start time, is death. A zombie all
- * of whose threads ended is dead as well. And the lock that a writer holds through its mapping: free
- * while the pid lives on means that the program was replaced by exec. EPERM, or our own lack of
- * descriptors, tell nothing, and then the state stays what it was. */
+ * First comes the lock that a writer holds through its mapping. A book that a process wrote itself and
+ * whose lock is held is a living process's: containers put a boot id of their own in place of the
+ * machine's, time namespaces shift start times, and neither says anything about death. A lock that is
+ * free is proof that the writer is gone.
+ *
+ * Then /proc. A pid that is gone, or a zombie all of whose threads ended, is death, even though a child
+ * made by a bare clone system call may keep the mapping and the lock: it is no writer. A pid with
+ * another start time is death where no lock speaks against it. A lock that is free while the pid lives
+ * on means that the program was replaced by exec. EPERM, or our own lack of descriptors, tell nothing,
+ * and then the state stays what it was. */
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
+#include "book/control.h"
 #include "ledger/proc.h"
 #include "ledger/rows.h"
 
-enum life { LIFE_UNKNOWN, LIFE_ALIVE, LIFE_DYING, LIFE_DEAD };
-
-static bool all_zero(const uint8_t *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (bytes[i])
-            return false;
-    return true;
-}
-
-/* A book of another boot is about nobody that lives. Zero is "could not be read": no reason to doubt. */
-static bool other_boot(const struct ledger *ledger, const uint8_t boot_id[16])
-{
-    return !all_zero(boot_id, 16) && !all_zero(ledger->boot_id, 16) &&
-           memcmp(boot_id, ledger->boot_id, 16) != 0;
-}
+enum life {
+    LIFE_UNKNOWN,
+    LIFE_ALIVE,
+    LIFE_DYING,
+    LIFE_DEAD,  /* nobody has the pid, and it was in our own namespace or was proved before */
+    LIFE_OTHER, /* the pid has another start time: somebody else's, or the book's is shifted */
+};
 
 pid_t ledger_resolve_pid(struct ledger *ledger, const struct book_row *book)
 {
     const struct book_identity *id = book->b.identity;
-    if (id->compat & BOOK_COMPAT_REMOTE || other_boot(ledger, id->boot_id))
+    if (id->compat & BOOK_COMPAT_REMOTE)
         return 0;
     if (id->pid_ns == 0 || ledger->own_pid_ns == 0 || id->pid_ns == ledger->own_pid_ns)
         return id->pid;
     struct proc_stat stat;
     if (book->hint_pid && proc_stat_read(book->hint_pid, &stat) == 0 &&
-        stat.start_ticks == id->start_ticks)
+        proc_same_start(stat.start_ticks, id->start_ticks))
         return book->hint_pid;
     return pidns_find(ledger->pidns, id->pid_ns, id->pid, id->start_ticks);
+}
+
+/* /proc may hide processes of others (hidepid); signals tell them apart from those that are gone. */
+static enum life missing_life(const struct ledger *ledger, const struct ledger_process *p)
+{
+    bool ours = p->pid_proved || (p->pid_ns != 0 && p->pid_ns == ledger->own_pid_ns);
+    return ours && kill(p->pid, 0) < 0 && errno == ESRCH ? LIFE_DEAD : LIFE_UNKNOWN;
 }
 
 /* What /proc says about the process that the book names. */
 static enum life process_life(struct ledger *ledger, struct process_row *row)
 {
     struct ledger_process *p = &row->p;
-    if (other_boot(ledger, row->boot_id))
-        return LIFE_DEAD;
     if (!(p->valid & LEDGER_HAS_PID)) {
         pid_t pid = p->n_books ? ledger_resolve_pid(ledger, book_row(p->books[0])) : 0;
-        if (pid == 0)
+        if (pid <= 0)
             return LIFE_UNKNOWN;
         p->pid = pid;
         p->valid |= LEDGER_HAS_PID;
@@ -58,13 +63,16 @@ static enum life process_life(struct ledger *ledger, struct process_row *row)
     struct proc_stat stat;
     int r = proc_stat_read(p->pid, &stat);
     if (r == -ESRCH)
-        return LIFE_DEAD;
+        return missing_life(ledger, p);
     if (r < 0)
         return LIFE_UNKNOWN;
-    if (p->start_ticks != 0 && stat.start_ticks != p->start_ticks)
-        return LIFE_DEAD; /* the pid was given to somebody else */
+    if (p->start_ticks != 0 && !proc_same_start(stat.start_ticks, p->start_ticks)) {
+        p->pid_proved = false;
+        return LIFE_OTHER;
+    }
+    p->pid_proved = p->start_ticks != 0;
     if (stat.dead)
-        return LIFE_DEAD;
+        return p->pid_proved ? LIFE_DEAD : LIFE_UNKNOWN;
     return stat.exiting ? LIFE_DYING : LIFE_ALIVE;
 }
 
@@ -75,7 +83,7 @@ struct locks {
     uint32_t stop_reason;
 };
 
-static int book_lock(const struct ledger_book *book)
+int ledger_book_lock(const struct ledger_book *book)
 {
     return book->fd >= 0 ? book_writer_alive_fd(book->fd)
                          : book_writer_alive(book->dirfd, book->name);
@@ -88,7 +96,7 @@ bool ledger_writers_gone(const struct ledger_process *process)
         if (process->books[i]->identity->compat & BOOK_COMPAT_ON_BEHALF)
             continue;
         own++;
-        if (book_lock(process->books[i]) != 0)
+        if (ledger_book_lock(process->books[i]) != 0)
             return false;
     }
     return own > 0;
@@ -99,7 +107,7 @@ static struct locks locks_look(const struct ledger_process *p)
     struct locks locks = {0};
     for (size_t i = 0; i < p->n_books; i++) {
         const struct ledger_book *book = p->books[i];
-        int r = book_lock(book);
+        int r = ledger_book_lock(book);
         struct book_status status;
         if (book_reader_status(book->reader, &status) == 0) {
             locks.closed |= status.state == BOOK_STATE_CLOSED;
@@ -110,6 +118,8 @@ static struct locks locks_look(const struct ledger_process *p)
         }
         if (book->identity->compat & BOOK_COMPAT_ON_BEHALF) {
             locks.behalf_held += r == 1;
+            if (r >= 0)
+                ledger_book_note_lock(book_row(book), r == 1);
             continue;
         }
         locks.own++;
@@ -123,6 +133,7 @@ static struct locks locks_look(const struct ledger_process *p)
 static enum ledger_state judge(const struct ledger_process *p, enum life life,
                                const struct locks *locks)
 {
+    enum ledger_state lives = locks->stopped ? LEDGER_STOPPED : LEDGER_RUNNING;
     bool all_free = locks->own > 0 && locks->free == locks->own;
     switch (life) {
     case LIFE_DEAD:
@@ -134,12 +145,16 @@ static enum ledger_state judge(const struct ledger_process *p, enum life life,
         /* Who is dying has given up its memory already; its pidfd will tell. */
         if (all_free && life == LIFE_ALIVE)
             return LEDGER_REPLACED;
-        return locks->stopped ? LEDGER_STOPPED : LEDGER_RUNNING;
+        return lives;
+    case LIFE_OTHER:
+        if (locks->own == 0)
+            return LEDGER_EXITED; /* the daemon that wrote it read the start time as we do */
+        break;
     case LIFE_UNKNOWN:
         break;
     }
     if (locks->held > 0 || (p->host[0] && locks->behalf_held > 0))
-        return locks->stopped ? LEDGER_STOPPED : LEDGER_RUNNING;
+        return lives;
     if (locks->own > 0 && locks->free + locks->gone == locks->own)
         return LEDGER_EXITED;
     return LEDGER_UNKNOWN;
@@ -159,7 +174,8 @@ void ledger_update_facts(struct ledger *ledger, struct ledger_process *process)
     process->valid &= ~(uint32_t)(LEDGER_HAS_RSS | LEDGER_HAS_THREADS);
     bool lives = process->state == LEDGER_RUNNING || process->state == LEDGER_STOPPED ||
                  process->state == LEDGER_CLOSED;
-    if (!lives || !(process->valid & LEDGER_HAS_PID))
+    if (!lives || !(process->valid & LEDGER_HAS_PID) ||
+        (process->start_ticks != 0 && !process->pid_proved))
         return; /* figures of a pid that is another program's by now would mislead */
     struct proc_memory memory;
     if (proc_memory_read(process->pid, &memory) == 0) {
@@ -173,4 +189,49 @@ void ledger_update_facts(struct ledger *ledger, struct ledger_process *process)
         process->threads = stat.threads;
         process->valid |= LEDGER_HAS_THREADS;
     }
+}
+
+/* ---- watchers ---- */
+
+static bool watcher_lives(const struct ledger *ledger, const struct book_watcher *watcher)
+{
+    if (watcher->pid <= 0)
+        return false;
+    if (watcher->pid_ns == 0 || watcher->pid_ns != ledger->own_pid_ns)
+        return true; /* cannot be looked up from here */
+    struct proc_stat stat;
+    if (proc_stat_read(watcher->pid, &stat) == 0)
+        return !stat.dead && (watcher->start_ticks == 0 ||
+                              proc_same_start(stat.start_ticks, watcher->start_ticks));
+    return kill(watcher->pid, 0) == 0 || errno == EPERM;
+}
+
+int ledger_book_watchers(const struct ledger *ledger, const struct ledger_book *book,
+                         struct book_watcher ret_watchers[BOOK_WATCHERS])
+{
+    MEMOIR_CLEANUP(closep)
+    int fd = ledger_book_open(book);
+    if (fd < 0)
+        return fd;
+    struct book_control control;
+    int r = book_control_read(book->reader, fd, &control);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < BOOK_WATCHERS; i++)
+        ret_watchers[i] = watcher_lives(ledger, &control.watchers[i]) ? control.watchers[i]
+                                                                      : (struct book_watcher){0};
+    return 0;
+}
+
+int ledger_watcher_self(struct book_watcher *ret_watcher)
+{
+    struct proc_stat stat;
+    struct book_watcher watcher = {.pid = getpid()};
+    int r = proc_stat_read(watcher.pid, &stat);
+    if (r < 0)
+        return r;
+    watcher.start_ticks = stat.start_ticks;
+    (void)proc_pid_ns(watcher.pid, &watcher.pid_ns); /* 0: nobody looks the pid up */
+    *ret_watcher = watcher;
+    return 0;
 }

@@ -1,0 +1,386 @@
+/* Several books of one process become one row: what counts, what adds up, and what is the same process. */
+#include "ledger_world.h"
+
+/* ---- which source counts ---- */
+
+static void first_source_that_ever_counted_wins(void **state)
+{
+    struct world *w = *state;
+    struct book_builder client, observer;
+    book_begin(w, &client, "a.book", BOOK_SOURCE_CLIENT);
+    uint32_t mine =
+        account_add(&client, MEMOIR_SPACE_DRAM, builder_device(&client, 1, 0, "GPU"), 0, 0);
+    builder_publish(&client);
+    book_begin(w, &observer, "b.book", BOOK_SOURCE_OBSERVER);
+    account_add(&observer, MEMOIR_SPACE_DRAM, builder_device(&observer, 1, 0, "GPU"), 3, 3000);
+    builder_publish(&observer);
+    struct ledger_process *p = add(w, "b.book")->process;
+    assert_ptr_equal(add(w, "a.book")->process, p);
+    assert_int_equal(p->n_books, 2);
+
+    assert_int_equal(live(w, p, MEMOIR_SPACE_DRAM), 3000);
+    assert_int_equal(p->n_accounts, 1);
+    assert_int_equal(p->accounts[0].source, BOOK_SOURCE_OBSERVER);
+    count(&client, mine, 1, 500);
+    assert_int_equal(live(w, p, MEMOIR_SPACE_DRAM), 500);
+    assert_int_equal(p->accounts[0].source, BOOK_SOURCE_CLIENT);
+}
+
+static void heap_belongs_to_who_allocates(void **state)
+{
+    struct world *w = *state;
+    static const uint32_t order[] = {BOOK_SOURCE_REGION, BOOK_SOURCE_SOCKET,   BOOK_SOURCE_CUDA,
+                                     BOOK_SOURCE_CLIENT, BOOK_SOURCE_OBSERVER, BOOK_SOURCE_ATTACH,
+                                     BOOK_SOURCE_TRACK,  BOOK_SOURCE_MALLOC};
+    struct ledger_process *p = NULL;
+    for (size_t i = 0; i < 8; i++) {
+        struct book_builder b;
+        char name[16];
+        snprintf(name, sizeof(name), "%zu.book", i);
+        book_begin(w, &b, name, order[i]);
+        account_add(&b, MEMOIR_SPACE_HEAP, BOOK_DEVICE_HOST, 1, 100 + i);
+        builder_publish(&b);
+        p = add(w, name)->process;
+        /* Each one that comes knows better than those before. */
+        assert_int_equal(live(w, p, MEMOIR_SPACE_HEAP), 100 + i);
+        assert_int_equal(p->accounts[0].source, order[i]);
+    }
+    assert_int_equal(p->n_accounts, 1);
+}
+
+static void accounts_are_found_when_they_appear(void **state)
+{
+    struct world *w = *state;
+    struct book_builder b;
+    book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
+    builder_publish(&b);
+    struct ledger_process *p = add(w, "a.book")->process;
+    ledger_refresh(w->ledger);
+    assert_int_equal(p->n_accounts, 0);
+    assert_false(ledger_process_sum(p, 0, NULL, NULL, NULL));
+    uint32_t gpu = builder_device(&b, 1, 0, "GPU");
+    uint32_t l1 = account_add(&b, MEMOIR_SPACE_L1, gpu, 2, 20);
+    account_add(&b, MEMOIR_SPACE_PINNED, BOOK_DEVICE_HOST, 1, 7);
+    assert_int_equal(live(w, p, MEMOIR_SPACE_L1), 20);
+    assert_int_equal(p->n_accounts, 2);
+    assert_null(p->accounts[0].device); /* the host comes first */
+    assert_string_equal(p->accounts[1].device->name, "GPU");
+    uint32_t accounts[BOOK_RECORDS_MAX];
+    ledger_book_accounts(p->books[0], accounts);
+    assert_int_equal(accounts[l1], 1);
+    assert_int_equal(accounts[gpu], UINT32_MAX);
+}
+
+static void devices_belong_to_who_uses_them(void **state)
+{
+    struct world *w = *state;
+    static const uint32_t order[] = {BOOK_SOURCE_ATTACH, BOOK_SOURCE_TRACK,    BOOK_SOURCE_MALLOC,
+                                     BOOK_SOURCE_REGION, BOOK_SOURCE_OBSERVER, BOOK_SOURCE_SOCKET,
+                                     BOOK_SOURCE_CUDA,   BOOK_SOURCE_CLIENT};
+    struct ledger_process *p = NULL;
+    for (size_t i = 0; i < 8; i++) {
+        struct book_builder b;
+        char name[16];
+        snprintf(name, sizeof(name), "%zu.book", i);
+        book_begin(w, &b, name, order[i]);
+        account_add(&b, MEMOIR_SPACE_MANAGED, BOOK_DEVICE_HOST, 1, 100 + i);
+        builder_publish(&b);
+        p = add(w, name)->process;
+        assert_int_equal(live(w, p, MEMOIR_SPACE_MANAGED), 100 + i);
+        assert_int_equal(p->accounts[0].source, order[i]);
+    }
+}
+
+/* ---- what adds up ---- */
+
+static void accounts_of_one_space_and_device_add_up(void **state)
+{
+    struct world *w = *state;
+    struct book_builder b;
+    book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
+    uint32_t gpu = builder_device(&b, 1, 0, "GPU");
+    uint32_t one = account_add(&b, MEMOIR_SPACE_DRAM, gpu, 1, 10);
+    uint32_t two = account_add(&b, MEMOIR_SPACE_DRAM, gpu, 2, 200);
+    builder_publish(&b);
+    struct ledger_process *p = add(w, "a.book")->process;
+    assert_int_equal(live(w, p, MEMOIR_SPACE_DRAM), 210);
+    assert_int_equal(p->n_accounts, 1);
+    assert_int_equal(p->accounts[0].totals.alloc_blocks, 3);
+    uint32_t accounts[BOOK_RECORDS_MAX];
+    ledger_book_accounts(p->books[0], accounts);
+    assert_int_equal(accounts[one], 0);
+    assert_int_equal(accounts[two], 0);
+}
+
+/* Two copies of a library in one process. */
+static void own_books_of_one_source_add_up(void **state)
+{
+    struct world *w = *state;
+    struct ledger_process *p = NULL;
+    for (int i = 0; i < 2; i++) {
+        struct book_builder b;
+        char name[16];
+        snprintf(name, sizeof(name), "%d.book", i);
+        book_begin(w, &b, name, BOOK_SOURCE_CLIENT);
+        account_add(&b, MEMOIR_SPACE_PINNED, BOOK_DEVICE_HOST, 1, 100u + (unsigned)i);
+        builder_publish(&b);
+        p = add(w, name)->process;
+    }
+    assert_int_equal(p->n_books, 2);
+    assert_int_equal(live(w, p, MEMOIR_SPACE_PINNED), 201);
+    assert_int_equal(p->accounts[0].totals.live_blocks, 2);
+    for (int i = 0; i < 2; i++) {
+        uint32_t accounts[BOOK_RECORDS_MAX];
+        ledger_book_accounts(p->books[i], accounts);
+        assert_int_equal(accounts[1], 0);
+    }
+}
+
+static void of_books_on_behalf_the_one_being_written_counts(void **state)
+{
+    struct world *w = *state;
+    struct book_builder b[2];
+    struct ledger_process *p = NULL;
+    for (int i = 0; i < 2; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "%d.book", i);
+        book_begin(w, &b[i], name, BOOK_SOURCE_OBSERVER);
+        b[i].h.compat = BOOK_COMPAT_ON_BEHALF;
+        b[i].h.created_realtime_ns += (uint64_t)i;
+        account_add(&b[i], MEMOIR_SPACE_PINNED, BOOK_DEVICE_HOST, 1, 100u + (unsigned)i);
+        builder_publish(&b[i]);
+        if (i == 1)
+            assert_int_equal(flock(b[1].fd, LOCK_UN), 0);
+        p = add(w, name)->process;
+    }
+    ledger_update_state(w->ledger, p);
+    assert_int_equal(live(w, p, MEMOIR_SPACE_PINNED), 100); /* younger, but nobody writes it */
+    uint32_t accounts[BOOK_RECORDS_MAX];
+    ledger_book_accounts(p->books[1], accounts);
+    assert_int_equal(accounts[1], UINT32_MAX);
+    assert_int_equal(flock(b[0].fd, LOCK_UN), 0);
+    ledger_update_state(w->ledger, p);
+    assert_int_equal(live(w, p, MEMOIR_SPACE_PINNED), 101);
+    assert_int_equal(p->left_out, 0);
+}
+
+static void moves_put(struct book_builder *b, uint32_t account, uint64_t moves)
+{
+    struct book_counters counters = {.moved_in = moves, .moved_in_bytes = moves * 100};
+    uint64_t at = builder_common_offset(b, account);
+    assert_int_equal(pwrite(b->fd, &counters, sizeof(counters), (off_t)at), sizeof(counters));
+}
+
+static void transfers_are_chosen_by_themselves(void **state)
+{
+    struct world *w = *state;
+    static const uint32_t sources[] = {BOOK_SOURCE_MALLOC, BOOK_SOURCE_REGION, BOOK_SOURCE_OBSERVER,
+                                       BOOK_SOURCE_CUDA};
+    struct book_builder client;
+    book_begin(w, &client, "a.book", BOOK_SOURCE_CLIENT);
+    account_add(&client, MEMOIR_SPACE_PINNED, BOOK_DEVICE_HOST, 1, 500);
+    builder_publish(&client);
+    struct ledger_process *p = add(w, "a.book")->process;
+    assert_int_equal(live(w, p, MEMOIR_SPACE_PINNED), 500);
+    assert_int_equal(p->accounts[0].moves_source, 0);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct book_builder b;
+        char name[16];
+        snprintf(name, sizeof(name), "m%u.book", i);
+        book_begin(w, &b, name, sources[i]);
+        moves_put(&b, builder_account(&b, MEMOIR_SPACE_PINNED, BOOK_DEVICE_HOST, "pinned"), i + 1);
+        builder_publish(&b);
+        add(w, name);
+        assert_int_equal(live(w, p, MEMOIR_SPACE_PINNED), 500);
+        assert_int_equal(p->accounts[0].source, BOOK_SOURCE_CLIENT);
+        assert_int_equal(p->accounts[0].moves_source, sources[i]);
+        assert_int_equal(p->accounts[0].totals.moved_in, i + 1);
+        assert_int_equal(p->accounts[0].totals.moved_in_bytes, (i + 1) * 100);
+    }
+}
+
+static void host_spaces_have_no_device(void **state)
+{
+    struct world *w = *state;
+    struct book_builder b;
+    book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
+    uint32_t gpu = builder_device(&b, 1, 0, "GPU");
+    account_add(&b, MEMOIR_SPACE_PINNED, gpu, 1, 10);
+    account_add(&b, MEMOIR_SPACE_PINNED, BOOK_DEVICE_HOST, 1, 20);
+    builder_publish(&b);
+    struct ledger_process *p = add(w, "a.book")->process;
+    assert_int_equal(live(w, p, MEMOIR_SPACE_PINNED), 30);
+    assert_int_equal(p->n_accounts, 1);
+    assert_null(p->accounts[0].device);
+}
+
+static void inherited_and_quality_are_told(void **state)
+{
+    struct world *w = *state;
+    struct book_builder b;
+    book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
+    struct book_account account = {.type = BOOK_RECORD_ACCOUNT,
+                                   .space = MEMOIR_SPACE_HEAP,
+                                   .flags = BOOK_ACCOUNT_SAMPLED,
+                                   .inherited_bytes = 1000,
+                                   .inherited_blocks = 7};
+    uint64_t at = builder_add(&b, BOOK_SECTION_REGISTRY, &account, sizeof(account));
+    builder_publish(&b);
+    struct ledger_process *p = add(w, "a.book")->process;
+    assert_int_equal(live(w, p, MEMOIR_SPACE_HEAP), 0);
+    assert_true(p->accounts[0].sampled);
+    assert_false(p->accounts[0].partial);
+    assert_int_equal(p->accounts[0].inherited_bytes, 1000);
+    assert_int_equal(p->accounts[0].inherited_blocks, 7);
+    account.inherited_bytes = 600; /* the child freed some of it */
+    account.inherited_blocks = 5;
+    account.flags |= BOOK_ACCOUNT_PARTIAL;
+    builder_put(&b, BOOK_SECTION_REGISTRY, at, &account, sizeof(account));
+    assert_int_equal(live(w, p, MEMOIR_SPACE_HEAP), 0);
+    assert_true(p->accounts[0].partial);
+    assert_int_equal(p->accounts[0].inherited_bytes, 600);
+    assert_int_equal(p->accounts[0].inherited_blocks, 5);
+}
+
+/* ---- what is the same process ---- */
+
+static void what_could_not_be_read_speaks_against_nothing(void **state)
+{
+    struct world *w = *state;
+    struct book_builder known, unknown;
+    book_begin(w, &unknown, "a.book", BOOK_SOURCE_OBSERVER);
+    unknown.h.compat = BOOK_COMPAT_ON_BEHALF;
+    unknown.h.start_ticks = unknown.h.exec_id = unknown.h.pid_ns = 0;
+    memset(unknown.h.boot_id, 0, sizeof(unknown.h.boot_id));
+    builder_publish(&unknown);
+    book_begin(w, &known, "b.book", BOOK_SOURCE_CLIENT);
+    builder_publish(&known);
+    struct ledger_process *p = add(w, "a.book")->process;
+    assert_ptr_equal(add(w, "b.book")->process, p);
+    assert_int_equal(p->start_ticks, w->self.start_ticks);
+    assert_int_equal(p->exec_id, known.h.exec_id);
+    assert_int_equal(p->pid_ns, w->pid_ns);
+    /* What could be read does. */
+    struct book_builder other;
+    book_begin(w, &other, "c.book", BOOK_SOURCE_MALLOC);
+    other.h.start_ticks += 5;
+    builder_publish(&other);
+    assert_ptr_not_equal(add(w, "c.book")->process, p);
+}
+
+static pid_t child_of(uint32_t uid)
+{
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        close(ready[0]);
+        if (setgid(uid) < 0 || setuid(uid) < 0 || write(ready[1], "x", 1) != 1)
+            _exit(1);
+        pause();
+        _exit(0);
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    return child;
+}
+
+static struct ledger_process *add_of(struct world *w, const char *name, uint32_t uid)
+{
+    struct ledger_book *book = NULL;
+    assert_int_equal(fchownat(w->dirfd, name, uid, uid, 0), 0);
+    struct ledger_where where = {
+        .dirfd = w->dirfd, .name = name, .fd = -1, .uid = uid, .place = w->place};
+    assert_int_equal(ledger_book_add(w->ledger, &where, &book), 0);
+    return book->process;
+}
+
+/* Its allocator's book was made as root, that of its reports after it gave that up. */
+static void process_that_gives_up_root_stays_one(void **state)
+{
+    struct world *w = *state;
+    if (geteuid() != 0)
+        skip();
+    pid_t child = child_of(1234);
+    struct proc_stat stat;
+    struct book_builder b;
+    assert_int_equal(proc_stat_read(child, &stat), 0);
+    for (int i = 0; i < 2; i++) {
+        book_begin(w, &b, i ? "b.book" : "a.book", i ? BOOK_SOURCE_CLIENT : BOOK_SOURCE_MALLOC);
+        b.h.pid = child;
+        b.h.start_ticks = stat.start_ticks;
+        b.h.exec_id = i ? 0 : 77; /* not even that says so */
+        builder_publish(&b);
+    }
+    struct ledger_process *p = add_of(w, "a.book", 0);
+    assert_int_equal(p->uid, 0);
+    assert_ptr_equal(add_of(w, "b.book", 1234), p);
+    assert_int_equal(p->uid, 1234);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+/* Of the dead nobody can tell any more, so that anybody could say that root's was his. */
+static void books_of_the_dead_join_by_owner_or_image(void **state)
+{
+    struct world *w = *state;
+    if (geteuid() != 0)
+        skip();
+    pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    static const uint64_t images[] = {77, 0, 77};
+    for (int i = 0; i < 3; i++) {
+        struct book_builder b;
+        char name[16];
+        snprintf(name, sizeof(name), "%d.book", i);
+        book_begin(w, &b, name, BOOK_SOURCE_CLIENT);
+        b.h.pid = child;
+        b.h.exec_id = images[i];
+        builder_publish(&b);
+    }
+    struct ledger_process *p = add_of(w, "0.book", 0);
+    assert_ptr_not_equal(add_of(w, "1.book", 1234), p);
+    assert_ptr_equal(add_of(w, "2.book", 1234), p);
+}
+
+static void book_of_roots_daemon_is_the_users(void **state)
+{
+    struct world *w = *state;
+    if (geteuid() != 0)
+        skip();
+    struct book_builder b;
+    book_begin(w, &b, "a.book", BOOK_SOURCE_SOCKET);
+    b.h.compat = BOOK_COMPAT_ON_BEHALF;
+    b.h.uid = 1234;
+    builder_publish(&b);
+    struct ledger_where where = {
+        .dirfd = w->dirfd, .name = "a.book", .fd = -1, .uid = 1234, .place = w->place};
+    struct ledger_book *book = NULL;
+    assert_int_equal(ledger_book_add(w->ledger, &where, &book), 0);
+    assert_int_equal(book->process->uid, 1234);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WORLD_TEST(first_source_that_ever_counted_wins),
+        WORLD_TEST(heap_belongs_to_who_allocates),
+        WORLD_TEST(accounts_are_found_when_they_appear),
+        WORLD_TEST(devices_belong_to_who_uses_them),
+        WORLD_TEST(accounts_of_one_space_and_device_add_up),
+        WORLD_TEST(own_books_of_one_source_add_up),
+        WORLD_TEST(of_books_on_behalf_the_one_being_written_counts),
+        WORLD_TEST(transfers_are_chosen_by_themselves),
+        WORLD_TEST(host_spaces_have_no_device),
+        WORLD_TEST(inherited_and_quality_are_told),
+        WORLD_TEST(what_could_not_be_read_speaks_against_nothing),
+        WORLD_TEST(process_that_gives_up_root_stays_one),
+        WORLD_TEST(books_of_the_dead_join_by_owner_or_image),
+        WORLD_TEST(book_of_roots_daemon_is_the_users),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
