@@ -7,6 +7,10 @@
  * accounting cannot work (no tmpfs, a limit, a full file system), reports are dropped and counted,
  * and memoir_status() says why.
  *
+ * In the environment: MEMOIR_OFF=1 switches it off, MEMOIR_DIR=DIR says where books go,
+ * MEMOIR_STACKS=all makes whole stacks the call sites (off: none; default: the caller), and
+ * MEMOIR_RESERVE=large makes room for 17 million live blocks (default: 2 million).
+ *
  *     int gpu = memoir_device(&(struct memoir_device_options){
  *         .struct_size = sizeof(struct memoir_device_options),
  *         .kind = MEMOIR_DEVICE_GPU, .ordinal = 0, .name = "My accelerator",

@@ -27,8 +27,9 @@ static int grow(struct index *index)
     for (uint32_t i = 0; i < index->capacity; i++)
         if (index->slots[i].number)
             put(&larger, index->slots[i].key, index->slots[i].number);
-    index_release(index);
-    *index = larger;
+    struct index old = *index;
+    *index = larger; /* first: a signal handler may leave by longjmp() at the system call */
+    index_release(&old);
     return 0;
 }
 

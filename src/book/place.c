@@ -32,15 +32,19 @@ static int check(int fd)
 }
 
 /* Open `name` in the directory `parent`, making it if it is not there: on a tmpfs only, so that a
- * mistaken path leaves no trace on a disk. */
-static int make_and_open(const char *parent, const char *name)
+ * mistaken path leaves no trace on a disk. With `own` the parent must be ours: after su the runtime
+ * directory may be another user's. */
+static int make_and_open(const char *parent, const char *name, bool own)
 {
     int directory = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0)
         return -errno;
     int r = 0;
+    struct stat info;
     if (!in_memory(directory))
         r = -EMEDIUMTYPE;
+    else if (own && (fstat(directory, &info) < 0 || info.st_uid != geteuid()))
+        r = -EPERM;
     else if (mkdirat(directory, name, 0700) < 0 && errno != EEXIST)
         r = -errno;
     int fd = r < 0 ? r : openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -92,5 +96,6 @@ int book_place_open(unsigned which, char *path, size_t path_size)
     text_add(&text, parent);
     text_add(&text, "/");
     text_add(&text, buffer);
-    return text.cut ? -ENAMETOOLONG : make_and_open(parent, buffer);
+    bool own = which == 1; /* XDG_RUNTIME_DIR */
+    return text.cut ? -ENAMETOOLONG : make_and_open(parent, buffer, own);
 }

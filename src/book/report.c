@@ -25,6 +25,8 @@ static void *page_add(struct book_writer *w, uint32_t shard, uint32_t what, uint
     if (what == BOOK_COUNTERS_ACCOUNTS) {
         uint32_t group = first / BOOK_ACCOUNTS_PER_PAGE;
         uint32_t n = w->n_account_pages[group];
+        if (n == BOOK_SHARDS_MAX)
+            return NULL; /* torn reports left pages that nobody owns */
         w->account_pages[group][n] = page;
         store_release(&w->n_account_pages[group], n + 1);
         /* Each thread with a page may keep a change that it has not folded yet. */

@@ -57,9 +57,12 @@ static inline bool book_counters_own(struct book_thread *t, uint64_t place,
     struct book_site_counters *sites = t->site_pages[site / BOOK_SITES_PER_PAGE];
     if (__builtin_expect(!accounts || !sites, 0))
         return false;
-    t->recent_key = key;
+    t->recent_key = 0; /* a signal handler that longjmps must not leave it ahead of the pointers */
+    fence_signal();
     t->recent_account = *ret_account = &accounts[account % BOOK_ACCOUNTS_PER_PAGE];
     t->recent_site = *ret_site = &sites[site % BOOK_SITES_PER_PAGE];
+    fence_signal();
+    t->recent_key = key;
     return true;
 }
 

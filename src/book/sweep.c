@@ -16,6 +16,7 @@
 
 #include "book/layout.h"
 #include "book/text.h"
+#include "book/writer.h"
 
 enum {
     LOOK_MAX = 8, /* books opened per sweep: 2 us each */
@@ -41,6 +42,12 @@ struct entry {
     uint16_t bytes;
     uint8_t type;
     char name[];
+};
+
+/* Too large for the stack: a thread may have little of it, a signal handler less. */
+struct room {
+    _Alignas(struct entry) char names[NAMES_BYTES];
+    struct book_header header;
 };
 
 static bool is_book(const char *name)
@@ -88,25 +95,25 @@ static bool is_ripe(const struct stat *info, bool ready, enum look look)
 /* Remove the book if nobody will miss it. Gives the images before this one if it is of an earlier
  * image of `self`. */
 static uint32_t look_at(int directory, const char *name, const struct book_header *self,
-                        enum look look)
+                        struct room *room, enum look look)
 {
+    struct book_header *header = &room->header;
     int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return 0;
     struct stat info;
-    struct book_header header = {{0}};
     if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
-        bool read_all = pread(fd, &header, sizeof(header), 0) == sizeof(header);
-        bool ready = read_all && memcmp(header.magic, BOOK_MAGIC, sizeof(header.magic)) == 0;
-        bool earlier = ready && header.pid_ns == self->pid_ns && self->start_ticks != 0;
+        bool read_all = pread(fd, header, sizeof(*header), 0) == sizeof(*header);
+        bool ready = read_all && memcmp(header->magic, BOOK_MAGIC, sizeof(header->magic)) == 0;
+        bool earlier = ready && header->pid_ns == self->pid_ns && self->start_ticks != 0;
         if (look == LOOK_OWN && !earlier)
             look = LOOK_OLD;
         if (is_ripe(&info, ready, look) && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
-            !(read_all && is_watched(fd, &header, self->pid_ns)))
+            !(read_all && is_watched(fd, header, self->pid_ns)))
             unlinkat(directory, name, 0);
     }
     close(fd);
-    return look == LOOK_OWN ? header.exec_count + 1 : 0;
+    return look == LOOK_OWN ? header->exec_count + 1 : 0;
 }
 
 static long read_names(int directory, char *buffer)
@@ -115,7 +122,7 @@ static long read_names(int directory, char *buffer)
 }
 
 /* Earlier images of `self` among these names, as book_sweep() counts them. */
-static uint32_t look_for_earlier(int directory, const char *names, long n,
+static uint32_t look_for_earlier(int directory, struct room *room, long n,
                                  const struct book_header *self)
 {
     char own[64];
@@ -128,48 +135,57 @@ static uint32_t look_for_earlier(int directory, const char *names, long n,
     text_add(&prefix, "-");
     uint32_t earlier = 0;
     for (long at = 0; at < n;) {
-        const struct entry *entry = (const struct entry *)(names + at);
+        const struct entry *entry = (const struct entry *)(room->names + at);
         at += entry->bytes;
         if (!is_book(entry->name) || strncmp(entry->name, own, strlen(own)) != 0)
             continue;
-        uint32_t before = look_at(directory, entry->name, self, LOOK_OWN);
+        uint32_t before = look_at(directory, entry->name, self, room, LOOK_OWN);
         earlier = before > earlier ? before : earlier;
     }
     return earlier;
 }
 
-static void look_at_some(int directory, const char *names, long n, const struct book_header *self)
+static void look_at_some(int directory, struct room *room, long n, const struct book_header *self)
 {
     unsigned books = 0, looked = 0;
     for (long at = 0; at < n;) {
-        const struct entry *entry = (const struct entry *)(names + at);
+        const struct entry *entry = (const struct entry *)(room->names + at);
         at += entry->bytes;
         books += is_book(entry->name);
     }
     for (long at = 0; at < n && looked < LOOK_MAX;) {
-        const struct entry *entry = (const struct entry *)(names + at);
+        const struct entry *entry = (const struct entry *)(room->names + at);
         at += entry->bytes;
         /* Others each time, so that a few lively ones do not hide the dead. */
         if (!is_book(entry->name) || (entry->ino + self->hash_seed) % books >= LOOK_MAX)
             continue;
         looked++;
-        look_at(directory, entry->name, self, books > MANY ? LOOK_MANY : LOOK_OLD);
+        look_at(directory, entry->name, self, room, books > MANY ? LOOK_MANY : LOOK_OLD);
     }
 }
 
-uint32_t book_sweep(int directory, const struct book_header *self)
+static uint32_t sweep_with(int directory, const struct book_header *self, struct room *room)
 {
-    _Alignas(struct entry) char names[NAMES_BYTES];
-    long n = read_names(directory, names);
-    uint32_t earlier = look_for_earlier(directory, names, n, self);
-    look_at_some(directory, names, n, self);
+    long n = read_names(directory, room->names);
+    uint32_t earlier = look_for_earlier(directory, room, n, self);
+    look_at_some(directory, room, n, self);
     if (n < NAMES_BYTES - NAMES_SLACK)
         return earlier;
     /* A crowded place: somewhere else, too. The buffer keeps what it has when there is no more. */
     long last = 0;
     for (uint64_t left = self->hash_seed % FURTHER_MAX + 1; left > 0 && n > 0; left--)
-        if ((n = read_names(directory, names)) > 0)
+        if ((n = read_names(directory, room->names)) > 0)
             last = n;
-    look_at_some(directory, names, last, self);
+    look_at_some(directory, room, last, self);
+    return earlier;
+}
+
+uint32_t book_sweep(int directory, const struct book_header *self)
+{
+    struct room *room = book_private_new(sizeof(*room));
+    if (!room)
+        return 0;
+    uint32_t earlier = sweep_with(directory, self, room);
+    book_private_free(room, sizeof(*room));
     return earlier;
 }

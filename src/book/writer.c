@@ -1,9 +1,9 @@
 /*
  * writer.c: the shape of a book and its pages.
  *
- * All sections are laid out at once, with reserves far larger than most processes need: reserve
- * costs address space only. Where address space or file size is limited, smaller reserves are
- * tried.
+ * All sections are laid out at once, with reserves larger than most processes need: reserve costs
+ * address space only. It is not larger than that, because programs limit their address space or
+ * lock their memory when we are there already. Where limits stand before, smaller ones are tried.
  */
 #include "book/writer.h"
 
@@ -28,6 +28,7 @@ enum {
     SECTION_BYTES = 65536,   /* sections start and end on a page, on machines with large ones too */
     TIME_SHIFT = 24,         /* 17 ms, and 2.3 years until it stops */
     RESERVE_STEPS = 12,      /* halvings of the reserve before we give up */
+    PROCESS_STEP = 3,        /* 140 MB of address space, room for 2 million live blocks */
     ON_BEHALF_STEP = 4,      /* a daemon keeps thousands of books */
     PROCESS_SHARDS = 8,      /* of the block table */
     ADDRESS_SPACE_PART = 32, /* of RLIMIT_AS that we may reserve, */
@@ -38,7 +39,7 @@ enum {
 };
 #define MIB (UINT64_C(1) << 20)
 
-/* Room for 17 million live blocks, and what each page of them needs besides. */
+/* Room for 17 million live blocks at most, and what each page of them needs besides. */
 #define BLOCK_PAGES UINT64_C(131072)
 #define HEADS_BYTES (TABLE_CHUNKS_PER_PAGE * sizeof(struct table_head))
 #define MOVES_BYTES (BOOK_BLOCKS_PER_PAGE * sizeof(struct book_moves))
@@ -185,7 +186,8 @@ int book_writer_init(struct book_writer *w, const struct book_writer_options *op
     w->single = options->on_behalf;
     uint64_t limit = reserve_limit();
     int r = -EFBIG;
-    for (unsigned step = options->on_behalf ? ON_BEHALF_STEP : 0; step < RESERVE_STEPS; step++) {
+    unsigned first = options->on_behalf ? ON_BEHALF_STEP : options->large ? 0 : PROCESS_STEP;
+    for (unsigned step = first; step < RESERVE_STEPS; step++) {
         if (lay_out(NULL, options->on_behalf, step) > limit)
             continue;
         r = map_image(w, options->on_behalf, step);

@@ -36,6 +36,7 @@ enum {
 struct book_writer_options {
     uint32_t source; /* enum book_source */
     bool on_behalf;  /* written by a daemon: one thread, small, no control page */
+    bool large;      /* eight times the usual address space */
 };
 
 /* Zeroed private memory from mmap; NULL if there is none. */

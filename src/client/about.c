@@ -196,7 +196,7 @@ static void status_read(struct client *c, bool alone, struct memoir_status *stat
     };
     uint32_t phase = load_acquire(&c->phase);
     status->state = states[phase];
-    status->lost = load_relaxed(&c->dropped);
+    status->lost = load_relaxed(&c->dropped) + load_relaxed(&client_dropped);
     if (phase == CLIENT_OFF) {
         status->error = c->error;
         text_copy(status->reason, sizeof(status->reason), reason_text(c->error));
@@ -259,6 +259,7 @@ void memoir_seal(void)
     if (t) {
         if (load_acquire(&c->phase) == CLIENT_OPEN)
             book_module_prepare(&c->writer, &t->book, (uintptr_t)__builtin_return_address(0));
+        client_sealed = true;
         c->writer.sealed = true;
         leave_alone(c, t);
     }

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "book/lock.h"
@@ -15,13 +17,16 @@
 
 enum {
     KEYS_WITHOUT_MALLOC = 32, /* glibc keeps the values of that many keys in the thread */
-    MAKING_YIELDS_MAX = 20000,
+    MAKING_SECONDS_MAX = 2,
+    REUSE_TRIES = 8, /* structs looked at for one whose thread is gone */
     STACK_MAX = 256, /* frames looked at to tell whether a report is under way */
 };
 
 static struct client_root no_root; /* until there is a page of its own */
 struct client_root *client_root = &no_root;
 __thread struct client_thread *client_self;
+uint64_t client_dropped;
+bool client_sealed;
 
 /* Set while this thread makes the client or enters itself, which must not be torn. Where signals
  * cannot be made to wait (sealed) a handler finds it set and its report is dropped. */
@@ -75,7 +80,11 @@ static struct client *client_new(void)
     if (!c)
         return NULL;
     c->stacks = stacks_asked();
-    struct book_writer_options options = {.source = BOOK_SOURCE_CLIENT};
+    const char *reserve = secure_getenv("MEMOIR_RESERVE");
+    struct book_writer_options options = {
+        .source = BOOK_SOURCE_CLIENT,
+        .large = reserve && strcmp(reserve, "large") == 0,
+    };
     int r = switched_off() ? -ECANCELED : book_writer_init(&c->writer, &options);
     if (r < 0) {
         c->phase = CLIENT_OFF;
@@ -86,6 +95,23 @@ static struct client *client_new(void)
     return c;
 }
 
+/* The maker may be kept from its processor for long; but not for ever. */
+static bool making_take(struct client_root *root)
+{
+    time_t start = 0;
+    for (;;) {
+        uint32_t free_word = 0;
+        if (cas_acquire(&root->making, &free_word, 1))
+            return true;
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+        start = start ? start : now.tv_sec;
+        if (now.tv_sec > start + MAKING_SECONDS_MAX || load_acquire(&root->client))
+            return false;
+        sched_yield();
+    }
+}
+
 /* One thread makes the client, the others wait: only one may take over what a parent left. The lock
  * is in the page that fork wipes. */
 static struct client *client_make(struct client_root *root)
@@ -93,17 +119,13 @@ static struct client *client_make(struct client_root *root)
     struct book_calm calm;
     book_calm_begin(&calm);
     registering = true;
-    uint32_t free_word = 0;
-    for (unsigned i = 0; i < MAKING_YIELDS_MAX && !cas_acquire(&root->making, &free_word, 1); i++) {
-        free_word = 0;
-        sched_yield();
-    }
+    bool mine = making_take(root);
     struct client *c = load_acquire(&root->client);
-    if (free_word == 0 && !c && (c = client_new()) != NULL) {
-        store_release(&root->client, c);
+    if (mine && !c && (c = client_new()) != NULL) {
         client_watch_forks(c);
+        store_release(&root->client, c);
     }
-    if (free_word == 0)
+    if (mine)
         store_release(&root->making, 0);
     registering = false;
     book_calm_end(&calm);
@@ -112,11 +134,11 @@ static struct client *client_make(struct client_root *root)
 
 struct client *client_get(void)
 {
-    struct client_root *root = root_get();
+    struct client_root *root = client_sealed ? client_root_now() : root_get();
     if (!root)
         return NULL;
     struct client *c = load_acquire(&root->client);
-    if (c || registering)
+    if (c || registering || client_sealed)
         return c;
     return client_make(root);
 }
@@ -135,6 +157,7 @@ static void give_back_locks(struct client_thread *t)
         book->growing = false;
     }
     book_locks_give_back(book);
+    book->recent_key = 0; /* may be ahead of its pointers */
     book_lose(&t->client->writer, BOOK_LOSS_TORN);
     t->inside = 0;
 }
@@ -162,19 +185,38 @@ static void thread_end(void *value)
     }
 }
 
-/* A key whose value needs no malloc, or none: then structs of ended threads are not reused. */
+/* A key whose value needs no malloc, or none: then the kernel is asked who has ended. */
 static bool key_get(void)
 {
     uint32_t none = 0;
     if (load_acquire(&key_state) == 0 && cas_acquire(&key_state, &none, 1)) {
-        bool usable =
-            pthread_key_create(&thread_key, thread_end) == 0 && thread_key < KEYS_WITHOUT_MALLOC;
+        bool made = pthread_key_create(&thread_key, thread_end) == 0;
+        bool usable = made && thread_key < KEYS_WITHOUT_MALLOC;
+        if (made && !usable)
+            pthread_key_delete(thread_key);
         store_release(&key_state, usable ? 2 : 3);
     }
     return load_acquire(&key_state) == 2;
 }
 
-static struct client_thread *thread_new(struct client *c)
+/* A struct whose thread is gone; a few are asked for each time, in turn. Hold threads_lock. */
+static struct client_thread *thread_reuse(struct client *c)
+{
+    struct client_thread *t = c->reuse_from ? c->reuse_from : c->threads;
+    for (unsigned i = 0; t && i < REUSE_TRIES; i++, t = t->next) {
+        if (t->tid == 0 || syscall(SYS_tgkill, getpid(), t->tid, 0) == 0 || errno != ESRCH)
+            continue;
+        c->reuse_from = t->next;
+        if (t->inside)
+            give_back_locks(t);
+        t->n_tags = t->tag = t->n_pending = 0;
+        return t;
+    }
+    c->reuse_from = t;
+    return NULL;
+}
+
+static struct client_thread *thread_new(struct client *c, bool has_key)
 {
     uint32_t free_word = 0;
     if (!cas_acquire(&c->threads_lock, &free_word, 1) &&
@@ -183,6 +225,8 @@ static struct client_thread *thread_new(struct client *c)
     struct client_thread *t = c->free_threads;
     if (t) {
         c->free_threads = t->next_free;
+    } else if (!has_key && !c->writer.sealed && (t = thread_reuse(c)) != NULL) {
+        t->control = load_relaxed(&c->writer.control);
     } else if (!c->writer.sealed && (t = book_private_new(sizeof(*t))) != NULL) {
         t->client = c;
         t->control = load_relaxed(&c->writer.control);
@@ -207,9 +251,12 @@ struct client_thread *client_thread_get(struct client *c)
         book_calm_begin(&calm);
     registering = true;
     fence_signal();
-    t = thread_new(c);
+    bool has_key = key_get();
+    t = thread_new(c, has_key);
+    if (t)
+        t->tid = has_key || c->writer.sealed ? 0 : (int32_t)syscall(SYS_gettid);
     client_self = t;
-    if (t && key_get())
+    if (t && has_key)
         pthread_setspecific(thread_key, t);
     fence_signal();
     registering = false;
@@ -245,28 +292,16 @@ int client_under_way(struct client *c)
     return trace.flags & UNWIND_COMPLETE ? 0 : -EAGAIN;
 }
 
-/* `inside` is set. Either we are in a signal handler that interrupted the report, or the report was
- * left by longjmp() and will never end. */
-static bool was_torn(const struct client_thread *t, uintptr_t frame)
-{
-    if (t->client->writer.sealed)
-        return false;
-    /* On the same stack, a frame above where the report was says that it is gone. */
-    stack_t alternate;
-    if (frame > t->inside_frame && sigaltstack(NULL, &alternate) == 0 &&
-        !(alternate.ss_flags & SS_ONSTACK))
-        return true;
-    return client_under_way(t->client) == 0;
-}
-
-bool client_begin(struct client_thread *t, uintptr_t frame)
+/* If `inside` is set, either we are in a signal handler that interrupted the report, or the report
+ * was left by longjmp() and will never end. Only the stack can tell: addresses say nothing where
+ * handlers have stacks of their own. */
+bool client_begin(struct client_thread *t)
 {
     if (t->inside) {
-        if (!was_torn(t, frame))
+        if (t->client->writer.sealed || client_under_way(t->client) != 0)
             return false;
         give_back_locks(t);
     }
-    t->inside_frame = frame;
     t->inside = 1;
     fence_signal();
     return true;
@@ -288,6 +323,11 @@ static void point_threads(struct client *c)
 /* Cancellation may strike when calm ends: not before all is in its place. */
 int client_publish(struct client *c)
 {
+    if (client_sealed) {
+        c->error = EPERM;
+        store_release(&c->phase, CLIENT_OFF);
+        return -EPERM;
+    }
     struct book_calm calm;
     book_calm_begin(&calm);
     int r = exiting ? -ESHUTDOWN : book_writer_publish(&c->writer);

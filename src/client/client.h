@@ -70,11 +70,11 @@ struct client_thread {
     struct client *client;
     uint32_t inside; /* a report is under way; only this thread and its signal handlers look */
     uint32_t n_pending;
-    uintptr_t inside_frame; /* where its frame is, to notice that it was left by longjmp() */
     const struct book_control *control; /* of the published book */
     uint32_t tag;                       /* innermost */
     uint32_t n_tags;
     uint32_t tags[CLIENT_TAGS_NESTED];
+    int32_t tid;                     /* where nobody tells us that a thread ended; else 0 */
     struct client_thread *next_free; /* under client.threads_lock */
     struct client_thread *next;      /* all of them; constant */
     struct report pending[CLIENT_PENDING_MAX];
@@ -95,9 +95,9 @@ struct client {
     uint64_t early_calls, early_bytes; /* under early_lock */
     uint64_t dropped;                  /* reports while off; any thread */
     uint32_t threads_lock;
-    bool has_key; /* a thread's end gives its struct back */
     struct client_thread *threads, *free_threads;
-    uint64_t records_at_fork; /* how many of live_at_fork are valid: 0 but while we fork */
+    struct client_thread *reuse_from; /* where to look for ended threads next */
+    uint64_t records_at_fork;         /* how many of live_at_fork are valid: 0 but while we fork */
     struct client_live live_at_fork[BOOK_RECORDS_MAX];
     uint16_t account_of[BOOK_RECORDS_MAX][CLIENT_SPACES]; /* 0: not yet */
     struct book_writer writer;
@@ -113,6 +113,9 @@ struct client_root {
 
 extern struct client_root *client_root; /* never NULL */
 extern __thread struct client_thread *client_self;
+
+extern uint64_t client_dropped; /* reports for which there was no client; any thread */
+extern bool client_sealed;      /* never wiped: a child of a sealed process is sealed, too */
 
 static inline struct client_root *client_root_now(void)
 {
@@ -135,8 +138,8 @@ struct client_thread *client_enter(struct client **ret_client, const struct repo
 bool client_options_take(void *to, size_t size, const void *from, size_t least);
 
 /* Begin and end a stretch in which this thread may change the book; false if it is inside one
- * already. `frame` is the caller's frame address. */
-bool client_begin(struct client_thread *t, uintptr_t frame);
+ * already. */
+bool client_begin(struct client_thread *t);
 void client_end(struct client_thread *t);
 
 /* Does a call of ours stand further out on this stack, behind the frame of a signal? We call nobody

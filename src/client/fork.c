@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/hash.h"
 #include "client/client.h"
@@ -26,6 +27,7 @@ struct heritage {
 };
 
 static struct client *parent; /* the newest client of this image; not wiped */
+static pid_t parent_pid;      /* whose it is */
 static struct heritage *heritage;
 static size_t heritage_bytes;
 static uint32_t handler_state;
@@ -63,6 +65,14 @@ static void after_fork(void)
     struct client *c = load_acquire(&client_root_now()->client);
     if (c)
         store_relaxed(&c->records_at_fork, 0);
+}
+
+/* Forgotten before it is unmapped: another thread may fork in between. */
+static void heritage_drop(void)
+{
+    struct heritage *old = heritage;
+    heritage = NULL;
+    book_private_free(old, heritage_bytes);
 }
 
 static void heritage_take(struct client *old)
@@ -140,8 +150,7 @@ static void take_over(bool under_way)
     if (under_way)
         detach(&parent->writer);
     if (parent->writer.header && parent->phase != CLIENT_OFF) {
-        book_private_free(heritage, heritage_bytes);
-        heritage = NULL;
+        heritage_drop();
         heritage_take(parent);
     }
     if (under_way)
@@ -160,6 +169,8 @@ static int parent_under_way(void)
 /* The handler. Where it cannot be told whether a report is under way, the next report decides. */
 void client_forked(void)
 {
+    if (client_sealed)
+        return; /* the child has no client, and will make none */
     int under_way = parent ? parent_under_way() : -ENOENT;
     if (under_way >= 0)
         take_over(under_way > 0);
@@ -190,7 +201,7 @@ static void copy_records(struct client *c)
 
 void client_inherit(struct client *c)
 {
-    if (parent) /* no handler ran, or it left this to us */
+    if (parent && parent_pid != getpid()) /* no handler ran, or it left this to us */
         take_over(parent_under_way() > 0);
     if (!heritage)
         return;
@@ -198,12 +209,12 @@ void client_inherit(struct client *c)
     copy_records(c);
     for (uint64_t i = 1; i < heritage->tags; i++)
         book_tag_add(&c->writer, &c->writer.common, heritage->tag[i].name);
-    book_private_free(heritage, heritage_bytes);
-    heritage = NULL;
+    heritage_drop();
 }
 
 void client_watch_forks(struct client *c)
 {
+    parent_pid = getpid();
     parent = c;
     uint32_t none = 0;
     if (cas_acquire(&handler_state, &none, 1))

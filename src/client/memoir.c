@@ -23,7 +23,6 @@ static void drain(struct client_thread *t);
 
 static inline void enter(struct client_thread *t)
 {
-    t->inside_frame = (uintptr_t)__builtin_frame_address(0);
     t->inside = 1;
     fence_signal();
 }
@@ -152,18 +151,20 @@ static void perform(struct client *c, struct client_thread *t, const struct repo
  * more meanwhile; the compare-and-swap is for it, not for other threads. */
 static void drain(struct client_thread *t)
 {
-    uint32_t done = 0;
+    int saved = errno;
     do {
         t->inside = 1;
         fence_signal();
-        for (; done < load_relaxed(&t->n_pending); done++)
-            perform(t->client, t, &t->pending[done]);
-        uint32_t seen = done;
-        if (cas_relaxed(&t->n_pending, &seen, 0))
-            done = 0;
+        uint32_t done = 0, seen;
+        do {
+            for (; done < load_relaxed(&t->n_pending); done++)
+                perform(t->client, t, &t->pending[done]);
+            seen = done;
+        } while (!cas_relaxed(&t->n_pending, &seen, 0));
         t->inside = 0;
         fence_signal();
-    } while (load_relaxed(&t->n_pending) != done);
+    } while (load_relaxed(&t->n_pending) != 0);
+    errno = saved;
 }
 
 void client_end(struct client_thread *t)
@@ -183,23 +184,24 @@ static void leave_for_later(struct client *c, struct client_thread *t, const str
     }
     t->pending[n] = *report;
     t->pending[n].state = NULL; /* that stack will be gone */
-    fence_signal();
-    store_relaxed(&t->n_pending, n + 1);
 }
 
 struct client_thread *client_enter(struct client **ret_client, const struct report *report)
 {
     struct client *c = client_get();
     *ret_client = c;
-    if (!c)
+    if (!c) {
+        if (report)
+            fetch_add_relaxed(&client_dropped, 1);
         return NULL;
+    }
     struct client_thread *t = load_acquire(&c->phase) == CLIENT_OFF ? NULL : client_thread_get(c);
     if (!t) {
         if (report)
             fetch_add_relaxed(&c->dropped, 1);
         return NULL;
     }
-    if (!client_begin(t, (uintptr_t)__builtin_frame_address(0))) {
+    if (!client_begin(t)) {
         if (report)
             leave_for_later(c, t, report);
         return NULL;
@@ -246,40 +248,50 @@ __attribute__((noinline)) static void free_slowly(int device, int space, uint64_
         &(struct report){.kind = REPORT_FREE, .device = device, .space = space, .id = id});
 }
 
-/* The rest of a report that is inside already. */
+/* The rest of a report that is inside already. It may ask the kernel for pages, in vain. */
 __attribute__((noinline)) static void alloc_inside(struct client_thread *t, uint64_t id,
                                                    uint64_t size_tag, uint64_t place)
 {
+    int saved = errno;
     book_alloc(&t->client->writer, &t->book, id, size_tag, place);
+    errno = saved;
     leave(t);
 }
 
 __attribute__((noinline)) static void enter_inside(struct client_thread *t, uint64_t id,
                                                    uint64_t size_tag, uint64_t place, bool due)
 {
+    int saved = errno;
     if (due)
         book_fold(&t->client->writer, &t->book, book_place_account(place));
     book_enter(&t->client->writer, &t->book, id, size_tag, place);
+    errno = saved;
     leave(t);
 }
 
 __attribute__((noinline)) static void free_inside(struct client_thread *t, uint32_t account,
                                                   uint64_t id)
 {
+    int saved = errno;
     book_free(&t->client->writer, &t->book, account, id);
+    errno = saved;
     leave(t);
 }
 
 __attribute__((noinline)) static void count_free_inside(struct client_thread *t, uint64_t size_tag,
                                                         uint64_t place)
 {
+    int saved = errno;
     book_count_free_any(&t->client->writer, &t->book, size_tag, place);
+    errno = saved;
     leave(t);
 }
 
 __attribute__((noinline)) static void fold_inside(struct client_thread *t, uint32_t account)
 {
+    int saved = errno;
     book_fold(&t->client->writer, &t->book, account);
+    errno = saved;
     leave(t);
 }
 

@@ -1,4 +1,6 @@
 /* site.c: from return addresses to site numbers, with a small cache per thread. */
+#include <errno.h>
+
 #include "base/hash.h"
 #include "client/client.h"
 
@@ -17,6 +19,7 @@ uint32_t client_site_slowly(struct client *c, struct client_thread *t, uint32_t 
 {
     if (c->stacks == CLIENT_STACKS_OFF)
         return BOOK_SITE_NONE;
+    int saved = errno;
     struct site_cache_entry *entry;
     /* Sealed: what is loaded stays loaded, and to ask would take a system call. */
     uint64_t identity = c->writer.sealed ? 0 : unwind_identity(&c->unwind, pc);
@@ -25,6 +28,7 @@ uint32_t client_site_slowly(struct client *c, struct client_thread *t, uint32_t 
     if (site != BOOK_SITE_NONE)
         return site;
     site = book_site_add(&c->writer, &t->book, account, &pc, 1, BOOK_SITE_CALLER_ONLY);
+    errno = saved;
     if (identity != UINT64_MAX)
         *entry = (struct site_cache_entry){key, identity, site};
     return site;
