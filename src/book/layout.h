@@ -149,7 +149,7 @@ struct book_header {
     /* Changes while the book lives. */
     uint32_t state;                   /* enum book_state */
     uint32_t stop_reason;             /* enum book_stop_reason */
-    uint64_t peak_error;              /* bytes by which any account's peak may be too low */
+    uint64_t peak_error;              /* bytes by which any account's peak may be wrong */
     uint64_t blocks_seq;              /* odd while entries of the block table are being moved */
     uint64_t losses[BOOK_LOSSES_MAX]; /* by enum book_loss */
 
@@ -256,7 +256,7 @@ struct book_account {
     uint64_t capacity;        /* bytes of this space on this device, 0 if not told */
     uint64_t inherited_bytes; /* live in the parent at fork; not part of the counters; may shrink */
     int64_t live_folded;      /* the writer's: live bytes as of the last fold, all shards */
-    uint64_t peak_bytes;      /* highest live_folded; too low by header.peak_error at most */
+    uint64_t peak_bytes;      /* highest live_folded; wrong by header.peak_error at most */
     char name[32];            /* of the space, for people: "dram", "L1", "CB" */
     uint64_t inherited_blocks;
     uint8_t spare[40];

@@ -4,7 +4,7 @@
  * A thread with pages of its own adds by plain loads and stores; the others share the counters
  * inside the account's record and add atomically. Live bytes are folded into one figure per account
  * only when a thread's change has grown enough to matter, so the peak costs next to nothing per
- * report and is too low by that much per thread at most (header.peak_error).
+ * report and is wrong by that much per thread at most (header.peak_error).
  *
  * book_alloc() and book_free() in report.c serve every case. The parts here are for a caller who
  * wants the usual one without a call, and so without saving registers: a third of its time.
