@@ -59,6 +59,20 @@ uint64_t book_next_data(int fd, uint64_t from, uint64_t end)
     return (uint64_t)data < end ? (uint64_t)data : end;
 }
 
+uint64_t book_holes(int fd, uint64_t from, uint64_t end, uint64_t max)
+{
+    uint64_t holes = 0;
+    while (from < end && holes <= max) {
+        uint64_t data = book_next_data(fd, from, end);
+        holes += data - from;
+        off_t hole = data < end ? lseek(fd, (off_t)data, SEEK_HOLE) : -1;
+        if (hole < 0 || (uint64_t)hole <= data)
+            break;
+        from = (uint64_t)hole;
+    }
+    return holes;
+}
+
 void book_text_copy(char *out, size_t out_size, const char *text, size_t len)
 {
     size_t n = strnlen(text, len), o = 0;
@@ -249,7 +263,11 @@ static int map_all(struct book_reader *reader, int fd, const struct book_header 
             continue;
         uint64_t open = h->sections[s->slot].open;
         struct book_map *map = (struct book_map *)((char *)reader + wanted[i].map);
-        r = map_section(fd, s->offset, book_mapped_bytes(s, open), map);
+        uint64_t bytes = book_mapped_bytes(s, open);
+        reader->holes += book_holes(fd, s->offset, s->offset + bytes, BOOK_READER_HOLES_MAX);
+        if (reader->holes > BOOK_READER_HOLES_MAX)
+            return -ENODATA;
+        r = map_section(fd, s->offset, bytes, map);
     }
     return r;
 }
@@ -339,6 +357,17 @@ void book_reader_free(struct book_reader *reader)
 void book_reader_freep(struct book_reader **reader)
 {
     book_reader_free(*reader);
+}
+
+size_t book_reader_mapped(const struct book_reader *reader)
+{
+    return reader->header.bytes + reader->registry.bytes + reader->index.bytes +
+           reader->counters.bytes;
+}
+
+void book_reader_set_mapped_max(struct book_reader *reader, size_t bytes)
+{
+    reader->mapped_max = bytes;
 }
 
 const struct book_identity *book_reader_identity(const struct book_reader *reader)

@@ -31,6 +31,9 @@ enum {
     BOOK_READER_FRAMES_MAX = 1 << 24,
     BOOK_READER_SITE_FRAMES_MAX = 1024,    /* of one site; more than a writer of version 1 keeps */
     BOOK_READER_BLOCKS_HELD_MAX = 1 << 24, /* in memory at a time, of 32 bytes */
+    /* Bytes of holes in what gets mapped: a mapped read of one makes tmpfs give us a page. A writer has
+     * none there, but a copy of a small book has, if cp left out its zeros. */
+    BOOK_READER_HOLES_MAX = 128 << 10,
 };
 #define BOOK_READER_FILE_MAX (UINT64_C(1) << 48)
 
@@ -52,7 +55,8 @@ struct book_identity {
 };
 
 /* Open NAME in the directory `dirfd` (not following links; regular files only). -EAGAIN: the book
- * is still being made, try again. The reader keeps no descriptor. */
+ * is still being made, try again. -ENODATA: it has no pages where it says that figures are. The reader
+ * keeps no descriptor. */
 int book_reader_open(int dirfd, const char *name, struct book_reader **ret_reader);
 
 /* The same for a descriptor that the caller keeps, such as one from /proc/PID/map_files. */
@@ -100,7 +104,13 @@ struct book_account_view {
     char name[32];
 };
 
-/* Look for new devices, accounts and counter pages. Cheap when there are none (two loads). */
+/* How much of the book is mapped, and how much of it ever may be (0: no limit but those above). */
+size_t book_reader_mapped(const struct book_reader *reader);
+void book_reader_set_mapped_max(struct book_reader *reader, size_t bytes);
+
+/* Look for new devices, accounts and counter pages. Cheap when there are none (two loads). -EDQUOT when
+ * they do not fit into what may be mapped, -ENODATA when they have no pages; the lists are then out of
+ * date, and totals fail until a later refresh succeeds. */
 int book_reader_refresh(struct book_reader *reader);
 
 /* Arrays owned by the reader, valid until the next refresh. */
@@ -146,6 +156,9 @@ struct book_sites {
     size_t n_tags;
 };
 int book_reader_sites(struct book_reader *reader, int fd, struct book_sites *ret_sites);
+
+/* About how many bytes such a copy takes. -ENODATA when the file has fewer: then the book lies. */
+int book_reader_sites_bytes(struct book_reader *reader, int fd, uint64_t *ret_bytes);
 void book_sites_release(struct book_sites *sites);
 
 /* The module of a frame. NULL for an address in no module (BOOK_MODULE_NONE), but also for numbers set
@@ -175,6 +188,17 @@ struct book_block_view {
 int book_reader_blocks(struct book_reader *reader, int fd,
                        int (*each)(const struct book_block_view *block, void *context),
                        void *context, bool *ret_exact);
+
+/* The same within limits. -ETIME when the time was over: what was found until then has come. */
+struct book_scan_limits {
+    uint64_t deadline_ns; /* CLOCK_MONOTONIC; 0: none */
+    size_t held_max;      /* blocks kept in memory; beyond it some may come twice; 0: as above */
+    unsigned tries;       /* scans while the writer moves entries; 0: as above */
+};
+int book_reader_blocks_within(struct book_reader *reader, int fd,
+                              const struct book_scan_limits *limits,
+                              int (*each)(const struct book_block_view *block, void *context),
+                              void *context, bool *ret_exact);
 
 /* ---- SIGBUS guard ---- */
 

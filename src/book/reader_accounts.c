@@ -108,16 +108,43 @@ static int peek_guarded(void *context)
     return 0;
 }
 
-static int map_grow(struct book_map *map, const struct book_shape *shape, uint64_t open)
+/* How many bytes of a mapping have no page in memory. What a writer opened a moment ago has; here is no
+ * descriptor to ask the file itself. Who may not know is told that there are none. */
+static size_t absent(const uint8_t *start, size_t bytes)
 {
+    unsigned char pages[4096];
+    size_t page = book_page_round(1), missing = 0;
+    for (size_t at = 0; at < bytes && missing <= BOOK_READER_HOLES_MAX;) {
+        size_t len = bytes - at < sizeof(pages) * page ? bytes - at : sizeof(pages) * page;
+        if (mincore((void *)(start + at), len, pages) < 0)
+            return 0;
+        for (size_t i = 0; i < len / page; i++)
+            missing += pages[i] & 1 ? 0 : page;
+        at += len;
+    }
+    return missing;
+}
+
+static int map_grow(struct book_reader *reader, struct book_map *map, enum book_section_kind kind,
+                    uint64_t open)
+{
+    const struct book_shape *shape = &reader->shape[kind];
     size_t want = book_page_round(map->lead + book_mapped_bytes(shape, open));
     if (shape->size == 0 || want <= map->bytes)
         return 0;
+    if (reader->mapped_max && book_reader_mapped(reader) - map->bytes + want > reader->mapped_max)
+        return -EDQUOT;
     uint8_t *start = mremap((void *)(map->base - map->lead), map->bytes, want, MREMAP_MAYMOVE);
     if (start == MAP_FAILED)
         return -errno;
     map->base = start + map->lead;
+    size_t holes = reader->holes + absent(start + map->bytes, want - map->bytes);
+    if (holes > BOOK_READER_HOLES_MAX) {
+        munmap(start + map->bytes, want - map->bytes);
+        return -ENODATA;
+    }
     map->bytes = want;
+    reader->holes = holes; /* all that ever were: who grows by little steps gets no more */
     return 0;
 }
 
@@ -361,9 +388,9 @@ int book_reader_pages_refresh(struct book_reader *reader)
     if (r < 0)
         return r;
     reader->stale = true;
-    r = map_grow(&reader->index, &reader->shape[BOOK_SECTION_COUNTER_INDEX], p.index.open);
+    r = map_grow(reader, &reader->index, BOOK_SECTION_COUNTER_INDEX, p.index.open);
     if (r == 0)
-        r = map_grow(&reader->counters, &reader->shape[BOOK_SECTION_COUNTERS], p.counters.open);
+        r = map_grow(reader, &reader->counters, BOOK_SECTION_COUNTERS, p.counters.open);
     return r < 0 ? r : pages_rebuild(reader, p.pages);
 }
 
@@ -378,11 +405,11 @@ int book_reader_refresh(struct book_reader *reader)
     /* A map that moves takes the lists of pointers with it: until they are rebuilt, totals must not
      * follow them. */
     reader->stale = true;
-    r = map_grow(&reader->registry, &reader->shape[BOOK_SECTION_REGISTRY], p.registry.open);
+    r = map_grow(reader, &reader->registry, BOOK_SECTION_REGISTRY, p.registry.open);
     if (r == 0)
-        r = map_grow(&reader->index, &reader->shape[BOOK_SECTION_COUNTER_INDEX], p.index.open);
+        r = map_grow(reader, &reader->index, BOOK_SECTION_COUNTER_INDEX, p.index.open);
     if (r == 0)
-        r = map_grow(&reader->counters, &reader->shape[BOOK_SECTION_COUNTERS], p.counters.open);
+        r = map_grow(reader, &reader->counters, BOOK_SECTION_COUNTERS, p.counters.open);
     if (r == 0)
         r = rebuild(reader, p.records, p.pages);
     return r;

@@ -13,9 +13,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/atomic.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/hash.h"
 #include "book/guard.h"
 #include "book/reader_internal.h"
@@ -23,6 +25,7 @@
 enum {
     SCAN_TRIES = 4,
     SLOT_TRIES = 8,
+    PIECE_BYTES = 65536, /* read at a time; the longest entry fits */
 };
 
 struct held_block {
@@ -37,20 +40,26 @@ struct scan {
     int (*each)(const struct book_block_view *block, void *context);
     void *context;
 
-    struct book_block_page page, again; /* two copies of the same page */
+    uint64_t deadline_ns; /* 0: none */
+    size_t held_max;
+
+    uint8_t *piece, *again; /* two copies of the same pages */
     struct book_moves moves[BOOK_BLOCKS_PER_PAGE];
     uint64_t moves_open;
+    uint64_t moves_next; /* in the file: no page with moves comes before it */
     struct held_block *held;
     size_t n_held, room;
     bool alive;   /* the writer may change the table */
     bool direct;  /* it cannot change and has no block twice: nothing needs to be held */
     bool torn;    /* an entry never came to rest */
+    bool late;    /* the time was over */
     bool flushed; /* blocks were handed out before the end: they cannot be taken back */
 };
 
 static void scan_release(struct scan *s)
 {
     free(s->held);
+    free(s->piece);
 }
 
 struct seq_call {
@@ -156,7 +165,7 @@ static int held_flush(struct scan *s)
 
 static int held_add(struct scan *s, const struct book_block *block, uint32_t moves)
 {
-    if (s->n_held == BOOK_READER_BLOCKS_HELD_MAX) {
+    if (s->n_held == s->held_max) {
         int r = held_flush(s);
         if (r != 0)
             return r;
@@ -194,26 +203,35 @@ static int slot_settle(struct scan *s, uint64_t at, struct book_block *slot)
     return 0;
 }
 
-/* Copy the slots of one page that lies at `at` in the file. */
-static int page_read(struct scan *s, uint64_t at)
+/* The slots of one page that lies at `at` in the file were copied twice: make the first copy good. */
+static int page_settle(struct scan *s, struct book_block_page *page,
+                       const struct book_block_page *again, uint64_t at)
 {
-    int r = book_pread_all(s->fd, &s->page, sizeof(s->page), at);
-    if (r < 0 || !s->alive)
-        return r;
-    r = book_pread_all(s->fd, &s->again, sizeof(s->again), at);
-    if (r < 0)
-        return r;
-    if (memcmp(&s->page, &s->again, sizeof(s->page)) == 0)
+    if (memcmp(page, again, sizeof(*page)) == 0)
         return 0;
     for (size_t i = 0; i < BOOK_BLOCKS_PER_PAGE; i++) {
-        if (memcmp(&s->page.slots[i], &s->again.slots[i], sizeof(struct book_block)) == 0)
+        if (memcmp(&page->slots[i], &again->slots[i], sizeof(struct book_block)) == 0)
             continue;
-        s->page.slots[i] = s->again.slots[i];
-        r = slot_settle(s, at + i * sizeof(struct book_block), &s->page.slots[i]);
+        page->slots[i] = again->slots[i];
+        int r = slot_settle(s, at + i * sizeof(struct book_block), &page->slots[i]);
         if (r < 0)
             return r;
     }
     return 0;
+}
+
+/* Copy `n` pages, the first of which lies at `at` in the file. */
+static int piece_read(struct scan *s, uint64_t at, uint64_t n)
+{
+    size_t step = s->reader->shape[BOOK_SECTION_BLOCKS].entry_size;
+    int r = book_pread_all(s->fd, s->piece, n * step, at);
+    if (r < 0 || !s->alive)
+        return r;
+    r = book_pread_all(s->fd, s->again, n * step, at);
+    for (uint64_t i = 0; r == 0 && i < n; i++)
+        r = page_settle(s, (void *)(s->piece + i * step), (const void *)(s->again + i * step),
+                        at + i * step);
+    return r;
 }
 
 /* How often the blocks in the slots from `first` on moved. Where the section does not reach or has
@@ -225,8 +243,12 @@ static int moves_read(struct scan *s, uint64_t first)
     uint64_t n = shape->size ? s->moves_open / shape->entry_size : 0;
     n = n <= first ? 0 : n - first < BOOK_BLOCKS_PER_PAGE ? n - first : BOOK_BLOCKS_PER_PAGE;
     uint64_t at = shape->offset + first * shape->entry_size;
-    if (n == 0 ||
-        book_next_data(s->fd, at, at + n * shape->entry_size) == at + n * shape->entry_size)
+    uint64_t end = at + n * shape->entry_size;
+    if (n == 0)
+        return 0;
+    if (at >= s->moves_next)
+        s->moves_next = book_next_data(s->fd, at, shape->offset + s->moves_open);
+    if (end <= s->moves_next)
         return 0;
     if (shape->entry_size == sizeof(s->moves[0]))
         return book_pread_all(s->fd, s->moves, (size_t)n * sizeof(s->moves[0]), at);
@@ -236,16 +258,32 @@ static int moves_read(struct scan *s, uint64_t first)
     return r;
 }
 
-static int page_take(struct scan *s, uint64_t page)
+static int page_take(struct scan *s, const struct book_block_page *page, uint64_t number)
+{
+    int r = moves_read(s, number * BOOK_BLOCKS_PER_PAGE);
+    for (size_t i = 0; r == 0 && i < BOOK_BLOCKS_PER_PAGE; i++)
+        if (book_place_account(page->slots[i].place) != 0)
+            r = s->direct ? hand_out(s, &page->slots[i], s->moves[i].count)
+                          : held_add(s, &page->slots[i], s->moves[i].count);
+    return r;
+}
+
+/* Pages `first` to `end` - 1, which are not known to be holes. */
+static int pages_take(struct scan *s, uint64_t first, uint64_t end)
 {
     const struct book_shape *shape = &s->reader->shape[BOOK_SECTION_BLOCKS];
-    int r = page_read(s, shape->offset + page * shape->entry_size);
-    if (r == 0)
-        r = moves_read(s, page * BOOK_BLOCKS_PER_PAGE);
-    for (size_t i = 0; r == 0 && i < BOOK_BLOCKS_PER_PAGE; i++)
-        if (book_place_account(s->page.slots[i].place) != 0)
-            r = s->direct ? hand_out(s, &s->page.slots[i], s->moves[i].count)
-                          : held_add(s, &s->page.slots[i], s->moves[i].count);
+    uint64_t most = PIECE_BYTES / shape->entry_size;
+    int r = 0;
+    for (uint64_t n; r == 0 && first < end; first += n) {
+        n = end - first < most ? end - first : most;
+        if (s->deadline_ns && clock_monotonic_ns() >= s->deadline_ns) {
+            s->late = true;
+            return 0;
+        }
+        r = piece_read(s, shape->offset + first * shape->entry_size, n);
+        for (uint64_t i = 0; r == 0 && i < n; i++)
+            r = page_take(s, (const void *)(s->piece + i * shape->entry_size), first + i);
+    }
     return r;
 }
 
@@ -261,36 +299,46 @@ static int table_scan(struct scan *s)
     s->n_held = 0;
     s->torn = false;
     s->moves_open = moves.open;
+    s->moves_next = 0;
     if (shape->size == 0)
         return 0;
     /* Pages are opened in any order: all that have bytes are looked at, whatever `used` says. */
     uint64_t n = blocks.open / shape->entry_size;
     uint64_t end = shape->offset + n * shape->entry_size;
-    for (uint64_t i = 0; i < n; i++) {
+    for (uint64_t i = 0; i < n && r == 0 && !s->late;) {
         uint64_t data = book_next_data(s->fd, shape->offset + i * shape->entry_size, end);
         if (data == end)
             break;
-        i = (data - shape->offset) / shape->entry_size;
-        r = page_take(s, i);
-        if (r != 0)
-            return r;
+        off_t hole = lseek(s->fd, (off_t)data, SEEK_HOLE);
+        uint64_t stop = hole > (off_t)data && (uint64_t)hole < end ? (uint64_t)hole : end;
+        uint64_t first = (data - shape->offset) / shape->entry_size;
+        i = (stop - shape->offset + shape->entry_size - 1) / shape->entry_size;
+        r = pages_take(s, first, i);
     }
-    return 0;
+    return r;
 }
 
-int book_reader_blocks(struct book_reader *reader, int fd,
-                       int (*each)(const struct book_block_view *block, void *context),
-                       void *context, bool *ret_exact)
+int book_reader_blocks_within(struct book_reader *reader, int fd,
+                              const struct book_scan_limits *limits,
+                              int (*each)(const struct book_block_view *block, void *context),
+                              void *context, bool *ret_exact)
 {
     int r = book_reader_check_fd(reader, fd);
     if (r < 0)
         return r;
     MEMOIR_CLEANUP(scan_release)
     struct scan s = {.reader = reader, .fd = fd, .each = each, .context = context};
+    s.deadline_ns = limits->deadline_ns;
+    s.held_max = limits->held_max ? limits->held_max : BOOK_READER_BLOCKS_HELD_MAX;
     s.alive = book_writer_alive_fd(fd) != 0; /* when in doubt, be careful */
+    s.piece = malloc(s.alive ? 2 * PIECE_BYTES : PIECE_BYTES);
+    if (!s.piece)
+        return -ENOMEM;
+    s.again = s.piece + PIECE_BYTES;
     uint64_t before = 0, after = 0;
+    unsigned tries = limits->tries ? limits->tries : SCAN_TRIES;
     bool exact = false;
-    for (int i = 0; r == 0 && i < SCAN_TRIES && !exact && !s.flushed && !s.direct; i++) {
+    for (; r == 0 && tries > 0 && !exact && !s.flushed && !s.direct && !s.late; tries--) {
         r = seq_get(reader, &before);
         s.direct = !s.alive && before % 2 == 0;
         if (r == 0)
@@ -298,7 +346,8 @@ int book_reader_blocks(struct book_reader *reader, int fd,
         if (r == 0)
             r = seq_get(reader, &after);
         /* Whatever a dead writer left half done stays so, and equal blocks are told apart below. */
-        exact = r == 0 && before == after && (!s.alive || before % 2 == 0) && !s.torn && !s.flushed;
+        exact = r == 0 && before == after && (!s.alive || before % 2 == 0) && !s.torn &&
+                !s.flushed && !s.late;
     }
     if (r == 0)
         r = held_dedup(&s); /* nothing is held when everything was handed out directly */
@@ -306,7 +355,17 @@ int book_reader_blocks(struct book_reader *reader, int fd,
         r = held_hand_out(&s);
     if (r != 0)
         return r;
+    if (s.late)
+        return -ETIME;
     if (ret_exact)
         *ret_exact = exact;
     return 0;
+}
+
+int book_reader_blocks(struct book_reader *reader, int fd,
+                       int (*each)(const struct book_block_view *block, void *context),
+                       void *context, bool *ret_exact)
+{
+    return book_reader_blocks_within(reader, fd, &(struct book_scan_limits){0}, each, context,
+                                     ret_exact);
 }

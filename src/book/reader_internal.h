@@ -45,6 +45,8 @@ struct book_reader {
     uint64_t hash_seed; /* random: the ids of blocks are a stranger's */
 
     struct book_map header, registry, index, counters;
+    size_t mapped_max; /* of all four, 0: no limit */
+    size_t holes;      /* bytes of them that had no page when they were mapped */
 
     /* What the last refresh saw. */
     uint32_t records;         /* registry entries looked at */
@@ -97,6 +99,9 @@ int book_reader_copy(const struct book_reader *reader, int fd, enum book_section
 /* The first byte at or after `from` that has a page, or `end` if there is none before it. Moves the
  * descriptor's file offset. */
 uint64_t book_next_data(int fd, uint64_t from, uint64_t end);
+
+/* How many bytes between `from` and `end` have no page; counting stops beyond `max`. */
+uint64_t book_holes(int fd, uint64_t from, uint64_t end, uint64_t max);
 
 /* Copy a string of at most `len` bytes; terminated, control bytes and invalid UTF-8 become '?'. */
 void book_text_copy(char *out, size_t out_size, const char *text, size_t len);

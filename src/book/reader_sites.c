@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/atomic.h"
 #include "base/cleanup.h"
@@ -214,6 +215,24 @@ int book_reader_sites(struct book_reader *reader, int fd, struct book_sites *ret
     tags_check(&s);
     *ret_sites = s;
     s = (struct book_sites){0};
+    return 0;
+}
+
+int book_reader_sites_bytes(struct book_reader *reader, int fd, uint64_t *ret_bytes)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    struct counts n = {.reader = reader};
+    int r = book_guard_run(counts_guarded, &n);
+    if (r < 0)
+        return r;
+    uint64_t bytes = n.tags * sizeof(struct book_tag) + n.frames * sizeof(uint64_t) +
+                     n.modules * sizeof(struct book_module) + n.sites * sizeof(struct book_site);
+    /* Where entries are of the size that we know, their pages are all there; longer ones take more. */
+    if (bytes > (uint64_t)st.st_blocks * 512 + BOOK_READER_HOLES_MAX)
+        return -ENODATA;
+    *ret_bytes = bytes + n.sites * sizeof(struct book_site_counters);
     return 0;
 }
 
