@@ -9,6 +9,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "book/control.h"
 #include "ledger/ledger.h"
 
 enum {
@@ -32,6 +33,9 @@ enum {
     PS_THREADS,
     PS_BOOK_BYTES,
     PS_COMMAND,
+    PS_PARTIAL,
+    PS_SAMPLED,
+    PS_WATCHERS,
 };
 
 const struct column ps_process_columns[] = {
@@ -72,6 +76,15 @@ const struct column ps_process_columns[] = {
     [PS_BOOK_BYTES] = {"book_bytes", NULL, "memory that its books take", COLUMN_BYTES,
                        COLUMN_EXPORT_ONLY},
     [PS_COMMAND] = {"command", NULL, "the command line", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
+    [PS_PARTIAL] =
+        {"partial", NULL,
+         "whether some figures begin at some moment of its life; on screen these end in +",
+         COLUMN_YES, COLUMN_EXPORT_ONLY},
+    [PS_SAMPLED] = {"sampled", NULL,
+                    "whether some figures are estimates; on screen these begin with ~", COLUMN_YES,
+                    COLUMN_EXPORT_ONLY},
+    [PS_WATCHERS] = {"watchers", NULL, "the daemons that watch its books: root:PID, user:PID",
+                     COLUMN_TEXT, COLUMN_EXPORT_ONLY},
     {0},
 };
 
@@ -90,6 +103,9 @@ enum {
     SPACE_ALLOCATED_BLOCKS,
     SPACE_FREED_BLOCKS,
     SPACE_INHERITED,
+    SPACE_INHERITED_BLOCKS,
+    SPACE_PARTIAL,
+    SPACE_SAMPLED,
     SPACE_MOVED_IN,
     SPACE_MOVED_OUT,
     SPACE_SOURCE,
@@ -121,8 +137,18 @@ const struct column ps_space_columns[] = {
     [SPACE_FREED_BLOCKS] = {"freed_blocks", NULL, "blocks freed since the start", COLUMN_NUMBER,
                             COLUMN_EXPORT_ONLY},
     [SPACE_INHERITED] = {"inherited_bytes", NULL,
-                         "live in the parent when the process was forked; not part of live_bytes",
+                         "live in the parent when the process was forked, and not freed since; not "
+                         "part of live_bytes",
                          COLUMN_BYTES, COLUMN_EXPORT_ONLY},
+    [SPACE_INHERITED_BLOCKS] = {"inherited_blocks", NULL, "the same in blocks", COLUMN_NUMBER,
+                                COLUMN_EXPORT_ONLY},
+    [SPACE_PARTIAL] =
+        {"partial", NULL,
+         "whether the figures begin at some moment of its life; on screen they end in +",
+         COLUMN_YES, COLUMN_EXPORT_ONLY},
+    [SPACE_SAMPLED] = {"sampled", NULL,
+                       "whether the figures are estimates; on screen they begin with ~", COLUMN_YES,
+                       COLUMN_EXPORT_ONLY},
     [SPACE_MOVED_IN] = {"moved_in_bytes", NULL, "bytes of transfers into this space", COLUMN_BYTES,
                         COLUMN_EXPORT_ONLY},
     [SPACE_MOVED_OUT] = {"moved_out_bytes", NULL, "bytes of transfers out of this space",
@@ -171,6 +197,11 @@ static enum group group_of(const struct ledger_account *a)
     return a->space == MEMOIR_SPACE_PINNED ? GROUP_PINNED : GROUP_OTHER;
 }
 
+static unsigned marks_of(const struct ledger_account *a)
+{
+    return (a->sampled ? TABLE_MARK_ESTIMATE : 0u) | (a->partial ? TABLE_MARK_AT_LEAST : 0u);
+}
+
 static void set_sums(struct table *t, const struct ledger_process *p)
 {
     static const size_t column[GROUPS] = {
@@ -181,11 +212,14 @@ static void set_sums(struct table *t, const struct ledger_process *p)
     };
     bool present[GROUPS] = {false}, broken[GROUPS] = {false};
     uint64_t bytes[GROUPS] = {0}, peak = 0, blocks = 0;
+    unsigned marks[GROUPS] = {0}, any = 0;
     bool all = true;
     for (size_t i = 0; i < p->n_accounts; i++) {
         const struct ledger_account *a = &p->accounts[i];
         enum group g = group_of(a);
         present[g] = true;
+        marks[g] |= marks_of(a);
+        any |= marks_of(a);
         if (!a->valid) {
             broken[g] = true;
             all = false;
@@ -196,9 +230,15 @@ static void set_sums(struct table *t, const struct ledger_process *p)
         if (g == GROUP_DEVICE)
             peak += a->totals.peak_bytes;
     }
-    for (enum group g = 0; g < GROUPS; g++)
+    for (enum group g = 0; g < GROUPS; g++) {
         if (present[g] && !broken[g])
             table_set_number(t, column[g], bytes[g]);
+        table_set_marks(t, column[g], marks[g]);
+    }
+    table_set_marks(t, PS_PEAK, marks[GROUP_DEVICE]);
+    table_set_marks(t, PS_BLOCKS, any);
+    table_set_number(t, PS_PARTIAL, (any & TABLE_MARK_AT_LEAST) != 0);
+    table_set_number(t, PS_SAMPLED, (any & TABLE_MARK_ESTIMATE) != 0);
     if (present[GROUP_DEVICE] && !broken[GROUP_DEVICE])
         table_set_number(t, PS_PEAK, peak);
     if (all)
@@ -245,7 +285,30 @@ static void set_notes(struct table *t, const struct ledger_process *p)
         table_set_style(t, PS_NOTES, STYLE_WARN);
 }
 
-static void add_process(struct ps_view *view, const struct ledger_process *p, uint64_t now_ns)
+/* The daemons that watch any of its books, each once. */
+static void set_watchers(struct table *t, const struct ledger *ledger,
+                         const struct ledger_process *p)
+{
+    pid_t pids[BOOK_WATCHERS] = {0};
+    for (size_t i = 0; i < p->n_books; i++) {
+        struct book_watcher watchers[BOOK_WATCHERS];
+        if (ledger_book_watchers(ledger, p->books[i], watchers) < 0)
+            continue;
+        for (size_t k = 0; k < BOOK_WATCHERS; k++)
+            if (watchers[k].flags & BOOK_CONTROL_WATCHED)
+                pids[k] = watchers[k].pid;
+    }
+    char text[64] = "";
+    if (pids[BOOK_WATCHER_ROOT])
+        snprintf(text, sizeof(text), "root:%d", (int)pids[BOOK_WATCHER_ROOT]);
+    if (pids[BOOK_WATCHER_USER])
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%suser:%d", *text ? ", " : "",
+                 (int)pids[BOOK_WATCHER_USER]);
+    table_set_text(t, PS_WATCHERS, text);
+}
+
+static void add_process(struct ps_view *view, const struct ledger *ledger,
+                        const struct ledger_process *p, uint64_t now_ns)
 {
     struct table *t = &view->processes;
     table_row(t);
@@ -268,6 +331,7 @@ static void add_process(struct ps_view *view, const struct ledger_process *p, ui
         table_set_number(t, PS_THREADS, p->threads);
     table_set_number(t, PS_BOOK_BYTES, p->book_bytes);
     table_set_text(t, PS_COMMAND, p->command);
+    set_watchers(t, ledger, p);
     for (size_t c = 0; gone(p) && c < t->n_columns; c++)
         table_set_style(t, c, STYLE_DIM);
 }
@@ -304,6 +368,12 @@ static void set_totals(struct table *t, const struct ledger_account *a)
     table_set_number(t, SPACE_ALLOCATED_BLOCKS, a->totals.alloc_blocks);
     table_set_number(t, SPACE_FREED_BLOCKS, a->totals.freed_blocks);
     table_set_number(t, SPACE_INHERITED, a->inherited_bytes);
+    table_set_number(t, SPACE_INHERITED_BLOCKS, a->inherited_blocks);
+    table_set_number(t, SPACE_PARTIAL, a->partial);
+    table_set_number(t, SPACE_SAMPLED, a->sampled);
+    for (size_t c = SPACE_LIVE; c <= SPACE_FREED; c++)
+        if (c != SPACE_CAPACITY)
+            table_set_marks(t, c, marks_of(a));
     table_set_number(t, SPACE_MOVED_IN, a->totals.moved_in_bytes);
     table_set_number(t, SPACE_MOVED_OUT, a->totals.moved_out_bytes);
 }
@@ -370,7 +440,7 @@ int ps_view_live(const struct ledger *ledger, const struct ps_filter *filter,
     for (size_t i = 0; i < n; i++) {
         if (!wanted(processes[i], filter))
             continue;
-        add_process(&view, processes[i], now_ns);
+        add_process(&view, ledger, processes[i], now_ns);
         add_spaces(&view, processes[i]);
         if (view.processes.error || view.details.error)
             return -ENOMEM;

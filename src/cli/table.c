@@ -88,6 +88,12 @@ void table_set_style(struct table *table, size_t column, enum term_style style)
         last(table, column)->style = (unsigned char)style;
 }
 
+void table_set_marks(struct table *table, size_t column, unsigned marks)
+{
+    if (!table->error)
+        last(table, column)->marks = (unsigned char)marks;
+}
+
 int table_column_find(const struct column *columns, const char *name)
 {
     for (int i = 0; columns[i].key; i++)
@@ -150,9 +156,9 @@ int table_sort(const struct table *table, const struct table_sort *sort, size_t 
 
 /* ---- text ---- */
 
-/* The text of a cell: its own, or the number in people's units in `text`. */
-static const char *cell_text(const struct column *column, const struct cell *cell,
-                             char text[static TEXT_CELL_MAX])
+/* The text of a cell without its marks: its own, or the number in people's units in `text`. */
+static const char *plain_text(const struct column *column, const struct cell *cell,
+                              char text[static TEXT_CELL_MAX])
 {
     if (!cell->present)
         return "-";
@@ -173,10 +179,23 @@ static const char *cell_text(const struct column *column, const struct cell *cel
             return "-";
         return text;
     }
+    case COLUMN_YES:
+        return cell->number ? "yes" : "no";
     case COLUMN_NUMBER:
         break;
     }
     snprintf(text, TEXT_CELL_MAX, "%llu", (unsigned long long)cell->number);
+    return text;
+}
+
+static const char *cell_text(const struct column *column, const struct cell *cell,
+                             char text[static TEXT_CELL_MAX])
+{
+    char plain[TEXT_CELL_MAX];
+    if (!cell->present || !cell->marks || column->type == COLUMN_TEXT)
+        return plain_text(column, cell, text);
+    snprintf(text, TEXT_CELL_MAX, "%s%s%s", cell->marks & TABLE_MARK_ESTIMATE ? "~" : "",
+             plain_text(column, cell, plain), cell->marks & TABLE_MARK_AT_LEAST ? "+" : "");
     return text;
 }
 

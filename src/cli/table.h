@@ -21,6 +21,7 @@ enum column_type {
     COLUMN_NUMBER, /* a plain count or an identifier */
     COLUMN_BYTES,  /* screen: "25.5 MB"; exported as bytes */
     COLUMN_AGE,    /* set in nanoseconds; screen: "4m12s"; exported as seconds with a fraction */
+    COLUMN_YES,    /* set to 0 or 1; screen: "no", "yes"; exported as false, true */
     COLUMN_TIME, /* set in nanoseconds since 1970; screen: local time; exported as ISO 8601, UTC */
 };
 
@@ -39,9 +40,16 @@ struct column {
     unsigned char rank; /* where room is short, high ranks go first; 0 always stays */
 };
 
+/* What is to be known about a figure; shown on screen only, where a column of its own would be too much. */
+enum table_mark {
+    TABLE_MARK_ESTIMATE = 1u << 0, /* "~25.5 MB" */
+    TABLE_MARK_AT_LEAST = 1u << 1, /* "25.5 MB+" */
+};
+
 struct cell {
     bool present;
     unsigned char style; /* enum term_style */
+    unsigned char marks; /* enum table_mark */
     uint64_t number;     /* of all types but text */
     char *text;
 };
@@ -64,6 +72,7 @@ void table_row(struct table *table);
 void table_set_text(struct table *table, size_t column, const char *text);
 void table_set_number(struct table *table, size_t column, uint64_t number);
 void table_set_style(struct table *table, size_t column, enum term_style style);
+void table_set_marks(struct table *table, size_t column, unsigned marks);
 
 /* The column with this key, or with this title in any case ("rss"); -ENOENT. */
 int table_column_find(const struct column *columns, const char *name);

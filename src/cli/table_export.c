@@ -51,6 +51,9 @@ static void csv_cell(struct buffer *out, const struct column *column, const stru
     case COLUMN_BYTES:
         buffer_printf(out, "%llu", (unsigned long long)cell->number);
         break;
+    case COLUMN_YES:
+        buffer_append_str(out, cell->number ? "true" : "false");
+        break;
     case COLUMN_AGE:
         buffer_printf(out, "%llu.%03u", (unsigned long long)(cell->number / NS_PER_S),
                       (unsigned)(cell->number % NS_PER_S / NS_PER_MS));
@@ -97,6 +100,9 @@ void table_json_row(const struct table *table, size_t row, size_t first, struct 
         case COLUMN_NUMBER:
         case COLUMN_BYTES:
             json_u64(json, cell->number);
+            break;
+        case COLUMN_YES:
+            json_bool(json, cell->number != 0);
             break;
         case COLUMN_AGE:
             json_double(json, (double)(cell->number / NS_PER_MS) / 1000);

@@ -241,7 +241,8 @@ class Ps(CommandTest):
         for key, value in rows[0].items():
             if key not in ("age_seconds", "rss_bytes"):
                 wanted = process[key]
-                self.assertEqual(value, "" if wanted is None else str(wanted), key)
+                text = json.dumps(wanted) if isinstance(wanted, bool) else str(wanted)
+                self.assertEqual(value, "" if wanted is None else text, key)
         self.assert_golden("ps.header.csv", done.stdout.splitlines()[0] + "\n")
 
     def test_wide_csv_has_a_row_for_each_space(self):

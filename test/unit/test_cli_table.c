@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "check.h"
 
-enum { ID, NAME, BYTES, AGE, TIME, NOTE, SECRET };
+enum { ID, NAME, BYTES, AGE, TIME, NOTE, SECRET, SURE };
 
 static const struct column columns[] = {
     [ID] = {"id", "ID", "h", COLUMN_NUMBER},
@@ -21,6 +21,7 @@ static const struct column columns[] = {
     [TIME] = {"started", NULL, "h", COLUMN_TIME, COLUMN_EXPORT_ONLY},
     [NOTE] = {"note", "NOTE", "h", COLUMN_TEXT, COLUMN_HIDE_EMPTY},
     [SECRET] = {"secret", NULL, "h", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
+    [SURE] = {"sure", "SURE", "h", COLUMN_YES, COLUMN_HIDE_EMPTY},
     {0},
 };
 
@@ -156,18 +157,36 @@ static void styles_take_no_room(void **unused)
     assert_string_equal(buffer_string(&out), "1  \033[1;31ma\033[0m   1 B  -\n2  bb  1 B  -\n");
 }
 
+static void figures_that_are_not_exact_are_marked(void **unused)
+{
+    struct term term = {.utf8 = true};
+    struct table_layout layout = {0};
+    add(1, "a", 25500000);
+    table_set_marks(&table, BYTES, TABLE_MARK_ESTIMATE);
+    table_set_number(&table, SURE, 0);
+    add(2, "b", 25500000);
+    table_set_marks(&table, BYTES, TABLE_MARK_AT_LEAST);
+    table_set_number(&table, SURE, 1);
+    add(3, "c", 25500000);
+    assert_int_equal(table_print(&table, &layout, &term, &out), 0);
+    assert_string_equal(buffer_string(&out), "1  a  ~25.5 MB  -   no\n"
+                                             "2  b  25.5 MB+  -  yes\n"
+                                             "3  c   25.5 MB  -    -\n");
+}
+
 static void csv_follows_rfc_4180(void **unused)
 {
     struct table_layout layout = {.header = true};
     add(1, "plain", 10);
     table_set_number(&table, AGE, 1500 * NS_PER_MS);
     table_set_number(&table, TIME, UINT64_C(1767225600) * NS_PER_S + 123 * NS_PER_MS);
+    table_set_number(&table, SURE, 1);
     add(2, "comma, \"quote\"\r\nline", 20);
     assert_int_equal(table_print_csv(&table, &layout, &out), 0);
     assert_string_equal(buffer_string(&out),
-                        "id,name,live_bytes,age_seconds,started,note,secret\r\n"
-                        "1,plain,10,1.500,2026-01-01T00:00:00.123Z,,\r\n"
-                        "2,\"comma, \"\"quote\"\"??line\",20,,,,\r\n");
+                        "id,name,live_bytes,age_seconds,started,note,secret,sure\r\n"
+                        "1,plain,10,1.500,2026-01-01T00:00:00.123Z,,,true\r\n"
+                        "2,\"comma, \"\"quote\"\"??line\",20,,,,,\r\n");
 }
 
 static void json_has_null_for_what_is_not_known(void **unused)
@@ -175,6 +194,7 @@ static void json_has_null_for_what_is_not_known(void **unused)
     struct json json;
     add(1, "\"x\"", 10);
     table_set_number(&table, AGE, 1500 * NS_PER_MS);
+    table_set_number(&table, SURE, 0);
     json_init(&json, &out);
     json_object_begin(&json);
     table_json_row(&table, 0, 0, &json);
@@ -182,7 +202,7 @@ static void json_has_null_for_what_is_not_known(void **unused)
     assert_int_equal(json_finish(&json), 0);
     assert_string_equal(buffer_string(&out),
                         "{\"id\":1,\"name\":\"\\\"x\\\"\",\"live_bytes\":10,\"age_seconds\":1.5,"
-                        "\"started\":null,\"note\":null,\"secret\":null}");
+                        "\"started\":null,\"note\":null,\"secret\":null,\"sure\":false}");
 }
 
 static void sorting_puts_large_first_and_absent_last(void **unused)
@@ -233,6 +253,7 @@ int main(void)
         TEST(control_characters_never_reach_the_terminal),
         TEST(without_utf8_only_ascii_is_printed),
         TEST(styles_take_no_room),
+        TEST(figures_that_are_not_exact_are_marked),
         TEST(csv_follows_rfc_4180),
         TEST(json_has_null_for_what_is_not_known),
         TEST(sorting_puts_large_first_and_absent_last),
