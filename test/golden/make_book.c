@@ -21,6 +21,12 @@ NOINLINE static void allocate_weights(uint64_t id, uint64_t bytes)
     memoir_tag_pop();
 }
 
+/* One line of code, two accounts. */
+NOINLINE static void allocate_anywhere(int device, int space, uint64_t id)
+{
+    memoir_alloc(device, space, id, 777);
+}
+
 NOINLINE static void allocate_buffers(int n)
 {
     for (int i = 0; i < n; i++)
@@ -80,6 +86,8 @@ static void declare_devices(void)
 static void report(void)
 {
     allocate_weights(0xa0000, 1 << 30);
+    allocate_anywhere(gpu, MEMOIR_SPACE_DRAM, 0xe0000);
+    allocate_anywhere(npu, MEMOIR_SPACE_DRAM, 0xe0000);
     allocate_weights(0xb0000, 3 << 20);
     memoir_free(gpu, MEMOIR_SPACE_DRAM, 0xb0000);
     memoir_alloc(gpu, MEMOIR_SPACE_DRAM, 0xc0000, 5000);
@@ -91,7 +99,8 @@ static void report(void)
     transfer_to(0xa0000, 4 << 20);
     transfer_to(0xd0000, 9000);
     transfer_to(0xd0000, 9000);
-    memoir_free(gpu, MEMOIR_SPACE_DRAM, 0xdead);                /* never reported */
+    transfer_to(0xdead, 100);                                   /* never reported */
+    memoir_free(gpu, MEMOIR_SPACE_DRAM, 0xdead);                /* neither */
     memoir_alloc(gpu, MEMOIR_SPACE_DRAM, 1, UINT64_C(1) << 48); /* too large */
     memoir_alloc(gpu, MEMOIR_SPACE_DRAM, 0xa0000, 2 << 20);     /* replaces the first */
 }

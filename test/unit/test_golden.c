@@ -22,8 +22,8 @@ static void say_identity(FILE *out, const struct book_identity *id)
     fprintf(out, "boot_id ");
     for (int i = 0; i < 16; i++)
         fprintf(out, "%02x", id->boot_id[i]);
-    fprintf(out, "\npid_ns %" PRIu64 "\nstart_ticks %" PRIu64 "\nexec_id %" PRIu64 "\n", id->pid_ns,
-            id->start_ticks, id->exec_id);
+    fprintf(out, "\npid_ns %" PRIu64 "\ntime_ns %" PRIu64 "\n", id->pid_ns, id->time_ns);
+    fprintf(out, "start_ticks %" PRIu64 "\nexec_id %" PRIu64 "\n", id->start_ticks, id->exec_id);
     fprintf(out, "pid %d\nparent_pid %d\nwriter_pid %d\nuid %u\nexec_count %u\n", id->pid,
             id->parent_pid, id->writer_pid, id->uid, id->exec_count);
     fprintf(out, "source %u\ncompat %u\ntime_shift %u\n", id->source, id->compat, id->time_shift);
@@ -55,10 +55,11 @@ static void say_accounts(FILE *out, struct book_reader *reader)
     for (size_t i = 0; i < n; i++) {
         struct book_totals t;
         assert_int_equal(book_reader_totals(reader, i, &t), 0);
-        fprintf(
-            out,
-            "account %u space %u device %u capacity %" PRIu64 " inherited %" PRIu64 " name %s\n",
-            a[i].record, a[i].space, a[i].device, a[i].capacity, a[i].inherited_bytes, a[i].name);
+        fprintf(out,
+                "account %u space %u device %u flags %u capacity %" PRIu64 " inherited %" PRIu64
+                " %" PRIu64 " name %s\n",
+                a[i].record, a[i].space, a[i].device, a[i].flags, a[i].capacity,
+                a[i].inherited_bytes, a[i].inherited_blocks, a[i].name);
         fprintf(out,
                 "totals %u live %" PRIu64 " %" PRIu64 " alloc %" PRIu64 " %" PRIu64
                 " freed %" PRIu64 " %" PRIu64 " served %" PRIu64 " %" PRIu64 " reallocs %" PRIu64
@@ -84,10 +85,10 @@ static void say_sites(FILE *out, struct book_reader *reader, int fd)
         const struct book_site *site = &s.sites[i];
         const struct book_site_counters *c = &s.counters[i];
         fprintf(out,
-                "site %zu key %016" PRIx64 " flags %u alloc %" PRIu64 " %" PRIu64 " freed %" PRIu64
-                " %" PRIu64 " frames",
-                i, site->key, site->flags, c->alloc_bytes, c->alloc_blocks, c->freed_bytes,
-                c->freed_blocks);
+                "site %zu key %016" PRIx64 " flags %u account %u alloc %" PRIu64 " %" PRIu64
+                " freed %" PRIu64 " %" PRIu64 " frames",
+                i, site->key, site->flags, site->account, c->alloc_bytes, c->alloc_blocks,
+                c->freed_bytes, c->freed_blocks);
         for (uint32_t k = 0; k < site->frames; k++) {
             uint64_t frame = s.frames[site->first_frame + k];
             fprintf(out, " %u:%" PRIx64, BOOK_FRAME_MODULE(frame), BOOK_FRAME_OFFSET(frame));

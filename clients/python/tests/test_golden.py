@@ -20,8 +20,8 @@ def describe(book: Book) -> str:
     """One fact a line, as say_all() in C."""
     who, status = book.identity, book.status()
     lines = [f"{name} {getattr(who, name)}" for name in (
-        "boot_id", "pid_ns", "start_ticks", "exec_id", "pid", "parent_pid", "writer_pid", "uid", "exec_count",
-        "source", "compat", "time_shift", "created_realtime_ns", "created_monotonic_ns", "comm", "host", "exe",
+        "boot_id", "pid_ns", "time_ns", "start_ticks", "exec_id", "pid", "parent_pid", "writer_pid", "uid",
+        "exec_count", "source", "compat", "time_shift", "created_realtime_ns", "created_monotonic_ns", "comm", "host", "exe",
         "command")]
     lines += [f"state {status.state}", f"stop_reason {status.stop_reason}", f"peak_error {status.peak_error}"]
     lines += [f"loss {LOSSES.index(name)} {count}" for name, count in status.losses.items()]
@@ -30,8 +30,8 @@ def describe(book: Book) -> str:
     totals = book.totals()
     for a in book.accounts():
         t = totals[a.record]
-        lines.append(f"account {a.record} space {a.space} device {a.device} capacity {a.capacity} "
-                     f"inherited {a.inherited_bytes} name {a.name}")
+        lines.append(f"account {a.record} space {a.space} device {a.device} flags {a.flags} "
+                     f"capacity {a.capacity} inherited {a.inherited_bytes} {a.inherited_blocks} name {a.name}")
         lines.append(f"totals {a.record} live {t.live_bytes} {t.live_blocks} alloc {t.alloc_bytes} "
                      f"{t.alloc_blocks} freed {t.freed_bytes} {t.freed_blocks} served {t.alloc_served} "
                      f"{t.freed_served} reallocs {t.reallocs} in {t.moved_in_bytes} {t.moved_in} "
@@ -41,9 +41,9 @@ def describe(book: Book) -> str:
         if m is not None:
             lines.append(f"module {number} generation {m.generation} build_id {m.build_id} path {m.path}")
     for s in book.sites():
-        frames = "".join(f" {modules.index(f.module)}:{f.offset:x}" for f in s.frames)
-        lines.append(f"site {s.number} key {s.key:016x} flags {s.flags} alloc {s.alloc_bytes} {s.alloc_blocks} "
-                     f"freed {s.freed_bytes} {s.freed_blocks} frames{frames}")
+        frames = "".join(f" {f.number}:{f.offset:x}" for f in s.frames)
+        lines.append(f"site {s.number} key {s.key:016x} flags {s.flags} account {s.account} "
+                     f"alloc {s.alloc_bytes} {s.alloc_blocks} freed {s.freed_bytes} {s.freed_blocks} frames{frames}")
     lines += [f"tag {number} {name}" for number, name in enumerate(book.tags()) if number]
     blocks, exact = book.blocks()
     for b in sorted(blocks, key=lambda b: (b.account, b.id)):
