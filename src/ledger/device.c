@@ -56,16 +56,12 @@ static struct device_row *device_find(const struct ledger *ledger,
     return NULL;
 }
 
-static bool has_room(const struct ledger *ledger, uint32_t uid)
+static bool has_room(struct ledger *ledger, uint32_t uid)
 {
     if (ledger->n_devices >= LEDGER_DEVICES_MAX)
         return false;
-    if (uid == 0 || ledger->n_devices < LEDGER_DEVICES_PER_UID_MAX)
-        return true;
-    size_t n = 0;
-    for (size_t i = 0; i < ledger->n_devices; i++)
-        n += ((const struct device_row *)ledger->devices[i])->creator_uid == uid;
-    return n < LEDGER_DEVICES_PER_UID_MAX;
+    const struct uid_row *row = ledger_uid(ledger, uid);
+    return row && (uid == 0 || row->devices < LEDGER_DEVICES_PER_UID_MAX);
 }
 
 /* What one book does not tell another may. Room in the indexes was made with the row: they have as many
@@ -126,6 +122,7 @@ struct ledger_device *ledger_device_ref(struct ledger *ledger, const struct book
         return NULL;
     row->creator_uid = uid;
     row->refs = 1;
+    ledger_uid(ledger, uid)->devices++; /* has_room() made it */
     return &row->d;
 }
 
@@ -134,6 +131,7 @@ void ledger_device_unref(struct ledger *ledger, struct ledger_device *device)
     struct device_row *row = (struct device_row *)device;
     if (!row || --row->refs > 0)
         return;
+    ledger_uid(ledger, row->creator_uid)->devices--;
     /* The last row takes its place. */
     struct ledger_device *last = ledger->devices[--ledger->n_devices];
     last->index = row->d.index;

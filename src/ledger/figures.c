@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "ledger/rows.h"
 
-/* A process whose books take longer than REFRESH_SLOW_NS to read gets one REFRESH_SHARE-th of the time:
- * one user's giant book must not slow everybody's figures. */
+/* A process whose books take longer than REFRESH_SLOW_NS to read gets one REFRESH_SHARE-th of the time, and
+ * so do all such processes of one user together: his giant books must not slow everybody's figures. */
 enum {
     REFRESH_SHARE = 100,
     REFRESH_SLOW_NS = 20000,
@@ -50,16 +50,48 @@ static void process_status(struct process_row *row, uint64_t now_ns)
     }
 }
 
+/* What the book may map: what it has, and what is left to its user. */
+static void mapped_allow(const struct ledger *ledger, const struct book_row *book)
+{
+    const struct uid_row *payer = &ledger->uids[book->payer];
+    size_t max = ledger->options.mapped_per_uid_max;
+    size_t left = max > payer->mapped ? max - payer->mapped : 0;
+    book_reader_set_mapped_max(book->b.reader, payer->uid == 0 ? 0 : book->mapped + left);
+}
+
+static void mapped_count(struct ledger *ledger, struct book_row *book)
+{
+    size_t mapped = book_reader_mapped(book->b.reader);
+    ledger->uids[book->payer].mapped += mapped - book->mapped;
+    book->mapped = mapped;
+}
+
+static void refusal_note(struct ledger *ledger, const struct ledger_book *book, int error)
+{
+    if (error == book->error)
+        return;
+    if (error == -EDQUOT)
+        ledger_problem_add(ledger, LEDGER_PROBLEM_LIMIT, error, book->place_uid, book->path, "",
+                           "its user's books may map no more");
+    else if (error == -ENODATA)
+        ledger_problem_add(ledger, LEDGER_PROBLEM_BAD, error, book->place_uid, book->path, "",
+                           "it has no pages where it says that figures are");
+}
+
 static void process_refresh(struct ledger *ledger, struct process_row *row)
 {
     struct ledger_process *p = &row->p;
     bool changed = !row->joined, failed = false;
     for (size_t i = 0; i < p->n_books; i++) {
         struct book_row *book = book_row(p->books[i]);
+        mapped_allow(ledger, book);
         int r = book_reader_refresh(book->b.reader);
         book->totals_valid = false;
         if (r >= 0)
             r = book_totals(book);
+        mapped_count(ledger, book);
+        if (r < 0)
+            refusal_note(ledger, &book->b, r);
         book->b.error = r < 0 ? r : 0;
         failed |= r < 0;
         size_t devices, accounts;
@@ -129,14 +161,28 @@ static uint64_t group_end(struct ledger *ledger, size_t first, size_t end, uint6
     return now;
 }
 
-static uint64_t alone_end(struct process_row *row, uint64_t begin_ns)
+static void slow_set(struct ledger *ledger, struct process_row *row, bool slow)
+{
+    if (slow && !row->slow) {
+        row->slow_payer = book_row(row->p.books[0])->payer;
+        ledger->uids[row->slow_payer].slow++;
+    } else if (!slow && row->slow) {
+        ledger->uids[row->slow_payer].slow--;
+    }
+    row->slow = slow;
+    row->quick = !slow;
+}
+
+static uint64_t alone_end(struct ledger *ledger, struct process_row *row, uint64_t begin_ns)
 {
     uint64_t now = clock_monotonic_ns();
     /* Once may be the scheduler's doing, twice in a row is the book's. */
     bool slow = now - begin_ns > REFRESH_SLOW_NS;
-    row->next_refresh_ns = slow && row->slow ? now + (now - begin_ns) * REFRESH_SHARE : 0;
-    row->slow = slow;
-    row->quick = !slow;
+    row->next_refresh_ns = 0;
+    if (slow && row->slow)
+        row->next_refresh_ns =
+            now + (now - begin_ns) * REFRESH_SHARE * ledger->uids[row->slow_payer].slow;
+    slow_set(ledger, row, slow);
     return now;
 }
 
@@ -159,7 +205,7 @@ bool ledger_refresh_some(struct ledger *ledger, uint64_t budget_ns)
             process_status(row, now);
         process_refresh(ledger, row);
         if (!row->quick) {
-            now = alone_end(row, now);
+            now = alone_end(ledger, row, now);
             first = ledger->refreshed + 1;
         }
     }

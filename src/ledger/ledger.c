@@ -30,6 +30,8 @@ int ledger_new(const struct ledger_options *options, struct ledger **ret_ledger)
         ledger->options.books_max = LEDGER_BOOKS_MAX;
     if (ledger->options.books_per_uid_max == 0)
         ledger->options.books_per_uid_max = LEDGER_BOOKS_PER_UID_MAX;
+    if (ledger->options.mapped_per_uid_max == 0)
+        ledger->options.mapped_per_uid_max = LEDGER_MAPPED_PER_UID_MAX;
     if (getrandom(&ledger->seed, sizeof(ledger->seed), GRND_NONBLOCK) < 0)
         ledger->seed = clock_monotonic_ns(); /* early at boot: better than a constant */
     int r = pidns_map_new(&ledger->pidns);
@@ -210,8 +212,9 @@ static int owner_check(struct ledger *ledger, struct book_row *book, uint32_t pl
     const struct book_identity *id = book->b.identity;
     *ret_pid = ledger_resolve_pid(ledger, book);
     *ret_trusted = id->st_uid == 0;
+    /* Somebody may have found a way to put a book of root's where his own should be. */
     if (id->st_uid == 0)
-        return 0;
+        return place_uid == 0 || id->compat & BOOK_COMPAT_ON_BEHALF ? 0 : -EPERM;
     if (id->st_uid != place_uid)
         return -EPERM;
     struct proc_stat stat;
@@ -317,13 +320,15 @@ static void process_remove(struct ledger *ledger, struct process_row *row)
     ledger->processes[row->slot] = last;
     process_row(last)->slot = row->slot;
     index_remove(&ledger->processes_by_identity, &row->by_identity);
+    if (row->slow)
+        ledger->uids[row->slow_payer].slow--;
     ledger_join_release(row);
     free(row);
 }
 
 /* ---- limits ---- */
 
-static struct uid_row *uid_find(struct ledger *ledger, uint32_t uid)
+struct uid_row *ledger_uid(struct ledger *ledger, uint32_t uid)
 {
     for (size_t i = 0; i < ledger->n_uids; i++)
         if (ledger->uids[i].uid == uid)
@@ -338,13 +343,20 @@ static struct uid_row *uid_find(struct ledger *ledger, uint32_t uid)
 
 static int limits_check(struct ledger *ledger, uint32_t uid)
 {
-    struct uid_row *row = uid_find(ledger, uid);
+    struct uid_row *row = ledger_uid(ledger, uid);
     if (!row)
         return -ENOMEM;
     if (ledger->n_books >= ledger->options.books_max ||
         (uid != 0 && row->books >= ledger->options.books_per_uid_max))
         return -EDQUOT;
     return 0;
+}
+
+static bool mapped_fits(const struct ledger *ledger, const struct book_row *book)
+{
+    const struct uid_row *payer = &ledger->uids[book->payer];
+    return payer->uid == 0 ||
+           payer->mapped + book_reader_mapped(book->b.reader) <= ledger->options.mapped_per_uid_max;
 }
 
 /* ---- books ---- */
@@ -359,6 +371,19 @@ static void book_free(struct ledger *ledger, struct book_row *row)
     free(row);
 }
 
+static uint32_t payer_of(const struct ledger_where *where)
+{
+    return where->has_payer ? where->payer : where->uid;
+}
+
+static bool has_one_name(const struct ledger_where *where, const char *name)
+{
+    struct stat st;
+    int r = where->dirfd >= 0 ? fstatat(where->dirfd, name, &st, AT_SYMLINK_NOFOLLOW)
+                              : fstat(where->fd, &st);
+    return r < 0 || st.st_nlink <= 1; /* what is wrong with the others, opening them tells */
+}
+
 /* Open the file and make a row of it that belongs to nobody yet. */
 static int book_open(struct ledger *ledger, const struct ledger_where *where,
                      struct book_row **ret_row)
@@ -370,12 +395,16 @@ static int book_open(struct ledger *ledger, const struct ledger_where *where,
     row->b.dirfd = where->dirfd;
     row->b.place_uid = where->uid;
     row->hint_pid = where->hint_pid;
+    /* limits_check() made it. */
+    row->payer = (size_t)(ledger_uid(ledger, payer_of(where)) - ledger->uids);
     const char *name = where->name ? where->name : "";
     snprintf(row->b.name, sizeof(row->b.name), "%s", name);
     snprintf(row->b.path, sizeof(row->b.path), "%s%s%s", where->place ? where->place : "",
              *name ? "/" : "", name);
     int r;
-    if (where->dirfd >= 0) {
+    if (!has_one_name(where, name)) {
+        r = -EMLINK;
+    } else if (where->dirfd >= 0) {
         r = strlen(name) < sizeof(row->b.name)
                 ? book_reader_open(where->dirfd, name, &row->b.reader)
                 : -ENAMETOOLONG;
@@ -398,7 +427,8 @@ static int book_enter(struct ledger *ledger, struct book_row *row, pid_t pid, bo
 {
     const struct book_identity *id = row->b.identity;
     struct process_row *process = process_find(ledger, id, trusted);
-    if (process && process->p.n_books == LEDGER_BOOKS_PER_PROCESS_MAX)
+    if ((process && process->p.n_books == LEDGER_BOOKS_PER_PROCESS_MAX) ||
+        !mapped_fits(ledger, row))
         return -EDQUOT;
     if (ledger->n_books == ledger->room_books) {
         size_t room = ledger->room_books ? ledger->room_books * 2 : 64;
@@ -422,7 +452,9 @@ static int book_enter(struct ledger *ledger, struct book_row *row, pid_t pid, bo
     index_insert(&ledger->books_by_file, &row->by_file, file_hash(ledger, id->st_dev, id->st_ino));
     process->p.books[process->p.n_books++] = &row->b;
     process->joined = false;
-    uid_find(ledger, row->b.place_uid)->books++; /* limits_check() made the row */
+    row->mapped = book_reader_mapped(row->b.reader);
+    ledger->uids[row->payer].books++;
+    ledger->uids[row->payer].mapped += row->mapped;
     return 0;
 }
 
@@ -439,7 +471,9 @@ static void problem_note(struct ledger *ledger, const struct ledger_where *where
         {-EPROTONOSUPPORT, LEDGER_PROBLEM_BAD,
          "it is of a version that this program does not know"},
         {-EAGAIN, LEDGER_PROBLEM_NOT_READY, "it is still being made"},
-        {-EDQUOT, LEDGER_PROBLEM_LIMIT, "a limit on the number of books was reached"},
+        {-EDQUOT, LEDGER_PROBLEM_LIMIT, "a limit on the books of one user or of all was reached"},
+        {-EMLINK, LEDGER_PROBLEM_BAD, "it has more than one name"},
+        {-ENODATA, LEDGER_PROBLEM_BAD, "it has no pages where it says that figures are"},
     };
     if (error == -EPERM && id) {
         ledger_problem_add(ledger, LEDGER_PROBLEM_OWNER, error, where->uid, where->place,
@@ -461,7 +495,7 @@ int ledger_book_add(struct ledger *ledger, const struct ledger_where *where,
                     struct ledger_book **ret_book)
 {
     struct book_row *row = NULL;
-    int r = limits_check(ledger, where->uid);
+    int r = limits_check(ledger, payer_of(where));
     if (r >= 0)
         r = book_open(ledger, where, &row);
     if (r < 0) {
@@ -498,7 +532,8 @@ void ledger_book_remove(struct ledger *ledger, struct ledger_book *book)
     ledger->books[row->slot] = last;
     book_row(last)->slot = row->slot;
     index_remove(&ledger->books_by_file, &row->by_file);
-    uid_find(ledger, book->place_uid)->books--;
+    ledger->uids[row->payer].books--;
+    ledger->uids[row->payer].mapped -= row->mapped;
     for (size_t i = 0; i < process->p.n_books; i++)
         if (process->p.books[i] == book) {
             process->p.books[i] = process->p.books[--process->p.n_books];

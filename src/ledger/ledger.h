@@ -34,10 +34,14 @@ enum {
     LEDGER_PROBLEMS_MAX = 256,        /* described ones; all are counted */
     LEDGER_BOOKS_PER_PROCESS_MAX = 16,
 };
+/* Bytes of one user's books that are mapped, default of ledger_options.mapped_per_uid_max. A writer who
+ * takes pages out of his book again makes us pay for those that we read; root has no limit. */
+#define LEDGER_MAPPED_PER_UID_MAX (UINT64_C(256) << 20)
 
 struct ledger_options {
-    size_t books_max;         /* 0: LEDGER_BOOKS_MAX */
-    size_t books_per_uid_max; /* 0: LEDGER_BOOKS_PER_UID_MAX */
+    size_t books_max;          /* 0: LEDGER_BOOKS_MAX */
+    size_t books_per_uid_max;  /* 0: LEDGER_BOOKS_PER_UID_MAX */
+    size_t mapped_per_uid_max; /* 0: LEDGER_MAPPED_PER_UID_MAX */
     bool user_names; /* look up ledger_process.user: NSS may block, so not in a loop thread */
 };
 
@@ -224,6 +228,8 @@ struct ledger_where {
     int fd;            /* a descriptor of the book itself (duplicated), with */
     pid_t hint_pid;    /* the process, as we see it, that maps it; 0: not known */
     uint32_t uid;      /* who may keep books there */
+    bool has_payer;    /* in whose limits it counts is told: */
+    uint32_t payer;    /* else it is `uid` */
     const char *place; /* path of the directory, for people */
 };
 
@@ -235,7 +241,8 @@ int ledger_new(const struct ledger_options *options, struct ledger **ret_ledger)
  *   -EAGAIN   not ready yet: try again
  *   -EEXIST   known already (same file); ret_book is set to it
  *   -EPERM    its owner may not speak for that process
- *   -EDQUOT   a limit of books was reached
+ *   -EDQUOT   a limit of books was reached, or of what they map
+ *   -EMLINK   the file has more than one name: once retired, it would come again
  *   others    could not be opened (-ENOENT: gone again) or make no sense (-EBADMSG)
  * All but -EAGAIN, -EEXIST and -ENOENT are counted as problems. */
 int ledger_book_add(struct ledger *ledger, const struct ledger_where *where,
@@ -275,8 +282,8 @@ struct ledger_books {
 };
 struct ledger_books ledger_books(const struct ledger *ledger);
 
-/* Read new figures of all books. No system call but the clock. No book gets more than 1 % of the time:
- * one that took long waits for its next turn. Losses, state and size are at most 100 ms old. */
+/* Read new figures of all books. No system call but the clock. No book gets more than 1 % of the time,
+ * nor do all books of one user that took long: these wait for their next turn. Losses, state and size are at most 100 ms old. */
 void ledger_refresh(struct ledger *ledger);
 
 /* The same in pieces of about `budget_ns`, for a loop that has other things to do. True when the round

@@ -9,6 +9,8 @@ struct book_row {
     struct ledger_book b; /* first, so that a pointer to it is a pointer to the row */
     struct index_node by_file;
     size_t slot;                    /* in ledger.books */
+    size_t payer;                   /* in ledger.uids: in whose limits it counts */
+    size_t mapped;                  /* bytes that are part of these limits */
     pid_t hint_pid;                 /* who was seen mapping it, as we see it; 0: not known */
     size_t n_devices, n_accounts;   /* of the reader, when its process was joined last */
     struct ledger_device **devices; /* by registry record; NULL where there is none */
@@ -39,6 +41,7 @@ struct process_row {
     uint64_t next_refresh_ns; /* one that took long is read less often */
     uint64_t status_ns;       /* when losses and sizes were read */
     bool slow;                /* took long the last time that it was timed alone */
+    size_t slow_payer;        /* in ledger.uids, with `slow`: where it counts as that */
     bool quick;               /* did not; need not be timed alone */
     bool joined;              /* accounts and parts fit the readers' accounts */
     struct part *parts;       /* sorted by device, space, rank */
@@ -56,7 +59,9 @@ struct device_row {
 
 struct uid_row {
     uint32_t uid;
-    size_t books;
+    size_t books, devices; /* devices: that he told of first */
+    size_t mapped;         /* bytes of his books */
+    size_t slow;           /* of his processes, those whose books take long */
 };
 
 struct ledger {
@@ -77,7 +82,7 @@ struct ledger {
     size_t n_devices, room_devices;
     struct index devices_by_uid, devices_by_bus, devices_by_name;
 
-    struct uid_row *uids; /* few: linear */
+    struct uid_row *uids; /* few: linear; they never go */
     size_t n_uids;
 
     struct ledger_problem *problems;
@@ -101,6 +106,9 @@ static inline struct process_row *process_row(const struct ledger_process *proce
 {
     return (struct process_row *)process;
 }
+
+/* ledger.c: the row of a user, made if need be; NULL without memory. */
+struct uid_row *ledger_uid(struct ledger *ledger, uint32_t uid);
 
 /* problem.c */
 void ledger_problem_add(struct ledger *ledger, enum ledger_problem_kind kind, int error,

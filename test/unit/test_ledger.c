@@ -287,6 +287,84 @@ static void limits_refuse_and_say_so(void **state)
     assert_non_null(strstr(problems[0].where, "/2.book"));
 }
 
+static int add_for(struct world *w, const char *name, uint32_t payer)
+{
+    struct ledger_book *book;
+    struct ledger_where where = {.dirfd = w->dirfd,
+                                 .name = name,
+                                 .fd = -1,
+                                 .uid = geteuid(),
+                                 .place = w->place,
+                                 .has_payer = true,
+                                 .payer = payer};
+    return ledger_book_add(w->ledger, &where, &book);
+}
+
+static void book_with_two_names_does_not_count(void **state)
+{
+    struct world *w = *state;
+    struct book_builder b;
+    book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
+    builder_publish(&b);
+    assert_int_equal(linkat(w->dirfd, "a.book", w->dirfd, "b.book", 0), 0);
+    assert_int_equal(add_for(w, "a.book", 1), -EMLINK);
+    assert_int_equal(ledger_problem_count(w->ledger, LEDGER_PROBLEM_BAD), 1);
+    assert_int_equal(unlinkat(w->dirfd, "b.book", 0), 0);
+    assert_int_equal(add_for(w, "a.book", 1), 0);
+}
+
+static void user_may_have_only_so_much_mapped(void **state)
+{
+    struct world *w = *state;
+    ledger_free(w->ledger);
+    struct ledger_options options = {.mapped_per_uid_max = 256 << 10};
+    assert_int_equal(ledger_new(&options, &w->ledger), 0);
+    struct book_builder b;
+    book_begin(w, &b, "grows.book", BOOK_SOURCE_CLIENT);
+    account_add(&b, MEMOIR_SPACE_HEAP, 0, 1, 100);
+    builder_publish(&b);
+    assert_int_equal(add_for(w, "grows.book", 4242), 0);
+    struct ledger_process *p = ledger_books(w->ledger).books[0]->process;
+    assert_int_equal(live(w, p, MEMOIR_SPACE_HEAP), 100);
+    /* Real pages, too many of them. */
+    for (int i = 0; i < 100; i++)
+        builder_counter_page(&b, BOOK_COUNTERS_ACCOUNTS, 1);
+    ledger_refresh_process(w->ledger, p);
+    assert_false(p->valid & LEDGER_HAS_FIGURES);
+    assert_int_equal(ledger_books(w->ledger).books[0]->error, -EDQUOT);
+    assert_int_equal(ledger_problem_count(w->ledger, LEDGER_PROBLEM_LIMIT), 1);
+    /* Another one is refused to him, and not to others. */
+    book_begin(w, &b, "large.book", BOOK_SOURCE_MALLOC);
+    for (int i = 0; i < 50; i++)
+        builder_counter_page(&b, BOOK_COUNTERS_ACCOUNTS, 1);
+    builder_publish(&b);
+    book_begin(w, &b, "more.book", BOOK_SOURCE_TRACK);
+    for (int i = 0; i < 50; i++)
+        builder_counter_page(&b, BOOK_COUNTERS_ACCOUNTS, 1);
+    builder_publish(&b);
+    assert_int_equal(add_for(w, "large.book", 4242), 0);
+    assert_int_equal(add_for(w, "more.book", 4242), -EDQUOT);
+    assert_int_equal(add_for(w, "more.book", 4243), 0);
+}
+
+static void roots_file_in_a_users_place_does_not_count(void **state)
+{
+    struct world *w = *state;
+    if (geteuid() != 0)
+        skip();
+    struct book_builder b;
+    struct ledger_book *book;
+    struct ledger_where where = {
+        .dirfd = w->dirfd, .name = "a.book", .fd = -1, .uid = 4242, .place = w->place};
+    book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
+    builder_publish(&b);
+    assert_int_equal(ledger_book_add(w->ledger, &where, &book), -EPERM);
+    b.h.compat |= BOOK_COMPAT_ON_BEHALF;
+    builder_header(&b);
+    builder_publish(&b);
+    assert_int_equal(ledger_book_add(w->ledger, &where, &book), 0);
+}
+
 static void books_that_are_none(void **state)
 {
     struct world *w = *state;
@@ -407,6 +485,9 @@ int main(void)
         WORLD_TEST(images_of_one_pid_are_two_rows),
         WORLD_TEST(same_file_is_one_book),
         WORLD_TEST(limits_refuse_and_say_so),
+        WORLD_TEST(book_with_two_names_does_not_count),
+        WORLD_TEST(user_may_have_only_so_much_mapped),
+        WORLD_TEST(roots_file_in_a_users_place_does_not_count),
         WORLD_TEST(books_that_are_none),
         WORLD_TEST(owner_must_be_the_processs_own),
         WORLD_TEST(figures_of_a_book_cut_short_are_absent),
