@@ -11,6 +11,7 @@ struct cause {
         CAUSE_EXITED,  /* value: exit code */
         CAUSE_KILLED,  /* value: signal */
         CAUSE_EXEC,    /* another program took its place */
+        CAUSE_FOUND,   /* nobody ever saw it alive: there was only a book about it */
     } kind;
     int value;
 };
@@ -24,5 +25,5 @@ struct cause cause_read(int pidfd, pid_t pid, uint64_t start_ticks);
 /* From a status as wait() gives it. */
 struct cause cause_of_status(int status);
 
-/* "exited with 0", "killed by SIGKILL", "replaced by exec", "cause unknown". Returns `text`. */
+/* "exited with 0", "killed by SIGKILL", "replaced by exec", "found dead", "cause unknown". Returns `text`. */
 const char *cause_text(struct cause cause, char text[static CAUSE_TEXT_MAX]);

@@ -17,10 +17,12 @@
 #include "base/fs.h"
 #include "base/version.h"
 #include "book/reader.h"
+#include "daemon/allowance.h"
 #include "daemon/config_words.h"
 #include "daemon/loop.h"
 #include "daemon/mount.h"
 #include "daemon/reaper.h"
+#include "daemon/retire.h"
 #include "daemon/retired.h"
 #include "daemon/service.h"
 #include "daemon/watch.h"
@@ -156,6 +158,7 @@ static void on_refresh(void *context)
     struct daemon *daemon = context;
     loop_defer(daemon->refresh_work);
     reaper_tick(daemon);
+    retire_tell(daemon);
 }
 
 static void names_append(char *text, size_t size, const char *name)
@@ -244,6 +247,9 @@ static int make_tables(struct daemon *daemon)
         r = retired_new(daemon->state_fd, daemon->config.retired_keep,
                         daemon->config.retired_file_max, &daemon->retired);
     if (r >= 0)
+        r = allowance_new(RETIRE_RECORDS_MAX, RETIRE_RECORDS_REFILL_S * NS_PER_S,
+                          &daemon->retire_share);
+    if (r >= 0)
         r = loop_new(&daemon->loop);
     if (r >= 0)
         r = add_sources(daemon);
@@ -321,6 +327,7 @@ void daemon_stop(struct daemon *daemon)
     reaper_free(daemon->reaper);
     loop_free(daemon->loop);
     retired_free(daemon->retired);
+    allowance_free(daemon->retire_share);
     if (daemon->pid_file)
         unlink(daemon->pid_file);
     free(daemon->pid_file);

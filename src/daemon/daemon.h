@@ -6,6 +6,7 @@
 
 #include "daemon/config.h"
 
+struct allowance;
 struct ledger;
 struct ledger_book;
 struct loop;
@@ -29,6 +30,7 @@ struct daemon {
     struct watch *watch;
     struct reaper *reaper;
     struct retired *retired;
+    struct allowance *retire_share; /* of lines and records, by user */
     struct loop_source *signals[3];
     struct loop_source *refresh_timer, *refresh_work;
 

@@ -6,10 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/queue.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "book/control.h"
 #include "daemon/cause.h"
 #include "daemon/daemon.h"
@@ -17,7 +19,13 @@
 #include "daemon/retire.h"
 #include "ledger/ledger.h"
 
+TAILQ_HEAD(waiting, watched);
+
 struct reaper {
+    struct loop_source *work; /* deferred: those that wait */
+    struct waiting died;      /* a pidfd told of their end: they come first */
+    struct waiting found;
+    uint64_t spent_ns;        /* on retirements in this turn */
     struct book_watcher self; /* what goes into the control pages */
     size_t next;              /* where the next tick goes on */
     size_t polled;            /* processes without a pidfd */
@@ -30,9 +38,74 @@ struct watched {
     struct ledger_process *process;
     int pidfd; /* -1: polled */
     struct loop_source *source;
-    bool died;          /* the pidfd said so, but a book is still in somebody's hands */
-    struct cause cause; /* with `died` */
+    bool seen_alive;
+    bool died;          /* the pidfd said so */
+    struct cause cause; /* with `died` or `waiting` */
+    bool waiting;       /* for its turn to be retired */
+    TAILQ_ENTRY(watched) link;
 };
+
+/* ---- each in its turn ----
+ * What one death costs is bounded, but anybody may leave many of them: after REAPER_TURN_MS the others wait
+ * until everything else had its turn. */
+
+static struct waiting *queue_of(struct reaper *reaper, const struct watched *w)
+{
+    return w->died ? &reaper->died : &reaper->found;
+}
+
+static void wait_end(struct reaper *reaper, struct watched *w)
+{
+    if (w->waiting)
+        TAILQ_REMOVE(queue_of(reaper, w), w, link);
+    w->waiting = false;
+}
+
+static bool retire_now(struct daemon *daemon, struct ledger_process *p, struct cause cause,
+                       bool witnessed)
+{
+    uint64_t start = clock_monotonic_ns();
+    bool done = retire_process(daemon, p, cause, witnessed);
+    daemon->reaper->spent_ns += clock_monotonic_ns() - start;
+    loop_defer(daemon->reaper->work); /* at the end of the turn the time begins anew */
+    return done;
+}
+
+/* True when it is retired, or will be. */
+static bool retire_in_turn(struct daemon *daemon, struct ledger_process *p, struct cause cause)
+{
+    struct reaper *reaper = daemon->reaper;
+    struct watched *w = p->user_data;
+    if (w && w->waiting)
+        return true;
+    if (!w || reaper->spent_ns < REAPER_TURN_MS * NS_PER_MS)
+        return retire_now(daemon, p, cause, w && w->died);
+    w->cause = cause;
+    w->waiting = true;
+    TAILQ_INSERT_TAIL(queue_of(reaper, w), w, link);
+    loop_defer(reaper->work);
+    return true;
+}
+
+static void on_work(void *context)
+{
+    struct daemon *daemon = context;
+    struct reaper *reaper = daemon->reaper;
+    reaper->spent_ns = 0;
+    while (reaper->spent_ns < REAPER_TURN_MS * NS_PER_MS) {
+        struct watched *w = TAILQ_FIRST(&reaper->died);
+        if (!w)
+            w = TAILQ_FIRST(&reaper->found);
+        if (!w)
+            return;
+        wait_end(reaper, w);
+        /* If somebody has a book in hand, the ticks try again. */
+        (void)retire_now(daemon, w->process, w->cause, w->died);
+    }
+    loop_defer(reaper->work);
+}
+
+/* ---- begin and end ---- */
 
 int reaper_new(struct daemon *daemon, struct reaper **ret_reaper)
 {
@@ -45,12 +118,22 @@ int reaper_new(struct daemon *daemon, struct reaper **ret_reaper)
         return r;
     }
     reaper->self.flags = BOOK_CONTROL_WATCHED;
+    TAILQ_INIT(&reaper->died);
+    TAILQ_INIT(&reaper->found);
+    r = loop_add_deferred(daemon->loop, on_work, daemon, &reaper->work);
+    if (r < 0) {
+        free(reaper);
+        return r;
+    }
     *ret_reaper = reaper;
     return 0;
 }
 
 void reaper_free(struct reaper *reaper)
 {
+    if (!reaper)
+        return;
+    loop_source_free(reaper->work);
     free(reaper);
 }
 
@@ -65,6 +148,7 @@ void reaper_forget(struct daemon *daemon, struct ledger_process *process)
     if (!w)
         return;
     process->user_data = NULL;
+    wait_end(daemon->reaper, w);
     loop_source_free(w->source);
     if (w->pidfd >= 0)
         close(w->pidfd);
@@ -76,13 +160,15 @@ void reaper_forget(struct daemon *daemon, struct ledger_process *process)
 static void on_death(void *context, uint32_t events)
 {
     struct watched *w = context;
+    struct daemon *daemon = w->daemon;
     struct ledger_process *p = w->process;
+    loop_source_free(w->source); /* it would go on telling */
+    w->source = NULL;
+    wait_end(daemon->reaper, w); /* among those of which nobody knew */
     w->died = true;
     w->cause = cause_read(w->pidfd, p->pid, p->start_ticks);
-    if (retire_process(w->daemon, p, w->cause, true))
-        return;
-    loop_source_free(w->source); /* it would go on telling; the ticks try again */
-    w->source = NULL;
+    (void)retire_in_turn(daemon, p,
+                         w->cause); /* if somebody has a book in hand, the ticks try again */
 }
 
 /* Books must still be opened when every process has its pidfd, so the last descriptors are not for
@@ -153,11 +239,13 @@ static bool retire_if_over(struct daemon *daemon, struct ledger_process *p)
     struct watched *w = p->user_data;
     struct cause cause = {CAUSE_UNKNOWN, 0};
     if (w && w->died)
-        return retire_process(daemon, p, w->cause, true);
+        return retire_in_turn(daemon, p, w->cause);
     switch (p->state) {
     case LEDGER_EXITED:
         if (p->valid & LEDGER_HAS_PID)
             cause = cause_read(w ? w->pidfd : -1, p->pid, p->start_ticks);
+        if (cause.kind == CAUSE_UNKNOWN && w && !w->seen_alive)
+            cause.kind = CAUSE_FOUND;
         break;
     case LEDGER_REPLACED:
         cause.kind = CAUSE_EXEC;
@@ -165,7 +253,7 @@ static bool retire_if_over(struct daemon *daemon, struct ledger_process *p)
     default:
         return false;
     }
-    return retire_process(daemon, p, cause, false);
+    return retire_in_turn(daemon, p, cause);
 }
 
 /* Tell the writer that somebody will retire its book, so that it leaves it there at a clean exit. */
@@ -194,6 +282,9 @@ void reaper_add(struct daemon *daemon, struct ledger_book *book)
     pidfd_doubt(daemon, p);
     if (retire_if_over(daemon, p))
         return;
+    struct watched *w = p->user_data;
+    if (w)
+        w->seen_alive |= p->state != LEDGER_UNKNOWN && p->state != LEDGER_EXITED;
     book_mark(daemon, book, true);
     if (log_enabled(LOG_LEVEL_DEBUG))
         log_debug("watching PID %d (%s) by '%s'", (int)p->pid, p->name, book->path);
@@ -217,8 +308,11 @@ void reaper_check(struct daemon *daemon, struct ledger_process *process)
         return;
     /* A pid that was not known before, or descriptors that are free again. */
     if (w && w->pidfd < 0 && process->pid_proved) {
+        bool seen_alive = w->seen_alive;
         reaper_forget(daemon, process);
-        (void)watch_process(daemon, process);
+        w = watch_process(daemon, process);
+        if (w)
+            w->seen_alive = seen_alive;
         ledger_update_state(daemon->ledger,
                             process); /* still the same, now that it cannot change */
         pidfd_doubt(daemon, process);

@@ -12,8 +12,8 @@ struct reaper;
 int reaper_new(struct daemon *daemon, struct reaper **ret_reaper);
 void reaper_free(struct reaper *reaper); /* NULL is fine */
 
-/* A book came. Watches its process, tells the book so, and retires it at once if its process is dead
- * already: then `book` is gone when this returns. */
+/* A book came. Watches its process, tells the book so, and retires it if its process is dead already:
+ * then `book` may be gone when this returns. */
 void reaper_add(struct daemon *daemon, struct ledger_book *book);
 
 /* Something about the process changed (a writer closed its book): look now. It may be retired and gone
@@ -23,6 +23,7 @@ void reaper_check(struct daemon *daemon, struct ledger_process *process);
 /* Each refresh: look at processes in turn, at most REAPER_CHECKS_MAX. */
 enum {
     REAPER_CHECKS_MAX = 1000,
+    REAPER_TURN_MS = 5, /* of retirements in one turn of the loop; the others wait for the next */
     REAPER_SPARE_FDS = 64, /* of RLIMIT_NOFILE, or a quarter of a small one: not for pidfds */
 };
 void reaper_tick(struct daemon *daemon);

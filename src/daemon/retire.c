@@ -16,6 +16,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "daemon/allowance.h"
 #include "daemon/daemon.h"
 #include "daemon/line.h"
 #include "daemon/reaper.h"
@@ -94,15 +95,17 @@ static int each_block(const struct book_block_view *view, void *context)
     return 0;
 }
 
-/* What a scan costs is the pages that the file has, whatever its header says: holes are skipped. */
+/* What a scan costs is the pages that the file has, whatever its header says: holes are skipped. A file
+ * with another name would have us do it again and again. */
 static bool worth_reading(int fd)
 {
     struct stat st;
-    return fstat(fd, &st) == 0 && (uint64_t)st.st_blocks * 512 <= RETIRE_BOOK_BYTES_MAX;
+    return fstat(fd, &st) == 0 && (uint64_t)st.st_blocks * 512 <= RETIRE_BOOK_BYTES_MAX &&
+           st.st_nlink <= 1;
 }
 
-static void blocks_collect(struct ledger_book *book, int fd, struct top_blocks *top,
-                           struct retired_process *r)
+static void blocks_collect(struct ledger_book *book, int fd, uint64_t deadline_ns,
+                           struct top_blocks *top, struct retired_process *r)
 {
     uint32_t accounts[BOOK_RECORDS_MAX];
     if (fd < 0 || !worth_reading(fd)) {
@@ -111,8 +114,10 @@ static void blocks_collect(struct ledger_book *book, int fd, struct top_blocks *
     }
     ledger_book_accounts(book, accounts);
     struct collect c = {.top = top, .book = book, .accounts = accounts};
+    struct book_scan_limits limits = {
+        .deadline_ns = deadline_ns, .held_max = RETIRE_HELD_MAX, .tries = 1};
     bool exact = false;
-    if (book_reader_blocks(book->reader, fd, each_block, &c, &exact) < 0 || !exact)
+    if (book_reader_blocks_within(book->reader, fd, &limits, each_block, &c, &exact) < 0 || !exact)
         r->blocks_complete = false;
 }
 
@@ -203,7 +208,10 @@ static int blocks_take(struct ledger_process *p, const int *fds, struct top_bloc
     struct buffer text = BUFFER_INIT(TEXT_MAX);
     for (size_t i = 0; i < p->n_books; i++) {
         struct book_sites sites = {0};
-        if (fds[i] < 0 || book_reader_sites(p->books[i]->reader, fds[i], &sites) < 0)
+        uint64_t bytes;
+        if (fds[i] < 0 || book_reader_sites_bytes(p->books[i]->reader, fds[i], &bytes) < 0 ||
+            bytes > RETIRE_SITES_BYTES_MAX ||
+            book_reader_sites(p->books[i]->reader, fds[i], &sites) < 0)
             continue;
         words_take(top, p->books[i], &sites, r, &text);
         book_sites_release(&sites);
@@ -254,10 +262,11 @@ static struct retired_process *record_make(struct daemon *daemon, struct ledger_
         r->figures_complete = false;
     int fds[LEDGER_BOOKS_PER_PROCESS_MAX];
     struct top_blocks top;
+    uint64_t deadline_ns = clock_monotonic_ns() + RETIRE_SCAN_MS * NS_PER_MS;
     int error = top_blocks_init(&top, daemon->config.retired_blocks);
     for (size_t i = 0; i < p->n_books; i++) {
         fds[i] = error < 0 || top.max == 0 ? -1 : ledger_book_open(p->books[i]);
-        blocks_collect(p->books[i], fds[i], &top, r);
+        blocks_collect(p->books[i], fds[i], deadline_ns, &top, r);
     }
     if (error < 0 || blocks_take(p, fds, &top, r) < 0) {
         r->n_blocks = r->n_sites = 0;
@@ -323,18 +332,52 @@ static void record_keep(struct daemon *daemon, struct retired_process *r)
     daemon->retired_file_failed = error < 0;
 }
 
+static void tell_silent(uint32_t uid, uint64_t n, void *context)
+{
+    log_warn("%" PRIu64
+             " processes of uid %u were retired without a line or a record: more than %d "
+             "at once, or %d a second",
+             n, uid, RETIRE_RECORDS_MAX, RETIRE_RECORDS_MAX / RETIRE_RECORDS_REFILL_S);
+}
+
+static void tell_unwritten(uint32_t uid, uint64_t n, void *context)
+{
+    log_warn("%" PRIu64
+             " lines about processes of uid %u are not in retired.jsonl: he has used up his "
+             "share of it",
+             n, uid);
+}
+
+void retire_tell(struct daemon *daemon)
+{
+    uint64_t now = clock_monotonic_ns();
+    allowance_tell(daemon->retire_share, now, tell_silent, NULL);
+    retired_tell(daemon->retired, now, tell_unwritten, NULL);
+}
+
+/* The line comes after the books are gone, so the record is made, and kept, before. */
+static struct retired_process *record_put(struct daemon *daemon, struct ledger_process *p,
+                                          struct cause cause)
+{
+    struct retired_process *r = record_make(daemon, p, cause);
+    if (r)
+        record_keep(daemon, r); /* takes it, and keeps it until others came after it */
+    else
+        log_error("out of memory: PID %d (%s) is gone without a record", (int)p->pid, p->name);
+    return r;
+}
+
 bool retire_process(struct daemon *daemon, struct ledger_process *p, struct cause cause,
                     bool witnessed)
 {
     for (size_t i = 0; i < p->n_books; i++)
         if (book_busy(p->books[i], witnessed))
             return false;
-    ledger_refresh_process(daemon->ledger, p);
-    struct retired_process *r = record_make(daemon, p, cause);
-    if (r)
-        record_keep(daemon, r); /* takes it, and keeps it until others came after it */
-    else
-        log_error("out of memory: PID %d (%s) is gone without a record", (int)p->pid, p->name);
+    struct retired_process *r = NULL;
+    if (allowance_take(daemon->retire_share, p->uid, 1, clock_monotonic_ns())) {
+        ledger_refresh_process(daemon->ledger, p);
+        r = record_put(daemon, p, cause);
+    }
     for (size_t i = 0; i < p->n_books; i++)
         book_unlink(p->books[i], witnessed);
     if (r)

@@ -5,22 +5,27 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
+#include "daemon/allowance.h"
 
 enum { RECORD_TEXT_MAX = 16 << 20 };
 
 static const char file_name[] = "retired.jsonl", old_name[] = "retired.jsonl.1";
 
 struct retired {
-    struct retired_process **ring; /* `keep` slots */
-    size_t keep, n, next;
+    struct retired_process **list; /* room for `keep`, the oldest first */
+    size_t keep, n;
+    size_t bytes; /* that they take, about */
     uint64_t total, lost;
     int state_fd, fd; /* fd: -1 until the first record, and after a failure */
     uint64_t file_max, file_len;
+    struct allowance *file_share; /* bytes of the file that each user may fill */
     struct buffer line;
 };
 
@@ -36,13 +41,21 @@ void retired_process_free(struct retired_process *process)
     free(process);
 }
 
+static uint64_t file_burst(uint64_t file_max)
+{
+    uint64_t part = file_max / RETIRED_FILE_SHARE;
+    return part > RETIRED_FILE_BURST_MIN ? part : RETIRED_FILE_BURST_MIN;
+}
+
 int retired_new(int state_fd, size_t keep, uint64_t file_max, struct retired **ret_retired)
 {
     struct retired *retired = calloc(1, sizeof(*retired));
     if (!retired)
         return -ENOMEM;
-    retired->ring = calloc(keep, sizeof(struct retired_process *));
-    if (!retired->ring) {
+    retired->list = calloc(keep, sizeof(struct retired_process *));
+    if (!retired->list || allowance_new(file_burst(file_max), RETIRED_FILE_REFILL_S * NS_PER_S,
+                                        &retired->file_share) < 0) {
+        free(retired->list);
         free(retired);
         return -ENOMEM;
     }
@@ -59,20 +72,19 @@ void retired_free(struct retired *retired)
 {
     if (!retired)
         return;
-    for (size_t i = 0; i < retired->keep; i++)
-        retired_process_free(retired->ring[i]);
+    for (size_t i = 0; i < retired->n; i++)
+        retired_process_free(retired->list[i]);
     if (retired->fd >= 0)
         close(retired->fd);
+    allowance_free(retired->file_share);
     buffer_release(&retired->line);
-    free(retired->ring);
+    free(retired->list);
     free(retired);
 }
 
 const struct retired_process *retired_get(const struct retired *retired, size_t i)
 {
-    if (i >= retired->n)
-        return NULL;
-    return retired->ring[(retired->next + retired->keep - 1 - i) % retired->keep];
+    return i < retired->n ? retired->list[retired->n - 1 - i] : NULL;
 }
 
 size_t retired_count(const struct retired *retired)
@@ -90,25 +102,61 @@ uint64_t retired_lost(const struct retired *retired)
     return retired->lost;
 }
 
+/* ---- the list ---- */
+
+static size_t record_bytes(const struct retired_process *p)
+{
+    return sizeof(*p) + p->n_accounts * (sizeof(*p->accounts) + sizeof(*p->devices)) +
+           p->n_blocks * (sizeof(*p->blocks) + sizeof(*p->sites)) + p->text_len;
+}
+
+static void list_remove(struct retired *retired, size_t i)
+{
+    retired->bytes -= record_bytes(retired->list[i]);
+    retired_process_free(retired->list[i]);
+    retired->n--;
+    memmove(&retired->list[i], &retired->list[i + 1],
+            (retired->n - i) * sizeof(struct retired_process *));
+}
+
+/* Make room for one more of `uid`. Who has more than his share gives way to himself, so that nobody can
+ * push out what others left. */
+static void list_make_room(struct retired *retired, uint32_t uid, size_t bytes)
+{
+    while (retired->n > 0 &&
+           (retired->n >= retired->keep || retired->bytes + bytes > RETIRED_MEMORY_MAX)) {
+        size_t oldest = 0, count = 0, taken = bytes;
+        for (size_t i = retired->n; i > 0; i--)
+            if (retired->list[i - 1]->uid == uid) {
+                oldest = i - 1;
+                count++;
+                taken += record_bytes(retired->list[i - 1]);
+            }
+        bool over = count >= retired->keep / RETIRED_LIST_SHARE ||
+                    taken > RETIRED_MEMORY_MAX / RETIRED_LIST_SHARE;
+        list_remove(retired, over && count > 0 ? oldest : 0);
+    }
+}
+
+static void list_add(struct retired *retired, struct retired_process *process)
+{
+    size_t bytes = record_bytes(process);
+    list_make_room(retired, process->uid, bytes);
+    retired->list[retired->n++] = process;
+    retired->bytes += bytes;
+}
+
 void retired_set_limits(struct retired *retired, size_t keep, uint64_t file_max)
 {
     retired->file_max = file_max;
-    struct retired_process **ring = keep == retired->keep ? NULL : calloc(keep, sizeof(*ring));
-    if (!ring)
-        return; /* the same, or no memory: the old limit goes on */
-    size_t kept = retired->n < keep ? retired->n : keep;
-    for (size_t i = 0; i < retired->n; i++) {
-        size_t from = (retired->next + retired->keep - 1 - i) % retired->keep;
-        if (i < kept)
-            ring[kept - 1 - i] = retired->ring[from];
-        else
-            retired_process_free(retired->ring[from]);
-    }
-    free(retired->ring);
-    retired->ring = ring;
+    allowance_set_burst(retired->file_share, file_burst(file_max));
+    while (retired->n > keep)
+        list_remove(retired, 0);
+    struct retired_process **list = reallocarray(retired->list, keep, sizeof(*list));
+    if (!list && keep > retired->keep)
+        return; /* no memory: the old limit goes on */
+    retired->list = list ? list : retired->list;
     retired->keep = keep;
-    retired->n = kept;
-    retired->next = kept % keep;
 }
 
 /* ---- the file ---- */
@@ -159,6 +207,9 @@ static int file_append(struct retired *retired, const struct retired_process *pr
         return 0;
     buffer_reset(&retired->line);
     int r = retired_json(process, &retired->line);
+    if (r >= 0 &&
+        !allowance_take(retired->file_share, process->uid, retired->line.len, clock_monotonic_ns()))
+        return 0; /* counted there */
     if (r >= 0)
         r = file_open(retired);
     if (r >= 0 && retired->file_len > 0 &&
@@ -181,10 +232,12 @@ int retired_add(struct retired *retired, struct retired_process *process)
     if (r < 0)
         retired->lost++;
     retired->total++;
-    retired_process_free(retired->ring[retired->next]);
-    retired->ring[retired->next] = process;
-    retired->next = (retired->next + 1) % retired->keep;
-    if (retired->n < retired->keep)
-        retired->n++;
+    list_add(retired, process);
     return r;
+}
+
+void retired_tell(struct retired *retired, uint64_t now_ns,
+                  void (*each)(uint32_t uid, uint64_t refused, void *context), void *context)
+{
+    allowance_tell(retired->file_share, now_ns, each, context);
 }

@@ -2,7 +2,8 @@
  * in STATE/retired.jsonl, one JSON object a line (doc/retired.md).
  *
  * The file never grows past its limit: it is renamed to retired.jsonl.1 and begun again. A full disk
- * costs the lines of that time, which are counted, and never the daemon. */
+ * costs the lines of that time, which are counted, and never the daemon. Each user but root has a share of
+ * the list and of the file: what he adds beyond it pushes out his own, or is not written. */
 #pragma once
 
 #include <stddef.h>
@@ -11,6 +12,14 @@
 
 #include "book/reader.h"
 #include "daemon/cause.h"
+
+enum {
+    RETIRED_LIST_SHARE = 4,           /* a quarter of the list, before he pushes out others */
+    RETIRED_FILE_SHARE = 8,           /* an eighth of retired-file-max at once */
+    RETIRED_FILE_REFILL_S = 1800,     /* and then as much again in half an hour */
+    RETIRED_FILE_BURST_MIN = 1 << 20, /* but no less than this */
+    RETIRED_MEMORY_MAX = 64 << 20,    /* of the whole list */
+};
 
 struct retired_device {
     uint32_t kind;
@@ -73,6 +82,10 @@ void retired_set_limits(struct retired *retired, size_t keep, uint64_t file_max)
 /* Takes the record, also on failure. -errno when the file could not be written; it is then in memory
  * only and counted in retired_lost(). */
 int retired_add(struct retired *retired, struct retired_process *process);
+
+/* Who could not write lines for want of a share: see allowance_tell(). */
+void retired_tell(struct retired *retired, uint64_t now_ns,
+                  void (*each)(uint32_t uid, uint64_t refused, void *context), void *context);
 
 /* Number `i` from the latest (0) to the oldest kept; NULL past the end. */
 const struct retired_process *retired_get(const struct retired *retired, size_t i);

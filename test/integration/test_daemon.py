@@ -183,7 +183,7 @@ class Life(DaemonTest):
         dies.wait()
         self.assertEqual(len(self.book_files()), 2)
         second = self.daemon("--log-level=debug")
-        self.assertEqual(self.gone(second, dies.pid), f"PID {dies.pid} (client, cause unknown) gone: "
+        self.assertEqual(self.gone(second, dies.pid), f"PID {dies.pid} (client, found dead) gone: "
                          "removed 7 buffers (700.0 kB)")
         self.assertEqual(len(self.book_files()), 1)
         alive.kill()

@@ -9,6 +9,7 @@
 #include "base/buffer.h"
 #include "base/fs.h"
 #include "check.h"
+#include "daemon/allowance.h"
 #include "daemon/retired.h"
 #include "fault.h"
 
@@ -81,6 +82,84 @@ static void last_ones_are_kept_in_order(void **state)
     retired_free(retired);
 }
 
+static struct retired_process *process_of(uint32_t uid, pid_t pid)
+{
+    struct retired_process *p = process_new(pid);
+    p->uid = uid;
+    return p;
+}
+
+static void who_adds_much_pushes_out_his_own(void **state)
+{
+    struct retired *retired;
+    assert_int_equal(retired_new(-1, 8, 0, &retired), 0);
+    for (int i = 1; i <= 4; i++)
+        assert_int_equal(retired_add(retired, process_of(1000, i)), 0);
+    for (int i = 100; i < 200; i++)
+        assert_int_equal(retired_add(retired, process_of(66, i)), 0);
+    assert_int_equal(retired_count(retired), 8);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(retired_get(retired, (size_t)i)->pid, 199 - i);
+        assert_int_equal(retired_get(retired, (size_t)(4 + i))->pid, 4 - i);
+    }
+    /* Large ones, too, and the newest is there in any case. */
+    for (int i = 200; i < 210; i++) {
+        struct retired_process *p = process_of(66, i);
+        p->text = realloc(p->text, RETIRED_MEMORY_MAX / 3);
+        p->text_len = RETIRED_MEMORY_MAX / 3;
+        assert_int_equal(retired_add(retired, p), 0);
+        assert_int_equal(retired_get(retired, 0)->pid, i);
+    }
+    size_t others = 0;
+    for (size_t i = 0; i < retired_count(retired); i++)
+        others += retired_get(retired, i)->uid == 1000;
+    assert_int_equal(others, 4);
+    retired_free(retired);
+}
+
+static void count_refused(uint32_t uid, uint64_t refused, void *context)
+{
+    assert_int_equal(uid, 66);
+    *(uint64_t *)context += refused;
+}
+
+static void nobody_fills_the_file_for_all(void **state)
+{
+    struct folder *f = *state;
+    struct retired *retired;
+    uint64_t refused = 0;
+    assert_int_equal(retired_new(f->fd, 4, 16 << 20, &retired), 0);
+    for (int i = 0; i < 20000; i++)
+        assert_int_equal(retired_add(retired, process_of(66, i + 1)), 0);
+    assert_int_equal(retired_add(retired, process_of(0, 1)), 0);
+    assert_int_equal(retired_add(retired, process_of(1000, 1)), 0);
+    struct stat st;
+    assert_int_equal(fstatat(f->fd, "retired.jsonl", &st, 0), 0);
+    assert_in_range(st.st_size, 2 << 20, (2 << 20) + 65536);
+    retired_tell(retired, 1, count_refused, &refused);
+    assert_true(refused > 1000 && refused < 20000);
+    retired_tell(retired, 2, count_refused, &refused); /* once in a while only */
+    assert_true(refused < 20000);
+    assert_int_equal(retired_lost(retired), 0);
+    retired_free(retired);
+}
+
+static void allowance_is_each_users_own_and_comes_back(void **state)
+{
+    struct allowance *a;
+    assert_int_equal(allowance_new(10, 1000, &a), 0);
+    for (int i = 0; i < 10; i++)
+        assert_true(allowance_take(a, 5, 1, 100));
+    assert_false(allowance_take(a, 5, 1, 100));
+    assert_true(allowance_take(a, 6, 1, 100));
+    assert_true(allowance_take(a, 0, 1000, 100)); /* root */
+    assert_true(allowance_take(a, 5, 1, 200));
+    assert_false(allowance_take(a, 5, 1, 200));
+    assert_true(allowance_take(a, 7, 50, 200)); /* one large thing */
+    assert_false(allowance_take(a, 7, 1, 300));
+    allowance_free(a);
+}
+
 static size_t lines_of(const struct folder *f, const char *name)
 {
     struct buffer text = BUFFER_INIT(1 << 20);
@@ -141,6 +220,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(last_ones_are_kept_in_order),
+        cmocka_unit_test(who_adds_much_pushes_out_his_own),
+        cmocka_unit_test(allowance_is_each_users_own_and_comes_back),
+        cmocka_unit_test_setup_teardown(nobody_fills_the_file_for_all, setup, teardown),
         cmocka_unit_test_setup_teardown(file_is_rotated_before_its_limit, setup, teardown),
         cmocka_unit_test_setup_teardown(failing_calls_cost_a_line_and_never_half_of_one, setup,
                                         teardown),
