@@ -40,29 +40,29 @@ static inline void book_add(uint64_t *counter, uint64_t amount)
 #endif
 }
 
-/* The counters of this thread for a block, or false if it has none there yet. Blocks of one site
- * come and go in runs, so the last answer is kept. */
+/* The counters of this thread for a block, or false if it has none there yet. A few sites make most
+ * blocks, so their counters are kept at hand. */
 static inline bool book_counters_own(struct book_thread *t, uint64_t place,
                                      struct book_counters **ret_account,
                                      struct book_site_counters **ret_site)
 {
     uint32_t key = (uint32_t)place; /* account and site */
-    if (__builtin_expect(key == t->recent_key, 1)) {
-        *ret_account = t->recent_account;
-        *ret_site = t->recent_site;
-        return true;
+    struct book_recent *recent = &t->recent[book_place_site(place) % BOOK_RECENT];
+    if (__builtin_expect(recent->key != key, 0)) {
+        uint32_t account = book_place_account(place), site = book_place_site(place);
+        struct book_counters *accounts = t->account_pages[account / BOOK_ACCOUNTS_PER_PAGE];
+        struct book_site_counters *sites = t->site_pages[site / BOOK_SITES_PER_PAGE];
+        if (!accounts || !sites)
+            return false;
+        recent->key = 0; /* a handler that longjmps must not leave it ahead of the pointers */
+        fence_signal();
+        recent->account = &accounts[account % BOOK_ACCOUNTS_PER_PAGE];
+        recent->site = &sites[site % BOOK_SITES_PER_PAGE];
+        fence_signal();
+        recent->key = key;
     }
-    uint32_t account = book_place_account(place), site = book_place_site(place);
-    struct book_counters *accounts = t->account_pages[account / BOOK_ACCOUNTS_PER_PAGE];
-    struct book_site_counters *sites = t->site_pages[site / BOOK_SITES_PER_PAGE];
-    if (__builtin_expect(!accounts || !sites, 0))
-        return false;
-    t->recent_key = 0; /* a signal handler that longjmps must not leave it ahead of the pointers */
-    fence_signal();
-    t->recent_account = *ret_account = &accounts[account % BOOK_ACCOUNTS_PER_PAGE];
-    t->recent_site = *ret_site = &sites[site % BOOK_SITES_PER_PAGE];
-    fence_signal();
-    t->recent_key = key;
+    *ret_account = recent->account;
+    *ret_site = recent->site;
     return true;
 }
 

@@ -26,6 +26,7 @@
 
 enum {
     BOOK_FOLD_BYTES = 65536, /* a thread's change is folded into the peak at this size, */
+    BOOK_RECENT = 16,        /* sites whose counters a thread finds at once */
     BOOK_FOLD_PART = 256,    /* and at this part of the peak where that is more */
     BOOK_SHARDS_MAX = 64,    /* threads with counter pages of their own; others share */
     BOOK_SECTION_KINDS = 14,
@@ -43,11 +44,16 @@ struct book_writer_options {
 void *book_private_new(size_t bytes);
 void book_private_free(void *memory, size_t bytes);
 
+/* Where blocks of an account and a site are counted. */
+struct book_recent {
+    uint64_t key; /* lower half of a block's `place`; 0 is no account's */
+    struct book_counters *account;
+    struct book_site_counters *site;
+};
+
 /* One per reporting thread. */
 struct book_thread {
-    uint32_t recent_key; /* see report.h; 0 is no account's */
-    struct book_counters *recent_account;
-    struct book_site_counters *recent_site;
+    struct book_recent recent[BOOK_RECENT];
     uint32_t shard;
     bool exclusive;  /* nobody else stores into its pages */
     bool growing;    /* this thread is moving entries of the block table */

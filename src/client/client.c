@@ -157,7 +157,6 @@ static void give_back_locks(struct client_thread *t)
         book->growing = false;
     }
     book_locks_give_back(book);
-    book->recent_key = 0; /* may be ahead of its pointers */
     book_lose(&t->client->writer, BOOK_LOSS_TORN);
     t->inside = 0;
 }
