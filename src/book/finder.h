@@ -53,11 +53,18 @@ bool book_name_check(const char *name);
  * /proc/PID/map_files; needs root, else -EPERM. The descriptor (read-only, a regular file on a tmpfs)
  * is good during the call only. A process (pid and start time) is remembered in `seen`, a small cache
  * that the caller keeps: its books are offered once, and as books are made late it is looked at again
- * after 1, 2, 4 … 64 further scans. `each` answers 0 to go on, -EAGAIN to be offered this book again
- * later (it is not ready), anything else to end the scan, which then returns it. */
+ * after 1, 2, 4 … 64 further scans, or only after 64 if it has so many mappings that the look took
+ * long. `each` answers 0 to go on, -EAGAIN to be offered this book again at a later look (it is not
+ * ready), anything else to end the scan, which then returns it. -EPERM when no process may be looked at. */
 struct book_seen;
 int book_seen_new(struct book_seen **ret_seen);
 void book_seen_free(struct book_seen *seen);
 int book_foreign_scan(struct book_seen *seen,
                       int (*each)(int fd, int pid, const char *map_path, void *context),
                       void *context);
+
+/* The same in pieces of about `budget_ns` (one process may take 20 ms more), for a loop that has other
+ * things to do: 1 when there is more, to be called again. */
+int book_foreign_scan_some(struct book_seen *seen, uint64_t budget_ns,
+                           int (*each)(int fd, int pid, const char *map_path, void *context),
+                           void *context);

@@ -5,6 +5,10 @@
  * But every process that writes a book has it mapped, and /proc/PID/map_files gives root the very
  * file behind a mapping. Reading maps is the costly part (it holds the process's memory lock), so a
  * process is looked at rarely once it has been seen.
+ *
+ * A stranger can have tens of thousands of mappings and as many files that look like books, so a look at
+ * one process ends after LOOK_NS, one that took SLOW_NS is not soon repeated, and a book that is not ready
+ * takes one of the process's few places all the same.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -20,11 +24,16 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "book/finder.h"
 
 enum {
     BOOKS_PER_PROCESS_MAX = 8, /* one per source, and some to spare */
     REST_MAX = 64,             /* scans between two looks at the same process */
+    NOT_READY_LOOKS = 8,       /* looks that come soon because a book was not ready */
+    LINES_PER_CLOCK = 256,     /* of maps, between two looks at the clock */
+    SLOW_NS = 5000000,
+    LOOK_NS = 20000000,
 };
 
 struct seen_process {
@@ -33,14 +42,22 @@ struct seen_process {
     uint32_t rest;      /* scans to wait after a look; doubles */
     uint32_t next_look; /* scans left until the next one */
     uint32_t n_books;
+    uint32_t not_ready; /* bits by number of those below: offered again at the next look */
+    uint32_t unready_looks;
     uint64_t books[BOOKS_PER_PROCESS_MAX]; /* inodes offered already */
 };
 
 /* Sorted by pid, like /proc itself: each scan walks the old list beside the directory and writes a
  * new one, so that the dead fall out by themselves. */
-struct book_seen {
+struct seen_list {
     struct seen_process *list;
     size_t n;
+};
+
+struct book_seen {
+    struct seen_list last; /* of the last complete scan */
+    struct seen_list next; /* of the one under way */
+    int next_pid;          /* where it goes on; 0: none is under way */
 };
 
 int book_seen_new(struct book_seen **ret_seen)
@@ -56,7 +73,8 @@ void book_seen_free(struct book_seen *seen)
 {
     if (!seen)
         return;
-    free(seen->list);
+    free(seen->last.list);
+    free(seen->next.list);
     free(seen);
 }
 
@@ -67,6 +85,7 @@ struct foreign_scan {
     uint64_t our_mnt_ns;
     foreign_each *each;
     void *context;
+    size_t opened, denied; /* files behind mappings */
 };
 
 /* Field 22 of /proc/PID/stat. The command before it may hold anything, also brackets: the last one
@@ -123,12 +142,20 @@ static int map_file_open(int pid_fd, const char *range, struct stat *ret_st)
     return fd;
 }
 
-static bool offered(const struct seen_process *process, uint64_t inode)
+/* Its place among the books of the process, or -1. */
+static int place_of(const struct seen_process *process, uint64_t inode)
 {
     for (uint32_t i = 0; i < process->n_books; i++)
         if (process->books[i] == inode)
-            return true;
-    return false;
+            return (int)i;
+    return -1;
+}
+
+/* Is it to be offered in this look? `again` has those that were not ready at the last one. */
+static bool wanted(const struct seen_process *process, uint64_t inode, uint32_t again)
+{
+    int place = place_of(process, inode);
+    return place < 0 ? process->n_books < BOOKS_PER_PROCESS_MAX : again >> place & 1;
 }
 
 /* One line of maps: "7f00-7f01 r--s 00000000 00:1b 1234   /run/memoir/0/1-2-malloc-3.book", perhaps
@@ -160,7 +187,32 @@ static bool line_parse(char *line, const char **ret_range, uint64_t *ret_inode,
     return true;
 }
 
-static int process_look(const struct foreign_scan *scan, int pid_fd, struct seen_process *process)
+/* One file that looks like a book. */
+static int book_offer(struct foreign_scan *scan, int pid_fd, struct seen_process *process,
+                      const char *range, const char *path, uint32_t *again)
+{
+    struct stat st = {0};
+    MEMOIR_CLEANUP(closep)
+    int book = map_file_open(pid_fd, range, &st);
+    scan->opened += book >= 0;
+    scan->denied += book == -EPERM || book == -EACCES;
+    if (book < 0 || !wanted(process, st.st_ino, *again))
+        return 0;
+    int place = place_of(process, st.st_ino);
+    if (place < 0) {
+        place = (int)process->n_books++;
+        process->books[place] = st.st_ino;
+    }
+    *again &= ~(1u << place);
+    process->not_ready &= ~(1u << place);
+    int r = scan->each(book, process->pid, path, scan->context);
+    if (r != -EAGAIN)
+        return r;
+    process->not_ready |= 1u << place;
+    return 0;
+}
+
+static int process_look(struct foreign_scan *scan, int pid_fd, struct seen_process *process)
 {
     MEMOIR_CLEANUP(closep)
     int fd = openat(pid_fd, "maps", O_RDONLY | O_CLOEXEC);
@@ -173,35 +225,31 @@ static int process_look(const struct foreign_scan *scan, int pid_fd, struct seen
     fd = -1;
     MEMOIR_CLEANUP(freep)
     char *line = NULL;
-    size_t size = 0;
-    for (ssize_t n; (n = getline(&line, &size, maps)) > 0;) {
+    size_t size = 0, lines = 0, denied = scan->denied;
+    uint64_t start = clock_monotonic_ns();
+    uint32_t again = process->not_ready;
+    int r = 0;
+    for (ssize_t n; r == 0 && (n = getline(&line, &size, maps)) > 0;) {
         const char *range, *path;
         uint64_t inode;
+        if (++lines % LINES_PER_CLOCK == 0 && clock_monotonic_ns() - start > LOOK_NS)
+            break;
         if (line[n - 1] == '\n')
             line[n - 1] = '\0';
-        if (!line_parse(line, &range, &inode, &path) || offered(process, inode) ||
-            process->n_books == BOOKS_PER_PROCESS_MAX)
-            continue;
-        struct stat st = {0};
-        MEMOIR_CLEANUP(closep)
-        int book = map_file_open(pid_fd, range, &st);
-        if (book == -EPERM || book == -EACCES)
-            return -EPERM;
-        if (book < 0 || offered(process, st.st_ino))
-            continue;
-        int r = scan->each(book, process->pid, path, scan->context);
-        if (r != 0 && r != -EAGAIN)
-            return r;
-        if (r == 0)
-            process->books[process->n_books++] = st.st_ino;
-        else
-            process->rest = 0; /* soon again */
+        if (line_parse(line, &range, &inode, &path) && wanted(process, inode, again))
+            r = book_offer(scan, pid_fd, process, range, path, &again);
+        if (scan->denied > denied || (process->n_books == BOOKS_PER_PROCESS_MAX && again == 0))
+            break; /* the others of this process would be no better */
     }
-    return 0;
+    if (clock_monotonic_ns() - start > SLOW_NS)
+        process->rest = REST_MAX;
+    else if (process->not_ready && process->unready_looks++ < NOT_READY_LOOKS)
+        process->rest = 0; /* soon again */
+    return r;
 }
 
 /* Gives 0, or what `each` or the system said. A pid of 0 means that there is nothing to remember. */
-static int process_visit(const struct foreign_scan *scan, const char *name,
+static int process_visit(struct foreign_scan *scan, const char *name,
                          const struct seen_process *known, struct seen_process *ret_process)
 {
     MEMOIR_CLEANUP(closep)
@@ -230,7 +278,7 @@ static int process_visit(const struct foreign_scan *scan, const char *name,
     return r;
 }
 
-static int list_add(struct book_seen *list, const struct seen_process *process)
+static int list_add(struct seen_list *list, const struct seen_process *process)
 {
     if ((list->n & (list->n - 1)) == 0) { /* full at every power of two */
         size_t room = list->n ? list->n * 2 : 1;
@@ -249,7 +297,56 @@ static void dirp(DIR **dir)
         closedir(*dir);
 }
 
-int book_foreign_scan(struct book_seen *seen, foreign_each *each, void *context)
+/* May we look at files behind mappings at all? At our own, then. */
+static bool permitted(int proc_fd)
+{
+    MEMOIR_CLEANUP(closep)
+    int self = openat(proc_fd, "self/map_files", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    MEMOIR_CLEANUP(dirp)
+    DIR *dir = self < 0 ? NULL : fdopendir(self);
+    if (!dir)
+        return false;
+    int fd = dirfd(dir), file = -1;
+    self = -1; /* the directory's by now */
+    for (struct dirent *e; file < 0 && (e = readdir(dir));)
+        if (e->d_name[0] != '.' && (file = openat(fd, e->d_name, O_PATH | O_CLOEXEC)) < 0 &&
+            (errno == EPERM || errno == EACCES))
+            return false;
+    if (file >= 0)
+        close(file);
+    return file >= 0;
+}
+
+/* Processes from seen->next_pid on, in the order of their pids. 1 when the time was over. */
+static int scan_some(struct foreign_scan *scan, DIR *proc, struct book_seen *seen,
+                     uint64_t deadline_ns)
+{
+    size_t at = 0;
+    for (struct dirent *e; (e = readdir(proc));) {
+        int pid = isdigit((unsigned char)e->d_name[0]) ? atoi(e->d_name) : 0;
+        if (pid == 0 || pid < seen->next_pid)
+            continue;
+        if (deadline_ns && clock_monotonic_ns() >= deadline_ns) {
+            seen->next_pid = pid;
+            return 1;
+        }
+        const struct seen_list *last = &seen->last;
+        while (at < last->n && last->list[at].pid < pid)
+            at++;
+        const struct seen_process *known =
+            at < last->n && last->list[at].pid == pid ? &last->list[at] : NULL;
+        struct seen_process process = {0};
+        int r = process_visit(scan, e->d_name, known, &process);
+        if (r == 0 && process.pid != 0)
+            r = list_add(&seen->next, &process);
+        if (r != 0)
+            return r;
+    }
+    return 0;
+}
+
+int book_foreign_scan_some(struct book_seen *seen, uint64_t budget_ns, foreign_each *each,
+                           void *context)
 {
     if (geteuid() != 0)
         return -EPERM;
@@ -259,26 +356,26 @@ int book_foreign_scan(struct book_seen *seen, foreign_each *each, void *context)
         return -errno;
     struct foreign_scan scan = {.proc_fd = dirfd(proc), .each = each, .context = context};
     int r = mnt_ns_read(scan.proc_fd, "self/ns/mnt", &scan.our_mnt_ns);
-    struct book_seen next = {0};
-    size_t at = 0;
-    for (struct dirent *e; r == 0 && (e = readdir(proc));) {
-        if (!isdigit((unsigned char)e->d_name[0]))
-            continue;
-        int pid = atoi(e->d_name);
-        while (at < seen->n && seen->list[at].pid < pid)
-            at++;
-        const struct seen_process *known =
-            at < seen->n && seen->list[at].pid == pid ? &seen->list[at] : NULL;
-        struct seen_process process = {0};
-        r = process_visit(&scan, e->d_name, known, &process);
-        if (r == 0 && process.pid != 0)
-            r = list_add(&next, &process);
-    }
+    if (r == 0)
+        r = scan_some(&scan, proc, seen, budget_ns ? clock_monotonic_ns() + budget_ns : 0);
+    /* One process may be closed to us; if we are, there is no use in going on. */
+    if (r >= 0 && scan.denied > 0 && scan.opened == 0 && !permitted(scan.proc_fd))
+        r = -EPERM;
+    if (r == 1)
+        return r;
+    struct seen_list done = seen->next;
+    seen->next = (struct seen_list){0};
+    seen->next_pid = 0;
     if (r != 0) {
-        free(next.list); /* what was seen before stays seen; the rest is offered again */
+        free(done.list); /* what was seen before stays seen; the rest is offered again */
         return r;
     }
-    free(seen->list);
-    *seen = next;
+    free(seen->last.list);
+    seen->last = done;
     return 0;
+}
+
+int book_foreign_scan(struct book_seen *seen, foreign_each *each, void *context)
+{
+    return book_foreign_scan_some(seen, 0, each, context);
 }

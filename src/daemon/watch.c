@@ -19,6 +19,7 @@
 #include "daemon/place.h"
 #include "daemon/reaper.h"
 #include "ledger/ledger.h"
+#include "ledger/proc.h"
 
 enum {
     EVENTS_BYTES = 65536,
@@ -385,6 +386,7 @@ static int each_foreign(int fd, int pid, const char *map_path, void *context)
         return 0;
     struct ledger_where where = {
         .dirfd = -1, .fd = fd, .hint_pid = pid, .uid = st.st_uid, .place = map_path};
+    where.has_payer = proc_owner(pid, &where.payer) == 0;
     struct ledger_book *book;
     int r = ledger_book_add(watch->daemon->ledger, &where, &book);
     if (r == 0)
@@ -392,15 +394,28 @@ static int each_foreign(int fd, int pid, const char *map_path, void *context)
     return r == -EAGAIN ? r : 0;
 }
 
-static void on_foreign(void *context)
+/* In pieces, and for a part of the time: whoever makes many processes with many mappings must not have
+ * all of ours. */
+static void foreign_scan(struct watch *watch, uint64_t budget_ns)
 {
-    struct watch *watch = context;
-    int r = book_foreign_scan(watch->seen, each_foreign, watch);
+    uint64_t start = clock_monotonic_ns(), interval = watch->daemon->config.foreign_scan_ns;
+    int r = book_foreign_scan_some(watch->seen, budget_ns, each_foreign, watch);
+    if (r == 1) {
+        uint64_t took = clock_monotonic_ns() - start;
+        loop_timer_set(watch->foreign_timer, took * WATCH_FOREIGN_SHARE, interval);
+        return;
+    }
     if (r < 0) {
         log_warn("cannot look into other mount namespaces: %s, books of containers are not seen",
                  strerror(-r));
-        loop_timer_set(watch->foreign_timer, 0, 0);
+        interval = 0;
     }
+    loop_timer_set(watch->foreign_timer, interval, interval);
+}
+
+static void on_foreign(void *context)
+{
+    foreign_scan(context, WATCH_FOREIGN_MS * NS_PER_MS);
 }
 
 void watch_reconfigure(struct watch *watch)
@@ -461,7 +476,7 @@ int watch_new(struct daemon *daemon, struct watch **ret_watch)
         return r;
     /* Other mount namespaces are no part of a directory that was named, and need root. */
     if (geteuid() == 0 && !dir_of(watch) && book_seen_new(&watch->seen) >= 0)
-        on_foreign(watch);
+        foreign_scan(watch, WATCH_FOREIGN_FIRST_MS * NS_PER_MS);
     places_update(watch);
     for (size_t i = 0; i < watch->n_places; i++)
         while (place_wants_work(watch->places[i]))

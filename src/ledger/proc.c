@@ -5,10 +5,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/nsfs.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,8 +18,9 @@
 #include "base/clock.h"
 
 enum {
-    PROC_TEXT_MAX = 4096, /* status is the largest, about 1.5 kB */
-    TASK_EXITING = 0x4,   /* PF_EXITING in field 9 of stat */
+    PROC_TEXT_MAX = 4096,     /* status is the largest, about 1.5 kB */
+    USER_NAMESPACES_MAX = 33, /* as deep as the kernel lets them be */
+    TASK_EXITING = 0x4,       /* PF_EXITING in field 9 of stat */
 };
 
 /* Read /proc/PID/FILE as a string. */
@@ -195,6 +198,41 @@ int proc_pid_ns(pid_t pid, uint64_t *ret_inode)
     if (stat(path, &st) < 0)
         return errno == ENOENT ? -ESRCH : -errno;
     *ret_inode = st.st_ino;
+    return 0;
+}
+
+/* The owner of the outermost user namespace between ours and that of the process; UINT32_MAX: none. */
+static uint32_t namespace_owner(pid_t pid)
+{
+    char path[64];
+    struct stat own, st;
+    uint32_t owner = UINT32_MAX;
+    snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
+    if (stat("/proc/self/ns/user", &own) < 0)
+        return owner;
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    for (int depth = 0; fd >= 0 && depth < USER_NAMESPACES_MAX; depth++) {
+        uid_t uid;
+        if (fstat(fd, &st) < 0 || (st.st_dev == own.st_dev && st.st_ino == own.st_ino) ||
+            ioctl(fd, NS_GET_OWNER_UID, &uid) < 0)
+            break;
+        owner = uid;
+        int parent = ioctl(fd, NS_GET_PARENT);
+        close(fd);
+        fd = parent;
+    }
+    return owner;
+}
+
+int proc_owner(pid_t pid, uint32_t *ret_uid)
+{
+    struct proc_ids ids;
+    int r = proc_ids_read(pid, &ids);
+    if (r < 0)
+        return r;
+    uint32_t owner = namespace_owner(pid);
+    *ret_uid = owner == UINT32_MAX || owner == 0 ? ids.real_uid : owner;
     return 0;
 }
 

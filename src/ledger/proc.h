@@ -32,6 +32,10 @@ int proc_memory_read(pid_t pid, struct proc_memory *ret_memory);
 /* Inode of the pid namespace that the process lives in. */
 int proc_pid_ns(pid_t pid, uint64_t *ret_inode);
 
+/* Which user of ours answers for the process: who made the user namespace that it lives in, where that is
+ * not ours (and not root's), else its real uid. Users can have processes of many uids in such. */
+int proc_owner(pid_t pid, uint32_t *ret_uid);
+
 /* Are these the same start time? An offset of a time namespace that is no whole number of ticks rounds
  * them apart by one. */
 static inline bool proc_same_start(uint64_t a, uint64_t b)

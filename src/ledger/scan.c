@@ -8,7 +8,10 @@
 
 #include "base/cleanup.h"
 #include "book/finder.h"
+#include "ledger/proc.h"
 #include "ledger/rows.h"
+
+enum { FOREIGN_NS_MAX = 1000000000 };
 
 struct scan {
     struct ledger *ledger;
@@ -62,6 +65,7 @@ static int each_foreign(int fd, int pid, const char *map_path, void *context)
         return 0; /* it ended in between */
     struct ledger_where where = {
         .dirfd = -1, .fd = fd, .hint_pid = pid, .uid = st.st_uid, .place = map_path};
+    where.has_payer = proc_owner(pid, &where.payer) == 0;
     struct ledger_book *book;
     int r = ledger_book_add(scan->ledger, &where, &book);
     return r == -ENOMEM || r == -EAGAIN ? r : 0;
@@ -103,8 +107,11 @@ static int foreign_scan(struct ledger *ledger)
     if (r < 0)
         return r;
     struct scan scan = {.ledger = ledger, .dirfd = -1};
-    r = book_foreign_scan(seen, each_foreign, &scan);
+    r = book_foreign_scan_some(seen, FOREIGN_NS_MAX, each_foreign, &scan);
     book_seen_free(seen);
+    if (r == 1)
+        ledger_problem_add(ledger, LEDGER_PROBLEM_LIMIT, 0, 0, "/proc", "",
+                           "looking at processes of other mount namespaces took too long");
     return r == -ENOMEM ? r : 0;
 }
 
