@@ -77,20 +77,28 @@ static bool uid_parse(const char *text, uint32_t *ret_uid)
     return true;
 }
 
+static bool places_have(const struct book_places *places, const char *path)
+{
+    for (size_t i = 0; i < places->n; i++)
+        if (strcmp(places->places[i].path, path) == 0)
+            return true;
+    return false;
+}
+
 static int places_add(struct book_places *places, const char *path, uint32_t uid)
 {
     struct book_place place = {.uid = uid};
     if (strlen(path) >= sizeof(place.path))
         return -ENAMETOOLONG;
     strcpy(place.path, path);
-    for (size_t i = 0; i < places->n; i++)
-        if (strcmp(places->places[i].path, path) == 0)
-            return 0;
-    struct book_place *grown = reallocarray(places->places, places->n + 1, sizeof(place));
-    if (!grown)
-        return -ENOMEM;
-    grown[places->n++] = place;
-    places->places = grown;
+    if ((places->n & (places->n - 1)) == 0) { /* full at every power of two */
+        size_t room = places->n ? places->n * 2 : 1;
+        struct book_place *grown = reallocarray(places->places, room, sizeof(place));
+        if (!grown)
+            return -ENOMEM;
+        places->places = grown;
+    }
+    places->places[places->n++] = place;
     return 0;
 }
 
@@ -166,7 +174,8 @@ int book_places_find(const char *root, struct book_places *ret_places)
         r = places_below(&places, RUN_MEMOIR, "", "");
         if (r == 0)
             r = places_below(&places, RUN_USER, "", "/memoir");
-        if (r == 0 && runtime_dir("/memoir", path, sizeof(path)) == 0)
+        if (r == 0 && runtime_dir("/memoir", path, sizeof(path)) == 0 &&
+            !places_have(&places, path))
             r = places_try(&places, path, geteuid());
         if (r == 0)
             r = places_below(&places, DEV_SHM, SHM_PREFIX, "");
@@ -182,7 +191,7 @@ static int roots_try(struct book_places *roots, const char *path, uint32_t uid)
 {
     MEMOIR_CLEANUP(closep)
     int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 ? 0 : places_add(roots, path, uid);
+    return fd < 0 || places_have(roots, path) ? 0 : places_add(roots, path, uid);
 }
 
 /* Each user's runtime directory, in which `memoir` may appear. */

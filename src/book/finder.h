@@ -15,6 +15,7 @@
 struct book_place {
     char path[256]; /* for people, and for inotify */
     uint32_t uid;   /* who may keep books here */
+    bool watched;   /* the caller's */
 };
 
 struct book_places {

@@ -56,6 +56,13 @@ static const struct config_key keys[] = {
      .min = 1 << 20, .max = UINT64_C(1) << 50},
     {"tmpfs-inodes", CONFIG_COUNT, AT(tmpfs_inodes), "N", "100000",
      "How many files and directories /run/memoir may hold.", .min = 16, .max = 100000000},
+    {"tmpfs-user-size", CONFIG_SIZE, AT(tmpfs_user_size), "SIZE", "256M",
+     "How much of that the books of one user may take, and a quarter of the files: where the kernel "
+     "has quotas for tmpfs (Linux 6.6).",
+     .min = 1 << 20, .max = UINT64_C(1) << 50},
+    {"nice", CONFIG_NICE, AT(nice), "N", "-5",
+     "Run at this nice value, from -20 to 19, so that deaths are seen in time on a busy machine. "
+     "Values below 0 need root, and are ignored without."},
     {"refresh", CONFIG_DURATION, AT(refresh_ns), "TIME", "1s",
      "Read figures, and look for programs that were replaced by exec, this often. Deaths are seen at "
      "once in any case.",
@@ -171,6 +178,16 @@ static int set_number(uint64_t *value, const struct config_key *key, const char 
     return 0;
 }
 
+static int set_nice(int64_t *value, const char *text)
+{
+    char *end;
+    long number = strtol(text, &end, 10);
+    if (end == text || *end || number < -20 || number > 19)
+        return -EINVAL;
+    *value = number;
+    return 0;
+}
+
 static int set_value(struct config *config, const struct config_key *key, const char *text)
 {
     void *value = value_at(config, key);
@@ -184,6 +201,8 @@ static int set_value(struct config *config, const struct config_key *key, const 
     case CONFIG_COUNT:
     case CONFIG_DURATION:
         return set_number(value, key, text);
+    case CONFIG_NICE:
+        return set_nice(value, text);
     case CONFIG_LOG_LEVEL:
         return log_level_parse(text, value);
     case CONFIG_LOG_FORMAT:
@@ -218,9 +237,13 @@ static int set(struct config *config, const struct config_key *key, const char *
                     high);
     }
     static const char *const wanted[] = {
-        [CONFIG_BOOL] = "yes or no", [CONFIG_NOT_BOOL] = "yes or no",
-        [CONFIG_PATH] = "a path",    [CONFIG_SIZE] = "a size such as 64M",
-        [CONFIG_COUNT] = "a number", [CONFIG_DURATION] = "a time such as 500ms, 10s or 1m",
+        [CONFIG_BOOL] = "yes or no",
+        [CONFIG_NOT_BOOL] = "yes or no",
+        [CONFIG_PATH] = "a path",
+        [CONFIG_SIZE] = "a size such as 64M",
+        [CONFIG_NICE] = "a number from -20 to 19",
+        [CONFIG_COUNT] = "a number",
+        [CONFIG_DURATION] = "a time such as 500ms, 10s or 1m",
     };
     if (key->type == CONFIG_LOG_LEVEL || key->type == CONFIG_LOG_FORMAT)
         return fail(error, where, "%s = %s: use one of %s", key->name, text, key->value);

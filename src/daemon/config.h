@@ -21,6 +21,8 @@ struct config {
     char *log_file;
     uint64_t tmpfs_size;
     uint64_t tmpfs_inodes;
+    uint64_t tmpfs_user_size;
+    int64_t nice;
     uint64_t refresh_ns;
     uint64_t rescan_ns;
     uint64_t foreign_scan_ns;
@@ -38,6 +40,7 @@ enum config_type {
     CONFIG_SIZE,     /* 64M, 1GiB */
     CONFIG_COUNT,    /* 1000 */
     CONFIG_DURATION, /* 1s, 250ms */
+    CONFIG_NICE,     /* -20 to 19 */
     CONFIG_LOG_LEVEL,
     CONFIG_LOG_FORMAT,
 };

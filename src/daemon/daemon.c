@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/hash.h"
 #include "base/version.h"
 #include "book/reader.h"
 #include "daemon/allowance.h"
@@ -32,6 +33,7 @@
 enum { REFRESH_TURN_NS = 1000000 };
 
 static const char books_root[] = "/run/memoir", lock_name[] = "memoird.lock";
+static const char run_path[] = "/run", run_lock_prefix[] = "memoird-";
 
 static int log_apply(const struct config *config)
 {
@@ -54,6 +56,13 @@ static void raise_limits(void)
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);
     }
+}
+
+/* Deaths are to be seen in time also on a busy machine; it uses next to no time itself. */
+static void set_nice(int64_t nice)
+{
+    if (getpriority(PRIO_PROCESS, 0) != nice && setpriority(PRIO_PROCESS, 0, (int)nice) < 0)
+        log_debug("cannot set the nice value to %d: %m", (int)nice);
 }
 
 static int open_state(struct daemon *daemon)
@@ -108,6 +117,23 @@ static int make_dir(const char *path)
     return 0;
 }
 
+/* In a directory where everybody may write, anybody could keep us away by a lock of his. So root's lock on
+ * the books in --dir lies in /run, under a name made of that directory's number. */
+static int take_run_lock(struct daemon *daemon, const struct stat *books, const char *path)
+{
+    char name[64];
+    MEMOIR_CLEANUP(closep)
+    int fd = open(run_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || faccessat(fd, ".", W_OK, AT_EACCESS) < 0) {
+        log_debug("cannot write to '%s': %m, only the state directory is locked", run_path);
+        return 0;
+    }
+    service_lock_sweep(run_path, run_lock_prefix);
+    snprintf(name, sizeof(name), "%s%016" PRIx64 ".lock", run_lock_prefix,
+             hash_combine(hash_combine(0, books->st_dev), books->st_ino));
+    return take_lock(&daemon->lock_fds[1], fd, name, "the books of", path);
+}
+
 /* Two daemons must share neither state nor books. Without --dir the books are in several places; then
  * the lock lies where every memoird of this user looks. */
 static int take_locks(struct daemon *daemon)
@@ -118,7 +144,7 @@ static int take_locks(struct daemon *daemon)
         return r;
     const char *runtime = getenv("XDG_RUNTIME_DIR");
     const char *path = daemon->config.dir[0] ? daemon->config.dir
-                       : geteuid() == 0      ? "/run"
+                       : geteuid() == 0      ? run_path
                        : runtime             ? runtime
                                              : NULL;
     if (!path)
@@ -135,6 +161,8 @@ static int take_locks(struct daemon *daemon)
     }
     if (books.st_dev == state.st_dev && books.st_ino == state.st_ino)
         return 0; /* locked already */
+    if (daemon->config.dir[0] && geteuid() == 0)
+        return take_run_lock(daemon, &books, path);
     return take_lock(&daemon->lock_fds[1], fd, lock_name, "the books of", path);
 }
 
@@ -284,13 +312,18 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
     if (r < 0)
         return r;
     raise_limits();
+    set_nice(daemon->config.nice);
     r = open_state(daemon);
     if (r >= 0)
         r = take_locks(daemon);
     if (r < 0)
         return r;
     if (geteuid() == 0 && !daemon->config.dir[0])
-        (void)mount_books(books_root, daemon->config.tmpfs_size, daemon->config.tmpfs_inodes);
+        daemon->own_root =
+            mount_books(books_root, daemon->config.tmpfs_size, daemon->config.tmpfs_inodes,
+                        daemon->config.tmpfs_user_size) >= 0
+                ? books_root
+                : NULL;
     r = make_tables(daemon);
     if (r >= 0)
         r = write_pid_file(daemon);

@@ -22,8 +22,9 @@ struct daemon {
 
     char *state_path; /* never NULL once started */
     int state_fd;
-    int lock_fds[2]; /* of the state directory and of the books, -1: none */
-    char *pid_file;  /* to remove at the end, or NULL */
+    int lock_fds[2];      /* of the state directory and of the books, -1: none */
+    const char *own_root; /* the directory of places that we mounted or keep as root, or NULL */
+    char *pid_file;       /* to remove at the end, or NULL */
 
     struct loop *loop;
     struct ledger *ledger;

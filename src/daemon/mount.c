@@ -15,7 +15,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 
-enum { MODE = 01777 };
+enum { MODE = 01777, INODES_SHARE = 4 };
 
 static bool is_mount_point(int fd)
 {
@@ -38,14 +38,28 @@ static int make_usable(int fd)
     return 0;
 }
 
-static int mount_tmpfs(const char *path, uint64_t size, uint64_t inodes, unsigned long flags)
+static int mount_tmpfs(const char *path, uint64_t size, uint64_t inodes, const char *more,
+                       unsigned long flags)
 {
-    char options[128];
-    snprintf(options, sizeof(options), "mode=%o,size=%" PRIu64 ",nr_inodes=%" PRIu64, MODE, size,
-             inodes);
+    char options[320];
+    snprintf(options, sizeof(options), "mode=%o,size=%" PRIu64 ",nr_inodes=%" PRIu64 "%s", MODE,
+             size, inodes, more);
     return mount("memoir", path, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC | flags, options) < 0
                ? -errno
                : 0;
+}
+
+static int mount_fresh(const char *path, uint64_t size, uint64_t inodes, uint64_t user_size)
+{
+    char quota[128];
+    snprintf(quota, sizeof(quota),
+             ",usrquota,usrquota_block_hardlimit=%" PRIu64 ",usrquota_inode_hardlimit=%" PRIu64,
+             user_size, inodes / INODES_SHARE);
+    int r = mount_tmpfs(path, size, inodes, quota, 0);
+    if (r != -EINVAL && r != -ENOSYS && r != -ESRCH)
+        return r;
+    log_debug("cannot limit what each user has in '%s': %s", path, strerror(-r));
+    return mount_tmpfs(path, size, inodes, "", 0);
 }
 
 static int open_dir(const char *path)
@@ -58,13 +72,13 @@ static int open_dir(const char *path)
  * limits if we may set them. */
 static int reuse(int fd, const char *path, uint64_t size, uint64_t inodes)
 {
-    int r = mount_tmpfs(path, size, inodes, MS_REMOUNT);
+    int r = mount_tmpfs(path, size, inodes, "", MS_REMOUNT);
     if (r < 0)
         log_info("cannot change the limits of '%s': %s, it keeps those it has", path, strerror(-r));
     return make_usable(fd);
 }
 
-int mount_books(const char *path, uint64_t size, uint64_t inodes)
+int mount_books(const char *path, uint64_t size, uint64_t inodes, uint64_t user_size)
 {
     bool made = mkdir(path, 0755) == 0;
     MEMOIR_CLEANUP(closep)
@@ -77,7 +91,7 @@ int mount_books(const char *path, uint64_t size, uint64_t inodes)
     bool in_memory = fs_is_tmpfs(fd) > 0;
     if (in_memory && is_mount_point(fd))
         return reuse(fd, path, size, inodes);
-    int r = mount_tmpfs(path, size, inodes, 0);
+    int r = mount_fresh(path, size, inodes, user_size);
     if (r >= 0) {
         /* The descriptor still shows what is below the mount. */
         MEMOIR_CLEANUP(closep)

@@ -1,9 +1,11 @@
 /* memoird among other programs. See service.h. */
 #include "daemon/service.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +38,8 @@ static int lock_open(int dirfd, const char *name)
         MEMOIR_CLEANUP(closep)
         int fd = openat(dirfd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
         struct stat st;
-        if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid())
+        if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+            st.st_nlink == 1)
             return MEMOIR_TAKE_FD(fd);
         int error = fd < 0 ? errno : EPERM;
         if ((fd < 0 && error != ELOOP && error != EISDIR && error != ENXIO) ||
@@ -44,6 +47,14 @@ static int lock_open(int dirfd, const char *name)
             return -error;
     }
     return -EPERM;
+}
+
+/* Who ends, or sweeps, removes the file under its lock: then ours would be on a file without a name. */
+static bool lock_named(int dirfd, const char *name, int fd)
+{
+    struct stat st, named;
+    return fstat(fd, &st) == 0 && fstatat(dirfd, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           st.st_dev == named.st_dev && st.st_ino == named.st_ino;
 }
 
 int service_lock(int dirfd, const char *name, pid_t *ret_holder)
@@ -58,12 +69,34 @@ int service_lock(int dirfd, const char *name, pid_t *ret_holder)
         *ret_holder = holder_read(fd);
         return -EBUSY;
     }
+    if (!lock_named(dirfd, name, fd))
+        return -EBUSY;
     char text[16];
     int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
     /* Only people read it; the lock is what counts, so a full disk does not matter. */
     if (ftruncate(fd, 0) == 0)
         (void)!pwrite(fd, text, (size_t)n, 0);
     return MEMOIR_TAKE_FD(fd);
+}
+
+static void closedirp(DIR **dir)
+{
+    if (*dir)
+        closedir(*dir);
+}
+
+void service_lock_sweep(const char *path, const char *prefix)
+{
+    MEMOIR_CLEANUP(closedirp)
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        if (strncmp(e->d_name, prefix, strlen(prefix)) != 0)
+            continue;
+        MEMOIR_CLEANUP(closep)
+        int fd = openat(dirfd(dir), e->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && lock_named(dirfd(dir), e->d_name, fd))
+            unlinkat(dirfd(dir), e->d_name, 0);
+    }
 }
 
 int service_pid_file(const char *path)

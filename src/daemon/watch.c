@@ -14,10 +14,12 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "daemon/daemon.h"
+#include "daemon/live_uids.h"
 #include "daemon/loop.h"
 #include "daemon/names.h"
 #include "daemon/place.h"
 #include "daemon/reaper.h"
+#include "daemon/squat.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
 
@@ -45,7 +47,7 @@ struct watch {
     struct loop_source *places_timer; /* look for new places */
     struct loop_source *rescan_timer;
     struct loop_source *foreign_timer;
-    bool places_pending;
+    bool places_pending, said_places;
     uint64_t places_cost_ns; /* of the last look */
     struct place **places;
     size_t n_places;
@@ -119,19 +121,9 @@ static int place_listen(struct watch *watch, struct place *place)
     return 0;
 }
 
-static struct place *place_by_path(const struct watch *watch, const char *path)
-{
-    for (size_t i = 0; i < watch->n_places; i++)
-        if (!watch->places[i]->gone && strcmp(watch->places[i]->where.path, path) == 0)
-            return watch->places[i];
-    return NULL;
-}
-
 static void place_add(struct watch *watch, const struct book_place *where)
 {
     struct place *place;
-    if (watch->n_places == WATCH_PLACES_MAX)
-        return;
     int r = place_new(where, &place);
     if (r < 0) {
         if (r != -ENOENT)
@@ -208,11 +200,69 @@ static void places_bury(struct watch *watch)
     }
 }
 
+static int by_uid_and_path(const void *a, const void *b)
+{
+    const struct book_place *x = a, *y = b;
+    if (x->uid != y->uid)
+        return x->uid < y->uid ? -1 : 1;
+    return strcmp(x->path, y->path);
+}
+
+/* More places than we watch. One user can have directories of thousands of uids (by subuids), so those of
+ * users who have processes come first; who has none now has a place again when he has. */
+static void places_choose(struct watch *watch, struct book_places *found)
+{
+    if (found->n <= WATCH_PLACES_MAX)
+        return;
+    if (!watch->said_places)
+        log_warn(
+            "%zu directories for books: %d of them are watched, those of users who have processes "
+            "first",
+            found->n, WATCH_PLACES_MAX);
+    watch->said_places = true;
+    struct live_uids live = {0};
+    (void)live_uids_get(&live); /* without it the first ones found */
+    size_t kept = 0;
+    for (size_t i = 0; i < found->n && kept < WATCH_PLACES_MAX; i++)
+        if (live_uids_have(&live, found->places[i].uid)) {
+            struct book_place place = found->places[i];
+            found->places[i] = found->places[kept];
+            found->places[kept++] = place;
+        }
+    live_uids_release(&live);
+    found->n = WATCH_PLACES_MAX;
+}
+
+/* Watch those that are new, and no longer those that are not among them. */
+static void places_take(struct watch *watch, struct book_places *found)
+{
+    places_choose(watch, found);
+    if (found->n > 0)
+        qsort(found->places, found->n, sizeof(*found->places), by_uid_and_path);
+    for (size_t i = 0; i < watch->n_places; i++) {
+        struct place *place = watch->places[i];
+        struct book_place *known = place->gone || found->n == 0
+                                       ? NULL
+                                       : bsearch(&place->where, found->places, found->n,
+                                                 sizeof(*found->places), by_uid_and_path);
+        if (known)
+            known->watched = true;
+        else if (!place->gone)
+            place_gone(watch, place);
+    }
+    places_bury(watch);
+    for (size_t i = 0; i < found->n; i++)
+        if (!found->places[i].watched)
+            place_add(watch, &found->places[i]);
+}
+
 static void places_update(struct watch *watch)
 {
     struct book_places found = {0};
     uint64_t start = clock_monotonic_ns();
     watch->places_pending = false;
+    if (watch->daemon->own_root)
+        (void)squat_clear(watch->daemon->own_root);
     places_verify(watch);
     places_bury(watch);
     /* Roots first: what appears after that makes an event. */
@@ -222,9 +272,8 @@ static void places_update(struct watch *watch)
     if (r >= 0)
         book_places_release(&found);
     r = book_places_find(dir_of(watch), &found);
-    for (size_t i = 0; r >= 0 && i < found.n; i++)
-        if (!place_by_path(watch, found.places[i].path))
-            place_add(watch, &found.places[i]);
+    if (r >= 0)
+        places_take(watch, &found);
     if (r >= 0)
         book_places_release(&found);
     else if (r != -ENOENT)

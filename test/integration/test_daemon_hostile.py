@@ -1,5 +1,6 @@
 """memoird among people who do not mean well, on machines that are full, and in namespaces."""
 
+import fcntl
 import os
 import pathlib
 import re
@@ -81,11 +82,26 @@ class Users(DaemonTest):
 
     @needs_root
     def test_squatted_lock_does_not_keep_it_away(self):
+        """Root's lock lies where users cannot write."""
         lock = self.books / "memoird.lock"
         lock.write_text("1\n")
         os.chown(lock, NOBODY, NOBODY)
+        with open(lock, encoding="ascii") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            first = self.daemon()
+            second = self.spawn("--dir", self.books, "--state", self.folder / "other")
+            self.assertEqual(second.wait(), 1)
+            self.assertIn(f"another memoird (PID {first.pid}) uses the books", second.err.lines[-1])
+        self.assertEqual(lock.read_text(), "1\n")
+
+    @needs_root
+    def test_file_with_another_name_is_no_lock(self):
+        victim = self.folder / "victim"
+        victim.write_text("precious")
+        self.state.mkdir()
+        os.link(victim, self.state / "memoird.lock")
         self.daemon()
-        self.assertEqual(lock.stat().st_uid, 0)
+        self.assertEqual(victim.read_text(), "precious")
 
     @needs_root
     def test_link_in_place_of_the_lock_is_not_followed(self):
