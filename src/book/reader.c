@@ -122,8 +122,7 @@ struct book_live book_reader_live(const struct book_reader *reader, enum book_se
     uint64_t used = load_acquire(&section->used);
     uint64_t open = load_acquire(&section->open);
     live.open = open < s->size ? open : s->size;
-    uint64_t room = live.open / s->entry_size;
-    live.n = used < room ? used : room;
+    live.n = book_entries_within(s, used, live.open);
     return live;
 }
 

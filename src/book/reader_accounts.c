@@ -75,8 +75,8 @@ static void peek_pages(const struct book_reader *reader, struct peek *p)
     p->index = book_reader_live(reader, BOOK_SECTION_COUNTER_INDEX);
     p->counters = book_reader_live(reader, BOOK_SECTION_COUNTERS);
     const struct book_shape *counters = &reader->shape[BOOK_SECTION_COUNTERS];
-    uint64_t room = counters->size ? p->counters.open / counters->entry_size : 0;
-    p->pages = (uint32_t)(p->index.n < room ? p->index.n : room);
+    p->pages =
+        counters->size ? (uint32_t)book_entries_within(counters, p->index.n, p->counters.open) : 0;
 }
 
 static int peek_guarded(void *context)
@@ -97,13 +97,16 @@ static int peek_guarded(void *context)
     if (p->changed)
         return 0;
     /* What an account's owner may tell again. */
+    bool child = reader->identity.compat & BOOK_COMPAT_FORK_CHILD; /* others inherited nothing */
     for (size_t i = 0; i < reader->n_accounts; i++) {
         struct book_account_view *view = &reader->accounts[i];
         const struct book_account *account = &record_at(reader, view->record)->account;
         view->capacity = load_relaxed(&account->capacity);
         view->flags = load_relaxed(&account->flags);
-        view->inherited_bytes = load_relaxed(&account->inherited_bytes);
-        view->inherited_blocks = load_relaxed(&account->inherited_blocks);
+        if (child) {
+            view->inherited_bytes = load_relaxed(&account->inherited_bytes);
+            view->inherited_blocks = load_relaxed(&account->inherited_blocks);
+        }
     }
     return 0;
 }
@@ -343,6 +346,14 @@ static int rebuild(struct book_reader *reader, uint32_t records, uint32_t pages)
 
 bool book_reader_pages_behind(const struct book_reader *reader)
 {
+    const struct book_header *h = (const void *)reader->header.base;
+    const struct book_shape *index = &reader->shape[BOOK_SECTION_COUNTER_INDEX];
+    if (index->size == 0)
+        return false;
+    /* One load where nothing is unusual: bytes are opened before they are counted. */
+    if (load_acquire(&h->sections[index->slot].used) == reader->pages &&
+        reader->pages_settled == reader->pages)
+        return false;
     struct peek p = {0};
     peek_pages(reader, &p);
     return p.pages != reader->pages ||

@@ -71,6 +71,17 @@ struct book_live {
     uint64_t n;    /* entries in use that lie within the open bytes */
 };
 
+/* How many of `n` entries lie within the first `open` bytes of a section that is there. A division costs
+ * more than the rest, and only books that lie need it. */
+static inline uint64_t book_entries_within(const struct book_shape *shape, uint64_t n,
+                                           uint64_t open)
+{
+    if (n <= UINT32_MAX && n * shape->entry_size <= open)
+        return n;
+    uint64_t room = open / shape->entry_size;
+    return n < room ? n : room;
+}
+
 /* Under a guard only. */
 struct book_live book_reader_live(const struct book_reader *reader, enum book_section_kind kind);
 

@@ -6,8 +6,9 @@
  * in an honest book; in others it stops at 0.
  *
  * A shard may appear while we read: its block, freed in a shard that we know, would be found freed and
- * not allocated. So the number of counter pages is looked at again after the freed counters, and what
- * came meanwhile takes part in the sum of allocated ones.
+ * not allocated. So the number of counter pages is looked at again afterwards. If some came meanwhile,
+ * all freed counters are read again, then the new pages are looked up, and then the allocated counters
+ * are read, those of the new pages included.
  */
 #include <errno.h>
 
@@ -19,10 +20,11 @@ struct totals_call {
     const struct book_reader *reader;
     struct book_totals *totals;
     size_t first, n; /* accounts */
-    bool behind;     /* pages came while the freed counters were read */
+    bool behind;     /* pages came meanwhile */
 };
 
-static void freed_sum(const struct book_reader *reader, size_t index, struct book_totals *t)
+/* The figures that the second pass goes on from; the others are 0. */
+static inline struct book_totals freed_sum(const struct book_reader *reader, size_t index)
 {
     const struct book_shards *shards = &reader->shards[index];
     const struct book_counters *const *parts = reader->parts + shards->first;
@@ -32,14 +34,14 @@ static void freed_sum(const struct book_reader *reader, size_t index, struct boo
         sum.freed_blocks += load_acquire(&parts[i]->freed_blocks);
         sum.freed_served += load_acquire(&parts[i]->freed_served);
     }
-    *t = sum;
+    return sum;
 }
 
-static void alloc_sum(const struct book_reader *reader, size_t index, struct book_totals *t)
+static inline struct book_totals alloc_sum(const struct book_reader *reader, size_t index,
+                                           struct book_totals sum)
 {
     const struct book_shards *shards = &reader->shards[index];
     const struct book_counters *const *parts = reader->parts + shards->first;
-    struct book_totals sum = *t;
     for (size_t i = 0; i < shards->n; i++) {
         sum.alloc_bytes += load_acquire(&parts[i]->alloc_bytes);
         sum.alloc_blocks += load_acquire(&parts[i]->alloc_blocks);
@@ -59,25 +61,32 @@ static void alloc_sum(const struct book_reader *reader, size_t index, struct boo
     sum.live_blocks = sum.alloc_blocks > sum.freed_blocks ? sum.alloc_blocks - sum.freed_blocks : 0;
     if (sum.peak_bytes < sum.live_bytes)
         sum.peak_bytes = sum.live_bytes;
-    *t = sum;
+    return sum;
+}
+
+static int totals_guarded(void *context)
+{
+    struct totals_call *c = context;
+    for (size_t i = 0; i < c->n; i++)
+        c->totals[i] = alloc_sum(c->reader, c->first + i, freed_sum(c->reader, c->first + i));
+    c->behind = book_reader_pages_behind(c->reader);
+    return 0;
+}
+
+static int freed_guarded(void *context)
+{
+    struct totals_call *c = context;
+    for (size_t i = 0; i < c->n; i++)
+        c->totals[i] = freed_sum(c->reader, c->first + i);
+    return 0;
 }
 
 static int alloc_guarded(void *context)
 {
     struct totals_call *c = context;
     for (size_t i = 0; i < c->n; i++)
-        alloc_sum(c->reader, c->first + i, &c->totals[i]);
+        c->totals[i] = alloc_sum(c->reader, c->first + i, c->totals[i]);
     return 0;
-}
-
-/* Both passes under one guard, unless something came between them. */
-static int totals_guarded(void *context)
-{
-    struct totals_call *c = context;
-    for (size_t i = 0; i < c->n; i++)
-        freed_sum(c->reader, c->first + i, &c->totals[i]);
-    c->behind = book_reader_pages_behind(c->reader);
-    return c->behind ? 0 : alloc_guarded(c);
 }
 
 static int totals_run(struct book_reader *reader, struct totals_call *c)
@@ -85,7 +94,9 @@ static int totals_run(struct book_reader *reader, struct totals_call *c)
     int r = book_guard_run(totals_guarded, c);
     if (r < 0 || !c->behind)
         return r;
-    r = book_reader_pages_refresh(reader);
+    r = book_guard_run(freed_guarded, c);
+    if (r == 0)
+        r = book_reader_pages_refresh(reader);
     return r < 0 ? r : book_guard_run(alloc_guarded, c);
 }
 

@@ -96,7 +96,7 @@ static void process_refresh(struct ledger *ledger, struct process_row *row)
         failed |= r < 0;
         size_t devices, accounts;
         book_reader_devices(book->b.reader, &devices);
-        book_reader_accounts(book->b.reader, &accounts);
+        book->views = book_reader_accounts(book->b.reader, &accounts);
         changed |= devices != book->n_devices || accounts != book->n_accounts;
     }
     if (changed && ledger_join(ledger, row) < 0) {

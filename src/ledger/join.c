@@ -215,7 +215,11 @@ static int make_accounts(struct process_row *row)
             break;
         }
         first[n] = i;
-        accounts[n] = (struct ledger_account){.space = part->space, .device = part->device};
+        const struct book_identity *id = part->book->b.identity;
+        accounts[n] = (struct ledger_account){.space = part->space,
+                                              .device = part->device,
+                                              .source = id->source,
+                                              .on_behalf = id->compat & BOOK_COMPAT_ON_BEHALF};
         memcpy(accounts[n].name, view->name, sizeof(accounts[n].name));
         n++;
     }
@@ -300,9 +304,7 @@ static struct group group_sum(const struct process_row *row, size_t i, size_t en
             g.valid = false;
             continue;
         }
-        size_t n;
-        const struct book_account_view *view =
-            &book_reader_accounts(part->book->b.reader, &n)[part->index];
+        const struct book_account_view *view = &part->book->views[part->index];
         totals_add(&g.totals, &part->book->totals[part->index]);
         g.inherited_bytes += view->inherited_bytes;
         g.inherited_blocks += view->inherited_blocks;
@@ -338,10 +340,35 @@ static void account_take_moves(struct ledger_account *account, const struct grou
     account->totals.moved_out = g->totals.moved_out;
 }
 
+/* The same without sums, for the many that are counted in one place only, whose source make_accounts()
+ * knew. */
+static bool account_totals_alone(struct ledger_account *account, const struct part *part)
+{
+    const struct book_row *book = part->book;
+    account->valid = book->totals_valid;
+    if (!book->totals_valid)
+        return false;
+    const struct book_account_view *view = &book->views[part->index];
+    account->totals = book->totals[part->index];
+    account->moves_source =
+        account->totals.moved_in + account->totals.moved_out > 0 ? account->source : 0;
+    account->inherited_bytes = view->inherited_bytes;
+    account->inherited_blocks = view->inherited_blocks;
+    account->partial = view->flags & BOOK_ACCOUNT_PARTIAL;
+    account->sampled = view->flags & BOOK_ACCOUNT_SAMPLED;
+    if (account->capacity != view->capacity) { /* told again */
+        account->capacity = view->capacity;
+        note_capacity(part, view);
+    }
+    return true;
+}
+
 /* False if a part of it could not be read. */
 static bool account_totals(const struct process_row *row, size_t a)
 {
     struct ledger_account *account = &row->p.accounts[a];
+    if (row->first_part[a + 1] - row->first_part[a] == 1)
+        return account_totals_alone(account, &row->parts[row->first_part[a]]);
     struct group moves = {0};
     bool found = false, counted = false, moved = false, all = true;
     for (size_t i = row->first_part[a], end = row->first_part[a + 1]; i < end;) {

@@ -91,19 +91,19 @@ enum ledger_field {
 /* One (space, device) of a process: the sum over the books of the source that counts for it. The peak is
  * then the most that it can have been. Transfers may be another source's. */
 struct ledger_account {
-    uint32_t space;        /* enum memoir_space */
-    uint32_t source;       /* enum book_source that won */
-    bool on_behalf;        /* in a book that a daemon wrote */
-    uint32_t moves_source; /* enum book_source that totals.moved_* are of; 0: nobody told any */
     struct ledger_device *device; /* NULL: the host's memory, always in spaces below DRAM */
-    char name[32];
+    uint32_t space;               /* enum memoir_space */
+    uint32_t source;              /* enum book_source that won */
+    uint32_t moves_source; /* enum book_source that totals.moved_* are of; 0: nobody told any */
+    bool on_behalf;        /* in a book that a daemon wrote */
+    bool partial;          /* counted from some moment on, not from the start */
+    bool sampled;          /* an estimate */
+    bool valid;            /* totals could be read at the last refresh */
+    struct book_totals totals;
     uint64_t capacity;
     /* Live in the parent at fork, and not freed since; in nobody's live_bytes. */
     uint64_t inherited_bytes, inherited_blocks;
-    bool partial; /* counted from some moment on, not from the start */
-    bool sampled; /* an estimate */
-    bool valid;   /* totals could be read at the last refresh */
-    struct book_totals totals;
+    char name[32];
 };
 
 struct ledger_book;
@@ -113,6 +113,13 @@ struct ledger_process {
     uint32_t valid; /* enum ledger_field */
     enum ledger_state state;
     uint32_t stop_reason; /* enum book_stop_reason, with LEDGER_STOPPED */
+
+    /* As of ledger_refresh(), and close together since it looks at nothing else. Accounts are sorted by
+     * device (host first), then by space. */
+    struct ledger_account *accounts;
+    size_t n_accounts;
+    size_t n_books;
+    struct ledger_book *books[LEDGER_BOOKS_PER_PROCESS_MAX];
 
     pid_t pid;        /* as we see it; LEDGER_HAS_PID */
     pid_t book_pid;   /* in its own namespace, always there */
@@ -134,17 +141,12 @@ struct ledger_process {
     uint64_t rss_bytes, vms_bytes, shared_bytes;
     uint32_t threads;
 
-    /* As of ledger_refresh(). Accounts are sorted by device (host first), then by space. */
-    struct ledger_account *accounts;
-    size_t n_accounts;
+    /* As of ledger_refresh(). */
     uint64_t losses[BOOK_LOSSES_MAX]; /* sum over its books, by enum book_loss */
     uint64_t peak_error;
     uint64_t book_bytes; /* pages that its books take */
     size_t left_out;     /* accounts past a limit, or on a device that its book never told of */
-
-    struct ledger_book *books[LEDGER_BOOKS_PER_PROCESS_MAX];
-    size_t n_books;
-    void *user_data; /* the caller's */
+    void *user_data;     /* the caller's */
 };
 
 /* ---- problems: books that do not count, and why ---- */

@@ -15,7 +15,8 @@ struct book_row {
     size_t n_devices, n_accounts;   /* of the reader, when its process was joined last */
     struct ledger_device **devices; /* by registry record; NULL where there is none */
     size_t n_records;
-    struct book_totals *totals; /* by the reader's account number */
+    struct book_totals *totals;            /* by the reader's account number */
+    const struct book_account_view *views; /* the reader's, as of the last refresh */
     size_t room_totals;
     bool totals_valid;
     bool lock_held;   /* written on somebody's behalf: did its writer live when last looked at? */

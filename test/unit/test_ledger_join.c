@@ -219,6 +219,7 @@ static void inherited_and_quality_are_told(void **state)
     struct world *w = *state;
     struct book_builder b;
     book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
+    b.h.compat = BOOK_COMPAT_FORK_CHILD;
     struct book_account account = {.type = BOOK_RECORD_ACCOUNT,
                                    .space = MEMOIR_SPACE_HEAP,
                                    .flags = BOOK_ACCOUNT_SAMPLED,
