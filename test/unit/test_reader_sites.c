@@ -384,6 +384,52 @@ static void callback_ends_the_scan(void **unused)
     assert_int_equal(f.total, 1);
 }
 
+static void scan_ends_when_its_time_is_over(void **unused)
+{
+    struct found f = {0};
+    bool exact = true;
+    struct book_scan_limits limits = {.deadline_ns = 1};
+    assert_int_equal(book_reader_blocks_within(reader, fd, &limits, note_block, &f, &exact),
+                     -ETIME);
+    assert_int_equal(f.total, 0);
+    limits.deadline_ns = UINT64_MAX;
+    assert_int_equal(book_reader_blocks_within(reader, fd, &limits, note_block, &f, &exact), 0);
+    assert_int_equal(f.total, 3);
+    assert_true(exact);
+}
+
+static void holding_few_blocks_is_told_as_not_exact(void **unused)
+{
+    struct found f = {0};
+    bool exact = true;
+    b.h.blocks_seq = 7; /* they have to be held */
+    builder_header(&b);
+    struct book_scan_limits limits = {.held_max = 2, .tries = 1};
+    assert_int_equal(book_reader_blocks_within(reader, fd, &limits, note_block, &f, &exact), 0);
+    assert_int_equal(f.total, 3);
+    assert_false(exact);
+}
+
+/* Runs of pages with holes between them, longer than one piece, and moves beside some. */
+static void blocks_between_holes_are_all_found(void **unused)
+{
+    struct found f = {0};
+    uint64_t per_page = BOOK_BLOCKS_PER_PAGE, id = 100;
+    for (uint64_t page = 10; page < 100; page++)
+        if (page % 40 < 30)
+            builder_block(&b, page * per_page + page % per_page, id++, 1, 0, 2, 0, 1);
+    builder_moves(&b, 12 * per_page + 12, 3);
+    assert_int_equal(book_reader_blocks(reader, fd, note_block, &f, NULL), 0);
+    size_t expected = 3;
+    for (uint64_t page = 10; page < 100; page++)
+        expected += page % 40 < 30;
+    assert_int_equal(f.total, expected);
+    size_t moved = 0;
+    for (size_t i = 0; i < f.n; i++)
+        moved += f.blocks[i].moves == 3;
+    assert_int_equal(moved, 1);
+}
+
 static void many_blocks_come_once_each(void **unused)
 {
     MEMOIR_CLEANUP(closep)
@@ -451,6 +497,9 @@ int main(void)
         T(slots_outside_the_open_pages_are_not_looked_at),
         T(moves_outside_the_open_bytes_are_none),
         T(callback_ends_the_scan),
+        T(scan_ends_when_its_time_is_over),
+        T(holding_few_blocks_is_told_as_not_exact),
+        T(blocks_between_holes_are_all_found),
         T(many_blocks_come_once_each),
         T(every_allocation_may_fail),
     };
