@@ -99,21 +99,14 @@ static int file(const char *dir, const char *name)
     return fd;
 }
 
-static void name_it(const char *dir, const char *from, int32_t pid, int number)
+static void name_it(const char *dir, int32_t pid, int number,
+                    int (*call)(const char *, const char *))
 {
     char old[512], new[512];
-    snprintf(old, sizeof(old), "%s/%s", dir, from);
+    snprintf(old, sizeof(old), "%s/making", dir);
     snprintf(new, sizeof(new), "%s/%d-5-1-%x.book", dir, (int)pid, (unsigned)number);
-    if (link(old, new) < 0)
+    if (call(old, new) < 0)
         fail(new);
-}
-
-static void done(const char *dir, const char *name)
-{
-    char path[512];
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    if (unlink(path) < 0)
-        fail(path);
 }
 
 static void make_holes(const char *dir, int n)
@@ -138,8 +131,7 @@ static void make_holes(const char *dir, int n)
         put(fd, accounts, sizeof(accounts), registry);
         put(fd, pages, sizeof(pages), index);
         put(fd, &h, sizeof(h), 0);
-        name_it(dir, "making", getpid(), k);
-        done(dir, "making"); /* the lock stays with the descriptor */
+        name_it(dir, getpid(), k, rename); /* the lock stays with the descriptor */
     }
 }
 
@@ -164,10 +156,10 @@ static void make_blocks(const char *dir, uint64_t mib, int n)
             page[i].slots[k] = (struct book_block){id++, 10, 1};
     put(fd, &h, sizeof(h), 0);
     munmap(page, mib * MIB);
-    for (int k = 0; k < n; k++)
-        name_it(dir, "making", DEAD_PID, k);
     close(fd);
-    done(dir, "making");
+    for (int k = 1; k < n; k++)
+        name_it(dir, DEAD_PID, k, link);
+    name_it(dir, DEAD_PID, 0, rename);
 }
 
 static void make_dead(const char *dir, int n)
@@ -182,11 +174,7 @@ static void make_dead(const char *dir, int n)
         put(fd, &account, sizeof(account), registry + BOOK_RECORD_BYTES);
         put(fd, &h, sizeof(h), 0);
         close(fd);
-        char old[512], new[512];
-        snprintf(old, sizeof(old), "%s/making", dir);
-        snprintf(new, sizeof(new), "%s/%d-5-1-0.book", dir, (int)h.pid);
-        if (rename(old, new) < 0)
-            fail(new);
+        name_it(dir, h.pid, 0, rename);
     }
 }
 
