@@ -64,7 +64,8 @@ class HostileBooks(DaemonTest):
         daemon.err.wait(r"PID 4194303 \(forged, found dead\) gone: ")
 
     def test_scan_of_a_giant_table_ends_in_time(self):
-        daemon = self.daemon("--log-level=debug")
+        # The forger may be seen while its book still has two names.
+        daemon = self.daemon("--log-level=debug", "--rescan=100ms")
         self.forge("blocks", self.place, "128", "1")
         daemon.err.wait(r"PID 4194303 \(forged, found dead\) gone: ")
         record = self.retired()[-1]

@@ -17,18 +17,6 @@
 #include "book/reader.h"
 #include "check.h"
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define UNDER_TSAN 1
-#endif
-#if __has_feature(address_sanitizer)
-#define UNDER_ASAN 1
-#endif
-#endif
-#if defined(__SANITIZE_THREAD__)
-#define UNDER_TSAN 1
-#endif
-
 #define EXPECT(condition)                                                           \
     do {                                                                            \
         if (!(condition)) {                                                         \

@@ -17,8 +17,7 @@
 #include <unistd.h>
 #include <unwind.h>
 
-#include <cmocka.h>
-
+#include "check.h"
 #include "site/unwind.h"
 
 enum { MAX = 128 };
@@ -205,7 +204,9 @@ static void equals_libgcc_on_many_stacks(void **state)
         if (n < depth * 2)
             fail_msg("seed %u depth %d: %d", seed, depth, n);
     }
+#ifndef UNDER_ASAN /* its frames are too large for rules */
     assert_true(cache.misses > 30);
+#endif
     /* Warm: only frames too large for a rule are interpreted again. */
     uint64_t misses = cache.misses;
     for (unsigned seed = 0; seed < 100; seed++)
@@ -558,7 +559,7 @@ static int leaf_stepped(void)
 
 static void is_right_after_every_single_instruction(void **state)
 {
-#ifdef __SANITIZE_THREAD__
+#ifdef UNDER_TSAN
     skip(); /* it takes locks between instructions, and the handler would wait for them */
 #endif
     uintptr_t pcs[MAX];

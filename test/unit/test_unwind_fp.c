@@ -8,8 +8,7 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
-#include <cmocka.h>
-
+#include "check.h"
 #include "site/stack.h"
 #include "site/unwind.h"
 
@@ -77,7 +76,10 @@ static void garbage_in_the_frame_register_ends_the_walk(void **state)
 
 static void chain_that_points_back_ends(void **state)
 {
-    uintptr_t *frames = __builtin_alloca(4 * sizeof(uintptr_t)); /* sanitizers move arrays away */
+#ifdef UNDER_ASAN
+    skip(); /* it keeps local arrays elsewhere than on the stack */
+#endif
+    uintptr_t frames[4];
     frames[0] = (uintptr_t)&frames[2];
     frames[1] = 0x123456;
     frames[2] = (uintptr_t)&frames[0];
