@@ -36,10 +36,10 @@ enum {
 
 /* Bits that say more, and that a reader may ignore. */
 enum book_compat {
-    BOOK_COMPAT_ON_BEHALF = 1u << 0, /* written by a daemon; the identity is the subject's */
-    BOOK_COMPAT_FORK_CHILD =
-        1u << 1,                  /* the subject inherited memory by fork: see inherited_bytes */
-    BOOK_COMPAT_REMOTE = 1u << 2, /* the subject runs on another machine: see host */
+    BOOK_COMPAT_ON_BEHALF = 1u << 0,  /* written by a daemon; the identity is the subject's */
+    BOOK_COMPAT_FORK_CHILD = 1u << 1, /* the subject inherited memory: see inherited_bytes */
+    BOOK_COMPAT_REMOTE = 1u << 2,     /* the subject runs on another machine: see host */
+    BOOK_COMPAT_RESTORED = 1u << 3,   /* set aside: made after a checkpoint was restored */
 };
 
 /* Who wrote it. A process usually has one book per source; several written by the process itself

@@ -161,17 +161,37 @@ void retired_set_limits(struct retired *retired, size_t keep, uint64_t file_max)
 
 /* ---- the file ---- */
 
+/* Where the last whole line ends: a daemon that was killed while it wrote left half of one. */
+static off_t whole_lines_end(int fd, off_t size)
+{
+    char piece[4096];
+    for (off_t end = size; end > 0;) {
+        off_t start = end > (off_t)sizeof(piece) ? end - (off_t)sizeof(piece) : 0;
+        ssize_t n = pread(fd, piece, (size_t)(end - start), start);
+        if (n <= 0)
+            return size; /* cannot be told: leave it */
+        const char *newline = memrchr(piece, '\n', (size_t)n);
+        if (newline)
+            return start + (newline - piece) + 1;
+        end = start;
+    }
+    return 0;
+}
+
 static int file_open(struct retired *retired)
 {
     if (retired->fd >= 0)
         return 0;
     MEMOIR_CLEANUP(closep)
     int fd = openat(retired->state_fd, file_name,
-                    O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+                    O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0)
         return -errno;
-    retired->file_len = (uint64_t)st.st_size;
+    off_t end = whole_lines_end(fd, st.st_size);
+    if (end < st.st_size && ftruncate(fd, end) < 0)
+        return -errno;
+    retired->file_len = (uint64_t)end;
     retired->fd = MEMOIR_TAKE_FD(fd);
     return 0;
 }

@@ -189,6 +189,16 @@ class Life(DaemonTest):
         alive.kill()
         self.assertIn("removed 2 buffers", self.gone(second, alive.pid))
 
+    def test_half_a_line_of_a_killed_daemon_is_cut_off(self):
+        self.state.mkdir(parents=True, mode=0o700)
+        (self.state / "retired.jsonl").write_text('{"pid": 1}\n{"pid": 2, "half' + "x" * 5000)
+        daemon = self.daemon("--log-level=debug")
+        client = self.client("device=D", "dram=1x1000", "ready", "wait")
+        self.watched(daemon, client.pid)
+        client.kill()
+        self.gone(daemon, client.pid)
+        self.assertEqual([record["pid"] for record in self.retired()], [1, client.pid])
+
     def test_clean_shutdown_releases_the_books(self):
         daemon = self.daemon("--log-level=debug")
         client = self.client("device=D", "dram=2x100000", "ready", "wait")
