@@ -16,7 +16,9 @@ import threading
 import time
 import unittest
 
-BUILD = pathlib.Path(os.environ.get("MEMOIR_BUILD_ROOT", "build"))
+from stage import build_root
+
+BUILD = build_root()
 SANITIZED = bool(os.environ.get("MEMOIR_SANITIZED"))
 MEMOIRD = BUILD / "src/daemon/memoird"
 CLIENT = BUILD / "test/integration/client"

@@ -136,7 +136,7 @@ class OwnMachine(DaemonTest):
         return int(open(path, encoding="ascii").read().split()[0])
 
     def as_nobody(self, inside, *command):
-        subprocess.run(["nsenter", "-t", str(self.child(inside)), "-m", *as_user(NOBODY), *map(str, command)], check=True)
+        subprocess.run(["nsenter", "-t", str(self.child(inside)), "-m", "-r", *as_user(NOBODY), *map(str, command)], check=True)
 
     def test_names_of_other_users_are_taken_away(self):
         inside, root = self.machine('"$1" --state "$2" --log-level=debug')
