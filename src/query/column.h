@@ -1,0 +1,135 @@
+/* Columns, rows and values: what a table of the query core is made of. To give every view a new figure,
+ * add one entry to a table's columns and write its getter. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct query_error;
+struct query_world;
+
+enum { QUERY_NAME_MAX = 64 };
+
+/* What a value is: how it is read in expressions, printed, and combined. */
+enum query_kind {
+    QUERY_TEXT,    /* UTF-8 */
+    QUERY_NUMBER,  /* a count or an identifier */
+    QUERY_BYTES,   /* "1.5GB" */
+    QUERY_AGE,     /* nanoseconds; "10m"; a bare number means seconds */
+    QUERY_TIME,    /* nanoseconds since 1970; "2026-01-31T12:00" */
+    QUERY_PERCENT, /* `number` out of `per`; "75%" */
+    QUERY_YES,     /* 0 or 1; "yes", "no" */
+};
+
+/* How the rows of a group become one value. */
+enum query_aggregate {
+    QUERY_DEFAULT, /* of a column: by its kind. BYTES and NUMBER sum, AGE max, PERCENT of the sums,
+                    * the others same */
+    QUERY_SUM,
+    QUERY_MAX,
+    QUERY_MIN,
+    QUERY_AVG,
+    QUERY_COUNT, /* rows that have a value */
+    QUERY_SAME,  /* the value that all rows have; absent where they differ */
+};
+
+/* Bits of query_value.state. A value that is not KNOWN is absent, never 0; a combined one may be both
+ * KNOWN and UNKNOWN. 0: there is nothing of the kind (a process without device memory). */
+enum query_state {
+    QUERY_KNOWN = 1u << 0,
+    QUERY_UNKNOWN = 1u << 1, /* there is something that could not, or may not, be read */
+    QUERY_MIXED = 1u << 2,   /* QUERY_SAME of rows that differ; then not KNOWN */
+};
+
+enum query_marks {
+    QUERY_ESTIMATE = 1u << 0, /* sampled */
+    QUERY_AT_LEAST = 1u << 1, /* something is missing in it */
+};
+
+struct query_value {
+    uint64_t number;  /* all kinds but TEXT */
+    uint64_t per;     /* PERCENT: what `number` is a part of; averages: how many */
+    const char *text; /* TEXT: ended by NUL at text[len] only where the header says so */
+    uint32_t len;
+    uint8_t state; /* enum query_state */
+    uint8_t marks; /* enum query_marks */
+};
+
+struct ledger_process;
+struct ledger_account;
+struct ledger_device;
+struct ledger_capacity;
+struct book_block_view;
+struct query_exited;
+struct query_book;
+
+/* One row of any table; what the table does not have is NULL. */
+struct query_row {
+    const struct ledger_process *process;
+    const struct ledger_account *account;
+    const struct ledger_device *device;
+    const struct ledger_capacity *capacity;
+    const struct book_block_view *block;
+    struct query_book *book; /* of the block or site */
+    uint32_t site;
+    const struct query_exited *exited;
+    const void *custom; /* of tables that others bring */
+};
+
+/* A column as it was named: "device.1.dram" is column "device" with a device and a space. */
+struct query_field {
+    const struct query_column *column;
+    uint32_t space;  /* 0: all */
+    int32_t ordinal; /* of a device; below 0: all */
+};
+
+struct query_column {
+    const char *name; /* "device.dram"; NULL ends a list */
+    const char *help; /* a sentence without full stop */
+    enum query_kind kind;
+    enum query_aggregate aggregate;
+    unsigned flags; /* enum query_column_flags */
+    uint32_t arg;   /* the getter's: a space, an index */
+    /* Fill in `ret`, which is all 0 (absent). Texts need to stay until the row is done. */
+    void (*get)(const struct query_world *world, const struct query_row *row,
+                const struct query_field *field, struct query_value *ret);
+};
+
+enum query_column_flags {
+    QUERY_PRIVATE = 1u << 0, /* only for who owns the row: see query_world.viewer_uid */
+    QUERY_DETAIL = 1u << 1,  /* costs: the table skips whole processes by the other columns first */
+};
+
+/* Calls `each` per row until it returns other than 0 (which is returned). `may_match` tells whether any
+ * row of that process can match, by the columns without QUERY_DETAIL. */
+struct query_scan {
+    int (*each)(struct query_scan *scan, const struct query_row *row);
+    bool (*may_match)(struct query_scan *scan, const struct query_row *row);
+    const struct query_world *world;
+    uint64_t deadline_ns; /* CLOCK_MONOTONIC; 0: none */
+    bool incomplete;      /* set by tables that could not read something */
+};
+
+struct query_table {
+    const char *name;
+    const char *help;
+    const struct query_column *columns;
+    const char *show;                     /* usual columns of rows */
+    const char *show_by;                  /* usual columns of groups, after the keys */
+    const char *sort;                     /* usual order of rows */
+    bool private_rows;                    /* rows of others are left out as a whole */
+    int (*scan)(struct query_scan *scan); /* NULL: rows come by query_result_add() */
+    /* Whose row it is; false: nobody's, all may see it. */
+    bool (*owner)(const struct query_row *row, uint32_t *ret_uid);
+    /* Names that are no plain column: "device.1.dram". False when it is none. NULL: there are none. */
+    bool (*resolve)(const char *name, size_t len, struct query_field *ret_field);
+};
+
+/* For getters. */
+static inline void query_set_number(struct query_value *value, uint64_t number)
+{
+    value->number = number;
+    value->state = QUERY_KNOWN;
+}
+void query_set_text(struct query_value *value, const char *text);

@@ -1,0 +1,215 @@
+/* The one query core: filter, group, sort and limit rows of the ledger, and merge partial answers.
+ *
+ *     struct query *query;
+ *     struct query_error error;
+ *     int r = query_new(&(struct query_spec){.by = "program", .where = "user=ann",
+ *                                            .show = "rss,device.dram", .sort = "-device.dram"},
+ *                       &query, &error);            // error.text tells what is wrong, and where
+ *     struct query_result *result;
+ *     r = query_result_new(query, 0, &result);
+ *     r = query_run(query, &(struct query_world){.ledger = ledger, .sees_all = true}, result);
+ *     r = query_result_finish(result);              // sorts and cuts
+ *     query_result_json(result, &json);             // or query_result_value() cell by cell
+ *
+ * A query is a constant once made: it can be kept and run again and again, by several threads. A result
+ * belongs to one thread and borrows its query; it copies every text, so that the ledger may change
+ * after the run. Nothing here logs or makes a system call but the clock (and, for the tables buffers and
+ * sites, the reading of books).
+ *
+ * Merging is associative and commutative: whatever rows went into which result, and in whatever order
+ * results are merged, the answer is the same (test_query_merge). So a cluster's answer is a merge of
+ * its nodes' partial ones, which travel as JSON: query_partial_write(), query_partial_read(). */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "query/column.h"
+
+struct buffer;
+struct json;
+struct ledger;
+struct query;
+struct query_result;
+
+enum {
+    QUERY_TEXT_MAX = 4096,    /* bytes of each part of a spec */
+    QUERY_BY_MAX = 8,         /* columns to group by */
+    QUERY_OUTPUTS_MAX = 48,   /* columns shown or sorted by, those to group by included */
+    QUERY_NODES_MAX = 256,    /* comparisons and operators of an expression */
+    QUERY_DEPTH_MAX = 48,     /* parentheses in parentheses */
+    QUERY_ROWS_MAX = 1000000, /* default of what a result holds; the rest is counted */
+    QUERY_ERROR_TEXT_MAX = 512,
+};
+
+/* ---- a query ---- */
+
+/* What to ask, in words (doc/query.md has the language). NULL, "" and 0 leave a part out. Borrowed during
+ * query_new() only. */
+struct query_spec {
+    const char *table; /* default "processes" */
+    const char *by;    /* "program,node": one row for each group; else one for each row */
+    const char *where; /* "user=ann and rss>1GB" */
+    const char *show;  /* "rss,max(age),count"; default: the table's usual columns */
+    const char *sort;  /* "-rss,program"; -x large first, +x small first, x figures large first */
+    uint64_t limit;    /* rows; 0: all */
+};
+
+/* What is wrong with a spec, for people: one line, and where it is. */
+struct query_error {
+    char text[QUERY_ERROR_TEXT_MAX]; /* "there is no column 'rsss', did you mean 'rss'?" */
+    const char *part;                /* "where", "by" ...: a member of query_spec; or NULL */
+    size_t at, len;                  /* the bytes of that part that are meant */
+};
+
+/* 0; -EINVAL with `ret_error` filled in; or -ENOMEM. `ret_error` may not be NULL. */
+int query_new(const struct query_spec *spec, struct query **ret_query,
+              struct query_error *ret_error);
+
+/* The same over a table that is none of query_tables(), which must outlive the query. */
+int query_new_over(const struct query_table *table, const struct query_spec *spec,
+                   struct query **ret_query, struct query_error *ret_error);
+void query_free(struct query *query); /* NULL is fine */
+void query_freep(struct query **query);
+
+/* The error as one to three lines for a terminal: what is wrong, the part of the spec, and a mark under
+ * the place. `spec` is what query_new() got. 0 or the buffer's error. */
+int query_error_print(const struct query_error *error, const struct query_spec *spec,
+                      struct buffer *out);
+
+/* All tables, ended by NULL, the default first; one by its name, or NULL. */
+const struct query_table *const *query_tables(void);
+const struct query_table *query_table_find(const char *name);
+const struct query_table *query_table_of(const struct query *query);
+
+/* ---- what it looks at ---- */
+
+/* A process that ended, as the table `exited` takes it: memoird has them in memory, a command reads
+ * them by query_exited_read(). Strings are borrowed; NULL: not known. */
+struct query_exited {
+    const char *program, *command, *exe, *user, *node, *cause;
+    uint64_t pid, uid;
+    uint64_t start_ns, end_ns; /* since 1970; 0: not known */
+    uint64_t losses;
+    bool has_exit_code, has_signal;
+    uint32_t exit_code, signal;
+    /* At the end of its life; by enum query_exited_sum. `has` tells which it had an account of. */
+    uint64_t bytes[8], blocks, device_peak;
+    uint32_t has; /* bit of each sum */
+    bool figures_complete;
+};
+enum query_exited_sum {
+    QUERY_EXITED_DEVICE, /* all device memory */
+    QUERY_EXITED_HEAP,
+    QUERY_EXITED_PINNED,
+    QUERY_EXITED_OTHER,
+    QUERY_EXITED_DRAM,
+    QUERY_EXITED_L1,
+    QUERY_EXITED_CB,
+    QUERY_EXITED_KERNEL,
+};
+
+/* The world as this run sees it. Everything is borrowed during query_run(). */
+struct query_world {
+    struct ledger *ledger; /* refreshed by the caller; NULL: no rows but of exited and own tables */
+    const struct query_exited *exited;
+    size_t n_exited;
+
+    /* Who asks. Root, and whoever looks at what is his to read, sees all. Others get the figures of
+     * all processes, but command lines, paths, call sites, tags and single blocks of their own only. */
+    bool sees_all;
+    uint32_t viewer_uid;
+
+    const char *node;     /* name of this machine; NULL: gethostname() */
+    uint64_t now_real_ns; /* 0: the clock's */
+
+    /* Name of a user where the ledger keeps none (a daemon's, since NSS may block). NULL, or a result
+     * of NULL: the number. */
+    const char *(*user_name)(uint32_t uid, void *context);
+    /* Where code is: `path` and `offset` into its file, in a process that started at started_ns (0: not
+     * known), for people: "train.c:42 load()". Appends to `out`, or returns false for the default
+     * "train+0x1234". NULL: the default. */
+    bool (*site_name)(const char *path, uint64_t offset, uint64_t started_ns, struct buffer *out,
+                      void *context);
+    void *context; /* of the two */
+
+    uint64_t time_max_ns; /* for the reading of blocks and sites; 0: no limit */
+};
+
+/* Look at every row of the query's table, and add those that match to `result`, which may hold rows
+ * already (of other runs). 0; -ENOMEM; -ETIME when time_max_ns was over: the result then lacks rows and
+ * says so (query_result_incomplete()). About 0.1 µs a process and column. */
+int query_run(const struct query *query, const struct query_world *world,
+              struct query_result *result);
+
+/* Add one row of one's own (see query_new_over()). 1 when it matched, 0 when not, or -ENOMEM. */
+int query_result_add(struct query_result *result, const struct query_world *world,
+                     const struct query_row *row);
+
+/* ---- a result ---- */
+
+/* `rows_max` (0: QUERY_ROWS_MAX): beyond it rows are counted in query_result_left_out(), not kept. A
+ * query with a limit and no groups holds about twice the limit at most. */
+int query_result_new(const struct query *query, size_t rows_max, struct query_result **ret_result);
+void query_result_free(struct query_result *result); /* NULL is fine */
+void query_result_freep(struct query_result **result);
+
+/* Empty it for the next run, keeping its memory. */
+void query_result_reset(struct query_result *result);
+
+/* Add all of `from`, a result of the same query that stays as it is. -EINVAL for another query's. */
+int query_result_merge(struct query_result *into, const struct query_result *from);
+
+/* Sort and cut. More may be added later; then finish again. */
+int query_result_finish(struct query_result *result);
+
+/* After finish. Columns are those of query_output(); values borrow from the result. A value carries
+ * marks: QUERY_AT_LEAST where something was left out of a sum, QUERY_ESTIMATE. */
+size_t query_result_rows(const struct query_result *result);
+struct query_value query_result_value(const struct query_result *result, size_t row, size_t column);
+
+/* Rows (or groups) before the limit; those past rows_max; and whether a source could not be read whole. */
+uint64_t query_result_matched(const struct query_result *result);
+uint64_t query_result_left_out(const struct query_result *result);
+bool query_result_incomplete(const struct query_result *result);
+
+/* A column of the answer. */
+struct query_output {
+    char name[QUERY_NAME_MAX]; /* as asked: "rss", "max(rss)", "count" */
+    enum query_kind kind;
+    bool key;                          /* one of --by */
+    const struct query_column *column; /* NULL for count */
+};
+size_t query_outputs(const struct query *query);
+const struct query_output *query_output(const struct query *query, size_t column);
+bool query_grouped(const struct query *query);
+
+/* The answer as fields of an open JSON object: "table", "columns" ([{"name","kind"}]), "rows" (objects
+ * by column; null where nothing is known; "at_least" and "estimate" list the columns with such marks),
+ * "matched", and "left_out" and "incomplete" where there is something to tell. Sizes are bytes, ages
+ * seconds, times ISO 8601, percentages numbers. */
+void query_result_json(const struct query_result *result, struct json *json);
+
+/* ---- partial results between machines ---- */
+
+/* Everything that a result holds, before or after finish, as one JSON document. 0 or the buffer's
+ * error. */
+int query_partial_write(const struct query_result *result, struct buffer *out);
+
+/* Add such a document to `into`. The bytes are a stranger's: -EINVAL when they make no sense or are of
+ * another query (then nothing was added), -ENOMEM. */
+int query_partial_read(struct query_result *into, const char *text, size_t len);
+
+/* ---- processes that ended, from STATE/retired.jsonl ---- */
+
+struct query_exited_list {
+    struct query_exited *rows; /* latest first */
+    size_t n;
+    size_t skipped; /* lines that made no sense */
+    void *texts;    /* owned */
+};
+
+/* Reads `state`/retired.jsonl.1 and retired.jsonl. -ENOENT when there is neither. */
+int query_exited_read(const char *state, struct query_exited_list *ret_list);
+void query_exited_release(struct query_exited_list *list);
