@@ -86,6 +86,46 @@ static const struct config_key keys[] = {
     {"retired-file-max", CONFIG_SIZE, AT(retired_file_max), "SIZE", "64M",
      "Begin a new retired.jsonl when it has this size; one older file is kept. 0 keeps no file.",
      .reload = true, .min = 0, .max = UINT64_C(1) << 40},
+    {"socket", CONFIG_SOCKET, AT(socket), "PATH", "",
+     "Listen at PATH for programs that report, query and subscribe in JSON lines; none: do not. "
+     "Without it, /run/memoird/memoir.sock as root, else $XDG_RUNTIME_DIR/memoird.sock."},
+    {"socket-group", CONFIG_TEXT, AT(socket_group), "GROUP", "",
+     "Who may connect to the sockets besides memoird's own user: the members of GROUP, a name or a "
+     "number, or all. Without it, as root the members of the group memoir if there is one."},
+    {"tt-socket", CONFIG_SOCKET, AT(tt_socket), "PATH", "",
+     "Listen at PATH for programs that speak Tenstorrent's allocation protocol; none: do not. "
+     "Without it, at /tmp/tt_allocation_server.sock, where these look."},
+    {"tt-arch", CONFIG_TEXT, AT(tt_arch), "auto|wormhole|blackhole|quasar", "auto",
+     "Which Tenstorrent architecture a device is that neither a process nor /sys tells of. Auto: "
+     "not known, so its capacities are told as 0."},
+    {"tcp", CONFIG_TEXT, AT(tcp), "HOST:PORT", "",
+     "Listen there for programs of other machines, which must know the token of token-file. HOST is "
+     "a number (0.0.0.0, ::1 in brackets). Without it, memoird does not listen to the network."},
+    {"token-file", CONFIG_PATH, AT(token_file), "FILE", "",
+     "The secret that clients over TCP must tell first: the first line of FILE, which nobody else "
+     "may read."},
+    {"connections-max", CONFIG_COUNT, AT(connections_max), "N", "16384",
+     "Serve at most N connections at a time.", .reload = true, .min = 1, .max = 1000000},
+    {"connections-per-user-max", CONFIG_COUNT, AT(connections_per_user_max), "N", "12288",
+     "Serve at most N connections of one user other than root.", .reload = true, .min = 1,
+     .max = 1000000},
+    {"reports-per-second", CONFIG_COUNT, AT(reports_per_second), "N", "0",
+     "Read at most N reports a second from one client, which has to wait with more; 0: no limit.",
+     .reload = true, .min = 0, .max = UINT64_C(1000000000)},
+    {"message-max", CONFIG_SIZE, AT(message_max), "SIZE", "64K",
+     "Close connections that send a longer message (a line of JSON).", .reload = true, .min = 4096,
+     .max = 192 << 10},
+    {"buffers-per-client-max", CONFIG_COUNT, AT(buffers_per_client_max), "N", "1000000",
+     "Account at most N live buffers of one process that reports over a socket.", .reload = true,
+     .min = 1, .max = UINT64_C(8000000)},
+    {"stall", CONFIG_DURATION, AT(stall_ns), "TIME", "10s",
+     "Close connections in which half a message, or an answer that nobody takes, stands for so "
+     "long.",
+     .reload = true, .min = 10 * NS_PER_MS, .max = 3600 * NS_PER_S},
+    {"remote-expire", CONFIG_DURATION, AT(remote_expire_ns), "TIME", "30s",
+     "Forget a process of another machine when it stays away for so long after its connection "
+     "closed.",
+     .reload = true, .min = 10 * NS_PER_MS, .max = 24 * 3600 * NS_PER_S},
 };
 enum { N_KEYS = sizeof(keys) / sizeof(*keys) };
 static_assert(N_KEYS <= 64, "config_differ() has a bit for each");
@@ -156,6 +196,16 @@ static int set_path(char **value, const char *text)
     return 0;
 }
 
+static int set_text(char **value, const char *text)
+{
+    char *copy = strdup(text);
+    if (!copy)
+        return -ENOMEM;
+    free(*value);
+    *value = copy;
+    return 0;
+}
+
 static int set_number(uint64_t *value, const struct config_key *key, const char *text)
 {
     uint64_t number;
@@ -197,6 +247,10 @@ static int set_value(struct config *config, const struct config_key *key, const 
         return set_bool(value, text, key->type == CONFIG_NOT_BOOL);
     case CONFIG_PATH:
         return set_path(value, text);
+    case CONFIG_SOCKET:
+        return strcmp(text, "none") == 0 ? set_text(value, text) : set_path(value, text);
+    case CONFIG_TEXT:
+        return set_text(value, text);
     case CONFIG_SIZE:
     case CONFIG_COUNT:
     case CONFIG_DURATION:
@@ -240,6 +294,8 @@ static int set(struct config *config, const struct config_key *key, const char *
         [CONFIG_BOOL] = "yes or no",
         [CONFIG_NOT_BOOL] = "yes or no",
         [CONFIG_PATH] = "a path",
+        [CONFIG_SOCKET] = "a path, or none",
+        [CONFIG_TEXT] = "text",
         [CONFIG_SIZE] = "a size such as 64M",
         [CONFIG_NICE] = "a number from -20 to 19",
         [CONFIG_COUNT] = "a number",
@@ -426,10 +482,15 @@ int config_load(int argc, char *const argv[], struct config *ret_config,
     return 0;
 }
 
+static bool is_string(const struct config_key *key)
+{
+    return key->type == CONFIG_PATH || key->type == CONFIG_SOCKET || key->type == CONFIG_TEXT;
+}
+
 void config_release(struct config *config)
 {
     for (size_t i = 0; i < N_KEYS; i++)
-        if (keys[i].type == CONFIG_PATH) {
+        if (is_string(&keys[i])) {
             char **value = value_at(config, &keys[i]);
             free(*value);
             *value = NULL;
@@ -443,6 +504,8 @@ static size_t value_size(const struct config_key *key)
     case CONFIG_NOT_BOOL:
         return sizeof(bool);
     case CONFIG_PATH:
+    case CONFIG_SOCKET:
+    case CONFIG_TEXT:
         return sizeof(char *);
     case CONFIG_LOG_LEVEL:
         return sizeof(enum log_level);
@@ -458,8 +521,8 @@ uint64_t config_differ(const struct config *a, const struct config *b)
     uint64_t bits = 0;
     for (size_t i = 0; i < N_KEYS; i++) {
         const void *x = value_at(a, &keys[i]), *y = value_at(b, &keys[i]);
-        bool same = keys[i].type == CONFIG_PATH ? strcmp(*(char *const *)x, *(char *const *)y) == 0
-                                                : memcmp(x, y, value_size(&keys[i])) == 0;
+        bool same = is_string(&keys[i]) ? strcmp(*(char *const *)x, *(char *const *)y) == 0
+                                        : memcmp(x, y, value_size(&keys[i])) == 0;
         if (!same && keys[i].type != CONFIG_NOT_BOOL)
             bits |= UINT64_C(1) << i;
     }

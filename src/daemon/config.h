@@ -31,12 +31,27 @@ struct config {
     uint64_t retired_keep;
     uint64_t retired_blocks;
     uint64_t retired_file_max;
+    char *socket;
+    char *socket_group;
+    char *tt_socket;
+    char *tt_arch;
+    char *tcp;
+    char *token_file;
+    uint64_t connections_max;
+    uint64_t connections_per_user_max;
+    uint64_t reports_per_second;
+    uint64_t message_max;
+    uint64_t buffers_per_client_max;
+    uint64_t stall_ns;
+    uint64_t remote_expire_ns;
 };
 
 enum config_type {
     CONFIG_BOOL,     /* yes, no; as a flag its name alone is yes */
     CONFIG_NOT_BOOL, /* the opposite of a CONFIG_BOOL */
     CONFIG_PATH,     /* made absolute by where we were started */
+    CONFIG_SOCKET,   /* the same, or "none" */
+    CONFIG_TEXT,     /* as it is */
     CONFIG_SIZE,     /* 64M, 1GiB */
     CONFIG_COUNT,    /* 1000 */
     CONFIG_DURATION, /* 1s, 250ms */

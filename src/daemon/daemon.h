@@ -7,12 +7,14 @@
 #include "daemon/config.h"
 
 struct allowance;
+struct behalf_table;
 struct ledger;
 struct ledger_book;
 struct loop;
 struct loop_source;
 struct reaper;
 struct retired;
+struct server;
 struct watch;
 
 struct daemon {
@@ -31,6 +33,8 @@ struct daemon {
     struct watch *watch;
     struct reaper *reaper;
     struct retired *retired;
+    struct behalf_table *behalf;
+    struct server *server;
     struct allowance *retire_share; /* of lines and records, by user */
     struct loop_source *signals[3];
     struct loop_source *refresh_timer, *refresh_work;

@@ -1,0 +1,65 @@
+/* Who is at the other end of a socket, and for which processes may he speak?
+ *
+ * The kernel tells pid and uid of who connected (SO_PEERCRED, and SO_PEERPIDFD where there is one, so that
+ * a pid that was given to somebody else is noticed). He may speak for
+ *   - himself, by his pid as we see it or by any of his pids in his own namespaces (NSpid),
+ *   - a descendant with the same uid (a child that inherited the socket),
+ *   - as root, anybody.
+ * A pid that a client of another pid namespace tells is one of his namespace and is translated. Answers are
+ * kept per connection by (pid, start time), since messages repeat one pid a million times. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum {
+    PEER_LEVELS_MAX = 8,  /* pid namespaces, from ours to his */
+    PEER_KNOWN_MAX = 16,  /* processes that one connection may speak for at a time */
+    PEER_LOOKUPS_MAX = 8, /* at once, then one every PEER_LOOKUP_MS: each may read all of /proc */
+    PEER_LOOKUP_MS = 100,
+    PEER_ANCESTORS_MAX = 64,
+};
+
+/* An answer of peer_resolve(). */
+struct peer_known {
+    pid_t claimed; /* as the client says; 0: unused */
+    pid_t pid;     /* as we see it; 0: not allowed, or no such process */
+    uint64_t start_ticks;
+    uint64_t looked_ns; /* CLOCK_MONOTONIC, of a refusal */
+};
+
+struct peer {
+    bool remote; /* of another machine, over TCP: the fields below up to `host` say nothing */
+    pid_t pid;   /* as we see it */
+    uint32_t uid, gid;
+    uint64_t start_ticks;        /* 0: it was gone already */
+    int pidfd;                   /* -1: none; the peer owns it */
+    uint64_t pid_ns;             /* inode */
+    bool foreign_ns;             /* his pid namespace is not ours */
+    pid_t pids[PEER_LEVELS_MAX]; /* NSpid: ours first, his own last */
+    uint32_t n_pids;
+    char host[64]; /* with `remote`: its numeric address */
+
+    struct peer_known known[PEER_KNOWN_MAX];
+    uint32_t n_known, next_known;
+    uint32_t lookups; /* left */
+    uint64_t lookups_ns;
+};
+
+/* Of a connected socket, which stays the caller's. -errno when the kernel tells nothing. */
+int peer_init(struct peer *peer, int fd);
+void peer_release(struct peer *peer); /* fine after zeroing */
+
+/* The process, in our namespace, that the client means by `claimed`, if he may speak for it. 0 and the
+ * pid; -EPERM: not his; -ESRCH: no such process; -EAGAIN: too many different ones at once, none was looked
+ * up. No system call for one that was asked for before. */
+int peer_resolve(struct peer *peer, pid_t claimed, pid_t *ret_pid);
+
+/* The cheap half of it: is it one of his own pids, or one that was allowed before? For telling messages
+ * from garbage. */
+bool peer_is_known(const struct peer *peer, pid_t claimed);
+
+/* May he see what processes of `uid` hold in detail, or speak for them? Root and the user himself. */
+bool peer_may_see(const struct peer *peer, uint32_t uid);

@@ -1,0 +1,58 @@
+/* The daemon's sockets, put together: who listens where, and what became of it all. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/conn.h"
+
+struct daemon;
+
+/* What happened at the sockets since memoird started; `connections` is as of now. Everything that a limit
+ * or a rule turned away is here. */
+struct server_figures {
+    uint64_t connections;
+    uint64_t accepted;
+    uint64_t refused_connections_max;
+    uint64_t refused_connections_per_user_max;
+    uint64_t refused_descriptors; /* none left for accept() */
+    uint64_t closed_message;      /* a message larger than message-max, or garbage */
+    uint64_t closed_stalled;
+    uint64_t closed_queue; /* did not take its answers */
+    uint64_t throttled;    /* times that a client had to wait for tokens */
+    uint64_t bytes_in, bytes_out;
+    uint64_t reports;        /* applied */
+    uint64_t queries;        /* answered */
+    uint64_t bad_reports;    /* that made no sense: unknown type or space, size of 0 */
+    uint64_t denied_reports; /* about processes that the client may not speak for */
+    uint64_t denied_questions;
+    uint64_t refused_buffers; /* past buffers-per-client-max */
+    uint64_t refused_books;   /* processes that could get no book */
+    uint64_t adopted_books;   /* taken over from a daemon before */
+    uint64_t expired_books;   /* of other machines, whose clients did not come back */
+};
+
+struct server {
+    struct daemon *daemon;
+    struct conn_limits limits;
+    struct server_figures figures;
+    struct conn_server *conns;
+    struct conn_listener *tt, *native, *tcp; /* NULL: not listening */
+    uint64_t refreshed_ns;                   /* when the ledger's figures were read last */
+};
+
+/* Listen as the configuration says. A socket that was asked for and cannot be had is an error; one of the
+ * default ones that somebody else has is a warning. Needs ledger, watch, reaper and behalf. */
+int server_new(struct daemon *daemon, struct server **ret_server);
+void server_free(struct server *server); /* NULL is fine */
+
+/* Take over limits from a configuration that was read again. */
+void server_reconfigure(struct server *server);
+
+enum { SERVER_FRESH_NS = 1000000 };
+
+/* Make the ledger's figures, device sums included, at most SERVER_FRESH_NS old. */
+void server_refresh(struct server *server);
+
+/* Something went that must not be seen any more: the next server_refresh() reads anew. */
+void server_figures_changed(struct server *server);
