@@ -59,6 +59,19 @@ static void format_pair(char *text, uint64_t big, const char *big_unit, uint64_t
         snprintf(text, UNITS_TEXT_MAX, "%" PRIu64 "%s", big, big_unit);
 }
 
+const char *units_format_count(char text[static UNITS_TEXT_MAX], uint64_t n)
+{
+    char digits[UNITS_TEXT_MAX];
+    int len = snprintf(digits, sizeof(digits), "%llu", (unsigned long long)n), at = 0;
+    for (int i = 0; i < len; i++) {
+        if (i > 0 && (len - i) % 3 == 0)
+            text[at++] = ',';
+        text[at++] = digits[i];
+    }
+    text[at] = '\0';
+    return text;
+}
+
 const char *units_format_duration(char text[static UNITS_TEXT_MAX], uint64_t ns)
 {
     static const struct {

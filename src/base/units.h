@@ -20,6 +20,9 @@ enum units_style {
 const char *units_format_bytes(char text[static UNITS_TEXT_MAX], uint64_t bytes,
                                enum units_style style);
 
+/* "0", "999", "1,204", "12,345,678". Returns `text`. */
+const char *units_format_count(char text[static UNITS_TEXT_MAX], uint64_t n);
+
 /* Two figures at most: "850 ns", "3.2 ms", "3.2 s", "4m12s", "5h", "2d3h". Returns `text`. */
 const char *units_format_duration(char text[static UNITS_TEXT_MAX], uint64_t ns);
 

@@ -15,7 +15,9 @@
 
 enum { MESSAGE_MAX = 65536 };
 
-const struct command *const commands[] = {&cmd_ps, &cmd_doctor, &cmd_demo, &cmd_help, NULL};
+const struct command *const commands[] = {
+    &cmd_ps, &cmd_devices, &cmd_doctor, &cmd_demo, &cmd_help, NULL,
+};
 
 const struct command *command_find(const char *name)
 {

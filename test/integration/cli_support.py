@@ -15,7 +15,11 @@ GOLDEN = pathlib.Path(__file__).resolve().parent / "golden" / "cli"
 MEMOIR = BUILD / "src/cli/memoir"
 LIBRARY = BUILD / "src/client"  # for copies of programs, which do not find it beside themselves
 CLIENT = BUILD / "test/integration/cli_client"
-COMMANDS = ["ps", "doctor", "demo", "help"]
+SCRIPTED = BUILD / "test/integration/scripted_client"
+
+# enum memoir_space, for scripted clients
+HEAP, DRAM, L1, L1_SMALL, TRACE, CB, KERNEL, SYSTEM = 1, 16, 17, 18, 19, 20, 21, 22
+COMMANDS = ["ps", "devices", "doctor", "demo", "help"]
 
 # Nothing of the caller's environment changes what the commands print.
 ENVIRONMENT = {
@@ -72,6 +76,22 @@ class CommandTest(unittest.TestCase):
         self.addCleanup(self.end_client, client)
         self.assertEqual(client.stdout.readline(), b"ready\n")
         return client
+
+    def start_scripted(self, *lines, program=SCRIPTED):
+        """A client that reports what `tell` says; see scripted_client.c."""
+        client = self.start_client(program=program)
+        self.tell(client, *lines)
+        return client
+
+    @staticmethod
+    def tell(client, *lines):
+        """Reports, each of which is in the book on return."""
+        for line in lines:
+            client.stdin.write(f"{line}\n".encode())
+            client.stdin.flush()
+            answer = client.stdout.readline()
+            if answer != b"ok\n":
+                raise AssertionError(f"the client did not understand '{line}'")
 
     def copy_of(self, program, name):
         """The program under another name; not in self.dir, which may be mounted noexec."""

@@ -1,0 +1,211 @@
+/* memoir devices: how full each memory of each device is, and who holds it. Reads the books itself, so
+ * it needs no daemon. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/devices.h"
+#include "cli/table.h"
+#include "ledger/ledger.h"
+
+enum { OUTPUT_MAX = 256 << 20, WATCH_MIN_MS = 50 };
+
+struct devices_values {
+    struct command_common common;
+    const char *dir;
+    const char *device;
+    bool json, csv, no_header;
+    int color;
+    bool watch;
+    uint64_t watch_ns;
+    uint64_t check; /* percent; 0: no check */
+};
+
+static const struct devices_values defaults = {.watch_ns = NS_PER_S};
+
+#define AT(field) offsetof(struct devices_values, field)
+
+static const struct option_spec options[] = {
+    OPTION_HELP,
+    {"device", 'd', OPTION_STRING, AT(device), "DEVICE",
+     "only this device, by its number, uid, bus address or name"},
+    {"watch", 'w', OPTION_DURATION, AT(watch_ns), "SECONDS",
+     "full screen until q is pressed (default: new figures every second)", .value_optional = true,
+     .given_offset = AT(watch)},
+    {"check", 0, OPTION_NUMBER, AT(check), "PERCENT",
+     "end with 1 when a memory of known size is at least so full"},
+    {"json", 'j', OPTION_FLAG, AT(json), .help = "print JSON"},
+    {"csv", 0, OPTION_FLAG, AT(csv), .help = "print CSV (RFC 4180)"},
+    {"no-header", 0, OPTION_FLAG, AT(no_header), .help = "leave out the line of column names"},
+    {"color", 0, OPTION_CHOICE, AT(color), "WHEN", "use colours: auto, always or never",
+     .choices = term_color_words},
+    {"dir", 0, OPTION_STRING, AT(dir), "DIR", "look for books in DIR instead of the usual places",
+     .completion = COMPLETE_DIRECTORY},
+    {0},
+};
+
+static const struct command_example examples[] = {
+    {"memoir devices", "how full every device is, and who holds it"},
+    {"memoir devices --watch", "the same live, with charts and processes; q ends it"},
+    {"memoir devices --device 0 --check 90 || echo nearly full", "for scripts"},
+    {"memoir devices --json | jq '.devices[] | {device, l1_total}'", "for programs"},
+    {0},
+};
+
+static const struct command_fields fields[] = {
+    {"Fields of a space (CSV)", devices_columns},
+    {0},
+};
+
+static const struct command_section sections[] = {
+    {"BARS",
+     "A bar is yellow from 75 and red from 90 percent on. \"L1 total\" is the on-chip memory: what "
+     "buffers, circular buffers and kernels take of it together, each with its own texture in the "
+     "stack and alone in the lines below. A size that no program told is shown as ?, without a "
+     "bar.\n\n"
+     "Only processes that live count. What was held by processes that are gone, but whose books no "
+     "daemon has retired yet, is told in a line at the end."},
+    {"JSON",
+     "The document is one object: \"schema\" (\"memoir.devices/1\"), \"time\", \"gone_processes\" "
+     "and \"gone_bytes\", and \"devices\", an array of objects. Each has \"spaces\", an array with "
+     "the fields above, \"l1_total\" with the parts buffers_bytes, cb_bytes, kernel_bytes and "
+     "l1_small_bytes (or null), and \"owners\", the processes that hold most first, with their bytes "
+     "by space. A value that is not known is null, never 0."},
+    {0},
+};
+
+/* ---- words around the figures ---- */
+
+static void mention_gone(const struct devices_view *view, const struct term *term,
+                         struct buffer *out)
+{
+    char bytes[UNITS_TEXT_MAX];
+    if (!view->gone)
+        return;
+    buffer_printf(
+        out, "\n%s%zu process%s gone and no longer count%s (%s at the end): memoir ps%s\n",
+        term_style(term, STYLE_DIM), view->gone, view->gone == 1 ? " is" : "es are",
+        view->gone == 1 ? "s" : "", units_format_bytes(bytes, view->gone_bytes, UNITS_DECIMAL),
+        term_plain(term, STYLE_DIM));
+}
+
+static int nothing(const struct devices_values *v)
+{
+    if (v->device) {
+        command_fail("no process knows a device '%s'; memoir devices lists those that are known",
+                     v->device);
+        return COMMAND_NOTHING;
+    }
+    fputs("No process has told of a device yet. Try: memoir demo, and memoir devices in another "
+          "terminal.\n",
+          stderr);
+    return COMMAND_OK;
+}
+
+/* ---- running ---- */
+
+/* One picture, printed into `out`. */
+static int picture(const struct devices_values *v, const struct term *term, struct buffer *out,
+                   size_t *ret_devices, double *ret_fullest)
+{
+    MEMOIR_CLEANUP(ledger_freep)
+    struct ledger *ledger = NULL;
+    MEMOIR_CLEANUP(devices_view_release)
+    struct devices_view view = {0};
+    int r = ledger_scan(v->dir, &ledger);
+    if (r == 0)
+        r = devices_view_take(ledger, v->device, &view);
+    if (r < 0)
+        return r;
+    *ret_devices = view.n;
+    *ret_fullest = devices_fullest(&view);
+    if (v->json)
+        return devices_print_json(&view, out);
+    if (v->csv)
+        return devices_print_csv(&view, !v->no_header, out);
+    devices_print(&view, &(struct devices_style){.owners = true}, term, out);
+    mention_gone(&view, term, out);
+    return out->error;
+}
+
+static int show_once(const struct devices_values *v)
+{
+    struct term term;
+    term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out = BUFFER_INIT(OUTPUT_MAX);
+    size_t devices = 0;
+    double fullest = 0;
+    int r = picture(v, &term, &out, &devices, &fullest);
+    if (r < 0)
+        return r;
+    if (devices > 0 || v->json || v->csv)
+        r = command_output(&out);
+    if (devices == 0 && r == COMMAND_OK)
+        return nothing(v);
+    if (r == COMMAND_OK && v->check && fullest >= (double)v->check)
+        return COMMAND_FAILED;
+    return r;
+}
+
+/* Where there is no screen to draw on, pictures follow each other. */
+static int show_again(const struct devices_values *v)
+{
+    struct term term;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out = BUFFER_INIT(OUTPUT_MAX);
+    for (bool first = true;; first = false) {
+        term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
+        buffer_reset(&out);
+        if (!first && !v->json && !v->csv)
+            buffer_append_char(&out, '\n');
+        size_t devices = 0;
+        double fullest = 0;
+        int r = picture(v, &term, &out, &devices, &fullest);
+        if (r == 0)
+            r = command_output(&out);
+        if (r != COMMAND_OK)
+            return r;
+        struct timespec pause = {(time_t)(v->watch_ns / NS_PER_S), (long)(v->watch_ns % NS_PER_S)};
+        nanosleep(&pause, NULL);
+    }
+}
+
+static int run(const void *values, const struct operands *operands)
+{
+    const struct devices_values *v = values;
+    if (v->json && v->csv)
+        return command_misuse(&cmd_devices, "--json and --csv exclude each other");
+    if (v->watch && v->watch_ns < WATCH_MIN_MS * NS_PER_MS)
+        return command_misuse(&cmd_devices, "--watch cannot be faster than every 0.05 seconds");
+    if (v->watch && v->check)
+        return command_misuse(&cmd_devices, "--check looks once and does not go with --watch");
+    if (command_check_dir(v->dir) != COMMAND_OK)
+        return COMMAND_FAILED;
+    return v->watch ? show_again(v) : show_once(v);
+}
+
+const struct command cmd_devices = {
+    .name = "devices",
+    .usage = "devices [OPTION...]",
+    .help = "how full each memory of each device is, and who holds it",
+    .description =
+        "Shows every device that a living process has told of: a bar for each of its memories, the "
+        "on-chip memory as one sum of buffers, circular buffers and kernels, and the processes that "
+        "hold most. The figures are read from the books as they are now; no daemon is needed.",
+    .options = options,
+    .examples = examples,
+    .sections = sections,
+    .fields = fields,
+    .values_size = sizeof(defaults),
+    .defaults = &defaults,
+    .run = run,
+};

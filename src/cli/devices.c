@@ -1,0 +1,254 @@
+/* Devices, their spaces and their owners, from the ledger. See devices.h. */
+#include "cli/devices.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+#include "ledger/ledger.h"
+
+/* Spaces that lie in L1, and where they stand in its stack. */
+static const uint32_t l1_spaces[DEVICES_L1_PARTS] = {
+    [DEVICES_L1_BUFFERS] = MEMOIR_SPACE_L1,
+    [DEVICES_L1_CBS] = MEMOIR_SPACE_CB,
+    [DEVICES_L1_KERNELS] = MEMOIR_SPACE_KERNEL,
+    [DEVICES_L1_SMALL] = MEMOIR_SPACE_L1_SMALL,
+};
+static const char *const l1_names[DEVICES_L1_PARTS] = {
+    [DEVICES_L1_BUFFERS] = "buffers",
+    [DEVICES_L1_CBS] = "CBs",
+    [DEVICES_L1_KERNELS] = "kernels",
+    [DEVICES_L1_SMALL] = "small",
+};
+
+bool devices_match(const struct ledger_device *device, const char *text)
+{
+    char *end;
+    long number = strtol(text, &end, 10);
+    if (end != text && !*end && number == device->ordinal)
+        return true;
+    return (*device->uid && strcasecmp(device->uid, text) == 0) ||
+           (*device->bus && strcasecmp(device->bus, text) == 0) ||
+           strcasecmp(device->name, text) == 0;
+}
+
+const char *devices_label(char text[static DEVICES_LABEL_MAX], const struct ledger_device *device)
+{
+    snprintf(text, DEVICES_LABEL_MAX, "%d%s%s", device->ordinal, *device->name ? " " : "",
+             device->name);
+    return text;
+}
+
+const char *devices_space_label(char text[static DEVICES_SPACE_MAX], const char *name)
+{
+    size_t i = 0;
+    for (; name[i] && i < DEVICES_SPACE_MAX - 1; i++)
+        text[i] = name[i] == '_' ? ' ' : (char)toupper((unsigned char)name[i]);
+    text[i] = '\0';
+    return text;
+}
+
+/* Whose memory the device still has to give: not theirs who are gone. */
+static bool counts(const struct ledger_process *p)
+{
+    return p->state != LEDGER_EXITED && p->state != LEDGER_CLOSED && p->state != LEDGER_REPLACED;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct devices_owner *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return (x->process->book_pid > y->process->book_pid) -
+           (x->process->book_pid < y->process->book_pid);
+}
+
+/* What one process holds on the device; false when it is nothing. */
+static bool owner_of(const struct ledger_process *p, const struct ledger_device *device,
+                     struct devices_owner *owner)
+{
+    bool holds = false;
+    *owner = (struct devices_owner){.process = p};
+    for (size_t i = 0; i < p->n_accounts; i++) {
+        const struct ledger_account *a = &p->accounts[i];
+        if (a->device != device || !a->valid || a->space > MEMOIR_SPACE_MAX ||
+            !a->totals.live_blocks)
+            continue;
+        holds = true;
+        owner->by_space[a->space] += a->totals.live_bytes;
+        if (a->space == MEMOIR_SPACE_SYSTEM)
+            continue;
+        owner->bytes += a->totals.live_bytes;
+        owner->blocks += a->totals.live_blocks;
+    }
+    return holds;
+}
+
+static int add_owners(struct devices_view *view, struct devices_row *row,
+                      struct ledger_process *const *processes, size_t n)
+{
+    row->owners = calloc(n + 1, sizeof(*row->owners));
+    if (!row->owners)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        struct devices_owner *owner = &row->owners[row->n_owners];
+        if (!owner_of(processes[i], row->device, owner))
+            continue;
+        if (counts(processes[i]))
+            row->n_owners++;
+        else
+            view->gone_bytes += owner->bytes;
+    }
+    qsort(row->owners, row->n_owners, sizeof(*row->owners), by_bytes);
+    return 0;
+}
+
+static uint32_t holders(const struct devices_row *row, uint32_t space)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < row->n_owners; i++)
+        n += row->owners[i].by_space[space] > 0;
+    return n;
+}
+
+static void add_spaces(struct devices_row *row)
+{
+    for (uint32_t space = 1; space <= MEMOIR_SPACE_MAX; space++) {
+        const struct ledger_capacity *c = &row->device->spaces[space];
+        if (c->space != space || (!c->capacity && !c->used && !c->blocks))
+            continue;
+        struct devices_space *s = &row->spaces[row->n_spaces++];
+        *s = (struct devices_space){
+            .space = space,
+            .used = c->used,
+            .capacity = c->capacity,
+            .blocks = c->blocks,
+            .processes = holders(row, space),
+        };
+        snprintf(s->name, sizeof(s->name), "%s", *c->name ? c->name : ledger_space_name(space));
+        if (space == MEMOIR_SPACE_SYSTEM)
+            continue;
+        row->used += c->used;
+        row->blocks += c->blocks;
+    }
+}
+
+static uint32_t l1_holders(const struct devices_row *row)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < row->n_owners; i++) {
+        bool holds = false;
+        for (int part = 0; part < DEVICES_L1_PARTS; part++)
+            holds |= row->owners[i].by_space[l1_spaces[part]] > 0;
+        n += holds;
+    }
+    return n;
+}
+
+static void add_l1(struct devices_row *row)
+{
+    row->l1 = (struct devices_space){.name = "l1", .processes = l1_holders(row)};
+    for (int part = 0; part < DEVICES_L1_PARTS; part++) {
+        struct devices_space *to = &row->l1_parts[part];
+        snprintf(to->name, sizeof(to->name), "%s", l1_names[part]);
+        to->space = l1_spaces[part];
+        for (size_t i = 0; i < row->n_spaces; i++) {
+            const struct devices_space *s = &row->spaces[i];
+            if (s->space != l1_spaces[part])
+                continue;
+            row->has_l1 = true;
+            to->used = s->used;
+            to->blocks = s->blocks;
+            to->processes = s->processes;
+            row->l1.used += s->used;
+            row->l1.blocks += s->blocks;
+            if (s->space == MEMOIR_SPACE_L1)
+                row->l1.capacity = s->capacity;
+        }
+    }
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const struct ledger_device *x = ((const struct devices_row *)a)->device;
+    const struct ledger_device *y = ((const struct devices_row *)b)->device;
+    int host = strcmp(x->host, y->host);
+    if (host)
+        return host;
+    if (x->ordinal != y->ordinal)
+        return x->ordinal < y->ordinal ? -1 : 1;
+    int name = strcmp(x->name, y->name);
+    return name ? name : strcmp(x->uid, y->uid);
+}
+
+static void count_processes(struct devices_view *view, struct ledger_process *const *processes,
+                            size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct devices_owner owner;
+        bool holds = false;
+        for (size_t d = 0; d < view->n && !holds; d++)
+            holds = owner_of(processes[i], view->rows[d].device, &owner);
+        view->processes += holds && counts(processes[i]);
+        view->gone += holds && !counts(processes[i]);
+    }
+}
+
+int devices_view_take(const struct ledger *ledger, const char *device,
+                      struct devices_view *ret_view)
+{
+    size_t n_devices, n_processes;
+    struct ledger_device *const *devices = ledger_devices(ledger, &n_devices);
+    struct ledger_process *const *processes = ledger_processes(ledger, &n_processes);
+    MEMOIR_CLEANUP(devices_view_release)
+    struct devices_view view = {.rows = calloc(n_devices + 1, sizeof(*view.rows))};
+    if (!view.rows)
+        return -ENOMEM;
+    for (size_t i = 0; i < n_devices; i++) {
+        if (device && !devices_match(devices[i], device))
+            continue;
+        struct devices_row *row = &view.rows[view.n++];
+        row->device = devices[i];
+        int r = add_owners(&view, row, processes, n_processes);
+        if (r < 0)
+            return r;
+        add_spaces(row);
+        add_l1(row);
+    }
+    qsort(view.rows, view.n, sizeof(*view.rows), by_number);
+    count_processes(&view, processes, n_processes);
+    *ret_view = view;
+    view = (struct devices_view){0};
+    return 0;
+}
+
+void devices_view_release(struct devices_view *view)
+{
+    for (size_t i = 0; i < view->n; i++)
+        free(view->rows[i].owners);
+    free(view->rows);
+    *view = (struct devices_view){0};
+}
+
+static double percent(const struct devices_space *s)
+{
+    return s->capacity ? 100.0 * (double)s->used / (double)s->capacity : 0;
+}
+
+double devices_fullest(const struct devices_view *view)
+{
+    double most = 0;
+    for (size_t d = 0; d < view->n; d++) {
+        const struct devices_row *row = &view->rows[d];
+        for (size_t i = 0; i < row->n_spaces; i++)
+            if (percent(&row->spaces[i]) > most)
+                most = percent(&row->spaces[i]);
+        if (percent(&row->l1) > most)
+            most = percent(&row->l1);
+    }
+    return most;
+}

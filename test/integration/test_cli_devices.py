@@ -1,0 +1,152 @@
+"""memoir devices: bars, sums of L1, owners, formats and exit codes."""
+
+import csv
+import io
+import json
+import signal
+import subprocess
+
+from cli_support import CB, DRAM, ENVIRONMENT, KERNEL, L1, L1_SMALL, MEMOIR, TRACE, CommandTest, memoir
+
+ASCII = {"LANG": "C", "LC_ALL": "C"}
+
+
+class Devices(CommandTest):
+    def devices(self, *arguments, check=0, environment=None):
+        return memoir("devices", "--dir", self.dir, *arguments, check=check, environment=environment)
+
+    def document(self, *arguments):
+        return json.loads(self.devices("--json", *arguments).stdout)
+
+    def card(self, *lines, l1=1000000):
+        return self.start_scripted(f"device 0 Card-A 100000000 {l1}", *lines)
+
+    def test_sums_over_processes_and_names_the_largest_first(self):
+        small = self.card(f"alloc 0 {DRAM} 1 10000000")
+        large = self.card(f"alloc 0 {DRAM} 1 30000000")
+        device = self.document()["devices"][0]
+        dram = device["spaces"][0]
+        self.assertEqual(
+            (dram["space"], dram["used_bytes"], dram["capacity_bytes"], dram["used_percent"]),
+            ("dram", 40000000, 100000000, 40.0),
+        )
+        self.assertEqual((dram["blocks"], dram["processes"]), (2, 2))
+        self.assertEqual([o["pid"] for o in device["owners"]], [large.pid, small.pid])
+        self.assertEqual(device["owners"][0]["spaces"], {"dram": 30000000})
+
+    def test_l1_total_is_buffers_and_circular_buffers_and_kernels(self):
+        self.card(
+            f"alloc 0 {L1} 1 300000",
+            f"alloc 0 {CB} 1 200000",
+            f"alloc 0 {KERNEL} 1 100000",
+            f"alloc 0 {L1_SMALL} 1 50000",
+        )
+        total = self.document()["devices"][0]["l1_total"]
+        self.assertEqual((total["used_bytes"], total["capacity_bytes"]), (650000, 1000000))
+        self.assertEqual(total["used_percent"], 65.0)
+        self.assertEqual(
+            [total[f"{part}_bytes"] for part in ("buffers", "cb", "kernel", "l1_small")],
+            [300000, 200000, 100000, 50000],
+        )
+        text = self.devices(environment=ASCII).stdout
+        bar = next(line for line in text.splitlines() if "L1 total" in line)
+        self.assertRegex(bar, r"650\.0 kB / 1\.0 MB +#+=+\++%*\.+ +65\.0 % +4 blocks$")
+
+    def test_the_screen(self):
+        self.card(f"alloc 0 {DRAM} 1 25500000", f"alloc 0 {L1} 1 300000", f"alloc 0 {CB} 7 22400")
+        text = self.devices().stdout
+        self.assert_golden("devices.txt", text, [(r"PID \d+", "PID 1")])
+        self.assertLessEqual(max(map(len, text.splitlines())), 80)
+
+    def test_every_width_fits(self):
+        self.card(f"alloc 0 {DRAM} 1 25500000", f"fill 0 {CB} 1000 1")
+        self.card(f"alloc 0 {DRAM} 1 25500000")
+        for width in (50, 60, 80, 100, 200):
+            for locale in ({}, ASCII):
+                text = self.devices(environment={"COLUMNS": str(width)} | locale).stdout
+                self.assertLessEqual(max(map(len, text.splitlines())), width)
+                self.assertEqual(text.isascii(), bool(locale))
+
+    def test_an_unknown_capacity_is_told_as_such(self):
+        self.card(f"alloc 0 {TRACE} 1 1000000")
+        space = self.document()["devices"][0]["spaces"][-1]
+        self.assertEqual(space["space"], "trace")
+        self.assertIsNone(space["capacity_bytes"])
+        self.assertIsNone(space["used_percent"])
+        self.assertRegex(self.devices().stdout, r"TRACE +1\.0 MB / \? +capacity unknown +- ")
+
+    def test_colours_at_75_and_90_percent(self):
+        client = self.card(f"alloc 0 {DRAM} 1 74000000")
+        for more, escape in ((0, "32"), (1000000, "33"), (15000000, "1;31")):
+            if more:
+                self.tell(client, f"alloc 0 {DRAM} {more} {more}")
+            text = self.devices("--color", "always").stdout
+            line = next(line for line in text.splitlines() if "DRAM" in line)
+            self.assertIn(f"\x1b[{escape}m", line)
+        self.assertNotIn("\x1b", self.devices().stdout)
+
+    def test_what_the_dead_held_does_not_count(self):
+        victim = self.card(f"alloc 0 {DRAM} 1 50000000", f"alloc 0 {KERNEL} 1 5000")
+        self.card(f"alloc 0 {DRAM} 1 10000000")
+        victim.kill()
+        victim.wait()
+        document = self.document()
+        self.assertEqual(document["devices"][0]["spaces"][0]["used_bytes"], 10000000)
+        self.assertEqual(document["devices"][0]["l1_total"]["used_bytes"], 0)
+        self.assertEqual((document["gone_processes"], document["gone_bytes"]), (1, 50005000))
+        self.assertIn("1 process is gone and no longer counts (50.0 MB", self.devices().stdout)
+
+    def test_a_device_is_found_by_number_uid_and_name(self):
+        self.card(f"alloc 0 {DRAM} 1 1")
+        self.start_scripted("device 1 Card-B 0 0", f"alloc 1 {DRAM} 1 2")
+        self.assertEqual(len(self.document()["devices"]), 2)
+        for name in ("1", "card-b", "Card-B"):
+            self.assertEqual([d["name"] for d in self.document("--device", name)["devices"]], ["Card-B"])
+        done = self.devices("--device", "7", check=3)
+        self.assertIn("no process knows a device '7'", done.stderr)
+        self.assertEqual(done.stdout, "")
+
+    def test_csv_has_a_row_for_each_space_and_the_sum(self):
+        self.card(f"alloc 0 {DRAM} 1 25000000", f"alloc 0 {CB} 1 1000", f"alloc 0 {L1} 1 1000")
+        rows = list(csv.DictReader(io.StringIO(self.devices("--csv").stdout, newline="")))
+        self.assertEqual([r["space"] for r in rows], ["dram", "l1", "cb", "l1_total"])
+        self.assertEqual((rows[0]["used_bytes"], rows[0]["used_percent"]), ("25000000", "25.00"))
+        self.assertEqual((rows[2]["capacity_bytes"], rows[3]["used_bytes"]), ("", "2000"))
+        self.assertEqual(len(self.devices("--csv", "--no-header").stdout.splitlines()), 4)
+
+    def test_check_fails_when_something_is_full(self):
+        self.card(f"alloc 0 {DRAM} 1 50000000", f"alloc 0 {L1} 1 500000", f"alloc 0 {CB} 1 300000")
+        self.devices("--check", "81")
+        self.devices("--check", "80", check=1)  # L1 as a whole, no space alone
+
+    def test_nothing_is_no_error_and_says_what_to_do(self):
+        done = self.devices()
+        self.assertEqual(done.stdout, "")
+        self.assertIn("memoir demo", done.stderr)
+        self.assertEqual(self.document()["devices"], [])
+
+    def test_bad_command_lines(self):
+        for arguments in (["--json", "--csv"], ["--watch=0"], ["--watch", "--check", "5"]):
+            self.devices(*arguments, check=2)
+        done = memoir("devices", "--dir", "/nonexistent", check=1)
+        self.assertIn("/nonexistent", done.stderr)
+
+    def test_watch_into_a_pipe_gives_pictures_one_after_another(self):
+        self.card(f"alloc 0 {DRAM} 1 25000000")
+        watch = subprocess.Popen(
+            [MEMOIR, "devices", "--watch=0.05", "--dir", self.dir],
+            stdout=subprocess.PIPE,
+            env=ENVIRONMENT,
+        )
+        self.addCleanup(watch.stdout.close)
+        seen = 0
+        while seen < 3:
+            seen += watch.stdout.readline().decode().startswith("Device 0")
+        watch.send_signal(signal.SIGINT)
+        self.assertEqual(watch.wait(10), -signal.SIGINT)
+
+    def test_names_from_strangers_reach_the_terminal_harmless(self):
+        self.start_scripted("device 0 \x1b[31mred\x07 0 0", f"alloc 0 {DRAM} 1 1")
+        text = self.devices().stdout
+        self.assertNotIn("\x1b", text)
+        self.assertIn("[31mred", text)
