@@ -145,22 +145,25 @@ static uint32_t look_for_earlier(int directory, struct room *room, long n,
     return earlier;
 }
 
+/* A handful in a row, begun anywhere: every book has the same chance, wherever it stands. Whatever goes by
+ * the names or inodes themselves leaves some out for ever when those of the living come first. */
 static void look_at_some(int directory, struct room *room, long n, const struct book_header *self)
 {
-    unsigned books = 0, looked = 0;
+    unsigned books = 0, number = 0;
     for (long at = 0; at < n;) {
         const struct entry *entry = (const struct entry *)(room->names + at);
         at += entry->bytes;
         books += is_book(entry->name);
     }
-    for (long at = 0; at < n && looked < LOOK_MAX;) {
+    if (books == 0)
+        return;
+    /* Not the bits that chose these names among many: see sweep_with(). */
+    unsigned begin = (unsigned)((self->hash_seed >> 32) % books);
+    for (long at = 0; at < n;) {
         const struct entry *entry = (const struct entry *)(room->names + at);
         at += entry->bytes;
-        /* Others each time, so that a few lively ones do not hide the dead. */
-        if (!is_book(entry->name) || (entry->ino + self->hash_seed) % books >= LOOK_MAX)
-            continue;
-        looked++;
-        look_at(directory, entry->name, self, room, books > MANY ? LOOK_MANY : LOOK_OLD);
+        if (is_book(entry->name) && (number++ + books - begin) % books < LOOK_MAX)
+            look_at(directory, entry->name, self, room, books > MANY ? LOOK_MANY : LOOK_OLD);
     }
 }
 
