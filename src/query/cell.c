@@ -1,0 +1,222 @@
+/* Values that combine. See result.h. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/utf8.h"
+#include "query/result.h"
+
+struct cell cell_of_value(const struct output *output, const struct query_value *value,
+                          bool grouped)
+{
+    struct cell cell = {.state = value->state, .marks = value->marks};
+    bool known = value->state & QUERY_KNOWN;
+    if (output->aggregate == QUERY_COUNT && grouped) {
+        bool counts = known || !output->o.column;
+        return (struct cell){.number = counts,
+                             .state = QUERY_KNOWN | (value->state & QUERY_UNKNOWN)};
+    }
+    if (output->o.key)
+        cell = (struct cell){.state = value->state & QUERY_KNOWN}; /* one for all that is absent */
+    if (!known)
+        return cell;
+    if (cell_is_text(output)) {
+        cell.text = value->text;
+        cell.len = value->len;
+    } else {
+        cell.number = value->number;
+    }
+    if (output->o.kind == QUERY_PERCENT)
+        cell.per = value->per;
+    else if (output->aggregate == QUERY_AVG && grouped)
+        cell.per = 1;
+    if (output->o.kind == QUERY_PERCENT && cell.per == 0)
+        cell = (struct cell){.state = value->state & (uint8_t)~QUERY_KNOWN};
+    return cell;
+}
+
+/* ---- order ---- */
+
+static bool is_fraction(const struct output *output)
+{
+    return output->o.kind == QUERY_PERCENT || output->aggregate == QUERY_AVG;
+}
+
+static int compare_u64(uint64_t a, uint64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+static int compare_known(const struct output *output, const struct cell *a, const struct cell *b)
+{
+    if (cell_is_text(output)) {
+        size_t len = a->len < b->len ? a->len : b->len;
+        int order = len ? memcmp(a->text, b->text, len) : 0;
+        return order ? order : compare_u64(a->len, b->len);
+    }
+    if (is_fraction(output) && a->per != b->per) {
+        unsigned __int128 x = (unsigned __int128)a->number * b->per;
+        unsigned __int128 y = (unsigned __int128)b->number * a->per;
+        if (x != y)
+            return x < y ? -1 : 1;
+        return compare_u64(a->per, b->per);
+    }
+    return compare_u64(a->number, b->number);
+}
+
+int cell_compare(const struct output *output, const struct cell *a, const struct cell *b,
+                 bool descending)
+{
+    bool known_a = a->state & QUERY_KNOWN, known_b = b->state & QUERY_KNOWN;
+    if (known_a != known_b)
+        return known_a ? -1 : 1;
+    int order = known_a ? compare_known(output, a, b) : 0;
+    if (order)
+        return descending ? -order : order;
+    if (a->state != b->state)
+        return compare_u64(a->state, b->state);
+    return compare_u64(a->marks, b->marks);
+}
+
+uint64_t cell_sort_key(const struct output *output, const struct cell *cell, bool descending)
+{
+    uint64_t key = 0;
+    if (!(cell->state & QUERY_KNOWN))
+        return UINT64_MAX;
+    if (cell_is_text(output)) {
+        for (size_t i = 0; i < sizeof(key); i++)
+            key = key << 8 | (i < cell->len ? (unsigned char)cell->text[i] : 0);
+    } else if (is_fraction(output)) {
+        /* The bits of doubles that are not negative have the order of their values. */
+        double fraction = cell->per ? (double)cell->number / (double)cell->per : 0;
+        memcpy(&key, &fraction, sizeof(key));
+    } else {
+        key = cell->number;
+    }
+    if (key == UINT64_MAX)
+        key--;
+    return descending ? UINT64_MAX - 1 - key : key;
+}
+
+bool cell_same(const struct output *output, const struct cell *a, const struct cell *b)
+{
+    if (a->state != b->state)
+        return false;
+    if (!(a->state & QUERY_KNOWN))
+        return true;
+    if (cell_is_text(output))
+        return a->len == b->len && (a->len == 0 || memcmp(a->text, b->text, a->len) == 0);
+    return a->number == b->number && a->per == b->per;
+}
+
+uint64_t cell_hash(const struct output *output, const struct cell *cell, uint64_t hash)
+{
+    if (!(cell->state & QUERY_KNOWN))
+        return hash_combine(hash, 1);
+    if (cell_is_text(output))
+        return hash_bytes(cell->text, cell->len, hash);
+    return hash_combine(hash, cell->number ^ (cell->per << 32));
+}
+
+/* ---- combining ---- */
+
+static int take(const struct output *output, struct cell *cell, const struct cell *in,
+                struct arena *texts)
+{
+    if (cell_is_text(output)) {
+        const char *text = arena_text(texts, in->text, in->len);
+        if (!text)
+            return -ENOMEM;
+        cell->text = text;
+        cell->len = in->len;
+    } else {
+        cell->number = in->number;
+    }
+    cell->per = in->per;
+    return 0;
+}
+
+static uint64_t add(uint64_t a, uint64_t b, uint8_t *marks)
+{
+    uint64_t sum;
+    if (!__builtin_add_overflow(a, b, &sum))
+        return sum;
+    *marks |= QUERY_AT_LEAST;
+    return UINT64_MAX;
+}
+
+static int fold_same(const struct output *output, struct cell *cell, const struct cell *in,
+                     struct arena *texts)
+{
+    uint8_t unknown = (cell->state | in->state) & QUERY_UNKNOWN;
+    bool mixed = (cell->state | in->state) & QUERY_MIXED;
+    bool both = cell->state & in->state & QUERY_KNOWN;
+    if (both && compare_known(output, cell, in) != 0)
+        mixed = true;
+    if (mixed) {
+        *cell = (struct cell){.state = QUERY_MIXED | unknown};
+        return 0;
+    }
+    if (!(cell->state & QUERY_KNOWN) && (in->state & QUERY_KNOWN)) {
+        int r = take(output, cell, in, texts);
+        if (r < 0)
+            return r;
+    }
+    cell->state |= in->state;
+    cell->marks |= in->marks;
+    return 0;
+}
+
+int cell_fold(const struct output *output, struct cell *cell, const struct cell *in,
+              struct arena *texts)
+{
+    if (output->aggregate == QUERY_SAME || output->aggregate == QUERY_DEFAULT)
+        return fold_same(output, cell, in, texts);
+    int r = 0;
+    bool in_known = in->state & QUERY_KNOWN, known = cell->state & QUERY_KNOWN;
+    if (in_known && !known) {
+        r = take(output, cell, in, texts);
+    } else if (in_known && (output->aggregate == QUERY_MAX || output->aggregate == QUERY_MIN)) {
+        int order = compare_known(output, in, cell);
+        if (output->aggregate == QUERY_MAX ? order > 0 : order < 0)
+            r = take(output, cell, in, texts);
+    } else if (in_known) {
+        cell->number = add(cell->number, in->number, &cell->marks);
+        cell->per = add(cell->per, in->per, &cell->marks);
+    }
+    cell->state |= in->state;
+    cell->marks |= in->marks;
+    return r;
+}
+
+/* ---- out ---- */
+
+struct query_value cell_value(const struct output *output, const struct cell *cell)
+{
+    struct query_value value = {.state = cell->state, .marks = cell->marks};
+    if (!(cell->state & QUERY_KNOWN))
+        return value;
+    if (cell->state & QUERY_UNKNOWN) /* a part of it could not be read */
+        value.marks |= output->aggregate == QUERY_AVG || output->aggregate == QUERY_MIN
+                           ? QUERY_ESTIMATE
+                           : QUERY_AT_LEAST;
+    if (cell_is_text(output)) {
+        value.text = cell->text;
+        value.len = cell->len;
+        value.marks = 0;
+        return value;
+    }
+    value.number = cell->number;
+    if (output->o.kind == QUERY_PERCENT)
+        value.per = cell->per;
+    else if (output->aggregate == QUERY_AVG && cell->per > 1)
+        value.number = (uint64_t)(((unsigned __int128)cell->number + cell->per / 2) / cell->per);
+    return value;
+}
+
+void query_set_text(struct query_value *value, const char *text)
+{
+    value->text = text;
+    value->len = (uint32_t)strlen(text);
+    value->state = QUERY_KNOWN;
+}

@@ -1,0 +1,467 @@
+/* Rows and groups of a result: adding, merging, sorting, cutting. See query.h. */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/utf8.h"
+#include "query/result.h"
+
+enum {
+    ROWS_MIN = 64,
+    PRUNE_SLACK = 1024, /* rows beyond twice the limit before they are sorted and cut */
+};
+
+int query_result_new(const struct query *query, size_t rows_max, struct query_result **ret_result)
+{
+    struct query_result *result = calloc(1, sizeof(*result));
+    if (!result)
+        return -ENOMEM;
+    result->query = query;
+    result->rows_max = rows_max && rows_max < UINT32_MAX - 1 ? rows_max : QUERY_ROWS_MAX;
+    /* Names come from strangers, who should not be able to choose ones that fall together. */
+    if (getrandom(&result->seed, sizeof(result->seed), GRND_NONBLOCK) != sizeof(result->seed))
+        result->seed = clock_monotonic_ns();
+    *ret_result = result;
+    return 0;
+}
+
+void query_result_free(struct query_result *result)
+{
+    if (!result)
+        return;
+    free(result->cells);
+    free(result->hashes);
+    free(result->slots);
+    free(result->order);
+    arena_release(&result->texts);
+    free(result);
+}
+
+void query_result_freep(struct query_result **result)
+{
+    query_result_free(*result);
+}
+
+void query_result_reset(struct query_result *result)
+{
+    result->n_rows = 0;
+    result->n_order = 0;
+    result->pruned = 0;
+    result->left_out = 0;
+    result->incomplete = false;
+    if (result->n_slots)
+        memset(result->slots, 0, result->n_slots * sizeof(*result->slots));
+    arena_reset(&result->texts);
+}
+
+/* ---- order ---- */
+
+struct ranked {
+    uint64_t key;
+    uint32_t row;
+};
+
+static const struct cell *row_cells(const struct query_result *result, size_t row)
+{
+    return result->cells + row * result->query->n_outputs;
+}
+
+/* By the keys of the query, then by everything else, so that two rows are equal only if nobody could
+ * tell them apart: that is what makes a cut independent of the order in which rows came. */
+static int compare_rows(const struct query_result *result, size_t a, size_t b)
+{
+    const struct query *q = result->query;
+    const struct cell *x = row_cells(result, a), *y = row_cells(result, b);
+    for (size_t i = 0; i < q->n_sorts; i++) {
+        size_t o = q->sorts[i].output;
+        int order = cell_compare(&q->outputs[o], &x[o], &y[o], q->sorts[i].descending);
+        if (order)
+            return order;
+    }
+    for (size_t o = 0; o < q->n_outputs; o++) {
+        int order = cell_compare(&q->outputs[o], &x[o], &y[o], false);
+        if (order)
+            return order;
+    }
+    return 0;
+}
+
+static int compare_ranked(const void *a, const void *b, void *context)
+{
+    const struct ranked *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return compare_rows(context, x->row, y->row);
+}
+
+/* All rows in order, for free(). */
+static struct ranked *rank_rows(struct query_result *result)
+{
+    const struct query *q = result->query;
+    struct ranked *ranked = malloc((result->n_rows + 1) * sizeof(*ranked));
+    if (!ranked)
+        return NULL;
+    for (size_t i = 0; i < result->n_rows; i++) {
+        ranked[i] = (struct ranked){.row = (uint32_t)i};
+        if (q->n_sorts) {
+            size_t o = q->sorts[0].output;
+            ranked[i].key =
+                cell_sort_key(&q->outputs[o], &row_cells(result, i)[o], q->sorts[0].descending);
+        }
+    }
+    qsort_r(ranked, result->n_rows, sizeof(*ranked), compare_ranked, result);
+    return ranked;
+}
+
+int query_result_finish(struct query_result *result)
+{
+    MEMOIR_CLEANUP(freep)
+    struct ranked *ranked = rank_rows(result);
+    uint32_t *order = malloc((result->n_rows + 1) * sizeof(*order));
+    if (!ranked || !order) {
+        free(order);
+        return -ENOMEM;
+    }
+    size_t n = result->n_rows;
+    if (result->query->limit && result->query->limit < n)
+        n = (size_t)result->query->limit;
+    for (size_t i = 0; i < n; i++)
+        order[i] = ranked[i].row;
+    free(result->order);
+    result->order = order;
+    result->n_order = n;
+    return 0;
+}
+
+/* ---- adding ---- */
+
+static int grow_rows(struct query_result *result)
+{
+    if (result->n_rows < result->cap_rows)
+        return 0;
+    size_t cap = result->cap_rows ? result->cap_rows * 2 : ROWS_MIN;
+    struct cell *cells =
+        reallocarray(result->cells, cap * result->query->n_outputs, sizeof(*cells));
+    if (!cells)
+        return -ENOMEM;
+    result->cells = cells;
+    if (result->query->grouped) {
+        uint64_t *hashes = reallocarray(result->hashes, cap, sizeof(*hashes));
+        if (!hashes)
+            return -ENOMEM;
+        result->hashes = hashes;
+    }
+    result->cap_rows = cap;
+    return 0;
+}
+
+static int copy_texts(const struct query *q, struct cell *cells, struct arena *texts)
+{
+    for (size_t o = 0; o < q->n_outputs; o++) {
+        if (!cell_is_text(&q->outputs[o]) || !(cells[o].state & QUERY_KNOWN))
+            continue;
+        cells[o].text = arena_text(texts, cells[o].text, cells[o].len);
+        if (!cells[o].text)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+/* Keep the first `limit` rows and no text of others. */
+static int prune(struct query_result *result)
+{
+    const struct query *q = result->query;
+    size_t keep = (size_t)q->limit;
+    MEMOIR_CLEANUP(freep)
+    struct ranked *ranked = rank_rows(result);
+    size_t cap = 2 * keep + PRUNE_SLACK;
+    struct cell *cells = calloc(cap * q->n_outputs, sizeof(*cells));
+    struct arena texts = {0};
+    int r = ranked && cells ? 0 : -ENOMEM;
+    for (size_t i = 0; i < keep && r == 0; i++) {
+        struct cell *to = cells + i * q->n_outputs;
+        memcpy(to, row_cells(result, ranked[i].row), q->n_outputs * sizeof(*to));
+        r = copy_texts(q, to, &texts);
+    }
+    if (r < 0) {
+        free(cells);
+        arena_release(&texts);
+        return r;
+    }
+    free(result->cells);
+    arena_release(&result->texts);
+    result->cells = cells;
+    result->texts = texts;
+    result->cap_rows = cap;
+    result->pruned += result->n_rows - keep;
+    result->n_rows = keep;
+    result->n_order = 0;
+    return 0;
+}
+
+static int add_row(struct query_result *result, const struct cell *cells)
+{
+    const struct query *q = result->query;
+    if (result->n_rows >= result->rows_max) {
+        result->left_out++;
+        return 0;
+    }
+    int r = grow_rows(result);
+    if (r < 0)
+        return r;
+    struct cell *row = result->cells + result->n_rows * q->n_outputs;
+    memcpy(row, cells, q->n_outputs * sizeof(*row));
+    r = copy_texts(q, row, &result->texts);
+    if (r < 0)
+        return r;
+    result->n_rows++;
+    bool cut =
+        q->limit && q->limit < result->rows_max / 4 && result->n_rows >= 2 * q->limit + PRUNE_SLACK;
+    return cut ? prune(result) : 0;
+}
+
+/* ---- groups ---- */
+
+static void slot_put(struct query_result *result, size_t row)
+{
+    size_t mask = result->n_slots - 1;
+    size_t at = result->hashes[row] & mask;
+    while (result->slots[at])
+        at = (at + 1) & mask;
+    result->slots[at] = (uint32_t)row + 1;
+}
+
+/* At most half of the slots are taken. */
+static int grow_slots(struct query_result *result)
+{
+    if (2 * (result->n_rows + 1) <= result->n_slots)
+        return 0;
+    size_t n = result->n_slots ? result->n_slots * 2 : 2 * ROWS_MIN;
+    uint32_t *slots = calloc(n, sizeof(*slots));
+    if (!slots)
+        return -ENOMEM;
+    free(result->slots);
+    result->slots = slots;
+    result->n_slots = n;
+    for (size_t row = 0; row < result->n_rows; row++)
+        slot_put(result, row);
+    return 0;
+}
+
+static bool same_keys(const struct query *q, const struct cell *a, const struct cell *b)
+{
+    for (size_t o = 0; o < q->n_by; o++)
+        if (!cell_same(&q->outputs[o], &a[o], &b[o]))
+            return false;
+    return true;
+}
+
+static struct cell *find_group(struct query_result *result, const struct cell *cells, uint64_t hash)
+{
+    const struct query *q = result->query;
+    size_t mask = result->n_slots - 1;
+    for (size_t at = hash & mask; result->n_slots && result->slots[at]; at = (at + 1) & mask) {
+        size_t row = result->slots[at] - 1;
+        struct cell *group = result->cells + row * q->n_outputs;
+        if (result->hashes[row] == hash && same_keys(q, group, cells))
+            return group;
+    }
+    return NULL;
+}
+
+static int add_group(struct query_result *result, const struct cell *cells)
+{
+    const struct query *q = result->query;
+    uint64_t hash = result->seed;
+    for (size_t o = 0; o < q->n_by; o++)
+        hash = cell_hash(&q->outputs[o], &cells[o], hash);
+    hash = hash_mix(hash);
+    struct cell *group = find_group(result, cells, hash);
+    int r = 0;
+    if (group) {
+        for (size_t o = q->n_by; o < q->n_outputs && r == 0; o++)
+            r = cell_fold(&q->outputs[o], &group[o], &cells[o], &result->texts);
+        return r;
+    }
+    if (result->n_rows >= result->rows_max) {
+        result->left_out++;
+        return 0;
+    }
+    r = grow_rows(result);
+    if (r == 0)
+        r = grow_slots(result);
+    if (r < 0)
+        return r;
+    group = result->cells + result->n_rows * q->n_outputs;
+    memcpy(group, cells, q->n_outputs * sizeof(*group));
+    r = copy_texts(q, group, &result->texts);
+    if (r < 0)
+        return r;
+    result->hashes[result->n_rows] = hash;
+    slot_put(result, result->n_rows++);
+    return 0;
+}
+
+int result_add_cells(struct query_result *result, const struct cell *cells)
+{
+    return result->query->grouped ? add_group(result, cells) : add_row(result, cells);
+}
+
+/* ---- rows of a table ---- */
+
+/* Text as it can travel: what is not UTF-8 becomes U+FFFD here, once, because it would on the way to
+ * another machine, where it would then be another group. */
+static int clean_text(struct query_result *result, struct query_value *value)
+{
+    size_t i = 0, n;
+    while (i < value->len && (n = utf8_sequence(value->text + i, value->len - i)) > 0)
+        i += n;
+    if (i == value->len)
+        return 0;
+    static const char replacement[] = "\xef\xbf\xbd";
+    char *clean = arena_take(&result->texts, (size_t)value->len * 3 + 1);
+    if (!clean)
+        return -ENOMEM;
+    size_t len = 0;
+    for (i = 0; i < value->len; i += n ? n : 1) {
+        n = utf8_sequence(value->text + i, value->len - i);
+        memcpy(clean + len, n ? value->text + i : replacement, n ? n : 3);
+        len += n ? n : 3;
+    }
+    value->text = clean;
+    value->len = (uint32_t)len;
+    return 0;
+}
+
+static bool may_see(const struct query_table *table, const struct query_world *world,
+                    const struct query_row *row)
+{
+    uint32_t uid;
+    return world->sees_all || !table->owner || !table->owner(row, &uid) || uid == world->viewer_uid;
+}
+
+void query_field_get(const struct query_table *table, const struct query_world *world,
+                     const struct query_row *row, const struct query_field *field,
+                     struct query_value *ret)
+{
+    *ret = (struct query_value){0};
+    if ((field->column->flags & QUERY_PRIVATE) && !may_see(table, world, row))
+        ret->state = QUERY_UNKNOWN;
+    else
+        field->column->get(world, row, field, ret);
+}
+
+int query_result_add(struct query_result *result, const struct query_world *world,
+                     const struct query_row *row)
+{
+    const struct query *q = result->query;
+    if (q->table->private_rows && !may_see(q->table, world, row))
+        return 0;
+    if (expression_eval(&q->where, q->table, world, row, false) != TRUTH_YES)
+        return 0;
+    struct cell cells[QUERY_OUTPUTS_MAX];
+    for (size_t o = 0; o < q->n_outputs; o++) {
+        struct query_value value = {0};
+        if (q->outputs[o].field.column)
+            query_field_get(q->table, world, row, &q->outputs[o].field, &value);
+        if (cell_is_text(&q->outputs[o]) && (value.state & QUERY_KNOWN) &&
+            clean_text(result, &value) < 0)
+            return -ENOMEM;
+        cells[o] = cell_of_value(&q->outputs[o], &value, q->grouped);
+    }
+    int r = result_add_cells(result, cells);
+    return r < 0 ? r : 1;
+}
+
+int query_result_merge(struct query_result *into, const struct query_result *from)
+{
+    if (into->query != from->query || into == from)
+        return -EINVAL;
+    for (size_t row = 0; row < from->n_rows; row++) {
+        int r = result_add_cells(into, row_cells(from, row));
+        if (r < 0)
+            return r;
+    }
+    into->pruned += from->pruned;
+    into->left_out += from->left_out;
+    into->incomplete |= from->incomplete;
+    return 0;
+}
+
+/* ---- a run ---- */
+
+struct run {
+    struct query_scan scan; /* first */
+    struct query_result *result;
+};
+
+static int run_each(struct query_scan *scan, const struct query_row *row)
+{
+    int r = query_result_add(((struct run *)scan)->result, scan->world, row);
+    return r < 0 ? r : 0;
+}
+
+static bool run_may_match(struct query_scan *scan, const struct query_row *row)
+{
+    const struct query *q = ((struct run *)scan)->result->query;
+    if (q->table->private_rows && !may_see(q->table, scan->world, row))
+        return false;
+    return expression_eval(&q->where, q->table, scan->world, row, true) != TRUTH_NO;
+}
+
+int query_run(const struct query *query, const struct query_world *world,
+              struct query_result *result)
+{
+    if (query != result->query || !query->table->scan)
+        return -EINVAL;
+    char node[QUERY_NAME_MAX] = "";
+    struct query_world filled = *world;
+    if (!filled.node && gethostname(node, sizeof(node) - 1) == 0)
+        filled.node = node;
+    if (!filled.now_real_ns)
+        filled.now_real_ns = clock_real_ns();
+    struct run run = {
+        .scan = {.each = run_each,
+                 .may_match = run_may_match,
+                 .world = &filled,
+                 .deadline_ns = world->time_max_ns ? clock_monotonic_ns() + world->time_max_ns : 0},
+        .result = result,
+    };
+    int r = query->table->scan(&run.scan);
+    result->incomplete |= run.scan.incomplete || r == -ETIME;
+    return r;
+}
+
+/* ---- reading ---- */
+
+size_t query_result_rows(const struct query_result *result)
+{
+    return result->n_order;
+}
+
+struct query_value query_result_value(const struct query_result *result, size_t row, size_t column)
+{
+    assert(row < result->n_order && column < result->query->n_outputs);
+    return cell_value(&result->query->outputs[column],
+                      &row_cells(result, result->order[row])[column]);
+}
+
+uint64_t query_result_matched(const struct query_result *result)
+{
+    return result->n_rows + result->pruned + result->left_out;
+}
+
+uint64_t query_result_left_out(const struct query_result *result)
+{
+    return result->left_out;
+}
+
+bool query_result_incomplete(const struct query_result *result)
+{
+    return result->incomplete;
+}

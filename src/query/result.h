@@ -1,0 +1,60 @@
+/* Inside the query core: what a result holds. */
+#pragma once
+
+#include "query/arena.h"
+#include "query/plan.h"
+
+/* One value, or what is known of it so far. Every operation on cells is associative and commutative, and
+ * a cell has one form only for one meaning, so that results do not depend on the order of rows. */
+struct cell {
+    union {
+        uint64_t number;
+        const char *text; /* in the result's arena, ended by NUL */
+    };
+    uint64_t per; /* PERCENT: the whole; AVG: how many; else 0 */
+    uint32_t len; /* of text */
+    uint8_t state, marks;
+};
+
+struct query_result {
+    const struct query *query;
+    size_t rows_max;
+    uint64_t seed;
+
+    struct cell *cells; /* n_rows * query->n_outputs */
+    size_t n_rows, cap_rows;
+    uint64_t *hashes; /* of groups: n_rows */
+    uint32_t *slots;  /* of groups: row + 1 by hash, 0: free */
+    size_t n_slots;   /* a power of two, or 0 */
+    struct arena texts;
+
+    uint32_t *order; /* as of finish */
+    size_t n_order;
+
+    uint64_t pruned;   /* rows without groups that a limit made us drop */
+    uint64_t left_out; /* past rows_max */
+    bool incomplete;
+};
+
+/* cell.c */
+static inline bool cell_is_text(const struct output *output)
+{
+    return output->o.kind == QUERY_TEXT;
+}
+/* A value of one row as a cell; its text stays where it is. */
+struct cell cell_of_value(const struct output *output, const struct query_value *value,
+                          bool grouped);
+/* Add `in` to `cell`. A text that it takes over is copied. -ENOMEM. */
+int cell_fold(const struct output *output, struct cell *cell, const struct cell *in,
+              struct arena *texts);
+/* Absent ones last; 0 only for cells that are the same in every respect. */
+int cell_compare(const struct output *output, const struct cell *a, const struct cell *b,
+                 bool descending);
+/* Small where cell_compare() would put it first; equal where it cannot tell. */
+uint64_t cell_sort_key(const struct output *output, const struct cell *cell, bool descending);
+uint64_t cell_hash(const struct output *output, const struct cell *cell, uint64_t hash);
+bool cell_same(const struct output *output, const struct cell *a, const struct cell *b);
+struct query_value cell_value(const struct output *output, const struct cell *cell);
+
+/* result.c: add a row, or what is known of a group, whose texts are elsewhere. */
+int result_add_cells(struct query_result *result, const struct cell *cells);

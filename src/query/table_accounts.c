@@ -1,0 +1,294 @@
+/* The tables of accounts (process, device, space) and of devices (device, space). */
+#include <stdio.h>
+#include <string.h>
+
+#include <memoir/memoir.h>
+
+#include "ledger/ledger.h"
+#include "query/table_process.h"
+
+/* ---- which device and space ---- */
+
+static void get_device(const struct query_world *world, const struct query_row *row,
+                       const struct query_field *field, struct query_value *ret)
+{
+    static _Thread_local char text[96];
+    if (!row->device) {
+        query_set_text(ret, "host");
+        return;
+    }
+    snprintf(text, sizeof(text), "%d %s", row->device->ordinal, row->device->name);
+    query_set_text(ret, text);
+}
+
+static void get_ordinal(const struct query_world *world, const struct query_row *row,
+                        const struct query_field *field, struct query_value *ret)
+{
+    if (row->device && row->device->ordinal >= 0)
+        query_set_number(ret, (uint64_t)row->device->ordinal);
+}
+
+enum { DEVICE_NAME, DEVICE_UID, DEVICE_BUS };
+
+static void get_device_text(const struct query_world *world, const struct query_row *row,
+                            const struct query_field *field, struct query_value *ret)
+{
+    const struct ledger_device *d = row->device;
+    const char *text = !d                                  ? ""
+                       : field->column->arg == DEVICE_NAME ? d->name
+                       : field->column->arg == DEVICE_UID  ? d->uid
+                                                           : d->bus;
+    if (*text)
+        query_set_text(ret, text);
+}
+
+static void get_device_kind(const struct query_world *world, const struct query_row *row,
+                            const struct query_field *field, struct query_value *ret)
+{
+    static const char *const names[] = {
+        [MEMOIR_DEVICE_OTHER] = "other",
+        [MEMOIR_DEVICE_GPU] = "gpu",
+        [MEMOIR_DEVICE_NPU] = "npu",
+        [MEMOIR_DEVICE_FPGA] = "fpga",
+        [MEMOIR_DEVICE_SIMULATED] = "simulated",
+    };
+    if (row->device)
+        query_set_text(ret, row->device->kind < sizeof(names) / sizeof(names[0])
+                                ? names[row->device->kind]
+                                : "other");
+}
+
+static void get_space(const struct query_world *world, const struct query_row *row,
+                      const struct query_field *field, struct query_value *ret)
+{
+    query_set_text(ret,
+                   ledger_space_name(row->account ? row->account->space : row->capacity->space));
+}
+
+#define DEVICE_COLUMNS                                                                          \
+    {"device", "number and name of the device, or host", QUERY_TEXT, .get = get_device},        \
+        {"ordinal", "the number that programs use for the device", QUERY_NUMBER, QUERY_SAME,    \
+         .get = get_ordinal},                                                                   \
+        {"space", "kind of memory: dram, l1, cb, heap, ...", QUERY_TEXT, .get = get_space},     \
+        {"device_name", "name of the device alone", QUERY_TEXT, .arg = DEVICE_NAME,             \
+         .get = get_device_text},                                                               \
+        {"device_uid", "what makes it the same device for all programs", QUERY_TEXT,            \
+         .arg = DEVICE_UID, .get = get_device_text},                                            \
+        {"device_bus", "PCI address of the device", QUERY_TEXT, .arg = DEVICE_BUS,              \
+         .get = get_device_text},                                                               \
+    {                                                                                           \
+        "device_kind", "gpu, npu, fpga, simulated or other", QUERY_TEXT, .get = get_device_kind \
+    }
+
+/* ---- accounts ---- */
+
+enum account_figure {
+    LIVE,
+    BLOCKS,
+    PEAK,
+    ALLOCATED,
+    FREED,
+    ALLOCATED_BLOCKS,
+    FREED_BLOCKS,
+    MOVED_IN,
+    MOVED_OUT,
+    INHERITED,
+};
+
+static uint64_t account_figure(const struct ledger_account *a, enum account_figure figure)
+{
+    const struct book_totals *t = &a->totals;
+    const uint64_t figures[] = {
+        [LIVE] = t->live_bytes,           [BLOCKS] = t->live_blocks,
+        [PEAK] = t->peak_bytes,           [ALLOCATED] = t->alloc_bytes,
+        [FREED] = t->freed_bytes,         [ALLOCATED_BLOCKS] = t->alloc_blocks,
+        [FREED_BLOCKS] = t->freed_blocks, [MOVED_IN] = t->moved_in_bytes,
+        [MOVED_OUT] = t->moved_out_bytes, [INHERITED] = a->inherited_bytes,
+    };
+    return figures[figure];
+}
+
+static void get_figure(const struct query_world *world, const struct query_row *row,
+                       const struct query_field *field, struct query_value *ret)
+{
+    const struct ledger_account *a = row->account;
+    if (!a->valid) {
+        ret->state = QUERY_UNKNOWN;
+        return;
+    }
+    query_set_number(ret, account_figure(a, (enum account_figure)field->column->arg));
+    ret->marks = account_marks(a);
+}
+
+static void get_account_capacity(const struct query_world *world, const struct query_row *row,
+                                 const struct query_field *field, struct query_value *ret)
+{
+    if (row->account->capacity)
+        query_set_number(ret, row->account->capacity);
+}
+
+static void get_account_percent(const struct query_world *world, const struct query_row *row,
+                                const struct query_field *field, struct query_value *ret)
+{
+    get_figure(world, row, field, ret);
+    ret->per = row->account->capacity;
+    if (!ret->per)
+        *ret = (struct query_value){0};
+}
+
+static void get_source(const struct query_world *world, const struct query_row *row,
+                       const struct query_field *field, struct query_value *ret)
+{
+    query_set_text(ret, ledger_source_name(row->account->source));
+}
+
+static const struct query_column account_columns[] = {
+    PROCESS_COLUMNS,
+    DEVICE_COLUMNS,
+    {"bytes", "allocated and not freed", QUERY_BYTES, .arg = LIVE, .get = get_figure},
+    {"blocks", "blocks allocated and not freed", QUERY_NUMBER, .arg = BLOCKS, .get = get_figure},
+    {"peak", "the most that was live at once", QUERY_BYTES, .arg = PEAK, .get = get_figure},
+    {"allocated", "bytes allocated since the start", QUERY_BYTES, .arg = ALLOCATED,
+     .get = get_figure},
+    {"freed", "bytes freed since the start", QUERY_BYTES, .arg = FREED, .get = get_figure},
+    {"allocated_blocks", "blocks allocated since the start", QUERY_NUMBER, .arg = ALLOCATED_BLOCKS,
+     .get = get_figure},
+    {"freed_blocks", "blocks freed since the start", QUERY_NUMBER, .arg = FREED_BLOCKS,
+     .get = get_figure},
+    {"moved_in", "bytes of transfers into it", QUERY_BYTES, .arg = MOVED_IN, .get = get_figure},
+    {"moved_out", "bytes of transfers out of it", QUERY_BYTES, .arg = MOVED_OUT, .get = get_figure},
+    {"inherited", "live in the parent at fork and not freed since; no part of bytes", QUERY_BYTES,
+     .arg = INHERITED, .get = get_figure},
+    {"capacity", "size of the space, as the process told", QUERY_BYTES, QUERY_MAX,
+     .get = get_account_capacity},
+    {"percent", "share of the capacity that the process holds", QUERY_PERCENT, QUERY_MAX,
+     .arg = LIVE, .get = get_account_percent},
+    {"source", "who counted: client, socket, malloc, ...", QUERY_TEXT, .get = get_source},
+    {0},
+};
+
+static int scan_accounts(struct query_scan *scan)
+{
+    size_t n = 0;
+    struct ledger_process *const *processes =
+        scan->world->ledger ? ledger_processes(scan->world->ledger, &n) : NULL;
+    for (size_t i = 0; i < n; i++)
+        for (size_t a = 0; a < processes[i]->n_accounts; a++) {
+            struct query_row row = {.process = processes[i],
+                                    .account = &processes[i]->accounts[a],
+                                    .device = processes[i]->accounts[a].device};
+            int r = scan->each(scan, &row);
+            if (r)
+                return r;
+        }
+    return 0;
+}
+
+const struct query_table query_table_accounts = {
+    .name = "accounts",
+    .help = "one row for each device and kind of memory of each process",
+    .columns = account_columns,
+    .show = "pid,user,program,device,space,bytes,blocks,peak,capacity",
+    .show_by = "count,bytes,blocks,peak",
+    .sort = "-bytes,+pid,+ordinal,+space",
+    .scan = scan_accounts,
+    .owner = process_owner,
+};
+
+/* ---- devices ---- */
+
+static void get_node(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    if (*row->device->host)
+        query_set_text(ret, row->device->host);
+    else if (world->node)
+        query_set_text(ret, world->node);
+}
+
+static void get_capacity(const struct query_world *world, const struct query_row *row,
+                         const struct query_field *field, struct query_value *ret)
+{
+    if (row->capacity->capacity)
+        query_set_number(ret, row->capacity->capacity);
+    else
+        ret->state = QUERY_UNKNOWN; /* it has a size, which nobody told */
+}
+
+static void get_used(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    query_set_number(ret, row->capacity->used);
+}
+
+static void get_free(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    const struct ledger_capacity *c = row->capacity;
+    if (c->capacity)
+        query_set_number(ret, c->capacity > c->used ? c->capacity - c->used : 0);
+    else
+        ret->state = QUERY_UNKNOWN;
+}
+
+static void get_percent(const struct query_world *world, const struct query_row *row,
+                        const struct query_field *field, struct query_value *ret)
+{
+    if (!row->capacity->capacity)
+        return; /* out of nothing known; no part of a sum's share either */
+    query_set_number(ret, row->capacity->used);
+    ret->per = row->capacity->capacity;
+}
+
+static void get_blocks(const struct query_world *world, const struct query_row *row,
+                       const struct query_field *field, struct query_value *ret)
+{
+    query_set_number(ret, row->capacity->blocks);
+}
+
+static void get_processes(const struct query_world *world, const struct query_row *row,
+                          const struct query_field *field, struct query_value *ret)
+{
+    query_set_number(ret, row->device->processes);
+}
+
+static const struct query_column device_columns[] = {
+    DEVICE_COLUMNS,
+    {"node", "name of the machine", QUERY_TEXT, .get = get_node},
+    {"capacity", "size of the space; the largest that a process told", QUERY_BYTES,
+     .get = get_capacity},
+    {"used", "held by processes that live", QUERY_BYTES, .get = get_used},
+    {"free", "capacity less used", QUERY_BYTES, .get = get_free},
+    {"percent", "used as a share of the capacity", QUERY_PERCENT, .get = get_percent},
+    {"blocks", "blocks allocated and not freed", QUERY_NUMBER, .get = get_blocks},
+    {"processes", "processes that hold something on the device", QUERY_NUMBER, QUERY_MAX,
+     .get = get_processes},
+    {0},
+};
+
+static int scan_devices(struct query_scan *scan)
+{
+    size_t n = 0;
+    struct ledger_device *const *devices =
+        scan->world->ledger ? ledger_devices(scan->world->ledger, &n) : NULL;
+    for (size_t i = 0; i < n; i++)
+        for (size_t s = 0; s <= MEMOIR_SPACE_MAX; s++) {
+            if (!devices[i]->spaces[s].space)
+                continue;
+            int r = scan->each(scan, &(struct query_row){.device = devices[i],
+                                                         .capacity = &devices[i]->spaces[s]});
+            if (r)
+                return r;
+        }
+    return 0;
+}
+
+const struct query_table query_table_devices = {
+    .name = "devices",
+    .help = "one row for each kind of memory of each device",
+    .columns = device_columns,
+    .show = "device,space,used,free,capacity,percent,blocks,processes",
+    .show_by = "used,free,capacity,percent,blocks,processes",
+    .sort = "+ordinal,+device,+space",
+    .scan = scan_devices,
+};

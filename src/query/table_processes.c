@@ -1,0 +1,337 @@
+/* The table of processes: one row each. */
+#include <stdio.h>
+#include <string.h>
+
+#include <memoir/memoir.h>
+
+#include "ledger/ledger.h"
+#include "query/table_process.h"
+
+/* ---- who ---- */
+
+void process_pid(const struct query_world *world, const struct query_row *row,
+                 const struct query_field *field, struct query_value *ret)
+{
+    if (row->process->valid & LEDGER_HAS_PID)
+        query_set_number(ret, (uint64_t)row->process->pid);
+    else
+        ret->state = QUERY_UNKNOWN;
+}
+
+void process_program(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    query_set_text(ret, row->process->name);
+}
+
+void process_user(const struct query_world *world, const struct query_row *row,
+                  const struct query_field *field, struct query_value *ret)
+{
+    static _Thread_local char number[16];
+    const struct ledger_process *p = row->process;
+    const char *name = p->valid & LEDGER_HAS_USER ? p->user : NULL;
+    if (!name && world->user_name)
+        name = world->user_name(p->uid, world->context);
+    if (!name)
+        snprintf(number, sizeof(number), "%u", p->uid);
+    query_set_text(ret, name ? name : number);
+}
+
+void process_uid(const struct query_world *world, const struct query_row *row,
+                 const struct query_field *field, struct query_value *ret)
+{
+    query_set_number(ret, row->process->uid);
+}
+
+void process_node(const struct query_world *world, const struct query_row *row,
+                  const struct query_field *field, struct query_value *ret)
+{
+    if (*row->process->host)
+        query_set_text(ret, row->process->host);
+    else if (world->node)
+        query_set_text(ret, world->node);
+}
+
+void process_state(const struct query_world *world, const struct query_row *row,
+                   const struct query_field *field, struct query_value *ret)
+{
+    query_set_text(ret, ledger_state_name(row->process->state));
+}
+
+static void set_unless_empty(struct query_value *ret, const char *text)
+{
+    if (*text)
+        query_set_text(ret, text);
+    else
+        ret->state = QUERY_UNKNOWN;
+}
+
+void process_command(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    set_unless_empty(ret, row->process->command);
+}
+
+void process_exe(const struct query_world *world, const struct query_row *row,
+                 const struct query_field *field, struct query_value *ret)
+{
+    set_unless_empty(ret, row->process->exe);
+}
+
+bool process_owner(const struct query_row *row, uint32_t *ret_uid)
+{
+    if (!row->process)
+        return false;
+    *ret_uid = row->process->uid;
+    return true;
+}
+
+/* ---- since when ---- */
+
+static void get_start(const struct query_world *world, const struct query_row *row,
+                      const struct query_field *field, struct query_value *ret)
+{
+    if (row->process->valid & LEDGER_HAS_START)
+        query_set_number(ret, row->process->start_realtime_ns);
+    else
+        ret->state = QUERY_UNKNOWN;
+}
+
+static void get_age(const struct query_world *world, const struct query_row *row,
+                    const struct query_field *field, struct query_value *ret)
+{
+    const struct ledger_process *p = row->process;
+    uint64_t since = p->valid & LEDGER_HAS_START ? p->start_realtime_ns : p->book_realtime_ns;
+    query_set_number(ret, world->now_real_ns > since ? world->now_real_ns - since : 0);
+}
+
+/* ---- figures of /proc ---- */
+
+enum { FACT_RSS, FACT_VMS, FACT_SHARED };
+
+static void get_fact(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    const struct ledger_process *p = row->process;
+    if (!(p->valid & LEDGER_HAS_RSS))
+        ret->state = QUERY_UNKNOWN;
+    else
+        query_set_number(ret, field->column->arg == FACT_RSS   ? p->rss_bytes
+                              : field->column->arg == FACT_VMS ? p->vms_bytes
+                                                               : p->shared_bytes);
+}
+
+static void get_threads(const struct query_world *world, const struct query_row *row,
+                        const struct query_field *field, struct query_value *ret)
+{
+    if (row->process->valid & LEDGER_HAS_THREADS)
+        query_set_number(ret, row->process->threads);
+    else
+        ret->state = QUERY_UNKNOWN;
+}
+
+/* ---- figures of its accounts ---- */
+
+uint8_t account_marks(const struct ledger_account *account)
+{
+    return (account->sampled ? QUERY_ESTIMATE : 0) | (account->partial ? QUERY_AT_LEAST : 0);
+}
+
+enum account_figure { LIVE_BYTES, LIVE_BLOCKS, PEAK_BYTES, ALLOCATED, FREED };
+
+static uint64_t figure_of(const struct book_totals *totals, enum account_figure figure)
+{
+    switch (figure) {
+    case LIVE_BLOCKS:
+        return totals->live_blocks;
+    case PEAK_BYTES:
+        return totals->peak_bytes;
+    case ALLOCATED:
+        return totals->alloc_bytes;
+    case FREED:
+        return totals->freed_bytes;
+    case LIVE_BYTES:
+        break;
+    }
+    return totals->live_bytes;
+}
+
+static void add_figure(struct query_value *ret, const struct ledger_account *a,
+                       enum account_figure figure)
+{
+    ret->marks |= account_marks(a);
+    if (!a->valid) {
+        ret->state |= QUERY_UNKNOWN;
+        return;
+    }
+    ret->number += figure_of(&a->totals, figure);
+    ret->state |= QUERY_KNOWN;
+}
+
+/* A device's own memory, where MEMOIR_SPACE_SYSTEM is the host's that belongs to it. */
+static bool on_device(const struct ledger_account *a)
+{
+    return a->device && a->space != MEMOIR_SPACE_SYSTEM;
+}
+
+static bool wanted_device(const struct ledger_account *a, const struct query_field *field)
+{
+    if (!a->device || (field->ordinal >= 0 && a->device->ordinal != field->ordinal))
+        return false;
+    return field->space ? a->space == field->space : on_device(a);
+}
+
+static void get_device(const struct query_world *world, const struct query_row *row,
+                       const struct query_field *field, struct query_value *ret)
+{
+    for (size_t i = 0; i < row->process->n_accounts; i++)
+        if (wanted_device(&row->process->accounts[i], field))
+            add_figure(ret, &row->process->accounts[i], LIVE_BYTES);
+}
+
+static void get_peak(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    for (size_t i = 0; i < row->process->n_accounts; i++)
+        if (on_device(&row->process->accounts[i]))
+            add_figure(ret, &row->process->accounts[i], PEAK_BYTES);
+}
+
+/* One space of the host, or with 0 all of them. */
+static void get_host(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    for (size_t i = 0; i < row->process->n_accounts; i++) {
+        const struct ledger_account *a = &row->process->accounts[i];
+        if (field->space ? a->space == field->space : !on_device(a))
+            add_figure(ret, a, LIVE_BYTES);
+    }
+}
+
+static void get_total(const struct query_world *world, const struct query_row *row,
+                      const struct query_field *field, struct query_value *ret)
+{
+    for (size_t i = 0; i < row->process->n_accounts; i++)
+        add_figure(ret, &row->process->accounts[i], (enum account_figure)field->column->arg);
+}
+
+static void get_losses(const struct query_world *world, const struct query_row *row,
+                       const struct query_field *field, struct query_value *ret)
+{
+    uint64_t lost = 0;
+    for (size_t i = 0; i < BOOK_LOSSES_MAX; i++)
+        lost += row->process->losses[i];
+    query_set_number(ret, lost);
+}
+
+static void get_book(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    query_set_number(ret, row->process->book_bytes);
+}
+
+/* ---- the table ---- */
+
+#define DEVICE_SPACE(name, space, help)                                    \
+    {                                                                      \
+        "device." name, help, QUERY_BYTES, .arg = space, .get = get_device \
+    }
+#define HOST_SPACE(name, space, help)                          \
+    {                                                          \
+        name, help, QUERY_BYTES, .arg = space, .get = get_host \
+    }
+
+static const struct query_column columns[] = {
+    PROCESS_COLUMNS,
+    {"start", "when it was started", QUERY_TIME, QUERY_MIN, .get = get_start},
+    {"age", "how long it has been running", QUERY_AGE, .get = get_age},
+    {"device", "memory that it holds on all devices; device.0 on the one with number 0",
+     QUERY_BYTES, .get = get_device},
+    DEVICE_SPACE("dram", MEMOIR_SPACE_DRAM, "of it, DRAM; device.0.dram on one device"),
+    DEVICE_SPACE("l1", MEMOIR_SPACE_L1, "of it, buffers in L1"),
+    DEVICE_SPACE("l1_small", MEMOIR_SPACE_L1_SMALL, "of it, small buffers in L1"),
+    DEVICE_SPACE("trace", MEMOIR_SPACE_TRACE, "of it, recorded traces"),
+    DEVICE_SPACE("cb", MEMOIR_SPACE_CB, "of it, circular buffers"),
+    DEVICE_SPACE("kernel", MEMOIR_SPACE_KERNEL, "of it, kernel binaries"),
+    DEVICE_SPACE("system", MEMOIR_SPACE_SYSTEM,
+                 "host memory that belongs to devices; no part of device"),
+    {"peak", "the most that device can have been", QUERY_BYTES, .get = get_peak},
+    HOST_SPACE("host", 0, "host memory that it reported, all spaces"),
+    HOST_SPACE("heap", MEMOIR_SPACE_HEAP, "of it, heap"),
+    HOST_SPACE("pinned", MEMOIR_SPACE_PINNED, "of it, pinned for transfers"),
+    HOST_SPACE("mapped", MEMOIR_SPACE_MAPPED, "of it, mapped"),
+    HOST_SPACE("managed", MEMOIR_SPACE_MANAGED,
+               "of it, managed: moves between host and device by itself"),
+    HOST_SPACE("host.shared", MEMOIR_SPACE_SHARED, "of it, shared between processes"),
+    {"blocks", "blocks allocated and not freed, in all spaces", QUERY_NUMBER, .arg = LIVE_BLOCKS,
+     .get = get_total},
+    {"allocated", "bytes allocated since the start, in all spaces", QUERY_BYTES, .arg = ALLOCATED,
+     .get = get_total},
+    {"freed", "bytes freed since the start, in all spaces", QUERY_BYTES, .arg = FREED,
+     .get = get_total},
+    {"rss", "resident memory", QUERY_BYTES, .arg = FACT_RSS, .get = get_fact},
+    {"vms", "virtual memory", QUERY_BYTES, .arg = FACT_VMS, .get = get_fact},
+    {"shared", "resident memory that files and other processes share", QUERY_BYTES,
+     .arg = FACT_SHARED, .get = get_fact},
+    {"threads", "number of threads", QUERY_NUMBER, .get = get_threads},
+    {"losses", "reports that were not fully accounted", QUERY_NUMBER, .get = get_losses},
+    {"book", "memory that its books take", QUERY_BYTES, .get = get_book},
+    {0},
+};
+
+uint32_t space_find(const char *name, size_t len)
+{
+    for (uint32_t space = 1; space <= MEMOIR_SPACE_MAX; space++) {
+        const char *known = ledger_space_name(space);
+        if (strlen(known) == len && memcmp(known, name, len) == 0)
+            return space;
+    }
+    return 0;
+}
+
+/* "device.1" and "device.1.dram". */
+static bool resolve(const char *name, size_t len, struct query_field *ret_field)
+{
+    static const char prefix[] = "device.";
+    size_t at = sizeof(prefix) - 1;
+    if (len <= at || memcmp(name, prefix, at) != 0)
+        return false;
+    int32_t ordinal = 0;
+    size_t first = at;
+    for (; at < len && name[at] >= '0' && name[at] <= '9' && at - first < 6; at++)
+        ordinal = ordinal * 10 + (name[at] - '0');
+    if (at == first || (at < len && name[at] != '.'))
+        return false;
+    uint32_t space = at < len ? space_find(name + at + 1, len - at - 1) : 0;
+    if (at < len && space < MEMOIR_SPACE_DRAM)
+        return false;
+    for (const struct query_column *c = columns; c->name; c++)
+        if (strcmp(c->name, "device") == 0)
+            *ret_field = (struct query_field){.column = c, .space = space, .ordinal = ordinal};
+    return true;
+}
+
+static int scan_processes(struct query_scan *scan)
+{
+    size_t n = 0;
+    struct ledger_process *const *processes =
+        scan->world->ledger ? ledger_processes(scan->world->ledger, &n) : NULL;
+    for (size_t i = 0; i < n; i++) {
+        int r = scan->each(scan, &(struct query_row){.process = processes[i]});
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+const struct query_table query_table_processes = {
+    .name = "processes",
+    .help = "one row for each process that keeps a book",
+    .columns = columns,
+    .show = "pid,user,program,age,device,heap,pinned,blocks,rss,state",
+    .show_by = "count,device,heap,pinned,blocks,rss",
+    .sort = "-device,-rss,+pid",
+    .scan = scan_processes,
+    .owner = process_owner,
+    .resolve = resolve,
+};

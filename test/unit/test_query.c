@@ -1,0 +1,340 @@
+/* The query core over a small table: words, filters, groups, order, errors, who may see what. */
+#include "query_fixture.h"
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+static const struct pet pets[] = {
+    {"Tom", "cat", 4000, 300, 1, 4, 1, true},      {"Rex", "dog", 30000, 7200, 3, 4, 1, false},
+    {"Ada", "cat", 5000, 60, 2, 2, 2, true},       {"Bo", "dog", PET_UNKNOWN, 10, 0, 0, 2, true},
+    {"Nemo", "fish", PET_NONE, 5, 0, 8, 2, false},
+};
+
+/* `spec` over the pets gives these rows. */
+static void check_rows(struct query_spec spec, const char *expected)
+{
+    struct query *query = pet_query(&spec);
+    struct query_result *result;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    pets_add(result, pets, ARRAY_LEN(pets));
+    char *rows = rows_text(result);
+    assert_string_equal(rows, expected);
+    free(rows);
+    query_result_free(result);
+    query_free(query);
+}
+
+/* The names of pets that match. */
+static void check_where(const char *where, const char *expected)
+{
+    struct query_spec spec = {.where = where, .show = "name", .sort = "name"};
+    struct query *query = pet_query(&spec);
+    struct query_result *result;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    pets_add(result, pets, ARRAY_LEN(pets));
+    assert_int_equal(query_result_finish(result), 0);
+    char names[256] = "";
+    for (size_t i = 0; i < query_result_rows(result); i++) {
+        strcat(names, i ? " " : "");
+        strcat(names, query_result_value(result, i, 0).text);
+    }
+    if (strcmp(names, expected) != 0)
+        fail_msg("%s gives '%s', not '%s'", where, names, expected);
+    query_result_free(result);
+    query_free(query);
+}
+
+static void rows_come_with_the_usual_columns_in_the_usual_order(void **unused)
+{
+    check_rows((struct query_spec){.limit = 2},
+               "[{\"name\":\"Ada\",\"kind\":\"cat\",\"weight\":5000},"
+               "{\"name\":\"Bo\",\"kind\":\"dog\",\"weight\":null}]");
+}
+
+static void filters_compare_in_the_units_of_the_column(void **unused)
+{
+    static const struct {
+        const char *where, *names;
+    } cases[] = {
+        {"", "Ada Bo Nemo Rex Tom"},
+        {"kind=cat", "Ada Tom"},
+        {"kind == 'cat'", "Ada Tom"},
+        {"kind!=cat", "Bo Nemo Rex"},
+        {"name ~ o", "Bo Nemo Tom"},
+        {"name ~ O", "Bo Nemo Tom"},
+        {"name ~ *o", "Bo Nemo"},
+        {"name ~ ?o*", "Bo Tom"},
+        {"name !~ o", "Ada Rex"},
+        {"name < C", "Ada Bo"},
+        {"weight>4K", "Ada Rex"},
+        {"weight>=4kB", "Ada Rex Tom"},
+        {"weight<=4kB", "Tom"},
+        {"weight=30kB", "Rex"},
+        {"age>1m", "Rex Tom"},
+        {"age>=60", "Ada Rex Tom"},
+        {"age>1.5h", "Rex"},
+        {"full>50%", "Ada Rex"},
+        {"full=75", "Rex"},
+        {"full<25.1%", "Nemo Tom"},
+        {"tame", "Ada Bo Tom"},
+        {"tame=no", "Nemo Rex"},
+        {"not tame", "Nemo Rex"},
+        {"owner=2", "Ada Bo Nemo"},
+        {"kind=cat and owner=1", "Tom"},
+        {"kind=cat or owner=1", "Ada Rex Tom"},
+        {"kind=cat or kind=dog and owner=2", "Ada Bo Tom"},
+        {"(kind=cat or kind=dog) and owner=2", "Ada Bo"},
+        {"kind=cat or kind=dog, owner=2", "Ada Bo"},
+        {"NOT (kind=cat OR kind=dog)", "Nemo"},
+        {"not not kind=fish", "Nemo"},
+        {"name=\"Tom\"", "Tom"},
+        {"name='T\\om'", "Tom"},
+        {"name='and' or name=Bo", "Bo"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        check_where(cases[i].where, cases[i].names);
+}
+
+static void absent_values_are_neither_small_nor_large(void **unused)
+{
+    check_where("weight<1TB", "Ada Rex Tom");
+    check_where("weight>=0", "Ada Rex Tom");
+    check_where("not weight>10K", "Ada Tom");
+    check_where("weight=none", "Bo Nemo");
+    check_where("weight!=none", "Ada Rex Tom");
+    check_where("weight>10K or tame", "Ada Bo Rex Tom");
+    check_where("weight>10K and not weight>10K", "");
+}
+
+static void groups_combine_by_the_kind_of_the_column(void **unused)
+{
+    check_rows((struct query_spec){.by = "kind", .show = "count,weight,age,full,owner"},
+               "[{\"kind\":\"cat\",\"count\":2,\"weight\":9000,\"age\":300,\"full\":50,"
+               "\"owner\":null},"
+               "{\"kind\":\"dog\",\"count\":2,\"weight\":30000,\"age\":7200,\"full\":75,"
+               "\"owner\":null,\"at_least\":[\"weight\"]},"
+               "{\"kind\":\"fish\",\"count\":1,\"weight\":null,\"age\":5,\"full\":0,\"owner\":2}]");
+}
+
+static void aggregates_can_be_named(void **unused)
+{
+    check_rows(
+        (struct query_spec){.show =
+                                "count,count(weight),sum(weight),min(weight),max(weight),avg(age),"
+                                "max(name),sum(tame),max(full)",
+                            .where = "kind!=dog or weight!=none"},
+        "[{\"count\":4,\"count(weight)\":3,\"sum(weight)\":39000,\"min(weight)\":4000,"
+        "\"max(weight)\":30000,\"avg(age)\":1891.25,\"max(name)\":\"Tom\",\"sum(tame)\":2,"
+        "\"max(full)\":100}]");
+}
+
+static void without_an_absent_row_a_sum_is_exact(void **unused)
+{
+    /* Nemo has no weight, which is not the same as one that nobody knows. */
+    check_rows((struct query_spec){.show = "sum(weight)", .where = "name!=Bo"},
+               "[{\"sum(weight)\":39000}]");
+    check_rows((struct query_spec){.show = "sum(weight)"},
+               "[{\"sum(weight)\":39000,\"at_least\":[\"sum(weight)\"]}]");
+    check_rows((struct query_spec){.show = "avg(weight)"},
+               "[{\"avg(weight)\":13000,\"estimate\":[\"avg(weight)\"]}]");
+}
+
+static void order_is_by_keys_then_absent_ones_last(void **unused)
+{
+    check_rows((struct query_spec){.show = "name", .sort = "-weight,name"},
+               "[{\"name\":\"Rex\"},{\"name\":\"Ada\"},{\"name\":\"Tom\"},{\"name\":\"Nemo\"},"
+               "{\"name\":\"Bo\"}]");
+    check_rows((struct query_spec){.show = "name", .sort = "+weight,-name"},
+               "[{\"name\":\"Tom\"},{\"name\":\"Ada\"},{\"name\":\"Rex\"},{\"name\":\"Nemo\"},"
+               "{\"name\":\"Bo\"}]");
+    check_rows((struct query_spec){.by = "kind", .show = "count", .sort = "max(age)", .limit = 1},
+               "[{\"kind\":\"dog\",\"count\":2}]");
+    check_rows((struct query_spec){.show = "name", .sort = "full", .limit = 2},
+               "[{\"name\":\"Ada\"},{\"name\":\"Rex\"}]");
+}
+
+static void groups_have_several_keys(void **unused)
+{
+    check_rows(
+        (struct query_spec){.by = "owner, kind", .show = "count", .sort = "owner,kind"},
+        "[{\"owner\":2,\"kind\":\"cat\",\"count\":1},{\"owner\":2,\"kind\":\"dog\",\"count\":"
+        "1},{\"owner\":2,\"kind\":\"fish\",\"count\":1},{\"owner\":1,\"kind\":\"cat\","
+        "\"count\":1},{\"owner\":1,\"kind\":\"dog\",\"count\":1}]");
+}
+
+static void others_private_columns_are_absent_for_filters_too(void **unused)
+{
+    struct query_spec spec = {.show = "name,secret", .where = "secret!=Ada", .sort = "name"};
+    struct query *query = pet_query(&spec);
+    struct query_result *result;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    struct query_world world = {.viewer_uid = 2};
+    for (size_t i = 0; i < ARRAY_LEN(pets); i++)
+        query_result_add(result, &world, &(struct query_row){.custom = &pets[i]});
+    char *rows = rows_text(result);
+    assert_string_equal(rows, "[{\"name\":\"Bo\",\"secret\":\"Bo\"},"
+                              "{\"name\":\"Nemo\",\"secret\":\"Nemo\"}]");
+    free(rows);
+    query_result_free(result);
+    query_free(query);
+}
+
+static void mistakes_are_pointed_at(void **unused)
+{
+    static const struct {
+        struct query_spec spec;
+        const char *part;
+        size_t at, len;
+        const char *text;
+    } cases[] = {
+        {{.where = "kind=cat and wieght>1"}, "where", 13, 6, "did you mean 'weight'?"},
+        {{.where = "weight>heavy"}, "where", 7, 5, "a size (1.5GB, 64K)"},
+        {{.where = "weight>99999999999999999999"}, "where", 7, 20, "too large"},
+        {{.where = "weight ~ 1"}, "where", 7, 1, "~ looks into texts"},
+        {{.where = "weight"}, "where", 6, 1, "has to be compared"},
+        {{.where = "kind="}, "where", 5, 1, "here should be a text"},
+        {{.where = "(kind=cat"}, "where", 0, 1, "never closed"},
+        {{.where = "kind=cat)"}, "where", 8, 1, "closes nothing"},
+        {{.where = "kind='cat"}, "where", 5, 4, "quote is never closed"},
+        {{.where = "kind=cat tame"}, "where", 9, 4, "and, or, or the end"},
+        {{.where = "kind=cat and"}, "where", 12, 1, "ends where a column should be"},
+        {{.where = "kind=cat,"}, "where", 9, 1, "ends where a column should be"},
+        {{.where = "!tame"}, "where", 0, 1, "write not"},
+        {{.where = "=cat"}, "where", 0, 1, "should be a column"},
+        {{.by = "kin"}, "by", 0, 3, "did you mean 'kind'?"},
+        {{.by = "max(age)"}, "by", 0, 8, "plain columns"},
+        {{.show = "name,,kind"}, "show", 5, 1, "missing"},
+        {{.show = "name, mux(age)"}, "show", 6, 3, "no way to combine"},
+        {{.show = "sum(name)"}, "show", 0, 9, "cannot be added up"},
+        {{.show = "sum(owner)"}, "show", 0, 10, "cannot be added up"},
+        {{.show = "max(age"}, "show", 3, 4, "never closed"},
+        {{.sort = "name,-hight"}, "sort", 6, 5, "no column 'hight'"},
+        {{.sort = "count"}, "sort", 0, 5, "nothing to combine"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct query *query = NULL;
+        struct query_error error;
+        assert_int_equal(query_new_over(&pet_table, &cases[i].spec, &query, &error), -EINVAL);
+        assert_null(query);
+        if (!strstr(error.text, cases[i].text))
+            fail_msg("'%s' does not say '%s'", error.text, cases[i].text);
+        assert_string_equal(error.part, cases[i].part);
+        if (error.at != cases[i].at || error.len != cases[i].len)
+            fail_msg("'%s' is at %zu+%zu, not at %zu+%zu", error.text, error.at, error.len,
+                     cases[i].at, cases[i].len);
+    }
+}
+
+static void errors_print_with_a_mark_below(void **unused)
+{
+    struct query_spec spec = {.table = "processes", .where = "user=ann and rsss>1"};
+    struct query *query = NULL;
+    struct query_error error;
+    assert_int_equal(query_new(&spec, &query, &error), -EINVAL);
+    struct buffer out = BUFFER_INIT(4096);
+    assert_int_equal(query_error_print(&error, &spec, &out), 0);
+    assert_string_equal(buffer_string(&out),
+                        "the table processes has no column 'rsss', did you mean 'rss'?\n"
+                        "  where: user=ann and rsss>1\n"
+                        "                      ^^^^");
+    buffer_release(&out);
+}
+
+static void long_and_deep_expressions_are_refused(void **unused)
+{
+    struct query *query = NULL;
+    struct query_error error;
+    char text[QUERY_TEXT_MAX + 2];
+    memset(text, '(', 100);
+    strcpy(text + 100, "tame");
+    assert_int_equal(
+        query_new_over(&pet_table, &(struct query_spec){.where = text}, &query, &error), -EINVAL);
+    assert_non_null(strstr(error.text, "too deep"));
+    text[0] = '\0';
+    for (int i = 0; i < 400; i++)
+        strcat(text, i ? ",tame" : "tame");
+    assert_int_equal(
+        query_new_over(&pet_table, &(struct query_spec){.where = text}, &query, &error), -EINVAL);
+    assert_non_null(strstr(error.text, "too long"));
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    assert_int_equal(
+        query_new_over(&pet_table, &(struct query_spec){.where = text}, &query, &error), -EINVAL);
+    assert_int_equal(query_new(&(struct query_spec){.table = text}, &query, &error), -EINVAL);
+}
+
+static void patterns_take_no_more_than_the_product_of_lengths(void **unused)
+{
+    char name[4001], pattern[2001];
+    memset(name, 'a', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
+    for (size_t i = 0; i < sizeof(pattern) - 1; i++)
+        pattern[i] = i % 2 ? 'a' : '*';
+    pattern[sizeof(pattern) - 1] = '\0';
+    pattern[sizeof(pattern) - 2] = 'b';
+    char where[2100];
+    snprintf(where, sizeof(where), "name ~ %s", pattern);
+    struct query *query = pet_query(&(struct query_spec){.where = where});
+    struct query_result *result;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    uint64_t begin = clock_monotonic_ns();
+    pets_add(result, &(struct pet){.name = name}, 1);
+    assert_true(clock_monotonic_ns() - begin < 5 * NS_PER_S);
+    query_result_free(result);
+    query_free(query);
+}
+
+static void sums_that_do_not_fit_stay_at_the_most(void **unused)
+{
+    const struct pet heavy[] = {{"a", "x", UINT64_MAX - 5}, {"b", "x", 100}, {"c", "x", 7}};
+    struct query *query = pet_query(&(struct query_spec){.show = "sum(weight)"});
+    struct query_result *result;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    pets_add(result, heavy, 3);
+    char *rows = rows_text(result);
+    assert_string_equal(rows,
+                        "[{\"sum(weight)\":18446744073709551615,\"at_least\":[\"sum(weight)\"]}]");
+    free(rows);
+    query_result_free(result);
+    query_free(query);
+}
+
+static void rows_beyond_the_limit_of_memory_are_counted(void **unused)
+{
+    struct query *query = pet_query(&(struct query_spec){.show = "name"});
+    struct query_result *result;
+    assert_int_equal(query_result_new(query, 3, &result), 0);
+    pets_add(result, pets, ARRAY_LEN(pets));
+    assert_int_equal(query_result_finish(result), 0);
+    assert_int_equal(query_result_rows(result), 3);
+    assert_int_equal(query_result_left_out(result), 2);
+    assert_int_equal(query_result_matched(result), 5);
+    query_result_reset(result);
+    pets_add(result, pets, 1);
+    assert_int_equal(query_result_finish(result), 0);
+    assert_int_equal(query_result_rows(result), 1);
+    assert_int_equal(query_result_left_out(result), 0);
+    query_result_free(result);
+    query_free(query);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_come_with_the_usual_columns_in_the_usual_order),
+        cmocka_unit_test(filters_compare_in_the_units_of_the_column),
+        cmocka_unit_test(absent_values_are_neither_small_nor_large),
+        cmocka_unit_test(groups_combine_by_the_kind_of_the_column),
+        cmocka_unit_test(aggregates_can_be_named),
+        cmocka_unit_test(without_an_absent_row_a_sum_is_exact),
+        cmocka_unit_test(order_is_by_keys_then_absent_ones_last),
+        cmocka_unit_test(groups_have_several_keys),
+        cmocka_unit_test(others_private_columns_are_absent_for_filters_too),
+        cmocka_unit_test(mistakes_are_pointed_at),
+        cmocka_unit_test(errors_print_with_a_mark_below),
+        cmocka_unit_test(long_and_deep_expressions_are_refused),
+        cmocka_unit_test(patterns_take_no_more_than_the_product_of_lengths),
+        cmocka_unit_test(sums_that_do_not_fit_stay_at_the_most),
+        cmocka_unit_test(rows_beyond_the_limit_of_memory_are_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
