@@ -164,6 +164,7 @@ static int run(const void *values, const struct operands *operands)
                     strerror(-r));
     d.ledger = ledger;
     run_checks(&d, doctor_book_checks);
+    run_checks(&d, doctor_region_checks);
     run_checks(&d, doctor_kernel_checks);
     if (findings.error)
         return findings.error;

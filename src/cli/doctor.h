@@ -28,6 +28,7 @@ struct doctor_check {
 };
 
 extern const struct doctor_check doctor_book_checks[];   /* places, a trial, books, daemon */
+extern const struct doctor_check doctor_region_checks[]; /* tt-metal's own counts */
 extern const struct doctor_check doctor_kernel_checks[]; /* features and limits */
 
 #endif

@@ -273,14 +273,19 @@ static pid_t process_named(const char *name)
     return found;
 }
 
-/* How many books a living daemon watches, and who they are: root's and the user's. */
-static size_t books_watched(const struct ledger *ledger, pid_t ret_daemons[BOOK_WATCHERS])
+/* How many of the books a living daemon watches, and who they are: root's and the user's. */
+static size_t books_watched(const struct ledger *ledger, size_t *ret_books,
+                            pid_t ret_daemons[BOOK_WATCHERS])
 {
     struct ledger_books books = ledger_books(ledger);
     size_t watched = 0;
     for (size_t i = 0; i < books.n; i++) {
         struct book_watcher watchers[BOOK_WATCHERS];
         bool any = false;
+        /* What a daemon writes for somebody has no control page: it needs no watcher. */
+        if (books.books[i]->identity->compat & BOOK_COMPAT_ON_BEHALF)
+            continue;
+        ++*ret_books;
         if (ledger_book_watchers(ledger, books.books[i], watchers) < 0)
             continue;
         for (size_t k = 0; k < BOOK_WATCHERS; k++)
@@ -309,8 +314,8 @@ static void check_daemon(struct doctor *d)
                                         : "memoird --daemon, or ask root for one for the machine";
     pid_t daemons[BOOK_WATCHERS] = {0};
     char who[96];
-    size_t books = d->ledger ? ledger_books(d->ledger).n : 0;
-    size_t watched = d->ledger ? books_watched(d->ledger, daemons) : 0;
+    size_t books = 0;
+    size_t watched = d->ledger ? books_watched(d->ledger, &books, daemons) : 0;
     if (watched == 0)
         daemons[BOOK_WATCHER_ROOT] = process_named("memoird");
     daemons_describe(daemons, who, sizeof(who));

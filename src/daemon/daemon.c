@@ -181,9 +181,15 @@ static void on_refresh_work(void *context)
         loop_defer(daemon->refresh_work);
 }
 
+static void on_region_book(struct ledger_book *book, void *context)
+{
+    reaper_add(context, book);
+}
+
 static void on_refresh(void *context)
 {
     struct daemon *daemon = context;
+    (void)ledger_regions_poll(daemon->ledger, on_region_book, daemon); /* else with the next one */
     loop_defer(daemon->refresh_work);
     reaper_tick(daemon);
     retire_tell(daemon);
@@ -267,6 +273,7 @@ static int make_tables(struct daemon *daemon)
     struct ledger_options options = {
         .books_max = daemon->config.books_max,
         .books_per_uid_max = daemon->config.books_per_user_max,
+        .regions_dir = ledger_regions_dir(daemon->config.dir[0] ? daemon->config.dir : NULL),
     };
     int r = book_guard_install();
     if (r >= 0)
@@ -325,6 +332,8 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
                 ? books_root
                 : NULL;
     r = make_tables(daemon);
+    if (r >= 0)
+        (void)ledger_regions_poll(daemon->ledger, on_region_book, daemon);
     if (r >= 0)
         r = write_pid_file(daemon);
     if (r < 0)

@@ -16,6 +16,7 @@
 #include "base/hash.h"
 #include "ledger/name.h"
 #include "ledger/proc.h"
+#include "ledger/region_set.h"
 #include "ledger/rows.h"
 
 int ledger_new(const struct ledger_options *options, struct ledger **ret_ledger)
@@ -37,6 +38,11 @@ int ledger_new(const struct ledger_options *options, struct ledger **ret_ledger)
     int r = pidns_map_new(&ledger->pidns);
     if (r < 0)
         return r;
+    if (ledger->options.regions_dir)
+        r = region_set_new(ledger->options.regions_dir, &ledger->regions);
+    if (r < 0)
+        return r;
+    ledger->options.regions_dir = NULL; /* the caller's; the set has a copy */
     /* Unknown stays 0, and then nothing is compared with it. */
     (void)proc_pid_ns(getpid(), &ledger->own_pid_ns);
     *ret_ledger = MEMOIR_TAKE(ledger);
@@ -49,6 +55,7 @@ void ledger_free(struct ledger *ledger)
         return;
     while (ledger->n_books > 0)
         ledger_book_remove(ledger, ledger->books[ledger->n_books - 1]);
+    region_set_free(ledger->regions);
     index_release(&ledger->books_by_file);
     index_release(&ledger->processes_by_identity);
     index_release(&ledger->devices_by_uid);

@@ -33,6 +33,8 @@ enum {
     LEDGER_ACCOUNTS_MAX = 4096,       /* of one process, joined */
     LEDGER_PROBLEMS_MAX = 256,        /* described ones; all are counted */
     LEDGER_BOOKS_PER_PROCESS_MAX = 16,
+    LEDGER_REGIONS_MAX = 1024,        /* of tt-metal; further ones are not read */
+    LEDGER_REGIONS_PER_UID_MAX = 256, /* of them, one user's; root has no limit */
 };
 /* Bytes of one user's books that are mapped, default of ledger_options.mapped_per_uid_max. A writer who
  * takes pages out of his book again makes us pay for those that we read; root has no limit. */
@@ -43,6 +45,7 @@ struct ledger_options {
     size_t books_per_uid_max;  /* 0: LEDGER_BOOKS_PER_UID_MAX */
     size_t mapped_per_uid_max; /* 0: LEDGER_MAPPED_PER_UID_MAX */
     bool user_names; /* look up ledger_process.user: NSS may block, so not in a loop thread */
+    const char *regions_dir; /* where tt-metal keeps its regions; NULL: do not look */
 };
 
 /* ---- devices ---- */
@@ -168,6 +171,45 @@ struct ledger_problem {
     char where[320]; /* path, cut from the left if need be */
     char what[128];  /* one line for people */
 };
+
+/* ---- regions of tt-metal: processes that keep no book of their own ----
+ * See doc/tt-metal.md. Their living processes are in the tables like all others; here is what a region says
+ * beyond that. */
+
+enum { LEDGER_REGION_SPACES = 5 }; /* dram, l1, l1_small, trace, cb: region_spaces of region.h */
+
+struct ledger_region_part {
+    uint32_t processes;
+    uint64_t bytes[LEDGER_REGION_SPACES];
+};
+
+struct ledger_region {
+    char path[320];
+    uint32_t uid; /* owner of the file */
+    int error; /* -errno of the last poll: -EAGAIN still being made, -EACCES another user's; or 0 */
+    uint64_t asic_id;
+    uint32_t device_id, version;
+    struct ledger_region_part live;
+    struct ledger_region_part ghosts; /* slots of the dead: in no total */
+    /* Slots of processes that cannot be told: of other pid namespaces, hidden, or past a limit. In no
+     * total, and perhaps alive. */
+    struct ledger_region_part unknown;
+    uint32_t nonsense; /* slots whose values cannot be */
+    /* The totals that the region keeps. Updates get lost in them: compare them with the sum of the parts,
+     * do not use them. */
+    uint64_t told[LEDGER_REGION_SPACES];
+};
+const struct ledger_region *ledger_regions(const struct ledger *ledger, size_t *ret_n);
+
+/* Look at all regions: new processes get a book (`added` is told, NULL is fine; it may remove it again),
+ * known ones new figures, which ledger_refresh() then reads. ledger_scan() does it. About 10 µs a region and
+ * 20 µs a process; only lack of memory fails. */
+int ledger_regions_poll(struct ledger *ledger,
+                        void (*added)(struct ledger_book *book, void *context), void *context);
+
+/* The directory to look in: $MEMOIR_TT_REGIONS (an absolute path; anything else: nowhere), else /dev/shm
+ * unless books of one directory only (`dir`, not NULL) were asked for. */
+const char *ledger_regions_dir(const char *dir);
 
 /* ---- one picture ---- */
 

@@ -107,3 +107,12 @@ pid_t pidns_find(struct pidns_map *map, uint64_t ns, pid_t pid, uint64_t start_t
     }
     return outer;
 }
+
+bool pidns_has_inner(struct pidns_map *map, pid_t pid)
+{
+    map_take(map);
+    for (size_t i = 0; i < map->n; i++)
+        if (map->entries[i].inner == pid)
+            return true;
+    return false;
+}

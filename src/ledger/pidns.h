@@ -1,6 +1,7 @@
 /* From a pid in somebody's pid namespace to the pid that we see. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -14,3 +15,6 @@ void pidns_map_free(struct pidns_map *map); /* NULL is fine */
  * when it does not know, at most once in PIDNS_INTERVAL_MS. */
 enum { PIDNS_INTERVAL_MS = 1000 };
 pid_t pidns_find(struct pidns_map *map, uint64_t ns, pid_t pid, uint64_t start_ticks);
+
+/* Is there a process of any other namespace that is `pid` to itself? From the same picture. */
+bool pidns_has_inner(struct pidns_map *map, pid_t pid);

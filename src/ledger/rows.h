@@ -91,7 +91,8 @@ struct ledger {
     uint64_t problem_counts[LEDGER_PROBLEM_KINDS];
 
     struct pidns_map *pidns;
-    int *dirfds; /* opened by ledger_scan(), closed with the ledger */
+    struct region_set *regions; /* NULL: none are looked at */
+    int *dirfds;                /* opened by ledger_scan(), closed with the ledger */
     size_t n_dirfds;
 };
 

@@ -131,12 +131,15 @@ int ledger_scan(const char *dir, struct ledger **ret_ledger)
 {
     MEMOIR_CLEANUP(ledger_freep)
     struct ledger *ledger = NULL;
-    int r = ledger_new(&(struct ledger_options){.user_names = true}, &ledger);
+    struct ledger_options options = {.user_names = true, .regions_dir = ledger_regions_dir(dir)};
+    int r = ledger_new(&options, &ledger);
     if (r >= 0)
         r = places_scan(ledger, dir);
     /* Books of containers are no part of a directory that was named. */
     if (r >= 0 && !dir)
         r = foreign_scan(ledger);
+    if (r >= 0)
+        r = ledger_regions_poll(ledger, NULL, NULL);
     if (r < 0)
         return r;
     if (ledger->n_processes > 0)
