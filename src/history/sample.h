@@ -1,0 +1,75 @@
+/* One picture of all values at one moment, in plain memory that is used again for the next one: what the
+ * thread that owns the ledger hands to the one that writes history. Holds no pointer into the ledger. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "history/tier.h"
+
+struct ledger;
+
+enum {
+    SAMPLE_PROCESSES_MAX = 65536,
+    SAMPLE_DEVICES_MAX = 4096,
+    SAMPLE_VALUES_MAX = 1 << 20,
+    SAMPLE_VALUES_PER_PROCESS_MAX = 64, /* spaces beyond are left out */
+};
+
+struct sample_process {
+    uint64_t pid_ns, start_ticks, exec_id;
+    uint64_t began_ns; /* since 1970; 0: unknown */
+    pid_t pid;         /* as we see it, else in its own namespace */
+    bool pid_proved;   /* `pid` may be looked up in /proc */
+    bool has_rss;      /* not from the ledger: whoever has looked sets it */
+    uint64_t rss_bytes;
+    uint32_t uid;
+    char node[64]; /* another machine's name, or "" */
+    char program[64];
+    uint32_t first_value, n_values; /* in sample.values */
+};
+
+struct sample_device {
+    uint32_t kind;
+    int32_t ordinal;
+    char node[64], name[64], uid[64], bus[32];
+};
+
+struct sample_value {
+    uint32_t device; /* 1 + number in sample.devices; 0: the host */
+    uint16_t space;  /* enum memoir_space, or 0 */
+    uint16_t metric; /* enum history_metric */
+    uint64_t value;
+};
+
+struct sample {
+    uint64_t real_ns;
+    struct sample_process *processes;
+    size_t n_processes, cap_processes;
+    struct sample_device *devices;
+    size_t n_devices, cap_devices;
+    struct sample_value *values;
+    size_t n_values, cap_values;
+    /* Sums of devices: the values from here on belong to no process. */
+    size_t first_device_value;
+    uint64_t left_out; /* values past a limit or for want of memory, since sample_init() */
+};
+
+void sample_init(struct sample *sample); /* no memory yet */
+void sample_release(struct sample *sample);
+
+/* Begin a new picture, keeping the memory. */
+void sample_reset(struct sample *sample, uint64_t real_ns);
+
+/* Add in this order: devices, then each process followed by its values, then sample_totals() and the values
+ * of devices. NULL, and what follows is left out, past a limit. */
+struct sample_device *sample_add_device(struct sample *sample);
+struct sample_process *sample_add_process(struct sample *sample);
+void sample_add_value(struct sample *sample, uint32_t device, uint32_t space, uint32_t metric,
+                      uint64_t value);
+void sample_totals(struct sample *sample);
+
+/* All of that from the ledger as it is; looks at nothing else. 1,000 processes in about 100 us. */
+void sample_take(struct sample *sample, const struct ledger *ledger, uint64_t real_ns);

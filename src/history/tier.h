@@ -1,0 +1,28 @@
+/* What history is made of: tiers, windows, and the values of a series. */
+#pragma once
+
+#include <stdint.h>
+
+#include "history/pack.h"
+
+/* A tier keeps one point a step. Its time is cut into windows of PACK_SLOTS_MAX steps, aligned to 1970, and
+ * a chunk is one window of one series. A window of a coarser tier is made of whole windows of the finer
+ * one. */
+enum { HISTORY_TIERS = 3 };
+static const uint32_t history_step_s[HISTORY_TIERS] = {1, 10, 60};
+
+static inline uint64_t history_window_s(unsigned tier)
+{
+    return (uint64_t)history_step_s[tier] * PACK_SLOTS_MAX;
+}
+
+/* Numbers that are in the file: they do not change. */
+enum history_metric {
+    HISTORY_RSS = 1,    /* bytes of a process in the host's memory, as the kernel counts; space 0 */
+    HISTORY_BYTES = 2,  /* live bytes of a space */
+    HISTORY_BLOCKS = 3, /* live blocks: of a space on a device; of a process in all, space 0 */
+    HISTORY_CAPACITY = 4, /* of a space of a device */
+};
+
+/* The file in the state directory. */
+#define HISTORY_FILE "history.db"
