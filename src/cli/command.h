@@ -75,6 +75,7 @@ extern const struct command cmd_devices;
 extern const struct command cmd_doctor;
 extern const struct command cmd_demo;
 extern const struct command cmd_help;
+extern const struct command cmd_log;
 
 /* NULL when there is none. */
 const struct command *command_find(const char *name);

@@ -43,21 +43,19 @@ static bool unchanged_since(const char *path, uint64_t real_ns)
            (uint64_t)info.st_ctim.tv_sec < real_ns / NS_PER_S;
 }
 
-struct site_name site_names_find(struct site_names *names, const char *frame,
-                                 uint64_t started_real_ns)
+struct site_name site_names_find_code(struct site_names *names, const struct site_code *code)
 {
     struct site_name none = {0};
-    const char *plus = strrchr(frame, '+');
-    char path[PATH_BYTES_MAX];
-    if (!names || !plus || (size_t)(plus - frame) >= sizeof(path) || frame[0] != '/')
-        return none;
-    memcpy(path, frame, (size_t)(plus - frame));
-    path[plus - frame] = '\0';
-    if (!unchanged_since(path, started_real_ns))
+    if (!names || code->path[0] != '/' ||
+        (!code->build_id_len && !unchanged_since(code->path, code->started_real_ns)))
         return none;
     struct symbol_query query = {
-        .path = path,
-        .offset = strtoull(plus + 1, NULL, 16),
+        .path = code->path,
+        .build_id = code->build_id,
+        .build_id_len = code->build_id_len,
+        .offset = code->offset,
+        .pid = code->pid,
+        .map_start = code->map_start,
         .is_return_address = true,
     };
     const struct symbol_frame *frames;
@@ -65,4 +63,21 @@ struct site_name site_names_find(struct site_names *names, const char *frame,
     if (symbolizer_resolve(names->symbolizer, &query, &frames, &n) < 0 || n == 0)
         return none;
     return (struct site_name){frames[0].function, frames[0].file, frames[0].line};
+}
+
+struct site_name site_names_find(struct site_names *names, const char *frame,
+                                 uint64_t started_real_ns)
+{
+    const char *plus = strrchr(frame, '+');
+    char path[PATH_BYTES_MAX];
+    if (!plus || (size_t)(plus - frame) >= sizeof(path))
+        return (struct site_name){0};
+    memcpy(path, frame, (size_t)(plus - frame));
+    path[plus - frame] = '\0';
+    struct site_code code = {
+        .path = path,
+        .offset = strtoull(plus + 1, NULL, 16),
+        .started_real_ns = started_real_ns,
+    };
+    return site_names_find_code(names, &code);
 }

@@ -1,13 +1,15 @@
 /*
- * site_names.h: names for the frames in the daemon's list of the dead.
+ * site_names.h: names for places in the code: frames in the daemon's list of the dead, sites of books.
  *
- * The list has "PATH+0xOFFSET" and no build-id, so a frame gets a name only where the file is older
- * than the process: a rebuilt program would otherwise get wrong lines.
+ * Where there is no build-id, as in that list with its "PATH+0xOFFSET", a frame gets a name only if the
+ * file is older than the process: a rebuilt program would otherwise get wrong lines.
  */
 #ifndef MEMOIR_CLI_SITE_NAMES_H
 #define MEMOIR_CLI_SITE_NAMES_H
 
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct site_names;
 
@@ -26,5 +28,17 @@ void site_names_freep(struct site_names **names);
 /* The name of `frame` in a process that started at `started_real_ns` (0: not known). */
 struct site_name site_names_find(struct site_names *names, const char *frame,
                                  uint64_t started_real_ns);
+
+/* A place in the code of a process. */
+struct site_code {
+    const char *path;
+    const uint8_t *build_id; /* with build_id_len bytes, which may be 0 */
+    size_t build_id_len;
+    uint64_t offset;          /* as in the ELF file; a return address */
+    uint64_t started_real_ns; /* of the process; 0: not known */
+    pid_t pid;                /* whose path it is; 0: ours */
+    uint64_t map_start;       /* with pid */
+};
+struct site_name site_names_find_code(struct site_names *names, const struct site_code *code);
 
 #endif

@@ -304,10 +304,10 @@ struct scan {
     struct snapshot *snapshot;
     const struct ledger_book *book;
     uint32_t book_number;
-    const uint32_t *tallies;             /* by account of the process */
-    uint32_t accounts[BOOK_RECORDS_MAX]; /* of the process, by record of the book */
-    uint32_t
-        *owners[LEDGER_BOOKS_PER_PROCESS_MAX]; /* tally by record, of each book: for those gone */
+    const uint32_t *tallies;                        /* by account of the process */
+    uint32_t accounts[BOOK_RECORDS_MAX];            /* of the process, by record of the book */
+    uint32_t *owners[LEDGER_BOOKS_PER_PROCESS_MAX]; /* by book: tally by record, for those gone */
+    const struct ledger_book *books[LEDGER_BOOKS_PER_PROCESS_MAX];
 };
 
 static int each_block(const struct book_block_view *block, void *context)
@@ -333,7 +333,7 @@ static int each_block(const struct book_block_view *block, void *context)
         return r;
     int failed = 0;
     if (r == BLOCKSET_REPLACED)
-        failed = events_add(&scan->changes->went, &old, tally, NULL);
+        failed = events_add(&scan->changes->went, &old, tally, scan->book);
     if (r == BLOCKSET_REPLACED || r == BLOCKSET_NEW)
         failed |= events_add(&scan->changes->came, &entry, tally, scan->book);
     return failed ? -ENOMEM : 0;
@@ -348,7 +348,7 @@ static int each_gone(const struct blockset_entry *block, void *context)
     uint32_t tally = scan->owners[book] ? scan->owners[book][record] : UINT32_MAX;
     if (tally == UINT32_MAX)
         return 0;
-    return events_add(&scan->changes->went, block, tally, NULL);
+    return events_add(&scan->changes->went, block, tally, scan->books[book]);
 }
 
 static ssize_t book_number(struct snapshot *s, const struct ledger_book *book)
@@ -379,6 +379,7 @@ static int book_blocks(struct scan *scan, const struct ledger_book *book)
         owners[i] = scan->accounts[i] != UINT32_MAX ? scan->tallies[scan->accounts[i]] : UINT32_MAX;
     free(scan->owners[number]);
     scan->owners[number] = owners;
+    scan->books[number] = book;
     MEMOIR_CLEANUP(closep)
     int fd = ledger_book_open(book);
     if (fd < 0)

@@ -62,7 +62,7 @@ struct change {
     uint64_t blocks;                /* GONE, HELD: blocks held at the end */
     uint64_t time_ns;               /* ALLOC, FREE: CLOCK_MONOTONIC when the block was made */
     uint32_t tag;                   /* ALLOC, FREE: in `book`; 0: none */
-    const struct ledger_book *book; /* ALLOC: whose block it is; else NULL */
+    const struct ledger_book *book; /* ALLOC, FREE: where the block is or was */
     uint64_t came, came_bytes, went, went_bytes; /* UNSEEN */
     enum ledger_state state; /* GONE: as the ledger saw it, or UNKNOWN: its book is gone */
 };

@@ -1,0 +1,357 @@
+/* memoir log: a line for every block that comes or goes, and for every process that is gone. Compares the
+ * books again and again, so it needs no daemon. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/units.h"
+#include "cli/book_names.h"
+#include "cli/command.h"
+#include "cli/log_line.h"
+#include "cli/retired_tail.h"
+#include "ledger/changes.h"
+#include "ledger/follow.h"
+
+enum {
+    OUTPUT_MAX = 64 << 20,
+    FLUSH_BYTES = 64 << 10, /* a look that tells more is written in pieces */
+    INTERVAL_MIN_MS = 1,
+    CAUSE_PATIENCE_MS = 150, /* in one look, for the daemon to tell how somebody ended */
+    TAG_BOOKS_MAX = 64,      /* books whose tags are remembered */
+};
+
+struct log_values {
+    struct command_common common;
+    const char *dir, *state;
+    uint64_t pid;
+    const char *device, *space, *min;
+    uint64_t min_bytes; /* what `min` says */
+    uint64_t interval_ns;
+    uint64_t lines;
+    bool json, csv, no_header;
+    int color;
+};
+
+static const struct log_values defaults = {.interval_ns = 50 * NS_PER_MS};
+
+#define AT(field) offsetof(struct log_values, field)
+
+static const struct option_spec options[] = {
+    OPTION_HELP,
+    {"pid", 'p', OPTION_NUMBER, AT(pid), "PID", "only this process; ends when it is gone",
+     .completion = COMPLETE_PID},
+    {"device", 'd', OPTION_STRING, AT(device), "DEVICE",
+     "only this device, by its number, uid, bus address or name"},
+    {"space", 's', OPTION_STRING, AT(space), "SPACE", "only this kind of memory: dram, l1, cb ..."},
+    {"min", 'm', OPTION_STRING, AT(min), "SIZE",
+     "only blocks of this size and more: 64K, 25.5MB (others are still part of the totals)"},
+    {"interval", 'i', OPTION_DURATION, AT(interval_ns), "SECONDS",
+     "look so often (default: every 0.05 seconds)"},
+    {"lines", 'n', OPTION_NUMBER, AT(lines), "N", "end after N lines"},
+    {"json", 'j', OPTION_FLAG, AT(json), .help = "print JSON, one object a line"},
+    {"csv", 0, OPTION_FLAG, AT(csv), .help = "print CSV (RFC 4180)"},
+    {"no-header", 0, OPTION_FLAG, AT(no_header), .help = "leave out the line of column names"},
+    {"color", 0, OPTION_CHOICE, AT(color), "WHEN", "use colours: auto, always or never",
+     .choices = term_color_words},
+    {"dir", 0, OPTION_STRING, AT(dir), "DIR", "look for books in DIR instead of the usual places",
+     .completion = COMPLETE_DIRECTORY},
+    {"state", 0, OPTION_STRING, AT(state), "DIR",
+     "the daemon's state directory, which tells how processes ended (default: as for memoir ps)",
+     .completion = COMPLETE_DIRECTORY},
+    {0},
+};
+
+static const struct command_example examples[] = {
+    {"memoir log", "everything that happens, until Ctrl-C"},
+    {"memoir log --device 0 --space dram", "what comes and goes in one memory"},
+    {"memoir log --pid 4242 --csv > story.csv", "the life of one process, until it ends"},
+    {"memoir log --json | jq 'select(.event == \"gone\")'", "for programs"},
+    {0},
+};
+
+static const struct command_fields fields[] = {
+    {"Fields of a line", log_columns},
+    {0},
+};
+
+static const struct command_section sections[] = {
+    {"WHAT IS SEEN",
+     "A process's own counters miss nothing, and its table of live blocks tells which they are. Blocks "
+     "that came and went between two looks are in no table any more: the counters tell how many "
+     "there were, and one line says so. So all lines of a memory add up to its total, which stands "
+     "at the end of each. A shorter --interval tells more of them one by one.\n\n"
+     "In JSON every line is one object with the fields above; those that do not apply are null."},
+    {0},
+};
+
+/* ---- words of the books ---- */
+
+struct tags {
+    struct book_names names;
+    uint64_t dev, ino, used_ns;
+};
+
+struct log {
+    const struct log_values *values;
+    enum log_format format;
+    struct term term;
+    struct table table;
+    struct buffer out;
+    struct retired_tail *tail;
+    struct tags tags[TAG_BOOKS_MAX];
+    uint64_t now_real_ns;
+    uint64_t patience_ns; /* left in this look */
+    uint64_t lines;
+    bool over;
+};
+
+/* Names of tags are copied when a number comes that the copy does not have. Borrowed until the next call. */
+static const char *tag_of(struct log *log, const struct change *change)
+{
+    if (!change->tag || !change->book)
+        return NULL;
+    const struct book_identity *id = change->book->identity;
+    struct tags *oldest = &log->tags[0], *found = NULL;
+    for (size_t i = 0; i < TAG_BOOKS_MAX; i++) {
+        struct tags *t = &log->tags[i];
+        if (t->names.book && t->dev == id->st_dev && t->ino == id->st_ino)
+            found = t;
+        if (t->used_ns < oldest->used_ns)
+            oldest = t;
+    }
+    if (!found || change->tag >= found->names.copy.n_tags) {
+        struct tags *t = found ? found : oldest;
+        book_names_release(&t->names);
+        *t = (struct tags){.dev = id->st_dev, .ino = id->st_ino};
+        if (book_names_load(change->book, &t->names) < 0)
+            return NULL;
+        found = t;
+    }
+    found->used_ns = log->now_real_ns;
+    return book_names_tag(&found->names, change->tag);
+}
+
+/* The daemon may be a moment behind us. */
+static bool cause_of(struct log *log, const struct change *change, char cause[RETIRED_CAUSE_MAX])
+{
+    if (!log->tail || !change->process->pid)
+        return false;
+    for (;;) {
+        if (retired_tail_cause(log->tail, change->process->pid, cause))
+            return true;
+        if (log->patience_ns < 5 * NS_PER_MS || !retired_tail_exists(log->tail))
+            return false;
+        log->patience_ns -= 5 * NS_PER_MS;
+        nanosleep(&(struct timespec){0, 5 * NS_PER_MS}, NULL);
+    }
+}
+
+/* ---- lines ---- */
+
+static bool place_wanted(const struct log_values *v, const struct change *c)
+{
+    if (!c->place)
+        return !v->device && !v->space ? true : c->kind == CHANGE_GONE || c->kind == CHANGE_BEGIN;
+    if (v->space && strcasecmp(v->space, ledger_space_name(c->space)) != 0)
+        return false;
+    if (!v->device)
+        return true;
+    char *end;
+    long number = strtol(v->device, &end, 10);
+    const struct change_place *p = c->place;
+    return !p->host &&
+           ((end != v->device && !*end && number == p->ordinal) ||
+            (*p->uid && strcasecmp(p->uid, v->device) == 0) ||
+            (*p->bus && strcasecmp(p->bus, v->device) == 0) || strcasecmp(p->name, v->device) == 0);
+}
+
+static bool too_small(const struct log_values *v, const struct change *c)
+{
+    return (c->kind == CHANGE_ALLOC || c->kind == CHANGE_FREE) && c->bytes < v->min_bytes;
+}
+
+static int flush(struct log *log)
+{
+    int r = log->out.len ? command_output(&log->out) : COMMAND_OK;
+    buffer_reset(&log->out);
+    return r;
+}
+
+static int hear(const struct change *change, void *context)
+{
+    struct log *log = context;
+    const struct log_values *v = log->values;
+    if (log->over || (v->pid && (uint64_t)change->process->pid != v->pid) ||
+        !place_wanted(v, change) || too_small(v, change))
+        return 0; /* the look goes on: sums must stay right */
+    char cause[RETIRED_CAUSE_MAX];
+    struct log_facts facts = {.real_ns = log->now_real_ns, .tag = tag_of(log, change)};
+    if (change->kind == CHANGE_GONE && cause_of(log, change, cause))
+        facts.cause = cause;
+    int r = log_line(change, &facts, log->format, &log->term, &log->table, &log->out);
+    if (r < 0)
+        return r;
+    log->over = v->lines && ++log->lines == v->lines;
+    return log->out.len >= FLUSH_BYTES ? flush(log) : 0;
+}
+
+/* ---- the loop ---- */
+
+static volatile sig_atomic_t ended;
+
+static void on_signal(int number)
+{
+    ended = 1;
+}
+
+/* Until the next look, a signal, or the end of whoever reads us. */
+static bool wait_for_next(uint64_t interval_ns, const sigset_t *mask)
+{
+    struct timespec pause = {(time_t)(interval_ns / NS_PER_S), (long)(interval_ns % NS_PER_S)};
+    struct pollfd reader = {.fd = STDOUT_FILENO};
+    uint64_t begin_ns = clock_monotonic_ns();
+    int n = ppoll(&reader, 1, &pause, mask);
+    if (ended || (n > 0 && reader.revents & POLLERR))
+        return false;
+    uint64_t took_ns = clock_monotonic_ns() - begin_ns;
+    if (n > 0 && took_ns < interval_ns) { /* an event that is none: a terminal may hang up */
+        uint64_t left_ns = interval_ns - took_ns;
+        struct timespec left = {(time_t)(left_ns / NS_PER_S), (long)(left_ns % NS_PER_S)};
+        ppoll(NULL, 0, &left, mask);
+    }
+    return !ended;
+}
+
+static bool target_gone(const struct log *log, const struct ledger *ledger, bool *seen)
+{
+    if (!log->values->pid)
+        return false;
+    const struct ledger_process *p = ledger_process_find(ledger, (pid_t)log->values->pid);
+    bool lives = p && (p->state == LEDGER_RUNNING || p->state == LEDGER_STOPPED ||
+                       p->state == LEDGER_UNKNOWN);
+    bool gone = *seen && !lives;
+    *seen |= lives;
+    return gone;
+}
+
+static void say_hello(const struct log *log, const struct ledger *ledger)
+{
+    size_t n;
+    ledger_processes(ledger, &n);
+    if (!isatty(STDERR_FILENO) || log->format != LOG_TEXT)
+        return;
+    if (log->values->pid && !ledger_process_find(ledger, (pid_t)log->values->pid))
+        fprintf(stderr, "Process %llu keeps no book yet; waiting. Ctrl-C ends.\n",
+                (unsigned long long)log->values->pid);
+    else
+        fprintf(stderr, "Watching %zu process%s; Ctrl-C ends.\n", n, n == 1 ? "" : "es");
+}
+
+static int loop(struct log *log, const sigset_t *mask)
+{
+    MEMOIR_CLEANUP(follow_freep)
+    struct follow *follow = NULL;
+    MEMOIR_CLEANUP(changes_freep)
+    struct changes *changes = NULL;
+    int r = follow_new(log->values->dir, &follow);
+    if (r == 0)
+        r = changes_new(&changes);
+    bool target_seen = false;
+    for (bool first = true; r == 0; first = false) {
+        r = follow_look(follow, false);
+        if (r < 0)
+            return r;
+        log->now_real_ns = clock_real_ns();
+        log->patience_ns = CAUSE_PATIENCE_MS * NS_PER_MS;
+        r = changes_look(changes, follow_ledger(follow), hear, log);
+        if (r == 0)
+            r = flush(log);
+        if (r != 0)
+            return r;
+        if (first)
+            say_hello(log, follow_ledger(follow));
+        if (log->over || target_gone(log, follow_ledger(follow), &target_seen))
+            return COMMAND_OK;
+        if (!wait_for_next(log->values->interval_ns, mask))
+            return COMMAND_OK;
+    }
+    return r;
+}
+
+static int header(struct log *log)
+{
+    struct table_layout layout = {.header = true};
+    if (log->format != LOG_CSV || log->values->no_header)
+        return COMMAND_OK;
+    int r = table_print_csv(&log->table, &layout, &log->out);
+    return r < 0 ? r : flush(log);
+}
+
+static int run(const void *values, const struct operands *operands)
+{
+    struct log_values given = *(const struct log_values *)values;
+    const struct log_values *v = &given;
+    if (v->min && units_parse_bytes(v->min, &given.min_bytes) < 0)
+        return command_misuse(&cmd_log, "'%s' is no size; 64K, 25.5MB and 4096 are", v->min);
+    if (v->json && v->csv)
+        return command_misuse(&cmd_log, "--json and --csv exclude each other");
+    if (v->interval_ns < INTERVAL_MIN_MS * NS_PER_MS)
+        return command_misuse(&cmd_log, "--interval cannot be shorter than 0.001 seconds");
+    if (command_check_dir(v->dir) != COMMAND_OK)
+        return COMMAND_FAILED;
+    struct log *log = calloc(1, sizeof(*log));
+    if (!log)
+        return -ENOMEM;
+    log->values = v;
+    log->format = v->json ? LOG_JSON : v->csv ? LOG_CSV : LOG_TEXT;
+    term_init(&log->term, STDOUT_FILENO, (enum term_color)v->color);
+    table_init(&log->table, log_columns);
+    buffer_init(&log->out, OUTPUT_MAX);
+    log->tail = retired_tail_new(v->state);
+    /* Signals come only while we wait, so that no line is cut. */
+    sigset_t signals, before;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGHUP);
+    sigprocmask(SIG_BLOCK, &signals, &before);
+    sigaction(SIGINT, &(struct sigaction){.sa_handler = on_signal}, NULL);
+    sigaction(SIGTERM, &(struct sigaction){.sa_handler = on_signal}, NULL);
+    sigaction(SIGHUP, &(struct sigaction){.sa_handler = on_signal}, NULL);
+    int r = header(log);
+    if (r == COMMAND_OK)
+        r = loop(log, &before);
+    for (size_t i = 0; i < TAG_BOOKS_MAX; i++)
+        book_names_release(&log->tags[i].names);
+    retired_tail_freep(&log->tail);
+    table_release(&log->table);
+    buffer_release(&log->out);
+    free(log);
+    return r;
+}
+
+const struct command cmd_log = {
+    .name = "log",
+    .usage = "log [OPTION...]",
+    .help = "a line for every block that comes or goes, live",
+    .description =
+        "Prints a line when a block is allocated or freed, when a process begins to report and when "
+        "one is gone, with what all processes then hold in that memory. The books are compared again "
+        "and again; no daemon is needed. Where one runs, it tells how processes ended.",
+    .options = options,
+    .examples = examples,
+    .sections = sections,
+    .fields = fields,
+    .values_size = sizeof(defaults),
+    .defaults = &defaults,
+    .run = run,
+};

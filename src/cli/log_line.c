@@ -1,0 +1,289 @@
+/* Lines of `memoir log`. See log_line.h. */
+#include "cli/log_line.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/units.h"
+#include "cli/devices.h"
+#include "ledger/changes.h"
+
+enum {
+    COL_TIME,
+    COL_EVENT,
+    COL_PID,
+    COL_PROGRAM,
+    COL_DEVICE,
+    COL_DEVICE_NAME,
+    COL_SPACE,
+    COL_ID,
+    COL_BYTES,
+    COL_BLOCKS,
+    COL_FREED_BYTES,
+    COL_FREED_BLOCKS,
+    COL_TAG,
+    COL_HELD,
+    COL_CAUSE,
+};
+
+const struct column log_columns[] = {
+    [COL_TIME] = {"time", "TIME", "when it was seen", COLUMN_TIME},
+    [COL_EVENT] =
+        {"event", "EVENT",
+         "begin (a process keeps a book now), alloc, free, unseen (blocks that came, or went, "
+         "between two looks), gone (a process no longer counts), held (what it held in one space)",
+         COLUMN_TEXT},
+    [COL_PID] = {"pid", "PID", "process id as seen from here", COLUMN_NUMBER},
+    [COL_PROGRAM] = {"program", "PROGRAM", "name of the program", COLUMN_TEXT},
+    [COL_DEVICE] = {"device", "DEVICE", "number of the device; absent for the host's memory",
+                    COLUMN_TEXT},
+    [COL_DEVICE_NAME] = {"device_name", "NAME", "name of the device", COLUMN_TEXT},
+    [COL_SPACE] = {"space", "SPACE", "kind of memory", COLUMN_TEXT},
+    [COL_ID] = {"id", "ID", "address or handle of the block", COLUMN_TEXT},
+    [COL_BYTES] = {"bytes", "SIZE",
+                   "size of the block; of what was held; of all that came, where it is unseen",
+                   COLUMN_BYTES},
+    [COL_BLOCKS] = {"blocks", "BLOCKS", "how many blocks it is about", COLUMN_NUMBER},
+    [COL_FREED_BYTES] = {"freed_bytes", "FREED", "unseen: size of all that went", COLUMN_BYTES},
+    [COL_FREED_BLOCKS] = {"freed_blocks", "FREED", "unseen: how many went", COLUMN_NUMBER},
+    [COL_TAG] = {"tag", "TAG", "what the program called it", COLUMN_TEXT},
+    [COL_HELD] = {"total_bytes", "TOTAL", "what all processes hold there after this change",
+                  COLUMN_BYTES},
+    [COL_CAUSE] = {"cause", "CAUSE", "gone: how it ended, where a daemon tells", COLUMN_TEXT},
+    {0},
+};
+
+static const char *const events[] = {
+    [CHANGE_ALLOC] = "alloc", [CHANGE_FREE] = "free", [CHANGE_UNSEEN] = "unseen",
+    [CHANGE_BEGIN] = "begin", [CHANGE_GONE] = "gone", [CHANGE_HELD] = "held",
+};
+
+enum {
+    WIDTH_WIDE = 110, /* columns, for everything */
+    TAG_NARROW = 12,
+};
+
+/* ---- for programs ---- */
+
+static void set_place(struct table *t, const struct change *c)
+{
+    char text[24];
+    if (!c->place)
+        return;
+    if (!c->place->host) {
+        snprintf(text, sizeof(text), "%d", c->place->ordinal);
+        table_set_text(t, COL_DEVICE, text);
+        table_set_text(t, COL_DEVICE_NAME, c->place->name);
+    }
+    table_set_text(t, COL_SPACE, ledger_space_name(c->space));
+    table_set_number(t, COL_HELD, c->place->bytes[c->space]);
+}
+
+static void set_row(struct table *t, const struct change *c, const struct log_facts *facts)
+{
+    char id[24];
+    table_row(t);
+    table_set_number(t, COL_TIME, facts->real_ns);
+    table_set_text(t, COL_EVENT, events[c->kind]);
+    if (c->process->pid)
+        table_set_number(t, COL_PID, (uint64_t)c->process->pid);
+    table_set_text(t, COL_PROGRAM, c->process->name);
+    set_place(t, c);
+    switch (c->kind) {
+    case CHANGE_ALLOC:
+    case CHANGE_FREE:
+        snprintf(id, sizeof(id), "0x%" PRIx64, c->id);
+        table_set_text(t, COL_ID, id);
+        table_set_number(t, COL_BYTES, c->bytes);
+        table_set_number(t, COL_BLOCKS, 1);
+        break;
+    case CHANGE_UNSEEN:
+        table_set_number(t, COL_BYTES, c->came_bytes);
+        table_set_number(t, COL_BLOCKS, c->came);
+        table_set_number(t, COL_FREED_BYTES, c->went_bytes);
+        table_set_number(t, COL_FREED_BLOCKS, c->went);
+        break;
+    case CHANGE_GONE:
+    case CHANGE_HELD:
+        table_set_number(t, COL_BYTES, c->bytes);
+        table_set_number(t, COL_BLOCKS, c->blocks);
+        break;
+    case CHANGE_BEGIN:
+        break;
+    }
+    if (facts->tag)
+        table_set_text(t, COL_TAG, facts->tag);
+    if (facts->cause)
+        table_set_text(t, COL_CAUSE, facts->cause);
+}
+
+/* Only what there is: a line of JSON has no columns to keep. */
+static int print_json(const struct table *t, struct buffer *out)
+{
+    struct json json;
+    json_init(&json, out);
+    json_object_begin(&json);
+    table_json_row(t, 0, 0, &json);
+    json_object_end(&json);
+    buffer_append_char(out, '\n');
+    return json_finish(&json);
+}
+
+/* ---- for people ---- */
+
+static const char *blocks(char text[static UNITS_TEXT_MAX + 16], uint64_t n)
+{
+    char count[UNITS_TEXT_MAX];
+    snprintf(text, UNITS_TEXT_MAX + 16, "%s block%s", units_format_count(count, n),
+             n == 1 ? "" : "s");
+    return text;
+}
+
+/* The sum at the end names the memory as well, so narrow lines do without this. */
+static void where(const struct change *c, const struct term *term, struct buffer *out)
+{
+    char space[DEVICES_SPACE_MAX];
+    if (term->width && term->width < WIDTH_WIDE)
+        return;
+    devices_space_label(space, ledger_space_name(c->space));
+    if (c->place->host)
+        buffer_printf(out, "  %-6s host    ", space);
+    else
+        buffer_printf(out, "  %-6s device %d", space, c->place->ordinal);
+}
+
+/* "(device 0: 150.0 MB DRAM)" */
+static void total(const struct change *c, const struct term *term, struct buffer *out)
+{
+    char bytes[UNITS_TEXT_MAX], space[DEVICES_SPACE_MAX], place[32];
+    if (c->place->host)
+        snprintf(place, sizeof(place), "host");
+    else
+        snprintf(place, sizeof(place), "device %d", c->place->ordinal);
+    buffer_printf(out, "  %s(%s: %s %s)%s", term_style(term, STYLE_DIM), place,
+                  units_format_bytes(bytes, c->place->bytes[c->space], UNITS_DECIMAL),
+                  devices_space_label(space, ledger_space_name(c->space)),
+                  term_plain(term, STYLE_DIM));
+}
+
+static void signed_bytes(char sign, uint64_t n, enum term_style style, const struct term *term,
+                         struct buffer *out)
+{
+    char bytes[UNITS_TEXT_MAX], text[UNITS_TEXT_MAX + 2];
+    snprintf(text, sizeof(text), "%c%s", sign, units_format_bytes(bytes, n, UNITS_DECIMAL));
+    buffer_printf(out, "  %s%9s%s", term_style(term, style), text, term_plain(term, style));
+}
+
+static void print_block(const struct change *c, const struct log_facts *facts,
+                        const struct term *term, struct buffer *out)
+{
+    if (c->kind == CHANGE_ALLOC)
+        signed_bytes('+', c->bytes, STYLE_GOOD, term, out);
+    else
+        signed_bytes('-', c->bytes, STYLE_PLAIN, term, out);
+    where(c, term, out);
+    bool narrow = term->width && term->width < WIDTH_WIDE;
+    if (!narrow)
+        buffer_printf(out, "  id 0x%" PRIx64, c->id);
+    if (facts->tag) {
+        buffer_append_str(out, "  ");
+        term_append(term, out, facts->tag, narrow ? TAG_NARROW : 0);
+    }
+    total(c, term, out);
+}
+
+static void print_unseen(const struct change *c, const struct term *term, struct buffer *out)
+{
+    char came[UNITS_TEXT_MAX], went[UNITS_TEXT_MAX], came_n[UNITS_TEXT_MAX], went_n[UNITS_TEXT_MAX];
+    units_format_bytes(came, c->came_bytes, UNITS_DECIMAL);
+    units_format_bytes(went, c->went_bytes, UNITS_DECIMAL);
+    units_format_count(came_n, c->came);
+    units_format_count(went_n, c->went);
+    buffer_printf(out, "  %9s", term->utf8 ? "\xe2\x80\xa6" : "...");
+    where(c, term, out);
+    if (c->came == c->went && c->came_bytes == c->went_bytes)
+        buffer_printf(out, "  %s more came and went (%s)", came_n, came);
+    else if (!c->went)
+        buffer_printf(out, "  %s more came (%s)", came_n, came);
+    else if (!c->came)
+        buffer_printf(out, "  %s more went (%s)", went_n, went);
+    else
+        buffer_printf(out, "  %s more came (%s) and %s went (%s)", came_n, came, went_n, went);
+    total(c, term, out);
+}
+
+static void print_gone(const struct change *c, const struct log_facts *facts,
+                       const struct term *term, struct buffer *out)
+{
+    char bytes[UNITS_TEXT_MAX], count[UNITS_TEXT_MAX + 16];
+    buffer_printf(out, "  %s%9s%s", term_style(term, STYLE_BAD), "gone",
+                  term_plain(term, STYLE_BAD));
+    if (facts->cause) {
+        buffer_append_str(out, "  ");
+        term_append(term, out, facts->cause, 0);
+    }
+    if (c->blocks)
+        buffer_printf(out, "  it held %s in %s", units_format_bytes(bytes, c->bytes, UNITS_DECIMAL),
+                      blocks(count, c->blocks));
+    else
+        buffer_append_str(out, "  it held nothing");
+}
+
+static void print_text(const struct change *c, const struct log_facts *facts,
+                       const struct term *term, struct buffer *out)
+{
+    char clock[16], count[UNITS_TEXT_MAX + 16];
+    time_t seconds = (time_t)(facts->real_ns / NS_PER_S);
+    struct tm tm;
+    if (!localtime_r(&seconds, &tm) || !strftime(clock, sizeof(clock), "%T", &tm))
+        clock[0] = '\0';
+    pid_t pid = c->process->pid ? c->process->pid : c->process->book_pid;
+    buffer_printf(out, "%s PID %-7d ", clock, (int)pid);
+    unsigned used = term_append(term, out, c->process->name, 16);
+    buffer_printf(out, "%*s", used < 10 ? (int)(10 - used) : 0, "");
+    switch (c->kind) {
+    case CHANGE_ALLOC:
+    case CHANGE_FREE:
+        print_block(c, facts, term, out);
+        break;
+    case CHANGE_UNSEEN:
+        print_unseen(c, term, out);
+        break;
+    case CHANGE_BEGIN:
+        buffer_printf(out, "  %s%9s%s  it reports its memory now", term_style(term, STYLE_TITLE),
+                      "begins", term_plain(term, STYLE_TITLE));
+        break;
+    case CHANGE_GONE:
+        print_gone(c, facts, term, out);
+        break;
+    case CHANGE_HELD:
+        signed_bytes('-', c->bytes, STYLE_BAD, term, out);
+        where(c, term, out);
+        buffer_printf(out, "  %s gone with it", blocks(count, c->blocks));
+        total(c, term, out);
+        break;
+    }
+    buffer_append_char(out, '\n');
+}
+
+int log_line(const struct change *change, const struct log_facts *facts, enum log_format format,
+             const struct term *term, struct table *table, struct buffer *out)
+{
+    if (format == LOG_TEXT) {
+        print_text(change, facts, term, out);
+        return out->error;
+    }
+    table_release(table);
+    set_row(table, change, facts);
+    if (table->error)
+        return table->error;
+    if (format == LOG_JSON)
+        return print_json(table, out);
+    struct table_layout layout = {0};
+    return table_print_csv(table, &layout, out);
+}
