@@ -157,8 +157,8 @@ int table_sort(const struct table *table, const struct table_sort *sort, size_t 
 /* ---- text ---- */
 
 /* The text of a cell without its marks: its own, or the number in people's units in `text`. */
-static const char *plain_text(const struct column *column, const struct cell *cell,
-                              char text[static TEXT_CELL_MAX])
+static const char *plain_text(const struct table *table, const struct column *column,
+                              const struct cell *cell, char text[static TEXT_CELL_MAX])
 {
     if (!cell->present)
         return "-";
@@ -166,7 +166,10 @@ static const char *plain_text(const struct column *column, const struct cell *ce
     case COLUMN_TEXT:
         return cell->text;
     case COLUMN_BYTES:
-        return units_format_bytes(text, cell->number, UNITS_DECIMAL);
+        if (table->units == TABLE_PLAIN)
+            break;
+        return units_format_bytes(text, cell->number,
+                                  table->units == TABLE_BINARY ? UNITS_BINARY : UNITS_DECIMAL);
     case COLUMN_AGE: /* whole seconds: "16s", "4m12s" */
         if (cell->number >= 60 * NS_PER_S)
             return units_format_duration(text, cell->number);
@@ -181,6 +184,11 @@ static const char *plain_text(const struct column *column, const struct cell *ce
     }
     case COLUMN_YES:
         return cell->number ? "yes" : "no";
+    case COLUMN_PERCENT: {
+        unsigned long long tenths = (cell->number + 5) / 10;
+        snprintf(text, TEXT_CELL_MAX, "%llu.%llu%%", tenths / 10, tenths % 10);
+        return text;
+    }
     case COLUMN_NUMBER:
         break;
     }
@@ -188,14 +196,14 @@ static const char *plain_text(const struct column *column, const struct cell *ce
     return text;
 }
 
-static const char *cell_text(const struct column *column, const struct cell *cell,
-                             char text[static TEXT_CELL_MAX])
+static const char *cell_text(const struct table *table, const struct column *column,
+                             const struct cell *cell, char text[static TEXT_CELL_MAX])
 {
     char plain[TEXT_CELL_MAX];
     if (!cell->present || !cell->marks || column->type == COLUMN_TEXT)
-        return plain_text(column, cell, text);
+        return plain_text(table, column, cell, text);
     snprintf(text, TEXT_CELL_MAX, "%s%s%s", cell->marks & TABLE_MARK_ESTIMATE ? "~" : "",
-             plain_text(column, cell, plain), cell->marks & TABLE_MARK_AT_LEAST ? "+" : "");
+             plain_text(table, column, cell, plain), cell->marks & TABLE_MARK_AT_LEAST ? "+" : "");
     return text;
 }
 
@@ -220,7 +228,7 @@ static void plan_measure(struct plan *plan, const struct table *table,
         for (size_t row = 0; row < table->n_rows; row++) {
             const struct cell *cell = table_cell(table, row, c);
             char text[TEXT_CELL_MAX];
-            unsigned width = term_columns(term, cell_text(column, cell, text));
+            unsigned width = term_columns(term, cell_text(table, column, cell, text));
             if (width > plan->width[c])
                 plan->width[c] = width;
             if (cell->present && (column->type == COLUMN_TEXT ? *cell->text != '\0' : cell->number))
@@ -331,7 +339,7 @@ static void print_line(const struct plan *plan, const struct table *table, int r
         char formatted[TEXT_CELL_MAX];
         const struct cell *cell = row < 0 ? NULL : table_cell(table, (size_t)row, c);
         const char *text =
-            cell ? cell_text(&table->columns[c], cell, formatted) : table->columns[c].title;
+            cell ? cell_text(table, &table->columns[c], cell, formatted) : table->columns[c].title;
         print_cell(plan, table, c, text, cell ? (enum term_style)cell->style : STYLE_TITLE,
                    c + 1 == end, term, out);
     }

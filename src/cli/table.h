@@ -23,6 +23,7 @@ enum column_type {
     COLUMN_AGE,    /* set in nanoseconds; screen: "4m12s"; exported as seconds with a fraction */
     COLUMN_YES,    /* set to 0 or 1; screen: "no", "yes"; exported as false, true */
     COLUMN_TIME, /* set in nanoseconds since 1970; screen: local time; exported as ISO 8601, UTC */
+    COLUMN_PERCENT, /* set in hundredths of a percent; screen: "75.3%"; exported as 75.25 */
 };
 
 enum column_flags {
@@ -46,6 +47,13 @@ enum table_mark {
     TABLE_MARK_AT_LEAST = 1u << 1, /* "25.5 MB+" */
 };
 
+/* How sizes look on screen. */
+enum table_units {
+    TABLE_DECIMAL, /* "25.5 MB" */
+    TABLE_BINARY,  /* "24.3 MiB" */
+    TABLE_PLAIN,   /* "25500000" */
+};
+
 struct cell {
     bool present;
     unsigned char style; /* enum term_style */
@@ -60,6 +68,7 @@ struct table {
     struct cell *cells; /* n_rows * n_columns */
     size_t n_rows, cap_rows;
     int error; /* sticks: 0 or -ENOMEM */
+    enum table_units units;
 };
 
 /* `columns` ends with a NULL key and outlives the table. */

@@ -62,6 +62,10 @@ static void csv_cell(struct buffer *out, const struct column *column, const stru
         iso_time(text, cell->number);
         buffer_append_str(out, text);
         break;
+    case COLUMN_PERCENT:
+        buffer_printf(out, "%llu.%02u", (unsigned long long)(cell->number / 100),
+                      (unsigned)(cell->number % 100));
+        break;
     }
 }
 
@@ -110,6 +114,9 @@ void table_json_row(const struct table *table, size_t row, size_t first, struct 
         case COLUMN_TIME:
             iso_time(text, cell->number);
             json_string(json, text);
+            break;
+        case COLUMN_PERCENT:
+            json_double(json, (double)cell->number / 100);
             break;
         }
     }

@@ -50,7 +50,7 @@ enum query_marks {
 struct query_value {
     uint64_t number;  /* all kinds but TEXT */
     uint64_t per;     /* PERCENT: what `number` is a part of; averages: how many */
-    const char *text; /* TEXT: ended by NUL at text[len] only where the header says so */
+    const char *text; /* TEXT: len bytes; in a finished result also ended by NUL */
     uint32_t len;
     uint8_t state; /* enum query_state */
     uint8_t marks; /* enum query_marks */

@@ -16,6 +16,9 @@ static const struct query_table *const tables[] = {
     &query_table_processes,
     &query_table_accounts,
     &query_table_devices,
+    &query_table_buffers,
+    &query_table_sites,
+    &query_table_exited,
     NULL,
 };
 

@@ -24,6 +24,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
+
+#include <memoir/memoir.h>
 
 #include "query/column.h"
 
@@ -89,25 +92,30 @@ const struct query_table *query_table_of(const struct query *query);
  * them by query_exited_read(). Strings are borrowed; NULL: not known. */
 struct query_exited {
     const char *program, *command, *exe, *user, *node, *cause;
-    uint64_t pid, uid;
+    uint64_t pid; /* 0: not known */
+    uint32_t uid;
     uint64_t start_ns, end_ns; /* since 1970; 0: not known */
     uint64_t losses;
     bool has_exit_code, has_signal;
-    uint32_t exit_code, signal;
-    /* At the end of its life; by enum query_exited_sum. `has` tells which it had an account of. */
-    uint64_t bytes[8], blocks, device_peak;
-    uint32_t has; /* bit of each sum */
-    bool figures_complete;
+    int32_t exit_code, signal;
+    bool figures_incomplete; /* some account could not be read at the end */
+    /* What it still held; by query_exited_add_account(). */
+    uint64_t bytes[MEMOIR_SPACE_MAX + 1], blocks, device_peak;
+    uint32_t spaces; /* bit of each space that it had an account of */
 };
-enum query_exited_sum {
-    QUERY_EXITED_DEVICE, /* all device memory */
-    QUERY_EXITED_HEAP,
-    QUERY_EXITED_PINNED,
-    QUERY_EXITED_OTHER,
-    QUERY_EXITED_DRAM,
-    QUERY_EXITED_L1,
-    QUERY_EXITED_CB,
-    QUERY_EXITED_KERNEL,
+
+/* Add what an account of it held at the end. Spaces that have no number here are left out. */
+void query_exited_add_account(struct query_exited *exited, uint32_t space, uint64_t live_bytes,
+                              uint64_t live_blocks, uint64_t peak_bytes);
+
+/* A place in a program's code. */
+struct query_code {
+    const char *path; /* of its file, as the process saw it */
+    const uint8_t *build_id;
+    size_t build_id_len; /* may be 0 */
+    uint64_t offset;     /* as in the file */
+    pid_t pid;           /* 0: not known, or gone */
+    uint64_t started_ns; /* when the process was started, since 1970; 0: not known */
 };
 
 /* The world as this run sees it. Everything is borrowed during query_run(). */
@@ -127,11 +135,9 @@ struct query_world {
     /* Name of a user where the ledger keeps none (a daemon's, since NSS may block). NULL, or a result
      * of NULL: the number. */
     const char *(*user_name)(uint32_t uid, void *context);
-    /* Where code is: `path` and `offset` into its file, in a process that started at started_ns (0: not
-     * known), for people: "train.c:42 load()". Appends to `out`, or returns false for the default
+    /* Where code is, for people: "train.c:42 load()". Appends to `out`, or returns false for the default,
      * "train+0x1234". NULL: the default. */
-    bool (*site_name)(const char *path, uint64_t offset, uint64_t started_ns, struct buffer *out,
-                      void *context);
+    bool (*site_name)(const struct query_code *code, struct buffer *out, void *context);
     void *context; /* of the two */
 
     uint64_t time_max_ns; /* for the reading of blocks and sites; 0: no limit */

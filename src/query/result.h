@@ -56,5 +56,8 @@ uint64_t cell_hash(const struct output *output, const struct cell *cell, uint64_
 bool cell_same(const struct output *output, const struct cell *a, const struct cell *b);
 struct query_value cell_value(const struct output *output, const struct cell *cell);
 
+/* partial.c */
+#define PARTIAL_SCHEMA "memoir.partial/1"
+
 /* result.c: add a row, or what is known of a group, whose texts are elsewhere. */
 int result_add_cells(struct query_result *result, const struct cell *cells);

@@ -1,84 +1,8 @@
 /* The tables of accounts (process, device, space) and of devices (device, space). */
-#include <stdio.h>
-#include <string.h>
-
 #include <memoir/memoir.h>
 
 #include "ledger/ledger.h"
 #include "query/table_process.h"
-
-/* ---- which device and space ---- */
-
-static void get_device(const struct query_world *world, const struct query_row *row,
-                       const struct query_field *field, struct query_value *ret)
-{
-    static _Thread_local char text[96];
-    if (!row->device) {
-        query_set_text(ret, "host");
-        return;
-    }
-    snprintf(text, sizeof(text), "%d %s", row->device->ordinal, row->device->name);
-    query_set_text(ret, text);
-}
-
-static void get_ordinal(const struct query_world *world, const struct query_row *row,
-                        const struct query_field *field, struct query_value *ret)
-{
-    if (row->device && row->device->ordinal >= 0)
-        query_set_number(ret, (uint64_t)row->device->ordinal);
-}
-
-enum { DEVICE_NAME, DEVICE_UID, DEVICE_BUS };
-
-static void get_device_text(const struct query_world *world, const struct query_row *row,
-                            const struct query_field *field, struct query_value *ret)
-{
-    const struct ledger_device *d = row->device;
-    const char *text = !d                                  ? ""
-                       : field->column->arg == DEVICE_NAME ? d->name
-                       : field->column->arg == DEVICE_UID  ? d->uid
-                                                           : d->bus;
-    if (*text)
-        query_set_text(ret, text);
-}
-
-static void get_device_kind(const struct query_world *world, const struct query_row *row,
-                            const struct query_field *field, struct query_value *ret)
-{
-    static const char *const names[] = {
-        [MEMOIR_DEVICE_OTHER] = "other",
-        [MEMOIR_DEVICE_GPU] = "gpu",
-        [MEMOIR_DEVICE_NPU] = "npu",
-        [MEMOIR_DEVICE_FPGA] = "fpga",
-        [MEMOIR_DEVICE_SIMULATED] = "simulated",
-    };
-    if (row->device)
-        query_set_text(ret, row->device->kind < sizeof(names) / sizeof(names[0])
-                                ? names[row->device->kind]
-                                : "other");
-}
-
-static void get_space(const struct query_world *world, const struct query_row *row,
-                      const struct query_field *field, struct query_value *ret)
-{
-    query_set_text(ret,
-                   ledger_space_name(row->account ? row->account->space : row->capacity->space));
-}
-
-#define DEVICE_COLUMNS                                                                          \
-    {"device", "number and name of the device, or host", QUERY_TEXT, .get = get_device},        \
-        {"ordinal", "the number that programs use for the device", QUERY_NUMBER, QUERY_SAME,    \
-         .get = get_ordinal},                                                                   \
-        {"space", "kind of memory: dram, l1, cb, heap, ...", QUERY_TEXT, .get = get_space},     \
-        {"device_name", "name of the device alone", QUERY_TEXT, .arg = DEVICE_NAME,             \
-         .get = get_device_text},                                                               \
-        {"device_uid", "what makes it the same device for all programs", QUERY_TEXT,            \
-         .arg = DEVICE_UID, .get = get_device_text},                                            \
-        {"device_bus", "PCI address of the device", QUERY_TEXT, .arg = DEVICE_BUS,              \
-         .get = get_device_text},                                                               \
-    {                                                                                           \
-        "device_kind", "gpu, npu, fpga, simulated or other", QUERY_TEXT, .get = get_device_kind \
-    }
 
 /* ---- accounts ---- */
 
@@ -144,7 +68,7 @@ static void get_source(const struct query_world *world, const struct query_row *
 
 static const struct query_column account_columns[] = {
     PROCESS_COLUMNS,
-    DEVICE_COLUMNS,
+    DEVICE_COLUMNS(0),
     {"bytes", "allocated and not freed", QUERY_BYTES, .arg = LIVE, .get = get_figure},
     {"blocks", "blocks allocated and not freed", QUERY_NUMBER, .arg = BLOCKS, .get = get_figure},
     {"peak", "the most that was live at once", QUERY_BYTES, .arg = PEAK, .get = get_figure},
@@ -253,7 +177,7 @@ static void get_processes(const struct query_world *world, const struct query_ro
 }
 
 static const struct query_column device_columns[] = {
-    DEVICE_COLUMNS,
+    DEVICE_COLUMNS(0),
     {"node", "name of the machine", QUERY_TEXT, .get = get_node},
     {"capacity", "size of the space; the largest that a process told", QUERY_BYTES,
      .get = get_capacity},

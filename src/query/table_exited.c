@@ -1,0 +1,226 @@
+/* The table of processes that ended. */
+#include <stdio.h>
+
+#include "query/table_process.h"
+
+void query_exited_add_account(struct query_exited *exited, uint32_t space, uint64_t live_bytes,
+                              uint64_t live_blocks, uint64_t peak_bytes)
+{
+    if (space == 0 || space > MEMOIR_SPACE_MAX)
+        return;
+    exited->spaces |= 1u << space;
+    exited->bytes[space] += live_bytes;
+    exited->blocks += live_blocks;
+    if (space >= MEMOIR_SPACE_DRAM && space != MEMOIR_SPACE_SYSTEM)
+        exited->device_peak += peak_bytes;
+}
+
+enum { TEXT_PROGRAM, TEXT_COMMAND, TEXT_EXE, TEXT_CAUSE };
+
+static void get_text(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    const struct query_exited *e = row->exited;
+    const char *const texts[] = {
+        [TEXT_PROGRAM] = e->program,
+        [TEXT_COMMAND] = e->command,
+        [TEXT_EXE] = e->exe,
+        [TEXT_CAUSE] = e->cause,
+    };
+    const char *text = texts[field->column->arg];
+    if (text && *text)
+        query_set_text(ret, text);
+    else
+        ret->state = QUERY_UNKNOWN;
+}
+
+static void get_user(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    static _Thread_local char number[16];
+    const char *name = row->exited->user;
+    if (!name && world->user_name)
+        name = world->user_name(row->exited->uid, world->context);
+    if (!name)
+        snprintf(number, sizeof(number), "%u", row->exited->uid);
+    query_set_text(ret, name ? name : number);
+}
+
+static void get_node(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    if (row->exited->node && *row->exited->node)
+        query_set_text(ret, row->exited->node);
+    else if (world->node)
+        query_set_text(ret, world->node);
+}
+
+static void set_or_unknown(struct query_value *ret, bool known, uint64_t number)
+{
+    if (known)
+        query_set_number(ret, number);
+    else
+        ret->state = QUERY_UNKNOWN;
+}
+
+enum { NUMBER_PID, NUMBER_UID, NUMBER_START, NUMBER_ENDED, NUMBER_LIVED, NUMBER_AGO };
+
+static void get_number(const struct query_world *world, const struct query_row *row,
+                       const struct query_field *field, struct query_value *ret)
+{
+    const struct query_exited *e = row->exited;
+    switch (field->column->arg) {
+    case NUMBER_PID:
+        set_or_unknown(ret, e->pid, e->pid);
+        break;
+    case NUMBER_UID:
+        query_set_number(ret, e->uid);
+        break;
+    case NUMBER_START:
+        set_or_unknown(ret, e->start_ns, e->start_ns);
+        break;
+    case NUMBER_ENDED:
+        set_or_unknown(ret, e->end_ns, e->end_ns);
+        break;
+    case NUMBER_LIVED:
+        set_or_unknown(ret, e->start_ns && e->end_ns >= e->start_ns, e->end_ns - e->start_ns);
+        break;
+    case NUMBER_AGO:
+        set_or_unknown(ret, e->end_ns,
+                       world->now_real_ns > e->end_ns ? world->now_real_ns - e->end_ns : 0);
+        break;
+    }
+}
+
+static void get_exit_code(const struct query_world *world, const struct query_row *row,
+                          const struct query_field *field, struct query_value *ret)
+{
+    if (row->exited->has_exit_code && row->exited->exit_code >= 0)
+        query_set_number(ret, (uint64_t)row->exited->exit_code);
+}
+
+static void get_signal(const struct query_world *world, const struct query_row *row,
+                       const struct query_field *field, struct query_value *ret)
+{
+    if (row->exited->has_signal && row->exited->signal >= 0)
+        query_set_number(ret, (uint64_t)row->exited->signal);
+}
+
+/* A figure of its accounts; what is there may not be all. */
+static void set_figure(struct query_value *ret, const struct query_exited *e, bool any,
+                       uint64_t number)
+{
+    if (any)
+        query_set_number(ret, number);
+    if (e->figures_incomplete)
+        ret->state |= QUERY_UNKNOWN;
+}
+
+static bool is_device(uint32_t space)
+{
+    return space >= MEMOIR_SPACE_DRAM && space != MEMOIR_SPACE_SYSTEM;
+}
+
+/* One space, or with 0 all of a device's. */
+static void get_space(const struct query_world *world, const struct query_row *row,
+                      const struct query_field *field, struct query_value *ret)
+{
+    const struct query_exited *e = row->exited;
+    uint64_t sum = 0;
+    bool any = false;
+    for (uint32_t space = 1; space <= MEMOIR_SPACE_MAX; space++) {
+        if (!(e->spaces & 1u << space) ||
+            (field->space ? space != field->space : !is_device(space)))
+            continue;
+        any = true;
+        sum += e->bytes[space];
+    }
+    set_figure(ret, e, any, sum);
+}
+
+static void get_peak(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    uint32_t devices = 0;
+    for (uint32_t space = 1; space <= MEMOIR_SPACE_MAX; space++)
+        devices |= is_device(space) ? 1u << space : 0;
+    set_figure(ret, row->exited, row->exited->spaces & devices, row->exited->device_peak);
+}
+
+static void get_blocks(const struct query_world *world, const struct query_row *row,
+                       const struct query_field *field, struct query_value *ret)
+{
+    set_figure(ret, row->exited, row->exited->spaces, row->exited->blocks);
+}
+
+static void get_losses(const struct query_world *world, const struct query_row *row,
+                       const struct query_field *field, struct query_value *ret)
+{
+    query_set_number(ret, row->exited->losses);
+}
+
+#define HELD(name, space, help)                                 \
+    {                                                           \
+        name, help, QUERY_BYTES, .arg = space, .get = get_space \
+    }
+
+static const struct query_column columns[] = {
+    {"pid", "process id that it had", QUERY_NUMBER, QUERY_SAME, .arg = NUMBER_PID,
+     .get = get_number},
+    {"program", "name of the program, or of the script that it ran", QUERY_TEXT,
+     .arg = TEXT_PROGRAM, .get = get_text},
+    {"user", "whose it was", QUERY_TEXT, .get = get_user},
+    {"uid", "the same as a number", QUERY_NUMBER, QUERY_SAME, .arg = NUMBER_UID, .get = get_number},
+    {"node", "name of the machine", QUERY_TEXT, .get = get_node},
+    {"cause", "how it ended", QUERY_TEXT, .arg = TEXT_CAUSE, .get = get_text},
+    {"exit_code", "code with which it exited", QUERY_NUMBER, QUERY_SAME, .get = get_exit_code},
+    {"signal", "number of the signal that killed it", QUERY_NUMBER, QUERY_SAME, .get = get_signal},
+    {"command", "the command line", QUERY_TEXT, .flags = QUERY_PRIVATE, .arg = TEXT_COMMAND,
+     .get = get_text},
+    {"exe", "path of the program", QUERY_TEXT, .flags = QUERY_PRIVATE, .arg = TEXT_EXE,
+     .get = get_text},
+    {"start", "when it was started", QUERY_TIME, QUERY_MIN, .arg = NUMBER_START, .get = get_number},
+    {"ended", "when it ended", QUERY_TIME, QUERY_MAX, .arg = NUMBER_ENDED, .get = get_number},
+    {"lived", "how long it lived", QUERY_AGE, .arg = NUMBER_LIVED, .get = get_number},
+    {"ago", "how long ago it ended", QUERY_AGE, QUERY_MIN, .arg = NUMBER_AGO, .get = get_number},
+    HELD("device", 0, "device memory that it held at the end"),
+    HELD("device.dram", MEMOIR_SPACE_DRAM, "of it, DRAM"),
+    HELD("device.l1", MEMOIR_SPACE_L1, "of it, buffers in L1"),
+    HELD("device.l1_small", MEMOIR_SPACE_L1_SMALL, "of it, small buffers in L1"),
+    HELD("device.trace", MEMOIR_SPACE_TRACE, "of it, recorded traces"),
+    HELD("device.cb", MEMOIR_SPACE_CB, "of it, circular buffers"),
+    HELD("device.kernel", MEMOIR_SPACE_KERNEL, "of it, kernel binaries"),
+    {"peak", "the most that device can have been", QUERY_BYTES, .get = get_peak},
+    HELD("heap", MEMOIR_SPACE_HEAP, "heap that it held at the end"),
+    HELD("pinned", MEMOIR_SPACE_PINNED, "pinned memory that it held at the end"),
+    {"blocks", "blocks that it held at the end", QUERY_NUMBER, .get = get_blocks},
+    {"losses", "reports that were not fully accounted", QUERY_NUMBER, .get = get_losses},
+    {0},
+};
+
+static int scan_exited(struct query_scan *scan)
+{
+    for (size_t i = 0; i < scan->world->n_exited; i++) {
+        int r = scan->each(scan, &(struct query_row){.exited = &scan->world->exited[i]});
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+static bool owner(const struct query_row *row, uint32_t *ret_uid)
+{
+    *ret_uid = row->exited->uid;
+    return true;
+}
+
+const struct query_table query_table_exited = {
+    .name = "exited",
+    .help = "one row for each process that ended, as the daemon remembers them",
+    .columns = columns,
+    .show = "pid,user,program,ended,cause,device,peak,heap,blocks,lived",
+    .show_by = "count,device,peak,ended",
+    .sort = "-ended,+pid",
+    .scan = scan_exited,
+    .owner = owner,
+};
