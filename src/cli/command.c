@@ -16,7 +16,7 @@
 enum { MESSAGE_MAX = 65536 };
 
 const struct command *const commands[] = {
-    &cmd_ps, &cmd_devices, &cmd_log, &cmd_doctor, &cmd_demo, &cmd_help, NULL,
+    &cmd_ps, &cmd_devices, &cmd_buffers, &cmd_log, &cmd_doctor, &cmd_demo, &cmd_help, NULL,
 };
 
 const struct command *command_find(const char *name)

@@ -1,0 +1,153 @@
+"""memoir buffers: live blocks, filtered, sorted, cut, and printed in every format."""
+
+import csv
+import io
+import json
+
+from cli_support import CB, DRAM, HEAP, L1, SCRIPTED, CommandTest, memoir, wait_for
+
+
+class Buffers(CommandTest):
+    def buffers(self, *arguments, check=0, environment=None):
+        return memoir("buffers", "--dir", self.dir, *arguments, check=check, environment=environment)
+
+    def document(self, *arguments, check=0):
+        return json.loads(self.buffers("--json", *arguments, check=check).stdout)
+
+    def ids(self, *arguments):
+        return [int(b["id"], 16) for b in self.document(*arguments)["buffers"]]
+
+    def setUp(self):
+        super().setUp()
+        self.client = self.start_scripted(
+            "device 0 Card-A 1000000 0",
+            "device 1 Card-B 0 0",
+            "tag weights",
+            f"alloc 0 {DRAM} 10 5000",
+            f"alloc 1 {DRAM} 11 7000",
+            "untag",
+            f"alloc 0 {L1} 12 300",
+            f"alloc 0 {CB} 13 9000",
+            f"alloc -1 {HEAP} 14 64",
+            f"alloc 0 {DRAM} 15 1",
+            f"free 0 {DRAM} 15",
+        )
+
+    def test_every_live_block_is_there_with_its_words(self):
+        document = self.document()
+        self.assertEqual((document["matched"], document["matched_bytes"]), (5, 21364))
+        self.assertFalse(document["incomplete"])
+        block = next(b for b in document["buffers"] if b["id"] == "0xa")
+        self.assertEqual(
+            (block["pid"], block["program"], block["space"], block["bytes"], block["tag"], block["moves"]),
+            (self.client.pid, "scripted_client", "dram", 5000, "weights", 0),
+        )
+        self.assertEqual((block["device"], block["device_uid"]), ("0 Card-A", "Card-A"))
+        self.assertLess(block["age_seconds"], 60)
+        self.assertEqual((block["function"], block["site"].split(":")[0]), ("obey", "scripted_client.c"))
+        self.assertEqual(block["frame"].split("+")[0], str(SCRIPTED))
+
+    def test_filters(self):
+        other = self.start_scripted("device 0 Card-A 0 0", f"alloc 0 {DRAM} 99 1")
+        cases = {
+            ("--device", "1"): [11],
+            ("--device", "card-a", "--pid", str(self.client.pid)): [13, 10, 12],
+            ("--device", "host"): [14],
+            ("--space", "cb"): [13],
+            ("--space", "L1"): [12],
+            ("--tag", "weights"): [11, 10],
+            ("--min", "7K"): [13],
+            ("--min", "7kB"): [13, 11],
+            ("--pid", str(other.pid)): [99],
+        }
+        for arguments, ids in cases.items():
+            with self.subTest(arguments):
+                self.assertEqual(self.ids(*arguments), ids)
+
+    def test_orders(self):
+        self.assertEqual(self.ids(), [13, 11, 10, 12, 14])
+        self.assertEqual(self.ids("--sort", "-size"), [14, 12, 10, 11, 13])
+        self.assertEqual(self.ids("--sort", "id"), [10, 11, 12, 13, 14])
+        self.assertEqual(self.ids("--sort", "tag")[-2:], [11, 10])
+
+    def test_old_blocks(self):
+        def old_enough():
+            return self.document("--sort", "age")["buffers"][0]["age_seconds"] > 1.2
+
+        wait_for(old_enough, "a second")
+        self.tell(self.client, f"alloc 0 {DRAM} 77 100000")
+        self.assertNotIn(77, self.ids("--older", "1"))
+        self.assertEqual(len(self.ids("--older", "1")), 5)
+        self.assertEqual(self.ids("--sort", "age")[-1], 77)
+
+    def test_the_limit_keeps_the_right_ones(self):
+        self.tell(self.client, f"fill 0 {DRAM} 3000 8000")
+        self.tell(self.client, f"alloc 0 {DRAM} 500 8001")
+        for key in ("size", "-size", "id", "-id", "age", "tag"):
+            self.assertEqual(self.ids("--sort", key, "--limit", "7"), self.ids("--sort", key)[:7])
+        document = self.document("--limit", "2")
+        self.assertEqual((document["matched"], len(document["buffers"])), (3006, 2))
+        text = self.buffers().stdout
+        self.assertEqual(len(text.splitlines()), 1 + 40 + 3)
+        self.assertIn("3,006 blocks, 24.0 MB, in 1 process", text)
+        self.assertIn("Shown: 40.", text)
+
+    def test_the_screen(self):
+        text = self.buffers("--no-sites", environment={"COLUMNS": "80"}).stdout
+        self.assertLessEqual(max(map(len, text.splitlines())), 80)
+        lines = text.splitlines()
+        self.assertRegex(lines[0], r"^ *PID  PROGRAM +DEVICE +SPACE +SIZE +AGE +TAG +.*SITE$")
+        self.assertRegex(
+            lines[2], rf"^ *{self.client.pid}  scripted_cl.* 1 Card-B +dram +7\.0 kB +\d+s  weights +0xb  "
+        )
+        self.assertRegex(lines[-1], r"^5 blocks, 21\.4 kB, in 1 process; the oldest is .* old$")
+
+    def test_a_block_that_moved_says_so(self):
+        self.start_client()  # of test_cli: transfers into its block 1009
+        moved = [b for b in self.document()["buffers"] if b["moves"]]
+        self.assertEqual({b["id"] for b in moved}, {"0x3f1", "0x1"})
+        self.assertIn("MOVES", self.buffers(environment={"COLUMNS": "200"}).stdout)
+
+    def test_what_the_dead_held_is_shown_when_asked_for(self):
+        self.client.kill()
+        self.client.wait()
+        self.assertEqual(self.document()["buffers"], [])
+        self.assertEqual(len(self.ids("--pid", str(self.client.pid))), 5)
+
+    def test_csv(self):
+        rows = list(csv.DictReader(io.StringIO(self.buffers("--csv").stdout, newline="")))
+        self.assertEqual([int(r["id"], 16) for r in rows], [13, 11, 10, 12, 14])
+        self.assertEqual((rows[0]["space"], rows[0]["bytes"], rows[4]["device"]), ("cb", "9000", "host"))
+        self.assertEqual(len(self.buffers("--csv", "--no-header").stdout.splitlines()), 5)
+
+    def test_nothing_like_that_is_3(self):
+        for arguments in (["--pid", "1"], ["--tag", "no such"], ["--device", "9"], ["--space", "trace"]):
+            with self.subTest(arguments):
+                done = self.buffers(*arguments, check=3)
+                self.assertEqual(done.stdout, "")
+                self.assertTrue(done.stderr)
+        self.assertEqual(self.document("--tag", "no such", check=3)["buffers"], [])
+
+    def test_bad_command_lines(self):
+        for arguments in (
+            ["--json", "--csv"],
+            ["--sort", "beauty"],
+            ["--limit", "-1"],
+            ["--limit", "many"],
+            ["--min", "much"],
+        ):
+            self.assertEqual(self.buffers(*arguments, check=2).stdout, "")
+
+    def test_many_blocks_stream(self):
+        self.tell(self.client, f"fill 1 {CB} 200000 16")
+        document = self.document("--no-sites")
+        self.assertEqual((document["matched"], len(document["buffers"])), (200005, 200005))
+        self.assertEqual(len({(b["id"], b["space"], b["device"]) for b in document["buffers"]}), 200005)
+
+
+class NoBuffers(CommandTest):
+    def test_nothing_at_all_is_no_error(self):
+        done = memoir("buffers", "--dir", self.dir, check=0)
+        self.assertIn("memoir demo", done.stderr)
+
+
