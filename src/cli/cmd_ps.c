@@ -244,26 +244,6 @@ static int show_once(const struct ps_values *v, const struct ps_filter *filter)
     return processes == 0 && r == COMMAND_OK ? nothing(v) : r;
 }
 
-/* On a terminal each picture replaces the last one in place, line by line, so that nothing flickers;
- * elsewhere pictures follow each other. */
-static int show_frame(const struct term *term, const struct buffer *frame)
-{
-    if (!term->tty)
-        return command_output(frame);
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer screen = BUFFER_INIT(OUTPUT_MAX);
-    buffer_append_str(&screen, "\033[H");
-    const char *line = buffer_string(frame);
-    for (unsigned row = 1; *line && (!term->height || row < term->height); row++) {
-        size_t len = strcspn(line, "\n");
-        buffer_append(&screen, line, len);
-        buffer_append_str(&screen, "\033[K\n");
-        line += len + (line[len] == '\n');
-    }
-    buffer_append_str(&screen, "\033[J");
-    return command_output(&screen);
-}
-
 /* The line above the table. */
 static void headline(const struct ps_values *v, size_t processes, struct buffer *out)
 {
@@ -302,7 +282,7 @@ static int watch(const struct ps_values *v, const struct ps_filter *filter)
             headline(v, processes, &frame);
         }
         buffer_append(&frame, buffer_string(&table), table.len);
-        r = show_frame(&term, &frame);
+        r = command_frame(&term, &frame);
         if (r != COMMAND_OK)
             return r;
         struct timespec pause = {(time_t)(v->watch_ns / NS_PER_S), (long)(v->watch_ns % NS_PER_S)};

@@ -13,10 +13,11 @@
 #include "cli/help.h"
 #include "cli/term.h"
 
-enum { MESSAGE_MAX = 65536 };
+enum { MESSAGE_MAX = 65536, FRAME_EXTRA_MAX = 65536 };
 
 const struct command *const commands[] = {
-    &cmd_ps, &cmd_devices, &cmd_buffers, &cmd_log, &cmd_doctor, &cmd_demo, &cmd_help, NULL,
+    &cmd_ps,     &cmd_devices, &cmd_buffers, &cmd_query, &cmd_log,
+    &cmd_doctor, &cmd_demo,    &cmd_help,    NULL,
 };
 
 const struct command *command_find(const char *name)
@@ -113,6 +114,24 @@ int command_output(const struct buffer *text)
     if (r < 0)
         return command_fail("cannot write the output: %s", strerror(-r));
     return COMMAND_OK;
+}
+
+int command_frame(const struct term *term, const struct buffer *frame)
+{
+    if (!term->tty)
+        return command_output(frame);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer screen = BUFFER_INIT(frame->limit + FRAME_EXTRA_MAX);
+    buffer_append_str(&screen, "\033[H");
+    const char *line = buffer_string(frame);
+    for (unsigned row = 1; *line && (!term->height || row < term->height); row++) {
+        size_t len = strcspn(line, "\n");
+        buffer_append(&screen, line, len);
+        buffer_append_str(&screen, "\033[K\n");
+        line += len + (line[len] == '\n');
+    }
+    buffer_append_str(&screen, "\033[J");
+    return command_output(&screen);
 }
 
 int command_run(const struct command *command, int argc, char **argv)

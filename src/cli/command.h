@@ -73,6 +73,7 @@ extern const struct command *const commands[];
 extern const struct command cmd_ps;
 extern const struct command cmd_buffers;
 extern const struct command cmd_devices;
+extern const struct command cmd_query;
 extern const struct command cmd_doctor;
 extern const struct command cmd_demo;
 extern const struct command cmd_help;
@@ -102,5 +103,10 @@ int command_check_dir(const char *dir);
  * is no reason for words). */
 struct buffer;
 int command_output(const struct buffer *text);
+
+/* The same for a picture of --watch. On a terminal each one replaces the last in place, line by line, so
+ * that nothing flickers; elsewhere they follow each other. */
+struct term;
+int command_frame(const struct term *term, const struct buffer *frame);
 
 #endif

@@ -8,7 +8,7 @@
 
 enum { ISO_TIME_MAX = 40 };
 
-static const char *kind_name(enum query_kind kind)
+const char *query_kind_name(enum query_kind kind)
 {
     static const char *const names[] = {
         [QUERY_TEXT] = "text", [QUERY_NUMBER] = "number", [QUERY_BYTES] = "bytes",
@@ -98,7 +98,7 @@ void query_result_json(const struct query_result *result, struct json *json)
     for (size_t c = 0; c < q->n_shown; c++) {
         json_object_begin(json);
         json_field_string(json, "name", q->outputs[c].o.name);
-        json_field_string(json, "kind", kind_name(q->outputs[c].o.kind));
+        json_field_string(json, "kind", query_kind_name(q->outputs[c].o.kind));
         json_object_end(json);
     }
     json_array_end(json);

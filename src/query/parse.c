@@ -124,7 +124,7 @@ static bool next_item(const char *list, size_t *pos, struct item *ret)
     return true;
 }
 
-static enum query_aggregate default_aggregate(const struct query_column *column)
+enum query_aggregate query_column_aggregate(const struct query_column *column)
 {
     if (column->aggregate != QUERY_DEFAULT)
         return column->aggregate;
@@ -207,7 +207,7 @@ static int parse_output(const struct query_table *table, const char *part, const
     const struct query_column *column = output.field.column;
     output.o.column = column;
     output.o.kind = column->kind;
-    output.aggregate = default_aggregate(column);
+    output.aggregate = query_column_aggregate(column);
     if (open) {
         r = parse_aggregate(part, item, head - 1, &output.aggregate, error);
         if (r < 0)

@@ -86,6 +86,10 @@ const struct query_table *const *query_tables(void);
 const struct query_table *query_table_find(const char *name);
 const struct query_table *query_table_of(const struct query *query);
 
+/* Words for people: "bytes", "age"; and what groups show of a column unless told otherwise. */
+const char *query_kind_name(enum query_kind kind);
+enum query_aggregate query_column_aggregate(const struct query_column *column);
+
 /* ---- what it looks at ---- */
 
 /* A process that ended, as the table `exited` takes it: memoird has them in memory, a command reads

@@ -130,13 +130,19 @@ static void get_node(const struct query_world *world, const struct query_row *ro
         query_set_text(ret, world->node);
 }
 
+/* A memory has a size even where nobody told it; what lies in L1 has none of its own. */
+static uint8_t capacity_missing(const struct ledger_capacity *c)
+{
+    return c->space == MEMOIR_SPACE_CB || c->space == MEMOIR_SPACE_KERNEL ? 0 : QUERY_UNKNOWN;
+}
+
 static void get_capacity(const struct query_world *world, const struct query_row *row,
                          const struct query_field *field, struct query_value *ret)
 {
     if (row->capacity->capacity)
         query_set_number(ret, row->capacity->capacity);
     else
-        ret->state = QUERY_UNKNOWN; /* it has a size, which nobody told */
+        ret->state = capacity_missing(row->capacity);
 }
 
 static void get_used(const struct query_world *world, const struct query_row *row,
@@ -152,7 +158,7 @@ static void get_free(const struct query_world *world, const struct query_row *ro
     if (c->capacity)
         query_set_number(ret, c->capacity > c->used ? c->capacity - c->used : 0);
     else
-        ret->state = QUERY_UNKNOWN;
+        ret->state = capacity_missing(c);
 }
 
 static void get_percent(const struct query_world *world, const struct query_row *row,

@@ -1,0 +1,391 @@
+/* memoir query: any question to the ledger, in words. Reads the books itself, so it needs no daemon. */
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "cli/command.h"
+#include "cli/ps.h"
+#include "cli/query_print.h"
+#include "ledger/ledger.h"
+#include "query/query.h"
+#include "site/symbols.h"
+
+enum {
+    OUTPUT_MAX = 1 << 30,
+    MESSAGE_MAX = 65536,
+    WATCH_MIN_MS = 50,
+    SYMBOL_TIMEOUT_MS = 5000,
+};
+
+struct query_values {
+    struct command_common common;
+    const char *by, *where, *show, *sort;
+    uint64_t limit;
+    int units;
+    bool columns;
+    bool json, csv, no_header;
+    bool watch;
+    uint64_t watch_ns;
+    int color;
+    const char *dir, *state;
+};
+
+static const struct query_values defaults = {.watch_ns = 2 * NS_PER_S};
+
+static const char *const units_words[] = {"decimal", "binary", "bytes",
+                                          NULL}; /* enum table_units */
+
+#define AT(field) offsetof(struct query_values, field)
+
+static const struct option_spec options[] = {
+    OPTION_HELP,
+    {"by", 'b', OPTION_STRING, AT(by), "COLUMNS",
+     "one row for each group with the same values there, instead of one for each row of the table"},
+    {"where", 'w', OPTION_STRING, AT(where), "EXPRESSION",
+     "only rows for which it holds: = != < <= > >= ~ (contains, or matches with * and ?), and, or, "
+     "not, parentheses; a comma is and"},
+    {"show", 's', OPTION_STRING, AT(show), "COLUMNS",
+     "what to show; groups also take count and sum(X), max(X), min(X), avg(X), count(X), same(X)"},
+    {"sort", 'o', OPTION_STRING, AT(sort), "COLUMNS",
+     "the order: -X from large to small, +X from small to large, X large figures first and texts "
+     "from A to Z"},
+    {"limit", 'n', OPTION_NUMBER, AT(limit), "N", "only the first N rows"},
+    {"units", 0, OPTION_CHOICE, AT(units), "UNITS",
+     "how sizes look in the table: decimal, binary or bytes", .choices = units_words},
+    {"columns", 'c', OPTION_FLAG, AT(columns),
+     .help = "list the columns of the table (without one, of all tables) and end"},
+    {"watch", 0, OPTION_DURATION, AT(watch_ns), "SECONDS",
+     "show it again and again until interrupted (default: every 2 seconds)", .value_optional = true,
+     .given_offset = AT(watch)},
+    {"json", 'j', OPTION_FLAG, AT(json), .help = "print JSON"},
+    {"csv", 0, OPTION_FLAG, AT(csv), .help = "print CSV (RFC 4180)"},
+    {"no-header", 0, OPTION_FLAG, AT(no_header), .help = "leave out the line of column names"},
+    {"color", 0, OPTION_CHOICE, AT(color), "WHEN", "use colours: auto, always or never",
+     .choices = term_color_words},
+    {"dir", 0, OPTION_STRING, AT(dir), "DIR", "look for books in DIR instead of the usual places",
+     .completion = COMPLETE_DIRECTORY},
+    {"state", 0, OPTION_STRING, AT(state), "DIR",
+     "for the table exited: the daemon's state directory (default: /var/lib/memoir as root, else "
+     "$XDG_STATE_HOME/memoir or ~/.local/state/memoir)",
+     .completion = COMPLETE_DIRECTORY},
+    {0},
+};
+
+static const struct command_example examples[] = {
+    {"memoir query --by program,node --where user=ann --show rss,device.dram --sort -device.dram",
+     "what each of ann's programs holds"},
+    {"memoir query --where 'device>1GB and age>10m'", "who holds much for long"},
+    {"memoir query devices --where 'percent>=90%'",
+     "which memories are nearly full; exit code 3: none"},
+    {"memoir query accounts --by device,space,user --show bytes,count", "each user's share"},
+    {"memoir query buffers --where 'pid=4242' --by tag,site --limit 10",
+     "where one process got its memory"},
+    {"memoir query exited --where 'signal=9' --limit 5 --json", "the last ones that were killed"},
+    {"memoir query buffers --columns", "what can be asked for"},
+    {0},
+};
+
+static const struct command_section sections[] = {
+    {"TABLES",
+     "processes (the default): one row for each process that keeps a book. accounts: one for each "
+     "device and kind of memory of each process. devices: one for each kind of memory of each "
+     "device. buffers: one for each live block. sites: one for each place in the code that "
+     "allocates. exited: one for each process that ended, as the daemon remembers them. "
+     "--columns lists their columns."},
+    {"EXPRESSIONS",
+     "A test is COLUMN OPERATOR VALUE. Values are read in the unit of the column: sizes (1.5GB, 64K), "
+     "durations (10m, 1.5h; a bare number is seconds), percentages (75%), times "
+     "(2026-01-31T12:00, with a Z at the end for UTC), numbers, yes and no, texts. Texts with spaces "
+     "or operators in them stand in quotes. ~ looks for a part of a text in any case of letters, or "
+     "with * and ? compares the whole of it; !~ is its contrary. A figure can be compared with "
+     "another column (freed < allocated).\n\n"
+     "and binds more than or, and the comma, which also means and, binds least: "
+     "'user=ann or user=bob, rss>1GB'.\n\n"
+     "What is not known compares with nothing: neither rss>1GB nor not rss>1GB holds for a process "
+     "whose rss could not be read. rss=none finds these."},
+    {"GROUPS",
+     "With --by, or with count or another aggregate in --show, rows are combined: sizes and counts are "
+     "added, of ages the largest is shown, percentages are those of the sums, and of texts and "
+     "identifiers the value that all rows have. A figure to which a row that could not be read would "
+     "belong is marked with + (at least), an estimate with ~."},
+    {"JSON",
+     "The document is one object: \"schema\" (\"memoir.query/1\"), \"time\", \"table\", \"columns\" (an "
+     "array of objects with \"name\" and \"kind\"), \"rows\" (an array of objects with one field for each "
+     "column) and \"matched\", the number of rows before --limit. Kinds bytes are in bytes, ages in "
+     "seconds, times in ISO 8601, percentages in percent. A value that is not known is null, never 0; "
+     "\"at_least\" and \"estimate\" of a row list the columns with such marks."},
+    {0},
+};
+
+/* ---- the world ---- */
+
+struct lookups {
+    struct symbolizer *symbolizer; /* NULL: names stay offsets */
+    uint32_t uid;
+    char name[64];
+    bool known;
+};
+
+/* One user has most of the rows, so the last answer will do. */
+static const char *user_name(uint32_t uid, void *context)
+{
+    struct lookups *lookups = context;
+    if (!lookups->known || lookups->uid != uid) {
+        const struct passwd *pw = getpwuid(uid);
+        if (pw)
+            snprintf(lookups->name, sizeof(lookups->name), "%s", pw->pw_name);
+        else
+            snprintf(lookups->name, sizeof(lookups->name), "%u", uid);
+        lookups->uid = uid;
+        lookups->known = true;
+    }
+    return lookups->name;
+}
+
+static bool site_name(const struct query_code *code, struct buffer *out, void *context)
+{
+    const struct lookups *lookups = context;
+    struct symbol_query query = {
+        .path = code->path,
+        .build_id = code->build_id,
+        .build_id_len = code->build_id_len,
+        .offset = code->offset,
+        .pid = code->pid,
+        .is_return_address = true,
+    };
+    const struct symbol_frame *frames;
+    size_t n;
+    /* Without a build-id nobody can tell whether the file is still the one that ran. */
+    if (!lookups->symbolizer || !code->build_id_len ||
+        symbolizer_resolve(lookups->symbolizer, &query, &frames, &n) < 0 || n == 0)
+        return false;
+    const char *file = frames[0].file;
+    if (file && strrchr(file, '/'))
+        file = strrchr(file, '/') + 1;
+    if (!frames[0].function && !file)
+        return false;
+    if (file)
+        buffer_printf(out, "%s:%u%s", file, frames[0].line, frames[0].function ? " " : "");
+    if (frames[0].function)
+        buffer_append_str(out, frames[0].function);
+    return true;
+}
+
+static bool wants_sites(const struct query *query)
+{
+    const char *table = query_table_of(query)->name;
+    return strcmp(table, "buffers") == 0 || strcmp(table, "sites") == 0;
+}
+
+static int read_exited(const struct query_values *v, struct query_exited_list *list)
+{
+    char usual[PS_STATE_PATH_MAX];
+    ps_state_default(usual);
+    int r = query_exited_read(v->state ? v->state : usual, list);
+    if (r < 0)
+        return command_fail("cannot read the daemon's list of processes that ended in '%s': %s",
+                            v->state ? v->state : usual, strerror(-r));
+    if (list->skipped && !v->watch)
+        fprintf(stderr, "memoir: %zu line%s of the daemon's list made no sense\n", list->skipped,
+                list->skipped == 1 ? "" : "s");
+    return COMMAND_OK;
+}
+
+/* Run it once over the world as it is now. Returns enum command_exit or -errno. */
+static int ask(const struct query_values *v, const struct query *query, struct lookups *lookups,
+               struct query_result *result)
+{
+    MEMOIR_CLEANUP(ledger_freep)
+    struct ledger *ledger = NULL;
+    MEMOIR_CLEANUP(query_exited_release)
+    struct query_exited_list exited = {0};
+    int r;
+    if (strcmp(query_table_of(query)->name, "exited") == 0)
+        r = read_exited(v, &exited);
+    else
+        r = ledger_scan(v->dir, &ledger);
+    if (r != 0)
+        return r;
+    /* What we could read is ours to see: the books' permissions decide. */
+    struct query_world world = {
+        .ledger = ledger,
+        .exited = exited.rows,
+        .n_exited = exited.n,
+        .sees_all = true,
+        .user_name = user_name,
+        .site_name = site_name,
+        .context = lookups,
+    };
+    query_result_reset(result);
+    r = query_run(query, &world, result);
+    return r < 0 ? r : query_result_finish(result);
+}
+
+/* ---- running ---- */
+
+static struct query_style style_of(const struct query_values *v)
+{
+    return (struct query_style){
+        .format = v->json  ? QUERY_FORMAT_JSON
+                  : v->csv ? QUERY_FORMAT_CSV
+                           : QUERY_FORMAT_TEXT,
+        .header = !v->no_header,
+        .fit = !v->show,
+        .units = (enum table_units)v->units,
+    };
+}
+
+static void mention(const struct query_result *result)
+{
+    if (query_result_left_out(result))
+        fprintf(stderr, "memoir: %llu rows did not fit into memory and are left out\n",
+                (unsigned long long)query_result_left_out(result));
+    if (query_result_incomplete(result))
+        fputs("memoir: some books could not be read whole; memoir doctor tells why\n", stderr);
+}
+
+static int show_once(const struct query_values *v, const struct query *query,
+                     struct lookups *lookups, struct query_result *result)
+{
+    struct term term;
+    struct query_style style = style_of(v);
+    term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out = BUFFER_INIT(OUTPUT_MAX);
+    int r = ask(v, query, lookups, result);
+    if (r == 0 && (query_result_rows(result) || style.format != QUERY_FORMAT_TEXT)) {
+        r = query_print(result, query, &style, &term, &out);
+        if (r == 0)
+            r = command_output(&out);
+    }
+    if (r != 0)
+        return r;
+    mention(result);
+    if (query_result_rows(result))
+        return COMMAND_OK;
+    command_fail("nothing in the table %s matches", query_table_of(query)->name);
+    return COMMAND_NOTHING;
+}
+
+static int watch(const struct query_values *v, const struct query *query, struct lookups *lookups,
+                 struct query_result *result)
+{
+    struct term term;
+    struct query_style style = style_of(v);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out = BUFFER_INIT(OUTPUT_MAX);
+    for (bool first = true;; first = false) {
+        term_init(&term, STDOUT_FILENO, (enum term_color)v->color); /* it may have been resized */
+        buffer_reset(&out);
+        if (style.format == QUERY_FORMAT_TEXT && !first && !term.tty)
+            buffer_append_char(&out, '\n');
+        int r = ask(v, query, lookups, result);
+        if (r == 0)
+            r = query_print(result, query, &style, &term, &out);
+        if (r == 0 && style.format == QUERY_FORMAT_TEXT && !query_result_rows(result))
+            buffer_append_str(&out, "(nothing matches)\n");
+        if (r == 0)
+            r = command_frame(&term, &out);
+        if (r != 0)
+            return r;
+        struct timespec pause = {(time_t)(v->watch_ns / NS_PER_S), (long)(v->watch_ns % NS_PER_S)};
+        nanosleep(&pause, NULL);
+    }
+}
+
+static int list_columns(const struct query_values *v, const char *table)
+{
+    struct term term;
+    struct query_style style = style_of(v);
+    term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out = BUFFER_INIT(OUTPUT_MAX);
+    int r = query_print_columns(table ? query_table_find(table) : NULL, &style, &term, &out);
+    return r < 0 ? r : command_output(&out);
+}
+
+/* What is wrong, and below it the words with the place marked. */
+static int misuse(const struct query_error *error, const struct query_spec *spec)
+{
+    struct term term;
+    term_init(&term, STDERR_FILENO, TERM_COLOR_AUTO);
+    command_misuse(&cmd_query, "%s", error->text);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer text = BUFFER_INIT(MESSAGE_MAX);
+    query_error_print(error, spec, &text);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out = BUFFER_INIT(MESSAGE_MAX);
+    char *line = buffer_take(&text), *rest = line;
+    strsep(&rest, "\n"); /* said already */
+    for (char *next; rest && (next = strsep(&rest, "\n"));) {
+        term_append(&term, &out, next, 0);
+        buffer_append_char(&out, '\n');
+    }
+    fputs(buffer_string(&out), stderr);
+    free(line);
+    return COMMAND_USAGE;
+}
+
+static int run(const void *values, const struct operands *operands)
+{
+    const struct query_values *v = values;
+    struct query_spec spec = {
+        .table = operands->n ? operands->words[0] : NULL,
+        .by = v->by,
+        .where = v->where,
+        .show = v->show,
+        .sort = v->sort,
+        .limit = v->limit,
+    };
+    if (v->json && v->csv)
+        return command_misuse(&cmd_query, "--json and --csv exclude each other");
+    if (v->watch && v->watch_ns < WATCH_MIN_MS * NS_PER_MS)
+        return command_misuse(&cmd_query, "--watch cannot be faster than every 0.05 seconds");
+    MEMOIR_CLEANUP(query_freep)
+    struct query *query = NULL;
+    struct query_error error;
+    int r = query_new(&spec, &query, &error);
+    if (r == -EINVAL)
+        return misuse(&error, &spec);
+    if (r < 0)
+        return r;
+    if (v->columns)
+        return list_columns(v, spec.table);
+    if (command_check_dir(v->dir) != COMMAND_OK)
+        return COMMAND_FAILED;
+    struct lookups lookups = {0};
+    struct symbolizer_options symbols = {.timeout_ms = SYMBOL_TIMEOUT_MS};
+    if (wants_sites(query) && symbolizer_new(&symbols, &lookups.symbolizer) < 0)
+        lookups.symbolizer = NULL;
+    struct query_result *result = NULL;
+    r = query_result_new(query, 0, &result);
+    if (r == 0)
+        r = v->watch ? watch(v, query, &lookups, result) : show_once(v, query, &lookups, result);
+    query_result_free(result);
+    symbolizer_free(lookups.symbolizer);
+    return r;
+}
+
+const struct command cmd_query = {
+    .name = "query",
+    .usage = "query [TABLE] [OPTION...]",
+    .help = "any question about processes, devices, blocks and the dead",
+    .description =
+        "Filters, groups and sorts the rows of a table: processes (the default), accounts, devices, "
+        "buffers, sites or exited. The figures are read from the books as they are now; no daemon is "
+        "needed. Ends with 3 when nothing matches.",
+    .options = options,
+    .examples = examples,
+    .sections = sections,
+    .operands_max = 1,
+    .values_size = sizeof(defaults),
+    .defaults = &defaults,
+    .run = run,
+};

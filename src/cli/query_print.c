@@ -1,0 +1,222 @@
+/* How answers of the query core look. See query_print.h. */
+#include "cli/query_print.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "query/query.h"
+
+enum { ALWAYS_SHOWN = 3 }; /* of the usual columns: who it is */
+
+/* Columns of an answer, which are known only when it was asked. */
+struct columns {
+    struct column columns[QUERY_OUTPUTS_MAX + 1];
+    char titles[QUERY_OUTPUTS_MAX][QUERY_NAME_MAX];
+};
+
+static enum column_type type_of(enum query_kind kind)
+{
+    switch (kind) {
+    case QUERY_TEXT:
+        return COLUMN_TEXT;
+    case QUERY_BYTES:
+        return COLUMN_BYTES;
+    case QUERY_AGE:
+        return COLUMN_AGE;
+    case QUERY_TIME:
+        return COLUMN_TIME;
+    case QUERY_PERCENT:
+        return COLUMN_PERCENT;
+    case QUERY_YES:
+        return COLUMN_YES;
+    case QUERY_NUMBER:
+        break;
+    }
+    return COLUMN_NUMBER;
+}
+
+static void describe(const struct query *query, bool fit, struct columns *ret)
+{
+    size_t n = query_outputs(query);
+    for (size_t c = 0; c < n; c++) {
+        const struct query_output *output = query_output(query, c);
+        for (size_t i = 0; i < sizeof(output->name); i++)
+            ret->titles[c][i] = (char)toupper((unsigned char)output->name[i]);
+        ret->columns[c] = (struct column){
+            .key = output->name,
+            .title = ret->titles[c],
+            .type = type_of(output->kind),
+            .flags = output->kind == QUERY_TEXT ? COLUMN_STRETCH : 0,
+            .rank = (unsigned char)(fit && c >= ALWAYS_SHOWN ? c : 0),
+        };
+    }
+    ret->columns[n] = (struct column){0};
+}
+
+static void set_cell(struct table *table, size_t c, enum query_kind kind,
+                     const struct query_value *value)
+{
+    if (!(value->state & QUERY_KNOWN))
+        return;
+    if (kind == QUERY_TEXT)
+        table_set_text(table, c, value->text);
+    else if (kind == QUERY_PERCENT)
+        table_set_number(table, c,
+                         (uint64_t)((double)value->number / (double)value->per * 10000 + 0.5));
+    else
+        table_set_number(table, c, value->number);
+    table_set_marks(table, c,
+                    (value->marks & QUERY_ESTIMATE ? TABLE_MARK_ESTIMATE : 0u) |
+                        (value->marks & QUERY_AT_LEAST ? TABLE_MARK_AT_LEAST : 0u));
+}
+
+static int print_json(const struct query_result *result, struct buffer *out)
+{
+    char now_text[32];
+    time_t now = time(NULL);
+    struct tm tm;
+    strftime(now_text, sizeof(now_text), "%FT%TZ", gmtime_r(&now, &tm));
+    struct json json;
+    json_init(&json, out);
+    json_object_begin(&json);
+    json_field_string(&json, "schema", "memoir.query/1");
+    json_field_string(&json, "time", now_text);
+    query_result_json(result, &json);
+    json_object_end(&json);
+    buffer_append_char(out, '\n');
+    return json_finish(&json);
+}
+
+int query_print(const struct query_result *result, const struct query *query,
+                const struct query_style *style, const struct term *term, struct buffer *out)
+{
+    if (style->format == QUERY_FORMAT_JSON)
+        return print_json(result, out);
+    MEMOIR_CLEANUP(freep)
+    struct columns *columns = malloc(sizeof(*columns));
+    if (!columns)
+        return -ENOMEM;
+    describe(query, style->fit, columns);
+    MEMOIR_CLEANUP(table_release)
+    struct table table;
+    table_init(&table, columns->columns);
+    table.units = style->units;
+    for (size_t row = 0; row < query_result_rows(result); row++) {
+        table_row(&table);
+        for (size_t c = 0; c < table.n_columns; c++) {
+            struct query_value value = query_result_value(result, row, c);
+            set_cell(&table, c, query_output(query, c)->kind, &value);
+        }
+    }
+    struct table_layout layout = {.header = style->header};
+    return style->format == QUERY_FORMAT_CSV ? table_print_csv(&table, &layout, out)
+                                             : table_print(&table, &layout, term, out);
+}
+
+/* ---- the columns that there are ---- */
+
+enum { LIST_TABLE, LIST_COLUMN, LIST_KIND, LIST_GROUPS, LIST_PRIVATE, LIST_HELP };
+
+static const struct column list_columns[] = {
+    [LIST_TABLE] = {"table", "TABLE", "table", COLUMN_TEXT, COLUMN_HIDE_EMPTY},
+    [LIST_COLUMN] = {"column", "COLUMN", "name of the column", COLUMN_TEXT},
+    [LIST_KIND] = {"kind", "KIND", "what it is", COLUMN_TEXT},
+    [LIST_GROUPS] = {"groups", "GROUPS", "what groups show", COLUMN_TEXT, 0, 1},
+    [LIST_PRIVATE] = {"private", NULL, "only for who owns the process", COLUMN_YES,
+                      COLUMN_EXPORT_ONLY},
+    [LIST_HELP] = {"help", "WHAT IT IS", "what it is", COLUMN_TEXT, COLUMN_STRETCH},
+    {0},
+};
+
+static const char *groups_text(const struct query_column *column)
+{
+    static const char *const names[] = {
+        [QUERY_SUM] = "sum", [QUERY_MAX] = "max",     [QUERY_MIN] = "min",
+        [QUERY_AVG] = "avg", [QUERY_COUNT] = "count", [QUERY_SAME] = "same",
+    };
+    enum query_aggregate aggregate = query_column_aggregate(column);
+    return column->kind == QUERY_PERCENT && aggregate == QUERY_SUM ? "share" : names[aggregate];
+}
+
+static void list_table(struct table *list, const struct query_table *table)
+{
+    for (const struct query_column *c = table->columns; c->name; c++) {
+        table_row(list);
+        table_set_text(list, LIST_TABLE, table->name);
+        table_set_text(list, LIST_COLUMN, c->name);
+        table_set_text(list, LIST_KIND, query_kind_name(c->kind));
+        table_set_text(list, LIST_GROUPS, groups_text(c));
+        table_set_number(list, LIST_PRIVATE, (c->flags & QUERY_PRIVATE) != 0);
+        table_set_text(list, LIST_HELP, c->help);
+    }
+}
+
+static int list_json(const struct table *list, struct buffer *out)
+{
+    struct json json;
+    json_init(&json, out);
+    json_object_begin(&json);
+    json_field_string(&json, "schema", "memoir.columns/1");
+    json_key(&json, "columns");
+    json_array_begin(&json);
+    for (size_t row = 0; row < list->n_rows; row++) {
+        json_object_begin(&json);
+        table_json_row(list, row, 0, &json);
+        json_object_end(&json);
+    }
+    json_array_end(&json);
+    json_object_end(&json);
+    buffer_append_char(out, '\n');
+    return json_finish(&json);
+}
+
+/* One table under its name, as text. */
+static int list_text(const struct query_table *table, const struct query_style *style,
+                     const struct term *term, struct buffer *out)
+{
+    MEMOIR_CLEANUP(table_release)
+    struct table list;
+    table_init(&list, list_columns + LIST_COLUMN);
+    for (const struct query_column *c = table->columns; c->name; c++) {
+        table_row(&list);
+        table_set_text(&list, LIST_COLUMN - LIST_COLUMN, c->name);
+        table_set_text(&list, LIST_KIND - LIST_COLUMN, query_kind_name(c->kind));
+        table_set_text(&list, LIST_GROUPS - LIST_COLUMN, groups_text(c));
+        table_set_text(&list, LIST_HELP - LIST_COLUMN, c->help);
+    }
+    buffer_printf(out, "%s%s%s: %s\n\n", term_style(term, STYLE_TITLE), table->name,
+                  term_plain(term, STYLE_TITLE), table->help);
+    return table_print(&list, &(struct table_layout){.header = style->header}, term, out);
+}
+
+int query_print_columns(const struct query_table *table, const struct query_style *style,
+                        const struct term *term, struct buffer *out)
+{
+    MEMOIR_CLEANUP(table_release)
+    struct table list;
+    table_init(&list, list_columns);
+    int r = 0;
+    for (const struct query_table *const *t = query_tables(); *t && r == 0; t++) {
+        if (table && *t != table)
+            continue;
+        if (style->format != QUERY_FORMAT_TEXT) {
+            list_table(&list, *t);
+            continue;
+        }
+        if (out->len)
+            buffer_append_char(out, '\n');
+        r = list_text(*t, style, term, out);
+    }
+    if (style->format == QUERY_FORMAT_JSON)
+        r = list.error ? list.error : list_json(&list, out);
+    else if (style->format == QUERY_FORMAT_CSV)
+        r = table_print_csv(&list, &(struct table_layout){.header = style->header}, out);
+    return r;
+}
