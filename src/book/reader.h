@@ -136,6 +136,10 @@ int book_reader_totals(struct book_reader *reader, size_t index, struct book_tot
  * failure the array holds nothing of use. */
 int book_reader_totals_all(struct book_reader *reader, struct book_totals *ret_totals, size_t n);
 
+/* A refresh and all totals in one, for the usual case that there is nothing new: then 0. Else 1, nothing
+ * is read, and the two calls have to be made. */
+int book_reader_totals_same(struct book_reader *reader, struct book_totals *ret_totals, size_t n);
+
 /* Where the account with this registry number stands in the array above, or -ENOENT: a block may be
  * newer than the last refresh, or its number a lie. */
 ssize_t book_reader_account_index(const struct book_reader *reader, uint32_t record);

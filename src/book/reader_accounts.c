@@ -407,6 +407,13 @@ int book_reader_pages_refresh(struct book_reader *reader)
 
 /* ---- everything ---- */
 
+bool book_reader_behind(struct book_reader *reader)
+{
+    struct peek p = {.reader = reader};
+    peek_guarded(&p);
+    return p.changed;
+}
+
 int book_reader_refresh(struct book_reader *reader)
 {
     struct peek p = {.reader = reader};

@@ -96,6 +96,9 @@ int book_reader_check_fd(const struct book_reader *reader, int fd);
 /* Are there counter pages that the lists do not have yet? Under a guard only; two loads. */
 bool book_reader_pages_behind(const struct book_reader *reader);
 
+/* Under a guard: is there anything for book_reader_refresh() to do? */
+bool book_reader_behind(struct book_reader *reader);
+
 /* Find them, and leave devices and accounts as they are. */
 int book_reader_pages_refresh(struct book_reader *reader);
 

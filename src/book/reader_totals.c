@@ -124,3 +124,20 @@ int book_reader_totals_all(struct book_reader *reader, struct book_totals *ret_t
     struct totals_call c = {.reader = reader, .totals = ret_totals, .first = 0, .n = n};
     return totals_run(reader, &c);
 }
+
+static int same_guarded(void *context)
+{
+    struct totals_call *c = context;
+    if (book_reader_behind((struct book_reader *)c->reader))
+        return 1;
+    return totals_guarded(context);
+}
+
+int book_reader_totals_same(struct book_reader *reader, struct book_totals *ret_totals, size_t n)
+{
+    if (reader->stale || n != reader->n_accounts)
+        return 1;
+    struct totals_call c = {.reader = reader, .totals = ret_totals, .first = 0, .n = n};
+    int r = book_guard_run(same_guarded, &c);
+    return r == 0 && c.behind ? 1 : r;
+}

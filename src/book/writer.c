@@ -26,7 +26,6 @@
 
 enum {
     SECTION_BYTES = 65536,   /* sections start and end on a page, on machines with large ones too */
-    TIME_SHIFT = 24,         /* 17 ms, and 2.3 years until it stops */
     RESERVE_STEPS = 12,      /* halvings of the reserve before we give up */
     PROCESS_STEP = 3,        /* 140 MB of address space, room for 2 million live blocks */
     ON_BEHALF_STEP = 4,      /* a daemon keeps thousands of books */
@@ -205,7 +204,7 @@ int book_writer_init(struct book_writer *w, const struct book_writer_options *op
     header->file_size = w->map_bytes;
     header->page_size = w->page_bytes;
     header->source = options->source;
-    header->time_shift = TIME_SHIFT;
+    header->time_shift = BOOK_TIME_SHIFT;
     header->hash_seed = random_word();
     header->block_shards = options->on_behalf ? 1 : PROCESS_SHARDS;
     header->block_index_format = BOOK_INDEX_FORMAT;
@@ -392,13 +391,4 @@ bool book_lock_wait(struct book_writer *w, uint32_t *lock, uint32_t word)
 void book_lose(struct book_writer *w, enum book_loss cause)
 {
     fetch_add_relaxed(&w->header->losses[cause], 1);
-}
-
-uint32_t book_time(const struct book_writer *w)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    uint64_t ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-    uint64_t time = (ns - w->created_ns) >> TIME_SHIFT;
-    return time < UINT32_MAX ? (uint32_t)time : UINT32_MAX;
 }

@@ -78,28 +78,40 @@ static void refusal_note(struct ledger *ledger, const struct ledger_book *book, 
                            "it has no pages where it says that figures are");
 }
 
+/* The book may have new devices, accounts or pages; then its process is joined anew. */
+static int book_refresh(struct ledger *ledger, struct book_row *book)
+{
+    mapped_allow(ledger, book);
+    int r = book_reader_refresh(book->b.reader);
+    book->totals_valid = false;
+    if (r >= 0)
+        r = book_totals(book);
+    mapped_count(ledger, book);
+    if (r < 0)
+        refusal_note(ledger, &book->b, r);
+    size_t devices, accounts;
+    book_reader_devices(book->b.reader, &devices);
+    book->views = book_reader_accounts(book->b.reader, &accounts);
+    if (devices != book->n_devices || accounts != book->n_accounts)
+        process_row(book->b.process)->joined = false;
+    return r;
+}
+
 static void process_refresh(struct ledger *ledger, struct process_row *row)
 {
     struct ledger_process *p = &row->p;
-    bool changed = !row->joined, failed = false;
+    bool failed = false;
     for (size_t i = 0; i < p->n_books; i++) {
         struct book_row *book = book_row(p->books[i]);
-        mapped_allow(ledger, book);
-        int r = book_reader_refresh(book->b.reader);
-        book->totals_valid = false;
-        if (r >= 0)
-            r = book_totals(book);
-        mapped_count(ledger, book);
-        if (r < 0)
-            refusal_note(ledger, &book->b, r);
+        /* Nearly always there is nothing new but the figures. */
+        if (book->totals_valid && book->n_accounts <= book->room_totals &&
+            book_reader_totals_same(book->b.reader, book->totals, book->n_accounts) == 0)
+            continue;
+        int r = book_refresh(ledger, book);
         book->b.error = r < 0 ? r : 0;
         failed |= r < 0;
-        size_t devices, accounts;
-        book_reader_devices(book->b.reader, &devices);
-        book->views = book_reader_accounts(book->b.reader, &accounts);
-        changed |= devices != book->n_devices || accounts != book->n_accounts;
     }
-    if (changed && ledger_join(ledger, row) < 0) {
+    if (!row->joined && ledger_join(ledger, row) < 0) {
         ledger_join_release(row); /* no memory: nothing is shown rather than a part */
         failed = true;
     }
