@@ -134,8 +134,7 @@ static bool counts_before(const struct book_row *a, const struct book_row *b)
     return x->st_ino > y->st_ino;
 }
 
-/* Among the books that were written on the process's behalf by one source, only one counts. */
-static bool is_passed_over(const struct process_row *row, const struct book_row *book)
+bool ledger_book_passed_over(const struct process_row *row, const struct book_row *book)
 {
     const struct book_identity *id = book->b.identity;
     for (size_t i = 0; i < row->p.n_books && id->compat & BOOK_COMPAT_ON_BEHALF; i++) {
@@ -249,7 +248,7 @@ int ledger_join(struct ledger *ledger, struct process_row *row)
     row->p.left_out = 0;
     for (size_t i = 0; i < row->p.n_books; i++) {
         struct book_row *book = book_row(row->p.books[i]);
-        book->passed_over = is_passed_over(row, book);
+        book->passed_over = ledger_book_passed_over(row, book);
         if (!book->passed_over)
             row->n_parts += book_add_parts(book, row->parts + row->n_parts, &row->p.left_out);
     }
@@ -363,6 +362,12 @@ static bool account_totals_alone(struct ledger_account *account, const struct pa
     return true;
 }
 
+/* A region that others keep tells bytes, and not how many blocks they are. */
+static bool has_counted(const struct book_totals *t)
+{
+    return t->alloc_blocks > 0 || t->alloc_bytes > 0;
+}
+
 /* False if a part of it could not be read. */
 static bool account_totals(const struct process_row *row, size_t a)
 {
@@ -381,11 +386,11 @@ static bool account_totals(const struct process_row *row, size_t a)
             moves = g;
             moved = true;
         }
-        if (counted || (found && g.totals.alloc_blocks == 0))
+        if (counted || (found && !has_counted(&g.totals)))
             continue;
         account_take(account, &g);
         found = true;
-        counted = g.totals.alloc_blocks > 0; /* then it wins */
+        counted = has_counted(&g.totals); /* then it wins */
     }
     if (found)
         account_take_moves(account, &moves);

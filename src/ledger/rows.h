@@ -126,6 +126,9 @@ void ledger_device_unref(struct ledger *ledger, struct ledger_device *device);
 /* join.c: the first tells whether the writer of a book on somebody's behalf lives, which decides among
  * several of them. */
 void ledger_book_note_lock(struct book_row *book, bool held);
+
+/* Among the books that one source wrote on the process's behalf only one counts: is it another one? */
+bool ledger_book_passed_over(const struct process_row *row, const struct book_row *book);
 int ledger_join(struct ledger *ledger, struct process_row *row);
 void ledger_join_release(struct process_row *row);
 void ledger_join_totals(struct process_row *row);

@@ -79,7 +79,8 @@ static enum life process_life(struct ledger *ledger, struct process_row *row)
 struct locks {
     size_t own, held, free, gone; /* books written by the process itself; gone: without a name */
     size_t behalf_held;
-    bool closed, stopped;
+    bool closed; /* every book that counts was ended in order */
+    bool stopped;
     uint32_t stop_reason;
 };
 
@@ -102,15 +103,35 @@ bool ledger_writers_gone(const struct ledger_process *process)
     return own > 0;
 }
 
+/* Has every writer ended his book in order? A book that is closed tells about its own writer: a library
+ * that was unloaded, or a daemon that a client said farewell to, while the process goes on with another
+ * one. What the process wrote itself comes first; others speak for one that wrote nothing. */
+static bool all_closed(const struct ledger_process *p, size_t own)
+{
+    size_t counted = 0, closed = 0;
+    for (size_t i = 0; i < p->n_books; i++) {
+        const struct ledger_book *book = p->books[i];
+        bool on_behalf = book->identity->compat & BOOK_COMPAT_ON_BEHALF;
+        struct book_status status;
+        if (on_behalf && (own > 0 || ledger_book_passed_over(process_row(p), book_row(book))))
+            continue;
+        counted++;
+        closed +=
+            book_reader_status(book->reader, &status) == 0 && status.state == BOOK_STATE_CLOSED;
+    }
+    return counted > 0 && closed == counted;
+}
+
 static struct locks locks_look(const struct ledger_process *p)
 {
     struct locks locks = {0};
+    bool closed = false;
     for (size_t i = 0; i < p->n_books; i++) {
         const struct ledger_book *book = p->books[i];
         int r = ledger_book_lock(book);
         struct book_status status;
         if (book_reader_status(book->reader, &status) == 0) {
-            locks.closed |= status.state == BOOK_STATE_CLOSED;
+            closed |= status.state == BOOK_STATE_CLOSED;
             if (status.state == BOOK_STATE_STOPPED) {
                 locks.stopped = true;
                 locks.stop_reason = status.stop_reason;
@@ -127,6 +148,7 @@ static struct locks locks_look(const struct ledger_process *p)
         locks.free += r == 0;
         locks.gone += r == -ENOENT; /* somebody removed it; other errors tell nothing */
     }
+    locks.closed = closed && all_closed(p, locks.own);
     return locks;
 }
 

@@ -138,6 +138,57 @@ static void lock_and_pid_tell_the_state(void **state)
     assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_CLOSED);
 }
 
+/* What a client said to the daemon may end in order long before the client does. */
+static void one_closed_book_does_not_close_the_process(void **state)
+{
+    struct world *w = *state;
+    struct book_builder own, other, behalf;
+    book_begin(w, &behalf, "b.book", BOOK_SOURCE_SOCKET);
+    behalf.h.compat = BOOK_COMPAT_ON_BEHALF;
+    behalf.h.state = BOOK_STATE_CLOSED;
+    builder_publish(&behalf);
+    struct ledger_process *p = add(w, "b.book")->process;
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_CLOSED); /* nobody else speaks */
+
+    book_begin(w, &own, "a.book", BOOK_SOURCE_CLIENT);
+    device_put(&own, 0, "GPU", "u", "", 1000, 300);
+    assert_ptr_equal(one_process(w, &own), p);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
+    ledger_refresh(w->ledger);
+    assert_int_equal(p->accounts[0].device->spaces[MEMOIR_SPACE_DRAM].used, 300);
+
+    book_begin(w, &other, "c.book", BOOK_SOURCE_CLIENT); /* a copy of the library, unloaded */
+    other.h.state = BOOK_STATE_CLOSED;
+    builder_publish(&other);
+    assert_ptr_equal(add(w, "c.book")->process, p);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
+    own.h.state = BOOK_STATE_CLOSED;
+    builder_header(&own);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_CLOSED);
+}
+
+/* A daemon died and left its book open; the next one went on in another, and closed that. */
+static void book_that_does_not_count_keeps_nothing_open(void **state)
+{
+    struct world *w = *state;
+    struct book_builder b[2];
+    struct ledger_process *p = NULL;
+    for (int i = 0; i < 2; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "%d.book", i);
+        book_begin(w, &b[i], name, BOOK_SOURCE_SOCKET);
+        b[i].h.compat = BOOK_COMPAT_ON_BEHALF;
+        b[i].h.state = i == 0 ? BOOK_STATE_OPEN : BOOK_STATE_CLOSED;
+        builder_publish(&b[i]);
+        p = add(w, name)->process;
+    }
+    assert_int_equal(flock(b[0].fd, LOCK_UN), 0);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_CLOSED);
+    assert_int_equal(flock(b[0].fd, LOCK_EX), 0);
+    assert_int_equal(flock(b[1].fd, LOCK_UN), 0);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
+}
+
 static void removed_name_is_no_exec(void **state)
 {
     struct world *w = *state;
@@ -477,6 +528,8 @@ int main(void)
         WORLD_TEST(device_is_the_same_by_what_both_tell),
         WORLD_TEST(what_the_dead_held_is_not_in_use),
         WORLD_TEST(lock_and_pid_tell_the_state),
+        WORLD_TEST(one_closed_book_does_not_close_the_process),
+        WORLD_TEST(book_that_does_not_count_keeps_nothing_open),
         WORLD_TEST(removed_name_is_no_exec),
         WORLD_TEST(held_lock_is_life_whatever_else_differs),
         WORLD_TEST(book_on_behalf_goes_by_the_start_time),

@@ -26,6 +26,23 @@ static void first_source_that_ever_counted_wins(void **state)
     assert_int_equal(p->accounts[0].source, BOOK_SOURCE_CLIENT);
 }
 
+/* tt-metal's regions have no number of blocks. */
+static void bytes_without_blocks_count_too(void **state)
+{
+    struct world *w = *state;
+    struct book_builder client, region;
+    book_begin(w, &client, "a.book", BOOK_SOURCE_CLIENT);
+    account_add(&client, MEMOIR_SPACE_DRAM, builder_device(&client, 2, 0, "NPU"), 0, 0);
+    builder_publish(&client);
+    book_begin(w, &region, "b.book", BOOK_SOURCE_REGION);
+    account_add(&region, MEMOIR_SPACE_DRAM, builder_device(&region, 2, 0, "NPU"), 0, 5000000000);
+    builder_publish(&region);
+    add(w, "a.book");
+    struct ledger_process *p = add(w, "b.book")->process;
+    assert_int_equal(live(w, p, MEMOIR_SPACE_DRAM), 5000000000);
+    assert_int_equal(p->accounts[0].source, BOOK_SOURCE_REGION);
+}
+
 static void heap_belongs_to_who_allocates(void **state)
 {
     struct world *w = *state;
@@ -369,6 +386,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WORLD_TEST(first_source_that_ever_counted_wins),
+        WORLD_TEST(bytes_without_blocks_count_too),
         WORLD_TEST(heap_belongs_to_who_allocates),
         WORLD_TEST(accounts_are_found_when_they_appear),
         WORLD_TEST(devices_belong_to_who_uses_them),
