@@ -40,6 +40,8 @@ enum {
     EXITED_SIGNAL,
     EXITED_UID,
     EXITED_COMMAND,
+    EXITED_PARTIAL,
+    EXITED_SAMPLED,
 };
 
 const struct column ps_exited_columns[] = {
@@ -67,6 +69,13 @@ const struct column ps_exited_columns[] = {
                        COLUMN_EXPORT_ONLY},
     [EXITED_UID] = {"uid", NULL, "owner as a number", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
     [EXITED_COMMAND] = {"command", NULL, "the command line", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
+    [EXITED_PARTIAL] =
+        {"partial", NULL,
+         "whether some figures begin at some moment of its life; on screen these end in +",
+         COLUMN_YES, COLUMN_EXPORT_ONLY},
+    [EXITED_SAMPLED] = {"sampled", NULL,
+                        "whether some figures are estimates; on screen these begin with ~",
+                        COLUMN_YES, COLUMN_EXPORT_ONLY},
     {0},
 };
 
@@ -165,11 +174,18 @@ static void set_user(struct table *t, size_t column, uint64_t uid)
     table_set_text(t, column, pw ? pw->pw_name : text);
 }
 
+static unsigned marks_of(const json_t *account)
+{
+    return (json_is_true(json_object_get(account, "sampled")) ? TABLE_MARK_ESTIMATE : 0u) |
+           (json_is_true(json_object_get(account, "partial")) ? TABLE_MARK_AT_LEAST : 0u);
+}
+
 /* Live bytes of all accounts of a kind; the column stays empty when there is none. */
 static void set_sums(struct table *t, const json_t *accounts)
 {
     uint64_t sums[EXITED_BLOCKS + 1] = {0};
     bool present[EXITED_BLOCKS + 1] = {false};
+    unsigned marks[EXITED_BLOCKS + 1] = {0};
     size_t i;
     json_t *a;
     json_array_foreach(accounts, i, a)
@@ -183,6 +199,8 @@ static void set_sums(struct table *t, const json_t *accounts)
                         : strcmp(space, "pinned") == 0 ? EXITED_PINNED
                                                        : EXITED_OTHER;
         present[column] = present[EXITED_BLOCKS] = true;
+        marks[column] |= marks_of(a);
+        marks[EXITED_BLOCKS] |= marks_of(a);
         sums[column] += number(a, "live_bytes");
         sums[EXITED_BLOCKS] += number(a, "live_blocks");
         if (device) {
@@ -190,9 +208,14 @@ static void set_sums(struct table *t, const json_t *accounts)
             sums[EXITED_PEAK] += number(a, "peak_bytes");
         }
     }
-    for (size_t column = EXITED_DEVICE; column <= EXITED_BLOCKS; column++)
+    marks[EXITED_PEAK] = marks[EXITED_DEVICE];
+    for (size_t column = EXITED_DEVICE; column <= EXITED_BLOCKS; column++) {
         if (present[column])
             table_set_number(t, column, sums[column]);
+        table_set_marks(t, column, marks[column]);
+    }
+    table_set_number(t, EXITED_PARTIAL, (marks[EXITED_BLOCKS] & TABLE_MARK_AT_LEAST) != 0);
+    table_set_number(t, EXITED_SAMPLED, (marks[EXITED_BLOCKS] & TABLE_MARK_ESTIMATE) != 0);
 }
 
 static void add_process(struct table *t, const json_t *line)

@@ -68,6 +68,8 @@ static int accounts_take(const struct ledger_process *p, struct retired_process 
         to->space = from->space;
         to->source = from->source;
         to->device = device_index(r, from->device, seen);
+        to->partial = from->partial;
+        to->sampled = from->sampled;
         memcpy(to->name, from->name, sizeof(to->name));
         if (from->valid)
             to->totals = from->totals;
@@ -78,8 +80,13 @@ static int accounts_take(const struct ledger_process *p, struct retired_process 
 
 /* ---- blocks ---- */
 
+struct found {
+    uint64_t blocks, bytes;
+};
+
 struct collect {
     struct top_blocks *top;
+    struct found *found; /* by account of the process */
     struct ledger_book *book;
     uint32_t *accounts; /* of the process, by registry record; UINT32_MAX: another source counts */
 };
@@ -89,6 +96,9 @@ static int each_block(const struct book_block_view *view, void *context)
     struct collect *c = context;
     if (view->account >= BOOK_RECORDS_MAX || c->accounts[view->account] == UINT32_MAX)
         return 0;
+    struct found *found = &c->found[c->accounts[view->account]];
+    found->blocks++;
+    found->bytes += view->bytes;
     if (c->top->n == c->top->max && view->bytes <= c->top->blocks[0].view.bytes)
         return 0;
     top_blocks_add(c->top, &(struct top_block){*view, c->book, c->accounts[view->account]});
@@ -105,7 +115,7 @@ static bool worth_reading(int fd)
 }
 
 static void blocks_collect(struct ledger_book *book, int fd, uint64_t deadline_ns,
-                           struct top_blocks *top, struct retired_process *r)
+                           struct top_blocks *top, struct found *found, struct retired_process *r)
 {
     uint32_t accounts[BOOK_RECORDS_MAX];
     if (fd < 0 || !worth_reading(fd)) {
@@ -113,12 +123,23 @@ static void blocks_collect(struct ledger_book *book, int fd, uint64_t deadline_n
         return;
     }
     ledger_book_accounts(book, accounts);
-    struct collect c = {.top = top, .book = book, .accounts = accounts};
+    struct collect c = {.top = top, .found = found, .book = book, .accounts = accounts};
     struct book_scan_limits limits = {
         .deadline_ns = deadline_ns, .held_max = RETIRE_HELD_MAX, .tries = 1};
     bool exact = false;
     if (book_reader_blocks_within(book->reader, fd, &limits, each_block, &c, &exact) < 0 || !exact)
         r->blocks_complete = false;
+}
+
+/* A book need not list every block that it counts: who samples has few, a region has none, and one that
+ * was full lost some. */
+static bool all_found(const struct retired_process *r, const struct found *found)
+{
+    for (size_t i = 0; i < r->n_accounts; i++)
+        if (found[i].blocks != r->accounts[i].totals.live_blocks ||
+            found[i].bytes != r->accounts[i].totals.live_bytes)
+            return false;
+    return true;
 }
 
 /* ---- sites and tags of the blocks that were kept ---- */
@@ -263,11 +284,16 @@ static struct retired_process *record_make(struct daemon *daemon, struct ledger_
     int fds[LEDGER_BOOKS_PER_PROCESS_MAX];
     struct top_blocks top;
     uint64_t deadline_ns = clock_monotonic_ns() + RETIRE_SCAN_MS * NS_PER_MS;
+    MEMOIR_CLEANUP(freep)
+    struct found *found = calloc(p->n_accounts + 1, sizeof(*found));
     int error = top_blocks_init(&top, daemon->config.retired_blocks);
+    if (!found)
+        error = -ENOMEM;
     for (size_t i = 0; i < p->n_books; i++) {
         fds[i] = error < 0 || top.max == 0 ? -1 : ledger_book_open(p->books[i]);
-        blocks_collect(p->books[i], fds[i], deadline_ns, &top, r);
+        blocks_collect(p->books[i], fds[i], deadline_ns, &top, found, r);
     }
+    r->blocks_complete &= found && all_found(r, found);
     if (error < 0 || blocks_take(p, fds, &top, r) < 0) {
         r->n_blocks = r->n_sites = 0;
         r->blocks_complete = false;

@@ -31,6 +31,8 @@ struct retired_account {
     uint32_t space, source;
     int32_t device; /* in retired_process.devices, -1: the host's memory */
     char name[32];
+    bool partial; /* counted from some moment on, not from the start */
+    bool sampled; /* an estimate */
     struct book_totals totals;
 };
 
@@ -56,7 +58,8 @@ struct retired_process {
     struct cause cause;
     uint64_t start_realtime_ns, end_realtime_ns; /* start: 0 if unknown */
     char name[64], comm[16], exe[512], command[512], host[64];
-    bool figures_complete, blocks_complete;
+    bool figures_complete;
+    bool blocks_complete; /* the largest are among `blocks`: every live block was found */
     uint64_t losses[BOOK_LOSSES_MAX];
     struct retired_device *devices; /* all arrays are owned */
     size_t n_devices;

@@ -51,6 +51,10 @@ static void accounts_json(struct json *j, const struct retired_process *p)
         json_field_string(j, "source", ledger_source_name(a->source));
         if (a->device >= 0)
             json_field_i64(j, "device", a->device);
+        if (a->partial)
+            json_field_bool(j, "partial", true);
+        if (a->sampled)
+            json_field_bool(j, "sampled", true);
         json_field_u64(j, "live_bytes", a->totals.live_bytes);
         json_field_u64(j, "live_blocks", a->totals.live_blocks);
         json_field_u64(j, "peak_bytes", a->totals.peak_bytes);

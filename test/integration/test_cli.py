@@ -526,6 +526,18 @@ class Exited(CommandTest):
         document["time"] = "*"
         self.assert_golden("exited.json", json.dumps(document, indent=1) + "\n")
 
+    def test_estimates_are_marked(self):
+        line = json.loads(json.dumps(self.LINES[0]))
+        line["accounts"][0]["sampled"] = True
+        line["accounts"][1]["partial"] = True
+        self.write(json.dumps(line))
+        row = self.exited("--no-header").stdout
+        self.assertIn("25.5 MB+", row)
+        self.assertIn("~4.1 kB", row)
+        self.assertIn("~151+", row)
+        (process,) = json.loads(self.exited("--json").stdout)["processes"]
+        self.assertEqual((process["partial"], process["sampled"]), (True, True))
+
     def test_the_older_file_counts_too(self):
         self.list.rename(self.dir / "retired.jsonl.1")
         self.assertIn("train.py", self.exited().stdout)

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import struct
 import subprocess
 import time
 import unittest
@@ -92,6 +93,44 @@ class Retirement(DaemonTest):
         self.assertTrue(any("/client+0x" in frame for frame in record["sites"][0]["frames"]))
         self.assertTrue(all(0 <= b["age_s"] < 600 for b in record["blocks"]))
         self.assertTrue(record["blocks_complete"] and record["figures_complete"])
+
+    def poke_account(self, space, offset, form, *values):
+        """Store something into the account of that space in the only book: doc/book.md has the offsets."""
+        with open(self.book_files()[0], "r+b") as book:
+            header = book.read(4096)
+            sections = [struct.unpack_from("=IIQQQQQ", header, 1592 + i * 48) for i in range(32)]
+            _, step, at, _, _, used, _ = next(s for s in sections if s[0] == 2)
+            for number in range(1, used):
+                book.seek(at + number * step)
+                if struct.unpack("=II", book.read(8)) == (2, space):
+                    book.seek(at + number * step + offset)
+                    book.write(struct.pack("=" + form, *values))
+
+    def test_estimates_are_kept_as_such(self):
+        daemon = self.daemon("--log-level=debug")
+        client = self.client("device=D", "dram=3x100000", "heap=1x70000", "ready", "wait")
+        self.watched(daemon, client.pid)
+        self.poke_account(1, 12, "I", 3)
+        client.kill()
+        self.gone(daemon, client.pid)
+        record = self.retired()[0]
+        self.assertEqual({a["space"]: (a.get("partial"), a.get("sampled")) for a in record["accounts"]},
+                         {"heap": (True, True), "dram": (None, None), "l1": (None, None)})
+        self.assertTrue(record["blocks_complete"])
+
+    def test_blocks_that_are_not_in_the_book_are_missed(self):
+        daemon = self.daemon("--log-level=debug")
+        for values in ((0, 1), (5, 0)):  # bytes, blocks that are counted and stand nowhere
+            with self.subTest(values):
+                client = self.client("device=D", "dram=3x100000", "ready", "wait")
+                self.watched(daemon, client.pid)
+                self.poke_account(16, 128 + 16, "QQ", *values)
+                client.kill()
+                self.gone(daemon, client.pid)
+                record = self.retired()[-1]
+                self.assertEqual(len(record["blocks"]), 3)
+                self.assertFalse(record["blocks_complete"])
+                self.assertTrue(record["figures_complete"])
 
     def test_many_deaths_at_once(self):
         daemon = self.daemon("--log-level=debug")

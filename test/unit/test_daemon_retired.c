@@ -82,6 +82,21 @@ static void last_ones_are_kept_in_order(void **state)
     retired_free(retired);
 }
 
+static void estimates_stay_estimates(void **state)
+{
+    struct buffer text = BUFFER_INIT(1 << 20);
+    struct retired_process *p = process_new(1);
+    assert_int_equal(retired_json(p, &text), 0);
+    assert_null(strstr(buffer_string(&text), "\"sampled\""));
+    assert_null(strstr(buffer_string(&text), "\"partial\""));
+    buffer_reset(&text);
+    p->accounts[0].sampled = p->accounts[0].partial = true;
+    assert_int_equal(retired_json(p, &text), 0);
+    assert_non_null(strstr(buffer_string(&text), "\"partial\":true,\"sampled\":true"));
+    buffer_release(&text);
+    retired_process_free(p);
+}
+
 static struct retired_process *process_of(uint32_t uid, pid_t pid)
 {
     struct retired_process *p = process_new(pid);
@@ -220,6 +235,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(last_ones_are_kept_in_order),
+        cmocka_unit_test(estimates_stay_estimates),
         cmocka_unit_test(who_adds_much_pushes_out_his_own),
         cmocka_unit_test(allowance_is_each_users_own_and_comes_back),
         cmocka_unit_test_setup_teardown(nobody_fills_the_file_for_all, setup, teardown),
