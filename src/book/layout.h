@@ -55,7 +55,8 @@ enum book_source {
     BOOK_SOURCE_ATTACH = 8,   /* set aside: heap probes attached to one running process */
 };
 
-/* Where a book stands. It only moves forward. */
+/* Where a book stands. It only moves forward. It tells about the book's own writer: a process may close
+ * one book and go on with another. */
 enum book_state {
     BOOK_STATE_INITIAL = 0, /* being made: nothing is promised */
     BOOK_STATE_OPEN = 1,    /* in use, or its writer died without a word */
@@ -143,6 +144,8 @@ struct book_header {
     uint32_t exec_count;  /* earlier images of this process that left a book here */
     int32_t writer_pid;   /* who writes: the subject, or a daemon on its behalf */
     uint32_t time_shift;  /* a block's time is (monotonic ns - created_monotonic_ns) >> this */
+    /* One moment, from which times count: of creation or earlier. A book that continues another takes
+     * over both, since a block's time cannot lie before them. */
     uint64_t created_realtime_ns;
     uint64_t created_monotonic_ns; /* CLOCK_MONOTONIC */
 
@@ -363,13 +366,14 @@ enum { BOOK_TAGS_MAX = 65535 };
 
 /* ---- blocks ---- */
 
-/* A slot is live if its account is not 0. The writer stores `place` last and clears it first.
+/* Not every block of an account need be here: those of a sampled one, of another program's region or of a
+ * full book are not. A slot is live if its account is not 0. The writer stores `place` last and clears it first.
  * Entries stay where they are except while header.blocks_seq is odd; if it is odd in the book of a
  * dead process, one block may stand in two slots. */
 struct book_block {
     uint64_t id;       /* the program's own: an address or a handle; unique within its account */
     uint64_t size_tag; /* bits 0-47 bytes asked, 48-63 tag */
-    uint64_t place;    /* bits 0-11 account, 12-31 site, 32-63 time */
+    uint64_t place;    /* bits 0-11 account, 12-31 site, 32-63 time; UINT32_MAX: then or later */
 };
 static_assert(sizeof(struct book_block) == 24, "block");
 
