@@ -86,6 +86,7 @@ enum book_loss {
     BOOK_LOSS_SUSPENDED = 11,    /* reports that came while the control page suspended the book */
     BOOK_LOSS_TORN = 12,         /* a report was cut short by longjmp() or cancellation */
     BOOK_LOSS_UNKNOWN_MOVE = 13, /* a transfer named a block that was never reported */
+    BOOK_LOSS_LIMIT = 14, /* past what its daemon accounts for one process; nothing counted */
 };
 
 /* ---- sections ---- */
@@ -170,7 +171,11 @@ struct book_header {
 
     struct book_section sections[BOOK_SECTIONS_MAX]; /* unused ones have kind 0 */
 
-    uint8_t spare[968];
+    /* With BOOK_COMPAT_ON_BEHALF, for clients that number their reports. */
+    uint64_t session_id;  /* of the client's run; 0: none */
+    uint64_t session_seq; /* number of its last report that is accounted here */
+
+    uint8_t spare[952];
 };
 static_assert(sizeof(struct book_header) == BOOK_HEADER_BYTES, "header is one page");
 

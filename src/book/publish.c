@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -143,11 +144,12 @@ static int open_stretch(void *context, uint64_t offset, uint64_t bytes)
 static int map_file(const struct book_writer *w, int fd, void **ret_base)
 {
     struct target target = {.w = w};
-    target.base = mmap(NULL, w->map_bytes, PROT_NONE, MAP_SHARED, fd, 0);
+    target.base =
+        mmap(NULL, w->map_bytes, w->bare ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_SHARED, fd, 0);
     if (target.base == MAP_FAILED)
         return -errno;
     munlock(target.base, w->map_bytes);
-    int r = book_writer_each_open(w, open_stretch, &target);
+    int r = w->bare ? 0 : book_writer_each_open(w, open_stretch, &target);
     /* Asks for a page that is there: tells whether the kernel knows how (5.14 and later). */
     if (r == 0 && madvise(target.base, BOOK_HEADER_BYTES, MADV_POPULATE_WRITE) < 0)
         r = errno == EINVAL ? -ENOSYS : -errno;
@@ -200,6 +202,35 @@ static int publish_in(struct book_writer *w, int directory)
     int r = fill_file(w, fd);
     if (r < 0)
         unlinkat(directory, w->name, 0);
+    close(fd);
+    return r;
+}
+
+/* A file without a name until it is complete: nobody finds half a book, and who watches the directory
+ * is told once. */
+int book_writer_publish_at(struct book_writer *w, int directory)
+{
+    int fd = openat(directory, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return -errno;
+    fd = above_stdio(fd);
+    if (fd < 0)
+        return fd;
+    /* The umask must not keep the subject from reading it. */
+    int r = fchmod(fd, 0644) < 0 ? -errno : fill_file(w, fd);
+    char path[32];
+    struct text text = text_begin(path, sizeof(path));
+    text_add(&text, "/proc/self/fd/");
+    text_add_number(&text, (uint64_t)fd);
+    bool named = false;
+    for (unsigned try = 0; r == 0 && !named && try < NAME_TRIES; try++) {
+        make_name(w, try);
+        named = linkat(AT_FDCWD, path, directory, w->name, AT_SYMLINK_FOLLOW) == 0;
+        if (!named && errno != EEXIST)
+            r = -errno;
+    }
+    if (r == 0 && !named)
+        r = -EEXIST;
     close(fd);
     return r;
 }

@@ -29,6 +29,7 @@ enum {
     RESERVE_STEPS = 12,      /* halvings of the reserve before we give up */
     PROCESS_STEP = 3,        /* 140 MB of address space, room for 2 million live blocks */
     ON_BEHALF_STEP = 4,      /* a daemon keeps thousands of books */
+    BARE_STEP = 3,           /* which have room for 2 million live blocks each */
     PROCESS_SHARDS = 8,      /* of the block table */
     ADDRESS_SPACE_PART = 32, /* of RLIMIT_AS that we may reserve, */
     LOCKED_PART = 16,        /* and of RLIMIT_MEMLOCK where it was raised: mlockall() counts all */
@@ -48,7 +49,7 @@ static const struct shape {
     uint32_t kind, entry_bytes;
     uint64_t reserve;
     bool scaled, own_only; /* own_only: not in books written on behalf of others */
-} shapes[] = {
+} full_shapes[] = {
     {BOOK_SECTION_CONTROL, sizeof(struct book_control), 65536, false, true},
     {BOOK_SECTION_REGISTRY, BOOK_RECORD_BYTES, BOOK_RECORDS_MAX *BOOK_RECORD_BYTES, false, false},
     {BOOK_SECTION_COUNTER_INDEX, sizeof(struct book_counter_page), 1 * MIB, true, false},
@@ -61,7 +62,19 @@ static const struct shape {
     {BOOK_SECTION_BLOCK_INDEX, sizeof(struct table_head), BLOCK_PAGES *HEADS_BYTES, true, false},
     {BOOK_SECTION_MOVES, sizeof(struct book_moves), BLOCK_PAGES *MOVES_BYTES, true, false},
 };
-enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
+
+/* What every book has pages of comes first, so that they share page tables. */
+static const struct shape bare_shapes[] = {
+    {BOOK_SECTION_REGISTRY, BOOK_RECORD_BYTES, BOOK_RECORDS_MAX *BOOK_RECORD_BYTES, false, false},
+    {BOOK_SECTION_BLOCK_INDEX, sizeof(struct table_head), BLOCK_PAGES *HEADS_BYTES, true, false},
+    {BOOK_SECTION_BLOCKS, BOOK_BLOCK_PAGE_BYTES, BLOCK_PAGES *BOOK_BLOCK_PAGE_BYTES, true, false},
+    {BOOK_SECTION_TAGS, sizeof(struct book_tag), 4 * MIB, true, false},
+    {BOOK_SECTION_MOVES, sizeof(struct book_moves), BLOCK_PAGES *MOVES_BYTES, true, false},
+};
+enum {
+    FULL_SHAPES = sizeof(full_shapes) / sizeof(full_shapes[0]),
+    BARE_SHAPES = sizeof(bare_shapes) / sizeof(bare_shapes[0]),
+};
 
 void *book_private_new(size_t bytes)
 {
@@ -90,12 +103,15 @@ static uint64_t shape_bytes(const struct shape *shape, unsigned step)
 }
 
 /* Fill the section directory (if there is a header) and give the size of the file. */
-static uint64_t lay_out(struct book_header *header, bool on_behalf, unsigned step)
+static uint64_t lay_out(struct book_header *header, const struct book_writer_options *options,
+                        unsigned step)
 {
+    const struct shape *shapes = options->bare ? bare_shapes : full_shapes;
+    size_t n_shapes = options->bare ? (size_t)BARE_SHAPES : (size_t)FULL_SHAPES;
     uint64_t offset = SECTION_BYTES;
     size_t n = 0;
-    for (size_t i = 0; i < SHAPES; i++) {
-        if (shapes[i].own_only && on_behalf)
+    for (size_t i = 0; i < n_shapes; i++) {
+        if (shapes[i].own_only && options->on_behalf)
             continue;
         uint64_t bytes = shape_bytes(&shapes[i], step);
         if (header)
@@ -130,7 +146,8 @@ static uint64_t reserve_limit(void)
  * gave out so far are the common ones. */
 void book_writer_rebase(struct book_writer *w, void *base)
 {
-    for (size_t i = 0; w->header && i < BOOK_SITES_MAX / BOOK_SITES_PER_PAGE; i++) {
+    bool counters = w->header && !w->bare;
+    for (size_t i = 0; counters && i < BOOK_SITES_MAX / BOOK_SITES_PER_PAGE; i++) {
         uint8_t *page = (uint8_t *)w->common.site_pages[i];
         if (!page)
             break; /* they are made in order */
@@ -161,20 +178,22 @@ static uint64_t random_word(void)
                                                 (uint64_t)now.tv_nsec ^ ((uint64_t)getpid() << 32));
 }
 
-static int map_image(struct book_writer *w, bool on_behalf, unsigned step)
+static int map_image(struct book_writer *w, const struct book_writer_options *options,
+                     unsigned step)
 {
-    w->map_bytes = lay_out(NULL, on_behalf, step);
-    void *base =
-        mmap(NULL, w->map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    w->map_bytes = lay_out(NULL, options, step);
+    void *base = mmap(NULL, w->map_bytes, w->bare ? PROT_READ | PROT_WRITE : PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
         return -errno;
     munlock(base, w->map_bytes); /* after mlockall() the reserve would use up what may be locked */
-    if (mprotect(base, align_up(BOOK_HEADER_BYTES, w->page_bytes), PROT_READ | PROT_WRITE) < 0) {
+    if (!w->bare &&
+        mprotect(base, align_up(BOOK_HEADER_BYTES, w->page_bytes), PROT_READ | PROT_WRITE) < 0) {
         int r = -errno;
         munmap(base, w->map_bytes);
         return r;
     }
-    lay_out(base, on_behalf, step);
+    lay_out(base, options, step);
     book_writer_rebase(w, base);
     return 0;
 }
@@ -183,13 +202,17 @@ int book_writer_init(struct book_writer *w, const struct book_writer_options *op
 {
     w->page_bytes = (uint32_t)sysconf(_SC_PAGESIZE);
     w->single = options->on_behalf;
+    w->bare = options->bare;
     uint64_t limit = reserve_limit();
     int r = -EFBIG;
-    unsigned first = options->on_behalf ? ON_BEHALF_STEP : options->large ? 0 : PROCESS_STEP;
+    unsigned first = options->bare        ? BARE_STEP
+                     : options->on_behalf ? ON_BEHALF_STEP
+                     : options->large     ? 0
+                                          : PROCESS_STEP;
     for (unsigned step = first; step < RESERVE_STEPS; step++) {
-        if (lay_out(NULL, options->on_behalf, step) > limit)
+        if (lay_out(NULL, options, step) > limit)
             continue;
-        r = map_image(w, options->on_behalf, step);
+        r = map_image(w, options, step);
         if (r == 0)
             break;
     }
@@ -211,8 +234,7 @@ int book_writer_init(struct book_writer *w, const struct book_writer_options *op
     w->table.seed = header->hash_seed;
     w->table.plain = !w->single;
     table_rebase(w);
-    uint64_t created_ns = book_identity_self(header);
-    w->created_ns = created_ns;
+    w->created_ns = options->bare ? 0 : book_identity_self(header);
 
     r = book_section_open(w, BOOK_SECTION_REGISTRY, BOOK_RECORD_BYTES);
     if (r == 0 && w->control)
@@ -270,7 +292,7 @@ static int open_pages(struct book_writer *w, void *start, uint64_t bytes)
         return -ENOSPC;
     }
     int r = 0;
-    if (mprotect(start, bytes, PROT_READ | PROT_WRITE) < 0)
+    if (!w->bare && mprotect(start, bytes, PROT_READ | PROT_WRITE) < 0)
         r = -errno;
     else if (w->published && madvise(start, bytes, MADV_POPULATE_WRITE) < 0)
         r = errno == EFAULT ? -ENOSPC : -errno;

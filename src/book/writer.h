@@ -40,6 +40,8 @@ struct book_writer_options {
     uint32_t source; /* enum book_source */
     bool on_behalf;  /* written by a daemon: one thread, small, no control page */
     bool large;      /* eight times the usual address space */
+    bool bare;       /* with on_behalf, for bare.h only: no counter pages and no sites; one mapping;
+                        the identity stays empty until the daemon fills it in */
 };
 
 /* Zeroed private memory from mmap; NULL if there is none. */
@@ -83,13 +85,16 @@ struct book_writer {
     struct index sites, tags; /* private: finds entries again */
     uint32_t refused;         /* page requests to turn down at once after one failed */
     uint64_t *moves_open;     /* one bit per page of MOVES, private memory */
+    bool bare;                /* all of the mapping is writable, and `common` and what follows it */
+                              /* are not there: only BOOK_WRITER_BARE_BYTES are allocated */
     struct table table;
+    char directory[256];
+    char name[96];
     struct book_thread common; /* only its site pages: for threads without pages of their own */
     uint32_t n_account_pages[BOOK_ACCOUNT_GROUPS]; /* account pages by group, for sums */
     struct book_counters *account_pages[BOOK_ACCOUNT_GROUPS][BOOK_SHARDS_MAX];
-    char directory[256];
-    char name[96];
 };
+#define BOOK_WRITER_BARE_BYTES offsetof(struct book_writer, common)
 
 /* ---- life ---- */
 
@@ -99,6 +104,10 @@ int book_writer_init(struct book_writer *w, const struct book_writer_options *op
 
 /* Make the file in the first usable place. On failure the private image stays in use. */
 int book_writer_publish(struct book_writer *w);
+
+/* The same in a directory that the caller has checked, for books on behalf of others. The file appears
+ * under its name when it is complete. Sweeps nothing. */
+int book_writer_publish_at(struct book_writer *w, int directory);
 
 /* End in order: with `leave` the file stays, marked closed, for the daemon; else it is removed. */
 void book_writer_close(struct book_writer *w, bool leave);

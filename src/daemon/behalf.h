@@ -36,6 +36,10 @@ int behalf_table_new(struct daemon *daemon, struct behalf_table **ret_table);
 /* Lets go of all books, which stay and go on counting. NULL is fine. */
 void behalf_table_free(struct behalf_table *table);
 
+/* A book is about to leave the ledger: nothing is written into it any more. Does nothing for those that
+ * are not ours. */
+void behalf_book_gone(struct ledger_book *book);
+
 /* ---- whose ---- */
 
 /* A process of this machine, as we see its pid; or one of another. */
@@ -95,6 +99,9 @@ int behalf_capacity(struct behalf *behalf, int device, int space, uint64_t bytes
  * -EINVAL, -ENOSPC. */
 int behalf_account(struct behalf *behalf, int device, int space);
 
+/* The same if it is there, by what the program calls the device. -ENOENT. */
+int behalf_account_lookup(const struct behalf *behalf, uint32_t kind, int32_t ordinal, int space);
+
 /* Number of a tag, 0 for NULL, "" or when there is no room (which is counted). */
 uint32_t behalf_tag(struct behalf *behalf, const char *name);
 
@@ -106,6 +113,9 @@ int behalf_alloc(struct behalf *behalf, uint32_t account, uint64_t id, uint64_t 
 
 /* -ENOENT: never reported or freed already (loss "unknown free"). ret_bytes (may be NULL): what it held. */
 int behalf_free(struct behalf *behalf, uint32_t account, uint64_t id, uint64_t *ret_bytes);
+
+/* The same for who is not sure that it is there: false, and nothing counted as lost, if it is not. */
+bool behalf_take(struct behalf *behalf, uint32_t account, uint64_t id, uint64_t *ret_bytes);
 
 /* Free a block of which only device and id are known: looks in all accounts of the device. ret_account
  * (may be NULL). -ENOENT as above. */

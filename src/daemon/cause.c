@@ -88,6 +88,9 @@ const char *cause_text(struct cause cause, char text[static CAUSE_TEXT_MAX])
     case CAUSE_EXEC:
         snprintf(text, CAUSE_TEXT_MAX, "replaced by exec");
         break;
+    case CAUSE_DISCONNECTED:
+        snprintf(text, CAUSE_TEXT_MAX, "disconnected");
+        break;
     case CAUSE_FOUND:
         snprintf(text, CAUSE_TEXT_MAX, "found dead");
         break;

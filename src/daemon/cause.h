@@ -7,11 +7,12 @@
 
 struct cause {
     enum {
-        CAUSE_UNKNOWN, /* it ended before we looked, or its end was hidden from us */
-        CAUSE_EXITED,  /* value: exit code */
-        CAUSE_KILLED,  /* value: signal */
-        CAUSE_EXEC,    /* another program took its place */
-        CAUSE_FOUND,   /* nobody ever saw it alive: there was only a book about it */
+        CAUSE_UNKNOWN,      /* it ended before we looked, or its end was hidden from us */
+        CAUSE_EXITED,       /* value: exit code */
+        CAUSE_KILLED,       /* value: signal */
+        CAUSE_EXEC,         /* another program took its place */
+        CAUSE_DISCONNECTED, /* of another machine: it did not come back after its connection closed */
+        CAUSE_FOUND,        /* nobody ever saw it alive: there was only a book about it */
     } kind;
     int value;
 };

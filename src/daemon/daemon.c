@@ -19,18 +19,20 @@
 #include "base/version.h"
 #include "book/reader.h"
 #include "daemon/allowance.h"
+#include "daemon/behalf.h"
 #include "daemon/config_words.h"
 #include "daemon/loop.h"
 #include "daemon/mount.h"
 #include "daemon/reaper.h"
 #include "daemon/retire.h"
 #include "daemon/retired.h"
+#include "daemon/server.h"
 #include "daemon/service.h"
 #include "daemon/watch.h"
 #include "ledger/ledger.h"
 
 /* Reading figures may take this long before other events get their turn. */
-enum { REFRESH_TURN_NS = 1000000 };
+enum { REFRESH_TURN_NS = 1000000, DESCRIPTORS_WANTED = 65536 };
 
 static const char books_root[] = "/run/memoir", lock_name[] = "memoird.lock";
 static const char run_path[] = "/run", run_lock_prefix[] = "memoird-";
@@ -54,6 +56,11 @@ static void raise_limits(void)
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
         limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    /* Root may go beyond: a connection and a pidfd for each of many clients. */
+    if (geteuid() == 0 && limit.rlim_cur < DESCRIPTORS_WANTED) {
+        limit.rlim_cur = limit.rlim_max = DESCRIPTORS_WANTED;
         setrlimit(RLIMIT_NOFILE, &limit);
     }
 }
@@ -219,6 +226,7 @@ static void reload_apply(struct daemon *daemon, struct config *fresh)
     (void)log_apply(&daemon->config); /* on failure it says so, and the log stays as it was */
     loop_timer_set(daemon->refresh_timer, daemon->config.refresh_ns, daemon->config.refresh_ns);
     watch_reconfigure(daemon->watch);
+    server_reconfigure(daemon->server);
     retired_set_limits(daemon->retired, daemon->config.retired_keep,
                        daemon->config.retired_file_max);
     log_info("configuration read again: %s%s", taken[0] ? "changed " : "nothing changed", taken);
@@ -291,6 +299,8 @@ static int make_tables(struct daemon *daemon)
     if (r >= 0)
         r = reaper_new(daemon, &daemon->reaper);
     if (r >= 0)
+        r = behalf_table_new(daemon, &daemon->behalf);
+    if (r >= 0)
         r = watch_new(daemon, &daemon->watch);
     if (r < 0)
         log_error("cannot start: %s", strerror(-r));
@@ -335,6 +345,8 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
     if (r >= 0)
         (void)ledger_regions_poll(daemon->ledger, on_region_book, daemon);
     if (r >= 0)
+        r = server_new(daemon, &daemon->server);
+    if (r >= 0)
         r = write_pid_file(daemon);
     if (r < 0)
         return r;
@@ -364,6 +376,9 @@ void daemon_stop(struct daemon *daemon)
         log_info("memoird ends: %zu books stay, %" PRIu64 " processes were retired",
                  ledger_books(daemon->ledger).n, retired_total(daemon->retired));
     }
+    server_free(daemon->server);
+    daemon->server = NULL;
+    behalf_table_free(daemon->behalf);
     watch_free(daemon->watch);
     ledger_free(daemon->ledger);
     reaper_free(daemon->reaper);

@@ -153,6 +153,14 @@ int loop_add_fd(struct loop *loop, int fd, uint32_t events, loop_fd_fn *call, vo
     return 0;
 }
 
+int loop_fd_events(struct loop_source *source, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.ptr = source};
+    if (source->dead)
+        return 0;
+    return epoll_ctl(source->loop->epoll_fd, EPOLL_CTL_MOD, source->fd, &event) < 0 ? -errno : 0;
+}
+
 /* For descriptors that the loop makes itself; closes `fd` on failure. */
 static int own_source_new(struct loop *loop, enum source_kind kind, int fd, loop_fn *call,
                           void *context, struct loop_source **ret_source)

@@ -25,6 +25,9 @@ void loop_stop(struct loop *loop);
 int loop_add_fd(struct loop *loop, int fd, uint32_t events, loop_fd_fn *call, void *context,
                 struct loop_source **ret_source);
 
+/* Wait for other events from now on; 0: for none but hang-ups and errors. */
+int loop_fd_events(struct loop_source *source, uint32_t events);
+
 /* A timer that does nothing until loop_timer_set(). */
 int loop_add_timer(struct loop *loop, loop_fn *call, void *context,
                    struct loop_source **ret_source);

@@ -1,7 +1,7 @@
 /* Who is at the other end of a socket, and for which processes may he speak?
  *
  * The kernel tells pid and uid of who connected (SO_PEERCRED, and SO_PEERPIDFD where there is one, so that
- * a pid that was given to somebody else is noticed). He may speak for
+ * a pid that was given to somebody else meanwhile is noticed). He may speak for
  *   - himself, by his pid as we see it or by any of his pids in his own namespaces (NSpid),
  *   - a descendant with the same uid (a child that inherited the socket),
  *   - as root, anybody.
@@ -27,7 +27,8 @@ struct peer_known {
     pid_t claimed; /* as the client says; 0: unused */
     pid_t pid;     /* as we see it; 0: not allowed, or no such process */
     uint64_t start_ticks;
-    uint64_t looked_ns; /* CLOCK_MONOTONIC, of a refusal */
+    uint64_t looked_ns; /* CLOCK_MONOTONIC, of a refusal, */
+    int error;          /* and which: -EPERM or -ESRCH */
 };
 
 struct peer {
@@ -43,22 +44,26 @@ struct peer {
     char host[64]; /* with `remote`: its numeric address */
 
     struct peer_known known[PEER_KNOWN_MAX];
-    uint32_t n_known, next_known;
-    uint32_t lookups; /* left */
+    uint32_t next_known; /* to be replaced */
+    uint32_t lookups;    /* left */
     uint64_t lookups_ns;
 };
 
-/* Of a connected socket, which stays the caller's. -errno when the kernel tells nothing. */
+/* Of a connected socket, which stays the caller's. -errno when the kernel tells nothing. There is nothing to
+ * release. */
 int peer_init(struct peer *peer, int fd);
-void peer_release(struct peer *peer); /* fine after zeroing */
 
 /* The process, in our namespace, that the client means by `claimed`, if he may speak for it. 0 and the
  * pid; -EPERM: not his; -ESRCH: no such process; -EAGAIN: too many different ones at once, none was looked
  * up. No system call for one that was asked for before. */
 int peer_resolve(struct peer *peer, pid_t claimed, pid_t *ret_pid);
 
+/* That process has ended: ask anew next time. */
+void peer_forget(struct peer *peer, pid_t claimed);
+
 /* The cheap half of it: is it one of his own pids, or one that was allowed before? For telling messages
  * from garbage. */
+bool peer_is_own(const struct peer *peer, pid_t claimed);
 bool peer_is_known(const struct peer *peer, pid_t claimed);
 
 /* May he see what processes of `uid` hold in detail, or speak for them? Root and the user himself. */

@@ -17,10 +17,12 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "daemon/allowance.h"
+#include "daemon/behalf.h"
 #include "daemon/daemon.h"
 #include "daemon/line.h"
 #include "daemon/reaper.h"
 #include "daemon/retired.h"
+#include "daemon/server.h"
 #include "daemon/topblocks.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
@@ -410,7 +412,11 @@ bool retire_process(struct daemon *daemon, struct ledger_process *p, struct caus
         line_log(daemon, r);
     /* Giving up the mappings frees the pages, which takes longer than all that the line waits for. */
     reaper_forget(daemon, p);
-    for (size_t n = p->n_books; n > 0; n--)
+    for (size_t n = p->n_books; n > 0; n--) {
+        behalf_book_gone(p->books[0]);
         ledger_book_remove(daemon->ledger, p->books[0]); /* with the last one goes p */
+    }
+    if (daemon->server)
+        server_figures_changed(daemon->server);
     return true;
 }

@@ -38,7 +38,9 @@ struct server {
     struct server_figures figures;
     struct conn_server *conns;
     struct conn_listener *tt, *native, *tcp; /* NULL: not listening */
-    uint64_t refreshed_ns;                   /* when the ledger's figures were read last */
+    uint64_t refreshed_ns;                   /* when the ledger's figures were read last, */
+    uint64_t refresh_cost_ns;                /* and how long that took */
+    bool changed;                            /* something went that they still have */
 };
 
 /* Listen as the configuration says. A socket that was asked for and cannot be had is an error; one of the
@@ -46,12 +48,18 @@ struct server {
 int server_new(struct daemon *daemon, struct server **ret_server);
 void server_free(struct server *server); /* NULL is fine */
 
+/* Listen at the path that was `set`, or else at the usual one, with the mode and group of the configuration.
+ * "none" is 0 and no listener. Says what is wrong; see server_new() for which of it is an error. */
+int server_listen(struct server *server, const struct conn_protocol *protocol, const char *set,
+                  const char *usual, struct conn_listener **ret_listener);
+
 /* Take over limits from a configuration that was read again. */
 void server_reconfigure(struct server *server);
 
 enum { SERVER_FRESH_NS = 1000000 };
 
-/* Make the ledger's figures, device sums included, at most SERVER_FRESH_NS old. */
+/* Make the ledger's figures, device sums included, at most SERVER_FRESH_NS old; or, on machines with so many
+ * processes that this would take more than a quarter of the time, as old as it takes. */
 void server_refresh(struct server *server);
 
 /* Something went that must not be seen any more: the next server_refresh() reads anew. */

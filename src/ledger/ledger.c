@@ -158,6 +158,21 @@ static uint64_t identity_hash(const struct ledger *ledger, int32_t pid)
     return hash_combine(ledger->seed, (uint32_t)pid);
 }
 
+struct ledger_process *ledger_process_next(const struct ledger *ledger, pid_t book_pid,
+                                           const struct ledger_process *after)
+{
+    uint64_t hash = identity_hash(ledger, book_pid);
+    struct index_node *node =
+        after ? index_next(((const struct process_row *)after)->by_identity.next, hash)
+              : index_first(&ledger->processes_by_identity, hash);
+    for (; node; node = index_next(node->next, hash)) {
+        struct process_row *row = index_row(node, struct process_row, by_identity);
+        if (row->p.book_pid == book_pid)
+            return &row->p;
+    }
+    return NULL;
+}
+
 /* 0 is "could not be read", and then nothing speaks against it. */
 static bool same_or_unknown(uint64_t a, uint64_t b)
 {

@@ -234,6 +234,11 @@ uint64_t ledger_problem_count(const struct ledger *ledger, enum ledger_problem_k
 /* By pid as we see it; a running one before others. NULL if there is none. */
 struct ledger_process *ledger_process_find(const struct ledger *ledger, pid_t pid);
 
+/* Those whose books say `book_pid`, one after the other: the one after `after`, which is still there; the
+ * first for NULL. Costs the same however many there are in all. */
+struct ledger_process *ledger_process_next(const struct ledger *ledger, pid_t book_pid,
+                                           const struct ledger_process *after);
+
 /* Words for people. */
 const char *ledger_state_name(enum ledger_state state);
 const char *ledger_problem_name(enum ledger_problem_kind kind);

@@ -74,6 +74,7 @@ const char *ledger_loss_name(uint32_t loss)
         [BOOK_LOSS_SUSPENDED] = "suspended",
         [BOOK_LOSS_TORN] = "torn",
         [BOOK_LOSS_UNKNOWN_MOVE] = "unknown_move",
+        [BOOK_LOSS_LIMIT] = "limit",
     };
     const char *name = NAME_OF(names, loss);
     if (name)

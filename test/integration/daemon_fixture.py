@@ -133,7 +133,9 @@ class DaemonTest(unittest.TestCase):
         return process
 
     def daemon(self, *flags, ready=True, **options):
-        process = self.spawn("--dir", self.books, "--state", self.state, *flags, **options)
+        # The usual sockets are one each for the whole machine, so tests have none unless they name one.
+        quiet = [word for key in ("--socket", "--tt-socket") if key not in flags for word in (key, "none")]
+        process = self.spawn("--dir", self.books, "--state", self.state, *quiet, *flags, **options)
         if ready:
             process.err.wait(r"\bready: watching")
         return process

@@ -52,6 +52,7 @@ SPACES = {
 LOSSES = (
     "blocks_full", "sites_full", "accounts_full", "tags_full", "modules_full", "counters_full", "reentry",
     "stuck_lock", "unknown_free", "replaced", "bad_argument", "suspended", "torn", "unknown_move",
+    "limit",
 )
 
 CONTROL, REGISTRY, COUNTER_INDEX, COUNTERS, MODULES, FRAMES, SITES, TAGS, BLOCKS = range(1, 10)

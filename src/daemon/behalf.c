@@ -1,0 +1,442 @@
+/* Books on behalf of others: their life. See behalf.h; behalf_report.c has what is written into them. */
+#include "daemon/behalf.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "daemon/behalf_internal.h"
+#include "daemon/daemon.h"
+#include "daemon/loop.h"
+#include "daemon/reaper.h"
+#include "daemon/retire.h"
+#include "daemon/server.h"
+#include "daemon/subject.h"
+#include "ledger/ledger.h"
+#include "ledger/proc.h"
+
+enum { IDLE_ROUND_MS = BEHALF_IDLE_MS / 2, WRITER_ALIGN = 64 };
+
+/* ---- one by one ---- */
+
+static uint64_t subject_hash(const struct behalf_subject *s)
+{
+    uint64_t hash = hash_combine(s->source, (uint32_t)s->pid);
+    if (s->host)
+        hash = hash_combine(hash_string(s->host, hash), s->start_ticks);
+    return hash;
+}
+
+static bool is_subject(const struct behalf *b, const struct behalf_subject *s, uint64_t hash)
+{
+    if (b->hash != hash || b->source != s->source)
+        return false;
+    if (!s->host)
+        return b->pid == s->pid;
+    return b->pid == 0 && b->remote_pid == s->pid && b->start_ticks == s->start_ticks &&
+           b->uid == s->uid &&
+           strncmp(b->w->header->host, s->host, sizeof(b->w->header->host) - 1) == 0;
+}
+
+static struct behalf *find(struct behalf_table *table, const struct behalf_subject *s,
+                           uint64_t hash)
+{
+    struct behalf *b;
+    LIST_FOREACH(b, &table->buckets[hash % BEHALF_BUCKETS], bucket)
+    {
+        if (is_subject(b, s, hash))
+            return b;
+    }
+    return NULL;
+}
+
+static void writer_free(struct behalf *b)
+{
+    if (!b->w)
+        return;
+    book_writer_forget(b->w);
+    free(b->w);
+    b->w = NULL;
+}
+
+/* The book is retired, or never came to be: only references are left. */
+static void let_go(struct behalf *b)
+{
+    if (b->w) {
+        LIST_REMOVE(b, bucket);
+        LIST_REMOVE(b, link);
+        b->table->n--;
+    }
+    writer_free(b);
+    behalf_place_unref(b->place);
+    b->place = NULL;
+    if (b->book)
+        b->book->user_data = NULL;
+    b->book = NULL;
+    if (b->refs == 0)
+        free(b);
+}
+
+void behalf_book_gone(struct ledger_book *book)
+{
+    struct behalf *b = book->user_data;
+    if (b)
+        let_go(b);
+}
+
+/* ---- making one ---- */
+
+static void text_set(char *to, size_t size, const char *text)
+{
+    if (text)
+        snprintf(to, size, "%s", text);
+}
+
+static int identity_fill(struct behalf *b, const struct behalf_subject *s)
+{
+    struct book_header *header = b->w->header;
+    int r = 0;
+    if (!s->host) {
+        r = subject_read(s->pid, header);
+    } else {
+        header->compat |= BOOK_COMPAT_REMOTE;
+        header->pid = s->pid;
+        header->start_ticks = s->start_ticks;
+        header->exec_id = s->exec_id;
+        header->uid = s->uid;
+        text_set(header->host, sizeof(header->host), s->host);
+        text_set(header->comm, sizeof(header->comm), s->comm);
+        text_set(header->exe, sizeof(header->exe), s->exe);
+        text_set(header->command, sizeof(header->command), s->command);
+    }
+    if (r < 0)
+        return r;
+    header->writer_pid = getpid();
+    header->created_realtime_ns = clock_real_ns();
+    header->created_monotonic_ns = proc_monotonic_ns();
+    b->w->created_ns = clock_monotonic_coarse_ns();
+    b->start_ticks = header->start_ticks;
+    b->exec_id = header->exec_id;
+    b->uid = header->uid;
+    /* The owner of the file speaks for the process, and nobody believes a user about another's. */
+    return geteuid() != 0 && b->uid != geteuid() ? -EPERM : 0;
+}
+
+static bool is_predecessor(const struct behalf *b, const struct ledger_book *book)
+{
+    const struct book_identity *id = book->identity;
+    const struct book_header *header = b->w->header;
+    return !book->user_data && id->source == b->source && id->compat & BOOK_COMPAT_ON_BEHALF &&
+           id->st_uid == geteuid() && book->dirfd >= 0 && id->pid == header->pid &&
+           id->start_ticks == header->start_ticks && id->pid_ns == header->pid_ns &&
+           (id->exec_id == header->exec_id || id->exec_id == 0 || header->exec_id == 0) &&
+           (id->compat & BOOK_COMPAT_REMOTE) == (header->compat & BOOK_COMPAT_REMOTE) &&
+           strcmp(id->host, header->host) == 0;
+}
+
+/* The book that a daemon before us wrote about the same process. */
+static struct ledger_book *predecessor(const struct behalf *b)
+{
+    const struct ledger *ledger = b->table->daemon->ledger;
+    struct ledger_process *p = NULL;
+    while ((p = ledger_process_next(ledger, b->w->header->pid, p)))
+        for (size_t k = 0; k < p->n_books; k++)
+            if (is_predecessor(b, p->books[k]))
+                return p->books[k];
+    return NULL;
+}
+
+static void predecessor_remove(struct daemon *daemon, struct ledger_book *old)
+{
+    if (ledger_book_check(old) == 0 && unlinkat(old->dirfd, old->name, 0) < 0)
+        log_warn("cannot remove book '%s', which another one took the place of: %m", old->path);
+    ledger_book_remove(daemon->ledger, old);
+    daemon->server->figures.adopted_books++;
+}
+
+static int publish(struct behalf *b)
+{
+    struct behalf_table *table = b->table;
+    uint32_t uid = geteuid() == 0 ? b->uid : geteuid();
+    int r = behalf_place_get(table, uid, false, &b->place);
+    if (r >= 0)
+        r = book_writer_publish_at(b->w, b->place->dirfd);
+    if (r == -ENOENT) { /* somebody removed the directory */
+        b->place = NULL;
+        r = behalf_place_get(table, uid, true, &b->place);
+        if (r >= 0)
+            r = book_writer_publish_at(b->w, b->place->dirfd);
+    }
+    if (r < 0) {
+        b->place = NULL;
+        return r;
+    }
+    b->place->books++;
+    struct ledger_where where = {
+        .dirfd = b->place->dirfd,
+        .name = b->w->name,
+        .fd = -1,
+        .hint_pid = b->pid,
+        .uid = uid,
+        .has_payer = geteuid() == 0, /* connections are limited, so these books are */
+        .place = b->place->path,
+    };
+    r = ledger_book_add(table->daemon->ledger, &where, &b->book);
+    if (r < 0) {
+        unlinkat(b->place->dirfd, b->w->name, 0);
+        b->book = NULL;
+        return r;
+    }
+    b->book->user_data = b;
+    return 0;
+}
+
+static int writer_make(struct behalf *b, const struct behalf_subject *s)
+{
+    static_assert(WRITER_ALIGN >= _Alignof(struct book_writer), "alignment of a writer");
+    size_t bytes = (BOOK_WRITER_BARE_BYTES + WRITER_ALIGN - 1) / WRITER_ALIGN * WRITER_ALIGN;
+    b->w = aligned_alloc(WRITER_ALIGN, bytes);
+    if (!b->w)
+        return -ENOMEM;
+    memset(b->w, 0, bytes);
+    int r = book_writer_init(
+        b->w, &(struct book_writer_options){.source = s->source, .on_behalf = true, .bare = true});
+    return r < 0 ? r : identity_fill(b, s);
+}
+
+static int make(struct behalf_table *table, const struct behalf_subject *s, uint64_t hash,
+                struct behalf **ret_behalf)
+{
+    struct behalf *b = calloc(1, sizeof(*b));
+    if (!b)
+        return -ENOMEM;
+    b->table = table;
+    b->source = s->source;
+    b->pid = s->host ? 0 : s->pid;
+    b->remote_pid = s->host ? s->pid : 0;
+    b->hash = hash;
+    b->active = true;
+    int r = writer_make(b, s);
+    struct ledger_book *old = r < 0 ? NULL : predecessor(b);
+    if (old) {
+        r = behalf_adopt(b, old);
+        if (r < 0)
+            log_warn("cannot take over book '%s': %s, beginning anew", old->path, strerror(-r));
+        if (r < 0) { /* half of it must not stay */
+            old = NULL;
+            writer_free(b);
+            r = writer_make(b, s);
+        }
+    }
+    if (r >= 0)
+        r = publish(b);
+    if (r < 0) {
+        writer_free(b);
+        behalf_place_unref(b->place);
+        free(b);
+        return r;
+    }
+    LIST_INSERT_HEAD(&table->buckets[hash % BEHALF_BUCKETS], b, bucket);
+    LIST_INSERT_HEAD(&table->all, b, link);
+    table->n++;
+    if (old)
+        predecessor_remove(table->daemon, old);
+    b->refs++; /* it may be retired at once */
+    reaper_add(table->daemon, b->book);
+    b->refs--;
+    if (!b->book) {
+        free(b);
+        return -ESRCH;
+    }
+    *ret_behalf = b;
+    return 0;
+}
+
+/* Is it still the process, and the image, that the book is about? */
+static bool is_current(const struct behalf *b, struct cause *ret_cause)
+{
+    struct proc_stat stat;
+    *ret_cause = (struct cause){CAUSE_UNKNOWN, 0};
+    if (b->pid == 0)
+        return true;
+    int r = proc_stat_read(b->pid, &stat);
+    if (r == -ESRCH || (r >= 0 && stat.start_ticks != b->start_ticks))
+        return false;
+    uint64_t exec_id = subject_exec_id(b->pid);
+    *ret_cause = (struct cause){CAUSE_EXEC, 0};
+    return exec_id == 0 || b->exec_id == 0 || exec_id == b->exec_id;
+}
+
+int behalf_get(struct daemon *daemon, const struct behalf_subject *subject,
+               struct behalf **ret_behalf)
+{
+    struct behalf_table *table = daemon->behalf;
+    uint64_t hash = subject_hash(subject);
+    struct behalf *b = find(table, subject, hash);
+    struct cause cause;
+    if (b && !is_current(b, &cause)) {
+        (void)retire_process(daemon, b->book->process, cause, true); /* takes b away */
+        b = NULL;
+    }
+    int r = b ? 0 : make(table, subject, hash, &b);
+    if (r < 0)
+        return r;
+    b->refs++;
+    b->expire_ns = 0;
+    *ret_behalf = b;
+    return 0;
+}
+
+struct behalf *behalf_ref(struct behalf *b)
+{
+    b->refs++;
+    return b;
+}
+
+void behalf_unref(struct behalf *b)
+{
+    if (!b || --b->refs > 0)
+        return;
+    if (!b->book) {
+        free(b);
+        return;
+    }
+    struct daemon *daemon = b->table->daemon;
+    struct cause cause;
+    if (b->pid == 0) {
+        b->expire_ns = clock_monotonic_ns() + daemon->config.remote_expire_ns;
+        loop_timer_set(b->table->expire_timer, daemon->config.remote_expire_ns, 0);
+    } else if (!is_current(b, &cause) && cause.kind == CAUSE_EXEC) {
+        /* Its memory went with exec; the socket was closed by it. Deaths are the reaper's. */
+        (void)retire_process(daemon, b->book->process, cause, true);
+    }
+}
+
+bool behalf_alive(const struct behalf *b)
+{
+    return b->book != NULL;
+}
+
+pid_t behalf_pid(const struct behalf *b)
+{
+    return b->pid;
+}
+
+uint32_t behalf_uid(const struct behalf *b)
+{
+    return b->uid;
+}
+
+struct ledger_book *behalf_book(const struct behalf *b)
+{
+    return b->book;
+}
+
+/* ---- timers ---- */
+
+/* Pages of a book that rests stay in the page cache, not in our tables. */
+static void on_idle(void *context)
+{
+    struct behalf_table *table = context;
+    struct behalf *b;
+    LIST_FOREACH(b, &table->all, link)
+    {
+        if (b->active) {
+            b->active = false;
+            b->idle_rounds = 0;
+        } else if (b->idle_rounds < 2 && ++b->idle_rounds == 2) {
+            (void)madvise(b->w->header, b->w->map_bytes, MADV_DONTNEED);
+        }
+    }
+}
+
+static void expire(struct daemon *daemon, struct ledger_process *process)
+{
+    struct cause cause = {CAUSE_DISCONNECTED, 0};
+    if (retire_process(daemon, process, cause, true))
+        daemon->server->figures.expired_books++;
+}
+
+/* Books of other machines that the daemon before us wrote, and that nobody came back for. */
+static void orphans_expire(struct daemon *daemon)
+{
+    struct ledger_books books = ledger_books(daemon->ledger);
+    for (size_t i = books.n; i-- > 0;) {
+        struct ledger_book *book = books.books[i];
+        const struct book_identity *id = book->identity;
+        if (!book->user_data && id->compat & BOOK_COMPAT_REMOTE &&
+            id->compat & BOOK_COMPAT_ON_BEHALF && id->st_uid == geteuid() &&
+            ledger_book_lock(book) == 0)
+            expire(daemon, book->process);
+        books = ledger_books(daemon->ledger); /* the last one took its place, and was looked at */
+        if (i > books.n)
+            i = books.n;
+    }
+}
+
+static void on_expire(void *context)
+{
+    struct behalf_table *table = context;
+    uint64_t now = clock_monotonic_ns(), next = table->orphans_ns;
+    struct behalf *b, *after;
+    if (next && next <= now) {
+        table->orphans_ns = next = 0;
+        orphans_expire(table->daemon);
+    }
+    for (b = LIST_FIRST(&table->all); b; b = after) {
+        after = LIST_NEXT(b, link);
+        if (b->expire_ns == 0)
+            continue;
+        if (b->expire_ns <= now)
+            expire(table->daemon, b->book->process);
+        else if (next == 0 || b->expire_ns < next)
+            next = b->expire_ns;
+    }
+    if (next)
+        loop_timer_set(table->expire_timer, next - now, 0);
+}
+
+/* ---- all of them ---- */
+
+int behalf_table_new(struct daemon *daemon, struct behalf_table **ret_table)
+{
+    struct behalf_table *table = calloc(1, sizeof(*table));
+    if (!table)
+        return -ENOMEM;
+    table->daemon = daemon;
+    table->thread.shard = 1;
+    table->thread.exclusive = true;
+    table->orphans_ns = clock_monotonic_ns() + daemon->config.remote_expire_ns;
+    int r = loop_add_timer(daemon->loop, on_idle, table, &table->idle_timer);
+    if (r >= 0)
+        r = loop_add_timer(daemon->loop, on_expire, table, &table->expire_timer);
+    if (r >= 0)
+        r = loop_timer_set(table->idle_timer, IDLE_ROUND_MS * NS_PER_MS, IDLE_ROUND_MS * NS_PER_MS);
+    if (r >= 0)
+        r = loop_timer_set(table->expire_timer, daemon->config.remote_expire_ns, 0);
+    if (r < 0) {
+        behalf_table_free(table);
+        return r;
+    }
+    *ret_table = table;
+    return 0;
+}
+
+void behalf_table_free(struct behalf_table *table)
+{
+    if (!table)
+        return;
+    struct behalf *b;
+    while ((b = LIST_FIRST(&table->all)))
+        let_go(b);
+    behalf_places_free(table);
+    loop_source_free(table->idle_timer);
+    loop_source_free(table->expire_timer);
+    free(table);
+}

@@ -1,0 +1,62 @@
+/* What the files of behalf.h share. */
+#pragma once
+
+#include <sys/queue.h>
+
+#include "book/writer.h"
+#include "daemon/behalf.h"
+
+struct loop_source;
+
+/* A directory for books of one user. Books in the ledger refer to its descriptor. */
+struct behalf_place {
+    uint32_t uid;
+    int dirfd;
+    char path[256];
+    size_t books;
+    bool gone; /* the directory was removed; another one took its place */
+    LIST_ENTRY(behalf_place) link;
+};
+LIST_HEAD(behalf_places, behalf_place);
+
+struct behalf {
+    struct behalf_table *table;
+    struct book_writer *w; /* BOOK_WRITER_BARE_BYTES; NULL once it is gone */
+    struct ledger_book *book;
+    struct behalf_place *place;
+    size_t refs;
+    uint64_t hash;
+    uint32_t source, uid;
+    pid_t pid; /* as we see it; 0: of another machine */
+    int32_t remote_pid;
+    uint64_t start_ticks, exec_id;
+    uint64_t expire_ns; /* of another machine, without connections; 0: connected */
+    bool active;        /* reported something in this round of the timer */
+    uint8_t idle_rounds;
+    LIST_ENTRY(behalf) bucket;
+    LIST_ENTRY(behalf) link;
+};
+LIST_HEAD(behalf_list, behalf);
+
+enum { BEHALF_BUCKETS = 16384 };
+
+struct behalf_table {
+    struct daemon *daemon;
+    struct book_thread thread; /* one thread writes all books */
+    struct behalf_places places;
+    struct behalf_list all;
+    struct behalf_list buckets[BEHALF_BUCKETS];
+    size_t n;
+    struct loop_source *idle_timer, *expire_timer;
+    uint64_t
+        orphans_ns; /* when books of other machines that nobody came back for expire; 0: done */
+};
+
+/* The place of `uid`, made if need be; with `fresh` a directory that was removed is made again. */
+int behalf_place_get(struct behalf_table *table, uint32_t uid, bool fresh,
+                     struct behalf_place **ret_place);
+void behalf_place_unref(struct behalf_place *place); /* of a book that is gone; NULL is fine */
+void behalf_places_free(struct behalf_table *table);
+
+/* Copy what a dead daemon's book says into `b`, which is not published yet. */
+int behalf_adopt(struct behalf *b, struct ledger_book *old);

@@ -1,0 +1,265 @@
+/* What is written into books on behalf of others. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "book/bare.h"
+#include "daemon/behalf_internal.h"
+#include "daemon/daemon.h"
+#include "daemon/server.h"
+#include "ledger/ledger.h"
+
+static struct book_thread *thread_of(struct behalf *b)
+{
+    b->active = true;
+    return &b->table->thread;
+}
+
+static union book_record *record_at(const struct behalf *b, uint32_t number)
+{
+    return &((union book_record *)b->w->at[BOOK_SECTION_REGISTRY])[number];
+}
+
+static bool is_record(const struct behalf *b, int64_t number, uint32_t type)
+{
+    return b->w && number > 0 && (uint64_t)number < b->w->section[BOOK_SECTION_REGISTRY]->used &&
+           record_at(b, (uint32_t)number)->type == type;
+}
+
+/* ---- devices and accounts ---- */
+
+static void text_set(char *to, size_t size, const char *text)
+{
+    snprintf(to, size, "%s", text ? text : "");
+}
+
+int behalf_device(struct behalf *b, const struct behalf_device *device)
+{
+    if (!b->w)
+        return -ESRCH;
+    struct book_device record = {.kind = device->kind, .ordinal = device->ordinal};
+    text_set(record.name, sizeof(record.name), device->name);
+    text_set(record.uid, sizeof(record.uid), device->uid);
+    text_set(record.bus, sizeof(record.bus), device->bus);
+    int number = book_device_add(b->w, thread_of(b), &record);
+    if (number < 0) {
+        book_lose(b->w, BOOK_LOSS_ACCOUNTS_FULL);
+        return number;
+    }
+    for (size_t i = 0; i < device->n_capacity && device->capacity[i].space; i++)
+        (void)behalf_capacity(b, number, device->capacity[i].space, device->capacity[i].bytes);
+    return number;
+}
+
+int behalf_account(struct behalf *b, int device, int space)
+{
+    if (!b->w)
+        return -ESRCH;
+    if (space < MEMOIR_SPACE_DRAM)
+        device = MEMOIR_HOST;
+    if (space <= 0 || space > MEMOIR_SPACE_MAX ||
+        (device != MEMOIR_HOST && !is_record(b, device, BOOK_RECORD_DEVICE))) {
+        book_lose(b->w, BOOK_LOSS_BAD_ARGUMENT);
+        return -EINVAL;
+    }
+    int number = book_account_add(b->w, thread_of(b), (uint32_t)space, (uint32_t)device,
+                                  ledger_space_name((uint32_t)space));
+    if (number < 0)
+        book_lose(b->w, BOOK_LOSS_ACCOUNTS_FULL);
+    return number;
+}
+
+int behalf_account_lookup(const struct behalf *b, uint32_t kind, int32_t ordinal, int space)
+{
+    uint64_t used = b->w ? b->w->section[BOOK_SECTION_REGISTRY]->used : 0;
+    for (uint32_t i = 1; i < used; i++) {
+        const struct book_account *account = &record_at(b, i)->account;
+        if (account->type != BOOK_RECORD_ACCOUNT || account->space != (uint32_t)space ||
+            account->device == BOOK_DEVICE_HOST)
+            continue;
+        const struct book_device *device = &record_at(b, account->device)->device;
+        if (device->kind == kind && device->ordinal == ordinal)
+            return (int)i;
+    }
+    return -ENOENT;
+}
+
+int behalf_capacity(struct behalf *b, int device, int space, uint64_t bytes)
+{
+    int account = behalf_account(b, device, space);
+    if (account < 0)
+        return account;
+    book_account_capacity(b->w, (uint32_t)account, bytes);
+    return 0;
+}
+
+uint32_t behalf_tag(struct behalf *b, const char *name)
+{
+    if (!b->w || !name || !*name)
+        return 0;
+    int number = book_tag_add(b->w, thread_of(b), name);
+    if (number < 0)
+        book_lose(b->w, BOOK_LOSS_TAGS_FULL);
+    return number < 0 ? 0 : (uint32_t)number;
+}
+
+/* ---- blocks ---- */
+
+int behalf_alloc(struct behalf *b, uint32_t account, uint64_t id, uint64_t bytes, uint32_t tag)
+{
+    if (!b->w)
+        return -ESRCH;
+    struct book_thread *t = thread_of(b);
+    if (bytes > BOOK_BLOCK_SIZE_MAX || !is_record(b, account, BOOK_RECORD_ACCOUNT)) {
+        book_lose(b->w, BOOK_LOSS_BAD_ARGUMENT);
+        return -EINVAL;
+    }
+    if (book_bare_blocks(b->w) >= b->table->daemon->config.buffers_per_client_max) {
+        book_lose(b->w, BOOK_LOSS_LIMIT);
+        return -EDQUOT;
+    }
+    return book_bare_alloc(b->w, t, account, id,
+                           bytes | (uint64_t)(tag & UINT16_MAX) << BOOK_BLOCK_SIZE_BITS,
+                           book_time(b->w));
+}
+
+int behalf_free(struct behalf *b, uint32_t account, uint64_t id, uint64_t *ret_bytes)
+{
+    if (!b->w)
+        return -ESRCH;
+    struct book_thread *t = thread_of(b);
+    if (!is_record(b, account, BOOK_RECORD_ACCOUNT)) {
+        book_lose(b->w, BOOK_LOSS_BAD_ARGUMENT);
+        return -EINVAL;
+    }
+    int64_t bytes = book_bare_free(b->w, t, account, id);
+    if (bytes < 0)
+        return (int)bytes;
+    if (ret_bytes)
+        *ret_bytes = (uint64_t)bytes;
+    return 0;
+}
+
+bool behalf_take(struct behalf *b, uint32_t account, uint64_t id, uint64_t *ret_bytes)
+{
+    if (!is_record(b, account, BOOK_RECORD_ACCOUNT))
+        return false;
+    struct book_account *record = book_account_at(b->w, account);
+    struct book_block old;
+    if (record->common.alloc_blocks == record->common.freed_blocks ||
+        !table_take(b->w, thread_of(b), account, id, &old))
+        return false;
+    book_bare_count_free(record, book_block_bytes(&old));
+    if (ret_bytes)
+        *ret_bytes = book_block_bytes(&old);
+    return true;
+}
+
+int behalf_free_any(struct behalf *b, int device, uint64_t id, uint32_t *ret_account,
+                    uint64_t *ret_bytes)
+{
+    if (!b->w)
+        return -ESRCH;
+    struct book_thread *t = thread_of(b);
+    uint64_t used = b->w->section[BOOK_SECTION_REGISTRY]->used;
+    for (uint32_t i = 1; i < used; i++) {
+        const union book_record *record = record_at(b, i);
+        struct book_block old;
+        if (record->type != BOOK_RECORD_ACCOUNT || record->account.device != (uint32_t)device ||
+            !table_take(b->w, t, i, id, &old))
+            continue;
+        book_bare_count_free(book_account_at(b->w, i), book_block_bytes(&old));
+        if (ret_account)
+            *ret_account = i;
+        if (ret_bytes)
+            *ret_bytes = book_block_bytes(&old);
+        return 0;
+    }
+    book_lose(b->w, BOOK_LOSS_UNKNOWN_FREE);
+    return -ENOENT;
+}
+
+int behalf_transfer(struct behalf *b, uint32_t account, uint64_t id, uint64_t bytes, bool into)
+{
+    if (!b->w)
+        return -ESRCH;
+    struct book_thread *t = thread_of(b);
+    if (!is_record(b, account, BOOK_RECORD_ACCOUNT)) {
+        book_lose(b->w, BOOK_LOSS_BAD_ARGUMENT);
+        return -EINVAL;
+    }
+    return book_bare_transfer(b->w, t, account, id, bytes, into, book_time(b->w));
+}
+
+void behalf_lose(struct behalf *b, enum book_loss cause, uint64_t n)
+{
+    if (b->w)
+        fetch_add_relaxed(&b->w->header->losses[cause], n);
+}
+
+void behalf_drop(struct behalf *b)
+{
+    if (!b->w)
+        return;
+    struct book_thread *t = thread_of(b);
+    const struct table_shard *shard = &b->w->table.shard[0];
+    /* Taking a block away moves no other, so one walk finds all. */
+    for (uint32_t page = 0; page < shard->pages; page++)
+        for (uint32_t slot = 0; slot < BOOK_BLOCKS_PER_PAGE; slot++) {
+            struct book_block block = shard->blocks[page].slots[slot];
+            uint32_t account = book_place_account(block.place);
+            if (account)
+                (void)book_bare_free(b->w, t, account, block.id);
+        }
+}
+
+/* ---- figures ---- */
+
+int behalf_figures(const struct behalf *b, uint32_t account, struct behalf_figures *ret_figures)
+{
+    if (!is_record(b, account, BOOK_RECORD_ACCOUNT))
+        return -EINVAL;
+    const struct book_account *record = &record_at(b, account)->account;
+    const struct book_counters *c = &record->common;
+    *ret_figures = (struct behalf_figures){
+        .live_bytes = c->alloc_bytes - c->freed_bytes,
+        .live_blocks = c->alloc_blocks - c->freed_blocks,
+        .alloc_bytes = c->alloc_bytes,
+        .alloc_blocks = c->alloc_blocks,
+        .freed_bytes = c->freed_bytes,
+        .freed_blocks = c->freed_blocks,
+        .peak_bytes = record->peak_bytes,
+        .capacity = record->capacity,
+    };
+    return 0;
+}
+
+uint64_t behalf_blocks(const struct behalf *b)
+{
+    return b->w ? book_bare_blocks(b->w) : 0;
+}
+
+uint64_t behalf_losses(const struct behalf *b, enum book_loss cause)
+{
+    return b->w ? b->w->header->losses[cause] : 0;
+}
+
+/* ---- sessions ---- */
+
+uint64_t behalf_session_seq(const struct behalf *b, uint64_t session_id)
+{
+    return b->w && session_id && b->w->header->session_id == session_id ? b->w->header->session_seq
+                                                                        : 0;
+}
+
+void behalf_session_applied(struct behalf *b, uint64_t session_id, uint64_t seq)
+{
+    if (!b->w)
+        return;
+    struct book_header *header = b->w->header;
+    if (header->session_id != session_id) {
+        store_release(&header->session_seq, 0); /* no moment with the number of another session */
+        store_release(&header->session_id, session_id);
+    }
+    store_release(&header->session_seq, seq);
+}

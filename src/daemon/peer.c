@@ -1,0 +1,285 @@
+/* Who is at the other end. See peer.h. */
+#include "daemon/peer.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "ledger/proc.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+enum { STATUS_MAX = 4096 };
+
+/* ---- /proc/PID/status, of which more is needed here than the ledger does ---- */
+
+struct status {
+    pid_t parent;
+    uint32_t real_uid, effective_uid;
+    pid_t pids[PEER_LEVELS_MAX];
+    uint32_t n_pids;
+};
+
+static const char *status_value(const char *text, const char *key)
+{
+    const char *at = strstr(text, key);
+    return at ? at + strlen(key) : NULL;
+}
+
+static int status_read(pid_t pid, struct status *ret_status)
+{
+    char path[64], text[STATUS_MAX];
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? -ESRCH : -errno;
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    if (n <= 0)
+        return n < 0 ? -errno : -ESRCH;
+    text[n] = '\0';
+    /* The name comes first and may hold anything but a newline, so keys begin with one. */
+    const char *parent = status_value(text, "\nPPid:"), *uids = status_value(text, "\nUid:");
+    const char *at = status_value(text, "\nNSpid:");
+    struct status status = {0};
+    if (!parent || !uids || sscanf(uids, "%u %u", &status.real_uid, &status.effective_uid) != 2)
+        return -EBADMSG;
+    status.parent = (pid_t)strtol(parent, NULL, 10);
+    while (at && status.n_pids < PEER_LEVELS_MAX && *at != '\n') {
+        char *end;
+        long value = strtol(at, &end, 10);
+        if (end == at)
+            break;
+        status.pids[status.n_pids++] = (pid_t)value;
+        at = end;
+    }
+    *ret_status = status;
+    return 0;
+}
+
+/* ---- begin and end ---- */
+
+static int remote_init(struct peer *peer, const struct sockaddr_storage *address)
+{
+    const void *from = address->ss_family == AF_INET
+                           ? (const void *)&((const struct sockaddr_in *)address)->sin_addr
+                           : (const void *)&((const struct sockaddr_in6 *)address)->sin6_addr;
+    peer->remote = true;
+    return inet_ntop(address->ss_family, from, peer->host, sizeof(peer->host)) ? 0 : -errno;
+}
+
+/* -1: the kernel cannot tell. */
+static int pidfd_of(int fd)
+{
+    int pidfd;
+    socklen_t len = sizeof(pidfd);
+    return getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len) < 0 ? -1 : pidfd;
+}
+
+static bool has_ended(int pidfd)
+{
+    struct pollfd ended = {.fd = pidfd, .events = POLLIN};
+    return pidfd >= 0 && poll(&ended, 1, 0) > 0;
+}
+
+static void local_learn(struct peer *peer, int fd)
+{
+    struct proc_stat stat;
+    struct status status;
+    uint64_t own = 0;
+    MEMOIR_CLEANUP(closep)
+    int pidfd = pidfd_of(fd);
+    if (peer->pid <= 0 || proc_stat_read(peer->pid, &stat) < 0 ||
+        status_read(peer->pid, &status) < 0)
+        return; /* gone, or of a namespace that we cannot see: nobody to speak for */
+    (void)proc_pid_ns(peer->pid, &peer->pid_ns);
+    (void)proc_pid_ns(getpid(), &own);
+    if (has_ended(pidfd))
+        return; /* that was somebody else with his pid */
+    peer->start_ticks = stat.start_ticks;
+    memcpy(peer->pids, status.pids, sizeof(peer->pids));
+    peer->n_pids = status.n_pids;
+    peer->foreign_ns = peer->n_pids > 1 || (peer->pid_ns && own && peer->pid_ns != own);
+}
+
+int peer_init(struct peer *peer, int fd)
+{
+    *peer = (struct peer){.uid = UINT32_MAX, .gid = UINT32_MAX, .lookups = PEER_LOOKUPS_MAX};
+    struct sockaddr_storage address = {0};
+    socklen_t len = sizeof(address);
+    if (getpeername(fd, (struct sockaddr *)&address, &len) < 0)
+        return -errno;
+    if (address.ss_family == AF_INET || address.ss_family == AF_INET6)
+        return remote_init(peer, &address);
+    struct ucred cred;
+    len = sizeof(cred);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
+        return -errno;
+    peer->pid = cred.pid;
+    peer->uid = cred.uid;
+    peer->gid = cred.gid;
+    local_learn(peer, fd);
+    return 0;
+}
+
+/* ---- for whom he may speak ---- */
+
+/* Whom he means: a pid of his own namespace. 0: nobody. */
+static pid_t translate(const struct peer *peer, pid_t claimed)
+{
+    if (!peer->foreign_ns)
+        return claimed;
+    pid_t found = 0;
+    DIR *dir = opendir("/proc");
+    struct dirent *entry;
+    while (dir && found == 0 && (entry = readdir(dir))) {
+        char *end;
+        long pid = strtol(entry->d_name, &end, 10);
+        struct status status;
+        uint64_t ns;
+        if (pid <= 0 || *end || status_read((pid_t)pid, &status) < 0)
+            continue;
+        if (status.n_pids == peer->n_pids && status.pids[status.n_pids - 1] == claimed &&
+            proc_pid_ns((pid_t)pid, &ns) >= 0 && ns == peer->pid_ns)
+            found = (pid_t)pid;
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+static bool is_descendant(const struct peer *peer, const struct status *status)
+{
+    struct status above = *status;
+    for (int i = 0; i < PEER_ANCESTORS_MAX && above.parent > 0; i++) {
+        if (above.parent == peer->pid)
+            return true;
+        if (status_read(above.parent, &above) < 0)
+            return false;
+    }
+    return false;
+}
+
+/* 0 with pid and start time. Each look at /proc is between two looks at the start time, so that all of it
+ * is about one process. */
+static int look_up(const struct peer *peer, pid_t claimed, struct peer_known *ret_known)
+{
+    struct proc_stat first, last;
+    struct status status;
+    bool self = peer_is_own(peer, claimed);
+    pid_t pid = self ? peer->pid : translate(peer, claimed);
+    if (pid <= 0 || proc_stat_read(pid, &first) < 0 || status_read(pid, &status) < 0)
+        return -ESRCH;
+    bool allowed;
+    if (self)
+        allowed = peer->start_ticks != 0 && first.start_ticks == peer->start_ticks;
+    else
+        allowed =
+            peer->uid == 0 || (status.real_uid == peer->uid && status.effective_uid == peer->uid &&
+                               peer->start_ticks != 0 && first.start_ticks >= peer->start_ticks &&
+                               is_descendant(peer, &status));
+    if (proc_stat_read(pid, &last) < 0 || last.start_ticks != first.start_ticks || last.dead)
+        return -ESRCH;
+    if (!allowed)
+        return self ? -ESRCH : -EPERM;
+    ret_known->pid = pid;
+    ret_known->start_ticks = first.start_ticks;
+    return 0;
+}
+
+static bool lookup_allowed(struct peer *peer, uint64_t now)
+{
+    uint64_t since = now - peer->lookups_ns;
+    if (since >= PEER_LOOKUP_MS * NS_PER_MS && peer->lookups < PEER_LOOKUPS_MAX) {
+        uint64_t more = since / (PEER_LOOKUP_MS * NS_PER_MS);
+        peer->lookups =
+            more >= PEER_LOOKUPS_MAX ? PEER_LOOKUPS_MAX : peer->lookups + (uint32_t)more;
+        if (peer->lookups > PEER_LOOKUPS_MAX)
+            peer->lookups = PEER_LOOKUPS_MAX;
+        peer->lookups_ns = now;
+    }
+    if (peer->lookups == 0)
+        return false;
+    if (peer->lookups == PEER_LOOKUPS_MAX)
+        peer->lookups_ns = now;
+    peer->lookups--;
+    return true;
+}
+
+static struct peer_known *known_find(struct peer *peer, pid_t claimed)
+{
+    for (size_t i = 0; i < PEER_KNOWN_MAX; i++)
+        if (peer->known[i].claimed == claimed)
+            return &peer->known[i];
+    return NULL;
+}
+
+int peer_resolve(struct peer *peer, pid_t claimed, pid_t *ret_pid)
+{
+    if (peer->remote || claimed <= 0)
+        return -EPERM;
+    uint64_t now = clock_monotonic_ns();
+    struct peer_known *known = known_find(peer, claimed);
+    if (known && known->pid > 0) {
+        *ret_pid = known->pid;
+        return 0;
+    }
+    /* A refusal holds for a while: who repeats a wrong pid a million times costs nothing. */
+    if (known && now - known->looked_ns < PEER_LOOKUP_MS * NS_PER_MS)
+        return known->error;
+    bool cheap = peer->uid == 0 && !peer->foreign_ns; /* and root may speak for thousands */
+    if (!cheap && !lookup_allowed(peer, now))
+        return -EAGAIN;
+    if (!known) {
+        known = &peer->known[peer->next_known];
+        peer->next_known = (peer->next_known + 1) % PEER_KNOWN_MAX;
+    }
+    *known = (struct peer_known){.claimed = claimed, .looked_ns = now};
+    known->error = look_up(peer, claimed, known);
+    if (known->error < 0)
+        return known->error;
+    *ret_pid = known->pid;
+    return 0;
+}
+
+void peer_forget(struct peer *peer, pid_t claimed)
+{
+    struct peer_known *known = known_find(peer, claimed);
+    if (known)
+        *known = (struct peer_known){0};
+}
+
+bool peer_is_own(const struct peer *peer, pid_t claimed)
+{
+    if (peer->remote || claimed <= 0)
+        return false;
+    for (uint32_t i = 0; i < peer->n_pids; i++)
+        if (peer->pids[i] == claimed)
+            return true;
+    return peer->n_pids == 0 && claimed == peer->pid;
+}
+
+bool peer_is_known(const struct peer *peer, pid_t claimed)
+{
+    for (size_t i = 0; i < PEER_KNOWN_MAX; i++)
+        if (claimed > 0 && peer->known[i].claimed == claimed && peer->known[i].pid > 0)
+            return true;
+    return peer_is_own(peer, claimed);
+}
+
+bool peer_may_see(const struct peer *peer, uint32_t uid)
+{
+    return !peer->remote && (peer->uid == 0 || peer->uid == uid);
+}

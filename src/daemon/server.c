@@ -1,0 +1,158 @@
+/* The daemon's sockets. See server.h. */
+#include "daemon/server.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/daemon.h"
+#include "daemon/tt.h"
+#include "ledger/ledger.h"
+
+enum {
+    QUEUE_MAX = 16 << 20,
+    REFRESH_SHARE = 4, /* refreshing for those who ask takes at most a quarter of the time */
+};
+
+static const char tt_default[] = "/tmp/tt_allocation_server.sock";
+
+/* ---- figures ---- */
+
+void server_figures_changed(struct server *server)
+{
+    server->changed = true;
+}
+
+void server_refresh(struct server *server)
+{
+    uint64_t now = clock_monotonic_ns();
+    uint64_t age_max = server->changed ? 0 : SERVER_FRESH_NS;
+    if (server->refresh_cost_ns * REFRESH_SHARE > SERVER_FRESH_NS)
+        age_max = server->refresh_cost_ns * REFRESH_SHARE;
+    if (now - server->refreshed_ns < age_max)
+        return;
+    ledger_refresh(server->daemon->ledger);
+    server->changed = false;
+    server->refreshed_ns = clock_monotonic_ns();
+    server->refresh_cost_ns = server->refreshed_ns - now;
+}
+
+/* ---- who may connect ---- */
+
+static int group_find(const char *name, gid_t *ret_group)
+{
+    char *end;
+    unsigned long number = strtoul(name, &end, 10);
+    const struct group *group = getgrnam(name);
+    if (group)
+        *ret_group = group->gr_gid;
+    else if (*name && !*end && number < UINT32_MAX)
+        *ret_group = (gid_t)number;
+    else
+        return -ENOENT;
+    return 0;
+}
+
+static int access_find(const struct config *config, struct conn_unix_options *options)
+{
+    options->mode = 0660;
+    options->group = (gid_t)-1;
+    if (strcmp(config->socket_group, "all") == 0) {
+        options->mode = 0666;
+        return 0;
+    }
+    if (config->socket_group[0]) {
+        int r = group_find(config->socket_group, &options->group);
+        if (r < 0)
+            log_error("socket-group = %s: there is no such group", config->socket_group);
+        return r;
+    }
+    if (geteuid() == 0)
+        (void)group_find("memoir", &options->group); /* without it, root's own */
+    return 0;
+}
+
+/* ---- listening ---- */
+
+/* What to do about a name that cannot be had. */
+static const char *advice(int error)
+{
+    switch (error) {
+    case -EADDRINUSE:
+        return "another server answers there; stop it, or choose another path";
+    case -EEXIST:
+        return "something that is no socket has that name; remove it, or choose another path";
+    case -EPERM:
+        return "that name is another user's; he or root can remove it, or choose another path";
+    default:
+        return strerror(-error);
+    }
+}
+
+int server_listen(struct server *server, const struct conn_protocol *protocol, const char *set,
+                  const char *usual, struct conn_listener **ret_listener)
+{
+    if (strcmp(set, "none") == 0)
+        return 0;
+    struct conn_unix_options options = {.path = set[0] ? set : usual};
+    int r = access_find(&server->daemon->config, &options);
+    if (r < 0)
+        return r;
+    r = conn_listen_unix(server->conns, protocol, server, &options, ret_listener);
+    if (r >= 0) {
+        log_debug("listening at '%s' (%s)", options.path, protocol->name);
+        return 0;
+    }
+    if (set[0]) {
+        log_error("cannot listen at '%s': %s", options.path, advice(r));
+        return r;
+    }
+    log_warn("cannot listen at '%s': %s; going on without it", options.path, advice(r));
+    return 0;
+}
+
+/* ---- begin and end ---- */
+
+void server_reconfigure(struct server *server)
+{
+    const struct config *config = &server->daemon->config;
+    server->limits = (struct conn_limits){
+        .connections_max = config->connections_max,
+        .connections_per_user_max = config->connections_per_user_max,
+        .queue_max = QUEUE_MAX,
+        .reports_per_second = config->reports_per_second,
+        .stall_ns = config->stall_ns,
+    };
+}
+
+int server_new(struct daemon *daemon, struct server **ret_server)
+{
+    struct server *server = calloc(1, sizeof(*server));
+    if (!server)
+        return -ENOMEM;
+    server->daemon = daemon;
+    server_reconfigure(server);
+    int r = conn_server_new(daemon->loop, &server->limits, &server->figures, &server->conns);
+    if (r < 0)
+        log_error("cannot serve sockets: %s", strerror(-r));
+    if (r >= 0)
+        r = server_listen(server, &tt_protocol, daemon->config.tt_socket, tt_default, &server->tt);
+    if (r < 0) {
+        server_free(server);
+        return r;
+    }
+    *ret_server = server;
+    return 0;
+}
+
+void server_free(struct server *server)
+{
+    if (!server)
+        return;
+    conn_server_free(server->conns); /* listeners and connections go with it */
+    free(server);
+}

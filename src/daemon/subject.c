@@ -1,0 +1,129 @@
+/* Who a process is. See subject.h. */
+#include "daemon/subject.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/hash.h"
+#include "book/layout.h"
+#include "ledger/proc.h"
+
+enum { AUXV_MAX = 64 };
+
+/* Read the front of /proc/PID/FILE; the number of bytes, or -errno. */
+static ssize_t front_read(pid_t pid, const char *file, void *out, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    ssize_t n = read(fd, out, size);
+    return n < 0 ? -errno : n;
+}
+
+static uint64_t auxv_value(const Elf64_auxv_t *auxv, size_t n, uint64_t type)
+{
+    for (size_t i = 0; i < n; i++)
+        if (auxv[i].a_type == type)
+            return auxv[i].a_un.a_val;
+    return 0;
+}
+
+uint64_t subject_exec_id(pid_t pid)
+{
+    static const uint64_t kinds[] = {AT_RANDOM, AT_SYSINFO_EHDR, AT_BASE,
+                                     AT_ENTRY,  AT_PHDR,         AT_EXECFN};
+    Elf64_auxv_t auxv[AUXV_MAX];
+    ssize_t got = front_read(pid, "auxv", auxv, sizeof(auxv));
+    if (got < (ssize_t)sizeof(auxv[0]))
+        return 0; /* not permitted, or a kernel thread */
+    size_t n = (size_t)got / sizeof(auxv[0]);
+    uint64_t id = 0, random[2] = {0}, at = auxv_value(auxv, n, AT_RANDOM);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        id = hash_combine(id, auxv_value(auxv, n, kinds[i]));
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/mem", (int)pid);
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || pread(fd, random, sizeof(random), (off_t)at) != sizeof(random))
+        return 0; /* half of it would be somebody else's number */
+    return hash_combine(hash_combine(id, random[0]), random[1]);
+}
+
+void subject_boot_id(uint8_t ret_id[static 16])
+{
+    char text[64];
+    memset(ret_id, 0, 16);
+    MEMOIR_CLEANUP(closep)
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text));
+    size_t digits = 0;
+    for (ssize_t i = 0; i < n && digits < 32; i++) {
+        char c = text[i];
+        int value = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+        if (value < 0)
+            continue;
+        ret_id[digits / 2] = (uint8_t)(ret_id[digits / 2] << 4 | value);
+        digits++;
+    }
+}
+
+static uint64_t namespace_inode(pid_t pid, const char *name)
+{
+    char path[64];
+    struct stat st;
+    snprintf(path, sizeof(path), "/proc/%d/ns/%s", (int)pid, name);
+    return stat(path, &st) < 0 ? 0 : st.st_ino;
+}
+
+static void names_read(pid_t pid, struct book_header *header)
+{
+    char path[64];
+    ssize_t n = front_read(pid, "comm", header->comm, sizeof(header->comm) - 1);
+    header->comm[n > 0 ? n - (header->comm[n - 1] == '\n') : 0] = '\0';
+    snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid);
+    n = readlink(path, header->exe, sizeof(header->exe) - 1);
+    header->exe[n > 0 ? n : 0] = '\0';
+    n = front_read(pid, "cmdline", header->command, sizeof(header->command) - 1);
+    while (n > 0 && header->command[n - 1] == '\0')
+        n--;
+    for (ssize_t i = 0; i < n; i++)
+        if (header->command[i] == '\0')
+            header->command[i] = ' ';
+    header->command[n > 0 ? n : 0] = '\0';
+}
+
+int subject_read(pid_t pid, struct book_header *header)
+{
+    struct proc_stat stat;
+    struct proc_ids ids;
+    int r = proc_stat_read(pid, &stat);
+    if (r >= 0)
+        r = proc_ids_read(pid, &ids);
+    if (r < 0)
+        return r;
+    if (stat.dead || stat.exiting)
+        return -ESRCH;
+    subject_boot_id(header->boot_id);
+    header->pid_ns = namespace_inode(pid, "pid");
+    header->time_ns = namespace_inode(pid, "time");
+    header->start_ticks = stat.start_ticks;
+    header->exec_id = subject_exec_id(pid);
+    header->pid = ids.levels > 1 ? ids.inner_pid : pid;
+    header->uid = ids.effective_uid;
+    names_read(pid, header);
+    /* Still the same one? Then all of the above was its. */
+    struct proc_stat again;
+    r = proc_stat_read(pid, &again);
+    if (r < 0)
+        return r;
+    return again.start_ticks == stat.start_ticks ? 0 : -ESRCH;
+}
