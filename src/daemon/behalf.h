@@ -133,6 +133,26 @@ void behalf_lose(struct behalf *behalf, enum book_loss cause, uint64_t n);
 /* Everything freed, as if by the process: for a client that says it starts anew. Losses and totals stay. */
 void behalf_drop(struct behalf *behalf);
 
+/* ---- who wants to know ---- */
+
+enum behalf_event_kind { BEHALF_ALLOC, BEHALF_FREE, BEHALF_MOVED_IN, BEHALF_MOVED_OUT };
+
+/* A report that was accounted. */
+struct behalf_event {
+    enum behalf_event_kind kind;
+    uint32_t account, space;
+    bool has_device; /* false: the host's memory */
+    int32_t ordinal; /* of the device */
+    uint64_t id, bytes;
+    const char *tag; /* "" without one */
+};
+
+/* Call for every report, of all books, from now on; NULL: nobody wants to know. One at a time. */
+void behalf_listen(struct behalf_table *table,
+                   void (*call)(void *context, const struct behalf *behalf,
+                                const struct behalf_event *event),
+                   void *context);
+
 /* ---- figures ---- */
 
 struct behalf_figures {

@@ -47,6 +47,8 @@ struct behalf_table {
     struct behalf_list all;
     struct behalf_list buckets[BEHALF_BUCKETS];
     size_t n;
+    void (*listener)(void *context, const struct behalf *behalf, const struct behalf_event *event);
+    void *listener_context;
     struct loop_source *idle_timer, *expire_timer;
     uint64_t
         orphans_ns; /* when books of other machines that nobody came back for expire; 0: done */

@@ -26,6 +26,41 @@ static bool is_record(const struct behalf *b, int64_t number, uint32_t type)
            record_at(b, (uint32_t)number)->type == type;
 }
 
+/* ---- who wants to know ---- */
+
+void behalf_listen(struct behalf_table *table,
+                   void (*call)(void *context, const struct behalf *behalf,
+                                const struct behalf_event *event),
+                   void *context)
+{
+    table->listener = call;
+    table->listener_context = context;
+}
+
+static void tell(const struct behalf *b, enum behalf_event_kind kind, uint32_t account, uint64_t id,
+                 uint64_t bytes, uint32_t tag)
+{
+    const struct book_account *record = &record_at(b, account)->account;
+    const struct book_tag *tags = (const struct book_tag *)b->w->at[BOOK_SECTION_TAGS];
+    struct behalf_event event = {
+        .kind = kind,
+        .account = account,
+        .space = record->space,
+        .has_device = record->device != BOOK_DEVICE_HOST,
+        .ordinal = record->device ? record_at(b, record->device)->device.ordinal : 0,
+        .id = id,
+        .bytes = bytes,
+        .tag = tag ? tags[tag].name : "",
+    };
+    b->table->listener(b->table->listener_context, b, &event);
+}
+
+/* Usually nobody does, and reports are counted in nanoseconds. */
+static inline bool told(const struct behalf *b)
+{
+    return __builtin_expect(b->table->listener != NULL, 0);
+}
+
 /* ---- devices and accounts ---- */
 
 static void text_set(char *to, size_t size, const char *text)
@@ -118,9 +153,12 @@ int behalf_alloc(struct behalf *b, uint32_t account, uint64_t id, uint64_t bytes
         book_lose(b->w, BOOK_LOSS_LIMIT);
         return -EDQUOT;
     }
-    return book_bare_alloc(b->w, t, account, id,
-                           bytes | (uint64_t)(tag & UINT16_MAX) << BOOK_BLOCK_SIZE_BITS,
-                           book_time(b->w));
+    int r = book_bare_alloc(b->w, t, account, id,
+                            bytes | (uint64_t)(tag & UINT16_MAX) << BOOK_BLOCK_SIZE_BITS,
+                            book_time(b->w));
+    if (r >= 0 && told(b))
+        tell(b, BEHALF_ALLOC, account, id, bytes, tag & UINT16_MAX);
+    return r;
 }
 
 int behalf_free(struct behalf *b, uint32_t account, uint64_t id, uint64_t *ret_bytes)
@@ -137,6 +175,8 @@ int behalf_free(struct behalf *b, uint32_t account, uint64_t id, uint64_t *ret_b
         return (int)bytes;
     if (ret_bytes)
         *ret_bytes = (uint64_t)bytes;
+    if (told(b))
+        tell(b, BEHALF_FREE, account, id, (uint64_t)bytes, 0);
     return 0;
 }
 
@@ -152,6 +192,8 @@ bool behalf_take(struct behalf *b, uint32_t account, uint64_t id, uint64_t *ret_
     book_bare_count_free(record, book_block_bytes(&old));
     if (ret_bytes)
         *ret_bytes = book_block_bytes(&old);
+    if (told(b))
+        tell(b, BEHALF_FREE, account, id, book_block_bytes(&old), 0);
     return true;
 }
 
@@ -173,6 +215,8 @@ int behalf_free_any(struct behalf *b, int device, uint64_t id, uint32_t *ret_acc
             *ret_account = i;
         if (ret_bytes)
             *ret_bytes = book_block_bytes(&old);
+        if (told(b))
+            tell(b, BEHALF_FREE, i, id, book_block_bytes(&old), 0);
         return 0;
     }
     book_lose(b->w, BOOK_LOSS_UNKNOWN_FREE);
@@ -188,6 +232,8 @@ int behalf_transfer(struct behalf *b, uint32_t account, uint64_t id, uint64_t by
         book_lose(b->w, BOOK_LOSS_BAD_ARGUMENT);
         return -EINVAL;
     }
+    if (told(b))
+        tell(b, into ? BEHALF_MOVED_IN : BEHALF_MOVED_OUT, account, id, bytes, 0);
     return book_bare_transfer(b->w, t, account, id, bytes, into, book_time(b->w));
 }
 

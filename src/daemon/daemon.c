@@ -23,6 +23,7 @@
 #include "daemon/config_words.h"
 #include "daemon/loop.h"
 #include "daemon/mount.h"
+#include "daemon/native.h"
 #include "daemon/reaper.h"
 #include "daemon/retire.h"
 #include "daemon/retired.h"
@@ -378,6 +379,8 @@ void daemon_stop(struct daemon *daemon)
     }
     server_free(daemon->server);
     daemon->server = NULL;
+    native_free(daemon->native);
+    daemon->native = NULL;
     behalf_table_free(daemon->behalf);
     watch_free(daemon->watch);
     ledger_free(daemon->ledger);

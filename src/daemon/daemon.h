@@ -12,6 +12,7 @@ struct ledger;
 struct ledger_book;
 struct loop;
 struct loop_source;
+struct native;
 struct reaper;
 struct retired;
 struct server;
@@ -32,6 +33,7 @@ struct daemon {
     struct ledger *ledger;
     struct watch *watch;
     struct reaper *reaper;
+    struct native *native;
     struct retired *retired;
     struct behalf_table *behalf;
     struct server *server;

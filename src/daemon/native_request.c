@@ -548,7 +548,7 @@ static bool take_request_id(struct parse *p)
     return take_echo(p, &p->request->id, &p->request->id_len);
 }
 
-static bool take_unsubscribe(struct parse *p)
+static bool take_true(struct parse *p)
 {
     bool yes = false;
     return json_read_bool(&p->r, &yes) && (yes || fail(p, "expected true"));
@@ -615,13 +615,14 @@ static const struct {
     unsigned of;            /* the requests that may have it */
 } keys[] = {
     {"report", take_reports, NATIVE_REPORT, 0},
-    {"seq", take_seq, NATIVE_NONE, OF(NATIVE_REPORT)},
-    {"ack", take_ack, NATIVE_NONE, OF(NATIVE_REPORT)},
+    {"seq", take_seq, NATIVE_NONE, OF(NATIVE_REPORT) | OF(NATIVE_RESET)},
+    {"ack", take_ack, NATIVE_NONE, OF(NATIVE_REPORT) | OF(NATIVE_RESET)},
     {"id", take_request_id, NATIVE_NONE, OF_ALL},
     {"alloc", take_alloc, NATIVE_REPORT, 0},
     {"free", take_free, NATIVE_REPORT, 0},
     {"realloc", take_realloc, NATIVE_REPORT, 0},
     {"transfer", take_transfer, NATIVE_REPORT, 0},
+    {"reset", take_true, NATIVE_RESET, 0},
     {"query", take_query, NATIVE_QUERY, 0},
     {"ping", take_ping, NATIVE_PING, 0},
     {"device", take_number, NATIVE_DEVICE, 0},
@@ -640,7 +641,7 @@ static const struct {
     {"pid", take_pid, NATIVE_NONE, OF(NATIVE_HELLO) | OF(NATIVE_SUBSCRIBE)},
     {"subscribe", take_topics, NATIVE_SUBSCRIBE, 0},
     {"interval_ms", take_interval, NATIVE_NONE, OF(NATIVE_SUBSCRIBE)},
-    {"unsubscribe", take_unsubscribe, NATIVE_UNSUBSCRIBE, 0},
+    {"unsubscribe", take_true, NATIVE_UNSUBSCRIBE, 0},
 };
 enum { N_KEYS = sizeof(keys) / sizeof(*keys) };
 

@@ -34,6 +34,7 @@ enum native_kind {
     NATIVE_HELLO,
     NATIVE_DEVICE,
     NATIVE_REPORT, /* also the forms in words: alloc, free, realloc, transfer */
+    NATIVE_RESET,
     NATIVE_QUERY,
     NATIVE_SUBSCRIBE,
     NATIVE_UNSUBSCRIBE,

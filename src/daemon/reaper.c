@@ -16,6 +16,7 @@
 #include "daemon/cause.h"
 #include "daemon/daemon.h"
 #include "daemon/loop.h"
+#include "daemon/native.h"
 #include "daemon/retire.h"
 #include "ledger/ledger.h"
 
@@ -216,6 +217,7 @@ static struct watched *watch_process(struct daemon *daemon, struct ledger_proces
         }
     }
     p->user_data = w;
+    native_process_came(daemon->native, p);
     return w;
 }
 

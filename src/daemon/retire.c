@@ -20,6 +20,7 @@
 #include "daemon/behalf.h"
 #include "daemon/daemon.h"
 #include "daemon/line.h"
+#include "daemon/native.h"
 #include "daemon/reaper.h"
 #include "daemon/retired.h"
 #include "daemon/server.h"
@@ -307,7 +308,8 @@ static struct retired_process *record_make(struct daemon *daemon, struct ledger_
     return r;
 }
 
-static void line_log(const struct daemon *daemon, const struct retired_process *r)
+/* For the log, and for those who subscribed. */
+static void line_tell(const struct daemon *daemon, const struct retired_process *r)
 {
     struct buffer line = BUFFER_INIT(LINE_MAX_BYTES);
     char text[CAUSE_TEXT_MAX];
@@ -323,6 +325,7 @@ static void line_log(const struct daemon *daemon, const struct retired_process *
                              LOG_STR("cause", cause_text(r->cause, text))),
                   "%s", buffer_string(&line));
     }
+    native_process_went(daemon->native, r, buffer_string(&line));
     buffer_release(&line);
 }
 
@@ -409,7 +412,7 @@ bool retire_process(struct daemon *daemon, struct ledger_process *p, struct caus
     for (size_t i = 0; i < p->n_books; i++)
         book_unlink(p->books[i], witnessed);
     if (r)
-        line_log(daemon, r);
+        line_tell(daemon, r);
     /* Giving up the mappings frees the pages, which takes longer than all that the line waits for. */
     reaper_forget(daemon, p);
     for (size_t n = p->n_books; n > 0; n--) {

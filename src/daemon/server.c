@@ -3,13 +3,17 @@
 
 #include <errno.h>
 #include <grp.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
+#include "daemon/native.h"
 #include "daemon/tt.h"
 #include "ledger/ledger.h"
 
@@ -115,6 +119,42 @@ int server_listen(struct server *server, const struct conn_protocol *protocol, c
     return 0;
 }
 
+/* The native protocol's own socket: where a memoird of the system or of a user is looked for. */
+static int listen_native(struct server *server)
+{
+    static const char system_dir[] = "/run/memoird", system_path[] = "/run/memoird/memoir.sock";
+    const char *set = server->daemon->config.socket, *runtime = getenv("XDG_RUNTIME_DIR");
+    char usual[PATH_MAX] = "";
+    if (!set[0] && geteuid() == 0) {
+        int r = fs_mkdir_all(system_dir, 0755);
+        if (r < 0)
+            log_warn("cannot make '%s': %s", system_dir, strerror(-r));
+        snprintf(usual, sizeof(usual), "%s", system_path);
+    } else if (!set[0] && runtime && runtime[0] == '/') {
+        snprintf(usual, sizeof(usual), "%s/memoird.sock", runtime);
+    } else if (!set[0]) {
+        log_warn(
+            "no place for a socket: set --socket PATH, or XDG_RUNTIME_DIR; going on without it");
+        return 0;
+    }
+    return server_listen(server, &native_protocol, set, usual, &server->native);
+}
+
+static int listen_tcp(struct server *server)
+{
+    const char *address = server->daemon->config.tcp;
+    uint16_t port;
+    if (!address[0])
+        return 0;
+    int r = conn_listen_tcp(server->conns, &native_protocol, server, address, &port, &server->tcp);
+    if (r < 0)
+        log_error("cannot listen at %s: %s", address,
+                  r == -EINVAL ? "expected HOST:PORT with a numeric host" : strerror(-r));
+    else
+        log_info("listening to the network at %s, port %u", address, port);
+    return r;
+}
+
 /* ---- begin and end ---- */
 
 void server_reconfigure(struct server *server)
@@ -141,6 +181,12 @@ int server_new(struct daemon *daemon, struct server **ret_server)
         log_error("cannot serve sockets: %s", strerror(-r));
     if (r >= 0)
         r = server_listen(server, &tt_protocol, daemon->config.tt_socket, tt_default, &server->tt);
+    if (r >= 0)
+        r = native_new(daemon, &daemon->native);
+    if (r >= 0)
+        r = listen_native(server);
+    if (r >= 0)
+        r = listen_tcp(server);
     if (r < 0) {
         server_free(server);
         return r;

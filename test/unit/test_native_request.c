@@ -141,6 +141,8 @@ static void subscriptions(void **state)
     refuse("{\"subscribe\":[\"alerts\"]}", "bad-request");
     refuse("{\"subscribe\":[\"devices\"],\"interval_ms\":1}", "bad-request");
     assert_int_equal(take("{\"unsubscribe\":true}")->kind, NATIVE_UNSUBSCRIBE);
+    assert_int_equal(take("{\"reset\":true,\"seq\":5}")->kind, NATIVE_RESET);
+    refuse("{\"reset\":false}", "bad-request");
 }
 
 static void what_is_no_request_is_refused(void **state)

@@ -1,0 +1,107 @@
+/* What the files of the native protocol share. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+#include "base/json.h"
+#include "daemon/native.h"
+#include "daemon/native_request.h"
+
+struct behalf;
+struct behalf_event;
+struct query;
+struct query_result;
+struct tokens;
+struct users;
+
+/* A device of a client, or at [0] the host: its number in the book, and the accounts that were used. */
+struct native_binding {
+    bool declared;
+    uint16_t device;
+    uint16_t accounts[MEMOIR_SPACE_MAX + 1]; /* 0: not asked for yet */
+};
+
+struct native_client {
+    struct native *native;
+    struct conn *conn;
+    bool remote;
+    bool greeted; /* hello was answered; remote clients need it */
+    bool closing;
+
+    /* Who asks. */
+    bool sees_all;
+    uint32_t viewer_uid;
+
+    /* Who reports. The book is made when it is needed. */
+    pid_t pid;                       /* as we see it; of a remote client: as it says */
+    struct behalf *behalf;           /* referenced, or NULL */
+    struct native_binding *bindings; /* [0] the host, [1 + number] */
+    size_t n_bindings;
+    uint64_t session;                 /* what the book knows it by; 0: none */
+    uint64_t seq;                     /* last one applied */
+    struct native_identity *identity; /* of a remote client */
+
+    /* What it subscribed to. */
+    struct native_client *next, *previous; /* of those that did */
+    uint32_t topics;                       /* enum native_topic; 0: nothing */
+    int32_t only_pid;                      /* 0: all */
+    uint64_t interval_ns, due_ns;          /* of device totals */
+    uint64_t lost;                         /* events, not yet told */
+};
+
+/* A remote client as it described itself. */
+struct native_identity {
+    char token[64], host[64], program[64], command[512];
+};
+
+struct native {
+    struct daemon *daemon;
+    struct native_parser parser; /* of the line at hand */
+    struct buffer out;           /* the answer at hand */
+    struct tokens *tokens;       /* NULL without TCP */
+    uint64_t tokens_refused, refused_said_ns;
+    struct native_client *subscribers;
+    uint32_t topics; /* that anybody subscribed to */
+
+    /* The last query, since programs repeat one: its words, and what became of them. */
+    struct native_query *asked;
+    struct query *query;
+    struct query_result *result;
+    struct users *users;
+    uint64_t facts_ns; /* when those of /proc were read last */
+};
+
+/* ---- native.c ---- */
+
+/* Begin an answer in native->out; end it with the request's id and send it. */
+void native_answer_begin(struct native *native, struct json *json);
+void native_answer_end(struct native_client *client, struct json *json);
+void native_refuse(struct native_client *client, const struct native_error *error);
+
+/* ---- native_report.c ---- */
+
+/* The client's book, made if need be; false when there is none, and the client was told. */
+bool native_book(struct native_client *client);
+void native_book_drop(struct native_client *client);
+void native_device(struct native_client *client);
+void native_report(struct native_client *client);
+void native_reset(struct native_client *client);
+
+/* ---- native_query.c ---- */
+void native_query(struct native_client *client);
+void native_query_release(struct native *native);
+
+/* ---- native_subscribe.c ---- */
+void native_subscribe(struct native_client *client);
+void native_unsubscribe(struct native_client *client);
+void native_subscriber_forget(struct native_client *client); /* fine for one who never did */
+
+/* What behalf_listen() calls while somebody wants to hear of reports. */
+void native_reported(void *context, const struct behalf *behalf, const struct behalf_event *event);
+
+/* Send what is due at the client's interval, and what it lost. The time until it wants to be called again,
+ * 0: not by time. */
+uint64_t native_due(struct native_client *client, uint64_t now_ns);

@@ -1,0 +1,169 @@
+/* Queries of native clients go to the query core, with the rights of who asks.
+ *
+ * Programs repeat one query, so the last one is kept ready. The names of users come from /etc/passwd alone:
+ * other sources may block, and the loop must not. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "daemon/daemon.h"
+#include "daemon/native_exited.h"
+#include "daemon/native_internal.h"
+#include "daemon/server.h"
+#include "daemon/users.h"
+#include "ledger/ledger.h"
+#include "query/query.h"
+
+void native_query_release(struct native *native)
+{
+    query_result_free(native->result);
+    query_free(native->query);
+    free(native->asked);
+    native->result = NULL;
+    native->query = NULL;
+    native->asked = NULL;
+}
+
+static bool same_query(const struct native_query *a, const struct native_query *b)
+{
+    return a->limit == b->limit && strcmp(a->table, b->table) == 0 && strcmp(a->by, b->by) == 0 &&
+           strcmp(a->where, b->where) == 0 && strcmp(a->show, b->show) == 0 &&
+           strcmp(a->sort, b->sort) == 0;
+}
+
+static int query_make(struct native *native, const struct native_query *asked,
+                      struct query_error *error)
+{
+    if (native->query && same_query(asked, native->asked)) {
+        query_result_reset(native->result);
+        return 0;
+    }
+    native_query_release(native);
+    struct query_spec spec = {
+        .table = asked->table,
+        .by = asked->by,
+        .where = asked->where,
+        .show = asked->show,
+        .sort = asked->sort,
+        .limit = asked->limit,
+    };
+    int r = query_new(&spec, &native->query, error);
+    if (r >= 0)
+        r = query_result_new(native->query, 0, &native->result);
+    if (r >= 0 && !(native->asked = malloc(sizeof(*asked))))
+        r = -ENOMEM;
+    if (r < 0)
+        native_query_release(native);
+    else
+        *native->asked = *asked;
+    return r;
+}
+
+static const char *user_name(uint32_t uid, void *context)
+{
+    struct native *native = context;
+    return users_name(native->users, uid);
+}
+
+/* Facts of /proc are refreshed for queries that look at processes, at most as often as the figures. */
+static void facts_refresh(struct native *native)
+{
+    struct daemon *daemon = native->daemon;
+    uint64_t now = clock_monotonic_ns();
+    size_t n;
+    if (now - native->facts_ns < daemon->config.refresh_ns)
+        return;
+    native->facts_ns = now;
+    struct ledger_process *const *processes = ledger_processes(daemon->ledger, &n);
+    for (size_t i = 0; i < n && clock_monotonic_ns() - now < NATIVE_FACTS_MS * NS_PER_MS; i++)
+        ledger_update_facts(daemon->ledger, processes[i]);
+}
+
+static int query_answer_run(struct native_client *client)
+{
+    struct native *native = client->native;
+    struct daemon *daemon = native->daemon;
+    struct native_exited exited = {0};
+    const char *table = query_table_of(native->query)->name;
+    int r = 0;
+    users_refresh(native->users);
+    if (strcmp(table, "exited") == 0)
+        r = native_exited_read(daemon->retired, native->users, &exited);
+    if (strcmp(table, "processes") == 0)
+        facts_refresh(native);
+    if (r >= 0) {
+        server_refresh(daemon->server);
+        r = query_run(native->query,
+                      &(struct query_world){
+                          .ledger = daemon->ledger,
+                          .exited = exited.rows,
+                          .n_exited = exited.n,
+                          .sees_all = client->sees_all,
+                          .viewer_uid = client->viewer_uid,
+                          .user_name = user_name,
+                          .context = native,
+                          .time_max_ns = NATIVE_QUERY_MS * NS_PER_MS,
+                      },
+                      native->result);
+        if (r == -ETIME)
+            r = 0; /* the answer says that it is not complete */
+    }
+    native_exited_release(&exited);
+    return r < 0 ? r : query_result_finish(native->result);
+}
+
+static void refuse_query(struct native_client *client, const struct query_error *wrong)
+{
+    struct native_error error;
+    native_error_set(&error, "bad-query", "%s", wrong->text);
+    error.part = wrong->part;
+    if (wrong->part) {
+        error.at = (int64_t)wrong->at;
+        error.len = (int64_t)wrong->len;
+    }
+    native_refuse(client, &error);
+}
+
+/* An answer that the client could not be given whole is none. */
+static bool answer_fits(struct native_client *client)
+{
+    struct native *native = client->native;
+    struct native_error error;
+    size_t room = native->daemon->server->limits.queue_max;
+    if (!native->out.error && native->out.len + conn_queued(client->conn) + NATIVE_ID_MAX < room)
+        return true;
+    native_error_set(&error, "limit",
+                     "the answer is too large, or answers were not read: group with 'by', set "
+                     "'limit', read before asking more");
+    native_refuse(client, &error);
+    return false;
+}
+
+void native_query(struct native_client *client)
+{
+    struct native *native = client->native;
+    struct query_error wrong = {0};
+    struct json json;
+    int r = query_make(native, &native->parser.request.query, &wrong);
+    if (r == -EINVAL) {
+        refuse_query(client, &wrong);
+        return;
+    }
+    if (r >= 0)
+        r = query_answer_run(client);
+    if (r < 0) {
+        struct native_error error;
+        native_error_set(&error, "internal", "the query failed: %s", strerror(-r));
+        native_refuse(client, &error);
+        return;
+    }
+    native_answer_begin(native, &json);
+    json_key(&json, "result");
+    json_object_begin(&json);
+    query_result_json(native->result, &json);
+    json_object_end(&json);
+    native->daemon->server->figures.queries++;
+    if (answer_fits(client))
+        native_answer_end(client, &json);
+}

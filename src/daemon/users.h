@@ -1,0 +1,17 @@
+/* Names of users, from /etc/passwd alone: NSS may ask the network, and the loop must not wait. */
+#pragma once
+
+#include <stdint.h>
+
+struct users;
+
+enum { USERS_MAX = 65536, USERS_LOOK_NS = 1000000000 };
+
+int users_new(struct users **ret_users);
+void users_free(struct users *users); /* NULL is fine */
+
+/* Read the file again if it changed, which is looked at once a second at most. */
+void users_refresh(struct users *users);
+
+/* NULL: not in the file. Good until the next refresh. */
+const char *users_name(const struct users *users, uint32_t uid);
