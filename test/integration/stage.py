@@ -7,7 +7,7 @@ import pathlib
 import shutil
 import tempfile
 
-FOLDERS = ("src/cli", "src/client", "src/daemon", "test/integration")
+FOLDERS = ("src/cli", "src/client", "src/daemon", "src/tt", "test/integration", "test/tt")
 
 
 def others_can_reach(path):
