@@ -16,8 +16,8 @@
 enum { MESSAGE_MAX = 65536, FRAME_EXTRA_MAX = 65536 };
 
 const struct command *const commands[] = {
-    &cmd_ps,     &cmd_devices, &cmd_buffers, &cmd_query, &cmd_log,
-    &cmd_doctor, &cmd_demo,    &cmd_help,    NULL,
+    &cmd_ps,      &cmd_devices, &cmd_buffers, &cmd_query, &cmd_log,
+    &cmd_history, &cmd_doctor,  &cmd_demo,    &cmd_help,  NULL,
 };
 
 const struct command *command_find(const char *name)

@@ -31,6 +31,10 @@ struct config {
     uint64_t retired_keep;
     uint64_t retired_blocks;
     uint64_t retired_file_max;
+    bool history;
+    uint64_t history_size;
+    uint64_t history_flush_ns;
+    uint64_t history_keep_ns[3]; /* by tier */
     char *socket;
     char *socket_group;
     char *tt_socket;

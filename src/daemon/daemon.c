@@ -21,6 +21,7 @@
 #include "daemon/allowance.h"
 #include "daemon/behalf.h"
 #include "daemon/config_words.h"
+#include "daemon/history.h"
 #include "daemon/loop.h"
 #include "daemon/mount.h"
 #include "daemon/native.h"
@@ -187,6 +188,8 @@ static void on_refresh_work(void *context)
     struct daemon *daemon = context;
     if (!ledger_refresh_some(daemon->ledger, REFRESH_TURN_NS))
         loop_defer(daemon->refresh_work);
+    else if (daemon->history)
+        history_take(daemon->history, daemon->ledger);
 }
 
 static void on_region_book(struct ledger_book *book, void *context)
@@ -201,6 +204,25 @@ static void on_refresh(void *context)
     loop_defer(daemon->refresh_work);
     reaper_tick(daemon);
     retire_tell(daemon);
+}
+
+static struct history_settings history_settings(const struct config *config)
+{
+    struct history_settings settings = {.limits.bytes_max = config->history_size,
+                                        .flush_ns = config->history_flush_ns};
+    for (int tier = 0; tier < HISTORY_TIERS; tier++)
+        settings.limits.keep_s[tier] = config->history_keep_ns[tier] / NS_PER_S;
+    return settings;
+}
+
+/* Without history everything else goes on. */
+static void start_history(struct daemon *daemon)
+{
+    struct history_settings settings = history_settings(&daemon->config);
+    int r =
+        daemon->config.history ? history_new(daemon->state_path, &settings, &daemon->history) : 0;
+    if (r < 0)
+        log_error("cannot keep history: %s", strerror(-r));
 }
 
 static void names_append(char *text, size_t size, const char *name)
@@ -230,6 +252,9 @@ static void reload_apply(struct daemon *daemon, struct config *fresh)
     server_reconfigure(daemon->server);
     retired_set_limits(daemon->retired, daemon->config.retired_keep,
                        daemon->config.retired_file_max);
+    struct history_settings history = history_settings(&daemon->config);
+    if (daemon->history)
+        history_set(daemon->history, &history);
     log_info("configuration read again: %s%s", taken[0] ? "changed " : "nothing changed", taken);
     if (restart[0])
         log_warn("needs a restart to take effect: %s", restart);
@@ -351,6 +376,7 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
         r = write_pid_file(daemon);
     if (r < 0)
         return r;
+    start_history(daemon);
     size_t processes;
     ledger_processes(daemon->ledger, &processes);
     char status[128];
@@ -382,6 +408,7 @@ void daemon_stop(struct daemon *daemon)
     native_free(daemon->native);
     daemon->native = NULL;
     behalf_table_free(daemon->behalf);
+    history_free(daemon->history);
     watch_free(daemon->watch);
     ledger_free(daemon->ledger);
     reaper_free(daemon->reaper);

@@ -8,6 +8,7 @@
 
 struct allowance;
 struct behalf_table;
+struct history;
 struct ledger;
 struct ledger_book;
 struct loop;
@@ -37,6 +38,7 @@ struct daemon {
     struct retired *retired;
     struct behalf_table *behalf;
     struct server *server;
+    struct history *history;        /* NULL: none is kept */
     struct allowance *retire_share; /* of lines and records, by user */
     struct loop_source *signals[3];
     struct loop_source *refresh_timer, *refresh_work;

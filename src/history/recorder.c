@@ -18,7 +18,9 @@
 
 enum {
     BUCKETS_MIN = 256,
-    IDLE_S = 30,             /* a process that was in no picture for this long is forgotten */
+    IDLE_S = 30,         /* a process that was in no picture for this long is forgotten */
+    DEVICE_IDLE_S = 900, /* a device that nobody uses holds nothing, and is forgotten after that */
+    DEVICES_MAX = 2 * SAMPLE_DEVICES_MAX,
     ROW_BYTES_MAX = 64 << 20 /* of one row of `recent` */
 };
 
@@ -42,7 +44,8 @@ struct process {
 
 struct device {
     int64_t id;
-    bool seen; /* since the names were last marked */
+    uint64_t hash; /* 0: the place is free */
+    uint64_t seen_s;
     struct sample_device who;
 };
 
@@ -204,31 +207,75 @@ static struct series *series_find(struct recorder *recorder, struct process *p, 
     return &p->series[p->n++];
 }
 
-static bool same_device(const struct sample_device *a, const struct sample_device *b)
+static uint64_t device_hash(const struct sample_device *d)
 {
-    return a->kind == b->kind && a->ordinal == b->ordinal && strcmp(a->uid, b->uid) == 0 &&
-           strcmp(a->bus, b->bus) == 0 && strcmp(a->name, b->name) == 0 &&
-           strcmp(a->node, b->node) == 0;
+    uint64_t hash = hash_string(d->uid, d->kind);
+    hash = hash_string(d->bus, hash);
+    hash = hash_string(d->name, hash);
+    hash = hash_string(d->node, hash);
+    return hash_combine(hash, (uint64_t)d->ordinal) | 1;
 }
 
-/* Our number of a device, from 1; the ledger keeps their order, so the first look mostly finds it. */
+/* Our number of a device, from 1; the ledger keeps their order, so the first look mostly finds it. 0 past the
+ * limit, or without memory. */
 static uint32_t device_find(struct recorder *recorder, size_t hint, const struct sample_device *who)
 {
+    uint64_t hash = device_hash(who);
+    size_t free_place = SIZE_MAX;
     for (size_t i = 0; i < recorder->n_devices; i++) {
         size_t at = (hint + i) % recorder->n_devices;
-        if (same_device(&recorder->devices[at].who, who))
+        if (recorder->devices[at].hash == hash)
             return (uint32_t)at + 1;
+        if (!recorder->devices[at].hash)
+            free_place = at;
     }
-    if (recorder->n_devices == recorder->cap_devices) {
-        size_t cap = recorder->cap_devices ? recorder->cap_devices * 2 : 16;
-        struct device *grown = reallocarray(recorder->devices, cap, sizeof(*grown));
-        if (!grown)
-            return 0;
-        recorder->devices = grown;
-        recorder->cap_devices = cap;
+    if (free_place == SIZE_MAX) {
+        if (recorder->n_devices == recorder->cap_devices) {
+            size_t cap = recorder->cap_devices ? recorder->cap_devices * 2 : 16;
+            struct device *grown =
+                cap > DEVICES_MAX ? NULL : reallocarray(recorder->devices, cap, sizeof(*grown));
+            if (!grown)
+                return 0;
+            recorder->devices = grown;
+            recorder->cap_devices = cap;
+        }
+        free_place = recorder->n_devices++;
     }
-    recorder->devices[recorder->n_devices] = (struct device){.who = *who};
-    return (uint32_t)++recorder->n_devices;
+    recorder->devices[free_place] = (struct device){.hash = hash, .who = *who};
+    return (uint32_t)free_place + 1;
+}
+
+/* Take away the series on devices that were given up. */
+static void series_sweep(struct recorder *recorder, struct process *p)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        struct series *s = &p->series[i];
+        if (s->device && !recorder->devices[s->device - 1].hash)
+            free(s->values);
+        else
+            p->series[kept++] = *s;
+    }
+    p->n = kept;
+}
+
+/* Nothing is pending. */
+static void devices_sweep(struct recorder *recorder, uint64_t now_s)
+{
+    bool any = false;
+    for (size_t i = 0; i < recorder->n_devices; i++) {
+        struct device *d = &recorder->devices[i];
+        if (d->hash && now_s > d->seen_s && now_s - d->seen_s > DEVICE_IDLE_S) {
+            d->hash = 0;
+            any = true;
+        }
+    }
+    if (!any)
+        return;
+    for (size_t i = 0; i < recorder->n_buckets; i++)
+        for (struct process *p = recorder->buckets[i]; p; p = p->next)
+            series_sweep(recorder, p);
+    series_sweep(recorder, &recorder->machine);
 }
 
 /* ---- adding ---- */
@@ -264,6 +311,18 @@ static int process_add(struct recorder *recorder, const struct sample *sample,
     return r;
 }
 
+/* The ledger forgets a device with the last process that used it. So we know that nothing is held there. */
+static void machine_zeros(struct recorder *recorder, unsigned column)
+{
+    for (size_t i = 0; i < recorder->machine.n; i++) {
+        struct series *s = &recorder->machine.series[i];
+        if (s->present >> column & 1 || s->metric == HISTORY_CAPACITY)
+            continue;
+        s->values[column] = 0;
+        s->present |= UINT64_C(1) << column;
+    }
+}
+
 int recorder_add(struct recorder *recorder, const struct sample *sample)
 {
     uint64_t now_s = sample->real_ns / NS_PER_S;
@@ -282,7 +341,7 @@ int recorder_add(struct recorder *recorder, const struct sample *sample)
     for (size_t i = 0; i < sample->n_devices; i++) {
         recorder->device_map[i] = device_find(recorder, i, &sample->devices[i]);
         if (recorder->device_map[i])
-            recorder->devices[recorder->device_map[i] - 1].seen = true;
+            recorder->devices[recorder->device_map[i] - 1].seen_s = now_s;
     }
     recorder->window = window;
     recorder->slots[column] = slot;
@@ -293,6 +352,7 @@ int recorder_add(struct recorder *recorder, const struct sample *sample)
     for (size_t i = sample->first_device_value; r == 0 && i < sample->n_values; i++)
         r = value_add(recorder, &recorder->machine, i - sample->first_device_value, column,
                       &sample->values[i]);
+    machine_zeros(recorder, column);
     return r;
 }
 
@@ -396,7 +456,7 @@ static int mark_seen(struct recorder *recorder, struct store *store, uint64_t no
             if (p->id)
                 r = store_process_seen(store, p->id, p->seen_s);
     for (size_t i = 0; r == 0 && i < recorder->n_devices; i++)
-        if (recorder->devices[i].id && recorder->devices[i].seen)
+        if (recorder->devices[i].id && recorder->devices[i].hash)
             r = store_device_seen(store, recorder->devices[i].id, now_s);
     return r;
 }
@@ -463,12 +523,9 @@ int recorder_flush(struct recorder *recorder, struct store *store, uint64_t now_
         if (r < 0)
             return r;
         recorder->written += values;
-        if (recorder->marked_window != recorder->window) {
-            recorder->marked_window = recorder->window;
-            for (size_t i = 0; i < recorder->n_devices; i++)
-                recorder->devices[i].seen = false;
-        }
+        recorder->marked_window = recorder->window;
         clear_pending(recorder, now_s);
+        devices_sweep(recorder, now_s);
     }
     return store_maintain(store, now_s);
 }

@@ -1,0 +1,300 @@
+/* memoir history: what the figures were. Reads memoird's file itself, so that it also tells of a daemon that is gone. */
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "cli/command.h"
+#include "cli/history.h"
+#include "cli/ps.h"
+#include "cli/when.h"
+#include "history/read.h"
+#include "ledger/ledger.h"
+
+enum { OUTPUT_MAX = 512 << 20, LIMIT = 40, SPACE_NONE = -1 };
+
+static const char *const by_words[] = {"device", "process", "program", "user", NULL};
+enum { BY_UNSET = 4 };
+
+struct history_values {
+    struct command_common common;
+    uint64_t pid;
+    const char *program, *user, *device, *space;
+    const char *since, *until;
+    uint64_t step_ns;
+    int by;
+    bool blocks;
+    uint64_t limit;
+    bool json, csv, no_header;
+    int color;
+    const char *state;
+};
+
+static const struct history_values defaults = {.since = "1h", .by = BY_UNSET, .limit = LIMIT};
+
+#define AT(field) offsetof(struct history_values, field)
+
+static const struct option_spec options[] = {
+    OPTION_HELP,
+    {"device", 'd', OPTION_STRING, AT(device), "DEVICE",
+     "only this device: its number, name, uid or bus address, or host"},
+    {"pid", 'p', OPTION_NUMBER, AT(pid), "PID", "only this process", .completion = COMPLETE_PID},
+    {"program", 0, OPTION_STRING, AT(program), "NAME",
+     "only programs of this name; * and ? stand for any letters"},
+    {"user", 'u', OPTION_STRING, AT(user), "USER", "only processes of this user (name or number)",
+     .completion = COMPLETE_USER},
+    {"space", 0, OPTION_STRING, AT(space), "SPACE",
+     "only this kind of memory: dram, l1, cb, kernel, heap, pinned ..., or rss"},
+    {"since", 's', OPTION_STRING, AT(since), "WHEN",
+     "from then on: 90s, 1h, 7d (ago), 12:30, yesterday, 2026-01-31, \"2026-01-31 12:30\" (default: 1h)"},
+    {"until", 0, OPTION_STRING, AT(until), "WHEN", "until then (default: now)"},
+    {"step", 0, OPTION_DURATION, AT(step_ns), "TIME",
+     "length of a step, at least 1s (default: as many as fit on the screen)"},
+    {"by", 'b', OPTION_CHOICE, AT(by), "WHAT",
+     "a line for each device, process, program or user (default: process where one is asked for, "
+     "else device)",
+     .choices = by_words},
+    {"blocks", 0, OPTION_FLAG, AT(blocks), .help = "how many blocks instead of how many bytes"},
+    {"limit", 'n', OPTION_NUMBER, AT(limit), "N",
+     "at most N lines on the screen, the largest first (default: 40; 0: all)"},
+    {"json", 'j', OPTION_FLAG, AT(json), .help = "print JSON"},
+    {"csv", 0, OPTION_FLAG, AT(csv), .help = "print CSV (RFC 4180), a row for each point"},
+    {"no-header", 0, OPTION_FLAG, AT(no_header), .help = "leave out the line of column names"},
+    {"color", 0, OPTION_CHOICE, AT(color), "WHEN", "use colours: auto, always or never",
+     .choices = term_color_words},
+    {"state", 0, OPTION_STRING, AT(state), "DIR",
+     "the daemon's state directory (default: /var/lib/memoir as root, else $XDG_STATE_HOME/memoir "
+     "or ~/.local/state/memoir)",
+     .completion = COMPLETE_DIRECTORY},
+    {0},
+};
+
+static const struct command_example examples[] = {
+    {"memoir history", "all devices and the host, during the last hour"},
+    {"memoir history --device 0 --since 1d", "one device, since yesterday at this time"},
+    {"memoir history --by user --space dram --since yesterday --until today",
+     "who used device memory yesterday"},
+    {"memoir history --pid 4242 --since 5m --step 1s --csv",
+     "every second of one process, for a plot"},
+    {"memoir history --json | jq '.series[] | {device, space, max}'", "for programs"},
+    {0},
+};
+
+static const struct command_fields fields[] = {
+    {"Fields of a line", history_line_columns},
+    {"Fields of a point (--csv)", history_point_columns},
+    {0},
+};
+
+static const struct command_section sections[] = {
+    {"WHAT IS KEPT",
+     "memoird notes the figures of every second, and writes them every 10 seconds to history.db in "
+     "its state directory. Seconds are kept for an hour, the last and the largest value of every 10 "
+     "seconds for a day, and those of every minute for 30 days; together no more than 1 GB. "
+     "memoird.conf has keys for all of that (history-*).\n\n"
+     "Where several processes are added up, the largest value of a step is the sum of what each had at "
+     "most: it can have been no more. Sums of a device are exact."},
+    {"JSON",
+     "The document is one object: \"schema\" (\"memoir.history/1\"), \"since\", \"until\", "
+     "\"step_seconds\", \"unit\" (\"bytes\" or \"blocks\") and \"series\", an array of objects. Each tells "
+     "who it is (\"pid\", \"user\", \"program\", \"device\", \"space\"; what does not apply is left out, and a "
+     "device of null is the host), \"min\", \"max\", \"last\", \"last_time\", and two arrays with one element "
+     "a step: \"last_values\", the value at its end, and \"max_values\", the largest in it. A step "
+     "about which nothing is known is null, never 0."},
+    {"EXIT STATUS",
+     "0 when there was something to show, 3 when there is no history or nothing in it that was asked "
+     "for, 1 when it could not be read, 2 for a mistake on the command line."},
+    {0},
+};
+
+/* ---- what was asked for ---- */
+
+static int find_space(const char *word, uint32_t *ret_space)
+{
+    *ret_space = 0;
+    if (strcmp(word, "rss") == 0)
+        return 0;
+    for (uint32_t space = 1; space <= MEMOIR_SPACE_MAX; space++)
+        if (strcmp(ledger_space_name(space), word) == 0) {
+            *ret_space = space;
+            return 0;
+        }
+    return -ENOENT;
+}
+
+static int find_user(const char *word, struct read_query *query)
+{
+    char *end;
+    unsigned long number = strtoul(word, &end, 10);
+    query->by_uid = true;
+    if (*word >= '0' && *word <= '9' && !*end) {
+        query->uid = (uint32_t)number;
+        return COMMAND_OK;
+    }
+    const struct passwd *pw = getpwnam(word);
+    if (!pw) {
+        command_fail("there is no user '%s'", word);
+        return COMMAND_NOTHING;
+    }
+    query->uid = pw->pw_uid;
+    return COMMAND_OK;
+}
+
+/* The shortest step of a usual length with which all fits into `columns`. */
+static uint64_t usual_step(uint64_t range_s, unsigned columns)
+{
+    static const uint64_t usual[] = {1,   2,   5,    10,   20,   30,    60,    120,  300,
+                                     600, 900, 1800, 3600, 7200, 14400, 43200, 86400};
+    for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++)
+        if ((range_s + usual[i] - 1) / usual[i] + 1 <= columns)
+            return usual[i];
+    uint64_t day = 86400;
+    return (range_s / columns / day + 1) * day;
+}
+
+static int find_times(const struct history_values *v, unsigned columns, struct read_query *query)
+{
+    uint64_t now_s = clock_real_ns() / NS_PER_S;
+    query->until_s = now_s + 1; /* this second is part of it */
+    if (when_parse(v->since, now_s, &query->since_s) < 0)
+        return command_misuse(&cmd_history,
+                              "--since '%s' is no moment; try 1h, 12:30 or 2026-01-31", v->since);
+    if (v->until && when_parse(v->until, now_s, &query->until_s) < 0)
+        return command_misuse(&cmd_history,
+                              "--until '%s' is no moment; try 1h, 12:30 or 2026-01-31", v->until);
+    if (query->until_s <= query->since_s)
+        return command_misuse(&cmd_history, "--until must be later than --since");
+    if (v->step_ns % NS_PER_S)
+        return command_misuse(&cmd_history, "--step takes whole seconds");
+    query->step_s =
+        v->step_ns ? v->step_ns / NS_PER_S : usual_step(query->until_s - query->since_s, columns);
+    return COMMAND_OK;
+}
+
+static int make_query(const struct history_values *v, unsigned columns, struct read_query *query)
+{
+    bool of_processes = v->pid || v->program || v->user;
+    if (v->json && v->csv)
+        return command_misuse(&cmd_history, "--json and --csv exclude each other");
+    *query = (struct read_query){
+        .blocks = v->blocks,
+        .pid = (int64_t)v->pid,
+        .program = v->program,
+        .device = v->device,
+        .by_space = v->space != NULL,
+        .by = v->by != BY_UNSET ? (enum read_by)v->by
+              : of_processes    ? READ_BY_PROCESS
+                                : READ_BY_DEVICE,
+    };
+    if (v->space && find_space(v->space, &query->space) < 0)
+        return command_misuse(&cmd_history, "there is no kind of memory '%s'", v->space);
+    int r = v->user ? find_user(v->user, query) : COMMAND_OK;
+    return r == COMMAND_OK ? find_times(v, columns, query) : r;
+}
+
+/* ---- nothing to show ---- */
+
+static int no_file(const char *state)
+{
+    command_fail("there is no history in '%s' yet: memoird keeps it while it runs; start it with "
+                 "'memoird --daemon', or name another place by --state",
+                 state);
+    return COMMAND_NOTHING;
+}
+
+static int nothing(const struct read_result *result, const struct read_query *query)
+{
+    char text[32];
+    time_t oldest = (time_t)result->oldest_s;
+    struct tm tm;
+    if (!result->oldest_s)
+        command_fail("the history is empty yet: memoird writes to it every few seconds");
+    else if (result->oldest_s >= query->until_s && localtime_r(&oldest, &tm) &&
+             strftime(text, sizeof(text), "%F %T", &tm))
+        command_fail("nothing is known of that time: the history begins at %s", text);
+    else
+        command_fail("the history has nothing of what was asked for in that time");
+    return COMMAND_NOTHING;
+}
+
+static int failed(int error, const char *path)
+{
+    if (error == -EBADMSG)
+        return command_fail("'%s' is damaged or no history of this version; memoird sets it aside "
+                            "and begins a new one when it runs",
+                            path);
+    if (error == -E2BIG)
+        return command_fail(
+            "that would be too many points: ask for a longer --step, a shorter time or "
+            "less");
+    return command_fail("cannot read '%s': %s", path, strerror(-error));
+}
+
+/* ---- running ---- */
+
+static int print(const struct history_values *v, const struct read_result *result,
+                 const struct term *term)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out = BUFFER_INIT(OUTPUT_MAX);
+    struct history_style style = {
+        .blocks = v->blocks, .header = !v->no_header, .limit = (size_t)v->limit};
+    int r = v->json  ? history_print_json(result, &style, &out)
+            : v->csv ? history_print_csv(result, &style, &out)
+                     : history_print_text(result, &style, term, &out);
+    return r < 0 ? r : command_output(&out);
+}
+
+static int run(const void *values, const struct operands *operands)
+{
+    const struct history_values *v = values;
+    char usual[PS_STATE_PATH_MAX], path[PS_STATE_PATH_MAX + 4096];
+    struct term term;
+    struct read_query query;
+    term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
+    int r = make_query(v, history_chart_columns(&term), &query);
+    if (r != COMMAND_OK)
+        return r;
+    ps_state_default(usual);
+    const char *state = v->state ? v->state : usual;
+    if (snprintf(path, sizeof(path), "%s/%s", state, HISTORY_FILE) >= (int)sizeof(path))
+        return -ENAMETOOLONG;
+    MEMOIR_CLEANUP(read_release)
+    struct read_result result = {0};
+    r = read_history(path, &query, &result);
+    if (r == -ENOENT)
+        return no_file(state);
+    if (r < 0)
+        return failed(r, path);
+    if (result.damaged)
+        fprintf(stderr, "memoir: %llu pieces of the history made no sense and are left out\n",
+                (unsigned long long)result.damaged);
+    if (result.n_lines > 0 || v->json || v->csv)
+        r = print(v, &result, &term);
+    return r == COMMAND_OK && result.n_lines == 0 ? nothing(&result, &query) : r;
+}
+
+const struct command cmd_history = {
+    .name = "history",
+    .usage = "history [OPTION...]",
+    .help = "what devices and processes held, over time",
+    .description =
+        "Shows how much memory was held during the last hour, or any other time: of each device and of the "
+        "host, or of processes, programs or users. Each line is a chart from left to right with the "
+        "least, the largest and the latest value; its height is the largest value of the line.\n\n"
+        "The figures are those that memoird noted while it ran. They are read from its file, so it need not run "
+        "now.",
+    .options = options,
+    .examples = examples,
+    .sections = sections,
+    .fields = fields,
+    .values_size = sizeof(defaults),
+    .defaults = &defaults,
+    .run = run,
+};

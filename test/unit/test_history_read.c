@@ -1,0 +1,309 @@
+/* Reading history: the same figures whatever tier they come from, added up by whom one asks for. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <memoir/memoir.h>
+
+#include "base/clock.h"
+#include "check.h"
+#include "history/read.h"
+#include "history/recorder.h"
+#include "history/store.h"
+
+enum { T0 = 1800000000 - 1800000000 % 7200, PROCESSES = 3 };
+
+struct world {
+    char dir[64], path[128];
+    struct store *store;
+    struct recorder *recorder;
+    struct sample sample;
+};
+
+static int setup(void **state)
+{
+    struct world *w = calloc(1, sizeof(*w));
+    struct store_limits limits = {UINT64_C(1) << 30, {600, 4000, 30 * 86400}};
+    strcpy(w->dir, "/dev/shm/memoir-history-XXXXXX");
+    assert_non_null(mkdtemp(w->dir));
+    snprintf(w->path, sizeof(w->path), "%s/%s", w->dir, HISTORY_FILE);
+    sample_init(&w->sample);
+    assert_int_equal(store_open(w->path, &limits, &w->store), 0);
+    assert_int_equal(recorder_new(1, 10, &w->recorder), 0);
+    *state = w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct world *w = *state;
+    char command[128];
+    recorder_free(w->recorder);
+    store_free(w->store);
+    sample_release(&w->sample);
+    snprintf(command, sizeof(command), "rm -rf %s", w->dir);
+    assert_int_equal(system(command), 0);
+    free(w);
+    return 0;
+}
+
+/* What process `p` holds in second `i`: a peak in the middle of every minute. */
+static uint64_t held(unsigned p, uint64_t i)
+{
+    return (p + 1) * 1000 + (i % 60 == 30 ? 500 : 0) + i / 60;
+}
+
+/* Three processes of two users and two programs on two devices. */
+static void picture(struct world *w, uint64_t i)
+{
+    uint64_t sums[2] = {0};
+    sample_reset(&w->sample, (T0 + i) * NS_PER_S);
+    for (unsigned d = 0; d < 2; d++) {
+        struct sample_device *device = sample_add_device(&w->sample);
+        device->ordinal = (int32_t)d;
+        snprintf(device->name, sizeof(device->name), "card%u", d);
+        snprintf(device->uid, sizeof(device->uid), "uid-%u", d);
+        snprintf(device->bus, sizeof(device->bus), "0000:0%u:00.0", d);
+    }
+    for (unsigned p = 0; p < PROCESSES; p++) {
+        struct sample_process *process = sample_add_process(&w->sample);
+        process->pid = (pid_t)(100 + p);
+        process->uid = 1000 + p % 2;
+        process->has_rss = true;
+        process->rss_bytes = 4096 * (p + 1);
+        strcpy(process->program, p == 2 ? "serve" : "train.py");
+        sample_add_value(&w->sample, 1 + p % 2, MEMOIR_SPACE_DRAM, HISTORY_BYTES, held(p, i));
+        sample_add_value(&w->sample, 0, MEMOIR_SPACE_HEAP, HISTORY_BYTES, 10 * (p + 1));
+        sample_add_value(&w->sample, 0, 0, HISTORY_BLOCKS, p + 5);
+        sums[p % 2] += held(p, i);
+    }
+    sample_totals(&w->sample);
+    for (uint32_t d = 0; d < 2; d++) {
+        sample_add_value(&w->sample, d + 1, MEMOIR_SPACE_DRAM, HISTORY_BYTES, sums[d]);
+        sample_add_value(&w->sample, d + 1, MEMOIR_SPACE_DRAM, HISTORY_BLOCKS, 3);
+        sample_add_value(&w->sample, d + 1, MEMOIR_SPACE_DRAM, HISTORY_CAPACITY, 100000);
+    }
+}
+
+static void run_for(struct world *w, uint64_t seconds)
+{
+    for (uint64_t i = 0; i < seconds; i++) {
+        picture(w, i);
+        int r = recorder_add(w->recorder, &w->sample);
+        if (r == -EAGAIN && (r = recorder_flush(w->recorder, w->store, T0 + i)) == 0)
+            r = recorder_add(w->recorder, &w->sample);
+        assert_int_equal(r, 0);
+    }
+    assert_int_equal(recorder_flush(w->recorder, w->store, T0 + seconds), 0);
+}
+
+static struct read_result ask(struct world *w, struct read_query query, size_t lines)
+{
+    struct read_result result = {0};
+    query.step_s = query.step_s ? query.step_s : 60;
+    assert_int_equal(read_history(w->path, &query, &result), 0);
+    assert_int_equal(result.damaged, 0);
+    assert_int_equal(result.n_lines, lines);
+    return result;
+}
+
+static void every_step_has_its_last_and_largest_value_in_every_tier(void **state)
+{
+    struct world *w = *state;
+    /* Far enough that seconds, tens and minutes each have a part of their own, and some only in `recent`. */
+    enum { SECONDS = 2 * 7200 + 1800 + 50 };
+    run_for(w, SECONDS);
+    static const uint64_t steps[] = {1, 10, 60, 300, 7, 3600};
+    for (size_t k = 0; k < sizeof(steps) / sizeof(*steps); k++) {
+        struct read_query query = {.since_s = T0,
+                                   .until_s = T0 + SECONDS,
+                                   .step_s = steps[k],
+                                   .by = READ_BY_PROCESS,
+                                   .pid = 101,
+                                   .by_space = true,
+                                   .space = MEMOIR_SPACE_DRAM};
+        struct read_result result = ask(w, query, 1);
+        struct read_line *line = &result.lines[0];
+        assert_int_equal(line->max, held(1, 30) + (SECONDS - 30) / 60);
+        assert_int_equal(line->min, held(1, 0));
+        assert_int_equal(line->last, held(1, SECONDS - 1));
+        uint64_t known = 0;
+        for (size_t i = 0; i < result.n_steps; i++) {
+            uint64_t from = result.since_s + i * result.step_s - T0;
+            uint64_t end = from + result.step_s < SECONDS ? from + result.step_s : SECONDS;
+            if (!line->points[i].present)
+                continue; /* old and finer than what is kept */
+            known++;
+            if (result.step_s % 60 == 0) {
+                uint64_t peak =
+                    (end - 1) % 60 >= 30 ? held(1, (end - 1) / 60 * 60 + 30) : held(1, end - 1);
+                if (end - from > 60 && held(1, (end - 1) / 60 * 60 - 30) > peak)
+                    peak = held(1, (end - 1) / 60 * 60 - 30);
+                assert_int_equal(line->points[i].last, held(1, end - 1));
+                assert_int_equal(line->points[i].max, peak);
+            }
+        }
+        /* Each minute is there at least once. */
+        assert_in_range(known, steps[k] < 60 ? SECONDS / 60 : result.n_steps, result.n_steps);
+        read_release(&result);
+    }
+}
+
+static void seconds_are_exact_while_they_are_kept(void **state)
+{
+    struct world *w = *state;
+    run_for(w, 400);
+    struct read_query query = {.since_s = T0 + 17,
+                               .until_s = T0 + 390,
+                               .step_s = 1,
+                               .by = READ_BY_PROCESS,
+                               .pid = 100,
+                               .by_space = true,
+                               .space = MEMOIR_SPACE_DRAM};
+    struct read_result result = ask(w, query, 1);
+    assert_int_equal(result.n_steps, 373);
+    for (size_t i = 0; i < result.n_steps; i++) {
+        assert_true(result.lines[0].points[i].present);
+        assert_int_equal(result.lines[0].points[i].last, held(0, 17 + i));
+        assert_int_equal(result.lines[0].points[i].max, held(0, 17 + i));
+    }
+    read_release(&result);
+}
+
+static void groups_are_added_up(void **state)
+{
+    struct world *w = *state;
+    run_for(w, 300);
+    struct read_query query = {.since_s = T0, .until_s = T0 + 300};
+    /* By device: two devices, and rss and heap of the host. */
+    struct read_result result = ask(w, query, 4);
+    assert_string_equal(result.lines[0].device, "card0");
+    assert_int_equal(result.lines[0].last, held(0, 299) + held(2, 299));
+    assert_true(result.lines[0].has_capacity);
+    assert_int_equal(result.lines[0].capacity, 100000);
+    assert_int_equal(result.lines[1].last, held(1, 299));
+    assert_false(result.lines[2].on_device);
+    assert_int_equal(result.lines[2].space, 0);
+    assert_int_equal(result.lines[2].last, 4096 * 6);
+    assert_int_equal(result.lines[2].processes, 3);
+    assert_int_equal(result.lines[3].space, MEMOIR_SPACE_HEAP);
+    assert_int_equal(result.lines[3].last, 60);
+    read_release(&result);
+
+    query.by = READ_BY_USER;
+    query.by_space = true;
+    query.space = MEMOIR_SPACE_HEAP;
+    result = ask(w, query, 2);
+    assert_int_equal(result.lines[0].uid, 1000);
+    assert_int_equal(result.lines[0].processes, 2);
+    assert_int_equal(result.lines[0].last, 10 + 30);
+    assert_int_equal(result.lines[1].last, 20);
+    read_release(&result);
+
+    query.by = READ_BY_PROGRAM;
+    result = ask(w, query, 2);
+    assert_string_equal(result.lines[0].program, "serve");
+    assert_int_equal(result.lines[1].last, 30);
+    read_release(&result);
+}
+
+static void filters_leave_out_the_rest(void **state)
+{
+    struct world *w = *state;
+    run_for(w, 100);
+    struct read_query base = {.since_s = T0, .until_s = T0 + 100, .by = READ_BY_PROCESS};
+    struct read_query query = base;
+    query.program = "train*";
+    query.by_space = true; /* rss */
+    struct read_result result = ask(w, query, 2);
+    assert_int_equal(result.lines[1].pid, 101);
+    read_release(&result);
+    static const char *const names[] = {"1", "card1", "uid-1", "0000:01:00.0", "*1"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        query = base;
+        query.device = names[i];
+        result = ask(w, query, 1);
+        assert_int_equal(result.lines[0].pid, 101);
+        read_release(&result);
+    }
+    query = base;
+    query.by_uid = true;
+    query.uid = 1000;
+    query.device = "host";
+    result = ask(w, query, 4); /* rss and heap of two */
+    read_release(&result);
+    query = base;
+    query.blocks = true;
+    result = ask(w, query, 3);
+    assert_int_equal(result.lines[0].last, 5);
+    read_release(&result);
+    query.by = READ_BY_DEVICE;
+    result = ask(w, query, 3); /* of two devices, and of all processes */
+    assert_int_equal(result.lines[0].last, 3);
+    read_release(&result);
+    query = base;
+    query.pid = 4711;
+    result = ask(w, query, 0);
+    assert_int_equal(result.oldest_s, T0);
+    read_release(&result);
+}
+
+static void a_gap_is_a_gap(void **state)
+{
+    struct world *w = *state;
+    run_for(w, 100);
+    for (uint64_t i = 500; i < 510; i++) {
+        picture(w, i);
+        if (recorder_add(w->recorder, &w->sample) == -EAGAIN)
+            fail();
+    }
+    assert_int_equal(recorder_flush(w->recorder, w->store, T0 + 510), 0);
+    struct read_query query = {.since_s = T0, .until_s = T0 + 600, .step_s = 100, .device = "0"};
+    struct read_result result = ask(w, query, 1);
+    static const bool there[] = {true, false, false, false, false, true};
+    for (size_t i = 0; i < 6; i++)
+        assert_int_equal(result.lines[0].points[i].present, there[i]);
+    read_release(&result);
+}
+
+static void bad_questions_and_bad_files_are_errors(void **state)
+{
+    struct world *w = *state;
+    struct read_result result = {0};
+    struct read_query query = {.since_s = T0, .until_s = T0, .step_s = 1};
+    assert_int_equal(read_history(w->path, &query, &result), -EINVAL);
+    query.until_s = T0 + 10;
+    query.step_s = 0;
+    assert_int_equal(read_history(w->path, &query, &result), -EINVAL);
+    query.step_s = 1;
+    query.since_s = 0;
+    assert_int_equal(read_history(w->path, &query, &result), -E2BIG);
+    query.since_s = T0;
+    assert_int_equal(read_history("/dev/shm/memoir-no-such-file", &query, &result), -ENOENT);
+    char path[128];
+    snprintf(path, sizeof(path), "%s/other", w->dir);
+    FILE *file = fopen(path, "we");
+    for (int i = 0; i < 2000; i++)
+        fputc('x', file);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(read_history(path, &query, &result), -EBADMSG);
+    assert_null(result.lines);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(every_step_has_its_last_and_largest_value_in_every_tier),
+        TEST(seconds_are_exact_while_they_are_kept),
+        TEST(groups_are_added_up),
+        TEST(filters_leave_out_the_rest),
+        TEST(a_gap_is_a_gap),
+        TEST(bad_questions_and_bad_files_are_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
