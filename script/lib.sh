@@ -6,9 +6,9 @@ cd "$root" || exit
 
 # What each kind of work needs, as Debian 12 names it.
 build_packages=(gcc libc6-dev meson ninja-build pkg-config libdw-dev libelf-dev libiberty-dev
-  libjansson-dev libsqlite3-dev)
+  libjansson-dev libncurses-dev libsqlite3-dev)
 test_packages=("${build_packages[@]}" binutils clang clang-format-14 g++ git libclang-rt-14-dev
-  groff-base libcmocka-dev llvm locales man-db python3 shellcheck util-linux zsh)
+  groff-base libcmocka-dev llvm locales man-db python3 shellcheck tmux util-linux zsh)
 bench_packages=("${build_packages[@]}" git python3)
 deb_packages=("${build_packages[@]}" debhelper dpkg-dev git)
 export build_packages test_packages bench_packages deb_packages

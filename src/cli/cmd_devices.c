@@ -14,6 +14,7 @@
 #include "cli/command.h"
 #include "cli/devices.h"
 #include "cli/table.h"
+#include "cli/watch.h"
 #include "ledger/ledger.h"
 
 enum { OUTPUT_MAX = 256 << 20, WATCH_MIN_MS = 50 };
@@ -97,6 +98,28 @@ static void mention_gone(const struct devices_view *view, const struct term *ter
         term_plain(term, STYLE_DIM));
 }
 
+/* tt-metal's own totals keep what killed processes held; ours do not, and whoever compares should know. */
+static void mention_ghosts(const struct ledger *ledger, const struct term *term, struct buffer *out)
+{
+    char text[UNITS_TEXT_MAX];
+    size_t n;
+    const struct ledger_region *regions = ledger_regions(ledger, &n);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t bytes = 0;
+        for (size_t s = 0; s < LEDGER_REGION_SPACES; s++)
+            bytes += regions[i].ghosts.bytes[s];
+        if (!regions[i].ghosts.processes)
+            continue;
+        buffer_printf(
+            out,
+            "\n%stt-metal's region of device %u still counts %s of %u dead process%s; it is "
+            "left out here%s\n",
+            term_style(term, STYLE_DIM), regions[i].device_id,
+            units_format_bytes(text, bytes, UNITS_DECIMAL), regions[i].ghosts.processes,
+            regions[i].ghosts.processes == 1 ? "" : "es", term_plain(term, STYLE_DIM));
+    }
+}
+
 static int nothing(const struct devices_values *v)
 {
     if (v->device) {
@@ -133,6 +156,7 @@ static int picture(const struct devices_values *v, const struct term *term, stru
         return devices_print_csv(&view, !v->no_header, out);
     devices_print(&view, &(struct devices_style){.owners = true}, term, out);
     mention_gone(&view, term, out);
+    mention_ghosts(ledger, term, out);
     return out->error;
 }
 
@@ -179,6 +203,18 @@ static int show_again(const struct devices_values *v)
     }
 }
 
+static int watch(const struct devices_values *v)
+{
+    struct watch_options screen = {
+        .dir = v->dir,
+        .device = v->device,
+        .interval_ns = v->watch_ns,
+        .color = (enum term_color)v->color,
+    };
+    int r = v->json || v->csv ? -ENOTTY : watch_run(&screen);
+    return r == -ENOTTY ? show_again(v) : r;
+}
+
 static int run(const void *values, const struct operands *operands)
 {
     const struct devices_values *v = values;
@@ -190,7 +226,7 @@ static int run(const void *values, const struct operands *operands)
         return command_misuse(&cmd_devices, "--check looks once and does not go with --watch");
     if (command_check_dir(v->dir) != COMMAND_OK)
         return COMMAND_FAILED;
-    return v->watch ? show_again(v) : show_once(v);
+    return v->watch ? watch(v) : show_once(v);
 }
 
 const struct command cmd_devices = {

@@ -25,8 +25,8 @@ enum {
     OUTPUT_MAX = 64 << 20,
     FLUSH_BYTES = 64 << 10, /* a look that tells more is written in pieces */
     INTERVAL_MIN_MS = 1,
-    CAUSE_PATIENCE_MS = 150, /* in one look, for the daemon to tell how somebody ended */
-    TAG_BOOKS_MAX = 64,      /* books whose tags are remembered */
+    CAUSE_PATIENCE_MS = 2000, /* in one look, for a daemon that runs to tell how somebody ended */
+    TAG_BOOKS_MAX = 64,       /* books whose tags are remembered */
 };
 
 struct log_values {
@@ -265,18 +265,19 @@ static int loop(struct log *log, const sigset_t *mask)
     int r = follow_new(log->values->dir, &follow);
     if (r == 0)
         r = changes_new(&changes);
-    bool target_seen = false;
+    bool target_seen = false, watched = false;
     for (bool first = true; r == 0; first = false) {
         r = follow_look(follow, false);
         if (r < 0)
             return r;
         log->now_real_ns = clock_real_ns();
-        log->patience_ns = CAUSE_PATIENCE_MS * NS_PER_MS;
+        log->patience_ns = watched ? CAUSE_PATIENCE_MS * NS_PER_MS : 0;
         r = changes_look(changes, follow_ledger(follow), hear, log);
         if (r == 0)
             r = flush(log);
         if (r != 0)
             return r;
+        watched = follow_watched(follow); /* by the next death, its book may have been the last */
         if (first)
             say_hello(log, follow_ledger(follow));
         if (log->over || target_gone(log, follow_ledger(follow), &target_seen))

@@ -21,6 +21,7 @@ struct ps_filter {
     uint64_t pid; /* 0: all */
     bool by_uid;
     uint32_t uid;
+    bool living; /* not those whose book is all that is left of them */
 };
 
 /* A table of processes, and one whose rows each belong to one of them. */

@@ -175,6 +175,8 @@ static bool wanted(const struct ledger_process *p, const struct ps_filter *filte
 {
     if (filter->pid && !((p->valid & LEDGER_HAS_PID) && (uint64_t)p->pid == filter->pid))
         return false;
+    if (filter->living && gone(p))
+        return false;
     return !filter->by_uid || p->uid == filter->uid;
 }
 

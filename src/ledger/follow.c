@@ -61,7 +61,8 @@ int follow_new(const char *dir, struct follow **ret_follow)
     f->seed = hash_mix(clock_monotonic_ns() ^ (uintptr_t)f);
     if (dir && !(f->dir = strdup(dir)))
         return -ENOMEM;
-    int r = ledger_new(&(struct ledger_options){.user_names = true}, &f->ledger);
+    struct ledger_options options = {.user_names = true, .regions_dir = ledger_regions_dir(dir)};
+    int r = ledger_new(&options, &f->ledger);
     if (r >= 0 && !dir && geteuid() == 0)
         r = book_seen_new(&f->seen);
     if (r < 0)
@@ -299,9 +300,26 @@ int follow_look(struct follow *f, bool facts)
         if (r < 0)
             return r;
     }
+    r = ledger_regions_poll(f->ledger, NULL, NULL);
+    if (r < 0)
+        return r;
     states_look(f, slow, facts);
     if (slow)
         f->slow_look_ns = now_ns;
     ledger_refresh(f->ledger);
     return 0;
+}
+
+bool follow_watched(const struct follow *f)
+{
+    struct ledger_books books = ledger_books(f->ledger);
+    for (size_t i = 0; i < books.n; i++) {
+        struct book_watcher watchers[BOOK_WATCHERS];
+        if (ledger_book_watchers(f->ledger, books.books[i], watchers) < 0)
+            continue;
+        for (size_t k = 0; k < BOOK_WATCHERS; k++)
+            if (watchers[k].pid)
+                return true;
+    }
+    return false;
 }

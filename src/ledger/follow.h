@@ -1,7 +1,7 @@
 /* A kept ledger that finds its books by itself: for commands that look again and again without a daemon.
  *
- * A look lists the places, adds books that are new, removes those whose name is gone, reads new figures
- * and finds out who died. Books that are known are not opened again, so 1,000 of them cost about 5 ms a
+ * A look lists the places, adds books that are new, removes those whose name is gone, polls regions of
+ * tt-metal, reads new figures and finds out who died. Books that are known are not opened again, so 1,000 of them cost about 5 ms a
  * look, where ledger_scan() takes 70 ms. */
 #pragma once
 
@@ -21,3 +21,6 @@ struct ledger *follow_ledger(const struct follow *follow);
 /* Look. `facts`: also memory and threads of every process, from /proc (7 µs each). What cannot be read is
  * in the ledger's problems; only lack of memory fails. */
 int follow_look(struct follow *follow, bool facts);
+
+/* Does a daemon watch any of these books? */
+bool follow_watched(const struct follow *follow);

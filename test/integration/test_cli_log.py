@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -116,10 +117,16 @@ class Log(LogTest):
 
     def test_what_came_and_went_is_one_line(self):
         client = self.start_scripted("device 0 Card 0 0")
-        log = self.start_log()
+        log = self.start_log("--interval", "0.2")
         self.tell(client, f"churn 0 {DRAM} 1204 2657807")
-        text = wait_for(lambda: self.read(log, 0.1) and "more came and went" in log.text and log.text, "it")
-        self.assertRegex(text, r"…  DRAM +device 0  [\d,]+ more came and went \(\d\.\d GB\)")
+
+        def told():
+            self.read(log, 0.1)
+            return re.findall(r"… +DRAM +device 0  ([\d,]+) more came (?:and went )?\((\d\.\d GB)\)", log.text)
+
+        # One line, or two where a look fell into it.
+        parts = wait_for(told, "the line")
+        self.assertLessEqual(int(parts[0][0].replace(",", "")), 1204)
 
     def test_a_process_begins_and_is_gone_with_all_it_held(self):
         log = self.start_log("--json")

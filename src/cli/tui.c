@@ -1,0 +1,227 @@
+/* The screen. See tui.h. */
+#include "cli/tui.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <ncurses.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <wchar.h>
+
+#include "base/clock.h"
+#include "cli/tui_terminal.h"
+
+enum { PAIR_GOOD = 1, PAIR_WARN, PAIR_BAD, ESCAPE_DELAY_MS = 25 };
+
+static SCREEN *screen;
+static volatile sig_atomic_t ended; /* the signal */
+static volatile sig_atomic_t resized;
+static sigset_t mask_before;
+
+static void on_end(int number)
+{
+    ended = number;
+}
+
+static void on_resize(int number)
+{
+    resized = 1;
+}
+
+int tui_signal(void)
+{
+    return ended;
+}
+
+static void learn_size(struct term *term)
+{
+    struct winsize size;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col && size.ws_row) {
+        resizeterm(size.ws_row, size.ws_col);
+    }
+    term->width = (unsigned)COLS;
+    term->height = (unsigned)LINES;
+}
+
+/* Signals are taken only in tui_wait(), so none comes while something is half drawn. */
+static void take_signals(void)
+{
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        sigaddset(&signals, ends[i]);
+        sigaction(ends[i], &(struct sigaction){.sa_handler = on_end}, NULL);
+    }
+    sigaddset(&signals, SIGWINCH);
+    sigaction(SIGWINCH, &(struct sigaction){.sa_handler = on_resize}, NULL);
+    sigprocmask(SIG_BLOCK, &signals, &mask_before);
+}
+
+int tui_start(struct term *term, enum term_color color)
+{
+    term_init(term, STDOUT_FILENO, color);
+    if (!term->tty || !isatty(STDIN_FILENO))
+        return -ENOTTY;
+    if (!tui_terminal_usable(STDOUT_FILENO))
+        return -ENOTTY;
+    screen = newterm(NULL, stdout, stdin);
+    if (!screen)
+        return -ENOTTY;
+    take_signals();
+    atexit(tui_stop);
+    set_escdelay(ESCAPE_DELAY_MS);
+    cbreak();
+    noecho();
+    nonl();
+    keypad(stdscr, TRUE);
+    nodelay(stdscr, TRUE);
+    curs_set(0);
+    term->color = term->color && has_colors();
+    if (term->color) {
+        start_color();
+        short background = use_default_colors() == OK ? -1 : COLOR_BLACK;
+        init_pair(PAIR_GOOD, COLOR_GREEN, background);
+        init_pair(PAIR_WARN, COLOR_YELLOW, background);
+        init_pair(PAIR_BAD, COLOR_RED, background);
+    }
+    learn_size(term);
+    return 0;
+}
+
+void tui_stop(void)
+{
+    if (!screen)
+        return;
+    endwin();
+    delscreen(screen);
+    screen = NULL;
+    sigprocmask(SIG_SETMASK, &mask_before, NULL);
+}
+
+/* ---- drawing ---- */
+
+/* The sequences of term_style() and term_plain(), as attributes. */
+static attr_t attribute_of(const char *sequence, size_t len)
+{
+    static const struct {
+        const char *sequence;
+        attr_t attribute;
+    } known[] = {
+        {"\033[0m", A_NORMAL},
+        {"\033[1m", A_BOLD},
+        {"\033[2m", A_DIM},
+        {"\033[32m", COLOR_PAIR(PAIR_GOOD)},
+        {"\033[33m", COLOR_PAIR(PAIR_WARN)},
+        {"\033[1;31m", COLOR_PAIR(PAIR_BAD) | A_BOLD},
+    };
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strlen(known[i].sequence) == len && memcmp(known[i].sequence, sequence, len) == 0)
+            return known[i].attribute;
+    return A_NORMAL;
+}
+
+void tui_line(const struct term *term, unsigned row, const char *text, size_t len, bool marked)
+{
+    unsigned at = 0;
+    const char *end = text + len;
+    mbstate_t state = {0};
+    attr_t base = marked ? A_REVERSE : A_NORMAL;
+    attrset((int)base);
+    move((int)row, 0);
+    clrtoeol();
+    while (text < end) {
+        if (*text == '\033') {
+            const char *stop = memchr(text, 'm', (size_t)(end - text));
+            size_t n = stop ? (size_t)(stop - text) + 1 : (size_t)(end - text);
+            attrset((int)(attribute_of(text, n) | base));
+            text += n;
+            continue;
+        }
+        wchar_t c;
+        size_t n = mbrtowc(&c, text, (size_t)(end - text), &state);
+        if (n == 0 || n > (size_t)(end - text))
+            break;
+        int width = wcwidth(c);
+        if (width < 0 || at + (unsigned)width > term->width)
+            break;
+        addnstr(text, (int)n);
+        at += (unsigned)width;
+        text += n;
+    }
+    attrset((int)base);
+    while (marked && at++ < term->width)
+        addch(' ');
+    attrset(A_NORMAL);
+}
+
+void tui_show(void)
+{
+    refresh();
+}
+
+/* ---- keys ---- */
+
+static int key_of(int c)
+{
+    switch (c) {
+    case KEY_UP:
+        return TUI_UP;
+    case KEY_DOWN:
+        return TUI_DOWN;
+    case KEY_PPAGE:
+        return TUI_PAGE_UP;
+    case KEY_NPAGE:
+        return TUI_PAGE_DOWN;
+    case KEY_HOME:
+        return TUI_HOME;
+    case KEY_END:
+        return TUI_LAST;
+    case KEY_LEFT:
+        return TUI_LEFT;
+    case KEY_RIGHT:
+        return TUI_RIGHT;
+    case KEY_ENTER:
+    case '\r':
+    case '\n':
+        return TUI_ENTER;
+    case KEY_BACKSPACE:
+    case 127:
+    case '\b':
+    case 27:
+        return TUI_BACK;
+    default:
+        return c > 0 && c < 256 ? c : TUI_NONE;
+    }
+}
+
+int tui_wait(struct term *term, uint64_t timeout_ns)
+{
+    uint64_t deadline_ns = clock_monotonic_ns() + timeout_ns;
+    for (;;) {
+        int c = getch();
+        if (c != ERR && c != KEY_RESIZE && key_of(c) != TUI_NONE)
+            return key_of(c);
+        if (c != ERR)
+            continue;
+        uint64_t now_ns = clock_monotonic_ns();
+        uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+        struct timespec left = {(time_t)(left_ns / NS_PER_S), (long)(left_ns % NS_PER_S)};
+        struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+        int n = ppoll(&input, 1, &left, &mask_before);
+        if (ended || (n > 0 && input.revents & (POLLHUP | POLLERR | POLLNVAL)))
+            return TUI_END;
+        if (resized) {
+            resized = 0;
+            learn_size(term);
+            clear();
+            return TUI_RESIZED;
+        }
+        if (n == 0)
+            return TUI_NONE;
+    }
+}
