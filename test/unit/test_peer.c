@@ -1,0 +1,182 @@
+/* For whom may who is at the other end of a socket speak? */
+#include "daemon/peer.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+/* A peer that is this process, or for tests made to look like another one. */
+static struct peer self(void)
+{
+    struct peer peer;
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    assert_int_equal(peer_init(&peer, fds[0]), 0);
+    close(fds[0]);
+    close(fds[1]);
+    return peer;
+}
+
+static pid_t sleeper(void)
+{
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    return child;
+}
+
+static void end(pid_t child)
+{
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
+static void the_kernel_tells_who_it_is(void **state)
+{
+    struct peer peer = self();
+    assert_false(peer.remote);
+    assert_int_equal(peer.pid, getpid());
+    assert_int_equal(peer.uid, geteuid());
+    assert_true(peer.start_ticks > 0);
+    assert_true(peer.n_pids >= 1);
+    assert_true(peer_is_own(&peer, getpid()));
+    assert_false(peer_is_own(&peer, 0));
+    assert_false(peer_is_own(&peer, -1));
+}
+
+static void he_speaks_for_himself_and_his_children(void **state)
+{
+    struct peer peer = self();
+    peer.uid = peer.uid == 0 ? 0 : peer.uid;
+    pid_t pid = 0, child = sleeper();
+    assert_int_equal(peer_resolve(&peer, getpid(), &pid), 0);
+    assert_int_equal(pid, getpid());
+    assert_int_equal(peer_resolve(&peer, child, &pid), 0);
+    assert_int_equal(pid, child);
+    assert_true(peer_is_known(&peer, child));
+    end(child);
+    peer_forget(&peer, child);
+    assert_false(peer_is_known(&peer, child));
+    assert_int_equal(peer_resolve(&peer, child, &pid), -ESRCH);
+}
+
+static void he_does_not_speak_for_strangers(void **state)
+{
+    struct peer peer = self();
+    pid_t pid = -7, child = sleeper();
+    /* As another user: the parent of this process is no child of it, and a child is not of his uid. */
+    peer.uid = 54321;
+    assert_int_equal(peer_resolve(&peer, getppid(), &pid), -EPERM);
+    assert_int_equal(peer_resolve(&peer, 1, &pid), -EPERM);
+    assert_int_equal(peer_resolve(&peer, child, &pid), -EPERM);
+    assert_int_equal(peer_resolve(&peer, 0, &pid), -EPERM);
+    assert_int_equal(peer_resolve(&peer, -1, &pid), -EPERM);
+    assert_int_equal(pid, -7);
+    end(child);
+}
+
+static void a_sibling_is_a_stranger(void **state)
+{
+    pid_t first = sleeper(), second = sleeper(), pid;
+    struct peer peer = self();
+    if (peer.uid == 0) { /* root may speak for anybody */
+        assert_int_equal(peer_resolve(&peer, first, &pid), 0);
+        end(first);
+        end(second);
+        return;
+    }
+    peer.pid = first;
+    peer.pids[0] = first;
+    assert_int_equal(peer_resolve(&peer, second, &pid), -EPERM);
+    end(first);
+    end(second);
+}
+
+static void root_speaks_for_anybody(void **state)
+{
+    struct peer peer = self();
+    peer.uid = 0;
+    pid_t pid;
+    assert_int_equal(peer_resolve(&peer, getppid(), &pid), 0);
+    assert_int_equal(pid, getppid());
+    assert_int_equal(peer_resolve(&peer, 0x7ffffff0, &pid), -ESRCH);
+    assert_true(peer_may_see(&peer, 54321));
+}
+
+static void another_process_with_his_pid_is_not_him(void **state)
+{
+    struct peer peer = self();
+    peer.uid = 54321;
+    peer.start_ticks--; /* he began at another time, so he is gone */
+    pid_t pid;
+    assert_int_equal(peer_resolve(&peer, getpid(), &pid), -ESRCH);
+}
+
+static void his_numbers_in_other_namespaces_are_his(void **state)
+{
+    struct peer peer = self();
+    peer.foreign_ns = true;
+    peer.n_pids = 3;
+    peer.pids[0] = getpid();
+    peer.pids[1] = 1001;
+    peer.pids[2] = 7;
+    pid_t pid;
+    static const pid_t claims[] = {7, 1001};
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(peer_resolve(&peer, claims[i], &pid), 0);
+        assert_int_equal(pid, getpid());
+    }
+    /* Numbers that he does not have are those of his namespace, not of ours. */
+    assert_int_equal(peer_resolve(&peer, getppid(), &pid), -ESRCH);
+}
+
+static void lookups_are_limited(void **state)
+{
+    struct peer peer = self();
+    peer.uid = 54321;
+    pid_t pid;
+    int refused = 0;
+    for (pid_t claim = 1000000; claim < 1000100; claim++)
+        refused += peer_resolve(&peer, claim, &pid) == -EAGAIN;
+    assert_in_range(refused, 100 - PEER_LOOKUPS_MAX - 1, 100 - PEER_LOOKUPS_MAX);
+    /* The same one again costs nothing and says the same. */
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(peer_resolve(&peer, 1000000, &pid), -ESRCH);
+}
+
+static void who_sees_what(void **state)
+{
+    struct peer peer = self();
+    peer.uid = 500;
+    assert_true(peer_may_see(&peer, 500));
+    assert_false(peer_may_see(&peer, 501));
+    assert_false(peer_may_see(&peer, 0));
+    peer.remote = true;
+    assert_false(peer_may_see(&peer, 500));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_kernel_tells_who_it_is),
+        cmocka_unit_test(he_speaks_for_himself_and_his_children),
+        cmocka_unit_test(he_does_not_speak_for_strangers),
+        cmocka_unit_test(a_sibling_is_a_stranger),
+        cmocka_unit_test(root_speaks_for_anybody),
+        cmocka_unit_test(another_process_with_his_pid_is_not_him),
+        cmocka_unit_test(his_numbers_in_other_namespaces_are_his),
+        cmocka_unit_test(lookups_are_limited),
+        cmocka_unit_test(who_sees_what),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
