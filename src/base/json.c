@@ -200,21 +200,30 @@ void json_string(struct json *j, const char *s)
         json_null(j);
 }
 
-static void append_u64(struct buffer *out, uint64_t v)
+size_t json_digits(char text[static JSON_DIGITS_MAX], uint64_t v)
 {
     static const char pairs[] = "00010203040506070809101112131415161718192021222324"
                                 "25262728293031323334353637383940414243444546474849"
                                 "50515253545556575859606162636465666768697071727374"
                                 "75767778798081828384858687888990919293949596979899";
-    char digits[U64_DIGITS_MAX];
-    size_t at = sizeof(digits);
+    size_t len = 1;
+    for (uint64_t limit = 10; len < JSON_DIGITS_MAX && v >= limit; limit *= 10)
+        len++;
+    size_t at = len;
     for (; v >= 100; v /= 100)
-        memcpy(digits + (at -= 2), pairs + v % 100 * 2, 2);
+        memcpy(text + (at -= 2), pairs + v % 100 * 2, 2);
     if (v >= 10)
-        memcpy(digits + (at -= 2), pairs + v * 2, 2);
+        memcpy(text, pairs + v * 2, 2);
     else
-        digits[--at] = (char)('0' + v);
-    buffer_append(out, digits + at, sizeof(digits) - at);
+        text[0] = (char)('0' + v);
+    return len;
+}
+
+static void append_u64(struct buffer *out, uint64_t v)
+{
+    char *to = buffer_reserve(out, JSON_DIGITS_MAX);
+    if (to)
+        buffer_commit(out, json_digits(to, v));
 }
 
 void json_u64(struct json *j, uint64_t v)

@@ -68,3 +68,7 @@ void json_field_null(struct json *j, const char *key);
 
 /* `len` bytes of `s` as a quoted JSON string, without a writer around it. 0 or the buffer's error. */
 int json_quote(struct buffer *out, const char *s, size_t len);
+
+/* The digits of a number into `text`, without a terminator; how many. */
+#define JSON_DIGITS_MAX 20
+size_t json_digits(char text[static JSON_DIGITS_MAX], uint64_t v);

@@ -6,33 +6,43 @@
 #include "base/utf8.h"
 #include "query/result.h"
 
-struct cell cell_of_value(const struct output *output, const struct query_value *value,
-                          bool grouped)
+/* Field by field: a struct put together on the stack and copied makes the processor wait for each. */
+void cell_of_value(const struct output *output, const struct query_value *value, bool grouped,
+                   struct cell *ret)
 {
-    struct cell cell = {.state = value->state, .marks = value->marks};
-    bool known = value->state & QUERY_KNOWN;
+    uint8_t state = value->state, marks = value->marks;
+    uint64_t number = 0, per = 0;
+    const char *text = NULL;
+    uint32_t len = 0;
     if (output->aggregate == QUERY_COUNT && grouped) {
-        bool counts = known || !output->o.column;
-        return (struct cell){.number = counts,
-                             .state = QUERY_KNOWN | (value->state & QUERY_UNKNOWN)};
+        number = (state & QUERY_KNOWN) || !output->o.column;
+        state = QUERY_KNOWN | (state & QUERY_UNKNOWN);
+        marks = 0;
+    } else if ((state & QUERY_KNOWN) && cell_is_text(output)) {
+        text = value->text;
+        len = value->len;
+    } else if (state & QUERY_KNOWN) {
+        number = value->number;
+        per = output->o.kind == QUERY_PERCENT             ? value->per
+              : output->aggregate == QUERY_AVG && grouped ? 1
+                                                          : 0;
+        if (output->o.kind == QUERY_PERCENT && per == 0) { /* a share of nothing */
+            number = 0;
+            state &= (uint8_t)~QUERY_KNOWN;
+        }
     }
-    if (output->o.key)
-        cell = (struct cell){.state = value->state & QUERY_KNOWN}; /* one for all that is absent */
-    if (!known)
-        return cell;
-    if (cell_is_text(output)) {
-        cell.text = value->text;
-        cell.len = value->len;
-    } else {
-        cell.number = value->number;
+    if (output->o.key) { /* one group for all that is absent */
+        state &= QUERY_KNOWN;
+        marks = 0;
     }
-    if (output->o.kind == QUERY_PERCENT)
-        cell.per = value->per;
-    else if (output->aggregate == QUERY_AVG && grouped)
-        cell.per = 1;
-    if (output->o.kind == QUERY_PERCENT && cell.per == 0)
-        cell = (struct cell){.state = value->state & (uint8_t)~QUERY_KNOWN};
-    return cell;
+    if (text)
+        ret->text = text;
+    else
+        ret->number = number;
+    ret->per = per;
+    ret->len = len;
+    ret->state = state;
+    ret->marks = marks;
 }
 
 /* ---- order ---- */
@@ -191,27 +201,32 @@ int cell_fold(const struct output *output, struct cell *cell, const struct cell 
 
 /* ---- out ---- */
 
-struct query_value cell_value(const struct output *output, const struct cell *cell)
+void cell_value(const struct output *output, const struct cell *cell, struct query_value *ret)
 {
-    struct query_value value = {.state = cell->state, .marks = cell->marks};
-    if (!(cell->state & QUERY_KNOWN))
-        return value;
-    if (cell->state & QUERY_UNKNOWN) /* a part of it could not be read */
-        value.marks |= output->aggregate == QUERY_AVG || output->aggregate == QUERY_MIN
-                           ? QUERY_ESTIMATE
-                           : QUERY_AT_LEAST;
-    if (cell_is_text(output)) {
-        value.text = cell->text;
-        value.len = cell->len;
-        value.marks = 0;
-        return value;
+    uint8_t marks = cell->marks;
+    ret->text = NULL;
+    ret->number = ret->per = 0;
+    ret->len = 0;
+    ret->state = cell->state;
+    if (!(cell->state & QUERY_KNOWN)) {
+        ret->marks = marks;
+        return;
     }
-    value.number = cell->number;
+    if (cell_is_text(output)) {
+        ret->text = cell->text;
+        ret->len = cell->len;
+        ret->marks = 0;
+        return;
+    }
+    if (cell->state & QUERY_UNKNOWN) /* a part of it could not be read */
+        marks |= output->aggregate == QUERY_AVG || output->aggregate == QUERY_MIN ? QUERY_ESTIMATE
+                                                                                  : QUERY_AT_LEAST;
+    ret->marks = marks;
+    ret->number = cell->number;
     if (output->o.kind == QUERY_PERCENT)
-        value.per = cell->per;
+        ret->per = cell->per;
     else if (output->aggregate == QUERY_AVG && cell->per > 1)
-        value.number = (uint64_t)(((unsigned __int128)cell->number + cell->per / 2) / cell->per);
-    return value;
+        ret->number = (uint64_t)(((unsigned __int128)cell->number + cell->per / 2) / cell->per);
 }
 
 void query_set_text(struct query_value *value, const char *text)

@@ -1,12 +1,14 @@
 /* A finished result as JSON for people's programs. See query_result_json(). */
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
+#include "base/buffer.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "query/result.h"
 
-enum { ISO_TIME_MAX = 40 };
+enum { ISO_TIME_MAX = 40, VALUE_MAX = 64, PREFETCH = 4 };
 
 const char *query_kind_name(enum query_kind kind)
 {
@@ -18,75 +20,162 @@ const char *query_kind_name(enum query_kind kind)
     return names[kind];
 }
 
-static void put_time(struct json *json, uint64_t real_ns)
+/* ---- values ----
+ * An answer may have many rows, whose objects all have the same keys, so rows are put together here and not
+ * by the JSON writer, field by field. */
+
+/* number / 10^decimals, without zeros at the end: fractions are exact in decimal and need no printf. */
+static size_t put_decimal(char *to, uint64_t number, unsigned decimals)
 {
-    char text[ISO_TIME_MAX];
+    uint64_t scale = 1;
+    for (unsigned i = 0; i < decimals; i++)
+        scale *= 10;
+    size_t len = json_digits(to, number / scale);
+    uint64_t fraction = number % scale;
+    if (fraction)
+        to[len++] = '.';
+    while (fraction) {
+        scale /= 10;
+        to[len++] = (char)('0' + fraction / scale);
+        fraction %= scale;
+    }
+    return len;
+}
+
+static size_t put_time(char *to, uint64_t real_ns)
+{
+    char text[ISO_TIME_MAX] = "";
     time_t seconds = (time_t)(real_ns / NS_PER_S);
     struct tm tm;
-    size_t n = 0;
     if (gmtime_r(&seconds, &tm))
-        n = strftime(text, sizeof(text), "%FT%T", &tm);
-    snprintf(text + n, sizeof(text) - n, ".%03uZ", (unsigned)(real_ns % NS_PER_S / NS_PER_MS));
-    json_string(json, text);
+        strftime(text, sizeof(text), "%FT%T", &tm);
+    return (size_t)snprintf(to, VALUE_MAX, "\"%s.%03uZ\"", text,
+                            (unsigned)(real_ns % NS_PER_S / NS_PER_MS));
 }
 
-static void put_value(struct json *json, enum query_kind kind, const struct query_value *value)
+/* Hundredths of a percent, rounded: as fine as anybody needs. */
+uint64_t query_percent_hundredths(const struct query_value *value)
 {
-    if (!(value->state & QUERY_KNOWN)) {
-        json_null(json);
-        return;
-    }
+    unsigned __int128 parts = (unsigned __int128)value->number * 10000 + value->per / 2;
+    parts /= value->per;
+    return parts > UINT64_MAX ? UINT64_MAX : (uint64_t)parts;
+}
+
+static size_t put_word(char *to, const char *word, size_t len)
+{
+    memcpy(to, word, len);
+    return len;
+}
+
+/* A value that is no text, in at most VALUE_MAX bytes; how many. */
+static size_t put_value(char *to, enum query_kind kind, const struct query_value *value)
+{
+    if (!(value->state & QUERY_KNOWN))
+        return put_word(to, "null", 4);
     switch (kind) {
+    case QUERY_AGE:
+        return put_decimal(to, value->number / NS_PER_MS, 3);
+    case QUERY_TIME:
+        return put_time(to, value->number);
+    case QUERY_PERCENT:
+        return put_decimal(to, query_percent_hundredths(value), 2);
+    case QUERY_YES:
+        return value->number ? put_word(to, "true", 4) : put_word(to, "false", 5);
     case QUERY_TEXT:
-        json_string_n(json, value->text, value->len);
-        return;
     case QUERY_NUMBER:
     case QUERY_BYTES:
-        json_u64(json, value->number);
-        return;
-    case QUERY_AGE:
-        json_double(json, (double)(value->number / NS_PER_MS) / 1000);
-        return;
-    case QUERY_TIME:
-        put_time(json, value->number);
-        return;
-    case QUERY_PERCENT: /* a hundredth is as fine as anybody needs */
-        json_double(json,
-                    (double)(uint64_t)((double)value->number / (double)value->per * 10000 + 0.5) /
-                        100);
-        return;
-    case QUERY_YES:
-        json_bool(json, value->number != 0);
-        return;
+        break;
+    }
+    return json_digits(to, value->number);
+}
+
+/* ---- rows ---- */
+
+/* What stands before each value of a row: {"pid": and ,"user": */
+struct keys {
+    struct buffer text;
+    size_t end[QUERY_OUTPUTS_MAX];
+};
+
+static void keys_init(struct keys *keys, const struct query *q)
+{
+    buffer_init(&keys->text, (QUERY_OUTPUTS_MAX + 1) * (6 * QUERY_NAME_MAX + 8));
+    for (size_t c = 0; c < q->n_shown; c++) {
+        buffer_append_char(&keys->text, c ? ',' : '{');
+        json_quote(&keys->text, q->outputs[c].o.name, strlen(q->outputs[c].o.name));
+        buffer_append_char(&keys->text, ':');
+        keys->end[c] = keys->text.len;
     }
 }
 
-static void put_marks(struct json *json, const struct query_result *result, size_t row,
+static void put_marks(struct buffer *out, const struct query_result *result, size_t row,
                       unsigned mark, const char *key)
 {
-    json_key(json, key);
-    json_array_begin(json);
-    for (size_t c = 0; c < result->query->n_shown; c++)
-        if (query_result_value(result, row, c).marks & mark)
-            json_string(json, result->query->outputs[c].o.name);
-    json_array_end(json);
+    const char *separator = "";
+    buffer_printf(out, ",\"%s\":[", key);
+    for (size_t c = 0; c < result->query->n_shown; c++) {
+        const char *name = result->query->outputs[c].o.name;
+        if (!(query_result_value(result, row, c).marks & mark))
+            continue;
+        buffer_append_str(out, separator);
+        json_quote(out, name, strlen(name));
+        separator = ",";
+    }
+    buffer_append_char(out, ']');
 }
 
-static void put_row(struct json *json, const struct query_result *result, size_t row)
+static void put_row(struct buffer *out, const struct query_result *result, size_t row,
+                    const struct keys *keys)
 {
+    const struct query *q = result->query;
+    const struct cell *cells = result->cells + result->order[row] * q->n_outputs;
     unsigned marks = 0;
-    json_object_begin(json);
-    for (size_t c = 0; c < result->query->n_shown; c++) {
-        struct query_value value = query_result_value(result, row, c);
+    for (size_t c = 0; c < q->n_shown; c++) {
+        struct query_value value;
+        cell_value(&q->outputs[c], &cells[c], &value);
+        size_t begin = c ? keys->end[c - 1] : 0;
+        size_t len = keys->end[c] - begin;
+        char *to = buffer_reserve(out, len + VALUE_MAX);
+        if (!to)
+            return;
+        memcpy(to, keys->text.data + begin, len);
         marks |= value.marks;
-        json_key(json, result->query->outputs[c].o.name);
-        put_value(json, result->query->outputs[c].o.kind, &value);
+        bool text = q->outputs[c].o.kind == QUERY_TEXT && (value.state & QUERY_KNOWN);
+        if (!text)
+            len += put_value(to + len, q->outputs[c].o.kind, &value);
+        buffer_commit(out, len);
+        if (text)
+            json_quote(out, value.text, value.len);
     }
     if (marks & QUERY_AT_LEAST)
-        put_marks(json, result, row, QUERY_AT_LEAST, "at_least");
+        put_marks(out, result, row, QUERY_AT_LEAST, "at_least");
     if (marks & QUERY_ESTIMATE)
-        put_marks(json, result, row, QUERY_ESTIMATE, "estimate");
-    json_object_end(json);
+        put_marks(out, result, row, QUERY_ESTIMATE, "estimate");
+    buffer_append_char(out, '}');
+}
+
+static void prefetch_row(const struct query_result *result, size_t row)
+{
+    size_t n = result->query->n_outputs;
+    const char *cells = (const char *)(result->cells + result->order[row] * n);
+    for (size_t at = 0; at < n * sizeof(struct cell); at += 64)
+        __builtin_prefetch(cells + at);
+}
+
+static void put_rows(struct buffer *out, const struct query_result *result)
+{
+    struct keys keys;
+    keys_init(&keys, result->query);
+    if (keys.text.error) /* the answer is not written without them: the error sticks in `out` */
+        out->error = keys.text.error;
+    for (size_t row = 0; row < result->n_order && !out->error; row++) {
+        if (row)
+            buffer_append_char(out, ',');
+        if (row + PREFETCH < result->n_order) /* rows are sorted by now, not as they lie */
+            prefetch_row(result, row + PREFETCH);
+        put_row(out, result, row, &keys);
+    }
+    buffer_release(&keys.text);
 }
 
 void query_result_json(const struct query_result *result, struct json *json)
@@ -104,8 +193,7 @@ void query_result_json(const struct query_result *result, struct json *json)
     json_array_end(json);
     json_key(json, "rows");
     json_array_begin(json);
-    for (size_t row = 0; row < result->n_order; row++)
-        put_row(json, result, row);
+    put_rows(json->out, result);
     json_array_end(json);
     json_field_u64(json, "matched", query_result_matched(result));
     if (result->left_out)

@@ -88,6 +88,7 @@ const struct query_table *query_table_of(const struct query *query);
 
 /* Words for people: "bytes", "age"; and what groups show of a column unless told otherwise. */
 const char *query_kind_name(enum query_kind kind);
+uint64_t query_percent_hundredths(const struct query_value *value); /* of a known PERCENT */
 enum query_aggregate query_column_aggregate(const struct query_column *column);
 
 /* ---- what it looks at ---- */

@@ -91,21 +91,64 @@ static int compare_rows(const struct query_result *result, size_t a, size_t b)
     return 0;
 }
 
-static int compare_ranked(const void *a, const void *b, void *context)
+static bool comes_before(const struct query_result *result, const struct ranked *a,
+                         const struct ranked *b)
 {
-    const struct ranked *x = a, *y = b;
-    if (x->key != y->key)
-        return x->key < y->key ? -1 : 1;
-    return compare_rows(context, x->row, y->row);
+    if (a->key != b->key)
+        return a->key < b->key;
+    return compare_rows(result, a->row, b->row) < 0;
 }
 
-/* All rows in order, for free(). */
-static struct ranked *rank_rows(struct query_result *result)
+/* Merge sort, since qsort() makes a call for each of a million comparisons, almost all of which the key
+ * decides. `spare` has room for as many. The sorted rows are in what is returned, one of the two. */
+static struct ranked *sort_ranked(const struct query_result *result, struct ranked *rows,
+                                  struct ranked *spare, size_t n)
+{
+    enum { RUN = 8 };
+    for (size_t begin = 0; begin < n; begin += RUN) {
+        size_t end = begin + RUN < n ? begin + RUN : n;
+        for (size_t i = begin + 1; i < end; i++) {
+            struct ranked row = rows[i];
+            size_t at = i;
+            for (; at > begin && comes_before(result, &row, &rows[at - 1]); at--)
+                rows[at] = rows[at - 1];
+            rows[at] = row;
+        }
+    }
+    for (size_t run = RUN; run < n; run *= 2) {
+        for (size_t begin = 0; begin < n; begin += 2 * run) {
+            size_t middle = begin + run < n ? begin + run : n;
+            size_t end = middle + run < n ? middle + run : n;
+            size_t left = begin, right = middle;
+            struct ranked *to = spare + begin;
+            while (left < middle && right < end) {
+                /* Which one is a toss: without a branch on the keys nothing is guessed wrong. */
+                bool take_right = rows[right].key < rows[left].key;
+                if (__builtin_expect(rows[right].key == rows[left].key, 0))
+                    take_right = comes_before(result, &rows[right], &rows[left]);
+                *to++ = rows[take_right ? right : left];
+                right += take_right;
+                left += !take_right;
+            }
+            memcpy(to, rows + left, (middle - left) * sizeof(*to));
+            to += middle - left;
+            memcpy(to, rows + right, (end - right) * sizeof(*to));
+        }
+        struct ranked *swap = rows;
+        rows = spare;
+        spare = swap;
+    }
+    return rows;
+}
+
+/* All rows in order, in one half of `*ret_memory`, which is for free(). */
+static const struct ranked *rank_rows(struct query_result *result, void **ret_memory)
 {
     const struct query *q = result->query;
-    struct ranked *ranked = malloc((result->n_rows + 1) * sizeof(*ranked));
+    struct ranked *ranked = malloc((2 * result->n_rows + 1) * sizeof(*ranked));
     if (!ranked)
         return NULL;
+    *ret_memory = ranked;
     for (size_t i = 0; i < result->n_rows; i++) {
         ranked[i] = (struct ranked){.row = (uint32_t)i};
         if (q->n_sorts) {
@@ -114,14 +157,14 @@ static struct ranked *rank_rows(struct query_result *result)
                 cell_sort_key(&q->outputs[o], &row_cells(result, i)[o], q->sorts[0].descending);
         }
     }
-    qsort_r(ranked, result->n_rows, sizeof(*ranked), compare_ranked, result);
-    return ranked;
+    return sort_ranked(result, ranked, ranked + result->n_rows, result->n_rows);
 }
 
 int query_result_finish(struct query_result *result)
 {
     MEMOIR_CLEANUP(freep)
-    struct ranked *ranked = rank_rows(result);
+    void *memory = NULL;
+    const struct ranked *ranked = rank_rows(result, &memory);
     uint32_t *order = malloc((result->n_rows + 1) * sizeof(*order));
     if (!ranked || !order) {
         free(order);
@@ -178,7 +221,8 @@ static int prune(struct query_result *result)
     const struct query *q = result->query;
     size_t keep = (size_t)q->limit;
     MEMOIR_CLEANUP(freep)
-    struct ranked *ranked = rank_rows(result);
+    void *memory = NULL;
+    const struct ranked *ranked = rank_rows(result, &memory);
     size_t cap = 2 * keep + PRUNE_SLACK;
     struct cell *cells = calloc(cap * q->n_outputs, sizeof(*cells));
     struct arena texts = {0};
@@ -319,6 +363,12 @@ int result_add_cells(struct query_result *result, const struct cell *cells)
 static int clean_text(struct query_result *result, struct query_value *value)
 {
     size_t i = 0, n;
+    uint64_t eight;
+    for (; i + sizeof(eight) <= value->len; i += sizeof(eight)) { /* most are plain ASCII */
+        memcpy(&eight, value->text + i, sizeof(eight));
+        if (eight & UINT64_C(0x8080808080808080))
+            break;
+    }
     while (i < value->len && (n = utf8_sequence(value->text + i, value->len - i)) > 0)
         i += n;
     if (i == value->len)
@@ -366,13 +416,15 @@ int query_result_add(struct query_result *result, const struct query_world *worl
         return 0;
     struct cell cells[QUERY_OUTPUTS_MAX];
     for (size_t o = 0; o < q->n_outputs; o++) {
-        struct query_value value = {0};
+        struct query_value value;
         if (q->outputs[o].field.column)
             query_field_get(q->table, world, row, &q->outputs[o].field, &value);
+        else
+            value = (struct query_value){0};
         if (cell_is_text(&q->outputs[o]) && (value.state & QUERY_KNOWN) &&
             clean_text(result, &value) < 0)
             return -ENOMEM;
-        cells[o] = cell_of_value(&q->outputs[o], &value, q->grouped);
+        cell_of_value(&q->outputs[o], &value, q->grouped, &cells[o]);
     }
     int r = result_add_cells(result, cells);
     return r < 0 ? r : 1;
@@ -447,8 +499,10 @@ size_t query_result_rows(const struct query_result *result)
 struct query_value query_result_value(const struct query_result *result, size_t row, size_t column)
 {
     assert(row < result->n_order && column < result->query->n_outputs);
-    return cell_value(&result->query->outputs[column],
-                      &row_cells(result, result->order[row])[column]);
+    struct query_value value;
+    cell_value(&result->query->outputs[column], &row_cells(result, result->order[row])[column],
+               &value);
+    return value;
 }
 
 uint64_t query_result_matched(const struct query_result *result)

@@ -42,8 +42,8 @@ static inline bool cell_is_text(const struct output *output)
     return output->o.kind == QUERY_TEXT;
 }
 /* A value of one row as a cell; its text stays where it is. */
-struct cell cell_of_value(const struct output *output, const struct query_value *value,
-                          bool grouped);
+void cell_of_value(const struct output *output, const struct query_value *value, bool grouped,
+                   struct cell *ret);
 /* Add `in` to `cell`. A text that it takes over is copied. -ENOMEM. */
 int cell_fold(const struct output *output, struct cell *cell, const struct cell *in,
               struct arena *texts);
@@ -54,7 +54,7 @@ int cell_compare(const struct output *output, const struct cell *a, const struct
 uint64_t cell_sort_key(const struct output *output, const struct cell *cell, bool descending);
 uint64_t cell_hash(const struct output *output, const struct cell *cell, uint64_t hash);
 bool cell_same(const struct output *output, const struct cell *a, const struct cell *b);
-struct query_value cell_value(const struct output *output, const struct cell *cell);
+void cell_value(const struct output *output, const struct cell *cell, struct query_value *ret);
 
 /* partial.c */
 #define PARTIAL_SCHEMA "memoir.partial/1"

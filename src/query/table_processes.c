@@ -311,12 +311,35 @@ static bool resolve(const char *name, size_t len, struct query_field *ret_field)
     return true;
 }
 
+/* Rows lie far apart in memory, so a run spends its time waiting for them unless they are asked for some
+ * rows before: first what most columns look at, then the accounts, whose place is known by then. */
+enum { PREFETCH = 16 };
+
+static void prefetch(const struct ledger_process *p)
+{
+    __builtin_prefetch(p);
+    __builtin_prefetch(&p->pid);
+    __builtin_prefetch(&p->uid);
+    __builtin_prefetch(p->name);
+    __builtin_prefetch(&p->rss_bytes);
+}
+
+static void prefetch_accounts(const struct ledger_process *p)
+{
+    for (size_t i = 0; i < p->n_accounts && i < PREFETCH; i++)
+        __builtin_prefetch(&p->accounts[i]);
+}
+
 static int scan_processes(struct query_scan *scan)
 {
     size_t n = 0;
     struct ledger_process *const *processes =
         scan->world->ledger ? ledger_processes(scan->world->ledger, &n) : NULL;
     for (size_t i = 0; i < n; i++) {
+        if (i + PREFETCH < n)
+            prefetch(processes[i + PREFETCH]);
+        if (i + PREFETCH / 2 < n)
+            prefetch_accounts(processes[i + PREFETCH / 2]);
         int r = scan->each(scan, &(struct query_row){.process = processes[i]});
         if (r)
             return r;
