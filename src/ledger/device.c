@@ -4,7 +4,15 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "ledger/region.h"
 #include "ledger/rows.h"
+
+/* Who knows only that it is one of Tenstorrent's calls it by this name, others say which: they mean the same
+ * where the number is equal. */
+static bool is_any(uint32_t kind, const char *name)
+{
+    return kind == MEMOIR_DEVICE_NPU && strcmp(name, REGION_DEVICE_NAME) == 0;
+}
 
 /* The rule of doc/book.md. Each step decides where both tell what it needs. */
 static bool same_device(const struct ledger_device *d, const struct book_device_view *v,
@@ -16,7 +24,8 @@ static bool same_device(const struct ledger_device *d, const struct book_device_
         return strcmp(d->uid, v->uid) == 0;
     if (d->bus[0] && v->bus[0])
         return strcmp(d->bus, v->bus) == 0;
-    return d->kind == v->kind && d->ordinal == v->ordinal && strcmp(d->name, v->name) == 0;
+    return d->kind == v->kind && d->ordinal == v->ordinal &&
+           (strcmp(d->name, v->name) == 0 || is_any(d->kind, d->name) || is_any(v->kind, v->name));
 }
 
 /* One for each step of the rule. */
@@ -28,11 +37,11 @@ static struct keys device_keys(const struct ledger *ledger, const struct book_de
                                const char *host)
 {
     uint64_t h = hash_string(host, ledger->seed);
+    const char *name = v->kind == MEMOIR_DEVICE_NPU ? "" : v->name; /* see is_any() */
     return (struct keys){
         .uid = hash_combine(hash_string(v->uid, h), 1),
         .bus = hash_combine(hash_string(v->bus, h), 2),
-        .name =
-            hash_combine(hash_string(v->name, h), (uint64_t)v->kind << 32 | (uint32_t)v->ordinal),
+        .name = hash_combine(hash_string(name, h), (uint64_t)v->kind << 32 | (uint32_t)v->ordinal),
     };
 }
 
@@ -73,6 +82,8 @@ static void device_learn(struct ledger *ledger, struct device_row *row,
         memcpy(row->d.uid, view->uid, sizeof(row->d.uid));
         index_insert(&ledger->devices_by_uid, &row->by_uid, keys->uid);
     }
+    if (is_any(row->d.kind, row->d.name) && row->d.kind == view->kind)
+        memcpy(row->d.name, view->name, sizeof(row->d.name));
     if (!row->d.bus[0] && view->bus[0]) {
         memcpy(row->d.bus, view->bus, sizeof(row->d.bus));
         index_insert(&ledger->devices_by_bus, &row->by_bus, keys->bus);

@@ -59,7 +59,8 @@ struct ledger_capacity {
 };
 
 /* One device of the machine. Two processes mean the same one if their uids are equal; where one of them
- * tells no uid, if the bus addresses are; where one tells no bus either, if kind, ordinal and name are. */
+ * tells no uid, if the bus addresses are; where one tells no bus either, if kind, ordinal and name are. An
+ * NPU called "Tenstorrent" has any name. */
 struct ledger_device {
     uint32_t index;  /* its row in ledger_devices() */
     uint32_t kind;   /* enum memoir_device_kind */

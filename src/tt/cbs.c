@@ -3,8 +3,8 @@
  * A program's circular buffers lie at fixed addresses at the bottom of the L1 of its cores, and those of
  * the next program at the same ones: L1 has them one after the other, while a cache keeps many programs. To
  * add them all up would give many times the L1 that there is. So what counts is the L1 in which circular
- * buffers of living programs lie: their union by address, times the cores that use it (the most of any;
- * programs on different cores may make it too little).
+ * buffers of living programs lie: their union by address, times the cores that use it (the most of any of
+ * those that overlap, which may be too little or too much).
  *
  * The list is sorted by device and address. The first entry of each address says what was reported for the
  * stretch from there to the next address or to the end of what covers it. */

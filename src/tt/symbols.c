@@ -81,7 +81,7 @@ static const struct accessor {
 };
 
 static struct {
-    uint32_t state; /* 0: free, 1: being filled in, 2: good; stored (release) last */
+    uint32_t state; /* 0: free, 1: being filled in, 2: good; stored (release) last, 3: given up */
     struct tt_api api;
 } apis[APIS_MAX];
 static struct tt_api nothing;
@@ -205,11 +205,16 @@ static void api_fill(struct tt_api *api, const struct module_object *object)
     features_find(api);
 }
 
-/* Another thread fills it in, which takes microseconds; but after fork it may be gone. */
-static bool api_wait(const uint32_t *word)
+/* Another thread fills it in, which takes microseconds; but in a forked child it does not exist, and then
+ * the place is given up. */
+static bool api_wait(uint32_t *word)
 {
-    for (unsigned yields = 0; yields < YIELDS_MAX && load_acquire(word) == 1; yields++)
+    for (unsigned yields = 0; load_acquire(word) == 1; yields++) {
+        uint32_t filling = 1;
+        if (yields >= YIELDS_MAX)
+            cas_acq_rel(word, &filling, 3);
         sched_yield();
+    }
     return load_acquire(word) == 2;
 }
 

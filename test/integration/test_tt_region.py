@@ -157,6 +157,19 @@ class RegionTest(DaemonTest):
         seen = [p["pid"] for p in self.memoir("ps", prefix=as_user(NOBODY))["processes"]]
         self.assertEqual(seen, [his.pid])
 
+    @unittest.skipIf(os.geteuid() != 0 or subprocess.run(["unshare", "--pid", "--fork", "true"], check=False,
+                                                         capture_output=True).returncode, "needs pid namespaces")
+    def test_a_pid_of_another_namespace_is_nobodys_here(self):
+        inner = self.tt(11, 0, prefix=["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"])
+        inner.say("set", 5000, 0, 0, 0, 0)
+        outer = self.tt(12, 1)
+        outer.say("set", 1000, 0, 0, 0, 0)
+        # `inner.pid` is what the program itself sees: 1, or little more, which here is another process.
+        self.assertLess(inner.pid, 10)
+        held = {p["pid"]: p["device_bytes"] for p in self.memoir("ps")["processes"] if p["device_bytes"]}
+        self.assertEqual(held, {outer.pid: 1000})
+        self.assertTrue(self.findings("1 slot of an unknown process, 5.0 kB: in no total"), self.memoir("doctor"))
+
     def test_memoird_sees_regions_come_and_retires_their_processes(self):
         daemon = self.daemon("--refresh", "50ms", "--log-level", "debug", env=self.environment)
         program = self.tt(11, 0)

@@ -111,10 +111,11 @@ static inline uint64_t live(struct world *w, struct ledger_process *p, uint32_t 
     return bytes;
 }
 
-static inline void device_put(struct book_builder *b, int32_t ordinal, const char *name,
-                              const char *uid, const char *bus, uint64_t capacity, uint64_t bytes)
+static inline void device_put_kind(struct book_builder *b, uint32_t kind, int32_t ordinal,
+                                   const char *name, const char *uid, const char *bus,
+                                   uint64_t capacity, uint64_t bytes)
 {
-    struct book_device device = {.type = BOOK_RECORD_DEVICE, .kind = 1, .ordinal = ordinal};
+    struct book_device device = {.type = BOOK_RECORD_DEVICE, .kind = kind, .ordinal = ordinal};
     strcpy(device.name, name);
     strcpy(device.uid, uid);
     strcpy(device.bus, bus);
@@ -126,6 +127,12 @@ static inline void device_put(struct book_builder *b, int32_t ordinal, const cha
                                    .name = "dram"};
     uint32_t at = (uint32_t)builder_add(b, BOOK_SECTION_REGISTRY, &account, sizeof(account));
     count(b, at, 1, bytes);
+}
+
+static inline void device_put(struct book_builder *b, int32_t ordinal, const char *name,
+                              const char *uid, const char *bus, uint64_t capacity, uint64_t bytes)
+{
+    device_put_kind(b, MEMOIR_DEVICE_GPU, ordinal, name, uid, bus, capacity, bytes);
 }
 
 #define WORLD_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)

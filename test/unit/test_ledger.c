@@ -82,6 +82,44 @@ static void device_is_the_same_by_what_both_tell(void **state)
     assert_string_equal(devices[1]->bus, "0000:99:00.0");
 }
 
+/* A socket knows the board, a region the chip, a preload neither: but all three its number. */
+static void tenstorrents_devices_merge_by_number_where_no_board_is_named(void **state)
+{
+    struct world *w = *state;
+    static const struct {
+        int32_t ordinal;
+        const char *name, *uid;
+        uint32_t row;
+    } told[] = {
+        {0, "Tenstorrent", "", 0}, {0, "Blackhole", "", 0},       {0, "Tenstorrent", "tt-7", 0},
+        {1, "Tenstorrent", "", 1}, {0, "Tenstorrent", "tt-8", 2}, {0, "Wormhole_B0", "", 2},
+        {0, "Blackhole", "", 0},   {2, "Wormhole_B0", "tt-9", 3}, {2, "Tenstorrent", "", 3},
+    };
+    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
+        struct book_builder b;
+        char name[16];
+        snprintf(name, sizeof(name), "%zu.book", i);
+        book_begin(w, &b, name, BOOK_SOURCE_CLIENT);
+        b.h.exec_id = i + 1;
+        device_put_kind(&b, MEMOIR_DEVICE_NPU, told[i].ordinal, told[i].name, told[i].uid, "", 0,
+                        1);
+        builder_publish(&b);
+        struct ledger_process *p = add(w, name)->process;
+        ledger_refresh_process(w->ledger, p);
+        assert_int_equal(p->accounts[0].device->index, told[i].row);
+    }
+    size_t n;
+    struct ledger_device *const *devices = ledger_devices(w->ledger, &n);
+    assert_int_equal(n, 4);
+    assert_string_equal(devices[0]->name, "Blackhole");
+    assert_string_equal(devices[0]->uid, "tt-7");
+    assert_string_equal(devices[1]->name, "Tenstorrent");
+    while (ledger_books(w->ledger).n > 0)
+        ledger_book_remove(w->ledger, ledger_books(w->ledger).books[0]);
+    ledger_devices(w->ledger, &n);
+    assert_int_equal(n, 0);
+}
+
 static void what_the_dead_held_is_not_in_use(void **state)
 {
     struct world *w = *state;
@@ -526,6 +564,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WORLD_TEST(devices_merge_by_their_strongest_name),
         WORLD_TEST(device_is_the_same_by_what_both_tell),
+        WORLD_TEST(tenstorrents_devices_merge_by_number_where_no_board_is_named),
         WORLD_TEST(what_the_dead_held_is_not_in_use),
         WORLD_TEST(lock_and_pid_tell_the_state),
         WORLD_TEST(one_closed_book_does_not_close_the_process),
