@@ -122,6 +122,15 @@ static_assert(sizeof(struct book_section) == 48, "section");
 
 /* ---- header ---- */
 
+/* One run of a client that numbers its reports; a process may have several at a time. */
+struct book_session {
+    uint64_t id;  /* 0: none */
+    uint64_t seq; /* number of its last report that is accounted here; stored after it */
+};
+static_assert(sizeof(struct book_session) == 16, "session");
+
+enum { BOOK_SESSIONS_MAX = 8 }; /* the latest ones */
+
 struct book_header {
     char magic[8]; /* BOOK_MAGIC, stored last */
     uint32_t endian_mark;
@@ -172,10 +181,9 @@ struct book_header {
     struct book_section sections[BOOK_SECTIONS_MAX]; /* unused ones have kind 0 */
 
     /* With BOOK_COMPAT_ON_BEHALF, for clients that number their reports. */
-    uint64_t session_id;  /* of the client's run; 0: none */
-    uint64_t session_seq; /* number of its last report that is accounted here */
+    struct book_session sessions[BOOK_SESSIONS_MAX];
 
-    uint8_t spare[952];
+    uint8_t spare[840];
 };
 static_assert(sizeof(struct book_header) == BOOK_HEADER_BYTES, "header is one page");
 

@@ -299,6 +299,15 @@ struct behalf *behalf_ref(struct behalf *b)
     return b;
 }
 
+/* One timer for all: whoever is due first sets it. */
+static void expire_arm(struct behalf_table *table, uint64_t now_ns, uint64_t due_ns)
+{
+    if (table->expire_due_ns && table->expire_due_ns <= due_ns)
+        return;
+    table->expire_due_ns = due_ns;
+    loop_timer_set(table->expire_timer, due_ns > now_ns ? due_ns - now_ns : 1, 0);
+}
+
 void behalf_unref(struct behalf *b)
 {
     if (!b || --b->refs > 0)
@@ -310,8 +319,9 @@ void behalf_unref(struct behalf *b)
     struct daemon *daemon = b->table->daemon;
     struct cause cause;
     if (b->pid == 0) {
-        b->expire_ns = clock_monotonic_ns() + daemon->config.remote_expire_ns;
-        loop_timer_set(b->table->expire_timer, daemon->config.remote_expire_ns, 0);
+        uint64_t now = clock_monotonic_ns();
+        b->expire_ns = now + daemon->config.remote_expire_ns;
+        expire_arm(b->table, now, b->expire_ns);
     } else if (!is_current(b, &cause) && cause.kind == CAUSE_EXEC) {
         /* Its memory went with exec; the socket was closed by it. Deaths are the reaper's. */
         (void)retire_process(daemon, b->book->process, cause, true);
@@ -385,6 +395,7 @@ static void on_expire(void *context)
     struct behalf_table *table = context;
     uint64_t now = clock_monotonic_ns(), next = table->orphans_ns;
     struct behalf *b, *after;
+    table->expire_due_ns = 0;
     if (next && next <= now) {
         table->orphans_ns = next = 0;
         orphans_expire(table->daemon);
@@ -399,7 +410,7 @@ static void on_expire(void *context)
             next = b->expire_ns;
     }
     if (next)
-        loop_timer_set(table->expire_timer, next - now, 0);
+        expire_arm(table, now, next);
 }
 
 /* ---- all of them ---- */
@@ -419,7 +430,7 @@ int behalf_table_new(struct daemon *daemon, struct behalf_table **ret_table)
     if (r >= 0)
         r = loop_timer_set(table->idle_timer, IDLE_ROUND_MS * NS_PER_MS, IDLE_ROUND_MS * NS_PER_MS);
     if (r >= 0)
-        r = loop_timer_set(table->expire_timer, daemon->config.remote_expire_ns, 0);
+        expire_arm(table, clock_monotonic_ns(), table->orphans_ns);
     if (r < 0) {
         behalf_table_free(table);
         return r;

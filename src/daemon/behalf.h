@@ -172,6 +172,7 @@ uint64_t behalf_losses(const struct behalf *behalf, enum book_loss cause);
  * A client that numbers its reports can send those again that were not acknowledged when a daemon died. The
  * number of the last one that was applied is kept in the book and outlives us. Store it after the reports
  * it stands for: who dies in between gets them twice, which leaves the figures right (an id that is
- * reported again replaces itself). A session is one run of a client; another id begins anew at 0. */
+ * reported again replaces itself). A session is one run of a client; a book
+ * knows the last BOOK_SESSIONS_MAX, another id begins anew at 0. */
 uint64_t behalf_session_seq(const struct behalf *behalf, uint64_t session_id); /* 0: none applied */
 void behalf_session_applied(struct behalf *behalf, uint64_t session_id, uint64_t seq);

@@ -133,18 +133,16 @@ static void header_copy(struct adoption *a, const struct ledger_book *old, int f
     struct book_header *header = a->w->header;
     const struct book_identity *id = old->identity;
     struct book_status status;
-    uint64_t session[2];
+    struct book_session sessions[BOOK_SESSIONS_MAX];
     /* Blocks keep their times, so the clock that these are told by stays. */
     uint64_t shift = header->created_monotonic_ns - id->created_monotonic_ns;
     header->created_monotonic_ns = id->created_monotonic_ns;
     a->w->created_ns -= shift;
     if (book_reader_status(old->reader, &status) >= 0)
         memcpy(header->losses, status.losses, sizeof(header->losses));
-    if (pread(fd, session, sizeof(session), offsetof(struct book_header, session_id)) ==
-        sizeof(session)) {
-        header->session_id = session[0];
-        header->session_seq = session[1];
-    }
+    if (pread(fd, sessions, sizeof(sessions), offsetof(struct book_header, sessions)) ==
+        sizeof(sessions))
+        memcpy(header->sessions, sessions, sizeof(sessions));
 }
 
 int behalf_adopt(struct behalf *b, struct ledger_book *old)

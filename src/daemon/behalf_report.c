@@ -292,20 +292,38 @@ uint64_t behalf_losses(const struct behalf *b, enum book_loss cause)
 
 /* ---- sessions ---- */
 
+static struct book_session *session_find(const struct behalf *b, uint64_t session_id)
+{
+    for (size_t i = 0; b->w && session_id && i < BOOK_SESSIONS_MAX; i++)
+        if (b->w->header->sessions[i].id == session_id)
+            return &b->w->header->sessions[i];
+    return NULL;
+}
+
+/* A place for a new one: an unused, else that of the others in turn. */
+static struct book_session *session_place(struct behalf *b)
+{
+    for (size_t i = 0; i < BOOK_SESSIONS_MAX; i++)
+        if (b->w->header->sessions[i].id == 0)
+            return &b->w->header->sessions[i];
+    return &b->w->header->sessions[b->next_session++ % BOOK_SESSIONS_MAX];
+}
+
 uint64_t behalf_session_seq(const struct behalf *b, uint64_t session_id)
 {
-    return b->w && session_id && b->w->header->session_id == session_id ? b->w->header->session_seq
-                                                                        : 0;
+    const struct book_session *session = session_find(b, session_id);
+    return session ? session->seq : 0;
 }
 
 void behalf_session_applied(struct behalf *b, uint64_t session_id, uint64_t seq)
 {
-    if (!b->w)
+    struct book_session *session = session_find(b, session_id);
+    if (!b->w || !session_id)
         return;
-    struct book_header *header = b->w->header;
-    if (header->session_id != session_id) {
-        store_release(&header->session_seq, 0); /* no moment with the number of another session */
-        store_release(&header->session_id, session_id);
+    if (!session) {
+        session = session_place(b);
+        store_release(&session->seq, 0); /* no moment with the number of another session */
+        store_release(&session->id, session_id);
     }
-    store_release(&header->session_seq, seq);
+    store_release(&session->seq, seq);
 }

@@ -42,6 +42,20 @@ class Resume(NativeTest):
         self.assertEqual(self.blocks()["dram", 99], (10, "tagged"))
         self.assertEqual(len(self.book_files()), 1)
 
+    def test_several_sessions_of_one_process_go_on(self):
+        daemon = self.native()
+        sessions = []
+        for i in range(5):
+            line, hello = self.greeted()
+            line.ask({"report": [["a", None, "heap", i, 10]], "seq": 10 + i, "ack": True})
+            sessions.append(hello["session"])
+        daemon.kill()
+        daemon.wait()
+        self.native()
+        for i, session in enumerate(sessions):
+            self.assertEqual(self.greeted(session=session)[1]["seq"], 10 + i)
+        self.assertEqual(self.figures(), {(None, "heap"): (50, 5)})
+
     def test_unknown_session_begins_at_0(self):
         self.native()
         _, hello = self.greeted(session="00" * 16)
@@ -147,6 +161,21 @@ class Tcp(NativeTest):
         self.assertIn("127.0.0.1", daemon.err.wait("came with (a wrong|no) token"))
         line, _ = self.enter()
         self.assertEqual(line.ask({"ping": 1}), {"pong": 1})
+
+    def test_strangers_are_few_and_leave_room_for_those_with_a_token(self):
+        self.remote()
+        strangers = [self.connect(self.address) for _ in range(70)]
+        self.assertTrue(strangers[-1].at_end())
+        for stranger in strangers:
+            stranger.close()
+        self.wait_until(self.can_enter, "they are gone")
+        self.assertEqual(self.connect().ask({"ping": 1}), {"pong": 1})
+
+    def can_enter(self):
+        try:
+            return bool(self.enter())
+        except (EOFError, OSError):
+            return False
 
     def test_long_first_line_is_refused_early(self):
         self.remote()

@@ -58,8 +58,7 @@ static const struct field header[] = {
     FIELD(book_header, exe),
     FIELD(book_header, command),
     FIELD(book_header, sections),
-    FIELD(book_header, session_id),
-    FIELD(book_header, session_seq),
+    FIELD(book_header, sessions),
     FIELD(book_header, spare),
 };
 static const struct field section[] = {

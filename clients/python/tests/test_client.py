@@ -198,6 +198,21 @@ class Breaks(ClientTest):
         self.assertEqual(client.status().lost, 0)
         self.assertGreaterEqual(client.status().connections, 3)
 
+    def test_two_clients_of_one_process_do_not_harm_each_other(self):
+        daemon = self.native()
+        clients = [self.client_of() for _ in range(2)]
+        for i, client in enumerate(clients):
+            for j in range(10):
+                client.alloc(None, "heap", 100 * i + j, 1)
+            self.assertTrue(client.flush())
+        daemon.kill()
+        daemon.wait()
+        self.native()
+        for i, client in enumerate(clients):
+            client.free(None, "heap", 100 * i)
+            self.assertTrue(client.flush(20))
+        self.assertEqual(self.figures(), {(None, "heap"): (18, 18)})
+
     def test_too_much_to_wait_with_starts_over_with_what_is_alive(self):
         daemon = self.native()
         client = self.client_of(batch=100, interval=0.001, waiting_max=1000)
