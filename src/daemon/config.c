@@ -117,11 +117,13 @@ static const struct config_key keys[] = {
      "Which Tenstorrent architecture a device is that neither a process nor /sys tells of. Auto: "
      "not known, so its capacities are told as 0."},
     {"tcp", CONFIG_TEXT, AT(tcp), "HOST:PORT", "",
-     "Listen there for programs of other machines, which must know the token of token-file. HOST is "
+     "Listen there for programs of other machines, which must know a token of token-file. HOST is "
      "a number (0.0.0.0, ::1 in brackets). Without it, memoird does not listen to the network."},
     {"token-file", CONFIG_PATH, AT(token_file), "FILE", "",
-     "The secret that clients over TCP must tell first: the first line of FILE, which nobody else "
-     "may read."},
+     "Who may connect over TCP: a line for each token, NAME SHA256-IN-HEX [user=UID]. The token itself, "
+     "at least 16 bytes, is not in it; UID is whose processes it may see in detail, without it nobody's. "
+     "FILE must belong to memoird's user with mode 0600, and is read again when it changes. To make a "
+     "token: head -c 32 /dev/urandom | base64 | tr -d '\\n' | tee token | sha256sum"},
     {"connections-max", CONFIG_COUNT, AT(connections_max), "N", "16384",
      "Serve at most N connections at a time.", .reload = true, .min = 1, .max = 1000000},
     {"connections-per-user-max", CONFIG_COUNT, AT(connections_per_user_max), "N", "12288",

@@ -226,6 +226,8 @@ static void native_hello(struct native_client *client)
     }
     client->session = session_number(client, session);
     client->greeted = true;
+    if (client->remote)
+        client->native->strangers--;
     if (hello->has_session) { /* only then there may be a book that knows it */
         if (!native_book(client))
             return;
@@ -246,7 +248,8 @@ static void native_pong(struct native_client *client)
     native_answer_end(client, &json);
 }
 
-static void on_line(struct native_client *client, const char *line, size_t len)
+/* False: it has to wait for its turn. */
+static bool on_line(struct native_client *client, const char *line, size_t len)
 {
     static void (*const requests[])(struct native_client *) = {
         [NATIVE_HELLO] = native_hello,
@@ -267,9 +270,13 @@ static void on_line(struct native_client *client, const char *line, size_t len)
         refuse_and_close(client, &error);
     } else if (r < 0) {
         native_refuse(client, &error);
+    } else if (native->parser.request.kind == NATIVE_QUERY &&
+               native_query_wait(native, &native->parser.request.query) > 0) {
+        return false;
     } else {
         requests[native->parser.request.kind](client);
     }
+    return true;
 }
 
 static size_t line_max(const struct native_client *client)
@@ -290,11 +297,16 @@ static void refuse_long_line(struct native_client *client)
     refuse_and_close(client, &error);
 }
 
-static void wake_set(struct native_client *client, uint64_t now_ns)
+/* `waiting`: a line is left that has to wait for its turn. */
+static void wake_set(struct native_client *client, uint64_t now_ns, bool waiting)
 {
+    const struct native *native = client->native;
     uint64_t ns = native_due(client, now_ns);
     if (client->remote && !client->greeted)
-        ns = NATIVE_TOKEN_WAIT_S * NS_PER_S;
+        ns = client->token_due_ns > now_ns ? client->token_due_ns - now_ns : 1;
+    uint64_t turn_ns = native->rest_until_ns > now_ns ? native->rest_until_ns - now_ns : 1;
+    if (waiting && (ns == 0 || turn_ns < ns))
+        ns = turn_ns;
     conn_wake_after(client->conn, ns);
 }
 
@@ -302,34 +314,37 @@ static ssize_t on_bytes(struct conn *conn, const uint8_t *bytes, size_t n)
 {
     struct native_client *client = conn_state(conn);
     const char *at = (const char *)bytes, *end = at + n, *newline;
+    bool waiting = false;
     while (!client->closing && at < end &&
            (newline = memchr(at, '\n', (size_t)(end - at))) != NULL) {
         if ((size_t)(newline - at) > line_max(client))
             refuse_long_line(client);
         else if (newline > at && !(newline == at + 1 && *at == '\r')) /* empty lines are fine */
-            on_line(client, at, (size_t)(newline - at));
+            waiting = !on_line(client, at, (size_t)(newline - at));
+        if (waiting)
+            break;
         at = newline + 1;
     }
-    if (!client->closing && (size_t)(end - at) > line_max(client))
+    if (!client->closing && !waiting && (size_t)(end - at) > line_max(client))
         refuse_long_line(client);
     if (client->closing)
         return (ssize_t)n;
-    if (client->topics || (client->remote && !client->greeted))
-        wake_set(client, clock_monotonic_ns());
+    if (client->topics || waiting || (client->remote && !client->greeted))
+        wake_set(client, clock_monotonic_ns(), waiting);
     return at - (const char *)bytes;
 }
 
 static ssize_t on_wake(struct conn *conn, const uint8_t *bytes, size_t n)
 {
     struct native_client *client = conn_state(conn);
-    (void)bytes;
-    (void)n;
-    if (client->remote && !client->greeted) {
+    if (client->remote && !client->greeted && clock_monotonic_ns() >= client->token_due_ns) {
         close_soon(client);
         return 0;
     }
-    wake_set(client, clock_monotonic_ns());
-    return 0;
+    ssize_t taken = on_bytes(conn, bytes, n); /* a line may have waited */
+    if (taken == 0 && n == 0)
+        wake_set(client, clock_monotonic_ns(), false);
+    return taken;
 }
 
 static int on_open(struct conn *conn)
@@ -337,6 +352,8 @@ static int on_open(struct conn *conn)
     const struct server *server = conn_context(conn);
     struct native *native = server->daemon->native;
     const struct peer *peer = conn_peer(conn);
+    if (peer->remote && native->strangers >= NATIVE_STRANGERS_MAX)
+        return -EBUSY; /* they have a few seconds; whoever knows a token comes again */
     struct native_client *client = calloc(1, sizeof(*client));
     if (!client)
         return -ENOMEM;
@@ -347,8 +364,12 @@ static int on_open(struct conn *conn)
     client->viewer_uid = peer->remote ? VIEWER_NOBODY : peer->uid;
     client->sees_all = !peer->remote && peer->uid == 0;
     conn_set_state(conn, client);
-    if (client->remote)
-        wake_set(client, clock_monotonic_ns());
+    if (client->remote) {
+        uint64_t now = clock_monotonic_ns();
+        native->strangers++;
+        client->token_due_ns = now + NATIVE_TOKEN_WAIT_S * NS_PER_S;
+        wake_set(client, now, false);
+    }
     return 0;
 }
 
@@ -356,6 +377,8 @@ static void on_close(struct conn *conn, enum conn_end end)
 {
     struct native_client *client = conn_state(conn);
     (void)end;
+    if (client->remote && !client->greeted)
+        client->native->strangers--;
     native_subscriber_forget(client);
     native_book_drop(client);
     free(client->identity);

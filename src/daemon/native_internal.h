@@ -30,6 +30,7 @@ struct native_client {
     bool remote;
     bool greeted; /* hello was answered; remote clients need it */
     bool closing;
+    uint64_t token_due_ns; /* a remote client's, until it is greeted */
 
     /* Who asks. */
     bool sees_all;
@@ -62,6 +63,7 @@ struct native {
     struct native_parser parser; /* of the line at hand */
     struct buffer out;           /* the answer at hand */
     struct tokens *tokens;       /* NULL without TCP */
+    size_t strangers;            /* remote clients without a token so far */
     uint64_t tokens_refused, refused_said_ns;
     struct native_client *subscribers;
     uint32_t topics; /* that anybody subscribed to */
@@ -71,7 +73,8 @@ struct native {
     struct query *query;
     struct query_result *result;
     struct users *users;
-    uint64_t facts_ns; /* when those of /proc were read last */
+    uint64_t facts_ns;      /* when those of /proc were read last */
+    uint64_t rest_until_ns; /* no blocks and sites are read before */
 };
 
 /* ---- native.c ---- */
@@ -92,6 +95,9 @@ void native_reset(struct native_client *client);
 
 /* ---- native_query.c ---- */
 void native_query(struct native_client *client);
+
+/* How long this query has to wait for its turn; 0: not at all. */
+uint64_t native_query_wait(const struct native *native, const struct native_query *asked);
 void native_query_release(struct native *native);
 
 /* ---- native_subscribe.c ---- */

@@ -46,11 +46,11 @@ static int query_make(struct native *native, const struct native_query *asked,
         .where = asked->where,
         .show = asked->show,
         .sort = asked->sort,
-        .limit = asked->limit,
+        .limit = asked->limit && asked->limit < NATIVE_ROWS_MAX ? asked->limit : NATIVE_ROWS_MAX,
     };
     int r = query_new(&spec, &native->query, error);
     if (r >= 0)
-        r = query_result_new(native->query, 0, &native->result);
+        r = query_result_new(native->query, NATIVE_GROUPS_MAX, &native->result);
     if (r >= 0 && !(native->asked = malloc(sizeof(*asked))))
         r = -ENOMEM;
     if (r < 0)
@@ -80,12 +80,28 @@ static void facts_refresh(struct native *native)
         ledger_update_facts(daemon->ledger, processes[i]);
 }
 
+/* Blocks and sites are read from the books' files, by whomever often he asks: the loop has other things to
+ * do for most of the time. */
+static bool is_costly(const char *table)
+{
+    return strcmp(table, "buffers") == 0 || strcmp(table, "sites") == 0;
+}
+
+uint64_t native_query_wait(const struct native *native, const struct native_query *asked)
+{
+    if (!native->rest_until_ns || !is_costly(asked->table))
+        return 0;
+    uint64_t now = clock_monotonic_ns();
+    return now < native->rest_until_ns ? native->rest_until_ns - now : 0;
+}
+
 static int query_answer_run(struct native_client *client)
 {
     struct native *native = client->native;
     struct daemon *daemon = native->daemon;
     struct native_exited exited = {0};
     const char *table = query_table_of(native->query)->name;
+    uint64_t begin = clock_monotonic_ns();
     int r = 0;
     users_refresh(native->users);
     if (strcmp(table, "exited") == 0)
@@ -110,7 +126,13 @@ static int query_answer_run(struct native_client *client)
             r = 0; /* the answer says that it is not complete */
     }
     native_exited_release(&exited);
-    return r < 0 ? r : query_result_finish(native->result);
+    if (r >= 0)
+        r = query_result_finish(native->result);
+    if (is_costly(table)) {
+        uint64_t now = clock_monotonic_ns();
+        native->rest_until_ns = now + (now - begin) * (NATIVE_COSTLY_SHARE - 1);
+    }
+    return r;
 }
 
 static void refuse_query(struct native_client *client, const struct query_error *wrong)

@@ -256,19 +256,24 @@ class Requests(NativeTest):
         self.assertEqual(other.ask({"ping": 1}), {"pong": 1})  # idle is not stalled
 
     def test_reader_that_takes_no_answers_is_closed_and_harms_nobody(self):
-        self.native("--stall", "300ms")
+        daemon = self.native("--stall", "300ms")
         line, other = self.connect(), self.with_device()
-        other.ask({"report": [["a", 0, "dram", i, 10] for i in range(500)], "ack": True})
-        question = json.dumps({"query": {"table": "buffers"}}).encode() + b"\n"
-        line.socket.settimeout(0.5)
-        try:
-            for _ in range(3000):
-                line.socket.sendall(question)
-        except OSError:
-            pass
-        line.socket.settimeout(PATIENCE_S)
+        line.send(*[{"query": {"table": "devices"}}] * 5000)
         self.assertEqual(other.ask({"ping": 1}), {"pong": 1})
+        daemon.err.wait("native connection of PID .* closed: ")
         self.assertTrue(line.at_end())
+        self.assertEqual(other.ask({"ping": 1}), {"pong": 1})
+
+    def test_costly_queries_wait_for_their_turn_and_are_all_answered_in_order(self):
+        self.native()
+        lines = [self.with_device() for _ in range(3)]
+        lines[0].ask({"report": [["a", 0, "dram", i, 10] for i in range(1500)], "ack": True})
+        for line in lines:
+            line.send(*[{"query": {"table": "buffers", "limit": 5}, "id": i} if i % 2 else {"ping": i} for i in range(20)])
+        for line in lines:
+            answers = [line.receive() for _ in range(20)]
+            self.assertEqual([a.get("id", a.get("pong")) for a in answers], list(range(20)))
+            self.assertEqual({a["result"]["matched"] for a in answers if "result" in a}, {1500})
 
     # ---- limits ----
 
