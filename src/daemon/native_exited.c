@@ -41,10 +41,12 @@ static void row_fill(const struct retired_process *p, const struct users *users,
         row->signal = p->cause.value;
     for (size_t i = 0; i < BOOK_LOSSES_MAX; i++)
         row->losses += p->losses[i];
-    for (size_t i = 0; i < p->n_accounts; i++)
-        query_exited_add_account(row, p->accounts[i].space, p->accounts[i].totals.live_bytes,
-                                 p->accounts[i].totals.live_blocks,
-                                 p->accounts[i].totals.peak_bytes);
+    for (size_t i = 0; i < p->n_accounts; i++) {
+        const struct retired_account *a = &p->accounts[i];
+        query_exited_add_account(row, a->space, a->totals.live_bytes, a->totals.live_blocks,
+                                 a->totals.peak_bytes);
+        query_exited_mark_account(row, a->space, a->sampled, a->partial);
+    }
 }
 
 int native_exited_read(const struct retired *retired, const struct users *users,

@@ -65,12 +65,15 @@ static void read_accounts(const json_t *line, struct query_exited *e)
     json_t *account;
     json_array_foreach(json_object_get(line, "accounts"), i, account)
     {
-        const json_t *space = json_object_get(account, "space");
-        if (json_is_string(space))
-            query_exited_add_account(
-                e, space_find(json_string_value(space), json_string_length(space)),
-                number_of(account, "live_bytes"), number_of(account, "live_blocks"),
-                number_of(account, "peak_bytes"));
+        const json_t *name = json_object_get(account, "space");
+        if (!json_is_string(name))
+            continue;
+        uint32_t space = space_find(json_string_value(name), json_string_length(name));
+        query_exited_add_account(e, space, number_of(account, "live_bytes"),
+                                 number_of(account, "live_blocks"),
+                                 number_of(account, "peak_bytes"));
+        query_exited_mark_account(e, space, json_is_true(json_object_get(account, "sampled")),
+                                  json_is_true(json_object_get(account, "partial")));
     }
     json_t *loss;
     json_array_foreach(json_object_get(line, "losses"), i, loss)

@@ -107,11 +107,15 @@ struct query_exited {
     /* What it still held; by query_exited_add_account(). */
     uint64_t bytes[MEMOIR_SPACE_MAX + 1], blocks, device_peak;
     uint32_t spaces; /* bit of each space that it had an account of */
+    uint32_t sampled,
+        partial; /* bits of those that were estimates, or counted from some moment on */
 };
 
 /* Add what an account of it held at the end. Spaces that have no number here are left out. */
 void query_exited_add_account(struct query_exited *exited, uint32_t space, uint64_t live_bytes,
                               uint64_t live_blocks, uint64_t peak_bytes);
+void query_exited_mark_account(struct query_exited *exited, uint32_t space, bool sampled,
+                               bool partial);
 
 /* A place in a program's code. */
 struct query_code {

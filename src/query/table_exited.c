@@ -15,6 +15,15 @@ void query_exited_add_account(struct query_exited *exited, uint32_t space, uint6
         exited->device_peak += peak_bytes;
 }
 
+void query_exited_mark_account(struct query_exited *exited, uint32_t space, bool sampled,
+                               bool partial)
+{
+    if (space == 0 || space > MEMOIR_SPACE_MAX)
+        return;
+    exited->sampled |= (uint32_t)sampled << space;
+    exited->partial |= (uint32_t)partial << space;
+}
+
 enum { TEXT_PROGRAM, TEXT_COMMAND, TEXT_EXE, TEXT_CAUSE };
 
 static void get_text(const struct query_world *world, const struct query_row *row,
@@ -106,51 +115,49 @@ static void get_signal(const struct query_world *world, const struct query_row *
         query_set_number(ret, (uint64_t)row->exited->signal);
 }
 
-/* A figure of its accounts; what is there may not be all. */
-static void set_figure(struct query_value *ret, const struct query_exited *e, bool any,
+static uint32_t device_spaces(void)
+{
+    uint32_t devices = 0;
+    for (uint32_t space = MEMOIR_SPACE_DRAM; space <= MEMOIR_SPACE_MAX; space++)
+        if (space != MEMOIR_SPACE_SYSTEM)
+            devices |= 1u << space;
+    return devices;
+}
+
+/* A figure of its accounts in these spaces; what is there may not be all. */
+static void set_figure(struct query_value *ret, const struct query_exited *e, uint32_t spaces,
                        uint64_t number)
 {
-    if (any)
+    if (e->spaces & spaces)
         query_set_number(ret, number);
     if (e->figures_incomplete)
         ret->state |= QUERY_UNKNOWN;
-}
-
-static bool is_device(uint32_t space)
-{
-    return space >= MEMOIR_SPACE_DRAM && space != MEMOIR_SPACE_SYSTEM;
+    ret->marks =
+        (e->sampled & spaces ? QUERY_ESTIMATE : 0) | (e->partial & spaces ? QUERY_AT_LEAST : 0);
 }
 
 /* One space, or with 0 all of a device's. */
 static void get_space(const struct query_world *world, const struct query_row *row,
                       const struct query_field *field, struct query_value *ret)
 {
-    const struct query_exited *e = row->exited;
+    uint32_t spaces = field->space ? 1u << field->space : device_spaces();
     uint64_t sum = 0;
-    bool any = false;
-    for (uint32_t space = 1; space <= MEMOIR_SPACE_MAX; space++) {
-        if (!(e->spaces & 1u << space) ||
-            (field->space ? space != field->space : !is_device(space)))
-            continue;
-        any = true;
-        sum += e->bytes[space];
-    }
-    set_figure(ret, e, any, sum);
+    for (uint32_t space = 1; space <= MEMOIR_SPACE_MAX; space++)
+        if (spaces & 1u << space)
+            sum += row->exited->bytes[space];
+    set_figure(ret, row->exited, spaces, sum);
 }
 
 static void get_peak(const struct query_world *world, const struct query_row *row,
                      const struct query_field *field, struct query_value *ret)
 {
-    uint32_t devices = 0;
-    for (uint32_t space = 1; space <= MEMOIR_SPACE_MAX; space++)
-        devices |= is_device(space) ? 1u << space : 0;
-    set_figure(ret, row->exited, row->exited->spaces & devices, row->exited->device_peak);
+    set_figure(ret, row->exited, device_spaces(), row->exited->device_peak);
 }
 
 static void get_blocks(const struct query_world *world, const struct query_row *row,
                        const struct query_field *field, struct query_value *ret)
 {
-    set_figure(ret, row->exited, row->exited->spaces, row->exited->blocks);
+    set_figure(ret, row->exited, UINT32_MAX, row->exited->blocks);
 }
 
 static void get_losses(const struct query_world *world, const struct query_row *row,

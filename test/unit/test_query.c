@@ -317,6 +317,26 @@ static void rows_beyond_the_limit_of_memory_are_counted(void **unused)
     query_free(query);
 }
 
+static void a_limit_keeps_the_first_of_many_and_counts_the_rest(void **unused)
+{
+    struct query *query =
+        pet_query(&(struct query_spec){.show = "name,weight", .sort = "-weight", .limit = 2});
+    struct query_result *result;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    for (uint64_t i = 0; i < 5000; i++) {
+        char name[16];
+        uint64_t weight = i * 7919 % 5000;
+        snprintf(name, sizeof(name), "n%d", (int)weight);
+        pets_add(result, &(struct pet){.name = name, .weight = weight}, 1);
+    }
+    char *text = result_text(result);
+    assert_non_null(strstr(text, "\"rows\":[{\"name\":\"n4999\",\"weight\":4999},"
+                                 "{\"name\":\"n4998\",\"weight\":4998}],\"matched\":5000}"));
+    free(text);
+    query_result_free(result);
+    query_free(query);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -335,6 +355,7 @@ int main(void)
         cmocka_unit_test(patterns_take_no_more_than_the_product_of_lengths),
         cmocka_unit_test(sums_that_do_not_fit_stay_at_the_most),
         cmocka_unit_test(rows_beyond_the_limit_of_memory_are_counted),
+        cmocka_unit_test(a_limit_keeps_the_first_of_many_and_counts_the_rest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

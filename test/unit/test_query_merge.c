@@ -1,5 +1,6 @@
 /* Partial results: whatever rows are in which part, and however parts are merged or sent, the answer is
  * that of one pass. */
+#include "fault.h"
 #include "query_fixture.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
@@ -175,12 +176,77 @@ static void lies_of_strangers_add_nothing(void **unused)
     query_free(query);
 }
 
+/* Parse, add, merge, send and finish once. 0 and the answer for free(), or the first error. */
+static int round_trip(const struct query_spec *spec, const struct pet *pets, size_t n,
+                      char **ret_answer)
+{
+    struct query *query = NULL;
+    struct query_error error;
+    struct query_result *a = NULL, *b = NULL;
+    struct buffer text = BUFFER_INIT(1 << 20);
+    int r = query_new_over(&pet_table, spec, &query, &error);
+    if (r == 0)
+        r = query_result_new(query, 0, &a);
+    if (r == 0)
+        r = query_result_new(query, 0, &b);
+    for (size_t i = 0; i < n && r == 0; i++) {
+        r = query_result_add(i % 2 ? a : b, &pet_world, &(struct query_row){.custom = &pets[i]});
+        r = r < 0 ? r : 0;
+    }
+    if (r == 0)
+        r = query_result_merge(a, b);
+    if (r == 0)
+        r = query_partial_write(b, &text);
+    if (r == 0)
+        r = query_partial_read(a, text.data, text.len);
+    if (r == 0)
+        r = query_result_finish(a);
+    struct json json;
+    buffer_reset(&text);
+    json_init(&json, &text);
+    json_object_begin(&json);
+    if (r == 0)
+        query_result_json(a, &json);
+    json_object_end(&json);
+    if (r == 0)
+        r = json_finish(&json);
+    if (r == 0)
+        *ret_answer = buffer_take(&text);
+    buffer_release(&text);
+    query_result_free(a);
+    query_result_free(b);
+    query_free(query);
+    return r;
+}
+
+static void a_failing_allocation_is_an_error_or_changes_nothing(void **unused)
+{
+    struct pet pets[200];
+    random_pets(pets, ARRAY_LEN(pets));
+    for (size_t s = 0; s < ARRAY_LEN(specs); s++) {
+        char *expected = NULL;
+        assert_int_equal(round_trip(&specs[s], pets, ARRAY_LEN(pets), &expected), 0);
+        for (int nth = 0; fault_arm(nth); nth++) {
+            char *answer = NULL;
+            int r = round_trip(&specs[s], pets, ARRAY_LEN(pets), &answer);
+            fault_disarm();
+            if (r == 0)
+                assert_string_equal(answer, expected);
+            else
+                assert_true(r == -ENOMEM && fault_fired());
+            free(answer);
+        }
+        free(expected);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_split_and_any_order_of_merges_gives_the_same),
         cmocka_unit_test(results_of_other_queries_are_refused),
         cmocka_unit_test(lies_of_strangers_add_nothing),
+        cmocka_unit_test(a_failing_allocation_is_an_error_or_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -223,7 +223,7 @@ static void the_dead_are_read_from_the_daemons_list(void **state)
         "{\"pid\":7,\"uid\":0,\"name\":\"train\",\"cause\":\"killed by SIGKILL\",\"signal\":9,"
         "\"start\":100.5,\"end\":160.5,\"figures_complete\":true,\"accounts\":[{\"space\":\"dram\","
         "\"device\":0,\"live_bytes\":500,\"live_blocks\":5,\"peak_bytes\":900},{\"space\":\"heap\","
-        "\"live_bytes\":40,\"live_blocks\":1}]}\n"
+        "\"sampled\":true,\"live_bytes\":40,\"live_blocks\":1}]}\n"
         "rubbish\n"
         "{\"pid\":8,\"uid\":0,\"name\":\"infer\",\"cause\":\"exited with 0\",\"exit_code\":0,"
         "\"end\":200,\"figures_complete\":false,\"losses\":[0,3],\"accounts\":[]}\n"
@@ -246,7 +246,8 @@ static void the_dead_are_read_from_the_daemons_list(void **state)
               "\"blocks\":null,\"lived\":null,\"losses\":3,\"ended\":\"1970-01-01T00:03:20.000Z\"},"
               "{\"pid\":7,\"program\":\"train\",\"cause\":\"killed by SIGKILL\",\"signal\":9,"
               "\"exit_code\":null,\"device\":500,\"device.dram\":500,\"heap\":40,\"peak\":900,"
-              "\"blocks\":6,\"lived\":60,\"losses\":0,\"ended\":\"1970-01-01T00:02:40.500Z\"}]");
+              "\"blocks\":6,\"lived\":60,\"losses\":0,\"ended\":\"1970-01-01T00:02:40.500Z\","
+              "\"estimate\":[\"heap\",\"blocks\"]}]");
     query_exited_release(&list);
     assert_int_equal(query_exited_read("/nowhere", &list), -ENOENT);
 }
