@@ -15,6 +15,8 @@
 #include "history/read_internal.h"
 #include "history/store_internal.h"
 
+enum { BUSY_MS = 2000 };
+
 /* ---- opening ---- */
 
 /* A file on a disk that cannot be written has no log to follow: then it is read as it is. */
@@ -33,29 +35,33 @@ static int open_unchanging(const char *path, sqlite3 **ret_db)
     return sqlite3_open_v2(uri, ret_db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL);
 }
 
+/* One picture of all, which also a writer that just begins the file cannot change between two looks. */
+static int open_checked(sqlite3 *const *at, int code)
+{
+    sqlite3 *db = *at;
+    if (code == SQLITE_OK)
+        code = sqlite3_busy_timeout(db, BUSY_MS);
+    if (code == SQLITE_OK)
+        code = sqlite3_exec(db, "BEGIN", NULL, NULL, NULL);
+    return code == SQLITE_OK ? store_check(db) : store_errno(db, code);
+}
+
 static int open_db(const char *path, sqlite3 **ret_db)
 {
     sqlite3 *db = NULL;
     if (access(path, R_OK) < 0)
         return -errno;
-    int r = store_errno(db, sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL));
-    if (r == 0)
-        sqlite3_busy_timeout(db, 2000);
-    if (r == 0)
-        r = store_check(db);
+    int r = open_checked(&db, sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL));
     if (r == -EROFS || r == -ENOENT || r == -EACCES) {
         sqlite3_close(db);
-        r = store_errno(NULL, open_unchanging(path, &db));
-        if (r == 0)
-            r = store_check(db);
+        db = NULL;
+        r = open_checked(&db, open_unchanging(path, &db));
     }
-    if (r == 0)
-        r = store_errno(db, sqlite3_exec(db, "BEGIN", NULL, NULL, NULL)); /* one picture of all */
     if (r < 0)
         sqlite3_close(db);
     else
         *ret_db = db;
-    return r;
+    return r == -ENODATA ? -ENOENT : r; /* as good as none yet */
 }
 
 static int number(sqlite3 *db, const char *sql, int64_t a, int64_t b, int64_t *ret)

@@ -222,10 +222,14 @@ static int pragma(sqlite3 *db, const char *name, int64_t *ret)
 /* Prepares a look at every table, which fails where one is missing or has other columns. */
 int store_check(sqlite3 *db)
 {
-    int64_t application = 0, version = 0;
+    int64_t application = 0, version = 0, tables = 0;
     int r = pragma(db, "application_id", &application);
     if (r == 0)
         r = pragma(db, "user_version", &version);
+    if (r == 0)
+        r = pragma(db, "schema_version", &tables);
+    if (r == 0 && application == 0 && version == 0 && tables == 0)
+        return -ENODATA;
     if (r == 0 && (application != APPLICATION || version != SCHEMA))
         return -EBADMSG;
     for (int i = SQL_PROCESS_FIND; r == 0 && i < SQL_STATEMENTS; i++) {

@@ -77,7 +77,7 @@ int store_reclaim(struct store *store);
 
 /* ---- for who reads the same file: store_read.c opens it without any of the above ---- */
 
-/* Is this our schema? 0, -EBADMSG, or another error. */
+/* Is this our schema? 0, -EBADMSG, -ENODATA while it is being begun, or another error. */
 struct sqlite3;
 int store_check(struct sqlite3 *db);
 int store_errno(struct sqlite3 *db, int code);

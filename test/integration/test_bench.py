@@ -117,5 +117,23 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(self.run_module.percentile([7], 50), 7)
 
 
+class History(unittest.TestCase):
+    def test_history_is_measured_and_judged(self):
+        if not (BUILD / "bench/bench_history").exists():
+            self.skipTest("this build has no benchmark programs")
+        with tempfile.TemporaryDirectory() as folder:
+            result = subprocess.run([str(ROOT / "bench/history/run"), str(BUILD), folder, "--quick"],
+                                    capture_output=True, text=True, check=False, timeout=100)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            rows = lines(pathlib.Path(folder) / "rows.jsonl")
+            raw = lines(pathlib.Path(folder) / "raw.jsonl")
+        # These do not depend on how busy the machine is: the walks are the same in every run.
+        size = [row for row in rows if row["reach"] == "<= 2 B"]
+        self.assertEqual([row["verdict"] for row in size], ["ok"])
+        self.assertEqual([run["row"] for run in raw], ["busy", "quiet", "noise"])
+        self.assertEqual(raw[0]["values"], 50 * 12 * 600)
+        self.assertEqual(raw[0]["kept_values"], raw[0]["values"])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -1,0 +1,221 @@
+"""History: what memoird writes while processes come and go, what is left when it is killed, and what the command shows."""
+
+import csv
+import io
+import json
+import os
+import pathlib
+import signal
+import sqlite3
+import subprocess
+import tempfile
+import time
+
+from daemon_fixture import BUILD, PATIENCE_S, DaemonTest
+
+MEMOIR = BUILD / "src/cli/memoir"
+FAST = ("--history-flush=100ms", "--refresh=100ms", "--socket=none", "--tt-socket=none")
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")} | {
+    "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TZ": "UTC", "TERM": "xterm"}
+
+
+class HistoryTest(DaemonTest):
+    def history(self, *arguments, status=0, environment=None):
+        done = subprocess.run([str(MEMOIR), "history", "--state", str(self.state), *map(str, arguments)],
+                              capture_output=True, env=ENVIRONMENT | (environment or {}), timeout=PATIENCE_S,
+                              check=False)
+        done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done
+
+    def series(self, *arguments):
+        """What it knows, by what tells series apart; nothing while there is no history."""
+        done = subprocess.run([str(MEMOIR), "history", "--state", str(self.state), "--since=5m", "--step=1s", "--json",
+                               *map(str, arguments)], capture_output=True, timeout=PATIENCE_S, check=False)
+        if done.returncode == 3:
+            return {}
+        self.assertEqual(done.returncode, 0, done.stderr.decode())
+        document = json.loads(done.stdout)
+        self.assertEqual(document["schema"], "memoir.history/1")
+        return {(s.get("pid"), (s["device"] or {"name": "host"})["name"], s["space"]): s for s in document["series"]}
+
+    def values(self, *arguments, key):
+        series = self.series(*arguments).get(key)
+        return [v for v in series["last_values"] if v is not None] if series else []
+
+    def wait_for_value(self, value, *arguments, key):
+        self.wait_until(lambda: value in self.values(*arguments, key=key), f"{value} in {key}")
+
+
+class Writing(HistoryTest):
+    def test_processes_come_and_go(self):
+        daemon = self.daemon(*FAST)
+        first = self.client("device=card", "dram=10x1000", "heap=2x500", "ready", "wait")
+        self.wait_for_value(10000, key=(None, "card", "dram"))
+        second = self.client("device=card", "dram=5x1000", "ready", "wait")
+        self.wait_for_value(15000, key=(None, "card", "dram"))
+        first.kill()
+        self.gone(daemon, first.pid)
+        self.wait_until(lambda: self.values(key=(None, "card", "dram"))[-1] == 5000, "the first is gone")
+        second.kill()
+        self.gone(daemon, second.pid)
+        self.wait_until(lambda: self.values(key=(None, "card", "dram"))[-1] == 0, "nothing is left")
+        # Each process keeps its own figures, and the largest value of the device stays.
+        series = self.series("--by=process")
+        self.assertEqual(series[first.pid, "card", "dram"]["max"], 10000)
+        self.assertEqual(series[first.pid, "host", "heap"]["last"], 1000)
+        self.assertGreater(series[first.pid, "host", "rss"]["last"], 100000)
+        self.assertEqual(series[second.pid, "card", "dram"]["last"], 5000)
+        self.assertEqual(self.series()[None, "card", "dram"]["max"], 15000)
+        blocks = self.series("--blocks", "--by=process")
+        self.assertEqual(blocks[first.pid, "host", "all"]["last"], 12)
+
+    def test_killed_daemon_loses_no_more_than_a_flush(self):
+        client = self.client("device=card", "dram=10x1000", "ready", "wait")
+        for _ in range(4):
+            daemon = self.daemon(*FAST)
+            key = (client.pid, "card", "dram")
+            before = len(self.values("--by=process", key=key))
+            self.wait_until(lambda: len(self.values("--by=process", key=key)) >= before + 1, "more values")
+            known = self.values("--by=process", key=key)
+            daemon.kill(signal.SIGKILL)
+            daemon.wait()
+            # It opens clean, without a daemon, and the next one goes on with the same series.
+            self.assertEqual(self.values("--by=process", key=key)[:len(known)], known)
+            with sqlite3.connect(self.state / "history.db") as database:
+                self.assertEqual(database.execute("PRAGMA integrity_check").fetchone(), ("ok",))
+                self.assertEqual(database.execute("SELECT count(*) FROM process").fetchone(), (1,))
+        self.assertFalse(list(self.state.glob("*.bad-*")))
+
+    def test_clean_end_writes_everything(self):
+        client = self.client("device=card", "dram=10x1000", "ready", "wait")
+        daemon = self.daemon("--history-flush=60s", "--refresh=100ms", "--socket=none", "--tt-socket=none")
+        time.sleep(1.2)  # a second at least has passed
+        daemon.kill(signal.SIGTERM)
+        self.assertEqual(daemon.wait(), 0)
+        self.assertIn(10000, self.values("--by=process", key=(client.pid, "card", "dram")))
+
+    def test_no_history_leaves_no_file(self):
+        daemon = self.daemon("--history=no", "--socket=none", "--tt-socket=none")
+        daemon.kill(signal.SIGTERM)
+        daemon.wait()
+        self.assertFalse((self.state / "history.db").exists())
+        self.assertIn("memoird --daemon", self.history(status=3).stderr)
+
+
+class Faults(HistoryTest):
+    def test_damaged_file_is_kept_aside(self):
+        self.state.mkdir(mode=0o700)
+        (self.state / "history.db").write_bytes(b"no database " * 1000)
+        self.assertIn("damaged", self.history(status=1).stderr)
+        daemon = self.daemon(*FAST)
+        daemon.err.wait(r"history\.db' is damaged .* kept as '.*history\.db\.bad-")
+        self.client("device=card", "dram=10x1000", "ready", "wait")
+        self.wait_for_value(10000, key=(None, "card", "dram"))
+        aside = list(self.state.glob("history.db.bad-*"))
+        self.assertEqual([path.read_bytes()[:12] for path in aside], [b"no database "])
+
+    def test_file_damaged_while_it_runs_is_kept_aside(self):
+        daemon = self.daemon(*FAST)
+        self.client("device=card", "dram=10x1000", "ready", "wait")
+        self.wait_for_value(10000, key=(None, "card", "dram"))
+        with sqlite3.connect(self.state / "history.db") as database:
+            database.execute("DROP TABLE recent")
+        database.close()
+        daemon.err.wait("is damaged .* kept as")
+        self.wait_for_value(10000, key=(None, "card", "dram"))
+        self.assertIsNone(daemon.popen.poll())
+
+    def test_full_disk_stops_history_and_nothing_else(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root to mount a small disk")
+        disk = pathlib.Path(tempfile.mkdtemp(prefix="memoir-test-disk-"))
+        self.addCleanup(disk.rmdir)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2M", "none", str(disk)], check=False).returncode != 0:
+            self.skipTest("cannot mount")
+        self.addCleanup(subprocess.run, ["umount", "-l", str(disk)], check=True)
+        self.state = disk / "state"
+        daemon = self.daemon(*FAST)
+        client = self.client("device=card", "dram=10x1000", "ready", "wait")
+        self.wait_for_value(10000, key=(None, "card", "dram"))
+        filler = disk / "filler"
+        with open(filler, "wb") as file:
+            try:
+                while True:
+                    file.write(bytes(65536))
+                    file.flush()
+            except OSError:
+                pass
+        # Whatever was preallocated is used up first.
+        daemon.err.wait("history stops: cannot write '.*': no room left")
+        client.kill()
+        self.gone(daemon, client.pid)  # the rest goes on
+        filler.unlink()
+        daemon.err.wait("history goes on")
+        other = self.client("device=card", "dram=7x1000", "ready", "wait")
+        self.wait_for_value(7000, "--by=process", key=(other.pid, "card", "dram"))
+        self.assertEqual(len([line for line in daemon.err.lines if "history stops" in line]), 1)
+
+
+class Showing(HistoryTest):
+    def setUp(self):
+        super().setUp()
+        self.running = self.daemon(*FAST)
+        self.reporter = self.client("device=card", "dram=10x1000", "heap=2x500", "ready", "wait")
+        self.wait_for_value(10000, key=(None, "card", "dram"))
+
+    def test_text_has_a_chart_and_figures(self):
+        lines = self.history("--since=1m").stdout.splitlines()
+        self.assertRegex(lines[0], r"^\d\d:\d\d:\d\d to \d\d:\d\d:\d\d, a character is \d+s$")
+        self.assertEqual(lines[2].split(), ["DEVICE", "SPACE", "CHART", "MIN", "MAX", "LAST"])
+        card = next(line for line in lines if "dram" in line)
+        self.assertIn("0 card", card)
+        self.assertIn("█", card)
+        self.assertIn("10.0 kB", card)
+        self.assertTrue(any(line.startswith("host") and "heap" in line for line in lines))
+
+    def test_ascii_and_colour_follow_the_terminal(self):
+        plain = self.history("--since=1m", environment={"LANG": "C", "LC_ALL": "C"}).stdout
+        self.assertTrue(plain.isascii())
+        self.assertIn("#", plain)
+        self.assertNotIn("\033[", plain)
+        self.assertIn("\033[32m", self.history("--since=1m", "--color=always").stdout)
+
+    def test_groups_and_filters(self):
+        by_user = self.history("--by=user", "--space=heap", "--no-header").stdout.split()
+        self.assertIn("1.0", by_user)
+        self.assertEqual(self.history("--by=program", "--space=heap", "--no-header").stdout.split()[:2], ["client", "1"])
+        key = (self.reporter.pid, "card", "dram")
+        for flags in (["--pid", self.reporter.pid], ["--program=cli*"], ["--user", os.geteuid()]):
+            self.assertIn(key, self.series(*flags))
+        self.assertEqual(list(self.series("--device=0", "--space=dram")), [(None, "card", "dram")])
+        self.assertNotIn((None, "card", "dram"), self.series("--device=host"))
+
+    def test_csv_has_a_row_a_point(self):
+        rows = list(csv.DictReader(io.StringIO(self.history("--csv", "--step=1s", "--device=card").stdout)))
+        self.assertEqual({row["device"] for row in rows}, {"0 card"})
+        self.assertIn(("10000", "10000"), {(row["last"], row["max"]) for row in rows})
+
+    def test_what_is_not_there_is_told(self):
+        self.assertIn("nothing of what was asked for", self.history("--pid=1", status=3).stderr)
+        self.assertIn("the history begins at", self.history("--since=2d", "--until=1d", status=3).stderr)
+        document = json.loads(self.history("--pid=1", "--json", status=3).stdout)
+        self.assertEqual(document["series"], [])
+
+    def test_mistakes_are_told(self):
+        for flags, word in ((["--since=soon"], "no moment"), (["--since=1m", "--until=2m"], "later"),
+                            (["--space=attic"], "attic"), (["--json", "--csv"], "exclude"), (["--step=1.5"], "whole"),
+                            (["--by=colour"], "colour")):
+            self.assertIn(word, self.history(*flags, status=2).stderr)
+        self.assertIn("longer --step", self.history("--since=9000d", "--step=1s", status=1).stderr)
+
+    def test_it_reads_after_the_daemon_ended(self):
+        self.running.kill(signal.SIGTERM)
+        self.running.wait()
+        self.assertIn(10000, self.values(key=(None, "card", "dram")))
+        self.assertEqual((self.state / "history.db").stat().st_mode & 0o777, 0o600)
+
+
+if __name__ == "__main__":
+    import unittest
+    unittest.main()
