@@ -318,26 +318,67 @@ int table_put(struct book_writer *w, struct book_thread *t, const struct book_bl
     return r;
 }
 
+int table_put_in(struct book_writer *w, struct book_thread *t, struct table_shard *shard,
+                 const struct book_block *block, struct book_block *ret_old)
+{
+    if (w->table.broken)
+        return -ENOSPC;
+    if (!book_lock_take(w, t, &shard->lock))
+        return -EBUSY;
+    bool full = shard->pages == w->table.max_pages && shard->live >= fill_limit(shard->pages);
+    int r = full ? -ENOSPC : put_locked(w, t, shard, block_hash(&w->table, block), block, ret_old);
+    book_lock_drop(t, &shard->lock);
+    return r;
+}
+
+static bool take_locked(struct table_shard *shard, uint64_t hash, uint32_t account, uint64_t id,
+                        struct book_block *ret_old)
+{
+    struct spot spot;
+    if (!find(shard, hash, account, id, &spot))
+        return false;
+    *ret_old = *spot.block;
+    table_slot_clear(spot.block);
+    spot.head->print[spot.slot] = 0;
+    uint32_t home = home_number(shard, hash);
+    if (spot.chunk != home)
+        overflow_change(shard, home, spot.chunk, -1);
+    shard->live--;
+    return true;
+}
+
+static bool take_from(struct book_writer *w, struct book_thread *t, struct table_shard *shard,
+                      uint64_t hash, uint32_t account, uint64_t id, struct book_block *ret_old)
+{
+    if (!book_lock_take(w, t, &shard->lock))
+        return false;
+    bool found = take_locked(shard, hash, account, id, ret_old);
+    book_lock_drop(t, &shard->lock);
+    return found;
+}
+
+bool table_take_elsewhere(struct book_writer *w, struct book_thread *t,
+                          const struct table_shard *shard, uint32_t account, uint64_t id,
+                          struct book_block *ret_old)
+{
+    uint64_t hash = table_hash(&w->table, account, id);
+    for (uint32_t s = 0; s < w->header->block_shards && !w->table.broken; s++)
+        if (&w->table.shard[s] != shard &&
+            take_from(w, t, &w->table.shard[s], hash, account, id, ret_old))
+            return true;
+    return false;
+}
+
 bool table_take(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,
                 struct book_block *ret_old)
 {
     uint64_t hash = table_hash(&w->table, account, id);
     struct table_shard *shard = table_shard_of(&w->table, hash);
-    if (w->table.broken || !book_lock_take(w, t, &shard->lock))
+    if (w->table.broken)
         return false;
-    struct spot spot;
-    bool found = find(shard, hash, account, id, &spot);
-    if (found) {
-        *ret_old = *spot.block;
-        table_slot_clear(spot.block);
-        spot.head->print[spot.slot] = 0;
-        uint32_t home = home_number(shard, hash);
-        if (spot.chunk != home)
-            overflow_change(shard, home, spot.chunk, -1);
-        shard->live--;
-    }
-    book_lock_drop(t, &shard->lock);
-    return found;
+    return take_from(w, t, shard, hash, account, id, ret_old) ||
+           (load_relaxed(&w->table.scattered) &&
+            table_take_elsewhere(w, t, shard, account, id, ret_old));
 }
 
 /* Open the page of MOVES that holds a slot. A private image has none: few live that short. */
@@ -353,15 +394,13 @@ static struct book_moves *moves_open(struct book_writer *w, struct book_thread *
     return moves_at(w, number);
 }
 
-bool table_move(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,
-                uint32_t time)
+static bool move_in(struct book_writer *w, struct book_thread *t, struct table_shard *shard,
+                    uint32_t account, uint64_t id, uint32_t time)
 {
-    uint64_t hash = table_hash(&w->table, account, id);
-    struct table_shard *shard = table_shard_of(&w->table, hash);
-    if (w->table.broken || !book_lock_take(w, t, &shard->lock))
-        return false;
     struct spot spot;
-    bool found = find(shard, hash, account, id, &spot);
+    if (!book_lock_take(w, t, &shard->lock))
+        return false;
+    bool found = find(shard, table_hash(&w->table, account, id), account, id, &spot);
     if (found) {
         struct book_moves *moves = moves_open(w, t, slot_number(w, shard, spot.chunk, spot.slot));
         if (moves) {
@@ -371,6 +410,18 @@ bool table_move(struct book_writer *w, struct book_thread *t, uint32_t account, 
         }
     }
     book_lock_drop(t, &shard->lock);
+    return found;
+}
+
+bool table_move(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,
+                uint32_t time)
+{
+    if (w->table.broken)
+        return false;
+    struct table_shard *first = table_shard_of(&w->table, table_hash(&w->table, account, id));
+    bool found = move_in(w, t, first, account, id, time);
+    for (uint32_t s = 0; !found && w->table.scattered && s < w->header->block_shards; s++)
+        found = &w->table.shard[s] != first && move_in(w, t, &w->table.shard[s], account, id, time);
     return found;
 }
 
