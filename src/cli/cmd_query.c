@@ -98,7 +98,9 @@ static const struct command_section sections[] = {
      "device and kind of memory of each process. devices: one for each kind of memory of each "
      "device. buffers: one for each live block. sites: one for each place in the code that "
      "allocates. exited: one for each process that ended, as the daemon remembers them. "
-     "--columns lists their columns."},
+     "--columns lists their columns.\n\n"
+     "Processes that are gone, but whose books no daemon has retired yet, hold nothing and are left out, "
+     "unless --where or --by names state: --where state=exited."},
     {"EXPRESSIONS",
      "A test is COLUMN OPERATOR VALUE. Values are read in the unit of the column: sizes (1.5GB, 64K), "
      "durations (10m, 1.5h; a bare number is seconds), percentages (75%), times "

@@ -122,6 +122,10 @@ struct query_table {
     int (*scan)(struct query_scan *scan); /* NULL: rows come by query_result_add() */
     /* Whose row it is; false: nobody's, all may see it. */
     bool (*owner)(const struct query_row *row, uint32_t *ret_uid);
+    /* Rows for which it is false (processes that are gone) come only where a question names the column
+     * `unusual_by` in `where` or `by`. NULL: all rows are usual. */
+    bool (*usual)(const struct query_row *row);
+    const char *unusual_by;
     /* Names that are no plain column: "device.1.dram". False when it is none. NULL: there are none. */
     bool (*resolve)(const char *name, size_t len, struct query_field *ret_field);
 };

@@ -334,6 +334,18 @@ static void sort_groups(struct query *q)
             q->sorts[q->n_sorts++] = (struct sort_key){.output = i, .descending = true};
 }
 
+static bool names_column(const struct query *q, const char *name)
+{
+    for (size_t i = 0; i < q->n_by; i++)
+        if (strcmp(q->outputs[i].o.column->name, name) == 0)
+            return true;
+    for (size_t i = 0; i < q->where.n; i++)
+        if (q->where.nodes[i].field.column &&
+            strcmp(q->where.nodes[i].field.column->name, name) == 0)
+            return true;
+    return false;
+}
+
 static int check_lengths(const struct query_spec *spec, struct query_error *error)
 {
     const struct {
@@ -381,6 +393,7 @@ int query_new_over(const struct query_table *table, const struct query_spec *spe
         r = expression_parse(table, spec->where, &q->where, ret_error);
     if (r < 0)
         return r;
+    q->unusual = !table->usual || names_column(q, table->unusual_by);
     *ret_query = MEMOIR_TAKE(q);
     return 0;
 }

@@ -57,6 +57,7 @@ struct query {
     struct sort_key sorts[QUERY_OUTPUTS_MAX];
     size_t n_sorts;
     uint64_t limit;
+    bool unusual; /* also rows that are not usual: see query_table.usual */
     struct expression where;
 };
 

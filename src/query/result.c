@@ -395,6 +395,15 @@ static bool may_see(const struct query_table *table, const struct query_world *w
     return world->sees_all || !table->owner || !table->owner(row, &uid) || uid == world->viewer_uid;
 }
 
+/* Is it a row that this question, by this viewer, is about at all? */
+static bool may_have(const struct query *q, const struct query_world *world,
+                     const struct query_row *row)
+{
+    if (q->table->private_rows && !may_see(q->table, world, row))
+        return false;
+    return q->unusual || q->table->usual(row);
+}
+
 void query_field_get(const struct query_table *table, const struct query_world *world,
                      const struct query_row *row, const struct query_field *field,
                      struct query_value *ret)
@@ -410,7 +419,7 @@ int query_result_add(struct query_result *result, const struct query_world *worl
                      const struct query_row *row)
 {
     const struct query *q = result->query;
-    if (q->table->private_rows && !may_see(q->table, world, row))
+    if (!may_have(q, world, row))
         return 0;
     if (expression_eval(&q->where, q->table, world, row, false) != TRUTH_YES)
         return 0;
@@ -461,7 +470,7 @@ static int run_each(struct query_scan *scan, const struct query_row *row)
 static bool run_may_match(struct query_scan *scan, const struct query_row *row)
 {
     const struct query *q = ((struct run *)scan)->result->query;
-    if (q->table->private_rows && !may_see(q->table, scan->world, row))
+    if (!may_have(q, scan->world, row))
         return false;
     return expression_eval(&q->where, q->table, scan->world, row, true) != TRUTH_NO;
 }

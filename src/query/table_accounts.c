@@ -117,6 +117,8 @@ const struct query_table query_table_accounts = {
     .sort = "-bytes,+pid,+ordinal,+space",
     .scan = scan_accounts,
     .owner = process_owner,
+    .usual = process_lives,
+    .unusual_by = "state",
 };
 
 /* ---- devices ---- */

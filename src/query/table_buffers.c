@@ -16,7 +16,10 @@
 #include "query/arena.h"
 #include "query/table_process.h"
 
-enum { SITE_TEXT_MAX = 4096 };
+enum {
+    SITE_TEXT_MAX = 4096,
+    SITES_BYTES_MAX = 32 << 20, /* of one book; about 10 ms */
+};
 
 /* One book while its rows are looked at. */
 struct query_book {
@@ -45,7 +48,11 @@ static void book_load_sites(struct query_book *book)
     book->tried = true;
     MEMOIR_CLEANUP(closep)
     int fd = ledger_book_open(book->book);
-    if (fd < 0 || book_reader_sites(book->book->reader, fd, &book->sites) < 0) {
+    uint64_t bytes;
+    /* They are read at once, so a run that has to end in time takes no more than it can. */
+    bool small = fd >= 0 && book_reader_sites_bytes(book->book->reader, fd, &bytes) == 0 &&
+                 (!book->scan->deadline_ns || bytes <= SITES_BYTES_MAX);
+    if (!small || book_reader_sites(book->book->reader, fd, &book->sites) < 0) {
         book->sites = (struct book_sites){0};
         book->scan->incomplete = true;
         return;
@@ -259,6 +266,8 @@ const struct query_table query_table_buffers = {
     .private_rows = true,
     .scan = scan_buffers,
     .owner = process_owner,
+    .usual = process_lives,
+    .unusual_by = "state",
 };
 
 /* ---- sites ---- */
@@ -356,4 +365,6 @@ const struct query_table query_table_sites = {
     .private_rows = true,
     .scan = scan_sites,
     .owner = process_owner,
+    .usual = process_lives,
+    .unusual_by = "state",
 };

@@ -86,6 +86,12 @@ bool process_owner(const struct query_row *row, uint32_t *ret_uid)
     return true;
 }
 
+bool process_lives(const struct query_row *row)
+{
+    enum ledger_state state = row->process->state;
+    return state != LEDGER_EXITED && state != LEDGER_REPLACED && state != LEDGER_CLOSED;
+}
+
 /* ---- since when ---- */
 
 static void get_start(const struct query_world *world, const struct query_row *row,
@@ -356,5 +362,7 @@ const struct query_table query_table_processes = {
     .sort = "-device,-rss,+pid",
     .scan = scan_processes,
     .owner = process_owner,
+    .usual = process_lives,
+    .unusual_by = "state",
     .resolve = resolve,
 };

@@ -58,6 +58,21 @@ class Query(CommandTest):
         self.assertEqual(row, {"pid": clients[1].pid})
         self.assertEqual(self.query("--where", "age>1h", check=3), [])
 
+    def test_the_gone_hold_nothing_unless_asked_for(self):
+        living = self.start_client()
+        dead = self.start_client()
+        dead.kill()
+        dead.wait()
+        for table in ("processes", "accounts", "buffers", "sites"):
+            with self.subTest(table):
+                pids = {row["pid"] for row in self.query(table, "--show", "pid,state")}
+                self.assertEqual(pids, {living.pid})
+                pids = {row["pid"] for row in self.query(table, "--where", "state=exited")}
+                self.assertEqual(pids, {dead.pid})
+        self.assertEqual(self.query("--show", "count,device"), [{"count": 1, "device": DEVICE}])
+        rows = self.query("--by", "state", "--show", "count", "--sort", "state")
+        self.assertEqual([row["state"] for row in rows], ["exited", "running"])
+
     def test_nothing_that_matches_ends_with_3(self):
         done = memoir("query", "--dir", self.dir, check=3)
         self.assertEqual(done.stdout, "")
