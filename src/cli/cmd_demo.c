@@ -15,30 +15,32 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/demo_family.h"
-#include "cli/ps.h"
+#include "cli/demo_story.h"
 #include "ledger/ledger.h"
 
 enum {
-    STEP_S = 4, /* between the acts of the opening */
-    DEAD_S = 5, /* a killed client stays dead so long */
-    RETIRE_PATIENCE_MS = 500,
+    STEP_MS = 4000, /* between the acts of the opening */
+    STEP_FAST_MS = 400,
+    KILL_S = 20, /* age at which a victim is killed */
+    KILL_FAST_S = 2,
+    DURATION_S = 120,
+    DURATION_FAST_S = 8,
+    DEAD_S = 5,           /* a killed client stays dead so long */
     EARLY_DEATHS_MAX = 3, /* then something is wrong with it */
-    TEXT_MAX = 1 << 20,
 };
 
 struct demo_values {
     struct command_common common;
     const char *dir;
     uint64_t duration_ns;
-    uint64_t kill_ns;
+    uint64_t kill_ns; /* 0: the usual age */
     uint64_t clients;
-    bool quiet;
+    bool fast, quiet;
     int color;
 };
 
 static const struct demo_values defaults = {
-    .duration_ns = 120 * NS_PER_S,
-    .kill_ns = 20 * NS_PER_S,
+    .duration_ns = UINT64_MAX, /* the usual time */
     .clients = FAMILY_ROLES,
 };
 
@@ -52,6 +54,8 @@ static const struct option_spec options[] = {
      "how many programs, the four kinds in turn (default: 4)"},
     {"kill-after", 'k', OPTION_DURATION, AT(kill_ns), "SECONDS",
      "kill each victim when it is this old (default: 20)"},
+    {"fast", 'f', OPTION_FLAG, AT(fast),
+     .help = "for those who know the story: 8 seconds, and a victim dies at 2"},
     {"quiet", 'q', OPTION_FLAG, AT(quiet), .help = "start all at once and say nothing"},
     {"color", 0, OPTION_CHOICE, AT(color), "WHEN", "use colours: auto, always or never",
      .choices = term_color_words},
@@ -70,85 +74,34 @@ static const struct command_example examples[] = {
 struct demo {
     const struct demo_values *values;
     struct family family;
-    struct term term;
-    unsigned width;
-    unsigned step;                       /* of the story, for people */
+    struct story story;
+    uint64_t step_ns, kill_ns;           /* between the acts of the opening; age of a victim */
     uint64_t start_ns, end_ns;           /* end_ns 0: never */
     uint64_t due_ns[FAMILY_CLIENTS_MAX]; /* start, or kill, this client at that time */
     bool killed[FAMILY_CLIENTS_MAX];     /* by us, so nobody is surprised */
     bool introduced[FAMILY_CLIENTS_MAX];
     bool death_told;
-    uint64_t summary_ns; /* when to show the table */
+    size_t scene;                 /* the next one of scenes[] */
+    uint64_t scene_ns;            /* when; 0: there is none */
+    uint64_t leak_ns, leak_bytes; /* what the leaking one held, and when */
 };
-
-/* ---- words ---- */
-
-/* A numbered step, or without a number what follows it, wrapped and indented. */
-static void tell(struct demo *d, bool numbered, const char *fmt, ...)
-{
-    if (d->values->quiet)
-        return;
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer text = BUFFER_INIT(TEXT_MAX);
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer out = BUFFER_INIT(TEXT_MAX);
-    va_list args;
-    va_start(args, fmt);
-    buffer_vprintf(&text, fmt, args);
-    va_end(args);
-    term_wrap(&out, buffer_string(&text), 4, d->width);
-    if (numbered)
-        printf("\n%s%2u%s  %s", term_style(&d->term, STYLE_TITLE), ++d->step,
-               term_plain(&d->term, STYLE_TITLE), buffer_string(&out) + 4);
-    else
-        fputs(buffer_string(&out), stdout);
-    fflush(stdout);
-}
-
-/* What to type in another terminal. */
-static void suggest(struct demo *d, const char *command, bool with_dir)
-{
-    if (d->values->quiet)
-        return;
-    printf("      %s$ %s", term_style(&d->term, STYLE_GOOD), command);
-    if (d->values->dir && with_dir)
-        printf(" --dir %s", d->values->dir);
-    printf("%s\n", term_plain(&d->term, STYLE_GOOD));
-    fflush(stdout);
-}
-
-static void show_table(struct demo *d)
-{
-    if (d->values->quiet)
-        return;
-    MEMOIR_CLEANUP(ledger_freep)
-    struct ledger *ledger = NULL;
-    MEMOIR_CLEANUP(ps_view_release)
-    struct ps_view view = {0};
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer out = BUFFER_INIT(TEXT_MAX);
-    struct ps_style style = {.header = true};
-    if (ledger_scan(d->values->dir, &ledger) < 0 ||
-        ps_view_live(ledger, &(struct ps_filter){0}, &view) < 0 ||
-        ps_print(&view, &style, &d->term, &out) < 0)
-        return;
-    fputs(buffer_string(&out), stdout);
-    fflush(stdout);
-}
 
 static void introduce(struct demo *d)
 {
     char duration[UNITS_TEXT_MAX];
+    const struct term *term = &d->story.term;
     if (d->values->quiet)
         return;
     printf("%sMemoir demo%s: %u simulated programs on two simulated accelerators.\n",
-           term_style(&d->term, STYLE_TITLE), term_plain(&d->term, STYLE_TITLE), d->family.n);
+           term_style(term, STYLE_TITLE), term_plain(term, STYLE_TITLE), d->family.n);
     if (d->end_ns)
         printf("No memory is really held. Ends by itself after %s; Ctrl-C ends it now.\n",
-               units_format_duration(duration, d->values->duration_ns));
+               units_format_duration(duration, d->end_ns - d->start_ns));
     else
         printf("No memory is really held. Ctrl-C ends it.\n");
-    printf("Type the green lines in another terminal.\n");
+    printf("Type the %s lines in another terminal. To see all of it live, begin with:\n",
+           term->color ? "green" : "$");
+    story_suggest(&d->story, "memoir devices --watch", true);
 }
 
 /* ---- events ---- */
@@ -160,7 +113,7 @@ static bool is_victim(const struct family_client *c)
 
 static void plan_kill(struct demo *d, unsigned i)
 {
-    d->due_ns[i] = is_victim(&d->family.clients[i]) ? clock_monotonic_ns() + d->values->kill_ns : 0;
+    d->due_ns[i] = is_victim(&d->family.clients[i]) ? clock_monotonic_ns() + d->kill_ns : 0;
 }
 
 static int start(struct demo *d, unsigned i)
@@ -172,57 +125,48 @@ static int start(struct demo *d, unsigned i)
     d->killed[i] = false;
     plan_kill(d, i);
     if (d->introduced[i]) {
-        tell(d, false, "%s starts anew as PID %d.", c->role->name, (int)c->pid);
+        story_say(&d->story, "%s starts anew as PID %d.", c->role->name, (int)c->pid);
         return 0;
     }
     d->introduced[i] = true;
     if (i >= FAMILY_ROLES)
         return 0; /* one of a kind is enough to explain */
-    tell(d, true, "%s (PID %d) %s", c->role->name, (int)c->pid, c->role->story);
+    story_step(&d->story, "%s (PID %d) %s", c->role->name, (int)c->pid, c->role->story);
     char line[128];
     snprintf(line, sizeof(line), c->role->look, (int)c->pid);
-    suggest(d, line, true);
+    story_suggest(&d->story, line, true);
     return 0;
 }
 
-/* How long after its death a process is gone from the books: UINT64_MAX when it stays. */
-static uint64_t time_to_vanish(struct demo *d, pid_t pid, uint64_t died_ns)
-{
-    for (int waited = 0; waited < RETIRE_PATIENCE_MS; waited++) {
-        MEMOIR_CLEANUP(ledger_freep)
-        struct ledger *ledger = NULL;
-        if (ledger_scan(d->values->dir, &ledger) == 0 && !ledger_process_find(ledger, pid))
-            return clock_monotonic_ns() - died_ns;
-        nanosleep(&(struct timespec){0, (long)NS_PER_MS}, NULL);
-    }
-    return UINT64_MAX;
-}
-
 /* The first time with an explanation. */
-static void tell_death(struct demo *d, pid_t pid, uint64_t vanished_ns, bool explain)
+static void tell_death(struct demo *d, pid_t pid, const struct story_figures *before,
+                       const struct story_death *death)
 {
-    char text[UNITS_TEXT_MAX];
-    bool vanished = vanished_ns != UINT64_MAX;
-    if (vanished)
-        units_format_duration(text, vanished_ns);
-    if (!explain && vanished)
-        tell(d, false, "kill -9 %d: gone from the books %s later.", (int)pid, text);
-    else if (!explain)
-        tell(d, false, "kill -9 %d: its last book stays, as \"exited\".", (int)pid);
-    else if (vanished)
-        tell(
-            d, true,
-            "kill -9 %d: the victim is dead, and its buffers, circular buffers and kernels were gone "
-            "from the books %s later. The daemon remembers what it held:",
-            (int)pid, text);
-    else
-        tell(
-            d, true,
-            "kill -9 %d: the victim is dead. No daemon watches, so its last book stays readable, and "
-            "its row says \"exited\"; with memoird running it would be gone within milliseconds.",
-            (int)pid);
-    if (explain)
-        suggest(d, vanished ? "memoir ps --exited --blocks" : "memoir ps", !vanished);
+    char text[UNITS_TEXT_MAX] = "a while";
+    struct story *story = &d->story;
+    if (death->vanished_ns != UINT64_MAX)
+        units_format_duration(text, death->vanished_ns);
+    if (d->death_told) {
+        story_say(story, "kill -9 %d: its memory no longer counted %s later.", (int)pid, text);
+        return;
+    }
+    d->death_told = true;
+    story_step(
+        story,
+        "kill -9 %d: the victim had no chance to free anything. %s later its buffers, circular "
+        "buffers and kernels were gone from the totals:",
+        (int)pid, text);
+    int device = family_roles[FAMILY_ROLE_VICTIM].device;
+    story_compare(story, device, before, &death->after);
+    if (death->retired) {
+        story_say(story, "The daemon remembers what it held, and how it died:");
+        story_suggest(story, "memoir ps --exited --blocks", false);
+    } else {
+        story_say(story,
+                  "No daemon runs, so its last book is still there to be read, as \"exited\"; "
+                  "memoird would retire it and remember how it died:");
+        story_suggest(story, "memoir ps", true);
+    }
 }
 
 static void kill_victim(struct demo *d, unsigned i)
@@ -232,12 +176,15 @@ static void kill_victim(struct demo *d, unsigned i)
     uint64_t now_ns = clock_monotonic_ns();
     d->killed[i] = true;
     d->due_ns[i] = now_ns + DEAD_S * NS_PER_S;
-    kill(pid, SIGKILL);
-    if (d->values->quiet)
+    if (d->values->quiet) {
+        kill(pid, SIGKILL);
         return;
-    uint64_t vanished_ns = time_to_vanish(d, pid, now_ns);
-    tell_death(d, pid, vanished_ns, !d->death_told);
-    d->death_told = true;
+    }
+    struct story_figures before = story_figures(&d->story, c->role->device);
+    now_ns = clock_monotonic_ns();
+    kill(pid, SIGKILL);
+    struct story_death death = story_vanished(&d->story, pid, c->role->device, now_ns);
+    tell_death(d, pid, &before, &death);
 }
 
 /* A child ended. 0, or -EPIPE when it cannot be kept alive. */
@@ -255,10 +202,10 @@ static int bury(struct demo *d, unsigned i, int status)
     d->due_ns[i] = clock_monotonic_ns() + DEAD_S * NS_PER_S;
     d->killed[i] = true;
     if (WIFSIGNALED(status))
-        tell(d, false, "%s was killed by signal %d (%s); it will start anew.", c->role->name,
-             WTERMSIG(status), strsignal(WTERMSIG(status)));
+        story_say(&d->story, "%s was killed by signal %d (%s); it will start anew.", c->role->name,
+                  WTERMSIG(status), strsignal(WTERMSIG(status)));
     else
-        tell(d, false, "%s ended; it will start anew.", c->role->name);
+        story_say(&d->story, "%s ended; it will start anew.", c->role->name);
     return 0;
 }
 
@@ -271,6 +218,57 @@ static int reap(struct demo *d)
             return r;
     }
     return 0;
+}
+
+/* ---- scenes between the starts and the end ---- */
+
+static void scene_devices(struct demo *d)
+{
+    story_step(&d->story, "All are there. This is what memoir devices shows now:");
+    story_devices(&d->story);
+    const struct family_client *leaky = &d->family.clients[FAMILY_ROLE_LEAKY];
+    if (d->family.n > FAMILY_ROLE_LEAKY && leaky->pid) {
+        d->leak_bytes = story_held(&d->story, leaky->pid);
+        d->leak_ns = clock_monotonic_ns();
+    }
+}
+
+static void scene_leak(struct demo *d)
+{
+    char before[UNITS_TEXT_MAX], now[UNITS_TEXT_MAX], time[UNITS_TEXT_MAX], line[128];
+    if (d->family.n <= FAMILY_ROLE_LEAKY || !d->family.clients[FAMILY_ROLE_LEAKY].pid)
+        return;
+    pid_t pid = d->family.clients[FAMILY_ROLE_LEAKY].pid;
+    uint64_t bytes = story_held(&d->story, pid);
+    story_step(
+        &d->story,
+        "The leak: leaky (PID %d) held %s, and %s %s later. Its oldest buffers tell which line "
+        "of code never freed them:",
+        (int)pid, units_format_bytes(before, d->leak_bytes, UNITS_DECIMAL),
+        units_format_bytes(now, bytes, UNITS_DECIMAL),
+        units_format_duration(time, clock_monotonic_ns() - d->leak_ns));
+    snprintf(line, sizeof(line), "memoir buffers --pid %d --sort age", (int)pid);
+    story_suggest(&d->story, line, true);
+}
+
+static void scene_more(struct demo *d)
+{
+    story_step(&d->story, "It goes on like this until the end. There is more to see:");
+    story_suggest(&d->story, "memoir log --min 1M", true);
+    story_suggest(&d->story, "memoir ps --wide", true);
+    story_suggest(&d->story, "memoir devices --json", true);
+}
+
+static const struct {
+    void (*play)(struct demo *d);
+    unsigned pause; /* steps until the next one */
+} scenes[] = {{scene_devices, 2}, {scene_leak, 4}, {scene_more, 0}};
+
+static void scene(struct demo *d, uint64_t now_ns)
+{
+    scenes[d->scene].play(d);
+    d->scene_ns = scenes[d->scene].pause ? now_ns + scenes[d->scene].pause * d->step_ns : 0;
+    d->scene++;
 }
 
 /* Everything that is due. */
@@ -288,19 +286,16 @@ static int act(struct demo *d, uint64_t now_ns)
         if (r < 0)
             return r;
     }
-    if (d->summary_ns && d->summary_ns <= now_ns) {
-        d->summary_ns = 0;
-        tell(d, true, "This is what memoir ps shows now:\n");
-        show_table(d);
-    }
+    if (d->scene_ns && d->scene_ns <= now_ns)
+        scene(d, now_ns);
     return 0;
 }
 
 static uint64_t next_event_ns(const struct demo *d)
 {
     uint64_t next = d->end_ns ? d->end_ns : UINT64_MAX;
-    if (d->summary_ns && d->summary_ns < next)
-        next = d->summary_ns;
+    if (d->scene_ns && d->scene_ns < next)
+        next = d->scene_ns;
     for (unsigned i = 0; i < d->family.n; i++)
         if (d->due_ns[i] && d->due_ns[i] < next)
             next = d->due_ns[i];
@@ -309,12 +304,17 @@ static uint64_t next_event_ns(const struct demo *d)
 
 static void schedule(struct demo *d)
 {
-    uint64_t step_ns = d->values->quiet ? 0 : STEP_S * NS_PER_S;
+    const struct demo_values *v = d->values;
+    uint64_t duration_ns = v->duration_ns;
+    if (duration_ns == UINT64_MAX)
+        duration_ns = (v->fast ? DURATION_FAST_S : DURATION_S) * NS_PER_S;
+    d->kill_ns = v->kill_ns ? v->kill_ns : (v->fast ? KILL_FAST_S : KILL_S) * NS_PER_S;
+    d->step_ns = v->quiet ? 0 : (v->fast ? STEP_FAST_MS : STEP_MS) * NS_PER_MS;
     d->start_ns = clock_monotonic_ns();
-    d->end_ns = d->values->duration_ns ? d->start_ns + d->values->duration_ns : 0;
+    d->end_ns = duration_ns ? d->start_ns + duration_ns : 0;
     for (unsigned i = 0; i < d->family.n; i++)
-        d->due_ns[i] = d->start_ns + (i < FAMILY_ROLES ? i : 0) * step_ns;
-    d->summary_ns = d->values->quiet ? 0 : d->start_ns + FAMILY_ROLES * step_ns;
+        d->due_ns[i] = d->start_ns + (i < FAMILY_ROLES ? i : 0) * d->step_ns;
+    d->scene_ns = v->quiet ? 0 : d->start_ns + FAMILY_ROLES * d->step_ns;
 }
 
 /* Until the end or a signal. Signals are blocked and taken here, so nothing happens in between. */
@@ -365,14 +365,15 @@ static int run(const void *values, const struct operands *operands)
     struct demo d = {.values = values};
     if (d.values->clients == 0 || d.values->clients > FAMILY_CLIENTS_MAX)
         return command_misuse(&cmd_demo, "--clients goes from 1 to %d", FAMILY_CLIENTS_MAX);
-    if (d.values->kill_ns < NS_PER_S)
+    if (d.values->kill_ns && d.values->kill_ns < NS_PER_S)
         return command_misuse(&cmd_demo, "--kill-after is a second at least");
     if (command_check_dir(d.values->dir) != COMMAND_OK)
         return COMMAND_FAILED;
     if (d.values->dir && setenv("MEMOIR_DIR", d.values->dir, 1) < 0)
         return -errno;
-    term_init(&d.term, STDOUT_FILENO, (enum term_color)d.values->color);
-    d.width = d.term.width && d.term.width < 100 ? d.term.width : 100;
+    d.story = (struct story){.dir = d.values->dir, .quiet = d.values->quiet};
+    term_init(&d.story.term, STDOUT_FILENO, (enum term_color)d.values->color);
+    d.story.width = d.story.term.width && d.story.term.width < 100 ? d.story.term.width : 100;
     int r = family_init(&d.family, (unsigned)d.values->clients);
     if (r < 0)
         return command_fail("demo: its programs (%s, ...) are not where this one is, nor in "
@@ -391,7 +392,7 @@ static int run(const void *values, const struct operands *operands)
     family_end(&d.family);
     tidy(&d);
     if (r == COMMAND_OK)
-        tell(&d, true, "The end: all programs of the demo are gone.");
+        story_step(&d.story, "The end: all programs of the demo are gone.");
     return r;
 }
 

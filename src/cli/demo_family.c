@@ -19,18 +19,18 @@ const struct family_role family_roles[FAMILY_ROLES] = {
     {"trainer", 0,
      "trains on accelerator A: 6.6 GB of weights and optimizer state stay, activations go up and down "
      "with every step.",
-     "memoir ps --watch 1"},
+     "memoir devices --device 0"},
     {"inference", 1,
      "serves a model on accelerator B: its KV cache grows with every token and is dropped when the "
      "batch is done. It fills, but it is no leak.",
      "memoir ps --wide --pid %d"},
     {"leaky", 1,
      "answers requests on accelerator B and forgets to free a part of each: 1.4 MB more every second.",
-     "memoir ps --watch 1 --pid %d"},
+     "memoir log --pid %d"},
     {"victim", 0,
      "holds 150 buffers (25.5 MB), 800 circular buffers (22.4 MB) and 30 kernels (0.2 MB) on "
      "accelerator A. It will be killed without a warning.",
-     "memoir ps --wide --pid %d"},
+     "memoir buffers --pid %d"},
 };
 
 static bool programs_in(const char *directory)

@@ -13,6 +13,7 @@
 enum {
     FAMILY_ROLES = 4,
     FAMILY_CLIENTS_MAX = 64,
+    FAMILY_ROLE_LEAKY = 2,
     FAMILY_ROLE_VICTIM = 3,
 };
 

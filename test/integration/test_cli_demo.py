@@ -129,21 +129,37 @@ class Demo(CommandTest):
         demo.terminate()
         self.assertIn("trainer was killed by signal 9", demo.stdout.read())
 
-    def test_the_walk_through_names_what_is_there(self):
-        demo = self.start("--duration", "9", "--color", "never")
+    def test_the_walk_through_tells_what_is_there(self):
+        demo = self.start("--fast", "--color", "never")
         seen = set()
 
         def finished():
             seen.update(p["pid"] for p in self.ps())
             return demo.poll() is not None
 
-        wait_for(finished, "its end", 40)
+        wait_for(finished, "its end", 60)
+        self.assertEqual(demo.returncode, 0)
         text = demo.stdout.read()
         told = set(map(int, re.findall(r"PID (\d+)", text)))
         self.assertTrue(told and told <= seen, (told, seen))
-        self.assertEqual(re.findall(r"(?m)^ ?(\d+)  ", text), ["1", "2", "3", "4"])
-        self.assertIn("$ memoir ps --watch 1", text)
-        self.assertIn("The end", text)
+        steps = re.findall(r"(?m)^\[Step (\d+)\] (\w+)", text)
+        self.assertEqual([int(number) for number, _ in steps], list(range(1, len(steps) + 1)))
+        self.assertEqual(
+            [word for _, word in steps],
+            ["trainer", "inference", "leaky", "victim", "All", "The", "kill", "It", "The"],
+        )
+        self.assertIn("$ memoir devices --watch", text)
+        self.assertRegex(text, r"(?m)^  L1 total .*%.* blocks$")
+        self.assertEqual(list(self.dir.glob("*/*")), [])
+
+    def test_the_walk_through_shows_the_victims_memory_disappear(self):
+        text = self.start("--fast", "--color", "never", "--clients", "4").communicate(timeout=60)[0]
+        cbs = re.search(r"L1 circular buffers +([\d.]+) MB +([\d.]+ \w+)", text)
+        before, after = float(cbs[1]), cbs[2]
+        self.assertGreaterEqual(before, 22.4)
+        gone = before - (float(after.split()[0]) / (1 if after.endswith("MB") else 1000))
+        self.assertAlmostEqual(gone, 22.4, delta=5)  # the trainer goes on in between
+        self.assertRegex(text, r"kill -9 \d+: the victim had no chance to free anything")
 
     def test_a_missing_program_is_told(self):
         done = subprocess.run(
