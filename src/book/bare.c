@@ -34,20 +34,28 @@ int book_bare_alloc(struct book_writer *w, struct book_thread *t, uint32_t accou
     return 0;
 }
 
-int64_t book_bare_free(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id)
+bool book_bare_take(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,
+                    uint64_t *ret_bytes)
 {
     struct book_block old;
     uint64_t hash = table_hash(&w->table, account, id);
     bool found =
         !w->moves_open && !w->table.broken &&
         table_take_at_home(&w->table.shard[0], hash, account, id, &old.size_tag, &old.place);
-    if (!found && !table_take(w, t, account, id, &old)) {
-        book_lose(w, BOOK_LOSS_UNKNOWN_FREE);
-        return -ENOENT;
-    }
-    uint64_t bytes = book_block_bytes(&old);
-    book_bare_count_free(book_account_at(w, account), bytes);
-    return (int64_t)bytes;
+    if (!found && !table_take(w, t, account, id, &old))
+        return false;
+    *ret_bytes = book_block_bytes(&old);
+    book_bare_count_free(book_account_at(w, account), *ret_bytes);
+    return true;
+}
+
+int64_t book_bare_free(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id)
+{
+    uint64_t bytes;
+    if (book_bare_take(w, t, account, id, &bytes))
+        return (int64_t)bytes;
+    book_lose(w, BOOK_LOSS_UNKNOWN_FREE);
+    return -ENOENT;
 }
 
 int book_bare_transfer(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,

@@ -41,7 +41,38 @@ static inline void book_bare_count_free(struct book_account *account, uint64_t b
 int book_bare_alloc(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,
                     uint64_t size_tag, uint32_t time);
 
-/* Bytes of the block that is gone, or -ENOENT. */
+/* gcc takes a function that only prefetches for one without effect, and leaves its calls out. */
+#define BOOK_BARE_HAS_EFFECT() __asm__ volatile("")
+
+/* Ask for what a report about that block will look at, a few reports ahead: first for the head of its chunk,
+ * and when that has come, for the slot that it leads to. */
+static inline void book_bare_prefetch_head(const struct book_writer *w, uint32_t account,
+                                           uint64_t id)
+{
+    const struct table_shard *shard = &w->table.shard[0];
+    uint64_t hash = table_hash(&w->table, account, id);
+    __builtin_prefetch(table_head_of(shard, table_home_of(shard, hash)), 1);
+    BOOK_BARE_HAS_EFFECT();
+}
+
+static inline void book_bare_prefetch_slot(const struct book_writer *w, uint32_t account,
+                                           uint64_t id, bool alloc)
+{
+    const struct table_shard *shard = &w->table.shard[0];
+    uint64_t hash = table_hash(&w->table, account, id);
+    struct table_home home = table_home_of(shard, hash);
+    const struct table_head *head = table_head_of(shard, home);
+    uint32_t slots = alloc ? table_empty(head) : table_match(head, table_print(hash));
+    if (slots)
+        __builtin_prefetch(&table_chunk_of(shard, home)[__builtin_ctz(slots)], 1);
+    BOOK_BARE_HAS_EFFECT();
+}
+
+/* Take a block away and count it as freed; false if there is none, and nothing is counted. */
+bool book_bare_take(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,
+                    uint64_t *ret_bytes);
+
+/* Bytes of the block that is gone, or -ENOENT (which is counted). */
 int64_t book_bare_free(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id);
 
 /* 0, or -ENOENT when there is no such block; its bytes count in any case. Id 0: no block. */

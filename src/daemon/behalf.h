@@ -117,6 +117,12 @@ int behalf_free(struct behalf *behalf, uint32_t account, uint64_t id, uint64_t *
 /* The same for who is not sure that it is there: false, and nothing counted as lost, if it is not. */
 bool behalf_take(struct behalf *behalf, uint32_t account, uint64_t id, uint64_t *ret_bytes);
 
+/* A report about that block will follow: for who has many at hand. Once far ahead, and once when it comes
+ * near, then saying what it will be. */
+enum behalf_ahead { BEHALF_AHEAD_FAR, BEHALF_AHEAD_ALLOC, BEHALF_AHEAD_FREE };
+void behalf_prefetch(const struct behalf *behalf, uint32_t account, uint64_t id,
+                     enum behalf_ahead ahead);
+
 /* Free a block of which only device and id are known: looks in all accounts of the device. ret_account
  * (may be NULL). -ENOENT as above. */
 int behalf_free_any(struct behalf *behalf, int device, uint64_t id, uint32_t *ret_account,

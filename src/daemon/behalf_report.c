@@ -9,6 +9,8 @@
 #include "daemon/server.h"
 #include "ledger/ledger.h"
 
+enum { PREFETCH_PAGES = 64 }; /* of block slots */
+
 static struct book_thread *thread_of(struct behalf *b)
 {
     b->active = true;
@@ -184,17 +186,26 @@ bool behalf_take(struct behalf *b, uint32_t account, uint64_t id, uint64_t *ret_
 {
     if (!is_record(b, account, BOOK_RECORD_ACCOUNT))
         return false;
-    struct book_account *record = book_account_at(b->w, account);
-    struct book_block old;
-    if (record->common.alloc_blocks == record->common.freed_blocks ||
-        !table_take(b->w, thread_of(b), account, id, &old))
+    const struct book_counters *c = &book_account_at(b->w, account)->common;
+    uint64_t bytes;
+    if (c->alloc_blocks == c->freed_blocks ||
+        !book_bare_take(b->w, thread_of(b), account, id, &bytes))
         return false;
-    book_bare_count_free(record, book_block_bytes(&old));
     if (ret_bytes)
-        *ret_bytes = book_block_bytes(&old);
+        *ret_bytes = bytes;
     if (told(b))
-        tell(b, BEHALF_FREE, account, id, book_block_bytes(&old), 0);
+        tell(b, BEHALF_FREE, account, id, bytes, 0);
     return true;
+}
+
+void behalf_prefetch(const struct behalf *b, uint32_t account, uint64_t id, enum behalf_ahead ahead)
+{
+    if (!b->w || b->w->table.shard[0].pages < PREFETCH_PAGES)
+        return; /* it is in the cache anyway */
+    if (ahead == BEHALF_AHEAD_FAR)
+        book_bare_prefetch_head(b->w, account, id);
+    else
+        book_bare_prefetch_slot(b->w, account, id, ahead == BEHALF_AHEAD_ALLOC);
 }
 
 int behalf_free_any(struct behalf *b, int device, uint64_t id, uint32_t *ret_account,

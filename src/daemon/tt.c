@@ -24,7 +24,9 @@ enum {
     BAD_MAX = 10,            /* messages of no type before the connection closes */
     SETTLE_MS = 10,          /* rest after which the size of the first message is guessed, */
     SETTLE_PIECES_MS = 1000, /* and from a client whose messages come in pieces */
-    RETRY_MS = 1000,         /* after a book could not be had */
+    AHEAD_FAR = 16,          /* messages that are looked at before their turn */
+    AHEAD_NEAR = 8,
+    RETRY_MS = 1000, /* after a book could not be had */
 };
 
 /* Spaces of this protocol, as columns of a slot. */
@@ -41,7 +43,8 @@ struct slot {
     int32_t claimed;
     struct behalf *behalf; /* NULL: could not be had; try again at */
     uint64_t retry_ns;
-    int32_t device;                                 /* the one with an account outside the cache */
+    int32_t device;      /* the one with an account outside the cache */
+    uint64_t highest_id; /* of this connection's reports; UINT64_MAX: others reported some before */
     uint16_t accounts[CACHED_DEVICES + 1][COLUMNS]; /* 0: not made yet */
 };
 
@@ -82,8 +85,10 @@ static bool slot_fill(struct tt *tt, struct slot *slot, int32_t claimed, pid_t p
     slot->claimed = claimed;
     slot->device = -1;
     int r = behalf_get(tt->server->daemon, &subject, &slot->behalf);
-    if (r >= 0)
+    if (r >= 0) {
+        slot->highest_id = behalf_blocks(slot->behalf) > 0 ? UINT64_MAX : 0;
         return true;
+    }
     slot->behalf = NULL;
     slot->retry_ns = clock_monotonic_ns() + RETRY_MS * NS_PER_MS;
     tt->server->figures.refused_books++;
@@ -186,8 +191,12 @@ static void report_alloc(struct tt *tt, struct slot *slot, const struct tt_messa
         bad_report(tt, slot);
         return;
     }
-    /* An id is one buffer of its device: what it was in another memory is gone. */
-    for (int other = 0; column < TT_BUFFER_TYPES && other < TT_BUFFER_TYPES; other++)
+    /* An id is one buffer of its device: what it was in another memory is gone. Ids are mostly counters, and
+     * one that is higher than all before was none. */
+    bool fresh = m->buffer_id > slot->highest_id;
+    if (fresh)
+        slot->highest_id = m->buffer_id;
+    for (int other = 0; !fresh && column < TT_BUFFER_TYPES && other < TT_BUFFER_TYPES; other++)
         if (other != column && row[other] &&
             behalf_take(slot->behalf, row[other], m->buffer_id, NULL))
             behalf_lose(slot->behalf, BOOK_LOSS_REPLACED, 1);
@@ -300,6 +309,19 @@ static int bad_message(struct tt *tt)
     return ++tt->bad >= BAD_MAX ? -EBADMSG : 0;
 }
 
+/* In a large book every report waits for memory, unless it was asked for before its turn. */
+static inline void look_ahead(const struct tt *tt, const uint8_t *bytes, bool far)
+{
+    struct tt_message m = tt_decode(bytes);
+    const struct slot *slot = tt->last;
+    if (slot && m.pid == slot->claimed && m.type <= TT_FREE && m.buffer_type < TT_BUFFER_TYPES &&
+        (uint32_t)m.device < CACHED_DEVICES && slot->accounts[m.device][m.buffer_type])
+        behalf_prefetch(slot->behalf, slot->accounts[m.device][m.buffer_type], m.buffer_id,
+                        far                  ? BEHALF_AHEAD_FAR
+                        : m.type == TT_ALLOC ? BEHALF_AHEAD_ALLOC
+                                             : BEHALF_AHEAD_FREE);
+}
+
 /* All whole messages. Returns bytes taken, or -errno. */
 static ssize_t messages(struct tt *tt, const uint8_t *bytes, size_t n)
 {
@@ -307,6 +329,10 @@ static ssize_t messages(struct tt *tt, const uint8_t *bytes, size_t n)
     int r = 0;
     for (; n - at >= size && r >= 0; at += size) {
         struct tt_message m = tt_decode(bytes + at);
+        if (n - at >= (AHEAD_FAR + 1) * size) {
+            look_ahead(tt, bytes + at + AHEAD_FAR * size, true);
+            look_ahead(tt, bytes + at + AHEAD_NEAR * size, false);
+        }
         if (__builtin_expect(!tt_is_request(m.type), 0)) {
             r = bad_message(tt);
         } else if (tt_is_question(m.type)) {

@@ -6,42 +6,11 @@
 
 const uint16_t tt_sizes[TT_SIZES] = {72, 112, 128, 144};
 
-/* The bytes are in the machine's order: both ends are on one machine. */
-#define LOAD(type, bytes, offset)                            \
-    ({                                                       \
-        type value_;                                         \
-        memcpy(&value_, (bytes) + (offset), sizeof(value_)); \
-        value_;                                              \
-    })
 #define STORE(bytes, offset, value)                          \
     do {                                                     \
         __typeof__(value) value_ = (value);                  \
         memcpy((bytes) + (offset), &value_, sizeof(value_)); \
     } while (0)
-
-enum {
-    AT_TYPE = 0,
-    AT_DEVICE = 4,
-    AT_SIZE = 8,
-    AT_BUFFER_TYPE = 16,
-    AT_PID = 20,
-    AT_BUFFER_ID = 24,
-    AT_TIMESTAMP = 32,
-    AT_ALLOCATED = 40, /* dram, l1, l1_small, trace */
-};
-
-struct tt_message tt_decode(const uint8_t *bytes)
-{
-    return (struct tt_message){
-        .type = bytes[AT_TYPE],
-        .device = LOAD(int32_t, bytes, AT_DEVICE),
-        .size = LOAD(uint64_t, bytes, AT_SIZE),
-        .buffer_type = bytes[AT_BUFFER_TYPE],
-        .pid = LOAD(int32_t, bytes, AT_PID),
-        .buffer_id = LOAD(uint64_t, bytes, AT_BUFFER_ID),
-        .timestamp = LOAD(uint64_t, bytes, AT_TIMESTAMP),
-    };
-}
 
 /* 40 bytes: what the original calls device info. */
 static void encode_info(const struct tt_answer *a, uint8_t *bytes)
@@ -59,17 +28,17 @@ static void encode_info(const struct tt_answer *a, uint8_t *bytes)
 void tt_encode(const struct tt_answer *a, size_t size, uint8_t *bytes)
 {
     memset(bytes, 0, size);
-    bytes[AT_TYPE] = a->head.type;
-    bytes[AT_BUFFER_TYPE] = a->head.buffer_type;
-    STORE(bytes, AT_DEVICE, a->head.device);
-    STORE(bytes, AT_SIZE, a->head.size);
-    STORE(bytes, AT_PID, a->head.pid);
-    STORE(bytes, AT_BUFFER_ID, a->head.buffer_id);
-    STORE(bytes, AT_TIMESTAMP, a->head.timestamp);
-    STORE(bytes, AT_ALLOCATED, a->dram);
-    STORE(bytes, AT_ALLOCATED + 8, a->l1);
-    STORE(bytes, AT_ALLOCATED + 16, a->l1_small);
-    STORE(bytes, AT_ALLOCATED + 24, a->trace);
+    bytes[TT_AT_TYPE] = a->head.type;
+    bytes[TT_AT_BUFFER_TYPE] = a->head.buffer_type;
+    STORE(bytes, TT_AT_DEVICE, a->head.device);
+    STORE(bytes, TT_AT_SIZE, a->head.size);
+    STORE(bytes, TT_AT_PID, a->head.pid);
+    STORE(bytes, TT_AT_BUFFER_ID, a->head.buffer_id);
+    STORE(bytes, TT_AT_TIMESTAMP, a->head.timestamp);
+    STORE(bytes, TT_AT_ALLOCATED, a->dram);
+    STORE(bytes, TT_AT_ALLOCATED + 8, a->l1);
+    STORE(bytes, TT_AT_ALLOCATED + 16, a->l1_small);
+    STORE(bytes, TT_AT_ALLOCATED + 24, a->trace);
     if (size == 112) /* before circular buffers and kernels were counted */
         encode_info(a, bytes + 72);
     if (size < 128)
@@ -88,14 +57,14 @@ void tt_encode(const struct tt_answer *a, size_t size, uint8_t *bytes)
 
 bool tt_plausible(const uint8_t *bytes, size_t n)
 {
-    if (n > AT_TYPE && !tt_is_request(bytes[AT_TYPE]))
+    if (n > TT_AT_TYPE && !tt_is_request(bytes[TT_AT_TYPE]))
         return false;
-    if (n >= AT_DEVICE + 4) {
-        int32_t device = LOAD(int32_t, bytes, AT_DEVICE);
+    if (n >= TT_AT_DEVICE + 4) {
+        int32_t device = tt_load32(bytes, TT_AT_DEVICE);
         if (device < -1 || device >= TT_DEVICES_MAX)
             return false;
     }
-    return n <= AT_BUFFER_TYPE || bytes[AT_TYPE] != TT_ALLOC || bytes[AT_BUFFER_TYPE] < 16;
+    return n <= TT_AT_BUFFER_TYPE || bytes[TT_AT_TYPE] != TT_ALLOC || bytes[TT_AT_BUFFER_TYPE] < 16;
 }
 
 enum verdict { VERDICT_OPEN, VERDICT_OUT, VERDICT_PROVED };
@@ -107,11 +76,11 @@ static enum verdict second_look(const struct tt_framing *f, const uint8_t *bytes
         return VERDICT_OUT;
     if (n < TT_HEAD)
         return VERDICT_OPEN;
-    int32_t pid = LOAD(int32_t, bytes, AT_PID);
+    int32_t pid = tt_load32(bytes, TT_AT_PID);
     /* Questions need no pid. Figures of an answer whose bytes somebody sends back could look like that,
      * but for the bytes behind the type. */
     bool question =
-        pid == 0 && tt_is_question(bytes[AT_TYPE]) && !bytes[1] && !bytes[2] && !bytes[3];
+        pid == 0 && tt_is_question(bytes[TT_AT_TYPE]) && !bytes[1] && !bytes[2] && !bytes[3];
     bool known = question || (pid > 0 && (pid == f->pid || pid_ok(context, pid)));
     return known ? VERDICT_PROVED : VERDICT_OUT;
 }
@@ -125,7 +94,7 @@ int tt_framing_look(struct tt_framing *f, const uint8_t *bytes, size_t n, tt_pid
         if (!tt_plausible(bytes, n))
             return -EBADMSG;
         if (n >= TT_HEAD)
-            f->pid = LOAD(int32_t, bytes, AT_PID);
+            f->pid = tt_load32(bytes, TT_AT_PID);
     }
     int left = 0, last = 0;
     for (int i = 0; i < TT_SIZES; i++) {

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum {
     TT_COMMON = 72, /* bytes that all sizes share */
@@ -84,8 +85,45 @@ static inline bool tt_is_question(uint8_t type)
            type == TT_DUMP_KERNELS;
 }
 
+/* Where the fields of a request are. The bytes are in the machine's order: both ends are on one machine. */
+enum tt_offset {
+    TT_AT_TYPE = 0,
+    TT_AT_DEVICE = 4,
+    TT_AT_SIZE = 8,
+    TT_AT_BUFFER_TYPE = 16,
+    TT_AT_PID = 20,
+    TT_AT_BUFFER_ID = 24,
+    TT_AT_TIMESTAMP = 32,
+    TT_AT_ALLOCATED = 40, /* dram, l1, l1_small, trace */
+};
+
+static inline int32_t tt_load32(const uint8_t *bytes, size_t at)
+{
+    int32_t value;
+    memcpy(&value, bytes + at, sizeof(value));
+    return value;
+}
+
+static inline uint64_t tt_load64(const uint8_t *bytes, size_t at)
+{
+    uint64_t value;
+    memcpy(&value, bytes + at, sizeof(value));
+    return value;
+}
+
 /* From TT_COMMON bytes. */
-struct tt_message tt_decode(const uint8_t *bytes);
+static inline struct tt_message tt_decode(const uint8_t *bytes)
+{
+    return (struct tt_message){
+        .type = bytes[TT_AT_TYPE],
+        .device = tt_load32(bytes, TT_AT_DEVICE),
+        .size = tt_load64(bytes, TT_AT_SIZE),
+        .buffer_type = bytes[TT_AT_BUFFER_TYPE],
+        .pid = tt_load32(bytes, TT_AT_PID),
+        .buffer_id = tt_load64(bytes, TT_AT_BUFFER_ID),
+        .timestamp = tt_load64(bytes, TT_AT_TIMESTAMP),
+    };
+}
 
 /* `size` bytes, one of tt_sizes. */
 void tt_encode(const struct tt_answer *answer, size_t size, uint8_t *ret_bytes);
