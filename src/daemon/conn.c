@@ -454,6 +454,7 @@ void conn_accept(struct conn_listener *listener, int fd)
     user_of(server, conn->peer.uid)->connections++;
     if (conn->out.len > 0)
         pend(conn);
+    conn_time(conn); /* it may want to be woken */
 }
 
 static void end_say(struct conn *conn, enum conn_end end)

@@ -65,6 +65,7 @@ class Resume(NativeTest):
         """Three times; the client keeps what is not acknowledged and sends it again."""
         random_numbers = random.Random(1)
         live, waiting, seq = {}, [], 0
+        self.acknowledged = 0
         session = None
         daemon = self.native()
         line = None
@@ -110,6 +111,7 @@ class Resume(NativeTest):
     def forget(self, waiting, answer):
         self.assertNotIn("error", answer)
         if "ack" in answer:
+            self.acknowledged = answer["ack"]
             while waiting and waiting[0]["seq"] <= answer["ack"]:
                 waiting.pop(0)
 
@@ -117,6 +119,7 @@ class Resume(NativeTest):
         line = self.connect(patient=True)
         hello = line.ask({"hello": 1, **({"session": session} if session else {})})
         self.assertEqual(hello["resumed"], session is not None and hello["seq"] > 0)
+        self.assertGreaterEqual(hello["seq"], self.acknowledged)
         line.ask({"device": 0, "name": "D"})
         while waiting and waiting[0]["seq"] <= hello["seq"]:
             waiting.pop(0)
@@ -251,6 +254,22 @@ class Tcp(NativeTest):
         line.ask({"device": 0})
         line.ask({"report": [["a", 0, "dram", 2, 3]], "seq": 2, "ack": True})
         self.assertEqual(self.used(), [(780, 2)])
+
+    def test_session_of_another_token_is_not_resumed(self):
+        other = "another-token-of-some-length"
+        self.write_tokens("".join(f"t{i} {hashlib.sha256(t.encode()).hexdigest()}\n" for i, t in enumerate((TOKEN, other))))
+        self.remote()
+        line, hello = self.enter()
+        line.ask({"report": [["a", None, "heap", 1, 777]], "seq": 1, "ack": True})
+        _, stolen = self.enter(token=other, session=hello["session"])
+        self.assertEqual((stolen["resumed"], stolen["seq"]), (False, 0))
+        self.assertEqual(self.used(), [(777, 1)])
+
+    def test_silent_stranger_is_closed_after_a_few_seconds(self):
+        self.remote("--stall", "1m")
+        silent, slow = self.connect(self.address), self.connect(self.address)
+        slow.send(b'{"hello"')
+        self.assertTrue(silent.at_end() and slow.at_end())
 
     def test_another_session_is_another_process(self):
         self.remote()

@@ -8,7 +8,7 @@
     for row in client.query(by="program", show="device.dram"):
         print(row)
 
-Reports cost about a microsecond: they are queued and sent by a thread of the client, many at a time. They
+Reports cost about two microseconds: they are queued and sent by a thread of the client, many at a time. They
 never block and never raise (unless strict=True); where memoird is away they wait, and after it comes back
 everything is as if it had never gone. Report an allocation after it was made and a free before it happens.
 """
