@@ -19,12 +19,13 @@
 #include "ledger/ledger.h"
 
 enum {
-    CHART_COLUMNS = 60, /* where the terminal does not say */
+    CHART_COLUMNS = 64, /* where the terminal does not say: an hour in minutes */
     CHART_COLUMNS_MIN = 20,
     CHART_COLUMNS_MAX = 120,
     OTHER_COLUMNS = 64, /* what stands beside it, about */
     CHART_BYTES_MAX = 4096,
     NAME_MAX_BYTES = 128,
+    USERS_KNOWN = 256,
 };
 
 enum {
@@ -110,21 +111,21 @@ static const char *device_name(const struct read_line *line, char text[static NA
     return text;
 }
 
-/* Lines of a user mostly follow each other. */
+/* Looking up a name may ask another machine, and there are thousands of lines. */
 static const char *user_name(uint32_t uid)
 {
-    static char name[64];
-    static uint32_t known;
-    static bool any;
-    if (any && known == uid)
+    static struct {
+        uint32_t uid;
+        char name[64];
+    } known[USERS_KNOWN];
+    char *name = known[uid % USERS_KNOWN].name;
+    if (name[0] && known[uid % USERS_KNOWN].uid == uid)
         return name;
     const struct passwd *pw = getpwuid(uid);
-    if (pw)
-        snprintf(name, sizeof(name), "%s", pw->pw_name);
-    else
-        snprintf(name, sizeof(name), "%u", uid);
-    known = uid;
-    any = true;
+    snprintf(name, sizeof(known->name), "%u", uid);
+    if (pw && pw->pw_name[0])
+        snprintf(name, sizeof(known->name), "%s", pw->pw_name);
+    known[uid % USERS_KNOWN].uid = uid;
     return name;
 }
 

@@ -35,8 +35,8 @@ static const struct config_key keys[] = {
      "memoird mounts as root, $XDG_RUNTIME_DIR/memoir and /dev/shm/memoir-UID; as root in those of "
      "all users and of containers. Programs that report need the same DIR in MEMOIR_DIR."},
     {"state", CONFIG_PATH, AT(state), "DIR", "",
-     "Keep what outlives books in DIR: the list of retired processes and the lock that keeps a "
-     "second memoird away. Without it, /var/lib/memoir as root, else $XDG_STATE_HOME/memoir "
+     "Keep what outlives books in DIR: the list of retired processes, history, and the lock that "
+     "keeps a second memoird away. Without it, /var/lib/memoir as root, else $XDG_STATE_HOME/memoir "
      "(~/.local/state/memoir)."},
     {"pid-file", CONFIG_PATH, AT(pid_file), "FILE", "",
      "Write the process id to FILE, which is removed at the end. Without it, none is written."},
@@ -94,6 +94,10 @@ static const struct config_key keys[] = {
     {"history-flush", CONFIG_DURATION, AT(history_flush_ns), "TIME", "10s",
      "Write to it this often: as much is lost when memoird or the machine is killed.",
      .reload = true, .min = 100 * NS_PER_MS, .max = 60 * NS_PER_S},
+    {"history-values-per-user-max", CONFIG_COUNT, AT(history_values_per_user_max), "N", "32768",
+     "Note at most N values a second of one user other than root: further processes of his are left out, so "
+     "that he cannot push out what others left.",
+     .reload = true, .min = 64, .max = 1 << 20},
     {"history-keep-1s", CONFIG_DURATION, AT(history_keep_ns[0]), "TIME", "1h",
      "Keep the value of every second for so long, and at least until the ten seconds have it.",
      .reload = true, .min = 60 * NS_PER_S, .max = 3660 * 24 * 3600 * NS_PER_S},

@@ -34,6 +34,7 @@ struct config {
     bool history;
     uint64_t history_size;
     uint64_t history_flush_ns;
+    uint64_t history_values_per_user_max;
     uint64_t history_keep_ns[3]; /* by tier */
     char *socket;
     char *socket_group;

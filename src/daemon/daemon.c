@@ -209,7 +209,8 @@ static void on_refresh(void *context)
 static struct history_settings history_settings(const struct config *config)
 {
     struct history_settings settings = {.limits.bytes_max = config->history_size,
-                                        .flush_ns = config->history_flush_ns};
+                                        .flush_ns = config->history_flush_ns,
+                                        .per_user_max = config->history_values_per_user_max};
     for (int tier = 0; tier < HISTORY_TIERS; tier++)
         settings.limits.keep_s[tier] = config->history_keep_ns[tier] / NS_PER_S;
     return settings;

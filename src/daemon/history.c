@@ -43,6 +43,7 @@ struct history {
     /* The loop's thread only. */
     size_t n_made; /* pictures that exist */
     uint64_t taken_s;
+    uint64_t per_user_max;
 
     /* Counters: written by one thread each, read by the loop's. */
     uint64_t taken, lost, left_out;
@@ -54,7 +55,7 @@ struct history {
     struct store *store;
     struct recorder *recorder;
     struct rss *rss;
-    uint64_t dropped_then, lost_then; /* when it was last said */
+    uint64_t dropped_then, lost_then, left_out_then; /* when it was last said */
     uint64_t told_lost_ns;
 };
 
@@ -154,12 +155,17 @@ static void record(struct history *h, struct sample *sample)
 
 static void say_lost(struct history *h, uint64_t now_ns)
 {
-    uint64_t lost = load_relaxed(&h->lost);
-    if (lost == h->lost_then ||
+    uint64_t lost = load_relaxed(&h->lost), left_out = load_relaxed(&h->left_out);
+    if ((lost == h->lost_then && left_out == h->left_out_then) ||
         (h->told_lost_ns && now_ns - h->told_lost_ns < TELL_LOST_EVERY_S * NS_PER_S))
         return;
-    log_warn("history fell behind: %" PRIu64 " seconds were lost", lost - h->lost_then);
+    if (lost != h->lost_then)
+        log_warn("history fell behind: %" PRIu64 " seconds were lost", lost - h->lost_then);
+    if (left_out != h->left_out_then)
+        log_warn("history left out %" PRIu64 " values: one process or one user has too many",
+                 left_out - h->left_out_then);
     h->lost_then = lost;
+    h->left_out_then = left_out;
     h->told_lost_ns = now_ns;
 }
 
@@ -275,6 +281,7 @@ int history_new(const char *state_path, const struct history_settings *settings,
     if (!h)
         return -ENOMEM;
     h->settings = h->current = *settings;
+    h->per_user_max = settings->per_user_max;
     unsigned flush_s = (unsigned)((settings->flush_ns + NS_PER_S - 1) / NS_PER_S);
     int r = asprintf(&h->path, "%s/%s", state_path, HISTORY_FILE) < 0 ? -ENOMEM : 0;
     if (r < 0)
@@ -338,7 +345,7 @@ void history_take(struct history *history, const struct ledger *ledger)
         return;
     }
     sample->left_out = 0;
-    sample_take(sample, ledger, now_ns);
+    sample_take(sample, ledger, now_ns, history->per_user_max);
     add_relaxed(&history->left_out, sample->left_out);
     add_relaxed(&history->taken, 1);
     pthread_mutex_lock(&history->lock);
@@ -349,6 +356,7 @@ void history_take(struct history *history, const struct ledger *ledger)
 
 void history_set(struct history *history, const struct history_settings *settings)
 {
+    history->per_user_max = settings->per_user_max;
     pthread_mutex_lock(&history->lock);
     history->settings = *settings;
     history->renewed = true;

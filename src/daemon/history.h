@@ -20,6 +20,7 @@ enum { HISTORY_PICTURES_MAX = 8 };
 struct history_settings {
     struct store_limits limits;
     uint64_t flush_ns;
+    uint64_t per_user_max; /* values of one user in a picture */
 };
 
 struct history_counts {

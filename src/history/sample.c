@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ledger/ledger.h"
 
@@ -24,6 +25,7 @@ void sample_reset(struct sample *sample, uint64_t real_ns)
     sample->real_ns = real_ns;
     sample->n_processes = sample->n_devices = sample->n_values = 0;
     sample->first_device_value = SIZE_MAX;
+    memset(sample->by_user, 0, sizeof(sample->by_user));
 }
 
 /* Room for one more in an array that doubles; false past `max` or without memory. */
@@ -99,6 +101,22 @@ static void take_device(struct sample *sample, const struct ledger_device *d)
     memcpy(device->bus, d->bus, sizeof(device->bus));
 }
 
+/* Has its user room for it? */
+static bool within_share(struct sample *sample, const struct ledger_process *p,
+                         uint64_t per_user_max)
+{
+    uint32_t *taken = &sample->by_user[p->uid % SAMPLE_USERS];
+    size_t own = p->n_accounts < SAMPLE_VALUES_PER_PROCESS_MAX ? p->n_accounts
+                                                               : SAMPLE_VALUES_PER_PROCESS_MAX;
+    uint32_t values = (uint32_t)own + 2; /* and blocks, and the resident size */
+    if (p->uid != 0 && p->uid != geteuid() && *taken + values > per_user_max) {
+        sample->left_out += values;
+        return false;
+    }
+    *taken += values;
+    return true;
+}
+
 static void take_process(struct sample *sample, const struct ledger_process *p)
 {
     struct sample_process *process = sample_add_process(sample);
@@ -137,7 +155,8 @@ static bool lives(const struct ledger_process *p)
     return p->state == LEDGER_RUNNING || p->state == LEDGER_STOPPED || p->state == LEDGER_UNKNOWN;
 }
 
-void sample_take(struct sample *sample, const struct ledger *ledger, uint64_t real_ns)
+void sample_take(struct sample *sample, const struct ledger *ledger, uint64_t real_ns,
+                 uint64_t per_user_max)
 {
     size_t n_devices, n_processes;
     struct ledger_device *const *devices = ledger_devices(ledger, &n_devices);
@@ -146,7 +165,7 @@ void sample_take(struct sample *sample, const struct ledger *ledger, uint64_t re
     for (size_t i = 0; i < n_devices; i++)
         take_device(sample, devices[i]);
     for (size_t i = 0; i < n_processes; i++)
-        if (lives(processes[i]))
+        if (lives(processes[i]) && within_share(sample, processes[i], per_user_max))
             take_process(sample, processes[i]);
     sample_totals(sample);
     for (size_t i = 0; i < n_devices && i < sample->n_devices; i++) {

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 
-from daemon_fixture import BUILD, PATIENCE_S, DaemonTest
+from daemon_fixture import BUILD, NOBODY, PATIENCE_S, DaemonTest, as_user
 
 MEMOIR = BUILD / "src/cli/memoir"
 FAST = ("--history-flush=100ms", "--refresh=100ms", "--socket=none", "--tt-socket=none")
@@ -125,6 +125,19 @@ class Faults(HistoryTest):
         daemon.err.wait("is damaged .* kept as")
         self.wait_for_value(10000, key=(None, "card", "dram"))
         self.assertIsNone(daemon.popen.poll())
+
+    def test_one_user_cannot_fill_it(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs another user")
+        daemon = self.daemon(*FAST, "--history-values-per-user-max=64")
+        many = [self.client("device=card", "dram=1x1000", "ready", "wait", prefix=as_user(NOBODY))
+                for _ in range(25)]
+        own = self.client("device=card", "dram=1x5000", "ready", "wait")
+        daemon.err.wait(r"history left out \d+ values")
+        self.wait_for_value(5000, "--by=process", key=(own.pid, "card", "dram"))
+        self.wait_for_value(30000, key=(None, "card", "dram"))  # sums have everybody
+        known = {pid for pid, _, _ in self.series("--by=process", "--user", NOBODY)}
+        self.assertIn(len(known & {client.pid for client in many}), range(64 // 6, 64 // 3 + 1))
 
     def test_full_disk_stops_history_and_nothing_else(self):
         if os.geteuid() != 0:

@@ -12,6 +12,7 @@
 static const struct history_settings settings = {
     .limits = {UINT64_C(64) << 20, {3600, 86400, 30 * 86400}},
     .flush_ns = 50 * NS_PER_MS,
+    .per_user_max = 1000,
 };
 
 static void pause_ms(unsigned ms)

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "check.h"
+#include "fault.h"
 #include "history/pack.h"
 #include "history/recorder.h"
 #include "history/store.h"
@@ -443,6 +444,47 @@ static void nobody_else_may_read_it_and_no_link_is_followed(void **state)
     assert_int_equal(store_open(w->path, &w->limits, &w->store), -EBADMSG);
 }
 
+/* ---- the n-th failure ---- */
+
+static int write_some(struct world *w)
+{
+    struct store *store = NULL;
+    struct recorder *recorder = NULL;
+    int r = store_open(w->path, &w->limits, &store);
+    if (r == 0)
+        r = recorder_new(1, 10, &recorder);
+    for (uint64_t i = 0; r == 0 && i < 125; i++) {
+        picture(w, T0 + i, 100, value_at(i));
+        r = recorder_add(recorder, &w->sample);
+        if (r == -EAGAIN && (r = recorder_flush(recorder, store, T0 + i)) == 0)
+            r = recorder_add(recorder, &w->sample);
+    }
+    if (r == 0)
+        r = recorder_flush(recorder, store, T0 + 240);
+    recorder_free(recorder);
+    store_free(store);
+    return r;
+}
+
+static void every_failing_call_is_an_error_and_spoils_nothing(void **state)
+{
+    struct world *w = *state;
+    char log[160];
+    snprintf(log, sizeof(log), "%s-wal", w->path);
+    picture(w, T0, 100, 1); /* its memory is there already */
+    int nth = 0;
+    for (; fault_arm(nth); nth++) {
+        int r = write_some(w);
+        fault_disarm();
+        assert_true(r == 0 || fault_fired());
+        assert_int_equal(write_some(w), 0);
+        assert_int_equal(points_of(w, 0, 1, assert_second), 125);
+        unlink(w->path);
+        unlink(log);
+    }
+    assert_true(nth > 10);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -457,6 +499,7 @@ int main(void)
         TEST(of_one_second_the_last_counts_and_an_earlier_one_is_not_lost),
         TEST(file_stays_below_its_limit_and_loses_the_oldest),
         TEST(full_disk_is_an_error_and_room_makes_it_go_on),
+        TEST(every_failing_call_is_an_error_and_spoils_nothing),
         TEST(garbage_is_set_aside),
         TEST(foreign_database_is_set_aside),
         TEST(newer_version_is_set_aside),
