@@ -1,8 +1,8 @@
 /* A kept ledger that finds its books by itself: for commands that look again and again without a daemon.
  *
  * A look lists the places, adds books that are new, removes those whose name is gone, polls regions of
- * tt-metal, reads new figures and finds out who died. Books that are known are not opened again, so 1,000 of them cost about 5 ms a
- * look, where ledger_scan() takes 70 ms. */
+ * tt-metal, reads new figures and finds out who died. Books that are known are not opened again, so one
+ * costs about 10 µs a look, where ledger_scan() takes 70. */
 #pragma once
 
 #include <stdbool.h>
