@@ -9,7 +9,7 @@ static bool put_quick(struct book_writer *w, uint32_t account, uint64_t id, uint
 {
     struct table_shard *shard = &w->table.shard[0];
     return !w->moves_open && !w->table.broken &&
-           table_put_at_home(shard, table_hash(&w->table, account, id), id, size_tag, place);
+           table_put_at_home(shard, book_bare_hash(w, account, id), id, size_tag, place);
 }
 
 int book_bare_alloc(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,
@@ -34,28 +34,41 @@ int book_bare_alloc(struct book_writer *w, struct book_thread *t, uint32_t accou
     return 0;
 }
 
-bool book_bare_take(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,
-                    uint64_t *ret_bytes)
+bool book_bare_alloc_new(struct book_writer *w, uint32_t account, uint64_t id, uint64_t size_tag,
+                         uint32_t time)
+{
+    if (!put_quick(w, account, id, size_tag, account | (uint64_t)time << 32))
+        return false;
+    book_bare_count_alloc(book_account_at(w, account), size_tag & BOOK_BLOCK_SIZE_MAX);
+    return true;
+}
+
+int64_t book_bare_free_among(struct book_writer *w, struct book_thread *t, const uint16_t *accounts,
+                             uint32_t n, uint64_t id, uint32_t *ret_account)
 {
     struct book_block old;
-    uint64_t hash = table_hash(&w->table, account, id);
-    bool found =
-        !w->moves_open && !w->table.broken &&
-        table_take_at_home(&w->table.shard[0], hash, account, id, &old.size_tag, &old.place);
-    if (!found && !table_take(w, t, account, id, &old))
-        return false;
-    *ret_bytes = book_block_bytes(&old);
-    book_bare_count_free(book_account_at(w, account), *ret_bytes);
-    return true;
+    if (!table_take_any(w, t, accounts, n, id, &old))
+        return -ENOENT;
+    uint64_t bytes = book_block_bytes(&old);
+    *ret_account = book_place_account(old.place);
+    book_bare_count_free(book_account_at(w, *ret_account), bytes);
+    return (int64_t)bytes;
 }
 
 int64_t book_bare_free(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id)
 {
-    uint64_t bytes;
-    if (book_bare_take(w, t, account, id, &bytes))
-        return (int64_t)bytes;
-    book_lose(w, BOOK_LOSS_UNKNOWN_FREE);
-    return -ENOENT;
+    struct book_block old;
+    uint64_t hash = book_bare_hash(w, account, id);
+    bool found =
+        !w->moves_open && !w->table.broken &&
+        table_take_at_home(&w->table.shard[0], hash, account, id, &old.size_tag, &old.place);
+    if (!found && !table_take(w, t, account, id, &old)) {
+        book_lose(w, BOOK_LOSS_UNKNOWN_FREE);
+        return -ENOENT;
+    }
+    uint64_t bytes = book_block_bytes(&old);
+    book_bare_count_free(book_account_at(w, account), bytes);
+    return (int64_t)bytes;
 }
 
 int book_bare_transfer(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,

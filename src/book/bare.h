@@ -37,6 +37,12 @@ static inline void book_bare_count_free(struct book_account *account, uint64_t b
     book_add(&account->common.freed_blocks, 1);
 }
 
+/* Where a block is looked for: by its device, not its account. */
+static inline uint64_t book_bare_hash(struct book_writer *w, uint32_t account, uint64_t id)
+{
+    return table_hash(&w->table, book_account_at(w, account)->device, id);
+}
+
 /* 0, or -ENOSPC with nothing counted. The account exists; a live id is replaced. */
 int book_bare_alloc(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,
                     uint64_t size_tag, uint32_t time);
@@ -46,20 +52,19 @@ int book_bare_alloc(struct book_writer *w, struct book_thread *t, uint32_t accou
 
 /* Ask for what a report about that block will look at, a few reports ahead: first for the head of its chunk,
  * and when that has come, for the slot that it leads to. */
-static inline void book_bare_prefetch_head(const struct book_writer *w, uint32_t account,
-                                           uint64_t id)
+static inline void book_bare_prefetch_head(struct book_writer *w, uint32_t account, uint64_t id)
 {
     const struct table_shard *shard = &w->table.shard[0];
-    uint64_t hash = table_hash(&w->table, account, id);
+    uint64_t hash = book_bare_hash(w, account, id);
     __builtin_prefetch(table_head_of(shard, table_home_of(shard, hash)), 1);
     BOOK_BARE_HAS_EFFECT();
 }
 
-static inline void book_bare_prefetch_slot(const struct book_writer *w, uint32_t account,
-                                           uint64_t id, bool alloc)
+static inline void book_bare_prefetch_slot(struct book_writer *w, uint32_t account, uint64_t id,
+                                           bool alloc)
 {
     const struct table_shard *shard = &w->table.shard[0];
-    uint64_t hash = table_hash(&w->table, account, id);
+    uint64_t hash = book_bare_hash(w, account, id);
     struct table_home home = table_home_of(shard, hash);
     const struct table_head *head = table_head_of(shard, home);
     uint32_t slots = alloc ? table_empty(head) : table_match(head, table_print(hash));
@@ -68,9 +73,14 @@ static inline void book_bare_prefetch_slot(const struct book_writer *w, uint32_t
     BOOK_BARE_HAS_EFFECT();
 }
 
-/* Take a block away and count it as freed; false if there is none, and nothing is counted. */
-bool book_bare_take(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,
-                    uint64_t *ret_bytes);
+/* The same if it can be told at a glance that the id lives nowhere on the account's device: a home chunk from
+ * which nothing went on, without that fingerprint. False, and nothing is done, if it cannot. */
+bool book_bare_alloc_new(struct book_writer *w, uint32_t account, uint64_t id, uint64_t size_tag,
+                         uint32_t time);
+
+/* Bytes of the block of any of the accounts that is gone, and its account; or -ENOENT, which is not counted. */
+int64_t book_bare_free_among(struct book_writer *w, struct book_thread *t, const uint16_t *accounts,
+                             uint32_t n, uint64_t id, uint32_t *ret_account);
 
 /* Bytes of the block that is gone, or -ENOENT (which is counted). */
 int64_t book_bare_free(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id);

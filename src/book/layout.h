@@ -28,7 +28,8 @@ enum {
     BOOK_SECTIONS_MAX = 32,
     BOOK_LOSSES_MAX = 32,
     BOOK_BLOCK_SHARDS_MAX = 16,
-    BOOK_INDEX_FORMAT = 1, /* changes whenever table.h finds or places blocks in another way */
+    BOOK_INDEX_FORMAT = 1,    /* changes whenever table.h finds or places blocks in another way */
+    BOOK_INDEX_BY_DEVICE = 2, /* of books written by a daemon: see table.h */
 };
 
 /* Bits a reader must know to read the book at all. Version 1 has none. */

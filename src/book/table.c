@@ -40,9 +40,15 @@ static uint32_t chunk_after(const struct table_shard *shard, uint32_t chunk)
     return chunk + 1 == chunk_count(shard) ? 0 : chunk + 1;
 }
 
-static uint64_t block_hash(const struct table *table, const struct book_block *block)
+static uint64_t hash_of(struct book_writer *w, uint32_t account, uint64_t id)
 {
-    return table_hash(table, book_place_account(block->place), block->id);
+    uint32_t key = w->table.by_device ? book_account_at(w, account)->device : account;
+    return table_hash(&w->table, key, id);
+}
+
+static uint64_t block_hash(struct book_writer *w, const struct book_block *block)
+{
+    return hash_of(w, book_place_account(block->place), block->id);
 }
 
 /* The slot's number in the section, for parallel columns. */
@@ -54,8 +60,17 @@ static uint64_t slot_number(const struct book_writer *w, const struct table_shar
     return page * BOOK_BLOCKS_PER_PAGE + chunk % TABLE_CHUNKS_PER_PAGE * TABLE_CHUNK + slot;
 }
 
-static bool find(const struct table_shard *shard, uint64_t hash, uint32_t account, uint64_t id,
-                 struct spot *ret_spot)
+static inline bool is_among(const uint16_t *accounts, uint32_t n, uint32_t account)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (accounts[i] == account)
+            return true;
+    return false;
+}
+
+static inline bool find_any(const struct table_shard *shard, uint64_t hash,
+                            const uint16_t *accounts, uint32_t n, uint64_t id,
+                            struct spot *ret_spot)
 {
     uint32_t count = chunk_count(shard), chunk = count ? home_number(shard, hash) : 0;
     for (uint32_t tried = 0; tried < count; tried++, chunk = chunk_after(shard, chunk)) {
@@ -63,7 +78,7 @@ static bool find(const struct table_shard *shard, uint64_t hash, uint32_t accoun
         struct book_block *blocks = chunk_at(shard, chunk);
         for (uint32_t mask = table_match(head, table_print(hash)); mask; mask &= mask - 1) {
             uint32_t i = (uint32_t)__builtin_ctz(mask);
-            if (blocks[i].id == id && book_place_account(blocks[i].place) == account) {
+            if (blocks[i].id == id && is_among(accounts, n, book_place_account(blocks[i].place))) {
                 *ret_spot = (struct spot){head, &blocks[i], chunk, i};
                 return true;
             }
@@ -72,6 +87,13 @@ static bool find(const struct table_shard *shard, uint64_t hash, uint32_t accoun
             return false;
     }
     return false;
+}
+
+static bool find(const struct table_shard *shard, uint64_t hash, uint32_t account, uint64_t id,
+                 struct spot *ret_spot)
+{
+    uint16_t one = (uint16_t)account;
+    return find_any(shard, hash, &one, 1, id, ret_spot);
 }
 
 /* The first empty slot from chunk `first` on; with `wrap` also before it. */
@@ -163,7 +185,7 @@ static void spread_chunk(struct book_writer *w, struct table_shard *shard, uint3
     for (uint32_t i = 0; i < TABLE_CHUNK; i++) {
         if (!head->print[i])
             continue;
-        uint32_t home = home_number(shard, block_hash(&w->table, &blocks[i]));
+        uint32_t home = home_number(shard, block_hash(w, &blocks[i]));
         struct spot to;
         if (home <= chunk || !find_empty(shard, home, false, &to))
             continue;
@@ -175,7 +197,7 @@ static void spread_chunk(struct book_writer *w, struct table_shard *shard, uint3
     }
 }
 
-static void count_overflows(const struct table *table, const struct table_shard *shard)
+static void count_overflows(struct book_writer *w, const struct table_shard *shard)
 {
     uint32_t count = chunk_count(shard);
     for (uint32_t c = 0; c < count; c++)
@@ -185,7 +207,7 @@ static void count_overflows(const struct table *table, const struct table_shard 
         for (uint32_t i = 0; i < TABLE_CHUNK; i++) {
             if (!shard->heads[c].print[i])
                 continue;
-            uint32_t home = home_number(shard, block_hash(table, &blocks[i]));
+            uint32_t home = home_number(shard, block_hash(w, &blocks[i]));
             if (home != c)
                 overflow_change(shard, home, c, 1);
         }
@@ -204,7 +226,7 @@ static void spread(struct book_writer *w, struct book_thread *t, struct table_sh
     store_relaxed(&w->header->block_pages[shard - w->table.shard], pages);
     for (uint32_t c = old_count; c-- > 0;)
         spread_chunk(w, shard, c);
-    count_overflows(&w->table, shard);
+    count_overflows(w, shard);
     store_release(&w->header->blocks_seq, w->header->blocks_seq + 1);
     t->growing = false;
 }
@@ -307,7 +329,7 @@ static int put_locked(struct book_writer *w, struct book_thread *t, struct table
 int table_put(struct book_writer *w, struct book_thread *t, const struct book_block *block,
               struct book_block *ret_old)
 {
-    uint64_t hash = block_hash(&w->table, block);
+    uint64_t hash = block_hash(w, block);
     struct table_shard *shard = table_shard_of(&w->table, hash);
     if (w->table.broken)
         return -ENOSPC;
@@ -326,16 +348,16 @@ int table_put_in(struct book_writer *w, struct book_thread *t, struct table_shar
     if (!book_lock_take(w, t, &shard->lock))
         return -EBUSY;
     bool full = shard->pages == w->table.max_pages && shard->live >= fill_limit(shard->pages);
-    int r = full ? -ENOSPC : put_locked(w, t, shard, block_hash(&w->table, block), block, ret_old);
+    int r = full ? -ENOSPC : put_locked(w, t, shard, block_hash(w, block), block, ret_old);
     book_lock_drop(t, &shard->lock);
     return r;
 }
 
-static bool take_locked(struct table_shard *shard, uint64_t hash, uint32_t account, uint64_t id,
-                        struct book_block *ret_old)
+static bool take_locked(struct table_shard *shard, uint64_t hash, const uint16_t *accounts,
+                        uint32_t n, uint64_t id, struct book_block *ret_old)
 {
     struct spot spot;
-    if (!find(shard, hash, account, id, &spot))
+    if (!find_any(shard, hash, accounts, n, id, &spot))
         return false;
     *ret_old = *spot.block;
     table_slot_clear(spot.block);
@@ -352,7 +374,8 @@ static bool take_from(struct book_writer *w, struct book_thread *t, struct table
 {
     if (!book_lock_take(w, t, &shard->lock))
         return false;
-    bool found = take_locked(shard, hash, account, id, ret_old);
+    uint16_t one = (uint16_t)account;
+    bool found = take_locked(shard, hash, &one, 1, id, ret_old);
     book_lock_drop(t, &shard->lock);
     return found;
 }
@@ -361,7 +384,7 @@ bool table_take_elsewhere(struct book_writer *w, struct book_thread *t,
                           const struct table_shard *shard, uint32_t account, uint64_t id,
                           struct book_block *ret_old)
 {
-    uint64_t hash = table_hash(&w->table, account, id);
+    uint64_t hash = hash_of(w, account, id);
     for (uint32_t s = 0; s < w->header->block_shards && !w->table.broken; s++)
         if (&w->table.shard[s] != shard &&
             take_from(w, t, &w->table.shard[s], hash, account, id, ret_old))
@@ -372,13 +395,37 @@ bool table_take_elsewhere(struct book_writer *w, struct book_thread *t,
 bool table_take(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,
                 struct book_block *ret_old)
 {
-    uint64_t hash = table_hash(&w->table, account, id);
+    uint64_t hash = hash_of(w, account, id);
     struct table_shard *shard = table_shard_of(&w->table, hash);
     if (w->table.broken)
         return false;
     return take_from(w, t, shard, hash, account, id, ret_old) ||
            (load_relaxed(&w->table.scattered) &&
             table_take_elsewhere(w, t, shard, account, id, ret_old));
+}
+
+/* Was the search for account i made for one before it already? */
+static bool is_repeated(struct book_writer *w, const uint16_t *accounts, uint32_t i)
+{
+    uint32_t device = book_account_at(w, accounts[i])->device;
+    for (uint32_t k = 0; k < i; k++)
+        if (accounts[k] && book_account_at(w, accounts[k])->device == device)
+            return true;
+    return false;
+}
+
+bool table_take_any(struct book_writer *w, struct book_thread *t, const uint16_t *accounts,
+                    uint32_t n, uint64_t id, struct book_block *ret_old)
+{
+    struct table_shard *shard = &w->table.shard[0];
+    if (w->table.broken || !book_lock_take(w, t, &shard->lock))
+        return false;
+    bool found = false;
+    for (uint32_t i = 0; i < n && !found; i++)
+        found = accounts[i] && !is_repeated(w, accounts, i) &&
+                take_locked(shard, hash_of(w, accounts[i], id), accounts, n, id, ret_old);
+    book_lock_drop(t, &shard->lock);
+    return found;
 }
 
 /* Open the page of MOVES that holds a slot. A private image has none: few live that short. */
@@ -400,7 +447,7 @@ static bool move_in(struct book_writer *w, struct book_thread *t, struct table_s
     struct spot spot;
     if (!book_lock_take(w, t, &shard->lock))
         return false;
-    bool found = find(shard, table_hash(&w->table, account, id), account, id, &spot);
+    bool found = find(shard, hash_of(w, account, id), account, id, &spot);
     if (found) {
         struct book_moves *moves = moves_open(w, t, slot_number(w, shard, spot.chunk, spot.slot));
         if (moves) {
@@ -418,7 +465,7 @@ bool table_move(struct book_writer *w, struct book_thread *t, uint32_t account, 
 {
     if (w->table.broken)
         return false;
-    struct table_shard *first = table_shard_of(&w->table, table_hash(&w->table, account, id));
+    struct table_shard *first = table_shard_of(&w->table, hash_of(w, account, id));
     bool found = move_in(w, t, first, account, id, time);
     for (uint32_t s = 0; !found && w->table.scattered && s < w->header->block_shards; s++)
         found = &w->table.shard[s] != first && move_in(w, t, &w->table.shard[s], account, id, time);
@@ -446,7 +493,7 @@ int table_reserve(struct book_writer *w, struct book_thread *t, uint64_t blocks)
     return result;
 }
 
-static unsigned shard_check(const struct table *table, const struct table_shard *shard)
+static unsigned shard_check(struct book_writer *w, const struct table_shard *shard)
 {
     unsigned faults = 0;
     uint32_t live = 0;
@@ -459,7 +506,7 @@ static unsigned shard_check(const struct table *table, const struct table_shard 
             if (!account)
                 continue;
             live++;
-            uint64_t hash = block_hash(table, &blocks[i]);
+            uint64_t hash = block_hash(w, &blocks[i]);
             struct spot spot;
             if (print != table_print(hash) || !find(shard, hash, account, blocks[i].id, &spot) ||
                 spot.block != &blocks[i])
@@ -473,6 +520,6 @@ unsigned table_check(struct book_writer *w)
 {
     unsigned faults = 0;
     for (uint32_t s = 0; s < w->header->block_shards; s++)
-        faults += shard_check(&w->table, &w->table.shard[s]);
+        faults += shard_check(w, &w->table.shard[s]);
     return faults;
 }

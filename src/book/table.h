@@ -13,6 +13,10 @@
  * the same address range, without a second copy. The worst fill is 0.62, 40 bytes per live block
  * all told.
  *
+ * Books of processes find a block by (account, id). In those that a daemon writes the hash goes by
+ * (device, id), since some of its clients free a buffer without telling in which space it is: one
+ * search finds it in whichever account of the device.
+ *
  * Eight shards, each with a lock of its own, taken only in processes with more than one thread.
  * Each has its part of the sections BLOCKS and BLOCK_INDEX and opens pages there. The hash chooses the
  * shard, so a block reported twice is found whoever reports it. Threads that flood the table would pass
@@ -67,6 +71,7 @@ struct table {
     bool plain;           /* only the usual cases of report.h to think of: no MOVES, not broken */
     bool scattered;       /* blocks lie also in the shards of the threads that reported them */
     bool at_home;         /* plain, and not scattered */
+    bool by_device;       /* blocks of one device and id lie together, whatever their account */
     bool broken;          /* a growth was torn: no block is found or kept any more */
     uint32_t part_pages;  /* from one shard's part of BLOCKS to the next */
     uint32_t max_pages;   /* of them that the index has room for */
@@ -102,6 +107,11 @@ bool table_take_elsewhere(struct book_writer *w, struct book_thread *t,
 bool table_take(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,
                 struct book_block *ret_old);
 
+/* Remove a block that is in any of these accounts (0: none); false if there is none. Only for tables by device, which
+ * have one shard. Where all accounts are of one device, it is a single search. */
+bool table_take_any(struct book_writer *w, struct book_thread *t, const uint16_t *accounts,
+                    uint32_t n, uint64_t id, struct book_block *ret_old);
+
 /* Count a transfer for a block; false if there is none. */
 bool table_move(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,
                 uint32_t time);
@@ -114,10 +124,11 @@ unsigned table_check(struct book_writer *w);
 
 /* ---- the parts below are for table.c, report.h and tests ---- */
 
-static inline uint64_t table_hash(const struct table *table, uint32_t account, uint64_t id)
+/* `key` is the block's account or, in a table by device, the device of that. */
+static inline uint64_t table_hash(const struct table *table, uint32_t key, uint64_t id)
 {
     unsigned __int128 product = (unsigned __int128)(id ^ table->seed) *
-                                (UINT64_C(0x9e3779b97f4a7c15) + ((uint64_t)account << 33));
+                                (UINT64_C(0x9e3779b97f4a7c15) + ((uint64_t)key << 33));
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 

@@ -230,9 +230,10 @@ int book_writer_init(struct book_writer *w, const struct book_writer_options *op
     header->time_shift = BOOK_TIME_SHIFT;
     header->hash_seed = random_word();
     header->block_shards = options->on_behalf ? 1 : PROCESS_SHARDS;
-    header->block_index_format = BOOK_INDEX_FORMAT;
+    header->block_index_format = w->bare ? BOOK_INDEX_BY_DEVICE : BOOK_INDEX_FORMAT;
     w->table.seed = header->hash_seed;
     w->table.plain = w->table.at_home = !w->single;
+    w->table.by_device = w->bare;
     table_rebase(w);
     w->created_ns = options->bare ? 0 : book_identity_self(header);
 

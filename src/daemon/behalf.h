@@ -114,9 +114,6 @@ int behalf_alloc(struct behalf *behalf, uint32_t account, uint64_t id, uint64_t 
 /* -ENOENT: never reported or freed already (loss "unknown free"). ret_bytes (may be NULL): what it held. */
 int behalf_free(struct behalf *behalf, uint32_t account, uint64_t id, uint64_t *ret_bytes);
 
-/* The same for who is not sure that it is there: false, and nothing counted as lost, if it is not. */
-bool behalf_take(struct behalf *behalf, uint32_t account, uint64_t id, uint64_t *ret_bytes);
-
 /* A report about that block will follow: for who has many at hand. Once far ahead, and once when it comes
  * near, then saying what it will be. */
 enum behalf_ahead { BEHALF_AHEAD_FAR, BEHALF_AHEAD_ALLOC, BEHALF_AHEAD_FREE };
@@ -127,6 +124,13 @@ void behalf_prefetch(const struct behalf *behalf, uint32_t account, uint64_t id,
  * (may be NULL). -ENOENT as above. */
 int behalf_free_any(struct behalf *behalf, int device, uint64_t id, uint32_t *ret_account,
                     uint64_t *ret_bytes);
+
+/* For ids that are one block of their device, whatever its space: `accounts` are those of the device's spaces
+ * that share ids, 0 for one that is not made yet. Allocating replaces the id wherever it lives; freeing finds
+ * it in any of them, and counts nothing where it is in none (-ENOENT). One search each. */
+int behalf_alloc_among(struct behalf *behalf, uint32_t account, const uint16_t *accounts,
+                       uint32_t n, uint64_t id, uint64_t bytes);
+int behalf_free_among(struct behalf *behalf, const uint16_t *accounts, uint32_t n, uint64_t id);
 
 /* Bytes moved into or out of an account; `id` 0: no block in particular. -ENOENT for an unknown one (loss
  * "unknown move"; the bytes count all the same). */

@@ -142,11 +142,11 @@ uint32_t behalf_tag(struct behalf *b, const char *name)
 
 /* ---- blocks ---- */
 
-int behalf_alloc(struct behalf *b, uint32_t account, uint64_t id, uint64_t bytes, uint32_t tag)
+/* What every allocation has to pass. */
+static int alloc_check(struct behalf *b, uint32_t account, uint64_t bytes)
 {
     if (!b->w)
         return -ESRCH;
-    struct book_thread *t = thread_of(b);
     if (bytes > BOOK_BLOCK_SIZE_MAX || !is_record(b, account, BOOK_RECORD_ACCOUNT)) {
         book_lose(b->w, BOOK_LOSS_BAD_ARGUMENT);
         return -EINVAL;
@@ -155,12 +155,52 @@ int behalf_alloc(struct behalf *b, uint32_t account, uint64_t id, uint64_t bytes
         book_lose(b->w, BOOK_LOSS_LIMIT);
         return -EDQUOT;
     }
-    int r = book_bare_alloc(b->w, t, account, id,
-                            bytes | (uint64_t)(tag & UINT16_MAX) << BOOK_BLOCK_SIZE_BITS,
-                            book_time(b->w));
+    return 0;
+}
+
+int behalf_alloc(struct behalf *b, uint32_t account, uint64_t id, uint64_t bytes, uint32_t tag)
+{
+    int r = alloc_check(b, account, bytes);
+    if (r < 0)
+        return r;
+    r = book_bare_alloc(b->w, thread_of(b), account, id,
+                        bytes | (uint64_t)(tag & UINT16_MAX) << BOOK_BLOCK_SIZE_BITS,
+                        book_time(b->w));
     if (r >= 0 && told(b))
         tell(b, BEHALF_ALLOC, account, id, bytes, tag & UINT16_MAX);
     return r;
+}
+
+int behalf_alloc_among(struct behalf *b, uint32_t account, const uint16_t *accounts, uint32_t n,
+                       uint64_t id, uint64_t bytes)
+{
+    int r = alloc_check(b, account, bytes);
+    if (r < 0)
+        return r;
+    uint32_t time = book_time(b->w);
+    if (book_bare_alloc_new(b->w, account, id, bytes, time)) {
+        b->active = true;
+    } else {
+        while (behalf_free_among(b, accounts, n, id) == 0)
+            book_lose(b->w, BOOK_LOSS_REPLACED);
+        r = book_bare_alloc(b->w, thread_of(b), account, id, bytes, time);
+    }
+    if (r >= 0 && told(b))
+        tell(b, BEHALF_ALLOC, account, id, bytes, 0);
+    return r;
+}
+
+int behalf_free_among(struct behalf *b, const uint16_t *accounts, uint32_t n, uint64_t id)
+{
+    uint32_t account;
+    if (!b->w)
+        return -ESRCH;
+    int64_t bytes = book_bare_free_among(b->w, thread_of(b), accounts, n, id, &account);
+    if (bytes < 0)
+        return -ENOENT;
+    if (told(b))
+        tell(b, BEHALF_FREE, account, id, (uint64_t)bytes, 0);
+    return 0;
 }
 
 int behalf_free(struct behalf *b, uint32_t account, uint64_t id, uint64_t *ret_bytes)
@@ -180,22 +220,6 @@ int behalf_free(struct behalf *b, uint32_t account, uint64_t id, uint64_t *ret_b
     if (told(b))
         tell(b, BEHALF_FREE, account, id, (uint64_t)bytes, 0);
     return 0;
-}
-
-bool behalf_take(struct behalf *b, uint32_t account, uint64_t id, uint64_t *ret_bytes)
-{
-    if (!is_record(b, account, BOOK_RECORD_ACCOUNT))
-        return false;
-    const struct book_counters *c = &book_account_at(b->w, account)->common;
-    uint64_t bytes;
-    if (c->alloc_blocks == c->freed_blocks ||
-        !book_bare_take(b->w, thread_of(b), account, id, &bytes))
-        return false;
-    if (ret_bytes)
-        *ret_bytes = bytes;
-    if (told(b))
-        tell(b, BEHALF_FREE, account, id, bytes, 0);
-    return true;
 }
 
 void behalf_prefetch(const struct behalf *b, uint32_t account, uint64_t id, enum behalf_ahead ahead)

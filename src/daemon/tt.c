@@ -43,8 +43,7 @@ struct slot {
     int32_t claimed;
     struct behalf *behalf; /* NULL: could not be had; try again at */
     uint64_t retry_ns;
-    int32_t device;      /* the one with an account outside the cache */
-    uint64_t highest_id; /* of this connection's reports; UINT64_MAX: others reported some before */
+    int32_t device;                                 /* the one with an account outside the cache */
     uint16_t accounts[CACHED_DEVICES + 1][COLUMNS]; /* 0: not made yet */
 };
 
@@ -85,10 +84,8 @@ static bool slot_fill(struct tt *tt, struct slot *slot, int32_t claimed, pid_t p
     slot->claimed = claimed;
     slot->device = -1;
     int r = behalf_get(tt->server->daemon, &subject, &slot->behalf);
-    if (r >= 0) {
-        slot->highest_id = behalf_blocks(slot->behalf) > 0 ? UINT64_MAX : 0;
+    if (r >= 0)
         return true;
-    }
     slot->behalf = NULL;
     slot->retry_ns = clock_monotonic_ns() + RETRY_MS * NS_PER_MS;
     tt->server->figures.refused_books++;
@@ -191,16 +188,10 @@ static void report_alloc(struct tt *tt, struct slot *slot, const struct tt_messa
         bad_report(tt, slot);
         return;
     }
-    /* An id is one buffer of its device: what it was in another memory is gone. Ids are mostly counters, and
-     * one that is higher than all before was none. */
-    bool fresh = m->buffer_id > slot->highest_id;
-    if (fresh)
-        slot->highest_id = m->buffer_id;
-    for (int other = 0; !fresh && column < TT_BUFFER_TYPES && other < TT_BUFFER_TYPES; other++)
-        if (other != column && row[other] &&
-            behalf_take(slot->behalf, row[other], m->buffer_id, NULL))
-            behalf_lose(slot->behalf, BOOK_LOSS_REPLACED, 1);
-    int r = behalf_alloc(slot->behalf, (uint32_t)account, m->buffer_id, m->size, 0);
+    /* An id is one buffer of its device: what it was in another memory is gone. */
+    bool buffer = column < TT_BUFFER_TYPES;
+    int r = behalf_alloc_among(slot->behalf, (uint32_t)account, buffer ? row : row + column,
+                               buffer ? TT_BUFFER_TYPES : 1, m->buffer_id, m->size);
     struct server_figures *figures = &tt->server->figures;
     if (r == -EDQUOT) {
         if (figures->refused_buffers++ == 0)
@@ -224,20 +215,25 @@ static uint16_t account_seen(struct slot *slot, uint16_t *row, int32_t device, i
     return row[column];
 }
 
-/* A free tells no size that counts, and often not which memory: the first that knows the id. */
+/* A free tells no size that counts, and often not which memory: wherever the id is. */
 static void report_free(struct tt *tt, struct slot *slot, const struct tt_message *m, int column)
 {
     uint16_t *row = row_of(slot, m->device);
     tt->server->figures.reports++;
-    if (row[column] && behalf_take(slot->behalf, row[column], m->buffer_id, NULL))
-        return;
     bool buffer = column < TT_BUFFER_TYPES;
-    int end = buffer ? TT_BUFFER_TYPES : column + 1;
-    for (int other = buffer ? 0 : column; other < end; other++)
-        if (account_seen(slot, row, m->device, other) &&
-            behalf_take(slot->behalf, row[other], m->buffer_id, NULL))
+    int begin = buffer ? 0 : column, n = buffer ? TT_BUFFER_TYPES : 1;
+    if (behalf_free_among(slot->behalf, row + begin, (uint32_t)n, m->buffer_id) == 0)
+        return;
+    for (int other = begin; other < begin + n; other++)
+        if (!row[other] && account_seen(slot, row, m->device, other) &&
+            behalf_free_among(slot->behalf, row + other, 1, m->buffer_id) == 0)
             return;
     behalf_lose(slot->behalf, BOOK_LOSS_UNKNOWN_FREE, 1);
+}
+
+static inline bool is_alloc(uint8_t type)
+{
+    return type == TT_ALLOC || type == TT_CB_ALLOC || type == TT_KERNEL_LOAD;
 }
 
 static void report(struct tt *tt, const struct tt_message *m)
@@ -246,7 +242,7 @@ static void report(struct tt *tt, const struct tt_message *m)
     if (!slot)
         return;
     tt->unseen = true;
-    bool alloc = m->type == TT_ALLOC || m->type == TT_CB_ALLOC || m->type == TT_KERNEL_LOAD;
+    bool alloc = is_alloc(m->type);
     bool buffer = m->type == TT_ALLOC || m->type == TT_FREE;
     int column = m->type == TT_CB_ALLOC || m->type == TT_CB_FREE ? COLUMN_CB
                  : buffer                                        ? m->buffer_type
@@ -309,17 +305,23 @@ static int bad_message(struct tt *tt)
     return ++tt->bad >= BAD_MAX ? -EBADMSG : 0;
 }
 
-/* In a large book every report waits for memory, unless it was asked for before its turn. */
+/* In a large book every report waits for memory, unless it was asked for before its turn. Any account will do:
+ * blocks of a device are looked for in one place. */
 static inline void look_ahead(const struct tt *tt, const uint8_t *bytes, bool far)
 {
     struct tt_message m = tt_decode(bytes);
     const struct slot *slot = tt->last;
-    if (slot && m.pid == slot->claimed && m.type <= TT_FREE && m.buffer_type < TT_BUFFER_TYPES &&
-        (uint32_t)m.device < CACHED_DEVICES && slot->accounts[m.device][m.buffer_type])
-        behalf_prefetch(slot->behalf, slot->accounts[m.device][m.buffer_type], m.buffer_id,
-                        far                  ? BEHALF_AHEAD_FAR
-                        : m.type == TT_ALLOC ? BEHALF_AHEAD_ALLOC
-                                             : BEHALF_AHEAD_FREE);
+    if (!slot || m.pid != slot->claimed || (uint32_t)m.device >= CACHED_DEVICES)
+        return;
+    const uint16_t *row = slot->accounts[m.device];
+    int column = 0;
+    while (column < COLUMNS && !row[column])
+        column++;
+    if (column < COLUMNS)
+        behalf_prefetch(slot->behalf, row[column], m.buffer_id,
+                        far                ? BEHALF_AHEAD_FAR
+                        : is_alloc(m.type) ? BEHALF_AHEAD_ALLOC
+                                           : BEHALF_AHEAD_FREE);
 }
 
 /* All whole messages. Returns bytes taken, or -errno. */
