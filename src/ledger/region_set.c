@@ -358,6 +358,15 @@ static void region_poll(struct poll *poll, struct ledger_region *region)
         error_note(poll->ledger, region, r);
 }
 
+/* Of one that ends, the mappings go before it does, and its slot is then nobody's: its last figures stay for
+ * whoever records its end. The kernel notes the end first, so it is seen here whatever was seen before. */
+static bool lives(const struct region_owner *owner)
+{
+    struct proc_stat stat;
+    return proc_stat_read(owner->pid, &stat) == 0 && !stat.dead && !stat.exiting &&
+           proc_same_start(stat.start_ticks, owner->start_ticks);
+}
+
 /* Forget processes whose books the ledger has given back, and those no region tells of any more. */
 static void holders_sweep(struct ledger *ledger)
 {
@@ -367,7 +376,7 @@ static void holders_sweep(struct ledger *ledger)
         struct holder *h = set->holders[i];
         bool in_use = h->book ? ledger_book_find(ledger, h->dev, h->ino) != NULL : h->seen;
         if (in_use) {
-            if (h->book)
+            if (h->book && lives(&h->owner))
                 region_book_end(h->book);
             set->holders[kept++] = h;
         } else {

@@ -328,6 +328,10 @@ static void killed_process_leaves_a_ghost(void **state)
         assert_int_equal(region->live.processes, 0);
         assert_int_equal(region->ghosts.processes + region->unknown.processes, 1);
         assert_int_equal(dram_used(p), 0);
+        /* Its last figures are still in its book, for the record. */
+        const struct ledger_process *process = ledger_process_find(p->ledger, child);
+        assert_int_equal(process->state, LEDGER_EXITED);
+        assert_int_equal(process->accounts[0].totals.live_bytes, 1000);
         waitpid(child, NULL, 0);
     }
     close(ready[0]);
