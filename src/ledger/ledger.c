@@ -16,6 +16,7 @@
 #include "base/hash.h"
 #include "ledger/name.h"
 #include "ledger/proc.h"
+#include "ledger/region_holder.h"
 #include "ledger/region_set.h"
 #include "ledger/rows.h"
 
@@ -359,7 +360,7 @@ struct uid_row *ledger_uid(struct ledger *ledger, uint32_t uid)
     if (!uids)
         return NULL;
     ledger->uids = uids;
-    uids[ledger->n_uids] = (struct uid_row){.uid = uid};
+    uids[ledger->n_uids] = (struct uid_row){.uid = uid, .maps_left = REGION_MAPS_BYTES_MAX};
     return &uids[ledger->n_uids++];
 }
 

@@ -33,8 +33,9 @@ enum {
     LEDGER_ACCOUNTS_MAX = 4096,       /* of one process, joined */
     LEDGER_PROBLEMS_MAX = 256,        /* described ones; all are counted */
     LEDGER_BOOKS_PER_PROCESS_MAX = 16,
-    LEDGER_REGIONS_MAX = 1024,        /* of tt-metal; further ones are not read */
-    LEDGER_REGIONS_PER_UID_MAX = 256, /* of them, one user's; root has no limit */
+    LEDGER_REGIONS_MAX = 1024,              /* of tt-metal; further ones are not read */
+    LEDGER_REGIONS_PER_UID_MAX = 256,       /* of them, one user's; root has no limit */
+    LEDGER_REGION_SLOTS_PER_UID_MAX = 1024, /* and of their slots; the rest is "unknown" */
 };
 /* Bytes of one user's books that are mapped, default of ledger_options.mapped_per_uid_max. A writer who
  * takes pages out of his book again makes us pay for those that we read; root has no limit. */

@@ -65,7 +65,7 @@ static void line_take(char *line, struct region_maps *maps)
     maps->files[maps->n++].ino = inode;
 }
 
-static int maps_take(pid_t pid, struct region_maps *maps)
+static int maps_take(pid_t pid, struct region_maps *maps, size_t *left)
 {
     char path[64];
     maps->n = 0;
@@ -85,7 +85,9 @@ static int maps_take(pid_t pid, struct region_maps *maps)
             continue;
         if (got < 0)
             return -errno;
-        total += (size_t)got;
+        if ((size_t)got > *left)
+            return -EDQUOT;
+        *left -= (size_t)got;
         kept += (size_t)got;
         text[kept] = '\0';
         char *line = text;
@@ -130,18 +132,21 @@ static enum region_verdict circumstances(const struct region_owner *owner,
 enum region_verdict region_owner_proof(const struct region_owner *owner,
                                        const struct region_slot *slot,
                                        const struct region_file *file, struct region_maps *maps,
-                                       bool *ret_absent)
+                                       size_t *maps_left, bool *ret_absent)
 {
     uint64_t now = clock_monotonic_ns();
     bool fresh = maps->taken_ns && now - maps->taken_ns < REGION_MAPS_AGE_MS * NS_PER_MS;
     *ret_absent = false;
     if (fresh && maps->error == 0 && maps_have(maps, file))
         return REGION_HOLDER;
-    /* One that was not there may have been opened since: but a poll asks for each region. */
-    if (!fresh || now - maps->taken_ns > NS_PER_S / 2) {
-        maps->error = maps_take(owner->pid, maps);
+    /* A region that he opened since has a slot that changed since. */
+    if (!fresh || slot->updated_ns >= maps->taken_real_ns) {
         maps->taken_ns = now;
+        maps->taken_real_ns = clock_real_ns();
+        maps->error = maps_take(owner->pid, maps, maps_left);
     }
+    if (maps->error == -EDQUOT)
+        return REGION_UNKNOWN;
     if (maps->error < 0)
         return circumstances(owner, slot, ret_absent);
     *ret_absent = !maps_have(maps, file);

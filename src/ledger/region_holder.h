@@ -15,13 +15,15 @@
 enum {
     REGION_MAPS_MAX = 256,      /* regions that one process maps; further ones are not looked at */
     REGION_MAPS_AGE_MS = 10000, /* exec takes the mapping away and nothing else */
-    REGION_MAPS_BYTES_MAX = 16 << 20,
+    /* A user can make a list of mappings as long as the kernel lets him: so much is read of his in a poll. */
+    REGION_MAPS_BYTES_MAX = 8 << 20,
 };
 
 /* The regions that one process maps, as of some moment. */
 struct region_maps {
-    uint64_t taken_ns; /* 0: never */
-    int error;         /* -errno where /proc/PID/maps cannot be read */
+    uint64_t taken_ns;      /* 0: never */
+    uint64_t taken_real_ns; /* the same as time since 1970, as slots have it */
+    int error;              /* -errno where /proc/PID/maps cannot be read */
     size_t n;
     struct {
         uint64_t dev, ino;
@@ -46,12 +48,12 @@ enum region_verdict region_owner_find(const struct region_slot *slot,
                                       const struct region_file *file,
                                       struct region_owner *ret_owner, bool *ret_absent);
 
-/* Is the slot his? Takes the picture of his mappings again where it is too old or does not know. With
- * `ret_absent` it is not. */
+/* Is the slot his? Takes the picture of his mappings again where it is too old or may not know, within
+ * `maps_left` bytes, which are then less. With `ret_absent` it is not. */
 enum region_verdict region_owner_proof(const struct region_owner *owner,
                                        const struct region_slot *slot,
                                        const struct region_file *file, struct region_maps *maps,
-                                       bool *ret_absent);
+                                       size_t *maps_left, bool *ret_absent);
 
 /* Nobody here is the slot's process: a ghost, unless a process of another namespace may be it. */
 enum region_verdict region_absent(pid_t pid, uint64_t own_pid_ns, struct pidns_map *pidns);

@@ -216,6 +216,10 @@ static enum region_verdict slot_judge(struct ledger *ledger, const struct region
 {
     struct region_owner owner;
     bool absent;
+    struct uid_row *user = ledger_uid(ledger, file->uid);
+    if (!user || (file->uid != 0 && user->region_slots >= LEDGER_REGION_SLOTS_PER_UID_MAX))
+        return REGION_UNKNOWN;
+    user->region_slots++;
     enum region_verdict verdict = region_owner_find(slot, file, &owner, &absent);
     if (absent)
         return absent_judge(ledger, slot);
@@ -225,7 +229,7 @@ static enum region_verdict slot_judge(struct ledger *ledger, const struct region
     if (!holder)
         return REGION_UNKNOWN;
     holder->seen = true;
-    verdict = region_owner_proof(&owner, slot, file, &holder->maps, &absent);
+    verdict = region_owner_proof(&owner, slot, file, &holder->maps, &user->maps_left, &absent);
     *ret_holder = holder;
     return absent ? absent_judge(ledger, slot) : verdict;
 }
@@ -406,6 +410,10 @@ int ledger_regions_poll(struct ledger *ledger,
         set->holders[i]->seen = false;
         if (set->holders[i]->book)
             region_book_begin(set->holders[i]->book);
+    }
+    for (size_t i = 0; i < ledger->n_uids; i++) {
+        ledger->uids[i].region_slots = 0;
+        ledger->uids[i].maps_left = REGION_MAPS_BYTES_MAX;
     }
     struct poll poll = {.ledger = ledger, .added = added, .context = context};
     for (size_t i = 0; i < set->n_regions; i++)

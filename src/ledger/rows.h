@@ -63,6 +63,8 @@ struct uid_row {
     size_t books, devices; /* devices: that he told of first */
     size_t mapped;         /* bytes of his books */
     size_t slow;           /* of his processes, those whose books take long */
+    uint32_t region_slots; /* of tt-metal's regions, looked at in this poll */
+    size_t maps_left;      /* bytes of /proc/PID/maps that may be read in this poll */
 };
 
 struct ledger {

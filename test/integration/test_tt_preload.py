@@ -77,6 +77,19 @@ class PreloadTest(DaemonTest):
                 driver.say("free", "a")
                 self.assertEqual(self.held(driver.pid), {(1, "dram"): (10, 1)})
 
+    def test_host_memory_of_a_mesh_is_there_once(self):
+        driver = self.driver()
+        driver.say("buffer", "a", "mesh", 2, 4096)
+        self.assertEqual(self.held(driver.pid), {(None, "pinned"): (4096, 1)})
+        driver.say("free", "a")
+        self.assertEqual(self.held(driver.pid), {})
+
+    def test_many_buffers_that_go_in_any_order_are_each_found(self):
+        driver = self.driver()
+        for more, keep in ((5000, 3000), (3000, 100), (4000, 4100), (0, 7), (0, 0)):
+            driver.say("churn", more, keep)
+            self.assertEqual(self.held(driver.pid), {(0, "dram"): (10 * keep, keep)} if keep else {})
+
     def test_devices_have_names_numbers_and_capacities(self):
         driver = self.driver()
         driver.say("buffer", "a", 3, 0, 1)
@@ -90,6 +103,7 @@ class PreloadTest(DaemonTest):
         driver.say("hooked", "a", 0, 4096)
         driver.say("buffer", "b", 0, 0, 0)
         driver.say("buffer", "c", 0, 0, 7)
+        self.assertEqual(self.held(driver.pid), {(0, "dram"): (7, 1)})
         driver.say("free", "a")
         driver.say("free", "b")
         self.assertEqual(self.held(driver.pid), {(0, "dram"): (7, 1)})

@@ -5,6 +5,7 @@
 //   hooked NAME DEVICE SIZE         one that takes no memory (a capture without dispatch)
 //   free NAME
 //   threads N COUNT                 N threads make COUNT buffers of 100 bytes each on device 0, free all but one each
+//   churn N KEEP                    hold N more buffers of 10 bytes on device 0, then give back all but KEEP at random
 //   program NAME BASE CORES K,K.. C,C..   a program with kernels and circular buffers of these sizes
 //   run NAME DEVICE                 compile, and lay out its circular buffers
 //   drop NAME                       destroy the program
@@ -18,6 +19,7 @@
 
 #include <iostream>
 #include <map>
+#include <random>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -69,6 +71,18 @@ static void threads_run(int n, int count)
         thread.join();
 }
 
+static void churn(std::size_t n, std::size_t keep)
+{
+    static std::vector<std::shared_ptr<Buffer>> held;
+    static std::minstd_rand random(1);
+    for (std::size_t i = 0; i < n; i++)
+        held.push_back(application_makes_a_buffer(&devices[0], 10, BufferType::DRAM, false));
+    while (held.size() > keep) {
+        std::swap(held[random() % held.size()], held.back());
+        held.pop_back();
+    }
+}
+
 static int throw_through()
 {
     GraphTracker &tracker = GraphTracker::instance();
@@ -115,6 +129,8 @@ static std::string answer(const std::string &word, std::istringstream &in)
         buffers.erase(name);
     else if (word == "threads" && in >> n >> count)
         threads_run(n, count);
+    else if (word == "churn" && in >> n >> count)
+        churn(n, count);
     else if (word == "program" && in >> name >> base >> n >> kernels >> cbs)
         programs[name] = std::make_shared<detail::ProgramImpl>(list_of<std::size_t>(kernels),
                                                                list_of<std::uint64_t>(cbs), base, n);

@@ -338,6 +338,38 @@ static void killed_process_leaves_a_ghost(void **state)
     close(ready[1]);
 }
 
+/* A user cannot make us look at as many pids as he likes. */
+static void slots_past_the_limit_are_unknown(void **state)
+{
+    struct place *p = *state;
+    if (geteuid() != 0)
+        skip(); /* needs files of two users */
+    for (uint64_t id = 1; id <= 20; id++) {
+        uint8_t bytes[REGION_BYTES];
+        char file[64];
+        region_compose(bytes, 3, id, 0);
+        for (int i = 0; i < 64; i++)
+            region_put_slot(bytes, i, 1000000 + i, some, "x"); /* above any pid there is */
+        snprintf(file, sizeof(file), "tt_device_%d_memory", (int)id);
+        int fd = openat(p->dirfd, file, O_WRONLY | O_CREAT, 0600);
+        assert_int_equal(write(fd, bytes, sizeof(bytes)), sizeof(bytes));
+        assert_int_equal(fchown(fd, 65534, 65534), 0);
+        close(fd);
+    }
+    for (int round = 0; round < 2; round++) {
+        size_t n, ghosts = 0, unknown = 0;
+        assert_int_equal(ledger_regions_poll(p->ledger, NULL, NULL), 0);
+        const struct ledger_region *regions = ledger_regions(p->ledger, &n);
+        assert_int_equal(n, 20);
+        for (size_t i = 0; i < n; i++) {
+            ghosts += regions[i].ghosts.processes;
+            unknown += regions[i].unknown.processes;
+        }
+        assert_int_equal(ghosts + unknown, 20 * 64);
+        assert_true(unknown >= 20 * 64 - LEDGER_REGION_SLOTS_PER_UID_MAX);
+    }
+}
+
 static void regions_come_and_go(void **state)
 {
     struct place *p = *state;
@@ -372,6 +404,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(pid_that_does_not_map_the_region_is_a_ghost, place_make,
                                         place_remove),
         cmocka_unit_test_setup_teardown(killed_process_leaves_a_ghost, place_make, place_remove),
+        cmocka_unit_test_setup_teardown(slots_past_the_limit_are_unknown, place_make, place_remove),
         cmocka_unit_test_setup_teardown(regions_come_and_go, place_make, place_remove),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
