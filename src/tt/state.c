@@ -299,22 +299,16 @@ void tt_free_on(int device, int space, uint64_t id)
         &(struct report){.kind = REPORT_FREE, .device = device, .space = space, .id = id});
 }
 
-/* The host's memory is there once, whatever devices use it. */
-static uint32_t copies(const struct tt_fan *fan, int space)
-{
-    return space < MEMOIR_SPACE_DRAM && fan->n > 0 ? 1 : fan->n;
-}
-
 void tt_report_alloc(int fan, int space, uint64_t id, uint64_t bytes, const struct tt_site *site)
 {
     const struct tt_fan *f = tt_fan_at(fan);
-    for (uint32_t i = 0; i < copies(f, space); i++)
+    for (uint32_t i = 0; i < f->n; i++)
         tt_alloc_on(f->devices[i], space, id, bytes, site);
 }
 
 void tt_report_free(int fan, int space, uint64_t id)
 {
     const struct tt_fan *f = tt_fan_at(fan);
-    for (uint32_t i = 0; i < copies(f, space); i++)
+    for (uint32_t i = 0; i < f->n; i++)
         tt_free_on(f->devices[i], space, id);
 }

@@ -262,7 +262,7 @@ void *tt_real(const struct tt_api *api, enum tt_hook hook)
 static int space_of(int type)
 {
     static const int spaces[TYPES] = {
-        MEMOIR_SPACE_DRAM,     MEMOIR_SPACE_L1,    MEMOIR_SPACE_PINNED,
+        MEMOIR_SPACE_DRAM,     MEMOIR_SPACE_L1,    MEMOIR_SPACE_SYSTEM,
         MEMOIR_SPACE_L1_SMALL, MEMOIR_SPACE_TRACE,
     };
     return type >= 0 && type < TYPES ? spaces[type] : 0;

@@ -47,7 +47,7 @@ class PreloadTest(DaemonTest):
         return found[0] if found else None
 
     def held(self, pid):
-        """{(device or None for the host, space): (bytes, blocks)}, where there are any; no report was lost."""
+        """{(device, space): (bytes, blocks)}, where there are any; no report was lost."""
         process = self.process(pid)
         self.assertEqual(process["lost_reports"], 0)
         return {(s["device_ordinal"], s["space"]): (s["live_bytes"], s["live_blocks"])
@@ -59,12 +59,12 @@ class PreloadTest(DaemonTest):
                 driver = self.driver(form)
                 for kind in range(5):
                     driver.say("buffer", f"b{kind}", 0, kind, 1000 + kind)
-                expected = {(0, "dram"): (1000, 1), (0, "l1"): (1001, 1), (None, "pinned"): (1002, 1),
+                expected = {(0, "dram"): (1000, 1), (0, "l1"): (1001, 1), (0, "system"): (1002, 1),
                             (0, "l1_small"): (1003, 1), (0, "trace"): (1004, 1)}
                 self.assertEqual(self.held(driver.pid), expected)
                 driver.say("free", "b1")
                 driver.say("free", "b2")
-                del expected[(0, "l1")], expected[(None, "pinned")]
+                del expected[(0, "l1")], expected[(0, "system")]
                 self.assertEqual(self.held(driver.pid), expected)
 
     def test_a_buffer_of_a_mesh_is_on_each_of_its_devices(self):
@@ -76,13 +76,6 @@ class PreloadTest(DaemonTest):
                 self.assertEqual(self.held(driver.pid), {(1, "dram"): (4106, 2), (2, "dram"): (4096, 1)})
                 driver.say("free", "a")
                 self.assertEqual(self.held(driver.pid), {(1, "dram"): (10, 1)})
-
-    def test_host_memory_of_a_mesh_is_there_once(self):
-        driver = self.driver()
-        driver.say("buffer", "a", "mesh", 2, 4096)
-        self.assertEqual(self.held(driver.pid), {(None, "pinned"): (4096, 1)})
-        driver.say("free", "a")
-        self.assertEqual(self.held(driver.pid), {})
 
     def test_many_buffers_that_go_in_any_order_are_each_found(self):
         driver = self.driver()
