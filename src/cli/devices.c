@@ -67,43 +67,49 @@ static int by_bytes(const void *a, const void *b)
            (x->process->book_pid < y->process->book_pid);
 }
 
-/* What one process holds on the device; false when it is nothing. */
-static bool owner_of(const struct ledger_process *p, const struct ledger_device *device,
-                     struct devices_owner *owner)
+/* The owner that `p` is of this device: the last one, or a new one. NULL without memory. */
+static struct devices_owner *owner_of(struct devices_row *row, const struct ledger_process *p)
 {
-    bool holds = false;
-    *owner = (struct devices_owner){.process = p};
-    for (size_t i = 0; i < p->n_accounts; i++) {
-        const struct ledger_account *a = &p->accounts[i];
-        if (a->device != device || !a->valid || a->space > MEMOIR_SPACE_MAX ||
-            !a->totals.live_blocks)
-            continue;
-        holds = true;
-        owner->by_space[a->space] += a->totals.live_bytes;
-        if (a->space == MEMOIR_SPACE_SYSTEM)
-            continue;
-        owner->bytes += a->totals.live_bytes;
-        owner->blocks += a->totals.live_blocks;
+    if (row->n_owners && row->owners[row->n_owners - 1].process == p)
+        return &row->owners[row->n_owners - 1];
+    if (row->n_owners == row->room_owners) {
+        size_t room = row->room_owners ? row->room_owners * 2 : 4;
+        struct devices_owner *owners = reallocarray(row->owners, room, sizeof(*owners));
+        if (!owners)
+            return NULL;
+        row->owners = owners;
+        row->room_owners = room;
     }
-    return holds;
+    struct devices_owner *owner = &row->owners[row->n_owners++];
+    *owner = (struct devices_owner){.process = p};
+    return owner;
 }
 
-static int add_owners(struct devices_view *view, struct devices_row *row,
-                      struct ledger_process *const *processes, size_t n)
+/* What one process holds, put to the devices that are shown. `rows` is by the number of the device. */
+static int add_holder(struct devices_view *view, struct devices_row *const *rows,
+                      const struct ledger_process *p)
 {
-    row->owners = calloc(n + 1, sizeof(*row->owners));
-    if (!row->owners)
-        return -ENOMEM;
-    for (size_t i = 0; i < n; i++) {
-        struct devices_owner *owner = &row->owners[row->n_owners];
-        if (!owner_of(processes[i], row->device, owner))
+    bool holds = false, lives = counts(p);
+    for (size_t i = 0; i < p->n_accounts; i++) {
+        const struct ledger_account *a = &p->accounts[i];
+        struct devices_row *row = a->device ? rows[a->device->index] : NULL;
+        if (!row || !a->valid || a->space > MEMOIR_SPACE_MAX || !a->totals.live_blocks)
             continue;
-        if (counts(processes[i]))
-            row->n_owners++;
-        else
-            view->gone_bytes += owner->bytes;
+        holds = true;
+        bool own = a->space != MEMOIR_SPACE_SYSTEM;
+        if (!lives) {
+            view->gone_bytes += own ? a->totals.live_bytes : 0;
+            continue;
+        }
+        struct devices_owner *owner = owner_of(row, p);
+        if (!owner)
+            return -ENOMEM;
+        owner->by_space[a->space] += a->totals.live_bytes;
+        owner->bytes += own ? a->totals.live_bytes : 0;
+        owner->blocks += own ? a->totals.live_blocks : 0;
     }
-    qsort(row->owners, row->n_owners, sizeof(*row->owners), by_bytes);
+    view->processes += holds && lives;
+    view->gone += holds && !lives;
     return 0;
 }
 
@@ -185,19 +191,6 @@ static int by_number(const void *a, const void *b)
     return name ? name : strcmp(x->uid, y->uid);
 }
 
-static void count_processes(struct devices_view *view, struct ledger_process *const *processes,
-                            size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        struct devices_owner owner;
-        bool holds = false;
-        for (size_t d = 0; d < view->n && !holds; d++)
-            holds = owner_of(processes[i], view->rows[d].device, &owner);
-        view->processes += holds && counts(processes[i]);
-        view->gone += holds && !counts(processes[i]);
-    }
-}
-
 int devices_view_take(const struct ledger *ledger, const char *device,
                       struct devices_view *ret_view)
 {
@@ -206,21 +199,29 @@ int devices_view_take(const struct ledger *ledger, const char *device,
     struct ledger_process *const *processes = ledger_processes(ledger, &n_processes);
     MEMOIR_CLEANUP(devices_view_release)
     struct devices_view view = {.rows = calloc(n_devices + 1, sizeof(*view.rows))};
-    if (!view.rows)
+    MEMOIR_CLEANUP(freep)
+    struct devices_row **rows = calloc(n_devices + 1, sizeof(struct devices_row *));
+    if (!view.rows || !rows)
         return -ENOMEM;
     for (size_t i = 0; i < n_devices; i++) {
         if (device && !devices_match(devices[i], device))
             continue;
-        struct devices_row *row = &view.rows[view.n++];
-        row->device = devices[i];
-        int r = add_owners(&view, row, processes, n_processes);
+        rows[i] = &view.rows[view.n++];
+        rows[i]->device = devices[i];
+    }
+    for (size_t i = 0; i < n_processes; i++) {
+        int r = add_holder(&view, rows, processes[i]);
         if (r < 0)
             return r;
+    }
+    for (size_t i = 0; i < view.n; i++) {
+        struct devices_row *row = &view.rows[i];
+        if (row->n_owners)
+            qsort(row->owners, row->n_owners, sizeof(*row->owners), by_bytes);
         add_spaces(row);
         add_l1(row);
     }
     qsort(view.rows, view.n, sizeof(*view.rows), by_number);
-    count_processes(&view, processes, n_processes);
     *ret_view = view;
     view = (struct devices_view){0};
     return 0;

@@ -57,7 +57,7 @@ struct devices_row {
     struct devices_space l1_parts[DEVICES_L1_PARTS];
     uint64_t used, blocks;        /* of the device's own memory, all spaces but SYSTEM */
     struct devices_owner *owners; /* the largest first */
-    size_t n_owners;
+    size_t n_owners, room_owners;
 };
 
 struct devices_view {

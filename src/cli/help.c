@@ -120,7 +120,8 @@ int help_overview(void)
     buffer_append_char(&out, '\n');
     title(&out, &term, "Options");
     options_list(&out, help_global_options, width);
-    buffer_append_str(&out, "\nStart with: memoir demo, and memoir devices --watch in another terminal.\n"
-                            "Each command explains itself: memoir COMMAND --help\n");
+    buffer_append_str(&out,
+                      "\nStart with: memoir demo, and memoir devices --watch in another terminal.\n"
+                      "Each command explains itself: memoir COMMAND --help\n");
     return command_output(&out);
 }

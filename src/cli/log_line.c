@@ -65,7 +65,9 @@ static const char *const events[] = {
 
 enum {
     WIDTH_WIDE = 110, /* columns, for everything */
-    TAG_NARROW = 12,
+    TAG_NARROW = 10,
+    NAME_MAX_WIDE = 16,
+    NAME_NARROW = 10,
 };
 
 /* ---- for programs ---- */
@@ -192,7 +194,8 @@ static void print_block(const struct change *c, const struct log_facts *facts,
         buffer_printf(out, "  id 0x%" PRIx64, c->id);
     if (facts->tag) {
         buffer_append_str(out, "  ");
-        term_append(term, out, facts->tag, narrow ? TAG_NARROW : 0);
+        unsigned used = term_append(term, out, facts->tag, narrow ? TAG_NARROW : 0);
+        buffer_printf(out, "%*s", narrow ? (int)(TAG_NARROW - used) : 0, "");
     }
     total(c, term, out);
 }
@@ -244,8 +247,9 @@ static void print_text(const struct change *c, const struct log_facts *facts,
         clock[0] = '\0';
     pid_t pid = c->process->pid ? c->process->pid : c->process->book_pid;
     buffer_printf(out, "%s PID %-7d ", clock, (int)pid);
-    unsigned used = term_append(term, out, c->process->name, 16);
-    buffer_printf(out, "%*s", used < 10 ? (int)(10 - used) : 0, "");
+    bool narrow = term->width && term->width < WIDTH_WIDE;
+    unsigned used = term_append(term, out, c->process->name, narrow ? NAME_NARROW : NAME_MAX_WIDE);
+    buffer_printf(out, "%*s", used < NAME_NARROW ? (int)(NAME_NARROW - used) : 0, "");
     switch (c->kind) {
     case CHANGE_ALLOC:
     case CHANGE_FREE:

@@ -22,12 +22,13 @@ enum {
     SLOW_LOOK_MS = 1000,    /* what costs more is done so often: foreign books, states by /proc */
 };
 
-/* A directory of books. Its descriptor stays open for as long as we live: books refer to it. */
+/* A directory of books. Its descriptor stays open while it has names: books refer to it. */
 struct place {
     char path[256];
     uint32_t uid;
-    int dirfd;
+    int dirfd; /* -1: a free slot */
     uint64_t ino;
+    size_t names;
 };
 
 /* A name in a place. A file that is no good keeps its row, so that it is not opened in every look. */
@@ -83,7 +84,8 @@ void follow_free(struct follow *f)
         }
     index_release(&f->names);
     for (size_t i = 0; i < f->n_places; i++)
-        close(f->places[i].dirfd);
+        if (f->places[i].dirfd >= 0)
+            close(f->places[i].dirfd);
     if (f->seen)
         book_seen_free(f->seen);
     free(f->places);
@@ -117,20 +119,25 @@ static ssize_t place_find(struct follow *f, const struct book_place *place, int 
     struct stat st;
     if (fstat(dirfd, &st) < 0)
         return -errno;
-    for (size_t i = 0; i < f->n_places; i++)
-        if (f->places[i].ino == st.st_ino && strcmp(f->places[i].path, place->path) == 0)
+    size_t slot = f->n_places;
+    for (size_t i = 0; i < f->n_places; i++) {
+        if (f->places[i].dirfd < 0)
+            slot = i;
+        else if (f->places[i].ino == st.st_ino && strcmp(f->places[i].path, place->path) == 0)
             return (ssize_t)i;
-    struct place *places = realloc(f->places, (f->n_places + 1) * sizeof(*places));
-    if (!places)
-        return -ENOMEM;
-    f->places = places;
-    struct place *new = &places[f->n_places];
+    }
+    if (slot == f->n_places) {
+        struct place *places = realloc(f->places, (f->n_places + 1) * sizeof(*places));
+        if (!places)
+            return -ENOMEM;
+        f->places = places;
+        places[f->n_places++].dirfd = -1;
+    }
+    struct place *new = &f->places[slot];
     *new = (struct place){.uid = place->uid, .ino = st.st_ino};
     memcpy(new->path, place->path, sizeof(new->path));
     new->dirfd = fcntl(dirfd, F_DUPFD_CLOEXEC, 3);
-    if (new->dirfd < 0)
-        return -errno;
-    return (ssize_t)f->n_places++;
+    return new->dirfd < 0 ? -errno : (ssize_t)slot;
 }
 
 static uint64_t name_hash(const struct follow *f, size_t place, const char *name)
@@ -151,6 +158,7 @@ static int name_add(struct follow *f, size_t place, const char *name, struct led
     row->seen = f->looks;
     memcpy(row->name, name, len + 1);
     index_insert(&f->names, &row->node, name_hash(f, place, name));
+    f->places[place].names++;
     return 0;
 }
 
@@ -219,7 +227,14 @@ static void names_sweep(struct follow *f)
             if (row->book)
                 ledger_book_remove(f->ledger, row->book);
             index_remove(&f->names, node);
+            f->places[row->place].names--;
             free(row);
+        }
+    /* Whoever makes his directory again and again must not take our descriptors. */
+    for (size_t i = 0; i < f->n_places; i++)
+        if (f->places[i].dirfd >= 0 && f->places[i].names == 0) {
+            close(f->places[i].dirfd);
+            f->places[i].dirfd = -1;
         }
 }
 

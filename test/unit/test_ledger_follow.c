@@ -152,6 +152,30 @@ static void a_directory_that_is_made_again_is_another_one(void **unused)
     child_kill(next);
 }
 
+static int descriptors(void)
+{
+    int n = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+static void directories_that_come_and_go_keep_no_descriptor(void **unused)
+{
+    char command[128];
+    snprintf(command, sizeof(command), "rm -rf '%s'", place);
+    assert_int_equal(follow_look(follow, false), 0);
+    int before = descriptors();
+    for (int i = 0; i < 10; i++) {
+        pid_t pid = child_start();
+        assert_non_null(look_for(pid));
+        child_kill(pid);
+        assert_int_equal(system(command), 0);
+    }
+    assert_int_equal(follow_look(follow, false), 0);
+    assert_int_equal(descriptors(), before);
+}
+
 static void nobody_watches_without_a_daemon(void **unused)
 {
     pid_t pid = child_start();
@@ -169,6 +193,7 @@ int main(void)
         TEST(a_name_that_is_gone_takes_its_process_along),
         TEST(what_is_no_book_is_looked_at_once),
         TEST(a_directory_that_is_made_again_is_another_one),
+        TEST(directories_that_come_and_go_keep_no_descriptor),
         TEST(nobody_watches_without_a_daemon),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
