@@ -15,5 +15,9 @@ static bool has(const char *capability)
 bool tui_terminal_usable(int fd)
 {
     int error;
-    return setupterm(NULL, fd, &error) == OK && has("cup") && has("clear");
+    if (setupterm(NULL, fd, &error) != OK)
+        return false;
+    bool usable = has("cup") && has("clear");
+    del_curterm(cur_term);
+    return usable;
 }

@@ -4,9 +4,22 @@ import csv
 import io
 import json
 import signal
+import struct
 import subprocess
+import threading
 
-from cli_support import CB, DRAM, ENVIRONMENT, KERNEL, L1, L1_SMALL, MEMOIR, TRACE, CommandTest, memoir
+from cli_support import (
+    CB,
+    DRAM,
+    ENVIRONMENT,
+    KERNEL,
+    L1,
+    L1_SMALL,
+    MEMOIR,
+    TRACE,
+    CommandTest,
+    memoir,
+)
 
 ASCII = {"LANG": "C", "LC_ALL": "C"}
 
@@ -150,3 +163,77 @@ class Devices(CommandTest):
         text = self.devices().stdout
         self.assertNotIn("\x1b", text)
         self.assertIn("[31mred", text)
+
+    def test_what_a_region_counts_for_the_dead_is_left_out_and_told(self):
+        dead = subprocess.Popen(["true"])
+        dead.wait()
+        region = bytearray(8576)
+        struct.pack_into("<IIQI", region, 0, 3, 1, 1, 1)
+        struct.pack_into("<QI", region, 32, 0xA51C, 4)
+        for chip in range(16):
+            struct.pack_into("<I", region, 88 + 48 * chip, 0xFFFFFFFF)
+        struct.pack_into("<i4x5Q", region, 856, dead.pid, 5000000, 0, 0, 0, 0)
+        folder = self.dir / "regions"
+        folder.mkdir()
+        path = folder / f"tt_device_{0xA51C}_memory"
+        path.write_bytes(region)
+        path.chmod(0o600)
+        done = self.devices(environment={"MEMOIR_TT_REGIONS": str(folder)})
+        self.assertNotRegex(done.stdout, r"DRAM +5\.0 MB")
+        # Nothing else is there: the device itself is known only from the ghost.
+        self.card(f"alloc 0 {DRAM} 1 1")
+        text = self.devices(environment={"MEMOIR_TT_REGIONS": str(folder)}).stdout
+        self.assertIn("region of device 4 still counts 5.0 MB of 1 dead process", text)
+
+
+class Scenarios(CommandTest):
+    """What the allocation server of old was shown with, here without a server."""
+
+    STORY = (  # four buffers in L1, four in DRAM, eight more in L1: 12 MB and 100 MB
+        [f"alloc 0 {L1} {i} 1048576" for i in range(4)]
+        + [f"alloc 0 {DRAM} {i} 26214400" for i in range(4)]
+        + [f"alloc 0 {L1} {i} 1048576" for i in range(4, 12)]
+    )
+
+    def start(self):
+        return self.start_scripted("device 0 Card 12884901888 78643200", *self.STORY)
+
+    def used(self, arguments=()):
+        devices = json.loads(memoir("devices", "--json", "--dir", self.dir, *arguments, check=0).stdout)
+        spaces = devices["devices"][0]["spaces"] if devices["devices"] else []
+        return {s["space"]: (s["used_bytes"], s["blocks"], s["processes"]) for s in spaces}
+
+    def test_three_clients_at_once_are_one_sum(self):
+        clients = [self.start() for _ in range(3)]
+        self.assertEqual(self.used(), {"dram": (314572800, 12, 3), "l1": (37748736, 36, 3)})
+        self.tell(clients[1], *[f"free 0 {L1} {i}" for i in range(6)])
+        self.assertEqual(self.used()["l1"], (31457280, 30, 3))
+
+    def test_clients_one_after_another_start_from_nothing(self):
+        for _ in range(3):
+            client = self.start()
+            self.assertEqual(self.used(), {"dram": (104857600, 4, 1), "l1": (12582912, 12, 1)})
+            client.stdin.close()
+            client.wait()
+            self.assertEqual(self.used(), {})
+
+    def test_kill_9_with_buffers_circular_buffers_and_kernels_leaves_nothing(self):
+        client = self.start()
+        self.tell(client, f"fill 0 {CB} 800 28000", f"fill 0 {KERNEL} 30 6800")
+        self.assertEqual(self.used()["cb"], (22400000, 800, 1))
+        client.kill()
+        client.wait()
+        self.assertEqual({figures for figures in self.used().values()}, {(0, 0, 0)})
+
+    def test_several_monitors_see_the_same(self):
+        client = self.start()
+        seen = []
+        monitors = [threading.Thread(target=lambda: seen.append(self.used())) for _ in range(8)]
+        for monitor in monitors:
+            monitor.start()
+        for monitor in monitors:
+            monitor.join()
+        self.assertEqual(len(seen), 8)
+        self.assertTrue(all(one == seen[0] for one in seen))
+        self.tell(client, f"free 0 {DRAM} 0")
+        self.assertEqual(self.used()["dram"], (78643200, 3, 1))
