@@ -255,7 +255,7 @@ static bool deliver(struct conn *conn, const uint8_t *bytes, size_t n,
     }
     if (taken > 0)
         conn->rest_ns = 0; /* what is left belongs to a message that began just now */
-    if (rest_keep(conn, bytes + taken, left) < 0) {
+    if (rest_keep(conn, left ? bytes + taken : NULL, left) < 0) {
         conn_end(conn, CONN_END_ERROR);
         return false;
     }

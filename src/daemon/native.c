@@ -341,10 +341,10 @@ static ssize_t on_wake(struct conn *conn, const uint8_t *bytes, size_t n)
         close_soon(client);
         return 0;
     }
-    ssize_t taken = on_bytes(conn, bytes, n); /* a line may have waited */
-    if (taken == 0 && n == 0)
-        wake_set(client, clock_monotonic_ns(), false);
-    return taken;
+    if (n > 0)
+        return on_bytes(conn, bytes, n); /* a line may have waited */
+    wake_set(client, clock_monotonic_ns(), false);
+    return 0;
 }
 
 static int on_open(struct conn *conn)

@@ -126,6 +126,7 @@ static int tokens_load(struct tokens *tokens)
     buffer_release(&text);
     if (r < 0) {
         tokens->n = 0;
+        tokens->seen = (struct stat){0}; /* try again next time */
         log_error("cannot read token file '%s': %s", tokens->path, strerror(-r));
     }
     return r;

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -229,6 +230,31 @@ class Requests(NativeTest):
             self.assertEqual(line.error(bad)["code"], code, bad)
         line.send(b"\n\r\n")  # empty lines are nobody's fault
         self.assertEqual(line.ask(b'  {"ping":1} \r\n'), {"pong": 1})
+
+    def test_damaged_messages_harm_nobody(self):
+        daemon = self.native()
+        witness = self.with_device()
+        witness.ask({"report": [["a", 0, "dram", i, 10] for i in range(100)], "ack": True})
+        child = subprocess.Popen(["sleep", "60"])  # for whom the damaged ones report
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        good = [DEVICE, '{"report":[["a",0,"dram",1,2,"t"],["r",0,"dram",1,2,3],["t",null,"heap",0,0,"dram",2,9],["f",0,"dram",2]],"seq":3}',
+                '{"query":{"table":"devices"}}', '{"query":{"by":"program","show":"rss"}}', '{"query":{"table":"buffers"}}',
+                '{"subscribe":["processes","devices","reports"],"interval_ms":10}', '{"unsubscribe":true}', '{"reset":true,"seq":9}',
+                '{"alloc":{"device":0,"space":"l1","id":"0xff","bytes":9}}', '{"hello":1}', '{"ping":"x"}']
+        chance = random.Random(3)
+        for _ in range(100):
+            line = self.connect()
+            line.send({"hello": 1, "pid": child.pid})
+            for _ in range(20):
+                message = bytearray(chance.choice(good).encode() + b"\n")
+                for _ in range(chance.randrange(3)):
+                    message[chance.randrange(len(message))] = chance.randrange(256)
+                line.send(bytes(message[:chance.randrange(len(message))] if chance.random() < 0.1 else message))
+            line.close()
+        self.assertEqual(witness.ask({"ping": 1}), {"pong": 1})
+        self.assertEqual(self.figures(), {(0, "dram"): (1000, 100)})
+        self.assertEqual([text for text in daemon.err.lines if "runtime error" in text], [])
 
     def test_oversized_line_is_told_and_closed(self):
         self.native("--message-max", "4K")
