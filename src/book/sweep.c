@@ -22,9 +22,10 @@ enum {
     LOOK_MAX = 8, /* books opened per sweep: 2 us each */
     MANY = 64,    /* with more than this around, age does not matter */
     OLD_SECONDS = 3600,
-    YOUNG_SECONDS = 10, /* may still be in the making */
-    NAMES_BYTES = 8192, /* read at once: about a hundred names */
-    NAMES_SLACK = 300,  /* less than this left: there are more */
+    LATER_SECONDS = 86400, /* a later version's, whose daemons and rules we do not know */
+    YOUNG_SECONDS = 10,    /* may still be in the making */
+    NAMES_BYTES = 8192,    /* read at once: about a hundred names */
+    NAMES_SLACK = 300,     /* less than this left: there are more */
     FURTHER_MAX = 16,
 };
 
@@ -82,13 +83,15 @@ static bool is_watched(int fd, const struct book_header *header, uint64_t pid_ns
 
 /* Whether a book whose writer is gone may go too. One without magic tells nothing to anybody, but may
  * still be in the making: its maker takes the lock a moment after it made the file. */
-static bool is_ripe(const struct stat *info, bool ready, enum look look)
+static bool is_ripe(const struct stat *info, bool ready, bool later, enum look look)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME_COARSE, &now);
     int64_t age = now.tv_sec - info->st_mtim.tv_sec;
     if (!ready)
         return age > YOUNG_SECONDS;
+    if (later)
+        return age > LATER_SECONDS;
     return look != LOOK_OLD || age > OLD_SECONDS;
 }
 
@@ -105,10 +108,11 @@ static uint32_t look_at(int directory, const char *name, const struct book_heade
     if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
         bool read_all = pread(fd, header, sizeof(*header), 0) == sizeof(*header);
         bool ready = read_all && memcmp(header->magic, BOOK_MAGIC, sizeof(header->magic)) == 0;
-        bool earlier = ready && header->pid_ns == self->pid_ns && self->start_ticks != 0;
+        bool later = ready && (header->incompat & ~BOOK_INCOMPAT_KNOWN) != 0;
+        bool earlier = ready && !later && header->pid_ns == self->pid_ns && self->start_ticks != 0;
         if (look == LOOK_OWN && !earlier)
             look = LOOK_OLD;
-        if (is_ripe(&info, ready, look) && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+        if (is_ripe(&info, ready, later, look) && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
             !(read_all && is_watched(fd, header, self->pid_ns)))
             unlinkat(directory, name, 0);
     }

@@ -178,6 +178,44 @@ static void one_in_the_making_stays(void **unused)
     place_release(&place);
 }
 
+/* A book whose writer died so many seconds ago. */
+static void make_dead(const struct place *place, int pid, uint32_t incompat, time_t age)
+{
+    ino_t ino;
+    struct book_header header = {
+        .incompat = incompat, .pid = pid, .pid_ns = 1, .start_ticks = 1, .source = 1};
+    memcpy(header.magic, BOOK_MAGIC, sizeof(header.magic));
+    int fd = book_make(place, pid, &ino);
+    assert_int_equal(write(fd, &header, sizeof(header)), sizeof(header));
+    struct timespec old = {.tv_sec = time(NULL) - age};
+    assert_int_equal(futimens(fd, (struct timespec[]){old, old}), 0);
+    close(fd);
+}
+
+static void book_of_a_later_version_is_left_alone_for_a_day(void **unused)
+{
+    struct place place;
+    place_init(&place);
+    make_dead(&place, 1, 1u << 31, 7200); /* the sweeper's own number: an earlier image, else */
+    make_dead(&place, 2, 1u << 31, 7200);
+    make_dead(&place, 3, 1u << 31, 2 * 86400);
+    make_dead(&place, 4, 0, 7200);
+    sweep(&place, 10);
+    assert_true(book_there(&place, 1));
+    assert_true(book_there(&place, 2));
+    assert_false(book_there(&place, 3));
+    assert_false(book_there(&place, 4));
+    /* Nor is it taken for an earlier image of the sweeper: where it counts them is not known. */
+    struct book_header self = {.pid = 1, .start_ticks = 1, .pid_ns = 1, .source = 1};
+    lseek(place.directory, 0, SEEK_SET);
+    assert_int_equal(book_sweep(place.directory, &self), 0);
+    for (int pid = 10; pid < 110; pid++) /* too many */
+        make_dead(&place, pid, 0, 7200);
+    sweep(&place, 200);
+    assert_true(book_there(&place, 2));
+    place_release(&place);
+}
+
 static void sweeping_nothing_is_fine(void **unused)
 {
     struct place place;
@@ -193,6 +231,7 @@ int main(void)
         cmocka_unit_test(stillborn_goes_wherever_it_stands),
         cmocka_unit_test(stillborn_of_many_directories_full_goes),
         cmocka_unit_test(one_in_the_making_stays),
+        cmocka_unit_test(book_of_a_later_version_is_left_alone_for_a_day),
         cmocka_unit_test(sweeping_nothing_is_fine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
