@@ -61,7 +61,7 @@ int book_control_read(const struct book_reader *reader, int fd, struct book_cont
     return 0;
 }
 
-/* Two daemons may get here at once. Each stores its own slot, then the flags of both; who stored the
+/* Two daemons may get here at once. Each stores its own slot, then the flags of all; who stored the
  * flags last has seen both slots, or sees on looking again that he has not. */
 static int flags_settle(int fd, uint64_t offset)
 {
@@ -70,7 +70,7 @@ static int flags_settle(int fd, uint64_t offset)
         int r = book_pread_all(fd, &control, sizeof(control), offset);
         if (r < 0)
             return r;
-        uint32_t flags = 0;
+        uint32_t flags = control.flags_more;
         for (size_t k = 0; k < BOOK_WATCHERS; k++)
             flags |= control.watchers[k].pid ? control.watchers[k].flags : 0;
         if (flags == control.flags)

@@ -207,8 +207,9 @@ struct book_watcher {
 enum { BOOK_WATCHERS = 2 };
 
 struct book_control {
-    uint32_t flags; /* the watchers' flags, or-ed; daemons store, the writer loads */
-    uint32_t spare;
+    uint32_t flags; /* the watchers' flags and flags_more, or-ed; daemons store, the writer loads */
+    uint32_t flags_more; /* asked for by others than these two: daemons or it into flags, and no
+                            daemon that watches ever writes it */
     struct book_watcher watchers[BOOK_WATCHERS];
     uint64_t spare_end;
 };
@@ -226,6 +227,7 @@ enum {
     BOOK_RECORD_BYTES = 256,
     BOOK_RECORDS_MAX = 4096, /* a block names its account in 12 bits; record 0 stays empty */
     BOOK_DEVICE_HOST = 0,    /* in account.device: the host's own memory */
+    BOOK_SPACE_DEVICE = 16,  /* spaces below it are the host's, those from it up to 31 a device's */
 };
 
 /* Counters of one account in one shard. Each is monotonic except fold_delta. */
@@ -266,11 +268,11 @@ enum book_account_flags {
 
 /* Memory of one kind in one place. Accounts with equal space and device add up. */
 struct book_account {
-    uint32_t type;            /* BOOK_RECORD_ACCOUNT; stored last */
-    uint32_t space;           /* enum memoir_space of memoir.h */
-    uint32_t device;          /* record number of its device, or BOOK_DEVICE_HOST */
-    uint32_t flags;           /* enum book_account_flags */
-    uint64_t capacity;        /* bytes of this space on this device, 0 if not told */
+    uint32_t type;     /* BOOK_RECORD_ACCOUNT; stored last */
+    uint32_t space;    /* enum memoir_space of memoir.h */
+    uint32_t device;   /* record of type DEVICE, or BOOK_DEVICE_HOST; the host's spaces: ignored */
+    uint32_t flags;    /* enum book_account_flags */
+    uint64_t capacity; /* bytes of this space on this device, 0 if not told */
     uint64_t inherited_bytes; /* live in the parent at fork; not part of the counters; may shrink */
     int64_t live_folded;      /* the writer's: live bytes as of the last fold, all shards */
     uint64_t peak_bytes;      /* highest live_folded; wrong by header.peak_error at most */
@@ -302,7 +304,8 @@ enum {
 enum book_counter_what {
     BOOK_COUNTERS_NONE = 0,
     BOOK_COUNTERS_ACCOUNTS = 1,
-    BOOK_COUNTERS_SITES = 2,
+    BOOK_COUNTERS_SITES = 2,         /* a block counts in one site at most: they add up */
+    BOOK_COUNTERS_SAMPLED_SITES = 3, /* set aside: estimates, in no sum with the others */
 };
 
 struct book_counter_page {
@@ -370,6 +373,7 @@ static_assert(sizeof(struct book_site) == 32, "site");
 enum book_site_flags {
     BOOK_SITE_CALLER_ONLY = 1u << 0, /* one frame, by the return address */
     BOOK_SITE_CUT = 1u << 1,         /* the stack was deeper */
+    BOOK_SITE_SAMPLED = 1u << 2,     /* set aside: found by sampling */
 };
 
 /* Tag 0 stays empty. */

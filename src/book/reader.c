@@ -155,9 +155,30 @@ struct status_call {
     struct book_status status;
 };
 
-/* Of all sections, also of kinds that this version does not read. The block table and its index have
- * holes: of these the part counts that the pages of the shards are of the whole. Of the moves, which
- * have pages only where blocks were transferred, nothing is known from here. */
+/* Whether the open bytes of a section have pages. */
+static enum { DENSE, IN_SHARDS, NOT_TOLD } pages_of(uint32_t kind)
+{
+    switch (kind) {
+    case BOOK_SECTION_CONTROL:
+    case BOOK_SECTION_REGISTRY:
+    case BOOK_SECTION_COUNTER_INDEX:
+    case BOOK_SECTION_COUNTERS:
+    case BOOK_SECTION_MODULES:
+    case BOOK_SECTION_FRAMES:
+    case BOOK_SECTION_SITES:
+    case BOOK_SECTION_TAGS:
+        return DENSE;
+    case BOOK_SECTION_BLOCKS:
+    case BOOK_SECTION_BLOCK_INDEX:
+        return IN_SHARDS;
+    default:
+        return NOT_TOLD;
+    }
+}
+
+/* The block table and its index have holes: of these the part counts that the pages of the shards are of
+ * the whole. Of the moves, which have pages only where blocks were transferred, and of kinds that this
+ * version does not know, nothing is known from here: a shadow may be open over terabytes and empty. */
 static uint64_t file_bytes(const struct book_reader *reader, const struct book_header *h)
 {
     const struct book_shape *blocks = &reader->shape[BOOK_SECTION_BLOCKS];
@@ -168,12 +189,11 @@ static uint64_t file_bytes(const struct book_reader *reader, const struct book_h
         all = book_reader_live(reader, BOOK_SECTION_BLOCKS).open / blocks->entry_size;
     for (int i = 0; i < BOOK_SECTIONS_MAX; i++) {
         uint32_t kind = load_relaxed(&h->sections[i].kind);
-        if (kind == BOOK_SECTION_NONE || kind == BOOK_SECTION_MOVES)
+        if (pages_of(kind) == NOT_TOLD)
             continue;
         uint64_t open = load_relaxed(&h->sections[i].open);
         open = open < size ? open : size;
-        bool sparse = kind == BOOK_SECTION_BLOCKS || kind == BOOK_SECTION_BLOCK_INDEX;
-        if (sparse && pages < all)
+        if (pages_of(kind) == IN_SHARDS && pages < all)
             open = (uint64_t)((double)open * (double)pages / (double)all);
         bytes += open;
     }

@@ -11,7 +11,7 @@
  * the kernel's usual limit of 65,530 mappings allows 16,000 readers in one process.
  *
  * A reader belongs to one thread at a time. No call blocks. All return -errno on failure; -EBADMSG
- * means that the bytes make no sense.
+ * means that the bytes make no sense, -EPROTONOSUPPORT that they are a later version's.
  */
 #pragma once
 
@@ -97,8 +97,9 @@ struct book_device_view {
 struct book_account_view {
     uint32_t record; /* registry number, what blocks refer to */
     uint32_t space;  /* enum memoir_space */
-    uint32_t device; /* registry number of the device, or BOOK_DEVICE_HOST */
-    uint32_t flags;  /* enum book_account_flags */
+    uint32_t
+        device; /* registry number of the device, or BOOK_DEVICE_HOST: always in spaces below DRAM */
+    uint32_t flags; /* enum book_account_flags */
     uint64_t capacity;
     uint64_t inherited_bytes, inherited_blocks;
     char name[32];
@@ -117,6 +118,9 @@ int book_reader_refresh(struct book_reader *reader);
 const struct book_device_view *book_reader_devices(const struct book_reader *reader, size_t *ret_n);
 const struct book_account_view *book_reader_accounts(const struct book_reader *reader,
                                                      size_t *ret_n);
+
+/* Accounts that are not in the array because their device is no record of a device. */
+size_t book_reader_left_out(const struct book_reader *reader);
 
 struct book_totals {
     uint64_t live_bytes, live_blocks;

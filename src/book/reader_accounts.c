@@ -27,7 +27,7 @@ struct build {
     struct book_shards *shards;
     const struct book_counters **parts;
     struct book_counter_page *page_list;
-    size_t n_devices, n_accounts, n_parts;
+    size_t n_devices, n_accounts, n_parts, left_out;
     uint32_t records, records_settled;
     uint32_t pages, pages_settled;
 };
@@ -210,7 +210,8 @@ static void text_check(char *text, size_t size)
     book_text_copy(text, size, copy, size);
 }
 
-/* Strings are made printable; an account of a device that does not exist has no meaning. */
+/* Strings are made printable; a device account of a device that does not exist has no meaning. Spaces of
+ * the host have none, whatever stands there: a later version may name something that is none to us. */
 static void views_check(struct build *b)
 {
     bool is_device[BOOK_RECORDS_MAX] = {[BOOK_DEVICE_HOST] = true};
@@ -223,11 +224,14 @@ static void views_check(struct build *b)
     size_t kept = 0;
     for (size_t i = 0; i < b->n_accounts; i++) {
         struct book_account_view *view = &b->accounts[i];
+        if (view->space < BOOK_SPACE_DEVICE)
+            view->device = BOOK_DEVICE_HOST;
         if (view->device >= BOOK_RECORDS_MAX || !is_device[view->device])
             continue;
         text_check(view->name, sizeof(view->name));
         b->accounts[kept++] = *view;
     }
+    b->left_out = b->n_accounts - kept;
     b->n_accounts = kept;
 }
 
@@ -312,6 +316,7 @@ static void build_commit(struct build *b)
     reader->page_list = b->page_list;
     reader->n_devices = b->n_devices;
     reader->n_accounts = b->n_accounts;
+    reader->left_out = b->left_out;
     reader->n_parts = b->n_parts;
     reader->records = b->records;
     reader->records_settled = b->records_settled;
@@ -383,6 +388,7 @@ static int pages_rebuild(struct book_reader *reader, uint32_t pages)
         /* The rest of what a refresh builds stays. */
         b.devices = reader->devices;
         b.n_devices = reader->n_devices;
+        b.left_out = reader->left_out;
         b.records = reader->records;
         b.records_settled = reader->records_settled;
         build_commit(&b);
@@ -444,6 +450,11 @@ const struct book_account_view *book_reader_accounts(const struct book_reader *r
 {
     *ret_n = reader->n_accounts;
     return reader->accounts;
+}
+
+size_t book_reader_left_out(const struct book_reader *reader)
+{
+    return reader->left_out;
 }
 
 ssize_t book_reader_account_index(const struct book_reader *reader, uint32_t record)

@@ -227,6 +227,8 @@ static int piece_read(struct scan *s, uint64_t at, uint64_t n)
     int r = book_pread_all(s->fd, s->piece, n * step, at);
     if (r < 0 || !s->alive)
         return r;
+    /* Two copies that agree prove something only if the second was made after the first. */
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
     r = book_pread_all(s->fd, s->again, n * step, at);
     for (uint64_t i = 0; r == 0 && i < n; i++)
         r = page_settle(s, (void *)(s->piece + i * step), (const void *)(s->again + i * step),

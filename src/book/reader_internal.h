@@ -60,6 +60,7 @@ struct book_reader {
     struct book_account_view *accounts;
     struct book_shards *shards; /* parallel to accounts */
     size_t n_accounts;
+    size_t left_out;                    /* accounts of a device that is none */
     const struct book_counters **parts; /* pointers into the maps, grouped by account */
     size_t n_parts;
     struct book_counter_page *page_list; /* `pages` entries, copied */

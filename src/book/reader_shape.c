@@ -44,9 +44,10 @@ int book_header_read(int fd, uint64_t size, struct book_header *ret_header)
         return -EAGAIN;
     if (memcmp(h.magic, BOOK_MAGIC, sizeof(h.magic)) != 0)
         return -EBADMSG;
-    if (h.endian_mark != BOOK_ENDIAN_MARK || h.version == 0 ||
-        (h.incompat & ~BOOK_INCOMPAT_KNOWN) != 0)
+    if (h.endian_mark != BOOK_ENDIAN_MARK || h.version == 0)
         return -EBADMSG;
+    if ((h.incompat & ~BOOK_INCOMPAT_KNOWN) != 0)
+        return -EPROTONOSUPPORT; /* sound, for all that we know; not for us */
     /* From here on the file is known to hold at least a header. */
     if (h.header_bytes < BOOK_HEADER_BYTES || h.file_size < h.header_bytes || h.file_size > size)
         return -EBADMSG;

@@ -12,7 +12,7 @@
 #include "book/reader_internal.h"
 
 /* Copy the header of a file of `size` bytes and check its fixed part. -EAGAIN while the magic is not
- * there yet, -EBADMSG if it is no book or one that this version may not read. */
+ * there yet, -EBADMSG if it is no book, -EPROTONOSUPPORT if it is one that this version may not read. */
 int book_header_read(int fd, uint64_t size, struct book_header *ret_header);
 
 /* Find the sections of the kinds that are known; kinds that are not stay unlooked at. -EBADMSG if one

@@ -108,8 +108,11 @@ static void sites_check(struct book_sites *s)
 {
     for (size_t i = 0; i < s->n_sites; i++) {
         struct book_site *site = &s->sites[i];
-        if (site->frames > BOOK_READER_SITE_FRAMES_MAX || site->first_frame > s->n_frames ||
-            site->frames > s->n_frames - site->first_frame)
+        if (site->frames > BOOK_READER_SITE_FRAMES_MAX) {
+            site->frames = BOOK_READER_SITE_FRAMES_MAX;
+            site->flags |= BOOK_SITE_CUT;
+        }
+        if (site->first_frame > s->n_frames || site->frames > s->n_frames - site->first_frame)
             site->first_frame = site->frames = 0;
         if (site->account >= BOOK_RECORDS_MAX)
             site->account = 0;

@@ -37,6 +37,13 @@ static inline struct book_totals freed_sum(const struct book_reader *reader, siz
     return sum;
 }
 
+/* Counters of years of samples may wrap, and their difference is right even so. */
+static inline uint64_t live(uint64_t alloc, uint64_t freed)
+{
+    int64_t difference = (int64_t)(alloc - freed);
+    return difference > 0 ? (uint64_t)difference : 0;
+}
+
 static inline struct book_totals alloc_sum(const struct book_reader *reader, size_t index,
                                            struct book_totals sum)
 {
@@ -57,8 +64,8 @@ static inline struct book_totals alloc_sum(const struct book_reader *reader, siz
         (const void *)((const char *)parts[0] - offsetof(struct book_account, common));
     sum.peak_bytes = load_relaxed(&account->peak_bytes);
 
-    sum.live_bytes = sum.alloc_bytes > sum.freed_bytes ? sum.alloc_bytes - sum.freed_bytes : 0;
-    sum.live_blocks = sum.alloc_blocks > sum.freed_blocks ? sum.alloc_blocks - sum.freed_blocks : 0;
+    sum.live_bytes = live(sum.alloc_bytes, sum.freed_bytes);
+    sum.live_blocks = live(sum.alloc_blocks, sum.freed_blocks);
     if (sum.peak_bytes < sum.live_bytes)
         sum.peak_bytes = sum.live_bytes;
     return sum;

@@ -68,7 +68,7 @@ static const struct field section[] = {
 };
 static const struct field control[] = {
     FIELD(book_control, flags),
-    FIELD(book_control, spare),
+    FIELD(book_control, flags_more),
     FIELD(book_control, watchers),
     FIELD(book_control, spare_end),
 };

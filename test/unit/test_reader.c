@@ -114,6 +114,12 @@ static void status_tells_state_losses_and_bytes(void **unused)
     /* 7 sections with one page, counters with two, and of 30 block pages 3 are there. */
     assert_int_equal(f.b.section[BOOK_SECTION_BLOCKS]->open, 30 * 4096);
     assert_int_equal(status.file_bytes, 4096 * (1 + 7 + 2 + 3));
+    /* Of kinds that are not known nobody knows whether they have pages. */
+    f.b.h.sections[20] = (struct book_section){.kind = BOOK_SECTION_SHADOW, .open = 1 << 20};
+    f.b.h.sections[21] = (struct book_section){.kind = 77, .open = 1 << 20};
+    builder_header(&f.b);
+    assert_int_equal(book_reader_status(f.reader, &status), 0);
+    assert_int_equal(status.file_bytes, 4096 * (1 + 7 + 2 + 3));
     /* Lies are bounded by the size of the file. */
     f.b.section[BOOK_SECTION_CONTROL]->open = UINT64_MAX;
     builder_header(&f.b);
@@ -176,6 +182,20 @@ static void totals_add_up_all_shards(void **unused)
     assert_int_equal(all[1].live_bytes, 77);
     assert_int_equal(book_reader_totals(f.reader, 2, &t), -EINVAL);
     assert_int_equal(book_reader_totals_all(f.reader, all, 1), -EINVAL);
+}
+
+static void counters_that_wrapped_give_what_is_live(void **unused)
+{
+    SAMPLE(f);
+    struct book_counters wrapped = {.alloc_bytes = 6,
+                                    .freed_bytes = UINT64_MAX - 9 - 200,
+                                    .alloc_blocks = 1,
+                                    .freed_blocks = UINT64_MAX - 1};
+    assert_int_equal(pwrite(f.fd, &wrapped, sizeof(wrapped), (off_t)builder_common_offset(&f.b, 2)),
+                     sizeof(wrapped));
+    struct book_totals t = totals_of(&f, 0); /* with a page of 4200 - 200 bytes, 2 - 1 blocks */
+    assert_int_equal(t.live_bytes, 4200 + 6 + 10);
+    assert_int_equal(t.live_blocks, 2 + 1 + 1);
 }
 
 static void counters_that_go_backwards_give_no_negative_live(void **unused)
@@ -373,9 +393,32 @@ static void account_of_a_device_that_is_none_is_left_out(void **unused)
     builder_account(&f.b, MEMOIR_SPACE_L1, 2, "on an account");
     builder_account(&f.b, MEMOIR_SPACE_L1, 4000, "on nothing");
     builder_account(&f.b, MEMOIR_SPACE_L1, UINT32_MAX, "far out");
+    assert_int_equal(book_reader_left_out(f.reader), 0);
     assert_int_equal(book_reader_refresh(f.reader), 0);
     book_reader_accounts(f.reader, &n);
     assert_int_equal(n, 2);
+    assert_int_equal(book_reader_left_out(f.reader), 3);
+    builder_counter_page(&f.b, BOOK_COUNTERS_ACCOUNTS, 0);
+    (void)totals_of(&f, 0); /* finds the page, and forgets nothing */
+    assert_int_equal(book_reader_left_out(f.reader), 3);
+}
+
+/* A later version may name there what is no device to us. */
+static void space_of_the_host_has_no_device_whatever_stands_there(void **unused)
+{
+    SAMPLE(f);
+    size_t n;
+    struct book_device later = {.type = 9};
+    uint32_t record = (uint32_t)builder_add(&f.b, BOOK_SECTION_REGISTRY, &later, sizeof(later));
+    const uint32_t devices[] = {record, 4000, UINT32_MAX, 1};
+    for (size_t i = 0; i < 4; i++)
+        builder_account(&f.b, i % 2 ? MEMOIR_SPACE_HEAP : 15, devices[i], "host");
+    assert_int_equal(book_reader_refresh(f.reader), 0);
+    const struct book_account_view *a = book_reader_accounts(f.reader, &n);
+    assert_int_equal(n, 6);
+    for (size_t i = 2; i < n; i++)
+        assert_int_equal(a[i].device, BOOK_DEVICE_HOST);
+    assert_int_equal(book_reader_left_out(f.reader), 0);
 }
 
 static void capacity_may_be_told_again(void **unused)
@@ -512,10 +555,15 @@ static void control_page_is_written_and_read(void **unused)
     assert_int_equal(control.flags, 7);
     assert_memory_equal(&control.watchers[BOOK_WATCHER_ROOT], &root, sizeof(root));
     assert_memory_equal(&control.watchers[BOOK_WATCHER_USER], &user, sizeof(user));
-    /* Who goes takes away what it alone said. */
+    /* Who goes takes away what it alone said, and nothing that a later sort of watcher asked for. */
+    uint32_t more = 1u << 9;
+    off_t more_at = (off_t)(f.b.section[BOOK_SECTION_CONTROL]->offset +
+                            offsetof(struct book_control, flags_more));
+    assert_int_equal(pwrite(f.fd, &more, sizeof(more), more_at), sizeof(more));
     assert_int_equal(book_control_write(f.reader, f.fd, BOOK_WATCHER_ROOT, NULL), 0);
     assert_int_equal(book_control_read(f.reader, f.fd, &control), 0);
-    assert_int_equal(control.flags, BOOK_CONTROL_SUSPENDED);
+    assert_int_equal(control.flags, BOOK_CONTROL_SUSPENDED | more);
+    assert_int_equal(control.flags_more, more);
     assert_int_equal(control.watchers[BOOK_WATCHER_ROOT].pid, 0);
     assert_int_equal(control.watchers[BOOK_WATCHER_USER].pid, 78);
     /* Nothing else in the book was touched. */
@@ -569,6 +617,7 @@ int main(void)
         T(status_tells_state_losses_and_bytes),
         T(devices_and_accounts_are_listed),
         T(totals_add_up_all_shards),
+        T(counters_that_wrapped_give_what_is_live),
         T(counters_that_go_backwards_give_no_negative_live),
         T(pages_for_other_accounts_do_not_count),
         T(page_may_begin_at_any_record),
@@ -579,6 +628,7 @@ int main(void)
         T(record_counts_once_its_type_is_stored),
         T(page_counts_once_its_owner_is_stored),
         T(account_of_a_device_that_is_none_is_left_out),
+        T(space_of_the_host_has_no_device_whatever_stands_there),
         T(capacity_may_be_told_again),
         T(longer_entries_of_a_later_version_are_stepped_over),
         T(reading_makes_no_pages),

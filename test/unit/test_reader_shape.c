@@ -54,7 +54,8 @@ REFUSED(wrong_magic, h->magic[7] ^= 1)
 REFUSED(wrong_endian_mark, h->endian_mark = 0x04030201)
 REFUSED(version_0, h->version = 0)
 ACCEPTED(later_version_without_incompat_bits, h->version = 9)
-REFUSED(unknown_incompat_bit, h->incompat = 1u << 31)
+CASE(unknown_incompat_bit_is_no_nonsense, -EPROTONOSUPPORT, h->incompat = 1u << 31;
+     h->time_shift = 99; h->header_bytes = 1)
 ACCEPTED(unknown_compat_bits, h->compat = 0xfffffff8)
 REFUSED(short_header_size, h->header_bytes = 4095)
 ACCEPTED(longer_header, h->header_bytes = 8192)
@@ -237,7 +238,7 @@ int main(void)
         T(wrong_endian_mark_is_refused),
         T(version_0_is_refused),
         T(later_version_without_incompat_bits_is_accepted),
-        T(unknown_incompat_bit_is_refused),
+        T(unknown_incompat_bit_is_no_nonsense),
         T(unknown_compat_bits_is_accepted),
         T(short_header_size_is_refused),
         T(longer_header_is_accepted),

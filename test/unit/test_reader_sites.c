@@ -132,7 +132,7 @@ static void frames_that_are_not_there_are_dropped(void **unused)
     assert_int_equal(s.sites[6].frames, 1);
 }
 
-static void more_frames_than_a_site_may_have_are_dropped(void **unused)
+static void more_frames_than_are_taken_cut_the_stack(void **unused)
 {
     uint64_t frames[BOOK_READER_SITE_FRAMES_MAX + 1];
     for (size_t i = 0; i <= BOOK_READER_SITE_FRAMES_MAX; i++)
@@ -141,7 +141,10 @@ static void more_frames_than_a_site_may_have_are_dropped(void **unused)
     uint32_t more = builder_site(&b, 2, 2, frames, BOOK_READER_SITE_FRAMES_MAX + 1);
     SITES(s);
     assert_int_equal(s.sites[most].frames, BOOK_READER_SITE_FRAMES_MAX);
-    assert_int_equal(s.sites[more].frames, 0);
+    assert_int_equal(s.sites[most].flags, 0);
+    assert_int_equal(s.sites[more].frames, BOOK_READER_SITE_FRAMES_MAX);
+    assert_int_equal(s.sites[more].flags, BOOK_SITE_CUT);
+    assert_int_equal(BOOK_FRAME_OFFSET(s.frames[s.sites[more].first_frame]), 0);
 }
 
 static void frame_of_an_unknown_module_is_no_address(void **unused)
@@ -482,7 +485,7 @@ int main(void)
         T(sites_come_with_frames_modules_tags_and_counters),
         T(site_counters_are_summed_over_pages),
         T(frames_that_are_not_there_are_dropped),
-        T(more_frames_than_a_site_may_have_are_dropped),
+        T(more_frames_than_are_taken_cut_the_stack),
         T(frame_of_an_unknown_module_is_no_address),
         T(site_names_the_account_of_its_blocks),
         T(module_and_tag_strings_are_bounded),

@@ -92,9 +92,18 @@ _PAGE_ACCOUNTS, _PAGE_SITES = 1, 2
 _ACCOUNTS_PER_PAGE, _SITES_PER_PAGE, _BLOCKS_PER_PAGE = 32, 128, 168
 _SITE_FRAMES_MAX = 1024
 _RECORDS_MAX = 4096
+_SPACE_DEVICE = 16  # spaces below it are the host's
+_SITE_CUT = 2
 _OFFSET_MASK = (1 << 52) - 1
+_WORD = (1 << 64) - 1
 _SCAN_TRIES = 4
 _NOTHING = (0, 0)
+
+
+def _live(alloc: int, freed: int) -> int:
+    """The difference of two counters, which may have wrapped; 0 where a dishonest book has less than nothing."""
+    difference = alloc - freed & _WORD
+    return difference if difference < 1 << 63 else 0
 
 
 class BookError(Exception):
@@ -219,11 +228,11 @@ class Totals:
 
     @property
     def live_bytes(self) -> int:
-        return max(0, self.alloc_bytes - self.freed_bytes)
+        return _live(self.alloc_bytes, self.freed_bytes)
 
     @property
     def live_blocks(self) -> int:
-        return max(0, self.alloc_blocks - self.freed_blocks)
+        return _live(self.alloc_blocks, self.freed_blocks)
 
     @property
     def peak_bytes(self) -> int:
@@ -278,11 +287,11 @@ class Site:
 
     @property
     def live_bytes(self) -> int:
-        return max(0, self.alloc_bytes - self.freed_bytes)
+        return _live(self.alloc_bytes, self.freed_bytes)
 
     @property
     def live_blocks(self) -> int:
-        return max(0, self.alloc_blocks - self.freed_blocks)
+        return _live(self.alloc_blocks, self.freed_blocks)
 
 
 @dataclass(frozen=True)
@@ -473,15 +482,29 @@ class Book:
         return devices
 
     def accounts(self) -> list[Account]:
-        """Accounts of devices that exist, in the order of their records."""
+        """Accounts of the host and of devices that exist, in the order of their records."""
+        return self._accounts()[0]
+
+    def left_out(self) -> int:
+        """How many accounts are not among accounts(), because their device is none."""
+        return self._accounts()[1]
+
+    def _accounts(self) -> tuple[list[Account], int]:
         records = self._records()
         known = {0} | {d.record for d in self._devices(records)}
-        accounts = []
+        accounts: list[Account] = []
+        left_out = 0
         for number, raw in enumerate(records):
             kind, space, device, flags, capacity, in_bytes, _, _, name, in_blocks = _ACCOUNT.unpack_from(raw)
-            if number > 0 and kind == _RECORD_ACCOUNT and device in known:
-                accounts.append(Account(number, space, device, flags, capacity, in_bytes, in_blocks, _text(name)))
-        return accounts
+            if number == 0 or kind != _RECORD_ACCOUNT:
+                continue
+            if space < _SPACE_DEVICE:
+                device = 0  # whatever stands there
+            if device not in known:
+                left_out += 1
+                continue
+            accounts.append(Account(number, space, device, flags, capacity, in_bytes, in_blocks, _text(name)))
+        return accounts, left_out
 
     def _pages(self, wanted: int) -> list[tuple[int, int]]:
         """(number, first) of the counter pages that hold `wanted`."""
@@ -532,7 +555,7 @@ class Book:
                 total = sums.get(first + i)
                 if total is not None:
                     for k, value in enumerate(_COUNTERS.unpack_from(page, i * 128)):
-                        total[k] += value
+                        total[k] = total[k] + value & _WORD
         return sums
 
     # ---- sites and tags ----
@@ -563,7 +586,10 @@ class Book:
         sites = []
         for number in range(1, n_sites):
             key, first, count, flags, _, account = _SITE.unpack_from(raw_sites[number])
-            if count > _SITE_FRAMES_MAX or first + count > n_frames:
+            if count > _SITE_FRAMES_MAX:
+                count = _SITE_FRAMES_MAX
+                flags |= _SITE_CUT
+            if first + count > n_frames:
                 count = 0
             stack = tuple(self._frame(value, modules) for value in frames[first : first + count])
             sites.append(Site(
@@ -586,8 +612,8 @@ class Book:
                 values = _SITE_COUNTERS.unpack_from(page, i * _SITE_COUNTERS.size)[part]
                 if any(values):
                     total = sums.setdefault(first + i, [0, 0])
-                    total[0] += values[0]
-                    total[1] += values[1]
+                    total[0] = total[0] + values[0] & _WORD
+                    total[1] = total[1] + values[1] & _WORD
         return sums
 
     def tags(self) -> list[str]:

@@ -81,6 +81,7 @@ def book_json(book: Book, sites: bool, blocks: bool) -> dict[str, Any]:
         "watchers": [asdict(w) for w in book.watchers()],
         "devices": [asdict(d) for d in book.devices()],
         "accounts": [],
+        "accounts_left_out": book.left_out(),
     }
     for account in book.accounts():
         t = totals.get(account.record)

@@ -24,7 +24,7 @@ sys.path.insert(0, str(CLIENT))
 
 from memoir import book_cli  # noqa: E402
 from memoir.book import (  # noqa: E402
-    CONTROL, COUNTER_INDEX, COUNTERS, FRAMES, REGISTRY, Block, Book, BookError, NotReady, Watcher, find_books,
+    CONTROL, COUNTER_INDEX, COUNTERS, FRAMES, REGISTRY, SITES, Block, Book, BookError, NotReady, Watcher, find_books,
     find_places,
 )
 
@@ -117,6 +117,52 @@ class BookTest(unittest.TestCase):
         heap = book.accounts()[1]
         self.assertEqual((heap.inherited_bytes, heap.inherited_blocks), (4000, 4))
         self.assertEqual((heap.partial, heap.sampled), (False, True))
+
+    def add_record(self, book: Book, form: str, *values: int) -> int:
+        number = book._live(REGISTRY)[1]
+        self.poke(self.section(book, REGISTRY) + number * 256, form, *values)
+        self.poke(SECTIONS_AT + book._sections[REGISTRY].slot * 48 + 32, "Q", number + 1)
+        return number
+
+    def test_account_of_a_device_that_is_none_is_left_out(self) -> None:
+        book = self.make("sample")
+        for device in (2, 4000, 0xFFFFFFFF):
+            self.add_record(book, "III", 2, 17, device)
+        self.assertEqual(len(book.accounts()), 2)
+        self.assertEqual(book.left_out(), 3)
+        self.assertEqual(book_cli.book_json(book, sites=False, blocks=False)["accounts_left_out"], 3)
+
+    def test_space_of_the_host_has_no_device_whatever_stands_there(self) -> None:
+        book = self.make("sample")
+        later = self.add_record(book, "I", 9)
+        for space, device in ((1, later), (15, 4000), (1, 0xFFFFFFFF), (15, 1)):
+            self.add_record(book, "III", 2, space, device)
+        self.assertEqual([a.device for a in book.accounts()[2:]], [0] * 4)
+        self.assertEqual(book.left_out(), 0)
+
+    def test_counters_that_wrapped_give_what_is_live(self) -> None:
+        book = self.make("sample")
+        self.poke(self.section(book, REGISTRY) + 2 * 256 + 128, "QQQQ", 2**64 - 210, 2**64 - 2, 6, 1)
+        t = book.totals()[2]
+        self.assertEqual((t.live_bytes, t.live_blocks), (4216, 4))
+        self.poke(self.section(book, REGISTRY) + 2 * 256 + 128, "Q", 2**64 - 100)
+        self.assertEqual(book.totals()[2].freed_bytes, 100)
+        self.poke(self.section(book, REGISTRY) + 2 * 256 + 128, "QQQQ", 2**63 - 10000, 9, 0, 0)
+        t = book.totals()[2]
+        self.assertEqual((t.live_bytes, t.live_blocks), (0, 0))
+
+    def test_stack_of_more_frames_than_are_taken_is_cut(self) -> None:
+        book = self.make("sample")
+        s = book._sections[FRAMES]
+        for i in range(1025):
+            self.poke(s.offset + i * 8, "Q", 1 << 52 | i)
+        self.poke(SECTIONS_AT + s.slot * 48 + 24, "QQ", 3 * 4096, 1025)
+        sites = self.section(book, SITES)
+        self.poke(sites + 32 + 8, "IHH", 0, 1024, 0)
+        self.poke(sites + 64 + 8, "IHH", 0, 1025, 0)
+        most, more = book.sites()
+        self.assertEqual((len(most.frames), most.flags), (1024, 0))
+        self.assertEqual((len(more.frames), more.flags), (1024, 2))
 
     def test_watchers_are_listed(self) -> None:
         book = self.make("sample")
