@@ -192,9 +192,11 @@ static void check_problems(struct doctor *d)
     for (size_t i = 0; i < n; i++) {
         if (problems[i].kind == LEDGER_PROBLEM_NOT_READY)
             continue;
+        const char *remedy = problems[i].error == -EPROTONOSUPPORT
+                                 ? "look with a newer memoir: its process has one"
+                                 : remedies[problems[i].kind];
         if (shown++ < PROBLEMS_SHOWN)
-            doctor_find(d, DOCTOR_WARN, remedies[problems[i].kind], "%s: %s", problems[i].where,
-                        problems[i].what);
+            doctor_find(d, DOCTOR_WARN, remedy, "%s: %s", problems[i].where, problems[i].what);
     }
     if (shown > PROBLEMS_SHOWN)
         doctor_find(d, DOCTOR_WARN, NULL, "%zu more are left out", shown - PROBLEMS_SHOWN);

@@ -64,8 +64,11 @@ const struct column ps_process_columns[] = {
          "running; stopped (lives, but its accounting ended early); closed or exited (gone, "
          "these are its last figures); replaced (by exec); unknown",
          COLUMN_TEXT, 0, 5},
-    [PS_NOTES] = {"notes", "NOTES", "what else one should know: losses, another pid namespace",
-                  COLUMN_TEXT, COLUMN_HIDE_EMPTY, 4},
+    [PS_NOTES] =
+        {"notes", "NOTES",
+         "what else one should know: losses, accounts of a sort that this version does not know, "
+         "another pid namespace",
+         COLUMN_TEXT, COLUMN_HIDE_EMPTY, 4},
     [PS_LOST] = {"lost_reports", "LOST", "reports that were not fully accounted, all causes",
                  COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
     [PS_UID] = {"uid", NULL, "owner as a number", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
@@ -277,13 +280,15 @@ static void set_notes(struct table *t, const struct ledger_process *p)
     if (lost)
         buffer_printf(&text, "; %llu report%s lost", (unsigned long long)lost,
                       lost == 1 ? "" : "s");
+    if (p->left_out)
+        buffer_printf(&text, "; %zu account%s left out", p->left_out, p->left_out == 1 ? "" : "s");
     if (p->foreign_ns)
         buffer_printf(&text, "; pid %d in its namespace", (int)p->book_pid);
     if (*p->host)
         buffer_printf(&text, "; on %s", p->host);
     table_set_text(t, PS_NOTES, text.len ? buffer_string(&text) + 2 : "");
     table_set_number(t, PS_LOST, lost);
-    if (lost)
+    if (lost || p->left_out)
         table_set_style(t, PS_NOTES, STYLE_WARN);
 }
 

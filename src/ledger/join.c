@@ -75,6 +75,7 @@ void ledger_join_release(struct process_row *row)
     row->first_part = NULL;
     row->p.accounts = NULL;
     row->n_parts = row->p.n_accounts = 0;
+    row->left_out = 0;
     row->joined = false;
 }
 
@@ -209,7 +210,7 @@ static int make_accounts(struct process_row *row)
         if (i > 0 && same_account(part, &row->parts[i - 1]))
             continue;
         if (n == LEDGER_ACCOUNTS_MAX) {
-            row->p.left_out += row->n_parts - i;
+            row->left_out += row->n_parts - i;
             row->n_parts = i;
             break;
         }
@@ -245,12 +246,11 @@ int ledger_join(struct ledger *ledger, struct process_row *row)
     row->parts = calloc(room + 1, sizeof(*row->parts));
     if (!row->parts)
         return -ENOMEM;
-    row->p.left_out = 0;
     for (size_t i = 0; i < row->p.n_books; i++) {
         struct book_row *book = book_row(row->p.books[i]);
         book->passed_over = ledger_book_passed_over(row, book);
         if (!book->passed_over)
-            row->n_parts += book_add_parts(book, row->parts + row->n_parts, &row->p.left_out);
+            row->n_parts += book_add_parts(book, row->parts + row->n_parts, &row->left_out);
     }
     qsort(row->parts, row->n_parts, sizeof(*row->parts), part_compare);
     int r = make_accounts(row);
@@ -404,6 +404,11 @@ void ledger_join_totals(struct process_row *row)
     for (size_t a = 0; a < row->p.n_accounts; a++)
         if (!account_totals(row, a))
             row->p.valid &= ~(uint32_t)LEDGER_HAS_FIGURES;
+    /* What the readers leave out may change without a new account that would have us join again. */
+    row->p.left_out = row->left_out;
+    for (size_t i = 0; i < row->p.n_books; i++)
+        if (!book_row(row->p.books[i])->passed_over)
+            row->p.left_out += book_reader_left_out(row->p.books[i]->reader);
 }
 
 void ledger_book_accounts(const struct ledger_book *book, uint32_t ret_accounts[BOOK_RECORDS_MAX])

@@ -150,8 +150,8 @@ struct ledger_process {
     uint64_t losses[BOOK_LOSSES_MAX]; /* sum over its books, by enum book_loss */
     uint64_t peak_error;
     uint64_t book_bytes; /* pages that its books take */
-    size_t left_out;     /* accounts past a limit, or on a device that its book never told of */
-    void *user_data;     /* the caller's */
+    size_t left_out; /* accounts past a limit, of an unknown space, or on a device never told of */
+    void *user_data; /* the caller's */
 };
 
 /* ---- problems: books that do not count, and why ---- */

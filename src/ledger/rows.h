@@ -47,6 +47,7 @@ struct process_row {
     bool joined;              /* accounts and parts fit the readers' accounts */
     struct part *parts;       /* sorted by device, space, rank */
     size_t n_parts;
+    size_t left_out;    /* accounts that could not be joined */
     size_t *first_part; /* of each account; one more at the end */
 };
 

@@ -8,11 +8,12 @@ import pty
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import tempfile
 import unittest
 
-from cli_support import CLIENT, COMMANDS, ENVIRONMENT, MEMOIR, CommandTest, memoir
+from cli_support import CLIENT, COMMANDS, DRAM, ENVIRONMENT, L1, MEMOIR, CommandTest, memoir
 
 ESCAPE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -412,6 +413,23 @@ class Ps(CommandTest):
         watch.stdout.close()
 
 
+    def test_accounts_that_cannot_be_told_are_counted(self):
+        self.start_scripted("device 0 Sim 0 0", f"alloc 0 {DRAM} 1 1000", f"alloc 0 {L1} 1 50")
+        (book,) = self.dir.glob("*/*.book")
+        with open(book, "r+b") as file:
+            header = file.read(4096)
+            sections = [struct.unpack_from("=IIQQQQQ", header, 1592 + i * 48) for i in range(32)]
+            _, step, at, _, _, used, _ = next(s for s in sections if s[0] == 2)  # the registry
+            for number in range(1, used):
+                file.seek(at + number * step)
+                if struct.unpack("=II", file.read(8)) == (2, L1):
+                    file.seek(at + number * step + 4)
+                    file.write(struct.pack("=I", 40))
+        (process,) = json.loads(memoir("ps", "--json", "--dir", self.dir, check=0).stdout)["processes"]
+        self.assertEqual(process["device_bytes"], 1000)
+        self.assertIn("1 account left out", process["notes"])
+
+
 class Doctor(CommandTest):
     def findings(self, *arguments, environment=None):
         done = memoir("doctor", "--json", "--dir", self.dir, *arguments, environment=environment)
@@ -469,6 +487,19 @@ class Doctor(CommandTest):
         self.assertEqual(finding["status"], "warn")
         self.assertIn(f"PID {client.pid}", finding["finding"])
         self.assertIn("1 freed what was never reported", finding["finding"])
+
+    def test_a_book_of_a_later_version_is_no_rubbish(self):
+        self.start_client()
+        (book,) = self.dir.glob("*/*.book")
+        later = book.with_name("1-1-1-later.book")
+        subprocess.run(["cp", "--sparse=always", book, later], check=True)
+        with open(later, "r+b") as file:
+            file.seek(16)
+            file.write(struct.pack("=I", 1 << 31))
+        finding = next(f for f in self.findings() if later.name in f["finding"])
+        self.assertIn("a version that this program does not know", finding["finding"])
+        self.assertIn("newer memoir", finding["remedy"])
+        self.assertNotIn("remove", finding["remedy"])
 
     def test_text_names_every_check(self):
         done = memoir("doctor", "--dir", self.dir, environment={"COLUMNS": "80"}, check=0)

@@ -231,6 +231,24 @@ static void host_spaces_have_no_device(void **state)
     assert_null(p->accounts[0].device);
 }
 
+static void what_is_left_out_is_counted(void **state)
+{
+    struct world *w = *state;
+    struct book_builder b;
+    book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
+    uint32_t gpu = builder_device(&b, 1, 0, "GPU");
+    account_add(&b, MEMOIR_SPACE_DRAM, gpu, 1, 10);
+    account_add(&b, MEMOIR_SPACE_MAX + 9, gpu, 1, 20);
+    account_add(&b, MEMOIR_SPACE_DRAM, gpu + 7, 1, 30);
+    builder_publish(&b);
+    struct ledger_process *p = add(w, "a.book")->process;
+    assert_int_equal(live(w, p, 0), 10);
+    assert_int_equal(p->left_out, 2);
+    account_add(&b, MEMOIR_SPACE_L1, UINT32_MAX, 1, 30); /* nothing that could be joined is new */
+    assert_int_equal(live(w, p, 0), 10);
+    assert_int_equal(p->left_out, 3);
+}
+
 static void inherited_and_quality_are_told(void **state)
 {
     struct world *w = *state;
@@ -395,6 +413,7 @@ int main(void)
         WORLD_TEST(of_books_on_behalf_the_one_being_written_counts),
         WORLD_TEST(transfers_are_chosen_by_themselves),
         WORLD_TEST(host_spaces_have_no_device),
+        WORLD_TEST(what_is_left_out_is_counted),
         WORLD_TEST(inherited_and_quality_are_told),
         WORLD_TEST(what_could_not_be_read_speaks_against_nothing),
         WORLD_TEST(process_that_gives_up_root_stays_one),
