@@ -134,9 +134,10 @@ static void header_copy(struct adoption *a, const struct ledger_book *old, int f
     const struct book_identity *id = old->identity;
     struct book_status status;
     struct book_session sessions[BOOK_SESSIONS_MAX];
-    /* Blocks keep their times, so the clock that these are told by stays. */
+    /* Blocks keep their times, so the moment from which these count stays, by both clocks. */
     uint64_t shift = header->created_monotonic_ns - id->created_monotonic_ns;
     header->created_monotonic_ns = id->created_monotonic_ns;
+    header->created_realtime_ns = id->created_realtime_ns;
     a->w->created_ns -= shift;
     if (book_reader_status(old->reader, &status) >= 0)
         memcpy(header->losses, status.losses, sizeof(header->losses));

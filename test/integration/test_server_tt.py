@@ -419,6 +419,7 @@ class Restarts(ServerTest):
         before = held(c.query())
         rows = {(r["memory"], r["number"]): r for r in c.dump()[0]}
         self.assertEqual(len(rows), 30000)
+        created = self.created()
         daemon.kill()
         daemon.wait()
         self.server()
@@ -429,9 +430,16 @@ class Restarts(ServerTest):
         self.assertEqual({key: row["size"] for key, row in again.items()},
                          {key: row["size"] for key, row in rows.items()})
         self.assertTrue(all(abs(again[key]["time"] - rows[key]["time"]) < 40e6 for key in rows))  # two units of time
+        self.assertEqual(self.created(), created)
         c.socket.sendall(b"".join(message(tt.FREE, number=i) for i in range(1, 30001)))
         self.assertEqual(held(c.query()), NOTHING)
         self.assertNotIn("unknown_free", self.losses())
+
+    def created(self):
+        """The moment from which times count in the only book, by both clocks."""
+        (path,) = self.book_files()
+        with open(path, "rb") as book:
+            return book.read(128)[112:]
 
     def test_killed_again_and_again_under_load(self):
         path = str(self.path)
