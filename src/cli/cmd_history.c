@@ -99,7 +99,7 @@ static const struct command_section sections[] = {
      "seconds for a day, and those of every minute for 30 days; together no more than 1 GB. "
      "memoird.conf has keys for all of that (history-*).\n\n"
      "Where several processes are added up, the largest value of a step is the sum of what each had at "
-     "most: it can have been no more. Sums of a device are exact."},
+     "most: it can have been no more. Sums of devices and of the host are exact."},
     {"JSON",
      "The document is one object: \"schema\" (\"memoir.history/1\"), \"since\", \"until\", "
      "\"step_seconds\", \"unit\" (\"bytes\" or \"blocks\") and \"series\", an array of objects. Each tells "

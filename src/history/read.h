@@ -42,7 +42,7 @@ struct read_point {
 
 /* What stands for a group of series. */
 struct read_line {
-    uint32_t processes; /* how many are in it */
+    uint32_t processes; /* how many are in it; 0: a sum of the machine's */
     int64_t pid;        /* by process */
     uint64_t began_s;   /* by process; 0: unknown */
     uint32_t uid;       /* by process and by user */

@@ -86,14 +86,13 @@ static bool device_matches(const struct read_query *q, sqlite3_stmt *s)
            fnmatch(q->device, text(s, COLUMN_NAME), 0) == 0;
 }
 
-/* Sums of devices are their own series; those of the host are made here. */
+/* Sums over all processes have series of their own. */
 static bool matches(const struct read_query *q, sqlite3_stmt *s)
 {
     int64_t process = sqlite3_column_int64(s, COLUMN_PROCESS);
-    int64_t device = sqlite3_column_int64(s, COLUMN_DEVICE);
     int metric = sqlite3_column_int(s, COLUMN_METRIC);
     uint32_t space = (uint32_t)sqlite3_column_int(s, COLUMN_SPACE);
-    if (asks_for_processes(q) ? process == 0 : process != 0 && device != 0)
+    if (asks_for_processes(q) != (process != 0))
         return false;
     if (metric == HISTORY_CAPACITY ? q->blocks : q->blocks != (metric == HISTORY_BLOCKS))
         return false;

@@ -57,7 +57,7 @@ struct recorder {
     unsigned n_slots;
     struct process **buckets;
     size_t n_buckets, n_processes;
-    struct process machine; /* sums of devices, which belong to no process */
+    struct process machine; /* sums of devices and of the host, which belong to no process */
     struct device *devices;
     size_t n_devices, cap_devices;
     uint32_t *device_map; /* numbers of the picture's devices in ours; SAMPLE_DEVICES_MAX of them */
@@ -311,7 +311,22 @@ static int process_add(struct recorder *recorder, const struct sample *sample,
     return r;
 }
 
-/* The ledger forgets a device with the last process that used it. So we know that nothing is held there. */
+/* Resident sizes are not the ledger's, so their sum is made here. */
+static int machine_rss(struct recorder *recorder, const struct sample *sample, unsigned column)
+{
+    struct sample_value rss = {.metric = HISTORY_RSS};
+    bool any = false;
+    for (size_t i = 0; i < sample->n_processes; i++) {
+        any |= sample->processes[i].has_rss;
+        rss.value += sample->processes[i].has_rss ? sample->processes[i].rss_bytes : 0;
+    }
+    return any ? value_add(recorder, &recorder->machine, sample->n_values - sample->first_total,
+                           column, &rss)
+               : 0;
+}
+
+/* The ledger forgets a device, and a space of the host, with the last process that used it. So we know that nothing
+ * is held there. */
 static void machine_zeros(struct recorder *recorder, unsigned column)
 {
     for (size_t i = 0; i < recorder->machine.n; i++) {
@@ -349,9 +364,11 @@ int recorder_add(struct recorder *recorder, const struct sample *sample)
     int r = 0;
     for (size_t i = 0; r == 0 && i < sample->n_processes; i++)
         r = process_add(recorder, sample, &sample->processes[i], now_s, column);
-    for (size_t i = sample->first_device_value; r == 0 && i < sample->n_values; i++)
-        r = value_add(recorder, &recorder->machine, i - sample->first_device_value, column,
+    for (size_t i = sample->first_total; r == 0 && i < sample->n_values; i++)
+        r = value_add(recorder, &recorder->machine, i - sample->first_total, column,
                       &sample->values[i]);
+    if (r == 0)
+        r = machine_rss(recorder, sample, column);
     machine_zeros(recorder, column);
     return r;
 }

@@ -24,7 +24,7 @@ void sample_reset(struct sample *sample, uint64_t real_ns)
 {
     sample->real_ns = real_ns;
     sample->n_processes = sample->n_devices = sample->n_values = 0;
-    sample->first_device_value = SIZE_MAX;
+    sample->first_total = SIZE_MAX;
     memset(sample->by_user, 0, sizeof(sample->by_user));
 }
 
@@ -65,14 +65,14 @@ struct sample_process *sample_add_process(struct sample *sample)
 
 void sample_totals(struct sample *sample)
 {
-    sample->first_device_value = sample->n_values;
+    sample->first_total = sample->n_values;
 }
 
 void sample_add_value(struct sample *sample, uint32_t device, uint32_t space, uint32_t metric,
                       uint64_t value)
 {
     struct sample_process *process = NULL;
-    if (sample->first_device_value == SIZE_MAX)
+    if (sample->first_total == SIZE_MAX)
         process = &sample->processes[sample->n_processes - 1];
     if ((process && process->n_values == SAMPLE_VALUES_PER_PROCESS_MAX) ||
         !grow((void **)&sample->values, sample->n_values, &sample->cap_values, SAMPLE_VALUES_MAX,
@@ -155,6 +155,31 @@ static bool lives(const struct ledger_process *p)
     return p->state == LEDGER_RUNNING || p->state == LEDGER_STOPPED || p->state == LEDGER_UNKNOWN;
 }
 
+/* Of the host's memory, over all processes, also those that are left out. */
+static void take_host(struct sample *sample, const struct ledger *ledger)
+{
+    uint64_t bytes[MEMOIR_SPACE_MAX + 1] = {0}, blocks[MEMOIR_SPACE_MAX + 1] = {0};
+    uint32_t told = 0;
+    size_t n;
+    struct ledger_process *const *processes = ledger_processes(ledger, &n);
+    for (size_t i = 0; i < n; i++) {
+        const struct ledger_process *p = processes[i];
+        for (size_t k = 0; lives(p) && k < p->n_accounts && !p->accounts[k].device; k++) {
+            const struct ledger_account *a = &p->accounts[k];
+            if (!a->valid || a->space > MEMOIR_SPACE_MAX)
+                continue;
+            bytes[a->space] += a->totals.live_bytes;
+            blocks[a->space] += a->totals.live_blocks;
+            told |= 1u << a->space;
+        }
+    }
+    for (; told; told &= told - 1) {
+        uint32_t space = (uint32_t)__builtin_ctz(told);
+        sample_add_value(sample, 0, space, HISTORY_BYTES, bytes[space]);
+        sample_add_value(sample, 0, space, HISTORY_BLOCKS, blocks[space]);
+    }
+}
+
 void sample_take(struct sample *sample, const struct ledger *ledger, uint64_t real_ns,
                  uint64_t per_user_max)
 {
@@ -180,4 +205,5 @@ void sample_take(struct sample *sample, const struct ledger *ledger, uint64_t re
                 sample_add_value(sample, number, space->space, HISTORY_CAPACITY, space->capacity);
         }
     }
+    take_host(sample, ledger);
 }

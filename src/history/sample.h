@@ -53,8 +53,8 @@ struct sample {
     size_t n_devices, cap_devices;
     struct sample_value *values;
     size_t n_values, cap_values;
-    /* Sums of devices: the values from here on belong to no process. */
-    size_t first_device_value;
+    /* Sums of devices and of the host: the values from here on belong to no process. */
+    size_t first_total;
     uint64_t left_out; /* values past a limit or for want of memory, since sample_init() */
     uint32_t by_user[SAMPLE_USERS];
 };
@@ -65,8 +65,8 @@ void sample_release(struct sample *sample);
 /* Begin a new picture, keeping the memory. */
 void sample_reset(struct sample *sample, uint64_t real_ns);
 
-/* Add in this order: devices, then each process followed by its values, then sample_totals() and the values
- * of devices. NULL, and what follows is left out, past a limit. */
+/* Add in this order: devices, then each process followed by its values, then sample_totals() and the sums
+ * of all. NULL, and what follows is left out, past a limit. */
 struct sample_device *sample_add_device(struct sample *sample);
 struct sample_process *sample_add_process(struct sample *sample);
 void sample_add_value(struct sample *sample, uint32_t device, uint32_t space, uint32_t metric,

@@ -349,7 +349,7 @@ void store_set_limits(struct store *store, const struct store_limits *limits)
 {
     char text[64];
     store->limits = *limits;
-    store->pruned_s = 0;
+    store->maintained = store->pruned_s = 0;
     snprintf(text, sizeof(text), "PRAGMA max_page_count=%" PRIu64,
              limits->bytes_max / PAGE_BYTES + 1);
     (void)sqlite3_exec(store->db, text, NULL, NULL, NULL);

@@ -47,7 +47,8 @@ struct store {
     sqlite3_stmt *statements[SQL_STATEMENTS]; /* prepared when first used */
     struct store_limits limits;
     uint64_t closed[HISTORY_TIERS]; /* windows below it were closed: as in the file */
-    uint64_t pruned_s;              /* when it was last looked for what is too old */
+    uint64_t maintained;            /* the window in which that was last done, 0: never */
+    uint64_t pruned_s;              /* when names were last looked at, 0: never */
     char *path;
     char error[256];
 };

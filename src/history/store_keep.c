@@ -311,13 +311,18 @@ int store_prune(struct store *store, uint64_t now_s)
 
 int store_maintain(struct store *store, uint64_t now_s)
 {
-    uint64_t before = store->closed[0];
     int r = close_finest(store, now_s);
     if (r == 0)
         r = close_idle(store, now_s);
-    if (r < 0 || (store->closed[0] == before && store->pruned_s))
+    /* Once a window: by the clock, not by what was closed, which is ahead of a clock that was put back. */
+    uint64_t now = now_s / history_window_s(0);
+    if (r < 0 || now == store->maintained)
         return r;
     for (unsigned tier = 1; r == 0 && tier < HISTORY_TIERS; tier++)
         r = close_coarser(store, tier);
-    return r < 0 ? r : store_prune(store, now_s);
+    if (r == 0)
+        r = store_prune(store, now_s);
+    if (r == 0)
+        store->maintained = now;
+    return r;
 }

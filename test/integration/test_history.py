@@ -60,6 +60,7 @@ class Writing(HistoryTest):
         second.kill()
         self.gone(daemon, second.pid)
         self.wait_until(lambda: self.values(key=(None, "card", "dram"))[-1] == 0, "nothing is left")
+        self.assertEqual(self.values(key=(None, "host", "heap"))[-1], 0)
         # Each process keeps its own figures, and the largest value of the device stays.
         series = self.series("--by=process")
         self.assertEqual(series[first.pid, "card", "dram"]["max"], 10000)

@@ -268,6 +268,20 @@ static void of_one_second_the_last_counts_and_an_earlier_one_is_not_lost(void **
     assert_int_equal(ask(w, "SELECT count(*) FROM chunk1"), 2);
 }
 
+static void a_clock_that_was_ahead_for_a_while_stops_nothing(void **state)
+{
+    struct world *w = *state;
+    w->limits.keep_s[0] = 60;
+    world_open(w);
+    assert_int_equal(add(w, T0 + 400 * 86400, 100, 1), 0);
+    assert_int_equal(recorder_flush(w->recorder, w->store, T0 + 400 * 86400 + 7200), 0);
+    run_for(w, 0, 3600);
+    assert_int_equal(ask(w, "SELECT count(*) FROM recent"), 0);
+    /* Seconds were rolled up into tens, and went. */
+    assert_int_equal(ask(w, "SELECT count(*) FROM chunk1 WHERE id >> 32 < 1510000"), 2 * 3);
+    assert_in_range(ask(w, "SELECT count(*) FROM chunk0"), 2, 8);
+}
+
 /* ---- limits ---- */
 
 static void crowd(struct world *w, uint64_t time_s, unsigned processes)
@@ -497,6 +511,7 @@ int main(void)
         TEST(next_writer_goes_on_with_the_same_series),
         TEST(killed_writer_loses_only_what_was_not_flushed),
         TEST(of_one_second_the_last_counts_and_an_earlier_one_is_not_lost),
+        TEST(a_clock_that_was_ahead_for_a_while_stops_nothing),
         TEST(file_stays_below_its_limit_and_loses_the_oldest),
         TEST(full_disk_is_an_error_and_room_makes_it_go_on),
         TEST(every_failing_call_is_an_error_and_spoils_nothing),
