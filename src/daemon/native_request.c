@@ -531,7 +531,7 @@ static bool take_seq(struct parse *p)
 
 static bool take_number(struct parse *p)
 {
-    int16_t number;
+    int16_t number = -1; /* gcc cannot see that take_device() sets it */
     if (!take_device(p, &number))
         return false;
     p->request->device.number = (uint32_t)number;
