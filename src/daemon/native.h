@@ -17,6 +17,7 @@ enum {
     NATIVE_ANSWER_MAX = 4 << 20,          /* bytes of one answer */
     NATIVE_EVENTS_QUEUED_MAX = 256 << 10, /* unread events of a subscriber; further ones are lost */
     NATIVE_QUERY_MS = 50,                 /* for the reading of blocks and sites */
+    NATIVE_REFRESH_NS = 50000,            /* figures that cost less are read anew for each query */
     NATIVE_FACTS_MS = 10,                 /* for what /proc tells of processes, once a refresh */
     NATIVE_TOKEN_WAIT_S = 5,              /* from a remote client's connection to its token */
     NATIVE_TOKEN_LINE_MAX = 4096,         /* bytes of the line with it */

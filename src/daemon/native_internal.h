@@ -73,8 +73,10 @@ struct native {
     struct query *query;
     struct query_result *result;
     struct users *users;
-    uint64_t facts_ns;      /* when those of /proc were read last */
-    uint64_t rest_until_ns; /* no blocks and sites are read before */
+    uint64_t refresh_cost_ns; /* about: of reading all figures */
+    uint64_t reports_seen;    /* by the figures that the last query saw */
+    uint64_t facts_ns;        /* when those of /proc were read last */
+    uint64_t rest_until_ns;   /* no blocks and sites are read before */
 };
 
 /* ---- native.c ---- */

@@ -95,6 +95,21 @@ uint64_t native_query_wait(const struct native *native, const struct native_quer
     return now < native->rest_until_ns ? native->rest_until_ns - now : 0;
 }
 
+/* Who reports and then asks wants to see it: where reading all figures is cheap, new ones are read whenever
+ * something was reported since, and not only when the last ones are a millisecond old. */
+static void figures_refresh(struct native *native)
+{
+    struct server *server = native->daemon->server;
+    if (server->figures.reports != native->reports_seen &&
+        native->refresh_cost_ns < NATIVE_REFRESH_NS)
+        server_figures_changed(server);
+    native->reports_seen = server->figures.reports;
+    server_refresh(server);
+    /* One that was interrupted took longer than it costs: up slowly, down at once. */
+    uint64_t more = native->refresh_cost_ns + native->refresh_cost_ns / 8 + 1000;
+    native->refresh_cost_ns = server->refresh_cost_ns < more ? server->refresh_cost_ns : more;
+}
+
 static int query_answer_run(struct native_client *client)
 {
     struct native *native = client->native;
@@ -109,7 +124,7 @@ static int query_answer_run(struct native_client *client)
     if (strcmp(table, "processes") == 0)
         facts_refresh(native);
     if (r >= 0) {
-        server_refresh(daemon->server);
+        figures_refresh(native);
         r = query_run(native->query,
                       &(struct query_world){
                           .ledger = daemon->ledger,

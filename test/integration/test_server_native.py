@@ -142,6 +142,15 @@ class Requests(NativeTest):
         error = line.error({"query": {"show": "rss,nonsense"}})
         self.assertEqual((error["code"], error["part"], error["at"], error["length"]), ("bad-query", "show", 4, 8))
 
+    def test_query_sees_what_was_reported_just_before(self):
+        self.native()
+        line, other = self.with_device(), self.connect()
+        for i in range(1, 50):
+            line.ask({"alloc": {"device": 0, "space": "dram", "id": i, "bytes": 10}, "ack": True})
+            for asker in (line, other):
+                rows = asker.ask({"query": {"table": "devices", "show": "used,blocks"}})["result"]["rows"]
+                self.assertEqual([(row["used"], row["blocks"]) for row in rows], [(10 * i, i)])
+
     def test_query_sees_users_by_name_and_the_dead(self):
         daemon = self.native("--log-level=debug")
         process = self.reporter(DEVICE, '{"alloc":{"device":0,"space":"dram","id":1,"bytes":500}}')
