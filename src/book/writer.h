@@ -88,16 +88,16 @@ struct book_writer {
     struct index sites, tags; /* private: finds entries again */
     uint32_t refused;         /* page requests to turn down at once after one failed */
     uint64_t *moves_open;     /* one bit per page of MOVES, private memory */
-    bool bare;                /* all of the mapping is writable, and `common` and what follows it */
-                              /* are not there: only BOOK_WRITER_BARE_BYTES are allocated */
+    bool bare;                /* all of the mapping is writable, and of the rest of this only */
+    char name[96];            /* BOOK_WRITER_BARE_BYTES are there: up to the first shard */
     struct table table;
     char directory[256];
-    char name[96];
     struct book_thread common; /* only its site pages: for threads without pages of their own */
     uint32_t n_account_pages[BOOK_ACCOUNT_GROUPS]; /* account pages by group, for sums */
     struct book_counters *account_pages[BOOK_ACCOUNT_GROUPS][BOOK_SHARDS_MAX];
 };
-#define BOOK_WRITER_BARE_BYTES offsetof(struct book_writer, common)
+#define BOOK_WRITER_BARE_BYTES \
+    (offsetof(struct book_writer, table.shard) + sizeof(struct table_shard))
 
 /* ---- life ---- */
 

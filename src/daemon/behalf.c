@@ -21,7 +21,7 @@
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
 
-enum { IDLE_ROUND_MS = BEHALF_IDLE_MS / 2, WRITER_ALIGN = 64 };
+enum { IDLE_ROUND_MS = BEHALF_IDLE_MS / 2, WRITER_ALIGN = 64, SUSPECT_MS = 2, SUSPECT_LOOKS = 20 };
 
 /* ---- one by one ---- */
 
@@ -325,6 +325,9 @@ void behalf_unref(struct behalf *b)
     } else if (!is_current(b, &cause) && cause.kind == CAUSE_EXEC) {
         /* Its memory went with exec; the socket was closed by it. Deaths are the reaper's. */
         (void)retire_process(daemon, b->book->process, cause, true);
+    } else if (reaper_polls(b->book->process)) {
+        b->suspect = SUSPECT_LOOKS;
+        loop_timer_set(b->table->suspect_timer, SUSPECT_MS * NS_PER_MS, 0);
     }
 }
 
@@ -364,6 +367,24 @@ static void on_idle(void *context)
             (void)madvise(b->w->header, b->w->map_bytes, MADV_DONTNEED);
         }
     }
+}
+
+/* Where there was no descriptor for a pidfd, a connection that closed tells of the end of a process. Its
+ * socket goes before it does, so look a few times. */
+static void on_suspect(void *context)
+{
+    struct behalf_table *table = context;
+    struct behalf *b, *after;
+    bool more = false;
+    for (b = LIST_FIRST(&table->all); b; b = after) {
+        after = LIST_NEXT(b, link);
+        if (b->suspect == 0)
+            continue;
+        more |= --b->suspect > 0;
+        reaper_check(table->daemon, b->book->process); /* may take it away */
+    }
+    if (more)
+        loop_timer_set(table->suspect_timer, SUSPECT_MS * NS_PER_MS, 0);
 }
 
 static void expire(struct daemon *daemon, struct ledger_process *process)
@@ -428,6 +449,8 @@ int behalf_table_new(struct daemon *daemon, struct behalf_table **ret_table)
     if (r >= 0)
         r = loop_add_timer(daemon->loop, on_expire, table, &table->expire_timer);
     if (r >= 0)
+        r = loop_add_timer(daemon->loop, on_suspect, table, &table->suspect_timer);
+    if (r >= 0)
         r = loop_timer_set(table->idle_timer, IDLE_ROUND_MS * NS_PER_MS, IDLE_ROUND_MS * NS_PER_MS);
     if (r >= 0)
         expire_arm(table, clock_monotonic_ns(), table->orphans_ns);
@@ -449,5 +472,6 @@ void behalf_table_free(struct behalf_table *table)
     behalf_places_free(table);
     loop_source_free(table->idle_timer);
     loop_source_free(table->expire_timer);
+    loop_source_free(table->suspect_timer);
     free(table);
 }

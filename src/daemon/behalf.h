@@ -28,7 +28,7 @@ struct ledger_book;
 
 enum {
     BEHALF_DEVICES_MAX = 64, /* of one book */
-    BEHALF_IDLE_MS = 2000,   /* without reports, then its pages are given back to the page cache */
+    BEHALF_IDLE_MS = 500,    /* without reports, then its pages are given back to the page cache */
 };
 
 int behalf_table_new(struct daemon *daemon, struct behalf_table **ret_table);

@@ -33,6 +33,7 @@ struct behalf {
     uint64_t expire_ns; /* of another machine, without connections; 0: connected */
     bool active;        /* reported something in this round of the timer */
     uint8_t idle_rounds;
+    uint8_t suspect;      /* looks that are left whether it died; 0: none */
     uint8_t next_session; /* to give up when there are too many */
     LIST_ENTRY(behalf) bucket;
     LIST_ENTRY(behalf) link;
@@ -50,7 +51,7 @@ struct behalf_table {
     size_t n;
     void (*listener)(void *context, const struct behalf *behalf, const struct behalf_event *event);
     void *listener_context;
-    struct loop_source *idle_timer, *expire_timer;
+    struct loop_source *idle_timer, *expire_timer, *suspect_timer;
     uint64_t expire_due_ns; /* when the latter comes; 0: not at all */
     uint64_t
         orphans_ns; /* when books of other machines that nobody came back for expire; 0: done */

@@ -444,6 +444,7 @@ void conn_accept(struct conn_listener *listener, int fd)
         loop_source_free(conn->source);
         close(fd);
         out_release(conn);
+        peer_release(&conn->peer);
         free(conn);
         return;
     }
@@ -506,6 +507,7 @@ static void conn_end(struct conn *conn, enum conn_end end)
     close(conn->fd);
     free(conn->rest);
     out_release(conn);
+    peer_release(&conn->peer);
     free(conn);
 }
 

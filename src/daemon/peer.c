@@ -134,6 +134,12 @@ int peer_init(struct peer *peer, int fd)
     return 0;
 }
 
+void peer_release(struct peer *peer)
+{
+    free(peer->known);
+    peer->known = NULL;
+}
+
 /* ---- for whom he may speak ---- */
 
 /* Whom he means: a pid of his own namespace. 0: nobody. */
@@ -218,12 +224,28 @@ static bool lookup_allowed(struct peer *peer, uint64_t now)
     return true;
 }
 
-static struct peer_known *known_find(struct peer *peer, pid_t claimed)
+static struct peer_known *known_find(const struct peer *peer, pid_t claimed)
 {
-    for (size_t i = 0; i < PEER_KNOWN_MAX; i++)
+    if (peer->own.claimed == claimed)
+        return (struct peer_known *)&peer->own;
+    for (size_t i = 0; peer->known && i < PEER_KNOWN_MAX; i++)
         if (peer->known[i].claimed == claimed)
             return &peer->known[i];
     return NULL;
+}
+
+/* Where to keep an answer; NULL without memory. */
+static struct peer_known *known_new(struct peer *peer, pid_t claimed)
+{
+    if (peer_is_own(peer, claimed))
+        return &peer->own;
+    if (!peer->known)
+        peer->known = calloc(PEER_KNOWN_MAX, sizeof(*peer->known));
+    if (!peer->known)
+        return NULL;
+    struct peer_known *known = &peer->known[peer->next_known];
+    peer->next_known = (peer->next_known + 1) % PEER_KNOWN_MAX;
+    return known;
 }
 
 int peer_resolve(struct peer *peer, pid_t claimed, pid_t *ret_pid)
@@ -242,10 +264,10 @@ int peer_resolve(struct peer *peer, pid_t claimed, pid_t *ret_pid)
     bool cheap = peer->uid == 0 && !peer->foreign_ns; /* and root may speak for thousands */
     if (!cheap && !lookup_allowed(peer, now))
         return -EAGAIN;
-    if (!known) {
-        known = &peer->known[peer->next_known];
-        peer->next_known = (peer->next_known + 1) % PEER_KNOWN_MAX;
-    }
+    if (!known)
+        known = known_new(peer, claimed);
+    if (!known)
+        return -ENOMEM;
     *known = (struct peer_known){.claimed = claimed, .looked_ns = now};
     known->error = look_up(peer, claimed, known);
     if (known->error < 0)
@@ -273,10 +295,8 @@ bool peer_is_own(const struct peer *peer, pid_t claimed)
 
 bool peer_is_known(const struct peer *peer, pid_t claimed)
 {
-    for (size_t i = 0; i < PEER_KNOWN_MAX; i++)
-        if (claimed > 0 && peer->known[i].claimed == claimed && peer->known[i].pid > 0)
-            return true;
-    return peer_is_own(peer, claimed);
+    const struct peer_known *known = claimed > 0 ? known_find(peer, claimed) : NULL;
+    return (known && known->pid > 0) || peer_is_own(peer, claimed);
 }
 
 bool peer_may_see(const struct peer *peer, uint32_t uid)

@@ -43,15 +43,16 @@ struct peer {
     uint32_t n_pids;
     char host[64]; /* with `remote`: its numeric address */
 
-    struct peer_known known[PEER_KNOWN_MAX];
-    uint32_t next_known; /* to be replaced */
-    uint32_t lookups;    /* left */
+    struct peer_known own;    /* answer about himself, */
+    struct peer_known *known; /* and about PEER_KNOWN_MAX others, once he speaks for any */
+    uint32_t next_known;      /* to be replaced */
+    uint32_t lookups;         /* left */
     uint64_t lookups_ns;
 };
 
-/* Of a connected socket, which stays the caller's. -errno when the kernel tells nothing. There is nothing to
- * release. */
+/* Of a connected socket, which stays the caller's. -errno when the kernel tells nothing. */
 int peer_init(struct peer *peer, int fd);
+void peer_release(struct peer *peer);
 
 /* The process, in our namespace, that the client means by `claimed`, if he may speak for it. 0 and the
  * pid; -EPERM: not his; -ESRCH: no such process; -EAGAIN: too many different ones at once, none was looked

@@ -138,6 +138,12 @@ void reaper_free(struct reaper *reaper)
     free(reaper);
 }
 
+bool reaper_polls(const struct ledger_process *process)
+{
+    const struct watched *w = process->user_data;
+    return !w || w->pidfd < 0;
+}
+
 size_t reaper_polled(const struct reaper *reaper)
 {
     return reaper->polled;
@@ -172,8 +178,10 @@ static void on_death(void *context, uint32_t events)
                          w->cause); /* if somebody has a book in hand, the ticks try again */
 }
 
-/* Books must still be opened when every process has its pidfd, so the last descriptors are not for
- * those. */
+enum { SMALL_LIMIT = 4096 };
+
+/* Books must still be opened, and clients be served, when every process has its pidfd, so the last
+ * descriptors are not for those. */
 static int pidfd_get(pid_t pid)
 {
     struct rlimit limit;
@@ -181,8 +189,11 @@ static int pidfd_get(pid_t pid)
     if (pidfd < 0)
         return -errno;
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        rlim_t spare =
-            limit.rlim_cur / 4 < REAPER_SPARE_FDS ? limit.rlim_cur / 4 : REAPER_SPARE_FDS;
+        rlim_t spare = limit.rlim_cur / REAPER_SPARE_SHARE;
+        if (spare > REAPER_SPARE_FDS_MAX)
+            spare = REAPER_SPARE_FDS_MAX;
+        if (limit.rlim_cur < SMALL_LIMIT)
+            spare = limit.rlim_cur / 4 < REAPER_SPARE_FDS ? limit.rlim_cur / 4 : REAPER_SPARE_FDS;
         if ((rlim_t)pidfd >= limit.rlim_cur - spare) {
             close(pidfd);
             return -EMFILE;

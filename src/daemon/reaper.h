@@ -2,6 +2,7 @@
  * refresh does. Exec is seen by the lock that the old image let go. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct daemon;
@@ -24,7 +25,9 @@ void reaper_check(struct daemon *daemon, struct ledger_process *process);
 enum {
     REAPER_CHECKS_MAX = 1000,
     REAPER_TURN_MS = 5, /* of retirements in one turn of the loop; the others wait for the next */
-    REAPER_SPARE_FDS = 64, /* of RLIMIT_NOFILE, or a quarter of a small one: not for pidfds */
+    REAPER_SPARE_FDS = 64,  /* of RLIMIT_NOFILE, or a quarter of a small one: not for pidfds; */
+    REAPER_SPARE_SHARE = 3, /* of a large one this part, since connections come before them */
+    REAPER_SPARE_FDS_MAX = 16384,
 };
 void reaper_tick(struct daemon *daemon);
 
@@ -33,6 +36,9 @@ void reaper_forget(struct daemon *daemon, struct ledger_process *process);
 
 /* Clear the mark that all books carry. */
 void reaper_release_books(struct daemon *daemon);
+
+/* Is its death looked for only at each refresh? */
+bool reaper_polls(const struct ledger_process *process);
 
 /* Processes without a pidfd, for want of descriptors. */
 size_t reaper_polled(const struct reaper *reaper);

@@ -58,7 +58,7 @@ struct tt {
     uint32_t n_slots, next_slot;
     bool unseen; /* reported something that the ledger's figures may not have yet */
     struct slot *last;
-    struct slot *slots[SLOTS_MAX];
+    struct slot **slots; /* n_slots */
 };
 
 /* ---- whose ---- */
@@ -107,9 +107,13 @@ static struct slot *slot_new(struct tt *tt)
 {
     struct slot *slot;
     if (tt->n_slots < SLOTS_MAX) {
+        struct slot **slots = realloc(tt->slots, (tt->n_slots + 1) * sizeof(*slots));
+        if (!slots)
+            return NULL;
+        tt->slots = slots;
         slot = calloc(1, sizeof(*slot));
         if (slot)
-            tt->slots[tt->n_slots++] = slot;
+            slots[tt->n_slots++] = slot;
         return slot;
     }
     slot = tt->slots[tt->next_slot];
@@ -450,6 +454,7 @@ static void on_close(struct conn *conn, enum conn_end end)
         behalf_unref(tt->slots[i]->behalf);
         free(tt->slots[i]);
     }
+    free(tt->slots);
     free(tt);
 }
 
