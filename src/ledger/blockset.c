@@ -88,7 +88,7 @@ static int insert(struct blockset *set, const struct blockset_entry *block)
 }
 
 int blockset_put(struct blockset *set, const struct blockset_entry *block, size_t max,
-                 struct blockset_entry *ret_old)
+                 uint64_t tolerance_ns, struct blockset_entry *ret_old)
 {
     struct blockset_entry *e = find(set, block->owner, block->id);
     if (!e)
@@ -96,7 +96,9 @@ int blockset_put(struct blockset *set, const struct blockset_entry *block, size_
     if (e->round == set->round)
         return BLOCKSET_AGAIN;
     e->round = set->round;
-    if (e->time_ns == block->time_ns && e->bytes == block->bytes)
+    uint64_t apart_ns =
+        e->time_ns > block->time_ns ? e->time_ns - block->time_ns : block->time_ns - e->time_ns;
+    if (apart_ns <= tolerance_ns && e->bytes == block->bytes)
         return BLOCKSET_SAME;
     *ret_old = *e;
     e->bytes = block->bytes;

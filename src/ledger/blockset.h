@@ -26,7 +26,7 @@ struct blockset {
 };
 
 enum blockset_result {
-    BLOCKSET_SAME,     /* was there, equal in all */
+    BLOCKSET_SAME,     /* was there, equal in size and time */
     BLOCKSET_NEW,      /* was not there */
     BLOCKSET_REPLACED, /* another one was there under this name: ret_old is it */
     BLOCKSET_AGAIN,    /* was put in before, in this round: nothing changed */
@@ -37,10 +37,11 @@ void blockset_release(struct blockset *set);
 /* Begin a new picture. */
 void blockset_begin(struct blockset *set);
 
-/* Put a block into the picture. enum blockset_result; -ENOSPC when there are `max` already and it is not
+/* Put a block into the picture; times that are no more than `tolerance_ns` apart are the same. enum
+ * blockset_result; -ENOSPC when there are `max` already and it is not
  * among them; -ENOMEM. */
 int blockset_put(struct blockset *set, const struct blockset_entry *block, size_t max,
-                 struct blockset_entry *ret_old);
+                 uint64_t tolerance_ns, struct blockset_entry *ret_old);
 
 /* Take out all that were not put in since blockset_begin(), and tell of each. A non-zero answer ends it
  * and is returned. */

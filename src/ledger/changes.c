@@ -16,11 +16,13 @@
 /* One (device, space) of a process. `told` is the sum of all changes told, in the counters' own terms. */
 struct tally {
     struct change_place *place;
-    const struct ledger_device *device; /* compared, never followed */
     uint32_t space;
     uint64_t told_came, told_came_bytes, told_went, told_went_bytes;
-    struct book_totals last;    /* counters of the last look */
-    struct book_totals settled; /* of the one before: their blocks have been entered by now */
+    struct book_totals last;         /* counters of the last look */
+    struct book_totals settled;      /* of the one before */
+    bool tableless;                  /* its source tells figures and no blocks */
+    uint64_t missing_ns;             /* since then more came than was found; 0: it did not */
+    uint64_t missing, missing_bytes; /* the least of it since then */
 };
 
 struct snapshot {
@@ -55,14 +57,26 @@ struct changes {
     uint64_t looks;
     struct change_place **places; /* each on its own: tallies point to them */
     size_t n_places, room_places;
+    struct change_place **of_device; /* by ledger_device.index, in the look under way */
+    struct change_place *host;
     struct events came, went; /* of the process at hand; kept for their memory */
     int (*each)(const struct change *change, void *context);
     void *context;
 };
 
-/* A block's owner within its process: which book, and which registry record there. */
+/* A block's owner within its process: which book, and which registry record there. A daemon that comes after
+ * another copies the book that it finds, so blocks in books on somebody's behalf are the same if they are
+ * of one source and one account: there it is which source, and which tally. */
 #define OWNER(book, record) ((uint32_t)(book) << 16 | (record))
+#define OWNER_ON_BEHALF     (UINT32_C(1) << 31)
 _Static_assert(BOOK_RECORDS_MAX <= 1 << 16, "a record fits into an owner");
+_Static_assert((int)LEDGER_ACCOUNTS_MAX <= 1 << 16, "a tally fits into an owner");
+
+/* In such a copy times are rounded anew: so far may two be apart and mean the same block. */
+enum {
+    COPY_TOLERANCE_MS = 40,
+    MISSING_MS = 1000, /* a block that is counted and not entered for so long never will be */
+};
 
 /* ---- places ---- */
 
@@ -102,6 +116,23 @@ static struct change_place *place_of(struct changes *c, const struct ledger_devi
     }
     c->places[c->n_places++] = place;
     return place;
+}
+
+/* Rows of the ledger come and go; what they mean stays. */
+static int places_update(struct changes *c, const struct ledger *ledger)
+{
+    size_t n;
+    struct ledger_device *const *devices = ledger_devices(ledger, &n);
+    struct change_place **of_device =
+        reallocarray(c->of_device, n + 1, sizeof(struct change_place *));
+    if (!of_device)
+        return -ENOMEM;
+    c->of_device = of_device;
+    c->host = place_of(c, NULL);
+    for (size_t i = 0; i < n; i++)
+        if (!(of_device[i] = place_of(c, devices[i])))
+            return -ENOMEM;
+    return c->host ? 0 : -ENOMEM;
 }
 
 struct change_place *const *changes_places(const struct changes *changes, size_t *ret_n)
@@ -156,29 +187,99 @@ static uint64_t ahead(uint64_t counter, uint64_t told)
     return counter > told ? counter - told : 0;
 }
 
-/* A writer counts a block and then enters it. So what the counters are ahead by may be on its way into the
- * table; by the next look it is there, or it is gone. */
-static int tell_unseen(struct changes *c, const struct snapshot *s, struct tally *t,
-                       const struct book_totals *counters)
+static bool moved(const struct book_totals *a, const struct book_totals *b)
 {
-    struct change change = {
-        .kind = CHANGE_UNSEEN,
-        .process = &s->about,
-        .place = t->place,
-        .space = t->space,
-        .came = ahead(counters->alloc_blocks, t->told_came),
-        .came_bytes = ahead(counters->alloc_bytes, t->told_came_bytes),
-        .went = ahead(counters->freed_blocks, t->told_went),
-        .went_bytes = ahead(counters->freed_bytes, t->told_went_bytes),
-    };
+    return a->alloc_blocks != b->alloc_blocks || a->freed_blocks != b->freed_blocks ||
+           a->alloc_bytes != b->alloc_bytes || a->freed_bytes != b->freed_bytes;
+}
+
+static int tell_counted(struct changes *c, const struct snapshot *s, struct tally *t,
+                        struct change change)
+{
     if (!change.came && !change.went && !change.came_bytes && !change.went_bytes)
         return 0;
+    change.kind = CHANGE_UNSEEN;
+    change.process = &s->about;
+    change.place = t->place;
+    change.space = t->space;
     t->told_came += change.came;
     t->told_came_bytes += change.came_bytes;
     t->told_went += change.went;
     t->told_went_bytes += change.went_bytes;
     add(&t->place->bytes[t->space], change.came_bytes, change.went_bytes);
     return tell(c, &change);
+}
+
+/* What the counters are ahead by, all of it: for books without a table of blocks, and at the end. */
+static int tell_rest(struct changes *c, const struct snapshot *s, struct tally *t)
+{
+    return tell_counted(c, s, t,
+                        (struct change){
+                            .came = ahead(t->last.alloc_blocks, t->told_came),
+                            .came_bytes = ahead(t->last.alloc_bytes, t->told_came_bytes),
+                            .went = ahead(t->last.freed_blocks, t->told_went),
+                            .went_bytes = ahead(t->last.freed_bytes, t->told_went_bytes),
+                        });
+}
+
+/* How much has been missing in every look since the first of them, once that is long enough ago. */
+static struct change long_missing(struct tally *t, uint64_t blocks, uint64_t bytes)
+{
+    struct change change = {0};
+    uint64_t now_ns = clock_monotonic_ns();
+    if (!blocks && !bytes) {
+        t->missing_ns = 0;
+        return change;
+    }
+    if (!t->missing_ns) {
+        t->missing_ns = now_ns;
+        t->missing = blocks;
+        t->missing_bytes = bytes;
+    }
+    t->missing = blocks < t->missing ? blocks : t->missing;
+    t->missing_bytes = bytes < t->missing_bytes ? bytes : t->missing_bytes;
+    if (now_ns - t->missing_ns < MISSING_MS * NS_PER_MS)
+        return change;
+    t->missing_ns = 0;
+    change.came = t->missing;
+    change.came_bytes = t->missing_bytes;
+    return change;
+}
+
+static uint64_t lesser(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What came and went unseen. Counters are compared as they were one look ago, since a writer counts a block
+ * and then enters it; blocks that are newer than them have been told already and make the differences
+ * smaller than they are. So while counters move, that much is told as certainly came and went, less one
+ * block, with which what is left of the bytes is told when they stand still: then differences are exact,
+ * and what came beyond what went is on its way into the table, unless it stays missing. */
+static int tell_unseen(struct changes *c, const struct snapshot *s, struct tally *t)
+{
+    uint64_t came = ahead(t->settled.alloc_blocks, t->told_came);
+    uint64_t came_bytes = ahead(t->settled.alloc_bytes, t->told_came_bytes);
+    uint64_t went = ahead(t->settled.freed_blocks, t->told_went);
+    uint64_t went_bytes = ahead(t->settled.freed_bytes, t->told_went_bytes);
+    uint64_t both = lesser(came, went), both_bytes = lesser(came_bytes, went_bytes);
+    struct change change = {0};
+    if (t->tableless)
+        return tell_rest(c, s, t);
+    if (moved(&t->settled, &t->last)) {
+        if (both < 2)
+            return 0;
+        change.came = change.went = both - 1;
+        change.came_bytes = change.went_bytes =
+            (uint64_t)((unsigned __int128)both_bytes * (both - 1) / both);
+        return tell_counted(c, s, t, change);
+    }
+    change = long_missing(t, ahead(came, went), ahead(came_bytes, went_bytes));
+    change.came += both;
+    change.came_bytes += both_bytes;
+    change.went = went;
+    change.went_bytes = went_bytes;
+    return tell_counted(c, s, t, change);
 }
 
 static int tell_held(struct changes *c, const struct snapshot *s, struct tally *t,
@@ -201,7 +302,7 @@ static int tell_gone(struct changes *c, struct snapshot *s, enum ledger_state st
 {
     struct change change = {.kind = CHANGE_GONE, .process = &s->about, .state = state};
     for (size_t i = 0; i < s->n_tallies; i++) {
-        int r = tell_unseen(c, s, &s->tallies[i], &s->tallies[i].last);
+        int r = tell_rest(c, s, &s->tallies[i]);
         if (r != 0)
             return r;
     }
@@ -221,25 +322,16 @@ static int tell_gone(struct changes *c, struct snapshot *s, enum ledger_state st
 
 static ssize_t tally_of(struct changes *c, struct snapshot *s, const struct ledger_account *a)
 {
+    struct change_place *place = a->device ? c->of_device[a->device->index] : c->host;
     for (size_t i = 0; i < s->n_tallies; i++)
-        if (s->tallies[i].device == a->device && s->tallies[i].space == a->space)
+        if (s->tallies[i].place == place && s->tallies[i].space == a->space)
             return (ssize_t)i;
     struct tally *tallies = reallocarray(s->tallies, s->n_tallies + 1, sizeof(*tallies));
     if (!tallies)
         return -ENOMEM;
     s->tallies = tallies;
-    struct change_place *place = place_of(c, a->device);
-    if (!place)
-        return -ENOMEM;
-    s->tallies[s->n_tallies] =
-        (struct tally){.place = place, .device = a->device, .space = a->space};
+    s->tallies[s->n_tallies] = (struct tally){.place = place, .space = a->space};
     return (ssize_t)s->n_tallies++;
-}
-
-static bool moved(const struct book_totals *a, const struct book_totals *b)
-{
-    return a->alloc_blocks != b->alloc_blocks || a->freed_blocks != b->freed_blocks ||
-           a->alloc_bytes != b->alloc_bytes || a->freed_bytes != b->freed_bytes;
 }
 
 /* Counters never go back, unless another source now counts for the account: then what was told before is
@@ -271,6 +363,7 @@ static int tallies_update(struct changes *c, struct snapshot *s, const struct le
             return -ENOMEM;
         ret_tallies[i] = (uint32_t)at;
         struct tally *t = &s->tallies[at];
+        t->tableless = a->source == BOOK_SOURCE_REGION;
         if (!a->valid || !moved(&t->last, &a->totals))
             continue;
         if (a->totals.alloc_blocks < t->last.alloc_blocks ||
@@ -304,7 +397,8 @@ struct scan {
     struct snapshot *snapshot;
     const struct ledger_book *book;
     uint32_t book_number;
-    const uint32_t *tallies;                        /* by account of the process */
+    uint32_t on_behalf;      /* owner without the tally; 0: its process wrote the book */
+    const uint32_t *tallies; /* by account of the process */
     uint32_t accounts[BOOK_RECORDS_MAX];            /* of the process, by record of the book */
     uint32_t *owners[LEDGER_BOOKS_PER_PROCESS_MAX]; /* by book: tally by record, for those gone */
     const struct ledger_book *books[LEDGER_BOOKS_PER_PROCESS_MAX];
@@ -322,11 +416,13 @@ static int each_block(const struct book_block_view *block, void *context)
         .id = block->id,
         .bytes = block->bytes,
         .time_ns = block->time_ns,
-        .owner = OWNER(scan->book_number, block->account),
+        .owner =
+            scan->on_behalf ? scan->on_behalf | tally : OWNER(scan->book_number, block->account),
         .tag = block->tag,
     };
     struct blockset_entry old;
-    int r = blockset_put(&scan->snapshot->blocks, &entry, CHANGES_BLOCKS_MAX, &old);
+    int r = blockset_put(&scan->snapshot->blocks, &entry, CHANGES_BLOCKS_MAX,
+                         scan->on_behalf ? COPY_TOLERANCE_MS * NS_PER_MS : 0, &old);
     if (r == -ENOSPC)
         return 0; /* its counters speak for it */
     if (r < 0)
@@ -345,6 +441,8 @@ static int each_gone(const struct blockset_entry *block, void *context)
 {
     struct scan *scan = context;
     uint32_t book = block->owner >> 16, record = block->owner & 0xffff;
+    if (block->owner & OWNER_ON_BEHALF)
+        return events_add(&scan->changes->went, block, record, NULL);
     uint32_t tally = scan->owners[book] ? scan->owners[book][record] : UINT32_MAX;
     if (tally == UINT32_MAX)
         return 0;
@@ -371,6 +469,9 @@ static int book_blocks(struct scan *scan, const struct ledger_book *book)
         return 1;
     scan->book = book;
     scan->book_number = (uint32_t)number;
+    scan->on_behalf = book->identity->compat & BOOK_COMPAT_ON_BEHALF
+                          ? OWNER_ON_BEHALF | (book->identity->source & 0xfff) << 16
+                          : 0;
     ledger_book_accounts(book, scan->accounts);
     uint32_t *owners = calloc(BOOK_RECORDS_MAX, sizeof(*owners));
     if (!owners)
@@ -446,8 +547,10 @@ static struct snapshot *snapshot_find(struct changes *c, const struct ledger_pro
     for (struct index_node *node = index_first(&c->snapshots, hash); node;
          node = index_next(node->next, hash)) {
         struct snapshot *s = index_row(node, struct snapshot, node);
-        if (s->about.book_pid == p->book_pid && s->start_ticks == p->start_ticks &&
-            s->exec_id == p->exec_id && s->pid_ns == p->pid_ns && s->book_ns == p->book_realtime_ns)
+        /* Its book may have been made anew, by another daemon. */
+        bool same_start = p->start_ticks != 0 || s->book_ns == p->book_realtime_ns;
+        if (s->about.book_pid == p->book_pid && s->start_ticks == p->start_ticks && same_start &&
+            s->exec_id == p->exec_id && s->pid_ns == p->pid_ns)
             return s;
     }
     if (index_reserve(&c->snapshots) < 0)
@@ -488,8 +591,8 @@ static int tell_process(struct changes *c, struct snapshot *s, bool whole)
         r = tell_block(c, s, CHANGE_ALLOC, &c->came.events[i]);
     for (size_t i = 0; whole && i < s->n_tallies && r == 0; i++) {
         struct tally *t = &s->tallies[i];
-        r = tell_unseen(c, s, t, &t->settled);
-        s->pending |= moved(&t->settled, &t->last);
+        r = tell_unseen(c, s, t);
+        s->pending |= moved(&t->settled, &t->last) || t->missing_ns;
         t->settled = t->last;
     }
     return r;
@@ -561,8 +664,11 @@ int changes_look(struct changes *c, struct ledger *ledger,
     c->looks++;
     c->each = each;
     c->context = context;
+    int r = places_update(c, ledger);
+    if (r < 0)
+        return r;
     for (size_t i = 0; i < n; i++) {
-        int r = process_look(c, processes[i]);
+        r = process_look(c, processes[i]);
         if (r != 0)
             return r;
     }
@@ -591,6 +697,7 @@ void changes_free(struct changes *c)
     for (size_t i = 0; i < c->n_places; i++)
         free(c->places[i]);
     free(c->places);
+    free(c->of_device);
     free(c->came.events);
     free(c->went.events);
     free(c);

@@ -218,6 +218,7 @@ class LogWithDaemon(LogTest):
 
     def test_the_daemon_tells_the_cause(self):
         client = self.start_scripted("device 0 Card 0 0", f"alloc 0 {DRAM} 1 3000")
+        wait_for(lambda: all(p["watchers"] for p in self.ps()), "the daemon's eye on it")
         log = self.start_log("--state", self.state)
         client.kill()
         client.wait()

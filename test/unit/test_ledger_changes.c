@@ -341,29 +341,40 @@ static void sets_tell_new_from_same_from_gone(void **unused)
     blockset_begin(&set);
     for (uint64_t i = 1; i <= 1000; i++)
         assert_int_equal(
-            blockset_put(&set, &(struct blockset_entry){.id = i, .bytes = i}, 1000, &old),
+            blockset_put(&set, &(struct blockset_entry){.id = i, .bytes = i}, 1000, 0, &old),
             BLOCKSET_NEW);
-    assert_int_equal(blockset_put(&set, &(struct blockset_entry){.id = 9, .bytes = 9}, 1000, &old),
-                     BLOCKSET_AGAIN);
-    assert_int_equal(blockset_put(&set, &(struct blockset_entry){.id = 9999}, 1000, &old), -ENOSPC);
+    assert_int_equal(
+        blockset_put(&set, &(struct blockset_entry){.id = 9, .bytes = 9}, 1000, 0, &old),
+        BLOCKSET_AGAIN);
+    assert_int_equal(blockset_put(&set, &(struct blockset_entry){.id = 9999}, 1000, 0, &old),
+                     -ENOSPC);
     assert_int_equal(blockset_sweep(&set, count_gone, &gone), 0);
     assert_int_equal(gone, 0);
     blockset_begin(&set);
     for (uint64_t i = 1; i <= 1000; i += 2) /* the odd ones stay */
         assert_int_equal(
-            blockset_put(&set, &(struct blockset_entry){.id = i, .bytes = i}, 1000, &old),
+            blockset_put(&set, &(struct blockset_entry){.id = i, .bytes = i}, 1000, 0, &old),
             BLOCKSET_SAME);
     assert_int_equal(blockset_sweep(&set, count_gone, &gone), 0);
     assert_int_equal(gone, 500 * 501); /* 2 + 4 + ... + 1000 */
     assert_int_equal(set.n, 500);
     blockset_begin(&set);
-    assert_int_equal(blockset_put(&set, &(struct blockset_entry){.id = 1, .bytes = 2}, 1000, &old),
-                     BLOCKSET_REPLACED);
+    assert_int_equal(
+        blockset_put(&set, &(struct blockset_entry){.id = 1, .bytes = 2}, 1000, 0, &old),
+        BLOCKSET_REPLACED);
     assert_int_equal(old.bytes, 1);
     /* The same id of another owner is another block. */
-    assert_int_equal(
-        blockset_put(&set, &(struct blockset_entry){.id = 1, .bytes = 2, .owner = 5}, 1000, &old),
-        BLOCKSET_NEW);
+    assert_int_equal(blockset_put(&set, &(struct blockset_entry){.id = 1, .bytes = 2, .owner = 5},
+                                  1000, 0, &old),
+                     BLOCKSET_NEW);
+    struct blockset_entry late = {.id = 1, .bytes = 2, .owner = 6, .time_ns = 100};
+    assert_int_equal(blockset_put(&set, &late, 1000, 0, &old), BLOCKSET_NEW);
+    blockset_begin(&set);
+    late.time_ns = 140;
+    assert_int_equal(blockset_put(&set, &late, 1000, 40, &old), BLOCKSET_SAME);
+    blockset_begin(&set);
+    late.time_ns = 141;
+    assert_int_equal(blockset_put(&set, &late, 1000, 40, &old), BLOCKSET_REPLACED);
     blockset_release(&set);
 }
 
