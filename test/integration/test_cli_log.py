@@ -10,6 +10,8 @@ import signal
 import subprocess
 import time
 
+from native_fixture import NativeTest
+
 from cli_support import BUILD, CB, DRAM, ENVIRONMENT, KERNEL, L1, MEMOIR, CommandTest, memoir, wait_for
 
 
@@ -225,3 +227,44 @@ class LogWithDaemon(LogTest):
         gone = self.lines(log, 2)[0]
         self.assertRegex(gone, r"gone  killed by SIGKILL  it held 3\.0 kB in 1 block$")
 
+
+
+class LogOverDaemons(NativeTest):
+    """Books that daemons write for others: one that comes after another copies them."""
+
+    def test_a_new_daemon_brings_nothing_back(self):
+        daemon = self.native()
+        line = self.with_device()
+        line.ask({"report": [["a", 0, "dram", i, 1000, "kept"] for i in range(50)], "ack": True})
+        with open(self.folder / "log", "wb") as output:
+            log = subprocess.Popen(
+                [MEMOIR, "log", "--json", "--interval", "0.01", "--dir", self.books],
+                stdout=output,
+                env=ENVIRONMENT,
+            )
+        self.addCleanup(log.wait)
+        self.addCleanup(log.kill)
+
+        def events(kind):
+            text = (self.folder / "log").read_text()
+            return [e for e in map(json.loads, text.splitlines()) if e["event"] == kind]
+
+        number = 100
+        while not events("alloc"):  # its first look is over when it tells of something
+            number += 1
+            line.ask({"report": [["a", 0, "dram", number, 1]], "ack": True})
+            time.sleep(0.05)
+        told = {e["id"] for e in events("alloc")}
+        daemon.kill()
+        daemon.wait()
+        line.close()
+        self.native()
+        line = self.with_device()
+        line.ask({"report": [["a", 0, "dram", 7777, 5], ["f", 0, "dram", 3]], "ack": True})
+        self.wait_until(lambda: events("free"), "the free")
+        time.sleep(0.2)
+        self.assertEqual([e["id"] for e in events("free")], ["0x3"])
+        self.assertEqual({e["id"] for e in events("alloc")} - told - {hex(number)}, {"0x1e61"})
+        self.assertEqual(events("gone") + events("begin") + events("unseen"), [])
+        last = json.loads((self.folder / "log").read_text().splitlines()[-1])
+        self.assertEqual(last["total_bytes"], 49 * 1000 + (number - 100) + 5)
