@@ -140,6 +140,7 @@ static void devices_sum(struct ledger *ledger)
         for (uint32_t told = device_row(d)->told; told; told &= told - 1) {
             struct ledger_capacity *c = &d->spaces[__builtin_ctz(told)];
             c->used = c->blocks = 0;
+            c->sampled = c->partial = false;
         }
     }
     for (size_t i = 0; i < ledger->n_processes; i++) {
@@ -154,8 +155,11 @@ static void devices_sum(struct ledger *ledger)
             struct ledger_capacity *c = &account->device->spaces[account->space];
             c->used += account->totals.live_bytes;
             c->blocks += account->totals.live_blocks;
-            /* Accounts are sorted by device. */
-            if (account->totals.live_blocks > 0 && counted != account->device) {
+            c->sampled |= account->sampled;
+            c->partial |= account->partial;
+            /* Accounts are sorted by device. Some sources know bytes only. */
+            if ((account->totals.live_blocks | account->totals.live_bytes) > 0 &&
+                counted != account->device) {
                 account->device->processes++;
                 counted = account->device;
             }

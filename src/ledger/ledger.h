@@ -57,6 +57,8 @@ struct ledger_capacity {
     uint64_t capacity; /* the largest that any process told; 0: nobody did */
     uint64_t used;     /* live bytes of all processes that still live */
     uint64_t blocks;   /* and their live blocks */
+    bool sampled;      /* a part of it is an estimate, */
+    bool partial;      /* or was counted from some moment on */
 };
 
 /* One device of the machine. Two processes mean the same one if their uids are equal; where one of them

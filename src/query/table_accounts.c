@@ -151,6 +151,8 @@ static void get_used(const struct query_world *world, const struct query_row *ro
                      const struct query_field *field, struct query_value *ret)
 {
     query_set_number(ret, row->capacity->used);
+    ret->marks = (row->capacity->sampled ? QUERY_ESTIMATE : 0) |
+                 (row->capacity->partial ? QUERY_AT_LEAST : 0);
 }
 
 static void get_free(const struct query_world *world, const struct query_row *row,

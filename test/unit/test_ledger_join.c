@@ -41,6 +41,31 @@ static void bytes_without_blocks_count_too(void **state)
     struct ledger_process *p = add(w, "b.book")->process;
     assert_int_equal(live(w, p, MEMOIR_SPACE_DRAM), 5000000000);
     assert_int_equal(p->accounts[0].source, BOOK_SOURCE_REGION);
+    ledger_refresh(w->ledger);
+    assert_int_equal(p->accounts[0].device->processes, 1);
+}
+
+static void sum_with_an_estimate_is_one(void **state)
+{
+    struct world *w = *state;
+    struct book_builder b;
+    book_begin(w, &b, "a.book", BOOK_SOURCE_OBSERVER);
+    struct book_account account = {.type = BOOK_RECORD_ACCOUNT,
+                                   .space = MEMOIR_SPACE_DRAM,
+                                   .device = builder_device(&b, 1, 0, "GPU"),
+                                   .flags = BOOK_ACCOUNT_SAMPLED};
+    uint64_t at = builder_add(&b, BOOK_SECTION_REGISTRY, &account, sizeof(account));
+    builder_publish(&b);
+    struct ledger_process *p = add(w, "a.book")->process;
+    ledger_refresh(w->ledger);
+    const struct ledger_capacity *c = &p->accounts[0].device->spaces[MEMOIR_SPACE_DRAM];
+    assert_true(c->sampled);
+    assert_false(c->partial);
+    account.flags = BOOK_ACCOUNT_PARTIAL;
+    builder_put(&b, BOOK_SECTION_REGISTRY, at, &account, sizeof(account));
+    ledger_refresh(w->ledger);
+    assert_false(c->sampled);
+    assert_true(c->partial);
 }
 
 static void heap_belongs_to_who_allocates(void **state)
@@ -405,6 +430,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WORLD_TEST(first_source_that_ever_counted_wins),
         WORLD_TEST(bytes_without_blocks_count_too),
+        WORLD_TEST(sum_with_an_estimate_is_one),
         WORLD_TEST(heap_belongs_to_who_allocates),
         WORLD_TEST(accounts_are_found_when_they_appear),
         WORLD_TEST(devices_belong_to_who_uses_them),
