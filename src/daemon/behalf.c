@@ -281,7 +281,8 @@ int behalf_get(struct daemon *daemon, const struct behalf_subject *subject,
     struct behalf *b = find(table, subject, hash);
     struct cause cause;
     if (b && !is_current(b, &cause)) {
-        (void)retire_process(daemon, b->book->process, cause, true); /* takes b away */
+        if (!retire_process(daemon, b->book->process, cause, true)) /* takes b away */
+            return -EBUSY;
         b = NULL;
     }
     int r = b ? 0 : make(table, subject, hash, &b);

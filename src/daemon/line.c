@@ -83,7 +83,9 @@ int line_write(const struct retired_process *process, struct buffer *out)
     }
     char text[CAUSE_TEXT_MAX];
     buffer_printf(out, "PID %d", (int)(process->pid > 0 ? process->pid : process->book_pid));
-    if (process->pid <= 0)
+    if (process->host[0])
+        buffer_printf(out, " of %s", process->host);
+    else if (process->pid <= 0)
         buffer_printf(out, " of pid namespace %" PRIu64, process->pid_ns);
     buffer_printf(out, " (%s, %s) gone: ", process->name, cause_text(process->cause, text));
     const char *before = "removed ";

@@ -200,7 +200,12 @@ int tt_device_declare(struct server *server, struct behalf *behalf, int32_t ordi
     struct memoir_capacity capacity[2];
     size_t n = 0, cursor = 0;
     enum tt_arch arch = arch_of(server, ordinal);
-    const struct ledger_device *known = row_next(server, ordinal, &cursor);
+    /* The row that says most: who tells no uid would be another device, and count twice what a process
+     * reports in two ways. */
+    const struct ledger_device *known = NULL, *d;
+    while ((d = row_next(server, ordinal, &cursor)))
+        if (!known || (!known->uid[0] && d->uid[0]))
+            known = d;
     if (archs[arch].channels) {
         capacity[n++] = (struct memoir_capacity){MEMOIR_SPACE_DRAM, archs[arch].dram_per_channel *
                                                                         archs[arch].channels};
