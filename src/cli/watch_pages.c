@@ -30,6 +30,12 @@ const char *const watch_sorts[] = {"device_bytes", "rss_bytes", "heap_bytes", "b
 
 static void nothing_yet(struct watch *w)
 {
+    if (w->options->device) {
+        buffer_append_str(&w->text, "  No process knows a device '");
+        term_append(&w->term, &w->text, w->options->device, 40);
+        buffer_append_str(&w->text, "' now.\n");
+        return;
+    }
     term_wrap(&w->text,
               "No process has told of a device yet. Programs that report their memory link with "
               "-lmemoir. To see what it looks like, type in another terminal:\n\n"
