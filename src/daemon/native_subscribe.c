@@ -236,7 +236,8 @@ void native_reported(void *context, const struct behalf *behalf, const struct be
         [BEHALF_MOVED_OUT] = "moved_out",
     };
     struct native *native = context;
-    int32_t pid = behalf_pid(behalf);
+    const struct book_identity *identity = behalf_book(behalf)->identity;
+    int32_t pid = behalf_pid(behalf) ? behalf_pid(behalf) : identity->pid;
     uint32_t uid = behalf_uid(behalf);
     bool written = false;
     for (struct native_client *c = native->subscribers; c; c = c->next) {
@@ -248,6 +249,8 @@ void native_reported(void *context, const struct behalf *behalf, const struct be
             event_begin(native, &json, names[event->kind]);
             field_time(&json, clock_real_ns());
             json_field_i64(&json, "pid", pid);
+            if (!behalf_pid(behalf))
+                json_field_string(&json, "host", identity->host);
             if (event->has_device)
                 json_field_i64(&json, "ordinal", event->ordinal);
             json_field_string(&json, "space", ledger_space_name(event->space));

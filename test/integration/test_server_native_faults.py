@@ -215,7 +215,12 @@ class Tcp(NativeTest):
         self.remote("--remote-expire", "300ms")
         line, _ = self.enter()
         line.ask({"device": 0, "kind": "gpu", "name": "far GPU"})
+        listener = self.connect()
+        listener.ask({"subscribe": ["reports"], "pid": 4711})
         line.ask({"alloc": {"device": 0, "space": "dram", "id": 1, "bytes": 777}, "ack": True})
+        if os.getuid() == 0:
+            event = listener.receive()
+            self.assertEqual((event["pid"], event["host"], event["bytes"]), (4711, "far", 777))
         self.assertEqual(self.used(), [(777, 1)])
         watcher = self.connect()
         watcher.ask({"subscribe": ["processes"]})
