@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,14 +19,17 @@
 
 struct entry {
     pid_t pid; /* 0: free */
-    int fd;    /* -1: no permission, or no more descriptors; the place says that we tried */
+    int fd;    /* -1: not tried; else an error, which stays: no permission, or no descriptor */
     uint64_t start_ticks;
+    bool known; /* `bytes` was read once */
+    uint64_t bytes;
 };
 
 struct rss {
     struct entry *entries, *old;
     size_t size, old_size; /* powers of two, or 0 */
-    size_t n_files, files_max;
+    int files_max;         /* descriptors from here on are for others */
+    size_t looks, turn;    /* how many this time, and where the next time begins */
     long page_bytes;
 };
 
@@ -36,26 +40,25 @@ int rss_new(struct rss **ret_rss)
         return -ENOMEM;
     struct rlimit limit = {.rlim_cur = 1024};
     getrlimit(RLIMIT_NOFILE, &limit);
-    rss->files_max = (size_t)limit.rlim_cur / RSS_FILES_SHARE;
+    rlim_t share = limit.rlim_cur / RSS_FILES_SHARE;
+    rss->files_max = share < INT_MAX ? (int)share : INT_MAX;
     rss->page_bytes = sysconf(_SC_PAGESIZE);
     *ret_rss = rss;
     return 0;
 }
 
-static void entries_close(struct rss *rss, struct entry *entries, size_t size)
+static void entries_close(struct entry *entries, size_t size)
 {
     for (size_t i = 0; i < size; i++)
-        if (entries[i].pid && entries[i].fd >= 0) {
+        if (entries[i].pid && entries[i].fd >= 0)
             close(entries[i].fd);
-            rss->n_files--;
-        }
 }
 
 void rss_free(struct rss *rss)
 {
     if (!rss)
         return;
-    entries_close(rss, rss->entries, rss->size);
+    entries_close(rss->entries, rss->size);
     free(rss->entries);
     free(rss->old);
     free(rss);
@@ -71,7 +74,7 @@ static struct entry *entry_find(struct entry *entries, size_t size, pid_t pid, u
 }
 
 /* A descriptor that shows this process or, once it is gone, nothing. */
-static int statm_open(const struct sample_process *p)
+static int statm_open(const struct rss *rss, const struct sample_process *p)
 {
     char path[32];
     struct proc_stat stat;
@@ -79,6 +82,10 @@ static int statm_open(const struct sample_process *p)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
+    if (fd >= rss->files_max) {
+        close(fd);
+        return -EMFILE;
+    }
     if (proc_stat_read(p->pid, &stat) < 0 || !proc_same_start(stat.start_ticks, p->start_ticks)) {
         close(fd);
         return -ESRCH;
@@ -131,24 +138,50 @@ static void fill_one(struct rss *rss, struct sample_process *p)
         rss->old_size ? entry_find(rss->old, rss->old_size, p->pid, p->start_ticks) : NULL;
     *entry = (struct entry){.pid = p->pid, .fd = -1, .start_ticks = p->start_ticks};
     if (before && before->pid) {
-        entry->fd = before->fd;
+        *entry = *before;
         before->fd = -1;
-    } else if (rss->n_files < rss->files_max) {
-        entry->fd = statm_open(p);
-        rss->n_files += entry->fd >= 0;
     }
+    if (entry->fd == -1)
+        entry->fd = statm_open(rss, p);
     if (entry->fd >= 0)
-        p->has_rss = statm_read(rss, entry->fd, &p->rss_bytes);
+        entry->known = statm_read(rss, entry->fd, &entry->bytes);
+}
+
+/* Its turn, where there is no descriptor for it; in between the last value stands. */
+static void look_once(struct rss *rss, struct entry *entry)
+{
+    struct proc_stat stat;
+    rss->looks++;
+    entry->known = proc_stat_read(entry->pid, &stat) == 0 &&
+                   proc_same_start(stat.start_ticks, entry->start_ticks);
+    if (entry->known)
+        entry->bytes = stat.rss_bytes;
 }
 
 void rss_fill(struct rss *rss, struct sample *sample)
 {
     if (!table_renew(rss, sample->n_processes))
         return; /* no memory: no resident sizes this time */
-    for (size_t i = 0; i < sample->n_processes; i++)
+    size_t n = sample->n_processes;
+    rss->looks = 0;
+    for (size_t i = 0; i < n; i++)
         if (sample->processes[i].pid_proved)
             fill_one(rss, &sample->processes[i]);
-    entries_close(rss, rss->old, rss->old_size);
+    size_t done = 0;
+    for (; done < n && rss->looks < RSS_LOOKS_MAX; done++) {
+        const struct sample_process *p = &sample->processes[(rss->turn + done) % n];
+        struct entry *entry = entry_find(rss->entries, rss->size, p->pid, p->start_ticks);
+        if (entry->pid && entry->fd < 0)
+            look_once(rss, entry);
+    }
+    rss->turn = n ? (rss->turn + done) % n : 0;
+    for (size_t i = 0; i < n; i++) {
+        struct sample_process *p = &sample->processes[i];
+        const struct entry *entry = entry_find(rss->entries, rss->size, p->pid, p->start_ticks);
+        p->has_rss = p->pid_proved && entry->known;
+        p->rss_bytes = entry->bytes;
+    }
+    entries_close(rss->old, rss->old_size);
     if (rss->old)
         memset(rss->old, 0, rss->old_size * sizeof(*rss->old));
 }
