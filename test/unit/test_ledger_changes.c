@@ -63,6 +63,19 @@ static size_t look(void)
     return n_heard;
 }
 
+/* Looks until so much was told: a book that took long to read waits for its turn, on a busy machine. */
+static size_t hear_at_least(size_t n)
+{
+    uint64_t deadline_ns = clock_monotonic_ns() + 10 * NS_PER_S;
+    n_heard = 0;
+    while (n_heard < n && clock_monotonic_ns() < deadline_ns) {
+        assert_int_equal(follow_look(follow, false), 0);
+        assert_int_equal(changes_look(changes, follow_ledger(follow), hear, NULL), 0);
+        usleep(1000);
+    }
+    return n_heard;
+}
+
 static int enter(void **unused)
 {
     strcpy(root, "/dev/shm/memoir-test-changes-XXXXXX");
@@ -120,11 +133,11 @@ static void blocks_that_come_and_go_are_told_once(void **unused)
 {
     assert_int_equal(look(), 0);
     memoir_alloc(device, MEMOIR_SPACE_DRAM, 5, 1000);
-    assert_int_equal(look(), 1);
+    assert_int_equal(hear_at_least(1), 1);
     assert_block(0, CHANGE_ALLOC, 5, 1000);
     assert_int_equal(look(), 0);
     memoir_free(device, MEMOIR_SPACE_DRAM, 5);
-    assert_int_equal(look(), 1);
+    assert_int_equal(hear_at_least(1), 1);
     assert_block(0, CHANGE_FREE, 5, 1000);
     assert_int_equal(look(), 0);
     assert_int_equal(look(), 0);
@@ -133,12 +146,12 @@ static void blocks_that_come_and_go_are_told_once(void **unused)
 static void allocations_come_by_age_after_the_frees(void **unused)
 {
     memoir_alloc(device, MEMOIR_SPACE_DRAM, 1, 1);
-    look();
+    hear_at_least(1);
     memoir_alloc(device, MEMOIR_SPACE_DRAM, 900, 2);
     usleep(60000); /* longer than the clock of a book ticks */
     memoir_alloc(device, MEMOIR_SPACE_DRAM, 300, 3);
     memoir_free(device, MEMOIR_SPACE_DRAM, 1);
-    assert_int_equal(look(), 3);
+    assert_int_equal(hear_at_least(3), 3);
     assert_block(0, CHANGE_FREE, 1, 1);
     assert_block(1, CHANGE_ALLOC, 900, 2);
     assert_block(2, CHANGE_ALLOC, 300, 3);
@@ -149,10 +162,10 @@ static void allocations_come_by_age_after_the_frees(void **unused)
 static void a_reused_id_is_a_free_and_an_allocation(void **unused)
 {
     memoir_alloc(device, MEMOIR_SPACE_DRAM, 7, 100);
-    look();
+    hear_at_least(1);
     memoir_free(device, MEMOIR_SPACE_DRAM, 7);
     memoir_alloc(device, MEMOIR_SPACE_DRAM, 7, 200);
-    assert_int_equal(look(), 2);
+    assert_int_equal(hear_at_least(2), 2);
     assert_block(0, CHANGE_FREE, 7, 100);
     assert_block(1, CHANGE_ALLOC, 7, 200);
     memoir_free(device, MEMOIR_SPACE_DRAM, 7);
@@ -165,10 +178,9 @@ static void what_came_and_went_in_between_is_told_by_its_counters(void **unused)
         memoir_free(device, MEMOIR_SPACE_DRAM, 10);
     }
     memoir_alloc(device, MEMOIR_SPACE_DRAM, 11, 5);
-    look();
+    assert_int_equal(hear_at_least(1), 1); /* the rest may be on its way into the table */
     assert_block(0, CHANGE_ALLOC, 11, 5);
-    assert_int_equal(n_heard, 1); /* the rest may be on its way into the table */
-    assert_int_equal(look(), 1);
+    assert_int_equal(hear_at_least(1), 1);
     assert_int_equal(heard[0].kind, CHANGE_UNSEEN);
     assert_int_equal(heard[0].came, 1204);
     assert_int_equal(heard[0].went, 1204);
@@ -181,16 +193,16 @@ static void running_sums_are_what_is_held(void **unused)
 {
     memoir_alloc(device, MEMOIR_SPACE_DRAM, 20, 100);
     memoir_alloc(device, MEMOIR_SPACE_L1, 20, 7);
-    look();
+    hear_at_least(2);
     const struct change_place *place = heard[0].place;
     uint64_t held = place->bytes[MEMOIR_SPACE_DRAM];
     memoir_alloc(device, MEMOIR_SPACE_DRAM, 21, 50);
-    look();
+    hear_at_least(1);
     assert_int_equal(place->bytes[MEMOIR_SPACE_DRAM], held + 50);
     memoir_free(device, MEMOIR_SPACE_DRAM, 20);
     memoir_free(device, MEMOIR_SPACE_DRAM, 21);
     memoir_free(device, MEMOIR_SPACE_L1, 20);
-    look();
+    hear_at_least(3);
     assert_int_equal(place->bytes[MEMOIR_SPACE_DRAM], held - 100);
     assert_int_equal(place->bytes[MEMOIR_SPACE_L1], 0);
 }
@@ -232,9 +244,13 @@ static void changes_add_up_to_the_counters_whatever_happens(void **unused)
     stop = true;
     for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
-    for (int i = 0; i < 4; i++)
-        look();
     memoir_totals(device, MEMOIR_SPACE_DRAM, &after);
+    deadline_ns = clock_monotonic_ns() + 10 * NS_PER_S;
+    while (sum_came_bytes != after.alloc_bytes - before.alloc_bytes &&
+           clock_monotonic_ns() < deadline_ns) {
+        look();
+        usleep(1000);
+    }
     assert_true(looks > 5);
     assert_true(after.alloc_blocks > before.alloc_blocks + 1000);
     assert_int_equal(sum_came, after.alloc_blocks - before.alloc_blocks);
@@ -275,7 +291,7 @@ static pid_t child_start(void)
 static void a_process_begins_with_its_blocks_and_goes_with_them(void **unused)
 {
     pid_t pid = child_start();
-    assert_int_equal(look(), 3);
+    assert_int_equal(hear_at_least(3), 3);
     assert_int_equal(heard[0].kind, CHANGE_BEGIN);
     assert_int_equal(heard[0].process->pid, pid);
     assert_int_equal(heard[1].kind, CHANGE_ALLOC);
@@ -284,7 +300,7 @@ static void a_process_begins_with_its_blocks_and_goes_with_them(void **unused)
     uint64_t held = place->bytes[MEMOIR_SPACE_DRAM];
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
-    assert_int_equal(look(), 3);
+    assert_int_equal(hear_at_least(3), 3);
     assert_int_equal(heard[0].kind, CHANGE_GONE);
     assert_int_equal(heard[0].process->pid, pid);
     assert_int_equal(heard[0].bytes, 3500);
@@ -302,11 +318,11 @@ static void a_process_begins_with_its_blocks_and_goes_with_them(void **unused)
 static void a_book_that_vanishes_takes_its_process_along(void **unused)
 {
     pid_t pid = child_start();
-    look();
+    hear_at_least(3);
     struct ledger_process *p = ledger_process_find(follow_ledger(follow), pid);
     assert_non_null(p);
     assert_int_equal(unlinkat(p->books[0]->dirfd, p->books[0]->name, 0), 0);
-    assert_int_equal(look(), 3);
+    assert_int_equal(hear_at_least(3), 3);
     assert_int_equal(heard[0].kind, CHANGE_GONE);
     assert_int_equal(heard[0].state, LEDGER_UNKNOWN);
     assert_int_equal(heard[0].bytes, 3500);

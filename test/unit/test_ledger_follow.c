@@ -72,6 +72,20 @@ static struct ledger_process *look_for(pid_t pid)
     return ledger_process_find(follow_ledger(follow), pid);
 }
 
+/* A book that took long to read waits for its turn, on a busy machine. */
+static void expect_used(uint64_t bytes)
+{
+    uint64_t used = UINT64_MAX;
+    for (int i = 0; i < 1000 && used != bytes; i++) {
+        size_t n;
+        assert_int_equal(follow_look(follow, false), 0);
+        struct ledger_device *const *devices = ledger_devices(follow_ledger(follow), &n);
+        used = n ? devices[0]->spaces[MEMOIR_SPACE_DRAM].used : 0;
+        usleep(i ? 1000 : 0);
+    }
+    assert_int_equal(used, bytes);
+}
+
 static size_t processes(void)
 {
     size_t n;
@@ -91,9 +105,7 @@ static void books_come_and_figures_follow(void **unused)
     assert_int_equal(processes(), 2);
     struct ledger_process *same = look_for(first);
     assert_ptr_equal(p, same); /* known books are kept */
-    size_t n;
-    assert_int_equal(ledger_devices(follow_ledger(follow), &n)[0]->spaces[MEMOIR_SPACE_DRAM].used,
-                     6000);
+    expect_used(6000);
     child_kill(first);
     child_kill(second);
 }
@@ -104,9 +116,7 @@ static void the_dead_are_seen_at_the_next_look(void **unused)
     assert_int_equal(look_for(pid)->state, LEDGER_RUNNING);
     child_kill(pid);
     assert_int_equal(look_for(pid)->state, LEDGER_EXITED);
-    size_t n;
-    assert_int_equal(ledger_devices(follow_ledger(follow), &n)[0]->spaces[MEMOIR_SPACE_DRAM].used,
-                     0);
+    expect_used(0);
 }
 
 static void a_name_that_is_gone_takes_its_process_along(void **unused)
