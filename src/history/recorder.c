@@ -192,7 +192,7 @@ static struct series *series_find(struct recorder *recorder, struct process *p, 
             return s;
     }
     if (p->n == p->cap) {
-        size_t cap = p->cap ? p->cap * 2 : 8;
+        size_t cap = p->cap ? p->cap * 2 : 4;
         struct series *grown = reallocarray(p->series, cap, sizeof(*grown));
         if (!grown)
             return NULL;

@@ -19,7 +19,7 @@ enum {
     APPLICATION = 0x4d454d48, /* "MEMH" */
     SCHEMA = 1,
     PAGE_BYTES = 8192,
-    CACHE_KIB = 4096,
+    CACHE_KIB = 2048,
     LOG_BYTES_MAX = 8 << 20, /* of the write-ahead log after it was moved into the file */
     BUSY_MS = 2000,
     KEEP_ASIDE = 2,

@@ -1,0 +1,143 @@
+/* Pictures of the ledger. */
+#include "history/sample.h"
+#include "ledger_world.h"
+
+static struct ledger_process *world_process(struct world *w)
+{
+    struct book_builder b;
+    book_begin(w, &b, "1.book", BOOK_SOURCE_CLIENT);
+    uint32_t card = builder_device(&b, 1, 3, "card");
+    account_add(&b, MEMOIR_SPACE_DRAM, card, 2, 5000);
+    account_add(&b, MEMOIR_SPACE_L1, card, 1, 70);
+    account_add(&b, MEMOIR_SPACE_HEAP, 0, 4, 900);
+    builder_publish(&b);
+    struct ledger_process *process = add(w, "1.book")->process;
+    ledger_update_state(w->ledger, process);
+    ledger_refresh(w->ledger);
+    return process;
+}
+
+/* The value of that kind among values [first, end), or UINT64_MAX. */
+static uint64_t value_of(const struct sample *s, size_t first, size_t end, uint32_t device,
+                         uint32_t space, uint32_t metric)
+{
+    for (size_t i = first; i < end; i++)
+        if (s->values[i].device == device && s->values[i].space == space &&
+            s->values[i].metric == metric)
+            return s->values[i].value;
+    return UINT64_MAX;
+}
+
+static void picture_has_everything_once(void **state)
+{
+    struct world *w = *state;
+    struct sample sample;
+    world_process(w);
+    sample_init(&sample);
+    for (int round = 0; round < 3; round++) { /* in the same memory */
+        sample_take(&sample, w->ledger, 42, 1000);
+        assert_int_equal(sample.real_ns, 42);
+        assert_int_equal(sample.n_processes, 1);
+        assert_int_equal(sample.n_devices, 1);
+        assert_string_equal(sample.devices[0].name, "card");
+        assert_int_equal(sample.devices[0].ordinal, 3);
+        const struct sample_process *p = &sample.processes[0];
+        assert_int_equal(p->pid, getpid());
+        assert_true(p->pid_proved);
+        assert_int_equal(p->start_ticks, w->self.start_ticks);
+        assert_int_equal(p->n_values, 4);
+        size_t total = sample.first_total, end = sample.n_values;
+        assert_int_equal(total, 4);
+        assert_int_equal(value_of(&sample, 0, total, 1, MEMOIR_SPACE_DRAM, HISTORY_BYTES), 5000);
+        assert_int_equal(value_of(&sample, 0, total, 1, MEMOIR_SPACE_L1, HISTORY_BYTES), 70);
+        assert_int_equal(value_of(&sample, 0, total, 0, MEMOIR_SPACE_HEAP, HISTORY_BYTES), 900);
+        assert_int_equal(value_of(&sample, 0, total, 0, 0, HISTORY_BLOCKS), 7);
+        assert_int_equal(value_of(&sample, total, end, 1, MEMOIR_SPACE_DRAM, HISTORY_BYTES), 5000);
+        assert_int_equal(value_of(&sample, total, end, 1, MEMOIR_SPACE_DRAM, HISTORY_BLOCKS), 2);
+        assert_int_equal(value_of(&sample, total, end, 0, MEMOIR_SPACE_HEAP, HISTORY_BYTES), 900);
+        assert_int_equal(value_of(&sample, total, end, 0, MEMOIR_SPACE_HEAP, HISTORY_BLOCKS), 4);
+        assert_int_equal(sample.left_out, 0);
+    }
+    sample_release(&sample);
+}
+
+static void what_could_not_be_read_is_absent(void **state)
+{
+    struct world *w = *state;
+    struct sample sample;
+    struct ledger_process *process = world_process(w);
+    sample_init(&sample);
+    for (size_t i = 0; i < process->n_accounts; i++)
+        if (process->accounts[i].space != MEMOIR_SPACE_DRAM)
+            process->accounts[i].valid = false;
+    sample_take(&sample, w->ledger, 1, 1000);
+    assert_int_equal(sample.processes[0].n_values, 2); /* the one account, and its blocks */
+    assert_int_equal(value_of(&sample, 0, 2, 1, MEMOIR_SPACE_DRAM, HISTORY_BYTES), 5000);
+    assert_int_equal(value_of(&sample, 0, 2, 0, 0, HISTORY_BLOCKS), 2);
+    assert_true(value_of(&sample, 2, sample.n_values, 0, MEMOIR_SPACE_HEAP, HISTORY_BYTES) ==
+                UINT64_MAX);
+    sample_release(&sample);
+}
+
+static void the_dead_are_not_in_it(void **state)
+{
+    struct world *w = *state;
+    struct sample sample;
+    world_process(w)->state = LEDGER_EXITED;
+    sample_init(&sample);
+    sample_take(&sample, w->ledger, 1, 1000);
+    assert_int_equal(sample.n_processes, 0);
+    sample_release(&sample);
+}
+
+static void users_have_a_share_but_sums_have_everything(void **state)
+{
+    struct world *w = *state;
+    struct sample sample;
+    struct ledger_process *process = world_process(w);
+    sample_init(&sample);
+    sample_take(&sample, w->ledger, 1, 1); /* our own are not limited */
+    assert_int_equal(sample.n_processes, 1);
+    process->uid = 4711;
+    sample_take(&sample, w->ledger, 1, 5); /* three accounts, blocks and the resident size */
+    assert_int_equal(sample.n_processes, 1);
+    sample_take(&sample, w->ledger, 1, 4);
+    assert_int_equal(sample.n_processes, 0);
+    assert_int_equal(sample.left_out, 5);
+    assert_int_equal(value_of(&sample, 0, sample.n_values, 0, MEMOIR_SPACE_HEAP, HISTORY_BYTES),
+                     900);
+    sample_release(&sample);
+}
+
+static void limits_hold_and_what_is_past_them_is_counted(void **state)
+{
+    struct sample sample;
+    sample_init(&sample);
+    sample_reset(&sample, 1);
+    sample_add_process(&sample);
+    for (unsigned i = 0; i < SAMPLE_VALUES_PER_PROCESS_MAX + 7; i++)
+        sample_add_value(&sample, 0, i, HISTORY_BYTES, i);
+    assert_int_equal(sample.processes[0].n_values, SAMPLE_VALUES_PER_PROCESS_MAX);
+    assert_int_equal(sample.left_out, 7);
+    for (unsigned i = 0; i < SAMPLE_DEVICES_MAX; i++)
+        assert_non_null(sample_add_device(&sample));
+    assert_null(sample_add_device(&sample));
+    for (unsigned i = 1; i < SAMPLE_PROCESSES_MAX; i++)
+        assert_non_null(sample_add_process(&sample));
+    assert_null(sample_add_process(&sample));
+    sample_release(&sample);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(picture_has_everything_once),
+        TEST(what_could_not_be_read_is_absent),
+        TEST(the_dead_are_not_in_it),
+        TEST(users_have_a_share_but_sums_have_everything),
+        TEST(limits_hold_and_what_is_past_them_is_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
