@@ -68,12 +68,16 @@ static void writer_free(struct behalf *b)
 /* The book is retired, or never came to be: only references are left. */
 static void let_go(struct behalf *b)
 {
+    if (b->dirty)
+        LIST_REMOVE(b, dirty_link);
+    b->dirty = false;
     if (b->w) {
         LIST_REMOVE(b, bucket);
         LIST_REMOVE(b, link);
         b->table->n--;
     }
     writer_free(b);
+    behalf_place_count(b->place, b, 0);
     behalf_place_unref(b->place);
     b->place = NULL;
     if (b->book)
@@ -178,6 +182,7 @@ static int publish(struct behalf *b)
         return r;
     }
     b->place->books++;
+    behalf_place_count(b->place, b, b->w->table.shard[0].pages);
     struct ledger_where where = {
         .dirfd = b->place->dirfd,
         .name = b->w->name,
@@ -238,6 +243,7 @@ static int make(struct behalf_table *table, const struct behalf_subject *s, uint
         r = publish(b);
     if (r < 0) {
         writer_free(b);
+        behalf_place_count(b->place, b, 0);
         behalf_place_unref(b->place);
         free(b);
         return r;

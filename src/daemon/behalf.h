@@ -165,6 +165,10 @@ void behalf_listen(struct behalf_table *table,
 
 /* ---- figures ---- */
 
+/* Make the ledger's figures of processes that reported since the last call as of now, whatever it thinks of
+ * how long that takes: it leaves out books that were slow to read, and a busy machine makes any look slow. */
+void behalf_refresh(struct behalf_table *table);
+
 struct behalf_figures {
     uint64_t live_bytes, live_blocks;
     uint64_t alloc_bytes, alloc_blocks;

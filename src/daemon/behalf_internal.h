@@ -14,7 +14,8 @@ struct behalf_place {
     int dirfd;
     char path[256];
     size_t books;
-    bool gone; /* the directory was removed; another one took its place */
+    uint64_t pages; /* of blocks in all of them, as of when each last grew */
+    bool gone;      /* the directory was removed; another one took its place */
     LIST_ENTRY(behalf_place) link;
 };
 LIST_HEAD(behalf_places, behalf_place);
@@ -31,22 +32,28 @@ struct behalf {
     int32_t remote_pid;
     uint64_t start_ticks, exec_id;
     uint64_t expire_ns; /* of another machine, without connections; 0: connected */
+    uint32_t pages;     /* counted in its place */
+    bool dirty;         /* in table->dirty: reported something since the ledger looked */
     bool active;        /* reported something in this round of the timer */
     uint8_t idle_rounds;
     uint8_t suspect;      /* looks that are left whether it died; 0: none */
     uint8_t next_session; /* to give up when there are too many */
     LIST_ENTRY(behalf) bucket;
     LIST_ENTRY(behalf) link;
+    LIST_ENTRY(behalf) dirty_link;
 };
 LIST_HEAD(behalf_list, behalf);
 
-enum { BEHALF_BUCKETS = 16384 };
+enum {
+    BEHALF_BUCKETS = 16384,
+    BEHALF_BASE_PAGES = 4, /* that a book takes besides those of its blocks */
+};
 
 struct behalf_table {
     struct daemon *daemon;
     struct book_thread thread; /* one thread writes all books */
     struct behalf_places places;
-    struct behalf_list all;
+    struct behalf_list all, dirty;
     struct behalf_list buckets[BEHALF_BUCKETS];
     size_t n;
     void (*listener)(void *context, const struct behalf *behalf, const struct behalf_event *event);
@@ -62,6 +69,9 @@ int behalf_place_get(struct behalf_table *table, uint32_t uid, bool fresh,
                      struct behalf_place **ret_place);
 void behalf_place_unref(struct behalf_place *place); /* of a book that is gone; NULL is fine */
 void behalf_places_free(struct behalf_table *table);
+
+/* Count the pages of a book; 0 when it is gone. */
+void behalf_place_count(struct behalf_place *place, struct behalf *b, uint32_t pages);
 
 /* Copy what a dead daemon's book says into `b`, which is not published yet. */
 int behalf_adopt(struct behalf *b, struct ledger_book *old);

@@ -107,6 +107,15 @@ int behalf_place_get(struct behalf_table *table, uint32_t uid, bool fresh,
     return 0;
 }
 
+void behalf_place_count(struct behalf_place *place, struct behalf *b, uint32_t pages)
+{
+    if (!place)
+        return;
+    place->pages += pages;
+    place->pages -= b->pages;
+    b->pages = pages;
+}
+
 void behalf_place_unref(struct behalf_place *place)
 {
     if (place && --place->books == 0 && place->gone)

@@ -14,6 +14,10 @@ enum { PREFETCH_PAGES = 64 }; /* of block slots */
 static struct book_thread *thread_of(struct behalf *b)
 {
     b->active = true;
+    if (__builtin_expect(!b->dirty, 0)) {
+        b->dirty = true;
+        LIST_INSERT_HEAD(&b->table->dirty, b, dirty_link);
+    }
     return &b->table->thread;
 }
 
@@ -142,6 +146,15 @@ uint32_t behalf_tag(struct behalf *b, const char *name)
 
 /* ---- blocks ---- */
 
+/* The files are root's, so no quota holds a user to his share of the tmpfs: his books do not grow beyond it. */
+static bool may_grow(struct behalf *b)
+{
+    const struct daemon *daemon = b->table->daemon;
+    behalf_place_count(b->place, b, b->w->table.shard[0].pages);
+    uint64_t pages = b->place->pages + (uint64_t)b->place->books * BEHALF_BASE_PAGES;
+    return b->place->uid == 0 || pages * BOOK_BLOCK_PAGE_BYTES < daemon->config.tmpfs_user_size;
+}
+
 /* What every allocation has to pass. */
 static int alloc_check(struct behalf *b, uint32_t account, uint64_t bytes)
 {
@@ -151,7 +164,9 @@ static int alloc_check(struct behalf *b, uint32_t account, uint64_t bytes)
         book_lose(b->w, BOOK_LOSS_BAD_ARGUMENT);
         return -EINVAL;
     }
-    if (book_bare_blocks(b->w) >= b->table->daemon->config.buffers_per_client_max) {
+    const struct table_shard *shard = &b->w->table.shard[0];
+    if (book_bare_blocks(b->w) >= b->table->daemon->config.buffers_per_client_max ||
+        (shard->live >= shard->limit && !may_grow(b))) {
         book_lose(b->w, BOOK_LOSS_LIMIT);
         return -EDQUOT;
     }
@@ -179,7 +194,7 @@ int behalf_alloc_among(struct behalf *b, uint32_t account, const uint16_t *accou
         return r;
     uint32_t time = book_time(b->w);
     if (book_bare_alloc_new(b->w, account, id, bytes, time)) {
-        b->active = true;
+        (void)thread_of(b); /* notes that something changed */
     } else {
         while (behalf_free_among(b, accounts, n, id) == 0)
             book_lose(b->w, BOOK_LOSS_REPLACED);
@@ -295,6 +310,17 @@ void behalf_drop(struct behalf *b)
 }
 
 /* ---- figures ---- */
+
+void behalf_refresh(struct behalf_table *table)
+{
+    struct behalf *b;
+    while ((b = LIST_FIRST(&table->dirty))) {
+        LIST_REMOVE(b, dirty_link);
+        b->dirty = false;
+        if (b->book)
+            ledger_refresh_process(table->daemon->ledger, b->book->process);
+    }
+}
 
 int behalf_figures(const struct behalf *b, uint32_t account, struct behalf_figures *ret_figures)
 {

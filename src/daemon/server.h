@@ -39,7 +39,8 @@ struct server {
     struct conn_server *conns;
     struct conn_listener *tt, *native, *tcp; /* NULL: not listening */
     uint64_t refreshed_ns;                   /* when the ledger's figures were read last, */
-    uint64_t refresh_cost_ns;                /* and how long that took */
+    uint64_t refresh_cost_ns;                /* how long that took, by our own time */
+    uint64_t refresh_cost_before_ns;         /* and the time before */
     bool changed;                            /* something went that they still have */
 };
 
