@@ -672,6 +672,27 @@ class Limits(ServerTest):
         self.assertEqual(c.query()["dram"], answer["dram"] + 60000)
         self.assertEqual(client.say("free")[0], 60000)
 
+    def test_a_full_file_system_loses_reports_and_nothing_else(self):
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=192k,mode=1777", "tmpfs", self.books],
+                                 capture_output=True, check=False)
+        if mounted.returncode:
+            self.skipTest("cannot mount")
+        self.addCleanup(subprocess.run, ["umount", "-l", self.books], check=False)
+        daemon = self.server()
+        c = self.connect()
+        c.socket.sendall(b"".join(message(tt.ALLOC, size=1, number=n) for n in range(1, 20001)))
+        answer = c.query()
+        self.assertTrue(1000 < answer["dram"] < 20000, answer)
+        self.assertEqual(self.losses().get("blocks_full"), 20000 - answer["dram"])
+        other = self.tt_client("--buffers", "4")  # there is no room for a book of its own
+        daemon.err.wait(rf"PID {other.pid} .* reports about PID {other.pid}: No space left on device")
+        self.assertEqual(c.query()["dram"], answer["dram"])
+        for n in range(1, 20001):
+            c.send(tt.FREE, number=n)
+        self.assertEqual(held(c.query()), NOTHING)
+        other.close()
+        self.assertIsNone(daemon.popen.poll())
+
     def test_reports_a_second_make_the_client_wait_and_lose_nothing(self):
         daemon = self.server("--reports-per-second", "2000")
         c = self.connect()

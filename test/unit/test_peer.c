@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "check.h"
 
 /* A peer that is this process, or for tests made to look like another one. */
@@ -43,6 +44,7 @@ static void end(pid_t child)
 
 static void the_kernel_tells_who_it_is(void **state)
 {
+    MEMOIR_CLEANUP(peer_release)
     struct peer peer = self();
     assert_false(peer.remote);
     assert_int_equal(peer.pid, getpid());
@@ -56,6 +58,7 @@ static void the_kernel_tells_who_it_is(void **state)
 
 static void he_speaks_for_himself_and_his_children(void **state)
 {
+    MEMOIR_CLEANUP(peer_release)
     struct peer peer = self();
     peer.uid = peer.uid == 0 ? 0 : peer.uid;
     pid_t pid = 0, child = sleeper();
@@ -72,6 +75,7 @@ static void he_speaks_for_himself_and_his_children(void **state)
 
 static void he_does_not_speak_for_strangers(void **state)
 {
+    MEMOIR_CLEANUP(peer_release)
     struct peer peer = self();
     pid_t pid = -7, child = sleeper();
     /* As another user: the parent of this process is no child of it, and a child is not of his uid. */
@@ -88,6 +92,7 @@ static void he_does_not_speak_for_strangers(void **state)
 static void a_sibling_is_a_stranger(void **state)
 {
     pid_t first = sleeper(), second = sleeper(), pid;
+    MEMOIR_CLEANUP(peer_release)
     struct peer peer = self();
     if (peer.uid == 0) { /* root may speak for anybody */
         assert_int_equal(peer_resolve(&peer, first, &pid), 0);
@@ -104,6 +109,7 @@ static void a_sibling_is_a_stranger(void **state)
 
 static void root_speaks_for_anybody(void **state)
 {
+    MEMOIR_CLEANUP(peer_release)
     struct peer peer = self();
     peer.uid = 0;
     pid_t pid;
@@ -115,6 +121,7 @@ static void root_speaks_for_anybody(void **state)
 
 static void another_process_with_his_pid_is_not_him(void **state)
 {
+    MEMOIR_CLEANUP(peer_release)
     struct peer peer = self();
     peer.uid = 54321;
     peer.start_ticks--; /* he began at another time, so he is gone */
@@ -124,6 +131,7 @@ static void another_process_with_his_pid_is_not_him(void **state)
 
 static void his_numbers_in_other_namespaces_are_his(void **state)
 {
+    MEMOIR_CLEANUP(peer_release)
     struct peer peer = self();
     peer.foreign_ns = true;
     peer.n_pids = 3;
@@ -142,6 +150,7 @@ static void his_numbers_in_other_namespaces_are_his(void **state)
 
 static void lookups_are_limited(void **state)
 {
+    MEMOIR_CLEANUP(peer_release)
     struct peer peer = self();
     peer.uid = 54321;
     pid_t pid;
@@ -156,6 +165,7 @@ static void lookups_are_limited(void **state)
 
 static void who_sees_what(void **state)
 {
+    MEMOIR_CLEANUP(peer_release)
     struct peer peer = self();
     peer.uid = 500;
     assert_true(peer_may_see(&peer, 500));
