@@ -453,7 +453,7 @@ void conn_accept(struct conn_listener *listener, int fd)
     server->figures->connections++;
     server->figures->accepted++;
     user_of(server, conn->peer.uid)->connections++;
-    if (conn->out.len > 0)
+    if (conn->out.len > 0 || conn->closing)
         pend(conn);
     conn_time(conn); /* it may want to be woken */
 }

@@ -54,6 +54,15 @@ void server_refresh(struct server *server)
     server->refresh_cost_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin;
 }
 
+bool server_may_say(uint64_t *last_ns)
+{
+    uint64_t now = clock_monotonic_ns();
+    if (*last_ns && now - *last_ns < NS_PER_S)
+        return false;
+    *last_ns = now;
+    return true;
+}
+
 /* ---- who may connect ---- */
 
 static int group_find(const char *name, gid_t *ret_group)

@@ -41,6 +41,7 @@ struct server {
     uint64_t refreshed_ns;                   /* when the ledger's figures were read last, */
     uint64_t refresh_cost_ns;                /* how long that took, by our own time */
     uint64_t refresh_cost_before_ns;         /* and the time before */
+    uint64_t said_ns, dumped_ns;             /* when a client last made us write into the log */
     bool changed;                            /* something went that they still have */
 };
 
@@ -58,6 +59,10 @@ int server_listen(struct server *server, const struct conn_protocol *protocol, c
 void server_reconfigure(struct server *server);
 
 enum { SERVER_FRESH_NS = 1000000 };
+
+/* May something that clients do be told of in the log? Once a second, since they may do it as often as they
+ * like; `last_ns` is one of the server's. */
+bool server_may_say(uint64_t *last_ns);
 
 /* Make the ledger's figures, device sums included, at most SERVER_FRESH_NS old; or, on machines with so many
  * processes that this would take more than a quarter of the time, as old as it takes. */

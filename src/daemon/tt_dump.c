@@ -172,6 +172,6 @@ void tt_dump(struct server *server, struct conn *conn, uint16_t size, const stru
     struct ledger_process *const *all = ledger_processes(server->daemon->ledger, &n);
     if (m->buffer_id == TT_DUMP_MARK)
         dump_answer(&d, all, n);
-    else
+    else if (server_may_say(&server->dumped_ns))
         dump_log(&d, all, n);
 }
