@@ -3,8 +3,10 @@
  * Usage: bench_server_latency WAY ROUNDS REPETITIONS GAP_US NAME=SOCKET...
  *
  * WAY is `query`, or `report` for one report and a query behind it in one write: the time until a report is
- * certainly counted. The servers are asked in turn, question by question, with GAP_US of sleep before each: 0
- * asks back to back, 2000 finds everybody asleep and all figures older than a millisecond. */
+ * certainly counted. The servers are asked in turn, question by question, each round beginning with another one,
+ * with GAP_US of sleep before each: 2000 finds everybody asleep and all figures older than a millisecond.
+ * 0 asks after SETTLE_US without sleep, in which the server before finishes what it does after its answer:
+ * on the same CPU it would be charged to the next one. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +17,7 @@
 #include "../book/harness.h"
 #include "wire.h"
 
-enum { DEVICE = 0, SERVERS_MAX = 4 };
+enum { DEVICE = 0, SERVERS_MAX = 4, SETTLE_US = 20 };
 
 static int by_value(const void *a, const void *b)
 {
@@ -66,20 +68,30 @@ static void next_report(struct wire_message *message, uint64_t round)
         wire_make_free(message, DEVICE, (int32_t)getpid(), id, WIRE_DRAM, 4096);
 }
 
+static void rest(uint64_t gap_us)
+{
+    struct timespec gap = {(time_t)(gap_us / 1000000), (long)(gap_us % 1000000 * 1000)};
+    uint64_t begin = bench_now_ns();
+    if (gap_us)
+        nanosleep(&gap, NULL);
+    else
+        while (bench_now_ns() - begin < SETTLE_US * 1000)
+            ;
+}
+
 static void one_repetition(const struct wire_server *servers, int n, const char *way,
                            uint64_t rounds, uint64_t gap_us, uint64_t repetition, uint32_t *took_ns)
 {
     bool report = strcmp(way, "report") == 0;
     struct wire_message messages[2] = {
         [1] = {.type = WIRE_QUERY, .device = DEVICE, .pid = (int32_t)getpid()}};
-    struct timespec gap = {(time_t)(gap_us / 1000000), (long)(gap_us % 1000000 * 1000)};
     bench_quiet_begin();
     for (uint64_t round = 0; round < rounds; round++) {
         if (report)
             next_report(&messages[0], round);
-        for (int i = 0; i < n; i++) {
-            if (gap_us)
-                nanosleep(&gap, NULL);
+        for (int turn = 0; turn < n; turn++) {
+            int i = (int)((round + (uint64_t)turn) % (uint64_t)n);
+            rest(gap_us);
             bool both = report && strcmp(servers[i].name, "echo") != 0;
             took_ns[(uint64_t)i * rounds + round] =
                 ask(&servers[i], both ? messages : messages + 1, both ? 2 : 1);
