@@ -193,10 +193,8 @@ static int fill_file(struct book_writer *w, int fd)
     return 0;
 }
 
-static int publish_in(struct book_writer *w, int directory)
+static int publish_as(struct book_writer *w, int directory, int fd)
 {
-    w->header->exec_count = book_sweep(directory, w->header);
-    int fd = create(w, directory);
     if (fd < 0)
         return fd;
     int r = fill_file(w, fd);
@@ -206,33 +204,18 @@ static int publish_in(struct book_writer *w, int directory)
     return r;
 }
 
-/* A file without a name until it is complete: nobody finds half a book, and who watches the directory
- * is told once. */
+static int publish_in(struct book_writer *w, int directory)
+{
+    w->header->exec_count = book_sweep(directory, w->header);
+    return publish_as(w, directory, create(w, directory));
+}
+
 int book_writer_publish_at(struct book_writer *w, int directory)
 {
-    int fd = openat(directory, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return -errno;
-    fd = above_stdio(fd);
-    if (fd < 0)
-        return fd;
-    /* The umask must not keep the subject from reading it. */
-    int r = fchmod(fd, 0644) < 0 ? -errno : fill_file(w, fd);
-    char path[32];
-    struct text text = text_begin(path, sizeof(path));
-    text_add(&text, "/proc/self/fd/");
-    text_add_number(&text, (uint64_t)fd);
-    bool named = false;
-    for (unsigned try = 0; r == 0 && !named && try < NAME_TRIES; try++) {
-        make_name(w, try);
-        named = linkat(AT_FDCWD, path, directory, w->name, AT_SYMLINK_FOLLOW) == 0;
-        if (!named && errno != EEXIST)
-            r = -errno;
-    }
-    if (r == 0 && !named)
-        r = -EEXIST;
-    close(fd);
-    return r;
+    int fd = create(w, directory);
+    if (fd >= 0)
+        (void)fchmod(fd, 0644); /* the umask must not keep the subject from reading it */
+    return publish_as(w, directory, fd);
 }
 
 int book_writer_publish(struct book_writer *w)

@@ -108,8 +108,7 @@ int book_writer_init(struct book_writer *w, const struct book_writer_options *op
 /* Make the file in the first usable place. On failure the private image stays in use. */
 int book_writer_publish(struct book_writer *w);
 
-/* The same in a directory that the caller has checked, for books on behalf of others. The file appears
- * under its name when it is complete. Sweeps nothing. */
+/* The same in a directory that the caller has checked, for books on behalf of others. Sweeps nothing. */
 int book_writer_publish_at(struct book_writer *w, int directory);
 
 /* End in order: with `leave` the file stays, marked closed, for the daemon; else it is removed. */

@@ -118,7 +118,9 @@ bool names_work(struct daemon *daemon, struct place *place, size_t budget)
     for (; budget > 0 && place->n_queue > 0; budget--) {
         char name[sizeof(*place->queue)];
         strcpy(name, place->queue[--place->n_queue]);
-        retries |= try_name(daemon, place, name);
+        /* We make books ourselves, on behalf of others, and know of these before we are told. */
+        if (!known_name(daemon, place, name))
+            retries |= try_name(daemon, place, name);
     }
     const char *name;
     while ((name = search_next(daemon, place, &budget)))
