@@ -141,7 +141,7 @@ static const struct config_key keys[] = {
      .max = 192 << 10},
     {"buffers-per-client-max", CONFIG_COUNT, AT(buffers_per_client_max), "N", "1000000",
      "Account at most N live buffers of one process that reports over a socket.", .reload = true,
-     .min = 1, .max = UINT64_C(8000000)},
+     .min = 1, .max = 2000000},
     {"stall", CONFIG_DURATION, AT(stall_ns), "TIME", "10s",
      "Close connections in which half a message, or an answer that nobody takes, stands for so "
      "long.",
