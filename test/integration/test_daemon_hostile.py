@@ -395,7 +395,8 @@ class Unit(DaemonTest):
         bounding = "-all," + ",".join("+" + name.removeprefix("CAP_").lower() for name in names)
         script = """
             mount -t tmpfs none /run
-            setpriv --bounding-set="$4" --inh-caps=-all --no-new-privs "$1" --state "$3" --log-level=debug &
+            setpriv --bounding-set="$4" --inh-caps=-all --no-new-privs "$1" --state "$3" --log-level=debug \
+                --tt-socket none &
             while ! mountpoint -q /run/memoir; do sleep 0.01; done
             setpriv --reuid=65534 --regid=65534 --clear-groups "$2" device=D dram=4x100000 ready wait
             wait

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import random
+import re
 import signal
 import socket
 import stat
@@ -12,7 +13,7 @@ import time
 import unittest
 
 import tt_client as tt
-from daemon_fixture import BUILD, NOBODY, PATIENCE_S, SANITIZED, DaemonTest, Process, as_user
+from daemon_fixture import BUILD, MEMOIRD, NOBODY, PATIENCE_S, SANITIZED, DaemonTest, Process, as_user
 from tt_client import Connection, held, message
 
 PROGRAM = pathlib.Path(__file__).resolve().parent / "tt_client.py"
@@ -612,6 +613,36 @@ class Users(ServerTest):
         client.close()
         self.until(lambda: c.query()["dram"] == 0)
         daemon.err.wait(r"killed by SIGKILL\) gone: removed 3 buffers")
+
+
+    def test_the_systemd_unit_may_do_what_it_takes(self):
+        root = pathlib.Path(__file__).resolve().parents[2]
+        unit = (root / "src/daemon/memoird.service.in").read_text(encoding="utf-8")
+        names = re.search(r"^CapabilityBoundingSet=(.*)$", unit, re.M).group(1).split()
+        bounding = "-all," + ",".join("+" + name.removeprefix("CAP_").lower() for name in names)
+        old = socket.socket(socket.AF_UNIX)
+        os.chmod(self.folder, 0o1777)
+        old.bind(str(self.path))
+        os.chown(self.path, 1, 1)  # what another user's server left
+        old.close()
+        script = """
+            mount -t tmpfs none /run
+            setpriv --bounding-set="$1" --inh-caps=-all --no-new-privs "$2" --state "$3" --socket none \\
+                --tt-socket "$4" --socket-group 65534 &
+            while ! "$5" -c "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])" "$4" 2>/dev/null; do
+                sleep 0.02
+            done
+            setpriv --reuid=65534 --regid=65534 --clear-groups "$5" "$6" "$4" --buffers 3
+            wait
+        """
+        inside = Process(["unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "sh", "-c", script, "sh",
+                          bounding, MEMOIRD, self.state, self.path, sys.executable, PROGRAM])
+        self.addCleanup(inside.close)
+        pid = inside.out.wait(r"^ready \d+$").split()[1]
+        self.assertIn("held 2000 1000 0 0 0 0", inside.out.lines)
+        inside.popen.stdin.close()
+        inside.err.wait(rf"PID {pid} \(tt_client.py, exited with 0\) gone: removed 3 buffers")
+        self.assertFalse([line for line in inside.err.lines if " warn: " in line])
 
 
 class Limits(ServerTest):
