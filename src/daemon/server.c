@@ -3,23 +3,29 @@
 
 #include <errno.h>
 #include <grp.h>
+#include <inttypes.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buffer.h"
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "daemon/behalf.h"
 #include "daemon/daemon.h"
+#include "daemon/loop.h"
 #include "daemon/native.h"
 #include "daemon/tt.h"
 #include "ledger/ledger.h"
 
 enum {
     QUEUE_MAX = 16 << 20,
+    SAY_MS = 60000, /* how often what was turned away is told */
+    LINE_MAX_BYTES = 2048,
     REFRESH_SHARE = 4, /* refreshing for those who ask takes at most a quarter of the time */
 };
 
@@ -61,6 +67,50 @@ bool server_may_say(uint64_t *last_ns)
         return false;
     *last_ns = now;
     return true;
+}
+
+/* ---- what was turned away ---- */
+
+/* Each limit says once when it is first hit; how often it was is told here. */
+static const struct {
+    size_t offset;
+    const char *what;
+} refusals[] = {
+#define REFUSAL(field, what)                         \
+    {                                                \
+        offsetof(struct server_figures, field), what \
+    }
+    REFUSAL(refused_connections_max, "connections past connections-max"),
+    REFUSAL(refused_connections_per_user_max, "connections past connections-per-user-max"),
+    REFUSAL(refused_descriptors, "connections for want of descriptors"),
+    REFUSAL(closed_message, "connections for what they sent"),
+    REFUSAL(closed_stalled, "connections that stalled"),
+    REFUSAL(closed_queue, "connections that did not take their answers"),
+    REFUSAL(throttled, "times past reports-per-second"),
+    REFUSAL(bad_reports, "reports that made no sense"),
+    REFUSAL(denied_reports, "reports about processes of others"),
+    REFUSAL(denied_questions, "questions about processes of others"),
+    REFUSAL(refused_buffers, "buffers past buffers-per-client-max"),
+    REFUSAL(refused_books, "processes without a book"),
+#undef REFUSAL
+};
+
+/* One line with all of it, if there is something new. */
+static void say_refusals(void *context)
+{
+    struct server *server = context;
+    struct buffer line = BUFFER_INIT(LINE_MAX_BYTES);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(*refusals); i++) {
+        uint64_t n = *(const uint64_t *)((const char *)&server->figures + refusals[i].offset);
+        sum += n;
+        if (n > 0)
+            buffer_printf(&line, "%s%" PRIu64 " %s", line.len ? ", " : "", n, refusals[i].what);
+    }
+    if (sum != server->said_refusals)
+        log_warn("turned away at the sockets since the start: %s", buffer_string(&line));
+    server->said_refusals = sum;
+    buffer_release(&line);
 }
 
 /* ---- who may connect ---- */
@@ -195,6 +245,10 @@ int server_new(struct daemon *daemon, struct server **ret_server)
     server->daemon = daemon;
     server_reconfigure(server);
     int r = conn_server_new(daemon->loop, &server->limits, &server->figures, &server->conns);
+    if (r >= 0)
+        r = loop_add_timer(daemon->loop, say_refusals, server, &server->say_timer);
+    if (r >= 0)
+        r = loop_timer_set(server->say_timer, SAY_MS * NS_PER_MS, SAY_MS * NS_PER_MS);
     if (r < 0)
         log_error("cannot serve sockets: %s", strerror(-r));
     if (r >= 0)
@@ -217,6 +271,8 @@ void server_free(struct server *server)
 {
     if (!server)
         return;
+    say_refusals(server);
+    loop_source_free(server->say_timer);
     conn_server_free(server->conns); /* listeners and connections go with it */
     free(server);
 }

@@ -7,6 +7,7 @@
 #include "daemon/conn.h"
 
 struct daemon;
+struct loop_source;
 
 /* What happened at the sockets since memoird started; `connections` is as of now. Everything that a limit
  * or a rule turned away is here. */
@@ -41,8 +42,10 @@ struct server {
     uint64_t refreshed_ns;                   /* when the ledger's figures were read last, */
     uint64_t refresh_cost_ns;                /* how long that took, by our own time */
     uint64_t refresh_cost_before_ns;         /* and the time before */
-    uint64_t said_ns, dumped_ns;             /* when a client last made us write into the log */
-    bool changed;                            /* something went that they still have */
+    struct loop_source *say_timer;
+    uint64_t said_refusals;      /* sum of what was turned away, as last told */
+    uint64_t said_ns, dumped_ns; /* when a client last made us write into the log */
+    bool changed;                /* something went that they still have */
 };
 
 /* Listen as the configuration says. A socket that was asked for and cannot be had is an error; one of the

@@ -655,6 +655,8 @@ class Limits(ServerTest):
         daemon.err.wait(r"3 connections: more are turned away \(connections-max\)")
         kept[0].close()
         self.until(self.works)
+        daemon.kill(signal.SIGTERM)
+        daemon.err.wait(r"turned away at the sockets since the start: \d+ connections past connections-max$")
 
     def works(self):
         try:
