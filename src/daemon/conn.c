@@ -354,6 +354,8 @@ static void conn_due(struct conn *conn, uint64_t now)
         if (conn->protocol->on_wake &&
             !deliver(conn, conn->rest, conn->rest_len, conn->protocol->on_wake))
             return;
+        if (conn->source)
+            events_set(conn); /* what it answered may not have gone out whole */
     }
     if (conn->resume_ns && conn->resume_ns <= now) {
         resume(conn);
