@@ -382,6 +382,8 @@ static int parse_file(struct config *config, const char *path, bool must_exist, 
             return 0;
         return fail(error, path, "cannot read the configuration: %s", strerror(-r));
     }
+    if (text.data && memchr(text.data, '\0', text.len))
+        r = fail(error, path, "has a byte 0, so it is no text");
     char *rest = text.data ? text.data : (char *)"";
     for (size_t number = 1; rest && *rest && r >= 0; number++) {
         char *line = strsep(&rest, "\n");

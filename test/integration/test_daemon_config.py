@@ -25,6 +25,10 @@ class Settings(DaemonTest):
         self.assertEqual(self.refuse("--config", path),
                          f"{path}:4: unknown key 'log-levle', did you mean 'log-level'?")
 
+    def test_file_that_is_no_text_is_refused_whole(self):
+        path = self.config("refresh = 1s\n\0books-max = 0\n")
+        self.assertEqual(self.refuse("--config", path), f"{path}: has a byte 0, so it is no text")
+
     def test_word_that_is_near_to_nothing_gets_no_suggestion(self):
         path = self.config("zzzzzz = 1\n")
         self.assertEqual(self.refuse("--config", path), f"{path}:1: unknown key 'zzzzzz'")
