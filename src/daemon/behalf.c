@@ -23,6 +23,8 @@
 
 enum { IDLE_ROUND_MS = BEHALF_IDLE_MS / 2, WRITER_ALIGN = 64, SUSPECT_MS = 2, SUSPECT_LOOKS = 20 };
 
+#define TOKEN_PAYERS (UINT32_C(1) << 31)
+
 /* ---- one by one ---- */
 
 static uint64_t subject_hash(const struct behalf_subject *s)
@@ -189,7 +191,8 @@ static int publish(struct behalf *b)
         .fd = -1,
         .hint_pid = b->pid,
         .uid = uid,
-        .has_payer = geteuid() == 0, /* connections are limited, so these books are */
+        .has_payer = true,
+        .payer = b->payer,
         .place = b->place->path,
     };
     r = ledger_book_add(table->daemon->ledger, &where, &b->book);
@@ -202,6 +205,15 @@ static int publish(struct behalf *b)
     return 0;
 }
 
+/* In whose limits its book counts: a user's, or for one of another machine those of the token, since many
+ * tokens may stand for one user, or for none. Uids from TOKEN_PAYERS on are nobody's. */
+static uint32_t payer_of(const struct behalf *b, const struct behalf_subject *s)
+{
+    if (s->token)
+        return TOKEN_PAYERS | (uint32_t)(hash_string(s->token, 0) % (TOKEN_PAYERS - 2));
+    return geteuid() == 0 ? b->uid : geteuid();
+}
+
 static int writer_make(struct behalf *b, const struct behalf_subject *s)
 {
     static_assert(WRITER_ALIGN >= _Alignof(struct book_writer), "alignment of a writer");
@@ -212,7 +224,10 @@ static int writer_make(struct behalf *b, const struct behalf_subject *s)
     memset(b->w, 0, bytes);
     int r = book_writer_init(
         b->w, &(struct book_writer_options){.source = s->source, .on_behalf = true, .bare = true});
-    return r < 0 ? r : identity_fill(b, s);
+    if (r >= 0)
+        r = identity_fill(b, s);
+    b->payer = payer_of(b, s);
+    return r;
 }
 
 static int make(struct behalf_table *table, const struct behalf_subject *s, uint64_t hash,

@@ -50,6 +50,7 @@ struct behalf_subject {
     /* With a `host` the process runs there, and nothing can be looked up. */
     const char *host; /* NULL: this machine */
     uint32_t uid;     /* who answers for it here */
+    const char *token; /* that it came with, in whose limits the book counts; NULL: in the user's */
     uint64_t start_ticks, exec_id;
     const char *comm, *exe, *command; /* NULL: not told */
 };

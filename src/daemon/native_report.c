@@ -30,6 +30,7 @@ static struct behalf_subject subject_of(const struct native_client *client)
         .source = BOOK_SOURCE_SOCKET,
         .pid = client->pid,
         .host = identity->host,
+        .token = identity->token,
         .uid = geteuid() == 0 ? owner : geteuid(),
         .start_ticks = client->session, /* so that resuming finds it, and nothing else does */
         .comm = identity->program[0] ? identity->program : NULL,

@@ -1,0 +1,107 @@
+"""Who a client of memoird's sockets is, whose figures he can change, and who pays for his books."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from daemon_fixture import NOBODY, as_user
+from native_fixture import NativeTest
+
+FAR_USER = 54321
+ROOT = unittest.skipUnless(os.getuid() == 0, "needs root to be two users")
+
+# One client, told by lines of JSON what to do; it answers each with one line.
+PUPPET = """
+import json, os, socket, sys
+lines = {}
+for text in sys.stdin:
+    what, *rest = json.loads(text)
+    if what == "connect":
+        lines[rest[0]] = socket.socket(socket.AF_UNIX)
+        lines[rest[0]].connect(rest[1])
+        print(os.getpid(), flush=True)
+    elif what == "ask":
+        lines[rest[0]].sendall(json.dumps(rest[1]).encode() + b"\\n")
+        print(lines[rest[0]].makefile().readline(), end="", flush=True)
+    elif what == "close":
+        lines.pop(rest[0]).close()
+        print("closed", flush=True)
+"""
+
+
+class Puppet:
+    def __init__(self, path, uid=None, prefix=(), connect=True):
+        user = as_user(uid) if uid else []
+        self.popen = subprocess.Popen([*user, *prefix, sys.executable, "-c", PUPPET], stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE, text=True)
+        self.path = path
+        if connect:
+            self.pid = int(self.tell("connect", 0, path))
+
+    def tell(self, *words):
+        self.popen.stdin.write(json.dumps(words) + "\n")
+        self.popen.stdin.flush()
+        return self.popen.stdout.readline()
+
+    def ask(self, message, number=0):
+        return json.loads(self.tell("ask", number, message))
+
+    def close(self):
+        self.popen.kill()
+        self.popen.wait()
+        self.popen.stdin.close()
+        self.popen.stdout.close()
+
+
+class IdentityTest(NativeTest):
+    def puppet(self, *arguments, **options):
+        puppet = Puppet(self.path, *arguments, **options)
+        self.addCleanup(puppet.close)
+        return puppet
+
+    def open_native(self, *flags, **options):
+        daemon = self.native(*flags, **options)
+        os.chmod(self.path, 0o777)
+        return daemon
+
+
+def heap(bytes, id=1):
+    return {"alloc": {"space": "heap", "id": id, "bytes": bytes}, "ack": True}
+
+
+class WhoPays(IdentityTest):
+    @ROOT
+    def test_books_count_in_their_users_limits_though_connections_close(self):
+        self.open_native("--books-per-user-max", "3")
+        answers = []
+        for _ in range(5):
+            client = self.puppet(FAR_USER)
+            answers.append(client.ask(heap(1)))
+            client.tell("close", 0)  # the process lives on, and so does its book
+        self.assertEqual([a.get("ack", a.get("error", {}).get("code")) for a in answers], [0, 0, 0, "limit", "limit"])
+        self.assertIn("ack", self.puppet(NOBODY).ask(heap(1)))  # others have their own
+        for _ in range(5):
+            self.assertIn("ack", self.puppet().ask(heap(1)))  # and root no limit
+
+    def test_books_of_other_machines_count_for_their_token(self):
+        tokens = self.folder / "tokens"
+        secrets = ["first-token-of-some-length", "second-token-of-some-length"]
+        tokens.write_text("".join(f"t{i} {hashlib.sha256(t.encode()).hexdigest()} user=0\n" for i, t in enumerate(secrets)))
+        tokens.chmod(0o600)
+        daemon = self.native("--books-per-user-max", "3", "--tcp", "127.0.0.1:0", "--token-file", tokens)
+        address = ("127.0.0.1", int(daemon.err.wait(r"port \d+").rpartition("port ")[2].split()[0]))
+
+        def enter(secret):
+            line = self.connect(address)
+            line.ask({"hello": 1, "token": secret, "host": "far"})
+            answer = line.ask(heap(1))
+            line.close()
+            return answer.get("ack", answer.get("error", {}).get("code"))
+
+        self.assertEqual([enter(secrets[0]) for _ in range(5)], [0, 0, 0, "limit", "limit"])
+        self.assertEqual(enter(secrets[1]), 0)
