@@ -109,7 +109,9 @@ static int identity_fill(struct behalf *b, const struct behalf_subject *s)
     struct book_header *header = b->w->header;
     int r = 0;
     if (!s->host) {
-        r = subject_read(s->pid, header);
+        r = subject_read(s->pid, s->speaker, header);
+        if (r >= 0 && s->start_ticks && header->start_ticks != s->start_ticks)
+            r = -ESRCH; /* another one with the same pid */
     } else {
         header->compat |= BOOK_COMPAT_REMOTE;
         header->pid = s->pid;
@@ -294,6 +296,16 @@ static bool is_current(const struct behalf *b, struct cause *ret_cause)
     return exec_id == 0 || b->exec_id == 0 || exec_id == b->exec_id;
 }
 
+/* Is the process of a book, which still runs, the one that is meant? */
+static int subject_check(const struct behalf *b, const struct behalf_subject *s)
+{
+    if (s->host)
+        return 0;
+    if (s->start_ticks && s->start_ticks != b->start_ticks)
+        return -ESRCH;
+    return s->speaker && s->speaker != b->uid ? -EPERM : 0;
+}
+
 int behalf_get(struct daemon *daemon, const struct behalf_subject *subject,
                struct behalf **ret_behalf)
 {
@@ -306,7 +318,7 @@ int behalf_get(struct daemon *daemon, const struct behalf_subject *subject,
             return -EBUSY;
         b = NULL;
     }
-    int r = b ? 0 : make(table, subject, hash, &b);
+    int r = b ? subject_check(b, subject) : make(table, subject, hash, &b);
     if (r < 0)
         return r;
     b->refs++;

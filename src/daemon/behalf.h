@@ -44,20 +44,23 @@ void behalf_book_gone(struct ledger_book *book);
 
 /* A process of this machine, as we see its pid; or one of another. */
 struct behalf_subject {
-    uint32_t source; /* BOOK_SOURCE_SOCKET, or another one that a daemon writes */
-    pid_t pid;       /* of this machine: all there is to say, /proc has the rest */
+    uint32_t source;      /* BOOK_SOURCE_SOCKET, or another one that a daemon writes */
+    pid_t pid;            /* of this machine: /proc has the rest, if it is still the one that */
+    uint64_t start_ticks; /* began then (0: whoever has the pid), */
+    uint32_t speaker;     /* and this user's, by real and effective uid; 0: anybody's */
 
     /* With a `host` the process runs there, and nothing can be looked up. */
-    const char *host; /* NULL: this machine */
-    uint32_t uid;     /* who answers for it here */
+    const char *host;  /* NULL: this machine */
+    uint32_t uid;      /* who answers for it here */
     const char *token; /* that it came with, in whose limits the book counts; NULL: in the user's */
-    uint64_t start_ticks, exec_id;
+    uint64_t exec_id;
     const char *comm, *exe, *command; /* NULL: not told */
 };
 
 /* The book of a process, with a reference (one per connection that uses it). Makes or adopts it if need
  * be: about 100 µs, and for an adopted one 0.2 µs for each live block. -ESRCH: no such process (any more);
- * -EPERM: a daemon that is not root's writes only for its own user's processes; -EDQUOT: a limit of books;
+ * -EPERM: not the speaker's, or a daemon that is not root's, which writes only for its own user's
+ * processes; -EDQUOT: a limit of books;
  * others: no room for the file. */
 int behalf_get(struct daemon *daemon, const struct behalf_subject *subject,
                struct behalf **ret_behalf);

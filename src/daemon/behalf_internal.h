@@ -29,7 +29,7 @@ struct behalf {
     uint64_t hash;
     uint32_t source, uid;
     uint32_t payer; /* in whose limits the book counts */
-    pid_t pid; /* as we see it; 0: of another machine */
+    pid_t pid;      /* as we see it; 0: of another machine */
     int32_t remote_pid;
     uint64_t start_ticks, exec_id;
     uint64_t expire_ns; /* of another machine, without connections; 0: connected */

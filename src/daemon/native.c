@@ -169,9 +169,13 @@ static bool enter_local(struct native_client *client, const struct native_reques
     struct native_error error;
     if (!request->has_pid)
         return true;
-    int r = peer_resolve(conn_peer(client->conn), (pid_t)request->pid, &client->pid);
-    if (r >= 0)
+    struct peer_process process;
+    int r = peer_resolve(conn_peer(client->conn), (pid_t)request->pid, &process);
+    if (r >= 0) {
+        client->pid = process.pid;
+        client->start_ticks = process.start_ticks;
         return true;
+    }
     if (r == -EPERM)
         native_error_set(&error, "forbidden",
                          "you may not speak for PID %d: only for yourself and for descendants with "
@@ -361,6 +365,7 @@ static int on_open(struct conn *conn)
     client->conn = conn;
     client->remote = peer->remote;
     client->pid = peer->remote ? 0 : peer->pid;
+    client->start_ticks = peer->remote ? 0 : peer->start_ticks;
     client->viewer_uid = peer->remote ? VIEWER_NOBODY : peer->uid;
     client->sees_all = !peer->remote && peer->uid == 0;
     conn_set_state(conn, client);

@@ -38,6 +38,7 @@ struct native_client {
 
     /* Who reports. The book is made when it is needed. */
     pid_t pid;                       /* as we see it; of a remote client: as it says */
+    uint64_t start_ticks;            /* of that process; 0: it was gone already, or is remote */
     struct behalf *behalf;           /* referenced, or NULL */
     struct native_binding *bindings; /* [0] the host, [1 + number] */
     size_t n_bindings;

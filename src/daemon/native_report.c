@@ -24,7 +24,10 @@ static struct behalf_subject subject_of(const struct native_client *client)
 {
     const struct native_identity *identity = client->identity;
     if (!identity)
-        return (struct behalf_subject){.source = BOOK_SOURCE_SOCKET, .pid = client->pid};
+        return (struct behalf_subject){.source = BOOK_SOURCE_SOCKET,
+                                       .pid = client->pid,
+                                       .start_ticks = client->start_ticks,
+                                       .speaker = conn_peer(client->conn)->uid};
     uint32_t owner = client->viewer_uid == UINT32_MAX ? UID_NOBODY : client->viewer_uid;
     return (struct behalf_subject){
         .source = BOOK_SOURCE_SOCKET,
@@ -53,8 +56,11 @@ static void refuse_book(struct native_client *client, int r)
     if (r == -ESRCH)
         native_error_set(&error, "forbidden", "PID %d is gone", (int)client->pid);
     else if (r == -EPERM)
-        native_error_set(&error, "forbidden",
-                         "this memoird belongs to another user and writes only for his processes");
+        native_error_set(
+            &error, "forbidden",
+            "PID %d is not yours (any more), or this memoird belongs to another user and "
+            "writes only for his processes",
+            (int)client->pid);
     else if (r == -EDQUOT)
         native_error_set(&error, "limit", "too many books: see books-max and books-per-user-max");
     else
@@ -68,7 +74,8 @@ bool native_book(struct native_client *client)
         return true;
     native_book_drop(client); /* numbers of devices were those of the old one */
     struct behalf_subject subject = subject_of(client);
-    int r = behalf_get(client->native->daemon, &subject, &client->behalf);
+    bool unknown = !client->remote && client->start_ticks == 0;
+    int r = unknown ? -ESRCH : behalf_get(client->native->daemon, &subject, &client->behalf);
     if (r < 0)
         refuse_book(client, r);
     return r >= 0;

@@ -188,18 +188,16 @@ static int look_up(const struct peer *peer, pid_t claimed, struct peer_known *re
     pid_t pid = self ? peer->pid : translate(peer, claimed);
     if (pid <= 0 || proc_stat_read(pid, &first) < 0 || status_read(pid, &status) < 0)
         return -ESRCH;
-    bool allowed;
-    if (self)
-        allowed = peer->start_ticks != 0 && first.start_ticks == peer->start_ticks;
-    else
-        allowed =
-            peer->uid == 0 || (status.real_uid == peer->uid && status.effective_uid == peer->uid &&
-                               peer->start_ticks != 0 && first.start_ticks >= peer->start_ticks &&
-                               is_descendant(peer, &status));
+    if (self && (peer->start_ticks == 0 || first.start_ticks != peer->start_ticks))
+        return -ESRCH;
+    bool allowed =
+        peer->uid == 0 || (status.real_uid == peer->uid && status.effective_uid == peer->uid &&
+                           peer->start_ticks != 0 && first.start_ticks >= peer->start_ticks &&
+                           (self || is_descendant(peer, &status)));
     if (proc_stat_read(pid, &last) < 0 || last.start_ticks != first.start_ticks || last.dead)
         return -ESRCH;
     if (!allowed)
-        return self ? -ESRCH : -EPERM;
+        return -EPERM;
     ret_known->pid = pid;
     ret_known->start_ticks = first.start_ticks;
     return 0;
@@ -248,14 +246,14 @@ static struct peer_known *known_new(struct peer *peer, pid_t claimed)
     return known;
 }
 
-int peer_resolve(struct peer *peer, pid_t claimed, pid_t *ret_pid)
+int peer_resolve(struct peer *peer, pid_t claimed, struct peer_process *ret_process)
 {
     if (peer->remote || claimed <= 0)
         return -EPERM;
     uint64_t now = clock_monotonic_ns();
     struct peer_known *known = known_find(peer, claimed);
     if (known && known->pid > 0) {
-        *ret_pid = known->pid;
+        *ret_process = (struct peer_process){known->pid, known->start_ticks};
         return 0;
     }
     /* A refusal holds for a while: who repeats a wrong pid a million times costs nothing. */
@@ -272,7 +270,7 @@ int peer_resolve(struct peer *peer, pid_t claimed, pid_t *ret_pid)
     known->error = look_up(peer, claimed, known);
     if (known->error < 0)
         return known->error;
-    *ret_pid = known->pid;
+    *ret_process = (struct peer_process){known->pid, known->start_ticks};
     return 0;
 }
 

@@ -2,7 +2,8 @@
  *
  * The kernel tells pid and uid of who connected (SO_PEERCRED, and SO_PEERPIDFD where there is one, so that
  * a pid that was given to somebody else meanwhile is noticed). He may speak for
- *   - himself, by his pid as we see it or by any of his pids in his own namespaces (NSpid),
+ *   - himself, by his pid as we see it or by any of his pids in his own namespaces (NSpid), unless what
+ *     runs there is another user's by now (a setuid program),
  *   - a descendant with the same uid (a child that inherited the socket),
  *   - as root, anybody.
  * A pid that a client of another pid namespace tells is one of his namespace and is translated. Answers are
@@ -54,10 +55,17 @@ struct peer {
 int peer_init(struct peer *peer, int fd);
 void peer_release(struct peer *peer);
 
+/* A process of this machine: a pid alone may be somebody else's by the time it is used. */
+struct peer_process {
+    pid_t pid; /* as we see it */
+    uint64_t start_ticks;
+};
+
 /* The process, in our namespace, that the client means by `claimed`, if he may speak for it. 0 and the
- * pid; -EPERM: not his; -ESRCH: no such process; -EAGAIN: too many different ones at once, none was looked
- * up. No system call for one that was asked for before. */
-int peer_resolve(struct peer *peer, pid_t claimed, pid_t *ret_pid);
+ * process; -EPERM: not his; -ESRCH: no such process; -EAGAIN: too many different ones at once, none was
+ * looked up. No system call for one that was asked for before, so it may have ended, or have become
+ * another user's by exec: behalf_get() looks again. */
+int peer_resolve(struct peer *peer, pid_t claimed, struct peer_process *ret_process);
 
 /* That process has ended: ask anew next time. */
 void peer_forget(struct peer *peer, pid_t claimed);

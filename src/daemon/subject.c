@@ -4,6 +4,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -101,7 +102,12 @@ static void names_read(pid_t pid, struct book_header *header)
     header->command[n > 0 ? n : 0] = '\0';
 }
 
-int subject_read(pid_t pid, struct book_header *header)
+static bool is_of(const struct proc_ids *ids, uint32_t speaker)
+{
+    return speaker == 0 || (ids->real_uid == speaker && ids->effective_uid == speaker);
+}
+
+int subject_read(pid_t pid, uint32_t speaker, struct book_header *header)
 {
     struct proc_stat stat;
     struct proc_ids ids;
@@ -112,6 +118,8 @@ int subject_read(pid_t pid, struct book_header *header)
         return r;
     if (stat.dead || stat.exiting)
         return -ESRCH;
+    if (!is_of(&ids, speaker))
+        return -EPERM;
     subject_boot_id(header->boot_id);
     header->pid_ns = namespace_inode(pid, "pid");
     header->time_ns = namespace_inode(pid, "time");
@@ -120,10 +128,14 @@ int subject_read(pid_t pid, struct book_header *header)
     header->pid = ids.levels > 1 ? ids.inner_pid : pid;
     header->uid = ids.effective_uid;
     names_read(pid, header);
-    /* Still the same one? Then all of the above was its. */
+    /* Still the same one, and the same user's? Then all of the above was its. */
     struct proc_stat again;
     r = proc_stat_read(pid, &again);
+    if (r >= 0)
+        r = proc_ids_read(pid, &ids);
     if (r < 0)
         return r;
-    return again.start_ticks == stat.start_ticks ? 0 : -ESRCH;
+    if (again.start_ticks != stat.start_ticks)
+        return -ESRCH;
+    return is_of(&ids, speaker) ? 0 : -EPERM;
 }

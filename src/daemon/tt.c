@@ -78,9 +78,13 @@ static void say_denied(struct tt *tt, int32_t pid, const char *why)
 }
 
 /* Get the book of a process. False when there is none to be had. */
-static bool slot_fill(struct tt *tt, struct slot *slot, int32_t claimed, pid_t pid)
+static bool slot_fill(struct tt *tt, struct slot *slot, int32_t claimed,
+                      const struct peer_process *process)
 {
-    struct behalf_subject subject = {.source = BOOK_SOURCE_SOCKET, .pid = pid};
+    struct behalf_subject subject = {.source = BOOK_SOURCE_SOCKET,
+                                     .pid = process->pid,
+                                     .start_ticks = process->start_ticks,
+                                     .speaker = conn_peer(tt->conn)->uid};
     slot->claimed = claimed;
     slot->device = -1;
     int r = behalf_get(tt->server->daemon, &subject, &slot->behalf);
@@ -134,8 +138,8 @@ static struct slot *slot_of_slow(struct tt *tt, int32_t claimed)
         peer_forget(conn_peer(tt->conn), claimed);
     }
     tt->last = NULL;
-    pid_t pid;
-    int r = peer_resolve(conn_peer(tt->conn), claimed, &pid);
+    struct peer_process process;
+    int r = peer_resolve(conn_peer(tt->conn), claimed, &process);
     if (r < 0) {
         tt->server->figures.denied_reports++;
         if (r == -EPERM)
@@ -144,7 +148,7 @@ static struct slot *slot_of_slow(struct tt *tt, int32_t claimed)
     }
     if (!slot)
         slot = slot_new(tt);
-    return slot && slot_fill(tt, slot, claimed, pid) ? (tt->last = slot) : NULL;
+    return slot && slot_fill(tt, slot, claimed, &process) ? (tt->last = slot) : NULL;
 }
 
 static inline struct slot *slot_of(struct tt *tt, int32_t claimed)

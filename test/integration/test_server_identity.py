@@ -3,10 +3,11 @@
 import hashlib
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
-import time
 import unittest
 
 from daemon_fixture import NOBODY, as_user
@@ -72,6 +73,81 @@ class IdentityTest(NativeTest):
 
 def heap(bytes, id=1):
     return {"alloc": {"space": "heap", "id": id, "bytes": bytes}, "ack": True}
+
+
+class SomebodyElse(IdentityTest):
+    @ROOT
+    def test_old_connection_writes_nothing_for_who_got_the_pid(self):
+        last = "/proc/sys/kernel/ns_last_pid"
+        if not os.access(last, os.W_OK):
+            self.skipTest("pids cannot be chosen")
+        self.open_native()
+        mine, other = socket.socketpair()
+        self.addCleanup(mine.close)
+        self.addCleanup(other.close)
+        pid = os.fork()
+        if pid == 0:  # connects, gives the socket away and ends
+            os.setresuid(FAR_USER, FAR_USER, FAR_USER)
+            line = socket.socket(socket.AF_UNIX)
+            line.connect(self.path)
+            socket.send_fds(other, [b"x"], [line.fileno()])
+            other.recv(1)
+            os._exit(0)
+        _, fds, _, _ = socket.recv_fds(mine, 1, 1)
+        line = socket.socket(fileno=fds[0])
+        self.addCleanup(line.close)
+        line.sendall(b'{"ping":1}\n')
+        line.recv(100)  # memoird has seen who it is
+        mine.send(b"x")
+        os.waitpid(pid, 0)
+        for _ in range(200):
+            with open(last, "w") as file:
+                file.write(str(pid - 1))
+            child = os.fork()
+            if child == 0:
+                if os.getpid() == pid:
+                    os.setresuid(NOBODY, NOBODY, NOBODY)
+                    signal.pause()
+                os._exit(0)
+            if child == pid:
+                break
+            os.waitpid(child, 0)
+        else:
+            self.skipTest("the pid went to others")
+        try:
+            line.sendall(json.dumps(heap(4711)).encode() + b"\n")
+            self.assertEqual(json.loads(line.recv(1000))["error"]["code"], "forbidden")
+            self.assertEqual(self.book_files(), [])
+        finally:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+    @ROOT
+    def test_memory_is_not_booked_on_a_setuid_program(self):
+        self.open_native()
+        program = self.folder / "sleep"
+        shutil.copy("/bin/sleep", program)
+        program.chmod(0o4755)  # owned by root
+        ours, theirs = socket.socketpair()
+        self.addCleanup(ours.close)
+        self.addCleanup(theirs.close)
+        pid = os.fork()
+        if pid == 0:
+            os.setresuid(FAR_USER, FAR_USER, FAR_USER)
+            line = socket.socket(socket.AF_UNIX)
+            line.connect(self.path)
+            socket.send_fds(theirs, [b"x"], [line.fileno()])
+            os.execv(program, ["sleep", "1000"])
+        self.addCleanup(os.waitpid, pid, 0)
+        self.addCleanup(os.kill, pid, signal.SIGKILL)
+        _, fds, _, _ = socket.recv_fds(ours, 1, 1)
+        line = socket.socket(fileno=fds[0])
+        self.addCleanup(line.close)
+        self.wait_until(lambda: os.readlink(f"/proc/{pid}/exe") == str(program), "it calls exec")
+        for message in (heap(4711), {"hello": 1, "pid": pid}):
+            line.sendall(json.dumps(message).encode() + b"\n")
+            self.assertEqual(json.loads(line.recv(1000))["error"]["code"], "forbidden")
+        self.assertEqual(self.book_files(), [])
 
 
 class WhoPays(IdentityTest):

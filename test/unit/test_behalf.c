@@ -21,6 +21,7 @@
 #include "daemon/retired.h"
 #include "daemon/server.h"
 #include "ledger/ledger.h"
+#include "ledger/proc.h"
 
 struct world {
     char dir[64];
@@ -229,6 +230,38 @@ static void nobody_has_no_book(void **state)
     assert_int_equal(files(w), 0);
 }
 
+/* Who spoke of a process may mean one that is gone, whose pid is another's. */
+static void another_process_with_that_pid_is_not_written_for(void **state)
+{
+    struct world *w = *state;
+    struct behalf *b = NULL, *held;
+    struct proc_stat stat;
+    assert_int_equal(proc_stat_read(getpid(), &stat), 0);
+    struct behalf_subject subject = {
+        .source = BOOK_SOURCE_SOCKET, .pid = getpid(), .start_ticks = stat.start_ticks - 1};
+    assert_int_equal(behalf_get(&w->daemon, &subject, &b), -ESRCH);
+    assert_int_equal(files(w), 0);
+    held = get(w, getpid());
+    assert_int_equal(behalf_get(&w->daemon, &subject, &b), -ESRCH);
+    subject.start_ticks = stat.start_ticks;
+    assert_int_equal(behalf_get(&w->daemon, &subject, &b), 0);
+    assert_ptr_equal(b, held);
+    behalf_unref(b);
+    behalf_unref(held);
+}
+
+static void a_user_does_not_get_a_book_of_another(void **state)
+{
+    struct world *w = *state;
+    struct behalf *b = NULL, *held;
+    struct behalf_subject subject = {
+        .source = BOOK_SOURCE_SOCKET, .pid = getpid(), .speaker = geteuid() + 4711};
+    assert_int_equal(behalf_get(&w->daemon, &subject, &b), -EPERM);
+    held = get(w, getpid());
+    assert_int_equal(behalf_get(&w->daemon, &subject, &b), -EPERM);
+    behalf_unref(held);
+}
+
 static int count_block(const struct book_block_view *view, void *context)
 {
     uint64_t *sum = context;
@@ -396,6 +429,8 @@ int main(void)
         WORLD_TEST(the_ledger_sees_what_is_reported),
         WORLD_TEST(nonsense_is_refused_and_counted),
         WORLD_TEST(nobody_has_no_book),
+        WORLD_TEST(another_process_with_that_pid_is_not_written_for),
+        WORLD_TEST(a_user_does_not_get_a_book_of_another),
         WORLD_TEST(the_next_daemon_takes_over),
         WORLD_TEST(death_ends_a_book_though_it_is_held),
         WORLD_TEST(processes_of_other_machines_expire),

@@ -61,48 +61,52 @@ static void he_speaks_for_himself_and_his_children(void **state)
     MEMOIR_CLEANUP(peer_release)
     struct peer peer = self();
     peer.uid = peer.uid == 0 ? 0 : peer.uid;
-    pid_t pid = 0, child = sleeper();
-    assert_int_equal(peer_resolve(&peer, getpid(), &pid), 0);
-    assert_int_equal(pid, getpid());
-    assert_int_equal(peer_resolve(&peer, child, &pid), 0);
-    assert_int_equal(pid, child);
+    struct peer_process process = {0};
+    pid_t child = sleeper();
+    assert_int_equal(peer_resolve(&peer, getpid(), &process), 0);
+    assert_int_equal(process.pid, getpid());
+    assert_int_equal(process.start_ticks, peer.start_ticks);
+    assert_int_equal(peer_resolve(&peer, child, &process), 0);
+    assert_int_equal(process.pid, child);
     assert_true(peer_is_known(&peer, child));
     end(child);
     peer_forget(&peer, child);
     assert_false(peer_is_known(&peer, child));
-    assert_int_equal(peer_resolve(&peer, child, &pid), -ESRCH);
+    assert_int_equal(peer_resolve(&peer, child, &process), -ESRCH);
 }
 
 static void he_does_not_speak_for_strangers(void **state)
 {
     MEMOIR_CLEANUP(peer_release)
     struct peer peer = self();
-    pid_t pid = -7, child = sleeper();
+    struct peer_process process = {.pid = -7};
+    pid_t child = sleeper();
     /* As another user: the parent of this process is no child of it, and a child is not of his uid. */
     peer.uid = 54321;
-    assert_int_equal(peer_resolve(&peer, getppid(), &pid), -EPERM);
-    assert_int_equal(peer_resolve(&peer, 1, &pid), -EPERM);
-    assert_int_equal(peer_resolve(&peer, child, &pid), -EPERM);
-    assert_int_equal(peer_resolve(&peer, 0, &pid), -EPERM);
-    assert_int_equal(peer_resolve(&peer, -1, &pid), -EPERM);
-    assert_int_equal(pid, -7);
+    assert_int_equal(peer_resolve(&peer, getppid(), &process), -EPERM);
+    assert_int_equal(peer_resolve(&peer, 1, &process), -EPERM);
+    assert_int_equal(peer_resolve(&peer, child, &process), -EPERM);
+    assert_int_equal(peer_resolve(&peer, 0, &process), -EPERM);
+    assert_int_equal(peer_resolve(&peer, -1, &process), -EPERM);
+    assert_int_equal(process.pid, -7);
     end(child);
 }
 
 static void a_sibling_is_a_stranger(void **state)
 {
-    pid_t first = sleeper(), second = sleeper(), pid;
+    pid_t first = sleeper(), second = sleeper();
+    struct peer_process process;
     MEMOIR_CLEANUP(peer_release)
     struct peer peer = self();
     if (peer.uid == 0) { /* root may speak for anybody */
-        assert_int_equal(peer_resolve(&peer, first, &pid), 0);
+        assert_int_equal(peer_resolve(&peer, first, &process), 0);
         end(first);
         end(second);
         return;
     }
     peer.pid = first;
     peer.pids[0] = first;
-    assert_int_equal(peer_resolve(&peer, second, &pid), -EPERM);
+    assert_int_equal(peer_resolve(&peer, second, &process), -EPERM);
     end(first);
     end(second);
 }
@@ -112,10 +116,10 @@ static void root_speaks_for_anybody(void **state)
     MEMOIR_CLEANUP(peer_release)
     struct peer peer = self();
     peer.uid = 0;
-    pid_t pid;
-    assert_int_equal(peer_resolve(&peer, getppid(), &pid), 0);
-    assert_int_equal(pid, getppid());
-    assert_int_equal(peer_resolve(&peer, 0x7ffffff0, &pid), -ESRCH);
+    struct peer_process process;
+    assert_int_equal(peer_resolve(&peer, getppid(), &process), 0);
+    assert_int_equal(process.pid, getppid());
+    assert_int_equal(peer_resolve(&peer, 0x7ffffff0, &process), -ESRCH);
     assert_true(peer_may_see(&peer, 54321));
 }
 
@@ -125,8 +129,17 @@ static void another_process_with_his_pid_is_not_him(void **state)
     struct peer peer = self();
     peer.uid = 54321;
     peer.start_ticks--; /* he began at another time, so he is gone */
-    pid_t pid;
-    assert_int_equal(peer_resolve(&peer, getpid(), &pid), -ESRCH);
+    struct peer_process process;
+    assert_int_equal(peer_resolve(&peer, getpid(), &process), -ESRCH);
+}
+
+static void he_is_not_himself_as_another_user(void **state)
+{
+    MEMOIR_CLEANUP(peer_release)
+    struct peer peer = self();
+    peer.uid = 54321; /* who connected, and then called exec on a setuid program */
+    struct peer_process process;
+    assert_int_equal(peer_resolve(&peer, getpid(), &process), -EPERM);
 }
 
 static void his_numbers_in_other_namespaces_are_his(void **state)
@@ -138,14 +151,14 @@ static void his_numbers_in_other_namespaces_are_his(void **state)
     peer.pids[0] = getpid();
     peer.pids[1] = 1001;
     peer.pids[2] = 7;
-    pid_t pid;
+    struct peer_process process;
     static const pid_t claims[] = {7, 1001};
     for (size_t i = 0; i < 2; i++) {
-        assert_int_equal(peer_resolve(&peer, claims[i], &pid), 0);
-        assert_int_equal(pid, getpid());
+        assert_int_equal(peer_resolve(&peer, claims[i], &process), 0);
+        assert_int_equal(process.pid, getpid());
     }
     /* Numbers that he does not have are those of his namespace, not of ours. */
-    assert_int_equal(peer_resolve(&peer, getppid(), &pid), -ESRCH);
+    assert_int_equal(peer_resolve(&peer, getppid(), &process), -ESRCH);
 }
 
 static void lookups_are_limited(void **state)
@@ -153,14 +166,14 @@ static void lookups_are_limited(void **state)
     MEMOIR_CLEANUP(peer_release)
     struct peer peer = self();
     peer.uid = 54321;
-    pid_t pid;
+    struct peer_process process;
     int refused = 0;
     for (pid_t claim = 1000000; claim < 1000100; claim++)
-        refused += peer_resolve(&peer, claim, &pid) == -EAGAIN;
+        refused += peer_resolve(&peer, claim, &process) == -EAGAIN;
     assert_in_range(refused, 100 - PEER_LOOKUPS_MAX - 1, 100 - PEER_LOOKUPS_MAX);
     /* The same one again costs nothing and says the same. */
     for (int i = 0; i < 1000; i++)
-        assert_int_equal(peer_resolve(&peer, 1000000, &pid), -ESRCH);
+        assert_int_equal(peer_resolve(&peer, 1000000, &process), -ESRCH);
 }
 
 static void who_sees_what(void **state)
@@ -184,6 +197,7 @@ int main(void)
         cmocka_unit_test(a_sibling_is_a_stranger),
         cmocka_unit_test(root_speaks_for_anybody),
         cmocka_unit_test(another_process_with_his_pid_is_not_him),
+        cmocka_unit_test(he_is_not_himself_as_another_user),
         cmocka_unit_test(his_numbers_in_other_namespaces_are_his),
         cmocka_unit_test(lookups_are_limited),
         cmocka_unit_test(who_sees_what),
