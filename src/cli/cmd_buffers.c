@@ -55,13 +55,11 @@ static const struct option_spec options[] = {
      "show N blocks at most; 0 shows all (default: 40 on screen, all in JSON and CSV)"},
     {"no-sites", 0, OPTION_FLAG, AT(no_sites),
      .help = "do not look up functions and lines: faster, sites are then modules and offsets"},
-    {"json", 'j', OPTION_FLAG, AT(json), .help = "print JSON"},
-    {"csv", 0, OPTION_FLAG, AT(csv), .help = "print CSV (RFC 4180)"},
-    {"no-header", 0, OPTION_FLAG, AT(no_header), .help = "leave out the line of column names"},
-    {"color", 0, OPTION_CHOICE, AT(color), "WHEN", "use colours: auto, always or never",
-     .choices = term_color_words},
-    {"dir", 0, OPTION_STRING, AT(dir), "DIR", "look for books in DIR instead of the usual places",
-     .completion = COMPLETE_DIRECTORY},
+    OPTION_JSON,
+    OPTION_CSV,
+    OPTION_NO_HEADER,
+    OPTION_COLOR,
+    OPTION_DIR,
     {0},
 };
 

@@ -29,11 +29,9 @@ static const struct doctor_values defaults = {0};
 
 static const struct option_spec options[] = {
     OPTION_HELP,
-    {"json", 'j', OPTION_FLAG, AT(json), .help = "print JSON"},
-    {"color", 0, OPTION_CHOICE, AT(color), "WHEN", "use colours: auto, always or never",
-     .choices = term_color_words},
-    {"dir", 0, OPTION_STRING, AT(dir), "DIR", "look for books in DIR instead of the usual places",
-     .completion = COMPLETE_DIRECTORY},
+    OPTION_JSON,
+    OPTION_COLOR,
+    OPTION_DIR,
     {0},
 };
 

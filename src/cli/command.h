@@ -67,6 +67,30 @@ struct command_common {
         .offset = offsetof(struct command_common, help), .help = "show this help and end" \
     }
 
+/* What most commands have in common. Their values have members of these names, and AT() gives the offset of one. */
+#define OPTION_JSON                                              \
+    {                                                            \
+        "json", 'j', OPTION_FLAG, AT(json), .help = "print JSON" \
+    }
+#define OPTION_CSV                                                     \
+    {                                                                  \
+        "csv", 0, OPTION_FLAG, AT(csv), .help = "print CSV (RFC 4180)" \
+    }
+#define OPTION_NO_HEADER                                                                         \
+    {                                                                                            \
+        "no-header", 0, OPTION_FLAG, AT(no_header), .help = "leave out the line of column names" \
+    }
+#define OPTION_COLOR                                                                        \
+    {                                                                                       \
+        "color", 0, OPTION_CHOICE, AT(color), "WHEN", "use colours: auto, always or never", \
+            .choices = term_color_words                                                     \
+    }
+#define OPTION_DIR                                                                                \
+    {                                                                                             \
+        "dir", 0, OPTION_STRING, AT(dir), "DIR",                                                  \
+            "look for books in DIR instead of the usual places", .completion = COMPLETE_DIRECTORY \
+    }
+
 /* All commands in the order in which the help lists them, ended by NULL. */
 extern const struct command *const commands[];
 
