@@ -66,7 +66,7 @@ int fs_read_file(const char *path, struct buffer *out)
     return fs_read_file_at(AT_FDCWD, path, out);
 }
 
-static int write_all(int fd, const char *data, size_t len)
+int fs_write_all(int fd, const char *data, size_t len)
 {
     while (len > 0) {
         ssize_t n = write(fd, data, len);
@@ -99,7 +99,7 @@ static int fill(int fd, const void *data, size_t len, mode_t mode)
 {
     if (fchmod(fd, mode) < 0)
         return -errno;
-    int r = write_all(fd, data, len);
+    int r = fs_write_all(fd, data, len);
     if (r < 0)
         return r;
     return fsync(fd) < 0 ? -errno : 0;

@@ -13,6 +13,9 @@ int fs_read_file(const char *path, struct buffer *out);
 int fs_read_file_at(int dir_fd, const char *path, struct buffer *out);
 int fs_read_fd(int fd, struct buffer *out);
 
+/* Write all of it, however many calls that takes. */
+int fs_write_all(int fd, const char *data, size_t len);
+
 /* Readers of `path` see the old content or the new, never a part, also after a crash: a new file is
  * written beside it, flushed and renamed. `mode` is exact, the umask plays no part. On failure (-errno)
  * the old file is untouched and nothing is left behind. */

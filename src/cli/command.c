@@ -10,6 +10,7 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/fs.h"
 #include "cli/help.h"
 #include "cli/term.h"
 
@@ -41,20 +42,6 @@ int command_unknown(const char *name)
     return command_misuse(NULL, "there is no command '%s'", name);
 }
 
-static int write_all(int fd, const char *data, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = write(fd, data, len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        data += n;
-        len -= (size_t)n;
-    }
-    return 0;
-}
-
 /* Messages quote what the user typed or what a stranger named, hence term_append(). */
 static void say(const char *text)
 {
@@ -65,7 +52,7 @@ static void say(const char *text)
     buffer_append_str(&line, "memoir: ");
     term_append(&term, &line, text, 0);
     buffer_append_char(&line, '\n');
-    write_all(STDERR_FILENO, buffer_string(&line), line.len);
+    fs_write_all(STDERR_FILENO, buffer_string(&line), line.len);
 }
 
 int command_fail(const char *fmt, ...)
@@ -108,7 +95,7 @@ int command_output(const struct buffer *text)
 {
     if (text->error)
         return command_fail("cannot print: %s", strerror(-text->error));
-    int r = write_all(STDOUT_FILENO, buffer_string(text), text->len);
+    int r = fs_write_all(STDOUT_FILENO, buffer_string(text), text->len);
     if (r == -EPIPE)
         return COMMAND_FAILED; /* whoever read has seen enough */
     if (r < 0)
