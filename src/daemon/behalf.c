@@ -232,6 +232,37 @@ static int writer_make(struct behalf *b, const struct behalf_subject *s)
     return r;
 }
 
+/* What was reported before is worth waiting for, unless it can never be read. */
+static bool is_passing(int error)
+{
+    static const int passing[] = {EBUSY,  EAGAIN, EINTR,  ENOMEM, EMFILE,
+                                  ENFILE, ENOSPC, EDQUOT, ETIME};
+    for (size_t i = 0; i < sizeof(passing) / sizeof(passing[0]); i++)
+        if (error == -passing[i])
+            return true;
+    return false;
+}
+
+/* Copy what a daemon before us wrote, if there is anything: ret_old is then to be removed, once its successor
+ * is published. */
+static int take_over(struct behalf *b, const struct behalf_subject *s, struct ledger_book **ret_old)
+{
+    struct ledger_book *old = predecessor(b);
+    int r = old ? behalf_adopt(b, old) : 0;
+    if (r >= 0) {
+        *ret_old = old;
+        return 0;
+    }
+    bool passing = is_passing(r);
+    if (server_may_say(&b->table->said_ns))
+        log_warn("cannot take over book '%s': %s, %s", old->path, strerror(-r),
+                 passing ? "its process has to wait" : "beginning anew");
+    if (passing)
+        return -EBUSY;
+    writer_free(b); /* half of it must not stay */
+    return writer_make(b, s);
+}
+
 static int make(struct behalf_table *table, const struct behalf_subject *s, uint64_t hash,
                 struct behalf **ret_behalf)
 {
@@ -244,18 +275,10 @@ static int make(struct behalf_table *table, const struct behalf_subject *s, uint
     b->remote_pid = s->host ? s->pid : 0;
     b->hash = hash;
     b->active = true;
+    struct ledger_book *old = NULL;
     int r = writer_make(b, s);
-    struct ledger_book *old = r < 0 ? NULL : predecessor(b);
-    if (old) {
-        r = behalf_adopt(b, old);
-        if (r < 0)
-            log_warn("cannot take over book '%s': %s, beginning anew", old->path, strerror(-r));
-        if (r < 0) { /* half of it must not stay */
-            old = NULL;
-            writer_free(b);
-            r = writer_make(b, s);
-        }
-    }
+    if (r >= 0)
+        r = take_over(b, s, &old);
     if (r >= 0)
         r = publish(b);
     if (r < 0) {

@@ -60,8 +60,8 @@ struct behalf_subject {
 /* The book of a process, with a reference (one per connection that uses it). Makes or adopts it if need
  * be: about 100 µs, and for an adopted one 0.2 µs for each live block. -ESRCH: no such process (any more);
  * -EPERM: not the speaker's, or a daemon that is not root's, which writes only for its own user's
- * processes; -EDQUOT: a limit of books;
- * others: no room for the file. */
+ * processes; -EDQUOT: a limit of books; -EBUSY: a book of another daemon cannot be taken over now, try
+ * again later; others: no room for the file. */
 int behalf_get(struct daemon *daemon, const struct behalf_subject *subject,
                struct behalf **ret_behalf);
 

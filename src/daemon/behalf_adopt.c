@@ -5,7 +5,6 @@
  * them. Only books of our own user are taken up: what they say then came from one of us. */
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -16,8 +15,7 @@
 #include "book/reader.h"
 #include "daemon/behalf_internal.h"
 #include "ledger/ledger.h"
-
-enum { LOCK_TRIES = 100 };
+#include "ledger/proc.h"
 
 struct adoption {
     struct behalf *b;
@@ -29,17 +27,17 @@ struct adoption {
     int error;
 };
 
-/* Who reads a book holds its lock for a moment to test it. Ours until `fd` is closed. */
-static int lock_take(int fd)
+/* Does the daemon that wrote it still live? Its lock is exclusive and goes with it. But whoever can read the
+ * book may hold a lock for as long as he likes: a shared one, as readers do, says nothing, and for an
+ * exclusive one there has to be a process that could be the writer. */
+static bool writer_lives(const struct ledger_book *old, int fd)
 {
-    for (int i = 0; i < LOCK_TRIES; i++) {
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-            return 0;
-        if (errno != EWOULDBLOCK)
-            return -errno;
-        sched_yield();
-    }
-    return -EBUSY;
+    struct proc_ids ids;
+    pid_t writer = old->identity->writer_pid;
+    if (flock(fd, LOCK_SH | LOCK_NB) == 0 || writer == getpid())
+        return false;
+    int r = proc_ids_read(writer, &ids);
+    return r < 0 ? r != -ESRCH : ids.real_uid == old->identity->st_uid;
 }
 
 static void devices_copy(struct adoption *a, struct book_reader *reader)
@@ -152,9 +150,7 @@ int behalf_adopt(struct behalf *b, struct ledger_book *old)
     int fd = ledger_book_open(old);
     if (fd < 0)
         return fd;
-    int r = lock_take(fd);
-    if (r >= 0)
-        r = book_reader_refresh(old->reader);
+    int r = writer_lives(old, fd) ? -EBUSY : book_reader_refresh(old->reader);
     struct book_sites words = {0};
     if (r >= 0)
         r = book_reader_sites(old->reader, fd, &words);

@@ -61,6 +61,7 @@ struct behalf_table {
     void *listener_context;
     struct loop_source *idle_timer, *expire_timer, *suspect_timer;
     uint64_t expire_due_ns; /* when the latter comes; 0: not at all */
+    uint64_t said_ns;       /* when the log was last told of a book that cannot be taken over */
     uint64_t
         orphans_ns; /* when books of other machines that nobody came back for expire; 0: done */
 };
@@ -74,5 +75,5 @@ void behalf_places_free(struct behalf_table *table);
 /* Count the pages of a book; 0 when it is gone. */
 void behalf_place_count(struct behalf_place *place, struct behalf *b, uint32_t pages);
 
-/* Copy what a dead daemon's book says into `b`, which is not published yet. */
+/* Copy what a dead daemon's book says into `b`, which is not published yet. -EBUSY: its writer lives. */
 int behalf_adopt(struct behalf *b, struct ledger_book *old);

@@ -63,6 +63,10 @@ static void refuse_book(struct native_client *client, int r)
             (int)client->pid);
     else if (r == -EDQUOT)
         native_error_set(&error, "limit", "too many books: see books-max and books-per-user-max");
+    else if (r == -EBUSY)
+        native_error_set(&error, "internal",
+                         "the book of PID %d cannot be taken over yet: try again later",
+                         (int)client->pid);
     else
         native_error_set(&error, "internal", "no book could be made: %s", strerror(-r));
     native_refuse(client, &error);

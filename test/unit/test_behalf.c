@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -325,6 +326,78 @@ static void the_next_daemon_takes_over(void **state)
     end(child);
 }
 
+/* The first book that there is, for who may do no more than read it. */
+static int book_open(const struct world *w, int flags)
+{
+    char command[160], path[256] = "";
+    snprintf(command, sizeof(command), "ls %s/*/*.book", w->dir);
+    FILE *out = popen(command, "r");
+    assert_int_equal(fscanf(out, "%255s", path), 1);
+    pclose(out);
+    int fd = open(path, flags | O_CLOEXEC);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+/* A daemon wrote 100 blocks about `child` and is gone. */
+static void leave_a_book(struct world *w, pid_t child, pid_t writer)
+{
+    struct behalf *b = get(w, child);
+    uint32_t dram = account(b, MEMOIR_SPACE_DRAM);
+    for (uint64_t id = 1; id <= 100; id++)
+        assert_int_equal(behalf_alloc(b, dram, id, 10, 0), 0);
+    behalf_unref(b);
+    daemon_end(w);
+    int fd = book_open(w, O_RDWR);
+    int32_t pid = writer;
+    assert_int_equal(pwrite(fd, &pid, sizeof(pid), offsetof(struct book_header, writer_pid)), 4);
+    close(fd);
+    daemon_begin(w);
+}
+
+static void who_reads_a_book_does_not_keep_it_from_being_taken_over(void **state)
+{
+    struct world *w = *state;
+    pid_t child = sleeper(), gone = sleeper();
+    end(gone);
+    for (int lock = LOCK_SH; lock <= LOCK_EX; lock++) {
+        leave_a_book(w, child, gone);
+        int fd = book_open(w, O_RDONLY);
+        assert_int_equal(flock(fd, lock), 0);
+        books_find(w);
+        struct behalf *b = get(w, child);
+        assert_int_equal(w->server.figures.adopted_books, 1);
+        assert_int_equal(behalf_blocks(b), 100);
+        assert_int_equal(files(w), 1);
+        behalf_unref(b);
+        close(fd);
+        daemon_end(w);
+        daemon_begin(w);
+        books_find(w);
+    }
+    end(child);
+}
+
+static void nothing_is_lost_while_another_daemon_lives(void **state)
+{
+    struct world *w = *state;
+    pid_t child = sleeper(), other = sleeper();
+    leave_a_book(w, child, other);
+    int fd = book_open(w, O_RDONLY);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    books_find(w);
+    struct behalf *b = NULL;
+    struct behalf_subject subject = {.source = BOOK_SOURCE_SOCKET, .pid = child};
+    assert_int_equal(behalf_get(&w->daemon, &subject, &b), -EBUSY);
+    assert_int_equal(files(w), 1);
+    close(fd);
+    b = get(w, child);
+    assert_int_equal(behalf_blocks(b), 100);
+    behalf_unref(b);
+    end(child);
+    end(other);
+}
+
 static void stop(void *context)
 {
     loop_stop(context);
@@ -432,6 +505,8 @@ int main(void)
         WORLD_TEST(another_process_with_that_pid_is_not_written_for),
         WORLD_TEST(a_user_does_not_get_a_book_of_another),
         WORLD_TEST(the_next_daemon_takes_over),
+        WORLD_TEST(who_reads_a_book_does_not_keep_it_from_being_taken_over),
+        WORLD_TEST(nothing_is_lost_while_another_daemon_lives),
         WORLD_TEST(death_ends_a_book_though_it_is_held),
         WORLD_TEST(processes_of_other_machines_expire),
         WORLD_TEST(those_that_a_dead_daemon_left_expire_too),
