@@ -162,7 +162,7 @@ static int map_file(const struct book_writer *w, int fd, void **ret_base)
     return 0;
 }
 
-static int fill_file(struct book_writer *w, int fd)
+int book_writer_fill(struct book_writer *w, int fd)
 {
     if (flock(fd, LOCK_EX | LOCK_NB) < 0)
         return -errno;
@@ -197,7 +197,7 @@ static int publish_as(struct book_writer *w, int directory, int fd)
 {
     if (fd < 0)
         return fd;
-    int r = fill_file(w, fd);
+    int r = book_writer_fill(w, fd);
     if (r < 0)
         unlinkat(directory, w->name, 0);
     close(fd);

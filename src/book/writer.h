@@ -111,6 +111,15 @@ int book_writer_publish(struct book_writer *w);
 /* The same in a directory that the caller has checked, for books on behalf of others. Sweeps nothing. */
 int book_writer_publish_at(struct book_writer *w, int directory);
 
+/* The same in the file `fd` called `name`, a book whose writer is gone: where there is no room for two. Its
+ * pages are written over, so nobody else can take them meanwhile; who is killed in between (milliseconds)
+ * leaves no book. -EAGAIN: somebody holds its lock; -ENOSPC: it has too few pages and there are no others;
+ * in both cases the old book is as it was. Borrows `fd`. In republish.c, for daemons. */
+int book_writer_publish_over(struct book_writer *w, int fd, const char *name);
+
+/* Fill an empty file and go on in it: what the above share. */
+int book_writer_fill(struct book_writer *w, int fd);
+
 /* End in order: with `leave` the file stays, marked closed, for the daemon; else it is removed. */
 void book_writer_close(struct book_writer *w, bool leave);
 

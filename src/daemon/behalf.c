@@ -2,12 +2,15 @@
 #include "daemon/behalf.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -160,15 +163,38 @@ static struct ledger_book *predecessor(const struct behalf *b)
     return NULL;
 }
 
-static void predecessor_remove(struct daemon *daemon, struct ledger_book *old)
+static void predecessor_forget(struct daemon *daemon, struct ledger_book *old)
 {
-    if (ledger_book_check(old) == 0 && unlinkat(old->dirfd, old->name, 0) < 0)
-        log_warn("cannot remove book '%s', which another one took the place of: %m", old->path);
     ledger_book_remove(daemon->ledger, old);
     daemon->server->figures.adopted_books++;
 }
 
-static int publish(struct behalf *b)
+static void predecessor_remove(struct daemon *daemon, struct ledger_book *old)
+{
+    if (ledger_book_check(old) == 0 && unlinkat(old->dirfd, old->name, 0) < 0)
+        log_warn("cannot remove book '%s', which another one took the place of: %m", old->path);
+    predecessor_forget(daemon, old);
+}
+
+/* Where there is no room for two, the new book takes the pages of the old one, which has been read. */
+static int publish_over(struct behalf *b, uint32_t uid, const struct ledger_book *old)
+{
+    struct stat there;
+    int r = behalf_place_get(b->table, uid, false, &b->place);
+    if (r < 0)
+        return r;
+    MEMOIR_CLEANUP(closep)
+    int fd = openat(b->place->dirfd, old->name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &there) < 0)
+        return -errno;
+    if (there.st_dev != old->identity->st_dev || there.st_ino != old->identity->st_ino ||
+        there.st_uid != geteuid())
+        return -ENOSPC; /* it lies elsewhere */
+    return book_writer_publish_over(b->w, fd, old->name);
+}
+
+/* `old` (may be NULL) is NULL afterwards if its file was used. */
+static int publish(struct behalf *b, struct ledger_book **old)
 {
     struct behalf_table *table = b->table;
     uint32_t uid = geteuid() == 0 ? b->uid : geteuid();
@@ -181,9 +207,16 @@ static int publish(struct behalf *b)
         if (r >= 0)
             r = book_writer_publish_at(b->w, b->place->dirfd);
     }
+    bool over = r == -ENOSPC && *old;
+    if (over)
+        r = publish_over(b, uid, *old);
     if (r < 0) {
         b->place = NULL;
-        return r;
+        return r == -EAGAIN ? -EBUSY : r;
+    }
+    if (over) {
+        predecessor_forget(table->daemon, *old);
+        *old = NULL;
     }
     b->place->books++;
     behalf_place_count(b->place, b, b->w->table.shard[0].pages);
@@ -199,7 +232,8 @@ static int publish(struct behalf *b)
     };
     r = ledger_book_add(table->daemon->ledger, &where, &b->book);
     if (r < 0) {
-        unlinkat(b->place->dirfd, b->w->name, 0);
+        if (!over) /* else it is all there is: it stays for the next search */
+            unlinkat(b->place->dirfd, b->w->name, 0);
         b->book = NULL;
         return r;
     }
@@ -280,7 +314,7 @@ static int make(struct behalf_table *table, const struct behalf_subject *s, uint
     if (r >= 0)
         r = take_over(b, s, &old);
     if (r >= 0)
-        r = publish(b);
+        r = publish(b, &old);
     if (r < 0) {
         writer_free(b);
         behalf_place_count(b->place, b, 0);

@@ -3,12 +3,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -272,6 +275,15 @@ static int count_block(const struct book_block_view *view, void *context)
     return 0;
 }
 
+static void blocks_sum(struct behalf *b, uint64_t sum[3])
+{
+    int fd = ledger_book_open(behalf_book(b));
+    memset(sum, 0, 3 * sizeof(*sum));
+    assert_int_equal(book_reader_refresh(behalf_book(b)->reader), 0);
+    assert_int_equal(book_reader_blocks(behalf_book(b)->reader, fd, count_block, sum, NULL), 0);
+    close(fd);
+}
+
 /* A daemon ends, or is killed, and another one comes: figures, ages, tags, losses and sessions stay. */
 static void the_next_daemon_takes_over(void **state)
 {
@@ -310,10 +322,8 @@ static void the_next_daemon_takes_over(void **state)
     struct behalf_figures after = figures(b, dram);
     assert_memory_equal(&after, &before, sizeof(after));
     assert_int_equal(behalf_blocks(b), 4001);
-    uint64_t sum[3] = {0};
-    int fd = ledger_book_open(behalf_book(b));
-    assert_int_equal(book_reader_blocks(behalf_book(b)->reader, fd, count_block, sum, NULL), 0);
-    close(fd);
+    uint64_t sum[3];
+    blocks_sum(b, sum);
     assert_int_equal(sum[0], 4001);
     assert_int_equal(sum[1], before.live_bytes + 77);
     assert_int_equal(sum[2], 2000);
@@ -337,6 +347,59 @@ static int book_open(const struct world *w, int flags)
     int fd = open(path, flags | O_CLOEXEC);
     assert_true(fd >= 0);
     return fd;
+}
+
+/* With room for one book only, which would keep the process's figures as they were for good. */
+static void a_full_tmpfs_does_not_stop_a_take_over(void **state)
+{
+    struct world *w = *state;
+    char options[64];
+    struct statvfs used;
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("none", w->dir, "tmpfs", 0, "size=16m,mode=0755") < 0)
+        skip();
+    pid_t child = sleeper();
+    struct behalf *b = get(w, child);
+    uint32_t dram = account(b, MEMOIR_SPACE_DRAM), tag = behalf_tag(b, "weights");
+    for (uint64_t id = 1; id <= 60000; id++)
+        assert_int_equal(behalf_alloc(b, dram, id, id, id % 2 ? tag : 0), 0);
+    for (uint64_t id = 1; id <= 50000; id++)
+        assert_int_equal(behalf_free(b, dram, id, NULL), 0);
+    assert_int_equal(behalf_transfer(b, dram, 55000, 64, true), 0);
+    behalf_session_applied(b, 4711, 42);
+    struct behalf_figures before = figures(b, dram);
+    behalf_unref(b);
+    daemon_end(w);
+    assert_int_equal(statvfs(w->dir, &used), 0);
+    snprintf(options, sizeof(options), "size=%llu,mode=0755",
+             (unsigned long long)((used.f_blocks - used.f_bfree + 2) * used.f_frsize));
+    assert_int_equal(mount("none", w->dir, "tmpfs", MS_REMOUNT, options), 0);
+
+    daemon_begin(w);
+    books_find(w);
+    b = get(w, child);
+    assert_int_equal(w->server.figures.adopted_books, 1);
+    assert_int_equal(files(w), 1);
+    assert_int_equal(behalf_session_seq(b, 4711), 42);
+    dram = account(b, MEMOIR_SPACE_DRAM);
+    struct behalf_figures after = figures(b, dram);
+    assert_memory_equal(&after, &before, sizeof(after));
+    uint64_t sum[3];
+    blocks_sum(b, sum);
+    assert_int_equal(sum[0], 10000);
+    assert_int_equal(sum[1], before.live_bytes);
+    assert_int_equal(sum[2], 5000);
+    /* There are pages to go on with, since the old one had more. */
+    for (uint64_t id = 1; id <= 20000; id++)
+        assert_int_equal(behalf_alloc(b, dram, id, 1, 0), 0);
+    blocks_sum(b, sum);
+    assert_int_equal(sum[0], 30000);
+    for (uint64_t id = 1; id <= 60000; id++)
+        assert_int_equal(behalf_free(b, dram, id, NULL), id > 20000 && id <= 50000 ? -ENOENT : 0);
+    assert_int_equal(figures(b, dram).live_bytes, 0);
+    behalf_unref(b);
+    end(child);
+    assert_int_equal(umount2(w->dir, MNT_DETACH), 0);
 }
 
 /* A daemon wrote 100 blocks about `child` and is gone. */
@@ -505,6 +568,7 @@ int main(void)
         WORLD_TEST(another_process_with_that_pid_is_not_written_for),
         WORLD_TEST(a_user_does_not_get_a_book_of_another),
         WORLD_TEST(the_next_daemon_takes_over),
+        WORLD_TEST(a_full_tmpfs_does_not_stop_a_take_over),
         WORLD_TEST(who_reads_a_book_does_not_keep_it_from_being_taken_over),
         WORLD_TEST(nothing_is_lost_while_another_daemon_lives),
         WORLD_TEST(death_ends_a_book_though_it_is_held),
