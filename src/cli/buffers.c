@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/sum.h"
 #include "cli/devices.h"
 #include "ledger/ledger.h"
 
@@ -162,7 +163,7 @@ static int each_block(const struct book_block_view *block, void *context)
         return 0;
     take->any = true;
     b->matched++;
-    b->matched_bytes += block->bytes;
+    sum_add(&b->matched_bytes, block->bytes);
     if (block->time_ns < b->oldest_ns)
         b->oldest_ns = block->time_ns;
     struct buffers_row row = {

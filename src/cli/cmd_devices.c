@@ -10,6 +10,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/sum.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/devices.h"
@@ -105,7 +106,7 @@ static void mention_ghosts(const struct ledger *ledger, const struct term *term,
     for (size_t i = 0; i < n; i++) {
         uint64_t bytes = 0;
         for (size_t s = 0; s < LEDGER_REGION_SPACES; s++)
-            bytes += regions[i].ghosts.bytes[s];
+            sum_add(&bytes, regions[i].ghosts.bytes[s]);
         if (!regions[i].ghosts.processes)
             continue;
         buffer_printf(

@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "base/cleanup.h"
+#include "base/sum.h"
 #include "ledger/ledger.h"
 
 /* Spaces that lie in L1, and where they stand in its stack. */
@@ -98,15 +99,15 @@ static int add_holder(struct devices_view *view, struct devices_row *const *rows
         holds = true;
         bool own = a->space != MEMOIR_SPACE_SYSTEM;
         if (!lives) {
-            view->gone_bytes += own ? a->totals.live_bytes : 0;
+            sum_add(&view->gone_bytes, own ? a->totals.live_bytes : 0);
             continue;
         }
         struct devices_owner *owner = owner_of(row, p);
         if (!owner)
             return -ENOMEM;
-        owner->by_space[a->space] += a->totals.live_bytes;
-        owner->bytes += own ? a->totals.live_bytes : 0;
-        owner->blocks += own ? a->totals.live_blocks : 0;
+        sum_add(&owner->by_space[a->space], a->totals.live_bytes);
+        sum_add(&owner->bytes, own ? a->totals.live_bytes : 0);
+        sum_add(&owner->blocks, own ? a->totals.live_blocks : 0);
     }
     view->processes += holds && lives;
     view->gone += holds && !lives;
@@ -139,7 +140,7 @@ static void add_spaces(struct devices_row *row)
         if (space == MEMOIR_SPACE_SYSTEM)
             continue;
         row->used += c->used;
-        row->blocks += c->blocks;
+        sum_add(&row->blocks, c->blocks);
     }
 }
 
@@ -171,7 +172,7 @@ static void add_l1(struct devices_row *row)
             to->blocks = s->blocks;
             to->processes = s->processes;
             row->l1.used += s->used;
-            row->l1.blocks += s->blocks;
+            sum_add(&row->l1.blocks, s->blocks);
             if (s->space == MEMOIR_SPACE_L1)
                 row->l1.capacity = s->capacity;
         }

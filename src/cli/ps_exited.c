@@ -14,6 +14,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/sum.h"
 #include "cli/ps.h"
 #include "cli/site_names.h"
 
@@ -201,11 +202,11 @@ static void set_sums(struct table *t, const json_t *accounts)
         present[column] = present[EXITED_BLOCKS] = true;
         marks[column] |= marks_of(a);
         marks[EXITED_BLOCKS] |= marks_of(a);
-        sums[column] += number(a, "live_bytes");
-        sums[EXITED_BLOCKS] += number(a, "live_blocks");
+        sum_add(&sums[column], number(a, "live_bytes"));
+        sum_add(&sums[EXITED_BLOCKS], number(a, "live_blocks"));
         if (device) {
             present[EXITED_PEAK] = true;
-            sums[EXITED_PEAK] += number(a, "peak_bytes");
+            sum_add(&sums[EXITED_PEAK], number(a, "peak_bytes"));
         }
     }
     marks[EXITED_PEAK] = marks[EXITED_DEVICE];

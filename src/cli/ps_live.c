@@ -1,4 +1,5 @@
 /* The rows of `memoir ps`, from the ledger. See ps.h. */
+#include "base/sum.h"
 #include "cli/ps.h"
 
 #include <errno.h>
@@ -230,10 +231,10 @@ static void set_sums(struct table *t, const struct ledger_process *p)
             all = false;
             continue;
         }
-        bytes[g] += a->totals.live_bytes;
-        blocks += a->totals.live_blocks;
+        sum_add(&bytes[g], a->totals.live_bytes);
+        sum_add(&blocks, a->totals.live_blocks);
         if (g == GROUP_DEVICE)
-            peak += a->totals.peak_bytes;
+            sum_add(&peak, a->totals.peak_bytes);
     }
     for (enum group g = 0; g < GROUPS; g++) {
         if (present[g] && !broken[g])
@@ -409,7 +410,7 @@ static uint64_t device_bytes(const struct ledger_process *p)
     uint64_t bytes = 0;
     for (size_t i = 0; i < p->n_accounts; i++)
         if (p->accounts[i].valid && group_of(&p->accounts[i]) == GROUP_DEVICE)
-            bytes += p->accounts[i].totals.live_bytes;
+            sum_add(&bytes, p->accounts[i].totals.live_bytes);
     return bytes;
 }
 

@@ -31,6 +31,9 @@ enum {
     BEHALF_IDLE_MS = 500,    /* without reports, then its pages are given back to the page cache */
 };
 
+/* Live bytes of one account: more than all machines have together, and far from where sums end. */
+#define BEHALF_ACCOUNT_BYTES_MAX (UINT64_C(1) << 56)
+
 int behalf_table_new(struct daemon *daemon, struct behalf_table **ret_table);
 
 /* Lets go of all books, which stay and go on counting. NULL is fine. */
@@ -110,8 +113,8 @@ int behalf_account_lookup(const struct behalf *behalf, uint32_t kind, int32_t or
 uint32_t behalf_tag(struct behalf *behalf, const char *name);
 
 /* A block. Reporting a live id again replaces it (loss "replaced"). -EINVAL: size of 2^48 or more, or no
- * such account (loss "bad argument"); -EDQUOT: buffers-per-client-max reached, nothing counted (loss
- * "limit"); -ENOSPC: no pages for its entry, nothing counted (loss "blocks full"). */
+ * such account (loss "bad argument"); -EDQUOT: buffers-per-client-max or BEHALF_ACCOUNT_BYTES_MAX reached,
+ * nothing counted (loss "limit"); -ENOSPC: no pages for its entry, nothing counted (loss "blocks full"). */
 int behalf_alloc(struct behalf *behalf, uint32_t account, uint64_t id, uint64_t bytes,
                  uint32_t tag);
 

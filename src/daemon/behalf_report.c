@@ -165,7 +165,9 @@ static int alloc_check(struct behalf *b, uint32_t account, uint64_t bytes)
         return -EINVAL;
     }
     const struct table_shard *shard = &b->w->table.shard[0];
+    const struct book_counters *c = &record_at(b, account)->account.common;
     if (book_bare_blocks(b->w) >= b->table->daemon->config.buffers_per_client_max ||
+        c->alloc_bytes - c->freed_bytes + bytes > BEHALF_ACCOUNT_BYTES_MAX ||
         (shard->live >= shard->limit && !may_grow(b))) {
         book_lose(b->w, BOOK_LOSS_LIMIT);
         return -EDQUOT;

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/buffer.h"
+#include "base/sum.h"
 #include "base/units.h"
 #include "daemon/retired.h"
 
@@ -75,9 +76,9 @@ int line_write(const struct retired_process *process, struct buffer *out)
     for (size_t i = 0; i < process->n_accounts; i++) {
         const struct retired_account *account = &process->accounts[i];
         enum noun noun = noun_of(account->space);
-        sums[noun].blocks += account->totals.live_blocks;
-        sums[noun].bytes += account->totals.live_bytes;
-        blocks += account->totals.live_blocks;
+        sum_add(&sums[noun].blocks, account->totals.live_blocks);
+        sum_add(&sums[noun].bytes, account->totals.live_bytes);
+        sum_add(&blocks, account->totals.live_blocks);
         if (sums[noun].bytes > largest)
             largest = sums[noun].bytes;
     }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/sum.h"
 #include "daemon/cause.h"
 #include "daemon/retired.h"
 #include "daemon/users.h"
@@ -40,7 +41,7 @@ static void row_fill(const struct retired_process *p, const struct users *users,
     if (row->has_signal)
         row->signal = p->cause.value;
     for (size_t i = 0; i < BOOK_LOSSES_MAX; i++)
-        row->losses += p->losses[i];
+        sum_add(&row->losses, p->losses[i]);
     for (size_t i = 0; i < p->n_accounts; i++) {
         const struct retired_account *a = &p->accounts[i];
         query_exited_add_account(row, a->space, a->totals.live_bytes, a->totals.live_blocks,

@@ -265,7 +265,7 @@ static void tell_refused(struct native_client *client, const struct apply *apply
     if (apply->why == -EDQUOT)
         native_error_set(&error, "limit",
                          "%zu reports were not accounted: more than buffers-per-client-max live "
-                         "blocks",
+                         "blocks, or 2^56 bytes in one space",
                          apply->refused);
     else if (apply->why == -ENOSPC)
         native_error_set(&error, "limit",

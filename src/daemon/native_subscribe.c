@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/sum.h"
 #include "daemon/behalf.h"
 #include "daemon/cause.h"
 #include "daemon/daemon.h"
@@ -201,8 +202,8 @@ static void went_write(struct json *json, const void *context, bool detailed)
     char text[CAUSE_TEXT_MAX];
     uint64_t bytes = 0, blocks = 0;
     for (size_t i = 0; i < p->n_accounts; i++) {
-        bytes += p->accounts[i].totals.live_bytes;
-        blocks += p->accounts[i].totals.live_blocks;
+        sum_add(&bytes, p->accounts[i].totals.live_bytes);
+        sum_add(&blocks, p->accounts[i].totals.live_blocks);
     }
     if (p->host[0])
         json_field_string(json, "host", p->host);

@@ -16,6 +16,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/sum.h"
 #include "daemon/allowance.h"
 #include "daemon/behalf.h"
 #include "daemon/daemon.h"
@@ -101,7 +102,7 @@ static int each_block(const struct book_block_view *view, void *context)
         return 0;
     struct found *found = &c->found[c->accounts[view->account]];
     found->blocks++;
-    found->bytes += view->bytes;
+    sum_add(&found->bytes, view->bytes);
     if (c->top->n == c->top->max && view->bytes <= c->top->blocks[0].view.bytes)
         return 0;
     top_blocks_add(c->top, &(struct top_block){*view, c->book, c->accounts[view->account]});

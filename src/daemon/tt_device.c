@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "base/clock.h"
+#include "base/sum.h"
 #include "daemon/behalf.h"
 #include "daemon/daemon.h"
 #include "daemon/server.h"
@@ -177,10 +178,10 @@ void tt_device_usage(struct server *server, int32_t ordinal, struct tt_answer *a
             const struct ledger_capacity *c = &d->spaces[spaces[i]];
             if (c->space == 0)
                 continue;
-            sums[i] += c->used;
-            bytes += c->used;
-            blocks += c->blocks;
-            kernels += spaces[i] == MEMOIR_SPACE_KERNEL ? c->blocks : 0;
+            sum_add(&sums[i], c->used);
+            sum_add(&bytes, c->used);
+            sum_add(&blocks, c->blocks);
+            sum_add(&kernels, spaces[i] == MEMOIR_SPACE_KERNEL ? c->blocks : 0);
         }
     answer->dram = sums[0];
     answer->l1 = sums[1];

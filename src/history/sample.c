@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/sum.h"
 #include "ledger/ledger.h"
 
 void sample_init(struct sample *sample)
@@ -140,7 +141,7 @@ static void take_process(struct sample *sample, const struct ledger_process *p)
         const struct ledger_account *a = &p->accounts[i];
         if (!a->valid)
             continue; /* unknown is no value */
-        blocks += a->totals.live_blocks;
+        sum_add(&blocks, a->totals.live_blocks);
         has_blocks = true;
         if (!a->device || a->device->index < sample->n_devices)
             sample_add_value(sample, a->device ? a->device->index + 1 : 0, a->space, HISTORY_BYTES,
@@ -168,8 +169,8 @@ static void take_host(struct sample *sample, const struct ledger *ledger)
             const struct ledger_account *a = &p->accounts[k];
             if (!a->valid || a->space > MEMOIR_SPACE_MAX)
                 continue;
-            bytes[a->space] += a->totals.live_bytes;
-            blocks[a->space] += a->totals.live_blocks;
+            sum_add(&bytes[a->space], a->totals.live_bytes);
+            sum_add(&blocks[a->space], a->totals.live_blocks);
             told |= 1u << a->space;
         }
     }

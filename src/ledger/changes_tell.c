@@ -1,12 +1,13 @@
 /* Telling changes: what each does to the sums, and what the counters know beyond the blocks. See changes.h. */
 #include "base/clock.h"
+#include "base/sum.h"
 #include "ledger/changes_rows.h"
 
 enum { MISSING_MS = 1000 }; /* a block that is counted and not entered for so long never will be */
 
 static void add(uint64_t *sum, uint64_t came, uint64_t went)
 {
-    *sum += came;
+    sum_add(sum, came);
     *sum = *sum > went ? *sum - went : 0; /* lies must not wrap */
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/sum.h"
 #include "ledger/rows.h"
 
 /* A process whose books take longer than REFRESH_SLOW_NS to read gets one REFRESH_SHARE-th of the time, and
@@ -43,8 +44,8 @@ static void process_status(struct process_row *row, uint64_t now_ns)
         struct ledger_book *book = p->books[i];
         (void)book_reader_status(book->reader, &book->status); /* on failure the last one stays */
         for (size_t k = 0; k < BOOK_LOSSES_MAX; k++)
-            p->losses[k] += book->status.losses[k];
-        p->book_bytes += book->status.file_bytes;
+            sum_add(&p->losses[k], book->status.losses[k]);
+        sum_add(&p->book_bytes, book->status.file_bytes);
         if (book->status.peak_error > p->peak_error)
             p->peak_error = book->status.peak_error;
     }
@@ -153,8 +154,8 @@ static void devices_sum(struct ledger *ledger)
             if (!account->device || !account->valid)
                 continue;
             struct ledger_capacity *c = &account->device->spaces[account->space];
-            c->used += account->totals.live_bytes;
-            c->blocks += account->totals.live_blocks;
+            sum_add(&c->used, account->totals.live_bytes);
+            sum_add(&c->blocks, account->totals.live_blocks);
             c->sampled |= account->sampled;
             c->partial |= account->partial;
             /* Accounts are sorted by device. Some sources know bytes only. */

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sum.h"
 #include "ledger/rows.h"
 
 enum { SOURCES = BOOK_SOURCE_ATTACH + 1, RANK_UNKNOWN = SOURCES };
@@ -264,20 +265,20 @@ int ledger_join(struct ledger *ledger, struct process_row *row)
 
 static void totals_add(struct book_totals *sum, const struct book_totals *t)
 {
-    sum->live_bytes += t->live_bytes;
-    sum->live_blocks += t->live_blocks;
-    sum->alloc_bytes += t->alloc_bytes;
-    sum->alloc_blocks += t->alloc_blocks;
-    sum->freed_bytes += t->freed_bytes;
-    sum->freed_blocks += t->freed_blocks;
-    sum->alloc_served += t->alloc_served;
-    sum->freed_served += t->freed_served;
-    sum->reallocs += t->reallocs;
-    sum->moved_in_bytes += t->moved_in_bytes;
-    sum->moved_in += t->moved_in;
-    sum->moved_out_bytes += t->moved_out_bytes;
-    sum->moved_out += t->moved_out;
-    sum->peak_bytes += t->peak_bytes;
+    sum_add(&sum->live_bytes, t->live_bytes);
+    sum_add(&sum->live_blocks, t->live_blocks);
+    sum_add(&sum->alloc_bytes, t->alloc_bytes);
+    sum_add(&sum->alloc_blocks, t->alloc_blocks);
+    sum_add(&sum->freed_bytes, t->freed_bytes);
+    sum_add(&sum->freed_blocks, t->freed_blocks);
+    sum_add(&sum->alloc_served, t->alloc_served);
+    sum_add(&sum->freed_served, t->freed_served);
+    sum_add(&sum->reallocs, t->reallocs);
+    sum_add(&sum->moved_in_bytes, t->moved_in_bytes);
+    sum_add(&sum->moved_in, t->moved_in);
+    sum_add(&sum->moved_out_bytes, t->moved_out_bytes);
+    sum_add(&sum->moved_out, t->moved_out);
+    sum_add(&sum->peak_bytes, t->peak_bytes);
 }
 
 /* What one source says about one account: all parts of one rank. */
@@ -305,8 +306,8 @@ static struct group group_sum(const struct process_row *row, size_t i, size_t en
         }
         const struct book_account_view *view = &part->book->views[part->index];
         totals_add(&g.totals, &part->book->totals[part->index]);
-        g.inherited_bytes += view->inherited_bytes;
-        g.inherited_blocks += view->inherited_blocks;
+        sum_add(&g.inherited_bytes, view->inherited_bytes);
+        sum_add(&g.inherited_blocks, view->inherited_blocks);
         g.flags |= view->flags;
         if (view->capacity > g.capacity) {
             g.capacity = view->capacity;
@@ -350,7 +351,7 @@ static bool account_totals_alone(struct ledger_account *account, const struct pa
     const struct book_account_view *view = &book->views[part->index];
     account->totals = book->totals[part->index];
     account->moves_source =
-        account->totals.moved_in + account->totals.moved_out > 0 ? account->source : 0;
+        (account->totals.moved_in | account->totals.moved_out) > 0 ? account->source : 0;
     account->inherited_bytes = view->inherited_bytes;
     account->inherited_blocks = view->inherited_blocks;
     account->partial = view->flags & BOOK_ACCOUNT_PARTIAL;
@@ -381,7 +382,7 @@ static bool account_totals(const struct process_row *row, size_t a)
         all &= g.valid;
         if (!g.valid)
             continue;
-        if (g.totals.moved_in + g.totals.moved_out > 0 &&
+        if ((g.totals.moved_in | g.totals.moved_out) > 0 &&
             (!moved || g.moves_rank < moves.moves_rank)) {
             moves = g;
             moved = true;

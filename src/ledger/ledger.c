@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/sum.h"
 #include "ledger/name.h"
 #include "ledger/proc.h"
 #include "ledger/region_holder.h"
@@ -135,8 +136,8 @@ bool ledger_process_sum(const struct ledger_process *process, uint32_t space,
             all = false;
             continue;
         }
-        bytes += account->totals.live_bytes;
-        blocks += account->totals.live_blocks;
+        sum_add(&bytes, account->totals.live_bytes);
+        sum_add(&blocks, account->totals.live_blocks);
     }
     if (ret_bytes)
         *ret_bytes = bytes;

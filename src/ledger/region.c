@@ -10,6 +10,7 @@
 #include <memoir/memoir.h>
 
 #include "base/cleanup.h"
+#include "base/sum.h"
 #include "book/layout.h"
 
 enum {
@@ -119,7 +120,7 @@ static void slots_parse(const uint8_t *bytes, struct region_view *view)
             if (view->slots[k].pid != slot.pid)
                 continue;
             for (size_t s = 0; s < REGION_SPACES; s++)
-                view->slots[k].bytes[s] += slot.bytes[s];
+                sum_add(&view->slots[k].bytes[s], slot.bytes[s]);
             if (slot.updated_ns > view->slots[k].updated_ns)
                 view->slots[k].updated_ns = slot.updated_ns;
         }

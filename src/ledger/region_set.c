@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/sum.h"
 #include "ledger/proc.h"
 #include "ledger/region_book.h"
 #include "ledger/region_holder.h"
@@ -291,7 +292,7 @@ static bool holder_set(struct poll *poll, struct holder *holder, const struct re
 static void bytes_add(uint64_t sum[REGION_SPACES], const uint64_t bytes[REGION_SPACES])
 {
     for (size_t i = 0; i < REGION_SPACES; i++)
-        sum[i] += bytes[i];
+        sum_add(&sum[i], bytes[i]);
 }
 
 static void view_take(struct poll *poll, struct ledger_region *region,

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
+#include "base/sum.h"
 #include "query/arena.h"
 #include "query/table_process.h"
 
@@ -79,7 +80,7 @@ static void read_accounts(const json_t *line, struct query_exited *e)
     json_array_foreach(json_object_get(line, "losses"), i, loss)
     {
         if (json_integer_value(loss) > 0)
-            e->losses += (uint64_t)json_integer_value(loss);
+            sum_add(&e->losses, (uint64_t)json_integer_value(loss));
     }
 }
 

@@ -1,6 +1,7 @@
 /* The table of processes that ended. */
 #include <stdio.h>
 
+#include "base/sum.h"
 #include "query/table_process.h"
 
 void query_exited_add_account(struct query_exited *exited, uint32_t space, uint64_t live_bytes,
@@ -9,10 +10,10 @@ void query_exited_add_account(struct query_exited *exited, uint32_t space, uint6
     if (space == 0 || space > MEMOIR_SPACE_MAX)
         return;
     exited->spaces |= 1u << space;
-    exited->bytes[space] += live_bytes;
-    exited->blocks += live_blocks;
+    sum_add(&exited->bytes[space], live_bytes);
+    sum_add(&exited->blocks, live_blocks);
     if (space >= MEMOIR_SPACE_DRAM && space != MEMOIR_SPACE_SYSTEM)
-        exited->device_peak += peak_bytes;
+        sum_add(&exited->device_peak, peak_bytes);
 }
 
 void query_exited_mark_account(struct query_exited *exited, uint32_t space, bool sampled,
@@ -144,7 +145,7 @@ static void get_space(const struct query_world *world, const struct query_row *r
     uint64_t sum = 0;
     for (uint32_t space = 1; space <= MEMOIR_SPACE_MAX; space++)
         if (spaces & 1u << space)
-            sum += row->exited->bytes[space];
+            sum_add(&sum, row->exited->bytes[space]);
     set_figure(ret, row->exited, spaces, sum);
 }
 

@@ -4,6 +4,7 @@
 
 #include <memoir/memoir.h>
 
+#include "base/sum.h"
 #include "ledger/ledger.h"
 #include "query/table_process.h"
 
@@ -170,7 +171,10 @@ static void add_figure(struct query_value *ret, const struct ledger_account *a,
         ret->state |= QUERY_UNKNOWN;
         return;
     }
-    ret->number += figure_of(&a->totals, figure);
+    if (__builtin_add_overflow(ret->number, figure_of(&a->totals, figure), &ret->number)) {
+        ret->number = UINT64_MAX;
+        ret->marks |= QUERY_AT_LEAST;
+    }
     ret->state |= QUERY_KNOWN;
 }
 
@@ -226,7 +230,7 @@ static void get_losses(const struct query_world *world, const struct query_row *
 {
     uint64_t lost = 0;
     for (size_t i = 0; i < BOOK_LOSSES_MAX; i++)
-        lost += row->process->losses[i];
+        sum_add(&lost, row->process->losses[i]);
     query_set_number(ret, lost);
 }
 

@@ -120,6 +120,23 @@ class Messages(ServerTest):
                     time.sleep(0.0003)
                 self.assertEqual(c.receive()["dram"], 10)
 
+    def test_nobody_holds_more_than_there_is(self):
+        self.server()
+        most = (1 << 48) - 1
+        c = self.connect()
+        other = self.tt_client("--buffers", "1", "--bytes", "1000")
+        c.socket.sendall(b"".join(message(tt.ALLOC, size=most, number=n) for n in range(1, 300)))
+        # Sums that begin anew at 0 would hide what others hold.
+        answer = c.query()
+        self.assertGreater(answer["dram"], 1 << 55)
+        self.assertLess(answer["dram"], 1 << 57)
+        self.assertEqual(answer["number"], 256 + 1)
+        self.assertEqual(self.losses()["limit"], 299 - 256)
+        c.send(tt.FREE, number=1)
+        c.send(tt.ALLOC, size=most, number=1000)
+        self.assertEqual(c.query()["number"], 256 + 1)
+        other.close()
+
     def test_a_pause_inside_the_first_message_is_no_end_of_it(self):
         self.server()
         for cut in (72, 112, 128):

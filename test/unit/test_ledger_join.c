@@ -1,4 +1,6 @@
 /* Several books of one process become one row: what counts, what adds up, and what is the same process. */
+#include <signal.h>
+
 #include "ledger_world.h"
 
 /* ---- which source counts ---- */
@@ -43,6 +45,43 @@ static void bytes_without_blocks_count_too(void **state)
     assert_int_equal(p->accounts[0].source, BOOK_SOURCE_REGION);
     ledger_refresh(w->ledger);
     assert_int_equal(p->accounts[0].device->processes, 1);
+}
+
+/* Who lies about what he holds must not make the sum with others' look small. */
+static void sums_stop_at_the_largest_number(void **state)
+{
+    struct world *w = *state;
+    struct proc_stat stat;
+    pid_t child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    assert_int_equal(proc_stat_read(child, &stat), 0);
+    struct ledger_process *p = NULL, *liar = NULL;
+    for (int i = 0; i < 4; i++) {
+        struct book_builder b;
+        char name[16];
+        snprintf(name, sizeof(name), "%d.book", i);
+        book_begin(w, &b, name, BOOK_SOURCE_CLIENT);
+        uint32_t gpu = builder_device(&b, 1, 0, "GPU");
+        if (i > 0) { /* three books of one process add up */
+            b.h.pid = child;
+            b.h.start_ticks = stat.start_ticks;
+        }
+        account_add(&b, MEMOIR_SPACE_DRAM, gpu, i > 0 ? INT64_MAX : 1, i > 0 ? INT64_MAX : 5000);
+        builder_publish(&b);
+        *(i > 0 ? &liar : &p) = add(w, name)->process;
+    }
+    assert_int_equal(liar->n_books, 3);
+    ledger_refresh(w->ledger);
+    assert_int_equal(live(w, p, MEMOIR_SPACE_DRAM), 5000);
+    assert_true(live(w, liar, MEMOIR_SPACE_DRAM) == UINT64_MAX);
+    const struct ledger_capacity *c = &p->accounts[0].device->spaces[MEMOIR_SPACE_DRAM];
+    assert_true(c->used == UINT64_MAX);
+    assert_true(c->blocks == UINT64_MAX);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
 }
 
 static void sum_with_an_estimate_is_one(void **state)
@@ -430,6 +469,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WORLD_TEST(first_source_that_ever_counted_wins),
         WORLD_TEST(bytes_without_blocks_count_too),
+        WORLD_TEST(sums_stop_at_the_largest_number),
         WORLD_TEST(sum_with_an_estimate_is_one),
         WORLD_TEST(heap_belongs_to_who_allocates),
         WORLD_TEST(accounts_are_found_when_they_appear),
