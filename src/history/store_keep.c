@@ -186,23 +186,6 @@ static uint64_t used_bytes(struct store *store)
     return (uint64_t)(pages * size);
 }
 
-static int too_old(struct store *store, uint64_t now_s)
-{
-    int r = 0;
-    for (unsigned tier = 0; r == 0 && tier < HISTORY_TIERS; tier++) {
-        uint64_t keep_s = store->limits.keep_s[tier];
-        uint64_t end_s = now_s > keep_s ? now_s - keep_s : 0;
-        if (tier + 1 < HISTORY_TIERS) {
-            uint64_t rolled_s = store->closed[tier + 1] * history_window_s(tier + 1);
-            end_s = end_s < rolled_s ? end_s : rolled_s;
-        }
-        uint64_t end = end_s / history_window_s(tier);
-        if (end > 0)
-            r = range_run(store, SQL_CHUNK_DELETE + (int)tier, 0, CHUNK_ID(end, 0) - 1);
-    }
-    return r;
-}
-
 /* The start of the oldest window of a tier; UINT64_MAX when it has none. */
 static int oldest(struct store *store, unsigned tier, uint64_t *ret_s)
 {
@@ -210,6 +193,34 @@ static int oldest(struct store *store, unsigned tier, uint64_t *ret_s)
     int r = first_of(store, SQL_CHUNK_FIRST + (int)tier, 0, &id);
     *ret_s = r > 0 && id >= 0 ? ((uint64_t)id >> 32) * history_window_s(tier) : UINT64_MAX;
     return r < 0 ? r : 0;
+}
+
+/* Windows that go at a time, at most. A clock may be years ahead until somebody puts it right, and must not
+ * have cost everything by then: 30 days of minutes take half a day to go. More than ever come at a time:
+ * one of seconds, in tens when they were rolled up, and fewer of the others. */
+static const uint64_t go_at_once[HISTORY_TIERS] = {20, 2, 1};
+
+static int too_old(struct store *store, uint64_t now_s)
+{
+    int r = 0;
+    for (unsigned tier = 0; r == 0 && tier < HISTORY_TIERS; tier++) {
+        uint64_t first_s;
+        r = oldest(store, tier, &first_s);
+        if (r < 0 || first_s == UINT64_MAX)
+            continue;
+        uint64_t keep_s = store->limits.keep_s[tier];
+        uint64_t end_s = now_s > keep_s ? now_s - keep_s : 0;
+        if (tier + 1 < HISTORY_TIERS) {
+            uint64_t rolled_s = store->closed[tier + 1] * history_window_s(tier + 1);
+            end_s = end_s < rolled_s ? end_s : rolled_s;
+        }
+        uint64_t end = end_s / history_window_s(tier);
+        uint64_t most = first_s / history_window_s(tier) + go_at_once[tier];
+        end = end < most ? end : most;
+        if (end > 0)
+            r = range_run(store, SQL_CHUNK_DELETE + (int)tier, 0, CHUNK_ID(end, 0) - 1);
+    }
+    return r;
 }
 
 /* What the oldest points belong to decides whose names are still needed. */

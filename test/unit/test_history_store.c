@@ -283,6 +283,25 @@ static void a_clock_that_was_ahead_for_a_while_stops_nothing(void **state)
     assert_in_range(ask(w, "SELECT count(*) FROM chunk0"), 2, 8);
 }
 
+static void a_clock_that_is_years_ahead_costs_little(void **state)
+{
+    struct world *w = *state;
+    world_open(w);
+    for (uint64_t i = 0; i < 5 * 7200; i += 30)
+        assert_int_equal(add(w, T0 + i, 100, value_at(i)), 0);
+    assert_int_equal(recorder_flush(w->recorder, w->store, T0 + 5 * 7200), 0);
+    int64_t tens = ask(w, "SELECT count(*) FROM chunk1");
+    assert_int_equal(ask(w, "SELECT count(*) FROM chunk2"), 2 * 5);
+    for (uint64_t i = 0; i < 2; i++) {
+        uint64_t ahead = T0 + 10 * 365 * UINT64_C(86400) + i * 120;
+        assert_int_equal(add(w, ahead, 100, 1), 0);
+        assert_int_equal(recorder_flush(w->recorder, w->store, ahead), 0);
+    }
+    assert_in_range(ask(w, "SELECT count(*) FROM chunk1 WHERE id >> 32 < 2000000"), tens - 8, tens);
+    assert_in_range(ask(w, "SELECT count(*) FROM chunk2 WHERE id >> 32 < 300000"), 2 * 3, 2 * 5);
+    assert_int_equal(ask(w, "SELECT count(*) FROM process"), 1);
+}
+
 /* ---- limits ---- */
 
 static void crowd(struct world *w, uint64_t time_s, unsigned processes)
@@ -521,6 +540,7 @@ int main(void)
         TEST(killed_writer_loses_only_what_was_not_flushed),
         TEST(of_one_second_the_last_counts_and_an_earlier_one_is_not_lost),
         TEST(a_clock_that_was_ahead_for_a_while_stops_nothing),
+        TEST(a_clock_that_is_years_ahead_costs_little),
         TEST(file_stays_below_its_limit_and_loses_the_oldest),
         TEST(full_disk_is_an_error_and_room_makes_it_go_on),
         TEST(every_failing_call_is_an_error_and_spoils_nothing),
