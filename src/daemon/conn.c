@@ -19,45 +19,12 @@
 
 enum {
     OUT_LENT_BYTES = 64 << 10,
-    TIMER_FINE_NS = 500000, /* no two rounds of the timer closer than this */
+    TIMER_FINE_NS = 500000,       /* no two rounds of the timer closer than this */
+    SMALL_BATCH_BYTES = 16 << 10, /* of a user for whom much is kept already */
+    FULL_RETRY_NS = 10000000,     /* to look whether a user has taken his answers */
 };
 
 static void conn_end(struct conn *conn, enum conn_end end);
-
-/* ---- users ---- */
-
-static struct conn_user *user_of(struct conn_server *server, uint32_t uid)
-{
-    for (size_t i = 0; i < server->n_users; i++)
-        if (server->users[i].uid == uid)
-            return &server->users[i];
-    /* Rows of users without connections are used again, so that there are never more than connections. */
-    for (size_t i = 0; i < server->n_users; i++)
-        if (server->users[i].connections == 0) {
-            server->users[i] = (struct conn_user){.uid = uid};
-            return &server->users[i];
-        }
-    struct conn_user *users = realloc(server->users, (server->n_users + 1) * sizeof(*users));
-    if (!users)
-        return NULL;
-    server->users = users;
-    users[server->n_users] = (struct conn_user){.uid = uid};
-    return &users[server->n_users++];
-}
-
-static bool user_fits(struct conn_server *server, uint32_t uid)
-{
-    struct conn_user *user = user_of(server, uid);
-    if (user && (uid == 0 || user->connections < server->limits->connections_per_user_max))
-        return true;
-    server->figures->refused_connections_per_user_max++;
-    if (user && !user->said)
-        log_warn("uid %u has %zu connections: more are turned away (connections-per-user-max)", uid,
-                 user->connections);
-    if (user)
-        user->said = true;
-    return false;
-}
 
 /* ---- timers ---- */
 
@@ -69,7 +36,9 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 static uint64_t deadline_of(const struct conn *conn)
 {
     uint64_t stall = conn->server->limits->stall_ns;
-    uint64_t at = earlier(conn->wake_ns, conn->resume_ns);
+    uint64_t at = conn->resume_ns;
+    if (!conn->ready) /* else it is called anyway */
+        at = earlier(at, earlier(conn->wake_ns, conn->hold_ns));
     if (conn->rest_ns && conn->resume_ns == 0)
         at = earlier(at, conn->rest_ns + stall);
     if (conn->out_ns)
@@ -102,20 +71,54 @@ static void conn_time(struct conn *conn)
 
 /* ---- output ---- */
 
+/* Its own answers have to go first. */
+static bool out_full(const struct conn *conn)
+{
+    return conn->out.len - conn->out.sent >= CONN_OUT_HIGH;
+}
+
+/* Its user's answers have to go first, wherever they wait. */
+static bool user_full(const struct conn *conn)
+{
+    return conn->user->uid != 0 && (conn->user->out_bytes >= CONN_OUT_USER_HIGH ||
+                                    conn->server->out_bytes >= CONN_OUT_ALL_HIGH);
+}
+
+static bool blocked(const struct conn *conn)
+{
+    return conn->resume_ns || conn->hold_ns || out_full(conn);
+}
+
 static void events_set(struct conn *conn)
 {
     uint32_t events =
-        (conn->resume_ns ? 0 : EPOLLIN) | (conn->out.len > conn->out.sent ? EPOLLOUT : 0);
-    if (events == conn->events)
+        (blocked(conn) ? 0 : EPOLLIN) | (conn->out.len > conn->out.sent ? EPOLLOUT : 0);
+    if (!conn->source || events == conn->events)
         return;
     conn->events = events;
     (void)loop_fd_events(conn->source, events);
+}
+
+/* After anything that may have changed what it waits for. */
+static void settle(struct conn *conn)
+{
+    if (conn->held && !blocked(conn))
+        conn_ready(conn);
+    events_set(conn);
+    conn_time(conn);
+}
+
+static void out_count(struct conn *conn, size_t before, size_t after)
+{
+    conn->user->out_bytes += after - before;
+    conn->server->out_bytes += after - before;
 }
 
 /* Give back what was lent, or free it. */
 static void out_release(struct conn *conn)
 {
     struct conn_server *server = conn->server;
+    out_count(conn, conn->out.room, 0);
     if (conn->out.data && !server->spare_out && conn->out.room == OUT_LENT_BYTES)
         server->spare_out = conn->out.data;
     else
@@ -130,6 +133,7 @@ static int out_room(struct conn *conn, size_t n)
     if (!out->data && n <= OUT_LENT_BYTES && server->spare_out) {
         *out = (struct conn_out){.data = server->spare_out, .room = OUT_LENT_BYTES};
         server->spare_out = NULL;
+        out_count(conn, 0, out->room);
     }
     if (out->room - out->len >= n)
         return 0;
@@ -146,6 +150,7 @@ static int out_room(struct conn *conn, size_t n)
     uint8_t *data = realloc(out->data, room);
     if (!data)
         return -ENOMEM;
+    out_count(conn, out->room, room);
     out->data = data;
     out->room = room;
     return 0;
@@ -166,13 +171,14 @@ static int out_flush(struct conn *conn)
             break;
         out->sent += (size_t)n;
         conn->server->figures->bytes_out += (uint64_t)n;
-        conn->out_ns = 0;
+        conn->out_taken += (uint64_t)n;
     }
     if (out->sent == out->len) {
         out_release(conn);
         conn->out_ns = 0;
-    } else if (!conn->out_ns) {
+    } else if (!conn->out_ns || conn->out_taken >= CONN_OUT_PACE) {
         conn->out_ns = clock_monotonic_ns();
+        conn->out_taken = 0;
     }
     return 0;
 }
@@ -219,10 +225,11 @@ static int rest_keep(struct conn *conn, const uint8_t *bytes, size_t n)
         if (n)
             memcpy(rest, bytes, n);
         free(conn->rest);
+        conn->user->rest_bytes += n - conn->rest_len;
         conn->rest = rest;
         conn->rest_len = n;
     }
-    if (n == 0)
+    if (n == 0 || conn->held) /* then it waits for us, not for the client */
         conn->rest_ns = 0;
     else if (conn->rest_ns == 0)
         conn->rest_ns = clock_monotonic_ns();
@@ -234,6 +241,7 @@ static bool deliver(struct conn *conn, const uint8_t *bytes, size_t n,
                     ssize_t (*call)(struct conn *, const uint8_t *, size_t))
 {
     conn->in_call = true;
+    conn->stopped = false;
     ssize_t taken = call(conn, bytes, n);
     conn->in_call = false;
     if (taken < 0 && !conn->closing) {
@@ -249,7 +257,9 @@ static bool deliver(struct conn *conn, const uint8_t *bytes, size_t n,
         return false;
     }
     size_t left = n - (size_t)taken;
-    if (left > conn->protocol->rest_max) {
+    /* A wake-up changes nothing for what is held already, unless it took it. */
+    conn->held = left > 0 && (conn->stopped || (conn->held && taken == 0));
+    if (!conn->held && left > conn->protocol->rest_max) {
         conn_end(conn, CONN_END_MESSAGE);
         return false;
     }
@@ -262,14 +272,23 @@ static bool deliver(struct conn *conn, const uint8_t *bytes, size_t n,
     return true;
 }
 
+/* What is held. False when the connection is no more. */
+static bool go_on(struct conn *conn)
+{
+    conn->held = false;
+    return deliver(conn, conn->rest, conn->rest_len, conn->protocol->on_bytes);
+}
+
 /* One batch. 1: there may be more, 0: not now, -1: the connection is no more. */
 static int read_batch(struct conn *conn)
 {
     struct conn_server *server = conn->server;
     size_t old = conn->rest_len;
+    size_t room =
+        conn->user->rest_bytes < CONN_REST_USER_HIGH ? CONN_BATCH_BYTES : SMALL_BATCH_BYTES;
     if (old)
         memcpy(server->batch, conn->rest, old);
-    ssize_t n = recv(conn->fd, server->batch + old, CONN_BATCH_BYTES, MSG_DONTWAIT);
+    ssize_t n = recv(conn->fd, server->batch + old, room, MSG_DONTWAIT);
     if (n < 0)
         return errno == EINTR ? 1 : errno == EAGAIN ? 0 : (conn_end(conn, CONN_END_PEER), -1);
     if (n == 0) {
@@ -282,7 +301,38 @@ static int read_batch(struct conn *conn)
         return -1;
     /* The kernel gives out at most what came in one piece, so a short read does not mean that it was all;
      * asking again costs less than another turn of the loop. */
-    return conn->resume_ns ? 0 : 1;
+    return !conn->held && !blocked(conn);
+}
+
+static bool slice_over(const struct conn *conn)
+{
+    return clock_monotonic_ns() >= conn->server->slice_end_ns;
+}
+
+/* Its turn has come. False when the connection is no more. */
+static bool serve(struct conn *conn, uint64_t now)
+{
+    bool readable = conn->readable;
+    conn->readable = false;
+    if (conn->wake_ns && conn->wake_ns <= now) {
+        conn->wake_ns = 0;
+        if (conn->protocol->on_wake &&
+            !deliver(conn, conn->rest, conn->rest_len, conn->protocol->on_wake))
+            return false;
+    }
+    if (conn->hold_ns && conn->hold_ns <= now)
+        conn->hold_ns = 0;
+    if (user_full(conn) && !conn->hold_ns)
+        conn->hold_ns = now + FULL_RETRY_NS;
+    if (conn->held && !blocked(conn) && !go_on(conn))
+        return false;
+    int more = readable && !conn->held && !blocked(conn);
+    for (int i = 0; more > 0 && i < CONN_BATCHES; i++) {
+        more = read_batch(conn);
+        if (more > 0 && slice_over(conn))
+            break;
+    }
+    return more >= 0;
 }
 
 static void on_event(void *context, uint32_t events)
@@ -292,19 +342,32 @@ static void on_event(void *context, uint32_t events)
         conn_end(conn, CONN_END_PEER);
         return;
     }
-    if (conn->resume_ns && events & (EPOLLHUP | EPOLLERR)) {
+    if (events & (EPOLLHUP | EPOLLERR) && out_full(conn)) {
+        conn_end(conn, CONN_END_PEER); /* nobody takes them any more */
+        return;
+    }
+    if (events & (EPOLLHUP | EPOLLERR) && blocked(conn)) {
         /* It would be told again and again; what it sent before it went is read when it may be. */
         loop_source_free(conn->source);
         conn->source = NULL;
+    } else if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
+        conn->readable = true;
+        conn_ready(conn);
     }
-    int more = events & (EPOLLIN | EPOLLHUP | EPOLLERR) && !conn->resume_ns;
-    for (int i = 0; more > 0 && i < CONN_BATCHES; i++)
-        more = read_batch(conn);
-    if (more < 0)
-        return;
-    if (conn->source)
-        events_set(conn);
-    conn_time(conn);
+    settle(conn);
+}
+
+bool conn_must_stop(struct conn *conn)
+{
+    if (conn->closing || out_full(conn) || user_full(conn) || slice_over(conn))
+        conn->stopped = true;
+    return conn->stopped;
+}
+
+void conn_hold(struct conn *conn, uint64_t ns)
+{
+    conn->stopped = true;
+    conn->hold_ns = clock_monotonic_ns() + ns;
 }
 
 void conn_spend(struct conn *conn, uint64_t n)
@@ -330,18 +393,39 @@ void conn_spend(struct conn *conn, uint64_t n)
     conn->server->said_throttled = true;
 }
 
-static void resume(struct conn *conn)
+/* Have its events again, after it hung up while we did not read. */
+static bool source_again(struct conn *conn)
 {
-    conn->resume_ns = 0;
-    if (!conn->source) {
-        if (loop_add_fd(conn->server->loop, conn->fd, EPOLLIN, on_event, conn, &conn->source) < 0) {
-            conn_end(conn, CONN_END_ERROR);
-            return;
-        }
-        conn->events = EPOLLIN;
+    if (conn->source || blocked(conn))
+        return true;
+    if (loop_add_fd(conn->server->loop, conn->fd, EPOLLIN, on_event, conn, &conn->source) < 0) {
+        conn_end(conn, CONN_END_ERROR);
+        return false;
     }
-    events_set(conn);
-    conn_time(conn);
+    conn->events = EPOLLIN;
+    return true;
+}
+
+/* ---- turns ---- */
+
+/* Those who want to be called, by user, for as long as the rest of the loop can wait. */
+static void on_turn(void *context)
+{
+    struct conn_server *server = context;
+    uint64_t now = clock_monotonic_ns(), end = now + CONN_TURN_NS;
+    struct conn *conn = NULL;
+    while (now < end && (conn = conn_next_ready(server))) {
+        struct conn_user *user = conn->user;
+        conn_unready(conn);
+        server->slice_end_ns = now + CONN_SLICE_NS;
+        if (serve(conn, now) && source_again(conn))
+            settle(conn);
+        uint64_t after = clock_monotonic_ns();
+        user->used_ns += after - now;
+        now = after;
+    }
+    if (!TAILQ_EMPTY(&server->ready_users))
+        loop_defer(server->turn);
 }
 
 /* ---- what is due ---- */
@@ -349,24 +433,20 @@ static void resume(struct conn *conn)
 static void conn_due(struct conn *conn, uint64_t now)
 {
     uint64_t stall = conn->server->limits->stall_ns;
-    if (conn->wake_ns && conn->wake_ns <= now) {
-        conn->wake_ns = 0;
-        if (conn->protocol->on_wake &&
-            !deliver(conn, conn->rest, conn->rest_len, conn->protocol->on_wake))
-            return;
-        if (conn->source)
-            events_set(conn); /* what it answered may not have gone out whole */
-    }
     if (conn->resume_ns && conn->resume_ns <= now) {
-        resume(conn);
-        return;
+        conn->resume_ns = 0;
+        if (!source_again(conn))
+            return;
     }
     bool stalled = (conn->rest_ns && !conn->resume_ns && conn->rest_ns + stall <= now) ||
                    (conn->out_ns && conn->out_ns + stall <= now);
-    if (stalled)
+    if (stalled) {
         conn_end(conn, CONN_END_STALLED);
-    else
-        conn_time(conn);
+        return;
+    }
+    if ((conn->wake_ns && conn->wake_ns <= now) || (conn->hold_ns && conn->hold_ns <= now))
+        conn_ready(conn);
+    settle(conn);
 }
 
 static void on_timer(void *context)
@@ -397,28 +477,32 @@ static void on_work(void *context)
             conn_end(conn, CONN_END_PEER);
         else if (conn->closing)
             conn_end(conn, conn->end);
-        else {
-            if (conn->source)
-                events_set(conn);
-            conn_time(conn);
-        }
+        else
+            settle(conn);
     }
 }
 
 /* ---- begin and end of one ---- */
 
+/* Give back all that it has. */
+static void conn_discard(struct conn *conn)
+{
+    loop_source_free(conn->source);
+    close(conn->fd);
+    if (conn->user) {
+        conn->user->connections--;
+        conn->user->rest_bytes -= conn->rest_len;
+        out_release(conn);
+    }
+    free(conn->rest);
+    peer_release(&conn->peer);
+    free(conn);
+}
+
 void conn_accept(struct conn_listener *listener, int fd)
 {
     struct conn_server *server = listener->server;
-    struct conn *conn = NULL;
-    if (server->n_conns >= server->limits->connections_max) {
-        server->figures->refused_connections_max++;
-        if (!server->said_max)
-            log_warn("%zu connections: more are turned away (connections-max)", server->n_conns);
-        server->said_max = true;
-    } else {
-        conn = calloc(1, sizeof(*conn));
-    }
+    struct conn *conn = calloc(1, sizeof(*conn));
     if (!conn) {
         close(fd);
         return;
@@ -431,30 +515,28 @@ void conn_accept(struct conn_listener *listener, int fd)
                           .tokens = (double)server->limits->reports_per_second,
                           .tokens_ns = clock_monotonic_ns()};
     int one = 1;
-    bool fits = peer_init(&conn->peer, fd) >= 0 && user_fits(server, conn->peer.uid);
-    if (fits && conn->peer.remote)
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    if (!fits || loop_add_fd(server->loop, fd, EPOLLIN, on_event, conn, &conn->source) < 0) {
-        close(fd);
-        free(conn);
-        return;
+    int r = peer_init(&conn->peer, fd);
+    if (r >= 0) {
+        conn->user = conn_user_enter(server, conn->peer.uid);
+        r = conn->user ? 0 : -EBUSY;
     }
-    conn->in_call = true;
-    int r = conn->protocol->on_open ? conn->protocol->on_open(conn) : 0;
-    conn->in_call = false;
+    if (r >= 0 && conn->peer.remote)
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    if (r >= 0)
+        r = loop_add_fd(server->loop, fd, EPOLLIN, on_event, conn, &conn->source);
+    if (r >= 0 && conn->protocol->on_open) {
+        conn->in_call = true;
+        r = conn->protocol->on_open(conn);
+        conn->in_call = false;
+    }
     if (r < 0) {
-        loop_source_free(conn->source);
-        close(fd);
-        out_release(conn);
-        peer_release(&conn->peer);
-        free(conn);
+        conn_discard(conn);
         return;
     }
     TAILQ_INSERT_TAIL(&server->conns, conn, link);
     server->n_conns++;
     server->figures->connections++;
     server->figures->accepted++;
-    user_of(server, conn->peer.uid)->connections++;
     if (conn->out.len > 0 || conn->closing)
         pend(conn);
     conn_time(conn); /* it may want to be woken */
@@ -502,15 +584,8 @@ static void conn_end(struct conn *conn, enum conn_end end)
     TAILQ_REMOVE(&server->conns, conn, link);
     server->n_conns--;
     server->figures->connections--;
-    struct conn_user *user = user_of(server, conn->peer.uid);
-    if (user && user->connections > 0)
-        user->connections--;
-    loop_source_free(conn->source);
-    close(conn->fd);
-    free(conn->rest);
-    out_release(conn);
-    peer_release(&conn->peer);
-    free(conn);
+    conn_unready(conn);
+    conn_discard(conn);
 }
 
 void conn_close(struct conn *conn)
@@ -574,10 +649,13 @@ int conn_server_new(struct loop *loop, const struct conn_limits *limits,
     TAILQ_INIT(&server->conns);
     TAILQ_INIT(&server->pending);
     TAILQ_INIT(&server->timed);
+    TAILQ_INIT(&server->ready_users);
     LIST_INIT(&server->listeners);
     server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     server->spare_out = malloc(OUT_LENT_BYTES);
     int r = server->spare_out ? loop_add_deferred(loop, on_work, server, &server->work) : -ENOMEM;
+    if (r >= 0) /* after `work`, and so called before it, which sends what a turn queued */
+        r = loop_add_deferred(loop, on_turn, server, &server->turn);
     if (r >= 0)
         r = loop_add_timer(loop, on_timer, server, &server->timer);
     if (r < 0) {
@@ -599,11 +677,12 @@ void conn_server_free(struct conn_server *server)
     while ((listener = LIST_FIRST(&server->listeners)))
         conn_listener_free(listener);
     loop_source_free(server->work);
+    loop_source_free(server->turn);
     loop_source_free(server->timer);
     if (server->spare_fd >= 0)
         close(server->spare_fd);
     free(server->spare_out);
-    free(server->users);
+    conn_users_free(server);
     free(server);
 }
 

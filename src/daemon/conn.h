@@ -5,10 +5,18 @@
  * `rest_max`) and comes again with more behind it. Output is queued and sent when the callback returns
  * or, from elsewhere, at the end of the turn. Everything runs on the loop's thread and nothing blocks.
  *
+ * Time is shared by user. A connection is served for CONN_SLICE_NS, then others are; between two messages a
+ * protocol asks conn_must_stop() and leaves the rest when it says so. What is left then waits for us, not for
+ * the client: nothing more is read, and it is handed over again when its turn comes.
+ *
+ * Who does not take his answers is not read from, once CONN_OUT_HIGH bytes of them wait on the connection or
+ * CONN_OUT_USER_HIGH on all of one user's.
+ *
  * Limits, each with a counter in struct server_figures and one line in the log when it is first hit:
  * connections in all and per user, unfinished bytes of one message, queued output, reports per second
  * (the connection is then not read from until there are tokens again: nothing is lost, the client
- * waits), and time: half a message or output that nobody takes may stand for `stall_ns`. */
+ * waits), and time: half a message may stand for `stall_ns`, and of output that waits the client has to take
+ * CONN_OUT_PACE bytes in that time. */
 #pragma once
 
 #include <stdbool.h>
@@ -25,8 +33,16 @@ struct loop;
 struct server_figures;
 
 enum {
-    CONN_BATCH_BYTES = 256 << 10, /* read at once */
-    CONN_BATCHES = 4,             /* of one connection before the others get their turn */
+    CONN_BATCH_BYTES = 256 << 10,  /* read at once */
+    CONN_BATCHES = 4,              /* of one connection before the others get their turn */
+    CONN_SLICE_NS = 2000000,       /* for one connection before the others get their turn */
+    CONN_TURN_NS = 4000000,        /* for all of them before the rest of the loop gets its */
+    CONN_OUT_HIGH = 256 << 10,     /* output of a connection that must go before it is read on, */
+    CONN_OUT_USER_HIGH = 16 << 20, /* of all connections of a user other than root, */
+    CONN_OUT_ALL_HIGH = 256 << 20, /* and of all users */
+    CONN_OUT_PACE = 64 << 10,
+    CONN_REST_USER_HIGH =
+        32 << 20, /* input kept for a user, from where on it is read in small pieces */
 };
 
 struct conn_limits {
@@ -56,7 +72,8 @@ struct conn_protocol {
     int (*on_open)(struct conn *conn);
 
     /* All bytes that were not taken yet. Returns how many of them are done with (0: wait for more), or
-     * -errno to close. Called again only when more has come. */
+     * -errno to close. Called again when more has come, or, after conn_must_stop() or conn_hold(), when it
+     * is time for what is left; that may be more than rest_max. */
     ssize_t (*on_bytes)(struct conn *conn, const uint8_t *bytes, size_t n);
 
     /* What conn_wake_after() asked for. Same return as on_bytes(), with the bytes that wait. May be
@@ -121,6 +138,13 @@ size_t conn_queued(const struct conn *conn);
 /* Count `n` reports against the client's bucket. When it is empty, reading stops until it is not;
  * the batch at hand is still done in full. */
 void conn_spend(struct conn *conn, uint64_t n);
+
+/* To be asked between two messages, after at least one: has the connection had its time, is there too much
+ * output, does it close? Then on_bytes() returns, and is called again with what it leaves. Looks at the clock. */
+bool conn_must_stop(struct conn *conn);
+
+/* The next message has to wait for that long, by our own will: as conn_must_stop(), but not before. */
+void conn_hold(struct conn *conn, uint64_t ns);
 
 /* Call on_wake() after that time, if no bytes came before; 0 takes it back. About a millisecond fine. */
 void conn_wake_after(struct conn *conn, uint64_t ns);

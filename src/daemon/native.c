@@ -267,6 +267,7 @@ static bool on_line(struct native_client *client, const char *line, size_t len)
     };
     struct native *native = client->native;
     struct native_error error;
+    uint64_t wait_ns;
     int r = native_parse(&native->parser, line, len, &error);
     if (client->remote && !client->greeted &&
         (r < 0 || native->parser.request.kind != NATIVE_HELLO)) {
@@ -275,7 +276,8 @@ static bool on_line(struct native_client *client, const char *line, size_t len)
     } else if (r < 0) {
         native_refuse(client, &error);
     } else if (native->parser.request.kind == NATIVE_QUERY &&
-               native_query_wait(native, &native->parser.request.query) > 0) {
+               (wait_ns = native_query_wait(native, &native->parser.request.query)) > 0) {
+        conn_hold(client->conn, wait_ns);
         return false;
     } else {
         requests[native->parser.request.kind](client);
@@ -301,16 +303,11 @@ static void refuse_long_line(struct native_client *client)
     refuse_and_close(client, &error);
 }
 
-/* `waiting`: a line is left that has to wait for its turn. */
-static void wake_set(struct native_client *client, uint64_t now_ns, bool waiting)
+static void wake_set(struct native_client *client, uint64_t now_ns)
 {
-    const struct native *native = client->native;
     uint64_t ns = native_due(client, now_ns);
     if (client->remote && !client->greeted)
         ns = client->token_due_ns > now_ns ? client->token_due_ns - now_ns : 1;
-    uint64_t turn_ns = native->rest_until_ns > now_ns ? native->rest_until_ns - now_ns : 1;
-    if (waiting && (ns == 0 || turn_ns < ns))
-        ns = turn_ns;
     conn_wake_after(client->conn, ns);
 }
 
@@ -321,6 +318,9 @@ static ssize_t on_bytes(struct conn *conn, const uint8_t *bytes, size_t n)
     bool waiting = false;
     while (!client->closing && at < end &&
            (newline = memchr(at, '\n', (size_t)(end - at))) != NULL) {
+        waiting = at > (const char *)bytes && conn_must_stop(conn);
+        if (waiting)
+            break;
         if ((size_t)(newline - at) > line_max(client))
             refuse_long_line(client);
         else if (newline > at && !(newline == at + 1 && *at == '\r')) /* empty lines are fine */
@@ -333,8 +333,8 @@ static ssize_t on_bytes(struct conn *conn, const uint8_t *bytes, size_t n)
         refuse_long_line(client);
     if (client->closing)
         return (ssize_t)n;
-    if (client->topics || waiting || (client->remote && !client->greeted))
-        wake_set(client, clock_monotonic_ns(), waiting);
+    if (client->topics || (client->remote && !client->greeted))
+        wake_set(client, clock_monotonic_ns());
     return at - (const char *)bytes;
 }
 
@@ -345,9 +345,7 @@ static ssize_t on_wake(struct conn *conn, const uint8_t *bytes, size_t n)
         close_soon(client);
         return 0;
     }
-    if (n > 0)
-        return on_bytes(conn, bytes, n); /* a line may have waited */
-    wake_set(client, clock_monotonic_ns(), false);
+    wake_set(client, clock_monotonic_ns());
     return 0;
 }
 
@@ -373,7 +371,7 @@ static int on_open(struct conn *conn)
         uint64_t now = clock_monotonic_ns();
         native->strangers++;
         client->token_due_ns = now + NATIVE_TOKEN_WAIT_S * NS_PER_S;
-        wake_set(client, now, false);
+        wake_set(client, now);
     }
     return 0;
 }

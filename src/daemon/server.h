@@ -45,6 +45,7 @@ struct server {
     struct loop_source *say_timer;
     uint64_t said_refusals;      /* sum of what was turned away, as last told */
     uint64_t said_ns, dumped_ns; /* when a client last made us write into the log */
+    uint64_t dump_rest_until_ns; /* no dump is answered before */
     bool changed;                /* something went that they still have */
 };
 

@@ -26,7 +26,8 @@ enum {
     SETTLE_PIECES_MS = 1000, /* and from a client whose messages come in pieces */
     AHEAD_FAR = 16,          /* messages that are looked at before their turn */
     AHEAD_NEAR = 8,
-    RETRY_MS = 1000, /* after a book could not be had */
+    STOP_EVERY = 128, /* reports between two looks at the clock */
+    RETRY_MS = 1000,  /* after a book could not be had */
 };
 
 /* Spaces of this protocol, as columns of a slot. */
@@ -56,6 +57,7 @@ struct tt {
     bool said_denied;
     uint32_t bad;
     uint32_t n_slots, next_slot;
+    bool slow;   /* the last report cost more than usual */
     bool unseen; /* reported something that the ledger's figures may not have yet */
     struct slot *last;
     struct slot **slots; /* n_slots */
@@ -128,6 +130,7 @@ static struct slot *slot_new(struct tt *tt)
 
 static struct slot *slot_of_slow(struct tt *tt, int32_t claimed)
 {
+    tt->slow = true;
     struct slot *slot = slot_find(tt, claimed);
     if (slot && slot->behalf && behalf_alive(slot->behalf))
         return tt->last = slot;
@@ -332,12 +335,27 @@ static inline void look_ahead(const struct tt *tt, const uint8_t *bytes, bool fa
                                            : BEHALF_AHEAD_FREE);
 }
 
-/* All whole messages. Returns bytes taken, or -errno. */
+/* Must it wait, for others who want dumps as well? */
+static bool dump_waits(struct tt *tt, const struct tt_message *m)
+{
+    uint64_t wait_ns = tt_dump_wait(tt->server, m);
+    if (wait_ns > 0)
+        conn_hold(tt->conn, wait_ns);
+    return wait_ns > 0;
+}
+
+/* All whole messages, or as many as there is time for. Returns bytes taken, or -errno. */
 static ssize_t messages(struct tt *tt, const uint8_t *bytes, size_t n)
 {
     size_t size = tt->framing.size, at = 0, reports = 0;
     int r = 0;
+    tt->slow = false;
     for (; n - at >= size && r >= 0; at += size) {
+        if (__builtin_expect(tt->slow || reports % STOP_EVERY == STOP_EVERY - 1, 0)) {
+            if (conn_must_stop(tt->conn))
+                break;
+            tt->slow = false;
+        }
         struct tt_message m = tt_decode(bytes + at);
         if (n - at >= (AHEAD_FAR + 1) * size) {
             look_ahead(tt, bytes + at + AHEAD_FAR * size, true);
@@ -346,7 +364,10 @@ static ssize_t messages(struct tt *tt, const uint8_t *bytes, size_t n)
         if (__builtin_expect(!tt_is_request(m.type), 0)) {
             r = bad_message(tt);
         } else if (tt_is_question(m.type)) {
+            if (dump_waits(tt, &m))
+                break;
             question(tt, &m);
+            tt->slow = true;
         } else {
             reports++;
             report(tt, &m);
@@ -433,6 +454,8 @@ static ssize_t on_wake(struct conn *conn, const uint8_t *bytes, size_t n)
     f->size = guess;
     if (f->base == 0 && !tt->first_done) {
         struct tt_message m = tt_decode(bytes);
+        if (dump_waits(tt, &m))
+            return 0;
         question(tt, &m);
         tt->answered = true;
     }

@@ -1,5 +1,5 @@
 /* Dumps: who holds what, block by block. Limited in time and rows, since the loop does nothing else
- * meanwhile. */
+ * meanwhile; and after one the next has to wait, so that all of them together take a part of the time. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -19,6 +19,7 @@ enum {
     TIME_MAX_MS = 50,
     HELD_MAX = 1 << 18,
     LINES_MAX = 100, /* in the log, of one dump */
+    SHARE = 4,       /* dumps take a quarter of the time */
 };
 
 struct dump {
@@ -170,8 +171,20 @@ void tt_dump(struct server *server, struct conn *conn, uint16_t size, const stru
         .conn = conn, .size = size, .kernels = m->type == TT_DUMP_KERNELS, .device = m->device};
     size_t n;
     struct ledger_process *const *all = ledger_processes(server->daemon->ledger, &n);
-    if (m->buffer_id == TT_DUMP_MARK)
+    if (m->buffer_id == TT_DUMP_MARK) {
+        uint64_t begin = clock_monotonic_ns();
         dump_answer(&d, all, n);
-    else if (server_may_say(&server->dumped_ns))
+        uint64_t end = clock_monotonic_ns();
+        server->dump_rest_until_ns = end + (end - begin) * (SHARE - 1);
+    } else if (server_may_say(&server->dumped_ns))
         dump_log(&d, all, n);
+}
+
+uint64_t tt_dump_wait(const struct server *server, const struct tt_message *m)
+{
+    if ((m->type != TT_DUMP_REMAINING && m->type != TT_DUMP_KERNELS) ||
+        m->buffer_id != TT_DUMP_MARK)
+        return 0;
+    uint64_t now = clock_monotonic_ns();
+    return now < server->dump_rest_until_ns ? server->dump_rest_until_ns - now : 0;
 }

@@ -1,29 +1,115 @@
 """Whatever one client does, the others get their turn, and the client its answers."""
 
 import json
+import struct
+import threading
+import time
+import unittest
 
 from daemon_fixture import SANITIZED
 from socket_support import ALLOC, SocketTest, message
 
 BUFFERS = 4000 if SANITIZED else 15000
+CROWD = 20000 if SANITIZED else 300000
+WAIT_S = 2 if SANITIZED else 0.5  # of others; without turns it is many times that
+KERNEL_LOAD, DUMP_KERNELS = 10, 12
+DUMP_MARK = struct.unpack("=Q", b"MEMOIRDP")[0]
 
 
 class TurnsTest(SocketTest):
     def hold(self, buffers, size=4096):
-        """Buffers of our own process, accounted when this returns. The connection stays."""
+        """Buffers and a kernel of our own process, accounted when this returns. The connection stays."""
         monitor = self.monitor()
         monitor.socket.sendall(b"".join(message(ALLOC, size=size, number=i + 1) for i in range(buffers)))
-        self.assertEqual(monitor.totals(), {"dram": size * buffers} if buffers else {})
+        monitor.send(KERNEL_LOAD, size=size, number=1)
+        self.assertEqual(monitor.totals(), {"dram": size * buffers, "kernel": size})
         return monitor
 
 
+    def slowest_ping(self, attack, seconds=2):
+        """How long another client had to wait at worst, while and after `attack` runs."""
+        client, worst = self.native_client(), 0
+        client.ask(ping=1)
+        thread = threading.Thread(target=attack)
+        thread.start()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end or thread.is_alive():
+            start = time.monotonic()
+            client.ask(ping=1)
+            worst = max(worst, time.monotonic() - start)
+            time.sleep(0.005)
+        thread.join()
+        return worst
+
+    def assert_prompt(self, seconds):
+        self.assertLess(seconds, WAIT_S, "others had to wait")
+
+
+class Turns(TurnsTest):
+    def test_dumps_leave_time_for_others(self):
+        """Small messages that cost much: each reads the whole book."""
+        self.daemon()
+        dumps = message(DUMP_KERNELS, number=DUMP_MARK) * 300
+        holder = self.hold(CROWD)
+        self.assert_prompt(self.slowest_ping(lambda: holder.socket.sendall(dumps)))
+
+    def test_dumps_of_many_connections_leave_time_for_others(self):
+        self.daemon()
+        dumps = message(DUMP_KERNELS, number=DUMP_MARK) * 3
+        self.hold(CROWD)
+        crowd = [self.monitor() for _ in range(100)]
+        self.assert_prompt(self.slowest_ping(lambda: [c.socket.sendall(dumps) for c in crowd]))
+
+    def test_dumps_are_all_answered(self):
+        self.daemon()
+        holder = self.hold(CROWD // 10)
+        holder.socket.sendall(message(DUMP_KERNELS, number=DUMP_MARK) * 20)
+        for _ in range(20):
+            self.assertEqual(holder.receive()[5], 1)
+            self.assertEqual(holder.receive()[5], DUMP_MARK)
+
+    def test_resets_leave_time_for_others(self):
+        self.daemon()
+        self.hold(CROWD)
+        client = self.native_client()
+        resets = b'{"alloc":{"space":"heap","id":1,"bytes":1}}\n{"reset":true}\n' * 3000
+        self.assert_prompt(self.slowest_ping(lambda: client.socket.sendall(resets)))
+
+    def test_messages_of_one_batch_keep_their_order_across_turns(self):
+        self.daemon()
+        client = self.native_client()
+        lines = [{"ping": i} if i % 2 else {"query": {"table": "devices"}, "id": i} for i in range(6000)]
+        data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        sender = threading.Thread(target=client.socket.sendall, args=(data,))
+        sender.start()
+        for i in range(6000):
+            answer = json.loads(client.file.readline())
+            self.assertEqual(answer.get("pong", answer.get("id")), i)
+        sender.join()
+
+
 class Answers(TurnsTest):
+    def test_much_may_be_sent_behind_a_query_that_waits(self):
+        self.daemon()
+        self.hold(CROWD)
+        client = self.native_client()
+        costly = b'{"query":{"table":"buffers","by":"space"}}\n'
+        pings = b"".join(b'{"ping":%d}\n' % i for i in range(100000))
+        self.assertGreater(len(pings), 1 << 20)
+        sender = threading.Thread(target=client.socket.sendall, args=(costly * 3 + pings,))
+        sender.start()
+        for _ in range(3):
+            self.assertIn("result", json.loads(client.file.readline()))
+        for i in range(100000):
+            self.assertEqual(client.file.readline(), '{"pong":%d}\n' % i)
+        sender.join()
+
     def test_a_large_answer_given_after_a_wait_arrives_whole(self):
         """Costly queries wait for their turn: the second answer is written by a timer, not by new bytes."""
         self.daemon()
         self.hold(BUFFERS)
         client = self.native_client()
-        question = json.dumps({"query": {"table": "buffers", "limit": BUFFERS}}).encode() + b"\n"
+        question = json.dumps({"query": {"table": "buffers", "where": "space=dram", "limit": BUFFERS}}).encode() + b"\n"
         client.socket.sendall(question * 2)
         for _ in range(2):
             answer = json.loads(client.file.readline())
@@ -31,5 +117,4 @@ class Answers(TurnsTest):
 
 
 if __name__ == "__main__":
-    import unittest
     unittest.main()
