@@ -132,18 +132,40 @@ static void undo_time_namespace(struct book_header *header)
     header->start_ticks -= (uint64_t)(boottime_ns / (1000000000 / sysconf(_SC_CLK_TCK)));
 }
 
+/* What the number is made of, in this order. */
+static const uint64_t exec_kinds[] = {AT_RANDOM, AT_SYSINFO_EHDR, AT_BASE,
+                                      AT_ENTRY,  AT_PHDR,         AT_EXECFN};
+enum { EXEC_KINDS = sizeof(exec_kinds) / sizeof(exec_kinds[0]) };
+
+static uint64_t auxv_value(const struct book_auxv *auxv, size_t n, uint64_t type)
+{
+    for (size_t i = 0; i < n && auxv[i].type != AT_NULL; i++)
+        if (auxv[i].type == type)
+            return auxv[i].value;
+    return 0;
+}
+
+uint64_t book_exec_id_of(const struct book_auxv *auxv, size_t n)
+{
+    uint64_t id = 0;
+    if (auxv_value(auxv, n, AT_RANDOM) == 0)
+        return 0;
+    for (size_t i = 0; i < EXEC_KINDS; i++)
+        id = hash_combine(id, auxv_value(auxv, n, exec_kinds[i]));
+    return id;
+}
+
+/* The kernel's copy, since a loader that was started by hand (ld.so PROGRAM) changes that on the stack.
+ * A process that changed its user may not read it, and then has to believe the stack. */
 uint64_t book_exec_id(void)
 {
-    static const unsigned long kinds[] = {AT_RANDOM, AT_SYSINFO_EHDR, AT_BASE,
-                                          AT_ENTRY,  AT_PHDR,         AT_EXECFN};
-    uint64_t id = 0;
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-        id = hash_combine(id, getauxval(kinds[i]));
-    uint64_t random[2] = {0};
-    const void *bytes = (const void *)getauxval(AT_RANDOM);
-    if (bytes)
-        memcpy(random, bytes, sizeof(random));
-    return hash_combine(hash_combine(id, random[0]), random[1]);
+    struct book_auxv auxv[BOOK_AUXV_MAX];
+    ssize_t got = read_small("/proc/self/auxv", (char *)auxv, sizeof(auxv));
+    size_t n = got > 0 ? (size_t)got / sizeof(auxv[0]) : 0;
+    if (n == 0)
+        for (; n < EXEC_KINDS; n++)
+            auxv[n] = (struct book_auxv){exec_kinds[n], getauxval(exec_kinds[n])};
+    return book_exec_id_of(auxv, n);
 }
 
 uint64_t book_exec_random(void)

@@ -1,6 +1,7 @@
 /* identity.h: who this process is, read without malloc or stdio. */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct book_header;
@@ -10,9 +11,18 @@ struct book_header;
 uint64_t book_identity_self(struct book_header *header);
 
 /* A number for this exec image: a hash over addresses that the kernel chose for it (auxiliary
- * vector) and over its 16 random bytes; the same in parent and child of a fork, another one after
- * exec. From outside, /proc/PID/auxv and the bytes that AT_RANDOM points to give the same number. */
+ * vector); the same in parent and child of a fork, another one after exec. Not over the random bytes
+ * that one of them points to: those lie in the memory of the process, where others cannot read them
+ * without waiting for whatever it has mapped there. 0: not known. */
 uint64_t book_exec_id(void);
+
+/* The same number from the auxiliary vector of any process, as /proc/PID/auxv has it: pairs of type and
+ * value. 0 when it has no AT_RANDOM, and so is none of a program of 64 bits. */
+struct book_auxv {
+    uint64_t type, value;
+};
+enum { BOOK_AUXV_MAX = 64 }; /* the kernel's own copy has 48 or less */
+uint64_t book_exec_id_of(const struct book_auxv *auxv, size_t n);
 
 /* Eight of the random bytes that the kernel gave this image. */
 uint64_t book_exec_random(void);

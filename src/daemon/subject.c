@@ -1,7 +1,9 @@
-/* Who a process is. See subject.h. */
+/* Who a process is. See subject.h.
+ *
+ * Only files of /proc that the kernel answers from its own copies: the memory of a stranger may be mapped from
+ * a file system of his that never answers, and whoever reads it waits for that. */
 #include "daemon/subject.h"
 
-#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -11,11 +13,9 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/hash.h"
+#include "book/identity.h"
 #include "book/layout.h"
 #include "ledger/proc.h"
-
-enum { AUXV_MAX = 64 };
 
 /* Read the front of /proc/PID/FILE; the number of bytes, or -errno. */
 static ssize_t front_read(pid_t pid, const char *file, void *out, size_t size)
@@ -30,33 +30,12 @@ static ssize_t front_read(pid_t pid, const char *file, void *out, size_t size)
     return n < 0 ? -errno : n;
 }
 
-static uint64_t auxv_value(const Elf64_auxv_t *auxv, size_t n, uint64_t type)
-{
-    for (size_t i = 0; i < n; i++)
-        if (auxv[i].a_type == type)
-            return auxv[i].a_un.a_val;
-    return 0;
-}
-
 uint64_t subject_exec_id(pid_t pid)
 {
-    static const uint64_t kinds[] = {AT_RANDOM, AT_SYSINFO_EHDR, AT_BASE,
-                                     AT_ENTRY,  AT_PHDR,         AT_EXECFN};
-    Elf64_auxv_t auxv[AUXV_MAX];
+    struct book_auxv auxv[BOOK_AUXV_MAX];
     ssize_t got = front_read(pid, "auxv", auxv, sizeof(auxv));
-    if (got < (ssize_t)sizeof(auxv[0]))
-        return 0; /* not permitted, or a kernel thread */
-    size_t n = (size_t)got / sizeof(auxv[0]);
-    uint64_t id = 0, random[2] = {0}, at = auxv_value(auxv, n, AT_RANDOM);
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-        id = hash_combine(id, auxv_value(auxv, n, kinds[i]));
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/mem", (int)pid);
-    MEMOIR_CLEANUP(closep)
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || pread(fd, random, sizeof(random), (off_t)at) != sizeof(random))
-        return 0; /* half of it would be somebody else's number */
-    return hash_combine(hash_combine(id, random[0]), random[1]);
+    /* None: not permitted, or a kernel thread. */
+    return got > 0 ? book_exec_id_of(auxv, (size_t)got / sizeof(auxv[0])) : 0;
 }
 
 void subject_boot_id(uint8_t ret_id[static 16])

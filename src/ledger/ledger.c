@@ -187,8 +187,8 @@ static bool boot_known(const uint8_t boot_id[16])
     return memcmp(boot_id, zero, sizeof(zero)) != 0;
 }
 
-/* The random part of exec_id makes it a proof as well: who knows it wrote the other book, too, or read
- * it as root. So a book that was made before the process gave up root, or where its boot id was hidden,
+/* The kernel puts images where nobody can guess, so exec_id is a proof as well: who knows it wrote the
+ * other book, too, or may look into the process. So a book that was made before the process gave up root, or where its boot id was hidden,
  * is the same process's. Without it the owners have to be the same, or both certainly his. */
 static bool same_process(const struct process_row *row, const struct book_identity *id,
                          bool trusted)

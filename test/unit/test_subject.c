@@ -1,0 +1,123 @@
+/* Who a process is, from outside: the same as it says itself. */
+#include "daemon/subject.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "book/identity.h"
+#include "check.h"
+
+static char *self_path;
+
+/* A program that says its number, waits, and calls exec once more if it is told to. */
+static int child_main(void)
+{
+    char word;
+    uint64_t id = book_exec_id();
+    if (write(1, &id, sizeof(id)) != sizeof(id) || read(0, &word, 1) != 1)
+        return 1;
+    if (word == 'x')
+        execl("/proc/self/exe", "again", "child", NULL);
+    return 0;
+}
+
+struct child {
+    pid_t pid;
+    int in, out;
+};
+
+static struct child start(char *const *command)
+{
+    int in[2], out[2];
+    assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(in[0], 0);
+        dup2(out[1], 1);
+        execvp(command[0], command);
+        _exit(127);
+    }
+    close(in[0]);
+    close(out[1]);
+    return (struct child){pid, in[1], out[0]};
+}
+
+static uint64_t says(const struct child *child)
+{
+    uint64_t id = 0;
+    assert_int_equal(read(child->out, &id, sizeof(id)), sizeof(id));
+    return id;
+}
+
+static void end(struct child *child)
+{
+    close(child->in);
+    close(child->out);
+    waitpid(child->pid, NULL, 0);
+}
+
+static void an_image_has_one_number_from_inside_and_outside(void **state)
+{
+    char *loader = "/lib64/ld-linux-x86-64.so.2";
+    char *const commands[][5] = {
+        {self_path, "child", NULL},
+        {"setarch", "-R", self_path, "child", NULL},
+        {loader, self_path, "child", NULL}, /* changes the vector on the stack */
+    };
+    assert_int_equal(subject_exec_id(getpid()), book_exec_id());
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        if (commands[i][0] == loader && access(loader, X_OK) < 0)
+            continue;
+        struct child child = start(commands[i]);
+        uint64_t id = says(&child);
+        assert_int_not_equal(id, 0);
+        assert_int_not_equal(id, book_exec_id());
+        assert_int_equal(subject_exec_id(child.pid), id);
+        end(&child);
+    }
+}
+
+static void exec_gives_another_number_and_fork_does_not(void **state)
+{
+    struct child child = start((char *const[]){self_path, "child", NULL});
+    uint64_t first = says(&child);
+    assert_int_equal(write(child.in, "x", 1), 1);
+    uint64_t second = says(&child);
+    assert_int_not_equal(first, second);
+    assert_int_equal(subject_exec_id(child.pid), second);
+    end(&child);
+    pid_t twin = fork();
+    if (twin == 0)
+        _exit(book_exec_id() == subject_exec_id(getppid()) ? 0 : 1);
+    int status;
+    waitpid(twin, &status, 0);
+    assert_int_equal(status, 0);
+}
+
+static void nobody_has_no_number(void **state)
+{
+    assert_int_equal(subject_exec_id(0x7ffffff0), 0);
+    assert_int_equal(book_exec_id_of(NULL, 0), 0);
+    struct book_auxv without[] = {{9, 4711}, {0, 0}, {25, 4711}}; /* behind the end */
+    assert_int_equal(book_exec_id_of(without, 3), 0);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "child") == 0)
+        return child_main();
+    self_path = realpath("/proc/self/exe", NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_image_has_one_number_from_inside_and_outside),
+        cmocka_unit_test(exec_gives_another_number_and_fork_does_not),
+        cmocka_unit_test(nobody_has_no_number),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    free(self_path);
+    return failed;
+}
