@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "daemon/behalf_internal.h"
+#include "daemon/commands.h"
 #include "daemon/daemon.h"
 #include "daemon/loop.h"
 #include "daemon/reaper.h"
@@ -112,6 +113,8 @@ static int identity_fill(struct behalf *b, const struct behalf_subject *s)
     struct book_header *header = b->w->header;
     int r = 0;
     if (!s->host) {
+        /* First, so that what is checked then is true of it as well. */
+        commands_read(b->table->daemon->commands, s->pid, header->command, sizeof(header->command));
         r = subject_read(s->pid, s->speaker, header);
         if (r >= 0 && s->start_ticks && header->start_ticks != s->start_ticks)
             r = -ESRCH; /* another one with the same pid */

@@ -20,6 +20,7 @@
 #include "book/reader.h"
 #include "daemon/allowance.h"
 #include "daemon/behalf.h"
+#include "daemon/commands.h"
 #include "daemon/config_words.h"
 #include "daemon/history.h"
 #include "daemon/loop.h"
@@ -303,9 +304,21 @@ static int add_sources(struct daemon *daemon)
 
 /* ---- begin and end ---- */
 
+static void command_read(void *context, pid_t pid, char *ret_text, size_t size)
+{
+    struct daemon *daemon = context;
+    commands_read(daemon->commands, pid, ret_text, size);
+}
+
 static int make_tables(struct daemon *daemon)
 {
+    int known = commands_new(&daemon->commands);
+    if (known < 0)
+        log_warn("cannot start a helper: %s, showing programs without their arguments",
+                 strerror(-known));
     struct ledger_options options = {
+        .command_read = command_read,
+        .command_context = daemon,
         .books_max = daemon->config.books_max,
         .books_per_uid_max = daemon->config.books_per_user_max,
         .regions_dir = ledger_regions_dir(daemon->config.dir[0] ? daemon->config.dir : NULL),
@@ -412,6 +425,7 @@ void daemon_stop(struct daemon *daemon)
     history_free(daemon->history);
     watch_free(daemon->watch);
     ledger_free(daemon->ledger);
+    commands_free(daemon->commands);
     reaper_free(daemon->reaper);
     loop_free(daemon->loop);
     retired_free(daemon->retired);

@@ -8,6 +8,7 @@
 
 struct allowance;
 struct behalf_table;
+struct commands;
 struct history;
 struct ledger;
 struct ledger_book;
@@ -37,6 +38,7 @@ struct daemon {
     struct native *native;
     struct retired *retired;
     struct behalf_table *behalf;
+    struct commands *commands; /* NULL: not known of others */
     struct server *server;
     struct history *history;        /* NULL: none is kept */
     struct allowance *retire_share; /* of lines and records, by user */

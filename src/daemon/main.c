@@ -6,6 +6,7 @@
 
 #include "base/buffer.h"
 #include "base/version.h"
+#include "daemon/commands.h"
 #include "daemon/config.h"
 #include "daemon/daemon.h"
 #include "daemon/service.h"
@@ -38,6 +39,8 @@ static int act(enum config_action action)
 
 int main(int argc, char **argv)
 {
+    if (argc > 0 && strcmp(argv[0], COMMANDS_HELPER) == 0)
+        return commands_help();
     struct config config;
     enum config_action action;
     char error[CONFIG_ERROR_MAX];

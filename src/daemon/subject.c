@@ -72,13 +72,6 @@ static void names_read(pid_t pid, struct book_header *header)
     snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid);
     n = readlink(path, header->exe, sizeof(header->exe) - 1);
     header->exe[n > 0 ? n : 0] = '\0';
-    n = front_read(pid, "cmdline", header->command, sizeof(header->command) - 1);
-    while (n > 0 && header->command[n - 1] == '\0')
-        n--;
-    for (ssize_t i = 0; i < n; i++)
-        if (header->command[i] == '\0')
-            header->command[i] = ' ';
-    header->command[n > 0 ? n : 0] = '\0';
 }
 
 static bool is_of(const struct proc_ids *ids, uint32_t speaker)

@@ -6,9 +6,9 @@
 
 struct book_header;
 
-/* Fill in the identity of `pid`, as we see it, from /proc: namespaces, start time, image, names, uid. What
- * cannot be read stays 0 or empty. -ESRCH when it is gone or a zombie; -EPERM when its real or effective uid
- * is not `speaker`, unless that is 0; other errors are ours. */
+/* Fill in the identity of `pid`, as we see it, from /proc: namespaces, start time, image, names, uid; not
+ * the command line (commands.h). What cannot be read stays 0 or empty. -ESRCH when it is gone or a zombie;
+ * -EPERM when its real or effective uid is not `speaker`, unless that is 0; other errors are ours. */
 int subject_read(pid_t pid, uint32_t speaker, struct book_header *header);
 
 /* One number per exec image, as book_exec_id() gives it inside the process; 0: may not be known. Reads

@@ -46,6 +46,10 @@ struct ledger_options {
     size_t books_per_uid_max;  /* 0: LEDGER_BOOKS_PER_UID_MAX */
     size_t mapped_per_uid_max; /* 0: LEDGER_MAPPED_PER_UID_MAX */
     bool user_names; /* look up ledger_process.user: NSS may block, so not in a loop thread */
+    /* How to read a command line of a process that has no book of its own, "" when it is not known; NULL:
+     * from /proc, which waits for the memory of that process, so not in a loop thread. */
+    void (*command_read)(void *context, pid_t pid, char *ret_text, size_t size);
+    void *command_context;
     const char *regions_dir; /* where tt-metal keeps its regions; NULL: do not look */
 };
 

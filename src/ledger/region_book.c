@@ -88,7 +88,11 @@ static void identity_write(struct book_header *h, const struct region_book_subje
     memset(h->exe, 0, sizeof(h->exe));
     memset(h->command, 0, sizeof(h->command));
     proc_text(subject->pid, "comm", h->comm, sizeof(h->comm));
-    proc_text(subject->pid, "cmdline", h->command, sizeof(h->command));
+    if (subject->command_read)
+        subject->command_read(subject->command_context, subject->pid, h->command,
+                              sizeof(h->command));
+    else
+        proc_text(subject->pid, "cmdline", h->command, sizeof(h->command));
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/exe", (int)subject->pid);
     if (readlink(path, h->exe, sizeof(h->exe) - 1) < 0)

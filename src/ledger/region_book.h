@@ -17,6 +17,9 @@ struct region_book_subject {
     pid_t pid; /* of our own pid namespace */
     uint32_t uid;
     uint64_t start_ticks, pid_ns;
+    void (*command_read)(void *context, pid_t pid, char *ret_text,
+                         size_t size); /* as in ledger_options */
+    void *command_context;
 };
 
 int region_book_new(const struct region_book_subject *subject, struct region_book **ret_book);

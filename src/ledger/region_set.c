@@ -246,6 +246,8 @@ static int holder_publish(struct ledger *ledger, struct holder *holder,
         .uid = owner->uid,
         .start_ticks = owner->start_ticks,
         .pid_ns = ledger->own_pid_ns,
+        .command_read = ledger->options.command_read,
+        .command_context = ledger->options.command_context,
     };
     int r = region_book_new(&subject, &holder->book);
     if (r < 0)

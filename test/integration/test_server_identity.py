@@ -3,14 +3,17 @@
 import hashlib
 import json
 import os
+import pathlib
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import time
 import unittest
 
 from daemon_fixture import NOBODY, as_user
+from mute_files import MuteFiles
 from native_fixture import NativeTest
 
 FAR_USER = 54321
@@ -29,6 +32,15 @@ for text in sys.stdin:
     elif what == "ask":
         lines[rest[0]].sendall(json.dumps(rest[1]).encode() + b"\\n")
         print(lines[rest[0]].makefile().readline(), end="", flush=True)
+    elif what == "mute":  # map that file over the page with the random bytes, above all that is in use
+        import ctypes, struct
+        auxv = open("/proc/self/auxv", "rb").read()
+        at = dict(struct.iter_unpack("QQ", auxv))[25] & ~4095
+        mmap = ctypes.CDLL(None).mmap
+        mmap.restype = ctypes.c_size_t
+        mmap.argtypes = [ctypes.c_size_t, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_size_t]
+        fd = os.open(rest[0], os.O_RDONLY)
+        print(mmap(at, 4096, 1, 0x12, fd, 0) == at, flush=True)
     elif what == "close":
         lines.pop(rest[0]).close()
         print("closed", flush=True)
@@ -36,18 +48,22 @@ for text in sys.stdin:
 
 
 class Puppet:
-    def __init__(self, path, uid=None, prefix=(), connect=True):
+    def __init__(self, path, uid=None, **options):
         user = as_user(uid) if uid else []
-        self.popen = subprocess.Popen([*user, *prefix, sys.executable, "-c", PUPPET], stdin=subprocess.PIPE,
-                                      stdout=subprocess.PIPE, text=True)
-        self.path = path
-        if connect:
-            self.pid = int(self.tell("connect", 0, path))
+        self.popen = subprocess.Popen([*user, sys.executable, "-c", PUPPET], stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE, text=True, **options)
+        self.pid = int(self.tell("connect", 0, path))
 
-    def tell(self, *words):
+    def order(self, *words):
         self.popen.stdin.write(json.dumps(words) + "\n")
         self.popen.stdin.flush()
+
+    def hear(self):
         return self.popen.stdout.readline()
+
+    def tell(self, *words):
+        self.order(*words)
+        return self.hear()
 
     def ask(self, message, number=0):
         return json.loads(self.tell("ask", number, message))
@@ -148,6 +164,71 @@ class SomebodyElse(IdentityTest):
             line.sendall(json.dumps(message).encode() + b"\n")
             self.assertEqual(json.loads(line.recv(1000))["error"]["code"], "forbidden")
         self.assertEqual(self.book_files(), [])
+
+
+class MemoryOfStrangers(IdentityTest):
+    @ROOT
+    def test_memory_that_does_not_answer_stops_nobody(self):
+        self.open_native()
+        files = MuteFiles()
+        if files.error:
+            self.skipTest(f"no FUSE: {files.error}")
+        self.addCleanup(files.close)  # before memoird's end, which may wait for it
+        # Pages of pointers to these lie between the random bytes and the stack that is used.
+        hostile = self.puppet(env={**os.environ, **{f"FILL{i}": "" for i in range(2000)}})
+        self.assertEqual(hostile.tell("mute", f"{files.folder}/mute"), "True\n")
+        begin = time.monotonic()
+        hostile.order("ask", 0, heap(4711))
+        self.assertEqual(self.connect().ask({"ping": 1}), {"pong": 1})
+        self.assertEqual(hostile.hear(), '{"ack":0}\n')
+        hostile.tell("close", 0)
+        self.assertEqual(self.connect().ask({"ping": 1}), {"pong": 1})
+        self.assertLess(time.monotonic() - begin, 5)
+        self.assertFalse(files.asked.is_set())
+        self.assertEqual(self.figures(hostile.pid), {(None, "heap"): (4711, 1)})
+
+    def helpers(self, daemon):
+        """Processes that read command lines for memoird."""
+        found = []
+        for pid in pathlib.Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split():
+            if "(memoird-command) " in (text := pathlib.Path(f"/proc/{pid}/stat").read_text()) and ") Z" not in text:
+                found.append(int(pid))
+        return found
+
+    def commands(self):
+        rows = self.connect().ask({"query": {"table": "processes", "show": ["pid", "command"]}})["result"]["rows"]
+        return {row["pid"]: row["command"] for row in rows}
+
+    def test_command_line_that_cannot_be_read_is_left_out(self):
+        daemon = self.open_native()
+        self.wait_until(lambda: self.helpers(daemon), "memoird has a helper")
+        first = self.puppet()
+        first.ask(heap(1))
+        self.assertIn(sys.executable + " -c", self.commands()[first.pid])
+        stuck = self.helpers(daemon)
+        os.kill(stuck[0], signal.SIGSTOP)
+        begin = time.monotonic()
+        second, third = self.puppet(), self.puppet()
+        for puppet in (second, third):
+            self.assertEqual(puppet.ask(heap(1)), {"ack": 0})
+        self.assertLess(time.monotonic() - begin, 5)
+        commands = self.commands()
+        self.assertIn(second.pid, commands)
+        self.assertFalse(commands[second.pid])
+        self.assertFalse(commands[third.pid])
+        self.wait_until(lambda: stuck[0] not in self.helpers(daemon), "it is killed")
+
+    def test_helper_that_was_killed_is_replaced(self):
+        daemon = self.open_native()
+        self.wait_until(lambda: self.helpers(daemon), "memoird has a helper")
+        os.kill(self.helpers(daemon)[0], signal.SIGKILL)
+        client = self.puppet()
+        client.ask(heap(1))
+        self.assertIn(sys.executable + " -c", self.commands()[client.pid])
+        helper = self.helpers(daemon)[0]
+        daemon.kill()
+        daemon.wait()
+        self.wait_until(lambda: not os.path.exists(f"/proc/{helper}/comm"), "it ends with memoird")
 
 
 class WhoPays(IdentityTest):

@@ -11,7 +11,10 @@
 #include "book/identity.h"
 #include "check.h"
 
+/* Words of a command line, which exec wants to be able to change. */
 static char *self_path;
+static char word_child[] = "child", word_setarch[] = "setarch", word_off[] = "-R",
+            loader[] = "/lib64/ld-linux-x86-64.so.2";
 
 /* A program that says its number, waits, and calls exec once more if it is told to. */
 static int child_main(void)
@@ -63,11 +66,10 @@ static void end(struct child *child)
 
 static void an_image_has_one_number_from_inside_and_outside(void **state)
 {
-    char *loader = "/lib64/ld-linux-x86-64.so.2";
     char *const commands[][5] = {
-        {self_path, "child", NULL},
-        {"setarch", "-R", self_path, "child", NULL},
-        {loader, self_path, "child", NULL}, /* changes the vector on the stack */
+        {self_path, word_child, NULL},
+        {word_setarch, word_off, self_path, word_child, NULL},
+        {loader, self_path, word_child, NULL}, /* changes the vector on the stack */
     };
     assert_int_equal(subject_exec_id(getpid()), book_exec_id());
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
@@ -84,7 +86,7 @@ static void an_image_has_one_number_from_inside_and_outside(void **state)
 
 static void exec_gives_another_number_and_fork_does_not(void **state)
 {
-    struct child child = start((char *const[]){self_path, "child", NULL});
+    struct child child = start((char *const[]){self_path, word_child, NULL});
     uint64_t first = says(&child);
     assert_int_equal(write(child.in, "x", 1), 1);
     uint64_t second = says(&child);

@@ -1,0 +1,260 @@
+/* Command lines of strangers. See commands.h. */
+#include "daemon/commands.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "ledger/proc.h"
+
+struct blamed {
+    uint32_t uid;
+    uint64_t until_ns; /* 0: unused */
+};
+
+struct commands {
+    int fd;                              /* of the helper that is asked; -1: none */
+    pid_t helpers[COMMANDS_HELPERS_MAX]; /* all that were not waited for yet; 0: none */
+    uint64_t rest_until_ns, asked;       /* `asked`: number of the last question */
+    struct blamed blamed[COMMANDS_BLAMED_MAX];
+    size_t next_blamed;
+    bool said;
+};
+
+struct question {
+    uint64_t number;
+    int32_t pid, reserved;
+};
+
+struct answer {
+    uint64_t number;
+    char text[COMMANDS_TEXT_MAX];
+};
+
+/* ---- the helper ---- */
+
+static void cmdline_read(pid_t pid, char text[static COMMANDS_TEXT_MAX])
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)pid);
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, COMMANDS_TEXT_MAX - 1);
+    while (n > 0 && text[n - 1] == '\0')
+        n--;
+    for (ssize_t i = 0; i < n; i++)
+        if (text[i] == '\0')
+            text[i] = ' ';
+    text[n > 0 ? n : 0] = '\0';
+}
+
+int commands_help(void)
+{
+    (void)prctl(PR_SET_NAME, COMMANDS_HELPER);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    struct question question;
+    while (recv(0, &question, sizeof(question), 0) == sizeof(question)) {
+        struct answer answer = {.number = question.number};
+        cmdline_read(question.pid, answer.text);
+        if (send(0, &answer, sizeof(answer), MSG_NOSIGNAL) < 0)
+            break;
+    }
+    return 0;
+}
+
+/* ---- its life ---- */
+
+/* Those that were killed go when they like. A place for another one, or NULL. */
+static pid_t *helper_place(struct commands *commands)
+{
+    pid_t *place = NULL;
+    for (size_t i = 0; i < COMMANDS_HELPERS_MAX; i++) {
+        pid_t *helper = &commands->helpers[i];
+        if (*helper && waitpid(*helper, NULL, WNOHANG) != 0)
+            *helper = 0;
+        if (*helper == 0)
+            place = helper;
+    }
+    return place;
+}
+
+static int spawn(int fd, pid_t *ret_pid)
+{
+    char *const argv[] = {(char *)COMMANDS_HELPER, NULL};
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+    sigset_t none;
+    sigemptyset(&none);
+    posix_spawn_file_actions_init(&files);
+    posix_spawnattr_init(&attributes);
+    int r = posix_spawnattr_setsigmask(&attributes, &none);
+    if (r == 0)
+        r = posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    if (r == 0)
+        r = posix_spawn_file_actions_adddup2(&files, fd, 0);
+    /* It may stay for good: it must not keep open what ours is, nor the place where we were started. */
+    for (int i = 1; i <= 2 && r == 0; i++)
+        r = posix_spawn_file_actions_addopen(&files, i, "/dev/null", O_WRONLY, 0);
+    if (r == 0)
+        r = posix_spawn_file_actions_addchdir_np(&files, "/");
+    if (r == 0)
+        r = posix_spawn_file_actions_addclosefrom_np(&files, 3);
+    if (r == 0)
+        r = posix_spawn(ret_pid, "/proc/self/exe", &files, &attributes, argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&attributes);
+    return -r;
+}
+
+static int helper_start(struct commands *commands)
+{
+    int fds[2];
+    pid_t *place = helper_place(commands);
+    if (!place)
+        return -EBUSY;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
+        return -errno;
+    int r = spawn(fds[1], place);
+    close(fds[1]);
+    if (r < 0) {
+        *place = 0;
+        close(fds[0]);
+        return r;
+    }
+    commands->fd = fds[0];
+    return 0;
+}
+
+static void helper_stop(struct commands *commands)
+{
+    if (commands->fd >= 0)
+        close(commands->fd);
+    commands->fd = -1;
+    (void)helper_place(commands);
+    for (size_t i = 0; i < COMMANDS_HELPERS_MAX; i++)
+        if (commands->helpers[i])
+            kill(commands->helpers[i], SIGKILL); /* one that waits hears it later, or never */
+}
+
+int commands_new(struct commands **ret_commands)
+{
+    struct commands *commands = calloc(1, sizeof(*commands));
+    if (!commands)
+        return -ENOMEM;
+    commands->fd = -1;
+    int r = helper_start(commands);
+    if (r < 0) {
+        free(commands);
+        return r;
+    }
+    *ret_commands = commands;
+    return 0;
+}
+
+void commands_free(struct commands *commands)
+{
+    if (!commands)
+        return;
+    helper_stop(commands);
+    free(commands);
+}
+
+/* ---- asking ---- */
+
+static bool is_blamed(const struct commands *commands, pid_t pid, uint64_t now_ns)
+{
+    uint32_t uid = 0;
+    bool known = false;
+    for (size_t i = 0; i < COMMANDS_BLAMED_MAX; i++) {
+        const struct blamed *blamed = &commands->blamed[i];
+        if (blamed->until_ns <= now_ns)
+            continue;
+        if (!known && proc_owner(pid, &uid) < 0)
+            return true; /* gone */
+        known = true;
+        if (blamed->uid == uid)
+            return true;
+    }
+    return false;
+}
+
+static void blame(struct commands *commands, pid_t pid)
+{
+    uint64_t now = clock_monotonic_ns();
+    uint32_t uid;
+    commands->rest_until_ns = now + COMMANDS_REST_MS * NS_PER_MS;
+    if (proc_owner(pid, &uid) < 0)
+        return;
+    commands->blamed[commands->next_blamed] =
+        (struct blamed){uid, now + COMMANDS_BLAME_S * NS_PER_S};
+    commands->next_blamed = (commands->next_blamed + 1) % COMMANDS_BLAMED_MAX;
+    if (!commands->said)
+        log_warn("the command line of PID %d (uid %u) cannot be read: its memory does not answer, "
+                 "showing the program's name only",
+                 (int)pid, uid);
+    commands->said = true;
+}
+
+/* 0, -ETIMEDOUT, or -errno when the helper is gone. */
+static int ask(struct commands *commands, pid_t pid, uint64_t due_ns, struct answer *ret_answer)
+{
+    struct question question = {.number = ++commands->asked, .pid = pid};
+    if (send(commands->fd, &question, sizeof(question), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+        return -errno;
+    for (;;) {
+        uint64_t now = clock_monotonic_ns();
+        struct pollfd ready = {.fd = commands->fd, .events = POLLIN};
+        int wait_ms = now < due_ns ? (int)((due_ns - now) / NS_PER_MS) + 1 : 0;
+        int r = poll(&ready, 1, wait_ms);
+        if (r < 0 && errno != EINTR)
+            return -errno;
+        if (r == 0)
+            return -ETIMEDOUT;
+        if (r < 0)
+            continue;
+        ssize_t n = recv(commands->fd, ret_answer, sizeof(*ret_answer), MSG_DONTWAIT);
+        if (n != sizeof(*ret_answer))
+            return n < 0 ? -errno : -ECONNRESET;
+        if (ret_answer->number == question.number)
+            return 0;
+    }
+}
+
+void commands_read(struct commands *commands, pid_t pid, char *ret_text, size_t size)
+{
+    uint64_t now = clock_monotonic_ns();
+    struct answer answer;
+    ret_text[0] = '\0';
+    if (!commands || now < commands->rest_until_ns || is_blamed(commands, pid, now))
+        return;
+    int r = -ECONNRESET;
+    for (int tries = 0; tries < 2 && r < 0 && r != -ETIMEDOUT; tries++) {
+        if (commands->fd < 0 && helper_start(commands) < 0)
+            break;
+        r = ask(commands, pid, now + COMMANDS_WAIT_MS * NS_PER_MS, &answer);
+        if (r < 0)
+            helper_stop(commands);
+    }
+    if (r == -ETIMEDOUT)
+        blame(commands, pid);
+    else if (r < 0)
+        commands->rest_until_ns = now + COMMANDS_REST_MS * NS_PER_MS;
+    if (r < 0)
+        return;
+    answer.text[sizeof(answer.text) - 1] = '\0';
+    snprintf(ret_text, size, "%s", answer.text);
+}
