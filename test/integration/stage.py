@@ -1,5 +1,5 @@
 """Where the programs under test are. Some tests run them as another user, who cannot look into root's home: where the build
-is out of his reach, a copy of programs and libraries is used."""
+is out of his reach, a copy of programs and libraries is used. The same for scripts of the source tree."""
 
 import atexit
 import os
@@ -21,6 +21,16 @@ def copy_programs(build, stage):
                 target = stage / path.relative_to(build)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(path, target, follow_symlinks=False)
+
+
+def for_others(script):
+    """A script of the tests, or a copy of it where another user cannot read it."""
+    if os.geteuid() != 0 or others_can_reach(script.parent):
+        return script
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="memoir-script-", dir="/var/tmp"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder.chmod(0o755)
+    return pathlib.Path(shutil.copy2(script, folder))
 
 
 def build_root():

@@ -1,6 +1,7 @@
 """memoir devices --watch on a real screen: tmux draws it, keys go in, the terminal comes back."""
 
 import os
+import pathlib
 import re
 import shlex
 import shutil
@@ -157,8 +158,9 @@ class Watch(CommandTest):
 
     def pid_of_watch(self):
         shell = self.tmux("list-panes", "-F", "#{pane_pid}").strip()
-        children = subprocess.run(["pgrep", "-P", shell, "memoir"], capture_output=True, text=True)
-        return int(children.stdout.split()[0])
+        children = pathlib.Path(f"/proc/{shell}/task/{shell}/children").read_text(encoding="ascii").split()
+        return next(int(pid) for pid in children
+                    if pathlib.Path(f"/proc/{pid}/comm").read_text(encoding="utf-8") == "memoir\n")
 
     def test_colours_where_wanted(self):
         client = self.card(f"alloc 0 {DRAM} 1 25000000")

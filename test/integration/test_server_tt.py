@@ -12,11 +12,12 @@ import sys
 import time
 import unittest
 
+import stage
 import tt_client as tt
 from daemon_fixture import BUILD, MEMOIRD, NOBODY, PATIENCE_S, SANITIZED, DaemonTest, Process, as_user
 from tt_client import Connection, held, message
 
-PROGRAM = pathlib.Path(__file__).resolve().parent / "tt_client.py"
+PROGRAM = stage.for_others(pathlib.Path(__file__).resolve().parent / "tt_client.py")
 NOTHING = {"dram": 0, "l1": 0, "l1_small": 0, "trace": 0, "cb": 0, "kernel": 0}
 
 

@@ -8,11 +8,12 @@ import sys
 import time
 import unittest
 
+import stage
 from daemon_fixture import BUILD, NOBODY, SANITIZED, DaemonTest, Process, as_user
 
 MEMOIR = BUILD / "src/cli/memoir"
 LIBRARY = BUILD / "src/client/libmemoir.so"
-PROGRAM = pathlib.Path(__file__).resolve().parent / "tt_program.py"
+PROGRAM = stage.for_others(pathlib.Path(__file__).resolve().parent / "tt_program.py")
 
 
 class Tt(Process):
