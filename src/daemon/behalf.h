@@ -2,8 +2,8 @@
  *
  * One per (process, source), made at the first report that needs it, so that the ledger and every reader see
  * socket clients as they see all others, and a killed daemon loses nothing. The book lies in the place of
- * the process's user; it counts until the process dies (the reaper sees to it, whoever is connected), calls
- * exec, or, for one of another machine, stays away for too long after its last connection closed.
+ * the process's user; it counts until the process dies or calls exec (the reaper sees to both, whoever is
+ * connected), or, for one of another machine, stays away for too long after its last connection closed.
  *
  * After a restart the books of the dead daemon still count. behalf_get() adopts: what such a book says is
  * copied into a fresh one, which replaces it before anybody looks.

@@ -18,7 +18,9 @@
 #include "daemon/loop.h"
 #include "daemon/native.h"
 #include "daemon/retire.h"
+#include "daemon/subject.h"
 #include "ledger/ledger.h"
+#include "ledger/proc.h"
 
 TAILQ_HEAD(waiting, watched);
 
@@ -246,6 +248,21 @@ static void pidfd_doubt(struct daemon *daemon, struct ledger_process *p)
     daemon->reaper->polled++;
 }
 
+/* Has another image taken the place of the one that its books tell of? Locks tell of those that it wrote
+ * itself; of one that only others write about nothing else does, and its socket may outlive exec. */
+static bool was_replaced(const struct ledger_process *p)
+{
+    struct proc_stat stat;
+    if (!(p->valid & LEDGER_HAS_PID) || !p->pid_proved || p->exec_id == 0 || p->host[0])
+        return false;
+    for (size_t i = 0; i < p->n_books; i++)
+        if (!(p->books[i]->identity->compat & BOOK_COMPAT_ON_BEHALF))
+            return false;
+    uint64_t exec_id = subject_exec_id(p->pid);
+    return exec_id != 0 && exec_id != p->exec_id && proc_stat_read(p->pid, &stat) == 0 &&
+           proc_same_start(stat.start_ticks, p->start_ticks);
+}
+
 /* Retire the process if its state says so, and nobody has its books in hand. */
 static bool retire_if_over(struct daemon *daemon, struct ledger_process *p)
 {
@@ -264,7 +281,10 @@ static bool retire_if_over(struct daemon *daemon, struct ledger_process *p)
         cause.kind = CAUSE_EXEC;
         break;
     default:
-        return false;
+        if (!was_replaced(p))
+            return false;
+        cause.kind = CAUSE_EXEC;
+        break;
     }
     return retire_in_turn(daemon, p, cause);
 }
@@ -349,6 +369,8 @@ void reaper_tick(struct daemon *daemon)
         /* A retired row's place is taken by the last one, so stay there for it. */
         if (!w || w->pidfd < 0 || w->died || ledger_writers_gone(p))
             reaper_check(daemon, p);
+        else if (was_replaced(p))
+            (void)retire_in_turn(daemon, p, (struct cause){CAUSE_EXEC, 0});
         size_t after;
         ledger_processes(daemon->ledger, &after);
         if (after == n)

@@ -41,6 +41,9 @@ for text in sys.stdin:
         mmap.argtypes = [ctypes.c_size_t, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_size_t]
         fd = os.open(rest[0], os.O_RDONLY)
         print(mmap(at, 4096, 1, 0x12, fd, 0) == at, flush=True)
+    elif what == "exec":
+        os.set_inheritable(lines[0].fileno(), True)
+        os.execv(rest[0], rest)
     elif what == "close":
         lines.pop(rest[0]).close()
         print("closed", flush=True)
@@ -164,6 +167,26 @@ class SomebodyElse(IdentityTest):
             line.sendall(json.dumps(message).encode() + b"\n")
             self.assertEqual(json.loads(line.recv(1000))["error"]["code"], "forbidden")
         self.assertEqual(self.book_files(), [])
+
+
+class Exec(IdentityTest):
+    def test_memory_of_the_old_image_is_gone_though_the_socket_stays(self):
+        daemon = self.open_native()
+        client = self.puppet()
+        self.assertEqual(client.ask(heap(4711)), {"ack": 0})
+        client.order("exec", "/bin/sleep", "1000")
+        self.assertIn("replaced by exec", self.gone(daemon, client.pid))
+        self.wait_until(lambda: not self.figures(client.pid), "its book is removed")
+        self.assertNotIn("python", os.readlink(f"/proc/{client.pid}/exe"))  # it lives, as another program
+
+    def test_image_that_goes_on_keeps_its_book(self):
+        daemon = self.open_native("--refresh", "20ms")
+        client = self.puppet()
+        self.assertEqual(client.ask(heap(4711)), {"ack": 0})
+        self.assertEqual(self.puppet().ask(heap(1)), {"ack": 0})
+        time.sleep(0.3)  # many looks
+        self.assertEqual(self.figures(client.pid), {(None, "heap"): (4711, 1)})
+        self.assertFalse([line for line in daemon.err.lines if "exec" in line])
 
 
 class MemoryOfStrangers(IdentityTest):
