@@ -40,7 +40,7 @@ const char *nearest_word(const char *word, const char *const *words)
     if (strlen(word) > NEAREST_WORD_MAX)
         return NULL;
     unsigned best_distance =
-        (unsigned)strlen(word) / 3 + 1; /* a third of the letters may be wrong */
+        (unsigned)(strlen(word) + 2) / 3; /* a third of the letters, rounded up, may be wrong */
     for (size_t i = 0; words[i]; i++) {
         /* A beginning is a good guess however much is missing. */
         unsigned distance =

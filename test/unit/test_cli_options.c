@@ -160,11 +160,12 @@ static void mistakes_are_explained(void **unused)
 
 static void nearest_is_silent_about_wild_guesses(void **unused)
 {
-    static const char *const words[] = {"ps", "doctor", "demo", "help", NULL};
+    static const char *const words[] = {"ps", "doctor", "demo", "help", "log", NULL};
     assert_string_equal(options_nearest("doctro", words), "doctor");
     assert_string_equal(options_nearest("p", words), "ps");
     assert_string_equal(options_nearest("dem", words), "demo");
     assert_null(options_nearest("frobnicate", words));
+    assert_null(options_nearest("foo", words)); /* two letters of three are wrong */
     char huge[500];
     memset(huge, 'x', sizeof(huge) - 1);
     huge[sizeof(huge) - 1] = '\0';
