@@ -1,5 +1,6 @@
 /* memoir doctor: what works here, what does not, why, and what to do about it. */
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,11 +29,7 @@ static const struct doctor_values defaults = {0};
 #define AT(field) offsetof(struct doctor_values, field)
 
 static const struct option_spec options[] = {
-    OPTION_HELP,
-    OPTION_JSON,
-    OPTION_COLOR,
-    OPTION_DIR,
-    {0},
+    OPTION_HELP, OPTION_JSON, OPTION_COLOR, OPTION_DIR, {0},
 };
 
 static const struct command_example examples[] = {
@@ -153,7 +150,8 @@ static int run(const void *values, const struct operands *operands)
     table_init(&findings, columns);
     MEMOIR_CLEANUP(ledger_freep)
     struct ledger *ledger = NULL;
-    if (v->dir && setenv("MEMOIR_DIR", v->dir, 1) < 0) /* for the trial book */
+    char absolute[PATH_MAX]; /* MEMOIR_DIR is; it is for the trial book */
+    if (v->dir && setenv("MEMOIR_DIR", realpath(v->dir, absolute) ? absolute : v->dir, 1) < 0)
         return -errno;
     struct doctor d = {.dir = v->dir, .findings = &findings, .check = "books"};
     int r = ledger_scan(v->dir, &ledger);

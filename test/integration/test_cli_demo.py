@@ -161,6 +161,22 @@ class Demo(CommandTest):
         self.assertAlmostEqual(gone, 22.4, delta=5)  # the trainer goes on in between
         self.assertRegex(text, r"kill -9 \d+: the victim had no chance to free anything")
 
+    def test_a_folder_on_a_disk_is_refused(self):
+        folder = "/sys"  # no tmpfs on any machine
+        done = memoir("demo", "--fast", "--dir", folder, check=1)
+        self.assertEqual(done.stdout, "")
+        self.assertIn(f"books must lie in memory, and '{folder}' does not", done.stderr)
+
+    def test_a_relative_folder_will_do(self):
+        demo = subprocess.Popen(
+            [MEMOIR, "demo", "--quiet", "--dir", self.dir.name],
+            stdout=subprocess.PIPE,
+            cwd=self.dir.parent,
+            env=ENVIRONMENT,
+        )
+        self.addCleanup(self.end, demo)
+        wait_for(lambda: len(self.ps()) == 4, "four books")
+
     def test_a_missing_program_is_told(self):
         done = subprocess.run(
             [self.copy_of(MEMOIR, "memoir"), "demo"],
