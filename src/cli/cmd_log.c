@@ -241,6 +241,15 @@ static bool target_gone(const struct log *log, const struct ledger *ledger, bool
     return gone;
 }
 
+/* Nobody need wait for the book of a process that is not there. 0: none was asked for. */
+static bool no_such_process(pid_t pid)
+{
+    if (pid == 0 || kill(pid, 0) == 0 || errno != ESRCH)
+        return false;
+    command_fail("there is no process %d (memoir ps --exited knows dead ones)", (int)pid);
+    return true;
+}
+
 static void say_hello(const struct log *log, const struct ledger *ledger)
 {
     size_t n;
@@ -276,10 +285,12 @@ static int loop(struct log *log, const sigset_t *mask)
         if (r != 0)
             return r;
         watched = follow_watched(follow); /* by the next death, its book may have been the last */
-        if (first)
-            say_hello(log, follow_ledger(follow));
         if (log->over || target_gone(log, follow_ledger(follow), &target_seen))
             return COMMAND_OK;
+        if (!target_seen && no_such_process((pid_t)log->values->pid))
+            return COMMAND_NOTHING;
+        if (first)
+            say_hello(log, follow_ledger(follow));
         if (!wait_for_next(log->values->interval_ns, mask))
             return COMMAND_OK;
     }

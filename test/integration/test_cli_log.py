@@ -201,6 +201,10 @@ class Log(LogTest):
         for arguments in (["--json", "--csv"], ["--interval", "0"], ["--min", "much"]):
             self.assertEqual(memoir("log", *arguments, check=2).stdout, "")
 
+    def test_a_process_that_is_not_there_is_not_waited_for(self):
+        done = memoir("log", "--pid", 2**22 + 1, "--dir", self.dir, check=3)  # above any kernel.pid_max
+        self.assertIn(f"there is no process {2**22 + 1}", done.stderr)
+
 
 class LogWithDaemon(LogTest):
     def setUp(self):
