@@ -189,8 +189,13 @@ static int read_exited(const struct query_values *v, struct query_exited_list *l
     char usual[PS_STATE_PATH_MAX];
     ps_state_default(usual);
     int r = query_exited_read(v->state ? v->state : usual, list);
+    if (r == -ENOENT)
+        return command_fail(
+            "there is no list of processes that ended in '%s' yet: memoird keeps it; "
+            "start it with 'memoird --daemon', or name its state directory by --state",
+            v->state ? v->state : usual);
     if (r < 0)
-        return command_fail("cannot read the daemon's list of processes that ended in '%s': %s",
+        return command_fail("cannot read the daemon's list in '%s': %s",
                             v->state ? v->state : usual, strerror(-r));
     if (list->skipped && !v->watch)
         fprintf(stderr, "memoir: %zu line%s of the daemon's list made no sense\n", list->skipped,

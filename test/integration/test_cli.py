@@ -611,4 +611,4 @@ class Exited(CommandTest):
     def test_no_list_is_told(self):
         self.list.unlink()
         done = self.exited(check=1)
-        self.assertIn("No such file", done.stderr)
+        self.assertIn("there is no list of processes that ended", done.stderr)

@@ -128,7 +128,7 @@ class Query(CommandTest):
         self.assertEqual(row["lived"], 60.5)
         self.assertEqual(row["ended"], "1970-01-01T00:17:40.500Z")
         done = memoir("query", "exited", "--state", self.dir / "none", check=1)
-        self.assertIn("No such file", done.stderr)
+        self.assertIn("there is no list of processes that ended", done.stderr)
 
     def test_order_and_limit(self):
         clients = sorted(self.start_client().pid for _ in range(3))
