@@ -47,7 +47,7 @@ static const struct option_spec options[] = {
      "only this kind of memory: dram, l1, cb, kernel, heap, pinned ..."},
     {"tag", 't', OPTION_STRING, AT(tag), "TAG", "only what the program calls so"},
     {"min", 'm', OPTION_STRING, AT(min), "SIZE", "only blocks of this size and more: 64K, 25.5MB"},
-    {"older", 'o', OPTION_DURATION, AT(min_age_ns), "SECONDS", "only blocks at least so old: 10m"},
+    {"older", 'o', OPTION_DURATION, AT(min_age_ns), "TIME", "only blocks at least so old: 10m"},
     {"sort", 's', OPTION_STRING, AT(sort), "KEY",
      "size (large first), age (old first), moves, id, pid or tag; -KEY turns it round (default: "
      "size)"},

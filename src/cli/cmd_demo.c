@@ -51,11 +51,11 @@ static const struct demo_values defaults = {
 
 static const struct option_spec options[] = {
     OPTION_HELP,
-    {"duration", 'd', OPTION_DURATION, AT(duration_ns), "SECONDS",
+    {"duration", 'd', OPTION_DURATION, AT(duration_ns), "TIME",
      "end after this time; 0 runs until Ctrl-C (default: 2 minutes)"},
     {"clients", 'n', OPTION_NUMBER, AT(clients), "N",
      "how many programs, the four kinds in turn (default: 4)"},
-    {"kill-after", 'k', OPTION_DURATION, AT(kill_ns), "SECONDS",
+    {"kill-after", 'k', OPTION_DURATION, AT(kill_ns), "TIME",
      "kill each victim when it is this old (default: 20)"},
     {"fast", 'f', OPTION_FLAG, AT(fast),
      .help = "for those who know the story: 8 seconds, and a victim dies at 2"},

@@ -39,7 +39,7 @@ static const struct option_spec options[] = {
     OPTION_HELP,
     {"device", 'd', OPTION_STRING, AT(device), "DEVICE",
      "only this device, by its number, uid, bus address or name"},
-    {"watch", 'w', OPTION_DURATION, AT(watch_ns), "SECONDS",
+    {"watch", 'w', OPTION_DURATION, AT(watch_ns), "TIME",
      "full screen until q is pressed (default: new figures every second)", .value_optional = true,
      .given_offset = AT(watch)},
     {"check", 0, OPTION_NUMBER, AT(check), "PERCENT",

@@ -54,7 +54,7 @@ static const struct option_spec options[] = {
     {"space", 's', OPTION_STRING, AT(space), "SPACE", "only this kind of memory: dram, l1, cb ..."},
     {"min", 'm', OPTION_STRING, AT(min), "SIZE",
      "only blocks of this size and more: 64K, 25.5MB (others are still part of the totals)"},
-    {"interval", 'i', OPTION_DURATION, AT(interval_ns), "SECONDS",
+    {"interval", 'i', OPTION_DURATION, AT(interval_ns), "TIME",
      "look so often (default: every 0.05 seconds)"},
     {"lines", 'n', OPTION_NUMBER, AT(lines), "N", "end after N lines"},
     {"json", 'j', OPTION_FLAG, AT(json), .help = "print JSON, one object a line"},

@@ -49,7 +49,7 @@ static const struct option_spec options[] = {
      "gone, then by device)"},
     {"wide", 'w', OPTION_FLAG, AT(wide),
      .help = "one line for each device and kind of memory of each process"},
-    {"watch", 0, OPTION_DURATION, AT(watch_ns), "SECONDS",
+    {"watch", 0, OPTION_DURATION, AT(watch_ns), "TIME",
      "show it again and again until interrupted (default: every 2 seconds)", .value_optional = true,
      .given_offset = AT(watch)},
     {"exited", 'x', OPTION_FLAG, AT(exited),

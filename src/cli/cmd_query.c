@@ -61,7 +61,7 @@ static const struct option_spec options[] = {
      "how sizes look in the table: decimal, binary or bytes", .choices = units_words},
     {"columns", 'c', OPTION_FLAG, AT(columns),
      .help = "list the columns of the table (without one, of all tables) and end"},
-    {"watch", 0, OPTION_DURATION, AT(watch_ns), "SECONDS",
+    {"watch", 0, OPTION_DURATION, AT(watch_ns), "TIME",
      "show it again and again until interrupted (default: every 2 seconds)", .value_optional = true,
      .given_offset = AT(watch)},
     OPTION_JSON,

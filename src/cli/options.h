@@ -60,7 +60,7 @@ int options_parse(const struct option_spec *specs, int argc, char **argv, void *
  * been meant. */
 const char *options_nearest(const char *word, const char *const *words);
 
-/* "-s, --sort KEY", "--watch[=SECONDS]" into `out`. */
+/* "-s, --sort KEY", "--watch[=TIME]" into `out`. */
 void options_format(const struct option_spec *spec, struct buffer *out);
 
 #endif
