@@ -168,7 +168,8 @@ static const struct reason {
     {EFBIG, "the limit on file size or address space (ulimit -f, -v) leaves no room for a book"},
     {EPERM, "the directory for books belongs to another user or is open to others"},
     {EMEDIUMTYPE, "the directory for books is not on a tmpfs"},
-    {ENOENT, "there is no directory for books (tried /run/memoir, XDG_RUNTIME_DIR, /dev/shm)"},
+    {ENOENT, "there is no directory for books (MEMOIR_DIR if it is set; else /run/memoir, "
+             "XDG_RUNTIME_DIR, /dev/shm)"},
     {ENOSPC, "the file system for books is full"},
     {EMFILE, "no file descriptor is left (ulimit -n)"},
     {EROFS, "the directory for books is read-only"},
