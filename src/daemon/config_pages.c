@@ -48,7 +48,8 @@ void config_print_help(struct buffer *out)
         const struct config_key *key = &keys[i];
         bool boolean = key->type == CONFIG_BOOL || key->type == CONFIG_NOT_BOOL;
         size_t start = out->len;
-        buffer_printf(out, "  --%s%s%s", key->name, boolean ? "" : " ", boolean ? "" : key->value);
+        buffer_printf(out, "  --%s%s%s%s", key->name, boolean ? "[=" : " ", key->value,
+                      boolean ? "]" : "");
         size_t width = out->len - start;
         if (width >= HELP_COLUMN) {
             buffer_append_char(out, '\n');
@@ -56,7 +57,7 @@ void config_print_help(struct buffer *out)
         }
         buffer_printf(out, "%*s%.*s", (int)(HELP_COLUMN - width), "",
                       (int)first_sentence(key->help), key->help);
-        if (key->initial[0] && !boolean)
+        if (key->initial[0] && !key->flag_only)
             buffer_printf(out, " [%s]", key->initial);
         buffer_append_char(out, '\n');
     }

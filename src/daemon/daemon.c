@@ -394,8 +394,10 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
     size_t processes;
     ledger_processes(daemon->ledger, &processes);
     char status[128];
-    snprintf(status, sizeof(status), "watching %zu books of %zu processes in %zu places",
-             ledger_books(daemon->ledger).n, processes, watch_places(daemon->watch));
+    size_t books = ledger_books(daemon->ledger).n, places = watch_places(daemon->watch);
+    snprintf(status, sizeof(status), "watching %zu book%s of %zu process%s in %zu place%s", books,
+             books == 1 ? "" : "s", processes, processes == 1 ? "" : "es", places,
+             places == 1 ? "" : "s");
     log_info("memoird %s ready: %s", MEMOIR_VERSION, status);
     service_ready(status);
     return 0;

@@ -206,7 +206,7 @@ class Life(DaemonTest):
     def test_finds_books_that_were_there_before(self):
         clients = [self.client("device=D", "dram=5x100000", "ready", "wait") for _ in range(3)]
         daemon = self.daemon()
-        daemon.err.wait("watching 3 books of 3 processes in 1 places")
+        daemon.err.wait("watching 3 books of 3 processes in 1 place")
         clients[1].kill()
         self.assertIn("killed by SIGKILL", self.gone(daemon, clients[1].pid))
 

@@ -65,7 +65,7 @@ class Users(DaemonTest):
         os.chown(forged, NOBODY, NOBODY)
         daemon = self.daemon("--log-level=debug")
         daemon.err.wait(rf"warn: book '{re.escape(str(forged))}' is ignored: its owner may not speak")
-        daemon.err.wait("watching 1 books of 1 processes")
+        daemon.err.wait("watching 1 book of 1 process")
         self.assertTrue(forged.exists())
         client.kill()
         self.gone(daemon, client.pid)
