@@ -80,6 +80,51 @@ static void refuse_and_close(struct native_client *client, const struct native_e
     close_soon(client);
 }
 
+/* ---- strangers ---- */
+
+static void stranger_remove(struct native_client *client)
+{
+    struct native *native = client->native;
+    if (!client->stranger)
+        return;
+    client->stranger = false;
+    TAILQ_REMOVE(&native->strangers, client, stranger_link);
+    native->n_strangers--;
+}
+
+/* Whoever knows a token shows it at once, so it is the oldest that goes, and not the one who comes: else a few
+ * silent connections would keep everybody out. */
+static void stranger_drop(struct native_client *client, const char *where)
+{
+    if (server_may_say(&client->native->strangers_said_ns))
+        log_warn("too many clients without a token %s: the oldest, from %s, is closed", where,
+                 conn_peer(client->conn)->host);
+    stranger_remove(client);
+    close_soon(client);
+}
+
+static void stranger_add(struct native_client *client)
+{
+    struct native *native = client->native;
+    const char *address = conn_peer(client->conn)->host;
+    struct native_client *other, *oldest = NULL;
+    size_t n = 0;
+    TAILQ_FOREACH(other, &native->strangers, stranger_link)
+    {
+        if (strcmp(conn_peer(other->conn)->host, address) != 0)
+            continue;
+        if (n++ == 0)
+            oldest = other;
+    }
+    if (n >= NATIVE_STRANGERS_ADDRESS_MAX)
+        stranger_drop(oldest, "from one address");
+    else if (native->n_strangers >= NATIVE_STRANGERS_MAX)
+        stranger_drop(TAILQ_FIRST(&native->strangers), "at once");
+    client->stranger = true;
+    TAILQ_INSERT_TAIL(&native->strangers, client, stranger_link);
+    native->n_strangers++;
+}
+
 /* ---- hello ---- */
 
 /* What books and memory know a session by: not the secret itself, and bound to whoever began it. */
@@ -230,8 +275,7 @@ static void native_hello(struct native_client *client)
     }
     client->session = session_number(client, session);
     client->greeted = true;
-    if (client->remote)
-        client->native->strangers--;
+    stranger_remove(client);
     if (hello->has_session) { /* only then there may be a book that knows it */
         if (!native_book(client))
             return;
@@ -354,8 +398,6 @@ static int on_open(struct conn *conn)
     const struct server *server = conn_context(conn);
     struct native *native = server->daemon->native;
     const struct peer *peer = conn_peer(conn);
-    if (peer->remote && native->strangers >= NATIVE_STRANGERS_MAX)
-        return -EBUSY; /* they have a few seconds; whoever knows a token comes again */
     struct native_client *client = calloc(1, sizeof(*client));
     if (!client)
         return -ENOMEM;
@@ -369,7 +411,7 @@ static int on_open(struct conn *conn)
     conn_set_state(conn, client);
     if (client->remote) {
         uint64_t now = clock_monotonic_ns();
-        native->strangers++;
+        stranger_add(client);
         client->token_due_ns = now + NATIVE_TOKEN_WAIT_S * NS_PER_S;
         wake_set(client, now);
     }
@@ -380,8 +422,7 @@ static void on_close(struct conn *conn, enum conn_end end)
 {
     struct native_client *client = conn_state(conn);
     (void)end;
-    if (client->remote && !client->greeted)
-        client->native->strangers--;
+    stranger_remove(client);
     native_subscriber_forget(client);
     native_book_drop(client);
     free(client->identity);
@@ -409,6 +450,7 @@ int native_new(struct daemon *daemon, struct native **ret_native)
         native_free(native);
         return -ENOMEM;
     }
+    TAILQ_INIT(&native->strangers);
     buffer_init(&native->out, NATIVE_ANSWER_MAX);
     if (daemon->config.tcp[0]) {
         int r = daemon->config.token_file[0]

@@ -21,7 +21,8 @@ enum {
     NATIVE_FACTS_MS = 10,                 /* for what /proc tells of processes, once a refresh */
     NATIVE_TOKEN_WAIT_S = 5,              /* from a remote client's connection to its token */
     NATIVE_TOKEN_LINE_MAX = 4096,         /* bytes of the line with it */
-    NATIVE_STRANGERS_MAX = 64,            /* remote clients that have not shown one yet */
+    NATIVE_STRANGERS_MAX = 64,            /* remote clients that have not shown one yet, */
+    NATIVE_STRANGERS_ADDRESS_MAX = 16,    /* and of one address */
     NATIVE_ROWS_MAX = 20000,              /* of one answer */
     NATIVE_GROUPS_MAX = 100000,           /* that a query may make before sorting */
     NATIVE_COSTLY_SHARE = 4,              /* reading blocks and sites takes a quarter of the time */

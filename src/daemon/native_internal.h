@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "base/buffer.h"
 #include "base/json.h"
@@ -30,7 +31,11 @@ struct native_client {
     bool remote;
     bool greeted; /* hello was answered; remote clients need it */
     bool closing;
-    uint64_t token_due_ns; /* a remote client's, until it is greeted */
+
+    /* A remote client, until it is greeted. */
+    bool stranger; /* in native->strangers */
+    uint64_t token_due_ns;
+    TAILQ_ENTRY(native_client) stranger_link;
 
     /* Who asks. */
     bool sees_all;
@@ -64,8 +69,10 @@ struct native {
     struct native_parser parser; /* of the line at hand */
     struct buffer out;           /* the answer at hand */
     struct tokens *tokens;       /* NULL without TCP */
-    size_t strangers;            /* remote clients without a token so far */
     uint64_t tokens_refused, refused_said_ns;
+    TAILQ_HEAD(, native_client) strangers; /* remote clients without a token so far, oldest first */
+    size_t n_strangers;
+    uint64_t strangers_said_ns;
     struct native_client *subscribers;
     uint32_t topics; /* that anybody subscribed to */
 

@@ -165,20 +165,33 @@ class Tcp(NativeTest):
         line, _ = self.enter()
         self.assertEqual(line.ask({"ping": 1}), {"pong": 1})
 
-    def test_strangers_are_few_and_leave_room_for_those_with_a_token(self):
-        self.remote()
+    def test_strangers_are_few_and_do_not_keep_out_those_with_a_token(self):
+        daemon = self.remote()
+        elsewhere = socket.create_connection(self.address, source_address=("127.0.0.2", 0))
+        self.addCleanup(elsewhere.close)
         strangers = [self.connect(self.address) for _ in range(70)]
-        self.assertTrue(strangers[-1].at_end())
-        for stranger in strangers:
-            stranger.close()
-        self.wait_until(self.can_enter, "they are gone")
+        self.assertEqual(self.enter()[0].ask({"ping": 1}), {"pong": 1})
+        # The oldest went; not those who came last, nor one from another address.
+        self.assertTrue(all(stranger.at_end() for stranger in strangers[:70 - 16]))
+        for last in (strangers[-1].socket, elsewhere):
+            last.setblocking(False)
+            self.assertRaises(BlockingIOError, last.recv, 1)
+        daemon.err.wait("too many clients without a token from one address: .* 127.0.0.1")
         self.assertEqual(self.connect().ask({"ping": 1}), {"pong": 1})
 
-    def can_enter(self):
-        try:
-            return bool(self.enter())
-        except (EOFError, OSError):
-            return False
+    def test_strangers_of_many_addresses_are_few_too(self):
+        self.remote()
+        strangers = []
+        for i in range(80):
+            stranger = socket.create_connection(self.address, source_address=(f"127.0.0.{2 + i % 8}", 0))
+            self.addCleanup(stranger.close)
+            stranger.settimeout(PATIENCE_S)
+            strangers.append(stranger)
+        self.assertEqual(self.enter()[0].ask({"ping": 1}), {"pong": 1})
+        for stranger in strangers[:16]:
+            self.assertEqual(stranger.recv(1), b"")
+        strangers[-1].setblocking(False)
+        self.assertRaises(BlockingIOError, strangers[-1].recv, 1)
 
     def test_long_first_line_is_refused_early(self):
         self.remote()
