@@ -320,7 +320,7 @@ static bool on_line(struct native_client *client, const char *line, size_t len)
     } else if (r < 0) {
         native_refuse(client, &error);
     } else if (native->parser.request.kind == NATIVE_QUERY &&
-               (wait_ns = native_query_wait(native, &native->parser.request.query)) > 0) {
+               (wait_ns = native_query_wait(client)) > 0) {
         conn_hold(client->conn, wait_ns);
         return false;
     } else {
@@ -423,6 +423,7 @@ static void on_close(struct conn *conn, enum conn_end end)
     struct native_client *client = conn_state(conn);
     (void)end;
     stranger_remove(client);
+    turns_leave(&client->native->turns, &client->turn);
     native_subscriber_forget(client);
     native_book_drop(client);
     free(client->identity);
@@ -451,6 +452,7 @@ int native_new(struct daemon *daemon, struct native **ret_native)
         return -ENOMEM;
     }
     TAILQ_INIT(&native->strangers);
+    turns_init(&native->turns, NATIVE_COSTLY_SHARE);
     buffer_init(&native->out, NATIVE_ANSWER_MAX);
     if (daemon->config.tcp[0]) {
         int r = daemon->config.token_file[0]

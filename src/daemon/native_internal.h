@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "daemon/native.h"
 #include "daemon/native_request.h"
+#include "daemon/turns.h"
 
 struct behalf;
 struct behalf_event;
@@ -51,6 +52,8 @@ struct native_client {
     uint64_t seq;                     /* last one applied */
     struct native_identity *identity; /* of a remote client */
 
+    struct turn turn; /* at reading blocks and sites */
+
     /* What it subscribed to. */
     struct native_client *next, *previous; /* of those that did */
     uint32_t topics;                       /* enum native_topic; 0: nothing */
@@ -84,7 +87,7 @@ struct native {
     uint64_t refresh_cost_ns; /* about: of reading all figures */
     uint64_t reports_seen;    /* by the figures that the last query saw */
     uint64_t facts_ns;        /* when those of /proc were read last */
-    uint64_t rest_until_ns;   /* no blocks and sites are read before */
+    struct turns turns;       /* at reading blocks and sites */
 };
 
 /* ---- native.c ---- */
@@ -106,8 +109,8 @@ void native_reset(struct native_client *client);
 /* ---- native_query.c ---- */
 void native_query(struct native_client *client);
 
-/* How long this query has to wait for its turn; 0: not at all. */
-uint64_t native_query_wait(const struct native *native, const struct native_query *asked);
+/* How long the query at hand has to wait for its turn; 0: not at all. */
+uint64_t native_query_wait(struct native_client *client);
 void native_query_release(struct native *native);
 
 /* ---- native_subscribe.c ---- */

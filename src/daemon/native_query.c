@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "daemon/daemon.h"
 #include "daemon/native_exited.h"
 #include "daemon/native_internal.h"
@@ -87,12 +88,15 @@ static bool is_costly(const char *table)
     return strcmp(table, "buffers") == 0 || strcmp(table, "sites") == 0;
 }
 
-uint64_t native_query_wait(const struct native *native, const struct native_query *asked)
+uint64_t native_query_wait(struct native_client *client)
 {
-    if (!native->rest_until_ns || !is_costly(asked->table))
+    struct native *native = client->native;
+    uint64_t who = client->viewer_uid;
+    if (!is_costly(native->parser.request.query.table))
         return 0;
-    uint64_t now = clock_monotonic_ns();
-    return now < native->rest_until_ns ? native->rest_until_ns - now : 0;
+    if (client->identity)
+        who = hash_string(client->identity->token, who);
+    return turns_wait(&native->turns, &client->turn, who, clock_monotonic_ns());
 }
 
 /* Who reports and then asks wants to see it: where reading all figures is cheap, new ones are read whenever
@@ -143,10 +147,8 @@ static int query_answer_run(struct native_client *client)
     native_exited_release(&exited);
     if (r >= 0)
         r = query_result_finish(native->result);
-    if (is_costly(table)) {
-        uint64_t now = clock_monotonic_ns();
-        native->rest_until_ns = now + (now - begin) * (NATIVE_COSTLY_SHARE - 1);
-    }
+    if (is_costly(table))
+        turns_done(&native->turns, begin, clock_monotonic_ns());
     return r;
 }
 

@@ -1,0 +1,106 @@
+/* Whose turn it is: users in turn, each with his own in order, and nobody waits for who does not come. */
+#include "daemon/turns.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "check.h"
+
+enum { CROWD = 100, ANN = 1000, BOB = 1001 };
+
+static struct turns *turns_make(void)
+{
+    struct turns *turns = calloc(1, sizeof(*turns));
+    assert_non_null(turns);
+    turns_init(turns, 4);
+    return turns;
+}
+
+static void work_rests_for_the_others_share(void **state)
+{
+    struct turns *turns = turns_make();
+    struct turn ann = {0};
+    assert_int_equal(turns_wait(turns, &ann, ANN, 1000), 0);
+    assert_false(ann.waiting);
+    turns_done(turns, 1000, 1500);
+    assert_int_equal(turns_wait(turns, &ann, ANN, 1600), 1400);
+    assert_true(ann.waiting);
+    assert_int_equal(turns_wait(turns, &ann, ANN, 3000), 0);
+    free(turns);
+}
+
+/* Each works for a millisecond; a thousand of one user's do not come before one of another's. */
+static void users_take_turns(void **state)
+{
+    struct turns *turns = turns_make();
+    struct turn ann[CROWD] = {0}, bob = {0};
+    uint64_t now = NS_PER_S, ann_done = 0, bob_done = 0;
+    assert_int_equal(turns_wait(turns, &ann[0], ANN, now), 0);
+    turns_done(turns, now, now + NS_PER_MS);
+    for (int i = 0; i < CROWD; i++)
+        assert_true(turns_wait(turns, &ann[i], ANN, now + NS_PER_MS) > 0);
+    assert_true(turns_wait(turns, &bob, BOB, now + NS_PER_MS) > 0);
+    /* Whoever may begin does, and asks for more at once. Ann's always ask first. */
+    for (; now < 2 * NS_PER_S; now += NS_PER_MS / 2) {
+        for (int i = 0; i < CROWD; i++)
+            if (turns_wait(turns, &ann[i], ANN, now) == 0) {
+                turns_done(turns, now, now + NS_PER_MS);
+                ann_done++;
+            }
+        if (turns_wait(turns, &bob, BOB, now) == 0) {
+            turns_done(turns, now, now + NS_PER_MS);
+            bob_done++;
+        }
+    }
+    assert_in_range(ann_done, 80, 130);
+    assert_in_range(bob_done, ann_done - 1, ann_done + 1);
+    free(turns);
+}
+
+static void of_one_user_who_came_first_is_first(void **state)
+{
+    struct turns *turns = turns_make();
+    struct turn one = {0}, two = {0};
+    turns_done(turns, 0, NS_PER_MS);
+    assert_true(turns_wait(turns, &one, ANN, NS_PER_MS) > 0);
+    assert_true(turns_wait(turns, &two, ANN, NS_PER_MS) > 0);
+    assert_true(turns_wait(turns, &two, ANN, 5 * NS_PER_MS) > 0);
+    assert_int_equal(turns_wait(turns, &one, ANN, 5 * NS_PER_MS), 0);
+    assert_int_equal(turns_wait(turns, &two, ANN, 5 * NS_PER_MS), 0);
+    free(turns);
+}
+
+static void who_does_not_come_or_leaves_stops_nobody(void **state)
+{
+    struct turns *turns = turns_make();
+    struct turn mute[CROWD] = {0}, gone = {0}, bob = {0};
+    uint64_t now = NS_PER_S;
+    turns_done(turns, now - NS_PER_MS, now);
+    assert_true(turns_wait(turns, &gone, ANN, now) > 0);
+    for (int i = 0; i < CROWD; i++)
+        assert_true(turns_wait(turns, &mute[i], ANN, now) > 0);
+    assert_true(turns_wait(turns, &bob, ANN, now) > 0);
+    turns_leave(turns, &gone);
+    turns_leave(turns, &gone);
+    assert_int_equal(turns->n, CROWD + 1);
+    uint64_t end = now + NS_PER_S, wait = 1;
+    while (now < end && (wait = turns_wait(turns, &bob, ANN, now)) > 0)
+        now += wait;
+    assert_int_equal(wait, 0);
+    assert_true(now < NS_PER_S + 3 * TURNS_LATE_NS);
+    assert_int_equal(turns->n, 0);
+    assert_int_equal(turns_wait(turns, &mute[0], ANN, now), 0); /* he may come again */
+    free(turns);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(work_rests_for_the_others_share),
+        cmocka_unit_test(users_take_turns),
+        cmocka_unit_test(of_one_user_who_came_first_is_first),
+        cmocka_unit_test(who_does_not_come_or_leaves_stops_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
