@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "daemon/native_request_internal.h"
 #include "daemon/native_words.h"
 
 /* ---- errors ---- */
@@ -50,23 +51,6 @@ void native_error_write(const struct native_error *error, const struct native_re
 
 /* ---- values ---- */
 
-struct parse {
-    struct json_read r;
-    struct native_parser *parser;
-    struct native_request *request;
-    uint64_t keys; /* bits of those that were seen */
-    bool in_report;
-    size_t n_reports;
-    struct json_text space_text; /* the last one that was looked up, and */
-    uint8_t space;               /* what it is: most messages repeat one */
-    bool out_of_memory;
-};
-
-static bool fail(struct parse *p, const char *error)
-{
-    return json_read_fail(&p->r, error);
-}
-
 /* Text into a field; one that is too long is cut at a character where `cut`, else an error. */
 static bool take_text(struct parse *p, char *to, size_t size, bool cut)
 {
@@ -75,9 +59,9 @@ static bool take_text(struct parse *p, char *to, size_t size, bool cut)
         return false;
     int64_t len = json_text_copy(&text, to, size);
     if (len == -EINVAL)
-        return fail(p, "NUL in a text");
+        return parse_fail(p, "NUL in a text");
     if (len == -ENOBUFS && !cut)
-        return fail(p, "text too long");
+        return parse_fail(p, "text too long");
     if (len == -ENOBUFS)
         native_text_cut(&text, to, size);
     return true;
@@ -89,285 +73,13 @@ static bool take_echo(struct parse *p, const char **ret_data, size_t *ret_len)
     enum json_type type = json_read_peek(&p->r);
     const char *begin = p->r.at;
     if (type != JSON_STRING && type != JSON_NUMBER)
-        return fail(p, "expected a number or a string");
+        return parse_fail(p, "expected a number or a string");
     if (!json_read_skip(&p->r))
         return false;
     if (p->r.at - begin > NATIVE_ID_MAX + 2)
-        return fail(p, "more than 64 bytes");
+        return parse_fail(p, "more than 64 bytes");
     *ret_data = begin;
     *ret_len = (size_t)(p->r.at - begin);
-    return true;
-}
-
-static bool take_id(struct parse *p, uint64_t *ret_id)
-{
-    struct json_text text;
-    if (json_read_peek(&p->r) != JSON_STRING)
-        return json_read_u64(&p->r, ret_id);
-    if (!json_read_string(&p->r, &text))
-        return false;
-    return native_id_parse(&text, ret_id) ||
-           fail(p, "expected an id: a number, or \"0x\" and up to 16 hex digits");
-}
-
-static bool take_space(struct parse *p, uint8_t *ret_space)
-{
-    struct json_text text;
-    uint64_t number;
-    if (json_read_peek(&p->r) == JSON_STRING) {
-        if (!json_read_string(&p->r, &text))
-            return false;
-        if (p->space && text.len == p->space_text.len &&
-            memcmp(text.data, p->space_text.data, text.len) == 0) {
-            *ret_space = p->space;
-            return true;
-        }
-        number = native_space(&text);
-        p->space_text = text;
-        p->space = (uint8_t)number;
-    } else if (!json_read_u64(&p->r, &number)) {
-        return false;
-    }
-    if (number > MEMOIR_SPACE_MAX || !native_space_name((uint32_t)number))
-        return fail(
-            p, "unknown space: use dram, l1, l1_small, trace, cb, kernel, system, heap, mapped, "
-               "pinned, managed or shared");
-    *ret_space = (uint8_t)number;
-    return true;
-}
-
-static bool take_device(struct parse *p, int16_t *ret_device)
-{
-    uint64_t number;
-    if (json_read_peek(&p->r) == JSON_NULL) {
-        *ret_device = -1;
-        return json_read_null(&p->r);
-    }
-    if (!json_read_u64(&p->r, &number))
-        return false;
-    if (number >= NATIVE_DEVICES_MAX)
-        return fail(p, "a device's number is 0 to 255");
-    *ret_device = (int16_t)number;
-    return true;
-}
-
-static bool take_bytes(struct parse *p, uint64_t *ret_bytes)
-{
-    if (!json_read_u64(&p->r, ret_bytes))
-        return false;
-    return *ret_bytes >> 48 == 0 || fail(p, "2^48 bytes or more");
-}
-
-static bool take_tag(struct parse *p, struct json_text *ret_tag)
-{
-    if (json_read_peek(&p->r) == JSON_NULL)
-        return json_read_null(&p->r);
-    return json_read_string(&p->r, ret_tag);
-}
-
-/* ---- reports ---- */
-
-static struct native_report *report_next(struct parse *p)
-{
-    struct native_parser *parser = p->parser;
-    if (p->n_reports == parser->capacity) {
-        size_t capacity = parser->capacity ? 2 * parser->capacity : 64;
-        void *more = realloc(parser->reports, capacity * sizeof(*parser->reports));
-        if (!more) {
-            p->out_of_memory = true;
-            fail(p, "out of memory");
-            return NULL;
-        }
-        parser->reports = more;
-        parser->capacity = capacity;
-    }
-    struct native_report *report = &parser->reports[p->n_reports++];
-    *report = (struct native_report){.at.device = -1, .from.device = -1};
-    return report;
-}
-
-/* A device's memory needs a device, the host's takes none. */
-static bool place_check(struct parse *p, struct native_place *place)
-{
-    if (place->space < MEMOIR_SPACE_DRAM)
-        place->device = -1;
-    else if (place->device < 0)
-        return fail(p, "this space is a device's: name its number, not null");
-    return true;
-}
-
-/* The next item of a report; there must be one. */
-static bool next(struct parse *p)
-{
-    return json_read_item(&p->r) || fail(p, "the report lacks items");
-}
-
-static bool take_place_items(struct parse *p, struct native_place *place)
-{
-    return next(p) && take_device(p, &place->device) && next(p) && take_space(p, &place->space) &&
-           next(p) && take_id(p, &place->id) && place_check(p, place);
-}
-
-static bool take_tag_item(struct parse *p, struct json_text *ret_tag)
-{
-    if (!json_read_item(&p->r))
-        return !p->r.error;
-    if (!take_tag(p, ret_tag))
-        return false;
-    return !json_read_item(&p->r) ? !p->r.error : fail(p, "the report has too many items");
-}
-
-static bool take_end(struct parse *p)
-{
-    return !json_read_item(&p->r) ? !p->r.error : fail(p, "the report has too many items");
-}
-
-static bool take_report_items(struct parse *p, struct native_report *report)
-{
-    struct json_text op;
-    if (!json_read_array(&p->r) || !next(p) || !json_read_string(&p->r, &op))
-        return false;
-    switch (op.len == 1 ? op.data[0] : 0) {
-    case 'a':
-        report->op = NATIVE_ALLOC;
-        return take_place_items(p, &report->at) && next(p) && take_bytes(p, &report->bytes) &&
-               take_tag_item(p, &report->tag);
-    case 'f':
-        report->op = NATIVE_FREE;
-        return take_place_items(p, &report->at) && take_end(p);
-    case 'r':
-        report->op = NATIVE_REALLOC;
-        if (!take_place_items(p, &report->from) || !next(p) || !take_id(p, &report->at.id) ||
-            !next(p) || !take_bytes(p, &report->bytes))
-            return false;
-        report->at.device = report->from.device;
-        report->at.space = report->from.space;
-        return take_tag_item(p, &report->tag);
-    case 't':
-        report->op = NATIVE_TRANSFER;
-        return take_place_items(p, &report->from) && take_place_items(p, &report->at) && next(p) &&
-               take_bytes(p, &report->bytes) && take_end(p);
-    default:
-        return fail(p, "expected \"a\", \"f\", \"r\" or \"t\"");
-    }
-}
-
-static bool take_reports(struct parse *p)
-{
-    p->in_report = true;
-    if (!json_read_array(&p->r))
-        return false;
-    while (json_read_item(&p->r)) {
-        struct native_report *report = report_next(p);
-        if (!report || !take_report_items(p, report))
-            return false;
-    }
-    p->in_report = p->r.error;
-    return !p->r.error;
-}
-
-/* Members of a report in words, as bits, for "is everything there?" */
-enum {
-    M_DEVICE = 1,
-    M_SPACE = 2,
-    M_ID = 4,
-    M_BYTES = 8,
-    M_TAG = 16,
-    M_OLD = 32,
-    M_FROM = 64,
-    M_TO = 128
-};
-
-static bool take_place_object(struct parse *p, struct native_place *place);
-
-static bool take_member(struct parse *p, struct native_report *report, struct native_place *place,
-                        unsigned bit)
-{
-    switch (bit) {
-    case M_DEVICE:
-        return take_device(p, &place->device);
-    case M_SPACE:
-        return take_space(p, &place->space);
-    case M_ID:
-        return take_id(p, &place->id);
-    case M_BYTES:
-        return take_bytes(p, &report->bytes);
-    case M_TAG:
-        return take_tag(p, &report->tag);
-    case M_OLD:
-        return take_id(p, &report->from.id);
-    case M_FROM:
-        return take_place_object(p, &report->from);
-    default:
-        return take_place_object(p, &report->at);
-    }
-}
-
-/* An object with these members and no others; those in `must` must be there. */
-static bool take_members(struct parse *p, struct native_report *report, struct native_place *place,
-                         unsigned may, unsigned must)
-{
-    static const struct {
-        const char *name;
-        unsigned bit;
-    } members[] = {{"device", M_DEVICE}, {"space", M_SPACE}, {"id", M_ID},     {"bytes", M_BYTES},
-                   {"tag", M_TAG},       {"old", M_OLD},     {"from", M_FROM}, {"to", M_TO}};
-    enum { N = sizeof(members) / sizeof(*members) };
-    struct json_text key;
-    unsigned seen = 0;
-    if (!json_read_object(&p->r))
-        return false;
-    while (json_read_key(&p->r, &key)) {
-        size_t i = 0;
-        while (i < N && (!(members[i].bit & (may | must)) || !json_text_is(&key, members[i].name)))
-            i++;
-        if (i == N)
-            return fail(p, "unknown member of a report");
-        if (seen & members[i].bit)
-            return fail(p, "a member is there twice");
-        seen |= members[i].bit;
-        if (!take_member(p, report, place, members[i].bit))
-            return false;
-    }
-    if (p->r.error)
-        return false;
-    return (seen & must) == must ||
-           fail(p, must & M_BYTES && !(seen & M_BYTES)   ? "the report needs \"bytes\""
-                   : must & M_SPACE && !(seen & M_SPACE) ? "the report needs \"space\""
-                   : must & M_ID && !(seen & M_ID)       ? "the report needs \"id\""
-                   : must & M_OLD && !(seen & M_OLD)     ? "the report needs \"old\""
-                                                         : "the report needs \"from\" and \"to\"");
-}
-
-static bool take_place_object(struct parse *p, struct native_place *place)
-{
-    return take_members(p, NULL, place, M_DEVICE | M_ID, M_SPACE) && place_check(p, place);
-}
-
-static bool take_report_object(struct parse *p, enum native_op op)
-{
-    static const struct {
-        unsigned may, must;
-    } of[] = {
-        [NATIVE_ALLOC] = {M_DEVICE | M_TAG, M_SPACE | M_ID | M_BYTES},
-        [NATIVE_FREE] = {M_DEVICE, M_SPACE | M_ID},
-        [NATIVE_REALLOC] = {M_DEVICE | M_TAG, M_SPACE | M_ID | M_OLD | M_BYTES},
-        [NATIVE_TRANSFER] = {0, M_FROM | M_TO | M_BYTES},
-    };
-    p->in_report = true;
-    struct native_report *report = report_next(p);
-    if (!report)
-        return false;
-    report->op = op;
-    if (!take_members(p, report, &report->at, of[op].may, of[op].must))
-        return false;
-    if (op != NATIVE_TRANSFER && !place_check(p, &report->at))
-        return false;
-    if (op == NATIVE_REALLOC) {
-        report->from.device = report->at.device;
-        report->from.space = report->at.space;
-    }
-    p->in_report = false;
     return true;
 }
 
@@ -384,11 +96,11 @@ static bool take_capacity(struct parse *p)
         uint32_t space = native_space(&key);
         uint64_t bytes;
         if (space < MEMOIR_SPACE_DRAM)
-            return fail(
+            return parse_fail(
                 p, "a capacity belongs to a device's space: dram, l1, l1_small, trace, cb, kernel "
                    "or system");
         if (device->n_capacity == MAX)
-            return fail(p, "too many capacities");
+            return parse_fail(p, "too many capacities");
         if (!json_read_u64(&p->r, &bytes))
             return false;
         device->capacity[device->n_capacity++] =
@@ -403,7 +115,7 @@ static bool take_ordinal(struct parse *p)
     if (!json_read_i64(&p->r, &ordinal))
         return false;
     if (ordinal < 0 || ordinal > INT32_MAX)
-        return fail(p, "expected a number from 0 to 2^31-1");
+        return parse_fail(p, "expected a number from 0 to 2^31-1");
     p->request->device.ordinal = (int32_t)ordinal;
     p->request->device.has_ordinal = true;
     return true;
@@ -416,7 +128,7 @@ static bool take_device_kind(struct parse *p)
         return false;
     int kind = native_device_kind(&text);
     p->request->device.kind = (uint32_t)kind;
-    return kind >= 0 || fail(p, "expected gpu, npu, fpga, simulated or other");
+    return kind >= 0 || parse_fail(p, "expected gpu, npu, fpga, simulated or other");
 }
 
 /* "a,b" or ["a","b"]. */
@@ -465,7 +177,7 @@ static bool take_query(struct parse *p)
         if (i < N)
             return false;
         if (!json_text_is(&key, "limit"))
-            return fail(p, "a query has table, by, where, show, sort and limit");
+            return parse_fail(p, "a query has table, by, where, show, sort and limit");
         if (!json_read_u64(&p->r, &query->limit))
             return false;
     }
@@ -482,10 +194,10 @@ static bool take_topics(struct parse *p)
             return false;
         uint32_t topic = native_topic(&text);
         if (!topic)
-            return fail(p, "expected processes, devices or reports");
+            return parse_fail(p, "expected processes, devices or reports");
         p->request->topics |= topic;
     }
-    return !p->r.error && (p->request->topics != 0 || fail(p, "nothing to subscribe to"));
+    return !p->r.error && (p->request->topics != 0 || parse_fail(p, "nothing to subscribe to"));
 }
 
 static bool take_interval(struct parse *p)
@@ -494,7 +206,7 @@ static bool take_interval(struct parse *p)
         return false;
     return (p->request->interval_ms >= NATIVE_INTERVAL_MS_MIN &&
             p->request->interval_ms <= NATIVE_INTERVAL_MS_MAX) ||
-           fail(p, "an interval is 10 to 3600000 ms");
+           parse_fail(p, "an interval is 10 to 3600000 ms");
 }
 
 static bool take_session(struct parse *p)
@@ -504,10 +216,10 @@ static bool take_session(struct parse *p)
     if (!json_read_string(&p->r, &text))
         return false;
     if (text.len != NATIVE_SESSION_CHARS || text.escaped)
-        return fail(p, "a session has 32 hex digits");
+        return parse_fail(p, "a session has 32 hex digits");
     for (size_t i = 0; i < text.len; i++)
         if (!strchr("0123456789abcdef", text.data[i]))
-            return fail(p, "a session has 32 hex digits");
+            return parse_fail(p, "a session has 32 hex digits");
     memcpy(p->request->hello.session, text.data, text.len);
     return true;
 }
@@ -518,7 +230,7 @@ static bool take_pid(struct parse *p)
     if (!json_read_u64(&p->r, &p->request->pid))
         return false;
     return (p->request->pid > 0 && p->request->pid <= INT32_MAX) ||
-           fail(p, "no process has such a pid");
+           parse_fail(p, "no process has such a pid");
 }
 
 static bool take_seq(struct parse *p)
@@ -526,16 +238,16 @@ static bool take_seq(struct parse *p)
     if (!json_read_u64(&p->r, &p->request->seq))
         return false;
     p->request->has_seq = true;
-    return p->request->seq > 0 || fail(p, "the first seq is 1");
+    return p->request->seq > 0 || parse_fail(p, "the first seq is 1");
 }
 
 static bool take_number(struct parse *p)
 {
-    int16_t number = -1; /* gcc cannot see that take_device() sets it */
-    if (!take_device(p, &number))
+    int16_t number = -1; /* gcc cannot see that parse_device() sets it */
+    if (!parse_device(p, &number))
         return false;
     p->request->device.number = (uint32_t)number;
-    return number >= 0 || fail(p, "expected the device's number, 0 to 255");
+    return number >= 0 || parse_fail(p, "expected the device's number, 0 to 255");
 }
 
 static bool take_ping(struct parse *p)
@@ -551,7 +263,7 @@ static bool take_request_id(struct parse *p)
 static bool take_true(struct parse *p)
 {
     bool yes = false;
-    return json_read_bool(&p->r, &yes) && (yes || fail(p, "expected true"));
+    return json_read_bool(&p->r, &yes) && (yes || parse_fail(p, "expected true"));
 }
 
 static bool take_version(struct parse *p)
@@ -585,22 +297,22 @@ static bool take_token(struct parse *p)
 
 static bool take_alloc(struct parse *p)
 {
-    return take_report_object(p, NATIVE_ALLOC);
+    return parse_report(p, NATIVE_ALLOC);
 }
 
 static bool take_free(struct parse *p)
 {
-    return take_report_object(p, NATIVE_FREE);
+    return parse_report(p, NATIVE_FREE);
 }
 
 static bool take_realloc(struct parse *p)
 {
-    return take_report_object(p, NATIVE_REALLOC);
+    return parse_report(p, NATIVE_REALLOC);
 }
 
 static bool take_transfer(struct parse *p)
 {
-    return take_report_object(p, NATIVE_TRANSFER);
+    return parse_report(p, NATIVE_TRANSFER);
 }
 
 /* ---- a message ---- */
@@ -614,7 +326,7 @@ static const struct {
     enum native_kind names; /* the request that this key asks for, or NATIVE_NONE */
     unsigned of;            /* the requests that may have it */
 } keys[] = {
-    {"report", take_reports, NATIVE_REPORT, 0},
+    {"report", parse_reports, NATIVE_REPORT, 0},
     {"seq", take_seq, NATIVE_NONE, OF(NATIVE_REPORT) | OF(NATIVE_RESET)},
     {"ack", take_ack, NATIVE_NONE, OF(NATIVE_REPORT) | OF(NATIVE_RESET)},
     {"id", take_request_id, NATIVE_NONE, OF_ALL},
