@@ -147,8 +147,9 @@ int behalf_transfer(struct behalf *behalf, uint32_t account, uint64_t id, uint64
 /* Something that was not accounted. */
 void behalf_lose(struct behalf *behalf, enum book_loss cause, uint64_t n);
 
-/* Everything freed, as if by the process: for a client that says it starts anew. Losses and totals stay. */
-void behalf_drop(struct behalf *behalf);
+/* Everything freed, as if by the process: for a client that says it starts anew. Losses and totals stay.
+ * Returns how many blocks that were. */
+uint64_t behalf_drop(struct behalf *behalf);
 
 /* ---- who wants to know ---- */
 

@@ -295,20 +295,23 @@ void behalf_lose(struct behalf *b, enum book_loss cause, uint64_t n)
         fetch_add_relaxed(&b->w->header->losses[cause], n);
 }
 
-void behalf_drop(struct behalf *b)
+uint64_t behalf_drop(struct behalf *b)
 {
-    if (!b->w)
-        return;
+    uint64_t n = b->w ? book_bare_blocks(b->w) : 0;
+    if (n == 0)
+        return 0;
     struct book_thread *t = thread_of(b);
     const struct table_shard *shard = &b->w->table.shard[0];
-    /* Taking a block away moves no other, so one walk finds all. */
-    for (uint32_t page = 0; page < shard->pages; page++)
+    /* Taking a block away moves no other, so one walk finds all; it ends with the last one, since a book
+     * that once held many has room for as many. */
+    for (uint32_t page = 0; page < shard->pages && book_bare_blocks(b->w) > 0; page++)
         for (uint32_t slot = 0; slot < BOOK_BLOCKS_PER_PAGE; slot++) {
             struct book_block block = shard->blocks[page].slots[slot];
             uint32_t account = book_place_account(block.place);
             if (account)
                 (void)book_bare_free(b->w, t, account, block.id);
         }
+    return n;
 }
 
 /* ---- figures ---- */

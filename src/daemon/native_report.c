@@ -331,6 +331,6 @@ void native_reset(struct native_client *client)
     const struct native_request *request = &client->native->parser.request;
     if (!native_book(client) || is_repeated(client, request))
         return;
-    behalf_drop(client->behalf);
+    conn_spend(client->conn, 1 + behalf_drop(client->behalf));
     applied(client, request);
 }

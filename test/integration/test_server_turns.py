@@ -75,6 +75,17 @@ class Turns(TurnsTest):
         resets = b'{"alloc":{"space":"heap","id":1,"bytes":1}}\n{"reset":true}\n' * 3000
         self.assert_prompt(self.slowest_ping(lambda: client.socket.sendall(resets)))
 
+    def test_resets_of_nothing_cost_nothing(self):
+        """Where much was held once, there is much to walk through."""
+        self.daemon()
+        self.hold(CROWD)
+        client, n = self.native_client(), 1000 if SANITIZED else 20000
+        client.ask(reset=True, ack=True)
+        start = time.monotonic()
+        client.socket.sendall(b'{"reset":true}\n' * n)
+        client.ask(ping=1)
+        self.assertLess(time.monotonic() - start, 2)
+
     def test_messages_of_one_batch_keep_their_order_across_turns(self):
         self.daemon()
         client = self.native_client()
