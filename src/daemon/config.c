@@ -130,7 +130,7 @@ static const struct config_key keys[] = {
      "token: head -c 32 /dev/urandom | base64 | tr -d '\\n' | tee token | sha256sum"},
     {"connections-max", CONFIG_COUNT, AT(connections_max), "N", "16384",
      "Serve at most N connections at a time.", .reload = true, .min = 1, .max = 1000000},
-    {"connections-per-user-max", CONFIG_COUNT, AT(connections_per_user_max), "N", "12288",
+    {"connections-per-user-max", CONFIG_COUNT, AT(connections_per_user_max), "N", "8192",
      "Serve at most N connections of one user other than root.", .reload = true, .min = 1,
      .max = 1000000},
     {"reports-per-second", CONFIG_COUNT, AT(reports_per_second), "N", "0",

@@ -1,12 +1,14 @@
 """Whatever one client does, the others get their turn, and the client its answers."""
 
 import json
+import os
 import struct
+import sys
 import threading
 import time
 import unittest
 
-from daemon_fixture import SANITIZED
+from daemon_fixture import NOBODY, SANITIZED, Process, as_user
 from socket_support import ALLOC, SocketTest, message
 
 BUFFERS = 4000 if SANITIZED else 15000
@@ -97,6 +99,33 @@ class Turns(TurnsTest):
             answer = json.loads(client.file.readline())
             self.assertEqual(answer.get("pong", answer.get("id")), i)
         sender.join()
+
+
+class Others(TurnsTest):
+    """What one user does to another."""
+
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0:
+            self.skipTest("needs root")
+
+    def stranger(self, code):
+        """Python as another user, with connect(path); waits until it prints a line."""
+        begin = ("import socket, sys\n"
+                 "def connect(path):\n"
+                 "    s = socket.socket(socket.AF_UNIX); s.settimeout(20); s.connect(path); return s\n"
+                 "native, tt = sys.argv[1:]\n")
+        end = "\nprint('done', flush=True)\nsys.stdin.read()\n"
+        process = Process([*as_user(NOBODY), sys.executable, "-c", begin + code + end, self.native, self.tt])
+        self.addCleanup(process.close)
+        process.out.wait("^done$")
+        return process
+
+    def test_a_user_with_all_connections_does_not_lock_out_root(self):
+        daemon = self.daemon("--connections-max", "24", "--socket-group", "all")
+        self.stranger("kept = [connect(native) for _ in range(40)]")
+        daemon.err.wait(r"21 connections: more are turned away \(connections-max\)")
+        self.assertEqual(self.native_client().ask(ping=1), {"pong": 1})
 
 
 class Answers(TurnsTest):
