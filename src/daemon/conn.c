@@ -78,10 +78,10 @@ static bool out_full(const struct conn *conn)
 }
 
 /* Its user's answers have to go first, wherever they wait. */
-static bool user_full(const struct conn *conn)
+static bool user_full(const struct conn *conn, size_t high)
 {
-    return conn->user->uid != 0 && (conn->user->out_bytes >= CONN_OUT_USER_HIGH ||
-                                    conn->server->out_bytes >= CONN_OUT_ALL_HIGH);
+    return conn->user->uid != 0 &&
+           (conn->user->out_bytes >= high || conn->server->out_bytes >= CONN_OUT_ALL_HIGH);
 }
 
 static bool blocked(const struct conn *conn)
@@ -322,7 +322,7 @@ static bool serve(struct conn *conn, uint64_t now)
     }
     if (conn->hold_ns && conn->hold_ns <= now)
         conn->hold_ns = 0;
-    if (user_full(conn) && !conn->hold_ns)
+    if (user_full(conn, CONN_OUT_USER_HIGH) && !conn->hold_ns)
         conn->hold_ns = now + FULL_RETRY_NS;
     if (conn->held && !blocked(conn) && !go_on(conn))
         return false;
@@ -359,7 +359,7 @@ static void on_event(void *context, uint32_t events)
 
 bool conn_must_stop(struct conn *conn)
 {
-    if (conn->closing || out_full(conn) || user_full(conn) || slice_over(conn))
+    if (conn->closing || out_full(conn) || user_full(conn, CONN_OUT_USER_HIGH) || slice_over(conn))
         conn->stopped = true;
     return conn->stopped;
 }
@@ -368,6 +368,14 @@ void conn_hold(struct conn *conn, uint64_t ns)
 {
     conn->stopped = true;
     conn->hold_ns = clock_monotonic_ns() + ns;
+}
+
+bool conn_answer_waits(struct conn *conn)
+{
+    if (!user_full(conn, CONN_OUT_USER_LARGE))
+        return false;
+    conn_hold(conn, FULL_RETRY_NS);
+    return true;
 }
 
 void conn_spend(struct conn *conn, uint64_t n)

@@ -10,7 +10,7 @@
  * the client: nothing more is read, and it is handed over again when its turn comes.
  *
  * Who does not take his answers is not read from, once CONN_OUT_HIGH bytes of them wait on the connection or
- * CONN_OUT_USER_HIGH on all of one user's.
+ * CONN_OUT_USER_HIGH on all of one user's; before that he gets no more large ones, see conn_answer_waits().
  *
  * Limits, each with a counter in struct server_figures and one line in the log when it is first hit:
  * connections in all and per user, unfinished bytes of one message, queued output, reports per second
@@ -33,16 +33,17 @@ struct loop;
 struct server_figures;
 
 enum {
-    CONN_BATCH_BYTES = 256 << 10,  /* read at once */
-    CONN_BATCHES = 4,              /* of one connection before the others get their turn */
-    CONN_SLICE_NS = 2000000,       /* for one connection before the others get their turn */
-    CONN_TURN_NS = 4000000,        /* for all of them before the rest of the loop gets its */
-    CONN_OUT_HIGH = 256 << 10,     /* output of a connection that must go before it is read on, */
-    CONN_OUT_USER_HIGH = 16 << 20, /* of all connections of a user other than root, */
+    CONN_BATCH_BYTES = 256 << 10, /* read at once */
+    CONN_BATCHES = 4,             /* of one connection before the others get their turn */
+    CONN_SLICE_NS = 2000000,      /* for one connection before the others get their turn */
+    CONN_TURN_NS = 4000000,       /* for all of them before the rest of the loop gets its */
+    CONN_OUT_HIGH = 256 << 10,    /* output of a connection that must go before it is read on, */
+    CONN_OUT_USER_LARGE =
+        16 << 20, /* of a user other than root before he gets more large answers, */
+    CONN_OUT_USER_HIGH = 64 << 20, /* before his connections are read on, */
     CONN_OUT_ALL_HIGH = 256 << 20, /* and of all users */
-    CONN_OUT_PACE = 64 << 10,
-    CONN_REST_USER_HIGH =
-        32 << 20, /* input kept for a user, from where on it is read in small pieces */
+    CONN_OUT_PACE = 256 << 10,
+    CONN_REST_USER_HIGH = 32 << 20, /* input kept for a user before it is read in small pieces */
 };
 
 struct conn_limits {
@@ -142,6 +143,10 @@ void conn_spend(struct conn *conn, uint64_t n);
 /* To be asked between two messages, after at least one: has the connection had its time, is there too much
  * output, does it close? Then on_bytes() returns, and is called again with what it leaves. Looks at the clock. */
 bool conn_must_stop(struct conn *conn);
+
+/* To be asked before a request whose answer may be large: true, and as after conn_hold(), while the client's
+ * user leaves too many of them unread. */
+bool conn_answer_waits(struct conn *conn);
 
 /* The next message has to wait for that long, by our own will: as conn_must_stop(), but not before. */
 void conn_hold(struct conn *conn, uint64_t ns);

@@ -319,6 +319,8 @@ static bool on_line(struct native_client *client, const char *line, size_t len)
         refuse_and_close(client, &error);
     } else if (r < 0) {
         native_refuse(client, &error);
+    } else if (native->parser.request.kind == NATIVE_QUERY && conn_answer_waits(client->conn)) {
+        return false;
     } else if (native->parser.request.kind == NATIVE_QUERY &&
                (wait_ns = native_query_wait(client)) > 0) {
         conn_hold(client->conn, wait_ns);
@@ -454,6 +456,7 @@ int native_new(struct daemon *daemon, struct native **ret_native)
     TAILQ_INIT(&native->strangers);
     turns_init(&native->turns, NATIVE_COSTLY_SHARE);
     buffer_init(&native->out, NATIVE_ANSWER_MAX);
+    buffer_init(&native->devices, NATIVE_EVENTS_QUEUED_MAX);
     if (daemon->config.tcp[0]) {
         int r = daemon->config.token_file[0]
                     ? tokens_new(daemon->config.token_file, &native->tokens)
@@ -476,6 +479,7 @@ void native_free(struct native *native)
     native_query_release(native);
     native_parser_release(&native->parser);
     buffer_release(&native->out);
+    buffer_release(&native->devices);
     tokens_free(native->tokens);
     users_free(native->users);
     free(native);

@@ -77,7 +77,10 @@ struct native {
     size_t n_strangers;
     uint64_t strangers_said_ns;
     struct native_client *subscribers;
-    uint32_t topics; /* that anybody subscribed to */
+    uint32_t topics;               /* that anybody subscribed to */
+    struct buffer devices;         /* the last event about them, for all who want it, */
+    uint64_t devices_refreshed_ns; /* from the figures of then, */
+    uint64_t devices_until_ns;     /* and not written anew before */
 
     /* The last query, since programs repeat one: its words, and what became of them. */
     struct native_query *asked;

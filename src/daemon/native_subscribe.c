@@ -1,7 +1,8 @@
 /* Events for those who subscribed.
  *
  * Nobody waits for a subscriber: what does not fit into its queue is left out and counted, and the count is
- * the first thing it reads when there is room again. An event is written once for all who may see it. */
+ * the first thing it reads when there is room again. An event is written once for all who may see it, and not
+ * at all where none of them has room. */
 #include <stdio.h>
 #include <string.h>
 
@@ -61,11 +62,27 @@ static void answer_topics(struct native_client *client)
     native_answer_end(client, &json);
 }
 
+/* Each report is handed to each of them. */
+static bool one_more_fits(const struct native_client *client)
+{
+    size_t n = 0;
+    for (const struct native_client *c = client->native->subscribers; c; c = c->next)
+        n += c->viewer_uid == client->viewer_uid;
+    return client->sees_all || n < NATIVE_SUBSCRIBERS_PER_USER_MAX;
+}
+
 void native_subscribe(struct native_client *client)
 {
     struct native *native = client->native;
     const struct native_request *request = &native->parser.request;
     native_subscriber_forget(client);
+    if (!one_more_fits(client)) {
+        struct native_error error;
+        native_error_set(&error, "limit", "%d connections of yours have subscribed: close some",
+                         NATIVE_SUBSCRIBERS_PER_USER_MAX);
+        native_refuse(client, &error);
+        return;
+    }
     client->topics = request->topics;
     client->only_pid = (int32_t)request->pid;
     client->interval_ns = request->interval_ms * NS_PER_MS;
@@ -100,30 +117,42 @@ static bool lost_tell(struct native_client *client)
     return client->lost == 0;
 }
 
-static void event_send(struct native_client *client)
+static void lose(struct native_client *client)
 {
-    const struct buffer *out = &client->native->out;
-    if (out->error || !lost_tell(client) ||
-        conn_queued(client->conn) + out->len > NATIVE_EVENTS_QUEUED_MAX ||
-        conn_send(client->conn, out->data, out->len) < 0) {
-        if (client->lost++ == 0)
-            conn_wake_after(client->conn, LOST_RETRY_MS * NS_PER_MS);
-    }
+    if (client->lost++ == 0)
+        conn_wake_after(client->conn, LOST_RETRY_MS * NS_PER_MS);
 }
 
-static void event_begin(struct native *native, struct json *json, const char *event)
+/* Is there room for anything at all? What it does not get is counted: then nothing need be written. */
+static bool has_room(struct native_client *client)
 {
-    buffer_reset(&native->out);
-    json_init(json, &native->out);
+    if (lost_tell(client) && conn_queued(client->conn) < NATIVE_EVENTS_QUEUED_MAX)
+        return true;
+    lose(client);
+    return false;
+}
+
+/* To one who has_room(). */
+static void event_send(struct native_client *client, const struct buffer *event)
+{
+    if (event->error || conn_queued(client->conn) + event->len > NATIVE_EVENTS_QUEUED_MAX ||
+        conn_send(client->conn, event->data, event->len) < 0)
+        lose(client);
+}
+
+static void event_begin(struct buffer *to, struct json *json, const char *event)
+{
+    buffer_reset(to);
+    json_init(json, to);
     json_object_begin(json);
     json_field_string(json, "event", event);
 }
 
-static void event_end(struct native *native, struct json *json)
+static void event_end(struct buffer *to, struct json *json)
 {
     json_object_end(json);
     (void)json_finish(json);
-    buffer_append_char(&native->out, '\n');
+    buffer_append_char(to, '\n');
 }
 
 /* Microseconds are enough, and what a double holds. */
@@ -153,20 +182,21 @@ static void process_event(struct native *native, const char *what, int32_t pid, 
     for (int detailed = 0; detailed <= 1; detailed++) {
         bool written = false;
         for (struct native_client *c = native->subscribers; c; c = c->next) {
-            if (!wants(c, NATIVE_PROCESSES, pid) || may_see(c, uid) != (bool)detailed)
+            if (!wants(c, NATIVE_PROCESSES, pid) || may_see(c, uid) != (bool)detailed ||
+                !has_room(c))
                 continue;
             if (!written) {
                 struct json json;
-                event_begin(native, &json, "process");
+                event_begin(&native->out, &json, "process");
                 json_field_string(&json, "what", what);
                 field_time(&json, clock_real_ns());
                 json_field_i64(&json, "pid", pid);
                 json_field_u64(&json, "uid", uid);
                 write(&json, context, detailed);
-                event_end(native, &json);
+                event_end(&native->out, &json);
                 written = true;
             }
-            event_send(c);
+            event_send(c, &native->out);
         }
     }
 }
@@ -242,12 +272,12 @@ void native_reported(void *context, const struct behalf *behalf, const struct be
     uint32_t uid = behalf_uid(behalf);
     bool written = false;
     for (struct native_client *c = native->subscribers; c; c = c->next) {
-        if (!wants(c, NATIVE_REPORTS, pid) || !may_see(c, uid))
+        if (!wants(c, NATIVE_REPORTS, pid) || !may_see(c, uid) || !has_room(c))
             continue;
         if (!written) {
             struct json json;
             struct behalf_figures figures;
-            event_begin(native, &json, names[event->kind]);
+            event_begin(&native->out, &json, names[event->kind]);
             field_time(&json, clock_real_ns());
             json_field_i64(&json, "pid", pid);
             if (!behalf_pid(behalf))
@@ -261,10 +291,10 @@ void native_reported(void *context, const struct behalf *behalf, const struct be
                 json_field_string(&json, "tag", event->tag);
             if (behalf_figures(behalf, event->account, &figures) >= 0)
                 json_field_u64(&json, "total", figures.live_bytes);
-            event_end(native, &json);
+            event_end(&native->out, &json);
             written = true;
         }
-        event_send(c);
+        event_send(c, &native->out);
     }
 }
 
@@ -303,22 +333,37 @@ static void device_write(struct json *json, const struct ledger_device *device)
     json_object_end(json);
 }
 
-static void devices_event(struct native_client *client)
+/* What all get until there are new figures, or, where there are very many devices, for longer. */
+static void devices_event_write(struct native *native)
 {
-    struct native *native = client->native;
+    const struct server *server = native->daemon->server;
+    uint64_t begin = clock_monotonic_ns();
     struct json json;
     size_t n;
-    server_refresh(native->daemon->server);
+    if (native->devices_refreshed_ns == server->refreshed_ns || begin < native->devices_until_ns)
+        return;
+    native->devices_refreshed_ns = server->refreshed_ns;
     struct ledger_device *const *devices = ledger_devices(native->daemon->ledger, &n);
-    event_begin(native, &json, "devices");
+    event_begin(&native->devices, &json, "devices");
     field_time(&json, clock_real_ns());
     json_key(&json, "devices");
     json_array_begin(&json);
     for (size_t i = 0; i < n; i++)
         device_write(&json, devices[i]);
     json_array_end(&json);
-    event_end(native, &json);
-    event_send(client);
+    event_end(&native->devices, &json);
+    uint64_t end = clock_monotonic_ns();
+    native->devices_until_ns = end + (end - begin) * (NATIVE_DEVICES_SHARE - 1);
+}
+
+static void devices_event(struct native_client *client)
+{
+    struct native *native = client->native;
+    if (!has_room(client))
+        return;
+    server_refresh(native->daemon->server);
+    devices_event_write(native);
+    event_send(client, &native->devices);
 }
 
 uint64_t native_due(struct native_client *client, uint64_t now_ns)

@@ -341,7 +341,7 @@ static bool dump_waits(struct tt *tt, const struct tt_message *m)
     uint64_t wait_ns = tt_dump_wait(tt->server, m);
     if (wait_ns > 0)
         conn_hold(tt->conn, wait_ns);
-    return wait_ns > 0;
+    return wait_ns > 0 || (tt_is_dump(m) && conn_answer_waits(tt->conn));
 }
 
 /* All whole messages, or as many as there is time for. Returns bytes taken, or -errno. */

@@ -182,8 +182,7 @@ void tt_dump(struct server *server, struct conn *conn, uint16_t size, const stru
 
 uint64_t tt_dump_wait(const struct server *server, const struct tt_message *m)
 {
-    if ((m->type != TT_DUMP_REMAINING && m->type != TT_DUMP_KERNELS) ||
-        m->buffer_id != TT_DUMP_MARK)
+    if (!tt_is_dump(m))
         return 0;
     uint64_t now = clock_monotonic_ns();
     return now < server->dump_rest_until_ns ? server->dump_rest_until_ns - now : 0;

@@ -85,6 +85,13 @@ static inline bool tt_is_question(uint8_t type)
            type == TT_DUMP_KERNELS;
 }
 
+/* One that wants to be answered, with many messages. */
+static inline bool tt_is_dump(const struct tt_message *m)
+{
+    return (m->type == TT_DUMP_REMAINING || m->type == TT_DUMP_KERNELS) &&
+           m->buffer_id == TT_DUMP_MARK;
+}
+
 /* Where the fields of a request are. The bytes are in the machine's order: both ends are on one machine. */
 enum tt_offset {
     TT_AT_TYPE = 0,

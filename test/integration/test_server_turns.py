@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import struct
 import sys
 import threading
@@ -14,7 +15,7 @@ from socket_support import ALLOC, SocketTest, message
 BUFFERS = 4000 if SANITIZED else 15000
 CROWD = 20000 if SANITIZED else 300000
 WAIT_S = 2 if SANITIZED else 0.5  # of others; without turns it is many times that
-KERNEL_LOAD, DUMP_KERNELS = 10, 12
+DUMP_REMAINING, KERNEL_LOAD, DUMP_KERNELS = 5, 10, 12
 DUMP_MARK = struct.unpack("=Q", b"MEMOIRDP")[0]
 
 
@@ -109,7 +110,7 @@ class Others(TurnsTest):
         if os.geteuid() != 0:
             self.skipTest("needs root")
 
-    def stranger(self, code):
+    def stranger(self, code, until="done"):
         """Python as another user, with connect(path); waits until it prints a line."""
         begin = ("import socket, sys\n"
                  "def connect(path):\n"
@@ -118,7 +119,7 @@ class Others(TurnsTest):
         end = "\nprint('done', flush=True)\nsys.stdin.read()\n"
         process = Process([*as_user(NOBODY), sys.executable, "-c", begin + code + end, self.native, self.tt])
         self.addCleanup(process.close)
-        process.out.wait("^done$")
+        process.out.wait(f"^{until}$")
         return process
 
     def test_a_user_with_all_connections_does_not_lock_out_root(self):
@@ -127,8 +128,94 @@ class Others(TurnsTest):
         daemon.err.wait(r"21 connections: more are turned away \(connections-max\)")
         self.assertEqual(self.native_client().ask(ping=1), {"pong": 1})
 
+    @unittest.skipIf(SANITIZED, "memory is measured")
+    def test_unread_answers_of_one_user_are_limited_and_all_come_when_they_are_read(self):
+        daemon = self.daemon("--socket-group", "all", "--stall", "1m")
+
+        def resident():
+            with open(f"/proc/{daemon.pid}/statm", encoding="ascii") as file:
+                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+        before = resident()
+        stranger = self.stranger("""
+import os, struct
+def message(kind, size=0, number=0):
+    return struct.pack("=B3xiQB3xiQQ", kind, 0, size, 0, os.getpid(), number, 0).ljust(144, b"\\0")
+mark = struct.unpack("=Q", b"MEMOIRDP")[0]
+one = connect(tt)
+one.sendall(b"".join(message(1, 1, i + 1) for i in range(60000)) + message(3))
+one.recv(144, socket.MSG_WAITALL)
+crowd = [connect(tt) for _ in range(20)]
+for c in crowd:
+    c.sendall(message(5, number=mark))
+one.sendall(message(3))
+one.recv(144, socket.MSG_WAITALL)
+print('asked', flush=True)
+sys.stdin.readline()
+for c in crowd:
+    left = 60001 * 144
+    while left:
+        left -= len(c.recv(min(left, 1 << 20)))
+""", until="asked")
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            self.assertLess(resident() - before, 64 << 20)
+            time.sleep(0.05)
+        stranger.popen.stdin.write("\n")
+        stranger.popen.stdin.flush()
+        stranger.out.wait("^done$")
+
+    def test_subscribers_of_one_user_are_limited(self):
+        self.daemon("--socket-group", "all")
+        process = self.stranger("""
+kept = [connect(native) for _ in range(65)]
+for s in kept:
+    s.sendall(b'{"subscribe":["reports"]}\\n')
+    print(s.recv(1000).decode().strip(), flush=True)
+kept[0].sendall(b'{"unsubscribe":true}\\n')
+kept[0].recv(1000)
+s.sendall(b'{"subscribe":["reports"]}\\n')
+print(s.recv(1000).decode().strip(), flush=True)
+""")
+        answers = [json.loads(line) for line in process.out.lines[:66]]
+        self.assertEqual([list(answer)[0] for answer in answers], ["subscribed"] * 64 + ["error", "subscribed"])
+        self.assertEqual(answers[64]["error"]["code"], "limit")
+
+    def test_reports_to_many_subscribers_leave_time_for_others(self):
+        """Of one user who has as many connections as he gets, and reads none of them."""
+        self.daemon("--socket-group", "all")
+        ping = self.native_client()
+        attack = threading.Thread(target=self.stranger, args=("""
+kept = [connect(native) for _ in range(1000)]
+for s in kept:
+    s.sendall(b'{"subscribe":["reports"]}\\n')
+    s.recv(1000)
+s.sendall((b'{"report":[' + b','.join([b'["a",null,"heap",1,1],["f",null,"heap",1]'] * 700) + b']}\\n') * 30)
+""",))
+        attack.start()
+        worst = 0
+        while attack.is_alive():
+            start = time.monotonic()
+            ping.ask(ping=1)
+            worst = max(worst, time.monotonic() - start)
+        self.assert_prompt(worst)
+
 
 class Answers(TurnsTest):
+    def test_who_takes_an_answer_by_crumbs_is_closed(self):
+        daemon = self.daemon("--stall", "300ms")
+        holder = self.hold(15000)
+        holder.send(DUMP_REMAINING, number=DUMP_MARK)
+        left = 15002 * 144
+        while left > 0:
+            piece = holder.socket.recv(min(left, 200000), socket.MSG_WAITALL)
+            if not piece:
+                break
+            left -= len(piece)
+            time.sleep(0.25)  # there is progress in each `stall`, though not much
+        self.assertGreater(left, 0, "it was served for as long as it liked")
+        daemon.err.wait("it does not take its answers")
+
     def test_much_may_be_sent_behind_a_query_that_waits(self):
         self.daemon()
         self.hold(CROWD)
