@@ -2,23 +2,31 @@
 #include "daemon/peer.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/nsfs.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "daemon/allowance.h"
+#include "ledger/pidns.h"
 #include "ledger/proc.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
+#endif
+
+#ifndef NS_GET_TGID_FROM_PIDNS
+#define NS_GET_TGID_FROM_PIDNS _IOR(NSIO, 0x7, int)
 #endif
 
 enum { STATUS_MAX = 4096 };
@@ -142,40 +150,92 @@ void peer_release(struct peer *peer)
 
 /* ---- for whom he may speak ---- */
 
-/* Whom he means: a pid of his own namespace. 0: nobody. */
-static pid_t translate(const struct peer *peer, pid_t claimed)
+/* What all connections share: a look at /proc costs the time of all. The loop's thread only. */
+static struct {
+    struct pidns_map *pidns;
+    struct allowance *of_user, *of_all;
+    bool no_ioctl; /* the kernel is older than 6.11 */
+} shared;
+
+/* May he have `n` more looks? Root may speak for thousands. */
+static bool looks_take(const struct peer *peer, uint64_t n)
 {
-    if (!peer->foreign_ns)
-        return claimed;
-    pid_t found = 0;
-    DIR *dir = opendir("/proc");
-    struct dirent *entry;
-    while (dir && found == 0 && (entry = readdir(dir))) {
-        char *end;
-        long pid = strtol(entry->d_name, &end, 10);
-        struct status status;
-        uint64_t ns;
-        if (pid <= 0 || *end || status_read((pid_t)pid, &status) < 0)
-            continue;
-        if (status.n_pids == peer->n_pids && status.pids[status.n_pids - 1] == claimed &&
-            proc_pid_ns((pid_t)pid, &ns) >= 0 && ns == peer->pid_ns)
-            found = (pid_t)pid;
-    }
-    if (dir)
-        closedir(dir);
-    return found;
+    enum { EVERYBODY = 1 }; /* one bucket; root's would have no limit */
+    uint64_t now = clock_monotonic_ns();
+    if (!shared.of_user && allowance_new(PEER_LOOKS_MAX, NS_PER_S / 2, &shared.of_user) < 0)
+        return false;
+    if (!shared.of_all && allowance_new(PEER_LOOKS_ALL_MAX, NS_PER_S, &shared.of_all) < 0)
+        return false;
+    return peer->uid == 0 || (allowance_take(shared.of_user, peer->uid, n, now) &&
+                              allowance_take(shared.of_all, EVERYBODY, n, now));
 }
 
-static bool is_descendant(const struct peer *peer, const struct status *status)
+/* The kernel translates pids since Linux 6.11. -ENOSYS: ours does not, or we may not ask. */
+static int translate_ask(const struct peer *peer, pid_t claimed, pid_t *ret_pid)
+{
+    char path[64];
+    struct stat st;
+    if (shared.no_ioctl)
+        return -ENOSYS;
+    snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)peer->pid);
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return errno == ENOENT ? -ESRCH : -ENOSYS;
+    if (st.st_ino != peer->pid_ns)
+        return -ESRCH; /* he is gone, and somebody has his pid */
+    int pid = ioctl(fd, NS_GET_TGID_FROM_PIDNS, claimed);
+    if (pid > 0) {
+        *ret_pid = pid;
+        return 0;
+    }
+    shared.no_ioctl = pid < 0 && errno == ENOTTY;
+    return shared.no_ioctl ? -ENOSYS : -ESRCH;
+}
+
+static int translate_search(const struct peer *peer, pid_t claimed, pid_t *ret_pid)
+{
+    if (!shared.pidns && pidns_map_new(&shared.pidns) < 0)
+        return -EAGAIN;
+    return pidns_find_any(shared.pidns, peer->pid_ns, claimed, ret_pid);
+}
+
+/* Whom he means: a pid of his own namespace. */
+static int translate(const struct peer *peer, pid_t claimed, pid_t *ret_pid)
+{
+    struct status status;
+    uint64_t ns;
+    pid_t pid = claimed;
+    *ret_pid = claimed;
+    if (!peer->foreign_ns)
+        return 0;
+    int r = translate_ask(peer, claimed, &pid);
+    if (r == -ENOSYS)
+        r = translate_search(peer, claimed, &pid);
+    if (r < 0)
+        return r;
+    /* It may have ended since, or since the picture of all processes was taken. */
+    if (status_read(pid, &status) < 0 || status.n_pids != peer->n_pids ||
+        status.pids[status.n_pids - 1] != claimed || proc_pid_ns(pid, &ns) < 0 ||
+        ns != peer->pid_ns)
+        return -ESRCH;
+    *ret_pid = pid;
+    return 0;
+}
+
+/* 1 or 0; -EAGAIN: it would take too long. */
+static int is_descendant(const struct peer *peer, const struct status *status)
 {
     struct status above = *status;
     for (int i = 0; i < PEER_ANCESTORS_MAX && above.parent > 0; i++) {
         if (above.parent == peer->pid)
-            return true;
+            return 1;
+        if (!looks_take(peer, 1))
+            return -EAGAIN;
         if (status_read(above.parent, &above) < 0)
-            return false;
+            return 0;
     }
-    return false;
+    return 0;
 }
 
 /* 0 with pid and start time. Each look at /proc is between two looks at the start time, so that all of it
@@ -185,15 +245,23 @@ static int look_up(const struct peer *peer, pid_t claimed, struct peer_known *re
     struct proc_stat first, last;
     struct status status;
     bool self = peer_is_own(peer, claimed);
-    pid_t pid = self ? peer->pid : translate(peer, claimed);
+    pid_t pid = peer->pid;
+    if (!self && !looks_take(peer, PEER_LOOKUP_LOOKS))
+        return -EAGAIN;
+    int r = self ? 0 : translate(peer, claimed, &pid);
+    if (r < 0)
+        return r;
     if (pid <= 0 || proc_stat_read(pid, &first) < 0 || status_read(pid, &status) < 0)
         return -ESRCH;
     if (self && (peer->start_ticks == 0 || first.start_ticks != peer->start_ticks))
         return -ESRCH;
-    bool allowed =
-        peer->uid == 0 || (status.real_uid == peer->uid && status.effective_uid == peer->uid &&
-                           peer->start_ticks != 0 && first.start_ticks >= peer->start_ticks &&
-                           (self || is_descendant(peer, &status)));
+    bool his = status.real_uid == peer->uid && status.effective_uid == peer->uid &&
+               peer->start_ticks != 0 && first.start_ticks >= peer->start_ticks;
+    int allowed = peer->uid == 0 || (his && self);
+    if (!allowed && his)
+        allowed = is_descendant(peer, &status);
+    if (allowed < 0)
+        return allowed;
     if (proc_stat_read(pid, &last) < 0 || last.start_ticks != first.start_ticks || last.dead)
         return -ESRCH;
     if (!allowed)

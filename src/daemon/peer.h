@@ -18,8 +18,11 @@
 enum {
     PEER_LEVELS_MAX = 8,  /* pid namespaces, from ours to his */
     PEER_KNOWN_MAX = 16,  /* processes that one connection may speak for at a time */
-    PEER_LOOKUPS_MAX = 8, /* at once, then one every PEER_LOOKUP_MS: each may read all of /proc */
+    PEER_LOOKUPS_MAX = 8, /* of one connection at once, then one every PEER_LOOKUP_MS */
     PEER_LOOKUP_MS = 100,
+    PEER_LOOKUP_LOOKS = 4,     /* at /proc, about 10 µs each, and one for each ancestor */
+    PEER_LOOKS_MAX = 2000,     /* of one user in half a second, about others than themselves, */
+    PEER_LOOKS_ALL_MAX = 8000, /* and of all users in a second */
     PEER_ANCESTORS_MAX = 64,
 };
 
@@ -29,7 +32,7 @@ struct peer_known {
     pid_t pid;     /* as we see it; 0: not allowed, or no such process */
     uint64_t start_ticks;
     uint64_t looked_ns; /* CLOCK_MONOTONIC, of a refusal, */
-    int error;          /* and which: -EPERM or -ESRCH */
+    int error;          /* and which: -EPERM, -ESRCH or -EAGAIN */
 };
 
 struct peer {

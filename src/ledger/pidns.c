@@ -20,6 +20,7 @@ struct pidns_map {
     struct pidns_entry *entries; /* sorted by ns, inner */
     size_t n, room;
     uint64_t taken_ns; /* 0: never */
+    uint64_t cost_ns;  /* that it took */
 };
 
 int pidns_map_new(struct pidns_map **ret_map)
@@ -68,16 +69,19 @@ static void map_add(struct pidns_map *map, pid_t pid)
     map->entries[map->n++] = entry;
 }
 
-static void map_take(struct pidns_map *map)
+/* False when it is too early. */
+static bool map_take(struct pidns_map *map)
 {
-    uint64_t now = clock_monotonic_ns();
-    if (map->taken_ns && now - map->taken_ns < PIDNS_INTERVAL_MS * NS_PER_MS)
-        return;
+    uint64_t now = clock_monotonic_ns(), rest_ns = map->cost_ns * PIDNS_SHARE;
+    if (rest_ns < PIDNS_INTERVAL_MS * NS_PER_MS)
+        rest_ns = PIDNS_INTERVAL_MS * NS_PER_MS;
+    if (map->taken_ns && now - map->taken_ns < rest_ns)
+        return false;
     map->taken_ns = now;
     map->n = 0;
     DIR *dir = opendir("/proc");
     if (!dir)
-        return;
+        return true;
     struct dirent *entry;
     while ((entry = readdir(dir))) {
         char *end;
@@ -88,13 +92,19 @@ static void map_take(struct pidns_map *map)
     closedir(dir);
     if (map->n > 0)
         qsort(map->entries, map->n, sizeof(*map->entries), compare);
+    map->cost_ns = clock_monotonic_ns() - now;
+    return true;
+}
+
+static const struct pidns_entry *map_find(const struct pidns_map *map, uint64_t ns, pid_t pid)
+{
+    struct pidns_entry key = {.ns = ns, .inner = pid};
+    return map->n == 0 ? NULL : bsearch(&key, map->entries, map->n, sizeof(key), compare);
 }
 
 static pid_t map_lookup(const struct pidns_map *map, uint64_t ns, pid_t pid, uint64_t start_ticks)
 {
-    struct pidns_entry key = {.ns = ns, .inner = pid};
-    const struct pidns_entry *entry =
-        map->n == 0 ? NULL : bsearch(&key, map->entries, map->n, sizeof(key), compare);
+    const struct pidns_entry *entry = map_find(map, ns, pid);
     return entry && proc_same_start(entry->start_ticks, start_ticks) ? entry->outer : 0;
 }
 
@@ -102,15 +112,27 @@ pid_t pidns_find(struct pidns_map *map, uint64_t ns, pid_t pid, uint64_t start_t
 {
     pid_t outer = map_lookup(map, ns, pid, start_ticks);
     if (outer == 0) {
-        map_take(map);
+        (void)map_take(map);
         outer = map_lookup(map, ns, pid, start_ticks);
     }
     return outer;
 }
 
+int pidns_find_any(struct pidns_map *map, uint64_t ns, pid_t pid, pid_t *ret_outer)
+{
+    const struct pidns_entry *entry = map_find(map, ns, pid);
+    if (!entry && !map_take(map))
+        return -EAGAIN;
+    entry = map_find(map, ns, pid);
+    if (!entry)
+        return -ESRCH;
+    *ret_outer = entry->outer;
+    return 0;
+}
+
 bool pidns_has_inner(struct pidns_map *map, pid_t pid)
 {
-    map_take(map);
+    (void)map_take(map);
     for (size_t i = 0; i < map->n; i++)
         if (map->entries[i].inner == pid)
             return true;

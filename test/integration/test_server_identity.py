@@ -12,7 +12,7 @@ import sys
 import time
 import unittest
 
-from daemon_fixture import NOBODY, as_user
+from daemon_fixture import NOBODY, Process, as_user
 from mute_files import MuteFiles
 from native_fixture import NativeTest
 
@@ -167,6 +167,59 @@ class SomebodyElse(IdentityTest):
             line.sendall(json.dumps(message).encode() + b"\n")
             self.assertEqual(json.loads(line.recv(1000))["error"]["code"], "forbidden")
         self.assertEqual(self.book_files(), [])
+
+
+class Namespaces(IdentityTest):
+    CROWD = """
+import json, os, socket, sys
+lines = [socket.socket(socket.AF_UNIX) for _ in range(40)]
+for line in lines:
+    line.connect(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+for i, line in enumerate(lines):
+    line.sendall(b"".join(b'{"hello":1,"pid":%d}\\n' % (10000 + 8 * i + k) for k in range(8)))
+for line in lines:
+    text = line.makefile()
+    for k in range(8):
+        assert "error" in json.loads(text.readline())
+child = os.fork()
+if child == 0:
+    sys.stdin.readline()
+    os._exit(0)
+lines[0].close()
+line = socket.socket(socket.AF_UNIX)
+line.connect(sys.argv[1])
+line.sendall(b'{"hello":1,"pid":%d}\\n' % child)
+print(line.makefile().readline(), end="", flush=True)
+sys.stdin.readline()
+"""
+
+    @ROOT
+    def test_pids_of_another_namespace_cost_little(self):
+        self.open_native()
+        others = subprocess.Popen(["sh", "-c", "for i in $(seq 400); do sleep 1000 & done; echo ready; wait"],
+                                  stdout=subprocess.PIPE, text=True, start_new_session=True)
+        self.addCleanup(others.wait)
+        self.addCleanup(os.killpg, others.pid, signal.SIGKILL)
+        self.addCleanup(others.stdout.close)
+        self.assertEqual(others.stdout.readline(), "ready\n")
+        crowd = Process(["unshare", "--pid", "--fork", "--kill-child", *as_user(FAR_USER), sys.executable, "-c",
+                         self.CROWD, self.path])
+        self.addCleanup(crowd.close)
+        crowd.out.wait("^ready$")
+        line, worst, start = self.connect(), 0, time.monotonic()
+        crowd.popen.stdin.write("\n")
+        crowd.popen.stdin.flush()
+        while not any("hello" in text for text in crowd.out.lines) and not crowd.out.ended:
+            begin = time.monotonic()
+            line.ask({"ping": 1})
+            worst = max(worst, time.monotonic() - begin)
+        self.assertLess(worst, 0.5)
+        self.assertLess(time.monotonic() - start, 2)  # all 320 of them
+        answer = json.loads(crowd.out.wait("hello"))  # a child is found all the same
+        self.assertTrue(os.path.exists(f"/proc/{answer['pid']}"))  # by its pid out here
+        self.assertEqual(os.stat(f"/proc/{answer['pid']}").st_uid, FAR_USER)
 
 
 class Exec(IdentityTest):

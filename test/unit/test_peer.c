@@ -12,6 +12,8 @@
 
 #include "base/cleanup.h"
 #include "check.h"
+#include "ledger/pidns.h"
+#include "ledger/proc.h"
 
 /* A peer that is this process, or for tests made to look like another one. */
 static struct peer self(void)
@@ -161,6 +163,77 @@ static void his_numbers_in_other_namespaces_are_his(void **state)
     assert_int_equal(peer_resolve(&peer, getppid(), &process), -ESRCH);
 }
 
+/* A process in a pid namespace of its own, where it is 1. Its pid here, or 0 when that is not allowed. */
+static pid_t first_of_namespace(void)
+{
+    int fds[2];
+    pid_t pid = 0;
+    assert_int_equal(pipe(fds), 0);
+    pid_t parent = fork();
+    if (parent == 0) {
+        pid_t child = unshare(CLONE_NEWPID) == 0 ? fork() : 0;
+        if (child == 0 && getpid() == 1) {
+            pause();
+            _exit(0);
+        }
+        if (write(fds[1], &child, sizeof(child)) != sizeof(child))
+            _exit(1);
+        _exit(0);
+    }
+    waitpid(parent, NULL, 0);
+    assert_int_equal(read(fds[0], &pid, sizeof(pid)), sizeof(pid));
+    close(fds[0]);
+    close(fds[1]);
+    return pid;
+}
+
+static void a_namespace_is_searched_once_for_many_questions(void **state)
+{
+    pid_t inner = first_of_namespace(), outer = 0;
+    if (inner <= 0)
+        skip();
+    uint64_t ns;
+    struct pidns_map *map;
+    assert_int_equal(proc_pid_ns(inner, &ns), 0);
+    assert_int_equal(pidns_map_new(&map), 0);
+    assert_int_equal(pidns_find_any(map, ns, 1, &outer), 0);
+    assert_int_equal(outer, inner);
+    for (pid_t pid = 2; pid < 1000; pid++)
+        assert_int_equal(pidns_find_any(map, ns, pid, &outer), -EAGAIN);
+    assert_int_equal(pidns_find_any(map, ns + 1, 1, &outer), -EAGAIN);
+    assert_int_equal(pidns_find_any(map, ns, 1, &outer), 0);
+    pidns_map_free(map);
+    /* The same by who lives there, however the kernel is asked. */
+    MEMOIR_CLEANUP(peer_release)
+    struct peer peer = self();
+    struct peer_process process;
+    peer.pid = inner;
+    peer.pid_ns = ns;
+    peer.foreign_ns = true;
+    peer.n_pids = 2;
+    peer.pids[0] = peer.pids[1] = 4711; /* not his own, so that it is translated */
+    peer.uid = 0;
+    assert_int_equal(peer_resolve(&peer, 1, &process), 0);
+    assert_int_equal(process.pid, inner);
+    assert_int_equal(peer_resolve(&peer, 2, &process), -ESRCH);
+    kill(inner, SIGKILL);
+}
+
+static void lookups_of_one_user_are_limited_over_all_connections(void **state)
+{
+    int refused = 0, connections = 2 * PEER_LOOKS_MAX / PEER_LOOKUP_LOOKS / PEER_LOOKUPS_MAX;
+    for (int i = 0; i < connections; i++) {
+        MEMOIR_CLEANUP(peer_release)
+        struct peer peer = self();
+        struct peer_process process;
+        assert_int_equal(peer_resolve(&peer, getpid(), &process), 0); /* oneself always */
+        peer.uid = 54322;
+        for (pid_t claim = 1000000; claim < 1000000 + PEER_LOOKUPS_MAX - 1; claim++)
+            refused += peer_resolve(&peer, claim, &process) == -EAGAIN;
+    }
+    assert_true(refused > 0);
+}
+
 static void lookups_are_limited(void **state)
 {
     MEMOIR_CLEANUP(peer_release)
@@ -199,7 +272,9 @@ int main(void)
         cmocka_unit_test(another_process_with_his_pid_is_not_him),
         cmocka_unit_test(he_is_not_himself_as_another_user),
         cmocka_unit_test(his_numbers_in_other_namespaces_are_his),
+        cmocka_unit_test(a_namespace_is_searched_once_for_many_questions),
         cmocka_unit_test(lookups_are_limited),
+        cmocka_unit_test(lookups_of_one_user_are_limited_over_all_connections),
         cmocka_unit_test(who_sees_what),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
