@@ -217,6 +217,8 @@ static bool enter_local(struct native_client *client, const struct native_reques
     struct peer_process process;
     int r = peer_resolve(conn_peer(client->conn), (pid_t)request->pid, &process);
     if (r >= 0) {
+        if (process.pid != client->pid || process.start_ticks != client->start_ticks)
+            native_book_drop(client); /* what it reported before was another one's */
         client->pid = process.pid;
         client->start_ticks = process.start_ticks;
         return true;

@@ -307,6 +307,27 @@ class MemoryOfStrangers(IdentityTest):
         self.wait_until(lambda: not os.path.exists(f"/proc/{helper}/comm"), "it ends with memoird")
 
 
+class Hello(IdentityTest):
+    def test_reports_after_hello_are_of_the_pid_that_it_named(self):
+        self.open_native()
+        child = subprocess.Popen(["sleep", "1000"])
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        line = self.connect()
+        self.assertEqual(line.ask(heap(1000)), {"ack": 0})
+        self.assertEqual(line.ask({"hello": 1, "pid": child.pid})["pid"], child.pid)
+        self.assertEqual(line.ask(heap(7)), {"ack": 0})
+        self.assertEqual(self.figures(), {(None, "heap"): (1000, 1)})
+        self.assertEqual(self.figures(child.pid), {(None, "heap"): (7, 1)})
+
+    def test_hello_about_oneself_keeps_the_devices(self):
+        self.open_native()
+        line = self.with_device()
+        self.assertEqual(line.ask({"hello": 1, "pid": os.getpid()})["pid"], os.getpid())
+        self.assertEqual(line.ask({"alloc": {"device": 0, "space": "dram", "id": 1, "bytes": 9}, "ack": True}), {"ack": 0})
+        self.assertEqual(self.figures(), {(0, "dram"): (9, 1)})
+
+
 class WhoPays(IdentityTest):
     @ROOT
     def test_books_count_in_their_users_limits_though_connections_close(self):
