@@ -261,14 +261,18 @@ void book_free(struct book_writer *w, struct book_thread *t, uint32_t account, u
 {
     struct table *table = &w->table;
     uint64_t hash = table_hash(table, account, id);
+    bool flooding = t->in_tick > BOOK_FLOOD;
     struct table_shard *shard =
-        t->in_tick > BOOK_FLOOD ? table_shard_own(table, t->shard) : table_shard_of(table, hash);
+        flooding ? table_shard_own(table, t->shard) : table_shard_of(table, hash);
     struct book_block old;
     bool done = false;
     if (load_relaxed(&table->plain) && book_lock_take(w, t, &shard->lock)) {
         done = table_take_at_home(shard, hash, account, id, &old.size_tag, &old.place);
         book_lock_drop(t, &shard->lock);
     }
+    /* Its own shard again, before it disturbs the others. */
+    if (!done && flooding)
+        done = table_take_from(w, t, shard, hash, account, id, &old);
     if (done || table_take(w, t, account, id, &old))
         book_count_free_any(w, t, old.size_tag, old.place);
     else

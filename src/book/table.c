@@ -369,10 +369,10 @@ static bool take_locked(struct table_shard *shard, uint64_t hash, const uint16_t
     return true;
 }
 
-static bool take_from(struct book_writer *w, struct book_thread *t, struct table_shard *shard,
-                      uint64_t hash, uint32_t account, uint64_t id, struct book_block *ret_old)
+bool table_take_from(struct book_writer *w, struct book_thread *t, struct table_shard *shard,
+                     uint64_t hash, uint32_t account, uint64_t id, struct book_block *ret_old)
 {
-    if (!book_lock_take(w, t, &shard->lock))
+    if (w->table.broken || !book_lock_take(w, t, &shard->lock))
         return false;
     uint16_t one = (uint16_t)account;
     bool found = take_locked(shard, hash, &one, 1, id, ret_old);
@@ -387,7 +387,7 @@ bool table_take_elsewhere(struct book_writer *w, struct book_thread *t,
     uint64_t hash = hash_of(w, account, id);
     for (uint32_t s = 0; s < w->header->block_shards && !w->table.broken; s++)
         if (&w->table.shard[s] != shard &&
-            take_from(w, t, &w->table.shard[s], hash, account, id, ret_old))
+            table_take_from(w, t, &w->table.shard[s], hash, account, id, ret_old))
             return true;
     return false;
 }
@@ -399,7 +399,7 @@ bool table_take(struct book_writer *w, struct book_thread *t, uint32_t account, 
     struct table_shard *shard = table_shard_of(&w->table, hash);
     if (w->table.broken)
         return false;
-    return take_from(w, t, shard, hash, account, id, ret_old) ||
+    return table_take_from(w, t, shard, hash, account, id, ret_old) ||
            (load_relaxed(&w->table.scattered) &&
             table_take_elsewhere(w, t, shard, account, id, ret_old));
 }

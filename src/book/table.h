@@ -98,6 +98,10 @@ static inline struct table_shard *table_shard_own(struct table *table, uint32_t 
     return &table->shard[thread & ((1u << (32 - table->shard_shift)) - 1)];
 }
 
+/* Remove a block from this shard; false if it is not there. */
+bool table_take_from(struct book_writer *w, struct book_thread *t, struct table_shard *shard,
+                     uint64_t hash, uint32_t account, uint64_t id, struct book_block *ret_old);
+
 /* Remove a block from any shard but this one; false if there is none. */
 bool table_take_elsewhere(struct book_writer *w, struct book_thread *t,
                           const struct table_shard *shard, uint32_t account, uint64_t id,
