@@ -232,6 +232,7 @@ static int publish(struct behalf *b, struct ledger_book **old)
         .has_payer = true,
         .payer = b->payer,
         .place = b->place->path,
+        .replaces = *old,
     };
     r = ledger_book_add(table->daemon->ledger, &where, &b->book);
     if (r < 0) {

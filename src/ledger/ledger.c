@@ -365,22 +365,27 @@ struct uid_row *ledger_uid(struct ledger *ledger, uint32_t uid)
     return &uids[ledger->n_uids++];
 }
 
-static int limits_check(struct ledger *ledger, uint32_t uid)
+static int limits_check(struct ledger *ledger, uint32_t uid, const struct ledger_book *replaces)
 {
     struct uid_row *row = ledger_uid(ledger, uid);
     if (!row)
         return -ENOMEM;
-    if (ledger->n_books >= ledger->options.books_max ||
-        (uid != 0 && row->books >= ledger->options.books_per_uid_max))
+    bool same_payer = replaces && &ledger->uids[book_row(replaces)->payer] == row;
+    size_t books = ledger->n_books - (replaces != NULL), his = row->books - same_payer;
+    if (books >= ledger->options.books_max ||
+        (uid != 0 && his >= ledger->options.books_per_uid_max))
         return -EDQUOT;
     return 0;
 }
 
-static bool mapped_fits(const struct ledger *ledger, const struct book_row *book)
+static bool mapped_fits(const struct ledger *ledger, const struct book_row *book,
+                        const struct ledger_book *replaces)
 {
     const struct uid_row *payer = &ledger->uids[book->payer];
+    bool same_payer = replaces && book_row(replaces)->payer == book->payer;
+    size_t mapped = payer->mapped - (same_payer ? book_row(replaces)->mapped : 0);
     return payer->uid == 0 ||
-           payer->mapped + book_reader_mapped(book->b.reader) <= ledger->options.mapped_per_uid_max;
+           mapped + book_reader_mapped(book->b.reader) <= ledger->options.mapped_per_uid_max;
 }
 
 /* ---- books ---- */
@@ -447,12 +452,13 @@ static int book_open(struct ledger *ledger, const struct ledger_where *where,
 }
 
 /* Put the row into the tables. Nothing is changed on failure. */
-static int book_enter(struct ledger *ledger, struct book_row *row, pid_t pid, bool trusted)
+static int book_enter(struct ledger *ledger, struct book_row *row, pid_t pid, bool trusted,
+                      const struct ledger_book *replaces)
 {
     const struct book_identity *id = row->b.identity;
     struct process_row *process = process_find(ledger, id, trusted);
     if ((process && process->p.n_books == LEDGER_BOOKS_PER_PROCESS_MAX) ||
-        !mapped_fits(ledger, row))
+        !mapped_fits(ledger, row, replaces))
         return -EDQUOT;
     if (ledger->n_books == ledger->room_books) {
         size_t room = ledger->room_books ? ledger->room_books * 2 : 64;
@@ -519,7 +525,7 @@ int ledger_book_add(struct ledger *ledger, const struct ledger_where *where,
                     struct ledger_book **ret_book)
 {
     struct book_row *row = NULL;
-    int r = limits_check(ledger, payer_of(where));
+    int r = limits_check(ledger, payer_of(where), where->replaces);
     if (r >= 0)
         r = book_open(ledger, where, &row);
     if (r < 0) {
@@ -538,7 +544,7 @@ int ledger_book_add(struct ledger *ledger, const struct ledger_where *where,
     bool trusted = false;
     r = owner_check(ledger, row, where->uid, &pid, &trusted);
     if (r >= 0)
-        r = book_enter(ledger, row, pid, trusted);
+        r = book_enter(ledger, row, pid, trusted, where->replaces);
     if (r < 0) {
         problem_note(ledger, where, r, id);
         book_free(ledger, row);

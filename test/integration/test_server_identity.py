@@ -342,6 +342,20 @@ class WhoPays(IdentityTest):
         for _ in range(5):
             self.assertIn("ack", self.puppet().ask(heap(1)))  # and root no limit
 
+    @ROOT
+    def test_user_at_his_limit_goes_on_after_a_restart(self):
+        daemon = self.open_native("--books-per-user-max", "3")
+        clients = [self.puppet(FAR_USER) for _ in range(3)]
+        for client in clients:
+            self.assertEqual(client.ask(heap(10)), {"ack": 0})
+        daemon.kill()
+        daemon.wait()
+        self.open_native("--books-per-user-max", "3")
+        for client in clients:
+            client.tell("connect", 1, self.path)
+            self.assertEqual(client.ask(heap(5, id=2), number=1), {"ack": 0})
+            self.assertEqual(self.figures(client.pid), {(None, "heap"): (15, 2)})
+
     def test_books_of_other_machines_count_for_their_token(self):
         tokens = self.folder / "tokens"
         secrets = ["first-token-of-some-length", "second-token-of-some-length"]
