@@ -79,24 +79,9 @@ static void peek_pages(const struct book_reader *reader, struct peek *p)
         counters->size ? (uint32_t)book_entries_within(counters, p->index.n, p->counters.open) : 0;
 }
 
-static int peek_guarded(void *context)
+/* What an account's owner may tell again. */
+static void views_update(struct book_reader *reader)
 {
-    struct peek *p = context;
-    struct book_reader *reader = p->reader;
-    peek_pages(reader, p);
-    p->registry = book_reader_live(reader, BOOK_SECTION_REGISTRY);
-    p->records = (uint32_t)p->registry.n;
-
-    p->changed = reader->stale || p->records != reader->records || p->pages != reader->pages;
-    if (p->changed)
-        return 0;
-    if (reader->records > 1 && reader->records_settled != reader->records - 1)
-        p->changed = count_settled_records(reader, p->records) != reader->records_settled;
-    if (!p->changed && reader->pages_settled != reader->pages)
-        p->changed = count_settled_pages(reader, p->pages) != reader->pages_settled;
-    if (p->changed)
-        return 0;
-    /* What an account's owner may tell again. */
     bool child = reader->identity.compat & BOOK_COMPAT_FORK_CHILD; /* others inherited nothing */
     for (size_t i = 0; i < reader->n_accounts; i++) {
         struct book_account_view *view = &reader->accounts[i];
@@ -108,6 +93,47 @@ static int peek_guarded(void *context)
             view->inherited_blocks = load_relaxed(&account->inherited_blocks);
         }
     }
+}
+
+static uint64_t used_now(const struct book_reader *reader, enum book_section_kind kind)
+{
+    const struct book_header *h = (const void *)reader->header.base;
+    const struct book_shape *shape = &reader->shape[kind];
+    return shape->size ? load_acquire(&h->sections[shape->slot].used) : 0;
+}
+
+static int peek_guarded(void *context)
+{
+    struct peek *p = context;
+    struct book_reader *reader = p->reader;
+    uint64_t used_records = used_now(reader, BOOK_SECTION_REGISTRY);
+    uint64_t used_pages = used_now(reader, BOOK_SECTION_COUNTER_INDEX);
+    if (reader->settled && !reader->stale && used_records == reader->used_records &&
+        used_pages == reader->used_pages) {
+        views_update(reader);
+        return 0;
+    }
+    peek_pages(reader, p);
+    p->registry = book_reader_live(reader, BOOK_SECTION_REGISTRY);
+    p->records = (uint32_t)p->registry.n;
+
+    p->changed = reader->stale || p->records != reader->records || p->pages != reader->pages;
+    if (p->changed)
+        return 0;
+    bool records_whole = reader->records <= 1 || reader->records_settled == reader->records - 1;
+    bool pages_whole = reader->pages_settled == reader->pages;
+    if (!records_whole)
+        p->changed = count_settled_records(reader, p->records) != reader->records_settled;
+    if (!p->changed && !pages_whole)
+        p->changed = count_settled_pages(reader, p->pages) != reader->pages_settled;
+    if (p->changed)
+        return 0;
+    /* Where the writer's words are cut to what is there, more may come to light without a change of them. */
+    reader->settled =
+        records_whole && pages_whole && used_records == p->records && used_pages == p->pages;
+    reader->used_records = used_records;
+    reader->used_pages = used_pages;
+    views_update(reader);
     return 0;
 }
 

@@ -54,6 +54,8 @@ struct book_reader {
     uint32_t pages;           /* counter pages looked at */
     uint32_t pages_settled;   /* of which had an owner */
     bool stale;               /* a refresh failed half-way: build everything anew */
+    bool settled;             /* all of these were whole: nothing is new while `used` stays */
+    uint64_t used_records, used_pages; /* the writer's words for them, with `settled` */
 
     struct book_device_view *devices;
     size_t n_devices;

@@ -156,8 +156,10 @@ static void devices_sum(struct ledger *ledger)
             struct ledger_capacity *c = &account->device->spaces[account->space];
             sum_add(&c->used, account->totals.live_bytes);
             sum_add(&c->blocks, account->totals.live_blocks);
-            c->sampled |= account->sampled;
-            c->partial |= account->partial;
+            if (account->sampled || account->partial) {
+                c->sampled |= account->sampled;
+                c->partial |= account->partial;
+            }
             /* Accounts are sorted by device. Some sources know bytes only. */
             if ((account->totals.live_blocks | account->totals.live_bytes) > 0 &&
                 counted != account->device) {
