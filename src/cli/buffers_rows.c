@@ -13,6 +13,9 @@ enum {
     COL_USER,
     COL_PROGRAM,
     COL_DEVICE,
+    COL_DEVICE_NUMBER,
+    COL_DEVICE_NAME,
+    COL_DEVICE_UID,
     COL_SPACE,
     COL_BYTES,
     COL_AGE,
@@ -21,9 +24,6 @@ enum {
     COL_ID,
     COL_SITE,
     COL_MADE,
-    COL_DEVICE_NUMBER,
-    COL_DEVICE_NAME,
-    COL_DEVICE_UID,
     COL_FRAME,
     COL_FUNCTION,
     COL_FILE,
@@ -34,8 +34,11 @@ const struct column buffers_columns[] = {
     [COL_PID] = {"pid", "PID", "process id as seen from here", COLUMN_NUMBER},
     [COL_USER] = {"user", "USER", "who owns the process", COLUMN_TEXT, 0, 60},
     [COL_PROGRAM] = {"program", "PROGRAM", "name of the program", COLUMN_TEXT, COLUMN_STRETCH},
-    [COL_DEVICE] = {"device", "DEVICE", "number and name of the device, or host", COLUMN_TEXT,
-                    COLUMN_STRETCH, 30},
+    [COL_DEVICE] = {"device_label", "DEVICE", "number and name of the device, or host", COLUMN_TEXT,
+                    COLUMN_STRETCH | COLUMN_SCREEN_ONLY, 30},
+    [COL_DEVICE_NUMBER] = COLUMN_DEVICE,
+    [COL_DEVICE_NAME] = COLUMN_DEVICE_NAME,
+    [COL_DEVICE_UID] = COLUMN_DEVICE_UID,
     [COL_SPACE] = {"space", "SPACE", "kind of memory", COLUMN_TEXT},
     [COL_BYTES] = {"bytes", "SIZE", "size of the block", COLUMN_BYTES},
     [COL_AGE] = {"age_seconds", "AGE", "since it was allocated", COLUMN_AGE},
@@ -50,12 +53,6 @@ const struct column buffers_columns[] = {
          "module and offset",
          COLUMN_TEXT, COLUMN_STRETCH | COLUMN_HIDE_EMPTY, 10},
     [COL_MADE] = {"allocated", NULL, "when it was allocated", COLUMN_TIME, COLUMN_EXPORT_ONLY},
-    [COL_DEVICE_NUMBER] = {"device_ordinal", NULL, "the number that programs use for the device",
-                           COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [COL_DEVICE_NAME] = {"device_name", NULL, "name of the device alone", COLUMN_TEXT,
-                         COLUMN_EXPORT_ONLY},
-    [COL_DEVICE_UID] = {"device_uid", NULL, "UUID, serial, ASIC or MIG id of the device",
-                        COLUMN_TEXT, COLUMN_EXPORT_ONLY},
     [COL_FRAME] = {"frame", NULL, "path of the module and offset in its file", COLUMN_TEXT,
                    COLUMN_EXPORT_ONLY},
     [COL_FUNCTION] = {"function", NULL, "name of the function", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
@@ -83,11 +80,7 @@ static void set_account(struct table *t, const struct ledger_account *a)
         return;
     }
     table_set_text(t, COL_DEVICE, devices_label(label, a->device));
-    if (a->device->ordinal >= 0)
-        table_set_number(t, COL_DEVICE_NUMBER, (uint64_t)a->device->ordinal);
-    table_set_text(t, COL_DEVICE_NAME, a->device->name);
-    if (*a->device->uid)
-        table_set_text(t, COL_DEVICE_UID, a->device->uid);
+    table_set_device(t, COL_DEVICE_NUMBER, a->device->ordinal, a->device->name, a->device->uid);
 }
 
 static void set_words(struct table *t, struct book_names *names, const struct buffers_row *row,

@@ -102,8 +102,8 @@ static const struct command_section sections[] = {
     {"JSON",
      "The document is one object: \"schema\" (\"memoir.history/1\"), \"since\", \"until\", "
      "\"step_seconds\", \"unit\" (\"bytes\" or \"blocks\") and \"series\", an array of objects. Each tells "
-     "who it is (\"pid\", \"user\", \"program\", \"device\", \"space\"; what does not apply is left out, and a "
-     "device of null is the host), \"min\", \"max\", \"last\", \"last_time\", and two arrays with one element "
+     "who it is (\"pid\", \"user\", \"program\", \"device\", \"device_name\", \"device_uid\", "
+     "\"device_bus\", \"space\"; what does not apply is left out, and a device of null is the host), \"min\", \"max\", \"last\", \"last_time\", and two arrays with one element "
      "a step: \"last_values\", the value at its end, and \"max_values\", the largest in it. A step "
      "about which nothing is known is null, never 0."},
     {"EXIT STATUS",

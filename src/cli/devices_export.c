@@ -9,23 +9,23 @@
 #include "ledger/ledger.h"
 
 enum {
-    COL_ORDINAL,
     COL_DEVICE,
+    COL_DEVICE_NAME,
+    COL_DEVICE_UID,
     COL_SPACE,
     COL_USED,
     COL_CAPACITY,
     COL_PERCENT,
     COL_BLOCKS,
     COL_PROCESSES,
-    COL_UID,
     COL_BUS,
     COL_HOST,
 };
 
 const struct column devices_columns[] = {
-    [COL_ORDINAL] = {"device", "DEVICE", "the number that programs use for the device",
-                     COLUMN_TEXT},
-    [COL_DEVICE] = {"device_name", "NAME", "name of the device", COLUMN_TEXT},
+    [COL_DEVICE] = COLUMN_DEVICE,
+    [COL_DEVICE_NAME] = COLUMN_DEVICE_NAME,
+    [COL_DEVICE_UID] = COLUMN_DEVICE_UID,
     [COL_SPACE] = {"space", "SPACE",
                    "kind of memory; l1_total is the sum of l1, l1_small, cb and kernel",
                    COLUMN_TEXT},
@@ -38,7 +38,6 @@ const struct column devices_columns[] = {
     [COL_BLOCKS] = {"blocks", "BLOCKS", "live blocks", COLUMN_NUMBER},
     [COL_PROCESSES] = {"processes", "PROCESSES", "living processes that hold something there",
                        COLUMN_NUMBER},
-    [COL_UID] = {"device_uid", NULL, "UUID, serial, ASIC or MIG id of the device", COLUMN_TEXT},
     [COL_BUS] = {"device_bus", NULL, "PCI address of the device", COLUMN_TEXT},
     [COL_HOST] = {"host", NULL, "the machine, where it is another one", COLUMN_TEXT},
     {0},
@@ -49,9 +48,7 @@ static void csv_row(struct table *t, const struct ledger_device *device,
 {
     char text[BAR_PERCENT_MAX];
     table_row(t);
-    snprintf(text, sizeof(text), "%d", device->ordinal);
-    table_set_text(t, COL_ORDINAL, text);
-    table_set_text(t, COL_DEVICE, device->name);
+    table_set_device(t, COL_DEVICE, device->ordinal, device->name, device->uid);
     table_set_text(t, COL_SPACE, space);
     table_set_number(t, COL_USED, s->used);
     if (s->capacity) {
@@ -61,8 +58,6 @@ static void csv_row(struct table *t, const struct ledger_device *device,
     }
     table_set_number(t, COL_BLOCKS, s->blocks);
     table_set_number(t, COL_PROCESSES, s->processes);
-    if (*device->uid)
-        table_set_text(t, COL_UID, device->uid);
     if (*device->bus)
         table_set_text(t, COL_BUS, device->bus);
     if (*device->host)
@@ -137,10 +132,13 @@ static void json_device(struct json *json, const struct devices_row *row)
 {
     const struct ledger_device *d = row->device;
     json_object_begin(json);
-    json_field_i64(json, "device", d->ordinal);
-    json_field_string(json, "name", d->name);
-    json_text(json, "uid", d->uid);
-    json_text(json, "bus", d->bus);
+    if (d->ordinal >= 0)
+        json_field_i64(json, "device", d->ordinal);
+    else
+        json_field_null(json, "device");
+    json_field_string(json, "device_name", d->name);
+    json_text(json, "device_uid", d->uid);
+    json_text(json, "device_bus", d->bus);
     json_text(json, "host", d->host);
     json_field_u64(json, "used_bytes", row->used);
     json_field_u64(json, "blocks", row->blocks);

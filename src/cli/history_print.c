@@ -49,7 +49,8 @@ const struct column history_line_columns[] = {
                       COLUMN_TEXT, COLUMN_STRETCH | COLUMN_HIDE_EMPTY},
     [LINE_PROCESSES] = {"processes", "PROCS", "how many processes were added up", COLUMN_NUMBER,
                         COLUMN_HIDE_EMPTY, 30},
-    [LINE_DEVICE] = {"device", "DEVICE", "number and name of the device, or host", COLUMN_TEXT},
+    [LINE_DEVICE] = {"device_label", "DEVICE", "number and name of the device, or host",
+                     COLUMN_TEXT, COLUMN_SCREEN_ONLY},
     [LINE_SPACE] = {"space", "SPACE",
                     "kind of memory; rss is what the process has in the host's memory",
                     COLUMN_TEXT},
@@ -68,6 +69,8 @@ enum {
     POINT_USER,
     POINT_PROGRAM,
     POINT_DEVICE,
+    POINT_DEVICE_NAME,
+    POINT_DEVICE_UID,
     POINT_SPACE,
     POINT_LAST,
     POINT_MAX,
@@ -78,7 +81,9 @@ const struct column history_point_columns[] = {
     [POINT_PID] = {"pid", "PID", "process id", COLUMN_NUMBER},
     [POINT_USER] = {"user", "USER", "whose it is", COLUMN_TEXT},
     [POINT_PROGRAM] = {"program", "PROGRAM", "name of the program", COLUMN_TEXT},
-    [POINT_DEVICE] = {"device", "DEVICE", "number and name of the device, or host", COLUMN_TEXT},
+    [POINT_DEVICE] = COLUMN_DEVICE,
+    [POINT_DEVICE_NAME] = COLUMN_DEVICE_NAME,
+    [POINT_DEVICE_UID] = COLUMN_DEVICE_UID,
     [POINT_SPACE] = {"space", "SPACE", "kind of memory", COLUMN_TEXT},
     [POINT_LAST] = {"last", "LAST", "value at the end of the step", COLUMN_NUMBER},
     [POINT_MAX] = {"max", "MAX", "largest value in the step", COLUMN_NUMBER},
@@ -246,7 +251,6 @@ int history_print_csv(const struct read_result *result, const struct history_sty
     int r = 0;
     for (size_t i = 0; r == 0 && i < result->n_lines; i++) {
         const struct read_line *line = &result->lines[i];
-        char text[NAME_MAX_BYTES];
         struct table table;
         table_init(&table, history_point_columns);
         for (size_t k = 0; k < result->n_steps; k++) {
@@ -260,7 +264,9 @@ int history_print_csv(const struct read_result *result, const struct history_sty
                 table_set_text(&table, POINT_USER, user_name(line->uid));
             if (line->program[0])
                 table_set_text(&table, POINT_PROGRAM, line->program);
-            table_set_text(&table, POINT_DEVICE, device_name(line, text));
+            if (line->on_device)
+                table_set_device(&table, POINT_DEVICE, line->ordinal, line->device,
+                                 line->device_uid);
             table_set_text(&table, POINT_SPACE, space_name(line, style->blocks));
             table_set_number(&table, POINT_LAST, line->points[k].last);
             table_set_number(&table, POINT_MAX, line->points[k].max);
@@ -297,6 +303,25 @@ static void json_points(struct json *json, const char *key, const struct read_re
     json_array_end(json);
 }
 
+static void json_text(struct json *json, const char *key, const char *text)
+{
+    if (*text)
+        json_field_string(json, key, text);
+    else
+        json_field_null(json, key);
+}
+
+static void json_device(struct json *json, const struct read_line *line)
+{
+    if (line->on_device && line->ordinal >= 0)
+        json_field_i64(json, "device", line->ordinal);
+    else
+        json_field_null(json, "device");
+    json_text(json, "device_name", line->on_device ? line->device : "");
+    json_text(json, "device_uid", line->on_device ? line->device_uid : "");
+    json_text(json, "device_bus", line->on_device ? line->bus : "");
+}
+
 static void json_line(struct json *json, const struct read_result *result,
                       const struct read_line *line, bool blocks)
 {
@@ -315,17 +340,7 @@ static void json_line(struct json *json, const struct read_result *result,
         json_field_u64(json, "processes", line->processes);
     if (line->node[0])
         json_field_string(json, "node", line->node);
-    json_key(json, "device");
-    if (line->on_device) {
-        json_object_begin(json);
-        json_field_i64(json, "ordinal", line->ordinal);
-        json_field_string(json, "name", line->device);
-        json_field_string(json, "uid", line->device_uid);
-        json_field_string(json, "bus", line->bus);
-        json_object_end(json);
-    } else {
-        json_null(json);
-    }
+    json_device(json, line);
     json_field_string(json, "space", space_name(line, blocks));
     if (line->has_capacity)
         json_field_u64(json, "capacity", line->capacity);

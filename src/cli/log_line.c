@@ -20,6 +20,7 @@ enum {
     COL_PROGRAM,
     COL_DEVICE,
     COL_DEVICE_NAME,
+    COL_DEVICE_UID,
     COL_SPACE,
     COL_ID,
     COL_BYTES,
@@ -40,9 +41,9 @@ const struct column log_columns[] = {
          COLUMN_TEXT},
     [COL_PID] = {"pid", "PID", "process id as seen from here", COLUMN_NUMBER},
     [COL_PROGRAM] = {"program", "PROGRAM", "name of the program", COLUMN_TEXT},
-    [COL_DEVICE] = {"device", "DEVICE", "number of the device; absent for the host's memory",
-                    COLUMN_TEXT},
-    [COL_DEVICE_NAME] = {"device_name", "NAME", "name of the device", COLUMN_TEXT},
+    [COL_DEVICE] = COLUMN_DEVICE,
+    [COL_DEVICE_NAME] = COLUMN_DEVICE_NAME,
+    [COL_DEVICE_UID] = COLUMN_DEVICE_UID,
     [COL_SPACE] = {"space", "SPACE", "kind of memory", COLUMN_TEXT},
     [COL_ID] = {"id", "ID", "address or handle of the block", COLUMN_TEXT},
     [COL_BYTES] = {"bytes", "SIZE",
@@ -74,14 +75,10 @@ enum {
 
 static void set_place(struct table *t, const struct change *c)
 {
-    char text[24];
     if (!c->place)
         return;
-    if (!c->place->host) {
-        snprintf(text, sizeof(text), "%d", c->place->ordinal);
-        table_set_text(t, COL_DEVICE, text);
-        table_set_text(t, COL_DEVICE_NAME, c->place->name);
-    }
+    if (!c->place->host)
+        table_set_device(t, COL_DEVICE, c->place->ordinal, c->place->name, c->place->uid);
     table_set_text(t, COL_SPACE, ledger_space_name(c->space));
     table_set_number(t, COL_HELD, c->place->bytes[c->space]);
 }

@@ -146,7 +146,8 @@ static void fields_section(struct buffer *out, const struct command_fields *fiel
         buffer_append_str(out, ".TP\n.B ");
         escaped_str(out, columns->key);
         if (shown)
-            buffer_printf(out, " \\fR(%s)", columns->title);
+            buffer_printf(out, " \\fR(%s%s)", columns->title,
+                          columns->flags & COLUMN_SCREEN_ONLY ? "; on screen only" : "");
         buffer_append_char(out, '\n');
         sentence(out, columns->help);
     }

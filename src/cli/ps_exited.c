@@ -4,6 +4,7 @@
  * every field may be missing, and a line that makes no sense is counted and left out. */
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,6 +86,9 @@ enum {
     BLOCK_USER,
     BLOCK_PROGRAM,
     BLOCK_DEVICE,
+    BLOCK_NUMBER,
+    BLOCK_DEVICE_NAME,
+    BLOCK_UID,
     BLOCK_SPACE,
     BLOCK_BYTES,
     BLOCK_AGE,
@@ -103,8 +107,11 @@ const struct column ps_block_columns[] = {
     [BLOCK_PID] = {"pid", "PID", "process id", COLUMN_NUMBER},
     [BLOCK_USER] = {"user", "USER", "whose it was", COLUMN_TEXT, 0, 40},
     [BLOCK_PROGRAM] = {"program", "PROGRAM", "name of the program", COLUMN_TEXT, COLUMN_STRETCH},
-    [BLOCK_DEVICE] = {"device", "DEVICE", "number and name of the device, or host", COLUMN_TEXT, 0,
-                      10},
+    [BLOCK_DEVICE] = {"device_label", "DEVICE", "number and name of the device, or host",
+                      COLUMN_TEXT, COLUMN_SCREEN_ONLY, 10},
+    [BLOCK_NUMBER] = COLUMN_DEVICE,
+    [BLOCK_DEVICE_NAME] = COLUMN_DEVICE_NAME,
+    [BLOCK_UID] = COLUMN_DEVICE_UID,
     [BLOCK_SPACE] = {"space", "SPACE", "kind of memory", COLUMN_TEXT},
     [BLOCK_BYTES] = {"bytes", "SIZE", "size of the block", COLUMN_BYTES},
     [BLOCK_AGE] = {"age_seconds", "AGE", "how old it was when its process ended", COLUMN_AGE},
@@ -247,9 +254,13 @@ static void set_device(struct table *t, const json_t *line, const json_t *accoun
                                           index ? (size_t)json_integer_value(index) : SIZE_MAX);
     char text[128];
     const char *name = json_string_value(json_object_get(device, "name"));
-    snprintf(text, sizeof(text), "%lld %s", json_integer_value(json_object_get(device, "ordinal")),
-             name ? name : "device");
+    const char *uid = json_string_value(json_object_get(device, "uid"));
+    long long ordinal = json_integer_value(json_object_get(device, "ordinal"));
+    snprintf(text, sizeof(text), "%lld %s", ordinal, name ? name : "device");
     table_set_text(t, BLOCK_DEVICE, device ? text : index ? "?" : "host");
+    if (device)
+        table_set_device(t, BLOCK_NUMBER, ordinal >= 0 && ordinal <= INT_MAX ? (int)ordinal : -1,
+                         name ? name : "", uid ? uid : "");
 }
 
 /* What follows the last slash. */

@@ -97,6 +97,9 @@ enum {
     SPACE_USER,
     SPACE_PROGRAM,
     SPACE_DEVICE,
+    SPACE_NUMBER,
+    SPACE_DEVICE_NAME,
+    SPACE_UID,
     SPACE_NAME,
     SPACE_LIVE,
     SPACE_BLOCKS,
@@ -113,9 +116,6 @@ enum {
     SPACE_MOVED_IN,
     SPACE_MOVED_OUT,
     SPACE_SOURCE,
-    SPACE_DEVICE_NAME,
-    SPACE_ORDINAL,
-    SPACE_UID,
     SPACE_BUS,
 };
 static_assert(SPACE_DEVICE == (int)PS_OWN_COLUMNS, "JSON nests what follows");
@@ -124,8 +124,11 @@ const struct column ps_space_columns[] = {
     [SPACE_PID] = {"pid", "PID", "process id", COLUMN_NUMBER},
     [SPACE_USER] = {"user", "USER", "who owns the process", COLUMN_TEXT, 0, 20},
     [SPACE_PROGRAM] = {"program", "PROGRAM", "name of the program", COLUMN_TEXT, COLUMN_STRETCH},
-    [SPACE_DEVICE] = {"device", "DEVICE", "number and name of the device, or host", COLUMN_TEXT, 0,
-                      0},
+    [SPACE_DEVICE] = {"device_label", "DEVICE", "number and name of the device, or host",
+                      COLUMN_TEXT, COLUMN_SCREEN_ONLY},
+    [SPACE_NUMBER] = COLUMN_DEVICE,
+    [SPACE_DEVICE_NAME] = COLUMN_DEVICE_NAME,
+    [SPACE_UID] = COLUMN_DEVICE_UID,
     [SPACE_NAME] = {"space", "SPACE", "kind of memory", COLUMN_TEXT},
     [SPACE_LIVE] = {"live_bytes", "LIVE", "bytes allocated and not freed", COLUMN_BYTES},
     [SPACE_BLOCKS] = {"live_blocks", "BLOCKS", "blocks allocated and not freed", COLUMN_NUMBER, 0,
@@ -159,12 +162,6 @@ const struct column ps_space_columns[] = {
                          COLUMN_BYTES, COLUMN_EXPORT_ONLY},
     [SPACE_SOURCE] = {"source", NULL, "who counted: client, malloc, track, ...", COLUMN_TEXT,
                       COLUMN_EXPORT_ONLY},
-    [SPACE_DEVICE_NAME] = {"device_name", NULL, "name of the device alone", COLUMN_TEXT,
-                           COLUMN_EXPORT_ONLY},
-    [SPACE_ORDINAL] = {"device_ordinal", NULL, "the number that programs use for the device",
-                       COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [SPACE_UID] = {"device_uid", NULL, "UUID, serial, ASIC or MIG id of the device", COLUMN_TEXT,
-                   COLUMN_EXPORT_ONLY},
     [SPACE_BUS] = {"device_bus", NULL, "PCI address of the device", COLUMN_TEXT,
                    COLUMN_EXPORT_ONLY},
     {0},
@@ -353,11 +350,7 @@ static void set_device(struct table *t, const struct ledger_device *device)
     char text[96];
     snprintf(text, sizeof(text), "%d %s", device->ordinal, device->name);
     table_set_text(t, SPACE_DEVICE, text);
-    table_set_text(t, SPACE_DEVICE_NAME, device->name);
-    if (device->ordinal >= 0)
-        table_set_number(t, SPACE_ORDINAL, (uint64_t)device->ordinal);
-    if (*device->uid)
-        table_set_text(t, SPACE_UID, device->uid);
+    table_set_device(t, SPACE_NUMBER, device->ordinal, device->name, device->uid);
     if (*device->bus)
         table_set_text(t, SPACE_BUS, device->bus);
 }

@@ -30,7 +30,25 @@ enum column_flags {
     COLUMN_EXPORT_ONLY = 1u << 0, /* in CSV and JSON, never on screen */
     COLUMN_STRETCH = 1u << 1,     /* cut when a line is too long */
     COLUMN_HIDE_EMPTY = 1u << 2,  /* on screen only when a row has something there */
+    COLUMN_SCREEN_ONLY = 1u << 3, /* on screen, never in CSV and JSON: they have its parts */
 };
+
+/* How every table for programs tells of a device, so that rows of different commands can be joined. */
+#define COLUMN_DEVICE                                                                    \
+    {                                                                                    \
+        "device", NULL,                                                                  \
+            "the number that programs use for the device; absent for the host's memory", \
+            COLUMN_NUMBER, COLUMN_EXPORT_ONLY                                            \
+    }
+#define COLUMN_DEVICE_NAME                                                         \
+    {                                                                              \
+        "device_name", NULL, "name of the device", COLUMN_TEXT, COLUMN_EXPORT_ONLY \
+    }
+#define COLUMN_DEVICE_UID                                                                         \
+    {                                                                                             \
+        "device_uid", NULL, "UUID, serial, ASIC or MIG id of the device; absent where none told", \
+            COLUMN_TEXT, COLUMN_EXPORT_ONLY                                                       \
+    }
 
 struct column {
     const char *key;   /* name in CSV, JSON and --sort, with its unit: "heap_bytes"; NULL ends */
@@ -107,6 +125,11 @@ struct table_layout {
  * stretching column shrinks, then columns go by rank. Returns 0 or -errno. */
 int table_print(const struct table *table, const struct table_layout *layout,
                 const struct term *term, struct buffer *out);
+
+/* The three columns above, which follow each other from `first` on. A negative ordinal and an empty uid
+ * are not known. */
+void table_set_device(struct table *table, size_t first, int ordinal, const char *name,
+                      const char *uid);
 
 /* RFC 4180: CRLF, quotes where needed. Control characters in text become '?'. */
 int table_print_csv(const struct table *table, const struct table_layout *layout,

@@ -22,6 +22,16 @@ static void iso_time(char text[static ISO_TIME_MAX], uint64_t real_ns)
     snprintf(text + n, ISO_TIME_MAX - n, ".%03uZ", (unsigned)(real_ns % NS_PER_S / NS_PER_MS));
 }
 
+void table_set_device(struct table *table, size_t first, int ordinal, const char *name,
+                      const char *uid)
+{
+    if (ordinal >= 0)
+        table_set_number(table, first, (uint64_t)ordinal);
+    table_set_text(table, first + 1, name);
+    if (*uid)
+        table_set_text(table, first + 2, uid);
+}
+
 /* A field is quoted when it holds what would end it. */
 static void csv_text(struct buffer *out, const char *text)
 {
@@ -74,14 +84,26 @@ int table_print_csv(const struct table *table, const struct table_layout *layout
 {
     if (table->error)
         return table->error;
-    for (size_t c = 0; layout->header && c < table->n_columns; c++)
-        buffer_printf(out, "%s%s", table->columns[c].key, c + 1 < table->n_columns ? "," : "\r\n");
+    const char *comma = "";
+    for (size_t c = 0; layout->header && c < table->n_columns; c++) {
+        if (table->columns[c].flags & COLUMN_SCREEN_ONLY)
+            continue;
+        buffer_printf(out, "%s%s", comma, table->columns[c].key);
+        comma = ",";
+    }
+    if (layout->header)
+        buffer_append_str(out, "\r\n");
     for (size_t i = 0; i < table->n_rows; i++) {
         size_t row = layout->order ? layout->order[i] : i;
+        comma = "";
         for (size_t c = 0; c < table->n_columns; c++) {
+            if (table->columns[c].flags & COLUMN_SCREEN_ONLY)
+                continue;
+            buffer_append_str(out, comma);
             csv_cell(out, &table->columns[c], table_cell(table, row, c));
-            buffer_append_str(out, c + 1 < table->n_columns ? "," : "\r\n");
+            comma = ",";
         }
+        buffer_append_str(out, "\r\n");
     }
     return out->error;
 }
@@ -92,6 +114,8 @@ void table_json_row(const struct table *table, size_t row, size_t first, struct 
         const struct column *column = &table->columns[c];
         const struct cell *cell = table_cell(table, row, c);
         char text[ISO_TIME_MAX];
+        if (column->flags & COLUMN_SCREEN_ONLY)
+            continue;
         json_key(json, column->key);
         if (!cell->present) {
             json_null(json);

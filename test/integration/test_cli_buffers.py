@@ -42,7 +42,7 @@ class Buffers(CommandTest):
             (block["pid"], block["program"], block["space"], block["bytes"], block["tag"], block["moves"]),
             (self.client.pid, "scripted_client", "dram", 5000, "weights", 0),
         )
-        self.assertEqual((block["device"], block["device_uid"]), ("0 Card-A", "Card-A"))
+        self.assertEqual((block["device"], block["device_name"], block["device_uid"]), (0, "Card-A", "Card-A"))
         self.assertLess(block["age_seconds"], 60)
         self.assertEqual((block["function"], block["site"].split(":")[0]), ("obey", "scripted_client.c"))
         self.assertEqual(block["frame"].split("+")[0], str(SCRIPTED))
@@ -117,7 +117,7 @@ class Buffers(CommandTest):
     def test_csv(self):
         rows = list(csv.DictReader(io.StringIO(self.buffers("--csv").stdout, newline="")))
         self.assertEqual([int(r["id"], 16) for r in rows], [13, 11, 10, 12, 14])
-        self.assertEqual((rows[0]["space"], rows[0]["bytes"], rows[4]["device"]), ("cb", "9000", "host"))
+        self.assertEqual((rows[0]["space"], rows[0]["bytes"], rows[0]["device"], rows[4]["device"]), ("cb", "9000", "0", ""))
         self.assertEqual(len(self.buffers("--csv", "--no-header").stdout.splitlines()), 5)
 
     def test_nothing_like_that_is_3(self):

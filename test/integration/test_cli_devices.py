@@ -12,6 +12,7 @@ from cli_support import (
     CB,
     DRAM,
     ENVIRONMENT,
+    HEAP,
     KERNEL,
     L1,
     L1_SMALL,
@@ -114,15 +115,36 @@ class Devices(CommandTest):
         self.start_scripted("device 1 Card-B 0 0", f"alloc 1 {DRAM} 1 2")
         self.assertEqual(len(self.document()["devices"]), 2)
         for name in ("1", "card-b", "Card-B"):
-            self.assertEqual([d["name"] for d in self.document("--device", name)["devices"]], ["Card-B"])
+            self.assertEqual([d["device_name"] for d in self.document("--device", name)["devices"]], ["Card-B"])
         done = self.devices("--device", "7", check=3)
         self.assertIn("no process knows a device '7'", done.stderr)
         self.assertEqual(done.stdout, "")
+
+    def test_all_commands_tell_of_a_device_in_the_same_way(self):
+        client = self.card(f"alloc 0 {DRAM} 1 25", f"alloc -1 {HEAP} 2 5")
+        told = {}
+        told["devices"] = self.document()["devices"]
+        told["buffers"] = json.loads(memoir("buffers", "--json", "--dir", self.dir, check=0).stdout)["buffers"]
+        told["ps"] = self.ps()[0]["spaces"]
+        with subprocess.Popen(
+            [MEMOIR, "log", "--dir", self.dir, "--json", "--lines", "40"], stdout=subprocess.PIPE, env=ENVIRONMENT
+        ) as log:
+            number = 100
+            while log.poll() is None:
+                number += 1
+                self.tell(client, f"alloc 0 {DRAM} {number} 25", f"alloc -1 {HEAP} {number} 5")
+            told["log"] = list(map(json.loads, log.stdout))
+        for command, rows in told.items():
+            with self.subTest(command):
+                devices = {(r["device"], r["device_name"], r["device_uid"]) for r in rows}
+                host = set() if command == "devices" else {(None, None, None)}
+                self.assertEqual(devices, {(0, "Card-A", "Card-A")} | host)
 
     def test_csv_has_a_row_for_each_space_and_the_sum(self):
         self.card(f"alloc 0 {DRAM} 1 25000000", f"alloc 0 {CB} 1 1000", f"alloc 0 {L1} 1 1000")
         rows = list(csv.DictReader(io.StringIO(self.devices("--csv").stdout, newline="")))
         self.assertEqual([r["space"] for r in rows], ["dram", "l1", "cb", "l1_total"])
+        self.assertEqual((rows[0]["device"], rows[0]["device_name"]), ("0", "Card-A"))
         self.assertEqual((rows[0]["used_bytes"], rows[0]["used_percent"]), ("25000000", "25.00"))
         self.assertEqual((rows[2]["capacity_bytes"], rows[3]["used_bytes"]), ("", "2000"))
         self.assertEqual(len(self.devices("--csv", "--no-header").stdout.splitlines()), 4)

@@ -175,7 +175,7 @@ class Log(LogTest):
         log = self.start_log("--csv")
         self.tell(client, f"alloc 0 {DRAM} 255 10")
         row = next(csv.reader(io.StringIO(self.lines(log, 1)[0])))
-        self.assertEqual(row[1:2] + row[4:9], ["alloc", "0", "Card", "dram", "0xff", "10"])
+        self.assertEqual(row[1:2] + row[4:10], ["alloc", "0", "Card", "Card", "dram", "0xff", "10"])
 
     def test_signals_end_it_cleanly(self):
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -37,7 +37,7 @@ class HistoryTest(DaemonTest):
         self.assertEqual(done.returncode, 0, done.stderr.decode())
         document = json.loads(done.stdout)
         self.assertEqual(document["schema"], "memoir.history/1")
-        return {(s.get("pid"), (s["device"] or {"name": "host"})["name"], s["space"]): s for s in document["series"]}
+        return {(s.get("pid"), "host" if s["device"] is None else s["device_name"], s["space"]): s for s in document["series"]}
 
     def values(self, *arguments, key):
         series = self.series(*arguments).get(key)
@@ -207,7 +207,7 @@ class Showing(HistoryTest):
 
     def test_csv_has_a_row_a_point(self):
         rows = list(csv.DictReader(io.StringIO(self.history("--csv", "--step=1s", "--device=card").stdout)))
-        self.assertEqual({row["device"] for row in rows}, {"0 card"})
+        self.assertEqual({(row["device"], row["device_name"]) for row in rows}, {("0", "card")})
         self.assertIn(("10000", "10000"), {(row["last"], row["max"]) for row in rows})
 
     def test_what_is_not_there_is_told(self):

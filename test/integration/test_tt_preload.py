@@ -50,7 +50,7 @@ class PreloadTest(DaemonTest):
         """{(device, space): (bytes, blocks)}, where there are any; no report was lost."""
         process = self.process(pid)
         self.assertEqual(process["lost_reports"], 0)
-        return {(s["device_ordinal"], s["space"]): (s["live_bytes"], s["live_blocks"])
+        return {(s["device"], s["space"]): (s["live_bytes"], s["live_blocks"])
                 for s in process["spaces"] if s["live_blocks"]}
 
     def test_buffers_of_every_kind_are_told(self):
@@ -87,7 +87,7 @@ class PreloadTest(DaemonTest):
         driver = self.driver()
         driver.say("buffer", "a", 3, 0, 1)
         spaces = {s["space"]: s for s in self.process(driver.pid)["spaces"]}
-        self.assertEqual((spaces["dram"]["device_name"], spaces["dram"]["device_ordinal"]), ("Tenstorrent", 3))
+        self.assertEqual((spaces["dram"]["device_name"], spaces["dram"]["device"]), ("Tenstorrent", 3))
         self.assertEqual(spaces["dram"]["capacity_bytes"], DRAM_CAPACITY)
         self.assertEqual(spaces["l1"]["capacity_bytes"], L1_CAPACITY)
 

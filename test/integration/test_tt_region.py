@@ -51,7 +51,7 @@ class RegionTest(DaemonTest):
         """{(device, space): (live bytes, source)} of one process, where it holds something."""
         for process in self.memoir("ps")["processes"]:
             if process["pid"] == pid:
-                return {(s["device_ordinal"], s["space"]): (s["live_bytes"], s["source"])
+                return {(s["device"], s["space"]): (s["live_bytes"], s["source"])
                         for s in process["spaces"] if s["live_bytes"]}
         return None
 
