@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "daemon/allowance.h"
 #include "daemon/behalf.h"
 #include "daemon/daemon.h"
 #include "daemon/loop.h"
@@ -26,7 +27,9 @@ enum {
     QUEUE_MAX = 16 << 20,
     SAY_MS = 60000, /* how often what was turned away is told */
     LINE_MAX_BYTES = 2048,
-    REFRESH_SHARE = 4, /* refreshing for those who ask takes at most a quarter of the time */
+    LOG_LINES = 200,     /* that a user may make us write, */
+    LOG_REFILL_S = 3600, /* and in what time he may do so again */
+    REFRESH_SHARE = 4,   /* refreshing for those who ask takes at most a quarter of the time */
 };
 
 static const char tt_default[] = "/tmp/tt_allocation_server.sock";
@@ -67,6 +70,16 @@ bool server_may_say(uint64_t *last_ns)
         return false;
     *last_ns = now;
     return true;
+}
+
+bool server_may_log(struct server *server, uint32_t uid)
+{
+    return allowance_take(server->log_share, uid, 1, clock_monotonic_ns());
+}
+
+static void say_left_out(uint32_t uid, uint64_t n, void *context)
+{
+    log_warn("%" PRIu64 " lines that uid %u caused were left out of the log", n, uid);
 }
 
 /* ---- what was turned away ---- */
@@ -110,6 +123,7 @@ static void say_refusals(void *context)
     if (sum != server->said_refusals)
         log_warn("turned away at the sockets since the start: %s", buffer_string(&line));
     server->said_refusals = sum;
+    allowance_tell(server->log_share, clock_monotonic_ns(), say_left_out, NULL);
     buffer_release(&line);
 }
 
@@ -244,7 +258,9 @@ int server_new(struct daemon *daemon, struct server **ret_server)
         return -ENOMEM;
     server->daemon = daemon;
     server_reconfigure(server);
-    int r = conn_server_new(daemon->loop, &server->limits, &server->figures, &server->conns);
+    int r = allowance_new(LOG_LINES, LOG_REFILL_S * NS_PER_S, &server->log_share);
+    if (r >= 0)
+        r = conn_server_new(daemon->loop, &server->limits, &server->figures, &server->conns);
     if (r >= 0)
         r = loop_add_timer(daemon->loop, say_refusals, server, &server->say_timer);
     if (r >= 0)
@@ -271,8 +287,10 @@ void server_free(struct server *server)
 {
     if (!server)
         return;
-    say_refusals(server);
+    if (server->log_share)
+        say_refusals(server);
     loop_source_free(server->say_timer);
     conn_server_free(server->conns); /* listeners and connections go with it */
+    allowance_free(server->log_share);
     free(server);
 }

@@ -6,6 +6,7 @@
 
 #include "daemon/conn.h"
 
+struct allowance;
 struct daemon;
 struct loop_source;
 
@@ -45,6 +46,7 @@ struct server {
     struct loop_source *say_timer;
     uint64_t said_refusals;      /* sum of what was turned away, as last told */
     uint64_t said_ns, dumped_ns; /* when a client last made us write into the log */
+    struct allowance *log_share; /* lines that each user may make us write */
     uint64_t dump_rest_until_ns; /* no dump is answered before */
     bool changed;                /* something went that they still have */
 };
@@ -67,6 +69,10 @@ enum { SERVER_FRESH_NS = 1000000 };
 /* May something that clients do be told of in the log? Once a second, since they may do it as often as they
  * like; `last_ns` is one of the server's. */
 bool server_may_say(uint64_t *last_ns);
+
+/* May a line be written that this user made us write? He has a few, root as many as he likes; what is left out
+ * is counted and told of. */
+bool server_may_log(struct server *server, uint32_t uid);
 
 /* Make the ledger's figures, device sums included, at most SERVER_FRESH_NS old; or, on machines with so many
  * processes that this would take more than a quarter of the time, as old as it takes. */

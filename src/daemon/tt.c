@@ -73,7 +73,8 @@ static void slot_clear(struct slot *slot)
 
 static void say_denied(struct tt *tt, int32_t pid, const char *why)
 {
-    if (!tt->said_denied && server_may_say(&tt->server->said_ns))
+    if (!tt->said_denied && server_may_log(tt->server, conn_peer(tt->conn)->uid) &&
+        server_may_say(&tt->server->said_ns))
         log_warn("PID %d (uid %u) reports about PID %d: %s, ignored and counted",
                  (int)conn_peer(tt->conn)->pid, conn_peer(tt->conn)->uid, (int)pid, why);
     tt->said_denied = true;
@@ -396,7 +397,8 @@ static ssize_t framed(struct tt *tt, const uint8_t *bytes, size_t n)
         f->base = 0;
         tt->first_done = false;
         if (skip > 0 && tt->answered) {
-            if (server_may_say(&tt->server->said_ns))
+            if (server_may_log(tt->server, conn_peer(tt->conn)->uid) &&
+                server_may_say(&tt->server->said_ns))
                 log_warn("PID %d was answered with messages of another size than it uses: closed",
                          (int)conn_peer(tt->conn)->pid);
             return -EBADMSG;

@@ -144,8 +144,10 @@ static void dump_answer(struct dump *d, struct ledger_process *const *all, size_
     (void)send_row(d, &end);
 }
 
-static void dump_log(const struct dump *d, struct ledger_process *const *all, size_t n)
+static void dump_log(struct server *server, const struct dump *d, struct ledger_process *const *all,
+                     size_t n)
 {
+    uint32_t uid = conn_peer(d->conn)->uid;
     size_t lines = 0;
     for (size_t i = 0; i < n && lines < LINES_MAX; i++) {
         if (!peer_may_see(conn_peer(d->conn), all[i]->uid))
@@ -154,6 +156,8 @@ static void dump_log(const struct dump *d, struct ledger_process *const *all, si
             const struct ledger_account *a = &all[i]->accounts[k];
             if (a->totals.live_blocks == 0 || !is_wanted(d, a))
                 continue;
+            if (!server_may_log(server, uid))
+                return;
             log_info("dump: PID %d (%s) holds %" PRIu64 " bytes in %" PRIu64
                      " blocks of %s on device %d",
                      (int)all[i]->pid, all[i]->name, a->totals.live_bytes, a->totals.live_blocks,
@@ -176,8 +180,11 @@ void tt_dump(struct server *server, struct conn *conn, uint16_t size, const stru
         dump_answer(&d, all, n);
         uint64_t end = clock_monotonic_ns();
         server->dump_rest_until_ns = end + (end - begin) * (SHARE - 1);
-    } else if (server_may_say(&server->dumped_ns))
-        dump_log(&d, all, n);
+    } else if (server_may_log(server, conn_peer(conn)->uid) &&
+               server_may_say(
+                   &server->dumped_ns)) { /* who may not must not take another's second */
+        dump_log(server, &d, all, n);
+    }
 }
 
 uint64_t tt_dump_wait(const struct server *server, const struct tt_message *m)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import struct
 import sys
@@ -164,6 +165,29 @@ for c in crowd:
         stranger.popen.stdin.write("\n")
         stranger.popen.stdin.flush()
         stranger.out.wait("^done$")
+
+    def test_a_user_cannot_flood_the_log_and_others_still_reach_it(self):
+        daemon = self.daemon("--socket-group", "all")
+        dumps = """
+import os, struct, time
+def message(kind, size=0, number=0):
+    return struct.pack("=B3xiQB3xiQQ", kind, 0, size, 0, os.getpid(), number, 0).ljust(144, b"\\0")
+s = connect(tt)
+s.sendall(message(1, 1, 1) + message(5) * 300 + message(3))
+s.recv(144)
+"""
+        root = self.hold(1)
+        first = self.stranger(dumps)
+        time.sleep(1.1)  # one dump a second
+        second = self.stranger(dumps)
+        root.send(DUMP_REMAINING)
+        daemon.err.wait(rf"dump: PID {os.getpid()} ")
+        daemon.kill(signal.SIGTERM)
+        daemon.err.wait(rf"\d\d\d lines that uid {NOBODY} caused were left out of the log")
+        said = ["first" if f"PID {first.pid} " in line else "second" if f"PID {second.pid} " in line else "root"
+                for line in daemon.err.lines if "dump: PID" in line]
+        self.assertEqual(said[:1], ["first"])
+        self.assertEqual(sorted(said[1:]), ["first", "root", "root", "second"])  # root's dump: everything
 
     def test_subscribers_of_one_user_are_limited(self):
         self.daemon("--socket-group", "all")
