@@ -181,8 +181,7 @@ static int each_block(const struct book_block_view *block, void *context)
 
 static bool account_wanted(const struct buffers_filter *f, const struct ledger_account *a)
 {
-    if (f->space && strcasecmp(f->space, ledger_space_name(a->space)) != 0 &&
-        strcasecmp(f->space, a->name) != 0)
+    if (f->space && f->space != a->space)
         return false;
     if (!f->device)
         return true;

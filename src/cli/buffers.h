@@ -36,7 +36,7 @@ enum buffers_key {
 struct buffers_filter {
     uint64_t pid;
     const char *device; /* see devices_match(); "host" for the host's memory */
-    const char *space;  /* "dram" */
+    uint32_t space;     /* enum memoir_space */
     const char *tag;
     uint64_t min_bytes;
     uint64_t min_age_ns;

@@ -11,9 +11,11 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/units.h"
+#include "cli/absent.h"
 #include "cli/buffers.h"
 #include "cli/command.h"
 #include "cli/site_names.h"
+#include "cli/space_word.h"
 #include "ledger/ledger.h"
 
 enum {
@@ -123,7 +125,6 @@ static int parse(const struct buffers_values *v, struct buffers_filter *filter)
     *filter = (struct buffers_filter){
         .pid = v->pid,
         .device = v->device,
-        .space = v->space,
         .tag = v->tag,
         .min_age_ns = v->min_age_ns,
     };
@@ -136,7 +137,7 @@ static int parse(const struct buffers_values *v, struct buffers_filter *filter)
         return command_misuse(&cmd_buffers, "'%s' is no size; 64K, 25.5MB and 4096 are", v->min);
     if (parse_limit(v, filter) < 0)
         return command_misuse(&cmd_buffers, "--limit needs a number, not '%s'", v->limit_text);
-    return COMMAND_OK;
+    return v->space ? space_word_parse(&cmd_buffers, v->space, false, &filter->space) : COMMAND_OK;
 }
 
 /* ---- printing ---- */
@@ -252,6 +253,8 @@ static int nothing(const struct buffers_values *v, const struct ledger *ledger)
     if (v->pid && !ledger_process_find(ledger, (pid_t)v->pid))
         command_fail("no process %llu keeps a book; memoir ps lists those that do",
                      (unsigned long long)v->pid);
+    else if (v->device && absent_device(ledger, v->device, true))
+        return COMMAND_NOTHING;
     else if (v->pid || v->device || v->space || v->tag || v->min || v->min_age_ns)
         command_fail("no live block is like that");
     else {

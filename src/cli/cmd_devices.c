@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/sum.h"
 #include "base/units.h"
+#include "cli/absent.h"
 #include "cli/command.h"
 #include "cli/devices.h"
 #include "cli/table.h"
@@ -121,11 +122,6 @@ static void mention_ghosts(const struct ledger *ledger, const struct term *term,
 
 static int nothing(const struct devices_values *v)
 {
-    if (v->device) {
-        command_fail("no process knows a device '%s'; memoir devices lists those that are known",
-                     v->device);
-        return COMMAND_NOTHING;
-    }
     fputs("No process has told of a device yet. Try: memoir demo, and memoir devices in another "
           "terminal.\n",
           stderr);
@@ -149,6 +145,8 @@ static int picture(const struct devices_values *v, const struct term *term, stru
         return r;
     *ret_devices = view.n;
     *ret_fullest = devices_fullest(&view);
+    if (v->device && !v->watch)
+        absent_device(ledger, v->device, false);
     if (v->json)
         return devices_print_json(&view, out);
     if (v->csv)
@@ -173,7 +171,7 @@ static int show_once(const struct devices_values *v)
     if (devices > 0 || v->json || v->csv)
         r = command_output(&out);
     if (devices == 0 && r == COMMAND_OK)
-        return nothing(v);
+        return v->device ? COMMAND_NOTHING : nothing(v);
     if (r == COMMAND_OK && v->check && fullest >= (double)v->check)
         return COMMAND_FAILED;
     return r;

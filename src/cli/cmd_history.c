@@ -13,9 +13,9 @@
 #include "cli/command.h"
 #include "cli/history.h"
 #include "cli/ps.h"
+#include "cli/space_word.h"
 #include "cli/when.h"
 #include "history/read.h"
-#include "ledger/ledger.h"
 
 enum { OUTPUT_MAX = 512 << 20, LIMIT = 40, SPACE_NONE = -1 };
 
@@ -114,19 +114,6 @@ static const struct command_section sections[] = {
 
 /* ---- what was asked for ---- */
 
-static int find_space(const char *word, uint32_t *ret_space)
-{
-    *ret_space = 0;
-    if (strcmp(word, "rss") == 0)
-        return 0;
-    for (uint32_t space = 1; space <= MEMOIR_SPACE_MAX; space++)
-        if (strcmp(ledger_space_name(space), word) == 0) {
-            *ret_space = space;
-            return 0;
-        }
-    return -ENOENT;
-}
-
 static int find_user(const char *word, struct read_query *query)
 {
     char *end;
@@ -191,9 +178,9 @@ static int make_query(const struct history_values *v, unsigned columns, struct r
               : of_processes    ? READ_BY_PROCESS
                                 : READ_BY_DEVICE,
     };
-    if (v->space && find_space(v->space, &query->space) < 0)
-        return command_misuse(&cmd_history, "there is no kind of memory '%s'", v->space);
-    int r = v->user ? find_user(v->user, query) : COMMAND_OK;
+    int r = v->space ? space_word_parse(&cmd_history, v->space, true, &query->space) : COMMAND_OK;
+    if (r == COMMAND_OK && v->user)
+        r = find_user(v->user, query);
     return r == COMMAND_OK ? find_times(v, columns, query) : r;
 }
 

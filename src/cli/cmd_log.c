@@ -14,10 +14,12 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/units.h"
+#include "cli/absent.h"
 #include "cli/book_names.h"
 #include "cli/command.h"
 #include "cli/log_line.h"
 #include "cli/retired_tail.h"
+#include "cli/space_word.h"
 #include "ledger/changes.h"
 #include "ledger/follow.h"
 
@@ -34,7 +36,8 @@ struct log_values {
     const char *dir, *state;
     uint64_t pid;
     const char *device, *space, *min;
-    uint64_t min_bytes; /* what `min` says */
+    uint64_t min_bytes;    /* what `min` says */
+    uint32_t space_number; /* what `space` says */
     uint64_t interval_ns;
     uint64_t lines;
     bool json, csv, no_header;
@@ -50,7 +53,7 @@ static const struct option_spec options[] = {
     {"pid", 'p', OPTION_NUMBER, AT(pid), "PID", "only this process; ends when it is gone",
      .completion = COMPLETE_PID},
     {"device", 'd', OPTION_STRING, AT(device), "DEVICE",
-     "only this device, by its number, uid, bus address or name"},
+     "only this device, by its number, uid, bus address or name; host is the host's memory"},
     {"space", 's', OPTION_STRING, AT(space), "SPACE", "only this kind of memory: dram, l1, cb ..."},
     {"min", 'm', OPTION_STRING, AT(min), "SIZE",
      "only blocks of this size and more: 64K, 25.5MB (others are still part of the totals)"},
@@ -159,15 +162,16 @@ static bool place_wanted(const struct log_values *v, const struct change *c)
 {
     if (!c->place)
         return !v->device && !v->space ? true : c->kind == CHANGE_GONE || c->kind == CHANGE_BEGIN;
-    if (v->space && strcasecmp(v->space, ledger_space_name(c->space)) != 0)
+    if (v->space && v->space_number != c->space)
         return false;
     if (!v->device)
         return true;
     char *end;
     long number = strtol(v->device, &end, 10);
     const struct change_place *p = c->place;
-    return !p->host &&
-           ((end != v->device && !*end && number == p->ordinal) ||
+    if (p->host)
+        return strcasecmp(v->device, "host") == 0;
+    return ((end != v->device && !*end && number == p->ordinal) ||
             (*p->uid && strcasecmp(p->uid, v->device) == 0) ||
             (*p->bus && strcasecmp(p->bus, v->device) == 0) || strcasecmp(p->name, v->device) == 0);
 }
@@ -254,6 +258,9 @@ static void say_hello(const struct log *log, const struct ledger *ledger)
 {
     size_t n;
     ledger_processes(ledger, &n);
+    /* It may come yet, but who mistyped should not wait for it. */
+    if (log->values->device && absent_device(ledger, log->values->device, true))
+        fputs("Waiting for it; Ctrl-C ends.\n", stderr);
     if (!isatty(STDERR_FILENO) || log->format != LOG_TEXT)
         return;
     if (log->values->pid && !ledger_process_find(ledger, (pid_t)log->values->pid))
@@ -312,6 +319,8 @@ static int run(const void *values, const struct operands *operands)
     const struct log_values *v = &given;
     if (v->min && units_parse_bytes(v->min, &given.min_bytes) < 0)
         return command_misuse(&cmd_log, "'%s' is no size; 64K, 25.5MB and 4096 are", v->min);
+    if (v->space && space_word_parse(&cmd_log, v->space, false, &given.space_number) != COMMAND_OK)
+        return COMMAND_USAGE;
     if (v->json && v->csv)
         return command_misuse(&cmd_log, "--json and --csv exclude each other");
     if (v->interval_ns < INTERVAL_MIN_MS * NS_PER_MS)

@@ -126,6 +126,7 @@ class Buffers(CommandTest):
                 done = self.buffers(*arguments, check=3)
                 self.assertEqual(done.stdout, "")
                 self.assertTrue(done.stderr)
+        self.assertIn("no process has told of device 9; there are: 0 Card-A, 1 ", self.buffers("--device", "9", check=3).stderr)
         self.assertEqual(self.document("--tag", "no such", check=3)["buffers"], [])
 
     def test_bad_command_lines(self):
@@ -135,8 +136,10 @@ class Buffers(CommandTest):
             ["--limit", "-1"],
             ["--limit", "many"],
             ["--min", "much"],
+            ["--space", "foo"],
         ):
             self.assertEqual(self.buffers(*arguments, check=2).stdout, "")
+        self.assertIn("no kind of memory 'drma', did you mean 'dram'?", self.buffers("--space", "drma", check=2).stderr)
 
     def test_many_blocks_stream(self):
         self.tell(self.client, f"fill 1 {CB} 200000 16")

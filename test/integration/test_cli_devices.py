@@ -117,7 +117,7 @@ class Devices(CommandTest):
         for name in ("1", "card-b", "Card-B"):
             self.assertEqual([d["device_name"] for d in self.document("--device", name)["devices"]], ["Card-B"])
         done = self.devices("--device", "7", check=3)
-        self.assertIn("no process knows a device '7'", done.stderr)
+        self.assertIn("no process has told of device 7; there are: 0 Card-A, 1 Card-B\n", done.stderr)
         self.assertEqual(done.stdout, "")
 
     def test_all_commands_tell_of_a_device_in_the_same_way(self):
@@ -158,6 +158,7 @@ class Devices(CommandTest):
         done = self.devices()
         self.assertEqual(done.stdout, "")
         self.assertIn("memoir demo", done.stderr)
+        self.assertIn("no process has told of device 0, nor of any other\n", self.devices("--device", "0", check=3).stderr)
         self.assertEqual(self.document()["devices"], [])
 
     def test_bad_command_lines(self):

@@ -12,7 +12,7 @@ import time
 
 from native_fixture import NativeTest
 
-from cli_support import BUILD, CB, DRAM, ENVIRONMENT, KERNEL, L1, MEMOIR, CommandTest, memoir, wait_for
+from cli_support import BUILD, CB, DRAM, ENVIRONMENT, HEAP, KERNEL, L1, MEMOIR, CommandTest, memoir, wait_for
 
 
 class LogTest(CommandTest):
@@ -198,8 +198,22 @@ class Log(LogTest):
         self.assertEqual(len(self.lines(log, 2)), 2)
 
     def test_bad_command_lines(self):
-        for arguments in (["--json", "--csv"], ["--interval", "0"], ["--min", "much"]):
+        for arguments in (["--json", "--csv"], ["--interval", "0"], ["--min", "much"], ["--space", "foo"]):
             self.assertEqual(memoir("log", *arguments, check=2).stdout, "")
+
+    def test_a_device_that_is_not_there_is_told_and_waited_for(self):
+        log = self.start_log("--device", "9", "--lines", "1")
+        client = self.start_scripted("device 9 Late 0 0", f"alloc 9 {DRAM} 1 3000")
+        self.tell(client, f"alloc 9 {DRAM} 2 3000")
+        self.assertEqual(log.wait(10), 0)
+        self.assertIn(b"no process has told of device 9; there are: 7 Marker\n", log.stderr.read())
+
+    def test_the_hosts_memory_is_a_device_to_ask_for(self):
+        client = self.start_scripted("device 0 Card 0 0")
+        log = self.start_log("--device", "host", "--pid", client.pid)
+        self.tell(client, f"alloc 0 {DRAM} 1 3000", f"alloc -1 {HEAP} 2 5000")
+        lines = self.lines(log, 1)
+        self.assertRegex(lines[0], r"\(host: 5\.0 kB HEAP\)$")
 
     def test_a_process_that_is_not_there_is_not_waited_for(self):
         done = memoir("log", "--pid", 2**22 + 1, "--dir", self.dir, check=3)  # above any kernel.pid_max

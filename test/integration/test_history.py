@@ -210,6 +210,9 @@ class Showing(HistoryTest):
         self.assertEqual({(row["device"], row["device_name"]) for row in rows}, {("0", "card")})
         self.assertIn(("10000", "10000"), {(row["last"], row["max"]) for row in rows})
 
+    def test_a_kind_of_memory_that_does_not_exist_is_a_mistake(self):
+        self.assertIn("did you mean 'heap'?", self.history("--space=haep", status=2).stderr)
+
     def test_what_is_not_there_is_told(self):
         self.assertIn("nothing of what was asked for", self.history("--pid=1", status=3).stderr)
         self.assertIn("the history begins at", self.history("--since=2d", "--until=1d", status=3).stderr)
