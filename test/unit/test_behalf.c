@@ -397,6 +397,8 @@ static void a_full_tmpfs_does_not_stop_a_take_over(void **state)
     for (uint64_t id = 1; id <= 60000; id++)
         assert_int_equal(behalf_free(b, dram, id, NULL), id > 20000 && id <= 50000 ? -ENOENT : 0);
     assert_int_equal(figures(b, dram).live_bytes, 0);
+    blocks_sum(b, sum);
+    assert_int_equal(sum[0], 0); /* nothing of the old one is left in pages that came later */
     behalf_unref(b);
     end(child);
     assert_int_equal(umount2(w->dir, MNT_DETACH), 0);
