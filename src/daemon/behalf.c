@@ -168,6 +168,8 @@ static struct ledger_book *predecessor(const struct behalf *b)
 
 static void predecessor_forget(struct daemon *daemon, struct ledger_book *old)
 {
+    if (old->process->n_books == 1)
+        reaper_forget(daemon, old->process); /* its row goes with its last book */
     ledger_book_remove(daemon->ledger, old);
     daemon->server->figures.adopted_books++;
 }

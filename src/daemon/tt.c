@@ -207,8 +207,10 @@ static void report_alloc(struct tt *tt, struct slot *slot, const struct tt_messa
     struct server_figures *figures = &tt->server->figures;
     if (r == -EDQUOT) {
         if (figures->refused_buffers++ == 0)
-            log_warn("PID %d holds %llu buffers: more are not accounted (buffers-per-client-max)",
-                     (int)m->pid, (unsigned long long)behalf_blocks(slot->behalf));
+            log_warn(
+                "PID %d holds %llu buffers: more are not accounted (buffers-per-client-max, or "
+                "2^56 bytes in one space)",
+                (int)m->pid, (unsigned long long)behalf_blocks(slot->behalf));
     } else if (r == -EINVAL) {
         figures->bad_reports++;
     } else {

@@ -46,10 +46,10 @@ class Queries(SocketTest):
         greedy.out.wait("^going$")
         return greedy
 
-    def hold(self):
+    def hold(self, buffers=CROWD):
         monitor = self.monitor()
-        monitor.socket.sendall(b"".join(message(ALLOC, size=4096, number=i + 1) for i in range(CROWD)))
-        self.assertEqual(monitor.totals(), {"dram": 4096 * CROWD})
+        monitor.socket.sendall(b"".join(message(ALLOC, size=4096, number=i + 1) for i in range(buffers)))
+        self.assertEqual(monitor.totals(), {"dram": 4096 * buffers})
 
     def test_one_user_does_not_keep_another_waiting(self):
         self.daemon("--stall", "2s")
@@ -65,13 +65,13 @@ class Queries(SocketTest):
 
     def test_who_does_not_take_his_answers_stops_nobody(self):
         self.daemon("--stall", "1m")
-        self.hold()
+        self.hold(5000)
         for _ in range(5):
             s = socket.socket(socket.AF_UNIX)
             self.addCleanup(s.close)
             s.connect(str(self.native))
             s.setblocking(False)
-            line = b'{"query":{"table":"buffers","limit":5000}}\n'
+            line = b'{"query":{"table":"buffers","limit":4000}}\n'
             s.send(line * 50)
         client = self.native_client()
         for _ in range(5):
