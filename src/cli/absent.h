@@ -6,10 +6,19 @@
 
 #include <stdbool.h>
 
+struct buffer;
 struct ledger;
+struct term;
 
 /* "no process has told of device 9; there are: 0 Card-A, 1 Card-B" on stderr, and true, when no device
  * answers to `device` (see devices_match()). `host` says whether the host's memory counts as one. */
 bool absent_device(const struct ledger *ledger, const char *device, bool host);
+
+/* On stderr, where a machine is empty: `what` ("No process keeps a book yet."), what to try to see
+ * `command` ("ps") show something in this directory (NULL: the usual places), and who may see more. */
+void absent_books(const char *what, const char *command, const char *dir);
+
+/* " --dir DIR", as a shell takes it and free of control characters; nothing without one. */
+void absent_dir(const char *dir, const struct term *term, struct buffer *out);
 
 #endif

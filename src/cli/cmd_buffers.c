@@ -258,10 +258,7 @@ static int nothing(const struct buffers_values *v, const struct ledger *ledger)
     else if (v->pid || v->device || v->space || v->tag || v->min || v->min_age_ns)
         command_fail("no live block is like that");
     else {
-        fputs(
-            "No process holds a block that it has told of. Try: memoir demo, and memoir buffers in "
-            "another terminal.\n",
-            stderr);
+        absent_books("No process holds a block that it has told of.", "buffers", v->dir);
         return COMMAND_OK;
     }
     return COMMAND_NOTHING;

@@ -122,9 +122,7 @@ static void mention_ghosts(const struct ledger *ledger, const struct term *term,
 
 static int nothing(const struct devices_values *v)
 {
-    fputs("No process has told of a device yet. Try: memoir demo, and memoir devices in another "
-          "terminal.\n",
-          stderr);
+    absent_books("No process has told of a device yet.", "devices", v->dir);
     return COMMAND_OK;
 }
 

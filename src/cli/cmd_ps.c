@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "cli/absent.h"
 #include "cli/command.h"
 #include "cli/ps.h"
 #include "cli/site_names.h"
@@ -142,11 +143,7 @@ static int nothing(const struct ps_values *v)
             "The daemon remembers no process that ended. It keeps the list while it runs: memoird\n",
             stderr);
     else
-        fputs(
-            "No process keeps a book yet. Try: memoir demo, and memoir ps in another terminal.\n"
-            "Programs that report their memory link with -lmemoir; memoir doctor tells what could be "
-            "wrong.\n",
-            stderr);
+        absent_books("No process keeps a book yet.", "ps", v->dir);
     return COMMAND_OK;
 }
 

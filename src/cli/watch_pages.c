@@ -3,10 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/units.h"
+#include "cli/absent.h"
 #include "cli/bar.h"
 #include "cli/buffers.h"
 #include "cli/chart.h"
@@ -31,16 +33,20 @@ const char *const watch_sorts[] = {"device_bytes", "rss_bytes", "heap_bytes", "b
 static void nothing_yet(struct watch *w)
 {
     if (w->options->device) {
-        buffer_append_str(&w->text, "  No process knows a device '");
+        buffer_append_str(&w->text, "  No process has told of device ");
         term_append(&w->term, &w->text, w->options->device, 40);
-        buffer_append_str(&w->text, "' now.\n");
+        buffer_append_str(&w->text, ".\n");
         return;
     }
     term_wrap(&w->text,
               "No process has told of a device yet. Programs that report their memory link with "
-              "-lmemoir. To see what it looks like, type in another terminal:\n\n"
-              "  memoir demo\n",
+              "-lmemoir. To see what it looks like, type in another terminal:\n",
               2, w->term.width);
+    buffer_append_str(&w->text, "\n    memoir demo");
+    absent_dir(w->options->dir, &w->term, &w->text);
+    buffer_append_char(&w->text, '\n');
+    if (geteuid() != 0)
+        buffer_append_str(&w->text, "\n  (Only root sees books of other users.)\n");
 }
 
 /* ---- 1 overview ---- */

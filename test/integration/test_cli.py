@@ -298,8 +298,21 @@ class Ps(CommandTest):
     def test_nothing_at_all_explains_what_to_do(self):
         done = memoir("ps", "--dir", self.dir, check=0)
         self.assertEqual(done.stdout, "")
-        self.assertIn("No process keeps a book yet. Try: memoir demo", done.stderr)
+        self.assertIn(f"No process keeps a book yet. Try: memoir demo --dir {self.dir}, and memoir ps --dir", done.stderr)
+        self.assertEqual("Only root sees" in done.stderr, os.geteuid() != 0)
         self.assertEqual(self.ps(), [])
+
+    def test_what_to_do_can_be_pasted_into_a_shell(self):
+        odd = self.dir / "it's odd"
+        odd.mkdir()
+        done = memoir("ps", "--dir", odd, check=0)
+        self.assertIn(f"memoir demo --dir '{self.dir}/it'\\''s odd', and", done.stderr)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can become somebody else")
+    def test_others_learn_that_they_see_only_their_own(self):
+        self.dir.chmod(0o755)
+        done = subprocess.run([MEMOIR, "ps", "--dir", self.dir], capture_output=True, env=ENVIRONMENT, user=65534)
+        self.assertIn(b"Only root sees books of other users", done.stderr)
 
     def test_a_directory_that_is_none_is_a_failure(self):
         for path in ("/nonexistent", "/etc/passwd"):

@@ -151,6 +151,6 @@ class Buffers(CommandTest):
 class NoBuffers(CommandTest):
     def test_nothing_at_all_is_no_error(self):
         done = memoir("buffers", "--dir", self.dir, check=0)
-        self.assertIn("memoir demo", done.stderr)
+        self.assertIn(f"memoir demo --dir {self.dir}", done.stderr)
 
 

@@ -157,7 +157,7 @@ class Devices(CommandTest):
     def test_nothing_is_no_error_and_says_what_to_do(self):
         done = self.devices()
         self.assertEqual(done.stdout, "")
-        self.assertIn("memoir demo", done.stderr)
+        self.assertIn(f"memoir demo --dir {self.dir}", done.stderr)
         self.assertIn("no process has told of device 0, nor of any other\n", self.devices("--device", "0", check=3).stderr)
         self.assertEqual(self.document()["devices"], [])
 

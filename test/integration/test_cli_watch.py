@@ -192,6 +192,6 @@ class Watch(CommandTest):
 
     def test_nothing_to_see_says_what_to_do(self):
         self.open()
-        self.see("memoir demo")
+        self.see(f"memoir demo --dir {self.dir}")
         self.press("q")
         self.see("^ended with 0$")
