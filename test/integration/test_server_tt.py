@@ -1,5 +1,6 @@
 """Tenstorrent's allocation protocol, as its clients see it."""
 
+import fcntl
 import os
 import pathlib
 import random
@@ -432,6 +433,32 @@ class Restarts(ServerTest):
         self.assertEqual(c.query()["dram"], after["dram"] - 12345)
         mine = [path for path in self.book_files() if path.name.startswith(f"{os.getpid()}-")]
         self.assertEqual(len(mine), 1)
+
+    def test_a_lock_on_a_book_costs_nothing_when_memoird_is_restarted(self):
+        """Whoever may read a book can lock it, for as long as he likes."""
+        for kind in (fcntl.LOCK_SH, fcntl.LOCK_EX):
+            daemon = self.server()
+            with self.connect() as c:
+                for number in range(1, 101):
+                    c.send(tt.ALLOC, size=1000, number=number)
+                self.assertEqual(c.query()["dram"], 100000)
+            daemon.kill()
+            daemon.wait()
+            path, = self.book_files()
+            with path.open("rb") as reader:
+                fcntl.flock(reader, kind)
+                daemon = self.server()
+                with self.connect() as c:
+                    self.assertEqual(c.query()["dram"], 100000)
+                    c.send(tt.FREE, number=1)
+                    c.send(tt.ALLOC, size=5, number=101)
+                    self.assertEqual(c.query()["dram"], 99005)
+                    for number in range(1, 102):
+                        c.send(tt.FREE, number=number)
+                    self.assertEqual(c.query()["dram"], 0)
+            self.assertEqual(len(self.book_files()), 1)
+            daemon.kill()
+            daemon.wait()
 
     def test_an_adopted_book_keeps_ages_and_large_tables(self):
         daemon = self.server()
