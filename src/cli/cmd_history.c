@@ -106,9 +106,6 @@ static const struct command_section sections[] = {
      "\"device_bus\", \"space\"; what does not apply is left out, and a device of null is the host), \"min\", \"max\", \"last\", \"last_time\", and two arrays with one element "
      "a step: \"last_values\", the value at its end, and \"max_values\", the largest in it. A step "
      "about which nothing is known is null, never 0."},
-    {"EXIT STATUS",
-     "0 when there was something to show, 3 when there is no history or nothing in it that was asked "
-     "for, 1 when it could not be read, 2 for a mistake on the command line."},
     {0},
 };
 

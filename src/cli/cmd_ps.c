@@ -329,11 +329,12 @@ static int run(const void *values, const struct operands *operands)
     ps_state_default(usual);
     if (r == -ENOENT && !v->state)
         return nothing(v); /* no daemon has run yet */
-    if (r == -ENOENT)
-        return command_fail(
-            "there is no list of processes that ended in '%s' yet: memoird keeps it; "
-            "start it with 'memoird --daemon', or name its state directory by --state",
-            v->state);
+    if (r == -ENOENT) {
+        command_fail("there is no list of processes that ended in '%s' yet: memoird keeps it; "
+                     "start it with 'memoird --daemon', or name its state directory by --state",
+                     v->state);
+        return COMMAND_NOTHING;
+    }
     return command_fail("cannot read the daemon's list in '%s': %s", v->state ? v->state : usual,
                         strerror(-r));
 }

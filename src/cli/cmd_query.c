@@ -10,6 +10,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "cli/absent.h"
 #include "cli/command.h"
 #include "cli/ps.h"
 #include "cli/query_print.h"
@@ -131,6 +132,7 @@ struct lookups {
     uint32_t uid;
     char name[64];
     bool known;
+    bool told; /* why there is nothing */
 };
 
 /* One user has most of the rows, so the last answer will do. */
@@ -184,16 +186,20 @@ static bool wants_sites(const struct query *query)
     return strcmp(table, "buffers") == 0 || strcmp(table, "sites") == 0;
 }
 
-static int read_exited(const struct query_values *v, struct query_exited_list *list)
+static int read_exited(const struct query_values *v, struct lookups *lookups,
+                       struct query_exited_list *list)
 {
     char usual[PS_STATE_PATH_MAX];
     ps_state_default(usual);
     int r = query_exited_read(v->state ? v->state : usual, list);
-    if (r == -ENOENT)
-        return command_fail(
-            "there is no list of processes that ended in '%s' yet: memoird keeps it; "
-            "start it with 'memoird --daemon', or name its state directory by --state",
-            v->state ? v->state : usual);
+    if (r == -ENOENT) {
+        if (!lookups->told) /* again and again, with --watch */
+            command_fail("there is no list of processes that ended in '%s' yet: memoird keeps it; "
+                         "start it with 'memoird --daemon', or name its state directory by --state",
+                         v->state ? v->state : usual);
+        lookups->told = true;
+        return v->state || v->where ? COMMAND_NOTHING : COMMAND_OK;
+    }
     if (r < 0)
         return command_fail("cannot read the daemon's list in '%s': %s",
                             v->state ? v->state : usual, strerror(-r));
@@ -213,7 +219,7 @@ static int ask(const struct query_values *v, const struct query *query, struct l
     struct query_exited_list exited = {0};
     int r;
     if (strcmp(query_table_of(query)->name, "exited") == 0)
-        r = read_exited(v, &exited);
+        r = read_exited(v, lookups, &exited);
     else
         r = ledger_scan(v->dir, &ledger);
     if (r != 0)
@@ -275,8 +281,15 @@ static int show_once(const struct query_values *v, const struct query *query,
     mention(result);
     if (query_result_rows(result))
         return COMMAND_OK;
-    command_fail("nothing in the table %s matches", query_table_of(query)->name);
-    return COMMAND_NOTHING;
+    if (v->where) {
+        command_fail("nothing in the table %s matches", query_table_of(query)->name);
+        return COMMAND_NOTHING;
+    }
+    if (strcmp(query_table_of(query)->name, "exited") != 0)
+        absent_books("No process keeps a book yet.", "query", v->dir);
+    else if (!lookups->told)
+        fputs("The daemon remembers no process that ended.\n", stderr);
+    return COMMAND_OK;
 }
 
 static int watch(const struct query_values *v, const struct query *query, struct lookups *lookups,
@@ -385,7 +398,7 @@ const struct command cmd_query = {
     .description =
         "Filters, groups and sorts the rows of a table: processes (the default), accounts, devices, "
         "buffers, sites or exited. The figures are read from the books as they are now; no daemon is "
-        "needed. Ends with 3 when nothing matches.",
+        "needed. Ends with 3 when --where lets nothing pass; a table that is empty is no failure.",
     .options = options,
     .examples = examples,
     .sections = sections,

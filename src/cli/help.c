@@ -18,10 +18,15 @@ enum {
 };
 
 const struct help_exit help_exits[] = {
-    {COMMAND_OK, "Success; also when a list is empty."},
-    {COMMAND_FAILED, "It could not be done, or a check of doctor failed."},
-    {COMMAND_USAGE, "The command line made no sense; nothing was done."},
-    {COMMAND_NOTHING, "Something specific was asked for (a PID, a user) and there is none."},
+    {COMMAND_OK, "Success; also when nothing specific was asked for and there is nothing: no "
+                 "process that reports, no device, no block."},
+    {COMMAND_FAILED,
+     "It could not be done; devices --check found a memory as full as that; a check "
+     "of doctor failed."},
+    {COMMAND_USAGE, "The command line made no sense (an option, a kind of memory, a column that "
+                    "does not exist); nothing was done."},
+    {COMMAND_NOTHING, "Something specific was asked for (a process, a user, a device, a filter of "
+                      "buffers or query, a time of history) and there is none."},
     {0, NULL},
 };
 

@@ -623,5 +623,5 @@ class Exited(CommandTest):
 
     def test_no_list_is_told(self):
         self.list.unlink()
-        done = self.exited(check=1)
+        done = self.exited(check=3)
         self.assertIn("there is no list of processes that ended", done.stderr)

@@ -74,9 +74,15 @@ class Query(CommandTest):
         self.assertEqual([row["state"] for row in rows], ["exited", "running"])
 
     def test_nothing_that_matches_ends_with_3(self):
-        done = memoir("query", "--dir", self.dir, check=3)
+        done = memoir("query", "--dir", self.dir, "--where", "pid>0", check=3)
         self.assertEqual(done.stdout, "")
         self.assertIn("nothing in the table processes matches", done.stderr)
+
+    def test_an_empty_machine_is_no_failure(self):
+        done = memoir("query", "--dir", self.dir, check=0)
+        self.assertEqual(done.stdout, "")
+        self.assertIn(f"memoir demo --dir {self.dir}", done.stderr)
+        self.assertEqual(self.query("devices"), [])
 
     def test_devices_tell_shares(self):
         self.start_client()
@@ -127,7 +133,7 @@ class Query(CommandTest):
         self.assertEqual(row["device"], 500)
         self.assertEqual(row["lived"], 60.5)
         self.assertEqual(row["ended"], "1970-01-01T00:17:40.500Z")
-        done = memoir("query", "exited", "--state", self.dir / "none", check=1)
+        done = memoir("query", "exited", "--state", self.dir / "none", check=3)
         self.assertIn("there is no list of processes that ended", done.stderr)
 
     def test_order_and_limit(self):
