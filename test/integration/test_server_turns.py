@@ -90,6 +90,17 @@ class Turns(TurnsTest):
         client.ask(ping=1)
         self.assertLess(time.monotonic() - start, 2)
 
+    def test_what_was_sent_before_the_end_counts_across_turns(self):
+        self.daemon()
+        client, lines, each = self.native_client(), 100, 2000
+        client.ask(device=0, kind="npu", name="Test")
+        data = b"".join(
+            b'{"report":[' + b",".join(b'["a",0,16,%d,1]' % (i * each + k) for k in range(each)) + b"]}\n"
+            for i in range(lines))
+        client.socket.sendall(data)
+        client.close()
+        self.wait_totals(self.monitor(), {"dram": lines * each})
+
     def test_messages_of_one_batch_keep_their_order_across_turns(self):
         self.daemon()
         client = self.native_client()
