@@ -168,6 +168,17 @@ uint64_t book_exec_id(void)
     return book_exec_id_of(auxv, n);
 }
 
+/* A hash, since programs guard their stacks with these bytes. */
+static uint64_t exec_random_hash(uint64_t exec_id)
+{
+    const void *bytes = (const void *)getauxval(AT_RANDOM);
+    uint64_t words[2];
+    if (!bytes)
+        return 0;
+    memcpy(words, bytes, sizeof(words));
+    return hash_combine(hash_combine(exec_id, words[0]), words[1]);
+}
+
 uint64_t book_exec_random(void)
 {
     const void *bytes = (const void *)getauxval(AT_RANDOM);
@@ -185,6 +196,7 @@ uint64_t book_identity_self(struct book_header *header)
         header->pid_ns = info.st_ino;
     header->start_ticks = start_ticks();
     header->exec_id = book_exec_id();
+    header->exec_random = exec_random_hash(header->exec_id);
     header->pid = getpid();
     header->parent_pid = getppid();
     header->writer_pid = header->pid;

@@ -184,7 +184,10 @@ struct book_header {
     /* With BOOK_COMPAT_ON_BEHALF, for clients that number their reports. */
     struct book_session sessions[BOOK_SESSIONS_MAX];
 
-    uint8_t spare[840];
+    uint64_t
+        exec_random; /* identity, too: with exec_id, where the subject writes itself; constant */
+
+    uint8_t spare[832];
 };
 static_assert(sizeof(struct book_header) == BOOK_HEADER_BYTES, "header is one page");
 

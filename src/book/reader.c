@@ -234,6 +234,7 @@ static void identity_fill(struct book_identity *id, const struct book_header *h,
     id->time_ns = h->time_ns;
     id->start_ticks = h->start_ticks;
     id->exec_id = h->exec_id;
+    id->exec_random = h->exec_random;
     id->pid = h->pid;
     id->parent_pid = h->parent_pid;
     id->writer_pid = h->writer_pid;

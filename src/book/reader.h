@@ -42,6 +42,7 @@ struct book_identity {
     uint8_t boot_id[16];
     uint64_t pid_ns, time_ns;
     uint64_t start_ticks, exec_id; /* as the initial time namespace counts ticks */
+    uint64_t exec_random;
     int32_t pid, parent_pid, writer_pid;
     uint32_t uid; /* as the header says; st_uid below is the file's owner, which counts */
     uint32_t st_uid;

@@ -195,14 +195,15 @@ static bool same_process(const struct process_row *row, const struct book_identi
 {
     const struct ledger_process *p = &row->p;
     const char *host = id->compat & BOOK_COMPAT_REMOTE ? id->host : "";
-    bool same_image = p->exec_id == id->exec_id && id->exec_id != 0;
+    bool one_image = same_or_unknown(p->exec_id, id->exec_id) &&
+                     same_or_unknown(row->exec_random, id->exec_random);
+    bool same_image = one_image && p->exec_id == id->exec_id && id->exec_id != 0;
     bool start = p->start_ticks == 0 || id->start_ticks == 0 ||
                  proc_same_start(p->start_ticks, id->start_ticks);
     bool boot = !boot_known(row->boot_id) || !boot_known(id->boot_id) ||
                 memcmp(row->boot_id, id->boot_id, sizeof(row->boot_id)) == 0;
     return p->book_pid == id->pid && strcmp(p->host, host) == 0 && start &&
-           same_or_unknown(p->pid_ns, id->pid_ns) && same_or_unknown(p->exec_id, id->exec_id) &&
-           (boot || same_image) &&
+           same_or_unknown(p->pid_ns, id->pid_ns) && one_image && (boot || same_image) &&
            (p->uid == subject_uid(id) || same_image || (trusted && row->trusted));
 }
 
@@ -325,6 +326,8 @@ static void process_learn(struct ledger *ledger, struct process_row *row,
         memcpy(row->boot_id, id->boot_id, sizeof(row->boot_id));
     if (p->exec_id == 0)
         p->exec_id = id->exec_id;
+    if (row->exec_random == 0)
+        row->exec_random = id->exec_random;
     if (p->pid_ns == 0) {
         p->pid_ns = id->pid_ns;
         p->foreign_ns = id->pid_ns && ledger->own_pid_ns && id->pid_ns != ledger->own_pid_ns;

@@ -81,6 +81,7 @@ static void identity_write(struct book_header *h, const struct region_book_subje
     h->pid_ns = subject->pid_ns;
     h->start_ticks = subject->start_ticks;
     h->exec_id = 0; /* not known: fits whatever image the process's own book tells of */
+    h->exec_random = 0;
     h->parent_pid = 0;
     h->uid = subject->uid;
     h->time_ns = 0;

@@ -38,6 +38,7 @@ struct process_row {
     struct index_node by_identity;
     size_t slot; /* in ledger.processes */
     uint8_t boot_id[16];
+    uint64_t exec_random; /* 0: no book told it yet */
     bool trusted; /* one of its books certainly may speak for the process: see owner_check() */
     uint64_t next_refresh_ns; /* one that took long is read less often */
     uint64_t status_ns;       /* when losses and sizes were read */

@@ -23,7 +23,7 @@ class Exec(FaultTest):
             self.assertEqual((identity.pid, identity.exec_count), (fault.pid, image))
             self.assertEqual(self.live(books[0]), (10 * (image + 1), 10000 * (image + 1)))
             self.assertTrue(books[0].writer_alive())
-            exec_ids.add(identity.exec_id)
+            exec_ids.add((identity.exec_id, identity.exec_random))
             fault.go_on()
         self.assertEqual(fault.wait(), 0)
         self.assertEqual(len(exec_ids), 4)

@@ -217,6 +217,7 @@ sys.stdin.readline()
             worst = max(worst, time.monotonic() - begin)
         self.assertLess(worst, 0.5)
         self.assertLess(time.monotonic() - start, 2)  # all 320 of them
+        self.assertFalse(crowd.out.ended, crowd.err.lines)
         answer = json.loads(crowd.out.wait("hello"))  # a child is found all the same
         self.assertTrue(os.path.exists(f"/proc/{answer['pid']}"))  # by its pid out here
         self.assertEqual(os.stat(f"/proc/{answer['pid']}").st_uid, FAR_USER)

@@ -59,6 +59,7 @@ static const struct field header[] = {
     FIELD(book_header, command),
     FIELD(book_header, sections),
     FIELD(book_header, sessions),
+    FIELD(book_header, exec_random),
     FIELD(book_header, spare),
 };
 static const struct field section[] = {

@@ -397,6 +397,25 @@ static struct ledger_process *add_of(struct world *w, const char *name, uint32_t
     return book->process;
 }
 
+/* Without address randomisation a program that calls exec on itself keeps its exec_id. */
+static void images_at_the_same_addresses_are_told_apart(void **state)
+{
+    struct world *w = *state;
+    static const uint64_t random[] = {1, 2, 1, 0};
+    static const char *const names[] = {"a.book", "b.book", "c.book", "d.book"};
+    struct ledger_process *p[4];
+    for (int i = 0; i < 4; i++) {
+        struct book_builder b;
+        book_begin(w, &b, names[i], BOOK_SOURCE_CLIENT);
+        b.h.exec_random = random[i];
+        builder_publish(&b);
+        p[i] = add_of(w, names[i], geteuid());
+    }
+    assert_ptr_not_equal(p[0], p[1]);
+    assert_ptr_equal(p[0], p[2]);
+    assert_true(p[3] == p[0] || p[3] == p[1]); /* does not know it */
+}
+
 /* Its allocator's book was made as root, that of its reports after it gave that up. */
 static void process_that_gives_up_root_stays_one(void **state)
 {
@@ -482,6 +501,7 @@ int main(void)
         WORLD_TEST(what_is_left_out_is_counted),
         WORLD_TEST(inherited_and_quality_are_told),
         WORLD_TEST(what_could_not_be_read_speaks_against_nothing),
+        WORLD_TEST(images_at_the_same_addresses_are_told_apart),
         WORLD_TEST(process_that_gives_up_root_stays_one),
         WORLD_TEST(books_of_the_dead_join_by_owner_or_image),
         WORLD_TEST(book_of_roots_daemon_is_the_users),

@@ -18,6 +18,7 @@ import fcntl
 import os
 import stat
 import struct
+import sys
 from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
@@ -72,6 +73,7 @@ _LIVE = struct.Struct("=IIQQ32Q")  # state ... losses
 _LIVE_AT = 128
 _SECTION = struct.Struct("=IIQQQQQ")  # 32 of them
 _SECTIONS_AT, _SECTIONS_MAX = 1592, 32
+_EXEC_RANDOM_AT = 3256
 _STRINGS = {"comm": (488, 16), "host": (504, 64), "exe": (568, 512), "command": (1080, 512)}
 _WATCHER = struct.Struct("=iIQQ")
 _WATCHERS_AT = 8
@@ -141,6 +143,7 @@ class Identity:
     st_uid: int
     st_dev: int
     st_ino: int
+    exec_random: int = 0
 
     @property
     def on_behalf(self) -> bool:
@@ -372,6 +375,7 @@ class Book:
         self.identity = Identity(
             values[0].hex(), *values[1:], version=version, compat=compat, source=source, **strings,
             st_uid=st.st_uid, st_dev=st.st_dev, st_ino=st.st_ino,
+            exec_random=int.from_bytes(header[_EXEC_RANDOM_AT : _EXEC_RANDOM_AT + 8], sys.byteorder),
         )
         if self.identity.time_shift > TIME_SHIFT_MAX:
             raise BookError("the header makes no sense")
