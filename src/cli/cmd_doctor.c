@@ -160,6 +160,7 @@ static int run(const void *values, const struct operands *operands)
                     strerror(-r));
     d.ledger = ledger;
     run_checks(&d, doctor_book_checks);
+    run_checks(&d, doctor_daemon_checks);
     run_checks(&d, doctor_region_checks);
     run_checks(&d, doctor_kernel_checks);
     if (findings.error)
@@ -181,7 +182,7 @@ const struct command cmd_doctor = {
     .usage = "doctor [OPTION...]",
     .help = "what works here, what does not, and what to do about it",
     .description =
-        "Checks where books may be kept, makes one for trial, looks for the daemon, for books that "
+        "Checks where books may be kept, makes one for trial, looks for the daemon and its socket, for books that "
         "cannot be read and for processes that lost reports, and tries the features of the kernel "
         "and the limits of this shell on which programs with a book depend. Each finding is ok, a "
         "warning, or a failure with a remedy.\n\n"

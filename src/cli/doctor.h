@@ -27,7 +27,8 @@ struct doctor_check {
     void (*run)(struct doctor *d);
 };
 
-extern const struct doctor_check doctor_book_checks[];   /* places, a trial, books, daemon */
+extern const struct doctor_check doctor_book_checks[];   /* places, a trial, books */
+extern const struct doctor_check doctor_daemon_checks[]; /* whether one runs and answers */
 extern const struct doctor_check doctor_region_checks[]; /* tt-metal's own counts */
 extern const struct doctor_check doctor_kernel_checks[]; /* features and limits */
 

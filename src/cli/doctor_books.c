@@ -1,5 +1,4 @@
 /* Where books may be kept, whether one can be made, and how those that are there fare. */
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdint.h>
@@ -14,9 +13,7 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
-#include "base/fs.h"
 #include "base/units.h"
-#include "book/control.h"
 #include "book/place.h"
 #include "cli/doctor.h"
 #include "ledger/ledger.h"
@@ -117,6 +114,9 @@ static void trial_child(int to_parent, int from_parent)
     if (read(from_parent, &word, 1) < 0)
         _exit(1);
     memoir_free(MEMOIR_HOST, MEMOIR_SPACE_HEAP, 1);
+    /* A daemon would remember us among the dead; nobody wants to know of a trial. */
+    if (status.state == MEMOIR_STATE_OPEN)
+        unlink(status.path);
     exit(0);
 }
 
@@ -253,88 +253,10 @@ static void check_losses(struct doctor *d)
         doctor_find(d, DOCTOR_OK, NULL, "every report was accounted");
 }
 
-/* ---- the daemon ---- */
-
-/* Is there a process of this name? memoird sets none, so its file's name is there. */
-static pid_t process_named(const char *name)
-{
-    DIR *proc = opendir("/proc");
-    pid_t found = 0;
-    for (struct dirent *entry; proc && !found && (entry = readdir(proc));) {
-        char path[300];
-        MEMOIR_CLEANUP(buffer_release)
-        struct buffer comm = BUFFER_INIT(64);
-        snprintf(path, sizeof(path), "/proc/%s/comm", entry->d_name);
-        if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || fs_read_file(path, &comm) < 0)
-            continue;
-        if (strncmp(buffer_string(&comm), name, strlen(name)) == 0 && comm.len == strlen(name) + 1)
-            found = (pid_t)atoi(entry->d_name);
-    }
-    if (proc)
-        closedir(proc);
-    return found;
-}
-
-/* How many of the books a living daemon watches, and who they are: root's and the user's. */
-static size_t books_watched(const struct ledger *ledger, size_t *ret_books,
-                            pid_t ret_daemons[BOOK_WATCHERS])
-{
-    struct ledger_books books = ledger_books(ledger);
-    size_t watched = 0;
-    for (size_t i = 0; i < books.n; i++) {
-        struct book_watcher watchers[BOOK_WATCHERS];
-        bool any = false;
-        /* What a daemon writes for somebody has no control page: it needs no watcher. */
-        if (books.books[i]->identity->compat & BOOK_COMPAT_ON_BEHALF)
-            continue;
-        ++*ret_books;
-        if (ledger_book_watchers(ledger, books.books[i], watchers) < 0)
-            continue;
-        for (size_t k = 0; k < BOOK_WATCHERS; k++)
-            if (watchers[k].flags & BOOK_CONTROL_WATCHED) {
-                ret_daemons[k] = watchers[k].pid;
-                any = true;
-            }
-        watched += any;
-    }
-    return watched;
-}
-
-/* "memoird (PID 7)", "memoird (root's PID 7, the user's PID 8)" */
-static void daemons_describe(const pid_t daemons[BOOK_WATCHERS], char *text, size_t size)
-{
-    pid_t root = daemons[BOOK_WATCHER_ROOT], user = daemons[BOOK_WATCHER_USER];
-    if (root && user && root != user)
-        snprintf(text, size, "memoird (root's PID %d, the user's PID %d)", (int)root, (int)user);
-    else
-        snprintf(text, size, "memoird (PID %d)", (int)(root ? root : user));
-}
-
-static void check_daemon(struct doctor *d)
-{
-    const char *remedy = geteuid() == 0 ? "systemctl enable --now memoird, or: memoird --daemon"
-                                        : "memoird --daemon, or ask root for one for the machine";
-    pid_t daemons[BOOK_WATCHERS] = {0};
-    char who[96];
-    size_t books = 0;
-    size_t watched = d->ledger ? books_watched(d->ledger, &books, daemons) : 0;
-    if (watched == 0)
-        daemons[BOOK_WATCHER_ROOT] = process_named("memoird");
-    daemons_describe(daemons, who, sizeof(who));
-    if (!daemons[BOOK_WATCHER_ROOT] && !daemons[BOOK_WATCHER_USER])
-        doctor_find(d, DOCTOR_WARN, remedy,
-                    "none runs: commands work, but books of the dead stay until a later program "
-                    "sweeps them, and nothing remembers them");
-    else if (watched < books)
-        doctor_find(d, DOCTOR_WARN, "it may look elsewhere (--dir) or be another user's",
-                    "%s runs, but watches %zu of %zu books", who, watched, books);
-    else if (books)
-        doctor_find(d, DOCTOR_OK, NULL, "%s watches all %zu books", who, books);
-    else
-        doctor_find(d, DOCTOR_OK, NULL, "%s runs", who);
-}
-
 const struct doctor_check doctor_book_checks[] = {
-    {"places", check_places}, {"trial book", check_trial}, {"books", check_problems},
-    {"losses", check_losses}, {"daemon", check_daemon},    {0},
+    {"places", check_places},
+    {"trial book", check_trial},
+    {"books", check_problems},
+    {"losses", check_losses},
+    {0},
 };

@@ -399,6 +399,20 @@ static struct retired_process *record_put(struct daemon *daemon, struct ledger_p
     return r;
 }
 
+/* Did it take its books away itself, hold nothing, and end well? Then there is nothing to tell: it is a trial
+ * of memoir doctor, or a program that wants no record. */
+static bool left_in_order(const struct ledger_process *p, struct cause cause)
+{
+    uint64_t bytes = 0, blocks = 0;
+    if (cause.kind != CAUSE_EXITED || cause.value != 0 || p->n_books == 0)
+        return false;
+    for (size_t i = 0; i < p->n_books; i++)
+        if (p->books[i]->dirfd < 0 || p->books[i]->identity->compat & BOOK_COMPAT_ON_BEHALF ||
+            ledger_book_check(p->books[i]) != -ENOENT)
+            return false;
+    return ledger_process_sum(p, 0, NULL, &bytes, &blocks) && blocks == 0;
+}
+
 bool retire_process(struct daemon *daemon, struct ledger_process *p, struct cause cause,
                     bool witnessed)
 {
@@ -408,7 +422,8 @@ bool retire_process(struct daemon *daemon, struct ledger_process *p, struct caus
     struct retired_process *r = NULL;
     if (allowance_take(daemon->retire_share, p->uid, 1, clock_monotonic_ns())) {
         ledger_refresh_process(daemon->ledger, p);
-        r = record_put(daemon, p, cause);
+        if (!left_in_order(p, cause))
+            r = record_put(daemon, p, cause);
     }
     for (size_t i = 0; i < p->n_books; i++)
         book_unlink(p->books[i], witnessed);

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import unittest
 
-from cli_support import CLIENT, COMMANDS, DRAM, ENVIRONMENT, L1, MEMOIR, CommandTest, memoir
+from cli_support import BUILD, CLIENT, COMMANDS, DRAM, ENVIRONMENT, L1, MEMOIR, CommandTest, memoir, wait_for
 
 ESCAPE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -461,6 +461,48 @@ class Doctor(CommandTest):
         findings = self.findings()
         for check in ("places", "trial book", "books", "losses", "pages", "fork"):
             self.assertEqual(self.status(check, findings), ["ok"], check)
+
+    def finding(self, check):
+        return next(f for f in self.findings() if f["check"] == check)
+
+    def start_daemon(self, *arguments):
+        state = tempfile.mkdtemp(prefix="memoir-test-cli-")
+        self.addCleanup(shutil.rmtree, state, ignore_errors=True)
+        daemon = subprocess.Popen(
+            [BUILD / "src/daemon/memoird", "--foreground", "--state", state, "--tt-socket", f"{state}/tt",
+             *map(str, arguments)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT,
+        )
+        self.addCleanup(daemon.wait)
+        self.addCleanup(daemon.terminate)
+        return daemon
+
+    def test_a_daemon_counts_when_it_has_locked_these_books(self):
+        daemon = self.start_daemon("--dir", self.dir, "--socket", self.dir / "socket")
+        wait_for(lambda: self.finding("daemon")["status"] == "ok", "a daemon that is found")
+        self.assertIn(f"memoird (PID {daemon.pid}) runs", self.finding("daemon")["finding"])
+
+    def test_a_daemon_of_other_books_is_not_taken_for_ours(self):
+        other = self.dir / "other"
+        other.mkdir()
+        self.start_daemon("--dir", other, "--socket", other / "socket")
+        wait_for((other / "socket").exists, "the daemon")
+        self.assertEqual(self.finding("daemon")["status"], "warn")
+        self.assertIn("whether for these books is not known", self.finding("daemon")["finding"])
+
+    def test_the_socket_is_asked_whether_it_answers(self):
+        runtime = self.dir / "runtime"
+        runtime.mkdir()
+        answers = lambda: [f for f in self.findings(environment={"XDG_RUNTIME_DIR": str(runtime)})
+                           if f["check"] == "socket" and str(runtime) in f["finding"]]
+        self.assertEqual(answers(), [])
+        daemon = self.start_daemon("--dir", self.dir, "--socket", runtime / "memoird.sock")
+        wait_for((runtime / "memoird.sock").exists, "the socket")
+        self.assertEqual([(f["status"], f["finding"]) for f in answers()],
+                         [("ok", f"memoird answers at {runtime}/memoird.sock")])
+        daemon.kill()
+        daemon.wait()
+        self.assertEqual([f["status"] for f in answers()], ["warn"])
 
     def test_the_trial_leaves_nothing_behind(self):
         self.findings()

@@ -241,3 +241,10 @@ class DemoWithDaemon(CommandTest):
             return next(f for f in findings if f["check"] == "daemon")["status"] == "ok"
 
         wait_for(watches_all, "a daemon that watches all books")
+
+    def test_the_doctors_trial_is_not_remembered(self):
+        for _ in range(3):
+            memoir("doctor", "--dir", self.dir)
+        victim = wait_for(lambda: next((p for p in self.ps() if p["program"] == "victim"), None), "the victim")
+        wait_for(lambda: self.exited("--pid", victim["pid"]), "the record of a later death")
+        self.assertNotIn("memoir", [p["program"] for p in self.exited()])

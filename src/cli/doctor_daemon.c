@@ -1,0 +1,226 @@
+/* Does a daemon run, does it watch these books, and does it answer? See doctor.h. */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/hash.h"
+#include "book/control.h"
+#include "cli/doctor.h"
+#include "cli/ps.h"
+#include "ledger/ledger.h"
+
+enum { ANSWER_MS = 2000, LOCKS_BYTES_MAX = 4 << 20, PATH_BYTES_MAX = 4096 };
+
+/* ---- who runs ---- */
+
+/* Is there a process of this name? memoird sets none, so its file's name is there. */
+static pid_t process_named(const char *name)
+{
+    DIR *proc = opendir("/proc");
+    pid_t found = 0;
+    for (struct dirent *entry; proc && !found && (entry = readdir(proc));) {
+        char path[300];
+        MEMOIR_CLEANUP(buffer_release)
+        struct buffer comm = BUFFER_INIT(64);
+        snprintf(path, sizeof(path), "/proc/%s/comm", entry->d_name);
+        if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || fs_read_file(path, &comm) < 0)
+            continue;
+        if (strncmp(buffer_string(&comm), name, strlen(name)) == 0 && comm.len == strlen(name) + 1)
+            found = (pid_t)atoi(entry->d_name);
+    }
+    if (proc)
+        closedir(proc);
+    return found;
+}
+
+/* How many of the books a living daemon watches, and who they are: root's and the user's. */
+static size_t books_watched(const struct ledger *ledger, size_t *ret_books,
+                            pid_t ret_daemons[BOOK_WATCHERS])
+{
+    struct ledger_books books = ledger_books(ledger);
+    size_t watched = 0;
+    for (size_t i = 0; i < books.n; i++) {
+        struct book_watcher watchers[BOOK_WATCHERS];
+        bool any = false;
+        /* What a daemon writes for somebody has no control page: it needs no watcher. */
+        if (books.books[i]->identity->compat & BOOK_COMPAT_ON_BEHALF)
+            continue;
+        ++*ret_books;
+        if (ledger_book_watchers(ledger, books.books[i], watchers) < 0)
+            continue;
+        for (size_t k = 0; k < BOOK_WATCHERS; k++)
+            if (watchers[k].flags & BOOK_CONTROL_WATCHED) {
+                ret_daemons[k] = watchers[k].pid;
+                any = true;
+            }
+        watched += any;
+    }
+    return watched;
+}
+
+/* "memoird (PID 7)", "memoird (root's PID 7, the user's PID 8)" */
+static void daemons_describe(const pid_t daemons[BOOK_WATCHERS], char *text, size_t size)
+{
+    pid_t root = daemons[BOOK_WATCHER_ROOT], user = daemons[BOOK_WATCHER_USER];
+    if (root && user && root != user)
+        snprintf(text, size, "memoird (root's PID %d, the user's PID %d)", (int)root, (int)user);
+    else
+        snprintf(text, size, "memoird (PID %d)", (int)(root ? root : user));
+}
+
+/* ---- locks ---- */
+
+/* Who holds the lock of a memoird that lies at `path`; 0: nobody, or it cannot be told. Asked of the kernel: a
+ * lock of ours, however short, could keep a daemon from starting. */
+static pid_t lock_holder(const char *path)
+{
+    struct stat info;
+    char wanted[64];
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer locks = BUFFER_INIT(LOCKS_BYTES_MAX);
+    if (stat(path, &info) < 0 || fs_read_file("/proc/locks", &locks) < 0)
+        return 0;
+    snprintf(wanted, sizeof(wanted), " %02x:%02x:%" PRIu64 " ", major(info.st_dev),
+             minor(info.st_dev), (uint64_t)info.st_ino);
+    for (const char *line = buffer_string(&locks); line && *line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        const char *end = strchr(line, '\n'), *at = strstr(line, wanted);
+        int pid = 0;
+        if (at && (!end || at < end) && sscanf(line, "%*u: FLOCK %*s %*s %d", &pid) == 1 && pid > 0)
+            return (pid_t)pid;
+    }
+    return 0;
+}
+
+/* The daemon that has locked these books, by where memoird keeps its locks (src/daemon/daemon.c). */
+static pid_t books_locked(const char *dir)
+{
+    char path[PATH_BYTES_MAX], usual[PS_STATE_PATH_MAX];
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    struct stat books;
+    pid_t holder = 0;
+    if (dir) {
+        if (stat(dir, &books) < 0)
+            return 0;
+        snprintf(path, sizeof(path), "/run/memoird-%016" PRIx64 ".lock",
+                 hash_combine(hash_combine(0, books.st_dev), books.st_ino));
+        holder = lock_holder(path);
+        snprintf(path, sizeof(path), "%s/memoird.lock", dir);
+        return holder ? holder : lock_holder(path);
+    }
+    holder = lock_holder("/run/memoird.lock");
+    if (!holder && runtime) {
+        snprintf(path, sizeof(path), "%s/memoird.lock", runtime);
+        holder = lock_holder(path);
+    }
+    if (!holder) {
+        ps_state_default(usual);
+        snprintf(path, sizeof(path), "%s/memoird.lock", usual);
+        holder = lock_holder(path);
+    }
+    return holder;
+}
+
+static void check_daemon(struct doctor *d)
+{
+    const char *remedy = geteuid() == 0 ? "systemctl enable --now memoird, or: memoird --daemon"
+                                        : "memoird --daemon, or ask root for one for the machine";
+    pid_t daemons[BOOK_WATCHERS] = {0};
+    char who[96];
+    size_t books = 0;
+    size_t watched = d->ledger ? books_watched(d->ledger, &books, daemons) : 0;
+    pid_t locked = watched ? 0 : books_locked(d->dir);
+    pid_t named = watched || locked ? 0 : process_named("memoird");
+    if (locked)
+        daemons[BOOK_WATCHER_ROOT] = locked;
+    daemons_describe(daemons, who, sizeof(who));
+    if (!watched && !locked && !named)
+        doctor_find(d, DOCTOR_WARN, remedy,
+                    "none runs: commands work, but books of the dead stay until a later program "
+                    "sweeps them, and nothing remembers them");
+    else if (!watched && !locked)
+        doctor_find(d, DOCTOR_WARN, "look where it looks (--dir), or start one here",
+                    "a memoird runs (PID %d), whether for these books is not known", (int)named);
+    else if (watched < books)
+        doctor_find(d, DOCTOR_WARN, "it may look elsewhere (--dir) or be another user's",
+                    "%s runs, but watches %zu of %zu books", who, watched, books);
+    else if (books)
+        doctor_find(d, DOCTOR_OK, NULL, "%s watches all %zu books", who, books);
+    else
+        doctor_find(d, DOCTOR_OK, NULL, "%s runs, and would watch books here", who);
+}
+
+/* ---- its socket ---- */
+
+/* 0 when what listens there answers as a memoird, else -errno; -EPROTO: it says something else. */
+static int ping(const char *path)
+{
+    static const char question[] = "{\"ping\":\"doctor\"}\n";
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct timeval patience = {.tv_sec = ANSWER_MS / 1000};
+    char answer[512];
+    if (strlen(path) >= sizeof(address.sun_path))
+        return -ENAMETOOLONG;
+    strcpy(address.sun_path, path);
+    MEMOIR_CLEANUP(closep)
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) < 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) < 0 ||
+        connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0)
+        return -errno;
+    if (send(fd, question, sizeof(question) - 1, MSG_NOSIGNAL) < 0)
+        return -errno;
+    ssize_t n = recv(fd, answer, sizeof(answer) - 1, 0);
+    if (n <= 0)
+        return n < 0 ? -errno : -ECONNRESET;
+    answer[n] = '\0';
+    return strstr(answer, "\"pong\"") ? 0 : -EPROTO;
+}
+
+/* Only information: programs that keep their own books need no socket. */
+static void check_socket(struct doctor *d)
+{
+    static const char system_path[] = "/run/memoird/memoir.sock";
+    char own[PATH_BYTES_MAX] = "";
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    if (runtime && runtime[0] == '/')
+        snprintf(own, sizeof(own), "%s/memoird.sock", runtime);
+    const char *paths[] = {system_path, own};
+    bool any = false;
+    for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
+        int r = *paths[i] ? ping(paths[i]) : -ENOENT;
+        if (r == -ENOENT)
+            continue;
+        any = true;
+        if (r == 0)
+            doctor_find(d, DOCTOR_OK, NULL, "memoird answers at %s", paths[i]);
+        else
+            doctor_find(d, DOCTOR_WARN,
+                        "start memoird again: it replaces a socket that is left over",
+                        "nothing answers at %s: %s", paths[i],
+                        r == -EPROTO ? "what listens there is no memoird" : strerror(-r));
+    }
+    if (!any)
+        doctor_find(d, DOCTOR_OK, NULL,
+                    "none at %s: programs that report by libmemoir need none, clients of the "
+                    "socket need memoird",
+                    system_path);
+}
+
+const struct doctor_check doctor_daemon_checks[] = {
+    {"daemon", check_daemon},
+    {"socket", check_socket},
+    {0},
+};
