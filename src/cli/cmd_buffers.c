@@ -23,6 +23,7 @@ enum {
     LIMIT_SCREEN = 40, /* rows on screen unless asked for more */
     PIECE = 1000,      /* rows that are in memory as text at a time */
 };
+#define LIMIT_UNSET UINT64_MAX
 
 struct buffers_values {
     struct command_common common;
@@ -30,12 +31,12 @@ struct buffers_values {
     uint64_t pid;
     const char *device, *space, *tag, *sort, *min;
     uint64_t min_age_ns;
-    const char *limit_text;
+    uint64_t limit;
     bool json, csv, no_header, no_sites;
     int color;
 };
 
-static const struct buffers_values defaults = {0};
+static const struct buffers_values defaults = {.limit = LIMIT_UNSET};
 
 #define AT(field) offsetof(struct buffers_values, field)
 
@@ -53,7 +54,7 @@ static const struct option_spec options[] = {
     {"sort", 's', OPTION_STRING, AT(sort), "KEY",
      "size (large first), age (old first), moves, id, pid or tag; -KEY turns it round (default: "
      "size)"},
-    {"limit", 'n', OPTION_STRING, AT(limit_text), "N",
+    {"limit", 'n', OPTION_NUMBER, AT(limit), "N",
      "show N blocks at most; 0 shows all (default: 40 on screen, all in JSON and CSV)"},
     {"no-sites", 0, OPTION_FLAG, AT(no_sites),
      .help = "do not look up functions and lines: faster, sites are then modules and offsets"},
@@ -106,20 +107,6 @@ static int parse_sort(const char *text, struct buffers_filter *filter)
     return -EINVAL;
 }
 
-static int parse_limit(const struct buffers_values *v, struct buffers_filter *filter)
-{
-    char *end;
-    filter->limit = v->json || v->csv ? 0 : LIMIT_SCREEN;
-    if (!v->limit_text)
-        return 0;
-    errno = 0;
-    unsigned long long n = strtoull(v->limit_text, &end, 10);
-    if (end == v->limit_text || *end || errno || *v->limit_text == '-')
-        return -EINVAL;
-    filter->limit = n;
-    return 0;
-}
-
 static int parse(const struct buffers_values *v, struct buffers_filter *filter)
 {
     *filter = (struct buffers_filter){
@@ -127,6 +114,9 @@ static int parse(const struct buffers_values *v, struct buffers_filter *filter)
         .device = v->device,
         .tag = v->tag,
         .min_age_ns = v->min_age_ns,
+        .limit = v->limit != LIMIT_UNSET ? v->limit
+                 : v->json || v->csv     ? 0
+                                         : LIMIT_SCREEN,
     };
     if (v->json && v->csv)
         return command_misuse(&cmd_buffers, "--json and --csv exclude each other");
@@ -135,8 +125,6 @@ static int parse(const struct buffers_values *v, struct buffers_filter *filter)
                               v->sort);
     if (v->min && units_parse_bytes(v->min, &filter->min_bytes) < 0)
         return command_misuse(&cmd_buffers, "'%s' is no size; 64K, 25.5MB and 4096 are", v->min);
-    if (parse_limit(v, filter) < 0)
-        return command_misuse(&cmd_buffers, "--limit needs a number, not '%s'", v->limit_text);
     return v->space ? space_word_parse(&cmd_buffers, v->space, false, &filter->space) : COMMAND_OK;
 }
 

@@ -62,7 +62,8 @@ static const struct option_spec options[] = {
      .choices = by_words},
     {"blocks", 0, OPTION_FLAG, AT(blocks), .help = "how many blocks instead of how many bytes"},
     {"limit", 'n', OPTION_NUMBER, AT(limit), "N",
-     "at most N lines on the screen, the largest first (default: 40; 0: all)"},
+     "show N lines at most, the largest first; 0 shows all (default: 40; JSON and CSV always have "
+     "all)"},
     OPTION_JSON,
     {"csv", 0, OPTION_FLAG, AT(csv), .help = "print CSV (RFC 4180), a row for each point"},
     OPTION_NO_HEADER,

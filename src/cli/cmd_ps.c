@@ -35,7 +35,7 @@ struct ps_values {
     const char *state;
 };
 
-static const struct ps_values defaults = {.watch_ns = 2 * NS_PER_S};
+static const struct ps_values defaults = {.watch_ns = NS_PER_S};
 
 #define AT(field) offsetof(struct ps_values, field)
 
@@ -51,7 +51,7 @@ static const struct option_spec options[] = {
     {"wide", 'w', OPTION_FLAG, AT(wide),
      .help = "one line for each device and kind of memory of each process"},
     {"watch", 0, OPTION_DURATION, AT(watch_ns), "TIME",
-     "show it again and again until interrupted (default: every 2 seconds)", .value_optional = true,
+     "show it again and again until interrupted (default: every second)", .value_optional = true,
      .given_offset = AT(watch)},
     {"exited", 'x', OPTION_FLAG, AT(exited),
      .help = "processes that are gone, as the daemon remembers them, with the cause of death"},
@@ -72,7 +72,7 @@ static const struct option_spec options[] = {
 static const struct command_example examples[] = {
     {"memoir ps", "all processes, those with the most device memory first"},
     {"memoir ps --wide --pid 4242", "what one process holds in each kind of memory"},
-    {"memoir ps --watch 1 --sort rss", "refresh every second, largest resident memory first"},
+    {"memoir ps --watch --sort rss", "refresh every second, largest resident memory first"},
     {"memoir ps --exited --pid 4242 --blocks", "what a dead process still held, and why it died"},
     {"memoir ps --json | jq '.processes[] | {pid, device_bytes}'", "for programs"},
     {0},

@@ -38,7 +38,7 @@ struct query_values {
     const char *dir, *state;
 };
 
-static const struct query_values defaults = {.watch_ns = 2 * NS_PER_S};
+static const struct query_values defaults = {.watch_ns = NS_PER_S};
 
 static const char *const units_words[] = {"decimal", "binary", "bytes",
                                           NULL}; /* enum table_units */
@@ -57,13 +57,14 @@ static const struct option_spec options[] = {
     {"sort", 'o', OPTION_STRING, AT(sort), "COLUMNS",
      "the order: -X from large to small, +X from small to large, X large figures first and texts "
      "from A to Z"},
-    {"limit", 'n', OPTION_NUMBER, AT(limit), "N", "only the first N rows"},
+    {"limit", 'n', OPTION_NUMBER, AT(limit), "N",
+     "show N rows at most; 0 shows all (default: all)"},
     {"units", 0, OPTION_CHOICE, AT(units), "UNITS",
      "how sizes look in the table: decimal, binary or bytes", .choices = units_words},
     {"columns", 'c', OPTION_FLAG, AT(columns),
      .help = "list the columns of the table (without one, of all tables) and end"},
     {"watch", 0, OPTION_DURATION, AT(watch_ns), "TIME",
-     "show it again and again until interrupted (default: every 2 seconds)", .value_optional = true,
+     "show it again and again until interrupted (default: every second)", .value_optional = true,
      .given_offset = AT(watch)},
     OPTION_JSON,
     OPTION_CSV,

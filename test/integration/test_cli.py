@@ -24,6 +24,16 @@ class Usage(unittest.TestCase):
         for command in COMMANDS:
             self.assertRegex(done.stdout, rf"(?m)^  {command} ")
 
+    def test_a_bad_number_gets_the_same_words_everywhere(self):
+        for command in ("buffers", "query", "history"):
+            done = memoir(command, "--limit", "many", check=2)
+            self.assertIn("'many' is no number, which --limit takes", done.stderr)
+            self.assertIn("0 shows all", " ".join(memoir(command, "--help", check=0).stdout.split()))
+
+    def test_watch_looks_every_second_everywhere(self):
+        for command in ("ps", "devices", "query"):
+            self.assertRegex(" ".join(memoir(command, "--help", check=0).stdout.split()), r"--watch.*default: [a-z ]*every second\)")
+
     def test_unknown_commands_get_the_nearest(self):
         done = memoir("doctro", check=2)
         self.assertIn("did you mean 'doctor'?", done.stderr)
