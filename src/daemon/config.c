@@ -347,10 +347,11 @@ static int fail_unknown(char *error, const char *where, const char *what, const 
     for (size_t i = 0; i < N_KEYS; i++)
         names[i] = keys[i].name;
     const char *near = config_nearest(name, names, N_KEYS);
+    const char *hint = *dashes ? " (see: memoird --help)" : "";
     if (near)
-        return fail(error, where, "unknown %s '%s%s', did you mean '%s%s'?", what, dashes, name,
-                    dashes, near);
-    return fail(error, where, "unknown %s '%s%s'", what, dashes, name);
+        return fail(error, where, "unknown %s '%s%s', did you mean '%s%s'?%s", what, dashes, name,
+                    dashes, near, hint);
+    return fail(error, where, "unknown %s '%s%s'%s", what, dashes, name, hint);
 }
 
 /* ---- the file ---- */
@@ -424,7 +425,7 @@ static int parse_args(struct config *config, int argc, char *const argv[],
         if (parse_action(arg, ret_action))
             continue;
         if (strncmp(arg, "--", 2) != 0 || !arg[2])
-            return fail(error, "memoird", "unexpected argument '%s'; try memoird --help", arg);
+            return fail(error, "memoird", "unexpected argument '%s' (see: memoird --help)", arg);
         const char *name = arg + 2;
         size_t len = strcspn(name, "=");
         const struct config_key *key = key_find(name, len);

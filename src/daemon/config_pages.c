@@ -1,12 +1,21 @@
 /* What is printed from the table of keys: --help, the sample file, the manual page. */
 #include <string.h>
 #include <strings.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "base/buffer.h"
+#include "base/cleanup.h"
 #include "base/version.h"
 #include "daemon/config.h"
 
-enum { TEXT_WIDTH = 96, HELP_COLUMN = 34 };
+enum {
+    TEXT_WIDTH = 96,
+    HELP_WIDTH = 80, /* where there is no terminal to ask */
+    HELP_WIDTH_MIN = 60,
+    HELP_COLUMN = 30,
+    HELP_ENTRY_MAX = 4096,
+};
 
 /* Words of `text` in lines of at most TEXT_WIDTH, each after `prefix`. */
 static void wrap(struct buffer *out, const char *text, const char *prefix)
@@ -32,48 +41,84 @@ static void wrap(struct buffer *out, const char *text, const char *prefix)
     buffer_append_char(out, '\n');
 }
 
+/* ---- help ---- */
+
 static size_t first_sentence(const char *help)
 {
     const char *end = strstr(help, ". ");
     return end ? (size_t)(end - help) : strlen(help) - (help[strlen(help) - 1] == '.');
 }
 
+/* As wide as the terminal, within what reads well. */
+static size_t help_width(void)
+{
+    struct winsize size;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col == 0)
+        return HELP_WIDTH;
+    return size.ws_col < HELP_WIDTH_MIN ? HELP_WIDTH_MIN
+           : size.ws_col > TEXT_WIDTH   ? TEXT_WIDTH
+                                        : size.ws_col;
+}
+
+/* "  --flag VALUE        what it is", the second in a column of its own. */
+static void help_entry(struct buffer *out, const char *flag, const char *text, size_t width)
+{
+    size_t column = strlen(flag) + 2;
+    buffer_printf(out, "  %s", flag);
+    if (column + 2 > HELP_COLUMN) {
+        buffer_append_char(out, '\n');
+        column = 0;
+    }
+    bool first = true;
+    while (*text) {
+        size_t len = strcspn(text, " ");
+        if (!first && column + 1 + len > width) {
+            buffer_append_char(out, '\n');
+            column = 0;
+            first = true;
+        }
+        size_t gap = first ? HELP_COLUMN - column : 1;
+        buffer_printf(out, "%*s%.*s", (int)gap, "", (int)len, text);
+        column += gap + len;
+        first = false;
+        text += len + (text[len] == ' ');
+    }
+    buffer_append_char(out, '\n');
+}
+
 void config_print_help(struct buffer *out)
 {
-    buffer_append_str(out, "memoird: watch the books of this machine's processes, and retire those "
-                           "of the dead\n\nusage: memoird [FLAG...]\n\n");
-    size_t n;
+    size_t n, width = help_width();
     const struct config_key *keys = config_keys(&n);
+    buffer_append_str(out, "Usage: memoird [FLAG...]\n\n"
+                           "Watch the books of this machine's processes, and retire those of the "
+                           "dead.\n\nFlags:\n");
     for (size_t i = 0; i < n; i++) {
         const struct config_key *key = &keys[i];
         bool boolean = key->type == CONFIG_BOOL || key->type == CONFIG_NOT_BOOL;
-        size_t start = out->len;
-        buffer_printf(out, "  --%s%s%s%s", key->name, boolean ? "[=" : " ", key->value,
+        MEMOIR_CLEANUP(buffer_release)
+        struct buffer flag = BUFFER_INIT(HELP_ENTRY_MAX);
+        MEMOIR_CLEANUP(buffer_release)
+        struct buffer text = BUFFER_INIT(HELP_ENTRY_MAX);
+        buffer_printf(&flag, "--%s%s%s%s", key->name, boolean ? "[=" : " ", key->value,
                       boolean ? "]" : "");
-        size_t width = out->len - start;
-        if (width >= HELP_COLUMN) {
-            buffer_append_char(out, '\n');
-            width = 0;
-        }
-        buffer_printf(out, "%*s%.*s", (int)(HELP_COLUMN - width), "",
-                      (int)first_sentence(key->help), key->help);
+        buffer_append(&text, key->help, first_sentence(key->help));
         if (key->initial[0] && !key->flag_only)
-            buffer_printf(out, " [%s]", key->initial);
-        buffer_append_char(out, '\n');
+            buffer_printf(&text, " [%s]", key->initial);
+        help_entry(out, buffer_string(&flag), buffer_string(&text), width);
     }
     static const struct {
         const char *flag, *help;
     } actions[] = {
         {"--print-config", "Print a sample configuration file with every key explained"},
         {"--print-manual", "Print the manual page"},
-        {"--help, -h", "Print this"},
-        {"--version, -V", "Print the version"},
+        {"-h, --help", "Print this"},
+        {"-V, --version", "Print the version"},
     };
     for (size_t i = 0; i < sizeof(actions) / sizeof(*actions); i++)
-        buffer_printf(out, "  %-*s%s\n", HELP_COLUMN - 2, actions[i].flag, actions[i].help);
-    buffer_append_str(out,
-                      "\nSIGHUP reads the configuration again and reopens the log file; SIGTERM "
-                      "and SIGINT end it.\n");
+        help_entry(out, actions[i].flag, actions[i].help, width);
+    buffer_append_str(out, "\nSIGHUP reads the configuration again and reopens the log file;\n"
+                           "SIGTERM and SIGINT end it.\n");
 }
 
 void config_print_sample(struct buffer *out)

@@ -52,10 +52,11 @@ class Settings(DaemonTest):
             self.assertEqual(self.refuse("--config", path), f"{path}:1: {words}")
 
     def test_flags_are_checked_the_same_way(self):
-        self.assertEqual(self.refuse("--refersh", "1s"), "memoird: unknown flag '--refersh', did you mean '--refresh'?")
+        self.assertEqual(self.refuse("--refersh", "1s"), "memoird: unknown flag '--refersh', did you mean '--refresh'? (see: memoird --help)")
+        self.assertEqual(self.refuse("--zzzz"), "memoird: unknown flag '--zzzz' (see: memoird --help)")
         self.assertEqual(self.refuse("--refresh"), "memoird: --refresh needs a value: TIME")
         self.assertEqual(self.refuse("--refresh=never"), "memoird: refresh = never: expected a time such as 500ms, 10s or 1m")
-        self.assertEqual(self.refuse("books"), "memoird: unexpected argument 'books'; try memoird --help")
+        self.assertEqual(self.refuse("books"), "memoird: unexpected argument 'books' (see: memoird --help)")
 
     def test_missing_file_is_an_error_only_if_asked_for(self):
         path = self.folder / "none.conf"
@@ -100,7 +101,9 @@ class Settings(DaemonTest):
                          "memoird --print-config > doc/memoird.conf")
 
     def test_help_fits_and_version_is_there(self):
-        self.assertIn("usage: memoird", self.run_memoird("--help").stdout)
+        help_text = self.run_memoird("--help").stdout
+        self.assertIn("Usage: memoird", help_text)
+        self.assertEqual([line for line in help_text.splitlines() if len(line) > 80], [])
         self.assertRegex(self.run_memoird("--version").stdout, r"^memoird \d+\.\d+\.\d+\n$")
 
 
