@@ -29,6 +29,14 @@ class Folder(unittest.TestCase):
         return path
 
 
+class Installed(unittest.TestCase):
+    def test_every_module_of_the_python_client_is_installed(self):
+        build = pathlib.Path(os.environ.get("MEMOIR_BUILD_ROOT") or ROOT / "build")
+        installed = json.loads((build / "meson-info/intro-installed.json").read_text(encoding="utf-8"))
+        there = {pathlib.Path(to).name for to in installed.values() if "/memoir/python/memoir/" in to}
+        self.assertEqual(there, {path.name for path in (ROOT / "clients/python/memoir").glob("*.py")})
+
+
 class CheckIncludes(Folder):
     def setUp(self):
         super().setUp()
