@@ -58,7 +58,7 @@ struct wire_totals {
 
 /* A server under test, "NAME=SOCKET" on the command line. */
 struct wire_server {
-    const char *name; /* "memoird", "seedlike", "echo" */
+    const char *name; /* "memoird", "original", "echo" */
     const char *path;
     int fd;
 };

@@ -84,7 +84,7 @@ class Server(Quick, unittest.TestCase):
     def test_both_servers_are_measured(self):
         raw = lines(self.out / "raw.jsonl")
         for row in ("stream", "single", "query", "report", "kill"):
-            self.assertLessEqual({"memoird", "seedlike"}, {line.get("server") for line in raw if line["row"] == row})
+            self.assertLessEqual({"memoird", "original"}, {line.get("server") for line in raw if line["row"] == row})
 
 
 class Verdicts(unittest.TestCase):

@@ -10,13 +10,13 @@ import unittest
 
 from daemon_fixture import MEMOIRD, PATIENCE_S, SANITIZED, DaemonTest
 
-SEED = ("device=BH", "dram=150x170000", "cb=800x28000", "kernel=30x6800")
+ORIGINAL = ("device=BH", "dram=150x170000", "cb=800x28000", "kernel=30x6800")
 
 
 class Retirement(DaemonTest):
     def test_killed_process_gets_the_line_and_its_book_goes(self):
         daemon = self.daemon("--log-level=debug")
-        client = self.client(*SEED, "ready", "wait")
+        client = self.client(*ORIGINAL, "ready", "wait")
         self.watched(daemon, client.pid)
         client.kill()
         self.assertEqual(self.gone(daemon, client.pid),

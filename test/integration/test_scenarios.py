@@ -1,4 +1,4 @@
-"""The seed's scenarios, and what happens when clients, daemons and disks fail.
+"""The scenarios of the original allocation server, and what happens when clients, daemons and disks fail.
 
 Everything random goes by SEED, which is printed. SOAK=1 (script/soak) runs the long versions: 1,000 clients and more
 that come and die for a minute."""
@@ -16,8 +16,8 @@ from daemon_fixture import NOBODY, SANITIZED, as_user
 from socket_support import Monitor, SocketTest, add
 
 SOAK = bool(os.environ.get("SOAK"))
-SEED_LOAD = ("dram=150x170000", "cb=800x28000", "kernel=30x6800")
-SEED_TOTALS = {"dram": 150 * 170000, "cb": 800 * 28000, "kernel": 30 * 6800}
+ORIGINAL_LOAD = ("dram=150x170000", "cb=800x28000", "kernel=30x6800")
+ORIGINAL_TOTALS = {"dram": 150 * 170000, "cb": 800 * 28000, "kernel": 30 * 6800}
 DEMO = ("l1=4x1048576", "dram=4x26214400", "l1=8x1048576", "free=l1=6", "free=dram=2")
 DEMO_TOTALS = {"l1": 6 * 1048576, "dram": 2 * 26214400}
 AT_ONCE = 20  # clients that come and die
@@ -26,7 +26,7 @@ LIVES_MIN = 1000 if SOAK else 100
 DAEMONS = 20 if SOAK else 4
 
 
-class SeedTest(SocketTest):
+class ScenarioTest(SocketTest):
     def setUp(self):
         super().setUp()
         seed = int(os.environ.get("SEED", time.time_ns() % 1000000))
@@ -37,8 +37,8 @@ class SeedTest(SocketTest):
         return self.random.randrange(1 << 30)
 
 
-class Seed(SeedTest):
-    """What the seed's text walks through."""
+class Original(ScenarioTest):
+    """What the text of the original allocation server walks through."""
 
     def test_three_clients_at_once_count_together(self):
         self.daemon()
@@ -64,8 +64,8 @@ class Seed(SeedTest):
     def test_killed_client_leaves_zero_and_a_line(self):
         daemon = self.daemon()
         monitor = self.monitor()
-        client = self.reporter(f"tt={self.tt}", *SEED_LOAD, "ready", "wait")
-        self.assertEqual(monitor.totals(), SEED_TOTALS)
+        client = self.reporter(f"tt={self.tt}", *ORIGINAL_LOAD, "ready", "wait")
+        self.assertEqual(monitor.totals(), ORIGINAL_TOTALS)
         client.kill()
         self.assertEqual(self.gone(daemon, client.pid),
                          f"PID {client.pid} (socket_client, killed by SIGKILL) gone: removed 150 buffers (25.5 MB), "
@@ -80,7 +80,7 @@ class Seed(SeedTest):
         monitor = self.monitor()
         took = []
         for _ in range(20):
-            client = self.reporter(f"tt={self.tt}", *SEED_LOAD, "ready", "wait")
+            client = self.reporter(f"tt={self.tt}", *ORIGINAL_LOAD, "ready", "wait")
             begin = time.monotonic()
             client.kill()
             while monitor.totals():
@@ -118,7 +118,7 @@ class Seed(SeedTest):
             self.wait_totals(monitor, wanted)
 
 
-class Mixed(SeedTest):
+class Mixed(ScenarioTest):
     def test_all_ways_to_report_give_one_total(self):
         daemon = self.daemon()
         monitor, native = self.monitor(), self.native_client()
@@ -152,11 +152,11 @@ class Mixed(SeedTest):
         self.wait_totals(monitor, {})
 
 
-class Dying(SeedTest):
+class Dying(ScenarioTest):
     def test_clients_that_come_and_die_at_random_leave_nothing(self):
         self.daemon()
         monitor = self.monitor()
-        steady = [self.reporter(way, *SEED_LOAD, "ready", "wait") for way in self.ways()]
+        steady = [self.reporter(way, *ORIGINAL_LOAD, "ready", "wait") for way in self.ways()]
         lives, end, running = 0, time.monotonic() + LIVES_S, []
         while time.monotonic() < end or lives < LIVES_MIN:
             for i in reversed(range(len(running))):
@@ -170,13 +170,13 @@ class Dying(SeedTest):
                 running.append(client)
                 lives += 1
             totals = monitor.totals()
-            for space, size in SEED_TOTALS.items():  # of those who stay; the others only add
+            for space, size in ORIGINAL_TOTALS.items():  # of those who stay; the others only add
                 self.assertGreaterEqual(totals.get(space, 0), len(steady) * size)
             time.sleep(0.002)
         print(f"# {lives} clients")
         for client in running:
             client.wait()
-        self.wait_totals(monitor, add(*[SEED_TOTALS] * len(steady)))
+        self.wait_totals(monitor, add(*[ORIGINAL_TOTALS] * len(steady)))
         self.wait_until(lambda: len(self.book_files()) == len(steady), "only the books of the living are left")
         for client in steady:
             client.kill()
@@ -189,7 +189,7 @@ class Dying(SeedTest):
         for _ in range(DAEMONS):
             time.sleep(self.random.uniform(0.05, 0.5))
             if self.random.random() < 0.5:  # and one dies while nobody looks
-                clients.append(self.reporter(self.random.choice(self.ways()), *SEED_LOAD, "ready", "wait"))
+                clients.append(self.reporter(self.random.choice(self.ways()), *ORIGINAL_LOAD, "ready", "wait"))
                 daemon.kill()
                 daemon.wait()
                 victim = clients.pop()
@@ -214,18 +214,18 @@ class Dying(SeedTest):
     def test_daemon_killed_while_clients_are_quiet(self):
         """They never speak again, and count all the same."""
         daemon = self.daemon()
-        clients = [self.reporter(way, *SEED_LOAD, "ready", "wait") for way in self.ways()]
+        clients = [self.reporter(way, *ORIGINAL_LOAD, "ready", "wait") for way in self.ways()]
         daemon.kill()
         daemon.wait()
         clients[1].kill()
         clients[1].wait()
         daemon = self.daemon()
-        self.wait_totals(self.monitor(), add(*[SEED_TOTALS] * (len(clients) - 1)))
+        self.wait_totals(self.monitor(), add(*[ORIGINAL_TOTALS] * (len(clients) - 1)))
         self.assertIn("found dead", self.gone(daemon, clients[1].pid))
 
 
 @unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"), "needs root to mount")
-class Full(SeedTest):
+class Full(ScenarioTest):
     def mounted(self, where, kilobytes):
         """A command prefix that runs in a mount namespace with a small tmpfs there."""
         where.mkdir(parents=True, exist_ok=True)
@@ -237,13 +237,13 @@ class Full(SeedTest):
         fill = f"head -c 100000 /dev/zero > '{self.state}/filler'; exec \"$@\""
         daemon = self.daemon("--log-level=debug", prefix=[*prefix, "sh", "-c", fill, "sh"])
         monitor = self.monitor()
-        stays = self.reporter(f"tt={self.tt}", *SEED_LOAD, "ready", "wait")
+        stays = self.reporter(f"tt={self.tt}", *ORIGINAL_LOAD, "ready", "wait")
         for i in range(30):  # each leaves a record with a hundred blocks
-            client = self.reporter(self.ways()[i % len(self.ways())], *SEED_LOAD, "ready", "wait")
+            client = self.reporter(self.ways()[i % len(self.ways())], *ORIGINAL_LOAD, "ready", "wait")
             client.kill()
             client.wait()
             self.assertIn("removed 150 buffers", self.gone(daemon, client.pid))
-        self.wait_totals(monitor, SEED_TOTALS)
+        self.wait_totals(monitor, ORIGINAL_TOTALS)
         daemon.err.wait("(No space left|no space|full)")
         self.assertIsNone(daemon.popen.poll())
         stays.kill()
@@ -267,7 +267,7 @@ class Full(SeedTest):
 
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root to be two users")
-class Users(SeedTest):
+class Users(ScenarioTest):
     def setUp(self):
         super().setUp()
         self.daemon("--socket-group", "nogroup")

@@ -1,6 +1,6 @@
-/* The yardstick: a server as the seed describes its own.
+/* The yardstick: a re-creation of the original allocation server, as its own text describes it.
  *
- * Usage: bench_server_seedlike SOCKET
+ * Usage: bench_server_original SOCKET
  *
  * One thread per client; a blocking recv() for each message of 144 bytes; one mutex; hash maps of {device,
  * id} with a node of the heap for each buffer, CB and kernel, as std::unordered_map has; queries answered
@@ -226,7 +226,7 @@ int main(int argc, char **argv)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (argc != 2 || strlen(argv[1]) >= sizeof(address.sun_path))
-        bench_fail("usage: bench_server_seedlike SOCKET");
+        bench_fail("usage: bench_server_original SOCKET");
     for (int i = 0; i < MAPS; i++)
         map_grow(&maps[i]);
     strcpy(address.sun_path, argv[1]);
