@@ -446,15 +446,6 @@ bool json_read_i64(struct json_read *r, int64_t *ret_value)
     return true;
 }
 
-bool json_read_double(struct json_read *r, double *ret_value)
-{
-    struct json_number n;
-    if (!json_read_number(r, &n))
-        return false;
-    *ret_value = n.d;
-    return true;
-}
-
 /* ---- words ---- */
 
 static bool word_take(struct json_read *r, const char *word, const char *expected)

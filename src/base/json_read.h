@@ -89,7 +89,6 @@ bool json_read_string(struct json_read *r, struct json_text *ret_text);
 bool json_read_number(struct json_read *r, struct json_number *ret_number);
 bool json_read_u64(struct json_read *r, uint64_t *ret_value); /* a whole number from 0 to 2^64-1 */
 bool json_read_i64(struct json_read *r, int64_t *ret_value);
-bool json_read_double(struct json_read *r, double *ret_value);
 bool json_read_bool(struct json_read *r, bool *ret_value);
 bool json_read_null(struct json_read *r);
 

@@ -66,12 +66,6 @@ static int places_update(struct changes *c, const struct ledger *ledger)
     return c->host ? 0 : -ENOMEM;
 }
 
-struct change_place *const *changes_places(const struct changes *changes, size_t *ret_n)
-{
-    *ret_n = changes->n_places;
-    return changes->places;
-}
-
 /* ---- tallies ---- */
 
 static ssize_t tally_of(struct changes *c, struct snapshot *s, const struct ledger_account *a)

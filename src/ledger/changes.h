@@ -77,6 +77,3 @@ void changes_freep(struct changes **changes);
  * answer, if not 0, ends the look and is returned, and the rest is lost. Else 0 or -ENOMEM. */
 int changes_look(struct changes *changes, struct ledger *ledger,
                  int (*each)(const struct change *change, void *context), void *context);
-
-/* The places known, with their sums; an array of pointers that is good until the next look. */
-struct change_place *const *changes_places(const struct changes *changes, size_t *ret_n);

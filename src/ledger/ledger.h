@@ -249,11 +249,9 @@ struct ledger_process *ledger_process_next(const struct ledger *ledger, pid_t bo
 
 /* Words for people. */
 const char *ledger_state_name(enum ledger_state state);
-const char *ledger_problem_name(enum ledger_problem_kind kind);
 const char *ledger_space_name(
     uint32_t space); /* "heap", "dram", "l1", "cb"; "space-9" never dies */
 const char *ledger_source_name(uint32_t source); /* "client", "malloc" ... */
-const char *ledger_loss_name(uint32_t loss);     /* "blocks_full" ...; "loss-20" for later ones */
 
 /* Live bytes and blocks of a process in one space (0: in all), on one device (NULL: on all). false
  * when it has no such account or one could not be read; the sums then hold what could be. */
@@ -363,6 +361,3 @@ bool ledger_writers_gone(const struct ledger_process *process);
 
 /* Memory and threads from /proc/PID/statm and stat; about 7 µs. Clears the bits of what is unknown. */
 void ledger_update_facts(struct ledger *ledger, struct ledger_process *process);
-
-/* Forget described problems (the counts stay). */
-void ledger_problems_clear(struct ledger *ledger);

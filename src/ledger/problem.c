@@ -52,8 +52,3 @@ uint64_t ledger_problem_count(const struct ledger *ledger, enum ledger_problem_k
 {
     return kind < LEDGER_PROBLEM_KINDS ? ledger->problem_counts[kind] : 0;
 }
-
-void ledger_problems_clear(struct ledger *ledger)
-{
-    ledger->n_problems = 0;
-}

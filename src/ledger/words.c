@@ -15,17 +15,6 @@ const char *ledger_state_name(enum ledger_state state)
     return name ? name : "unknown";
 }
 
-const char *ledger_problem_name(enum ledger_problem_kind kind)
-{
-    static const char *const names[] = {
-        [LEDGER_PROBLEM_UNREADABLE] = "unreadable", [LEDGER_PROBLEM_BAD] = "bad",
-        [LEDGER_PROBLEM_NOT_READY] = "not-ready",   [LEDGER_PROBLEM_OWNER] = "owner",
-        [LEDGER_PROBLEM_LIMIT] = "limit",           [LEDGER_PROBLEM_PLACE] = "place",
-    };
-    const char *name = NAME_OF(names, (unsigned)kind);
-    return name ? name : "unknown";
-}
-
 const char *ledger_space_name(uint32_t space)
 {
     static const char *const names[] = {
@@ -55,31 +44,4 @@ const char *ledger_source_name(uint32_t source)
     };
     const char *name = NAME_OF(names, source);
     return name ? name : "unknown";
-}
-
-const char *ledger_loss_name(uint32_t loss)
-{
-    static const char *const names[] = {
-        [BOOK_LOSS_BLOCKS_FULL] = "blocks_full",
-        [BOOK_LOSS_SITES_FULL] = "sites_full",
-        [BOOK_LOSS_ACCOUNTS_FULL] = "accounts_full",
-        [BOOK_LOSS_TAGS_FULL] = "tags_full",
-        [BOOK_LOSS_MODULES_FULL] = "modules_full",
-        [BOOK_LOSS_COUNTERS_FULL] = "counters_full",
-        [BOOK_LOSS_REENTRY] = "reentry",
-        [BOOK_LOSS_STUCK_LOCK] = "stuck_lock",
-        [BOOK_LOSS_UNKNOWN_FREE] = "unknown_free",
-        [BOOK_LOSS_REPLACED] = "replaced",
-        [BOOK_LOSS_BAD_ARGUMENT] = "bad_argument",
-        [BOOK_LOSS_SUSPENDED] = "suspended",
-        [BOOK_LOSS_TORN] = "torn",
-        [BOOK_LOSS_UNKNOWN_MOVE] = "unknown_move",
-        [BOOK_LOSS_LIMIT] = "limit",
-    };
-    const char *name = NAME_OF(names, loss);
-    if (name)
-        return name;
-    static _Thread_local char text[24];
-    snprintf(text, sizeof(text), "loss-%u", loss);
-    return text;
 }
