@@ -1,7 +1,4 @@
-/* The dead, as the daemon remembers them: STATE/retired.jsonl, one JSON object a line. See ps.h.
- *
- * The file is a daemon's, which may be a newer one or have been killed in the middle of a line. So
- * every field may be missing, and a line that makes no sense is counted and left out. */
+/* The dead, as the daemon remembers them. See ps.h and query/retired_lines.h. */
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
@@ -9,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
@@ -18,12 +14,9 @@
 #include "base/sum.h"
 #include "cli/ps.h"
 #include "cli/site_names.h"
+#include "query/retired_lines.h"
 
-enum {
-    SITE_TEXT_MAX = 4096,
-    LINES_MAX = 100000, /* read at most */
-    LINE_BYTES_MAX = 8 << 20,
-};
+enum { SITE_TEXT_MAX = 4096 };
 
 enum {
     EXITED_PID,
@@ -147,12 +140,6 @@ void ps_state_default(char path[static PS_STATE_PATH_MAX])
 
 /* ---- one line ---- */
 
-static uint64_t number(const json_t *object, const char *key)
-{
-    json_int_t n = json_integer_value(json_object_get(object, key));
-    return n > 0 ? (uint64_t)n : 0;
-}
-
 static void copy_number(struct table *t, size_t column, const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
@@ -165,13 +152,6 @@ static void copy_text(struct table *t, size_t column, const json_t *object, cons
     const char *text = json_string_value(json_object_get(object, key));
     if (text)
         table_set_text(t, column, text);
-}
-
-/* Seconds since 1970, or of an age, as nanoseconds; 0 when missing or absurd. */
-static uint64_t seconds(const json_t *object, const char *key)
-{
-    double s = json_number_value(json_object_get(object, key));
-    return s > 0 && s < 1e10 ? (uint64_t)(s * 1e6) * 1000 : 0;
 }
 
 static void set_user(struct table *t, size_t column, uint64_t uid)
@@ -209,11 +189,11 @@ static void set_sums(struct table *t, const json_t *accounts)
         present[column] = present[EXITED_BLOCKS] = true;
         marks[column] |= marks_of(a);
         marks[EXITED_BLOCKS] |= marks_of(a);
-        sum_add(&sums[column], number(a, "live_bytes"));
-        sum_add(&sums[EXITED_BLOCKS], number(a, "live_blocks"));
+        sum_add(&sums[column], retired_line_number(a, "live_bytes"));
+        sum_add(&sums[EXITED_BLOCKS], retired_line_number(a, "live_blocks"));
         if (device) {
             present[EXITED_PEAK] = true;
-            sum_add(&sums[EXITED_PEAK], number(a, "peak_bytes"));
+            sum_add(&sums[EXITED_PEAK], retired_line_number(a, "peak_bytes"));
         }
     }
     marks[EXITED_PEAK] = marks[EXITED_DEVICE];
@@ -230,12 +210,12 @@ static void add_process(struct table *t, const json_t *line)
 {
     table_row(t);
     copy_number(t, EXITED_PID, line, "pid");
-    set_user(t, EXITED_USER, number(line, "uid"));
+    set_user(t, EXITED_USER, retired_line_number(line, "uid"));
     copy_text(t, EXITED_PROGRAM, line, "name");
     copy_text(t, EXITED_CAUSE, line, "cause");
     if (json_object_get(line, "signal"))
         table_set_style(t, EXITED_CAUSE, STYLE_BAD);
-    uint64_t start_ns = seconds(line, "start"), end_ns = seconds(line, "end");
+    uint64_t start_ns = retired_line_ns(line, "start"), end_ns = retired_line_ns(line, "end");
     if (end_ns)
         table_set_number(t, EXITED_ENDED, end_ns);
     if (start_ns && end_ns >= start_ns)
@@ -281,7 +261,7 @@ static void set_site(struct table *t, const json_t *line, const json_t *block,
     const char *frame = json_string_value(json_array_get(json_object_get(site, "frames"), 0));
     if (!frame)
         return;
-    struct site_name name = site_names_find(names, frame, seconds(line, "start"));
+    struct site_name name = site_names_find(names, frame, retired_line_ns(line, "start"));
     MEMOIR_CLEANUP(buffer_release)
     struct buffer text = BUFFER_INIT(SITE_TEXT_MAX);
     if (name.file)
@@ -309,14 +289,14 @@ static void add_blocks(struct ps_view *view, const json_t *line, struct site_nam
             json_array_get(accounts, (size_t)json_integer_value(json_object_get(b, "account")));
         ps_view_detail(view);
         copy_number(t, BLOCK_PID, line, "pid");
-        set_user(t, BLOCK_USER, number(line, "uid"));
+        set_user(t, BLOCK_USER, retired_line_number(line, "uid"));
         copy_text(t, BLOCK_PROGRAM, line, "name");
         for (size_t c = BLOCK_PID; i > 0 && c < BLOCK_DEVICE; c++)
             table_set_style(t, c, STYLE_DIM);
         set_device(t, line, account);
         copy_text(t, BLOCK_SPACE, account, "space");
         copy_number(t, BLOCK_BYTES, b, "bytes");
-        table_set_number(t, BLOCK_AGE, seconds(b, "age_s"));
+        table_set_number(t, BLOCK_AGE, retired_line_ns(b, "age_s"));
         copy_text(t, BLOCK_TAG, b, "tag");
         set_site(t, line, b, names);
         copy_text(t, BLOCK_ID, b, "id");
@@ -327,9 +307,9 @@ static void add_blocks(struct ps_view *view, const json_t *line, struct site_nam
 /* ---- the file ---- */
 
 struct lines {
+    const struct ps_filter *filter;
     json_t **lines; /* in the order of the file; owned */
     size_t n, cap;
-    size_t skipped;
 };
 
 static void lines_release(struct lines *lines)
@@ -341,61 +321,25 @@ static void lines_release(struct lines *lines)
 
 static bool wanted(const json_t *line, const struct ps_filter *filter)
 {
-    return (!filter->pid || number(line, "pid") == filter->pid) &&
-           (!filter->by_uid || number(line, "uid") == filter->uid);
+    return (!filter->pid || retired_line_number(line, "pid") == filter->pid) &&
+           (!filter->by_uid || retired_line_number(line, "uid") == filter->uid);
 }
 
-static int lines_add(struct lines *lines, const char *text, size_t len,
-                     const struct ps_filter *filter)
+static int lines_add(json_t *line, void *context)
 {
-    json_t *line = len <= LINE_BYTES_MAX ? json_loadb(text, len, 0, NULL) : NULL;
-    if (!json_is_object(line)) {
-        json_decref(line);
-        lines->skipped++;
+    struct lines *lines = context;
+    if (!wanted(line, lines->filter))
         return 0;
-    }
-    if (!wanted(line, filter)) {
-        json_decref(line);
-        return 0;
-    }
     if (lines->n == lines->cap) {
         size_t cap = lines->cap ? lines->cap * 2 : 64;
         json_t **grown = reallocarray(lines->lines, cap, sizeof(json_t *));
-        if (!grown) {
-            json_decref(line);
+        if (!grown)
             return -ENOMEM;
-        }
         lines->lines = grown;
         lines->cap = cap;
     }
-    lines->lines[lines->n++] = line;
-    return 0;
-}
-
-static int lines_read(struct lines *lines, const char *state, const char *name,
-                      const struct ps_filter *filter)
-{
-    char path[PS_STATE_PATH_MAX + 32];
-    snprintf(path, sizeof(path), "%s/%s", state, name);
-    MEMOIR_CLEANUP(fclosep)
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return -errno;
-    struct stat info;
-    if (fstat(fileno(file), &info) < 0 || !S_ISREG(info.st_mode))
-        return -EINVAL;
-    MEMOIR_CLEANUP(freep)
-    char *text = NULL;
-    size_t cap = 0;
-    ssize_t len;
-    while (lines->n < LINES_MAX && (len = getline(&text, &cap, file)) > 0) {
-        if (text[len - 1] != '\n')
-            break; /* being written */
-        int r = lines_add(lines, text, (size_t)len, filter);
-        if (r < 0)
-            return r;
-    }
-    return 0;
+    lines->lines[lines->n++] = json_incref(line);
+    return 1;
 }
 
 int ps_view_exited(const char *state, const struct ps_filter *filter, struct site_names *names,
@@ -404,11 +348,9 @@ int ps_view_exited(const char *state, const struct ps_filter *filter, struct sit
     char usual[PS_STATE_PATH_MAX];
     ps_state_default(usual);
     MEMOIR_CLEANUP(lines_release)
-    struct lines lines = {0};
-    int older = lines_read(&lines, state ? state : usual, "retired.jsonl.1", filter);
-    int r = lines_read(&lines, state ? state : usual, "retired.jsonl", filter);
-    if (r == -ENOENT && older == 0)
-        r = 0;
+    struct lines lines = {.filter = filter};
+    size_t skipped = 0;
+    int r = retired_lines_read(state ? state : usual, lines_add, &lines, &skipped);
     if (r < 0)
         return r;
     MEMOIR_CLEANUP(ps_view_release)
@@ -421,7 +363,7 @@ int ps_view_exited(const char *state, const struct ps_filter *filter, struct sit
         if (view.processes.error || view.details.error)
             return -ENOMEM;
     }
-    *ret_skipped = lines.skipped;
+    *ret_skipped = skipped;
     *ret_view = view;
     view = (struct ps_view){0};
     return 0;

@@ -14,6 +14,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "cli/ps.h"
+#include "query/retired_lines.h"
 
 enum {
     ENTRIES = 1024, /* the last ones are remembered: they are asked for within moments */
@@ -67,8 +68,8 @@ bool retired_tail_exists(const struct retired_tail *tail)
 
 static void line_add(struct retired_tail *t, const char *text, size_t len)
 {
-    json_t *line = json_loadb(text, len, 0, NULL);
-    json_int_t pid = json_integer_value(json_object_get(line, "pid"));
+    json_t *line = retired_line_parse(text, len);
+    uint64_t pid = retired_line_number(line, "pid");
     const char *cause = json_string_value(json_object_get(line, "cause"));
     if (pid > 0 && cause) {
         struct entry *e = &t->entries[t->n++ % ENTRIES];

@@ -673,6 +673,11 @@ class Exited(CommandTest):
                 json.loads(self.exited("--json").stdout)
                 self.exited("--blocks")
 
+    def test_a_pipe_in_its_place_does_not_hold_us_up(self):
+        self.list.unlink()
+        os.mkfifo(self.list)
+        self.assertIn("cannot read the daemon's list", self.exited(check=1).stderr)
+
     def test_no_list_is_told(self):
         self.list.unlink()
         done = self.exited(check=3)
