@@ -286,8 +286,11 @@ static int show_once(const struct query_values *v, const struct query *query,
         command_fail("nothing in the table %s matches", query_table_of(query)->name);
         return COMMAND_NOTHING;
     }
+    char empty[128];
+    snprintf(empty, sizeof(empty), "No process has told of anything for the table %s yet.",
+             query_table_of(query)->name);
     if (strcmp(query_table_of(query)->name, "exited") != 0)
-        absent_books("No process keeps a book yet.", "query", v->dir);
+        absent_books(empty, "query", v->dir);
     else if (!lookups->told)
         fputs("The daemon remembers no process that ended.\n", stderr);
     return COMMAND_OK;

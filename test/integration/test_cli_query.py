@@ -81,7 +81,7 @@ class Query(CommandTest):
     def test_an_empty_machine_is_no_failure(self):
         done = memoir("query", "--dir", self.dir, check=0)
         self.assertEqual(done.stdout, "")
-        self.assertIn(f"memoir demo --dir {self.dir}", done.stderr)
+        self.assertIn(f"for the table processes yet. Try: memoir demo --dir {self.dir}", done.stderr)
         self.assertEqual(self.query("devices"), [])
 
     def test_devices_tell_shares(self):
