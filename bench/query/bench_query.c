@@ -52,8 +52,9 @@ static struct ledger_process *make_processes(size_t n, struct ledger_device *dev
         snprintf(p->user, sizeof(p->user), "user%u", p->uid - 1000);
         snprintf(p->name, sizeof(p->name), "program-%u.py",
                  (unsigned)(bench_random(&random) % PROGRAMS));
-        snprintf(p->exe, sizeof(p->exe), "/usr/bin/python3.11");
-        snprintf(p->command, sizeof(p->command), "python3 %s --epochs 100 --rank %zu", p->name, i);
+        p->exe = strdup("/usr/bin/python3.11");
+        if (!p->exe || asprintf(&p->command, "python3 %s --epochs 100 --rank %zu", p->name, i) < 0)
+            bench_fail("no memory");
         p->accounts = &accounts[i * ACCOUNTS];
         p->n_accounts = ACCOUNTS;
         for (size_t a = 0; a < ACCOUNTS; a++) {
@@ -140,6 +141,10 @@ int main(int argc, char **argv)
     buffer_release(&out);
     free(rows);
     free(processes[0].accounts);
+    for (size_t i = 0; i < n; i++) {
+        free(processes[i].exe);
+        free(processes[i].command);
+    }
     free(processes);
     return 0;
 }

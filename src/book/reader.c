@@ -226,8 +226,16 @@ int book_reader_status(struct book_reader *reader, struct book_status *ret_statu
 
 /* ---- opening ---- */
 
-static void identity_fill(struct book_identity *id, const struct book_header *h,
-                          const struct stat *st)
+/* A copy that is no longer than what it holds; NULL without memory. */
+static char *text_new(const char *text, size_t size)
+{
+    char copy[sizeof(((struct book_header *)0)->command)];
+    book_text_copy(copy, size < sizeof(copy) ? size : sizeof(copy), text, size);
+    return strdup(copy);
+}
+
+static int identity_fill(struct book_identity *id, const struct book_header *h,
+                         const struct stat *st)
 {
     memcpy(id->boot_id, h->boot_id, sizeof(id->boot_id));
     id->pid_ns = h->pid_ns;
@@ -250,8 +258,9 @@ static void identity_fill(struct book_identity *id, const struct book_header *h,
     id->st_ino = st->st_ino;
     book_text_copy(id->comm, sizeof(id->comm), h->comm, sizeof(h->comm));
     book_text_copy(id->host, sizeof(id->host), h->host, sizeof(h->host));
-    book_text_copy(id->exe, sizeof(id->exe), h->exe, sizeof(h->exe));
-    book_text_copy(id->command, sizeof(id->command), h->command, sizeof(h->command));
+    id->exe = text_new(h->exe, sizeof(h->exe));
+    id->command = text_new(h->command, sizeof(h->command));
+    return id->exe && id->command ? 0 : -ENOMEM;
 }
 
 /* Map at least one page, opened or not: there must be something for mremap() to grow later. */
@@ -303,7 +312,9 @@ static int open_checked(int fd, const struct stat *st, const struct book_header 
     if (r < 0)
         return r;
     reader->file_size = h->file_size;
-    identity_fill(&reader->identity, h, st);
+    r = identity_fill(&reader->identity, h, st);
+    if (r < 0)
+        return r;
     if (getrandom(&reader->hash_seed, sizeof(reader->hash_seed), GRND_NONBLOCK) < 0)
         reader->hash_seed = clock_monotonic_ns() ^ (uintptr_t)reader;
     r = map_all(reader, fd, h);
@@ -371,6 +382,8 @@ void book_reader_free(struct book_reader *reader)
     free(reader->shards);
     free(reader->parts);
     free(reader->page_list);
+    free(reader->identity.exe);
+    free(reader->identity.command);
     free(reader);
 }
 

@@ -52,7 +52,8 @@ struct book_identity {
     uint32_t time_shift;
     uint64_t created_realtime_ns, created_monotonic_ns;
     uint64_t st_dev, st_ino;
-    char comm[16], host[64], exe[512], command[512];
+    char comm[16], host[64];
+    char *exe, *command; /* never NULL; as long as they are, since readers come by the thousand */
 };
 
 /* Open NAME in the directory `dirfd` (not following links; regular files only). -EAGAIN: the book

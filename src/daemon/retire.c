@@ -268,8 +268,8 @@ static void identity_take(const struct ledger_process *p, struct cause cause,
     r->end_realtime_ns = clock_real_ns();
     memcpy(r->name, p->name, sizeof(r->name));
     memcpy(r->comm, p->comm, sizeof(r->comm));
-    memcpy(r->exe, p->exe, sizeof(r->exe));
-    memcpy(r->command, p->command, sizeof(r->command));
+    snprintf(r->exe, sizeof(r->exe), "%s", p->exe);
+    snprintf(r->command, sizeof(r->command), "%s", p->command);
     memcpy(r->host, p->host, sizeof(r->host));
     memcpy(r->losses, p->losses, sizeof(r->losses));
     r->figures_complete = p->valid & LEDGER_HAS_FIGURES;

@@ -271,6 +271,13 @@ static void start_learn(struct ledger_process *p, uint64_t start_ticks)
     p->valid |= LEDGER_HAS_START;
 }
 
+static void row_free(struct process_row *row)
+{
+    free(row->p.exe);
+    free(row->p.command);
+    free(row);
+}
+
 static int process_new(struct ledger *ledger, const struct book_identity *id, pid_t pid,
                        struct process_row **ret_row)
 {
@@ -283,11 +290,15 @@ static int process_new(struct ledger *ledger, const struct book_identity *id, pi
         ledger->room_processes = room;
     }
     struct process_row *row = calloc(1, sizeof(*row));
-    if (!row || index_reserve(&ledger->processes_by_identity) < 0) {
-        free(row);
+    if (!row)
+        return -ENOMEM;
+    struct ledger_process *p = &row->p;
+    p->exe = strdup(id->exe);
+    p->command = strdup(id->command);
+    if (!p->exe || !p->command || index_reserve(&ledger->processes_by_identity) < 0) {
+        row_free(row);
         return -ENOMEM;
     }
-    struct ledger_process *p = &row->p;
     memcpy(row->boot_id, id->boot_id, sizeof(row->boot_id));
     p->state = LEDGER_UNKNOWN;
     p->book_pid = id->pid;
@@ -305,8 +316,6 @@ static int process_new(struct ledger *ledger, const struct book_identity *id, pi
         p->valid |= LEDGER_HAS_PID;
     }
     memcpy(p->comm, id->comm, sizeof(p->comm));
-    memcpy(p->exe, id->exe, sizeof(p->exe));
-    memcpy(p->command, id->command, sizeof(p->command));
     ledger_name(p->exe, p->comm, p->command, p->name, sizeof(p->name));
     user_name(ledger, p);
     row->slot = ledger->n_processes;
@@ -350,7 +359,7 @@ static void process_remove(struct ledger *ledger, struct process_row *row)
     if (row->slow)
         ledger->uids[row->slow_payer].slow--;
     ledger_join_release(row);
-    free(row);
+    row_free(row);
 }
 
 /* ---- limits ---- */

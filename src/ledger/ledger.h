@@ -145,7 +145,8 @@ struct ledger_process {
     uint32_t uid;  /* owner of its books, or of the process where root's daemon wrote them */
     char user[32]; /* LEDGER_HAS_USER */
     char host[64]; /* another machine's, or "" */
-    char comm[16], exe[512], command[512];
+    char comm[16];
+    char *exe, *command; /* never NULL */
     char name[64]; /* for people: "train.py" for "/usr/bin/python3 train.py" */
 
     /* As of ledger_update_facts(). */

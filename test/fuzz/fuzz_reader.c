@@ -120,8 +120,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const struct book_identity *id = book_reader_identity(reader);
         check_text(id->comm, sizeof(id->comm));
         check_text(id->host, sizeof(id->host));
-        check_text(id->exe, sizeof(id->exe));
-        check_text(id->command, sizeof(id->command));
+        check_text(id->exe, 512);
+        check_text(id->command, 512);
         ask_everything(reader, fd);
         extents_apply(fd, data, size, true, SIZE_MAX_BYTES);
         ask_everything(reader, fd);
