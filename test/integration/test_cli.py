@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import unittest
 
+import stage
 from cli_support import BUILD, CLIENT, COMMANDS, DRAM, ENVIRONMENT, L1, MEMOIR, CommandTest, memoir, wait_for
 
 ESCAPE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -321,7 +322,8 @@ class Ps(CommandTest):
     @unittest.skipUnless(os.geteuid() == 0, "only root can become somebody else")
     def test_others_learn_that_they_see_only_their_own(self):
         self.dir.chmod(0o755)
-        done = subprocess.run([MEMOIR, "ps", "--dir", self.dir], capture_output=True, env=ENVIRONMENT, user=65534)
+        program = stage.build_root() / "src/cli/memoir"
+        done = subprocess.run([program, "ps", "--dir", self.dir], capture_output=True, env=ENVIRONMENT, user=65534)
         self.assertIn(b"Only root sees books of other users", done.stderr)
 
     def test_a_directory_that_is_none_is_a_failure(self):
