@@ -147,7 +147,7 @@ struct ledger_process {
     char host[64]; /* another machine's, or "" */
     char comm[16];
     char *exe, *command; /* never NULL */
-    char name[64]; /* for people: "train.py" for "/usr/bin/python3 train.py" */
+    char name[64];       /* for people: "train.py" for "/usr/bin/python3 train.py" */
 
     /* As of ledger_update_facts(). */
     uint64_t rss_bytes, vms_bytes, shared_bytes;
