@@ -94,10 +94,8 @@ MEMOIR_API int memoir_device(const struct memoir_device_options *options);
 
 /* `id` is your name for the block: its address or a handle, unique among the live blocks of that
  * device and space. A size of 2^48 bytes or more is refused and counted. Reporting a live id again
- * replaces it; only a thread that reports more than 2,048 blocks in 17 ms, beside other threads,
- * does not look whether one of them reported the id before. The call site is the caller of these
- * functions. The host's spaces (below MEMOIR_SPACE_DRAM) belong to MEMOIR_HOST, whatever device is
- * named.
+ * replaces it. The call site is the caller of these functions. The host's spaces (below
+ * MEMOIR_SPACE_DRAM) belong to MEMOIR_HOST, whatever device is named.
  *
  * memoir_realloc() counts as a free and an allocation with a new age. Where other threads may get
  * the old address in between, report memoir_free() before the block moves and memoir_alloc() after. */

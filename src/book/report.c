@@ -174,36 +174,11 @@ void book_count_free_any(struct book_writer *w, struct book_thread *t, uint64_t 
     fold(w, account, -(int64_t)bytes);
 }
 
-/* A block that is reported again replaces the one that lives, wherever that lies. */
-static void replace_elsewhere(struct book_writer *w, struct book_thread *t,
-                              const struct table_shard *shard, uint32_t account, uint64_t id)
+void book_enter(struct book_writer *w, struct book_thread *t, uint64_t id, uint64_t size_tag,
+                uint64_t place)
 {
-    struct book_block old;
-    if (!table_take_elsewhere(w, t, shard, account, id, &old))
-        return;
-    book_count_free_any(w, t, old.size_tag, old.place);
-    book_lose(w, BOOK_LOSS_REPLACED);
-}
-
-/* A block that is counted, in `shard` if there is room. */
-void book_enter(struct book_writer *w, struct book_thread *t, struct table_shard *shard,
-                const struct book_block *block)
-{
-    uint32_t account = book_place_account(block->place);
-    struct table_shard *first =
-        table_shard_of(&w->table, table_hash(&w->table, account, block->id));
-    struct book_block old;
-    int r = -ENOSPC;
-    if (shard != first)
-        r = table_put_in(w, t, shard, block, &old);
-    else if (load_relaxed(&w->table.scattered) && t->in_tick <= BOOK_FLOOD)
-        replace_elsewhere(w, t, first, account, block->id);
-    if (r < 0)
-        r = table_put(w, t, block, &old);
-    /* What one thread filled may be full before the others are. */
-    for (uint32_t s = 0; r < 0 && load_relaxed(&w->table.scattered) && s < w->header->block_shards;
-         s++)
-        r = table_put_in(w, t, &w->table.shard[s], block, &old);
+    struct book_block old, block = {.id = id, .size_tag = size_tag, .place = place};
+    int r = table_put(w, t, &block, &old);
     if (r == 1) {
         book_count_free_any(w, t, old.size_tag, old.place);
         book_lose(w, BOOK_LOSS_REPLACED);
@@ -212,67 +187,32 @@ void book_enter(struct book_writer *w, struct book_thread *t, struct table_shard
     }
 }
 
-/* Does this thread report so much that it should keep to itself? */
-static bool is_flooding(struct book_thread *t, uint64_t place)
-{
-    uint32_t time = (uint32_t)(place >> 32);
-    if (t->tick != time) {
-        t->tick = time;
-        t->in_tick = 0;
-    }
-    return ++t->in_tick > BOOK_FLOOD;
-}
-
-/* Where to put a block. */
-static struct table_shard *shard_for(struct book_writer *w, struct book_thread *t, uint64_t hash,
-                                     uint64_t place)
-{
-    struct table *table = &w->table;
-    if (w->single || __libc_single_threaded || !is_flooding(t, place))
-        return table_shard_of(table, hash);
-    if (!load_relaxed(&table->scattered)) {
-        store_relaxed(&table->at_home, false);
-        store_release(&table->scattered, true);
-    }
-    return table_shard_own(table, t->shard);
-}
-
 /* Counted before it is entered: nobody may see the free of a block before its allocation. */
 void book_alloc(struct book_writer *w, struct book_thread *t, uint64_t id, uint64_t size_tag,
                 uint64_t place)
 {
-    struct table *table = &w->table;
-    uint64_t hash = table_hash(table, book_place_account(place), id);
-    struct table_shard *shard = shard_for(w, t, hash, place);
+    uint64_t hash = table_hash(&w->table, book_place_account(place), id);
+    struct table_shard *shard = table_shard_of(&w->table, hash);
     bool done = false;
     book_count_alloc_any(w, t, size_tag, place);
-    /* Once some lie elsewhere, one in the shard of its hash may have to replace one of those. */
-    bool usual = !load_relaxed(&table->scattered) || t->in_tick > BOOK_FLOOD;
-    if (load_relaxed(&table->plain) && usual && book_lock_take(w, t, &shard->lock)) {
+    if (load_relaxed(&w->table.plain) && book_lock_take(w, t, &shard->lock)) {
         done = table_put_at_home(shard, hash, id, size_tag, place);
         book_lock_drop(t, &shard->lock);
     }
     if (!done)
-        book_enter(w, t, shard,
-                   &(struct book_block){.id = id, .size_tag = size_tag, .place = place});
+        book_enter(w, t, id, size_tag, place);
 }
 
 void book_free(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id)
 {
-    struct table *table = &w->table;
-    uint64_t hash = table_hash(table, account, id);
-    bool flooding = t->in_tick > BOOK_FLOOD;
-    struct table_shard *shard =
-        flooding ? table_shard_own(table, t->shard) : table_shard_of(table, hash);
+    uint64_t hash = table_hash(&w->table, account, id);
+    struct table_shard *shard = table_shard_of(&w->table, hash);
     struct book_block old;
     bool done = false;
-    if (load_relaxed(&table->plain) && book_lock_take(w, t, &shard->lock)) {
+    if (load_relaxed(&w->table.plain) && book_lock_take(w, t, &shard->lock)) {
         done = table_take_at_home(shard, hash, account, id, &old.size_tag, &old.place);
         book_lock_drop(t, &shard->lock);
     }
-    /* Its own shard again, before it disturbs the others. */
-    if (!done && flooding)
-        done = table_take_from(w, t, shard, hash, account, id, &old);
     if (done || table_take(w, t, account, id, &old))
         book_count_free_any(w, t, old.size_tag, old.place);
     else

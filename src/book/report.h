@@ -24,8 +24,8 @@ void book_count_alloc_any(struct book_writer *w, struct book_thread *t, uint64_t
                           uint64_t place);
 void book_count_free_any(struct book_writer *w, struct book_thread *t, uint64_t size_tag,
                          uint64_t place);
-void book_enter(struct book_writer *w, struct book_thread *t, struct table_shard *shard,
-                const struct book_block *block);
+void book_enter(struct book_writer *w, struct book_thread *t, uint64_t id, uint64_t size_tag,
+                uint64_t place);
 void book_fold(struct book_writer *w, struct book_thread *t, uint32_t account);
 
 /* Add to a counter that only this thread writes. Release, so that who sees a free sees its

@@ -340,19 +340,6 @@ int table_put(struct book_writer *w, struct book_thread *t, const struct book_bl
     return r;
 }
 
-int table_put_in(struct book_writer *w, struct book_thread *t, struct table_shard *shard,
-                 const struct book_block *block, struct book_block *ret_old)
-{
-    if (w->table.broken)
-        return -ENOSPC;
-    if (!book_lock_take(w, t, &shard->lock))
-        return -EBUSY;
-    bool full = shard->pages == w->table.max_pages && shard->live >= fill_limit(shard->pages);
-    int r = full ? -ENOSPC : put_locked(w, t, shard, block_hash(w, block), block, ret_old);
-    book_lock_drop(t, &shard->lock);
-    return r;
-}
-
 static bool take_locked(struct table_shard *shard, uint64_t hash, const uint16_t *accounts,
                         uint32_t n, uint64_t id, struct book_block *ret_old)
 {
@@ -369,39 +356,17 @@ static bool take_locked(struct table_shard *shard, uint64_t hash, const uint16_t
     return true;
 }
 
-bool table_take_from(struct book_writer *w, struct book_thread *t, struct table_shard *shard,
-                     uint64_t hash, uint32_t account, uint64_t id, struct book_block *ret_old)
-{
-    if (w->table.broken || !book_lock_take(w, t, &shard->lock))
-        return false;
-    uint16_t one = (uint16_t)account;
-    bool found = take_locked(shard, hash, &one, 1, id, ret_old);
-    book_lock_drop(t, &shard->lock);
-    return found;
-}
-
-bool table_take_elsewhere(struct book_writer *w, struct book_thread *t,
-                          const struct table_shard *shard, uint32_t account, uint64_t id,
-                          struct book_block *ret_old)
-{
-    uint64_t hash = hash_of(w, account, id);
-    for (uint32_t s = 0; s < w->header->block_shards && !w->table.broken; s++)
-        if (&w->table.shard[s] != shard &&
-            table_take_from(w, t, &w->table.shard[s], hash, account, id, ret_old))
-            return true;
-    return false;
-}
-
 bool table_take(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,
                 struct book_block *ret_old)
 {
     uint64_t hash = hash_of(w, account, id);
     struct table_shard *shard = table_shard_of(&w->table, hash);
-    if (w->table.broken)
+    uint16_t one = (uint16_t)account;
+    if (w->table.broken || !book_lock_take(w, t, &shard->lock))
         return false;
-    return table_take_from(w, t, shard, hash, account, id, ret_old) ||
-           (load_relaxed(&w->table.scattered) &&
-            table_take_elsewhere(w, t, shard, account, id, ret_old));
+    bool found = take_locked(shard, hash, &one, 1, id, ret_old);
+    book_lock_drop(t, &shard->lock);
+    return found;
 }
 
 /* Was the search for account i made for one before it already? */
@@ -441,13 +406,15 @@ static struct book_moves *moves_open(struct book_writer *w, struct book_thread *
     return moves_at(w, number);
 }
 
-static bool move_in(struct book_writer *w, struct book_thread *t, struct table_shard *shard,
-                    uint32_t account, uint64_t id, uint32_t time)
+bool table_move(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,
+                uint32_t time)
 {
-    struct spot spot;
-    if (!book_lock_take(w, t, &shard->lock))
+    uint64_t hash = hash_of(w, account, id);
+    struct table_shard *shard = table_shard_of(&w->table, hash);
+    if (w->table.broken || !book_lock_take(w, t, &shard->lock))
         return false;
-    bool found = find(shard, hash_of(w, account, id), account, id, &spot);
+    struct spot spot;
+    bool found = find(shard, hash, account, id, &spot);
     if (found) {
         struct book_moves *moves = moves_open(w, t, slot_number(w, shard, spot.chunk, spot.slot));
         if (moves) {
@@ -457,18 +424,6 @@ static bool move_in(struct book_writer *w, struct book_thread *t, struct table_s
         }
     }
     book_lock_drop(t, &shard->lock);
-    return found;
-}
-
-bool table_move(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,
-                uint32_t time)
-{
-    if (w->table.broken)
-        return false;
-    struct table_shard *first = table_shard_of(&w->table, hash_of(w, account, id));
-    bool found = move_in(w, t, first, account, id, time);
-    for (uint32_t s = 0; !found && w->table.scattered && s < w->header->block_shards; s++)
-        found = &w->table.shard[s] != first && move_in(w, t, &w->table.shard[s], account, id, time);
     return found;
 }
 

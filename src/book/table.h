@@ -18,10 +18,7 @@
  * search finds it in whichever account of the device.
  *
  * Eight shards, each with a lock of its own, taken only in processes with more than one thread.
- * Each has its part of the sections BLOCKS and BLOCK_INDEX and opens pages there. The hash chooses the
- * shard, so a block reported twice is found whoever reports it. Threads that flood the table would pass
- * its cache lines to and fro, three for each report; what they report goes to a shard of the thread's
- * own (table_put_in), and who looks for a block then tries all shards.
+ * Each has its part of the sections BLOCKS and BLOCK_INDEX and opens pages there.
  */
 #pragma once
 
@@ -69,8 +66,6 @@ struct table {
     uint64_t seed;
     uint32_t shard_shift; /* 32 - log2 of the number of shards */
     bool plain;           /* only the usual cases of report.h to think of: no MOVES, not broken */
-    bool scattered;       /* blocks lie also in the shards of the threads that reported them */
-    bool at_home;         /* plain, and not scattered */
     bool by_device;       /* blocks of one device and id lie together, whatever their account */
     bool broken;          /* a growth was torn: no block is found or kept any more */
     uint32_t part_pages;  /* from one shard's part of BLOCKS to the next */
@@ -85,27 +80,6 @@ void table_rebase(struct book_writer *w);
  * stored. May open pages. report.h has the usual cases inline. */
 int table_put(struct book_writer *w, struct book_thread *t, const struct book_block *block,
               struct book_block *ret_old);
-
-/* The same in a shard of the caller's choice; table_shard_of() is the one where it is looked for first. A
- * live block of the same id in another shard stays: see table_take_elsewhere(). -ENOSPC also when the
- * shard has grown as far as it can and is well filled, though the others may not be. */
-int table_put_in(struct book_writer *w, struct book_thread *t, struct table_shard *shard,
-                 const struct book_block *block, struct book_block *ret_old);
-
-/* The shard of a thread's own. */
-static inline struct table_shard *table_shard_own(struct table *table, uint32_t thread)
-{
-    return &table->shard[thread & ((1u << (32 - table->shard_shift)) - 1)];
-}
-
-/* Remove a block from this shard; false if it is not there. */
-bool table_take_from(struct book_writer *w, struct book_thread *t, struct table_shard *shard,
-                     uint64_t hash, uint32_t account, uint64_t id, struct book_block *ret_old);
-
-/* Remove a block from any shard but this one; false if there is none. */
-bool table_take_elsewhere(struct book_writer *w, struct book_thread *t,
-                          const struct table_shard *shard, uint32_t account, uint64_t id,
-                          struct book_block *ret_old);
 
 /* Remove a block; false if there is none. */
 bool table_take(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,

@@ -232,7 +232,7 @@ int book_writer_init(struct book_writer *w, const struct book_writer_options *op
     header->block_shards = options->on_behalf ? 1 : PROCESS_SHARDS;
     header->block_index_format = w->bare ? BOOK_INDEX_BY_DEVICE : BOOK_INDEX_FORMAT;
     w->table.seed = header->hash_seed;
-    w->table.plain = w->table.at_home = !w->single;
+    w->table.plain = !w->single;
     w->table.by_device = w->bare;
     table_rebase(w);
     w->created_ns = options->bare ? 0 : book_identity_self(header);
@@ -362,7 +362,6 @@ int book_moves_prepare(struct book_writer *w)
         return -ENOMEM;
     store_release(&w->moves_open, bits);
     store_relaxed(&w->table.plain, false);
-    store_relaxed(&w->table.at_home, false);
     return 0;
 }
 

@@ -27,7 +27,6 @@
 
 enum {
     BOOK_FOLD_BYTES = 65536, /* a thread's change is folded into the peak at this size, */
-    BOOK_FLOOD = 2048,       /* blocks of a thread in 17 ms that make it use a shard of its own */
     BOOK_RECENT = 16,        /* sites whose counters a thread finds at once */
     BOOK_FOLD_PART = 256,    /* and at this part of the peak where that is more */
     BOOK_SHARDS_MAX = 64,    /* threads with counter pages of their own; others share */
@@ -60,11 +59,9 @@ struct book_recent {
 struct book_thread {
     struct book_recent recent[BOOK_RECENT];
     uint32_t shard;
-    bool exclusive;   /* nobody else stores into its pages */
-    bool growing;     /* this thread is moving entries of the block table */
-    uint32_t tick;    /* the time of its last report, */
-    uint32_t in_tick; /* and how many blocks it reported in that unit of time */
-    uint32_t n_held;  /* locks held now, innermost last, so that a torn report can give them back */
+    bool exclusive;  /* nobody else stores into its pages */
+    bool growing;    /* this thread is moving entries of the block table */
+    uint32_t n_held; /* locks held now, innermost last, so that a torn report can give them back */
     uint32_t *held[BOOK_LOCKS_HELD_MAX];
     struct book_counters *account_pages[BOOK_ACCOUNT_GROUPS];
     struct book_site_counters *site_pages[BOOK_SITES_MAX / BOOK_SITES_PER_PAGE];

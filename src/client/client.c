@@ -151,7 +151,7 @@ static void give_back_locks(struct client_thread *t)
     if (book->growing) {
         /* Entries were being moved: some are not where they are looked for. */
         t->client->writer.table.broken = true;
-        t->client->writer.table.plain = t->client->writer.table.at_home = false;
+        t->client->writer.table.plain = false;
         store_release(&t->client->writer.header->blocks_seq,
                       t->client->writer.header->blocks_seq + 1);
         book->growing = false;

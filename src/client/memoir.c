@@ -258,15 +258,13 @@ __attribute__((noinline)) static void alloc_inside(struct client_thread *t, uint
     leave(t);
 }
 
-__attribute__((noinline)) static void enter_inside(struct client_thread *t,
-                                                   struct table_shard *shard, uint64_t id,
+__attribute__((noinline)) static void enter_inside(struct client_thread *t, uint64_t id,
                                                    uint64_t size_tag, uint64_t place, bool due)
 {
     int saved = errno;
     if (due)
         book_fold(&t->client->writer, &t->book, book_place_account(place));
-    book_enter(&t->client->writer, &t->book, shard,
-               &(struct book_block){.id = id, .size_tag = size_tag, .place = place});
+    book_enter(&t->client->writer, &t->book, id, size_tag, place);
     errno = saved;
     leave(t);
 }
@@ -323,15 +321,14 @@ void memoir_alloc(int device, int space, uint64_t id, uint64_t bytes)
     uint64_t place = make_place(c, account, site), size_tag = bytes | (uint64_t)t->tag << 48;
     struct table *table = &c->writer.table;
     bool due;
-    if (unlikely(!table->at_home || !__libc_single_threaded ||
+    if (unlikely(!table->plain || !__libc_single_threaded ||
                  !book_count_alloc(&t->book, size_tag, place, &due))) {
         alloc_inside(t, id, size_tag, place);
         return;
     }
     uint64_t hash = table_hash(table, account, id);
-    struct table_shard *shard = table_shard_of(table, hash);
-    if (unlikely(!table_put_at_home(shard, hash, id, size_tag, place))) {
-        enter_inside(t, shard, id, size_tag, place, due);
+    if (unlikely(!table_put_at_home(table_shard_of(table, hash), hash, id, size_tag, place))) {
+        enter_inside(t, id, size_tag, place, due);
         return;
     }
     if (unlikely(due)) {
@@ -352,7 +349,7 @@ void memoir_free(int device, int space, uint64_t id)
     enter(t);
     struct table *table = &t->client->writer.table;
     uint64_t hash = table_hash(table, account, id), size_tag, place;
-    if (unlikely(!table->at_home || !__libc_single_threaded ||
+    if (unlikely(!table->plain || !__libc_single_threaded ||
                  !table_take_at_home(table_shard_of(table, hash), hash, account, id, &size_tag,
                                      &place))) {
         free_inside(t, account, id);
