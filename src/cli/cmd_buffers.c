@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
@@ -132,20 +131,13 @@ static int parse(const struct buffers_values *v, struct buffers_filter *filter)
 
 static int print_json(const struct buffers_values *v, struct buffers *b, struct site_names *symbols)
 {
-    char now_text[32];
-    time_t now = time(NULL);
-    struct tm tm;
-    strftime(now_text, sizeof(now_text), "%FT%TZ", gmtime_r(&now, &tm));
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(OUTPUT_MAX);
     MEMOIR_CLEANUP(table_release)
     struct table table;
     table_init(&table, buffers_columns);
     struct json json;
-    json_init(&json, &out);
-    json_object_begin(&json);
-    json_field_string(&json, "schema", "memoir.buffers/1");
-    json_field_string(&json, "time", now_text);
+    command_json_begin(&json, &out, "memoir.buffers/1");
     json_field_u64(&json, "matched", b->matched);
     json_field_u64(&json, "matched_bytes", b->matched_bytes);
     json_field_bool(&json, "incomplete", b->inexact > 0 || b->left_out > 0);

@@ -14,15 +14,14 @@
 #include "cli/command.h"
 #include "cli/ps.h"
 #include "cli/query_print.h"
+#include "cli/site_names.h"
 #include "ledger/ledger.h"
 #include "query/query.h"
-#include "site/symbols.h"
 
 enum {
     OUTPUT_MAX = 1 << 30,
     MESSAGE_MAX = 65536,
     WATCH_MIN_MS = 50,
-    SYMBOL_TIMEOUT_MS = 5000,
 };
 
 struct query_values {
@@ -129,7 +128,7 @@ static const struct command_section sections[] = {
 /* ---- the world ---- */
 
 struct lookups {
-    struct symbolizer *symbolizer; /* NULL: names stay offsets */
+    struct site_names *symbols; /* NULL: names stay offsets */
     uint32_t uid;
     char name[64];
     bool known;
@@ -155,29 +154,24 @@ static const char *user_name(uint32_t uid, void *context)
 static bool site_name(const struct query_code *code, struct buffer *out, void *context)
 {
     const struct lookups *lookups = context;
-    struct symbol_query query = {
+    struct site_code place = {
         .path = code->path,
         .build_id = code->build_id,
         .build_id_len = code->build_id_len,
         .offset = code->offset,
         .pid = code->pid,
-        .is_return_address = true,
     };
-    const struct symbol_frame *frames;
-    size_t n;
     /* Without a build-id nobody can tell whether the file is still the one that ran. */
-    if (!lookups->symbolizer || !code->build_id_len ||
-        symbolizer_resolve(lookups->symbolizer, &query, &frames, &n) < 0 || n == 0)
-        return false;
-    const char *file = frames[0].file;
+    struct site_name name = site_names_find_code(lookups->symbols, &place);
+    const char *file = name.file;
     if (file && strrchr(file, '/'))
         file = strrchr(file, '/') + 1;
-    if (!frames[0].function && !file)
+    if (!name.function && !file)
         return false;
     if (file)
-        buffer_printf(out, "%s:%u%s", file, frames[0].line, frames[0].function ? " " : "");
-    if (frames[0].function)
-        buffer_append_str(out, frames[0].function);
+        buffer_printf(out, "%s:%u%s", file, name.line, name.function ? " " : "");
+    if (name.function)
+        buffer_append_str(out, name.function);
     return true;
 }
 
@@ -383,15 +377,14 @@ static int run(const void *values, const struct operands *operands)
     if (command_check_dir(v->dir) != COMMAND_OK)
         return COMMAND_FAILED;
     struct lookups lookups = {0};
-    struct symbolizer_options symbols = {.timeout_ms = SYMBOL_TIMEOUT_MS};
-    if (wants_sites(query) && symbolizer_new(&symbols, &lookups.symbolizer) < 0)
-        lookups.symbolizer = NULL;
+    if (wants_sites(query))
+        lookups.symbols = site_names_new();
     struct query_result *result = NULL;
     r = query_result_new(query, 0, &result);
     if (r == 0)
         r = v->watch ? watch(v, query, &lookups, result) : show_once(v, query, &lookups, result);
     query_result_free(result);
-    symbolizer_free(lookups.symbolizer);
+    site_names_freep(&lookups.symbols);
     return r;
 }
 

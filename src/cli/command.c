@@ -6,11 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/json.h"
 #include "cli/help.h"
 #include "cli/term.h"
 
@@ -143,4 +145,16 @@ int command_run(const struct command *command, int argc, char **argv)
     if (r < 0)
         return command_fail("%s: %s", command->name, strerror(-r));
     return r;
+}
+
+void command_json_begin(struct json *json, struct buffer *out, const char *schema)
+{
+    char now_text[32];
+    time_t now = time(NULL);
+    struct tm tm;
+    strftime(now_text, sizeof(now_text), "%FT%TZ", gmtime_r(&now, &tm));
+    json_init(json, out);
+    json_object_begin(json);
+    json_field_string(json, "schema", schema);
+    json_field_string(json, "time", now_text);
 }

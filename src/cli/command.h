@@ -134,4 +134,8 @@ int command_output(const struct buffer *text);
 struct term;
 int command_frame(const struct term *term, const struct buffer *frame);
 
+/* Begin a document: an object, left open, with "schema" and the "time" of now. */
+struct json;
+void command_json_begin(struct json *json, struct buffer *out, const char *schema);
+
 #endif

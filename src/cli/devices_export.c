@@ -1,9 +1,9 @@
 /* `memoir devices` for programs: CSV and JSON, in exact units. See devices.h. */
 #include <stdio.h>
-#include <time.h>
 
 #include "base/buffer.h"
 #include "base/json.h"
+#include "cli/command.h"
 #include "cli/devices.h"
 #include "cli/table.h"
 #include "ledger/ledger.h"
@@ -173,15 +173,8 @@ static void json_device(struct json *json, const struct devices_row *row)
 
 int devices_print_json(const struct devices_view *view, struct buffer *out)
 {
-    char now_text[32];
-    time_t now = time(NULL);
-    struct tm tm;
-    strftime(now_text, sizeof(now_text), "%FT%TZ", gmtime_r(&now, &tm));
     struct json json;
-    json_init(&json, out);
-    json_object_begin(&json);
-    json_field_string(&json, "schema", "memoir.devices/1");
-    json_field_string(&json, "time", now_text);
+    command_json_begin(&json, out, "memoir.devices/1");
     json_key(&json, "devices");
     json_array_begin(&json);
     for (size_t d = 0; d < view->n; d++)

@@ -1,11 +1,11 @@
 /* How `memoir ps` looks. See ps.h. */
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/json.h"
+#include "cli/command.h"
 #include "cli/ps.h"
 
 void ps_view_release(struct ps_view *view)
@@ -68,19 +68,12 @@ static size_t *details_index(const struct ps_view *view)
 static int print_json(const struct ps_view *view, const char *schema, const size_t *order,
                       struct buffer *out)
 {
-    char now_text[32];
-    time_t now = time(NULL);
-    struct tm tm;
-    strftime(now_text, sizeof(now_text), "%FT%TZ", gmtime_r(&now, &tm));
     MEMOIR_CLEANUP(freep)
     size_t *first = details_index(view);
     if (!first)
         return -ENOMEM;
     struct json json;
-    json_init(&json, out);
-    json_object_begin(&json);
-    json_field_string(&json, "schema", schema);
-    json_field_string(&json, "time", now_text);
+    command_json_begin(&json, out, schema);
     json_key(&json, "processes");
     json_array_begin(&json);
     for (size_t i = 0; i < view->processes.n_rows; i++) {

@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/json.h"
+#include "cli/command.h"
 #include "query/query.h"
 
 enum { ALWAYS_SHOWN = 3 }; /* of the usual columns: who it is */
@@ -79,15 +79,8 @@ static void set_cell(struct table *table, size_t c, enum query_kind kind,
 
 static int print_json(const struct query_result *result, struct buffer *out)
 {
-    char now_text[32];
-    time_t now = time(NULL);
-    struct tm tm;
-    strftime(now_text, sizeof(now_text), "%FT%TZ", gmtime_r(&now, &tm));
     struct json json;
-    json_init(&json, out);
-    json_object_begin(&json);
-    json_field_string(&json, "schema", "memoir.query/1");
-    json_field_string(&json, "time", now_text);
+    command_json_begin(&json, out, "memoir.query/1");
     query_result_json(result, &json);
     json_object_end(&json);
     buffer_append_char(out, '\n');
