@@ -13,14 +13,12 @@
 
 enum { TEXT_MAX = 1024 };
 
-/* Names that stay; a number that has none yet is called "space-9", in a text of the moment. */
 static size_t names(const char *words[static MEMOIR_SPACE_MAX + 2], bool rss)
 {
     size_t n = 0;
     for (uint32_t space = 1; space <= MEMOIR_SPACE_MAX; space++) {
-        const char *name = ledger_space_name(space);
-        if (strncmp(name, "space-", strlen("space-")) != 0)
-            words[n++] = name;
+        if (ledger_space_words[space])
+            words[n++] = ledger_space_words[space];
     }
     if (rss)
         words[n++] = "rss";

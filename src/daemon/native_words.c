@@ -7,15 +7,7 @@
 
 #include "base/utf8.h"
 #include "daemon/native_request.h"
-
-static const char *const spaces[MEMOIR_SPACE_MAX + 1] = {
-    [MEMOIR_SPACE_HEAP] = "heap",     [MEMOIR_SPACE_MAPPED] = "mapped",
-    [MEMOIR_SPACE_PINNED] = "pinned", [MEMOIR_SPACE_MANAGED] = "managed",
-    [MEMOIR_SPACE_SHARED] = "shared", [MEMOIR_SPACE_DRAM] = "dram",
-    [MEMOIR_SPACE_L1] = "l1",         [MEMOIR_SPACE_L1_SMALL] = "l1_small",
-    [MEMOIR_SPACE_TRACE] = "trace",   [MEMOIR_SPACE_CB] = "cb",
-    [MEMOIR_SPACE_KERNEL] = "kernel", [MEMOIR_SPACE_SYSTEM] = "system",
-};
+#include "ledger/ledger.h"
 
 static const char *const kinds[] = {
     [MEMOIR_DEVICE_OTHER] = "other",
@@ -34,14 +26,14 @@ static const struct {
 uint32_t native_space(const struct json_text *text)
 {
     for (uint32_t i = 0; i <= MEMOIR_SPACE_MAX; i++)
-        if (spaces[i] && json_text_is(text, spaces[i]))
+        if (ledger_space_words[i] && json_text_is(text, ledger_space_words[i]))
             return i;
     return 0;
 }
 
 const char *native_space_name(uint32_t space)
 {
-    return space <= MEMOIR_SPACE_MAX ? spaces[space] : NULL;
+    return space <= MEMOIR_SPACE_MAX ? ledger_space_words[space] : NULL;
 }
 
 int native_device_kind(const struct json_text *text)

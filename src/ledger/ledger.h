@@ -250,6 +250,7 @@ struct ledger_process *ledger_process_next(const struct ledger *ledger, pid_t bo
 
 /* Words for people. */
 const char *ledger_state_name(enum ledger_state state);
+extern const char *const ledger_space_words[MEMOIR_SPACE_MAX + 1]; /* NULL where there is none */
 const char *ledger_space_name(
     uint32_t space); /* "heap", "dram", "l1", "cb"; "space-9" never dies */
 const char *ledger_source_name(uint32_t source); /* "client", "malloc" ... */
