@@ -346,19 +346,27 @@ static bool names_column(const struct query *q, const char *name)
     return false;
 }
 
+static const char *const parts[] = {"table", "by", "where", "show", "sort"};
+enum { PARTS = sizeof(parts) / sizeof(parts[0]) };
+
+/* NULL: not given, or no part. */
+static const char *part_text(const struct query_spec *spec, const char *part)
+{
+    const char *const texts[PARTS] = {spec->table, spec->by, spec->where, spec->show, spec->sort};
+    for (size_t i = 0; i < PARTS; i++)
+        if (strcmp(parts[i], part) == 0)
+            return texts[i];
+    return NULL;
+}
+
 static int check_lengths(const struct query_spec *spec, struct query_error *error)
 {
-    const struct {
-        const char *part, *text;
-    } parts[] = {{"table", spec->table},
-                 {"by", spec->by},
-                 {"where", spec->where},
-                 {"show", spec->show},
-                 {"sort", spec->sort}};
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
-        if (parts[i].text && strlen(parts[i].text) > QUERY_TEXT_MAX)
-            return query_fail(error, parts[i].part, QUERY_TEXT_MAX, 1,
-                              "'%s' is longer than %d bytes", parts[i].part, QUERY_TEXT_MAX);
+    for (size_t i = 0; i < PARTS; i++) {
+        const char *text = part_text(spec, parts[i]);
+        if (text && strlen(text) > QUERY_TEXT_MAX)
+            return query_fail(error, parts[i], QUERY_TEXT_MAX, 1, "'%s' is longer than %d bytes",
+                              parts[i], QUERY_TEXT_MAX);
+    }
     return 0;
 }
 
@@ -436,27 +444,7 @@ const struct query_output *query_output(const struct query *query, size_t column
     return &query->outputs[column].o;
 }
 
-bool query_grouped(const struct query *query)
-{
-    return query->grouped;
-}
-
 /* ---- errors ---- */
-
-static const char *part_text(const struct query_spec *spec, const char *part)
-{
-    const struct {
-        const char *part, *text;
-    } parts[] = {{"table", spec->table},
-                 {"by", spec->by},
-                 {"where", spec->where},
-                 {"show", spec->show},
-                 {"sort", spec->sort}};
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
-        if (strcmp(parts[i].part, part) == 0)
-            return parts[i].text;
-    return NULL;
-}
 
 int query_error_print(const struct query_error *error, const struct query_spec *spec,
                       struct buffer *out)
