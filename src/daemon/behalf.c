@@ -390,12 +390,6 @@ int behalf_get(struct daemon *daemon, const struct behalf_subject *subject,
     return 0;
 }
 
-struct behalf *behalf_ref(struct behalf *b)
-{
-    b->refs++;
-    return b;
-}
-
 /* One timer for all: whoever is due first sets it. */
 static void expire_arm(struct behalf_table *table, uint64_t now_ns, uint64_t due_ns)
 {

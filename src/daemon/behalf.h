@@ -68,8 +68,6 @@ struct behalf_subject {
 int behalf_get(struct daemon *daemon, const struct behalf_subject *subject,
                struct behalf **ret_behalf);
 
-struct behalf *behalf_ref(struct behalf *behalf);
-
 /* Give a reference back. With the last one a process that was replaced by exec is retired, and one of
  * another machine has remote-expire to come back. NULL is fine. */
 void behalf_unref(struct behalf *behalf);
@@ -126,11 +124,6 @@ int behalf_free(struct behalf *behalf, uint32_t account, uint64_t id, uint64_t *
 enum behalf_ahead { BEHALF_AHEAD_FAR, BEHALF_AHEAD_ALLOC, BEHALF_AHEAD_FREE };
 void behalf_prefetch(const struct behalf *behalf, uint32_t account, uint64_t id,
                      enum behalf_ahead ahead);
-
-/* Free a block of which only device and id are known: looks in all accounts of the device. ret_account
- * (may be NULL). -ENOENT as above. */
-int behalf_free_any(struct behalf *behalf, int device, uint64_t id, uint32_t *ret_account,
-                    uint64_t *ret_bytes);
 
 /* For ids that are one block of their device, whatever its space: `accounts` are those of the device's spaces
  * that share ids, 0 for one that is not made yet. Allocating replaces the id wherever it lives; freeing finds

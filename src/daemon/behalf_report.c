@@ -249,32 +249,6 @@ void behalf_prefetch(const struct behalf *b, uint32_t account, uint64_t id, enum
         book_bare_prefetch_slot(b->w, account, id, ahead == BEHALF_AHEAD_ALLOC);
 }
 
-int behalf_free_any(struct behalf *b, int device, uint64_t id, uint32_t *ret_account,
-                    uint64_t *ret_bytes)
-{
-    if (!b->w)
-        return -ESRCH;
-    struct book_thread *t = thread_of(b);
-    uint64_t used = b->w->section[BOOK_SECTION_REGISTRY]->used;
-    for (uint32_t i = 1; i < used; i++) {
-        const union book_record *record = record_at(b, i);
-        struct book_block old;
-        if (record->type != BOOK_RECORD_ACCOUNT || record->account.device != (uint32_t)device ||
-            !table_take(b->w, t, i, id, &old))
-            continue;
-        book_bare_count_free(book_account_at(b->w, i), book_block_bytes(&old));
-        if (ret_account)
-            *ret_account = i;
-        if (ret_bytes)
-            *ret_bytes = book_block_bytes(&old);
-        if (told(b))
-            tell(b, BEHALF_FREE, i, id, book_block_bytes(&old), 0);
-        return 0;
-    }
-    book_lose(b->w, BOOK_LOSS_UNKNOWN_FREE);
-    return -ENOENT;
-}
-
 int behalf_transfer(struct behalf *b, uint32_t account, uint64_t id, uint64_t bytes, bool into)
 {
     if (!b->w)

@@ -632,17 +632,6 @@ struct peer *conn_peer(struct conn *conn)
     return &conn->peer;
 }
 
-void conn_each(struct conn_server *server, const struct conn_protocol *protocol,
-               void (*each)(struct conn *conn, void *context), void *context)
-{
-    struct conn *conn;
-    TAILQ_FOREACH(conn, &server->conns, link)
-    {
-        if (conn->protocol == protocol && !conn->closing)
-            each(conn, context);
-    }
-}
-
 /* ---- all of them ---- */
 
 int conn_server_new(struct loop *loop, const struct conn_limits *limits,
@@ -692,9 +681,4 @@ void conn_server_free(struct conn_server *server)
     free(server->spare_out);
     conn_users_free(server);
     free(server);
-}
-
-size_t conn_count(const struct conn_server *server)
-{
-    return server->n_conns;
 }

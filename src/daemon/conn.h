@@ -118,8 +118,6 @@ int conn_listen_tcp(struct conn_server *server, const struct conn_protocol *prot
 
 void conn_listener_free(struct conn_listener *listener); /* NULL is fine; its connections stay */
 
-size_t conn_count(const struct conn_server *server);
-
 /* ---- one connection ---- */
 
 /* What conn_listen_*() was given, the caller's own state, and who is at the other end. */
@@ -157,8 +155,3 @@ void conn_wake_after(struct conn *conn, uint64_t ns);
 /* Close when the current callback returns, or at the end of the turn, after what is queued was sent as
  * far as the socket takes it at once. on_close() is called. */
 void conn_close(struct conn *conn);
-
-/* Connections that exist, for those who send to all: `each` must not close others at once (conn_close()
- * is fine). Only those of one protocol. */
-void conn_each(struct conn_server *server, const struct conn_protocol *protocol,
-               void (*each)(struct conn *conn, void *context), void *context);

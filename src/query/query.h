@@ -168,7 +168,6 @@ int query_result_add(struct query_result *result, const struct query_world *worl
  * query with a limit and no groups holds about twice the limit at most. */
 int query_result_new(const struct query *query, size_t rows_max, struct query_result **ret_result);
 void query_result_free(struct query_result *result); /* NULL is fine */
-void query_result_freep(struct query_result **result);
 
 /* Empty it for the next run, keeping its memory. */
 void query_result_reset(struct query_result *result);
@@ -198,7 +197,6 @@ struct query_output {
 };
 size_t query_outputs(const struct query *query);
 const struct query_output *query_output(const struct query *query, size_t column);
-bool query_grouped(const struct query *query);
 
 /* The answer as fields of an open JSON object: "table", "columns" ([{"name","kind"}]), "rows" (objects
  * by column; null where nothing is known; "at_least" and "estimate" list the columns with such marks),
