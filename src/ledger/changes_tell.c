@@ -102,9 +102,12 @@ static struct change long_missing(struct tally *t, uint64_t blocks, uint64_t byt
     t->missing_bytes = bytes < t->missing_bytes ? bytes : t->missing_bytes;
     if (now_ns - t->missing_ns < MISSING_MS * NS_PER_MS)
         return change;
-    t->missing_ns = 0;
     change.came = t->missing;
     change.came_bytes = t->missing_bytes;
+    /* What is missing beyond the least of it has been so for less long: its time begins now. */
+    t->missing = blocks - change.came;
+    t->missing_bytes = bytes - change.came_bytes;
+    t->missing_ns = t->missing || t->missing_bytes ? now_ns : 0;
     return change;
 }
 

@@ -246,7 +246,9 @@ static void changes_add_up_to_the_counters_whatever_happens(void **unused)
         pthread_join(threads[i], NULL);
     memoir_totals(device, MEMOIR_SPACE_DRAM, &after);
     deadline_ns = clock_monotonic_ns() + 10 * NS_PER_S;
-    while ((sum_came_bytes != after.alloc_bytes - before.alloc_bytes ||
+    while ((sum_came != after.alloc_blocks - before.alloc_blocks ||
+            sum_went != after.freed_blocks - before.freed_blocks ||
+            sum_came_bytes != after.alloc_bytes - before.alloc_bytes ||
             sum_went_bytes != after.freed_bytes - before.freed_bytes) &&
            clock_monotonic_ns() < deadline_ns) {
         look();
