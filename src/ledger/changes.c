@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/hash.h"
+#include "base/sum.h"
 #include "ledger/changes_rows.h"
 
 /* ---- places ---- */
@@ -150,11 +151,26 @@ static void snapshot_free(struct snapshot *s)
     free(s);
 }
 
-/* What was there when we began is not told, but counts. */
-static void begin_quietly(struct snapshot *s)
+/* What was there when we began is not told, but counts. Blocks are read after the counters: where there are
+ * more than these say, the others came in between, and count as well. */
+static void begin_quietly(struct changes *c, struct snapshot *s)
 {
-    for (size_t i = 0; i < s->n_tallies; i++)
-        changes_restart(&s->tallies[i], &s->tallies[i].last);
+    for (size_t i = 0; i < c->came.n; i++) {
+        struct tally *t = &s->tallies[c->came.events[i].tally];
+        t->begun++;
+        sum_add(&t->begun_bytes, c->came.events[i].block.bytes);
+    }
+    for (size_t i = 0; i < s->n_tallies; i++) {
+        struct tally *t = &s->tallies[i];
+        struct book_totals begun = t->last;
+        if (t->begun > begun.live_blocks && t->begun_bytes >= begun.live_bytes) {
+            begun.alloc_blocks += t->begun - begun.live_blocks;
+            begun.alloc_bytes += t->begun_bytes - begun.live_bytes;
+            begun.live_bytes = t->begun_bytes;
+        }
+        changes_restart(t, &begun);
+        t->settled = t->last;
+    }
 }
 
 static int tell_process(struct changes *c, struct snapshot *s, bool whole)
@@ -206,7 +222,7 @@ static int process_look(struct changes *c, const struct ledger_process *p)
         if (r < 0)
             return r;
         if (new && c->looks == 1)
-            begin_quietly(s);
+            begin_quietly(c, s);
         else
             r = tell_process(c, s, r == 1);
     }

@@ -16,6 +16,7 @@ struct tally {
     uint64_t told_came, told_came_bytes, told_went, told_went_bytes;
     struct book_totals last;         /* counters of the last look */
     struct book_totals settled;      /* of the one before */
+    uint64_t begun, begun_bytes;     /* blocks that the first look found */
     bool tableless;                  /* its source tells figures and no blocks */
     uint64_t missing_ns;             /* since then more came than was found; 0: it did not */
     uint64_t missing, missing_bytes; /* the least of it since then */

@@ -143,6 +143,28 @@ static void blocks_that_come_and_go_are_told_once(void **unused)
     assert_int_equal(look(), 0);
 }
 
+static void a_block_that_comes_during_the_first_look_counts_once(void **unused)
+{
+    end(NULL);
+    assert_int_equal(follow_new(root, &follow), 0);
+    assert_int_equal(changes_new(&changes), 0);
+    assert_int_equal(follow_look(follow, false), 0); /* the counters are read, */
+    memoir_alloc(device, MEMOIR_SPACE_DRAM, 31, 1000);
+    n_heard = 0;
+    assert_int_equal(changes_look(changes, follow_ledger(follow), hear, NULL), 0); /* then blocks */
+    assert_int_equal(n_heard, 0);
+    memoir_alloc(device, MEMOIR_SPACE_DRAM, 32, 5);
+    assert_int_equal(hear_at_least(1), 1);
+    assert_block(0, CHANGE_ALLOC, 32, 5);
+    assert_int_equal(heard[0].place->bytes[MEMOIR_SPACE_DRAM], 1005);
+    memoir_free(device, MEMOIR_SPACE_DRAM, 31);
+    memoir_free(device, MEMOIR_SPACE_DRAM, 32);
+    assert_int_equal(hear_at_least(2), 2);
+    assert_int_equal(heard[0].place->bytes[MEMOIR_SPACE_DRAM], 0);
+    assert_int_equal(sum_came, 1);
+    assert_int_equal(sum_went, 2);
+}
+
 static void allocations_come_by_age_after_the_frees(void **unused)
 {
     memoir_alloc(device, MEMOIR_SPACE_DRAM, 1, 1);
@@ -402,6 +424,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
         TEST(blocks_that_come_and_go_are_told_once),
+        TEST(a_block_that_comes_during_the_first_look_counts_once),
         TEST(allocations_come_by_age_after_the_frees),
         TEST(a_reused_id_is_a_free_and_an_allocation),
         TEST(what_came_and_went_in_between_is_told_by_its_counters),
