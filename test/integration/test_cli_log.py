@@ -263,9 +263,12 @@ class LogOverDaemons(NativeTest):
         self.addCleanup(log.wait)
         self.addCleanup(log.kill)
 
-        def events(kind):
+        def lines():
             text = (self.folder / "log").read_text()
-            return [e for e in map(json.loads, text.splitlines()) if e["event"] == kind]
+            return [json.loads(l) for l in text.splitlines(True) if l.endswith("\n")]
+
+        def events(kind):
+            return [e for e in lines() if e["event"] == kind]
 
         number = 100
         while not events("alloc"):  # its first look is over when it tells of something
@@ -280,9 +283,9 @@ class LogOverDaemons(NativeTest):
         line = self.with_device()
         line.ask({"report": [["a", 0, "dram", 7777, 5], ["f", 0, "dram", 3]], "ack": True})
         self.wait_until(lambda: events("free"), "the free")
-        time.sleep(0.2)
+        self.wait_until(lambda: any(e["id"] == "0x1e61" for e in events("alloc")), "the allocation")
+        time.sleep(0.2)  # for what should not come
         self.assertEqual([e["id"] for e in events("free")], ["0x3"])
         self.assertEqual({e["id"] for e in events("alloc")} - told - {hex(number)}, {"0x1e61"})
         self.assertEqual(events("gone") + events("begin") + events("unseen"), [])
-        last = json.loads((self.folder / "log").read_text().splitlines()[-1])
-        self.assertEqual(last["total_bytes"], 49 * 1000 + (number - 100) + 5)
+        self.assertEqual(lines()[-1]["total_bytes"], 49 * 1000 + (number - 100) + 5)

@@ -90,6 +90,28 @@ class CountTests(Folder):
         numbers, _ = self.count({"name": "t", "result": "OK"}, {"name": "u", "result": "TIMEOUT"})
         self.assertEqual(numbers, "1 1 0")
 
+    def test_what_passes_again_is_told_as_unsteady(self):
+        first = self.write(
+            "first.json",
+            json.dumps({"name": "s / t", "result": "FAIL", "stdout": "not ok 1 - a\n# why\nok 2 - b\n"})
+            + "\n"
+            + json.dumps({"name": "s / u", "result": "FAIL", "stdout": "not ok 1 - c\n"})
+            + "\n",
+        )
+        again = self.write(
+            "again.json",
+            json.dumps({"name": "s / t", "result": "OK", "stdout": "ok 1 - a\nok 2 - b\n"})
+            + "\n"
+            + json.dumps({"name": "s / u", "result": "FAIL", "stdout": "not ok 1 - c\n"})
+            + "\n",
+        )
+        self.assertEqual(run(ROOT / "script/count-tests", "--failed", first).stdout.split(), ["t", "u"])
+        result = run(ROOT / "script/count-tests", first, again)
+        self.assertEqual(result.stdout.strip(), "2 1 0")
+        self.assertIn("UNSTEADY s / t: a\n", result.stderr)
+        self.assertIn("    # why\n", result.stderr)
+        self.assertIn("FAILED s / u: c\n", result.stderr)
+
 
 class Tap(Folder):
     def tap(self, body):
