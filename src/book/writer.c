@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -198,6 +199,16 @@ static int map_image(struct book_writer *w, const struct book_writer_options *op
     return 0;
 }
 
+/* Was this very process, and none of its children, asked to leave its book to a reader? */
+static bool keep_asked(void)
+{
+    const char *asked = secure_getenv("MEMOIR_KEEP");
+    uint64_t pid = 0;
+    for (; asked && *asked >= '0' && *asked <= '9' && pid < INT32_MAX; asked++)
+        pid = pid * 10 + (uint64_t)(*asked - '0');
+    return asked && !*asked && pid == (uint64_t)getpid();
+}
+
 int book_writer_init(struct book_writer *w, const struct book_writer_options *options)
 {
     w->page_bytes = (uint32_t)sysconf(_SC_PAGESIZE);
@@ -245,6 +256,8 @@ int book_writer_init(struct book_writer *w, const struct book_writer_options *op
         return r;
     }
     w->section[BOOK_SECTION_REGISTRY]->used = 1; /* record 0 stays empty */
+    if (w->control && keep_asked())
+        w->control->flags = w->control->flags_more = BOOK_CONTROL_WATCHED;
     return 0;
 }
 

@@ -123,6 +123,13 @@ void book_writer_close(struct book_writer *w, bool leave);
 /* Unmap without touching the file: for a child after fork. */
 void book_writer_forget(struct book_writer *w);
 
+/* Did who started this process ask for its book ($MEMOIR_KEEP is its PID), however small and although no
+ * daemon watches? Then publish at the first report; the exit leaves the book as if it were watched. */
+static inline bool book_writer_wanted(const struct book_writer *w)
+{
+    return w->control && (w->control->flags_more & BOOK_CONTROL_WATCHED);
+}
+
 void book_thread_init(struct book_writer *w, struct book_thread *t);
 
 /* Open the first page of everything that a published book and this thread may need, and enter the

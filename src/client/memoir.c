@@ -124,7 +124,7 @@ static bool worth_a_book(struct client *c, const struct report *report)
     if (report->kind == REPORT_ALLOC || report->kind == REPORT_REALLOC)
         c->early_bytes += report->bytes;
     return report->device > 0 || report->to_device > 0 || c->early_calls >= CLIENT_EARLY_CALLS ||
-           c->early_bytes >= CLIENT_EARLY_BYTES;
+           c->early_bytes >= CLIENT_EARLY_BYTES || book_writer_wanted(&c->writer);
 }
 
 /* Inside a report; t belongs to c. */

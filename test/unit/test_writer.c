@@ -295,6 +295,30 @@ static bool publish_and_report(struct fixture *f)
     return published;
 }
 
+static bool wanted_with(const char *keep)
+{
+    setenv("MEMOIR_KEEP", keep, 1);
+    struct fixture *f = fixture_new(&(struct book_writer_options){.source = BOOK_SOURCE_CLIENT});
+    bool wanted = book_writer_wanted(&f->w);
+    assert_int_equal(f->w.control->flags, wanted ? BOOK_CONTROL_WATCHED : 0);
+    fixture_free(f);
+    unsetenv("MEMOIR_KEEP");
+    return wanted;
+}
+
+static void a_book_is_wanted_of_the_named_process_only(void **unused)
+{
+    char self[32], other[32], trailing[32];
+    snprintf(self, sizeof(self), "%d", (int)getpid());
+    snprintf(other, sizeof(other), "%d", (int)getppid());
+    snprintf(trailing, sizeof(trailing), "%d,", (int)getpid());
+    assert_true(wanted_with(self));
+    assert_false(wanted_with(other));
+    assert_false(wanted_with(trailing));
+    assert_false(wanted_with(""));
+    assert_false(wanted_with("18446744073709551617"));
+}
+
 static void failing_calls_leave_no_file_and_do_no_harm(void **unused)
 {
     int rounds = 0, unpublished = 0;
@@ -327,6 +351,7 @@ int main(void)
         cmocka_unit_test(lock_tells_whether_the_writer_lives),
         cmocka_unit_test(descriptors_are_none_left),
         cmocka_unit_test(earlier_images_are_counted_and_removed),
+        cmocka_unit_test(a_book_is_wanted_of_the_named_process_only),
         cmocka_unit_test(failing_calls_leave_no_file_and_do_no_harm),
     };
     return cmocka_run_group_tests(tests, fixture_enter, fixture_leave);
