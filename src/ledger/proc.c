@@ -91,6 +91,11 @@ static uint64_t ticks_of(int64_t ns)
     return (uint64_t)(ns / ((int64_t)NS_PER_S / sysconf(_SC_CLK_TCK)));
 }
 
+uint64_t proc_initial_ticks(uint64_t ticks)
+{
+    return ticks - ticks_of(offsets_get()->boottime_ns);
+}
+
 /* ---- files ---- */
 
 /* Field `n` of stat, where `after_name` points behind the ')' that ends field 2. */
@@ -126,7 +131,7 @@ int proc_stat_read(pid_t pid, struct proc_stat *ret_stat)
         .state = *stat_field(at, 3),
         .exiting = stat_number(at, 9) & TASK_EXITING,
         .threads = (uint32_t)stat_number(at, 20),
-        .start_ticks = stat_number(at, 22) - ticks_of(offsets_get()->boottime_ns),
+        .start_ticks = proc_initial_ticks(stat_number(at, 22)),
         .vms_bytes = stat_number(at, 23),
         .rss_bytes = stat_number(at, 24) * (uint64_t)sysconf(_SC_PAGESIZE),
         .exit_status = (int32_t)stat_number(at, 52),

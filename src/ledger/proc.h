@@ -46,5 +46,8 @@ static inline bool proc_same_start(uint64_t a, uint64_t b)
 /* CLOCK_MONOTONIC as the initial time namespace has it, which is what books tell times by. */
 uint64_t proc_monotonic_ns(void);
 
+/* A start time as /proc shows it, as the initial time namespace counts. */
+uint64_t proc_initial_ticks(uint64_t ticks);
+
 /* A start time in clock ticks since boot, as time since 1970. */
 uint64_t proc_ticks_realtime_ns(uint64_t ticks);

@@ -1,0 +1,311 @@
+/* Cgroups. See host_cgroup.h.
+ *
+ * A process may take as much as every cgroup from its own up to the root lets it, so the headroom is the least
+ * of them, and the limit that of the one with the least. */
+#include "ledger/host_cgroup.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/hash.h"
+#include "ledger/host_parse.h"
+#include "ledger/index.h"
+
+#define V1_NO_LIMIT (UINT64_C(1) << 62) /* v1 writes the largest multiple of a page */
+
+struct row {
+    struct host_cgroup g; /* first */
+    struct index_node node;
+    struct row *next, **at; /* all of them */
+    size_t users;
+    bool v1;
+};
+
+struct host_cgroups {
+    const char *root;
+    struct index index;
+    struct row *first;
+    struct row *turn; /* whose figures are read next; NULL: the first one's */
+};
+
+/* ---- texts ---- */
+
+int host_parse_limit(const char *text, uint64_t *ret_bytes)
+{
+    char *end;
+    if (strncmp(text, "max", 3) == 0) {
+        *ret_bytes = UINT64_MAX;
+        return 0;
+    }
+    if (*text < '0' || *text > '9')
+        return -EBADMSG;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno || (*end && *end != '\n'))
+        return -EBADMSG;
+    *ret_bytes = value >= V1_NO_LIMIT ? UINT64_MAX : value;
+    return 0;
+}
+
+/* "N:CONTROLLERS:PATH": is `memory` among the controllers? */
+static bool of_memory(const char *controllers, size_t len)
+{
+    static const char word[] = "memory";
+    while (len > 0) {
+        const char *comma = memchr(controllers, ',', len);
+        size_t one = comma ? (size_t)(comma - controllers) : len;
+        if (one == sizeof(word) - 1 && memcmp(controllers, word, one) == 0)
+            return true;
+        one += comma != NULL;
+        controllers += one;
+        len -= one;
+    }
+    return false;
+}
+
+int host_parse_cgroup(const char *text, char *ret_path, size_t size, bool *ret_v1)
+{
+    const char *found = NULL;
+    size_t found_len = 0;
+    bool v1 = false;
+    while (*text) {
+        const char *end = strchrnul(text, '\n');
+        const char *first = memchr(text, ':', (size_t)(end - text));
+        const char *second = first ? memchr(first + 1, ':', (size_t)(end - first - 1)) : NULL;
+        if (second && second[1] == '/') {
+            bool memory = of_memory(first + 1, (size_t)(second - first - 1));
+            if (memory || (second == first + 1 && !v1)) {
+                found = second + 1;
+                found_len = (size_t)(end - second - 1);
+                v1 |= memory;
+            }
+        }
+        text = *end ? end + 1 : end;
+    }
+    if (!found || found_len >= size)
+        return -EBADMSG;
+    memcpy(ret_path, found, found_len);
+    ret_path[found_len] = '\0';
+    *ret_v1 = v1;
+    return 0;
+}
+
+/* ---- what a path tells ---- */
+
+enum { ID_LEN = 64, UUID_LEN = 36 };
+
+static size_t hex_run(const char *text)
+{
+    size_t n = 0;
+    while (isxdigit((unsigned char)text[n]) && !isupper((unsigned char)text[n]))
+        n++;
+    return n;
+}
+
+/* "6f1ed2a4-…" with dashes, or with the underscores that systemd's slices need. */
+static bool uuid_at(const char *text, char ret[static UUID_LEN + 1])
+{
+    for (size_t i = 0; i < UUID_LEN; i++) {
+        bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+        if (dash ? text[i] != '-' && text[i] != '_' : !isxdigit((unsigned char)text[i]))
+            return false;
+        ret[i] = dash ? '-' : text[i];
+    }
+    ret[UUID_LEN] = '\0';
+    return true;
+}
+
+static void copy(char *ret, size_t size, const char *text, size_t len)
+{
+    if (len >= size)
+        len = size - 1;
+    memcpy(ret, text, len);
+    ret[len] = '\0';
+}
+
+/* One name of the path. Container runtimes write the 64 digits of a container's identity with or without
+ * words around them: "docker-ID.scope", "cri-containerd-ID.scope", "ID". */
+static void name_words(const char *name, size_t len, char *container, char *pod, char *job,
+                       size_t size)
+{
+    char uuid[UUID_LEN + 1];
+    for (size_t i = 0; i + ID_LEN <= len; i++)
+        if ((i == 0 || !isalnum((unsigned char)name[i - 1])) && hex_run(name + i) == ID_LEN)
+            copy(container, size, name + i, ID_LEN);
+    for (size_t i = 0; i + 3 + UUID_LEN <= len; i++)
+        if (memcmp(name + i, "pod", 3) == 0 && (i == 0 || name[i - 1] == '-') &&
+            uuid_at(name + i + 3, uuid))
+            copy(pod, size, uuid, UUID_LEN);
+    if (len > 12 && memcmp(name, "lxc.payload.", 12) == 0)
+        copy(container, size, name + 12, len - 12);
+    size_t digits = 4;
+    while (digits < len && isdigit((unsigned char)name[digits]))
+        digits++;
+    if (len > 4 && memcmp(name, "job_", 4) == 0 && digits == len)
+        copy(job, size, name + 4, len - 4);
+}
+
+void host_cgroup_words(const char *path, char *ret_container, char *ret_pod, char *ret_job,
+                       size_t size)
+{
+    bool slurm = strstr(path, "slurm") != NULL;
+    *ret_container = *ret_pod = *ret_job = '\0';
+    while (*path) {
+        const char *end = strchrnul(path, '/');
+        name_words(path, (size_t)(end - path), ret_container, ret_pod, ret_job, size);
+        path = *end ? end + 1 : end;
+    }
+    if (!slurm) /* others may call something job_1 too */
+        *ret_job = '\0';
+}
+
+/* ---- figures ---- */
+
+static int figure_read(const struct host_cgroups *cgroups, bool v1, const char *path,
+                       size_t path_len, const char *file, uint64_t *ret_bytes)
+{
+    char name[2 * HOST_PATH_MAX], text[64];
+    int len = snprintf(name, sizeof(name), "%s%s%.*s/%s", cgroups->root, v1 ? "/memory" : "",
+                       (int)path_len, path, file);
+    if (len < 0 || (size_t)len >= sizeof(name))
+        return -ENAMETOOLONG;
+    MEMOIR_CLEANUP(closep)
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    if (n <= 0)
+        return n < 0 ? -errno : -EBADMSG;
+    text[n] = '\0';
+    return host_parse_limit(text, ret_bytes);
+}
+
+/* A path that leads out of our own root of cgroups, or anywhere else than down. */
+static bool leads_out(const char *path)
+{
+    for (const char *at = path; (at = strstr(at, "..")); at += 2)
+        if (at > path && at[-1] == '/' && (at[2] == '/' || at[2] == '\0'))
+            return true;
+    return false;
+}
+
+static void figures_read(struct host_cgroups *cgroups, struct row *row, uint64_t now_ns)
+{
+    struct host_cgroup *g = &row->g;
+    const char *limit_file = row->v1 ? "memory.limit_in_bytes" : "memory.max";
+    const char *used_file = row->v1 ? "memory.usage_in_bytes" : "memory.current";
+    g->read_ns = now_ns;
+    g->known = g->limited = g->has_used = false;
+    g->limit_bytes = g->headroom_bytes = g->used_bytes = 0;
+    if (leads_out(g->path))
+        return;
+    size_t len = strlen(g->path);
+    if (len == 1)
+        len = 0; /* the root itself: v2 has no limit there, v1 one that means nothing */
+    g->has_used = figure_read(cgroups, row->v1, g->path, len, used_file, &g->used_bytes) == 0;
+    g->known = true;
+    while (len > 0) {
+        uint64_t limit, used;
+        int r = figure_read(cgroups, row->v1, g->path, len, limit_file, &limit);
+        if (r == 0 && limit != UINT64_MAX &&
+            figure_read(cgroups, row->v1, g->path, len, used_file, &used) == 0) {
+            uint64_t room = limit > used ? limit - used : 0;
+            if (!g->limited || room < g->headroom_bytes) {
+                g->headroom_bytes = room;
+                g->limit_bytes = limit;
+            }
+            g->limited = true;
+        } else if (r < 0 && r != -ENOENT) {
+            g->known = false; /* -ENOENT: the memory controller is off down there */
+        }
+        while (len > 0 && g->path[--len] != '/')
+            ;
+    }
+}
+
+/* ---- rows ---- */
+
+int host_cgroups_new(const char *root, struct host_cgroups **ret_cgroups)
+{
+    struct host_cgroups *cgroups = calloc(1, sizeof(*cgroups));
+    if (!cgroups)
+        return -ENOMEM;
+    cgroups->root = root;
+    *ret_cgroups = cgroups;
+    return 0;
+}
+
+static void row_free(struct host_cgroups *cgroups, struct row *row)
+{
+    if (cgroups->turn == row)
+        cgroups->turn = row->next;
+    index_remove(&cgroups->index, &row->node);
+    *row->at = row->next;
+    if (row->next)
+        row->next->at = row->at;
+    free(row);
+}
+
+void host_cgroups_free(struct host_cgroups *cgroups)
+{
+    if (!cgroups)
+        return;
+    while (cgroups->first)
+        row_free(cgroups, cgroups->first);
+    index_release(&cgroups->index);
+    free(cgroups);
+}
+
+const struct host_cgroup *host_cgroup_ref(struct host_cgroups *cgroups, const char *path, bool v1)
+{
+    uint64_t hash = hash_string(path, v1);
+    struct index_node *node = index_first(&cgroups->index, hash);
+    for (; node; node = index_next(node->next, hash)) {
+        struct row *row = index_row(node, struct row, node);
+        if (row->v1 == v1 && strcmp(row->g.path, path) == 0) {
+            row->users++;
+            return &row->g;
+        }
+    }
+    if (cgroups->index.n >= HOST_CGROUPS_MAX || index_reserve(&cgroups->index) < 0)
+        return NULL;
+    struct row *row = calloc(1, sizeof(*row));
+    if (!row)
+        return NULL;
+    snprintf(row->g.path, sizeof(row->g.path), "%s", path);
+    row->v1 = v1;
+    row->users = 1;
+    row->next = cgroups->first;
+    row->at = &cgroups->first;
+    if (row->next)
+        row->next->at = &row->next;
+    cgroups->first = row;
+    index_insert(&cgroups->index, &row->node, hash);
+    return &row->g;
+}
+
+void host_cgroup_unref(struct host_cgroups *cgroups, const struct host_cgroup *cgroup)
+{
+    struct row *row = (struct row *)cgroup;
+    if (row && --row->users == 0)
+        row_free(cgroups, row);
+}
+
+void host_cgroups_refresh(struct host_cgroups *cgroups, uint64_t now_ns, uint64_t age_ns,
+                          size_t max)
+{
+    for (size_t looked = 0; looked < cgroups->index.n && max > 0; looked++) {
+        struct row *row = cgroups->turn ? cgroups->turn : cgroups->first;
+        if (row->g.read_ns == 0 || now_ns - row->g.read_ns >= age_ns) {
+            figures_read(cgroups, row, now_ns);
+            max--;
+        }
+        cgroups->turn = row->next;
+    }
+}

@@ -1,0 +1,390 @@
+/* Parsers of /proc. See host_parse.h. */
+#include "ledger/host_parse.h"
+
+#include <ctype.h>
+#include <elf.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ledger/host.h"
+
+enum { KERNEL_THREAD = 0x00200000 }; /* PF_KTHREAD in field 9 of stat */
+
+/* ---- small helpers ---- */
+
+/* A decimal number and where it ends; false when there is none. Past 2^64 it stays there. */
+static bool number_take(const char **at, uint64_t *ret)
+{
+    const char *p = *at;
+    uint64_t value = 0;
+    while (*p == ' ' || *p == '\t')
+        p++;
+    if (*p < '0' || *p > '9')
+        return false;
+    for (; *p >= '0' && *p <= '9'; p++)
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(*p - '0'), &value))
+            value = UINT64_MAX;
+    *at = p;
+    *ret = value;
+    return true;
+}
+
+static uint64_t times(uint64_t a, uint64_t b)
+{
+    uint64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+    uint64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+/* "KEY:   123 kB" lines, taken one after the other. Fills in those that the table names; how many. */
+struct line {
+    const char *key;
+    uint64_t *ret;
+};
+
+static unsigned lines_take(const char *text, const struct line *lines, size_t n)
+{
+    unsigned found = 0;
+    while (text && *text) {
+        const char *end = strchr(text, '\n');
+        const char *colon = memchr(text, ':', end ? (size_t)(end - text) : strlen(text));
+        for (size_t i = 0; colon && i < n; i++) {
+            size_t len = strlen(lines[i].key);
+            const char *value = colon + 1;
+            uint64_t kib;
+            if ((size_t)(colon - text) != len || memcmp(text, lines[i].key, len) != 0 ||
+                !number_take(&value, &kib))
+                continue;
+            *lines[i].ret = times(kib, 1024);
+            found++;
+            break;
+        }
+        text = end ? end + 1 : NULL;
+    }
+    return found;
+}
+#define LINES(table) table, sizeof(table) / sizeof((table)[0])
+
+/* ---- of a process ---- */
+
+int host_parse_statm(const char *text, struct host_statm *ret_statm)
+{
+    struct host_statm statm;
+    uint64_t lib;
+    if (!number_take(&text, &statm.vms) || !number_take(&text, &statm.rss) ||
+        !number_take(&text, &statm.shared) || !number_take(&text, &statm.text) ||
+        !number_take(&text, &lib) || !number_take(&text, &statm.data))
+        return -EBADMSG;
+    *ret_statm = statm;
+    return 0;
+}
+
+int host_parse_stat(const char *text, struct host_stat *ret_stat)
+{
+    enum { FIRST = 4, LAST = 24 };
+    struct host_stat stat = {0};
+    uint64_t fields[LAST + 1] = {0};
+    /* The name may hold spaces, newlines and parentheses; the first and the last one enclose it. */
+    const char *open = strchr(text, '('), *close = strrchr(text, ')');
+    if (!open || !close || close < open || close[1] != ' ' || !isalpha((unsigned char)close[2]))
+        return -EBADMSG;
+    size_t len = (size_t)(close - open - 1);
+    if (len >= sizeof(stat.comm))
+        len = sizeof(stat.comm) - 1;
+    memcpy(stat.comm, open + 1, len);
+    stat.state = close[2];
+    const char *at = close + 3;
+    for (int i = FIRST; i <= LAST; i++) {
+        while (*at == ' ')
+            at++;
+        at += *at == '-'; /* no field of ours is ever negative but tpgid, which nobody asks for */
+        if (!number_take(&at, &fields[i]))
+            return -EBADMSG;
+    }
+    stat.parent = fields[4] <= INT32_MAX ? (pid_t)fields[4] : 0;
+    stat.kernel = fields[9] & KERNEL_THREAD;
+    stat.minor_faults = fields[10];
+    stat.major_faults = fields[12];
+    stat.threads = fields[20] <= UINT32_MAX ? (uint32_t)fields[20] : UINT32_MAX;
+    stat.start_ticks = fields[22];
+    stat.vms_bytes = fields[23];
+    stat.rss_pages = fields[24];
+    *ret_stat = stat;
+    return 0;
+}
+
+/* The first number of a line: the real one of "Uid:\t1000\t1000\t1000\t1000". Names come first in the file, and
+ * the kernel writes their newlines in another way. */
+static bool first_take(const char *text, const char *line, uint64_t max, uint64_t *ret)
+{
+    const char *at = strstr(text, line);
+    if (!at)
+        return false;
+    at += strlen(line);
+    return number_take(&at, ret) && *ret <= max;
+}
+
+int host_parse_status(const char *text, struct host_status *ret_status)
+{
+    struct host_status status = {0};
+    uint64_t uid, group;
+    if (!first_take(text, "\nUid:", UINT32_MAX, &uid) ||
+        !first_take(text, "\nTgid:", INT32_MAX, &group))
+        return -EBADMSG;
+    status.uid = (uint32_t)uid;
+    status.group = (pid_t)group;
+    const struct line parts[] = {
+        {"RssAnon", &status.anon}, {"RssFile", &status.file}, {"RssShmem", &status.shmem},
+        {"VmLib", &status.lib},    {"VmSwap", &status.swap},
+    };
+    const struct line peak[] = {{"VmHWM", &status.peak}};
+    status.has_parts = lines_take(text, LINES(parts)) == sizeof(parts) / sizeof(parts[0]);
+    status.has_peak = lines_take(text, LINES(peak)) == 1;
+    *ret_status = status;
+    return 0;
+}
+
+int host_parse_rollup(const char *text, struct host_rollup *ret_rollup)
+{
+    uint64_t pss = 0, clean = 0, dirty = 0, shared_dirty = 0, huge = 0;
+    const struct line lines[] = {
+        {"Pss", &pss},
+        {"Private_Clean", &clean},
+        {"Private_Dirty", &dirty},
+        {"Shared_Dirty", &shared_dirty},
+    };
+    const struct line hugetlb[] = {{"Private_Hugetlb", &huge}};
+    if (lines_take(text, LINES(lines)) != sizeof(lines) / sizeof(lines[0]))
+        return -EBADMSG;
+    (void)lines_take(text, LINES(hugetlb));
+    ret_rollup->pss = pss;
+    ret_rollup->uss = plus(plus(clean, dirty), huge);
+    ret_rollup->dirty = plus(dirty, shared_dirty);
+    return 0;
+}
+
+/* ---- of the machine ---- */
+
+static void parts_sum(struct host_system *s)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < HOST_PARTS; i++)
+        if (i != HOST_PART_REST)
+            sum = plus(sum, s->parts[i]);
+    s->parts[HOST_PART_REST] = sum < s->total_bytes ? s->total_bytes - sum : 0;
+    s->excess_bytes = sum > s->total_bytes ? sum - s->total_bytes : 0;
+}
+
+int host_parse_meminfo(const char *text, struct host_system *system)
+{
+    struct host_system s = {
+        .valid = system->valid & HOST_HAS_PSI, .some = system->some, .full = system->full};
+    uint64_t tables = 0, second_tables = 0;
+    const struct line needed[] = {
+        {"MemTotal", &s.total_bytes},
+        {"MemFree", &s.free_bytes},
+        {"Buffers", &s.buffers_bytes},
+        {"Cached", &s.cached_bytes},
+    };
+    const struct line others[] = {
+        {"SwapCached", &s.swap_cached_bytes},
+        {"Active", &s.active_bytes},
+        {"Inactive", &s.inactive_bytes},
+        {"SwapTotal", &s.swap_total_bytes},
+        {"SwapFree", &s.swap_free_bytes},
+        {"Dirty", &s.dirty_bytes},
+        {"AnonPages", &s.parts[HOST_PART_ANON]},
+        {"Shmem", &s.shared_bytes},
+        {"Slab", &s.slab_bytes},
+        {"SReclaimable", &s.parts[HOST_PART_SLAB_RECLAIMABLE]},
+        {"SUnreclaim", &s.parts[HOST_PART_SLAB]},
+        {"KernelStack", &s.parts[HOST_PART_STACKS]},
+        {"PageTables", &tables},
+        {"SecPageTables", &second_tables},
+        {"Percpu", &s.parts[HOST_PART_PERCPU]},
+        {"Hugetlb", &s.parts[HOST_PART_HUGETLB]},
+    };
+    const struct line available[] = {{"MemAvailable", &s.available_bytes}};
+    if (lines_take(text, LINES(needed)) != sizeof(needed) / sizeof(needed[0]))
+        return -EBADMSG;
+    (void)lines_take(text, LINES(others));
+    s.valid |= HOST_HAS_TOTAL;
+    if (lines_take(text, LINES(available)) == 1) {
+        s.valid |= HOST_HAS_AVAILABLE;
+        s.used_bytes = s.total_bytes > s.available_bytes ? s.total_bytes - s.available_bytes : 0;
+    }
+    s.parts[HOST_PART_FREE] = s.free_bytes;
+    s.parts[HOST_PART_BUFFERS] = s.buffers_bytes;
+    s.parts[HOST_PART_SHMEM] = s.shared_bytes; /* which the kernel counts as cached */
+    s.parts[HOST_PART_CACHE] =
+        s.cached_bytes > s.shared_bytes ? s.cached_bytes - s.shared_bytes : 0;
+    s.parts[HOST_PART_PAGE_TABLES] = plus(tables, second_tables);
+    parts_sum(&s);
+    *system = s;
+    return 0;
+}
+
+static bool pressure_take(const char *text, const char *word, struct host_pressure *ret)
+{
+    unsigned whole[3], part[3];
+    uint64_t total;
+    const char *at = strstr(text, word);
+    if (!at ||
+        sscanf(at + strlen(word), " avg10=%4u.%2u avg60=%4u.%2u avg300=%4u.%2u total=%" SCNu64,
+               &whole[0], &part[0], &whole[1], &part[1], &whole[2], &part[2], &total) != 7)
+        return false;
+    *ret = (struct host_pressure){
+        .avg10 = whole[0] * 100 + part[0],
+        .avg60 = whole[1] * 100 + part[1],
+        .avg300 = whole[2] * 100 + part[2],
+        .total_us = total,
+    };
+    return true;
+}
+
+int host_parse_pressure(const char *text, struct host_pressure *ret_some,
+                        struct host_pressure *ret_full)
+{
+    struct host_pressure some, full;
+    if (!pressure_take(text, "some", &some) || !pressure_take(text, "full", &full))
+        return -EBADMSG;
+    *ret_some = some;
+    *ret_full = full;
+    return 0;
+}
+
+/* ---- where it comes from ---- */
+
+static const char *const job_names[] = {"SLURM_JOB_ID", "PBS_JOBID",    "LSB_JOBID",
+                                        "JOB_ID",       "COBALT_JOBID", "FLUX_JOB_ID"};
+static const char *const rank_names[] = {"SLURM_PROCID",         "PMIX_RANK",       "PMI_RANK",
+                                         "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID", "RANK"};
+
+/* The value of one of `names` in "NAME=VALUE"; its place in the list, or -1. */
+static int variable(const char *text, size_t len, const char *const *names, size_t n,
+                    const char **ret_value, size_t *ret_len)
+{
+    const char *equal = memchr(text, '=', len);
+    size_t key = equal ? (size_t)(equal - text) : 0;
+    for (size_t i = 0; equal && i < n; i++)
+        if (strlen(names[i]) == key && memcmp(text, names[i], key) == 0) {
+            *ret_value = equal + 1;
+            *ret_len = len - key - 1;
+            return (int)i;
+        }
+    return -1;
+}
+
+/* What schedulers call jobs; nothing that a terminal would act on. */
+static bool is_word(const char *text, size_t len, size_t max)
+{
+    if (len == 0 || len >= max)
+        return false;
+    for (size_t i = 0; i < len; i++)
+        if (!isalnum((unsigned char)text[i]) && !strchr("._-[]:", text[i]))
+            return false;
+    return true;
+}
+
+static bool rank_of(const char *text, size_t len, uint32_t *ret_rank)
+{
+    uint64_t rank = 0;
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] < '0' || text[i] > '9' || i > 8)
+            return false;
+        rank = rank * 10 + (uint64_t)(text[i] - '0');
+    }
+    *ret_rank = (uint32_t)rank;
+    return len > 0;
+}
+
+void host_parse_environ(const char *text, size_t len, struct host_environment *ret_environment)
+{
+    struct host_environment found = {0};
+    int best_job = INT32_MAX, best_rank = INT32_MAX; /* earlier in the list is better */
+    while (len > 0) {
+        const char *end = memchr(text, '\0', len);
+        if (!end)
+            break; /* cut: a part of a value would mislead */
+        size_t one = (size_t)(end - text), value_len = 0;
+        const char *value = NULL;
+        static const char *const preload[] = {"LD_PRELOAD"};
+        int job = variable(text, one, LINES(job_names), &value, &value_len);
+        if (job >= 0 && job < best_job && is_word(value, value_len, sizeof(found.job))) {
+            memcpy(found.job, value, value_len);
+            found.job[value_len] = '\0';
+            best_job = job;
+        }
+        uint32_t number;
+        int rank = variable(text, one, LINES(rank_names), &value, &value_len);
+        if (rank >= 0 && rank < best_rank && rank_of(value, value_len, &number)) {
+            found.rank = number;
+            found.has_rank = true;
+            best_rank = rank;
+        }
+        if (variable(text, one, LINES(preload), &value, &value_len) >= 0)
+            found.tracker |= strstr(value, "libmemoir-track") || strstr(value, "libmemoir-malloc");
+        text += one + 1;
+        len -= one + 1;
+    }
+    *ret_environment = found;
+}
+
+/* ---- why a program cannot be tracked ---- */
+
+static bool has_go_note(const unsigned char *bytes, size_t len, uint64_t at, uint64_t size)
+{
+    if (at >= len)
+        return false;
+    size_t left = size < len - at ? (size_t)size : len - (size_t)at;
+    const unsigned char *p = bytes + at;
+    while (left >= sizeof(Elf64_Nhdr)) {
+        Elf64_Nhdr note;
+        memcpy(&note, p, sizeof(note));
+        uint64_t name = ((uint64_t)note.n_namesz + 3) & ~UINT64_C(3);
+        uint64_t whole = sizeof(note) + name + (((uint64_t)note.n_descsz + 3) & ~UINT64_C(3));
+        if (note.n_namesz == 4 && left >= sizeof(note) + 4 &&
+            memcmp(p + sizeof(note), "Go\0", 4) == 0)
+            return true;
+        if (whole > left)
+            return false;
+        p += whole;
+        left -= (size_t)whole;
+    }
+    return false;
+}
+
+int host_parse_elf(const unsigned char *bytes, size_t len)
+{
+    Elf64_Ehdr head;
+    if (len < EI_NIDENT || memcmp(bytes, ELFMAG, SELFMAG) != 0)
+        return HOST_TRACKED_UNKNOWN;
+    if (bytes[EI_CLASS] == ELFCLASS32)
+        return HOST_TRACKED_32BIT;
+    if (len < sizeof(head))
+        return HOST_TRACKED_UNKNOWN;
+    memcpy(&head, bytes, sizeof(head));
+    bool interpreter = false, go = false;
+    for (unsigned i = 0; i < head.e_phnum; i++) {
+        Elf64_Phdr segment;
+        uint64_t at;
+        if (head.e_phentsize != sizeof(segment) ||
+            __builtin_add_overflow(head.e_phoff, i * sizeof(segment), &at) || at > len ||
+            len - at < sizeof(segment))
+            return HOST_TRACKED_UNKNOWN;
+        memcpy(&segment, bytes + at, sizeof(segment));
+        interpreter |= segment.p_type == PT_INTERP;
+        go |= segment.p_type == PT_NOTE &&
+              has_go_note(bytes, len, segment.p_offset, segment.p_filesz);
+    }
+    return go ? HOST_TRACKED_GO : !interpreter ? HOST_TRACKED_STATIC : HOST_TRACKED_NOT_ASKED;
+}

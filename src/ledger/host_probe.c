@@ -1,0 +1,169 @@
+/* A costly look at one process. See host_probe.h. */
+#include "ledger/host_probe.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "ledger/host_parse.h"
+
+enum {
+    ENVIRON_MAX = 256 << 10, /* bytes that are looked at; schedulers put theirs anywhere */
+    ELF_MAX = 4096,          /* headers and, for Go, the note that follows them */
+    TEXT_MAX = 4096,
+};
+
+static int part_open(const char *proc, pid_t pid, const char *file)
+{
+    char path[512];
+    int len = snprintf(path, sizeof(path), "%s/%d/%s", proc, (int)pid, file);
+    if (len < 0 || (size_t)len >= sizeof(path))
+        return -ENAMETOOLONG;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    return fd < 0 ? -errno : fd;
+}
+
+/* Up to size - 1 bytes, and a 0 behind them; how many. */
+static ssize_t part_read(const char *proc, pid_t pid, const char *file, char *ret_text, size_t size)
+{
+    MEMOIR_CLEANUP(closep)
+    int fd = part_open(proc, pid, file);
+    if (fd < 0)
+        return fd;
+    size_t len = 0;
+    while (len < size - 1) {
+        ssize_t n = read(fd, ret_text + len, size - 1 - len);
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            break;
+        len += (size_t)n;
+    }
+    ret_text[len] = '\0';
+    return (ssize_t)len;
+}
+
+static void sizes_look(const char *proc, pid_t pid, struct host_probe *probe)
+{
+    char text[TEXT_MAX];
+    struct host_rollup rollup;
+    if (part_read(proc, pid, "smaps_rollup", text, sizeof(text)) > 0 &&
+        host_parse_rollup(text, &rollup) == 0) {
+        probe->pss_bytes = rollup.pss;
+        probe->uss_bytes = rollup.uss;
+        probe->dirty_bytes = rollup.dirty;
+        probe->valid |= HOST_HAS_PSS;
+    }
+    if (part_read(proc, pid, "oom_score", text, sizeof(text)) > 0 && *text >= '0' && *text <= '9') {
+        probe->oom_score = (uint32_t)strtoul(text, NULL, 10);
+        probe->valid |= HOST_HAS_OOM;
+    }
+}
+
+static void command_look(const char *proc, pid_t pid, struct host_probe *probe)
+{
+    ssize_t n = part_read(proc, pid, "cmdline", probe->command, sizeof(probe->command));
+    while (n > 0 && probe->command[n - 1] == '\0')
+        n--;
+    for (ssize_t i = 0; i < n; i++)
+        if (probe->command[i] == '\0')
+            probe->command[i] = ' ';
+    probe->command[n > 0 ? n : 0] = '\0';
+    if (n > 0)
+        probe->valid |= HOST_HAS_COMMAND;
+}
+
+static void environ_look(const char *proc, pid_t pid, struct host_probe *probe)
+{
+    MEMOIR_CLEANUP(freep)
+    char *text = malloc(ENVIRON_MAX);
+    struct host_environment found;
+    ssize_t n = text ? part_read(proc, pid, "environ", text, ENVIRON_MAX) : -ENOMEM;
+    if (n < 0)
+        return;
+    host_parse_environ(text, (size_t)n, &found);
+    if (found.has_rank) {
+        probe->rank = found.rank;
+        probe->valid |= HOST_HAS_RANK;
+    }
+    if (*found.job) {
+        snprintf(probe->job, sizeof(probe->job), "%s", found.job);
+        probe->valid |= HOST_HAS_JOB;
+    }
+    if (found.tracker && probe->tracked == HOST_TRACKED_NOT_ASKED)
+        probe->tracked = HOST_TRACKED_ASKED;
+}
+
+/* A file with capabilities makes the loader forget LD_PRELOAD as a setuid one does. */
+static bool is_privileged(int fd, const struct stat *st)
+{
+    return st->st_mode & (S_ISUID | S_ISGID) || fgetxattr(fd, "security.capability", NULL, 0) > 0;
+}
+
+static void program_look(const char *proc, pid_t pid, struct host_probe *probe)
+{
+    char path[512];
+    unsigned char bytes[ELF_MAX];
+    struct stat st;
+    snprintf(path, sizeof(path), "%s/%d/exe", proc, (int)pid);
+    ssize_t n = readlink(path, probe->exe, sizeof(probe->exe) - 1);
+    probe->exe[n > 0 ? n : 0] = '\0';
+    if (n > 0)
+        probe->valid |= HOST_HAS_EXE;
+    MEMOIR_CLEANUP(closep)
+    int fd = part_open(proc, pid, "exe");
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return;
+    n = pread(fd, bytes, sizeof(bytes), 0);
+    if (n <= 0)
+        return;
+    int why = host_parse_elf(bytes, (size_t)n);
+    probe->tracked = (uint32_t)why;
+    if (why == HOST_TRACKED_NOT_ASKED && is_privileged(fd, &st))
+        probe->tracked = HOST_TRACKED_SETUID;
+    if (probe->tracked != HOST_TRACKED_UNKNOWN)
+        probe->valid |= HOST_HAS_TRACKED;
+}
+
+static void cgroup_look(const char *proc, pid_t pid, struct host_probe *probe)
+{
+    char text[TEXT_MAX];
+    bool v1;
+    if (part_read(proc, pid, "cgroup", text, sizeof(text)) <= 0 ||
+        host_parse_cgroup(text, probe->cgroup, sizeof(probe->cgroup), &v1) < 0)
+        return;
+    probe->cgroup_v1 = v1;
+    probe->valid |= HOST_HAS_CGROUP;
+}
+
+int host_probe_read(const char *proc, pid_t pid, uint32_t kinds, struct host_probe *ret_probe)
+{
+    if (!proc)
+        proc = "/proc";
+    uint64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    char path[512];
+    struct host_probe probe = {0};
+    snprintf(path, sizeof(path), "%s/%d", proc, (int)pid);
+    if (kinds & HOST_PROBE_SIZES)
+        sizes_look(proc, pid, &probe);
+    if (kinds & HOST_PROBE_COMMAND)
+        command_look(proc, pid, &probe);
+    if (kinds & HOST_PROBE_ORIGIN) {
+        program_look(proc, pid, &probe);
+        environ_look(proc, pid, &probe);
+    }
+    if (kinds & HOST_PROBE_CGROUP)
+        cgroup_look(proc, pid, &probe);
+    if (probe.valid == 0 && access(path, F_OK) < 0)
+        return -ESRCH;
+    probe.cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - began;
+    *ret_probe = probe;
+    return 0;
+}

@@ -1,0 +1,48 @@
+/* Texts of /proc hold names, arguments and environments that strangers chose. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ledger/host.h"
+#include "ledger/host_parse.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *text = malloc(size + 1);
+    if (!text)
+        return 0;
+    if (size > 0)
+        memcpy(text, data, size);
+    text[size] = '\0';
+    struct host_statm statm;
+    struct host_stat stat;
+    struct host_status status;
+    struct host_rollup rollup;
+    struct host_system system = {0};
+    struct host_environment environment;
+    char path[HOST_PATH_MAX], container[HOST_WORD_MAX], pod[HOST_WORD_MAX], job[HOST_WORD_MAX];
+    bool v1;
+    uint64_t limit;
+    (void)host_parse_statm(text, &statm);
+    if (host_parse_stat(text, &stat) == 0 && memchr(stat.comm, '\0', sizeof(stat.comm)) == NULL)
+        abort();
+    (void)host_parse_status(text, &status);
+    (void)host_parse_rollup(text, &rollup);
+    if (host_parse_meminfo(text, &system) == 0 && system.excess_bytes &&
+        system.parts[HOST_PART_REST])
+        abort();
+    (void)host_parse_pressure(text, &system.some, &system.full);
+    (void)host_parse_limit(text, &limit);
+    if (host_parse_cgroup(text, path, sizeof(path), &v1) == 0)
+        host_cgroup_words(path, container, pod, job, HOST_WORD_MAX);
+    host_cgroup_words(text, container, pod, job, HOST_WORD_MAX);
+    host_parse_environ(text, size, &environment);
+    for (const char *c = environment.job; *c; c++)
+        if (*c < ' ')
+            abort();
+    (void)host_parse_elf(data, size);
+    free(text);
+    return 0;
+}

@@ -1,0 +1,482 @@
+/* The process table, over a /proc of its own and over the real one. */
+#include <errno.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "host_tree.h"
+#include "ledger/host.h"
+#include "ledger/host_rows.h"
+#include "ledger/proc.h"
+
+enum { KERNEL_THREAD = 0x00200000 };
+
+static uint64_t now_ns;
+
+static uint64_t now(void)
+{
+    return now_ns;
+}
+
+static int tree_setup(void **state)
+{
+    tree_make();
+    now_ns = 1000 * NS_PER_S;
+    return 0;
+}
+
+static int tree_teardown(void **state)
+{
+    tree_remove();
+    return 0;
+}
+
+static struct host *tree_host(size_t files_max)
+{
+    struct host *host;
+    static char cgroups[128];
+    snprintf(cgroups, sizeof(cgroups), "%s/cgroups", tree_root);
+    assert_int_equal(host_new(&(struct host_options){.proc = tree_root,
+                                                     .cgroups = cgroups,
+                                                     .files_max = files_max,
+                                                     .now_ns = now},
+                              &host),
+                     0);
+    return host;
+}
+
+static struct host_process *row(struct host *host, pid_t pid)
+{
+    struct host_process *p = host_process_find(host, pid);
+    assert_non_null(p);
+    return p;
+}
+
+/* ---- cheap fields ---- */
+
+static void every_process_is_there_with_its_fields(void **state)
+{
+    tree_process(&(struct tree_process){.pid = 30, .start = 7, .rss_pages = 50, .uid = 1000});
+    tree_process(&(struct tree_process){.pid = 2, .comm = "kthreadd", .flags = KERNEL_THREAD});
+    tree_printf("loadavgx", "no process");
+    struct host *host = tree_host(0);
+    assert_int_equal(host_refresh(host), 0);
+    size_t n;
+    struct host_process *const *rows = host_processes(host, &n);
+    assert_int_equal(n, 2);
+    assert_int_equal(rows[0]->pid, 2);
+    assert_int_equal(rows[1]->pid, 30);
+    const struct host_process *p = rows[1];
+    assert_int_equal(p->valid & (HOST_HAS_MEMORY | HOST_HAS_STAT | HOST_HAS_STATUS |
+                                 HOST_HAS_PARTS | HOST_HAS_PEAK | HOST_HAS_PSS),
+                     HOST_HAS_MEMORY | HOST_HAS_STAT | HOST_HAS_STATUS | HOST_HAS_PARTS |
+                         HOST_HAS_PEAK);
+    assert_int_equal(p->rss_bytes, 50 * host->page_bytes);
+    assert_int_equal(p->vms_bytes, 150 * host->page_bytes);
+    assert_int_equal(p->swap_bytes, 500 * 1024);
+    assert_int_equal(p->lib_bytes, 400 * 1024);
+    assert_int_equal(p->peak_bytes, 400 * 1024);
+    assert_int_equal(p->minor_faults, 11);
+    assert_int_equal(p->major_faults, 22);
+    assert_int_equal(p->threads, 3);
+    assert_int_equal(p->uid, 1000);
+    assert_int_equal(p->state, 'S');
+    assert_string_equal(p->name, "worker");
+    assert_true(rows[0]->kernel);
+    assert_false(rows[0]->valid & HOST_HAS_MEMORY);
+    assert_int_equal(host_tracked_of(rows[0], NULL), HOST_TRACKED_KERNEL);
+    host_free(host);
+}
+
+static void details_are_read_where_memory_changed(void **state)
+{
+    struct tree_process p = {.pid = 30, .start = 7, .rss_pages = 50};
+    tree_process(&p);
+    struct host *host = tree_host(0);
+    assert_int_equal(host_refresh(host), 0);
+    uint64_t first = row(host, 30)->details_ns;
+    now_ns += NS_PER_S;
+    p.uid = 5; /* nothing in statm */
+    tree_process(&p);
+    assert_int_equal(host_refresh(host), 0);
+    assert_int_equal(row(host, 30)->details_ns, first);
+    assert_int_equal(row(host, 30)->uid, 0);
+    p.rss_pages = 60;
+    tree_process(&p);
+    assert_int_equal(host_refresh(host), 0);
+    assert_true(row(host, 30)->details_ns > first);
+    assert_int_equal(row(host, 30)->uid, 5);
+    assert_int_equal(row(host, 30)->rss_bytes, 60 * host->page_bytes);
+    p.uid = 6;
+    tree_process(&p);
+    for (int i = 0; i < HOST_TURN * 4; i++) /* in turn, whatever statm says */
+        assert_int_equal(host_refresh(host), 0);
+    assert_int_equal(row(host, 30)->uid, 6);
+    host_free(host);
+}
+
+static void who_ends_is_gone_and_who_comes_is_there(void **state)
+{
+    for (int i = 1; i <= 300; i++)
+        tree_process(&(struct tree_process){.pid = i * 3, .start = 7, .rss_pages = 50});
+    struct host *host = tree_host(100);
+    assert_int_equal(host_refresh(host), 0);
+    assert_true(host->files <= 100);
+    for (int i = 1; i <= 300; i += 2)
+        tree_process_end(i * 3);
+    tree_process(&(struct tree_process){.pid = 1, .start = 9, .rss_pages = 1});
+    assert_int_equal(host_refresh(host), 0);
+    size_t n;
+    struct host_process *const *rows = host_processes(host, &n);
+    assert_int_equal(n, 151);
+    assert_int_equal(rows[0]->pid, 1);
+    for (size_t i = 1; i < n; i++)
+        assert_int_equal(rows[i]->pid, 6 * i);
+    assert_null(host_process_find(host, 3));
+    host_free(host);
+}
+
+static void a_pid_that_is_reused_is_another_process(void **state)
+{
+    struct tree_process p = {.pid = 30, .start = 7, .rss_pages = 50};
+    tree_process(&(struct tree_process){.pid = 20, .start = 7, .rss_pages = 50});
+    struct host *host = tree_host(1);
+    assert_int_equal(host_refresh(host), 0);
+    tree_process(&p);
+    assert_int_equal(host_refresh(host), 0);
+    assert_int_equal(host_row(row(host, 30))->statm_fd, -1); /* its start time has to tell */
+    row(host, 30)->user_data = host;
+    p.start = 8;
+    tree_process(&p);
+    tree_write("20/statm", "", 0); /* what a descriptor reads once its process is gone */
+    row(host, 20)->user_data = host;
+    assert_int_equal(host_refresh(host), 0);
+    assert_int_equal(row(host, 30)->start_ticks, 8);
+    assert_null(row(host, 30)->user_data);
+    assert_null(host_process_find(host, 20)); /* nor has who came instead any memory yet */
+    tree_process(&(struct tree_process){.pid = 20, .start = 9, .rss_pages = 50});
+    assert_int_equal(host_refresh(host), 0);
+    assert_int_equal(row(host, 20)->start_ticks, 9);
+    assert_null(row(host, 20)->user_data);
+    host_free(host);
+}
+
+static void pids_since_the_last_look_are_tried_without_a_listing(void **state)
+{
+    tree_process(&(struct tree_process){.pid = 30, .start = 7, .rss_pages = 50});
+    tree_printf("loadavg", "0.1 0.2 0.3 1/100 30\n");
+    struct host *host = tree_host(0);
+    assert_int_equal(host_refresh(host), 0);
+    assert_int_equal(host_refresh(host), 0);
+    tree_process(&(struct tree_process){.pid = 32, .start = 8, .rss_pages = 50});
+    tree_process(&(struct tree_process){.pid = 5, .start = 8, .rss_pages = 50});
+    tree_printf("loadavg", "0.1 0.2 0.3 1/100 40\n");
+    assert_int_equal(host_refresh(host), 0);
+    assert_non_null(host_process_find(host, 32));
+    assert_null(host_process_find(host, 5)); /* a pid of choice waits for the next listing */
+    for (int i = 0; i < 16; i++)
+        assert_int_equal(host_refresh(host), 0);
+    assert_non_null(host_process_find(host, 5));
+    tree_process(&(struct tree_process){.pid = 41, .start = 8, .rss_pages = 50});
+    tree_printf("41/status", "Name:\tx\nTgid:\t32\nUid:\t0\t0\t0\t0\n");
+    tree_printf("loadavg", "0.1 0.2 0.3 1/100 41\n");
+    assert_int_equal(host_refresh(host), 0);
+    assert_null(host_process_find(host, 41)); /* a thread */
+    host_free(host);
+}
+
+/* ---- rates ---- */
+
+static void rates_are_absent_until_time_has_passed(void **state)
+{
+    struct tree_process p = {.pid = 30, .start = 7, .rss_pages = 100};
+    tree_process(&p);
+    struct host *host = tree_host(0);
+    double rate;
+    for (int second = 0; second <= 70; second++) {
+        p.rss_pages = 100 + (unsigned)second * 10;
+        tree_process(&p);
+        assert_int_equal(host_refresh(host), 0);
+        bool has = host_rate(host, row(host, 30), HOST_10S, &rate);
+        assert_int_equal(has, second >= 10);
+        if (has)
+            assert_true(rate == 10.0 * host->page_bytes);
+        assert_int_equal(host_rate(host, row(host, 30), HOST_1MIN, &rate), second >= 57);
+        assert_false(host_rate(host, row(host, 30), HOST_10MIN, &rate));
+        now_ns += NS_PER_S;
+    }
+    p.rss_pages = 10;
+    tree_process(&p);
+    assert_int_equal(host_refresh(host), 0);
+    assert_true(host_rate(host, row(host, 30), HOST_10S, &rate));
+    assert_true(rate < 0);
+    now_ns += 100 * NS_PER_S; /* nobody looked for long: what was before tells of another window */
+    assert_int_equal(host_refresh(host), 0);
+    assert_false(host_rate(host, row(host, 30), HOST_10S, &rate));
+    tree_process(&(struct tree_process){.pid = 31, .start = 7, .rss_pages = 100});
+    assert_int_equal(host_refresh(host), 0);
+    assert_false(host_rate(host, row(host, 31), HOST_1MIN, &rate));
+    host_free(host);
+}
+
+/* ---- costly fields ---- */
+
+#define ROLLUP "Pss: %d kB\nShared_Dirty: 1 kB\nPrivate_Clean: 2 kB\nPrivate_Dirty: 3 kB\n"
+
+static void costly_fields_come_by_probes(void **state)
+{
+    tree_process(&(struct tree_process){.pid = 30, .start = 7, .rss_pages = 50});
+    tree_printf("30/smaps_rollup", ROLLUP, 77);
+    tree_printf("30/oom_score", "666\n");
+    tree_write("30/cmdline", "/usr/bin/python3\0train.py\0", 26);
+    tree_write("30/environ", "SLURM_JOB_ID=99\0SLURM_PROCID=4\0", 31);
+    tree_printf("30/cgroup", "0::/slurm/job_12/step_0\n");
+    tree_printf("cgroups/slurm/job_12/memory.max", "1000000\n");
+    tree_printf("cgroups/slurm/job_12/memory.current", "400000\n");
+    tree_printf("cgroups/slurm/job_12/step_0/memory.max", "max\n");
+    tree_printf("cgroups/slurm/job_12/step_0/memory.current", "300000\n");
+    tree_process(
+        &(struct tree_process){.pid = 31, .start = 7, .rss_pages = 50}); /* may not be read */
+    struct host *host = tree_host(0);
+    assert_int_equal(host_refresh(host), 0);
+    assert_true(host_refine(host, 10 * NS_PER_S));
+    const struct host_process *p = row(host, 30);
+    assert_int_equal(p->valid & (HOST_HAS_PSS | HOST_HAS_OOM | HOST_HAS_COMMAND | HOST_HAS_CGROUP |
+                                 HOST_HAS_JOB | HOST_HAS_RANK),
+                     HOST_HAS_PSS | HOST_HAS_OOM | HOST_HAS_COMMAND | HOST_HAS_CGROUP |
+                         HOST_HAS_JOB | HOST_HAS_RANK);
+    assert_int_equal(p->pss_bytes, 77 * 1024);
+    assert_int_equal(p->uss_bytes, 5 * 1024);
+    assert_int_equal(p->dirty_bytes, 4 * 1024);
+    assert_int_equal(p->oom_score, 666);
+    assert_string_equal(p->command, "/usr/bin/python3 train.py");
+    assert_string_equal(p->name, "train.py");
+    assert_string_equal(p->job, "12"); /* the cgroup's: an environment is the user's own word */
+    assert_false(p->job_private);
+    assert_int_equal(p->rank, 4);
+    assert_true(p->pss_ns > 0);
+    assert_int_equal(host_refresh(host), 0);
+    p = row(host, 30);
+    assert_true(p->cgroup->known && p->cgroup->limited);
+    assert_int_equal(p->cgroup->limit_bytes, 1000000);
+    assert_int_equal(p->cgroup->headroom_bytes, 600000);
+    assert_int_equal(p->cgroup->used_bytes, 300000);
+    assert_int_equal(row(host, 31)->valid & (HOST_HAS_PSS | HOST_HAS_OOM | HOST_HAS_COMMAND |
+                                             HOST_HAS_CGROUP | HOST_HAS_JOB | HOST_HAS_TRACKED),
+                     0);
+    assert_int_equal(host_tracked_of(row(host, 31), NULL), HOST_TRACKED_UNKNOWN);
+    assert_true(host_refine(host, 10 * NS_PER_S)); /* nothing changed: nobody is asked again */
+    host_free(host);
+}
+
+static void the_largest_and_the_changed_come_first(void **state)
+{
+    struct tree_process small = {.pid = 30, .start = 7, .rss_pages = 1000};
+    struct tree_process large = {.pid = 31, .start = 7, .rss_pages = 900000};
+    tree_process(&small);
+    tree_process(&large);
+    struct host *host = tree_host(0);
+    struct host_todo todo;
+    const struct host_probe nothing = {.valid = HOST_HAS_PSS};
+    assert_int_equal(host_refresh(host), 0);
+    const pid_t order[] = {31, 30, 31, 30}; /* what they are, then their sizes */
+    for (int i = 0; i < 4; i++) {
+        assert_true(host_probe_next(host, &todo));
+        assert_int_equal(todo.pid, order[i]);
+        assert_int_equal(!!(todo.kinds & HOST_PROBE_SIZES), i >= 2);
+        host_probe_done(host, &todo, 0, &nothing);
+    }
+    assert_false(host_probe_next(host, &todo));
+    small.rss_pages += 5000;
+    large.rss_pages += 10;
+    tree_process(&small);
+    tree_process(&large);
+    now_ns += 5 * NS_PER_S;
+    assert_int_equal(host_refresh(host), 0);
+    assert_true(host_probe_next(host, &todo));
+    assert_int_equal(todo.pid, 30);
+    host_probe_done(host, &todo, -ETIMEDOUT, NULL);
+    assert_true(host_probe_next(host, &todo));
+    assert_int_equal(todo.pid, 31);
+    host_probe_done(host, &todo, 0, &nothing);
+    small.rss_pages += 5000;
+    tree_process(&small);
+    now_ns += NS_PER_S;
+    assert_int_equal(host_refresh(host), 0);
+    assert_false(host_probe_next(host, &todo)); /* who did not answer is left alone */
+    host_free(host);
+}
+
+static void what_comes_late_is_about_nobody_else(void **state)
+{
+    tree_process(&(struct tree_process){.pid = 30, .start = 7, .rss_pages = 50});
+    struct host *host = tree_host(0);
+    assert_int_equal(host_refresh(host), 0);
+    struct host_todo todo;
+    assert_true(host_probe_next(host, &todo));
+    todo.start_ticks = 6;
+    struct host_probe probe = {.valid = HOST_HAS_PSS | HOST_HAS_COMMAND, .command = "x"};
+    host_probe_done(host, &todo, 0, &probe);
+    assert_false(row(host, 30)->valid & (HOST_HAS_PSS | HOST_HAS_COMMAND));
+    host_free(host);
+}
+
+static void cgroups_of_version_1_have_their_own_files(void **state)
+{
+    tree_process(&(struct tree_process){.pid = 30, .start = 7, .rss_pages = 50});
+    tree_printf("30/cgroup", "4:memory:/a/b\n0::/x\n");
+    tree_printf("cgroups/memory/a/b/memory.limit_in_bytes", "9223372036854771712\n");
+    tree_printf("cgroups/memory/a/b/memory.usage_in_bytes", "100\n");
+    tree_printf("cgroups/memory/a/memory.limit_in_bytes", "5000\n");
+    tree_printf("cgroups/memory/a/memory.usage_in_bytes", "6000\n");
+    struct host *host = tree_host(0);
+    assert_int_equal(host_refresh(host), 0);
+    assert_true(host_refine(host, 10 * NS_PER_S));
+    assert_int_equal(host_refresh(host), 0);
+    const struct host_cgroup *cgroup = row(host, 30)->cgroup;
+    assert_non_null(cgroup);
+    assert_string_equal(cgroup->path, "/a/b");
+    assert_true(cgroup->known && cgroup->limited && cgroup->has_used);
+    assert_int_equal(cgroup->limit_bytes, 5000);
+    assert_int_equal(cgroup->headroom_bytes, 0);
+    assert_int_equal(cgroup->used_bytes, 100);
+    host_free(host);
+}
+
+static void a_path_of_cgroups_leads_nowhere_else(void **state)
+{
+    tree_process(&(struct tree_process){.pid = 30, .start = 7, .rss_pages = 50});
+    tree_printf("30/cgroup", "0::/../secret\n");
+    tree_printf("cgroups/x", "x");
+    tree_printf("secret/memory.max", "1\n");
+    tree_printf("secret/memory.current", "1\n");
+    struct host *host = tree_host(0);
+    assert_int_equal(host_refresh(host), 0);
+    assert_true(host_refine(host, 10 * NS_PER_S));
+    assert_int_equal(host_refresh(host), 0);
+    assert_non_null(row(host, 30)->cgroup);
+    assert_false(row(host, 30)->cgroup->known);
+    host_free(host);
+}
+
+static void huge_and_hostile_texts_are_cut(void **state)
+{
+    static char huge[600 << 10];
+    memset(huge, 'x', sizeof(huge));
+    tree_process(
+        &(struct tree_process){.pid = 30, .start = 7, .rss_pages = 50, .comm = "a)\n(\x1b[2J"});
+    tree_write("30/cmdline", huge, sizeof(huge));
+    tree_write("30/environ", huge, sizeof(huge));
+    tree_write("30/cgroup", huge, sizeof(huge));
+    tree_write("30/smaps_rollup", huge, sizeof(huge));
+    tree_process(&(struct tree_process){.pid = 31, .start = 7, .rss_pages = 50});
+    tree_write("31/stat", huge, sizeof(huge));
+    tree_write("31/status", huge, sizeof(huge));
+    tree_process(&(struct tree_process){.pid = 32, .start = 7, .rss_pages = 50});
+    tree_write("32/statm", huge, sizeof(huge));
+    struct host *host = tree_host(0);
+    assert_int_equal(host_refresh(host), 0);
+    (void)host_refine(host, 10 * NS_PER_S);
+    assert_int_equal(host_refresh(host), 0);
+    assert_int_equal(strlen(row(host, 30)->command), HOST_COMMAND_MAX - 1);
+    assert_string_equal(row(host, 30)->comm, "a)\n(\x1b[2J");
+    assert_false(row(host, 30)->valid & (HOST_HAS_CGROUP | HOST_HAS_PSS | HOST_HAS_JOB));
+    assert_false(row(host, 31)->valid & (HOST_HAS_STAT | HOST_HAS_STATUS));
+    assert_false(row(host, 32)->valid & HOST_HAS_MEMORY);
+    host_free(host);
+}
+
+/* ---- the machine ---- */
+
+static void the_machine_is_read_with_each_refresh(void **state)
+{
+    tree_printf("meminfo",
+                "MemTotal: 9 kB\nMemFree: 1 kB\nMemAvailable: 2 kB\nBuffers: 1 kB\nCached: 1 kB\n");
+    struct host *host = tree_host(0);
+    assert_int_equal(host_refresh(host), 0);
+    assert_int_equal(host_system(host)->valid, HOST_HAS_TOTAL | HOST_HAS_AVAILABLE);
+    assert_int_equal(host_system(host)->total_bytes, 9 * 1024);
+    tree_printf("meminfo", "nonsense\n");
+    assert_int_equal(host_refresh(host), 0);
+    assert_int_equal(host_system(host)->valid, 0);
+    host_free(host);
+}
+
+/* ---- the real one ---- */
+
+static void a_child_that_grows_is_seen_to_grow(void **state)
+{
+    enum { GROWTH = 64 << 20 };
+    int go[2], done[2];
+    char byte;
+    assert_int_equal(pipe(go), 0);
+    assert_int_equal(pipe(done), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        char *memory =
+            mmap(NULL, GROWTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (read(go[0], &byte, 1) == 1 && memory != MAP_FAILED) {
+            memset(memory, 1, GROWTH);
+            (void)!write(done[1], "x", 1);
+        }
+        pause();
+        _exit(0);
+    }
+    struct host *host;
+    assert_int_equal(host_new(&(struct host_options){.user_names = true, .now_ns = now}, &host), 0);
+    assert_int_equal(host_refresh(host), 0);
+    uint64_t before = row(host, child)->rss_bytes;
+    now_ns += 10 * NS_PER_S;
+    assert_int_equal(write(go[1], "x", 1), 1);
+    assert_int_equal(read(done[0], &byte, 1), 1);
+    assert_int_equal(host_refresh(host), 0);
+    double rate;
+    struct proc_stat stat;
+    const struct host_process *p = row(host, child);
+    assert_true(p->rss_bytes >= before + GROWTH / 2);
+    assert_true(host_rate(host, p, HOST_10S, &rate));
+    assert_true(rate > GROWTH / 2 / 10.0);
+    assert_int_equal(proc_stat_read(child, &stat), 0);
+    assert_int_equal(p->start_ticks, stat.start_ticks); /* as the books have it */
+    assert_int_equal(p->parent_pid, getpid());
+    assert_int_equal(p->uid, getuid());
+    struct host_probe probe;
+    assert_int_equal(host_probe_read(NULL, child, HOST_PROBE_SIZES | HOST_PROBE_COMMAND, &probe),
+                     0);
+    assert_true(probe.valid & HOST_HAS_COMMAND);
+    if (probe.valid & HOST_HAS_PSS)
+        assert_true(probe.uss_bytes >= GROWTH / 2);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(host_refresh(host), 0);
+    assert_null(host_process_find(host, child));
+    assert_int_equal(host_probe_read(NULL, child, HOST_PROBE_SIZES, &probe), -ESRCH);
+    for (int i = 0; i < 4; i++) {
+        close(i < 2 ? go[i] : done[i - 2]);
+    }
+    host_free(host);
+}
+
+#define TREE_TEST(name) cmocka_unit_test_setup_teardown(name, tree_setup, tree_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TREE_TEST(every_process_is_there_with_its_fields),
+        TREE_TEST(details_are_read_where_memory_changed),
+        TREE_TEST(who_ends_is_gone_and_who_comes_is_there),
+        TREE_TEST(a_pid_that_is_reused_is_another_process),
+        TREE_TEST(pids_since_the_last_look_are_tried_without_a_listing),
+        TREE_TEST(rates_are_absent_until_time_has_passed),
+        TREE_TEST(costly_fields_come_by_probes),
+        TREE_TEST(the_largest_and_the_changed_come_first),
+        TREE_TEST(what_comes_late_is_about_nobody_else),
+        TREE_TEST(cgroups_of_version_1_have_their_own_files),
+        TREE_TEST(a_path_of_cgroups_leads_nowhere_else),
+        TREE_TEST(huge_and_hostile_texts_are_cut),
+        TREE_TEST(the_machine_is_read_with_each_refresh),
+        cmocka_unit_test(a_child_that_grows_is_seen_to_grow),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,350 @@
+/* Texts of /proc, as kernels write them and as nobody should. */
+#include <elf.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "check.h"
+#include "ledger/host.h"
+#include "ledger/host_parse.h"
+
+/* ---- processes ---- */
+
+static void statm_gives_pages(void **state)
+{
+    struct host_statm statm;
+    assert_int_equal(host_parse_statm("5061 1713 1234 9 0 512 0\n", &statm), 0);
+    assert_int_equal(statm.vms, 5061);
+    assert_int_equal(statm.rss, 1713);
+    assert_int_equal(statm.shared, 1234);
+    assert_int_equal(statm.text, 9);
+    assert_int_equal(statm.data, 512);
+    assert_int_equal(host_parse_statm("5061 1713 1234", &statm), -EBADMSG);
+    assert_int_equal(host_parse_statm("", &statm), -EBADMSG);
+    assert_int_equal(host_parse_statm("-1 2 3 4 5 6 7", &statm), -EBADMSG);
+}
+
+#define STAT_TAIL " S 7 1 1 0 -1 4194560 101 0 202 0 1 2 0 0 20 0 3 0 4242 409600 55 1 0 0\n"
+
+static void a_name_may_hold_anything(void **state)
+{
+    static const char *const names[] = {"plain", "two words", ") S 1 1", "a)b(c",
+                                        "x\ny",  "\x1b[31m",  ""};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char text[256];
+        struct host_stat stat;
+        snprintf(text, sizeof(text), "9 (%s)" STAT_TAIL, names[i]);
+        assert_int_equal(host_parse_stat(text, &stat), 0);
+        assert_string_equal(stat.comm, names[i]);
+        assert_int_equal(stat.state, 'S');
+        assert_int_equal(stat.parent, 7);
+        assert_int_equal(stat.minor_faults, 101);
+        assert_int_equal(stat.major_faults, 202);
+        assert_int_equal(stat.threads, 3);
+        assert_int_equal(stat.start_ticks, 4242);
+        assert_int_equal(stat.vms_bytes, 409600);
+        assert_int_equal(stat.rss_pages, 55);
+        assert_false(stat.kernel);
+    }
+}
+
+static void stat_that_is_cut_makes_no_sense(void **state)
+{
+    static const char whole[] = "9 (name)" STAT_TAIL;
+    struct host_stat stat;
+    for (size_t len = 0; len < sizeof(whole) - 12; len++) {
+        char text[sizeof(whole)];
+        memcpy(text, whole, len);
+        text[len] = '\0';
+        assert_int_equal(host_parse_stat(text, &stat), -EBADMSG);
+    }
+}
+
+static void threads_of_the_kernel_are_told_apart(void **state)
+{
+    struct host_stat stat;
+    assert_int_equal(
+        host_parse_stat("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 3 0 0 1\n",
+                        &stat),
+        0);
+    assert_true(stat.kernel);
+}
+
+static void status_without_memory_has_a_user_only(void **state)
+{
+    struct host_status status;
+    assert_int_equal(
+        host_parse_status("Name:\tx\\nUid:\t7\nTgid:\t5\nUid:\t1000\t0\t0\t0\n", &status), 0);
+    assert_int_equal(status.uid, 1000);
+    assert_int_equal(status.group, 5);
+    assert_false(status.has_parts);
+    assert_false(status.has_peak);
+    assert_int_equal(host_parse_status("Name:\tx\nTgid:\t5\n", &status), -EBADMSG);
+    assert_int_equal(host_parse_status("Name:\tx\nTgid:\t5\nUid:\t99999999999\n", &status),
+                     -EBADMSG);
+}
+
+static void a_rollup_gives_shares(void **state)
+{
+    struct host_rollup rollup;
+    static const char text[] = "55d0-7ffd ---p 00000000 00:00 0                          [rollup]\n"
+                               "Rss:                1712 kB\nPss:                 180 kB\n"
+                               "Pss_Dirty:            96 kB\nPss_Anon:             96 kB\n"
+                               "Shared_Clean:       1600 kB\nShared_Dirty:          8 kB\n"
+                               "Private_Clean:        16 kB\nPrivate_Dirty:        96 kB\n"
+                               "Private_Hugetlb:    2048 kB\nSwap:                  0 kB\n";
+    assert_int_equal(host_parse_rollup(text, &rollup), 0);
+    assert_int_equal(rollup.pss, 180 * 1024);
+    assert_int_equal(rollup.uss, (16 + 96 + 2048) * 1024);
+    assert_int_equal(rollup.dirty, (96 + 8) * 1024);
+    assert_int_equal(host_parse_rollup("Pss: 1 kB\n", &rollup), -EBADMSG);
+}
+
+/* ---- the machine ---- */
+
+static const char meminfo[] =
+    "MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvailable:    400 kB\n"
+    "Buffers:          10 kB\nCached:          300 kB\nSwapCached:        0 kB\n"
+    "Active:          200 kB\nInactive:        150 kB\nSwapTotal:        50 kB\n"
+    "SwapFree:         40 kB\nDirty:             1 kB\nAnonPages:       350 kB\n"
+    "Shmem:            60 kB\nSlab:             50 kB\nSReclaimable:     30 kB\n"
+    "SUnreclaim:       20 kB\nKernelStack:       5 kB\nPageTables:       15 kB\n"
+    "SecPageTables:     1 kB\nPercpu:            4 kB\nHugetlb:           0 kB\n";
+
+static void parts_add_up_to_the_total(void **state)
+{
+    struct host_system system = {0};
+    assert_int_equal(host_parse_meminfo(meminfo, &system), 0);
+    uint64_t sum = 0;
+    for (int i = 0; i < HOST_PARTS; i++)
+        sum += system.parts[i];
+    assert_int_equal(sum, system.total_bytes);
+    assert_int_equal(system.parts[HOST_PART_REST], 165 * 1024);
+    assert_int_equal(system.parts[HOST_PART_CACHE], 240 * 1024);
+    assert_int_equal(system.available_bytes, 400 * 1024);
+    assert_int_equal(system.used_bytes, 600 * 1024);
+    assert_int_equal(system.excess_bytes, 0);
+    assert_int_equal(system.valid, HOST_HAS_TOTAL | HOST_HAS_AVAILABLE);
+}
+
+static void available_is_not_made_up(void **state)
+{
+    struct host_system system = {0};
+    assert_int_equal(
+        host_parse_meminfo("MemTotal: 9 kB\nMemFree: 1 kB\nBuffers: 1 kB\nCached: 1 kB\n", &system),
+        0);
+    assert_int_equal(system.valid, HOST_HAS_TOTAL);
+    assert_int_equal(host_parse_meminfo("MemTotal: 9 kB\n", &system), -EBADMSG);
+}
+
+static void parts_past_the_total_are_told(void **state)
+{
+    struct host_system system = {0};
+    assert_int_equal(
+        host_parse_meminfo("MemTotal: 9 kB\nMemFree: 8 kB\nBuffers: 8 kB\nCached: 1 kB\n", &system),
+        0);
+    assert_int_equal(system.parts[HOST_PART_REST], 0);
+    assert_int_equal(system.excess_bytes, 8 * 1024);
+}
+
+static void pressure_is_in_hundredths(void **state)
+{
+    struct host_pressure some, full;
+    assert_int_equal(host_parse_pressure("some avg10=1.25 avg60=0.50 avg300=100.00 total=77\n"
+                                         "full avg10=0.00 avg60=0.01 avg300=0.00 total=5\n",
+                                         &some, &full),
+                     0);
+    assert_int_equal(some.avg10, 125);
+    assert_int_equal(some.avg300, 10000);
+    assert_int_equal(some.total_us, 77);
+    assert_int_equal(full.avg60, 1);
+    assert_int_equal(host_parse_pressure("some avg10=1.25\n", &some, &full), -EBADMSG);
+}
+
+/* ---- cgroups ---- */
+
+#define ID "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+static void the_memory_controller_comes_first(void **state)
+{
+    char path[HOST_PATH_MAX];
+    bool v1;
+    assert_int_equal(host_parse_cgroup("0::/user.slice/a b\n", path, sizeof(path), &v1), 0);
+    assert_string_equal(path, "/user.slice/a b");
+    assert_false(v1);
+    assert_int_equal(
+        host_parse_cgroup("5:cpu,memory:/m\n1:name=systemd:/s\n0::/u\n", path, sizeof(path), &v1),
+        0);
+    assert_string_equal(path, "/m");
+    assert_true(v1);
+    assert_int_equal(
+        host_parse_cgroup("1:name=systemd:/s\n2:xmemory:/n\n", path, sizeof(path), &v1), -EBADMSG);
+    assert_int_equal(host_parse_cgroup("0::/long\n", path, 5, &v1), -EBADMSG);
+}
+
+static void paths_tell_of_containers_pods_and_jobs(void **state)
+{
+    static const struct {
+        const char *path, *container, *pod, *job;
+    } rows[] = {
+        {"/system.slice/docker-" ID ".scope", ID, "", ""},
+        {"/docker/" ID, ID, "", ""},
+        {"/kubepods.slice/kubepods-burstable.slice/"
+         "kubepods-burstable-pod6f1ed2a4_1111_2222_3333_444455556666.slice/cri-containerd-" ID
+         ".scope",
+         ID, "6f1ed2a4-1111-2222-3333-444455556666", ""},
+        {"/kubepods/besteffort/pod6f1ed2a4-1111-2222-3333-444455556666/" ID, ID,
+         "6f1ed2a4-1111-2222-3333-444455556666", ""},
+        {"/lxc.payload.web/init.scope", "web", "", ""},
+        {"/slurm/uid_1000/job_4711/step_0/task_3", "", "", "4711"},
+        {"/system.slice/slurmstepd.scope/job_12/step_batch", "", "", "12"},
+        {"/mine/job_12", "", "", ""},
+        {"/system.slice/" ID "0", "", "", ""},
+        {"/", "", "", ""},
+        {"", "", "", ""},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char container[HOST_WORD_MAX], pod[HOST_WORD_MAX], job[HOST_WORD_MAX];
+        host_cgroup_words(rows[i].path, container, pod, job, HOST_WORD_MAX);
+        assert_string_equal(container, rows[i].container);
+        assert_string_equal(pod, rows[i].pod);
+        assert_string_equal(job, rows[i].job);
+    }
+}
+
+static void no_limit_has_many_names(void **state)
+{
+    uint64_t bytes;
+    assert_int_equal(host_parse_limit("max\n", &bytes), 0);
+    assert_true(bytes == UINT64_MAX);
+    assert_int_equal(host_parse_limit("9223372036854771712\n", &bytes), 0);
+    assert_true(bytes == UINT64_MAX);
+    assert_int_equal(host_parse_limit("1073741824\n", &bytes), 0);
+    assert_int_equal(bytes, 1073741824);
+    assert_int_equal(host_parse_limit("-1\n", &bytes), -EBADMSG);
+    assert_int_equal(host_parse_limit("", &bytes), -EBADMSG);
+}
+
+/* ---- environments ---- */
+
+static struct host_environment environment(const char *text, size_t len)
+{
+    struct host_environment found;
+    host_parse_environ(text, len, &found);
+    return found;
+}
+#define ENVIRONMENT(text) environment(text, sizeof(text) - 1)
+
+static void schedulers_are_recognised(void **state)
+{
+    struct host_environment e = ENVIRONMENT("A=1\0SLURM_JOB_ID=4711\0PMI_RANK=9\0SLURM_PROCID=3\0");
+    assert_string_equal(e.job, "4711");
+    assert_true(e.has_rank);
+    assert_int_equal(e.rank, 3); /* the better source, wherever it stands */
+    e = ENVIRONMENT("OMPI_COMM_WORLD_RANK=12\0LD_PRELOAD=/x/libmemoir-track.so\0");
+    assert_int_equal(e.rank, 12);
+    assert_true(e.tracker);
+    assert_string_equal(e.job, "");
+}
+
+static void bad_words_of_an_environment_are_none(void **state)
+{
+    struct host_environment e = ENVIRONMENT("SLURM_JOB_ID=1\x1b[31m\0PMI_RANK=-1\0RANK=\0");
+    assert_string_equal(e.job, "");
+    assert_false(e.has_rank);
+    e = ENVIRONMENT("SLURM_JOB_ID=12345"); /* cut: another digit may follow */
+    assert_string_equal(e.job, "");
+    e = ENVIRONMENT("SLURM_PROCID=99999999999999999999\0=\0SLURM_JOB_IDX=1\0\0\0");
+    assert_false(e.has_rank);
+    assert_string_equal(e.job, "");
+}
+
+/* ---- programs ---- */
+
+struct program {
+    Elf64_Ehdr head;
+    Elf64_Phdr segments[2];
+    Elf64_Nhdr note;
+    char name[4], rest[60];
+};
+
+static struct program program(uint32_t first, uint32_t second)
+{
+    struct program p = {
+        .head = {.e_phoff = offsetof(struct program, segments),
+                 .e_phentsize = sizeof(Elf64_Phdr),
+                 .e_phnum = 2},
+        .segments = {{.p_type = first}, {.p_type = second}},
+        .note = {.n_namesz = 4, .n_descsz = 8, .n_type = 4},
+    };
+    memcpy(p.head.e_ident, ELFMAG, SELFMAG);
+    p.head.e_ident[EI_CLASS] = ELFCLASS64;
+    for (int i = 0; i < 2; i++) {
+        p.segments[i].p_offset = offsetof(struct program, note);
+        p.segments[i].p_filesz = sizeof(p.note) + 4 + 8;
+    }
+    return p;
+}
+
+static int kind(const struct program *p)
+{
+    return host_parse_elf((const unsigned char *)p, sizeof(*p));
+}
+
+static void programs_tell_why_they_cannot_be_tracked(void **state)
+{
+    struct program p = program(PT_LOAD, PT_INTERP);
+    assert_int_equal(kind(&p), HOST_TRACKED_NOT_ASKED);
+    p = program(PT_LOAD, PT_LOAD);
+    assert_int_equal(kind(&p), HOST_TRACKED_STATIC);
+    p = program(PT_INTERP, PT_NOTE);
+    memcpy(p.name, "Go\0", 4);
+    assert_int_equal(kind(&p), HOST_TRACKED_GO);
+    memcpy(p.name, "GNU", 4);
+    assert_int_equal(kind(&p), HOST_TRACKED_NOT_ASKED);
+    p.head.e_ident[EI_CLASS] = ELFCLASS32;
+    assert_int_equal(kind(&p), HOST_TRACKED_32BIT);
+    assert_int_equal(host_parse_elf((const unsigned char *)"#!/bin/sh\n.......", 17),
+                     HOST_TRACKED_UNKNOWN);
+}
+
+static void headers_that_point_elsewhere_are_unknown(void **state)
+{
+    struct program p = program(PT_LOAD, PT_INTERP);
+    p.head.e_phoff = UINT64_MAX - 8;
+    assert_int_equal(kind(&p), HOST_TRACKED_UNKNOWN);
+    p = program(PT_LOAD, PT_INTERP);
+    p.head.e_phnum = 60000;
+    assert_int_equal(kind(&p), HOST_TRACKED_UNKNOWN);
+    p = program(PT_INTERP, PT_NOTE);
+    p.segments[1].p_offset = UINT64_MAX;
+    assert_int_equal(kind(&p), HOST_TRACKED_NOT_ASKED);
+    p = program(PT_INTERP, PT_NOTE);
+    p.segments[1].p_filesz = UINT64_MAX;
+    p.note.n_namesz = UINT32_MAX;
+    assert_int_equal(kind(&p), HOST_TRACKED_NOT_ASKED);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(statm_gives_pages),
+        cmocka_unit_test(a_name_may_hold_anything),
+        cmocka_unit_test(stat_that_is_cut_makes_no_sense),
+        cmocka_unit_test(threads_of_the_kernel_are_told_apart),
+        cmocka_unit_test(status_without_memory_has_a_user_only),
+        cmocka_unit_test(a_rollup_gives_shares),
+        cmocka_unit_test(parts_add_up_to_the_total),
+        cmocka_unit_test(available_is_not_made_up),
+        cmocka_unit_test(parts_past_the_total_are_told),
+        cmocka_unit_test(pressure_is_in_hundredths),
+        cmocka_unit_test(the_memory_controller_comes_first),
+        cmocka_unit_test(paths_tell_of_containers_pods_and_jobs),
+        cmocka_unit_test(no_limit_has_many_names),
+        cmocka_unit_test(schedulers_are_recognised),
+        cmocka_unit_test(bad_words_of_an_environment_are_none),
+        cmocka_unit_test(programs_tell_why_they_cannot_be_tracked),
+        cmocka_unit_test(headers_that_point_elsewhere_are_unknown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
