@@ -98,6 +98,7 @@ extern const struct command cmd_ps;
 extern const struct command cmd_buffers;
 extern const struct command cmd_devices;
 extern const struct command cmd_query;
+extern const struct command cmd_sites;
 extern const struct command cmd_history;
 extern const struct command cmd_doctor;
 extern const struct command cmd_demo;

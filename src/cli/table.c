@@ -16,6 +16,7 @@ enum {
     COLUMNS_MAX = 48,
     GAP = 2,            /* columns between columns */
     STRETCH_MIN = 12,   /* a program's name is still a name at this width */
+    WIDE_MIN = 36,      /* and a function with its file and line at this one */
     TEXT_CELL_MAX = 64, /* of a formatted number */
 };
 
@@ -82,6 +83,11 @@ void table_set_number(struct table *table, size_t column, uint64_t number)
     cell->present = true;
 }
 
+void table_set_change(struct table *table, size_t column, int64_t change)
+{
+    table_set_number(table, column, (uint64_t)change);
+}
+
 void table_set_style(struct table *table, size_t column, enum term_style style)
 {
     if (!table->error)
@@ -118,6 +124,11 @@ int table_sort_parse(const struct column *columns, const char *text, struct tabl
     return 0;
 }
 
+static bool is_signed(enum column_type type)
+{
+    return type == COLUMN_CHANGE || type == COLUMN_CHANGE_BYTES;
+}
+
 struct sort_context {
     const struct table *table;
     const struct table_sort *sort;
@@ -134,6 +145,9 @@ static int compare_rows(const void *a, const void *b, void *context)
         return x->present ? -1 : 1;
     if (x->present && by->table->columns[by->sort->column].type == COLUMN_TEXT)
         order = strcmp(x->text, y->text);
+    else if (x->present && is_signed(by->table->columns[by->sort->column].type))
+        order =
+            ((int64_t)x->number > (int64_t)y->number) - ((int64_t)x->number < (int64_t)y->number);
     else if (x->present)
         order = (x->number > y->number) - (x->number < y->number);
     if (order)
@@ -155,6 +169,23 @@ int table_sort(const struct table *table, const struct table_sort *sort, size_t 
 }
 
 /* ---- text ---- */
+
+/* "+25.5 MB", "-3", "0" */
+static const char *change_text(const struct table *table, const struct column *column,
+                               const struct cell *cell, char text[static TEXT_CELL_MAX])
+{
+    int64_t change = (int64_t)cell->number;
+    uint64_t size = change < 0 ? -(uint64_t)change : (uint64_t)change;
+    const char *sign = change > 0 ? "+" : change < 0 ? "-" : "";
+    char number[UNITS_TEXT_MAX];
+    if (column->type == COLUMN_CHANGE || table->units == TABLE_PLAIN)
+        snprintf(text, TEXT_CELL_MAX, "%s%llu", sign, (unsigned long long)size);
+    else
+        snprintf(text, TEXT_CELL_MAX, "%s%s", sign,
+                 units_format_bytes(number, size,
+                                    table->units == TABLE_BINARY ? UNITS_BINARY : UNITS_DECIMAL));
+    return text;
+}
 
 /* The text of a cell without its marks: its own, or the number in people's units in `text`. */
 static const char *plain_text(const struct table *table, const struct column *column,
@@ -189,6 +220,9 @@ static const char *plain_text(const struct table *table, const struct column *co
         snprintf(text, TEXT_CELL_MAX, "%llu.%llu%%", tenths / 10, tenths % 10);
         return text;
     }
+    case COLUMN_CHANGE:
+    case COLUMN_CHANGE_BYTES:
+        return change_text(table, column, cell, text);
     case COLUMN_NUMBER:
         break;
     }
@@ -252,10 +286,11 @@ static unsigned plan_width(const struct plan *plan)
 static unsigned plan_shrink(struct plan *plan, const struct table *table, unsigned excess)
 {
     for (size_t c = 0; c < plan->n && excess; c++) {
-        if (!plan->shown[c] || !(table->columns[c].flags & COLUMN_STRETCH) ||
-            plan->width[c] <= STRETCH_MIN)
+        unsigned flags = table->columns[c].flags;
+        unsigned least = flags & COLUMN_WIDE ? WIDE_MIN : STRETCH_MIN;
+        if (!plan->shown[c] || !(flags & COLUMN_STRETCH) || plan->width[c] <= least)
             continue;
-        unsigned can = plan->width[c] - STRETCH_MIN;
+        unsigned can = plan->width[c] - least;
         unsigned give = can < excess ? can : excess;
         plan->width[c] -= give;
         excess -= give;

@@ -24,6 +24,9 @@ enum column_type {
     COLUMN_YES,    /* set to 0 or 1; screen: "no", "yes"; exported as false, true */
     COLUMN_TIME, /* set in nanoseconds since 1970; screen: local time; exported as ISO 8601, UTC */
     COLUMN_PERCENT, /* set in hundredths of a percent; screen: "75.3%"; exported as 75.25 */
+    /* Set as an int64_t in two's complement, exported with its sign: */
+    COLUMN_CHANGE,       /* screen: "+12" */
+    COLUMN_CHANGE_BYTES, /* screen: "+25.5 MB" */
 };
 
 enum column_flags {
@@ -31,6 +34,8 @@ enum column_flags {
     COLUMN_STRETCH = 1u << 1,     /* cut when a line is too long */
     COLUMN_HIDE_EMPTY = 1u << 2,  /* on screen only when a row has something there */
     COLUMN_SCREEN_ONLY = 1u << 3, /* on screen, never in CSV and JSON: they have its parts */
+    COLUMN_WIDE =
+        1u << 4, /* with COLUMN_STRETCH: others go before it is cut to less than a line of code */
 };
 
 /* How every table for programs tells of a device, so that rows of different commands can be joined. */
@@ -98,6 +103,7 @@ void table_release(struct table *table);
 void table_row(struct table *table);
 void table_set_text(struct table *table, size_t column, const char *text);
 void table_set_number(struct table *table, size_t column, uint64_t number);
+void table_set_change(struct table *table, size_t column, int64_t change);
 void table_set_style(struct table *table, size_t column, enum term_style style);
 void table_set_marks(struct table *table, size_t column, unsigned marks);
 

@@ -61,6 +61,10 @@ static void csv_cell(struct buffer *out, const struct column *column, const stru
     case COLUMN_BYTES:
         buffer_printf(out, "%llu", (unsigned long long)cell->number);
         break;
+    case COLUMN_CHANGE:
+    case COLUMN_CHANGE_BYTES:
+        buffer_printf(out, "%lld", (long long)(int64_t)cell->number);
+        break;
     case COLUMN_YES:
         buffer_append_str(out, cell->number ? "true" : "false");
         break;
@@ -128,6 +132,10 @@ void table_json_row(const struct table *table, size_t row, size_t first, struct 
         case COLUMN_NUMBER:
         case COLUMN_BYTES:
             json_u64(json, cell->number);
+            break;
+        case COLUMN_CHANGE:
+        case COLUMN_CHANGE_BYTES:
+            json_i64(json, (int64_t)cell->number);
             break;
         case COLUMN_YES:
             json_bool(json, cell->number != 0);

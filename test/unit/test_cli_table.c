@@ -232,6 +232,71 @@ static void sorting_puts_large_first_and_absent_last(void **unused)
     assert_int_equal(table_sort_parse(columns, "", &sort), -ENOENT);
 }
 
+static const struct column change_columns[] = {
+    {"blocks_change", "BLOCKS", "h", COLUMN_CHANGE},
+    {"bytes_change", "BYTES", "h", COLUMN_CHANGE_BYTES},
+    {0},
+};
+
+static void changes_have_a_sign(void **unused)
+{
+    static const int64_t changes[] = {-25500000, 7, 0, INT64_MIN};
+    struct term term = {.utf8 = true};
+    struct table_layout layout = {.header = false};
+    struct table t;
+    table_init(&t, change_columns);
+    for (size_t i = 0; i < 4; i++) {
+        table_row(&t);
+        table_set_change(&t, 0, changes[i]);
+        table_set_change(&t, 1, changes[i]);
+    }
+    assert_int_equal(table_print(&t, &layout, &term, &out), 0);
+    assert_non_null(strstr(buffer_string(&out), "-25500000  -25.5 MB\n"));
+    assert_non_null(strstr(buffer_string(&out), " +7      +7 B\n"));
+    assert_non_null(strstr(buffer_string(&out), " 0       0 B\n"));
+    assert_non_null(strstr(buffer_string(&out), "-9223372036854775808   -9.2 EB\n"));
+    buffer_reset(&out);
+    assert_int_equal(table_print_csv(&t, &layout, &out), 0);
+    assert_string_equal(buffer_string(&out), "-25500000,-25500000\r\n7,7\r\n0,0\r\n"
+                                             "-9223372036854775808,-9223372036854775808\r\n");
+    buffer_reset(&out);
+    struct json json;
+    json_init(&json, &out);
+    json_object_begin(&json);
+    table_json_row(&t, 0, 0, &json);
+    json_object_end(&json);
+    assert_int_equal(json_finish(&json), 0);
+    assert_string_equal(buffer_string(&out),
+                        "{\"blocks_change\":-25500000,\"bytes_change\":-25500000}");
+    struct table_sort sort = {.column = 0, .descending = true};
+    static const size_t expected[] = {1, 2, 0, 3};
+    size_t *order = NULL;
+    assert_int_equal(table_sort(&t, &sort, &order), 0);
+    assert_memory_equal(order, expected, sizeof(expected));
+    free(order);
+    table_release(&t);
+}
+
+static const struct column wide_columns[] = {
+    {"other", "OTHER", "h", COLUMN_TEXT, COLUMN_STRETCH, 9},
+    {"site", "SITE", "h", COLUMN_TEXT, COLUMN_STRETCH | COLUMN_WIDE},
+    {0},
+};
+
+static void a_line_of_code_stays_while_others_can_go(void **unused)
+{
+    struct term term = {.utf8 = true, .width = 40};
+    struct table_layout layout = {.header = false};
+    struct table t;
+    table_init(&t, wide_columns);
+    table_row(&t);
+    table_set_text(&t, 0, "something else");
+    table_set_text(&t, 1, "a_function_of_some_length file.c:1234");
+    assert_int_equal(table_print(&t, &layout, &term, &out), 0);
+    assert_string_equal(buffer_string(&out), "a_function_of_some_length file.c:1234\n");
+    table_release(&t);
+}
+
 static void prose_is_wrapped_and_verbatim_lines_stay(void **unused)
 {
     term_wrap(&out, "one two three four\nfive\n\n  as   it is\nsix", 2, 12);
@@ -257,6 +322,8 @@ int main(void)
         TEST(csv_follows_rfc_4180),
         TEST(json_has_null_for_what_is_not_known),
         TEST(sorting_puts_large_first_and_absent_last),
+        TEST(changes_have_a_sign),
+        TEST(a_line_of_code_stays_while_others_can_go),
         TEST(prose_is_wrapped_and_verbatim_lines_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
