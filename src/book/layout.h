@@ -187,7 +187,12 @@ struct book_header {
     uint64_t
         exec_random; /* identity, too: with exec_id, where the subject writes itself; constant */
 
-    uint8_t spare[832];
+    /* Of heap trackers: how to find the live blocks in the memory of the process. See trailer.h. */
+    uint64_t trailer_key;
+    uint32_t trailer_generation; /* 1, and one more for each fork since */
+    uint32_t trailer_format;     /* BOOK_TRAILER_FORMAT; 0: none */
+
+    uint8_t spare[816];
 };
 static_assert(sizeof(struct book_header) == BOOK_HEADER_BYTES, "header is one page");
 
@@ -377,6 +382,7 @@ enum book_site_flags {
     BOOK_SITE_CALLER_ONLY = 1u << 0, /* one frame, by the return address */
     BOOK_SITE_CUT = 1u << 1,         /* the stack was deeper */
     BOOK_SITE_SAMPLED = 1u << 2,     /* set aside: found by sampling */
+    BOOK_SITE_AGAIN = 1u << 3,       /* a second entry for the same place: add them up */
 };
 
 /* Tag 0 stays empty. */

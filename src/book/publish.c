@@ -235,6 +235,35 @@ int book_writer_publish(struct book_writer *w)
     return first_error;
 }
 
+struct copy {
+    const uint8_t *from;
+    uint8_t *to;
+};
+
+static int copy_open(void *context, uint64_t offset, uint64_t bytes)
+{
+    const struct copy *copy = context;
+    memcpy(copy->to + offset, copy->from + offset, bytes);
+    return 0;
+}
+
+void book_writer_detach(struct book_writer *w)
+{
+    if (!w->published)
+        return; /* private already */
+    struct copy copy = {.from = (const uint8_t *)w->header};
+    copy.to = mmap(NULL, w->map_bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (copy.to == MAP_FAILED)
+        return;
+    book_writer_each_open(w, copy_open, &copy);
+    /* One mapping on top of the other in one step: nobody finds a gap. */
+    if (mremap(copy.to, w->map_bytes, w->map_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, w->header) ==
+        MAP_FAILED)
+        munmap(copy.to, w->map_bytes);
+    w->published = false;
+}
+
 void book_writer_close(struct book_writer *w, bool leave)
 {
     if (!w->header || !w->published)

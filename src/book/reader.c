@@ -243,6 +243,9 @@ static int identity_fill(struct book_identity *id, const struct book_header *h,
     id->start_ticks = h->start_ticks;
     id->exec_id = h->exec_id;
     id->exec_random = h->exec_random;
+    id->trailer_key = h->trailer_key;
+    id->trailer_generation = h->trailer_generation;
+    id->trailer_format = h->trailer_format;
     id->pid = h->pid;
     id->parent_pid = h->parent_pid;
     id->writer_pid = h->writer_pid;

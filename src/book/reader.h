@@ -52,6 +52,8 @@ struct book_identity {
     uint32_t time_shift;
     uint64_t created_realtime_ns, created_monotonic_ns;
     uint64_t st_dev, st_ino;
+    uint64_t trailer_key; /* see trailer.h */
+    uint32_t trailer_generation, trailer_format;
     char comm[16], host[64];
     char *exe, *command; /* never NULL; as long as they are, since readers come by the thousand */
 };

@@ -219,15 +219,40 @@ void book_free(struct book_writer *w, struct book_thread *t, uint32_t account, u
         book_lose(w, BOOK_LOSS_UNKNOWN_FREE);
 }
 
+void book_count_realloc(struct book_writer *w, struct book_thread *t, uint32_t account)
+{
+    bool shared;
+    struct book_counters *counters = account_counters(w, t, account, &shared);
+    add(&counters->reallocs, 1, shared);
+}
+
 void book_realloc(struct book_writer *w, struct book_thread *t, uint64_t old_id, uint64_t new_id,
                   uint64_t size_tag, uint64_t place)
 {
     uint32_t account = book_place_account(place);
-    bool shared;
     book_free(w, t, account, old_id);
     book_alloc(w, t, new_id, size_tag, place);
+    book_count_realloc(w, t, account);
+}
+
+void book_count_many(struct book_writer *w, struct book_thread *t, uint64_t place,
+                     const struct book_site_counters *counted)
+{
+    uint32_t account = book_place_account(place);
+    bool shared;
     struct book_counters *counters = account_counters(w, t, account, &shared);
-    add(&counters->reallocs, 1, shared);
+    add(&counters->alloc_bytes, counted->alloc_bytes, shared);
+    add(&counters->alloc_blocks, counted->alloc_blocks, shared);
+    add(&counters->freed_bytes, counted->freed_bytes, shared);
+    add(&counters->freed_blocks, counted->freed_blocks, shared);
+    struct book_site_counters *of_site = site_counters(w, t, book_place_site(place), &shared);
+    if (of_site) {
+        add(&of_site->alloc_bytes, counted->alloc_bytes, shared);
+        add(&of_site->alloc_blocks, counted->alloc_blocks, shared);
+        add(&of_site->freed_bytes, counted->freed_bytes, shared);
+        add(&of_site->freed_blocks, counted->freed_blocks, shared);
+    }
+    fold(w, account, (int64_t)(counted->alloc_bytes - counted->freed_bytes));
 }
 
 void book_transfer(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,

@@ -24,6 +24,11 @@ void book_count_alloc_any(struct book_writer *w, struct book_thread *t, uint64_t
                           uint64_t place);
 void book_count_free_any(struct book_writer *w, struct book_thread *t, uint64_t size_tag,
                          uint64_t place);
+void book_count_realloc(struct book_writer *w, struct book_thread *t, uint32_t account);
+
+/* Add what was counted elsewhere, before there was a book. */
+void book_count_many(struct book_writer *w, struct book_thread *t, uint64_t place,
+                     const struct book_site_counters *counted);
 void book_enter(struct book_writer *w, struct book_thread *t, uint64_t id, uint64_t size_tag,
                 uint64_t place);
 void book_fold(struct book_writer *w, struct book_thread *t, uint32_t account);

@@ -199,8 +199,8 @@ static int map_image(struct book_writer *w, const struct book_writer_options *op
     return 0;
 }
 
-/* Was this very process, and none of its children, asked to leave its book to a reader? */
-static bool keep_asked(void)
+/* This very process, and none of its children. */
+bool book_keep_asked(void)
 {
     const char *asked = secure_getenv("MEMOIR_KEEP");
     uint64_t pid = 0;
@@ -256,7 +256,7 @@ int book_writer_init(struct book_writer *w, const struct book_writer_options *op
         return r;
     }
     w->section[BOOK_SECTION_REGISTRY]->used = 1; /* record 0 stays empty */
-    if (w->control && keep_asked())
+    if (w->control && book_keep_asked())
         w->control->flags = w->control->flags_more = BOOK_CONTROL_WATCHED;
     return 0;
 }

@@ -125,10 +125,15 @@ void book_writer_forget(struct book_writer *w);
 
 /* Did who started this process ask for its book ($MEMOIR_KEEP is its PID), however small and although no
  * daemon watches? Then publish at the first report; the exit leaves the book as if it were watched. */
+bool book_keep_asked(void);
 static inline bool book_writer_wanted(const struct book_writer *w)
 {
     return w->control && (w->control->flags_more & BOOK_CONTROL_WATCHED);
 }
+
+/* Put a private copy where the book is mapped: for a child of a process that was in the middle of a
+ * report, which will go on in the child too. */
+void book_writer_detach(struct book_writer *w);
 
 void book_thread_init(struct book_writer *w, struct book_thread *t);
 

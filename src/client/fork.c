@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/hash.h"
@@ -111,36 +110,6 @@ static void parent_drop(void)
     book_private_free(old, sizeof(*old));
 }
 
-struct copy {
-    const uint8_t *from;
-    uint8_t *to;
-};
-
-static int copy_open(void *context, uint64_t offset, uint64_t bytes)
-{
-    const struct copy *copy = context;
-    memcpy(copy->to + offset, copy->from + offset, bytes);
-    return 0;
-}
-
-/* Put a private copy where the parent's book is mapped. */
-static void detach(struct book_writer *w)
-{
-    if (!w->published)
-        return; /* private already */
-    struct copy copy = {.from = (const uint8_t *)w->header};
-    copy.to = mmap(NULL, w->map_bytes, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (copy.to == MAP_FAILED)
-        return;
-    book_writer_each_open(w, copy_open, &copy);
-    /* One mapping on top of the other in one step: nobody finds a gap. */
-    if (mremap(copy.to, w->map_bytes, w->map_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, w->header) ==
-        MAP_FAILED)
-        munmap(copy.to, w->map_bytes);
-    w->published = false;
-}
-
 /* In a child: take over from the parent's client. If it was forked by a signal handler in the middle
  * of a report, that report will go on in the child too: then everything stays where it is, but not
  * shared with the parent. (After _Fork or clone in such a place nobody asks us, and the rest of that
@@ -148,7 +117,7 @@ static void detach(struct book_writer *w)
 static void take_over(bool under_way)
 {
     if (under_way)
-        detach(&parent->writer);
+        book_writer_detach(&parent->writer);
     if (parent->writer.header && parent->phase != CLIENT_OFF) {
         heritage_drop();
         heritage_take(parent);

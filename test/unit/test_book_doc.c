@@ -60,6 +60,9 @@ static const struct field header[] = {
     FIELD(book_header, sections),
     FIELD(book_header, sessions),
     FIELD(book_header, exec_random),
+    FIELD(book_header, trailer_key),
+    FIELD(book_header, trailer_generation),
+    FIELD(book_header, trailer_format),
     FIELD(book_header, spare),
 };
 static const struct field section[] = {

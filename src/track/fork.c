@@ -1,0 +1,90 @@
+/*
+ * fork.c: what a child takes over from its parent.
+ *
+ * The kernel wipes the pointer to the tracker, so a child can never store into its parent's book. At its
+ * first call it lets go of the parent's mapping (which also carries the lock that says the parent lives)
+ * and begins anew: its trailers are of the next generation, and what the parent held is one figure, from
+ * which blocks are taken away as the child frees them. The handlers only do that sooner, and note the
+ * figure before the parent goes on.
+ */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "track/early.h"
+#include "track/track.h"
+
+static struct tracker *parent; /* the newest tracker of this image; not wiped */
+static uint32_t handler_state;
+
+static uint64_t difference(uint64_t allocated, uint64_t freed)
+{
+    return allocated > freed ? allocated - freed : 0;
+}
+
+static struct track_live live_of(struct tracker *tracker)
+{
+    struct book_counters sum;
+    book_account_sum(&tracker->writer, tracker->account, &sum);
+    const struct book_account *account = book_account_at(&tracker->writer, tracker->account);
+    return (struct track_live){
+        .bytes = difference(sum.alloc_bytes, sum.freed_bytes) + account->inherited_bytes,
+        .blocks = difference(sum.alloc_blocks, sum.freed_blocks) + account->inherited_blocks,
+    };
+}
+
+static void before_fork(void)
+{
+    struct tracker *tracker = load_acquire(&track_root->tracker);
+    if (!tracker)
+        return; /* the early table is the child's own already */
+    tracker->live_at_fork = live_of(tracker);
+    store_relaxed(&tracker->live_noted, true);
+}
+
+static void after_fork(void)
+{
+    struct tracker *tracker = load_acquire(&track_root->tracker);
+    if (tracker)
+        store_relaxed(&tracker->live_noted, false);
+}
+
+static void in_child(void)
+{
+    track_phase_now();
+}
+
+static void parent_drop(struct tracker *old)
+{
+    for (struct track_thread *t = old->threads, *next; t; t = next) {
+        next = t->next;
+        book_private_free(t, sizeof(*t));
+    }
+    book_writer_forget(&old->writer);
+    book_private_free(old, sizeof(*old));
+}
+
+struct track_live track_fork_begin(void)
+{
+    struct tracker *old = parent;
+    struct track_thread *t = track_self;
+    parent = NULL;
+    track_self = NULL;
+    if (!old)
+        return early_live();
+    struct track_live live = old->live_noted ? old->live_at_fork : live_of(old);
+    /* Forked by a signal handler inside a slow call, which will go on in the child too: then all stays
+     * where it is, but not shared with the parent. */
+    if (t && t->tracker == old && t->inside)
+        book_writer_detach(&old->writer);
+    else
+        parent_drop(old);
+    return live;
+}
+
+void track_watch_forks(struct tracker *tracker)
+{
+    parent = tracker;
+    uint32_t none = 0;
+    if (cas_acquire(&handler_state, &none, 1))
+        pthread_atfork(before_fork, after_fork, in_child);
+}

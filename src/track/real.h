@@ -1,0 +1,75 @@
+/*
+ * real.h: the allocator that the program would have without us.
+ *
+ * Found by dlsym(RTLD_NEXT), so it is whatever the loader would have chosen: glibc's, or one that the
+ * program or its user brings. dlsym() may itself allocate: until the real functions are known, memory
+ * comes from a small static buffer whose blocks are never given back.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/atomic.h"
+
+struct real {
+    void *(*malloc)(size_t);
+    void (*free)(void *);
+    void *(*calloc)(size_t, size_t);
+    void *(*realloc)(void *, size_t);
+    void *(*memalign)(size_t, size_t);
+    void *(*aligned_alloc)(size_t, size_t);
+    int (*posix_memalign)(void **, size_t, size_t);
+    size_t (*usable)(void *);
+    int (*dlclose)(void *);
+    bool glibc; /* a block's size stands before it: no call is needed to learn it */
+    bool whole; /* all of them are there, and of one library: blocks can carry trailers */
+    uint32_t page_bytes;
+    uint32_t ready; /* stored last (release) */
+};
+
+extern struct real real;
+
+enum { REAL_BOOT_BYTES = 32768 };
+extern unsigned char real_boot[REAL_BOOT_BYTES];
+
+/* Find them; false while this very call is under way further out on the stack. */
+bool real_find(void);
+
+static inline bool real_ready(void)
+{
+    return load_acquire(&real.ready) || real_find();
+}
+
+/* Memory for dlsym() while it looks for malloc. NULL when there is no more. */
+void *real_boot_alloc(size_t bytes, size_t align);
+size_t real_boot_size(const void *block);
+
+static inline bool real_is_boot(const void *block)
+{
+    return (uintptr_t)block - (uintptr_t)real_boot < REAL_BOOT_BYTES;
+}
+
+enum {
+    REAL_CHUNK_MAPPED = 2, /* glibc's flag for a block with a mapping of its own */
+    REAL_CHUNK_FLAGS = 7,
+};
+/* Larger than any block, smaller than addresses: what stands before a pointer that is no block. */
+#define REAL_CHUNK_MAX (UINT64_C(1) << 42)
+
+/* Usable bytes of a block of the real allocator; 0 if it cannot be one. */
+static inline size_t real_usable(void *block)
+{
+    if (__builtin_expect(real.glibc, 1)) {
+        size_t chunk = ((const size_t *)block)[-1];
+        if (__builtin_expect((uintptr_t)block % 16 != 0 || chunk >= REAL_CHUNK_MAX, 0))
+            return 0;
+        if (__builtin_expect(!(chunk & REAL_CHUNK_MAPPED), 1))
+            return (chunk & ~(size_t)REAL_CHUNK_FLAGS) - sizeof(size_t);
+    }
+    return real.usable(block);
+}
+
+/* The next function of that name after ours, or NULL; for those that are seldom needed. */
+void *real_symbol(const char *name);

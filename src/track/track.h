@@ -1,0 +1,203 @@
+/*
+ * track.h: the process-wide state of libmemoir-track.
+ *
+ * A call of the program's goes one of three ways. Fast: the book is open and this thread has counters of
+ * its own there; all is loads and stores, and each counter takes one instruction, so that a signal handler
+ * which allocates in between finds nothing half done. Early: most processes end before they are worth a
+ * file, so the first calls are counted in a small static table (early.h). Slow: everything else, by
+ * track_alloc(), track_free() and track_resize(), from any thread, phase or signal handler.
+ *
+ * The pointer to the tracker lives in a page that the kernel wipes in a child after fork: however it was
+ * forked, it finds no tracker, and starts anew with a book of its own (fork.c).
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/atomic.h"
+#include "book/trailer.h"
+#include "book/writer.h"
+#include "site/unwind.h"
+#include "track/real.h"
+
+#define likely(x)   __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+enum {
+    TRACK_SITES_BITS = 9,
+    TRACK_SITES = 1 << TRACK_SITES_BITS, /* callers whose counters a thread finds at once */
+    TRACK_PENDING_MAX = 8,               /* frees by signal handlers inside a slow call */
+    TRACK_CLOCK_EVERY = 16,              /* small allocations between two looks at the clock */
+    TRACK_CLOCK_BYTES = 4096,            /* a block from this size on always looks */
+    TRACK_SPACE_HEAP = 1,                /* MEMOIR_SPACE_HEAP */
+};
+
+enum track_phase {
+    TRACK_EARLY = 0, /* counted in the early table */
+    TRACK_OPEN = 1,  /* there is a book */
+    TRACK_OFF = 2,   /* there will be none: calls are passed on */
+};
+
+enum track_stacks {
+    TRACK_STACKS_SAMPLED = 0,
+    TRACK_STACKS_ALL = 1,
+    TRACK_STACKS_OFF = 2,
+};
+
+/* From the environment, read once. */
+struct track_settings {
+    uint32_t stacks; /* enum track_stacks */
+    bool off;
+    int32_t keep_pid; /* this process makes a book at once, and leaves it at exit; 0: none */
+    bool maps;
+    uint64_t sample_bytes; /* mean distance between samples */
+};
+extern struct track_settings track_settings;
+
+/* What a thread keeps for a caller. */
+struct track_site {
+    uint64_t key; /* return address, and the count of dlclose() calls above it */
+    struct book_site_counters *counters;
+    uint64_t identity; /* of the code there: see unwind_identity() */
+    uint64_t word0;    /* of a trailer: the site's number in its place */
+};
+
+struct track_pending {
+    uint32_t site;
+    uint64_t bytes;
+};
+
+struct track_thread {
+    struct tracker *tracker;
+    const struct book_control *control;
+    struct book_counters *account; /* own page, or NULL: then there is no fast way */
+    struct book_trailer_key key;
+    int64_t sample_left; /* bytes until the next sampled block */
+    int32_t clock_left;  /* allocations until the next look at the clock */
+    uintptr_t inside;    /* frame address of the slow call under way; 0: none */
+    uint32_t n_pending;
+    struct track_pending pending[TRACK_PENDING_MAX];
+    uint64_t random;
+    int32_t tid;                    /* where nobody tells us that a thread ended; else 0 */
+    struct track_thread *next_free; /* under tracker.threads_lock */
+    struct track_thread *next;      /* all of them; constant */
+    struct track_site sites[TRACK_SITES];
+    struct book_thread book;
+};
+
+/* Bytes and blocks that live, as a child takes them over. */
+struct track_live {
+    uint64_t bytes, blocks;
+};
+
+struct tracker {
+    struct book_trailer_key key;
+    uint32_t account; /* of the heap */
+    uint32_t time;    /* now, in the unit of a trailer; any thread stores (relaxed) */
+    uint32_t threads_lock;
+    struct track_thread *threads, *free_threads;
+    struct track_thread *reuse_from; /* where to look for ended threads next */
+    bool live_noted;                 /* while we fork: */
+    struct track_live live_at_fork;
+    struct unwind_cache unwind;
+    struct book_writer writer;
+};
+
+/* What the kernel wipes in a child. */
+struct track_root {
+    struct tracker *tracker;
+    struct tracker *fast; /* the same once calls may take the fast way */
+    uint32_t phase;       /* enum track_phase */
+    uint32_t begun;       /* this process has been set up */
+    uint32_t beginning;   /* held by the thread that sets it up */
+    uint64_t lock;        /* of the early table: see early.h */
+};
+
+extern struct track_root *track_root; /* never NULL */
+extern __thread struct track_thread *track_self;
+extern uint32_t track_closes; /* dlclose() calls: a caller may be another one since */
+
+/* Set up this process, once: the first call ever, or the first after fork. Gives its phase. */
+enum track_phase track_begin(void);
+
+static inline enum track_phase track_phase_now(void)
+{
+    const struct track_root *root = load_acquire(&track_root);
+    return likely(load_acquire(&root->begun)) ? (enum track_phase)load_acquire(&root->phase)
+                                              : track_begin();
+}
+
+/* This thread, if it may take the fast way. */
+static inline struct track_thread *track_fast(void)
+{
+    struct track_thread *t = track_self;
+    if (unlikely(!t || t->tracker != load_acquire(&load_acquire(&track_root)->fast) ||
+                 (load_relaxed(&t->control->flags) & BOOK_CONTROL_SUSPENDED)))
+        return NULL;
+    return t;
+}
+
+/* ---- the slow ways: see slow.c. All keep errno. ---- */
+
+/* A block of the real allocator's, with room for a trailer, is the program's from now on. */
+void track_alloc(void *block, size_t bytes, uintptr_t caller);
+
+/* A block is about to be freed. Counts it and clears its trailer. */
+void track_free(void *block);
+
+/* The same in two steps, for realloc(): take the trailer away; put it back, or count the block as
+ * freed. */
+struct track_taken {
+    uint64_t *at; /* NULL: the block has none */
+    uint64_t words[2];
+    int32_t age; /* 0: of this process, more: inherited */
+};
+struct track_taken track_take(void *block);
+void track_put_back(const struct track_taken *taken);
+void track_taken_free(const struct track_taken *taken, bool moved);
+
+/* What malloc_usable_size() tells: all but the trailer. */
+size_t track_usable(void *block);
+
+/* May new blocks carry trailers now? Not where tracking is off or suspended. */
+bool track_wanted(void);
+
+/* ---- threads and phases: tracker.c ---- */
+
+/* Make the book. Hold the early lock. 0 or -errno: then tracking is off. */
+int track_publish(void);
+
+/* This thread's part, made if need be; NULL while that is not possible. Give it back with
+ * track_thread_done(): a thread that is ending only borrows one. */
+struct track_thread *track_thread_get(struct tracker *tracker);
+void track_thread_done(struct track_thread *t);
+
+/* Begin and end a stretch in which this thread may change the book; false if it is inside one already:
+ * we are in a signal handler. */
+bool track_enter(struct track_thread *t);
+void track_leave(struct track_thread *t);
+
+/* Is a call of ours further out on this stack, interrupted by a signal? `frame` is where it was. */
+bool track_under_way(uintptr_t frame);
+
+/* Look at the clock: the time of now, in the unit of a trailer. */
+uint32_t track_clock(struct tracker *tracker);
+
+static inline struct track_site *track_site_entry(struct track_thread *t, uintptr_t caller)
+{
+    return &t->sites[caller * UINT64_C(0x9e3779b97f4a7c15) >> (64 - TRACK_SITES_BITS)];
+}
+
+/* User addresses leave the top bits free. */
+static inline uint64_t track_site_key(uintptr_t caller)
+{
+    return caller + ((uint64_t)load_relaxed(&track_closes) << 48);
+}
+
+/* ---- fork.c ---- */
+
+/* In a child, before anything else: let go of the parent's tracker. Gives what it held. */
+struct track_live track_fork_begin(void);
+void track_watch_forks(struct tracker *tracker);

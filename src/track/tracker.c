@@ -1,0 +1,444 @@
+/* tracker.c: the tracker and its threads: made when a process is worth a book, found fast afterwards. */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "book/identity.h"
+#include "book/lock.h"
+#include "book/report.h"
+#include "site/module.h"
+#include "track/early.h"
+#include "track/track.h"
+
+enum {
+    KEYS_WITHOUT_MALLOC = 32, /* glibc keeps the values of that many keys in the thread */
+    REUSE_TRIES = 8,          /* structs looked at for one whose thread is gone */
+    STACK_MAX = 256,          /* frames looked at to tell whether a call is under way */
+    SAMPLE_BYTES = 512 << 10,
+};
+
+static struct track_root no_root; /* until there is a page of its own */
+struct track_root *track_root = &no_root;
+struct track_settings track_settings = {.sample_bytes = SAMPLE_BYTES};
+__thread struct track_thread *track_self;
+uint32_t track_closes;
+
+/* Set while this thread enters itself: mallocs of ours (there are none but the C library's) and of
+ * signal handlers pass. */
+static __thread bool registering;
+static __thread bool ended; /* its key's destructor has run: it only borrows a struct now */
+
+static bool exiting;
+static bool begun_before; /* this image has been set up: who finds its root wiped is a child */
+static pthread_key_t thread_key;
+static uint32_t key_state; /* 0: none yet, 1: being made, 2: usable, 3: unusable */
+
+/* ---- the process ---- */
+
+static bool is_set(const char *name)
+{
+    const char *value = secure_getenv(name);
+    return value && value[0] && strcmp(value, "0") != 0;
+}
+
+/* Stops at what is no digit, and at what is too large for all that is asked for here. */
+static uint64_t number_read(const char *text)
+{
+    uint64_t number = 0;
+    for (; *text >= '0' && *text <= '9' && number < INT32_MAX / 10; text++)
+        number = number * 10 + (uint64_t)(*text - '0');
+    return number;
+}
+
+static void settings_read(void)
+{
+    const char *stacks = secure_getenv("MEMOIR_STACKS");
+    const char *bytes = secure_getenv("MEMOIR_SAMPLE_BYTES");
+    track_settings.off = is_set("MEMOIR_OFF");
+    track_settings.keep_pid = book_keep_asked() ? getpid() : 0;
+    track_settings.maps = is_set("MEMOIR_TRACK_MMAP");
+    if (stacks && strcmp(stacks, "all") == 0)
+        track_settings.stacks = TRACK_STACKS_ALL;
+    else if (stacks && strcmp(stacks, "off") == 0)
+        track_settings.stacks = TRACK_STACKS_OFF;
+    if (bytes && number_read(bytes) > 0)
+        track_settings.sample_bytes = number_read(bytes);
+}
+
+static struct track_root *root_get(void)
+{
+    struct track_root *root = load_acquire(&track_root);
+    if (root != &no_root)
+        return root;
+    size_t bytes = real.page_bytes;
+    root = book_private_new(bytes);
+    if (!root)
+        return NULL;
+    if (madvise(root, bytes, MADV_WIPEONFORK) < 0) {
+        book_private_free(root, bytes);
+        return NULL;
+    }
+    struct track_root *first = &no_root;
+    if (cas_acq_rel(&track_root, &first, root))
+        return root;
+    book_private_free(root, bytes);
+    return first;
+}
+
+static void process_begin(struct track_root *root)
+{
+    struct book_trailer_key key = early.key;
+    struct track_live inherited = {0};
+    if (begun_before) {
+        inherited = track_fork_begin();
+    } else {
+        key.key = hash_combine(book_exec_random(), clock_monotonic_ns());
+    }
+    key.generation++;
+    begun_before = true;
+    early_reset(key, inherited);
+    bool usable = real.whole && key.generation < BOOK_TRAILER_GENERATIONS_MAX;
+    store_release(&root->phase, track_settings.off || !usable ? TRACK_OFF : TRACK_EARLY);
+}
+
+enum track_phase track_begin(void)
+{
+    int saved = errno;
+    struct track_root *root = root_get();
+    if (!root)
+        return TRACK_OFF;
+    uint32_t free_word = 0;
+    if (cas_acquire(&root->beginning, &free_word, 1)) {
+        process_begin(root);
+        store_release(&root->begun, 1);
+    }
+    /* A signal handler that interrupted process_begin() waits in vain: it has to pass. */
+    for (unsigned i = 0; i < 1000 && !load_acquire(&root->begun); i++)
+        sched_yield();
+    errno = saved;
+    return load_acquire(&root->begun) ? (enum track_phase)load_acquire(&root->phase) : TRACK_OFF;
+}
+
+/* ---- the book ---- */
+
+/* What was counted so far. Sites keep their numbers, since blocks name them already. */
+static void early_enter(struct tracker *tracker)
+{
+    struct book_writer *w = &tracker->writer;
+    for (uint32_t i = 0; i < early.n_sites; i++) {
+        const struct early_site *site = &early.site[i];
+        uint32_t flags = BOOK_SITE_CALLER_ONLY;
+        if (i > 0 && book_site_add(w, &w->common, tracker->account, &site->caller, 1, flags) != i)
+            /* The same place in a library that was closed and opened elsewhere meanwhile. */
+            book_site_add(w, &w->common, tracker->account, &site->caller, 1,
+                          flags | BOOK_SITE_AGAIN);
+        struct book_site_counters counted = {site->freed_bytes, site->freed_blocks,
+                                             site->alloc_bytes, site->alloc_blocks};
+        book_count_many(w, &w->common, (uint64_t)i << 12 | tracker->account, &counted);
+    }
+    struct book_account *account = book_account_at(w, tracker->account);
+    account->common.reallocs = early.reallocs;
+    account->inherited_bytes = early.inherited.bytes;
+    account->inherited_blocks = early.inherited.blocks;
+    w->header->losses[BOOK_LOSS_UNKNOWN_FREE] = early.unknown_frees;
+    w->header->losses[BOOK_LOSS_REENTRY] = early.reentries;
+    if (early.key.generation > 1)
+        w->header->compat |= BOOK_COMPAT_FORK_CHILD;
+}
+
+/* Times count from the first call, not from the moment at which it came to be a book. */
+static void begin_earlier(struct book_writer *w)
+{
+    uint64_t earlier = w->created_ns > early.begun_ns ? w->created_ns - early.begun_ns : 0;
+    w->created_ns -= earlier;
+    w->header->created_monotonic_ns -= earlier;
+    w->header->created_realtime_ns -= earlier;
+}
+
+static int tracker_fill(struct tracker *tracker)
+{
+    struct book_writer *w = &tracker->writer;
+    const char *reserve = secure_getenv("MEMOIR_RESERVE");
+    struct book_writer_options options = {
+        .source = BOOK_SOURCE_TRACK,
+        .large = reserve && strcmp(reserve, "large") == 0,
+    };
+    int r = book_writer_init(w, &options);
+    if (r < 0)
+        return r;
+    begin_earlier(w);
+    w->header->trailer_key = early.key.key;
+    w->header->trailer_generation = early.key.generation;
+    w->header->trailer_format = BOOK_TRAILER_FORMAT;
+    tracker->key = early.key;
+    tracker->time = early_time();
+    r = book_account_add(w, &w->common, TRACK_SPACE_HEAP, BOOK_DEVICE_HOST, "heap");
+    if (r > 0) {
+        tracker->account = (uint32_t)r;
+        early_enter(tracker);
+        r = book_writer_publish(w);
+    }
+    if (r < 0)
+        book_writer_forget(w);
+    return r;
+}
+
+int track_publish(void)
+{
+    struct book_calm calm;
+    book_calm_begin(&calm);
+    struct track_root *root = track_root;
+    struct tracker *tracker = exiting ? NULL : book_private_new(sizeof(*tracker));
+    int r = tracker ? tracker_fill(tracker) : -ENOMEM;
+    if (r < 0) {
+        book_private_free(tracker, sizeof(*tracker));
+        store_release(&root->phase, TRACK_OFF);
+    } else {
+        track_watch_forks(tracker);
+        store_release(&root->tracker, tracker);
+        store_release(&root->phase, TRACK_OPEN);
+        if (track_settings.stacks != TRACK_STACKS_ALL)
+            store_release(&root->fast, tracker);
+    }
+    book_calm_end(&calm);
+    return r;
+}
+
+uint32_t track_clock(struct tracker *tracker)
+{
+    uint64_t time = book_time(&tracker->writer) >> (BOOK_TRAILER_TIME_SHIFT - BOOK_TIME_SHIFT);
+    uint32_t now = time < BOOK_TRAILER_TIME_MAX ? (uint32_t)time : BOOK_TRAILER_TIME_MAX;
+    if (now != load_relaxed(&tracker->time))
+        store_relaxed(&tracker->time, now);
+    return now;
+}
+
+/* ---- threads ---- */
+
+static void give_back_locks(struct track_thread *t)
+{
+    struct book_writer *w = &t->tracker->writer;
+    if (t->book.growing) {
+        /* Entries were being moved: some are not where they are looked for. */
+        w->table.broken = true;
+        w->table.plain = false;
+        store_release(&w->header->blocks_seq, w->header->blocks_seq + 1);
+        t->book.growing = false;
+    }
+    book_locks_give_back(&t->book);
+    book_lose(w, BOOK_LOSS_TORN);
+    t->inside = 0;
+}
+
+static bool threads_lock(struct tracker *tracker)
+{
+    uint32_t free_word = 0;
+    return cas_acquire(&tracker->threads_lock, &free_word, 1) ||
+           book_lock_wait(&tracker->writer, &tracker->threads_lock, 1);
+}
+
+static void thread_give_back(struct track_thread *t)
+{
+    struct tracker *tracker = t->tracker;
+    if (!threads_lock(tracker))
+        return;
+    t->next_free = tracker->free_threads;
+    tracker->free_threads = t;
+    store_release(&tracker->threads_lock, 0);
+}
+
+/* Runs in a thread that ends. After fork the value may be of the parent's memory: believe only
+ * what this thread itself points to. */
+static void thread_end(void *value)
+{
+    struct track_thread *t = track_self;
+    track_self = NULL;
+    ended = true;
+    struct tracker *tracker = load_acquire(&track_root->tracker);
+    if (!t || t != value || !tracker || t->tracker != tracker)
+        return;
+    int saved = errno;
+    if (t->inside)
+        give_back_locks(t); /* cancelled in the middle */
+    thread_give_back(t);
+    errno = saved;
+}
+
+/* A key whose value needs no malloc, or none: then the kernel is asked who has ended. */
+static bool key_get(void)
+{
+    uint32_t none = 0;
+    if (load_acquire(&key_state) == 0 && cas_acquire(&key_state, &none, 1)) {
+        bool made = pthread_key_create(&thread_key, thread_end) == 0;
+        bool usable = made && thread_key < KEYS_WITHOUT_MALLOC;
+        if (made && !usable)
+            pthread_key_delete(thread_key);
+        store_release(&key_state, usable ? 2 : 3);
+    }
+    return load_acquire(&key_state) == 2;
+}
+
+/* A struct whose thread is gone; a few are asked for each time, in turn. Hold threads_lock. */
+static struct track_thread *thread_reuse(struct tracker *tracker)
+{
+    struct track_thread *t = tracker->reuse_from ? tracker->reuse_from : tracker->threads;
+    for (unsigned i = 0; t && i < REUSE_TRIES; i++, t = t->next) {
+        if (t->tid == 0 || syscall(SYS_tgkill, getpid(), t->tid, 0) == 0 || errno != ESRCH)
+            continue;
+        tracker->reuse_from = t->next;
+        if (t->inside)
+            give_back_locks(t);
+        return t;
+    }
+    tracker->reuse_from = t;
+    return NULL;
+}
+
+static void thread_fill(struct tracker *tracker, struct track_thread *t)
+{
+    struct book_writer *w = &tracker->writer;
+    t->tracker = tracker;
+    t->control = w->control;
+    t->key = tracker->key;
+    t->random = hash_combine(w->header->hash_seed, (uintptr_t)t);
+    book_thread_init(w, &t->book);
+    book_counters_prepare(w, &t->book);
+    struct book_counters *page = t->book.account_pages[tracker->account / BOOK_ACCOUNTS_PER_PAGE];
+    t->account = page ? &page[tracker->account % BOOK_ACCOUNTS_PER_PAGE] : NULL;
+}
+
+static struct track_thread *thread_new(struct tracker *tracker, bool has_key)
+{
+    if (!threads_lock(tracker))
+        return NULL;
+    struct track_thread *t = tracker->free_threads;
+    if (t) {
+        tracker->free_threads = t->next_free;
+    } else if (!has_key && !ended) {
+        t = thread_reuse(tracker);
+    }
+    bool fresh = !t && (t = book_private_new(sizeof(*t))) != NULL;
+    if (fresh) {
+        t->next = tracker->threads;
+        tracker->threads = t;
+    }
+    store_release(&tracker->threads_lock, 0);
+    if (fresh)
+        thread_fill(tracker, t);
+    return t;
+}
+
+struct track_thread *track_thread_get(struct tracker *tracker)
+{
+    struct track_thread *t = track_self;
+    if (t && t->tracker == tracker)
+        return t;
+    if (registering)
+        return NULL;
+    struct book_calm calm;
+    book_calm_begin(&calm);
+    registering = true;
+    fence_signal();
+    bool has_key = key_get();
+    t = thread_new(tracker, has_key);
+    if (t && !ended) {
+        t->tid = has_key ? 0 : (int32_t)syscall(SYS_gettid);
+        track_self = t;
+        if (has_key)
+            pthread_setspecific(thread_key, t);
+    }
+    fence_signal();
+    registering = false;
+    book_calm_end(&calm);
+    return t;
+}
+
+void track_thread_done(struct track_thread *t)
+{
+    if (unlikely(t != track_self))
+        thread_give_back(t);
+}
+
+/* ---- one slow call at a time in one thread ---- */
+
+/* Our code is on the stack twice only if a signal came in between: we call nobody back. (The real
+ * allocator calls us back in programs where it is written over malloc() itself; those see a call under way
+ * where there is none, and lose the site of a block.) */
+bool track_under_way(uintptr_t frame)
+{
+    stack_t alternate = {0};
+    bool elsewhere = sigaltstack(NULL, &alternate) < 0 || (alternate.ss_flags & SS_ONSTACK);
+    if (!elsewhere && (uintptr_t)__builtin_frame_address(0) > frame)
+        return false; /* the stack has been unwound past it */
+    uintptr_t pcs[STACK_MAX];
+    struct module_object our = {0};
+    module_object_find((uintptr_t)track_under_way, &our);
+    struct tracker *tracker = load_acquire(&track_root->tracker);
+    size_t n = unwind_stack(tracker ? &tracker->unwind : NULL, pcs, STACK_MAX);
+    bool outside = false;
+    for (size_t i = 0; i < n; i++) {
+        bool ours = pcs[i] > our.map_start && pcs[i] <= our.map_end;
+        if (ours && outside)
+            return true;
+        outside = outside || !ours;
+    }
+    return n == STACK_MAX;
+}
+
+bool track_enter(struct track_thread *t)
+{
+    if (t->inside) {
+        if (track_under_way(t->inside))
+            return false;
+        give_back_locks(t);
+    }
+    t->inside = (uintptr_t)__builtin_frame_address(0);
+    fence_signal();
+    return true;
+}
+
+/* A handler may add to what is pending meanwhile; the compare-and-swap is for it, not for others. */
+void track_leave(struct track_thread *t)
+{
+    uint32_t done = 0, seen;
+    do {
+        for (; done < load_relaxed(&t->n_pending); done++)
+            book_count_free_any(&t->tracker->writer, &t->book, t->pending[done].bytes,
+                                (uint64_t)t->pending[done].site << 12 | t->tracker->account);
+        seen = done;
+    } while (!cas_relaxed(&t->n_pending, &seen, 0));
+    fence_signal();
+    t->inside = 0;
+}
+
+/* ---- begin and end ---- */
+
+__attribute__((constructor)) static void track_start(void)
+{
+    settings_read();
+    if (real_ready() && track_phase_now() == TRACK_EARLY && track_settings.off)
+        store_release(&track_root->phase, TRACK_OFF);
+}
+
+/* At exit a watched book stays for the daemon, others go. Threads that go on still write into the mapping,
+ * which nobody reads any more. */
+__attribute__((destructor)) static void track_exit(void)
+{
+    int saved = errno;
+    exiting = true;
+    struct tracker *tracker = load_acquire(&track_root->tracker);
+    if (tracker) {
+        struct book_control *control = tracker->writer.control;
+        bool watched = control && (load_relaxed(&control->flags) & BOOK_CONTROL_WATCHED);
+        book_writer_close(&tracker->writer, watched);
+    }
+    errno = saved;
+}
