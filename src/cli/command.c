@@ -2,6 +2,7 @@
 #include "cli/command.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +21,20 @@ enum { MESSAGE_MAX = 65536, FRAME_EXTRA_MAX = 65536 };
 
 const struct command *const commands[] = {
     &cmd_ps,      &cmd_devices, &cmd_buffers, &cmd_sites, &cmd_query, &cmd_log,
-    &cmd_history, &cmd_doctor,  &cmd_demo,    &cmd_help,  NULL,
+    &cmd_history, &cmd_run,     &cmd_doctor,  &cmd_demo,  &cmd_help,  NULL,
 };
+
+static struct sigaction inherited_pipe;
+
+void command_take_signals(void)
+{
+    sigaction(SIGPIPE, &(struct sigaction){.sa_handler = SIG_IGN}, &inherited_pipe);
+}
+
+void command_restore_signals(void)
+{
+    sigaction(SIGPIPE, &inherited_pipe, NULL);
+}
 
 const struct command *command_find(const char *name)
 {
@@ -133,7 +146,9 @@ int command_run(const struct command *command, int argc, char **argv)
     MEMOIR_CLEANUP(buffer_release)
     struct buffer error = BUFFER_INIT(MESSAGE_MAX);
     struct operands operands;
-    int r = options_parse(command->options, argc, argv, values, &operands, &error);
+    int r = command->starts_other
+                ? options_parse_head(command->options, argc, argv, values, &operands, &error)
+                : options_parse(command->options, argc, argv, values, &operands, &error);
     if (r < 0)
         return command_misuse(command, "%s", buffer_string(&error));
     if (((struct command_common *)values)->help)

@@ -47,6 +47,7 @@ struct command {
     const struct command_section *sections; /* further ones for the man page, or NULL */
     const struct command_fields *fields;    /* what the output has, or NULL */
     int operands_max;
+    bool starts_other;    /* the first operand is a program, all that follows is for that one */
     size_t values_size;   /* of the struct that the options fill; it starts with a command_common */
     const void *defaults; /* its initial content */
     bool hidden;          /* internal: neither help nor completion tells */
@@ -102,8 +103,13 @@ extern const struct command cmd_sites;
 extern const struct command cmd_history;
 extern const struct command cmd_doctor;
 extern const struct command cmd_demo;
+extern const struct command cmd_run;
 extern const struct command cmd_help;
 extern const struct command cmd_log;
+
+/* write() shall say EPIPE, which ends the output quietly. The second one is for who becomes another program. */
+void command_take_signals(void);
+void command_restore_signals(void);
 
 /* NULL when there is none. */
 const struct command *command_find(const char *name);

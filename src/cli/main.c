@@ -1,13 +1,11 @@
 /* memoir, the command line: picks the command. What the commands are is in command.c. */
-#include <signal.h>
-
 #include "book/reader.h"
 #include "cli/command.h"
 #include "cli/help.h"
 
 int main(int argc, char **argv)
 {
-    signal(SIGPIPE, SIG_IGN); /* write() says EPIPE, which ends the output quietly */
+    command_take_signals();
     book_guard_install();
     if (argc < 2) {
         help_overview();

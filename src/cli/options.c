@@ -226,15 +226,16 @@ static int take_letters(const struct option_spec *specs, int argc, char **argv, 
     return 0;
 }
 
-int options_parse(const struct option_spec *specs, int argc, char **argv, void *values,
-                  struct operands *ret_operands, struct buffer *error)
+static int parse(const struct option_spec *specs, int argc, char **argv, void *values, bool head,
+                 struct operands *ret_operands, struct buffer *error)
 {
     int n = 0; /* operands, gathered at argv[1 ..] over words already used */
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
         int r = 0;
-        if (strcmp(word, "--") == 0) {
-            while (++i < argc)
+        bool end = strcmp(word, "--") == 0;
+        if (end || (head && (word[0] != '-' || !word[1]))) {
+            for (i += end; i < argc; i++)
                 argv[1 + n++] = argv[i];
             break;
         }
@@ -247,6 +248,19 @@ int options_parse(const struct option_spec *specs, int argc, char **argv, void *
         if (r < 0)
             return r;
     }
+    argv[1 + n] = NULL; /* where one was used up, or where it was already */
     *ret_operands = (struct operands){.words = argv + 1, .n = n};
     return 0;
+}
+
+int options_parse(const struct option_spec *specs, int argc, char **argv, void *values,
+                  struct operands *ret_operands, struct buffer *error)
+{
+    return parse(specs, argc, argv, values, false, ret_operands, error);
+}
+
+int options_parse_head(const struct option_spec *specs, int argc, char **argv, void *values,
+                       struct operands *ret_operands, struct buffer *error)
+{
+    return parse(specs, argc, argv, values, true, ret_operands, error);
 }

@@ -46,7 +46,7 @@ struct option_spec {
 
 /* Words of argv that are no options. */
 struct operands {
-    char **words; /* borrowed from argv, whose words are reordered */
+    char **words; /* borrowed from argv, whose words are reordered; ended by NULL */
     int n;
 };
 
@@ -55,6 +55,10 @@ struct operands {
  * ("unknown option '--sotr', did you mean '--sort'?"). */
 int options_parse(const struct option_spec *specs, int argc, char **argv, void *values,
                   struct operands *ret_operands, struct buffer *error);
+
+/* The same for options that end at the first operand: what follows is another program's. */
+int options_parse_head(const struct option_spec *specs, int argc, char **argv, void *values,
+                       struct operands *ret_operands, struct buffer *error);
 
 /* The word of `words` (ended by NULL) closest to `word`, or NULL if none is near enough to have
  * been meant. */

@@ -49,7 +49,7 @@ class Usage(unittest.TestCase):
                 self.assertEqual(done.stdout, "")
 
     def test_every_command_rejects_words_too_many(self):
-        for command in COMMANDS:
+        for command in set(COMMANDS) - {"run"}:  # whose words are a program and its
             with self.subTest(command):
                 memoir(command, "one", "two", check=2)
 

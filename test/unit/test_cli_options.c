@@ -72,6 +72,25 @@ static void values_come_attached_or_in_the_next_word(void **unused)
     assert_string_equal(v.dir, "--json");
 }
 
+static void what_follows_a_program_is_its_own(void **unused)
+{
+    struct values v = {0};
+    char *words[] = {(char *)"run", (char *)"-j", (char *)"--pid", (char *)"3", (char *)"ls",
+                     (char *)"-w",  (char *)"--", (char *)"--dir", NULL};
+    struct buffer text = BUFFER_INIT(100);
+    assert_int_equal(options_parse_head(specs, 8, words, &v, &operands, &text), 0);
+    assert_true(v.json && !v.wide && v.pid == 3);
+    assert_int_equal(operands.n, 4);
+    assert_string_equal(operands.words[0], "ls");
+    assert_string_equal(operands.words[2], "--");
+    assert_null(operands.words[4]);
+    char *marked[] = {(char *)"run", (char *)"--", (char *)"-w", NULL};
+    assert_int_equal(options_parse_head(specs, 3, marked, &v, &operands, &text), 0);
+    assert_false(v.wide);
+    assert_string_equal(operands.words[0], "-w");
+    buffer_release(&text);
+}
+
 static void letters_may_share_a_dash(void **unused)
 {
     struct values v;
@@ -176,6 +195,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_come_attached_or_in_the_next_word),
+        cmocka_unit_test(what_follows_a_program_is_its_own),
         cmocka_unit_test(letters_may_share_a_dash),
         cmocka_unit_test(operands_may_stand_anywhere),
         cmocka_unit_test(a_bare_duration_is_in_seconds),

@@ -1,0 +1,325 @@
+/* memoir run: start a program whose memory is accounted. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/elf_program.h"
+#include "base/fs.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/run_book.h"
+#include "cli/run_child.h"
+#include "cli/run_summary.h"
+#include "cli/term.h"
+#include "ledger/ledger.h"
+
+#define LIBRARY "libmemoir-track.so"
+
+enum {
+    SUMMARY_MAX = 64 << 20,
+    EXIT_NOT_EXECUTABLE = 126, /* as env(1) and shells have it */
+    EXIT_NOT_FOUND = 127,
+};
+
+enum stacks { STACKS_SAMPLED, STACKS_ALL, STACKS_OFF };
+static const char *const stacks_words[] = {"sampled", "all", "off", NULL};
+
+struct run_values {
+    struct command_common common;
+    bool track;
+    int stacks;
+    const char *sample;
+    bool map;
+    bool summary, quiet;
+    const char *json;
+    const char *dir;
+    int color;
+};
+
+static const struct run_values defaults = {.stacks = STACKS_SAMPLED};
+
+#define AT(field) offsetof(struct run_values, field)
+
+static const struct option_spec options[] = {
+    OPTION_HELP,
+    {"track", 't', OPTION_FLAG, AT(track),
+     .help = "account every call of the allocator that the program has (the default)"},
+    {"stacks", 's', OPTION_CHOICE, AT(stacks), "WHICH",
+     "whole call stacks of a sample of all bytes, of all calls, or of none: sampled (the default), all or off. Every "
+     "call is accounted by its caller in any case",
+     .choices = stacks_words},
+    {"sample", 0, OPTION_STRING, AT(sample), "BYTES",
+     "one stack for so many bytes on average (default: the tracker's own, 512K)"},
+    {"mmap", 'm', OPTION_FLAG, AT(map), .help = "account mmap and munmap as well"},
+    {"summary", 0, OPTION_FLAG, AT(summary),
+     .help =
+         "say on standard error at the end what the program used and still held (the default on a terminal)"},
+    {"quiet", 'q', OPTION_FLAG, AT(quiet),
+     .help = "say nothing, neither that a program cannot be tracked nor a summary"},
+    {"json", 'j', OPTION_STRING, AT(json), "FILE", "write the summary as JSON to FILE"},
+    OPTION_COLOR,
+    {"dir", 0, OPTION_STRING, AT(dir), "DIR", "keep the books in DIR, which must lie in memory",
+     .completion = COMPLETE_DIRECTORY},
+    {0},
+};
+
+static const struct command_example examples[] = {
+    {"memoir run ./server", "every allocation from the first; look with memoir ps, sites, leaks"},
+    {"memoir run --summary -- make -j8",
+     "figures of make at the end; its children are tracked, too"},
+    {"memoir run --stacks all python3 train.py", "the whole stack of every allocation"},
+    {"memoir run --json out.json ./test", "for programs: what it held at the end, by call site"},
+    {0},
+};
+
+static const struct command_section sections[] = {
+    {"What is tracked",
+     "The program runs with its own allocator, whichever that is; the library " LIBRARY
+     " stands in front of it by LD_PRELOAD, before what was in that variable already. Children inherit it and are "
+     "tracked, each with a book of its own; the summary is about the program itself.\n\n"
+     "Programs that are linked statically (most of those made by Go), that change their user at the start (set-uid, "
+     "set-gid, file capabilities), 32-bit ones, and those of another C library run as they would without memoir, and one "
+     "line on standard error says why."},
+    {"How it runs",
+     "Without a summary (--quiet, or standard error is no terminal and neither --summary nor --json is given) memoir "
+     "becomes the program: same PID, nothing in between. Else it waits for it in the same process group: signals sent to "
+     "memoir are handed on, the terminal's reach both, a program that is stopped from the terminal stops memoir, and at the "
+     "end memoir ends by the same signal or with the same code. A program that cannot be found gives 127, one that "
+     "cannot be executed 126."},
+    {"JSON",
+     "One object: \"schema\" (\"memoir.run/1\"), \"time\", \"program\", \"pid\", \"status\" or \"signal\", "
+     "\"duration_ns\", \"rss_peak_bytes\", \"tracked\", \"why_not\", \"heap\" and \"mapped\" (peak, live, allocated and "
+     "freed bytes and blocks; null when there are none), \"losses\", and \"sites\", those that hold most at the end "
+     "first. What could not be read is null, never 0."},
+    {"Environment",
+     "What the options say is passed on in MEMOIR_STACKS, MEMOIR_SAMPLE_BYTES, MEMOIR_TRACK_MMAP and MEMOIR_DIR; without "
+     "memoir run, LD_PRELOAD=" LIBRARY " does the same."},
+    {0},
+};
+
+struct run {
+    const struct run_values *values;
+    char **argv;
+    char library[PATH_MAX]; /* "": there is none */
+    char sample[32];        /* "": as the tracker likes */
+    const char *why_not;    /* why it cannot be tracked */
+    bool preload;
+    bool keep; /* its books, until we have read them */
+    struct run_books books;
+};
+
+/* ---- what it takes ---- */
+
+/* In the build tree, in an installed one wherever that was moved to, on the system. */
+static bool library_find(struct run *run)
+{
+    static const char *const places[] = {"/../track/", "/../" MEMOIR_LIBDIR "/", "/../lib/"};
+    char self[PATH_MAX / 2], path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    if (n < 0)
+        return false;
+    self[n] = '\0';
+    *strrchr(self, '/') = '\0';
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        snprintf(path, sizeof(path), "%s%s" LIBRARY, self, places[i]);
+        if (realpath(path, run->library))
+            return true;
+    }
+    run->library[0] = '\0';
+    return false;
+}
+
+/* Where the program will be found, and what it is. */
+static void inspect(struct run *run)
+{
+    char path[PATH_MAX];
+    run->preload = true;
+    if (!library_find(run))
+        run->why_not = LIBRARY " is neither beside memoir nor in its library directory";
+    else if (strpbrk(run->library, ": \t\n"))
+        run->why_not =
+            "the path of " LIBRARY " has a space or a colon, which LD_PRELOAD cannot have";
+    if (run->why_not) {
+        run->preload = false;
+        return;
+    }
+    if (elf_program_find(run->argv[0], getenv("PATH"), path, sizeof(path)) < 0)
+        return; /* exec will say */
+    enum elf_program_kind kind = elf_program_inspect(path);
+    run->preload = elf_program_takes_preload(kind);
+    if (kind != ELF_PROGRAM_NEITHER) /* a text without a first line, which sh will run */
+        run->why_not = elf_program_why_not(kind);
+}
+
+static int keep_books_in(const char *dir)
+{
+    char path[PATH_MAX]; /* MEMOIR_DIR is absolute */
+    int r = command_check_dir(dir);
+    if (!dir || r != COMMAND_OK)
+        return r;
+    if (!realpath(dir, path))
+        return -errno;
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    if (fs_is_tmpfs(fd) == 0)
+        return command_fail(
+            "books must lie in memory, and '%s' does not: try a directory in /dev/shm", dir);
+    return setenv("MEMOIR_DIR", path, 1) < 0 ? -errno : COMMAND_OK;
+}
+
+static int check(struct run *run)
+{
+    const struct run_values *v = run->values;
+    uint64_t bytes;
+    if (!run->argv[0])
+        return command_misuse(&cmd_run, "say which program to run: memoir run ./server");
+    if (v->quiet && v->summary)
+        return command_misuse(&cmd_run, "--quiet and --summary exclude each other");
+    if (v->sample) {
+        if (units_parse_bytes(v->sample, &bytes) < 0 || bytes == 0)
+            return command_misuse(&cmd_run, "'%s' is no size, which --sample takes: 512K",
+                                  v->sample);
+        snprintf(run->sample, sizeof(run->sample), "%llu", (unsigned long long)bytes);
+    }
+    return keep_books_in(v->dir);
+}
+
+/* ---- running ---- */
+
+static void preload(const char *library)
+{
+    const char *before = getenv("LD_PRELOAD");
+    size_t n = strlen(library);
+    if (!before || !*before) {
+        setenv("LD_PRELOAD", library, 1);
+        return;
+    }
+    if (strncmp(before, library, n) == 0 && (!before[n] || strchr(": ", before[n])))
+        return; /* one memoir run inside another */
+    char *both;
+    if (asprintf(&both, "%s:%s", library, before) < 0)
+        return;
+    setenv("LD_PRELOAD", both, 1);
+    free(both);
+}
+
+/* The program's environment. */
+static void prepare(void *context, pid_t pid)
+{
+    const struct run *run = context;
+    if (!run->preload)
+        return;
+    preload(run->library);
+    setenv("MEMOIR_STACKS", stacks_words[run->values->stacks], 1);
+    if (run->sample[0])
+        setenv("MEMOIR_SAMPLE_BYTES", run->sample, 1);
+    if (run->values->map)
+        setenv("MEMOIR_TRACK_MMAP", "1", 1);
+    unsetenv("MEMOIR_KEEP");
+    if (run->keep) {
+        char text[16];
+        snprintf(text, sizeof(text), "%d", (int)pid);
+        setenv("MEMOIR_KEEP", text, 1);
+    }
+}
+
+static void look(void *context, pid_t pid)
+{
+    struct run *run = context;
+    run_books_look(&run->books, pid);
+}
+
+static int not_started(const struct run *run, int error)
+{
+    command_fail("cannot run '%s': %s", run->argv[0], strerror(-error));
+    return error == -ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
+}
+
+static void tell(const struct run *run, const struct run_summary *summary, bool text)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out = BUFFER_INIT(SUMMARY_MAX);
+    int r = 0;
+    if (text) {
+        struct term term;
+        term_init(&term, STDERR_FILENO, (enum term_color)run->values->color);
+        run_summary_text(summary, &term, &out);
+        fs_write_all(STDERR_FILENO, buffer_string(&out), out.len);
+        buffer_reset(&out);
+    }
+    if (run->values->json) {
+        r = run_summary_json(summary, &out);
+        if (r == 0)
+            r = fs_write_file_atomic(run->values->json, buffer_string(&out), out.len, 0644);
+    }
+    if (r < 0)
+        command_fail("cannot write the summary to '%s': %s", run->values->json, strerror(-r));
+}
+
+static int supervise(struct run *run, const struct run_child *child, bool text)
+{
+    struct run_end end;
+    int r = run_wait(child, &end);
+    if (r < 0)
+        return not_started(run, r);
+    MEMOIR_CLEANUP(ledger_freep)
+    struct ledger *ledger = NULL;
+    if (run->books.n > 0)
+        run_books_ledger(&run->books, &ledger);
+    struct run_summary summary = {
+        .program = run->argv[0], .why_not = run->why_not, .end = &end, .ledger = ledger};
+    tell(run, &summary, text);
+    run_books_remove(&run->books);
+    return run_end_alike(end.status);
+}
+
+static int run_run(const void *values, const struct operands *operands)
+{
+    struct run run = {.values = values, .argv = operands->words};
+    const struct run_values *v = run.values;
+    int r = check(&run);
+    if (r != COMMAND_OK)
+        return r;
+    inspect(&run);
+    if (run.why_not && !v->quiet)
+        command_fail("'%s' runs without being tracked: %s", run.argv[0], run.why_not);
+    bool text = v->summary || (!v->quiet && isatty(STDERR_FILENO));
+    struct run_child child = {
+        .argv = run.argv, .prepare = prepare, .look = look, .fd = -1, .context = &run};
+    if (!text && !v->json)
+        return not_started(&run, run_exec(&child));
+    run.books = (struct run_books){.events = -1, .directory = -1};
+    if (run.preload && run_books_init(&run.books) == 0) {
+        run.keep = true;
+        child.fd = run.books.events;
+    }
+    r = supervise(&run, &child, text);
+    run_books_release(&run.books);
+    return r;
+}
+
+const struct command cmd_run = {
+    .name = "run",
+    .usage = "run [OPTION...] [--] COMMAND [ARGUMENT...]",
+    .help = "run a program whose allocations are accounted from the first",
+    .description =
+        "Runs a program, unchanged, with every call of its allocator accounted by the line of code that made it: "
+        "malloc and its relatives, and new and delete. memoir ps shows it while it runs, and on a terminal a short summary "
+        "follows at the end. The program's output, exit code and signals are what they would be without memoir.",
+    .options = options,
+    .examples = examples,
+    .sections = sections,
+    .operands_max = INT_MAX,
+    .starts_other = true,
+    .values_size = sizeof(defaults),
+    .defaults = &defaults,
+    .run = run_run,
+};

@@ -1,0 +1,39 @@
+/*
+ * run_child.h: run a program as if it had been started without us.
+ *
+ * It stays in our process group, so the terminal's signals reach it by themselves; others are handed on. When
+ * it is stopped from the terminal we stop too, so that a shell sees its job stopped, and with us it goes on.
+ */
+#ifndef MEMOIR_CLI_RUN_CHILD_H
+#define MEMOIR_CLI_RUN_CHILD_H
+
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+struct run_child {
+    char **argv;                               /* ended by NULL */
+    void (*prepare)(void *context, pid_t pid); /* in the child, before exec: its environment */
+    /* `fd` can be read (-1: nobody asked), or, once more, the child is gone. */
+    void (*look)(void *context, pid_t pid);
+    int fd;
+    void *context;
+};
+
+struct run_end {
+    pid_t pid;
+    int status; /* as of waitpid() */
+    uint64_t duration_ns;
+    struct rusage usage; /* its own and its children's that it waited for */
+};
+
+/* Become the program. Only returns, with -errno, where that fails. */
+int run_exec(const struct run_child *child);
+
+/* Start it and wait for its end. -errno where it could not be started. */
+int run_wait(const struct run_child *child, struct run_end *ret_end);
+
+/* End as it ended: by the same signal, or with the exit code that is returned. */
+int run_end_alike(int status);
+
+#endif

@@ -1,0 +1,286 @@
+/* A program's memory at its end. See run_summary.h. */
+#include "cli/run_summary.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/units.h"
+#include "cli/book_names.h"
+#include "cli/command.h"
+#include "cli/run_child.h"
+#include "cli/site_names.h"
+#include "cli/term.h"
+#include "ledger/ledger.h"
+
+enum {
+    SITES_SHOWN = 5,    /* to people, */
+    SITES_TOLD = 10000, /* and in JSON, */
+    SITES_NAMED = 100,  /* of which so many with function and line: debug information takes time */
+    SITE_COLUMNS_MAX = 100,
+};
+
+/* A call site with what it still holds. */
+struct held {
+    uint32_t site;
+    uint64_t bytes, blocks;
+    struct book_site_counters counters;
+};
+
+struct picture {
+    const struct ledger_process *process; /* NULL: it left no figures */
+    const struct ledger_account *heap, *mapped;
+    const struct ledger_book *book;
+    struct book_names names;
+    struct held *sites; /* by bytes held, then by bytes ever asked */
+    size_t n_sites;
+    struct site_names *symbols;
+};
+
+static const struct ledger_account *account_of(const struct ledger_process *p, uint32_t space)
+{
+    for (size_t i = 0; i < p->n_accounts; i++)
+        if (p->accounts[i].space == space && p->accounts[i].valid)
+            return &p->accounts[i];
+    return NULL;
+}
+
+/* The last image that kept a book of its heap: earlier ones were replaced by exec. */
+static const struct ledger_process *process_of(const struct ledger *ledger)
+{
+    size_t n = 0;
+    struct ledger_process *const *all = ledger ? ledger_processes(ledger, &n) : NULL;
+    const struct ledger_process *last = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (account_of(all[i], MEMOIR_SPACE_HEAP) &&
+            (!last || all[i]->book_realtime_ns >= last->book_realtime_ns))
+            last = all[i];
+    return last;
+}
+
+static int by_held(const void *left, const void *right)
+{
+    const struct held *a = left, *b = right;
+    if (a->bytes != b->bytes)
+        return a->bytes < b->bytes ? 1 : -1;
+    if (a->counters.alloc_bytes != b->counters.alloc_bytes)
+        return a->counters.alloc_bytes < b->counters.alloc_bytes ? 1 : -1;
+    return a->site < b->site ? -1 : a->site > b->site;
+}
+
+static int sites_take(struct picture *p)
+{
+    int r = book_names_load(p->book, &p->names);
+    if (r < 0)
+        return r;
+    const struct book_sites *copy = &p->names.copy;
+    p->sites = calloc(copy->n_sites + 1, sizeof(*p->sites));
+    if (!p->sites)
+        return -ENOMEM;
+    for (size_t i = 0; i < copy->n_sites; i++) {
+        const struct book_site_counters *c = &copy->counters[i];
+        if (c->alloc_blocks == 0)
+            continue;
+        p->sites[p->n_sites++] = (struct held){
+            .site = (uint32_t)i,
+            .bytes = c->alloc_bytes - c->freed_bytes,
+            .blocks = c->alloc_blocks - c->freed_blocks,
+            .counters = *c,
+        };
+    }
+    qsort(p->sites, p->n_sites, sizeof(*p->sites), by_held);
+    p->symbols = site_names_new();
+    return 0;
+}
+
+static void picture_take(struct picture *p, const struct ledger *ledger)
+{
+    *p = (struct picture){.process = process_of(ledger)};
+    if (!p->process)
+        return;
+    p->heap = account_of(p->process, MEMOIR_SPACE_HEAP);
+    p->mapped = account_of(p->process, MEMOIR_SPACE_MAPPED);
+    for (size_t i = 0; i < p->process->n_books && !p->book; i++)
+        if (p->process->books[i]->identity->source == p->heap->source)
+            p->book = p->process->books[i];
+    if (p->book && sites_take(p) < 0)
+        p->n_sites = 0;
+}
+
+static void picture_release(struct picture *p)
+{
+    site_names_freep(&p->symbols);
+    book_names_release(&p->names);
+    free(p->sites);
+}
+
+/* ---- for people ---- */
+
+static void how_it_ended(const struct run_summary *s, struct buffer *out)
+{
+    int status = s->end->status;
+    if (WIFSIGNALED(status))
+        buffer_printf(out, "was killed by signal %d (%s)", WTERMSIG(status),
+                      strsignal(WTERMSIG(status)));
+    else
+        buffer_printf(out, "ended with status %d", WEXITSTATUS(status));
+}
+
+static void site_lines(struct picture *p, const struct term *term, struct buffer *out)
+{
+    char bytes[UNITS_TEXT_MAX], blocks[UNITS_TEXT_MAX];
+    size_t n = 0;
+    while (n < p->n_sites && n < SITES_SHOWN && p->sites[n].blocks > 0)
+        n++;
+    for (size_t i = 0; i < n; i++) {
+        const struct held *h = &p->sites[i];
+        const struct book_site_name *name = book_names_site(&p->names, h->site, p->symbols);
+        buffer_printf(out, "memoir:   %9s in %7s block%s  ",
+                      units_format_bytes(bytes, h->bytes, UNITS_DECIMAL),
+                      units_format_count(blocks, h->blocks), h->blocks == 1 ? " " : "s");
+        term_append(term, out, name ? name->text : "an unknown place", SITE_COLUMNS_MAX);
+        buffer_append_char(out, '\n');
+    }
+}
+
+static void heap_lines(struct picture *p, const struct term *term, struct buffer *out)
+{
+    char peak[UNITS_TEXT_MAX], total[UNITS_TEXT_MAX], calls[UNITS_TEXT_MAX], live[UNITS_TEXT_MAX],
+        blocks[UNITS_TEXT_MAX];
+    const struct book_totals *t = &p->heap->totals;
+    buffer_printf(out, "memoir: heap: peak %s; %s allocations, %s in all; ",
+                  units_format_bytes(peak, t->peak_bytes, UNITS_DECIMAL),
+                  units_format_count(calls, t->alloc_blocks),
+                  units_format_bytes(total, t->alloc_bytes, UNITS_DECIMAL));
+    if (t->live_blocks == 0) {
+        buffer_append_str(out, "all were freed\n");
+        return;
+    }
+    buffer_printf(out, "%s in %s block%s held at the end\n",
+                  units_format_bytes(live, t->live_bytes, UNITS_DECIMAL),
+                  units_format_count(blocks, t->live_blocks), t->live_blocks == 1 ? "" : "s");
+    site_lines(p, term, out);
+}
+
+void run_summary_text(const struct run_summary *s, const struct term *term, struct buffer *out)
+{
+    struct picture p;
+    char duration[UNITS_TEXT_MAX], rss[UNITS_TEXT_MAX];
+    picture_take(&p, s->ledger);
+    buffer_append_str(out, "memoir: ");
+    term_append(term, out, s->program, 0);
+    buffer_printf(out, " (PID %d) ", (int)s->end->pid);
+    how_it_ended(s, out);
+    buffer_printf(out, " after %s, at most %s resident\n",
+                  units_format_duration(duration, s->end->duration_ns),
+                  units_format_bytes(rss, (uint64_t)s->end->usage.ru_maxrss * 1024, UNITS_DECIMAL));
+    if (p.process)
+        heap_lines(&p, term, out);
+    else if (!s->why_not) /* else it was said before */
+        buffer_append_str(out, "memoir: it left no figures of its heap (memoir doctor tells what "
+                               "could be wrong)\n");
+    picture_release(&p);
+}
+
+/* ---- JSON ---- */
+
+static void json_totals(struct json *j, const char *key, const struct ledger_account *account)
+{
+    json_key(j, key);
+    if (!account) {
+        json_null(j);
+        return;
+    }
+    const struct book_totals *t = &account->totals;
+    json_object_begin(j);
+    json_field_u64(j, "peak_bytes", t->peak_bytes);
+    json_field_u64(j, "live_bytes", t->live_bytes);
+    json_field_u64(j, "live_blocks", t->live_blocks);
+    json_field_u64(j, "alloc_bytes", t->alloc_bytes);
+    json_field_u64(j, "alloc_blocks", t->alloc_blocks);
+    json_field_u64(j, "freed_bytes", t->freed_bytes);
+    json_field_u64(j, "freed_blocks", t->freed_blocks);
+    json_field_u64(j, "reallocs", t->reallocs);
+    json_object_end(j);
+}
+
+static void json_site(struct json *j, struct picture *p, size_t i)
+{
+    const struct held *h = &p->sites[i];
+    const struct book_site_name *name =
+        book_names_site(&p->names, h->site, i < SITES_NAMED ? p->symbols : NULL);
+    json_object_begin(j);
+    json_field_string(j, "frame", name ? name->frame : NULL);
+    json_field_string(j, "function", name ? name->function : NULL);
+    json_field_string(j, "file", name ? name->file : NULL);
+    json_key(j, "line");
+    if (name && name->line)
+        json_u64(j, name->line);
+    else
+        json_null(j);
+    json_field_u64(j, "live_bytes", h->bytes);
+    json_field_u64(j, "live_blocks", h->blocks);
+    json_field_u64(j, "alloc_bytes", h->counters.alloc_bytes);
+    json_field_u64(j, "alloc_blocks", h->counters.alloc_blocks);
+    json_object_end(j);
+}
+
+static void json_losses(struct json *j, const struct ledger_process *process)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; process && i < BOOK_LOSSES_MAX; i++)
+        sum += process->losses[i];
+    json_key(j, "losses");
+    if (process)
+        json_u64(j, sum);
+    else
+        json_null(j);
+}
+
+static void json_end(struct json *j, const struct run_end *end)
+{
+    bool killed = WIFSIGNALED(end->status);
+    json_field_i64(j, "pid", end->pid);
+    json_key(j, "status");
+    if (killed)
+        json_null(j);
+    else
+        json_i64(j, WEXITSTATUS(end->status));
+    json_key(j, "signal");
+    if (killed)
+        json_i64(j, WTERMSIG(end->status));
+    else
+        json_null(j);
+    json_field_u64(j, "duration_ns", end->duration_ns);
+    json_field_u64(j, "rss_peak_bytes", (uint64_t)end->usage.ru_maxrss * 1024);
+}
+
+int run_summary_json(const struct run_summary *s, struct buffer *out)
+{
+    struct picture p;
+    struct json j;
+    picture_take(&p, s->ledger);
+    command_json_begin(&j, out, "memoir.run/1");
+    json_field_string(&j, "program", s->program);
+    json_end(&j, s->end);
+    json_field_bool(&j, "tracked", p.process != NULL);
+    json_field_string(&j, "why_not", s->why_not);
+    json_totals(&j, "heap", p.heap);
+    json_totals(&j, "mapped", p.mapped);
+    json_losses(&j, p.process);
+    json_key(&j, "sites");
+    json_array_begin(&j);
+    for (size_t i = 0; i < p.n_sites && i < SITES_TOLD; i++)
+        json_site(&j, &p, i);
+    json_array_end(&j);
+    json_field_u64(&j, "sites_left_out", p.n_sites > SITES_TOLD ? p.n_sites - SITES_TOLD : 0);
+    json_object_end(&j);
+    picture_release(&p);
+    buffer_append_char(out, '\n');
+    return json_finish(&j);
+}

@@ -1,0 +1,26 @@
+/*
+ * run_summary.h: what a program that ended did with its memory, in a few lines or as JSON.
+ */
+#ifndef MEMOIR_CLI_RUN_SUMMARY_H
+#define MEMOIR_CLI_RUN_SUMMARY_H
+
+struct buffer;
+struct ledger;
+struct run_end;
+struct term;
+
+struct run_summary {
+    const char *program; /* as it was called */
+    const char *why_not; /* why it was not tracked; NULL: it was */
+    const struct run_end *end;
+    const struct ledger *ledger; /* its books; NULL where there are none */
+};
+
+/* For people, each line after "memoir: ". */
+void run_summary_text(const struct run_summary *summary, const struct term *term,
+                      struct buffer *out);
+
+/* One object, "memoir.run/1". */
+int run_summary_json(const struct run_summary *summary, struct buffer *out);
+
+#endif

@@ -1,0 +1,320 @@
+"""memoir run: the program behaves as it would without, and its memory is told at the end."""
+
+import json
+import os
+import pathlib
+import pty
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+
+import stage
+
+stage.build_root()
+from cli_support import BUILD, ENVIRONMENT, MEMOIR, CommandTest, memoir, wait_for  # noqa: E402
+
+TRACKER = BUILD / "src/track/libmemoir-track.so"
+SANITIZED = bool(os.environ.get("MEMOIR_SANITIZED"))
+
+
+class RunTest(CommandTest):
+    def run_it(self, *arguments, summary=True, **more):
+        """`memoir run`, its books in a private folder; the result has text."""
+        flags = ["--summary"] if summary else []
+        command = [str(MEMOIR), "run", *flags, "--dir", str(self.dir), *map(str, arguments)]
+        more.setdefault("stdin", subprocess.DEVNULL)
+        return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False, **more)
+
+    def start_it(self, *arguments, summary=True, **more):
+        command = [str(MEMOIR), "run", *(["--summary"] if summary else []), "--dir", str(self.dir), *map(str, arguments)]
+        process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   stdin=subprocess.DEVNULL, **more)
+        self.addCleanup(self.end_it, process)
+        return process
+
+    @staticmethod
+    def end_it(process):
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+    def folder(self):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="memoir-test-run-"))
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        return folder
+
+    def books(self):
+        return list(self.dir.rglob("*.book"))
+
+
+class Ends(RunTest):
+    """As it ended, so do we, with a summary or without."""
+
+    def both(self, *command):
+        results = [self.run_it(*command, summary=summary) for summary in (True, False)]
+        self.assertEqual(results[0].returncode, results[1].returncode)
+        self.assertEqual(results[0].stdout, results[1].stdout)
+        return results[0]
+
+    def test_exit_codes_are_the_programs(self):
+        for code in (0, 1, 3, 77, 255):
+            self.assertEqual(self.both("sh", "-c", f"echo out; exit {code}").returncode, code)
+
+    def test_deaths_by_signal_are_the_programs(self):
+        for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGUSR1, signal.SIGINT, signal.SIGPIPE):
+            self.assertEqual(self.both("sh", "-c", f"kill -{number.value} $$").returncode, -number)
+
+    def test_what_cannot_be_run_is_said_as_env_says_it(self):
+        result = self.both("/no/such/program")
+        self.assertEqual(result.returncode, 127)
+        self.assertIn("cannot run '/no/such/program': No such file or directory", result.stderr)
+        self.assertEqual(self.both("no-such-program-at-all").returncode, 127)
+        self.assertEqual(self.both("/etc/passwd").returncode, 126)
+        self.assertEqual(self.both("/").returncode, 126)
+
+    def test_no_program_is_a_mistake(self):
+        self.assertEqual(memoir("run").returncode, 2)
+        self.assertEqual(memoir("run", "--quiet", "--summary", "true").returncode, 2)
+        self.assertEqual(memoir("run", "--sample", "0", "true").returncode, 2)
+        self.assertEqual(memoir("run", "--stacks", "many", "true").returncode, 2)
+
+    def test_options_behind_the_program_are_its_own(self):
+        result = self.both("printf", "%s,", "--summary", "-h", "--", "--no-such")
+        self.assertEqual(result.stdout, "--summary,-h,--,--no-such,")
+        self.assertEqual(self.both("--", "printf", "%s", "x").stdout, "x")
+
+    def test_standard_input_is_the_programs(self):
+        for summary in (True, False):
+            process = subprocess.run([str(MEMOIR), "run", *(["--summary"] if summary else []), "cat"], input="words\n",
+                                     capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False)
+            self.assertEqual((process.returncode, process.stdout), (0, "words\n"))
+
+    def test_ignored_and_blocked_signals_stay_as_they_are(self):
+        def ignore():
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+
+        plain = subprocess.run(["grep", "-E", "^Sig(Ign|Blk|Cgt)", "/proc/self/status"], preexec_fn=ignore, check=True,
+                               capture_output=True, text=True, env=ENVIRONMENT)
+        for summary in (True, False):
+            result = self.run_it("grep", "-E", "^Sig(Ign|Blk|Cgt)", "/proc/self/status", summary=summary, preexec_fn=ignore)
+            self.assertEqual(result.stdout, plain.stdout)
+
+    def test_only_the_environment_that_we_name_changes(self):
+        plain = set(subprocess.run(["env"], capture_output=True, text=True, env=ENVIRONMENT, check=True).stdout.splitlines())
+        result = set(self.run_it("env").stdout.splitlines())
+        added = {line.split("=")[0] for line in result - plain}
+        self.assertLessEqual(added, {"LD_PRELOAD", "MEMOIR_STACKS", "MEMOIR_DIR", "MEMOIR_KEEP"})
+        self.assertEqual(plain - result, set())
+
+
+class Signals(RunTest):
+    def started(self, script):
+        process = self.start_it("sh", "-c", script)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        return process
+
+    def test_signals_sent_to_us_reach_the_program(self):
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGINT):
+            process = self.started(f"trap 'echo got; exit 9' {number.value}; echo ready; while :; do sleep 0.01; done")
+            process.send_signal(number)
+            out, _ = process.communicate(timeout=60)
+            self.assertEqual((process.returncode, out), (9, "got\n"))
+
+    def test_who_kills_us_kills_the_program(self):
+        process = self.started("echo ready; echo $$; exec sleep 600")
+        pid = int(process.stdout.readline())
+        process.kill()
+        process.wait()
+
+        def gone():
+            try:
+                return pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0] == "Z"
+            except OSError:
+                return True
+        wait_for(gone, "the end of the program", 30)
+
+    def test_a_program_that_stops_alone_goes_on_alone(self):
+        process = self.started("echo ready; echo $$; exec sleep 600")
+        pid = int(process.stdout.readline())
+        os.kill(pid, signal.SIGSTOP)
+        os.kill(pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGKILL)
+        process.wait(timeout=60)
+        self.assertEqual(process.returncode, -signal.SIGKILL)
+
+
+class Terminal(RunTest):
+    """A shell with job control in front of us."""
+
+    def setUp(self):
+        super().setUp()
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:
+            os.environ.update(ENVIRONMENT, PS1="", MEMOIR_DIR=str(self.dir))
+            os.execv("/bin/bash", ["bash", "--norc", "--noprofile", "-i"])
+        self.seen = ""
+        self.addCleanup(self.end)
+        self.type("stty -echo; bind 'set enable-bracketed-paste off'; echo be''gin")
+        self.expect("begin")
+
+    def end(self):
+        os.kill(self.pid, signal.SIGKILL)
+        os.close(self.terminal)
+        os.waitpid(self.pid, 0)
+
+    def type(self, line):
+        os.write(self.terminal, line.encode() + b"\n")
+
+    def expect(self, text):
+        """Read until it is there; what was before it is gone then."""
+        def come():
+            if text not in self.seen:
+                self.seen += os.read(self.terminal, 65536).decode(errors="replace")
+            return text in self.seen
+        os.set_blocking(self.terminal, False)
+
+        def tried():
+            try:
+                return come()
+            except BlockingIOError:
+                return False
+        try:
+            wait_for(tried, f"'{text}' on the terminal", 30)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; there is: {self.seen!r}") from None
+        self.seen = self.seen.split(text, 1)[1]
+
+    def test_ctrl_z_stops_and_fg_goes_on(self):
+        self.type(f"{MEMOIR} run sh -c 'echo star''ted; read x; echo re''ad $x; exit 6'; echo code''=$?")
+        self.expect("started")
+        os.write(self.terminal, b"\x1a")
+        self.expect("code=148")  # 128 + SIGTSTP
+        self.type("fg; echo code''=$?")
+        self.type("words")
+        self.expect("read words")
+        self.expect("code=6")
+
+    def test_ctrl_c_ends_the_program_and_the_summary_follows(self):
+        self.type(f"{MEMOIR} run sh -c 'echo star''ted; exec sleep 600'")
+        self.expect("started")
+        os.write(self.terminal, b"\x03")
+        self.expect("was killed by signal 2")
+        self.type("echo code''=$?")
+        self.expect("code=130")
+
+
+class Untracked(RunTest):
+    """It runs all the same, and one line says why."""
+
+    @classmethod
+    def setUpClass(cls):
+        if not TRACKER.exists():
+            raise unittest.SkipTest("this build has no tracker")
+
+    def compiled(self, *flags):
+        folder = self.folder()
+        (folder / "main.c").write_text('#include <stdio.h>\nint main(void) { puts("ran"); return 5; }\n', encoding="utf-8")
+        done = subprocess.run(["gcc", *flags, "-o", str(folder / "program"), str(folder / "main.c")], capture_output=True,
+                              check=False)
+        if done.returncode != 0:
+            self.skipTest(f"gcc {' '.join(flags)} does not work here")
+        return folder / "program"
+
+    def test_static_programs(self):
+        program = self.compiled("-static")
+        for summary in (True, False):
+            result = self.run_it(program, summary=summary)
+            self.assertEqual((result.returncode, result.stdout), (5, "ran\n"))
+            self.assertIn("runs without being tracked: it is linked statically", result.stderr)
+        self.assertEqual(self.run_it("--quiet", program, summary=False).stderr, "")
+
+    def test_scripts_of_static_interpreters(self):
+        program = self.compiled("-static")
+        script = program.parent / "script"
+        script.write_text(f"#!{program}\n", encoding="utf-8")
+        script.chmod(0o755)
+        result = self.run_it(script)
+        self.assertEqual(result.returncode, 5)
+        self.assertIn("linked statically", result.stderr)
+
+    def test_setuid_programs(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root")
+        program = self.compiled()
+        os.chown(program, 1, 1)
+        program.chmod(0o4755)
+        result = self.run_it(program)
+        self.assertEqual((result.returncode, result.stdout), (5, "ran\n"))
+        self.assertIn("set-uid or set-gid", result.stderr)
+
+    def test_32_bit_programs_run_without_complaints_of_the_loader(self):
+        program = self.compiled("-m32")
+        result = self.run_it(program)
+        self.assertEqual((result.returncode, result.stdout), (5, "ran\n"))
+        self.assertIn("32-bit", result.stderr)
+        self.assertNotIn("ld.so", result.stderr)
+
+
+@unittest.skipIf(SANITIZED, "nothing is preloaded beside a sanitizer")
+class Tracked(RunTest):
+    PROGRAM = BUILD / "test/leaks/leak_direct"
+
+    @classmethod
+    def setUpClass(cls):
+        if not TRACKER.exists():
+            raise unittest.SkipTest("this build has no tracker")
+
+    def test_the_summary_names_the_line_that_holds_most(self):
+        result = self.run_it(self.PROGRAM)
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stderr, r"ended with status 0 after .*, at most .* resident")
+        self.assertRegex(result.stderr, r"heap: peak [\d.]+ kB; \d+ allocations, .* in all; .* in \d+ blocks held at the end")
+        self.assertRegex(result.stderr, r"9\.6 kB in +200 blocks  direct\.c:6 step")
+        self.assertEqual(self.books(), [])
+
+    def test_json_has_the_same(self):
+        out = self.folder() / "out.json"
+        self.run_it("--json", out, self.PROGRAM, summary=False)
+        document = json.loads(out.read_text(encoding="utf-8"))
+        self.assertEqual((document["schema"], document["status"], document["signal"]), ("memoir.run/1", 0, None))
+        self.assertTrue(document["tracked"])
+        site = document["sites"][0]
+        self.assertEqual((site["function"], site["line"], site["live_blocks"], site["live_bytes"]), ("step", 6, 200, 9600))
+        self.assertEqual(document["losses"], 0)
+        self.assertEqual(self.books(), [])
+
+    def test_a_killed_program_is_summed_up(self):
+        result = self.run_it("sh", "-c", "kill -9 $$")
+        self.assertIn("was killed by signal 9", result.stderr)
+        self.assertIn("memoir: heap: peak", result.stderr)
+        self.assertEqual(self.books(), [])
+
+    def test_the_image_that_came_last_counts(self):
+        result = self.run_it("sh", "-c", f"exec {self.PROGRAM}")
+        self.assertIn("direct.c:6 step", result.stderr)
+        self.assertEqual(self.books(), [])
+
+    def test_what_was_preloaded_stays_so(self):
+        other = BUILD / "test/leaks/libcount.so"
+        folder = self.folder()
+        environment = ENVIRONMENT | {"LD_PRELOAD": str(other), "COUNT_DIR": str(folder)}
+        result = subprocess.run([str(MEMOIR), "run", "--dir", str(self.dir), "sh", "-c", "echo $LD_PRELOAD"],
+                                capture_output=True, text=True, env=environment, timeout=60, check=False)
+        self.assertEqual(result.stdout, f"{TRACKER.resolve()}:{other}\n")
+
+    def test_it_can_be_seen_while_it_runs(self):
+        process = subprocess.Popen([str(MEMOIR), "run", "--summary", "--dir", str(self.dir), str(self.PROGRAM), "10"],
+                                   env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True)
+        self.addCleanup(self.end_it, process)
+        rows = wait_for(lambda: [p for p in self.ps() if p["program"] == "leak_direct"], "its row in memoir ps", 30)
+        self.assertGreater(rows[0]["heap_bytes"], 0)
+        _, said = process.communicate("", timeout=60)
+        self.assertIn("direct.c:6 step", said)
+
+
+if __name__ == "__main__":
+    unittest.main()
