@@ -15,6 +15,7 @@
 #include "cli/ps.h"
 #include "cli/query_print.h"
 #include "cli/site_names.h"
+#include "ledger/host.h"
 #include "ledger/ledger.h"
 #include "query/query.h"
 
@@ -22,6 +23,8 @@ enum {
     OUTPUT_MAX = 1 << 30,
     MESSAGE_MAX = 65536,
     WATCH_MIN_MS = 50,
+    PROBE_ONCE_MS = 2000, /* CPU time for costly fields of a single question, */
+    PROBE_WATCH_MS = 20,  /* and of each that is repeated */
 };
 
 struct query_values {
@@ -81,6 +84,8 @@ static const struct command_example examples[] = {
     {"memoir query --by program,node --where user=ann --show rss,device.dram --sort -device.dram",
      "what each of ann's programs holds"},
     {"memoir query --where 'device>1GB and age>10m'", "who holds much for long"},
+    {"memoir query host --by user --show rss,pss,heap,device.dram --sort -rss",
+     "what all programs of each user hold, with a book or without"},
     {"memoir query devices --where 'percent>=90%'",
      "which memories are nearly full; exit code 3: none"},
     {"memoir query accounts --by device,space,user --show bytes,count", "each user's share"},
@@ -93,7 +98,9 @@ static const struct command_example examples[] = {
 
 static const struct command_section sections[] = {
     {"TABLES",
-     "processes (the default): one row for each process that keeps a book. accounts: one for each "
+     "processes (the default): one row for each process that keeps a book. host: one for each process of the "
+     "machine, with what /proc tells and, where it keeps a book, what that says. system: one row for the "
+     "machine's memory, in parts that add up to the total. accounts: one for each "
      "device and kind of memory of each process. devices: one for each kind of memory of each "
      "device. buffers: one for each live block. sites: one for each place in the code that "
      "allocates. exited: one for each process that ended, as the daemon remembers them. "
@@ -132,7 +139,8 @@ struct lookups {
     uint32_t uid;
     char name[64];
     bool known;
-    bool told; /* why there is nothing */
+    bool told;         /* why there is nothing */
+    struct host *host; /* of the tables host and system; NULL until they are asked for */
 };
 
 /* One user has most of the rows, so the last answer will do. */
@@ -204,6 +212,28 @@ static int read_exited(const struct query_values *v, struct lookups *lookups,
     return COMMAND_OK;
 }
 
+static bool wants_host(const struct query *query)
+{
+    const char *table = query_table_of(query)->name;
+    return strcmp(table, "host") == 0 || strcmp(table, "system") == 0;
+}
+
+/* The process table as it is now; kept between questions, so that it can tell what changed. */
+static int look_at_host(const struct query_values *v, const struct query *query,
+                        struct lookups *lookups)
+{
+    bool first = !lookups->host;
+    int r = first ? host_new(&(struct host_options){.user_names = true}, &lookups->host) : 0;
+    if (r == 0)
+        r = host_refresh(lookups->host);
+    if (r < 0)
+        return command_fail("cannot read /proc: %s", strerror(-r));
+    if (query_has_flags(query, QUERY_PROBED))
+        (void)host_refine(lookups->host,
+                          (first && !v->watch ? PROBE_ONCE_MS : PROBE_WATCH_MS) * NS_PER_MS);
+    return 0;
+}
+
 /* Run it once over the world as it is now. Returns enum command_exit or -errno. */
 static int ask(const struct query_values *v, const struct query *query, struct lookups *lookups,
                struct query_result *result)
@@ -217,6 +247,8 @@ static int ask(const struct query_values *v, const struct query *query, struct l
         r = read_exited(v, lookups, &exited);
     else
         r = ledger_scan(v->dir, &ledger);
+    if (r == 0 && wants_host(query))
+        r = look_at_host(v, query, lookups);
     if (r != 0)
         return r;
     /* What we could read is ours to see: the books' permissions decide. */
@@ -224,6 +256,7 @@ static int ask(const struct query_values *v, const struct query *query, struct l
         .ledger = ledger,
         .exited = exited.rows,
         .n_exited = exited.n,
+        .host = lookups->host,
         .sees_all = true,
         .user_name = user_name,
         .site_name = site_name,
@@ -385,6 +418,7 @@ static int run(const void *values, const struct operands *operands)
         r = v->watch ? watch(v, query, &lookups, result) : show_once(v, query, &lookups, result);
     query_result_free(result);
     site_names_freep(&lookups.symbols);
+    host_free(lookups.host);
     return r;
 }
 
@@ -393,8 +427,8 @@ const struct command cmd_query = {
     .usage = "query [TABLE] [OPTION...]",
     .help = "any question about processes, devices, blocks and the dead",
     .description =
-        "Filters, groups and sorts the rows of a table: processes (the default), accounts, devices, "
-        "buffers, sites or exited. The figures are read from the books as they are now; no daemon is "
+        "Filters, groups and sorts the rows of a table: processes (the default), host, system, accounts, "
+        "devices, buffers, sites or exited. The figures are read from the books as they are now; no daemon is "
         "needed. Ends with 3 when --where lets nothing pass; a table that is empty is no failure.",
     .options = options,
     .examples = examples,

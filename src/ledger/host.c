@@ -27,7 +27,6 @@ enum {
     BORN_MAX = 256, /* new pids that are tried one by one */
     CGROUPS_PER_REFRESH = 64,
 };
-#define CGROUP_AGE_NS (5 * NS_PER_S)
 
 /* ---- rows ---- */
 
@@ -221,7 +220,7 @@ int host_refresh(struct host *host)
     if (added && !in_order(host))
         qsort(host->rows, host->n, sizeof(*host->rows), by_pid);
     host_system_read(host);
-    host_cgroups_refresh(host->cgroups, host->time_ns, CGROUP_AGE_NS, CGROUPS_PER_REFRESH);
+    host_cgroups_refresh(host->cgroups, host->time_ns, HOST_CGROUP_AGE_NS, CGROUPS_PER_REFRESH);
     return r < 0 ? r : r2;
 }
 

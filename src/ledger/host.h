@@ -85,7 +85,9 @@ enum host_tracked {
     HOST_TRACKED_GO,     /* Go's runtime has an allocator of its own */
     HOST_TRACKED_SETUID, /* setuid, setgid or with capabilities: the loader ignores LD_PRELOAD */
     HOST_TRACKED_32BIT,
-    HOST_TRACKED_KERNEL, /* a thread of the kernel has no memory of its own */
+    HOST_TRACKED_MACHINE, /* of another processor */
+    HOST_TRACKED_LIBC,    /* of another C library than ours (musl) */
+    HOST_TRACKED_KERNEL,  /* a thread of the kernel has no memory of its own */
 };
 
 enum host_window { HOST_10S, HOST_1MIN, HOST_10MIN, HOST_WINDOWS };
@@ -176,7 +178,7 @@ bool host_probe_next(struct host *host, struct host_todo *ret_todo);
 void host_probe_done(struct host *host, const struct host_todo *todo, int error,
                      const struct host_probe *probe);
 
-/* Probe in this thread until nobody is left or `cpu_ns` have been spent. True: nobody is left. */
+/* Probe in this thread, and read the figures of cgroups, until nobody is left or `cpu_ns` have been spent. True: nobody is left. */
 bool host_refine(struct host *host, uint64_t cpu_ns);
 
 /* ---- the machine ---- */

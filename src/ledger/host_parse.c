@@ -2,7 +2,6 @@
 #include "ledger/host_parse.h"
 
 #include <ctype.h>
-#include <elf.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -337,54 +336,4 @@ void host_parse_environ(const char *text, size_t len, struct host_environment *r
         len -= one + 1;
     }
     *ret_environment = found;
-}
-
-/* ---- why a program cannot be tracked ---- */
-
-static bool has_go_note(const unsigned char *bytes, size_t len, uint64_t at, uint64_t size)
-{
-    if (at >= len)
-        return false;
-    size_t left = size < len - at ? (size_t)size : len - (size_t)at;
-    const unsigned char *p = bytes + at;
-    while (left >= sizeof(Elf64_Nhdr)) {
-        Elf64_Nhdr note;
-        memcpy(&note, p, sizeof(note));
-        uint64_t name = ((uint64_t)note.n_namesz + 3) & ~UINT64_C(3);
-        uint64_t whole = sizeof(note) + name + (((uint64_t)note.n_descsz + 3) & ~UINT64_C(3));
-        if (note.n_namesz == 4 && left >= sizeof(note) + 4 &&
-            memcmp(p + sizeof(note), "Go\0", 4) == 0)
-            return true;
-        if (whole > left)
-            return false;
-        p += whole;
-        left -= (size_t)whole;
-    }
-    return false;
-}
-
-int host_parse_elf(const unsigned char *bytes, size_t len)
-{
-    Elf64_Ehdr head;
-    if (len < EI_NIDENT || memcmp(bytes, ELFMAG, SELFMAG) != 0)
-        return HOST_TRACKED_UNKNOWN;
-    if (bytes[EI_CLASS] == ELFCLASS32)
-        return HOST_TRACKED_32BIT;
-    if (len < sizeof(head))
-        return HOST_TRACKED_UNKNOWN;
-    memcpy(&head, bytes, sizeof(head));
-    bool interpreter = false, go = false;
-    for (unsigned i = 0; i < head.e_phnum; i++) {
-        Elf64_Phdr segment;
-        uint64_t at;
-        if (head.e_phentsize != sizeof(segment) ||
-            __builtin_add_overflow(head.e_phoff, i * sizeof(segment), &at) || at > len ||
-            len - at < sizeof(segment))
-            return HOST_TRACKED_UNKNOWN;
-        memcpy(&segment, bytes + at, sizeof(segment));
-        interpreter |= segment.p_type == PT_INTERP;
-        go |= segment.p_type == PT_NOTE &&
-              has_go_note(bytes, len, segment.p_offset, segment.p_filesz);
-    }
-    return go ? HOST_TRACKED_GO : !interpreter ? HOST_TRACKED_STATIC : HOST_TRACKED_NOT_ASKED;
 }

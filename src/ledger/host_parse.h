@@ -60,9 +60,5 @@ struct host_environment {
 };
 void host_parse_environ(const char *text, size_t len, struct host_environment *ret_environment);
 
-/* Why nothing can be preloaded into the program whose ELF file begins with these bytes: enum host_tracked, or
- * HOST_TRACKED_NOT_ASKED when something can be, HOST_TRACKED_UNKNOWN when this is no ELF file. */
-int host_parse_elf(const unsigned char *bytes, size_t len);
-
 /* One number in a file of cgroups; "max" and v1's idea of no limit are UINT64_MAX. */
 int host_parse_limit(const char *text, uint64_t *ret_bytes);

@@ -12,11 +12,11 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/elf_program.h"
 #include "ledger/host_parse.h"
 
 enum {
     ENVIRON_MAX = 256 << 10, /* bytes that are looked at; schedulers put theirs anywhere */
-    ELF_MAX = 4096,          /* headers and, for Go, the note that follows them */
     TEXT_MAX = 4096,
 };
 
@@ -101,17 +101,32 @@ static void environ_look(const char *proc, pid_t pid, struct host_probe *probe)
         probe->tracked = HOST_TRACKED_ASKED;
 }
 
-/* A file with capabilities makes the loader forget LD_PRELOAD as a setuid one does. */
-static bool is_privileged(int fd, const struct stat *st)
+/* Why nothing is preloaded into it. */
+static enum host_tracked why_not(int fd)
 {
-    return st->st_mode & (S_ISUID | S_ISGID) || fgetxattr(fd, "security.capability", NULL, 0) > 0;
+    static const enum host_tracked words[] = {
+        [ELF_PROGRAM_DYNAMIC] = HOST_TRACKED_NOT_ASKED,
+        [ELF_PROGRAM_STATIC] = HOST_TRACKED_STATIC,
+        [ELF_PROGRAM_GO] = HOST_TRACKED_GO,
+        [ELF_PROGRAM_CLASS] = HOST_TRACKED_32BIT,
+        [ELF_PROGRAM_MACHINE] = HOST_TRACKED_MACHINE,
+        [ELF_PROGRAM_LIBC] = HOST_TRACKED_LIBC,
+        [ELF_PROGRAM_NO_ACCESS] = HOST_TRACKED_UNKNOWN,
+    };
+    char interpreter[ELF_PROGRAM_LOADER_MAX];
+    struct stat st;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return HOST_TRACKED_UNKNOWN;
+    enum elf_program_kind kind = elf_program_read(fd, interpreter);
+    if (kind == ELF_PROGRAM_DYNAMIC &&
+        (st.st_mode & (S_ISUID | S_ISGID) || fgetxattr(fd, "security.capability", NULL, 0) > 0))
+        return HOST_TRACKED_SETUID;
+    return kind <= ELF_PROGRAM_NO_ACCESS ? words[kind] : HOST_TRACKED_UNKNOWN;
 }
 
 static void program_look(const char *proc, pid_t pid, struct host_probe *probe)
 {
     char path[512];
-    unsigned char bytes[ELF_MAX];
-    struct stat st;
     snprintf(path, sizeof(path), "%s/%d/exe", proc, (int)pid);
     ssize_t n = readlink(path, probe->exe, sizeof(probe->exe) - 1);
     probe->exe[n > 0 ? n : 0] = '\0';
@@ -119,15 +134,7 @@ static void program_look(const char *proc, pid_t pid, struct host_probe *probe)
         probe->valid |= HOST_HAS_EXE;
     MEMOIR_CLEANUP(closep)
     int fd = part_open(proc, pid, "exe");
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-        return;
-    n = pread(fd, bytes, sizeof(bytes), 0);
-    if (n <= 0)
-        return;
-    int why = host_parse_elf(bytes, (size_t)n);
-    probe->tracked = (uint32_t)why;
-    if (why == HOST_TRACKED_NOT_ASKED && is_privileged(fd, &st))
-        probe->tracked = HOST_TRACKED_SETUID;
+    probe->tracked = fd < 0 ? HOST_TRACKED_UNKNOWN : (uint32_t)why_not(fd);
     if (probe->tracked != HOST_TRACKED_UNKNOWN)
         probe->valid |= HOST_HAS_TRACKED;
 }

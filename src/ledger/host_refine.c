@@ -213,17 +213,21 @@ bool host_refine(struct host *host, uint64_t cpu_ns)
         return false;
     }
     uint64_t spent = host->debt_ns;
+    bool all = false;
     host->debt_ns = 0;
-    while (spent < cpu_ns) {
-        if (!host_probe_next(host, &todo))
-            return true;
+    while (spent < cpu_ns && !all) {
+        all = !host_probe_next(host, &todo);
+        if (all)
+            break;
         uint64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
         int r = host_probe_read(host->proc, todo.pid, todo.kinds, &probe);
         host_probe_done(host, &todo, r, &probe);
         spent += clock_ns(CLOCK_THREAD_CPUTIME_ID) - began;
     }
-    host->debt_ns = spent - cpu_ns;
-    return false;
+    if (!all)
+        host->debt_ns = spent - cpu_ns;
+    host_cgroups_refresh(host->cgroups, host->time_ns, HOST_CGROUP_AGE_NS, HOST_CGROUPS_MAX);
+    return all;
 }
 
 /* ---- tracked? ---- */
@@ -237,6 +241,8 @@ static const char *const tracked_names[] = {
     [HOST_TRACKED_GO] = "no: Go",
     [HOST_TRACKED_SETUID] = "no: setuid",
     [HOST_TRACKED_32BIT] = "no: 32-bit",
+    [HOST_TRACKED_MACHINE] = "no: of another processor",
+    [HOST_TRACKED_LIBC] = "no: another C library",
     [HOST_TRACKED_KERNEL] = "no: kernel",
 };
 

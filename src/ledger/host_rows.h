@@ -16,6 +16,7 @@ enum {
     HOST_QUEUE_MAX = 256,
 };
 #define HOST_PAGES_UNKNOWN UINT32_MAX
+#define HOST_CGROUP_AGE_NS (UINT64_C(5) * 1000 * 1000 * 1000)
 
 /* Resident memory at the moments that struct host_ticks has; 4 bytes a figure, since there are many rows. */
 struct host_ring {

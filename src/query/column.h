@@ -63,6 +63,8 @@ struct ledger_capacity;
 struct book_block_view;
 struct query_exited;
 struct query_book;
+struct host_process;
+struct host_system;
 
 /* One row of any table; what the table does not have is NULL. */
 struct query_row {
@@ -74,6 +76,8 @@ struct query_row {
     struct query_book *book; /* of the block or site */
     uint32_t site;
     const struct query_exited *exited;
+    const struct host_process *host; /* with `process`, which has no account if it keeps no book */
+    const struct host_system *system;
     const void *custom; /* of tables that others bring */
 };
 
@@ -99,6 +103,8 @@ struct query_column {
 enum query_column_flags {
     QUERY_PRIVATE = 1u << 0, /* only for who owns the row: see query_world.viewer_uid */
     QUERY_DETAIL = 1u << 1,  /* costs: the table skips whole processes by the other columns first */
+    QUERY_PROBED =
+        1u << 2, /* of the machine's processes, known once they were probed: see host.h */
 };
 
 /* Calls `each` per row until it returns other than 0 (which is returned). `may_match` tells whether any

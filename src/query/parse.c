@@ -13,13 +13,9 @@
 enum { COLUMNS_MAX = 128, WORD_SHOWN_MAX = 60 };
 
 static const struct query_table *const tables[] = {
-    &query_table_processes,
-    &query_table_accounts,
-    &query_table_devices,
-    &query_table_buffers,
-    &query_table_sites,
-    &query_table_exited,
-    NULL,
+    &query_table_processes, &query_table_host,    &query_table_system,
+    &query_table_accounts,  &query_table_devices, &query_table_buffers,
+    &query_table_sites,     &query_table_exited,  NULL,
 };
 
 const struct query_table *const *query_tables(void)
@@ -432,6 +428,22 @@ void query_freep(struct query **query)
 const struct query_table *query_table_of(const struct query *query)
 {
     return query->table;
+}
+
+bool query_has_flags(const struct query *query, unsigned flags)
+{
+    for (size_t i = 0; i < query->n_outputs; i++) {
+        const struct query_column *column = query->outputs[i].field.column;
+        if (column && column->flags & flags)
+            return true;
+    }
+    for (size_t i = 0; i < query->where.n; i++) {
+        const struct node *node = &query->where.nodes[i];
+        if (node->op >= NODE_EQ && ((node->field.column && node->field.column->flags & flags) ||
+                                    (node->other.column && node->other.column->flags & flags)))
+            return true;
+    }
+    return false;
 }
 
 size_t query_outputs(const struct query *query)

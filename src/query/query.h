@@ -31,6 +31,7 @@
 #include "query/column.h"
 
 struct buffer;
+struct host;
 struct json;
 struct ledger;
 struct query;
@@ -86,6 +87,9 @@ const struct query_table *const *query_tables(void);
 const struct query_table *query_table_find(const char *name);
 const struct query_table *query_table_of(const struct query *query);
 
+/* Does any part of the question name a column with one of these flags (enum query_column_flags)? */
+bool query_has_flags(const struct query *query, unsigned flags);
+
 /* Words for people: "bytes", "age"; and what groups show of a column unless told otherwise. */
 const char *query_kind_name(enum query_kind kind);
 uint64_t query_percent_hundredths(const struct query_value *value); /* of a known PERCENT */
@@ -132,6 +136,7 @@ struct query_world {
     struct ledger *ledger; /* refreshed by the caller; NULL: no rows but of exited and own tables */
     const struct query_exited *exited;
     size_t n_exited;
+    const struct host *host; /* refreshed by the caller; NULL: no rows of host and system */
 
     /* Who asks. Root, and whoever looks at what is his to read, sees all. Others get the figures of
      * all processes, but command lines, paths, call sites, tags and single blocks of their own only. */

@@ -24,6 +24,57 @@ query_getter process_pid, process_program, process_user, process_uid, process_no
         "exe", "path of the program", QUERY_TEXT, .flags = QUERY_PRIVATE, .get = process_exe \
     }
 
+/* What its books say. */
+query_getter process_device, process_peak, process_space, process_total;
+enum process_figure {
+    PROCESS_LIVE_BYTES,
+    PROCESS_LIVE_BLOCKS,
+    PROCESS_PEAK_BYTES,
+    PROCESS_ALLOCATED,
+    PROCESS_FREED
+};
+
+#define DEVICE_SPACE(name, space, help)                                        \
+    {                                                                          \
+        "device." name, help, QUERY_BYTES, .arg = space, .get = process_device \
+    }
+#define HOST_SPACE(name, space, help)                               \
+    {                                                               \
+        name, help, QUERY_BYTES, .arg = space, .get = process_space \
+    }
+
+/* clang-format off */
+#define ACCOUNT_COLUMNS                                                                            \
+    {"device", "memory that it holds on all devices; device.0 on the one with number 0",           \
+     QUERY_BYTES, .get = process_device},                                                          \
+    DEVICE_SPACE("dram", MEMOIR_SPACE_DRAM, "of it, DRAM; device.0.dram on one device"),           \
+    DEVICE_SPACE("l1", MEMOIR_SPACE_L1, "of it, buffers in L1"),                                   \
+    DEVICE_SPACE("l1_small", MEMOIR_SPACE_L1_SMALL, "of it, small buffers in L1"),                 \
+    DEVICE_SPACE("trace", MEMOIR_SPACE_TRACE, "of it, recorded traces"),                           \
+    DEVICE_SPACE("cb", MEMOIR_SPACE_CB, "of it, circular buffers"),                                \
+    DEVICE_SPACE("kernel", MEMOIR_SPACE_KERNEL, "of it, kernel binaries"),                         \
+    DEVICE_SPACE("system", MEMOIR_SPACE_SYSTEM,                                                    \
+                 "host memory that belongs to devices; no part of device"),                        \
+    {"peak", "the most that device can have been", QUERY_BYTES, .get = process_peak},              \
+    HOST_SPACE("host", 0, "host memory that it reported, all spaces"),                             \
+    HOST_SPACE("heap", MEMOIR_SPACE_HEAP, "of it, heap"),                                          \
+    HOST_SPACE("pinned", MEMOIR_SPACE_PINNED, "of it, pinned for transfers"),                      \
+    HOST_SPACE("mapped", MEMOIR_SPACE_MAPPED, "of it, mapped"),                                    \
+    HOST_SPACE("managed", MEMOIR_SPACE_MANAGED,                                                    \
+               "of it, managed: moves between host and device by itself"),                         \
+    HOST_SPACE("host.shared", MEMOIR_SPACE_SHARED, "of it, shared between processes"),             \
+    {"blocks", "blocks allocated and not freed, in all spaces", QUERY_NUMBER, .arg = PROCESS_LIVE_BLOCKS,  \
+     .get = process_total},                                                                        \
+    {"allocated", "bytes allocated since the start, in all spaces", QUERY_BYTES, .arg = PROCESS_ALLOCATED, \
+     .get = process_total},                                                                        \
+    {"freed", "bytes freed since the start, in all spaces", QUERY_BYTES, .arg = PROCESS_FREED,             \
+     .get = process_total}
+/* clang-format on */
+
+/* "device.1" and "device.1.dram", in a table that has the column `device`. */
+bool process_resolve(const struct query_column *columns_of, const char *name, size_t len,
+                     struct query_field *ret_field);
+
 /* place.c: of an account, or of a space of a device. */
 query_getter place_device, place_ordinal, place_space, place_text, place_kind;
 enum { PLACE_NAME, PLACE_UID, PLACE_BUS };

@@ -144,27 +144,25 @@ uint8_t account_marks(const struct ledger_account *account)
     return (account->sampled ? QUERY_ESTIMATE : 0) | (account->partial ? QUERY_AT_LEAST : 0);
 }
 
-enum account_figure { LIVE_BYTES, LIVE_BLOCKS, PEAK_BYTES, ALLOCATED, FREED };
-
-static uint64_t figure_of(const struct book_totals *totals, enum account_figure figure)
+static uint64_t figure_of(const struct book_totals *totals, enum process_figure figure)
 {
     switch (figure) {
-    case LIVE_BLOCKS:
+    case PROCESS_LIVE_BLOCKS:
         return totals->live_blocks;
-    case PEAK_BYTES:
+    case PROCESS_PEAK_BYTES:
         return totals->peak_bytes;
-    case ALLOCATED:
+    case PROCESS_ALLOCATED:
         return totals->alloc_bytes;
-    case FREED:
+    case PROCESS_FREED:
         return totals->freed_bytes;
-    case LIVE_BYTES:
+    case PROCESS_LIVE_BYTES:
         break;
     }
     return totals->live_bytes;
 }
 
 static void add_figure(struct query_value *ret, const struct ledger_account *a,
-                       enum account_figure figure)
+                       enum process_figure figure)
 {
     ret->marks |= account_marks(a);
     if (!a->valid) {
@@ -191,38 +189,38 @@ static bool wanted_device(const struct ledger_account *a, const struct query_fie
     return field->space ? a->space == field->space : on_device(a);
 }
 
-static void get_device(const struct query_world *world, const struct query_row *row,
-                       const struct query_field *field, struct query_value *ret)
+void process_device(const struct query_world *world, const struct query_row *row,
+                    const struct query_field *field, struct query_value *ret)
 {
     for (size_t i = 0; i < row->process->n_accounts; i++)
         if (wanted_device(&row->process->accounts[i], field))
-            add_figure(ret, &row->process->accounts[i], LIVE_BYTES);
+            add_figure(ret, &row->process->accounts[i], PROCESS_LIVE_BYTES);
 }
 
-static void get_peak(const struct query_world *world, const struct query_row *row,
-                     const struct query_field *field, struct query_value *ret)
+void process_peak(const struct query_world *world, const struct query_row *row,
+                  const struct query_field *field, struct query_value *ret)
 {
     for (size_t i = 0; i < row->process->n_accounts; i++)
         if (on_device(&row->process->accounts[i]))
-            add_figure(ret, &row->process->accounts[i], PEAK_BYTES);
+            add_figure(ret, &row->process->accounts[i], PROCESS_PEAK_BYTES);
 }
 
 /* One space of the host, or with 0 all of them. */
-static void get_host(const struct query_world *world, const struct query_row *row,
-                     const struct query_field *field, struct query_value *ret)
+void process_space(const struct query_world *world, const struct query_row *row,
+                   const struct query_field *field, struct query_value *ret)
 {
     for (size_t i = 0; i < row->process->n_accounts; i++) {
         const struct ledger_account *a = &row->process->accounts[i];
         if (field->space ? a->space == field->space : !on_device(a))
-            add_figure(ret, a, LIVE_BYTES);
+            add_figure(ret, a, PROCESS_LIVE_BYTES);
     }
 }
 
-static void get_total(const struct query_world *world, const struct query_row *row,
-                      const struct query_field *field, struct query_value *ret)
+void process_total(const struct query_world *world, const struct query_row *row,
+                   const struct query_field *field, struct query_value *ret)
 {
     for (size_t i = 0; i < row->process->n_accounts; i++)
-        add_figure(ret, &row->process->accounts[i], (enum account_figure)field->column->arg);
+        add_figure(ret, &row->process->accounts[i], (enum process_figure)field->column->arg);
 }
 
 static void get_losses(const struct query_world *world, const struct query_row *row,
@@ -242,43 +240,11 @@ static void get_book(const struct query_world *world, const struct query_row *ro
 
 /* ---- the table ---- */
 
-#define DEVICE_SPACE(name, space, help)                                    \
-    {                                                                      \
-        "device." name, help, QUERY_BYTES, .arg = space, .get = get_device \
-    }
-#define HOST_SPACE(name, space, help)                          \
-    {                                                          \
-        name, help, QUERY_BYTES, .arg = space, .get = get_host \
-    }
-
 static const struct query_column columns[] = {
     PROCESS_COLUMNS,
     {"start", "when it was started", QUERY_TIME, QUERY_MIN, .get = get_start},
     {"age", "how long it has been running", QUERY_AGE, .get = get_age},
-    {"device", "memory that it holds on all devices; device.0 on the one with number 0",
-     QUERY_BYTES, .get = get_device},
-    DEVICE_SPACE("dram", MEMOIR_SPACE_DRAM, "of it, DRAM; device.0.dram on one device"),
-    DEVICE_SPACE("l1", MEMOIR_SPACE_L1, "of it, buffers in L1"),
-    DEVICE_SPACE("l1_small", MEMOIR_SPACE_L1_SMALL, "of it, small buffers in L1"),
-    DEVICE_SPACE("trace", MEMOIR_SPACE_TRACE, "of it, recorded traces"),
-    DEVICE_SPACE("cb", MEMOIR_SPACE_CB, "of it, circular buffers"),
-    DEVICE_SPACE("kernel", MEMOIR_SPACE_KERNEL, "of it, kernel binaries"),
-    DEVICE_SPACE("system", MEMOIR_SPACE_SYSTEM,
-                 "host memory that belongs to devices; no part of device"),
-    {"peak", "the most that device can have been", QUERY_BYTES, .get = get_peak},
-    HOST_SPACE("host", 0, "host memory that it reported, all spaces"),
-    HOST_SPACE("heap", MEMOIR_SPACE_HEAP, "of it, heap"),
-    HOST_SPACE("pinned", MEMOIR_SPACE_PINNED, "of it, pinned for transfers"),
-    HOST_SPACE("mapped", MEMOIR_SPACE_MAPPED, "of it, mapped"),
-    HOST_SPACE("managed", MEMOIR_SPACE_MANAGED,
-               "of it, managed: moves between host and device by itself"),
-    HOST_SPACE("host.shared", MEMOIR_SPACE_SHARED, "of it, shared between processes"),
-    {"blocks", "blocks allocated and not freed, in all spaces", QUERY_NUMBER, .arg = LIVE_BLOCKS,
-     .get = get_total},
-    {"allocated", "bytes allocated since the start, in all spaces", QUERY_BYTES, .arg = ALLOCATED,
-     .get = get_total},
-    {"freed", "bytes freed since the start, in all spaces", QUERY_BYTES, .arg = FREED,
-     .get = get_total},
+    ACCOUNT_COLUMNS,
     {"rss", "resident memory", QUERY_BYTES, .arg = FACT_RSS, .get = get_fact},
     {"vms", "virtual memory", QUERY_BYTES, .arg = FACT_VMS, .get = get_fact},
     {"shared", "resident memory that files and other processes share", QUERY_BYTES,
@@ -299,8 +265,8 @@ uint32_t space_find(const char *name, size_t len)
     return 0;
 }
 
-/* "device.1" and "device.1.dram". */
-static bool resolve(const char *name, size_t len, struct query_field *ret_field)
+bool process_resolve(const struct query_column *columns_of, const char *name, size_t len,
+                     struct query_field *ret_field)
 {
     static const char prefix[] = "device.";
     size_t at = sizeof(prefix) - 1;
@@ -315,10 +281,15 @@ static bool resolve(const char *name, size_t len, struct query_field *ret_field)
     uint32_t space = at < len ? space_find(name + at + 1, len - at - 1) : 0;
     if (at < len && space < MEMOIR_SPACE_DRAM)
         return false;
-    for (const struct query_column *c = columns; c->name; c++)
+    for (const struct query_column *c = columns_of; c->name; c++)
         if (strcmp(c->name, "device") == 0)
             *ret_field = (struct query_field){.column = c, .space = space, .ordinal = ordinal};
     return true;
+}
+
+static bool resolve(const char *name, size_t len, struct query_field *ret_field)
+{
+    return process_resolve(columns, name, len, ret_field);
 }
 
 /* Rows lie far apart in memory, so a run spends its time waiting for them unless they are asked for some

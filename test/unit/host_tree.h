@@ -89,7 +89,7 @@ static void tree_process(const struct tree_process *p)
                 p->pid, p->pid, p->uid, rss * 8);
 }
 
-static void tree_process_end(int pid)
+static inline void tree_process_end(int pid)
 {
     char path[128];
     snprintf(path, sizeof(path), "%s/%d", tree_root, pid);

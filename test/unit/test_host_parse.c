@@ -1,5 +1,4 @@
 /* Texts of /proc, as kernels write them and as nobody should. */
-#include <elf.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -259,72 +258,6 @@ static void bad_words_of_an_environment_are_none(void **state)
     assert_string_equal(e.job, "");
 }
 
-/* ---- programs ---- */
-
-struct program {
-    Elf64_Ehdr head;
-    Elf64_Phdr segments[2];
-    Elf64_Nhdr note;
-    char name[4], rest[60];
-};
-
-static struct program program(uint32_t first, uint32_t second)
-{
-    struct program p = {
-        .head = {.e_phoff = offsetof(struct program, segments),
-                 .e_phentsize = sizeof(Elf64_Phdr),
-                 .e_phnum = 2},
-        .segments = {{.p_type = first}, {.p_type = second}},
-        .note = {.n_namesz = 4, .n_descsz = 8, .n_type = 4},
-    };
-    memcpy(p.head.e_ident, ELFMAG, SELFMAG);
-    p.head.e_ident[EI_CLASS] = ELFCLASS64;
-    for (int i = 0; i < 2; i++) {
-        p.segments[i].p_offset = offsetof(struct program, note);
-        p.segments[i].p_filesz = sizeof(p.note) + 4 + 8;
-    }
-    return p;
-}
-
-static int kind(const struct program *p)
-{
-    return host_parse_elf((const unsigned char *)p, sizeof(*p));
-}
-
-static void programs_tell_why_they_cannot_be_tracked(void **state)
-{
-    struct program p = program(PT_LOAD, PT_INTERP);
-    assert_int_equal(kind(&p), HOST_TRACKED_NOT_ASKED);
-    p = program(PT_LOAD, PT_LOAD);
-    assert_int_equal(kind(&p), HOST_TRACKED_STATIC);
-    p = program(PT_INTERP, PT_NOTE);
-    memcpy(p.name, "Go\0", 4);
-    assert_int_equal(kind(&p), HOST_TRACKED_GO);
-    memcpy(p.name, "GNU", 4);
-    assert_int_equal(kind(&p), HOST_TRACKED_NOT_ASKED);
-    p.head.e_ident[EI_CLASS] = ELFCLASS32;
-    assert_int_equal(kind(&p), HOST_TRACKED_32BIT);
-    assert_int_equal(host_parse_elf((const unsigned char *)"#!/bin/sh\n.......", 17),
-                     HOST_TRACKED_UNKNOWN);
-}
-
-static void headers_that_point_elsewhere_are_unknown(void **state)
-{
-    struct program p = program(PT_LOAD, PT_INTERP);
-    p.head.e_phoff = UINT64_MAX - 8;
-    assert_int_equal(kind(&p), HOST_TRACKED_UNKNOWN);
-    p = program(PT_LOAD, PT_INTERP);
-    p.head.e_phnum = 60000;
-    assert_int_equal(kind(&p), HOST_TRACKED_UNKNOWN);
-    p = program(PT_INTERP, PT_NOTE);
-    p.segments[1].p_offset = UINT64_MAX;
-    assert_int_equal(kind(&p), HOST_TRACKED_NOT_ASKED);
-    p = program(PT_INTERP, PT_NOTE);
-    p.segments[1].p_filesz = UINT64_MAX;
-    p.note.n_namesz = UINT32_MAX;
-    assert_int_equal(kind(&p), HOST_TRACKED_NOT_ASKED);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,8 +276,6 @@ int main(void)
         cmocka_unit_test(no_limit_has_many_names),
         cmocka_unit_test(schedulers_are_recognised),
         cmocka_unit_test(bad_words_of_an_environment_are_none),
-        cmocka_unit_test(programs_tell_why_they_cannot_be_tracked),
-        cmocka_unit_test(headers_that_point_elsewhere_are_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

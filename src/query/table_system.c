@@ -1,0 +1,102 @@
+/* The table of machines: one row, with who holds its memory as parts that add up to the total. */
+#include <stddef.h>
+
+#include "ledger/host.h"
+#include "query/plan.h"
+
+static void get_node(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    if (world->node)
+        query_set_text(ret, world->node);
+}
+
+/* `arg` is where it is in the struct. */
+static void get_bytes(const struct query_world *world, const struct query_row *row,
+                      const struct query_field *field, struct query_value *ret)
+{
+    uint32_t at = field->column->arg;
+    uint32_t bit = at == offsetof(struct host_system, available_bytes) ||
+                           at == offsetof(struct host_system, used_bytes)
+                       ? HOST_HAS_AVAILABLE
+                       : HOST_HAS_TOTAL;
+    if (row->system->valid & bit)
+        query_set_number(ret, *(const uint64_t *)((const char *)row->system + at));
+    else
+        ret->state = QUERY_UNKNOWN;
+}
+
+static void get_pressure(const struct query_world *world, const struct query_row *row,
+                         const struct query_field *field, struct query_value *ret)
+{
+    if (!(row->system->valid & HOST_HAS_PSI))
+        return; /* the kernel does not measure it */
+    query_set_number(ret, *(const uint32_t *)((const char *)row->system + field->column->arg));
+    ret->per = 10000;
+}
+
+#define AT(member) offsetof(struct host_system, member)
+#define BYTES(name, help, member)                                    \
+    {                                                                \
+        name, help, QUERY_BYTES, .arg = AT(member), .get = get_bytes \
+    }
+#define PART(name, part, help) BYTES(name, help, parts[part])
+#define PRESSURE(name, help, member)                                                 \
+    {                                                                                \
+        name, help, QUERY_PERCENT, QUERY_MAX, .arg = AT(member), .get = get_pressure \
+    }
+
+static const struct query_column columns[] = {
+    {"node", "name of the machine", QUERY_TEXT, .get = get_node},
+    BYTES("total", "all memory that the kernel manages", total_bytes),
+    BYTES("available", "what programs can still get without swapping, as the kernel estimates",
+          available_bytes),
+    BYTES("used", "total - available", used_bytes),
+    BYTES("active", "used lately", active_bytes),
+    BYTES("inactive", "not used for a while, first to be given up", inactive_bytes),
+    BYTES("cached", "files, with tmpfs and shared memory", cached_bytes),
+    BYTES("shared", "tmpfs and shared memory", shared_bytes),
+    BYTES("slab", "structures of the kernel", slab_bytes),
+    BYTES("dirty", "waits to be written to a disk", dirty_bytes),
+    BYTES("swap_total", "room for memory on disks", swap_total_bytes),
+    BYTES("swap_free", "of it, free", swap_free_bytes),
+    BYTES("swap_cached", "in swap, and still in memory", swap_cached_bytes),
+    PRESSURE("pressure", "part of the last 10 s in which some program waited for memory",
+             some.avg10),
+    PRESSURE("pressure_1m", "the same over the last minute", some.avg60),
+    PRESSURE("pressure_5m", "the same over the last 5 minutes", some.avg300),
+    PRESSURE("stall", "part of the last 10 s in which all programs waited for memory", full.avg10),
+    PRESSURE("stall_1m", "the same over the last minute", full.avg60),
+    PRESSURE("stall_5m", "the same over the last 5 minutes", full.avg300),
+    PART("anon", HOST_PART_ANON, "part of the total: programs' own"),
+    PART("shmem", HOST_PART_SHMEM, "part: tmpfs and shared memory"),
+    PART("cache", HOST_PART_CACHE, "part: files, without tmpfs and shared memory"),
+    PART("buffers", HOST_PART_BUFFERS, "part: blocks of disks"),
+    PART("slab_reclaimable", HOST_PART_SLAB_RECLAIMABLE, "part: of slab, what can be given up"),
+    PART("slab_unreclaimable", HOST_PART_SLAB, "part: of slab, what cannot"),
+    PART("page_tables", HOST_PART_PAGE_TABLES, "part: page tables"),
+    PART("kernel_stacks", HOST_PART_STACKS, "part: stacks of the kernel"),
+    PART("percpu", HOST_PART_PERCPU, "part: the kernel's memory of each processor"),
+    PART("hugetlb", HOST_PART_HUGETLB, "part: huge pages set aside"),
+    PART("free", HOST_PART_FREE, "part: free"),
+    PART("unattributed", HOST_PART_REST, "part: what the kernel does not attribute to anybody"),
+    {0},
+};
+
+static int scan_system(struct query_scan *scan)
+{
+    if (!scan->world->host)
+        return 0;
+    return scan->each(scan, &(struct query_row){.system = host_system(scan->world->host)});
+}
+
+const struct query_table query_table_system = {
+    .name = "system",
+    .help = "one row for the machine: who holds its memory",
+    .columns = columns,
+    .show = "node,total,available,used,anon,shmem,cache,buffers,slab,free,unattributed,swap_total,"
+            "swap_free,pressure",
+    .show_by = "count,total,available,used",
+    .sort = "+node",
+    .scan = scan_system,
+};
