@@ -169,6 +169,12 @@ struct book_sites {
 };
 int book_reader_sites(struct book_reader *reader, int fd, struct book_sites *ret_sites);
 
+/* The counters alone, for who looks again and again: of the first `max` sites, number 0 included, into `counters`;
+ * ret_n is how many there are of them. Needs no descriptor and makes no system call. About 1 µs for 128
+ * sites in one shard. -ESTALE: refresh first. */
+int book_reader_site_counters(struct book_reader *reader, struct book_site_counters *counters,
+                              size_t max, size_t *ret_n);
+
 /* About how many bytes such a copy takes. -ENODATA when the file has fewer: then the book lies. */
 int book_reader_sites_bytes(struct book_reader *reader, int fd, uint64_t *ret_bytes);
 void book_sites_release(struct book_sites *sites);

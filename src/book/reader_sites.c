@@ -174,18 +174,38 @@ static int site_alloc_guarded(void *context)
     return 0;
 }
 
-static int counters_get(struct book_reader *reader, struct book_sites *s)
+/* Into `counters`, which are all 0. */
+static int counters_sum(struct book_reader *reader, struct book_site_counters *counters,
+                        size_t n_sites)
 {
-    s->counters = calloc(s->n_sites + 1, sizeof(s->counters[0]));
-    if (!s->counters)
-        return -ENOMEM;
     if (reader->stale)
         return -ESTALE;
-    struct site_sum c = {.reader = reader, .counters = s->counters, .n_sites = s->n_sites};
+    struct site_sum c = {.reader = reader, .counters = counters, .n_sites = n_sites};
     int r = book_guard_run(site_freed_guarded, &c);
     if (r == 0 && c.behind)
         r = book_reader_pages_refresh(reader);
     return r < 0 ? r : book_guard_run(site_alloc_guarded, &c);
+}
+
+static int counters_get(struct book_reader *reader, struct book_sites *s)
+{
+    s->counters = calloc(s->n_sites + 1, sizeof(s->counters[0]));
+    return s->counters ? counters_sum(reader, s->counters, s->n_sites) : -ENOMEM;
+}
+
+int book_reader_site_counters(struct book_reader *reader, struct book_site_counters *counters,
+                              size_t max, size_t *ret_n)
+{
+    struct book_live sites;
+    int r = book_reader_live_get(reader, BOOK_SECTION_SITES, &sites);
+    if (r < 0)
+        return r;
+    size_t n = sites.n < max ? (size_t)sites.n : max;
+    memset(counters, 0, n * sizeof(*counters));
+    r = counters_sum(reader, counters, n);
+    if (r == 0)
+        *ret_n = n;
+    return r;
 }
 
 int book_reader_sites(struct book_reader *reader, int fd, struct book_sites *ret_sites)

@@ -105,6 +105,7 @@ extern const struct command cmd_doctor;
 extern const struct command cmd_demo;
 extern const struct command cmd_run;
 extern const struct command cmd_help;
+extern const struct command cmd_leaks;
 extern const struct command cmd_log;
 
 /* write() shall say EPIPE, which ends the output quietly. The second one is for who becomes another program. */

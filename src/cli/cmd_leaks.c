@@ -1,0 +1,257 @@
+/* memoir leaks: which lines of code take memory and do not give it back. Asks memoird, which has watched all along, or
+ * watches by itself. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/units.h"
+#include "cli/absent.h"
+#include "cli/command.h"
+#include "cli/leaks_watch.h"
+#include "cli/site_names.h"
+#include "cli/suspects.h"
+#include "cli/term.h"
+#include "ledger/follow.h"
+#include "ledger/ledger.h"
+
+enum {
+    OUTPUT_MAX = 64 << 20,
+    TOP_SCREEN = 10, /* suspects on screen unless asked for more */
+    LOOKS = 120,     /* in the time watched */
+    INTERVAL_MAX_MS = 2000,
+    INTERVAL_MIN_MS = 1,
+    FOR_MAX_S = 7 * 86400,
+    OPERANDS_MAX = 64,
+};
+#define TOP_UNSET UINT64_MAX
+
+struct leaks_values {
+    struct command_common common;
+    uint64_t for_ns, interval_ns, needs_ns;
+    bool all, check, no_sites;
+    const char *min_rate;
+    uint64_t min_rate_bytes; /* what it says, per minute */
+    uint64_t top;
+    bool json, csv, no_header;
+    int color;
+    const char *dir;
+};
+
+static const struct leaks_values defaults = {.top = TOP_UNSET};
+
+#define AT(field) offsetof(struct leaks_values, field)
+
+static const struct option_spec options[] = {
+    OPTION_HELP,
+    {"for", 'f', OPTION_DURATION, AT(for_ns), "TIME",
+     "watch for so long (default: 30 seconds, which is the least that a verdict needs)"},
+    {"all", 'a', OPTION_FLAG, AT(all),
+     .help = "also sites that are steady, warming up, or not known yet"},
+    {"min-rate", 'm', OPTION_STRING, AT(min_rate), "SIZE",
+     "only what grows by so much a minute or more: 100K, 3MB"},
+    {"top", 'n', OPTION_NUMBER, AT(top), "N",
+     "show N suspects at most; 0 shows all (default: 10 on screen, all in JSON and CSV)"},
+    {"check", 0, OPTION_FLAG, AT(check), .help = "end with 1 when there is a leak, for scripts"},
+    {"no-sites", 0, OPTION_FLAG, AT(no_sites),
+     .help = "do not look up functions and lines: sites are then modules and offsets"},
+    OPTION_JSON,
+    OPTION_CSV,
+    OPTION_NO_HEADER,
+    OPTION_COLOR,
+    OPTION_DIR,
+    {"interval", 0, OPTION_DURATION, AT(interval_ns), "TIME",
+     "look so often (default: 120 times, but every 2 seconds at least)"},
+    {"needs", 0, OPTION_DURATION, AT(needs_ns), "TIME", "the least that a verdict needs",
+     .hidden = true},
+    {0},
+};
+
+static const struct command_example examples[] = {
+    {"memoir leaks 4242", "watch one process for half a minute, and tell what grows"},
+    {"memoir leaks", "all processes"},
+    {"memoir leaks --for 10m server", "longer: slow leaks show, and warm-ups end"},
+    {"memoir leaks --all --top 0 4242", "what each of its sites does"},
+    {"memoir leaks --check --min-rate 1MB --for 2m 4242", "in a test: ends with 1 if it leaks"},
+    {"memoir leaks --json | jq '.suspects[] | {verdict, site, bytes_per_minute}'", "for programs"},
+    {0},
+};
+
+static const struct command_fields fields[] = {
+    {"Fields of a suspect", suspects_columns},
+    {0},
+};
+
+static const struct command_section sections[] = {
+    {"VERDICTS",
+     "leak: what a place in the code holds rises all the time, in bytes and in blocks, does not slow "
+     "down, and by more than twice what comes and goes; and none of the ordinary reasons fits.\n\n"
+     "growing: it rises, but it may be a few large blocks, a buffer that grows, more load, chance, or "
+     "memory that is freed in bulk later.\n\n"
+     "warming up: it rose, and has stopped or slows down: a cache that fills, a start.\n\n"
+     "steady: it does not rise. unknown yet: not watched for long enough.\n\n"
+     "A verdict is about a time, and nobody can tell a leak from a cache that has not filled yet: "
+     "watch for longer than that takes. doc/leaks.md has the method and how often it errs."},
+    {"EXIT STATUS",
+     "0, whether anything leaks or not; with --check 1 when there is a leak. 3 when a process that was "
+     "asked for keeps no book, as for all commands."},
+    {"JSON",
+     "The document is one object: \"schema\" (\"memoir.leaks/1\"), \"time\", \"watched_by\" (\"memoir\" or "
+     "\"memoird\"), \"watched_seconds\", \"sites\" (that were watched), \"left_out\" (past a limit), "
+     "\"incomplete\", \"verdicts\" (how many sites have which) and \"suspects\", an array of objects "
+     "with the fields above and \"trend\" (bytes held over the time), \"stack\" (where more than one frame "
+     "is known) and \"sample_blocks\"."},
+    {0},
+};
+
+/* ---- what was asked for ---- */
+
+static bool names(const char *word, const struct ledger_process *p)
+{
+    char *end;
+    unsigned long pid = strtoul(word, &end, 10);
+    if (*word && !*end)
+        return p->valid & LEDGER_HAS_PID && (unsigned long)p->pid == pid;
+    return strcmp(word, p->name) == 0 || strcmp(word, p->comm) == 0;
+}
+
+static bool wanted(const struct ledger_process *p, void *context)
+{
+    const struct operands *operands = context;
+    for (int i = 0; i < operands->n; i++)
+        if (names(operands->words[i], p))
+            return true;
+    return operands->n == 0;
+}
+
+static int parse(struct leaks_values *v)
+{
+    if (v->json && v->csv)
+        return command_misuse(&cmd_leaks, "--json and --csv exclude each other");
+    if (v->min_rate && units_parse_bytes(v->min_rate, &v->min_rate_bytes) < 0)
+        return command_misuse(&cmd_leaks, "'%s' is no size; 100K, 3MB and 4096 are", v->min_rate);
+    if (!v->needs_ns)
+        v->needs_ns = DETECT_NEEDS_NS;
+    if (!v->for_ns)
+        v->for_ns = v->needs_ns;
+    if (v->for_ns > FOR_MAX_S * NS_PER_S)
+        return command_misuse(&cmd_leaks, "--for takes a week at most; memoird watches for longer");
+    if (!v->interval_ns) {
+        v->interval_ns = v->for_ns / LOOKS;
+        if (v->interval_ns > INTERVAL_MAX_MS * NS_PER_MS)
+            v->interval_ns = INTERVAL_MAX_MS * NS_PER_MS;
+    }
+    if (v->interval_ns < INTERVAL_MIN_MS * NS_PER_MS)
+        v->interval_ns = INTERVAL_MIN_MS * NS_PER_MS;
+    if (v->top == TOP_UNSET)
+        v->top = v->json || v->csv ? 0 : TOP_SCREEN;
+    if (v->top == 0)
+        v->top = TOP_UNSET;
+    return COMMAND_OK;
+}
+
+/* ---- running ---- */
+
+static int nothing(const struct leaks_values *v, const struct operands *operands)
+{
+    if (operands->n == 0) {
+        absent_books("No process keeps a book, so there is nothing to watch.", "leaks", v->dir);
+        return COMMAND_OK;
+    }
+    command_fail("no process %s keeps a book; memoir ps lists those that do", operands->words[0]);
+    return COMMAND_NOTHING;
+}
+
+/* What grows too slowly to be of interest. */
+static void drop_slow(const struct leaks_values *v, struct suspects *s)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        if (s->rows[i].bytes_per_s * 60 >= (double)v->min_rate_bytes)
+            s->rows[kept++] = s->rows[i];
+        else
+            suspect_release(&s->rows[i]);
+    }
+    s->n = kept;
+}
+
+static int print(const struct leaks_values *v, const struct suspects *s)
+{
+    struct suspects_style style = {.header = !v->no_header, .shown = v->top};
+    struct term term;
+    term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out = BUFFER_INIT(OUTPUT_MAX);
+    int r = 0;
+    if (v->json)
+        r = suspects_json(s, &style, &out);
+    else if (v->csv)
+        r = suspects_csv(s, &style, &out);
+    else
+        suspects_print(s, &style, &term, &out);
+    return r < 0 ? r : command_output(&out);
+}
+
+static int run(const void *values, const struct operands *operands)
+{
+    struct leaks_values v = *(const struct leaks_values *)values;
+    int r = parse(&v);
+    if (r != COMMAND_OK)
+        return r;
+    if (command_check_dir(v.dir) != COMMAND_OK)
+        return COMMAND_FAILED;
+    MEMOIR_CLEANUP(site_names_freep)
+    struct site_names *symbols = v.no_sites ? NULL : site_names_new(); /* before much memory */
+    MEMOIR_CLEANUP(follow_freep)
+    struct follow *follow = NULL;
+    MEMOIR_CLEANUP(suspects_release)
+    struct suspects suspects = {0};
+    r = leaks_watch(
+        &(struct leaks_watch){
+            .dir = v.dir,
+            .for_ns = v.for_ns,
+            .interval_ns = v.interval_ns,
+            .needs_ns = v.needs_ns,
+            .all = v.all,
+            .progress = isatty(STDERR_FILENO),
+            .wanted = wanted,
+            .context = (void *)operands,
+        },
+        &follow, &suspects);
+    if (r == -ENOENT)
+        return nothing(&v, operands);
+    if (r < 0)
+        return r;
+    if (v.min_rate_bytes)
+        drop_slow(&v, &suspects);
+    suspects_name(&suspects, v.top, follow_ledger(follow), symbols);
+    r = print(&v, &suspects);
+    if (r == COMMAND_OK && v.check)
+        for (size_t i = 0; i < suspects.n; i++)
+            if (suspects.rows[i].verdict == DETECT_LEAK)
+                return COMMAND_FAILED;
+    return r;
+}
+
+const struct command cmd_leaks = {
+    .name = "leaks",
+    .usage = "leaks [OPTION...] [PID|NAME...]",
+    .help = "which lines of code take memory and do not give it back",
+    .description =
+        "Watches how much every place in the code of every process holds, and ranks those that grow: "
+        "with a verdict and how sure it is, the rate, what is held now, how much of it was ever freed, the time until a limit is "
+        "reached, a sentence that tells why, and sample blocks. Works for every process that keeps a "
+        "book, while it runs.",
+    .options = options,
+    .examples = examples,
+    .sections = sections,
+    .fields = fields,
+    .operands_max = OPERANDS_MAX,
+    .values_size = sizeof(defaults),
+    .defaults = &defaults,
+    .run = run,
+};

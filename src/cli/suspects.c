@@ -1,0 +1,249 @@
+/* Suspects, and what their books tell of them. See suspects.h. */
+#include "cli/suspects.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "cli/book_names.h"
+#include "cli/devices.h"
+#include "cli/site_names.h"
+#include "ledger/ledger.h"
+#include "ledger/proc.h"
+
+enum { TEXT_MAX = 4096 };
+
+void suspect_release(struct suspect *s)
+{
+    char **texts[] = {&s->program, &s->user,     &s->device, &s->device_name, &s->device_uid,
+                      &s->space,   &s->reason,   &s->why,    &s->limit,       &s->site,
+                      &s->frame,   &s->function, &s->file};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
+        free(*texts[i]);
+    for (unsigned i = 0; i < s->n_stack; i++)
+        free(s->stack[i]);
+    *s = (struct suspect){0};
+}
+
+void suspects_release(struct suspects *suspects)
+{
+    for (size_t i = 0; i < suspects->n; i++)
+        suspect_release(&suspects->rows[i]);
+    free(suspects->rows);
+    *suspects = (struct suspects){0};
+}
+
+/* ---- of a watch of our own ---- */
+
+static char *copy(const char *text)
+{
+    return text && *text ? strdup(text) : NULL;
+}
+
+static char *why_of(const struct detect_result *result)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer text = BUFFER_INIT(TEXT_MAX);
+    detect_explain(result, &text);
+    return copy(buffer_string(&text));
+}
+
+static void fill(struct suspect *s, const struct leak *leak)
+{
+    const struct ledger_process *p = leak->process;
+    const struct ledger_account *a = leak->account;
+    const struct detect_result *r = &leak->result;
+    char label[DEVICES_LABEL_MAX], uid[16];
+    snprintf(uid, sizeof(uid), "%u", p->uid);
+    *s = (struct suspect){
+        .pid = p->valid & LEDGER_HAS_PID ? (uint64_t)p->pid : 0,
+        .program = copy(p->name),
+        .user = copy(p->valid & LEDGER_HAS_USER ? p->user : uid),
+        .device = copy(a->device ? devices_label(label, a->device) : "host"),
+        .ordinal = a->device ? a->device->ordinal : -1,
+        .device_name = a->device ? copy(a->device->name) : NULL,
+        .device_uid = a->device ? copy(a->device->uid) : NULL,
+        .space = copy(*a->name ? a->name : ledger_space_name(a->space)),
+        .verdict = r->verdict,
+        .reason = copy(detect_reason_word(r->reason)),
+        .why = why_of(r),
+        .confidence = r->confidence,
+        .bytes_per_s = r->bytes_per_s,
+        .blocks_per_s = r->blocks_per_s,
+        .ever_freed = r->ever_freed,
+        .live_bytes = leak->live_bytes,
+        .live_blocks = leak->live_blocks,
+        .span_ns = r->span_ns,
+        .left_ns = leak->left_ns,
+        .limit_bytes = leak->headroom.limit_bytes,
+        .limit = copy(headroom_word(leak->headroom.kind)),
+        .n_spark = leak->n_spark,
+        .book_ino = leak->book->identity->st_ino,
+        .site_number = leak->site,
+        .frame = copy(leak->frame),
+    };
+    s->growing_ns = leak->growing_ns;
+    memcpy(s->spark, leak->spark, sizeof(s->spark));
+}
+
+int suspects_from(const struct leaks *leaks, struct suspects *ret_suspects)
+{
+    struct suspect *rows = calloc(leaks->n + 1, sizeof(*rows));
+    if (!rows)
+        return -ENOMEM;
+    for (size_t i = 0; i < leaks->n; i++)
+        fill(&rows[i], &leaks->rows[i]);
+    *ret_suspects = (struct suspects){
+        .rows = rows,
+        .n = leaks->n,
+        .sites = leaks->judged,
+        .span_ns = leaks->span_ns,
+        .incomplete = leaks->incomplete,
+    };
+    memcpy(ret_suspects->verdicts, leaks->verdicts, sizeof(leaks->verdicts));
+    return 0;
+}
+
+/* ---- from the books ---- */
+
+static const struct ledger_book *book_of(const struct ledger *ledger, const struct suspect *s)
+{
+    const struct ledger_process *p = ledger_process_find(ledger, (pid_t)s->pid);
+    for (size_t i = 0; p && i < p->n_books; i++)
+        if (p->books[i]->identity->st_ino == s->book_ino)
+            return p->books[i];
+    return NULL;
+}
+
+/* "cache.c:42 cache_fill", else "libfoo.so+0x12ab"; for free(). */
+static char *frame_name(const struct book_names *names, uint64_t frame, struct site_names *symbols)
+{
+    const struct book_module *module = book_sites_module(&names->copy, frame);
+    const struct ledger_process *p = names->book->process;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer text = BUFFER_INIT(TEXT_MAX);
+    if (!module)
+        return NULL;
+    struct site_code code = {
+        .path = module->path[0] ? module->path : names->book->identity->exe,
+        .build_id = module->build_id,
+        .build_id_len = module->build_id_len <= sizeof(module->build_id) ? module->build_id_len : 0,
+        .offset = BOOK_FRAME_OFFSET(frame),
+        .started_real_ns = p->valid & LEDGER_HAS_START ? p->start_realtime_ns : 0,
+        .pid = names->book->dirfd < 0 ? p->pid : 0,
+        .map_start = module->map_start,
+    };
+    struct site_name name = site_names_find_code(symbols, &code);
+    const char *slash = name.file ? strrchr(name.file, '/') : NULL;
+    const char *base = strrchr(code.path, '/');
+    if (name.file)
+        buffer_printf(&text, "%s:%u ", slash ? slash + 1 : name.file, name.line);
+    if (name.function)
+        buffer_append_str(&text, name.function);
+    else
+        buffer_printf(&text, "%s+0x%" PRIx64, base ? base + 1 : code.path, code.offset);
+    return copy(buffer_string(&text));
+}
+
+static void name_one(struct suspect *s, struct book_names *names, struct site_names *symbols)
+{
+    const struct book_site_name *name = book_names_site(names, s->site_number, symbols);
+    if (!name)
+        return;
+    free(s->frame);
+    s->site = copy(name->text);
+    s->frame = copy(name->frame);
+    s->function = copy(name->function);
+    s->file = copy(name->file);
+    s->line = name->line;
+    const struct book_site *site = &names->copy.sites[s->site_number];
+    for (unsigned i = 0; site->frames > 1 && i < site->frames && s->n_stack < SUSPECT_FRAMES; i++) {
+        char *text = frame_name(names, names->copy.frames[site->first_frame + i], symbols);
+        if (text)
+            s->stack[s->n_stack++] = text;
+    }
+}
+
+/* The oldest block of each suspect, the newest, and one near the middle of its time. */
+struct blocks_take {
+    struct suspect **of; /* of this book, by number of the site; NULL where it is none */
+    size_t n_sites;
+    uint64_t now_ns;
+};
+
+static void block_keep(struct suspect *s, const struct suspect_block *block)
+{
+    struct suspect_block *b = s->blocks;
+    if (s->n_blocks < SUSPECT_BLOCKS) {
+        b[s->n_blocks++] = *block;
+        for (unsigned i = s->n_blocks - 1; i > 0 && b[i].age_ns > b[i - 1].age_ns; i--) {
+            struct suspect_block kept = b[i];
+            b[i] = b[i - 1];
+            b[i - 1] = kept;
+        }
+        return;
+    }
+    uint64_t middle = b[2].age_ns + (b[0].age_ns - b[2].age_ns) / 2;
+    if (block->age_ns > b[0].age_ns) {
+        b[1] = b[0];
+        b[0] = *block;
+    } else if (block->age_ns < b[2].age_ns) {
+        b[1] = b[2];
+        b[2] = *block;
+    } else if (llabs((int64_t)(block->age_ns - middle)) < llabs((int64_t)(b[1].age_ns - middle))) {
+        b[1] = *block;
+    }
+}
+
+static int each_block(const struct book_block_view *block, void *context)
+{
+    const struct blocks_take *take = context;
+    struct suspect *s = block->site < take->n_sites ? take->of[block->site] : NULL;
+    if (!s)
+        return 0;
+    struct suspect_block kept = {
+        .id = block->id,
+        .bytes = block->bytes,
+        .age_ns = take->now_ns > block->time_ns ? take->now_ns - block->time_ns : 0,
+    };
+    block_keep(s, &kept);
+    return 0;
+}
+
+static void book_read(struct suspects *suspects, size_t n, const struct ledger_book *book,
+                      struct site_names *symbols)
+{
+    struct book_names names = {0};
+    if (book_names_load(book, &names) < 0)
+        return;
+    MEMOIR_CLEANUP(freep)
+    struct suspect **of = calloc(names.copy.n_sites + 1, sizeof(*of));
+    for (size_t i = 0; of && i < n; i++) {
+        struct suspect *s = &suspects->rows[i];
+        if (s->site || s->pid != (uint64_t)book->process->pid ||
+            s->book_ino != book->identity->st_ino || s->site_number >= names.copy.n_sites)
+            continue;
+        name_one(s, &names, symbols);
+        of[s->site_number] = s;
+    }
+    MEMOIR_CLEANUP(closep)
+    int fd = of ? ledger_book_open(book) : -1;
+    struct blocks_take take = {of, names.copy.n_sites, proc_monotonic_ns()};
+    if (fd >= 0)
+        (void)book_reader_blocks(book->reader, fd, each_block, &take, NULL);
+    book_names_release(&names);
+}
+
+void suspects_name(struct suspects *suspects, size_t n, const struct ledger *ledger,
+                   struct site_names *symbols)
+{
+    for (size_t i = 0; i < n && i < suspects->n; i++) {
+        const struct ledger_book *book = book_of(ledger, &suspects->rows[i]);
+        if (book && !suspects->rows[i].site)
+            book_read(suspects, n < suspects->n ? n : suspects->n, book, symbols);
+    }
+}

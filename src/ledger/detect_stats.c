@@ -1,0 +1,60 @@
+/* Statistics that do not mind a few wild values. See detect.h. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "ledger/detect.h"
+
+enum { PAIRS_MAX = DETECT_WINDOWS * (DETECT_WINDOWS - 1) / 2 };
+
+static int order(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Each value that comes t times lowers the variance of the score by t(t-1)(2t+5)/18. */
+static double tied(const double *values, size_t n)
+{
+    double less = 0;
+    for (size_t i = 0; i < n; i++) {
+        double t = 0;
+        bool first = true;
+        for (size_t k = 0; k < n; k++) {
+            if (values[k] != values[i])
+                continue;
+            first = first && k >= i;
+            t++;
+        }
+        if (first)
+            less += t * (t - 1) * (2 * t + 5);
+    }
+    return less;
+}
+
+double detect_mann_kendall(const double *values, size_t n)
+{
+    double score = 0, count = (double)n;
+    if (n < 3)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = i + 1; k < n; k++)
+            score += (values[k] > values[i]) - (values[k] < values[i]);
+    double variance = (count * (count - 1) * (2 * count + 5) - tied(values, n)) / 18;
+    if (variance <= 0 || score == 0)
+        return 0;
+    return (score > 0 ? score - 1 : score + 1) / sqrt(variance);
+}
+
+double detect_theil_sen(const double *times, const double *values, size_t n)
+{
+    double slopes[PAIRS_MAX];
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = i + 1; k < n && count < PAIRS_MAX; k++)
+            if (times[k] != times[i])
+                slopes[count++] = (values[k] - values[i]) / (times[k] - times[i]);
+    if (count == 0)
+        return 0;
+    qsort(slopes, count, sizeof(*slopes), order);
+    return count % 2 ? slopes[count / 2] : (slopes[count / 2 - 1] + slopes[count / 2]) / 2;
+}

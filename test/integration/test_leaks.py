@@ -1,0 +1,94 @@
+"""memoir leaks: verdicts over real processes, by a watch of its own."""
+
+import csv
+import io
+import json
+import unittest
+
+from cli_support import BUILD, CommandTest, memoir
+
+CLIENT = BUILD / "test/integration/leak_client"
+RATE = 20_000_000  # bytes a second
+TRIES = 5  # on a machine so busy that the watch had gaps
+
+
+class LeaksTest(CommandTest):
+    def start(self, *arguments):
+        return self.start_client(*map(str, arguments), program=CLIENT)
+
+    def leaks(self, *arguments, check=0):
+        return memoir("leaks", "--dir", self.dir, *arguments, check=check)
+
+    def watch(self, *arguments, seconds=4):
+        """The document of a watch that needs no more than these seconds."""
+        time = f"{seconds}s"
+        return json.loads(self.leaks("--json", "--for", time, "--needs", time, *arguments).stdout)
+
+    @staticmethod
+    def pinned(document, client):
+        (row,) = [s for s in document["suspects"] if s["pid"] == client.pid and s["space"] == "pinned"]
+        return row
+
+    def test_a_leak_is_told_from_what_is_steady_and_from_a_warm_up(self):
+        leak, steady = self.start("leak", RATE), self.start("steady", RATE)
+        for _ in range(TRIES):
+            warm = self.start("warm", RATE, 1500)
+            warm.stdin.write(b"\n")
+            warm.stdin.flush()
+            document = self.watch("--all")
+            rows = [self.pinned(document, client) for client in (leak, steady, warm)]
+            self.assertNotEqual(rows[1]["verdict"], "leak", rows[1])
+            self.assertNotEqual(rows[2]["verdict"], "leak", rows[2])
+            if [row["verdict"] for row in rows] == ["leak", "steady", "warming up"]:
+                break
+        self.assertEqual([row["verdict"] for row in rows], ["leak", "steady", "warming up"], rows)
+        row = rows[0]
+        self.assertAlmostEqual(row["bytes_per_minute"] / (RATE * 60), 1, delta=0.2)
+        self.assertGreaterEqual(row["confidence_percent"], 80)
+        self.assertEqual(row["ever_freed_percent"], 0)
+        self.assertEqual(row["function"], "keep_block")
+        self.assertEqual(row["blocks"] * 4096, row["bytes"])
+        self.assertIn(row["limit"], ("machine", "cgroup"))
+        self.assertGreater(row["limit_in_seconds"], 0)
+        self.assertEqual(len(row["trend"]), 24)
+        self.assertLess(row["trend"][0], row["trend"][-1])
+        self.assertEqual([block["bytes"] for block in row["sample_blocks"]], [4096] * 3)
+        self.assertGreater(rows[1]["ever_freed_percent"], 99)
+        self.assertEqual(document["watched_by"], "memoir")
+        self.assertGreaterEqual(document["watched_seconds"], 4)
+        self.assertEqual(document["verdicts"]["leak"], 1)
+        self.assertEqual(document["suspects"][0]["pid"], leak.pid)
+
+    def test_suspects_are_printed_and_can_fail_a_script(self):
+        leak, steady = self.start("leak", RATE), self.start("steady", RATE)
+        short = ("--for", "2s", "--needs", "2s")
+        for _ in range(TRIES):
+            done = memoir("leaks", "--dir", self.dir, "--check", *short, leak.pid, steady.pid)
+            if done.returncode == 1:
+                break
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("keep_block", done.stdout)
+        self.assertIn(f"leak_client (PID {leak.pid}), pinned", done.stdout)
+        self.assertIn("1 leak, 0 growing", done.stdout)
+        self.assertNotIn(f"PID {steady.pid}", done.stdout)
+        fast = self.leaks("--csv", "--min-rate", "10GB", "--check", *short, str(leak.pid)).stdout
+        (header,) = csv.reader(io.StringIO(fast))
+        self.assertEqual(header[:3], ["verdict", "confidence_percent", "reason"])
+
+    def test_a_watch_that_is_too_short_says_so(self):
+        client = self.start("leak", RATE)
+        document = json.loads(self.leaks("--json", "--all", "--for", "100ms", "leak_client").stdout)
+        row = self.pinned(document, client)
+        self.assertEqual(row["verdict"], "unknown yet")
+        self.assertIsNone(row["confidence_percent"])
+        self.assertRegex(row["why"], r"^watched [\d.]+ m?s, needs 30\.0 s\.$")
+
+    def test_what_is_not_there(self):
+        self.assertIn("nothing to watch", self.leaks("--for", "10ms").stderr)
+        self.assertIn("no process 999999999", self.leaks("--for", "10ms", "999999999", check=3).stderr)
+        self.assertIn("is no size", self.leaks("--min-rate", "much", check=2).stderr)
+        self.leaks("--json", "--csv", check=2)
+
+
+if __name__ == "__main__":
+    unittest.main()

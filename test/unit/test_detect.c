@@ -1,0 +1,266 @@
+/* The detector's parts: statistics, what the past of a site changes, words. Whether it is right in general is the matter of
+ * test_detect_corpus. */
+#include "ledger/detect.h"
+
+#include "check.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+
+enum { LOOKS = 121, MIB = 1 << 20 };
+
+static struct detect_point points[2000];
+
+/* cmocka compares floats only. */
+static void check_near(double is, double wanted, double off)
+{
+    if (!(fabs(is - wanted) <= off))
+        fail_msg("%.17g instead of %.17g", is, wanted);
+}
+
+/* A level that rises by `step` bytes each quarter of a second, and is never freed. */
+static void linear(size_t n, uint64_t step)
+{
+    memset(points, 0, sizeof(points));
+    for (size_t i = 0; i < n; i++)
+        points[i] = (struct detect_point){
+            .time_ns = NS_PER_S + i * NS_PER_S / 4,
+            .alloc_bytes = i * step,
+            .alloc_blocks = i,
+        };
+}
+
+static struct detect_result judge(size_t n, const struct detect_options *options)
+{
+    struct detect_result r;
+    detect_judge(points, n, options, &r);
+    return r;
+}
+
+static void check_words(const struct detect_result *r, const char *words)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer text = BUFFER_INIT(4096);
+    detect_explain(r, &text);
+    assert_string_equal(buffer_string(&text), words);
+}
+
+/* ---- statistics ---- */
+
+static void mann_kendall_is_that_of_the_textbook(void **state)
+{
+    const double up[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+    const double down[] = {10, 9, 8, 7, 6, 5, 4, 3, 2, 1};
+    const double flat[] = {5, 5, 5, 5, 5};
+    check_near(detect_mann_kendall(up, 10), 44 / sqrt(125), 1e-9);
+    check_near(detect_mann_kendall(down, 10), -44 / sqrt(125), 1e-9);
+    check_near(detect_mann_kendall(flat, 5), 0, 0);
+    check_near(detect_mann_kendall(up, 2), 0, 0);
+}
+
+static void ties_lower_the_variance(void **state)
+{
+    const double steps[] = {1, 1, 1, 2, 2, 2};
+    /* S = 9; (6*5*17 - 2*3*2*11)/18 = 21 */
+    check_near(detect_mann_kendall(steps, 6), 8 / sqrt(21), 1e-9);
+}
+
+static void theil_sen_ignores_a_wild_value(void **state)
+{
+    const double times[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    const double values[] = {0, 2, 4, 600, 8, 10, 12, 14};
+    check_near(detect_theil_sen(times, values, 8), 2, 1e-9);
+}
+
+/* ---- verdicts ---- */
+
+static void a_leak_has_its_rate_and_its_beginning(void **state)
+{
+    linear(LOOKS, MIB);
+    struct detect_result r = judge(LOOKS, NULL);
+    assert_int_equal(r.verdict, DETECT_LEAK);
+    check_near(r.bytes_per_s, 4.0 * MIB, 1000);
+    check_near(r.blocks_per_s, 4, 0.01);
+    assert_true(r.confidence >= 0.8 && r.confidence < 1);
+    assert_int_equal(r.since_ns, points[0].time_ns);
+    check_near(r.freed_share, 0, 0);
+    check_words(
+        &r,
+        "rose by 119.5 MB in 30.0 s, in 17 of 17 parts of the time, without slowing; nothing was "
+        "freed.");
+}
+
+static void too_short_a_watch_tells_what_it_needs(void **state)
+{
+    linear(LOOKS, MIB);
+    struct detect_result r = judge(49, NULL);
+    assert_int_equal(r.verdict, DETECT_UNKNOWN);
+    assert_int_equal(r.reason, DETECT_TOO_SHORT);
+    check_words(&r, "watched 12.0 s, needs 30.0 s.");
+    r = judge(0, NULL);
+    assert_int_equal(r.verdict, DETECT_UNKNOWN);
+    r = judge(1, NULL);
+    assert_int_equal(r.verdict, DETECT_UNKNOWN);
+}
+
+static void few_looks_are_no_evidence(void **state)
+{
+    linear(DETECT_POINTS_MIN - 1, MIB);
+    for (size_t i = 0; i < DETECT_POINTS_MIN; i++)
+        points[i].time_ns = i * NS_PER_S;
+    struct detect_result r = judge(DETECT_POINTS_MIN - 1, NULL);
+    assert_int_equal(r.verdict, DETECT_UNKNOWN);
+    assert_int_equal(r.reason, DETECT_TOO_FEW);
+}
+
+static void a_gap_in_the_watch_is_no_evidence(void **state)
+{
+    linear(LOOKS, MIB);
+    for (size_t i = 40; i < LOOKS; i++)
+        points[i].time_ns += 60 * NS_PER_S;
+    struct detect_result r = judge(LOOKS, NULL);
+    assert_int_equal(r.verdict, DETECT_UNKNOWN);
+    assert_int_equal(r.reason, DETECT_TOO_FEW);
+}
+
+static void confidence_grows_with_time(void **state)
+{
+    linear(1600, MIB);
+    struct detect_result shorter = judge(LOOKS, NULL), longer = judge(1600, NULL);
+    assert_int_equal(longer.verdict, DETECT_LEAK);
+    assert_true(longer.confidence > shorter.confidence);
+}
+
+/* It has freed most of what it ever took, and nothing while we looked: a collector that will come again. */
+static void bulk_frees_of_the_past_speak_against_a_leak(void **state)
+{
+    struct detect_options options = {.site_age_ns = 3600 * NS_PER_S};
+    linear(LOOKS, MIB);
+    for (size_t i = 0; i < LOOKS; i++) {
+        points[i].alloc_bytes += 1000000 * (uint64_t)MIB;
+        points[i].freed_bytes += 999900 * (uint64_t)MIB;
+    }
+    struct detect_result r = judge(LOOKS, &options);
+    assert_int_equal(r.verdict, DETECT_GROWING);
+    assert_int_equal(r.reason, DETECT_FREES_LATE);
+    /* Where it kept as much before as it does now, it is a leak. */
+    for (size_t i = 0; i < LOOKS; i++)
+        points[i].freed_bytes = 0;
+    options.site_age_ns = 250000 * NS_PER_S;
+    assert_int_equal(judge(LOOKS, &options).verdict, DETECT_LEAK);
+}
+
+static void growth_that_was_faster_before_may_be_a_warm_up(void **state)
+{
+    struct detect_options options = {.site_age_ns = 100 * NS_PER_S};
+    linear(LOOKS, MIB);
+    for (size_t i = 0; i < LOOKS; i++)
+        points[i].alloc_bytes += 10000 * (uint64_t)MIB;
+    struct detect_result r = judge(LOOKS, &options);
+    assert_int_equal(r.verdict, DETECT_GROWING);
+    assert_int_equal(r.reason, DETECT_SLOWER_NOW);
+    options.site_age_ns = 40 * NS_PER_S; /* we saw most of its life */
+    assert_int_equal(judge(LOOKS, &options).verdict, DETECT_LEAK);
+}
+
+static void blocks_of_all_ages_add_to_the_evidence(void **state)
+{
+    struct detect_ages even = {{5, 5, 5, 5, 5, 5, 5, 5}}, young = {{0, 0, 0, 0, 0, 0, 0, 40}};
+    linear(LOOKS, MIB);
+    struct detect_result r = judge(LOOKS, &(struct detect_options){.ages = &even});
+    struct detect_result other = judge(LOOKS, &(struct detect_options){.ages = &young});
+    assert_true(r.ages_even);
+    assert_false(other.ages_even);
+    assert_true(r.confidence > other.confidence);
+}
+
+static void a_level_alone_is_never_called_a_leak(void **state)
+{
+    linear(LOOKS, MIB);
+    struct detect_result r = judge(LOOKS, &(struct detect_options){.level_only = true});
+    assert_int_equal(r.verdict, DETECT_GROWING);
+    assert_int_equal(r.reason, DETECT_LEVEL_ONLY);
+    assert_true(r.ever_freed < 0);
+}
+
+/* An hour of teeth, and we look at the last minutes, in which one rises. */
+static void a_long_watch_knows_that_growth_goes_away(void **state)
+{
+    for (size_t i = 0; i < 1800; i++) {
+        uint64_t teeth = i / 400;
+        points[i] = (struct detect_point){
+            .time_ns = i * 2 * NS_PER_S,
+            .alloc_bytes = i * MIB + 1,
+            .freed_bytes = teeth * 400 * (uint64_t)MIB,
+            .alloc_blocks = i + 1,
+            .freed_blocks = teeth * 400,
+        };
+    }
+    struct detect_result r = judge(1800, NULL);
+    assert_int_not_equal(r.verdict, DETECT_LEAK);
+    /* Those minutes by themselves look like a leak. */
+    struct detect_result last;
+    detect_judge(points + 1610, 180, NULL, &last);
+    assert_int_equal(last.verdict, DETECT_LEAK);
+}
+
+static void a_new_leak_shows_in_a_long_steady_series(void **state)
+{
+    for (size_t i = 0; i < 1800; i++) {
+        uint64_t grown = i < 1500 ? 0 : (i - 1500) * MIB;
+        points[i] = (struct detect_point){
+            .time_ns = i * 2 * NS_PER_S,
+            .alloc_bytes = 1000 * (uint64_t)MIB + grown,
+            .alloc_blocks = 1000 + grown / MIB,
+        };
+    }
+    struct detect_result r = judge(1800, NULL);
+    assert_int_equal(r.verdict, DETECT_LEAK);
+    check_near(r.bytes_per_s, MIB / 2, MIB / 50);
+    assert_true(r.span_ns <= 600 * NS_PER_S);
+}
+
+static void every_verdict_and_reason_has_words(void **state)
+{
+    for (int v = 0; v < DETECT_VERDICTS; v++)
+        assert_true(strlen(detect_verdict_word((enum detect_verdict)v)) > 1);
+    for (int i = 0; i < DETECT_REASONS; i++) {
+        assert_true(strlen(detect_reason_word((enum detect_reason)i)) > 1);
+        for (int v = 0; v < DETECT_VERDICTS; v++) {
+            struct detect_result r = {.verdict = (enum detect_verdict)v,
+                                      .reason = (enum detect_reason)i,
+                                      .needs_ns = 30 * NS_PER_S,
+                                      .grown_bytes = -5};
+            MEMOIR_CLEANUP(buffer_release)
+            struct buffer text = BUFFER_INIT(4096);
+            detect_explain(&r, &text);
+            assert_true(text.len > 10 && text.data[text.len - 1] == '.');
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mann_kendall_is_that_of_the_textbook),
+        cmocka_unit_test(ties_lower_the_variance),
+        cmocka_unit_test(theil_sen_ignores_a_wild_value),
+        cmocka_unit_test(a_leak_has_its_rate_and_its_beginning),
+        cmocka_unit_test(too_short_a_watch_tells_what_it_needs),
+        cmocka_unit_test(few_looks_are_no_evidence),
+        cmocka_unit_test(a_gap_in_the_watch_is_no_evidence),
+        cmocka_unit_test(confidence_grows_with_time),
+        cmocka_unit_test(bulk_frees_of_the_past_speak_against_a_leak),
+        cmocka_unit_test(growth_that_was_faster_before_may_be_a_warm_up),
+        cmocka_unit_test(blocks_of_all_ages_add_to_the_evidence),
+        cmocka_unit_test(a_level_alone_is_never_called_a_leak),
+        cmocka_unit_test(a_long_watch_knows_that_growth_goes_away),
+        cmocka_unit_test(a_new_leak_shows_in_a_long_steady_series),
+        cmocka_unit_test(every_verdict_and_reason_has_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

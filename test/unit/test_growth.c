@@ -1,0 +1,417 @@
+/* Series of call sites over a real book: this process reports, and time passes as the test says. */
+#include "ledger/growth.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <memoir/memoir.h>
+
+#include "base/clock.h"
+#include "check.h"
+#include "ledger/follow.h"
+#include "ledger/headroom.h"
+#include "ledger/leaks.h"
+#include "ledger/ledger.h"
+#include "ledger/proc.h"
+
+enum { KIB = 1024, MIB = 1 << 20 };
+
+static char root[64];
+static struct follow *follow;
+static const struct ledger_book *book;
+static uint64_t next_id = 1;
+
+static int enter(void **unused)
+{
+    strcpy(root, "/dev/shm/memoir-test-growth-XXXXXX");
+    if (!mkdtemp(root) || setenv("MEMOIR_DIR", root, 1) < 0 || memoir_open(0) < 0)
+        return -1;
+    return 0;
+}
+
+static int leave(void **unused)
+{
+    char command[128];
+    snprintf(command, sizeof(command), "rm -rf '%s'", root);
+    return system(command) == 0 ? 0 : -1;
+}
+
+/* A call site of its own: any address of ours will do. */
+static const void *site(unsigned n)
+{
+    return (const char *)(uintptr_t)enter + n;
+}
+
+static uint64_t take(unsigned at, uint64_t bytes)
+{
+    memoir_alloc_with(&(struct memoir_alloc_options){
+        .struct_size = sizeof(struct memoir_alloc_options),
+        .device = MEMOIR_HOST,
+        .space = MEMOIR_SPACE_PINNED,
+        .id = next_id,
+        .bytes = bytes,
+        .caller = site(at),
+    });
+    return next_id++;
+}
+
+static void give(uint64_t id)
+{
+    memoir_free(MEMOIR_HOST, MEMOIR_SPACE_PINNED, id);
+}
+
+static int begin(void **unused)
+{
+    take(1000, 1);
+    if (follow_new(root, &follow) < 0 || follow_look(follow, false) < 0)
+        return -1;
+    struct ledger_books books = ledger_books(follow_ledger(follow));
+    book = books.n == 1 ? books.books[0] : NULL;
+    return book ? 0 : -1;
+}
+
+static int end(void **unused)
+{
+    follow_free(follow);
+    return 0;
+}
+
+static void look(struct growth *growth, uint64_t now_ns)
+{
+    growth_begin(growth);
+    assert_int_equal(growth_look(growth, book, now_ns), 0);
+    growth_end(growth);
+}
+
+/* ---- reading ---- */
+
+struct found {
+    size_t series;
+    struct growth_series last; /* whose points are gone */
+    uint64_t first_ns, last_ns, last_bytes;
+    bool in_order;
+};
+
+static int find(const struct growth_series *series, void *context)
+{
+    struct found *f = context;
+    f->series++;
+    f->last = *series;
+    f->first_ns = series->points[0].time_ns;
+    f->last_ns = series->points[series->n - 1].time_ns;
+    f->last_bytes = detect_live_bytes(&series->points[series->n - 1]);
+    f->in_order = true;
+    for (size_t i = 1; i < series->n; i++)
+        f->in_order &= series->points[i].time_ns > series->points[i - 1].time_ns;
+    return 0;
+}
+
+static void tiers_cover_a_day_in_bounded_memory(void **unused)
+{
+    struct growth *growth;
+    struct found f = {0};
+    uint64_t start_ns = 1000 * NS_PER_S, now_ns = start_ns, id = take(1, MIB);
+    assert_int_equal(growth_new(&growth_daemon, &growth), 0);
+    for (int i = 0; i < 30 * 3600 / 2; i++, now_ns += 2 * NS_PER_S)
+        look(growth, now_ns);
+    growth_each(growth, find, &f);
+    assert_int_equal(f.series, 1);
+    assert_true(f.in_order);
+    assert_int_equal(f.last_ns, now_ns - 2 * NS_PER_S);
+    assert_int_equal(f.last_bytes, MIB);
+    /* 72 slots of 20 minutes */
+    assert_true(f.last_ns - f.first_ns >= 23 * 3600 * NS_PER_S);
+    assert_true(f.last.n > 60 + 55 + 65 && f.last.n <= 192);
+    struct growth_counts counts = growth_counts(growth);
+    assert_true(counts.bytes <= 192 * GROWTH_POINT_BYTES + 512);
+    assert_int_equal(counts.books, 1);
+    growth_free(growth);
+    give(id);
+}
+
+static struct detect_point lows[64];
+static size_t n_lows;
+
+static int collect(const struct growth_series *series, void *context)
+{
+    for (size_t i = 0; i < series->n && detect_live_bytes(&series->points[0]) >= 100; i++)
+        lows[n_lows++] = series->points[i];
+    return find(series, context);
+}
+
+/* What comes and goes within a slot must not hide in a coarse tier. */
+static void coarse_points_are_low_water_marks(void **unused)
+{
+    static const struct growth_options options = {
+        .tiers = {{NS_PER_S, 4}, {4 * NS_PER_S, 20}},
+        .sites_max = 10,
+        .sites_per_user_max = 10,
+        .sites_per_book_max = 10,
+        .bytes_min = 1,
+    };
+    struct growth *growth;
+    struct found f = {0};
+    uint64_t held = take(2, 100), more = 0;
+    assert_int_equal(growth_new(&options, &growth), 0);
+    for (uint64_t i = 0; i < 40; i++) {
+        if (i % 4 == 1)
+            more = take(2, 5000);
+        look(growth, (100 + i) * NS_PER_S);
+        if (i % 4 == 3)
+            give(more);
+    }
+    n_lows = 0;
+    growth_each(growth, collect, &f);
+    assert_true(n_lows > 10);
+    for (size_t i = 0; i + 4 < n_lows; i++) /* all that lie in the coarse tier */
+        assert_int_equal(detect_live_bytes(&lows[i]), 100);
+    growth_free(growth);
+    give(held);
+}
+
+static int seek_large(const struct growth_series *series, void *context)
+{
+    *(bool *)context |= detect_live_bytes(&series->points[series->n - 1]) == 10 * MIB;
+    return 0;
+}
+
+static void many_sites_are_bounded_and_the_largest_stay(void **unused)
+{
+    static const struct growth_options options = {
+        .tiers = {{NS_PER_S, 8}},
+        .sites_max = 100,
+        .sites_per_user_max = 100,
+        .sites_per_book_max = 50,
+        .bytes_min = 1,
+    };
+    enum { SITES = 3000 };
+    static uint64_t ids[SITES];
+    struct growth *growth;
+    for (unsigned i = 0; i < SITES; i++)
+        ids[i] = take(10000 + i, 100 + i);
+    uint64_t large = take(9000, 10 * MIB); /* the last to come */
+    assert_int_equal(growth_new(&options, &growth), 0);
+    for (uint64_t i = 0; i < 20; i++)
+        look(growth, (10 + i) * NS_PER_S);
+    struct growth_counts counts = growth_counts(growth);
+    assert_int_equal(counts.sites, 50);
+    assert_true(counts.left_out >= SITES - 50);
+    assert_true(counts.bytes < 50 * 1024);
+    bool there = false;
+    growth_each(growth, seek_large, &there);
+    assert_true(there);
+    growth_free(growth);
+    for (unsigned i = 0; i < SITES; i++)
+        give(ids[i]);
+    give(large);
+}
+
+static void books_that_are_gone_are_forgotten(void **unused)
+{
+    struct growth *growth;
+    uint64_t id = take(3, MIB);
+    assert_int_equal(growth_new(&growth_daemon, &growth), 0);
+    look(growth, NS_PER_S);
+    assert_int_equal(growth_counts(growth).sites, 1);
+    growth_begin(growth);
+    growth_end(growth);
+    assert_int_equal(growth_counts(growth).books, 0);
+    assert_int_equal(growth_counts(growth).bytes, 0);
+    growth_free(growth);
+    give(id);
+}
+
+static void a_site_that_empties_is_dropped_after_a_while(void **unused)
+{
+    struct growth *growth;
+    uint64_t id = take(4, MIB), now_ns = NS_PER_S;
+    assert_int_equal(growth_new(&growth_daemon, &growth), 0);
+    look(growth, now_ns);
+    give(id);
+    for (int i = 0; i < GROWTH_IDLE_LOOKS + 2; i++)
+        look(growth, now_ns += 2 * NS_PER_S);
+    assert_int_equal(growth_counts(growth).sites, 0);
+    growth_free(growth);
+}
+
+/* ---- suspects ---- */
+
+static const struct growth_options watched = {
+    .tiers = {{NS_PER_S / 4, 200}},
+    .sites_max = 20000,
+    .sites_per_user_max = 20000,
+    .sites_per_book_max = 20000,
+};
+
+static const struct leak *row_of(const struct leaks *leaks, uint64_t live_bytes)
+{
+    for (size_t i = 0; i < leaks->n; i++)
+        if (leaks->rows[i].live_bytes == live_bytes)
+            return &leaks->rows[i];
+    return NULL;
+}
+
+static void leaks_are_told_from_what_is_steady_and_from_warm_ups(void **unused)
+{
+    enum { LOOKS = 130 };
+    struct growth *growth;
+    struct leaks leaks = {0};
+    uint64_t now_ns = proc_monotonic_ns(), churned = 0, ids[3 * LOOKS], n = 0;
+    assert_int_equal(growth_new(&watched, &growth), 0);
+    for (unsigned i = 0; i < LOOKS; i++, now_ns += NS_PER_S / 4) {
+        ids[n++] = take(20, 100 * KIB); /* leaks from before the first look */
+        if (i >= 1)
+            ids[n++] = take(21, 40 * KIB); /* its first block comes while we watch */
+        if (i < LOOKS / 2)
+            ids[n++] = take(22, 70 * KIB);
+        if (churned)
+            give(churned);
+        churned = take(23, 300 * KIB);
+        look(growth, now_ns);
+    }
+    assert_int_equal(leaks_take(growth, follow_ledger(follow),
+                                &(struct leaks_options){.all = true, .ages = true}, &leaks),
+                     0);
+    const struct leak *first = row_of(&leaks, LOOKS * 100 * KIB);
+    const struct leak *second = row_of(&leaks, (LOOKS - 1) * 40 * KIB);
+    const struct leak *warm = row_of(&leaks, LOOKS / 2 * 70 * KIB);
+    const struct leak *steady = row_of(&leaks, 300 * KIB);
+    assert_true(first && second && warm && steady);
+    assert_int_equal(first->result.verdict, DETECT_LEAK);
+    assert_int_equal(second->result.verdict, DETECT_LEAK);
+    assert_int_equal(warm->result.verdict, DETECT_WARMING);
+    assert_int_equal(steady->result.verdict, DETECT_STEADY);
+    assert_ptr_equal(first, &leaks.rows[0]); /* the fastest leak is first */
+    assert_ptr_equal(second, &leaks.rows[1]);
+    assert_true(fabs(first->result.bytes_per_s - 400 * KIB) < 4 * KIB);
+    assert_int_equal(first->live_blocks, LOOKS);
+    assert_int_equal(first->account->space, MEMOIR_SPACE_PINNED);
+    assert_non_null(strstr(first->frame, "test_growth+0x"));
+    assert_true(first->headroom.kind == HEADROOM_MACHINE ||
+                first->headroom.kind == HEADROOM_CGROUP);
+    assert_true(first->left_ns != UINT64_MAX);
+    assert_int_equal(leaks.verdicts[DETECT_LEAK], 2);
+    leaks_release(&leaks);
+
+    /* Only suspects, and only in time. */
+    assert_int_equal(leaks_take(growth, follow_ledger(follow), &(struct leaks_options){0}, &leaks),
+                     0);
+    assert_int_equal(leaks.n, 2);
+    leaks_release(&leaks);
+    assert_int_equal(leaks_take(growth, follow_ledger(follow),
+                                &(struct leaks_options){.deadline_ns = 1}, &leaks),
+                     0);
+    assert_true(leaks.incomplete);
+    leaks_release(&leaks);
+    growth_free(growth);
+    for (size_t i = 0; i < n; i++)
+        give(ids[i]);
+    give(churned);
+}
+
+static bool nobody(const struct ledger_process *process, void *context)
+{
+    return false;
+}
+
+static void processes_that_nobody_asked_for_are_left_out(void **unused)
+{
+    struct growth *growth;
+    struct leaks leaks = {0};
+    uint64_t id = take(30, MIB);
+    assert_int_equal(growth_new(&watched, &growth), 0);
+    look(growth, NS_PER_S);
+    assert_int_equal(leaks_take(growth, follow_ledger(follow),
+                                &(struct leaks_options){.all = true, .wanted = nobody}, &leaks),
+                     0);
+    assert_int_equal(leaks.judged, 0);
+    leaks_release(&leaks);
+    growth_free(growth);
+    give(id);
+}
+
+/* ---- limits ---- */
+
+static char folder[64];
+
+static void put(const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    for (char *slash = path + strlen(folder) + 1; (slash = strchr(slash, '/')); slash++) {
+        char parent[256];
+        snprintf(parent, sizeof(parent), "mkdir -p %.*s", (int)(slash - path), path);
+        assert_int_equal(system(parent), 0);
+    }
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static struct headroom headroom(void)
+{
+    char proc[96], cgroups[96];
+    snprintf(proc, sizeof(proc), "%s/proc", folder);
+    snprintf(cgroups, sizeof(cgroups), "%s/cg", folder);
+    return headroom_below(proc, cgroups, 7);
+}
+
+static void the_smallest_limit_counts(void **unused)
+{
+    char command[96];
+    strcpy(folder, "/dev/shm/memoir-test-limit-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(headroom().kind, HEADROOM_UNKNOWN);
+
+    put("proc/meminfo", "MemTotal:       1000 kB\nMemFree: 10 kB\nMemAvailable:    500 kB\n");
+    struct headroom h = headroom();
+    assert_int_equal(h.kind, HEADROOM_MACHINE);
+    assert_int_equal(h.bytes, 500 * KIB);
+    assert_int_equal(h.limit_bytes, 1000 * KIB);
+
+    put("proc/7/cgroup", "0::/a/b\n"); /* version 2; the limit is the parent's */
+    put("cg/a/b/memory.max", "max\n");
+    put("cg/a/b/memory.current", "1000\n");
+    put("cg/a/memory.max", "100000\n");
+    put("cg/a/memory.current", "60000\n");
+    put("cg/a/memory.stat", "anon 1\ninactive_file 20000\n");
+    h = headroom();
+    assert_int_equal(h.kind, HEADROOM_CGROUP);
+    assert_int_equal(h.bytes, 60000);
+    assert_int_equal(h.limit_bytes, 100000);
+
+    put("proc/7/cgroup", "3:cpu,cpuacct:/x\n2:memory,hugetlb:/c\n"); /* version 1 */
+    put("cg/memory/c/memory.limit_in_bytes", "9223372036854771712\n");
+    put("cg/memory/c/memory.usage_in_bytes", "5\n");
+    assert_int_equal(headroom().kind, HEADROOM_MACHINE);
+    put("cg/memory/c/memory.limit_in_bytes", "4096\n");
+    assert_int_equal(headroom().bytes, 4091);
+    put("cg/memory/c/memory.usage_in_bytes", "5000\n");
+    assert_int_equal(headroom().bytes, 0);
+
+    put("proc/7/cgroup", "0::/../../etc\n"); /* not below our root */
+    assert_int_equal(headroom().kind, HEADROOM_MACHINE);
+    snprintf(command, sizeof(command), "rm -rf %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
+int main(void)
+{
+#define GROWTH_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+    const struct CMUnitTest tests[] = {
+        GROWTH_TEST(tiers_cover_a_day_in_bounded_memory),
+        GROWTH_TEST(coarse_points_are_low_water_marks),
+        GROWTH_TEST(many_sites_are_bounded_and_the_largest_stay),
+        GROWTH_TEST(books_that_are_gone_are_forgotten),
+        GROWTH_TEST(a_site_that_empties_is_dropped_after_a_while),
+        GROWTH_TEST(leaks_are_told_from_what_is_steady_and_from_warm_ups),
+        GROWTH_TEST(processes_that_nobody_asked_for_are_left_out),
+        cmocka_unit_test(the_smallest_limit_counts),
+    };
+    return cmocka_run_group_tests(tests, enter, leave);
+}
