@@ -1,0 +1,201 @@
+/* See find.h. */
+#include "scan/find.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+enum {
+    PAGE = 4096,               /* of the index, whatever the machine's are */
+    INDEX_PAGES_MAX = 1 << 26, /* of one region: 256 GB; what is larger is searched by halves */
+};
+
+struct search {
+    struct scan *scan;
+    const struct scan_options *options;
+    struct scan_memory *memory;
+    const struct scan_region *region;
+    size_t room;
+    size_t region_first; /* first block of this region */
+    uint64_t all_bytes;  /* to be read, for progress */
+};
+
+static uint64_t end_of(const struct scan_block *block)
+{
+    return block->start + (block->bytes ? block->bytes : 1);
+}
+
+/* Trailers come by their addresses. Where one lies inside the block of another, the memory of one of them was
+ * given back without our knowing: the one that is older. */
+static bool make_way(struct search *s, const struct book_trailer *new)
+{
+    struct scan *scan = s->scan;
+    while (scan->n > s->region_first) {
+        const struct scan_block *last = &scan->blocks[scan->n - 1];
+        if (end_of(last) <= new->start)
+            return true;
+        scan->overlaps++;
+        if (last->time >= new->time)
+            return false;
+        scan->n--;
+    }
+    return true;
+}
+
+static int block_add(struct search *s, const struct book_trailer *trailer)
+{
+    struct scan *scan = s->scan;
+    if (trailer->site >= s->options->sites && !trailer->inherited && trailer->site != 0)
+        return 0; /* no site of the book: passed the check by chance */
+    if (!make_way(s, trailer))
+        return 0;
+    if (scan->n == SCAN_BLOCKS_MAX) {
+        scan->left_out++;
+        return 0;
+    }
+    if (scan->n == s->room) {
+        size_t room = s->room ? s->room * 2 : 1024;
+        struct scan_block *grown = reallocarray(scan->blocks, room, sizeof(*grown));
+        if (!grown)
+            return -ENOMEM;
+        scan->blocks = grown;
+        s->room = room;
+    }
+    scan->blocks[scan->n++] = (struct scan_block){
+        .start = trailer->start,
+        .bytes = trailer->bytes,
+        .site = trailer->inherited ? 0 : trailer->site,
+        .time = trailer->time,
+        .state = SCAN_STATES,
+        .inherited = trailer->inherited,
+    };
+    return 0;
+}
+
+/* `words` are `n` words of the process from `at` on, with one more before and after that may be looked at. */
+static int search_words(struct search *s, const uint64_t *words, size_t n, uint64_t at)
+{
+    uint64_t lowest = s->region->start;
+    for (size_t i = 0; i < n; i++, at += sizeof(uint64_t)) {
+        struct book_trailer trailer;
+        /* Most words are zero, or would be the size of more than there is. */
+        if (book_trailer_bytes(words[i]) > at - lowest || !words[i + 1] ||
+            !book_trailer_read(s->options->key, at, &words[i], lowest, &trailer))
+            continue;
+        int r = block_add(s, &trailer);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int search_run(void *context, uint64_t start, uint64_t end)
+{
+    struct search *s = context;
+    uint64_t *words = (uint64_t *)s->memory->window + 1, before = 0;
+    while (start < end) {
+        size_t len = end - start < SCAN_WINDOW ? (size_t)(end - start) : SCAN_WINDOW;
+        size_t n = scan_memory_read(s->memory, start, words, len) / sizeof(uint64_t);
+        if (n == 0)
+            break;
+        words[-1] = before;
+        /* The last word of a window is looked at again as the first of the next. */
+        bool last = start + n * sizeof(uint64_t) >= end;
+        words[n] = 0;
+        int r = search_words(s, words, last ? n : n - 1, start);
+        if (r < 0)
+            return r;
+        before = n > 1 ? words[n - 2] : 0;
+        start += (last || n == 1 ? n : n - 1) * sizeof(uint64_t);
+        s->scan->searched_bytes += n * sizeof(uint64_t);
+        if (s->options->progress)
+            s->options->progress("looking for blocks", s->scan->searched_bytes, s->all_bytes,
+                                 s->options->context);
+    }
+    return 0;
+}
+
+/* The first block that ends behind the start of each page. */
+static void index_region(const struct scan *scan, struct scan_region *region)
+{
+    const struct scan_block *blocks = &scan->blocks[region->first_block];
+    const struct scan_block *last = &blocks[region->n_blocks - 1];
+    region->first_page = blocks[0].start / PAGE;
+    uint64_t pages = (end_of(last) - 1) / PAGE - region->first_page + 1;
+    if (pages > INDEX_PAGES_MAX)
+        return;
+    region->page_first = malloc(pages * sizeof(*region->page_first));
+    if (!region->page_first)
+        return; /* slower */
+    region->n_pages = pages;
+    size_t i = 0;
+    for (uint64_t page = 0; page < pages; page++) {
+        while (i + 1 < region->n_blocks && end_of(&blocks[i]) <= (region->first_page + page) * PAGE)
+            i++;
+        region->page_first[page] = (uint32_t)i;
+    }
+}
+
+static bool has_blocks(const struct scan_region *region)
+{
+    return region->anonymous && region->readable && region->writable && !region->shared &&
+           region->end - region->start <= SCAN_MAPPING_MAX;
+}
+
+int scan_find(struct scan *scan, const struct scan_options *options, struct scan_memory *memory,
+              struct scan_regions *regions)
+{
+    struct search s = {.scan = scan, .options = options, .memory = memory};
+    for (size_t i = 0; i < regions->n; i++)
+        if (has_blocks(&regions->regions[i]))
+            s.all_bytes += regions->regions[i].end - regions->regions[i].start;
+    for (size_t i = 0; i < regions->n; i++) {
+        struct scan_region *region = &regions->regions[i];
+        if (!has_blocks(region))
+            continue;
+        s.region = region;
+        s.region_first = scan->n;
+        int r = scan_memory_runs(memory, region->start, region->end, search_run, &s);
+        if (r < 0)
+            return r;
+        region->first_block = s.region_first;
+        region->n_blocks = scan->n - s.region_first;
+        if (region->n_blocks)
+            index_region(scan, region);
+    }
+    return 0;
+}
+
+size_t scan_block_around(const struct scan *scan, const struct scan_regions *regions,
+                         uint64_t address, struct scan_region **hint)
+{
+    struct scan_region *region = *hint;
+    if (!region || address < region->start || address >= region->end) {
+        region = scan_region_of(regions, address);
+        if (!region || region->n_blocks == 0)
+            return SIZE_MAX;
+        *hint = region;
+    }
+    const struct scan_block *blocks = &scan->blocks[region->first_block];
+    size_t lo = 0, hi = region->n_blocks; /* the last one that starts at or below: in [lo, hi) */
+    if (region->page_first) {
+        uint64_t page = address / PAGE - region->first_page; /* wraps below the first: too large */
+        if (page >= region->n_pages)
+            return SIZE_MAX;
+        lo = region->page_first[page];
+        if (page + 1 < region->n_pages)
+            hi = region->page_first[page + 1] + (size_t)1;
+    }
+    while (hi - lo > 1) {
+        size_t middle = lo + (hi - lo) / 2;
+        if (blocks[middle].start <= address)
+            lo = middle;
+        else
+            hi = middle;
+    }
+    if (address < blocks[lo].start || address >= end_of(&blocks[lo]))
+        return SIZE_MAX;
+    return region->first_block + lo;
+}

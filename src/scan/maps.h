@@ -1,0 +1,35 @@
+/* The mappings of a process, and what each of them means for a scan. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct scan_region {
+    uint64_t start, end;
+    bool readable, writable, shared;
+    bool anonymous;               /* no file: [heap], [stack], [anon:...] or nothing */
+    bool heap;                    /* memory of glibc's malloc: the brk heap or an arena */
+    bool root;                    /* may hold pointers that count */
+    bool guarded;                 /* what lies right below cannot be touched: a stack ends here */
+    size_t first_block, n_blocks; /* of the scan, found here, */
+    uint64_t first_page;          /* and where they begin, as number of the page: */
+    uint32_t *page_first;         /* the first block that ends behind the start of each; or NULL */
+    size_t n_pages;
+};
+
+struct scan_regions {
+    struct scan_region *regions; /* by address */
+    size_t n;
+};
+
+/* /proc/PID/maps. -errno, -EBADMSG for lines that make no sense. */
+int scan_regions_read(pid_t pid, struct scan_regions *ret_regions);
+void scan_regions_release(struct scan_regions *regions);
+
+/* The text of such a file, for tests and fuzzing. */
+int scan_regions_parse(const char *text, size_t len, struct scan_regions *ret_regions);
+
+/* The region around an address, or NULL. */
+struct scan_region *scan_region_of(const struct scan_regions *regions, uint64_t address);

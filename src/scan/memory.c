@@ -1,0 +1,93 @@
+/* See memory.h. */
+#include "scan/memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { ENTRIES = 8192 }; /* of pagemap, at a time: 32 MB of memory */
+
+#define PAGE_PRESENT (UINT64_C(1) << 63)
+#define PAGE_SWAPPED (UINT64_C(1) << 62)
+
+int scan_memory_open(struct scan_memory *memory, pid_t pid)
+{
+    char path[64];
+    *memory = (struct scan_memory){.pid = pid, .pagemap = -1, .page = (uint64_t)getpagesize()};
+    memory->entries = malloc(ENTRIES * sizeof(uint64_t));
+    memory->window = malloc(SCAN_WINDOW + 2 * sizeof(uint64_t));
+    if (!memory->entries || !memory->window) {
+        scan_memory_close(memory);
+        return -ENOMEM;
+    }
+    snprintf(path, sizeof(path), "/proc/%d/pagemap", (int)pid);
+    memory->pagemap = open(path, O_RDONLY | O_CLOEXEC);
+    return 0;
+}
+
+void scan_memory_close(struct scan_memory *memory)
+{
+    free(memory->entries);
+    free(memory->window);
+    if (memory->pagemap >= 0)
+        close(memory->pagemap);
+}
+
+/* Which of the pages from `page` on exist: how many entries were filled in. */
+static size_t pages_ask(struct scan_memory *memory, uint64_t page, size_t n)
+{
+    ssize_t got = -1;
+    if (n > ENTRIES)
+        n = ENTRIES;
+    if (memory->pagemap >= 0)
+        got = pread(memory->pagemap, memory->entries, n * sizeof(uint64_t),
+                    (off_t)(page * sizeof(uint64_t)));
+    if (got >= (ssize_t)sizeof(uint64_t))
+        return (size_t)got / sizeof(uint64_t);
+    for (size_t i = 0; i < n; i++)
+        memory->entries[i] = PAGE_PRESENT;
+    return n;
+}
+
+int scan_memory_runs(struct scan_memory *memory, uint64_t start, uint64_t end,
+                     int (*each)(void *context, uint64_t start, uint64_t end), void *context)
+{
+    uint64_t page = start / memory->page, last = (end + memory->page - 1) / memory->page;
+    uint64_t run = 0; /* first byte of the run under way; 0: none */
+    int r = 0;
+    while (page < last && r == 0) {
+        size_t n = pages_ask(memory, page, last - page);
+        for (size_t i = 0; i < n && r == 0; i++, page++) {
+            uint64_t at = page * memory->page;
+            if (memory->entries[i] & (PAGE_PRESENT | PAGE_SWAPPED)) {
+                if (!run)
+                    run = at > start ? at : start;
+            } else if (run) {
+                r = each(context, run, at);
+                run = 0;
+            }
+        }
+    }
+    return run && r == 0 ? each(context, run, end) : r;
+}
+
+size_t scan_memory_read(struct scan_memory *memory, uint64_t address, void *out, size_t len)
+{
+    struct iovec local = {out, len}, remote = {(void *)(uintptr_t)address, len};
+    ssize_t got = process_vm_readv(memory->pid, &local, 1, &remote, 1, 0);
+    size_t read = got < 0 ? 0 : (size_t)got;
+    if (read < len)
+        memory->unread += len - read;
+    return read;
+}
+
+bool scan_memory_read_many(struct scan_memory *memory, const struct iovec *places, size_t n,
+                           void *out, size_t len)
+{
+    struct iovec local = {out, len};
+    ssize_t got = process_vm_readv(memory->pid, &local, 1, places, n, 0);
+    return got == (ssize_t)len;
+}

@@ -1,0 +1,38 @@
+/* Inside scan: the memory of the process, where there is any. A mapping may be a thousand times larger than
+ * what was ever touched, so the kernel is asked for the pages that exist (pagemap). */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { SCAN_WINDOW = 1 << 20 }; /* bytes read at a time */
+
+/* Mappings beyond this are address space, not memory: to ask for their pages would take seconds. */
+#define SCAN_MAPPING_MAX (UINT64_C(4) << 40)
+
+struct scan_memory {
+    pid_t pid;
+    int pagemap; /* -1: pages are taken to be there */
+    uint64_t page;
+    uint64_t *entries; /* of pagemap */
+    uint8_t *window;   /* SCAN_WINDOW bytes, with a word before and after */
+    uint64_t unread;   /* bytes of pages that could not be read */
+};
+
+int scan_memory_open(struct scan_memory *memory, pid_t pid);
+void scan_memory_close(struct scan_memory *memory);
+
+/* Call `each` for every stretch of existing pages in [start, end), cut to it, until it returns non-zero. It must
+ * not ask for runs itself. */
+int scan_memory_runs(struct scan_memory *memory, uint64_t start, uint64_t end,
+                     int (*each)(void *context, uint64_t start, uint64_t end), void *context);
+
+/* Read up to `len` bytes: how many, from the first on. */
+size_t scan_memory_read(struct scan_memory *memory, uint64_t address, void *out, size_t len);
+
+/* The same for many places at once, one after the other into `out`: all of them, or false. */
+struct iovec;
+bool scan_memory_read_many(struct scan_memory *memory, const struct iovec *places, size_t n,
+                           void *out, size_t len);

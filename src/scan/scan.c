@@ -1,0 +1,324 @@
+/* Reachability: see scan.h. */
+#include "scan/scan.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "base/cleanup.h"
+#include "base/sum.h"
+#include "scan/find.h"
+#include "scan/threads.h"
+
+enum {
+    BATCH = 256,            /* small blocks that are read by one system call */
+    SMALL_MAX = 4096,       /* bytes of such a block */
+    GAP_ROOT_BYTES = 4096,  /* between blocks of a mapping that is not glibc's heap */
+    TLS_ABOVE_BYTES = 8192, /* the thread's descriptor lies above the thread pointer */
+};
+
+/* 47 bits on x86-64, 48 elsewhere: programs keep types and counts in those above. */
+#define ADDRESS_BITS_MASK ((UINT64_C(1) << 48) - 1)
+
+struct marker {
+    struct scan *scan;
+    const struct scan_options *options;
+    struct scan_memory *memory;
+    struct scan_regions *regions;
+    struct scan_region *hint;
+    uint64_t lowest, highest; /* addresses of blocks */
+    uint32_t *work;           /* blocks that are known and not read yet */
+    size_t n_work, room_work;
+    size_t leader; /* the lost block from which the others are found; SIZE_MAX: roots */
+    uint64_t done_bytes;
+    int error;
+};
+
+/* ---- marking ---- */
+
+static void work_add(struct marker *m, size_t block)
+{
+    if (m->n_work == m->room_work) {
+        size_t room = m->room_work ? m->room_work * 2 : 4096;
+        uint32_t *grown = reallocarray(m->work, room, sizeof(*grown));
+        if (!grown) {
+            m->error = -ENOMEM;
+            return;
+        }
+        m->work = grown;
+        m->room_work = room;
+    }
+    m->work[m->n_work++] = (uint32_t)block;
+}
+
+/* Somebody points into this block. */
+static void reach(struct marker *m, size_t number)
+{
+    struct scan_block *block = &m->scan->blocks[number];
+    if (block->state == SCAN_STATES) {
+        block->state = m->leader == SIZE_MAX ? SCAN_REACHABLE : SCAN_INDIRECT;
+        work_add(m, number);
+    } else if (block->state == SCAN_LOST && number != m->leader) {
+        block->state = SCAN_INDIRECT; /* was taken for a leader before its own was found */
+    }
+}
+
+static inline void look_at(struct marker *m, uint64_t word)
+{
+    if (word - m->lowest >= m->highest - m->lowest) {
+        word &= ADDRESS_BITS_MASK;
+        if (word - m->lowest >= m->highest - m->lowest)
+            return;
+    }
+    size_t number = scan_block_around(m->scan, m->regions, word, &m->hint);
+    if (number != SIZE_MAX)
+        reach(m, number);
+}
+
+static void look_at_all(struct marker *m, const uint64_t *words, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        look_at(m, words[i]);
+}
+
+static int look_at_run(void *context, uint64_t start, uint64_t end)
+{
+    struct marker *m = context;
+    uint64_t *words = (uint64_t *)m->memory->window;
+    start = (start + 7) & ~UINT64_C(7);
+    while (start + sizeof(uint64_t) <= end) {
+        size_t len = end - start < SCAN_WINDOW ? (size_t)(end - start) : SCAN_WINDOW;
+        len &= ~(size_t)7;
+        size_t got = scan_memory_read(m->memory, start, words, len);
+        look_at_all(m, words, got / sizeof(uint64_t));
+        m->done_bytes += got;
+        if (got < len) /* one page that cannot be read: the next one may be */
+            got = (got / m->memory->page + 1) * m->memory->page;
+        start += got;
+    }
+    return m->error;
+}
+
+/* What was put aside, until nothing is left. */
+static void batch_read(struct marker *m, const struct scan_block *const *blocks, size_t n)
+{
+    struct iovec places[BATCH];
+    size_t len = 0;
+    for (size_t i = 0; i < n; i++) {
+        places[i] =
+            (struct iovec){(void *)(uintptr_t)blocks[i]->start, blocks[i]->bytes & ~UINT64_C(7)};
+        len += places[i].iov_len;
+    }
+    if (len == 0)
+        return;
+    if (scan_memory_read_many(m->memory, places, n, m->memory->window, len)) {
+        look_at_all(m, (uint64_t *)m->memory->window, len / sizeof(uint64_t));
+        m->done_bytes += len;
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        look_at_run(m, blocks[i]->start, blocks[i]->start + blocks[i]->bytes);
+}
+
+static void work_off(struct marker *m)
+{
+    while (m->n_work && !m->error) {
+        const struct scan_block *small[BATCH];
+        size_t n = 0;
+        while (m->n_work && n < BATCH) {
+            const struct scan_block *block = &m->scan->blocks[m->work[--m->n_work]];
+            if (block->bytes <= SMALL_MAX) {
+                small[n++] = block;
+                continue;
+            }
+            uint64_t end = block->start + block->bytes;
+            scan_memory_runs(m->memory, block->start, end, look_at_run, m);
+        }
+        batch_read(m, small, n);
+        if (m->options->progress)
+            m->options->progress("following pointers", m->done_bytes, 0, m->options->context);
+    }
+}
+_Static_assert(BATCH *SMALL_MAX <= SCAN_WINDOW, "a batch fits into the window");
+
+/* ---- roots ---- */
+
+static void root_range(struct marker *m, uint64_t start, uint64_t end)
+{
+    uint64_t before = m->done_bytes;
+    if (start < end && !m->error)
+        scan_memory_runs(m->memory, start, end, look_at_run, m);
+    m->scan->root_bytes += m->done_bytes - before;
+}
+
+/* Between the blocks of a region. */
+static void gaps(struct marker *m, const struct scan_region *region)
+{
+    bool all = m->options->gaps_are_roots;
+    uint64_t at = region->start;
+    if (region->heap && !all)
+        return;
+    for (size_t i = 0; i <= region->n_blocks; i++) {
+        const struct scan_block *next = &m->scan->blocks[region->first_block + i];
+        uint64_t end = i < region->n_blocks ? next->start : region->end;
+        if (end - at >= GAP_ROOT_BYTES || all)
+            root_range(m, at, end);
+        if (i < region->n_blocks)
+            at = next->start + next->bytes;
+    }
+}
+
+/* The lowest part of a region that is in use, where it is a stack. */
+static uint64_t region_low(const struct scan_region *region, const struct scan_registers *threads,
+                           size_t n)
+{
+    uint64_t low = UINT64_MAX;
+    for (size_t i = 0; i < n && region->guarded; i++)
+        if (threads[i].stack_pointer >= region->start && threads[i].stack_pointer < region->end &&
+            threads[i].stack_pointer < low)
+            low = threads[i].stack_pointer;
+    return low == UINT64_MAX ? region->start : low;
+}
+
+/* A stack that shares its region with blocks: what is certainly in use. */
+static void stack_among_blocks(struct marker *m, const struct scan_registers *thread)
+{
+    const struct scan_region *region = scan_region_of(m->regions, thread->stack_pointer);
+    if (!region || !region->n_blocks)
+        return;
+    uint64_t end = region->end, top = thread->thread_pointer + TLS_ABOVE_BYTES;
+    if (thread->thread_pointer > thread->stack_pointer && top < end)
+        end = top;
+    root_range(m, thread->stack_pointer, end);
+}
+
+static void roots(struct marker *m, const struct scan_registers *threads, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        look_at_all(m, threads[i].words, threads[i].n);
+        stack_among_blocks(m, &threads[i]);
+    }
+    for (size_t i = 0; i < m->regions->n; i++) {
+        const struct scan_region *region = &m->regions->regions[i];
+        if (!region->root)
+            continue;
+        if (region->end - region->start > SCAN_MAPPING_MAX)
+            sum_add(&m->memory->unread, region->end - region->start);
+        else if (region->n_blocks)
+            gaps(m, region);
+        else
+            root_range(m, region_low(region, threads, n), region->end);
+    }
+}
+
+/* Those that no root leads to: each leads a group, unless another one's leads to it. */
+static void groups(struct marker *m)
+{
+    for (size_t i = 0; i < m->scan->n && !m->error; i++) {
+        struct scan_block *block = &m->scan->blocks[i];
+        if (block->state != SCAN_STATES)
+            continue;
+        m->leader = i;
+        block->state = SCAN_LOST;
+        work_add(m, i);
+        work_off(m);
+    }
+}
+
+/* ---- a scan ---- */
+
+static int registers_of(const struct scan_threads *threads, struct scan_registers **ret_registers,
+                        size_t *ret_n)
+{
+    struct scan_registers *all = calloc(threads->n + 1, sizeof(*all));
+    if (!all)
+        return -ENOMEM;
+    size_t n = 0;
+    for (size_t i = 0; i < threads->n; i++)
+        if (threads->threads[i].stopped &&
+            scan_thread_registers(&threads->threads[i], &all[n]) == 0)
+            n++;
+    *ret_registers = all;
+    *ret_n = n;
+    return 0;
+}
+
+static void sum_up(struct scan *scan)
+{
+    for (size_t i = 0; i < scan->n; i++) {
+        struct scan_sum *sum = &scan->sums[scan->blocks[i].state];
+        sum->blocks++;
+        sum_add(&sum->bytes, scan->blocks[i].bytes);
+    }
+}
+
+static int mark(struct marker *m, const struct scan_threads *threads)
+{
+    MEMOIR_CLEANUP(freep)
+    struct scan_registers *registers = NULL;
+    size_t n = 0;
+    int r = registers_of(threads, &registers, &n);
+    if (r < 0)
+        return r;
+    if (m->scan->n) {
+        const struct scan_block *last = &m->scan->blocks[m->scan->n - 1];
+        m->lowest = m->scan->blocks[0].start;
+        m->highest = last->start + last->bytes + 1;
+    }
+    m->leader = SIZE_MAX;
+    roots(m, registers, n);
+    work_off(m);
+    groups(m);
+    return m->error;
+}
+
+int scan_run(const struct scan_options *options, const struct scan_threads *threads,
+             struct scan **ret_scan)
+{
+    MEMOIR_CLEANUP(scan_freep)
+    struct scan *scan = calloc(1, sizeof(*scan));
+    if (!scan)
+        return -ENOMEM;
+    struct scan_regions regions = {0};
+    struct scan_memory memory;
+    int r = scan_memory_open(&memory, options->pid);
+    if (r < 0)
+        return r;
+    struct marker m = {.scan = scan, .options = options, .memory = &memory, .regions = &regions};
+    r = scan_regions_read(options->pid, &regions);
+    if (r == 0)
+        r = scan_find(scan, options, &memory, &regions);
+    if (r == 0)
+        r = mark(&m, threads);
+    scan->block_bytes = m.done_bytes - scan->root_bytes;
+    scan->unread_bytes = memory.unread;
+    scan->whole = memory.unread == 0 && scan->left_out == 0;
+    free(m.work);
+    scan_regions_release(&regions);
+    scan_memory_close(&memory);
+    if (r < 0)
+        return r;
+    sum_up(scan);
+    *ret_scan = MEMOIR_TAKE(scan);
+    return 0;
+}
+
+void scan_free(struct scan *scan)
+{
+    if (!scan)
+        return;
+    free(scan->blocks);
+    free(scan);
+}
+
+void scan_freep(struct scan **scan)
+{
+    scan_free(*scan);
+}
+
+const char *scan_state_name(enum scan_state state)
+{
+    static const char *const names[SCAN_STATES] = {"lost", "indirectly lost", "reachable"};
+    return state < SCAN_STATES ? names[state] : "unknown";
+}

@@ -1,0 +1,478 @@
+/* Reachability in a process of our own making: a child (this program again, so that its memory is fresh) maps a
+ * heap and waits, and this process writes blocks and pointers into it from outside: nothing in the child points
+ * anywhere by accident. */
+#include "scan/scan.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "check.h"
+#include "scan/maps.h"
+
+/* Where the child has what: an arena as glibc has them (a multiple of 64 MB), a mapping of another
+ * allocator, and data of the program. */
+#define ARENA UINT64_C(0x2a0000000000)
+#define OTHER UINT64_C(0x2b0000001000)
+#define DATA  UINT64_C(0x2c0000001000)
+enum { MAP_BYTES = 8 << 20, SITES = 10, THREADS = 3 };
+
+static const struct book_trailer_key key = {.key = 0x123456789abcdef1, .generation = 3};
+
+static pid_t child;
+static uint64_t child_slot; /* address of a word on the child's stack */
+static int ticks_file;
+static uint64_t *child_ticks; /* shared: its threads count here */
+static struct scan *scan;
+static bool gaps_are_roots;
+
+/* ---- the child ---- */
+
+static void *tick(void *context)
+{
+    volatile uint64_t *ticks = context;
+    for (;;)
+        ++*ticks;
+    return NULL;
+}
+
+static void map(uint64_t at)
+{
+    void *got = mmap((void *)(uintptr_t)at, MAP_BYTES, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (got != (void *)(uintptr_t)at)
+        _exit(3);
+}
+
+/* argv: "child", descriptor to tell that it is ready, whether to have threads, descriptor of the ticks. */
+static int child_run(char **argv)
+{
+    volatile uint64_t slot[2] = {0, 0};
+    uint64_t address = (uint64_t)(uintptr_t)&slot[0];
+    int ready = atoi(argv[2]), n_threads = atoi(argv[3]);
+    child_ticks = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, atoi(argv[4]), 0);
+    if (child_ticks == MAP_FAILED)
+        return 2;
+    map(ARENA);
+    map(OTHER);
+    map(DATA);
+    for (int i = 0; i < n_threads; i++) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, tick, &child_ticks[i * 8]) != 0)
+            return 4;
+    }
+    if (write(ready, &address, sizeof(address)) != sizeof(address))
+        return 5;
+    for (;;)
+        pause();
+}
+
+static void begin_child(int n_threads)
+{
+    int ready[2];
+    assert_int_equal(pipe(ready), 0);
+    child = fork();
+    if (child == 0) {
+        char fd[16], n[16], ticks[16];
+        snprintf(fd, sizeof(fd), "%d", ready[1]);
+        snprintf(n, sizeof(n), "%d", n_threads);
+        snprintf(ticks, sizeof(ticks), "%d", ticks_file);
+        execl("/proc/self/exe", "test_scan", "child", fd, n, ticks, NULL);
+        _exit(6);
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &child_slot, sizeof(child_slot)), sizeof(child_slot));
+    close(ready[0]);
+}
+
+static int begin(void **unused)
+{
+    gaps_are_roots = false;
+    begin_child(0);
+    return 0;
+}
+
+static int end(void **unused)
+{
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    scan_free(scan);
+    scan = NULL;
+    return 0;
+}
+
+/* ---- what is in it ---- */
+
+static void poke(uint64_t at, const void *bytes, size_t len)
+{
+    struct iovec local = {(void *)(uintptr_t)bytes, len}, remote = {(void *)(uintptr_t)at, len};
+    assert_int_equal(process_vm_writev(child, &local, 1, &remote, 1, 0), len);
+}
+
+static void point(uint64_t at, uint64_t to)
+{
+    poke(at, &to, sizeof(to));
+}
+
+/* A block as the tracker would leave it, `slack` more bytes being usable. */
+static void block_of(struct book_trailer_key by, uint64_t start, uint64_t bytes, uint64_t slack,
+                     uint32_t site, uint32_t time)
+{
+    uint64_t words[3] = {0};
+    uint64_t at = book_trailer_place(start, book_trailer_request(bytes) + slack);
+    book_trailer_write(&words[1], by, at, start, bytes, site, time, false);
+    if (book_trailer_pad(start, at, bytes) >= BOOK_TRAILER_PAD_FAR)
+        poke(at - 8, words, 24);
+    else
+        poke(at, &words[1], 16);
+}
+
+static uint64_t block(uint64_t start, uint64_t bytes)
+{
+    block_of(key, start, bytes, 0, 1, 100);
+    return start;
+}
+
+static void look(void)
+{
+    struct scan_threads *threads;
+    scan_free(scan);
+    scan = NULL;
+    assert_int_equal(scan_threads_stop(child, &threads), 0);
+    int r = scan_run(
+        &(struct scan_options){
+            .pid = child, .key = key, .sites = SITES, .gaps_are_roots = gaps_are_roots},
+        threads, &scan);
+    scan_threads_release(threads);
+    assert_int_equal(r, 0);
+#ifndef UNDER_ASAN /* its shadow is beyond every limit */
+#ifndef UNDER_TSAN
+    assert_true(scan->whole);
+#endif
+#endif
+}
+
+static const struct scan_block *found(uint64_t start)
+{
+    for (size_t i = 0; i < scan->n; i++)
+        if (scan->blocks[i].start == start)
+            return &scan->blocks[i];
+    return NULL;
+}
+
+static void assert_state(uint64_t start, enum scan_state state)
+{
+    const struct scan_block *b = found(start);
+    assert_non_null(b);
+    assert_string_equal(scan_state_name(b->state), scan_state_name(state));
+}
+
+/* ---- tests ---- */
+
+static void blocks_are_found_with_what_they_say(void **unused)
+{
+    block_of(key, ARENA + 0x1000, 100, 0, 7, 4711);
+    block_of(key, ARENA + 0x2ff0, 24, 8, 2, 5);         /* across a page */
+    block_of(key, ARENA + 0xffff0, 300000, 5000, 3, 6); /* far pad, across a window */
+    look();
+    assert_int_equal(scan->n, 3);
+    const struct scan_block *b = found(ARENA + 0x1000);
+    assert_non_null(b);
+    assert_int_equal(b->bytes, 100);
+    assert_int_equal(b->site, 7);
+    assert_int_equal(b->time, 4711);
+    assert_int_equal(found(ARENA + 0x2ff0)->bytes, 24);
+    assert_int_equal(found(ARENA + 0xffff0)->bytes, 300000);
+    assert_int_equal(scan->sums[SCAN_LOST].blocks, 3);
+    assert_int_equal(scan->sums[SCAN_LOST].bytes, 300124);
+}
+
+static void garbage_is_no_block(void **unused)
+{
+    uint64_t random = 88172645463325252, words[512];
+    for (uint64_t at = ARENA; at < ARENA + MAP_BYTES; at += sizeof(words)) {
+        for (size_t i = 0; i < 512; i++) {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            words[i] = random & (i % 3 ? UINT64_MAX : 0xffff); /* small sizes pass the first look */
+        }
+        poke(at, words, sizeof(words));
+    }
+    look();
+    assert_int_equal(scan->n, 0);
+    block_of(key, ARENA + 0x1000, 100, 0, SITES, 1); /* a site that the book does not have */
+    look();
+    assert_int_equal(scan->n, 0);
+}
+
+static void what_nobody_points_to_is_lost(void **unused)
+{
+    uint64_t kept = block(ARENA + 0x1000, 100), lost = block(ARENA + 0x2000, 100);
+    point(DATA + 80, kept);
+    look();
+    assert_state(kept, SCAN_REACHABLE);
+    assert_state(lost, SCAN_LOST);
+    assert_int_equal(scan->sums[SCAN_REACHABLE].bytes, 100);
+}
+
+static void pointers_are_followed_through_blocks(void **unused)
+{
+    uint64_t previous = DATA;
+    for (uint64_t i = 0; i < 1000; i++) { /* a list, whose payload hangs on it */
+        uint64_t node = block(ARENA + 0x1000 + i * 0x100, 40);
+        uint64_t payload = block(OTHER + i * 0x400, 600);
+        point(previous, node);
+        point(node + 8, payload);
+        previous = node;
+    }
+    uint64_t large = block(ARENA + 0x100000, 1 << 20), behind = block(ARENA + 0x300000, 8);
+    point(previous, large);
+    point(large + (1 << 20) - 8, behind);
+    look();
+    assert_int_equal(scan->n, 2002);
+    assert_int_equal(scan->sums[SCAN_REACHABLE].blocks, 2002);
+}
+
+static void what_hangs_on_the_lost_is_indirectly_lost(void **unused)
+{
+    uint64_t high = block(ARENA + 0x9000, 64), middle = block(ARENA + 0x5000, 64);
+    uint64_t low = block(ARENA + 0x1000, 64); /* found first, belongs to the others */
+    point(high, middle);
+    point(middle + 16, low);
+    look();
+    assert_state(high, SCAN_LOST);
+    assert_state(middle, SCAN_INDIRECT);
+    assert_state(low, SCAN_INDIRECT);
+}
+
+static void a_cycle_has_one_that_leads_it(void **unused)
+{
+    uint64_t a = block(ARENA + 0x1000, 64), b = block(ARENA + 0x2000, 64);
+    uint64_t own = block(ARENA + 0x3000, 64), kept = block(ARENA + 0x4000, 64);
+    point(a, b);
+    point(b, a);
+    point(own, own);
+    point(a + 8, kept);
+    point(DATA, kept);
+    look();
+    assert_state(a, SCAN_LOST);
+    assert_state(b, SCAN_INDIRECT);
+    assert_state(own, SCAN_LOST);
+    assert_state(kept, SCAN_REACHABLE);
+}
+
+static void pointers_into_the_middle_count_and_those_behind_do_not(void **unused)
+{
+    uint64_t inside = block(ARENA + 0x1000, 64), behind = block(ARENA + 0x2000, 64);
+    uint64_t tagged = block(ARENA + 0x3000, 64), empty = block(ARENA + 0x4000, 0);
+    point(DATA, inside + 63);
+    point(DATA + 8, behind + 64);
+    point(DATA + 16, tagged | UINT64_C(0xfffa) << 48); /* a type in the bits above */
+    point(DATA + 24, empty);
+    look();
+    assert_state(inside, SCAN_REACHABLE);
+    assert_state(behind, SCAN_LOST);
+    assert_state(tagged, SCAN_REACHABLE);
+    assert_state(empty, SCAN_REACHABLE);
+}
+
+static void free_memory_of_the_heap_holds_no_pointers(void **unused)
+{
+    uint64_t lost = block(ARENA + 0x1000, 64);
+    point(ARENA + 0x8000, lost); /* what a freed block held */
+    look();
+    assert_state(lost, SCAN_LOST);
+    gaps_are_roots = true;
+    look();
+    assert_state(lost, SCAN_REACHABLE);
+}
+
+static void large_gaps_of_other_mappings_do(void **unused)
+{
+    uint64_t near = block(OTHER + 0x1000, 64), other = block(OTHER + 0x1100, 64);
+    uint64_t far = block(OTHER + 0x9000, 64);
+    point(OTHER + 0x1080, near); /* less than a page between two blocks */
+    point(OTHER + 0x4000, far);  /* a mapping of the program's own, for all we know */
+    look();
+    assert_state(near, SCAN_LOST);
+    assert_state(other, SCAN_LOST);
+    assert_state(far, SCAN_REACHABLE);
+}
+
+static void of_two_that_overlap_the_younger_is_there(void **unused)
+{
+    block_of(key, ARENA + 0x1000, 64, 0, 1, 50);
+    block_of(key, ARENA + 0x1100, 64, 0, 1, 51);
+    block_of(key, ARENA + 0x1000, 4000, 0, 2, 52); /* in the memory of both */
+    block_of(key, ARENA + 0x8100, 64, 0, 1, 61);   /* in the memory of the next */
+    block_of(key, ARENA + 0x8000, 4000, 0, 2, 60);
+    look();
+    assert_int_equal(scan->n, 2);
+    assert_int_equal(scan->overlaps, 3);
+    assert_int_equal(found(ARENA + 0x1000)->bytes, 4000);
+    assert_int_equal(found(ARENA + 0x8100)->bytes, 64);
+}
+
+static void blocks_of_ancestors_are_known_as_such(void **unused)
+{
+    struct book_trailer_key parent = {.key = key.key, .generation = 2};
+    struct book_trailer_key own_child = {.key = key.key, .generation = 4};
+    block_of(parent, ARENA + 0x1000, 64, 0, SITES + 5, 1);
+    block_of(own_child, ARENA + 0x2000, 64, 0, 1, 1); /* cannot be */
+    look();
+    assert_int_equal(scan->n, 1);
+    assert_true(found(ARENA + 0x1000)->inherited);
+    assert_int_equal(found(ARENA + 0x1000)->site, 0);
+}
+
+static void stacks_count_from_the_stack_pointer_up(void **unused)
+{
+    uint64_t on_stack = block(ARENA + 0x1000, 64), below = block(ARENA + 0x2000, 64);
+    point(child_slot, on_stack);
+    /* Deep below what pause() uses, but on a page that is there. */
+    for (uint64_t at = child_slot - 0x3000; at < child_slot - 0x2000; at += 8)
+        point(at, below);
+    look();
+    assert_state(on_stack, SCAN_REACHABLE);
+    assert_state(below, SCAN_LOST);
+}
+
+static uint64_t ticks_sum(void)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < THREADS; i++)
+        sum += *(volatile uint64_t *)&child_ticks[i * 8];
+    return sum;
+}
+
+static int begin_threads(void **unused)
+{
+    gaps_are_roots = false;
+    begin_child(THREADS);
+    return 0;
+}
+
+static void threads_stand_still_and_go_on(void **unused)
+{
+    struct scan_threads *threads;
+    uint64_t deadline_ns = clock_monotonic_ns() + 30 * NS_PER_S;
+    for (int round = 0; round < 3; round++) {
+        assert_int_equal(scan_threads_stop(child, &threads), 0);
+        assert_int_equal(scan_threads_count(threads), THREADS + 1);
+        uint64_t before = ticks_sum();
+        usleep(20000);
+        assert_int_equal(ticks_sum(), before);
+        scan_threads_release(threads);
+        while (ticks_sum() == before && clock_monotonic_ns() < deadline_ns)
+            usleep(1000);
+        assert_true(ticks_sum() > before);
+    }
+}
+
+static void who_cannot_be_stopped_is_told(void **unused)
+{
+    struct scan_threads *threads;
+    int ready[2], status;
+    char byte = 0;
+    assert_int_equal(pipe(ready), 0);
+    pid_t tracer = fork();
+    assert_true(tracer >= 0);
+    if (tracer == 0) {
+        byte = ptrace(PTRACE_SEIZE, child, NULL, NULL) == 0;
+        if (write(ready[1], &byte, 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_int_equal(byte, 1);
+    assert_int_equal(scan_threads_stop(child, &threads), -EPERM);
+    kill(tracer, SIGKILL);
+    waitpid(tracer, &status, 0);
+    close(ready[0]);
+    close(ready[1]);
+    assert_int_equal(scan_threads_stop(0x7ffffffe, &threads), -ESRCH);
+}
+
+static void lines_of_maps_are_understood_or_refused(void **unused)
+{
+    struct scan_regions regions;
+    static const char text[] =
+        "55d000000000-55d000001000 r-xp 00000000 08:01 123   /usr/bin/a b\n"
+        "55d000001000-55d000002000 rw-p 00001000 08:01 123   /usr/bin/a b\n"
+        "55d000002000-55d000003000 rw-p 00000000 00:00 0     [heap]\n"
+        "7f0000000000-7f0000021000 rw-p 00000000 00:00 0 \n"
+        "7f0000021000-7f0004000000 ---p 00000000 00:00 0 \n"
+        "7f0004000000-7f0004800000 rw-p 00000000 00:00 0 \n"
+        "7f0005000000-7f0005001000 rw-s 00000000 00:10 9     /dev/shm/x/1-2-3.book\n"
+        "7f0005001000-7f0005002000 rw-s 00000000 00:10 9     /run/m/1-2-3.book (deleted)\n"
+        "7f0005002000-7f0005003000 rw-s 00000000 00:06 9     /dev/nvidia0\n"
+        "7f0005003000-7f0005004000 rw-s 00000000 00:01 9     /dev/zero (deleted)\n"
+        "7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0     [stack]\n"
+        "7ffc00100000-7ffc00104000 r--p 00000000 00:00 0     [vvar]\n";
+    assert_int_equal(scan_regions_parse(text, sizeof(text) - 1, &regions), 0);
+    static const bool root[] = {0, 1, 1, 1, 0, 1, 0, 0, 0, 1, 1, 0};
+    static const bool heap[] = {0, 0, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0};
+    assert_int_equal(regions.n, 12);
+    for (size_t i = 0; i < regions.n; i++) {
+        assert_int_equal(regions.regions[i].root, root[i]);
+        assert_int_equal(regions.regions[i].heap, heap[i]);
+    }
+    assert_true(regions.regions[5].guarded);
+    assert_false(regions.regions[3].guarded);
+    assert_true(regions.regions[10].guarded);
+    assert_ptr_equal(scan_region_of(&regions, 0x7f0004000000), &regions.regions[5]);
+    assert_null(scan_region_of(&regions, 0x7f0004800000));
+    assert_null(scan_region_of(&regions, 0));
+    scan_regions_release(&regions);
+    static const char *const bad[] = {
+        "x",
+        "5-4 rw-p 0 0:0 0",
+        "1000-2000 rw 0 0:0 0",
+        "1000-2000 rw-p 0 0:0",
+        "2000-3000 rw-p 0 0:0 0\n1000-2000 rw-p 0 0:0 0",
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(scan_regions_parse(bad[i], strlen(bad[i]), &regions), -EBADMSG);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 5 && strcmp(argv[1], "child") == 0)
+        return child_run(argv);
+    ticks_file = memfd_create("ticks", 0);
+    if (ticks_file < 0 || ftruncate(ticks_file, 4096) < 0)
+        return 1;
+    child_ticks = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, ticks_file, 0);
+    if (child_ticks == MAP_FAILED)
+        return 1;
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+    const struct CMUnitTest tests[] = {
+        TEST(blocks_are_found_with_what_they_say),
+        TEST(garbage_is_no_block),
+        TEST(what_nobody_points_to_is_lost),
+        TEST(pointers_are_followed_through_blocks),
+        TEST(what_hangs_on_the_lost_is_indirectly_lost),
+        TEST(a_cycle_has_one_that_leads_it),
+        TEST(pointers_into_the_middle_count_and_those_behind_do_not),
+        TEST(free_memory_of_the_heap_holds_no_pointers),
+        TEST(large_gaps_of_other_mappings_do),
+        TEST(of_two_that_overlap_the_younger_is_there),
+        TEST(blocks_of_ancestors_are_known_as_such),
+        TEST(stacks_count_from_the_stack_pointer_up),
+        cmocka_unit_test_setup_teardown(threads_stand_still_and_go_on, begin_threads, end),
+        TEST(who_cannot_be_stopped_is_told),
+        cmocka_unit_test(lines_of_maps_are_understood_or_refused),
+    };
+    return cmocka_run_group_tests_name("scan", tests, NULL, NULL);
+}
