@@ -8,7 +8,7 @@ cd "$root" || exit
 build_packages=(gcc libc6-dev meson ninja-build pkg-config libdw-dev libelf-dev libiberty-dev
   libjansson-dev libncurses-dev libsqlite3-dev zlib1g-dev)
 test_packages=("${build_packages[@]}" binutils clang clang-format-14 g++ git libclang-rt-14-dev
-  groff-base libcmocka-dev llvm locales man-db python3 shellcheck tmux util-linux zsh)
+  groff-base libcmocka-dev llvm locales man-db perl python3 shellcheck sqlite3 tmux util-linux zsh)
 test_packages+=(libgoogle-perftools4 libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4)
 bench_packages=("${build_packages[@]}" git python3)
 deb_packages=("${build_packages[@]}" debhelper dpkg-dev git)

@@ -50,6 +50,23 @@ static const struct ledger_account *account_of(const struct ledger_process *p, u
     return NULL;
 }
 
+static uint32_t exec_count(const struct ledger_process *p)
+{
+    uint32_t most = 0;
+    for (size_t i = 0; i < p->n_books; i++)
+        if (p->books[i]->identity->exec_count > most)
+            most = p->books[i]->identity->exec_count;
+    return most;
+}
+
+/* Images follow each other within one tick of the clock, but they count those before them. */
+static bool is_later(const struct ledger_process *p, const struct ledger_process *other)
+{
+    uint32_t count = exec_count(p), other_count = exec_count(other);
+    return count != other_count ? count > other_count
+                                : p->book_realtime_ns > other->book_realtime_ns;
+}
+
 /* The last image that kept a book of its heap: earlier ones were replaced by exec. */
 static const struct ledger_process *process_of(const struct ledger *ledger)
 {
@@ -57,8 +74,7 @@ static const struct ledger_process *process_of(const struct ledger *ledger)
     struct ledger_process *const *all = ledger ? ledger_processes(ledger, &n) : NULL;
     const struct ledger_process *last = NULL;
     for (size_t i = 0; i < n; i++)
-        if (account_of(all[i], MEMOIR_SPACE_HEAP) &&
-            (!last || all[i]->book_realtime_ns >= last->book_realtime_ns))
+        if (account_of(all[i], MEMOIR_SPACE_HEAP) && (!last || is_later(all[i], last)))
             last = all[i];
     return last;
 }

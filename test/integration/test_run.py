@@ -16,7 +16,6 @@ stage.build_root()
 from cli_support import BUILD, ENVIRONMENT, MEMOIR, CommandTest, memoir, wait_for  # noqa: E402
 
 TRACKER = BUILD / "src/track/libmemoir-track.so"
-SANITIZED = bool(os.environ.get("MEMOIR_SANITIZED"))
 
 
 class RunTest(CommandTest):
@@ -258,7 +257,6 @@ class Untracked(RunTest):
         self.assertNotIn("ld.so", result.stderr)
 
 
-@unittest.skipIf(SANITIZED, "nothing is preloaded beside a sanitizer")
 class Tracked(RunTest):
     PROGRAM = BUILD / "test/leaks/leak_direct"
 

@@ -1,0 +1,225 @@
+"""Programs of every day run unchanged with tracking on, and what is counted is what they asked for.
+
+The independent count is test/leaks/count.c, preloaded in front: it sees every call as the program makes it. SOAK=1 does more of
+everything, and what takes longer.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import unittest
+
+from cli_support import BUILD, ENVIRONMENT, MEMOIR, wait_for
+
+TRACKER = BUILD / "src/track/libmemoir-track.so"
+COUNTER = BUILD / "test/leaks/libcount.so"
+SOAK = bool(os.environ.get("SOAK"))
+SCALE = 20 if SOAK else 1
+STACKS = ("off", "sampled", "all")
+PATIENCE_S = 60 if not SOAK else 600
+
+C_SOURCE = """
+#include <stdio.h>
+#include <string.h>
+struct point { int x, y; };
+static int length(struct point p) { return p.x * p.x + p.y * p.y; }
+int work(const char *text) { struct point p = {(int)strlen(text), 7}; printf("%s %d", text, length(p)); return p.x; }
+""" + "\n".join(f"int f{i}(int a) {{ int s = 0; for (int i = 0; i < a; i++) s += a * i ^ {i}; return s; }}" for i in range(40))
+
+PYTHON = f"""
+import json, re
+words = [f"word{{i % 997}}" for i in range({3000 * SCALE})]
+counts = dict()
+for word in words:
+    counts[word] = counts.get(word, 0) + 1
+print(len(json.dumps(counts)), len(re.findall("d1", " ".join(words))), sum(hash(x) == 0 for x in ()))
+"""
+PERL = f"""
+my %seen; $seen{{"key" . ($_ % 501)}} .= "x" x ($_ % 7) for 1 .. {5000 * SCALE};
+print join(",", map {{ length }} @seen{{(sort keys %seen)[0 .. 9]}}), "\\n"; exit 3;
+"""
+BASH = f"""
+declare -A seen
+for ((i = 0; i < {500 * SCALE}; i++)); do seen[key$((i % 97))]+=x; done
+echo "${{#seen[@]}} ${{#seen[key5]}}"
+(exit 5); echo "$? $(echo child)"
+"""
+SQL = f"""
+create table t(a integer primary key, b text);
+with recursive n(i) as (select 1 union all select i + 1 from n where i < {2000 * SCALE}) insert into t select i, 'row ' || i from n;
+create index u on t(b); select count(*), max(b) from t where b like 'row 1%';
+"""
+NODE = "const m = {}; for (let i = 0; i < 20000; i++) m['k' + i % 999] = Buffer.alloc(i % 100); console.log(Object.keys(m).length)"
+
+
+class ProgramTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not TRACKER.exists():
+            raise unittest.SkipTest("this build has no tracker")
+
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="memoir-test-programs-", dir="/dev/shm"))
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="memoir-test-programs-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def need(self, *programs):
+        for program in programs:
+            if not shutil.which(program):
+                self.skipTest(f"{program} is not installed")
+
+    def call(self, command, environment=None, **more):
+        done = subprocess.run(list(map(str, command)), capture_output=True, cwd=self.folder, check=False,
+                              env=ENVIRONMENT | (environment or {}), timeout=PATIENCE_S, **more)
+        return done.returncode, done.stdout, done.stderr
+
+    def tracked(self, command, *flags):
+        return [MEMOIR, "run", "--quiet", "--dir", self.dir, *flags, "--", *command]
+
+    def check(self, command, environment=None, reset=None, count=True, **more):
+        """Plain, and with each sort of stacks: the same words and the same end. And the count."""
+        def run(*prefix):
+            if reset:
+                reset()
+            return self.call([*prefix, *command], environment, **more)
+
+        plain = run()
+        for stacks in STACKS:
+            self.assertEqual(run(*self.tracked([], "--stacks", stacks)), plain, stacks)
+        if count:
+            self.count(command, plain, environment, reset, **more)
+        return plain
+
+    def count(self, command, plain, environment, reset, **more):
+        out, counts = self.dir / "out.json", self.dir / "counts"
+        counts.mkdir(exist_ok=True)
+        if reset:
+            reset()
+        preload = ["env", f"LD_PRELOAD={COUNTER}:{TRACKER}", f"COUNT_DIR={counts}"]
+        self.assertEqual(self.call(self.tracked([*preload, *command], "--json", out), environment, **more), plain)
+        document = json.loads(out.read_text(encoding="utf-8"))
+        self.assertEqual(document["losses"], 0)
+        heap = document["heap"]
+        counted = struct.unpack("QQQ", (counts / str(document["pid"])).read_bytes())
+        self.assertEqual((heap["alloc_blocks"], heap["alloc_bytes"], heap["freed_blocks"]), counted)
+        self.assertGreater(counted[0], 100)
+        self.assertEqual(sum(site["alloc_blocks"] for site in document["sites"]), heap["alloc_blocks"])
+        self.assertEqual(sum(site["live_bytes"] for site in document["sites"]), heap["live_bytes"])
+
+
+class EveryDay(ProgramTest):
+    def test_bash(self):
+        code, out, _ = self.check(["bash", "-c", BASH])
+        self.assertEqual((code, out.split()[-2:]), (0, [b"5", b"child"]))
+
+    def test_perl(self):
+        self.need("perl")
+        self.assertEqual(self.check(["perl", "-e", PERL], {"PERL_HASH_SEED": "0"})[0], 3)
+
+    def test_python(self):
+        self.need("/usr/bin/python3")
+        environment = {"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "0"}
+        self.check(["/usr/bin/python3", "-S", "-c", PYTHON], environment)
+        self.assertEqual(self.check(["/usr/bin/python3", "-c", "raise SystemExit(7)"], environment, count=False)[0], 7)
+
+    def test_sqlite(self):
+        self.need("sqlite3")
+        self.check(["sqlite3", ":memory:", SQL])
+        self.assertEqual(self.check(["sqlite3", ":memory:", "select nonsense"], count=False)[0], 1)
+
+    def test_the_compiler(self):
+        self.need("gcc")
+        (self.folder / "work.c").write_text(C_SOURCE, encoding="utf-8")
+        cc1 = subprocess.run(["gcc", "-print-prog-name=cc1"], capture_output=True, text=True, check=True).stdout.strip()
+        self.check([cc1, "-quiet", "-O2", "-o", "-", "work.c"])
+        code, _, _ = self.call(["gcc", "-O2", "-c", "-o", "plain.o", "work.c"])
+        self.assertEqual(code, 0)
+        self.assertEqual(self.call(self.tracked(["gcc", "-O2", "-c", "-o", "tracked.o", "work.c"])), (0, b"", b""))
+        self.assertEqual((self.folder / "plain.o").read_bytes(), (self.folder / "tracked.o").read_bytes())
+        (self.folder / "wrong.c").write_text("int x = ;\n", encoding="utf-8")
+        self.assertEqual(self.check(["gcc", "-c", "wrong.c"], count=False)[0], 1)
+
+    def test_git(self):
+        self.need("git")
+        environment = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "HOME": str(self.folder),
+                       **{f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER")
+                          for what, value in (("NAME", "A"), ("EMAIL", "a@b"), ("DATE", "1700000000 +0000"))}}
+
+        def reset():
+            shutil.rmtree(self.folder / "work", ignore_errors=True)
+            (self.folder / "work").mkdir()
+            for i in range(20 * SCALE):
+                (self.folder / "work" / f"file{i}").write_text(f"text {i}\n" * i, encoding="utf-8")
+
+        script = "cd work && git init -q -b main . && git add . && git commit -q -m one && git log --stat && git fsck --full"
+        self.check(["bash", "-c", script], environment, reset, count=False)
+        self.assertEqual(self.check(["git", "-C", "work", "log", "-p"], environment)[0], 0)
+        self.assertEqual(self.check(["git", "-C", "work", "show", "nonsense"], environment, count=False)[0], 128)
+
+    def test_node(self):
+        self.need("node")
+        self.check(["node", "-e", NODE], count=False)  # its threads run to the very end
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Servers(ProgramTest):
+    """They answer, and end when they are told."""
+
+    def serve(self, command, ready):
+        process = subprocess.Popen(list(map(str, self.tracked(command))), cwd=self.folder, env=ENVIRONMENT,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        wait_for(ready, "an answer of the server", 30)
+        return process
+
+    def test_redis(self):
+        self.need("redis-server", "redis-cli")
+        path = self.folder / "socket"
+        client = ["redis-cli", "-s", str(path)]
+
+        def ready():
+            return self.call([*client, "ping"])[1] == b"PONG\n"
+
+        server = self.serve(["redis-server", "--port", "0", "--unixsocket", path, "--save", "", "--dir", self.folder], ready)
+        self.assertEqual(self.call([*client, "eval", "for i=1,1000 do redis.call('set', i, i) end return 7", "0"])[1], b"7\n")
+        self.assertEqual(self.call([*client, "get", "500"])[1], b"500\n")
+        self.call([*client, "shutdown", "nosave"])
+        self.assertEqual(server.wait(PATIENCE_S), 0)
+
+    def test_nginx(self):
+        self.need("nginx")
+        port = free_port()
+        (self.folder / "page").write_text("served\n", encoding="utf-8")
+        (self.folder / "nginx.conf").write_text(
+            f"daemon off; pid nginx.pid; error_log error.log; worker_processes 1; events {{}}\n"
+            f"http {{ access_log off; client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f; uwsgi_temp_path u;\n"
+            f"scgi_temp_path s; server {{ listen 127.0.0.1:{port}; root {self.folder}; }} }}\n", encoding="utf-8")
+        self.folder.chmod(0o755)
+
+        def page():
+            try:
+                with socket.create_connection(("127.0.0.1", port), 5) as s:
+                    s.sendall(b"GET /page HTTP/1.0\r\n\r\n")
+                    return b"served" in b"".join(iter(lambda: s.recv(4096), b""))
+            except OSError:
+                return False
+        server = self.serve(["nginx", "-p", f"{self.folder}/", "-c", "nginx.conf", "-e", "error.log"], page)
+        server.send_signal(signal.SIGQUIT)
+        self.assertEqual(server.wait(PATIENCE_S), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
