@@ -100,6 +100,7 @@ extern const struct command cmd_buffers;
 extern const struct command cmd_devices;
 extern const struct command cmd_query;
 extern const struct command cmd_sites;
+extern const struct command cmd_flame;
 extern const struct command cmd_history;
 extern const struct command cmd_doctor;
 extern const struct command cmd_demo;
