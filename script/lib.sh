@@ -5,7 +5,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root" || exit
 
 # What each kind of work needs, as Debian 12 names it.
-build_packages=(gcc libc6-dev meson ninja-build pkg-config libdw-dev libelf-dev libiberty-dev
+build_packages=(clang gcc libbpf-dev libc6-dev meson ninja-build pkg-config libdw-dev libelf-dev libiberty-dev
   libjansson-dev libncurses-dev libsqlite3-dev zlib1g-dev)
 test_packages=("${build_packages[@]}" binutils clang clang-format-14 g++ git libclang-rt-14-dev
   groff-base libcmocka-dev llvm locales man-db perl python3 shellcheck sqlite3 tmux util-linux zsh)

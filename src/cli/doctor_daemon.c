@@ -16,8 +16,10 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/hash.h"
+#include "base/units.h"
 #include "book/control.h"
 #include "cli/doctor.h"
+#include "cli/exited_source.h"
 #include "cli/ps.h"
 #include "ledger/ledger.h"
 
@@ -219,8 +221,46 @@ static void check_socket(struct doctor *d)
                     system_path);
 }
 
+/* ---- the ends of processes ---- */
+
+/* Does the daemon of this machine see every process end? One for books in --dir need not. */
+static void check_exits(struct doctor *d)
+{
+    struct exited_source source;
+    char seen[UNITS_TEXT_MAX], lost[UNITS_TEXT_MAX];
+    if (d->dir)
+        return;
+    int r = exited_source_open(NULL, NULL, &source);
+    if (r == 0)
+        r = exited_source_look(&source);
+    if (r == -EACCES)
+        doctor_find(d, DOCTOR_OK, NULL, "whether memoird sees all processes end is not known: %s",
+                    "this user may not ask it");
+    else if (r < 0)
+        doctor_find(d, DOCTOR_OK, NULL,
+                    "nobody sees processes end: memoird as root would see all of them");
+    else if (source.state == EXITED_FAILED)
+        doctor_find(
+            d, DOCTOR_WARN,
+            "run memoird as root with CAP_BPF and CAP_PERFMON, on a kernel with BTF that is not locked "
+            "down, or set exits = no",
+            "memoird sees only processes with a book end: %s", source.why);
+    else if (source.state == EXITED_UNWATCHED)
+        doctor_find(
+            d, DOCTOR_OK, NULL,
+            "memoird sees only processes with a book end: as root and with exits = auto or yes it sees all");
+    else
+        doctor_find(d, source.lost ? DOCTOR_WARN : DOCTOR_OK,
+                    source.lost ? "it is too busy: give it more CPU time (nice)" : NULL,
+                    "memoird sees every process end: %s so far, %s missed",
+                    units_format_count(seen, source.seen), units_format_count(lost, source.lost));
+    if (r == 0)
+        exited_source_close(&source);
+}
+
 const struct doctor_check doctor_daemon_checks[] = {
     {"daemon", check_daemon},
     {"socket", check_socket},
+    {"exits", check_exits},
     {0},
 };

@@ -42,7 +42,8 @@ static enum column_type type_of(enum query_kind kind)
     return COLUMN_NUMBER;
 }
 
-static void describe(const struct query *query, bool fit, struct columns *ret)
+static void describe(const struct query *query, const struct query_style *style,
+                     struct columns *ret)
 {
     size_t n = query_outputs(query);
     for (size_t c = 0; c < n; c++) {
@@ -53,8 +54,10 @@ static void describe(const struct query *query, bool fit, struct columns *ret)
             .key = output->name,
             .title = ret->titles[c],
             .type = type_of(output->kind),
-            .flags = output->kind == QUERY_TEXT ? COLUMN_STRETCH : 0,
-            .rank = (unsigned char)(fit && c >= ALWAYS_SHOWN ? c : 0),
+            .flags = output->kind == QUERY_TEXT ? COLUMN_STRETCH
+                     : style->fine              ? COLUMN_FINE
+                                                : 0u,
+            .rank = (unsigned char)(style->fit && c >= ALWAYS_SHOWN ? c : 0),
         };
     }
     ret->columns[n] = (struct column){0};
@@ -77,10 +80,10 @@ static void set_cell(struct table *table, size_t c, enum query_kind kind,
                         (value->marks & QUERY_AT_LEAST ? TABLE_MARK_AT_LEAST : 0u));
 }
 
-static int print_json(const struct query_result *result, struct buffer *out)
+static int print_json(const struct query_result *result, const char *schema, struct buffer *out)
 {
     struct json json;
-    command_json_begin(&json, out, "memoir.query/1");
+    command_json_begin(&json, out, schema ? schema : "memoir.query/1");
     query_result_json(result, &json);
     json_object_end(&json);
     buffer_append_char(out, '\n');
@@ -91,12 +94,14 @@ int query_print(const struct query_result *result, const struct query *query,
                 const struct query_style *style, const struct term *term, struct buffer *out)
 {
     if (style->format == QUERY_FORMAT_JSON)
-        return print_json(result, out);
+        return print_json(result, style->schema, out);
+    if (style->format == QUERY_FORMAT_LINES)
+        return query_result_lines(result, out);
     MEMOIR_CLEANUP(freep)
     struct columns *columns = malloc(sizeof(*columns));
     if (!columns)
         return -ENOMEM;
-    describe(query, style->fit, columns);
+    describe(query, style, columns);
     MEMOIR_CLEANUP(table_release)
     struct table table;
     table_init(&table, columns->columns);

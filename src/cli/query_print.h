@@ -13,13 +13,20 @@ struct query;
 struct query_result;
 struct query_table;
 
-enum query_format { QUERY_FORMAT_TEXT, QUERY_FORMAT_JSON, QUERY_FORMAT_CSV };
+enum query_format {
+    QUERY_FORMAT_TEXT,
+    QUERY_FORMAT_JSON,
+    QUERY_FORMAT_CSV,
+    QUERY_FORMAT_LINES, /* a JSON object for each row */
+};
 
 struct query_style {
     enum query_format format;
     bool header;
-    bool fit; /* where room is short, columns may go: nobody asked for them by name */
+    bool fit;  /* where room is short, columns may go: nobody asked for them by name */
+    bool fine; /* ages below a minute with a fraction: "1.3 ms" */
     enum table_units units;
+    const char *schema; /* of JSON; NULL: "memoir.query/1" */
 };
 
 /* A finished result. 0 or -errno. */

@@ -202,7 +202,7 @@ static const char *plain_text(const struct table *table, const struct column *co
         return units_format_bytes(text, cell->number,
                                   table->units == TABLE_BINARY ? UNITS_BINARY : UNITS_DECIMAL);
     case COLUMN_AGE: /* whole seconds: "16s", "4m12s" */
-        if (cell->number >= 60 * NS_PER_S)
+        if (cell->number >= 60 * NS_PER_S || column->flags & COLUMN_FINE)
             return units_format_duration(text, cell->number);
         snprintf(text, TEXT_CELL_MAX, "%us", (unsigned)(cell->number / NS_PER_S));
         return text;

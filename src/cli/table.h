@@ -36,6 +36,7 @@ enum column_flags {
     COLUMN_SCREEN_ONLY = 1u << 3, /* on screen, never in CSV and JSON: they have its parts */
     COLUMN_WIDE =
         1u << 4, /* with COLUMN_STRETCH: others go before it is cut to less than a line of code */
+    COLUMN_FINE = 1u << 5, /* an age on screen: "1.3 ms" rather than "0s" */
 };
 
 /* How every table for programs tells of a device, so that rows of different commands can be joined. */

@@ -6,8 +6,8 @@
  * between. */
 #include "daemon/cause.h"
 
+#include <assert.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +16,9 @@
 #include <unistd.h>
 
 #include "ledger/proc.h"
+#include "query/exit_file.h"
+
+static_assert((int)CAUSE_TEXT_MAX == (int)EXIT_CAUSE_TEXT_MAX, "one text of a cause");
 
 /* <linux/pidfd.h> of Debian 12 does not have these yet. */
 struct pidfd_info_v0 {
@@ -56,7 +59,7 @@ struct cause cause_of_status(int status)
     if (WIFEXITED(status))
         return (struct cause){CAUSE_EXITED, WEXITSTATUS(status)};
     if (WIFSIGNALED(status))
-        return (struct cause){CAUSE_KILLED, WTERMSIG(status)};
+        return (struct cause){CAUSE_KILLED, WTERMSIG(status), .core = WCOREDUMP(status)};
     return (struct cause){CAUSE_UNKNOWN, 0};
 }
 
@@ -71,20 +74,12 @@ struct cause cause_read(int pidfd, pid_t pid, uint64_t start_ticks)
 
 const char *cause_text(struct cause cause, char text[static CAUSE_TEXT_MAX])
 {
-    const char *name;
     switch (cause.kind) {
     case CAUSE_EXITED:
-        snprintf(text, CAUSE_TEXT_MAX, "exited with %d", cause.value);
-        break;
+        return exit_status_text(W_EXITCODE(cause.value, 0), false, text);
     case CAUSE_KILLED:
-        name = sigabbrev_np(cause.value);
-        if (name)
-            snprintf(text, CAUSE_TEXT_MAX, "killed by SIG%s", name);
-        else if (cause.value >= SIGRTMIN && cause.value <= SIGRTMAX)
-            snprintf(text, CAUSE_TEXT_MAX, "killed by SIGRTMIN+%d", cause.value - SIGRTMIN);
-        else
-            snprintf(text, CAUSE_TEXT_MAX, "killed by signal %d", cause.value);
-        break;
+        return exit_status_text(W_EXITCODE(0, cause.value) | (cause.core ? WCOREFLAG : 0),
+                                cause.oom, text);
     case CAUSE_EXEC:
         snprintf(text, CAUSE_TEXT_MAX, "replaced by exec");
         break;

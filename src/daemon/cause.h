@@ -1,6 +1,7 @@
 /* How a process ended. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -15,6 +16,8 @@ struct cause {
         CAUSE_FOUND,        /* nobody ever saw it alive: there was only a book about it */
     } kind;
     int value;
+    bool core; /* with KILLED: it left a core dump */
+    bool oom;  /* with KILLED: the kernel's OOM killer had chosen it */
 };
 
 enum { CAUSE_TEXT_MAX = 48 };
@@ -26,5 +29,5 @@ struct cause cause_read(int pidfd, pid_t pid, uint64_t start_ticks);
 /* From a status as wait() gives it. */
 struct cause cause_of_status(int status);
 
-/* "exited with 0", "killed by SIGKILL", "replaced by exec", "found dead", "cause unknown". Returns `text`. */
+/* "exited with 0", "killed by SIGKILL", "killed by SIGSEGV (core dumped)", "OOM kill", "replaced by exec", "found dead", "cause unknown". Returns `text`. */
 const char *cause_text(struct cause cause, char text[static CAUSE_TEXT_MAX]);

@@ -86,6 +86,9 @@ static const struct config_key keys[] = {
     {"retired-file-max", CONFIG_SIZE, AT(retired_file_max), "SIZE", "64M",
      "Begin a new retired.jsonl when it has this size; one older file is kept. 0 keeps no file.",
      .reload = true, .min = 0, .max = UINT64_C(1) << 40},
+    {"exits", CONFIG_AUTO, AT(exits), "auto|yes|no", "auto",
+     "See every process of the machine when it ends, by BPF: for memoir exited. Auto: as root, unless dir "
+     "is set. Where the kernel refuses, a line tells why and the rest goes on."},
     {"history", CONFIG_BOOL, AT(history), "yes|no", "yes",
      "Keep the figures of every second in history.db, for memoir history."},
     {"history-size", CONFIG_SIZE, AT(history_size), "SIZE", "1G",
@@ -197,6 +200,18 @@ static int set_bool(bool *value, const char *text, bool opposite)
     return -EINVAL;
 }
 
+static int set_auto(enum config_auto *value, const char *text)
+{
+    bool yes;
+    if (strcasecmp(text, "auto") == 0)
+        *value = CONFIG_AUTO_AUTO;
+    else if (set_bool(&yes, text, false) == 0)
+        *value = yes ? CONFIG_AUTO_YES : CONFIG_AUTO_NO;
+    else
+        return -EINVAL;
+    return 0;
+}
+
 /* Paths stay what they were when we were started: the background, and SIGHUP, have another directory
  * to start from. */
 static char *path_absolute(const char *text)
@@ -269,6 +284,8 @@ static int set_value(struct config *config, const struct config_key *key, const 
     case CONFIG_BOOL:
     case CONFIG_NOT_BOOL:
         return set_bool(value, text, key->type == CONFIG_NOT_BOOL);
+    case CONFIG_AUTO:
+        return set_auto(value, text);
     case CONFIG_PATH:
         return set_path(value, text);
     case CONFIG_SOCKET:
@@ -315,15 +332,11 @@ static int set(struct config *config, const struct config_key *key, const char *
                     high);
     }
     static const char *const wanted[] = {
-        [CONFIG_BOOL] = "yes or no",
-        [CONFIG_NOT_BOOL] = "yes or no",
-        [CONFIG_PATH] = "a path",
-        [CONFIG_SOCKET] = "a path, or none",
-        [CONFIG_TEXT] = "text",
-        [CONFIG_SIZE] = "a size such as 64M",
-        [CONFIG_NICE] = "a number from -20 to 19",
-        [CONFIG_COUNT] = "a number",
-        [CONFIG_DURATION] = "a time such as 500ms, 10s or 1m",
+        [CONFIG_BOOL] = "yes or no",          [CONFIG_NOT_BOOL] = "yes or no",
+        [CONFIG_AUTO] = "auto, yes or no",    [CONFIG_PATH] = "a path",
+        [CONFIG_SOCKET] = "a path, or none",  [CONFIG_TEXT] = "text",
+        [CONFIG_SIZE] = "a size such as 64M", [CONFIG_NICE] = "a number from -20 to 19",
+        [CONFIG_COUNT] = "a number",          [CONFIG_DURATION] = "a time such as 500ms, 10s or 1m",
     };
     if (key->type == CONFIG_LOG_LEVEL || key->type == CONFIG_LOG_FORMAT)
         return fail(error, where, "%s = %s: use one of %s", key->name, text, key->value);
@@ -530,6 +543,8 @@ static size_t value_size(const struct config_key *key)
     case CONFIG_BOOL:
     case CONFIG_NOT_BOOL:
         return sizeof(bool);
+    case CONFIG_AUTO:
+        return sizeof(enum config_auto);
     case CONFIG_PATH:
     case CONFIG_SOCKET:
     case CONFIG_TEXT:

@@ -10,6 +10,8 @@
 
 struct buffer;
 
+enum config_auto { CONFIG_AUTO_AUTO, CONFIG_AUTO_YES, CONFIG_AUTO_NO };
+
 struct config {
     bool daemon;
     char *config; /* strings are never NULL; "" is "not set" */
@@ -31,6 +33,7 @@ struct config {
     uint64_t retired_keep;
     uint64_t retired_blocks;
     uint64_t retired_file_max;
+    enum config_auto exits;
     bool history;
     uint64_t history_size;
     uint64_t history_flush_ns;
@@ -54,6 +57,7 @@ struct config {
 enum config_type {
     CONFIG_BOOL,     /* yes, no; as a flag its name alone is yes */
     CONFIG_NOT_BOOL, /* the opposite of a CONFIG_BOOL */
+    CONFIG_AUTO,     /* auto, yes, no */
     CONFIG_PATH,     /* made absolute by where we were started */
     CONFIG_SOCKET,   /* the same, or "none" */
     CONFIG_TEXT,     /* as it is */

@@ -22,6 +22,7 @@
 #include "daemon/behalf.h"
 #include "daemon/commands.h"
 #include "daemon/config_words.h"
+#include "daemon/exit_watch.h"
 #include "daemon/history.h"
 #include "daemon/loop.h"
 #include "daemon/mount.h"
@@ -205,6 +206,8 @@ static void on_refresh(void *context)
     loop_defer(daemon->refresh_work);
     reaper_tick(daemon);
     retire_tell(daemon);
+    if (daemon->exits)
+        exit_watch_tick(daemon->exits);
 }
 
 static struct history_settings history_settings(const struct config *config)
@@ -337,6 +340,8 @@ static int make_tables(struct daemon *daemon)
     if (r >= 0)
         r = add_sources(daemon);
     if (r >= 0)
+        r = exit_watch_new(daemon, &daemon->exits); /* before the first book is found */
+    if (r >= 0)
         r = reaper_new(daemon, &daemon->reaper);
     if (r >= 0)
         r = behalf_table_new(daemon, &daemon->behalf);
@@ -429,6 +434,7 @@ void daemon_stop(struct daemon *daemon)
     ledger_free(daemon->ledger);
     commands_free(daemon->commands);
     reaper_free(daemon->reaper);
+    exit_watch_free(daemon->exits);
     loop_free(daemon->loop);
     retired_free(daemon->retired);
     allowance_free(daemon->retire_share);

@@ -9,6 +9,7 @@
 struct allowance;
 struct behalf_table;
 struct commands;
+struct exit_watch;
 struct history;
 struct ledger;
 struct ledger_book;
@@ -41,6 +42,7 @@ struct daemon {
     struct commands *commands; /* NULL: not known of others */
     struct server *server;
     struct history *history;        /* NULL: none is kept */
+    struct exit_watch *exits;       /* NULL: nobody asked for it */
     struct allowance *retire_share; /* of lines and records, by user */
     struct loop_source *signals[3];
     struct loop_source *refresh_timer, *refresh_work;

@@ -1,17 +1,31 @@
 /* Records of the dead as rows. */
 #include "daemon/native_exited.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/cleanup.h"
 #include "base/sum.h"
 #include "daemon/cause.h"
 #include "daemon/retired.h"
 #include "daemon/users.h"
 #include "query/query.h"
 
-static_assert(sizeof(((struct native_exited *)0)->causes[0]) == CAUSE_TEXT_MAX, "text of a cause");
+typedef char cause_buffer[CAUSE_TEXT_MAX];
+
+static const char *kind_of(struct cause cause)
+{
+    switch (cause.kind) {
+    case CAUSE_EXITED:
+        return "code";
+    case CAUSE_KILLED:
+        return cause.oom ? "oom" : "signal";
+    case CAUSE_EXEC:
+        return "exec";
+    default:
+        return "unknown";
+    }
+}
 
 static const char *text_or_null(const char *text)
 {
@@ -28,6 +42,15 @@ static void row_fill(const struct retired_process *p, const struct users *users,
         .user = users_name(users, p->uid),
         .node = text_or_null(p->host),
         .cause = cause_text(p->cause, cause),
+        .kind = kind_of(p->cause),
+        .core = p->cause.core,
+        .oom = p->cause.oom,
+        .cgroup = text_or_null(p->cgroup),
+        .has_book = true,
+        .has_exit = p->exit_seen,
+        .parent = (uint64_t)p->parent,
+        .peak_rss = p->peak_rss_bytes,
+        .cpu_ns = p->cpu_ns,
         .pid = (uint64_t)(p->pid > 0 ? p->pid : p->book_pid),
         .uid = p->uid,
         .start_ns = p->start_realtime_ns,
@@ -50,28 +73,21 @@ static void row_fill(const struct retired_process *p, const struct users *users,
     }
 }
 
-int native_exited_read(const struct retired *retired, const struct users *users,
-                       struct native_exited *ret_exited)
+int native_exited_read(const struct retired *retired, const struct exit_file *file,
+                       const struct users *users, struct query_exited_list *ret_exited)
 {
     size_t n = retired_count(retired);
-    struct native_exited exited = {
-        .rows = calloc(n ? n : 1, sizeof(*exited.rows)),
-        .n = n,
-        .causes = calloc(n ? n : 1, sizeof(*exited.causes)),
-    };
-    if (!exited.rows || !exited.causes) {
-        native_exited_release(&exited);
+    MEMOIR_CLEANUP(freep)
+    struct query_exited *rows = calloc(n ? n : 1, sizeof(*rows));
+    MEMOIR_CLEANUP(freep)
+    cause_buffer *causes = calloc(n ? n : 1, sizeof(*causes));
+    if (!rows || !causes)
         return -ENOMEM;
-    }
     for (size_t i = 0; i < n; i++)
-        row_fill(retired_get(retired, i), users, exited.causes[i], &exited.rows[i]);
-    *ret_exited = exited;
+        row_fill(retired_get(retired, i), users, causes[i], &rows[i]);
+    int r = query_exited_join(rows, n, file, ret_exited);
+    if (r < 0)
+        return r;
+    ret_exited->file = MEMOIR_TAKE(causes); /* theirs are copied, ours borrowed */
     return 0;
-}
-
-void native_exited_release(struct native_exited *exited)
-{
-    free(exited->rows);
-    free(exited->causes);
-    *exited = (struct native_exited){0};
 }

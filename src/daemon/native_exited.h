@@ -1,19 +1,13 @@
 /* The processes that memoird retired, as the query core wants them. */
 #pragma once
 
-#include <stddef.h>
-
-struct query_exited;
 struct retired;
 struct users;
 
-struct native_exited {
-    struct query_exited *rows; /* latest first; texts are the retired processes' own */
-    size_t n;
-    char (*causes)[48];
-};
+struct exit_file;
+struct query_exited_list;
 
-/* Good until the next process is retired. -ENOMEM. */
-int native_exited_read(const struct retired *retired, const struct users *users,
-                       struct native_exited *ret_exited);
-void native_exited_release(struct native_exited *exited); /* fine after zeroing */
+/* Those that kept a book, joined with all that the kernel told of (`file`, NULL: nothing). Good until the next
+ * process ends. Release with query_exited_release(). -ENOMEM. */
+int native_exited_read(const struct retired *retired, const struct exit_file *file,
+                       const struct users *users, struct query_exited_list *ret_exited);

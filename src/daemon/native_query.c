@@ -9,11 +9,13 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "daemon/daemon.h"
+#include "daemon/exit_watch.h"
 #include "daemon/native_exited.h"
 #include "daemon/native_internal.h"
 #include "daemon/server.h"
 #include "daemon/users.h"
 #include "ledger/ledger.h"
+#include "query/exit_file.h"
 #include "query/query.h"
 
 void native_query_release(struct native *native)
@@ -118,13 +120,14 @@ static int query_answer_run(struct native_client *client)
 {
     struct native *native = client->native;
     struct daemon *daemon = native->daemon;
-    struct native_exited exited = {0};
+    struct query_exited_list exited = {0};
     const char *table = query_table_of(native->query)->name;
     uint64_t begin = clock_monotonic_ns();
     int r = 0;
     users_refresh(native->users);
     if (strcmp(table, "exited") == 0)
-        r = native_exited_read(daemon->retired, native->users, &exited);
+        r = native_exited_read(daemon->retired, exit_watch_file(daemon->exits), native->users,
+                               &exited);
     if (strcmp(table, "processes") == 0)
         facts_refresh(native);
     if (r >= 0) {
@@ -144,7 +147,7 @@ static int query_answer_run(struct native_client *client)
         if (r == -ETIME)
             r = 0; /* the answer says that it is not complete */
     }
-    native_exited_release(&exited);
+    query_exited_release(&exited);
     if (r >= 0)
         r = query_result_finish(native->result);
     if (is_costly(table))
@@ -179,6 +182,26 @@ static bool answer_fits(struct native_client *client)
     return false;
 }
 
+/* With the processes that ended goes whether their ends are seen at all. */
+static void exits_json(const struct exit_file *file, struct json *json)
+{
+    static const char *const states[] = {"off", "on", "failed"};
+    const struct exit_file_header *h = file ? &file->header : NULL;
+    json_key(json, "exits");
+    json_object_begin(json);
+    json_field_string(json, "state", h && h->state <= EXIT_WATCH_CANNOT ? states[h->state] : "off");
+    if (h && h->state == EXIT_WATCH_CANNOT)
+        json_field_string(json, "why", h->why);
+    if (h && h->state == EXIT_WATCH_ON)
+        json_field_double(json, "since", (double)(h->since_ns / NS_PER_MS) / 1000);
+    if (h) {
+        json_field_u64(json, "seen", h->seen);
+        json_field_u64(json, "lost", h->lost);
+        json_field_u64(json, "forgotten", h->forgotten);
+    }
+    json_object_end(json);
+}
+
 void native_query(struct native_client *client)
 {
     struct native *native = client->native;
@@ -198,10 +221,17 @@ void native_query(struct native_client *client)
         return;
     }
     native_answer_begin(native, &json);
-    json_key(&json, "result");
-    json_object_begin(&json);
-    query_result_json(native->result, &json);
-    json_object_end(&json);
+    if (native->parser.request.query.partial) {
+        json_key(&json, "partial");
+        query_partial_json(native->result, &json);
+    } else {
+        json_key(&json, "result");
+        json_object_begin(&json);
+        query_result_json(native->result, &json);
+        json_object_end(&json);
+    }
+    if (strcmp(query_table_of(native->query)->name, "exited") == 0)
+        exits_json(exit_watch_file(native->daemon->exits), &json);
     native->daemon->server->figures.queries++;
     if (answer_fits(client))
         native_answer_end(client, &json);

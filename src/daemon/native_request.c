@@ -176,8 +176,13 @@ static bool take_query(struct parse *p)
             continue;
         if (i < N)
             return false;
+        if (json_text_is(&key, "partial")) {
+            if (!json_read_bool(&p->r, &query->partial))
+                return false;
+            continue;
+        }
         if (!json_text_is(&key, "limit"))
-            return parse_fail(p, "a query has table, by, where, show, sort and limit");
+            return parse_fail(p, "a query has table, by, where, show, sort, limit and partial");
         if (!json_read_u64(&p->r, &query->limit))
             return false;
     }
@@ -426,6 +431,7 @@ static void request_clear(struct native_request *request)
     struct native_query *q = &request->query;
     q->table[0] = q->by[0] = q->where[0] = q->show[0] = q->sort[0] = '\0';
     q->limit = 0;
+    q->partial = false;
     memset(&request->hello, 0, sizeof(request->hello));
     memset(&request->device, 0, sizeof(request->device));
     request->kind = NATIVE_NONE;

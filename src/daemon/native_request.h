@@ -86,6 +86,7 @@ struct native_query {
     char by[NATIVE_QUERY_PART_MAX + 1], where[NATIVE_QUERY_PART_MAX + 1];
     char show[NATIVE_QUERY_PART_MAX + 1], sort[NATIVE_QUERY_PART_MAX + 1];
     uint64_t limit;
+    bool partial; /* the answer is to be merged with others: see query_partial_read() */
 };
 
 /* Slices point into the line. */

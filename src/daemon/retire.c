@@ -20,6 +20,7 @@
 #include "daemon/allowance.h"
 #include "daemon/behalf.h"
 #include "daemon/daemon.h"
+#include "daemon/exit_watch.h"
 #include "daemon/line.h"
 #include "daemon/native.h"
 #include "daemon/reaper.h"
@@ -28,6 +29,7 @@
 #include "daemon/topblocks.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
+#include "query/exit_file.h"
 
 enum {
     LINE_MAX_BYTES = 1024,
@@ -276,6 +278,27 @@ static void identity_take(const struct ledger_process *p, struct cause cause,
     r->blocks_complete = true;
 }
 
+/* What the kernel told of the end of this very process, if it did. A program that exec replaced did not end
+ * with it, and who is on another machine is unknown to this kernel. */
+static void exit_take(struct daemon *daemon, const struct ledger_process *p,
+                      struct retired_process *r)
+{
+    if (!(p->valid & LEDGER_HAS_PID) || r->cause.kind == CAUSE_EXEC ||
+        r->cause.kind == CAUSE_DISCONNECTED || p->host[0])
+        return;
+    const struct exit_record *exit = exit_watch_find(daemon->exits, p->pid, p->start_ticks);
+    if (!exit)
+        return;
+    r->cause = cause_of_status(exit->status);
+    r->cause.oom = exit->flags & EXIT_RECORD_OOM;
+    r->exit_seen = true;
+    r->end_realtime_ns = exit->end_ns;
+    r->parent = exit->parent;
+    r->peak_rss_bytes = exit->peak_bytes;
+    r->cpu_ns = exit->cpu_ns;
+    memcpy(r->cgroup, exit->cgroup, sizeof(r->cgroup));
+}
+
 static struct retired_process *record_make(struct daemon *daemon, struct ledger_process *p,
                                            struct cause cause)
 {
@@ -283,6 +306,7 @@ static struct retired_process *record_make(struct daemon *daemon, struct ledger_
     if (!r)
         return NULL;
     identity_take(p, cause, r);
+    exit_take(daemon, p, r);
     if (accounts_take(p, r) < 0)
         r->figures_complete = false;
     int fds[LEDGER_BOOKS_PER_PROCESS_MAX];

@@ -58,6 +58,10 @@ struct retired_process {
     struct cause cause;
     uint64_t start_realtime_ns, end_realtime_ns; /* start: 0 if unknown */
     char name[64], comm[16], exe[512], command[512], host[64];
+    bool exit_seen; /* the kernel told of its end: the next ones are known */
+    pid_t parent;
+    uint64_t peak_rss_bytes, cpu_ns;
+    char cgroup[160]; /* "": not known */
     bool figures_complete;
     bool blocks_complete; /* the largest are among `blocks`: every live block was found */
     uint64_t losses[BOOK_LOSSES_MAX];

@@ -131,6 +131,21 @@ static void cause_json(struct json *j, struct cause cause)
         json_field_i64(j, "exit_code", cause.value);
     else if (cause.kind == CAUSE_KILLED)
         json_field_i64(j, "signal", cause.value);
+    if (cause.kind == CAUSE_KILLED && cause.core)
+        json_field_bool(j, "core", true);
+    if (cause.kind == CAUSE_KILLED && cause.oom)
+        json_field_bool(j, "oom", true);
+}
+
+/* What the kernel told of its end. */
+static void exit_json(struct json *j, const struct retired_process *p)
+{
+    if (!p->exit_seen)
+        return;
+    json_field_i64(j, "parent", p->parent);
+    json_field_u64(j, "peak_rss_bytes", p->peak_rss_bytes);
+    json_field_double(j, "cpu_s", (double)(p->cpu_ns / 1000) / 1000000);
+    text_field(j, "cgroup", p->cgroup);
 }
 
 int retired_json(const struct retired_process *p, struct buffer *out)
@@ -150,6 +165,7 @@ int retired_json(const struct retired_process *p, struct buffer *out)
     text_field(&j, "command", p->command);
     text_field(&j, "host", p->host);
     cause_json(&j, p->cause);
+    exit_json(&j, p);
     if (p->start_realtime_ns)
         json_field_double(&j, "start", (double)(p->start_realtime_ns / 1000000) / 1000);
     json_field_double(&j, "end", (double)(p->end_realtime_ns / 1000000) / 1000);

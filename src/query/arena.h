@@ -62,6 +62,22 @@ static inline void arena_release(struct arena *a)
     *a = (struct arena){0};
 }
 
+/* Take over the texts of `from`, which is empty then. */
+static inline void arena_join(struct arena *a, struct arena *from)
+{
+    struct arena_piece **last = &from->pieces;
+    while (*last)
+        last = &(*last)->next;
+    /* Only the first piece of an arena is written to: theirs go behind ours. */
+    if (a->pieces) {
+        *last = a->pieces->next;
+        a->pieces->next = from->pieces;
+    } else {
+        *a = *from;
+    }
+    *from = (struct arena){0};
+}
+
 /* Forget all but the newest piece, which is as large as any. */
 static inline void arena_reset(struct arena *a)
 {

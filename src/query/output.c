@@ -162,20 +162,28 @@ static void prefetch_row(const struct query_result *result, size_t row)
         __builtin_prefetch(cells + at);
 }
 
-static void put_rows(struct buffer *out, const struct query_result *result)
+static void put_rows(struct buffer *out, const struct query_result *result, bool lines)
 {
     struct keys keys;
     keys_init(&keys, result->query);
     if (keys.text.error) /* the answer is not written without them: the error sticks in `out` */
         out->error = keys.text.error;
     for (size_t row = 0; row < result->n_order && !out->error; row++) {
-        if (row)
+        if (row && !lines)
             buffer_append_char(out, ',');
         if (row + PREFETCH < result->n_order) /* rows are sorted by now, not as they lie */
             prefetch_row(result, row + PREFETCH);
         put_row(out, result, row, &keys);
+        if (lines)
+            buffer_append_char(out, '\n');
     }
     buffer_release(&keys.text);
+}
+
+int query_result_lines(const struct query_result *result, struct buffer *out)
+{
+    put_rows(out, result, true);
+    return out->error;
 }
 
 void query_result_json(const struct query_result *result, struct json *json)
@@ -193,7 +201,7 @@ void query_result_json(const struct query_result *result, struct json *json)
     json_array_end(json);
     json_key(json, "rows");
     json_array_begin(json);
-    put_rows(json->out, result);
+    put_rows(json->out, result, false);
     json_array_end(json);
     json_field_u64(json, "matched", query_result_matched(result));
     if (result->left_out)

@@ -54,32 +54,37 @@ static void put_cell(struct json *json, const struct output *output, const struc
     json_object_end(json);
 }
 
-int query_partial_write(const struct query_result *result, struct buffer *out)
+void query_partial_json(const struct query_result *result, struct json *json)
 {
     const struct query *q = result->query;
+    json_object_begin(json);
+    json_field_string(json, "schema", PARTIAL_SCHEMA);
+    json_field_string(json, "table", q->table->name);
+    json_field_u64(json, "keys", q->n_by);
+    json_key(json, "columns");
+    json_array_begin(json);
+    for (size_t o = 0; o < q->n_outputs; o++)
+        json_string(json, q->outputs[o].o.name);
+    json_array_end(json);
+    json_field_u64(json, "pruned", result->pruned);
+    json_field_u64(json, "left_out", result->left_out);
+    json_field_bool(json, "incomplete", result->incomplete);
+    json_key(json, "rows");
+    json_array_begin(json);
+    for (size_t row = 0; row < result->n_rows; row++) {
+        json_array_begin(json);
+        for (size_t o = 0; o < q->n_outputs; o++)
+            put_cell(json, &q->outputs[o], &result->cells[row * q->n_outputs + o]);
+        json_array_end(json);
+    }
+    json_array_end(json);
+    json_object_end(json);
+}
+
+int query_partial_write(const struct query_result *result, struct buffer *out)
+{
     struct json json;
     json_init(&json, out);
-    json_object_begin(&json);
-    json_field_string(&json, "schema", PARTIAL_SCHEMA);
-    json_field_string(&json, "table", q->table->name);
-    json_field_u64(&json, "keys", q->n_by);
-    json_key(&json, "columns");
-    json_array_begin(&json);
-    for (size_t o = 0; o < q->n_outputs; o++)
-        json_string(&json, q->outputs[o].o.name);
-    json_array_end(&json);
-    json_field_u64(&json, "pruned", result->pruned);
-    json_field_u64(&json, "left_out", result->left_out);
-    json_field_bool(&json, "incomplete", result->incomplete);
-    json_key(&json, "rows");
-    json_array_begin(&json);
-    for (size_t row = 0; row < result->n_rows; row++) {
-        json_array_begin(&json);
-        for (size_t o = 0; o < q->n_outputs; o++)
-            put_cell(&json, &q->outputs[o], &result->cells[row * q->n_outputs + o]);
-        json_array_end(&json);
-    }
-    json_array_end(&json);
-    json_object_end(&json);
+    query_partial_json(result, &json);
     return json_finish(&json);
 }

@@ -100,11 +100,20 @@ enum query_aggregate query_column_aggregate(const struct query_column *column);
 /* A process that ended, as the table `exited` takes it: memoird has them in memory, a command reads
  * them by query_exited_read(). Strings are borrowed; NULL: not known. */
 struct query_exited {
-    const char *program, *command, *exe, *user, *node, *cause;
-    uint64_t pid; /* 0: not known */
+    const char *program, *command, *exe, *user, *node, *cause, *cgroup;
+    const char *kind; /* of the cause: "code", "signal", "oom", "exec", "unknown" */
+    uint64_t pid;     /* 0: not known */
     uint32_t uid;
     uint64_t start_ns, end_ns; /* since 1970; 0: not known */
     uint64_t losses;
+    bool has_book; /* else only the kernel told of it, and there are no accounts */
+    /* What the kernel told: by query_exited_join(). */
+    bool has_exit; /* it did, so the next ones are known */
+    bool core, oom;
+    bool peak_estimate;
+    uint64_t sequence, parent, peak_rss, cpu_ns;
+    uint64_t processes; /* 0 for one; else the row is a sum of so many */
+    uint64_t lived_ns;  /* of a sum: the longest */
     bool has_exit_code, has_signal;
     int32_t exit_code, signal;
     bool figures_incomplete; /* some account could not be read at the end */
@@ -209,11 +218,17 @@ const struct query_output *query_output(const struct query *query, size_t column
  * seconds, times ISO 8601, percentages numbers. */
 void query_result_json(const struct query_result *result, struct json *json);
 
+/* The rows alone, one object a line. 0 or the buffer's error. */
+int query_result_lines(const struct query_result *result, struct buffer *out);
+
 /* ---- partial results between machines ---- */
 
 /* Everything that a result holds, before or after finish, as one JSON document. 0 or the buffer's
  * error. */
 int query_partial_write(const struct query_result *result, struct buffer *out);
+
+/* The same as one value of a larger document. */
+void query_partial_json(const struct query_result *result, struct json *json);
 
 /* Add such a document to `into`. The bytes are a stranger's: -EINVAL when they make no sense or are of
  * another query (then nothing was added), -ENOMEM. */
@@ -226,8 +241,16 @@ struct query_exited_list {
     size_t n;
     size_t skipped; /* lines that made no sense */
     void *texts;    /* owned */
+    void *file;     /* the same */
 };
 
-/* Reads `state`/retired.jsonl.1 and retired.jsonl. -ENOENT when there is neither. */
+struct exit_file;
+
+/* Processes with a book, and what the kernel told of all that ended (query/exit_file.h, borrowed like the rows;
+ * NULL: nothing) as one list: one row for each process, however many sources knew of it. -ENOMEM. */
+int query_exited_join(const struct query_exited *rows, size_t n, const struct exit_file *file,
+                      struct query_exited_list *ret_list);
+
+/* Reads `state`/retired.jsonl.1, retired.jsonl and exits.ring. -ENOENT when there is none of them. */
 int query_exited_read(const char *state, struct query_exited_list *ret_list);
 void query_exited_release(struct query_exited_list *list);

@@ -25,17 +25,15 @@ void query_exited_mark_account(struct query_exited *exited, uint32_t space, bool
     exited->partial |= (uint32_t)partial << space;
 }
 
-enum { TEXT_PROGRAM, TEXT_COMMAND, TEXT_EXE, TEXT_CAUSE };
+enum { TEXT_PROGRAM, TEXT_COMMAND, TEXT_EXE, TEXT_CAUSE, TEXT_KIND, TEXT_CGROUP };
 
 static void get_text(const struct query_world *world, const struct query_row *row,
                      const struct query_field *field, struct query_value *ret)
 {
     const struct query_exited *e = row->exited;
     const char *const texts[] = {
-        [TEXT_PROGRAM] = e->program,
-        [TEXT_COMMAND] = e->command,
-        [TEXT_EXE] = e->exe,
-        [TEXT_CAUSE] = e->cause,
+        [TEXT_PROGRAM] = e->program, [TEXT_COMMAND] = e->command, [TEXT_EXE] = e->exe,
+        [TEXT_CAUSE] = e->cause,     [TEXT_KIND] = e->kind,       [TEXT_CGROUP] = e->cgroup,
     };
     const char *text = texts[field->column->arg];
     if (text && *text)
@@ -93,13 +91,59 @@ static void get_number(const struct query_world *world, const struct query_row *
         set_or_unknown(ret, e->end_ns, e->end_ns);
         break;
     case NUMBER_LIVED:
-        set_or_unknown(ret, e->start_ns && e->end_ns >= e->start_ns, e->end_ns - e->start_ns);
+        if (e->processes)
+            query_set_number(ret, e->lived_ns);
+        else
+            set_or_unknown(ret, e->start_ns && e->end_ns >= e->start_ns, e->end_ns - e->start_ns);
         break;
     case NUMBER_AGO:
         set_or_unknown(ret, e->end_ns,
                        world->now_real_ns > e->end_ns ? world->now_real_ns - e->end_ns : 0);
         break;
     }
+}
+
+enum { KERNEL_PARENT, KERNEL_PEAK, KERNEL_CPU, KERNEL_SEQUENCE };
+
+/* What only the kernel tells, and only where it is asked. */
+static void get_kernel(const struct query_world *world, const struct query_row *row,
+                       const struct query_field *field, struct query_value *ret)
+{
+    const struct query_exited *e = row->exited;
+    switch (field->column->arg) {
+    case KERNEL_PARENT:
+        set_or_unknown(ret, e->parent, e->parent);
+        break;
+    case KERNEL_PEAK:
+        set_or_unknown(ret, e->has_exit && e->peak_rss, e->peak_rss);
+        ret->marks = ret->state == QUERY_KNOWN && e->peak_estimate ? QUERY_ESTIMATE : 0;
+        break;
+    case KERNEL_CPU: /* what it used since the last tick was not counted yet */
+        set_or_unknown(ret, e->has_exit && e->cpu_ns, e->cpu_ns);
+        ret->marks = ret->state == QUERY_KNOWN ? QUERY_AT_LEAST : 0;
+        break;
+    case KERNEL_SEQUENCE:
+        if (e->sequence)
+            query_set_number(ret, e->sequence);
+        break;
+    }
+}
+
+static void get_processes(const struct query_world *world, const struct query_row *row,
+                          const struct query_field *field, struct query_value *ret)
+{
+    query_set_number(ret, row->exited->processes ? row->exited->processes : 1);
+}
+
+enum { YES_CORE, YES_BOOK, YES_SUMMED };
+
+static void get_yes(const struct query_world *world, const struct query_row *row,
+                    const struct query_field *field, struct query_value *ret)
+{
+    const struct query_exited *e = row->exited;
+    const bool values[] = {
+        [YES_CORE] = e->core, [YES_BOOK] = e->has_book, [YES_SUMMED] = e->processes > 0};
+    query_set_number(ret, values[field->column->arg]);
 }
 
 static void get_exit_code(const struct query_world *world, const struct query_row *row,
@@ -181,8 +225,11 @@ static const struct query_column columns[] = {
     {"uid", "the same as a number", QUERY_NUMBER, QUERY_SAME, .arg = NUMBER_UID, .get = get_number},
     {"node", "name of the machine", QUERY_TEXT, .get = get_node},
     {"cause", "how it ended", QUERY_TEXT, .arg = TEXT_CAUSE, .get = get_text},
+    {"kind", "of the cause: code, signal, oom, exec or unknown", QUERY_TEXT, .arg = TEXT_KIND,
+     .get = get_text},
     {"exit_code", "code with which it exited", QUERY_NUMBER, QUERY_SAME, .get = get_exit_code},
     {"signal", "number of the signal that killed it", QUERY_NUMBER, QUERY_SAME, .get = get_signal},
+    {"core", "whether it left a core dump", QUERY_YES, .arg = YES_CORE, .get = get_yes},
     {"command", "the command line", QUERY_TEXT, .flags = QUERY_PRIVATE, .arg = TEXT_COMMAND,
      .get = get_text},
     {"exe", "path of the program", QUERY_TEXT, .flags = QUERY_PRIVATE, .arg = TEXT_EXE,
@@ -191,6 +238,21 @@ static const struct query_column columns[] = {
     {"ended", "when it ended", QUERY_TIME, QUERY_MAX, .arg = NUMBER_ENDED, .get = get_number},
     {"lived", "how long it lived", QUERY_AGE, .arg = NUMBER_LIVED, .get = get_number},
     {"ago", "how long ago it ended", QUERY_AGE, QUERY_MIN, .arg = NUMBER_AGO, .get = get_number},
+    {"peak_rss", "the most that it had in memory; needs memoird as root", QUERY_BYTES, QUERY_MAX,
+     .arg = KERNEL_PEAK, .get = get_kernel},
+    {"cpu", "processor time that it used, up to its last tick", QUERY_AGE, QUERY_SUM,
+     .arg = KERNEL_CPU, .get = get_kernel},
+    {"parent", "process id of its parent", QUERY_NUMBER, QUERY_SAME, .arg = KERNEL_PARENT,
+     .get = get_kernel},
+    {"cgroup", "its control group", QUERY_TEXT, .arg = TEXT_CGROUP, .get = get_text},
+    {"book", "whether it kept a book", QUERY_YES, .arg = YES_BOOK, .get = get_yes},
+    {"processes", "how many the row stands for", QUERY_NUMBER, QUERY_SUM, .get = get_processes},
+    {"summed",
+     "whether the row is a sum of processes that gave way to later ones; such rows come only where "
+     "the question names this column",
+     QUERY_YES, .arg = YES_SUMMED, .get = get_yes},
+    {"sequence", "order in which the kernel told of them", QUERY_NUMBER, QUERY_MAX,
+     .arg = KERNEL_SEQUENCE, .get = get_kernel},
     HELD("device", 0, "device memory that it held at the end"),
     HELD("device.dram", MEMOIR_SPACE_DRAM, "of it, DRAM"),
     HELD("device.l1", MEMOIR_SPACE_L1, "of it, buffers in L1"),
@@ -222,6 +284,12 @@ static bool owner(const struct query_row *row, uint32_t *ret_uid)
     return true;
 }
 
+/* Sums would be taken for processes. */
+static bool usual(const struct query_row *row)
+{
+    return row->exited->processes == 0;
+}
+
 const struct query_table query_table_exited = {
     .name = "exited",
     .help = "one row for each process that ended, as the daemon remembers them",
@@ -231,4 +299,6 @@ const struct query_table query_table_exited = {
     .sort = "-ended,+pid",
     .scan = scan_exited,
     .owner = owner,
+    .usual = usual,
+    .unusual_by = "summed",
 };

@@ -88,8 +88,11 @@ static void causes_in_words(void **state)
         int status;
         const char *text;
     } cases[] = {
-        {0, "exited with 0"},           {3 << 8, "exited with 3"},
-        {SIGKILL, "killed by SIGKILL"}, {SIGSEGV | 0x80, "killed by SIGSEGV"},
+        {0, "exited with 0"},
+        {3 << 8, "exited with 3"},
+        {SIGKILL, "killed by SIGKILL"},
+        {SIGSEGV, "killed by SIGSEGV"},
+        {SIGSEGV | 0x80, "killed by SIGSEGV (core dumped)"},
         {0x7f, "cause unknown"},
     };
     char text[CAUSE_TEXT_MAX];

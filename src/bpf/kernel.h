@@ -1,0 +1,133 @@
+/* The few types of the kernel that os.bpf.c looks into. Only names and nesting matter: offsets are those of
+ * the running kernel, which libbpf fills in when it loads the program (CO-RE). */
+#pragma once
+
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+typedef int int32_t;
+typedef long long int64_t;
+
+/* As <bpf/bpf_helpers.h> calls them. */
+typedef uint8_t __u8;
+typedef uint16_t __u16;
+typedef uint32_t __u32;
+typedef uint64_t __u64;
+typedef int32_t __s32;
+typedef int64_t __s64;
+typedef uint16_t __be16;
+typedef uint32_t __be32;
+typedef uint32_t __wsum;
+typedef _Bool bool;
+enum { false, true };
+
+enum { BPF_MAP_TYPE_RINGBUF = 27 };
+
+/* Flags of the kernel that have no BTF. */
+enum { PF_KTHREAD = 0x00200000, SIGNAL_GROUP_EXIT = 0x00000004 };
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+typedef struct {
+    int counter;
+} atomic_t;
+
+struct percpu_counter {
+    int64_t count; /* what CPUs have not added yet is missing */
+};
+
+enum { MM_FILEPAGES, MM_ANONPAGES, MM_SWAPENTS, MM_SHMEMPAGES, NR_MM_COUNTERS };
+
+/* Since Linux 6.2. Before, rss_stat is something else, but there no mm is left to look at. */
+struct mm_struct {
+    unsigned long hiwater_rss;
+    struct percpu_counter rss_stat[NR_MM_COUNTERS];
+};
+
+struct ns_common {
+    unsigned int inum;
+};
+
+typedef struct {
+    uint32_t val;
+} kuid_t;
+
+struct user_namespace {
+    struct user_namespace *parent;
+    kuid_t owner;
+    struct ns_common ns;
+};
+
+struct pid_namespace {
+    struct ns_common ns;
+};
+
+struct upid {
+    int nr;
+    struct pid_namespace *ns;
+};
+
+struct pid {
+    unsigned int level;
+    struct upid numbers[1];
+};
+
+struct cred {
+    kuid_t uid;
+    struct user_namespace *user_ns;
+};
+
+struct signal_struct {
+    atomic_t live;
+    int group_exit_code;
+    unsigned int flags;
+    unsigned long long sum_sched_runtime;
+    unsigned long maxrss;
+    struct mm_struct *oom_mm;
+};
+
+struct sched_entity {
+    uint64_t sum_exec_runtime;
+};
+
+struct kernfs_node {
+    const char *name;
+    uint64_t id;
+};
+
+struct cgroup_root;
+
+struct cgroup {
+    struct kernfs_node *kn;
+    struct cgroup_root *root;
+};
+
+struct cgroup_subsys_state {
+    struct cgroup *cgroup;
+};
+
+enum cgroup_subsys_id { memory_cgrp_id };
+
+struct css_set {
+    struct cgroup_subsys_state *subsys[1];
+    struct cgroup *dfl_cgrp;
+};
+
+struct task_struct {
+    unsigned int flags;
+    struct sched_entity se;
+    struct mm_struct *mm;
+    int exit_code;
+    int tgid;
+    struct task_struct *real_parent;
+    struct task_struct *group_leader;
+    struct pid *thread_pid;
+    uint64_t start_boottime;
+    const struct cred *cred;
+    char comm[16];
+    struct signal_struct *signal;
+    struct css_set *cgroups;
+};
+
+#pragma clang attribute pop

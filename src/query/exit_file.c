@@ -1,0 +1,142 @@
+/* Reading exits.ring. See exit_file.h. */
+#include "query/exit_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/hash.h"
+
+enum { TRIES = 4 };
+
+uint64_t exit_record_check(const struct exit_record *record)
+{
+    return hash_bytes(record, offsetof(struct exit_record, check), EXIT_FILE_VERSION);
+}
+
+uint64_t exit_sum_check(const struct exit_sum *sum)
+{
+    return hash_bytes(sum, offsetof(struct exit_sum, check), EXIT_FILE_VERSION);
+}
+
+bool exit_header_valid(const struct exit_file_header *header)
+{
+    return header->magic == EXIT_FILE_MAGIC && header->version == EXIT_FILE_VERSION &&
+           header->slots == EXIT_FILE_SLOTS && header->sums == EXIT_FILE_SUMS &&
+           memchr(header->why, '\0', sizeof(header->why));
+}
+
+bool exit_record_valid(const struct exit_record *record)
+{
+    return record->sequence != 0 && record->check == exit_record_check(record) &&
+           memchr(record->comm, '\0', sizeof(record->comm)) &&
+           memchr(record->cgroup, '\0', sizeof(record->cgroup));
+}
+
+bool exit_sum_valid(const struct exit_sum *sum)
+{
+    return sum->count != 0 && sum->check == exit_sum_check(sum) &&
+           memchr(sum->comm, '\0', sizeof(sum->comm));
+}
+
+static bool read_at(int fd, void *data, size_t size, size_t offset)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t n = pread(fd, (char *)data + done, size - done, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        done += (size_t)n;
+    }
+    return true;
+}
+
+/* What does not match is being written, or it is broken. */
+static void settle(int fd, struct exit_file *file)
+{
+    for (size_t i = 0; i < EXIT_FILE_SLOTS; i++) {
+        struct exit_record *r = &file->records[i];
+        for (int try = 0; try < TRIES && r->sequence != 0 && !exit_record_valid(r); try++)
+            if (!read_at(fd, r, sizeof(*r), offsetof(struct exit_file, records[i])))
+                break;
+        if (!exit_record_valid(r))
+            r->sequence = 0;
+    }
+    for (size_t i = 0; i < EXIT_FILE_SUMS; i++) {
+        struct exit_sum *s = &file->sums[i];
+        for (int try = 0; try < TRIES && s->count != 0 && !exit_sum_valid(s); try++)
+            if (!read_at(fd, s, sizeof(*s), offsetof(struct exit_file, sums[i])))
+                break;
+        if (!exit_sum_valid(s))
+            s->count = 0;
+    }
+}
+
+static int file_open(const char *state)
+{
+    char path[4096];
+    if (snprintf(path, sizeof(path), "%s/%s", state, EXIT_FILE_NAME) >= (int)sizeof(path))
+        return -ENAMETOOLONG;
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe there would hold us up */
+    struct stat info;
+    if (fd < 0 || fstat(fd, &info) < 0)
+        return -errno;
+    return S_ISREG(info.st_mode) ? MEMOIR_TAKE_FD(fd) : -EINVAL;
+}
+
+int exit_file_header_read(const char *state, struct exit_file_header *ret_header)
+{
+    MEMOIR_CLEANUP(closep)
+    int fd = file_open(state);
+    struct exit_file_header header;
+    if (fd < 0)
+        return fd;
+    if (!read_at(fd, &header, sizeof(header), 0) || !exit_header_valid(&header))
+        return -EINVAL;
+    *ret_header = header;
+    return 0;
+}
+
+int exit_file_read(const char *state, struct exit_file **ret_file)
+{
+    MEMOIR_CLEANUP(closep)
+    int fd = file_open(state);
+    if (fd < 0)
+        return fd;
+    MEMOIR_CLEANUP(freep)
+    struct exit_file *file = malloc(sizeof(*file));
+    if (!file)
+        return -ENOMEM;
+    if (!read_at(fd, file, sizeof(*file), 0) || !exit_header_valid(&file->header))
+        return -EINVAL;
+    settle(fd, file);
+    *ret_file = MEMOIR_TAKE(file);
+    return 0;
+}
+
+const char *exit_status_text(int status, bool oom, char text[static EXIT_CAUSE_TEXT_MAX])
+{
+    const char *core = WIFSIGNALED(status) && WCOREDUMP(status) ? " (core dumped)" : "";
+    int number = WTERMSIG(status);
+    const char *name = WIFSIGNALED(status) ? sigabbrev_np(number) : NULL;
+    if (WIFEXITED(status))
+        snprintf(text, EXIT_CAUSE_TEXT_MAX, "exited with %d", WEXITSTATUS(status));
+    else if (oom)
+        snprintf(text, EXIT_CAUSE_TEXT_MAX, "OOM kill");
+    else if (name)
+        snprintf(text, EXIT_CAUSE_TEXT_MAX, "killed by SIG%s%s", name, core);
+    else if (number >= SIGRTMIN && number <= SIGRTMAX)
+        snprintf(text, EXIT_CAUSE_TEXT_MAX, "killed by SIGRTMIN+%d%s", number - SIGRTMIN, core);
+    else
+        snprintf(text, EXIT_CAUSE_TEXT_MAX, "killed by signal %d%s", number, core);
+    return text;
+}
