@@ -88,6 +88,7 @@ enum book_loss {
     BOOK_LOSS_TORN = 12,         /* a report was cut short by longjmp() or cancellation */
     BOOK_LOSS_UNKNOWN_MOVE = 13, /* a transfer named a block that was never reported */
     BOOK_LOSS_LIMIT = 14, /* past what its daemon accounts for one process; nothing counted */
+    BOOK_LOSS_SCRIPTS_FULL = 15, /* no room for a function of a script; its frames are unknown */
 };
 
 /* ---- sections ---- */
@@ -107,6 +108,7 @@ enum book_section_kind {
     BOOK_SECTION_MOVES = 11,        /* struct book_moves[], one per block slot; may have holes */
     BOOK_SECTION_SHADOW = 12,       /* set aside for heap trackers */
     BOOK_SECTION_SAMPLES = 13,      /* set aside for sampled stacks */
+    BOOK_SECTION_SCRIPTS = 14,      /* struct book_script[] */
 };
 
 struct book_section {
@@ -338,8 +340,9 @@ enum {
     BOOK_MODULES_MAX = 4080,
     BOOK_MODULE_NONE = 0,      /* frame offset is an absolute address: JIT code, unmapped module */
     BOOK_MODULE_KERNEL = 4094, /* set aside: a kernel address, to be sign-extended from bit 51 */
-    BOOK_MODULE_SCRIPT = 4095, /* set aside: a line of a script. Readers show numbers from 4080 on
-                                  that they do not know as unknown, never as an address */
+    BOOK_MODULE_SCRIPT =
+        4095, /* a line of a script: see book_script. Readers show numbers from 4080
+                                  on that they do not know as unknown, never as an address */
     BOOK_SITES_MAX = 1 << 20,
     BOOK_SITE_NONE = 0,
     BOOK_SITE_FRAMES_MAX = 64,
@@ -366,6 +369,33 @@ static_assert(sizeof(struct book_module) == 512, "module");
     ((uint64_t)(module) << 52 | ((uint64_t)(offset) & ((UINT64_C(1) << 52) - 1)))
 #define BOOK_FRAME_MODULE(frame) ((uint32_t)((frame) >> 52))
 #define BOOK_FRAME_OFFSET(frame) ((frame) & ((UINT64_C(1) << 52) - 1))
+
+/* A function of a script: code that an interpreter runs and that is in no ELF file. Script 0 stays empty:
+ * a frame that names it is a call of which nothing is known. Entries never change. */
+struct book_script {
+    char function[128];  /* "Loader.load_batch"; the end may be cut */
+    uint32_t first_line; /* where it begins; 0 if not known */
+    uint32_t flags;      /* enum book_script_flags */
+    uint64_t spare;
+    char file[368]; /* as the interpreter has it; of a long one the end is kept */
+};
+static_assert(sizeof(struct book_script) == 512, "script");
+
+enum book_script_flags {
+    BOOK_SCRIPT_FUNCTION_CUT = 1u << 0,
+    BOOK_SCRIPT_FILE_CUT = 1u << 1,
+};
+
+enum {
+    BOOK_SCRIPTS_MAX = 65536,
+    BOOK_SCRIPT_BITS = 24, /* of a frame's offset; above them the line that runs, 0 if not known */
+    BOOK_SCRIPT_LINE_MAX = (1 << 28) - 1,
+};
+
+#define BOOK_SCRIPT_FRAME(script, line) \
+    BOOK_FRAME(BOOK_MODULE_SCRIPT, (uint64_t)(line) << BOOK_SCRIPT_BITS | (script))
+#define BOOK_FRAME_SCRIPT(frame) ((uint32_t)((frame) & ((1u << BOOK_SCRIPT_BITS) - 1)))
+#define BOOK_FRAME_LINE(frame)   ((uint32_t)(BOOK_FRAME_OFFSET(frame) >> BOOK_SCRIPT_BITS))
 
 struct book_site {
     uint64_t key;         /* the same in every run of the same binaries: see site_key() */

@@ -167,6 +167,7 @@ static enum { DENSE, IN_SHARDS, NOT_TOLD } pages_of(uint32_t kind)
     case BOOK_SECTION_FRAMES:
     case BOOK_SECTION_SITES:
     case BOOK_SECTION_TAGS:
+    case BOOK_SECTION_SCRIPTS:
         return DENSE;
     case BOOK_SECTION_BLOCKS:
     case BOOK_SECTION_BLOCK_INDEX:

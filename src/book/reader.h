@@ -159,7 +159,9 @@ ssize_t book_reader_account_index(const struct book_reader *reader, uint32_t rec
 struct book_sites {
     struct book_module *modules; /* [0] is empty */
     size_t n_modules;
-    uint64_t *frames; /* of any module: see book_sites_module() */
+    struct book_script *scripts; /* [0] is empty; strings terminated */
+    size_t n_scripts;
+    uint64_t *frames; /* of any module or script: see book_sites_module(), book_sites_script() */
     size_t n_frames;
     struct book_site *sites; /* [0] is empty; frame ranges are checked, accounts below 4,096 */
     size_t n_sites;
@@ -187,6 +189,29 @@ static inline const struct book_module *book_sites_module(const struct book_site
 {
     uint32_t module = BOOK_FRAME_MODULE(frame);
     return module != BOOK_MODULE_NONE && module < sites->n_modules ? &sites->modules[module] : NULL;
+}
+
+/* The function of a script that a frame is a line of, BOOK_FRAME_LINE(); NULL for all others, and where it
+ * is unknown. */
+static inline const struct book_script *book_sites_script(const struct book_sites *sites,
+                                                          uint64_t frame)
+{
+    uint32_t script = BOOK_FRAME_SCRIPT(frame);
+    return BOOK_FRAME_MODULE(frame) == BOOK_MODULE_SCRIPT && script > 0 && script < sites->n_scripts
+               ? &sites->scripts[script]
+               : NULL;
+}
+
+/* The one frame that tells most to people, of a site that has any: the innermost line of a script, since who
+ * writes scripts knows those and not the interpreter's inside; else the innermost frame. */
+static inline uint64_t book_sites_frame(const struct book_sites *sites,
+                                        const struct book_site *site)
+{
+    const uint64_t *frames = sites->frames + site->first_frame;
+    for (uint32_t i = 0; i < site->frames; i++)
+        if (book_sites_script(sites, frames[i]))
+            return frames[i];
+    return frames[0];
 }
 
 /* One live block, decoded. */

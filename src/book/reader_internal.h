@@ -15,7 +15,7 @@
 #include "book/layout.h"
 #include "book/reader.h"
 
-enum { BOOK_KINDS = BOOK_SECTION_SAMPLES + 1 };
+enum { BOOK_KINDS = BOOK_SECTION_SCRIPTS + 1 };
 
 /* Where a section lies; constant once checked. size 0: the book has none of this kind. */
 struct book_shape {

@@ -21,6 +21,7 @@ static const struct {
     [BOOK_SECTION_FRAMES] = {sizeof(uint64_t), BOOK_READER_FRAMES_MAX},
     [BOOK_SECTION_SITES] = {sizeof(struct book_site), BOOK_SITES_MAX},
     [BOOK_SECTION_TAGS] = {sizeof(struct book_tag), BOOK_TAGS_MAX + 1},
+    [BOOK_SECTION_SCRIPTS] = {sizeof(struct book_script), BOOK_SCRIPTS_MAX},
     [BOOK_SECTION_BLOCKS] = {sizeof(struct book_block_page), UINT64_MAX},
     [BOOK_SECTION_MOVES] = {sizeof(struct book_moves), UINT64_MAX},
 };

@@ -1,5 +1,5 @@
 /*
- * reader_sites.c: a checked copy of modules, frames, sites and tags.
+ * reader_sites.c: a checked copy of modules, scripts, frames, sites and tags.
  *
  * A site points at frames and a frame at a module, and a writer stores them in the opposite order.
  * So the number of sites is taken first, and what it needs is there when it is counted later. What
@@ -79,7 +79,7 @@ static int section_get(struct book_reader *reader, int fd, enum book_section_kin
 
 struct counts {
     const struct book_reader *reader;
-    uint64_t tags, sites, frames, modules;
+    uint64_t tags, sites, frames, modules, scripts;
 };
 
 static int counts_guarded(void *context)
@@ -89,6 +89,7 @@ static int counts_guarded(void *context)
     c->sites = book_reader_live(c->reader, BOOK_SECTION_SITES).n;
     c->frames = book_reader_live(c->reader, BOOK_SECTION_FRAMES).n;
     c->modules = book_reader_live(c->reader, BOOK_SECTION_MODULES).n;
+    c->scripts = book_reader_live(c->reader, BOOK_SECTION_SCRIPTS).n;
     return 0;
 }
 
@@ -116,6 +117,16 @@ static void sites_check(struct book_sites *s)
             site->first_frame = site->frames = 0;
         if (site->account >= BOOK_RECORDS_MAX)
             site->account = 0;
+    }
+}
+
+static void scripts_check(struct book_sites *s)
+{
+    for (size_t i = 1; i < s->n_scripts; i++) {
+        struct book_script raw = s->scripts[i];
+        struct book_script *to = &s->scripts[i];
+        book_text_copy(to->function, sizeof(raw.function), raw.function, sizeof(raw.function));
+        book_text_copy(to->file, sizeof(raw.file), raw.file, sizeof(raw.file));
     }
 }
 
@@ -230,10 +241,14 @@ int book_reader_sites(struct book_reader *reader, int fd, struct book_sites *ret
         r = section_get(reader, fd, BOOK_SECTION_MODULES, sizeof(*s.modules), n.modules, &s.modules,
                         &s.n_modules);
     if (r == 0)
+        r = section_get(reader, fd, BOOK_SECTION_SCRIPTS, sizeof(*s.scripts), n.scripts, &s.scripts,
+                        &s.n_scripts);
+    if (r == 0)
         r = counters_get(reader, &s);
     if (r < 0)
         return r;
     modules_check(&s);
+    scripts_check(&s);
     sites_check(&s);
     tags_check(&s);
     *ret_sites = s;
@@ -251,7 +266,8 @@ int book_reader_sites_bytes(struct book_reader *reader, int fd, uint64_t *ret_by
     if (r < 0)
         return r;
     uint64_t bytes = n.tags * sizeof(struct book_tag) + n.frames * sizeof(uint64_t) +
-                     n.modules * sizeof(struct book_module) + n.sites * sizeof(struct book_site);
+                     n.modules * sizeof(struct book_module) + n.sites * sizeof(struct book_site) +
+                     n.scripts * sizeof(struct book_script);
     /* Where entries are of the size that we know, their pages are all there; longer ones take more. */
     if (bytes > (uint64_t)st.st_blocks * 512 + BOOK_READER_HOLES_MAX)
         return -ENODATA;
@@ -262,6 +278,7 @@ int book_reader_sites_bytes(struct book_reader *reader, int fd, uint64_t *ret_by
 void book_sites_release(struct book_sites *sites)
 {
     free(sites->modules);
+    free(sites->scripts);
     free(sites->frames);
     free(sites->sites);
     free(sites->counters);

@@ -4,7 +4,8 @@
  * A frame is kept as (module, address in the module's file), so a site means the same in every run.
  * Modules are entered when the first site needs them. A library that is closed and opened again is
  * the same module if its build-id and path are; anything else that appears at a known place is a
- * new one, of the next generation.
+ * new one, of the next generation. Code that an interpreter runs is in no module: its frames name a
+ * function of a script and a line.
  */
 #include <errno.h>
 #include <string.h>
@@ -88,9 +89,58 @@ static uint64_t frame_of_known(struct book_writer *w, uintptr_t pc, uint64_t *ke
     return BOOK_FRAME(BOOK_MODULE_NONE, pc);
 }
 
+static bool script_is(const struct book_script *a, const struct book_script *b)
+{
+    return a->first_line == b->first_line && strcmp(a->function, b->function) == 0 &&
+           strcmp(a->file, b->file) == 0;
+}
+
+uint32_t book_script_add(struct book_writer *w, struct book_thread *t,
+                         const struct book_script *script)
+{
+    struct book_script *scripts = (struct book_script *)w->at[BOOK_SECTION_SCRIPTS];
+    if (!scripts || !book_lock_take(w, t, &w->lock))
+        return 0;
+    uint64_t hash = hash_string(script->file, hash_string(script->function, script->first_line));
+    uint32_t cursor = 0, found;
+    while ((found = index_next(&w->scripts, hash, &cursor)) != 0)
+        if (script_is(&scripts[found], script))
+            break;
+    if (found == 0) {
+        int64_t number = book_entry_next(w, BOOK_SECTION_SCRIPTS, BOOK_SCRIPTS_MAX);
+        if (number > 0 && index_add(&w->scripts, hash, (uint32_t)number, w->sealed) == 0) {
+            scripts[number] = *script;
+            book_entry_done(w, BOOK_SECTION_SCRIPTS, number);
+            found = (uint32_t)number;
+        }
+    }
+    book_lock_drop(t, &w->lock);
+    if (found == 0)
+        book_lose(w, BOOK_LOSS_SCRIPTS_FULL);
+    return found;
+}
+
+/* A frame of a script is what it is; one that names none is a call of which nothing is known. */
+static uint64_t frame_of_script(struct book_writer *w, uint64_t frame, uint64_t *key)
+{
+    uint32_t number = BOOK_FRAME_SCRIPT(frame);
+    const struct book_section *section = w->section[BOOK_SECTION_SCRIPTS];
+    if (!section || number == 0 || number >= section->used) {
+        *key = site_key_add(*key, SITE_KEY_UNKNOWN, 0);
+        return BOOK_SCRIPT_FRAME(0, 0);
+    }
+    const struct book_script *script =
+        &((const struct book_script *)w->at[BOOK_SECTION_SCRIPTS])[number];
+    *key = site_key_add(*key, site_key_script(script->file),
+                        site_key_line(script->function, BOOK_FRAME_LINE(frame)));
+    return frame;
+}
+
 /* The frame for a return address; folds the module into the stable key. */
 static uint64_t frame_of(struct book_writer *w, uintptr_t pc, uint64_t *key)
 {
+    if (BOOK_FRAME_MODULE(pc) == BOOK_MODULE_SCRIPT)
+        return frame_of_script(w, pc, key);
     if (w->sealed)
         return frame_of_known(w, pc, key);
     struct module_info info;

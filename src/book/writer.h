@@ -30,7 +30,7 @@ enum {
     BOOK_RECENT = 16,        /* sites whose counters a thread finds at once */
     BOOK_FOLD_PART = 256,    /* and at this part of the peak where that is more */
     BOOK_SHARDS_MAX = 64,    /* threads with counter pages of their own; others share */
-    BOOK_SECTION_KINDS = 14,
+    BOOK_SECTION_KINDS = 15,
     BOOK_TIME_SHIFT = 24,    /* of a block's time: 17 ms, and 2.3 years until it stops */
     BOOK_LOCKS_HELD_MAX = 3, /* the user's, a shard of the block table, the writer's own */
     BOOK_ACCOUNT_GROUPS = BOOK_RECORDS_MAX / BOOK_ACCOUNTS_PER_PAGE,
@@ -77,16 +77,16 @@ struct book_writer {
     uint32_t page_bytes;
     bool single; /* one thread writes: no locks, no atomic adds */
     bool published;
-    bool sealed;              /* make no system call any more */
-    uint32_t lock;            /* everything below and all sections but counters and blocks */
-    uint32_t *lost_lock;      /* the last one that was waited for in vain, */
-    uint32_t waits_in_vain;   /* and how often; any thread, relaxed: it is a guess */
-    uint32_t shards;          /* book_threads that got a number */
-    struct index sites, tags; /* private: finds entries again */
-    uint32_t refused;         /* page requests to turn down at once after one failed */
-    uint64_t *moves_open;     /* one bit per page of MOVES, private memory */
-    bool bare;                /* all of the mapping is writable, and of the rest of this only */
-    char name[96];            /* BOOK_WRITER_BARE_BYTES are there: up to the first shard */
+    bool sealed;            /* make no system call any more */
+    uint32_t lock;          /* everything below and all sections but counters and blocks */
+    uint32_t *lost_lock;    /* the last one that was waited for in vain, */
+    uint32_t waits_in_vain; /* and how often; any thread, relaxed: it is a guess */
+    uint32_t shards;        /* book_threads that got a number */
+    struct index sites, tags, scripts; /* private: finds entries again */
+    uint32_t refused;                  /* page requests to turn down at once after one failed */
+    uint64_t *moves_open;              /* one bit per page of MOVES, private memory */
+    bool bare;     /* all of the mapping is writable, and of the rest of this only */
+    char name[96]; /* BOOK_WRITER_BARE_BYTES are there: up to the first shard */
     struct table table;
     char directory[256];
     struct book_thread common; /* only its site pages: for threads without pages of their own */
@@ -152,9 +152,15 @@ void book_account_capacity(struct book_writer *w, uint32_t account, uint64_t byt
 int book_tag_add(struct book_writer *w, struct book_thread *t, const char *name);
 
 /* Number of the site with these return addresses (innermost first) for blocks of this account;
- * BOOK_SITE_NONE if there is no room. About a microsecond: callers keep what they got. */
+ * BOOK_SITE_NONE if there is no room. About a microsecond: callers keep what they got. Among the addresses
+ * may be frames of scripts, BOOK_SCRIPT_FRAME(): no code of a user is at such an address. */
 uint32_t book_site_add(struct book_writer *w, struct book_thread *t, uint32_t account,
                        const uintptr_t *pcs, size_t n, uint32_t flags);
+
+/* Number of a function of a script, for BOOK_SCRIPT_FRAME(); 0 if there is no room, which counts as a loss.
+ * Strings are terminated, and zero behind their end. */
+uint32_t book_script_add(struct book_writer *w, struct book_thread *t,
+                         const struct book_script *script);
 
 static inline struct book_account *book_account_at(struct book_writer *w, uint32_t account)
 {

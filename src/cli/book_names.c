@@ -60,10 +60,27 @@ static const char *base(const char *path)
     return slash ? slash + 1 : path;
 }
 
+/* A line of a script needs no symbols: the book has it. */
+static void script_fill(const struct book_script *script, uint32_t line, struct book_site_name *to)
+{
+    if (asprintf(&to->text, "%s:%u in %s", base(script->file), line, script->function) < 0)
+        to->text = NULL;
+    if (asprintf(&to->frame, "%s:%u", script->file, line) < 0)
+        to->frame = NULL;
+    to->function = strdup(script->function);
+    to->file = strdup(script->file);
+    to->line = line;
+}
+
 static void site_fill(struct book_names *names, const struct book_site *site,
                       struct site_names *symbols, struct book_site_name *to)
 {
-    uint64_t frame = names->copy.frames[site->first_frame];
+    uint64_t frame = book_sites_frame(&names->copy, site);
+    const struct book_script *script = book_sites_script(&names->copy, frame);
+    if (script) {
+        script_fill(script, BOOK_FRAME_LINE(frame), to);
+        return;
+    }
     const struct book_module *module = book_sites_module(&names->copy, frame);
     const struct ledger_process *p = names->book->process;
     if (!module)

@@ -16,8 +16,8 @@ struct site_names;
 
 /* The place in the code that asked for a block, as far as it is known. */
 struct book_site_name {
-    char *text;     /* "victim.c:19 main", else "libfoo.so+0x12ab"; owned */
-    char *frame;    /* "PATH+0xOFFSET"; owned */
+    char *text;     /* "victim.c:19 main", "train.py:41 in load", else "libfoo.so+0x12ab"; owned */
+    char *frame;    /* "PATH+0xOFFSET", or "FILE:LINE" of a script; owned */
     char *function; /* NULL if not known; owned */
     char *file;     /* NULL if not known; owned */
     uint32_t line;  /* 0 if not known */

@@ -223,6 +223,7 @@ static void describe_losses(const struct ledger_process *p, struct buffer *out)
         [BOOK_LOSS_SUSPENDED] = "reported while suspended",
         [BOOK_LOSS_TORN] = "cut short by a jump or cancellation",
         [BOOK_LOSS_UNKNOWN_MOVE] = "moved what was never reported",
+        [BOOK_LOSS_SCRIPTS_FULL] = "no room for functions of scripts",
     };
     for (size_t i = 0; i < BOOK_LOSSES_MAX; i++)
         if (p->losses[i])

@@ -250,6 +250,28 @@ static const char *base(const char *path)
     return slash ? slash + 1 : path;
 }
 
+/* The innermost line of a script, "FILE:LINE in FUNCTION", if there is one. */
+static bool set_script(struct table *t, const json_t *frames)
+{
+    size_t i;
+    json_t *frame;
+    json_array_foreach(frames, i, frame)
+    {
+        struct site_script script;
+        const char *text = json_string_value(frame);
+        if (!text || !site_names_script(text, &script))
+            continue;
+        table_set_text(t, BLOCK_SITE, base(text));
+        table_set_text(t, BLOCK_FRAME, script.frame);
+        table_set_text(t, BLOCK_FUNCTION, script.function);
+        table_set_text(t, BLOCK_FILE, script.file);
+        if (script.line)
+            table_set_number(t, BLOCK_LINE, script.line);
+        return true;
+    }
+    return false;
+}
+
 static void set_site(struct table *t, const json_t *line, const json_t *block,
                      struct site_names *names)
 {
@@ -258,7 +280,10 @@ static void set_site(struct table *t, const json_t *line, const json_t *block,
         return;
     const json_t *site =
         json_array_get(json_object_get(line, "sites"), (size_t)json_integer_value(index));
-    const char *frame = json_string_value(json_array_get(json_object_get(site, "frames"), 0));
+    const json_t *frames = json_object_get(site, "frames");
+    if (set_script(t, frames))
+        return;
+    const char *frame = json_string_value(json_array_get(frames, 0));
     if (!frame)
         return;
     struct site_name name = site_names_find(names, frame, retired_line_ns(line, "start"));

@@ -1,6 +1,7 @@
 /* Names for frames. See site_names.h. */
 #include "cli/site_names.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -63,6 +64,24 @@ struct site_name site_names_find_code(struct site_names *names, const struct sit
     if (symbolizer_resolve(names->symbolizer, &query, &frames, &n) < 0 || n == 0)
         return none;
     return (struct site_name){frames[0].function, frames[0].file, frames[0].line};
+}
+
+/* "LINE in FUNCTION" after the first colon that is followed by that: such a file would be odd. */
+bool site_names_script(const char *frame, struct site_script *ret_script)
+{
+    for (const char *colon = strchr(frame, ':'); colon; colon = strchr(colon + 1, ':')) {
+        size_t digits = strspn(colon + 1, "0123456789");
+        const char *word = colon + 1 + digits;
+        if (digits == 0 || strncmp(word, " in ", 4) != 0)
+            continue;
+        int file_len = (int)(colon - frame), frame_len = (int)(word - frame);
+        snprintf(ret_script->file, sizeof(ret_script->file), "%.*s", file_len, frame);
+        snprintf(ret_script->frame, sizeof(ret_script->frame), "%.*s", frame_len, frame);
+        ret_script->function = word + 4;
+        ret_script->line = (uint32_t)strtoul(colon + 1, NULL, 10);
+        return true;
+    }
+    return false;
 }
 
 struct site_name site_names_find(struct site_names *names, const char *frame,

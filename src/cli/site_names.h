@@ -7,6 +7,7 @@
 #ifndef MEMOIR_CLI_SITE_NAMES_H
 #define MEMOIR_CLI_SITE_NAMES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -28,6 +29,17 @@ void site_names_freep(struct site_names **names);
 /* The name of `frame` in a process that started at `started_real_ns` (0: not known). */
 struct site_name site_names_find(struct site_names *names, const char *frame,
                                  uint64_t started_real_ns);
+
+/* A frame of a script in the daemon's list, "FILE:LINE in FUNCTION". */
+struct site_script {
+    char file[400];
+    char frame[424];      /* "FILE:LINE" */
+    const char *function; /* in the frame */
+    uint32_t line;        /* 0 if not known */
+};
+
+/* False if it is none. */
+bool site_names_script(const char *frame, struct site_script *ret_script);
 
 /* A place in the code of a process. */
 struct site_code {

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "book/script_stack.h"
 #include "book/writer.h"
 #include "memoir/memoir.h"
 #include "site/unwind.h"
@@ -80,6 +81,7 @@ struct client_thread {
     struct report pending[CLIENT_PENDING_MAX];
     struct site_cache_entry sites[CLIENT_SITE_CACHE];
     struct book_thread book;
+    struct script_thread script; /* untouched pages where no script runs */
 };
 
 /* What an account holds, inherited memory included. */
@@ -102,6 +104,7 @@ struct client {
     uint16_t account_of[BOOK_RECORDS_MAX][CLIENT_SPACES]; /* 0: not yet */
     struct book_writer writer;
     struct unwind_cache unwind;
+    struct python python; /* the interpreter in this process */
 };
 
 /* What the kernel wipes in a child. */

@@ -34,6 +34,14 @@ uint32_t client_site_slowly(struct client *c, struct client_thread *t, uint32_t 
     return site;
 }
 
+static size_t stack_take(struct client *c, struct client_thread *t,
+                         const struct unwind_state *state, uintptr_t *pcs,
+                         struct unwind_trace *trace)
+{
+    return script_stack(&c->writer, &t->book, &t->script, &c->python, &c->unwind, state, pcs,
+                        BOOK_SITE_FRAMES_MAX, trace);
+}
+
 uint32_t client_stack_site(struct client *c, struct client_thread *t, uint32_t account,
                            const struct unwind_state *state)
 {
@@ -41,7 +49,7 @@ uint32_t client_stack_site(struct client *c, struct client_thread *t, uint32_t a
         return client_site(c, t, account, state->pc);
     uintptr_t pcs[BOOK_SITE_FRAMES_MAX];
     struct unwind_trace trace = {0};
-    size_t n = unwind_stack_from(&c->unwind, state, pcs, BOOK_SITE_FRAMES_MAX, &trace);
+    size_t n = stack_take(c, t, state, pcs, &trace);
     if (n == 0)
         return client_site(c, t, account, state->pc);
     uint64_t key = hash_bytes(pcs, n * sizeof(pcs[0]), account);
@@ -49,6 +57,12 @@ uint32_t client_stack_site(struct client *c, struct client_thread *t, uint32_t a
     uint32_t site = cached(t, key, trace.identity, &entry);
     if (site != BOOK_SITE_NONE)
         return site;
+    if (!python_ready(&c->python)) {
+        /* A new stack, so perhaps the first of an interpreter. */
+        python_find(&c->python, pcs, n);
+        if (python_ready(&c->python))
+            return client_stack_site(c, t, account, state);
+    }
     site = book_site_add(&c->writer, &t->book, account, pcs, n,
                          trace.flags & UNWIND_CUT ? BOOK_SITE_CUT : 0);
     if (!(trace.flags & UNWIND_UNSTABLE))

@@ -165,6 +165,13 @@ static void frames_write(const struct book_sites *sites, const struct book_site 
         const struct book_module *module = book_sites_module(sites, frame);
         if (i > 0)
             buffer_append_char(text, '\n');
+        const struct book_script *script = book_sites_script(sites, frame);
+        if (script) {
+            path_write(script->file, text);
+            buffer_printf(text, ":%u in ", BOOK_FRAME_LINE(frame));
+            path_write(script->function, text);
+            continue;
+        }
         if (!module && BOOK_FRAME_MODULE(frame) != BOOK_MODULE_NONE) {
             buffer_append_char(text, '?'); /* of a sort that this version does not know */
             continue;

@@ -47,8 +47,8 @@ struct retired_block {
 
 struct retired_site {
     uint64_t key;
-    int32_t
-        frames; /* offset in text of its frames, "MODULE+0xOFFSET" innermost first, one a line */
+    int32_t frames; /* offset in text of its frames, "MODULE+0xOFFSET" or "FILE:LINE in FUNCTION",
+                       innermost first, one a line */
 };
 
 struct retired_process {

@@ -68,9 +68,15 @@ static const char *base_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* The innermost frame, which is the caller of the reporting function. */
+/* A line of a script, or the innermost frame, which is the caller of the reporting function. */
 static void name_frame(struct query_book *book, uint64_t frame, struct buffer *out)
 {
+    const struct book_script *script = book_sites_script(&book->sites, frame);
+    if (script) {
+        buffer_printf(out, "%s:%u in %s", base_of(script->file), BOOK_FRAME_LINE(frame),
+                      script->function);
+        return;
+    }
     const struct book_module *module = book_sites_module(&book->sites, frame);
     uint64_t offset = BOOK_FRAME_OFFSET(frame);
     const struct query_world *world = book->scan->world;
@@ -104,7 +110,7 @@ static const char *site_text(struct query_book *book, uint32_t number)
     MEMOIR_CLEANUP(buffer_release)
     struct buffer text = BUFFER_INIT(SITE_TEXT_MAX);
     if (site->frames)
-        name_frame(book, book->sites.frames[site->first_frame], &text);
+        name_frame(book, book_sites_frame(&book->sites, site), &text);
     if (!text.len)
         return NULL;
     return book->names[number] = arena_text(&book->texts, text.data, text.len);

@@ -8,6 +8,8 @@
 /* Set apart, so that no path can pose as a build-id. */
 #define SEED_BUILD_ID UINT64_C(0x6275696c642d6964)
 #define SEED_NAME     UINT64_C(0x6e616d65)
+#define SEED_SCRIPT   UINT64_C(0x736372697074)
+#define SEED_FUNCTION UINT64_C(0x66756e6374696f6e)
 
 /* A key that ended in unknown code carries this in its lowest bit, so that a run counts once. */
 #define ENDED_UNKNOWN UINT64_C(1)
@@ -31,6 +33,17 @@ uint64_t site_key_module(const uint8_t *build_id, size_t build_id_len, const cha
     else
         return SITE_KEY_UNKNOWN;
     return key == SITE_KEY_UNKNOWN ? 1 : key;
+}
+
+uint64_t site_key_script(const char *file)
+{
+    uint64_t key = hash_string(base_name(file), SEED_SCRIPT);
+    return key == SITE_KEY_UNKNOWN ? 1 : key;
+}
+
+uint64_t site_key_line(const char *function, uint32_t line)
+{
+    return hash_combine(hash_string(function, SEED_FUNCTION), line);
 }
 
 uint64_t site_key_add(uint64_t key, uint64_t module_key, uint64_t offset)

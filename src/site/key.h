@@ -23,5 +23,8 @@ uint64_t site_key(const struct site_frame *frames, size_t n);
 #define SITE_KEY_SEED    UINT64_C(0x6d656d6f69722030)
 #define SITE_KEY_UNKNOWN UINT64_C(0) /* module key of code that has no module */
 uint64_t site_key_module(const uint8_t *build_id, size_t build_id_len, const char *path);
+/* A line of a script stands in for a module and an offset. */
+uint64_t site_key_script(const char *file);
+uint64_t site_key_line(const char *function, uint32_t line);
 uint64_t site_key_add(uint64_t key, uint64_t module_key, uint64_t offset);
 uint64_t site_key_finish(uint64_t key);

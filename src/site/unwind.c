@@ -221,8 +221,9 @@ static inline bool step_fast(const struct walk *w, uintptr_t *pc, uintptr_t *sp,
 }
 
 /* The loop that matters: two dependent loads a frame. Whatever is unusual, unverified or out of
- * bounds goes to step_slow(), which checks again from the start. */
-static size_t walk_run(struct walk *w, uintptr_t *pcs, size_t max)
+ * bounds goes to step_slow(), which checks again from the start. `sps` may be NULL: compiled twice. */
+static inline __attribute__((always_inline)) size_t walk_loop(struct walk *w, uintptr_t *pcs,
+                                                              uintptr_t *sps, size_t max)
 {
     uintptr_t pc = w->pc, sp = w->sp, fp = w->fp;
     bool fast = w->cache && !w->full && !w->fp_only;
@@ -230,6 +231,8 @@ static size_t walk_run(struct walk *w, uintptr_t *pcs, size_t max)
     while (pc >= PC_MIN) {
         /* Keeps compilers from packing pc and sp into one vector register, which is slow to leave. */
         __asm__("" : "+r"(pc), "+r"(sp));
+        if (sps)
+            sps[n] = sp;
         pcs[n++] = pc;
         if (n == max) {
             w->trace.flags |= UNWIND_CUT;
@@ -248,6 +251,11 @@ static size_t walk_run(struct walk *w, uintptr_t *pcs, size_t max)
         fast = w->cache && !w->full && !w->fp_only;
     }
     return n;
+}
+
+static size_t walk_run(struct walk *w, uintptr_t *pcs, uintptr_t *sps, size_t max)
+{
+    return sps ? walk_loop(w, pcs, sps, max) : walk_loop(w, pcs, NULL, max);
 }
 
 static void walk_init(struct walk *w, struct unwind_cache *cache, const struct unwind_state *from)
@@ -293,24 +301,31 @@ static bool walk_skip(struct walk *w, unsigned frames)
     return true;
 }
 
-size_t unwind_stack_from(struct unwind_cache *cache, const struct unwind_state *from,
-                         uintptr_t *pcs, size_t max, struct unwind_trace *ret_trace)
+size_t unwind_stack_places(struct unwind_cache *cache, const struct unwind_state *from,
+                           uintptr_t *pcs, uintptr_t *sps, size_t max,
+                           struct unwind_trace *ret_trace)
 {
     struct walk w;
     size_t n = 0;
     walk_init(&w, cache, from);
     if (max > 0 && from->pc >= PC_MIN && walk_skip(&w, from->skip))
-        n = walk_run(&w, pcs, max);
+        n = walk_run(&w, pcs, sps, max);
     if (unlikely(w.missing)) {
         uint32_t flags = w.trace.flags;
         if (walk_init_full(&w, cache, from) && walk_skip(&w, from->skip))
-            n = walk_run(&w, pcs, max);
+            n = walk_run(&w, pcs, sps, max);
         else
             w.trace.flags = flags;
     }
     if (ret_trace)
         *ret_trace = w.trace;
     return n;
+}
+
+size_t unwind_stack_from(struct unwind_cache *cache, const struct unwind_state *from,
+                         uintptr_t *pcs, size_t max, struct unwind_trace *ret_trace)
+{
+    return unwind_stack_places(cache, from, pcs, NULL, max, ret_trace);
 }
 
 __attribute__((noinline)) size_t unwind_stack(struct unwind_cache *cache, uintptr_t *pcs,

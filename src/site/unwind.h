@@ -88,6 +88,12 @@ size_t unwind_stack(struct unwind_cache *cache, uintptr_t *pcs, size_t max);
 size_t unwind_stack_from(struct unwind_cache *cache, const struct unwind_state *from,
                          uintptr_t *pcs, size_t max, struct unwind_trace *ret_trace);
 
+/* The same, with the stack pointer of each frame, so that a frame is known to reach from sps[i] to
+ * sps[i + 1]: which tells in whose frame an address on the stack lies. `sps` has room for `max`. */
+size_t unwind_stack_places(struct unwind_cache *cache, const struct unwind_state *from,
+                           uintptr_t *pcs, uintptr_t *sps, size_t max,
+                           struct unwind_trace *ret_trace);
+
 /* Identity of the code at one return address, as in unwind_trace: 0 for permanent modules, which
  * costs 4 ns, 25 ns for unloadable ones; UINT64_MAX if it cannot be told (as UNWIND_UNSTABLE). */
 uint64_t unwind_identity(struct unwind_cache *cache, uintptr_t pc);

@@ -28,6 +28,7 @@ static const struct {
     {BOOK_SECTION_TAGS, sizeof(struct book_tag), 1 << 20},
     {BOOK_SECTION_BLOCKS, sizeof(struct book_block_page), 16 << 20},
     {BOOK_SECTION_MOVES, sizeof(struct book_moves), 8 << 20},
+    {BOOK_SECTION_SCRIPTS, sizeof(struct book_script), 1 << 20},
 };
 
 static void must(bool ok, const char *what)
@@ -112,6 +113,7 @@ void builder_init_at(struct book_builder *b, int fd, uint64_t first_section)
     b->section[BOOK_SECTION_SITES]->used = 1;
     b->section[BOOK_SECTION_MODULES]->used = 1;
     b->section[BOOK_SECTION_TAGS]->used = 1;
+    b->section[BOOK_SECTION_SCRIPTS]->used = 1;
 }
 
 void builder_header(struct book_builder *b)

@@ -17,7 +17,7 @@
 struct book_builder {
     int fd; /* borrowed */
     struct book_header h;
-    struct book_section *section[BOOK_SECTION_SAMPLES + 1]; /* into h, by kind */
+    struct book_section *section[BOOK_SECTION_SCRIPTS + 1]; /* into h, by kind */
 };
 
 void builder_init(struct book_builder *b, int fd);

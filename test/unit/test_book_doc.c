@@ -121,6 +121,10 @@ static const struct field module[] = {
     FIELD(book_module, generation), FIELD(book_module, flags),     FIELD(book_module, build_id_len),
     FIELD(book_module, build_id),   FIELD(book_module, spare),     FIELD(book_module, path),
 };
+static const struct field script[] = {
+    FIELD(book_script, function), FIELD(book_script, first_line), FIELD(book_script, flags),
+    FIELD(book_script, spare),    FIELD(book_script, file),
+};
 static const struct field site[] = {
     FIELD(book_site, key),   FIELD(book_site, first_frame), FIELD(book_site, frames),
     FIELD(book_site, flags), FIELD(book_site, time),        FIELD(book_site, account),
@@ -158,6 +162,7 @@ static const struct {
     STRUCT(book_counter_page, counter_page),
     STRUCT(book_site_counters, site_counters),
     STRUCT(book_module, module),
+    STRUCT(book_script, script),
     STRUCT(book_site, site),
     STRUCT(book_tag, tag),
     STRUCT(book_block_page, block_page),

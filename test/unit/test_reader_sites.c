@@ -161,6 +161,39 @@ static void frame_of_an_unknown_module_is_no_address(void **unused)
     assert_ptr_equal(book_sites_module(&s, f[3]), &s.modules[2]);
 }
 
+static void line_of_a_script_has_a_function_and_is_what_people_see(void **unused)
+{
+    struct book_script script = {
+        .function = "Loader.load", .file = "/srv/train.py", .first_line = 40};
+    builder_add(&b, BOOK_SECTION_SCRIPTS, &script, sizeof(script));
+    uint64_t frames[] = {BOOK_FRAME(2, 0x45), BOOK_SCRIPT_FRAME(2, 7), BOOK_SCRIPT_FRAME(0, 7),
+                         BOOK_SCRIPT_FRAME(1, BOOK_SCRIPT_LINE_MAX), BOOK_SCRIPT_FRAME(1, 42)};
+    uint32_t site = builder_site(&b, 2, 1, frames, 5);
+    SITES(s);
+    const uint64_t *f = &s.frames[s.sites[site].first_frame];
+    assert_int_equal(s.n_scripts, 2);
+    for (int i = 0; i < 3; i++) /* a module's, one that is not there, the empty one */
+        assert_null(book_sites_script(&s, f[i]));
+    assert_ptr_equal(book_sites_script(&s, f[3]), &s.scripts[1]);
+    assert_int_equal(BOOK_FRAME_LINE(f[3]), BOOK_SCRIPT_LINE_MAX);
+    assert_int_equal(BOOK_FRAME_LINE(f[4]), 42);
+    assert_string_equal(s.scripts[1].function, "Loader.load");
+    assert_string_equal(s.scripts[1].file, "/srv/train.py");
+    assert_true(book_sites_frame(&s, &s.sites[site]) == f[3]);
+    assert_true(book_sites_frame(&s, &s.sites[1]) == s.frames[s.sites[1].first_frame]);
+}
+
+static void script_strings_are_bounded(void **unused)
+{
+    struct book_script script;
+    memset(&script, '\x1b', sizeof(script));
+    builder_add(&b, BOOK_SECTION_SCRIPTS, &script, sizeof(script));
+    SITES(s);
+    assert_int_equal(strlen(s.scripts[1].function), sizeof(script.function) - 1);
+    assert_int_equal(strlen(s.scripts[1].file), sizeof(script.file) - 1);
+    assert_int_equal(s.scripts[1].file[0], '?');
+}
+
 static void site_names_the_account_of_its_blocks(void **unused)
 {
     uint64_t frame = BOOK_FRAME(1, 0x42);
@@ -487,6 +520,8 @@ int main(void)
         T(frames_that_are_not_there_are_dropped),
         T(more_frames_than_are_taken_cut_the_stack),
         T(frame_of_an_unknown_module_is_no_address),
+        T(line_of_a_script_has_a_function_and_is_what_people_see),
+        T(script_strings_are_bounded),
         T(site_names_the_account_of_its_blocks),
         T(module_and_tag_strings_are_bounded),
         T(used_is_bounded_by_what_is_open),

@@ -37,6 +37,20 @@ static void key_is_what_it_always_was(void **state)
     assert_true(site_key(NULL, 0) == UINT64_C(0x8883184e145ca426));
 }
 
+static void key_of_a_script_is_what_it_always_was(void **state)
+{
+    uint64_t file = site_key_script("/srv/jobs/train.py");
+    uint64_t line = site_key_line("Loader.load_batch", 41);
+    assert_true(file == site_key_script("train.py")); /* wherever it is installed */
+    assert_true(file != site_key_script("eval.py"));
+    assert_true(line != site_key_line("Loader.load_batch", 42));
+    assert_true(line != site_key_line("load_batch", 41));
+    assert_true(file == UINT64_C(0x7c25820a91432b4a));
+    assert_true(line == UINT64_C(0x881906d1d144b7c5));
+    uint64_t key = site_key_finish(site_key_add(SITE_KEY_SEED, file, line));
+    assert_true(key == UINT64_C(0x7fb6c8a2e0b9097d));
+}
+
 static void key_depends_on_module_offset_and_order(void **state)
 {
     struct site_frame ab[] = {{.build_id = id_a, .build_id_len = 20, .offset = 1},
@@ -214,6 +228,7 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(key_is_what_it_always_was),
+        cmocka_unit_test(key_of_a_script_is_what_it_always_was),
         cmocka_unit_test(key_depends_on_module_offset_and_order),
         cmocka_unit_test(path_counts_only_without_build_id_and_by_its_last_part),
         cmocka_unit_test(unknown_code_counts_once_and_without_its_address),

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "fault.h"
+#include "site/key.h"
 #include "writer_fixture.h"
 
 static const struct book_writer_options own = {.source = BOOK_SOURCE_CLIENT};
@@ -342,9 +343,67 @@ static void failing_calls_leave_no_file_and_do_no_harm(void **unused)
     assert_true(rounds > 30);
 }
 
+/* ---- scripts ---- */
+
+static struct book_script script_of(const char *file, const char *function, uint32_t line)
+{
+    struct book_script script = {.first_line = line};
+    strcpy(script.file, file);
+    strcpy(script.function, function);
+    return script;
+}
+
+static void functions_of_scripts_are_entered_once_and_make_sites(void **unused)
+{
+    struct fixture *f = fixture_new(&(struct book_writer_options){.source = BOOK_SOURCE_CLIENT});
+    struct book_script load = script_of("/srv/train.py", "load", 40);
+    struct book_script other = script_of("/srv/train.py", "load", 90);
+    uint32_t first = book_script_add(&f->w, &f->t, &load);
+    assert_int_equal(first, 1);
+    assert_int_equal(book_script_add(&f->w, &f->t, &other), 2);
+    assert_int_equal(book_script_add(&f->w, &f->t, &load), first);
+    assert_int_equal(book_writer_publish(&f->w), 0);
+    assert_int_equal(book_script_add(&f->w, &f->t, &load), first);
+    other.first_line = 91;
+    assert_int_equal(book_script_add(&f->w, &f->t, &other), 3);
+
+    /* The key is that of the line; a script that is not there is unknown code. */
+    uintptr_t frames[] = {BOOK_SCRIPT_FRAME(first, 41), BOOK_SCRIPT_FRAME(77, 41)};
+    uint32_t site = book_site_add(&f->w, &f->t, 1, frames, 2, 0);
+    uint32_t same = book_site_add(&f->w, &f->t, 1, frames, 1, 0);
+    const struct book_site *sites = (const void *)f->w.at[BOOK_SECTION_SITES];
+    const uint64_t *kept = (const uint64_t *)f->w.at[BOOK_SECTION_FRAMES];
+    assert_true(kept[sites[site].first_frame] == frames[0]);
+    assert_true(kept[sites[site].first_frame + 1] == BOOK_SCRIPT_FRAME(0, 0));
+    uint64_t key =
+        site_key_add(SITE_KEY_SEED, site_key_script("train.py"), site_key_line("load", 41));
+    assert_true(sites[same].key == site_key_finish(key));
+    assert_true(sites[site].key == site_key_finish(site_key_add(key, SITE_KEY_UNKNOWN, 0)));
+    fixture_free(f);
+}
+
+static void scripts_without_room_are_counted(void **unused)
+{
+    struct fixture *f = fixture_new(&(struct book_writer_options){.source = BOOK_SOURCE_CLIENT});
+    uint64_t most = f->w.section[BOOK_SECTION_SCRIPTS]->size / sizeof(struct book_script);
+    for (uint64_t i = 1; i <= most; i++) {
+        struct book_script script = script_of("x.py", "f", (uint32_t)i);
+        assert_int_equal(book_script_add(&f->w, &f->t, &script), i < most ? i : 0);
+    }
+    assert_int_equal(f->w.header->losses[BOOK_LOSS_SCRIPTS_FULL], 1);
+    fixture_free(f);
+    f = fixture_new(&(struct book_writer_options){.source = BOOK_SOURCE_SOCKET, .on_behalf = true});
+    assert_null(f->w.section[BOOK_SECTION_SCRIPTS]); /* daemons see no scripts */
+    struct book_script script = script_of("x.py", "f", 1);
+    assert_int_equal(book_script_add(&f->w, &f->t, &script), 0);
+    fixture_free(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(functions_of_scripts_are_entered_once_and_make_sites),
+        cmocka_unit_test(scripts_without_room_are_counted),
         cmocka_unit_test(private_image_is_carried_over),
         cmocka_unit_test(small_books_are_small),
         cmocka_unit_test(file_has_name_mode_and_magic),

@@ -26,7 +26,7 @@ from memoir.places import find_books, find_places
 
 __all__ = [
     "Account", "Block", "Book", "BookError", "Device", "Frame", "Identity", "LOSSES", "Module", "NotReady",
-    "SOURCES", "SPACES", "STATES", "Site", "Status", "Totals", "Watcher", "find_books", "find_places",
+    "SOURCES", "SPACES", "STATES", "Script", "Site", "Status", "Totals", "Watcher", "find_books", "find_places",
 ]
 
 MAGIC = b"MEMOIRBK"
@@ -53,17 +53,17 @@ SPACES = {
 LOSSES = (
     "blocks_full", "sites_full", "accounts_full", "tags_full", "modules_full", "counters_full", "reentry",
     "stuck_lock", "unknown_free", "replaced", "bad_argument", "suspended", "torn", "unknown_move",
-    "limit",
+    "limit", "scripts_full",
 )
 
 CONTROL, REGISTRY, COUNTER_INDEX, COUNTERS, MODULES, FRAMES, SITES, TAGS, BLOCKS = range(1, 10)
-MOVES = 11
+MOVES, SCRIPTS = 11, 14
 
 # kind: (bytes of an entry in version 1, most entries that are looked at)
 _KINDS = {
     CONTROL: (64, 1), REGISTRY: (256, 4096), COUNTER_INDEX: (16, 65536), COUNTERS: (4096, 65536),
     MODULES: (512, 4080), FRAMES: (8, 1 << 24), SITES: (32, 1 << 20), TAGS: (64, 65536),
-    BLOCKS: (4096, None), MOVES: (8, None),
+    BLOCKS: (4096, None), MOVES: (8, None), SCRIPTS: (512, 65536),
 }
 
 # "=": the machine's byte order, no padding.
@@ -84,6 +84,7 @@ _COUNTERS = struct.Struct("=6Qq5Q")
 _COUNTER_PAGE = struct.Struct("=IIII")
 _SITE_COUNTERS = struct.Struct("=4Q")
 _MODULE = struct.Struct("=QQQIIB32s15x432s")
+_SCRIPT = struct.Struct("=128sII8x368s")
 _FRAME = struct.Struct("=Q")
 _SITE = struct.Struct("=QIHHII")
 _BLOCK = struct.Struct("=QQQ")
@@ -97,6 +98,7 @@ _RECORDS_MAX = 4096
 _SPACE_DEVICE = 16  # spaces below it are the host's
 _SITE_CUT = 2
 _OFFSET_MASK = (1 << 52) - 1
+_MODULE_SCRIPT, _SCRIPT_BITS = 4095, 24
 _WORD = (1 << 64) - 1
 _SCAN_TRIES = 4
 _NOTHING = (0, 0)
@@ -256,19 +258,36 @@ class Module:
     path_cut: bool
 
 
+@dataclass(frozen=True)
+class Script:
+    """A function of a script: code that an interpreter runs. The line that runs is the frame's."""
+
+    function: str
+    file: str
+    first_line: int
+    function_cut: bool
+    file_cut: bool
+
+
 class Frame(NamedTuple):
     """A return address: `offset` as in the module's ELF file, or an absolute address without a module.
 
-    A frame of a sort that this reader does not know (`number` is none of a module) has neither.
+    A line of a script has a `script`, and its `line` (0: not known). A frame of a sort that this reader does
+    not know (`number` is none of a module) has none of these.
     """
 
     module: Optional[Module]
     offset: int
     number: int = 0
+    script: Optional[Script] = None
 
     @property
     def known(self) -> bool:
-        return self.module is not None or self.number == 0
+        return self.module is not None or self.script is not None or self.number == 0
+
+    @property
+    def line(self) -> int:
+        return self.offset >> _SCRIPT_BITS if self.script else 0
 
 
 @dataclass(frozen=True)
@@ -578,11 +597,22 @@ class Book:
             modules[0] = None
         return modules
 
+    def scripts(self) -> list[Optional[Script]]:
+        """Functions of scripts by number; the first is None."""
+        scripts: list[Optional[Script]] = []
+        for raw in self._entries(SCRIPTS, self._live(SCRIPTS)[1]):
+            function, first_line, flags, file = _SCRIPT.unpack_from(raw)
+            scripts.append(Script(_text(function), _text(file), first_line, bool(flags & 1), bool(flags & 2)))
+        if scripts:
+            scripts[0] = None
+        return scripts
+
     def sites(self) -> list[Site]:
         """All call sites with their counters; number 0 is left out."""
         n_sites = self._live(SITES)[1]
         n_frames = self._live(FRAMES)[1]
         modules = self._modules(self._live(MODULES)[1])
+        scripts = self.scripts()
         raw_sites = self._entries(SITES, n_sites)
         frames = [_FRAME.unpack(raw)[0] for raw in self._entries(FRAMES, n_frames)]
         freed = self._sum_sites(self._pages(_PAGE_SITES), n_sites, slice(0, 2))
@@ -595,7 +625,7 @@ class Book:
                 flags |= _SITE_CUT
             if first + count > n_frames:
                 count = 0
-            stack = tuple(self._frame(value, modules) for value in frames[first : first + count])
+            stack = tuple(self._frame(value, modules, scripts) for value in frames[first : first + count])
             sites.append(Site(
                 number, key, flags, account if account < _RECORDS_MAX else 0, stack, freed_bytes=freed.get(number, _NOTHING)[0],
                 freed_blocks=freed.get(number, _NOTHING)[1], alloc_bytes=alloc.get(number, _NOTHING)[0],
@@ -604,9 +634,12 @@ class Book:
         return sites
 
     @staticmethod
-    def _frame(value: int, modules: list[Optional[Module]]) -> Frame:
-        number = value >> 52
-        return Frame(modules[number] if number < len(modules) else None, value & _OFFSET_MASK, number)
+    def _frame(value: int, modules: list[Optional[Module]], scripts: list[Optional[Script]]) -> Frame:
+        number, offset = value >> 52, value & _OFFSET_MASK
+        if number == _MODULE_SCRIPT:
+            script = offset & (1 << _SCRIPT_BITS) - 1
+            return Frame(None, offset, number, scripts[script] if script < len(scripts) else None)
+        return Frame(modules[number] if number < len(modules) else None, offset, number)
 
     def _sum_sites(self, pages: list[tuple[int, int]], n: int, part: slice) -> dict[int, list[int]]:
         sums: dict[int, list[int]] = {}

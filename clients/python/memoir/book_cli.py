@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict
 from typing import Any, Iterable, Optional, Sequence
 
-from memoir.book import DEVICE_KINDS, SOURCES, SPACES, STATES, STOP_REASONS, Account, Book, BookError, Device, Site
+from memoir.book import DEVICE_KINDS, SOURCES, SPACES, STATES, STOP_REASONS, Account, Book, BookError, Device, Frame, Site
 from memoir.places import find_books
 
 HEADINGS = ("PID", "SOURCE", "STATE", "ACCOUNT", "LIVE", "BLOCKS", "PEAK", "COMMAND")
@@ -64,11 +64,15 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
         print("  ".join([*cells, row[-1]]).rstrip())
 
 
+def frame_json(f: Frame) -> dict[str, Any]:
+    if f.script:
+        return {"file": f.script.file, "function": f.script.function, "line": f.line or None}
+    return {"module": f.module.path if f.module else None, "build_id": f.module.build_id if f.module else None,
+            "offset": f.offset if f.known else None}
+
+
 def site_json(site: Site) -> dict[str, Any]:
-    frames = [
-        {"module": f.module.path if f.module else None, "build_id": f.module.build_id if f.module else None,
-         "offset": f.offset if f.known else None} for f in site.frames
-    ]
+    frames = [frame_json(f) for f in site.frames]
     return {"number": site.number, "key": f"{site.key:016x}", "account": site.account, "frames": frames, "live_bytes": site.live_bytes,
             "live_blocks": site.live_blocks, "alloc_bytes": site.alloc_bytes, "alloc_blocks": site.alloc_blocks}
 

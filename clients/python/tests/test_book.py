@@ -227,7 +227,7 @@ class BookTest(unittest.TestCase):
         self.assertEqual([f.module.path for f in deep.frames if f.module], ["/usr/lib/libtorch.so", ""])
         self.assertEqual(deep.frames[1].module and deep.frames[1].module.build_id, "deadbeef")
         self.assertEqual((deep.live_bytes, deep.live_blocks), (5000, 3))
-        self.assertEqual(shallow.frames, ((None, 0x7FFF12345678, 0),))
+        self.assertEqual(shallow.frames, ((None, 0x7FFF12345678, 0, None),))
         self.assertTrue(shallow.frames[0].known)
         self.assertEqual((deep.account, shallow.account), (2, 3))
         self.assertEqual(shallow.live_bytes, 77)
