@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "ledger/ledger.h"
 #include "profile/profile.h"
+#include "site/key.h"
 
 struct gather {
     struct profile *to;
@@ -61,9 +62,31 @@ static uint32_t add_module(struct gather *g, const struct book_module *m)
     return profile_add_module(g->to, &module);
 }
 
+/* A line of a script brings its name along. What tells two lines of a file apart stands for the offset. */
+static uint32_t add_line(struct gather *g, const struct book_script *script, uint32_t line)
+{
+    struct profile_module module = {
+        .kind = PROFILE_MODULE_SCRIPT,
+        .path = profile_add_string(g->to, script->file),
+    };
+    uint32_t frame = profile_add_frame(g->to, profile_add_module(g->to, &module),
+                                       site_key_line(script->function, line));
+    struct profile_line name = {
+        .function = profile_add_string(g->to, script->function),
+        .file = module.path,
+        .line = line,
+    };
+    if (!profile_error(g->to) && !g->to->frames[frame].looked_up)
+        profile_set_lines(g->to, frame, &name, 1);
+    return frame;
+}
+
 static uint32_t add_frame(struct gather *g, uint64_t frame)
 {
     uint32_t number = BOOK_FRAME_MODULE(frame);
+    const struct book_script *script = book_sites_script(&g->sites, frame);
+    if (script)
+        return add_line(g, script, BOOK_FRAME_LINE(frame));
     const struct book_module *module = book_sites_module(&g->sites, frame);
     if (module) {
         if (g->module_numbers[number] == UINT32_MAX)

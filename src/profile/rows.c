@@ -122,7 +122,18 @@ static void row_join(struct row *row, const struct profile *p, const struct stac
         row->first_seen_ns = s->first_seen_ns;
 }
 
-/* Exact sites as they are. */
+/* How many frames lie inside of the innermost line of a script. Who asked is that line, since its author
+ * knows nothing of the interpreter's inside; without any it is the innermost frame. */
+static size_t inside_script(const struct profile *p, const struct profile_site *site)
+{
+    const uint32_t *frames = profile_stack(p, site);
+    for (size_t i = 0; i < site->n_frames; i++)
+        if (p->modules[p->frames[frames[i]].module].kind == PROFILE_MODULE_SCRIPT)
+            return i;
+    return 0;
+}
+
+/* Exact sites, from the frame on that asked. */
 static int take_exact(const struct profile *p, struct stacks *ret_stacks)
 {
     struct stacks s = {.list = calloc(p->n_sites + 1, sizeof(*s.list))};
@@ -132,9 +143,10 @@ static int take_exact(const struct profile *p, struct stacks *ret_stacks)
         const struct profile_site *site = &p->sites[i];
         if (site->flags & PROFILE_SITE_SAMPLED)
             continue;
+        size_t inside = inside_script(p, site);
         s.list[s.n++] = (struct stack){
-            .frames = profile_stack(p, site),
-            .n_frames = site->n_frames,
+            .frames = profile_stack(p, site) + inside,
+            .n_frames = (uint16_t)(site->n_frames - inside),
             .cut = site->flags & PROFILE_SITE_CUT,
             .bare = site->flags & PROFILE_SITE_CALLER_ONLY,
             .account = site->account,

@@ -270,4 +270,6 @@ class Views(PythonTest):
         rows = json.loads(self.memoir("query", "sites", "--show", "site,blocks", "--json"))["rows"]
         function, file, line = wanted[min(wanted)]
         self.assertIn(f"{os.path.basename(file)}:{line} in {function}", [row["site"] for row in rows])
+        rows = json.loads(self.memoir("sites", str(program.process.pid), "--json"))["sites"]
+        self.assertIn((function, file, line), [(row["function"], row["file"], row["line"]) for row in rows])
         self.assertEqual(program.end(), 0)

@@ -45,6 +45,35 @@ static void callers_are_put_together_in_each_kind_of_memory(void **state)
     profile_free(p);
 }
 
+static void who_asked_is_the_line_of_the_script(void **state)
+{
+    struct profile *p = profile_new();
+    uint32_t library = fixture_module(p, "/usr/bin/python3", "id");
+    uint32_t script = profile_add_module(
+        p, &(struct profile_module){.kind = PROFILE_MODULE_SCRIPT,
+                                    .path = profile_add_string(p, "/srv/train.py")});
+    uint32_t append = fixture_frame(p, library, 1, "list_append", NULL, 0);
+    uint32_t resize = fixture_frame(p, library, 2, "dict_resize", NULL, 0);
+    uint32_t load = fixture_frame(p, script, 3, "load", "/srv/train.py", 41);
+    uint32_t main_line = fixture_frame(p, script, 4, "<module>", "/srv/train.py", 90);
+    uint32_t heap = fixture_heap(p);
+    fixture_site(p, (struct fixture_site){heap, 0, 10, 1, 10, 1, 0, {append, load, main_line}, 3});
+    fixture_site(p, (struct fixture_site){heap, 0, 30, 1, 30, 1, 0, {resize, load, main_line}, 3});
+    fixture_site(p, (struct fixture_site){heap, 0, 5, 1, 5, 1, 0, {append}, 1});
+    struct rows rows = take(p, NULL, ROWS_BY_CALLER, 0);
+    assert_int_equal(rows.n, 2);
+    assert_string_equal(function_of(&rows.list[0]), "load");
+    assert_int_equal(rows.list[0].now.live_bytes, 40);
+    assert_int_equal(rows.list[0].n_frames, 2);
+    assert_string_equal(function_of(&rows.list[1]), "list_append");
+    rows_release(&rows);
+    rows = take(p, NULL, ROWS_BY_STACK, 0);
+    assert_int_equal(rows.n, 3);
+    assert_string_equal(function_of(&rows.list[0]), "dict_resize"); /* stacks are whole */
+    rows_release(&rows);
+    profile_free(p);
+}
+
 static void every_grouping_has_the_same_sum(void **state)
 {
     static const size_t counts[] = {3, 4, 3, 3, 2, 2, 2};
@@ -189,6 +218,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(callers_are_put_together_in_each_kind_of_memory),
+        cmocka_unit_test(who_asked_is_the_line_of_the_script),
         cmocka_unit_test(every_grouping_has_the_same_sum),
         cmocka_unit_test(one_kind_of_memory_can_be_asked_for),
         cmocka_unit_test(the_measure_decides_the_order),
