@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "cli/absent.h"
 #include "cli/command.h"
+#include "cli/leaks_ask.h"
 #include "cli/leaks_watch.h"
 #include "cli/site_names.h"
 #include "cli/suspects.h"
@@ -33,13 +34,14 @@ enum {
 struct leaks_values {
     struct command_common common;
     uint64_t for_ns, interval_ns, needs_ns;
+    bool watch; /* it was said how long, or how often */
     bool all, check, no_sites;
     const char *min_rate;
     uint64_t min_rate_bytes; /* what it says, per minute */
     uint64_t top;
     bool json, csv, no_header;
     int color;
-    const char *dir;
+    const char *dir, *socket;
 };
 
 static const struct leaks_values defaults = {.top = TOP_UNSET};
@@ -49,7 +51,8 @@ static const struct leaks_values defaults = {.top = TOP_UNSET};
 static const struct option_spec options[] = {
     OPTION_HELP,
     {"for", 'f', OPTION_DURATION, AT(for_ns), "TIME",
-     "watch for so long (default: 30 seconds, which is the least that a verdict needs)"},
+     "watch for so long instead of asking memoird (default: ask; where it cannot tell, 30 seconds, which is the "
+     "least that a verdict needs)"},
     {"all", 'a', OPTION_FLAG, AT(all),
      .help = "also sites that are steady, warming up, or not known yet"},
     {"min-rate", 'm', OPTION_STRING, AT(min_rate), "SIZE",
@@ -64,6 +67,9 @@ static const struct option_spec options[] = {
     OPTION_NO_HEADER,
     OPTION_COLOR,
     OPTION_DIR,
+    {"socket", 0, OPTION_STRING, AT(socket), "PATH",
+     "ask the memoird that listens there; none asks none (default: the user's or the machine's; none with "
+     "--dir)"},
     {"interval", 0, OPTION_DURATION, AT(interval_ns), "TIME",
      "look so often (default: 120 times, but every 2 seconds at least)"},
     {"needs", 0, OPTION_DURATION, AT(needs_ns), "TIME", "the least that a verdict needs",
@@ -72,8 +78,8 @@ static const struct option_spec options[] = {
 };
 
 static const struct command_example examples[] = {
-    {"memoir leaks 4242", "watch one process for half a minute, and tell what grows"},
-    {"memoir leaks", "all processes"},
+    {"memoir leaks", "what memoird has seen; without one, watch all processes for half a minute"},
+    {"memoir leaks 4242", "one process"},
     {"memoir leaks --for 10m server", "longer: slow leaks show, and warm-ups end"},
     {"memoir leaks --all --top 0 4242", "what each of its sites does"},
     {"memoir leaks --check --min-rate 1MB --for 2m 4242", "in a test: ends with 1 if it leaks"},
@@ -136,6 +142,7 @@ static int parse(struct leaks_values *v)
         return command_misuse(&cmd_leaks, "'%s' is no size; 100K, 3MB and 4096 are", v->min_rate);
     if (!v->needs_ns)
         v->needs_ns = DETECT_NEEDS_NS;
+    v->watch = v->for_ns || v->interval_ns;
     if (!v->for_ns)
         v->for_ns = v->needs_ns;
     if (v->for_ns > FOR_MAX_S * NS_PER_S)
@@ -156,16 +163,6 @@ static int parse(struct leaks_values *v)
 
 /* ---- running ---- */
 
-static int nothing(const struct leaks_values *v, const struct operands *operands)
-{
-    if (operands->n == 0) {
-        absent_books("No process keeps a book, so there is nothing to watch.", "leaks", v->dir);
-        return COMMAND_OK;
-    }
-    command_fail("no process %s keeps a book; memoir ps lists those that do", operands->words[0]);
-    return COMMAND_NOTHING;
-}
-
 /* What grows too slowly to be of interest. */
 static void drop_slow(const struct leaks_values *v, struct suspects *s)
 {
@@ -177,6 +174,75 @@ static void drop_slow(const struct leaks_values *v, struct suspects *s)
             suspect_release(&s->rows[i]);
     }
     s->n = kept;
+}
+
+/* What memoird knows, where it is to be asked and can tell. -EAGAIN: watch. */
+static int ask(const struct leaks_values *v, const struct operands *operands,
+               struct site_names *symbols, struct suspects *ret_suspects)
+{
+    bool named = v->socket && strcmp(v->socket, "none") != 0;
+    if (v->watch || (!named && (v->socket || v->dir)))
+        return -EAGAIN;
+    MEMOIR_CLEANUP(ledger_freep)
+    struct ledger *ledger = NULL;
+    int r = ledger_scan(v->dir, &ledger);
+    if (r < 0)
+        return r;
+    r = leaks_ask(
+        &(struct leaks_ask){
+            .socket = v->socket,
+            .ledger = ledger,
+            .all = v->all,
+            .wanted = wanted,
+            .context = (void *)operands,
+        },
+        ret_suspects);
+    if (r < 0 && r != -ENODATA && named)
+        fprintf(stderr, "memoir: no memoird answers at '%s': %s; watching instead\n", v->socket,
+                strerror(-r));
+    if (r == -ENOMEM)
+        return r;
+    if (r < 0)
+        return -EAGAIN;
+    if (v->min_rate_bytes)
+        drop_slow(v, ret_suspects);
+    suspects_name(ret_suspects, v->top, ledger, symbols);
+    return 0;
+}
+
+static int watch(const struct leaks_values *v, const struct operands *operands,
+                 struct site_names *symbols, struct suspects *ret_suspects)
+{
+    MEMOIR_CLEANUP(follow_freep)
+    struct follow *follow = NULL;
+    int r = leaks_watch(
+        &(struct leaks_watch){
+            .dir = v->dir,
+            .for_ns = v->for_ns,
+            .interval_ns = v->interval_ns,
+            .needs_ns = v->needs_ns,
+            .all = v->all,
+            .progress = isatty(STDERR_FILENO),
+            .wanted = wanted,
+            .context = (void *)operands,
+        },
+        &follow, ret_suspects);
+    if (r < 0)
+        return r;
+    if (v->min_rate_bytes)
+        drop_slow(v, ret_suspects);
+    suspects_name(ret_suspects, v->top, follow_ledger(follow), symbols);
+    return 0;
+}
+
+static int nothing(const struct leaks_values *v, const struct operands *operands)
+{
+    if (operands->n == 0) {
+        absent_books("No process keeps a book, so there is nothing to watch.", "leaks", v->dir);
+        return COMMAND_OK;
+    }
+    command_fail("no process %s keeps a book; memoir ps lists those that do", operands->words[0]);
+    return COMMAND_NOTHING;
 }
 
 static int print(const struct leaks_values *v, const struct suspects *s)
@@ -206,29 +272,15 @@ static int run(const void *values, const struct operands *operands)
         return COMMAND_FAILED;
     MEMOIR_CLEANUP(site_names_freep)
     struct site_names *symbols = v.no_sites ? NULL : site_names_new(); /* before much memory */
-    MEMOIR_CLEANUP(follow_freep)
-    struct follow *follow = NULL;
     MEMOIR_CLEANUP(suspects_release)
     struct suspects suspects = {0};
-    r = leaks_watch(
-        &(struct leaks_watch){
-            .dir = v.dir,
-            .for_ns = v.for_ns,
-            .interval_ns = v.interval_ns,
-            .needs_ns = v.needs_ns,
-            .all = v.all,
-            .progress = isatty(STDERR_FILENO),
-            .wanted = wanted,
-            .context = (void *)operands,
-        },
-        &follow, &suspects);
+    r = ask(&v, operands, symbols, &suspects);
+    if (r == -EAGAIN)
+        r = watch(&v, operands, symbols, &suspects);
     if (r == -ENOENT)
         return nothing(&v, operands);
     if (r < 0)
         return r;
-    if (v.min_rate_bytes)
-        drop_slow(&v, &suspects);
-    suspects_name(&suspects, v.top, follow_ledger(follow), symbols);
     r = print(&v, &suspects);
     if (r == COMMAND_OK && v.check)
         for (size_t i = 0; i < suspects.n; i++)

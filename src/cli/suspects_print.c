@@ -53,7 +53,7 @@ const struct column suspects_columns[] = {
          "frees late, slower now, churn, idle, shrinks, too short, too few looks",
          COLUMN_TEXT},
     [COL_RATE] = {"bytes_per_minute", NULL,
-                  "growth of what it holds at least, by the median slope; 0 when it does not grow",
+                  "growth of what it holds at least, by the median slope; 0 when it is steady",
                   COLUMN_BYTES},
     [COL_BLOCK_RATE] = {"blocks_per_minute", NULL, "the same for blocks, rounded", COLUMN_NUMBER},
     [COL_LIVE] = {"bytes", NULL, "allocated there and not freed", COLUMN_BYTES},
@@ -107,10 +107,11 @@ static void row_fill(struct table *t, const struct suspect *s)
 {
     table_row(t);
     table_set_text(t, COL_VERDICT, detect_verdict_word(s->verdict));
+    bool grows = s->verdict != DETECT_STEADY; /* slopes of what is steady are noise */
     if (s->verdict != DETECT_UNKNOWN) {
         table_set_number(t, COL_CONFIDENCE, hundredths(s->confidence));
-        table_set_number(t, COL_RATE, per_minute(s->bytes_per_s));
-        table_set_number(t, COL_BLOCK_RATE, per_minute(s->blocks_per_s));
+        table_set_number(t, COL_RATE, grows ? per_minute(s->bytes_per_s) : 0);
+        table_set_number(t, COL_BLOCK_RATE, grows ? per_minute(s->blocks_per_s) : 0);
     }
     set_text(t, COL_REASON, s->reason);
     table_set_number(t, COL_LIVE, s->live_bytes);

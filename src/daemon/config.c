@@ -111,6 +111,11 @@ static const struct config_key keys[] = {
     {"history-keep-1m", CONFIG_DURATION, AT(history_keep_ns[2]), "TIME", "30d",
      "Keep the last and the largest value of every minute for so long.", .reload = true,
      .min = 60 * NS_PER_S, .max = 3660 * 24 * 3600 * NS_PER_S},
+    {"leaks", CONFIG_BOOL, AT(leaks), "yes|no", "yes",
+     "Watch what every place in the code of every program holds, for memoir leaks."},
+    {"leaks-interval", CONFIG_DURATION, AT(leaks_interval_ns), "TIME", "1s",
+     "Look so often, as long as that takes no more than 1 % of the time; a verdict needs 36 looks.",
+     .min = 10 * NS_PER_MS, .max = 3600 * NS_PER_S},
     {"socket", CONFIG_SOCKET, AT(socket), "PATH", "",
      "Listen at PATH for programs that report, query and subscribe in JSON lines; none: do not. "
      "Without it, /run/memoird/memoir.sock as root, else $XDG_RUNTIME_DIR/memoird.sock."},

@@ -35,6 +35,8 @@ struct config {
     uint64_t retired_file_max;
     enum config_auto exits;
     bool history;
+    bool leaks;
+    uint64_t leaks_interval_ns;
     uint64_t history_size;
     uint64_t history_flush_ns;
     uint64_t history_values_per_user_max;

@@ -23,6 +23,7 @@
 #include "daemon/commands.h"
 #include "daemon/config_words.h"
 #include "daemon/exit_watch.h"
+#include "daemon/growing.h"
 #include "daemon/history.h"
 #include "daemon/loop.h"
 #include "daemon/mount.h"
@@ -230,6 +231,16 @@ static void start_history(struct daemon *daemon)
         log_error("cannot keep history: %s", strerror(-r));
 }
 
+/* The same for the watch over call sites. */
+static void start_growing(struct daemon *daemon)
+{
+    int r = daemon->config.leaks
+                ? growing_new(daemon, daemon->config.leaks_interval_ns, &daemon->growing)
+                : 0;
+    if (r < 0)
+        log_error("cannot watch for leaks: %s", strerror(-r));
+}
+
 static void names_append(char *text, size_t size, const char *name)
 {
     size_t len = strlen(text);
@@ -396,6 +407,7 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
     if (r < 0)
         return r;
     start_history(daemon);
+    start_growing(daemon);
     size_t processes;
     ledger_processes(daemon->ledger, &processes);
     char status[128];
@@ -430,6 +442,7 @@ void daemon_stop(struct daemon *daemon)
     daemon->native = NULL;
     behalf_table_free(daemon->behalf);
     history_free(daemon->history);
+    growing_free(daemon->growing);
     watch_free(daemon->watch);
     ledger_free(daemon->ledger);
     commands_free(daemon->commands);

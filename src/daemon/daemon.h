@@ -10,6 +10,7 @@ struct allowance;
 struct behalf_table;
 struct commands;
 struct exit_watch;
+struct growing;
 struct history;
 struct ledger;
 struct ledger_book;
@@ -43,6 +44,7 @@ struct daemon {
     struct server *server;
     struct history *history;        /* NULL: none is kept */
     struct exit_watch *exits;       /* NULL: nobody asked for it */
+    struct growing *growing;        /* NULL: call sites are not watched */
     struct allowance *retire_share; /* of lines and records, by user */
     struct loop_source *signals[3];
     struct loop_source *refresh_timer, *refresh_work;

@@ -6,14 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "daemon/daemon.h"
 #include "daemon/exit_watch.h"
+#include "daemon/growing.h"
 #include "daemon/native_exited.h"
 #include "daemon/native_internal.h"
 #include "daemon/server.h"
 #include "daemon/users.h"
+#include "ledger/leaks.h"
 #include "ledger/ledger.h"
 #include "query/exit_file.h"
 #include "query/query.h"
@@ -87,7 +90,8 @@ static void facts_refresh(struct native *native)
  * do for most of the time. */
 static bool is_costly(const char *table)
 {
-    return strcmp(table, "buffers") == 0 || strcmp(table, "sites") == 0;
+    return strcmp(table, "buffers") == 0 || strcmp(table, "sites") == 0 ||
+           strcmp(table, "leaks") == 0;
 }
 
 uint64_t native_query_wait(struct native_client *client)
@@ -121,6 +125,8 @@ static int query_answer_run(struct native_client *client)
     struct native *native = client->native;
     struct daemon *daemon = native->daemon;
     struct query_exited_list exited = {0};
+    MEMOIR_CLEANUP(leaks_release)
+    struct leaks leaks = {0};
     const char *table = query_table_of(native->query)->name;
     uint64_t begin = clock_monotonic_ns();
     int r = 0;
@@ -130,13 +136,18 @@ static int query_answer_run(struct native_client *client)
                                &exited);
     if (strcmp(table, "processes") == 0)
         facts_refresh(native);
-    if (r >= 0) {
+    if (r >= 0)
         figures_refresh(native);
+    if (r >= 0 && strcmp(table, "leaks") == 0)
+        r = growing_leaks(daemon->growing, query_asks_unusual(native->query),
+                          begin + NATIVE_QUERY_MS * NS_PER_MS, &leaks);
+    if (r >= 0) {
         r = query_run(native->query,
                       &(struct query_world){
                           .ledger = daemon->ledger,
                           .exited = exited.rows,
                           .n_exited = exited.n,
+                          .leaks = &leaks,
                           .sees_all = client->sees_all,
                           .viewer_uid = client->viewer_uid,
                           .user_name = user_name,

@@ -507,15 +507,17 @@ enum { HORIZONS_MAX = sizeof(shorter) / sizeof(*shorter) + 1 };
  * growth: then that one counts. */
 static size_t combine(struct detect_result *results, size_t n)
 {
-    size_t leak = n, growing = n;
+    size_t leak = n, growing = n, known = n;
     for (size_t i = 0; i < n; i++) { /* the longest is first */
         if (results[i].verdict == DETECT_LEAK && leak == n)
             leak = i;
         if (results[i].verdict == DETECT_GROWING && growing == n)
             growing = i;
+        if (results[i].verdict != DETECT_UNKNOWN && known == n)
+            known = i;
     }
     if (leak == n)
-        return growing == n ? 0 : growing;
+        return growing != n ? growing : known != n ? known : 0;
     for (size_t i = 0; i < leak; i++) {
         bool fell = (double)results[i].fall_bytes >= FALL_SHARE * (double)results[leak].grown_bytes;
         if (results[i].verdict == DETECT_WARMING &&

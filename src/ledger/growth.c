@@ -12,9 +12,9 @@
 #include "ledger/ledger.h"
 
 const struct growth_options growth_daemon = {
-    .tiers = {{2 * NS_PER_S, 60}, {60 * NS_PER_S, 60}, {1200 * NS_PER_S, 72}},
-    .sites_max = 4096,
-    .sites_per_user_max = 2048,
+    .tiers = {{NS_PER_S, 120}, {10 * NS_PER_S, 90}, {120 * NS_PER_S, 60}, {1200 * NS_PER_S, 72}},
+    .sites_max = 2048,
+    .sites_per_user_max = 1024,
     .sites_per_book_max = 512,
     .bytes_min = 64 << 10,
 };
@@ -217,7 +217,7 @@ void growth_free(struct growth *growth)
 {
     if (!growth)
         return;
-    growth->round++;
+    growth->round += 2;
     growth_end(growth);
     index_release(&growth->books);
     index_release(&growth->users);
@@ -362,7 +362,7 @@ void growth_end(struct growth *growth)
         for (struct index_node *node = growth->books.buckets[i], *next; node; node = next) {
             struct book *book = index_row(node, struct book, node);
             next = node->next;
-            if (book->round != growth->round)
+            if (growth->round - book->round > 1)
                 book_free(growth, book);
         }
 }

@@ -19,7 +19,7 @@ struct growth;
 struct ledger_book;
 
 enum {
-    GROWTH_TIERS_MAX = 3,
+    GROWTH_TIERS_MAX = 4,
     GROWTH_POINT_BYTES = sizeof(struct detect_point),
     GROWTH_SITES_READ_MAX = 1 << 16, /* of one book; later ones are not watched, and counted */
     GROWTH_IDLE_LOOKS = 60,          /* that a site may hold next to nothing before it is dropped */
@@ -39,8 +39,9 @@ struct growth_options {
                          * was before, which is nothing, takes part in the series */
 };
 
-/* What memoird keeps: 2 min at 2 s, 1 h at 1 min, 1 day at 20 min, of sites that hold 64 KiB and more. 192 points of 40
- * bytes: 32 MB for the limit of 4,096 sites after a day, 10 MB in the first minutes. */
+/* What memoird keeps: 2 min at 1 s, 15 min at 10 s, 2 h at 2 min, 1 day at 20 min, so that every horizon from half a
+ * minute to a day has a point in most of its windows; of sites that hold 64 KiB and more. 342 points of 40 bytes: 28 MB
+ * for the limit of 2,048 sites after a day, 10 MB in the first minutes. */
 extern const struct growth_options growth_daemon;
 
 int growth_new(const struct growth_options *options, struct growth **ret_growth);
@@ -53,7 +54,8 @@ void growth_begin(struct growth *growth);
  * is looked at again in the next round. */
 int growth_look(struct growth *growth, const struct ledger_book *book, uint64_t now_ns);
 
-/* Books that were not looked at in this round are forgotten. */
+/* Books that were looked at neither in this round nor in the one before are forgotten: a round that is done in pieces may
+ * miss one while others come and go. */
 void growth_end(struct growth *growth);
 
 struct growth_counts {

@@ -64,6 +64,7 @@ struct book_block_view;
 struct query_exited;
 struct query_book;
 struct host_process;
+struct leak;
 struct host_system;
 
 /* One row of any table; what the table does not have is NULL. */
@@ -78,6 +79,7 @@ struct query_row {
     const struct query_exited *exited;
     const struct host_process *host; /* with `process`, which has no account if it keeps no book */
     const struct host_system *system;
+    const struct leak *leak;
     const void *custom; /* of tables that others bring */
 };
 

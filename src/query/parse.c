@@ -13,9 +13,11 @@
 enum { COLUMNS_MAX = 128, WORD_SHOWN_MAX = 60 };
 
 static const struct query_table *const tables[] = {
-    &query_table_processes, &query_table_host,    &query_table_system,
-    &query_table_accounts,  &query_table_devices, &query_table_buffers,
-    &query_table_sites,     &query_table_exited,  NULL,
+    &query_table_processes, &query_table_host,
+    &query_table_system,    &query_table_accounts,
+    &query_table_devices,   &query_table_buffers,
+    &query_table_sites,     &query_table_leaks,
+    &query_table_exited,    NULL,
 };
 
 const struct query_table *const *query_tables(void)
@@ -29,6 +31,11 @@ const struct query_table *query_table_find(const char *name)
         if (strcmp(tables[i]->name, name) == 0)
             return tables[i];
     return NULL;
+}
+
+bool query_asks_unusual(const struct query *query)
+{
+    return query->unusual;
 }
 
 int query_fail(struct query_error *error, const char *part, size_t at, size_t len, const char *fmt,

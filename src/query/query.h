@@ -33,6 +33,7 @@
 struct buffer;
 struct host;
 struct json;
+struct leaks;
 struct ledger;
 struct query;
 struct query_result;
@@ -90,6 +91,9 @@ const struct query_table *query_table_of(const struct query *query);
 /* Does any part of the question name a column with one of these flags (enum query_column_flags)? */
 bool query_has_flags(const struct query *query, unsigned flags);
 
+/* Does it ask for rows that are not usual, too? See query_table.unusual_by. */
+bool query_asks_unusual(const struct query *query);
+
 /* Words for people: "bytes", "age"; and what groups show of a column unless told otherwise. */
 const char *query_kind_name(enum query_kind kind);
 uint64_t query_percent_hundredths(const struct query_value *value); /* of a known PERCENT */
@@ -145,7 +149,8 @@ struct query_world {
     struct ledger *ledger; /* refreshed by the caller; NULL: no rows but of exited and own tables */
     const struct query_exited *exited;
     size_t n_exited;
-    const struct host *host; /* refreshed by the caller; NULL: no rows of host and system */
+    const struct leaks *leaks; /* of the table leaks; NULL: nobody has watched */
+    const struct host *host;   /* refreshed by the caller; NULL: no rows of host and system */
 
     /* Who asks. Root, and whoever looks at what is his to read, sees all. Others get the figures of
      * all processes, but command lines, paths, call sites, tags and single blocks of their own only. */

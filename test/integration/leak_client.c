@@ -2,7 +2,7 @@
  * changes nothing:
  *
  *     leak_client leak RATE       4 KiB blocks that are never freed, RATE bytes a second
- *     leak_client steady RATE     as many, each freed with the next
+ *     leak_client steady RATE     as many, of which the last 100 are kept
  *     leak_client warm RATE MS    grows like a leak from a line on standard input on, for MS milliseconds
  *
  * Says "ready", and ends with its standard input. */
@@ -17,7 +17,7 @@
 
 #include <memoir/memoir.h>
 
-enum { BLOCK = 4096, TICK_MS = 5 };
+enum { BLOCK = 4096, TICK_MS = 5, KEPT = 100 };
 
 static uint64_t now_ms(void)
 {
@@ -48,8 +48,8 @@ int main(int argc, char **argv)
             passed_ms = until_ms;
         for (; made < rate * passed_ms / 1000 / BLOCK; made++) {
             keep_block(made + 1);
-            if (steady && made > 0)
-                memoir_free(MEMOIR_HOST, MEMOIR_SPACE_PINNED, made);
+            if (steady && made >= KEPT)
+                memoir_free(MEMOIR_HOST, MEMOIR_SPACE_PINNED, made + 1 - KEPT);
         }
         if (!ready) {
             puts("ready");

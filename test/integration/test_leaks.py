@@ -19,7 +19,7 @@ class LeaksTest(CommandTest):
     def leaks(self, *arguments, check=0):
         return memoir("leaks", "--dir", self.dir, *arguments, check=check)
 
-    def watch(self, *arguments, seconds=4):
+    def watch(self, *arguments, seconds=3):
         """The document of a watch that needs no more than these seconds."""
         time = f"{seconds}s"
         return json.loads(self.leaks("--json", "--for", time, "--needs", time, *arguments).stdout)
@@ -32,7 +32,7 @@ class LeaksTest(CommandTest):
     def test_a_leak_is_told_from_what_is_steady_and_from_a_warm_up(self):
         leak, steady = self.start("leak", RATE), self.start("steady", RATE)
         for _ in range(TRIES):
-            warm = self.start("warm", RATE, 1500)
+            warm = self.start("warm", RATE, 1200)
             warm.stdin.write(b"\n")
             warm.stdin.flush()
             document = self.watch("--all")
@@ -55,7 +55,7 @@ class LeaksTest(CommandTest):
         self.assertEqual([block["bytes"] for block in row["sample_blocks"]], [4096] * 3)
         self.assertGreater(rows[1]["ever_freed_percent"], 99)
         self.assertEqual(document["watched_by"], "memoir")
-        self.assertGreaterEqual(document["watched_seconds"], 4)
+        self.assertGreaterEqual(document["watched_seconds"], 3)
         self.assertEqual(document["verdicts"]["leak"], 1)
         self.assertEqual(document["suspects"][0]["pid"], leak.pid)
 
@@ -88,6 +88,7 @@ class LeaksTest(CommandTest):
         self.assertIn("no process 999999999", self.leaks("--for", "10ms", "999999999", check=3).stderr)
         self.assertIn("is no size", self.leaks("--min-rate", "much", check=2).stderr)
         self.leaks("--json", "--csv", check=2)
+        self.assertIn("memoir leaks", memoir("query", "leaks", check=1).stderr)
 
 
 if __name__ == "__main__":

@@ -116,18 +116,18 @@ static void tiers_cover_a_day_in_bounded_memory(void **unused)
     struct found f = {0};
     uint64_t start_ns = 1000 * NS_PER_S, now_ns = start_ns, id = take(1, MIB);
     assert_int_equal(growth_new(&growth_daemon, &growth), 0);
-    for (int i = 0; i < 30 * 3600 / 2; i++, now_ns += 2 * NS_PER_S)
+    for (int i = 0; i < 30 * 3600; i++, now_ns += NS_PER_S)
         look(growth, now_ns);
     growth_each(growth, find, &f);
     assert_int_equal(f.series, 1);
     assert_true(f.in_order);
-    assert_int_equal(f.last_ns, now_ns - 2 * NS_PER_S);
+    assert_int_equal(f.last_ns, now_ns - NS_PER_S);
     assert_int_equal(f.last_bytes, MIB);
     /* 72 slots of 20 minutes */
     assert_true(f.last_ns - f.first_ns >= 23 * 3600 * NS_PER_S);
-    assert_true(f.last.n > 60 + 55 + 65 && f.last.n <= 192);
+    assert_true(f.last.n > 120 + 70 + 50 + 60 && f.last.n <= 342);
     struct growth_counts counts = growth_counts(growth);
-    assert_true(counts.bytes <= 192 * GROWTH_POINT_BYTES + 512);
+    assert_true(counts.bytes <= 342 * GROWTH_POINT_BYTES + 512);
     assert_int_equal(counts.books, 1);
     growth_free(growth);
     give(id);
@@ -217,6 +217,9 @@ static void books_that_are_gone_are_forgotten(void **unused)
     assert_int_equal(growth_new(&growth_daemon, &growth), 0);
     look(growth, NS_PER_S);
     assert_int_equal(growth_counts(growth).sites, 1);
+    growth_begin(growth);
+    growth_end(growth);
+    assert_int_equal(growth_counts(growth).books, 1); /* a round may have missed it */
     growth_begin(growth);
     growth_end(growth);
     assert_int_equal(growth_counts(growth).books, 0);

@@ -1,0 +1,25 @@
+/*
+ * leaks_ask.h: what memoird knows of leaks.
+ */
+#ifndef MEMOIR_CLI_LEAKS_ASK_H
+#define MEMOIR_CLI_LEAKS_ASK_H
+
+#include <stdbool.h>
+
+struct ledger;
+struct ledger_process;
+struct suspects;
+
+struct leaks_ask {
+    const char *socket;          /* NULL: the usual ones */
+    const struct ledger *ledger; /* whose processes `wanted` is asked about */
+    bool all;                    /* rows of all verdicts */
+    bool (*wanted)(const struct ledger_process *process, void *context);
+    void *context;
+};
+
+/* 0 and rows without names; -ENODATA when memoird has not watched what is wanted for long enough to tell;
+ * other -errno when none answers. */
+int leaks_ask(const struct leaks_ask *ask, struct suspects *ret_suspects);
+
+#endif

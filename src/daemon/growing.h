@@ -1,0 +1,26 @@
+/* memoird's watch over call sites: the series behind the table `leaks`.
+ *
+ * A round over all books, one a GROWING interval, in pieces that leave the loop to others; what it costs is at
+ * most GROWING_SHARE of the time, so with many books rounds come less often. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct daemon;
+struct growing;
+struct leaks;
+
+enum {
+    GROWING_TURN_MS = 2, /* of one piece */
+    GROWING_SHARE = 100, /* one part in so many of the time */
+    GROWING_NEEDS = 30,  /* intervals until a verdict: half a minute for the usual second */
+};
+
+/* Every `interval_ns` from now on. */
+int growing_new(struct daemon *daemon, uint64_t interval_ns, struct growing **ret_growing);
+void growing_free(struct growing *growing); /* NULL is fine */
+
+/* What the series tell now: rows point into the ledger. `all`: also those that do not grow. Ends at `deadline_ns`
+ * (CLOCK_MONOTONIC) with what it has. NULL for `growing` gives nothing. */
+int growing_leaks(struct growing *growing, bool all, uint64_t deadline_ns, struct leaks *ret_leaks);
