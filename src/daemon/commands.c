@@ -1,6 +1,7 @@
 /* Command lines of strangers. See commands.h. */
 #include "daemon/commands.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -19,6 +20,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "ledger/host_probe.h"
 #include "ledger/proc.h"
 
 struct blamed {
@@ -37,30 +39,19 @@ struct commands {
 
 struct question {
     uint64_t number;
-    int32_t pid, reserved;
+    int32_t pid;
+    uint32_t kinds; /* enum host_probe_kind */
 };
 
 struct answer {
     uint64_t number;
-    char text[COMMANDS_TEXT_MAX];
+    int64_t error; /* 0, or -errno */
+    struct host_probe probe;
 };
+static_assert((int)COMMANDS_TEXT_MAX == (int)HOST_COMMAND_MAX,
+              "command lines are cut at the same length");
 
 /* ---- the helper ---- */
-
-static void cmdline_read(pid_t pid, char text[static COMMANDS_TEXT_MAX])
-{
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)pid);
-    MEMOIR_CLEANUP(closep)
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, COMMANDS_TEXT_MAX - 1);
-    while (n > 0 && text[n - 1] == '\0')
-        n--;
-    for (ssize_t i = 0; i < n; i++)
-        if (text[i] == '\0')
-            text[i] = ' ';
-    text[n > 0 ? n : 0] = '\0';
-}
 
 int commands_help(void)
 {
@@ -69,7 +60,7 @@ int commands_help(void)
     struct question question;
     while (recv(0, &question, sizeof(question), 0) == sizeof(question)) {
         struct answer answer = {.number = question.number};
-        cmdline_read(question.pid, answer.text);
+        answer.error = host_probe_read(NULL, question.pid, question.kinds, &answer.probe);
         if (send(0, &answer, sizeof(answer), MSG_NOSIGNAL) < 0)
             break;
     }
@@ -199,9 +190,10 @@ static void blame(struct commands *commands, pid_t pid)
     commands->rest_until_ns = now + COMMANDS_REST_MS * NS_PER_MS;
     if (proc_owner(pid, &uid) < 0)
         return;
-    commands->blamed[commands->next_blamed] =
-        (struct blamed){uid, now + COMMANDS_BLAME_S * NS_PER_S};
-    commands->next_blamed = (commands->next_blamed + 1) % COMMANDS_BLAMED_MAX;
+    if (uid != 0) /* root's others are what all want to know of, and no strangers */
+        commands->blamed[commands->next_blamed] =
+            (struct blamed){uid, now + COMMANDS_BLAME_S * NS_PER_S};
+    commands->next_blamed = (commands->next_blamed + (uid != 0)) % COMMANDS_BLAMED_MAX;
     if (!commands->said)
         log_warn("the command line of PID %d (uid %u) cannot be read: its memory does not answer, "
                  "showing the program's name only",
@@ -210,9 +202,10 @@ static void blame(struct commands *commands, pid_t pid)
 }
 
 /* 0, -ETIMEDOUT, or -errno when the helper is gone. */
-static int ask(struct commands *commands, pid_t pid, uint64_t due_ns, struct answer *ret_answer)
+static int ask(struct commands *commands, pid_t pid, uint32_t kinds, uint64_t due_ns,
+               struct answer *ret_answer)
 {
-    struct question question = {.number = ++commands->asked, .pid = pid};
+    struct question question = {.number = ++commands->asked, .pid = pid, .kinds = kinds};
     if (send(commands->fd, &question, sizeof(question), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
         return -errno;
     for (;;) {
@@ -234,18 +227,20 @@ static int ask(struct commands *commands, pid_t pid, uint64_t due_ns, struct ans
     }
 }
 
-void commands_read(struct commands *commands, pid_t pid, char *ret_text, size_t size)
+int commands_probe(struct commands *commands, pid_t pid, uint32_t kinds, unsigned wait_ms,
+                   struct host_probe *ret_probe)
 {
     uint64_t now = clock_monotonic_ns();
     struct answer answer;
-    ret_text[0] = '\0';
-    if (!commands || now < commands->rest_until_ns || is_blamed(commands, pid, now))
-        return;
+    if (now < commands->rest_until_ns)
+        return -EBUSY;
+    if (is_blamed(commands, pid, now))
+        return -ETIMEDOUT;
     int r = -ECONNRESET;
     for (int tries = 0; tries < 2 && r < 0 && r != -ETIMEDOUT; tries++) {
         if (commands->fd < 0 && helper_start(commands) < 0)
             break;
-        r = ask(commands, pid, now + COMMANDS_WAIT_MS * NS_PER_MS, &answer);
+        r = ask(commands, pid, kinds, now + wait_ms * NS_PER_MS, &answer);
         if (r < 0)
             helper_stop(commands);
     }
@@ -254,7 +249,20 @@ void commands_read(struct commands *commands, pid_t pid, char *ret_text, size_t 
     else if (r < 0)
         commands->rest_until_ns = now + COMMANDS_REST_MS * NS_PER_MS;
     if (r < 0)
+        return r == -ETIMEDOUT ? r : -EBUSY;
+    if (answer.error < 0)
+        return (int)answer.error;
+    *ret_probe = answer.probe;
+    return 0;
+}
+
+void commands_read(struct commands *commands, pid_t pid, char *ret_text, size_t size)
+{
+    struct host_probe probe;
+    ret_text[0] = '\0';
+    if (!commands ||
+        commands_probe(commands, pid, HOST_PROBE_COMMAND, COMMANDS_WAIT_MS, &probe) < 0)
         return;
-    answer.text[sizeof(answer.text) - 1] = '\0';
-    snprintf(ret_text, size, "%s", answer.text);
+    probe.command[sizeof(probe.command) - 1] = '\0';
+    snprintf(ret_text, size, "%s", probe.command);
 }

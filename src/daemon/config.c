@@ -89,6 +89,11 @@ static const struct config_key keys[] = {
     {"exits", CONFIG_AUTO, AT(exits), "auto|yes|no", "auto",
      "See every process of the machine when it ends, by BPF: for memoir exited. Auto: as root, unless dir "
      "is set. Where the kernel refuses, a line tells why and the rest goes on."},
+    {"probe-share", CONFIG_COUNT, AT(probe_share), "N", "5",
+     "The part of one processor, in thousandths, that may go into costly fields of the process table "
+     "(PSS, command lines, environments). The largest and those that changed come first; 0 leaves them "
+     "unknown.",
+     .reload = true, .max = 1000},
     {"history", CONFIG_BOOL, AT(history), "yes|no", "yes",
      "Keep the figures of every second in history.db, for memoir history."},
     {"history-size", CONFIG_SIZE, AT(history_size), "SIZE", "1G",

@@ -34,6 +34,7 @@ struct config {
     uint64_t retired_blocks;
     uint64_t retired_file_max;
     enum config_auto exits;
+    uint64_t probe_share; /* thousandths of a processor */
     bool history;
     bool leaks;
     uint64_t leaks_interval_ns;

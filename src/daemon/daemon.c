@@ -25,6 +25,7 @@
 #include "daemon/exit_watch.h"
 #include "daemon/growing.h"
 #include "daemon/history.h"
+#include "daemon/hosts.h"
 #include "daemon/loop.h"
 #include "daemon/mount.h"
 #include "daemon/native.h"
@@ -221,6 +222,15 @@ static struct history_settings history_settings(const struct config *config)
     return settings;
 }
 
+/* Likewise. */
+static void start_hosts(struct daemon *daemon)
+{
+    int r =
+        hosts_new(daemon->history != NULL, (unsigned)daemon->config.probe_share, &daemon->hosts);
+    if (r < 0)
+        log_error("cannot keep a table of all processes: %s", strerror(-r));
+}
+
 /* Without history everything else goes on. */
 static void start_history(struct daemon *daemon)
 {
@@ -271,6 +281,8 @@ static void reload_apply(struct daemon *daemon, struct config *fresh)
     struct history_settings history = history_settings(&daemon->config);
     if (daemon->history)
         history_set(daemon->history, &history);
+    if (daemon->hosts)
+        hosts_set_share(daemon->hosts, (unsigned)daemon->config.probe_share);
     log_info("configuration read again: %s%s", taken[0] ? "changed " : "nothing changed", taken);
     if (restart[0])
         log_warn("needs a restart to take effect: %s", restart);
@@ -408,6 +420,7 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
         return r;
     start_history(daemon);
     start_growing(daemon);
+    start_hosts(daemon);
     size_t processes;
     ledger_processes(daemon->ledger, &processes);
     char status[128];
@@ -443,6 +456,7 @@ void daemon_stop(struct daemon *daemon)
     behalf_table_free(daemon->behalf);
     history_free(daemon->history);
     growing_free(daemon->growing);
+    hosts_free(daemon->hosts);
     watch_free(daemon->watch);
     ledger_free(daemon->ledger);
     commands_free(daemon->commands);

@@ -12,6 +12,7 @@ struct commands;
 struct exit_watch;
 struct growing;
 struct history;
+struct hosts;
 struct ledger;
 struct ledger_book;
 struct loop;
@@ -45,6 +46,7 @@ struct daemon {
     struct history *history;        /* NULL: none is kept */
     struct exit_watch *exits;       /* NULL: nobody asked for it */
     struct growing *growing;        /* NULL: call sites are not watched */
+    struct hosts *hosts;            /* the process table; NULL: it cannot be read */
     struct allowance *retire_share; /* of lines and records, by user */
     struct loop_source *signals[3];
     struct loop_source *refresh_timer, *refresh_work;

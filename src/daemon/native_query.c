@@ -12,6 +12,7 @@
 #include "daemon/daemon.h"
 #include "daemon/exit_watch.h"
 #include "daemon/growing.h"
+#include "daemon/hosts.h"
 #include "daemon/native_exited.h"
 #include "daemon/native_internal.h"
 #include "daemon/server.h"
@@ -120,6 +121,11 @@ static void figures_refresh(struct native *native)
     native->refresh_cost_ns = server->refresh_cost_ns < more ? server->refresh_cost_ns : more;
 }
 
+static bool is_of_host(const char *table)
+{
+    return strcmp(table, "host") == 0 || strcmp(table, "system") == 0;
+}
+
 static int query_answer_run(struct native_client *client)
 {
     struct native *native = client->native;
@@ -141,6 +147,10 @@ static int query_answer_run(struct native_client *client)
     if (r >= 0 && strcmp(table, "leaks") == 0)
         r = growing_leaks(daemon->growing, query_asks_unusual(native->query),
                           begin + NATIVE_QUERY_MS * NS_PER_MS, &leaks);
+    const struct host *host =
+        r >= 0 && is_of_host(table) && daemon->hosts ? hosts_lock(daemon->hosts) : NULL;
+    if (r >= 0 && is_of_host(table) && !host)
+        r = -ENODEV;
     if (r >= 0) {
         r = query_run(native->query,
                       &(struct query_world){
@@ -148,6 +158,7 @@ static int query_answer_run(struct native_client *client)
                           .exited = exited.rows,
                           .n_exited = exited.n,
                           .leaks = &leaks,
+                          .host = host,
                           .sees_all = client->sees_all,
                           .viewer_uid = client->viewer_uid,
                           .user_name = user_name,
@@ -159,6 +170,8 @@ static int query_answer_run(struct native_client *client)
             r = 0; /* the answer says that it is not complete */
     }
     query_exited_release(&exited);
+    if (host)
+        hosts_unlock(daemon->hosts);
     if (r >= 0)
         r = query_result_finish(native->result);
     if (is_costly(table))

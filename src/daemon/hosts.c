@@ -1,0 +1,219 @@
+/* The process table of memoird. See hosts.h. */
+#include "daemon/hosts.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/commands.h"
+#include "ledger/host.h"
+#include "ledger/host_probe.h"
+
+enum { THREAD_NICE = 5, PROBES_MAX = 2000 /* in a second, whatever they take */ };
+
+struct hosts {
+    pthread_t thread;
+    bool always; /* constant */
+
+    pthread_mutex_t lock; /* for what follows */
+    pthread_cond_t more;
+    struct host *host;
+    uint64_t asked_ns; /* when somebody last did; 0: never */
+    unsigned share;
+    bool stop;
+
+    /* The thread's only. */
+    struct commands *commands; /* NULL until the first probe */
+    bool helpless;             /* it could not be started, and that was said */
+    uint64_t debt_ns;
+};
+
+/* ---- probes ---- */
+
+static struct commands *helper(struct hosts *h)
+{
+    if (h->commands || h->helpless)
+        return h->commands;
+    int r = commands_new(&h->commands);
+    if (r < 0) {
+        h->helpless = true;
+        log_warn("cannot start a helper: %s, the process table has no PSS and no command lines",
+                 strerror(-r));
+    }
+    return h->commands;
+}
+
+/* Whom to look at, unless the end has come. */
+static bool next_todo(struct hosts *h, struct host_todo *todo)
+{
+    pthread_mutex_lock(&h->lock);
+    bool any = !h->stop && host_probe_next(h->host, todo);
+    pthread_mutex_unlock(&h->lock);
+    return any;
+}
+
+/* What a second's share of the processor allows; a process that takes longer is paid for by later seconds. */
+static void probe_some(struct hosts *h, unsigned share)
+{
+    uint64_t budget = NS_PER_S / 1000 * share, spent = 0;
+    struct host_todo todo;
+    struct host_probe probe;
+    if (h->debt_ns >= budget) {
+        h->debt_ns -= budget;
+        return;
+    }
+    budget -= h->debt_ns;
+    h->debt_ns = 0;
+    for (int i = 0; i < PROBES_MAX && spent < budget && helper(h) && next_todo(h, &todo); i++) {
+        uint64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+        int r = commands_probe(h->commands, todo.pid, todo.kinds, HOSTS_PROBE_WAIT_MS, &probe);
+        pthread_mutex_lock(&h->lock);
+        if (r != -EBUSY) /* the helper rests: nobody's fault */
+            host_probe_done(h->host, &todo, r, &probe);
+        pthread_mutex_unlock(&h->lock);
+        spent += clock_ns(CLOCK_THREAD_CPUTIME_ID) - began + (r == 0 ? probe.cpu_ns : 0);
+        if (r == -EBUSY)
+            break;
+    }
+    if (spent > budget)
+        h->debt_ns = spent - budget;
+}
+
+/* ---- the thread ---- */
+
+static bool wanted(const struct hosts *h, uint64_t now_ns)
+{
+    return h->always || (h->asked_ns && now_ns - h->asked_ns < HOSTS_WANTED_S * NS_PER_S);
+}
+
+/* Until a second after `last_ns`, or for as long as nobody wants anything. False at the end. */
+static bool wait_for_turn(struct hosts *h, uint64_t last_ns)
+{
+    pthread_mutex_lock(&h->lock);
+    for (;;) {
+        uint64_t now = clock_monotonic_ns(), due = last_ns + NS_PER_S;
+        if (h->stop || (wanted(h, now) && now >= due))
+            break;
+        if (!wanted(h, now)) {
+            pthread_cond_wait(&h->more, &h->lock);
+            continue;
+        }
+        struct timespec until = {(time_t)(due / NS_PER_S), (long)(due % NS_PER_S)};
+        pthread_cond_timedwait(&h->more, &h->lock, &until);
+    }
+    bool go_on = !h->stop;
+    pthread_mutex_unlock(&h->lock);
+    return go_on;
+}
+
+static void *run(void *context)
+{
+    struct hosts *h = context;
+    uint64_t last_ns = 0;
+    pthread_setname_np(pthread_self(), "processes");
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), THREAD_NICE);
+    while (wait_for_turn(h, last_ns)) {
+        last_ns = clock_monotonic_ns();
+        pthread_mutex_lock(&h->lock);
+        int r = host_refresh(h->host);
+        unsigned share = h->share;
+        pthread_mutex_unlock(&h->lock);
+        if (r >= 0 && share > 0)
+            probe_some(h, share);
+    }
+    commands_free(h->commands);
+    return NULL;
+}
+
+/* ---- begin and end ---- */
+
+static int start(struct hosts *h)
+{
+    sigset_t all, before;
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_mutex_init(&h->lock, NULL);
+    pthread_cond_init(&h->more, &attributes);
+    pthread_condattr_destroy(&attributes);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int r = -pthread_create(&h->thread, NULL, run, h);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (r < 0) {
+        pthread_mutex_destroy(&h->lock);
+        pthread_cond_destroy(&h->more);
+    }
+    return r;
+}
+
+int hosts_new(bool always, unsigned share, struct hosts **ret_hosts)
+{
+    struct hosts *h = calloc(1, sizeof(*h));
+    if (!h)
+        return -ENOMEM;
+    struct rlimit limit = {.rlim_cur = 1024};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    h->always = always;
+    h->share = share;
+    int r =
+        host_new(&(struct host_options){.files_max = limit.rlim_cur / HOSTS_FILES_SHARE}, &h->host);
+    if (r == 0)
+        r = start(h);
+    if (r < 0) {
+        host_free(h->host);
+        free(h);
+        return r;
+    }
+    *ret_hosts = h;
+    return 0;
+}
+
+void hosts_free(struct hosts *hosts)
+{
+    if (!hosts)
+        return;
+    pthread_mutex_lock(&hosts->lock);
+    hosts->stop = true;
+    pthread_cond_signal(&hosts->more);
+    pthread_mutex_unlock(&hosts->lock);
+    pthread_join(hosts->thread, NULL);
+    pthread_mutex_destroy(&hosts->lock);
+    pthread_cond_destroy(&hosts->more);
+    host_free(hosts->host);
+    free(hosts);
+}
+
+/* ---- who asks ---- */
+
+void hosts_set_share(struct hosts *hosts, unsigned share)
+{
+    pthread_mutex_lock(&hosts->lock);
+    hosts->share = share;
+    pthread_mutex_unlock(&hosts->lock);
+}
+
+const struct host *hosts_lock(struct hosts *hosts)
+{
+    pthread_mutex_lock(&hosts->lock);
+    uint64_t now = clock_monotonic_ns();
+    hosts->asked_ns = now;
+    pthread_cond_signal(&hosts->more);
+    bool stale = host_time_ns(hosts->host) == 0 ||
+                 now - host_time_ns(hosts->host) > HOSTS_STALE_MS * NS_PER_MS;
+    if (!stale || host_refresh(hosts->host) >= 0)
+        return hosts->host;
+    pthread_mutex_unlock(&hosts->lock);
+    return NULL;
+}
+
+void hosts_unlock(struct hosts *hosts)
+{
+    pthread_mutex_unlock(&hosts->lock);
+}

@@ -1,0 +1,28 @@
+/* memoird's process table: one for all who ask, refreshed each second by a thread of its own while somebody
+ * needs it. Costly fields are probed by a helper process (commands.h) within a share of a processor, so
+ * that neither the loop nor this thread waits for anybody's memory. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct host;
+struct hosts;
+
+enum {
+    HOSTS_WANTED_S = 30,        /* refreshes go on for so long after somebody asked */
+    HOSTS_STALE_MS = 3000,      /* what is older is refreshed by who asks */
+    HOSTS_PROBE_WAIT_MS = 3000, /* for the helper */
+    HOSTS_FILES_SHARE = 4,      /* the part of our descriptors that may be kept */
+};
+
+/* `always`: also while nobody asks. `share` is that of a processor for probes, in thousandths; 0: none. */
+int hosts_new(bool always, unsigned share, struct hosts **ret_hosts);
+void hosts_free(struct hosts *hosts); /* NULL is fine */
+
+void hosts_set_share(struct hosts *hosts, unsigned share);
+
+/* The table, at most HOSTS_STALE_MS old, for no longer than it takes to read it: the thread waits. NULL when
+ * /proc cannot be read; then it is not locked. Any thread. */
+const struct host *hosts_lock(struct hosts *hosts);
+void hosts_unlock(struct hosts *hosts);

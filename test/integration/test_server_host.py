@@ -1,0 +1,106 @@
+"""The process table over memoird's socket: all processes, who may see what, and what is read when."""
+
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+from daemon_fixture import NOBODY, PATIENCE_S, as_user
+from native_fixture import NativeTest
+
+HOLDER = "import sys; x = bytearray(b'x') * (32 << 20); print('ready', flush=True); sys.stdin.read()"
+# Asks one question as another user, and prints the answer.
+ASK = """
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.sendall(sys.argv[2].encode() + b"\\n")
+data = b""
+while not data.endswith(b"\\n"):
+    data += s.recv(1 << 16)
+sys.stdout.write(data.decode())
+"""
+
+
+class Host(NativeTest):
+    def holder(self, **environment):
+        process = subprocess.Popen([sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   text=True, env={**os.environ, **environment})
+        self.addCleanup(process.wait)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stdin.close)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        return process
+
+    def question(self, pid, show):
+        return {"query": {"table": "host", "where": f"pid={pid}", "show": show}}
+
+    def row(self, pid, show):
+        rows = self.connect().ask(self.question(pid, show))["result"]["rows"]
+        return rows[0] if rows else None
+
+    def test_processes_without_a_book_are_there(self):
+        self.native()
+        holder = self.holder()
+        self.wait_until(lambda: self.row(holder.pid, "pid"), "it is in the table")
+        row = self.row(holder.pid, "pid,parent,rss,heap,threads,state")
+        self.assertEqual(row["parent"], os.getpid())
+        self.assertIsNone(row["heap"])
+        self.wait_until(lambda: self.row(holder.pid, "rss")["rss"] > 32 << 20, "its memory is known")
+
+    def test_without_history_too(self):
+        self.native("--history=no")
+        holder = self.holder()
+        self.wait_until(lambda: (self.row(holder.pid, "rss") or {"rss": 0})["rss"] > 32 << 20, "its memory is known")
+
+    def test_costly_fields_come_later(self):
+        self.native("--probe-share", "1000")
+        holder = self.holder(SLURM_JOB_ID="77")
+        # A helper that somebody's memory keeps waiting rests for a while; and a kernel may have no smaps_rollup.
+        smaps = os.access(f"/proc/{holder.pid}/smaps_rollup", os.R_OK)
+
+        def known():
+            row = self.row(holder.pid, "command,job,pss,tracked")
+            return row and row["command"] and row["job"] == "77" and row["tracked"] and (row["pss"] or not smaps)
+
+        self.wait_until(known, "it was probed")
+        self.assertIn("bytearray", self.row(holder.pid, "command")["command"])
+
+    def test_nobody_is_probed_without_a_share(self):
+        self.native("--probe-share", "0")
+        holder = self.holder()
+        self.wait_until(lambda: self.row(holder.pid, "pid"), "it is in the table")
+        self.assertEqual(self.row(holder.pid, "command,pss"), {"command": None, "pss": None})
+
+    def test_a_row_joins_what_was_reported(self):
+        self.native()
+        line = self.connect()
+        self.assertEqual(line.ask({"alloc": {"space": "heap", "id": 1, "bytes": 4711}, "ack": True}), {"ack": 0})
+        self.wait_until(lambda: (self.row(os.getpid(), "rss,heap") or {}).get("heap") == 4711, "both are in one row")
+        self.assertGreater(self.row(os.getpid(), "rss")["rss"], 0)
+
+    def test_the_machine(self):
+        self.native()
+        (row,) = self.connect().ask({"query": {"table": "system", "show": "total,available,free"}})["result"]["rows"]
+        self.assertGreater(row["total"], row["free"])
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs two users")
+    def test_others_see_figures_only(self):
+        self.native("--probe-share", "1000")
+        os.chmod(self.path, 0o666)
+        self.folder.chmod(0o755)
+        holder = self.holder(SLURM_JOB_ID="77", SLURM_PROCID="3")
+        show = "rss,command,job,rank,exe,tracked"
+        self.wait_until(lambda: (self.row(holder.pid, show) or {}).get("command"), "it was probed")
+        done = subprocess.run([*as_user(NOBODY), sys.executable, "-c", ASK, self.path,
+                               json.dumps(self.question(holder.pid, show))],
+                              stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=True)
+        (row,) = json.loads(done.stdout)["result"]["rows"]
+        self.assertGreater(row["rss"], 0)
+        for name in ("command", "job", "rank", "exe", "tracked"):
+            self.assertIsNone(row[name], name)
+
+
+if __name__ == "__main__":
+    unittest.main()
