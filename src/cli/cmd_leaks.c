@@ -14,6 +14,7 @@
 #include "cli/command.h"
 #include "cli/leaks_ask.h"
 #include "cli/leaks_watch.h"
+#include "cli/lost.h"
 #include "cli/site_names.h"
 #include "cli/suspects.h"
 #include "cli/term.h"
@@ -35,7 +36,7 @@ struct leaks_values {
     struct command_common common;
     uint64_t for_ns, interval_ns, needs_ns;
     bool watch; /* it was said how long, or how often */
-    bool all, check, no_sites;
+    bool all, check, no_sites, scan;
     const char *min_rate;
     uint64_t min_rate_bytes; /* what it says, per minute */
     uint64_t top;
@@ -53,6 +54,10 @@ static const struct option_spec options[] = {
     {"for", 'f', OPTION_DURATION, AT(for_ns), "TIME",
      "watch for so long instead of asking memoird (default: ask; where it cannot tell, 30 seconds, which is the "
      "least that a verdict needs)"},
+    {"scan", 's', OPTION_FLAG, AT(scan),
+     .help =
+         "do not watch: stop one process for a moment, and tell which of its blocks nothing points "
+         "to any more"},
     {"all", 'a', OPTION_FLAG, AT(all),
      .help = "also sites that are steady, warming up, or not known yet"},
     {"min-rate", 'm', OPTION_STRING, AT(min_rate), "SIZE",
@@ -81,6 +86,7 @@ static const struct command_example examples[] = {
     {"memoir leaks", "what memoird has seen; without one, watch all processes for half a minute"},
     {"memoir leaks 4242", "one process"},
     {"memoir leaks --for 10m server", "longer: slow leaks show, and warm-ups end"},
+    {"memoir leaks --scan 4242", "a proof: what it can never free again"},
     {"memoir leaks --all --top 0 4242", "what each of its sites does"},
     {"memoir leaks --check --min-rate 1MB --for 2m 4242", "in a test: ends with 1 if it leaks"},
     {"memoir leaks --json | jq '.suspects[] | {verdict, site, bytes_per_minute}'", "for programs"},
@@ -89,6 +95,7 @@ static const struct command_example examples[] = {
 
 static const struct command_fields fields[] = {
     {"Fields of a suspect", suspects_columns},
+    {"Fields of a row of --scan", lost_columns},
     {0},
 };
 
@@ -102,8 +109,16 @@ static const struct command_section sections[] = {
      "steady: it does not rise. unknown yet: not watched for long enough.\n\n"
      "A verdict is about a time, and nobody can tell a leak from a cache that has not filled yet: "
      "watch for longer than that takes. doc/leaks.md has the method and how often it errs."},
+    {"SCAN",
+     "--scan stops a process that 'memoir run' started, follows every pointer from its registers, stacks "
+     "and data, and lets it go on. A block that no pointer leads to is lost: nobody can free it any "
+     "more; one that only lost blocks lead to is indirectly lost. That is a proof, unless the program "
+     "hides its pointers (in files, XORed, compressed). What is reachable is no proof of the "
+     "opposite: a list that only grows is reachable, too, and shows when it is watched. The document of "
+     "--json is \"memoir.lost/1\". A few system calls of the process that wait (epoll_wait, and "
+     "others of signal(7)) return EINTR, as under a debugger."},
     {"EXIT STATUS",
-     "0, whether anything leaks or not; with --check 1 when there is a leak. 3 when a process that was "
+     "0, whether anything leaks or not; with --check 1 when there is a leak or, with --scan, a lost block. 3 when a process that was "
      "asked for keeps no book, as for all commands."},
     {"JSON",
      "The document is one object: \"schema\" (\"memoir.leaks/1\"), \"time\", \"watched_by\" (\"memoir\" or "
@@ -262,6 +277,34 @@ static int print(const struct leaks_values *v, const struct suspects *s)
     return r < 0 ? r : command_output(&out);
 }
 
+static int scan(const struct leaks_values *v, const struct operands *operands)
+{
+    if (operands->n != 1)
+        return command_misuse(&cmd_leaks, "--scan looks at one process: name it");
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out = BUFFER_INIT(OUTPUT_MAX);
+    int r = lost_report(&(struct lost_request){
+        .word = operands->words[0],
+        .dir = v->dir,
+        .top = v->top == TOP_UNSET ? 0 : v->top,
+        .all = v->all,
+        .check = v->check,
+        .no_header = v->no_header,
+        .no_sites = v->no_sites,
+        .color = v->color,
+        .terminal = STDOUT_FILENO,
+        .text = v->json || v->csv ? NULL : &out,
+        .json = v->json ? &out : NULL,
+        .csv = v->csv ? &out : NULL,
+    });
+    if (r < 0 || out.len == 0)
+        return r;
+    if (v->json)
+        buffer_append_char(&out, '\n');
+    int printed = command_output(&out);
+    return printed != COMMAND_OK ? printed : r;
+}
+
 static int run(const void *values, const struct operands *operands)
 {
     struct leaks_values v = *(const struct leaks_values *)values;
@@ -270,6 +313,8 @@ static int run(const void *values, const struct operands *operands)
         return r;
     if (command_check_dir(v.dir) != COMMAND_OK)
         return COMMAND_FAILED;
+    if (v.scan)
+        return scan(&v, operands);
     MEMOIR_CLEANUP(site_names_freep)
     struct site_names *symbols = v.no_sites ? NULL : site_names_new(); /* before much memory */
     MEMOIR_CLEANUP(suspects_release)

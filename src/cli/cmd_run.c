@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/lost.h"
 #include "cli/run_book.h"
 #include "cli/run_child.h"
 #include "cli/run_summary.h"
@@ -23,6 +24,7 @@
 
 enum {
     SUMMARY_MAX = 64 << 20,
+    LOST_TOP = 20,             /* rows of a scan */
     EXIT_NOT_EXECUTABLE = 126, /* as env(1) and shells have it */
     EXIT_NOT_FOUND = 127,
 };
@@ -37,6 +39,8 @@ struct run_values {
     const char *sample;
     bool map;
     bool summary, quiet;
+    bool scan;
+    uint64_t lost_code;
     const char *json;
     const char *dir;
     int color;
@@ -60,6 +64,11 @@ static const struct option_spec options[] = {
     {"summary", 0, OPTION_FLAG, AT(summary),
      .help =
          "say on standard error at the end what the program used and still held (the default on a terminal)"},
+    {"scan", 0, OPTION_FLAG, AT(scan),
+     .help =
+         "at the end, say which blocks nothing points to any more, and which lines asked for them"},
+    {"lost-code", 0, OPTION_NUMBER, AT(lost_code), "N",
+     "with --scan: end with this code, if the program ended with 0 and blocks are lost"},
     {"quiet", 'q', OPTION_FLAG, AT(quiet),
      .help = "say nothing, neither that a program cannot be tracked nor a summary"},
     {"json", 'j', OPTION_STRING, AT(json), "FILE", "write the summary as JSON to FILE"},
@@ -74,6 +83,7 @@ static const struct command_example examples[] = {
     {"memoir run --summary -- make -j8",
      "figures of make at the end; its children are tracked, too"},
     {"memoir run --stacks all python3 train.py", "the whole stack of every allocation"},
+    {"memoir run --scan --lost-code 9 ./test", "in a test: fails where memory is lost"},
     {"memoir run --json out.json ./test", "for programs: what it held at the end, by call site"},
     {0},
 };
@@ -92,11 +102,16 @@ static const struct command_section sections[] = {
      "memoir are handed on, the terminal's reach both, a program that is stopped from the terminal stops memoir, and at the "
      "end memoir ends by the same signal or with the same code. A program that cannot be found gives 127, one that "
      "cannot be executed 126."},
+    {"Scan",
+     "--scan looks at the program's memory when it has done its last instruction, after its destructors: every pointer from "
+     "its registers, stacks and data is followed, and what none leads to is lost (see memoir-leaks(1)). Until then the "
+     "program is traced, so that neither a debugger nor strace can be used on it. The program's children are tracked, and "
+     "not scanned."},
     {"JSON",
      "One object: \"schema\" (\"memoir.run/1\"), \"time\", \"program\", \"pid\", \"status\" or \"signal\", "
      "\"duration_ns\", \"rss_peak_bytes\", \"tracked\", \"why_not\", \"heap\" and \"mapped\" (peak, live, allocated and "
-     "freed bytes and blocks; null when there are none), \"losses\", and \"sites\", those that hold most at the end "
-     "first. What could not be read is null, never 0."},
+     "freed bytes and blocks; null when there are none), \"losses\", \"sites\", those that hold most at the end "
+     "first, and \"scan\" (of --scan, else null; \"memoir.lost/1\"). What could not be read is null, never 0."},
     {"Environment",
      "What the options say is passed on in MEMOIR_STACKS, MEMOIR_SAMPLE_BYTES, MEMOIR_TRACK_MMAP and MEMOIR_DIR; without "
      "memoir run, LD_PRELOAD=" LIBRARY " does the same."},
@@ -110,7 +125,9 @@ struct run {
     char sample[32];        /* "": as the tracker likes */
     const char *why_not;    /* why it cannot be tracked */
     bool preload;
-    bool keep; /* its books, until we have read them */
+    bool keep;          /* its books, until we have read them */
+    int lost;           /* what the scan at the end came to: COMMAND_FAILED when blocks are lost */
+    struct buffer scan; /* the same as JSON */
     struct run_books books;
 };
 
@@ -181,6 +198,8 @@ static int check(struct run *run)
     uint64_t bytes;
     if (!run->argv[0])
         return command_misuse(&cmd_run, "say which program to run: memoir run ./server");
+    if (v->lost_code > 255 || (v->lost_code && !v->scan))
+        return command_misuse(&cmd_run, "--lost-code takes 1 to 255, and needs --scan");
     if (v->quiet && v->summary)
         return command_misuse(&cmd_run, "--quiet and --summary exclude each other");
     if (v->sample) {
@@ -237,6 +256,32 @@ static void look(void *context, pid_t pid)
     run_books_look(&run->books, pid);
 }
 
+/* It is about to end; its memory is still there. */
+static void leaving(void *context, pid_t pid)
+{
+    struct run *run = context;
+    char word[16];
+    snprintf(word, sizeof(word), "%d", (int)pid);
+    run_books_look(&run->books, pid);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer text = BUFFER_INIT(SUMMARY_MAX);
+    int r = lost_report(&(struct lost_request){
+        .word = word,
+        .borrowed = pid,
+        .dir = run->values->dir,
+        .top = LOST_TOP,
+        .check = true,
+        .color = run->values->color,
+        .terminal = STDERR_FILENO,
+        .text = run->values->quiet ? NULL : &text,
+        .json = run->values->json ? &run->scan : NULL,
+    });
+    if (r < 0)
+        command_fail("its memory could not be scanned: %s", strerror(-r));
+    fs_write_all(STDERR_FILENO, buffer_string(&text), text.len);
+    run->lost = r;
+}
+
 static int not_started(const struct run *run, int error)
 {
     command_fail("cannot run '%s': %s", run->argv[0], strerror(-error));
@@ -274,10 +319,15 @@ static int supervise(struct run *run, const struct run_child *child, bool text)
     struct ledger *ledger = NULL;
     if (run->books.n > 0)
         run_books_ledger(&run->books, &ledger);
-    struct run_summary summary = {
-        .program = run->argv[0], .why_not = run->why_not, .end = &end, .ledger = ledger};
+    struct run_summary summary = {.program = run->argv[0],
+                                  .why_not = run->why_not,
+                                  .end = &end,
+                                  .ledger = ledger,
+                                  .scan = &run->scan};
     tell(run, &summary, text);
     run_books_remove(&run->books);
+    if (end.status == 0 && run->lost == COMMAND_FAILED && run->values->lost_code)
+        return (int)run->values->lost_code;
     return run_end_alike(end.status);
 }
 
@@ -294,14 +344,17 @@ static int run_run(const void *values, const struct operands *operands)
     bool text = v->summary || (!v->quiet && isatty(STDERR_FILENO));
     struct run_child child = {
         .argv = run.argv, .prepare = prepare, .look = look, .fd = -1, .context = &run};
-    if (!text && !v->json)
+    if (!text && !v->json && !v->scan)
         return not_started(&run, run_exec(&child));
     run.books = (struct run_books){.events = -1, .directory = -1};
     if (run.preload && run_books_init(&run.books) == 0) {
         run.keep = true;
         child.fd = run.books.events;
+        child.leaving = v->scan ? leaving : NULL;
     }
+    buffer_init(&run.scan, SUMMARY_MAX);
     r = supervise(&run, &child, text);
+    buffer_release(&run.scan);
     run_books_release(&run.books);
     return r;
 }

@@ -6,15 +6,21 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "cli/command.h"
+
+enum { OTHERS_END_MS = 2000 };
 
 /* Dispositions that main() or we changed, and the mask, as we got them. */
 struct inherited {
@@ -41,14 +47,17 @@ int run_exec(const struct run_child *child)
     return -errno;
 }
 
-/* In the child. */
+/* In the child. Not before its parent has let go of `wait`: until then it takes hold of us. */
 static void become(const struct run_child *child, const struct inherited *inherited, pid_t parent,
-                   int told)
+                   int told, const int wait[2])
 {
+    char byte;
     /* Who ends us by SIGKILL means the program. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
+    close(wait[1]);
+    if (getppid() != parent || read(wait[0], &byte, 1) != 0)
         _exit(127);
+    close(wait[0]);
     sigaction(SIGCHLD, &inherited->child, NULL);
     sigprocmask(SIG_SETMASK, &inherited->mask, NULL);
     int error = -run_exec(child);
@@ -59,13 +68,23 @@ static void become(const struct run_child *child, const struct inherited *inheri
 /* The pipe closes by itself when the program begins. */
 static int start(const struct run_child *child, const struct inherited *inherited, pid_t *ret_pid)
 {
-    int ends[2], error = 0;
+    int ends[2], wait[2], error = 0;
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -errno;
+    if (pipe2(wait, O_CLOEXEC) < 0) {
+        int failed = -errno;
+        close(ends[0]);
+        close(ends[1]);
+        return failed;
+    }
     pid_t parent = getpid(), pid = fork();
     if (pid == 0)
-        become(child, inherited, parent, ends[1]);
+        become(child, inherited, parent, ends[1], wait);
     int r = pid < 0 ? -errno : 0;
+    if (r == 0 && child->leaving) /* where it fails nobody looks, and all else is the same */
+        ptrace(PTRACE_SEIZE, pid, NULL, (void *)(long)PTRACE_O_TRACEEXIT);
+    close(wait[0]);
+    close(wait[1]);
     close(ends[1]);
     ssize_t n = 0;
     if (r == 0)
@@ -108,8 +127,41 @@ static void stop_with(pid_t pid, int status)
     kill(pid, SIGCONT);
 }
 
+/* Is the process at its end, and not only its first thread? The others of a process that ends have been killed and
+ * are about to go. */
+static bool is_last(pid_t pid)
+{
+    char path[64];
+    uint64_t deadline_ns = clock_monotonic_ns() + OTHERS_END_MS * NS_PER_MS;
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    for (;;) {
+        struct stat info; /* a folder has a link for each folder in it, and two */
+        if (stat(path, &info) < 0 || info.st_nlink <= 3)
+            return true;
+        if (clock_monotonic_ns() > deadline_ns)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+/* A traced program has stopped: for us, for a signal, or as a shell's job. */
+static void traced_stop(const struct run_child *child, pid_t pid, int status)
+{
+    int event = status >> 16, number = WSTOPSIG(status);
+    if (event == PTRACE_EVENT_EXIT) {
+        if (is_last(pid))
+            child->leaving(child->context, pid);
+        ptrace(PTRACE_DETACH, pid, NULL, NULL);
+    } else if (event == PTRACE_EVENT_STOP && number != SIGTRAP) {
+        ptrace(PTRACE_LISTEN, pid, NULL, NULL); /* stays stopped, until it may go on */
+        stop_with(pid, status);
+    } else {
+        ptrace(PTRACE_CONT, pid, NULL, (void *)(long)(event ? 0 : number));
+    }
+}
+
 /* Whether it has ended. */
-static bool reap(struct run_end *end)
+static bool reap(const struct run_child *child, struct run_end *end)
 {
     int status;
     while (wait4(end->pid, &status, WNOHANG | WUNTRACED, &end->usage) == end->pid) {
@@ -117,14 +169,17 @@ static bool reap(struct run_end *end)
             end->status = status;
             return true;
         }
-        stop_with(end->pid, status);
+        if (child->leaving)
+            traced_stop(child, end->pid, status);
+        else
+            stop_with(end->pid, status);
     }
     return false;
 }
 
 static void follow(const struct run_child *child, int signals, struct run_end *end)
 {
-    while (!reap(end)) {
+    while (!reap(child, end)) {
         struct pollfd polled[] = {{.fd = signals, .events = POLLIN},
                                   {.fd = child->fd, .events = POLLIN}};
         if (poll(polled, 2, -1) < 0 && errno != EINTR)

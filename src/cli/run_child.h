@@ -3,6 +3,9 @@
  *
  * It stays in our process group, so the terminal's signals reach it by themselves; others are handed on. When
  * it is stopped from the terminal we stop too, so that a shell sees its job stopped, and with us it goes on.
+ *
+ * Who wants to look at its memory once more before it is gone is told at the last moment: then the program is
+ * traced (ptrace), which costs it something for every signal, and nobody else can trace it meanwhile.
  */
 #ifndef MEMOIR_CLI_RUN_CHILD_H
 #define MEMOIR_CLI_RUN_CHILD_H
@@ -16,6 +19,9 @@ struct run_child {
     void (*prepare)(void *context, pid_t pid); /* in the child, before exec: its environment */
     /* `fd` can be read (-1: nobody asked), or, once more, the child is gone. */
     void (*look)(void *context, pid_t pid);
+    /* It has done its last instruction and stands still, its memory still there; or NULL. Not told where it could
+     * not be traced, and not of a first thread that ends before the others. */
+    void (*leaving)(void *context, pid_t pid);
     int fd;
     void *context;
 };

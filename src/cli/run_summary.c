@@ -294,6 +294,11 @@ int run_summary_json(const struct run_summary *s, struct buffer *out)
     for (size_t i = 0; i < p.n_sites && i < SITES_TOLD; i++)
         json_site(&j, &p, i);
     json_array_end(&j);
+    json_key(&j, "scan");
+    if (s->scan && s->scan->len)
+        json_raw(&j, s->scan->data, s->scan->len);
+    else
+        json_null(&j);
     json_field_u64(&j, "sites_left_out", p.n_sites > SITES_TOLD ? p.n_sites - SITES_TOLD : 0);
     json_object_end(&j);
     picture_release(&p);

@@ -14,6 +14,7 @@ struct run_summary {
     const char *why_not; /* why it was not tracked; NULL: it was */
     const struct run_end *end;
     const struct ledger *ledger; /* its books; NULL where there are none */
+    const struct buffer *scan;   /* a document of its own about lost blocks; NULL, or empty: none */
 };
 
 /* For people, each line after "memoir: ". */

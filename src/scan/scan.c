@@ -12,10 +12,11 @@
 #include "scan/threads.h"
 
 enum {
-    BATCH = 256,            /* small blocks that are read by one system call */
-    SMALL_MAX = 4096,       /* bytes of such a block */
-    GAP_ROOT_BYTES = 4096,  /* between blocks of a mapping that is not glibc's heap */
-    TLS_ABOVE_BYTES = 8192, /* the thread's descriptor lies above the thread pointer */
+    BATCH = 256,                 /* small blocks that are read by one system call */
+    SMALL_MAX = 4096,            /* bytes of such a block */
+    GAP_ROOT_BYTES = 4096,       /* between blocks of a mapping that is not glibc's heap */
+    STACK_TOP_BYTES = 256 << 10, /* of a stack, where its thread's descriptor is */
+    TLS_ABOVE_BYTES = 8192,      /* the thread's descriptor lies above the thread pointer */
 };
 
 /* 47 bits on x86-64, 48 elsewhere: programs keep types and counts in those above. */
@@ -181,6 +182,33 @@ static uint64_t region_low(const struct scan_region *region, const struct scan_r
     return low == UINT64_MAX ? region->start : low;
 }
 
+/* The stack of a thread that has ended is kept by glibc for the next one, with all that was on it. It is known by the
+ * thread's descriptor at its top, which begins with its own address, and again 16 bytes on, and which no living thread
+ * uses. Gives the end of it, or the region's start where it is none. */
+static uint64_t dead_stack_end(struct marker *m, const struct scan_region *region,
+                               const struct scan_registers *threads, size_t n)
+{
+    enum { STEP = 64 / sizeof(uint64_t) }; /* descriptors lie on cache lines */
+    uint64_t *words = (uint64_t *)m->memory->window;
+    uint64_t len = region->end - region->start;
+    if (!region->guarded || !region->anonymous)
+        return region->start;
+    len = len < STACK_TOP_BYTES ? len : STACK_TOP_BYTES;
+    uint64_t from = region->end - len, unread = m->memory->unread;
+    size_t got = scan_memory_read(m->memory, from, words, len) / sizeof(uint64_t);
+    m->memory->unread = unread; /* it is read again as a root */
+    for (size_t i = 0; i + STEP <= got; i += STEP) {
+        uint64_t at = from + i * sizeof(uint64_t);
+        if (words[i] != at || words[i + 2] != at)
+            continue;
+        for (size_t k = 0; k < n; k++)
+            if (threads[k].thread_pointer == at)
+                return region->start;
+        return at + TLS_ABOVE_BYTES < region->end ? at + TLS_ABOVE_BYTES : region->end;
+    }
+    return region->start;
+}
+
 /* A stack that shares its region with blocks: what is certainly in use. */
 static void stack_among_blocks(struct marker *m, const struct scan_registers *thread)
 {
@@ -207,8 +235,12 @@ static void roots(struct marker *m, const struct scan_registers *threads, size_t
             sum_add(&m->memory->unread, region->end - region->start);
         else if (region->n_blocks)
             gaps(m, region);
-        else
-            root_range(m, region_low(region, threads, n), region->end);
+        else {
+            uint64_t low = region_low(region, threads, n), dead = region->start;
+            if (low == region->start)
+                dead = dead_stack_end(m, region, threads, n);
+            root_range(m, low > dead ? low : dead, region->end);
+        }
     }
 }
 

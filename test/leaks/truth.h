@@ -28,7 +28,8 @@ struct truth_line {
     uint64_t alloc_blocks, alloc_bytes, freed_blocks, freed_bytes;
 };
 struct truth_block {
-    uintptr_t address; /* 0: free, 1: was used */
+    uintptr_t
+        hidden; /* ~address, which is no pointer to who looks for them; 0: free, 1: was used */
     uint64_t bytes;
     int line;
 };
@@ -39,12 +40,13 @@ static pthread_mutex_t truth_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static inline struct truth_block *truth_find(uintptr_t address, int empty)
 {
-    size_t at = (size_t)(address * UINT64_C(0x9e3779b97f4a7c15) >> 48) % TRUTH_BLOCKS;
+    uintptr_t hidden = ~address;
+    size_t at = (size_t)(hidden * UINT64_C(0x9e3779b97f4a7c15) >> 48) % TRUTH_BLOCKS;
     for (size_t i = 0; i < TRUTH_BLOCKS; i++) {
         struct truth_block *b = &truth_blocks[(at + i) % TRUTH_BLOCKS];
-        if (b->address == address || (empty && b->address <= 1))
+        if (b->hidden == hidden || (empty && b->hidden <= 1))
             return b;
-        if (!empty && b->address == 0)
+        if (!empty && b->hidden == 0)
             return NULL;
     }
     return NULL;
@@ -59,7 +61,7 @@ static inline void *truth_got(void *p, size_t bytes, int line)
     struct truth_block *b = truth_find((uintptr_t)p, 1);
     if (!b)
         abort(); /* it holds more than it can note */
-    b->address = (uintptr_t)p;
+    b->hidden = ~(uintptr_t)p;
     b->bytes = bytes;
     b->line = line;
     truth_lines[line].alloc_blocks++;
@@ -79,7 +81,7 @@ static inline void *truth_gone(void *p)
         abort(); /* freed twice, or never got */
     truth_lines[b->line].freed_blocks++;
     truth_lines[b->line].freed_bytes += b->bytes;
-    b->address = 1;
+    b->hidden = 1;
     pthread_mutex_unlock(&truth_lock);
     return p;
 }

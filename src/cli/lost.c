@@ -1,0 +1,446 @@
+/* Lost blocks, by the line that asked for them. See lost.h. */
+#include "cli/lost.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/sum.h"
+#include "base/units.h"
+#include "cli/book_names.h"
+#include "cli/command.h"
+#include "cli/site_names.h"
+#include "cli/table.h"
+#include "cli/term.h"
+#include "ledger/ledger.h"
+#include "scan/scan.h"
+
+enum {
+    SAMPLES = 3, /* blocks shown of each row: the oldest */
+    PROGRESS_AFTER_MS = 300,
+    PROGRESS_EACH_MS = 100,
+};
+
+enum {
+    COL_STATE,
+    COL_BYTES,
+    COL_BLOCKS,
+    COL_OLDEST,
+    COL_SITE,
+    COL_FRAME,
+    COL_FUNCTION,
+    COL_FILE,
+    COL_LINE,
+};
+
+const struct column lost_columns[] = {
+    [COL_STATE] =
+        {"state", "STATE",
+         "lost (nothing points to it), indirectly lost (only lost blocks do) or reachable",
+         COLUMN_TEXT},
+    [COL_BYTES] = {"bytes", "SIZE", "bytes of these blocks, as asked for", COLUMN_BYTES},
+    [COL_BLOCKS] = {"blocks", "BLOCKS", "how many they are", COLUMN_NUMBER},
+    [COL_OLDEST] = {"oldest_seconds", "OLDEST", "age of the oldest", COLUMN_AGE, 0, 20},
+    [COL_SITE] = {"site", "SITE", "the line that asked for them", COLUMN_TEXT,
+                  COLUMN_STRETCH | COLUMN_WIDE},
+    [COL_FRAME] = {"frame", NULL, "path of the module and offset in its file", COLUMN_TEXT,
+                   COLUMN_EXPORT_ONLY},
+    [COL_FUNCTION] = {"function", NULL, "name of the function", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
+    [COL_FILE] = {"file", NULL, "source file", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
+    [COL_LINE] = {"line", NULL, "line in the source file", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
+    {0},
+};
+
+/* Blocks of one site that are in one state. */
+struct lost_row {
+    enum scan_state state;
+    uint32_t site;
+    uint64_t bytes, blocks;
+    const struct scan_block *samples[SAMPLES]; /* the oldest first */
+    size_t n_samples;
+};
+
+struct lost {
+    struct ledger *ledger;
+    struct ledger_process *process;
+    struct ledger_book *book;
+    struct book_names names;
+    struct scan *scan;
+    uint64_t stood_ns; /* how long the process stood still */
+    size_t threads;
+    struct lost_row *rows;
+    size_t n;
+    struct scan_sum inherited; /* lost, but an ancestor's: not in the rows */
+    uint64_t now_ns;           /* CLOCK_MONOTONIC, as books have it */
+};
+
+static void lost_release(struct lost *lost)
+{
+    free(lost->rows);
+    scan_free(lost->scan);
+    if (lost->names.book)
+        book_names_release(&lost->names);
+    ledger_free(lost->ledger);
+}
+
+/* ---- looking ---- */
+
+/* How many processes the word means; the last of them. */
+static size_t find_process(const struct ledger *ledger, const char *word,
+                           struct ledger_process **ret_process)
+{
+    size_t n, found = 0;
+    struct ledger_process *const *all = ledger_processes(ledger, &n);
+    char *end;
+    unsigned long pid = strtoul(word, &end, 10);
+    if (*word && !*end) {
+        *ret_process = pid <= INT32_MAX ? ledger_process_find(ledger, (pid_t)pid) : NULL;
+        return *ret_process != NULL;
+    }
+    for (size_t i = 0; i < n; i++)
+        if ((all[i]->state == LEDGER_RUNNING || all[i]->state == LEDGER_STOPPED) &&
+            (strcmp(all[i]->name, word) == 0 || strcmp(all[i]->comm, word) == 0)) {
+            *ret_process = all[i];
+            found++;
+        }
+    return found;
+}
+
+static int find_book(const struct lost_request *q, struct lost *lost)
+{
+    int r = ledger_scan(q->dir, &lost->ledger);
+    if (r < 0)
+        return r;
+    size_t found = find_process(lost->ledger, q->word, &lost->process);
+    if (found > 1)
+        return command_fail("there are %zu processes called '%s': name one by its PID", found,
+                            q->word);
+    if (found == 0) {
+        command_fail("process %s keeps no book, so its blocks are not known: start it by 'memoir "
+                     "run COMMAND'; memoir ps lists those that keep one",
+                     q->word);
+        return COMMAND_NOTHING;
+    }
+    for (size_t i = 0; i < lost->process->n_books; i++)
+        if (lost->process->books[i]->identity->trailer_format == BOOK_TRAILER_FORMAT)
+            lost->book = lost->process->books[i];
+    if (lost->book)
+        return COMMAND_OK;
+    command_fail("%s (PID %d) is not tracked: its heap is not known block by block. Start it by "
+                 "'memoir run COMMAND'",
+                 lost->process->name, (int)lost->process->pid);
+    return COMMAND_NOTHING;
+}
+
+static int cannot_stop(pid_t process, int r)
+{
+    int pid = (int)process;
+    if (r == -EPERM || r == -EACCES)
+        return command_fail("process %d may not be stopped: be its user or root, mind "
+                            "/proc/sys/kernel/yama/ptrace_scope, and end other debuggers of it",
+                            pid);
+    if (r == -ETIMEDOUT)
+        return command_fail("a thread of process %d hangs in the kernel and does not stop; it goes "
+                            "on as before",
+                            pid);
+    if (r == -ESRCH)
+        return command_fail("process %d has ended", pid);
+    return r;
+}
+
+struct progress {
+    uint64_t begun_ns, told_ns;
+};
+
+static void tell_progress(const char *what, uint64_t done, uint64_t all, void *context)
+{
+    struct progress *p = context;
+    uint64_t now_ns = clock_monotonic_ns();
+    if (now_ns - p->begun_ns < PROGRESS_AFTER_MS * NS_PER_MS ||
+        now_ns - p->told_ns < PROGRESS_EACH_MS * NS_PER_MS)
+        return;
+    char text[UNITS_TEXT_MAX];
+    p->told_ns = now_ns;
+    fprintf(stderr, "\r%s: %s ", what, units_format_bytes(text, done, UNITS_DECIMAL));
+}
+
+/* The process stands still in here, so there is nothing in it that could be done before or after. */
+static int look(const struct lost_request *q, struct lost *lost)
+{
+    struct progress progress = {.begun_ns = clock_monotonic_ns()};
+    bool tell = isatty(STDERR_FILENO) && !q->borrowed;
+    struct scan_threads *threads = NULL;
+    pid_t pid = lost->process->pid;
+    int r =
+        q->borrowed ? scan_threads_borrow(q->borrowed, &threads) : scan_threads_stop(pid, &threads);
+    if (r < 0)
+        return cannot_stop(pid, r);
+    lost->threads = scan_threads_count(threads);
+    /* Sites that came until now are all that a trailer can name. */
+    r = book_names_load(lost->book, &lost->names);
+    if (r == 0) {
+        const struct book_identity *id = lost->book->identity;
+        struct scan_options options = {
+            .pid = pid,
+            .key = {.key = id->trailer_key, .generation = id->trailer_generation},
+            .sites = lost->names.copy.n_sites,
+            .gaps_are_roots = lost->process->losses[BOOK_LOSS_SUSPENDED] > 0,
+            .progress = tell ? tell_progress : NULL,
+            .context = &progress,
+        };
+        r = scan_run(&options, threads, &lost->scan);
+    }
+    scan_threads_release(threads);
+    lost->stood_ns = clock_monotonic_ns() - progress.begun_ns;
+    if (tell && progress.told_ns)
+        fputs("\r\033[K", stderr);
+    return r == -ESRCH || r == -EACCES ? cannot_stop(pid, r) : r;
+}
+
+/* ---- rows ---- */
+
+static void row_sample(struct lost_row *row, const struct scan_block *block)
+{
+    size_t at = row->n_samples;
+    while (at > 0 && row->samples[at - 1]->time > block->time)
+        at--;
+    if (at == SAMPLES)
+        return;
+    size_t keep = row->n_samples < SAMPLES ? row->n_samples : SAMPLES - 1;
+    for (size_t i = keep; i > at; i--)
+        row->samples[i] = row->samples[i - 1];
+    row->samples[at] = block;
+    row->n_samples = keep + 1;
+}
+
+static int by_state_and_size(const void *a, const void *b)
+{
+    const struct lost_row *x = a, *y = b;
+    if (x->state != y->state)
+        return (int)x->state - (int)y->state;
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
+    return (x->site > y->site) - (x->site < y->site);
+}
+
+static int make_rows(const struct lost_request *q, struct lost *lost)
+{
+    size_t sites = lost->names.copy.n_sites + 1, n = 0;
+    struct lost_row *all = calloc(sites * SCAN_STATES, sizeof(*all));
+    if (!all)
+        return -ENOMEM;
+    for (size_t i = 0; i < lost->scan->n; i++) {
+        const struct scan_block *block = &lost->scan->blocks[i];
+        if (block->inherited && !q->all) {
+            lost->inherited.blocks += block->state != SCAN_REACHABLE;
+            if (block->state != SCAN_REACHABLE)
+                sum_add(&lost->inherited.bytes, block->bytes);
+            continue;
+        }
+        if (block->state == SCAN_REACHABLE && !q->all)
+            continue;
+        struct lost_row *row = &all[block->site * (size_t)SCAN_STATES + block->state];
+        row->state = block->state;
+        row->site = block->site;
+        row->blocks++;
+        sum_add(&row->bytes, block->bytes);
+        row_sample(row, block);
+    }
+    for (size_t i = 0; i < sites * SCAN_STATES; i++)
+        if (all[i].blocks)
+            all[n++] = all[i];
+    qsort(all, n, sizeof(*all), by_state_and_size);
+    lost->rows = all;
+    lost->n = n;
+    return 0;
+}
+
+static uint64_t age_ns(const struct lost *lost, const struct scan_block *block)
+{
+    uint64_t time_ns = lost->book->identity->created_monotonic_ns +
+                       ((uint64_t)block->time << BOOK_TRAILER_TIME_SHIFT);
+    return lost->now_ns > time_ns ? lost->now_ns - time_ns : 0;
+}
+
+static void fill(struct lost *lost, const struct lost_row *row, struct site_names *symbols,
+                 struct table *t)
+{
+    table_row(t);
+    table_set_text(t, COL_STATE, scan_state_name(row->state));
+    table_set_style(t, COL_STATE, row->state == SCAN_REACHABLE ? STYLE_DIM : STYLE_BAD);
+    table_set_number(t, COL_BYTES, row->bytes);
+    table_set_number(t, COL_BLOCKS, row->blocks);
+    table_set_number(t, COL_OLDEST, age_ns(lost, row->samples[0]));
+    const struct book_site_name *site = book_names_site(&lost->names, row->site, symbols);
+    if (!site)
+        return;
+    table_set_text(t, COL_SITE, site->text);
+    if (site->frame)
+        table_set_text(t, COL_FRAME, site->frame);
+    if (site->function)
+        table_set_text(t, COL_FUNCTION, site->function);
+    if (site->file)
+        table_set_text(t, COL_FILE, site->file);
+    if (site->line)
+        table_set_number(t, COL_LINE, site->line);
+}
+
+/* ---- printing ---- */
+
+static void json_sum(struct json *json, const char *key, const struct scan_sum *sum)
+{
+    json_key(json, key);
+    json_object_begin(json);
+    json_field_u64(json, "blocks", sum->blocks);
+    json_field_u64(json, "bytes", sum->bytes);
+    json_object_end(json);
+}
+
+static int print_json(struct lost *lost, const struct table *t, struct buffer *out)
+{
+    const struct scan *scan = lost->scan;
+    struct json json;
+    command_json_begin(&json, out, "memoir.lost/1");
+    json_field_i64(&json, "pid", lost->process->pid);
+    json_field_string(&json, "program", lost->process->name);
+    json_field_bool(&json, "proof", scan->whole);
+    json_field_u64(&json, "stood_still_ms", lost->stood_ns / NS_PER_MS);
+    json_sum(&json, "lost", &scan->sums[SCAN_LOST]);
+    json_sum(&json, "indirectly_lost", &scan->sums[SCAN_INDIRECT]);
+    json_sum(&json, "reachable", &scan->sums[SCAN_REACHABLE]);
+    json_sum(&json, "inherited_lost", &lost->inherited);
+    json_key(&json, "sites");
+    json_array_begin(&json);
+    for (size_t i = 0; i < t->n_rows; i++) {
+        json_object_begin(&json);
+        table_json_row(t, i, 0, &json);
+        json_key(&json, "samples");
+        json_array_begin(&json);
+        for (size_t k = 0; k < lost->rows[i].n_samples; k++) {
+            const struct scan_block *block = lost->rows[i].samples[k];
+            char address[24];
+            snprintf(address, sizeof(address), "0x%" PRIx64, block->start);
+            json_object_begin(&json);
+            json_field_string(&json, "address", address);
+            json_field_u64(&json, "bytes", block->bytes);
+            json_field_u64(&json, "age_seconds", age_ns(lost, block) / NS_PER_S);
+            json_object_end(&json);
+        }
+        json_array_end(&json);
+        json_object_end(&json);
+    }
+    json_array_end(&json);
+    json_object_end(&json);
+    return json_finish(&json);
+}
+
+static void print_sum(struct buffer *out, const char *what, const struct scan_sum *sum)
+{
+    char count[UNITS_TEXT_MAX], bytes[UNITS_TEXT_MAX];
+    buffer_printf(out, "%s%s in %s block%s", what,
+                  units_format_bytes(bytes, sum->bytes, UNITS_DECIMAL),
+                  units_format_count(count, sum->blocks), sum->blocks == 1 ? "" : "s");
+}
+
+static void print_samples(const struct lost *lost, const struct term *term, struct buffer *out)
+{
+    for (size_t i = 0; i < lost->n && i < 1; i++) {
+        const struct lost_row *row = &lost->rows[i];
+        if (row->state != SCAN_LOST)
+            continue;
+        buffer_printf(out, "%sThe oldest of the first row:", term_style(term, STYLE_DIM));
+        for (size_t k = 0; k < row->n_samples; k++) {
+            char bytes[UNITS_TEXT_MAX], age[UNITS_TEXT_MAX];
+            buffer_printf(out, "%s 0x%" PRIx64 " (%s, %s ago)", k ? "," : "",
+                          row->samples[k]->start,
+                          units_format_bytes(bytes, row->samples[k]->bytes, UNITS_DECIMAL),
+                          units_format_duration(age, age_ns(lost, row->samples[k])));
+        }
+        buffer_printf(out, "%s\n", term_plain(term, STYLE_DIM));
+    }
+}
+
+static void print_summary(const struct lost *lost, size_t shown, const struct term *term,
+                          struct buffer *out)
+{
+    const struct scan *scan = lost->scan;
+    char time[UNITS_TEXT_MAX], bytes[UNITS_TEXT_MAX];
+    buffer_append_str(out, shown ? "\n" : "");
+    print_samples(lost, term, out);
+    buffer_append_str(out, term_style(term, STYLE_TITLE));
+    print_sum(out, "Lost: ", &scan->sums[SCAN_LOST]);
+    print_sum(out, "; with them: ", &scan->sums[SCAN_INDIRECT]);
+    print_sum(out, "; reachable: ", &scan->sums[SCAN_REACHABLE]);
+    buffer_printf(out, ".%s\n", term_plain(term, STYLE_TITLE));
+    if (lost->inherited.blocks) {
+        print_sum(out, "Not shown: ", &lost->inherited);
+        buffer_append_str(out, " that an ancestor made before fork; --all shows it.\n");
+    }
+    if (shown < lost->n)
+        buffer_printf(out, "Shown: %zu of %zu rows. --top 0 shows all.\n", shown, lost->n);
+    if (!scan->whole)
+        buffer_printf(out,
+                      "%s of its memory could not be read: a pointer there would make some of it "
+                      "reachable.\n",
+                      units_format_bytes(bytes, scan->unread_bytes, UNITS_DECIMAL));
+    if (lost->threads)
+        buffer_printf(out, "%sThe process stood still for %s.%s\n", term_style(term, STYLE_DIM),
+                      units_format_duration(time, lost->stood_ns), term_plain(term, STYLE_DIM));
+}
+
+static int print_text(const struct lost_request *q, const struct lost *lost, const struct table *t,
+                      const struct table_layout *layout)
+{
+    struct term term;
+    term_init(&term, q->terminal, (enum term_color)q->color);
+    int r = t->n_rows ? table_print(t, layout, &term, q->text) : 0;
+    print_summary(lost, t->n_rows, &term, q->text);
+    return r < 0 ? r : q->text->error;
+}
+
+static int print(const struct lost_request *q, struct lost *lost, struct site_names *symbols)
+{
+    MEMOIR_CLEANUP(table_release)
+    struct table table;
+    table_init(&table, lost_columns);
+    size_t shown = q->top && q->top < lost->n ? q->top : lost->n;
+    for (size_t i = 0; i < shown; i++)
+        fill(lost, &lost->rows[i], symbols, &table);
+    struct table_layout layout = {.header = !q->no_header};
+    int r = table.error;
+    if (r == 0 && q->json)
+        r = print_json(lost, &table, q->json);
+    if (r == 0 && q->csv)
+        r = table_print_csv(&table, &layout, q->csv);
+    if (r == 0 && q->text)
+        r = print_text(q, lost, &table, &layout);
+    return r;
+}
+
+int lost_report(const struct lost_request *q)
+{
+    MEMOIR_CLEANUP(site_names_freep)
+    struct site_names *symbols = q->no_sites ? NULL : site_names_new();
+    MEMOIR_CLEANUP(lost_release)
+    struct lost lost = {0};
+    int r = find_book(q, &lost);
+    if (r == COMMAND_OK)
+        r = look(q, &lost);
+    if (r != COMMAND_OK)
+        return r;
+    lost.now_ns = clock_monotonic_ns();
+    r = make_rows(q, &lost);
+    if (r == 0)
+        r = print(q, &lost, symbols);
+    if (r < 0)
+        return r;
+    bool any = lost.scan->sums[SCAN_LOST].blocks > 0;
+    return q->check && any ? COMMAND_FAILED : COMMAND_OK;
+}

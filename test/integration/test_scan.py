@@ -1,0 +1,177 @@
+"""What nothing points to any more: memoir leaks --scan on living programs, memoir run --scan at their end."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import unittest
+
+from cli_support import BUILD, ENVIRONMENT, MEMOIR, CommandTest, wait_for
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "leaks"))
+
+import leaks  # noqa: E402
+
+
+class Scan(CommandTest):
+    def run_scan(self, command, *options, **keys):
+        """Run a program to its end: what the scan told, and how it ended."""
+        summary = self.dir / "summary.json"
+        done = subprocess.run(
+            [MEMOIR, "run", "--scan", "--quiet", "--json", summary, "--dir", self.dir, *options, "--", *command],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env=ENVIRONMENT,
+            **keys,
+        )
+        self.assertTrue(summary.exists(), done.stderr)
+        return json.loads(summary.read_text())["scan"], done
+
+    def program(self, name):
+        return next(p for p in leaks.programs() if p.name == name)
+
+    def sites(self, scan, program, *states):
+        """Blocks and bytes of the program's own lines that are in these states, by line."""
+        found = {}
+        for row in scan["sites"]:
+            own = row["file"] and pathlib.Path(row["file"]).name == program.path.name
+            if own and row["state"] in states:
+                blocks, size = found.get(row["line"], (0, 0))
+                found[row["line"]] = (blocks + row["blocks"], size + row["bytes"])
+        return found
+
+    def test_every_way_to_lose_memory_is_found_and_no_other(self):
+        for program in leaks.programs():
+            if program.path.suffix == ".py" or program.by == "libc":
+                continue
+            with self.subTest(program.name):
+                scan, done = self.run_scan(program.command(BUILD))
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertTrue(scan["proof"])
+                figures = leaks.truth(done.stdout)
+                lost = self.sites(scan, program, "lost", "indirectly lost")
+                expected = {}
+                if program.scan in ("lost", "hidden"):  # a pointer that nobody can see is none
+                    kinds = ("LEAK", "HELD") if program.scan == "hidden" else ("LEAK",)
+                    for kind in kinds:
+                        for line in program.lines(kind):
+                            f = figures.get(line, {"live_blocks": 0})
+                            if f["live_blocks"] and program.marks[line][1] != "reachable":
+                                expected[line] = (f["live_blocks"], f["live_bytes"])
+                self.assertEqual(lost, expected)
+
+    def test_what_the_c_library_allocates_for_a_line_is_lost_too(self):
+        for program in (p for p in leaks.programs() if p.by == "libc" and p.scan == "lost"):
+            with self.subTest(program.name):
+                scan, _ = self.run_scan(program.command(BUILD))
+                self.assertEqual(scan["lost"]["blocks"], program.leaked["blocks"])
+
+    def test_what_hangs_on_the_lost_is_told_apart(self):
+        program = self.program("indirect")
+        scan, _ = self.run_scan(program.command(BUILD))
+        direct = self.sites(scan, program, "lost")
+        indirect = self.sites(scan, program, "indirectly lost")
+        for line, (kind, detail) in program.marks.items():
+            self.assertIn(line, indirect if detail == "indirect" else direct, kind)
+            self.assertNotIn(line, direct if detail == "indirect" else indirect)
+
+    def test_exit_codes(self):
+        lost = self.program("direct").command(BUILD)
+        fine = self.program("config").command(BUILD)
+        self.assertEqual(self.run_scan(lost, "--lost-code", "9")[1].returncode, 9)
+        self.assertEqual(self.run_scan(fine, "--lost-code", "9")[1].returncode, 0)
+        self.assertEqual(self.run_scan(["sh", "-c", "exit 5"], "--lost-code", "9")[1].returncode, 5)
+        ended = self.run_scan(["sh", "-c", "kill -SEGV $$"])[1]
+        self.assertEqual(ended.returncode, -signal.SIGSEGV)
+        wrong = subprocess.run([MEMOIR, "run", "--lost-code", "9", "true"], capture_output=True, env=ENVIRONMENT)
+        self.assertEqual(wrong.returncode, 2)
+
+    def test_signals_reach_a_program_that_is_traced(self):
+        script = "import signal,sys\nsignal.signal(signal.SIGUSR1, lambda *a: sys.exit(7))\n"
+        script += "print('ready', flush=True)\nwhile True: signal.pause()\n"
+        run = subprocess.Popen(
+            [MEMOIR, "run", "--scan", "--quiet", "--dir", self.dir, "--", sys.executable, "-c", script],
+            stdout=subprocess.PIPE,
+            env=ENVIRONMENT,
+        )
+        self.addCleanup(run.stdout.close)
+        self.addCleanup(run.kill)
+        self.assertEqual(run.stdout.readline(), b"ready\n")
+        run.send_signal(signal.SIGUSR1)
+        self.assertEqual(run.wait(60), 7)
+
+    def living(self, name):
+        """A tracked program that takes a step each millisecond until its input closes."""
+        program = self.program(name)
+        process = subprocess.Popen(
+            [MEMOIR, "run", "--quiet", "--dir", self.dir, "--", *program.command(BUILD), "1"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+        )
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.addCleanup(process.stdin.close)
+        self.assertEqual(process.stdout.readline(), "running\n")
+        return program, process
+
+    def leaks(self, *arguments):
+        return subprocess.run(
+            [MEMOIR, "leaks", "--scan", "--dir", self.dir, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env=ENVIRONMENT,
+        )
+
+    def scan_of(self, process):
+        """Its book is made once there is enough to tell."""
+
+        def scanned():
+            done = self.leaks("--json", process.pid)
+            return json.loads(done.stdout) if done.returncode == 0 else None
+
+        return wait_for(scanned, "a scan")
+
+    def test_a_living_program_loses_more_and_more(self):
+        program, process = self.living("direct")
+        first = self.scan_of(process)
+        second = wait_for(
+            lambda: (lambda s: s if s["lost"]["blocks"] > first["lost"]["blocks"] else None)(self.scan_of(process)),
+            "more lost blocks",
+        )
+        line = program.lines("LEAK")[0]
+        self.assertEqual(list(self.sites(second, program, "lost")), [line])
+        row = second["sites"][0]
+        self.assertTrue(row["samples"] and all(s["bytes"] == 48 for s in row["samples"]))
+        self.assertEqual(self.leaks("--check", "--csv", process.pid).returncode, 1)
+        text = self.leaks(process.pid).stdout
+        self.assertRegex(text, r"lost +[\d.]+ kB +\d+ .*direct\.c:\d+ step")
+        self.assertIn("stood still for", text)
+
+    def test_a_living_program_goes_on_as_before(self):
+        _, process = self.living("cache_bounded")
+        scan = self.scan_of(process)
+        for _ in range(5):
+            self.assertEqual(self.leaks("--check", "--json", process.pid).returncode, 0)
+        self.assertEqual(scan["lost"]["blocks"], 0)
+        process.stdin.close()
+        out = process.stdout.read()
+        self.assertEqual(process.wait(60), 0)
+        self.assertIn("TRUTH", out)
+
+    def test_who_cannot_be_scanned_is_told_why(self):
+        done = self.leaks(os.getpid())
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("memoir run", done.stderr)
+        self.assertEqual(self.leaks().returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
