@@ -96,6 +96,7 @@ struct command_common {
 extern const struct command *const commands[];
 
 extern const struct command cmd_ps;
+extern const struct command cmd_top;
 extern const struct command cmd_buffers;
 extern const struct command cmd_devices;
 extern const struct command cmd_query;

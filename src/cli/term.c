@@ -57,6 +57,7 @@ const char *term_style(const struct term *term, enum term_style style)
     static const char *const on[] = {
         [STYLE_PLAIN] = "",        [STYLE_TITLE] = "\033[1m", [STYLE_DIM] = "\033[2m",
         [STYLE_GOOD] = "\033[32m", [STYLE_WARN] = "\033[33m", [STYLE_BAD] = "\033[1;31m",
+        [STYLE_BLUE] = "\033[34m", [STYLE_CYAN] = "\033[36m", [STYLE_MAGENTA] = "\033[35m",
     };
     return term->color ? on[style] : "";
 }

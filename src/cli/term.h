@@ -22,6 +22,9 @@ enum term_style {
     STYLE_GOOD,
     STYLE_WARN,
     STYLE_BAD,
+    STYLE_BLUE, /* these say nothing; they tell parts of a picture apart */
+    STYLE_CYAN,
+    STYLE_MAGENTA,
 };
 
 struct term {

@@ -15,12 +15,26 @@
 #include "base/clock.h"
 #include "cli/tui_terminal.h"
 
-enum { PAIR_GOOD = 1, PAIR_WARN, PAIR_BAD, ESCAPE_DELAY_MS = 25 };
+enum {
+    PAIR_GOOD = 1,
+    PAIR_WARN,
+    PAIR_BAD,
+    PAIR_BLUE,
+    PAIR_CYAN,
+    PAIR_MAGENTA,
+    PAIR_HEADING,
+    ESCAPE_DELAY_MS = 25,
+};
+/* Two clicks at one place within this are a double one. */
+#define DOUBLE_CLICK_NS (400 * NS_PER_MS)
 
 static SCREEN *screen;
 static volatile sig_atomic_t ended; /* the signal */
 static volatile sig_atomic_t resized;
 static sigset_t mask_before;
+static bool colored;
+static struct tui_mouse mouse;
+static uint64_t clicked_ns; /* when the last single click was */
 
 static void on_end(int number)
 {
@@ -88,7 +102,12 @@ int tui_start(struct term *term, enum term_color color)
         init_pair(PAIR_GOOD, COLOR_GREEN, background);
         init_pair(PAIR_WARN, COLOR_YELLOW, background);
         init_pair(PAIR_BAD, COLOR_RED, background);
+        init_pair(PAIR_BLUE, COLOR_BLUE, background);
+        init_pair(PAIR_CYAN, COLOR_CYAN, background);
+        init_pair(PAIR_MAGENTA, COLOR_MAGENTA, background);
+        init_pair(PAIR_HEADING, COLOR_BLACK, COLOR_GREEN);
     }
+    colored = term->color;
     learn_size(term);
     return 0;
 }
@@ -118,6 +137,9 @@ static attr_t attribute_of(const char *sequence, size_t len)
         {"\033[32m", COLOR_PAIR(PAIR_GOOD)},
         {"\033[33m", COLOR_PAIR(PAIR_WARN)},
         {"\033[1;31m", COLOR_PAIR(PAIR_BAD) | A_BOLD},
+        {"\033[34m", COLOR_PAIR(PAIR_BLUE)},
+        {"\033[36m", COLOR_PAIR(PAIR_CYAN)},
+        {"\033[35m", COLOR_PAIR(PAIR_MAGENTA)},
     };
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (strlen(known[i].sequence) == len && memcmp(known[i].sequence, sequence, len) == 0)
@@ -125,12 +147,20 @@ static attr_t attribute_of(const char *sequence, size_t len)
     return A_NORMAL;
 }
 
-void tui_line(const struct term *term, unsigned row, const char *text, size_t len, bool marked)
+static attr_t base_of(enum tui_mark mark)
+{
+    if (mark == TUI_HEADING) /* without colours it must differ from what is chosen */
+        return colored ? COLOR_PAIR(PAIR_HEADING) : A_BOLD | A_UNDERLINE;
+    return mark == TUI_MARKED ? A_REVERSE : A_NORMAL;
+}
+
+void tui_line(const struct term *term, unsigned row, const char *text, size_t len,
+              enum tui_mark mark)
 {
     unsigned at = 0;
     const char *end = text + len;
     mbstate_t state = {0};
-    attr_t base = marked ? A_REVERSE : A_NORMAL;
+    attr_t base = base_of(mark);
     attrset((int)base);
     move((int)row, 0);
     clrtoeol();
@@ -154,7 +184,7 @@ void tui_line(const struct term *term, unsigned row, const char *text, size_t le
         text += n;
     }
     attrset((int)base);
-    while (marked && at++ < term->width)
+    while (mark != TUI_PLAIN && at++ < term->width)
         addch(' ');
     attrset(A_NORMAL);
 }
@@ -164,7 +194,42 @@ void tui_show(void)
     refresh();
 }
 
-/* ---- keys ---- */
+/* ---- mouse and keys ---- */
+
+void tui_mouse_on(void)
+{
+    mousemask(BUTTON1_PRESSED | BUTTON4_PRESSED | BUTTON5_PRESSED, NULL);
+    mouseinterval(0); /* else every click waits for a second one */
+}
+
+struct tui_mouse tui_mouse(void)
+{
+    return mouse;
+}
+
+/* false: nothing that anybody asked for. */
+static bool mouse_take(void)
+{
+    MEVENT event;
+    if (getmouse(&event) != OK || event.x < 0 || event.y < 0)
+        return false;
+    struct tui_mouse now = {.row = (unsigned)event.y, .column = (unsigned)event.x};
+    if (event.bstate & BUTTON4_PRESSED) {
+        now.what = TUI_WHEEL_UP;
+    } else if (event.bstate & BUTTON5_PRESSED) {
+        now.what = TUI_WHEEL_DOWN;
+    } else if (event.bstate & BUTTON1_PRESSED) {
+        uint64_t now_ns = clock_monotonic_ns();
+        bool again = clicked_ns && now_ns - clicked_ns < DOUBLE_CLICK_NS && mouse.row == now.row &&
+                     mouse.column == now.column;
+        now.what = again ? TUI_DOUBLE_CLICK : TUI_CLICK;
+        clicked_ns = again ? 0 : now_ns;
+    } else {
+        return false;
+    }
+    mouse = now;
+    return true;
+}
 
 static int key_of(int c)
 {
@@ -192,8 +257,11 @@ static int key_of(int c)
     case KEY_BACKSPACE:
     case 127:
     case '\b':
+        return TUI_ERASE;
     case 27:
         return TUI_BACK;
+    case KEY_MOUSE:
+        return mouse_take() ? TUI_MOUSE : TUI_NONE;
     default:
         return c > 0 && c < 256 ? c : TUI_NONE;
     }
@@ -204,8 +272,9 @@ int tui_wait(struct term *term, uint64_t timeout_ns)
     uint64_t deadline_ns = clock_monotonic_ns() + timeout_ns;
     for (;;) {
         int c = getch();
-        if (c != ERR && c != KEY_RESIZE && key_of(c) != TUI_NONE)
-            return key_of(c);
+        int key = c == ERR || c == KEY_RESIZE ? TUI_NONE : key_of(c);
+        if (key != TUI_NONE)
+            return key;
         if (c != ERR)
             continue;
         uint64_t now_ns = clock_monotonic_ns();

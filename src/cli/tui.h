@@ -25,8 +25,24 @@ enum tui_key {
     TUI_LEFT,
     TUI_RIGHT,
     TUI_ENTER,
-    TUI_BACK, /* Esc or Backspace */
-    /* below 0x1000: the character itself */
+    TUI_BACK,  /* Esc */
+    TUI_ERASE, /* Backspace */
+    TUI_MOUSE, /* see tui_mouse() */
+    /* below 0x1000: the character itself; one of several bytes comes byte by byte */
+};
+
+enum tui_mouse_what { TUI_CLICK, TUI_DOUBLE_CLICK, TUI_WHEEL_UP, TUI_WHEEL_DOWN };
+
+struct tui_mouse {
+    enum tui_mouse_what what;
+    unsigned row, column; /* from 0 */
+};
+
+/* How a line stands out. */
+enum tui_mark {
+    TUI_PLAIN,
+    TUI_MARKED,  /* chosen */
+    TUI_HEADING, /* of a table */
 };
 
 /* Take the screen. `term` gets its size and what it can show. -ENOTTY when there is no screen to take: a
@@ -36,8 +52,16 @@ int tui_start(struct term *term, enum term_color color);
 /* Give it back; may be called at any time, also twice. */
 void tui_stop(void);
 
-/* One line of the screen, cut at its end. `marked`: shown as chosen. */
-void tui_line(const struct term *term, unsigned row, const char *text, size_t len, bool marked);
+/* Ask for the mouse as well: clicks and the wheel come as TUI_MOUSE from then on. The terminal's own marking of
+ * text then needs Shift, so only views that use it ask. */
+void tui_mouse_on(void);
+
+/* What the last TUI_MOUSE was about. */
+struct tui_mouse tui_mouse(void);
+
+/* One line of the screen, cut at its end. */
+void tui_line(const struct term *term, unsigned row, const char *text, size_t len,
+              enum tui_mark mark);
 
 /* Show what was drawn. */
 void tui_show(void);

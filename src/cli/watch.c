@@ -92,8 +92,8 @@ static void draw_head(struct watch *w)
     }
     buffer_printf(&line, " %sq quit%s", term_style(&w->term, STYLE_DIM),
                   term_plain(&w->term, STYLE_DIM));
-    tui_line(&w->term, 0, buffer_string(&line), line.len, false);
-    tui_line(&w->term, 1, "", 0, false);
+    tui_line(&w->term, 0, buffer_string(&line), line.len, TUI_PLAIN);
+    tui_line(&w->term, 1, "", 0, TUI_PLAIN);
 }
 
 static void draw_foot(struct watch *w, size_t lines, size_t room)
@@ -114,7 +114,7 @@ static void draw_foot(struct watch *w, size_t lines, size_t room)
         buffer_printf(&line, "  lines %zu-%zu of %zu", w->top + 1,
                       w->top + room < lines ? w->top + room : lines, lines);
     buffer_append_str(&line, term_plain(&w->term, STYLE_DIM));
-    tui_line(&w->term, w->term.height - 1, buffer_string(&line), line.len, false);
+    tui_line(&w->term, w->term.height - 1, buffer_string(&line), line.len, TUI_PLAIN);
 }
 
 static size_t count_lines(const struct buffer *text)
@@ -164,12 +164,12 @@ static int draw(struct watch *w)
         if (!scrolls || i - w->fixed >= w->top) {
             bool marked =
                 scrolls && w->page == WATCH_PROCESSES && w->n_rows && i - w->fixed == w->chosen_at;
-            tui_line(&w->term, row++, line, len, marked);
+            tui_line(&w->term, row++, line, len, marked ? TUI_MARKED : TUI_PLAIN);
         }
         line += len + (line[len] == '\n');
     }
     while (row < w->term.height - FOOT_LINES)
-        tui_line(&w->term, row++, "", 0, false);
+        tui_line(&w->term, row++, "", 0, TUI_PLAIN);
     draw_foot(w, lines, room);
     tui_show();
     return 0;
@@ -258,6 +258,7 @@ static bool obey(struct watch *w, int key)
             go(w, WATCH_BUFFERS);
         break;
     case TUI_BACK:
+    case TUI_ERASE:
         if (w->page == WATCH_BUFFERS)
             go(w, WATCH_PROCESSES);
         else if (w->page == WATCH_HELP)

@@ -1,67 +1,15 @@
 """memoir devices --watch on a real screen: tmux draws it, keys go in, the terminal comes back."""
 
 import os
-import pathlib
-import re
-import shlex
-import shutil
 import signal
-import subprocess
-import unittest
 
-from cli_support import CB, DRAM, ENVIRONMENT, KERNEL, L1, MEMOIR, CommandTest, wait_for
+from cli_support import CB, DRAM, KERNEL, L1, wait_for
+from screen_support import ScreenTest
 
 
-@unittest.skipUnless(shutil.which("tmux"), "tmux is not installed")
-class Watch(CommandTest):
-    terminals = 0
-
-    def tmux(self, *arguments):
-        done = subprocess.run(
-            ["tmux", "-S", str(self.dir / f"tmux-{self.terminals}"), "-f", "/dev/null", *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            env=ENVIRONMENT,
-            timeout=30,
-        )
-        return done.stdout
-
-    def open(self, *arguments, columns=80, rows=24, environment=None):
-        """A terminal that says hello, runs the command and says how it ended."""
-        self.terminals += 1  # a server of its own: the one before may still be ending
-        variables = " ".join(f"{k}={v}" for k, v in (environment or {}).items())
-        command = shlex.join(
-            [str(MEMOIR), "devices", "--watch=0.1", "--dir", str(self.dir), *map(str, arguments)]
-        )
-        script = f"stty -a > {self.dir}/before; echo hello; {variables} {command}; echo ended with $?; "
-        script += f"stty -a > {self.dir}/after; sleep 600"
-        self.tmux("new-session", "-d", "-x", columns, "-y", rows, "bash", "-c", script)
-        self.addCleanup(self.tmux, "kill-server")
-
-    def screen(self, *arguments):
-        return self.tmux("capture-pane", "-p", *arguments)
-
-    def press(self, *keys):
-        self.tmux("send-keys", *keys)
-
-    def see(self, pattern, what=None):
-        """Wait until the screen matches, and return it."""
-
-        def seen():
-            self.last = self.screen()
-            return self.last if re.search(pattern, self.last, re.MULTILINE) else None
-
-        try:
-            return wait_for(seen, what or pattern)
-        except AssertionError as error:
-            raise AssertionError(f"{error}; the screen is:\n{self.last}") from None
-
-    def assert_restored(self):
-        """The shell's own screen is back, with the terminal as it was."""
-        self.see("^ended with ")
-        self.assertIn("hello", self.screen())
-        wait_for(lambda: (self.dir / "after").exists() and (self.dir / "after").read_text(), "stty")
-        self.assertEqual((self.dir / "before").read_text(), (self.dir / "after").read_text())
+class Watch(ScreenTest):
+    def open(self, *arguments, **screen):
+        self.open_screen("devices", "--watch=0.1", "--dir", self.dir, *arguments, **screen)
 
     def card(self, *lines):
         return self.start_scripted("device 0 Card-A 100000000 1000000", *lines)
@@ -105,10 +53,10 @@ class Watch(CommandTest):
         self.press("3")
         self.see(rf"^ *{large.pid} [\s\S]*^ *{small.pid} ")  # the largest first
         self.press("Down")
-        wait_for(lambda: "\x1b[7m" in self.chosen_line(small.pid), "the mark on the second line")
+        wait_for(lambda: self.is_marked(small.pid), "the mark on the second line")
         self.press("r")  # turned round, the chosen one stays chosen
         self.see(rf"^ *{small.pid} [\s\S]*^ *{large.pid} ")
-        wait_for(lambda: "\x1b[7m" in self.chosen_line(small.pid), "the mark on the first line")
+        wait_for(lambda: self.is_marked(small.pid), "the mark on the first line")
         self.press("Down", "Enter")
         screen = self.see(rf"scripted_client \(PID {large.pid}\): 2 blocks, 60\.0 MB")
         self.assertRegex(screen, r"dram +60\.0 MB .*big .*scripted_cl")
@@ -116,9 +64,6 @@ class Watch(CommandTest):
         self.see(r"\[3 processes\]")
         self.press("s")
         self.see("by rss_bytes")
-
-    def chosen_line(self, pid):
-        return next((l for l in self.screen("-e").splitlines() if str(pid) in l), "")
 
     def test_it_follows_the_size_of_the_screen(self):
         self.card(f"alloc 0 {DRAM} 1 25000000")
@@ -151,16 +96,10 @@ class Watch(CommandTest):
                 if isinstance(way, str):
                     self.press(way)
                 else:
-                    os.kill(self.pid_of_watch(), way)
+                    os.kill(self.pid_of_view(), way)
                 self.assert_restored()
                 self.assertIn(f"ended with {int(status)}\n", self.screen())
                 self.tmux("kill-server")
-
-    def pid_of_watch(self):
-        shell = self.tmux("list-panes", "-F", "#{pane_pid}").strip()
-        children = pathlib.Path(f"/proc/{shell}/task/{shell}/children").read_text(encoding="ascii").split()
-        return next(int(pid) for pid in children
-                    if pathlib.Path(f"/proc/{pid}/comm").read_text(encoding="utf-8") == "memoir\n")
 
     def test_colours_where_wanted(self):
         client = self.card(f"alloc 0 {DRAM} 1 25000000")

@@ -1,0 +1,357 @@
+/* The page of one process. See top.h. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/units.h"
+#include "cli/chart.h"
+#include "cli/ps.h"
+#include "cli/top.h"
+#include "ledger/follow.h"
+#include "ledger/host.h"
+#include "ledger/ledger.h"
+
+enum {
+    FACT_WIDTH = 38, /* of a label and its figure: two stand side by side in 80 columns */
+    CHART_ROWS = 6,
+    AXIS = 10, /* columns: "12.9 GB |" */
+    NOTE_MAX = 48,
+};
+
+static void section(struct top *t, const char *title)
+{
+    buffer_printf(&t->text, "\n%s%s%s\n", term_style(&t->term, STYLE_TITLE), title,
+                  term_plain(&t->term, STYLE_TITLE));
+}
+
+/* ---- figures ---- */
+
+struct facts {
+    struct top *t;
+    const struct top_row *row;
+    unsigned columns, at; /* facts in a line, and in this line already */
+};
+
+static void fact(struct facts *f, const char *label, const char *value, const char *note,
+                 enum term_style style)
+{
+    const struct term *term = &f->t->term;
+    struct buffer *out = &f->t->text;
+    if (f->at == 0)
+        buffer_append_str(out, "  ");
+    buffer_printf(out, "%s%-12s%s%s%11s%s", term_style(term, STYLE_DIM), label,
+                  term_plain(term, STYLE_DIM), term_style(term, style), value,
+                  term_plain(term, style));
+    unsigned used = 12 + 11;
+    if (*note) {
+        buffer_printf(out, " %s", term_style(term, STYLE_DIM));
+        used += 1 + term_append(term, out, note, FACT_WIDTH - used - 2);
+        buffer_append_str(out, term_plain(term, STYLE_DIM));
+    }
+    if (++f->at == f->columns) {
+        buffer_append_char(out, '\n');
+        f->at = 0;
+    } else {
+        buffer_printf(out, "%*s", used < FACT_WIDTH ? (int)(FACT_WIDTH - used) : 1, "");
+    }
+}
+
+static void facts_end(struct facts *f)
+{
+    if (f->at)
+        buffer_append_char(&f->t->text, '\n');
+    f->at = 0;
+}
+
+static void bytes_fact(struct facts *f, const char *label, enum top_figure figure, const char *note)
+{
+    char text[UNITS_TEXT_MAX];
+    const struct top_figures *own = &f->row->own;
+    if (own->known >> figure & 1)
+        fact(f, label, units_format_bytes(text, (uint64_t)own->value[figure], UNITS_DECIMAL), note,
+             STYLE_PLAIN);
+    else
+        fact(f, label, "-", "", STYLE_DIM);
+}
+
+static void rate_fact(struct facts *f, const char *label, enum top_figure figure)
+{
+    char text[UNITS_TEXT_MAX], rate[UNITS_TEXT_MAX + 8];
+    const struct top_figures *own = &f->row->own;
+    if (!(own->known >> figure & 1)) {
+        fact(f, label, "-", "not yet", STYLE_DIM);
+        return;
+    }
+    int64_t value = own->value[figure];
+    units_format_bytes(text, value < 0 ? -(uint64_t)value : (uint64_t)value, UNITS_DECIMAL);
+    snprintf(rate, sizeof(rate), "%s%s/s", value < 0 ? "-" : value ? "+" : "", text);
+    fact(f, label, rate, "", top_rate_style(value, host_system(f->t->source.host)));
+}
+
+/* "12 s old" */
+static void old_note(char note[static NOTE_MAX], uint64_t now_ns, uint64_t then_ns)
+{
+    char age[TOP_SIZE_MAX];
+    uint64_t ns = now_ns > then_ns ? now_ns - then_ns : 0;
+    snprintf(note, NOTE_MAX, ns < 2 * NS_PER_S ? "now" : "%s ago", top_age(age, ns));
+}
+
+static void figures_append(struct top *t, const struct top_row *row)
+{
+    char when[NOTE_MAX], details[NOTE_MAX], text[UNITS_TEXT_MAX];
+    const struct host_process *p = row->process;
+    uint64_t now_ns = host_time_ns(t->source.host);
+    unsigned columns = (t->term.width > 2 ? t->term.width - 2 : 1) / FACT_WIDTH;
+    struct facts f = {t, row, columns < 1 ? 1 : columns < 3 ? columns : 3, 0};
+    old_note(when, now_ns, p->pss_ns);
+    old_note(details, now_ns, p->details_ns);
+    section(t, "Memory");
+    bytes_fact(&f, "RSS", TOP_RSS, "resident");
+    bytes_fact(&f, "PSS", TOP_PSS, when);
+    bytes_fact(&f, "USS", TOP_USS, when);
+    bytes_fact(&f, "anonymous", TOP_ANON, details);
+    bytes_fact(&f, "files", TOP_FILE, details);
+    bytes_fact(&f, "shared mem", TOP_SHMEM, details);
+    bytes_fact(&f, "swap", TOP_SWAP, details);
+    bytes_fact(&f, "dirty", TOP_DIRTY, when);
+    bytes_fact(&f, "peak RSS", TOP_PEAK, "ever");
+    bytes_fact(&f, "VMS", TOP_VMS, "address space");
+    bytes_fact(&f, "heap", TOP_HEAP, "live, by its books");
+    bytes_fact(&f, "pinned", TOP_PINNED, "by its books");
+    bytes_fact(&f, "devices", TOP_DEVICE, "by its books");
+    if (row->own.known >> TOP_MAJOR_FAULTS & 1)
+        fact(&f, "disk faults",
+             units_format_count(text, (uint64_t)row->own.value[TOP_MAJOR_FAULTS]), details,
+             STYLE_PLAIN);
+    if (p->valid & HOST_HAS_OOM)
+        fact(&f, "OOM score", units_format_count(text, p->oom_score), when, STYLE_PLAIN);
+    facts_end(&f);
+    section(t, "Growth of the resident memory");
+    rate_fact(&f, "10 seconds", TOP_RATE_10S);
+    rate_fact(&f, "1 minute", TOP_RATE_1MIN);
+    rate_fact(&f, "10 minutes", TOP_RATE_10MIN);
+    facts_end(&f);
+}
+
+/* ---- who it is ---- */
+
+static void named(struct top *t, const char *label, const char *text)
+{
+    buffer_printf(&t->text, "  %s%-11s%s ", term_style(&t->term, STYLE_DIM), label,
+                  term_plain(&t->term, STYLE_DIM));
+    term_append(&t->term, &t->text, text, t->term.width > 30 ? t->term.width - 15 : 15);
+    buffer_append_char(&t->text, '\n');
+}
+
+/* A command line in as many lines as it takes, six at most. */
+static void command_append(struct top *t, const char *command)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer safe = BUFFER_INIT(TOP_TEXT_MAX);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer wrapped = BUFFER_INIT(TOP_TEXT_MAX);
+    term_append(&t->term, &safe, *command ? command : "-", 0);
+    term_wrap(&wrapped, buffer_string(&safe), 2, t->term.width > 20 ? t->term.width - 1 : 20);
+    int lines = 0;
+    for (const char *p = buffer_string(&wrapped); *p && lines < 6; p++) {
+        lines += *p == '\n';
+        buffer_append_char(&t->text, *p);
+    }
+}
+
+static void cgroup_append(struct top *t, const struct host_process *p)
+{
+    char limit[UNITS_TEXT_MAX], room[UNITS_TEXT_MAX], text[2 * UNITS_TEXT_MAX + 32];
+    if (p->valid & HOST_HAS_CGROUP && p->cgroup) {
+        named(t, "cgroup", p->cgroup->path);
+        if (p->cgroup->known && p->cgroup->limited)
+            snprintf(text, sizeof(text), "%s, %s of it free",
+                     units_format_bytes(limit, p->cgroup->limit_bytes, UNITS_DECIMAL),
+                     units_format_bytes(room, p->cgroup->headroom_bytes, UNITS_DECIMAL));
+        else
+            snprintf(text, sizeof(text), p->cgroup->known ? "none" : "-");
+        named(t, "limit", text);
+    }
+    if (p->valid & HOST_HAS_CONTAINER)
+        named(t, "container", p->container);
+    if (p->valid & HOST_HAS_POD)
+        named(t, "pod", p->pod);
+    if (p->valid & HOST_HAS_JOB)
+        named(t, "job", p->job);
+    if (p->valid & HOST_HAS_RANK) {
+        snprintf(text, sizeof(text), "%u", p->rank);
+        named(t, "rank", text);
+    }
+}
+
+static void identity_append(struct top *t, const struct top_row *row)
+{
+    const struct host_process *p = row->process;
+    char age[UNITS_TEXT_MAX], threads[UNITS_TEXT_MAX];
+    uint64_t now_ns = clock_real_ns();
+    buffer_append_str(&t->text, term_style(&t->term, STYLE_TITLE));
+    term_append(&t->term, &t->text, row->name, 40);
+    buffer_printf(&t->text, "%s  PID %d", term_plain(&t->term, STYLE_TITLE), (int)row->pid);
+    if (row->parent > 0)
+        buffer_printf(&t->text, ", child of %d", (int)row->parent);
+    if (*row->user || row->has_uid) {
+        buffer_append_str(&t->text, ", user ");
+        if (*row->user)
+            term_append(&t->term, &t->text, row->user, 24);
+        else
+            buffer_printf(&t->text, "%u", row->uid);
+    }
+    if (row->own.known >> TOP_THREADS & 1)
+        buffer_printf(&t->text, ", %s thread%s",
+                      units_format_count(threads, (uint64_t)row->own.value[TOP_THREADS]),
+                      row->own.value[TOP_THREADS] == 1 ? "" : "s");
+    if (p->start_realtime_ns && now_ns > p->start_realtime_ns)
+        buffer_printf(&t->text, ", %s old",
+                      units_format_duration(age, now_ns - p->start_realtime_ns));
+    buffer_append_str(&t->text, t->paused ? "  (paused)\n" : "\n");
+    command_append(t, row->command);
+    if (p->valid & HOST_HAS_EXE)
+        named(t, "program", p->exe);
+    cgroup_append(t, p);
+}
+
+/* ---- chart ---- */
+
+static void chart_append(struct top *t, const struct top_row *row)
+{
+    enum { POINTS_MAX = TOP_TREND };
+    double points[2 * POINTS_MAX];
+    const struct top_trace *trace = row->trace;
+    const struct top_rows *rows = &t->source.rows;
+    if (!trace || trace->last == trace->first)
+        return;
+    unsigned density = chart_density(&t->term);
+    unsigned columns = t->term.width > AXIS + 4 ? t->term.width - AXIS - 2 : 1;
+    unsigned most = TOP_TREND / density;
+    columns = columns < most ? columns : most;
+    unsigned n = columns * density;
+    double top = 1;
+    for (unsigned i = 0; i < n; i++) {
+        uint64_t back = n - 1 - i;
+        points[i] = -1;
+        if (rows->looks < back + 1)
+            continue;
+        uint64_t look = rows->looks - back;
+        uint32_t kib = trace->kib[look % TOP_TREND];
+        if (look < trace->first || look > trace->last || kib == UINT32_MAX)
+            continue;
+        points[i] = (double)kib * 1024;
+        top = points[i] > top ? points[i] : top;
+    }
+    section(t, "Resident memory since this view was opened");
+    for (unsigned i = 0; i < n; i++)
+        points[i] = points[i] < 0 ? -1 : points[i] / top;
+    for (unsigned r = 0; r < CHART_ROWS; r++) {
+        char label[UNITS_TEXT_MAX] = "";
+        if (r == 0)
+            units_format_bytes(label, (uint64_t)top, UNITS_DECIMAL);
+        else if (r == CHART_ROWS - 1)
+            snprintf(label, sizeof(label), "0");
+        buffer_printf(&t->text, "%*s %s%s", AXIS - 1, label, t->term.utf8 ? "│" : "|",
+                      term_style(&t->term, STYLE_CYAN));
+        chart_append_row(&t->term, &t->text, points, columns, CHART_ROWS, r);
+        buffer_printf(&t->text, "%s\n", term_plain(&t->term, STYLE_CYAN));
+    }
+    char span[UNITS_TEXT_MAX];
+    units_format_duration(span, (uint64_t)n * t->interval_ns);
+    int used = (int)strlen(span) + 1;
+    buffer_printf(&t->text, "%s%*s-%s%*s%s\n", term_style(&t->term, STYLE_DIM), AXIS + 1, "", span,
+                  (int)columns > used ? (int)columns - used : 4, "now",
+                  term_plain(&t->term, STYLE_DIM));
+}
+
+/* ---- its books ---- */
+
+static const char *advice(enum host_tracked tracked)
+{
+    switch (tracked) {
+    case HOST_TRACKED_YES:
+        return "Every allocation of its heap is accounted. More: memoir sites, memoir leaks.";
+    case HOST_TRACKED_ASKED:
+        return "It was started with the tracker but keeps no book: it may have allocated too little "
+               "so far, its books may lie elsewhere (--dir), or it may have been refused one. memoir "
+               "doctor tells what could be wrong.";
+    case HOST_TRACKED_NOT_ASKED:
+        return "It was started without the tracker. Start it by: memoir run PROGRAM, and every "
+               "allocation is accounted by the line that made it.";
+    case HOST_TRACKED_STATIC:
+        return "It is a static program: nothing can be preloaded into it. Link it dynamically, or "
+               "let it report by itself with -lmemoir.";
+    case HOST_TRACKED_GO:
+        return "Go's runtime has an allocator of its own, which calls no malloc. Go's own profiles "
+               "(runtime/pprof) tell of its heap; what C code in it allocates can be tracked if it "
+               "is started by memoir run.";
+    case HOST_TRACKED_SETUID:
+        return "The loader preloads nothing into setuid programs and those with capabilities. Start "
+               "it by memoir run as the user that it becomes.";
+    case HOST_TRACKED_32BIT:
+        return "It is a 32-bit program; the tracker is a 64-bit library. Build it for 64 bits.";
+    case HOST_TRACKED_MACHINE:
+        return "It is a program of another processor, which an emulator runs.";
+    case HOST_TRACKED_LIBC:
+        return "It has another C library than the tracker was built for (musl, say). Let it report by "
+               "itself with -lmemoir.";
+    case HOST_TRACKED_KERNEL:
+        return "A thread of the kernel has no memory of its own.";
+    case HOST_TRACKED_UNKNOWN:
+        break;
+    }
+    return "It is another user's, or was not looked at yet: only root may see how it was started.";
+}
+
+static int books_append(struct top *t, const struct top_row *row)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer title = BUFFER_INIT(256);
+    buffer_printf(&title, "Tracked: %s", host_tracked_name(row->tracked));
+    section(t, buffer_string(&title));
+    term_wrap(&t->text, advice(row->tracked), 2, t->term.width < 100 ? t->term.width : 100);
+    if (!row->books)
+        return 0;
+    if (row->books->n_accounts) {
+        section(t, "What its books say");
+        MEMOIR_CLEANUP(ps_view_release)
+        struct ps_view view = {0};
+        int r = ps_view_live(follow_ledger(t->source.follow),
+                             &(struct ps_filter){.pid = (uint64_t)row->pid, .living = true}, &view);
+        if (r < 0)
+            return r;
+        struct table_layout layout = {.header = true};
+        r = table_print(&view.details, &layout, &t->term, &t->text);
+        if (r < 0)
+            return r;
+    }
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer sites = BUFFER_INIT(TOP_TEXT_MAX);
+    int r = top_sites_append(t->sites, row->books, t->symbols, &t->term, &sites);
+    if (r < 0 || !sites.len)
+        return r;
+    section(t, "Call sites that hold the most");
+    buffer_append(&t->text, sites.data, sites.len);
+    return 0;
+}
+
+int top_page_process(struct top *t)
+{
+    const struct top_row *row = top_chosen(t);
+    if (!row) {
+        buffer_printf(
+            &t->text,
+            "PID %d is gone.\n\n  Esc leads back. What memoird remembers of it: memoir ps "
+            "--exited --pid %d\n",
+            (int)t->chosen, (int)t->chosen);
+        return 0;
+    }
+    identity_append(t, row);
+    figures_append(t, row);
+    chart_append(t, row);
+    return books_append(t, row);
+}

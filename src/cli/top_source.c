@@ -1,0 +1,44 @@
+/* Where the figures of top come from. See top.h. */
+#include <errno.h>
+#include <sys/resource.h>
+
+#include "cli/top.h"
+#include "ledger/follow.h"
+#include "ledger/host.h"
+
+/* The process table keeps a descriptor for each process: as many as we may have. */
+static void allow_files(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= limit.rlim_max)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+int top_source_open(struct top_source *source, const char *dir)
+{
+    allow_files();
+    int r = host_new(&(struct host_options){.user_names = true}, &source->host);
+    return r < 0 ? r : follow_new(dir, &source->follow);
+}
+
+void top_source_release(struct top_source *source)
+{
+    top_rows_release(&source->rows);
+    follow_free(source->follow);
+    host_free(source->host);
+    *source = (struct top_source){0};
+}
+
+int top_source_look(struct top_source *source, uint64_t cpu_ns)
+{
+    int r = host_refresh(source->host);
+    if (r < 0)
+        return r;
+    host_refine(source->host, cpu_ns);
+    r = follow_look(source->follow, false);
+    if (r < 0)
+        return r;
+    return top_rows_take(&source->rows, source->host, follow_ledger(source->follow));
+}
