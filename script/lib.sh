@@ -10,7 +10,8 @@ build_packages=(clang gcc libbpf-dev libc6-dev meson ninja-build pkg-config libd
 test_packages=("${build_packages[@]}" binutils clang clang-format-14 g++ git libclang-rt-14-dev
   groff-base libcmocka-dev llvm locales man-db perl python3 shellcheck sqlite3 tmux util-linux zsh)
 test_packages+=(libgoogle-perftools4 libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4)
-bench_packages=("${build_packages[@]}" git python3)
+bench_packages=("${build_packages[@]}" git heaptrack libgoogle-perftools4 libjemalloc2 liblsan0 perl python3
+  redis-server redis-tools sqlite3 valgrind)
 deb_packages=("${build_packages[@]}" debhelper dpkg-dev git)
 export build_packages test_packages bench_packages deb_packages
 

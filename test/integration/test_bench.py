@@ -1,4 +1,4 @@
-"""The benchmarks of books and of the server run, judge, and keep what they measured."""
+"""The benchmarks of books, of the server and of the tracker run, judge, and keep what they measured."""
 
 import contextlib
 import importlib.util
@@ -13,6 +13,7 @@ from importlib.machinery import SourceFileLoader
 
 ROOT = pathlib.Path(os.environ.get("MEMOIR_SOURCE_ROOT") or pathlib.Path(__file__).parents[2])
 BUILD = pathlib.Path(os.environ.get("MEMOIR_BUILD_ROOT", "build"))
+HEAPTRACK = pathlib.Path("/usr/lib/heaptrack/libheaptrack_preload.so")
 
 
 def lines(path):
@@ -85,6 +86,19 @@ class Server(Quick, unittest.TestCase):
         raw = lines(self.out / "raw.jsonl")
         for row in ("stream", "single", "query", "report", "kill"):
             self.assertLessEqual({"memoird", "original"}, {line.get("server") for line in raw if line["row"] == row})
+
+
+class Track(Quick, unittest.TestCase):
+    name, program = "track", "bench_track_pairs"
+    goals = 5 + HEAPTRACK.exists()
+    rows = {"programs", "pairs", "memory"}
+
+    def test_our_modes_take_part_in_every_round(self):
+        runs = [line for line in lines(self.out / "raw.jsonl") if line["row"] == "programs"]
+        for program in {line["program"] for line in runs}:
+            self.assertLessEqual({"plain", "empty", "caller", "sampled", "all"},
+                                 {line["tool"] for line in runs if line["program"] == program and line["round"] == 1})
+        self.assertTrue(all(line["same_output"] for line in runs if line["tool"] != "heaptrack"))
 
 
 class Verdicts(unittest.TestCase):
