@@ -100,8 +100,8 @@ static int sites_take(struct picture *p)
         return -ENOMEM;
     for (size_t i = 0; i < copy->n_sites; i++) {
         const struct book_site_counters *c = &copy->counters[i];
-        if (c->alloc_blocks == 0)
-            continue;
+        if (c->alloc_blocks == 0 || (copy->sites[i].flags & BOOK_SITE_SAMPLED))
+            continue; /* what was sampled stands at its caller's site, too */
         p->sites[p->n_sites++] = (struct held){
             .site = (uint32_t)i,
             .bytes = c->alloc_bytes - c->freed_bytes,
