@@ -73,6 +73,7 @@ enum {
     PYTHON_BYTES_LENGTH = 16,
     PYTHON_BYTES_START = 32,
     PYTHON_TSS_KEY = 4, /* in Py_tss_t, after a word that is 1 if there is a key */
+    PYTHON_CHUNK_PREVIOUS = 0,
     PYTHON_CHUNK_BYTES = 8,
     PYTHON_OWNER_C_STACK = 3,
 };

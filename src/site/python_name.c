@@ -147,18 +147,19 @@ bool python_frame_name(const struct python *py, const struct python_frame *frame
 
 /* ---- checks ---- */
 
-/* The hash of a string is its content's, by a keyed function of the interpreter; -1 if nobody asked for it
- * yet. Names are interned, so they have one; a file's name need not. */
-static uint64_t text_check(const struct python *py, uintptr_t object, uint64_t check)
+/* A number for a string's content. That is its own hash, by a keyed function of the interpreter; -1 if nobody
+ * asked for it yet. Names are interned, so they have one; a file's name need not. */
+static inline uint64_t text_check(const struct python *py, uintptr_t object)
 {
+    uint64_t hash = stack_load(object + PYTHON_TEXT_HASH);
+    if (__builtin_expect(hash != UINT64_MAX, 1))
+        return hash;
     size_t length = stack_load(object + PYTHON_TEXT_LENGTH);
-    uintptr_t hash = stack_load(object + PYTHON_TEXT_HASH);
-    if (hash != UINTPTR_MAX)
-        return hash_combine(hash_combine(check, hash), length);
     uint32_t state = load_u32(object + PYTHON_TEXT_STATE);
-    const void *chars = (const void *)(object + (state & STATE_ASCII ? py->facts.layout.text_ascii
-                                                                     : py->facts.layout.text_wide));
-    return hash_bytes(chars, length * (state >> KIND_SHIFT & KIND_MASK), check);
+    uintptr_t start =
+        state & STATE_ASCII ? py->facts.layout.text_ascii : py->facts.layout.text_wide;
+    return hash_bytes((const void *)(object + start), length * (state >> KIND_SHIFT & KIND_MASK),
+                      0);
 }
 
 /* The code object was found good before, at this address, and a frame holds it: it is mapped. If it is
@@ -181,6 +182,6 @@ uint64_t python_frame_check(const struct python *py, const struct python_frame *
     size_t len = stack_load(lines + PYTHON_BYTES_LENGTH);
     if (lines_used > len)
         return 0;
-    check = text_check(py, name, text_check(py, file, check));
+    check ^= text_check(py, name) * HASH_K0 + text_check(py, file);
     return hash_bytes((const void *)(lines + PYTHON_BYTES_START), lines_used, check) | 1;
 }

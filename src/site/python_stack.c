@@ -9,6 +9,7 @@ enum {
     FRAME_BYTES = 112, /* no field that is read lies further on, in any version */
     RECORD_BYTES = 24,
     CODE_UNIT = 2,
+    CHUNKS_MAX = 16,
 };
 
 /* What a walk knows to be readable. */
@@ -17,8 +18,9 @@ struct walk {
     const struct python_layout *layout;
     uintptr_t state; /* this thread's PyThreadState */
     struct stack_bounds bounds;
-    uintptr_t chunk_lo, chunk_hi; /* where the thread stacks its frames at present */
-    uintptr_t page;               /* the last one that was probed */
+    uintptr_t
+        chunk;      /* the memory in which the thread stacks its frames at present, and before it */
+    uintptr_t page; /* the last one that was probed */
 };
 
 static uint8_t load_byte(uintptr_t addr)
@@ -33,12 +35,24 @@ static bool on_stack(struct walk *w, uintptr_t addr, size_t bytes)
             stack_reach(&w->bounds, addr + bytes - sizeof(uintptr_t)));
 }
 
+/* A thread has one chunk of a few pages, or more when it is deep: a list, the latest first. */
+static bool in_chunks(const struct walk *w, uintptr_t frame)
+{
+    uintptr_t chunk = w->chunk;
+    for (int n = 0; chunk != 0 && chunk % sizeof(uintptr_t) == 0 && n < CHUNKS_MAX; n++) {
+        if (frame > chunk && frame - chunk + FRAME_BYTES <= stack_load(chunk + PYTHON_CHUNK_BYTES))
+            return true;
+        chunk = stack_load(chunk + PYTHON_CHUNK_PREVIOUS);
+    }
+    return false;
+}
+
 static bool frame_readable(struct walk *w, uintptr_t frame)
 {
     const uintptr_t in_page = STACK_PAGE - 1;
     if (frame == 0 || frame % sizeof(uintptr_t) != 0)
         return false;
-    if (frame >= w->chunk_lo && frame < w->chunk_hi && w->chunk_hi - frame >= FRAME_BYTES)
+    if (in_chunks(w, frame))
         return true;
     if (frame >= w->bounds.lo && frame < w->bounds.limit)
         return on_stack(w, frame, FRAME_BYTES);
@@ -66,18 +80,6 @@ static uintptr_t state_find(const struct python *py)
     if (stack_load(state + py->facts.layout.thread_id) != (uintptr_t)pthread_self())
         return 0;
     return state;
-}
-
-static void chunk_find(struct walk *w)
-{
-    uintptr_t chunk = w->layout->thread_chunk ? stack_load(w->state + w->layout->thread_chunk) : 0;
-    if (chunk == 0 || chunk % sizeof(uintptr_t) != 0)
-        return;
-    uintptr_t bytes = stack_load(chunk + PYTHON_CHUNK_BYTES);
-    if (bytes < FRAME_BYTES || bytes > UINTPTR_MAX - chunk)
-        return;
-    w->chunk_lo = chunk;
-    w->chunk_hi = chunk + bytes;
 }
 
 /* Where in its code a frame is. Up to 3.10 that is a number, in 3.10 of instructions. */
@@ -180,7 +182,8 @@ bool python_stack_get(const struct python *py, struct python_stack *ret_stack)
     if (w.state == 0)
         return false;
     stack_bounds_find((uintptr_t)__builtin_frame_address(0), &w.bounds);
-    chunk_find(&w);
+    if (py->facts.layout.thread_chunk)
+        w.chunk = stack_load(w.state + py->facts.layout.thread_chunk);
     if (py->facts.layout.link == PYTHON_LINK_SHIM)
         walk_shims(&w, ret_stack);
     else

@@ -19,14 +19,15 @@ GAP = 32  # EXTENT_GAP_BYTES of book_extents.h
 HEADER_BYTES = 3 * PAGE
 SECTIONS_AT, SECTION, SECTIONS = 1592, struct.Struct("=IIQQQQQ"), 32
 CONTROL, REGISTRY, COUNTER_INDEX, COUNTERS, MODULES, FRAMES, SITES, TAGS, BLOCKS, BLOCK_INDEX, MOVES = range(1, 12)
+SCRIPTS = 14
 # kind: bytes that its entries are longer
 LONGER = {CONTROL: 32, REGISTRY: 64, COUNTER_INDEX: 8, COUNTERS: 64, MODULES: 8, FRAMES: 8, SITES: 16, TAGS: 8,
-          BLOCKS: 512, MOVES: 8}
+          BLOCKS: 512, MOVES: 8, SCRIPTS: 8}
 # (offset, bytes) of what is spare in an entry
 SPARE = {CONTROL: [(4, 4), (56, 8)], COUNTER_INDEX: [(12, 4)], MODULES: [(65, 15)], SITES: [(24, 8)],
-         BLOCKS: [(4032, 64)]}
+         BLOCKS: [(4032, 64)], SCRIPTS: [(136, 8)]}
 SPARE_DEVICE, SPARE_ACCOUNT, SPARE_COUNTERS = [(176, 80)], [(88, 40), (128 + 104, 24)], (104, 24)
-FLAG = {"compat": 0xABCDE000, "device": 0x80, "account": 0x100, "module": 0x80, "site": 0x4000}
+FLAG = {"compat": 0xABCDE000, "device": 0x80, "account": 0x100, "module": 0x80, "site": 0x4000, "script": 0x80}
 LOSS, LOST, STATE, STOP_REASON, SOURCE, VERSION = 20, 7, 9, 77, 99, 7
 RECORD_LATER, SPACE_LATER, PAGE_LATER = 9, 40, 3
 SCRIPT_FRAMES = (4090 << 52 | 0x11, 4095 << 52 | 0x22)
@@ -122,6 +123,8 @@ def grown_entry(kind: int, number: int, old: bytes, what: int) -> bytes:
             spoil(entry, [(i * 128 + SPARE_COUNTERS[0], SPARE_COUNTERS[1])], i)
     elif kind == MODULES and number:
         or_in(entry, 28, "I", FLAG["module"])
+    elif kind == SCRIPTS and number:
+        or_in(entry, 132, "I", FLAG["script"])
     elif kind == SITES and number:
         or_in(entry, 14, "H", FLAG["site"])
     elif kind == BLOCKS:
@@ -204,7 +207,7 @@ def grown_text(text: str) -> str:
     """What a reader of version 1 says about the grown book, given what it says about the first."""
     lines, out = text.splitlines(), []
     last = {word: max((i for i, line in enumerate(lines) if line.startswith(word + " ")), default=-1)
-            for word in ("loss", "peak_error", "totals", "module", "site")}
+            for word in ("loss", "peak_error", "totals", "module", "script", "site")}
     sites = sum(line.startswith("site ") for line in lines)
     records = max(int(line.split()[1]) for line in lines if line.startswith(("device ", "account "))) + 1
     for i, line in enumerate(lines):
@@ -223,7 +226,7 @@ def grown_text(text: str) -> str:
                 out.append(f"account {record} space {space} device 0 flags {FLAG['account']} capacity 0 "
                            f"inherited 0 0 name {name}")
                 out.append(f"totals {record} live 5 1 alloc 5 1 freed 0 0 served 0 0 reallocs 0 in 0 0 out 0 0 peak 5")
-        if i == max(last["site"], last["module"], last["totals"]):
+        if i == max(last["site"], last["script"], last["module"], last["totals"]):
             frames = "".join(f" {f >> 52}:{f & (1 << 52) - 1:x}" for f in SCRIPT_FRAMES)
             out.append(f"site {sites + 1} key {SITE_KEY:016x} flags {FLAG['site']} account 0 alloc 0 0 freed 0 0 frames{frames}")
     return "\n".join(out) + "\n"

@@ -82,6 +82,11 @@ static void say_sites(FILE *out, struct book_reader *reader, int fd)
             fprintf(out, "%02x", s.modules[i].build_id[k]);
         fprintf(out, " path %s\n", s.modules[i].path);
     }
+    for (size_t i = 1; i < s.n_scripts; i++)
+        fprintf(out, "script %zu first_line %u cut %d %d function %s file %s\n", i,
+                s.scripts[i].first_line, !!(s.scripts[i].flags & BOOK_SCRIPT_FUNCTION_CUT),
+                !!(s.scripts[i].flags & BOOK_SCRIPT_FILE_CUT), s.scripts[i].function,
+                s.scripts[i].file);
     for (size_t i = 1; i < s.n_sites; i++) {
         const struct book_site *site = &s.sites[i];
         const struct book_site_counters *c = &s.counters[i];

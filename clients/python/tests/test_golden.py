@@ -48,6 +48,10 @@ def describe(book: Book) -> str:
     for number, m in enumerate(modules):
         if m is not None:
             lines.append(f"module {number} generation {m.generation} build_id {m.build_id} path {m.path}")
+    for number, f in enumerate(book.scripts()):
+        if f is not None:
+            lines.append(f"script {number} first_line {f.first_line} cut {f.function_cut:d} {f.file_cut:d} "
+                         f"function {f.function} file {f.file}")
     for s in book.sites():
         frames = "".join(f" {f.number}:{f.offset:x}" for f in s.frames)
         lines.append(f"site {s.number} key {s.key:016x} flags {s.flags} account {s.account} "
