@@ -315,7 +315,7 @@ enum book_counter_what {
     BOOK_COUNTERS_NONE = 0,
     BOOK_COUNTERS_ACCOUNTS = 1,
     BOOK_COUNTERS_SITES = 2,         /* a block counts in one site at most: they add up */
-    BOOK_COUNTERS_SAMPLED_SITES = 3, /* set aside: estimates, in no sum with the others */
+    BOOK_COUNTERS_SAMPLED_SITES = 3, /* estimates, in no sum with the others */
 };
 
 struct book_counter_page {
@@ -411,8 +411,9 @@ static_assert(sizeof(struct book_site) == 32, "site");
 enum book_site_flags {
     BOOK_SITE_CALLER_ONLY = 1u << 0, /* one frame, by the return address */
     BOOK_SITE_CUT = 1u << 1,         /* the stack was deeper */
-    BOOK_SITE_SAMPLED = 1u << 2,     /* set aside: found by sampling */
-    BOOK_SITE_AGAIN = 1u << 3,       /* a second entry for the same place: add them up */
+    BOOK_SITE_SAMPLED = 1u << 2, /* found by sampling: its counters are estimates, of blocks that
+                                        count at another site, too */
+    BOOK_SITE_AGAIN = 1u << 3,   /* a second entry for the same place: add them up */
 };
 
 /* Tag 0 stays empty. */

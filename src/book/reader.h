@@ -165,8 +165,10 @@ struct book_sites {
     size_t n_frames;
     struct book_site *sites; /* [0] is empty; frame ranges are checked, accounts below 4,096 */
     size_t n_sites;
-    struct book_site_counters *counters; /* n_sites, summed over shards */
-    struct book_tag *tags;               /* [0] is empty; names terminated */
+    /* n_sites, summed over shards. Those of sites with BOOK_SITE_SAMPLED are estimates of what other sites
+     * count exactly: add up the ones or the others. */
+    struct book_site_counters *counters;
+    struct book_tag *tags; /* [0] is empty; names terminated */
     size_t n_tags;
 };
 int book_reader_sites(struct book_reader *reader, int fd, struct book_sites *ret_sites);

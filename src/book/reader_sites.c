@@ -153,7 +153,10 @@ static void site_pass(struct site_sum *c, bool freed)
     size_t step = reader->shape[BOOK_SECTION_COUNTERS].entry_size;
     for (uint32_t p = 0; p < reader->pages; p++) {
         uint64_t first = reader->page_list[p].first;
-        if (reader->page_list[p].what != BOOK_COUNTERS_SITES || first >= c->n_sites)
+        uint32_t what = reader->page_list[p].what;
+        /* A site counts in pages of one sort: the others have nothing but zeros for it. */
+        if ((what != BOOK_COUNTERS_SITES && what != BOOK_COUNTERS_SAMPLED_SITES) ||
+            first >= c->n_sites)
             continue;
         const struct book_site_counters *page = (const void *)(reader->counters.base + p * step);
         for (size_t i = 0; i < BOOK_SITES_PER_PAGE && first + i < c->n_sites; i++) {

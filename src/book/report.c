@@ -174,6 +174,26 @@ void book_count_free_any(struct book_writer *w, struct book_thread *t, uint64_t 
     fold(w, account, -(int64_t)bytes);
 }
 
+bool book_count_sampled(struct book_writer *w, struct book_thread *t, uint32_t site,
+                        const struct book_site_counters *counted)
+{
+    uint32_t number = site / BOOK_SITES_PER_PAGE;
+    struct book_site_counters *page = load_acquire(&w->sampled_pages[number]);
+    if (!page)
+        page = page_get(w, t, BOOK_COUNTERS_SAMPLED_SITES, number * BOOK_SITES_PER_PAGE,
+                        (void **)&w->sampled_pages[number]);
+    if (!page) {
+        book_lose(w, BOOK_LOSS_COUNTERS_FULL);
+        return false;
+    }
+    struct book_site_counters *counters = &page[site % BOOK_SITES_PER_PAGE];
+    add(&counters->alloc_bytes, counted->alloc_bytes, true);
+    add(&counters->alloc_blocks, counted->alloc_blocks, true);
+    add(&counters->freed_bytes, counted->freed_bytes, true);
+    add(&counters->freed_blocks, counted->freed_blocks, true);
+    return true;
+}
+
 void book_enter(struct book_writer *w, struct book_thread *t, uint64_t id, uint64_t size_tag,
                 uint64_t place)
 {

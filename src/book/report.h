@@ -29,6 +29,11 @@ void book_count_realloc(struct book_writer *w, struct book_thread *t, uint32_t a
 /* Add what was counted elsewhere, before there was a book. */
 void book_count_many(struct book_writer *w, struct book_thread *t, uint64_t place,
                      const struct book_site_counters *counted);
+
+/* Add to the estimates of a site that was found by sampling (BOOK_SITE_SAMPLED), in a book that is published.
+ * All threads share these counters: samples are few. False if there is no page for them. */
+bool book_count_sampled(struct book_writer *w, struct book_thread *t, uint32_t site,
+                        const struct book_site_counters *counted);
 void book_enter(struct book_writer *w, struct book_thread *t, uint64_t id, uint64_t size_tag,
                 uint64_t place);
 void book_fold(struct book_writer *w, struct book_thread *t, uint32_t account);

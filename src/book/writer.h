@@ -90,6 +90,7 @@ struct book_writer {
     struct table table;
     char directory[256];
     struct book_thread common; /* only its site pages: for threads without pages of their own */
+    struct book_site_counters *sampled_pages[BOOK_SITES_MAX / BOOK_SITES_PER_PAGE]; /* of all */
     uint32_t n_account_pages[BOOK_ACCOUNT_GROUPS]; /* account pages by group, for sums */
     struct book_counters *account_pages[BOOK_ACCOUNT_GROUPS][BOOK_SHARDS_MAX];
 };

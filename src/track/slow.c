@@ -4,6 +4,7 @@
 #include "book/lock.h"
 #include "book/report.h"
 #include "track/early.h"
+#include "track/sample.h"
 #include "track/track.h"
 
 static uint64_t place_of(uint32_t account, uint32_t site)
@@ -11,10 +12,10 @@ static uint64_t place_of(uint32_t account, uint32_t site)
     return (uint64_t)site << 12 | account;
 }
 
-static void trailer_put(void *block, size_t bytes, uint32_t site, uint32_t time)
+static void trailer_put(void *block, size_t bytes, uint32_t site, uint32_t time, bool sampled)
 {
     uint64_t at = book_trailer_place((uintptr_t)block, real_usable(block));
-    book_trailer_write((uint64_t *)at, early.key, at, (uintptr_t)block, bytes, site, time, false);
+    book_trailer_write((uint64_t *)at, early.key, at, (uintptr_t)block, bytes, site, time, sampled);
 }
 
 static struct tracker *tracker_now(void)
@@ -69,6 +70,31 @@ static void site_remember(struct track_thread *t, uintptr_t caller, struct track
     entry->key = track_site_key(caller);
 }
 
+/* Inside: count a block at the site of its caller, or of its stack if every one is wanted. */
+static uint32_t alloc_count(struct track_thread *t, size_t bytes, uintptr_t caller)
+{
+    struct tracker *tracker = t->tracker;
+    bool all = track_settings.stacks == TRACK_STACKS_ALL;
+    uint32_t site = all ? sample_stack_site(t, 0) : BOOK_SITE_NONE;
+    struct track_site *entry = track_site_entry(t, caller);
+    bool by_caller = site == BOOK_SITE_NONE;
+    if (by_caller)
+        site = site_find(t, caller, entry);
+    book_count_alloc_any(&tracker->writer, &t->book, bytes, place_of(tracker->account, site));
+    if (by_caller)
+        site_remember(t, caller, entry, site);
+    return site;
+}
+
+static bool sample_due(struct track_thread *t, size_t bytes)
+{
+    t->sample_left -= (int64_t)bytes;
+    if (likely(t->sample_left >= 0))
+        return false;
+    t->sample_left = sample_distance(t);
+    return true;
+}
+
 static void alloc_open(struct tracker *tracker, void *block, size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_thread_get(tracker);
@@ -77,22 +103,19 @@ static void alloc_open(struct tracker *tracker, void *block, size_t bytes, uintp
         return;
     }
     uint32_t site = BOOK_SITE_NONE;
+    bool sampled = false, counted = true, due;
     if (track_enter(t)) {
-        struct track_site *entry = track_site_entry(t, caller);
-        site = site_find(t, caller, entry);
-        book_count_alloc_any(&tracker->writer, &t->book, bytes, place_of(tracker->account, site));
-        site_remember(t, caller, entry, site);
+        site = alloc_count(t, bytes, caller);
+        sampled = sample_due(t, bytes) && sample_alloc(t, block, bytes);
         track_leave(t);
     } else {
         /* A signal handler: its thread's counters of site 0 are there, and need no lock. */
-        bool due;
-        if (!book_count_alloc(&t->book, bytes, place_of(tracker->account, site), &due)) {
-            lose(BOOK_LOSS_REENTRY);
-            track_thread_done(t);
-            return;
-        }
+        counted = book_count_alloc(&t->book, bytes, place_of(tracker->account, site), &due);
     }
-    trailer_put(block, bytes, site, track_clock(tracker));
+    if (counted)
+        trailer_put(block, bytes, site, track_clock(tracker), sampled);
+    else
+        lose(BOOK_LOSS_REENTRY);
     track_thread_done(t);
 }
 
@@ -111,7 +134,7 @@ static bool alloc_early(void *block, size_t bytes, uintptr_t caller)
     if (!open) {
         uint32_t site = early_site_of(caller);
         early_count_alloc(site, bytes);
-        trailer_put(block, bytes, site, early_time());
+        trailer_put(block, bytes, site, early_time(), false);
     }
     early_unlock();
     return !open;
@@ -163,29 +186,39 @@ static void inherited_freed(uint64_t bytes)
     subtract(&account->inherited_blocks, 1);
 }
 
-static void free_open(struct tracker *tracker, uint32_t site, uint64_t bytes, bool moved)
+/* Counted when the call ends that we have interrupted. */
+static void free_later(struct track_thread *t, const struct track_pending *pending)
+{
+    uint32_t n = fetch_add_relaxed(&t->n_pending, 1);
+    if (n < TRACK_PENDING_MAX) {
+        t->pending[n] = *pending;
+    } else {
+        fetch_sub_relaxed(&t->n_pending, 1);
+        lose(BOOK_LOSS_REENTRY);
+    }
+}
+
+static void free_open(struct tracker *tracker, const struct track_taken *taken, bool moved)
 {
     struct track_thread *t = track_thread_get(tracker);
     if (!t) {
         lose(BOOK_LOSS_REENTRY);
         return;
     }
+    uint32_t site = book_trailer_site(taken->words[0]);
+    uint64_t bytes = book_trailer_bytes(taken->words[0]);
+    bool sampled = book_trailer_sampled(taken->words[1]);
     uint64_t place = place_of(tracker->account, site);
     bool due;
     if (track_enter(t)) {
         book_count_free_any(&tracker->writer, &t->book, bytes, place);
         if (moved)
             book_count_realloc(&tracker->writer, &t->book, tracker->account);
+        if (sampled)
+            sample_free(t, taken->block);
         track_leave(t);
-    } else if (!book_count_free(&t->book, bytes, place, &due)) {
-        /* Counted when the call ends that we have interrupted. */
-        uint32_t n = fetch_add_relaxed(&t->n_pending, 1);
-        if (n < TRACK_PENDING_MAX) {
-            t->pending[n] = (struct track_pending){site, bytes};
-        } else {
-            fetch_sub_relaxed(&t->n_pending, 1);
-            lose(BOOK_LOSS_REENTRY);
-        }
+    } else if (sampled || !book_count_free(&t->book, bytes, place, &due)) {
+        free_later(t, &(struct track_pending){site, sampled, bytes, taken->block});
     }
     track_thread_done(t);
 }
@@ -207,7 +240,7 @@ static bool free_early(uint32_t site, uint64_t bytes, bool moved)
 
 struct track_taken track_take(void *block)
 {
-    struct track_taken taken = {0};
+    struct track_taken taken = {.block = block};
     track_phase_now();
     size_t usable = real_usable(block);
     if (usable < BOOK_TRAILER_BYTES)
@@ -249,7 +282,7 @@ void track_taken_free(const struct track_taken *taken, bool moved)
     } else if (phase != TRACK_EARLY || !free_early(site, bytes, moved)) {
         struct tracker *tracker = tracker_now();
         if (tracker)
-            free_open(tracker, site, bytes, moved);
+            free_open(tracker, taken, moved);
     }
     errno = saved;
 }

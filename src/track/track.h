@@ -28,10 +28,12 @@
 enum {
     TRACK_SITES_BITS = 9,
     TRACK_SITES = 1 << TRACK_SITES_BITS, /* callers whose counters a thread finds at once */
-    TRACK_PENDING_MAX = 8,               /* frees by signal handlers inside a slow call */
-    TRACK_CLOCK_EVERY = 16,              /* small allocations between two looks at the clock */
-    TRACK_CLOCK_BYTES = 4096,            /* a block from this size on always looks */
-    TRACK_SPACE_HEAP = 1,                /* MEMOIR_SPACE_HEAP */
+    TRACK_STACKS_BITS = 12,
+    TRACK_STACKS = 1 << TRACK_STACKS_BITS, /* stacks whose sites a thread finds at once */
+    TRACK_PENDING_MAX = 8,                 /* frees by signal handlers inside a slow call */
+    TRACK_CLOCK_EVERY = 16,                /* small allocations between two looks at the clock */
+    TRACK_CLOCK_BYTES = 4096,              /* a block from this size on always looks */
+    TRACK_SPACE_HEAP = 1,                  /* MEMOIR_SPACE_HEAP */
 };
 
 enum track_phase {
@@ -64,9 +66,18 @@ struct track_site {
     uint64_t word0;    /* of a trailer: the site's number in its place */
 };
 
+/* The same for a whole stack. */
+struct track_stack {
+    uint64_t key, identity;
+    uint32_t site;
+};
+
+/* A block that was freed while its thread could not change the book. */
 struct track_pending {
     uint32_t site;
+    bool sampled;
     uint64_t bytes;
+    void *block;
 };
 
 struct track_thread {
@@ -85,6 +96,7 @@ struct track_thread {
     struct track_thread *next;      /* all of them; constant */
     struct track_site sites[TRACK_SITES];
     struct book_thread book;
+    struct track_stack stacks[TRACK_STACKS];
 };
 
 /* Bytes and blocks that live, as a child takes them over. */
@@ -150,6 +162,7 @@ void track_free(void *block);
 /* The same in two steps, for realloc(): take the trailer away; put it back, or count the block as
  * freed. */
 struct track_taken {
+    void *block;
     uint64_t *at; /* NULL: the block has none */
     uint64_t words[2];
     int32_t age; /* 0: of this process, more: inherited */

@@ -16,6 +16,7 @@
 #include "book/report.h"
 #include "site/module.h"
 #include "track/early.h"
+#include "track/sample.h"
 #include "track/track.h"
 
 enum {
@@ -58,8 +59,14 @@ static uint64_t number_read(const char *text)
     return number;
 }
 
+/* As early as there is an environment: libraries that come to life before us may make enough of a process
+ * for a book. */
 static void settings_read(void)
 {
+    static bool known;
+    if (known || !environ)
+        return;
+    known = true;
     const char *stacks = secure_getenv("MEMOIR_STACKS");
     const char *bytes = secure_getenv("MEMOIR_SAMPLE_BYTES");
     track_settings.off = is_set("MEMOIR_OFF");
@@ -97,6 +104,7 @@ static void process_begin(struct track_root *root)
 {
     struct book_trailer_key key = early.key;
     struct track_live inherited = {0};
+    settings_read();
     if (begun_before) {
         inherited = track_fork_begin();
     } else {
@@ -195,6 +203,7 @@ int track_publish(void)
 {
     struct book_calm calm;
     book_calm_begin(&calm);
+    settings_read();
     struct track_root *root = track_root;
     struct tracker *tracker = exiting ? NULL : book_private_new(sizeof(*tracker));
     int r = tracker ? tracker_fill(tracker) : -ENOMEM;
@@ -308,7 +317,8 @@ static void thread_fill(struct tracker *tracker, struct track_thread *t)
     t->tracker = tracker;
     t->control = w->control;
     t->key = tracker->key;
-    t->random = hash_combine(w->header->hash_seed, (uintptr_t)t);
+    t->random = hash_combine(w->header->hash_seed, (uintptr_t)t) | 1;
+    t->sample_left = sample_distance(t);
     book_thread_init(w, &t->book);
     book_counters_prepare(w, &t->book);
     struct book_counters *page = t->book.account_pages[tracker->account / BOOK_ACCOUNTS_PER_PAGE];
@@ -410,9 +420,13 @@ void track_leave(struct track_thread *t)
 {
     uint32_t done = 0, seen;
     do {
-        for (; done < load_relaxed(&t->n_pending); done++)
-            book_count_free_any(&t->tracker->writer, &t->book, t->pending[done].bytes,
-                                (uint64_t)t->pending[done].site << 12 | t->tracker->account);
+        for (; done < load_relaxed(&t->n_pending); done++) {
+            const struct track_pending *p = &t->pending[done];
+            book_count_free_any(&t->tracker->writer, &t->book, p->bytes,
+                                (uint64_t)p->site << 12 | t->tracker->account);
+            if (p->sampled)
+                sample_free(t, p->block);
+        }
         seen = done;
     } while (!cas_relaxed(&t->n_pending, &seen, 0));
     fence_signal();

@@ -71,10 +71,12 @@ static inline uint32_t time_now(struct track_thread *t, size_t bytes)
 static inline void done(struct track_thread *t, void *block, size_t bytes, uintptr_t caller)
 {
     struct track_site *entry = track_site_entry(t, caller);
-    if (unlikely(entry->key != track_site_key(caller) || !t->account)) {
+    int64_t left = t->sample_left - (int64_t)bytes;
+    if (unlikely(entry->key != track_site_key(caller) || !t->account || left < 0)) {
         track_alloc(block, bytes, caller);
         return;
     }
+    t->sample_left = left;
     uint64_t start = (uintptr_t)block, at = book_trailer_place(start, real_usable(block));
     uint64_t *words = (uint64_t *)at;
     uint64_t pad = book_trailer_pad(start, at, bytes), word0 = entry->word0 | bytes;

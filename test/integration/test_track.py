@@ -1,8 +1,14 @@
 """libmemoir-track: what it counts is what the program asked for, over every allocator and from every thread."""
 
+import signal
+import subprocess
 import unittest
 
-from track_support import ALLOCATORS, TRACK, TrackTest, library
+from track_support import ALLOCATORS, PROGRAMS, TRACK, TrackTest, library
+
+UNKNOWN_FREE, SUSPENDED = "unknown_free", "suspended"
+OF_JUMPS = {"torn", "stuck_lock", "counters_full", "sites_full"}  # a lock may be lost for a while
+COMPAT_FORK_CHILD = 2
 
 
 class Calls(TrackTest):
@@ -60,6 +66,237 @@ class Threads(TrackTest):
             self.assertEqual(self.losses(book), {})
             process.go_on()
         self.assertEqual(process.wait(), 0, process.err.lines)
+
+
+class Life(TrackTest):
+    """What may happen to a process."""
+
+    def child_has_its_own_book(self, how):
+        process = self.start("track_life", how)
+        process.told("before")
+        before = self.heap(self.book(process.pid))[1]
+        process.go_on()
+        told = process.told("child")
+        parent, child = self.book(process.pid), self.book(told["pid"])
+        self.assert_same(child, told)
+        account = self.heap(child)[0]
+        self.assertTrue(child.identity.compat & COMPAT_FORK_CHILD)
+        self.assertEqual(account.inherited_bytes, before.live_bytes - 50 * 1000)
+        self.assertEqual(account.inherited_blocks, before.live_blocks - 50)
+        self.assertEqual(self.losses(child), {})
+        self.assertEqual(self.heap(parent)[1], before)
+        process.go_on()
+        told = process.told("parent")
+        self.assert_same(self.book(process.pid), told)
+        process.go_on()
+        self.assertEqual(process.wait(), 0, process.err.lines)
+
+    def test_child_has_its_own_book(self):
+        self.child_has_its_own_book("fork")
+
+    def test_child_that_no_handler_was_told_of_has_its_own_book(self):
+        self.child_has_its_own_book("clone")
+
+    def test_vfork_and_exec_leave_the_parent_alone(self):
+        process = self.start("track_life", "vfork")
+        told = process.told("end")
+        self.assert_same(self.book(process.pid), told)
+        process.go_on()
+        self.assertEqual(process.wait(), 0, process.err.lines)
+
+    def test_each_image_starts_afresh(self):
+        process = self.start("track_life", "exec", "2")
+        for image in range(3):
+            told = process.told("image", image + 1)
+            alive = [b for b in self.books(process.pid) if b.writer_alive()]
+            self.assertEqual(len(alive), 1)
+            self.assert_same(alive[0], told)
+            process.go_on()
+        self.assertEqual(process.wait(), 0, process.err.lines)
+
+    def test_suspended_process_counts_frees_and_nothing_else(self):
+        process = self.start("track_life", "suspend")
+        told = process.told("counted")
+        self.assert_same(self.book(process.pid), told)
+        self.set_flags(process.pid, 2)
+        process.go_on()
+        told = process.told("suspended")
+        book = self.book(process.pid)
+        self.assert_same(book, told)
+        self.assertGreaterEqual(self.losses(book)[SUSPENDED], 100)
+        self.set_flags(process.pid, 0)
+        process.go_on()
+        told = process.told("resumed")
+        book = self.book(process.pid)
+        self.assert_same(book, told)
+        self.assertEqual(self.losses(book)[UNKNOWN_FREE], 100)
+        process.go_on()
+        self.assertEqual(process.wait(), 0, process.err.lines)
+
+    def test_blocks_of_others_pass_unharmed(self):
+        process = self.start("track_life", "foreign")
+        told = process.told("end")
+        book = self.book(process.pid)
+        self.assert_same(book, told)
+        self.assertEqual(self.losses(book), {UNKNOWN_FREE: 100})
+        process.go_on()
+        self.assertEqual(process.wait(), 0, process.err.lines)
+
+    def test_libraries_that_come_and_go_keep_their_counts_apart(self):
+        one, other = PROGRAMS / "libtrack_one.so", PROGRAMS / "libtrack_other.so"
+        process = self.start("track_life", "plugins", one, other)
+        told = process.told("end")
+        book = self.book(process.pid)
+        self.assert_same(book, told)
+        counts = {}
+        for site in book.sites():
+            path = site.frames[0].module.path if site.frames and site.frames[0].module else None
+            counts[path] = counts.get(path, 0) + site.alloc_bytes
+        self.assertEqual(counts[str(one)], 20 * 10 * 30)
+        self.assertEqual(counts[str(other)], 20 * 10 * 70)
+        process.go_on()
+        self.assertEqual(process.wait(), 0, process.err.lines)
+
+    def test_calls_before_and_after_main_count(self):
+        command = f"MEMOIR_KEEP=$$ exec {PROGRAMS / 'track_life'} late"
+        process = self.start_command(["/bin/sh", "-c", command])
+        self.assertEqual(process.wait(), 0, process.err.lines)
+        told = process.told("late")
+        book = self.book(told["pid"])
+        self.assert_same(book, told)
+        self.assertEqual(book.status().state, 2)
+
+    def test_killed_process_leaves_its_book(self):
+        process = self.start("track_stacks")
+        told = process.told("end")
+        process.kill()
+        self.assertEqual(process.wait(), -signal.SIGKILL)
+        book = self.book(process.pid)
+        self.assertFalse(book.writer_alive())
+        self.assert_same(book, told)
+
+    def test_double_free_is_the_allocator_s_to_judge(self):
+        self.assertEqual(self.start("track_life", "twice", preload=[]).wait(), -signal.SIGABRT)
+        self.assertEqual(self.start("track_life", "twice").wait(), -signal.SIGABRT)
+
+    def test_small_process_leaves_nothing(self):
+        for _ in range(5):
+            subprocess.run([PROGRAMS / "track_life", "nothing"], env=self.environment(), check=True)
+        self.assertEqual(list(self.dir.iterdir()), [])  # not even a folder
+
+    def test_switched_off_it_counts_nothing(self):
+        process = self.start("track_stacks", settings={"MEMOIR_OFF": "1"})
+        process.told("end")
+        self.assertEqual(self.books(), [])
+        process.go_on()
+        process.told("freed")
+        process.go_on()
+        self.assertEqual(process.wait(), 0, process.err.lines)
+
+    def test_without_a_place_for_books_the_program_runs(self):
+        process = self.start("track_stacks", settings={"MEMOIR_DIR": "/proc/nowhere"})
+        process.told("end")
+        process.go_on()
+        process.told("freed")
+        process.go_on()
+        self.assertEqual(process.wait(), 0, process.err.lines)
+
+
+class Signals(TrackTest):
+    BUMP = PROGRAMS / "libtrack_bump.so"
+
+    def test_handler_that_allocates_loses_nothing(self):
+        process = self.start("track_signals", "handler", preload=[TRACK, self.BUMP])
+        told = process.told("storm")
+        book = self.book(process.pid)
+        _account, totals = self.heap(book)
+        sites, own = [s for s in book.sites() if not s.sampled], self.own_sites(book)
+        for name in ("alloc_bytes", "alloc_blocks", "freed_bytes", "freed_blocks"):
+            # Inside a slow call a handler's block counts at no site, but in the account.
+            nowhere = getattr(totals, name) - sum(getattr(s, name) for s in sites)
+            self.assertEqual(sum(getattr(s, name) for s in own) + nowhere, told[name], name)
+        self.assertEqual(self.losses(book), {})
+
+    def test_handler_that_jumps_out_of_a_call_does_no_harm(self):
+        process = self.start("track_signals", "jump", preload=[TRACK, self.BUMP])
+        told = process.told("storm")
+        before = self.counts(self.book(process.pid))
+        process.go_on()
+        after = process.told("calm")
+        book = self.book(process.pid)
+        for name, value in self.counts(book).items():
+            self.assertEqual(value - before[name], after[name] - told[name], name)
+        self.assertLessEqual(set(self.losses(book)), OF_JUMPS)
+        process.go_on()
+        self.assertEqual(process.wait(), 0, process.err.lines)
+
+
+class Stacks(TrackTest):
+    MIB = 1 << 20
+
+    def ways(self, book, sites):
+        """Live and allocated bytes by the name of the function that called `allocate`."""
+        names = self.functions()
+        sums = {}
+        for site in sites:
+            if len(site.frames) > 1 and site.frames[1].module and not site.frames[1].module.path:
+                name = names(site.frames[1].offset - 1)
+                live, alloc = sums.get(name, (0, 0))
+                sums[name] = live + site.live_bytes, alloc + site.alloc_bytes
+        return sums
+
+    @staticmethod
+    def functions():
+        listing = subprocess.run(["nm", "-S", "--defined-only", PROGRAMS / "track_stacks"], capture_output=True,
+                                 text=True, check=True).stdout
+        spans = []
+        for line in listing.splitlines():
+            words = line.split()
+            if len(words) == 4 and words[2] in "tT":
+                spans.append((int(words[0], 16), int(words[0], 16) + int(words[1], 16), words[3]))
+        return lambda at: next((name for start, end, name in spans if start <= at < end), None)
+
+    def test_sampled_stacks_estimate_what_is_exact_at_the_caller(self):
+        process = self.start("track_stacks", settings={"MEMOIR_SAMPLE_BYTES": "4096"})
+        told = process.told("end")
+        book = self.book(process.pid)
+        self.assert_same(book, told)  # sampling changes no count
+        sampled = [s for s in book.sites() if s.sampled]
+        ways = self.ways(book, sampled)
+        for name, live, alloc in (("large_way", 24, 24), ("small_way", 6, 6), ("passing_way", 0, 30)):
+            # Some thousand samples each: a deviation of 15 % is ten times the usual one.
+            self.assertAlmostEqual(ways[name][0] / self.MIB, live, delta=live * 0.15, msg=name)
+            self.assertAlmostEqual(ways[name][1] / self.MIB, alloc, delta=alloc * 0.15, msg=name)
+        blocks, exact = book.blocks()
+        numbers = {s.number for s in sampled}
+        self.assertTrue(exact and blocks and all(b.site in numbers for b in blocks))
+        process.go_on()
+        told = process.told("freed")
+        book = self.book(process.pid)
+        self.assert_same(book, told)
+        left = self.ways(book, [s for s in book.sites() if s.sampled])
+        self.assertEqual([left[n][0] for n in ("large_way", "small_way", "passing_way")], [0, 0, 0])
+        self.assertEqual(self.losses(book), {})
+
+    def test_all_stacks_are_exact(self):
+        process = self.start("track_stacks", settings={"MEMOIR_STACKS": "all"})
+        told = process.told("end")
+        book = self.book(process.pid)
+        self.assert_same(book, told)
+        ways = self.ways(book, book.sites())
+        self.assertEqual([ways[n] for n in ("large_way", "small_way", "passing_way")],
+                         [(24 * self.MIB, 24 * self.MIB), (6 * self.MIB, 6 * self.MIB), (0, 30 * self.MIB)])
+        self.assertFalse(any(s.sampled for s in book.sites()))
+        process.go_on()
+        told = process.told("freed")
+        self.assert_same(self.book(process.pid), told)
+
+    def test_without_stacks_every_site_is_a_caller(self):
+        process = self.start("track_stacks", settings={"MEMOIR_STACKS": "off", "MEMOIR_SAMPLE_BYTES": "4096"})
+        told = process.told("end")
+        book = self.book(process.pid)
+        self.assert_same(book, told)
+        self.assertTrue(all(len(s.frames) == 1 and not s.sampled for s in book.sites()))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shutil
+import sys
 import tempfile
 import unittest
 
@@ -16,6 +17,7 @@ from faults_support import HEAP, Book
 PROGRAMS = BUILD / "test/track"
 TRACK = BUILD / "src/track/libmemoir-track.so"
 SOURCE_TRACK = 3
+CONTROL = 1  # section kind
 LIBRARIES = "/usr/lib/*-linux-gnu/"
 ALLOCATORS = {"glibc": None, "jemalloc": "libjemalloc.so.2", "tcmalloc": "libtcmalloc.so.4",
               "tcmalloc_minimal": "libtcmalloc_minimal.so.4", "mimalloc": "libmimalloc.so.2"}
@@ -50,6 +52,21 @@ class TrackTest(unittest.TestCase):
         self.addCleanup(process.close)
         return process
 
+    def start_command(self, command):
+        process = Program(command, env=self.environment())
+        self.addCleanup(process.close)
+        return process
+
+    def set_flags(self, pid, flags):
+        """As a daemon would: in the control page, which is the first section."""
+        for path in self.dir.glob("*/*.book"):
+            with Book.open(path) as book:
+                if book.identity.pid == pid:
+                    offset = book._sections[CONTROL].offset
+            with open(path, "r+b") as file:
+                file.seek(offset)
+                file.write(flags.to_bytes(4, sys.byteorder))
+
     def books(self, pid=None):
         books = [Book.open(path) for path in sorted(self.dir.glob("*/*.book"))]
         for book in books:
@@ -71,7 +88,7 @@ class TrackTest(unittest.TestCase):
     @staticmethod
     def own_sites(book):
         """Sites in the program itself."""
-        return [s for s in book.sites() if s.frames and s.frames[0].module and not s.frames[0].module.path]
+        return [s for s in book.sites() if not s.sampled and s.frames and s.frames[0].module and not s.frames[0].module.path]
 
     def assert_same(self, book, told):
         """The book says of the program's own code what it counted itself, and its sums add up."""
@@ -80,7 +97,12 @@ class TrackTest(unittest.TestCase):
             self.assertEqual(sum(getattr(s, name) for s in sites), told[name], name)
         _account, totals = self.heap(book)
         for name in ("alloc_bytes", "alloc_blocks", "freed_bytes", "freed_blocks"):
-            self.assertEqual(sum(getattr(s, name) for s in book.sites()), getattr(totals, name), name)
+            self.assertEqual(sum(getattr(s, name) for s in book.sites() if not s.sampled), getattr(totals, name), name)
+
+    def counts(self, book):
+        sites = self.own_sites(book)
+        return {name: sum(getattr(s, name) for s in sites)
+                for name in ("alloc_bytes", "alloc_blocks", "freed_bytes", "freed_blocks")}
 
     def losses(self, book):
-        return {i: n for i, n in enumerate(book.status().losses) if n}
+        return {name: n for name, n in book.status().losses.items() if n}

@@ -2,11 +2,13 @@
  * asks for. `say()` prints the count and waits for a line, so that somebody can look. */
 #pragma once
 
+#include <errno.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static uint64_t own_alloc_bytes, own_alloc_blocks, own_freed_bytes, own_freed_blocks;
 
@@ -22,19 +24,29 @@ static inline void own_gave(size_t bytes)
     __atomic_fetch_add(&own_freed_blocks, 1, __ATOMIC_RELAXED);
 }
 
-/* Without stdio, whose buffers would be allocated meanwhile. */
-static inline void own_say(const char *who)
+/* Without stdio's buffers, which would be allocated meanwhile. */
+static inline void own_tell(const char *who)
 {
     char line[256];
     int n = snprintf(line, sizeof(line),
-                     "{\"who\":\"%s\",\"alloc_bytes\":%ju,\"alloc_blocks\":%ju,"
+                     "{\"who\":\"%s\",\"pid\":%d,\"alloc_bytes\":%ju,\"alloc_blocks\":%ju,"
                      "\"freed_bytes\":%ju,\"freed_blocks\":%ju}\n",
-                     who, (uintmax_t)own_alloc_bytes, (uintmax_t)own_alloc_blocks,
+                     who, (int)getpid(), (uintmax_t)own_alloc_bytes, (uintmax_t)own_alloc_blocks,
                      (uintmax_t)own_freed_bytes, (uintmax_t)own_freed_blocks);
-    if (fwrite(line, 1, (size_t)n, stdout) != (size_t)n || fflush(stdout) != 0)
-        exit(3);
-    if (getchar() == EOF)
-        exit(0);
+    if (write(STDOUT_FILENO, line, (size_t)n) != n)
+        _exit(3);
+}
+
+static inline void own_say(const char *who)
+{
+    char byte;
+    ssize_t n;
+    own_tell(who);
+    do {
+        n = read(STDIN_FILENO, &byte, 1);
+    } while (n < 0 && errno == EINTR);
+    if (n <= 0)
+        _exit(0);
 }
 
 /* Our own assertion: works in every build. */

@@ -91,7 +91,8 @@ _BLOCK = struct.Struct("=QQQ")
 _MOVES = struct.Struct("=II")
 
 _RECORD_DEVICE, _RECORD_ACCOUNT = 1, 2
-_PAGE_ACCOUNTS, _PAGE_SITES = 1, 2
+_PAGE_ACCOUNTS, _PAGE_SITES, _PAGE_SAMPLED_SITES = 1, 2, 3
+_SITE_SAMPLED = 4
 _ACCOUNTS_PER_PAGE, _SITES_PER_PAGE, _BLOCKS_PER_PAGE = 32, 128, 168
 _SITE_FRAMES_MAX = 1024
 _RECORDS_MAX = 4096
@@ -295,6 +296,7 @@ class Site:
     """A call stack, innermost frame first, with what was allocated there.
 
     All its blocks are of one `account` (0: unknown); a stack that has blocks of several is several sites.
+    A site that was found by sampling has estimates of what other sites count exactly: do not add both.
     """
 
     number: int
@@ -306,6 +308,10 @@ class Site:
     alloc_blocks: int = 0
     freed_bytes: int = 0
     freed_blocks: int = 0
+
+    @property
+    def sampled(self) -> bool:
+        return bool(self.flags & _SITE_SAMPLED)
 
     @property
     def live_bytes(self) -> int:
@@ -615,8 +621,9 @@ class Book:
         scripts = self.scripts()
         raw_sites = self._entries(SITES, n_sites)
         frames = [_FRAME.unpack(raw)[0] for raw in self._entries(FRAMES, n_frames)]
-        freed = self._sum_sites(self._pages(_PAGE_SITES), n_sites, slice(0, 2))
-        alloc = self._sum_sites(self._pages(_PAGE_SITES), n_sites, slice(2, 4))
+        kinds = (_PAGE_SITES, _PAGE_SAMPLED_SITES)
+        freed_of = [self._sum_sites(self._pages(kind), n_sites, slice(0, 2)) for kind in kinds]
+        alloc_of = [self._sum_sites(self._pages(kind), n_sites, slice(2, 4)) for kind in kinds]
         sites = []
         for number in range(1, n_sites):
             key, first, count, flags, _, account = _SITE.unpack_from(raw_sites[number])
@@ -626,6 +633,7 @@ class Book:
             if first + count > n_frames:
                 count = 0
             stack = tuple(self._frame(value, modules, scripts) for value in frames[first : first + count])
+            freed, alloc = freed_of[bool(flags & _SITE_SAMPLED)], alloc_of[bool(flags & _SITE_SAMPLED)]
             sites.append(Site(
                 number, key, flags, account if account < _RECORDS_MAX else 0, stack, freed_bytes=freed.get(number, _NOTHING)[0],
                 freed_blocks=freed.get(number, _NOTHING)[1], alloc_bytes=alloc.get(number, _NOTHING)[0],

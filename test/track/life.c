@@ -1,0 +1,188 @@
+/* life.c MODE...: a process from its first call to its last, with all that may happen to it in between. */
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "own.h"
+
+enum { N = 100 };
+static void *first[N], *second[N];
+
+static void *block_of(size_t bytes)
+{
+    void *block = malloc(bytes);
+    MUST(block);
+    own_got(bytes);
+    return memset(block, 1, bytes);
+}
+
+static void gone(void *block, size_t bytes)
+{
+    own_gave(bytes);
+    free(block);
+}
+
+static void fill(void **blocks, size_t bytes)
+{
+    for (int i = 0; i < N; i++)
+        blocks[i] = block_of(bytes);
+}
+
+static void empty(void **blocks, int n, size_t bytes)
+{
+    for (int i = 0; i < n; i++)
+        gone(blocks[i], bytes);
+}
+
+/* ---- fork ---- */
+
+static void child(void)
+{
+    own_alloc_bytes = own_alloc_blocks = own_freed_bytes = own_freed_blocks = 0;
+    for (int i = 0; i < N / 2; i++)
+        free(first[i]); /* inherited: not the child's own count */
+    fill(second, 2000);
+    empty(second, 10, 2000);
+    own_say("child");
+    _exit(0);
+}
+
+static void forks(const char *how)
+{
+    fill(first, 1000);
+    own_say("before");
+    pid_t pid = strcmp(how, "clone") == 0 ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
+    if (pid == 0)
+        child();
+    int status;
+    MUST(waitpid(pid, &status, 0) == pid && status == 0);
+    empty(first, 10, 1000);
+    own_say("parent");
+}
+
+static void vforks(char *self)
+{
+    fill(first, 1000);
+    pid_t pid = vfork();
+    if (pid == 0) {
+        execl(self, self, "nothing", (char *)NULL);
+        _exit(1);
+    }
+    int status;
+    MUST(waitpid(pid, &status, 0) == pid && status == 0);
+    empty(first, 10, 1000);
+    own_say("end");
+}
+
+static void execs(char *self, const char *left)
+{
+    fill(first, 1000 * (size_t)(left[0] - '0' + 1));
+    own_say("image");
+    char next[2] = {(char)(left[0] - 1), '\0'};
+    if (left[0] > '0')
+        execl(self, self, "exec", next, (char *)NULL);
+}
+
+/* ---- the rest ---- */
+
+static void suspends(void)
+{
+    fill(first, 1000);
+    own_say("counted");
+    for (int i = 0; i < N; i++)
+        MUST((second[i] = malloc(3000)) != NULL); /* nobody counts these */
+    empty(first, N / 2, 1000);
+    own_say("suspended");
+    for (int i = 0; i < N; i++)
+        free(second[i]);
+    fill(second, 500);
+    own_say("resumed");
+}
+
+/* Blocks that come from behind the tracker's back. */
+static void foreign(void)
+{
+    void *(*hidden)(size_t) = (void *(*)(size_t))dlsym(RTLD_DEFAULT, "__libc_malloc");
+    MUST(hidden);
+    fill(first, 1000);
+    for (int i = 0; i < N; i++) {
+        char *block = hidden((size_t)i * 8);
+        MUST(block);
+        memset(block, i, (size_t)i * 8);
+        if (i % 2) {
+            free(block);
+            continue;
+        }
+        char *moved = realloc(block, 1000);
+        MUST(moved && (i == 0 || moved[i * 8 - 1] == i));
+        own_got(1000);
+        gone(moved, 1000);
+    }
+    own_say("end");
+}
+
+typedef void *plugin_call(size_t);
+
+/* Two libraries, one after the other, perhaps at the same address. */
+static void plugins(const char *one, const char *other)
+{
+    fill(first, 1000);
+    for (int i = 0; i < 40; i++) {
+        void *handle = dlopen(i % 2 ? other : one, RTLD_NOW | RTLD_LOCAL);
+        MUST(handle);
+        plugin_call *call = (plugin_call *)dlsym(handle, "plugin_block");
+        MUST(call);
+        for (int k = 0; k < 10; k++)
+            MUST(call(i % 2 ? 70 : 30));
+        dlclose(handle);
+    }
+    own_say("end");
+}
+
+static void *volatile early_block;
+static bool tell_late;
+
+__attribute__((constructor(101))) static void at_start(void)
+{
+    early_block = block_of(111);
+}
+
+__attribute__((destructor(101))) static void at_end(void)
+{
+    gone(early_block, 111);
+    block_of(222);
+    if (tell_late)
+        own_tell("late");
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argc > 1 ? argv[1] : "nothing";
+    if (strcmp(mode, "nothing") == 0)
+        return 0;
+    if (strcmp(mode, "fork") == 0 || strcmp(mode, "clone") == 0)
+        forks(mode);
+    else if (strcmp(mode, "vfork") == 0)
+        vforks(argv[0]);
+    else if (strcmp(mode, "exec") == 0)
+        execs(argv[0], argv[2]);
+    else if (strcmp(mode, "suspend") == 0)
+        suspends();
+    else if (strcmp(mode, "foreign") == 0)
+        foreign();
+    else if (strcmp(mode, "plugins") == 0)
+        plugins(argv[2], argv[3]);
+    else if (strcmp(mode, "late") == 0)
+        tell_late = true;
+    else if (strcmp(mode, "twice") == 0) {
+        fill(first, 5000);
+        void *volatile again = first[0];
+        free(first[0]);
+        free(again);
+    } else
+        return 2;
+    return 0;
+}
