@@ -13,7 +13,7 @@
 #include "profile/profile.h"
 #include "site/symbols.h"
 
-enum { PROGRESS_EACH = 64 };
+enum { FETCH_MAX = 256 }; /* looked up at once, between two words of progress */
 
 /* Without a build-id only a file that is older than the process is the one that ran. */
 static bool trustworthy(const struct profile *p, const struct profile_module *m)
@@ -26,6 +26,24 @@ static bool trustworthy(const struct profile *p, const struct profile_module *m)
            (uint64_t)info.st_ctim.tv_sec < start_s;
 }
 
+/* What to ask about a module, or false where there is nothing to ask. */
+static bool query_of(const struct profile *p, const struct profile_module *m,
+                     struct symbol_query *ret_query)
+{
+    const char *path = profile_text(p, m->path);
+    if (m->kind != PROFILE_MODULE_FILE || path[0] != '/' || !trustworthy(p, m))
+        return false;
+    *ret_query = (struct symbol_query){
+        .path = path,
+        .build_id = m->build_id,
+        .build_id_len = m->build_id_len,
+        .pid = m->pid,
+        .map_start = m->map_start,
+        .is_return_address = true,
+    };
+    return true;
+}
+
 void profile_name(struct profile *p, struct symbolizer *symbolizer, uint32_t frame)
 {
     struct profile_frame *f = &p->frames[frame];
@@ -35,17 +53,9 @@ void profile_name(struct profile *p, struct symbolizer *symbolizer, uint32_t fra
     size_t n = 0;
     if (f->looked_up || !symbolizer)
         return;
-    const char *path = profile_text(p, m->path);
-    if (m->kind == PROFILE_MODULE_FILE && path[0] == '/' && trustworthy(p, m)) {
-        struct symbol_query query = {
-            .path = path,
-            .build_id = m->build_id,
-            .build_id_len = m->build_id_len,
-            .offset = f->offset,
-            .pid = m->pid,
-            .map_start = m->map_start,
-            .is_return_address = true,
-        };
+    struct symbol_query query;
+    if (query_of(p, m, &query)) {
+        query.offset = f->offset;
         if (symbolizer_resolve(symbolizer, &query, &found, &n) < 0)
             n = 0;
     }
@@ -88,6 +98,23 @@ static size_t choose(const struct profile *p, enum profile_names_which which, bo
     return n;
 }
 
+/* How many of the frames from here on can be looked up at once, which is done. */
+static size_t fetch(const struct profile *p, struct symbolizer *symbolizer, const uint32_t *order,
+                    size_t n)
+{
+    uint64_t offsets[FETCH_MAX];
+    uint32_t module = p->frames[order[0]].module;
+    struct symbol_query query;
+    size_t count = 0;
+    while (count < n && count < FETCH_MAX && p->frames[order[count]].module == module) {
+        offsets[count] = p->frames[order[count]].offset;
+        count++;
+    }
+    if (count > 1 && query_of(p, &p->modules[module], &query))
+        symbolizer_prefetch(symbolizer, &query, offsets, count);
+    return count;
+}
+
 int profile_name_all(struct profile *p, struct symbolizer *symbolizer,
                      enum profile_names_which which,
                      bool (*progress)(size_t done, size_t all, void *context), void *context)
@@ -107,10 +134,11 @@ int profile_name_all(struct profile *p, struct symbolizer *symbolizer,
         if (wanted[i])
             order[filled++] = (uint32_t)i;
     qsort_r(order, n, sizeof(*order), by_place, p);
-    for (size_t i = 0; i < n; i++) {
-        if (progress && i % PROGRESS_EACH == 0 && !progress(i, n, context))
+    for (size_t i = 0; i < n;) {
+        if (progress && !progress(i, n, context))
             return -ECANCELED;
-        profile_name(p, symbolizer, order[i]);
+        for (size_t end = i + fetch(p, symbolizer, order + i, n - i); i < end; i++)
+            profile_name(p, symbolizer, order[i]);
     }
     if (progress)
         progress(n, n, context);

@@ -240,20 +240,29 @@ static int module_choose(struct symbol_engine *e, const struct symbol_query *q,
     return r < 0 ? r : -ENOENT;
 }
 
-void symbol_engine_resolve(struct symbol_engine *engine, const struct symbol_query *query,
-                           struct symbol_files *files, struct buffer *record)
+struct symbol_lookup symbol_engine_find(struct symbol_engine *engine,
+                                        const struct symbol_query *query,
+                                        struct symbol_files *files)
 {
     struct module *m = NULL;
-    size_t start = record->len;
-    struct symbol_record header = {0};
-    buffer_append(record, &header, sizeof(header));
     int r = module_choose(engine, query, files, &m);
     symbol_files_close(files);
-    if (r == 0) {
+    return (struct symbol_lookup){r == 0 ? m : NULL, r, query->is_return_address};
+}
+
+void symbol_engine_look_up(const struct symbol_lookup *lookup, uint64_t offset,
+                           struct buffer *record)
+{
+    size_t start = record->len;
+    struct symbol_record header = {0};
+    int r = lookup->error;
+    buffer_append(record, &header, sizeof(header));
+    if (lookup->module) {
+        struct module *m = lookup->module;
         struct symbol_place place = {.module = m->dwfl_module,
                                      .units = &m->units,
-                                     .address = query->offset + m->bias,
-                                     .is_return_address = query->is_return_address};
+                                     .address = offset + m->bias,
+                                     .is_return_address = lookup->is_return_address};
         r = symbol_scope_resolve(&place, record);
     }
     header.result = r < 0 ? r : 0;
@@ -263,4 +272,11 @@ void symbol_engine_resolve(struct symbol_engine *engine, const struct symbol_que
             record->len = start + sizeof(header);
         memcpy(record->data + start, &header, sizeof(header));
     }
+}
+
+void symbol_engine_resolve(struct symbol_engine *engine, const struct symbol_query *query,
+                           struct symbol_files *files, struct buffer *record)
+{
+    struct symbol_lookup lookup = symbol_engine_find(engine, query, files);
+    symbol_engine_look_up(&lookup, query->offset, record);
 }

@@ -34,6 +34,19 @@ int symbol_engine_new(unsigned modules_max, const char *debug_dir,
                       struct symbol_engine **ret_engine);
 void symbol_engine_free(struct symbol_engine *engine);
 
-/* Answer a query from open files, which are taken (closed or kept). Appends one record. */
+/* For many answers about one module: find it, whose open files are taken (closed or kept); then append a record
+ * for each offset. A module is good until the next one is found. */
+struct symbol_lookup {
+    void *module; /* NULL: none, because of */
+    int error;
+    bool is_return_address;
+};
+struct symbol_lookup symbol_engine_find(struct symbol_engine *engine,
+                                        const struct symbol_query *query,
+                                        struct symbol_files *files);
+void symbol_engine_look_up(const struct symbol_lookup *lookup, uint64_t offset,
+                           struct buffer *record);
+
+/* Both in one: answer a query from open files, which are taken. Appends one record. */
 void symbol_engine_resolve(struct symbol_engine *engine, const struct symbol_query *query,
                            struct symbol_files *files, struct buffer *record);

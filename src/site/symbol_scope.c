@@ -12,21 +12,99 @@
 #include "site/symbol_engine.h"
 
 enum {
-    UNITS_MAX = 1 << 20,   /* compilation units of one module */
-    RANGES_MAX = 1 << 22,  /* address ranges of all of them */
-    STRING_MAX = 16 * 1024 /* of a name or path; longer ones are cut */
+    UNITS_MAX = 1 << 20,    /* compilation units of one module */
+    RANGES_MAX = 1 << 22,   /* address ranges of all of them, and of the functions of one */
+    STRING_MAX = 16 * 1024, /* of a name or path; longer ones are cut */
+    NESTING_MAX = 64, /* of what functions are declared in, and of calls compiled into each other */
 };
 
-/* ---- units ---- */
+/* ---- spans: which piece of debug information covers an address ---- */
 
-struct range {
+struct span {
     Dwarf_Addr start;
     Dwarf_Addr end;
-    Dwarf_Off unit; /* offset of its DIE */
+    Dwarf_Off die;      /* its offset */
+    const char *symbol; /* of a function: the symbol that starts there, or NULL; libelf's */
+    bool symbol_known;
+};
+
+struct spans {
+    struct span *list; /* by start, once sorted */
+    size_t count;
+    size_t room;
+};
+
+static int by_start(const void *a, const void *b)
+{
+    const struct span *x = a, *y = b;
+    if (x->start != y->start)
+        return x->start > y->start ? 1 : -1;
+    return (x->die > y->die) - (x->die < y->die);
+}
+
+static bool spans_add(struct spans *spans, struct span span)
+{
+    if (spans->count == spans->room) {
+        size_t room = spans->room ? spans->room * 2 : 256;
+        struct span *list = room <= RANGES_MAX ? realloc(spans->list, room * sizeof(*list)) : NULL;
+        if (!list)
+            return false;
+        spans->list = list;
+        spans->room = room;
+    }
+    spans->list[spans->count++] = span;
+    return true;
+}
+
+static bool spans_add_die(struct spans *spans, Dwarf_Die *die)
+{
+    Dwarf_Addr base, start, end;
+    ptrdiff_t at = 0;
+    while ((at = dwarf_ranges(die, at, &base, &start, &end)) > 0)
+        if (start < end &&
+            !spans_add(spans,
+                       (struct span){.start = start, .end = end, .die = dwarf_dieoffset(die)}))
+            return false;
+    return true;
+}
+
+static void spans_sort(struct spans *spans)
+{
+    if (spans->count > 0)
+        qsort(spans->list, spans->count, sizeof(spans->list[0]), by_start);
+}
+
+static struct span *spans_find(const struct spans *spans, Dwarf_Addr address)
+{
+    size_t low = 0, high = spans->count; /* the last span that starts at or before address */
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (spans->list[mid].start <= address)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    /* Of those that start together the first stands for all: functions with the same code. */
+    while (low > 1 && spans->list[low - 2].start == spans->list[low - 1].start)
+        low--;
+    if (low == 0 || address >= spans->list[low - 1].end)
+        return NULL;
+    return &spans->list[low - 1];
+}
+
+/* ---- units and their functions ----
+ * libdw would look through all of a unit for each address, which makes a program of one large unit (SQLite
+ * is one) as slow as the square of its size. So each unit is read once. */
+
+struct functions {
+    Dwarf_Off unit;
+    struct spans spans;
 };
 
 struct symbol_units {
-    struct range *ranges; /* by start */
+    struct spans units;
+    bool units_read;
+    struct functions *functions; /* by unit */
     size_t count;
     size_t room;
 };
@@ -35,69 +113,25 @@ void symbol_units_free(struct symbol_units *units)
 {
     if (!units)
         return;
-    free(units->ranges);
+    for (size_t i = 0; i < units->count; i++)
+        free(units->functions[i].spans.list);
+    free(units->functions);
+    free(units->units.list);
     free(units);
 }
 
-static int by_start(const void *a, const void *b)
-{
-    const struct range *x = a, *y = b;
-    return (x->start > y->start) - (x->start < y->start);
-}
-
-static bool range_add(struct symbol_units *units, struct range range)
-{
-    if (units->count == units->room) {
-        size_t room = units->room ? units->room * 2 : 256;
-        struct range *ranges =
-            room <= RANGES_MAX ? realloc(units->ranges, room * sizeof(*ranges)) : NULL;
-        if (!ranges)
-            return false;
-        units->ranges = ranges;
-        units->room = room;
-    }
-    units->ranges[units->count++] = range;
-    return true;
-}
-
 /* Read the ranges of every unit once. */
-static struct symbol_units *units_make(Dwarf *dwarf)
+static void units_read(struct symbol_units *units, Dwarf *dwarf)
 {
-    struct symbol_units *units = calloc(1, sizeof(*units));
     Dwarf_CU *cu = NULL;
     Dwarf_Die unit;
     uint8_t type;
-    if (!units)
-        return NULL;
-    for (int n = 0; n < UNITS_MAX; n++) {
-        if (dwarf_get_units(dwarf, cu, &cu, NULL, &type, &unit, NULL) != 0)
+    for (int n = 0; n < UNITS_MAX; n++)
+        if (dwarf_get_units(dwarf, cu, &cu, NULL, &type, &unit, NULL) != 0 ||
+            !spans_add_die(&units->units, &unit))
             break;
-        Dwarf_Addr base, start, end;
-        ptrdiff_t at = 0;
-        while ((at = dwarf_ranges(&unit, at, &base, &start, &end)) > 0)
-            if (start < end &&
-                !range_add(units, (struct range){start, end, dwarf_dieoffset(&unit)}))
-                break;
-    }
-    if (units->count > 0)
-        qsort(units->ranges, units->count, sizeof(units->ranges[0]), by_start);
-    return units;
-}
-
-static Dwarf_Die *units_find(struct symbol_units *units, Dwarf *dwarf, Dwarf_Addr address,
-                             Dwarf_Die *unit)
-{
-    size_t low = 0, high = units->count; /* the last range that starts at or before address */
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (units->ranges[mid].start <= address)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    if (low == 0 || address >= units->ranges[low - 1].end)
-        return NULL;
-    return dwarf_offdie(dwarf, units->ranges[low - 1].unit, unit);
+    spans_sort(&units->units);
+    units->units_read = true;
 }
 
 /* The unit that covers an address; *ret_address is the address as in its debug information. */
@@ -105,6 +139,8 @@ static Dwarf_Die *unit_find(const struct symbol_place *place, Dwarf_Addr address
                             Dwarf_Addr *ret_address)
 {
     Dwarf_Addr bias;
+    if (!*place->units)
+        *place->units = calloc(1, sizeof(**place->units));
     Dwarf_Die *found = dwfl_module_addrdie(place->module, address, &bias);
     if (found) {
         *unit = *found;
@@ -112,12 +148,143 @@ static Dwarf_Die *unit_find(const struct symbol_place *place, Dwarf_Addr address
         return unit;
     }
     Dwarf *dwarf = dwfl_module_getdwarf(place->module, &bias);
-    if (!dwarf)
+    struct symbol_units *units = *place->units;
+    if (!dwarf || !units)
         return NULL;
-    if (!*place->units)
-        *place->units = units_make(dwarf);
+    if (!units->units_read)
+        units_read(units, dwarf);
     *ret_address = address - bias;
-    return *place->units ? units_find(*place->units, dwarf, address - bias, unit) : NULL;
+    const struct span *span = spans_find(&units->units, address - bias);
+    return span ? dwarf_offdie(dwarf, span->die, unit) : NULL;
+}
+
+/* Functions below a piece of debug information; those inside of others have ranges of their own. */
+static bool functions_read(struct spans *spans, Dwarf_Die *parent, unsigned nesting)
+{
+    Dwarf_Die die;
+    if (nesting == NESTING_MAX || dwarf_child(parent, &die) != 0)
+        return true;
+    do {
+        switch (dwarf_tag(&die)) {
+        case DW_TAG_subprogram:
+            if (!spans_add_die(spans, &die))
+                return false;
+            __attribute__((fallthrough));
+        case DW_TAG_namespace:
+        case DW_TAG_module:
+        case DW_TAG_class_type:
+        case DW_TAG_structure_type:
+        case DW_TAG_union_type:
+        case DW_TAG_lexical_block:
+            if (!functions_read(spans, &die, nesting + 1))
+                return false;
+            break;
+        default:
+            break;
+        }
+    } while (dwarf_siblingof(&die, &die) == 0);
+    return true;
+}
+
+/* The functions of a unit, read when it is first asked for; NULL without memory. */
+static struct spans *functions_of(struct symbol_units *units, Dwarf_Die *unit)
+{
+    Dwarf_Off offset = dwarf_dieoffset(unit);
+    size_t low = 0, high = units->count;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (units->functions[mid].unit < offset)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    if (low < units->count && units->functions[low].unit == offset)
+        return &units->functions[low].spans;
+    if (units->count == units->room) {
+        size_t room = units->room ? units->room * 2 : 64;
+        struct functions *grown =
+            room <= UNITS_MAX ? realloc(units->functions, room * sizeof(*grown)) : NULL;
+        if (!grown)
+            return NULL;
+        units->functions = grown;
+        units->room = room;
+    }
+    struct functions *at = &units->functions[low];
+    memmove(at + 1, at, (units->count - low) * sizeof(*at));
+    *at = (struct functions){.unit = offset};
+    units->count++;
+    functions_read(&at->spans, unit, 0);
+    spans_sort(&at->spans);
+    return &at->spans;
+}
+
+/* The function around an address; NULL where the unit's own functions do not say. */
+static struct span *function_find(const struct symbol_place *place, Dwarf_Die *unit,
+                                  Dwarf_Addr address)
+{
+    struct spans *functions = *place->units ? functions_of(*place->units, unit) : NULL;
+    return functions ? spans_find(functions, address) : NULL;
+}
+
+/* A function and the calls compiled into it at an address, the innermost first: their number. */
+static int scopes_find(const struct span *function, Dwarf_Die *unit, Dwarf_Addr address,
+                       Dwarf_Die scopes[static NESTING_MAX])
+{
+    Dwarf_Die path[NESTING_MAX], die;
+    int n = 1;
+    Dwarf *dwarf = dwarf_cu_getdwarf(unit->cu);
+    if (!dwarf || !dwarf_offdie(dwarf, function->die, &path[0]))
+        return 0;
+    die = path[0];
+    for (unsigned nesting = 0; nesting < 4 * NESTING_MAX && n < NESTING_MAX; nesting++) {
+        Dwarf_Die child;
+        if (dwarf_child(&die, &child) != 0)
+            break;
+        bool inside = false;
+        do {
+            int tag = dwarf_tag(&child);
+            inside =
+                (tag == DW_TAG_inlined_subroutine || tag == DW_TAG_lexical_block ||
+                 tag == DW_TAG_try_block || tag == DW_TAG_catch_block || tag == DW_TAG_with_stmt) &&
+                dwarf_haspc(&child, address) > 0;
+        } while (!inside && dwarf_siblingof(&child, &child) == 0);
+        if (!inside)
+            break;
+        if (dwarf_tag(&child) == DW_TAG_inlined_subroutine)
+            path[n++] = child;
+        die = child;
+    }
+    for (int i = 0; i < n; i++)
+        scopes[i] = path[n - 1 - i];
+    return n;
+}
+
+/* ---- symbols ---- */
+
+struct symbol {
+    const char *name;         /* NULL: none */
+    uint64_t function_offset; /* of the queried address from its start */
+};
+
+/* libdwfl looks at every symbol each time, so the one at the start of a function is looked up once. */
+static struct symbol symbol_find(const struct symbol_place *place, Dwarf_Addr address,
+                                 struct span *function, Dwarf_Addr dwarf_address)
+{
+    GElf_Off offset = 0;
+    GElf_Sym entry;
+    if (!function) {
+        const char *name =
+            dwfl_module_addrinfo(place->module, address, &offset, &entry, NULL, NULL, NULL);
+        return (struct symbol){name, name ? offset + place->is_return_address : 0};
+    }
+    Dwarf_Addr into = dwarf_address - function->start;
+    if (!function->symbol_known) {
+        const char *name =
+            dwfl_module_addrinfo(place->module, address - into, &offset, &entry, NULL, NULL, NULL);
+        function->symbol = offset == 0 ? name : NULL;
+        function->symbol_known = true;
+    }
+    return (struct symbol){function->symbol, into + place->is_return_address};
 }
 
 /* ---- frames ---- */
@@ -226,17 +393,31 @@ static void frame_set_call(struct frame *f, Dwarf_Die *unit, Dwarf_Die *inlined)
         f->file = dwarf_filesrc(files, file, NULL, NULL);
 }
 
-/* Frames by the scopes around an address: their number, 0 if there are none. */
-static int scopes_append(Dwarf_Die *unit, Dwarf_Addr address, uint64_t function_offset,
-                         const char *symbol, struct buffer *record)
+/* The same by libdw, which looks everywhere; for the caller to free(). */
+static int scopes_find_slowly(Dwarf_Die *unit, Dwarf_Addr address, Dwarf_Die **ret_scopes)
 {
-    Dwarf_Die *found = NULL, *scopes = NULL;
+    Dwarf_Die *found = NULL;
+    if (dwarf_getscopes(unit, address, &found) <= 0)
+        return 0;
+    int n = dwarf_getscopes_die(&found[0], ret_scopes);
+    free(found);
+    return n;
+}
+
+/* Frames by the scopes around an address: their number, 0 if there are none. */
+static int scopes_append(const struct span *function, Dwarf_Die *unit, Dwarf_Addr address,
+                         uint64_t function_offset, const char *symbol, struct buffer *record)
+{
+    Dwarf_Die near[NESTING_MAX], *far = NULL;
     struct frame f = {.directory = unit_directory(unit), .function_offset = function_offset};
     int frames = 0;
     frame_set_line(&f, unit, address);
-    if (dwarf_getscopes(unit, address, &found) <= 0)
-        return 0;
-    int n = dwarf_getscopes_die(&found[0], &scopes);
+    int n = function ? scopes_find(function, unit, address, near) : 0;
+    Dwarf_Die *scopes = near;
+    if (n == 0) {
+        n = scopes_find_slowly(unit, address, &far);
+        scopes = far;
+    }
     for (int i = 0; i < n && frames < SYMBOL_FRAMES_MAX; i++) {
         int tag = dwarf_tag(&scopes[i]);
         if (tag != DW_TAG_subprogram && tag != DW_TAG_inlined_subroutine)
@@ -253,8 +434,7 @@ static int scopes_append(Dwarf_Die *unit, Dwarf_Addr address, uint64_t function_
         f.file = NULL;
         frame_set_call(&f, unit, &scopes[i]);
     }
-    free(scopes);
-    free(found);
+    free(far);
     return frames;
 }
 
@@ -262,17 +442,16 @@ int symbol_scope_resolve(const struct symbol_place *place, struct buffer *record
 {
     /* A return address may belong to the next line, or the next function. */
     Dwarf_Addr address = place->address - (place->is_return_address ? 1 : 0);
-    GElf_Off offset = 0;
-    GElf_Sym symbol_entry;
-    const char *symbol =
-        dwfl_module_addrinfo(place->module, address, &offset, &symbol_entry, NULL, NULL, NULL);
-    uint64_t function_offset = symbol ? offset + (place->is_return_address ? 1 : 0) : 0;
     Dwarf_Die unit;
-    Dwarf_Addr dwarf_address;
+    Dwarf_Addr dwarf_address = 0;
     int frames = 0;
-    struct frame f = {.function = symbol, .function_offset = function_offset};
-    if (unit_find(place, address, &unit, &dwarf_address)) {
-        frames = scopes_append(&unit, dwarf_address, function_offset, symbol, record);
+    bool has_unit = unit_find(place, address, &unit, &dwarf_address) != NULL;
+    struct span *function = has_unit ? function_find(place, &unit, dwarf_address) : NULL;
+    struct symbol symbol = symbol_find(place, address, function, dwarf_address);
+    struct frame f = {.function = symbol.name, .function_offset = symbol.function_offset};
+    if (has_unit) {
+        frames = scopes_append(function, &unit, dwarf_address, symbol.function_offset, symbol.name,
+                               record);
         if (frames == 0) { /* assembler has lines but no scopes */
             f.directory = unit_directory(&unit);
             frame_set_line(&f, &unit, dwarf_address);

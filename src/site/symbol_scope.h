@@ -6,7 +6,8 @@
 
 #include "base/buffer.h"
 
-/* Which compilation unit covers which addresses, for files without .debug_aranges. */
+/* Which compilation unit covers which addresses, for files without .debug_aranges, and which function of a
+ * unit does. */
 struct symbol_units;
 void symbol_units_free(struct symbol_units *units);
 

@@ -37,7 +37,7 @@ enum {
 #endif
 
 struct request {
-    uint64_t offset;
+    uint32_t offsets; /* that follow it; at least 1 */
     int32_t main_error;
     uint16_t path_len;
     uint8_t build_id_len;
@@ -83,7 +83,13 @@ static void worker_confine(const struct symbol_worker *w)
         _exit(1);
 }
 
-static int receive_request(struct request *request, struct symbol_files *files)
+static int receive_rest(void *data, size_t len)
+{
+    ssize_t got = recv(WORKER_FD, data, len, MSG_WAITALL);
+    return got == (ssize_t)len ? 0 : -EPIPE;
+}
+
+static int receive_request(struct request *request, struct symbol_files *files, uint64_t *offsets)
 {
     union {
         char bytes[CMSG_SPACE(2 * sizeof(int))];
@@ -105,7 +111,9 @@ static int receive_request(struct request *request, struct symbol_files *files)
         (struct symbol_files){.main_fd = request->has_main ? fds[0] : -1,
                               .debug_fd = request->has_debug ? fds[request->has_main ? 1 : 0] : -1,
                               .main_error = request->main_error};
-    return 0;
+    if (request->offsets == 0 || request->offsets > SYMBOL_WORKER_OFFSETS_MAX)
+        return -EPIPE;
+    return receive_rest(offsets, request->offsets * sizeof(*offsets));
 }
 
 static int send_all(int fd, const void *data, size_t len)
@@ -123,16 +131,35 @@ static int send_all(int fd, const void *data, size_t len)
     return 0;
 }
 
+/* Look up one offset and send what there is. */
+static int answer(const struct symbol_worker *w, const struct symbol_lookup *lookup,
+                  uint64_t offset, struct buffer *record)
+{
+    /* The parent waits only so long, and it may be gone by then. */
+    alarm(w->timeout_ms / 1000 + 1);
+    buffer_reset(record);
+    uint32_t len = 0; /* goes in front */
+    buffer_append(record, &len, sizeof(len));
+    symbol_engine_look_up(lookup, offset, record);
+    alarm(0);
+    if (record->error)
+        return record->error;
+    len = (uint32_t)(record->len - sizeof(len));
+    memcpy(record->data, &len, sizeof(len));
+    return send_all(WORKER_FD, record->data, record->len);
+}
+
 static _Noreturn void worker_run(const struct symbol_worker *w)
 {
     struct symbol_engine *engine;
     struct buffer record = BUFFER_INIT(SYMBOL_RECORD_MAX);
     struct request request;
     struct symbol_files files;
+    uint64_t offsets[SYMBOL_WORKER_OFFSETS_MAX];
     worker_confine(w);
     if (symbol_engine_new(w->modules_max, w->debug_dir, &engine) < 0)
         _exit(1);
-    while (receive_request(&request, &files) == 0) {
+    while (receive_request(&request, &files, offsets) == 0) {
         char path[PATH_BYTES_MAX + 1];
         memcpy(path, request.bytes, request.path_len);
         path[request.path_len] = '\0';
@@ -140,18 +167,13 @@ static _Noreturn void worker_run(const struct symbol_worker *w)
             .path = path,
             .build_id = (const uint8_t *)request.bytes + request.path_len,
             .build_id_len = request.build_id_len,
-            .offset = request.offset,
             .is_return_address = request.is_return_address,
         };
-        /* The parent waits only so long, and it may be gone by then. */
         alarm(w->timeout_ms / 1000 + 1);
-        buffer_reset(&record);
-        symbol_engine_resolve(engine, &query, &files, &record);
-        alarm(0);
-        uint32_t len = (uint32_t)record.len;
-        if (record.error || send_all(WORKER_FD, &len, sizeof(len)) < 0 ||
-            send_all(WORKER_FD, record.data, record.len) < 0)
-            break;
+        struct symbol_lookup lookup = symbol_engine_find(engine, &query, &files);
+        for (uint32_t i = 0; i < request.offsets; i++)
+            if (answer(w, &lookup, offsets[i], &record) < 0)
+                _exit(0);
     }
     _exit(0);
 }
@@ -247,42 +269,65 @@ static int receive_all(int fd, void *data, size_t len, int64_t deadline_ms)
     return 0;
 }
 
-int symbol_worker_resolve(struct symbol_worker *w, const struct symbol_query *query,
-                          const struct symbol_files *files, struct buffer *record)
+static void request_fill(struct request *request, const struct symbol_query *query,
+                         const struct symbol_files *files)
 {
-    struct request request = {0};
-    uint32_t len = 0;
-    char *room;
     size_t path_len = query->path ? strlen(query->path) : 0;
     if (path_len > PATH_BYTES_MAX)
         path_len = 0;
-    request.offset = query->offset;
-    request.main_error = files->main_error;
-    request.path_len = (uint16_t)path_len;
-    request.build_id_len =
+    request->main_error = files->main_error;
+    request->path_len = (uint16_t)path_len;
+    request->build_id_len =
         (uint8_t)(query->build_id_len <= SYMBOL_BUILD_ID_MAX ? query->build_id_len : 0);
-    request.is_return_address = query->is_return_address;
-    request.has_main = files->main_fd >= 0;
-    request.has_debug = files->debug_fd >= 0;
+    request->is_return_address = query->is_return_address;
+    request->has_main = files->main_fd >= 0;
+    request->has_debug = files->debug_fd >= 0;
     if (path_len > 0)
-        memcpy(request.bytes, query->path, path_len);
-    if (request.build_id_len > 0)
-        memcpy(request.bytes + path_len, query->build_id, request.build_id_len);
+        memcpy(request->bytes, query->path, path_len);
+    if (request->build_id_len > 0)
+        memcpy(request->bytes + path_len, query->build_id, request->build_id_len);
+}
 
+static int receive_record(struct symbol_worker *w, struct buffer *record)
+{
+    uint32_t len = 0;
     int64_t deadline = now_ms() + w->timeout_ms;
+    int r = receive_all(w->fd, &len, sizeof(len), deadline);
+    if (r < 0)
+        return r;
+    if (len < sizeof(struct symbol_record) || len > SYMBOL_RECORD_MAX)
+        return -EBADMSG;
+    buffer_reset(record);
+    char *room = buffer_reserve(record, len);
+    r = room ? receive_all(w->fd, room, len, deadline) : -ENOMEM;
+    if (r == 0)
+        buffer_commit(record, len);
+    return r;
+}
+
+int symbol_worker_resolve_many(struct symbol_worker *w, const struct symbol_query *query,
+                               const struct symbol_files *files, const uint64_t *offsets, size_t n,
+                               struct buffer *record, void (*each)(size_t i, void *context),
+                               void *context)
+{
+    struct request request = {.offsets = (uint32_t)n};
+    request_fill(&request, query, files);
     int r = send_request(w->fd, &request, files);
     if (r == 0)
-        r = receive_all(w->fd, &len, sizeof(len), deadline);
-    if (r == 0 && (len < sizeof(struct symbol_record) || len > SYMBOL_RECORD_MAX))
-        r = -EBADMSG;
-    if (r == 0) {
-        room = buffer_reserve(record, len);
-        r = room ? receive_all(w->fd, room, len, deadline) : -ENOMEM;
+        r = send_all(w->fd, offsets, n * sizeof(*offsets));
+    for (size_t i = 0; i < n && r == 0; i++) {
+        r = receive_record(w, record);
+        if (r == 0 && each)
+            each(i, context);
     }
-    if (r == 0) {
-        buffer_commit(record, len);
+    if (r == 0)
         return 0;
-    }
     symbol_worker_stop(w);
     return r == -EPIPE ? -EBADMSG : r;
+}
+
+int symbol_worker_resolve(struct symbol_worker *w, const struct symbol_query *query,
+                          const struct symbol_files *files, struct buffer *record)
+{
+    return symbol_worker_resolve_many(w, query, files, &query->offset, 1, record, NULL, NULL);
 }

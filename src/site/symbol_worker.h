@@ -22,6 +22,15 @@ int symbol_worker_start(struct symbol_worker *w);
 /* Kill it if it runs, and wait for its end. */
 void symbol_worker_stop(struct symbol_worker *w);
 
+enum { SYMBOL_WORKER_OFFSETS_MAX = 256 };
+
+/* Ask for the records of `n` offsets (1 to SYMBOL_WORKER_OFFSETS_MAX) of the query's module. `each` gets them one
+ * by one, as they come; `record` is room for them. Else as below. */
+int symbol_worker_resolve_many(struct symbol_worker *w, const struct symbol_query *query,
+                               const struct symbol_files *files, const uint64_t *offsets, size_t n,
+                               struct buffer *record, void (*each)(size_t i, void *context),
+                               void *context);
+
 /* Ask for one record; the files stay the caller's. 0, or -ETIMEDOUT or -EBADMSG when the worker had to
  * be stopped or died over it: then it has to be started again. */
 int symbol_worker_resolve(struct symbol_worker *w, const struct symbol_query *query,

@@ -309,6 +309,28 @@ static int ask(struct symbolizer *s, const struct symbol_query *q, uint64_t modu
     return r;
 }
 
+/* Keep an answer: a record that came, or the error that did instead. NULL without memory, or when the record makes
+ * no sense. */
+static struct entry *answer_keep(struct symbolizer *s, const struct symbol_query *query,
+                                 const uint64_t module[2], uint64_t offset, int result)
+{
+    struct entry *e = result == 0 ? entry_make(&s->record) : calloc(1, sizeof(*e));
+    if (!e)
+        return NULL;
+    if (result < 0) {
+        e->result = result;
+        e->bytes = sizeof(*e);
+    }
+    e->module[0] = module[0];
+    e->module[1] = module[1];
+    e->offset = offset;
+    e->is_return_address = query->is_return_address;
+    bool sure = query->build_id_len > 0 && (e->result == 0 || e->result == -ENODATA);
+    e->expires = sure ? 0 : now_seconds() + UNSURE_SECONDS;
+    entry_keep(s, e);
+    return e;
+}
+
 int symbolizer_resolve(struct symbolizer *s, const struct symbol_query *query,
                        const struct symbol_frame **ret_frames, size_t *ret_n)
 {
@@ -321,24 +343,65 @@ int symbolizer_resolve(struct symbolizer *s, const struct symbol_query *query,
         int r = ask(s, query, module[0]);
         if (r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EAGAIN)
             return r; /* about us, not about the file */
-        e = r == 0 ? entry_make(&s->record) : calloc(1, sizeof(*e));
+        e = answer_keep(s, query, module, query->offset, r);
         if (!e)
             return r == 0 ? -EBADMSG : -ENOMEM;
-        if (r < 0) {
-            e->result = r;
-            e->bytes = sizeof(*e);
-        }
-        e->module[0] = module[0];
-        e->module[1] = module[1];
-        e->offset = query->offset;
-        e->is_return_address = query->is_return_address;
-        bool sure = query->build_id_len > 0 && (e->result == 0 || e->result == -ENODATA);
-        e->expires = sure ? 0 : now_seconds() + UNSURE_SECONDS;
-        entry_keep(s, e);
     }
     if (e->result < 0)
         return e->result;
     *ret_frames = e->frames;
     *ret_n = e->count;
     return 0;
+}
+
+/* ---- many at once ---- */
+
+struct fetch {
+    struct symbolizer *symbolizer;
+    const struct symbol_query *query;
+    const uint64_t *module; /* its hash */
+    const uint64_t *offsets;
+};
+
+static void fetched(size_t i, void *context)
+{
+    const struct fetch *f = context;
+    answer_keep(f->symbolizer, f->query, f->module, f->offsets[i], 0);
+}
+
+/* Up to SYMBOL_WORKER_OFFSETS_MAX of them, none of which is known. */
+static int fetch(struct fetch *f, size_t n)
+{
+    struct symbolizer *s = f->symbolizer;
+    struct symbol_files files;
+    int r = -ENOENT;
+    symbol_files_open(f->query, s->debug_dir, &files);
+    if (files.main_fd >= 0 || files.debug_fd >= 0)
+        r = symbol_worker_resolve_many(&s->worker, f->query, &files, f->offsets, n, &s->record,
+                                       fetched, f);
+    symbol_files_close(&files);
+    return r;
+}
+
+void symbolizer_prefetch(struct symbolizer *s, const struct symbol_query *query,
+                         const uint64_t *offsets, size_t n)
+{
+    uint64_t module[2], wanted[SYMBOL_WORKER_OFFSETS_MAX];
+    struct symbol_query q = *query;
+    struct fetch f = {s, query, module, wanted};
+    size_t count = 0;
+    module_hash(s, query, module);
+    for (size_t i = 0; i < n; i++) {
+        /* What broke the worker is found out one by one. */
+        if (s->engine || s->worker.pid == 0 || broken_has(s, module[0]))
+            return;
+        q.offset = offsets[i];
+        if (!entry_find(s, &q, module))
+            wanted[count++] = offsets[i];
+        if (count == SYMBOL_WORKER_OFFSETS_MAX || (count && i + 1 == n)) {
+            if (fetch(&f, count) < 0)
+                return;
+            count = 0;
+        }
+    }
 }

@@ -668,6 +668,62 @@ static void death_of_the_worker_is_survived(void **state)
     assert_int_equal(worker_pid(), 0);
 }
 
+static bool same_text(const char *a, const char *b)
+{
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+static void many_at_once_are_the_same_as_one_by_one(void **state)
+{
+    enum { N = 700 };
+    struct site site = site_of(FIXTURE_A, "fixture_outer");
+    struct symbolizer *s = open_symbolizer((struct symbolizer_options){0});
+    struct symbolizer *single = open_symbolizer((struct symbolizer_options){.in_process = true});
+    struct symbol_query q = query_of(&site);
+    uint64_t offsets[N];
+    int named = 0;
+    for (uint64_t i = 0; i < N; i++)
+        offsets[i] = site.offset - N / 2 + i;
+    symbolizer_prefetch(s, &q, offsets, N);
+    symbolizer_prefetch(s, &q, offsets, N); /* all are known: costs nothing and changes nothing */
+    for (size_t i = 0; i < N; i++) {
+        const struct symbol_frame *f, *g;
+        size_t n = 0, m = 0;
+        q.offset = offsets[i];
+        int r = symbolizer_resolve(s, &q, &f, &n);
+        assert_int_equal(symbolizer_resolve(single, &q, &g, &m), r);
+        assert_int_equal(n, m);
+        for (size_t k = 0; r == 0 && k < n; k++, named++) {
+            assert_true(same_text(f[k].function, g[k].function) && same_text(f[k].file, g[k].file));
+            assert_int_equal(f[k].line, g[k].line);
+            assert_int_equal(f[k].function_offset, g[k].function_offset);
+        }
+    }
+    struct symbolizer_stats stats;
+    symbolizer_stats(s, &stats);
+    assert_int_equal(stats.misses, 0);
+    assert_true(named > 50);
+    symbolizer_free(s);
+    symbolizer_free(single);
+}
+
+static void death_of_the_worker_among_many_is_survived(void **state)
+{
+    struct site site = site_of(FIXTURE_A, "fixture_outer");
+    struct symbolizer *s = open_symbolizer((struct symbolizer_options){.timeout_ms = 2000});
+    struct symbol_query q = query_of(&site);
+    uint64_t offsets[] = {site.offset, site.offset - 1};
+    const struct symbol_frame *f;
+    size_t n;
+    kill(worker_pid(), SIGSTOP);
+    symbolizer_prefetch(s, &q, offsets, 2);
+    assert_int_equal(worker_pid(), 0);
+    symbolizer_prefetch(s, &q, offsets, 2); /* nobody is there to ask */
+    assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+    assert_string_equal(f[n - 1].function, "fixture_outer");
+    symbolizer_free(s);
+}
+
 static int setup(void **state)
 {
     return mkdtemp(dir) && chmod(dir, 0755) == 0 ? 0 : -1; /* the worker may be somebody else */
@@ -702,6 +758,8 @@ int main(void)
         cmocka_unit_test(damaged_files_neither_crash_nor_hang_us),
         cmocka_unit_test(garbage_is_no_elf_file),
         cmocka_unit_test(death_of_the_worker_is_survived),
+        cmocka_unit_test(many_at_once_are_the_same_as_one_by_one),
+        cmocka_unit_test(death_of_the_worker_among_many_is_survived),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
