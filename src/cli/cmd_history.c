@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,7 +30,7 @@ struct history_values {
     const char *since, *until;
     uint64_t step_ns;
     int by;
-    bool blocks;
+    bool blocks, system;
     uint64_t limit;
     bool json, csv, no_header;
     int color;
@@ -50,7 +51,7 @@ static const struct option_spec options[] = {
     {"user", 'u', OPTION_STRING, AT(user), "USER", "only processes of this user (name or number)",
      .completion = COMPLETE_USER},
     {"space", 0, OPTION_STRING, AT(space), "SPACE",
-     "only this kind of memory: dram, l1, cb, kernel, heap, pinned ..., or rss"},
+     "only this kind of memory: dram, l1, cb, kernel, heap, pinned ..., rss or pss"},
     {"since", 's', OPTION_STRING, AT(since), "WHEN",
      "from then on: 90s, 1h, 7d (ago), 12:30, yesterday, 2026-01-31, \"2026-01-31 12:30\" (default: 1h)"},
     {"until", 0, OPTION_STRING, AT(until), "WHEN", "until then (default: now)"},
@@ -61,6 +62,9 @@ static const struct option_spec options[] = {
      "else device)",
      .choices = by_words},
     {"blocks", 0, OPTION_FLAG, AT(blocks), .help = "how many blocks instead of how many bytes"},
+    {"system", 0, OPTION_FLAG, AT(system),
+     .help =
+         "the machine's memory instead: total, available, and the parts that add up to the total"},
     {"limit", 'n', OPTION_NUMBER, AT(limit), "N",
      "show N lines at most, the largest first; 0 shows all (default: 40; JSON and CSV always have "
      "all)"},
@@ -78,6 +82,8 @@ static const struct option_spec options[] = {
 static const struct command_example examples[] = {
     {"memoir history", "all devices and the host, during the last hour"},
     {"memoir history --device 0 --since 1d", "one device, since yesterday at this time"},
+    {"memoir history 4242", "one process, whether it keeps a book or not"},
+    {"memoir history --system --since 1d", "the machine's memory"},
     {"memoir history --by user --space dram --since yesterday --until today",
      "who used device memory yesterday"},
     {"memoir history --pid 4242 --since 5m --step 1s --csv",
@@ -98,6 +104,8 @@ static const struct command_section sections[] = {
      "its state directory. Seconds are kept for an hour, the last and the largest value of every 10 "
      "seconds for a day, and those of every minute for 30 days; together no more than 1 GB. "
      "memoird.conf has keys for all of that (history-*).\n\n"
+     "Processes that keep no book are noted too, the largest 500 of them (history-processes), with their resident "
+     "and, where it is known, their proportional size (rss, pss).\n\n"
      "Where several processes are added up, the largest value of a step is the sum of what each had at "
      "most: it can have been no more. Sums of devices and of the host are exact."},
     {"JSON",
@@ -166,17 +174,23 @@ static int make_query(const struct history_values *v, unsigned columns, struct r
     bool of_processes = v->pid || v->program || v->user;
     if (v->json && v->csv)
         return command_misuse(&cmd_history, "--json and --csv exclude each other");
+    if (v->system && (of_processes || v->device || v->space || v->blocks || v->by != BY_UNSET))
+        return command_misuse(&cmd_history,
+                              "--system is about the whole machine: it goes with no filter");
     *query = (struct read_query){
         .blocks = v->blocks,
         .pid = (int64_t)v->pid,
         .program = v->program,
         .device = v->device,
         .by_space = v->space != NULL,
+        .pss = v->space && strcasecmp(v->space, "pss") == 0,
+        .system = v->system,
         .by = v->by != BY_UNSET ? (enum read_by)v->by
               : of_processes    ? READ_BY_PROCESS
                                 : READ_BY_DEVICE,
     };
-    int r = v->space ? space_word_parse(&cmd_history, v->space, true, &query->space) : COMMAND_OK;
+    int r = v->space && !query->pss ? space_word_parse(&cmd_history, v->space, true, &query->space)
+                                    : COMMAND_OK;
     if (r == COMMAND_OK && v->user)
         r = find_user(v->user, query);
     return r == COMMAND_OK ? find_times(v, columns, query) : r;
@@ -235,13 +249,23 @@ static int print(const struct history_values *v, const struct read_result *resul
     return r < 0 ? r : command_output(&out);
 }
 
+static bool pid_word_parse(const char *word, uint64_t *ret_pid)
+{
+    char *end;
+    *ret_pid = *word >= '0' && *word <= '9' ? strtoull(word, &end, 10) : 0;
+    return *ret_pid > 0 && *ret_pid <= INT32_MAX && !*end;
+}
+
 static int run(const void *values, const struct operands *operands)
 {
-    const struct history_values *v = values;
+    struct history_values with_pid = *(const struct history_values *)values;
+    const struct history_values *v = &with_pid;
     char usual[PS_STATE_PATH_MAX], path[PS_STATE_PATH_MAX + 4096];
     struct term term;
     struct read_query query;
     term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
+    if (operands->n && (with_pid.pid || !pid_word_parse(operands->words[0], &with_pid.pid)))
+        return command_misuse(&cmd_history, "'%s' is no process id", operands->words[0]);
     int r = make_query(v, history_chart_columns(&term), &query);
     if (r != COMMAND_OK)
         return r;
@@ -266,7 +290,7 @@ static int run(const void *values, const struct operands *operands)
 
 const struct command cmd_history = {
     .name = "history",
-    .usage = "history [OPTION...]",
+    .usage = "history [PID] [OPTION...]",
     .help = "what devices and processes held, over time",
     .description =
         "Shows how much memory was held during the last hour, or any other time: of each device and of the "
@@ -278,6 +302,7 @@ const struct command cmd_history = {
     .examples = examples,
     .sections = sections,
     .fields = fields,
+    .operands_max = 1,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

@@ -16,6 +16,7 @@
 #include "cli/spark.h"
 #include "cli/table.h"
 #include "history/read.h"
+#include "ledger/host.h"
 #include "ledger/ledger.h"
 
 enum {
@@ -104,6 +105,20 @@ unsigned history_chart_columns(const struct term *term)
 
 static const char *space_name(const struct read_line *line, bool blocks)
 {
+    static const char *const machine[] = {
+        [HISTORY_SYSTEM_TOTAL] = "total",
+        [HISTORY_SYSTEM_AVAILABLE] = "available",
+        [HISTORY_SYSTEM_USED] = "used",
+        [HISTORY_SYSTEM_SWAP] = "swap",
+    };
+    if (line->what == READ_SYSTEM && line->space < HISTORY_SYSTEM_PARTS)
+        return line->space ? machine[line->space] : "?";
+    if (line->what == READ_SYSTEM)
+        return line->space - HISTORY_SYSTEM_PARTS < HOST_PARTS
+                   ? host_part_name((enum host_part)(line->space - HISTORY_SYSTEM_PARTS))
+                   : "?";
+    if (line->what == READ_PSS)
+        return "pss";
     return line->space ? ledger_space_name(line->space) : blocks ? "all" : "rss";
 }
 

@@ -106,6 +106,10 @@ static const struct config_key keys[] = {
      "Note at most N values a second of one user other than root: further processes of his are left out, so "
      "that he cannot push out what others left.",
      .reload = true, .min = 64, .max = 1 << 20},
+    {"history-processes", CONFIG_COUNT, AT(history_processes), "N", "500",
+     "Note the sizes of at most N processes that keep no book, the largest first; those that do are noted in "
+     "any case.",
+     .reload = true, .max = 65536},
     {"history-keep-1s", CONFIG_DURATION, AT(history_keep_ns[0]), "TIME", "1h",
      "Keep the value of every second for so long, and at least until the ten seconds have it.",
      .reload = true, .min = 60 * NS_PER_S, .max = 3660 * 24 * 3600 * NS_PER_S},

@@ -41,6 +41,7 @@ struct config {
     uint64_t history_size;
     uint64_t history_flush_ns;
     uint64_t history_values_per_user_max;
+    uint64_t history_processes;
     uint64_t history_keep_ns[3]; /* by tier */
     char *socket;
     char *socket_group;

@@ -216,27 +216,28 @@ static struct history_settings history_settings(const struct config *config)
 {
     struct history_settings settings = {.limits.bytes_max = config->history_size,
                                         .flush_ns = config->history_flush_ns,
-                                        .per_user_max = config->history_values_per_user_max};
+                                        .per_user_max = config->history_values_per_user_max,
+                                        .processes_max = config->history_processes};
     for (int tier = 0; tier < HISTORY_TIERS; tier++)
         settings.limits.keep_s[tier] = config->history_keep_ns[tier] / NS_PER_S;
     return settings;
 }
 
-/* Likewise. */
+/* Without a table of processes, and */
 static void start_hosts(struct daemon *daemon)
 {
-    int r =
-        hosts_new(daemon->history != NULL, (unsigned)daemon->config.probe_share, &daemon->hosts);
+    int r = hosts_new(daemon->config.history, (unsigned)daemon->config.probe_share, &daemon->hosts);
     if (r < 0)
         log_error("cannot keep a table of all processes: %s", strerror(-r));
 }
 
-/* Without history everything else goes on. */
+/* without history, everything else goes on. */
 static void start_history(struct daemon *daemon)
 {
     struct history_settings settings = history_settings(&daemon->config);
-    int r =
-        daemon->config.history ? history_new(daemon->state_path, &settings, &daemon->history) : 0;
+    int r = daemon->config.history
+                ? history_new(daemon->state_path, &settings, daemon->hosts, &daemon->history)
+                : 0;
     if (r < 0)
         log_error("cannot keep history: %s", strerror(-r));
 }
@@ -418,9 +419,9 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
         r = write_pid_file(daemon);
     if (r < 0)
         return r;
+    start_hosts(daemon);
     start_history(daemon);
     start_growing(daemon);
-    start_hosts(daemon);
     size_t processes;
     ledger_processes(daemon->ledger, &processes);
     char status[128];

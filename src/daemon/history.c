@@ -18,7 +18,7 @@
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "daemon/rss.h"
+#include "daemon/history_host.h"
 #include "history/recorder.h"
 
 enum {
@@ -47,14 +47,14 @@ struct history {
 
     /* Counters: written by one thread each, read by the loop's. */
     uint64_t taken, lost, left_out;
-    uint64_t written, dropped;
+    uint64_t written, dropped, left_out_late;
     uint32_t stopped;
 
     /* The writer's thread only. */
     struct history_settings current;
     struct store *store;
     struct recorder *recorder;
-    struct rss *rss;
+    struct history_host *host;
     uint64_t dropped_then, lost_then, left_out_then; /* when it was last said */
     uint64_t told_lost_ns;
 };
@@ -142,7 +142,9 @@ static int flush(struct history *h, uint64_t now_s)
 static void record(struct history *h, struct sample *sample)
 {
     uint64_t now_s = sample->real_ns / NS_PER_S;
-    rss_fill(h->rss, sample);
+    sample->left_out = 0;
+    history_host_fill(h->host, sample, h->current.processes_max, h->current.per_user_max);
+    add_relaxed(&h->left_out_late, sample->left_out);
     int r = recorder_add(h->recorder, sample);
     if (r == -EAGAIN) {
         if (flush(h, now_s) < 0 && recorder_pending(h->recorder))
@@ -155,7 +157,8 @@ static void record(struct history *h, struct sample *sample)
 
 static void say_lost(struct history *h, uint64_t now_ns)
 {
-    uint64_t lost = load_relaxed(&h->lost), left_out = load_relaxed(&h->left_out);
+    uint64_t lost = load_relaxed(&h->lost);
+    uint64_t left_out = load_relaxed(&h->left_out) + h->left_out_late;
     if ((lost == h->lost_then && left_out == h->left_out_then) ||
         (h->told_lost_ns && now_ns - h->told_lost_ns < TELL_LOST_EVERY_S * NS_PER_S))
         return;
@@ -269,13 +272,13 @@ static void release(struct history *h)
         free(h->spare[i]);
     }
     recorder_free(h->recorder);
-    rss_free(h->rss);
+    history_host_free(h->host);
     free(h->path);
     free(h);
 }
 
 int history_new(const char *state_path, const struct history_settings *settings,
-                struct history **ret_history)
+                struct hosts *hosts, struct history **ret_history)
 {
     struct history *h = calloc(1, sizeof(*h));
     if (!h)
@@ -289,7 +292,7 @@ int history_new(const char *state_path, const struct history_settings *settings,
     if (r == 0)
         r = recorder_new(boot_key(), flush_s, &h->recorder);
     if (r == 0)
-        r = rss_new(&h->rss);
+        r = history_host_new(hosts, &h->host);
     if (r == 0)
         r = start(h);
     if (r < 0) {
@@ -369,7 +372,7 @@ struct history_counts history_counts(struct history *history)
     return (struct history_counts){
         .taken = load_relaxed(&history->taken),
         .lost = load_relaxed(&history->lost),
-        .left_out = load_relaxed(&history->left_out),
+        .left_out = load_relaxed(&history->left_out) + load_relaxed(&history->left_out_late),
         .written = load_relaxed(&history->written),
         .dropped = load_relaxed(&history->dropped),
         .stopped = load_relaxed(&history->stopped),

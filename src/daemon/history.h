@@ -1,8 +1,8 @@
 /* The writer of history: a thread of its own, so that neither a slow disk nor a full one is ever felt by the
  * loop.
  *
- * The loop's thread takes a picture of the ledger after a refresh and hands it over; the writer adds resident
- * sizes, packs and stores (history/recorder.h, history/store.h). There are HISTORY_PICTURES_MAX pictures in
+ * The loop's thread takes a picture of the ledger after a refresh and hands it over; the writer adds sizes
+ * of all processes (history_host.h), packs and stores (history/recorder.h, history/store.h). There are HISTORY_PICTURES_MAX pictures in
  * all: when the writer has not given one back, this second is lost and counted. What goes wrong
  * with the file is said once, and tried again with every flush. */
 #pragma once
@@ -13,6 +13,7 @@
 #include "history/store.h"
 
 struct history;
+struct hosts;
 struct ledger;
 
 enum { HISTORY_PICTURES_MAX = 8 };
@@ -20,7 +21,8 @@ enum { HISTORY_PICTURES_MAX = 8 };
 struct history_settings {
     struct store_limits limits;
     uint64_t flush_ns;
-    uint64_t per_user_max; /* values of one user in a picture */
+    uint64_t per_user_max;  /* values of one user in a picture */
+    uint64_t processes_max; /* that keep no book */
 };
 
 struct history_counts {
@@ -32,9 +34,10 @@ struct history_counts {
     bool stopped;      /* the file cannot be written at the moment */
 };
 
-/* Starts the thread, which opens STATE/history.db. Blocks all signals in it. */
+/* Starts the thread, which opens STATE/history.db. Blocks all signals in it. `hosts` has the sizes of processes, and
+ * outlives it; NULL: there are none. */
 int history_new(const char *state_path, const struct history_settings *settings,
-                struct history **ret_history);
+                struct hosts *hosts, struct history **ret_history);
 
 /* Writes what is left and ends the thread. NULL is fine. */
 void history_free(struct history *history);

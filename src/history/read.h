@@ -32,7 +32,9 @@ struct read_query {
     uint32_t uid;
     const char *device; /* NULL: all; "host", or a device's number, name, uid or bus address */
     bool by_space;
-    uint32_t space; /* enum memoir_space; 0: the resident size */
+    uint32_t space; /* enum memoir_space; 0: the resident size, or with */
+    bool pss;       /* the proportional one */
+    bool system;    /* the machine's memory instead, and nothing else */
 };
 
 struct read_point {
@@ -52,7 +54,10 @@ struct read_line {
     uint32_t kind;
     int32_t ordinal;
     char device[64], device_uid[64], bus[32];
-    uint32_t space; /* enum memoir_space; 0: the resident size, or blocks of all spaces */
+    enum { READ_ACCOUNT, READ_PSS, READ_SYSTEM } what;
+    uint32_t
+        space; /* enum memoir_space; 0: the resident size, or blocks of all spaces; or, of the machine, enum
+                     * history_system */
     bool has_capacity;
     uint64_t capacity;
     bool any;                        /* there is at least one point */

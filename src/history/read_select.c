@@ -92,9 +92,15 @@ static bool matches(const struct read_query *q, sqlite3_stmt *s)
     int64_t process = sqlite3_column_int64(s, COLUMN_PROCESS);
     int metric = sqlite3_column_int(s, COLUMN_METRIC);
     uint32_t space = (uint32_t)sqlite3_column_int(s, COLUMN_SPACE);
+    if (q->system != (metric == HISTORY_SYSTEM))
+        return false;
+    if (q->system)
+        return process == 0;
     if (asks_for_processes(q) != (process != 0))
         return false;
     if (metric == HISTORY_CAPACITY ? q->blocks : q->blocks != (metric == HISTORY_BLOCKS))
+        return false;
+    if (q->by_space && q->pss != (metric == HISTORY_PSS))
         return false;
     if (q->by_space && (space != q->space || (space == 0 && metric == HISTORY_BLOCKS)))
         return false;
@@ -112,6 +118,9 @@ static void candidate_fill(struct candidate *c, const struct read_query *q, sqli
     c->process = sqlite3_column_int64(s, COLUMN_PROCESS);
     c->device = sqlite3_column_int64(s, COLUMN_DEVICE);
     line->space = (uint32_t)sqlite3_column_int(s, COLUMN_SPACE);
+    line->what = c->series.metric == HISTORY_PSS      ? READ_PSS
+                 : c->series.metric == HISTORY_SYSTEM ? READ_SYSTEM
+                                                      : READ_ACCOUNT;
     line->on_device = c->device != 0;
     if (line->on_device) {
         line->kind = (uint32_t)sqlite3_column_int(s, COLUMN_KIND);
@@ -178,6 +187,7 @@ static int compare_lines(const struct candidate *a, const struct candidate *b, e
     COMPARE(x->ordinal, y->ordinal);
     COMPARE(a->device, b->device);
     COMPARE(x->space, y->space);
+    COMPARE(x->what, y->what);
     COMPARE(x->pid, y->pid);
     if (by == READ_BY_PROCESS)
         COMPARE(a->process, b->process);

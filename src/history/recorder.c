@@ -308,6 +308,10 @@ static int process_add(struct recorder *recorder, const struct sample *sample,
         struct sample_value rss = {.metric = HISTORY_RSS, .value = who->rss_bytes};
         r = value_add(recorder, p, who->n_values, column, &rss);
     }
+    if (r == 0 && who->has_pss) {
+        struct sample_value pss = {.metric = HISTORY_PSS, .value = who->pss_bytes};
+        r = value_add(recorder, p, who->n_values + 1u, column, &pss);
+    }
     return r;
 }
 
@@ -317,8 +321,9 @@ static int machine_rss(struct recorder *recorder, const struct sample *sample, u
     struct sample_value rss = {.metric = HISTORY_RSS};
     bool any = false;
     for (size_t i = 0; i < sample->n_processes; i++) {
-        any |= sample->processes[i].has_rss;
-        rss.value += sample->processes[i].has_rss ? sample->processes[i].rss_bytes : 0;
+        const struct sample_process *p = &sample->processes[i];
+        any |= p->has_rss && !p->bookless;
+        rss.value += p->has_rss && !p->bookless ? p->rss_bytes : 0;
     }
     return any ? value_add(recorder, &recorder->machine, sample->n_values - sample->first_total,
                            column, &rss)
@@ -331,7 +336,8 @@ static void machine_zeros(struct recorder *recorder, unsigned column)
 {
     for (size_t i = 0; i < recorder->machine.n; i++) {
         struct series *s = &recorder->machine.series[i];
-        if (s->present >> column & 1 || s->metric == HISTORY_CAPACITY)
+        if (s->present >> column & 1 || s->metric == HISTORY_CAPACITY ||
+            s->metric == HISTORY_SYSTEM)
             continue;
         s->values[column] = 0;
         s->present |= UINT64_C(1) << column;

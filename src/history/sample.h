@@ -24,8 +24,10 @@ struct sample_process {
     uint64_t began_ns; /* since 1970; 0: unknown */
     pid_t pid;         /* as we see it, else in its own namespace */
     bool pid_proved;   /* `pid` may be looked up in /proc */
-    bool has_rss;      /* not from the ledger: whoever has looked sets it */
-    uint64_t rss_bytes;
+    /* Not from the ledger: whoever has looked sets these. */
+    bool has_rss, has_pss;
+    bool bookless; /* it keeps no book, and is in no sum over those that do */
+    uint64_t rss_bytes, pss_bytes;
     uint32_t uid;
     char node[64]; /* another machine's name, or "" */
     char program[64];
@@ -66,7 +68,7 @@ void sample_release(struct sample *sample);
 void sample_reset(struct sample *sample, uint64_t real_ns);
 
 /* Add in this order: devices, then each process followed by its values, then sample_totals() and the sums
- * of all. NULL, and what follows is left out, past a limit. */
+ * of all; processes without a value of their own may come later. NULL, and what follows is left out, past a limit. */
 struct sample_device *sample_add_device(struct sample *sample);
 struct sample_process *sample_add_process(struct sample *sample);
 void sample_add_value(struct sample *sample, uint32_t device, uint32_t space, uint32_t metric,

@@ -22,6 +22,17 @@ enum history_metric {
     HISTORY_BYTES = 2,  /* live bytes of a space */
     HISTORY_BLOCKS = 3, /* live blocks: of a space on a device; of a process in all, space 0 */
     HISTORY_CAPACITY = 4, /* of a space of a device */
+    HISTORY_PSS =
+        5, /* proportional size of a process, as of the last time that it was read; space 0 */
+    HISTORY_SYSTEM = 6, /* memory of the machine; `space` is an enum history_system */
+};
+
+enum history_system {
+    HISTORY_SYSTEM_TOTAL = 1,
+    HISTORY_SYSTEM_AVAILABLE = 2,
+    HISTORY_SYSTEM_USED = 3,
+    HISTORY_SYSTEM_SWAP = 4,  /* what is swapped out */
+    HISTORY_SYSTEM_PARTS = 5, /* and on: enum host_part, which add up to the total */
 };
 
 /* The file in the state directory. */

@@ -8,13 +8,15 @@ import pathlib
 import signal
 import sqlite3
 import subprocess
+import sys
 import tempfile
 import time
 
 from daemon_fixture import BUILD, NOBODY, PATIENCE_S, DaemonTest, as_user
 
 MEMOIR = BUILD / "src/cli/memoir"
-FAST = ("--history-flush=100ms", "--refresh=100ms", "--socket=none", "--tt-socket=none")
+FAST = ("--history-flush=100ms", "--refresh=100ms", "--socket=none", "--tt-socket=none", "--history-processes=0")
+HOLDER = "import sys; x = bytearray(b'x') * (32 << 20); print('ready', flush=True); sys.stdin.read()"
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")} | {
     "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TZ": "UTC", "TERM": "xterm"}
 
@@ -45,6 +47,44 @@ class HistoryTest(DaemonTest):
 
     def wait_for_value(self, value, *arguments, key):
         self.wait_until(lambda: value in self.values(*arguments, key=key), f"{value} in {key}")
+
+
+class Machine(HistoryTest):
+    """Processes without a book, and the machine."""
+
+    def holder(self):
+        process = subprocess.Popen([sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stdin.close)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        return process
+
+    def test_a_process_without_a_book_is_noted(self):
+        self.daemon(*FAST, "--history-processes=65536", "--probe-share=1000")
+        holder = self.holder()
+        self.wait_until(lambda: self.values("--space=rss", holder.pid, key=(holder.pid, "host", "rss")), "it is noted")
+        last = self.values(holder.pid, key=(holder.pid, "host", "rss"))[-1]
+        self.assertGreater(last, 32 << 20)
+        if os.access(f"/proc/{holder.pid}/smaps_rollup", os.R_OK):
+            key = (holder.pid, "host", "pss")
+            self.wait_until(lambda: self.values("--space=pss", holder.pid, key=key), "its share is noted")
+            self.assertGreater(self.values("--space=pss", holder.pid, key=key)[-1], 32 << 20)
+            self.assertNotIn((holder.pid, "host", "rss"), self.series("--space=pss", holder.pid))
+        self.assertEqual({key[0] for key in self.series(holder.pid)}, {holder.pid})
+
+    def test_the_machine_is_noted_in_parts_that_add_up(self):
+        self.daemon(*FAST)
+        parts = ("anon", "shmem", "cache", "buffers", "slab_reclaimable", "slab_unreclaimable", "page_tables",
+                 "kernel_stacks", "percpu", "hugetlb", "free", "unattributed")
+        self.wait_until(lambda: (None, "host", "total") in self.series("--system"), "it is noted")
+        series = self.series("--system")
+        total = series[None, "host", "total"]["last"]
+        self.assertGreaterEqual(sum(series[None, "host", part]["last"] for part in parts), total)
+        self.assertNotIn((None, "host", "total"), self.series())
+        self.assertIn("whole machine", self.history("--system", "--pid=1", status=2).stderr)
+        self.assertIn("no process id", self.history("soon", status=2).stderr)
+        self.assertIn("unattributed", self.history("--system").stdout)
 
 
 class Writing(HistoryTest):

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/history.h"
+#include "daemon/hosts.h"
 #include "history/read.h"
 #include "ledger_world.h"
 
@@ -14,6 +15,19 @@ static const struct history_settings settings = {
     .flush_ns = 50 * NS_PER_MS,
     .per_user_max = 1000,
 };
+
+static struct hosts *hosts; /* nobody is probed */
+
+static int group_setup(void **state)
+{
+    return hosts_new(true, 0, &hosts);
+}
+
+static int group_teardown(void **state)
+{
+    hosts_free(hosts);
+    return 0;
+}
 
 static void pause_ms(unsigned ms)
 {
@@ -68,7 +82,7 @@ static void pictures_reach_the_file_while_both_threads_work(void **state)
     struct history *history = NULL;
     uint64_t heap = 0, rss = 0;
     account(w);
-    assert_int_equal(history_new(w->dir, &settings, &history), 0);
+    assert_int_equal(history_new(w->dir, &settings, hosts, &history), 0);
     work(w, history, 3);
     struct history_settings other = settings;
     other.flush_ns = 20 * NS_PER_MS;
@@ -93,7 +107,7 @@ static void last_picture_is_written_at_the_end(void **state)
     uint64_t heap = 0, rss = 0;
     slow.flush_ns = 60 * NS_PER_S;
     account(w);
-    assert_int_equal(history_new(w->dir, &slow, &history), 0);
+    assert_int_equal(history_new(w->dir, &slow, hosts, &history), 0);
     history_take(history, w->ledger);
     history_free(history);
     assert_true(look(w, &heap, &rss));
@@ -108,7 +122,7 @@ static void a_place_that_cannot_be_written_stops_nothing(void **state)
     log_set_level(LOG_LEVEL_ERROR);
     snprintf(path, sizeof(path), "%s/none/here", w->dir);
     account(w);
-    assert_int_equal(history_new(path, &settings, &history), 0);
+    assert_int_equal(history_new(path, &settings, hosts, &history), 0);
     for (int i = 0; !history_counts(history).stopped && i < 3000; i++)
         pause_ms(1);
     work(w, history, 2);
@@ -138,7 +152,7 @@ static void damaged_file_is_kept_aside_and_a_new_one_begun(void **state)
     for (int i = 0; i < 5000; i++)
         fputc('?', file);
     assert_int_equal(fclose(file), 0);
-    assert_int_equal(history_new(w->dir, &settings, &history), 0);
+    assert_int_equal(history_new(w->dir, &settings, hosts, &history), 0);
     work(w, history, 1);
     history_free(history);
     assert_true(look(w, &heap, &rss));
@@ -160,5 +174,5 @@ int main(void)
         TEST(a_place_that_cannot_be_written_stops_nothing),
         TEST(damaged_file_is_kept_aside_and_a_new_one_begun),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

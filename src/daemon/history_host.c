@@ -1,0 +1,198 @@
+/* Sizes of processes for history. See history_host.h. */
+#include "daemon/history_host.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "daemon/hosts.h"
+#include "history/sample.h"
+#include "ledger/host.h"
+#include "ledger/proc.h"
+
+struct candidate {
+    uint64_t score;
+    struct host_process *process;
+};
+
+struct history_host {
+    struct hosts *hosts;
+    uint64_t began_ns;
+    struct candidate *candidates;
+    size_t size;
+};
+
+/* What host_process.user_data says: it is in the picture by its book, or was noted the last time. */
+static char in_picture, noted;
+
+int history_host_new(struct hosts *hosts, struct history_host **ret_host)
+{
+    struct history_host *host = calloc(1, sizeof(*host));
+    if (!host)
+        return -ENOMEM;
+    host->hosts = hosts;
+    host->began_ns = clock_monotonic_ns();
+    *ret_host = host;
+    return 0;
+}
+
+void history_host_free(struct history_host *host)
+{
+    if (!host)
+        return;
+    free(host->candidates);
+    free(host);
+}
+
+static void sizes_copy(struct sample_process *to, const struct host_process *from)
+{
+    to->has_rss = from->valid & HOST_HAS_MEMORY;
+    to->rss_bytes = from->rss_bytes;
+    to->has_pss = to->has_rss && from->valid & HOST_HAS_PSS;
+    to->pss_bytes = from->pss_bytes;
+}
+
+/* ---- those that keep books ---- */
+
+static void look_at(struct sample_process *p)
+{
+    struct proc_stat stat;
+    p->has_rss = proc_stat_read(p->pid, &stat) == 0 && !stat.dead && stat.rss_bytes > 0 &&
+                 proc_same_start(stat.start_ticks, p->start_ticks);
+    p->rss_bytes = p->has_rss ? stat.rss_bytes : 0;
+}
+
+static void fill_known(const struct host *table, struct sample *sample)
+{
+    for (size_t i = 0; i < sample->n_processes; i++) {
+        struct sample_process *p = &sample->processes[i];
+        struct host_process *row = p->pid_proved ? host_process_find(table, p->pid) : NULL;
+        if (row && proc_same_start(row->start_ticks, p->start_ticks)) {
+            sizes_copy(p, row);
+            row->user_data = &in_picture;
+        } else if (p->pid_proved) {
+            look_at(p); /* born since the last refresh */
+        }
+    }
+}
+
+/* ---- the others ---- */
+
+static int larger_first(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    if (x->score != y->score)
+        return x->score > y->score ? -1 : 1;
+    return (x->process->pid > y->process->pid) - (x->process->pid < y->process->pid);
+}
+
+static bool worth_it(const struct history_host *host, const struct host_process *p,
+                     uint64_t real_ns)
+{
+    const uint32_t needed = HOST_HAS_MEMORY | HOST_HAS_STAT | HOST_HAS_STATUS;
+    if (p->user_data == &in_picture || p->kernel || (p->valid & needed) != needed)
+        return false;
+    if (real_ns < p->start_realtime_ns + HISTORY_HOST_AGE_S * NS_PER_S)
+        return false;
+    return p->valid & HOST_HAS_COMMAND ||
+           clock_monotonic_ns() - host->began_ns > HISTORY_HOST_NAME_S * NS_PER_S;
+}
+
+static size_t collect(struct history_host *host, const struct host *table, uint64_t real_ns)
+{
+    size_t n, kept = 0;
+    struct host_process *const *rows = host_processes(table, &n);
+    if (n > host->size) {
+        struct candidate *grown = reallocarray(host->candidates, n * 2, sizeof(*grown));
+        if (!grown)
+            return 0;
+        host->candidates = grown;
+        host->size = n * 2;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (worth_it(host, rows[i], real_ns)) /* who is in has to be passed by far */
+            host->candidates[kept++] =
+                (struct candidate){rows[i]->rss_bytes << (rows[i]->user_data == &noted), rows[i]};
+    return kept;
+}
+
+static bool within_share(struct sample *sample, const struct host_process *p, uint64_t per_user_max)
+{
+    enum { VALUES = 2 };
+    uint32_t *taken = &sample->by_user[p->uid % SAMPLE_USERS];
+    if (p->uid != 0 && p->uid != geteuid() && *taken + VALUES > per_user_max) {
+        sample->left_out += VALUES;
+        return false;
+    }
+    *taken += VALUES;
+    return true;
+}
+
+static bool note(struct sample *sample, const struct host_process *p)
+{
+    struct sample_process *process = sample_add_process(sample);
+    if (!process) {
+        sample->left_out++;
+        return false;
+    }
+    process->start_ticks = p->start_ticks;
+    process->began_ns = p->start_realtime_ns;
+    process->pid = p->pid;
+    process->pid_proved = process->bookless = true;
+    process->uid = p->uid;
+    memcpy(process->program, p->name, sizeof(process->program));
+    sizes_copy(process, p);
+    return true;
+}
+
+static void fill_others(struct history_host *host, const struct host *table, struct sample *sample,
+                        size_t processes_max, uint64_t per_user_max)
+{
+    size_t n = processes_max ? collect(host, table, sample->real_ns) : 0;
+    if (n > processes_max)
+        qsort(host->candidates, n, sizeof(*host->candidates), larger_first);
+    for (size_t i = 0; i < n; i++) {
+        struct host_process *p = host->candidates[i].process;
+        p->user_data = i < processes_max && within_share(sample, p, per_user_max) && note(sample, p)
+                           ? &noted
+                           : NULL;
+    }
+}
+
+/* ---- the machine ---- */
+
+static void fill_system(const struct host *table, struct sample *sample)
+{
+    const struct host_system *s = host_system(table);
+    if (!(s->valid & HOST_HAS_TOTAL) || sample->first_total == SIZE_MAX)
+        return;
+    sample_add_value(sample, 0, HISTORY_SYSTEM_TOTAL, HISTORY_SYSTEM, s->total_bytes);
+    if (s->valid & HOST_HAS_AVAILABLE) {
+        sample_add_value(sample, 0, HISTORY_SYSTEM_AVAILABLE, HISTORY_SYSTEM, s->available_bytes);
+        sample_add_value(sample, 0, HISTORY_SYSTEM_USED, HISTORY_SYSTEM, s->used_bytes);
+    }
+    if (s->swap_total_bytes)
+        sample_add_value(sample, 0, HISTORY_SYSTEM_SWAP, HISTORY_SYSTEM,
+                         s->swap_total_bytes - s->swap_free_bytes);
+    for (uint32_t part = 0; part < HOST_PARTS; part++)
+        sample_add_value(sample, 0, HISTORY_SYSTEM_PARTS + part, HISTORY_SYSTEM, s->parts[part]);
+}
+
+void history_host_fill(struct history_host *host, struct sample *sample, size_t processes_max,
+                       uint64_t per_user_max)
+{
+    const struct host *table = host->hosts ? hosts_lock(host->hosts) : NULL;
+    if (!table)
+        return; /* no sizes this time */
+    size_t n;
+    struct host_process *const *rows = host_processes(table, &n);
+    for (size_t i = 0; i < n; i++)
+        if (rows[i]->user_data == &in_picture)
+            rows[i]->user_data = NULL;
+    fill_known(table, sample);
+    fill_others(host, table, sample, processes_max, per_user_max);
+    fill_system(table, sample);
+    hosts_unlock(host->hosts);
+}

@@ -1,0 +1,193 @@
+/* What history notes of processes that keep no book: the largest, with some patience, and within limits. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "check.h"
+#include "daemon/history_host.h"
+#include "daemon/hosts.h"
+#include "history/sample.h"
+#include "ledger/host.h"
+#include "ledger/proc.h"
+
+enum { CHILDREN = 6 };
+static pid_t children[CHILDREN];
+static struct hosts *hosts;
+static struct history_host *host;
+
+/* Sizes rise with the number. */
+static void child_run(int number, int ready)
+{
+    size_t size = (size_t)(number + 1) << 22;
+    char *memory = malloc(size);
+    if (memory)
+        memset(memory, 1, size);
+    __asm__ volatile("" ::"r"(memory)
+                     : "memory"); /* the compiler must not see that nobody reads it */
+    (void)!write(ready, "x", 1);
+    for (;;)
+        pause();
+}
+
+static int setup(void **state)
+{
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    for (int i = 0; i < CHILDREN; i++) {
+        children[i] = fork();
+        if (children[i] == 0)
+            child_run(i, ready[1]);
+        assert_int_equal(read(ready[0], &byte, 1), 1);
+    }
+    close(ready[0]);
+    close(ready[1]);
+    assert_int_equal(hosts_new(false, 0, &hosts), 0);
+    assert_int_equal(history_host_new(hosts, &host), 0);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    history_host_free(host);
+    hosts_free(hosts);
+    for (int i = 0; i < CHILDREN; i++) {
+        kill(children[i], SIGKILL);
+        waitpid(children[i], NULL, 0);
+    }
+    return 0;
+}
+
+/* Only our children are large, named and old enough: for the others of the machine the program is unknown. */
+static void name_children(void)
+{
+    const struct host *table = hosts_lock(hosts);
+    assert_non_null(table);
+    size_t n;
+    struct host_process *const *rows = host_processes(table, &n);
+    for (size_t i = 0; i < n; i++) {
+        rows[i]->valid &= ~(uint32_t)HOST_HAS_COMMAND;
+        for (int k = 0; k < CHILDREN; k++)
+            if (rows[i]->pid == children[k])
+                rows[i]->valid |= HOST_HAS_COMMAND;
+    }
+    hosts_unlock(hosts);
+}
+
+static struct sample picture(uint64_t later_ns, size_t processes_max, uint64_t per_user_max)
+{
+    struct sample sample;
+    sample_init(&sample);
+    sample_reset(&sample, clock_real_ns() + later_ns);
+    sample_totals(&sample);
+    name_children();
+    history_host_fill(host, &sample, processes_max, per_user_max);
+    return sample;
+}
+
+static bool has(const struct sample *sample, pid_t pid)
+{
+    for (size_t i = 0; i < sample->n_processes; i++)
+        if (sample->processes[i].pid == pid)
+            return true;
+    return false;
+}
+
+static void the_largest_are_noted(void **state)
+{
+    struct sample sample = picture(10 * NS_PER_S, 2, 1000);
+    assert_int_equal(sample.n_processes, 2);
+    assert_true(has(&sample, children[CHILDREN - 1]));
+    assert_true(has(&sample, children[CHILDREN - 2]));
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(sample.processes[i].has_rss && sample.processes[i].bookless);
+        assert_false(sample.processes[i].has_pss); /* nobody was probed */
+        assert_true(sample.processes[i].rss_bytes > 4 << 20);
+        assert_true(sample.processes[i].program[0]);
+    }
+    sample_release(&sample);
+}
+
+static void none_are_noted_where_none_are_asked_for(void **state)
+{
+    struct sample sample = picture(10 * NS_PER_S, 0, 1000);
+    assert_int_equal(sample.n_processes, 0);
+    sample_release(&sample);
+}
+
+static void who_was_born_just_now_is_left_out(void **state)
+{
+    pid_t child = fork();
+    if (child == 0)
+        for (;;)
+            pause();
+    pid_t old = children[0];
+    children[0] = child; /* named, and in a table that is read anew */
+    const struct host *table = hosts_lock(hosts);
+    assert_int_equal(host_refresh((struct host *)table), 0);
+    hosts_unlock(hosts);
+    struct sample sample = picture(0, 100, 1000);
+    assert_false(has(&sample, child));
+    sample_release(&sample);
+    sample = picture(10 * NS_PER_S, 100, 1000);
+    assert_true(has(&sample, child));
+    sample_release(&sample);
+    children[0] = old;
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
+static void processes_of_the_picture_get_their_sizes(void **state)
+{
+    struct proc_stat stat;
+    struct sample sample;
+    assert_int_equal(proc_stat_read(children[1], &stat), 0);
+    sample_init(&sample);
+    sample_reset(&sample, clock_real_ns() + 10 * NS_PER_S);
+    for (int i = 0; i < 2; i++) { /* the second one's pid is another process's by now */
+        struct sample_process *p = sample_add_process(&sample);
+        p->pid = children[1];
+        p->start_ticks = stat.start_ticks + (i ? 1000 : 0);
+        p->pid_proved = true;
+    }
+    sample_totals(&sample);
+    name_children();
+    history_host_fill(host, &sample, 100, 1000);
+    assert_true(sample.processes[0].has_rss && !sample.processes[0].bookless);
+    assert_true(sample.processes[0].rss_bytes > 4 << 20);
+    assert_false(sample.processes[1].has_rss);
+    assert_int_equal(sample.n_processes, 2 + CHILDREN - 1); /* it is there once */
+    sample_release(&sample);
+}
+
+static void the_machine_is_there_with_parts_that_add_up(void **state)
+{
+    struct sample sample = picture(0, 0, 1000);
+    uint64_t total = 0, sum = 0;
+    for (size_t i = 0; i < sample.n_values; i++) {
+        assert_int_equal(sample.values[i].metric, HISTORY_SYSTEM);
+        if (sample.values[i].space == HISTORY_SYSTEM_TOTAL)
+            total = sample.values[i].value;
+        if (sample.values[i].space >= HISTORY_SYSTEM_PARTS)
+            sum += sample.values[i].value;
+    }
+    assert_true(total > 0);
+    assert_true(sum >= total);
+    sample_release(&sample);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_largest_are_noted),
+        cmocka_unit_test(none_are_noted_where_none_are_asked_for),
+        cmocka_unit_test(who_was_born_just_now_is_left_out),
+        cmocka_unit_test(processes_of_the_picture_get_their_sizes),
+        cmocka_unit_test(the_machine_is_there_with_parts_that_add_up),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
