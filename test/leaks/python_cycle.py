@@ -20,7 +20,7 @@ def main():
         for _ in range(200):
             step()
         return
-    print("running", flush=True)
+    print("running\nwarm", flush=True)
     while True:
         step()
         time.sleep(int(sys.argv[1]) / 1000)

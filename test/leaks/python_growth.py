@@ -15,7 +15,7 @@ def main():
         for number in range(200):
             step(number)
         return
-    print("running", flush=True)
+    print("running\nwarm", flush=True)
     number = 0
     while True:
         step(number)

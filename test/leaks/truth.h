@@ -132,6 +132,8 @@ static inline void truth_run(int argc, char **argv, void (*step)(int number))
     for (int i = 0;; i++) {
         char byte;
         step(i);
+        if (i == TRUTH_STEPS / 2)
+            dprintf(STDOUT_FILENO, "warm\n"); /* all that fills up at the start is full */
         if (poll(&input, 1, atoi(argv[1])) != 0 && read(STDIN_FILENO, &byte, 1) <= 0)
             return;
     }
