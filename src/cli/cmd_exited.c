@@ -24,6 +24,7 @@ enum {
     WHERE_MAX = 4096,
     ROWS_SHOWN = 40, /* in a table, unless told otherwise */
     FOLLOW_PAUSE_MS = 200,
+    GAP_MIN_S = 2, /* a daemon that is restarted is away for less */
 };
 
 struct exited_values {
@@ -288,6 +289,27 @@ static void mention_sums(struct exited_source *source, const struct exited_value
     query_result_free(result);
 }
 
+/* Who ended while no daemon ran is not among the rows: say so where that time is. */
+static void mention_gap(const struct exited_source *source, const struct query_result *result)
+{
+    uint64_t oldest = UINT64_MAX;
+    for (size_t row = 0; row < query_result_rows(result); row++) {
+        struct query_value ended = query_result_value(result, row, 0);
+        if (ended.state & QUERY_KNOWN && ended.number < oldest)
+            oldest = ended.number;
+    }
+    if (source->gap_to_ns < oldest ||
+        source->gap_to_ns - source->gap_from_ns < GAP_MIN_S * NS_PER_S)
+        return;
+    char from[32], to[32];
+    struct tm tm;
+    time_t begin = (time_t)(source->gap_from_ns / NS_PER_S);
+    time_t end = (time_t)(source->gap_to_ns / NS_PER_S);
+    strftime(from, sizeof(from), "%F %T", localtime_r(&begin, &tm));
+    strftime(to, sizeof(to), "%F %T", localtime_r(&end, &tm));
+    fprintf(stderr, "nobody watched from %s to %s: who ended then is missing\n", from, to);
+}
+
 static void mention(struct exited_source *source, const struct exited_values *v, const char *where,
                     const struct query_result *result)
 {
@@ -301,8 +323,10 @@ static void mention(struct exited_source *source, const struct exited_values *v,
                 units_format_count(count, source->lost));
     if (source->state == EXITED_FAILED)
         fprintf(stderr, "memoir: only processes that keep a book are seen: %s\n", source->why);
-    if (!v->by)
+    if (!v->by) {
+        mention_gap(source, result);
         mention_sums(source, v, where);
+    }
 }
 
 static int nothing(const struct exited_source *source, const struct exited_values *v)

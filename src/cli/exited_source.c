@@ -18,6 +18,7 @@
 #include "cli/ps.h"
 #include "query/exit_file.h"
 #include "query/query.h"
+#include "query/retired_lines.h"
 
 enum { ANSWER_MAX = 16 << 20, PATIENCE_S = 20 };
 
@@ -47,6 +48,8 @@ static void header_take(struct exited_source *source)
         return;
     source->seen = header.seen;
     source->lost = header.lost;
+    source->gap_from_ns = header.gap_from_ns;
+    source->gap_to_ns = header.gap_to_ns;
     /* One that was killed could not say that it ended. */
     if (header.state == EXIT_WATCH_ON && (kill(header.watcher, 0) == 0 || errno == EPERM))
         source->state = EXITED_WATCHED;
@@ -138,6 +141,8 @@ static void exits_take(struct exited_source *source, const json_t *exits)
     snprintf(source->why, sizeof(source->why), "%s", why ? why : "");
     source->seen = (uint64_t)json_integer_value(json_object_get(exits, "seen"));
     source->lost = (uint64_t)json_integer_value(json_object_get(exits, "lost"));
+    source->gap_from_ns = retired_line_ns(exits, "gap_from");
+    source->gap_to_ns = retired_line_ns(exits, "gap_to");
 }
 
 static int answer_take(struct exited_source *source, const struct buffer *line,

@@ -457,12 +457,12 @@ void daemon_stop(struct daemon *daemon)
     behalf_table_free(daemon->behalf);
     history_free(daemon->history);
     growing_free(daemon->growing);
-    hosts_free(daemon->hosts);
     watch_free(daemon->watch);
     ledger_free(daemon->ledger);
     commands_free(daemon->commands);
     reaper_free(daemon->reaper);
     exit_watch_free(daemon->exits);
+    hosts_free(daemon->hosts);
     loop_free(daemon->loop);
     retired_free(daemon->retired);
     allowance_free(daemon->retire_share);

@@ -17,7 +17,7 @@
 
 enum {
     HANDLE_KERNFS = 0xfe, /* FILEID_KERNFS: the number itself */
-    PATH_BYTES_MAX = 160,
+    PATH_BYTES_MAX = 128,
     KEEP_S = 60, /* a cgroup may be renamed, and a number be used again */
 };
 

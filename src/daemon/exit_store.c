@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/hash.h"
 #include "base/sum.h"
 #include "ledger/proc.h"
@@ -25,7 +24,6 @@ enum {
     PIDS = 8192,      /* chains */
     SUM_INDEX = 4096, /* twice the sums, so that looking stays short */
     CLASSES = 2,      /* exited by itself, killed */
-    HOUR_S = 3600,
 };
 static_assert((int)EXIT_FILE_SLOTS < (int)NONE && (int)EXIT_FILE_SUMS < (int)NONE, "indices fit");
 
@@ -132,26 +130,6 @@ static void slot_unlink(struct exit_store *store, struct class *class, uint16_t 
 
 /* ---- sums ---- */
 
-/* What makes two exits the same for a sum. Only what is told of the cause counts. */
-static uint64_t sum_hash(uint32_t hour, uint32_t uid, int32_t status, uint32_t flags,
-                         const char *comm)
-{
-    uint64_t hash = hash_combine(hash_combine(hour, uid), (uint32_t)status);
-    return hash_bytes(comm, strnlen(comm, 16), hash_combine(hash, flags & EXIT_RECORD_OOM));
-}
-
-static uint64_t sum_hash_of(const struct exit_sum *s)
-{
-    return sum_hash(s->hour, s->uid, s->status, s->flags, s->comm);
-}
-
-static bool sum_is(const struct exit_sum *s, const struct exit_record *r, uint32_t hour)
-{
-    return s->hour == hour && s->uid == r->uid && s->status == r->status &&
-           ((s->flags ^ r->flags) & EXIT_RECORD_OOM) == 0 &&
-           strncmp(s->comm, r->comm, sizeof(s->comm)) == 0;
-}
-
 static void sums_index(struct exit_store *store)
 {
     store->sums = 0;
@@ -159,7 +137,7 @@ static void sums_index(struct exit_store *store)
     for (uint16_t i = 0; i < EXIT_FILE_SUMS; i++) {
         if (store->file->sums[i].count == 0)
             continue;
-        uint64_t at = sum_hash_of(&store->file->sums[i]) % SUM_INDEX;
+        uint64_t at = exit_sum_kind(&store->file->sums[i]) % SUM_INDEX;
         while (store->sum_index[at] != NONE)
             at = (at + 1) % SUM_INDEX;
         store->sum_index[at] = i;
@@ -197,15 +175,14 @@ static uint16_t sum_new(struct exit_store *store)
 
 static void sum_put(struct exit_store *store, const struct exit_record *r)
 {
-    uint32_t hour = (uint32_t)(r->end_ns / NS_PER_S / HOUR_S);
-    uint64_t at = sum_hash(hour, r->uid, r->status, r->flags, r->comm) % SUM_INDEX;
+    uint64_t at = exit_record_kind(r) % SUM_INDEX;
     for (; store->sum_index[at] != NONE; at = (at + 1) % SUM_INDEX)
-        if (sum_is(&store->file->sums[store->sum_index[at]], r, hour))
+        if (exit_sum_is(&store->file->sums[store->sum_index[at]], r))
             break;
     if (store->sum_index[at] == NONE) {
         if (store->sums == EXIT_FILE_SUMS) {
             sums_make_room(store, r->uid);
-            at = sum_hash(hour, r->uid, r->status, r->flags, r->comm) % SUM_INDEX;
+            at = exit_record_kind(r) % SUM_INDEX;
             while (store->sum_index[at] != NONE)
                 at = (at + 1) % SUM_INDEX;
         }
@@ -213,18 +190,19 @@ static void sum_put(struct exit_store *store, const struct exit_record *r)
         if (slot == NONE)
             return;
         struct exit_sum *fresh = &store->file->sums[slot];
-        *fresh = (struct exit_sum){.hour = hour,
+        *fresh = (struct exit_sum){.hour = exit_hour(r->end_ns),
                                    .uid = r->uid,
                                    .status = r->status,
                                    .flags = r->flags,
                                    .start_ns = r->start_ns};
-        memcpy(fresh->comm, r->comm, sizeof(fresh->comm));
+        memcpy(fresh->program, r->program, sizeof(fresh->program));
         store->sum_index[at] = slot;
         store->sums++;
     }
     struct exit_sum *s = &store->file->sums[store->sum_index[at]];
     uint64_t lived = r->end_ns > r->start_ns ? r->end_ns - r->start_ns : 0;
     s->count++;
+    s->folded_to = r->sequence;
     s->flags |= r->flags;
     s->start_ns = r->start_ns < s->start_ns ? r->start_ns : s->start_ns;
     s->end_ns = r->end_ns > s->end_ns ? r->end_ns : s->end_ns;

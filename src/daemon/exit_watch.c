@@ -16,7 +16,9 @@
 #include "daemon/daemon.h"
 #include "daemon/exit_cgroup.h"
 #include "daemon/exit_store.h"
+#include "daemon/hosts.h"
 #include "daemon/loop.h"
+#include "ledger/host.h"
 #include "ledger/proc.h"
 
 enum { LAST_TURNS = 16 }; /* what a full ring holds */
@@ -26,9 +28,11 @@ struct exit_watch {
     struct exits *exits; /* NULL: the kernel does not tell */
     struct exit_cgroups *cgroups;
     struct loop_source *events, *pause, *more;
-    uint64_t boot_ns;  /* since 1970, for the events of one turn */
-    uint64_t lost;     /* told of already, in this run */
-    uint64_t lost_old; /* that were lost to earlier daemons */
+    struct daemon *daemon;
+    const struct host *table; /* of all processes, for the events of one turn; NULL: it is in use */
+    uint64_t boot_ns;         /* since 1970, for the same */
+    uint64_t lost;            /* told of already, in this run */
+    uint64_t lost_old;        /* that were lost to earlier daemons */
 };
 
 /* ---- one exit ---- */
@@ -63,8 +67,20 @@ void exit_record_of(const struct exit_event *event, uint64_t boot_ns,
                  (event->flags & EXIT_PEAK_MM ? 0u : EXIT_RECORD_PEAK_FORK) |
                  EXIT_RECORD_CGROUP_LEAF,
     };
-    name_copy(ret_record->comm, sizeof(ret_record->comm), event->comm, sizeof(event->comm));
+    name_copy(ret_record->program, sizeof(ret_record->program), event->comm, sizeof(event->comm));
     name_copy(ret_record->cgroup, sizeof(ret_record->cgroup), event->cgroup, sizeof(event->cgroup));
+}
+
+/* The kernel's name has 15 bytes and is the interpreter's for a script. Who lived for a second or more is in the
+ * process table with a better one; if the kernel's name is another there, exec came in between. */
+static void program_take(const struct exit_watch *watch, const struct exit_event *event,
+                         struct exit_record *record)
+{
+    const struct host_process *p =
+        watch->table ? host_process_find(watch->table, event->pid) : NULL;
+    if (p && proc_same_start(p->start_ticks, record->start_ticks) &&
+        strncmp(p->comm, event->comm, sizeof(event->comm)) == 0)
+        name_copy(record->program, sizeof(record->program), p->name, sizeof(p->name));
 }
 
 static void on_exit_event(const struct exit_event *event, void *context)
@@ -73,6 +89,7 @@ static void on_exit_event(const struct exit_event *event, void *context)
     struct exit_record record;
     char path[sizeof(record.cgroup)];
     exit_record_of(event, watch->boot_ns, &record);
+    program_take(watch, event, &record);
     if (exit_cgroups_path(watch->cgroups, event->cgroup_id, event->flags & EXIT_CGROUP_V1, path,
                           sizeof(path))) {
         name_copy(record.cgroup, sizeof(record.cgroup), path, sizeof(path));
@@ -86,8 +103,14 @@ static void on_exit_event(const struct exit_event *event, void *context)
 /* True when there may be more. */
 static bool read_some(struct exit_watch *watch)
 {
+    struct hosts *hosts = watch->daemon->hosts;
     watch->boot_ns = proc_ticks_realtime_ns(0);
-    return exits_read(watch->exits, EXIT_WATCH_TURN) == EXIT_WATCH_TURN;
+    watch->table = hosts ? hosts_peek(hosts) : NULL;
+    bool more = exits_read(watch->exits, EXIT_WATCH_TURN) == EXIT_WATCH_TURN;
+    if (watch->table)
+        hosts_unlock(hosts);
+    watch->table = NULL;
+    return more;
 }
 
 /* A wake-up for each of thousands of exits would cost more than they do. */
@@ -180,6 +203,7 @@ static void watch_begin(struct exit_watch *watch, struct daemon *daemon)
             watch->exits = NULL;
         }
     }
+    uint64_t before_ns = header->last_ns;
     header->watcher = (int32_t)getpid();
     header->last_ns = clock_real_ns();
     if (r < 0) {
@@ -187,6 +211,10 @@ static void watch_begin(struct exit_watch *watch, struct daemon *daemon)
         snprintf(header->why, sizeof(header->why), "%s", why);
         log_warn("%s; only processes that keep a book are seen when they end", why);
         return;
+    }
+    if (header->since_ns) {
+        header->gap_from_ns = before_ns;
+        header->gap_to_ns = header->last_ns;
     }
     header->state = EXIT_WATCH_ON;
     header->since_ns = header->last_ns;
@@ -212,6 +240,7 @@ int exit_watch_new(struct daemon *daemon, struct exit_watch **ret_watch)
         exit_watch_free(watch);
         return r;
     }
+    watch->daemon = daemon;
     if (error < 0)
         log_warn("cannot use %s in '%s': %s, keeping exits in memory only", EXIT_FILE_NAME,
                  daemon->state_path, strerror(-error));

@@ -213,6 +213,11 @@ const struct host *hosts_lock(struct hosts *hosts)
     return NULL;
 }
 
+const struct host *hosts_peek(struct hosts *hosts)
+{
+    return pthread_mutex_trylock(&hosts->lock) == 0 ? hosts->host : NULL;
+}
+
 void hosts_unlock(struct hosts *hosts)
 {
     pthread_mutex_unlock(&hosts->lock);

@@ -26,3 +26,6 @@ void hosts_set_share(struct hosts *hosts, unsigned share);
  * /proc cannot be read; then it is not locked. Any thread. */
 const struct host *hosts_lock(struct hosts *hosts);
 void hosts_unlock(struct hosts *hosts);
+
+/* The table as it is, for who must not wait: NULL when it is being refreshed. Unlock it likewise. */
+const struct host *hosts_peek(struct hosts *hosts);

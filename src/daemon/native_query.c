@@ -223,6 +223,10 @@ static void exits_json(const struct exit_file *file, struct json *json)
         json_field_u64(json, "lost", h->lost);
         json_field_u64(json, "forgotten", h->forgotten);
     }
+    if (h && h->gap_to_ns) {
+        json_field_double(json, "gap_from", (double)(h->gap_from_ns / NS_PER_MS) / 1000);
+        json_field_double(json, "gap_to", (double)(h->gap_to_ns / NS_PER_MS) / 1000);
+    }
     json_object_end(json);
 }
 

@@ -61,7 +61,7 @@ struct retired_process {
     bool exit_seen; /* the kernel told of its end: the next ones are known */
     pid_t parent;
     uint64_t peak_rss_bytes, cpu_ns;
-    char cgroup[160]; /* "": not known */
+    char cgroup[128]; /* "": not known */
     bool figures_complete;
     bool blocks_complete; /* the largest are among `blocks`: every live block was found */
     uint64_t losses[BOOK_LOSSES_MAX];

@@ -12,9 +12,15 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/hash.h"
 
-enum { TRIES = 4 };
+enum {
+    TRIES = 4,
+    HOUR_S = 3600,
+    INDEX = 4096, /* of sums; twice as many as there are */
+    NONE = UINT16_MAX,
+};
 
 uint64_t exit_record_check(const struct exit_record *record)
 {
@@ -24,6 +30,36 @@ uint64_t exit_record_check(const struct exit_record *record)
 uint64_t exit_sum_check(const struct exit_sum *sum)
 {
     return hash_bytes(sum, offsetof(struct exit_sum, check), EXIT_FILE_VERSION);
+}
+
+uint32_t exit_hour(uint64_t end_ns)
+{
+    return (uint32_t)(end_ns / NS_PER_S / HOUR_S);
+}
+
+static uint64_t kind_hash(uint32_t hour, uint32_t uid, int32_t status, uint32_t flags,
+                          const char *program)
+{
+    uint64_t hash = hash_combine(hash_combine(hour, uid), (uint32_t)status);
+    return hash_bytes(program, strnlen(program, EXIT_PROGRAM_MAX),
+                      hash_combine(hash, flags & EXIT_RECORD_OOM));
+}
+
+uint64_t exit_record_kind(const struct exit_record *r)
+{
+    return kind_hash(exit_hour(r->end_ns), r->uid, r->status, r->flags, r->program);
+}
+
+uint64_t exit_sum_kind(const struct exit_sum *s)
+{
+    return kind_hash(s->hour, s->uid, s->status, s->flags, s->program);
+}
+
+bool exit_sum_is(const struct exit_sum *s, const struct exit_record *r)
+{
+    return s->hour == exit_hour(r->end_ns) && s->uid == r->uid && s->status == r->status &&
+           ((s->flags ^ r->flags) & EXIT_RECORD_OOM) == 0 &&
+           strncmp(s->program, r->program, sizeof(s->program)) == 0;
 }
 
 bool exit_header_valid(const struct exit_file_header *header)
@@ -36,14 +72,14 @@ bool exit_header_valid(const struct exit_file_header *header)
 bool exit_record_valid(const struct exit_record *record)
 {
     return record->sequence != 0 && record->check == exit_record_check(record) &&
-           memchr(record->comm, '\0', sizeof(record->comm)) &&
+           memchr(record->program, '\0', sizeof(record->program)) &&
            memchr(record->cgroup, '\0', sizeof(record->cgroup));
 }
 
 bool exit_sum_valid(const struct exit_sum *sum)
 {
     return sum->count != 0 && sum->check == exit_sum_check(sum) &&
-           memchr(sum->comm, '\0', sizeof(sum->comm));
+           memchr(sum->program, '\0', sizeof(sum->program));
 }
 
 static bool read_at(int fd, void *data, size_t size, size_t offset)
@@ -77,6 +113,32 @@ static void settle(int fd, struct exit_file *file)
                 break;
         if (!exit_sum_valid(s))
             s->count = 0;
+    }
+}
+
+/* Sums are read after the slots. What gave way in between is in both, and is left in its sum: those of one kind
+ * give way in their order. */
+static void drop_folded(struct exit_file *file)
+{
+    uint16_t index[INDEX];
+    memset(index, 0xff, sizeof(index));
+    for (uint16_t i = 0; i < EXIT_FILE_SUMS; i++) {
+        if (file->sums[i].count == 0)
+            continue;
+        uint64_t at = exit_sum_kind(&file->sums[i]) % INDEX;
+        while (index[at] != NONE)
+            at = (at + 1) % INDEX;
+        index[at] = i;
+    }
+    for (size_t i = 0; i < EXIT_FILE_SLOTS; i++) {
+        struct exit_record *r = &file->records[i];
+        if (r->sequence == 0)
+            continue;
+        uint64_t at = exit_record_kind(r) % INDEX;
+        while (index[at] != NONE && !exit_sum_is(&file->sums[index[at]], r))
+            at = (at + 1) % INDEX;
+        if (index[at] != NONE && file->sums[index[at]].folded_to >= r->sequence)
+            r->sequence = 0;
     }
 }
 
@@ -119,6 +181,7 @@ int exit_file_read(const char *state, struct exit_file **ret_file)
     if (!read_at(fd, file, sizeof(*file), 0) || !exit_header_valid(&file->header))
         return -EINVAL;
     settle(fd, file);
+    drop_folded(file);
     *ret_file = MEMOIR_TAKE(file);
     return 0;
 }

@@ -24,6 +24,7 @@ enum {
     EXIT_FILE_SUMS = 2048,
     EXIT_FILE_WHY_MAX = 256,
     EXIT_CAUSE_TEXT_MAX = 48,
+    EXIT_PROGRAM_MAX = 48,
 };
 
 #define EXIT_FILE_MAGIC UINT64_C(0x31676e7274697865) /* "exitrng1" */
@@ -46,8 +47,9 @@ struct exit_file_header {
     uint64_t lost;      /* told of by nobody: the kernel's ring was full */
     uint64_t forgotten; /* in sums that had to give way */
     uint64_t last_ns;   /* when it was last known that somebody watches, or when he ended */
+    uint64_t gap_from_ns, gap_to_ns; /* the last time that nobody watched; 0: there was none yet */
     char why[EXIT_FILE_WHY_MAX];
-    uint8_t reserved[3768];
+    uint8_t reserved[3752];
 };
 static_assert(sizeof(struct exit_file_header) == 4096, "the layout is a file's");
 
@@ -68,8 +70,8 @@ struct exit_record {
     uint32_t uid;
     int32_t status; /* as wait() gives it */
     uint32_t flags; /* enum exit_record_flags */
-    char comm[16];
-    char cgroup[160];
+    char program[EXIT_PROGRAM_MAX];
+    char cgroup[128];
     uint64_t check;
 };
 static_assert(sizeof(struct exit_record) == 256, "the layout is a file's");
@@ -79,14 +81,16 @@ struct exit_sum {
     uint64_t start_ns, end_ns;     /* of the first, of the last */
     uint64_t cpu_ns;               /* of all */
     uint64_t peak_bytes, lived_ns; /* of the largest, of the oldest */
-    uint32_t hour;                 /* since 1970, in which they ended */
+    uint64_t
+        folded_to; /* sequence of the last one that was added: all of its kind before are in here */
+    uint32_t hour; /* since 1970, in which they ended */
     uint32_t uid;
     int32_t status;
     uint32_t flags;
-    char comm[16];
+    char program[EXIT_PROGRAM_MAX];
     uint64_t check;
 };
-static_assert(sizeof(struct exit_sum) == 88, "the layout is a file's");
+static_assert(sizeof(struct exit_sum) == 128, "the layout is a file's");
 
 struct exit_file {
     struct exit_file_header header;
@@ -101,6 +105,12 @@ bool exit_header_valid(const struct exit_file_header *header);
 /* Neither empty nor torn, and its texts end. */
 bool exit_record_valid(const struct exit_record *record);
 bool exit_sum_valid(const struct exit_sum *sum);
+
+/* What makes two exits of one kind: the hour in which they ended, user, program and cause. */
+uint32_t exit_hour(uint64_t end_ns);
+uint64_t exit_record_kind(const struct exit_record *record);
+uint64_t exit_sum_kind(const struct exit_sum *sum);
+bool exit_sum_is(const struct exit_sum *sum, const struct exit_record *record);
 
 /* A copy of `state`/exits.ring for free(); what is not valid in it has sequence or count 0. -ENOENT when there
  * is none, -EINVAL for a file of another version. Tries again what is being written. */

@@ -86,7 +86,7 @@ static void record_add(struct join *join, const struct exit_record *record)
     if (!row) {
         row = &join->list.rows[join->list.n++];
         *row = (struct query_exited){
-            .program = record->comm,
+            .program = record->program,
             .pid = (uint64_t)(uint32_t)record->pid,
             .uid = record->uid,
             .start_ns = record->start_ns,
@@ -107,7 +107,7 @@ static void sum_add_row(struct join *join, const struct exit_sum *sum)
 {
     struct query_exited *row = &join->list.rows[join->list.n++];
     *row = (struct query_exited){
-        .program = sum->comm,
+        .program = sum->program,
         .uid = sum->uid,
         .start_ns = sum->start_ns,
         .end_ns = sum->end_ns,

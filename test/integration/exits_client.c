@@ -1,4 +1,4 @@
-/* Processes that end in every way: exits_client NAME WHAT [ARGUMENT]. NAME becomes its name for the kernel.
+/* Processes that end in every way: exits_client WHAT [ARGUMENT].
  *
  *   crowd N      N children, 64 at a time, that end at once; fails unless all were made
  *   peak BYTES   touch so much memory, give it back, print what the kernel says of the peak, end with 0
@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -78,11 +77,10 @@ static int threads(void)
 
 int main(int argc, char **argv)
 {
-    if (argc < 3)
+    if (argc < 2)
         return 2;
-    const char *what = argv[2];
-    long number = argc > 3 ? strtol(argv[3], NULL, 10) : 0;
-    prctl(PR_SET_NAME, argv[1]);
+    const char *what = argv[1];
+    long number = argc > 2 ? strtol(argv[2], NULL, 10) : 0;
     if (strcmp(what, "crowd") == 0)
         return crowd(number);
     if (strcmp(what, "peak") == 0)

@@ -1,6 +1,6 @@
 """How processes ended: what the kernel tells memoird, what it keeps, and what `memoir exited` shows.
 
-Every process here has a name of its own for the kernel, so that the others of the machine do not matter.
+Every process here is of a program with a name of its own, so that the others of the machine do not matter.
 """
 
 import functools
@@ -9,7 +9,10 @@ import json
 import os
 import pathlib
 import resource
+import shutil
 import signal
+import socket
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -39,6 +42,25 @@ def why_not():
     return lines[0] if lines else None
 
 
+# Where fields of the header of exits.ring are, and how they are stored (src/query/exit_file.h).
+HEADER = {"state": (20, "<I"), "since_ns": (24, "<Q"), "last_ns": (64, "<Q"), "gap_from_ns": (72, "<Q"),
+          "gap_to_ns": (80, "<Q")}
+
+
+def header(path, field):
+    at, form = HEADER[field]
+    return struct.unpack_from(form, path.read_bytes(), at)[0]
+
+
+def ask(path, where):
+    """The daemon's answer about its process table, as it is written."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(60)
+        s.connect(str(path))
+        s.sendall(json.dumps({"query": {"table": "host", "where": where, "show": "program"}}).encode() + b"\n")
+        return s.makefile(encoding="utf-8").readline()
+
+
 def works(*command):
     return subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
 
@@ -62,9 +84,16 @@ class ExitsTest(DaemonTest):
     def end(self, *arguments, prefix=(), name=None, **options):
         """Run exits_client to its end; its name, and what subprocess says."""
         name = name or self.name()
-        done = subprocess.run([*prefix, PROGRAM, name, *map(str, arguments)], capture_output=True, text=True, check=False,
-                              **options)
+        done = subprocess.run([*prefix, self.program(name), *map(str, arguments)], capture_output=True, text=True,
+                              check=False, **options)
         return name, done
+
+    def program(self, name):
+        """exits_client under that name."""
+        path = self.folder / name
+        if not path.exists():
+            shutil.copy(PROGRAM, path)
+        return path
 
     def exited(self, *arguments, source=None, prefix=(), check=True):
         """Rows of `memoir exited --json`."""
@@ -115,7 +144,7 @@ class Causes(ExitsTest):
         with tempfile.TemporaryDirectory() as folder:
             unlimited = lambda: resource.setrlimit(resource.RLIMIT_CORE, (64 << 20, 64 << 20))  # noqa: E731
             name = self.name()
-            child = subprocess.Popen([PROGRAM, name, "signal", "11"], cwd=folder, preexec_fn=unlimited)
+            child = subprocess.Popen([self.program(name), "signal", "11"], cwd=folder, preexec_fn=unlimited)
             _, status = os.waitpid(child.pid, 0)
             child.returncode = status
             row = self.row(name)
@@ -188,9 +217,8 @@ class Figures(ExitsTest):
     def test_user_and_namespaces(self):
         namespace = ["unshare", "--pid", "--fork"]
         daemon = self.watch()
-        others = pathlib.Path(PROGRAM)
         name, done = self.end("code", 4, prefix=as_user(NOBODY))
-        self.assertEqual(done.returncode, 4, (done.stderr, others))
+        self.assertEqual(done.returncode, 4, done.stderr)
         self.assertEqual(self.row(name)["uid"], NOBODY)
         self.assertEqual([row["program"] for row in self.exited("--user", NOBODY, "--program", name)], [name])
         self.assertEqual(self.exited("--user", 0, "--program", name), [])
@@ -218,6 +246,44 @@ class Keeping(ExitsTest):
         later, _ = self.end("code", 2)
         self.assertGreater(self.row(later)["sequence"], before["sequence"])
         self.assertEqual(self.row(name), before)
+
+    def test_time_without_a_daemon_is_told(self):
+        daemon = self.watch()
+        before, _ = self.end("code", 1)
+        self.row(before)
+        daemon.kill(signal.SIGTERM)
+        daemon.wait()
+        path = self.state / "exits.ring"
+        self.assertEqual((header(path, "state"), header(path, "gap_to_ns")), (0, 0))
+        with open(path, "r+b") as file:  # as if it had ended an hour ago
+            file.seek(HEADER["last_ns"][0])
+            file.write(struct.pack("<Q", header(path, "last_ns") - 3600 * 10**9))
+        self.watch()
+        self.assertEqual(header(path, "gap_to_ns"), header(path, "since_ns"))
+        self.assertGreater(header(path, "gap_to_ns") - header(path, "gap_from_ns"), 3600 * 10**9)
+        table = subprocess.run([MEMOIR, "exited", "--state", self.state, "--program", before], capture_output=True,
+                               text=True, env=ENVIRONMENT, check=True)
+        self.assertRegex(table.stderr, r"nobody watched from [\d -]+:\d+:\d+ to .* is missing")
+
+    def test_script_has_its_own_name(self):
+        sock = self.folder / "memoir.sock"
+        self.watch("--socket", sock)
+        for _ in range(5):  # the process table may be in use at the moment of an exit
+            script = self.folder / f"{self.name()}.py"
+            script.write_text("import sys\nprint('ready', flush=True)\nsys.stdin.read()\nsys.exit(6)\n", encoding="ascii")
+            process = Process(["python3", script])
+            self.addCleanup(process.close)
+            process.out.wait("ready")
+            self.wait_until(lambda: script.name in ask(sock, f"pid={process.pid}"), "the process table has the script")
+            process.popen.stdin.close()
+            process.wait()
+            mine = ("--pid", process.pid, "--where", "exit_code=6")
+            self.wait_until(lambda: self.exited(*mine), "its end is seen")
+            program = self.exited(*mine)[0]["program"]
+            if program == script.name:
+                return
+            self.assertEqual(program, "python3")
+        self.fail("no script ended under its own name")
 
     def test_file_keeps_its_size(self):
         self.watch()

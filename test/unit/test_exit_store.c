@@ -66,7 +66,7 @@ static struct exit_record record(int pid, uint32_t uid, int status, const char *
         .peak_bytes = 4096,
         .cpu_ns = 10,
     };
-    snprintf(r.comm, sizeof(r.comm), "%s", comm);
+    snprintf(r.program, sizeof(r.program), "%s", comm);
     strcpy(r.cgroup, "/");
     return r;
 }
@@ -88,10 +88,10 @@ static uint64_t count(const struct exit_store *store, const char *comm, uint64_t
     const struct exit_file *file = exit_store_file(store);
     uint64_t slots = 0, summed = 0;
     for (size_t i = 0; i < EXIT_FILE_SLOTS; i++)
-        slots +=
-            file->records[i].sequence != 0 && (!comm || strcmp(file->records[i].comm, comm) == 0);
+        slots += file->records[i].sequence != 0 &&
+                 (!comm || strcmp(file->records[i].program, comm) == 0);
     for (size_t i = 0; i < EXIT_FILE_SUMS; i++)
-        if (!comm || strcmp(file->sums[i].comm, comm) == 0)
+        if (!comm || strcmp(file->sums[i].program, comm) == 0)
             summed += file->sums[i].count;
     if (ret_summed)
         *ret_summed = summed;
@@ -242,6 +242,27 @@ static void torn_record_is_left_out(void **state)
     exit_store_free(store);
 }
 
+/* A reader that had copied the slots before one of them gave way. */
+static void what_gave_way_while_it_was_read_counts_once(void **state)
+{
+    const struct folder *f = *state;
+    struct exit_store *store = store_new(f->fd);
+    for (int i = 1; i <= EXIT_FILE_ORDINARY; i++)
+        assert_true(add(store, i, 0, 0, "cc1"));
+    struct exit_record first = *get(store, 1), second = *get(store, 2);
+    assert_true(add(store, 9999, 0, 0, "cc1")); /* in the place of the first */
+    exit_store_free(store);
+    struct exit_file *file = NULL;
+    int fd = openat(f->fd, EXIT_FILE_NAME, O_RDWR);
+    assert_int_equal(pwrite(fd, &first, sizeof(first), offsetof(struct exit_file, records[0])),
+                     sizeof(first));
+    assert_int_equal(exit_file_read(f->path, &file), 0);
+    assert_int_equal(file->records[0].sequence, 0);
+    assert_int_equal(file->records[1].sequence, second.sequence);
+    free(file);
+    close(fd);
+}
+
 static void file_of_another_version_is_refused_and_begun_anew(void **state)
 {
     const struct folder *f = *state;
@@ -256,7 +277,7 @@ static void file_of_another_version_is_refused_and_begun_anew(void **state)
     assert_true(add(store, 1, 0, 0, "first"));
     exit_store_free(store);
     assert_int_equal(exit_file_read(f->path, &file), 0);
-    assert_string_equal(file->records[0].comm, "first");
+    assert_string_equal(file->records[0].program, "first");
     free(file);
 }
 
@@ -305,12 +326,12 @@ static void event_becomes_a_record(void **state)
     assert_int_equal(r.pid, 4711);
     assert_int_equal(r.inner_pid, 2);
     assert_int_equal(r.flags, EXIT_RECORD_OOM | EXIT_RECORD_CGROUP_LEAF);
-    assert_string_equal(r.comm, "evil?[2Jname");
+    assert_string_equal(r.program, "evil?[2Jname");
     assert_string_equal(r.cgroup, "leaf");
     memset(event.comm, 'x', sizeof(event.comm)); /* without an end */
     event.flags = 0;
     exit_record_of(&event, 0, &r);
-    assert_string_equal(r.comm, "xxxxxxxxxxxxxxx");
+    assert_string_equal(r.program, "xxxxxxxxxxxxxxxx");
     assert_int_equal(r.flags, EXIT_RECORD_PEAK_FORK | EXIT_RECORD_CGROUP_LEAF);
 }
 
@@ -326,6 +347,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(another_daemon_goes_on_where_the_last_one_was, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(torn_record_is_left_out, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_gave_way_while_it_was_read_counts_once, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(file_of_another_version_is_refused_and_begun_anew, setup,
                                         teardown),
         cmocka_unit_test(causes_read_like_sentences),

@@ -38,7 +38,7 @@ static void told(size_t slot, int pid, uint64_t start_ns, int status, uint32_t f
         .cpu_ns = 5,
         .status = status,
         .flags = flags,
-        .comm = "comm",
+        .program = "comm",
         .cgroup = "/group",
     };
 }
@@ -111,7 +111,7 @@ static void sums_are_rows_that_stand_for_many(void **state)
                                       .end_ns = START + NS_PER_S,
                                       .peak_bytes = 1 << 20,
                                       .status = 0,
-                                      .comm = "cc1"};
+                                      .program = "cc1"};
     told(0, 7, START, SIGSEGV | 0x80, 0);
     assert_int_equal(query_exited_join(NULL, 0, file, &list), 0);
     assert_int_equal(list.n, 2);
@@ -141,7 +141,7 @@ static uint64_t ask(const struct query_exited_list *list, const char *where, con
 static void sums_count_only_where_asked_for(void **state)
 {
     struct query_exited_list list;
-    file->sums[0] = (struct exit_sum){.count = 30000, .comm = "cc1"};
+    file->sums[0] = (struct exit_sum){.count = 30000, .program = "cc1"};
     told(0, 7, START, 0, 0);
     assert_int_equal(query_exited_join(NULL, 0, file, &list), 0);
     assert_int_equal(ask(&list, NULL, "count"), 1);
