@@ -1,0 +1,82 @@
+"""memoir leaks over the programs of test/leaks, each of which leaks, or seems to, in a way of its own: all of them at a
+time, tracked, while they run."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+from cli_support import BUILD, MEMOIR, CommandTest
+
+SOURCE = pathlib.Path(os.environ.get("MEMOIR_SOURCE_ROOT", pathlib.Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(SOURCE / "test/leaks"))
+import leaks  # noqa: E402
+
+STEP_MS = 20
+COLLECTED_STEP_MS = 2  # so that Python's collector comes several times in a watch
+WATCH = "6s"
+TRIES = 5  # on a machine so busy that the watch had gaps
+NOT_BY_RATE = {"zero_bytes"}  # whose blocks have no bytes: nothing grows but their number
+
+
+class ProgramsTest(CommandTest):
+    def start(self, program):
+        # With a summary to write it keeps a book from the first call on, however little it does.
+        step_ms = COLLECTED_STEP_MS if program.path.suffix == ".py" else STEP_MS
+        run = [MEMOIR, "run", "--quiet", "--json", "/dev/null", "--dir", self.dir, "--", *program.command(BUILD), str(step_ms)]
+        process = subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.addCleanup(self.end, process)
+        return process
+
+    @staticmethod
+    def end(process):
+        process.stdin.close()
+        process.terminate()
+        process.stdout.close()
+        process.wait()
+
+    @staticmethod
+    def pids(process):
+        """It and its children: what runs is one of them."""
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        return {process.pid, *map(int, children)}
+
+    def watch(self):
+        done = subprocess.run([MEMOIR, "leaks", "--json", "--for", WATCH, "--needs", WATCH, "--dir", self.dir],
+                              capture_output=True, text=True, timeout=120, check=True)
+        return json.loads(done.stdout)["suspects"]
+
+    @staticmethod
+    def wrong(program, suspects):
+        """What is not as the manifest says, in words."""
+        found = [s for s in suspects if s["verdict"] == "leak"]
+        if program.verdict == "none":
+            return [f"{program.name} called a leak: {s['site']}, {s['why']}" for s in found]
+        if not found:
+            return [f"{program.name} not found: {[(s['site'], s['why']) for s in suspects]}"]
+        lines = [s["line"] for s in found if s["file"] and s["file"].endswith(program.source)]
+        if program.verdict == "leak" and program.by is None and not set(lines) & set(program.lines("LEAK")):
+            return [f"{program.name}: found in lines {lines}, not in {program.lines('LEAK')}"]
+        return []
+
+    def test_all_that_leak_are_found_by_their_line_and_no_other(self):
+        if not (BUILD / "src/track/libmemoir-track.so").exists():
+            self.skipTest("no tracker was built")
+        programs = [p for p in leaks.programs() if p.name not in NOT_BY_RATE]
+        started = [(p, self.start(p)) for p in programs]
+        for program, process in started:
+            self.assertEqual(process.stdout.readline(), "running\n", program.name)
+        for _ in range(TRIES):
+            suspects = self.watch()
+            wrong = [words for program, process in started
+                     for words in self.wrong(program, [s for s in suspects if s["pid"] in self.pids(process)])]
+            if not wrong:
+                break
+        self.assertEqual(wrong, [])
+        self.assertGreater(len(programs), 40)
+
+
+if __name__ == "__main__":
+    unittest.main()
