@@ -173,7 +173,8 @@ struct book_sites {
 };
 int book_reader_sites(struct book_reader *reader, int fd, struct book_sites *ret_sites);
 
-/* The counters alone, for who looks again and again: of the first `max` sites, number 0 included, into `counters`;
+/* The exact counters alone, for who looks again and again: of the first `max` sites, number 0 included, into `counters`
+ * (0 for those with BOOK_SITE_SAMPLED);
  * ret_n is how many there are of them. Needs no descriptor and makes no system call. About 1 µs for 128
  * sites in one shard. -ESTALE: refresh first. */
 int book_reader_site_counters(struct book_reader *reader, struct book_site_counters *counters,

@@ -144,7 +144,8 @@ struct site_sum {
     const struct book_reader *reader;
     struct book_site_counters *counters;
     size_t n_sites;
-    bool behind; /* pages came while the freed counters were read */
+    bool exact_only; /* sampled sites stay 0 */
+    bool behind;     /* pages came while the freed counters were read */
 };
 
 static void site_pass(struct site_sum *c, bool freed)
@@ -155,7 +156,8 @@ static void site_pass(struct site_sum *c, bool freed)
         uint64_t first = reader->page_list[p].first;
         uint32_t what = reader->page_list[p].what;
         /* A site counts in pages of one sort: the others have nothing but zeros for it. */
-        if ((what != BOOK_COUNTERS_SITES && what != BOOK_COUNTERS_SAMPLED_SITES) ||
+        if ((what != BOOK_COUNTERS_SITES &&
+             (what != BOOK_COUNTERS_SAMPLED_SITES || c->exact_only)) ||
             first >= c->n_sites)
             continue;
         const struct book_site_counters *page = (const void *)(reader->counters.base + p * step);
@@ -190,11 +192,12 @@ static int site_alloc_guarded(void *context)
 
 /* Into `counters`, which are all 0. */
 static int counters_sum(struct book_reader *reader, struct book_site_counters *counters,
-                        size_t n_sites)
+                        size_t n_sites, bool exact_only)
 {
     if (reader->stale)
         return -ESTALE;
-    struct site_sum c = {.reader = reader, .counters = counters, .n_sites = n_sites};
+    struct site_sum c = {
+        .reader = reader, .counters = counters, .n_sites = n_sites, .exact_only = exact_only};
     int r = book_guard_run(site_freed_guarded, &c);
     if (r == 0 && c.behind)
         r = book_reader_pages_refresh(reader);
@@ -204,7 +207,7 @@ static int counters_sum(struct book_reader *reader, struct book_site_counters *c
 static int counters_get(struct book_reader *reader, struct book_sites *s)
 {
     s->counters = calloc(s->n_sites + 1, sizeof(s->counters[0]));
-    return s->counters ? counters_sum(reader, s->counters, s->n_sites) : -ENOMEM;
+    return s->counters ? counters_sum(reader, s->counters, s->n_sites, false) : -ENOMEM;
 }
 
 int book_reader_site_counters(struct book_reader *reader, struct book_site_counters *counters,
@@ -216,7 +219,7 @@ int book_reader_site_counters(struct book_reader *reader, struct book_site_count
         return r;
     size_t n = sites.n < max ? (size_t)sites.n : max;
     memset(counters, 0, n * sizeof(*counters));
-    r = counters_sum(reader, counters, n);
+    r = counters_sum(reader, counters, n, true);
     if (r == 0)
         *ret_n = n;
     return r;

@@ -123,9 +123,16 @@ static const struct ledger_book *book_of(const struct ledger *ledger, const stru
 static char *frame_name(const struct book_names *names, uint64_t frame, struct site_names *symbols)
 {
     const struct book_module *module = book_sites_module(&names->copy, frame);
+    const struct book_script *script = book_sites_script(&names->copy, frame);
     const struct ledger_process *p = names->book->process;
     MEMOIR_CLEANUP(buffer_release)
     struct buffer text = BUFFER_INIT(TEXT_MAX);
+    if (script) {
+        const char *end = strrchr(script->file, '/');
+        buffer_printf(&text, "%s:%u in %s", end ? end + 1 : script->file, BOOK_FRAME_LINE(frame),
+                      script->function);
+        return copy(buffer_string(&text));
+    }
     if (!module)
         return NULL;
     struct site_code code = {
@@ -149,7 +156,38 @@ static char *frame_name(const struct book_names *names, uint64_t frame, struct s
     return copy(buffer_string(&text));
 }
 
-static void name_one(struct suspect *s, struct book_names *names, struct site_names *symbols)
+/* Is `site` a sampled stack of what the caller alone is known of at `caller`? */
+static bool is_stack_of(const struct book_names *names, const struct book_site *site,
+                        const struct book_site *caller)
+{
+    const uint64_t *frames = names->copy.frames;
+    return site->flags & BOOK_SITE_SAMPLED && site->frames > 0 && caller->frames > 0 &&
+           site->account == caller->account &&
+           frames[site->first_frame] == frames[caller->first_frame];
+}
+
+/* The sampled stack by which most of what a caller holds was asked for, or its own, and all of them into `of`. */
+static const struct book_site *stack_find(struct suspect *s, const struct book_names *names,
+                                          struct suspect **of)
+{
+    const struct book_site *caller = &names->copy.sites[s->site_number], *most = caller;
+    uint64_t held = 0;
+    for (size_t i = 1; i < names->copy.n_sites; i++) {
+        const struct book_site_counters *c = &names->copy.counters[i];
+        if (!is_stack_of(names, &names->copy.sites[i], caller))
+            continue;
+        of[i] = s;
+        uint64_t live = c->alloc_bytes > c->freed_bytes ? c->alloc_bytes - c->freed_bytes : 0;
+        if (live > held) {
+            held = live;
+            most = &names->copy.sites[i];
+        }
+    }
+    return most;
+}
+
+static void name_one(struct suspect *s, struct book_names *names, struct site_names *symbols,
+                     struct suspect **of)
 {
     const struct book_site_name *name = book_names_site(names, s->site_number, symbols);
     if (!name)
@@ -160,7 +198,7 @@ static void name_one(struct suspect *s, struct book_names *names, struct site_na
     s->function = copy(name->function);
     s->file = copy(name->file);
     s->line = name->line;
-    const struct book_site *site = &names->copy.sites[s->site_number];
+    const struct book_site *site = stack_find(s, names, of);
     for (unsigned i = 0; site->frames > 1 && i < site->frames && s->n_stack < SUSPECT_FRAMES; i++) {
         char *text = frame_name(names, names->copy.frames[site->first_frame + i], symbols);
         if (text)
@@ -227,7 +265,7 @@ static void book_read(struct suspects *suspects, size_t n, const struct ledger_b
         if (s->site || s->pid != (uint64_t)book->process->pid ||
             s->book_ino != book->identity->st_ino || s->site_number >= names.copy.n_sites)
             continue;
-        name_one(s, &names, symbols);
+        name_one(s, &names, symbols, of);
         of[s->site_number] = s;
     }
     MEMOIR_CLEANUP(closep)

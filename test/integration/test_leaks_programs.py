@@ -25,7 +25,9 @@ class ProgramsTest(CommandTest):
     def start(self, program):
         # With a summary to write it keeps a book from the first call on, however little it does.
         step_ms = COLLECTED_STEP_MS if program.path.suffix == ".py" else STEP_MS
-        run = [MEMOIR, "run", "--quiet", "--json", "/dev/null", "--dir", self.dir, "--", *program.command(BUILD), str(step_ms)]
+        stacks = "all" if program.by else "off"  # only a stack tells who called the C library
+        run = [MEMOIR, "run", "--quiet", "--json", "/dev/null", "--stacks", stacks, "--dir", self.dir, "--",
+               *program.command(BUILD), str(step_ms)]
         process = subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.addCleanup(self.end, process)
         return process
@@ -56,6 +58,9 @@ class ProgramsTest(CommandTest):
             return [f"{program.name} called a leak: {s['site']}, {s['why']}" for s in found]
         if not found:
             return [f"{program.name} not found: {[(s['site'], s['why']) for s in suspects]}"]
+        if program.by and not any(f"{program.source}:{line} " in frame for line in program.lines("LEAK")
+                                  for s in found for frame in s["stack"]):
+            return [f"{program.name}: not in the stacks {[s['stack'] for s in found]}"]
         lines = [s["line"] for s in found if s["file"] and s["file"].endswith(program.source)]
         if program.verdict == "leak" and program.by is None and not set(lines) & set(program.lines("LEAK")):
             return [f"{program.name}: found in lines {lines}, not in {program.lines('LEAK')}"]
