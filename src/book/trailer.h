@@ -146,6 +146,15 @@ static inline int32_t book_trailer_age(struct book_trailer_key k, uint64_t at, u
     return (int32_t)(k.generation - (uint32_t)made);
 }
 
+/* The same as a question: of this process itself? For who frees a block, and is in a hurry: zeros may pass, once in
+ * 2^28 times. */
+static inline bool book_trailer_own(struct book_trailer_key k, uint64_t at, uint64_t word0,
+                                    uint64_t word1)
+{
+    uint64_t made = word1 - book_trailer_hash(k.key, at, word0, word1);
+    return (made & BOOK_TRAILER_CHECK_MASK) == k.generation;
+}
+
 /* For the owner, who knows where the block starts: is this its trailer? As book_trailer_age(). */
 static inline int32_t book_trailer_check(struct book_trailer_key k, uint64_t start, uint64_t at,
                                          const uint64_t words[2])

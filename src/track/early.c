@@ -26,7 +26,7 @@ void early_reset(struct book_trailer_key key, struct track_live inherited)
 
 bool early_lock(void)
 {
-    struct track_root *root = track_root;
+    struct track_root *root = &track_page.root;
     uint64_t self = (uintptr_t)&track_self;
     for (unsigned yields = 0; yields < YIELDS_MAX; yields++) {
         for (unsigned i = 0; i < SPINS; i++) {
@@ -50,7 +50,7 @@ void early_unlock(void)
 {
     holder_frame = 0;
     fence_signal();
-    store_release(&track_root->lock, 0);
+    store_release(&track_page.root.lock, 0);
 }
 
 uint32_t early_site_of(uintptr_t caller)

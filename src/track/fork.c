@@ -34,7 +34,7 @@ static struct track_live live_of(struct tracker *tracker)
 
 static void before_fork(void)
 {
-    struct tracker *tracker = load_acquire(&track_root->tracker);
+    struct tracker *tracker = load_acquire(&track_page.root.tracker);
     if (!tracker)
         return; /* the early table is the child's own already */
     tracker->live_at_fork = live_of(tracker);
@@ -43,7 +43,7 @@ static void before_fork(void)
 
 static void after_fork(void)
 {
-    struct tracker *tracker = load_acquire(&track_root->tracker);
+    struct tracker *tracker = load_acquire(&track_page.root.tracker);
     if (tracker)
         store_relaxed(&tracker->live_noted, false);
 }

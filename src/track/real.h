@@ -58,15 +58,33 @@ enum {
 /* Larger than any block, smaller than addresses: what stands before a pointer that is no block. */
 #define REAL_CHUNK_MAX (UINT64_C(1) << 42)
 
+/* The word before a block of glibc's; other allocators may have nothing there, not even a page. */
+static inline size_t real_chunk(const void *block)
+{
+    return ((const size_t *)block)[-1];
+}
+
+/* Usable bytes of a block with that word, if it has not REAL_CHUNK_MAPPED. */
+static inline size_t real_chunk_usable(size_t chunk)
+{
+    return (chunk & ~(size_t)REAL_CHUNK_FLAGS) - sizeof(size_t);
+}
+
+/* Has it that flag, or is it none of glibc's blocks at all? */
+static inline bool real_chunk_odd(const void *block, size_t chunk)
+{
+    return ((uintptr_t)block % 16 | chunk / REAL_CHUNK_MAX | (chunk & REAL_CHUNK_MAPPED)) != 0;
+}
+
 /* Usable bytes of a block of the real allocator; 0 if it cannot be one. */
 static inline size_t real_usable(void *block)
 {
     if (__builtin_expect(real.glibc, 1)) {
-        size_t chunk = ((const size_t *)block)[-1];
-        if (__builtin_expect((uintptr_t)block % 16 != 0 || chunk >= REAL_CHUNK_MAX, 0))
+        size_t chunk = real_chunk(block);
+        if (__builtin_expect(!real_chunk_odd(block, chunk), 1))
+            return real_chunk_usable(chunk);
+        if ((uintptr_t)block % 16 != 0 || chunk >= REAL_CHUNK_MAX)
             return 0;
-        if (__builtin_expect(!(chunk & REAL_CHUNK_MAPPED), 1))
-            return (chunk & ~(size_t)REAL_CHUNK_FLAGS) - sizeof(size_t);
     }
     return real.usable(block);
 }

@@ -20,7 +20,7 @@ static void trailer_put(void *block, size_t bytes, uint32_t site, uint32_t time,
 
 static struct tracker *tracker_now(void)
 {
-    return load_acquire(&track_root->tracker);
+    return load_acquire(&track_page.root.tracker);
 }
 
 static void lose(enum book_loss cause)
@@ -81,6 +81,7 @@ static uint32_t alloc_count(struct track_thread *t, size_t bytes, uintptr_t call
     if (by_caller)
         site = site_find(t, caller, entry);
     book_count_alloc_any(&tracker->writer, &t->book, bytes, place_of(tracker->account, site));
+    t->folded += (int64_t)bytes;
     if (by_caller)
         site_remember(t, caller, entry, site);
     return site;
@@ -111,6 +112,7 @@ static void alloc_open(struct tracker *tracker, void *block, size_t bytes, uintp
     } else {
         /* A signal handler: its thread's counters of site 0 are there, and need no lock. */
         counted = book_count_alloc(&t->book, bytes, place_of(tracker->account, site), &due);
+        t->folded += counted ? (int64_t)bytes : 0;
     }
     if (counted)
         trailer_put(block, bytes, site, track_clock(tracker), sampled);
@@ -126,7 +128,7 @@ static bool alloc_early(void *block, size_t bytes, uintptr_t caller)
         lose(BOOK_LOSS_REENTRY);
         return true;
     }
-    bool open = load_relaxed(&track_root->phase) != TRACK_EARLY;
+    bool open = load_relaxed(&track_page.root.phase) != TRACK_EARLY;
     if (!open && early_is_over(bytes)) {
         track_publish();
         open = true;
@@ -212,6 +214,7 @@ static void free_open(struct tracker *tracker, const struct track_taken *taken, 
     bool due;
     if (track_enter(t)) {
         book_count_free_any(&tracker->writer, &t->book, bytes, place);
+        t->folded -= (int64_t)bytes;
         if (moved)
             book_count_realloc(&tracker->writer, &t->book, tracker->account);
         if (sampled)
@@ -219,6 +222,8 @@ static void free_open(struct tracker *tracker, const struct track_taken *taken, 
         track_leave(t);
     } else if (sampled || !book_count_free(&t->book, bytes, place, &due)) {
         free_later(t, &(struct track_pending){site, sampled, bytes, taken->block});
+    } else {
+        t->folded -= (int64_t)bytes;
     }
     track_thread_done(t);
 }
@@ -229,7 +234,7 @@ static bool free_early(uint32_t site, uint64_t bytes, bool moved)
         lose(BOOK_LOSS_REENTRY);
         return true;
     }
-    bool open = load_relaxed(&track_root->phase) != TRACK_EARLY;
+    bool open = load_relaxed(&track_page.root.phase) != TRACK_EARLY;
     if (!open) {
         early_count_free(site, bytes);
         early.reallocs += moved;

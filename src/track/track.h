@@ -31,8 +31,9 @@ enum {
     TRACK_STACKS_BITS = 12,
     TRACK_STACKS = 1 << TRACK_STACKS_BITS, /* stacks whose sites a thread finds at once */
     TRACK_PENDING_MAX = 8,                 /* frees by signal handlers inside a slow call */
-    TRACK_CLOCK_EVERY = 16,                /* small allocations between two looks at the clock */
-    TRACK_CLOCK_BYTES = 4096,              /* a block from this size on always looks */
+    TRACK_TICK_EVERY = 16,                 /* small blocks between two calls of track_tick() */
+    TRACK_TICK_BYTES = 8192,               /* a block from this size on always calls it */
+    TRACK_PAGE_BYTES = 65536,              /* the largest page of any machine */
     TRACK_SPACE_HEAP = 1,                  /* MEMOIR_SPACE_HEAP */
 };
 
@@ -86,7 +87,8 @@ struct track_thread {
     struct book_counters *account; /* own page, or NULL: then there is no fast way */
     struct book_trailer_key key;
     int64_t sample_left; /* bytes until the next sampled block */
-    int32_t clock_left;  /* allocations until the next look at the clock */
+    int64_t folded;      /* of its live bytes, what is part of the account's peak */
+    int32_t ticks_left;  /* blocks until the next track_tick() */
     uintptr_t inside;    /* frame address of the slow call under way; 0: none */
     uint32_t n_pending;
     struct track_pending pending[TRACK_PENDING_MAX];
@@ -127,7 +129,13 @@ struct track_root {
     uint64_t lock;        /* of the early table: see early.h */
 };
 
-extern struct track_root *track_root; /* never NULL */
+/* In pages of its own, so that the way there is short. */
+union track_page {
+    struct track_root root;
+    char bytes[TRACK_PAGE_BYTES];
+};
+extern union track_page track_page;
+
 extern __thread struct track_thread *track_self;
 extern uint32_t track_closes; /* dlclose() calls: a caller may be another one since */
 
@@ -136,20 +144,26 @@ enum track_phase track_begin(void);
 
 static inline enum track_phase track_phase_now(void)
 {
-    const struct track_root *root = load_acquire(&track_root);
-    return likely(load_acquire(&root->begun)) ? (enum track_phase)load_acquire(&root->phase)
-                                              : track_begin();
+    return likely(load_acquire(&track_page.root.begun))
+               ? (enum track_phase)load_acquire(&track_page.root.phase)
+               : track_begin();
 }
 
-/* This thread, if it may take the fast way. */
-static inline struct track_thread *track_fast(void)
+/* May this thread take the fast way? Not in a child, whose root is wiped, and whose thread is its parent's. */
+static inline bool track_is_fast(const struct track_thread *t)
 {
-    struct track_thread *t = track_self;
-    if (unlikely(!t || t->tracker != load_acquire(&load_acquire(&track_root)->fast) ||
-                 (load_relaxed(&t->control->flags) & BOOK_CONTROL_SUSPENDED)))
-        return NULL;
-    return t;
+    return likely(t && t->tracker == load_acquire(&track_page.root.fast));
 }
+
+/* To allocate, it must not be suspended either. */
+static inline bool track_may_alloc(const struct track_thread *t)
+{
+    return track_is_fast(t) && likely(!(load_relaxed(&t->control->flags) & BOOK_CONTROL_SUSPENDED));
+}
+
+/* What need not be done at every call: look at the clock, bring what this thread has counted into the peak, and
+ * give back what a call that was left by longjmp() still holds. Keeps errno. */
+void track_tick(struct track_thread *t);
 
 /* ---- the slow ways: see slow.c. All keep errno. ---- */
 

@@ -24,10 +24,14 @@ enum {
     REUSE_TRIES = 8,          /* structs looked at for one whose thread is gone */
     STACK_MAX = 256,          /* frames looked at to tell whether a call is under way */
     SAMPLE_BYTES = 512 << 10,
+    /* Bytes that a thread may not have folded yet: half of what book_fold() allows, and all that may
+     * come between two ticks. */
+    PEAK_ERROR = 2 * BOOK_FOLD_BYTES + TRACK_TICK_EVERY * TRACK_TICK_BYTES,
 };
 
-static struct track_root no_root; /* until there is a page of its own */
-struct track_root *track_root = &no_root;
+union track_page track_page __attribute__((aligned(TRACK_PAGE_BYTES)));
+static uint32_t
+    page_state; /* 0: an ordinary page, 1: a child will find it wiped, 2: it cannot be */
 struct track_settings track_settings = {.sample_bytes = SAMPLE_BYTES};
 __thread struct track_thread *track_self;
 uint32_t track_closes;
@@ -80,24 +84,14 @@ static void settings_read(void)
         track_settings.sample_bytes = number_read(bytes);
 }
 
-static struct track_root *root_get(void)
+/* Where the kernel cannot wipe it, a child would write into its parent's book. */
+static bool page_prepare(void)
 {
-    struct track_root *root = load_acquire(&track_root);
-    if (root != &no_root)
-        return root;
-    size_t bytes = real.page_bytes;
-    root = book_private_new(bytes);
-    if (!root)
-        return NULL;
-    if (madvise(root, bytes, MADV_WIPEONFORK) < 0) {
-        book_private_free(root, bytes);
-        return NULL;
+    if (load_acquire(&page_state) == 0) {
+        bool wiped = madvise(&track_page, sizeof(track_page), MADV_WIPEONFORK) == 0;
+        store_release(&page_state, wiped ? 1 : 2);
     }
-    struct track_root *first = &no_root;
-    if (cas_acq_rel(&track_root, &first, root))
-        return root;
-    book_private_free(root, bytes);
-    return first;
+    return load_acquire(&page_state) == 1;
 }
 
 static void process_begin(struct track_root *root)
@@ -113,16 +107,14 @@ static void process_begin(struct track_root *root)
     key.generation++;
     begun_before = true;
     early_reset(key, inherited);
-    bool usable = real.whole && key.generation < BOOK_TRAILER_GENERATIONS_MAX;
+    bool usable = page_prepare() && real.whole && key.generation < BOOK_TRAILER_GENERATIONS_MAX;
     store_release(&root->phase, track_settings.off || !usable ? TRACK_OFF : TRACK_EARLY);
 }
 
 enum track_phase track_begin(void)
 {
     int saved = errno;
-    struct track_root *root = root_get();
-    if (!root)
-        return TRACK_OFF;
+    struct track_root *root = &track_page.root;
     uint32_t free_word = 0;
     if (cas_acquire(&root->beginning, &free_word, 1)) {
         process_begin(root);
@@ -204,7 +196,7 @@ int track_publish(void)
     struct book_calm calm;
     book_calm_begin(&calm);
     settings_read();
-    struct track_root *root = track_root;
+    struct track_root *root = &track_page.root;
     struct tracker *tracker = exiting ? NULL : book_private_new(sizeof(*tracker));
     int r = tracker ? tracker_fill(tracker) : -ENOMEM;
     if (r < 0) {
@@ -271,7 +263,7 @@ static void thread_end(void *value)
     struct track_thread *t = track_self;
     track_self = NULL;
     ended = true;
-    struct tracker *tracker = load_acquire(&track_root->tracker);
+    struct tracker *tracker = load_acquire(&track_page.root.tracker);
     if (!t || t != value || !tracker || t->tracker != tracker)
         return;
     int saved = errno;
@@ -321,8 +313,13 @@ static void thread_fill(struct tracker *tracker, struct track_thread *t)
     t->sample_left = sample_distance(t);
     book_thread_init(w, &t->book);
     book_counters_prepare(w, &t->book);
+    max_relaxed(&w->header->peak_error, (uint64_t)(load_relaxed(&w->shards) + 1) * PEAK_ERROR);
     struct book_counters *page = t->book.account_pages[tracker->account / BOOK_ACCOUNTS_PER_PAGE];
     t->account = page ? &page[tracker->account % BOOK_ACCOUNTS_PER_PAGE] : NULL;
+    if (!t->account) { /* then no pages for sites either: that is what keeps it off the fast way */
+        t->book.exclusive = false;
+        t->book.site_pages[0] = NULL;
+    }
 }
 
 static struct track_thread *thread_new(struct tracker *tracker, bool has_key)
@@ -391,7 +388,7 @@ bool track_under_way(uintptr_t frame)
     uintptr_t pcs[STACK_MAX];
     struct module_object our = {0};
     module_object_find((uintptr_t)track_under_way, &our);
-    struct tracker *tracker = load_acquire(&track_root->tracker);
+    struct tracker *tracker = load_acquire(&track_page.root.tracker);
     size_t n = unwind_stack(tracker ? &tracker->unwind : NULL, pcs, STACK_MAX);
     bool outside = false;
     for (size_t i = 0; i < n; i++) {
@@ -415,6 +412,32 @@ bool track_enter(struct track_thread *t)
     return true;
 }
 
+static void fold(struct track_thread *t)
+{
+    struct book_counters *account = t->account;
+    int64_t live = (int64_t)(account->alloc_bytes - account->freed_bytes);
+    int64_t delta = live - t->folded;
+    int64_t most = (int64_t)(BOOK_FOLD_BYTES + account->fold_more) / 2;
+    if ((delta < most && delta > -most) || !track_enter(t))
+        return;
+    account->fold_delta += delta;
+    t->folded = live;
+    book_fold(&t->tracker->writer, &t->book, t->tracker->account);
+    track_leave(t);
+}
+
+void track_tick(struct track_thread *t)
+{
+    int saved = errno;
+    t->ticks_left = TRACK_TICK_EVERY;
+    track_clock(t->tracker);
+    if (unlikely(t->inside) && track_enter(t))
+        track_leave(t);
+    if (t->account)
+        fold(t);
+    errno = saved;
+}
+
 /* A handler may add to what is pending meanwhile; the compare-and-swap is for it, not for others. */
 void track_leave(struct track_thread *t)
 {
@@ -424,6 +447,7 @@ void track_leave(struct track_thread *t)
             const struct track_pending *p = &t->pending[done];
             book_count_free_any(&t->tracker->writer, &t->book, p->bytes,
                                 (uint64_t)p->site << 12 | t->tracker->account);
+            t->folded -= (int64_t)p->bytes;
             if (p->sampled)
                 sample_free(t, p->block);
         }
@@ -439,7 +463,7 @@ __attribute__((constructor)) static void track_start(void)
 {
     settings_read();
     if (real_ready() && track_phase_now() == TRACK_EARLY && track_settings.off)
-        store_release(&track_root->phase, TRACK_OFF);
+        store_release(&track_page.root.phase, TRACK_OFF);
 }
 
 /* At exit a watched book stays for the daemon, others go. Threads that go on still write into the mapping,
@@ -448,7 +472,7 @@ __attribute__((destructor)) static void track_exit(void)
 {
     int saved = errno;
     exiting = true;
-    struct tracker *tracker = load_acquire(&track_root->tracker);
+    struct tracker *tracker = load_acquire(&track_page.root.tracker);
     if (tracker) {
         struct book_control *control = tracker->writer.control;
         bool watched = control && (load_relaxed(&control->flags) & BOOK_CONTROL_WATCHED);

@@ -15,69 +15,33 @@
 
 #include "book/report.h"
 
-/* ---- counting, the fast way ---- */
+#define INLINE static inline __attribute__((always_inline))
 
-/* One instruction, so that a signal handler cannot come in between. True when it is time to fold. */
-static inline bool change(struct book_counters *account, int64_t delta)
-{
-    uint64_t most = BOOK_FOLD_BYTES + account->fold_more;
-    book_add((uint64_t *)&account->fold_delta, (uint64_t)delta);
-    return (uint64_t)account->fold_delta + most > 2 * most;
-}
+/* ---- counting ---- */
 
-static __attribute__((noinline)) void fold(struct track_thread *t)
-{
-    int saved = errno;
-    if (track_enter(t)) {
-        book_fold(&t->tracker->writer, &t->book, t->tracker->account);
-        track_leave(t);
-    }
-    errno = saved;
-}
-
-static inline void count_alloc(struct track_thread *t, struct book_site_counters *site,
-                               size_t bytes)
+INLINE void count_alloc(struct track_thread *t, struct book_site_counters *site, size_t bytes)
 {
     struct book_counters *account = t->account;
     book_add(&account->alloc_bytes, bytes);
     book_add(&account->alloc_blocks, 1);
     book_add(&site->alloc_bytes, bytes);
     book_add(&site->alloc_blocks, 1);
-    if (unlikely(change(account, (int64_t)bytes)))
-        fold(t);
 }
 
-static inline void count_free(struct track_thread *t, struct book_site_counters *site, size_t bytes)
+INLINE void count_free(struct track_thread *t, struct book_site_counters *site, size_t bytes)
 {
     struct book_counters *account = t->account;
     book_add(&account->freed_bytes, bytes);
     book_add(&account->freed_blocks, 1);
     book_add(&site->freed_bytes, bytes);
     book_add(&site->freed_blocks, 1);
-    if (unlikely(change(account, -(int64_t)bytes)))
-        fold(t);
 }
 
-static inline uint32_t time_now(struct track_thread *t, size_t bytes)
+/* Keep the trailer of a block, and count it. */
+INLINE void enter(struct track_thread *t, const struct track_site *entry, void *block,
+                  size_t usable, size_t bytes)
 {
-    if (unlikely(--t->clock_left < 0 || bytes >= TRACK_CLOCK_BYTES)) {
-        t->clock_left = TRACK_CLOCK_EVERY;
-        return track_clock(t->tracker);
-    }
-    return load_relaxed(&t->tracker->time);
-}
-
-/* A block that the real allocator gave: count it. Ends in a call for all that is unusual. */
-static inline void done(struct track_thread *t, void *block, size_t bytes, uintptr_t caller)
-{
-    struct track_site *entry = track_site_entry(t, caller);
-    int64_t left = t->sample_left - (int64_t)bytes;
-    if (unlikely(entry->key != track_site_key(caller) || !t->account || left < 0)) {
-        track_alloc(block, bytes, caller);
-        return;
-    }
-    t->sample_left = left;
-    uint64_t start = (uintptr_t)block, at = book_trailer_place(start, real_usable(block));
+    uint64_t start = (uintptr_t)block, at = book_trailer_place(start, usable);
     uint64_t *words = (uint64_t *)at;
     uint64_t pad = book_trailer_pad(start, at, bytes), word0 = entry->word0 | bytes;
     if (unlikely(pad >= BOOK_TRAILER_PAD_FAR)) {
@@ -85,20 +49,52 @@ static inline void done(struct track_thread *t, void *block, size_t bytes, uintp
         pad = BOOK_TRAILER_PAD_FAR;
     }
     words[0] = word0;
-    words[1] = book_trailer_seal(t->key, at, word0, pad, time_now(t, bytes), false);
+    words[1] = book_trailer_seal(t->key, at, word0, pad, load_relaxed(&t->tracker->time), false);
     count_alloc(t, entry->counters, bytes);
+}
+
+/* A block that the real allocator gave: count it, in any case. Gives the block. */
+static __attribute__((noinline)) void *done(void *block, size_t bytes, uintptr_t caller)
+{
+    struct track_thread *t = track_self;
+    struct track_site *entry = track_site_entry(t, caller);
+    int64_t left = t->sample_left - (int64_t)bytes;
+    if (t->ticks_left < 0 || bytes >= TRACK_TICK_BYTES)
+        track_tick(t);
+    if (entry->key != track_site_key(caller) || left < 0) {
+        track_alloc(block, bytes, caller);
+    } else {
+        t->sample_left = left;
+        enter(t, entry, block, real_usable(block), bytes);
+    }
+    return block;
+}
+
+/* The same, but for a call of done() where anything is unusual: so that the usual case saves no registers. */
+INLINE void *done_quickly(void *block, size_t bytes, uintptr_t caller)
+{
+    struct track_thread *t = track_self;
+    struct track_site *entry = track_site_entry(t, caller);
+    size_t chunk;
+    int64_t left = t->sample_left - (int64_t)bytes;
+    if (unlikely(entry->key != track_site_key(caller) || left < 0 || --t->ticks_left < 0 ||
+                 bytes >= TRACK_TICK_BYTES || !real.glibc ||
+                 ((chunk = real_chunk(block)) & REAL_CHUNK_MAPPED)))
+        return done(block, bytes, caller);
+    t->sample_left = left;
+    enter(t, entry, block, real_chunk_usable(chunk), bytes);
+    return block;
 }
 
 /* The trailer of a block of this process that can be counted as freed at once: NULL if anything is
  * unusual. */
-static inline uint64_t *taken(struct track_thread *t, void *block,
-                              struct book_site_counters **ret_site)
+INLINE uint64_t *taken(struct track_thread *t, void *block, size_t usable,
+                       struct book_site_counters **ret_site)
 {
-    size_t usable = real_usable(block);
     uint64_t start = (uintptr_t)block, at = book_trailer_place(start, usable);
     uint64_t *words = (uint64_t *)at;
-    if (unlikely(usable < BOOK_TRAILER_BYTES || !t->account || book_trailer_sampled(words[1]) ||
-                 book_trailer_check(t->key, start, at, words) != 0))
+    if (unlikely(usable < BOOK_TRAILER_BYTES || book_trailer_sampled(words[1]) ||
+                 !book_trailer_own(t->key, at, words[0], words[1])))
         return NULL;
     uint32_t site = book_trailer_site(words[0]);
     struct book_site_counters *page = t->book.site_pages[site / BOOK_SITES_PER_PAGE];
@@ -120,15 +116,12 @@ static __attribute__((noinline)) void *malloc_slowly(size_t bytes, uintptr_t cal
     return block;
 }
 
-static inline void *malloc_for(size_t bytes, uintptr_t caller)
+INLINE void *malloc_for(size_t bytes, uintptr_t caller)
 {
-    struct track_thread *t = track_fast();
-    if (unlikely(!t || bytes > WRAP_SIZE_MAX))
+    if (unlikely(!track_may_alloc(track_self) || bytes > WRAP_SIZE_MAX))
         return malloc_slowly(bytes, caller);
     void *block = real.malloc(book_trailer_request(bytes));
-    if (likely(block))
-        done(t, block, bytes, caller);
-    return block;
+    return likely(block) ? done_quickly(block, bytes, caller) : NULL;
 }
 
 static __attribute__((noinline)) void free_slowly(void *block)
@@ -139,19 +132,42 @@ static __attribute__((noinline)) void free_slowly(void *block)
     real.free(block);
 }
 
-static inline void free_it(void *block)
+/* A thread that may take the fast way, a block that has to be asked for its size, or a tick that is due. */
+static __attribute__((noinline)) void free_asking(void *block)
+{
+    struct track_thread *t = track_self;
+    size_t usable = real_usable(block);
+    struct book_site_counters *site;
+    uint64_t *words = taken(t, block, usable, &site);
+    if (words) {
+        size_t bytes = book_trailer_bytes(words[0]);
+        words[0] = words[1] = 0;
+        count_free(t, site, bytes);
+    } else {
+        track_free(block);
+    }
+    if (t->ticks_left < 0 || usable >= TRACK_TICK_BYTES)
+        track_tick(t);
+    real.free(block);
+}
+
+/* Ends in a jump to one of three functions, so that nothing has to be saved. */
+INLINE void free_it(void *block)
 {
     if (!block)
         return;
-    struct track_thread *t = track_fast();
-    if (unlikely(!t || real_is_boot(block))) {
+    struct track_thread *t = track_self;
+    if (unlikely(!track_is_fast(t) || real_is_boot(block))) {
         free_slowly(block);
         return;
     }
+    size_t chunk;
     struct book_site_counters *site;
-    uint64_t *words = taken(t, block, &site);
-    if (unlikely(!words)) {
-        free_slowly(block);
+    uint64_t *words;
+    if (unlikely(!real.glibc || real_chunk_odd(block, chunk = real_chunk(block)) ||
+                 chunk >= TRACK_TICK_BYTES || --t->ticks_left < 0 ||
+                 !(words = taken(t, block, real_chunk_usable(chunk), &site)))) {
+        free_asking(block);
         return;
     }
     size_t bytes = book_trailer_bytes(words[0]);
@@ -196,14 +212,12 @@ static __attribute__((noinline)) void *calloc_slowly(size_t n, size_t bytes, uin
 
 EXPORT void *calloc(size_t n, size_t bytes)
 {
-    struct track_thread *t = track_fast();
     size_t total;
-    if (unlikely(!t || __builtin_mul_overflow(n, bytes, &total) || total > WRAP_SIZE_MAX))
+    if (unlikely(!track_may_alloc(track_self) || __builtin_mul_overflow(n, bytes, &total) ||
+                 total > WRAP_SIZE_MAX))
         return calloc_slowly(n, bytes, CALLER());
     void *block = real.calloc(1, book_trailer_request(total));
-    if (likely(block))
-        done(t, block, total, CALLER());
-    return block;
+    return likely(block) ? done_quickly(block, total, CALLER()) : NULL;
 }
 
 /* ---- realloc ---- */
@@ -255,13 +269,13 @@ static __attribute__((noinline)) void *realloc_slowly(void *block, size_t bytes,
     return moved;
 }
 
-static inline void *realloc_for(void *block, size_t bytes, uintptr_t caller)
+INLINE void *realloc_for(void *block, size_t bytes, uintptr_t caller)
 {
-    struct track_thread *t = track_fast();
+    struct track_thread *t = track_self;
     struct book_site_counters *site;
     uint64_t *words;
-    if (unlikely(!t || !block || bytes == 0 || bytes > WRAP_SIZE_MAX || real_is_boot(block) ||
-                 !(words = taken(t, block, &site))))
+    if (unlikely(!track_may_alloc(t) || !block || bytes == 0 || bytes > WRAP_SIZE_MAX ||
+                 real_is_boot(block) || !(words = taken(t, block, real_usable(block), &site))))
         return realloc_slowly(block, bytes, caller);
     uint64_t old[2] = {words[0], words[1]};
     words[0] = words[1] = 0; /* the block may grow where it is, and must not hold two */
@@ -273,8 +287,8 @@ static inline void *realloc_for(void *block, size_t bytes, uintptr_t caller)
     }
     count_free(t, site, book_trailer_bytes(old[0]));
     book_add(&t->account->reallocs, 1);
-    done(t, moved, bytes, caller);
-    return moved;
+    t->ticks_left--;
+    return done(moved, bytes, caller);
 }
 
 EXPORT void *realloc(void *block, size_t bytes)
