@@ -13,6 +13,7 @@
 #include "cli/absent.h"
 #include "cli/command.h"
 #include "cli/leaks_ask.h"
+#include "cli/leaks_resident.h"
 #include "cli/leaks_watch.h"
 #include "cli/lost.h"
 #include "cli/site_names.h"
@@ -225,23 +226,33 @@ static int ask(const struct leaks_values *v, const struct operands *operands,
     return 0;
 }
 
-static int watch(const struct leaks_values *v, const struct operands *operands,
-                 struct site_names *symbols, struct suspects *ret_suspects)
+static int look(const struct leaks_values *v, const struct operands *operands,
+                struct site_names *symbols, struct suspects *ret_suspects)
 {
     MEMOIR_CLEANUP(follow_freep)
     struct follow *follow = NULL;
-    int r = leaks_watch(
-        &(struct leaks_watch){
-            .dir = v->dir,
-            .for_ns = v->for_ns,
-            .interval_ns = v->interval_ns,
-            .needs_ns = v->needs_ns,
-            .all = v->all,
-            .progress = isatty(STDERR_FILENO),
-            .wanted = wanted,
-            .context = (void *)operands,
-        },
-        &follow, ret_suspects);
+    struct leaks_watch watch = {
+        .dir = v->dir,
+        .for_ns = v->for_ns,
+        .interval_ns = v->interval_ns,
+        .needs_ns = v->needs_ns,
+        .all = v->all,
+        .progress = isatty(STDERR_FILENO),
+        .wanted = wanted,
+        .context = (void *)operands,
+    };
+    int r = leaks_watch(&watch, &follow, ret_suspects);
+    pid_t pid = operands->n == 1 ? (pid_t)atol(operands->words[0]) : 0;
+    if (r == -ENOENT && pid > 0) {
+        r = leaks_resident(&watch, pid, ret_suspects);
+        if (r == 0)
+            fprintf(
+                stderr,
+                "memoir: PID %d keeps no book, so only its resident size was watched; memoir run "
+                "tracks a program from its start\n",
+                (int)pid);
+        return r == -ESRCH ? -ENOENT : r;
+    }
     if (r < 0)
         return r;
     if (v->min_rate_bytes)
@@ -321,7 +332,7 @@ static int run(const void *values, const struct operands *operands)
     struct suspects suspects = {0};
     r = ask(&v, operands, symbols, &suspects);
     if (r == -EAGAIN)
-        r = watch(&v, operands, symbols, &suspects);
+        r = look(&v, operands, symbols, &suspects);
     if (r == -ENOENT)
         return nothing(&v, operands);
     if (r < 0)
@@ -342,7 +353,8 @@ const struct command cmd_leaks = {
         "Watches how much every place in the code of every process holds, and ranks those that grow: "
         "with a verdict and how sure it is, the rate, what is held now, how much of it was ever freed, the time until a limit is "
         "reached, a sentence that tells why, and sample blocks. Works for every process that keeps a "
-        "book, while it runs.",
+        "book, while it runs. Of one that keeps none, given by its PID, the resident size is watched, which "
+        "may be called growing, but never a leak.",
     .options = options,
     .examples = examples,
     .sections = sections,

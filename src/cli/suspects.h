@@ -59,6 +59,7 @@ struct suspect {
     unsigned n_stack;
     struct suspect_block blocks[SUSPECT_BLOCKS];
     unsigned n_blocks;
+    bool resident; /* no site, but the resident size of a process without a book */
 };
 
 struct suspects {
@@ -69,7 +70,8 @@ struct suspects {
     size_t left_out;                  /* sites past a limit */
     uint64_t span_ns;
     bool incomplete;
-    bool daemon; /* memoird watched */
+    bool daemon;   /* memoird watched */
+    bool resident; /* the one row is a resident size */
 };
 
 void suspects_release(struct suspects *suspects);

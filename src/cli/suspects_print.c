@@ -111,11 +111,13 @@ static void row_fill(struct table *t, const struct suspect *s)
     if (s->verdict != DETECT_UNKNOWN) {
         table_set_number(t, COL_CONFIDENCE, hundredths(s->confidence));
         table_set_number(t, COL_RATE, grows ? per_minute(s->bytes_per_s) : 0);
-        table_set_number(t, COL_BLOCK_RATE, grows ? per_minute(s->blocks_per_s) : 0);
+        if (!s->resident)
+            table_set_number(t, COL_BLOCK_RATE, grows ? per_minute(s->blocks_per_s) : 0);
     }
     set_text(t, COL_REASON, s->reason);
     table_set_number(t, COL_LIVE, s->live_bytes);
-    table_set_number(t, COL_BLOCKS, s->live_blocks);
+    if (!s->resident)
+        table_set_number(t, COL_BLOCKS, s->live_blocks);
     if (s->ever_freed >= 0)
         table_set_number(t, COL_FREED, hundredths(s->ever_freed));
     table_set_number(t, COL_WATCHED, s->span_ns);
@@ -255,9 +257,10 @@ static void print_title(const struct suspect *s, const struct term *term, struct
                       term_plain(term, STYLE_TITLE));
     buffer_append_str(out, "  ");
     term_append(term, out,
-                s->site    ? s->site
-                : s->frame ? s->frame
-                           : "(place in the code not known)",
+                s->site       ? s->site
+                : s->frame    ? s->frame
+                : s->resident ? "resident size"
+                              : "(place in the code not known)",
                 0);
     buffer_append_char(out, '\n');
 }
@@ -294,8 +297,12 @@ static void print_trend(const struct suspect *s, const struct term *term, struct
         spark_append(out, term->utf8, points, s->n_spark, high - low);
         buffer_append_str(out, "  ");
     }
-    buffer_printf(out, "%s in %s block%s", units_format_bytes(bytes, s->live_bytes, UNITS_DECIMAL),
-                  units_format_count(blocks, s->live_blocks), s->live_blocks == 1 ? "" : "s");
+    units_format_bytes(bytes, s->live_bytes, UNITS_DECIMAL);
+    if (s->resident)
+        buffer_append_str(out, bytes);
+    else
+        buffer_printf(out, "%s in %s block%s", bytes, units_format_count(blocks, s->live_blocks),
+                      s->live_blocks == 1 ? "" : "s");
     if (s->ever_freed >= 0)
         buffer_printf(out, "; of all it ever allocated, %.1f%% was freed", 100 * s->ever_freed);
     buffer_append_char(out, '\n');
@@ -363,8 +370,9 @@ static void print_summary(const struct suspects *suspects, const struct suspects
                   v[DETECT_STEADY]);
     if (v[DETECT_UNKNOWN])
         buffer_printf(out, ", %zu not known yet", v[DETECT_UNKNOWN]);
-    buffer_printf(out, "; %s site%s watched for %s%s\n", units_format_count(sites, suspects->sites),
-                  suspects->sites == 1 ? "" : "s", units_format_duration(span, suspects->span_ns),
+    buffer_printf(out, "; %s %s%s watched for %s%s\n", units_format_count(sites, suspects->sites),
+                  suspects->resident ? "process" : "site", suspects->sites == 1 ? "" : "s",
+                  units_format_duration(span, suspects->span_ns),
                   suspects->daemon ? " by memoird" : "");
     if (style->shown < suspects->n)
         buffer_printf(out, "Shown: %zu of %zu. --top 0 shows all.\n", style->shown, suspects->n);

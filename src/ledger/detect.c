@@ -467,7 +467,7 @@ static void judge_horizon(const struct detect_point *points, size_t n,
     *r = (struct detect_result){.span_ns = last->time_ns - first->time_ns, .needs_ns = o->needs_ns};
     h.allocs = gained(last->alloc_bytes, first->alloc_bytes);
     h.frees = gained(last->freed_bytes, first->freed_bytes);
-    r->freed_share = share(h.frees, h.allocs);
+    r->freed_share = o->level_only ? -1 : share(h.frees, h.allocs);
     r->ever_freed =
         o->level_only ? -1 : share((double)last->freed_bytes, (double)last->alloc_bytes);
     h.fall = fall(&h);

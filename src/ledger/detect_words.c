@@ -38,15 +38,13 @@ const char *detect_reason_word(enum detect_reason reason)
     return (unsigned)reason < DETECT_REASONS ? words[reason] : "?";
 }
 
-static void freed(const struct detect_result *r, struct buffer *out)
+static void freed(const struct detect_result *r, const char *before, struct buffer *out)
 {
-    if (r->freed_share < 0)
-        buffer_append_str(out, "nothing was allocated");
-    else if (r->freed_share == 0)
-        buffer_append_str(out, "nothing was freed");
-    else
-        buffer_printf(out, "%.*f%% of what it allocated was freed", r->freed_share > 0.995 ? 2 : 0,
-                      100 * r->freed_share);
+    if (r->freed_share == 0)
+        buffer_printf(out, "%snothing was freed", before);
+    else if (r->freed_share > 0)
+        buffer_printf(out, "%s%.*f%% of what it allocated was freed", before,
+                      r->freed_share > 0.995 ? 2 : 0, 100 * r->freed_share);
 }
 
 /* What the growth is: every reason but those of steady verdicts begins with it. */
@@ -71,7 +69,7 @@ static void explain_steady(const struct detect_result *r, struct buffer *out)
     units_format_duration(span, r->span_ns);
     switch (r->reason) {
     case DETECT_IDLE:
-        buffer_printf(out, "nothing was allocated or freed in %s", span);
+        buffer_printf(out, "nothing changed in %s", span);
         break;
     case DETECT_SHRINKS:
         buffer_printf(out, "it holds less than %s ago", span);
@@ -85,8 +83,8 @@ static void explain_steady(const struct detect_result *r, struct buffer *out)
                       units_format_bytes(a, r->fall_bytes, UNITS_DECIMAL));
         break;
     default:
-        buffer_printf(out, "no growth in %s: ", span);
-        freed(r, out);
+        buffer_printf(out, "no growth in %s", span);
+        freed(r, ": ", out);
     }
 }
 
@@ -96,8 +94,8 @@ static void explain_growing(const struct detect_result *r, struct buffer *out)
     growth(r, out);
     switch (r->reason) {
     case DETECT_SUSTAINED:
-        buffer_append_str(out, ", without slowing; ");
-        freed(r, out);
+        buffer_append_str(out, ", without slowing");
+        freed(r, "; ", out);
         if (r->ages_even)
             buffer_append_str(out, ", and live blocks are of all ages");
         break;

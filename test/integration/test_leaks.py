@@ -3,12 +3,23 @@
 import csv
 import io
 import json
+import subprocess
+import sys
 import unittest
 
 from cli_support import BUILD, CommandTest, memoir
 
 CLIENT = BUILD / "test/integration/leak_client"
 RATE = 20_000_000  # bytes a second
+# 10 MB a second by the clock, until standard input ends
+GROWING = """
+import select, sys, time
+begin, held = time.monotonic(), []
+print("ready", flush=True)
+while not select.select([sys.stdin], [], [], 0.01)[0]:
+    while len(held) * 100_000 < (time.monotonic() - begin) * 10e6:
+        held.append(b"x" * 100_000)
+"""
 TRIES = 5  # on a machine so busy that the watch had gaps
 
 
@@ -82,6 +93,20 @@ class LeaksTest(CommandTest):
         self.assertEqual(row["verdict"], "unknown yet")
         self.assertIsNone(row["confidence_percent"])
         self.assertRegex(row["why"], r"^watched [\d.]+ m?s, needs 30\.0 s\.$")
+
+    def test_of_a_process_without_a_book_the_resident_size_is_watched(self):
+        grow = subprocess.Popen([sys.executable, "-c", GROWING], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.addCleanup(self.end_client, grow)
+        self.assertEqual(grow.stdout.readline(), b"ready\n")
+        for _ in range(TRIES):
+            (row,) = self.watch(grow.pid, seconds=2)["suspects"]
+            self.assertNotEqual(row["verdict"], "leak")
+            if row["verdict"] == "growing":
+                break
+        self.assertEqual((row["verdict"], row["reason"], row["space"]), ("growing", "resident size", "resident"), row)
+        self.assertAlmostEqual(row["bytes_per_minute"] / 60 / 10e6, 1, delta=0.3)
+        self.assertIsNone(row["ever_freed_percent"])
+        self.assertIsNone(row["blocks"])
 
     def test_what_is_not_there(self):
         self.assertIn("nothing to watch", self.leaks("--for", "10ms").stderr)

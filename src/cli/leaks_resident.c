@@ -1,0 +1,137 @@
+/* The watch over a resident size. See leaks_resident.h. */
+#include "cli/leaks_resident.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "cli/leaks_watch.h"
+#include "cli/suspects.h"
+#include "ledger/headroom.h"
+
+enum { TEXT_MAX = 4096, LINE_MAX = 256 };
+
+/* The second number of statm, in pages. */
+static int resident_read(int fd, uint64_t *ret_bytes)
+{
+    char text[LINE_MAX];
+    unsigned long long pages;
+    ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+    if (n <= 0)
+        return -ESRCH;
+    text[n] = '\0';
+    if (sscanf(text, "%*u %llu", &pages) != 1)
+        return -ESRCH;
+    *ret_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    return 0;
+}
+
+/* Looks until the time is over; how many points there are. */
+static size_t points_take(const struct leaks_watch *watch, int fd, struct detect_point *points,
+                          size_t max)
+{
+    uint64_t begin_ns = clock_monotonic_ns();
+    size_t n = 0;
+    while (n < max) {
+        struct detect_point *p = &points[n];
+        *p = (struct detect_point){.time_ns = clock_monotonic_ns()};
+        if (resident_read(fd, &p->alloc_bytes) < 0)
+            break;
+        n++;
+        if (p->time_ns - begin_ns >= watch->for_ns)
+            break;
+        uint64_t due_ns = begin_ns + n * watch->interval_ns;
+        struct timespec until = {(time_t)(due_ns / NS_PER_S), (long)(due_ns % NS_PER_S)};
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+            ;
+    }
+    return n;
+}
+
+static char *comm_of(pid_t pid)
+{
+    char path[64];
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer text = BUFFER_INIT(TEXT_MAX);
+    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+    if (fs_read_file(path, &text) < 0)
+        return NULL;
+    char *comm = buffer_take(&text);
+    if (comm)
+        comm[strcspn(comm, "\n")] = '\0';
+    return comm;
+}
+
+static void row_fill(struct suspect *s, pid_t pid, const struct detect_point *points, size_t n,
+                     const struct detect_result *r)
+{
+    struct headroom headroom = headroom_of(pid);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer why = BUFFER_INIT(TEXT_MAX);
+    detect_explain(r, &why);
+    *s = (struct suspect){
+        .pid = (uint64_t)pid,
+        .program = comm_of(pid),
+        .ordinal = -1,
+        .space = strdup("resident"),
+        .verdict = r->verdict,
+        .reason = strdup(detect_reason_word(r->reason)),
+        .why = buffer_take(&why),
+        .confidence = r->confidence,
+        .bytes_per_s = r->bytes_per_s,
+        .ever_freed = -1,
+        .live_bytes = points[n - 1].alloc_bytes,
+        .span_ns = r->span_ns,
+        .growing_ns = r->since_ns ? points[n - 1].time_ns - r->since_ns : 0,
+        .left_ns = UINT64_MAX,
+        .n_spark = LEAK_SPARK,
+        .resident = true,
+    };
+    for (unsigned i = 0; i < LEAK_SPARK; i++)
+        s->spark[i] = points[(n - 1) * (i + 1) / LEAK_SPARK].alloc_bytes;
+    if (r->verdict == DETECT_GROWING && r->bytes_per_s > 0 && headroom.kind != HEADROOM_UNKNOWN) {
+        double left_ns = (double)headroom.bytes / r->bytes_per_s * (double)NS_PER_S;
+        s->limit = strdup(headroom_word(headroom.kind));
+        s->limit_bytes = headroom.limit_bytes;
+        s->left_ns = left_ns < (double)UINT64_MAX / 2 ? (uint64_t)left_ns : UINT64_MAX;
+    }
+}
+
+int leaks_resident(const struct leaks_watch *watch, pid_t pid, struct suspects *ret_suspects)
+{
+    char path[64];
+    size_t max = (size_t)(watch->for_ns / watch->interval_ns) + 16;
+    MEMOIR_CLEANUP(freep)
+    struct detect_point *points = calloc(max, sizeof(*points));
+    struct suspect *row = calloc(1, sizeof(*row));
+    snprintf(path, sizeof(path), "/proc/%d/statm", (int)pid);
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t n = points && row && fd >= 0 ? points_take(watch, fd, points, max) : 0;
+    if (n == 0) {
+        free(row);
+        return points && row ? -ESRCH : -ENOMEM;
+    }
+    struct detect_result r;
+    detect_judge(points, n,
+                 &(struct detect_options){.needs_ns = watch->needs_ns, .level_only = true}, &r);
+    row_fill(row, pid, points, n, &r);
+    *ret_suspects = (struct suspects){
+        .rows = row,
+        .n = 1,
+        .processes = 1,
+        .sites = 1,
+        .span_ns = r.span_ns,
+        .resident = true,
+    };
+    ret_suspects->verdicts[r.verdict] = 1;
+    return 0;
+}
