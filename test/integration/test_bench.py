@@ -77,6 +77,19 @@ class Book(Quick, unittest.TestCase):
         self.assertEqual(len([line for line in lines(self.out / "raw.jsonl") if line["row"] == "pairs"]), 2 * 3)
 
 
+class Exits(Quick, unittest.TestCase):
+    name, program = "exits", "bench_exits_crowd"
+    goals = 3
+    rows = {"load", "kernel", "loop", "daemon"}
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        why = [line for line in cls.result.stderr.splitlines() if "could not be measured" in line]
+        if why:  # not root, or the kernel says no
+            raise unittest.SkipTest(why[0])
+
+
 class Server(Quick, unittest.TestCase):
     name, program = "server", "bench_server_stream"
     goals = 10
