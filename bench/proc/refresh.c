@@ -31,10 +31,11 @@ static size_t count_changed(struct host *host, uint64_t *rss, size_t max)
 
 int main(int argc, char **argv)
 {
-    enum { PIDS = 1 << 22 };
+    enum { PIDS = 1 << 22, FILES_WANTED = 65536 };
     int rounds = argc > 1 ? atoi(argv[1]) : 10, pause_ms = argc > 2 ? atoi(argv[2]) : 1000;
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    /* As memoird does; only root may raise the second. */
+    struct rlimit limit = {FILES_WANTED, FILES_WANTED};
+    if (setrlimit(RLIMIT_NOFILE, &limit) < 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0) {
         limit.rlim_cur = limit.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &limit);
     }

@@ -24,7 +24,8 @@
 enum {
     LIST_TURN = 16, /* refreshes */
     PREFETCH = 4,   /* rows; they lie far apart in memory */
-    BORN_MAX = 256, /* new pids that are tried one by one */
+    BORN_MIN = 64,  /* new pids are tried one by one, up to this many */
+    BORN_SHARE = 3, /* and a third of those that are known */
     CGROUPS_PER_REFRESH = 64,
 };
 
@@ -206,7 +207,8 @@ static int refresh_old(struct host *host, size_t n_old, bool listed)
 int host_refresh(struct host *host)
 {
     uint64_t before = host->last_pid, last = last_pid_read(host);
-    bool listed = host->n == 0 || last == 0 || last < before || last - before > BORN_MAX ||
+    bool listed = host->n == 0 || last == 0 || last < before ||
+                  last - before > BORN_MIN + host->n / BORN_SHARE ||
                   host->refreshes % LIST_TURN == 0;
     bool added = false;
     size_t n_old = host->n;

@@ -237,6 +237,7 @@ bool host_row_refresh(struct host *host, struct host_row *row)
     uint64_t turn = host->refreshes + (uint64_t)row->p.pid;
     if (row->p.kernel)
         return turn % HOST_TURN != 0 || stat_look(host, row, false);
+    uint64_t rss = row->p.rss_bytes, shared = row->p.shared_bytes;
     enum look look = row->statm_fd >= 0 ? statm_look(host, row, true) : strange_look(host, row);
     if (look == LOOK_GONE)
         return false;
@@ -246,7 +247,9 @@ bool host_row_refresh(struct host *host, struct host_row *row)
         row->changed = host->refreshes;
         if (!stat_look(host, row, keep))
             return false;
-        (void)status_look(host, row, keep);
+        /* Its parts are of the resident memory, which is the same if only something was mapped. */
+        if (row->p.rss_bytes != rss || row->p.shared_bytes != shared)
+            (void)status_look(host, row, keep);
     } else if (turn % HOST_TURN == 0) {
         if (row->changed + COOL_AFTER <= host->refreshes)
             cool_down(host, row);
@@ -261,10 +264,10 @@ bool host_row_refresh(struct host *host, struct host_row *row)
 
 bool host_row_first(struct host *host, struct host_row *row)
 {
-    /* In this order: what stat says is then of the process that the descriptor belongs to, or of a later one,
+    /* First whether it is a process at all. Then in this order: what stat says is then of the process that the descriptor belongs to, or of a later one,
      * and in that case the descriptor reads nothing at the next refresh. */
-    if (statm_look(host, row, true) == LOOK_GONE || !stat_look(host, row, false) ||
-        !status_look(host, row, false))
+    if (!status_look(host, row, false) || statm_look(host, row, true) == LOOK_GONE ||
+        !stat_look(host, row, false))
         return false;
     host_name_renew(&row->p);
     if (row->p.kernel) {

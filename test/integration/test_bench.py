@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -112,6 +113,16 @@ class Track(Quick, unittest.TestCase):
             self.assertLessEqual({"plain", "empty", "caller", "sampled", "all"},
                                  {line["tool"] for line in runs if line["program"] == program and line["round"] == 1})
         self.assertTrue(all(line["same_output"] for line in runs if line["tool"] != "heaptrack"))
+
+
+class Proc(Quick, unittest.TestCase):
+    name, program = "proc", "bench_proc_refresh"
+    goals = 2
+    rows = {"1000", "10000"}
+
+    def test_others_take_turns_with_ours(self):
+        who = {line["who"] for line in lines(self.out / "raw.jsonl") if "who" in line}
+        self.assertEqual(who, {"memoir", "ps"} if shutil.which("ps") else {"memoir"})
 
 
 class Verdicts(unittest.TestCase):
