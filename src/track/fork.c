@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "track/early.h"
+#include "track/map.h"
 #include "track/track.h"
 
 static struct tracker *parent; /* the newest tracker of this image; not wiped */
@@ -59,6 +60,7 @@ static void parent_drop(struct tracker *old)
         next = t->next;
         book_private_free(t, sizeof(*t));
     }
+    book_private_free(old->maps, sizeof(*old->maps));
     book_writer_forget(&old->writer);
     book_private_free(old, sizeof(*old));
 }

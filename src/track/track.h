@@ -59,6 +59,8 @@ struct track_settings {
 };
 extern struct track_settings track_settings;
 
+struct map_list;
+
 /* What a thread keeps for a caller. */
 struct track_site {
     uint64_t key; /* return address, and the count of dlclose() calls above it */
@@ -116,6 +118,7 @@ struct tracker {
     bool live_noted;                 /* while we fork: */
     struct track_live live_at_fork;
     struct unwind_cache unwind;
+    struct map_list *maps; /* NULL unless mappings are counted */
     struct book_writer writer;
 };
 

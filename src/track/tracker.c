@@ -16,6 +16,7 @@
 #include "book/report.h"
 #include "site/module.h"
 #include "track/early.h"
+#include "track/map.h"
 #include "track/sample.h"
 #include "track/track.h"
 
@@ -203,6 +204,8 @@ int track_publish(void)
         book_private_free(tracker, sizeof(*tracker));
         store_release(&root->phase, TRACK_OFF);
     } else {
+        if (track_settings.maps)
+            tracker->maps = book_private_new(sizeof(*tracker->maps));
         track_watch_forks(tracker);
         store_release(&root->tracker, tracker);
         store_release(&root->phase, TRACK_OPEN);

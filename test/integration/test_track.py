@@ -299,5 +299,32 @@ class Stacks(TrackTest):
         self.assertTrue(all(len(s.frames) == 1 and not s.sampled for s in book.sites()))
 
 
+class Maps(TrackTest):
+    MAPPED = 2
+
+    def test_mappings_that_are_cut_and_moved_are_known_by_range(self):
+        process = self.start("track_maps", settings={"MEMOIR_TRACK_MMAP": "1"})
+        process.told("end")
+        told = {(r["start"], r["bytes"]) for r in (process.told("range", n + 1) for n in range(9))}
+        book = self.book(process.pid)
+        account = next(a for a in book.accounts() if a.space == self.MAPPED)
+        blocks, exact = book.blocks()
+        mapped = [b for b in blocks if b.account == account.record]
+        sites = {s.number: s for s in book.sites()}
+        own = {(b.id, b.bytes) for b in mapped if not sites[b.site].frames[0].module.path}
+        self.assertTrue(exact)
+        self.assertEqual(own, told)
+        totals = book.totals()[account.record]
+        self.assertEqual((totals.live_bytes, totals.live_blocks), (sum(b.bytes for b in mapped), len(mapped)))
+        self.assertEqual(self.losses(book), {})
+        process.go_on()
+        self.assertEqual(process.wait(), 0, process.err.lines)
+
+    def test_mappings_are_left_alone_unless_asked_for(self):
+        process = self.start("track_maps", settings={"MEMOIR_KEEP": "0"})
+        process.told("end")
+        self.assertFalse([a for b in self.books() for a in b.accounts() if a.space == self.MAPPED])
+
+
 if __name__ == "__main__":
     unittest.main()
