@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/magic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,9 +106,28 @@ static int fill(int fd, const void *data, size_t len, mode_t mode)
     return fsync(fd) < 0 ? -errno : 0;
 }
 
+static bool is_stream(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 &&
+           (S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode) || S_ISFIFO(st.st_mode));
+}
+
+static int write_stream(const char *path, const void *data, size_t len)
+{
+    /* A pipe that nobody reads is an error (-ENXIO) rather than a wait for ever. */
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0 || fcntl(fd, F_SETFL, 0) < 0)
+        return -errno;
+    return fs_write_all(fd, data, len);
+}
+
 int fs_write_file_atomic(const char *path, const void *data, size_t len, mode_t mode)
 {
     char temp[PATH_MAX];
+    if (is_stream(path))
+        return write_stream(path, data, len);
     int n = snprintf(temp, sizeof(temp), "%s.XXXXXX", path);
     if (n < 0 || (size_t)n >= sizeof(temp))
         return -ENAMETOOLONG;

@@ -18,7 +18,8 @@ int fs_write_all(int fd, const char *data, size_t len);
 
 /* Readers of `path` see the old content or the new, never a part, also after a crash: a new file is
  * written beside it, flushed and renamed. `mode` is exact, the umask plays no part. On failure (-errno)
- * the old file is untouched and nothing is left behind. */
+ * the old file is untouched and nothing is left behind. What is no file but a device or a pipe (/dev/null,
+ * /dev/stdout) is written to: a rename would put a file in its place. */
 int fs_write_file_atomic(const char *path, const void *data, size_t len, mode_t mode);
 
 /* mkdir -p: what is missing is made with `mode` (as far as the umask allows), what exists stays as it

@@ -53,6 +53,26 @@ static void write_then_read_gives_the_same(void **unused)
     buffer_release(&b);
 }
 
+static void devices_and_pipes_stay_what_they_are(void **unused)
+{
+    struct stat st;
+    char got[8];
+    assert_int_equal(symlink("/dev/null", "null"), 0); /* a link: should it go, the device stays */
+    assert_int_equal(fs_write_file_atomic("null", "lost", 4, 0600), 0);
+    assert_int_equal(lstat("null", &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    assert_int_equal(mkfifo("pipe", 0600), 0);
+    assert_int_equal(fs_write_file_atomic("pipe", "told", 4, 0600), -ENXIO); /* nobody reads */
+    int fd = open("pipe", O_RDONLY | O_NONBLOCK);
+    assert_true(fd >= 0);
+    assert_int_equal(fs_write_file_atomic("pipe", "told", 4, 0600), 0);
+    assert_int_equal(read(fd, got, sizeof(got)), 4);
+    assert_memory_equal(got, "told", 4);
+    close(fd);
+    assert_int_equal(stat("pipe", &st), 0);
+    assert_true(S_ISFIFO(st.st_mode));
+}
+
 static void written_file_has_the_exact_mode(void **unused)
 {
     struct stat st;
@@ -152,6 +172,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(write_then_read_gives_the_same),
+        cmocka_unit_test(devices_and_pipes_stay_what_they_are),
         cmocka_unit_test(written_file_has_the_exact_mode),
         cmocka_unit_test(proc_files_are_read_whole),
         cmocka_unit_test(file_of_exactly_the_limit_fits),
