@@ -22,7 +22,7 @@ COUNTER = BUILD / "test/leaks/libcount.so"
 SOAK = bool(os.environ.get("SOAK"))
 SCALE = 20 if SOAK else 1
 STACKS = ("off", "sampled", "all")
-PATIENCE_S = 60 if not SOAK else 600
+PATIENCE_S = 600 if SOAK else 150
 
 C_SOURCE = """
 #include <stdio.h>
@@ -109,7 +109,7 @@ class ProgramTest(unittest.TestCase):
         heap = document["heap"]
         counted = struct.unpack("QQQ", (counts / str(document["pid"])).read_bytes())
         self.assertEqual((heap["alloc_blocks"], heap["alloc_bytes"], heap["freed_blocks"]), counted)
-        self.assertGreater(counted[0], 100)
+        self.assertGreater(counted[0], 20)
         self.assertEqual(sum(site["alloc_blocks"] for site in document["sites"]), heap["alloc_blocks"])
         self.assertEqual(sum(site["live_bytes"] for site in document["sites"]), heap["live_bytes"])
 
