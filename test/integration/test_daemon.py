@@ -350,7 +350,10 @@ class Life(DaemonTest):
         before, start = ticks(), time.monotonic()
         time.sleep(3)
         share = (ticks() - before) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - start)
-        self.assertLess(share, 0.02)  # the goal of 0.5 % is measured on a quiet machine
+        # The goal of 0.5 % is measured on a quiet machine. Here others may have started thousands of processes, and
+        # the first look at each takes 50 us.
+        processes = sum(name.isdigit() for name in os.listdir("/proc"))
+        self.assertLess(share, 0.02 + 1e-4 * processes / 3)
         status = open(f"/proc/{daemon.pid}/status", encoding="ascii").read()
         anonymous = int(status.split("RssAnon:")[1].split()[0])
         self.assertLess(anonymous, 20000)
