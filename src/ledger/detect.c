@@ -112,10 +112,12 @@ static void marks_take(struct horizon *h)
     for (unsigned w = 0; w < DETECT_WINDOWS; w++) {
         const struct detect_point *low = NULL, *last = NULL;
         double blocks = INFINITY;
+        uint64_t until_ns = /* of the window, from the first point on */
+            (uint64_t)(((unsigned __int128)(span_ns + 1) * (w + 1) + DETECT_WINDOWS - 1) /
+                       DETECT_WINDOWS);
         for (; i < h->n; i++) {
             const struct detect_point *p = &h->points[i];
-            unsigned __int128 at = (unsigned __int128)(p->time_ns - first->time_ns);
-            if (at * DETECT_WINDOWS / (span_ns + 1) > w)
+            if (p->time_ns - first->time_ns >= until_ns)
                 break;
             if (!low || detect_live_bytes(p) < detect_live_bytes(low))
                 low = p;

@@ -20,7 +20,7 @@
  * and how often it errs on the series of test_detect_corpus.
  *
  * The verdict is the same when all sizes are multiplied, when time is shifted, and when a constant is held all the
- * while. About 3 µs a horizon of 120 points. */
+ * while. About 5 µs a horizon of 120 points. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,15 +1,50 @@
 /* Statistics that do not mind a few wild values. See detect.h. */
 #include <math.h>
-#include <stdlib.h>
+#include <stdbool.h>
 
 #include "ledger/detect.h"
 
 enum { PAIRS_MAX = DETECT_WINDOWS * (DETECT_WINDOWS - 1) / 2 };
 
-static int order(const void *a, const void *b)
+/* The k-th smallest; those before it are no larger, those after it no smaller (Hoare). */
+static double pick(double *values, size_t n, size_t k)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    size_t low = 0, high = n - 1;
+    while (low < high) {
+        double middle = values[(low + high) / 2];
+        size_t i = low, j = high;
+        while (i <= j) {
+            while (values[i] < middle)
+                i++;
+            while (values[j] > middle)
+                j--;
+            if (i > j)
+                break;
+            double kept = values[i];
+            values[i++] = values[j];
+            values[j] = kept;
+            if (j == 0)
+                break;
+            j--;
+        }
+        if (k <= j)
+            high = j;
+        else if (k >= i)
+            low = i;
+        else
+            break;
+    }
+    return values[k];
+}
+
+static double median(double *values, size_t n)
+{
+    double upper = pick(values, n, n / 2), lower = values[0];
+    if (n % 2)
+        return upper;
+    for (size_t i = 0; i < n / 2; i++)
+        lower = values[i] > lower ? values[i] : lower;
+    return (lower + upper) / 2;
 }
 
 /* Each value that comes t times lowers the variance of the score by t(t-1)(2t+5)/18. */
@@ -55,6 +90,5 @@ double detect_theil_sen(const double *times, const double *values, size_t n)
                 slopes[count++] = (values[k] - values[i]) / (times[k] - times[i]);
     if (count == 0)
         return 0;
-    qsort(slopes, count, sizeof(*slopes), order);
-    return count % 2 ? slopes[count / 2] : (slopes[count / 2 - 1] + slopes[count / 2]) / 2;
+    return median(slopes, count);
 }

@@ -58,6 +58,7 @@ struct growth {
     struct index books, users;
     size_t n_sites, bytes;
     struct book_site_counters *counters; /* of the book at hand */
+    uint64_t refused_bytes; /* a site of it that holds so much finds no room; 0: none did */
     size_t room;
     struct detect_point *merged; /* points_max */
 };
@@ -250,24 +251,37 @@ static struct detect_point point_of(const struct book_site_counters *c, uint64_t
     };
 }
 
-/* Room for one more: within the limits, or in the place of who holds least and less than half as much. */
+/* Which of its sites holds least; n: it has none. */
+static size_t least_of(const struct growth *g, const struct book *book, uint64_t *ret_held)
+{
+    size_t least = book->n;
+    *ret_held = UINT64_MAX;
+    for (size_t i = 0; i < book->n; i++) {
+        struct detect_point p = point_of(&g->counters[book->sites[i]->number], 0);
+        if (detect_live_bytes(&p) < *ret_held) {
+            *ret_held = detect_live_bytes(&p);
+            least = i;
+        }
+    }
+    return least;
+}
+
+/* Room for one more: within the limits, or in the place of who holds least and less than half as much. Who is refused is
+ * so by a number from before, since there may be very many: it can only have risen. */
 static bool make_room(struct growth *g, struct book *book, uint64_t bytes, size_t *at)
 {
     const struct growth_options *o = &g->options;
     if (book->n < o->sites_per_book_max && g->n_sites < o->sites_max &&
         (book->user->uid == 0 || book->user->sites < o->sites_per_user_max))
         return true;
-    size_t least = book->n;
-    uint64_t held = UINT64_MAX;
-    for (size_t i = 0; i < book->n; i++) {
-        struct detect_point p = point_of(&g->counters[book->sites[i]->number], 0);
-        if (detect_live_bytes(&p) < held) {
-            held = detect_live_bytes(&p);
-            least = i;
-        }
-    }
-    if (least == book->n || held >= bytes / 2)
+    if (g->refused_bytes && bytes <= g->refused_bytes)
         return false;
+    uint64_t held;
+    size_t least = least_of(g, book, &held);
+    if (least == book->n || held >= bytes / 2) {
+        g->refused_bytes = least == book->n ? UINT64_MAX : bytes;
+        return false;
+    }
     site_free(g, book, least);
     *at -= least < *at;
     return true;
@@ -349,6 +363,7 @@ int growth_look(struct growth *growth, const struct ledger_book *of, uint64_t no
     if (r < 0)
         return r;
     book->left_out = n >= GROWTH_SITES_READ_MAX;
+    growth->refused_bytes = 0;
     /* A site that holds most may push out one that comes later: it is then found by its number again. */
     for (uint32_t number = 1; number < n; number++)
         look_at(growth, book, number, &at, now_ns);

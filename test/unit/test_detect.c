@@ -10,6 +10,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/hash.h"
 
 enum { LOOKS = 121, MIB = 1 << 20 };
 
@@ -74,6 +75,34 @@ static void theil_sen_ignores_a_wild_value(void **state)
     const double times[] = {0, 1, 2, 3, 4, 5, 6, 7};
     const double values[] = {0, 2, 4, 600, 8, 10, 12, 14};
     check_near(detect_theil_sen(times, values, 8), 2, 1e-9);
+}
+
+/* Against the plain definition, for all numbers of pairs and many orders. */
+static void theil_sen_is_the_median_of_all_slopes(void **state)
+{
+    uint64_t random = 7;
+    for (int round = 0; round < 500; round++) {
+        double times[DETECT_WINDOWS], values[DETECT_WINDOWS],
+            slopes[DETECT_WINDOWS * DETECT_WINDOWS];
+        size_t n = 2 + (size_t)round % (DETECT_WINDOWS - 1), count = 0;
+        for (size_t i = 0; i < n; i++) {
+            random = hash_mix(random + HASH_K0);
+            times[i] = (double)i;
+            values[i] = (double)(random % 10); /* many ties */
+        }
+        for (size_t i = 0; i < n; i++)
+            for (size_t k = i + 1; k < n; k++)
+                slopes[count++] = (values[k] - values[i]) / (times[k] - times[i]);
+        for (size_t i = 0; i < count; i++)
+            for (size_t k = i + 1; k < count; k++)
+                if (slopes[k] < slopes[i]) {
+                    double kept = slopes[i];
+                    slopes[i] = slopes[k];
+                    slopes[k] = kept;
+                }
+        check_near(detect_theil_sen(times, values, n),
+                   (slopes[(count - 1) / 2] + slopes[count / 2]) / 2, 1e-12);
+    }
 }
 
 /* ---- verdicts ---- */
@@ -249,6 +278,7 @@ int main(void)
         cmocka_unit_test(mann_kendall_is_that_of_the_textbook),
         cmocka_unit_test(ties_lower_the_variance),
         cmocka_unit_test(theil_sen_ignores_a_wild_value),
+        cmocka_unit_test(theil_sen_is_the_median_of_all_slopes),
         cmocka_unit_test(a_leak_has_its_rate_and_its_beginning),
         cmocka_unit_test(too_short_a_watch_tells_what_it_needs),
         cmocka_unit_test(few_looks_are_no_evidence),
