@@ -153,17 +153,24 @@ static int start(struct hosts *h)
     return r;
 }
 
+/* Books and clients come first: without kept descriptors the table only costs more. */
+static size_t files_max(void)
+{
+    struct rlimit limit = {.rlim_cur = 0};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    return limit.rlim_cur > HOSTS_FILES_LEFT
+               ? (limit.rlim_cur - HOSTS_FILES_LEFT) / HOSTS_FILES_SHARE + 1
+               : 1;
+}
+
 int hosts_new(bool always, unsigned share, struct hosts **ret_hosts)
 {
     struct hosts *h = calloc(1, sizeof(*h));
     if (!h)
         return -ENOMEM;
-    struct rlimit limit = {.rlim_cur = 1024};
-    getrlimit(RLIMIT_NOFILE, &limit);
     h->always = always;
     h->share = share;
-    int r =
-        host_new(&(struct host_options){.files_max = limit.rlim_cur / HOSTS_FILES_SHARE}, &h->host);
+    int r = host_new(&(struct host_options){.files_max = files_max()}, &h->host);
     if (r == 0)
         r = start(h);
     if (r < 0) {

@@ -13,7 +13,8 @@ enum {
     HOSTS_WANTED_S = 30,        /* refreshes go on for so long after somebody asked */
     HOSTS_STALE_MS = 3000,      /* what is older is refreshed by who asks */
     HOSTS_PROBE_WAIT_MS = 3000, /* for the helper */
-    HOSTS_FILES_SHARE = 4,      /* the part of our descriptors that may be kept */
+    HOSTS_FILES_LEFT = 1024,    /* descriptors for everything else, and of those beyond */
+    HOSTS_FILES_SHARE = 4,      /* the part that may be kept */
 };
 
 /* `always`: also while nobody asks. `share` is that of a processor for probes, in thousandths; 0: none. */
