@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "bpf/exit_event.h"
 #include "check.h"
 #include "daemon/exit_store.h"
@@ -263,6 +264,39 @@ static void what_gave_way_while_it_was_read_counts_once(void **state)
     close(fd);
 }
 
+/* Whatever is in the file, readers and daemons survive it, and take only what is whole. */
+static void broken_bytes_cost_only_what_they_hit(void **state)
+{
+    enum { ROUNDS = 60, FLIPS = 8, N = 300 };
+    const struct folder *f = *state;
+    struct exit_store *store = store_new(f->fd);
+    uint64_t seed = 1;
+    for (int i = 1; i <= N; i++)
+        assert_true(add(store, i, (uint32_t)i % 3, i % 7 ? 0 : SIGKILL, i % 2 ? "odd" : "even"));
+    exit_store_free(store);
+    int fd = openat(f->fd, EXIT_FILE_NAME, O_RDWR);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int flip = 0; flip < FLIPS; flip++) {
+            seed = hash_mix(seed + 1);
+            uint8_t byte = (uint8_t)(seed >> 56);
+            /* Past the words by which the file is known; most of the rest is empty. */
+            off_t at = 24 + (off_t)(seed % (sizeof(struct exit_file_header) + N * 256));
+            assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+        }
+        struct exit_file *file = NULL;
+        if (exit_file_read(f->path, &file) == 0)
+            for (size_t i = 0; i < EXIT_FILE_SLOTS; i++)
+                assert_true(file->records[i].sequence == 0 || exit_record_valid(&file->records[i]));
+        free(file);
+        store = store_new(f->fd);
+        assert_true(count(store, NULL, NULL) <= N + (uint64_t)round);
+        assert_true(add(store, 100000 + round, 0, 0, "next"));
+        assert_non_null(get(store, 100000 + round));
+        exit_store_free(store);
+    }
+    close(fd);
+}
+
 static void file_of_another_version_is_refused_and_begun_anew(void **state)
 {
     const struct folder *f = *state;
@@ -349,6 +383,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(torn_record_is_left_out, setup, teardown),
         cmocka_unit_test_setup_teardown(what_gave_way_while_it_was_read_counts_once, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(broken_bytes_cost_only_what_they_hit, setup, teardown),
         cmocka_unit_test_setup_teardown(file_of_another_version_is_refused_and_begun_anew, setup,
                                         teardown),
         cmocka_unit_test(causes_read_like_sentences),
