@@ -26,18 +26,23 @@ class LeaksTest(NativeTest):
                                      "show": "pid,verdict,confidence,rate,bytes,freed,site,watched,why"}})
         return {row["pid"]: row for row in answer["result"]["rows"]}
 
-    def wait_verdict(self, line, pid, verdict):
+    def wait_row(self, line, pid, good):
+        """The row of a process once it is as it should be: a busy machine may make gaps in the watch."""
         last = {}
 
         def there():
             last.update(row=self.rows(line).get(pid))
-            return last["row"] and last["row"]["verdict"] == verdict
+            return last["row"] and good(last["row"])
 
         try:
             self.wait_until(there, "")
         except AssertionError:
-            raise AssertionError(f"never {verdict}: {last}") from None
+            raise AssertionError(f"never as it should be: {last}") from None
         return last["row"]
+
+    @staticmethod
+    def is_rate(per_minute):
+        return abs(per_minute / (RATE * 60) - 1) < 0.2
 
     def memoir(self, *arguments, prefix=()):
         done = subprocess.run([*prefix, MEMOIR, "leaks", "--dir", self.books, "--socket", self.path, *map(str, arguments)],
@@ -49,26 +54,26 @@ class LeaksTest(NativeTest):
         daemon = self.native(*FAST)
         leak, steady = self.leak_client("leak", RATE), self.leak_client("steady", RATE)
         line = self.connect()
-        row = self.wait_verdict(line, leak.pid, "leak")
-        self.assertAlmostEqual(row["rate"] / (RATE * 60), 1, delta=0.2)
+        row = self.wait_row(line, leak.pid, lambda row: row["verdict"] == "leak" and self.is_rate(row["rate"]))
         self.assertEqual(row["freed"], 0)
         self.assertRegex(row["site"], r"^leak_client\+0x")
         self.assertRegex(row["why"], "^rose by .* without slowing; nothing was freed")
-        self.assertEqual(self.wait_verdict(line, steady.pid, "steady")["rate"], 0)
-        self.assertNotIn(steady.pid, self.rows(line, where="pid>0"))  # only suspects, unless all are asked for
+        self.assertEqual(self.wait_row(line, steady.pid, lambda row: row["verdict"] == "steady")["rate"], 0)
+        self.wait_until(lambda: set(self.rows(line, where="pid>0")) == {leak.pid},
+                        "only suspects are told, unless all are asked for")
 
-        document = json.loads(self.memoir("--json", "--check", leak.pid).stdout)
+        self.wait_until(lambda: self.memoir("--check", "leak_client").returncode == 1, "memoir leaks sees it")
+        document = json.loads(self.memoir("--json", leak.pid).stdout)
         self.assertEqual(document["watched_by"], "memoird")
         (suspect,) = document["suspects"]
-        self.assertEqual((suspect["verdict"], suspect["function"], suspect["pid"]), ("leak", "keep_block", leak.pid))
+        self.assertEqual((suspect["function"], suspect["pid"]), ("keep_block", leak.pid))
         self.assertEqual(len(suspect["sample_blocks"]), 3)
-        self.assertEqual(self.memoir("--check", "leak_client").returncode, 1)
 
         daemon.kill()
         daemon.wait()
         self.native(*FAST)
         line = self.connect()
-        row = self.wait_verdict(line, leak.pid, "leak")
+        row = self.wait_row(line, leak.pid, lambda row: row["verdict"] == "leak")
         self.assertGreater(row["bytes"], suspect["bytes"])  # the counters went on
         leak.kill()
         leak.wait()
@@ -80,9 +85,9 @@ class LeaksTest(NativeTest):
         mine = self.leak_client("leak", RATE)
         his = self.leak_client("leak", RATE, prefix=as_user(NOBODY))
         line = self.connect()
-        self.wait_verdict(line, mine.pid, "leak")
-        self.wait_verdict(line, his.pid, "leak")
-        seen = json.loads(self.memoir("--json", prefix=as_user(NOBODY)).stdout)
+        self.wait_row(line, mine.pid, lambda row: row["verdict"] == "leak")
+        self.wait_row(line, his.pid, lambda row: row["verdict"] == "leak")
+        seen = json.loads(self.memoir("--json", "--all", prefix=as_user(NOBODY)).stdout)
         self.assertEqual({s["pid"] for s in seen["suspects"]}, {his.pid})
         self.assertEqual(seen["watched_by"], "memoird")
 
