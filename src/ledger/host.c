@@ -250,6 +250,19 @@ uint64_t host_left_out(const struct host *host)
 
 /* ---- begin and end ---- */
 
+/* The last pid is told as our own namespace counts. A /proc of another one (the machine's, in a container) has
+ * other pids, and then everything is listed each time. */
+static bool is_of_others(const struct host *host)
+{
+    char self[32], own[32];
+    ssize_t n = readlinkat(host->proc_fd, "self", self, sizeof(self) - 1);
+    if (n < 0)
+        return false;
+    self[n] = '\0';
+    snprintf(own, sizeof(own), "%d", (int)getpid());
+    return strcmp(self, own) != 0;
+}
+
 static int host_open(struct host *host)
 {
     host->proc_fd = open(host->proc, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -258,7 +271,8 @@ static int host_open(struct host *host)
     host->list = opendir(host->proc);
     if (!host->list)
         return -errno;
-    host->loadavg_fd = openat(host->proc_fd, "loadavg", O_RDONLY | O_CLOEXEC);
+    if (!is_of_others(host))
+        host->loadavg_fd = openat(host->proc_fd, "loadavg", O_RDONLY | O_CLOEXEC);
     host_system_open(host);
     return host_cgroups_new(host->cgroup_root, &host->cgroups);
 }

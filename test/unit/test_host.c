@@ -186,6 +186,22 @@ static void pids_since_the_last_look_are_tried_without_a_listing(void **state)
     host_free(host);
 }
 
+static void a_proc_of_another_namespace_is_listed_each_time(void **state)
+{
+    char self[128];
+    snprintf(self, sizeof(self), "%s/self", tree_root);
+    assert_int_equal(symlink("1", self), 0);
+    tree_process(&(struct tree_process){.pid = 30, .start = 7, .rss_pages = 50});
+    tree_printf("loadavg", "0.1 0.2 0.3 1/100 30\n");
+    struct host *host = tree_host(0);
+    assert_int_equal(host_refresh(host), 0);
+    assert_int_equal(host_refresh(host), 0);
+    tree_process(&(struct tree_process){.pid = 5, .start = 8, .rss_pages = 50});
+    assert_int_equal(host_refresh(host), 0);
+    assert_non_null(host_process_find(host, 5));
+    host_free(host);
+}
+
 /* ---- rates ---- */
 
 static void rates_are_absent_until_time_has_passed(void **state)
@@ -468,6 +484,7 @@ int main(void)
         TREE_TEST(who_ends_is_gone_and_who_comes_is_there),
         TREE_TEST(a_pid_that_is_reused_is_another_process),
         TREE_TEST(pids_since_the_last_look_are_tried_without_a_listing),
+        TREE_TEST(a_proc_of_another_namespace_is_listed_each_time),
         TREE_TEST(rates_are_absent_until_time_has_passed),
         TREE_TEST(costly_fields_come_by_probes),
         TREE_TEST(the_largest_and_the_changed_come_first),
