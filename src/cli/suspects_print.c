@@ -87,11 +87,6 @@ const struct column suspects_columns[] = {
     {0},
 };
 
-static uint64_t per_minute(double per_s)
-{
-    return per_s > 0 ? (uint64_t)llround(per_s * 60) : 0;
-}
-
 static uint64_t hundredths(double part)
 {
     return (uint64_t)llround(part * 10000);
@@ -110,9 +105,9 @@ static void row_fill(struct table *t, const struct suspect *s)
     bool grows = s->verdict != DETECT_STEADY; /* slopes of what is steady are noise */
     if (s->verdict != DETECT_UNKNOWN) {
         table_set_number(t, COL_CONFIDENCE, hundredths(s->confidence));
-        table_set_number(t, COL_RATE, grows ? per_minute(s->bytes_per_s) : 0);
+        table_set_number(t, COL_RATE, grows ? detect_per_minute(s->bytes_per_s) : 0);
         if (!s->resident)
-            table_set_number(t, COL_BLOCK_RATE, grows ? per_minute(s->blocks_per_s) : 0);
+            table_set_number(t, COL_BLOCK_RATE, grows ? detect_per_minute(s->blocks_per_s) : 0);
     }
     set_text(t, COL_REASON, s->reason);
     table_set_number(t, COL_LIVE, s->live_bytes);
@@ -253,7 +248,7 @@ static void print_title(const struct suspect *s, const struct term *term, struct
         buffer_printf(out, " (%.0f%% sure)", 100 * s->confidence);
     if (s->verdict >= DETECT_GROWING)
         buffer_printf(out, "  %s%s/min%s", term_style(term, STYLE_TITLE),
-                      units_format_bytes(rate, per_minute(s->bytes_per_s), UNITS_DECIMAL),
+                      units_format_bytes(rate, detect_per_minute(s->bytes_per_s), UNITS_DECIMAL),
                       term_plain(term, STYLE_TITLE));
     buffer_append_str(out, "  ");
     term_append(term, out,

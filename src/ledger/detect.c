@@ -95,6 +95,12 @@ static double seconds(uint64_t ns)
     return (double)ns / (double)NS_PER_S;
 }
 
+/* Books may lie, and their figures be any. */
+static int64_t whole(double value)
+{
+    return value >= 9e18 ? INT64_MAX : value <= -9e18 ? -INT64_MAX : (int64_t)value;
+}
+
 static double gained(uint64_t now, uint64_t then)
 {
     return (double)(int64_t)(now - then);
@@ -483,8 +489,8 @@ static void judge_horizon(const struct detect_point *points, size_t n,
     r->z = detect_mann_kendall(h.marks.bytes, h.marks.n);
     r->bytes_per_s = detect_theil_sen(h.marks.time, h.marks.bytes, h.marks.n);
     r->blocks_per_s = detect_theil_sen(h.marks.time, h.marks.blocks, h.marks.n);
-    r->grown_bytes = (int64_t)(h.marks.bytes[h.marks.n - 1] - h.marks.bytes[0]);
-    r->grown_blocks = (int64_t)(h.marks.blocks[h.marks.n - 1] - h.marks.blocks[0]);
+    r->grown_bytes = whole(h.marks.bytes[h.marks.n - 1] - h.marks.bytes[0]);
+    r->grown_blocks = whole(h.marks.blocks[h.marks.n - 1] - h.marks.blocks[0]);
     r->since_ns = since(&h);
     r->ages_even = o->ages && even(o->ages);
     if (h.allocs == 0 && h.frees == 0)

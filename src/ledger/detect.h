@@ -122,6 +122,9 @@ struct detect_result {
 void detect_judge(const struct detect_point *points, size_t n, const struct detect_options *options,
                   struct detect_result *ret_result);
 
+/* A rate for people and tables: whole bytes or blocks a minute, 0 for what shrinks. */
+uint64_t detect_per_minute(double per_s);
+
 const char *detect_verdict_word(
     enum detect_verdict verdict);                          /* "leak", "growing", "warming up" ... */
 const char *detect_reason_word(enum detect_reason reason); /* "sustained", "one-off" ... */

@@ -58,9 +58,15 @@ static void growth(const struct detect_result *r, struct buffer *out)
                   r->windows ? r->windows - 1 : 0);
 }
 
+uint64_t detect_per_minute(double per_s)
+{
+    double rate = per_s * 60;
+    return rate >= 9e18 ? UINT64_MAX / 2 : rate > 0 ? (uint64_t)(rate + 0.5) : 0;
+}
+
 static const char *per_minute(char text[static UNITS_TEXT_MAX], double per_s)
 {
-    return units_format_bytes(text, (uint64_t)(per_s > 0 ? per_s * 60 : 0), UNITS_DECIMAL);
+    return units_format_bytes(text, detect_per_minute(per_s), UNITS_DECIMAL);
 }
 
 static void explain_steady(const struct detect_result *r, struct buffer *out)

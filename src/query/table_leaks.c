@@ -125,9 +125,10 @@ static void get_rate(const struct query_world *world, const struct query_row *ro
     if (r->verdict == DETECT_UNKNOWN)
         ret->state = QUERY_UNKNOWN;
     else
-        query_set_number(ret, per_s > 0 && r->verdict != DETECT_STEADY
-                                  ? (uint64_t)llround(per_s * 60)
-                                  : 0); /* slopes of what is steady are noise */
+        query_set_number(ret,
+                         r->verdict == DETECT_STEADY
+                             ? 0
+                             : detect_per_minute(per_s)); /* slopes of what is steady are noise */
 }
 
 /* `arg`: the part that was freed. */

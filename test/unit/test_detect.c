@@ -253,6 +253,39 @@ static void a_new_leak_shows_in_a_long_steady_series(void **state)
     assert_true(r.span_ns <= 600 * NS_PER_S);
 }
 
+/* Books may lie: any counters give a verdict, and words for it. */
+static void any_figures_give_a_verdict(void **state)
+{
+    uint64_t random = 11;
+    for (int round = 0; round < 3000; round++) {
+        uint64_t time_ns = 0;
+        size_t n = (size_t)round % 400;
+        for (size_t i = 0; i < n; i++) {
+            uint64_t v[5];
+            for (int k = 0; k < 5; k++) {
+                random = hash_mix(random + HASH_K0);
+                v[k] = random >> (round * 7 + k) % 64;
+            }
+            time_ns += 1 + v[0] % (UINT64_C(1) << (20 + round % 25));
+            points[i] = (struct detect_point){time_ns, v[1], v[2] < v[1] ? v[2] : v[1], v[3],
+                                              v[4] < v[3] ? v[4] : v[3]};
+            if (round % 3 == 0 && i > 0)
+                points[i].alloc_bytes = points[i - 1].alloc_bytes + v[1] / 1000;
+        }
+        struct detect_ages ages = {{random, UINT64_MAX}};
+        struct detect_options options = {
+            .site_age_ns = random, .ages = &ages, .level_only = round % 5 == 0};
+        struct detect_result r = judge(n, &options);
+        assert_true(r.verdict < DETECT_VERDICTS && r.reason < DETECT_REASONS);
+        assert_true(r.confidence >= 0 && r.confidence < 1);
+        MEMOIR_CLEANUP(buffer_release)
+        struct buffer text = BUFFER_INIT(4096);
+        detect_explain(&r, &text);
+        assert_int_equal(text.error, 0);
+        (void)detect_per_minute(r.bytes_per_s);
+    }
+}
+
 static void every_verdict_and_reason_has_words(void **state)
 {
     for (int v = 0; v < DETECT_VERDICTS; v++)
@@ -290,6 +323,7 @@ int main(void)
         cmocka_unit_test(a_level_alone_is_never_called_a_leak),
         cmocka_unit_test(a_long_watch_knows_that_growth_goes_away),
         cmocka_unit_test(a_new_leak_shows_in_a_long_steady_series),
+        cmocka_unit_test(any_figures_give_a_verdict),
         cmocka_unit_test(every_verdict_and_reason_has_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
