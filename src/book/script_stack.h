@@ -22,6 +22,8 @@ struct book_writer;
 enum {
     SCRIPT_NATIVE_MAX =
         192, /* C frames looked at: interpreters use several for one call of a script */
+    SCRIPT_FRAMES_MAX =
+        BOOK_SITE_FRAMES_MAX + 16, /* what a caller may ask for, its own frames included */
     SCRIPT_CACHE_BITS = 8,
     SCRIPT_CACHE = 1 << SCRIPT_CACHE_BITS,
 };
@@ -39,14 +41,14 @@ struct script_cache_entry {
 struct script_thread {
     uintptr_t pcs[SCRIPT_NATIVE_MAX], sps[SCRIPT_NATIVE_MAX];
     struct python_stack stack;
-    struct python_joined joined[BOOK_SITE_FRAMES_MAX];
+    struct python_joined joined[SCRIPT_FRAMES_MAX];
     struct python_name name;
     struct book_script script;
     uint64_t misses; /* names that had to be read */
     struct script_cache_entry cache[SCRIPT_CACHE];
 };
 
-/* The stack from `from` on, as book_site_add() takes it: at most `max` frames, BOOK_SITE_FRAMES_MAX and less.
+/* The stack from `from` on, as book_site_add() takes it: at most `max` frames, SCRIPT_FRAMES_MAX and less.
  * While no interpreter is known it is the C stack and costs no more; a caller who did not see that stack
  * before then calls python_find() and, if python_ready(), this again. `py` is the process's. */
 size_t script_stack(struct book_writer *w, struct book_thread *t, struct script_thread *s,

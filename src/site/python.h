@@ -33,17 +33,21 @@ enum {
     PYTHON_FILE_MAX = 368, /* of a file's; of a longer one the end is kept */
 };
 
+/* It only grows. */
 enum python_state {
     PYTHON_NONE = 0,
     PYTHON_FINDING = 1, /* somebody stores the facts */
-    PYTHON_READY = 2,   /* they are constant from now on */
+    PYTHON_SEEN = 2,    /* they are constant, and lack key_at: nobody ran Python code yet */
+    PYTHON_STORING = 3, /* somebody stores it */
+    PYTHON_READY = 4,   /* all is constant from now on */
 };
 
 /* An interpreter, all of it in one module. */
 struct python_facts {
     struct python_layout layout;
     uintptr_t runtime; /* _PyRuntime */
-    uintptr_t key_at;  /* the Py_tss_t in it that leads to a thread's state */
+    uint64_t runtime_bytes;
+    uintptr_t key_at; /* the Py_tss_t in it that leads to a thread's state */
     uintptr_t code_type, text_type, bytes_type;
     uintptr_t eval_start, eval_end; /* _PyEval_EvalFrameDefault */
     /* The module: a program, or libpython, which may be unloaded. */
@@ -66,8 +70,8 @@ static inline bool python_ready(const struct python *py)
     return __atomic_load_n(&py->state, __ATOMIC_ACQUIRE) == PYTHON_READY;
 }
 
-/* Is one of these return addresses an interpreter's? Then `py` becomes ready, if this thread has a state
- * there. For stacks that were not seen before, while there is none: about 10 ns an address. */
+/* Is one of these return addresses an interpreter's? Then `py` becomes ready, as soon as this thread runs
+ * Python code there. For stacks that were not seen before, while it is not: about 10 ns an address. */
 void python_find(struct python *py, const uintptr_t *pcs, size_t n);
 
 /* A Python call: its code object, and the instruction, in bytes from the first (below 0: not begun). Good
@@ -93,6 +97,9 @@ struct python_stack {
 /* Is the interpreter among these return addresses, and still the one that was found? Ask this before
  * reading anything of it: only code with a frame on the stack is sure to be mapped. 10 ns when it is. */
 bool python_on_stack(const struct python *py, const uintptr_t *pcs, size_t n);
+
+/* Is the module around this return address, which is on our stack, the one that was found? */
+bool python_same(const struct python *py, uintptr_t pc);
 
 /* The Python calls of this thread. False: it has none, or nothing is known about them. */
 bool python_stack_get(const struct python *py, struct python_stack *ret_stack);

@@ -1,5 +1,4 @@
 /* Finding the interpreter: by what a module on the stack exports. */
-#include <errno.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -41,28 +40,28 @@ static const struct python_layout *layout_find(const struct module_object *objec
 /* The place in _PyRuntime of the key under which a thread finds its own state: what lies there must be a
  * key whose value, in this thread, is a state of this thread. It is looked for because it moved with
  * machines and patch releases; the rest did not. */
-static uintptr_t key_find(const struct python_layout *layout, const struct module_symbol *runtime)
+static uintptr_t key_find(const struct python_facts *facts)
 {
-    uint64_t bytes = runtime->bytes < RUNTIME_LOOKED_AT ? runtime->bytes : RUNTIME_LOOKED_AT;
-    if (!stack_probe(runtime->addr, bytes))
+    if (!stack_probe(facts->runtime, facts->runtime_bytes))
         return 0;
-    for (uint64_t at = 0; at + 2 * sizeof(uint32_t) <= bytes; at += sizeof(uint32_t)) {
-        const volatile uint32_t *word = (const volatile uint32_t *)(runtime->addr + at);
+    for (uint64_t at = 0; at + 2 * sizeof(uint32_t) <= facts->runtime_bytes;
+         at += sizeof(uint32_t)) {
+        const volatile uint32_t *word = (const volatile uint32_t *)(facts->runtime + at);
         uint32_t key = word[PYTHON_TSS_KEY / sizeof(uint32_t)];
         if (word[0] != 1 || key >= KEYS_MAX)
             continue;
         uintptr_t state = (uintptr_t)pthread_getspecific((pthread_key_t)key);
         if (state == 0 || state % sizeof(uintptr_t) != 0 ||
-            !stack_probe(state + layout->thread_id, sizeof(uintptr_t)))
+            !stack_probe(state + facts->layout.thread_id, sizeof(uintptr_t)))
             continue;
-        if (stack_load(state + layout->thread_id) == (uintptr_t)pthread_self())
-            return runtime->addr + at;
+        if (stack_load(state + facts->layout.thread_id) == (uintptr_t)pthread_self())
+            return facts->runtime + at;
     }
     return 0;
 }
 
-/* -ENOENT: the module is no interpreter, for ever. -EAGAIN: not now. */
-static int interpreter_find(const struct module_object *object, struct python_facts *ret)
+/* All but the key. */
+static bool interpreter_find(const struct module_object *object, struct python_facts *ret)
 {
     struct module_symbol eval, runtime, code, text, bytes;
     if (module_symbol_find(object, "_PyEval_EvalFrameDefault", &eval) < 0 ||
@@ -70,25 +69,24 @@ static int interpreter_find(const struct module_object *object, struct python_fa
         module_symbol_find(object, "PyCode_Type", &code) < 0 ||
         module_symbol_find(object, "PyUnicode_Type", &text) < 0 ||
         module_symbol_find(object, "PyBytes_Type", &bytes) < 0)
-        return -ENOENT;
+        return false;
     const struct python_layout *layout = layout_find(object, &runtime);
     if (!layout || runtime.addr % sizeof(uintptr_t) != 0)
-        return -ENOENT;
-    uintptr_t key_at = key_find(layout, &runtime);
-    if (key_at == 0)
-        return -EAGAIN;
-    ret->layout = *layout;
-    ret->runtime = runtime.addr;
-    ret->key_at = key_at;
-    ret->code_type = code.addr;
-    ret->text_type = text.addr;
-    ret->bytes_type = bytes.addr;
-    ret->eval_start = eval.addr;
-    ret->eval_end = eval.addr + eval.bytes;
-    ret->map_start = object->map_start;
-    ret->map_end = object->map_end;
-    ret->map = object->map;
-    return 0;
+        return false;
+    *ret = (struct python_facts){
+        .layout = *layout,
+        .runtime = runtime.addr,
+        .runtime_bytes = runtime.bytes < RUNTIME_LOOKED_AT ? runtime.bytes : RUNTIME_LOOKED_AT,
+        .code_type = code.addr,
+        .text_type = text.addr,
+        .bytes_type = bytes.addr,
+        .eval_start = eval.addr,
+        .eval_end = eval.addr + eval.bytes,
+        .map_start = object->map_start,
+        .map_end = object->map_end,
+        .map = object->map,
+    };
+    return true;
 }
 
 /* Modules that are known to be something else, by what tells them apart. */
@@ -108,26 +106,19 @@ static bool module_dismissed(const struct python *py, uint64_t mark)
 
 /* Several threads may find it at once; one of them stores it. The others wait for these few stores, but not
  * for ever: they may have interrupted that thread. */
-static void publish(struct python *py, const struct python_facts *facts)
+static void wait_for(struct python *py, uint32_t state)
 {
-    uint32_t state = PYTHON_NONE;
-    if (cas_acquire(&py->state, &state, PYTHON_FINDING)) {
-        py->facts = *facts;
-        store_release(&py->state, PYTHON_READY);
-        return;
-    }
-    for (int i = 0; i < PATIENCE && load_acquire(&py->state) != PYTHON_READY; i++)
+    for (int i = 0; i < PATIENCE && load_acquire(&py->state) < state; i++)
         ;
 }
 
-void python_find(struct python *py, const uintptr_t *pcs, size_t n)
+/* A module on the stack that is an interpreter. */
+static void module_look(struct python *py, const uintptr_t *pcs, size_t n)
 {
-    if (load_relaxed(&py->tries) >= PYTHON_TRIES_MAX || load_relaxed(&py->state) == PYTHON_READY)
-        return;
-    struct python_facts facts = {0};
+    struct python_facts facts;
     struct module_object object = {0};
-    int r = -ENOENT;
-    for (size_t i = 0; i < n && r < 0; i++) {
+    uint32_t none = PYTHON_NONE;
+    for (size_t i = 0; i < n; i++) {
         if (pcs[i] - 1 >= object.map_start && pcs[i] - 1 < object.map_end)
             continue;
         if (module_object_find(pcs[i] - 1, &object) < 0 || !object.map) {
@@ -137,13 +128,44 @@ void python_find(struct python *py, const uintptr_t *pcs, size_t n)
         uint64_t mark = module_mark(&object);
         if (module_dismissed(py, mark))
             continue;
-        r = interpreter_find(&object, &facts);
-        if (r == -ENOENT)
-            store_relaxed(&py->dismissed[fetch_add_relaxed(&py->n_dismissed, 1) % PYTHON_DISMISSED],
-                          mark);
-        else if (r == -EAGAIN)
-            fetch_add_relaxed(&py->tries, 1);
+        if (!interpreter_find(&object, &facts)) {
+            uint32_t slot = fetch_add_relaxed(&py->n_dismissed, 1) % PYTHON_DISMISSED;
+            store_relaxed(&py->dismissed[slot], mark);
+            continue;
+        }
+        if (cas_acquire(&py->state, &none, PYTHON_FINDING)) {
+            py->facts = facts;
+            store_release(&py->state, PYTHON_SEEN);
+        }
+        wait_for(py, PYTHON_SEEN);
+        return;
     }
-    if (r == 0)
-        publish(py, &facts);
+}
+
+/* While it starts, an interpreter has no state of this thread yet, and its loop does not run. */
+static bool loop_runs(const struct python *py, const uintptr_t *pcs, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (pcs[i] - 1 >= py->facts.eval_start && pcs[i] - 1 < py->facts.eval_end)
+            return python_same(py, pcs[i]);
+    return false;
+}
+
+void python_find(struct python *py, const uintptr_t *pcs, size_t n)
+{
+    if (load_acquire(&py->state) < PYTHON_SEEN)
+        module_look(py, pcs, n);
+    if (load_acquire(&py->state) != PYTHON_SEEN || load_relaxed(&py->tries) >= PYTHON_TRIES_MAX ||
+        !loop_runs(py, pcs, n))
+        return;
+    uintptr_t key_at = key_find(&py->facts);
+    uint32_t seen = PYTHON_SEEN;
+    if (key_at == 0) {
+        fetch_add_relaxed(&py->tries, 1);
+    } else if (cas_acquire(&py->state, &seen, PYTHON_STORING)) {
+        py->facts.key_at = key_at;
+        store_release(&py->state, PYTHON_READY);
+    } else {
+        wait_for(py, PYTHON_READY);
+    }
 }

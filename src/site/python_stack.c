@@ -160,17 +160,20 @@ static void walk_shims(struct walk *w, struct python_stack *s)
         run_push(s, 0);
 }
 
+bool python_same(const struct python *py, uintptr_t pc)
+{
+    struct module_object object;
+    return module_object_find(pc - 1, &object) == 0 && object.map == py->facts.map &&
+           object.map_start == py->facts.map_start && object.map_end == py->facts.map_end;
+}
+
 bool python_on_stack(const struct python *py, const uintptr_t *pcs, size_t n)
 {
     if (!python_ready(py))
         return false;
-    for (size_t i = 0; i < n; i++) {
-        if (pcs[i] - 1 < py->facts.map_start || pcs[i] - 1 >= py->facts.map_end)
-            continue;
-        struct module_object object;
-        return module_object_find(pcs[i] - 1, &object) == 0 && object.map == py->facts.map &&
-               object.map_start == py->facts.map_start && object.map_end == py->facts.map_end;
-    }
+    for (size_t i = 0; i < n; i++)
+        if (pcs[i] - 1 >= py->facts.map_start && pcs[i] - 1 < py->facts.map_end)
+            return python_same(py, pcs[i]);
     return false;
 }
 

@@ -28,13 +28,17 @@ static void our_code(uintptr_t *ret_start, uintptr_t *ret_end)
     *ret_end = load_relaxed(&end);
 }
 
-/* The one place where a stack is taken: return addresses of whoever called us, innermost first. */
-static size_t stack_take(struct tracker *tracker, uintptr_t *pcs, size_t max,
+/* The one place where a stack is taken: whoever called us, innermost first; return addresses, and lines of
+ * scripts where an interpreter is known. */
+static size_t stack_take(struct track_thread *t, uintptr_t *pcs, size_t max,
                          struct unwind_trace *ret_trace)
 {
-    uintptr_t all[BOOK_SITE_FRAMES_MAX + OWN_FRAMES_MAX], start, end;
+    struct tracker *tracker = t->tracker;
+    uintptr_t all[SCRIPT_FRAMES_MAX], start, end;
+    static_assert(BOOK_SITE_FRAMES_MAX + OWN_FRAMES_MAX <= SCRIPT_FRAMES_MAX, "room");
     struct unwind_state state = UNWIND_STATE_CALLER();
-    size_t n = unwind_stack_from(&tracker->unwind, &state, all, max + OWN_FRAMES_MAX, ret_trace);
+    size_t n = script_stack(&tracker->writer, &t->book, &t->script, &tracker->python,
+                            &tracker->unwind, &state, all, max + OWN_FRAMES_MAX, ret_trace);
     our_code(&start, &end);
     size_t own = 0;
     while (own < n && all[own] > start && all[own] <= end)
@@ -53,13 +57,19 @@ uint32_t sample_stack_site(struct track_thread *t, uint32_t flags)
     struct tracker *tracker = t->tracker;
     uintptr_t pcs[BOOK_SITE_FRAMES_MAX];
     struct unwind_trace trace = {0};
-    size_t n = stack_take(tracker, pcs, BOOK_SITE_FRAMES_MAX, &trace);
+    size_t n = stack_take(t, pcs, BOOK_SITE_FRAMES_MAX, &trace);
     if (n == 0)
         return BOOK_SITE_NONE;
     uint64_t key = hash_bytes(pcs, n * sizeof(pcs[0]), flags);
     struct track_stack *entry = &t->stacks[key >> (64 - TRACK_STACKS_BITS)];
     if (entry->key == key && entry->identity == trace.identity && !(trace.flags & UNWIND_UNSTABLE))
         return entry->site;
+    if (!python_ready(&tracker->python)) {
+        /* A new stack, so perhaps the first of an interpreter. */
+        python_find(&tracker->python, pcs, n);
+        if (python_ready(&tracker->python))
+            return sample_stack_site(t, flags);
+    }
     uint32_t cut = trace.flags & UNWIND_CUT ? BOOK_SITE_CUT : 0;
     uint32_t site =
         book_site_add(&tracker->writer, &t->book, tracker->account, pcs, n, flags | cut);

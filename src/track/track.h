@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/atomic.h"
+#include "book/script_stack.h"
 #include "book/trailer.h"
 #include "book/writer.h"
 #include "site/unwind.h"
@@ -101,6 +102,7 @@ struct track_thread {
     struct track_site sites[TRACK_SITES];
     struct book_thread book;
     struct track_stack stacks[TRACK_STACKS];
+    struct script_thread script; /* untouched pages where no script runs */
 };
 
 /* Bytes and blocks that live, as a child takes them over. */
@@ -119,6 +121,7 @@ struct tracker {
     struct track_live live_at_fork;
     struct unwind_cache unwind;
     struct map_list *maps; /* NULL unless mappings are counted */
+    struct python python;  /* the interpreter in this process */
     struct book_writer writer;
 };
 
