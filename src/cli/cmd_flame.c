@@ -27,7 +27,7 @@ struct flame_values {
     const char *dir, *space, *function;
     uint64_t depth, width;
     int export;
-    bool live, allocated, blocks, inverted, text, no_names;
+    bool live, allocated, blocks, inverted, text, browse, no_names;
     int color;
 };
 
@@ -51,6 +51,10 @@ static const struct option_spec options[] = {
      "draw N columns wide, also where the output is no terminal"},
     {"text", 't', OPTION_FLAG, AT(text),
      .help = "lines of text instead of a picture (the default where the output is no terminal)"},
+    {"browse", 'b', OPTION_FLAG, AT(browse),
+     .help =
+         "walk through it on the whole screen: choose by arrows or mouse, Enter zooms in and Esc "
+         "out, / searches, q ends"},
     {"export", 'x', OPTION_CHOICE, AT(export), "FORMAT",
      "write it for other tools, to the file named last or to standard output: pprof, folded or "
      "speedscope",
@@ -64,6 +68,7 @@ static const struct option_spec options[] = {
 
 static const struct command_example examples[] = {
     {"memoir flame 4242", "what leads to the memory that a process holds"},
+    {"memoir flame 4242 --browse", "walk through it"},
     {"memoir flame 4242 --function '^parse_' --allocated",
      "what parsing asked for in all, whether or not it was freed"},
     {"memoir flame before.sites --inverted", "a saved moment, from the lines that asked upwards"},
@@ -115,6 +120,10 @@ static int check(const struct flame_values *v, const struct operands *operands)
         return command_misuse(&cmd_flame, "--live, --allocated and --blocks exclude each other");
     if (v->width && (v->width < WIDTH_MIN || v->width > FLAME_WIDTH_MAX))
         return command_misuse(&cmd_flame, "--width takes %d to %d", WIDTH_MIN, FLAME_WIDTH_MAX);
+    if (v->browse && (v->text || v->width || v->depth || v->export != FORMAT_NONE))
+        return command_misuse(&cmd_flame,
+                              "--browse takes the whole screen; it goes with neither --text, "
+                              "--width, --depth nor --export");
     if (operands->n == 0)
         return command_misuse(&cmd_flame,
                               "of which process? memoir flame PID; memoir ps lists them");
@@ -213,6 +222,11 @@ static int draw(const struct ask *ask, struct profile *p, const struct term *ter
                      : v->space  ? v->space
                                  : "");
         return COMMAND_NOTHING;
+    }
+    if (v->browse) {
+        char who[PROFILE_WHO_MAX];
+        r = flame_browse(&tree, ask->measure, profile_who(p, who), (enum term_color)v->color);
+        return r == -ENOTTY ? command_fail("--browse needs a terminal") : r;
     }
     unsigned width = v->width ? (unsigned)v->width : term->tty ? term->width : 0;
     unsigned depth = v->depth < UINT16_MAX ? (unsigned)v->depth : 0;

@@ -62,6 +62,11 @@ void flame_text(const struct tree *tree, enum rows_measure measure, unsigned dep
 void flame_node_text(const struct tree *tree, uint32_t node, enum rows_measure measure,
                      const struct term *term, struct buffer *out);
 
+/* Walk through it on the whole screen: choose, zoom, search. `title` says whom it is about. enum command_exit; -ENOTTY
+ * when there is no screen. */
+int flame_browse(const struct tree *tree, enum rows_measure measure, const char *title,
+                 enum term_color color);
+
 /* "25.5 MB", "1,204 blocks" */
 enum { FLAME_VALUE_MAX = 64 };
 const char *flame_value(uint64_t value, enum rows_measure measure, bool estimate,

@@ -23,6 +23,7 @@ enum {
     PAIR_CYAN,
     PAIR_MAGENTA,
     PAIR_HEADING,
+    PAIR_ON, /* and seven that follow: black on each colour */
     ESCAPE_DELAY_MS = 25,
 };
 /* Two clicks at one place within this are a double one. */
@@ -106,6 +107,8 @@ int tui_start(struct term *term, enum term_color color)
         init_pair(PAIR_CYAN, COLOR_CYAN, background);
         init_pair(PAIR_MAGENTA, COLOR_MAGENTA, background);
         init_pair(PAIR_HEADING, COLOR_BLACK, COLOR_GREEN);
+        for (short on = COLOR_RED; on <= COLOR_WHITE; on++)
+            init_pair((short)(PAIR_ON + on), COLOR_BLACK, on);
     }
     colored = term->color;
     learn_size(term);
@@ -140,6 +143,14 @@ static attr_t attribute_of(const char *sequence, size_t len)
         {"\033[34m", COLOR_PAIR(PAIR_BLUE)},
         {"\033[36m", COLOR_PAIR(PAIR_CYAN)},
         {"\033[35m", COLOR_PAIR(PAIR_MAGENTA)},
+        {"\033[7;1m", A_REVERSE | A_BOLD},
+        {"\033[30;41m", COLOR_PAIR(PAIR_ON + COLOR_RED)},
+        {"\033[30;42m", COLOR_PAIR(PAIR_ON + COLOR_GREEN)},
+        {"\033[30;43m", COLOR_PAIR(PAIR_ON + COLOR_YELLOW)},
+        {"\033[30;44m", COLOR_PAIR(PAIR_ON + COLOR_BLUE)},
+        {"\033[30;45m", COLOR_PAIR(PAIR_ON + COLOR_MAGENTA)},
+        {"\033[30;46m", COLOR_PAIR(PAIR_ON + COLOR_CYAN)},
+        {"\033[30;47m", COLOR_PAIR(PAIR_ON + COLOR_WHITE)},
     };
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (strlen(known[i].sequence) == len && memcmp(known[i].sequence, sequence, len) == 0)
