@@ -156,11 +156,15 @@ const struct exit_record *exit_watch_find(struct exit_watch *watch, pid_t pid, u
 {
     if (!watch || !watch->exits)
         return NULL;
+    /* The kernel tells of an exit before it wakes who waits for it, so it is in the ring by now. */
     const struct exit_record *found = exit_store_find(watch->store, pid, start_ticks);
-    if (found)
-        return found;
-    (void)read_some(watch);
-    return exit_store_find(watch->store, pid, start_ticks);
+    for (int turn = 0; !found && turn < LAST_TURNS; turn++) {
+        bool more = read_some(watch);
+        found = exit_store_find(watch->store, pid, start_ticks);
+        if (!more)
+            break;
+    }
+    return found;
 }
 
 const struct exit_file *exit_watch_file(const struct exit_watch *watch)
