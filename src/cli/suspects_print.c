@@ -308,11 +308,11 @@ static void print_limit(const struct suspect *s, const struct term *term, struct
     char text[256], left[UNITS_TEXT_MAX], limit[UNITS_TEXT_MAX];
     if (s->left_ns == UINT64_MAX || !s->limit)
         return;
-    snprintf(text, sizeof(text), "At this rate the %s%s (%s) is full in %s.",
+    snprintf(text, sizeof(text), "At this rate the %s (%s) is full in %s.",
              strcmp(s->limit, "cgroup") == 0   ? "limit of its cgroup"
              : strcmp(s->limit, "device") == 0 ? "memory of the device"
                                                : "memory of the machine",
-             "", units_format_bytes(limit, s->limit_bytes, UNITS_DECIMAL),
+             units_format_bytes(limit, s->limit_bytes, UNITS_DECIMAL),
              units_format_duration(left, s->left_ns));
     sentence(term, out, text);
 }
@@ -323,7 +323,7 @@ static void print_blocks(const struct suspect *s, const struct term *term, struc
     struct buffer text = BUFFER_INIT(SENTENCE_MAX);
     for (unsigned i = 0; i < s->n_blocks; i++) {
         char bytes[UNITS_TEXT_MAX], age[UNITS_TEXT_MAX];
-        buffer_printf(&text, "%s%s at 0x%" PRIx64 " (%s old)", i ? ", " : "for instance ",
+        buffer_printf(&text, "%s%s at 0x%" PRIx64 " (%s old)", i ? ", " : "For instance ",
                       units_format_bytes(bytes, s->blocks[i].bytes, UNITS_DECIMAL), s->blocks[i].id,
                       units_format_duration(age, s->blocks[i].age_ns));
     }
