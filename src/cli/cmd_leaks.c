@@ -192,9 +192,18 @@ static void drop_slow(const struct leaks_values *v, struct suspects *s)
     s->n = kept;
 }
 
+/* The helper that knows names is started only now: a Ctrl-C that ends the watch would have ended it, too. */
+static void name(const struct leaks_values *v, struct suspects *suspects,
+                 const struct ledger *ledger)
+{
+    MEMOIR_CLEANUP(site_names_freep)
+    struct site_names *symbols = v->no_sites ? NULL : site_names_new();
+    suspects_name(suspects, v->top, ledger, symbols);
+}
+
 /* What memoird knows, where it is to be asked and can tell. -EAGAIN: watch. */
 static int ask(const struct leaks_values *v, const struct operands *operands,
-               struct site_names *symbols, struct suspects *ret_suspects)
+               struct suspects *ret_suspects)
 {
     bool named = v->socket && strcmp(v->socket, "none") != 0;
     if (v->watch || (!named && (v->socket || v->dir)))
@@ -222,12 +231,12 @@ static int ask(const struct leaks_values *v, const struct operands *operands,
         return -EAGAIN;
     if (v->min_rate_bytes)
         drop_slow(v, ret_suspects);
-    suspects_name(ret_suspects, v->top, ledger, symbols);
+    name(v, ret_suspects, ledger);
     return 0;
 }
 
 static int look(const struct leaks_values *v, const struct operands *operands,
-                struct site_names *symbols, struct suspects *ret_suspects)
+                struct suspects *ret_suspects)
 {
     MEMOIR_CLEANUP(follow_freep)
     struct follow *follow = NULL;
@@ -257,7 +266,7 @@ static int look(const struct leaks_values *v, const struct operands *operands,
         return r;
     if (v->min_rate_bytes)
         drop_slow(v, ret_suspects);
-    suspects_name(ret_suspects, v->top, follow_ledger(follow), symbols);
+    name(v, ret_suspects, follow_ledger(follow));
     return 0;
 }
 
@@ -326,13 +335,11 @@ static int run(const void *values, const struct operands *operands)
         return COMMAND_FAILED;
     if (v.scan)
         return scan(&v, operands);
-    MEMOIR_CLEANUP(site_names_freep)
-    struct site_names *symbols = v.no_sites ? NULL : site_names_new(); /* before much memory */
     MEMOIR_CLEANUP(suspects_release)
     struct suspects suspects = {0};
-    r = ask(&v, operands, symbols, &suspects);
+    r = ask(&v, operands, &suspects);
     if (r == -EAGAIN)
-        r = look(&v, operands, symbols, &suspects);
+        r = look(&v, operands, &suspects);
     if (r == -ENOENT)
         return nothing(&v, operands);
     if (r < 0)
