@@ -75,7 +75,7 @@ static uint32_t alloc_count(struct track_thread *t, size_t bytes, uintptr_t call
 {
     struct tracker *tracker = t->tracker;
     bool all = track_settings.stacks == TRACK_STACKS_ALL;
-    uint32_t site = all ? sample_stack_site(t, 0) : BOOK_SITE_NONE;
+    uint32_t site = all ? recall_site(t, caller) : BOOK_SITE_NONE;
     struct track_site *entry = track_site_entry(t, caller);
     bool by_caller = site == BOOK_SITE_NONE;
     if (by_caller)

@@ -20,8 +20,10 @@
 #include "book/script_stack.h"
 #include "book/trailer.h"
 #include "book/writer.h"
+#include "site/python.h"
 #include "site/unwind.h"
 #include "track/real.h"
+#include "track/recall.h"
 
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
@@ -103,6 +105,7 @@ struct track_thread {
     struct book_thread book;
     struct track_stack stacks[TRACK_STACKS];
     struct script_thread script; /* untouched pages where no script runs */
+    struct recall recall;        /* used where all stacks are taken */
 };
 
 /* Bytes and blocks that live, as a child takes them over. */
@@ -122,6 +125,7 @@ struct tracker {
     struct unwind_cache unwind;
     struct map_list *maps; /* NULL unless mappings are counted */
     struct python python;  /* the interpreter in this process */
+    bool interpreter;      /* there is one in the program itself: no stacks are recalled */
     struct book_writer writer;
 };
 

@@ -1,4 +1,5 @@
 /* tracker.c: the tracker and its threads: made when a process is worth a book, found fast afterwards. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -204,6 +205,8 @@ int track_publish(void)
         book_private_free(tracker, sizeof(*tracker));
         store_release(&root->phase, TRACK_OFF);
     } else {
+        tracker->interpreter = track_settings.stacks == TRACK_STACKS_ALL &&
+                               dlsym(RTLD_DEFAULT, "Py_IsInitialized") != NULL;
         if (track_settings.maps)
             tracker->maps = book_private_new(sizeof(*tracker->maps));
         track_watch_forks(tracker);
