@@ -14,10 +14,9 @@ SOURCE = pathlib.Path(os.environ.get("MEMOIR_SOURCE_ROOT", pathlib.Path(__file__
 sys.path.insert(0, str(SOURCE / "test/leaks"))
 import leaks  # noqa: E402
 
-STEP_MS = 20
+STEP_MS = 10
 COLLECTED_STEP_MS = 2  # so that Python's collector comes several times in a watch
-WATCH = "6s"
-TRIES = 5  # on a machine so busy that the watch had gaps
+WATCHES_S = (5, 8, 12, 20)  # longer each time: on a busy machine the programs take fewer steps in a second
 NOT_BY_RATE = {"zero_bytes"}  # whose blocks have no bytes: nothing grows but their number
 
 
@@ -45,8 +44,9 @@ class ProgramsTest(CommandTest):
         children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         return {process.pid, *map(int, children)}
 
-    def watch(self):
-        done = subprocess.run([MEMOIR, "leaks", "--json", "--for", WATCH, "--needs", WATCH, "--dir", self.dir],
+    def watch(self, seconds):
+        time = f"{seconds}s"
+        done = subprocess.run([MEMOIR, "leaks", "--json", "--for", time, "--needs", time, "--dir", self.dir],
                               capture_output=True, text=True, timeout=120, check=True)
         return json.loads(done.stdout)["suspects"]
 
@@ -73,8 +73,8 @@ class ProgramsTest(CommandTest):
         started = [(p, self.start(p)) for p in programs]
         for program, process in started:
             self.assertEqual(process.stdout.readline(), "running\n", program.name)
-        for _ in range(TRIES):
-            suspects = self.watch()
+        for seconds in WATCHES_S:
+            suspects = self.watch(seconds)
             wrong = [words for program, process in started
                      for words in self.wrong(program, [s for s in suspects if s["pid"] in self.pids(process)])]
             if not wrong:
