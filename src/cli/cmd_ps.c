@@ -54,7 +54,9 @@ static const struct option_spec options[] = {
      "show it again and again until interrupted (default: every second)", .value_optional = true,
      .given_offset = AT(watch)},
     {"exited", 'x', OPTION_FLAG, AT(exited),
-     .help = "processes that are gone, as the daemon remembers them, with the cause of death"},
+     .help =
+         "processes with a book that are gone, as the daemon remembers them, with the cause of death; memoir "
+         "exited shows those without a book, too"},
     {"blocks", 'b', OPTION_FLAG, AT(blocks),
      .help = "with --exited: their largest blocks at the end"},
     OPTION_JSON,

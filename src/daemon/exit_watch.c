@@ -213,7 +213,9 @@ static void watch_begin(struct exit_watch *watch, struct daemon *daemon)
     if (r < 0) {
         header->state = EXIT_WATCH_CANNOT;
         snprintf(header->why, sizeof(header->why), "%s", why);
-        log_warn("%s; only processes that keep a book are seen when they end", why);
+        /* Who asked for it is warned; else it is one thing less that this machine offers. */
+        log_at(daemon->config.exits == CONFIG_AUTO_YES ? LOG_LEVEL_WARN : LOG_LEVEL_INFO,
+               "%s; only processes that keep a book are seen when they end", why);
         return;
     }
     if (header->since_ns) {
