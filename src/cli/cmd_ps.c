@@ -118,7 +118,8 @@ static const char *why_no_book(pid_t pid)
 {
     if (kill(pid, 0) < 0 && errno == ESRCH)
         return "there is no such process (memoir ps --exited knows dead ones)";
-    return "it runs, but reports nothing (memoir doctor tells what could be wrong)";
+    return "it runs, but reports nothing (memoir doctor tells what could be wrong, and memoir query host what "
+           "/proc knows of it)";
 }
 
 static int nothing_specific(const struct ps_values *v)

@@ -56,6 +56,18 @@ static int shown(size_t len)
     return len < WORD_SHOWN_MAX ? (int)len : WORD_SHOWN_MAX;
 }
 
+/* Another table that has this column, of those that everybody knows; or NULL. */
+static const struct query_table *other_table(const struct query_table *table, const char *name)
+{
+    if (query_table_find(table->name) != table)
+        return NULL;
+    for (size_t i = 0; tables[i]; i++)
+        for (const struct query_column *c = tables[i]->columns; c->name; c++)
+            if (tables[i] != table && strcmp(c->name, name) == 0)
+                return tables[i];
+    return NULL;
+}
+
 static int fail_column(const struct query_table *table, const char *part, size_t at,
                        const char *name, size_t len, struct query_error *error)
 {
@@ -66,6 +78,10 @@ static int fail_column(const struct query_table *table, const char *part, size_t
     char typed[QUERY_NAME_MAX] = "";
     if (len < sizeof(typed))
         memcpy(typed, name, len);
+    const struct query_table *other = *typed ? other_table(table, typed) : NULL;
+    if (other)
+        return query_fail(error, part, at, len, "the table %s has no column '%s', the table %s has",
+                          table->name, typed, other->name);
     const char *nearest = *typed ? nearest_word(typed, words) : NULL;
     return query_fail(error, part, at, len, "the table %s has no column '%.*s'%s%s%s", table->name,
                       shown(len), name, nearest ? ", did you mean '" : "", nearest ? nearest : "",

@@ -1,4 +1,6 @@
 /* The tables of the machine: all processes, who may see what of them, and the machine itself. */
+#include <errno.h>
+
 #include "base/clock.h"
 #include "host_tree.h"
 #include "ledger/host.h"
@@ -168,6 +170,14 @@ static void a_question_says_whether_it_needs_probes(void **state)
     }
 }
 
+static void a_column_of_another_table_is_pointed_at(void **state)
+{
+    struct query *query = NULL;
+    struct query_error error;
+    assert_int_equal(query_new(&(struct query_spec){.show = "pid,pss"}, &query, &error), -EINVAL);
+    assert_string_equal(error.text, "the table processes has no column 'pss', the table host has");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +186,7 @@ int main(void)
         cmocka_unit_test(environments_and_commands_are_for_their_owner),
         cmocka_unit_test(parts_of_the_machine_add_up),
         cmocka_unit_test(a_question_says_whether_it_needs_probes),
+        cmocka_unit_test(a_column_of_another_table_is_pointed_at),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
