@@ -70,7 +70,13 @@ static void bash_command(struct buffer *out, const struct command *command)
     buffer_printf(out, "    %s)\n        case \"$prev\" in\n", command->name);
     EACH_OPTION(o, command->options)
     bash_value(out, o);
-    buffer_append_str(out, "        esac\n        words='");
+    buffer_append_str(out, "        esac\n");
+    if (command->starts_other)
+        buffer_append_str(
+            out, "        case \"$cur\" in -*) ;; ?*)\n"
+                 "            COMPREPLY=($(compgen -c -- \"$cur\"; compgen -f -- \"$cur\"))\n"
+                 "            return ;;\n        esac\n");
+    buffer_append_str(out, "        words='");
     EACH_OPTION(o, command->options)
     buffer_printf(out, "--%s ", o->name);
     if (command == &cmd_help)
@@ -190,6 +196,8 @@ static void zsh_script(struct buffer *out)
         }
         if (commands[i] == &cmd_help)
             buffer_append_str(out, " \\\n            '1:command:(${list%%:*})'");
+        if (commands[i]->starts_other)
+            buffer_append_str(out, " \\\n            '*::program:_normal'");
         buffer_append_str(out, " ;;\n");
     }
     buffer_append_str(out, "    esac\n}\n_memoir \"$@\"\n");
@@ -239,6 +247,11 @@ static void fish_script(struct buffer *out)
         buffer_append_char(out, '\n');
         EACH_OPTION(o, commands[i]->options)
         fish_option(out, commands[i], o);
+        if (commands[i]->starts_other)
+            buffer_printf(out,
+                          "complete -c memoir -n '__fish_seen_subcommand_from %s' -x -a "
+                          "'(__fish_complete_subcommand)'\n",
+                          commands[i]->name);
         if (commands[i] != &cmd_help)
             buffer_printf(out, "complete -c memoir -n '__fish_seen_subcommand_from help' -a %s\n",
                           commands[i]->name);

@@ -198,8 +198,9 @@ void run_summary_text(const struct run_summary *s, const struct term *term, stru
     if (p.process)
         heap_lines(&p, term, out);
     else if (!s->why_not) /* else it was said before */
-        buffer_append_str(out, "memoir: it left no figures of its heap (memoir doctor tells what "
-                               "could be wrong)\n");
+        buffer_append_str(
+            out, "memoir: no figures of its heap are here: a daemon retired them first (memoir ps "
+                 "--exited tells), or there were none (memoir doctor tells what could be wrong)\n");
     picture_release(&p);
 }
 

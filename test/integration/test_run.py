@@ -13,6 +13,7 @@ import unittest
 import stage
 
 stage.build_root()
+from daemon_fixture import DaemonTest  # noqa: E402
 from cli_support import BUILD, ENVIRONMENT, MEMOIR, CommandTest, memoir, wait_for  # noqa: E402
 
 TRACKER = BUILD / "src/track/libmemoir-track.so"
@@ -312,6 +313,25 @@ class Tracked(RunTest):
         self.assertGreater(rows[0]["heap_bytes"], 0)
         _, said = process.communicate("", timeout=60)
         self.assertIn("direct.c:6 step", said)
+
+
+class Watched(DaemonTest):
+    """A daemon that retires books the moment that a process dies."""
+
+    def test_the_summary_is_there_all_the_same(self):
+        if not TRACKER.exists():
+            self.skipTest("this build has no tracker")
+        daemon = self.daemon()
+        command = [str(MEMOIR), "run", "--summary", "--dir", str(self.books), str(BUILD / "test/leaks/leak_direct")]
+        for _ in range(50):
+            result = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, stdin=subprocess.DEVNULL,
+                                    timeout=60, check=False)
+            self.assertEqual(result.returncode, 0)
+            if "a daemon retired them first" not in result.stderr:  # where we got no turn before the program's end
+                break
+        self.assertIn("9.6 kB in     200 blocks", result.stderr)
+        wait_for(lambda: not list(self.books.rglob("*.book")), "the end of the books", 30)
+        daemon.close()
 
 
 if __name__ == "__main__":
