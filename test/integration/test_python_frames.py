@@ -100,8 +100,9 @@ class PythonTest(unittest.TestCase):
         for path in find_books(self.directory):
             with Book.open(path) as book:
                 if book.identity.pid == pid:
+                    found = book.blocks()[0]  # first: the program goes on, and a new block may have a new site
                     sites = {s.number: s for s in book.sites()}
-                    blocks = {b.id: sites[b.site] for b in book.blocks()[0] if b.site}
+                    blocks = {b.id: sites[b.site] for b in found if b.site}
                     return book.identity, book.status(), sites, blocks
         raise AssertionError(f"no book of {pid}")
 
