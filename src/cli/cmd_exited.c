@@ -243,8 +243,17 @@ static struct query_style style_of(const struct exited_values *v)
 
 /* ---- once ---- */
 
-static int source_fail(const struct exited_source *source, int r)
+static int source_fail(const struct exited_source *source, const struct exited_values *v, int r)
 {
+    if (r == -ENOENT && (v->state || v->socket)) {
+        command_fail(
+            v->socket
+                ? "nobody listens at '%s': start memoird there with --socket"
+                : "there is no list of processes that ended in '%s' yet: memoird keeps it; start it "
+                  "with 'memoird --daemon', or name its state directory by --state",
+            source->path);
+        return COMMAND_NOTHING;
+    }
     if (r == -ENOENT) {
         fputs(
             "The daemon remembers no process that ended: memoird keeps the list while it runs. Start it as "
@@ -366,7 +375,7 @@ static int show_once(struct exited_source *source, const struct exited_values *v
     r = exited_source_ask(source, &spec, query, result);
     if (r < 0) {
         query_result_free(result);
-        return source_fail(source, r);
+        return source_fail(source, v, r);
     }
     struct term term;
     term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
@@ -505,7 +514,7 @@ static int follow(struct exited_source *source, const struct exited_values *v, c
     uint64_t seen = 0;
     int r = last_sequence(source, &seen);
     if (r != 0)
-        return r < 0 ? source_fail(source, r) : r;
+        return r < 0 ? source_fail(source, v, r) : r;
     if (source->state != EXITED_WATCHED)
         return command_fail("the daemon does not see processes end: %s",
                             source->state == EXITED_FAILED
@@ -523,7 +532,7 @@ static int follow(struct exited_source *source, const struct exited_values *v, c
             r = follow_print(source, v, filter, seen, now, false);
         seen = now > seen ? now : seen;
     }
-    return r < 0 ? source_fail(source, r) : r;
+    return r < 0 ? source_fail(source, v, r) : r;
 }
 
 static int check(const struct exited_values *v)
@@ -535,6 +544,16 @@ static int check(const struct exited_values *v)
     if (v->follow && (v->by || v->sort || v->limit != UINT64_MAX))
         return command_misuse(&cmd_exited, "--by, --sort and --limit do not go with --follow");
     return COMMAND_OK;
+}
+
+/* What makes no sense is told also where there is nobody to ask. */
+static int question_check(const struct exited_values *v, const char *where)
+{
+    struct query_spec spec = spec_of(v, where);
+    struct query *query = NULL;
+    int r = query_make(&spec, &query);
+    query_free(query);
+    return r;
 }
 
 static int run(const void *values, const struct operands *operands)
@@ -549,10 +568,13 @@ static int run(const void *values, const struct operands *operands)
         return r;
     if (where.error)
         return command_misuse(&cmd_exited, "the options are too long");
+    r = question_check(v, buffer_string(&where));
+    if (r != COMMAND_OK)
+        return r;
     struct exited_source source;
     r = exited_source_open(v->state, v->socket, &source);
     if (r < 0)
-        return source_fail(&source, r);
+        return source_fail(&source, v, r);
     r = v->follow ? follow(&source, v, buffer_string(&where))
                   : show_once(&source, v, buffer_string(&where));
     exited_source_close(&source);

@@ -423,9 +423,15 @@ class WithoutBpf(DaemonTest):
 
     def test_no_daemon_was_ever_here(self):
         done = self.exited()
-        self.assertEqual(done.returncode, 0)
+        self.assertEqual(done.returncode, 3)
         self.assertIn("memoird --daemon", done.stderr)
-        self.assertEqual(subprocess.run([MEMOIR, "exited", "--since", "soon"], capture_output=True, check=False).returncode, 2)
+        for wrong in (["--since", "soon"], ["--where", "nosuch=1"], ["--by", "nosuch"], ["--csv", "--json"],
+                      ["--cause", "love"], ["--follow", "--by", "program"]):
+            done = subprocess.run([MEMOIR, "exited", "--state", self.state, *wrong], capture_output=True, check=False)
+            self.assertEqual(done.returncode, 2, (wrong, done.stderr))
+        gone = subprocess.run([MEMOIR, "exited", "--socket", self.folder / "none"], capture_output=True, text=True, check=False)
+        self.assertEqual(gone.returncode, 3)
+        self.assertIn("nobody listens", gone.stderr)
 
 
 if __name__ == "__main__":
