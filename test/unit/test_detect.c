@@ -216,6 +216,23 @@ static void a_level_alone_is_never_called_a_leak(void **state)
     assert_true(r.ever_freed < 0);
 }
 
+/* It gave back as much just when we began to look: what rises since may be the next tooth. */
+static void a_fall_at_the_start_speaks_against_a_leak(void **state)
+{
+    linear(LOOKS, MIB);
+    for (size_t i = 0; i < LOOKS; i++) {
+        points[i].alloc_bytes += 100 * (uint64_t)MIB;
+        points[i].alloc_blocks += 100;
+        if (i >= 4) {
+            points[i].freed_bytes = 100 * (uint64_t)MIB;
+            points[i].freed_blocks = 100;
+        }
+    }
+    struct detect_result r = judge(LOOKS, NULL);
+    assert_int_equal(r.verdict, DETECT_GROWING);
+    assert_int_equal(r.reason, DETECT_TEETH);
+}
+
 /* An hour of teeth, and we look at the last minutes, in which one rises. */
 static void a_long_watch_knows_that_growth_goes_away(void **state)
 {
@@ -321,6 +338,7 @@ int main(void)
         cmocka_unit_test(growth_that_was_faster_before_may_be_a_warm_up),
         cmocka_unit_test(blocks_of_all_ages_add_to_the_evidence),
         cmocka_unit_test(a_level_alone_is_never_called_a_leak),
+        cmocka_unit_test(a_fall_at_the_start_speaks_against_a_leak),
         cmocka_unit_test(a_long_watch_knows_that_growth_goes_away),
         cmocka_unit_test(a_new_leak_shows_in_a_long_steady_series),
         cmocka_unit_test(any_figures_give_a_verdict),
