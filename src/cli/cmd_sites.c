@@ -102,8 +102,8 @@ static const struct command_section sections[] = {
      "Every block counts for the line that asked for it, so all figures are exact, in every grouping "
      "but one. By stack, programs that sample their stacks (the default of memoir run) have the exact "
      "figures of each line divided among the stacks that were seen to lead to it: such rows are marked "
-     "with ~ on screen and \"estimate\" in JSON and CSV, and their sum is exact. With MEMOIR_STACKS=all "
-     "stacks are exact too."},
+     "with ~ on screen and \"estimate\" in JSON and CSV, and their sum is exact. So are lines of Python scripts, "
+     "which only sampling finds. With MEMOIR_STACKS=all stacks are exact too."},
     {"WHAT IS THE SAME AT TWO MOMENTS",
      "A site is its place in the files of the program and of its libraries, which is the same in every "
      "run, wherever they are loaded. Where the two moments are of different builds, sites are the same if "

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/hash.h"
 #include "profile/names.h"
 
@@ -122,39 +123,90 @@ static void row_join(struct row *row, const struct profile *p, const struct stac
         row->first_seen_ns = s->first_seen_ns;
 }
 
+/* ---- who asked ---- */
+
 /* How many frames lie inside of the innermost line of a script. Who asked is that line, since its author
- * knows nothing of the interpreter's inside; without any it is the innermost frame. */
-static size_t inside_script(const struct profile *p, const struct profile_site *site)
+ * knows nothing of the interpreter's inside; without any it is the innermost frame, as 0 says. */
+static size_t inside_script(const struct profile *p, const struct stack *s)
 {
-    const uint32_t *frames = profile_stack(p, site);
-    for (size_t i = 0; i < site->n_frames; i++)
-        if (p->modules[p->frames[frames[i]].module].kind == PROFILE_MODULE_SCRIPT)
+    for (size_t i = 0; i < s->n_frames; i++)
+        if (p->modules[p->frames[s->frames[i]].module].kind == PROFILE_MODULE_SCRIPT)
             return i;
     return 0;
 }
 
-/* Exact sites, from the frame on that asked. */
-static int take_exact(const struct profile *p, struct stacks *ret_stacks)
+static uint64_t caller_hash(const struct profile *p, const struct stack *s)
 {
-    struct stacks s = {.list = calloc(p->n_sites + 1, sizeof(*s.list))};
-    if (!s.list)
-        return -ENOMEM;
-    for (size_t i = 0; i < p->n_sites; i++) {
-        const struct profile_site *site = &p->sites[i];
-        if (site->flags & PROFILE_SITE_SAMPLED)
-            continue;
-        size_t inside = inside_script(p, site);
-        s.list[s.n++] = (struct stack){
-            .frames = profile_stack(p, site) + inside,
-            .n_frames = (uint16_t)(site->n_frames - inside),
-            .cut = site->flags & PROFILE_SITE_CUT,
-            .bare = site->flags & PROFILE_SITE_CALLER_ONLY,
-            .account = site->account,
-            .first_seen_ns = site->first_seen_ns,
-            .figures = site->figures,
-        };
+    return hash_combine(hash_combine(p->seed, s->account), s->frames[0]);
+}
+
+static bool is_scripted(const struct numbers *scripted, const struct profile *p,
+                        const struct stack *s)
+{
+    struct numbers_walk walk;
+    return s->n_frames && (s->estimate || s->bare) &&
+           numbers_first(scripted, caller_hash(p, s), &walk) != NUMBERS_NONE;
+}
+
+/* Callers that were sampled at work for a script: their exact figures are the interpreter's, and which line
+ * they worked for is known from the samples only. */
+static int find_scripted(const struct profile *p, const struct stacks *stacks,
+                         struct numbers *scripted)
+{
+    for (size_t i = 0; i < stacks->n; i++) {
+        const struct stack *s = &stacks->list[i];
+        if (s->estimate && inside_script(p, s) && !is_scripted(scripted, p, s) &&
+            numbers_add(scripted, caller_hash(p, s), 0) < 0)
+            return -ENOMEM;
     }
-    *ret_stacks = s;
+    return 0;
+}
+
+static struct stack exact_stack(const struct profile *p, const struct profile_site *site)
+{
+    return (struct stack){
+        .frames = profile_stack(p, site),
+        .n_frames = site->n_frames,
+        .cut = site->flags & PROFILE_SITE_CUT,
+        .bare = site->flags & PROFILE_SITE_CALLER_ONLY,
+        .account = site->account,
+        .first_seen_ns = site->first_seen_ns,
+        .figures = site->figures,
+    };
+}
+
+static void asked_add(struct stacks *to, const struct profile *p, struct stack s)
+{
+    size_t inside = inside_script(p, &s);
+    s.frames += inside;
+    s.n_frames = (uint16_t)(s.n_frames - inside);
+    to->list[to->n++] = s;
+}
+
+/* Each site from the frame on that asked: exact ones, but for callers at work for scripts their stacks. */
+static int take_asked(const struct profile *p, struct stacks *ret_stacks)
+{
+    MEMOIR_CLEANUP(stacks_release)
+    struct stacks all = {0};
+    MEMOIR_CLEANUP(stacks_release)
+    struct stacks asked = {.list = calloc(2 * p->n_sites + 1, sizeof(*asked.list))};
+    MEMOIR_CLEANUP(numbers_release)
+    struct numbers scripted = {0};
+    int r = asked.list ? stacks_take(p, &all) : -ENOMEM;
+    if (r == 0)
+        r = find_scripted(p, &all, &scripted);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < p->n_sites; i++) {
+        struct stack s = exact_stack(p, &p->sites[i]);
+        if (!(p->sites[i].flags & PROFILE_SITE_SAMPLED) && !is_scripted(&scripted, p, &s))
+            asked_add(&asked, p, s);
+    }
+    for (size_t i = 0; i < all.n; i++)
+        if (is_scripted(&scripted, p, &all.list[i]))
+            asked_add(&asked, p, all.list[i]);
+    *ret_stacks = asked;
+    asked = (struct stacks){0};
     return 0;
 }
 
@@ -166,7 +218,7 @@ int rows_add(struct rows *rows, const struct profile *p, const struct rows_filte
         return -ENOMEM;
     rows->stacks = grown;
     struct stacks *s = &rows->stacks[rows->n_stacks];
-    int r = filter->by == ROWS_BY_STACK ? stacks_take(p, s) : take_exact(p, s);
+    int r = filter->by == ROWS_BY_STACK ? stacks_take(p, s) : take_asked(p, s);
     if (r < 0)
         return r;
     rows->n_stacks++;

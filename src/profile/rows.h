@@ -1,7 +1,7 @@
 /* Sites put together by what they have in common, at one moment or at two.
  *
  * Figures are exact except by stack, where those of stacks that were found by sampling are estimates
- * (stacks.h). Memory of different kinds or on different devices is never added up in one row, except by
+ * (stacks.h), and for lines of scripts that only sampling found. Memory of different kinds or on different devices is never added up in one row, except by
  * space and by device. */
 #pragma once
 

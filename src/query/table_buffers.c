@@ -344,7 +344,8 @@ static int scan_book_sites(struct query_book *book)
     book_load_sites(book);
     for (uint32_t i = 1; i < book->sites.n_sites && r == 0; i++) {
         const struct ledger_account *account = account_of(book, book->sites.sites[i].account);
-        if (!account)
+        /* Sampled ones estimate what others count: no sum may have both. */
+        if (!account || book->sites.sites[i].flags & BOOK_SITE_SAMPLED)
             continue;
         struct query_row row = {.process = book->process,
                                 .account = account,

@@ -74,6 +74,43 @@ static void who_asked_is_the_line_of_the_script(void **state)
     profile_free(p);
 }
 
+/* The interpreter's exact figure is divided among the lines that sampling found it at work for; callers without
+ * such lines stay exact. */
+static void lines_of_scripts_are_found_by_samples(void **state)
+{
+    struct profile *p = profile_new();
+    uint32_t library = fixture_module(p, "/usr/bin/python3", "id");
+    uint32_t script = profile_add_module(
+        p, &(struct profile_module){.kind = PROFILE_MODULE_SCRIPT,
+                                    .path = profile_add_string(p, "/srv/train.py")});
+    uint32_t append = fixture_frame(p, library, 1, "list_append", NULL, 0);
+    uint32_t intern = fixture_frame(p, library, 2, "intern", NULL, 0);
+    uint32_t eval = fixture_frame(p, library, 9, "eval", NULL, 0);
+    uint32_t load = fixture_frame(p, script, 3, "load", "/srv/train.py", 41);
+    uint32_t save = fixture_frame(p, script, 4, "save", "/srv/train.py", 90);
+    uint32_t heap = fixture_heap(p);
+    unsigned exact = PROFILE_SITE_CALLER_ONLY, sampled = PROFILE_SITE_SAMPLED;
+    fixture_site(p, (struct fixture_site){heap, exact, 1000, 10, 1000, 10, 0, {append}, 1});
+    fixture_site(p, (struct fixture_site){heap, exact, 50, 1, 50, 1, 0, {intern}, 1});
+    fixture_site(p, (struct fixture_site){heap, sampled, 30, 1, 30, 1, 0, {append, eval, load}, 3});
+    fixture_site(p, (struct fixture_site){heap, sampled, 10, 1, 10, 1, 0, {append, eval, save}, 3});
+    fixture_site(p, (struct fixture_site){heap, sampled, 7, 1, 7, 1, 0, {intern, eval}, 2});
+    for (int by = ROWS_BY_CALLER; by <= ROWS_BY_FUNCTION; by += ROWS_BY_FUNCTION) {
+        struct rows rows = take(p, NULL, (enum rows_by)by, 0);
+        assert_int_equal(rows.n, 3);
+        assert_string_equal(function_of(&rows.list[0]), "load");
+        assert_int_equal(rows.list[0].now.live_bytes, 750);
+        assert_true(rows.list[0].estimate);
+        assert_string_equal(function_of(&rows.list[1]), "save");
+        assert_string_equal(function_of(&rows.list[2]), "intern");
+        assert_false(rows.list[2].estimate);
+        assert_int_equal(rows.now.live_bytes, 1050);
+        assert_int_equal(rows.estimated.live_bytes, 1000);
+        rows_release(&rows);
+    }
+    profile_free(p);
+}
+
 static void every_grouping_has_the_same_sum(void **state)
 {
     static const size_t counts[] = {3, 4, 3, 3, 2, 2, 2};
@@ -219,6 +256,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(callers_are_put_together_in_each_kind_of_memory),
         cmocka_unit_test(who_asked_is_the_line_of_the_script),
+        cmocka_unit_test(lines_of_scripts_are_found_by_samples),
         cmocka_unit_test(every_grouping_has_the_same_sum),
         cmocka_unit_test(one_kind_of_memory_can_be_asked_for),
         cmocka_unit_test(the_measure_decides_the_order),
