@@ -20,11 +20,11 @@ enum { OUTPUT_MAX = 256 << 20, INTERVAL_MIN_MS = 50 };
 /* For one picture everything may be read once, within reason. */
 #define ONCE_NS (2 * NS_PER_S)
 /* Between pictures that follow each other, as on the screen. */
-#define AGAIN_PERMILLE 4
+#define AGAIN_PERMILLE 2
 
 struct top_values {
     struct command_common common;
-    const char *dir;
+    const char *dir, *state;
     const char *sort, *filter, *user, *columns;
     bool tree, tracked, kernel, once;
     uint64_t number, limit, interval_ns;
@@ -63,6 +63,10 @@ static const struct option_spec options[] = {
     OPTION_NO_HEADER,
     OPTION_COLOR,
     OPTION_DIR,
+    {"state", 0, OPTION_STRING, AT(state), "DIR",
+     "the daemon's state directory, whose history the page of a process shows (default: "
+     "/var/lib/memoir as root, else $XDG_STATE_HOME/memoir or ~/.local/state/memoir)",
+     .completion = COMPLETE_DIRECTORY},
     {0},
 };
 
@@ -202,6 +206,7 @@ static int run(const void *values, const struct operands *operands)
     const struct top_values *v = values;
     struct top_options o = {
         .dir = v->dir,
+        .state = v->state,
         .interval_ns = v->interval_ns,
         .color = (enum term_color)v->color,
     };

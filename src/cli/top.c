@@ -17,7 +17,7 @@
 
 /* What costly figures may take: much at first, when nothing is known, then a small share of the time. */
 #define EAGER_NS        (40 * NS_PER_MS)
-#define STEADY_PERMILLE 4
+#define STEADY_PERMILLE 2
 
 enum { EAGER_LOOKS = 8, WHEEL_LINES = 3 };
 
@@ -411,6 +411,8 @@ int top_run(const struct top_options *options)
     t.folded = calloc(TOP_FOLDED_MAX, sizeof(*t.folded));
     t.items = calloc(TOP_COLUMNS, sizeof(*t.items));
     t.sites = top_sites_new();
+    struct top_history history = {0};
+    t.history = &history;
     t.wish.folded = t.folded;
     tui_input_set(&t.input, options->wish.filter);
     t.symbols = site_names_new(); /* starts a process: before there is a screen to spoil */
@@ -425,6 +427,7 @@ int top_run(const struct top_options *options)
     }
     top_source_release(&t.source);
     top_sites_free(t.sites);
+    free(history.points);
     buffer_release(&t.text);
     free(t.folded);
     free(t.items);

@@ -19,9 +19,11 @@
 struct follow;
 struct host;
 struct site_names;
+struct top_history;
 
 struct top_options {
-    const char *dir; /* of the books; NULL: the usual places */
+    const char *dir;   /* of the books; NULL: the usual places */
+    const char *state; /* of the daemon, with its history; NULL: the usual one */
     uint64_t interval_ns;
     enum term_color color;
     struct top_wish wish;
@@ -51,6 +53,7 @@ struct top_source {
     struct host *host;
     struct follow *follow;
     struct top_rows rows;
+    uint64_t found_ns; /* when books were last looked for */
 };
 
 int top_source_open(struct top_source *source, const char *dir);
@@ -83,7 +86,8 @@ struct top {
     size_t scroll, scroll_lines; /* of a page: first line shown, and lines that there are */
 
     struct site_names *symbols;
-    struct top_sites *sites; /* of the process page */
+    struct top_sites *sites; /* of the process page, as is */
+    struct top_history *history;
     char note[TOP_NOTE_MAX]; /* one line for the user, until the next key */
     struct buffer text;      /* of a page, one line each */
 };
@@ -110,6 +114,19 @@ bool top_menu_pick(struct top *t, bool space);
 
 /* The row of the chosen process, NULL when it is gone. */
 const struct top_row *top_chosen(const struct top *t);
+
+/* ---- charts of the process page: RSS at the last looks, and in the last hour where memoird noted it ---- */
+
+void top_chart_recent(struct top *t, const struct top_row *row);
+void top_chart_history(struct top *t, const struct top_row *row);
+
+/* What memoird noted of one process. */
+struct top_history {
+    pid_t pid;
+    uint64_t start_ticks, taken_ns; /* CLOCK_MONOTONIC; 0: never */
+    unsigned n;                     /* points; 0: nothing is known */
+    double *points;                 /* bytes; below 0: none */
+};
 
 /* ---- call sites of the process page ---- */
 

@@ -45,8 +45,10 @@ static int compare(const void *a, const void *b, void *context)
 {
     const struct sorting *s = context;
     size_t x = *(const size_t *)a, y = *(const size_t *)b;
-    int order = top_column_compare(s->wish->sort, s->wish->ascending, s->wish->tree, &s->rows[x],
-                                   &s->rows[y]);
+    const struct top_row *p = &s->rows[x], *q = &s->rows[y];
+    int order = top_column_compare(s->wish->sort, s->wish->ascending, s->wish->tree, p, q);
+    if (!order) /* most rates and jobs are equal: then the large ones are those to look at */
+        order = top_column_compare(TOP_COLUMN_RSS, false, s->wish->tree, p, q);
     return order ? order : (x > y) - (x < y);
 }
 

@@ -7,7 +7,6 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/units.h"
-#include "cli/chart.h"
 #include "cli/ps.h"
 #include "cli/top.h"
 #include "ledger/follow.h"
@@ -16,8 +15,6 @@
 
 enum {
     FACT_WIDTH = 38, /* of a label and its figure: two stand side by side in 80 columns */
-    CHART_ROWS = 6,
-    AXIS = 10, /* columns: "12.9 GB |" */
     NOTE_MAX = 48,
 };
 
@@ -218,63 +215,13 @@ static void identity_append(struct top *t, const struct top_row *row)
     cgroup_append(t, p);
 }
 
-/* ---- chart ---- */
-
-static void chart_append(struct top *t, const struct top_row *row)
-{
-    enum { POINTS_MAX = TOP_TREND };
-    double points[2 * POINTS_MAX];
-    const struct top_trace *trace = row->trace;
-    const struct top_rows *rows = &t->source.rows;
-    if (!trace || trace->last == trace->first)
-        return;
-    unsigned density = chart_density(&t->term);
-    unsigned columns = t->term.width > AXIS + 4 ? t->term.width - AXIS - 2 : 1;
-    unsigned most = TOP_TREND / density;
-    columns = columns < most ? columns : most;
-    unsigned n = columns * density;
-    double top = 1;
-    for (unsigned i = 0; i < n; i++) {
-        uint64_t back = n - 1 - i;
-        points[i] = -1;
-        if (rows->looks < back + 1)
-            continue;
-        uint64_t look = rows->looks - back;
-        uint32_t kib = trace->kib[look % TOP_TREND];
-        if (look < trace->first || look > trace->last || kib == UINT32_MAX)
-            continue;
-        points[i] = (double)kib * 1024;
-        top = points[i] > top ? points[i] : top;
-    }
-    section(t, "Resident memory since this view was opened");
-    for (unsigned i = 0; i < n; i++)
-        points[i] = points[i] < 0 ? -1 : points[i] / top;
-    for (unsigned r = 0; r < CHART_ROWS; r++) {
-        char label[UNITS_TEXT_MAX] = "";
-        if (r == 0)
-            units_format_bytes(label, (uint64_t)top, UNITS_DECIMAL);
-        else if (r == CHART_ROWS - 1)
-            snprintf(label, sizeof(label), "0");
-        buffer_printf(&t->text, "%*s %s%s", AXIS - 1, label, t->term.utf8 ? "│" : "|",
-                      term_style(&t->term, STYLE_CYAN));
-        chart_append_row(&t->term, &t->text, points, columns, CHART_ROWS, r);
-        buffer_printf(&t->text, "%s\n", term_plain(&t->term, STYLE_CYAN));
-    }
-    char span[UNITS_TEXT_MAX];
-    units_format_duration(span, (uint64_t)n * t->interval_ns);
-    int used = (int)strlen(span) + 1;
-    buffer_printf(&t->text, "%s%*s-%s%*s%s\n", term_style(&t->term, STYLE_DIM), AXIS + 1, "", span,
-                  (int)columns > used ? (int)columns - used : 4, "now",
-                  term_plain(&t->term, STYLE_DIM));
-}
-
 /* ---- its books ---- */
 
 static const char *advice(enum host_tracked tracked)
 {
     switch (tracked) {
     case HOST_TRACKED_YES:
-        return "Every allocation of its heap is accounted. More: memoir sites, memoir leaks.";
+        return "Every allocation of its heap is accounted, by the line that made it.";
     case HOST_TRACKED_ASKED:
         return "It was started with the tracker but keeps no book: it may have allocated too little "
                "so far, its books may lie elsewhere (--dir), or it may have been refused one. memoir "
@@ -316,6 +263,8 @@ static int books_append(struct top *t, const struct top_row *row)
     term_wrap(&t->text, advice(row->tracked), 2, t->term.width < 100 ? t->term.width : 100);
     if (!row->books)
         return 0;
+    buffer_printf(&t->text, "  More: memoir sites %d, memoir leaks %d, memoir flame %d\n",
+                  (int)row->pid, (int)row->pid, (int)row->pid);
     if (row->books->n_accounts) {
         section(t, "What its books say");
         MEMOIR_CLEANUP(ps_view_release)
@@ -352,6 +301,7 @@ int top_page_process(struct top *t)
     }
     identity_append(t, row);
     figures_append(t, row);
-    chart_append(t, row);
+    top_chart_recent(t, row);
+    top_chart_history(t, row);
     return books_append(t, row);
 }

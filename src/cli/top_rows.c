@@ -167,14 +167,15 @@ static int reserve(struct top_rows *rows, size_t n)
     return 0;
 }
 
-static void fill(struct top_row *row, const struct host *host, const struct host_process *p)
+static void fill(struct top_row *row, const struct host *host, const struct host_process *p,
+                 pid_t self)
 {
     *row = (struct top_row){
         .pid = p->pid,
         .parent = p->valid & HOST_HAS_STAT ? p->parent_pid : 0,
         .start_ticks = p->start_ticks,
         .kernel = p->kernel,
-        .self = p->pid == getpid() || (p->valid & HOST_HAS_STAT && p->parent_pid == getpid()),
+        .self = p->pid == self || (p->valid & HOST_HAS_STAT && p->parent_pid == self),
         .state = p->valid & HOST_HAS_STAT ? p->state : '?',
         .has_uid = p->valid & HOST_HAS_STATUS,
         .uid = p->uid,
@@ -231,8 +232,9 @@ int top_rows_take(struct top_rows *rows, struct host *host, const struct ledger 
     rows->looks++;
     rows->n = n;
     rows->shown = 0;
+    pid_t self = getpid(); /* a system call */
     for (size_t i = 0; i < n; i++) {
-        fill(&rows->rows[i], host, processes[i]);
+        fill(&rows->rows[i], host, processes[i], self);
         rows->rows[i].trace = trace_put(rows, processes[i]);
     }
     traces_sweep(rows);

@@ -115,7 +115,7 @@ void top_rows_release(struct top_rows *rows);
  * next refresh. A figure of the resident memory is remembered for each process. 0 or -ENOMEM. */
 int top_rows_take(struct top_rows *rows, struct host *host, const struct ledger *books);
 
-/* Fill `order`. Unknown values come last either way, equal ones stay by pid. With a tree, siblings are
+/* Fill `order`. Unknown values come last either way; of equal ones the larger is first, then the lower pid. With a tree, siblings are
  * ordered by what all of their family has. 0 or -ENOMEM. */
 int top_arrange(struct top_rows *rows, const struct top_wish *wish);
 

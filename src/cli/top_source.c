@@ -2,9 +2,13 @@
 #include <errno.h>
 #include <sys/resource.h>
 
+#include "base/clock.h"
 #include "cli/top.h"
 #include "ledger/follow.h"
 #include "ledger/host.h"
+#include "ledger/ledger.h"
+
+#define FIND_NS (2 * NS_PER_S) /* new books are found as late as this */
 
 /* The process table keeps a descriptor for each process: as many as we may have. */
 static void allow_files(void)
@@ -31,13 +35,26 @@ void top_source_release(struct top_source *source)
     *source = (struct top_source){0};
 }
 
+/* Figures of known books come from memory that is shared; to find new ones directories, and as root all processes,
+ * have to be looked through. */
+static int books_look(struct top_source *source)
+{
+    uint64_t now_ns = clock_monotonic_ns();
+    if (source->found_ns && now_ns - source->found_ns < FIND_NS) {
+        ledger_refresh(follow_ledger(source->follow));
+        return 0;
+    }
+    source->found_ns = now_ns;
+    return follow_look(source->follow, false);
+}
+
 int top_source_look(struct top_source *source, uint64_t cpu_ns)
 {
     int r = host_refresh(source->host);
     if (r < 0)
         return r;
     host_refine(source->host, cpu_ns);
-    r = follow_look(source->follow, false);
+    r = books_look(source);
     if (r < 0)
         return r;
     return top_rows_take(&source->rows, source->host, follow_ledger(source->follow));

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 
-from cli_support import DRAM, ENVIRONMENT, HEAP, MEMOIR, SCRIPTED, CommandTest, memoir, wait_for
+from cli_support import BUILD, DRAM, ENVIRONMENT, HEAP, MEMOIR, SCRIPTED, CommandTest, memoir, wait_for
 from screen_support import ScreenTest
 
 HOLD = "import sys; x = bytearray(int(sys.argv[1])); x[::4096] = b'x' * len(x[::4096]); __import__('os').write(1, b'ready\\n'); sys.stdin.read()"
@@ -268,6 +268,23 @@ class Screen(TopTest, ScreenTest):
         self.see(rf"PID {client.pid} is gone")
         self.press("Escape")
         self.see("No process keeps a book")
+
+    def test_the_page_of_a_process_has_what_memoird_noted(self):
+        state = self.dir / "state"
+        holder = self.hold(20, self.tag())
+        daemon = subprocess.Popen(
+            [BUILD / "src/daemon/memoird", "--dir", self.dir, "--state", state, "--socket=none", "--tt-socket=none",
+             "--history-flush=100ms", "--history-processes=65536", "--log-level=error"],
+            env=ENVIRONMENT, stdin=subprocess.DEVNULL)
+        self.addCleanup(daemon.wait)
+        self.addCleanup(daemon.terminate)
+        noted = lambda: memoir("history", "--state", state, "--since=5m", "--space=rss", "--pid", holder.pid)
+        wait_for(lambda: noted().returncode == 0, "a note of the process", 60)
+        self.open("--state", state, columns=100, rows=60)
+        self.filter(self.tag())
+        self.see(rf"^ *{holder.pid} ")
+        self.press("Enter")
+        self.see(r"^Resident memory in the last hour, as memoird noted it\n +[\d.]+ MB │.*[⢸⣿⡇]")
 
     def test_other_pages_and_the_way_back(self):
         self.open(columns=100, rows=45)
