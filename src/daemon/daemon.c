@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -38,7 +39,7 @@
 #include "ledger/ledger.h"
 
 /* Reading figures may take this long before other events get their turn. */
-enum { REFRESH_TURN_NS = 1000000, DESCRIPTORS_WANTED = 65536 };
+enum { REFRESH_TURN_NS = 1000000, DESCRIPTORS_WANTED = 65536, LOCK_PATIENCE_MS = 5000 };
 
 static const char books_root[] = "/run/memoir", lock_name[] = "memoird.lock";
 static const char run_path[] = "/run", run_lock_prefix[] = "memoird-";
@@ -96,10 +97,24 @@ static int open_state(struct daemon *daemon)
     return r;
 }
 
+/* A daemon that was killed while it started a helper leaves its lock to that for a moment: until the helper is
+ * a program of its own. */
+static int lock_patiently(int dirfd, const char *name, pid_t *ret_holder)
+{
+    uint64_t deadline_ns = clock_monotonic_ns() + LOCK_PATIENCE_MS * NS_PER_MS;
+    for (;;) {
+        int fd = service_lock(dirfd, name, ret_holder);
+        bool dead = fd == -EBUSY && *ret_holder > 0 && kill(*ret_holder, 0) < 0 && errno == ESRCH;
+        if (!dead || clock_monotonic_ns() > deadline_ns)
+            return fd;
+        nanosleep(&(struct timespec){.tv_nsec = 10 * NS_PER_MS}, NULL);
+    }
+}
+
 static int take_lock(int *ret_fd, int dirfd, const char *name, const char *what, const char *path)
 {
     pid_t holder = 0;
-    int fd = service_lock(dirfd, name, &holder);
+    int fd = lock_patiently(dirfd, name, &holder);
     if (fd == -EBUSY && holder > 0)
         log_error("another memoird (PID %d) uses %s '%s'", (int)holder, what, path);
     else if (fd == -EBUSY)

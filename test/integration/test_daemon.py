@@ -1,5 +1,6 @@
 """memoird: finding books, retiring the dead, living and dying itself."""
 
+import fcntl
 import os
 import signal
 import socket
@@ -287,6 +288,19 @@ class Life(DaemonTest):
         self.assertEqual(second.wait(), 1)
         self.assertIn(f"another memoird (PID {first.pid}) uses state directory '{self.state}'",
                       second.err.lines[-1])
+
+    def test_the_lock_of_one_that_died_is_waited_for(self):
+        dead = subprocess.Popen(["true"])
+        dead.wait()
+        self.state.mkdir(exist_ok=True)
+        with open(self.state / "memoird.lock", "w") as lock:
+            lock.write(f"{dead.pid}\n")
+            lock.flush()
+            fcntl.flock(lock, fcntl.LOCK_EX)  # as a helper does that has not begun yet
+            daemon = self.daemon(ready=False)
+            time.sleep(0.3)
+            self.assertEqual([l for l in daemon.err.lines if "error" in l], [])
+        daemon.err.wait(r"\bready: watching")
 
     def test_lock_is_free_after_a_kill(self):
         first = self.daemon()
