@@ -339,8 +339,8 @@ static void stacks_count_from_the_stack_pointer_up(void **unused)
 {
     uint64_t on_stack = block(ARENA + 0x1000, 64), below = block(ARENA + 0x2000, 64);
     point(child_slot, on_stack);
-    /* Deep below what pause() uses, but on a page that is there. */
-    for (uint64_t at = child_slot - 0x3000; at < child_slot - 0x2000; at += 8)
+    /* Deep below what pause() uses, the loader that finds it included. */
+    for (uint64_t at = child_slot - 0x10000; at < child_slot - 0xf000; at += 8)
         point(at, below);
     look();
     assert_state(on_stack, SCAN_REACHABLE);
