@@ -200,27 +200,28 @@ static void put_trend(const struct top_cells *cells, struct buffer *out, const s
     spaces(out, width - n);
 }
 
-/* "│ ├─train.py". Where it is too deep for the room, the outer lines go. */
+/* "│ ├─train.py". Where it is too deep for the room, all from some depth on stand below each other. */
 static unsigned put_branch(const struct top_cells *cells, struct buffer *out,
                            const struct top_row *row, unsigned width)
 {
     enum { PIECE = 2 };
     bool utf8 = cells->term->utf8;
-    uint32_t most = width * 2 / 3 / PIECE, first = row->depth > most ? row->depth - most + 1 : 1;
-    if (!cells->tree || !row->depth)
+    uint32_t most = width / 2 / PIECE, shown = row->depth < most ? row->depth : most;
+    if (!cells->tree || !shown)
         return 0;
     buffer_append_str(out, term_style(cells->term, STYLE_DIM));
-    for (uint32_t d = first; d <= row->depth; d++) {
+    for (uint32_t d = 1; d <= shown; d++) {
         bool more = d < 64 && row->more >> d & 1;
         const char *piece = d == row->depth ? more   ? utf8 ? "├─" : "|-"
                                               : utf8 ? "└─"
                                                      : "`-"
+                            : d == most     ? utf8 ? "… " : "~ "
                             : more          ? utf8 ? "│ " : "| "
                                             : "  ";
         buffer_append_str(out, piece);
     }
     buffer_append_str(out, term_plain(cells->term, STYLE_DIM));
-    return PIECE * (row->depth - first + 1);
+    return PIECE * shown;
 }
 
 static void put_program(const struct top_cells *cells, struct buffer *out,

@@ -13,7 +13,9 @@
 enum {
     NONE = -1,        /* no figure */
     COMMAND_MIN = 12, /* narrower, and it tells nothing that the program does not */
+    PROGRAM_MIN = 6,
     PROGRAM_MAX = 28,
+    PROGRAM_MAX_TREE = 44,
 };
 
 const struct column top_fields[] = {
@@ -335,11 +337,14 @@ void top_layout_make(const struct top_rows *rows, top_column_set wanted, bool tr
     }
     /* What is left makes the program wider, up to a limit, and then the command. */
     unsigned used = width_of(set), spare = width > used ? width - used : 0;
-    unsigned most = set & BIT(TOP_COLUMN_COMMAND)
-                        ? PROGRAM_MAX - (unsigned)specs[TOP_COLUMN_PROGRAM].width
-                        : spare;
-    unsigned program = tree || most == spare ? spare / 2 : spare / 4;
+    unsigned narrow = specs[TOP_COLUMN_PROGRAM].width, program = spare;
+    if (set & BIT(TOP_COLUMN_COMMAND))
+        program = tree ? spare / 2 : spare / 4;
+    unsigned most = (tree ? PROGRAM_MAX_TREE : PROGRAM_MAX) - narrow;
     program = program < most ? program : most;
+    unsigned lack =
+        used > width ? used - width : 0; /* where nothing else can go, the name is cut */
+    lack = lack < narrow - PROGRAM_MIN ? lack : narrow - PROGRAM_MIN;
     ret_layout->n = 0;
     unsigned at = 0;
     for (int c = 0; c < TOP_COLUMNS; c++) {
@@ -347,7 +352,7 @@ void top_layout_make(const struct top_rows *rows, top_column_set wanted, bool tr
             continue;
         unsigned w = specs[c].width;
         if (c == TOP_COLUMN_PROGRAM)
-            w += program;
+            w += program - lack;
         else if (c == TOP_COLUMN_COMMAND)
             w += spare - program;
         ret_layout->column[ret_layout->n] = (enum top_column)c;

@@ -32,6 +32,7 @@ enum {
 static SCREEN *screen;
 static volatile sig_atomic_t ended; /* the signal */
 static volatile sig_atomic_t resized;
+static volatile sig_atomic_t stopping; /* Ctrl-Z */
 static sigset_t mask_before;
 static bool colored;
 static struct tui_mouse mouse;
@@ -45,6 +46,11 @@ static void on_end(int number)
 static void on_resize(int number)
 {
     resized = 1;
+}
+
+static void on_stop(int number)
+{
+    stopping = 1;
 }
 
 int tui_signal(void)
@@ -72,9 +78,41 @@ static void take_signals(void)
         sigaddset(&signals, ends[i]);
         sigaction(ends[i], &(struct sigaction){.sa_handler = on_end}, NULL);
     }
+    sigaddset(&signals, SIGTSTP);
     sigaddset(&signals, SIGWINCH);
     sigaction(SIGWINCH, &(struct sigaction){.sa_handler = on_resize}, NULL);
     sigprocmask(SIG_BLOCK, &signals, &mask_before);
+}
+
+/* Before there is a screen: ncurses leaves the signal alone where it has a handler already. Its own one is switched off
+ * while it draws, so that Ctrl-Z would be lost now and then. */
+static void take_stop(void)
+{
+    struct sigaction before;
+    if (sigaction(SIGTSTP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        sigaction(SIGTSTP, &(struct sigaction){.sa_handler = on_stop}, NULL);
+}
+
+static void leave_stop(void)
+{
+    struct sigaction now;
+    if (sigaction(SIGTSTP, NULL, &now) == 0 && now.sa_handler == on_stop)
+        sigaction(SIGTSTP, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+}
+
+/* Give the terminal back, stand still, and take it again. */
+static void stop(struct term *term)
+{
+    sigset_t mask;
+    stopping = 0;
+    endwin();
+    leave_stop();
+    sigprocmask(SIG_SETMASK, &mask_before, &mask);
+    raise(SIGTSTP);
+    sigprocmask(SIG_SETMASK, &mask, NULL);
+    take_stop();
+    learn_size(term);
+    clear();
 }
 
 int tui_start(struct term *term, enum term_color color)
@@ -84,9 +122,12 @@ int tui_start(struct term *term, enum term_color color)
         return -ENOTTY;
     if (!tui_terminal_usable(STDOUT_FILENO))
         return -ENOTTY;
+    take_stop();
     screen = newterm(NULL, stdout, stdin);
-    if (!screen)
+    if (!screen) {
+        leave_stop();
         return -ENOTTY;
+    }
     take_signals();
     atexit(tui_stop);
     set_escdelay(ESCAPE_DELAY_MS);
@@ -122,6 +163,7 @@ void tui_stop(void)
     endwin();
     delscreen(screen);
     screen = NULL;
+    leave_stop();
     sigprocmask(SIG_SETMASK, &mask_before, NULL);
 }
 
@@ -295,6 +337,10 @@ int tui_wait(struct term *term, uint64_t timeout_ns)
         int n = ppoll(&input, 1, &left, &mask_before);
         if (ended || (n > 0 && input.revents & (POLLHUP | POLLERR | POLLNVAL)))
             return TUI_END;
+        if (stopping) {
+            stop(term);
+            return TUI_RESIZED;
+        }
         if (resized) {
             resized = 0;
             learn_size(term);

@@ -287,7 +287,7 @@ static void every_line_is_as_wide_as_the_screen(void **unused)
     wish.tree = true;
     shown();
     struct buffer out = BUFFER_INIT(65536);
-    for (unsigned width = 40; width < 400; width += 7) {
+    for (unsigned width = 21; width < 400; width += 7) {
         struct top_layout layout;
         top_layout_make(&rows, ~UINT64_C(0) >> (64 - TOP_COLUMNS), true, width, &layout);
         struct top_cells cells = {.term = &term, .now_ns = NS_PER_S, .looks = 1, .tree = true};
