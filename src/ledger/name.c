@@ -10,17 +10,22 @@
 struct interpreter {
     const char *name;    /* what follows it may only be a version: python3.11 */
     const char *valued;  /* one-letter options with a value that is not the script */
-    const char *inlines; /* options after which there is no script: the code is on the line */
+    const char *glued;   /* those whose value is always in the same word */
+    const char *inlines; /* options after which there is no script: code, or arguments of one */
     const char *modules; /* options whose value is the program */
 };
 
 static const struct interpreter interpreters[] = {
-    {"python", "WX", "c", "m"}, {"pypy", "WX", "c", "m"},     {"perl", "I", "eE", ""},
-    {"ruby", "IrCE", "e", ""},  {"node", "r", "ep", ""},      {"nodejs", "r", "ep", ""},
-    {"bash", "oO", "c", ""},    {"dash", "o", "c", ""},       {"sh", "o", "c", ""},
-    {"zsh", "o", "c", ""},      {"php", "dcz", "r", "f"},     {"lua", "l", "e", ""},
-    {"Rscript", "", "e", ""},   {"julia", "CpLJt", "eE", ""},
+    {"python", "WX", "", "c", "m"}, {"pypy", "WX", "", "c", "m"},     {"perl", "I", "Mm", "eE", ""},
+    {"ruby", "IrCE", "", "e", ""},  {"node", "r", "", "ep", ""},      {"nodejs", "r", "", "ep", ""},
+    {"bash", "oO", "", "cs", ""},   {"dash", "o", "", "cs", ""},      {"sh", "o", "", "cs", ""},
+    {"zsh", "o", "", "cs", ""},     {"php", "dcz", "", "rBRE", "f"},  {"lua", "l", "", "e", ""},
+    {"Rscript", "", "", "e", ""},   {"julia", "CpLJt", "", "eE", ""},
 };
+
+/* Long options that bring code. */
+static const char *const inline_words[] = {"--eval",          "--print",        "--run",
+                                           "--process-begin", "--process-code", "--process-end"};
 
 /* One word of a command line. */
 struct word {
@@ -63,24 +68,59 @@ static const struct interpreter *interpreter_find(struct word program)
     return NULL;
 }
 
-/* The script among an interpreter's arguments; of length 0 when there is none. */
+static bool brings_code(struct word word)
+{
+    for (size_t i = 0; i < sizeof(inline_words) / sizeof(*inline_words); i++) {
+        size_t len = strlen(inline_words[i]);
+        if (word.len >= len && strncmp(word.start, inline_words[i], len) == 0 &&
+            (word.len == len || word.start[len] == '='))
+            return true;
+    }
+    return false;
+}
+
+/* Letters of one word, "-euo". True: it decides, and *ret_script is the script or of length 0; else the next word is
+ * looked at. */
+static bool letters_read(const struct interpreter *in, struct word word, const char **arguments,
+                         struct word *ret_script)
+{
+    for (size_t i = 1; i < word.len; i++) {
+        char letter = word.start[i];
+        struct word rest = {word.start + i + 1, word.len - i - 1};
+        *ret_script = (struct word){*arguments, 0};
+        if (strchr(in->inlines, letter))
+            return true;
+        if (strchr(in->modules, letter)) {
+            *ret_script = rest.len > 0 ? rest : word_next(arguments);
+            return true;
+        }
+        if (strchr(in->glued, letter))
+            return false;
+        if (strchr(in->valued, letter)) {
+            if (rest.len == 0)
+                word_next(arguments);
+            return false;
+        }
+    }
+    return false;
+}
+
+/* The script among an interpreter's arguments; of length 0 when there is none. Everybody may see the name of a process,
+ * but only its owner its arguments: so in doubt there is none. */
 static struct word script_find(const struct interpreter *in, const char *arguments)
 {
     for (;;) {
-        struct word word = word_next(&arguments);
+        struct word word = word_next(&arguments), script;
         if (word.len == 0)
             return word;
         if (word.start[0] != '-')
             return word_base(word);
-        if (word.len == 1 || word.start[1] == '-')
-            continue; /* "-" reads the script from stdin; long options carry their value */
-        char last = word.start[word.len - 1];
-        if (strchr(in->inlines, last))
+        if (word.len == 1 || brings_code(word)) /* "-" reads the script from stdin */
             return (struct word){arguments, 0};
-        if (strchr(in->modules, last))
-            return word_next(&arguments);
-        if (word.len == 2 && strchr(in->valued, last))
-            word_next(&arguments);
+        if (word.start[1] == '-')
+            continue; /* long options carry their value */
+        if (letters_read(in, word, &arguments, &script))
+            return script;
     }
 }
 
