@@ -145,8 +145,28 @@ static void sums_index(struct exit_store *store)
     }
 }
 
+/* Take one out of the index, and move up who stands behind it for want of a place: making the index anew for each of
+ * thousands of names that a user can think of would take the loop's time. */
+static void sum_unindex(struct exit_store *store, uint16_t slot)
+{
+    const struct exit_sum *sums = store->file->sums;
+    uint64_t hole = exit_sum_kind(&sums[slot]) % SUM_INDEX;
+    while (store->sum_index[hole] != slot)
+        hole = (hole + 1) % SUM_INDEX;
+    for (uint64_t at = (hole + 1) % SUM_INDEX; store->sum_index[at] != NONE;
+         at = (at + 1) % SUM_INDEX) {
+        uint64_t home = exit_sum_kind(&sums[store->sum_index[at]]) % SUM_INDEX;
+        if ((at - home) % SUM_INDEX < (at - hole) % SUM_INDEX)
+            continue; /* it would stand before its place */
+        store->sum_index[hole] = store->sum_index[at];
+        hole = at;
+    }
+    store->sum_index[hole] = NONE;
+    store->sums--;
+}
+
 /* Room for a new one: of who has more than his share his own oldest goes, else the oldest of all. */
-static void sums_make_room(struct exit_store *store, uint32_t uid)
+static uint16_t sums_make_room(struct exit_store *store, uint32_t uid)
 {
     struct exit_sum *sums = store->file->sums;
     uint32_t own = 0, oldest = 0, own_oldest = 0;
@@ -158,11 +178,11 @@ static void sums_make_room(struct exit_store *store, uint32_t uid)
         if (own++ == 0 || sums[i].end_ns < sums[own_oldest].end_ns)
             own_oldest = i;
     }
-    struct exit_sum *gone =
-        &sums[uid != 0 && own >= EXIT_FILE_SUMS / EXIT_STORE_SHARE ? own_oldest : oldest];
-    sum_add(&store->file->header.forgotten, gone->count);
-    memset(gone, 0, sizeof(*gone));
-    sums_index(store);
+    uint32_t gone = uid != 0 && own >= EXIT_FILE_SUMS / EXIT_STORE_SHARE ? own_oldest : oldest;
+    sum_add(&store->file->header.forgotten, sums[gone].count);
+    sum_unindex(store, (uint16_t)gone);
+    memset(&sums[gone], 0, sizeof(sums[gone]));
+    return (uint16_t)gone;
 }
 
 static uint16_t sum_new(struct exit_store *store)
@@ -180,15 +200,12 @@ static void sum_put(struct exit_store *store, const struct exit_record *r)
         if (exit_sum_is(&store->file->sums[store->sum_index[at]], r))
             break;
     if (store->sum_index[at] == NONE) {
-        if (store->sums == EXIT_FILE_SUMS) {
-            sums_make_room(store, r->uid);
-            at = exit_record_kind(r) % SUM_INDEX;
-            while (store->sum_index[at] != NONE)
-                at = (at + 1) % SUM_INDEX;
-        }
-        uint16_t slot = sum_new(store);
+        uint16_t slot = store->sums < EXIT_FILE_SUMS ? sum_new(store) : NONE;
         if (slot == NONE)
-            return;
+            slot = sums_make_room(store, r->uid);
+        at = exit_record_kind(r) % SUM_INDEX; /* places may have moved */
+        while (store->sum_index[at] != NONE)
+            at = (at + 1) % SUM_INDEX;
         struct exit_sum *fresh = &store->file->sums[slot];
         *fresh = (struct exit_sum){.hour = exit_hour(r->end_ns),
                                    .uid = r->uid,

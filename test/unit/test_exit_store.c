@@ -189,6 +189,29 @@ static void sums_are_bounded_and_what_goes_is_counted(void **state)
     exit_store_free(store);
 }
 
+/* The index of sums must find each of them again while others come and go: every name comes twice, with a thousand
+ * others in between. */
+static void no_kind_has_two_sums(void **state)
+{
+    enum { N = EXIT_FILE_ORDINARY + 6 * EXIT_FILE_SUMS, BACK = 1001 };
+    struct exit_store *store = store_new(-1);
+    for (int i = 1; i <= N; i++) {
+        char comm[16];
+        snprintf(comm, sizeof(comm), "p%d", i % 2 || i < BACK ? i : i - BACK);
+        struct exit_record r = record(i, 0, 0, comm);
+        r.end_ns += (uint64_t)i;
+        assert_true(exit_store_add(store, &r));
+    }
+    const struct exit_file *file = exit_store_file(store);
+    assert_true(file->header.forgotten > 0);
+    assert_int_equal(count(store, NULL, NULL) + file->header.forgotten, N);
+    for (size_t i = 0; i < EXIT_FILE_SUMS; i++)
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(file->sums[i].program, file->sums[k].program) == 0)
+                fail_msg("'%s' has two sums", file->sums[i].program);
+    exit_store_free(store);
+}
+
 static void another_daemon_goes_on_where_the_last_one_was(void **state)
 {
     const struct folder *f = *state;
@@ -378,6 +401,7 @@ int main(void)
         cmocka_unit_test(the_killed_outlast_those_that_exit),
         cmocka_unit_test(one_user_pushes_out_only_his_own),
         cmocka_unit_test(sums_are_bounded_and_what_goes_is_counted),
+        cmocka_unit_test(no_kind_has_two_sums),
         cmocka_unit_test_setup_teardown(another_daemon_goes_on_where_the_last_one_was, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(torn_record_is_left_out, setup, teardown),
