@@ -180,6 +180,11 @@ int json_quote(struct buffer *out, const char *s, size_t len)
             continue;
         }
         size_t n = utf8_sequence(s + i, len - i);
+        if (n == 2 && c == 0xc2 && (unsigned char)s[i + 1] < 0xa0) {
+            append_control(out, (unsigned char)s[i + 1]); /* and on these: U+009B is ESC [ */
+            i += n;
+            continue;
+        }
         buffer_append(out, n ? s + i : REPLACEMENT, n ? n : strlen(REPLACEMENT));
         i += n ? n : 1;
     }

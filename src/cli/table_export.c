@@ -32,6 +32,13 @@ void table_set_device(struct table *table, size_t first, int ordinal, const char
         table_set_text(table, first + 2, uid);
 }
 
+/* U+0080 to U+009F, which terminals act on as on ESC and a letter. */
+static bool is_upper_control(const char *text)
+{
+    return (unsigned char)text[0] == 0xc2 && (unsigned char)text[1] >= 0x80 &&
+           (unsigned char)text[1] < 0xa0;
+}
+
 /* A field is quoted when it holds what would end it. */
 static void csv_text(struct buffer *out, const char *text)
 {
@@ -39,10 +46,14 @@ static void csv_text(struct buffer *out, const char *text)
     if (quote)
         buffer_append_char(out, '"');
     for (const char *p = text; *p; p++) {
-        if (*p == '"')
+        if (*p == '"') {
             buffer_append_str(out, "\"\"");
-        else
+        } else if (is_upper_control(p)) {
+            buffer_append_char(out, '?');
+            p++;
+        } else {
             buffer_append_char(out, (unsigned char)*p < 0x20 || *p == 0x7f ? '?' : *p);
+        }
     }
     if (quote)
         buffer_append_char(out, '"');

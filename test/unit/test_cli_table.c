@@ -134,6 +134,12 @@ static void control_characters_never_reach_the_terminal(void **unused)
     assert_non_null(strstr(text, "?[31mred?????"));
     assert_null(strchr(text, '\033'));
     assert_null(strstr(text, "\xc2\x9b"));
+
+    struct table_layout layout = {.header = false};
+    buffer_reset(&out);
+    assert_int_equal(table_print_csv(&table, &layout, &out), 0);
+    assert_null(strchr(buffer_string(&out), '\033'));
+    assert_null(strstr(buffer_string(&out), "\xc2\x9b"));
 }
 
 static void without_utf8_only_ascii_is_printed(void **unused)

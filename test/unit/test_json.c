@@ -139,6 +139,14 @@ static void control_bytes_and_quotes_are_escaped(void **state)
     assert_document(f, "\"a\\\"\\\\/\\b\\f\\n\\r\\t\\u0001\\u001f\\u007f\\u0000z\"");
 }
 
+/* U+0080 to U+009F: a terminal takes U+009B for ESC [. */
+static void upper_controls_are_escaped(void **state)
+{
+    struct fixture *f = *state;
+    json_string(&f->j, "a\xc2\x80\xc2\x9b\xc2\x9f\xc2\xa0z");
+    assert_document(f, "\"a\\u0080\\u009b\\u009f\xc2\xa0z\"");
+}
+
 static void valid_utf8_passes(void **state)
 {
     struct fixture *f = *state;
@@ -215,6 +223,7 @@ int main(void)
         json_test(values_that_json_lacks_are_null),
         json_test(decimal_point_is_a_dot_in_every_locale),
         json_test(control_bytes_and_quotes_are_escaped),
+        json_test(upper_controls_are_escaped),
         json_test(valid_utf8_passes),
         json_test(invalid_utf8_is_replaced_byte_by_byte),
         json_test(document_past_the_limit_is_an_error),
