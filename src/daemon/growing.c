@@ -103,16 +103,13 @@ void growing_free(struct growing *growing)
     free(growing);
 }
 
-int growing_leaks(struct growing *growing, bool all, uint64_t deadline_ns, struct leaks *ret_leaks)
+int growing_leaks(struct growing *growing, const struct leaks_options *wish,
+                  struct leaks *ret_leaks)
 {
+    struct leaks_options options = *wish;
     *ret_leaks = (struct leaks){0};
     if (!growing)
         return 0;
-    return leaks_take(growing->growth, growing->daemon->ledger,
-                      &(struct leaks_options){
-                          .needs_ns = GROWING_NEEDS * growing->interval_ns,
-                          .all = all,
-                          .deadline_ns = deadline_ns,
-                      },
-                      ret_leaks);
+    options.needs_ns = GROWING_NEEDS * growing->interval_ns;
+    return leaks_take(growing->growth, growing->daemon->ledger, &options, ret_leaks);
 }

@@ -10,6 +10,7 @@
 struct daemon;
 struct growing;
 struct leaks;
+struct leaks_options;
 
 enum {
     GROWING_TURN_MS = 2, /* of one piece */
@@ -21,6 +22,7 @@ enum {
 int growing_new(struct daemon *daemon, uint64_t interval_ns, struct growing **ret_growing);
 void growing_free(struct growing *growing); /* NULL is fine */
 
-/* What the series tell now: rows point into the ledger. `all`: also those that do not grow. Ends at `deadline_ns`
- * (CLOCK_MONOTONIC) with what it has. NULL for `growing` gives nothing. */
-int growing_leaks(struct growing *growing, bool all, uint64_t deadline_ns, struct leaks *ret_leaks);
+/* What the series tell now: rows point into the ledger. How long they must be is set here. NULL for `growing` gives
+ * nothing. */
+int growing_leaks(struct growing *growing, const struct leaks_options *wish,
+                  struct leaks *ret_leaks);

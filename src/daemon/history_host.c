@@ -183,7 +183,7 @@ static void fill_system(const struct host *table, struct sample *sample)
 void history_host_fill(struct history_host *host, struct sample *sample, size_t processes_max,
                        uint64_t per_user_max)
 {
-    const struct host *table = host->hosts ? hosts_lock(host->hosts) : NULL;
+    const struct host *table = host->hosts ? hosts_lock_idle(host->hosts) : NULL;
     if (!table)
         return; /* no sizes this time */
     size_t n;

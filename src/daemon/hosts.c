@@ -27,11 +27,13 @@ struct hosts {
     uint64_t asked_ns; /* when somebody last did; 0: never */
     unsigned share;
     bool stop;
+    bool failed; /* the thread's last refresh */
 
     /* The thread's only. */
     struct commands *commands; /* NULL until the first probe */
     bool helpless;             /* it could not be started, and that was said */
     uint64_t debt_ns;
+    uint64_t idle_ns; /* from one refresh to the next while nobody asks */
 };
 
 /* ---- probes ---- */
@@ -87,20 +89,22 @@ static void probe_some(struct hosts *h, unsigned share)
 
 /* ---- the thread ---- */
 
-static bool wanted(const struct hosts *h, uint64_t now_ns)
+static bool is_asked(const struct hosts *h, uint64_t now_ns)
 {
-    return h->always || (h->asked_ns && now_ns - h->asked_ns < HOSTS_WANTED_S * NS_PER_S);
+    return h->asked_ns && now_ns - h->asked_ns < HOSTS_WANTED_S * NS_PER_S;
 }
 
-/* Until a second after `last_ns`, or for as long as nobody wants anything. False at the end. */
+/* Until a second after `last_ns`, or longer while nobody asks. False at the end. */
 static bool wait_for_turn(struct hosts *h, uint64_t last_ns)
 {
     pthread_mutex_lock(&h->lock);
     for (;;) {
-        uint64_t now = clock_monotonic_ns(), due = last_ns + NS_PER_S;
-        if (h->stop || (wanted(h, now) && now >= due))
+        uint64_t now = clock_monotonic_ns();
+        bool asked = is_asked(h, now), wanted = asked || h->always;
+        uint64_t due = last_ns + (asked ? NS_PER_S : h->idle_ns);
+        if (h->stop || (wanted && now >= due))
             break;
-        if (!wanted(h, now)) {
+        if (!wanted) {
             pthread_cond_wait(&h->more, &h->lock);
             continue;
         }
@@ -112,6 +116,23 @@ static bool wait_for_turn(struct hosts *h, uint64_t last_ns)
     return go_on;
 }
 
+/* Between a second and HOSTS_IDLE_MAX_MS, so that refreshes of this cost stay within their share: longer by and by, since
+ * the first one costs more, and shorter at once. */
+static uint64_t idle_interval(uint64_t before_ns, uint64_t cost_ns)
+{
+    uint64_t ns = cost_ns * HOSTS_IDLE_SHARE, most = HOSTS_IDLE_MAX_MS * NS_PER_MS;
+    if (before_ns * 2 < most)
+        most = before_ns * 2;
+    if (ns > most)
+        ns = most;
+    return ns > NS_PER_S ? ns : NS_PER_S;
+}
+
+static unsigned share_now(const struct hosts *h, uint64_t now_ns)
+{
+    return is_asked(h, now_ns) ? h->share : (h->share + HOSTS_IDLE_PROBES - 1) / HOSTS_IDLE_PROBES;
+}
+
 static void *run(void *context)
 {
     struct hosts *h = context;
@@ -121,8 +142,11 @@ static void *run(void *context)
     while (wait_for_turn(h, last_ns)) {
         last_ns = clock_monotonic_ns();
         pthread_mutex_lock(&h->lock);
+        uint64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
         int r = host_refresh(h->host);
-        unsigned share = h->share;
+        h->idle_ns = idle_interval(h->idle_ns, clock_ns(CLOCK_THREAD_CPUTIME_ID) - began);
+        h->failed = r < 0;
+        unsigned share = share_now(h, last_ns);
         pthread_mutex_unlock(&h->lock);
         if (r >= 0 && share > 0)
             probe_some(h, share);
@@ -206,18 +230,52 @@ void hosts_set_share(struct hosts *hosts, unsigned share)
     pthread_mutex_unlock(&hosts->lock);
 }
 
-const struct host *hosts_lock(struct hosts *hosts)
+static bool is_stale(const struct hosts *h, uint64_t now_ns, uint64_t most_ms)
 {
-    pthread_mutex_lock(&hosts->lock);
+    uint64_t then = host_time_ns(h->host);
+    return then == 0 || now_ns - then > most_ms * NS_PER_MS;
+}
+
+/* Somebody asks; locked. */
+static void ask(struct hosts *h, uint64_t now_ns)
+{
+    h->asked_ns = now_ns;
+    pthread_cond_signal(&h->more);
+}
+
+bool hosts_ready(struct hosts *hosts)
+{
     uint64_t now = clock_monotonic_ns();
-    hosts->asked_ns = now;
-    pthread_cond_signal(&hosts->more);
-    bool stale = host_time_ns(hosts->host) == 0 ||
-                 now - host_time_ns(hosts->host) > HOSTS_STALE_MS * NS_PER_MS;
+    if (pthread_mutex_trylock(&hosts->lock) != 0)
+        return false;
+    ask(hosts, now);
+    bool ready = hosts->failed || !is_stale(hosts, now, HOSTS_STALE_MS);
+    pthread_mutex_unlock(&hosts->lock);
+    return ready;
+}
+
+/* Unlocks where there is none. */
+static const struct host *table_or_null(struct hosts *hosts, bool stale)
+{
     if (!stale || host_refresh(hosts->host) >= 0)
         return hosts->host;
     pthread_mutex_unlock(&hosts->lock);
     return NULL;
+}
+
+const struct host *hosts_lock(struct hosts *hosts)
+{
+    pthread_mutex_lock(&hosts->lock);
+    uint64_t now = clock_monotonic_ns();
+    ask(hosts, now);
+    return table_or_null(hosts, is_stale(hosts, now, HOSTS_STALE_MS));
+}
+
+const struct host *hosts_lock_idle(struct hosts *hosts)
+{
+    pthread_mutex_lock(&hosts->lock);
+    return table_or_null(hosts,
+                         is_stale(hosts, clock_monotonic_ns(), HOSTS_IDLE_MAX_MS + HOSTS_STALE_MS));
 }
 
 const struct host *hosts_peek(struct hosts *hosts)

@@ -1,6 +1,7 @@
 /* memoird's process table: one for all who ask, refreshed each second by a thread of its own while somebody
  * needs it. Costly fields are probed by a helper process (commands.h) within a share of a processor, so
- * that neither the loop nor this thread waits for anybody's memory. */
+ * that neither the loop nor this thread waits for anybody's memory. While nobody asks, and it is kept for history
+ * only, it takes less: with many processes refreshes come less often. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,8 +11,12 @@ struct host;
 struct hosts;
 
 enum {
-    HOSTS_WANTED_S = 30,        /* refreshes go on for so long after somebody asked */
-    HOSTS_STALE_MS = 3000,      /* what is older is refreshed by who asks */
+    HOSTS_WANTED_S = 30,   /* refreshes go on for so long after somebody asked */
+    HOSTS_STALE_MS = 3000, /* what is older is refreshed for who asks */
+    HOSTS_IDLE_SHARE =
+        500, /* while nobody asks, refreshes take one part in so many of a processor, */
+    HOSTS_IDLE_PROBES = 5,      /* probes one in so many of their share, */
+    HOSTS_IDLE_MAX_MS = 10000,  /* and refreshes come at least so often */
     HOSTS_PROBE_WAIT_MS = 3000, /* for the helper */
     HOSTS_FILES_LEFT = 1024,    /* descriptors for everything else, and of those beyond */
     HOSTS_FILES_SHARE = 4,      /* the part that may be kept */
@@ -23,9 +28,16 @@ void hosts_free(struct hosts *hosts); /* NULL is fine */
 
 void hosts_set_share(struct hosts *hosts, unsigned share);
 
+/* For who must not wait: would hosts_lock() return at once with a table that is fresh enough? If not, the thread sees to
+ * it. Also true when /proc cannot be read, which hosts_lock() tells. */
+bool hosts_ready(struct hosts *hosts);
+
 /* The table, at most HOSTS_STALE_MS old, for no longer than it takes to read it: the thread waits. NULL when
  * /proc cannot be read; then it is not locked. Any thread. */
 const struct host *hosts_lock(struct hosts *hosts);
+
+/* The same for who looks all the time: he does not count as one who asks, and may find it older. */
+const struct host *hosts_lock_idle(struct hosts *hosts);
 void hosts_unlock(struct hosts *hosts);
 
 /* The table as it is, for who must not wait: NULL when it is being refreshed. Unlock it likewise. */

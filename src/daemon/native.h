@@ -27,7 +27,8 @@ enum {
     NATIVE_STRANGERS_ADDRESS_MAX = 16, /* and of one address */
     NATIVE_ROWS_MAX = 20000,           /* of one answer */
     NATIVE_GROUPS_MAX = 100000,        /* that a query may make before sorting */
-    NATIVE_COSTLY_SHARE = 4,           /* reading blocks and sites takes a quarter of the time */
+    NATIVE_COSTLY_SHARE = 4,           /* costly tables take a quarter of the time */
+    NATIVE_HOST_WAIT_MS = 2,           /* until the process table is looked for again */
 };
 
 /* Needs config, server and behalf of the daemon by the time that clients come. With `tcp` set, the

@@ -87,19 +87,31 @@ static void facts_refresh(struct native *native)
         ledger_update_facts(daemon->ledger, processes[i]);
 }
 
-/* Blocks and sites are read from the books' files, by whomever often he asks: the loop has other things to
- * do for most of the time. */
+/* Blocks and sites are read from the books' files, and whoever likes can make ten thousand processes, or let them
+ * end: the loop has other things to do for most of the time. */
 static bool is_costly(const char *table)
 {
-    return strcmp(table, "buffers") == 0 || strcmp(table, "sites") == 0 ||
-           strcmp(table, "leaks") == 0;
+    static const char *const costly[] = {"buffers", "sites", "leaks", "host", "exited"};
+    for (size_t i = 0; i < sizeof(costly) / sizeof(*costly); i++)
+        if (strcmp(table, costly[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool is_of_host(const char *table)
+{
+    return strcmp(table, "host") == 0 || strcmp(table, "system") == 0;
 }
 
 uint64_t native_query_wait(struct native_client *client)
 {
     struct native *native = client->native;
     uint64_t who = client->viewer_uid;
-    if (!is_costly(native->parser.request.query.table))
+    const char *table = native->parser.request.query.table;
+    /* A refresh of many processes takes long: the loop neither does it nor waits for it. */
+    if (is_of_host(table) && native->daemon->hosts && !hosts_ready(native->daemon->hosts))
+        return NATIVE_HOST_WAIT_MS * NS_PER_MS;
+    if (!is_costly(table))
         return 0;
     if (client->identity)
         who = hash_string(client->identity->token, who);
@@ -121,9 +133,10 @@ static void figures_refresh(struct native *native)
     native->refresh_cost_ns = server->refresh_cost_ns < more ? server->refresh_cost_ns : more;
 }
 
-static bool is_of_host(const char *table)
+static bool is_visible(const struct ledger_process *process, void *context)
 {
-    return strcmp(table, "host") == 0 || strcmp(table, "system") == 0;
+    const struct native_client *client = context;
+    return client->sees_all || process->uid == client->viewer_uid;
 }
 
 static int query_answer_run(struct native_client *client)
@@ -145,8 +158,14 @@ static int query_answer_run(struct native_client *client)
     if (r >= 0)
         figures_refresh(native);
     if (r >= 0 && strcmp(table, "leaks") == 0)
-        r = growing_leaks(daemon->growing, query_asks_unusual(native->query),
-                          begin + NATIVE_QUERY_MS * NS_PER_MS, &leaks);
+        r = growing_leaks(daemon->growing,
+                          &(struct leaks_options){
+                              .all = query_asks_unusual(native->query),
+                              .deadline_ns = begin + NATIVE_QUERY_MS * NS_PER_MS,
+                              .wanted = is_visible, /* nobody's time goes into others' books */
+                              .context = client,
+                          },
+                          &leaks);
     const struct host *host =
         r >= 0 && is_of_host(table) && daemon->hosts ? hosts_lock(daemon->hosts) : NULL;
     if (r >= 0 && is_of_host(table) && !host)

@@ -1,4 +1,5 @@
 /* What history notes of processes that keep no book: the largest, with some patience, and within limits. */
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,6 +181,34 @@ static void the_machine_is_there_with_parts_that_add_up(void **state)
     sample_release(&sample);
 }
 
+static void *is_ready(void *context)
+{
+    return hosts_ready(context) ? context : NULL;
+}
+
+/* A loop that answers others cannot wait for somebody who looks at ten thousand processes. */
+static void who_must_not_wait_is_told_so(void **state)
+{
+    enum { PATIENCE_MS = 60000, STEP_MS = 5 };
+    struct hosts *others;
+    pthread_t thread;
+    void *ready;
+    assert_int_equal(hosts_new(false, 0, &others), 0);
+    assert_false(hosts_ready(others)); /* nobody has looked yet: now the thread does */
+    bool looked = false;               /* each time it may be at it just then */
+    for (int ms = 0; !looked && ms < PATIENCE_MS; ms += STEP_MS) {
+        usleep(STEP_MS * 1000);
+        looked = hosts_ready(others);
+    }
+    assert_true(looked);
+    assert_non_null(hosts_lock(others));
+    assert_int_equal(pthread_create(&thread, NULL, is_ready, others), 0);
+    assert_int_equal(pthread_join(thread, &ready), 0);
+    assert_null(ready);
+    hosts_unlock(others);
+    hosts_free(others);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,6 +217,7 @@ int main(void)
         cmocka_unit_test(who_was_born_just_now_is_left_out),
         cmocka_unit_test(processes_of_the_picture_get_their_sizes),
         cmocka_unit_test(the_machine_is_there_with_parts_that_add_up),
+        cmocka_unit_test(who_must_not_wait_is_told_so),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
