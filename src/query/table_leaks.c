@@ -137,7 +137,7 @@ static void get_part(const struct query_world *world, const struct query_row *ro
 {
     const struct detect_result *r = &row->leak->result;
     double part = field->column->arg ? r->ever_freed : r->confidence;
-    if (part < 0 || (!field->column->arg && r->verdict == DETECT_UNKNOWN)) {
+    if (!(part >= 0) || (!field->column->arg && r->verdict == DETECT_UNKNOWN)) {
         ret->state = QUERY_UNKNOWN;
         return;
     }
