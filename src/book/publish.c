@@ -256,6 +256,8 @@ void book_writer_detach(struct book_writer *w)
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (copy.to == MAP_FAILED)
         return;
+    /* The parent goes on meanwhile, and opens pages that were closed when it was forked. */
+    mprotect(w->header, w->map_bytes, PROT_READ | PROT_WRITE);
     book_writer_each_open(w, copy_open, &copy);
     /* One mapping on top of the other in one step: nobody finds a gap. */
     if (mremap(copy.to, w->map_bytes, w->map_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, w->header) ==

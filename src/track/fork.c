@@ -70,16 +70,19 @@ struct track_live track_fork_begin(void)
     struct tracker *old = parent;
     struct track_thread *t = track_self;
     parent = NULL;
-    track_self = NULL;
-    if (!old)
+    if (!old) {
+        track_self = NULL;
         return early_live();
+    }
     struct track_live live = old->live_noted ? old->live_at_fork : live_of(old);
-    /* Forked by a signal handler inside a slow call, which will go on in the child too: then all stays
-     * where it is, but not shared with the parent. */
-    if (t && t->tracker == old && t->inside)
+    /* Forked by a signal handler inside a call of ours, which will go on in the child too, with what it holds in
+     * registers: then all stays where it is, but not shared with the parent. */
+    if ((t && t->tracker == old && t->inside) || track_interrupted(NULL)) {
         book_writer_detach(&old->writer);
-    else
+    } else {
+        track_self = NULL;
         parent_drop(old);
+    }
     return live;
 }
 

@@ -219,6 +219,9 @@ void track_leave(struct track_thread *t);
 /* Is a call of ours further out on this stack, interrupted by a signal? `frame` is where it was. */
 bool track_under_way(uintptr_t frame);
 
+/* The same where none has said so: any call of ours, also one that is at the real allocator's. */
+bool track_interrupted(struct tracker *tracker);
+
 /* Look at the clock: the time of now, in the unit of a trailer. */
 uint32_t track_clock(struct tracker *tracker);
 

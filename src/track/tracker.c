@@ -1,5 +1,4 @@
 /* tracker.c: the tracker and its threads: made when a process is worth a book, found fast afterwards. */
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -205,8 +204,7 @@ int track_publish(void)
         book_private_free(tracker, sizeof(*tracker));
         store_release(&root->phase, TRACK_OFF);
     } else {
-        tracker->interpreter = track_settings.stacks == TRACK_STACKS_ALL &&
-                               dlsym(RTLD_DEFAULT, "Py_IsInitialized") != NULL;
+        tracker->interpreter = track_settings.stacks == TRACK_STACKS_ALL && recall_interpreter();
         if (track_settings.maps)
             tracker->maps = book_private_new(sizeof(*tracker->maps));
         track_watch_forks(tracker);
@@ -385,16 +383,11 @@ void track_thread_done(struct track_thread *t)
 /* Our code is on the stack twice only if a signal came in between: we call nobody back. (The real
  * allocator calls us back in programs where it is written over malloc() itself; those see a call under way
  * where there is none, and lose the site of a block.) */
-bool track_under_way(uintptr_t frame)
+bool track_interrupted(struct tracker *tracker)
 {
-    stack_t alternate = {0};
-    bool elsewhere = sigaltstack(NULL, &alternate) < 0 || (alternate.ss_flags & SS_ONSTACK);
-    if (!elsewhere && (uintptr_t)__builtin_frame_address(0) > frame)
-        return false; /* the stack has been unwound past it */
     uintptr_t pcs[STACK_MAX];
     struct module_object our = {0};
-    module_object_find((uintptr_t)track_under_way, &our);
-    struct tracker *tracker = load_acquire(&track_page.root.tracker);
+    module_object_find((uintptr_t)track_interrupted, &our);
     size_t n = unwind_stack(tracker ? &tracker->unwind : NULL, pcs, STACK_MAX);
     bool outside = false;
     for (size_t i = 0; i < n; i++) {
@@ -404,6 +397,15 @@ bool track_under_way(uintptr_t frame)
         outside = outside || !ours;
     }
     return n == STACK_MAX;
+}
+
+bool track_under_way(uintptr_t frame)
+{
+    stack_t alternate = {0};
+    bool elsewhere = sigaltstack(NULL, &alternate) < 0 || (alternate.ss_flags & SS_ONSTACK);
+    if (!elsewhere && (uintptr_t)__builtin_frame_address(0) > frame)
+        return false; /* the stack has been unwound past it */
+    return track_interrupted(load_acquire(&track_page.root.tracker));
 }
 
 bool track_enter(struct track_thread *t)
