@@ -21,6 +21,7 @@ enum {
     NOTES_MAX = 16 << 10,  /* bytes of notes looked at */
     SCRIPT_LINE_MAX = 256, /* as the kernel reads */
     GO_NOTE_BUILD_ID = 4,  /* its type, in notes of "Go" */
+    DYNAMIC_MAX = 128,     /* entries of the dynamic section looked at: libraries come first */
 };
 
 #if defined(__x86_64__)
@@ -42,6 +43,8 @@ const char *elf_program_why_not(enum elf_program_kind kind)
             sizeof(void *) == 8 ? "it is a 32-bit program" : "it is a 64-bit program",
         [ELF_PROGRAM_MACHINE] = "it is made for another processor",
         [ELF_PROGRAM_LIBC] = "it uses another C library than glibc",
+        [ELF_PROGRAM_SANITIZED] =
+            "it is made with -fsanitize, and its sanitizer must come before all other libraries",
         [ELF_PROGRAM_SETID] =
             "it is set-uid or set-gid, and the loader preloads nothing into such programs",
         [ELF_PROGRAM_CAPABLE] =
@@ -54,7 +57,8 @@ const char *elf_program_why_not(enum elf_program_kind kind)
 
 bool elf_program_takes_preload(enum elf_program_kind kind)
 {
-    return kind != ELF_PROGRAM_CLASS && kind != ELF_PROGRAM_MACHINE && kind != ELF_PROGRAM_LIBC;
+    return kind != ELF_PROGRAM_CLASS && kind != ELF_PROGRAM_MACHINE && kind != ELF_PROGRAM_LIBC &&
+           kind != ELF_PROGRAM_SANITIZED;
 }
 
 /* All of it, or false. */
@@ -116,22 +120,70 @@ static bool loader_is_glibc(int fd, const ElfW(Phdr) * header)
            strncmp(name, "ld64.so", 7) == 0;
 }
 
+/* Where in the file the byte is that will be at this address; false if none will. */
+static bool offset_of(int fd, const ElfW(Ehdr) * elf, size_t n, uint64_t addr, uint64_t *ret_offset)
+{
+    for (size_t i = 0; i < n; i++) {
+        ElfW(Phdr) header;
+        if (!read_at(fd, &header, sizeof(header), elf->e_phoff + i * sizeof(header)))
+            return false;
+        if (header.p_type != PT_LOAD || addr < header.p_vaddr ||
+            addr - header.p_vaddr >= header.p_filesz)
+            continue;
+        return !__builtin_add_overflow(header.p_offset, addr - header.p_vaddr, ret_offset);
+    }
+    return false;
+}
+
+/* The first library that it needs is the runtime of a sanitizer, which has to be the first of all. */
+static bool is_sanitized(int fd, const ElfW(Ehdr) * elf, size_t n, const ElfW(Phdr) * dynamic)
+{
+    static const char *const runtimes[] = {"libasan.so", "libhwasan.so", "liblsan.so",
+                                           "libtsan.so"};
+    uint64_t needed = UINT64_MAX, names = 0, offset;
+    char name[16] = "";
+    ElfW(Dyn) entries[DYNAMIC_MAX];
+    size_t bytes = dynamic->p_filesz < sizeof(entries) ? dynamic->p_filesz : sizeof(entries);
+    if (!read_at(fd, entries, bytes, dynamic->p_offset))
+        return false;
+    for (size_t i = 0; i < bytes / sizeof(entries[0]) && entries[i].d_tag != DT_NULL; i++) {
+        if (entries[i].d_tag == DT_NEEDED && needed == UINT64_MAX)
+            needed = entries[i].d_un.d_val;
+        if (entries[i].d_tag == DT_STRTAB)
+            names = entries[i].d_un.d_ptr;
+    }
+    if (needed > UINT32_MAX || names > INT64_MAX ||
+        !offset_of(fd, elf, n, names + needed, &offset) ||
+        !read_at(fd, name, sizeof(name) - 1, offset))
+        return false;
+    for (size_t i = 0; i < sizeof(runtimes) / sizeof(runtimes[0]); i++)
+        if (strncmp(name, runtimes[i], strlen(runtimes[i])) == 0)
+            return true;
+    return false;
+}
+
 static enum elf_program_kind read_elf(int fd, const ElfW(Ehdr) * elf)
 {
     size_t n = elf->e_phnum < HEADERS_MAX ? elf->e_phnum : HEADERS_MAX;
     if (elf->e_phentsize != sizeof(ElfW(Phdr)))
         return ELF_PROGRAM_NEITHER;
-    bool go = false;
+    bool go = false, dynamic = false, glibc = false, sanitized = false;
     for (size_t i = 0; i < n; i++) {
         ElfW(Phdr) header;
         if (elf->e_phoff > INT64_MAX / 2 ||
             !read_at(fd, &header, sizeof(header), elf->e_phoff + i * sizeof(header)))
             return ELF_PROGRAM_NEITHER;
-        if (header.p_type == PT_INTERP)
-            return loader_is_glibc(fd, &header) ? ELF_PROGRAM_DYNAMIC : ELF_PROGRAM_LIBC;
+        if (header.p_type == PT_INTERP) {
+            dynamic = true;
+            glibc = loader_is_glibc(fd, &header);
+        }
+        if (header.p_type == PT_DYNAMIC && is_sanitized(fd, elf, n, &header))
+            sanitized = true;
         if (header.p_type == PT_NOTE && has_go_note(fd, &header))
             go = true;
     }
+    if (dynamic)
+        return !glibc ? ELF_PROGRAM_LIBC : sanitized ? ELF_PROGRAM_SANITIZED : ELF_PROGRAM_DYNAMIC;
     return go ? ELF_PROGRAM_GO : ELF_PROGRAM_STATIC;
 }
 

@@ -1,6 +1,6 @@
 /* Can a library be preloaded into this program? Told from the bytes of its file, which are a stranger's:
  * every length and offset is checked, and nothing is read but the head of the file, its program headers, the
- * name of its loader and its notes. */
+ * name of its loader, its notes, and the names of the libraries that it needs. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,15 +12,16 @@ enum {
 };
 
 enum elf_program_kind {
-    ELF_PROGRAM_DYNAMIC,  /* a library of ours can be preloaded */
-    ELF_PROGRAM_STATIC,   /* has no dynamic loader */
-    ELF_PROGRAM_GO,       /* the same, made by Go: its memory is not malloc's either */
-    ELF_PROGRAM_CLASS,    /* 32-bit where we are 64-bit, or the other way */
-    ELF_PROGRAM_MACHINE,  /* of another processor */
-    ELF_PROGRAM_LIBC,     /* its loader is another C library's (musl) */
-    ELF_PROGRAM_SETID,    /* set-uid or set-gid for somebody else, */
-    ELF_PROGRAM_CAPABLE,  /* or with file capabilities: the loader preloads nothing */
-    ELF_PROGRAM_NEITHER,  /* neither ELF nor script: the kernel will say what it thinks of it */
+    ELF_PROGRAM_DYNAMIC,   /* a library of ours can be preloaded */
+    ELF_PROGRAM_STATIC,    /* has no dynamic loader */
+    ELF_PROGRAM_GO,        /* the same, made by Go: its memory is not malloc's either */
+    ELF_PROGRAM_CLASS,     /* 32-bit where we are 64-bit, or the other way */
+    ELF_PROGRAM_MACHINE,   /* of another processor */
+    ELF_PROGRAM_LIBC,      /* its loader is another C library's (musl) */
+    ELF_PROGRAM_SANITIZED, /* made with gcc's -fsanitize: ends at once where something is preloaded */
+    ELF_PROGRAM_SETID,     /* set-uid or set-gid for somebody else, */
+    ELF_PROGRAM_CAPABLE,   /* or with file capabilities: the loader preloads nothing */
+    ELF_PROGRAM_NEITHER,   /* neither ELF nor script: the kernel will say what it thinks of it */
     ELF_PROGRAM_NO_ACCESS /* we may not read it, so nobody knows */
 };
 

@@ -94,8 +94,8 @@ static const struct command_section sections[] = {
      " stands in front of it by LD_PRELOAD, before what was in that variable already. Children inherit it and are "
      "tracked, each with a book of its own; the summary is about the program itself.\n\n"
      "Programs that are linked statically (most of those made by Go), that change their user at the start (set-uid, "
-     "set-gid, file capabilities), 32-bit ones, and those of another C library run as they would without memoir, and one "
-     "line on standard error says why."},
+     "set-gid, file capabilities), 32-bit ones, those made with -fsanitize, and those of another C library run as "
+     "they would without memoir, and one line on standard error says why."},
     {"How it runs",
      "Without a summary (--quiet, or standard error is no terminal and neither --summary nor --json is given) memoir "
      "becomes the program: same PID, nothing in between. Else it waits for it in the same process group: signals sent to "

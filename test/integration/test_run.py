@@ -257,6 +257,15 @@ class Untracked(RunTest):
         self.assertIn("32-bit", result.stderr)
         self.assertNotIn("ld.so", result.stderr)
 
+    def test_sanitized_programs_are_left_to_their_sanitizer(self):
+        for kind in ("address", "leak", "thread"):
+            with self.subTest(kind):
+                program = self.compiled(f"-fsanitize={kind}")
+                alone = subprocess.run([program], capture_output=True, text=True, check=False)
+                result = self.run_it(program)
+                self.assertEqual((result.returncode, result.stdout), (alone.returncode, alone.stdout))
+                self.assertIn("made with -fsanitize", result.stderr)
+
 
 class Tracked(RunTest):
     PROGRAM = BUILD / "test/leaks/leak_direct"
