@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -50,10 +51,13 @@ static bool same_library(const void *a, const void *b)
            module_object_find((uintptr_t)b, &of_b) == 0 && of_a.map_start == of_b.map_start;
 }
 
-/* Does the word before a block tell its size, as in all releases of glibc so far? */
+/* Does the word before a block tell its size, as in all releases of glibc so far? Valgrind puts other functions
+ * under the same addresses, and complains about who reads there. */
 static bool glibc_layout(const struct real *r)
 {
-    if ((void *)r->malloc != dlsym(RTLD_DEFAULT, "__libc_malloc"))
+    const char *preloaded = environ ? getenv("LD_PRELOAD") : NULL;
+    if ((preloaded && strstr(preloaded, "/vgpreload_")) ||
+        (void *)r->malloc != dlsym(RTLD_DEFAULT, "__libc_malloc"))
         return false;
     void *block = r->malloc(PROBE_BYTES);
     size_t chunk = block ? ((size_t *)block)[-1] : 0;
@@ -82,6 +86,7 @@ static void find(struct real *r)
     for (size_t i = 0; i < sizeof(rest) / sizeof(rest[0]); i++)
         r->whole = r->whole && same_library((void *)r->malloc, rest[i]);
     r->glibc = r->whole && glibc_layout(r);
+    real_operators_find(r);
 }
 
 /* Several threads may do this at once: all find the same. */

@@ -23,8 +23,9 @@ struct real {
     int (*posix_memalign)(void **, size_t, size_t);
     size_t (*usable)(void *);
     int (*dlclose)(void *);
-    bool glibc; /* a block's size stands before it: no call is needed to learn it */
-    bool whole; /* all of them are there, and of one library: blocks can carry trailers */
+    bool glibc;     /* a block's size stands before it: no call is needed to learn it */
+    bool whole;     /* all of them are there, and of one library: blocks can carry trailers */
+    bool operators; /* those of C++ that the program calls are all ours: see wrap_cxx.c */
     uint32_t page_bytes;
     uint32_t ready; /* stored last (release) */
 };
@@ -89,5 +90,9 @@ static inline size_t real_usable(void *block)
     return real.usable(block);
 }
 
-/* The next function of that name after ours, or NULL; for those that are seldom needed. */
+/* The next function of that name after ours, or NULL; for those that are seldom needed. Takes the lock of the
+ * loader, which may be held by a thread that waits for this one. */
 void *real_symbol(const char *name);
+
+/* Who has the operators of C++? For real_find(); in wrap_cxx.c. */
+void real_operators_find(struct real *r);

@@ -1,12 +1,16 @@
 /* recall.c: see recall.h. */
 #include "track/recall.h"
 
+#include <link.h>
 #include <string.h>
+#include <sys/auxv.h>
 
+#include "site/module.h"
+#include "site/module_symbol.h"
 #include "track/sample.h"
 #include "track/track.h"
 
-enum { SEARCH_WORDS = 160, FRAMES_MAX = BOOK_SITE_FRAMES_MAX + 16 };
+enum { SEARCH_WORDS = 160, FRAMES_MAX = BOOK_SITE_FRAMES_MAX + 16, CHAIN_MAX = 1024 };
 
 /* A place near the return address that is `caller`: itself, or a register that held it and was saved by one of our
  * functions further in, which do the same each time. NULL: there is none. */
@@ -80,4 +84,19 @@ uint32_t recall_site(struct track_thread *t, uintptr_t caller)
     if (known && entry->site != BOOK_SITE_NONE && !python_ready(&t->tracker->python))
         entry->first = (uintptr_t)first;
     return entry->site;
+}
+
+/* What comes before the loader's own entry was there from the start, and stays: no lock is needed. */
+bool recall_interpreter(void)
+{
+    struct module_object object;
+    struct module_symbol symbol;
+    if (module_object_find(getauxval(AT_BASE), &object) < 0)
+        return false;
+    const struct link_map *at = object.map;
+    for (int n = 0; at && n < CHAIN_MAX; n++, at = at->l_prev)
+        if (module_object_find((uintptr_t)at->l_ld, &object) == 0 &&
+            module_symbol_find(&object, "Py_IsInitialized", &symbol) == 0)
+            return true;
+    return false;
 }

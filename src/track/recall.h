@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct track_thread;
@@ -35,3 +36,7 @@ struct recall {
 
 /* The site of this thread's stack, whose innermost return address is `caller`. Inside (track_enter). */
 uint32_t recall_site(struct track_thread *t, uintptr_t caller);
+
+/* Was the program started with an interpreter of Python in it? Asks the loader's lists, not dlsym(): that leaves an error
+ * for the program's next dlerror() where it finds nothing. */
+bool recall_interpreter(void);

@@ -1,5 +1,6 @@
 """libmemoir-track: what it counts is what the program asked for, over every allocator and from every thread."""
 
+import shutil
 import signal
 import subprocess
 import unittest
@@ -54,6 +55,22 @@ class Calls(TrackTest):
 
     def test_every_operator_counts_over_mimalloc(self):
         self.over("track_cxx", "mimalloc")
+
+    def test_nothing_is_left_behind_for_the_program(self):
+        for stacks in ("off", "sampled", "all"):
+            with self.subTest(stacks):
+                process = self.start("track_quiet", settings={"MEMOIR_STACKS": stacks})
+                self.assertEqual(process.wait(), 0, process.err.lines)
+
+    def test_operators_of_the_program_stay_in_use(self):
+        process = self.start("track_replaced")
+        self.assertEqual(process.wait(), 0, process.err.lines)
+
+    def test_valgrind_has_no_complaints(self):
+        if not shutil.which("valgrind"):
+            self.skipTest("valgrind is not installed")
+        process = self.start_command(["valgrind", "-q", "--error-exitcode=9", "/bin/true"])
+        self.assertEqual(process.wait(), 0, process.err.lines)
 
 
 class Threads(TrackTest):
@@ -149,7 +166,7 @@ class Life(TrackTest):
         book = self.book(process.pid)
         self.assert_same(book, told)
         counts = {}
-        for site in book.sites():
+        for site in (s for s in book.sites() if not s.sampled):
             path = site.frames[0].module.path if site.frames and site.frames[0].module else None
             counts[path] = counts.get(path, 0) + site.alloc_bytes
         self.assertEqual(counts[str(one)], 20 * 10 * 30)
@@ -229,6 +246,12 @@ class Signals(TrackTest):
         self.assertLessEqual(set(self.losses(book)), OF_JUMPS)
         process.go_on()
         self.assertEqual(process.wait(), 0, process.err.lines)
+
+    def test_handler_that_forks_inside_the_allocator(self):
+        for settings in ({}, {"MEMOIR_STACKS": "all"}, {"MEMOIR_SAMPLE_BYTES": "1000"}):
+            with self.subTest(settings):
+                process = self.start("track_forking", settings=settings)
+                self.assertEqual(process.wait(), 0, process.out.lines)
 
 
 class Stacks(TrackTest):
