@@ -29,7 +29,7 @@ enum { MAP_BYTES = 8 << 20, SITES = 10, THREADS = 3 };
 static const struct book_trailer_key key = {.key = 0x123456789abcdef1, .generation = 3};
 
 static pid_t child;
-static uint64_t child_slot; /* address of a word on the child's stack */
+static uint64_t child_slot; /* address of a word at the top of the child's stack */
 static int ticks_file;
 static uint64_t *child_ticks; /* shared: its threads count here */
 static struct scan *scan;
@@ -53,11 +53,12 @@ static void map(uint64_t at)
         _exit(3);
 }
 
-/* argv: "child", descriptor to tell that it is ready, whether to have threads, descriptor of the ticks. */
+/* argv: "child", descriptor to tell that it is ready, how many threads to have, descriptor of the ticks, room for a
+ * word. */
 static int child_run(char **argv)
 {
-    volatile uint64_t slot[2] = {0, 0};
-    uint64_t address = (uint64_t)(uintptr_t)&slot[0];
+    /* Arguments lie on the stack; variables may not, under a sanitizer. */
+    uint64_t address = ((uint64_t)(uintptr_t)argv[5] + 7) & ~UINT64_C(7);
     int ready = atoi(argv[2]), n_threads = atoi(argv[3]);
     child_ticks = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, atoi(argv[4]), 0);
     if (child_ticks == MAP_FAILED)
@@ -86,7 +87,7 @@ static void begin_child(int n_threads)
         snprintf(fd, sizeof(fd), "%d", ready[1]);
         snprintf(n, sizeof(n), "%d", n_threads);
         snprintf(ticks, sizeof(ticks), "%d", ticks_file);
-        execl("/proc/self/exe", "test_scan", "child", fd, n, ticks, NULL);
+        execl("/proc/self/exe", "test_scan", "child", fd, n, ticks, "room for a word.", NULL);
         _exit(6);
     }
     close(ready[1]);
@@ -340,7 +341,7 @@ static void stacks_count_from_the_stack_pointer_up(void **unused)
     uint64_t on_stack = block(ARENA + 0x1000, 64), below = block(ARENA + 0x2000, 64);
     point(child_slot, on_stack);
     /* Deep below what pause() uses, the loader that finds it included. */
-    for (uint64_t at = child_slot - 0x10000; at < child_slot - 0xf000; at += 8)
+    for (uint64_t at = child_slot - 0x18000; at < child_slot - 0x17000; at += 8)
         point(at, below);
     look();
     assert_state(on_stack, SCAN_REACHABLE);
@@ -448,7 +449,7 @@ static void lines_of_maps_are_understood_or_refused(void **unused)
 
 int main(int argc, char **argv)
 {
-    if (argc == 5 && strcmp(argv[1], "child") == 0)
+    if (argc == 6 && strcmp(argv[1], "child") == 0)
         return child_run(argv);
     ticks_file = memfd_create("ticks", 0);
     if (ticks_file < 0 || ftruncate(ticks_file, 4096) < 0)
