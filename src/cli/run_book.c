@@ -106,16 +106,12 @@ int run_books_ledger(struct run_books *books, struct ledger **ret_ledger)
     int r = ledger_new(&(struct ledger_options){0}, &ledger);
     for (size_t i = 0; r == 0 && i < books->n; i++) {
         struct ledger_book *book;
-        struct ledger_where where = {.dirfd = books->directory,
-                                     .name = books->held[i].name,
-                                     .fd = -1,
+        /* By its descriptor: a daemon may take its name away at any moment. */
+        struct ledger_where where = {.dirfd = -1,
+                                     .fd = books->held[i].fd,
                                      .uid = geteuid(),
                                      .place = books->path};
-        if (ledger_book_add(ledger, &where, &book) == -ENOENT) {
-            where.dirfd = -1; /* a daemon has retired it */
-            where.fd = books->held[i].fd;
-            ledger_book_add(ledger, &where, &book);
-        }
+        ledger_book_add(ledger, &where, &book);
     }
     if (r < 0)
         return r;
