@@ -184,7 +184,8 @@ static uint64_t region_low(const struct scan_region *region, const struct scan_r
 
 /* The stack of a thread that has ended is kept by glibc for the next one, with all that was on it. It is known by the
  * thread's descriptor at its top, which begins with its own address, and again 16 bytes on, and which no living thread
- * uses. Gives the end of it, or the region's start where it is none. */
+ * uses. Its table of thread-local storage (dtv) is kept with it, and stands in the second word. Gives the end of it, or
+ * the region's start where it is none. */
 static uint64_t dead_stack_end(struct marker *m, const struct scan_region *region,
                                const struct scan_registers *threads, size_t n)
 {
@@ -204,6 +205,7 @@ static uint64_t dead_stack_end(struct marker *m, const struct scan_region *regio
         for (size_t k = 0; k < n; k++)
             if (threads[k].thread_pointer == at)
                 return region->start;
+        look_at(m, words[i + 1]);
         return at + TLS_ABOVE_BYTES < region->end ? at + TLS_ABOVE_BYTES : region->end;
     }
     return region->start;

@@ -83,7 +83,9 @@ class Scan(CommandTest):
         lost = self.program("direct").command(BUILD)
         fine = self.program("config").command(BUILD)
         self.assertEqual(self.run_scan(lost, "--lost-code", "9")[1].returncode, 9)
+        threads = self.program("thread_handover").command(BUILD)  # the C library keeps what their stacks need
         self.assertEqual(self.run_scan(fine, "--lost-code", "9")[1].returncode, 0)
+        self.assertEqual(self.run_scan(threads, "--lost-code", "9")[1].returncode, 0)
         self.assertEqual(self.run_scan(["sh", "-c", "exit 5"], "--lost-code", "9")[1].returncode, 5)
         ended = self.run_scan(["sh", "-c", "kill -SEGV $$"])[1]
         self.assertEqual(ended.returncode, -signal.SIGSEGV)
