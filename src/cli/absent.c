@@ -73,8 +73,9 @@ void absent_books(const char *what, const char *command, const char *dir)
     absent_dir(dir, &term, &text);
     buffer_printf(&text, ", and memoir %s", command);
     absent_dir(dir, &term, &text);
-    buffer_append_str(&text, " in another terminal.\nPrograms that report their memory link with "
-                             "-lmemoir; memoir doctor");
+    buffer_append_str(&text,
+                      " in another terminal.\nmemoir run PROGRAM tracks any program; those that "
+                      "report by themselves link with -lmemoir. memoir doctor");
     absent_dir(dir, &term, &text);
     buffer_append_str(&text, " tells what could be wrong.\n");
     if (geteuid() != 0)

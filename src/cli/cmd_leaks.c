@@ -78,6 +78,7 @@ static const struct option_spec options[] = {
      "--dir)"},
     {"interval", 0, OPTION_DURATION, AT(interval_ns), "TIME",
      "look so often (default: 120 times, but every 2 seconds at least)"},
+    {"limit", 0, OPTION_NUMBER, AT(top), "N", .hidden = true}, /* what other commands call it */
     {"needs", 0, OPTION_DURATION, AT(needs_ns), "TIME", "the least that a verdict needs",
      .hidden = true},
     {0},
@@ -118,9 +119,9 @@ static const struct command_section sections[] = {
      "opposite: a list that only grows is reachable, too, and shows when it is watched. The document of "
      "--json is \"memoir.lost/1\". A few system calls of the process that wait (epoll_wait, and "
      "others of signal(7)) return EINTR, as under a debugger."},
-    {"EXIT STATUS",
-     "0, whether anything leaks or not; with --check 1 when there is a leak or, with --scan, a lost block. 3 when a process that was "
-     "asked for keeps no book, as for all commands."},
+    {"IN SCRIPTS",
+     "The exit code is 0, whether anything leaks or not; with --check it is 1 when there is a leak or, with --scan, a "
+     "lost block. It is 3 when there is no process that was asked for."},
     {"JSON",
      "The document is one object: \"schema\" (\"memoir.leaks/1\"), \"time\", \"watched_by\" (\"memoir\" or "
      "\"memoird\"), \"watched_seconds\", \"sites\" (that were watched), \"left_out\" (past a limit), "
@@ -257,9 +258,9 @@ static int look(const struct leaks_values *v, const struct operands *operands,
         if (r == 0)
             fprintf(
                 stderr,
-                "memoir: PID %d keeps no book, so only its resident size was watched; memoir run "
+                "memoir: PID %d keeps no book%s, so only its resident size was watched; memoir run "
                 "tracks a program from its start\n",
-                (int)pid);
+                (int)pid, geteuid() == 0 ? "" : " that you may read");
         return r == -ESRCH ? -ENOENT : r;
     }
     if (r < 0)
@@ -276,7 +277,14 @@ static int nothing(const struct leaks_values *v, const struct operands *operands
         absent_books("No process keeps a book, so there is nothing to watch.", "leaks", v->dir);
         return COMMAND_OK;
     }
-    command_fail("no process %s keeps a book; memoir ps lists those that do", operands->words[0]);
+    if (operands->n == 1 && strspn(operands->words[0], "0123456789") == strlen(operands->words[0]))
+        command_fail("there is no process %s; memoir ps lists those that keep a book",
+                     operands->words[0]);
+    else
+        command_fail(
+            "no process %s keeps a book; memoir ps lists those that do, and 'memoir run %s' "
+            "starts one that does",
+            operands->words[0], operands->words[0]);
     return COMMAND_NOTHING;
 }
 

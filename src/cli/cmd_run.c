@@ -89,30 +89,30 @@ static const struct command_example examples[] = {
 };
 
 static const struct command_section sections[] = {
-    {"What is tracked",
+    {"WHAT IS TRACKED",
      "The program runs with its own allocator, whichever that is; the library " LIBRARY
      " stands in front of it by LD_PRELOAD, before what was in that variable already. Children inherit it and are "
      "tracked, each with a book of its own; the summary is about the program itself.\n\n"
      "Programs that are linked statically (most of those made by Go), that change their user at the start (set-uid, "
      "set-gid, file capabilities), 32-bit ones, those made with -fsanitize, and those of another C library run as "
      "they would without memoir, and one line on standard error says why."},
-    {"How it runs",
+    {"HOW IT RUNS",
      "Without a summary (--quiet, or standard error is no terminal and neither --summary nor --json is given) memoir "
      "becomes the program: same PID, nothing in between. Else it waits for it in the same process group: signals sent to "
      "memoir are handed on, the terminal's reach both, a program that is stopped from the terminal stops memoir, and at the "
      "end memoir ends by the same signal or with the same code. A program that cannot be found gives 127, one that "
      "cannot be executed 126."},
-    {"Scan",
+    {"SCAN",
      "--scan looks at the program's memory when it has done its last instruction, after its destructors: every pointer from "
      "its registers, stacks and data is followed, and what none leads to is lost (see memoir-leaks(1)). Until then the "
      "program is traced, so that neither a debugger nor strace can be used on it. The program's children are tracked, and "
      "not scanned."},
     {"JSON",
      "One object: \"schema\" (\"memoir.run/1\"), \"time\", \"program\", \"pid\", \"status\" or \"signal\", "
-     "\"duration_ns\", \"rss_peak_bytes\", \"tracked\", \"why_not\", \"heap\" and \"mapped\" (peak, live, allocated and "
+     "\"duration_ns\", \"peak_rss_bytes\", \"tracked\", \"why_not\", \"heap\" and \"mapped\" (peak, live, allocated and "
      "freed bytes and blocks; null when there are none), \"losses\", \"sites\", those that hold most at the end "
      "first, and \"scan\" (of --scan, else null; \"memoir.lost/1\"). What could not be read is null, never 0."},
-    {"Environment",
+    {"ENVIRONMENT",
      "What the options say is passed on in MEMOIR_STACKS, MEMOIR_SAMPLE_BYTES, MEMOIR_TRACK_MMAP and MEMOIR_DIR; without "
      "memoir run, LD_PRELOAD=" LIBRARY " does the same."},
     {0},

@@ -72,6 +72,9 @@ static const struct option_spec options[] = {
      "in between each second"},
     {"no-names", 0, OPTION_FLAG, AT(no_names),
      .help = "do not look up functions and lines: faster, sites are then modules and offsets"},
+    /* What other commands call the same. */
+    {"no-sites", 0, OPTION_FLAG, AT(no_names), .hidden = true},
+    {"limit", 0, OPTION_NUMBER, AT(top), "N", .hidden = true},
     OPTION_JSON,
     OPTION_CSV,
     OPTION_NO_HEADER,

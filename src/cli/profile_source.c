@@ -57,6 +57,16 @@ static bool is_called(const struct ledger_process *p, const char *name)
     return strcmp(p->name, name) == 0 || strcmp(p->comm, name) == 0;
 }
 
+static bool runs(const struct ledger *ledger, const char *name)
+{
+    size_t n;
+    struct ledger_process *const *processes = ledger_processes(ledger, &n);
+    for (size_t i = 0; i < n; i++)
+        if (is_called(processes[i], name))
+            return true;
+    return false;
+}
+
 static int no_process(const char *word)
 {
     char path[64];
@@ -66,9 +76,10 @@ static int no_process(const char *word)
                      word, word);
     else if (snprintf(path, sizeof(path), "/proc/%s", word) < (int)sizeof(path) &&
              access(path, F_OK) == 0)
-        command_fail("process %s keeps no book, so nothing counts its memory by call site: start "
-                     "it by 'memoir run COMMAND', or link it with -lmemoir",
-                     word);
+        command_fail("process %s keeps no book%s, so nothing counts its memory by call site: start "
+                     "it by 'memoir run COMMAND', or link it with -lmemoir%s",
+                     word, geteuid() == 0 ? "" : " that you may read",
+                     geteuid() == 0 ? "" : " (only root sees books of other users)");
     else
         command_fail("there is no process %s, and none that left a book; memoir ps lists those "
                      "that keep one",
@@ -133,9 +144,8 @@ static bool is_file(const char *word)
     return !is_number(word) && (strchr(word, '/') || (stat(word, &st) == 0 && S_ISREG(st.st_mode)));
 }
 
-static int load(const char *path, struct profile **ret_profile)
+static int loaded(const char *path, int r)
 {
-    int r = snapshot_load(path, ret_profile);
     if (r == -EBADMSG)
         return command_fail("'%s' is damaged, or no file that memoir sites --save wrote", path);
     if (r == -EPROTONOSUPPORT)
@@ -151,8 +161,9 @@ int profile_source_take(struct profile_source *source, const char *word,
                         struct profile **ret_profile)
 {
     source->losses = (struct gather_losses){0};
-    if (is_file(word))
-        return load(word, ret_profile);
+    int file = is_file(word) ? snapshot_load(word, ret_profile) : -ENOENT;
+    if (file == 0 || strchr(word, '/'))
+        return loaded(word, file);
     MEMOIR_CLEANUP(ledger_freep)
     struct ledger *ledger = NULL;
     MEMOIR_CLEANUP(profile_freep)
@@ -160,6 +171,9 @@ int profile_source_take(struct profile_source *source, const char *word,
     if (!profile)
         return -ENOMEM;
     int r = ledger_scan(source->dir, &ledger);
+    /* The file may be the program itself: who started train.py may well ask from its folder. */
+    if (r == 0 && file != -ENOENT && !runs(ledger, word))
+        return loaded(word, file);
     if (r == 0)
         r = gather(source, ledger, word, profile);
     if (r != COMMAND_OK)

@@ -199,8 +199,9 @@ void run_summary_text(const struct run_summary *s, const struct term *term, stru
         heap_lines(&p, term, out);
     else if (!s->why_not) /* else it was said before */
         buffer_append_str(
-            out, "memoir: no figures of its heap are here: a daemon retired them first (memoir ps "
-                 "--exited tells), or there were none (memoir doctor tells what could be wrong)\n");
+            out,
+            "memoir: it left no figures of its heap: it asked for none, or was so short that a "
+            "daemon took them first (memoir ps --exited); else see memoir doctor\n");
     picture_release(&p);
 }
 
@@ -274,7 +275,7 @@ static void json_end(struct json *j, const struct run_end *end)
     else
         json_null(j);
     json_field_u64(j, "duration_ns", end->duration_ns);
-    json_field_u64(j, "rss_peak_bytes", (uint64_t)end->usage.ru_maxrss * 1024);
+    json_field_u64(j, "peak_rss_bytes", (uint64_t)end->usage.ru_maxrss * 1024);
 }
 
 int run_summary_json(const struct run_summary *s, struct buffer *out)

@@ -144,13 +144,15 @@ const struct column *sites_columns_of(const struct sites_style *style)
 
 /* ---- words ---- */
 
+/* As everywhere: "cache.c:80 load", and of scripts "train.py:41 in load". */
 static void append_frame(const struct profile *p, uint32_t frame, size_t line, struct buffer *out)
 {
     char text[PROFILE_LABEL_MAX];
-    buffer_append_str(out, profile_function(p, frame, line, text));
+    bool script = p->modules[p->frames[frame].module].kind == PROFILE_MODULE_SCRIPT;
     const char *place = profile_place(p, frame, line, text);
     if (*place)
-        buffer_printf(out, " %s", place);
+        buffer_printf(out, "%s %s", place, script ? "in " : "");
+    buffer_append_str(out, profile_function(p, frame, line, text));
 }
 
 static size_t lines_of(const struct profile *p, uint32_t frame)
@@ -159,7 +161,7 @@ static size_t lines_of(const struct profile *p, uint32_t frame)
     return n ? n : 1;
 }
 
-/* "malloc_wrapper util.c:12 < load cache.c:80 < main ..." */
+/* "util.c:12 malloc_wrapper < cache.c:80 load < main ..." */
 static void append_calls(const struct row *row, const struct term *term, struct buffer *out)
 {
     for (size_t i = 0; i < row->n_frames; i++)

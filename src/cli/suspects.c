@@ -200,9 +200,13 @@ static void name_one(struct suspect *s, struct book_names *names, struct site_na
     s->line = name->line;
     const struct book_site *site = stack_find(s, names, of);
     for (unsigned i = 0; site->frames > 1 && i < site->frames && s->n_stack < SUSPECT_FRAMES; i++) {
-        char *text = frame_name(names, names->copy.frames[site->first_frame + i], symbols);
-        if (text)
-            s->stack[s->n_stack++] = text;
+        uint64_t frame = names->copy.frames[site->first_frame + i];
+        char *text = frame_name(names, frame, symbols);
+        if (!text)
+            continue;
+        s->stack[s->n_stack++] = text;
+        if (!s->script && book_sites_script(&names->copy, frame))
+            s->script = text;
     }
 }
 

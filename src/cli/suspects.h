@@ -57,6 +57,7 @@ struct suspect {
     uint32_t line;
     char *stack[SUSPECT_FRAMES]; /* innermost first; only where there is more than one frame */
     unsigned n_stack;
+    const char *script; /* its innermost frame that is a line of a script, or NULL */
     struct suspect_block blocks[SUSPECT_BLOCKS];
     unsigned n_blocks;
     bool resident; /* no site, but the resident size of a process without a book */

@@ -257,6 +257,10 @@ static void print_title(const struct suspect *s, const struct term *term, struct
                 : s->resident ? "resident size"
                               : "(place in the code not known)",
                 0);
+    if (s->script && (!s->site || strcmp(s->site, s->script) != 0)) {
+        buffer_append_str(out, ", most of it for ");
+        term_append(term, out, s->script, 0);
+    }
     buffer_append_char(out, '\n');
 }
 
@@ -331,6 +335,24 @@ static void print_blocks(const struct suspect *s, const struct term *term, struc
         sentence(term, out, buffer_string(&text));
 }
 
+/* What calls main is the same in every program. */
+static bool is_start(const char *frame)
+{
+    const char *space = strrchr(frame, ' ');
+    const char *function = space ? space + 1 : frame;
+    return strncmp(function, "__libc_start_", strlen("__libc_start_")) == 0 ||
+           strcmp(function, "_start") == 0;
+}
+
+static void print_stack(const struct suspect *s, const struct term *term, struct buffer *out)
+{
+    for (unsigned i = 1; i < s->n_stack && !is_start(s->stack[i]); i++) {
+        buffer_printf(out, "%*sfrom ", INDENT, "");
+        term_append(term, out, s->stack[i], 0);
+        buffer_append_char(out, '\n');
+    }
+}
+
 static void print_one(const struct suspect *s, const struct term *term, struct buffer *out)
 {
     char why[SENTENCE_MAX];
@@ -345,11 +367,7 @@ static void print_one(const struct suspect *s, const struct term *term, struct b
         sentence(term, out, why);
     }
     print_limit(s, term, out);
-    for (unsigned i = 1; i < s->n_stack; i++) {
-        buffer_printf(out, "%*sfrom ", INDENT, "");
-        term_append(term, out, s->stack[i], 0);
-        buffer_append_char(out, '\n');
-    }
+    print_stack(s, term, out);
     print_blocks(s, term, out);
     buffer_append_char(out, '\n');
 }
@@ -359,6 +377,12 @@ static void print_summary(const struct suspects *suspects, const struct suspects
 {
     char span[UNITS_TEXT_MAX], sites[UNITS_TEXT_MAX];
     const size_t *v = suspects->verdicts;
+    if (suspects->sites == 0) {
+        buffer_append_str(out,
+                          "Nothing was watched: what was asked for has ended, or has allocated "
+                          "nothing.\n");
+        return;
+    }
     buffer_printf(out, "%s%zu leak%s, %zu growing%s; %zu warming up, %zu steady",
                   term_style(term, STYLE_TITLE), v[DETECT_LEAK], v[DETECT_LEAK] == 1 ? "" : "s",
                   v[DETECT_GROWING], term_plain(term, STYLE_TITLE), v[DETECT_WARMING],
@@ -369,6 +393,9 @@ static void print_summary(const struct suspects *suspects, const struct suspects
                   suspects->resident ? "process" : "site", suspects->sites == 1 ? "" : "s",
                   units_format_duration(span, suspects->span_ns),
                   suspects->daemon ? " by memoird" : "");
+    if (v[DETECT_UNKNOWN] == suspects->sites && suspects->span_ns < DETECT_NEEDS_NS)
+        buffer_printf(out, "That is too short for a verdict: watch for %s or more, --for TIME.\n",
+                      units_format_duration(span, DETECT_NEEDS_NS));
     if (style->shown < suspects->n)
         buffer_printf(out, "Shown: %zu of %zu. --top 0 shows all.\n", style->shown, suspects->n);
     if (suspects->left_out)

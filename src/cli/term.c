@@ -155,13 +155,29 @@ static void indent_by(struct buffer *out, unsigned columns)
 }
 
 /* The words of one paragraph, up to the empty line or verbatim line that ends it. */
+/* A word; a figure and its unit are one: "426.0 kB", "1.4 s". */
+static size_t word_length(const char *text)
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "ns", "us", "ms", "s"};
+    size_t len = strcspn(text, " \n");
+    if (*text < '0' || *text > '9' || text[len - 1] < '0' || text[len - 1] > '9' ||
+        text[len] != ' ')
+        return len;
+    const char *next = text + len + 1;
+    size_t letters = strspn(next, "BkMGTPnums");
+    for (size_t i = 0; i < sizeof(units) / sizeof(*units); i++)
+        if (letters == strlen(units[i]) && strncmp(next, units[i], letters) == 0)
+            return len + 1 + strcspn(next, " \n");
+    return len;
+}
+
 static const char *wrap_paragraph(struct buffer *out, const char *text, unsigned indent,
                                   unsigned columns)
 {
     struct term plain = {.utf8 = true};
     unsigned used = 0;
     while (*text && *text != '\n') {
-        size_t len = strcspn(text, " \n");
+        size_t len = word_length(text);
         char word[256];
         size_t kept = len < sizeof(word) ? len : sizeof(word) - 1;
         memcpy(word, text, kept);

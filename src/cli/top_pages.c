@@ -12,7 +12,7 @@
 static void line(struct top *t, const char *name, uint64_t bytes, uint64_t total, const char *what)
 {
     char text[UNITS_TEXT_MAX], percent[BAR_PERCENT_MAX];
-    unsigned width = t->term.width >= 100 ? 30 : 14;
+    unsigned width = t->term.width >= 100 ? 30 : 8;
     buffer_printf(&t->text, "  %-17s %10s  ", name, units_format_bytes(text, bytes, UNITS_DECIMAL));
     if (total) {
         struct term plain = t->term;
@@ -46,7 +46,7 @@ static void parts_append(struct top *t, const struct host_system *s)
         [HOST_PART_PERCPU] = {"per CPU", ""},
         [HOST_PART_HUGETLB] = {"huge pages", "set aside, used or not"},
         [HOST_PART_FREE] = {"free", ""},
-        [HOST_PART_REST] = {"rest", "that the kernel does not attribute: drivers"},
+        [HOST_PART_REST] = {"rest", "not attributed by the kernel"},
     };
     uint64_t sum = 0;
     for (int p = 0; p < HOST_PARTS; p++) {
@@ -106,12 +106,12 @@ int top_page_machine(struct top *t)
 int top_page_help(struct top *t)
 {
     static const char *const keys[][2] = {
-        {"up, down, PgUp, PgDn", "choose a process (also j, k, Home, End, the wheel, a click)"},
+        {"up, down, PgUp, PgDn", "choose a process; also j, k, Home, End, wheel, click"},
         {"Enter, double click", "all about it: figures, chart, books, call sites"},
-        {"/", "filter by program, user, command or PID while you type; Esc: all"},
-        {"s, click a heading", "sort; < and > by the column beside, r turns the order round"},
+        {"/", "filter by program, user, command or PID; Esc: all"},
+        {"s, click a heading", "sort; < > by the column beside, r the other way round"},
         {"M, N", "sort by resident memory, by PID"},
-        {"t", "tree; left folds a process and shows the sums of its family"},
+        {"t", "tree; left folds a process, and sums up its family"},
         {"u", "processes of one user, and what users hold"},
         {"T", "only processes that keep a book"},
         {"C", "choose columns; Enter keeps them for the next time"},

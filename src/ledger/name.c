@@ -130,6 +130,11 @@ void ledger_name(const char *exe, const char *comm, const char *command, char *r
     const char *rest = command;
     struct word first = word_base(word_next(&rest));
     struct word name = word_base((struct word){exe, strlen(exe)});
+    /* The kernel's words for a program whose file was replaced or removed while it runs. */
+    static const char deleted[] = " (deleted)";
+    size_t end = sizeof(deleted) - 1;
+    if (name.len > end && strncmp(name.start + name.len - end, deleted, end) == 0)
+        name.len -= end;
     if (name.len == 0)
         name = (struct word){comm, strlen(comm)};
     /* By the name that it was called with, or by that of its file: python3 may be a link. */

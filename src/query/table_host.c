@@ -307,7 +307,7 @@ static const struct query_column columns[] = {
     {"data", "virtual memory of its data and stack", QUERY_BYTES, .arg = DATA, .get = get_figure},
     {"lib", "virtual memory of the code of its libraries", QUERY_BYTES, .arg = LIB,
      .get = get_figure},
-    {"rss_peak", "the most that rss has been", QUERY_BYTES, .arg = PEAK, .get = get_figure},
+    {"peak_rss", "the most that rss has been", QUERY_BYTES, .arg = PEAK, .get = get_figure},
     {"growth", "by how much rss grew, per second, over the last 10 seconds; 0 if it shrank",
      QUERY_BYTES, .arg = HOST_10S, .get = get_rate},
     {"growth_1m", "the same over the last minute", QUERY_BYTES, .arg = HOST_1MIN, .get = get_rate},

@@ -46,11 +46,11 @@ class Host(CommandTest):
     def test_a_process_without_a_book_is_there(self):
         holder = self.start(HOLDER, environment={"SLURM_JOB_ID": "4711", "SLURM_PROCID": "5"})
         (row,) = self.query("host", "--where", f"pid={holder.pid}", "--show",
-                            "pid,parent,uid,rss,pss,uss,anon,vms,threads,command,job,rank,heap,tracked,rss_peak,age")
+                            "pid,parent,uid,rss,pss,uss,anon,vms,threads,command,job,rank,heap,tracked,peak_rss,age")
         self.assertEqual(row["parent"], os.getpid())
         self.assertEqual(row["uid"], os.getuid())
         self.assertGreater(row["rss"], 64 << 20)
-        self.assertGreaterEqual(row["rss_peak"], 64 << 20)
+        self.assertGreaterEqual(row["peak_rss"], 64 << 20)
         self.assertGreater(row["vms"], row["rss"])
         self.assertIn("bytearray", row["command"])
         self.assertEqual(row["job"], "4711")

@@ -40,7 +40,7 @@ class Sites(SitesTest):
         source = (pathlib.Path(__file__).parent / "sites_client.c").read_text().splitlines()
         self.assertEqual(pathlib.Path(row["file"]).name, "sites_client.c")
         self.assertIn("memoir_alloc", source[row["line"] - 1])
-        self.assertEqual(row["site"], f"ask sites_client.c:{row['line']}")
+        self.assertEqual(row["site"], f"sites_client.c:{row['line']} ask")
         self.assertEqual((row["module"], row["frame"].split("+")[0]), (str(CLIENT), str(CLIENT)))
         self.assertLess(row["age_seconds"], 600)
         self.assertFalse(row["estimate"])
@@ -86,18 +86,26 @@ class Sites(SitesTest):
         self.assertEqual(frames[0]["offset"], frames[1]["offset"])
         self.assertTrue(stacks["ask<path_left<obey<main"]["stack"].endswith(";main;obey;path_left;ask"))
         text = self.sites(self.pid, "--stacks", "--top", "1").stdout
-        self.assertRegex(text, r"^60\.0 kB in 1 block, 91\.4 %, 60\.0 kB allocated in all, heap\n    path_direct sites_client\.c:\d+\n    obey ")
+        self.assertRegex(text, r"^60\.0 kB in 1 block, 91\.4 %, 60\.0 kB allocated in all, heap\n    sites_client\.c:\d+ path_direct\n    sites_client\.c:\d+ obey\n")
 
     def test_the_screen(self):
         lines = self.sites(self.pid, environment={"COLUMNS": "80"}).stdout.splitlines()
         self.assertLessEqual(max(map(len, lines)), 80)
         self.assertRegex(lines[0], r"^ *LIVE .*BLOCKS .*SITE$")
-        self.assertRegex(lines[1], r"^60\.0 kB +█+.* 1 .*path_direct sites_client\.c:\d+$")
+        self.assertRegex(lines[1], r"^60\.0 kB +█+.* 1 .*sites_client\.c:\d+ path_direct$")
         self.assertRegex(lines[-1], r"^sites_client \(PID \d+\): 65\.7 kB live in 5 blocks, 83\.7 kB allocated in all$")
         plain = self.sites(self.pid, environment={"LC_ALL": "C", "COLUMNS": "100"}).stdout
         self.assertTrue(plain.isascii())
         self.assertNotIn("\033", self.sites(self.pid).stdout)
         self.assertIn("Shown: 1 of 5 rows. --top 0 shows all.", self.sites(self.pid, "--top", "1").stdout)
+
+    def test_a_program_is_found_where_its_file_lies(self):
+        """Whoever starts ./server asks for 'server' in the folder that has the file of that name."""
+        shutil.copy(CLIENT, self.files / "sites_client")
+        done = subprocess.run([BUILD / "src/cli/memoir", "sites", "--dir", self.dir, "sites_client"], cwd=self.files,
+                              env=ENVIRONMENT, capture_output=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"sites_client (PID {self.pid}): 65.7 kB live".encode(), done.stdout)
 
     def test_csv(self):
         rows = list(csv.DictReader(io.StringIO(self.sites("--csv", self.pid).stdout, newline="")))

@@ -44,7 +44,7 @@ class Tracked(SitesTest):
         self.assertEqual(set(shares), {"path_left", "path_right"})
         self.assertTrue(0.55 < shares["path_left"] < 0.92, shares)  # three quarters; 250 samples
         text = self.sites(pid, "--by", "stack").stdout
-        self.assertRegex(text, r"(?m)^ *~.*ask sites_malloc\.c:\d+ ← path_left ")
+        self.assertRegex(text, r"(?m)^ *~.*sites_malloc\.c:\d+ ask ← sites_malloc\.c:\d+ path_left ")
         self.assertIn("Rows with ~ are estimates", text)
         self.assertNotIn("~", self.sites(pid).stdout)
 

@@ -310,6 +310,12 @@ static void prose_is_wrapped_and_verbatim_lines_stay(void **unused)
                                              "    as   it is\n  six\n");
 }
 
+static void a_figure_stays_with_its_unit(void **unused)
+{
+    term_wrap(&out, "it has 12 kB, 3 kBs and 4 words", 0, 11);
+    assert_string_equal(buffer_string(&out), "it has\n12 kB, 3\nkBs and 4\nwords\n");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -331,6 +337,7 @@ int main(void)
         TEST(changes_have_a_sign),
         TEST(a_line_of_code_stays_while_others_can_go),
         TEST(prose_is_wrapped_and_verbatim_lines_stay),
+        TEST(a_figure_stays_with_its_unit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

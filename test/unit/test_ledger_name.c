@@ -40,6 +40,7 @@ static const struct {
     {"", "", "/a/b/c d", "c"},
     {"", "", "", "?"},
     {"/", "", "", "?"},
+    {"/srv/app/server (deleted)", "server", "./server --port 80", "server"},
 };
 
 static void names_are_those_of_programs_not_of_interpreters(void **state)
