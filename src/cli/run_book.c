@@ -107,10 +107,8 @@ int run_books_ledger(struct run_books *books, struct ledger **ret_ledger)
     for (size_t i = 0; r == 0 && i < books->n; i++) {
         struct ledger_book *book;
         /* By its descriptor: a daemon may take its name away at any moment. */
-        struct ledger_where where = {.dirfd = -1,
-                                     .fd = books->held[i].fd,
-                                     .uid = geteuid(),
-                                     .place = books->path};
+        struct ledger_where where = {
+            .dirfd = -1, .fd = books->held[i].fd, .uid = geteuid(), .place = books->path};
         ledger_book_add(ledger, &where, &book);
     }
     if (r < 0)
