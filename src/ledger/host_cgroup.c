@@ -147,14 +147,27 @@ static void name_words(const char *name, size_t len, char *container, char *pod,
     size_t digits = 4;
     while (digits < len && isdigit((unsigned char)name[digits]))
         digits++;
-    if (len > 4 && memcmp(name, "job_", 4) == 0 && digits == len)
+    /* The outermost: inside of it the job's owner may name cgroups as he likes. */
+    if (!*job && len > 4 && memcmp(name, "job_", 4) == 0 && digits == len)
         copy(job, size, name + 4, len - 4);
+}
+
+/* Where Slurm itself makes cgroups: a user who may make some of his own can call them anything. */
+static bool of_slurm(const char *path)
+{
+    static const char system[] = "/system.slice/";
+    if (strncmp(path, "/slurm", 6) == 0)
+        return true;
+    if (strncmp(path, system, sizeof(system) - 1) != 0)
+        return false;
+    const char *name = path + sizeof(system) - 1, *found = strstr(name, "slurmstepd");
+    return found && found < strchrnul(name, '/');
 }
 
 void host_cgroup_words(const char *path, char *ret_container, char *ret_pod, char *ret_job,
                        size_t size)
 {
-    bool slurm = strstr(path, "slurm") != NULL;
+    bool slurm = of_slurm(path);
     *ret_container = *ret_pod = *ret_job = '\0';
     while (*path) {
         const char *end = strchrnul(path, '/');

@@ -118,8 +118,11 @@ static void words_take(struct host_process *p)
     host_cgroup_words(p->cgroup->path, p->container, p->pod, job, sizeof(p->container));
     p->valid &= ~(uint32_t)(HOST_HAS_CONTAINER | HOST_HAS_POD);
     p->valid |= (*p->container ? HOST_HAS_CONTAINER : 0u) | (*p->pod ? HOST_HAS_POD : 0u);
-    if (!*job)
+    if (!*job) {
+        if (!p->job_private) /* it left the cgroup that had one */
+            p->valid &= ~(uint32_t)HOST_HAS_JOB;
         return;
+    }
     memcpy(p->job, job, sizeof(job)); /* nobody can write another one's there */
     p->job_private = false;
     p->valid |= HOST_HAS_JOB;
@@ -173,6 +176,14 @@ static void sizes_take(const struct host *host, struct host_row *row,
     row->sizes_cost_ns = probe->cpu_ns;
 }
 
+/* Whom a probe was about is told by a pid, which may be another process's by then: perhaps another user's, whose
+ * command line it has. The descriptor of statm reads nothing once its process is gone. */
+static bool still_lives(const struct host_row *row)
+{
+    char text[HOST_STATM_MAX];
+    return row->statm_fd < 0 || host_pread(row->statm_fd, text, sizeof(text)) > 0;
+}
+
 void host_probe_done(struct host *host, const struct host_todo *todo, int error,
                      const struct host_probe *probe)
 {
@@ -180,6 +191,8 @@ void host_probe_done(struct host *host, const struct host_todo *todo, int error,
     if (!p || p->start_ticks != todo->start_ticks)
         return;
     struct host_row *row = host_row(p);
+    if (!still_lives(row))
+        return; /* the next refresh finds that out */
     row->done |= todo->kinds & ORIGIN_KINDS;
     if (todo->kinds & HOST_PROBE_SIZES) {
         row->sizes_tried_ns = host->time_ns;

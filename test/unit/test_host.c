@@ -338,6 +338,39 @@ static void what_comes_late_is_about_nobody_else(void **state)
     host_free(host);
 }
 
+/* A pid that is another process's by the time that it is probed. */
+static void who_has_gone_gets_nothing_of_his_successor(void **state)
+{
+    tree_process(&(struct tree_process){.pid = 30, .start = 7, .rss_pages = 50});
+    struct host *host = tree_host(0);
+    assert_int_equal(host_refresh(host), 0);
+    struct host_todo todo;
+    assert_true(host_probe_next(host, &todo));
+    tree_write("30/statm", "", 0); /* what the kernel gives to who kept the descriptor */
+    struct host_probe probe = {.valid = HOST_HAS_PSS | HOST_HAS_COMMAND, .command = "x"};
+    host_probe_done(host, &todo, 0, &probe);
+    assert_false(row(host, 30)->valid & (HOST_HAS_PSS | HOST_HAS_COMMAND));
+    host_free(host);
+}
+
+static void who_leaves_a_job_is_in_none(void **state)
+{
+    tree_process(&(struct tree_process){.pid = 30, .start = 7, .rss_pages = 50});
+    struct host *host = tree_host(0);
+    assert_int_equal(host_refresh(host), 0);
+    struct host_todo todo;
+    assert_true(host_probe_next(host, &todo));
+    struct host_probe probe = {.valid = HOST_HAS_CGROUP, .cgroup = "/slurm/uid_1/job_12"};
+    host_probe_done(host, &todo, 0, &probe);
+    assert_true(row(host, 30)->valid & HOST_HAS_JOB);
+    assert_string_equal(row(host, 30)->job, "12");
+    strcpy(probe.cgroup, "/system.slice");
+    todo.kinds = HOST_PROBE_CGROUP;
+    host_probe_done(host, &todo, 0, &probe);
+    assert_false(row(host, 30)->valid & HOST_HAS_JOB);
+    host_free(host);
+}
+
 static void cgroups_of_version_1_have_their_own_files(void **state)
 {
     tree_process(&(struct tree_process){.pid = 30, .start = 7, .rss_pages = 50});
@@ -489,6 +522,8 @@ int main(void)
         TREE_TEST(costly_fields_come_by_probes),
         TREE_TEST(the_largest_and_the_changed_come_first),
         TREE_TEST(what_comes_late_is_about_nobody_else),
+        TREE_TEST(who_has_gone_gets_nothing_of_his_successor),
+        TREE_TEST(who_leaves_a_job_is_in_none),
         TREE_TEST(cgroups_of_version_1_have_their_own_files),
         TREE_TEST(a_path_of_cgroups_leads_nowhere_else),
         TREE_TEST(huge_and_hostile_texts_are_cut),
