@@ -146,13 +146,25 @@ void map_end(struct track_thread *t)
 
 /* ---- what the program calls ---- */
 
+/* As it would be without us: another library behind us may stand in front of them, too. Until they are known, and
+ * for what we map ourselves, the kernel is asked. */
+static bool by_kernel(uintptr_t caller)
+{
+    struct module_object of_caller = {0};
+    return !load_acquire(&real.ready) || (module_object_find(caller - 1, &of_caller) == 0 &&
+                                          (uintptr_t)by_kernel >= of_caller.map_start &&
+                                          (uintptr_t)by_kernel < of_caller.map_end);
+}
+
 static inline __attribute__((always_inline)) void *map_for(void *hint, size_t bytes, int protection,
                                                            int flags, int fd, off64_t offset,
                                                            uintptr_t caller)
 {
     int saved = errno;
     struct track_thread *t = map_begin(caller);
-    void *start = (void *)syscall(SYS_mmap, hint, bytes, protection, flags, fd, offset);
+    void *start = by_kernel(caller)
+                      ? (void *)syscall(SYS_mmap, hint, bytes, protection, flags, fd, offset)
+                      : real.mmap(hint, bytes, protection, flags, fd, offset);
     int error = errno;
     if (t) {
         if (start != MAP_FAILED)
@@ -183,7 +195,8 @@ EXPORT int munmap(void *start, size_t bytes)
 {
     int saved = errno;
     struct track_thread *t = map_begin(CALLER());
-    int r = (int)syscall(SYS_munmap, start, bytes);
+    int r =
+        by_kernel(CALLER()) ? (int)syscall(SYS_munmap, start, bytes) : real.munmap(start, bytes);
     int error = errno;
     if (t) {
         if (r == 0)
@@ -202,7 +215,9 @@ EXPORT void *mremap(void *old, size_t old_bytes, size_t bytes, int flags, ...)
     void *hint = flags & MREMAP_FIXED ? va_arg(more, void *) : NULL;
     va_end(more);
     struct track_thread *t = map_begin(CALLER());
-    void *start = (void *)syscall(SYS_mremap, old, old_bytes, bytes, flags, hint);
+    void *start = by_kernel(CALLER())
+                      ? (void *)syscall(SYS_mremap, old, old_bytes, bytes, flags, hint)
+                      : real.mremap(old, old_bytes, bytes, flags, hint);
     int error = errno;
     if (t) {
         if (start != MAP_FAILED) {

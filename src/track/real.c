@@ -78,6 +78,9 @@ static void find(struct real *r)
     *(void **)&r->posix_memalign = real_symbol("posix_memalign");
     *(void **)&r->usable = real_symbol("malloc_usable_size");
     *(void **)&r->dlclose = real_symbol("dlclose");
+    *(void **)&r->mmap = real_symbol("mmap");
+    *(void **)&r->munmap = real_symbol("munmap");
+    *(void **)&r->mremap = real_symbol("mremap");
     r->page_bytes = (uint32_t)sysconf(_SC_PAGESIZE);
     const void *rest[] = {(void *)r->free,     (void *)r->calloc,        (void *)r->realloc,
                           (void *)r->memalign, (void *)r->aligned_alloc, (void *)r->posix_memalign,

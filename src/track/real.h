@@ -23,6 +23,9 @@ struct real {
     int (*posix_memalign)(void **, size_t, size_t);
     size_t (*usable)(void *);
     int (*dlclose)(void *);
+    void *(*mmap)(void *, size_t, int, int, int, long);
+    int (*munmap)(void *, size_t);
+    void *(*mremap)(void *, size_t, size_t, int, ...);
     bool glibc;     /* a block's size stands before it: no call is needed to learn it */
     bool whole;     /* all of them are there, and of one library: blocks can carry trailers */
     bool operators; /* those of C++ that the program calls are all ours: see wrap_cxx.c */

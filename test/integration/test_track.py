@@ -62,6 +62,13 @@ class Calls(TrackTest):
                 process = self.start("track_quiet", settings={"MEMOIR_STACKS": stacks})
                 self.assertEqual(process.wait(), 0, process.err.lines)
 
+    def test_other_libraries_in_front_of_mmap_are_asked(self):
+        for counted in ("0", "1"):
+            with self.subTest(counted):
+                process = self.start("track_quiet", "mapper", preload=[TRACK, PROGRAMS / "libtrack_mapper.so"],
+                                     settings={"MEMOIR_TRACK_MMAP": counted})
+                self.assertEqual(process.wait(), 0, process.err.lines)
+
     def test_operators_of_the_program_stay_in_use(self):
         process = self.start("track_replaced")
         self.assertEqual(process.wait(), 0, process.err.lines)
