@@ -264,8 +264,14 @@ static int run(const void *values, const struct operands *operands)
     struct term term;
     struct read_query query;
     term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
-    if (operands->n && (with_pid.pid || !pid_word_parse(operands->words[0], &with_pid.pid)))
-        return command_misuse(&cmd_history, "'%s' is no process id", operands->words[0]);
+    const char *word = operands->n ? operands->words[0] : NULL;
+    if (word && (with_pid.pid || with_pid.program))
+        return command_misuse(&cmd_history, "'%s' is one word too many beside --pid or --program",
+                              word);
+    if (word && *word >= '0' && *word <= '9' && !pid_word_parse(word, &with_pid.pid))
+        return command_misuse(&cmd_history, "'%s' is no process id", word);
+    if (word && !with_pid.pid)
+        with_pid.program = word;
     int r = make_query(v, history_chart_columns(&term), &query);
     if (r != COMMAND_OK)
         return r;
@@ -290,7 +296,7 @@ static int run(const void *values, const struct operands *operands)
 
 const struct command cmd_history = {
     .name = "history",
-    .usage = "history [PID] [OPTION...]",
+    .usage = "history [PID|NAME] [OPTION...]",
     .help = "what devices and processes held, over time",
     .description =
         "Shows how much memory was held during the last hour, or any other time: of each device and of the "

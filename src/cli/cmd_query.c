@@ -197,9 +197,11 @@ static int read_exited(const struct query_values *v, struct lookups *lookups,
     int r = query_exited_read(v->state ? v->state : usual, list);
     if (r == -ENOENT) {
         if (!lookups->told) /* again and again, with --watch */
-            command_fail("there is no list of processes that ended in '%s' yet: memoird keeps it; "
-                         "start it with 'memoird --daemon', or name its state directory by --state",
-                         v->state ? v->state : usual);
+            command_fail(
+                "there is no list of processes that ended in '%s' yet: memoird keeps it; "
+                "start it with 'memoird --daemon', name its state directory by --state, or "
+                "ask the one that runs by 'memoir exited'",
+                v->state ? v->state : usual);
         lookups->told = true;
         return v->state || v->where ? COMMAND_NOTHING : COMMAND_OK;
     }

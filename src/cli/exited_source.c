@@ -242,8 +242,10 @@ int exited_source_open(const char *state, const char *socket, struct exited_sour
         snprintf(source.path, sizeof(source.path), "%s", usual);
         if (!has_files(usual))
             r = refused ? refused : -ENOENT;
-        if (refused && r < 0)
+        if (refused && r < 0) { /* so that the message is about the socket */
+            source.by_socket = true;
             snprintf(source.path, sizeof(source.path), "/run/memoird/memoir.sock");
+        }
     }
     *ret_source = source;
     return r;

@@ -38,7 +38,7 @@ static void parts_append(struct top *t, const struct host_system *s)
         [HOST_PART_ANON] = {"processes", "memory that belongs to no file"},
         [HOST_PART_SHMEM] = {"shared memory", "and files in tmpfs"},
         [HOST_PART_CACHE] = {"files", "given back when needed"},
-        [HOST_PART_BUFFERS] = {"buffers", "of disks, given back when needed"},
+        [HOST_PART_BUFFERS] = {"buffers", "of disks, given back on demand"},
         [HOST_PART_SLAB_RECLAIMABLE] = {"kernel, can go", "names and inodes of files"},
         [HOST_PART_SLAB] = {"kernel, stays", "objects of the kernel"},
         [HOST_PART_PAGE_TABLES] = {"page tables", ""},
@@ -81,12 +81,11 @@ int top_page_machine(struct top *t)
     parts_append(t, s);
     buffer_append_char(&t->text, '\n');
     if (s->valid & HOST_HAS_AVAILABLE) {
-        line(t, "available", s->available_bytes, s->total_bytes,
-             "to new programs, says the kernel");
+        line(t, "available", s->available_bytes, s->total_bytes, "for new programs");
         line(t, "used", s->used_bytes, s->total_bytes, "total less available");
     }
     line(t, "active", s->active_bytes, s->total_bytes, "used lately");
-    line(t, "inactive", s->inactive_bytes, s->total_bytes, "first to go when memory is short");
+    line(t, "inactive", s->inactive_bytes, s->total_bytes, "the first to go");
     line(t, "dirty", s->dirty_bytes, s->total_bytes, "to be written to disks");
     if (s->swap_total_bytes)
         line(t, "swap", s->swap_total_bytes - s->swap_free_bytes, s->swap_total_bytes, "");

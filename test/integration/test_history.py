@@ -72,6 +72,9 @@ class Machine(HistoryTest):
             self.assertGreater(self.values("--space=pss", holder.pid, key=key)[-1], 32 << 20)
             self.assertNotIn((holder.pid, "host", "rss"), self.series("--space=pss", holder.pid))
         self.assertEqual({key[0] for key in self.series(holder.pid)}, {holder.pid})
+        [name] = {row["program"] for row in self.series(holder.pid).values()}
+        self.assertIn((holder.pid, "host", "rss"), self.series(name))
+        self.assertEqual(self.series("no-such-program-here"), {})
 
     def test_the_machine_is_noted_in_parts_that_add_up(self):
         self.daemon(*FAST)
@@ -83,7 +86,8 @@ class Machine(HistoryTest):
         self.assertGreaterEqual(sum(series[None, "host", part]["last"] for part in parts), total)
         self.assertNotIn((None, "host", "total"), self.series())
         self.assertIn("whole machine", self.history("--system", "--pid=1", status=2).stderr)
-        self.assertIn("no process id", self.history("soon", status=2).stderr)
+        self.assertIn("no process id", self.history("4soon", status=2).stderr)
+        self.assertIn("one word too many", self.history("soon", "--pid=1", status=2).stderr)
         self.assertIn("unattributed", self.history("--system").stdout)
 
 
