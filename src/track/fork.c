@@ -17,6 +17,10 @@
 static struct tracker *parent; /* the newest tracker of this image; not wiped */
 static uint32_t handler_state;
 
+/* What before_fork() saw of its thread's stack, where walking it again is cheap: a child would start with nothing. */
+enum { NOT_SEEN, SEEN_CALM, SEEN_INTERRUPTED };
+static __thread int seen;
+
 static uint64_t difference(uint64_t allocated, uint64_t freed)
 {
     return allocated > freed ? allocated - freed : 0;
@@ -38,6 +42,7 @@ static void before_fork(void)
     struct tracker *tracker = load_acquire(&track_page.root.tracker);
     if (!tracker)
         return; /* the early table is the child's own already */
+    seen = track_interrupted(tracker) ? SEEN_INTERRUPTED : SEEN_CALM;
     tracker->live_at_fork = live_of(tracker);
     store_relaxed(&tracker->live_noted, true);
 }
@@ -45,6 +50,7 @@ static void before_fork(void)
 static void after_fork(void)
 {
     struct tracker *tracker = load_acquire(&track_page.root.tracker);
+    seen = NOT_SEEN;
     if (tracker)
         store_relaxed(&tracker->live_noted, false);
 }
@@ -77,7 +83,9 @@ struct track_live track_fork_begin(void)
     struct track_live live = old->live_noted ? old->live_at_fork : live_of(old);
     /* Forked by a signal handler inside a call of ours, which will go on in the child too, with what it holds in
      * registers: then all stays where it is, but not shared with the parent. */
-    if ((t && t->tracker == old && t->inside) || track_interrupted(NULL)) {
+    bool interrupted = seen == NOT_SEEN ? track_interrupted(NULL) : seen == SEEN_INTERRUPTED;
+    seen = NOT_SEEN;
+    if ((t && t->tracker == old && t->inside) || interrupted) {
         book_writer_detach(&old->writer);
     } else {
         track_self = NULL;
