@@ -183,7 +183,9 @@ class Flame(SitesTest):
         self.assertEqual(sums, [sites["allocated_blocks"], sites["allocated_bytes"], sites["live_blocks"], sites["live_bytes"]])
         # Stack by stack the same, with the calls that were compiled into each other.
         ours = {tuple(f["function"] for f in r["frames"]): [r[f] for f in FIGURES] for r in sites["sites"]}
-        theirs = {tuple(profile.names(s)): [s[1][3], s[1][2], s[1][1], s[1][0]] for s in profile.samples}
+        # What has no name is "libc.so.6+0x2724a" there: libc's own symbols are not everywhere.
+        named = [tuple(None if "+0x" in name else name for name in profile.names(s)) for s in profile.samples]
+        theirs = {n: [s[1][3], s[1][2], s[1][1], s[1][0]] for n, s in zip(named, profile.samples)}
         self.assertEqual(theirs, ours)
         labels = {profile.names(s)[0]: s[2] for s in profile.samples}
         self.assertEqual(labels["path_device"], {"space": "dram", "device": "CARD-0"})
