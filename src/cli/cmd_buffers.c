@@ -246,8 +246,17 @@ static int nothing(const struct buffers_values *v, const struct ledger *ledger)
 
 static int run(const void *values, const struct operands *operands)
 {
-    const struct buffers_values *v = values;
+    struct buffers_values with_pid = *(const struct buffers_values *)values;
+    const struct buffers_values *v = &with_pid;
     struct buffers_filter filter;
+    if (operands->n) {
+        const char *word = operands->words[0];
+        char *end;
+        unsigned long long pid = *word >= '0' && *word <= '9' ? strtoull(word, &end, 10) : 0;
+        if (v->pid || pid == 0 || pid > INT32_MAX || *end)
+            return command_misuse(&cmd_buffers, "'%s' is no process id, or one too many", word);
+        with_pid.pid = pid;
+    }
     int r = parse(v, &filter);
     if (r != COMMAND_OK)
         return r;
@@ -274,7 +283,7 @@ static int run(const void *values, const struct operands *operands)
 
 const struct command cmd_buffers = {
     .name = "buffers",
-    .usage = "buffers [OPTION...]",
+    .usage = "buffers [PID] [OPTION...]",
     .help = "every block that is held now: whose, how large, since when, from where",
     .description =
         "Lists live blocks with the process that holds them, device and kind of memory, size, age, "
@@ -284,6 +293,7 @@ const struct command cmd_buffers = {
     .examples = examples,
     .sections = sections,
     .fields = fields,
+    .operands_max = 1,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

@@ -59,6 +59,7 @@ class Buffers(CommandTest):
             ("--min", "7K"): [13],
             ("--min", "7kB"): [13, 11],
             ("--pid", str(other.pid)): [99],
+            (str(other.pid),): [99],
         }
         for arguments, ids in cases.items():
             with self.subTest(arguments):
@@ -132,6 +133,9 @@ class Buffers(CommandTest):
     def test_bad_command_lines(self):
         for arguments in (
             ["--json", "--csv"],
+            ["client"],
+            ["12x"],
+            ["--pid", "1", "2"],
             ["--sort", "beauty"],
             ["--limit", "-1"],
             ["--limit", "many"],
