@@ -335,18 +335,25 @@ static void print_blocks(const struct suspect *s, const struct term *term, struc
         sentence(term, out, buffer_string(&text));
 }
 
-/* What calls main is the same in every program. */
-static bool is_start(const char *frame)
+static const char *function_of(const char *frame)
 {
     const char *space = strrchr(frame, ' ');
-    const char *function = space ? space + 1 : frame;
-    return strncmp(function, "__libc_start_", strlen("__libc_start_")) == 0 ||
+    return space ? space + 1 : frame;
+}
+
+/* What calls main is the same in every program; without symbols of the C library it has no name. A script's main,
+ * "x.py:9 in main", is one function of many. */
+static bool is_start(const struct suspect *s, unsigned i)
+{
+    const char *inner = s->stack[i - 1], *function = function_of(s->stack[i]);
+    return (strcmp(function_of(inner), "main") == 0 && !strstr(inner, " in main")) ||
+           strncmp(function, "__libc_start_", strlen("__libc_start_")) == 0 ||
            strcmp(function, "_start") == 0;
 }
 
 static void print_stack(const struct suspect *s, const struct term *term, struct buffer *out)
 {
-    for (unsigned i = 1; i < s->n_stack && !is_start(s->stack[i]); i++) {
+    for (unsigned i = 1; i < s->n_stack && !is_start(s, i); i++) {
         buffer_printf(out, "%*sfrom ", INDENT, "");
         term_append(term, out, s->stack[i], 0);
         buffer_append_char(out, '\n');
