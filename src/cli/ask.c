@@ -13,14 +13,12 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 
-enum { PATH_BYTES_MAX = 4096, READ_BYTES = 65536 };
+enum { READ_BYTES = 65536 };
 
-static const char machine_path[] = "/run/memoird/memoir.sock";
-
-static int connect_to(const char *path)
+int ask_connect_within(const char *path, unsigned patience_s)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct timeval patience = {.tv_sec = ASK_PATIENCE_S};
+    struct timeval patience = {.tv_sec = patience_s};
     if (strlen(path) >= sizeof(address.sun_path))
         return -ENAMETOOLONG;
     strcpy(address.sun_path, path);
@@ -33,19 +31,22 @@ static int connect_to(const char *path)
     return MEMOIR_TAKE_FD(fd);
 }
 
+void ask_own_path(char ret_path[static ASK_PATH_MAX])
+{
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    ret_path[0] = '\0';
+    if (runtime && runtime[0] == '/')
+        snprintf(ret_path, ASK_PATH_MAX, "%s/memoird.sock", runtime);
+}
+
 int ask_connect(const char *path)
 {
-    char own[PATH_BYTES_MAX];
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    char own[ASK_PATH_MAX];
     if (path)
-        return connect_to(path);
-    if (runtime && runtime[0] == '/') {
-        snprintf(own, sizeof(own), "%s/memoird.sock", runtime);
-        int fd = connect_to(own);
-        if (fd >= 0)
-            return fd;
-    }
-    return connect_to(machine_path);
+        return ask_connect_within(path, ASK_PATIENCE_S);
+    ask_own_path(own);
+    int fd = *own ? ask_connect_within(own, ASK_PATIENCE_S) : -ENOENT;
+    return fd >= 0 ? fd : ask_connect_within(ASK_MACHINE_PATH, ASK_PATIENCE_S);
 }
 
 static int send_all(int fd, const char *data, size_t len)

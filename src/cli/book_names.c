@@ -10,6 +10,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "cli/site_names.h"
+#include "cli/table.h"
 #include "ledger/ledger.h"
 
 enum { TEXT_MAX = 4096 };
@@ -72,10 +73,9 @@ static void script_fill(const struct book_script *script, uint32_t line, struct 
     to->line = line;
 }
 
-static void site_fill(struct book_names *names, const struct book_site *site,
-                      struct site_names *symbols, struct book_site_name *to)
+static void frame_fill(const struct book_names *names, uint64_t frame, struct site_names *symbols,
+                       struct book_site_name *to)
 {
-    uint64_t frame = book_sites_frame(&names->copy, site);
     const struct book_script *script = book_sites_script(&names->copy, frame);
     if (script) {
         script_fill(script, BOOK_FRAME_LINE(frame), to);
@@ -111,6 +111,30 @@ static void site_fill(struct book_names *names, const struct book_site *site,
     to->line = name.line;
 }
 
+char *book_names_frame(const struct book_names *names, uint64_t frame, struct site_names *symbols)
+{
+    struct book_site_name name = {0};
+    frame_fill(names, frame, symbols, &name);
+    free(name.frame);
+    free(name.function);
+    free(name.file);
+    return name.text;
+}
+
+void book_site_cells(const struct book_site_name *name, struct table *table, size_t site,
+                     size_t frame)
+{
+    table_set_text(table, site, name->text);
+    if (name->frame)
+        table_set_text(table, frame, name->frame);
+    if (name->function)
+        table_set_text(table, frame + 1, name->function);
+    if (name->file)
+        table_set_text(table, frame + 2, name->file);
+    if (name->line)
+        table_set_number(table, frame + 3, name->line);
+}
+
 const struct book_site_name *book_names_site(struct book_names *names, uint32_t site,
                                              struct site_names *symbols)
 {
@@ -118,6 +142,6 @@ const struct book_site_name *book_names_site(struct book_names *names, uint32_t 
         return NULL;
     struct book_site_name *name = &names->sites[site];
     if (!name->text)
-        site_fill(names, &names->copy.sites[site], symbols, name);
+        frame_fill(names, book_sites_frame(&names->copy, &names->copy.sites[site]), symbols, name);
     return name->text ? name : NULL;
 }

@@ -36,9 +36,19 @@ void book_names_release(struct book_names *names);
 /* NULL: no tag, or one that is newer than the copy. */
 const char *book_names_tag(const struct book_names *names, uint32_t tag);
 
+/* A frame as book_site_name.text has it, for free(); NULL where it is none of a module or a script. `symbols` may be
+ * NULL. */
+char *book_names_frame(const struct book_names *names, uint64_t frame, struct site_names *symbols);
+
 /* NULL: no site is known. `symbols` may be NULL: then sites have no functions. Slow the first time for
  * each site. Borrowed until the names are released. */
 const struct book_site_name *book_names_site(struct book_names *names, uint32_t site,
                                              struct site_names *symbols);
+
+/* The cells that tell of a site: its text in column `site`; frame, function, file and line in the four from
+ * `frame` on. */
+struct table;
+void book_site_cells(const struct book_site_name *name, struct table *table, size_t site,
+                     size_t frame);
 
 #endif

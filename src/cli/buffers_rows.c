@@ -92,17 +92,8 @@ static void set_words(struct table *t, struct book_names *names, const struct bu
     const struct book_site_name *site = book_names_site(names, row->site, symbols);
     if (tag)
         table_set_text(t, COL_TAG, tag);
-    if (!site)
-        return;
-    table_set_text(t, COL_SITE, site->text);
-    if (site->frame)
-        table_set_text(t, COL_FRAME, site->frame);
-    if (site->function)
-        table_set_text(t, COL_FUNCTION, site->function);
-    if (site->file)
-        table_set_text(t, COL_FILE, site->file);
-    if (site->line)
-        table_set_number(t, COL_LINE, site->line);
+    if (site)
+        book_site_cells(site, t, COL_SITE, COL_FRAME);
 }
 
 void buffers_rows(struct buffers *b, size_t first, size_t n, struct site_names *symbols,

@@ -1,7 +1,5 @@
 /* memoir demo: simulated programs to look at, with a walk-through in plain words. */
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,7 +12,6 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/fs.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/demo_family.h"
@@ -362,26 +359,6 @@ static void tidy(const struct demo *d)
     }
 }
 
-/* The programs would go on without books where none can be made, and the story would be about nothing. */
-static int keep_books_in(const char *dir)
-{
-    char path[PATH_MAX]; /* MEMOIR_DIR is absolute */
-    int r = command_check_dir(dir);
-    if (!dir || r != COMMAND_OK)
-        return r;
-    if (!realpath(dir, path))
-        return -errno;
-    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    int in_memory = fs_is_tmpfs(fd);
-    close(fd);
-    if (in_memory == 0)
-        return command_fail(
-            "books must lie in memory, and '%s' does not: try a directory in /dev/shm", dir);
-    return setenv("MEMOIR_DIR", path, 1) < 0 ? -errno : COMMAND_OK;
-}
-
 static int run(const void *values, const struct operands *operands)
 {
     struct demo d = {.values = values};
@@ -389,7 +366,7 @@ static int run(const void *values, const struct operands *operands)
         return command_misuse(&cmd_demo, "--clients goes from 1 to %d", FAMILY_CLIENTS_MAX);
     if (d.values->kill_ns && d.values->kill_ns < NS_PER_S)
         return command_misuse(&cmd_demo, "--kill-after is a second at least");
-    int r = keep_books_in(d.values->dir);
+    int r = command_keep_books_in(d.values->dir);
     if (r != COMMAND_OK)
         return r;
     d.story = (struct story){.dir = d.values->dir, .quiet = d.values->quiet};

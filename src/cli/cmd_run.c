@@ -1,6 +1,5 @@
 /* memoir run: start a program whose memory is accounted. */
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,24 +173,6 @@ static void inspect(struct run *run)
         run->why_not = elf_program_why_not(kind);
 }
 
-static int keep_books_in(const char *dir)
-{
-    char path[PATH_MAX]; /* MEMOIR_DIR is absolute */
-    int r = command_check_dir(dir);
-    if (!dir || r != COMMAND_OK)
-        return r;
-    if (!realpath(dir, path))
-        return -errno;
-    MEMOIR_CLEANUP(closep)
-    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    if (fs_is_tmpfs(fd) == 0)
-        return command_fail(
-            "books must lie in memory, and '%s' does not: try a directory in /dev/shm", dir);
-    return setenv("MEMOIR_DIR", path, 1) < 0 ? -errno : COMMAND_OK;
-}
-
 static int check(struct run *run)
 {
     const struct run_values *v = run->values;
@@ -208,7 +189,7 @@ static int check(struct run *run)
                                   v->sample);
         snprintf(run->sample, sizeof(run->sample), "%llu", (unsigned long long)bytes);
     }
-    return keep_books_in(v->dir);
+    return command_keep_books_in(v->dir);
 }
 
 /* ---- running ---- */

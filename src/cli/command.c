@@ -2,6 +2,8 @@
 #include "cli/command.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -105,6 +107,24 @@ int command_check_dir(const char *dir)
         return COMMAND_OK;
     return command_fail("cannot look for books in '%s': %s", dir,
                         strerror(errno ? errno : ENOTDIR));
+}
+
+int command_keep_books_in(const char *dir)
+{
+    char path[PATH_MAX]; /* MEMOIR_DIR is absolute */
+    int r = command_check_dir(dir);
+    if (!dir || r != COMMAND_OK)
+        return r;
+    if (!realpath(dir, path))
+        return -errno;
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    if (fs_is_tmpfs(fd) == 0)
+        return command_fail(
+            "books must lie in memory, and '%s' does not: try a directory in /dev/shm", dir);
+    return setenv("MEMOIR_DIR", path, 1) < 0 ? -errno : COMMAND_OK;
 }
 
 int command_output(const struct buffer *text)

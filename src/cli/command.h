@@ -135,6 +135,10 @@ int command_misuse(const struct command *command, const char *fmt, ...)
 /* Is --dir (NULL: not given) a directory? COMMAND_OK, or COMMAND_FAILED after a word on stderr. */
 int command_check_dir(const char *dir);
 
+/* Let programs that we start keep their books in `dir` (NULL: in the usual place), which must lie in memory: they would
+ * go on without books otherwise. COMMAND_OK; COMMAND_FAILED after a word on stderr; -errno. */
+int command_keep_books_in(const char *dir);
+
 /* Write all of `text` to stdout. COMMAND_OK, or COMMAND_FAILED after a word on stderr (a closed pipe
  * is no reason for words). */
 struct buffer;

@@ -9,7 +9,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
@@ -18,6 +17,7 @@
 #include "base/hash.h"
 #include "base/units.h"
 #include "book/control.h"
+#include "cli/ask.h"
 #include "cli/doctor.h"
 #include "cli/exited_source.h"
 #include "cli/ps.h"
@@ -170,18 +170,11 @@ static void check_daemon(struct doctor *d)
 static int ping(const char *path)
 {
     static const char question[] = "{\"ping\":\"doctor\"}\n";
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct timeval patience = {.tv_sec = ANSWER_MS / 1000};
     char answer[512];
-    if (strlen(path) >= sizeof(address.sun_path))
-        return -ENAMETOOLONG;
-    strcpy(address.sun_path, path);
     MEMOIR_CLEANUP(closep)
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) < 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) < 0 ||
-        connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0)
-        return -errno;
+    int fd = ask_connect_within(path, ANSWER_MS / 1000);
+    if (fd < 0)
+        return fd;
     if (send(fd, question, sizeof(question) - 1, MSG_NOSIGNAL) < 0)
         return -errno;
     ssize_t n = recv(fd, answer, sizeof(answer) - 1, 0);
@@ -194,12 +187,9 @@ static int ping(const char *path)
 /* Only information: programs that keep their own books need no socket. */
 static void check_socket(struct doctor *d)
 {
-    static const char system_path[] = "/run/memoird/memoir.sock";
-    char own[PATH_BYTES_MAX] = "";
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
-    if (runtime && runtime[0] == '/')
-        snprintf(own, sizeof(own), "%s/memoird.sock", runtime);
-    const char *paths[] = {system_path, own};
+    char own[ASK_PATH_MAX];
+    ask_own_path(own);
+    const char *paths[] = {ASK_MACHINE_PATH, own};
     bool any = false;
     for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
         int r = *paths[i] ? ping(paths[i]) : -ENOENT;
@@ -218,7 +208,7 @@ static void check_socket(struct doctor *d)
         doctor_find(d, DOCTOR_OK, NULL,
                     "none at %s: programs that report by libmemoir need none, clients of the "
                     "socket need memoird",
-                    system_path);
+                    ASK_MACHINE_PATH);
 }
 
 /* ---- the ends of processes ---- */

@@ -29,6 +29,5 @@ int exited_request_write(const struct query_spec *spec, struct buffer *out)
     json_field_bool(&json, "partial", true);
     json_object_end(&json);
     json_object_end(&json);
-    int r = json_finish(&json);
-    return r < 0 ? r : buffer_append_char(out, '\n');
+    return json_finish(&json);
 }

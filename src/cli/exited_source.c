@@ -8,19 +8,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "cli/ask.h"
 #include "cli/ps.h"
 #include "query/exit_file.h"
 #include "query/query.h"
 #include "query/retired_lines.h"
 
-enum { ANSWER_MAX = 16 << 20, PATIENCE_S = 20 };
+enum { QUESTION_MAX = 1 << 20, ANSWER_MAX = 16 << 20, PATIENCE_S = 20 };
 
 /* ---- files ---- */
 
@@ -83,52 +81,13 @@ static int ask_files(struct exited_source *source, const struct query *query,
 
 static int socket_connect(struct exited_source *source)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct timeval patience = {.tv_sec = PATIENCE_S};
     if (source->fd >= 0)
         return 0;
-    if (strlen(source->path) >= sizeof(address.sun_path))
-        return -ENAMETOOLONG;
-    strcpy(address.sun_path, source->path);
-    MEMOIR_CLEANUP(closep)
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) < 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) < 0 ||
-        connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0)
-        return -errno;
-    source->fd = MEMOIR_TAKE_FD(fd);
+    int fd = ask_connect_within(source->path, PATIENCE_S);
+    if (fd < 0)
+        return fd;
+    source->fd = fd;
     return 0;
-}
-
-static int line_send(int fd, const char *text, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = send(fd, text, len, MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        text += n;
-        len -= (size_t)n;
-    }
-    return 0;
-}
-
-static int line_receive(int fd, struct buffer *line)
-{
-    for (;;) {
-        char *to = buffer_reserve(line, 64 << 10);
-        if (!to)
-            return line->error ? line->error : -ENOMEM;
-        ssize_t n = recv(fd, to, 64 << 10, 0);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n == 0 ? -ECONNRESET : errno == EAGAIN ? -ETIMEDOUT : -errno;
-        buffer_commit(line, (size_t)n);
-        if (line->data[line->len - 1] == '\n')
-            return 0;
-    }
 }
 
 static void exits_take(struct exited_source *source, const json_t *exits)
@@ -176,13 +135,12 @@ static int ask_socket(struct exited_source *source, const struct query_spec *spe
     int r = socket_connect(source);
     if (r < 0)
         return r;
-    r = exited_request_write(spec, &line);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer question = BUFFER_INIT(QUESTION_MAX);
+    r = exited_request_write(spec, &question);
     if (r < 0)
         return r;
-    r = line_send(source->fd, line.data, line.len);
-    buffer_reset(&line);
-    if (r == 0)
-        r = line_receive(source->fd, &line);
+    r = ask_line(source->fd, question.data, &line);
     if (r < 0) { /* the daemon may have been restarted: the next question connects anew */
         exited_source_close(source);
         return r;
@@ -215,16 +173,13 @@ static bool has_files(const char *state)
 /* Where the daemon of the machine, and one's own, listen. */
 static bool try_usual_sockets(struct exited_source *source, int *ret_refused)
 {
-    char own[EXITED_SOURCE_PATH_MAX];
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    char own[ASK_PATH_MAX];
     int r;
-    if (try_socket(source, "/run/memoird/memoir.sock", &r))
+    if (try_socket(source, ASK_MACHINE_PATH, &r))
         return true;
     *ret_refused = r == -EACCES ? r : 0;
-    if (!runtime || runtime[0] != '/')
-        return false;
-    snprintf(own, sizeof(own), "%s/memoird.sock", runtime);
-    return try_socket(source, own, &r);
+    ask_own_path(own);
+    return *own && try_socket(source, own, &r);
 }
 
 int exited_source_open(const char *state, const char *socket, struct exited_source *ret_source)
@@ -244,7 +199,7 @@ int exited_source_open(const char *state, const char *socket, struct exited_sour
             r = refused ? refused : -ENOENT;
         if (refused && r < 0) { /* so that the message is about the socket */
             source.by_socket = true;
-            snprintf(source.path, sizeof(source.path), "/run/memoird/memoir.sock");
+            snprintf(source.path, sizeof(source.path), ASK_MACHINE_PATH);
         }
     }
     *ret_source = source;

@@ -279,17 +279,8 @@ static void fill(struct lost *lost, const struct lost_row *row, struct site_name
     table_set_number(t, COL_BLOCKS, row->blocks);
     table_set_number(t, COL_OLDEST, age_ns(lost, row->samples[0]));
     const struct book_site_name *site = book_names_site(&lost->names, row->site, symbols);
-    if (!site)
-        return;
-    table_set_text(t, COL_SITE, site->text);
-    if (site->frame)
-        table_set_text(t, COL_FRAME, site->frame);
-    if (site->function)
-        table_set_text(t, COL_FUNCTION, site->function);
-    if (site->file)
-        table_set_text(t, COL_FILE, site->file);
-    if (site->line)
-        table_set_number(t, COL_LINE, site->line);
+    if (site)
+        book_site_cells(site, t, COL_SITE, COL_FRAME);
 }
 
 /* ---- printing ---- */

@@ -2,7 +2,6 @@
 #include "cli/suspects.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,43 +118,6 @@ static const struct ledger_book *book_of(const struct ledger *ledger, const stru
     return NULL;
 }
 
-/* "cache.c:42 cache_fill", else "libfoo.so+0x12ab"; for free(). */
-static char *frame_name(const struct book_names *names, uint64_t frame, struct site_names *symbols)
-{
-    const struct book_module *module = book_sites_module(&names->copy, frame);
-    const struct book_script *script = book_sites_script(&names->copy, frame);
-    const struct ledger_process *p = names->book->process;
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer text = BUFFER_INIT(TEXT_MAX);
-    if (script) {
-        const char *end = strrchr(script->file, '/');
-        buffer_printf(&text, "%s:%u in %s", end ? end + 1 : script->file, BOOK_FRAME_LINE(frame),
-                      script->function);
-        return copy(buffer_string(&text));
-    }
-    if (!module)
-        return NULL;
-    struct site_code code = {
-        .path = module->path[0] ? module->path : names->book->identity->exe,
-        .build_id = module->build_id,
-        .build_id_len = module->build_id_len <= sizeof(module->build_id) ? module->build_id_len : 0,
-        .offset = BOOK_FRAME_OFFSET(frame),
-        .started_real_ns = p->valid & LEDGER_HAS_START ? p->start_realtime_ns : 0,
-        .pid = names->book->dirfd < 0 ? p->pid : 0,
-        .map_start = module->map_start,
-    };
-    struct site_name name = site_names_find_code(symbols, &code);
-    const char *slash = name.file ? strrchr(name.file, '/') : NULL;
-    const char *base = strrchr(code.path, '/');
-    if (name.file)
-        buffer_printf(&text, "%s:%u ", slash ? slash + 1 : name.file, name.line);
-    if (name.function)
-        buffer_append_str(&text, name.function);
-    else
-        buffer_printf(&text, "%s+0x%" PRIx64, base ? base + 1 : code.path, code.offset);
-    return copy(buffer_string(&text));
-}
-
 /* Is `site` a sampled stack of what the caller alone is known of at `caller`? */
 static bool is_stack_of(const struct book_names *names, const struct book_site *site,
                         const struct book_site *caller)
@@ -201,7 +163,7 @@ static void name_one(struct suspect *s, struct book_names *names, struct site_na
     const struct book_site *site = stack_find(s, names, of);
     for (unsigned i = 0; site->frames > 1 && i < site->frames && s->n_stack < SUSPECT_FRAMES; i++) {
         uint64_t frame = names->copy.frames[site->first_frame + i];
-        char *text = frame_name(names, frame, symbols);
+        char *text = book_names_frame(names, frame, symbols);
         if (!text)
             continue;
         s->stack[s->n_stack++] = text;

@@ -93,19 +93,6 @@ static int tree_alloc(struct tree *tree, size_t n)
                                                                                         : -ENOMEM;
 }
 
-static size_t index_of(const struct top_rows *rows, pid_t pid)
-{
-    size_t low = 0, high = rows->n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (rows->rows[middle].pid < pid)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < rows->n && rows->rows[low].pid == pid ? low : NOBODY;
-}
-
 /* Parents are read at different moments while pids are reused: whoever is older than his parent is not its child,
  * and should a ring come about nevertheless, it is cut open. */
 static void tree_parents(struct tree *tree, const struct top_rows *rows)
@@ -113,7 +100,7 @@ static void tree_parents(struct tree *tree, const struct top_rows *rows)
     enum { UNSEEN, ON_THE_WAY, SEEN };
     for (size_t i = 0; i < rows->n; i++) {
         const struct top_row *row = &rows->rows[i];
-        size_t parent = row->parent > 0 ? index_of(rows, row->parent) : NOBODY;
+        size_t parent = row->parent > 0 ? top_rows_index(rows, row->parent) : NOBODY;
         if (parent != NOBODY && (parent == i || rows->rows[parent].start_ticks > row->start_ticks))
             parent = NOBODY;
         tree->parent[i] = parent;

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
@@ -76,7 +75,7 @@ void top_config_load(top_column_set *columns, struct top_wish *wish)
 
 int top_config_save(top_column_set columns, const struct top_wish *wish)
 {
-    char folder[CONFIG_PATH_MAX], path[CONFIG_PATH_MAX + 16], fresh[CONFIG_PATH_MAX + 32];
+    char folder[CONFIG_PATH_MAX], path[CONFIG_PATH_MAX + 16];
     folder_of(folder);
     if (!*folder)
         return -ENOENT;
@@ -85,22 +84,9 @@ int top_config_save(top_column_set columns, const struct top_wish *wish)
     buffer_append_str(&text, "columns=");
     top_columns_format(columns, &text);
     buffer_printf(&text, "\nsort=%c%s\n", wish->ascending ? '+' : '-', top_fields[wish->sort].key);
-    char *slash = strrchr(folder, '/');
-    *slash = '\0';
-    mkdir(folder, 0700);
-    *slash = '/';
-    mkdir(folder, 0700);
     snprintf(path, sizeof(path), "%s/toprc", folder);
-    snprintf(fresh, sizeof(fresh), "%s/.toprc.XXXXXX", folder);
-    int fd = mkostemp(fresh, O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    int r = text.error ? text.error : fs_write_all(fd, buffer_string(&text), text.len);
-    if (close(fd) < 0 && r == 0)
-        r = -errno;
-    if (r == 0 && rename(fresh, path) < 0)
-        r = -errno;
-    if (r < 0)
-        unlink(fresh);
+    int r = text.error ? text.error : fs_mkdir_all(folder, 0700);
+    if (r == 0)
+        r = fs_write_file_atomic(path, buffer_string(&text), text.len, 0600);
     return r;
 }

@@ -192,7 +192,7 @@ static void fill(struct top_row *row, const struct host *host, const struct host
     set_rates(&row->own, host, p);
 }
 
-static struct top_row *row_of(const struct top_rows *rows, pid_t pid)
+size_t top_rows_index(const struct top_rows *rows, pid_t pid)
 {
     size_t low = 0, high = rows->n;
     while (low < high) {
@@ -202,7 +202,7 @@ static struct top_row *row_of(const struct top_rows *rows, pid_t pid)
         else
             high = middle;
     }
-    return low < rows->n && rows->rows[low].pid == pid ? &rows->rows[low] : NULL;
+    return low < rows->n && rows->rows[low].pid == pid ? low : SIZE_MAX;
 }
 
 static void join(struct top_rows *rows, const struct ledger *ledger)
@@ -214,7 +214,8 @@ static void join(struct top_rows *rows, const struct ledger *ledger)
         if (!(p->valid & LEDGER_HAS_PID) ||
             (p->state != LEDGER_RUNNING && p->state != LEDGER_STOPPED))
             continue;
-        struct top_row *row = row_of(rows, p->pid);
+        size_t at = top_rows_index(rows, p->pid);
+        struct top_row *row = at != SIZE_MAX ? &rows->rows[at] : NULL;
         if (!row || !proc_same_start(row->start_ticks, p->start_ticks))
             continue;
         row->books = p;

@@ -119,6 +119,9 @@ int top_rows_take(struct top_rows *rows, struct host *host, const struct ledger 
  * ordered by what all of their family has. 0 or -ENOMEM. */
 int top_arrange(struct top_rows *rows, const struct top_wish *wish);
 
+/* Where a process is in `rows`; SIZE_MAX when there is none. */
+size_t top_rows_index(const struct top_rows *rows, pid_t pid);
+
 /* Where a process is in `order`; SIZE_MAX when it is not shown. */
 size_t top_rows_find(const struct top_rows *rows, pid_t pid);
 

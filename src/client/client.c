@@ -13,10 +13,10 @@
 #include <unistd.h>
 
 #include "book/lock.h"
+#include "book/thread_key.h"
 #include "site/module.h"
 
 enum {
-    KEYS_WITHOUT_MALLOC = 32, /* glibc keeps the values of that many keys in the thread */
     MAKING_SECONDS_MAX = 2,
     REUSE_TRIES = 8, /* structs looked at for one whose thread is gone */
     STACK_MAX = 256, /* frames looked at to tell whether a report is under way */
@@ -33,8 +33,7 @@ bool client_sealed;
 static __thread bool registering;
 
 static bool exiting; /* destructors run: too late for a book */
-static pthread_key_t thread_key;
-static uint32_t key_state; /* 0: none yet, 1: being made, 2: usable, 3: unusable */
+static struct thread_key thread_key;
 
 /* ---- the client ---- */
 
@@ -184,20 +183,6 @@ static void thread_end(void *value)
     }
 }
 
-/* A key whose value needs no malloc, or none: then the kernel is asked who has ended. */
-static bool key_get(void)
-{
-    uint32_t none = 0;
-    if (load_acquire(&key_state) == 0 && cas_acquire(&key_state, &none, 1)) {
-        bool made = pthread_key_create(&thread_key, thread_end) == 0;
-        bool usable = made && thread_key < KEYS_WITHOUT_MALLOC;
-        if (made && !usable)
-            pthread_key_delete(thread_key);
-        store_release(&key_state, usable ? 2 : 3);
-    }
-    return load_acquire(&key_state) == 2;
-}
-
 /* A struct whose thread is gone; a few are asked for each time, in turn. Hold threads_lock. */
 static struct client_thread *thread_reuse(struct client *c)
 {
@@ -250,13 +235,13 @@ struct client_thread *client_thread_get(struct client *c)
         book_calm_begin(&calm);
     registering = true;
     fence_signal();
-    bool has_key = key_get();
+    bool has_key = thread_key_get(&thread_key, thread_end);
     t = thread_new(c, has_key);
     if (t)
         t->tid = has_key || c->writer.sealed ? 0 : (int32_t)syscall(SYS_gettid);
     client_self = t;
     if (t && has_key)
-        pthread_setspecific(thread_key, t);
+        pthread_setspecific(thread_key.key, t);
     fence_signal();
     registering = false;
     if (calmly)

@@ -162,19 +162,6 @@ static int find_scripted(const struct profile *p, const struct stacks *stacks,
     return 0;
 }
 
-static struct stack exact_stack(const struct profile *p, const struct profile_site *site)
-{
-    return (struct stack){
-        .frames = profile_stack(p, site),
-        .n_frames = site->n_frames,
-        .cut = site->flags & PROFILE_SITE_CUT,
-        .bare = site->flags & PROFILE_SITE_CALLER_ONLY,
-        .account = site->account,
-        .first_seen_ns = site->first_seen_ns,
-        .figures = site->figures,
-    };
-}
-
 static void asked_add(struct stacks *to, const struct profile *p, struct stack s)
 {
     size_t inside = inside_script(p, &s);
@@ -198,7 +185,7 @@ static int take_asked(const struct profile *p, struct stacks *ret_stacks)
     if (r < 0)
         return r;
     for (size_t i = 0; i < p->n_sites; i++) {
-        struct stack s = exact_stack(p, &p->sites[i]);
+        struct stack s = stack_of(p, &p->sites[i]);
         if (!(p->sites[i].flags & PROFILE_SITE_SAMPLED) && !is_scripted(&scripted, p, &s))
             asked_add(&asked, p, s);
     }

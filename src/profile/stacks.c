@@ -17,7 +17,7 @@ static uint64_t *measure(struct profile_figures *figures, int i)
     return all[i];
 }
 
-static struct stack stack_of(const struct profile *p, const struct profile_site *site)
+struct stack stack_of(const struct profile *p, const struct profile_site *site)
 {
     return (struct stack){
         .frames = profile_stack(p, site),

@@ -31,6 +31,9 @@ struct stacks {
     size_t orphans;              /* sampled stacks whose caller counted nothing: left out */
 };
 
+/* What a site says by itself. Borrows the profile's frames, as below. */
+struct stack stack_of(const struct profile *profile, const struct profile_site *site);
+
 /* Borrows the profile's frames until it is changed or freed. 0 or -ENOMEM. */
 int stacks_take(const struct profile *profile, struct stacks *ret_stacks);
 void stacks_release(struct stacks *stacks);

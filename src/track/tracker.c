@@ -14,6 +14,7 @@
 #include "book/identity.h"
 #include "book/lock.h"
 #include "book/report.h"
+#include "book/thread_key.h"
 #include "site/module.h"
 #include "track/early.h"
 #include "track/map.h"
@@ -21,9 +22,8 @@
 #include "track/track.h"
 
 enum {
-    KEYS_WITHOUT_MALLOC = 32, /* glibc keeps the values of that many keys in the thread */
-    REUSE_TRIES = 8,          /* structs looked at for one whose thread is gone */
-    STACK_MAX = 256,          /* frames looked at to tell whether a call is under way */
+    REUSE_TRIES = 8, /* structs looked at for one whose thread is gone */
+    STACK_MAX = 256, /* frames looked at to tell whether a call is under way */
     SAMPLE_BYTES = 512 << 10,
     /* Bytes that a thread may not have folded yet: half of what book_fold() allows, and all that may
      * come between two ticks. */
@@ -44,8 +44,7 @@ static __thread bool ended; /* its key's destructor has run: it only borrows a s
 
 static bool exiting;
 static bool begun_before; /* this image has been set up: who finds its root wiped is a child */
-static pthread_key_t thread_key;
-static uint32_t key_state; /* 0: none yet, 1: being made, 2: usable, 3: unusable */
+static struct thread_key thread_key;
 
 /* ---- the process ---- */
 
@@ -277,20 +276,6 @@ static void thread_end(void *value)
     errno = saved;
 }
 
-/* A key whose value needs no malloc, or none: then the kernel is asked who has ended. */
-static bool key_get(void)
-{
-    uint32_t none = 0;
-    if (load_acquire(&key_state) == 0 && cas_acquire(&key_state, &none, 1)) {
-        bool made = pthread_key_create(&thread_key, thread_end) == 0;
-        bool usable = made && thread_key < KEYS_WITHOUT_MALLOC;
-        if (made && !usable)
-            pthread_key_delete(thread_key);
-        store_release(&key_state, usable ? 2 : 3);
-    }
-    return load_acquire(&key_state) == 2;
-}
-
 /* A struct whose thread is gone; a few are asked for each time, in turn. Hold threads_lock. */
 static struct track_thread *thread_reuse(struct tracker *tracker)
 {
@@ -358,13 +343,13 @@ struct track_thread *track_thread_get(struct tracker *tracker)
     book_calm_begin(&calm);
     registering = true;
     fence_signal();
-    bool has_key = key_get();
+    bool has_key = thread_key_get(&thread_key, thread_end);
     t = thread_new(tracker, has_key);
     if (t && !ended) {
         t->tid = has_key ? 0 : (int32_t)syscall(SYS_gettid);
         track_self = t;
         if (has_key)
-            pthread_setspecific(thread_key, t);
+            pthread_setspecific(thread_key.key, t);
     }
     fence_signal();
     registering = false;
