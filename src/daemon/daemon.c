@@ -20,6 +20,7 @@
 #include "base/version.h"
 #include "book/reader.h"
 #include "daemon/allowance.h"
+#include "daemon/asking.h"
 #include "daemon/behalf.h"
 #include "daemon/commands.h"
 #include "daemon/config_words.h"
@@ -429,6 +430,8 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
     if (r >= 0)
         (void)ledger_regions_poll(daemon->ledger, on_region_book, daemon);
     if (r >= 0)
+        r = asking_new(daemon, &daemon->asking);
+    if (r >= 0)
         r = server_new(daemon, &daemon->server);
     if (r >= 0)
         r = write_pid_file(daemon);
@@ -469,6 +472,7 @@ void daemon_stop(struct daemon *daemon)
     daemon->server = NULL;
     native_free(daemon->native);
     daemon->native = NULL;
+    asking_free(daemon->asking);
     behalf_table_free(daemon->behalf);
     history_free(daemon->history);
     growing_free(daemon->growing);

@@ -7,6 +7,7 @@
 #include "daemon/config.h"
 
 struct allowance;
+struct asking;
 struct behalf_table;
 struct commands;
 struct exit_watch;
@@ -43,6 +44,7 @@ struct daemon {
     struct behalf_table *behalf;
     struct commands *commands; /* NULL: not known of others */
     struct server *server;
+    struct asking *asking;
     struct history *history;        /* NULL: none is kept */
     struct exit_watch *exits;       /* NULL: nobody asked for it */
     struct growing *growing;        /* NULL: call sites are not watched */

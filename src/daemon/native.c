@@ -13,12 +13,12 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/version.h"
+#include "daemon/asking.h"
 #include "daemon/behalf.h"
 #include "daemon/daemon.h"
 #include "daemon/native_internal.h"
 #include "daemon/server.h"
 #include "daemon/token.h"
-#include "daemon/users.h"
 
 /* Whom a token without a user may see as: nobody has this uid. */
 #define VIEWER_NOBODY UINT32_MAX
@@ -427,7 +427,7 @@ static void on_close(struct conn *conn, enum conn_end end)
     struct native_client *client = conn_state(conn);
     (void)end;
     stranger_remove(client);
-    turns_leave(&client->native->turns, &client->turn);
+    asking_leave(client->native->daemon->asking, &client->turn);
     native_subscriber_forget(client);
     native_book_drop(client);
     free(client->identity);
@@ -451,12 +451,7 @@ int native_new(struct daemon *daemon, struct native **ret_native)
     if (!native)
         return -ENOMEM;
     native->daemon = daemon;
-    if (users_new(&native->users) < 0) {
-        native_free(native);
-        return -ENOMEM;
-    }
     TAILQ_INIT(&native->strangers);
-    turns_init(&native->turns, NATIVE_COSTLY_SHARE);
     buffer_init(&native->out, NATIVE_ANSWER_MAX);
     buffer_init(&native->devices, NATIVE_EVENTS_QUEUED_MAX);
     if (daemon->config.tcp[0]) {
@@ -478,11 +473,9 @@ void native_free(struct native *native)
 {
     if (!native)
         return;
-    native_query_release(native);
     native_parser_release(&native->parser);
     buffer_release(&native->out);
     buffer_release(&native->devices);
     tokens_free(native->tokens);
-    users_free(native->users);
     free(native);
 }

@@ -18,17 +18,10 @@ enum {
     NATIVE_EVENTS_QUEUED_MAX = 256 << 10, /* unread events of a subscriber; further ones are lost */
     NATIVE_SUBSCRIBERS_PER_USER_MAX = 64, /* connections of one user other than root */
     NATIVE_DEVICES_SHARE = 4,          /* writing totals of devices takes a quarter of the time */
-    NATIVE_QUERY_MS = 50,              /* for the reading of blocks and sites */
-    NATIVE_REFRESH_NS = 50000,         /* figures that cost less are read anew for each query */
-    NATIVE_FACTS_MS = 10,              /* for what /proc tells of processes, once a refresh */
     NATIVE_TOKEN_WAIT_S = 5,           /* from a remote client's connection to its token */
     NATIVE_TOKEN_LINE_MAX = 4096,      /* bytes of the line with it */
     NATIVE_STRANGERS_MAX = 64,         /* remote clients that have not shown one yet, */
     NATIVE_STRANGERS_ADDRESS_MAX = 16, /* and of one address */
-    NATIVE_ROWS_MAX = 20000,           /* of one answer */
-    NATIVE_GROUPS_MAX = 100000,        /* that a query may make before sorting */
-    NATIVE_COSTLY_SHARE = 4,           /* costly tables take a quarter of the time */
-    NATIVE_HOST_WAIT_MS = 2,           /* until the process table is looked for again */
 };
 
 /* Needs config, server and behalf of the daemon by the time that clients come. With `tcp` set, the

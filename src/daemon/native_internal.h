@@ -14,10 +14,7 @@
 
 struct behalf;
 struct behalf_event;
-struct query;
-struct query_result;
 struct tokens;
-struct users;
 
 /* A device of a client, or at [0] the host: its number in the book, and the accounts that were used. */
 struct native_binding {
@@ -81,16 +78,6 @@ struct native {
     struct buffer devices;         /* the last event about them, for all who want it, */
     uint64_t devices_refreshed_ns; /* from the figures of then, */
     uint64_t devices_until_ns;     /* and not written anew before */
-
-    /* The last query, since programs repeat one: its words, and what became of them. */
-    struct native_query *asked;
-    struct query *query;
-    struct query_result *result;
-    struct users *users;
-    uint64_t refresh_cost_ns; /* about: of reading all figures */
-    uint64_t reports_seen;    /* by the figures that the last query saw */
-    uint64_t facts_ns;        /* when those of /proc were read last */
-    struct turns turns;       /* at reading blocks and sites */
 };
 
 /* ---- native.c ---- */
@@ -114,7 +101,6 @@ void native_query(struct native_client *client);
 
 /* How long the query at hand has to wait for its turn; 0: not at all. */
 uint64_t native_query_wait(struct native_client *client);
-void native_query_release(struct native *native);
 
 /* ---- native_subscribe.c ---- */
 void native_subscribe(struct native_client *client);

@@ -1,0 +1,72 @@
+/* Questions to the query core with the rights of who asks: one place for the sockets and for HTTP, so that both
+ * give the same answers and share what costly ones may take.
+ *
+ * Clients repeat their questions, so the last ones are kept ready. The names of users come from /etc/passwd alone:
+ * other sources may block, and the loop must not. All of it is the loop's thread's. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct asking;
+struct daemon;
+struct json;
+struct query;
+struct query_error;
+struct query_result;
+struct query_spec;
+struct turn;
+struct users;
+
+enum {
+    ASKING_MS = 50,            /* for the reading of blocks and sites */
+    ASKING_REFRESH_NS = 50000, /* figures that cost less are read anew for each question */
+    ASKING_FACTS_MS = 10,      /* for what /proc tells of processes, once a refresh */
+    ASKING_ROWS_MAX = 20000,   /* of one answer */
+    ASKING_GROUPS_MAX = 100000, /* that a question may make before sorting */
+    ASKING_SHARE = 4,           /* costly tables take a quarter of the time */
+    ASKING_HOST_WAIT_MS = 2,    /* until the process table is looked for again */
+    ASKING_KEPT = 16,           /* questions that are kept ready, */
+    ASKING_KEPT_ROWS = 1024,    /* and the memory of answers up to so many rows */
+};
+
+/* Who asks. */
+struct asking_viewer {
+    bool sees_all;
+    uint32_t uid; /* else: whose details he may see */
+};
+
+/* A question that is ready to be asked. The asking's, until the next asking_prepare(). */
+struct asked {
+    struct query *query;
+    struct query_result *result; /* as of asking_run(), finished */
+};
+
+int asking_new(struct daemon *daemon, struct asking **ret_asking);
+void asking_free(struct asking *asking); /* NULL is fine */
+
+/* The name of a user in /etc/passwd, or NULL; good until the next question. */
+const char *asking_user_name(struct asking *asking, uint32_t uid);
+
+/* `spec` is borrowed during the call; rows are limited to ASKING_ROWS_MAX. 0; -EINVAL with `ret_error` filled in; or
+ * -ENOMEM. */
+int asking_prepare(struct asking *asking, const struct query_spec *spec, struct asked **ret_asked,
+                   struct query_error *ret_error);
+
+/* How long a question to this table has to wait for its turn; 0: not at all. `who`: any number that all questions
+ * of one user share. `turn` is zero at first, and belongs to who waits. */
+uint64_t asking_wait(struct asking *asking, const char *table, struct turn *turn, uint64_t who);
+
+/* He does not wait any more; fine for one who does not. */
+void asking_leave(struct asking *asking, struct turn *turn);
+
+/* Ask. 0, -ENODEV when there is no table of processes, or -ENOMEM. */
+int asking_run(struct asking *asking, struct asked *asked, const struct asking_viewer *viewer);
+
+/* The answer was used: give back what is worth it. */
+void asking_done(struct asked *asked);
+
+/* With answers about processes that ended goes whether their ends are seen at all: the object "exits". Writes nothing
+ * for other tables. */
+void asking_exits_json(const struct asking *asking, const struct asked *asked, struct json *json);
