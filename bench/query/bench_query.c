@@ -95,13 +95,23 @@ static void measure(const char *name, const struct query *query, struct query_re
     if (json_finish(&json) < 0)
         bench_fail("the answer is too long");
     uint64_t end = bench_now_ns();
+    size_t bytes = out->len;
+    buffer_reset(out);
+    json_init(&json, out);
+    json_object_begin(&json);
+    query_result_arrays(result, &json);
+    json_object_end(&json);
+    if (json_finish(&json) < 0)
+        bench_fail("the answer is too long");
+    uint64_t arrays = bench_now_ns();
     bench_quiet_end();
     printf(
         "{\"question\": \"%s\", \"processes\": %zu, \"rows\": %zu, \"bytes\": %zu, \"add_ns\": %llu, "
-        "\"sort_ns\": %llu, \"json_ns\": %llu, \"total_ns\": %llu}\n",
-        name, n, query_result_rows(result), out->len, (unsigned long long)(added - begin),
+        "\"sort_ns\": %llu, \"json_ns\": %llu, \"total_ns\": %llu, \"arrays_ns\": %llu, "
+        "\"arrays_bytes\": %zu}\n",
+        name, n, query_result_rows(result), bytes, (unsigned long long)(added - begin),
         (unsigned long long)(sorted - added), (unsigned long long)(end - sorted),
-        (unsigned long long)(end - begin));
+        (unsigned long long)(end - begin), (unsigned long long)(arrays - end), out->len);
 }
 
 int main(int argc, char **argv)

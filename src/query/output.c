@@ -1,14 +1,12 @@
 /* A finished result as JSON for people's programs. See query_result_json(). */
-#include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "query/result.h"
 
-enum { ISO_TIME_MAX = 40, VALUE_MAX = 64, PREFETCH = 4 };
+enum { VALUE_MAX = 64, PREFETCH = 4 };
 
 const char *query_kind_name(enum query_kind kind)
 {
@@ -42,15 +40,46 @@ static size_t put_decimal(char *to, uint64_t number, unsigned decimals)
     return len;
 }
 
+/* `width` digits with zeros before them. */
+static char *put_digits(char *to, unsigned number, int width)
+{
+    for (int i = width - 1; i >= 0; i--, number /= 10)
+        to[i] = (char)('0' + number % 10);
+    return to + width;
+}
+
+/* "2026-01-31T12:00:00.123Z" in quotes. Ten thousand rows have ten thousand times, and strftime() takes longer than
+ * all the rest of a row. Years are counted from March on, so that leap days come last (the calendar repeats
+ * itself every 400 years of 146,097 days). */
 static size_t put_time(char *to, uint64_t real_ns)
 {
-    char text[ISO_TIME_MAX] = "";
-    time_t seconds = (time_t)(real_ns / NS_PER_S);
-    struct tm tm;
-    if (gmtime_r(&seconds, &tm))
-        strftime(text, sizeof(text), "%FT%T", &tm);
-    return (size_t)snprintf(to, VALUE_MAX, "\"%s.%03uZ\"", text,
-                            (unsigned)(real_ns % NS_PER_S / NS_PER_MS));
+    uint64_t seconds = real_ns / NS_PER_S;
+    unsigned day_s = (unsigned)(seconds % 86400);
+    uint64_t days = seconds / 86400 + 719468; /* since 1 March of the year 0 */
+    unsigned era = (unsigned)(days / 146097), of_era = (unsigned)(days % 146097);
+    unsigned year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
+    unsigned of_year = of_era - (365 * year + year / 4 - year / 100);
+    unsigned month = (5 * of_year + 2) / 153; /* 0 is March */
+    unsigned day = of_year - (153 * month + 2) / 5 + 1;
+    unsigned civil_year = year + era * 400 + (month >= 10);
+    char *at = to;
+    *at++ = '"';
+    at = put_digits(at, civil_year, 4);
+    *at++ = '-';
+    at = put_digits(at, month < 10 ? month + 3 : month - 9, 2);
+    *at++ = '-';
+    at = put_digits(at, day, 2);
+    *at++ = 'T';
+    at = put_digits(at, day_s / 3600, 2);
+    *at++ = ':';
+    at = put_digits(at, day_s / 60 % 60, 2);
+    *at++ = ':';
+    at = put_digits(at, day_s % 60, 2);
+    *at++ = '.';
+    at = put_digits(at, (unsigned)(real_ns % NS_PER_S / NS_PER_MS), 3);
+    *at++ = 'Z';
+    *at++ = '"';
+    return (size_t)(at - to);
 }
 
 /* Hundredths of a percent, rounded: as fine as anybody needs. */
@@ -180,15 +209,81 @@ static void put_rows(struct buffer *out, const struct query_result *result, bool
     buffer_release(&keys.text);
 }
 
+/* ---- rows as arrays ---- */
+
+/* A row without its keys; the marks of all its cells, or-ed. */
+static unsigned put_cells(struct buffer *out, const struct query_result *result, size_t row)
+{
+    const struct query *q = result->query;
+    const struct cell *cells = result->cells + result->order[row] * q->n_outputs;
+    unsigned marks = 0;
+    char *to = buffer_reserve(out, (size_t)q->n_shown * (VALUE_MAX + 1) + 2);
+    char *at = to;
+    if (!to)
+        return 0;
+    for (size_t c = 0; c < q->n_shown; c++) {
+        struct query_value value;
+        cell_value(&q->outputs[c], &cells[c], &value);
+        marks |= value.marks;
+        *at++ = c ? ',' : '[';
+        if (q->outputs[c].o.kind != QUERY_TEXT || !(value.state & QUERY_KNOWN)) {
+            at += put_value(at, q->outputs[c].o.kind, &value);
+            continue;
+        }
+        buffer_commit(out, (size_t)(at - to));
+        json_quote(out, value.text, value.len);
+        to = at = buffer_reserve(out, (q->n_shown - c) * (VALUE_MAX + 1) + 2);
+        if (!to)
+            return 0;
+    }
+    if (q->n_shown == 0)
+        *at++ = '[';
+    *at++ = ']';
+    buffer_commit(out, (size_t)(at - to));
+    return marks;
+}
+
+/* Which cells carry a mark: [[row, column], ...]. Most answers have none, and are not walked again. */
+static void put_marked(struct json *json, const struct query_result *result, unsigned all,
+                       unsigned mark, const char *key)
+{
+    if (!(all & mark))
+        return;
+    json_key(json, key);
+    json_array_begin(json);
+    for (size_t row = 0; row < result->n_order; row++)
+        for (size_t c = 0; c < result->query->n_shown; c++) {
+            if (!(query_result_value(result, row, c).marks & mark))
+                continue;
+            json_array_begin(json);
+            json_u64(json, row);
+            json_u64(json, c);
+            json_array_end(json);
+        }
+    json_array_end(json);
+}
+
+static unsigned put_arrays(struct buffer *out, const struct query_result *result)
+{
+    unsigned marks = 0;
+    for (size_t row = 0; row < result->n_order && !out->error; row++) {
+        if (row)
+            buffer_append_char(out, ',');
+        if (row + PREFETCH < result->n_order)
+            prefetch_row(result, row + PREFETCH);
+        marks |= put_cells(out, result, row);
+    }
+    return marks;
+}
+
 int query_result_lines(const struct query_result *result, struct buffer *out)
 {
     put_rows(out, result, true);
     return out->error;
 }
 
-void query_result_json(const struct query_result *result, struct json *json)
+static void put_head(struct json *json, const struct query *q)
 {
-    const struct query *q = result->query;
     json_field_string(json, "table", q->table->name);
     json_key(json, "columns");
     json_array_begin(json);
@@ -201,11 +296,31 @@ void query_result_json(const struct query_result *result, struct json *json)
     json_array_end(json);
     json_key(json, "rows");
     json_array_begin(json);
-    put_rows(json->out, result, false);
-    json_array_end(json);
+}
+
+static void put_tail(struct json *json, const struct query_result *result)
+{
     json_field_u64(json, "matched", query_result_matched(result));
     if (result->left_out)
         json_field_u64(json, "left_out", result->left_out);
     if (result->incomplete)
         json_field_bool(json, "incomplete", true);
+}
+
+void query_result_json(const struct query_result *result, struct json *json)
+{
+    put_head(json, result->query);
+    put_rows(json->out, result, false);
+    json_array_end(json);
+    put_tail(json, result);
+}
+
+void query_result_arrays(const struct query_result *result, struct json *json)
+{
+    put_head(json, result->query);
+    unsigned marks = put_arrays(json->out, result);
+    json_array_end(json);
+    put_marked(json, result, marks, QUERY_AT_LEAST, "at_least");
+    put_marked(json, result, marks, QUERY_ESTIMATE, "estimate");
+    put_tail(json, result);
 }

@@ -223,6 +223,10 @@ const struct query_output *query_output(const struct query *query, size_t column
  * seconds, times ISO 8601, percentages numbers. */
 void query_result_json(const struct query_result *result, struct json *json);
 
+/* The same with rows as arrays in the order of the columns, which is a third as long and takes half the time: and
+ * "at_least" and "estimate", where any cell has such a mark, are arrays of [row, column]. */
+void query_result_arrays(const struct query_result *result, struct json *json);
+
 /* The rows alone, one object a line. 0 or the buffer's error. */
 int query_result_lines(const struct query_result *result, struct buffer *out);
 

@@ -60,6 +60,12 @@ static inline void pet_age(const struct query_world *world, const struct query_r
 {
     query_set_number(ret, pet_of(row)->age_s * NS_PER_S);
 }
+/* All years of interest for a few ages. */
+static inline void pet_born(const struct query_world *world, const struct query_row *row,
+                            const struct query_field *field, struct query_value *ret)
+{
+    query_set_number(ret, pet_of(row)->age_s * 1000003 * NS_PER_S + 7 * NS_PER_MS);
+}
 static inline void pet_full(const struct query_world *world, const struct query_row *row,
                             const struct query_field *field, struct query_value *ret)
 {
@@ -90,6 +96,7 @@ static const struct query_column pet_columns[] = {
     {"secret", "its name, for its owner", QUERY_TEXT, .flags = QUERY_PRIVATE, .get = pet_name},
     {"weight", "in bytes", QUERY_BYTES, .get = pet_weight},
     {"age", "how old", QUERY_AGE, .get = pet_age},
+    {"born", "when", QUERY_TIME, .get = pet_born},
     {"full", "eaten of its bowl", QUERY_PERCENT, .get = pet_full},
     {"tame", "does it bite?", QUERY_YES, .get = pet_tame},
     {"owner", "whose", QUERY_NUMBER, QUERY_SAME, .get = pet_owner},

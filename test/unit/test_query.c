@@ -337,6 +337,47 @@ static void a_limit_keeps_the_first_of_many_and_counts_the_rest(void **unused)
     query_free(query);
 }
 
+static void times_are_those_of_the_calendar(void **unused)
+{
+    check_rows((struct query_spec){.show = "name,born"},
+               "[{\"name\":\"Ada\",\"born\":\"1971-11-26T10:43:00.007Z\"},"
+               "{\"name\":\"Bo\",\"born\":\"1970-04-26T17:47:10.007Z\"},"
+               "{\"name\":\"Nemo\",\"born\":\"1970-02-27T20:53:35.007Z\"},"
+               "{\"name\":\"Rex\",\"born\":\"2198-02-27T14:00:00.007Z\"},"
+               "{\"name\":\"Tom\",\"born\":\"1979-07-05T05:35:00.007Z\"}]");
+}
+
+/* `spec` over the pets gives this as arrays, from the rows on. */
+static void check_arrays(struct query_spec spec, const char *expected)
+{
+    struct query *query = pet_query(&spec);
+    struct query_result *result;
+    struct buffer out = BUFFER_INIT(1 << 20);
+    struct json json;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    pets_add(result, pets, ARRAY_LEN(pets));
+    assert_int_equal(query_result_finish(result), 0);
+    json_init(&json, &out);
+    json_object_begin(&json);
+    query_result_arrays(result, &json);
+    json_object_end(&json);
+    assert_int_equal(json_finish(&json), 0);
+    assert_string_equal(strstr(buffer_string(&out), "\"rows\":"), expected);
+    buffer_release(&out);
+    query_result_free(result);
+    query_free(query);
+}
+
+static void arrays_have_the_same_values_and_tell_which_cells_are_marked(void **unused)
+{
+    check_arrays((struct query_spec){.show = "name,weight,tame,full,age,kind", .limit = 2},
+                 "\"rows\":[[\"Ada\",5000,true,100,60,\"cat\"],[\"Bo\",null,true,null,10,\"dog\"]],"
+                 "\"matched\":5}");
+    check_arrays((struct query_spec){.by = "kind", .show = "weight,avg(weight)", .sort = "kind"},
+                 "\"rows\":[[\"cat\",9000,4500],[\"dog\",30000,30000],[\"fish\",null,null]],"
+                 "\"at_least\":[[1,1]],\"estimate\":[[1,2]],\"matched\":3}");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -356,6 +397,8 @@ int main(void)
         cmocka_unit_test(sums_that_do_not_fit_stay_at_the_most),
         cmocka_unit_test(rows_beyond_the_limit_of_memory_are_counted),
         cmocka_unit_test(a_limit_keeps_the_first_of_many_and_counts_the_rest),
+        cmocka_unit_test(times_are_those_of_the_calendar),
+        cmocka_unit_test(arrays_have_the_same_values_and_tell_which_cells_are_marked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
