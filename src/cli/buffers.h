@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cli/book_names.h"
 #include "cli/table.h"
+#include "profile/book_names.h"
 
 struct buffer;
 struct json;

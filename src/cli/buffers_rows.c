@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "cli/buffers.h"
 #include "cli/devices.h"
+#include "cli/site_cells.h"
 #include "ledger/ledger.h"
 
 enum {

@@ -13,9 +13,9 @@
 #include "cli/absent.h"
 #include "cli/buffers.h"
 #include "cli/command.h"
-#include "cli/site_names.h"
 #include "cli/space_word.h"
 #include "ledger/ledger.h"
+#include "profile/site_names.h"
 
 enum {
     OUTPUT_MAX = 256 << 20,

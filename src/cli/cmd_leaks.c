@@ -16,11 +16,11 @@
 #include "cli/leaks_resident.h"
 #include "cli/leaks_watch.h"
 #include "cli/lost.h"
-#include "cli/site_names.h"
 #include "cli/suspects.h"
 #include "cli/term.h"
 #include "ledger/follow.h"
 #include "ledger/ledger.h"
+#include "profile/site_names.h"
 
 enum {
     OUTPUT_MAX = 64 << 20,

@@ -15,13 +15,13 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "cli/absent.h"
-#include "cli/book_names.h"
 #include "cli/command.h"
 #include "cli/log_line.h"
 #include "cli/retired_tail.h"
 #include "cli/space_word.h"
 #include "ledger/changes.h"
 #include "ledger/follow.h"
+#include "profile/book_names.h"
 
 enum {
     OUTPUT_MAX = 64 << 20,

@@ -15,8 +15,8 @@
 #include "cli/absent.h"
 #include "cli/command.h"
 #include "cli/ps.h"
-#include "cli/site_names.h"
 #include "ledger/ledger.h"
+#include "profile/site_names.h"
 
 enum { OUTPUT_MAX = 256 << 20 };
 

@@ -14,9 +14,9 @@
 #include "cli/command.h"
 #include "cli/ps.h"
 #include "cli/query_print.h"
-#include "cli/site_names.h"
 #include "ledger/host.h"
 #include "ledger/ledger.h"
+#include "profile/site_names.h"
 #include "query/query.h"
 
 enum {

@@ -17,6 +17,7 @@
 #include "cli/space_word.h"
 #include "profile/profile.h"
 #include "profile/snapshot.h"
+#include "profile/words.h"
 
 enum {
     OUTPUT_MAX = 512 << 20,
@@ -233,45 +234,32 @@ struct picture {
 static void print_json(const struct ask *ask, const struct picture *pic, const struct table *table,
                        struct buffer *out)
 {
-    const struct profile *p = pic->now;
-    const struct rows *rows = pic->rows;
+    struct words_json o = {
+        .by = ask->filter.by,
+        .measure = ask->measure,
+        .top = ask->top,
+        .stacks = ask->v->stacks,
+        .filtered = ask->filter.space != 0,
+        .diff = pic->style.diff,
+        .rate_ns = pic->style.rate_ns,
+    };
     struct json json;
     command_json_begin(&json, out, "memoir.sites/1");
-    json_key(&json, "pid");
-    if (p->pid)
-        json_i64(&json, p->pid);
-    else
-        json_null(&json);
-    json_field_string(&json, "program", profile_text(p, p->program));
-    json_field_u64(&json, "processes", p->processes);
-    json_field_double(&json, "taken", (double)(p->taken_real_ns / NS_PER_MS) / 1000);
-    json_field_string(&json, "by", rows_by_words[ask->filter.by]);
-    json_field_u64(&json, "matched", rows->n);
-    json_field_u64(&json, "live_bytes", rows->now.live_bytes);
-    json_field_u64(&json, "live_blocks", rows->now.live_blocks);
-    json_field_u64(&json, "allocated_bytes", rows->now.alloc_bytes);
-    json_field_u64(&json, "allocated_blocks", rows->now.alloc_blocks);
-    json_field_u64(&json, "estimated_live_bytes", rows->estimated.live_bytes);
-    json_key(&json, "accounted_live_bytes");
-    if (pic->style.diff || ask->filter.space)
-        json_null(&json);
-    else
-        json_u64(&json, p->accounted.live_bytes);
-    json_key(&json, "seconds");
-    if (pic->style.rate_ns)
-        json_double(&json, (double)pic->style.rate_ns / 1e9);
-    else
-        json_null(&json);
-    json_key(&json, "sites");
-    json_array_begin(&json);
-    for (size_t i = 0; i < table->n_rows; i++) {
-        json_object_begin(&json);
-        table_json_row(table, i, 0, &json);
-        if (ask->v->stacks || ask->filter.by == ROWS_BY_STACK)
-            sites_json_frames(&rows->list[i], &json);
-        json_object_end(&json);
+    if (!o.diff) {
+        words_json_rows(pic->now, pic->rows, &o, &json);
+    } else {
+        words_json_head(pic->now, pic->rows, &o, &json);
+        json_key(&json, "sites");
+        json_array_begin(&json);
+        for (size_t i = 0; i < table->n_rows; i++) {
+            json_object_begin(&json);
+            table_json_row(table, i, 0, &json);
+            if (o.stacks || o.by == ROWS_BY_STACK)
+                words_json_frames(&pic->rows->list[i], &json);
+            json_object_end(&json);
+        }
+        json_array_end(&json);
     }
-    json_array_end(&json);
     json_object_end(&json);
     buffer_append_char(out, '\n');
     json_finish(&json);
@@ -349,7 +337,7 @@ static int print(const struct ask *ask, const struct picture *pic, const struct 
     table_init(&table, sites_columns_of(&pic->style));
     struct table_layout layout = {.header = pic->style.header};
     bool stacks = v->stacks && !v->json && !v->csv;
-    if (!stacks)
+    if (!stacks && (!v->json || pic->style.diff))
         sites_rows(pic->rows, ask->top, &pic->style, term, &table);
     if (table.error)
         return table.error;

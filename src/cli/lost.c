@@ -14,12 +14,13 @@
 #include "base/json.h"
 #include "base/sum.h"
 #include "base/units.h"
-#include "cli/book_names.h"
 #include "cli/command.h"
-#include "cli/site_names.h"
+#include "cli/site_cells.h"
 #include "cli/table.h"
 #include "cli/term.h"
 #include "ledger/ledger.h"
+#include "profile/book_names.h"
+#include "profile/site_names.h"
 #include "scan/scan.h"
 
 enum {

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/sum.h"
 #include "cli/ps.h"
-#include "cli/site_names.h"
+#include "profile/site_names.h"
 #include "query/retired_lines.h"
 
 enum { SITE_TEXT_MAX = 4096 };

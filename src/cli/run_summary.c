@@ -11,12 +11,12 @@
 #include "base/cleanup.h"
 #include "base/json.h"
 #include "base/units.h"
-#include "cli/book_names.h"
 #include "cli/command.h"
 #include "cli/run_child.h"
-#include "cli/site_names.h"
 #include "cli/term.h"
 #include "ledger/ledger.h"
+#include "profile/book_names.h"
+#include "profile/site_names.h"
 
 enum {
     SITES_SHOWN = 5,    /* to people, */

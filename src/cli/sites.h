@@ -13,7 +13,6 @@
 #include "profile/rows.h"
 
 struct buffer;
-struct json;
 struct profile_source;
 
 extern const struct column sites_columns[];      /* of one moment */
@@ -36,9 +35,6 @@ void sites_rows(const struct rows *rows, size_t n, const struct sites_style *sty
 /* The first `n` rows with their whole stacks, for people. */
 void sites_print_stacks(const struct rows *rows, size_t n, const struct sites_style *style,
                         const struct term *term, struct buffer *out);
-
-/* The same stacks as an array "frames" in an open JSON object. */
-void sites_json_frames(const struct row *row, struct json *json);
 
 const struct column *sites_columns_of(const struct sites_style *style);
 

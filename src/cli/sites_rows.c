@@ -8,10 +8,10 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/units.h"
 #include "cli/bar.h"
 #include "profile/names.h"
+#include "profile/words.h"
 
 enum { BAR_COLUMNS = 8, TEXT_MAX = 1 << 16 };
 
@@ -144,100 +144,6 @@ const struct column *sites_columns_of(const struct sites_style *style)
 
 /* ---- words ---- */
 
-/* As everywhere: "cache.c:80 load", and of scripts "train.py:41 in load". */
-static void append_frame(const struct profile *p, uint32_t frame, size_t line, struct buffer *out)
-{
-    char text[PROFILE_LABEL_MAX];
-    bool script = p->modules[p->frames[frame].module].kind == PROFILE_MODULE_SCRIPT;
-    const char *place = profile_place(p, frame, line, text);
-    if (*place)
-        buffer_printf(out, "%s %s", place, script ? "in " : "");
-    buffer_append_str(out, profile_function(p, frame, line, text));
-}
-
-static size_t lines_of(const struct profile *p, uint32_t frame)
-{
-    size_t n = p->frames[frame].n_lines;
-    return n ? n : 1;
-}
-
-/* "util.c:12 malloc_wrapper < cache.c:80 load < main ..." */
-static void append_calls(const struct row *row, const struct term *term, struct buffer *out)
-{
-    for (size_t i = 0; i < row->n_frames; i++)
-        for (size_t k = 0; k < lines_of(row->profile, row->frames[i]); k++) {
-            if (i || k)
-                buffer_append_str(out, term->utf8 ? " \xe2\x86\x90 " : " < ");
-            append_frame(row->profile, row->frames[i], k, out);
-        }
-    if (row->cut)
-        buffer_append_str(out, " ...");
-}
-
-static void append_device(const struct profile *p, const struct profile_account *a,
-                          struct buffer *out)
-{
-    if (!a->has_device)
-        buffer_append_str(out, "host");
-    else if (a->ordinal >= 0)
-        buffer_printf(out, "%d %s", a->ordinal, profile_text(p, a->device_name));
-    else
-        buffer_append_str(out, profile_text(p, a->device_name));
-}
-
-static void append_site(const struct row *row, enum rows_by by, const struct term *term,
-                        struct buffer *out)
-{
-    const struct profile *p = row->profile;
-    const struct profile_account *a = &p->accounts[row->account];
-    char text[PROFILE_LABEL_MAX];
-    if (by == ROWS_BY_SPACE) {
-        buffer_append_str(out, profile_text(p, a->name));
-        return;
-    }
-    if (by == ROWS_BY_DEVICE) {
-        append_device(p, a, out);
-        return;
-    }
-    if (!row->frames) {
-        buffer_append_str(out, "[unknown]");
-        return;
-    }
-    const struct profile_frame *f = &p->frames[row->frames[0]];
-    const char *path = profile_module_path(p, row->frames[0]);
-    switch (by) {
-    case ROWS_BY_STACK:
-        append_calls(row, term, out);
-        break;
-    case ROWS_BY_FUNCTION:
-        buffer_append_str(out, profile_function(p, row->frames[0], 0, text));
-        break;
-    case ROWS_BY_FILE:
-        if (f->n_lines && p->lines[f->first_line].file)
-            buffer_append_str(out, profile_text(p, p->lines[f->first_line].file));
-        else
-            buffer_printf(out, "[%s]", *path ? profile_base_name(path) : "unknown");
-        break;
-    case ROWS_BY_MODULE:
-        buffer_append_str(out, *path ? path : "[unknown]");
-        break;
-    default:
-        append_frame(p, row->frames[0], 0, out);
-    }
-}
-
-/* From the outermost to the innermost, as folded stacks have it. */
-static void append_folded(const struct row *row, struct buffer *out)
-{
-    char text[PROFILE_LABEL_MAX];
-    for (size_t i = row->n_frames; i-- > 0;)
-        for (size_t k = lines_of(row->profile, row->frames[i]); k-- > 0;) {
-            if (out->len)
-                buffer_append_char(out, ';');
-            buffer_append_str(out, profile_function(row->profile, row->frames[i], k, text));
-        }
-}
-
 /* What a row of this kind has in common: a row by file has no one function. */
 static void set_code(struct table *t, size_t first, const struct row *row, enum rows_by by)
 {
@@ -269,13 +175,13 @@ static void set_words(struct table *t, size_t first, const struct row *row,
     const struct profile_account *a = &p->accounts[row->account];
     MEMOIR_CLEANUP(buffer_release)
     struct buffer text = BUFFER_INIT(TEXT_MAX);
-    append_site(row, style->by, term, &text);
+    words_site(row, style->by, term->utf8, &text);
     table_set_text(t, first + WORD_SITE, buffer_string(&text));
     if (style->by != ROWS_BY_DEVICE)
         table_set_text(t, first + WORD_SPACE, profile_text(p, a->name));
     if (style->by != ROWS_BY_SPACE && a->has_device) {
         buffer_reset(&text);
-        append_device(p, a, &text);
+        words_device(p, a, &text);
         if (style->by != ROWS_BY_DEVICE)
             table_set_text(t, first + WORD_DEVICE_LABEL, buffer_string(&text));
         table_set_device(t, first + WORD_DEVICE, a->ordinal, profile_text(p, a->device_name),
@@ -285,7 +191,7 @@ static void set_words(struct table *t, size_t first, const struct row *row,
     table_set_number(t, first + WORD_ESTIMATE, row->estimate);
     if (row->frames && (style->by == ROWS_BY_STACK || style->stacks)) {
         buffer_reset(&text);
-        append_folded(row, &text);
+        words_folded(row, &text);
         table_set_text(t, first + WORD_STACK, buffer_string(&text));
     }
 }
@@ -425,10 +331,10 @@ void sites_print_stacks(const struct rows *rows, size_t n, const struct sites_st
             buffer_append_char(out, '\n');
         stack_head(rows, row, style, term, out);
         for (size_t k = 0; row->frames && k < row->n_frames; k++)
-            for (size_t l = 0; l < lines_of(row->profile, row->frames[k]); l++) {
+            for (size_t l = 0; l < words_lines(row->profile, row->frames[k]); l++) {
                 MEMOIR_CLEANUP(buffer_release)
                 struct buffer line = BUFFER_INIT(TEXT_MAX);
-                append_frame(row->profile, row->frames[k], l, &line);
+                words_frame(row->profile, row->frames[k], l, &line);
                 buffer_append_str(out, "    ");
                 term_append(term, out, buffer_string(&line), term->width > 8 ? term->width - 4 : 0);
                 buffer_append_char(out, '\n');
@@ -438,32 +344,4 @@ void sites_print_stacks(const struct rows *rows, size_t n, const struct sites_st
         if (row->bare)
             buffer_append_str(out, "    (who called it is not known)\n");
     }
-}
-
-void sites_json_frames(const struct row *row, struct json *json)
-{
-    const struct profile *p = row->profile;
-    json_key(json, "frames");
-    json_array_begin(json);
-    for (size_t i = 0; row->frames && i < row->n_frames; i++)
-        for (size_t k = 0; k < lines_of(p, row->frames[i]); k++) {
-            const struct profile_frame *f = &p->frames[row->frames[i]];
-            const struct profile_line *line = k < f->n_lines ? &p->lines[f->first_line + k] : NULL;
-            const char *path = profile_module_path(p, row->frames[i]);
-            json_object_begin(json);
-            json_field_string(json, "function",
-                              line && line->function ? profile_text(p, line->function) : NULL);
-            json_field_string(json, "file",
-                              line && line->file ? profile_text(p, line->file) : NULL);
-            json_key(json, "line");
-            if (line && line->line)
-                json_u64(json, line->line);
-            else
-                json_null(json);
-            json_field_string(json, "module", *path ? path : NULL);
-            json_field_u64(json, "offset", f->offset);
-            json_field_bool(json, "inlined", k + 1 < lines_of(p, row->frames[i]));
-            json_object_end(json);
-        }
-    json_array_end(json);
 }

@@ -1,92 +1,17 @@
 /*
- * suspects.h: what `memoir leaks` shows, apart from how: one row for each call site that may leak.
- *
- * Verdicts come from a watch of our own or from memoird; names of functions, stacks and sample blocks are read from the
- * books here in both cases.
+ * suspects.h: how `memoir leaks` shows what profile/suspects.h has.
  */
 #ifndef MEMOIR_CLI_SUSPECTS_H
 #define MEMOIR_CLI_SUSPECTS_H
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "cli/table.h"
-#include "ledger/detect.h"
-#include "ledger/leaks.h"
+#include "profile/suspects.h"
 
 struct buffer;
-
-struct ledger;
-struct site_names;
 struct term;
-
-enum {
-    SUSPECT_BLOCKS = 3, /* sample blocks: the oldest, one from the middle, the newest */
-    SUSPECT_FRAMES = 24,
-};
-
-struct suspect_block {
-    uint64_t id, bytes, age_ns;
-};
-
-/* Strings are owned; NULL: not known. */
-struct suspect {
-    uint64_t pid; /* 0: not known */
-    char *program, *user;
-    char *device, *device_name, *device_uid; /* a label such as "0 H200", or "host" */
-    int32_t ordinal;                         /* below 0: the host's memory */
-    char *space;
-    enum detect_verdict verdict;
-    char *reason, *why;
-    double confidence, bytes_per_s, blocks_per_s;
-    double ever_freed; /* below 0: not known */
-    uint64_t live_bytes, live_blocks;
-    uint64_t span_ns;    /* watched */
-    uint64_t growing_ns; /* how long it has been growing for, as far as watched */
-    uint64_t left_ns;    /* UINT64_MAX: not known */
-    uint64_t limit_bytes;
-    char *limit; /* "cgroup", "machine", "device" */
-    uint64_t spark[LEAK_SPARK];
-    unsigned n_spark;
-    uint64_t book_ino; /* where the site is */
-    uint32_t site_number;
-
-    /* From the book: suspects_name(). */
-    char *site, *frame, *function, *file;
-    uint32_t line;
-    char *stack[SUSPECT_FRAMES]; /* innermost first; only where there is more than one frame */
-    unsigned n_stack;
-    const char *script; /* its innermost frame that is a line of a script, or NULL */
-    struct suspect_block blocks[SUSPECT_BLOCKS];
-    unsigned n_blocks;
-    bool resident; /* no site, but the resident size of a process without a book */
-};
-
-struct suspects {
-    struct suspect *rows;
-    size_t n;
-    size_t processes, sites;          /* looked at */
-    size_t verdicts[DETECT_VERDICTS]; /* of these sites */
-    size_t left_out;                  /* sites past a limit */
-    uint64_t span_ns;
-    bool incomplete;
-    bool daemon;   /* memoird watched */
-    bool resident; /* the one row is a resident size */
-};
-
-void suspects_release(struct suspects *suspects);
-void suspect_release(struct suspect *suspect);
-
-/* Take over rows of a watch. */
-int suspects_from(const struct leaks *leaks, struct suspects *ret_suspects);
-
-/* Names and sample blocks of the first `n` rows, from the books of `ledger`. `symbols` may be NULL. What cannot be
- * read stays unknown. */
-void suspects_name(struct suspects *suspects, size_t n, const struct ledger *ledger,
-                   struct site_names *symbols);
-
-/* ---- printing ---- */
 
 extern const struct column suspects_columns[];
 

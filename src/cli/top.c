@@ -9,11 +9,11 @@
 
 #include "base/clock.h"
 #include "cli/command.h"
-#include "cli/site_names.h"
 #include "cli/top_screen.h"
 #include "cli/tui.h"
 #include "ledger/follow.h"
 #include "ledger/host.h"
+#include "profile/site_names.h"
 
 /* What costly figures may take: much at first, when nothing is known, then a small share of the time. */
 #define EAGER_NS        (40 * NS_PER_MS)

@@ -9,10 +9,10 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "cli/book_names.h"
 #include "cli/table.h"
 #include "cli/top.h"
 #include "ledger/ledger.h"
+#include "profile/book_names.h"
 
 #define KEPT_NS   (2 * NS_PER_S)
 #define NAMING_NS (200 * NS_PER_MS)

@@ -13,10 +13,10 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/devices.h"
-#include "cli/site_names.h"
 #include "cli/tui.h"
 #include "ledger/follow.h"
 #include "ledger/ledger.h"
+#include "profile/site_names.h"
 
 enum {
     HEAD_LINES = 2, /* title and an empty line */

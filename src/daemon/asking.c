@@ -84,8 +84,8 @@ static int kept_fill(struct kept *kept, const struct query_spec *spec,
     return r;
 }
 
-int asking_prepare(struct asking *asking, const struct query_spec *asked,
-                   struct asked **ret_asked, struct query_error *ret_error)
+int asking_prepare(struct asking *asking, const struct query_spec *asked, struct asked **ret_asked,
+                   struct query_error *ret_error)
 {
     struct query_spec spec = *asked;
     const char *words[PARTS];

@@ -20,10 +20,10 @@ struct turn;
 struct users;
 
 enum {
-    ASKING_MS = 50,            /* for the reading of blocks and sites */
-    ASKING_REFRESH_NS = 50000, /* figures that cost less are read anew for each question */
-    ASKING_FACTS_MS = 10,      /* for what /proc tells of processes, once a refresh */
-    ASKING_ROWS_MAX = 20000,   /* of one answer */
+    ASKING_MS = 50,             /* for the reading of blocks and sites */
+    ASKING_REFRESH_NS = 50000,  /* figures that cost less are read anew for each question */
+    ASKING_FACTS_MS = 10,       /* for what /proc tells of processes, once a refresh */
+    ASKING_ROWS_MAX = 20000,    /* of one answer */
     ASKING_GROUPS_MAX = 100000, /* that a question may make before sorting */
     ASKING_SHARE = 4,           /* costly tables take a quarter of the time */
     ASKING_HOST_WAIT_MS = 2,    /* until the process table is looked for again */

@@ -1,5 +1,5 @@
 /* Suspects, and what their books tell of them. See suspects.h. */
-#include "cli/suspects.h"
+#include "profile/suspects.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,13 +8,12 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
-#include "cli/book_names.h"
-#include "cli/devices.h"
-#include "cli/site_names.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
+#include "profile/book_names.h"
+#include "profile/site_names.h"
 
-enum { TEXT_MAX = 4096 };
+enum { TEXT_MAX = 4096, LABEL_MAX = 128 };
 
 void suspect_release(struct suspect *s)
 {
@@ -51,18 +50,25 @@ static char *why_of(const struct detect_result *result)
     return copy(buffer_string(&text));
 }
 
+/* "0 H200" */
+static const char *device_label(char text[static LABEL_MAX], const struct ledger_device *device)
+{
+    snprintf(text, LABEL_MAX, "%d%s%s", device->ordinal, *device->name ? " " : "", device->name);
+    return text;
+}
+
 static void fill(struct suspect *s, const struct leak *leak)
 {
     const struct ledger_process *p = leak->process;
     const struct ledger_account *a = leak->account;
     const struct detect_result *r = &leak->result;
-    char label[DEVICES_LABEL_MAX], uid[16];
+    char label[LABEL_MAX], uid[16];
     snprintf(uid, sizeof(uid), "%u", p->uid);
     *s = (struct suspect){
         .pid = p->valid & LEDGER_HAS_PID ? (uint64_t)p->pid : 0,
         .program = copy(p->name),
         .user = copy(p->valid & LEDGER_HAS_USER ? p->user : uid),
-        .device = copy(a->device ? devices_label(label, a->device) : "host"),
+        .device = copy(a->device ? device_label(label, a->device) : "host"),
         .ordinal = a->device ? a->device->ordinal : -1,
         .device_name = a->device ? copy(a->device->name) : NULL,
         .device_uid = a->device ? copy(a->device->uid) : NULL,

@@ -1,5 +1,5 @@
 /* Names for frames. See site_names.h. */
-#include "cli/site_names.h"
+#include "profile/site_names.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +13,7 @@ enum { PATH_BYTES_MAX = 4096, ANSWER_TIMEOUT_MS = 5000 };
 
 struct site_names {
     struct symbolizer *symbolizer;
+    bool borrowed;
 };
 
 struct site_names *site_names_new(void)
@@ -26,11 +27,20 @@ struct site_names *site_names_new(void)
     return names;
 }
 
+struct site_names *site_names_over(struct symbolizer *symbolizer)
+{
+    struct site_names *names = calloc(1, sizeof(*names));
+    if (names)
+        *names = (struct site_names){.symbolizer = symbolizer, .borrowed = true};
+    return names;
+}
+
 void site_names_freep(struct site_names **names)
 {
     if (!*names)
         return;
-    symbolizer_free((*names)->symbolizer);
+    if (!(*names)->borrowed)
+        symbolizer_free((*names)->symbolizer);
     free(*names);
 }
 
@@ -47,7 +57,7 @@ static bool unchanged_since(const char *path, uint64_t real_ns)
 struct site_name site_names_find_code(struct site_names *names, const struct site_code *code)
 {
     struct site_name none = {0};
-    if (!names || code->path[0] != '/' ||
+    if (!names || !names->symbolizer || code->path[0] != '/' ||
         (!code->build_id_len && !unchanged_since(code->path, code->started_real_ns)))
         return none;
     struct symbol_query query = {

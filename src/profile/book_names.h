@@ -1,10 +1,7 @@
-/*
- * book_names.h: the words of a live book: tags, and call sites as people name them.
+/* The words of a live book: tags, and call sites as people name them.
  *
- * Both only grow while the book lives, so a copy stays right; it may lack the newest.
- */
-#ifndef MEMOIR_CLI_BOOK_NAMES_H
-#define MEMOIR_CLI_BOOK_NAMES_H
+ * Both only grow while the book lives, so a copy stays right; it may lack the newest. */
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -44,11 +41,3 @@ char *book_names_frame(const struct book_names *names, uint64_t frame, struct si
  * each site. Borrowed until the names are released. */
 const struct book_site_name *book_names_site(struct book_names *names, uint32_t site,
                                              struct site_names *symbols);
-
-/* The cells that tell of a site: its text in column `site`; frame, function, file and line in the four from
- * `frame` on. */
-struct table;
-void book_site_cells(const struct book_site_name *name, struct table *table, size_t site,
-                     size_t frame);
-
-#endif

@@ -1,5 +1,5 @@
 /* Words of a book. See book_names.h. */
-#include "cli/book_names.h"
+#include "profile/book_names.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,9 +9,8 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
-#include "cli/site_names.h"
-#include "cli/table.h"
 #include "ledger/ledger.h"
+#include "profile/site_names.h"
 
 enum { TEXT_MAX = 4096 };
 
@@ -119,20 +118,6 @@ char *book_names_frame(const struct book_names *names, uint64_t frame, struct si
     free(name.function);
     free(name.file);
     return name.text;
-}
-
-void book_site_cells(const struct book_site_name *name, struct table *table, size_t site,
-                     size_t frame)
-{
-    table_set_text(table, site, name->text);
-    if (name->frame)
-        table_set_text(table, frame, name->frame);
-    if (name->function)
-        table_set_text(table, frame + 1, name->function);
-    if (name->file)
-        table_set_text(table, frame + 2, name->file);
-    if (name->line)
-        table_set_number(table, frame + 3, name->line);
 }
 
 const struct book_site_name *book_names_site(struct book_names *names, uint32_t site,

@@ -1,11 +1,8 @@
-/*
- * site_names.h: names for places in the code: frames in the daemon's list of the dead, sites of books.
+/* Names for places in the code: frames in the daemon\'s list of the dead, sites of books.
  *
  * Where there is no build-id, as in that list with its "PATH+0xOFFSET", a frame gets a name only if the
- * file is older than the process: a rebuilt program would otherwise get wrong lines.
- */
-#ifndef MEMOIR_CLI_SITE_NAMES_H
-#define MEMOIR_CLI_SITE_NAMES_H
+ * file is older than the process: a rebuilt program would otherwise get wrong lines. */
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,6 +21,10 @@ struct site_name {
 /* Starts a helper process that reads debug information. NULL where that fails: frames then stay
  * without names, which all functions here take for what it is. */
 struct site_names *site_names_new(void);
+
+/* The same by a symbolizer that somebody else owns and that outlives it. */
+struct symbolizer;
+struct site_names *site_names_over(struct symbolizer *symbolizer);
 void site_names_freep(struct site_names **names);
 
 /* The name of `frame` in a process that started at `started_real_ns` (0: not known). */
@@ -52,5 +53,3 @@ struct site_code {
     uint64_t map_start;       /* with pid */
 };
 struct site_name site_names_find_code(struct site_names *names, const struct site_code *code);
-
-#endif
