@@ -75,6 +75,20 @@ apt_install() {
     apt-get install -q -y --no-install-recommends "$@"
 }
 
+# The modules of the dashboard, as its lock file has them. Debian's npm is asked for only where there is no other: the two do
+# not go together. Without modules, memoird is built without its dashboard.
+need_web() {
+  local have=web/node_modules/.package-lock.json
+  if ! command -v node >/dev/null || ! command -v npm >/dev/null; then need_packages nodejs npm; fi
+  if [[ -f $have && ! web/package-lock.json -nt $have ]]; then return 0; fi
+  say "fetching the modules of the dashboard"
+  if ! (cd web && quietly "$root/build/log/npm.log" npm ci --ignore-scripts --no-audit --no-fund); then
+    warn "building without the dashboard: npm could not fetch its modules"
+    return 0
+  fi
+  touch "$have"
+}
+
 # meson_setup DIR ARGUMENT...: configure DIR once, and again only when the arguments changed; a change
 # of a meson.build is ninja's business.
 meson_setup() {

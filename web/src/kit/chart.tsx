@@ -1,0 +1,235 @@
+// Values over time, by uPlot: lines or a stack of areas. Charts with the same `sync` share their cursor, a drag
+// zooms by onZoom (the view keeps the range in its address), and the legend names the value under the cursor.
+import type { JSX } from 'preact'
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
+import uPlot from 'uplot'
+import { bytes, clock, count, dateTime, duration, percent, type Kind } from '../base/format'
+import { css, theme } from '../base/theme'
+import { stackUp } from './series'
+
+export interface ChartSeries {
+  id: string
+  name: string
+  values: readonly (number | null)[]
+  /** A CSS variable: --series-1 */
+  color: string
+  /** Filled below the line. */
+  fill?: boolean
+  dash?: boolean
+  /** Part of a stack that nobody claims. */
+  rest?: boolean
+}
+
+export interface TimeChartProps {
+  label: string
+  /** Seconds since 1970, ascending. */
+  t: readonly number[]
+  series: ChartSeries[]
+  kind?: Kind
+  height?: number
+  stacked?: boolean
+  sync?: string
+  /** The time to show, also where there is nothing yet. */
+  range?: [number, number] | undefined
+  /** The largest value of the axis at least: the total, 100 % */
+  max?: number | undefined
+  onZoom?: ((from: number, to: number) => void) | undefined
+  /** A line across, such as a limit. */
+  limit?: { value: number; name: string } | null | undefined
+  legend?: boolean
+  /** What to say when there are no points. */
+  empty?: string
+}
+
+const formats: Partial<Record<Kind, (value: number | null) => string>> = {
+  bytes,
+  number: count,
+  percent,
+  age: duration,
+}
+
+export const formatOf = (kind: Kind): ((value: number | null) => string) => formats[kind] ?? ((v) => String(v ?? '-'))
+
+/** Axis labels without needless decimals: "4 GB", "0". */
+function axisText(kind: Kind, value: number): string {
+  return value === 0 ? '0' : formatOf(kind)(value).replace(/\.0(?=[ %])/, '')
+}
+
+export function TimeChart(props: TimeChartProps): JSX.Element {
+  const { kind = 'bytes', height = 160, stacked = false, legend = true } = props
+  const host = useRef<HTMLDivElement>(null)
+  const plot = useRef<uPlot | null>(null)
+  const [cursor, setCursor] = useState<number | null>(null)
+  const latest = useRef(props)
+  latest.current = props
+  const shape = props.series.map((s) => `${s.id} ${s.color} ${s.fill ?? ''} ${s.dash ?? ''}`).join('|')
+  const colors = theme.value
+  const many = props.t.length > 0
+
+  // A new chart only when what it is made of changes; new figures go into the one that is there.
+  useLayoutEffect(() => {
+    if (!host.current || !many) return
+    const box = host.current
+    const options = makeOptions(latest, kind, stacked, box.clientWidth, height, setCursor)
+    const chart = new uPlot(options, chartData(latest.current, stacked), box)
+    plot.current = chart
+    const resize = new ResizeObserver(() => chart.setSize({ width: box.clientWidth, height }))
+    resize.observe(box)
+    return () => {
+      resize.disconnect()
+      chart.destroy()
+      plot.current = null
+    }
+  }, [shape, kind, stacked, height, props.sync, colors, many])
+
+  useEffect(() => {
+    plot.current?.setData(chartData(props, stacked))
+  }, [props.t, props.series, props.range?.[0], props.range?.[1], props.max])
+
+  const at = cursor != null && cursor < props.t.length ? cursor : props.t.length - 1
+  const when = cursor != null ? props.t[at] : null
+  return (
+    <figure class="chart" aria-label={`${props.label}. ${summary(props, kind)}`} role="img">
+      <div ref={host} class="plot" style={{ height }} aria-hidden="true" />
+      {!many && <div class="gone">{props.empty ?? 'Nothing was noted in this time yet.'}</div>}
+      {legend && (
+        <ul class="legend inline" aria-hidden="true">
+          <li class="muted nowrap">{when != null ? dateTime(when).slice(5) : 'latest'}</li>
+          {props.series.map((s) => (
+            <li key={s.id}>
+              <span class={`swatch${s.rest ? ' hatch' : ''}`} style={{ backgroundColor: `var(${s.color})` }} />
+              <span class="muted">{s.name}</span>
+              <span class="value">{formatOf(kind)(s.values[at] ?? null)}</span>
+            </li>
+          ))}
+        </ul>
+      )}
+    </figure>
+  )
+}
+
+/** For who does not see the picture. */
+function summary(props: TimeChartProps, kind: Kind): string {
+  const last = props.t.length - 1
+  if (last < 0) return 'no values'
+  const format = formatOf(kind)
+  const parts = props.series.map((s) => `${s.name} ${format(s.values[last] ?? null)}`)
+  return `From ${clock(props.t[0]!)} to ${clock(props.t[last]!)}; at the end: ${parts.join(', ')}`
+}
+
+function chartData(props: TimeChartProps, stacked: boolean): uPlot.AlignedData {
+  const values = props.series.map((s) => s.values)
+  return [props.t as number[], ...(stacked ? stackUp(values) : values)] as uPlot.AlignedData
+}
+
+function makeOptions(
+  latest: { current: TimeChartProps },
+  kind: Kind,
+  stacked: boolean,
+  width: number,
+  height: number,
+  setCursor: (index: number | null) => void,
+): uPlot.Options {
+  const { series, sync } = latest.current
+  const line = css('--line')
+  const ink = css('--muted')
+  const font = `11px ${css('--font') || 'sans-serif'}`
+  const axis = { stroke: ink, font, ticks: { show: false }, grid: { stroke: line, width: 1 } }
+  return {
+    width,
+    height,
+    legend: { show: false },
+    padding: [8, 8, 0, 0],
+    cursor: {
+      points: { size: 6 },
+      drag: { x: latest.current.onZoom != null, y: false, setScale: false },
+      ...(sync ? { sync: { key: sync, scales: ['x', null] as [string, null] } } : {}),
+    },
+    scales: {
+      x: { time: true, range: (_u, min, max) => latest.current.range ?? [min, max] },
+      y: {
+        range: (_u, _min, max) => {
+          const { limit } = latest.current
+          const top = Math.max(max ?? 0, latest.current.max ?? 0, limit ? limit.value : 0)
+          return [0, top > 0 ? top * (latest.current.max ? 1 : 1.06) : 1]
+        },
+      },
+    },
+    axes: [
+      { ...axis, space: 70, size: 24, values: timeLabels },
+      {
+        ...axis,
+        size: 62,
+        space: 34,
+        splits: (_u, _i, min, max) => niceSplits(min, max, Math.max(2, Math.floor(height / 44))),
+        values: (_u, splits) => splits.map((v) => axisText(kind, v)),
+      },
+    ],
+    series: [{}, ...series.map((s) => seriesOptions(s, stacked))],
+    hooks: {
+      setCursor: [(u) => setCursor(u.cursor.idx ?? null)],
+      setSelect: [(u) => zoomTo(u, latest.current)],
+      draw: [(u) => drawLimit(u, latest.current)],
+    },
+  }
+}
+
+function seriesOptions(s: ChartSeries, stacked: boolean): uPlot.Series {
+  const color = css(s.color)
+  return {
+    stroke: stacked ? css('--panel') : color,
+    width: stacked ? 0.5 : 1.5,
+    points: { show: false },
+    ...(stacked ? { fill: color } : s.fill ? { fill: color + '26' } : {}),
+    ...(s.dash ? { dash: [5, 4] } : {}),
+  }
+}
+
+function zoomTo(u: uPlot, props: TimeChartProps): void {
+  const { left, width } = u.select
+  if (width < 4 || !props.onZoom) return
+  props.onZoom(Math.floor(u.posToVal(left, 'x')), Math.ceil(u.posToVal(left + width, 'x')))
+  u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false)
+}
+
+function drawLimit(u: uPlot, props: TimeChartProps): void {
+  if (!props.limit) return
+  const y = u.valToPos(props.limit.value, 'y', true)
+  const { ctx, bbox } = u
+  ctx.save()
+  ctx.strokeStyle = ctx.fillStyle = css('--bad')
+  ctx.setLineDash([6, 4])
+  ctx.beginPath()
+  ctx.moveTo(bbox.left, y)
+  ctx.lineTo(bbox.left + bbox.width, y)
+  ctx.stroke()
+  ctx.textAlign = 'right'
+  ctx.font = `${11 * devicePixelRatio}px ${css('--font')}`
+  ctx.fillText(props.limit.name, bbox.left + bbox.width - 4, y - 4)
+  ctx.restore()
+}
+
+/** Round values from 0 on: 1, 2, 2.5 or 5 times a power of ten apart. */
+export function niceSplits(min: number, max: number, wanted: number): number[] {
+  const raw = (max - min) / Math.max(1, wanted)
+  if (!(raw > 0)) return [min]
+  const power = 10 ** Math.floor(Math.log10(raw))
+  const step = power * ([1, 2, 2.5, 5, 10].find((n) => n * power >= raw) ?? 10)
+  const out: number[] = []
+  for (let v = Math.ceil(min / step) * step; v <= max * 1.0001; v += step) out.push(v)
+  return out
+}
+
+/** 24 hours, seconds only where they are needed, the date where the day changes. */
+function timeLabels(_u: uPlot, splits: number[], _axis: number, _space: number, incr: number): string[] {
+  let day = ''
+  return splits.map((s) => {
+    const full = dateTime(s)
+    const date = full.slice(5, 10)
+    if (incr >= 86400) return date
+    const text = incr < 60 ? full.slice(11) : full.slice(11, 16)
+    const turned = day !== '' && day !== date
+    day = date
+    return turned ? `${date} ${text}` : text
+  })
+}

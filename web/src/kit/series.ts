@@ -1,0 +1,42 @@
+// Arithmetic of series: stacks, and the joining of what history says with what the stream adds.
+
+/** Each series on top of those after it: the first is the whole, drawn first, and the later ones over it. A point that
+ * no series knows stays unknown. */
+export function stackUp(values: readonly (readonly (number | null)[])[]): (number | null)[][] {
+  const out = values.map((v) => new Array<number | null>(v.length).fill(null))
+  const length = values[0]?.length ?? 0
+  for (let i = 0; i < length; i++) {
+    let sum: number | null = null
+    for (let s = values.length - 1; s >= 0; s--) {
+      const v = values[s]![i]
+      if (v != null) sum = (sum ?? 0) + v
+      out[s]![i] = sum
+    }
+  }
+  return out
+}
+
+export interface Points {
+  t: number[]
+  /** As long as `t`, by name. */
+  values: Record<string, (number | null)[]>
+}
+
+/** `more` after `base`: only points later than its last, and only within the last `span` seconds. */
+export function joinPoints(base: Points, more: Points, span: number): Points {
+  const last = base.t[base.t.length - 1] ?? -Infinity
+  const later = more.t.findIndex((t) => t > last + 0.5)
+  const t = later < 0 ? base.t.slice() : base.t.concat(more.t.slice(later))
+  const end = t[t.length - 1] ?? 0
+  const first = Math.max(
+    0,
+    t.findIndex((x) => x >= end - span),
+  )
+  const values: Points['values'] = {}
+  for (const name of new Set([...Object.keys(base.values), ...Object.keys(more.values)])) {
+    const head = base.values[name] ?? new Array<number | null>(base.t.length).fill(null)
+    const tail = later < 0 ? [] : (more.values[name] ?? new Array<number | null>(more.t.length).fill(null)).slice(later)
+    values[name] = head.concat(tail).slice(first)
+  }
+  return { t: t.slice(first), values }
+}

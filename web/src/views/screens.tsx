@@ -1,0 +1,30 @@
+// The screens, in the order of the navigation: one line each.
+import type { ComponentType } from 'preact'
+import type { IconName } from '../kit/icon'
+import { Containers } from './containers'
+import { Overview } from './overview'
+import { Processes } from './processes'
+import { Self } from './self'
+
+export interface Screen {
+  id: string
+  title: string
+  view: ComponentType
+  /** In the navigation, with this picture. */
+  icon?: IconName
+  /** After g. */
+  key?: string
+  /** Fills the window and scrolls by itself. */
+  whole?: boolean
+  /** Screens that belong to it. */
+  also?: string[]
+}
+
+export const SCREENS: Screen[] = [
+  { id: 'overview', title: 'Overview', view: Overview, icon: 'overview', key: 'o' },
+  { id: 'processes', title: 'Processes', view: Processes, icon: 'processes', key: 'p', whole: true, also: ['process'] },
+  { id: 'containers', title: 'Containers', view: Containers, icon: 'containers', key: 'c', whole: true },
+  { id: 'self', title: 'Memoir itself', view: Self, icon: 'self', key: 's' },
+]
+
+export const screenOf = (id: string): Screen | undefined => SCREENS.find((s) => s.id === id)
