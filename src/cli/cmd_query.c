@@ -14,6 +14,7 @@
 #include "cli/command.h"
 #include "cli/ps.h"
 #include "cli/query_print.h"
+#include "ledger/cgroups.h"
 #include "ledger/host.h"
 #include "ledger/ledger.h"
 #include "profile/site_names.h"
@@ -236,6 +237,29 @@ static int look_at_host(const struct query_values *v, const struct query *query,
     return 0;
 }
 
+static bool is_of_cgroups(const struct query *query)
+{
+    return strcmp(query_table_of(query)->name, "cgroups") == 0;
+}
+
+/* All cgroups as they are now. */
+static int look_at_cgroups(struct cgroups **ret_cgroups)
+{
+    MEMOIR_CLEANUP(cgroups_freep)
+    struct cgroups *cgroups = NULL;
+    int r = cgroups_new(NULL, &cgroups);
+    if (r == -ENOENT) {
+        command_fail("no cgroups that account memory are mounted at /sys/fs/cgroup");
+        return COMMAND_NOTHING;
+    }
+    while (r == 0)
+        r = cgroups_read(cgroups, UINT64_MAX);
+    if (r < 0)
+        return command_fail("cannot read /sys/fs/cgroup: %s", strerror(-r));
+    *ret_cgroups = MEMOIR_TAKE(cgroups);
+    return 0;
+}
+
 /* Run it once over the world as it is now. Returns enum command_exit or -errno. */
 static int ask(const struct query_values *v, const struct query *query, struct lookups *lookups,
                struct query_result *result)
@@ -244,9 +268,13 @@ static int ask(const struct query_values *v, const struct query *query, struct l
     struct ledger *ledger = NULL;
     MEMOIR_CLEANUP(query_exited_release)
     struct query_exited_list exited = {0};
+    MEMOIR_CLEANUP(cgroups_freep)
+    struct cgroups *cgroups = NULL;
     int r;
     if (strcmp(query_table_of(query)->name, "exited") == 0)
         r = read_exited(v, lookups, &exited);
+    else if (is_of_cgroups(query))
+        r = look_at_cgroups(&cgroups);
     else
         r = ledger_scan(v->dir, &ledger);
     if (r == 0 && wants_host(query))
@@ -259,6 +287,7 @@ static int ask(const struct query_values *v, const struct query *query, struct l
         .exited = exited.rows,
         .n_exited = exited.n,
         .host = lookups->host,
+        .cgroups = cgroups,
         .sees_all = true,
         .user_name = user_name,
         .site_name = site_name,
@@ -283,12 +312,15 @@ static struct query_style style_of(const struct query_values *v)
     };
 }
 
-static void mention(const struct query_result *result)
+static void mention(const struct query *query, const struct query_result *result)
 {
     if (query_result_left_out(result))
         fprintf(stderr, "memoir: %llu rows did not fit into memory and are left out\n",
                 (unsigned long long)query_result_left_out(result));
-    if (query_result_incomplete(result))
+    if (query_result_incomplete(result) && is_of_cgroups(query))
+        fprintf(stderr, "memoir: there are more than %d cgroups, and the deepest are left out\n",
+                CGROUPS_MAX);
+    else if (query_result_incomplete(result))
         fputs("memoir: some books could not be read whole; memoir doctor tells why\n", stderr);
 }
 
@@ -308,7 +340,7 @@ static int show_once(const struct query_values *v, const struct query *query,
     }
     if (r != 0)
         return r;
-    mention(result);
+    mention(query, result);
     if (query_result_rows(result))
         return COMMAND_OK;
     if (v->where) {

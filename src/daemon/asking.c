@@ -134,7 +134,7 @@ void asking_done(struct asked *asked)
  * end: the loop has other things to do for most of the time. */
 static bool is_costly(const char *table)
 {
-    static const char *const costly[] = {"buffers", "sites", "leaks", "host", "exited"};
+    static const char *const costly[] = {"buffers", "sites", "leaks", "host", "exited", "cgroups"};
     for (size_t i = 0; i < sizeof(costly) / sizeof(*costly); i++)
         if (strcmp(table, costly[i]) == 0)
             return true;
@@ -146,11 +146,18 @@ static bool is_of_host(const char *table)
     return strcmp(table, "host") == 0 || strcmp(table, "system") == 0;
 }
 
+static bool is_of_cgroups(const char *table)
+{
+    return strcmp(table, "cgroups") == 0;
+}
+
 uint64_t asking_wait(struct asking *asking, const char *table, struct turn *turn, uint64_t who)
 {
     struct hosts *hosts = asking->daemon->hosts;
     /* A refresh of many processes takes long: the loop neither does it nor waits for it. */
     if (is_of_host(table) && hosts && !hosts_ready(hosts))
+        return ASKING_HOST_WAIT_MS * NS_PER_MS;
+    if (is_of_cgroups(table) && hosts && !hosts_cgroups_ready(hosts))
         return ASKING_HOST_WAIT_MS * NS_PER_MS;
     if (!is_costly(table))
         return 0;
@@ -239,6 +246,8 @@ int asking_run(struct asking *asking, struct asked *asked, const struct asking_v
         r >= 0 && is_of_host(table) && daemon->hosts ? hosts_lock(daemon->hosts) : NULL;
     if (r >= 0 && is_of_host(table) && !host)
         r = -ENODEV;
+    const struct cgroups *cgroups =
+        r >= 0 && is_of_cgroups(table) && daemon->hosts ? hosts_cgroups_lock(daemon->hosts) : NULL;
     if (r >= 0) {
         r = query_run(asked->query,
                       &(struct query_world){
@@ -247,6 +256,7 @@ int asking_run(struct asking *asking, struct asked *asked, const struct asking_v
                           .n_exited = exited.n,
                           .leaks = &leaks,
                           .host = host,
+                          .cgroups = cgroups,
                           .sees_all = viewer->sees_all,
                           .viewer_uid = viewer->uid,
                           .user_name = user_name,
@@ -260,6 +270,8 @@ int asking_run(struct asking *asking, struct asked *asked, const struct asking_v
     query_exited_release(&exited);
     if (host)
         hosts_unlock(daemon->hosts);
+    if (cgroups)
+        hosts_cgroups_unlock(daemon->hosts);
     if (r >= 0)
         r = query_result_finish(asked->result);
     if (is_costly(table))

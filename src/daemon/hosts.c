@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/cgroup_table.h"
 #include "daemon/commands.h"
 #include "ledger/host.h"
 #include "ledger/host_probe.h"
@@ -19,7 +20,8 @@ enum { THREAD_NICE = 5, PROBES_MAX = 2000 /* in a second, whatever they take */ 
 
 struct hosts {
     pthread_t thread;
-    bool always; /* constant */
+    bool always;                  /* constant */
+    struct cgroup_table *cgroups; /* has a lock of its own */
 
     pthread_mutex_t lock; /* for what follows */
     pthread_cond_t more;
@@ -94,17 +96,29 @@ static bool is_asked(const struct hosts *h, uint64_t now_ns)
     return h->asked_ns && now_ns - h->asked_ns < HOSTS_WANTED_S * NS_PER_S;
 }
 
-/* Until a second after `last_ns`, or longer while nobody asks. False at the end. */
-static bool wait_for_turn(struct hosts *h, uint64_t last_ns)
+/* When the next refresh is due: a second after `last_ns`, or later while nobody asks; UINT64_MAX: never. */
+static uint64_t refresh_due_ns(const struct hosts *h, uint64_t last_ns, uint64_t now_ns)
+{
+    if (is_asked(h, now_ns))
+        return last_ns + NS_PER_S;
+    return h->always ? last_ns + h->idle_ns : UINT64_MAX;
+}
+
+/* Until something is due: the processes, or the cgroups. False at the end. */
+static bool wait_for_turn(struct hosts *h, uint64_t last_ns, bool *ret_processes, bool *ret_cgroups)
 {
     pthread_mutex_lock(&h->lock);
     for (;;) {
         uint64_t now = clock_monotonic_ns();
-        bool asked = is_asked(h, now), wanted = asked || h->always;
-        uint64_t due = last_ns + (asked ? NS_PER_S : h->idle_ns);
-        if (h->stop || (wanted && now >= due))
+        uint64_t due = refresh_due_ns(h, last_ns, now),
+                 cgroups_due = cgroup_table_due_ns(h->cgroups, now);
+        *ret_processes = now >= due;
+        *ret_cgroups = now >= cgroups_due;
+        if (h->stop || *ret_processes || *ret_cgroups)
             break;
-        if (!wanted) {
+        if (cgroups_due < due)
+            due = cgroups_due;
+        if (due == UINT64_MAX) {
             pthread_cond_wait(&h->more, &h->lock);
             continue;
         }
@@ -133,23 +147,33 @@ static unsigned share_now(const struct hosts *h, uint64_t now_ns)
     return is_asked(h, now_ns) ? h->share : (h->share + HOSTS_IDLE_PROBES - 1) / HOSTS_IDLE_PROBES;
 }
 
+static void processes_turn(struct hosts *h, uint64_t now_ns)
+{
+    pthread_mutex_lock(&h->lock);
+    uint64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    int r = host_refresh(h->host);
+    h->idle_ns = idle_interval(h->idle_ns, clock_ns(CLOCK_THREAD_CPUTIME_ID) - began);
+    h->failed = r < 0;
+    unsigned share = share_now(h, now_ns);
+    pthread_mutex_unlock(&h->lock);
+    if (r >= 0 && share > 0)
+        probe_some(h, share);
+}
+
 static void *run(void *context)
 {
     struct hosts *h = context;
     uint64_t last_ns = 0;
+    bool processes, cgroups;
     pthread_setname_np(pthread_self(), "processes");
     (void)setpriority(PRIO_PROCESS, (id_t)gettid(), THREAD_NICE);
-    while (wait_for_turn(h, last_ns)) {
-        last_ns = clock_monotonic_ns();
-        pthread_mutex_lock(&h->lock);
-        uint64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-        int r = host_refresh(h->host);
-        h->idle_ns = idle_interval(h->idle_ns, clock_ns(CLOCK_THREAD_CPUTIME_ID) - began);
-        h->failed = r < 0;
-        unsigned share = share_now(h, last_ns);
-        pthread_mutex_unlock(&h->lock);
-        if (r >= 0 && share > 0)
-            probe_some(h, share);
+    while (wait_for_turn(h, last_ns, &processes, &cgroups)) {
+        if (cgroups)
+            cgroup_table_turn(h->cgroups);
+        if (processes) {
+            last_ns = clock_monotonic_ns();
+            processes_turn(h, last_ns);
+        }
     }
     commands_free(h->commands);
     return NULL;
@@ -196,8 +220,11 @@ int hosts_new(bool always, unsigned share, struct hosts **ret_hosts)
     h->share = share;
     int r = host_new(&(struct host_options){.files_max = files_max()}, &h->host);
     if (r == 0)
+        r = cgroup_table_new(NULL, &h->cgroups);
+    if (r == 0)
         r = start(h);
     if (r < 0) {
+        cgroup_table_free(h->cgroups);
         host_free(h->host);
         free(h);
         return r;
@@ -217,6 +244,7 @@ void hosts_free(struct hosts *hosts)
     pthread_join(hosts->thread, NULL);
     pthread_mutex_destroy(&hosts->lock);
     pthread_cond_destroy(&hosts->more);
+    cgroup_table_free(hosts->cgroups);
     host_free(hosts->host);
     free(hosts);
 }
@@ -286,4 +314,28 @@ const struct host *hosts_peek(struct hosts *hosts)
 void hosts_unlock(struct hosts *hosts)
 {
     pthread_mutex_unlock(&hosts->lock);
+}
+
+/* ---- cgroups ---- */
+
+bool hosts_cgroups_ready(struct hosts *hosts)
+{
+    if (cgroup_table_ready(hosts->cgroups))
+        return true;
+    /* A thread that cannot be woken now is awake, or will be when this is asked again. */
+    if (pthread_mutex_trylock(&hosts->lock) == 0) {
+        pthread_cond_signal(&hosts->more);
+        pthread_mutex_unlock(&hosts->lock);
+    }
+    return false;
+}
+
+const struct cgroups *hosts_cgroups_lock(struct hosts *hosts)
+{
+    return cgroup_table_lock(hosts->cgroups);
+}
+
+void hosts_cgroups_unlock(struct hosts *hosts)
+{
+    cgroup_table_unlock(hosts->cgroups);
 }

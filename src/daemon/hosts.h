@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct cgroups;
 struct host;
 struct hosts;
 
@@ -42,3 +43,9 @@ void hosts_unlock(struct hosts *hosts);
 
 /* The table as it is, for who must not wait: NULL when it is being refreshed. Unlock it likewise. */
 const struct host *hosts_peek(struct hosts *hosts);
+
+/* The tree of cgroups, which the thread reads while somebody asks: is there a look that is fresh enough? If not, it comes. The
+ * look, NULL where the machine has no cgroups: then nothing is locked. */
+bool hosts_cgroups_ready(struct hosts *hosts);
+const struct cgroups *hosts_cgroups_lock(struct hosts *hosts);
+void hosts_cgroups_unlock(struct hosts *hosts);

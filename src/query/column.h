@@ -65,6 +65,7 @@ struct query_exited;
 struct query_book;
 struct host_process;
 struct leak;
+struct query_cgroup;
 struct host_system;
 
 /* One row of any table; what the table does not have is NULL. */
@@ -80,6 +81,7 @@ struct query_row {
     const struct host_process *host; /* with `process`, which has no account if it keeps no book */
     const struct host_system *system;
     const struct leak *leak;
+    const struct query_cgroup *cgroup;
     const void *custom; /* of tables that others bring */
 };
 

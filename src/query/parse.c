@@ -13,11 +13,17 @@
 enum { COLUMNS_MAX = 128, WORD_SHOWN_MAX = 60 };
 
 static const struct query_table *const tables[] = {
-    &query_table_processes, &query_table_host,
-    &query_table_system,    &query_table_accounts,
-    &query_table_devices,   &query_table_buffers,
-    &query_table_sites,     &query_table_leaks,
-    &query_table_exited,    NULL,
+    &query_table_processes,
+    &query_table_host,
+    &query_table_system,
+    &query_table_cgroups,
+    &query_table_accounts,
+    &query_table_devices,
+    &query_table_buffers,
+    &query_table_sites,
+    &query_table_leaks,
+    &query_table_exited,
+    NULL,
 };
 
 const struct query_table *const *query_tables(void)

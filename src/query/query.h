@@ -31,6 +31,7 @@
 #include "query/column.h"
 
 struct buffer;
+struct cgroups;
 struct host;
 struct json;
 struct leaks;
@@ -149,8 +150,9 @@ struct query_world {
     struct ledger *ledger; /* refreshed by the caller; NULL: no rows but of exited and own tables */
     const struct query_exited *exited;
     size_t n_exited;
-    const struct leaks *leaks; /* of the table leaks; NULL: nobody has watched */
-    const struct host *host;   /* refreshed by the caller; NULL: no rows of host and system */
+    const struct leaks *leaks;     /* of the table leaks; NULL: nobody has watched */
+    const struct host *host;       /* refreshed by the caller; NULL: no rows of host and system */
+    const struct cgroups *cgroups; /* a whole look; NULL: no rows of cgroups */
 
     /* Who asks. Root, and whoever looks at what is his to read, sees all. Others get the figures of
      * all processes, but command lines, paths, call sites, tags and single blocks of their own only. */

@@ -65,7 +65,7 @@ struct tree_process {
     int parent;
 };
 
-static void tree_process(const struct tree_process *p)
+static inline void tree_process(const struct tree_process *p)
 {
     char name[64];
     unsigned long rss = p->rss_pages;
