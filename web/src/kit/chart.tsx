@@ -37,6 +37,8 @@ export interface TimeChartProps {
   /** A line across, such as a limit. */
   limit?: { value: number; name: string } | null | undefined
   legend?: boolean
+  /** Which point is under the cursor; null: none */
+  onCursor?: ((index: number | null) => void) | undefined
   /** What to say when there are no points. */
   empty?: string
 }
@@ -167,7 +169,13 @@ function makeOptions(
     ],
     series: [{}, ...series.map((s) => seriesOptions(s, stacked))],
     hooks: {
-      setCursor: [(u) => setCursor(u.cursor.idx ?? null)],
+      setCursor: [
+        (u) => {
+          const index = u.cursor.left != null && u.cursor.left >= 0 ? (u.cursor.idx ?? null) : null
+          setCursor(index)
+          latest.current.onCursor?.(index)
+        },
+      ],
       setSelect: [(u) => zoomTo(u, latest.current)],
       draw: [(u) => drawLimit(u, latest.current)],
     },

@@ -1,0 +1,69 @@
+// The first suspects of the leak detector; all of them are on their own screen.
+import type { JSX } from 'preact'
+import { useResource } from '../api/resource'
+import type { Suspect, SuspectsAnswer } from '../api/types'
+import { bytes, duration, rate } from '../base/format'
+import { link } from '../base/route'
+import { Badge, Card, Empty, ProblemBox, Waiting } from '../kit/parts'
+import { Spark } from '../kit/spark'
+
+export function SuspectList(): JSX.Element {
+  const { data, problem } = useResource<SuspectsAnswer>('/suspects', {}, { every: 5000 })
+  return (
+    <Card title={<a href={link('leaks')}>Suspects</a>} span={6} end={data && <span class="muted">{data.watched} places in the code watched</span>}>
+      {!data ? (
+        problem ? <ProblemBox problem={problem} /> : <Waiting rows={3} />
+      ) : data.suspects.length === 0 ? (
+        <Nothing data={data} />
+      ) : (
+        <ul class="lines suspects">
+          {data.suspects.slice(0, 6).map((s) => (
+            <Line key={`${s.pid} ${s.site?.function ?? ''} ${s.site?.line ?? ''}`} suspect={s} />
+          ))}
+        </ul>
+      )}
+    </Card>
+  )
+}
+
+function Nothing({ data }: { data: SuspectsAnswer }): JSX.Element {
+  if (data.watched > 0)
+    return (
+      <Empty title={data.ready ? 'Nothing leaks' : 'Still watching'}>
+        <span>
+          {data.ready
+            ? `${data.watched} places in the code of tracked programs are watched, and none of them grows.`
+            : 'A verdict takes a few minutes of growth: a program that fills its caches is no leak.'}
+        </span>
+      </Empty>
+    )
+  return (
+    <Empty title="No program is tracked">
+      <span>
+        Start one with <code>memoir run --track PROGRAM</code>, and memoird watches each place in its code that allocates. The demo has a leak to look at:{' '}
+        <code>memoir demo</code>
+      </span>
+    </Empty>
+  )
+}
+
+function Line({ suspect }: { suspect: Suspect }): JSX.Element {
+  const { site } = suspect
+  const where = site?.function ?? 'unknown place'
+  const file = site?.file ? `${site.file.split('/').pop()}${site.line ? `:${site.line}` : ''}` : ''
+  return (
+    <li>
+      <Badge tone={suspect.level === 'leak' ? 'bad' : 'warn'} tip={suspect.why.join('\n')}>
+        {suspect.level}
+      </Badge>
+      <a class="clip" href={link(`process/${suspect.pid}`, { tab: 'leaks' })}>
+        {suspect.program} <span class="muted">{suspect.pid}</span> · <span class="mono">{where}</span> <span class="muted">{file}</span>
+      </a>
+      {suspect.series ? <Spark label={`live bytes of ${where}`} values={suspect.series.bytes} tone="bad" height={18} /> : <span />}
+      <span class="num muted">{bytes(suspect.live_bytes)}</span>
+      <span class="num rate" data-tip={suspect.limit ? `reaches the limit of its ${suspect.limit.what}, ${bytes(suspect.limit.bytes)}` : undefined}>
+        {suspect.limit ? `full in ${duration(suspect.limit.in_s)}` : rate(suspect.rate)}
+      </span>
+    </li>
+  )
+}
