@@ -145,6 +145,22 @@ static const struct config_key keys[] = {
      "at least 16 bytes, is not in it; UID is whose processes it may see in detail, without it nobody's. "
      "FILE must belong to memoird's user with mode 0600, and is read again when it changes. To make a "
      "token: head -c 32 /dev/urandom | base64 | tr -d '\\n' | tee token | sha256sum"},
+    {"http", CONFIG_TEXT, AT(http), "HOST:PORT", "",
+     "Serve the dashboard and the HTTP API there; none: do not. HOST is a number (127.0.0.1, ::1 in brackets). "
+     "Without it, at 127.0.0.1:7070, or nowhere when dir is set. Whoever asks logs in by memoir open, or shows a "
+     "token (memoir token)."},
+    {"http-socket", CONFIG_SOCKET, AT(http_socket), "PATH", "",
+     "Serve the HTTP API at a Unix socket, too, where whoever connects is known by his uid; none: do not. "
+     "Without it, beside socket: /run/memoird/memoir-http.sock for /run/memoird/memoir.sock."},
+    {"http-hosts", CONFIG_TEXT, AT(http_hosts), "NAME...", "",
+     "Names by which browsers may ask for this machine, besides localhost and the address of http."},
+    {"http-tls-cert", CONFIG_PATH, AT(http_tls_cert), "FILE", "",
+     "Serve http by TLS with this certificate (PEM, with those that vouch for it)."},
+    {"http-tls-key", CONFIG_PATH, AT(http_tls_key), "FILE", "",
+     "The key of http-tls-cert (PEM), which nobody but memoird's user may read."},
+    {"http-plain", CONFIG_BOOL, AT(http_plain), "yes|no", "no",
+     "Serve http without TLS beyond this machine, too: whoever is on the way can read everything, tokens "
+     "included."},
     {"connections-max", CONFIG_COUNT, AT(connections_max), "N", "16384",
      "Serve at most N connections at a time.", .reload = true, .min = 1, .max = 1000000},
     {"connections-per-user-max", CONFIG_COUNT, AT(connections_per_user_max), "N", "8192",

@@ -49,6 +49,12 @@ struct config {
     char *tt_arch;
     char *tcp;
     char *token_file;
+    char *http;
+    char *http_socket;
+    char *http_hosts;
+    char *http_tls_cert;
+    char *http_tls_key;
+    bool http_plain;
     uint64_t connections_max;
     uint64_t connections_per_user_max;
     uint64_t reports_per_second;

@@ -37,6 +37,7 @@
 #include "daemon/server.h"
 #include "daemon/service.h"
 #include "daemon/watch.h"
+#include "daemon/web.h"
 #include "ledger/ledger.h"
 
 /* Reading figures may take this long before other events get their turn. */
@@ -440,6 +441,9 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
     start_hosts(daemon);
     start_history(daemon);
     start_growing(daemon);
+    r = web_new(daemon, &daemon->web);
+    if (r < 0)
+        return r;
     size_t processes;
     ledger_processes(daemon->ledger, &processes);
     char status[128];
@@ -468,6 +472,8 @@ void daemon_stop(struct daemon *daemon)
         log_info("memoird ends: %zu books stay, %" PRIu64 " processes were retired",
                  ledger_books(daemon->ledger).n, retired_total(daemon->retired));
     }
+    web_free(daemon->web);
+    daemon->web = NULL;
     server_free(daemon->server);
     daemon->server = NULL;
     native_free(daemon->native);

@@ -23,6 +23,7 @@ struct reaper;
 struct retired;
 struct server;
 struct watch;
+struct web;
 
 struct daemon {
     struct config config;
@@ -50,6 +51,7 @@ struct daemon {
     struct growing *growing;        /* NULL: call sites are not watched */
     struct hosts *hosts;            /* the process table; NULL: it cannot be read */
     struct allowance *retire_share; /* of lines and records, by user */
+    struct web *web;                /* HTTP; NULL: nobody asked for it, or it cannot be had */
     struct loop_source *signals[3];
     struct loop_source *refresh_timer, *refresh_work;
 

@@ -23,6 +23,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "daemon/conn_internal.h"
+#include "daemon/listen.h"
 #include "daemon/loop.h"
 #include "daemon/server.h"
 
@@ -255,6 +256,45 @@ static int bind_inet(const char *address)
         r = -errno;
     freeaddrinfo(found);
     return r < 0 ? r : MEMOIR_TAKE_FD(fd);
+}
+
+int listen_inet(const char *address, struct sockaddr_storage *ret_own)
+{
+    MEMOIR_CLEANUP(closep)
+    int fd = bind_inet(address);
+    if (fd < 0)
+        return fd;
+    socklen_t len = sizeof(*ret_own);
+    if (listen(fd, BACKLOG) < 0 || getsockname(fd, (struct sockaddr *)ret_own, &len) < 0)
+        return -errno;
+    return MEMOIR_TAKE_FD(fd);
+}
+
+int listen_unix(const struct conn_unix_options *options, struct listen_name *ret_name)
+{
+    char name[NAME_MAX + 1];
+    MEMOIR_CLEANUP(closep)
+    int dirfd = -1;
+    struct stat st;
+    int r = open_directory(options->path, &dirfd, name, sizeof(name));
+    if (r >= 0)
+        r = check_name(dirfd, name);
+    int fd = r < 0 ? r : bind_named(dirfd, name, options, &st);
+    if (fd < 0)
+        return fd;
+    *ret_name =
+        (struct listen_name){.dirfd = MEMOIR_TAKE_FD(dirfd), .dev = st.st_dev, .ino = st.st_ino};
+    strcpy(ret_name->name, name);
+    return fd;
+}
+
+void listen_name_release(struct listen_name *name)
+{
+    if (name->dirfd < 0)
+        return;
+    name_remove(name->dirfd, name->name, name->dev, name->ino);
+    close(name->dirfd);
+    name->dirfd = -1;
 }
 
 int conn_listen_tcp(struct conn_server *server, const struct conn_protocol *protocol, void *context,

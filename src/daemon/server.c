@@ -143,7 +143,7 @@ static int group_find(const char *name, gid_t *ret_group)
     return 0;
 }
 
-static int access_find(const struct config *config, struct conn_unix_options *options)
+int server_socket_access(const struct config *config, struct conn_unix_options *options)
 {
     options->mode = 0660;
     options->group = (gid_t)-1;
@@ -185,7 +185,7 @@ int server_listen(struct server *server, const struct conn_protocol *protocol, c
     if (strcmp(set, "none") == 0)
         return 0;
     struct conn_unix_options options = {.path = set[0] ? set : usual};
-    int r = access_find(&server->daemon->config, &options);
+    int r = server_socket_access(&server->daemon->config, &options);
     if (r < 0)
         return r;
     r = conn_listen_unix(server->conns, protocol, server, &options, ret_listener);
@@ -219,7 +219,10 @@ static int listen_native(struct server *server)
             "no place for a socket: set --socket PATH, or XDG_RUNTIME_DIR; going on without it");
         return 0;
     }
-    return server_listen(server, &native_protocol, set, usual, &server->native);
+    int r = server_listen(server, &native_protocol, set, usual, &server->native);
+    if (server->native)
+        snprintf(server->native_path, sizeof(server->native_path), "%s", set[0] ? set : usual);
+    return r;
 }
 
 static int listen_tcp(struct server *server)

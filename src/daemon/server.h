@@ -1,12 +1,14 @@
 /* The daemon's sockets, put together: who listens where, and what became of it all. */
 #pragma once
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "daemon/conn.h"
 
 struct allowance;
+struct config;
 struct daemon;
 struct loop_source;
 
@@ -40,6 +42,7 @@ struct server {
     struct server_figures figures;
     struct conn_server *conns;
     struct conn_listener *tt, *native, *tcp; /* NULL: not listening */
+    char native_path[PATH_MAX];              /* of the native socket, "": none */
     uint64_t refreshed_ns;                   /* when the ledger's figures were read last, */
     uint64_t refresh_cost_ns;                /* how long that took, by our own time */
     uint64_t refresh_cost_before_ns;         /* and the time before */
@@ -60,6 +63,9 @@ void server_free(struct server *server); /* NULL is fine */
  * "none" is 0 and no listener. Says what is wrong; see server_new() for which of it is an error. */
 int server_listen(struct server *server, const struct conn_protocol *protocol, const char *set,
                   const char *usual, struct conn_listener **ret_listener);
+
+/* Mode and group that the configuration wants for the names of sockets. Says what is wrong. */
+int server_socket_access(const struct config *config, struct conn_unix_options *options);
 
 /* Take over limits from a configuration that was read again. */
 void server_reconfigure(struct server *server);

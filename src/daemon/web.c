@@ -1,0 +1,428 @@
+/* memoird's HTTP server. See web.h. */
+#include "daemon/web.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "daemon/api.h"
+#include "daemon/daemon.h"
+#include "daemon/listen.h"
+#include "daemon/loop.h"
+#include "daemon/server.h"
+#include "daemon/token.h"
+#include "http/server.h"
+#include "http/session.h"
+
+enum {
+    TURN_NS = 3000000, /* for answers, before the rest of the loop gets its turn */
+    PEM_MAX = 1 << 20,
+};
+
+static const char address_default[] = "127.0.0.1:7070";
+
+struct web {
+    struct daemon *daemon;
+    struct http *http;
+    struct http_sessions *sessions;
+    struct tokens *tokens; /* the server's thread only; NULL: none are known */
+    struct listen_name name;
+    char *address; /* for people: "http://localhost:7070" */
+    char *hosts;
+
+    struct loop_source *wake, *work, *again_timer;
+
+    pthread_t worker;
+    bool has_worker;
+    pthread_mutex_t lock; /* for the two below */
+    pthread_cond_t more;
+    bool stop, waiting;
+};
+
+/* ---- calls for the loop ---- */
+
+static void on_work(void *context)
+{
+    struct web *web = context;
+    uint64_t again_ns;
+    if (http_serve(web->http, HTTP_ON_LOOP, TURN_NS, &again_ns))
+        loop_defer(web->work);
+    if (again_ns)
+        loop_timer_set(web->again_timer, again_ns, 0);
+}
+
+/* ---- calls for the worker ---- */
+
+static void *worker_main(void *context)
+{
+    struct web *web = context;
+    pthread_setname_np(pthread_self(), "memoird-names");
+    pthread_mutex_lock(&web->lock);
+    while (!web->stop) {
+        if (!web->waiting) {
+            pthread_cond_wait(&web->more, &web->lock);
+            continue;
+        }
+        web->waiting = false;
+        pthread_mutex_unlock(&web->lock);
+        uint64_t again_ns;
+        bool more = http_serve(web->http, HTTP_ON_WORKER, 0, &again_ns);
+        pthread_mutex_lock(&web->lock);
+        web->waiting = web->waiting || more;
+    }
+    pthread_mutex_unlock(&web->lock);
+    return NULL;
+}
+
+static int worker_start(struct web *web)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    int r = -pthread_create(&web->worker, NULL, worker_main, web);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    web->has_worker = r == 0;
+    return r;
+}
+
+static void worker_stop(struct web *web)
+{
+    if (!web->has_worker)
+        return;
+    pthread_mutex_lock(&web->lock);
+    web->stop = true;
+    pthread_cond_signal(&web->more);
+    pthread_mutex_unlock(&web->lock);
+    pthread_join(web->worker, NULL);
+    web->has_worker = false;
+}
+
+static void on_waiting(void *context, enum http_where where)
+{
+    struct web *web = ((struct daemon *)context)->web;
+    if (where == HTTP_ON_LOOP) {
+        loop_wake(web->wake);
+        return;
+    }
+    pthread_mutex_lock(&web->lock);
+    web->waiting = true;
+    pthread_cond_signal(&web->more);
+    pthread_mutex_unlock(&web->lock);
+}
+
+/* ---- who asks ---- */
+
+static int on_token(void *context, const char *text, struct http_viewer *ret_viewer)
+{
+    struct web *web = ((struct daemon *)context)->web;
+    struct token token;
+    if (!web->tokens || tokens_check(web->tokens, text, &token) < 0)
+        return -EACCES;
+    *ret_viewer = (struct http_viewer){
+        .uid = token.has_uid ? token.uid : HTTP_VIEWER_NOBODY,
+        .sees_all = token.has_uid && token.uid == 0,
+        .role = HTTP_READ,
+    };
+    snprintf(ret_viewer->name, sizeof(ret_viewer->name), "%s", token.name);
+    return 0;
+}
+
+/* ---- where it listens ---- */
+
+static bool is_loopback(const struct sockaddr_storage *address)
+{
+    const struct sockaddr_in *v4 = (const void *)address;
+    const struct sockaddr_in6 *v6 = (const void *)address;
+    return address->ss_family == AF_INET ? ntohl(v4->sin_addr.s_addr) >> 24 == 127
+                                         : IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+static int pem_read(const char *path, bool secret, char **ret_text)
+{
+    struct buffer text = BUFFER_INIT(PEM_MAX);
+    struct stat st;
+    int r = stat(path, &st) < 0 ? -errno : 0;
+    if (r >= 0 && secret && st.st_mode & 077) {
+        log_error("'%s' can be read by others: chmod 600", path);
+        return -EACCES;
+    }
+    if (r >= 0)
+        r = fs_read_file(path, &text);
+    if (r < 0)
+        log_error("cannot read '%s': %s", path, strerror(-r));
+    else
+        *ret_text = buffer_take(&text);
+    buffer_release(&text);
+    return r < 0 ? r : *ret_text ? 0 : -EINVAL;
+}
+
+static int load_tls(struct web *web)
+{
+    const struct config *config = &web->daemon->config;
+    MEMOIR_CLEANUP(freep)
+    char *certificate = NULL;
+    MEMOIR_CLEANUP(freep)
+    char *key = NULL;
+    if (!config->http_tls_cert[0] || !config->http_tls_key[0]) {
+        log_error("http-tls-cert and http-tls-key belong together: one of them is not set");
+        return -EINVAL;
+    }
+    int r = pem_read(config->http_tls_cert, false, &certificate);
+    if (r >= 0)
+        r = pem_read(config->http_tls_key, true, &key);
+    if (r >= 0)
+        r = http_set_tls(web->http, certificate, key);
+    if (key)
+        explicit_bzero(key, strlen(key));
+    return r;
+}
+
+/* Beyond this machine only by TLS, or by somebody's explicit will. */
+static int check_reach(const struct config *config, const struct sockaddr_storage *own)
+{
+    bool tls = config->http_tls_cert[0] || config->http_tls_key[0];
+    if (is_loopback(own) || tls)
+        return 0;
+    if (config->http_plain) {
+        log_warn("http = %s is served without TLS: whoever is on the way can read tokens",
+                 config->http);
+        return 0;
+    }
+    log_error(
+        "http = %s reaches beyond this machine: set http-tls-cert and http-tls-key, or http-plain = yes",
+        config->http);
+    return -EPERM;
+}
+
+static int address_keep(struct web *web, const struct sockaddr_storage *own, bool tls)
+{
+    const struct sockaddr_in *v4 = (const void *)own;
+    const struct sockaddr_in6 *v6 = (const void *)own;
+    char host[INET6_ADDRSTRLEN + 2] = "localhost";
+    bool six = own->ss_family == AF_INET6;
+    unsigned port = ntohs(six ? v6->sin6_port : v4->sin_port);
+    if (!is_loopback(own)) {
+        if (gethostname(host, sizeof(host)) < 0 || !memchr(host, '\0', sizeof(host)))
+            strcpy(host, "localhost");
+    } else if (six) {
+        strcpy(host, "[::1]");
+    } else if (ntohl(v4->sin_addr.s_addr) != INADDR_LOOPBACK) {
+        inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
+    }
+    return asprintf(&web->address, "%s://%s:%u", tls ? "https" : "http", host, port) < 0 ? -ENOMEM
+                                                                                         : 0;
+}
+
+/* Names that are ours: those of the configuration, the machine's own, and the address that is listened at. */
+static int hosts_make(struct web *web)
+{
+    const struct config *config = &web->daemon->config;
+    char name[256] = "", address[INET6_ADDRSTRLEN + 8] = "";
+    if (gethostname(name, sizeof(name) - 1) < 0)
+        name[0] = '\0';
+    const char *colon = strrchr(config->http, ':');
+    if (colon && colon > config->http) {
+        const char *start = config->http + (config->http[0] == '[');
+        snprintf(address, sizeof(address), "%.*s", (int)(colon - start - (config->http[0] == '[')),
+                 start);
+    }
+    return asprintf(&web->hosts, "%s %s %s", config->http_hosts, name, address) < 0 ? -ENOMEM : 0;
+}
+
+static int listen_net(struct web *web)
+{
+    const struct config *config = &web->daemon->config;
+    const char *set = config->http;
+    const char *address = set[0] ? set : config->dir[0] ? "none" : address_default;
+    struct sockaddr_storage own = {0};
+    bool tls = config->http_tls_cert[0] || config->http_tls_key[0];
+    if (strcmp(address, "none") == 0)
+        return 0;
+    MEMOIR_CLEANUP(closep)
+    int fd = listen_inet(address, &own);
+    if (fd < 0) {
+        const char *why = fd == -EINVAL ? "expected HOST:PORT with a numeric host" : strerror(-fd);
+        if (set[0])
+            log_error("cannot serve http at %s: %s", address, why);
+        else
+            log_warn("cannot serve http at %s: %s; going on without it (set http to another port)",
+                     address, why);
+        return set[0] ? fd : 0;
+    }
+    int r = check_reach(config, &own);
+    if (r >= 0 && tls)
+        r = load_tls(web);
+    if (r >= 0)
+        r = address_keep(web, &own, tls);
+    if (r < 0)
+        return r;
+    r = http_listen(web->http, fd, tls ? HTTP_DOOR_TLS : HTTP_DOOR_PLAIN);
+    if (r < 0) {
+        log_error("cannot serve http at %s: %s", address,
+                  r == -EINVAL && tls ? "the certificate or its key makes no sense" : strerror(-r));
+        return r;
+    }
+    (void)MEMOIR_TAKE_FD(fd);
+    log_info("dashboard and API at %s (log in with: memoir open)", web->address);
+    return 0;
+}
+
+/* "…/memoir.sock" has "…/memoir-http.sock" beside it. */
+static int socket_path(struct web *web, char *path, size_t size)
+{
+    const struct config *config = &web->daemon->config;
+    const char *native = web->daemon->server->native_path;
+    path[0] = '\0';
+    if (config->http_socket[0]) {
+        snprintf(path, size, "%s", config->http_socket);
+    } else if (native[0]) {
+        size_t len = strlen(native);
+        if (len > 5 && strcmp(native + len - 5, ".sock") == 0)
+            len -= 5;
+        snprintf(path, size, "%.*s-http.sock", (int)len, native);
+    }
+    return path[0] && strcmp(path, "none") != 0;
+}
+
+static int listen_socket(struct web *web)
+{
+    const struct config *config = &web->daemon->config;
+    char path[PATH_MAX];
+    struct conn_unix_options options = {.path = path};
+    if (!socket_path(web, path, sizeof(path)))
+        return 0;
+    int r = server_socket_access(config, &options);
+    if (r < 0)
+        return r;
+    MEMOIR_CLEANUP(closep)
+    int fd = listen_unix(&options, &web->name);
+    r = fd < 0 ? fd : http_listen(web->http, fd, HTTP_DOOR_UNIX);
+    if (r >= 0) {
+        (void)MEMOIR_TAKE_FD(fd);
+        log_debug("listening at '%s' (http)", path);
+        return 0;
+    }
+    if (config->http_socket[0])
+        log_error("cannot serve http at '%s': %s", path, strerror(-r));
+    else
+        log_warn("cannot serve http at '%s': %s; going on without it", path, strerror(-r));
+    return config->http_socket[0] ? r : 0;
+}
+
+/* ---- life ---- */
+
+static int web_start(struct web *web)
+{
+    struct daemon *daemon = web->daemon;
+    struct http_options options = {
+        .title = "Memoir",
+        .version = MEMOIR_VERSION,
+        .context = daemon,
+        .wake = on_waiting,
+        .token = on_token,
+    };
+    options.routes = api_routes(&options.n_routes);
+    options.schemas = api_schemas(&options.n_schemas);
+    int r = hosts_make(web);
+    options.hosts = web->hosts;
+    if (r >= 0)
+        r = sessions_new(NULL, &web->sessions);
+    options.sessions = web->sessions;
+    if (r >= 0)
+        r = http_new(&options, NULL, &web->http);
+    if (r >= 0)
+        r = loop_add_wake(daemon->loop, on_work, web, &web->wake);
+    if (r >= 0)
+        r = loop_add_deferred(daemon->loop, on_work, web, &web->work);
+    if (r >= 0)
+        r = loop_add_timer(daemon->loop, on_work, web, &web->again_timer);
+    if (r < 0)
+        log_error("cannot serve http: %s", strerror(-r));
+    if (r >= 0)
+        r = listen_net(web);
+    if (r >= 0)
+        r = listen_socket(web);
+    return r;
+}
+
+int web_new(struct daemon *daemon, struct web **ret_web)
+{
+    struct web *web = calloc(1, sizeof(*web));
+    if (!web)
+        return -ENOMEM;
+    web->daemon = daemon;
+    web->name.dirfd = -1;
+    pthread_mutex_init(&web->lock, NULL);
+    pthread_cond_init(&web->more, NULL);
+    int r = web_start(web);
+    if (r >= 0 && !web->address && web->name.dirfd < 0) {
+        web_free(web);
+        return 0;
+    }
+    *ret_web = web; /* before the threads, which look for it there */
+    if (r >= 0)
+        r = worker_start(web);
+    if (r >= 0)
+        r = http_start(web->http);
+    if (r < 0) {
+        *ret_web = NULL;
+        web_free(web);
+    }
+    return r;
+}
+
+void web_free(struct web *web)
+{
+    if (!web)
+        return;
+    if (web->http)
+        http_stop(web->http);
+    worker_stop(web);
+    http_free(web->http);
+    listen_name_release(&web->name);
+    loop_source_free(web->wake);
+    loop_source_free(web->work);
+    loop_source_free(web->again_timer);
+    sessions_free(web->sessions);
+    tokens_free(web->tokens);
+    pthread_mutex_destroy(&web->lock);
+    pthread_cond_destroy(&web->more);
+    free(web->address);
+    free(web->hosts);
+    free(web);
+}
+
+struct http *web_http(const struct web *web)
+{
+    return web->http;
+}
+
+const char *web_address(const struct web *web)
+{
+    return web->address ? web->address : "";
+}
+
+int web_link(struct web *web, const struct http_viewer *viewer, char ret_link[static WEB_LINK_MAX])
+{
+    char code[SESSION_SECRET_CHARS + 1];
+    if (!web->address)
+        return -ENOTCONN;
+    int r = sessions_code_make(web->sessions, viewer, code);
+    if (r >= 0)
+        snprintf(ret_link, WEB_LINK_MAX, "%s/login?code=%s", web->address, code);
+    return r;
+}

@@ -1,0 +1,350 @@
+/* Calls: what a handler sees of a request, and how it answers. */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "http/internal.h"
+
+enum { AGAIN_NS = 2000000 };
+
+/* ---- what was asked ---- */
+
+static int argument_index(const struct http_call *call, const char *name)
+{
+    for (size_t i = 0; i < call->arguments.n; i++)
+        if (strcmp(call->arguments.params[i].name, name) == 0)
+            return (int)i;
+    assert(!"a parameter that the route does not have");
+    return -1;
+}
+
+const char *http_argument(const struct http_call *call, const char *name)
+{
+    int i = argument_index(call, name);
+    return i < 0 ? NULL : call->arguments.values[i];
+}
+
+bool http_number(const struct http_call *call, const char *name, uint64_t *ret_number)
+{
+    int i = argument_index(call, name);
+    if (i < 0 || !call->arguments.values[i])
+        return false;
+    *ret_number = call->arguments.numbers[i];
+    return true;
+}
+
+bool http_yes(const struct http_call *call, const char *name, bool otherwise)
+{
+    uint64_t number;
+    return http_number(call, name, &number) ? number != 0 : otherwise;
+}
+
+const struct http_viewer *http_viewer(const struct http_call *call)
+{
+    return &call->viewer;
+}
+
+const struct http_route *http_route(const struct http_call *call)
+{
+    return call->route;
+}
+
+struct http *http_server(const struct http_call *call)
+{
+    return call->http;
+}
+
+const char *http_request_body(const struct http_call *call, size_t *ret_len)
+{
+    *ret_len = call->body_len;
+    return call->body ? call->body : "";
+}
+
+const char *http_last_event_id(const struct http_call *call)
+{
+    return call->last_event_id[0] ? call->last_event_id : NULL;
+}
+
+/* ---- the answer ---- */
+
+/* A second answer takes the place of the first: a handler found out late that it cannot go on. */
+static void answer_begin(struct http_call *call, enum call_kind kind, int status)
+{
+    buffer_release(&call->out);
+    buffer_init(&call->out, HTTP_ANSWER_MAX);
+    json_init(&call->json, &call->out);
+    free(call->filename);
+    call->filename = NULL;
+    call->answer = kind;
+    call->status = status;
+    call->has_members = false;
+}
+
+struct json *http_json(struct http_call *call)
+{
+    answer_begin(call, CALL_JSON, 200);
+    call->type = "application/json";
+    return &call->json;
+}
+
+struct buffer *http_json_buffer(struct http_call *call)
+{
+    if (call->answer != CALL_JSON)
+        http_json(call);
+    return &call->out;
+}
+
+void http_status(struct http_call *call, int status)
+{
+    call->status = status;
+}
+
+void http_body(struct http_call *call, const char *content_type, const char *filename,
+               struct buffer *take)
+{
+    answer_begin(call, CALL_BODY, 200);
+    call->type = content_type;
+    call->filename = filename ? strdup(filename) : NULL;
+    call->out = *take;
+    *take = (struct buffer){.limit = take->limit};
+}
+
+void http_problem(struct http_call *call, int status, const char *code, const char *fmt, ...)
+{
+    answer_begin(call, CALL_PROBLEM, status);
+    call->type = "application/problem+json";
+    snprintf(call->code, sizeof(call->code), "%s", code);
+    free(call->text);
+    va_list args;
+    va_start(args, fmt);
+    if (vasprintf(&call->text, fmt, args) < 0)
+        call->text = NULL;
+    va_end(args);
+}
+
+struct json *http_problem_members(struct http_call *call)
+{
+    assert(call->answer == CALL_PROBLEM);
+    if (!call->has_members)
+        json_object_begin(&call->json);
+    call->has_members = true;
+    return &call->json;
+}
+
+void http_stream(struct http_call *call, struct buffer *first)
+{
+    answer_begin(call, CALL_STREAM, 200);
+    atomic_fetch_add_explicit(&call->http->streams_coming, 1, memory_order_relaxed);
+    call->type = "text/event-stream";
+    if (!first)
+        return;
+    call->out = *first;
+    *first = (struct buffer){.limit = first->limit};
+}
+
+void http_audit(struct http_call *call, const char *fmt, ...)
+{
+    va_list args;
+    free(call->audit);
+    va_start(args, fmt);
+    if (vasprintf(&call->audit, fmt, args) < 0)
+        call->audit = NULL;
+    va_end(args);
+}
+
+/* ---- problems ---- */
+
+const char *problem_title(const char *code, int status)
+{
+    static const struct {
+        const char *code, *title;
+    } titles[] = {
+        {"bad-query", "The query makes no sense"}, {"bad-argument", "An argument makes no sense"},
+        {"bad-body", "The body makes no sense"},   {"not-found", "There is no such thing"},
+        {"gone", "It is not there any more"},
+    };
+    static const struct {
+        int status;
+        const char *title;
+    } others[] = {
+        {400, "The request makes no sense"},
+        {401, "You have to log in"},
+        {403, "You may not do that"},
+        {404, "There is no such thing"},
+        {405, "Not by this method"},
+        {409, "Not as things are"},
+        {411, "The length is missing"},
+        {413, "The body is too large"},
+        {414, "The address is too long"},
+        {415, "Not this type of content"},
+        {421, "Not the server of that name"},
+        {429, "Too many requests"},
+        {431, "The headers are too large"},
+        {500, "Memoir failed"},
+        {501, "Memoir cannot do that"},
+        {503, "Not now"},
+        {504, "It took too long"},
+    };
+    for (size_t i = 0; i < sizeof(titles) / sizeof(*titles); i++)
+        if (strcmp(titles[i].code, code) == 0)
+            return titles[i].title;
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+        if (others[i].status == status)
+            return others[i].title;
+    return "It did not work";
+}
+
+void problem_write(struct buffer *out, int status, const char *code, const char *detail,
+                   const char *instance, const char *members, size_t members_len)
+{
+    char type[HTTP_CODE_MAX + 32];
+    struct json json;
+    snprintf(type, sizeof(type), "urn:memoir:problem:%s", code);
+    json_init(&json, out);
+    json_object_begin(&json);
+    json_field_string(&json, "type", type);
+    json_field_string(&json, "title", problem_title(code, status));
+    json_field_u64(&json, "status", (uint64_t)status);
+    json_field_string(&json, "detail", detail ? detail : "");
+    if (instance)
+        json_field_string(&json, "instance", instance);
+    json_object_end(&json);
+    (void)json_finish(&json);
+    /* {"a":1} and {"b":2} become {"a":1,"b":2}. */
+    if (!out->error && members_len > 2) {
+        out->data[out->len - 1] = ',';
+        buffer_append(out, members + 1, members_len - 1);
+    }
+}
+
+static void problem_finish(struct http_call *call)
+{
+    struct buffer members = call->out;
+    if (call->has_members) {
+        json_object_end(&call->json);
+        (void)json_finish(&call->json);
+    }
+    buffer_init(&call->out, HTTP_ANSWER_MAX);
+    problem_write(&call->out, call->status, call->code, call->text, call->path,
+                  members.error ? NULL : members.data, members.error ? 0 : members.len);
+    buffer_release(&members);
+}
+
+void call_finish(struct http_call *call)
+{
+    int error = call->out.error;
+    if (call->answer == CALL_JSON && !error) {
+        error = json_finish(&call->json);
+        if (!error)
+            error = buffer_append_char(&call->out, '\n');
+    }
+    if (call->answer == CALL_UNANSWERED)
+        http_problem(call, 500, "unanswered", "this is a fault of Memoir's: please report it");
+    else if (error && call->answer != CALL_PROBLEM)
+        http_problem(call, error == -ENOBUFS ? 413 : 500,
+                     error == -ENOBUFS ? "answer-too-large" : "out-of-memory",
+                     error == -ENOBUFS ? "the answer would have more than %d MB: ask for less"
+                                       : "there is no memory for the answer (of at most %d MB)",
+                     HTTP_ANSWER_MAX >> 20);
+    if (call->answer == CALL_PROBLEM)
+        problem_finish(call);
+}
+
+/* ---- coming back ---- */
+
+static void go_back(struct http_call *call)
+{
+    struct http *http = call->http;
+    call_finish(call);
+    if (mailbox_put(&http->back, &call->letter))
+        http_wake_self(http);
+}
+
+void http_later(struct http_call *call)
+{
+    call->later = true;
+}
+
+/* The handler may not have returned yet: whoever is last sends the call back. */
+void http_done(struct http_call *call)
+{
+    if (atomic_fetch_sub_explicit(&call->holders, 1, memory_order_acq_rel) == 1)
+        go_back(call);
+}
+
+void http_again(struct http_call *call)
+{
+    call->again = true;
+}
+
+unsigned http_tries(const struct http_call *call)
+{
+    return call->tries;
+}
+
+static void call_run(struct http *http, enum http_where where, struct http_call *call)
+{
+    atomic_store_explicit(&call->holders, 2, memory_order_relaxed);
+    call->again = false;
+    call->route->answer(call, http->options.context);
+    if (call->again && !call->later) {
+        call->tries++;
+        call->not_before_ns = clock_monotonic_ns() + AGAIN_NS;
+        STAILQ_INSERT_TAIL(&http->again[where], &call->letter, link);
+        return;
+    }
+    if (!call->later)
+        http_done(call);
+    http_done(call);
+}
+
+void call_run_here(struct http *http, struct http_call *call)
+{
+    call_run(http, HTTP_HERE, call);
+}
+
+/* Those who asked for another try come first, once their time has come; they are in its order. */
+static struct letter *next_call(struct http *http, enum http_where where, uint64_t now_ns)
+{
+    struct letter *letter = STAILQ_FIRST(&http->again[where]);
+    if (letter && call_of(letter)->not_before_ns <= now_ns) {
+        STAILQ_REMOVE_HEAD(&http->again[where], link);
+        return letter;
+    }
+    return mailbox_take(&http->to[where]);
+}
+
+bool http_serve(struct http *http, enum http_where where, uint64_t turn_ns, uint64_t *ret_again_ns)
+{
+    uint64_t begin = clock_monotonic_ns(), now = begin;
+    struct letter *letter;
+    bool more = false;
+    while (!more && (letter = next_call(http, where, now)) != NULL) {
+        call_run(http, where, call_of(letter));
+        now = clock_monotonic_ns();
+        more = now - begin >= turn_ns && mailbox_count(&http->to[where]) > 0;
+    }
+    struct letter *waits = STAILQ_FIRST(&http->again[where]);
+    if (ret_again_ns)
+        *ret_again_ns = !waits                                ? 0
+                        : call_of(waits)->not_before_ns > now ? call_of(waits)->not_before_ns - now
+                                                              : 1;
+    return more;
+}
+
+void call_free(struct http_call *call)
+{
+    if (!call)
+        return;
+    arguments_release(&call->arguments);
+    buffer_release(&call->out);
+    free(call->path);
+    free(call->body);
+    free(call->filename);
+    free(call->audit);
+    free(call->text);
+    free(call);
+}

@@ -1,0 +1,145 @@
+/* Questions: who waits for which answer, and answers that are fresh enough to be given again.
+ *
+ * A question with a key is in a table from the moment it is asked until its answer is stale, so that whoever asks
+ * the same meanwhile gets the same. Answers that are kept have a limit in bytes; the oldest go first. */
+#include "http/question.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+
+enum { BUCKETS = 1024 };
+
+struct cache {
+    struct question *buckets[BUCKETS];
+    struct questions kept; /* with answers, by when they came */
+    size_t n, bytes;
+    uint64_t seed;
+};
+
+int cache_new(uint64_t seed, struct cache **ret_cache)
+{
+    struct cache *cache = calloc(1, sizeof(*cache));
+    if (!cache)
+        return -ENOMEM;
+    TAILQ_INIT(&cache->kept);
+    cache->seed = seed;
+    *ret_cache = cache;
+    return 0;
+}
+
+static struct question **bucket_of(struct cache *cache, uint64_t hash)
+{
+    return &cache->buckets[hash % BUCKETS];
+}
+
+static void cache_remove(struct cache *cache, struct question *question)
+{
+    struct question **at = bucket_of(cache, question->hash);
+    while (*at != question)
+        at = &(*at)->next;
+    *at = question->next;
+    question->in_cache = false;
+    cache->n--;
+}
+
+static void question_free(struct question *question)
+{
+    answer_unref(question->answer);
+    free(question->key);
+    free(question);
+}
+
+/* Its answer is not given again. */
+static void kept_drop(struct cache *cache, struct question *question)
+{
+    TAILQ_REMOVE(&cache->kept, question, link);
+    cache->bytes -= answer_size(question->answer);
+    cache_remove(cache, question);
+    question_free(question);
+}
+
+struct question *cache_find(struct cache *cache, const char *key, size_t len, uint64_t now_ns)
+{
+    uint64_t hash = hash_bytes(key, len, cache->seed);
+    struct question *question = *bucket_of(cache, hash);
+    while (question && (question->hash != hash || question->key_len != len ||
+                        memcmp(question->key, key, len) != 0))
+        question = question->next;
+    if (question && question->answer && now_ns >= question->fresh_until_ns) {
+        kept_drop(cache, question);
+        return NULL;
+    }
+    return question;
+}
+
+struct question *question_new(struct cache *cache, char *key, size_t len)
+{
+    struct question *question = calloc(1, sizeof(*question));
+    if (!question)
+        return NULL;
+    TAILQ_INIT(&question->waiting);
+    question->key = key;
+    question->key_len = len;
+    question->asked_ns = clock_monotonic_ns();
+    if (!key)
+        return question;
+    question->hash = hash_bytes(key, len, cache->seed);
+    struct question **bucket = bucket_of(cache, question->hash);
+    question->next = *bucket;
+    *bucket = question;
+    question->in_cache = true;
+    cache->n++;
+    return question;
+}
+
+void question_drop(struct cache *cache, struct question *question)
+{
+    if (question->in_cache)
+        cache_remove(cache, question);
+    question_free(question);
+}
+
+void question_keep(struct cache *cache, struct question *question, struct answer *answer,
+                   uint64_t fresh_ns, size_t bytes_max)
+{
+    if (!question->in_cache || fresh_ns == 0 || answer_size(answer) > bytes_max) {
+        question_drop(cache, question);
+        return;
+    }
+    answer->refs++;
+    question->answer = answer;
+    question->fresh_until_ns = clock_monotonic_ns() + fresh_ns;
+    TAILQ_INSERT_TAIL(&cache->kept, question, link);
+    cache->bytes += answer_size(answer);
+    while (cache->bytes > bytes_max)
+        kept_drop(cache, TAILQ_FIRST(&cache->kept));
+}
+
+void cache_expire(struct cache *cache, uint64_t now_ns)
+{
+    struct question *question, *next;
+    for (question = TAILQ_FIRST(&cache->kept); question; question = next) {
+        next = TAILQ_NEXT(question, link);
+        if (now_ns >= question->fresh_until_ns)
+            kept_drop(cache, question);
+    }
+}
+
+void cache_size(const struct cache *cache, size_t *ret_n, size_t *ret_bytes)
+{
+    *ret_n = cache->n;
+    *ret_bytes = cache->bytes;
+}
+
+void cache_free(struct cache *cache)
+{
+    if (!cache)
+        return;
+    while (!TAILQ_EMPTY(&cache->kept))
+        kept_drop(cache, TAILQ_FIRST(&cache->kept));
+    free(cache);
+}
