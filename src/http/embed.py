@@ -41,12 +41,12 @@ def main():
         packed = gzip.compress(data, 9, mtime=0)
         etag = hashlib.sha256(data).hexdigest()[:16]
         path = "/" + file.relative_to(pathlib.Path(root).resolve()).as_posix()
+        path = "/" if path == "/index.html" else path
         immutable = "true" if HASHED.search(path) else "false"
         arrays.append(array(number, packed))
         rows.append(f'    {{"{path}", "{TYPES[file.suffix]}", file_{number}, {len(packed)}, "{etag}", {immutable}}},')
     text = '/* Made by src/http/embed.py. */\n#include "http/static.h"\n\n' + "\n".join(arrays)
-    text += "\nconst struct http_file http_files[] = {\n" + "\n".join(rows) + "\n};\n"
-    text += f"const size_t http_files_n = {len(rows)};\n"
+    text += "\nconst struct http_static web_files[] = {\n" + "\n".join(rows) + "\n    {0},\n};\n"
     pathlib.Path(out).write_text(text, encoding="utf-8")
 
 

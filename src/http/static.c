@@ -10,21 +10,21 @@
 
 enum { FILE_MAX = 16 << 20 };
 
-static const struct http_file *file_find(const char *path)
+static const struct http_static *file_find(const char *path)
 {
-    const struct http_file *index = NULL;
-    for (size_t i = 0; i < http_files_n; i++) {
-        if (strcmp(http_files[i].path, path) == 0)
-            return &http_files[i];
-        if (strcmp(http_files[i].path, "/index.html") == 0)
-            index = &http_files[i];
+    const struct http_static *index = NULL;
+    for (const struct http_static *file = web_files; file->path; file++) {
+        if (strcmp(file->path, path) == 0)
+            return file;
+        if (strcmp(file->path, "/") == 0)
+            index = file;
     }
     /* Views of the dashboard have addresses of their own; files have a dot in their name. */
     return strchr(path, '.') ? NULL : index;
 }
 
 /* The bytes are constants and stay where they are. */
-static struct answer *file_compressed(const struct http_file *file)
+static struct answer *file_compressed(const struct http_static *file)
 {
     struct buffer none = BUFFER_INIT(1);
     struct answer *answer = answer_new(200, file->type, &none);
@@ -36,7 +36,7 @@ static struct answer *file_compressed(const struct http_file *file)
     return answer;
 }
 
-static struct answer *file_expanded(const struct http_file *file)
+static struct answer *file_expanded(const struct http_static *file)
 {
     struct buffer out = BUFFER_INIT(FILE_MAX);
     struct answer *answer = NULL;
@@ -48,7 +48,7 @@ static struct answer *file_expanded(const struct http_file *file)
 
 struct answer *static_answer(const char *path, bool gzip)
 {
-    const struct http_file *file = file_find(path);
+    const struct http_static *file = file_find(path);
     if (!file)
         return answer_problem(404, "not-found", path, "there is no such page");
     struct answer *answer = gzip ? file_compressed(file) : file_expanded(file);

@@ -8,18 +8,17 @@
 
 struct answer;
 
-struct http_file {
-    const char
-        *path; /* "/app.js"; "/index.html" is also "/" and every path that has no other page */
-    const char *type;          /* "text/javascript; charset=utf-8" */
+struct http_static {
+    const char *path; /* "/app.js"; "/" is also every path without a dot that has no other page */
+    const char *type; /* "text/javascript; charset=utf-8" */
     const unsigned char *gzip; /* the bytes, compressed */
     size_t len;                /* of these */
-    const char *etag;          /* without quotes: 16 hexadecimal digits of its content, say */
+    const char *etag;          /* without quotes: 16 hexadecimal digits of a hash of the content */
     bool immutable; /* its name changes with its content: browsers may keep it for good */
 };
 
-extern const struct http_file http_files[];
-extern const size_t http_files_n;
+/* Ended by one without a path. */
+extern const struct http_static web_files[];
 
 /* The page at that path, or a 404. */
 struct answer *static_answer(const char *path, bool gzip);
