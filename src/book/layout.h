@@ -339,13 +339,15 @@ static_assert(sizeof(struct book_site_counters) == 32, "site counters");
 enum {
     BOOK_MODULES_MAX = 4080,
     BOOK_MODULE_NONE = 0,      /* frame offset is an absolute address: JIT code, unmapped module */
+    BOOK_MODULE_LINK = 4093,   /* no frame: the stack goes on elsewhere, see BOOK_FRAME() */
     BOOK_MODULE_KERNEL = 4094, /* set aside: a kernel address, to be sign-extended from bit 51 */
     BOOK_MODULE_SCRIPT =
         4095, /* a line of a script: see book_script. Readers show numbers from 4080
                                   on that they do not know as unknown, never as an address */
     BOOK_SITES_MAX = 1 << 20,
     BOOK_SITE_NONE = 0,
-    BOOK_SITE_FRAMES_MAX = 64,
+    BOOK_SITE_FRAMES_MAX = 64,   /* of a stack that is taken now and then */
+    BOOK_STACK_FRAMES_MAX = 512, /* of any */
 };
 
 /* Module 0 and site 0 stay empty. Entries never change or move once counted in section.used. */
@@ -364,7 +366,8 @@ static_assert(sizeof(struct book_module) == 512, "module");
 
 #define BOOK_MODULE_PATH_CUT 1u
 
-/* A frame: bits 52-63 module, 0-51 address as in the module's ELF file. */
+/* A frame: bits 52-63 module, 0-51 address as in the module's ELF file. With the module BOOK_MODULE_LINK it is a link: the
+ * stack goes on at the frame with the number offset - 1, up to the next link; at offset 0 it ends. */
 #define BOOK_FRAME(module, offset) \
     ((uint64_t)(module) << 52 | ((uint64_t)(offset) & ((UINT64_C(1) << 52) - 1)))
 #define BOOK_FRAME_MODULE(frame) ((uint32_t)((frame) >> 52))
@@ -400,10 +403,10 @@ enum {
 struct book_site {
     uint64_t key;         /* the same in every run of the same binaries: see site_key() */
     uint32_t first_frame; /* innermost first */
-    uint16_t frames;
-    uint16_t flags;   /* enum book_site_flags */
-    uint32_t time;    /* first seen, in the unit of a block's time */
-    uint32_t account; /* registry record of all its blocks: one stack has a site for each */
+    uint16_t frames;      /* words there; if the last one is a link, the stack has those as well */
+    uint16_t flags;       /* enum book_site_flags */
+    uint32_t time;        /* first seen, in the unit of a block's time */
+    uint32_t account;     /* registry record of all its blocks: one stack has a site for each */
     uint32_t spare[2];
 };
 static_assert(sizeof(struct book_site) == 32, "site");

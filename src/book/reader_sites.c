@@ -120,6 +120,87 @@ static void sites_check(struct book_sites *s)
     }
 }
 
+/* ---- links ---- */
+
+static bool is_link(uint64_t word)
+{
+    return BOOK_FRAME_MODULE(word) == BOOK_MODULE_LINK;
+}
+
+/* The frames of a site, of which `n` lie before its first link; into `out` if that is not NULL. A link to nowhere ends
+ * them, and so does a ring. */
+static size_t frames_follow(const struct book_sites *s, const struct book_site *site, uint64_t *out,
+                            bool *ret_cut)
+{
+    uint64_t at = site->first_frame, end = at + site->frames;
+    size_t n = 0;
+    while (at < end && n < BOOK_READER_SITE_FRAMES_MAX) {
+        uint64_t word = s->frames[at++];
+        if (!is_link(word)) {
+            if (out)
+                out[n] = word;
+            n++;
+            continue;
+        }
+        at = BOOK_FRAME_OFFSET(word);
+        end = s->n_frames;
+        if (at == 0 || at > end || is_link(s->frames[--at]))
+            break;
+    }
+    *ret_cut = n == BOOK_READER_SITE_FRAMES_MAX && at < end;
+    return n;
+}
+
+/* Frames of the site that stand where it says, before any link. */
+static uint16_t frames_before_link(const struct book_sites *s, const struct book_site *site)
+{
+    uint16_t n = 0;
+    while (n < site->frames && !is_link(s->frames[site->first_frame + n]))
+        n++;
+    return n;
+}
+
+/* Give every site all its frames in one piece, as they were before links: behind the others, where they are not. What does
+ * not fit into the limit of all frames is cut. */
+static int links_follow(struct book_sites *s)
+{
+    size_t more = 0, most = BOOK_READER_FRAMES_MAX;
+    bool cut;
+    for (size_t i = 0; i < s->n_sites && more < most; i++) {
+        size_t before = frames_before_link(s, &s->sites[i]), n = before;
+        if (before < s->sites[i].frames)
+            n = frames_follow(s, &s->sites[i], NULL, &cut);
+        more += n > before ? n : 0;
+    }
+    more = more < most ? more : most;
+    uint64_t *frames = realloc(s->frames, (s->n_frames + more + 1) * sizeof(*frames));
+    if (!frames)
+        return -ENOMEM;
+    s->frames = frames;
+    size_t at = s->n_frames, end = s->n_frames + more;
+    uint64_t stack[BOOK_READER_SITE_FRAMES_MAX];
+    for (size_t i = 0; i < s->n_sites; i++) {
+        struct book_site *site = &s->sites[i];
+        uint16_t before = frames_before_link(s, site);
+        if (before == site->frames)
+            continue;
+        size_t n = frames_follow(s, site, stack, &cut);
+        if (n > before && n <= end - at) {
+            memcpy(frames + at, stack, n * sizeof(stack[0]));
+            site->first_frame = (uint32_t)at;
+            at += n;
+        } else {
+            cut = n > before;
+            n = before;
+        }
+        site->frames = (uint16_t)n;
+        if (cut)
+            site->flags |= BOOK_SITE_CUT;
+    }
+    s->n_frames = at;
+    return 0;
+}
+
 static void scripts_check(struct book_sites *s)
 {
     for (size_t i = 1; i < s->n_scripts; i++) {
@@ -257,6 +338,9 @@ int book_reader_sites(struct book_reader *reader, int fd, struct book_sites *ret
     scripts_check(&s);
     sites_check(&s);
     tags_check(&s);
+    r = links_follow(&s);
+    if (r < 0)
+        return r;
     *ret_sites = s;
     s = (struct book_sites){0};
     return 0;

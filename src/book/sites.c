@@ -1,178 +1,98 @@
 /*
- * sites.c: call sites and the modules they lie in.
+ * sites.c: call sites.
  *
  * A frame is kept as (module, address in the module's file), so a site means the same in every run.
- * Modules are entered when the first site needs them. A library that is closed and opened again is
- * the same module if its build-id and path are; anything else that appears at a known place is a
- * new one, of the next generation. Code that an interpreter runs is in no module: its frames name a
- * function of a script and a line.
+ *
+ * Stacks of a program are a tree: most differ in their innermost frames only. So a stack is entered from the outside
+ * in, as far as another one already went that way, and only the rest is written, with a link to where it goes on. What
+ * finds these places again is private to the writer; without it a stack is written whole, which is as right.
  */
-#include <errno.h>
 #include <string.h>
 
 #include "base/hash.h"
+#include "book/frames.h"
 #include "book/lock.h"
-#include "book/text.h"
 #include "book/writer.h"
 #include "site/key.h"
-#include "site/module.h"
 
-static struct book_module *module_at(struct book_writer *w, uint64_t number)
+/* A place in FRAMES from which a stack goes on outwards: the number of its first frame, plus 1; 0 is the end. */
+typedef uint32_t place_t;
+
+static const uint64_t *frames_at(const struct book_writer *w)
 {
-    return &((struct book_module *)w->at[BOOK_SECTION_MODULES])[number];
+    return (const uint64_t *)w->at[BOOK_SECTION_FRAMES];
 }
 
-static bool same_file(const struct book_module *module, const struct module_info *info)
+/* The place after a place, which is not the end. */
+static place_t place_next(const struct book_writer *w, place_t place)
 {
-    if (strncmp(module->path, info->path, sizeof(module->path) - 1) != 0)
-        return false;
-    if (module->build_id_len != info->build_id_len ||
-        memcmp(module->build_id, info->build_id, info->build_id_len) != 0)
-        return false;
-    return info->build_id_len > 0 ||
-           (module->map_start == info->map_start && module->map_end == info->map_end);
+    uint64_t word = frames_at(w)[place];
+    return BOOK_FRAME_MODULE(word) == BOOK_MODULE_LINK ? (place_t)BOOK_FRAME_OFFSET(word)
+                                                       : place + 1;
 }
 
-static int64_t module_add(struct book_writer *w, const struct module_info *info)
+static uint64_t place_hash(place_t outer, uint64_t frame)
 {
-    uint64_t used = w->section[BOOK_SECTION_MODULES]->used;
-    uint32_t generation = 0;
-    for (uint64_t i = 1; i < used; i++) {
-        const struct book_module *module = module_at(w, i);
-        if (same_file(module, info))
-            return (int64_t)i;
-        if (module->map_start < info->map_end && info->map_start < module->map_end)
-            generation++;
-    }
-    int64_t number = book_entry_next(w, BOOK_SECTION_MODULES, BOOK_MODULES_MAX);
-    if (number < 0) {
-        book_lose(w, BOOK_LOSS_MODULES_FULL);
-        return number;
-    }
-    struct book_module *module = module_at(w, (uint64_t)number);
-    module->bias = info->base;
-    module->map_start = info->map_start;
-    module->map_end = info->map_end;
-    module->generation = generation;
-    module->build_id_len = info->build_id_len;
-    memcpy(module->build_id, info->build_id, info->build_id_len);
-    struct text path = text_begin(module->path, sizeof(module->path));
-    text_add(&path, info->path);
-    module->flags = path.cut ? BOOK_MODULE_PATH_CUT : 0;
-    book_entry_done(w, BOOK_SECTION_MODULES, number);
-    return number;
+    return hash_combine(outer, frame);
 }
 
-void book_module_prepare(struct book_writer *w, struct book_thread *t, uintptr_t pc)
+/* The place where `frame` is called from `outer`; 0 if there is none yet. */
+static place_t place_find(struct book_writer *w, place_t outer, uint64_t frame)
 {
-    struct module_info info;
-    if (module_find(pc, &info) < 0 || !book_lock_take(w, t, &w->lock))
-        return;
-    module_add(w, &info);
-    book_lock_drop(t, &w->lock);
-}
-
-/* Without a system call: only among the modules that are entered, the newest first. */
-static uint64_t frame_of_known(struct book_writer *w, uintptr_t pc, uint64_t *key)
-{
-    for (uint64_t i = w->section[BOOK_SECTION_MODULES]->used; i-- > 1;) {
-        const struct book_module *module = module_at(w, i);
-        if (pc < module->map_start || pc >= module->map_end)
-            continue;
-        const char *path = module->path[0] ? module->path : w->header->exe;
-        uint64_t offset = pc - module->bias;
-        *key = site_key_add(*key, site_key_module(module->build_id, module->build_id_len, path),
-                            offset);
-        return BOOK_FRAME(i, offset);
-    }
-    *key = site_key_add(*key, SITE_KEY_UNKNOWN, 0);
-    return BOOK_FRAME(BOOK_MODULE_NONE, pc);
-}
-
-static bool script_is(const struct book_script *a, const struct book_script *b)
-{
-    return a->first_line == b->first_line && strcmp(a->function, b->function) == 0 &&
-           strcmp(a->file, b->file) == 0;
-}
-
-uint32_t book_script_add(struct book_writer *w, struct book_thread *t,
-                         const struct book_script *script)
-{
-    struct book_script *scripts = (struct book_script *)w->at[BOOK_SECTION_SCRIPTS];
-    if (!scripts || !book_lock_take(w, t, &w->lock))
-        return 0;
-    uint64_t hash = hash_string(script->file, hash_string(script->function, script->first_line));
-    uint32_t cursor = 0, found;
-    while ((found = index_next(&w->scripts, hash, &cursor)) != 0)
-        if (script_is(&scripts[found], script))
+    uint32_t cursor = 0;
+    place_t found;
+    while ((found = index_next(&w->places, place_hash(outer, frame), &cursor)) != 0)
+        if (frames_at(w)[found - 1] == frame && place_next(w, found) == outer)
             break;
-    if (found == 0) {
-        int64_t number = book_entry_next(w, BOOK_SECTION_SCRIPTS, BOOK_SCRIPTS_MAX);
-        if (number > 0 && index_add(&w->scripts, hash, (uint32_t)number, w->sealed) == 0) {
-            scripts[number] = *script;
-            book_entry_done(w, BOOK_SECTION_SCRIPTS, number);
-            found = (uint32_t)number;
-        }
-    }
-    book_lock_drop(t, &w->lock);
-    if (found == 0)
-        book_lose(w, BOOK_LOSS_SCRIPTS_FULL);
     return found;
 }
 
-/* A frame of a script is what it is; one that names none is a call of which nothing is known. */
-static uint64_t frame_of_script(struct book_writer *w, uint64_t frame, uint64_t *key)
-{
-    uint32_t number = BOOK_FRAME_SCRIPT(frame);
-    const struct book_section *section = w->section[BOOK_SECTION_SCRIPTS];
-    if (!section || number == 0 || number >= section->used) {
-        *key = site_key_add(*key, SITE_KEY_UNKNOWN, 0);
-        return BOOK_SCRIPT_FRAME(0, 0);
-    }
-    const struct book_script *script =
-        &((const struct book_script *)w->at[BOOK_SECTION_SCRIPTS])[number];
-    *key = site_key_add(*key, site_key_script(script->file),
-                        site_key_line(script->function, BOOK_FRAME_LINE(frame)));
-    return frame;
-}
-
-/* The frame for a return address; folds the module into the stable key. */
-static uint64_t frame_of(struct book_writer *w, uintptr_t pc, uint64_t *key)
-{
-    if (BOOK_FRAME_MODULE(pc) == BOOK_MODULE_SCRIPT)
-        return frame_of_script(w, pc, key);
-    if (w->sealed)
-        return frame_of_known(w, pc, key);
-    struct module_info info;
-    int64_t number = module_find(pc, &info) == 0 ? module_add(w, &info) : -ENOENT;
-    if (number < 0) {
-        *key = site_key_add(*key, SITE_KEY_UNKNOWN, 0);
-        return BOOK_FRAME(BOOK_MODULE_NONE, pc);
-    }
-    uint64_t offset = module_offset(&info, pc);
-    const char *path = info.path[0] ? info.path : w->header->exe;
-    *key = site_key_add(*key, site_key_module(info.build_id, info.build_id_len, path), offset);
-    return BOOK_FRAME((uint64_t)number, offset);
-}
-
-static bool same_frames(struct book_writer *w, const struct book_site *site, const uint64_t *frames,
-                        size_t n)
-{
-    const uint64_t *all = (const uint64_t *)w->at[BOOK_SECTION_FRAMES];
-    return site->frames == n && memcmp(all + site->first_frame, frames, n * sizeof(frames[0])) == 0;
-}
-
-/* Append the frames; the number of the first, or -errno. */
-static int64_t frames_add(struct book_writer *w, const uint64_t *frames, size_t n)
+/* Write frames that are called from `outer`, innermost first, and the link to it; the place of the innermost, 0 if there
+ * is no room. */
+static place_t frames_add(struct book_writer *w, const uint64_t *frames, size_t n, place_t outer)
 {
     struct book_section *section = w->section[BOOK_SECTION_FRAMES];
-    uint64_t first = section->used;
-    int r = book_section_open(w, BOOK_SECTION_FRAMES, (first + n) * sizeof(frames[0]));
-    if (r < 0)
-        return r;
-    memcpy((uint64_t *)w->at[BOOK_SECTION_FRAMES] + first, frames, n * sizeof(frames[0]));
-    store_release(&section->used, first + n);
-    return (int64_t)first;
+    uint64_t first = section->used, *to = (uint64_t *)w->at[BOOK_SECTION_FRAMES] + first;
+    if (book_section_open(w, BOOK_SECTION_FRAMES, (first + n + 1) * sizeof(*to)) < 0)
+        return 0;
+    memcpy(to, frames, n * sizeof(*to));
+    to[n] = BOOK_FRAME(BOOK_MODULE_LINK, outer);
+    store_release(&section->used, first + n + 1);
+    for (size_t i = n; i-- > 0; outer = (place_t)(first + i + 1))
+        if (index_add(&w->places, place_hash(outer, frames[i]), (place_t)(first + i + 1),
+                      w->sealed) < 0)
+            break; /* then others do not share it */
+    return (place_t)(first + 1);
+}
+
+/* The place of a whole stack, entered as far as it is not there; 0 if there is no room. */
+static place_t stack_enter(struct book_writer *w, const uint64_t *frames, size_t n)
+{
+    place_t at = 0, found;
+    while (n > 0 && (found = place_find(w, at, frames[n - 1])) != 0) {
+        at = found;
+        n--;
+    }
+    return n > 0 ? frames_add(w, frames, n, at) : at;
+}
+
+static bool stack_is(const struct book_writer *w, const struct book_site *site,
+                     const uint64_t *frames, size_t n)
+{
+    place_t at = site->first_frame + 1;
+    for (size_t i = 0; i < n; i++, at = place_next(w, at))
+        if (at == 0 || frames_at(w)[at - 1] != frames[i])
+            return false;
+    return at == 0;
+}
+
+/* Words from a place up to its link, which is one of them. */
+static size_t words_at(const struct book_writer *w, place_t place)
+{
+    size_t n = 1;
+    while (BOOK_FRAME_MODULE(frames_at(w)[place - 1 + n - 1]) != BOOK_MODULE_LINK)
+        n++;
+    return n;
 }
 
 static uint32_t site_add_locked(struct book_writer *w, uint32_t account, const uint64_t *frames,
@@ -183,16 +103,16 @@ static uint32_t site_add_locked(struct book_writer *w, uint32_t account, const u
     uint32_t cursor = 0, found;
     while ((found = index_next(&w->sites, hash, &cursor)) != 0)
         if (sites[found].account == account && sites[found].flags == flags &&
-            same_frames(w, &sites[found], frames, n))
+            stack_is(w, &sites[found], frames, n))
             return found;
     int64_t number = book_entry_next(w, BOOK_SECTION_SITES, BOOK_SITES_MAX);
-    int64_t first = number < 0 ? number : frames_add(w, frames, n);
-    if (first < 0 || index_add(&w->sites, hash, (uint32_t)number, w->sealed) < 0)
+    place_t place = number < 0 ? 0 : stack_enter(w, frames, n);
+    if (place == 0 || index_add(&w->sites, hash, (uint32_t)number, w->sealed) < 0)
         return BOOK_SITE_NONE;
     sites[number] = (struct book_site){
         .key = key,
-        .first_frame = (uint32_t)first,
-        .frames = (uint16_t)n,
+        .first_frame = place - 1,
+        .frames = (uint16_t)words_at(w, place),
         .flags = (uint16_t)flags,
         .time = book_time(w),
         .account = account,
@@ -206,17 +126,16 @@ uint32_t book_site_add(struct book_writer *w, struct book_thread *t, uint32_t ac
 {
     if (n == 0)
         return BOOK_SITE_NONE;
-    if (n > BOOK_SITE_FRAMES_MAX) {
-        n = BOOK_SITE_FRAMES_MAX;
+    if (n > BOOK_STACK_FRAMES_MAX) {
+        n = BOOK_STACK_FRAMES_MAX;
         flags |= BOOK_SITE_CUT;
     }
     if (!book_lock_take(w, t, &w->lock))
         return BOOK_SITE_NONE;
-    uint64_t frames[BOOK_SITE_FRAMES_MAX];
     uint64_t key = SITE_KEY_SEED;
     for (size_t i = 0; i < n; i++)
-        frames[i] = frame_of(w, pcs[i], &key);
-    uint32_t site = site_add_locked(w, account, frames, n, site_key_finish(key), flags);
+        w->stack[i] = book_frame_of(w, pcs[i], &key);
+    uint32_t site = site_add_locked(w, account, w->stack, n, site_key_finish(key), flags);
     book_lock_drop(t, &w->lock);
     if (site == BOOK_SITE_NONE)
         book_lose(w, BOOK_LOSS_SITES_FULL);

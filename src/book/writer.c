@@ -265,6 +265,7 @@ int book_writer_init(struct book_writer *w, const struct book_writer_options *op
 void book_writer_forget(struct book_writer *w)
 {
     index_release(&w->sites);
+    index_release(&w->places);
     index_release(&w->tags);
     index_release(&w->scripts);
     if (w->moves_open)
@@ -292,6 +293,7 @@ void book_writer_prepare(struct book_writer *w, struct book_thread *t, uintptr_t
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         book_section_open(w, kinds[i], w->page_bytes);
     index_prepare(&w->sites);
+    index_prepare(&w->places);
     index_prepare(&w->tags);
     book_lock_drop(t, &w->lock);
 }

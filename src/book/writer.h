@@ -34,6 +34,7 @@ enum {
     BOOK_TIME_SHIFT = 24,    /* of a block's time: 17 ms, and 2.3 years until it stops */
     BOOK_LOCKS_HELD_MAX = 3, /* the user's, a shard of the block table, the writer's own */
     BOOK_ACCOUNT_GROUPS = BOOK_RECORDS_MAX / BOOK_ACCOUNTS_PER_PAGE,
+    BOOK_LASTING_MAX = 64, /* modules that are found without the loader */
 };
 
 struct book_writer_options {
@@ -67,6 +68,13 @@ struct book_thread {
     struct book_site_counters *site_pages[BOOK_SITES_MAX / BOOK_SITES_PER_PAGE];
 };
 
+/* A module that is never unloaded. */
+struct book_lasting {
+    uintptr_t start, bytes, bias;
+    uint64_t key; /* site_key_module() */
+    uint64_t number;
+};
+
 struct book_writer {
     struct book_header *header;                       /* start of the mapping */
     uint8_t *at[BOOK_SECTION_KINDS];                  /* start of each section, or NULL */
@@ -83,6 +91,7 @@ struct book_writer {
     uint32_t waits_in_vain; /* and how often; any thread, relaxed: it is a guess */
     uint32_t shards;        /* book_threads that got a number */
     struct index sites, tags, scripts; /* private: finds entries again */
+    struct index places;               /* and outer parts of stacks: see sites.c */
     uint32_t refused;                  /* page requests to turn down at once after one failed */
     uint64_t *moves_open;              /* one bit per page of MOVES, private memory */
     bool bare;     /* all of the mapping is writable, and of the rest of this only */
@@ -91,6 +100,9 @@ struct book_writer {
     char directory[256];
     struct book_thread common; /* only its site pages: for threads without pages of their own */
     struct book_site_counters *sampled_pages[BOOK_SITES_MAX / BOOK_SITES_PER_PAGE]; /* of all */
+    uint32_t n_lasting; /* under the lock: */
+    struct book_lasting lasting[BOOK_LASTING_MAX];
+    uint64_t stack[BOOK_STACK_FRAMES_MAX];         /* the one that is being entered */
     uint32_t n_account_pages[BOOK_ACCOUNT_GROUPS]; /* account pages by group, for sums */
     struct book_counters *account_pages[BOOK_ACCOUNT_GROUPS][BOOK_SHARDS_MAX];
 };

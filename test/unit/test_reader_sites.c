@@ -147,6 +147,49 @@ static void more_frames_than_are_taken_cut_the_stack(void **unused)
     assert_int_equal(BOOK_FRAME_OFFSET(s.frames[s.sites[more].first_frame]), 0);
 }
 
+#define LINK(place) BOOK_FRAME(BOOK_MODULE_LINK, place)
+
+static void links_lead_to_the_rest_of_a_stack(void **unused)
+{
+    uint64_t outer[] = {BOOK_FRAME(1, 1), BOOK_FRAME(1, 2), BOOK_FRAME(2, 3), LINK(0)};
+    uint32_t whole = builder_site(&b, 2, 1, outer, 4);
+    uint32_t place = (uint32_t)b.section[BOOK_SECTION_FRAMES]->used - 4 + 1;
+    uint64_t between[] = {BOOK_FRAME(1, 4), LINK(place + 1)};
+    uint32_t middle = builder_site(&b, 2, 2, between, 2);
+    uint64_t inner[] = {BOOK_FRAME(1, 5), BOOK_FRAME(1, 6), LINK(place + 4)};
+    uint32_t last = builder_site(&b, 2, 3, inner, 3);
+    SITES(s);
+    const uint64_t expected[][5] = {{1, 2, 3}, {4, 2, 3}, {5, 6, 4, 2, 3}};
+    const uint32_t sites[] = {whole, middle, last}, lengths[] = {3, 3, 5};
+    for (int i = 0; i < 3; i++) {
+        const struct book_site *site = &s.sites[sites[i]];
+        assert_int_equal(site->frames, lengths[i]);
+        assert_int_equal(site->flags, 0);
+        for (uint32_t k = 0; k < lengths[i]; k++)
+            assert_int_equal(BOOK_FRAME_OFFSET(s.frames[site->first_frame + k]), expected[i][k]);
+    }
+    assert_int_equal(s.sites[1].frames, 2); /* stacks without links stay as they are */
+}
+
+static void links_that_lie_end_the_stack(void **unused)
+{
+    uint32_t used = (uint32_t)b.section[BOOK_SECTION_FRAMES]->used;
+    uint64_t nowhere[] = {BOOK_FRAME(1, 1), LINK(UINT64_C(1) << 51)};
+    uint64_t past[] = {BOOK_FRAME(1, 1), LINK(used + 4 + 4 + 1)};
+    uint64_t to_link[] = {BOOK_FRAME(1, 1), LINK(used + 2)};
+    uint64_t only[] = {LINK(used + 1)};
+    uint64_t ring[] = {BOOK_FRAME(1, 1), LINK(used + 8)};
+    uint32_t ends[] = {builder_site(&b, 2, 1, nowhere, 2), builder_site(&b, 2, 2, past, 2),
+                       builder_site(&b, 2, 3, to_link, 2)};
+    uint32_t bare = builder_site(&b, 2, 4, only, 1), round = builder_site(&b, 2, 5, ring, 2);
+    SITES(s);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(s.sites[ends[i]].frames, 1);
+    assert_int_equal(s.sites[bare].frames, 1); /* a frame, and a link that leads nowhere */
+    assert_int_equal(s.sites[round].frames, BOOK_READER_SITE_FRAMES_MAX);
+    assert_int_equal(s.sites[round].flags, BOOK_SITE_CUT);
+}
+
 static void frame_of_an_unknown_module_is_no_address(void **unused)
 {
     uint64_t frames[] = {BOOK_FRAME(3, 0x42), BOOK_FRAME(BOOK_MODULE_SCRIPT, 0x43),
@@ -519,6 +562,8 @@ int main(void)
         T(site_counters_are_summed_over_pages),
         T(frames_that_are_not_there_are_dropped),
         T(more_frames_than_are_taken_cut_the_stack),
+        T(links_lead_to_the_rest_of_a_stack),
+        T(links_that_lie_end_the_stack),
         T(frame_of_an_unknown_module_is_no_address),
         T(line_of_a_script_has_a_function_and_is_what_people_see),
         T(script_strings_are_bounded),

@@ -382,6 +382,67 @@ static void functions_of_scripts_are_entered_once_and_make_sites(void **unused)
     fixture_free(f);
 }
 
+/* ---- stacks ---- */
+
+static void stacks_share_what_is_outside(void **unused)
+{
+    struct fixture *f = fixture_new(&(struct book_writer_options){.source = BOOK_SOURCE_CLIENT});
+    struct book_script script = script_of("x.py", "f", 1);
+    uint32_t number = book_script_add(&f->w, &f->t, &script);
+    uintptr_t pcs[BOOK_STACK_FRAMES_MAX + 1];
+    for (size_t i = 0; i <= BOOK_STACK_FRAMES_MAX; i++)
+        pcs[i] = BOOK_SCRIPT_FRAME(number, i + 1);
+    const struct book_section *frames = f->w.section[BOOK_SECTION_FRAMES];
+    const struct book_site *sites = (const void *)f->w.at[BOOK_SECTION_SITES];
+    const uint64_t *kept = (const uint64_t *)f->w.at[BOOK_SECTION_FRAMES];
+
+    uint32_t whole = book_site_add(&f->w, &f->t, 1, pcs + 5, 100, 0);
+    assert_int_equal(frames->used, 101); /* a link at the end */
+    /* The same from further in, and from a place between. */
+    uint32_t inner = book_site_add(&f->w, &f->t, 1, pcs + 3, 102, 0);
+    assert_int_equal(frames->used, 104);
+    assert_int_equal(sites[inner].frames, 3);
+    assert_true(kept[sites[inner].first_frame + 2] ==
+                BOOK_FRAME(BOOK_MODULE_LINK, sites[whole].first_frame + 1));
+    uint32_t outer = book_site_add(&f->w, &f->t, 1, pcs + 50, 55, 0);
+    assert_int_equal(frames->used, 104);
+    assert_int_equal(sites[outer].first_frame, sites[whole].first_frame + 45);
+    assert_int_equal(sites[outer].frames, 56);
+    /* A stack that only ends the same is another one. */
+    uint32_t shorter = book_site_add(&f->w, &f->t, 1, pcs + 5, 99, 0);
+    assert_int_equal(frames->used, 204);
+    /* All are found again, and no two are one. */
+    assert_int_equal(book_site_add(&f->w, &f->t, 1, pcs + 5, 100, 0), whole);
+    assert_int_equal(book_site_add(&f->w, &f->t, 1, pcs + 3, 102, 0), inner);
+    assert_int_equal(book_site_add(&f->w, &f->t, 1, pcs + 50, 55, 0), outer);
+    assert_int_equal(book_site_add(&f->w, &f->t, 1, pcs + 5, 99, 0), shorter);
+    assert_int_equal(f->w.section[BOOK_SECTION_SITES]->used, 5);
+    assert_int_equal(frames->used, 204);
+    /* Too deep. */
+    uint32_t deep = book_site_add(&f->w, &f->t, 1, pcs, BOOK_STACK_FRAMES_MAX + 1, 0);
+    assert_int_equal(sites[deep].flags, BOOK_SITE_CUT);
+    assert_int_equal(sites[deep].frames, BOOK_STACK_FRAMES_MAX + 1);
+    fixture_free(f);
+}
+
+static void deep_stacks_have_room_by_the_thousands(void **unused)
+{
+    enum { DEEP = 400, STACKS = 25000 }; /* 80 MB, written whole */
+    struct fixture *f = fixture_new(&(struct book_writer_options){.source = BOOK_SOURCE_CLIENT});
+    struct book_script script = script_of("x.py", "f", 1);
+    uint32_t number = book_script_add(&f->w, &f->t, &script);
+    uintptr_t pcs[DEEP];
+    for (size_t i = 0; i < DEEP; i++)
+        pcs[i] = BOOK_SCRIPT_FRAME(number, i + 1);
+    for (uint32_t i = 0; i < STACKS; i++) {
+        pcs[0] = BOOK_SCRIPT_FRAME(number, 1000 + i);
+        if (book_site_add(&f->w, &f->t, 1, pcs, DEEP, 0) != i + 1)
+            fail_msg("no room for stack %u", i);
+    }
+    assert_int_equal(f->w.section[BOOK_SECTION_FRAMES]->used, DEEP - 1 + 2 * STACKS);
+    fixture_free(f);
+}
+
 static void scripts_without_room_are_counted(void **unused)
 {
     struct fixture *f = fixture_new(&(struct book_writer_options){.source = BOOK_SOURCE_CLIENT});
@@ -404,6 +465,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(functions_of_scripts_are_entered_once_and_make_sites),
         cmocka_unit_test(scripts_without_room_are_counted),
+        cmocka_unit_test(stacks_share_what_is_outside),
+        cmocka_unit_test(deep_stacks_have_room_by_the_thousands),
         cmocka_unit_test(private_image_is_carried_over),
         cmocka_unit_test(small_books_are_small),
         cmocka_unit_test(file_has_name_mode_and_magic),

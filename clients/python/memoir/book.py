@@ -100,6 +100,7 @@ _SPACE_DEVICE = 16  # spaces below it are the host's
 _SITE_CUT = 2
 _OFFSET_MASK = (1 << 52) - 1
 _MODULE_SCRIPT, _SCRIPT_BITS = 4095, 24
+_MODULE_LINK = 4093
 _WORD = (1 << 64) - 1
 _SCAN_TRIES = 4
 _NOTHING = (0, 0)
@@ -632,7 +633,10 @@ class Book:
                 flags |= _SITE_CUT
             if first + count > n_frames:
                 count = 0
-            stack = tuple(self._frame(value, modules, scripts) for value in frames[first : first + count])
+            values, cut = self._follow(frames, first, count)
+            if cut:
+                flags |= _SITE_CUT
+            stack = tuple(self._frame(value, modules, scripts) for value in values)
             freed, alloc = freed_of[bool(flags & _SITE_SAMPLED)], alloc_of[bool(flags & _SITE_SAMPLED)]
             sites.append(Site(
                 number, key, flags, account if account < _RECORDS_MAX else 0, stack, freed_bytes=freed.get(number, _NOTHING)[0],
@@ -640,6 +644,22 @@ class Book:
                 alloc_blocks=alloc.get(number, _NOTHING)[1],
             ))
         return sites
+
+    @staticmethod
+    def _follow(frames: list[int], first: int, count: int) -> tuple[list[int], bool]:
+        """The frames of a site, over its links, and whether there are more than a reader takes."""
+        values: list[int] = []
+        at, end = first, first + count
+        while at < end and len(values) < _SITE_FRAMES_MAX:
+            value = frames[at]
+            at += 1
+            if value >> 52 != _MODULE_LINK:
+                values.append(value)
+                continue
+            at, end = (value & _OFFSET_MASK) - 1, len(frames)
+            if not 0 <= at < end or frames[at] >> 52 == _MODULE_LINK:
+                return values, False
+        return values, len(values) == _SITE_FRAMES_MAX and at < end
 
     @staticmethod
     def _frame(value: int, modules: list[Optional[Module]], scripts: list[Optional[Script]]) -> Frame:
