@@ -7,6 +7,7 @@ import { nextSort, parseSort, sortRows, sortText } from '../src/kit/order'
 import { joinPoints, stackUp } from '../src/kit/series'
 import { sparkPaths } from '../src/kit/spark'
 import { shares } from '../src/kit/stack'
+import { sight } from '../src/kit/table'
 
 test('rows without a value come last in both directions', () => {
   const rows = [{ n: 2 }, { n: null }, { n: 10 }, { n: 1 }]
@@ -82,4 +83,14 @@ test('tries to reconnect come less and less often, but within half a minute', ()
   assert.ok(backoffMs(1, 0.5) <= 500)
   assert.ok(backoffMs(4, 0.5) > backoffMs(3, 0.5))
   assert.ok(backoffMs(50, 1) <= 37_500)
+})
+
+test('only rows in sight are drawn, and never beyond the end', () => {
+  const [first, end] = sight(28_000, 560, 28, 10_000)
+  assert.ok(first <= 1000 && first > 980 && end >= 1020 && end < 1040)
+  assert.deepEqual(sight(0, 560, 28, 3), [0, 3])
+  assert.deepEqual(sight(0, 560, 28, 0), [0, 0])
+  // Fewer rows than before: the old scroll position is past the end.
+  const [from, to] = sight(28_000, 560, 28, 10)
+  assert.ok(from < 10 && to === 10)
 })

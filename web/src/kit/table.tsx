@@ -1,14 +1,10 @@
 // A table of any length: only the rows in sight are in the document. The header stays, the first column may stay
 // (`pin`), the selected row is kept by its key when the order changes, and everything works by keyboard.
-import {
-  elementScroll,
-  observeElementOffset,
-  observeElementRect,
-  Virtualizer,
-  type VirtualItem,
-} from '@tanstack/virtual-core'
+//
+// All rows have one height, so which of them are in sight is a division. @tanstack/virtual-core does that for heights
+// that vary, at 10 kB of the page's 80.
 import type { ComponentChildren, JSX } from 'preact'
-import { useEffect, useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks'
+import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { ABSENT, cell, type Kind } from '../base/format'
 import { useKeys } from '../base/keys'
 import { nextSort, parseSort, sortRows, sortText } from './order'
@@ -70,7 +66,7 @@ export function Table<R>(props: TableProps<R>): JSX.Element {
     () => (by && sort && props.onSort ? sortRows(props.rows, by.value, sort.down) : props.rows),
     [props.rows, by?.id, sort?.down, props.onSort != null],
   )
-  const items = useVirtual(box, rows.length)
+  const [first, end] = useSight(box, rows.length)
   const total = rows.length * rowHeight()
   const template = props.columns.map((c) => (c.grow ? `minmax(${c.width}px, 1fr)` : `${c.width}px`)).join(' ')
   const at = props.selected == null ? -1 : rows.findIndex((row) => props.rowKey(row) === props.selected)
@@ -138,19 +134,16 @@ export function Table<R>(props: TableProps<R>): JSX.Element {
           </div>
         ) : (
           <div class="body" role="rowgroup" style={{ height: total }}>
-            {items.map((item) => {
-              const row = rows[item.index]
-              return row === undefined ? null : (
-                <Row
-                  key={props.rowKey(row)}
-                  row={row}
-                  item={item}
-                  table={props}
-                  selected={item.index === at}
-                  onOpen={open}
-                />
-              )
-            })}
+            {rows.slice(first, end).map((row, i) => (
+              <Row
+                key={props.rowKey(row)}
+                row={row}
+                index={first + i}
+                table={props}
+                selected={first + i === at}
+                onOpen={open}
+              />
+            ))}
           </div>
         )}
       </div>
@@ -196,13 +189,13 @@ function alignRight<R>(column: TableColumn<R>): boolean {
 
 interface RowProps<R> {
   row: R
-  item: VirtualItem
+  index: number
   table: TableProps<R>
   selected: boolean
   onOpen: (row: R) => void
 }
 
-function Row<R>({ row, item, table, selected, onOpen }: RowProps<R>): JSX.Element {
+function Row<R>({ row, index, table, selected, onOpen }: RowProps<R>): JSX.Element {
   const key = table.rowKey(row)
   const href = table.href?.(row) ?? null
   const opens = href != null || table.onOpen != null
@@ -216,10 +209,10 @@ function Row<R>({ row, item, table, selected, onOpen }: RowProps<R>): JSX.Elemen
     <div
       class={`tr${opens ? ' open' : ''} ${table.rowClass?.(row) ?? ''}`}
       role="row"
-      aria-rowindex={item.index + 2}
+      aria-rowindex={index + 2}
       aria-selected={selected ? true : undefined}
       onClick={click}
-      style={{ transform: `translateY(${item.start}px)`, height: item.size }}
+      style={{ transform: `translateY(${index * rowHeight()}px)` }}
     >
       {table.columns.map((column, i) => (
         <Cell key={column.id} row={row} column={column} href={i === 0 ? href : null} />
@@ -231,7 +224,7 @@ function Row<R>({ row, item, table, selected, onOpen }: RowProps<R>): JSX.Elemen
 function Cell<R>({ row, column, href }: { row: R; column: TableColumn<R>; href: string | null }): JSX.Element {
   const text = column.text ? column.text(row) : column.render ? '' : cell(column.value(row), column.kind)
   const inside = column.render ? column.render(row) : text
-  const none = !column.render && text === ABSENT
+  const none = !column.render && (text === ABSENT || text === '0 B')
   const wide = !column.render && column.kind === 'text' && text.length > column.width / 8
   return (
     <div
@@ -254,32 +247,39 @@ function reveal(box: HTMLDivElement | null, index: number): void {
     box.scrollTop = top + height + HEAD - box.clientHeight
 }
 
-function useVirtual(box: { current: HTMLDivElement | null }, count: number): VirtualItem[] {
-  const [, redraw] = useReducer((n: number) => n + 1, 0)
-  const virtual = useRef<Virtualizer<HTMLDivElement, Element> | null>(null)
-  const options = {
-    count,
-    getScrollElement: () => box.current,
-    estimateSize: rowHeight,
-    overscan: 8,
-    // Until the element was measured: enough for a first paint.
-    initialRect: { width: 1000, height: 900 },
-    observeElementRect,
-    observeElementOffset,
-    scrollToFn: elementScroll,
-    onChange: () => redraw(0),
-  }
-  if (!virtual.current) virtual.current = new Virtualizer<HTMLDivElement, Element>(options)
-  virtual.current.setOptions(options)
-  useLayoutEffect(() => virtual.current!._didMount(), [])
-  useLayoutEffect(() => virtual.current!._willUpdate())
-  useEffect(() => {
-    const again = (): void => {
-      virtual.current!.measure()
-      redraw(0)
+/** Rows beyond the edges that are drawn in advance, so that a quick scroll shows no gap. */
+const OVERSCAN = 8
+/** Until the element was measured: enough for a first paint. */
+const HEIGHT_FIRST = 900
+
+/** Which rows are in sight, from the first to before the last. */
+export function sight(scrollTop: number, height: number, row: number, count: number): [number, number] {
+  // Steps of a few rows: a scroll by some pixels changes nothing.
+  const first = Math.max(0, Math.floor(scrollTop / row / 4) * 4 - OVERSCAN)
+  const end = Math.min(count, Math.ceil((scrollTop + height) / row / 4) * 4 + OVERSCAN)
+  return [Math.min(first, Math.max(0, end - 1)), end]
+}
+
+function useSight(box: { current: HTMLDivElement | null }, count: number): [number, number] {
+  const [view, setView] = useState({ top: 0, height: HEIGHT_FIRST, row: rowHeight() })
+  useLayoutEffect(() => {
+    const element = box.current
+    if (!element) return
+    const look = (): void =>
+      setView((before) => {
+        const now = { top: element.scrollTop, height: element.clientHeight || HEIGHT_FIRST, row: rowHeight() }
+        const same =
+          String(sight(before.top, before.height, before.row, count)) === String(sight(now.top, now.height, now.row, count))
+        return same && before.row === now.row ? before : now
+      })
+    look()
+    const resized = new ResizeObserver(look)
+    resized.observe(element)
+    element.addEventListener('scroll', look, { passive: true })
+    return () => {
+      resized.disconnect()
+      element.removeEventListener('scroll', look)
     }
-    narrow?.addEventListener('change', again)
-    return () => narrow?.removeEventListener('change', again)
-  }, [])
-  return virtual.current.getVirtualItems()
+  }, [count])
+  return sight(view.top, view.height, view.row, count)
 }
