@@ -75,10 +75,10 @@ function cTable(files) {
     for (let at = 0; at < packed.length; at += 24) lines.push([...packed.subarray(at, at + 24)].join(',') + ',')
     lines.push('};', '')
     const etag = createHash('sha256').update(bytes).digest('hex').slice(0, 16)
-    entries.push(`    {"/${name}", "${TYPES[name]}", ${symbol}, sizeof(${symbol}), "${etag}", false},`)
+    const path = name === 'index.html' ? '/' : `/${name}`
+    entries.push(`    {"${path}", "${TYPES[name]}", ${symbol}, sizeof(${symbol}), "${etag}", false},`)
   }
-  lines.push('const struct http_file http_files[] = {', ...entries, '};')
-  lines.push('const size_t http_files_n = sizeof(http_files) / sizeof(http_files[0]);', '')
+  lines.push('const struct http_static web_files[] = {', ...entries, '    {0},', '};', '')
   return lines.join('\n')
 }
 
