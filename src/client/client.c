@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "book/lock.h"
+#include "book/making.h"
 #include "book/thread_key.h"
 #include "site/module.h"
 
@@ -314,7 +315,9 @@ int client_publish(struct client *c)
     }
     struct book_calm calm;
     book_calm_begin(&calm);
+    book_making_begin();
     int r = exiting ? -ESHUTDOWN : book_writer_publish(&c->writer);
+    book_making_end();
     if (r < 0) {
         c->error = -r;
         store_release(&c->phase, CLIENT_OFF);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "book/making.h"
 #include "client/client.h"
 
 struct heritage {
@@ -49,6 +50,7 @@ static struct client_live live_of(struct book_writer *w, uint32_t account)
 
 static void before_fork(void)
 {
+    book_forking_begin();
     struct client *c = load_acquire(&client_root_now()->client);
     if (!c || load_acquire(&c->phase) != CLIENT_OPEN)
         return; /* a private image is the child's own already */
@@ -64,6 +66,7 @@ static void after_fork(void)
     struct client *c = load_acquire(&client_root_now()->client);
     if (c)
         store_relaxed(&c->records_at_fork, 0);
+    book_forking_end();
 }
 
 /* Forgotten before it is unmapped: another thread may fork in between. */
@@ -138,6 +141,7 @@ static int parent_under_way(void)
 /* The handler. Where it cannot be told whether a report is under way, the next report decides. */
 void client_forked(void)
 {
+    book_making_forget();
     if (client_sealed)
         return; /* the child has no client, and will make none */
     int under_way = parent ? parent_under_way() : -ENOENT;
@@ -170,8 +174,10 @@ static void copy_records(struct client *c)
 
 void client_inherit(struct client *c)
 {
-    if (parent && parent_pid != getpid()) /* no handler ran, or it left this to us */
+    if (parent && parent_pid != getpid()) { /* no handler ran, or it left this to us */
+        book_making_forget();
         take_over(parent_under_way() > 0);
+    }
     if (!heritage)
         return;
     c->writer.header->compat |= BOOK_COMPAT_FORK_CHILD;

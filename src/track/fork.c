@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "book/making.h"
 #include "track/early.h"
 #include "track/map.h"
 #include "track/track.h"
@@ -39,6 +40,7 @@ static struct track_live live_of(struct tracker *tracker)
 
 static void before_fork(void)
 {
+    book_forking_begin();
     struct tracker *tracker = load_acquire(&track_page.root.tracker);
     if (!tracker)
         return; /* the early table is the child's own already */
@@ -53,6 +55,7 @@ static void after_fork(void)
     seen = NOT_SEEN;
     if (tracker)
         store_relaxed(&tracker->live_noted, false);
+    book_forking_end();
 }
 
 static void in_child(void)
@@ -76,6 +79,7 @@ struct track_live track_fork_begin(void)
     struct tracker *old = parent;
     struct track_thread *t = track_self;
     parent = NULL;
+    book_making_forget();
     if (!old) {
         track_self = NULL;
         return early_live();
@@ -94,9 +98,13 @@ struct track_live track_fork_begin(void)
     return live;
 }
 
-void track_watch_forks(struct tracker *tracker)
+void track_note_parent(struct tracker *tracker)
 {
     parent = tracker;
+}
+
+void track_watch_forks(void)
+{
     uint32_t none = 0;
     if (cas_acquire(&handler_state, &none, 1))
         pthread_atfork(before_fork, after_fork, in_child);

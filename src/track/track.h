@@ -240,4 +240,6 @@ static inline uint64_t track_site_key(uintptr_t caller)
 
 /* In a child, before anything else: let go of the parent's tracker. Gives what it held. */
 struct track_live track_fork_begin(void);
-void track_watch_forks(struct tracker *tracker);
+/* From now on whoever forks looks at what there is; and the tracker that a child will find to be its parent's. */
+void track_watch_forks(void);
+void track_note_parent(struct tracker *tracker);

@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "book/identity.h"
 #include "book/lock.h"
+#include "book/making.h"
 #include "book/report.h"
 #include "book/thread_key.h"
 #include "site/module.h"
@@ -196,6 +197,8 @@ int track_publish(void)
     struct book_calm calm;
     book_calm_begin(&calm);
     settings_read();
+    track_watch_forks();
+    book_making_begin();
     struct track_root *root = &track_page.root;
     struct tracker *tracker = exiting ? NULL : book_private_new(sizeof(*tracker));
     int r = tracker ? tracker_fill(tracker) : -ENOMEM;
@@ -206,12 +209,13 @@ int track_publish(void)
         tracker->interpreter = track_settings.stacks == TRACK_STACKS_ALL && recall_interpreter();
         if (track_settings.maps)
             tracker->maps = book_private_new(sizeof(*tracker->maps));
-        track_watch_forks(tracker);
+        track_note_parent(tracker);
         store_release(&root->tracker, tracker);
         store_release(&root->phase, TRACK_OPEN);
         if (track_settings.stacks != TRACK_STACKS_ALL)
             store_release(&root->fast, tracker);
     }
+    book_making_end();
     book_calm_end(&calm);
     return r;
 }
@@ -457,6 +461,8 @@ __attribute__((constructor)) static void track_start(void)
     settings_read();
     if (real_ready() && track_phase_now() == TRACK_EARLY && track_settings.off)
         store_release(&track_page.root.phase, TRACK_OFF);
+    if (track_phase_now() == TRACK_EARLY)
+        track_watch_forks(); /* before there are threads that could fork while a book is made */
 }
 
 /* At exit a watched book stays for the daemon, others go. Threads that go on still write into the mapping,

@@ -69,6 +69,12 @@ class Calls(TrackTest):
                                      settings={"MEMOIR_TRACK_MMAP": counted})
                 self.assertEqual(process.wait(), 0, process.err.lines)
 
+    def test_child_forked_while_a_book_is_made_keeps_nothing_of_it(self):
+        for stacks in ("off", "all"):
+            with self.subTest(stacks):
+                process = self.start("track_crossing", settings={"MEMOIR_STACKS": stacks})
+                self.assertEqual(process.wait(), 0, process.err.lines)
+
     def test_operators_of_the_program_stay_in_use(self):
         process = self.start("track_replaced")
         self.assertEqual(process.wait(), 0, process.err.lines)
