@@ -10,10 +10,11 @@ build_packages=(clang gcc libbpf-dev libc6-dev meson ninja-build pkg-config libd
 test_packages=("${build_packages[@]}" binutils clang clang-format-14 g++ git libclang-rt-14-dev
   groff-base libcmocka-dev llvm locales man-db perl python3 shellcheck sqlite3 tmux util-linux zsh)
 test_packages+=(libgoogle-perftools4 libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4)
+soak_packages=(nginx-light nodejs redis-server redis-tools rustc) # programs to be tracked that take long to install
 bench_packages=("${build_packages[@]}" git heaptrack libgoogle-perftools4 libjemalloc2 liblsan0 perl python3
   redis-server redis-tools sqlite3 valgrind)
 deb_packages=("${build_packages[@]}" debhelper dpkg-dev git)
-export build_packages test_packages bench_packages deb_packages
+export build_packages test_packages soak_packages bench_packages deb_packages
 
 say() { printf '==> %s\n' "$*"; }
 warn() { printf 'warning: %s\n' "$*" >&2; }

@@ -1,0 +1,123 @@
+"""Processes come, allocate, lose, fork, end threads, call exec, end and are killed, tracked and watched: books never differ from truth.
+
+A few seconds of it; script/soak has an hour (SOAK=1, SOAK_CHURN_S seconds) and then also wants that memoird takes no more
+memory and descriptors at the end than it did once it was warm. SOAK_OUT is a folder for the figures.
+"""
+
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import time
+import unittest
+
+from churn_support import TRACKER, World
+from cli_support import wait_for
+from daemon_fixture import DaemonTest
+
+SOAK = bool(os.environ.get("SOAK"))
+CHURN_S = int(os.environ.get("SOAK_CHURN_S", 3600)) if SOAK else 6
+POPULATION = 8 if SOAK else 4
+CHECKS_MIN = 20
+SAMPLE_S = 10 if SOAK else 1
+RSS_SLACK = 4 << 20
+FDS_SLACK = 8
+ROOT = pathlib.Path(os.environ.get("MEMOIR_SOURCE_ROOT") or pathlib.Path(__file__).parents[2])
+
+
+class Churn(DaemonTest):
+    def setUp(self):
+        if not TRACKER.exists():
+            self.skipTest("this build has no tracker")
+        super().setUp()
+        self.seed = int(os.environ.get("SEED", time.time_ns() % 1000000))
+        print(f"# SEED={self.seed}")
+        self.samples = []
+        self.commit = commit()
+
+    def world(self):
+        native = self.folder / "memoir.sock"
+        daemon = self.daemon("--socket", native)
+        world = World(self.folder, self.books, self.state, daemon.pid, native, self.seed, POPULATION)
+        self.addCleanup(world.close)
+        return world
+
+    def churn(self, world):
+        begin = looked = time.monotonic()
+        while time.monotonic() - begin < CHURN_S or world.count["checks"] < CHECKS_MIN:
+            world.act()
+            if time.monotonic() - looked >= SAMPLE_S:
+                looked = time.monotonic()
+                world.look_at_retired()
+                world.overdue()
+                self.samples.append({"s": round(looked - begin, 1), **world.measure()})
+                self.write(world, looked - begin, "running")
+        return time.monotonic() - begin
+
+    def settle(self, world):
+        """All have ended: memoird has written of them all, and no book is left."""
+        for life in list(world.lives):
+            book = life.book()
+            if book:
+                life.say("r")
+                world.gone(life, book, "r")
+        world.close()
+        wait_for(lambda: world.look_at_retired() or not world.dead, "memoird writes of all that ended", 60)
+        wait_for(lambda: not self.book_files(), "no book is left", 60)
+
+    @staticmethod
+    def closed(world, before):
+        now = world.descriptors()
+        return now["fds"] <= before + FDS_SLACK and now["fds_ended"] == 0
+
+    def write(self, world, seconds, verdict):
+        folder = os.environ.get("SOAK_OUT")
+        if not folder:
+            return
+        folder = pathlib.Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        summary = {"verdict": verdict, "seconds": round(seconds, 1), "seed": self.seed, "population": POPULATION,
+                   "commit": self.commit, "drift": 0 if verdict in ("running", "passed") else None,
+                   **dict(sorted(world.count.items())), "memoird": self.steadiness()}
+        (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+        (folder / "samples.jsonl").write_text("".join(json.dumps(s) + "\n" for s in self.samples), encoding="utf-8")
+
+    def steadiness(self):
+        """memoird in the second and in the last sixth of the time: the first sixth is its start."""
+        sixth = max(1, len(self.samples) // 6)
+        if len(self.samples) < 12:
+            return {}
+        early, late = self.samples[sixth:2 * sixth], self.samples[-sixth:]
+        return {name: {"early": statistics.median(s[name] for s in early), "late": statistics.median(s[name] for s in late),
+                       "most": max(s[name] for s in self.samples)} for name in ("rss_bytes", "anon_bytes", "fds", "lives")} \
+            | {"cpu_s": self.samples[-1]["cpu_s"]}
+
+    def test_book_and_truth_never_drift_apart(self):
+        world = self.world()
+        begin, verdict = time.monotonic(), "failed"
+        before = world.measure()["fds"]
+        try:
+            self.churn(world)
+            self.settle(world)
+            wait_for(lambda: self.closed(world, before), "memoird closes what it opened", 60)
+            steady = self.steadiness()
+            if SOAK and steady:
+                self.assertLess(steady["anon_bytes"]["late"], steady["anon_bytes"]["early"] * 1.1 + RSS_SLACK)
+                self.assertLess(steady["fds"]["late"], steady["fds"]["early"] + 10 * POPULATION)
+            verdict = "passed"
+        except BaseException as reason:
+            verdict = f"failed: {reason}"
+            raise
+        finally:
+            self.write(world, time.monotonic() - begin, verdict)
+
+
+def commit():
+    done = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True,
+                          check=False)
+    return done.stdout.strip() or None
+
+
+if __name__ == "__main__":
+    unittest.main()
