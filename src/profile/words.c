@@ -178,8 +178,7 @@ static void json_figures(const struct profile *p, const struct rows *rows, const
     json_rates(row, o->rate_ns, json);
     json_key(json, "age_seconds");
     if (row->first_seen_ns)
-        json_double(json,
-                    (double)(grown(p->taken_real_ns, row->first_seen_ns) / NS_PER_MS) / 1000);
+        json_double(json, (double)(grown(p->taken_real_ns, row->first_seen_ns) / NS_PER_MS) / 1000);
     else
         json_null(json);
     field_time(json, "first_seen", row->first_seen_ns);

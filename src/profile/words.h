@@ -31,9 +31,9 @@ struct words_json {
     enum rows_measure measure; /* what `percent` is of */
     size_t top;                /* rows at most */
     bool stacks;               /* whole stacks, also where rows are not by stack */
-    bool filtered;             /* some sites were left out: what the process holds in all is not told */
-    bool diff;                 /* rows are of two moments, which are far apart */
-    uint64_t rate_ns;          /* of two moments so far apart: what happens each second; 0: of one */
+    bool filtered;    /* some sites were left out: what the process holds in all is not told */
+    bool diff;        /* rows are of two moments, which are far apart */
+    uint64_t rate_ns; /* of two moments so far apart: what happens each second; 0: of one */
 };
 
 /* The fields of an open object up to "sites": "pid", "program" ... "seconds". */

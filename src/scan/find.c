@@ -8,6 +8,8 @@
 #include "base/clock.h"
 
 enum {
+    EACH_HELD = 4096,          /* blocks that may still have to make way for another, */
+    EACH_KEEP = 256,           /* and those that stay when the others are told of */
     PAGE = 4096,               /* of the index, whatever the machine's are */
     INDEX_PAGES_MAX = 1 << 26, /* of one region: 256 GB; what is larger is searched by halves */
 };
@@ -20,6 +22,10 @@ struct search {
     size_t room;
     size_t region_first; /* first block of this region */
     uint64_t all_bytes;  /* to be read, for progress */
+    /* Of scan_each(): */
+    void (*each)(const struct scan_block *block, void *context);
+    void *each_context;
+    uint64_t deadline_ns;
 };
 
 static uint64_t end_of(const struct scan_block *block)
@@ -44,6 +50,19 @@ static bool make_way(struct search *s, const struct book_trailer *new)
     return true;
 }
 
+/* Tell of all blocks but the last `keep`: only these can turn out to be none. */
+static void tell(struct search *s, size_t keep)
+{
+    struct scan *scan = s->scan;
+    size_t n = scan->n > keep ? scan->n - keep : 0;
+    if (n == 0)
+        return;
+    for (size_t i = 0; i < n; i++)
+        s->each(&scan->blocks[i], s->each_context);
+    memmove(scan->blocks, scan->blocks + n, (scan->n - n) * sizeof(*scan->blocks));
+    scan->n -= n;
+}
+
 static int block_add(struct search *s, const struct book_trailer *trailer)
 {
     struct scan *scan = s->scan;
@@ -51,6 +70,8 @@ static int block_add(struct search *s, const struct book_trailer *trailer)
         return 0; /* no site of the book: passed the check by chance */
     if (!make_way(s, trailer))
         return 0;
+    if (s->each && scan->n == EACH_HELD)
+        tell(s, EACH_KEEP);
     if (scan->n == SCAN_BLOCKS_MAX) {
         scan->left_out++;
         return 0;
@@ -110,6 +131,8 @@ static int search_run(void *context, uint64_t start, uint64_t end)
         before = n > 1 ? words[n - 2] : 0;
         start += (last || n == 1 ? n : n - 1) * sizeof(uint64_t);
         s->scan->searched_bytes += n * sizeof(uint64_t);
+        if (s->deadline_ns && clock_monotonic_ns() > s->deadline_ns)
+            return -ETIME;
         if (s->options->progress)
             s->options->progress("looking for blocks", s->scan->searched_bytes, s->all_bytes,
                                  s->options->context);
@@ -166,6 +189,37 @@ int scan_find(struct scan *scan, const struct scan_options *options, struct scan
             index_region(scan, region);
     }
     return 0;
+}
+
+int scan_each(const struct scan_options *options, uint64_t deadline_ns,
+              void (*each)(const struct scan_block *block, void *context), void *context,
+              uint64_t *ret_searched)
+{
+    struct scan scan = {0};
+    struct scan_regions regions = {0};
+    struct scan_memory memory;
+    int r = scan_memory_open(&memory, options->pid);
+    if (r < 0)
+        return r;
+    struct search s = {.scan = &scan,
+                       .options = options,
+                       .memory = &memory,
+                       .each = each,
+                       .each_context = context,
+                       .deadline_ns = deadline_ns};
+    r = scan_regions_read(options->pid, &regions);
+    for (size_t i = 0; i < regions.n && r == 0; i++) {
+        s.region = &regions.regions[i];
+        if (!has_blocks(s.region))
+            continue;
+        r = scan_memory_runs(&memory, s.region->start, s.region->end, search_run, &s);
+        tell(&s, 0);
+    }
+    *ret_searched = scan.searched_bytes;
+    free(scan.blocks);
+    scan_regions_release(&regions);
+    scan_memory_close(&memory);
+    return r;
 }
 
 size_t scan_block_around(const struct scan *scan, const struct scan_regions *regions,

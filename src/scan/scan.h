@@ -97,4 +97,11 @@ size_t scan_threads_count(const struct scan_threads *threads);
 int scan_run(const struct scan_options *options, const struct scan_threads *threads,
              struct scan **ret_scan);
 void scan_free(struct scan *scan); /* NULL is fine */
+
+/* All live blocks by their addresses, while the process goes on: blocks that come or go meanwhile may be told of or
+ * not, and `state` says nothing. Holds a megabyte, however many there are; about a second for 2 GB. 0; -ETIME when
+ * `deadline_ns` (CLOCK_MONOTONIC) came first; -ENOMEM, -ESRCH, -EACCES. */
+int scan_each(const struct scan_options *options, uint64_t deadline_ns,
+              void (*each)(const struct scan_block *block, void *context), void *context,
+              uint64_t *ret_searched);
 void scan_freep(struct scan **scan);

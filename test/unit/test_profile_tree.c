@@ -4,7 +4,9 @@
 #include <regex.h>
 
 #include "base/buffer.h"
+#include "base/json.h"
 #include "cli/flame.h"
+#include "profile/tree_json.h"
 #include "profile_fixture.h"
 
 static struct tree take(struct profile *p, struct tree_options options)
@@ -217,10 +219,41 @@ static void lines_of_text_are_complete_but_for_crumbs(void **state)
     profile_free(p);
 }
 
+static void as_json_parents_come_first_and_names_are_there_once(void **state)
+{
+    struct profile *p = fixture_program("build", 0);
+    struct tree t = take(p, (struct tree_options){0});
+    struct buffer out = BUFFER_INIT(1 << 16);
+    struct json json;
+    json_init(&json, &out);
+    json_object_begin(&json);
+    assert_int_equal(tree_json(&t, &json), 0);
+    json_object_end(&json);
+    assert_int_equal(json_finish(&json), 0);
+    const char *text = buffer_string(&out);
+    assert_non_null(strstr(
+        text, "\"values\":[\"live_bytes\",\"live_blocks\",\"alloc_bytes\",\"alloc_blocks\"]"));
+    assert_non_null(strstr(text, "\"nodes\":[[-1,"));
+    assert_non_null(strstr(text, "\"left_out\":0"));
+    const char *ask = strstr(text, "\"ask\"");
+    assert_non_null(ask); /* two nodes, one name */
+    assert_null(strstr(ask + 1, "\"ask\""));
+    const char *nodes = strstr(text, "\"nodes\":[[") + strlen("\"nodes\":[[");
+    for (long number = 0; number < (long)t.n; number++) {
+        long parent = strtol(nodes, NULL, 10);
+        assert_true(number == 0 ? parent == -1 : parent >= 0 && parent < number);
+        nodes = strchr(nodes, ']') + 3;
+    }
+    buffer_release(&out);
+    tree_release(&t);
+    profile_free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(functions_hold_what_they_called_holds),
+        cmocka_unit_test(as_json_parents_come_first_and_names_are_there_once),
         cmocka_unit_test(inverted_it_begins_with_those_who_asked),
         cmocka_unit_test(a_focus_begins_where_it_is_met),
         cmocka_unit_test(inlined_calls_are_levels),

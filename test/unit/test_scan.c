@@ -197,6 +197,35 @@ static void blocks_are_found_with_what_they_say(void **unused)
     assert_int_equal(scan->sums[SCAN_LOST].bytes, 300124);
 }
 
+struct sum {
+    uint64_t blocks, bytes, last;
+};
+
+static void count(const struct scan_block *b, void *context)
+{
+    struct sum *sum = context;
+    assert_true(b->start > sum->last); /* by address */
+    sum->last = b->start;
+    sum->blocks++;
+    sum->bytes += b->bytes;
+}
+
+static void many_blocks_are_told_of_one_by_one(void **unused)
+{
+    struct scan_options options = {.pid = child, .key = key, .sites = SITES};
+    struct sum sum = {0};
+    uint64_t searched;
+    for (uint64_t i = 0; i < 10000; i++) /* more than are held at once, in two mappings */
+        block_of(key, (i % 2 ? ARENA : OTHER) + 0x1000 + i * 0x100, 100, 0, 1, 5);
+    block_of(key, ARENA + 0x300000, 300, 0, 2, 9); /* one lies over another, which is older */
+    block_of(key, ARENA + 0x300100, 8, 0, 2, 8);
+    assert_int_equal(scan_each(&options, 0, count, &sum, &searched), 0);
+    assert_int_equal(sum.blocks, 10001);
+    assert_int_equal(sum.bytes, 1000300);
+    assert_true(searched >= 10000 * 0x100);
+    assert_int_equal(scan_each(&options, 1, count, &(struct sum){0}, &searched), -ETIME);
+}
+
 static void garbage_is_no_block(void **unused)
 {
     uint64_t random = 88172645463325252, words[512];
@@ -460,6 +489,7 @@ int main(int argc, char **argv)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
         TEST(blocks_are_found_with_what_they_say),
+        TEST(many_blocks_are_told_of_one_by_one),
         TEST(garbage_is_no_block),
         TEST(what_nobody_points_to_is_lost),
         TEST(pointers_are_followed_through_blocks),
