@@ -24,6 +24,7 @@
 #include "daemon/behalf.h"
 #include "daemon/commands.h"
 #include "daemon/config_words.h"
+#include "daemon/events.h"
 #include "daemon/exit_watch.h"
 #include "daemon/growing.h"
 #include "daemon/history.h"
@@ -377,6 +378,8 @@ static int make_tables(struct daemon *daemon)
         r = allowance_new(RETIRE_RECORDS_MAX, RETIRE_RECORDS_REFILL_S * NS_PER_S,
                           &daemon->retire_share);
     if (r >= 0)
+        r = events_new(&daemon->events);
+    if (r >= 0)
         r = loop_new(&daemon->loop);
     if (r >= 0)
         r = add_sources(daemon);
@@ -490,6 +493,7 @@ void daemon_stop(struct daemon *daemon)
     hosts_free(daemon->hosts);
     loop_free(daemon->loop);
     retired_free(daemon->retired);
+    events_free(daemon->events);
     allowance_free(daemon->retire_share);
     if (daemon->pid_file)
         unlink(daemon->pid_file);

@@ -10,6 +10,7 @@ struct allowance;
 struct asking;
 struct behalf_table;
 struct commands;
+struct events;
 struct exit_watch;
 struct growing;
 struct history;
@@ -46,6 +47,7 @@ struct daemon {
     struct commands *commands; /* NULL: not known of others */
     struct server *server;
     struct asking *asking;
+    struct events *events;
     struct history *history;        /* NULL: none is kept */
     struct exit_watch *exits;       /* NULL: nobody asked for it */
     struct growing *growing;        /* NULL: call sites are not watched */

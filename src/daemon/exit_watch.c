@@ -14,11 +14,13 @@
 #include "bpf/exit_event.h"
 #include "bpf/exits.h"
 #include "daemon/daemon.h"
+#include "daemon/events.h"
 #include "daemon/exit_cgroup.h"
 #include "daemon/exit_store.h"
 #include "daemon/hosts.h"
 #include "daemon/loop.h"
 #include "ledger/host.h"
+#include "ledger/ledger.h"
 #include "ledger/proc.h"
 
 enum { LAST_TURNS = 16 }; /* what a full ring holds */
@@ -96,6 +98,8 @@ static void on_exit_event(const struct exit_event *event, void *context)
         record.flags &= ~(uint32_t)EXIT_RECORD_CGROUP_LEAF;
     }
     (void)exit_store_add(watch->store, &record);
+    if (!ledger_process_find(watch->daemon->ledger, record.pid)) /* else there is more to tell */
+        events_process_ended(watch->daemon->events, &record);
 }
 
 /* ---- turns ---- */

@@ -15,6 +15,7 @@
 #include "book/control.h"
 #include "daemon/cause.h"
 #include "daemon/daemon.h"
+#include "daemon/events.h"
 #include "daemon/loop.h"
 #include "daemon/native.h"
 #include "daemon/retire.h"
@@ -231,6 +232,7 @@ static struct watched *watch_process(struct daemon *daemon, struct ledger_proces
     }
     p->user_data = w;
     native_process_came(daemon->native, p);
+    events_process_came(daemon->events, p);
     return w;
 }
 

@@ -20,6 +20,7 @@
 #include "daemon/allowance.h"
 #include "daemon/behalf.h"
 #include "daemon/daemon.h"
+#include "daemon/events.h"
 #include "daemon/exit_watch.h"
 #include "daemon/line.h"
 #include "daemon/native.h"
@@ -358,6 +359,7 @@ static void line_tell(const struct daemon *daemon, const struct retired_process 
                   "%s", buffer_string(&line));
     }
     native_process_went(daemon->native, r, buffer_string(&line));
+    events_process_went(daemon->events, r, buffer_string(&line));
     buffer_release(&line);
 }
 

@@ -48,8 +48,7 @@ int part_open(const struct part *part, struct ledger **ret_ledger,
 {
     MEMOIR_CLEANUP(ledger_freep)
     struct ledger *ledger = NULL;
-    struct ledger_options options = {.command_read = command_read,
-                                     .command_context = (void *)part};
+    struct ledger_options options = {.command_read = command_read, .command_context = (void *)part};
     int r = ledger_new(&options, &ledger);
     struct ledger_process *process = NULL;
     for (size_t i = 0; i < part->n && r >= 0; i++) {

@@ -80,9 +80,9 @@ static int number_all(const struct tree *tree, struct numbering *n)
         return -ENOMEM;
     for (uint32_t i = 0; i < tree->n; i++) {
         const struct tree_node *node = &tree->nodes[i];
-        bool out = i > 0 && (n->node[node->parent] == TREE_NONE ||
-                             (tree->n > TREE_JSON_ALL &&
-                              is_small(&node->total, &tree->nodes[0].total)));
+        bool out =
+            i > 0 && (n->node[node->parent] == TREE_NONE ||
+                      (tree->n > TREE_JSON_ALL && is_small(&node->total, &tree->nodes[0].total)));
         n->node[i] = out ? TREE_NONE : (uint32_t)n->n_nodes++;
     }
     return number_names(tree, n);
@@ -108,8 +108,8 @@ static void names_json(const struct tree *tree, const struct numbering *n, struc
     for (size_t i = 0; i < n->n_names; i++) {
         const struct tree_node *node = &tree->nodes[n->first[i]];
         char key[24];
-        uint64_t hash = hash_string(profile_text(p, node->name),
-                                    hash_string(profile_text(p, node->module), 0));
+        uint64_t hash =
+            hash_string(profile_text(p, node->name), hash_string(profile_text(p, node->module), 0));
         snprintf(key, sizeof(key), "%016" PRIx64, hash);
         json_string(json, key);
     }

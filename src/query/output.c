@@ -82,6 +82,15 @@ static size_t put_time(char *to, uint64_t real_ns)
     return (size_t)(at - to);
 }
 
+const char *query_time_text(char text[static QUERY_TIME_TEXT_MAX], uint64_t real_ns)
+{
+    char quoted[VALUE_MAX];
+    size_t len = put_time(quoted, real_ns) - 2;
+    memcpy(text, quoted + 1, len);
+    text[len] = '\0';
+    return text;
+}
+
 /* Hundredths of a percent, rounded: as fine as anybody needs. */
 uint64_t query_percent_hundredths(const struct query_value *value)
 {

@@ -98,6 +98,9 @@ bool query_asks_unusual(const struct query *query);
 /* Words for people: "bytes", "age"; and what groups show of a column unless told otherwise. */
 const char *query_kind_name(enum query_kind kind);
 uint64_t query_percent_hundredths(const struct query_value *value); /* of a known PERCENT */
+/* "2026-01-31T12:00:00.123Z", as answers have it. Returns `text`. */
+enum { QUERY_TIME_TEXT_MAX = 32 };
+const char *query_time_text(char text[static QUERY_TIME_TEXT_MAX], uint64_t real_ns);
 enum query_aggregate query_column_aggregate(const struct query_column *column);
 
 /* ---- what it looks at ---- */
