@@ -82,29 +82,53 @@ static int flags_settle(int fd, uint64_t offset)
     return -EBUSY;
 }
 
-int book_control_write(const struct book_reader *reader, int fd, enum book_watcher_slot slot,
-                       const struct book_watcher *watcher)
+/* A descriptor of the same book that can be written, for close(), and where its page is. */
+static int find_writable(const struct book_reader *reader, int fd, uint64_t *ret_offset)
 {
-    uint64_t offset;
-    int r = control_find(reader, fd, &offset);
+    int r = control_find(reader, fd, ret_offset);
     if (r < 0)
         return r;
     int mode = fcntl(fd, F_GETFL);
     if (mode < 0)
         return -errno;
-    MEMOIR_CLEANUP(closep)
-    int own = -1;
-    if ((mode & O_ACCMODE) != O_RDWR) {
-        own = open_writable(fd);
-        if (own < 0)
-            return own;
-        fd = own;
-        r = control_find(reader, fd, &offset);
-        if (r < 0)
-            return r;
+    if ((mode & O_ACCMODE) == O_RDWR) {
+        int same = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        return same < 0 ? -errno : same;
     }
+    MEMOIR_CLEANUP(closep)
+    int own = open_writable(fd);
+    if (own < 0)
+        return own;
+    r = control_find(reader, own, ret_offset);
+    return r < 0 ? r : MEMOIR_TAKE_FD(own);
+}
+
+int book_control_ask(const struct book_reader *reader, int any_fd, uint32_t mask, uint32_t flags)
+{
+    uint64_t offset;
+    MEMOIR_CLEANUP(closep)
+    int fd = find_writable(reader, any_fd, &offset);
+    struct book_control control;
+    if (fd < 0)
+        return fd;
+    int r = book_pread_all(fd, &control, sizeof(control), offset);
+    if (r < 0)
+        return r;
+    uint32_t more = (control.flags_more & ~mask) | (flags & mask);
+    r = write_at(fd, &more, sizeof(more), offset + offsetof(struct book_control, flags_more));
+    return r < 0 ? r : flags_settle(fd, offset);
+}
+
+int book_control_write(const struct book_reader *reader, int any_fd, enum book_watcher_slot slot,
+                       const struct book_watcher *watcher)
+{
+    uint64_t offset;
+    MEMOIR_CLEANUP(closep)
+    int fd = find_writable(reader, any_fd, &offset);
+    if (fd < 0)
+        return fd;
     struct book_watcher value = watcher ? *watcher : (struct book_watcher){0};
-    r = write_at(fd, &value, sizeof(value),
-                 offset + offsetof(struct book_control, watchers) + slot * sizeof(value));
+    int r = write_at(fd, &value, sizeof(value),
+                     offset + offsetof(struct book_control, watchers) + slot * sizeof(value));
     return r < 0 ? r : flags_settle(fd, offset);
 }

@@ -24,6 +24,11 @@ enum book_watcher_slot {
 int book_control_write(const struct book_reader *reader, int fd, enum book_watcher_slot slot,
                        const struct book_watcher *watcher);
 
+/* Set those of `flags` that are in `mask` (enum book_control_flags), and clear the others of it, for good: they stay
+ * when no daemon watches any more, until somebody changes them again. What a watcher wants for itself is not touched.
+ * For those who act on behalf of the process's user, since that is who is asked about it. Errors as above. */
+int book_control_ask(const struct book_reader *reader, int fd, uint32_t mask, uint32_t flags);
+
 /* What the page says now. */
 int book_control_read(const struct book_reader *reader, int fd, struct book_control *ret_control);
 

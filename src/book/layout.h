@@ -218,8 +218,9 @@ enum { BOOK_WATCHERS = 2 };
 
 struct book_control {
     uint32_t flags; /* the watchers' flags and flags_more, or-ed; daemons store, the writer loads */
-    uint32_t flags_more; /* asked for by others than these two: daemons or it into flags, and no
-                            daemon that watches ever writes it */
+    uint32_t
+        flags_more; /* asked for by others than these two: daemons or it into flags. Written by the writer
+                            before the magic, and by who acts for its user (book_control_ask()) */
     struct book_watcher watchers[BOOK_WATCHERS];
     uint64_t spare_end;
 };

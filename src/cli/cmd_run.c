@@ -36,7 +36,7 @@ struct run_values {
     bool track;
     int stacks;
     const char *sample;
-    bool map;
+    bool map, suspended;
     bool summary, quiet;
     bool scan;
     uint64_t lost_code;
@@ -60,6 +60,10 @@ static const struct option_spec options[] = {
     {"sample", 0, OPTION_STRING, AT(sample), "BYTES",
      "one stack for so many bytes on average (default: the tracker's own, 512K)"},
     {"mmap", 'm', OPTION_FLAG, AT(map), .help = "account mmap and munmap as well"},
+    {"suspended", 0, OPTION_FLAG, AT(suspended),
+     .help =
+         "count nothing until tracking is switched on from outside, by memoird's page or its HTTP API: next to no cost "
+         "until then"},
     {"summary", 0, OPTION_FLAG, AT(summary),
      .help =
          "say on standard error at the end what the program used and still held (the default on a terminal)"},
@@ -112,7 +116,7 @@ static const struct command_section sections[] = {
      "freed bytes and blocks; null when there are none), \"losses\", \"sites\", those that hold most at the end "
      "first, and \"scan\" (of --scan, else null; \"memoir.lost/1\"). What could not be read is null, never 0."},
     {"ENVIRONMENT",
-     "What the options say is passed on in MEMOIR_STACKS, MEMOIR_SAMPLE_BYTES, MEMOIR_TRACK_MMAP and MEMOIR_DIR; without "
+     "What the options say is passed on in MEMOIR_STACKS, MEMOIR_SAMPLE_BYTES, MEMOIR_TRACK_MMAP, MEMOIR_SUSPENDED and MEMOIR_DIR; without "
      "memoir run, LD_PRELOAD=" LIBRARY " does the same."},
     {0},
 };
@@ -223,6 +227,10 @@ static void prepare(void *context, pid_t pid)
         setenv("MEMOIR_SAMPLE_BYTES", run->sample, 1);
     if (run->values->map)
         setenv("MEMOIR_TRACK_MMAP", "1", 1);
+    if (run->values->suspended)
+        setenv("MEMOIR_SUSPENDED", "1", 1);
+    else
+        unsetenv("MEMOIR_SUSPENDED"); /* of one memoir run around this one */
     unsetenv("MEMOIR_KEEP");
     if (run->keep) {
         char text[16];

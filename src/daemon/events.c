@@ -190,8 +190,8 @@ uint64_t events_left_out(const struct events *events)
 const char *event_kind_name(enum event_kind kind)
 {
     static const char *const names[EVENT_KINDS] = {
-        [EVENT_CAME] = "came",     [EVENT_WENT] = "went",         [EVENT_KILLED] = "killed",
-        [EVENT_OOM] = "oom",       [EVENT_LEAK] = "leak",         [EVENT_DEVICE] = "device",
+        [EVENT_CAME] = "came",         [EVENT_WENT] = "went", [EVENT_KILLED] = "killed",
+        [EVENT_OOM] = "oom",           [EVENT_LEAK] = "leak", [EVENT_DEVICE] = "device",
         [EVENT_TRACKING] = "tracking",
     };
     return names[kind];

@@ -74,6 +74,7 @@ bool early_is_over(size_t bytes)
 {
     return early.calls + 1 >= EARLY_CALLS || bytes >= EARLY_BYTES ||
            early.bytes + bytes >= EARLY_BYTES || track_settings.stacks == TRACK_STACKS_ALL ||
+           track_settings.suspended ||
            (track_settings.keep_pid && track_settings.keep_pid == getpid());
 }
 

@@ -58,6 +58,7 @@ struct track_settings {
     bool off;
     int32_t keep_pid; /* this process makes a book at once, and leaves it at exit; 0: none */
     bool maps;
+    bool suspended;        /* make a book at once, and count nothing until somebody resumes it */
     uint64_t sample_bytes; /* mean distance between samples */
 };
 extern struct track_settings track_settings;

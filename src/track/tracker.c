@@ -77,6 +77,7 @@ static void settings_read(void)
     track_settings.off = is_set("MEMOIR_OFF");
     track_settings.keep_pid = book_keep_asked() ? getpid() : 0;
     track_settings.maps = is_set("MEMOIR_TRACK_MMAP");
+    track_settings.suspended = is_set("MEMOIR_SUSPENDED");
     if (stacks && strcmp(stacks, "all") == 0)
         track_settings.stacks = TRACK_STACKS_ALL;
     else if (stacks && strcmp(stacks, "off") == 0)
@@ -176,6 +177,8 @@ static int tracker_fill(struct tracker *tracker)
     if (r < 0)
         return r;
     begin_earlier(w);
+    if (track_settings.suspended && w->control)
+        w->control->flags = w->control->flags_more |= BOOK_CONTROL_SUSPENDED;
     w->header->trailer_key = early.key.key;
     w->header->trailer_generation = early.key.generation;
     w->header->trailer_format = BOOK_TRAILER_FORMAT;

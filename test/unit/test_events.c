@@ -23,8 +23,7 @@ static struct events *make(void)
 
 static uint64_t leak(struct events *events, uint32_t uid)
 {
-    return events_add(events,
-                      &(struct event){.kind = EVENT_LEAK, .uid = uid, .is_private = true});
+    return events_add(events, &(struct event){.kind = EVENT_LEAK, .uid = uid, .is_private = true});
 }
 
 static void the_last_ones_are_kept_and_come_oldest_first(void **unused)

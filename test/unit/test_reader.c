@@ -570,6 +570,25 @@ static void control_page_is_written_and_read(void **unused)
     assert_int_equal(totals_of(&f, 0).live_bytes, 5000);
 }
 
+static void what_a_user_asks_for_outlives_the_watchers(void **unused)
+{
+    SAMPLE(f);
+    struct book_control control;
+    struct book_watcher root = {.pid = 77, .flags = BOOK_CONTROL_WATCHED};
+    uint32_t suspended = BOOK_CONTROL_SUSPENDED;
+    assert_int_equal(book_control_write(f.reader, f.fd, BOOK_WATCHER_ROOT, &root), 0);
+    assert_int_equal(book_control_ask(f.reader, f.fd, suspended, suspended), 0);
+    assert_int_equal(book_control_read(f.reader, f.fd, &control), 0);
+    assert_int_equal(control.flags, BOOK_CONTROL_WATCHED | suspended);
+    assert_int_equal(book_control_write(f.reader, f.fd, BOOK_WATCHER_ROOT, NULL), 0);
+    assert_int_equal(book_control_read(f.reader, f.fd, &control), 0);
+    assert_int_equal(control.flags, suspended);
+    assert_int_equal(book_control_ask(f.reader, f.fd, suspended, 0), 0);
+    assert_int_equal(book_control_read(f.reader, f.fd, &control), 0);
+    assert_int_equal(control.flags, 0);
+    assert_int_equal(control.flags_more, 0);
+}
+
 static void control_of_another_file_is_not_written(void **unused)
 {
     SAMPLE(f);
@@ -637,6 +656,7 @@ int main(void)
         T(writer_lives_as_long_as_its_lock),
         T(book_in_the_making_is_not_tested_for_its_lock),
         T(control_page_is_written_and_read),
+        T(what_a_user_asks_for_outlives_the_watchers),
         T(control_of_another_file_is_not_written),
         T(control_is_not_written_where_there_is_none),
     };
