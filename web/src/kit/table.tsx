@@ -36,6 +36,8 @@ export interface TableProps<R> {
   sort?: string
   /** Without it the rows stay in the order they come. */
   onSort?: (sort: string) => void
+  /** The rows are in that order already: a tree sorts its branches by itself. */
+  sorted?: boolean
   /** Where a row leads: its first cell becomes a link, and a click anywhere in it goes there. */
   href?: (row: R) => string | null
   onOpen?: (row: R) => void
@@ -63,12 +65,15 @@ export function Table<R>(props: TableProps<R>): JSX.Element {
   const sort = parseSort(props.sort ?? '')
   const by = sort ? props.columns.find((c) => c.id === sort.id) : undefined
   const rows = useMemo(
-    () => (by && sort && props.onSort ? sortRows(props.rows, by.value, sort.down) : props.rows),
+    () => (by && sort && props.onSort && !props.sorted ? sortRows(props.rows, by.value, sort.down) : props.rows),
     [props.rows, by?.id, sort?.down, props.onSort != null],
   )
   const [first, end] = useSight(box, rows.length)
   const total = rows.length * rowHeight()
-  const template = props.columns.map((c) => (c.grow ? `minmax(${c.width}px, 1fr)` : `${c.width}px`)).join(' ')
+  // On a phone what stays at the edge must leave room for the rest.
+  const template = props.columns
+    .map((c) => (c.pin && narrow?.matches ? '42vw' : c.grow ? `minmax(${c.width}px, 1fr)` : `${c.width}px`))
+    .join(' ')
   const at = props.selected == null ? -1 : rows.findIndex((row) => props.rowKey(row) === props.selected)
 
   const move = (to: number): void => {
