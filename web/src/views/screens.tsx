@@ -2,7 +2,10 @@
 import type { ComponentType } from 'preact'
 import type { IconName } from '../kit/icon'
 import { Containers } from './containers'
+import { Devices } from './devices'
+import { Leaks } from './leaks'
 import { Overview } from './overview'
+import { Process } from './process'
 import { Processes } from './processes'
 import { Self } from './self'
 
@@ -23,6 +26,9 @@ export interface Screen {
 export const SCREENS: Screen[] = [
   { id: 'overview', title: 'Overview', view: Overview, icon: 'overview', key: 'o' },
   { id: 'processes', title: 'Processes', view: Processes, icon: 'processes', key: 'p', whole: true, also: ['process'] },
+  { id: 'process', title: 'Process', view: Process },
+  { id: 'devices', title: 'Devices', view: Devices, icon: 'devices', key: 'd' },
+  { id: 'leaks', title: 'Leaks', view: Leaks, icon: 'leaks', key: 'l' },
   { id: 'containers', title: 'Containers', view: Containers, icon: 'containers', key: 'c', whole: true },
   { id: 'self', title: 'Memoir itself', view: Self, icon: 'self', key: 's' },
 ]

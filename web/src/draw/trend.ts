@@ -1,0 +1,23 @@
+// The line that shows a rate in a chart of what was measured, and where it meets a limit.
+
+const median = (values: number[]): number => {
+  const sorted = [...values].sort((a, b) => a - b)
+  const middle = sorted.length >> 1
+  if (!sorted.length) return 0
+  return sorted.length % 2 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2
+}
+
+/**
+ * A line of that slope through the middle of the points: half of them are above it. The rate is the detector's, so the chart
+ * shows what the verdict rests on and not a second opinion.
+ */
+export function trendLine(t: number[], values: (number | null)[], rate: number): (number | null)[] {
+  const origin = t[0] ?? 0
+  const known = t.flatMap((time, i) => {
+    const value = values[i]
+    return value == null ? [] : [value - rate * (time - origin)]
+  })
+  if (known.length < 2) return t.map(() => null)
+  const start = median(known)
+  return t.map((time) => Math.max(0, start + rate * (time - origin)))
+}

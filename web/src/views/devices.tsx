@@ -1,0 +1,175 @@
+// Devices: how full each memory of each accelerator is, who holds it, and behind each its blocks, its map and its history.
+import type { JSX } from 'preact'
+import { useMemo } from 'preact/hooks'
+import { useResource } from '../api/resource'
+import { tick } from '../api/stream'
+import type { TableAnswer } from '../api/types'
+import { bytes, count, percent } from '../base/format'
+import { link, place, word } from '../base/route'
+import { Card, Empty, Meter, ProblemBox, StaleNotice, ViewHead, Waiting } from '../kit/parts'
+import { Stack } from '../kit/stack'
+import { DeviceDetail } from './device_detail'
+import { devicesOf, ownersOf, rowsOf, spaceNames, type Device, type Owner, type Row, type Space } from './device_model'
+
+const OWNERS_SHOWN = 7
+
+export function Devices(): JSX.Element {
+  const devices = useResource<TableAnswer>('/devices', { shape: 'arrays' })
+  const accounts = useResource<TableAnswer>('/accounts', { where: 'device!=host', shape: 'arrays' })
+  const uid = place.value.parts[1]
+  const label = word('device') // other screens know a device by its number and name only
+  const list = useMemo(() => (devices.data ? devicesOf(rowsOf(devices.data)) : []), [devices.data])
+  const owners = useMemo(() => (accounts.data ? rowsOf(accounts.data) : []), [accounts.data])
+
+  if (!devices.data) return devices.problem ? <ProblemBox problem={devices.problem} middle /> : <Waiting rows={8} />
+  if (uid || label) {
+    const chosen = list.find((device) => (uid ? device.uid === uid : deviceTitle(device) === label))
+    if (chosen) return <DeviceDetail device={chosen} accounts={owners} />
+    return (
+      <Empty title="This device is not here" middle>
+        <span>No program reports memory on it at present. It appears when one does.</span>
+        <a class="button" href={link('devices')}>
+          All devices
+        </a>
+      </Empty>
+    )
+  }
+  const held = list.reduce((sum, device) => sum + device.used, 0)
+  return (
+    <>
+      <ViewHead
+        title="Devices"
+        sub={
+          list.length ? `${count(list.length)} ${list.length === 1 ? 'device' : 'devices'}, ${bytes(held)} in use` : ''
+        }
+      />
+      <StaleNotice problem={devices.problem} />
+      {list.length === 0 ? (
+        <Nothing />
+      ) : (
+        <div class="grid">
+          {list.map((device) => (
+            <DeviceCard key={device.uid} device={device} accounts={owners} wide={list.length === 1} />
+          ))}
+        </div>
+      )}
+    </>
+  )
+}
+
+function Nothing(): JSX.Element {
+  return (
+    <Empty title="No accelerator memory is reported" middle>
+      <span>
+        Devices appear when a program reports what it holds on one: by libmemoir, over the sockets of memoird, or from
+        tt-metal.
+      </span>
+      <span>To see how it looks, run the demo on two simulated devices:</span>
+      <pre>memoir demo</pre>
+      {tick.value && <span>{count(tick.value.processes)} processes are watched in the meantime.</span>}
+    </Empty>
+  )
+}
+
+function DeviceCard({ device, accounts, wide }: { device: Device; accounts: Row[]; wide: boolean }): JSX.Element {
+  return (
+    <Card
+      span={wide ? 12 : 6}
+      class="device"
+      title={<a href={link(`devices/${device.uid}`)}>{deviceTitle(device)}</a>}
+      end={<span class="muted">{[device.kind, device.bus].filter(Boolean).join(' · ')}</span>}
+    >
+      {device.spaces.map((space) => (
+        <SpaceBlock
+          key={space.name}
+          device={device}
+          space={space}
+          owners={ownersOf(accounts, device.uid, spaceNames(space))}
+        />
+      ))}
+    </Card>
+  )
+}
+
+export const deviceTitle = (device: Device): string =>
+  device.ordinal === null ? device.name : `${device.ordinal} ${device.name}`
+
+export const spaceLink = (device: Device, space: Space): string => link(`devices/${device.uid}`, { space: space.name })
+
+/** "7.0 GB of 12.9 GB, 54.6 %" */
+export function fillText(space: Space): string {
+  if (space.capacity === null) return `${bytes(space.used)}, size not told`
+  return `${bytes(space.used)} of ${bytes(space.capacity)}, ${percent((100 * space.used) / space.capacity)}`
+}
+
+function SpaceBlock({ device, space, owners }: { device: Device; space: Space; owners: Owner[] }): JSX.Element {
+  return (
+    <div class="space">
+      <div class="spread">
+        <a class="space-name" href={spaceLink(device, space)}>
+          {space.title}
+        </a>
+        <span class="muted">{count(space.blocks)} blocks</span>
+        <span class="num grow">{fillText(space)}</span>
+      </div>
+      <SpaceBar device={device} space={space} />
+      <OwnerList owners={owners} total={space.used} label={`holders of ${space.title}`} />
+    </div>
+  )
+}
+
+/** How full it is. Where kinds of blocks share a memory, each has its part of the bar. */
+export function SpaceBar({ device, space }: { device: Device; space: Space }): JSX.Element | null {
+  const label = `${space.title} of ${device.name}`
+  if (!space.parts.length)
+    return space.capacity === null ? null : <Meter share={space.used / space.capacity} label={label} />
+  const parts = space.parts.map((part, i) => ({
+    id: part.name,
+    name: part.title,
+    value: part.used,
+    color: `var(--series-${i + 1})`,
+  }))
+  return (
+    <>
+      <Stack label={label} total={space.capacity ?? space.used} thin parts={parts} />
+      <ul class="parts">
+        {parts.map((part) => (
+          <li key={part.id}>
+            <span class="swatch" style={{ backgroundColor: part.color }} />
+            <span class="muted">{part.name}</span> {bytes(part.value)}
+          </li>
+        ))}
+      </ul>
+    </>
+  )
+}
+
+export function OwnerList({
+  owners,
+  total,
+  label,
+}: {
+  owners: Owner[]
+  total: number
+  label: string
+}): JSX.Element | null {
+  if (!owners.length) return null
+  const shown = owners.slice(0, OWNERS_SHOWN)
+  const rest = owners.slice(OWNERS_SHOWN)
+  return (
+    <ul class="owners" aria-label={label}>
+      {shown.map((owner) => (
+        <li key={owner.pid}>
+          <a href={link(`process/${owner.pid}`)}>{owner.program}</a> <span class="faint">{owner.pid}</span>{' '}
+          {bytes(owner.bytes)}
+          <span class="muted"> {total > 0 ? percent((100 * owner.bytes) / total) : ''}</span>
+        </li>
+      ))}
+      {rest.length > 0 && (
+        <li class="muted">
+          {count(rest.length)} more, {bytes(rest.reduce((sum, owner) => sum + owner.bytes, 0))}
+        </li>
+      )}
+    </ul>
+  )
+}

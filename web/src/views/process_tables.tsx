@@ -1,0 +1,293 @@
+// Tables of one process: the places in its code that allocate, the blocks that it holds, and these by age and size.
+import type { JSX } from 'preact'
+import { useMemo } from 'preact/hooks'
+import { useResource } from '../api/resource'
+import type { TableAnswer } from '../api/types'
+import { count } from '../base/format'
+import { setWords, word } from '../base/route'
+import { HeatMap } from '../draw/heat_view'
+import { Card, Choice, Empty, ProblemBox, StaleNotice, Waiting } from '../kit/parts'
+import { Table, type TableColumn } from '../kit/table'
+import { rowsOf, spaceTitle, type Row } from './device_model'
+import type { TrackingState } from './process_tracking'
+import { transposed } from './tables_model'
+import { Untracked } from './untracked'
+
+export interface SiteRow {
+  site?: string | null
+  function?: string | null
+  file?: string | null
+  line?: number | null
+  module?: string | null
+  space?: string | null
+  stack?: string[] | string | null
+  live_bytes: number | null
+  live_blocks: number | null
+  allocated_bytes: number | null
+  allocated_blocks: number | null
+  live_bytes_per_second?: number | null
+  first_seen?: string | null
+  age_seconds?: number | null
+  estimate?: boolean | null
+}
+
+/** Does a row have the words of the filter in any of its texts? */
+const has = (filter: string, ...texts: (string | null | undefined)[]): boolean =>
+  filter === '' || texts.some((text) => text?.toLowerCase().includes(filter.toLowerCase()))
+
+function Filter({ label }: { label: string }): JSX.Element {
+  return (
+    <input
+      class="field"
+      type="search"
+      data-filter
+      aria-label={label}
+      placeholder={label}
+      value={word('search')}
+      onInput={(event) => setWords({ search: event.currentTarget.value || null })}
+    />
+  )
+}
+
+const place = (row: SiteRow): string =>
+  row.file ? `${row.file.split('/').pop()}${row.line ? `:${row.line}` : ''}` : (row.module?.split('/').pop() ?? '')
+const stackOf = (row: SiteRow): string[] =>
+  Array.isArray(row.stack) ? row.stack : row.stack ? row.stack.split(';') : []
+const siteKey = (row: SiteRow): string => [row.function, row.file, row.line, row.module, row.space, row.site].join('~')
+
+const SITE_COLUMNS: TableColumn<SiteRow>[] = [
+  {
+    id: 'function',
+    title: 'Function',
+    kind: 'text',
+    width: 200,
+    grow: true,
+    pin: true,
+    value: (r) => r.function ?? r.site ?? '?',
+  },
+  { id: 'place', title: 'Line', kind: 'text', width: 160, value: place },
+  {
+    id: 'held',
+    title: 'Held',
+    kind: 'bytes',
+    width: 100,
+    help: 'allocated there and not freed',
+    value: (r) => r.live_bytes,
+  },
+  { id: 'blocks', title: 'Blocks', kind: 'number', width: 90, value: (r) => r.live_blocks },
+  {
+    id: 'allocated',
+    title: 'Allocated',
+    kind: 'bytes',
+    width: 110,
+    help: 'in all, since the process started',
+    value: (r) => r.allocated_bytes,
+  },
+  { id: 'calls', title: 'Calls', kind: 'number', width: 100, value: (r) => r.allocated_blocks },
+  {
+    id: 'age',
+    title: 'Since',
+    kind: 'age',
+    width: 90,
+    help: 'since it asked for the first time',
+    value: (r) => r.age_seconds,
+  },
+  { id: 'space', title: 'Memory', kind: 'text', width: 90, value: (r) => r.space },
+]
+
+export function Sites({ pid, tracking }: { pid: number; tracking: TrackingState }): JSX.Element {
+  const { data, problem } = useResource<{ sites: SiteRow[] }>(`/processes/${pid}/sites`, {}, { every: 2000 })
+  const filter = word('search')
+  const open = word('site')
+  const rows = useMemo(
+    () =>
+      (data?.sites ?? []).filter((row) => has(filter, row.function, row.file, row.module, row.site, ...stackOf(row))),
+    [data, filter],
+  )
+  if (!data) {
+    if (tracking.state === 'none' || tracking.state === 'off')
+      return <Untracked tracking={tracking} what="The table of call sites" />
+    return problem ? <ProblemBox problem={problem} /> : <Waiting rows={8} />
+  }
+  const chosen = rows.find((row) => siteKey(row) === open)
+  return (
+    <>
+      <div class="tab-tools">
+        <Filter label="Filter functions, files" />
+        <span class="muted">
+          {count(rows.length)} of {count(data.sites.length)} places
+        </span>
+      </div>
+      <StaleNotice problem={problem} />
+      <Table
+        label="places in the code that allocate"
+        columns={SITE_COLUMNS}
+        rows={rows}
+        rowKey={siteKey}
+        sort={word('sort', '-held')}
+        onSort={(sort) => setWords({ sort })}
+        selected={open || null}
+        onSelect={(key) => setWords({ site: key })}
+        height={480}
+        empty={
+          filter ? (
+            <span class="muted">No place has “{filter}” in its name.</span>
+          ) : (
+            <span class="muted">It has not allocated anything yet.</span>
+          )
+        }
+      />
+      {chosen && (
+        <Card title={`Stack of ${chosen.function ?? chosen.site ?? 'it'}`}>
+          {stackOf(chosen).length ? (
+            <ol class="frames">
+              {stackOf(chosen).map((line) => (
+                <li class="mono">{line}</li>
+              ))}
+            </ol>
+          ) : (
+            <p class="muted">Only the place itself is known of it. memoir run --stacks all keeps every stack.</p>
+          )}
+        </Card>
+      )}
+    </>
+  )
+}
+
+const BUFFERS_MAX = 5000
+
+export const BUFFER_COLUMNS: TableColumn<Row>[] = [
+  {
+    id: 'id',
+    title: 'Address',
+    kind: 'text',
+    width: 150,
+    pin: true,
+    value: (r) => r['id'],
+    render: (r) => <span class="mono">{String(r['id'])}</span>,
+  },
+  { id: 'bytes', title: 'Size', kind: 'bytes', width: 100, value: (r) => r['bytes'] },
+  { id: 'age', title: 'Age', kind: 'age', width: 90, value: (r) => r['age'] },
+  {
+    id: 'space',
+    title: 'Memory',
+    kind: 'text',
+    width: 120,
+    value: (r) => r['space'],
+    text: (r) => spaceTitle(String(r['space'])),
+  },
+  { id: 'device', title: 'Device', kind: 'text', width: 180, value: (r) => r['device'] },
+  { id: 'tag', title: 'Tag', kind: 'text', width: 130, help: 'what the program was doing', value: (r) => r['tag'] },
+  {
+    id: 'moves',
+    title: 'Moves',
+    kind: 'number',
+    width: 80,
+    help: 'transfers that it was part of',
+    value: (r) => r['moves'],
+  },
+  { id: 'site', title: 'Asked for by', kind: 'text', width: 220, grow: true, value: (r) => r['site'] },
+]
+
+export function Buffers({ pid }: { pid: number }): JSX.Element {
+  const { data, problem } = useResource<TableAnswer>(
+    `/processes/${pid}/buffers`,
+    { sort: '-bytes', limit: BUFFERS_MAX, shape: 'arrays' },
+    { every: 2000 },
+  )
+  const filter = word('search')
+  const all = useMemo(() => (data ? rowsOf(data) : []), [data])
+  const rows = useMemo(
+    () =>
+      all.filter((row) => has(filter, ...['id', 'space', 'device', 'tag', 'site'].map((name) => row[name] as string))),
+    [all, filter],
+  )
+  if (!data) return problem ? <ProblemBox problem={problem} /> : <Waiting rows={8} />
+  return (
+    <>
+      <div class="tab-tools">
+        <Filter label="Filter tags, devices, sites" />
+        <span class="muted">
+          {count(rows.length)} of {count(data.matched)} blocks
+          {data.matched > all.length && `, the ${count(all.length)} largest`}
+        </span>
+      </div>
+      <StaleNotice problem={problem} />
+      <Table
+        label="blocks that it holds"
+        columns={BUFFER_COLUMNS}
+        rows={rows}
+        rowKey={(row) => `${String(row['device_uid'] ?? row['device'])}~${String(row['space'])}~${String(row['id'])}`}
+        sort={word('sort', '-bytes')}
+        onSort={(sort) => setWords({ sort })}
+        height={560}
+        empty={
+          filter ? (
+            <span class="muted">No block matches “{filter}”.</span>
+          ) : (
+            <Empty title="No single blocks to show">
+              <span>
+                Blocks are listed one by one for device memory and for what programs report. A tracked heap is summed up
+                by call site, and by age and size.
+              </span>
+            </Empty>
+          )
+        }
+      />
+    </>
+  )
+}
+
+export interface AgesAnswer {
+  ages: number[]
+  sizes: number[]
+  blocks: number[][]
+  bytes: number[][]
+  source?: string
+}
+
+export function Ages({ pid, tracking }: { pid: number; tracking: TrackingState }): JSX.Element {
+  const { data, problem } = useResource<AgesAnswer>(`/processes/${pid}/ages`, {}, { every: 5000 })
+  const unit = word('value') === 'blocks' ? 'blocks' : 'bytes'
+  if (!data) {
+    if (tracking.state === 'none' || tracking.state === 'off')
+      return <Untracked tracking={tracking} what="The map by age and size" />
+    return problem ? <ProblemBox problem={problem} /> : <Waiting rows={8} />
+  }
+  const values = transposed(unit === 'bytes' ? data.bytes : data.blocks, data.sizes.length)
+  const nothing = values.flat().every((value) => !value)
+  return (
+    <>
+      <div class="tab-tools">
+        <Choice
+          label="what the shades show"
+          options={[
+            ['bytes', 'Bytes'],
+            ['blocks', 'Blocks'],
+          ]}
+          value={unit}
+          onChange={(value) => setWords({ value: value === 'bytes' ? null : value })}
+        />
+        <span class="muted">Old and many, at the right: what leaks gathers there.</span>
+      </div>
+      <StaleNotice problem={problem} />
+      {nothing ? (
+        <Empty title="It holds no block whose age is known" />
+      ) : (
+        <Card
+          title={data.source === 'device' ? 'Live blocks on devices, by age and size' : 'Live blocks, by age and size'}
+        >
+          <div class="wide-scroll" tabIndex={0} role="region" aria-label="live blocks by age and size">
+            <HeatMap
+              ages={data.ages}
+              sizes={data.sizes}
+              values={values}
+              unit={unit}
+              label="Live blocks by age (columns) and size (rows)"
+            />
+          </div>
+        </Card>
+      )}
+    </>
+  )
+}

@@ -1,0 +1,114 @@
+// Tracking of one process: whether its allocations are accounted, and the button that stops or starts it, after a question.
+import type { JSX } from 'preact'
+import { useState } from 'preact/hooks'
+import { post, Problem } from '../api/client'
+import { session } from '../api/stream'
+import { Dialog } from '../kit/dialog'
+import { Icon } from '../kit/icon'
+import { Badge, type Tone } from '../kit/parts'
+
+export interface TrackingState {
+  state: 'on' | 'off' | 'suspended' | 'none'
+  source?: string | null
+  why?: string | null
+  can?: boolean
+  command?: string | null
+}
+
+const WORDS: Record<TrackingState['state'], { badge: string; tone: Tone; tip: string }> = {
+  on: { badge: 'Tracked', tone: 'good', tip: 'Every allocation of this process is accounted.' },
+  suspended: {
+    badge: 'Tracking stopped',
+    tone: 'warn',
+    tip: 'New allocations pass by uncounted; frees of what was counted still count.',
+  },
+  off: { badge: 'Not tracked', tone: '', tip: 'It reports nothing at present.' },
+  none: { badge: 'Not tracked', tone: '', tip: 'Its allocations are not accounted.' },
+}
+
+export function Tracking({ pid, program, state }: { pid: number; program: string; state: TrackingState }): JSX.Element {
+  const [asking, setAsking] = useState(false)
+  const [busy, setBusy] = useState(false)
+  const [problem, setProblem] = useState<Problem | null>(null)
+  // What memoird said last counts until the next answer of the process tells the same.
+  const [told, setTold] = useState<TrackingState['state'] | null>(null)
+  const now = told ?? state.state
+  if (told !== null && told === state.state) setTold(null)
+  const on = now === 'on'
+  const words = WORDS[now]
+  const reads = session.value?.role === 'read'
+  // A process that was not started under the tracker has nothing that could be switched: say what to do instead.
+  const cannot = now === 'none' || state.can === false
+
+  const change = async (): Promise<void> => {
+    setBusy(true)
+    setProblem(null)
+    try {
+      await post(`/processes/${pid}/tracking`, { on: !on })
+      setTold(on ? 'suspended' : 'on')
+      setAsking(false)
+    } catch (error) {
+      setProblem(error instanceof Problem ? error : new Problem(0, 'It did not work', String(error)))
+    } finally {
+      setBusy(false)
+    }
+  }
+  const close = (): void => {
+    setAsking(false)
+    setProblem(null)
+  }
+  return (
+    <>
+      <Badge tone={words.tone} tip={words.tip + (state.source ? ` Source: ${state.source}.` : '')}>
+        {words.badge}
+      </Badge>
+      <button
+        type="button"
+        class="button"
+        disabled={reads}
+        data-tip={
+          reads ? 'Your login may look, not change. An owner can give you a token with the role control.' : undefined
+        }
+        onClick={() => setAsking(true)}
+      >
+        <Icon name={on ? 'stop' : 'play'} />
+        {on ? 'Stop tracking' : 'Start tracking'}
+      </button>
+      <Dialog title={on ? 'Stop tracking?' : 'Start tracking?'} open={asking} onClose={close}>
+        <div class="ask">
+          <p>
+            {cannot
+              ? `The allocations of ${program} (PID ${pid}) cannot be accounted from here${state.why ? `: ${state.why}` : ''}.`
+              : on
+                ? `New allocations of ${program} (PID ${pid}) will pass by uncounted until tracking starts again: sums and verdicts have a gap from now on. The program itself goes on as it is.`
+                : `From now on, allocations of ${program} (PID ${pid}) are accounted. What it allocated before stays unknown. A verdict about leaks takes about half a minute.`}
+          </p>
+          {problem && (
+            <div class="notice bad" role="alert">
+              <span>
+                <b>{problem.title}</b>
+                {problem.detail ? `: ${problem.detail}` : ''}
+              </span>
+            </div>
+          )}
+          {(cannot || problem?.status === 409) && state.command && (
+            <>
+              <p class="muted">To have it tracked, start it again with:</p>
+              <pre>{state.command}</pre>
+            </>
+          )}
+          <div class="row ask-end">
+            <button type="button" class="button" onClick={close}>
+              {cannot ? 'Close' : 'Cancel'}
+            </button>
+            {!cannot && (
+              <button type="button" class="button main-action" disabled={busy} onClick={() => void change()}>
+                {on ? 'Stop tracking' : 'Start tracking'}
+              </button>
+            )}
+          </div>
+        </div>
+      </Dialog>
+    </>
+  )
+}
