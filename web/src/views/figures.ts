@@ -1,0 +1,58 @@
+// Figures that come with a name and no kind, such as memoird's own: their kind is in the end of the name, as everywhere in
+// Memoir (units last).
+import { bytes, count, dateTime, duration, percent } from '../base/format'
+
+export interface Figure {
+  name: string
+  text: string
+  /** The number, or null where it is none. */
+  value: number | null
+}
+
+export interface FigureGroup {
+  name: string
+  figures: Figure[]
+}
+
+const ENDS: [RegExp, (n: number) => string][] = [
+  [/(^|_)(bytes|rss|pss|size|capacity|memory)(_max)?$/, bytes],
+  [/_ns(_max)?$/, (n) => duration(n / 1e9)],
+  [/_us(_max)?$/, (n) => duration(n / 1e6)],
+  [/_ms(_max)?$/, (n) => duration(n / 1e3)],
+  [/(^|_)(s|seconds|uptime|age|ago|lag|lasted)(_max)?$/, duration],
+  [/(^|_)(percent|share)$/, percent],
+]
+
+const UNITS = /_(bytes|ns|us|ms|s|seconds)(?=(_max)?$)/
+
+/** "lag_p99_ns" → "lag p99" */
+export const figureName = (key: string): string => key.replace(UNITS, '').replace(/_/g, ' ')
+
+export function figureText(key: string, value: unknown): string {
+  if (value == null) return '-'
+  if (typeof value === 'boolean') return value ? 'yes' : 'no'
+  if (typeof value === 'number') {
+    const format = ENDS.find(([end]) => end.test(key))?.[1]
+    if (format) return format(value)
+    return Number.isInteger(value) ? (key === 'pid' ? String(value) : count(value)) : value.toFixed(2)
+  }
+  const text = String(value)
+  return /^\d{4}-\d\d-\d\dT/.test(text) ? dateTime(text) : text
+}
+
+/** The members of an object: plain ones as one group, each object among them as another, deeper ones with longer names. */
+export function figureGroups(object: Record<string, unknown>, title: string): FigureGroup[] {
+  const own: FigureGroup = { name: title, figures: [] }
+  const out: FigureGroup[] = [own]
+  for (const [key, value] of Object.entries(object)) {
+    if (value != null && typeof value === 'object' && !Array.isArray(value)) {
+      const inner = figureGroups(value as Record<string, unknown>, figureName(key))
+      const [first, ...rest] = inner
+      if (first && first.figures.length > 0) out.push(first)
+      for (const group of rest) out.push({ ...group, name: `${figureName(key)}: ${group.name}` })
+    } else if (!Array.isArray(value)) {
+      own.figures.push({ name: figureName(key), text: figureText(key, value), value: typeof value === 'number' ? value : null })
+    }
+  }
+  return out
+}

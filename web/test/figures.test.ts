@@ -1,0 +1,26 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { figureGroups, figureText } from '../src/views/figures'
+
+test('the end of a name is its unit', () => {
+  assert.equal(figureText('cache_bytes', 25_500_000), '25.5 MB')
+  assert.equal(figureText('lag_p99_ns', 3_200_000), '3.2 ms')
+  assert.equal(figureText('uptime_s', 252), '4m12s')
+  assert.equal(figureText('rss', 1000), '1.0 kB')
+  assert.equal(figureText('cpu_percent', 1.25), '1.3%')
+  assert.equal(figureText('requests', 12345), '12,345')
+  assert.equal(figureText('pid', 12345), '12345')
+  assert.equal(figureText('whatever', null), '-')
+})
+
+test('objects become groups, whatever their depth', () => {
+  const groups = figureGroups({ version: '1', loop: { lag_ns: 5, turns: { n: 2 } }, list: [1] }, 'memoird')
+  assert.deepEqual(
+    groups.map((g) => [g.name, g.figures.map((f) => f.name)]),
+    [
+      ['memoird', ['version']],
+      ['loop', ['lag']],
+      ['loop: turns', ['n']],
+    ],
+  )
+})
