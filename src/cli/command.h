@@ -110,6 +110,8 @@ extern const struct command cmd_run;
 extern const struct command cmd_help;
 extern const struct command cmd_leaks;
 extern const struct command cmd_log;
+extern const struct command cmd_open;
+extern const struct command cmd_token;
 
 /* write() shall say EPIPE, which ends the output quietly. The second one is for who becomes another program. */
 void command_take_signals(void);

@@ -141,10 +141,11 @@ static const struct config_key keys[] = {
      "Listen there for programs of other machines, which must know a token of token-file. HOST is "
      "a number (0.0.0.0, ::1 in brackets). Without it, memoird does not listen to the network."},
     {"token-file", CONFIG_PATH, AT(token_file), "FILE", "",
-     "Who may connect over TCP: a line for each token, NAME SHA256-IN-HEX [user=UID]. The token itself, "
-     "at least 16 bytes, is not in it; UID is whose processes it may see in detail, without it nobody's. "
-     "FILE must belong to memoird's user with mode 0600, and is read again when it changes. To make a "
-     "token: head -c 32 /dev/urandom | base64 | tr -d '\\n' | tee token | sha256sum"},
+     "Who may ask over HTTP, and connect over TCP: a line for each token, NAME SHA256-IN-HEX [user=UID] "
+     "[role=read|control] [expires=TIME]; memoir token writes it. The token itself, at least 16 bytes, is "
+     "not in it; UID is whose processes it may see in detail, without it nobody's. FILE must belong to "
+     "memoird's user with mode 0600, and is read again when it changes. Without it, tokens of HTTP are in "
+     "STATE/tokens. To make a token by hand: head -c 32 /dev/urandom | base64 | tr -d '\\n' | tee token | sha256sum"},
     {"http", CONFIG_TEXT, AT(http), "HOST:PORT", "",
      "Serve the dashboard and the HTTP API there; none: do not. HOST is a number (127.0.0.1, ::1 in brackets). "
      "Without it, at 127.0.0.1:7070, or nowhere when dir is set. Whoever asks logs in by memoir open, or shows a "

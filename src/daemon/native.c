@@ -310,6 +310,7 @@ static bool on_line(struct native_client *client, const char *line, size_t len)
         [NATIVE_SUBSCRIBE] = native_subscribe,
         [NATIVE_UNSUBSCRIBE] = native_unsubscribe,
         [NATIVE_PING] = native_pong,
+        [NATIVE_LOGIN] = native_login,
     };
     struct native *native = client->native;
     struct native_error error;

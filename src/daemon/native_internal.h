@@ -96,6 +96,9 @@ void native_device(struct native_client *client);
 void native_report(struct native_client *client);
 void native_reset(struct native_client *client);
 
+/* ---- native_login.c ---- */
+void native_login(struct native_client *client);
+
 /* ---- native_query.c ---- */
 void native_query(struct native_client *client);
 

@@ -271,6 +271,16 @@ static bool take_true(struct parse *p)
     return json_read_bool(&p->r, &yes) && (yes || parse_fail(p, "expected true"));
 }
 
+static bool take_login(struct parse *p)
+{
+    struct json_text text;
+    if (!json_read_string(&p->r, &text))
+        return false;
+    p->request->login_control = json_text_is(&text, "control");
+    return p->request->login_control || json_text_is(&text, "read") ||
+           parse_fail(p, "expected read or control");
+}
+
 static bool take_version(struct parse *p)
 {
     return json_read_u64(&p->r, &p->request->hello.version);
@@ -359,12 +369,13 @@ static const struct {
     {"subscribe", take_topics, NATIVE_SUBSCRIBE, 0},
     {"interval_ms", take_interval, NATIVE_NONE, OF(NATIVE_SUBSCRIBE)},
     {"unsubscribe", take_true, NATIVE_UNSUBSCRIBE, 0},
+    {"login", take_login, NATIVE_LOGIN, 0},
 };
 enum { N_KEYS = sizeof(keys) / sizeof(*keys) };
 
 static const char request_names[] =
     "hello, device, alloc, free, realloc, transfer, report, query, subscribe, "
-    "unsubscribe or ping";
+    "unsubscribe, login or ping";
 
 static int refuse_key(const struct json_text *key, const char *what, struct native_error *ret_error)
 {
@@ -436,7 +447,7 @@ static void request_clear(struct native_request *request)
     memset(&request->device, 0, sizeof(request->device));
     request->kind = NATIVE_NONE;
     request->id = request->ping = NULL;
-    request->has_pid = request->has_seq = request->ack = false;
+    request->has_pid = request->has_seq = request->ack = request->login_control = false;
     request->pid = request->seq = 0;
     request->topics = 0;
     request->interval_ms = NATIVE_INTERVAL_MS;

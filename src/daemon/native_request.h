@@ -39,6 +39,7 @@ enum native_kind {
     NATIVE_SUBSCRIBE,
     NATIVE_UNSUBSCRIBE,
     NATIVE_PING,
+    NATIVE_LOGIN,
 };
 
 enum native_op { NATIVE_ALLOC, NATIVE_FREE, NATIVE_REALLOC, NATIVE_TRANSFER };
@@ -97,6 +98,7 @@ struct native_request {
     const char *ping; /* the same of "ping" */
     size_t ping_len;
     bool has_pid, has_seq, ack;
+    bool login_control; /* of a login: may act, too */
     uint64_t pid, seq;
     uint32_t topics; /* enum native_topic */
     uint64_t interval_ms;

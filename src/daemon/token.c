@@ -11,73 +11,28 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/sha256.h"
 
-struct entry {
-    struct token token;
-    uint8_t digest[SHA256_BYTES];
-};
-
 struct tokens {
     char *path;
     struct stat seen; /* of the file as it was read, or tried, last */
-    struct entry *entries;
+    struct token_line *entries;
     size_t n;
 };
-
-static bool digest_parse(const char *text, uint8_t ret_digest[static SHA256_BYTES])
-{
-    for (size_t i = 0; i < 2 * SHA256_BYTES; i++) {
-        const char *hex = "0123456789abcdef", *digit = text[i] ? strchr(hex, text[i] | 0x20) : NULL;
-        if (!digit)
-            return false;
-        ret_digest[i / 2] = (uint8_t)(ret_digest[i / 2] << 4 | (digit - hex));
-    }
-    return text[2 * SHA256_BYTES] == '\0';
-}
-
-static bool uid_parse(const char *text, struct token *token)
-{
-    char *end;
-    if (strncmp(text, "user=", 5) != 0 || text[5] < '0' || text[5] > '9')
-        return false;
-    errno = 0;
-    unsigned long uid = strtoul(text + 5, &end, 10);
-    if (errno || *end || uid >= UINT32_MAX)
-        return false;
-    token->uid = (uint32_t)uid;
-    token->has_uid = true;
-    return true;
-}
-
-/* 1 and the entry, 0 for an empty line or a comment, -EINVAL. */
-static int line_parse(char *line, struct entry *ret_entry)
-{
-    static const char space[] = " \t\r";
-    char *rest = NULL, *name = strtok_r(line, space, &rest);
-    if (!name || name[0] == '#')
-        return 0;
-    char *digest = strtok_r(NULL, space, &rest);
-    char *user = digest ? strtok_r(NULL, space, &rest) : NULL;
-    *ret_entry = (struct entry){0};
-    if (!digest || strlen(name) > TOKEN_NAME_MAX || !digest_parse(digest, ret_entry->digest) ||
-        (user && !uid_parse(user, &ret_entry->token)) || (user && strtok_r(NULL, space, &rest)))
-        return -EINVAL;
-    strcpy(ret_entry->token.name, name);
-    return 1;
-}
 
 static int entries_read(struct tokens *tokens, char *text)
 {
     char *rest = text;
     for (size_t number = 1; rest && *rest; number++) {
-        struct entry entry;
-        int r = line_parse(strsep(&rest, "\n"), &entry);
+        struct token_line entry;
+        int r = token_line_parse(strsep(&rest, "\n"), &entry);
         if (r < 0 || (r > 0 && tokens->n == TOKENS_MAX)) {
             log_warn("%s:%zu: %s, the line is left out", tokens->path, number,
-                     r < 0 ? "expected NAME SHA256-IN-HEX [user=UID]" : "more than 4096 tokens");
+                     r < 0 ? "expected NAME SHA256-IN-HEX [user=UID] [role=ROLE] [expires=TIME]"
+                           : "more than 4096 tokens");
             continue;
         }
         if (r == 0)
@@ -132,20 +87,30 @@ static int tokens_load(struct tokens *tokens)
     return r;
 }
 
-int tokens_new(const char *path, struct tokens **ret_tokens)
+static int tokens_open(const char *path, bool may_miss, struct tokens **ret_tokens)
 {
     struct tokens *tokens = calloc(1, sizeof(*tokens));
     int r = tokens ? 0 : -ENOMEM;
     if (tokens && !(tokens->path = strdup(path)))
         r = -ENOMEM;
-    if (r >= 0)
+    if (r >= 0 && !(may_miss && access(path, F_OK) < 0 && errno == ENOENT))
         r = tokens_load(tokens);
-    if (r < 0) {
+    if (r < 0 && !(may_miss && r != -ENOMEM)) { /* it said what is wrong with the file */
         tokens_free(tokens);
         return r;
     }
     *ret_tokens = tokens;
     return 0;
+}
+
+int tokens_new(const char *path, struct tokens **ret_tokens)
+{
+    return tokens_open(path, false, ret_tokens);
+}
+
+int tokens_watch(const char *path, struct tokens **ret_tokens)
+{
+    return tokens_open(path, true, ret_tokens);
 }
 
 void tokens_free(struct tokens *tokens)
@@ -169,7 +134,7 @@ int tokens_check(struct tokens *tokens, const char *token, struct token *ret_tok
 {
     struct stat now;
     uint8_t digest[SHA256_BYTES];
-    const struct entry *found = NULL;
+    const struct token_line *found = NULL;
     if (lstat(tokens->path, &now) < 0) {
         tokens->n = 0;
         tokens->seen = (struct stat){0};
@@ -181,8 +146,11 @@ int tokens_check(struct tokens *tokens, const char *token, struct token *ret_tok
     for (size_t i = 0; i < tokens->n; i++)
         if (sha256_equal(digest, tokens->entries[i].digest))
             found = &tokens->entries[i];
-    if (!found || len < TOKEN_LENGTH_MIN)
+    if (!found || len < TOKEN_LENGTH_MIN ||
+        (found->expires_s && found->expires_s <= clock_real_ns() / NS_PER_S))
         return -EACCES;
-    *ret_token = found->token;
+    *ret_token =
+        (struct token){.has_uid = found->has_uid, .uid = found->uid, .control = found->control};
+    memcpy(ret_token->name, found->name, sizeof(ret_token->name));
     return 0;
 }

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,11 +19,13 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "daemon/api.h"
+#include "daemon/audit.h"
 #include "daemon/daemon.h"
 #include "daemon/listen.h"
 #include "daemon/loop.h"
 #include "daemon/server.h"
 #include "daemon/token.h"
+#include "daemon/users.h"
 #include "http/server.h"
 #include "http/session.h"
 
@@ -39,7 +40,10 @@ struct web {
     struct daemon *daemon;
     struct http *http;
     struct http_sessions *sessions;
-    struct tokens *tokens; /* the server's thread only; NULL: none are known */
+    struct tokens *tokens; /* the server's thread only, as are */
+    struct users *users;
+    struct audit *audit;
+    struct users *link_users; /* the loop's */
     struct listen_name name;
     char *address; /* for people: "http://localhost:7070" */
     char *hosts;
@@ -135,10 +139,33 @@ static int on_token(void *context, const char *text, struct http_viewer *ret_vie
     *ret_viewer = (struct http_viewer){
         .uid = token.has_uid ? token.uid : HTTP_VIEWER_NOBODY,
         .sees_all = token.has_uid && token.uid == 0,
-        .role = HTTP_READ,
+        .role = token.control ? HTTP_CONTROL : HTTP_READ,
     };
     snprintf(ret_viewer->name, sizeof(ret_viewer->name), "%s", token.name);
     return 0;
+}
+
+/* Peers of the Unix socket, and those whom they made a link for, have a name. */
+static void user_name(struct users *users, struct http_viewer *viewer)
+{
+    users_refresh(users);
+    const char *name = users_name(users, viewer->uid);
+    if (name)
+        snprintf(viewer->name, sizeof(viewer->name), "%s", name);
+    else
+        snprintf(viewer->name, sizeof(viewer->name), "uid-%u", viewer->uid);
+}
+
+static void on_user(void *context, struct http_viewer *viewer)
+{
+    struct web *web = ((struct daemon *)context)->web;
+    user_name(web->users, viewer);
+}
+
+static void on_action(void *context, const struct http_action *action)
+{
+    struct web *web = ((struct daemon *)context)->web;
+    audit_write(web->audit, action);
 }
 
 /* ---- where it listens ---- */
@@ -325,6 +352,33 @@ static int listen_socket(struct web *web)
 
 /* ---- life ---- */
 
+/* What outlives us: tokens, sessions and the audit. */
+static int state_open(struct web *web)
+{
+    const struct config *config = &web->daemon->config;
+    const char *state = web->daemon->state_path;
+    MEMOIR_CLEANUP(freep)
+    char *tokens = NULL;
+    MEMOIR_CLEANUP(freep)
+    char *sessions = NULL;
+    MEMOIR_CLEANUP(freep)
+    char *audit = NULL;
+    if (asprintf(&tokens, "%s/tokens", state) < 0 ||
+        asprintf(&sessions, "%s/sessions", state) < 0 ||
+        asprintf(&audit, "%s/audit.jsonl", state) < 0)
+        return -ENOMEM;
+    int r = tokens_watch(config->token_file[0] ? config->token_file : tokens, &web->tokens);
+    if (r >= 0)
+        r = sessions_new(sessions, &web->sessions);
+    if (r >= 0)
+        r = users_new(&web->users);
+    if (r >= 0)
+        r = users_new(&web->link_users);
+    if (r >= 0)
+        r = audit_new(audit, &web->audit);
+    return r;
+}
+
 static int web_start(struct web *web)
 {
     struct daemon *daemon = web->daemon;
@@ -334,13 +388,15 @@ static int web_start(struct web *web)
         .context = daemon,
         .wake = on_waiting,
         .token = on_token,
+        .user = on_user,
+        .audit = on_action,
     };
     options.routes = api_routes(&options.n_routes);
     options.schemas = api_schemas(&options.n_schemas);
     int r = hosts_make(web);
     options.hosts = web->hosts;
     if (r >= 0)
-        r = sessions_new(NULL, &web->sessions);
+        r = state_open(web);
     options.sessions = web->sessions;
     if (r >= 0)
         r = http_new(&options, NULL, &web->http);
@@ -399,6 +455,9 @@ void web_free(struct web *web)
     loop_source_free(web->again_timer);
     sessions_free(web->sessions);
     tokens_free(web->tokens);
+    users_free(web->users);
+    users_free(web->link_users);
+    audit_free(web->audit);
     pthread_mutex_destroy(&web->lock);
     pthread_cond_destroy(&web->more);
     free(web->address);
@@ -421,7 +480,9 @@ int web_link(struct web *web, const struct http_viewer *viewer, char ret_link[st
     char code[SESSION_SECRET_CHARS + 1];
     if (!web->address)
         return -ENOTCONN;
-    int r = sessions_code_make(web->sessions, viewer, code);
+    struct http_viewer named = *viewer;
+    user_name(web->link_users, &named);
+    int r = sessions_code_make(web->sessions, &named, code);
     if (r >= 0)
         snprintf(ret_link, WEB_LINK_MAX, "%s/login?code=%s", web->address, code);
     return r;

@@ -138,6 +138,9 @@ struct answer *answer_from_call(struct http_call *call)
         return NULL;
     answer->filename = call->filename;
     call->filename = NULL;
+    answer->cookie = call->cookie;
+    call->cookie = NULL;
+    answer->location = call->location;
     answer->compressible = answer->len >= COMPRESS_MIN;
     if (call->status == 200 && strcmp(call->route->method, "GET") == 0 &&
         call->answer != CALL_STREAM)
@@ -153,7 +156,7 @@ void answer_unref(struct answer *answer)
     if (answer->gzip)
         MHD_destroy_response(answer->gzip);
     free(answer->filename);
-    free(answer->location);
+
     free(answer->cookie);
     free(answer);
 }

@@ -73,6 +73,8 @@ const char *http_last_event_id(const struct http_call *call)
 /* A second answer takes the place of the first: a handler found out late that it cannot go on. */
 static void answer_begin(struct http_call *call, enum call_kind kind, int status)
 {
+    if (call->answer == CALL_STREAM)
+        atomic_fetch_sub_explicit(&call->http->streams_coming, 1, memory_order_relaxed);
     buffer_release(&call->out);
     buffer_init(&call->out, HTTP_ANSWER_MAX);
     json_init(&call->json, &call->out);
@@ -345,6 +347,7 @@ void call_free(struct http_call *call)
     free(call->body);
     free(call->filename);
     free(call->audit);
+    free(call->cookie);
     free(call->text);
     free(call);
 }

@@ -199,6 +199,8 @@ static bool viewer_by_session(struct exchange *exchange, const struct heads *hea
     size_t len;
     exchange_cookie_name(host, name);
     const char *cookie = heads->n_cookie == 1 ? cookie_find(heads->cookie, name, &len) : NULL;
+    if (cookie && len < sizeof(exchange->session))
+        memcpy(exchange->session, cookie, len);
     if (!cookie || !exchange->http->options.sessions ||
         sessions_find(exchange->http->options.sessions, cookie, len, &exchange->viewer) < 0)
         return false;
@@ -358,6 +360,18 @@ void exchange_ready(struct exchange *exchange, struct answer *answer)
     MHD_resume_connection(exchange->mhd);
 }
 
+/* A wrong credential: the answer comes, but not at once. It is suspended already. */
+static void exchange_hold(struct exchange *exchange, struct answer *answer)
+{
+    if (answer)
+        answer->refs++;
+    exchange->answer = answer;
+    exchange->failed = !answer;
+    exchange->held = true;
+    exchange->hold_until_ns = clock_monotonic_ns() + FAILED_DELAY_NS;
+    TAILQ_INSERT_TAIL(&exchange->http->held, exchange, link);
+}
+
 static struct http_call *call_new(struct exchange *exchange)
 {
     struct http_call *call = calloc(1, sizeof(*call));
@@ -374,6 +388,8 @@ static struct http_call *call_new(struct exchange *exchange)
     memcpy(call->last_event_id, exchange->last_event_id, sizeof(call->last_event_id));
     call->exchange_host = exchange->host;
     call->tls = exchange->conn->door->kind == HTTP_DOOR_TLS;
+    call->head = exchange->head;
+    memcpy(call->session, exchange->session, sizeof(call->session));
     call->path = strdup(exchange->target.path);
     buffer_init(&call->out, HTTP_ANSWER_MAX);
     return call;
@@ -521,6 +537,10 @@ void exchange_answered(struct http *http, struct http_call *call)
         exchange->question = NULL;
         if (stream)
             stream_begin(exchange, call);
+        if (call->held) {
+            exchange_hold(exchange, answer);
+            continue;
+        }
         exchange_ready(exchange, stream ? exchange->answer : answer);
     }
     if (answer)

@@ -58,7 +58,8 @@ struct http_call {
     size_t body_len;
     char last_event_id[24];
     struct host exchange_host; /* as the client calls us */
-    bool tls;
+    bool tls, head;
+    char session[64];          /* the cookie that came with it, or "" */
     struct question *question; /* the server's thread only */
     uint64_t not_before_ns;    /* after http_again() */
     unsigned tries;
@@ -70,10 +71,13 @@ struct http_call {
     int status;
     struct buffer out;
     struct json json;
-    const char *type; /* content type */
-    char *filename;   /* or NULL */
-    char *audit;      /* or NULL */
-    char *text;       /* detail of a problem */
+    const char *type;     /* content type */
+    char *filename;       /* or NULL */
+    char *audit;          /* or NULL */
+    char *cookie;         /* of Set-Cookie, or NULL */
+    const char *location; /* or NULL; static */
+    bool held;            /* a wrong credential: the answer waits a moment */
+    char *text;           /* detail of a problem */
     char code[HTTP_CODE_MAX + 1];
     bool has_members; /* of a problem: `json` writes them */
 };
@@ -109,7 +113,7 @@ struct answer {
     unsigned retry_s;                  /* of a 429 or 503; 0: none */
     const char *type;                  /* borrowed, static */
     char *filename;
-    char *location;
+    const char *location;
     char *cookie;
     bool closes;    /* the connection ends with it */
     bool immutable; /* may be kept for good by the client */
@@ -170,6 +174,7 @@ struct exchange {
     const char *target_text; /* what is wrong with it */
     struct host host;
     char last_event_id[24];
+    char session[64];
     bool begun, suspended, head, gzip, held;
     bool failed; /* no memory for an answer */
     const struct http_route *route;
@@ -208,6 +213,8 @@ void exchange_suspend(struct exchange *exchange);
 struct http {
     struct http_options options; /* constant once started, as are routes and limits */
     struct http_limits limits;
+    const struct http_route **routes; /* ours and the server's own */
+    size_t n_routes;
     struct router *router;
     char *hosts;
     pthread_t thread;

@@ -9,7 +9,7 @@
 #include "http/target.h"
 
 struct router {
-    const struct http_route *routes;
+    const struct http_route *const *routes;
     size_t n;
 };
 
@@ -43,10 +43,10 @@ static bool route_is_sound(const struct http_route *route)
     return true;
 }
 
-int router_new(const struct http_route *routes, size_t n, struct router **ret_router)
+int router_new(const struct http_route *const *routes, size_t n, struct router **ret_router)
 {
     for (size_t i = 0; i < n; i++)
-        if (!route_is_sound(&routes[i]))
+        if (!route_is_sound(routes[i]))
             return -EINVAL;
     struct router *router = calloc(1, sizeof(*router));
     if (!router)
@@ -96,7 +96,7 @@ void router_match(const struct router *router, const char *method, const char *p
     const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
     *ret_match = (struct route_match){0};
     for (size_t i = 0; i < router->n; i++) {
-        const struct http_route *route = &router->routes[i];
+        const struct http_route *route = router->routes[i];
         struct route_match match = {.route = route};
         if (!path_matches(route, path, &match))
             continue;

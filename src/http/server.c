@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "http/builtin.h"
 #include "http/exchange.h"
 #include "http/question.h"
 #include "http/stream.h"
@@ -413,6 +414,21 @@ static int daemon_start_mhd(struct http *http, bool tls, struct MHD_Daemon **ret
     return 0;
 }
 
+static int routes_join(struct http *http)
+{
+    size_t n_own;
+    const struct http_route *own = builtin_routes(&n_own);
+    const struct http_options *options = &http->options;
+    http->routes = calloc(n_own + options->n_routes, sizeof(*http->routes));
+    if (!http->routes)
+        return -ENOMEM;
+    for (size_t i = 0; i < options->n_routes; i++)
+        http->routes[http->n_routes++] = &options->routes[i];
+    for (size_t i = 0; i < n_own; i++)
+        http->routes[http->n_routes++] = &own[i];
+    return 0;
+}
+
 static int http_init(struct http *http)
 {
     uint64_t seed;
@@ -429,7 +445,9 @@ static int http_init(struct http *http)
     if (r >= 0)
         r = streams_new(http, &http->streams);
     if (r >= 0)
-        r = router_new(http->options.routes, http->options.n_routes, &http->router);
+        r = routes_join(http);
+    if (r >= 0)
+        r = router_new(http->routes, http->n_routes, &http->router);
     return r;
 }
 
@@ -546,6 +564,7 @@ void http_free(struct http *http)
     cache_free(http->cache);
     streams_free(http->streams);
     router_free(http->router);
+    free(http->routes);
     if (http->wake_fd >= 0)
         close(http->wake_fd);
     if (http->epoll_fd >= 0)

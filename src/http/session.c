@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "base/token_line.h"
 
 /* A code or a session: both are a secret that stands for a viewer for a while. */
 struct pass {
@@ -42,23 +42,6 @@ static uint64_t now_s(void)
 }
 
 /* ---- secrets ---- */
-
-static int secret_make(char text[static SESSION_SECRET_CHARS + 1])
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    uint8_t random[SHA256_BYTES + 1] = {0};
-    if (getrandom(random, SHA256_BYTES, GRND_NONBLOCK) != SHA256_BYTES)
-        return -EAGAIN;
-    /* 6 bits a character, the last one has 4. */
-    for (unsigned i = 0; i < SESSION_SECRET_CHARS; i++) {
-        unsigned bit = i * 6;
-        unsigned two = (unsigned)random[bit / 8] << 8 | random[bit / 8 + 1];
-        text[i] = digits[two >> (10 - bit % 8) & 63];
-    }
-    text[SESSION_SECRET_CHARS] = '\0';
-    explicit_bzero(random, sizeof(random));
-    return 0;
-}
 
 /* The pass with this secret. Looks at all of them in full, so that time tells nothing. */
 static struct pass *pass_find(struct pass *passes, size_t n, const char *secret, size_t len)
@@ -210,7 +193,7 @@ int sessions_code_make(struct http_sessions *sessions, const struct http_viewer 
                        char ret_code[static SESSION_SECRET_CHARS + 1])
 {
     char code[SESSION_SECRET_CHARS + 1];
-    int r = secret_make(code);
+    int r = token_make(code);
     if (r < 0)
         return r;
     pthread_mutex_lock(&sessions->lock);
@@ -234,7 +217,7 @@ int sessions_begin(struct http_sessions *sessions, const char *code,
                    char ret_cookie[static SESSION_SECRET_CHARS + 1], struct http_viewer *ret_viewer)
 {
     char cookie[SESSION_SECRET_CHARS + 1];
-    int r = secret_make(cookie);
+    int r = token_make(cookie);
     if (r < 0)
         return r;
     pthread_mutex_lock(&sessions->lock);

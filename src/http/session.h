@@ -5,6 +5,7 @@
  * both only digests are kept. Sessions outlive a restart in a file that only its owner can read. */
 #pragma once
 
+#include "base/token_line.h"
 #include "http/http.h"
 
 struct http_sessions;
@@ -16,7 +17,7 @@ enum {
     SESSIONS_USER_MAX = 64,
     SESSION_CODE_S = 60,
     SESSION_KEEP_S = 12 * 3600,
-    SESSION_SECRET_CHARS = 43, /* 256 bits as base64url */
+    SESSION_SECRET_CHARS = TOKEN_CHARS,
 };
 
 /* `path` is the file, or NULL for none; it need not exist. */

@@ -42,15 +42,15 @@ struct arguments {
 
 struct router;
 
-/* Borrows the routes. -EINVAL when a path has a parameter that `params` does not have, or too many. */
-int router_new(const struct http_route *routes, size_t n, struct router **ret_router);
+/* Borrows the list and its routes. -EINVAL when a path has a parameter that `params` does not have, or a route has
+ * too many. */
+int router_new(const struct http_route *const *routes, size_t n, struct router **ret_router);
 void router_free(struct router *router); /* NULL is fine */
 
-/* The route, or NULL; then `ret_allow` says which methods there are for that path, "" for none at all. The values
- * of parameters in the path are put into ret_path_values, which point into `path`... a copy in `scratch`. */
+/* The route, or NULL; then `allow` says which methods there are for that path, "" for none at all. */
 struct route_match {
     const struct http_route *route;
-    const char *values[HTTP_PARAMS_MAX]; /* of the path, by number of the parameter */
+    const char *values[HTTP_PARAMS_MAX]; /* of the path, by number of the parameter; into it */
     size_t lens[HTTP_PARAMS_MAX];
     char allow[64];
 };
