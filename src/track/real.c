@@ -51,13 +51,24 @@ static bool same_library(const void *a, const void *b)
            module_object_find((uintptr_t)b, &of_b) == 0 && of_a.map_start == of_b.map_start;
 }
 
-/* Does the word before a block tell its size, as in all releases of glibc so far? Valgrind puts other functions
- * under the same addresses, and complains about who reads there. */
+/* Valgrind puts other functions under the same addresses, and complains about who reads there. Those of its tools that
+ * leave malloc() alone (callgrind) preload no more than its core. */
+static bool under_valgrind(void)
+{
+    static const char core[] = "/vgpreload_core";
+    const char *at = environ ? getenv("LD_PRELOAD") : NULL;
+    while (at && (at = strstr(at, "/vgpreload_")) != NULL) {
+        if (strncmp(at, core, sizeof(core) - 1) != 0)
+            return true;
+        at++;
+    }
+    return false;
+}
+
+/* Does the word before a block tell its size, as in all releases of glibc so far? */
 static bool glibc_layout(const struct real *r)
 {
-    const char *preloaded = environ ? getenv("LD_PRELOAD") : NULL;
-    if ((preloaded && strstr(preloaded, "/vgpreload_")) ||
-        (void *)r->malloc != dlsym(RTLD_DEFAULT, "__libc_malloc"))
+    if (under_valgrind() || (void *)r->malloc != dlsym(RTLD_DEFAULT, "__libc_malloc"))
         return false;
     void *block = r->malloc(PROBE_BYTES);
     size_t chunk = block ? ((size_t *)block)[-1] : 0;
