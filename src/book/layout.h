@@ -192,7 +192,7 @@ struct book_header {
     /* Of heap trackers: how to find the live blocks in the memory of the process. See trailer.h. */
     uint64_t trailer_key;
     uint32_t trailer_generation; /* 1, and one more for each fork since */
-    uint32_t trailer_format;     /* BOOK_TRAILER_FORMAT; 0: none */
+    uint32_t trailer_format;     /* BOOK_TRAILER_FORMAT or its kin; 0: none */
 
     uint8_t spare[816];
 };

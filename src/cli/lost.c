@@ -129,11 +129,19 @@ static int find_book(const struct lost_request *q, struct lost *lost)
                      q->word);
         return COMMAND_NOTHING;
     }
-    for (size_t i = 0; i < lost->process->n_books; i++)
-        if (lost->process->books[i]->identity->trailer_format == BOOK_TRAILER_FORMAT)
+    bool other = false;
+    for (size_t i = 0; i < lost->process->n_books; i++) {
+        uint32_t format = lost->process->books[i]->identity->trailer_format;
+        if (book_trailer_known(format))
             lost->book = lost->process->books[i];
+        other = other || format != 0;
+    }
     if (lost->book)
         return COMMAND_OK;
+    if (other)
+        return command_fail("%s (PID %d) is tracked by a libmemoir-track of another version, whose "
+                            "blocks this memoir cannot find: use that version's, or start it anew",
+                            lost->process->name, (int)lost->process->pid);
     command_fail("%s (PID %d) is not tracked: its heap is not known block by block. Start it by "
                  "'memoir run COMMAND'",
                  lost->process->name, (int)lost->process->pid);
@@ -191,6 +199,7 @@ static int look(const struct lost_request *q, struct lost *lost)
         struct scan_options options = {
             .pid = pid,
             .key = {.key = id->trailer_key, .generation = id->trailer_generation},
+            .glibc = id->trailer_format == BOOK_TRAILER_FORMAT_GLIBC,
             .sites = lost->names.copy.n_sites,
             .gaps_are_roots = lost->process->losses[BOOK_LOSS_SUSPENDED] > 0,
             .progress = tell ? tell_progress : NULL,

@@ -95,15 +95,32 @@ static int block_add(struct search *s, const struct book_trailer *trailer)
     return 0;
 }
 
-/* `words` are `n` words of the process from `at` on, with one more before and after that may be looked at. */
-static int search_words(struct search *s, const uint64_t *words, size_t n, uint64_t at)
+/* Does glibc's own word before a short block agree? `n_before` words before `last` are there; where it is not among
+ * them, nothing speaks against it. */
+static bool chunk_agrees(const struct search *s, const struct book_trailer *trailer,
+                         const uint64_t *last, size_t n_before)
+{
+    size_t to_chunk = trailer->usable / sizeof(uint64_t) + 1;
+    if (!trailer->is_short || !s->options->glibc)
+        return true;
+    return trailer->start > s->region->start && trailer->start % 16 == 0 &&
+           (to_chunk > n_before || book_trailer_chunk_fits(last[-to_chunk], trailer->usable));
+}
+
+/* `words` are `n` words of the process from `at` on; of the process are also `n_before` words before them. Two that
+ * are there anyway may be looked at. */
+static int search_words(struct search *s, const uint64_t *words, size_t n, uint64_t at,
+                        size_t n_before)
 {
     uint64_t lowest = s->region->start;
     for (size_t i = 0; i < n; i++, at += sizeof(uint64_t)) {
         struct book_trailer trailer;
-        /* Most words are zero, or would be the size of more than there is. */
-        if (book_trailer_bytes(words[i]) > at - lowest || !words[i + 1] ||
-            !book_trailer_read(s->options->key, at, &words[i], lowest, &trailer))
+        /* Most words are zero, or would be that of more than there is. */
+        if (!words[i] ||
+            (!(words[i] & BOOK_TRAILER_SHORT_MARK) &&
+             (words[i - 1] & BOOK_TRAILER_SIZE_MAX) > at - lowest) ||
+            !book_trailer_read(s->options->key, at, &words[i], lowest, &trailer) ||
+            !chunk_agrees(s, &trailer, &words[i], n_before + i))
             continue;
         int r = block_add(s, &trailer);
         if (r < 0)
@@ -115,21 +132,20 @@ static int search_words(struct search *s, const uint64_t *words, size_t n, uint6
 static int search_run(void *context, uint64_t start, uint64_t end)
 {
     struct search *s = context;
-    uint64_t *words = (uint64_t *)s->memory->window + 1, before = 0;
+    size_t before_max = SCAN_WINDOW_BEFORE / sizeof(uint64_t), before = 0;
+    uint64_t *words = (uint64_t *)s->memory->window + before_max;
+    memset(s->memory->window, 0, SCAN_WINDOW_BEFORE);
     while (start < end) {
         size_t len = end - start < SCAN_WINDOW ? (size_t)(end - start) : SCAN_WINDOW;
         size_t n = scan_memory_read(s->memory, start, words, len) / sizeof(uint64_t);
         if (n == 0)
             break;
-        words[-1] = before;
-        /* The last word of a window is looked at again as the first of the next. */
-        bool last = start + n * sizeof(uint64_t) >= end;
-        words[n] = 0;
-        int r = search_words(s, words, last ? n : n - 1, start);
+        int r = search_words(s, words, n, start, before);
         if (r < 0)
             return r;
-        before = n > 1 ? words[n - 2] : 0;
-        start += (last || n == 1 ? n : n - 1) * sizeof(uint64_t);
+        memmove(words - before_max, words + n - before_max, SCAN_WINDOW_BEFORE);
+        before = before + n < before_max ? before + n : before_max;
+        start += n * sizeof(uint64_t);
         s->scan->searched_bytes += n * sizeof(uint64_t);
         if (s->deadline_ns && clock_monotonic_ns() > s->deadline_ns)
             return -ETIME;

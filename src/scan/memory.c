@@ -18,7 +18,7 @@ int scan_memory_open(struct scan_memory *memory, pid_t pid)
     char path[64];
     *memory = (struct scan_memory){.pid = pid, .pagemap = -1, .page = (uint64_t)getpagesize()};
     memory->entries = malloc(ENTRIES * sizeof(uint64_t));
-    memory->window = malloc(SCAN_WINDOW + 2 * sizeof(uint64_t));
+    memory->window = malloc(SCAN_WINDOW_BEFORE + SCAN_WINDOW);
     if (!memory->entries || !memory->window) {
         scan_memory_close(memory);
         return -ENOMEM;

@@ -7,7 +7,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { SCAN_WINDOW = 1 << 20 }; /* bytes read at a time */
+enum {
+    SCAN_WINDOW = 1 << 20,        /* bytes read at a time */
+    SCAN_WINDOW_BEFORE = 1 << 11, /* room before them, for what was read before */
+};
 
 /* Mappings beyond this are address space, not memory: to ask for their pages would take seconds. */
 #define SCAN_MAPPING_MAX (UINT64_C(4) << 40)
@@ -17,7 +20,7 @@ struct scan_memory {
     int pagemap; /* -1: pages are taken to be there */
     uint64_t page;
     uint64_t *entries; /* of pagemap */
-    uint8_t *window;   /* SCAN_WINDOW bytes, with a word before and after */
+    uint8_t *window;   /* SCAN_WINDOW_BEFORE and SCAN_WINDOW bytes */
     uint64_t unread;   /* bytes of pages that could not be read */
 };
 

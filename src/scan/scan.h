@@ -69,6 +69,7 @@ struct scan {
 struct scan_options {
     pid_t pid;
     struct book_trailer_key key;
+    bool glibc;          /* BOOK_TRAILER_FORMAT_GLIBC */
     uint64_t sites;      /* entries of the book's table of sites */
     bool gaps_are_roots; /* there are live blocks without a trailer (tracking was suspended) */
     void (*progress)(const char *what, uint64_t done, uint64_t all, void *context); /* or NULL */

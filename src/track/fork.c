@@ -81,7 +81,7 @@ struct track_live track_fork_begin(void)
     parent = NULL;
     book_making_forget();
     if (!old) {
-        track_self = NULL;
+        track_self = TRACK_NOBODY;
         return early_live();
     }
     struct track_live live = old->live_noted ? old->live_at_fork : live_of(old);
@@ -89,10 +89,10 @@ struct track_live track_fork_begin(void)
      * registers: then all stays where it is, but not shared with the parent. */
     bool interrupted = seen == NOT_SEEN ? track_interrupted(NULL) : seen == SEEN_INTERRUPTED;
     seen = NOT_SEEN;
-    if ((t && t->tracker == old && t->inside) || interrupted) {
+    if ((t != TRACK_NOBODY && t->tracker == old && t->inside) || interrupted) {
         book_writer_detach(&old->writer);
     } else {
-        track_self = NULL;
+        track_self = TRACK_NOBODY;
         parent_drop(old);
     }
     return live;

@@ -33,7 +33,7 @@ struct real {
     uint32_t ready; /* stored last (release) */
 };
 
-extern struct real real;
+extern struct real real __attribute__((visibility("hidden"))); /* no way round */
 
 enum { REAL_BOOT_BYTES = 32768 };
 extern unsigned char real_boot[REAL_BOOT_BYTES];

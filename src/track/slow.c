@@ -18,6 +18,19 @@ static void trailer_put(void *block, size_t bytes, uint32_t site, uint32_t time,
     book_trailer_write((uint64_t *)at, early.key, at, (uintptr_t)block, bytes, site, time, sampled);
 }
 
+/* A block that was asked for with room for a short trailer only, and needs a long one, grows. False if it
+ * cannot: then it is as it was. */
+static bool room_make(void **block, size_t bytes)
+{
+    size_t usable = real_usable(*block);
+    uint64_t extent = book_trailer_place((uintptr_t)*block, usable) - (uintptr_t)*block;
+    if (extent >= book_trailer_whole_words(bytes) + sizeof(uint64_t))
+        return true;
+    void *larger = real.realloc(*block, book_trailer_request_long(bytes));
+    *block = larger ? larger : *block;
+    return larger != NULL;
+}
+
 static struct tracker *tracker_now(void)
 {
     return load_acquire(&track_page.root.tracker);
@@ -36,25 +49,37 @@ static void lose(enum book_loss cause)
 
 /* ---- a block more ---- */
 
+/* The entry of a caller: one that has it (perhaps stale), or one to be used for it. */
+static struct track_site *entry_for(struct track_thread *t, uintptr_t caller)
+{
+    const uint64_t flags = TRACK_KEY_STALE | TRACK_KEY_WIDE;
+    struct track_site *first = track_site_entry(t, caller), *beside = track_site_beside(first);
+    if ((first->key & ~flags) == caller || !first->key)
+        return first;
+    return beside;
+}
+
 /* Inside: the site of a caller, as this thread may know it or has to ask. */
 static uint32_t site_find(struct track_thread *t, uintptr_t caller, struct track_site *entry)
 {
     struct tracker *tracker = t->tracker;
     uint64_t identity = unwind_identity(&tracker->unwind, caller);
-    uint64_t key = track_site_key(caller);
+    uint64_t key = entry->key & ~TRACK_KEY_STALE;
     /* The same code is there as before somebody's dlclose(). */
-    if (entry->counters && (uintptr_t)(entry->key << 16) == caller << 16 &&
-        entry->identity == identity && identity != UINT64_MAX) {
+    if (entry->counters && (key & ~TRACK_KEY_WIDE) == caller && entry->identity == identity &&
+        identity != UINT64_MAX) {
         entry->key = key;
-        return (uint32_t)(entry->word0 >> 44);
+        return t->site_numbers[entry - t->sites];
     }
     uint32_t site = book_site_add(&tracker->writer, &t->book, tracker->account, &caller, 1,
                                   BOOK_SITE_CALLER_ONLY);
     entry->key = 0; /* a handler that finds the entry now must not believe the rest of it */
     fence_signal();
     entry->identity = identity;
-    entry->word0 = (uint64_t)site << 44;
+    entry->short_site =
+        book_trailer_short_site(site % BOOK_TRAILER_SHORT_SITES, tracker->key.generation);
     entry->counters = NULL;
+    t->site_numbers[entry - t->sites] = site;
     return site;
 }
 
@@ -63,23 +88,25 @@ static void site_remember(struct track_thread *t, uintptr_t caller, struct track
                           uint32_t site)
 {
     struct book_site_counters *page = t->book.site_pages[site / BOOK_SITES_PER_PAGE];
-    if (!page || entry->identity == UINT64_MAX || (uint32_t)(entry->word0 >> 44) != site)
+    if (!page || entry->identity == UINT64_MAX || t->site_numbers[entry - t->sites] != site)
         return;
     entry->counters = &page[site % BOOK_SITES_PER_PAGE];
     fence_signal();
-    entry->key = track_site_key(caller);
+    entry->key = caller | (site < BOOK_TRAILER_SHORT_SITES ? 0 : TRACK_KEY_WIDE);
 }
 
 /* Inside: count a block at the site of its caller, or of its stack if every one is wanted. */
-static uint32_t alloc_count(struct track_thread *t, size_t bytes, uintptr_t caller)
+static uint32_t alloc_count(struct track_thread *t, void **block, size_t bytes, uintptr_t caller)
 {
     struct tracker *tracker = t->tracker;
     bool all = track_settings.stacks == TRACK_STACKS_ALL;
     uint32_t site = all ? recall_site(t, caller) : BOOK_SITE_NONE;
-    struct track_site *entry = track_site_entry(t, caller);
+    struct track_site *entry = entry_for(t, caller);
     bool by_caller = site == BOOK_SITE_NONE;
     if (by_caller)
         site = site_find(t, caller, entry);
+    if (site >= BOOK_TRAILER_SHORT_SITES && !room_make(block, bytes))
+        site = BOOK_SITE_NONE;
     book_count_alloc_any(&tracker->writer, &t->book, bytes, place_of(tracker->account, site));
     t->folded += (int64_t)bytes;
     if (by_caller)
@@ -89,25 +116,27 @@ static uint32_t alloc_count(struct track_thread *t, size_t bytes, uintptr_t call
 
 static bool sample_due(struct track_thread *t, size_t bytes)
 {
-    t->sample_left -= (int64_t)bytes;
-    if (likely(t->sample_left >= 0))
-        return false;
-    t->sample_left = sample_distance(t);
-    return true;
+    t->sample_left = track_sample_left(t) - (int64_t)bytes;
+    bool due = t->sample_left < 0;
+    if (due)
+        t->sample_left = sample_distance(t);
+    track_grant(t);
+    return due;
 }
 
-static void alloc_open(struct tracker *tracker, void *block, size_t bytes, uintptr_t caller)
+static void *alloc_open(struct tracker *tracker, void *block, size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_thread_get(tracker);
     if (!t) {
         lose(BOOK_LOSS_REENTRY);
-        return;
+        return block;
     }
     uint32_t site = BOOK_SITE_NONE;
     bool sampled = false, counted = true, due;
     if (track_enter(t)) {
-        site = alloc_count(t, bytes, caller);
-        sampled = sample_due(t, bytes) && sample_alloc(t, block, bytes);
+        track_pass_renew(t);
+        site = alloc_count(t, &block, bytes, caller);
+        sampled = sample_due(t, bytes) && room_make(&block, bytes) && sample_alloc(t, block, bytes);
         track_leave(t);
     } else {
         /* A signal handler: its thread's counters of site 0 are there, and need no lock. */
@@ -119,6 +148,7 @@ static void alloc_open(struct tracker *tracker, void *block, size_t bytes, uintp
     else
         lose(BOOK_LOSS_REENTRY);
     track_thread_done(t);
+    return block;
 }
 
 /* False: there is a book now. */
@@ -142,15 +172,25 @@ static bool alloc_early(void *block, size_t bytes, uintptr_t caller)
     return !open;
 }
 
-void track_alloc(void *block, size_t bytes, uintptr_t caller)
+void *track_alloc(void *block, size_t bytes, uintptr_t caller)
 {
     int saved = errno;
     if (track_phase_now() != TRACK_EARLY || !alloc_early(block, bytes, caller)) {
         struct tracker *tracker = tracker_now();
         if (tracker)
-            alloc_open(tracker, block, bytes, caller);
+            block = alloc_open(tracker, block, bytes, caller);
     }
     errno = saved;
+    return block;
+}
+
+size_t track_request(size_t bytes)
+{
+    struct tracker *tracker = tracker_now();
+    const struct book_section *sites = tracker ? tracker->writer.section[BOOK_SECTION_SITES] : NULL;
+    if (sites && load_relaxed(&sites->used) >= BOOK_TRAILER_SHORT_SITES)
+        return book_trailer_request_long(bytes);
+    return book_trailer_request(bytes);
 }
 
 bool track_wanted(void)
@@ -207,12 +247,13 @@ static void free_open(struct tracker *tracker, const struct track_taken *taken, 
         lose(BOOK_LOSS_REENTRY);
         return;
     }
-    uint32_t site = book_trailer_site(taken->words[0]);
-    uint64_t bytes = book_trailer_bytes(taken->words[0]);
-    bool sampled = book_trailer_sampled(taken->words[1]);
+    uint32_t site = taken->trailer.site;
+    uint64_t bytes = taken->trailer.bytes;
+    bool sampled = taken->trailer.sampled;
     uint64_t place = place_of(tracker->account, site);
     bool due;
     if (track_enter(t)) {
+        track_pass_renew(t);
         book_count_free_any(&tracker->writer, &t->book, bytes, place);
         t->folded -= (int64_t)bytes;
         if (moved)
@@ -243,33 +284,38 @@ static bool free_early(uint32_t site, uint64_t bytes, bool moved)
     return !open;
 }
 
+/* The last word of a block, where a trailer ends; NULL if it has none, or is no block at all. */
+static uint64_t *last_word(void *block, size_t usable)
+{
+    uint64_t at = usable < sizeof(uint64_t) ? 0 : book_trailer_place((uintptr_t)block, usable);
+    return at < (uintptr_t)block ? NULL : (uint64_t *)at;
+}
+
 struct track_taken track_take(void *block)
 {
     struct track_taken taken = {.block = block};
     track_phase_now();
-    size_t usable = real_usable(block);
-    if (usable < BOOK_TRAILER_BYTES)
+    uint64_t *last = last_word(block, real_usable(block));
+    if (!last ||
+        book_trailer_check(early.key, (uintptr_t)block, (uintptr_t)last, last, &taken.trailer) < 0)
         return taken;
-    uint64_t place = book_trailer_place((uintptr_t)block, usable);
-    uint64_t *at = (uint64_t *)place;
-    if (place < (uintptr_t)block)
-        return taken;
-    taken.age = book_trailer_check(early.key, (uintptr_t)block, place, at);
-    if (taken.age < 0)
-        return taken;
-    taken.at = at;
-    taken.words[0] = at[0];
-    taken.words[1] = at[1];
-    at[0] = at[1] = 0;
+    taken.last = last;
+    taken.words[1] = last[0];
+    last[0] = 0;
+    if (!taken.trailer.is_short) {
+        taken.words[0] = last[-1];
+        last[-1] = 0;
+    }
     return taken;
 }
 
 void track_put_back(const struct track_taken *taken)
 {
-    if (taken->at) {
-        taken->at[0] = taken->words[0];
-        taken->at[1] = taken->words[1];
-    }
+    if (!taken->last)
+        return;
+    taken->last[0] = taken->words[1];
+    if (!taken->trailer.is_short)
+        taken->last[-1] = taken->words[0];
 }
 
 void track_taken_free(const struct track_taken *taken, bool moved)
@@ -278,13 +324,12 @@ void track_taken_free(const struct track_taken *taken, bool moved)
     enum track_phase phase = track_phase_now();
     if (phase == TRACK_OFF)
         return;
-    uint32_t site = book_trailer_site(taken->words[0]);
-    uint64_t bytes = book_trailer_bytes(taken->words[0]);
-    if (!taken->at) {
+    const struct book_trailer *trailer = &taken->trailer;
+    if (!taken->last) {
         lose(BOOK_LOSS_UNKNOWN_FREE);
-    } else if (taken->age > 0) {
-        inherited_freed(bytes);
-    } else if (phase != TRACK_EARLY || !free_early(site, bytes, moved)) {
+    } else if (trailer->inherited) {
+        inherited_freed(trailer->bytes);
+    } else if (phase != TRACK_EARLY || !free_early(trailer->site, trailer->bytes, moved)) {
         struct tracker *tracker = tracker_now();
         if (tracker)
             free_open(tracker, taken, moved);
@@ -301,11 +346,10 @@ void track_free(void *block)
 size_t track_usable(void *block)
 {
     size_t usable = real.usable(block);
-    if (usable < BOOK_TRAILER_BYTES)
+    const uint64_t *last = last_word(block, usable);
+    struct book_trailer trailer;
+    if (!last ||
+        book_trailer_check(early.key, (uintptr_t)block, (uintptr_t)last, last, &trailer) < 0)
         return usable;
-    uint64_t at = book_trailer_place((uintptr_t)block, usable);
-    const uint64_t *words = (const uint64_t *)at;
-    if (at < (uintptr_t)block || book_trailer_check(early.key, (uintptr_t)block, at, words) < 0)
-        return usable;
-    return book_trailer_usable((uintptr_t)block, at, book_trailer_bytes(words[0]));
+    return trailer.usable;
 }

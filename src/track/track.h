@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -29,15 +30,21 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 enum {
-    TRACK_SITES_BITS = 9,
+    TRACK_SITES_BITS = 10,
     TRACK_SITES = 1 << TRACK_SITES_BITS, /* callers whose counters a thread finds at once */
     TRACK_STACKS_BITS = 12,
     TRACK_STACKS = 1 << TRACK_STACKS_BITS, /* stacks whose sites a thread finds at once */
     TRACK_PENDING_MAX = 8,                 /* frees by signal handlers inside a slow call */
-    TRACK_TICK_EVERY = 16,                 /* small blocks between two calls of track_tick() */
-    TRACK_TICK_BYTES = 8192,               /* a block from this size on always calls it */
-    TRACK_PAGE_BYTES = 65536,              /* the largest page of any machine */
-    TRACK_SPACE_HEAP = 1,                  /* MEMOIR_SPACE_HEAP */
+    TRACK_TICK_BLOCKS = 64,                /* between two calls of track_tick(), about */
+    TRACK_TICK_BYTES = 4096,               /* the same in bytes, at most */
+    TRACK_SETTLE_BYTES = 32768,            /* freed between two calls of track_settle() */
+#if defined(__x86_64__)
+    TRACK_PAGE_BYTES = 4096, /* the largest page that a machine may have */
+#else
+    TRACK_PAGE_BYTES = 65536,
+#endif
+    TRACK_SPACE_HEAP = 1, /* MEMOIR_SPACE_HEAP */
+    TRACK_PASS_NONE = 1,  /* a thread's pass that is never the root's */
 };
 
 enum track_phase {
@@ -67,11 +74,15 @@ struct map_list;
 
 /* What a thread keeps for a caller. */
 struct track_site {
-    uint64_t key; /* return address, and the count of dlclose() calls above it */
+    uint64_t
+        key; /* return address; 0: empty. User addresses leave the top bits free, for the two below */
     struct book_site_counters *counters;
-    uint64_t identity; /* of the code there: see unwind_identity() */
-    uint64_t word0;    /* of a trailer: the site's number in its place */
+    uint64_t identity;   /* of the code there: see unwind_identity() */
+    uint64_t short_site; /* its part of a short trailer, and the process's */
 };
+static_assert(sizeof(struct track_site) == 32, "two to a cache line");
+#define TRACK_KEY_STALE (UINT64_C(1) << 63) /* a library was closed: other code may be there now */
+#define TRACK_KEY_WIDE  (UINT64_C(1) << 62) /* its number is too large for a short trailer */
 
 /* The same for a whole stack. */
 struct track_stack {
@@ -88,21 +99,31 @@ struct track_pending {
 };
 
 struct track_thread {
-    struct tracker *tracker;
+    /* What the fast way needs comes first. */
+    uint64_t pass; /* that of the root, if this thread may take the fast way: see there */
     const struct book_control *control;
     struct book_counters *account; /* own page, or NULL: then there is no fast way */
-    struct book_trailer_key key;
-    int64_t sample_left; /* bytes until the next sampled block */
-    int64_t folded;      /* of its live bytes, what is part of the account's peak */
-    int32_t ticks_left;  /* blocks until the next track_tick() */
-    uintptr_t inside;    /* frame address of the slow call under way; 0: none */
+    int64_t budget;                /* bytes to allocate before track_tick() has to be called, */
+    int64_t settle_left;           /* and to free before track_settle() */
+    uint64_t stamp;                /* of a short trailer: now */
+    uint64_t key;                  /* of a trailer's check, */
+    uint64_t generation;           /* and what is crossed with it */
+
+    struct tracker *tracker;
+    int64_t sample_left;  /* bytes until the next sampled block, when the budget was given, */
+    int64_t granted;      /* which was so much then */
+    int64_t tick_bytes;   /* the budget to be given, if no sample is due before */
+    uint64_t tick_blocks; /* allocated at the last tick */
+    int64_t folded;       /* of its live bytes, what is part of the account's peak */
+    uintptr_t inside;     /* frame address of the slow call under way; 0: none */
     uint32_t n_pending;
     struct track_pending pending[TRACK_PENDING_MAX];
     uint64_t random;
     int32_t tid;                    /* where nobody tells us that a thread ended; else 0 */
     struct track_thread *next_free; /* under tracker.threads_lock */
     struct track_thread *next;      /* all of them; constant */
-    struct track_site sites[TRACK_SITES];
+    struct track_site sites[TRACK_SITES] __attribute__((aligned(64))); /* pairs */
+    uint32_t site_numbers[TRACK_SITES];
     struct book_thread book;
     struct track_stack stacks[TRACK_STACKS];
     struct script_thread script; /* untouched pages where no script runs */
@@ -133,11 +154,14 @@ struct tracker {
 /* What the kernel wipes in a child. */
 struct track_root {
     struct tracker *tracker;
-    struct tracker *fast; /* the same once calls may take the fast way */
-    uint32_t phase;       /* enum track_phase */
-    uint32_t begun;       /* this process has been set up */
-    uint32_t beginning;   /* held by the thread that sets it up */
-    uint64_t lock;        /* of the early table: see early.h */
+    /* Not 0 once calls may take the fast way: the address of the tracker, and above it a count of dlclose() calls. A
+     * thread whose own pass is another one comes by the slow way first, and forgets what callers it knew. */
+    uint64_t pass;
+    uint64_t glibc_pass; /* the same, if besides the allocator is glibc's; else 0 */
+    uint32_t phase;      /* enum track_phase */
+    uint32_t begun;      /* this process has been set up */
+    uint32_t beginning;  /* held by the thread that sets it up */
+    uint64_t lock;       /* of the early table: see early.h */
 };
 
 /* In pages of its own, so that the way there is short. */
@@ -145,9 +169,16 @@ union track_page {
     struct track_root root;
     char bytes[TRACK_PAGE_BYTES];
 };
-extern union track_page track_page;
+extern union track_page track_page __attribute__((visibility("hidden"))); /* no way round */
 
-extern __thread struct track_thread *track_self;
+/* What a thread has that is not known yet: no pass. */
+struct track_nobody {
+    uint64_t pass;
+};
+extern const struct track_nobody track_nobody __attribute__((visibility("hidden")));
+#define TRACK_NOBODY ((struct track_thread *)&track_nobody)
+
+extern __thread struct track_thread *track_self; /* or TRACK_NOBODY */
 extern uint32_t track_closes; /* dlclose() calls: a caller may be another one since */
 
 /* Set up this process, once: the first call ever, or the first after fork. Gives its phase. */
@@ -160,26 +191,43 @@ static inline enum track_phase track_phase_now(void)
                : track_begin();
 }
 
-/* May this thread take the fast way? Not in a child, whose root is wiped, and whose thread is its parent's. */
-static inline bool track_is_fast(const struct track_thread *t)
+/* May this thread take the fast way? Not in a child, whose root is wiped, and whose thread is its parent's. `pass` is one
+ * of the root's; that it is this thread's own was stored by itself, and so is all that comes with it. */
+static inline bool track_is_fast(const struct track_thread *t, const uint64_t *pass)
 {
-    return likely(t && t->tracker == load_acquire(&track_page.root.fast));
+    return likely(t->pass == *pass);
 }
 
 /* To allocate, it must not be suspended either. */
-static inline bool track_may_alloc(const struct track_thread *t)
+static inline bool track_may_alloc(const struct track_thread *t, const uint64_t *pass)
 {
-    return track_is_fast(t) && likely(!(load_relaxed(&t->control->flags) & BOOK_CONTROL_SUSPENDED));
+    return track_is_fast(t, pass) && likely(!(t->control->flags & BOOK_CONTROL_SUSPENDED));
 }
 
-/* What need not be done at every call: look at the clock, bring what this thread has counted into the peak, and
- * give back what a call that was left by longjmp() still holds. Keeps errno. */
+/* What need not be done at every call. Settle: bring what this thread has counted into the peak, and give back what
+ * a call that was left by longjmp() still holds. Tick: besides look at the clock, and give a new budget. Both keep
+ * errno. */
+void track_settle(struct track_thread *t);
 void track_tick(struct track_thread *t);
+
+/* Give a budget: after a block was counted by the slow way, or the distance to a sample has changed. */
+void track_grant(struct track_thread *t);
+
+/* Bytes until the next sampled block, now. */
+static inline int64_t track_sample_left(const struct track_thread *t)
+{
+    return t->sample_left - (t->granted - t->budget);
+}
 
 /* ---- the slow ways: see slow.c. All keep errno. ---- */
 
-/* A block of the real allocator's, with room for a trailer, is the program's from now on. */
-void track_alloc(void *block, size_t bytes, uintptr_t caller);
+/* A block of the real allocator's, with room for a trailer, is the program's from now on. Gives the block, or
+ * another one in its place where it turned out to need a longer trailer: aligned blocks are asked for with room for
+ * any. */
+void *track_alloc(void *block, size_t bytes, uintptr_t caller);
+
+/* Bytes to ask for if it comes to that. */
+size_t track_request(size_t bytes);
 
 /* A block is about to be freed. Counts it and clears its trailer. */
 void track_free(void *block);
@@ -188,9 +236,9 @@ void track_free(void *block);
  * freed. */
 struct track_taken {
     void *block;
-    uint64_t *at; /* NULL: the block has none */
+    uint64_t *last; /* its last word; NULL: the block has none */
     uint64_t words[2];
-    int32_t age; /* 0: of this process, more: inherited */
+    struct book_trailer trailer;
 };
 struct track_taken track_take(void *block);
 void track_put_back(const struct track_taken *taken);
@@ -226,16 +274,21 @@ bool track_interrupted(struct tracker *tracker);
 /* Look at the clock: the time of now, in the unit of a trailer. */
 uint32_t track_clock(struct tracker *tracker);
 
+/* Where a caller is looked for first. If it is not there, it may be in the entry beside. */
 static inline struct track_site *track_site_entry(struct track_thread *t, uintptr_t caller)
 {
-    return &t->sites[caller * UINT64_C(0x9e3779b97f4a7c15) >> (64 - TRACK_SITES_BITS)];
+    uint32_t hash = (uint32_t)caller * UINT32_C(0x9e3779b1);
+    uint32_t offset = hash >> (32 - TRACK_SITES_BITS - 5) & (TRACK_SITES - 1) * 32;
+    return (struct track_site *)((char *)t->sites + offset);
 }
 
-/* User addresses leave the top bits free. */
-static inline uint64_t track_site_key(uintptr_t caller)
+static inline struct track_site *track_site_beside(struct track_site *entry)
 {
-    return caller + ((uint64_t)load_relaxed(&track_closes) << 48);
+    return (struct track_site *)((uintptr_t)entry ^ sizeof(*entry));
 }
+
+/* After somebody's dlclose(): callers that this thread knew may be others now. Inside, or at its first call. */
+void track_pass_renew(struct track_thread *t);
 
 /* ---- fork.c ---- */
 

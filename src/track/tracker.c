@@ -27,15 +27,16 @@ enum {
     STACK_MAX = 256, /* frames looked at to tell whether a call is under way */
     SAMPLE_BYTES = 512 << 10,
     /* Bytes that a thread may not have folded yet: half of what book_fold() allows, and all that may
-     * come between two ticks. */
-    PEAK_ERROR = 2 * BOOK_FOLD_BYTES + TRACK_TICK_EVERY * TRACK_TICK_BYTES,
+     * come between two ticks, or be freed before the next of them. */
+    PEAK_ERROR = 2 * BOOK_FOLD_BYTES + 2 * (TRACK_TICK_BYTES + TRACK_SETTLE_BYTES),
 };
 
 union track_page track_page __attribute__((aligned(TRACK_PAGE_BYTES)));
 static uint32_t
     page_state; /* 0: an ordinary page, 1: a child will find it wiped, 2: it cannot be */
 struct track_settings track_settings = {.sample_bytes = SAMPLE_BYTES};
-__thread struct track_thread *track_self;
+const struct track_nobody track_nobody = {.pass = TRACK_PASS_NONE};
+__thread struct track_thread *track_self = TRACK_NOBODY;
 uint32_t track_closes;
 
 /* Set while this thread enters itself: mallocs of ours (there are none but the C library's) and of
@@ -104,7 +105,7 @@ static void process_begin(struct track_root *root)
     if (begun_before) {
         inherited = track_fork_begin();
     } else {
-        key.key = hash_combine(book_exec_random(), clock_monotonic_ns());
+        key.key = hash_combine(book_exec_random(), clock_monotonic_ns()) | 1;
     }
     key.generation++;
     begun_before = true;
@@ -181,7 +182,7 @@ static int tracker_fill(struct tracker *tracker)
         w->control->flags = w->control->flags_more |= BOOK_CONTROL_SUSPENDED;
     w->header->trailer_key = early.key.key;
     w->header->trailer_generation = early.key.generation;
-    w->header->trailer_format = BOOK_TRAILER_FORMAT;
+    w->header->trailer_format = real.glibc ? BOOK_TRAILER_FORMAT_GLIBC : BOOK_TRAILER_FORMAT;
     tracker->key = early.key;
     tracker->time = early_time();
     r = book_account_add(w, &w->common, TRACK_SPACE_HEAP, BOOK_DEVICE_HOST, "heap");
@@ -215,8 +216,11 @@ int track_publish(void)
         track_note_parent(tracker);
         store_release(&root->tracker, tracker);
         store_release(&root->phase, TRACK_OPEN);
-        if (track_settings.stacks != TRACK_STACKS_ALL)
-            store_release(&root->fast, tracker);
+        if (track_settings.stacks != TRACK_STACKS_ALL) {
+            uint64_t pass = (uintptr_t)tracker + ((uint64_t)load_relaxed(&track_closes) << 48);
+            store_release(&root->pass, pass);
+            store_release(&root->glibc_pass, real.glibc ? pass : 0);
+        }
     }
     book_making_end();
     book_calm_end(&calm);
@@ -233,6 +237,19 @@ uint32_t track_clock(struct tracker *tracker)
 }
 
 /* ---- threads ---- */
+
+/* Read before anything is marked: who closes a library meanwhile has us here again. */
+void track_pass_renew(struct track_thread *t)
+{
+    uint64_t pass = load_acquire(&track_page.root.pass);
+    if (t->pass == pass || !pass || !t->account)
+        return;
+    for (int i = 0; t->pass != TRACK_PASS_NONE && i < TRACK_SITES; i++)
+        if (t->sites[i].key)
+            t->sites[i].key |= TRACK_KEY_STALE;
+    fence_signal();
+    t->pass = pass;
+}
 
 static void give_back_locks(struct track_thread *t)
 {
@@ -271,10 +288,10 @@ static void thread_give_back(struct track_thread *t)
 static void thread_end(void *value)
 {
     struct track_thread *t = track_self;
-    track_self = NULL;
+    track_self = TRACK_NOBODY;
     ended = true;
     struct tracker *tracker = load_acquire(&track_page.root.tracker);
-    if (!t || t != value || !tracker || t->tracker != tracker)
+    if (t == TRACK_NOBODY || t != value || !tracker || t->tracker != tracker)
         return;
     int saved = errno;
     if (t->inside)
@@ -303,8 +320,11 @@ static void thread_fill(struct tracker *tracker, struct track_thread *t)
 {
     struct book_writer *w = &tracker->writer;
     t->tracker = tracker;
+    t->pass = TRACK_PASS_NONE;
     t->control = w->control;
-    t->key = tracker->key;
+    t->key = tracker->key.key;
+    t->generation = tracker->key.generation;
+    t->stamp = book_trailer_short_stamp(load_relaxed(&tracker->time));
     t->random = hash_combine(w->header->hash_seed, (uintptr_t)t) | 1;
     t->sample_left = sample_distance(t);
     book_thread_init(w, &t->book);
@@ -316,6 +336,7 @@ static void thread_fill(struct tracker *tracker, struct track_thread *t)
         t->book.exclusive = false;
         t->book.site_pages[0] = NULL;
     }
+    track_pass_renew(t);
 }
 
 static struct track_thread *thread_new(struct tracker *tracker, bool has_key)
@@ -342,7 +363,7 @@ static struct track_thread *thread_new(struct tracker *tracker, bool has_key)
 struct track_thread *track_thread_get(struct tracker *tracker)
 {
     struct track_thread *t = track_self;
-    if (t && t->tracker == tracker)
+    if (t != TRACK_NOBODY && t->tracker == tracker)
         return t;
     if (registering)
         return NULL;
@@ -354,6 +375,8 @@ struct track_thread *track_thread_get(struct tracker *tracker)
     t = thread_new(tracker, has_key);
     if (t && !ended) {
         t->tid = has_key ? 0 : (int32_t)syscall(SYS_gettid);
+        t->sample_left = track_sample_left(t);
+        t->granted = t->budget = 0; /* so that it looks at the clock first */
         track_self = t;
         if (has_key)
             pthread_setspecific(thread_key.key, t);
@@ -426,15 +449,44 @@ static void fold(struct track_thread *t)
     track_leave(t);
 }
 
-void track_tick(struct track_thread *t)
+void track_settle(struct track_thread *t)
 {
     int saved = errno;
-    t->ticks_left = TRACK_TICK_EVERY;
-    track_clock(t->tracker);
+    t->settle_left = TRACK_SETTLE_BYTES;
     if (unlikely(t->inside) && track_enter(t))
         track_leave(t);
     if (t->account)
         fold(t);
+    errno = saved;
+}
+
+void track_grant(struct track_thread *t)
+{
+    t->granted = t->sample_left < t->tick_bytes ? t->sample_left : t->tick_bytes;
+    t->budget = t->granted;
+}
+
+/* The clock is to be looked at every so many blocks, and what the fast way counts down are bytes: give as many as
+ * so many blocks took of late. */
+static void budget_adapt(struct track_thread *t)
+{
+    uint64_t blocks = t->account->alloc_blocks, since = blocks - t->tick_blocks;
+    t->tick_blocks = blocks;
+    if (since > TRACK_TICK_BLOCKS)
+        t->tick_bytes /= 2;
+    else if (since < TRACK_TICK_BLOCKS / 2 && t->tick_bytes < TRACK_TICK_BYTES / 2)
+        t->tick_bytes = 2 * t->tick_bytes + 1;
+}
+
+void track_tick(struct track_thread *t)
+{
+    int saved = errno;
+    t->stamp = book_trailer_short_stamp(track_clock(t->tracker));
+    if (t->account)
+        budget_adapt(t);
+    t->sample_left = track_sample_left(t);
+    track_grant(t);
+    track_settle(t);
     errno = saved;
 }
 

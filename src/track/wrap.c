@@ -1,9 +1,13 @@
 /*
  * wrap.c: the allocator's functions as the program sees them.
  *
- * Each asks the real allocator for 16 bytes more, keeps a trailer there (trailer.h) and counts. A size that
+ * Each asks the real allocator for a few bytes more, keeps a trailer there (trailer.h) and counts. A size that
  * no trailer can tell is passed on as it is, and will hardly succeed. Alignments, error codes and the
  * corner cases are the real function's own.
+ *
+ * Nearly all calls are for small blocks of glibc's in a thread that has seen their caller before. What these need is
+ * here once more, with nothing in between ("near"): their size stands before them, their trailer is one word,
+ * and all that is unusual is left to a function that is called last, so that no registers have to be saved.
  */
 #include "track/wrap.h"
 
@@ -16,6 +20,31 @@
 #include "book/report.h"
 
 #define INLINE static inline __attribute__((always_inline))
+
+/* Take from a counter of this thread's, in one instruction; true if nothing is left. */
+INLINE bool charge(int64_t *left, size_t bytes)
+{
+#if defined(__x86_64__)
+    bool less;
+    __asm__("subq %2, %0" : "+m"(*left), "=@ccle"(less) : "r"(bytes));
+    return less;
+#else
+    return (*left -= (int64_t)bytes) <= 0;
+#endif
+}
+
+/* Bytes from the start of a block to its last word: of a small one of glibc's, whatever else gives more than any of
+ * those; and of any block, or as many as can be. */
+INLINE uint64_t near_extent(void *block)
+{
+    return (real_chunk(block) & ~(uint64_t)REAL_CHUNK_FLAGS) - 2 * sizeof(uint64_t);
+}
+
+INLINE uint64_t any_extent(void *block)
+{
+    size_t usable = real_usable(block);
+    return (usable & ~(size_t)7) - sizeof(uint64_t); /* of less than a word: very many */
+}
 
 /* ---- counting ---- */
 
@@ -37,69 +66,73 @@ INLINE void count_free(struct track_thread *t, struct book_site_counters *site, 
     book_add(&site->freed_blocks, 1);
 }
 
-/* Keep the trailer of a block, and count it. */
-INLINE void enter(struct track_thread *t, const struct track_site *entry, void *block,
-                  size_t usable, size_t bytes)
+/* The entry of a caller that this thread knows, or NULL. */
+INLINE struct track_site *site_known(struct track_thread *t, uintptr_t caller)
 {
-    uint64_t start = (uintptr_t)block, at = book_trailer_place(start, usable);
-    uint64_t *words = (uint64_t *)at;
-    uint64_t pad = book_trailer_pad(start, at, bytes), word0 = entry->word0 | bytes;
-    if (unlikely(pad >= BOOK_TRAILER_PAD_FAR)) {
-        words[-1] = pad;
-        pad = BOOK_TRAILER_PAD_FAR;
-    }
-    words[0] = word0;
-    words[1] = book_trailer_seal(t->key, at, word0, pad, load_relaxed(&t->tracker->time), false);
-    count_alloc(t, entry->counters, bytes);
+    struct track_site *entry = track_site_entry(t, caller);
+    if (likely((entry->key & ~TRACK_KEY_WIDE) == caller))
+        return entry;
+    entry = track_site_beside(entry);
+    return (entry->key & ~TRACK_KEY_WIDE) == caller ? entry : NULL;
 }
 
-/* A block that the real allocator gave: count it, in any case. Gives the block. */
+/* A block that the real allocator gave, and that the budget has been charged for: count it, in any case. Gives the block,
+ * or one that takes its place. */
 static __attribute__((noinline)) void *done(void *block, size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_self;
-    struct track_site *entry = track_site_entry(t, caller);
-    int64_t left = t->sample_left - (int64_t)bytes;
-    if (t->ticks_left < 0 || bytes >= TRACK_TICK_BYTES)
+    t->budget += (int64_t)bytes;
+    if (t->budget <= (int64_t)bytes)
         track_tick(t);
-    if (entry->key != track_site_key(caller) || left < 0) {
-        track_alloc(block, bytes, caller);
-    } else {
-        t->sample_left = left;
-        enter(t, entry, block, real_usable(block), bytes);
-    }
+    struct track_site *entry = site_known(t, caller);
+    uint64_t at = book_trailer_place((uintptr_t)block, real_usable(block));
+    if (!entry || track_sample_left(t) < (int64_t)bytes ||
+        !book_trailer_write((uint64_t *)at, t->tracker->key, at, (uintptr_t)block, bytes,
+                            t->site_numbers[entry - t->sites], load_relaxed(&t->tracker->time),
+                            false))
+        return track_alloc(block, bytes, caller);
+    t->budget -= (int64_t)bytes;
+    count_alloc(t, entry->counters, bytes);
     return block;
 }
 
-/* The same, but for a call of done() where anything is unusual: so that the usual case saves no registers. */
-INLINE void *done_quickly(void *block, size_t bytes, uintptr_t caller)
+/* The same for a block up to BOOK_TRAILER_SHORT_MAX of glibc's: but for a call of done() where anything is unusual. */
+INLINE void *near_done(struct track_thread *t, void *block, size_t bytes, uintptr_t caller)
 {
-    struct track_thread *t = track_self;
     struct track_site *entry = track_site_entry(t, caller);
-    size_t chunk;
-    int64_t left = t->sample_left - (int64_t)bytes;
-    if (unlikely(entry->key != track_site_key(caller) || left < 0 || --t->ticks_left < 0 ||
-                 bytes >= TRACK_TICK_BYTES || !real.glibc ||
-                 ((chunk = real_chunk(block)) & REAL_CHUNK_MAPPED)))
+    uint64_t extent = near_extent(block), at = (uintptr_t)block + extent;
+    if (unlikely(charge(&t->budget, bytes) || extent - bytes > BOOK_TRAILER_SLACK_MAX))
         return done(block, bytes, caller);
-    t->sample_left = left;
-    enter(t, entry, block, real_chunk_usable(chunk), bytes);
+    if (unlikely(entry->key != caller)) {
+        entry = track_site_beside(entry);
+        if (entry->key != caller)
+            return done(block, bytes, caller);
+    }
+    uint64_t said = entry->short_site + t->stamp + book_trailer_short_shape(extent, extent - bytes);
+    *(uint64_t *)at = book_trailer_short_seal(t->key, at, said);
+    count_alloc(t, entry->counters, bytes);
     return block;
 }
 
-/* The trailer of a block of this process that can be counted as freed at once: NULL if anything is
- * unusual. */
-INLINE uint64_t *taken(struct track_thread *t, void *block, size_t usable,
-                       struct book_site_counters **ret_site)
+/* The short trailer of a block of this process that can be counted as freed at once, `extent` bytes from its start: NULL
+ * if anything is unusual. */
+INLINE uint64_t *short_taken(struct track_thread *t, void *block, uint64_t extent,
+                             struct book_site_counters **ret_site, size_t *ret_bytes)
 {
-    uint64_t start = (uintptr_t)block, at = book_trailer_place(start, usable);
-    uint64_t *words = (uint64_t *)at;
-    if (unlikely(usable < BOOK_TRAILER_BYTES || book_trailer_sampled(words[1]) ||
-                 !book_trailer_own(t->key, at, words[0], words[1])))
+    uint64_t at = (uintptr_t)block + extent;
+    if (unlikely(extent > BOOK_TRAILER_SHORT_EXTENT_MAX))
         return NULL;
-    uint32_t site = book_trailer_site(words[0]);
-    struct book_site_counters *page = t->book.site_pages[site / BOOK_SITES_PER_PAGE];
+    uint64_t word = *(uint64_t *)at;
+    if (unlikely((int64_t)word >= 0 ||
+                 !book_trailer_short_sealed(t->key, (uint32_t)t->generation, at, word)))
+        return NULL;
+    uint64_t site = word >> BOOK_TRAILER_SHORT_SITE_SHIFT; /* and the mark */
+    struct book_site_counters *page =
+        t->book.site_pages[site / BOOK_SITES_PER_PAGE -
+                           BOOK_TRAILER_SHORT_SITES / BOOK_SITES_PER_PAGE];
     *ret_site = &page[site % BOOK_SITES_PER_PAGE];
-    return likely(page) ? words : NULL;
+    *ret_bytes = extent - book_trailer_short_slack(word);
+    return likely(page) ? (uint64_t *)at : NULL;
 }
 
 /* ---- malloc and free ---- */
@@ -110,18 +143,30 @@ static __attribute__((noinline)) void *malloc_slowly(size_t bytes, uintptr_t cal
         return real_boot_alloc(bytes, 16);
     if (bytes > WRAP_SIZE_MAX || !track_wanted())
         return real.malloc(bytes);
+    void *block = real.malloc(track_request(bytes));
+    return block ? track_alloc(block, bytes, caller) : NULL;
+}
+
+/* The fast way for large blocks, and for allocators that are not glibc's. */
+static __attribute__((noinline)) void *malloc_any(size_t bytes, uintptr_t caller)
+{
+    if (unlikely(!track_may_alloc(track_self, &track_page.root.pass) || bytes > WRAP_SIZE_MAX))
+        return malloc_slowly(bytes, caller);
     void *block = real.malloc(book_trailer_request(bytes));
-    if (block)
-        track_alloc(block, bytes, caller);
-    return block;
+    if (unlikely(!block))
+        return NULL;
+    track_self->budget -= (int64_t)bytes;
+    return done(block, bytes, caller);
 }
 
 INLINE void *malloc_for(size_t bytes, uintptr_t caller)
 {
-    if (unlikely(!track_may_alloc(track_self) || bytes > WRAP_SIZE_MAX))
-        return malloc_slowly(bytes, caller);
-    void *block = real.malloc(book_trailer_request(bytes));
-    return likely(block) ? done_quickly(block, bytes, caller) : NULL;
+    struct track_thread *t = track_self;
+    if (unlikely(!track_may_alloc(t, &track_page.root.glibc_pass) ||
+                 bytes > BOOK_TRAILER_SHORT_MAX))
+        return malloc_any(bytes, caller);
+    void *block = real.malloc(bytes + BOOK_TRAILER_SHORT_BYTES);
+    return likely(block) ? near_done(t, block, bytes, caller) : NULL;
 }
 
 static __attribute__((noinline)) void free_slowly(void *block)
@@ -132,22 +177,46 @@ static __attribute__((noinline)) void free_slowly(void *block)
     real.free(block);
 }
 
-/* A thread that may take the fast way, a block that has to be asked for its size, or a tick that is due. */
-static __attribute__((noinline)) void free_asking(void *block)
+/* A thread that may take the fast way, and a block whose size has to be asked for, or which is large or unusual. */
+static __attribute__((noinline)) void free_any(void *block)
 {
     struct track_thread *t = track_self;
-    size_t usable = real_usable(block);
-    struct book_site_counters *site;
-    uint64_t *words = taken(t, block, usable, &site);
-    if (words) {
-        size_t bytes = book_trailer_bytes(words[0]);
-        words[0] = words[1] = 0;
-        count_free(t, site, bytes);
+    if (unlikely(!track_is_fast(t, &track_page.root.pass) || real_is_boot(block))) {
+        free_slowly(block);
+        return;
+    }
+    size_t usable = real_usable(block), bytes = 0;
+    uint64_t at = usable < sizeof(uint64_t) ? 0 : book_trailer_place((uintptr_t)block, usable);
+    uint64_t *last = (uint64_t *)at;
+    struct book_site_counters *site, *page;
+    struct book_trailer trailer;
+    if (at < (uintptr_t)block) {
+        track_free(block);
+    } else if ((int64_t)*last < 0) {
+        last = short_taken(t, block, at - (uintptr_t)block, &site, &bytes);
+        if (last) {
+            *last = 0;
+            count_free(t, site, bytes);
+        } else {
+            track_free(block);
+        }
+    } else if (book_trailer_check(t->tracker->key, (uintptr_t)block, at, last, &trailer) == 0 &&
+               !trailer.sampled &&
+               (page = t->book.site_pages[trailer.site / BOOK_SITES_PER_PAGE]) != NULL) {
+        bytes = trailer.bytes;
+        last[-1] = last[0] = 0;
+        count_free(t, &page[trailer.site % BOOK_SITES_PER_PAGE], bytes);
     } else {
         track_free(block);
     }
-    if (t->ticks_left < 0 || usable >= TRACK_TICK_BYTES)
-        track_tick(t);
+    if (charge(&t->settle_left, bytes))
+        track_settle(t);
+    real.free(block);
+}
+
+static __attribute__((noinline)) void free_settling(void *block)
+{
+    track_settle(track_self);
     real.free(block);
 }
 
@@ -157,23 +226,20 @@ INLINE void free_it(void *block)
     if (!block)
         return;
     struct track_thread *t = track_self;
-    if (unlikely(!track_is_fast(t) || real_is_boot(block))) {
-        free_slowly(block);
-        return;
-    }
-    size_t chunk;
     struct book_site_counters *site;
-    uint64_t *words;
-    if (unlikely(!real.glibc || real_chunk_odd(block, chunk = real_chunk(block)) ||
-                 chunk >= TRACK_TICK_BYTES || --t->ticks_left < 0 ||
-                 !(words = taken(t, block, real_chunk_usable(chunk), &site)))) {
-        free_asking(block);
+    size_t bytes;
+    uint64_t *last;
+    if (unlikely(!track_is_fast(t, &track_page.root.glibc_pass) ||
+                 !(last = short_taken(t, block, near_extent(block), &site, &bytes)))) {
+        free_any(block);
         return;
     }
-    size_t bytes = book_trailer_bytes(words[0]);
-    words[0] = words[1] = 0;
+    *last = 0;
     count_free(t, site, bytes);
-    real.free(block);
+    if (unlikely(charge(&t->settle_left, bytes)))
+        free_settling(block);
+    else
+        real.free(block);
 }
 
 EXPORT void *malloc(size_t bytes)
@@ -196,28 +262,33 @@ void wrap_free(void *block)
     free_it(block);
 }
 
-static __attribute__((noinline)) void *calloc_slowly(size_t n, size_t bytes, uintptr_t caller)
+static __attribute__((noinline)) void *calloc_any(size_t n, size_t bytes, uintptr_t caller)
 {
     size_t total;
     bool fits = !__builtin_mul_overflow(n, bytes, &total) && total <= WRAP_SIZE_MAX;
     if (!real_ready())
         return fits ? real_boot_alloc(total, 16) : NULL; /* zeroed: it is never used again */
-    if (!fits || !track_wanted())
+    bool fast = track_may_alloc(track_self, &track_page.root.pass);
+    if (!fits || (!fast && !track_wanted()))
         return real.calloc(n, bytes);
-    void *block = real.calloc(1, book_trailer_request(total));
-    if (block)
-        track_alloc(block, total, caller);
-    return block;
+    void *block = real.calloc(1, track_request(total));
+    if (!block)
+        return NULL;
+    if (!fast)
+        return track_alloc(block, total, caller);
+    track_self->budget -= (int64_t)total;
+    return done(block, total, caller);
 }
 
 EXPORT void *calloc(size_t n, size_t bytes)
 {
+    struct track_thread *t = track_self;
     size_t total;
-    if (unlikely(!track_may_alloc(track_self) || __builtin_mul_overflow(n, bytes, &total) ||
-                 total > WRAP_SIZE_MAX))
-        return calloc_slowly(n, bytes, CALLER());
-    void *block = real.calloc(1, book_trailer_request(total));
-    return likely(block) ? done_quickly(block, total, CALLER()) : NULL;
+    if (unlikely(!track_may_alloc(t, &track_page.root.glibc_pass) ||
+                 __builtin_mul_overflow(n, bytes, &total) || total > BOOK_TRAILER_SHORT_MAX))
+        return calloc_any(n, bytes, CALLER());
+    void *block = real.calloc(1, total + BOOK_TRAILER_SHORT_BYTES);
+    return likely(block) ? near_done(t, block, total, CALLER()) : NULL;
 }
 
 /* ---- realloc ---- */
@@ -239,11 +310,8 @@ static void *realloc_zero(void *block, uintptr_t caller)
     struct track_taken old = track_take(block);
     void *rest = real.realloc(block, 0);
     track_taken_free(&old, rest != NULL);
-    void *larger = rest && track_wanted() ? real.realloc(rest, book_trailer_request(0)) : NULL;
-    if (!larger)
-        return rest;
-    track_alloc(larger, 0, caller);
-    return larger;
+    void *larger = rest && track_wanted() ? real.realloc(rest, track_request(0)) : NULL;
+    return larger ? track_alloc(larger, 0, caller) : rest;
 }
 
 static __attribute__((noinline)) void *realloc_slowly(void *block, size_t bytes, uintptr_t caller)
@@ -258,37 +326,61 @@ static __attribute__((noinline)) void *realloc_slowly(void *block, size_t bytes,
         return realloc_zero(block, caller);
     bool counted = bytes <= WRAP_SIZE_MAX && track_wanted();
     struct track_taken old = track_take(block);
-    void *moved = real.realloc(block, counted ? book_trailer_request(bytes) : bytes);
+    void *moved = real.realloc(block, counted ? track_request(bytes) : bytes);
     if (!moved) {
         track_put_back(&old);
         return NULL;
     }
     track_taken_free(&old, true);
-    if (counted)
-        track_alloc(moved, bytes, caller);
-    return moved;
+    return counted ? track_alloc(moved, bytes, caller) : moved;
+}
+
+/* Move a block whose short trailer is found at `last`, and count it as freed. NULL: it is as it was. */
+INLINE void *moved(struct track_thread *t, void *block, size_t request, uint64_t *last,
+                   struct book_site_counters *site, size_t old_bytes)
+{
+    uint64_t old = *last;
+    *last = 0; /* the block may grow where it is, and must not hold two */
+    void *to = real.realloc(block, request);
+    if (unlikely(!to)) {
+        *last = old;
+        return NULL;
+    }
+    count_free(t, site, old_bytes);
+    book_add(&t->account->reallocs, 1);
+    t->settle_left -= (int64_t)old_bytes;
+    return to;
+}
+
+static __attribute__((noinline)) void *realloc_any(void *block, size_t bytes, uintptr_t caller)
+{
+    struct track_thread *t = track_self;
+    struct book_site_counters *site;
+    size_t old_bytes;
+    uint64_t *last;
+    if (unlikely(!track_may_alloc(t, &track_page.root.pass) || !block || bytes == 0 ||
+                 bytes > WRAP_SIZE_MAX || real_is_boot(block) ||
+                 !(last = short_taken(t, block, any_extent(block), &site, &old_bytes))))
+        return realloc_slowly(block, bytes, caller);
+    void *to = moved(t, block, book_trailer_request(bytes), last, site, old_bytes);
+    if (!to)
+        return NULL;
+    charge(&t->budget, bytes);
+    return done(to, bytes, caller);
 }
 
 INLINE void *realloc_for(void *block, size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_self;
     struct book_site_counters *site;
-    uint64_t *words;
-    if (unlikely(!track_may_alloc(t) || !block || bytes == 0 || bytes > WRAP_SIZE_MAX ||
-                 real_is_boot(block) || !(words = taken(t, block, real_usable(block), &site))))
-        return realloc_slowly(block, bytes, caller);
-    uint64_t old[2] = {words[0], words[1]};
-    words[0] = words[1] = 0; /* the block may grow where it is, and must not hold two */
-    void *moved = real.realloc(block, book_trailer_request(bytes));
-    if (unlikely(!moved)) {
-        words[0] = old[0];
-        words[1] = old[1];
-        return NULL;
-    }
-    count_free(t, site, book_trailer_bytes(old[0]));
-    book_add(&t->account->reallocs, 1);
-    t->ticks_left--;
-    return done(moved, bytes, caller);
+    size_t old_bytes;
+    uint64_t *last;
+    if (unlikely(!track_may_alloc(t, &track_page.root.glibc_pass) || !block ||
+                 bytes - 1 >= BOOK_TRAILER_SHORT_MAX ||
+                 !(last = short_taken(t, block, near_extent(block), &site, &old_bytes))))
+        return realloc_any(block, bytes, caller);
+    void *to = moved(t, block, bytes + BOOK_TRAILER_SHORT_BYTES, last, site, old_bytes);
+    return likely(to) ? near_done(t, to, bytes, caller) : NULL;
 }
 
 EXPORT void *realloc(void *block, size_t bytes)
@@ -315,10 +407,8 @@ static inline void *aligned(void *(*const *function)(size_t, size_t), size_t ali
         return real_boot_alloc(bytes, align);
     if (bytes > WRAP_SIZE_MAX || !track_wanted())
         return (*function)(align, bytes);
-    void *block = (*function)(align, book_trailer_request(bytes));
-    if (block)
-        track_alloc(block, bytes, caller);
-    return block;
+    void *block = (*function)(align, book_trailer_request_long(bytes));
+    return block ? track_alloc(block, bytes, caller) : NULL;
 }
 
 void *wrap_aligned(size_t align, size_t bytes, uintptr_t caller)
@@ -358,9 +448,9 @@ EXPORT int posix_memalign(void **ret_block, size_t align, size_t bytes)
     }
     if (bytes > WRAP_SIZE_MAX || !track_wanted())
         return real.posix_memalign(ret_block, align, bytes);
-    int r = real.posix_memalign(ret_block, align, book_trailer_request(bytes));
+    int r = real.posix_memalign(ret_block, align, book_trailer_request_long(bytes));
     if (r == 0)
-        track_alloc(*ret_block, bytes, CALLER());
+        *ret_block = track_alloc(*ret_block, bytes, CALLER());
     return r;
 }
 
@@ -381,5 +471,10 @@ EXPORT int dlclose(void *handle)
     real_ready();
     int r = real.dlclose(handle);
     fetch_add_relaxed(&track_closes, 1);
+    struct track_root *root = &track_page.root;
+    if (load_relaxed(&root->pass))
+        fetch_add_relaxed(&root->pass, UINT64_C(1) << 48);
+    if (load_relaxed(&root->glibc_pass))
+        fetch_add_relaxed(&root->glibc_pass, UINT64_C(1) << 48);
     return r;
 }

@@ -33,7 +33,7 @@ static uint64_t child_slot; /* address of a word at the top of the child's stack
 static int ticks_file;
 static uint64_t *child_ticks; /* shared: its threads count here */
 static struct scan *scan;
-static bool gaps_are_roots;
+static bool gaps_are_roots, glibc;
 
 /* ---- the child ---- */
 
@@ -97,7 +97,7 @@ static void begin_child(int n_threads)
 
 static int begin(void **unused)
 {
-    gaps_are_roots = false;
+    gaps_are_roots = glibc = false;
     begin_child(0);
     return 0;
 }
@@ -130,11 +130,9 @@ static void block_of(struct book_trailer_key by, uint64_t start, uint64_t bytes,
 {
     uint64_t words[3] = {0};
     uint64_t at = book_trailer_place(start, book_trailer_request(bytes) + slack);
-    book_trailer_write(&words[1], by, at, start, bytes, site, time, false);
-    if (book_trailer_pad(start, at, bytes) >= BOOK_TRAILER_PAD_FAR)
-        poke(at - 8, words, 24);
-    else
-        poke(at, &words[1], 16);
+    assert_true(book_trailer_write(&words[2], by, at, start, bytes, site, time, false));
+    size_t first = words[0] ? 0 : words[1] ? 1 : 2;
+    poke(at - (2 - first) * 8, &words[first], (3 - first) * 8);
 }
 
 static uint64_t block(uint64_t start, uint64_t bytes)
@@ -151,7 +149,12 @@ static void look(void)
     assert_int_equal(scan_threads_stop(child, &threads), 0);
     int r = scan_run(
         &(struct scan_options){
-            .pid = child, .key = key, .sites = SITES, .gaps_are_roots = gaps_are_roots},
+            .pid = child,
+            .key = key,
+            .glibc = glibc,
+            .sites = SITES,
+            .gaps_are_roots = gaps_are_roots,
+        },
         threads, &scan);
     scan_threads_release(threads);
     assert_int_equal(r, 0);
@@ -181,20 +184,44 @@ static void assert_state(uint64_t start, enum scan_state state)
 
 static void blocks_are_found_with_what_they_say(void **unused)
 {
-    block_of(key, ARENA + 0x1000, 100, 0, 7, 4711);
+    block_of(key, ARENA + 0x1000, 100, 0, 7, 4710);
     block_of(key, ARENA + 0x2ff0, 24, 8, 2, 5);         /* across a page */
     block_of(key, ARENA + 0xffff0, 300000, 5000, 3, 6); /* far pad, across a window */
+    block_of(key, ARENA + 0x1fffd0, 40, 0, 3, 6);       /* ends with a window */
+    block_of(key, ARENA + 0x2ffe00, 1000, 0, 3, 6);     /* short, across another */
     look();
-    assert_int_equal(scan->n, 3);
+    assert_int_equal(scan->n, 5);
     const struct scan_block *b = found(ARENA + 0x1000);
     assert_non_null(b);
     assert_int_equal(b->bytes, 100);
     assert_int_equal(b->site, 7);
-    assert_int_equal(b->time, 4711);
+    assert_int_equal(b->time, 4710);
     assert_int_equal(found(ARENA + 0x2ff0)->bytes, 24);
     assert_int_equal(found(ARENA + 0xffff0)->bytes, 300000);
-    assert_int_equal(scan->sums[SCAN_LOST].blocks, 3);
-    assert_int_equal(scan->sums[SCAN_LOST].bytes, 300124);
+    assert_int_equal(found(ARENA + 0x1fffd0)->bytes, 40);
+    assert_int_equal(found(ARENA + 0x2ffe00)->bytes, 1000);
+    assert_int_equal(scan->sums[SCAN_LOST].blocks, 5);
+    assert_int_equal(scan->sums[SCAN_LOST].bytes, 301164);
+}
+
+static void the_word_before_a_block_of_glibc_must_agree(void **unused)
+{
+    glibc = true;
+    block_of(key, ARENA + 0x1010, 40, 8, 1, 1); /* its trailer is 48 bytes on */
+    point(ARENA + 0x1008, (48 + 16) | 5);
+    block_of(key, ARENA + 0x2010, 40, 8, 1, 1); /* of another size */
+    point(ARENA + 0x2008, (64 + 16) | 1);
+    block_of(key, ARENA + 0x3010, 40, 8, 1, 1); /* a mapping of its own is no small block */
+    point(ARENA + 0x3008, (48 + 16) | 3);
+    block_of(key, ARENA + 0x2ffe10, 984, 0, 3,
+             6); /* the word is in one window, the trailer in the next */
+    point(ARENA + 0x2ffe08, (984 + 16) | 1);
+    block_of(key, ARENA + 0x5010, 4000, 0, 1, 1); /* a long trailer needs no help */
+    look();
+    assert_int_equal(scan->n, 3);
+    assert_non_null(found(ARENA + 0x1010));
+    assert_non_null(found(ARENA + 0x2ffe10));
+    assert_non_null(found(ARENA + 0x5010));
 }
 
 struct sum {
@@ -387,7 +414,7 @@ static uint64_t ticks_sum(void)
 
 static int begin_threads(void **unused)
 {
-    gaps_are_roots = false;
+    gaps_are_roots = glibc = false;
     begin_child(THREADS);
     return 0;
 }
@@ -490,6 +517,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         TEST(blocks_are_found_with_what_they_say),
         TEST(many_blocks_are_told_of_one_by_one),
+        TEST(the_word_before_a_block_of_glibc_must_agree),
         TEST(garbage_is_no_block),
         TEST(what_nobody_points_to_is_lost),
         TEST(pointers_are_followed_through_blocks),
