@@ -204,7 +204,7 @@ test('the heat map sums its rows and columns', () => {
 test('buckets are named by their bounds', () => {
   const text = (value: number): string => `${value} s`
   assert.deepEqual(
-    [0, 1, 2].map((i) => heatBucket([1, 60], i, text)),
+    [0, 1, 2].map((i) => heatBucket([0, 1, 60], i, text)),
     ['under 1 s', '1 s – 60 s', 'over 60 s'],
   )
 })

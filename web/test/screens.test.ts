@@ -215,12 +215,12 @@ test('ages in rows become sizes in rows', () => {
         [1, 2],
         [3, 4],
       ],
-      1,
+      2,
     ),
     [
       [1, 3],
       [2, 4],
     ],
   )
-  assert.deepEqual(transposed([[1]], 2), [[1], [0], [0]])
+  assert.deepEqual(transposed([[1]], 3), [[1], [0], [0]])
 })

@@ -36,10 +36,10 @@ export function heatOf(values: number[][]): Heat {
   }
 }
 
-/** What a bucket between two bounds holds, in words: "under 1 s", "1 s – 10 s", "over 1 h". */
-export function heatBucket(bounds: number[], i: number, text: (value: number) => string): string {
-  const from = i > 0 ? bounds[i - 1] : undefined
-  const to = bounds[i]
-  if (to === undefined) return from === undefined ? 'all' : `over ${text(from)}`
-  return from === undefined ? `under ${text(to)}` : `${text(from)} – ${text(to)}`
+/** What a bucket holds, in words: "under 1 s", "1 s – 10 s", "over 1 h". Each begins where the one before it ends. */
+export function heatBucket(begins: number[], i: number, text: (value: number) => string): string {
+  const from = begins[i] ?? 0
+  const to = begins[i + 1]
+  if (to === undefined) return from ? `over ${text(from)}` : 'all'
+  return from ? `${text(from)} – ${text(to)}` : `under ${text(to)}`
 }

@@ -3,8 +3,8 @@ import { bytes, count, duration } from '../base/format'
 import { heatBucket, heatOf } from './heat'
 
 export interface HeatProps {
-  ages: number[] // bounds in seconds
-  sizes: number[] // bounds in bytes
+  ages: number[] // where each begins, in seconds
+  sizes: number[] // in bytes
   values: number[][] // a row for each size, a column for each age
   unit: 'bytes' | 'blocks'
   label: string

@@ -2,10 +2,12 @@
 // Pure: the view paints what is here, and tests ask it without a browser.
 
 export interface FlameAnswer {
+  program?: string
   names: string[]
   keys: string[]
   values: string[]
   nodes: number[][] // [parent, name, value...]; node 0 is the root, parents come first
+  estimate?: number[] // nodes that are estimated from samples
 }
 
 export interface Frame {
@@ -50,7 +52,7 @@ export function treeOf(answer: FlameAnswer, value: number): Frame | null {
   const made: Frame[] = []
   answer.nodes.forEach((node, i) => {
     const label = node[1] ?? -1
-    const name = answer.names[label] ?? '?'
+    const name = answer.names[label] || (i === 0 && answer.program) || '?'
     const up = i === 0 ? null : made[node[0] ?? -1]
     if (up === undefined) throw new RangeError(`frame ${i} of the answer comes before its caller`)
     made.push(frame(name, answer.keys[label] ?? name, up, node[2 + value] ?? 0, null))

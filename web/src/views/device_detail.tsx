@@ -153,10 +153,8 @@ function SpaceHistory({ device, space }: { device: Device; space: Space }): JSX.
   const { data, problem } = useResource<HistoryAnswer>(
     '/history',
     {
-      what: 'space',
+      what: 'device',
       ordinal: device.ordinal,
-      uid: device.uid,
-      space: spaceNames(space).join(','),
       from: range.from,
       to: range.to,
       points: POINTS,
@@ -164,10 +162,9 @@ function SpaceHistory({ device, space }: { device: Device; space: Space }): JSX.
     { every: everyMs(range.span, range.zoomed) },
   )
   const names = spaceNames(space)
+  // By their names, "device.0.dram"; those of other devices with the same number are told by `device`.
   const shown =
-    data?.series.filter(
-      (series) => series.kind === 'bytes' && names.some((name) => series.name === name || series.name.endsWith(name)),
-    ) ?? []
+    data?.series.filter((series) => names.some((name) => series.name === `device.${device.ordinal}.${name}`)) ?? []
   return (
     <Card span={7} title="History" end={<RangeChoice otherwise="10m" />}>
       {data ? (
@@ -176,7 +173,7 @@ function SpaceHistory({ device, space }: { device: Device; space: Space }): JSX.
           t={data.t}
           series={shown.map((series, i) => ({
             id: series.name,
-            name: spaceTitle(series.name),
+            name: spaceTitle(series.name.split('.').pop() ?? ''),
             values: series.last,
             color: `--series-${(i % 8) + 1}`,
             fill: i === 0,

@@ -1,6 +1,7 @@
 // What a range of history becomes on the screen: charts by what their series have in common.
 import type { HistoryAnswer, HistorySeries } from '../api/types'
 import type { Kind } from '../base/format'
+import { spaceTitle } from './device_model'
 
 /** Ms between two questions: a point of the chart needs no more than that. What was zoomed into stays as it is. */
 export const everyMs = (span: number, zoomed: boolean): number =>
@@ -51,4 +52,7 @@ const NAMES: Record<string, string> = {
   shmem: 'shared memory',
 }
 
-export const seriesName = (name: string): string => NAMES[name] ?? name.replace(/_/g, ' ')
+export function seriesName(name: string): string {
+  const [, number, space] = /^device\.(\d+)\.(.+)$/.exec(name) ?? []
+  return space ? `${number} ${spaceTitle(space)}` : (NAMES[name] ?? name.replace(/_/g, ' '))
+}

@@ -11,7 +11,7 @@ import { Ages, Buffers, Sites } from './process_tables'
 import { Tracking, type TrackingState } from './process_tracking'
 import { SuspectItem } from './suspect'
 import { rankSuspects, suspectKey } from './suspect_model'
-import { Untracked } from './untracked'
+import { isTracked, Untracked } from './untracked'
 
 export interface ProcessAnswer {
   process: Record<string, unknown>
@@ -71,7 +71,7 @@ export function Process(): JSX.Element {
       {gone ? (
         <div class="notice" role="status">
           This process has ended; the figures are the last that were seen.{' '}
-          <a href={link('processes', { show: 'exited' })}>How it ended</a>
+          <a href={link('processes', { of: 'exited' })}>How it ended</a>
         </div>
       ) : (
         <StaleNotice problem={problem} />
@@ -109,7 +109,7 @@ export function Process(): JSX.Element {
           href: link(`process/${pid}`, { tab: id === 'history' ? null : id }),
         }))}
       />
-      {tab === 'history' && <History pid={pid} start={text(row['start'])} />}
+      {tab === 'history' && <History pid={pid} start={Math.floor(Date.parse(text(row['start'])) / 1000) || null} />}
       {tab === 'heap' && <Heap pid={pid} tracking={data.tracking} />}
       {tab === 'sites' && <Sites pid={pid} tracking={data.tracking} />}
       {tab === 'blocks' && <Buffers pid={pid} />}
@@ -128,7 +128,7 @@ function Gone({ pid, status, box }: { pid: number; status: number; box: JSX.Elem
         <a class="button" href={link('processes')}>
           Running processes
         </a>
-        <a class="button plain" href={link('processes', { show: 'exited' })}>
+        <a class="button plain" href={link('processes', { of: 'exited' })}>
           Those that ended
         </a>
       </span>
@@ -203,7 +203,7 @@ function Verdicts({ answer, tracking }: { answer: SuspectsAnswer | null; trackin
         ))}
       </ol>
     )
-  if (tracking.state === 'none' || tracking.state === 'off') return <Untracked tracking={tracking} what="A verdict" />
+  if (answer.watched === 0 && !isTracked(tracking)) return <Untracked tracking={tracking} what="A verdict" />
   if (!answer.ready || answer.watched === 0)
     return (
       <Empty title="No verdict yet">

@@ -21,7 +21,7 @@ import { Card, Choice, Empty, ProblemBox, StaleNotice, Waiting } from '../kit/pa
 import { Table, type TableColumn } from '../kit/table'
 import { addMoment, momentName, type Moment } from './heap_moments'
 import type { TrackingState } from './process_tracking'
-import { Untracked } from './untracked'
+import { isTracked, Untracked } from './untracked'
 
 const VALUES = [
   ['live_bytes', 'Held bytes'],
@@ -47,8 +47,7 @@ export function Heap({ pid, tracking }: { pid: number; tracking: TrackingState }
   const root = useMemo(() => (now ? makeTree(now, against?.answer ?? null, value) : null), [now, against, value])
 
   if (!data) {
-    if (tracking.state === 'none' || tracking.state === 'off')
-      return <Untracked tracking={tracking} what="The heap by call stacks" />
+    if (problem && !isTracked(tracking)) return <Untracked tracking={tracking} what="The heap by call stacks" />
     return problem ? <ProblemBox problem={problem} /> : <Waiting rows={8} />
   }
   if (!root || (root.total === 0 && !root.before))
@@ -100,7 +99,7 @@ export function Heap({ pid, tracking }: { pid: number; tracking: TrackingState }
       <StaleNotice problem={problem} />
       <Card
         title={<Trail zoom={zoom} onZoom={zoomTo} />}
-        end={<Found root={root} search={search} unit={unit} against={against} />}
+        end={<Found root={root} search={search} unit={unit} against={against} estimate={!!now?.estimate?.length} />}
       >
         {table ? (
           <FrameTable root={root} zoom={zoom} unit={unit} search={search} onZoom={zoomTo} />
@@ -217,11 +216,13 @@ function Found({
   search,
   unit,
   against,
+  estimate,
 }: {
   root: Frame
   search: string
   unit: 'bytes' | 'blocks'
   against: Moment | null
+  estimate: boolean
 }): JSX.Element {
   const found = useMemo(() => (search ? treeSearch(root, search) : null), [root, search])
   if (found)
@@ -238,7 +239,11 @@ function Found({
         <span class="swatch shrunk" /> shrank
       </span>
     )
-  return <span class="muted">{amount(root.total, unit)} in all</span>
+  return (
+    <span class="muted">
+      {amount(root.total, unit)} in all{estimate ? ', partly estimated from samples' : ''}
+    </span>
+  )
 }
 
 function FrameTable({

@@ -9,7 +9,7 @@ import { RangeChoice, timeRange, zoom } from './range'
 
 const POINTS = 400
 
-export function History({ pid, start }: { pid: number; start: string }): JSX.Element {
+export function History({ pid, start }: { pid: number; start: number | null }): JSX.Element {
   const range = timeRange('10m')
   const { data, problem } = useResource<HistoryAnswer>(
     '/history',

@@ -3,7 +3,7 @@ import type { JSX } from 'preact'
 import { useMemo } from 'preact/hooks'
 import { useResource } from '../api/resource'
 import type { TableAnswer } from '../api/types'
-import { count } from '../base/format'
+import { bytes, count } from '../base/format'
 import { setWords, word } from '../base/route'
 import { HeatMap } from '../draw/heat_view'
 import { Card, Choice, Empty, ProblemBox, StaleNotice, Waiting } from '../kit/parts'
@@ -11,16 +11,19 @@ import { Table, type TableColumn } from '../kit/table'
 import { rowsOf, spaceTitle, type Row } from './device_model'
 import type { TrackingState } from './process_tracking'
 import { transposed } from './tables_model'
-import { Untracked } from './untracked'
+import { isTracked, Untracked } from './untracked'
 
-export interface SiteRow {
-  site?: string | null
+interface SiteFrame {
   function?: string | null
   file?: string | null
   line?: number | null
   module?: string | null
+}
+
+export interface SiteRow extends SiteFrame {
+  site?: string | null
   space?: string | null
-  stack?: string[] | string | null
+  frames?: SiteFrame[]
   live_bytes: number | null
   live_blocks: number | null
   allocated_bytes: number | null
@@ -49,10 +52,8 @@ function Filter({ label }: { label: string }): JSX.Element {
   )
 }
 
-const place = (row: SiteRow): string =>
+const place = (row: SiteFrame): string =>
   row.file ? `${row.file.split('/').pop()}${row.line ? `:${row.line}` : ''}` : (row.module?.split('/').pop() ?? '')
-const stackOf = (row: SiteRow): string[] =>
-  Array.isArray(row.stack) ? row.stack : row.stack ? row.stack.split(';') : []
 const siteKey = (row: SiteRow): string => [row.function, row.file, row.line, row.module, row.space, row.site].join('~')
 
 const SITE_COLUMNS: TableColumn<SiteRow>[] = [
@@ -100,13 +101,11 @@ export function Sites({ pid, tracking }: { pid: number; tracking: TrackingState 
   const filter = word('search')
   const open = word('site')
   const rows = useMemo(
-    () =>
-      (data?.sites ?? []).filter((row) => has(filter, row.function, row.file, row.module, row.site, ...stackOf(row))),
+    () => (data?.sites ?? []).filter((row) => has(filter, row.function, row.file, row.module, row.site)),
     [data, filter],
   )
   if (!data) {
-    if (tracking.state === 'none' || tracking.state === 'off')
-      return <Untracked tracking={tracking} what="The table of call sites" />
+    if (problem && !isTracked(tracking)) return <Untracked tracking={tracking} what="The table of call sites" />
     return problem ? <ProblemBox problem={problem} /> : <Waiting rows={8} />
   }
   const chosen = rows.find((row) => siteKey(row) === open)
@@ -137,20 +136,43 @@ export function Sites({ pid, tracking }: { pid: number; tracking: TrackingState 
           )
         }
       />
-      {chosen && (
-        <Card title={`Stack of ${chosen.function ?? chosen.site ?? 'it'}`}>
-          {stackOf(chosen).length ? (
+      {chosen && <Stacks pid={pid} site={chosen} />}
+    </>
+  )
+}
+
+const STACKS_SHOWN = 3
+
+/** By which ways the place was reached: the stacks that hold most of it. */
+function Stacks({ pid, site }: { pid: number; site: SiteRow }): JSX.Element {
+  const { data } = useResource<{ sites: SiteRow[] }>(`/processes/${pid}/sites`, { by: 'stack' }, { every: 5000 })
+  const same = (frame: SiteFrame | undefined): boolean =>
+    frame?.function === site.function && frame?.line === site.line && frame?.module === site.module
+  const stacks = data?.sites.filter((row) => row.frames?.some(same)) ?? []
+  return (
+    <Card title={`Stacks that end in ${site.function ?? site.site ?? 'it'}`}>
+      {!data ? (
+        <Waiting />
+      ) : stacks.length === 0 ? (
+        <p class="muted">Only the place itself is known. memoir run --stacks all keeps every stack.</p>
+      ) : (
+        stacks.slice(0, STACKS_SHOWN).map((row) => (
+          <>
+            <h3>
+              {row.estimate ? 'about ' : ''}
+              {bytes(row.live_bytes)} in {count(row.live_blocks)} blocks
+            </h3>
             <ol class="frames">
-              {stackOf(chosen).map((line) => (
-                <li class="mono">{line}</li>
+              {row.frames?.map((frame) => (
+                <li class="mono">
+                  {frame.function ?? '?'} <span class="muted">{place(frame)}</span>
+                </li>
               ))}
             </ol>
-          ) : (
-            <p class="muted">Only the place itself is known of it. memoir run --stacks all keeps every stack.</p>
-          )}
-        </Card>
+          </>
+        ))
       )}
-    </>
+    </Card>
   )
 }
 
@@ -250,8 +272,7 @@ export function Ages({ pid, tracking }: { pid: number; tracking: TrackingState }
   const { data, problem } = useResource<AgesAnswer>(`/processes/${pid}/ages`, {}, { every: 5000 })
   const unit = word('value') === 'blocks' ? 'blocks' : 'bytes'
   if (!data) {
-    if (tracking.state === 'none' || tracking.state === 'off')
-      return <Untracked tracking={tracking} what="The map by age and size" />
+    if (problem && !isTracked(tracking)) return <Untracked tracking={tracking} what="The map by age and size" />
     return problem ? <ProblemBox problem={problem} /> : <Waiting rows={8} />
   }
   const values = transposed(unit === 'bytes' ? data.bytes : data.blocks, data.sizes.length)

@@ -6,6 +6,7 @@ import { session } from '../api/stream'
 import { Dialog } from '../kit/dialog'
 import { Icon } from '../kit/icon'
 import { Badge, type Tone } from '../kit/parts'
+import { whyNot } from './untracked'
 
 export interface TrackingState {
   state: 'on' | 'off' | 'suspended' | 'none'
@@ -26,6 +27,12 @@ const WORDS: Record<TrackingState['state'], { badge: string; tone: Tone; tip: st
   none: { badge: 'Not tracked', tone: '', tip: 'Its allocations are not accounted.' },
 }
 
+const REPORTS = {
+  badge: 'Reports by itself',
+  tone: 'good' as Tone,
+  tip: 'It tells what it allocates; its other allocations are not accounted.',
+}
+
 export function Tracking({ pid, program, state }: { pid: number; program: string; state: TrackingState }): JSX.Element {
   const [asking, setAsking] = useState(false)
   const [busy, setBusy] = useState(false)
@@ -35,7 +42,7 @@ export function Tracking({ pid, program, state }: { pid: number; program: string
   const now = told ?? state.state
   if (told !== null && told === state.state) setTold(null)
   const on = now === 'on'
-  const words = WORDS[now]
+  const words = now === 'none' && state.source ? REPORTS : WORDS[now]
   const reads = session.value?.role === 'read'
   // A process that was not started under the tracker has nothing that could be switched: say what to do instead.
   const cannot = now === 'none' || state.can === false
@@ -44,8 +51,8 @@ export function Tracking({ pid, program, state }: { pid: number; program: string
     setBusy(true)
     setProblem(null)
     try {
-      await post(`/processes/${pid}/tracking`, { on: !on })
-      setTold(on ? 'suspended' : 'on')
+      const answer = await post<{ state: TrackingState['state'] }>(`/processes/${pid}/tracking`, { on: !on })
+      setTold(answer.state)
       setAsking(false)
     } catch (error) {
       setProblem(error instanceof Problem ? error : new Problem(0, 'It did not work', String(error)))
@@ -78,7 +85,7 @@ export function Tracking({ pid, program, state }: { pid: number; program: string
         <div class="ask">
           <p>
             {cannot
-              ? `The allocations of ${program} (PID ${pid}) cannot be accounted from here${state.why ? `: ${state.why}` : ''}.`
+              ? `The allocations of ${program} (PID ${pid}) cannot be accounted from here${whyNot(state) && `: ${whyNot(state)}`}.`
               : on
                 ? `New allocations of ${program} (PID ${pid}) will pass by uncounted until tracking starts again: sums and verdicts have a gap from now on. The program itself goes on as it is.`
                 : `From now on, allocations of ${program} (PID ${pid}) are accounted. What it allocated before stays unknown. A verdict about leaks takes about half a minute.`}
