@@ -160,7 +160,7 @@ function Rail(): JSX.Element {
         <a
           key={s.id}
           href={link(s.id)}
-          aria-label={s.title}
+          aria-label={tally[s.id] ? `${s.title} ${tally[s.id]}` : s.title}
           aria-current={screen.value === s.id || s.also?.includes(screen.value) ? 'page' : undefined}
         >
           <Icon name={s.icon as IconName} />
