@@ -432,12 +432,25 @@ static struct retired_process *record_put(struct daemon *daemon, struct ledger_p
     return r;
 }
 
-/* Did it take its books away itself, hold nothing, and end well? Then there is nothing to tell: it is a trial
- * of memoir doctor, or a program that wants no record. */
+/* Is it known to have ended badly? Who was gone and buried before a pidfd could be had is found dead, and nobody
+ * can say how he ended. */
+static bool ended_badly(struct cause cause)
+{
+    switch (cause.kind) {
+    case CAUSE_UNKNOWN:
+    case CAUSE_FOUND:
+        return false;
+    default:
+        return cause.kind != CAUSE_EXITED || cause.value != 0;
+    }
+}
+
+/* Did it take its books away itself and hold nothing? Then there is nothing to tell: it is a trial of memoir
+ * doctor, or a program that wants no record. */
 static bool left_in_order(const struct ledger_process *p, struct cause cause)
 {
     uint64_t bytes = 0, blocks = 0;
-    if (cause.kind != CAUSE_EXITED || cause.value != 0 || p->n_books == 0)
+    if (ended_badly(cause) || p->n_books == 0)
         return false;
     for (size_t i = 0; i < p->n_books; i++)
         if (p->books[i]->dirfd < 0 || p->books[i]->identity->compat & BOOK_COMPAT_ON_BEHALF ||

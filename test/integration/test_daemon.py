@@ -204,6 +204,25 @@ class Exec(DaemonTest):
 
 
 class Life(DaemonTest):
+    def test_who_took_its_book_away_is_not_remembered_whoever_saw_its_end(self):
+        daemon = self.daemon("--log-level=debug", "--refresh=20ms", prefix=["prlimit", "--nofile=48:48"])
+        # Where no pidfd is to be had any more, nobody can tell how a process ended that its parent has buried.
+        while not any("cannot get a pidfd" in line for line in daemon.err.lines):
+            quiet = self.client("device=D", "dram=1x100000", "free=dram=1", "ready", "wait")
+            self.watched(daemon, quiet.pid)
+        (book,) = self.books.glob(f"*/{quiet.pid}-*.book")
+        book.unlink()
+        quiet.go_on()
+        quiet.wait()
+        other = self.client("device=D", "dram=1x100000", "ready", "wait")
+        self.watched(daemon, other.pid)
+        other.kill()
+        other.wait()
+        self.assertIn("removed 1 buffer", self.gone(daemon, other.pid))
+        daemon.kill(signal.SIGTERM)
+        self.assertEqual(daemon.wait(), 0)
+        self.assertEqual([record["pid"] for record in self.retired()], [other.pid])
+
     def test_finds_books_that_were_there_before(self):
         clients = [self.client("device=D", "dram=5x100000", "ready", "wait") for _ in range(3)]
         daemon = self.daemon()
