@@ -1,7 +1,10 @@
 /* What a refresh of the process table costs, as one JSON object: CPU milliseconds of each round.
  *
- * Usage: bench_proc_refresh ROUNDS PAUSE_MS [FILES_MAX] */
+ * Usage: bench_proc_refresh ROUNDS PAUSE_MS [FILES_MAX [marks]]
+ *
+ * With `marks`, BPF tells whose memory changed, as in memoird. */
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +12,27 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "bpf/tasks.h"
 #include "ledger/host.h"
+
+_Static_assert(sizeof(struct host_mark) == sizeof(struct task_mark), "one is taken for the other");
+
+static int marks_read(void *context, const struct host_mark **ret_marks, size_t *ret_n)
+{
+    return tasks_read(context, (const struct task_mark **)ret_marks, ret_n);
+}
+
+/* It was asked for, so it has to work. */
+static struct tasks *marks_start(struct host *host)
+{
+    struct tasks *tasks = NULL;
+    char why[EXITS_WHY_MAX];
+    if (tasks_open(&tasks, why) < 0)
+        fprintf(stderr, "bench_proc_refresh: %s\n", why);
+    else
+        host_set_marks(host, marks_read, tasks);
+    return tasks;
+}
 
 static uint64_t cpu_ns(void)
 {
@@ -43,6 +66,10 @@ int main(int argc, char **argv)
     uint64_t *rss = calloc(PIDS, sizeof(*rss));
     struct host *host;
     int r = rss ? host_new(&options, &host) : -1;
+    bool with_marks = argc > 4 && strcmp(argv[4], "marks") == 0;
+    struct tasks *tasks = r == 0 && with_marks ? marks_start(host) : NULL;
+    if (with_marks && !tasks)
+        return 1;
     uint64_t began = cpu_ns();
     if (r == 0)
         r = host_refresh(host);
@@ -68,6 +95,7 @@ int main(int argc, char **argv)
     }
     printf("]}\n");
     host_free(host);
+    tasks_free(tasks);
     free(rss);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* The few types of the kernel that os.bpf.c looks into. Only names and nesting matter: offsets are those of
+/* The few types of the kernel that our programs look into. Only names and nesting matter: offsets are those of
  * the running kernel, which libbpf fills in when it loads the program (CO-RE). */
 #pragma once
 
@@ -22,7 +22,7 @@ typedef uint32_t __wsum;
 typedef _Bool bool;
 enum { false, true };
 
-enum { BPF_MAP_TYPE_RINGBUF = 27 };
+enum { BPF_MAP_TYPE_PERCPU_ARRAY = 6, BPF_MAP_TYPE_RINGBUF = 27 };
 
 /* Flags of the kernel that have no BTF. */
 enum { PF_KTHREAD = 0x00200000, SIGNAL_GROUP_EXIT = 0x00000004 };
@@ -33,15 +33,21 @@ typedef struct {
     int counter;
 } atomic_t;
 
+typedef struct {
+    long counter;
+} atomic_long_t;
+
 struct percpu_counter {
-    int64_t count; /* what CPUs have not added yet is missing */
+    int64_t count; /* what CPUs have not added yet is missing: */
+    int *counters; /* one for each CPU, at its own offset */
 };
 
 enum { MM_FILEPAGES, MM_ANONPAGES, MM_SWAPENTS, MM_SHMEMPAGES, NR_MM_COUNTERS };
 
-/* Since Linux 6.2. Before, rss_stat is something else, but there no mm is left to look at. */
+/* Since Linux 6.2; before, rss_stat is something else. */
 struct mm_struct {
     unsigned long hiwater_rss;
+    unsigned long total_vm, data_vm, stack_vm, start_code, end_code;
     struct percpu_counter rss_stat[NR_MM_COUNTERS];
 };
 
@@ -119,15 +125,42 @@ struct task_struct {
     struct sched_entity se;
     struct mm_struct *mm;
     int exit_code;
+    int pid;
     int tgid;
     struct task_struct *real_parent;
     struct task_struct *group_leader;
     struct pid *thread_pid;
-    uint64_t start_boottime;
+    uint64_t start_boottime, self_exec_id;
     const struct cred *cred;
     char comm[16];
     struct signal_struct *signal;
     struct css_set *cgroups;
+};
+
+struct seq_file;
+
+struct bpf_iter_meta {
+    struct seq_file *seq;
+    uint64_t seq_num;
+};
+
+struct bpf_map {
+    uint32_t id;
+};
+
+struct bpf_array {
+    struct bpf_map map;
+    void *pptrs[1];
+};
+
+struct bpf_iter__bpf_map {
+    struct bpf_iter_meta *meta;
+    struct bpf_map *map;
+};
+
+struct bpf_iter__task {
+    struct bpf_iter_meta *meta;
+    struct task_struct *task;
 };
 
 #pragma clang attribute pop

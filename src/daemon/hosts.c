@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -11,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "bpf/tasks.h"
 #include "daemon/cgroup_table.h"
 #include "daemon/commands.h"
 #include "ledger/host.h"
@@ -29,11 +31,13 @@ struct hosts {
     uint64_t asked_ns; /* when somebody last did; 0: never */
     unsigned share;
     bool stop;
-    bool failed; /* the thread's last refresh */
+    bool failed;         /* the thread's last refresh */
+    struct tasks *tasks; /* tell who changed; NULL: nobody does, and all are asked */
 
     /* The thread's only. */
     struct commands *commands; /* NULL until the first probe */
     bool helpless;             /* it could not be started, and that was said */
+    bool marks_tried;
     uint64_t debt_ns;
     uint64_t idle_ns; /* from one refresh to the next while nobody asks */
 };
@@ -87,6 +91,37 @@ static void probe_some(struct hosts *h, unsigned share)
     }
     if (spent > budget)
         h->debt_ns = spent - budget;
+}
+
+/* ---- who changed ---- */
+
+_Static_assert(sizeof(struct host_mark) == sizeof(struct task_mark) &&
+                   offsetof(struct host_mark, mark) == offsetof(struct task_mark, mark),
+               "one is taken for the other");
+
+static int marks_read(void *context, const struct host_mark **ret_marks, size_t *ret_n)
+{
+    return tasks_read(context, (const struct task_mark **)ret_marks, ret_n);
+}
+
+/* Once there are so many processes that it is worth the loading. */
+static void marks_start(struct hosts *h)
+{
+    size_t n;
+    char why[EXITS_WHY_MAX];
+    struct tasks *tasks;
+    pthread_mutex_lock(&h->lock);
+    (void)host_processes(h->host, &n);
+    pthread_mutex_unlock(&h->lock);
+    if (h->marks_tried || n < HOSTS_MARKS_MIN)
+        return;
+    h->marks_tried = true;
+    if (tasks_open(&tasks, why) < 0)
+        return; /* it only costs more; who looks for the reason finds that of the exits */
+    pthread_mutex_lock(&h->lock);
+    h->tasks = tasks;
+    host_set_marks(h->host, marks_read, tasks);
+    pthread_mutex_unlock(&h->lock);
 }
 
 /* ---- the thread ---- */
@@ -156,6 +191,8 @@ static void processes_turn(struct hosts *h, uint64_t now_ns)
     h->failed = r < 0;
     unsigned share = share_now(h, now_ns);
     pthread_mutex_unlock(&h->lock);
+    if (r >= 0)
+        marks_start(h);
     if (r >= 0 && share > 0)
         probe_some(h, share);
 }
@@ -246,6 +283,7 @@ void hosts_free(struct hosts *hosts)
     pthread_cond_destroy(&hosts->more);
     cgroup_table_free(hosts->cgroups);
     host_free(hosts->host);
+    tasks_free(hosts->tasks);
     free(hosts);
 }
 

@@ -21,6 +21,7 @@ enum {
     HOSTS_PROBE_WAIT_MS = 3000, /* for the helper */
     HOSTS_FILES_LEFT = 1024,    /* descriptors for everything else, and of those beyond */
     HOSTS_FILES_SHARE = 4,      /* the part that may be kept */
+    HOSTS_MARKS_MIN = 256, /* processes from which on the kernel is asked who changed, by BPF */
 };
 
 /* `always`: also while nobody asks. `share` is that of a processor for probes, in thousandths; 0: none. */

@@ -4,7 +4,8 @@
  * are tried one by one, and the directory is listed only if they are many, and every LIST_TURN refreshes for
  * those who were given a pid of choice. A descriptor of statm belongs to its process for good: once that is gone it reads nothing, whoever
  * has the pid by then, so no start time needs to be compared. Without descriptors left, stat is read in its
- * place, which tells the start time as well. */
+ * place, which tells the start time as well. Where somebody can tell whose memory changed (host_set_marks), the others
+ * are not asked at all. */
 #include "ledger/host.h"
 
 #include <errno.h>
@@ -102,6 +103,32 @@ static int row_add(struct host *host, pid_t pid)
     return 1;
 }
 
+/* ---- who says what changed ---- */
+
+struct marks {
+    const struct host_mark *all;
+    size_t n, next;
+};
+
+/* Before any statm is read: what changes after that has another mark the next time. */
+static struct marks marks_take(const struct host *host)
+{
+    struct marks marks = {0};
+    if (host->marks && host->marks(host->marks_context, &marks.all, &marks.n) < 0)
+        marks.n = 0;
+    return marks;
+}
+
+/* Rows go by pid as well. */
+static uint64_t mark_of(struct marks *marks, pid_t pid)
+{
+    while (marks->next < marks->n && marks->all[marks->next].pid < pid)
+        marks->next++;
+    return marks->next < marks->n && marks->all[marks->next].pid == pid
+               ? marks->all[marks->next].mark
+               : 0;
+}
+
 /* ---- all of them ---- */
 
 static pid_t pid_of(const char *name)
@@ -149,6 +176,23 @@ static int add_born(struct host *host, uint64_t after, uint64_t last, bool *ret_
     return 0;
 }
 
+/* Those that have a mark and no row. */
+static int add_marked(struct host *host, const struct marks *marks, bool *ret_added)
+{
+    size_t n_old = host->n, at = 0;
+    for (size_t i = 0; i < marks->n; i++) {
+        while (at < n_old && host->rows[at]->pid < marks->all[i].pid)
+            at++;
+        if (marks->all[i].pid <= 0 || (at < n_old && host->rows[at]->pid == marks->all[i].pid))
+            continue;
+        int r = row_find(host, marks->all[i].pid) ? 0 : row_add(host, marks->all[i].pid);
+        if (r < 0)
+            return r;
+        *ret_added |= r > 0;
+    }
+    return 0;
+}
+
 /* Marks those that are there, and adds the others. */
 static int add_listed(struct host *host, bool *ret_added)
 {
@@ -174,7 +218,7 @@ static int add_listed(struct host *host, bool *ret_added)
 }
 
 /* Look at those that were there before, and close the gaps that others leave. */
-static int refresh_old(struct host *host, size_t n_old, bool listed)
+static int refresh_old(struct host *host, struct marks *marks, size_t n_old, bool listed)
 {
     size_t kept = 0;
     int r = 0;
@@ -182,7 +226,8 @@ static int refresh_old(struct host *host, size_t n_old, bool listed)
         struct host_row *row = host_row(host->rows[i]);
         if (i + PREFETCH < n_old)
             host_row_prefetch(host_row(host->rows[i + PREFETCH]));
-        if (i >= n_old || ((!listed || row->seen) && host_row_refresh(host, row))) {
+        if (i >= n_old ||
+            ((!listed || row->seen) && host_row_refresh(host, row, mark_of(marks, row->p.pid)))) {
             host->rows[kept++] = &row->p;
             continue;
         }
@@ -207,9 +252,10 @@ static int refresh_old(struct host *host, size_t n_old, bool listed)
 int host_refresh(struct host *host)
 {
     uint64_t before = host->last_pid, last = last_pid_read(host);
-    bool listed = host->n == 0 || last == 0 || last < before ||
-                  last - before > BORN_MIN + host->n / BORN_SHARE ||
-                  host->refreshes % LIST_TURN == 0;
+    struct marks marks = marks_take(host);
+    bool known = marks.n > 0 ||
+                 (last != 0 && last >= before && last - before <= BORN_MIN + host->n / BORN_SHARE);
+    bool listed = host->n == 0 || !known || host->refreshes % LIST_TURN == 0;
     bool added = false;
     size_t n_old = host->n;
     host->last_pid = last;
@@ -217,13 +263,21 @@ int host_refresh(struct host *host)
     host->time_ns = host->now_ns();
     host->n_queue = 0; /* scores are of another time */
     host_ticks_advance(host);
-    int r = listed ? add_listed(host, &added) : add_born(host, before, last, &added);
-    int r2 = refresh_old(host, n_old, listed && r == 0);
+    int r = listed        ? add_listed(host, &added)
+            : marks.n > 0 ? add_marked(host, &marks, &added)
+                          : add_born(host, before, last, &added);
+    int r2 = refresh_old(host, &marks, n_old, listed && r == 0);
     if (added && !in_order(host))
         qsort(host->rows, host->n, sizeof(*host->rows), by_pid);
     host_system_read(host);
     host_cgroups_refresh(host->cgroups, host->time_ns, HOST_CGROUP_AGE_NS, CGROUPS_PER_REFRESH);
     return r < 0 ? r : r2;
+}
+
+void host_set_marks(struct host *host, host_marks_fn *marks, void *context)
+{
+    host->marks = marks;
+    host->marks_context = context;
 }
 
 struct host_process *const *host_processes(const struct host *host, size_t *ret_n)

@@ -11,8 +11,8 @@
  *         ...
  *     }
  *
- * What costs what. A refresh reads statm of every process through a descriptor that is kept (2 µs each), and
- * compares bytes; only where they differ, or in turn every HOST_TURN refreshes, are stat and status read
+ * What costs what. A refresh reads statm of every process through a descriptor that is kept (2 µs each; with
+ * host_set_marks() only of those that changed), and compares bytes; only where they differ, or in turn every HOST_TURN refreshes, are stat and status read
  * (15 µs). PSS and its kin (smaps_rollup) take 25 µs for a small process and 11 ms for each GB, and hold the
  * process's mm lock meanwhile; command lines and environments lie in the memory of the process, so that a
  * reader may wait for ever. These come by probes, one process at a time: host_refine() does them on the spot;
@@ -42,6 +42,16 @@ enum {
     HOST_WORD_MAX = 72,       /* of a container, a pod, a job */
     HOST_CGROUPS_MAX = 16384, /* with figures; processes of further ones have their path only */
 };
+
+/* A process, and a number that differs from that of last time if its statm does. */
+struct host_mark {
+    int32_t pid;
+    uint32_t reserved;
+    uint64_t mark; /* 0: not known */
+};
+
+/* Marks of all processes, by pid, which are good until the next call. -errno: there are none this time. */
+typedef int host_marks_fn(void *context, const struct host_mark **ret_marks, size_t *ret_n);
 
 struct host_options {
     const char *proc;    /* NULL: "/proc" */
@@ -141,6 +151,10 @@ struct host_process {
 int host_new(const struct host_options *options, struct host **ret_host);
 void host_free(struct host *host); /* NULL is fine */
 void host_freep(struct host **host);
+
+/* From now on ask `marks` first who is there and whose memory changed, and read statm of the others only in turn: results
+ * are the same, at a third of the cost. NULL: no more. */
+void host_set_marks(struct host *host, host_marks_fn *marks, void *context);
 
 /* Look at every process. Only lack of memory or of /proc fails. */
 int host_refresh(struct host *host);

@@ -232,11 +232,17 @@ static void cool_down(struct host *host, struct host_row *row)
 }
 
 /* false: it is gone. */
-bool host_row_refresh(struct host *host, struct host_row *row)
+bool host_row_refresh(struct host *host, struct host_row *row, uint64_t mark)
 {
     uint64_t turn = host->refreshes + (uint64_t)row->p.pid;
+    bool same = mark && mark == row->mark && turn % HOST_TURN != 0;
     if (row->p.kernel)
         return turn % HOST_TURN != 0 || stat_look(host, row, false);
+    if (same) {
+        host_ring_note(host, row);
+        return true;
+    }
+    row->mark = mark;
     uint64_t rss = row->p.rss_bytes, shared = row->p.shared_bytes;
     enum look look = row->statm_fd >= 0 ? statm_look(host, row, true) : strange_look(host, row);
     if (look == LOOK_GONE)

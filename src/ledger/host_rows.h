@@ -40,6 +40,7 @@ struct host_row {
     uint8_t statm_len;
     char statm[HOST_STATM_MAX]; /* as last read */
     struct host_ring rings[HOST_WINDOWS];
+    uint64_t mark;    /* taken before statm was last read; 0: none */
     uint64_t changed; /* number of the refresh that last found it changed */
     struct index_node node;
 
@@ -72,6 +73,8 @@ struct host {
     size_t files, files_max;
     bool user_names;
     uint64_t (*now_ns)(void);
+    host_marks_fn *marks; /* or NULL */
+    void *marks_context;
     uint32_t page_bytes;
 
     struct host_process **rows; /* by pid */
@@ -98,10 +101,10 @@ static inline struct host_row *host_row(const struct host_process *p)
     return (struct host_row *)p;
 }
 
-/* host_look.c: all fields of a new row; then the cheap ones, and the others where something changed. false:
- * the process is gone. */
+/* host_look.c: all fields of a new row; then the cheap ones, and the others where something changed, as far as
+ * `mark` (0: nobody knows) does not say that nothing did. false: the process is gone. */
 bool host_row_first(struct host *host, struct host_row *row);
-bool host_row_refresh(struct host *host, struct host_row *row);
+bool host_row_refresh(struct host *host, struct host_row *row, uint64_t mark);
 void host_name_renew(struct host_process *p);
 void host_file_close(struct host *host, int *kept);
 

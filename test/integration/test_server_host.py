@@ -10,6 +10,18 @@ from daemon_fixture import NOBODY, PATIENCE_S, as_user
 from native_fixture import NativeTest
 
 HOLDER = "import sys; x = bytearray(b'x') * (32 << 20); print('ready', flush=True); sys.stdin.read()"
+# 300 children that sleep until their common input ends.
+CROWD = """
+import os
+for _ in range(300):
+    if os.fork() == 0:
+        os.read(0, 1)
+        os._exit(0)
+print("ready", flush=True)
+os.read(0, 1)
+for _ in range(300):
+    os.wait()
+"""
 # Asks one question as another user, and prints the answer.
 ASK = """
 import socket, sys
@@ -79,6 +91,28 @@ class Host(NativeTest):
         self.assertEqual(line.ask({"alloc": {"space": "heap", "id": 1, "bytes": 4711}, "ack": True}), {"ack": 0})
         self.wait_until(lambda: (self.row(os.getpid(), "rss,heap") or {}).get("heap") == 4711, "both are in one row")
         self.assertGreater(self.row(os.getpid(), "rss")["rss"], 0)
+
+    def test_a_crowd_in_which_one_grows(self):
+        """Past some number of processes the kernel tells who changed, where BPF is allowed; what is shown is the same."""
+        self.native("--log-level=debug")
+        crowd = subprocess.Popen([sys.executable, "-c", CROWD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(crowd.wait)
+        self.addCleanup(crowd.stdout.close)
+        self.addCleanup(crowd.stdin.close)
+        self.assertEqual(crowd.stdout.readline(), "ready\n")
+
+        def children(show):
+            query = {"table": "host", "where": f"parent={crowd.pid}", "show": show}
+            return self.connect().ask({"query": query})["result"]["rows"]
+
+        self.wait_until(lambda: len(children("pid")) == 300, "all are there")
+        holder = self.holder()
+        self.wait_until(lambda: (self.row(holder.pid, "rss") or {"rss": 0})["rss"] > 32 << 20, "its memory is known")
+        self.assertEqual(len(children("pid")), 300)
+        self.assertGreater(min(row["rss"] for row in children("rss")), 0)
+        crowd.stdin.close()
+        crowd.wait()
+        self.wait_until(lambda: not children("pid"), "all are gone")
 
     def test_the_machine(self):
         self.native()

@@ -204,6 +204,93 @@ static void a_proc_of_another_namespace_is_listed_each_time(void **state)
 
 /* ---- rates ---- */
 
+/* ---- marks ---- */
+
+struct told {
+    struct host_mark marks[4];
+    size_t n;
+    int error;
+};
+
+static int tell(void *context, const struct host_mark **ret_marks, size_t *ret_n)
+{
+    const struct told *told = context;
+    if (told->error)
+        return told->error;
+    *ret_marks = told->marks;
+    *ret_n = told->n;
+    return 0;
+}
+
+static void grow(int pid, unsigned long rss_pages)
+{
+    tree_process(&(struct tree_process){.pid = pid, .start = 7, .rss_pages = rss_pages});
+}
+
+static void only_who_has_another_mark_is_asked(void **state)
+{
+    struct told told = {.marks = {{.pid = 30, .mark = 1}, {.pid = 31, .mark = 1}}, .n = 2};
+    grow(30, 50);
+    grow(31, 50);
+    struct host *host = tree_host(0);
+    uint64_t page = host->page_bytes;
+    host_set_marks(host, tell, &told);
+    assert_int_equal(host_refresh(host), 0);
+    assert_int_equal(host_refresh(host), 0); /* now each has a mark */
+    grow(30, 60);
+    grow(31, 60);
+    told.marks[1].mark = 2;
+    assert_int_equal(host_refresh(host), 0);
+    assert_int_equal(row(host, 30)->rss_bytes, 50 * page); /* nobody looked */
+    assert_int_equal(row(host, 31)->rss_bytes, 60 * page);
+    /* Without marks, and for who has none, everything is as it would be without. */
+    told.marks[0].mark = 0;
+    assert_int_equal(host_refresh(host), 0);
+    assert_int_equal(row(host, 30)->rss_bytes, 60 * page);
+    told.marks[0].mark = 1;
+    assert_int_equal(host_refresh(host), 0);
+    grow(30, 70);
+    told.error = -EPERM;
+    assert_int_equal(host_refresh(host), 0);
+    assert_int_equal(row(host, 30)->rss_bytes, 70 * page);
+    /* A mark that is wrong is found out in turn. */
+    told.error = 0;
+    assert_int_equal(host_refresh(host), 0);
+    grow(30, 80);
+    for (int i = 0; i < HOST_TURN; i++)
+        assert_int_equal(host_refresh(host), 0);
+    assert_int_equal(row(host, 30)->rss_bytes, 80 * page);
+    host_free(host);
+}
+
+static void marks_tell_who_was_born(void **state)
+{
+    struct told told = {.marks = {{.pid = 30, .mark = 1}}, .n = 1};
+    grow(30, 50);
+    struct host *host = tree_host(0);
+    host_set_marks(host, tell, &told);
+    assert_int_equal(host_refresh(host), 0);
+    grow(20, 50);
+    grow(40, 50);
+    grow(50, 50);
+    told = (struct told){.marks = {{.pid = 20, .mark = 1},
+                                   {.pid = 30, .mark = 1},
+                                   {.pid = 40},
+                                   {.pid = 45, .mark = 9}}, /* gone before anybody looked */
+                         .n = 4};
+    assert_int_equal(host_refresh(host), 0);
+    size_t n;
+    struct host_process *const *rows = host_processes(host, &n);
+    assert_int_equal(n, 3);
+    assert_int_equal(rows[0]->pid, 20);
+    assert_int_equal(rows[1]->pid, 30);
+    assert_int_equal(rows[2]->pid, 40);
+    assert_null(host_process_find(host, 50)); /* nothing was listed */
+    host_free(host);
+}
+
+/* ---- time ---- */
+
 static void rates_are_absent_until_time_has_passed(void **state)
 {
     struct tree_process p = {.pid = 30, .start = 7, .rss_pages = 100};
@@ -518,6 +605,8 @@ int main(void)
         TREE_TEST(a_pid_that_is_reused_is_another_process),
         TREE_TEST(pids_since_the_last_look_are_tried_without_a_listing),
         TREE_TEST(a_proc_of_another_namespace_is_listed_each_time),
+        TREE_TEST(only_who_has_another_mark_is_asked),
+        TREE_TEST(marks_tell_who_was_born),
         TREE_TEST(rates_are_absent_until_time_has_passed),
         TREE_TEST(costly_fields_come_by_probes),
         TREE_TEST(the_largest_and_the_changed_come_first),
