@@ -165,6 +165,7 @@ function Rail(): JSX.Element {
         >
           <Icon name={s.icon as IconName} />
           <span>{s.title}</span>
+          {tally[s.id] && ' '}
           {tally[s.id] && <span class={`tally${s.id === 'leaks' ? ' bad' : ''}`}>{tally[s.id]}</span>}
         </a>
       ))}
