@@ -1,30 +1,367 @@
-/* The table of routes. */
+/* The table of routes, and the life of what stands behind them. */
 #include "daemon/api.h"
 
-#include "base/json.h"
-#include "base/version.h"
-#include "daemon/daemon.h"
-#include "http/http.h"
+#include <errno.h>
+#include <stdlib.h>
 
-static void answer_self(struct http_call *call, void *context)
-{
-    struct json *json = http_json(call);
-    (void)context;
-    json_object_begin(json);
-    json_field_string(json, "version", MEMOIR_VERSION);
-    json_object_end(json);
-}
+#include "base/clock.h"
+#include "daemon/api_internal.h"
+#include "daemon/chores.h"
+#include "daemon/daemon.h"
+#include "site/symbols.h"
+
+/* ---- parameters ---- */
+
+#define PARAM_BY                                                                    \
+    {                                                                               \
+        .name = "by", .kind = HTTP_TEXT, .max = 4096,                               \
+        .help = "columns to group by: one row for each combination of their values" \
+    }
+#define PARAM_WHERE                                                                \
+    {                                                                              \
+        .name = "where", .kind = HTTP_TEXT, .max = 4096,                           \
+        .help = "which rows: user=ann and rss>1GB (doc/query.md has the language)" \
+    }
+#define PARAM_SHOW                                                            \
+    {                                                                         \
+        .name = "show", .kind = HTTP_TEXT, .max = 4096,                       \
+        .help = "columns of the answer: rss,max(age),count; /tables has them" \
+    }
+#define PARAM_SORT                                                                       \
+    {                                                                                    \
+        .name = "sort", .kind = HTTP_TEXT, .max = 4096,                                  \
+        .help = "order of the rows: -rss,program; - is large first and + is small first" \
+    }
+#define PARAM_LIMIT                                                                          \
+    {                                                                                        \
+        .name = "limit", .kind = HTTP_NUMBER, .max = ASKING_ROWS_MAX, .help = "rows at most" \
+    }
+#define PARAM_SHAPE                                                                               \
+    {                                                                                             \
+        .name = "shape", .kind = HTTP_WORD, .words = "objects|arrays",                            \
+        .help = "rows as objects by column (the default), or as arrays, which is a third as long" \
+    }
+#define PARAM_PID                                                                           \
+    {                                                                                       \
+        .name = "pid", .in = HTTP_IN_PATH, .kind = HTTP_NUMBER, .min = 1, .max = INT32_MAX, \
+        .help = "process id"                                                                \
+    }
+#define PARAM_SPACE                                                            \
+    {                                                                          \
+        .name = "space", .kind = HTTP_TEXT, .max = 32,                         \
+        .help = "only this kind of memory: heap, mapped, pinned, dram, l1 ..." \
+    }
+
+static const struct http_param query_params[] = {
+    {.name = "table",
+     .kind = HTTP_TEXT,
+     .max = 64,
+     .help = "which table: processes (the default), host, system, devices ..."},
+    PARAM_BY,
+    PARAM_WHERE,
+    PARAM_SHOW,
+    PARAM_SORT,
+    PARAM_LIMIT,
+    PARAM_SHAPE,
+    {0},
+};
+
+static const struct http_param table_params[] = {PARAM_BY,    PARAM_WHERE, PARAM_SHOW, PARAM_SORT,
+                                                 PARAM_LIMIT, PARAM_SHAPE, {0}};
+
+static const struct http_param process_params[] = {PARAM_PID, {0}};
+
+static const struct http_param process_rows_params[] = {PARAM_PID,   PARAM_SHOW,  PARAM_SORT,
+                                                        PARAM_LIMIT, PARAM_SHAPE, {0}};
+
+static const struct http_param sites_params[] = {
+    PARAM_PID,
+    {.name = "by",
+     .kind = HTTP_WORD,
+     .words = "caller|stack|function|file|module|space|device",
+     .help = "a row for each of these (default: caller, the line that asked)"},
+    {.name = "sort",
+     .kind = HTTP_WORD,
+     .words = "live|allocated|blocks",
+     .help = "those with the most of this first (default: live bytes)"},
+    {.name = "limit", .kind = HTTP_NUMBER, .max = 100000, .help = "rows at most"},
+    {.name = "stacks", .kind = HTTP_YES, .help = "with whole stacks"},
+    PARAM_SPACE,
+    {0},
+};
+
+static const struct http_param flame_params[] = {
+    PARAM_PID,
+    PARAM_SPACE,
+    {.name = "inverted",
+     .kind = HTTP_YES,
+     .help = "from the functions that asked to their callers"},
+    {0},
+};
+
+static const struct http_param profile_params[] = {
+    PARAM_PID,
+    {.name = "format",
+     .kind = HTTP_WORD,
+     .words = "pprof|folded|speedscope",
+     .help = "gzipped pprof (the default), folded stacks, or speedscope's JSON"},
+    {.name = "sort",
+     .kind = HTTP_WORD,
+     .words = "live|allocated|blocks",
+     .help = "what folded stacks tell, and the others show first"},
+    PARAM_SPACE,
+    {0},
+};
+
+static const struct http_param ages_params[] = {
+    PARAM_PID,
+    {.name = "source",
+     .kind = HTTP_WORD,
+     .words = "heap|device",
+     .help = "blocks of the heap, which takes a tracked process, or of devices (default: the "
+             "heap where it is known)"},
+    {0},
+};
+
+static const struct http_param suspects_params[] = {
+    {.name = "pid",
+     .kind = HTTP_NUMBER,
+     .min = 1,
+     .max = INT32_MAX,
+     .help = "only of this process"},
+    {0},
+};
+
+static const struct http_param history_params[] = {
+    {.name = "what",
+     .kind = HTTP_WORD,
+     .words = "process|system|device|space",
+     .required = true,
+     .help = "of one process, of the machine, of devices, or of the host's memory as all "
+             "processes report it"},
+    {.name = "pid", .kind = HTTP_NUMBER, .min = 1, .max = INT32_MAX, .help = "of which process"},
+    {.name = "start",
+     .kind = HTTP_NUMBER,
+     .help = "when it began, in seconds since 1970, where the PID was used twice"},
+    {.name = "ordinal",
+     .kind = HTTP_NUMBER,
+     .max = INT32_MAX,
+     .help = "of this device only, by the number that programs use"},
+    {.name = "from",
+     .kind = HTTP_TEXT,
+     .max = 32,
+     .help = "seconds since 1970, or a time before now: -1h (the default), -30m, -7d"},
+    {.name = "to", .kind = HTTP_TEXT, .max = 32, .help = "the same (default: now)"},
+    {.name = "points",
+     .kind = HTTP_NUMBER,
+     .min = 1,
+     .max = 5000,
+     .help = "at most so many (default: 300)"},
+    {0},
+};
+
+static const struct http_param events_params[] = {
+    {.name = "after", .kind = HTTP_NUMBER, .help = "only those after the one with this id"},
+    {.name = "limit",
+     .kind = HTTP_NUMBER,
+     .min = 1,
+     .max = 1000,
+     .help = "the last so many (default: 200)"},
+    {0},
+};
+
+static const struct http_param stream_params[] = {
+    {.name = "after",
+     .kind = HTTP_NUMBER,
+     .help = "begin with the events after this id, as with the header Last-Event-ID"},
+    {0},
+};
+
+/* ---- routes ---- */
+
+#define TABLE_ROUTE(word, text, more)                                                          \
+    {                                                                                          \
+        .method = "GET", .path = "/api/v1/" word, .name = word, .summary = text, .help = more, \
+        .params = table_params, .answer_schema = "Table", .role = HTTP_READ,                   \
+        .where = HTTP_ON_LOOP, .fresh_ms = 900, .answer = api_answer_named                     \
+    }
+
+static const char private_help[] =
+    "Only for the process's user and for root: others get 403. A process that keeps no book has none (404).";
 
 static const struct http_route routes[] = {
     {.method = "GET",
+     .path = "/api/v1/query",
+     .name = "query",
+     .summary = "Any question about any table",
+     .help =
+         "The same words and the same answers as memoir query. A question that makes no sense is "
+         "a 400 problem that tells which part of it is meant (part, at, len).",
+     .params = query_params,
+     .answer_schema = "Table",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .fresh_ms = 900,
+     .answer = api_answer_query},
+    TABLE_ROUTE("processes", "Every process of the machine", "The table host."),
+    TABLE_ROUTE("system", "Who holds the machine's memory", "One row."),
+    TABLE_ROUTE("cgroups", "Containers: cgroups with what they take and may take",
+                "Parents come before their children."),
+    TABLE_ROUTE("devices", "Devices and their kinds of memory", NULL),
+    TABLE_ROUTE("accounts", "What each process holds, by device and kind of memory", NULL),
+    TABLE_ROUTE("buffers", "Single blocks that are allocated and not freed",
+                "Of your own processes; root sees all."),
+    TABLE_ROUTE("sites", "Call sites of all processes, without names of functions",
+                "Of your own processes; root sees all. /processes/{pid}/sites has names."),
+    TABLE_ROUTE("leaks", "Verdicts of the watch over call sites",
+                "Of your own processes; root sees all. /suspects has names and evidence."),
+    TABLE_ROUTE("exited", "Processes that ended: when, how, and what they still held", NULL),
+    {.method = "GET",
+     .path = "/api/v1/tables",
+     .name = "tables",
+     .summary = "The tables and their columns",
+     .answer_schema = "Tables",
+     .role = HTTP_READ,
+     .where = HTTP_HERE,
+     .fresh_ms = 60000,
+     .answer = api_answer_tables},
+    {.method = "GET",
+     .path = "/api/v1/processes/{pid}",
+     .name = "process",
+     .summary = "All that is known of one process",
+     .help = "404 when there is none.",
+     .params = process_params,
+     .answer_schema = "Process",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .fresh_ms = 900,
+     .answer = api_answer_process},
+    {.method = "GET",
+     .path = "/api/v1/processes/{pid}/sites",
+     .name = "processSites",
+     .summary = "The lines of a program that hold its memory",
+     .help = private_help,
+     .params = sites_params,
+     .answer_schema = "Sites",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .fresh_ms = 1900,
+     .answer = api_answer_sites},
+    {.method = "GET",
+     .path = "/api/v1/processes/{pid}/flame",
+     .name = "processFlame",
+     .summary = "The stacks that lead to a program's memory, as a tree",
+     .help = private_help,
+     .params = flame_params,
+     .answer_schema = "Flame",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .fresh_ms = 1900,
+     .answer = api_answer_flame},
+    {.method = "GET",
+     .path = "/api/v1/processes/{pid}/profile",
+     .name = "processProfile",
+     .summary = "The same for other tools, as a download",
+     .help = private_help,
+     .params = profile_params,
+     .answer_type = "application/octet-stream",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .fresh_ms = 1900,
+     .answer = api_answer_profile},
+    {.method = "GET",
+     .path = "/api/v1/processes/{pid}/ages",
+     .name = "processAges",
+     .summary = "Live blocks by age and size",
+     .help = private_help,
+     .params = ages_params,
+     .answer_schema = "Ages",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .fresh_ms = 4900,
+     .answer = api_answer_ages},
+    {.method = "GET",
+     .path = "/api/v1/processes/{pid}/buffers",
+     .name = "processBuffers",
+     .summary = "Single blocks of one process",
+     .help = private_help,
+     .params = process_rows_params,
+     .answer_schema = "Table",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .fresh_ms = 900,
+     .answer = api_answer_process_buffers},
+    {.method = "POST",
+     .path = "/api/v1/processes/{pid}/tracking",
+     .name = "processTracking",
+     .summary = "Switch the tracking of a process on or off",
+     .help = "Takes the role control, and a process of your own or root. Off counts no further "
+             "allocations until it is on again. 409 for a process that is not tracked.",
+     .params = process_params,
+     .body_schema = "TrackingWish",
+     .answer_schema = "Tracking",
+     .role = HTTP_CONTROL,
+     .where = HTTP_ON_LOOP,
+     .answer = api_answer_tracking},
+    {.method = "GET",
+     .path = "/api/v1/suspects",
+     .name = "suspects",
+     .summary = "Call sites that may leak, with the evidence",
+     .help = "Of your own processes; root sees all.",
+     .params = suspects_params,
+     .answer_schema = "Suspects",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .fresh_ms = 1900,
+     .answer = api_answer_suspects},
+    {.method = "GET",
+     .path = "/api/v1/history",
+     .name = "history",
+     .summary = "What was held, over time",
+     .params = history_params,
+     .answer_schema = "History",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .fresh_ms = 900,
+     .answer = api_answer_history},
+    {.method = "GET",
+     .path = "/api/v1/events",
+     .name = "events",
+     .summary = "What happened lately",
+     .params = events_params,
+     .answer_schema = "Events",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .answer = api_answer_events},
+    {.method = "GET",
      .path = "/api/v1/self",
      .name = "self",
-     .summary = "What memoird itself uses",
+     .summary = "What memoird itself takes, does and loses",
      .answer_schema = "Self",
      .role = HTTP_READ,
      .where = HTTP_ON_LOOP,
-     .fresh_ms = 1000,
-     .answer = answer_self},
+     .fresh_ms = 900,
+     .answer = api_answer_self},
+    {.method = "GET",
+     .path = "/api/v1/session",
+     .name = "session",
+     .summary = "Who you are here",
+     .answer_schema = "Session",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .answer = api_answer_session},
+    {.method = "GET",
+     .path = "/api/v1/stream",
+     .name = "stream",
+     .summary = "Server-sent events: a tick each second, and what happens",
+     .help =
+         "Begins with an event hello; then tick (schema Tick) each second and event (schema Event, with its id) "
+         "as they happen. Who comes back with Last-Event-ID gets what he missed.",
+     .params = stream_params,
+     .answer_type = "text/event-stream",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .answer = api_answer_stream},
 };
 
 const struct http_route *api_routes(size_t *ret_n)
@@ -33,13 +370,47 @@ const struct http_route *api_routes(size_t *ret_n)
     return routes;
 }
 
-static const struct http_schema schemas[] = {
-    {"Self", "{\"type\":\"object\",\"required\":[\"version\"],"
-             "\"properties\":{\"version\":{\"type\":\"string\"}}}"},
-};
+/* ---- life ---- */
 
-const struct http_schema *api_schemas(size_t *ret_n)
+int api_new(struct daemon *daemon, struct api **ret_api)
 {
-    *ret_n = sizeof(schemas) / sizeof(*schemas);
-    return schemas;
+    struct api *api = calloc(1, sizeof(*api));
+    if (!api)
+        return -ENOMEM;
+    api->daemon = daemon;
+    api->started_real_ns = clock_real_ns();
+    int r = chores_new("memoird-books", &api->chores);
+    if (r < 0) {
+        free(api);
+        return r;
+    }
+    *ret_api = api;
+    return 0;
+}
+
+int api_start(struct api *api, struct http *http)
+{
+    api->http = http;
+    return api_stream_start(api);
+}
+
+void api_stop(struct api *api)
+{
+    if (!api)
+        return;
+    atomic_store(&api->ending, true);
+    api_stream_stop(api);
+    chores_free(api->chores);
+    api->chores = NULL;
+    for (size_t i = 0; i < API_TURNS; i++)
+        asking_leave(api->daemon->asking, &api->turns[i]);
+}
+
+void api_free(struct api *api)
+{
+    if (!api)
+        return;
+    api_stop(api);
+    symbolizer_free(api->symbols);
+    free(api);
 }

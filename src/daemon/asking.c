@@ -169,6 +169,11 @@ void asking_leave(struct asking *asking, struct turn *turn)
     turns_leave(&asking->turns, turn);
 }
 
+void asking_costs(struct asking *asking, uint64_t begin_ns)
+{
+    turns_done(&asking->turns, begin_ns, clock_monotonic_ns());
+}
+
 /* ---- asking ---- */
 
 const char *asking_user_name(struct asking *asking, uint32_t uid)

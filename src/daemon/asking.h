@@ -64,6 +64,10 @@ void asking_leave(struct asking *asking, struct turn *turn);
 /* Ask. 0, -ENODEV when there is no table of processes, or -ENOMEM. */
 int asking_run(struct asking *asking, struct asked *asked, const struct asking_viewer *viewer);
 
+/* Somebody who waited for his turn at a costly table did something else of that cost, begun at this time
+ * (CLOCK_MONOTONIC). */
+void asking_costs(struct asking *asking, uint64_t begin_ns);
+
 /* The answer was used: give back what is worth it. */
 void asking_done(struct asked *asked);
 

@@ -20,6 +20,7 @@
 #include "base/version.h"
 #include "book/reader.h"
 #include "daemon/allowance.h"
+#include "daemon/api.h"
 #include "daemon/asking.h"
 #include "daemon/behalf.h"
 #include "daemon/commands.h"
@@ -444,7 +445,9 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
     start_hosts(daemon);
     start_history(daemon);
     start_growing(daemon);
-    r = web_new(daemon, &daemon->web);
+    r = api_new(daemon, &daemon->api);
+    if (r >= 0)
+        r = web_new(daemon, &daemon->web);
     if (r < 0)
         return r;
     size_t processes;
@@ -476,6 +479,7 @@ void daemon_stop(struct daemon *daemon)
                  ledger_books(daemon->ledger).n, retired_total(daemon->retired));
     }
     web_free(daemon->web);
+    api_free(daemon->api);
     daemon->web = NULL;
     server_free(daemon->server);
     daemon->server = NULL;

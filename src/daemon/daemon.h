@@ -7,6 +7,7 @@
 #include "daemon/config.h"
 
 struct allowance;
+struct api;
 struct asking;
 struct behalf_table;
 struct commands;
@@ -53,6 +54,7 @@ struct daemon {
     struct growing *growing;        /* NULL: call sites are not watched */
     struct hosts *hosts;            /* the process table; NULL: it cannot be read */
     struct allowance *retire_share; /* of lines and records, by user */
+    struct api *api;                /* what is behind it */
     struct web *web;                /* HTTP; NULL: nobody asked for it, or it cannot be had */
     struct loop_source *signals[3];
     struct loop_source *refresh_timer, *refresh_work;

@@ -22,6 +22,7 @@ struct growing {
     size_t next;            /* book of it */
     uint64_t cost_ns;       /* of it so far */
     uint64_t rest_until_ns; /* no round begins before */
+    uint64_t rounds;
 };
 
 static void on_work(void *context)
@@ -41,6 +42,7 @@ static void on_work(void *context)
     }
     growth_end(g->growth);
     g->busy = false;
+    g->rounds++;
     g->rest_until_ns = now_ns + g->cost_ns * (GROWING_SHARE - 1);
 }
 
@@ -101,6 +103,20 @@ void growing_free(struct growing *growing)
     loop_source_free(growing->work);
     growth_free(growing->growth);
     free(growing);
+}
+
+int growing_each(struct growing *growing,
+                 int (*each)(const struct growth_series *series, void *context), void *context)
+{
+    return growing ? growth_each(growing->growth, each, context) : 0;
+}
+
+void growing_facts(const struct growing *growing, struct growth_counts *ret_counts,
+                   uint64_t *ret_looks, uint64_t *ret_needs_ns)
+{
+    *ret_counts = growing ? growth_counts(growing->growth) : (struct growth_counts){0};
+    *ret_looks = growing ? growing->rounds : 0;
+    *ret_needs_ns = growing ? GROWING_NEEDS * growing->interval_ns : 0;
 }
 
 int growing_leaks(struct growing *growing, const struct leaks_options *wish,

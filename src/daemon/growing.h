@@ -8,6 +8,8 @@
 #include <stdint.h>
 
 struct daemon;
+struct growth_counts;
+struct growth_series;
 struct growing;
 struct leaks;
 struct leaks_options;
@@ -21,6 +23,15 @@ enum {
 /* Every `interval_ns` from now on. */
 int growing_new(struct daemon *daemon, uint64_t interval_ns, struct growing **ret_growing);
 void growing_free(struct growing *growing); /* NULL is fine */
+
+/* The series themselves: see growth_each(). NULL for `growing` has none. */
+int growing_each(struct growing *growing,
+                 int (*each)(const struct growth_series *series, void *context), void *context);
+
+/* How much is watched, how often all of it was looked at, and how long it takes until there are verdicts; all 0 for
+ * NULL. */
+void growing_facts(const struct growing *growing, struct growth_counts *ret_counts,
+                   uint64_t *ret_looks, uint64_t *ret_needs_ns);
 
 /* What the series tell now: rows point into the ledger. How long they must be is set here. NULL for `growing` gives
  * nothing. */

@@ -31,6 +31,15 @@ struct loop_source {
     void *context;
 };
 
+/* Turns by how long they took: eight classes for each power of two of nanoseconds. The last minute is kept as six
+ * parts, each of which is emptied when its time comes again. */
+enum { LAG_PARTS = 6, LAG_PART_S = 10, LAG_STEPS = 8, LAG_CLASSES = 40 * LAG_STEPS };
+
+struct lag_part {
+    uint64_t number; /* of its 10 seconds, since boot */
+    uint32_t turns[LAG_CLASSES];
+};
+
 struct loop {
     int epoll_fd;
     bool stopping;
@@ -39,6 +48,7 @@ struct loop {
     struct loop_source *sources;
     struct loop_source *deferred;  /* those of that kind are few: a list of their own */
     struct loop_source *graveyard; /* freed in this turn */
+    struct lag_part lag[LAG_PARTS];
 };
 
 int loop_new(struct loop **ret_loop)
@@ -278,6 +288,59 @@ static void run_deferred(struct loop *loop)
     }
 }
 
+/* ---- how long turns take ---- */
+
+static size_t lag_class(uint64_t ns)
+{
+    if (ns < LAG_STEPS)
+        return (size_t)ns;
+    unsigned log = 63 - (unsigned)__builtin_clzll(ns); /* at least 3 */
+    size_t class = (size_t)(log - 2) * LAG_STEPS + (ns >> (log - 3)) % LAG_STEPS;
+    return class < LAG_CLASSES ? class : LAG_CLASSES - 1;
+}
+
+/* The longest that falls into it. */
+static uint64_t lag_class_ns(size_t class)
+{
+    if (class < LAG_STEPS)
+        return class;
+    unsigned log = (unsigned)(class / LAG_STEPS) + 2;
+    return ((UINT64_C(8) + class % LAG_STEPS + 1) << (log - 3)) - 1;
+}
+
+static void lag_note(struct loop *loop, uint64_t begin_ns, uint64_t end_ns)
+{
+    uint64_t number = end_ns / (LAG_PART_S * NS_PER_S);
+    struct lag_part *part = &loop->lag[number % LAG_PARTS];
+    if (part->number != number)
+        *part = (struct lag_part){.number = number};
+    part->turns[lag_class(end_ns - begin_ns)]++;
+}
+
+struct loop_lag loop_lag(const struct loop *loop)
+{
+    uint64_t now = clock_monotonic_ns() / (LAG_PART_S * NS_PER_S);
+    uint32_t sums[LAG_CLASSES] = {0};
+    struct loop_lag lag = {0};
+    for (size_t i = 0; i < LAG_PARTS; i++)
+        for (size_t k = 0; k < LAG_CLASSES && now - loop->lag[i].number < LAG_PARTS; k++) {
+            sums[k] += loop->lag[i].turns[k];
+            lag.turns += loop->lag[i].turns[k];
+        }
+    uint64_t seen = 0;
+    for (size_t k = 0; k < LAG_CLASSES; k++) {
+        if (!sums[k])
+            continue;
+        if (seen * 2 < lag.turns)
+            lag.p50_ns = lag_class_ns(k);
+        if (seen * 100 < lag.turns * 99)
+            lag.p99_ns = lag_class_ns(k);
+        lag.max_ns = lag_class_ns(k);
+        seen += sums[k];
+    }
+    return lag;
+}
+
 int loop_run(struct loop *loop)
 {
     struct epoll_event events[LOOP_EVENTS_MAX];
@@ -286,6 +349,7 @@ int loop_run(struct loop *loop)
         int n = epoll_wait(loop->epoll_fd, events, LOOP_EVENTS_MAX, loop->n_armed ? 0 : -1);
         if (n < 0 && errno != EINTR)
             return -errno;
+        uint64_t begin_ns = clock_monotonic_ns();
         loop->in_turn = true;
         for (int i = 0; i < n && !loop->stopping; i++)
             source_dispatch(events[i].data.ptr, events[i].events);
@@ -293,6 +357,7 @@ int loop_run(struct loop *loop)
             run_deferred(loop);
         loop->in_turn = false;
         bury_dead(loop);
+        lag_note(loop, begin_ns, clock_monotonic_ns());
     }
     return 0;
 }

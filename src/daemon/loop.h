@@ -21,6 +21,14 @@ void loop_free(struct loop *loop); /* frees the sources that are left; NULL is f
 int loop_run(struct loop *loop);
 void loop_stop(struct loop *loop);
 
+/* How long turns took in the last minute or so, which is how long an event had to wait at most. Within an eighth of
+ * the truth. */
+struct loop_lag {
+    uint64_t turns; /* in that time */
+    uint64_t p50_ns, p99_ns, max_ns;
+};
+struct loop_lag loop_lag(const struct loop *loop);
+
 /* Watch `fd` for EPOLL* events. The loop borrows it: free the source before closing it. */
 int loop_add_fd(struct loop *loop, int fd, uint32_t events, loop_fd_fn *call, void *context,
                 struct loop_source **ret_source);

@@ -434,6 +434,8 @@ int web_new(struct daemon *daemon, struct web **ret_web)
         r = worker_start(web);
     if (r >= 0)
         r = http_start(web->http);
+    if (r >= 0)
+        r = api_start(daemon->api, web->http);
     if (r < 0) {
         *ret_web = NULL;
         web_free(web);
@@ -448,6 +450,7 @@ void web_free(struct web *web)
     if (web->http)
         http_stop(web->http);
     worker_stop(web);
+    api_stop(web->daemon->api);
     http_free(web->http);
     listen_name_release(&web->name);
     loop_source_free(web->wake);

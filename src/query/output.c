@@ -127,6 +127,15 @@ static size_t put_value(char *to, enum query_kind kind, const struct query_value
     return json_digits(to, value->number);
 }
 
+void query_value_json(struct json *json, enum query_kind kind, const struct query_value *value)
+{
+    char text[VALUE_MAX];
+    if (kind == QUERY_TEXT && (value->state & QUERY_KNOWN))
+        json_string_n(json, value->text, value->len);
+    else
+        json_raw(json, text, put_value(text, kind, value));
+}
+
 /* ---- rows ---- */
 
 /* What stands before each value of a row: {"pid": and ,"user": */

@@ -232,6 +232,9 @@ void query_result_json(const struct query_result *result, struct json *json);
  * "at_least" and "estimate", where any cell has such a mark, are arrays of [row, column]. */
 void query_result_arrays(const struct query_result *result, struct json *json);
 
+/* One value as answers have it. */
+void query_value_json(struct json *json, enum query_kind kind, const struct query_value *value);
+
 /* The rows alone, one object a line. 0 or the buffer's error. */
 int query_result_lines(const struct query_result *result, struct buffer *out);
 

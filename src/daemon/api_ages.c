@@ -1,0 +1,191 @@
+/* Live blocks of a process by age and size: of its heap, found in its memory by the trailers that the tracker leaves
+ * there; or of its devices, as its books list them. Its memory is read while it runs; nobody is stopped. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "daemon/api_internal.h"
+#include "daemon/daemon.h"
+#include "ledger/ledger.h"
+#include "ledger/proc.h"
+#include "profile/ages.h"
+#include "scan/scan.h"
+
+enum { HEAP_MS_MAX = 2000 }; /* about 4 GB; the rest is not looked at, and told */
+
+struct wish {
+    bool heap, device; /* neither: whatever there is, the heap first */
+};
+
+static void wish_release(struct job *job)
+{
+    free(job->more);
+}
+
+/* ---- the heap ---- */
+
+struct heap {
+    struct ages *ages;
+    uint64_t created_ns, now_ns;
+};
+
+static void each_heap_block(const struct scan_block *block, void *context)
+{
+    const struct heap *heap = context;
+    uint64_t time_ns = heap->created_ns + ((uint64_t)block->time << BOOK_TRAILER_TIME_SHIFT);
+    ages_add(heap->ages, heap->now_ns > time_ns ? heap->now_ns - time_ns : 0, block->bytes);
+}
+
+static const struct ledger_book *heap_book(const struct ledger_process *p)
+{
+    for (size_t i = 0; i < p->n_books; i++)
+        if (book_trailer_known(p->books[i]->identity->trailer_format))
+            return p->books[i];
+    return NULL;
+}
+
+static bool runs(struct ledger *ledger, struct ledger_process *p)
+{
+    enum ledger_state state = ledger_update_state(ledger, p);
+    return (state == LEDGER_RUNNING || state == LEDGER_STOPPED) && p->pid_proved && p->pid > 0;
+}
+
+/* The process is looked at before and after, so that what was read is its memory and nobody else's. */
+static int heap_take(struct ledger *ledger, struct ledger_process *p,
+                     const struct ledger_book *book, struct ages *ages, uint64_t *ret_searched)
+{
+    const struct book_identity *id = book->identity;
+    struct heap heap = {.ages = ages, .created_ns = id->created_monotonic_ns};
+    struct scan_options options = {
+        .pid = p->pid,
+        .key = {.key = id->trailer_key, .generation = id->trailer_generation},
+        .sites = UINT32_MAX,
+        .glibc = id->trailer_format == BOOK_TRAILER_FORMAT_GLIBC,
+    };
+    if (!runs(ledger, p))
+        return -ESRCH;
+    heap.now_ns = proc_monotonic_ns();
+    int r = scan_each(&options, clock_monotonic_ns() + HEAP_MS_MAX * NS_PER_MS, each_heap_block,
+                      &heap, ret_searched);
+    return (r == 0 || r == -ETIME) && !runs(ledger, p) ? -ESRCH : r;
+}
+
+/* ---- devices ---- */
+
+struct listed {
+    struct ages *ages;
+    const struct ledger_process *process;
+    uint32_t accounts[BOOK_RECORDS_MAX];
+    uint64_t now_ns;
+};
+
+static int each_listed_block(const struct book_block_view *block, void *context)
+{
+    const struct listed *listed = context;
+    uint32_t account =
+        block->account < BOOK_RECORDS_MAX ? listed->accounts[block->account] : UINT32_MAX;
+    if (account == UINT32_MAX || !listed->process->accounts[account].device)
+        return 0;
+    ages_add(listed->ages, listed->now_ns > block->time_ns ? listed->now_ns - block->time_ns : 0,
+             block->bytes);
+    return 0;
+}
+
+static bool has_device(const struct ledger_process *p)
+{
+    for (size_t i = 0; i < p->n_accounts; i++)
+        if (p->accounts[i].device)
+            return true;
+    return false;
+}
+
+static int devices_take(const struct ledger_process *p, struct ages *ages)
+{
+    MEMOIR_CLEANUP(freep)
+    struct listed *listed = calloc(1, sizeof(*listed));
+    if (!listed)
+        return -ENOMEM;
+    listed->ages = ages;
+    listed->process = p;
+    listed->now_ns = proc_monotonic_ns();
+    for (size_t i = 0; i < p->n_books; i++) {
+        MEMOIR_CLEANUP(closep)
+        int fd = ledger_book_open(p->books[i]);
+        if (fd < 0)
+            continue;
+        ledger_book_accounts(p->books[i], listed->accounts);
+        (void)book_reader_blocks(p->books[i]->reader, fd, each_listed_block, listed, NULL);
+    }
+    return 0;
+}
+
+/* ---- both ---- */
+
+static void problem(struct job *job, int error, bool heap)
+{
+    if (error == -ESRCH)
+        http_problem(job->call, 404, "no-process", "the process has ended");
+    else if (error == -EACCES || error == -EPERM)
+        http_problem(job->call, 403, "no-access",
+                     "the memory of process %d may not be read: memoird must be of its user or "
+                     "root's, and mind /proc/sys/kernel/yama/ptrace_scope",
+                     (int)job->part.pid);
+    else if (error == -ENOENT)
+        http_problem(job->call, 409, "not-tracked",
+                     heap ? "the heap of %s (PID %d) is not known block by block: start it by "
+                            "'memoir run COMMAND'"
+                          : "%s (PID %d) has no memory on a device",
+                     job->part.name, (int)job->part.pid);
+    else
+        api_failed(job->call, "the blocks could not be read", error);
+}
+
+static void run(struct job *job)
+{
+    const struct wish *wish = job->more;
+    MEMOIR_CLEANUP(ledger_freep)
+    struct ledger *ledger = NULL;
+    struct ledger_process *p = NULL;
+    struct ages ages = {0};
+    uint64_t searched = 0;
+    int r = part_open(&job->part, &ledger, &p);
+    const struct ledger_book *book = r == 0 ? heap_book(p) : NULL;
+    bool heap = wish->heap || (!wish->device && (book || !p || !has_device(p)));
+    if (r == 0 && heap)
+        r = book ? heap_take(ledger, p, book, &ages, &searched) : -ENOENT;
+    else if (r == 0)
+        r = has_device(p) ? devices_take(p, &ages) : -ENOENT;
+    if (r < 0 && r != -ETIME) {
+        problem(job, r, heap);
+        return;
+    }
+    struct json *json = http_json(job->call);
+    api_json_begin(json, "memoir.ages/1");
+    json_field_i64(json, "pid", job->part.pid);
+    json_field_string(json, "program", job->part.name);
+    json_field_string(json, "source", heap ? "heap" : "device");
+    json_field_bool(json, "complete", r == 0);
+    json_field_u64(json, "searched_bytes", searched);
+    ages_json(&ages, json);
+    json_object_end(json);
+}
+
+void api_answer_ages(struct http_call *call, void *context)
+{
+    struct daemon *daemon = context;
+    const char *source = http_argument(call, "source");
+    struct ledger_process *process = api_own_process(call, daemon);
+    if (!process)
+        return;
+    struct wish *wish = malloc(sizeof(*wish));
+    if (!wish) {
+        api_failed(call, "there is no room for the question", -ENOMEM);
+        return;
+    }
+    *wish = (struct wish){.heap = source && strcmp(source, "heap") == 0,
+                          .device = source && strcmp(source, "device") == 0};
+    api_job(call, daemon->api, process, run, wish_release, wish);
+}

@@ -1,0 +1,280 @@
+/* Ranges of the history over HTTP. The file is read by the worker, as any reader would. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "daemon/api_history.h"
+#include "daemon/api_internal.h"
+#include "daemon/daemon.h"
+#include "history/read.h"
+#include "ledger/host.h"
+#include "ledger/ledger.h"
+
+enum { POINTS_USUAL = 300, PATH_MAX_BYTES = 4096 + 64, NAME_MAX_BYTES = 96 };
+
+/* ---- moments ---- */
+
+int history_moment(const char *text, uint64_t now_s, uint64_t *ret_s)
+{
+    static const struct {
+        char unit;
+        uint64_t seconds;
+    } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}, {'w', 604800}};
+    bool before = *text == '-';
+    const char *p = text + before;
+    uint64_t sum = 0;
+    if (strcmp(text, "now") == 0) {
+        *ret_s = now_s;
+        return 0;
+    }
+    if (!isdigit((unsigned char)*p))
+        return -EINVAL;
+    while (*p) {
+        uint64_t n = 0, unit = 1;
+        if (!isdigit((unsigned char)*p))
+            return -EINVAL;
+        for (; isdigit((unsigned char)*p); p++) {
+            n = n * 10 + (uint64_t)(*p - '0');
+            if (n > UINT32_MAX * UINT64_C(16))
+                return -ERANGE;
+        }
+        if (!before && *p == '.') { /* of a second: not kept */
+            for (p++; isdigit((unsigned char)*p); p++)
+                ;
+        }
+        if (*p && before) {
+            unit = 0;
+            for (size_t i = 0; i < sizeof(units) / sizeof(*units); i++)
+                if (units[i].unit == *p)
+                    unit = units[i].seconds;
+            p++;
+        }
+        if (!unit || (*p && !before))
+            return -EINVAL;
+        sum += n * unit;
+    }
+    *ret_s = !before ? sum : now_s > sum ? now_s - sum : 0;
+    return 0;
+}
+
+uint64_t history_step(uint64_t range_s, uint64_t points)
+{
+    static const uint64_t usual[] = {1,   2,   5,    10,   20,   30,    60,    120,  300,
+                                     600, 900, 1800, 3600, 7200, 14400, 43200, 86400};
+    for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++)
+        if ((range_s + usual[i] - 1) / usual[i] <= points)
+            return usual[i];
+    uint64_t day = 86400;
+    return (range_s / points / day + 1) * day;
+}
+
+/* ---- the answer ---- */
+
+static const char *system_name(uint32_t part)
+{
+    static const char *const machine[] = {
+        [HISTORY_SYSTEM_TOTAL] = "total",
+        [HISTORY_SYSTEM_AVAILABLE] = "available",
+        [HISTORY_SYSTEM_USED] = "used",
+        [HISTORY_SYSTEM_SWAP] = "swap",
+    };
+    if (part < HISTORY_SYSTEM_PARTS)
+        return machine[part] ? machine[part] : "other";
+    part -= HISTORY_SYSTEM_PARTS;
+    return part < HOST_PARTS ? host_part_name((enum host_part)part) : "other";
+}
+
+static void line_name(const struct read_line *line, char name[static NAME_MAX_BYTES])
+{
+    const char *word = line->what == READ_SYSTEM ? system_name(line->space)
+                       : line->what == READ_PSS  ? "pss"
+                       : line->space == 0        ? "rss"
+                                                 : ledger_space_name(line->space);
+    if (line->on_device)
+        snprintf(name, NAME_MAX_BYTES, "device.%d.%s", line->ordinal, word);
+    else
+        snprintf(name, NAME_MAX_BYTES, "%s", word);
+}
+
+static void points_json(const struct read_line *line, size_t n, bool most, struct json *json)
+{
+    json_key(json, most ? "max" : "last");
+    json_array_begin(json);
+    for (size_t i = 0; i < n; i++)
+        if (line->points[i].present)
+            json_u64(json, most ? line->points[i].max : line->points[i].last);
+        else
+            json_null(json);
+    json_array_end(json);
+}
+
+static void line_json(const struct read_result *result, const struct read_line *line,
+                      struct json *json)
+{
+    char name[NAME_MAX_BYTES];
+    line_name(line, name);
+    json_object_begin(json);
+    json_field_string(json, "name", name);
+    json_field_string(json, "kind", "bytes");
+    if (line->on_device) {
+        json_field_i64(json, "ordinal", line->ordinal);
+        json_field_string(json, "device", line->device);
+        json_field_string(json, "space", ledger_space_name(line->space));
+    }
+    if (line->has_capacity)
+        json_field_u64(json, "capacity", line->capacity);
+    points_json(line, result->n_steps, false, json);
+    points_json(line, result->n_steps, true, json);
+    json_object_end(json);
+}
+
+/* A PID may have been several processes in this time: that which began at the moment asked for, give or take, else the
+ * last one. */
+static uint64_t chosen_began(const struct read_result *result, uint64_t start_s)
+{
+    uint64_t best = UINT64_MAX;
+    for (size_t i = 0; i < result->n_lines; i++) {
+        uint64_t began = result->lines[i].began_s;
+        uint64_t far = began > start_s ? began - start_s : start_s - began;
+        uint64_t best_far = best > start_s ? best - start_s : start_s - best;
+        if (best == UINT64_MAX || (start_s ? far < best_far : began > best))
+            best = began;
+    }
+    return best;
+}
+
+void history_json(const struct read_result *result, bool of_process, uint64_t start_s,
+                  struct json *json)
+{
+    uint64_t began = of_process ? chosen_began(result, start_s) : 0;
+    json_field_u64(json, "from", result->since_s);
+    json_field_u64(json, "to", result->until_s);
+    json_field_u64(json, "step", result->step_s);
+    json_key(json, "t");
+    json_array_begin(json);
+    for (size_t i = 0; i < result->n_steps; i++)
+        json_u64(json, result->since_s + i * result->step_s);
+    json_array_end(json);
+    json_key(json, "series");
+    json_array_begin(json);
+    for (size_t i = 0; i < result->n_lines; i++)
+        if (!of_process || result->lines[i].began_s == began)
+            line_json(result, &result->lines[i], json);
+    json_array_end(json);
+    json_key(json, "oldest");
+    if (result->oldest_s)
+        json_u64(json, result->oldest_s);
+    else
+        json_null(json);
+    json_field_u64(json, "damaged", result->damaged);
+}
+
+/* ---- on the worker ---- */
+
+struct wish {
+    struct read_query query;
+    bool of_process;
+    uint64_t start_s;
+    char device[16];
+    char path[PATH_MAX_BYTES];
+};
+
+static void wish_release(struct job *job)
+{
+    free(job->more);
+}
+
+static void run(struct job *job)
+{
+    const struct wish *wish = job->more;
+    MEMOIR_CLEANUP(read_release)
+    struct read_result result = {0};
+    int r = read_history(wish->path, &wish->query, &result);
+    if (r == -E2BIG) {
+        http_problem(job->call, 400, "too-many-points",
+                     "that would be too many points: ask for fewer, or for a shorter time");
+        return;
+    }
+    if (r == -EBADMSG) {
+        http_problem(job->call, 500, "damaged", "the history is damaged; memoird sets it aside");
+        return;
+    }
+    if (r < 0 && r != -ENOENT) {
+        api_failed(job->call, "the history could not be read", r);
+        return;
+    }
+    if (r == -ENOENT) /* nothing was written yet: an answer without series */
+        result = (struct read_result){.since_s = wish->query.since_s,
+                                      .until_s = wish->query.until_s,
+                                      .step_s = wish->query.step_s};
+    struct json *json = http_json(job->call);
+    api_json_begin(json, "memoir.history/2");
+    history_json(&result, wish->of_process, wish->start_s, json);
+    json_object_end(json);
+}
+
+/* ---- on the loop ---- */
+
+static bool times_read(struct http_call *call, struct wish *wish)
+{
+    uint64_t now_s = clock_real_ns() / NS_PER_S, points = POINTS_USUAL;
+    const char *from = http_argument(call, "from"), *to = http_argument(call, "to");
+    struct read_query *q = &wish->query;
+    int r = history_moment(from ? from : "-1h", now_s, &q->since_s);
+    if (r >= 0)
+        r = history_moment(to ? to : "now", now_s, &q->until_s);
+    if (r < 0 || q->since_s >= q->until_s) {
+        http_problem(call, 400, "bad-argument",
+                     r < 0 ? "from and to are seconds since 1970, or a time before now: -1h, -30m"
+                           : "from must be before to");
+        return false;
+    }
+    (void)http_number(call, "points", &points);
+    q->until_s += to == NULL; /* this second is part of it */
+    q->step_s = history_step(q->until_s - q->since_s, points);
+    return true;
+}
+
+static bool what_read(struct http_call *call, struct wish *wish)
+{
+    const char *what = http_argument(call, "what");
+    struct read_query *q = &wish->query;
+    uint64_t pid = 0, ordinal = 0;
+    q->system = strcmp(what, "system") == 0;
+    if (strcmp(what, "process") == 0) {
+        if (!http_number(call, "pid", &pid)) {
+            http_problem(call, 400, "bad-argument", "what=process takes a pid");
+            return false;
+        }
+        q->by = READ_BY_PROCESS;
+        q->pid = (int64_t)pid;
+        wish->of_process = true;
+        (void)http_number(call, "start", &wish->start_s);
+    } else if (strcmp(what, "space") == 0) {
+        q->device = "host"; /* what all processes together report of the host's memory */
+    } else if (strcmp(what, "device") == 0 && http_number(call, "ordinal", &ordinal)) {
+        snprintf(wish->device, sizeof(wish->device), "%u", (unsigned)ordinal);
+        q->device = wish->device;
+    }
+    return true;
+}
+
+void api_answer_history(struct http_call *call, void *context)
+{
+    struct daemon *daemon = context;
+    struct wish *wish = calloc(1, sizeof(*wish));
+    if (!wish) {
+        api_failed(call, "there is no room for the question", -ENOMEM);
+        return;
+    }
+    snprintf(wish->path, sizeof(wish->path), "%s/%s", daemon->state_path, HISTORY_FILE);
+    if (!what_read(call, wish) || !times_read(call, wish)) {
+        free(wish);
+        return;
+    }
+    api_job(call, daemon->api, NULL, run, wish_release, wish);
+}

@@ -1,0 +1,121 @@
+/* What the files of the HTTP API share. */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/json.h"
+#include "daemon/api.h"
+#include "daemon/asking.h"
+#include "daemon/turns.h"
+#include "http/http.h"
+#include "ledger/part.h"
+
+struct daemon;
+struct event;
+struct ledger_process;
+struct symbolizer;
+
+enum {
+    API_TURNS = 64,              /* viewers that are told apart where they wait for costly tables */
+    API_JOBS_PER_VIEWER = 32,    /* that wait for the worker */
+    API_SYMBOLS_MS = 5000,       /* for one answer of the symbol helper */
+    API_SYMBOLS_BYTES = 8 << 20, /* of answers that are kept */
+    API_SUSPECTS_MAX = 100,
+};
+
+struct api {
+    struct daemon *daemon;
+    struct http *http;          /* from api_start() to api_stop() */
+    struct chores *chores;      /* until api_stop() */
+    struct symbolizer *symbols; /* the worker's; NULL: not needed yet, or it cannot be had */
+    bool symbols_tried;
+    atomic_bool ending;
+    atomic_uint waiting[API_TURNS]; /* jobs, by viewer */
+    struct turn turns[API_TURNS];
+    struct api_stream *stream;
+    uint64_t started_real_ns;
+};
+
+/* ---- who asks ---- */
+
+struct asking_viewer api_viewer(const struct http_call *call);
+
+/* A number for all calls of one viewer, below API_TURNS. */
+size_t api_viewer_slot(const struct http_call *call);
+
+/* ---- tables: api_tables.c ---- */
+
+/* Is it this call's turn to ask a costly table? If not, the handler is run again later. */
+bool api_turn(struct http_call *call, struct api *api, const char *table);
+
+/* A problem for a question that makes no sense. */
+struct query_error;
+void api_bad_query(struct http_call *call, const struct query_error *error);
+
+/* "schema" and "time", as documents of the command line begin. */
+void api_json_begin(struct json *json, const char *schema);
+
+void api_answer_query(struct http_call *call, void *context);
+void api_answer_named(struct http_call *call, void *context);
+void api_answer_tables(struct http_call *call, void *context);
+void api_answer_process_buffers(struct http_call *call, void *context);
+
+/* ---- one process ---- */
+
+void api_answer_process(struct http_call *call, void *context);
+void api_answer_tracking(struct http_call *call, void *context);
+
+/* The process of the path's {pid} with a book, which the viewer may see the inside of; else NULL, and the call
+ * has its problem. */
+struct ledger_process *api_own_process(struct http_call *call, struct daemon *daemon);
+
+/* ---- work for the worker: api_job.c ---- */
+
+struct job {
+    struct http_call *call;
+    struct api *api;
+    size_t slot;
+    struct part part;             /* of the process that it is about; zero where there is none */
+    void (*run)(struct job *job); /* on the worker: answers the call */
+    void (*release)(struct job *job); /* frees what is below; NULL: nothing */
+    void *more;
+};
+
+/* Give the call to the worker; `process` may be NULL. Where that is not possible the call gets its problem and `more` is
+ * released. */
+void api_job(struct http_call *call, struct api *api, const struct ledger_process *process,
+             void (*run)(struct job *job), void (*release)(struct job *job), void *more);
+
+/* On the worker: the helper for names, made when it is first needed; NULL: it cannot be had. */
+struct symbolizer *api_symbols(struct api *api);
+
+/* On the worker: go on? For profile_name_all(). */
+bool api_goes_on(size_t done, size_t all, void *context);
+
+/* A problem for an error of our own. */
+void api_failed(struct http_call *call, const char *what, int error);
+
+/* The number of a space by its word; 0 with a problem when there is none. True also where nothing was asked for. */
+bool api_space(struct http_call *call, uint32_t *ret_space);
+
+void api_answer_sites(struct http_call *call, void *context);
+void api_answer_flame(struct http_call *call, void *context);
+void api_answer_profile(struct http_call *call, void *context);
+void api_answer_ages(struct http_call *call, void *context);
+void api_answer_suspects(struct http_call *call, void *context);
+void api_answer_history(struct http_call *call, void *context);
+
+/* ---- the daemon itself ---- */
+
+void api_answer_events(struct http_call *call, void *context);
+void api_answer_self(struct http_call *call, void *context);
+void api_answer_session(struct http_call *call, void *context);
+
+/* ---- streams: api_stream.c ---- */
+
+void api_answer_stream(struct http_call *call, void *context);
+int api_stream_start(struct api *api);
+void api_stream_stop(struct api *api);

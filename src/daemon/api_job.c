@@ -1,0 +1,119 @@
+/* Work that may block: prepared on the loop, done by the worker. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "daemon/api_internal.h"
+#include "daemon/chores.h"
+#include "daemon/daemon.h"
+#include "ledger/ledger.h"
+#include "site/symbols.h"
+
+static void job_free(struct job *job)
+{
+    atomic_fetch_sub(&job->api->waiting[job->slot], 1);
+    part_release(&job->part);
+    if (job->release)
+        job->release(job);
+    free(job);
+}
+
+static void job_run(void *context)
+{
+    struct job *job = context;
+    struct http_call *call = job->call;
+    job->run(job);
+    job_free(job);
+    http_done(call);
+}
+
+static void job_drop(void *context)
+{
+    struct job *job = context;
+    struct http_call *call = job->call;
+    http_problem(call, 503, "ending", "memoird ends");
+    job_free(job);
+    http_done(call);
+}
+
+void api_job(struct http_call *call, struct api *api, const struct ledger_process *process,
+             void (*run)(struct job *job), void (*release)(struct job *job), void *more)
+{
+    struct job *job = malloc(sizeof(*job));
+    struct job none = {.more = more};
+    size_t slot = api_viewer_slot(call);
+    if (!job) {
+        if (release)
+            release(&none);
+        api_failed(call, "there is no room for the question", -ENOMEM);
+        return;
+    }
+    *job = (struct job){
+        .call = call, .api = api, .slot = slot, .run = run, .release = release, .more = more};
+    bool fits = atomic_fetch_add(&api->waiting[slot], 1) < API_JOBS_PER_VIEWER;
+    if (fits && process)
+        part_take(process, &job->part);
+    http_later(call); /* before somebody can be done with it */
+    if (fits && chores_add(api->chores, job_run, job_drop, job) == 0)
+        return;
+    http_problem(
+        call, 429, "busy",
+        "too many questions about call sites, blocks or history wait already: ask again in a "
+        "moment");
+    job_free(job);
+    http_done(call);
+}
+
+struct symbolizer *api_symbols(struct api *api)
+{
+    struct symbolizer_options options = {
+        .timeout_ms = API_SYMBOLS_MS,
+        .results_bytes_max = API_SYMBOLS_BYTES,
+    };
+    if (api->symbols_tried)
+        return api->symbols;
+    api->symbols_tried = true;
+    int r = symbolizer_new(&options, &api->symbols);
+    if (r < 0) {
+        api->symbols = NULL;
+        log_warn("cannot start the helper that reads debug information: %s, call sites stay "
+                 "without names",
+                 strerror(-r));
+    }
+    return api->symbols;
+}
+
+bool api_goes_on(size_t done, size_t all, void *context)
+{
+    struct api *api = context;
+    return !atomic_load(&api->ending);
+}
+
+void api_failed(struct http_call *call, const char *what, int error)
+{
+    if (error == -ENODEV)
+        http_problem(call, 503, "no-table", "%s: /proc cannot be read", what);
+    else if (error == -ENOMEM)
+        http_problem(call, 503, "no-memory", "%s: memoird is out of memory", what);
+    else if (error == -ECANCELED)
+        http_problem(call, 503, "ending", "memoird ends");
+    else
+        http_problem(call, 500, "failed", "%s: %s", what, strerror(-error));
+}
+
+bool api_space(struct http_call *call, uint32_t *ret_space)
+{
+    const char *word = http_argument(call, "space");
+    *ret_space = 0;
+    if (!word)
+        return true;
+    for (uint32_t i = 0; i <= MEMOIR_SPACE_MAX; i++)
+        if (ledger_space_words[i] && strcmp(ledger_space_words[i], word) == 0) {
+            *ret_space = i;
+            return true;
+        }
+    http_problem(call, 400, "bad-argument",
+                 "'%s' is no kind of memory: heap, mapped, pinned, dram, l1 ... are", word);
+    return false;
+}

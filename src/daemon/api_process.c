@@ -1,0 +1,393 @@
+/* One process over HTTP: all that is known of it, and the switch of its tracking. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/json_read.h"
+#include "base/log.h"
+#include "book/control.h"
+#include "daemon/api_internal.h"
+#include "daemon/daemon.h"
+#include "daemon/events.h"
+#include "daemon/hosts.h"
+#include "ledger/host.h"
+#include "ledger/ledger.h"
+#include "query/query.h"
+
+enum { COLUMNS_AT_ONCE = 40, SHOW_MAX = COLUMNS_AT_ONCE * (QUERY_NAME_MAX + 1) };
+
+/* ---- whose it is ---- */
+
+static bool may_see(const struct http_call *call, uint32_t uid)
+{
+    const struct http_viewer *viewer = http_viewer(call);
+    return viewer->sees_all || viewer->uid == uid;
+}
+
+static void no_process(struct http_call *call, unsigned long long pid)
+{
+    http_problem(call, 404, "no-process",
+                 "there is no process %llu; /api/v1/exited has those that ended", pid);
+}
+
+/* Is there such a process at all, and whose is it? */
+static bool process_exists(struct daemon *daemon, pid_t pid, uint32_t *ret_uid)
+{
+    const struct host *host = daemon->hosts ? hosts_lock(daemon->hosts) : NULL;
+    const struct host_process *p = host ? host_process_find(host, pid) : NULL;
+    bool found = p != NULL;
+    if (found)
+        *ret_uid = p->valid & HOST_HAS_STATUS ? p->uid : HTTP_VIEWER_NOBODY;
+    if (host)
+        hosts_unlock(daemon->hosts);
+    return found;
+}
+
+struct ledger_process *api_own_process(struct http_call *call, struct daemon *daemon)
+{
+    uint64_t pid = 0;
+    uint32_t uid = HTTP_VIEWER_NOBODY;
+    (void)http_number(call, "pid", &pid);
+    struct ledger_process *p = ledger_process_find(daemon->ledger, (pid_t)pid);
+    if (p && may_see(call, p->uid))
+        return p;
+    if (p) {
+        http_problem(call, 403, "not-yours",
+                     "process %llu belongs to another user: only he and root see its call sites, "
+                     "blocks and stacks",
+                     (unsigned long long)pid);
+        return NULL;
+    }
+    /* A refresh of the table of processes is not waited for. */
+    if (daemon->hosts && !hosts_ready(daemon->hosts)) {
+        http_again(call);
+        return NULL;
+    }
+    if (process_exists(daemon, (pid_t)pid, &uid))
+        http_problem(call, 404, "no-book",
+                     "process %llu keeps no book, so nothing counts its memory by call site: start "
+                     "it by 'memoir run COMMAND', or link it with -lmemoir",
+                     (unsigned long long)pid);
+    else
+        no_process(call, (unsigned long long)pid);
+    return NULL;
+}
+
+/* ---- rows ---- */
+
+/* Names of columns whose values carry a mark. */
+struct marked {
+    const char *names[2 * COLUMNS_AT_ONCE];
+    size_t n;
+};
+
+static void marked_json(struct json *json, const char *key, const struct marked *marked)
+{
+    if (!marked->n)
+        return;
+    json_key(json, key);
+    json_array_begin(json);
+    for (size_t i = 0; i < marked->n; i++)
+        json_string(json, marked->names[i]);
+    json_array_end(json);
+}
+
+static void mark(struct marked *marked, const char *name)
+{
+    if (marked->n < sizeof(marked->names) / sizeof(*marked->names))
+        marked->names[marked->n++] = name;
+}
+
+/* All columns of the only row of a table that matches, as an object; false and nothing where there is none. A question
+ * takes so many columns at most, so there are several. */
+static bool row_json(struct http_call *call, struct daemon *daemon, const char *table,
+                     const char *where, struct json *json)
+{
+    struct asking_viewer viewer = api_viewer(call);
+    const struct query_column *column = query_table_find(table)->columns;
+    struct marked at_least = {0}, estimate = {0};
+    bool found = false;
+    while (column->name) {
+        const struct query_column *first = column;
+        char show[SHOW_MAX];
+        size_t len = 0;
+        for (int i = 0; i < COLUMNS_AT_ONCE && column->name; i++, column++)
+            len += (size_t)snprintf(show + len, sizeof(show) - len, "%s%s", i ? "," : "",
+                                    column->name);
+        struct query_spec spec = {.table = table, .where = where, .show = show, .limit = 1};
+        struct query_error error;
+        struct asked *asked;
+        int r = asking_prepare(daemon->asking, &spec, &asked, &error);
+        if (r >= 0)
+            r = asking_run(daemon->asking, asked, &viewer);
+        if (r < 0 || query_result_rows(asked->result) == 0)
+            break; /* it may have ended in between: what is there is right */
+        if (!found)
+            json_object_begin(json);
+        found = true;
+        for (size_t i = 0; i < query_outputs(asked->query); i++) {
+            struct query_value value = query_result_value(asked->result, 0, i);
+            json_key(json, first[i].name);
+            query_value_json(json, first[i].kind, &value);
+            if (value.marks & QUERY_AT_LEAST)
+                mark(&at_least, first[i].name);
+            if (value.marks & QUERY_ESTIMATE)
+                mark(&estimate, first[i].name);
+        }
+    }
+    if (!found)
+        return false;
+    marked_json(json, "at_least", &at_least);
+    marked_json(json, "estimate", &estimate);
+    json_object_end(json);
+    return true;
+}
+
+static void rows_json(struct http_call *call, struct daemon *daemon, const char *table,
+                      const char *where, struct json *json)
+{
+    struct asking_viewer viewer = api_viewer(call);
+    struct query_error error;
+    struct asked *asked;
+    int r = asking_prepare(daemon->asking,
+                           &(struct query_spec){.table = table,
+                                                .where = where,
+                                                .show = "device,ordinal,device_name,space,bytes,"
+                                                        "blocks,peak,allocated,freed,capacity,"
+                                                        "percent,inherited,source"},
+                           &asked, &error);
+    if (r >= 0)
+        r = asking_run(daemon->asking, asked, &viewer);
+    json_array_begin(json);
+    if (r >= 0) {
+        MEMOIR_CLEANUP(buffer_release)
+        struct buffer lines = BUFFER_INIT(4 << 20);
+        if (query_result_lines(asked->result, &lines) >= 0)
+            for (char *line = lines.data, *end; line && *line; line = end + 1) {
+                end = strchr(line, '\n');
+                json_raw(json, line, (size_t)(end - line));
+            }
+        asking_done(asked);
+    }
+    json_array_end(json);
+}
+
+/* ---- tracking ---- */
+
+enum tracking { TRACKING_NONE, TRACKING_OFF, TRACKING_SUSPENDED, TRACKING_ON };
+static const char *const tracking_words[] = {"none", "off", "suspended", "on"};
+
+/* The book that counts every allocation of the process, or NULL. */
+static struct ledger_book *tracker_book(const struct ledger_process *p)
+{
+    for (size_t i = 0; p && i < p->n_books; i++)
+        if (p->books[i]->identity->source == BOOK_SOURCE_TRACK)
+            return p->books[i];
+    return NULL;
+}
+
+static enum tracking tracking_of(const struct ledger_process *p, const struct ledger_book *book)
+{
+    struct book_control control;
+    if (!book)
+        return TRACKING_NONE;
+    if (p->state == LEDGER_STOPPED)
+        return TRACKING_OFF;
+    MEMOIR_CLEANUP(closep)
+    int fd = ledger_book_open(book);
+    if (fd < 0 || book_control_read(book->reader, fd, &control) < 0)
+        return TRACKING_OFF;
+    return control.flags & BOOK_CONTROL_SUSPENDED ? TRACKING_SUSPENDED : TRACKING_ON;
+}
+
+static void tracking_json(struct http_call *call, const struct ledger_process *p,
+                          const struct host_process *host, uint32_t uid, struct json *json)
+{
+    const struct ledger_book *book = tracker_book(p);
+    enum tracking state = tracking_of(p, book);
+    bool own = may_see(call, uid);
+    enum host_tracked tracked = host ? host_tracked_of(host, p) : HOST_TRACKED_UNKNOWN;
+    json_object_begin(json);
+    json_field_string(json, "state", tracking_words[state]);
+    json_field_string(json, "source",
+                      book              ? ledger_source_name(book->identity->source)
+                      : p && p->n_books ? ledger_source_name(p->books[0]->identity->source)
+                                        : NULL);
+    json_field_string(json, "why",
+                      own && state == TRACKING_NONE ? host_tracked_name(tracked) : NULL);
+    json_field_bool(json, "can",
+                    own && http_viewer(call)->role == HTTP_CONTROL &&
+                        (state == TRACKING_ON || state == TRACKING_SUSPENDED));
+    json_field_string(json, "command", state == TRACKING_NONE ? "memoir run COMMAND" : NULL);
+    json_object_end(json);
+}
+
+static void limit_json(const struct host_process *host, struct json *json)
+{
+    const struct host_cgroup *g = host ? host->cgroup : NULL;
+    json_key(json, "limit");
+    if (!g || !g->known || !g->limited) {
+        json_null(json);
+        return;
+    }
+    json_object_begin(json);
+    json_field_u64(json, "bytes", g->limit_bytes);
+    json_field_u64(json, "headroom", g->headroom_bytes);
+    json_field_string(json, "where", g->path);
+    json_object_end(json);
+}
+
+void api_answer_process(struct http_call *call, void *context)
+{
+    struct daemon *daemon = context;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer row = BUFFER_INIT(4 << 20);
+    char where[64];
+    uint64_t pid = 0;
+    (void)http_number(call, "pid", &pid);
+    snprintf(where, sizeof(where), "pid=%llu", (unsigned long long)pid);
+    /* Only one row is wanted of the costly table: its turn is that of everybody. */
+    if (daemon->hosts && !hosts_ready(daemon->hosts)) {
+        http_again(call);
+        return;
+    }
+    char where_any[128]; /* threads of the kernel, too */
+    snprintf(where_any, sizeof(where_any), "%s and (kernel or not kernel)", where);
+    struct json row_writer;
+    json_init(&row_writer, &row);
+    bool found = row_json(call, daemon, "host", where_any, &row_writer);
+    const struct ledger_process *p = ledger_process_find(daemon->ledger, (pid_t)pid);
+    if (!found && !p) {
+        no_process(call, (unsigned long long)pid);
+        return;
+    }
+    struct json *json = http_json(call);
+    api_json_begin(json, "memoir.process/1");
+    json_field_u64(json, "pid", pid);
+    json_key(json, "process");
+    if (found)
+        json_raw(json, row.data, row.len);
+    else
+        json_null(json);
+    json_key(json, "accounts");
+    rows_json(call, daemon, "accounts", where, json);
+    const struct host *host = daemon->hosts ? hosts_lock(daemon->hosts) : NULL;
+    const struct host_process *h = host ? host_process_find(host, (pid_t)pid) : NULL;
+    uint32_t uid = p ? p->uid : h && h->valid & HOST_HAS_STATUS ? h->uid : HTTP_VIEWER_NOBODY;
+    json_field_bool(json, "own", may_see(call, uid));
+    json_key(json, "tracking");
+    tracking_json(call, p, h, uid, json);
+    limit_json(h, json);
+    if (host)
+        hosts_unlock(daemon->hosts);
+    json_object_end(json);
+}
+
+/* ---- the switch ---- */
+
+/* {"on": true} */
+static int wish_read(struct http_call *call, bool *ret_on)
+{
+    size_t len;
+    const char *body = http_request_body(call, &len);
+    struct json_read read;
+    struct json_text key;
+    bool known = false;
+    json_read_init(&read, body, len);
+    json_read_object(&read);
+    while (json_read_key(&read, &key))
+        if (json_text_is(&key, "on"))
+            known = json_read_bool(&read, ret_on);
+        else
+            json_read_fail(&read, "unknown member");
+    return json_read_finish(&read) < 0 || !known ? -EINVAL : 0;
+}
+
+static void cannot_track(struct http_call *call, const struct ledger_process *p,
+                         const struct host_process *host)
+{
+    enum host_tracked tracked = host ? host_tracked_of(host, p) : HOST_TRACKED_UNKNOWN;
+    const char *why = host_tracked_name(tracked);
+    if (p && p->n_books)
+        http_problem(call, 409, "not-tracked",
+                     "%s (PID %d) reports its memory by itself, which is not switched from here; "
+                     "'memoir run COMMAND' counts every allocation",
+                     p->name, (int)p->pid);
+    else
+        http_problem(call, 409, "not-tracked",
+                     "the process is not tracked (%s), and cannot be while it runs: start it by "
+                     "'memoir run COMMAND', or by 'memoir run --suspended COMMAND' to switch "
+                     "tracking on later",
+                     why ? why : "nobody asked for it");
+}
+
+static void tell(struct http_call *call, struct daemon *daemon, const struct ledger_process *p,
+                 bool on)
+{
+    const struct http_viewer *viewer = http_viewer(call);
+    struct event event = {.kind = EVENT_TRACKING, .pid = p->pid, .uid = p->uid};
+    snprintf(event.program, sizeof(event.program), "%s", p->name);
+    snprintf(event.text, sizeof(event.text), "tracking of %s (PID %d) was %s by %s", p->name,
+             (int)p->pid, on ? "switched on" : "suspended", viewer->name);
+    events_add(daemon->events, &event);
+}
+
+void api_answer_tracking(struct http_call *call, void *context)
+{
+    struct daemon *daemon = context;
+    uint64_t pid = 0;
+    bool on = false;
+    (void)http_number(call, "pid", &pid);
+    if (wish_read(call, &on) < 0) {
+        http_problem(call, 400, "bad-body", "expected {\"on\": true} or {\"on\": false}");
+        return;
+    }
+    http_audit(call, "tracking of PID %llu %s", (unsigned long long)pid, on ? "on" : "off");
+    if (daemon->hosts && !hosts_ready(daemon->hosts)) {
+        http_again(call);
+        return;
+    }
+    const struct ledger_process *p = ledger_process_find(daemon->ledger, (pid_t)pid);
+    uint32_t uid = p ? p->uid : HTTP_VIEWER_NOBODY;
+    if (!p && !process_exists(daemon, (pid_t)pid, &uid)) {
+        no_process(call, (unsigned long long)pid);
+        return;
+    }
+    if (!may_see(call, uid)) {
+        http_problem(call, 403, "not-yours",
+                     "process %llu belongs to another user: only he and root switch its tracking",
+                     (unsigned long long)pid);
+        return;
+    }
+    const struct ledger_book *book = tracker_book(p);
+    enum tracking before = tracking_of(p, book);
+    if (before != TRACKING_ON && before != TRACKING_SUSPENDED) {
+        const struct host *host = daemon->hosts ? hosts_lock(daemon->hosts) : NULL;
+        cannot_track(call, p, host ? host_process_find(host, (pid_t)pid) : NULL);
+        if (host)
+            hosts_unlock(daemon->hosts);
+        return;
+    }
+    MEMOIR_CLEANUP(closep)
+    int fd = ledger_book_open(book);
+    int r = fd < 0 ? fd
+                   : book_control_ask(book->reader, fd, BOOK_CONTROL_SUSPENDED,
+                                      on ? 0 : BOOK_CONTROL_SUSPENDED);
+    if (r < 0) {
+        api_failed(call, "the process's book could not be written", r);
+        return;
+    }
+    enum tracking now = tracking_of(p, book);
+    if (now != before)
+        tell(call, daemon, p, on);
+    struct json *json = http_json(call);
+    json_object_begin(json);
+    json_field_u64(json, "pid", pid);
+    json_field_string(json, "state", tracking_words[now]);
+    json_field_bool(json, "changed", now != before);
+    json_object_end(json);
+}

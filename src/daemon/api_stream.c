@@ -1,0 +1,416 @@
+/* What goes through the event streams: a tick each second, and events as they happen.
+ *
+ * A tick is written once for all, and only while somebody listens. It has nothing that is not for everybody: pages
+ * ask for their own tables after it. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "daemon/api_internal.h"
+#include "daemon/daemon.h"
+#include "daemon/events.h"
+#include "daemon/growing.h"
+#include "daemon/hosts.h"
+#include "daemon/loop.h"
+#include "ledger/host.h"
+#include "ledger/leaks.h"
+#include "ledger/ledger.h"
+#include "query/query.h"
+
+enum {
+    TICK_MS = 1000,
+    RETRY_MS = 20, /* while the table of processes is being refreshed, */
+    RETRIES = 25,  /* so often at most */
+    GROWERS = 8,
+    TICK_MAX = 1 << 20,
+    REPLAY_MAX = 4 << 20,
+    LEAKS_EACH_S = 5,   /* between two looks for new leaks, */
+    LEAKS_SHARE = 200,  /* which take one part in so many of the time at most, */
+    LEAKS_TURN_MS = 10, /* and each so long */
+    LEAKS_KNOWN = 256,  /* that were told of */
+    DEVICES_KNOWN = 256,
+};
+
+struct grower {
+    pid_t pid;
+    double rate;
+    uint64_t rss;
+    char name[64];
+};
+
+struct api_stream {
+    struct loop_source *timer, *retry;
+    unsigned tries;
+    uint64_t generation;
+    struct buffer text;
+    uint64_t leaks_due_ns;
+    size_t suspects;
+    uint64_t known_leaks[LEAKS_KNOWN];
+    size_t n_known_leaks;
+    uint64_t known_devices[DEVICES_KNOWN];
+    size_t n_known_devices;
+};
+
+/* ---- what is new ---- */
+
+static bool remember(uint64_t *known, size_t room, size_t *n, uint64_t key)
+{
+    for (size_t i = 0; i < *n && i < room; i++)
+        if (known[i] == key)
+            return false;
+    known[(*n)++ % room] = key;
+    return true;
+}
+
+static void leak_tell(struct daemon *daemon, const struct leak *leak)
+{
+    const struct ledger_process *p = leak->process;
+    struct event event = {.kind = EVENT_LEAK,
+                          .pid = p->valid & LEDGER_HAS_PID ? p->pid : p->book_pid,
+                          .uid = p->uid,
+                          .is_private = true,
+                          .has_bytes = true,
+                          .bytes = leak->live_bytes};
+    struct buffer why = BUFFER_INIT(EVENT_TEXT_MAX);
+    detect_explain(&leak->result, &why);
+    snprintf(event.program, sizeof(event.program), "%s", p->name);
+    snprintf(event.text, sizeof(event.text), "%s (PID %d) leaks: %.160s", p->name, (int)event.pid,
+             buffer_string(&why));
+    buffer_release(&why);
+    events_add(daemon->events, &event);
+}
+
+/* Leaks that nobody was told of yet. */
+static void leaks_look(struct api *api)
+{
+    struct api_stream *s = api->stream;
+    struct daemon *daemon = api->daemon;
+    uint64_t begin_ns = clock_monotonic_ns();
+    struct leaks leaks;
+    if (!daemon->growing || begin_ns < s->leaks_due_ns)
+        return;
+    struct leaks_options options = {.deadline_ns = begin_ns + LEAKS_TURN_MS * NS_PER_MS};
+    if (growing_leaks(daemon->growing, &options, &leaks) >= 0) {
+        s->suspects = 0;
+        for (size_t i = 0; i < leaks.n; i++) {
+            const struct leak *leak = &leaks.rows[i];
+            if (leak->result.verdict != DETECT_LEAK)
+                continue;
+            s->suspects++;
+            uint64_t key = hash_combine(leak->book->identity->st_ino, leak->site);
+            if (remember(s->known_leaks, LEAKS_KNOWN, &s->n_known_leaks, key))
+                leak_tell(daemon, leak);
+        }
+        leaks_release(&leaks);
+    }
+    uint64_t now_ns = clock_monotonic_ns(), rest_ns = (now_ns - begin_ns) * LEAKS_SHARE;
+    uint64_t each_ns = LEAKS_EACH_S * NS_PER_S;
+    s->leaks_due_ns = now_ns + (rest_ns > each_ns ? rest_ns : each_ns);
+}
+
+static void devices_look(struct api *api)
+{
+    struct api_stream *s = api->stream;
+    size_t n;
+    struct ledger_device *const *devices = ledger_devices(api->daemon->ledger, &n);
+    for (size_t i = 0; i < n; i++) {
+        const struct ledger_device *d = devices[i];
+        uint64_t key =
+            hash_string(d->host, hash_string(d->uid[0] ? d->uid : d->bus,
+                                             hash_string(d->name, (uint64_t)d->ordinal)));
+        if (!remember(s->known_devices, DEVICES_KNOWN, &s->n_known_devices, key))
+            continue;
+        struct event event = {.kind = EVENT_DEVICE};
+        snprintf(event.text, sizeof(event.text), "device %d (%s) was told of", d->ordinal, d->name);
+        events_add(api->daemon->events, &event);
+    }
+}
+
+/* ---- a tick ---- */
+
+static void row_of_system(struct api *api, struct json *json)
+{
+    static const char show[] =
+        "node,total,available,used,anon,shmem,cache,buffers,slab_reclaimable,slab_unreclaimable,"
+        "page_tables,kernel_stacks,percpu,hugetlb,free,unattributed,dirty,swap_total,swap_free,pressure,"
+        "pressure_1m,pressure_5m,stall,stall_1m,stall_5m";
+    struct asking *asking = api->daemon->asking;
+    struct query_error error;
+    struct asked *asked;
+    int r = asking_prepare(asking, &(struct query_spec){.table = "system", .show = show}, &asked,
+                           &error);
+    if (r >= 0)
+        r = asking_run(asking, asked, &(struct asking_viewer){.uid = HTTP_VIEWER_NOBODY});
+    if (r < 0 || query_result_rows(asked->result) == 0) {
+        json_null(json);
+        return;
+    }
+    json_object_begin(json);
+    for (size_t i = 0; i < query_outputs(asked->query); i++) {
+        const struct query_output *output = query_output(asked->query, i);
+        struct query_value value = query_result_value(asked->result, 0, i);
+        json_key(json, output->name);
+        query_value_json(json, output->kind, &value);
+    }
+    json_object_end(json);
+}
+
+static void rows_of_devices(struct api *api, struct json *json)
+{
+    struct asking *asking = api->daemon->asking;
+    struct query_error error;
+    struct asked *asked;
+    int r = asking_prepare(
+        asking,
+        &(struct query_spec){
+            .table = "devices",
+            .show = "device,ordinal,device_name,device_uid,space,used,capacity,percent,processes",
+            .limit = 256},
+        &asked, &error);
+    if (r >= 0)
+        r = asking_run(asking, asked, &(struct asking_viewer){.uid = HTTP_VIEWER_NOBODY});
+    json_array_begin(json);
+    for (size_t row = 0; r >= 0 && row < query_result_rows(asked->result); row++) {
+        json_object_begin(json);
+        for (size_t i = 0; i < query_outputs(asked->query); i++) {
+            const struct query_output *output = query_output(asked->query, i);
+            struct query_value value = query_result_value(asked->result, row, i);
+            json_key(json, output->name);
+            query_value_json(json, output->kind, &value);
+        }
+        json_object_end(json);
+    }
+    json_array_end(json);
+}
+
+static void grower_put(struct grower *growers, size_t *n, const struct host_process *p, double rate)
+{
+    size_t at = *n;
+    while (at > 0 && growers[at - 1].rate < rate)
+        at--;
+    if (at == GROWERS)
+        return;
+    size_t keep = *n < GROWERS ? *n : GROWERS - 1;
+    memmove(&growers[at + 1], &growers[at], (keep - at) * sizeof(*growers));
+    growers[at] = (struct grower){.pid = p->pid, .rate = rate, .rss = p->rss_bytes};
+    memcpy(growers[at].name, p->name, sizeof(growers[at].name));
+    *n = keep + 1;
+}
+
+/* Who grows fastest, and how many processes there are. */
+static size_t growers_take(const struct host *host, struct grower *growers, size_t *ret_processes)
+{
+    size_t all, n = 0, processes = 0;
+    struct host_process *const *rows = host_processes(host, &all);
+    for (size_t i = 0; i < all; i++) {
+        double rate;
+        if (rows[i]->kernel)
+            continue;
+        processes++;
+        if (host_rate(host, rows[i], HOST_10S, &rate) && rate >= 1)
+            grower_put(growers, &n, rows[i], rate);
+    }
+    *ret_processes = processes;
+    return n;
+}
+
+static size_t tracked_count(const struct ledger *ledger)
+{
+    size_t n, tracked = 0;
+    struct ledger_process *const *all = ledger_processes(ledger, &n);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < all[i]->n_books; k++)
+            if (all[i]->books[k]->identity->source == BOOK_SOURCE_TRACK) {
+                tracked++;
+                break;
+            }
+    return tracked;
+}
+
+static void tick_json(struct api *api, struct json *json)
+{
+    struct api_stream *s = api->stream;
+    struct daemon *daemon = api->daemon;
+    struct grower growers[GROWERS + 1];
+    size_t n = 0, processes = 0;
+    api_json_begin(json, NULL);
+    json_field_u64(json, "generation", ++s->generation);
+    json_key(json, "system");
+    row_of_system(api, json);
+    json_key(json, "devices");
+    rows_of_devices(api, json);
+    const struct host *host = daemon->hosts ? hosts_lock(daemon->hosts) : NULL;
+    if (host) {
+        n = growers_take(host, growers, &processes);
+        hosts_unlock(daemon->hosts);
+    }
+    json_key(json, "growers");
+    json_array_begin(json);
+    for (size_t i = 0; i < n; i++) {
+        json_object_begin(json);
+        json_field_i64(json, "pid", growers[i].pid);
+        json_field_string(json, "program", growers[i].name);
+        json_field_u64(json, "rate", (uint64_t)growers[i].rate);
+        json_field_u64(json, "rss", growers[i].rss);
+        json_object_end(json);
+    }
+    json_array_end(json);
+    json_field_u64(json, "processes", processes);
+    json_field_u64(json, "tracked", tracked_count(daemon->ledger));
+    json_field_u64(json, "suspects", s->suspects);
+    json_object_end(json);
+}
+
+static void publish(struct api *api, const struct http_audience *audience, const char *name,
+                    uint64_t id, const struct buffer *text)
+{
+    int r = text->error ? text->error
+                        : http_stream_publish(api->http, audience, name, id, text->data, text->len);
+    if (r < 0)
+        log_debug("an event '%s' was not published: %s", name, strerror(-r));
+}
+
+static void on_tick(void *context)
+{
+    struct api *api = context;
+    struct api_stream *s = api->stream;
+    struct hosts *hosts = api->daemon->hosts;
+    struct json json;
+    devices_look(api);
+    leaks_look(api);
+    if (http_stream_classes(api->http, NULL, 0) == 0)
+        return; /* nobody listens */
+    if (hosts && !hosts_ready(hosts) && s->tries++ < RETRIES) {
+        loop_timer_set(s->retry, RETRY_MS * NS_PER_MS, 0);
+        return;
+    }
+    s->tries = 0;
+    buffer_reset(&s->text);
+    json_init(&json, &s->text);
+    tick_json(api, &json);
+    (void)json_finish(&json);
+    publish(api, &(struct http_audience){HTTP_TO_ALL, 0}, "tick", 0, &s->text);
+}
+
+/* ---- events ---- */
+
+static void heard(const struct event *event, void *context)
+{
+    struct api *api = context;
+    struct api_stream *s = api->stream;
+    struct http_audience classes[1];
+    struct json json;
+    if (http_stream_classes(api->http, classes, 1) == 0)
+        return;
+    buffer_reset(&s->text);
+    json_init(&json, &s->text);
+    event_json(event, &json);
+    (void)json_finish(&json);
+    if (!event->is_private) {
+        publish(api, &(struct http_audience){HTTP_TO_ALL, 0}, "event", event->id, &s->text);
+        return;
+    }
+    publish(api, &(struct http_audience){HTTP_TO_SEES_ALL, 0}, "event", event->id, &s->text);
+    publish(api, &(struct http_audience){HTTP_TO_UID, event->uid}, "event", event->id, &s->text);
+}
+
+/* ---- a new stream ---- */
+
+static void frame(struct buffer *to, const char *name, uint64_t id, struct buffer *text)
+{
+    if (!text->error)
+        http_frame(to, name, id, text->data, text->len);
+    buffer_reset(text);
+}
+
+static void hello(struct http_call *call, struct api *api, struct buffer *to)
+{
+    struct buffer text = BUFFER_INIT(TICK_MAX);
+    struct json json;
+    char node[256] = "";
+    gethostname(node, sizeof(node) - 1);
+    json_init(&json, &text);
+    json_object_begin(&json);
+    json_field_string(&json, "node", node);
+    json_field_string(&json, "version", MEMOIR_VERSION);
+    json_field_u64(&json, "started", api->started_real_ns / NS_PER_MS);
+    json_field_string(&json, "session", http_viewer(call)->name);
+    json_field_u64(&json, "last_event", events_last(api->daemon->events));
+    json_object_end(&json);
+    frame(to, "hello", 0, &text);
+    buffer_release(&text);
+}
+
+/* What the client missed, in the order in which it happened. */
+static void replay(struct http_call *call, struct api *api, uint64_t after, struct buffer *to)
+{
+    struct asking_viewer viewer = api_viewer(call);
+    const struct event *events[EVENTS_KEPT];
+    struct buffer text = BUFFER_INIT(TICK_MAX);
+    size_t n = events_read(api->daemon->events, &viewer, after, events, EVENTS_KEPT);
+    for (size_t i = 0; i < n; i++) {
+        struct json json;
+        json_init(&json, &text);
+        event_json(events[i], &json);
+        frame(to, "event", events[i]->id, &text);
+    }
+    buffer_release(&text);
+}
+
+void api_answer_stream(struct http_call *call, void *context)
+{
+    struct daemon *daemon = context;
+    const char *last = http_last_event_id(call);
+    struct buffer first = BUFFER_INIT(REPLAY_MAX);
+    uint64_t after = 0;
+    bool missed = http_number(call, "after", &after);
+    if (last && *last >= '0' && *last <= '9') {
+        after = strtoull(last, NULL, 10);
+        missed = true;
+    }
+    hello(call, daemon->api, &first);
+    if (missed)
+        replay(call, daemon->api, after, &first);
+    http_stream(call, &first);
+}
+
+/* ---- life ---- */
+
+int api_stream_start(struct api *api)
+{
+    struct api_stream *s = calloc(1, sizeof(*s));
+    if (!s)
+        return -ENOMEM;
+    api->stream = s;
+    buffer_init(&s->text, TICK_MAX);
+    int r = loop_add_timer(api->daemon->loop, on_tick, api, &s->timer);
+    if (r >= 0)
+        r = loop_add_timer(api->daemon->loop, on_tick, api, &s->retry);
+    if (r >= 0)
+        r = loop_timer_set(s->timer, TICK_MS * NS_PER_MS, TICK_MS * NS_PER_MS);
+    if (r < 0)
+        return r;
+    events_listen(api->daemon->events, heard, api);
+    return 0;
+}
+
+void api_stream_stop(struct api *api)
+{
+    struct api_stream *s = api->stream;
+    if (!s)
+        return;
+    events_listen(api->daemon->events, NULL, NULL);
+    loop_source_free(s->timer);
+    loop_source_free(s->retry);
+    buffer_release(&s->text);
+    free(s);
+    api->stream = NULL;
+}

@@ -1,0 +1,200 @@
+/* Tables over HTTP: the general query, and those with names. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "daemon/api_internal.h"
+#include "daemon/daemon.h"
+#include "daemon/server.h"
+#include "query/query.h"
+
+struct asking_viewer api_viewer(const struct http_call *call)
+{
+    const struct http_viewer *viewer = http_viewer(call);
+    return (struct asking_viewer){.sees_all = viewer->sees_all, .uid = viewer->uid};
+}
+
+size_t api_viewer_slot(const struct http_call *call)
+{
+    const struct http_viewer *viewer = http_viewer(call);
+    return viewer->sees_all ? 0 : 1 + viewer->uid % (API_TURNS - 1);
+}
+
+/* Calls of one viewer wait together: whichever comes when it is his turn has it. */
+bool api_turn(struct http_call *call, struct api *api, const char *table)
+{
+    size_t slot = api_viewer_slot(call);
+    uint64_t wait_ns =
+        asking_wait(api->daemon->asking, table, &api->turns[slot], http_viewer(call)->uid);
+    if (wait_ns == 0)
+        return true;
+    http_again(call);
+    return false;
+}
+
+void api_bad_query(struct http_call *call, const struct query_error *error)
+{
+    http_problem(call, 400, "bad-query", "%s", error->text);
+    if (!error->part)
+        return;
+    struct json *json = http_problem_members(call);
+    json_field_string(json, "part", error->part);
+    json_field_u64(json, "at", error->at);
+    json_field_u64(json, "len", error->len);
+}
+
+void api_json_begin(struct json *json, const char *schema)
+{
+    char time[QUERY_TIME_TEXT_MAX];
+    json_object_begin(json);
+    if (schema)
+        json_field_string(json, "schema", schema);
+    json_field_string(json, "time", query_time_text(time, clock_real_ns()));
+}
+
+/* ---- questions ---- */
+
+static void answer(struct http_call *call, struct daemon *daemon, const struct query_spec *spec)
+{
+    struct asking_viewer viewer = api_viewer(call);
+    struct query_error wrong = {0};
+    struct asked *asked;
+    int r = asking_prepare(daemon->asking, spec, &asked, &wrong);
+    if (r < 0 && wrong.text[0]) {
+        api_bad_query(call, &wrong);
+        return;
+    }
+    if (r < 0) {
+        api_failed(call, "the query failed", r);
+        return;
+    }
+    if (!api_turn(call, daemon->api, query_table_of(asked->query)->name))
+        return;
+    r = asking_run(daemon->asking, asked, &viewer);
+    if (r < 0) {
+        api_failed(call, "the query failed", r);
+        return;
+    }
+    const char *shape = http_argument(call, "shape");
+    struct json *json = http_json(call);
+    api_json_begin(json, "memoir.query/1");
+    if (shape && strcmp(shape, "arrays") == 0)
+        query_result_arrays(asked->result, json);
+    else
+        query_result_json(asked->result, json);
+    asking_exits_json(daemon->asking, asked, json);
+    json_object_end(json);
+    asking_done(asked);
+    daemon->server->figures.queries++;
+}
+
+static struct query_spec spec_of(const struct http_call *call)
+{
+    struct query_spec spec = {
+        .by = http_argument(call, "by"),
+        .where = http_argument(call, "where"),
+        .show = http_argument(call, "show"),
+        .sort = http_argument(call, "sort"),
+    };
+    (void)http_number(call, "limit", &spec.limit);
+    return spec;
+}
+
+void api_answer_query(struct http_call *call, void *context)
+{
+    struct query_spec spec = spec_of(call);
+    spec.table = http_argument(call, "table");
+    answer(call, context, &spec);
+}
+
+/* What a page of each wants to see unless it says otherwise; NULL: what the table shows by itself. */
+static const struct {
+    const char *route, *table, *show;
+} named[] = {
+    {"processes", "host",
+     "pid,parent,program,user,state,start,rss,pss,pss_age,anon,file,shmem,swap,peak_rss,growth,shrink,"
+     "heap,pinned,device,threads,cgroup,job,container,tracked,command"},
+    {"system", "system",
+     "node,total,available,used,anon,shmem,cache,buffers,slab_reclaimable,slab_unreclaimable,"
+     "page_tables,kernel_stacks,percpu,hugetlb,free,unattributed,dirty,swap_total,swap_free,"
+     "pressure,pressure_1m,pressure_5m,stall,stall_1m,stall_5m"},
+    {"cgroups", "cgroups", NULL},
+    {"devices", "devices",
+     "device,ordinal,device_name,device_kind,device_uid,device_bus,space,used,free,capacity,percent,"
+     "blocks,processes"},
+    {"accounts", "accounts", NULL},
+    {"buffers", "buffers", NULL},
+    {"sites", "sites", NULL},
+    {"leaks", "leaks", NULL},
+    {"exited", "exited", NULL},
+};
+
+/* The route's name is that of the table as pages call it. */
+void api_answer_named(struct http_call *call, void *context)
+{
+    struct query_spec spec = spec_of(call);
+    const char *route = http_route(call)->name;
+    for (size_t i = 0; i < sizeof(named) / sizeof(*named); i++) {
+        if (strcmp(route, named[i].route) != 0)
+            continue;
+        spec.table = named[i].table;
+        if (!spec.show && !spec.by)
+            spec.show = named[i].show;
+    }
+    answer(call, context, &spec);
+}
+
+void api_answer_process_buffers(struct http_call *call, void *context)
+{
+    char where[64];
+    struct query_spec spec = {.table = "buffers",
+                              .show = http_argument(call, "show"),
+                              .sort = http_argument(call, "sort"),
+                              .where = where};
+    uint64_t pid = 0;
+    (void)http_number(call, "pid", &pid);
+    (void)http_number(call, "limit", &spec.limit);
+    if (!api_own_process(call, context))
+        return;
+    snprintf(where, sizeof(where), "pid=%llu", (unsigned long long)pid);
+    if (!spec.show)
+        spec.show = "device,ordinal,space,bytes,age,tag,site,id";
+    answer(call, context, &spec);
+}
+
+/* ---- what tables there are ---- */
+
+static void column_json(struct json *json, const struct query_column *column)
+{
+    json_object_begin(json);
+    json_field_string(json, "name", column->name);
+    json_field_string(json, "kind", query_kind_name(column->kind));
+    json_field_string(json, "help", column->help);
+    json_field_bool(json, "private", column->flags & QUERY_PRIVATE);
+    json_object_end(json);
+}
+
+void api_answer_tables(struct http_call *call, void *context)
+{
+    struct json *json = http_json(call);
+    json_object_begin(json);
+    json_key(json, "tables");
+    json_array_begin(json);
+    for (const struct query_table *const *t = query_tables(); *t; t++) {
+        json_object_begin(json);
+        json_field_string(json, "name", (*t)->name);
+        json_field_string(json, "help", (*t)->help);
+        json_field_string(json, "show", (*t)->show);
+        json_field_string(json, "sort", (*t)->sort);
+        json_field_bool(json, "private", (*t)->private_rows);
+        json_key(json, "columns");
+        json_array_begin(json);
+        for (const struct query_column *c = (*t)->columns; c->name; c++)
+            column_json(json, c);
+        json_array_end(json);
+        json_object_end(json);
+    }
+    json_array_end(json);
+    json_object_end(json);
+}
