@@ -21,6 +21,9 @@
  * that each wait in vain is half as long, so that a lock lost for good slows nobody down. */
 bool book_lock_wait(struct book_writer *w, uint32_t *lock, uint32_t word);
 
+/* Sleep for a millisecond at most, while the first 4 bytes of a lock word are those of `held`. */
+void book_lock_rest(const void *lock, uint64_t held);
+
 /* The few stretches that must not be torn, or take so long that signal handlers would find a report
  * under way for milliseconds: meanwhile signals and cancellation of this thread wait. Two system
  * calls each way, so not for sealed writers. */

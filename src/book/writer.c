@@ -8,15 +8,18 @@
 #include "book/writer.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "book/identity.h"
 #include "book/lock.h"
@@ -36,7 +39,9 @@ enum {
     LOCKED_PART = 16,        /* and of RLIMIT_MEMLOCK where it was raised: mlockall() counts all */
     REFUSALS = 1024,
     SPINS = 100,
-    YIELDS_MAX = 20000, /* about a second with a busy machine, less with an idle one */
+    YIELDS = 1000, /* before it sleeps */
+    YIELDS_SEALED =
+        20000, /* where it may not: about a second with a busy machine, less with an idle one */
 };
 #define MIB (UINT64_C(1) << 20)
 
@@ -398,17 +403,48 @@ void book_calm_end(const struct book_calm *calm)
     pthread_setcancelstate(calm->cancel_state, NULL);
 }
 
-/* How long to wait: a lock that was waited for in vain gets half the time at each further try. */
-static unsigned patience(struct book_writer *w, uint32_t *lock)
+void book_lock_rest(const void *lock, uint64_t held)
+{
+    struct timespec most = {.tv_nsec = 1000000};
+    int saved = errno;
+    syscall(SYS_futex, lock, FUTEX_WAIT_PRIVATE, (uint32_t)held, &most, NULL, 0);
+    errno = saved;
+}
+
+/* How long to wait, as a shift: a lock that was waited for in vain gets half the time at each further try. */
+static unsigned impatience(struct book_writer *w, uint32_t *lock)
 {
     uint32_t vain = load_relaxed(&w->lost_lock) == lock ? load_relaxed(&w->waits_in_vain) : 0;
-    return vain < 16 ? YIELDS_MAX >> vain : 0;
+    return vain < 31 ? vain : 31;
+}
+
+/* Between two looks at a lock. False: long enough. The holder may be a thread that gets no time on a busy machine, so it is
+ * the clock that counts. */
+static bool wait_on(const struct book_writer *w, const uint32_t *lock, unsigned yields,
+                    unsigned shift, uint64_t *until_ns)
+{
+    if (w->sealed)
+        return yields < (unsigned)YIELDS_SEALED >> shift;
+    if (yields < (unsigned)YIELDS >> shift) {
+        sched_yield();
+        return true;
+    }
+    uint64_t now_ns = clock_monotonic_ns();
+    if (*until_ns == 0)
+        *until_ns = now_ns + (NS_PER_S >> shift);
+    if (now_ns >= *until_ns)
+        return false;
+    uint32_t held = load_relaxed(lock);
+    if (held)
+        book_lock_rest(lock, held);
+    return true;
 }
 
 bool book_lock_wait(struct book_writer *w, uint32_t *lock, uint32_t word)
 {
-    unsigned most = patience(w, lock);
-    for (unsigned yields = 0; yields <= most; yields++) {
+    unsigned shift = impatience(w, lock), yields = 0;
+    uint64_t until_ns = 0;
+    do {
         for (unsigned i = 0; i < SPINS; i++) {
             uint32_t free_word = 0;
             if (load_relaxed(lock) == 0 && cas_acquire(lock, &free_word, word)) {
@@ -418,9 +454,7 @@ bool book_lock_wait(struct book_writer *w, uint32_t *lock, uint32_t word)
             }
             cpu_relax();
         }
-        if (!w->sealed)
-            sched_yield();
-    }
+    } while (wait_on(w, lock, yields++, shift, &until_ns));
     bool again = load_relaxed(&w->lost_lock) == lock;
     store_relaxed(&w->waits_in_vain, again ? load_relaxed(&w->waits_in_vain) + 1 : 1);
     store_relaxed(&w->lost_lock, lock);

@@ -6,8 +6,14 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "book/lock.h"
 
-enum { SPINS = 100, YIELDS_MAX = 20000, INDEX = 2048 };
+enum { SPINS = 100, YIELDS = 1000, INDEX = 2048 };
+
+/* Whoever makes the book holds the lock, and on a busy machine it may be long before he gets on with it. After that his
+ * thread must be gone: then each further wait is half as long, so that nobody is slowed down for good. */
+static const uint64_t patience_ns = 4000000000;
+static uint32_t waits_in_vain;
 
 struct early early;
 static uintptr_t holder_frame; /* of the lock; 0 while it is being taken or given back */
@@ -21,16 +27,17 @@ void early_reset(struct book_trailer_key key, struct track_live inherited)
     early.begun_ns = clock_monotonic_coarse_ns();
     early.calls = early.bytes = early.reallocs = early.unknown_frees = early.reentries = 0;
     early.n_sites = 1;
+    waits_in_vain = 0;
     holder_frame = 0;
 }
 
 bool early_lock(void)
 {
     struct track_root *root = &track_page.root;
-    uint64_t self = (uintptr_t)&track_self;
-    for (unsigned yields = 0; yields < YIELDS_MAX; yields++) {
+    uint64_t self = (uintptr_t)&track_self, held = 0, until_ns = 0;
+    for (unsigned yields = 0;; yields++) {
         for (unsigned i = 0; i < SPINS; i++) {
-            uint64_t held = 0;
+            held = 0;
             if (cas_acquire(&root->lock, &held, self) ||
                 (held == self && holder_frame && !track_under_way(holder_frame))) {
                 holder_frame = (uintptr_t)__builtin_frame_address(0);
@@ -41,8 +48,19 @@ bool early_lock(void)
                 return false;
             cpu_relax();
         }
-        sched_yield();
+        if (yields < YIELDS) {
+            sched_yield();
+            continue;
+        }
+        uint64_t now_ns = clock_monotonic_ns();
+        if (until_ns == 0)
+            until_ns = now_ns + (patience_ns >> load_relaxed(&waits_in_vain) % 64);
+        if (now_ns >= until_ns)
+            break;
+        book_lock_rest(&root->lock, held);
     }
+    if (load_relaxed(&waits_in_vain) < 63)
+        fetch_add_relaxed(&waits_in_vain, 1);
     return false;
 }
 

@@ -112,9 +112,9 @@ class Life:
         low, high = truth["done"], truth["begun"]
         if exactly and low != high:
             raise AssertionError(f"PID {self.pid} does not stand still")
-        if any(not a <= b <= c for a, b, c in zip(low, books, high)):
-            raise Drift(f"PID {self.pid}: {FIGURES} are {books}, and in truth {low} to {high}")
         losses = book.status().losses
+        if any(not a <= b <= c for a, b, c in zip(low, books, high)):
+            raise Drift(f"PID {self.pid}: {FIGURES} are {books}, and in truth {low} to {high}, with losses {losses}")
         if losses:
             raise Drift(f"PID {self.pid}: losses {losses}")
         sums, inherited = heap(book)
