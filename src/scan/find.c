@@ -28,6 +28,7 @@ struct search {
     uint64_t deadline_ns;
 };
 
+/* A pointer right behind a block does not count: glibc keeps such ones itself, to its next piece. */
 static uint64_t end_of(const struct scan_block *block)
 {
     return block->start + (block->bytes ? block->bytes : 1);

@@ -31,6 +31,8 @@ struct marker {
     uint64_t lowest, highest; /* addresses of blocks */
     uint32_t *work;           /* blocks that are known and not read yet */
     size_t n_work, room_work;
+    bool at_end;   /* of the process: threads that are gone did not end, but were ended */
+    bool glibc;    /* descriptors of threads are as we know them */
     size_t leader; /* the lost block from which the others are found; SIZE_MAX: roots */
     uint64_t done_bytes;
     int error;
@@ -182,6 +184,31 @@ static uint64_t region_low(const struct scan_region *region, const struct scan_r
     return low == UINT64_MAX ? region->start : low;
 }
 
+/* The descriptor of a thread as glibc has it on x86-64: its number, and how far it got. */
+enum { DESCRIPTOR_TID = 720, DESCRIPTOR_STATE = 776, STATE_EXITING = 0x10, STATE_KNOWN = 0x7f };
+
+/* Whether that is so here: the first thread that we know must find itself there. */
+static bool descriptors_known(struct marker *m, const struct scan_registers *threads, size_t n)
+{
+    uint32_t tid = 0, state = 0;
+    return n > 0 && threads[0].thread_pointer &&
+           scan_memory_read(m->memory, threads[0].thread_pointer + DESCRIPTOR_TID, &tid, 4) == 4 &&
+           scan_memory_read(m->memory, threads[0].thread_pointer + DESCRIPTOR_STATE, &state, 4) ==
+               4 &&
+           tid == (uint32_t)threads[0].tid && state <= STATE_KNOWN;
+}
+
+/* At the end of a process all its threads are gone. Those that were on their way until then hold what they held. */
+static bool was_ended(struct marker *m, uint64_t descriptor)
+{
+    uint32_t state;
+    if (!m->at_end)
+        return false;
+    return !m->glibc ||
+           scan_memory_read(m->memory, descriptor + DESCRIPTOR_STATE, &state, 4) != 4 ||
+           !(state & STATE_EXITING);
+}
+
 /* The stack of a thread that has ended is kept by glibc for the next one, with all that was on it. It is known by the
  * thread's descriptor at its top, which begins with its own address, and again 16 bytes on, and which no living thread
  * uses. Its table of thread-local storage (dtv) is kept with it, and stands in the second word. Gives the end of it, or
@@ -205,7 +232,10 @@ static uint64_t dead_stack_end(struct marker *m, const struct scan_region *regio
         for (size_t k = 0; k < n; k++)
             if (threads[k].thread_pointer == at)
                 return region->start;
-        look_at(m, words[i + 1]);
+        uint64_t table = words[i + 1];
+        if (was_ended(m, at))
+            return region->start;
+        look_at(m, table);
         return at + TLS_ABOVE_BYTES < region->end ? at + TLS_ABOVE_BYTES : region->end;
     }
     return region->start;
@@ -301,6 +331,8 @@ static int mark(struct marker *m, const struct scan_threads *threads)
         m->highest = last->start + last->bytes + 1;
     }
     m->leader = SIZE_MAX;
+    m->at_end = threads->borrowed;
+    m->glibc = m->at_end && descriptors_known(m, registers, n);
     roots(m, registers, n);
     work_off(m);
     groups(m);

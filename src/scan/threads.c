@@ -190,6 +190,7 @@ int scan_thread_registers(const struct scan_thread *t, struct scan_registers *re
 {
     struct scan_registers *out = ret_registers;
     memset(out, 0, sizeof(*out));
+    out->tid = t->tid;
     size_t words = sizeof(uint64_t);
 #if defined(__x86_64__)
     struct user_regs_struct regs;

@@ -21,6 +21,7 @@ struct scan_threads {
 enum { SCAN_REGISTER_WORDS = 1536 }; /* general ones, then vectors: AVX-512 and AMX have 11 KB */
 
 struct scan_registers {
+    pid_t tid;
     uint64_t words[SCAN_REGISTER_WORDS];
     size_t n;
     uint64_t stack_pointer;  /* what lies below is not in use */

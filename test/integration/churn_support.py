@@ -139,7 +139,7 @@ class World:
         self.daemon = pathlib.Path(f"/proc/{daemon_pid}")
         self.count = collections.Counter()
         self.lives, self.briefs, self.dead = [], [], {}
-        self.retired_at, self.seeds = 0, seed
+        self.retired_at, self.retired_file, self.seeds = 0, None, seed
         self.path = folder / "home"
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(self.path))
@@ -288,14 +288,21 @@ class World:
         if not path.exists():
             return
         with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size < self.retired_at:
-                self.retired_at = 0  # another file
-            file.seek(self.retired_at)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self.retired_at += len(line)
-                self.match(json.loads(line))
+            number = os.fstat(file.fileno()).st_ino
+            if self.retired_file not in (None, number):  # it was full: the rest of it has another name
+                with path.with_name("retired.jsonl.1").open("rb") as rest:
+                    self.read_retired(rest)
+                self.retired_at = 0
+            self.retired_file = number
+            self.read_retired(file)
+
+    def read_retired(self, file):
+        file.seek(self.retired_at)
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            self.retired_at += len(line)
+            self.match(json.loads(line))
 
     def match(self, record):
         sums = [sum(account[name] for account in record["accounts"] if account["space"] == "heap")

@@ -69,7 +69,7 @@ class ProgramsTest(CommandTest):
     def test_all_that_leak_are_found_by_their_line_and_no_other(self):
         if not (BUILD / "src/track/libmemoir-track.so").exists():
             self.skipTest("no tracker was built")
-        programs = [p for p in leaks.programs() if p.name not in NOT_BY_RATE]
+        programs = [p for p in leaks.programs(BUILD) if p.name not in NOT_BY_RATE]
         started = [(p, self.start(p)) for p in programs]
         for program, process in started:
             self.assertEqual(process.stdout.readline(), "running\n", program.name)

@@ -56,7 +56,7 @@ class WatchTest(unittest.TestCase):
 
 class Verdicts(WatchTest):
     def watch(self):
-        programs = [p for p in leaks.programs() if p.path.suffix == ".py" or pathlib.Path(p.command(BUILD)[0]).exists()]
+        programs = [p for p in leaks.programs(BUILD) if p.path.suffix == ".py" or pathlib.Path(p.command(BUILD)[0]).exists()]
         started, processes = {}, []
         for program in programs:
             process = self.start([*program.command(BUILD), str(STEP_MS)], PYTHONMALLOC="malloc", MEMOIR_STACKS="off")

@@ -1,7 +1,7 @@
 """The programs of test/leaks and what is to be found in them, for tests.
 
 manifest.json has an object for each program:
-  name      leak_NAME in the build folder's test/leaks, made of SOURCE (a .py program is run as it is)
+  name      leak_NAME in the build folder's test/leaks, made of SOURCE (a .py program is run as it is; .rs needs a compiler)
   class     which way to leak, or to look like it, it stands for
   verdict   what watching it says: "leak" (grows for ever, nobody will free it), "growth" (grows for ever, and can be
             reached), "none" (steady, bounded, warming up, or all is freed)
@@ -9,7 +9,7 @@ manifest.json has an object for each program:
             but no pointer to it can be seen), or "none" (nothing is held)
   leaked    blocks and bytes that its LEAK lines hold after its usual 200 steps
   held      the same for its HELD lines
-  by        "libc" where the C library allocates in the name of the line, so that only a stack tells it
+  by        "libc" where the C library allocates in the name of the line, so that only a stack tells it; "std" for Rust's
 Lines are found by their comments: LEAK (what it gets stays for ever; "LEAK indirect" where another LEAK line's blocks point to
 it, "LEAK reachable" where the program could still find it) and HELD (kept on purpose).
 """
@@ -42,9 +42,12 @@ class Program:
         return [str(build / "test/leaks" / f"leak_{self.name}")]
 
 
-def programs():
+def programs(build=None):
+    """All of them; those of `build` without what it had no compiler for."""
     entries = json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))
-    return [Program(entry) for entry in entries]
+    all_of_them = [Program(entry) for entry in entries]
+    return [p for p in all_of_them
+            if build is None or p.path.suffix != ".rs" or pathlib.Path(p.command(build)[0]).exists()]
 
 
 def truth(output):
