@@ -54,7 +54,7 @@ enum {
     BOOK_TRAILER_TIME_MAX = (1 << 26) - 1,
 
     BOOK_TRAILER_SHORT_BYTES = 8,
-    BOOK_TRAILER_SHORT_MAX = 1000, /* blocks up to this size are asked for with room for no more */
+    BOOK_TRAILER_SHORT_MAX = 984, /* blocks up to this size are asked for with room for no more */
     BOOK_TRAILER_SHORT_EXTENT_MAX = 127 * 8,
     BOOK_TRAILER_SHORT_SITES = 1 << 14,
     BOOK_TRAILER_SHORT_CHECK_BITS = 22,
@@ -71,6 +71,10 @@ enum {
 
     BOOK_TRAILER_GENERATIONS_MAX = 1 << 16, /* forks of forks; beyond it nothing is tracked */
 };
+/* Allocators give more than was asked for: whatever slack can be told, the extent can be. */
+_Static_assert((int)BOOK_TRAILER_SHORT_MAX + (int)BOOK_TRAILER_SLACK_MAX <=
+                   (int)BOOK_TRAILER_SHORT_EXTENT_MAX,
+               "who looks at the slack of a block need not look at its extent");
 #define BOOK_TRAILER_SIZE_MAX         ((UINT64_C(1) << 44) - 1)
 #define BOOK_TRAILER_CHECK_MASK       ((UINT64_C(1) << BOOK_TRAILER_CHECK_BITS) - 1)
 #define BOOK_TRAILER_SHORT_CHECK_MASK ((UINT64_C(1) << BOOK_TRAILER_SHORT_CHECK_BITS) - 1)

@@ -3,6 +3,8 @@
 
 #include "truth.h"
 
+extern char *plain;
+char *plain;
 static uintptr_t hidden;
 static const uintptr_t mask = (uintptr_t)UINT64_C(0x5aa5a55a3cc3c33c);
 
@@ -26,7 +28,6 @@ int main(int argc, char **argv)
                      : "m"(hidden), "r"(mask), "a"(SYS_exit_group), "D"(0)
                      : "r12", "rcx", "r11", "memory");
 #endif
-    static char *volatile plain; /* no such instruction is known for this machine */
-    plain = (char *)(hidden ^ mask);
+    plain = (char *)(hidden ^ mask); /* no such instruction is known for this machine */
     return 0;
 }
