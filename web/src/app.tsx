@@ -92,7 +92,7 @@ function Head(): JSX.Element {
       <LiveState />
       <button
         type="button"
-        class="button plain icon optional"
+        class="button plain icon"
         aria-label={`colours: ${choice.value}; change`}
         data-tip={`Colours: ${choice.value === 'system' ? 'as the system' : choice.value} (t)`}
         onClick={nextTheme}
