@@ -172,7 +172,7 @@ function Rail(): JSX.Element {
       <div class="foot">
         {session.value && (
           <>
-            {session.value.user ?? `uid ${session.value.uid}`} · {session.value.role}
+            {session.value.user ?? session.value.name ?? `uid ${session.value.uid}`} · {session.value.role}
             <br />
             memoird {session.value.version}
           </>

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { figureGroups, figureText } from '../src/views/figures'
+import { figureGroups, figureText, lossesOf } from '../src/views/figures'
 
 test('the end of a name is its unit', () => {
   assert.equal(figureText('cache_bytes', 25_500_000), '25.5 MB')
@@ -23,4 +23,11 @@ test('objects become groups, whatever their depth', () => {
       ['loop: turns', ['n']],
     ],
   )
+})
+
+test('losses are what should be zero and is not', () => {
+  const groups = figureGroups({ http: { requests: 5, events_lost: 2 }, books: { problems: { bad: 0 } } }, '')
+  const losses = lossesOf(groups)
+  assert.equal(losses.counted, 2)
+  assert.deepEqual(losses.some.map((f) => f.name), ['http: events lost'])
 })

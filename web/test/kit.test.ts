@@ -4,7 +4,7 @@ import { match, type KeyBinding } from '../src/base/keys'
 import { backoffMs, EVENTS_MAX, mergeEvents } from '../src/api/stream'
 import { niceSplits } from '../src/kit/chart'
 import { nextSort, parseSort, sortRows, sortText } from '../src/kit/order'
-import { joinPoints, stackUp } from '../src/kit/series'
+import { joinPoints, knownRange, stackUp } from '../src/kit/series'
 import { sparkPaths } from '../src/kit/spark'
 import { shares } from '../src/kit/stack'
 import { sight } from '../src/kit/table'
@@ -93,4 +93,12 @@ test('only rows in sight are drawn, and never beyond the end', () => {
   // Fewer rows than before: the old scroll position is past the end.
   const [from, to] = sight(28_000, 560, 28, 10)
   assert.ok(from < 10 && to === 10)
+})
+
+test('a chart of a young history begins where it does', () => {
+  const t = [0, 100, 200, 300, 400]
+  assert.deepEqual(knownRange({ t, values: { a: [null, null, 5, 5, 5] } }, 400), [200, 400])
+  assert.deepEqual(knownRange({ t, values: { a: [1, 1, 1, 1, 1] } }, 150), [250, 400])
+  assert.deepEqual(knownRange({ t, values: { a: [null, null, null, null, 1] } }, 400), [340, 400])
+  assert.equal(knownRange({ t: [], values: {} }, 10), undefined)
 })

@@ -31,6 +31,7 @@ export interface TablesAnswer {
 
 export interface Session {
   user: string | null
+  name?: string
   uid: number
   role: 'read' | 'control'
   sees_all: boolean

@@ -40,3 +40,15 @@ export function joinPoints(base: Points, more: Points, span: number): Points {
   }
   return { t: t.slice(first), values }
 }
+
+/** Seconds that a chart shows at least: less looks like a mistake. */
+const SPAN_MIN = 60
+
+/** The time to show of the last `span` seconds: all of it, or where less is known, from the first known point on. */
+export function knownRange(points: Points, span: number): [number, number] | undefined {
+  const lists = Object.values(points.values)
+  const first = points.t.findIndex((_, i) => lists.some((v) => v[i] != null))
+  const end = points.t[points.t.length - 1]
+  if (end == null || first < 0) return undefined
+  return [Math.min(Math.max(end - span, points.t[first]!), end - Math.min(span, SPAN_MIN)), end]
+}

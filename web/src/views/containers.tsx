@@ -37,7 +37,7 @@ export function Containers(): JSX.Element {
   const lines = useMemo(() => treeLines(data, sort), [data, sort, closed.value])
   const columns = useMemo(() => columnsOf(data, (name) => help.find((c) => c.name === name)?.help), [data, help.length])
   const [selected, setSelected] = useState<string | number | null>(null)
-  const bad = answer.problem?.status === 400 ? answer.problem : null
+  const bad = answer.problem?.part === 'where' ? answer.problem : null
   return (
     <>
       <ViewHead title="Containers" sub={answer.data ? summary(data) : ''} />
@@ -52,7 +52,7 @@ export function Containers(): JSX.Element {
       </div>
       {answer.problem && !bad && answer.data && <StaleNotice problem={answer.problem} />}
       {!answer.data ? (
-        answer.problem && !bad ? <ProblemBox problem={answer.problem} middle /> : <Waiting rows={12} />
+        answer.problem ? bad ? null : <ProblemBox problem={answer.problem} /> : <Waiting rows={12} />
       ) : (
         <Table<Line>
           label="cgroups"

@@ -8,6 +8,10 @@ import { Card, Empty, Meter, Waiting } from '../kit/parts'
 
 const num = (value: unknown): number | null => (typeof value === 'number' ? value : null)
 
+/** What has a size first, then what holds the most. */
+const bySize = (a: DeviceRow, b: DeviceRow): number =>
+  (num(b['capacity']) ?? 0) - (num(a['capacity']) ?? 0) || (num(b['used']) ?? 0) - (num(a['used']) ?? 0)
+
 export function DeviceBars(): JSX.Element {
   const rows = tick.value?.devices
   const devices = new Map<string, DeviceRow[]>()
@@ -33,7 +37,7 @@ export function DeviceBars(): JSX.Element {
                 {name}
               </a>
               <ul>
-                {spaces.map((row) => (
+                {spaces.sort(bySize).map((row) => (
                   <Space key={String(row['space'])} row={row} />
                 ))}
               </ul>
@@ -52,7 +56,7 @@ function Space({ row }: { row: DeviceRow }): JSX.Element {
   return (
     <li class="space-bar">
       <span class="muted clip">{space}</span>
-      <Meter share={capacity && used != null ? used / capacity : null} label={`${String(row['device'])}, ${space}`} />
+      {capacity ? <Meter share={used == null ? null : used / capacity} label={`${String(row['device'])}, ${space}`} /> : <span />}
       <span class="num">
         {bytes(used)}
         <span class="muted"> {capacity ? `/ ${bytes(capacity)}` : ''}</span>

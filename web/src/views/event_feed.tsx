@@ -56,14 +56,15 @@ function Line({ event }: { event: Event }): JSX.Element {
         {clock(event.time)}
       </time>
       <Badge tone={TONES[event.kind] ?? ''}>{event.kind}</Badge>
-      <span class="clip" data-tip={event.text}>
-        {event.pid ? (
-          <a href={link(`process/${event.pid}`)}>
-            {event.program ?? 'process'} {event.pid}
-          </a>
-        ) : null}{' '}
-        {event.text}
-      </span>
+      {event.pid && event.kind !== 'went' && event.kind !== 'killed' && event.kind !== 'oom' ? (
+        <a class="clip" href={link(`process/${event.pid}`)} data-tip={event.text}>
+          {event.text}
+        </a>
+      ) : (
+        <span class="clip" data-tip={event.text}>
+          {event.text}
+        </span>
+      )}
     </li>
   )
 }

@@ -56,3 +56,22 @@ export function figureGroups(object: Record<string, unknown>, title: string): Fi
   }
   return out
 }
+
+/** Names of what should stay at zero. */
+const LOSS = /lost|left out|dropped|refused|denied|bad|unreadable|closed|throttled|problems/
+
+export interface Losses {
+  /** How many kinds there are. */
+  counted: number
+  /** Those that are not at zero, with the name of their group. */
+  some: Figure[]
+}
+
+export function lossesOf(groups: readonly FigureGroup[]): Losses {
+  const all = groups.flatMap((group) =>
+    group.figures
+      .filter((f) => f.value != null && (LOSS.test(f.name) || LOSS.test(group.name)))
+      .map((f) => ({ ...f, name: `${group.name}: ${f.name}` })),
+  )
+  return { counted: all.length, some: all.filter((f) => f.value !== 0) }
+}

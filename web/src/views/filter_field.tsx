@@ -68,7 +68,7 @@ export function FilterField({ value, onChange, columns, problem, placeholder }: 
     event.preventDefault()
     event.stopPropagation()
   }
-  const wrong = problem != null && problem.status === 400 && text.trim() === value
+  const wrong = problem != null && text.trim() === value
   return (
     <div class="filter grow">
       <input

@@ -8,7 +8,7 @@ import type { HistoryAnswer, SystemRow } from '../api/types'
 import { bytes, dateTime, percent } from '../base/format'
 import { TimeChart, type ChartSeries } from '../kit/chart'
 import { Card, Empty, Fact, Facts, StaleNotice, Waiting } from '../kit/parts'
-import { joinPoints, type Points } from '../kit/series'
+import { joinPoints, knownRange, type Points } from '../kit/series'
 import { Stack } from '../kit/stack'
 import { DeviceBars } from './device_bars'
 import { EventFeed } from './event_feed'
@@ -109,7 +109,6 @@ function MemoryOverTime(): JSX.Element {
     .map((p) => ({ id: p.id, name: p.name, values: points.values[p.id]!, color: `--part-${p.id}`, rest: p.rest ?? false }))
     .reverse()
   const total = tick.value?.system ? figure(tick.value.system, 'total') : null
-  const end = points.t[points.t.length - 1]
   return (
     <Card title="Memory over time" span={7} end={<RangeChoice />}>
       <StaleNotice problem={history.problem?.status === 404 ? null : history.problem} />
@@ -122,7 +121,7 @@ function MemoryOverTime(): JSX.Element {
         legend={false}
         onCursor={(at) => (past.value = at == null ? null : pointAt(points, at))}
         max={total ?? undefined}
-        range={range.fixed ?? (end ? [end - range.span, end] : undefined)}
+        range={range.fixed ?? knownRange(points, range.span)}
         onZoom={zoom}
         sync="overview"
         empty={
@@ -186,7 +185,7 @@ function Pressure(): JSX.Element {
             kind="percent"
             height={118}
             max={Math.max(1, ...points.values['pressure']!.map((v) => v ?? 0))}
-            range={points.t.length ? [points.t[points.t.length - 1]! - 120, points.t[points.t.length - 1]!] : undefined}
+            range={knownRange(points, 120)}
             series={[
               { id: 'some', name: 'some', values: points.values['pressure']!, color: '--series-2', fill: true },
               { id: 'all', name: 'all', values: points.values['stall']!, color: '--series-6', fill: true },

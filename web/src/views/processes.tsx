@@ -31,7 +31,7 @@ const LIVE: Source = {
   columns: ['program', 'pid', 'user', 'rss', 'pss', 'anon', 'file', 'shmem', 'swap', 'rate', 'heap', 'pinned', 'device', 'tracked', 'job', 'cgroup'],
   also: ['pid', 'program', 'pss_age', 'growth', 'shrink'],
   sort: '-rss',
-  limit: 50_000,
+  limit: 20_000,
 }
 
 const EXITED: Source = {
@@ -75,7 +75,7 @@ export function Processes(): JSX.Element {
     shape: 'arrays',
   })
   const data = useMemo(() => readRows(answer.data), [answer.data])
-  const bad = answer.problem?.status === 400 ? answer.problem : null
+  const bad = answer.problem?.part === 'where' ? answer.problem : null
   const sort = word('sort', by ? (exited ? '-peak_rss' : '-rss') : source.sort)
   const [selected, setSelected] = useState<string | number | null>(null)
   const columns = useMemo(() => tableColumns(data, names, help, exited), [data, names.join(), help.length])
@@ -116,7 +116,7 @@ export function Processes(): JSX.Element {
       {answer.problem && !bad && answer.data && <StaleNotice problem={answer.problem} />}
       {!answer.data ? (
         answer.problem ? (
-          bad ? null : <ProblemBox problem={answer.problem} middle />
+          bad ? null : <ProblemBox problem={answer.problem} />
         ) : (
           <Waiting rows={14} />
         )

@@ -1,37 +1,33 @@
 // memoird about itself: what it costs, how late it is, what it lost. A monitor that hides its own share is not to be trusted.
 import type { JSX } from 'preact'
+import { useEffect, useRef, useState } from 'preact/hooks'
 import { useResource } from '../api/resource'
 import type { HistoryAnswer, SelfAnswer } from '../api/types'
+import { bytes, count, duration, percent } from '../base/format'
 import { TimeChart } from '../kit/chart'
 import { Badge, Card, Empty, Fact, Facts, ProblemBox, StaleNotice, ViewHead, Waiting } from '../kit/parts'
-import { figureGroups, type FigureGroup } from './figures'
+import { knownRange } from '../kit/series'
+import { figureGroups, lossesOf, type FigureGroup } from './figures'
 import { RangeChoice, timeRange, zoom } from './range'
-
-const LOSS = /loss|lost/
 
 export function Self(): JSX.Element {
   const { data, problem } = useResource<SelfAnswer>('/self')
+  const share = useCpuShare(data)
   if (!data) return problem ? <ProblemBox problem={problem} middle /> : <Waiting rows={10} />
-  const [own, ...groups] = figureGroups(data, 'Process')
-  const pid = typeof data['pid'] === 'number' ? data['pid'] : null
-  const losses = groups.filter((g) => LOSS.test(g.name))
-  const others = groups.filter((g) => !LOSS.test(g.name))
+  const groups = figureGroups(data, '').filter((g) => g.name && g.name !== 'cpu' && g.name !== 'loop')
+  const pid = number(data['pid'])
   return (
     <>
       <ViewHead title="Memoir itself" sub="what memoird takes, how late it is, and what it could not account" end={<RangeChoice />} />
       <StaleNotice problem={problem} />
       <div class="grid">
-        <Card title="Process" span={5}>
-          <Figures group={own!} />
-        </Card>
+        <Costs data={data} share={share} />
         <Card title="Memory of memoird" span={7}>
           {pid != null && <OwnMemory pid={pid} />}
         </Card>
-        {losses.map((group) => (
-          <Losses key={group.name} group={group} />
-        ))}
-        {others.map((group) => (
-          <Card key={group.name} title={capital(group.name)} span={group.figures.length > 8 ? 8 : 4}>
+        <Losses groups={groups} />
+        {groups.map((group) => (
+          <Card key={group.name} title={capital(group.name)} span={3}>
             <Figures group={group} />
           </Card>
         ))}
@@ -41,29 +37,100 @@ export function Self(): JSX.Element {
 }
 
 const capital = (text: string): string => text.slice(0, 1).toUpperCase() + text.slice(1)
+const number = (value: unknown): number | null => (typeof value === 'number' ? value : null)
 
-function Figures({ group }: { group: FigureGroup }): JSX.Element {
+/** A member of a member, where both are there. */
+function inner(data: SelfAnswer, group: string, name: string): number | null {
+  const object = data[group]
+  return object && typeof object === 'object' ? number((object as Record<string, unknown>)[name]) : null
+}
+
+const cpuOf = (data: SelfAnswer): number | null => {
+  const user = inner(data, 'cpu', 'user_s')
+  const system = inner(data, 'cpu', 'system_s')
+  return user == null || system == null ? null : user + system
+}
+
+/** The share of one processor between two answers that are some seconds apart. */
+function useCpuShare(data: SelfAnswer | null): number | null {
+  const before = useRef<{ up: number; cpu: number } | null>(null)
+  const [share, setShare] = useState<number | null>(null)
+  useEffect(() => {
+    const up = data && number(data['uptime_s'])
+    const cpu = data && cpuOf(data)
+    if (up == null || cpu == null) return
+    const last = before.current
+    if (last && up - last.up < 3 && up >= last.up) return
+    if (last && up > last.up) setShare(((cpu - last.cpu) / (up - last.up)) * 100)
+    before.current = { up, cpu }
+  }, [data])
+  return share
+}
+
+function Costs({ data, share }: { data: SelfAnswer; share: number | null }): JSX.Element {
+  const cpu = cpuOf(data)
+  const up = number(data['uptime_s'])
+  const lag = (name: string): string => {
+    const ms = inner(data, 'loop', name)
+    return ms == null ? '-' : duration(ms / 1000)
+  }
+  const average = cpu != null && up ? (cpu / up) * 100 : null
   return (
-    <Facts>
-      {group.figures.map((figure) => (
-        <Fact key={figure.name} name={figure.name}>
-          {figure.text}
+    <Card title="What it takes" span={5} end={<span class="muted">up for {duration(up)}</span>}>
+      <Facts>
+        <Fact name="CPU, last seconds" help="share of one processor">
+          {percent(share ?? average)}
         </Fact>
-      ))}
-    </Facts>
+        <Fact name="CPU since its start" help="share of one processor, and processor time">
+          {percent(average)} <small>{duration(cpu)}</small>
+        </Fact>
+        <Fact name="memory" help="resident memory now, and the most it has been">
+          {bytes(number(data['rss']))} <small>≤ {bytes(number(data['peak_rss']))}</small>
+        </Fact>
+        <Fact name="loop late, median" help="how late the loop came to what was due, during the last minute">
+          {lag('lag_p50_ms')}
+        </Fact>
+        <Fact name="99 of 100">{lag('lag_p99_ms')}</Fact>
+        <Fact name="at most">{lag('lag_max_ms')}</Fact>
+        <Fact name="a refresh takes" help="to read the figures of all books">
+          {lag('refresh_ms')}
+        </Fact>
+        <Fact name="threads">{count(number(data['threads']))}</Fact>
+        <Fact name="open files">{count(number(data['descriptors']))}</Fact>
+      </Facts>
+    </Card>
   )
 }
 
-function Losses({ group }: { group: FigureGroup }): JSX.Element {
-  const some = group.figures.filter((f) => (f.value ?? 0) > 0)
+function Figures({ group }: { group: FigureGroup }): JSX.Element {
   return (
-    <Card title={capital(group.name)} span={12} end={<Badge tone={some.length ? 'bad' : 'good'}>{some.length ? `${some.length} kinds` : 'none'}</Badge>}>
+    <dl class="figures">
+      {group.figures.map((figure) => (
+        <div key={figure.name} class={figure.value === 0 ? 'zero' : ''}>
+          <dt>{figure.name}</dt>
+          <dd class="num">{figure.text}</dd>
+        </div>
+      ))}
+    </dl>
+  )
+}
+
+function Losses({ groups }: { groups: FigureGroup[] }): JSX.Element {
+  const { counted, some } = lossesOf(groups)
+  return (
+    <Card title="Lost, refused, left out" span={12} end={<Badge tone={some.length ? 'bad' : 'good'}>{some.length ? `${some.length} of ${counted}` : 'none'}</Badge>}>
       {some.length === 0 ? (
         <Empty title="Nothing was lost">
-          <span>{group.figures.length} kinds of loss are counted, from full queues to books that could not be read. All are at zero.</span>
+          <span>{counted} kinds of loss are counted, from full queues to books that could not be read. All are at zero.</span>
         </Empty>
       ) : (
-        <Figures group={{ ...group, figures: some }} />
+        <Facts>
+          {some.map((figure) => (
+            <Fact key={figure.name} name={figure.name}>
+              {figure.text}
+            </Fact>
+          ))}
+        </Facts>
       )}
     </Card>
   )
@@ -78,13 +145,14 @@ function OwnMemory({ pid }: { pid: number }): JSX.Element {
   )
   const colors = ['--series-1', '--series-3', '--series-2', '--series-4']
   const series = (history.data?.series ?? []).filter((s) => s.kind === 'bytes').slice(0, 4)
+  const t = history.data?.t ?? []
   return (
     <TimeChart
       label="Resident memory of memoird"
-      t={history.data?.t ?? []}
+      t={t}
       series={series.map((s, i) => ({ id: s.name, name: s.name, values: s.last, color: colors[i]!, fill: i === 0 }))}
-      height={190}
-      range={range.fixed}
+      height={160}
+      range={range.fixed ?? knownRange({ t, values: Object.fromEntries(series.map((s) => [s.name, s.last])) }, range.span)}
       onZoom={zoom}
       empty={history.loading ? 'Reading…' : 'memoird is too small to be among the processes whose history is kept.'}
     />

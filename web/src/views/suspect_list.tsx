@@ -33,7 +33,7 @@ function Nothing({ data }: { data: SuspectsAnswer }): JSX.Element {
         <span>
           {data.ready
             ? `${data.watched} places in the code of tracked programs are watched, and none of them grows.`
-            : 'A verdict takes a few minutes of growth: a program that fills its caches is no leak.'}
+            : 'A verdict takes a while: a program that fills its caches at first is no leak.'}
         </span>
       </Empty>
     )
