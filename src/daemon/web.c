@@ -71,19 +71,30 @@ static void on_work(void *context)
 
 /* ---- calls for the worker ---- */
 
+/* Until something comes, or a call that wants to be tried again is due. True: look again whether there is something
+ * to do. */
+static bool worker_sleep(struct web *web, uint64_t again_ns)
+{
+    if (again_ns == 0) {
+        pthread_cond_wait(&web->more, &web->lock);
+        return true;
+    }
+    uint64_t at = clock_monotonic_ns() + again_ns;
+    struct timespec until = {(time_t)(at / NS_PER_S), (long)(at % NS_PER_S)};
+    return pthread_cond_timedwait(&web->more, &web->lock, &until) != ETIMEDOUT;
+}
+
 static void *worker_main(void *context)
 {
     struct web *web = context;
     pthread_setname_np(pthread_self(), "memoird-names");
     pthread_mutex_lock(&web->lock);
+    uint64_t again_ns = 0;
     while (!web->stop) {
-        if (!web->waiting) {
-            pthread_cond_wait(&web->more, &web->lock);
+        if (!web->waiting && worker_sleep(web, again_ns))
             continue;
-        }
         web->waiting = false;
         pthread_mutex_unlock(&web->lock);
-        uint64_t again_ns;
         bool more = http_serve(web->http, HTTP_ON_WORKER, 0, &again_ns);
         pthread_mutex_lock(&web->lock);
         web->waiting = web->waiting || more;
@@ -423,7 +434,11 @@ int web_new(struct daemon *daemon, struct web **ret_web)
     web->daemon = daemon;
     web->name.dirfd = -1;
     pthread_mutex_init(&web->lock, NULL);
-    pthread_cond_init(&web->more, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&web->more, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     int r = web_start(web);
     if (r >= 0 && !web->address && web->name.dirfd < 0) {
         web_free(web);

@@ -140,6 +140,7 @@ void http_stream(struct http_call *call, struct buffer *first)
 {
     answer_begin(call, CALL_STREAM, 200);
     atomic_fetch_add_explicit(&call->http->streams_coming, 1, memory_order_relaxed);
+    call->stream_from = atomic_load_explicit(&call->http->published, memory_order_relaxed);
     call->type = "text/event-stream";
     if (!first)
         return;
@@ -224,11 +225,11 @@ void problem_write(struct buffer *out, int status, const char *code, const char 
 
 static void problem_finish(struct http_call *call)
 {
-    struct buffer members = call->out;
     if (call->has_members) {
         json_object_end(&call->json);
         (void)json_finish(&call->json);
     }
+    struct buffer members = call->out;
     buffer_init(&call->out, HTTP_ANSWER_MAX);
     problem_write(&call->out, call->status, call->code, call->text, call->path,
                   members.error ? NULL : members.data, members.error ? 0 : members.len);
@@ -261,6 +262,7 @@ static void go_back(struct http_call *call)
 {
     struct http *http = call->http;
     call_finish(call);
+    call->letter.lane = 0; /* what comes back keeps its order */
     if (mailbox_put(&http->back, &call->letter))
         http_wake_self(http);
 }

@@ -15,7 +15,7 @@
 #include "http/stream.h"
 
 enum {
-    CALLS_WAITING_MAX = 4096,    /* for one thread; more are told to come again */
+    CALLS_WAITING_MAX = 1024,    /* of one lane for one thread; more are told to come again */
     FAILED_DELAY_NS = 500000000, /* a wrong credential is answered after so long */
 };
 
@@ -134,7 +134,9 @@ static struct answer *check_host(struct exchange *exchange, const struct heads *
         return answer_problem(400, "bad-host", path,
                               "the Host header is missing or makes no sense");
     }
-    if (!local && !host_is_ours(ret_host, http->hosts)) {
+    /* An address is not a name that somebody else could have pointed at us. */
+    bool own = exchange->conn->own[0] && strcmp(ret_host->name, exchange->conn->own) == 0;
+    if (!local && !own && !host_is_ours(ret_host, http->hosts)) {
         COUNT(http, refused_host);
         return answer_problem(
             421, "foreign-host", path,
@@ -372,12 +374,19 @@ static void exchange_hold(struct exchange *exchange, struct answer *answer)
     TAILQ_INSERT_TAIL(&exchange->http->held, exchange, link);
 }
 
+/* Root has one of his own: whoever asks how much, he can still look. */
+static unsigned lane_of(const struct http_viewer *viewer)
+{
+    return viewer->sees_all ? 0 : 1 + viewer->uid % (LANES - 1);
+}
+
 static struct http_call *call_new(struct exchange *exchange)
 {
     struct http_call *call = calloc(1, sizeof(*call));
     if (!call)
         return NULL;
     call->letter.kind = LETTER_CALL;
+    call->letter.lane = lane_of(&exchange->viewer);
     call->http = exchange->http;
     call->route = exchange->route;
     call->viewer = exchange->viewer;
@@ -491,7 +500,9 @@ static int ask(struct exchange *exchange)
         free(key);
         return 0;
     }
-    if (route->where != HTTP_HERE && mailbox_count(&http->to[route->where]) >= CALLS_WAITING_MAX) {
+    if (route->where != HTTP_HERE &&
+        mailbox_count_lane(&http->to[route->where], lane_of(&exchange->viewer)) >=
+            CALLS_WAITING_MAX) {
         struct answer *answer = too_busy(exchange);
         exchange_ready(exchange, answer);
         answer_unref(answer);

@@ -20,27 +20,35 @@ struct question;
 
 enum letter_kind { LETTER_CALL, LETTER_FRAME };
 
+enum { LANES = 16 };
+
 struct letter {
     enum letter_kind kind;
+    unsigned lane; /* below LANES: in which order letters of different ones come is not said */
     STAILQ_ENTRY(letter) link;
 };
 STAILQ_HEAD(letters, letter);
 
+/* First in, first out within a lane; lanes take turns, so that one client's thousand questions do not keep another's
+ * single one waiting. */
 struct mailbox {
-    pthread_mutex_t lock; /* held for no longer than to move a pointer */
-    struct letters list;
+    pthread_mutex_t lock; /* held for no longer than to move a pointer; for all that follows */
+    struct letters lanes[LANES];
+    size_t waiting[LANES];
     size_t n;
+    unsigned next; /* lane */
 };
 
 void mailbox_init(struct mailbox *box);
 void mailbox_release(struct mailbox *box);
 /* True when it was empty before: somebody has to be woken. */
 bool mailbox_put(struct mailbox *box, struct letter *letter);
-/* The oldest, or NULL. */
+/* The oldest of the lane whose turn it is, or NULL. */
 struct letter *mailbox_take(struct mailbox *box);
 /* All of them, appended to `list`. */
 void mailbox_take_all(struct mailbox *box, struct letters *list);
 size_t mailbox_count(struct mailbox *box);
+size_t mailbox_count_lane(struct mailbox *box, unsigned lane);
 
 /* ---- calls ---- */
 
@@ -68,6 +76,7 @@ struct http_call {
         holders; /* of the way back: the handler's return and http_done() both must have come */
 
     enum call_kind answer;
+    uint64_t stream_from; /* of a stream: the number of the first frame that is for it */
     int status;
     struct buffer out;
     struct json json;
@@ -150,7 +159,8 @@ struct conn {
     bool local;       /* loopback or Unix: no limit by address */
     bool has_peer;
     struct ucred peer;
-    uint64_t since_ns; /* when what it is in began */
+    char own[HTTP_FROM_MAX + 1]; /* our address that it came to, where that is not loopback */
+    uint64_t since_ns;           /* when what it is in began */
     enum {
         CONN_ASKING,    /* the first request, or a body, is on its way */
         CONN_IDLE,      /* between requests, or in the head of the next one */
@@ -220,6 +230,7 @@ struct http {
     pthread_t thread;
     bool started;
     _Atomic bool stopping;
+    _Atomic uint64_t published;    /* frames, so far */
     _Atomic size_t streams_coming; /* calls that became streams and are on their way back */
     int epoll_fd, wake_fd;
     struct door doors[4];

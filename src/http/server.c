@@ -107,6 +107,18 @@ static void on_connection(void *context, struct MHD_Connection *connection, void
     }
 }
 
+static void address_text(const struct sockaddr_storage *address, char *text, socklen_t size)
+{
+    const struct sockaddr_in *v4 = (const void *)address;
+    const struct sockaddr_in6 *v6 = (const void *)address;
+    if (address->ss_family == AF_INET)
+        inet_ntop(AF_INET, &v4->sin_addr, text, size);
+    else if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr))
+        inet_ntop(AF_INET, &v6->sin6_addr.s6_addr[12], text, size);
+    else
+        inet_ntop(AF_INET6, &v6->sin6_addr, text, size);
+}
+
 /* Where it comes from, for people and for limits. */
 static void conn_address(struct conn *conn, const struct sockaddr_storage *address)
 {
@@ -114,12 +126,12 @@ static void conn_address(struct conn *conn, const struct sockaddr_storage *addre
     const struct sockaddr_in6 *v6 = (const void *)address;
     switch (address->ss_family) {
     case AF_INET:
-        inet_ntop(AF_INET, &v4->sin_addr, conn->from, sizeof(conn->from));
+        address_text(address, conn->from, sizeof(conn->from));
         conn->local = ntohl(v4->sin_addr.s_addr) >> 24 == 127;
         conn->address = hash_bytes(&v4->sin_addr, sizeof(v4->sin_addr), 4);
         break;
     case AF_INET6:
-        inet_ntop(AF_INET6, &v6->sin6_addr, conn->from, sizeof(conn->from));
+        address_text(address, conn->from, sizeof(conn->from));
         conn->local = IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
         conn->address = hash_bytes(&v6->sin6_addr, 8, 6); /* one customer has 2^64 of them */
         break;
@@ -173,7 +185,11 @@ static void take_client(struct http *http, const struct door *door, int fd,
         conn->has_peer = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &conn->peer, &len) == 0 &&
                          conn->peer.uid != (uid_t)-1;
     } else {
+        struct sockaddr_storage own = {0};
+        socklen_t len = sizeof(own);
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        if (!conn->local && getsockname(fd, (struct sockaddr *)&own, &len) == 0)
+            address_text(&own, conn->own, sizeof(conn->own));
     }
     if (!make_room(http) || address_is_full(http, conn) || !conn_register(http, conn)) {
         COUNT(http, refused_connections);

@@ -28,6 +28,7 @@ static const char beat[] = ": still here\n\n";
 struct frame {
     struct letter letter; /* first */
     struct http_audience audience;
+    uint64_t number; /* in the order in which they were published */
     size_t len;
     char bytes[];
 };
@@ -164,7 +165,12 @@ int http_stream_publish(struct http *http, const struct http_audience *audience,
     if (r == 0 && mailbox_count(&http->back) >= LETTERS_MAX)
         r = -ENOBUFS;
     if (r == 0) {
-        *frame = (struct frame){.letter.kind = LETTER_FRAME, .audience = *audience, .len = out.len};
+        *frame = (struct frame){
+            .letter.kind = LETTER_FRAME,
+            .audience = *audience,
+            .number = atomic_fetch_add_explicit(&http->published, 1, memory_order_relaxed),
+            .len = out.len,
+        };
         memcpy(frame->bytes, out.data, out.len);
         if (mailbox_put(&http->back, &frame->letter))
             http_wake_self(http);
@@ -221,6 +227,10 @@ void stream_begin(struct exchange *exchange, struct http_call *call)
     stream->first = call->out;
     call->out = (struct buffer){.limit = 1};
     stream->next = streams->end;
+    /* What was published since the handler said so came before its call did. */
+    while (stream->next > streams->begin &&
+           streams->ring[(stream->next - 1) % FRAMES_MAX]->number >= call->stream_from)
+        stream->next--;
     stream->viewer = viewer;
     stream->written_ns = clock_monotonic_ns();
     exchange->stream = stream;

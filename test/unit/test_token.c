@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/buffer.h"
 #include "base/log.h"
+#include "base/sha256.h"
 #include "check.h"
 #include "fault.h"
 
@@ -90,6 +92,11 @@ static void lines_that_make_no_sense_let_nobody_in(void **state)
         "a " DIGEST_A " user=99999999999999999999",
         "a " DIGEST_A " uid=5",
         "a " DIGEST_A " user=5 more",
+        "a " DIGEST_A " user=5 user=5",
+        "a " DIGEST_A " role=",
+        "a " DIGEST_A " role=root",
+        "a " DIGEST_A " expires=soon",
+        "a " DIGEST_A " expires=0",
         "# a " DIGEST_A,
     };
     for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++) {
@@ -102,6 +109,60 @@ static void lines_that_make_no_sense_let_nobody_in(void **state)
         assert_int_equal(tokens_check(tokens, TOKEN_B, &token), 0); /* the others count */
         tokens_free(tokens);
     }
+}
+
+static void a_token_has_a_role_and_an_end(void **state)
+{
+    file_write(*state,
+               "a " DIGEST_A " role=control user=7\nb " DIGEST_B " expires=1000000000 role=read\n",
+               0600);
+    struct tokens *tokens = open_tokens(*state);
+    struct token token;
+    assert_int_equal(tokens_check(tokens, TOKEN_A, &token), 0);
+    assert_true(token.control && token.has_uid && token.uid == 7);
+    assert_int_equal(tokens_check(tokens, TOKEN_B, &token), -EACCES); /* since 2001 */
+    file_write(*state, "a " DIGEST_A "\nb " DIGEST_B " expires=99999999999\n", 0600);
+    assert_int_equal(tokens_check(tokens, TOKEN_A, &token), 0);
+    assert_false(token.control);
+    assert_int_equal(tokens_check(tokens, TOKEN_B, &token), 0);
+    tokens_free(tokens);
+}
+
+static void a_file_that_may_come_yet_lets_nobody_in_before(void **state)
+{
+    const struct fixture *f = *state;
+    struct tokens *tokens = NULL;
+    struct token token;
+    unlink(f->path);
+    assert_int_equal(tokens_watch(f->path, &tokens), 0);
+    assert_int_equal(tokens_check(tokens, TOKEN_A, &token), -EACCES);
+    file_write(f, "a " DIGEST_A "\n", 0600);
+    assert_int_equal(tokens_check(tokens, TOKEN_A, &token), 0);
+    tokens_free(tokens);
+    file_write(f, "a " DIGEST_A "\n", 0644);
+    assert_int_equal(tokens_watch(f->path, &tokens), 0);
+    assert_int_equal(tokens_check(tokens, TOKEN_A, &token), -EACCES);
+    tokens_free(tokens);
+}
+
+static void a_line_that_is_written_reads_the_same(void **state)
+{
+    struct token_line token = {.name = "x",
+                               .has_uid = true,
+                               .uid = 5,
+                               .control = true,
+                               .expires_s = 77},
+                      again;
+    struct buffer out = BUFFER_INIT(1024);
+    sha256(TOKEN_A, strlen(TOKEN_A), token.digest);
+    token_line_write(&token, &out);
+    out.data[out.len - 1] = '\0';
+    assert_int_equal(token_line_parse(out.data, &again), 1);
+    assert_memory_equal(&token, &again, sizeof(token));
+    buffer_release(&out);
+    assert_true(token_name_is_good("ann-ci.2_x@y"));
+    assert_false(token_name_is_good("") || token_name_is_good("a b") || token_name_is_good("#a") ||
+                 token_name_is_good("a\n"));
 }
 
 static void files_of_others_or_for_others_are_refused(void **state)
@@ -162,6 +223,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_token_gets_in_with_its_name_and_user),
+        cmocka_unit_test(a_token_has_a_role_and_an_end),
+        cmocka_unit_test(a_file_that_may_come_yet_lets_nobody_in_before),
+        cmocka_unit_test(a_line_that_is_written_reads_the_same),
         cmocka_unit_test(lines_that_make_no_sense_let_nobody_in),
         cmocka_unit_test(files_of_others_or_for_others_are_refused),
         cmocka_unit_test(a_changed_file_is_read_again_and_a_spoilt_one_lets_nobody_in),
