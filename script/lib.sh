@@ -10,7 +10,8 @@ build_packages=(clang gcc libbpf-dev libc6-dev meson ninja-build pkg-config libd
 test_packages=("${build_packages[@]}" binutils clang clang-format-14 g++ git libclang-rt-14-dev
   groff-base libcmocka-dev llvm locales man-db perl python3 shellcheck sqlite3 tmux util-linux zsh)
 test_packages+=(libgoogle-perftools4 libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4)
-soak_packages=(nginx-light nodejs redis-server redis-tools rustc) # programs to be tracked that take long to install
+test_packages+=(nginx redis-server redis-tools) # programs to be tracked; nothing here wants them to run as services
+soak_packages=(nodejs rustc)                    # and those that take long to install
 bench_packages=("${build_packages[@]}" git heaptrack libgoogle-perftools4 libjemalloc2 liblsan0 perl python3
   redis-server redis-tools sqlite3 valgrind)
 deb_packages=("${build_packages[@]}" debhelper dpkg-dev git)

@@ -61,10 +61,23 @@ static int make_and_open(const char *parent, const char *name, bool own)
     return fd;
 }
 
+static char remembered[4096];
+
+void book_place_remember(void)
+{
+    const char *root = secure_getenv("MEMOIR_DIR");
+    struct text text = text_begin(remembered, sizeof(remembered));
+    text_add(&text, root ? root : "");
+    if (text.cut)
+        remembered[0] = '\0';
+}
+
 /* Where candidate number `which` is: a directory and a name in it. False if there is none. */
 static bool candidate(unsigned which, const char **ret_parent, struct text *name)
 {
     const char *root = secure_getenv("MEMOIR_DIR");
+    if (!root && remembered[0])
+        root = remembered;
     if (root) {
         *ret_parent = root;
         text_add_number(name, geteuid());

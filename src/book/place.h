@@ -12,6 +12,9 @@
 
 enum { BOOK_PLACE_CANDIDATES = 3 };
 
+/* Keep what MEMOIR_DIR says now for when the program has thrown its environment away, as servers do in their workers. */
+void book_place_remember(void);
+
 /* Open candidate number `which`; its descriptor (close it) with the path in `path`, or -errno:
  * -ENOENT where there is no such candidate, -EPERM where the directory is another user's,
  * -EMEDIUMTYPE where it is not a tmpfs. */

@@ -14,6 +14,7 @@
 #include "book/identity.h"
 #include "book/lock.h"
 #include "book/making.h"
+#include "book/place.h"
 #include "book/report.h"
 #include "book/thread_key.h"
 #include "site/module.h"
@@ -73,6 +74,7 @@ static void settings_read(void)
     if (known || !environ)
         return;
     known = true;
+    book_place_remember();
     const char *stacks = secure_getenv("MEMOIR_STACKS");
     const char *bytes = secure_getenv("MEMOIR_SAMPLE_BYTES");
     track_settings.off = is_set("MEMOIR_OFF");

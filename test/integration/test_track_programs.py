@@ -4,6 +4,7 @@ The independent count is test/leaks/count.c, preloaded in front: it sees every c
 everything, and what takes longer.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -16,6 +17,8 @@ import tempfile
 import unittest
 
 from cli_support import BUILD, ENVIRONMENT, MEMOIR, wait_for
+from faults_support import HEAP, Book
+from memoir.book import BookError
 
 TRACKER = BUILD / "src/track/libmemoir-track.so"
 COUNTER = BUILD / "test/leaks/libcount.so"
@@ -23,6 +26,7 @@ SOAK = bool(os.environ.get("SOAK"))
 SCALE = 20 if SOAK else 1
 STACKS = ("off", "sampled", "all")
 PATIENCE_S = 600 if SOAK else 150
+COMPAT_FORK_CHILD = 2
 
 C_SOURCE = """
 #include <stdio.h>
@@ -67,6 +71,7 @@ class ProgramTest(unittest.TestCase):
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="memoir-test-programs-", dir="/dev/shm"))
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+        self.dir.chmod(0o1777)  # servers change their user
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="memoir-test-programs-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
@@ -175,15 +180,55 @@ def free_port():
 
 
 class Servers(ProgramTest):
-    """They answer, and end when they are told."""
+    """They answer, what is counted is what they asked for while they rest, and they end when they are told."""
 
-    def serve(self, command, ready):
+    def serve(self, command, ready, **more):
+        counts = self.dir / "counts"
+        counts.mkdir(mode=0o777)
+        counts.chmod(0o1777)
+        command = ["env", f"LD_PRELOAD={COUNTER}:{TRACKER}", f"COUNT_DIR={counts}", *command]
         process = subprocess.Popen(list(map(str, self.tracked(command))), cwd=self.folder, env=ENVIRONMENT,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        wait_for(ready, "an answer of the server", 30)
+                                   stderr=subprocess.DEVNULL, start_new_session=True,
+                                   **{"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL} | more)
+        self.addCleanup(self.end, process)
+        if ready:
+            wait_for(ready, "an answer of the server", 30)
         return process
+
+    @staticmethod
+    def end(process):
+        """With all that it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def same_counts(self, program, processes):
+        """As many processes of it, whose books say what was counted in front of them, once they rest."""
+        told = {}
+
+        def same():
+            told.clear()
+            for path in self.dir.glob("*/*.book"):
+                with contextlib.suppress(OSError, BookError), Book.open(path) as book:
+                    if book.identity.comm == program and book.writer_alive():
+                        told[book.identity.pid] = self.figures(book)
+            return len(told) == processes and all(a == b for a, b in told.values())
+
+        try:
+            wait_for(same, "the same counts", PATIENCE_S)
+        except AssertionError as reason:
+            raise AssertionError(f"{reason}: {told}") from None
+        self.assertGreater(min(counted[0] for counted, _ in told.values()), 20)
+
+    def figures(self, book):
+        heaps = {a.record for a in book.accounts() if a.space == HEAP}
+        totals = [t for record, t in book.totals().items() if record in heaps]
+        losses = book.status().losses
+        counted = struct.unpack("QQQ", (self.dir / "counts" / str(book.identity.pid)).read_bytes())
+        # A child frees what it inherited, too: the counter in front cannot tell it from its own.
+        inherited = book.identity.compat & COMPAT_FORK_CHILD
+        names = ("alloc_blocks", "alloc_bytes") if inherited else ("alloc_blocks", "alloc_bytes", "freed_blocks")
+        return counted[:len(names)], tuple(sum(getattr(t, name) for t in totals) for name in names) if not losses else losses
 
     def test_redis(self):
         self.need("redis-server", "redis-cli")
@@ -196,6 +241,9 @@ class Servers(ProgramTest):
         server = self.serve(["redis-server", "--port", "0", "--unixsocket", path, "--save", "", "--dir", self.folder], ready)
         self.assertEqual(self.call([*client, "eval", "for i=1,1000 do redis.call('set', i, i) end return 7", "0"])[1], b"7\n")
         self.assertEqual(self.call([*client, "get", "500"])[1], b"500\n")
+        self.call([*client, "eval", f"for i=1,{1000 * SCALE} do redis.call('append', i % 700, i) end return 7", "0"])
+        self.call([*client, "eval", "for i=1,600 do redis.call('del', i) end return 7", "0"])
+        self.same_counts("redis-server", 1)
         self.call([*client, "shutdown", "nosave"])
         self.assertEqual(server.wait(PATIENCE_S), 0)
 
@@ -217,8 +265,21 @@ class Servers(ProgramTest):
             except OSError:
                 return False
         server = self.serve(["nginx", "-p", f"{self.folder}/", "-c", "nginx.conf", "-e", "error.log"], page)
+        for _ in range(100 * SCALE):
+            self.assertTrue(page())
+        self.same_counts("nginx", 2)  # the master and its worker
         server.send_signal(signal.SIGQUIT)
         self.assertEqual(server.wait(PATIENCE_S), 0)
+
+    def test_node_while_it_waits(self):
+        self.need("node")
+        script = NODE + "; process.stdin.on('end', () => process.exit(4)); process.stdin.resume()"
+        server = self.serve(["node", "-e", script], None, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.addCleanup(server.stdout.close)
+        self.assertEqual(server.stdout.readline(), b"999\n")
+        self.same_counts("node", 1)
+        server.stdin.close()
+        self.assertEqual(server.wait(PATIENCE_S), 4)
 
 
 if __name__ == "__main__":
