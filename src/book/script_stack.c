@@ -49,11 +49,42 @@ static uint64_t frame_learn(struct book_writer *w, struct book_thread *t, struct
 static uint64_t frame_of(struct book_writer *w, struct book_thread *t, struct script_thread *s,
                          const struct python *py, const struct python_frame *frame)
 {
-    struct script_cache_entry *entry = entry_of(s, frame);
-    if (entry->code == frame->code && entry->at == frame->at && entry->check != 0 &&
-        entry->check == python_frame_check(py, frame, entry->lines_used))
-        return entry->frame;
-    return frame_learn(w, t, s, py, frame, entry);
+    uint64_t known = script_frame_known(s, py, frame);
+    return known ? known : frame_learn(w, t, s, py, frame, entry_of(s, frame));
+}
+
+uint64_t script_frame_known(struct script_thread *s, const struct python *py,
+                            const struct python_frame *frame)
+{
+    const struct script_cache_entry *entry = entry_of(s, frame);
+    bool known = entry->code == frame->code && entry->at == frame->at && entry->check != 0 &&
+                 entry->check == python_frame_check(py, frame, entry->lines_used);
+    return known ? entry->frame : 0;
+}
+
+size_t script_join(struct book_writer *w, struct book_thread *t, struct script_thread *s,
+                   const struct python *py, size_t n, uintptr_t *frames, size_t max,
+                   struct unwind_trace *trace)
+{
+    /* A stack that could not be followed to its end has more frames, too. */
+    bool cut = !(trace->flags & UNWIND_COMPLETE);
+    size_t joined = 0;
+    if (python_on_stack(py, s->pcs, n) && python_stack_get(py, &s->stack))
+        joined = python_join(py, &s->stack, s->pcs, s->sps, n, s->joined, max, &cut);
+    if (joined == 0) {
+        if (n > max) {
+            n = max;
+            trace->flags |= UNWIND_CUT;
+        }
+        memcpy(frames, s->pcs, n * sizeof(frames[0]));
+        return n;
+    }
+    for (size_t i = 0; i < joined; i++)
+        frames[i] =
+            s->joined[i].frame ? frame_of(w, t, s, py, s->joined[i].frame) : s->joined[i].pc;
+    if (cut)
+        trace->flags |= UNWIND_CUT;
+    return joined;
 }
 
 size_t script_stack(struct book_writer *w, struct book_thread *t, struct script_thread *s,
@@ -64,23 +95,5 @@ size_t script_stack(struct book_writer *w, struct book_thread *t, struct script_
     if (!python_ready(py))
         return unwind_stack_from(cache, from, frames, max, ret_trace);
     size_t n = unwind_stack_places(cache, from, s->pcs, s->sps, SCRIPT_NATIVE_MAX, ret_trace);
-    /* A stack that could not be followed to its end has more frames, too. */
-    bool cut = !(ret_trace->flags & UNWIND_COMPLETE);
-    size_t joined = 0;
-    if (python_on_stack(py, s->pcs, n) && python_stack_get(py, &s->stack))
-        joined = python_join(py, &s->stack, s->pcs, s->sps, n, s->joined, max, &cut);
-    if (joined == 0) {
-        if (n > max) {
-            n = max;
-            ret_trace->flags |= UNWIND_CUT;
-        }
-        memcpy(frames, s->pcs, n * sizeof(frames[0]));
-        return n;
-    }
-    for (size_t i = 0; i < joined; i++)
-        frames[i] =
-            s->joined[i].frame ? frame_of(w, t, s, py, s->joined[i].frame) : s->joined[i].pc;
-    if (cut)
-        ret_trace->flags |= UNWIND_CUT;
-    return joined;
+    return script_join(w, t, s, py, n, frames, max, ret_trace);
 }

@@ -55,3 +55,13 @@ size_t script_stack(struct book_writer *w, struct book_thread *t, struct script_
                     const struct python *py, struct unwind_cache *cache,
                     const struct unwind_state *from, uintptr_t *frames, size_t max,
                     struct unwind_trace *ret_trace);
+
+/* The same for a C stack that was walked already: the first `n` of s->pcs and s->sps, all of it if *trace has UNWIND_COMPLETE;
+ * UNWIND_CUT is added where there are more. The interpreter is known. */
+size_t script_join(struct book_writer *w, struct book_thread *t, struct script_thread *s,
+                   const struct python *py, size_t n, uintptr_t *frames, size_t max,
+                   struct unwind_trace *trace);
+
+/* A call of Python as script_join() puts it among the frames, if that is known already; else 0. */
+uint64_t script_frame_known(struct script_thread *s, const struct python *py,
+                            const struct python_frame *frame);

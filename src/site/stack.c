@@ -7,16 +7,7 @@
 #include "base/atomic.h"
 #include "site/arch.h"
 
-/* Of this thread. Only ranges of its own stack are ever stored in `own`, all of them end at the same
- * top, and each is contiguous, so a signal handler that stores in between can only leave another
- * right answer. `foreign` is a hint that spares the probing of what is known not to be the own stack;
- * a stale hint costs time, not safety. Initial-exec, because a lazily made TLS block would malloc. */
-static __thread struct {
-    uintptr_t own_lo; /* 0 until known */
-    uintptr_t own_hi;
-    uintptr_t foreign_lo;
-    uintptr_t foreign_hi;
-} stack_known __attribute__((tls_model("initial-exec")));
+__thread struct stack_known stack_known __attribute__((tls_model("initial-exec")));
 
 static uintptr_t page_of(uintptr_t addr)
 {
@@ -69,7 +60,7 @@ static bool own_confirm(uintptr_t sp, uintptr_t to)
     return true;
 }
 
-static bool own_find(uintptr_t sp, struct stack_bounds *ret_bounds)
+bool stack_own_find(uintptr_t sp, struct stack_bounds *ret_bounds)
 {
     uintptr_t lo = load_relaxed(&stack_known.own_lo), hi = load_relaxed(&stack_known.own_hi);
     if (lo == 0 || sp < lo || sp >= hi) {
@@ -92,7 +83,7 @@ static bool own_find(uintptr_t sp, struct stack_bounds *ret_bounds)
 
 void stack_bounds_find(uintptr_t sp, struct stack_bounds *ret_bounds)
 {
-    if (own_find(sp, ret_bounds))
+    if (stack_own_find(sp, ret_bounds))
         return;
     uintptr_t page = page_of(sp);
     uintptr_t span = (uintptr_t)STACK_FOREIGN_PAGES_MAX * STACK_PAGE;

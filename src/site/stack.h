@@ -26,6 +26,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/atomic.h"
+
 enum {
     STACK_PAGE = 4096,              /* probes go by the smallest page there is */
     STACK_OWN_PAGES_MAX = 16384,    /* 64 MiB: a thread that is deeper counts as on another stack */
@@ -41,11 +43,35 @@ struct stack_bounds {
 /* The range around `sp`. It may be empty (lo == hi) when sp is not even mapped. */
 void stack_bounds_find(uintptr_t sp, struct stack_bounds *ret_bounds);
 
+/* The same if sp is on this thread's own stack, else false. */
+bool stack_own_find(uintptr_t sp, struct stack_bounds *ret_bounds);
+
+/* The top of this thread's own stack, if stack_own_find() found it before; else 0. From a stack pointer that is on that
+ * stack up to here everything is readable. */
+static inline uintptr_t stack_own_top(void);
+
 /* Try to have [lo, addr + 8) readable; false if it is not. */
 bool stack_reach(struct stack_bounds *bounds, uintptr_t addr);
 
 /* Are these bytes readable at this moment? One system call per page. */
 bool stack_probe(uintptr_t addr, uintptr_t len);
+
+/* Of this thread. Only ranges of its own stack are ever stored in `own`, all of them end at the same
+ * top, and each is contiguous, so a signal handler that stores in between can only leave another
+ * right answer. `foreign` is a hint that spares the probing of what is known not to be the own stack;
+ * a stale hint costs time, not safety. Initial-exec, because a lazily made TLS block would malloc. */
+struct stack_known {
+    uintptr_t own_lo; /* 0 until known */
+    uintptr_t own_hi;
+    uintptr_t foreign_lo;
+    uintptr_t foreign_hi;
+};
+extern __thread struct stack_known stack_known __attribute__((tls_model("initial-exec")));
+
+static inline uintptr_t stack_own_top(void)
+{
+    return load_relaxed(&stack_known.own_lo) ? load_relaxed(&stack_known.own_hi) : 0;
+}
 
 static inline bool stack_has_word(const struct stack_bounds *bounds, uintptr_t addr)
 {

@@ -5,85 +5,256 @@
 #include <string.h>
 #include <sys/auxv.h>
 
+#include "base/hash.h"
 #include "site/module.h"
 #include "site/module_symbol.h"
 #include "track/sample.h"
 #include "track/track.h"
 
-enum { SEARCH_WORDS = 160, FRAMES_MAX = BOOK_SITE_FRAMES_MAX + 16, CHAIN_MAX = 1024 };
+enum { CHAIN_MAX = 1024 };
 
-/* A place near the return address that is `caller`: itself, or a register that held it and was saved by one of our
- * functions further in, which do the same each time. NULL: there is none. */
-static __attribute__((noinline)) uintptr_t *place_find(uintptr_t caller)
+/* Of entries: what Python was at. Any other number is a hash of lines and of where their frames are. */
+enum {
+    SCRIPT_UNKNOWN = 0, /* no interpreter was known then */
+    SCRIPT_NONE = 1,    /* none of its calls is on the stack */
+};
+
+/* ---- Python ---- */
+
+/* Nothing of an interpreter is read unless it is on our stack: else it may be gone, or take away what belongs to this
+ * thread. That a return address into it is where one was says enough for that. */
+static bool script_is_near(const struct recall *recall, uintptr_t sp)
 {
-    uintptr_t *word = __builtin_frame_address(0);
-    for (int i = 0; i < SEARCH_WORDS; i++)
-        if (word[i] == caller)
-            return &word[i];
-    return NULL;
+    uintptr_t at = recall->python.at;
+    return at >= sp && at < stack_own_top() && stack_load(at) == recall->python.value &&
+           recall->python_closes == load_relaxed(&track_closes);
 }
 
-static struct recall_entry *set_of(struct recall *recall, uintptr_t caller, uintptr_t first)
+/* The lines that this thread's calls of Python are at; false if one of them has to be read first. */
+static bool script_now(struct track_thread *t, uintptr_t sp, uint64_t *ret_script)
 {
-    uint64_t hash = (caller ^ first << 20) * UINT64_C(0x9e3779b97f4a7c15);
-    return recall->set[hash >> (64 - RECALL_BITS)];
-}
-
-static bool same(const struct recall_entry *entry, const uintptr_t *first)
-{
-    if (entry->first != (uintptr_t)first || entry->closes != load_relaxed(&track_closes))
-        return false;
-    for (uint32_t i = 0; i < entry->n; i++)
-        if (first[entry->at[i]] != entry->pcs[i])
-            return false;
+    const struct python *py = &t->tracker->python;
+    struct python_stack *calls = &t->recall.calls;
+    if (!python_ready(py)) {
+        *ret_script = SCRIPT_UNKNOWN;
+        return !t->tracker->interpreter;
+    }
+    *ret_script = SCRIPT_NONE;
+    if (!script_is_near(&t->recall, sp) || !python_stack_get(py, calls))
+        return true;
+    uint64_t hash = calls->cut;
+    uint32_t f = 0;
+    for (uint32_t r = 0; r < calls->n_runs; r++) {
+        hash = hash_combine(hash, calls->runs[r].stack);
+        for (; f < calls->runs[r].end; f++) {
+            uint64_t frame = script_frame_known(&t->script, py, &calls->frames[f]);
+            if (frame == 0)
+                return false;
+            hash = hash_combine(hash, frame);
+        }
+    }
+    *ret_script = hash | 2;
     return true;
 }
 
-/* Walk, and note the places, if all return addresses are where they should be. */
-static bool note(struct track_thread *t, uintptr_t caller, const uintptr_t *first,
-                 struct recall_entry *ret_entry)
+/* ---- stacks that are known ---- */
+
+static struct recall_entry *set_of(struct recall *recall, uintptr_t caller, uintptr_t sp,
+                                   uint64_t script)
 {
-    uintptr_t pcs[FRAMES_MAX], sps[FRAMES_MAX];
-    struct unwind_trace trace = {0};
-    struct unwind_state state = UNWIND_STATE_CALLER();
-    struct tracker *tracker = t->tracker;
-    size_t n = unwind_stack_places(&tracker->unwind, &state, pcs, sps, FRAMES_MAX, &trace);
-    if (!ARCH_RA_BELOW_CFA ||
-        (trace.flags & (UNWIND_COMPLETE | UNWIND_UNSTABLE)) != UNWIND_COMPLETE)
+    uint64_t hash = ((caller ^ script) + (sp << 20)) * HASH_K0;
+    return recall->set[hash >> (64 - RECALL_BITS)];
+}
+
+static bool is_outside(const struct trail *trail, const struct recall_entry *entry)
+{
+    const struct trail_frame *frame = &trail->frames[entry->kept - 1];
+    return entry->kept <= trail->n && frame->place_hash == entry->outer &&
+           trail_hold(trail->checks, frame->checks);
+}
+
+static bool is_same(const struct recall *recall, const struct recall_entry *entry,
+                    const struct unwind_state *from, uint64_t script)
+{
+    return entry->pc == from->pc && entry->sp == from->sp && entry->script == script &&
+           entry->closes == load_relaxed(&track_closes) && entry->top == stack_own_top() &&
+           (!entry->fp_used || entry->fp == from->fp) && trail_hold(entry->checks, entry->n) &&
+           (entry->kept == 0 || is_outside(&recall->trail, entry));
+}
+
+__attribute__((noinline)) bool recall_quickly(struct track_thread *t, uintptr_t caller,
+                                              struct recall_found *ret_found,
+                                              struct unwind_state *ret_from)
+{
+    struct recall *recall = &t->recall;
+    struct unwind_state from = UNWIND_STATE_CALLER();
+    uint64_t script, use = ++recall->uses;
+    *ret_from = from;
+    fence_signal();
+    if (unlikely(t->inside) || unlikely(!script_now(t, from.sp, &script)))
         return false;
-    size_t own = 0;
-    while (own < n && (pcs[own] != caller || sps[own] <= (uintptr_t)first))
-        own++;
-    if (own == n || n - own > RECALL_FRAMES_MAX)
+    const struct recall_entry *set = set_of(recall, caller, from.sp, script);
+    for (int i = 0; i < RECALL_WAYS; i++) {
+        if (!is_same(recall, &set[i], &from, script))
+            continue;
+        ret_found->counters = set[i].counters;
+        ret_found->site = set[i].site;
+        fence_signal();
+        /* A handler that came meanwhile and allocated may have changed what was compared. */
+        return likely(recall->uses == use);
+    }
+    return false;
+}
+
+/* ---- stacks that are not ---- */
+
+/* Frames of the trail less our own, which are the innermost ones. */
+static uint32_t frames_outside(const struct trail *trail)
+{
+    uintptr_t start, end;
+    sample_own_code(&start, &end);
+    uint32_t n = trail->n;
+    while (n > 0 && trail->frames[n - 1].pc > start && trail->frames[n - 1].pc <= end)
+        n--;
+    return n;
+}
+
+/* Copy the first `n` frames of the trail to where frames of Python are joined to them. Is it on the stack? */
+static bool script_prepare(struct track_thread *t, uint32_t n)
+{
+    const struct trail *trail = &t->recall.trail;
+    const struct python *py = &t->tracker->python;
+    struct script_thread *s = &t->script;
+    for (uint32_t i = 0; i < n; i++) {
+        s->pcs[i] = trail->frames[n - 1 - i].pc;
+        s->sps[i] = trail->frames[n - 1 - i].sp;
+    }
+    if (!python_on_stack(py, s->pcs, n))
         return false;
-    ret_entry->n = (uint32_t)(n - own);
-    for (size_t i = own; i < n; i++) {
-        const uintptr_t *place = (const uintptr_t *)sps[i] - 1;
-        if (place < first || *place != pcs[i] || place - first > UINT32_MAX)
-            return false;
-        ret_entry->at[i - own] = (uint32_t)(place - first);
-        ret_entry->pcs[i - own] = pcs[i];
+    for (uint32_t i = 0; i < n; i++) {
+        if (s->pcs[i] <= py->facts.map_start || s->pcs[i] > py->facts.map_end)
+            continue;
+        t->recall.python = (struct trail_check){s->sps[i] - sizeof(uintptr_t), s->pcs[i]};
+        t->recall.python_closes = load_relaxed(&track_closes);
     }
     return true;
 }
 
-uint32_t recall_site(struct track_thread *t, uintptr_t caller)
+/* The site of the first `n` frames of the trail, with lines of Python; *ret_script is what an entry needs to know of them,
+ * SCRIPT_UNKNOWN if there must be none. */
+static uint32_t site_of_script(struct track_thread *t, uint32_t n, uintptr_t sp,
+                               uint64_t *ret_script)
 {
-    const uintptr_t *first = place_find(caller);
-    if (!first || t->tracker->interpreter || python_ready(&t->tracker->python))
+    struct tracker *tracker = t->tracker;
+    struct recall *recall = &t->recall;
+    struct unwind_trace trace = {.flags = UNWIND_COMPLETE};
+    if (n > SCRIPT_NATIVE_MAX)
+        return BOOK_SITE_NONE;
+    bool near = script_prepare(t, n);
+    n = (uint32_t)script_join(&tracker->writer, &t->book, &t->script, &tracker->python, n,
+                              recall->stack, BOOK_SITE_FRAMES_MAX, &trace);
+    uint64_t script = SCRIPT_NONE;
+    if (near && (!script_now(t, sp, &script) || script == SCRIPT_NONE))
+        script = SCRIPT_UNKNOWN;
+    *ret_script = script;
+    return book_site_add(&tracker->writer, &t->book, tracker->account, recall->stack, n,
+                         trace.flags & UNWIND_CUT ? BOOK_SITE_CUT : 0);
+}
+
+/* The same without. */
+static uint32_t site_of_native(struct track_thread *t, uint32_t n)
+{
+    struct tracker *tracker = t->tracker;
+    struct recall *recall = &t->recall;
+    uint64_t key = recall->trail.frames[n - 1].code_hash, identity = UINT64_MAX ^ recall->closes;
+    struct track_stack *entry = &t->stacks[key >> (64 - TRACK_STACKS_BITS)];
+    if (entry->key == key && entry->identity == identity)
+        return entry->site;
+    for (uint32_t i = 0; i < n; i++)
+        recall->stack[i] = recall->trail.frames[n - 1 - i].pc;
+    python_find(&tracker->python, recall->stack, n);
+    if (python_ready(&tracker->python))
+        return BOOK_SITE_NONE; /* the first of an interpreter: its lines come by other means */
+    uint32_t site =
+        book_site_add(&tracker->writer, &t->book, tracker->account, recall->stack, n, 0);
+    *entry = (struct track_stack){key, identity, site};
+    return site;
+}
+
+/* How many frames of the trail an entry can leave to it: those that stayed from the walk before, since what they
+ * are common to comes next; fewer if it can have more itself, more if it must. */
+static uint32_t frames_left(const struct trail *trail, uint32_t kept)
+{
+    uint32_t all = trail->frames[trail->n - 1].checks;
+    if (all <= RECALL_CHECKS)
+        return 0;
+    while (kept == 0 || all - trail->frames[kept - 1].checks > RECALL_CHECKS)
+        kept++;
+    return kept;
+}
+
+/* All but the last things, which recall_keep() knows. */
+static void entry_prepare(struct track_thread *t, uintptr_t caller, const struct unwind_state *from,
+                          uint32_t kept, uint64_t script)
+{
+    struct recall *recall = &t->recall;
+    const struct trail *trail = &recall->trail;
+    struct recall_entry *entry =
+        &set_of(recall, caller, from->sp, script)[recall->next++ % RECALL_WAYS];
+    kept = frames_left(trail, kept);
+    uint32_t first = kept > 0 ? trail->frames[kept - 1].checks : 0;
+    entry->pc = 0;
+    fence_signal();
+    entry->sp = from->sp;
+    entry->fp = from->fp;
+    entry->fp_used = trail->frames[trail->n - 1].fp_used;
+    entry->top = trail->top;
+    entry->script = script;
+    entry->outer = kept > 0 ? trail->frames[kept - 1].place_hash : 0;
+    entry->closes = recall->closes;
+    entry->kept = (uint16_t)kept;
+    entry->n = (uint8_t)(trail->frames[trail->n - 1].checks - first);
+    memcpy(entry->checks, trail->checks + first, entry->n * sizeof(entry->checks[0]));
+    recall->fresh_pc = from->pc;
+    recall->fresh = entry;
+}
+
+uint32_t recall_site(struct track_thread *t, uintptr_t caller, const struct unwind_state *from)
+{
+    struct recall *recall = &t->recall;
+    uint32_t kept, closes = load_relaxed(&track_closes);
+    recall->fresh = NULL;
+    if (recall->closes != closes) {
+        trail_forget(&recall->trail);
+        recall->closes = closes;
+    }
+    if (!from || trail_walk(&recall->trail, &t->tracker->unwind, from, &kept) < 0)
         return sample_stack_site(t, 0);
-    struct recall_entry *set = set_of(&t->recall, caller, (uintptr_t)first);
-    for (int i = 0; i < RECALL_WAYS; i++)
-        if (same(&set[i], first))
-            return set[i].site;
-    struct recall_entry *entry = &set[t->recall.next++ % RECALL_WAYS];
-    entry->first = 0;
-    bool known = note(t, caller, first, entry);
-    entry->site = sample_stack_site(t, 0);
-    entry->closes = load_relaxed(&track_closes);
-    if (known && entry->site != BOOK_SITE_NONE && !python_ready(&t->tracker->python))
-        entry->first = (uintptr_t)first;
-    return entry->site;
+    uint32_t n = frames_outside(&recall->trail);
+    bool ready = python_ready(&t->tracker->python);
+    uint64_t script = SCRIPT_UNKNOWN;
+    uint32_t site = BOOK_SITE_NONE;
+    if (n > 0)
+        site = ready ? site_of_script(t, n, from->sp, &script) : site_of_native(t, n);
+    if (site == BOOK_SITE_NONE)
+        return sample_stack_site(t, 0);
+    recall_verify(t, site, from, false);
+    if (ready == (script != SCRIPT_UNKNOWN))
+        entry_prepare(t, caller, from, kept, script);
+    return site;
+}
+
+void recall_keep(struct track_thread *t, uint32_t site)
+{
+    struct recall_entry *entry = t->recall.fresh;
+    struct book_site_counters *page = t->book.site_pages[site / BOOK_SITES_PER_PAGE];
+    if (!entry || !page)
+        return;
+    entry->counters = &page[site % BOOK_SITES_PER_PAGE];
+    entry->site = site;
+    fence_signal();
+    entry->pc = t->recall.fresh_pc;
+    t->recall.fresh = NULL;
 }
 
 /* What comes before the loader's own entry was there from the start, and stays: no lock is needed. */

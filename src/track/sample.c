@@ -14,13 +14,12 @@ enum { OWN_FRAMES_MAX = 16 };
 
 /* ---- stacks ---- */
 
-/* From where to where this library is mapped: always the same. */
-static void our_code(uintptr_t *ret_start, uintptr_t *ret_end)
+void sample_own_code(uintptr_t *ret_start, uintptr_t *ret_end)
 {
     static uintptr_t start, end;
     if (!load_acquire(&end)) {
         struct module_object object = {0};
-        module_object_find((uintptr_t)our_code, &object);
+        module_object_find((uintptr_t)sample_own_code, &object);
         store_relaxed(&start, object.map_start);
         store_release(&end, object.map_end);
     }
@@ -39,7 +38,7 @@ static size_t stack_take(struct track_thread *t, uintptr_t *pcs, size_t max,
     struct unwind_state state = UNWIND_STATE_CALLER();
     size_t n = script_stack(&tracker->writer, &t->book, &t->script, &tracker->python,
                             &tracker->unwind, &state, all, max + OWN_FRAMES_MAX, ret_trace);
-    our_code(&start, &end);
+    sample_own_code(&start, &end);
     size_t own = 0;
     while (own < n && all[own] > start && all[own] <= end)
         own++;

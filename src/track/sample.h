@@ -19,6 +19,9 @@
  * be. `flags` is 0 or BOOK_SITE_SAMPLED. Inside (track_enter). */
 uint32_t sample_stack_site(struct track_thread *t, uint32_t flags);
 
+/* From where to where this library is mapped: always the same. */
+void sample_own_code(uintptr_t *ret_start, uintptr_t *ret_end);
+
 /* Bytes until this thread's next sample; very many if stacks are not sampled. */
 int64_t sample_distance(struct track_thread *t);
 

@@ -96,11 +96,12 @@ static void site_remember(struct track_thread *t, uintptr_t caller, struct track
 }
 
 /* Inside: count a block at the site of its caller, or of its stack if every one is wanted. */
-static uint32_t alloc_count(struct track_thread *t, void **block, size_t bytes, uintptr_t caller)
+static uint32_t alloc_count(struct track_thread *t, void **block, size_t bytes, uintptr_t caller,
+                            const struct unwind_state *from)
 {
     struct tracker *tracker = t->tracker;
     bool all = track_settings.stacks == TRACK_STACKS_ALL;
-    uint32_t site = all ? recall_site(t, caller) : BOOK_SITE_NONE;
+    uint32_t site = all ? recall_site(t, caller, from) : BOOK_SITE_NONE;
     struct track_site *entry = entry_for(t, caller);
     bool by_caller = site == BOOK_SITE_NONE;
     if (by_caller)
@@ -109,7 +110,9 @@ static uint32_t alloc_count(struct track_thread *t, void **block, size_t bytes, 
         site = BOOK_SITE_NONE;
     book_count_alloc_any(&tracker->writer, &t->book, bytes, place_of(tracker->account, site));
     t->folded += (int64_t)bytes;
-    if (by_caller)
+    if (all && site != BOOK_SITE_NONE)
+        recall_keep(t, site);
+    else if (!all && by_caller)
         site_remember(t, caller, entry, site);
     return site;
 }
@@ -124,7 +127,8 @@ static bool sample_due(struct track_thread *t, size_t bytes)
     return due;
 }
 
-static void *alloc_open(struct tracker *tracker, void *block, size_t bytes, uintptr_t caller)
+static void *alloc_open(struct tracker *tracker, void *block, size_t bytes, uintptr_t caller,
+                        const struct unwind_state *from)
 {
     struct track_thread *t = track_thread_get(tracker);
     if (!t) {
@@ -135,7 +139,7 @@ static void *alloc_open(struct tracker *tracker, void *block, size_t bytes, uint
     bool sampled = false, counted = true, due;
     if (track_enter(t)) {
         track_pass_renew(t);
-        site = alloc_count(t, &block, bytes, caller);
+        site = alloc_count(t, &block, bytes, caller, from);
         sampled = sample_due(t, bytes) && room_make(&block, bytes) && sample_alloc(t, block, bytes);
         track_leave(t);
     } else {
@@ -172,13 +176,52 @@ static bool alloc_early(void *block, size_t bytes, uintptr_t caller)
     return !open;
 }
 
+/* Where all stacks are wanted: is this one known, so that nothing more has to be done? Else *ret_from is where a walk can
+ * begin, or NULL. A part of its caller, from whose frame that is. */
+static inline __attribute__((always_inline)) bool alloc_known(void *block, size_t bytes,
+                                                              uintptr_t caller,
+                                                              struct unwind_state *state,
+                                                              const struct unwind_state **ret_from)
+{
+    struct track_thread *t = track_self;
+    struct recall_found found;
+    *ret_from = NULL;
+    if (track_settings.stacks != TRACK_STACKS_ALL || !track_may_alloc(t, &track_page.root.pass))
+        return false;
+    *ret_from = state;
+    if (unlikely((t->budget -= (int64_t)bytes) <= 0))
+        track_tick(t);
+    if (!recall_quickly(t, caller, &found, state))
+        return false;
+    recall_verify(t, found.site, state, true);
+    uint64_t at = book_trailer_place((uintptr_t)block, real_usable(block));
+    uint64_t extent = at - (uintptr_t)block;
+    if (likely(book_trailer_short_fits(extent, bytes, found.site))) {
+        uint64_t said = book_trailer_short_site(found.site, (uint32_t)t->generation) + t->stamp +
+                        book_trailer_short_shape(extent, extent - bytes);
+        *(uint64_t *)at = book_trailer_short_seal(t->key, at, said);
+    } else if (!book_trailer_write((uint64_t *)at, t->tracker->key, at, (uintptr_t)block, bytes,
+                                   found.site, load_relaxed(&t->tracker->time), false)) {
+        return false;
+    }
+    book_add(&t->account->alloc_bytes, bytes);
+    book_add(&t->account->alloc_blocks, 1);
+    book_add(&found.counters->alloc_bytes, bytes);
+    book_add(&found.counters->alloc_blocks, 1);
+    return true;
+}
+
 void *track_alloc(void *block, size_t bytes, uintptr_t caller)
 {
+    struct unwind_state state;
+    const struct unwind_state *from;
+    if (alloc_known(block, bytes, caller, &state, &from))
+        return block;
     int saved = errno;
     if (track_phase_now() != TRACK_EARLY || !alloc_early(block, bytes, caller)) {
         struct tracker *tracker = tracker_now();
         if (tracker)
-            block = alloc_open(tracker, block, bytes, caller);
+            block = alloc_open(tracker, block, bytes, caller, from);
     }
     errno = saved;
     return block;

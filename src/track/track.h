@@ -32,7 +32,7 @@
 enum {
     TRACK_SITES_BITS = 10,
     TRACK_SITES = 1 << TRACK_SITES_BITS, /* callers whose counters a thread finds at once */
-    TRACK_STACKS_BITS = 12,
+    TRACK_STACKS_BITS = 15,
     TRACK_STACKS = 1 << TRACK_STACKS_BITS, /* stacks whose sites a thread finds at once */
     TRACK_PENDING_MAX = 8,                 /* frees by signal handlers inside a slow call */
     TRACK_TICK_BLOCKS = 64,                /* between two calls of track_tick(), about */
@@ -158,10 +158,12 @@ struct track_root {
      * thread whose own pass is another one comes by the slow way first, and forgets what callers it knew. */
     uint64_t pass;
     uint64_t glibc_pass; /* the same, if besides the allocator is glibc's; else 0 */
-    uint32_t phase;      /* enum track_phase */
-    uint32_t begun;      /* this process has been set up */
-    uint32_t beginning;  /* held by the thread that sets it up */
-    uint64_t lock;       /* of the early table: see early.h */
+    uint64_t
+        near_pass; /* the same, if besides blocks are counted by their callers, and so at few sites; else 0 */
+    uint32_t phase;     /* enum track_phase */
+    uint32_t begun;     /* this process has been set up */
+    uint32_t beginning; /* held by the thread that sets it up */
+    uint64_t lock;      /* of the early table: see early.h */
 };
 
 /* In pages of its own, so that the way there is short. */

@@ -218,11 +218,11 @@ int track_publish(void)
         track_note_parent(tracker);
         store_release(&root->tracker, tracker);
         store_release(&root->phase, TRACK_OPEN);
-        if (track_settings.stacks != TRACK_STACKS_ALL) {
-            uint64_t pass = (uintptr_t)tracker + ((uint64_t)load_relaxed(&track_closes) << 48);
-            store_release(&root->pass, pass);
-            store_release(&root->glibc_pass, real.glibc ? pass : 0);
-        }
+        uint64_t pass = (uintptr_t)tracker + ((uint64_t)load_relaxed(&track_closes) << 48);
+        bool by_caller = track_settings.stacks != TRACK_STACKS_ALL;
+        store_release(&root->pass, pass);
+        store_release(&root->glibc_pass, real.glibc ? pass : 0);
+        store_release(&root->near_pass, real.glibc && by_caller ? pass : 0);
     }
     book_making_end();
     book_calm_end(&calm);

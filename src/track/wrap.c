@@ -82,6 +82,8 @@ static __attribute__((noinline)) void *done(void *block, size_t bytes, uintptr_t
 {
     struct track_thread *t = track_self;
     t->budget += (int64_t)bytes;
+    if (track_settings.stacks == TRACK_STACKS_ALL)
+        return track_alloc(block, bytes, caller);
     if (t->budget <= (int64_t)bytes)
         track_tick(t);
     struct track_site *entry = site_known(t, caller);
@@ -152,7 +154,7 @@ static __attribute__((noinline)) void *malloc_any(size_t bytes, uintptr_t caller
 {
     if (unlikely(!track_may_alloc(track_self, &track_page.root.pass) || bytes > WRAP_SIZE_MAX))
         return malloc_slowly(bytes, caller);
-    void *block = real.malloc(book_trailer_request(bytes));
+    void *block = real.malloc(track_request(bytes));
     if (unlikely(!block))
         return NULL;
     track_self->budget -= (int64_t)bytes;
@@ -162,8 +164,7 @@ static __attribute__((noinline)) void *malloc_any(size_t bytes, uintptr_t caller
 INLINE void *malloc_for(size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_self;
-    if (unlikely(!track_may_alloc(t, &track_page.root.glibc_pass) ||
-                 bytes > BOOK_TRAILER_SHORT_MAX))
+    if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || bytes > BOOK_TRAILER_SHORT_MAX))
         return malloc_any(bytes, caller);
     void *block = real.malloc(bytes + BOOK_TRAILER_SHORT_BYTES);
     return likely(block) ? near_done(t, block, bytes, caller) : NULL;
@@ -284,7 +285,7 @@ EXPORT void *calloc(size_t n, size_t bytes)
 {
     struct track_thread *t = track_self;
     size_t total;
-    if (unlikely(!track_may_alloc(t, &track_page.root.glibc_pass) ||
+    if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) ||
                  __builtin_mul_overflow(n, bytes, &total) || total > BOOK_TRAILER_SHORT_MAX))
         return calloc_any(n, bytes, CALLER());
     void *block = real.calloc(1, total + BOOK_TRAILER_SHORT_BYTES);
@@ -362,7 +363,7 @@ static __attribute__((noinline)) void *realloc_any(void *block, size_t bytes, ui
                  bytes > WRAP_SIZE_MAX || real_is_boot(block) ||
                  !(last = short_taken(t, block, any_extent(block), &site, &old_bytes))))
         return realloc_slowly(block, bytes, caller);
-    void *to = moved(t, block, book_trailer_request(bytes), last, site, old_bytes);
+    void *to = moved(t, block, track_request(bytes), last, site, old_bytes);
     if (!to)
         return NULL;
     charge(&t->budget, bytes);
@@ -375,7 +376,7 @@ INLINE void *realloc_for(void *block, size_t bytes, uintptr_t caller)
     struct book_site_counters *site;
     size_t old_bytes;
     uint64_t *last;
-    if (unlikely(!track_may_alloc(t, &track_page.root.glibc_pass) || !block ||
+    if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || !block ||
                  bytes - 1 >= BOOK_TRAILER_SHORT_MAX ||
                  !(last = short_taken(t, block, near_extent(block), &site, &old_bytes))))
         return realloc_any(block, bytes, caller);
@@ -476,5 +477,7 @@ EXPORT int dlclose(void *handle)
         fetch_add_relaxed(&root->pass, UINT64_C(1) << 48);
     if (load_relaxed(&root->glibc_pass))
         fetch_add_relaxed(&root->glibc_pass, UINT64_C(1) << 48);
+    if (load_relaxed(&root->near_pass))
+        fetch_add_relaxed(&root->near_pass, UINT64_C(1) << 48);
     return r;
 }
