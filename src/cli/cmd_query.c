@@ -171,17 +171,7 @@ static bool site_name(const struct query_code *code, struct buffer *out, void *c
         .pid = code->pid,
     };
     /* Without a build-id nobody can tell whether the file is still the one that ran. */
-    struct site_name name = site_names_find_code(lookups->symbols, &place);
-    const char *file = name.file;
-    if (file && strrchr(file, '/'))
-        file = strrchr(file, '/') + 1;
-    if (!name.function && !file)
-        return false;
-    if (file)
-        buffer_printf(out, "%s:%u%s", file, name.line, name.function ? " " : "");
-    if (name.function)
-        buffer_append_str(out, name.function);
-    return true;
+    return site_names_append(lookups->symbols, &place, out);
 }
 
 static bool wants_sites(const struct query *query)

@@ -71,8 +71,8 @@ static const struct http_param table_params[] = {PARAM_BY,    PARAM_WHERE, PARAM
 
 static const struct http_param process_params[] = {PARAM_PID, {0}};
 
-static const struct http_param process_rows_params[] = {PARAM_PID,   PARAM_SHOW,  PARAM_SORT,
-                                                        PARAM_LIMIT, PARAM_SHAPE, {0}};
+static const struct http_param process_rows_params[] = {
+    PARAM_PID, PARAM_WHERE, PARAM_SHOW, PARAM_SORT, PARAM_LIMIT, PARAM_SHAPE, {0}};
 
 static const struct http_param sites_params[] = {
     PARAM_PID,
@@ -283,7 +283,7 @@ static const struct http_route routes[] = {
     {.method = "GET",
      .path = "/api/v1/processes/{pid}/buffers",
      .name = "processBuffers",
-     .summary = "Single blocks of one process",
+     .summary = "Single blocks of one process, with the places in its code by name",
      .help = private_help,
      .params = process_rows_params,
      .answer_schema = "Table",

@@ -61,7 +61,6 @@ void api_json_begin(struct json *json, const char *schema);
 void api_answer_query(struct http_call *call, void *context);
 void api_answer_named(struct http_call *call, void *context);
 void api_answer_tables(struct http_call *call, void *context);
-void api_answer_process_buffers(struct http_call *call, void *context);
 
 /* ---- one process ---- */
 
@@ -105,6 +104,7 @@ void api_answer_sites(struct http_call *call, void *context);
 void api_answer_flame(struct http_call *call, void *context);
 void api_answer_profile(struct http_call *call, void *context);
 void api_answer_ages(struct http_call *call, void *context);
+void api_answer_process_buffers(struct http_call *call, void *context);
 void api_answer_suspects(struct http_call *call, void *context);
 void api_answer_history(struct http_call *call, void *context);
 

@@ -1,5 +1,6 @@
 /* One process over HTTP: all that is known of it, and the switch of its tracking. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,11 @@
 #include "ledger/ledger.h"
 #include "query/query.h"
 
-enum { COLUMNS_AT_ONCE = 40, SHOW_MAX = COLUMNS_AT_ONCE * (QUERY_NAME_MAX + 1) };
+enum {
+    COLUMNS_AT_ONCE = 40,
+    SHOW_MAX = COLUMNS_AT_ONCE * (QUERY_NAME_MAX + 1),
+    TABLE_TRIES = 2000, /* a few seconds */
+};
 
 /* ---- whose it is ---- */
 
@@ -34,17 +39,26 @@ static void no_process(struct http_call *call, unsigned long long pid)
                  "there is no process %llu; /api/v1/exited has those that ended", pid);
 }
 
-/* Is there such a process at all, and whose is it? */
+/* Is there such a process at all, and whose is it? The table of processes may not have it yet. */
 static bool process_exists(struct daemon *daemon, pid_t pid, uint32_t *ret_uid)
 {
     const struct host *host = daemon->hosts ? hosts_lock(daemon->hosts) : NULL;
     const struct host_process *p = host ? host_process_find(host, pid) : NULL;
-    bool found = p != NULL;
-    if (found)
+    if (p)
         *ret_uid = p->valid & HOST_HAS_STATUS ? p->uid : HTTP_VIEWER_NOBODY;
     if (host)
         hosts_unlock(daemon->hosts);
-    return found;
+    return kill(pid, 0) == 0 || errno != ESRCH;
+}
+
+/* The table is refreshed each second while somebody asks: one that was just started is in it soon. */
+static bool wait_for_table(struct http_call *call, struct daemon *daemon, pid_t pid)
+{
+    if (!daemon->hosts || http_tries(call) >= TABLE_TRIES || (kill(pid, 0) < 0 && errno == ESRCH))
+        return false;
+    (void)hosts_ready(daemon->hosts);
+    http_again(call);
+    return true;
 }
 
 struct ledger_process *api_own_process(struct http_call *call, struct daemon *daemon)
@@ -255,11 +269,17 @@ void api_answer_process(struct http_call *call, void *context)
         http_again(call);
         return;
     }
+    const struct host *table = daemon->hosts ? hosts_lock(daemon->hosts) : NULL;
+    bool listed = table && host_process_find(table, (pid_t)pid);
+    if (table)
+        hosts_unlock(daemon->hosts);
+    if (!listed && wait_for_table(call, daemon, (pid_t)pid))
+        return;
     char where_any[128]; /* threads of the kernel, too */
     snprintf(where_any, sizeof(where_any), "%s and (kernel or not kernel)", where);
     struct json row_writer;
     json_init(&row_writer, &row);
-    bool found = row_json(call, daemon, "host", where_any, &row_writer);
+    bool found = listed && row_json(call, daemon, "host", where_any, &row_writer);
     const struct ledger_process *p = ledger_process_find(daemon->ledger, (pid_t)pid);
     if (!found && !p) {
         no_process(call, (unsigned long long)pid);

@@ -6,609 +6,360 @@
 /* JSON as it stands, as a string. */
 #define JSON(...) #__VA_ARGS__
 
-/* clang-format off: it is JSON */
+/* It is JSON, which the formatter does not know. */
+/* clang-format off */
 static const struct http_schema schemas[] = {
-    {"Table", JSON({
-         "type" : "object",
-         "description" :
-             "Rows of a table, as memoir query --json has them. What is not known is null, never 0.",
-         "required" : [ "schema", "time", "table", "columns", "rows", "matched" ],
-         "properties" : {
-             "schema" : {"type" : "string", "const" : "memoir.query/1"},
-             "time" : {"$ref" : "#/components/schemas/Time"},
-             "table" : {"type" : "string"},
-             "columns" : {
-                 "type" : "array",
-                 "items" : {
-                     "type" : "object",
-                     "required" : [ "name", "kind" ],
-                     "properties" : {
-                         "name" : {"type" : "string"},
-                         "kind" : {"$ref" : "#/components/schemas/Kind"}
-                     }
-                 }
-             },
-             "rows" : {
-                 "description" :
-                     "Objects by column; with shape=arrays, arrays in the order of the columns.",
-                 "type" : "array",
-                 "items" : {"type" : [ "object", "array" ]}
-             },
-             "matched" :
-                 {"type" : "integer", "minimum" : 0, "description" : "rows before the limit"},
-             "left_out" : {
-                 "type" : "integer",
-                 "minimum" : 0,
-                 "description" : "rows past what an answer holds"
-             },
-             "incomplete" :
-                 {"type" : "boolean", "description" : "something could not be read in time"},
-             "at_least" : {"$ref" : "#/components/schemas/Cells"},
-             "estimate" : {"$ref" : "#/components/schemas/Cells"},
-             "exits" : {
-                 "type" : "object",
-                 "description" : "of the table exited: whether ends of processes are seen"
-             }
-         }
-     })},
-    {"Time", JSON({"type" : "string", "format" : "date-time", "description" : "ISO 8601, UTC"})},
-    {"Kind", JSON({
-         "type" : "string",
-         "enum" : [ "text", "number", "bytes", "age", "time", "percent", "yes" ],
-         "description" :
-             "bytes and numbers are integers, ages seconds, times ISO 8601, percentages numbers, yes booleans"
-     })},
-    {"Cells", JSON({
-         "type" : "array",
-         "description" : "with shape=arrays: [row, column] of the cells that carry this mark",
-         "items" : {
-             "type" : "array",
-             "items" : {"type" : "integer", "minimum" : 0},
-             "minItems" : 2,
-             "maxItems" : 2
-         }
-     })},
-    {"Tables", JSON({
-         "type" : "object",
-         "required" : ["tables"],
-         "properties" : {
-             "tables" : {
-                 "type" : "array",
-                 "items" : {
-                     "type" : "object",
-                     "required" : [ "name", "help", "show", "sort", "private", "columns" ],
-                     "properties" : {
-                         "name" : {"type" : "string"},
-                         "help" : {"type" : "string"},
-                         "show" : {"type" : "string", "description" : "usual columns"},
-                         "sort" : {"type" : [ "string", "null" ], "description" : "usual order"},
-                         "private" : {
-                             "type" : "boolean",
-                             "description" : "rows of other users are left out"
-                         },
-                         "columns" : {
-                             "type" : "array",
-                             "items" : {
-                                 "type" : "object",
-                                 "required" : [ "name", "kind", "help", "private" ],
-                                 "properties" : {
-                                     "name" : {"type" : "string"},
-                                     "kind" : {"$ref" : "#/components/schemas/Kind"},
-                                     "help" : {"type" : "string"},
-                                     "private" : {
-                                         "type" : "boolean",
-                                         "description" : "known of your own processes only"
-                                     }
-                                 }
-                             }
-                         }
-                     }
-                 }
-             }
-         }
-     })},
-    {"Process", JSON({
-         "type" : "object",
-         "required" :
-             [ "schema", "time", "pid", "process", "accounts", "own", "tracking", "limit" ],
-         "properties" : {
-             "schema" : {"type" : "string", "const" : "memoir.process/1"},
-             "time" : {"$ref" : "#/components/schemas/Time"},
-             "pid" : {"type" : "integer"},
-             "process" : {
-                 "type" : [ "object", "null" ],
-                 "description" :
-                     "all columns of the table host; null when it is gone and only its book is left"
-             },
-             "accounts" : {
-                 "type" : "array",
-                 "items" : {"type" : "object"},
-                 "description" : "what it holds, by device and space"
-             },
-             "own" : {
-                 "type" : "boolean",
-                 "description" : "you may see its call sites, blocks and command"
-             },
-             "tracking" : {
-                 "type" : "object",
-                 "required" : [ "state", "source", "why", "can", "command" ],
-                 "properties" : {
-                     "state" : {"type" : "string", "enum" : [ "on", "suspended", "off", "none" ]},
-                     "source" : {
-                         "type" : [ "string", "null" ],
-                         "description" : "who counts: track, client, socket ..."
-                     },
-                     "why" :
-                         {"type" : [ "string", "null" ], "description" : "why it is not tracked"},
-                     "can" : {"type" : "boolean", "description" : "you may switch it"},
-                     "command" : {
-                         "type" : [ "string", "null" ],
-                         "description" : "what would start it tracked"
-                     }
-                 }
-             },
-             "limit" : {
-                 "type" : [ "object", "null" ],
-                 "description" :
-                     "the limit of its cgroup or of one around it that leaves the least",
-                 "required" : [ "bytes", "headroom", "where" ],
-                 "properties" : {
-                     "bytes" : {"type" : "integer"},
-                     "headroom" : {"type" : "integer"},
-                     "where" : {"type" : "string"}
-                 }
-             }
-         }
-     })},
-    {"TrackingWish", JSON({
-         "type" : "object",
-         "required" : ["on"],
-         "additionalProperties" : false,
-         "properties" : {"on" : {"type" : "boolean"}}
-     })},
-    {"Tracking", JSON({
-         "type" : "object",
-         "required" : [ "pid", "state", "changed" ],
-         "properties" : {
-             "pid" : {"type" : "integer"},
-             "state" : {"type" : "string", "enum" : [ "on", "suspended", "off", "none" ]},
-             "changed" : {"type" : "boolean"}
-         }
-     })},
-    {"Sites", JSON({
-         "type" : "object",
-         "description" : "Call sites, as memoir sites --json has them.",
-         "required" : [
-             "schema", "time", "pid", "program", "by", "matched", "live_bytes", "live_blocks",
-             "allocated_bytes", "allocated_blocks", "estimated_live_bytes", "accounted_live_bytes",
-             "sites"
-         ],
-         "properties" : {
-             "schema" : {"type" : "string", "const" : "memoir.sites/1"},
-             "time" : {"$ref" : "#/components/schemas/Time"},
-             "pid" : {"type" : [ "integer", "null" ]},
-             "program" : {"type" : "string"},
-             "processes" : {"type" : "integer"},
-             "taken" : {"type" : "number", "description" : "seconds since 1970"},
-             "by" : {"type" : "string"},
-             "matched" : {"type" : "integer"},
-             "live_bytes" : {"type" : "integer"},
-             "live_blocks" : {"type" : "integer"},
-             "allocated_bytes" : {"type" : "integer"},
-             "allocated_blocks" : {"type" : "integer"},
-             "estimated_live_bytes" : {"type" : "integer"},
-             "accounted_live_bytes" : {"type" : [ "integer", "null" ]},
-             "seconds" : {"type" : [ "number", "null" ]},
-             "books" : {"type" : "integer"},
-             "books_unread" : {"type" : "integer"},
-             "sites_full" :
-                 {"type" : "integer", "description" : "blocks without a site for want of room"},
-             "sites" : {"type" : "array", "items" : {"$ref" : "#/components/schemas/Site"}}
-         }
-     })},
-    {"Site", JSON({
-         "type" : "object",
-         "required" : [
-             "live_bytes", "live_blocks", "allocated_bytes", "allocated_blocks", "site", "estimate"
-         ],
-         "properties" : {
-             "live_bytes" : {"type" : "integer"},
-             "percent" : {"type" : [ "number", "null" ]},
-             "live_blocks" : {"type" : "integer"},
-             "allocated_bytes" : {"type" : "integer"},
-             "allocated_blocks" : {"type" : "integer"},
-             "live_bytes_per_second" : {"type" : [ "integer", "null" ]},
-             "allocated_bytes_per_second" : {"type" : [ "integer", "null" ]},
-             "calls_per_second" : {"type" : [ "integer", "null" ]},
-             "age_seconds" : {"type" : [ "number", "null" ]},
-             "first_seen" : {"type" : [ "string", "null" ]},
-             "sites" : {"type" : "integer"},
-             "space" : {"type" : [ "string", "null" ]},
-             "device" : {"type" : [ "integer", "null" ]},
-             "device_name" : {"type" : [ "string", "null" ]},
-             "device_uid" : {"type" : [ "string", "null" ]},
-             "site" : {"type" : "string", "description" : "for people"},
-             "function" : {"type" : [ "string", "null" ]},
-             "file" : {"type" : [ "string", "null" ]},
-             "line" : {"type" : [ "integer", "null" ]},
-             "module" : {"type" : [ "string", "null" ]},
-             "frame" : {"type" : [ "string", "null" ]},
-             "estimate" : {"type" : "boolean"},
-             "stack" : {
-                 "type" : [ "string", "null" ],
-                 "description" : "functions from the outermost on, separated by semicolons"
-             },
-             "frames" : {
-                 "type" : "array",
-                 "items" : {"$ref" : "#/components/schemas/Frame"},
-                 "description" : "from the innermost on"
-             }
-         }
-     })},
-    {"Frame", JSON({
-         "type" : "object",
-         "required" : [ "function", "file", "line", "module", "offset", "inlined" ],
-         "properties" : {
-             "function" : {"type" : [ "string", "null" ]},
-             "file" : {"type" : [ "string", "null" ]},
-             "line" : {"type" : [ "integer", "null" ]},
-             "module" : {"type" : [ "string", "null" ]},
-             "offset" : {"type" : "integer"},
-             "inlined" : {"type" : "boolean"}
-         }
-     })},
-    {"Flame", JSON({
-         "type" : "object",
-         "required" : [
-             "schema", "time", "pid", "program", "values", "names", "modules", "keys", "nodes",
-             "estimate", "left_out"
-         ],
-         "properties" : {
-             "schema" : {"type" : "string", "const" : "memoir.flame/1"},
-             "time" : {"$ref" : "#/components/schemas/Time"},
-             "pid" : {"type" : "integer"},
-             "program" : {"type" : "string"},
-             "values" : {
-                 "type" : "array",
-                 "items" : {"type" : "string"},
-                 "description" : "what the figures of a node are"
-             },
-             "names" :
-                 {"type" : "array", "items" : {"type" : "string"}, "description" : "functions"},
-             "modules" : {
-                 "type" : "array",
-                 "items" : {"type" : [ "string", "null" ]},
-                 "description" : "of each name: path of its file"
-             },
-             "keys" : {
-                 "type" : "array",
-                 "items" : {"type" : "string"},
-                 "description" : "of each name: the same at every moment and in every run"
-             },
-             "nodes" : {
-                 "type" : "array",
-                 "description" :
-                     "[parent, name, figures...]: node 0 is the root, whose parent is -1; parents come first; figures are with all that is below",
-                 "items" : {
-                     "type" : "array",
-                     "items" : {"type" : "integer"},
-                     "minItems" : 6,
-                     "maxItems" : 6
-                 }
-             },
-             "estimate" : {
-                 "type" : "array",
-                 "items" : {"type" : "integer"},
-                 "description" : "nodes whose figures are estimates"
-             },
-             "left_out" : {"type" : "integer", "description" : "nodes too small to be told of"},
-             "books" : {"type" : "integer"},
-             "books_unread" : {"type" : "integer"},
-             "sites_full" : {"type" : "integer"}
-         }
-     })},
-    {"Ages", JSON({
-         "type" : "object",
-         "description" : "Live blocks by age and size.",
-         "required" : [
-             "schema", "time", "pid", "program", "source", "complete", "ages", "sizes", "blocks",
-             "bytes", "live_blocks", "live_bytes"
-         ],
-         "properties" : {
-             "schema" : {"type" : "string", "const" : "memoir.ages/1"},
-             "time" : {"$ref" : "#/components/schemas/Time"},
-             "pid" : {"type" : "integer"},
-             "program" : {"type" : "string"},
-             "source" : {"type" : "string", "enum" : [ "heap", "device" ]},
-             "complete" : {
-                 "type" : "boolean",
-                 "description" : "false: more memory than could be searched in time"
-             },
-             "searched_bytes" : {"type" : "integer"},
-             "ages" : {
-                 "type" : "array",
-                 "items" : {"type" : "integer"},
-                 "description" : "where each row begins, in seconds"
-             },
-             "sizes" : {
-                 "type" : "array",
-                 "items" : {"type" : "integer"},
-                 "description" : "where each column begins, in bytes"
-             },
-             "blocks" :
-                 {"type" : "array", "items" : {"type" : "array", "items" : {"type" : "integer"}}},
-             "bytes" :
-                 {"type" : "array", "items" : {"type" : "array", "items" : {"type" : "integer"}}},
-             "live_blocks" : {"type" : "integer"},
-             "live_bytes" : {"type" : "integer"}
-         }
-     })},
-    {"Suspects", JSON({
-         "type" : "object",
-         "required" : [ "schema", "time", "suspects", "matched", "watched", "ready", "looks" ],
-         "properties" : {
-             "schema" : {"type" : "string", "const" : "memoir.suspects/1"},
-             "time" : {"$ref" : "#/components/schemas/Time"},
-             "suspects" : {"type" : "array", "items" : {"$ref" : "#/components/schemas/Suspect"}},
-             "matched" : {"type" : "integer"},
-             "watched" : {"type" : "integer", "description" : "call sites"},
-             "left_out" : {"type" : "integer", "description" : "call sites past a limit"},
-             "ready" : {"type" : "boolean", "description" : "watched for long enough for verdicts"},
-             "watched_s" : {"type" : "number"},
-             "needs_s" : {"type" : "number"},
-             "looks" : {"type" : "integer"},
-             "incomplete" : {"type" : "boolean"}
-         }
-     })},
-    {"Suspect", JSON({
-         "type" : "object",
-         "required" : [
-             "pid", "program", "level", "confidence", "score", "rate", "live_bytes", "live_blocks",
-             "site", "stack", "since", "limit", "why", "series", "samples"
-         ],
-         "properties" : {
-             "pid" : {"type" : "integer"},
-             "program" : {"type" : [ "string", "null" ]},
-             "device" : {"type" : [ "string", "null" ]},
-             "space" : {"type" : [ "string", "null" ]},
-             "level" : {"type" : "string", "description" : "leak or growing"},
-             "reason" : {"type" : [ "string", "null" ]},
-             "confidence" : {"type" : "number", "minimum" : 0, "maximum" : 1},
-             "score" : {"type" : "number", "description" : "what ranks them"},
-             "rate" : {"type" : "number", "description" : "bytes a second"},
-             "blocks_rate" : {"type" : "number"},
-             "live_bytes" : {"type" : "integer"},
-             "live_blocks" : {"type" : "integer"},
-             "freed_share" : {"type" : [ "number", "null" ]},
-             "watched_s" : {"type" : "number"},
-             "since" : {"$ref" : "#/components/schemas/Time"},
-             "limit" : {
-                 "type" : [ "object", "null" ],
-                 "required" : [ "in_s", "bytes", "what" ],
-                 "properties" : {
-                     "in_s" : {"type" : "number"},
-                     "bytes" : {"type" : "integer"},
-                     "what" : {"type" : "string"}
-                 }
-             },
-             "site" : {
-                 "type" : "object",
-                 "required" : [ "text", "function", "file", "line", "frame" ],
-                 "properties" : {
-                     "text" : {"type" : [ "string", "null" ]},
-                     "function" : {"type" : [ "string", "null" ]},
-                     "file" : {"type" : [ "string", "null" ]},
-                     "line" : {"type" : [ "integer", "null" ]},
-                     "frame" : {"type" : [ "string", "null" ]}
-                 }
-             },
-             "stack" : {
-                 "type" : "array",
-                 "items" : {"type" : "string"},
-                 "description" : "innermost first"
-             },
-             "why" : {"type" : "array", "items" : {"type" : "string"}},
-             "series" : {
-                 "type" : "object",
-                 "required" : [ "t", "bytes", "blocks" ],
-                 "properties" : {
-                     "t" : {
-                         "type" : "array",
-                         "items" : {"type" : "number"},
-                         "description" : "seconds since 1970"
-                     },
-                     "bytes" : {"type" : "array", "items" : {"type" : "integer"}},
-                     "blocks" : {"type" : "array", "items" : {"type" : "integer"}}
-                 }
-             },
-             "samples" : {
-                 "type" : "array",
-                 "items" : {
-                     "type" : "object",
-                     "required" : [ "address", "bytes", "age" ],
-                     "properties" : {
-                         "address" : {"type" : "string"},
-                         "bytes" : {"type" : "integer"},
-                         "age" : {"type" : "number", "description" : "seconds"}
-                     }
-                 }
-             }
-         }
-     })},
-    {"History", JSON({
-         "type" : "object",
-         "required" : [ "schema", "time", "from", "to", "step", "t", "series" ],
-         "properties" : {
-             "schema" : {"type" : "string", "const" : "memoir.history/2"},
-             "time" : {"$ref" : "#/components/schemas/Time"},
-             "from" : {"type" : "integer", "description" : "seconds since 1970"},
-             "to" : {"type" : "integer"},
-             "step" : {"type" : "integer", "minimum" : 1, "description" : "seconds"},
-             "t" : {
-                 "type" : "array",
-                 "items" : {"type" : "integer"},
-                 "description" : "start of each step"
-             },
-             "series" : {
-                 "type" : "array",
-                 "items" : {
-                     "type" : "object",
-                     "required" : [ "name", "kind", "last", "max" ],
-                     "properties" : {
-                         "name" : {
-                             "type" : "string",
-                             "description" : "rss, pss, heap, device.0.dram, total, used ..."
-                         },
-                         "kind" : {"$ref" : "#/components/schemas/Kind"},
-                         "ordinal" : {"type" : "integer"},
-                         "device" : {"type" : "string"},
-                         "space" : {"type" : "string"},
-                         "capacity" : {"type" : "integer"},
-                         "last" : {
-                             "type" : "array",
-                             "items" : {"type" : [ "integer", "null" ]},
-                             "description" : "at the end of each step"
-                         },
-                         "max" : {
-                             "type" : "array",
-                             "items" : {"type" : [ "integer", "null" ]},
-                             "description" : "the largest in each step"
-                         }
-                     }
-                 }
-             },
-             "oldest" : {"type" : [ "integer", "null" ], "description" : "of all that is kept"},
-             "damaged" : {"type" : "integer"}
-         }
-     })},
-    {"Event", JSON({
-         "type" : "object",
-         "required" : [ "id", "time", "kind", "pid", "program", "text", "bytes" ],
-         "properties" : {
-             "id" : {
-                 "type" : "integer",
-                 "description" : "only grows, also when memoird is started again"
-             },
-             "time" : {"$ref" : "#/components/schemas/Time"},
-             "kind" : {
-                 "type" : "string",
-                 "enum" : [ "came", "went", "killed", "oom", "leak", "device", "tracking" ]
-             },
-             "pid" : {"type" : [ "integer", "null" ]},
-             "program" : {"type" : [ "string", "null" ]},
-             "uid" : {"type" : "integer"},
-             "text" : {"type" : "string"},
-             "bytes" :
-                 {"type" : [ "integer", "null" ], "description" : "that it held, or had at most"}
-         }
-     })},
-    {"Events", JSON({
-         "type" : "object",
-         "required" : [ "events", "last", "left_out" ],
-         "properties" : {
-             "events" : {
-                 "type" : "array",
-                 "items" : {"$ref" : "#/components/schemas/Event"},
-                 "description" : "newest last"
-             },
-             "last" : {"type" : "integer"},
-             "left_out" : {
-                 "type" : "integer",
-                 "description" : "processes that came or went while there were very many"
-             }
-         }
-     })},
-    {"Tick", JSON({
-         "type" : "object",
-         "description" : "What an event tick of the stream has.",
-         "required" : [
-             "time", "generation", "system", "devices", "growers", "processes", "tracked",
-             "suspects"
-         ],
-         "properties" : {
-             "time" : {"$ref" : "#/components/schemas/Time"},
-             "generation" : {"type" : "integer"},
-             "system" :
-                 {"type" : [ "object", "null" ], "description" : "a row of the table system"},
-             "devices" : {
-                 "type" : "array",
-                 "items" : {"type" : "object"},
-                 "description" : "rows of the table devices"
-             },
-             "growers" : {
-                 "type" : "array",
-                 "items" : {
-                     "type" : "object",
-                     "required" : [ "pid", "program", "rate", "rss" ],
-                     "properties" : {
-                         "pid" : {"type" : "integer"},
-                         "program" : {"type" : "string"},
-                         "rate" : {"type" : "integer", "description" : "bytes a second"},
-                         "rss" : {"type" : "integer"}
-                     }
-                 }
-             },
-             "processes" : {"type" : "integer"},
-             "tracked" : {"type" : "integer"},
-             "suspects" : {"type" : "integer", "description" : "call sites that leak"}
-         }
-     })},
-    {"Figures", JSON({
-         "type" : "object",
-         "additionalProperties" : {"type" : [ "number", "boolean", "string", "object" ]}
-     })},
-    {"Self", JSON({
-         "type" : "object",
-         "required" : [
-             "schema", "time", "version", "pid", "uid", "started", "uptime_s", "cpu", "rss",
-             "threads", "descriptors", "loop", "books", "sockets", "history", "exits", "leaks",
-             "http", "events"
-         ],
-         "properties" : {
-             "schema" : {"type" : "string", "const" : "memoir.self/1"},
-             "time" : {"$ref" : "#/components/schemas/Time"},
-             "version" : {"type" : "string"},
-             "pid" : {"type" : "integer"},
-             "uid" : {"type" : "integer"},
-             "started" : {"$ref" : "#/components/schemas/Time"},
-             "uptime_s" : {"type" : "number"},
-             "cpu" : {
-                 "type" : "object",
-                 "required" : [ "user_s", "system_s" ],
-                 "properties" : {"user_s" : {"type" : "number"}, "system_s" : {"type" : "number"}}
-             },
-             "rss" : {"type" : [ "integer", "null" ]},
-             "peak_rss" : {"type" : "integer"},
-             "threads" : {"type" : [ "integer", "null" ]},
-             "descriptors" : {"type" : "integer"},
-             "loop" : {"$ref" : "#/components/schemas/Figures"},
-             "books" : {"$ref" : "#/components/schemas/Figures"},
-             "sockets" : {"$ref" : "#/components/schemas/Figures"},
-             "history" : {"type" : [ "object", "null" ]},
-             "exits" : {"$ref" : "#/components/schemas/Figures"},
-             "leaks" : {"$ref" : "#/components/schemas/Figures"},
-             "http" : {"$ref" : "#/components/schemas/Figures"},
-             "events" : {"$ref" : "#/components/schemas/Figures"}
-         }
-     })},
-    {"Session", JSON({
-         "type" : "object",
-         "required" : [
-             "user", "name", "uid", "role", "by", "sees_all", "node", "version", "tracking_possible"
-         ],
-         "properties" : {
-             "user" : {"type" : [ "string", "null" ]},
-             "name" : {"type" : "string", "description" : "of the token, or of the user"},
-             "uid" : {"type" : [ "integer", "null" ]},
-             "role" : {"type" : "string", "enum" : [ "none", "read", "control" ]},
-             "by" : {"type" : "string", "enum" : [ "nobody", "peer", "token", "session" ]},
-             "sees_all" :
-                 {"type" : "boolean", "description" : "call sites and commands of all users"},
-             "node" : {"type" : "string"},
-             "version" : {"type" : "string"},
-             "tracking_possible" : {"type" : "boolean"}
-         }
-     })},
+{"Table", JSON({
+    "type": "object",
+    "description": "Rows of a table, as memoir query --json has them. What is not known is null, never 0.",
+    "required": ["schema", "time", "table", "columns", "rows", "matched"],
+    "properties": {
+        "schema": {"type": "string", "const": "memoir.query/1"},
+        "time": {"$ref": "#/components/schemas/Time"},
+        "table": {"type": "string"},
+        "columns": {"type": "array", "items": {
+            "type": "object",
+            "required": ["name", "kind"],
+            "properties": {"name": {"type": "string"}, "kind": {"$ref": "#/components/schemas/Kind"}}}},
+        "rows": {
+            "description": "Objects by column; with shape=arrays, arrays in the order of the columns.",
+            "type": "array", "items": {"type": ["object", "array"]}},
+        "matched": {"type": "integer", "minimum": 0, "description": "rows before the limit"},
+        "left_out": {"type": "integer", "minimum": 0, "description": "rows past what an answer holds"},
+        "incomplete": {"type": "boolean", "description": "something could not be read in time"},
+        "at_least": {"$ref": "#/components/schemas/Cells"},
+        "estimate": {"$ref": "#/components/schemas/Cells"},
+        "exits": {"type": "object", "description": "of the table exited: whether ends of processes are seen"}
+    }})},
+{"Time", JSON({"type": "string", "format": "date-time", "description": "ISO 8601, UTC"})},
+{"Kind", JSON({
+    "type": "string",
+    "enum": ["text", "number", "bytes", "age", "time", "percent", "yes"],
+    "description": "bytes and numbers are integers, ages seconds, times ISO 8601, percentages numbers, yes booleans"})},
+{"Cells", JSON({
+    "type": "array",
+    "description": "with shape=arrays: [row, column] of the cells that carry this mark",
+    "items": {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 2, "maxItems": 2}})},
+{"Tables", JSON({
+    "type": "object",
+    "required": ["tables"],
+    "properties": {"tables": {"type": "array", "items": {
+        "type": "object",
+        "required": ["name", "help", "show", "sort", "private", "columns"],
+        "properties": {
+            "name": {"type": "string"},
+            "help": {"type": "string"},
+            "show": {"type": "string", "description": "usual columns"},
+            "sort": {"type": ["string", "null"], "description": "usual order"},
+            "private": {"type": "boolean", "description": "rows of other users are left out"},
+            "columns": {"type": "array", "items": {
+                "type": "object",
+                "required": ["name", "kind", "help", "private"],
+                "properties": {
+                    "name": {"type": "string"},
+                    "kind": {"$ref": "#/components/schemas/Kind"},
+                    "help": {"type": "string"},
+                    "private": {"type": "boolean", "description": "known of your own processes only"}}}}}}}}})},
+{"Process", JSON({
+    "type": "object",
+    "required": ["schema", "time", "pid", "process", "accounts", "own", "tracking", "limit"],
+    "properties": {
+        "schema": {"type": "string", "const": "memoir.process/1"},
+        "time": {"$ref": "#/components/schemas/Time"},
+        "pid": {"type": "integer"},
+        "process": {"type": ["object", "null"], "description": "all columns of the table host; null when it is gone and only its book is left"},
+        "accounts": {"type": "array", "items": {"type": "object"}, "description": "what it holds, by device and space"},
+        "own": {"type": "boolean", "description": "you may see its call sites, blocks and command"},
+        "tracking": {
+            "type": "object",
+            "required": ["state", "source", "why", "can", "command"],
+            "properties": {
+                "state": {"type": "string", "enum": ["on", "suspended", "off", "none"]},
+                "source": {"type": ["string", "null"], "description": "who counts: track, client, socket ..."},
+                "why": {"type": ["string", "null"], "description": "why it is not tracked"},
+                "can": {"type": "boolean", "description": "you may switch it"},
+                "command": {"type": ["string", "null"], "description": "what would start it tracked"}}},
+        "limit": {
+            "type": ["object", "null"],
+            "description": "the limit of its cgroup or of one around it that leaves the least",
+            "required": ["bytes", "headroom", "where"],
+            "properties": {
+                "bytes": {"type": "integer"}, "headroom": {"type": "integer"}, "where": {"type": "string"}}}
+    }})},
+{"TrackingWish", JSON({
+    "type": "object",
+    "required": ["on"],
+    "additionalProperties": false,
+    "properties": {"on": {"type": "boolean"}}})},
+{"Tracking", JSON({
+    "type": "object",
+    "required": ["pid", "state", "changed"],
+    "properties": {
+        "pid": {"type": "integer"},
+        "state": {"type": "string", "enum": ["on", "suspended", "off", "none"]},
+        "changed": {"type": "boolean"}}})},
+{"Sites", JSON({
+    "type": "object",
+    "description": "Call sites, as memoir sites --json has them.",
+    "required": ["schema", "time", "pid", "program", "by", "matched", "live_bytes", "live_blocks", "allocated_bytes", "allocated_blocks", "estimated_live_bytes", "accounted_live_bytes", "sites"],
+    "properties": {
+        "schema": {"type": "string", "const": "memoir.sites/1"},
+        "time": {"$ref": "#/components/schemas/Time"},
+        "pid": {"type": ["integer", "null"]},
+        "program": {"type": "string"},
+        "processes": {"type": "integer"},
+        "taken": {"type": "number", "description": "seconds since 1970"},
+        "by": {"type": "string"},
+        "matched": {"type": "integer"},
+        "live_bytes": {"type": "integer"},
+        "live_blocks": {"type": "integer"},
+        "allocated_bytes": {"type": "integer"},
+        "allocated_blocks": {"type": "integer"},
+        "estimated_live_bytes": {"type": "integer"},
+        "accounted_live_bytes": {"type": ["integer", "null"]},
+        "seconds": {"type": ["number", "null"]},
+        "books": {"type": "integer"},
+        "books_unread": {"type": "integer"},
+        "sites_full": {"type": "integer", "description": "blocks without a site for want of room"},
+        "sites": {"type": "array", "items": {"$ref": "#/components/schemas/Site"}}}})},
+{"Site", JSON({
+    "type": "object",
+    "required": ["live_bytes", "live_blocks", "allocated_bytes", "allocated_blocks", "site", "estimate"],
+    "properties": {
+        "live_bytes": {"type": "integer"},
+        "percent": {"type": ["number", "null"]},
+        "live_blocks": {"type": "integer"},
+        "allocated_bytes": {"type": "integer"},
+        "allocated_blocks": {"type": "integer"},
+        "live_bytes_per_second": {"type": ["integer", "null"]},
+        "allocated_bytes_per_second": {"type": ["integer", "null"]},
+        "calls_per_second": {"type": ["integer", "null"]},
+        "age_seconds": {"type": ["number", "null"]},
+        "first_seen": {"type": ["string", "null"]},
+        "sites": {"type": "integer"},
+        "space": {"type": ["string", "null"]},
+        "device": {"type": ["integer", "null"]},
+        "device_name": {"type": ["string", "null"]},
+        "device_uid": {"type": ["string", "null"]},
+        "site": {"type": "string", "description": "for people"},
+        "function": {"type": ["string", "null"]},
+        "file": {"type": ["string", "null"]},
+        "line": {"type": ["integer", "null"]},
+        "module": {"type": ["string", "null"]},
+        "frame": {"type": ["string", "null"]},
+        "estimate": {"type": "boolean"},
+        "stack": {"type": ["string", "null"], "description": "functions from the outermost on, separated by semicolons"},
+        "frames": {"type": "array", "items": {"$ref": "#/components/schemas/Frame"}, "description": "from the innermost on"}}})},
+{"Frame", JSON({
+    "type": "object",
+    "required": ["function", "file", "line", "module", "offset", "inlined"],
+    "properties": {
+        "function": {"type": ["string", "null"]},
+        "file": {"type": ["string", "null"]},
+        "line": {"type": ["integer", "null"]},
+        "module": {"type": ["string", "null"]},
+        "offset": {"type": "integer"},
+        "inlined": {"type": "boolean"}}})},
+{"Flame", JSON({
+    "type": "object",
+    "required": ["schema", "time", "pid", "program", "values", "names", "modules", "keys", "nodes", "estimate", "left_out"],
+    "properties": {
+        "schema": {"type": "string", "const": "memoir.flame/1"},
+        "time": {"$ref": "#/components/schemas/Time"},
+        "pid": {"type": "integer"},
+        "program": {"type": "string"},
+        "values": {"type": "array", "items": {"type": "string"}, "description": "what the figures of a node are"},
+        "names": {"type": "array", "items": {"type": "string"}, "description": "functions"},
+        "modules": {"type": "array", "items": {"type": ["string", "null"]}, "description": "of each name: path of its file"},
+        "keys": {"type": "array", "items": {"type": "string"}, "description": "of each name: the same at every moment and in every run"},
+        "nodes": {
+            "type": "array",
+            "description": "[parent, name, figures...]: node 0 is the root, whose parent is -1; parents come first; figures are with all that is below",
+            "items": {"type": "array", "items": {"type": "integer"}, "minItems": 6, "maxItems": 6}},
+        "estimate": {"type": "array", "items": {"type": "integer"}, "description": "nodes whose figures are estimates"},
+        "left_out": {"type": "integer", "description": "nodes too small to be told of"},
+        "books": {"type": "integer"},
+        "books_unread": {"type": "integer"},
+        "sites_full": {"type": "integer"}}})},
+{"Ages", JSON({
+    "type": "object",
+    "description": "Live blocks by age and size.",
+    "required": ["schema", "time", "pid", "program", "source", "complete", "ages", "sizes", "blocks", "bytes", "live_blocks", "live_bytes"],
+    "properties": {
+        "schema": {"type": "string", "const": "memoir.ages/1"},
+        "time": {"$ref": "#/components/schemas/Time"},
+        "pid": {"type": "integer"},
+        "program": {"type": "string"},
+        "source": {"type": "string", "enum": ["heap", "device"]},
+        "complete": {"type": "boolean", "description": "false: more memory than could be searched in time"},
+        "searched_bytes": {"type": "integer"},
+        "ages": {"type": "array", "items": {"type": "integer"}, "description": "where each row begins, in seconds"},
+        "sizes": {"type": "array", "items": {"type": "integer"}, "description": "where each column begins, in bytes"},
+        "blocks": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+        "bytes": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+        "live_blocks": {"type": "integer"},
+        "live_bytes": {"type": "integer"}}})},
+{"Suspects", JSON({
+    "type": "object",
+    "required": ["schema", "time", "suspects", "matched", "watched", "ready", "looks"],
+    "properties": {
+        "schema": {"type": "string", "const": "memoir.suspects/1"},
+        "time": {"$ref": "#/components/schemas/Time"},
+        "suspects": {"type": "array", "items": {"$ref": "#/components/schemas/Suspect"}},
+        "matched": {"type": "integer"},
+        "watched": {"type": "integer", "description": "call sites"},
+        "left_out": {"type": "integer", "description": "call sites past a limit"},
+        "ready": {"type": "boolean", "description": "watched for long enough for verdicts"},
+        "watched_s": {"type": "number"},
+        "needs_s": {"type": "number"},
+        "looks": {"type": "integer"},
+        "incomplete": {"type": "boolean"}}})},
+{"Suspect", JSON({
+    "type": "object",
+    "required": ["pid", "program", "level", "confidence", "score", "rate", "live_bytes", "live_blocks", "site", "stack", "since", "limit", "why", "series", "samples"],
+    "properties": {
+        "pid": {"type": "integer"},
+        "program": {"type": ["string", "null"]},
+        "device": {"type": ["string", "null"]},
+        "space": {"type": ["string", "null"]},
+        "level": {"type": "string", "description": "leak or growing"},
+        "reason": {"type": ["string", "null"]},
+        "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+        "score": {"type": "number", "description": "what ranks them"},
+        "rate": {"type": "number", "description": "bytes a second"},
+        "blocks_rate": {"type": "number"},
+        "live_bytes": {"type": "integer"},
+        "live_blocks": {"type": "integer"},
+        "freed_share": {"type": ["number", "null"]},
+        "watched_s": {"type": "number"},
+        "since": {"$ref": "#/components/schemas/Time"},
+        "limit": {
+            "type": ["object", "null"],
+            "required": ["in_s", "bytes", "what"],
+            "properties": {"in_s": {"type": "number"}, "bytes": {"type": "integer"}, "what": {"type": "string"}}},
+        "site": {
+            "type": "object",
+            "required": ["text", "function", "file", "line", "frame"],
+            "properties": {
+                "text": {"type": ["string", "null"]},
+                "function": {"type": ["string", "null"]},
+                "file": {"type": ["string", "null"]},
+                "line": {"type": ["integer", "null"]},
+                "frame": {"type": ["string", "null"]}}},
+        "stack": {"type": "array", "items": {"type": "string"}, "description": "innermost first"},
+        "why": {"type": "array", "items": {"type": "string"}},
+        "series": {
+            "type": "object",
+            "required": ["t", "bytes", "blocks"],
+            "properties": {
+                "t": {"type": "array", "items": {"type": "number"}, "description": "seconds since 1970"},
+                "bytes": {"type": "array", "items": {"type": "integer"}},
+                "blocks": {"type": "array", "items": {"type": "integer"}}}},
+        "samples": {"type": "array", "items": {
+            "type": "object",
+            "required": ["address", "bytes", "age"],
+            "properties": {
+                "address": {"type": "string"}, "bytes": {"type": "integer"},
+                "age": {"type": "number", "description": "seconds"}}}}}})},
+{"History", JSON({
+    "type": "object",
+    "required": ["schema", "time", "from", "to", "step", "t", "series"],
+    "properties": {
+        "schema": {"type": "string", "const": "memoir.history/2"},
+        "time": {"$ref": "#/components/schemas/Time"},
+        "from": {"type": "integer", "description": "seconds since 1970"},
+        "to": {"type": "integer"},
+        "step": {"type": "integer", "minimum": 1, "description": "seconds"},
+        "t": {"type": "array", "items": {"type": "integer"}, "description": "start of each step"},
+        "series": {"type": "array", "items": {
+            "type": "object",
+            "required": ["name", "kind", "last", "max"],
+            "properties": {
+                "name": {"type": "string", "description": "rss, pss, heap, device.0.dram, total, used ..."},
+                "kind": {"$ref": "#/components/schemas/Kind"},
+                "ordinal": {"type": "integer"},
+                "device": {"type": "string"},
+                "space": {"type": "string"},
+                "capacity": {"type": "integer"},
+                "last": {"type": "array", "items": {"type": ["integer", "null"]}, "description": "at the end of each step"},
+                "max": {"type": "array", "items": {"type": ["integer", "null"]}, "description": "the largest in each step"}}}},
+        "oldest": {"type": ["integer", "null"], "description": "of all that is kept"},
+        "damaged": {"type": "integer"}}})},
+{"Event", JSON({
+    "type": "object",
+    "required": ["id", "time", "kind", "pid", "program", "text", "bytes"],
+    "properties": {
+        "id": {"type": "integer", "description": "only grows, also when memoird is started again"},
+        "time": {"$ref": "#/components/schemas/Time"},
+        "kind": {"type": "string", "enum": ["came", "went", "killed", "oom", "leak", "device", "tracking"]},
+        "pid": {"type": ["integer", "null"]},
+        "program": {"type": ["string", "null"]},
+        "uid": {"type": "integer"},
+        "text": {"type": "string"},
+        "bytes": {"type": ["integer", "null"], "description": "that it held, or had at most"}}})},
+{"Events", JSON({
+    "type": "object",
+    "required": ["events", "last", "left_out"],
+    "properties": {
+        "events": {"type": "array", "items": {"$ref": "#/components/schemas/Event"}, "description": "newest last"},
+        "last": {"type": "integer"},
+        "left_out": {"type": "integer", "description": "processes that came or went while there were very many"}}})},
+{"Tick", JSON({
+    "type": "object",
+    "description": "What an event tick of the stream has.",
+    "required": ["time", "generation", "system", "devices", "growers", "processes", "tracked", "suspects"],
+    "properties": {
+        "time": {"$ref": "#/components/schemas/Time"},
+        "generation": {"type": "integer"},
+        "system": {"type": ["object", "null"], "description": "a row of the table system"},
+        "devices": {"type": "array", "items": {"type": "object"}, "description": "rows of the table devices"},
+        "growers": {"type": "array", "items": {
+            "type": "object",
+            "required": ["pid", "program", "rate", "rss"],
+            "properties": {
+                "pid": {"type": "integer"}, "program": {"type": "string"},
+                "rate": {"type": "integer", "description": "bytes a second"}, "rss": {"type": "integer"}}}},
+        "processes": {"type": "integer"},
+        "tracked": {"type": "integer"},
+        "suspects": {"type": "integer", "description": "call sites that leak"}}})},
+{"Figures", JSON({"type": "object", "additionalProperties": {"type": ["number", "boolean", "string", "object"]}})},
+{"Self", JSON({
+    "type": "object",
+    "required": ["schema", "time", "version", "pid", "uid", "started", "uptime_s", "cpu", "rss", "threads", "descriptors", "loop", "books", "sockets", "history", "exits", "leaks", "http", "events"],
+    "properties": {
+        "schema": {"type": "string", "const": "memoir.self/1"},
+        "time": {"$ref": "#/components/schemas/Time"},
+        "version": {"type": "string"},
+        "pid": {"type": "integer"},
+        "uid": {"type": "integer"},
+        "started": {"$ref": "#/components/schemas/Time"},
+        "uptime_s": {"type": "number"},
+        "cpu": {"type": "object", "required": ["user_s", "system_s"], "properties": {"user_s": {"type": "number"}, "system_s": {"type": "number"}}},
+        "rss": {"type": ["integer", "null"]},
+        "peak_rss": {"type": "integer"},
+        "threads": {"type": ["integer", "null"]},
+        "descriptors": {"type": "integer"},
+        "loop": {"$ref": "#/components/schemas/Figures"},
+        "books": {"$ref": "#/components/schemas/Figures"},
+        "sockets": {"$ref": "#/components/schemas/Figures"},
+        "history": {"type": ["object", "null"]},
+        "exits": {"$ref": "#/components/schemas/Figures"},
+        "leaks": {"$ref": "#/components/schemas/Figures"},
+        "http": {"$ref": "#/components/schemas/Figures"},
+        "events": {"$ref": "#/components/schemas/Figures"}}})},
+{"Session", JSON({
+    "type": "object",
+    "required": ["user", "name", "uid", "role", "by", "sees_all", "node", "version", "tracking_possible"],
+    "properties": {
+        "user": {"type": ["string", "null"]},
+        "name": {"type": "string", "description": "of the token, or of the user"},
+        "uid": {"type": ["integer", "null"]},
+        "role": {"type": "string", "enum": ["none", "read", "control"]},
+        "by": {"type": "string", "enum": ["nobody", "peer", "token", "session"]},
+        "sees_all": {"type": "boolean", "description": "call sites and commands of all users"},
+        "node": {"type": "string"},
+        "version": {"type": "string"},
+        "tracking_possible": {"type": "boolean"}}})},
 };
 /* clang-format on */
 

@@ -32,7 +32,7 @@ enum {
     GROWERS = 8,
     TICK_MAX = 1 << 20,
     REPLAY_MAX = 4 << 20,
-    LEAKS_EACH_S = 5,   /* between two looks for new leaks, */
+    LEAKS_EACH_S = 2,   /* between two looks for new leaks, */
     LEAKS_SHARE = 200,  /* which take one part in so many of the time at most, */
     LEAKS_TURN_MS = 10, /* and each so long */
     LEAKS_KNOWN = 256,  /* that were told of */

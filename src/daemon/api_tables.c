@@ -145,24 +145,6 @@ void api_answer_named(struct http_call *call, void *context)
     answer(call, context, &spec);
 }
 
-void api_answer_process_buffers(struct http_call *call, void *context)
-{
-    char where[64];
-    struct query_spec spec = {.table = "buffers",
-                              .show = http_argument(call, "show"),
-                              .sort = http_argument(call, "sort"),
-                              .where = where};
-    uint64_t pid = 0;
-    (void)http_number(call, "pid", &pid);
-    (void)http_number(call, "limit", &spec.limit);
-    if (!api_own_process(call, context))
-        return;
-    snprintf(where, sizeof(where), "pid=%llu", (unsigned long long)pid);
-    if (!spec.show)
-        spec.show = "device,ordinal,space,bytes,age,tag,site,id";
-    answer(call, context, &spec);
-}
-
 /* ---- what tables there are ---- */
 
 static void column_json(struct json *json, const struct query_column *column)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/buffer.h"
 #include "base/clock.h"
 #include "site/symbols.h"
 
@@ -109,4 +110,19 @@ struct site_name site_names_find(struct site_names *names, const char *frame,
         .started_real_ns = started_real_ns,
     };
     return site_names_find_code(names, &code);
+}
+
+bool site_names_append(struct site_names *names, const struct site_code *code, struct buffer *out)
+{
+    struct site_name name = site_names_find_code(names, code);
+    const char *file = name.file;
+    if (file && strrchr(file, '/'))
+        file = strrchr(file, '/') + 1;
+    if (!name.function && !file)
+        return false;
+    if (file)
+        buffer_printf(out, "%s:%u%s", file, name.line, name.function ? " " : "");
+    if (name.function)
+        buffer_append_str(out, name.function);
+    return true;
 }

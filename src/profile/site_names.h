@@ -53,3 +53,7 @@ struct site_code {
     uint64_t map_start;       /* with pid */
 };
 struct site_name site_names_find_code(struct site_names *names, const struct site_code *code);
+
+/* "train.c:42 load", as far as it is known; false and nothing where it is not. */
+struct buffer;
+bool site_names_append(struct site_names *names, const struct site_code *code, struct buffer *out);

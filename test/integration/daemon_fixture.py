@@ -105,8 +105,9 @@ class Process:
 class Client(Process):
     """test/integration/client; waits until it is ready."""
 
-    def __init__(self, books, *arguments, prefix=(), program=CLIENT, ready=True, **options):
-        environment = dict(os.environ, MEMOIR_DIR=str(books), LD_LIBRARY_PATH=str(BUILD.resolve() / "src/client"))
+    def __init__(self, books, *arguments, prefix=(), program=CLIENT, ready=True, settings=None, **options):
+        environment = dict(os.environ, MEMOIR_DIR=str(books), LD_LIBRARY_PATH=str(BUILD.resolve() / "src/client"),
+                           **(settings or {}))
         super().__init__([*prefix, program, *arguments], env=environment, **options)
         if ready:
             self.pid = int(self.out.wait(r"^ready \d+$").split()[1])

@@ -1,0 +1,356 @@
+"""The HTTP API: every route by its own description, the same figures as the command line, rights, history, events."""
+
+import os
+import unittest
+
+from api_support import ApiTest, Invalid, Schemas
+from daemon_fixture import BUILD, NOBODY
+
+LEAKS = BUILD / "test/integration/leak_client"
+ROOT = unittest.skipUnless(os.getuid() == 0, "needs root to be two users")
+BUSY = ("device=Card", "dram=3x5000", "l1=2x100", "pinned=4x1000", "heap=5x200", "ready", "wait")
+QUIET = ("live_bytes", "live_blocks", "allocated_bytes", "allocated_blocks", "site", "function", "file", "line", "module",
+         "frame", "space", "device", "estimate", "sites")
+
+
+class RoutesTest(ApiTest):
+    def test_every_route_answers_as_it_is_described(self):
+        self.api("--history-flush", "1s")
+        client = self.client(*BUSY)
+        self.eventually(lambda: self.rows("/accounts", where=f"pid={client.pid}"), len, "the client is known")
+        asked = set()
+        for path, methods in self.description()["paths"].items():
+            route = methods.get("get")
+            if not route or "login" in path:
+                continue
+            content = route["responses"]["200"].get("content", {})
+            target = path.removeprefix("/api/v1").replace("{pid}", str(client.pid))
+            asked.add(path)
+            if "schema" not in content.get("application/json", {}):
+                self.assertIn(path, ("/api/v1/stream", "/api/v1/processes/{pid}/profile", "/api/v1/openapi.json"))
+                continue
+            more = {"what": "system"} if path.endswith("/history") else {}
+            more |= {"source": "device"} if path.endswith("/ages") else {}
+            names = {p["name"]: p for p in route.get("parameters", [])}
+            for shape in ("objects", "arrays") if "shape" in names else (None,):
+                answer = self.get(target, **more, **({"shape": shape} if shape else {}))
+                try:
+                    Schemas(self.description()).check(answer, content["application/json"]["schema"])
+                except Invalid as wrong:
+                    self.fail(f"{path}: {wrong}")
+            head = self.request("HEAD", target + ("?what=system" if more.get("what") else ""))
+            self.assertEqual((head.status, head.body), (200 if "ages" not in path else head.status, b""), path)
+        self.assertGreaterEqual(len(asked), 24)
+
+    def test_what_makes_no_sense_is_a_problem_that_tells_where(self):
+        self.api()
+        problem = self.problem("/query", 400, "bad-query", table="host", where="pid=1 and rsss>1GB")
+        self.assertEqual((problem["part"], problem["at"], problem["len"]), ("where", 10, 4))
+        self.assertIn("did you mean 'rss'", problem["detail"])
+        self.assertEqual(self.problem("/query", 400, "bad-query", table="hots")["part"], "table")
+        self.assertEqual(self.problem("/devices", 400, "bad-query", sort="-usd")["part"], "sort")
+        for target, arguments in (
+            ("/processes", {"limit": "many"}), ("/processes", {"shape": "round"}), ("/history", {"what": "weather"}),
+            ("/history", {}), ("/processes", {"colour": "red"}), ("/processes/none/sites", {}),
+            ("/history", {"what": "process"}), ("/history", {"what": "system", "from": "yesterday"}),
+            ("/history", {"what": "system", "from": "100", "to": "50"}),
+        ):
+            answer = self.get(target, 400, **arguments)
+            self.valid(answer, "Problem")
+            self.assertTrue(answer["detail"], answer)
+        self.problem("/nowhere", 404, "not-found")
+        self.problem("/processes/1/tracking", 400, "bad-body", "POST", {"off": True})
+
+    def test_processes_that_are_not_there_or_keep_no_book_are_told_apart(self):
+        self.api()
+        gone = self.client("ready", "wait")
+        gone.kill()
+        gone.wait()
+        for target in ("", "/sites", "/flame", "/profile", "/ages", "/buffers"):
+            self.problem(f"/processes/{gone.pid}{target}", 404, "no-process")
+            if target:
+                self.problem(f"/processes/{os.getpid()}{target}", 404, "no-book")
+        process = self.valid(self.get(f"/processes/{os.getpid()}"), "Process")
+        self.assertEqual(process["process"]["pid"], os.getpid())
+        self.assertEqual(process["accounts"], [])
+        self.assertEqual(process["tracking"]["state"], "none")
+        problem = self.problem(f"/processes/{os.getpid()}/tracking", 409, "not-tracked", "POST", {"on": True})
+        self.assertIn("memoir run", problem["detail"])
+
+    def test_who_one_is_and_what_memoird_takes(self):
+        self.api()
+        session = self.get("/session")
+        self.assertEqual((session["uid"], session["role"], session["by"]), (os.getuid(), "control", "peer"))
+        before = self.get("/self")
+        self.assertEqual(before["books"]["books"], 0)
+        self.client(*BUSY)
+        after = self.eventually(lambda: self.get("/self"), lambda s: s["books"]["books"] == 1, "it counts books")
+        self.assertGreater(after["http"]["requests"], before["http"]["requests"])
+        self.assertGreater(after["loop"]["turns"], 0)
+        self.assertGreaterEqual(after["loop"]["lag_max_ms"], after["loop"]["lag_p50_ms"])
+
+
+class SameFiguresTest(ApiTest):
+    def test_tables_are_those_of_memoir_query(self):
+        self.api()
+        client = self.client(*BUSY)
+        questions = (
+            {"table": "processes", "show": "pid,program,user,device,device.dram,heap,pinned,blocks,peak,state"},
+            {"table": "accounts", "show": "pid,device,space,bytes,blocks,peak,allocated,freed,source", "sort": "space"},
+            {"table": "accounts", "by": "space", "show": "count,bytes,max(peak)", "where": "bytes>500"},
+            {"table": "buffers", "show": "pid,space,bytes,id,tag", "sort": "space,id"},
+            {"table": "devices", "show": "device,space,used,capacity,percent,blocks,processes"},
+            {"table": "host", "show": "pid,parent,uid,heap,blocks,start", "where": f"pid={client.pid}"},
+        )
+        for question in questions:
+            words = [w for key, value in question.items() if key != "table" for w in ("--" + key, value)]
+            local = self.memoir("query", question["table"], "--json", "--dir", self.books, *words)
+            self.assertTrue(local["rows"], question)
+            answer = self.eventually(lambda q=question: self.get("/query", **q), lambda a: a["rows"], "there are rows")
+            for key in ("schema", "table", "columns", "rows", "matched"):
+                self.assertEqual(answer[key], local[key], question)
+            arrays = self.get("/query", shape="arrays", **question)
+            names = [column["name"] for column in arrays["columns"]]
+            marks = {"at_least", "estimate"}
+            plain = [{key: value for key, value in row.items() if key not in marks} for row in answer["rows"]]
+            self.assertEqual([dict(zip(names, row)) for row in arrays["rows"]], plain)
+            for mark in sorted(marks):
+                marked = {(i, name) for i, row in enumerate(answer["rows"]) for name in row.get(mark, ())}
+                self.assertEqual({(row, names[column]) for row, column in arrays.get(mark, ())}, marked)
+
+    def test_blocks_of_a_process_have_the_names_of_their_sites(self):
+        self.api()
+        client = self.client(*BUSY)
+        self.eventually(lambda: self.rows("/accounts", where=f"pid={client.pid}"), len, "the client is known")
+        words = ("--show", "device,space,bytes,id,tag,site,user,program", "--sort", "space,id")
+        local = self.memoir("query", "buffers", "--json", "--dir", self.books, *words)
+        answer = self.get(f"/processes/{client.pid}/buffers", show=words[1], sort=words[3])
+        self.assertEqual(answer["rows"], local["rows"])
+        self.assertIn("client.c", answer["rows"][0]["site"])
+        few = self.get(f"/processes/{client.pid}/buffers", where="space=dram", limit=2, shape="arrays")
+        self.assertEqual((len(few["rows"]), few["matched"]), (2, 3))
+        self.assertEqual(self.problem(f"/processes/{client.pid}/buffers", 400, "bad-query", show="sites")["part"], "show")
+
+    def test_sites_and_stacks_are_those_of_memoir_sites(self):
+        self.api()
+        client = self.client(program=BUILD / "test/integration/sites_client", ready=False, settings={"MEMOIR_STACKS": "all"})
+        client.out.wait("^ready$")
+        for i, line in enumerate(("left 1 1000", "left 2 500", "right 3 4000", "inlined 4 96", "device 5 8192", "free 2")):
+            client.popen.stdin.write(line + "\n")
+            client.popen.stdin.flush()
+            client.out.wait("^ok$", i + 1)
+        for by in ("caller", "stack", "function", "file", "module", "space", "device"):
+            local = self.memoir("sites", client.pid, "--json", "--dir", self.books, "--by", by)
+            answer = self.valid(self.get(f"/processes/{client.pid}/sites", by=by), "Sites")
+            self.assertEqual([{k: s[k] for k in QUIET} for s in answer["sites"]],
+                             [{k: s[k] for k in QUIET} for s in local["sites"]], by)
+            for key in ("matched", "live_bytes", "live_blocks", "allocated_bytes", "accounted_live_bytes", "program"):
+                self.assertEqual(answer[key], local[key])
+            if by == "stack":
+                self.assertEqual([s["frames"] for s in answer["sites"]], [s["frames"] for s in local["sites"]])
+        top = self.get(f"/processes/{client.pid}/sites", limit=1)
+        self.assertEqual((len(top["sites"]), top["matched"]), (1, answer_sites(self, client)))
+        self.assertEqual(self.problem(f"/processes/{client.pid}/sites", 400, "bad-argument", space="heaps")["status"], 400)
+
+        flame = self.valid(self.get(f"/processes/{client.pid}/flame"), "Flame")
+        live = flame["values"].index("live_bytes") + 2
+        nodes = flame["nodes"]
+        self.assertEqual(nodes[0][live], top["live_bytes"])
+        names = [flame["names"][node[1]] for node in nodes]
+        self.assertIn("path_left", names)
+        for number, node in enumerate(nodes[1:], 1):
+            self.assertTrue(0 <= node[0] < number)
+        left = names.index("path_left")
+        self.assertEqual(nodes[left][live], 1000)
+        again = self.get(f"/processes/{client.pid}/flame", space="heap")
+        keys = dict(zip(flame["names"], flame["keys"]))
+        self.assertEqual({n: keys[n] for n in again["names"]}, dict(zip(again["names"], again["keys"])))
+        self.assertEqual(again["nodes"][0][live], top["live_bytes"] - 8192)
+
+        folded = self.request("GET", f"/processes/{client.pid}/profile?format=folded")
+        self.assertIn("attachment", folded.headers["Content-Disposition"])
+        self.assertRegex(folded.body.decode(), r"(?m)^\S+;path_left;ask 1000$")
+        self.assertEqual(self.request("GET", f"/processes/{client.pid}/profile").body[:2], b"\x1f\x8b")
+        scope = self.get(f"/processes/{client.pid}/profile", format="speedscope")
+        self.assertTrue(scope["profiles"])
+
+    def test_blocks_of_devices_by_age_and_size(self):
+        self.api()
+        client = self.client(*BUSY)
+        self.eventually(lambda: self.rows("/accounts", where=f"pid={client.pid}"), len, "the client is known")
+        ages = self.valid(self.get(f"/processes/{client.pid}/ages"), "Ages")
+        self.assertEqual(ages["source"], "device")
+        self.assertEqual((ages["live_blocks"], ages["live_bytes"]), (5, 15200))
+        size = ages["sizes"].index(4096)
+        self.assertEqual(sum(row[size] for row in ages["blocks"]), 3)
+        self.assertEqual(sum(row[size] for row in ages["bytes"]), 15000)
+        self.problem(f"/processes/{client.pid}/ages", 409, "not-tracked", source="heap")
+
+
+def answer_sites(test, client):
+    return len(test.memoir("sites", client.pid, "--json", "--dir", test.books)["sites"])
+
+
+class RightsTest(ApiTest):
+    @ROOT
+    def test_call_sites_blocks_and_commands_are_for_their_owner(self):
+        self.api()
+        os.chmod(self.http, 0o666)
+        mine = self.client(*BUSY)
+        (self.books / str(NOBODY)).mkdir(mode=0o700)
+        os.chown(self.books / str(NOBODY), NOBODY, NOBODY)
+        theirs = self.client(*BUSY, prefix=self.nobody())
+        both = f"pid={mine.pid} or pid={theirs.pid}"
+        self.eventually(lambda: self.rows("/accounts", by="pid", where=both), lambda rows: len(rows) == 2, "both are known")
+
+        def other(target, status=200, **options):
+            return self.as_other(NOBODY, target, status, **options)
+
+        session = other("/session")
+        self.assertEqual((session["uid"], session["sees_all"]), (NOBODY, False))
+        rows = {r["pid"]: r for r in other(f"/query?table=processes&show=pid,device,command,exe&where={both}".replace(" ", "%20"))["rows"]}
+        self.assertEqual(rows[mine.pid]["device"], rows[theirs.pid]["device"])  # figures are for all
+        self.assertEqual((rows[mine.pid]["command"], rows[mine.pid]["exe"]), (None, None))
+        self.assertTrue(rows[theirs.pid]["exe"])
+        self.assertEqual({r["pid"] for r in other("/buffers")["rows"]}, {theirs.pid})
+        self.assertEqual({r["pid"] for r in self.rows("/buffers")}, {mine.pid, theirs.pid})
+        process = other(f"/processes/{mine.pid}")
+        self.assertFalse(process["own"])
+        self.assertFalse(process["tracking"]["can"])
+        self.assertIsNone(process["process"]["command"])
+        self.assertTrue(process["accounts"])
+        for target in ("sites", "flame", "profile", "ages", "buffers"):
+            problem = other(f"/processes/{mine.pid}/{target}", 403)
+            self.assertTrue(problem["type"].endswith(":not-yours"), problem)
+        self.assertEqual(other(f"/processes/{theirs.pid}/ages")["live_blocks"], 5)
+        self.assertEqual(other(f"/processes/{mine.pid}/tracking", 403, method="POST", body={"on": True})["status"], 403)
+        # What one is told is not given to the other, however soon he asks.
+        self.assertEqual(self.get(f"/processes/{mine.pid}")["own"], True)
+        self.assertFalse(other(f"/processes/{mine.pid}")["own"])
+
+    @staticmethod
+    def nobody():
+        from daemon_fixture import as_user  # noqa: PLC0415
+        return as_user(NOBODY)
+
+
+class HistoryTest(ApiTest):
+    def test_ranges_have_what_was_held(self):
+        self.api("--history-flush", "1s", "--refresh", "100ms")
+        client = self.client(*BUSY)
+
+        def history(**arguments):
+            return self.valid(self.get("/history", **arguments), "History")
+
+        def series(answer, name):
+            return next((s for s in answer["series"] if s["name"] == name), None)
+
+        def known(answer, name):
+            found = series(answer, name)
+            return found and any(value is not None for value in found["last"])
+
+        answer = self.eventually(lambda: history(what="process", pid=client.pid, **{"from": "-2m"}),
+                                 lambda a: known(a, "device.0.dram") and known(a, "pinned"), "the process has a history")
+        self.assertEqual({v for v in series(answer, "device.0.dram")["max"] if v}, {15000})
+        self.assertEqual({v for v in series(answer, "pinned")["last"] if v}, {4000})
+        self.assertEqual(len(answer["t"]), len(series(answer, "pinned")["last"]))
+        self.assertEqual(answer["t"][0], answer["from"])
+        self.assertEqual({b - a for a, b in zip(answer["t"], answer["t"][1:])}, {answer["step"]})
+
+        machine = self.eventually(lambda: history(what="system", **{"from": "-1m"}), lambda a: known(a, "total"),
+                                  "the machine has a history")
+        total = max(v for v in series(machine, "total")["last"] if v)
+        self.assertGreater(total, max(v for v in series(machine, "used")["last"] if v))
+        device = history(what="device", ordinal=0, **{"from": "-1m"})
+        self.assertEqual({s["ordinal"] for s in device["series"]}, {0})
+        self.assertEqual(history(what="device", ordinal=7)["series"], [])
+        self.assertTrue(known(history(what="space", **{"from": "-1m"}), "heap"))
+        few = history(what="system", points=5, **{"from": "-1h"})
+        self.assertLessEqual(len(few["t"]), 6)
+        self.assertEqual(few["step"] * len(few["t"]), few["to"] - few["from"])
+
+
+class EventsTest(ApiTest):
+    def test_a_kill_is_told_at_once_and_again_to_who_missed_it(self):
+        self.api()
+        stream = self.stream()
+        hello = stream.wait(lambda e: e["event"] == "hello", "hello")
+        self.assertEqual(set(hello["data"]) >= {"node", "version", "session"}, True)
+        tick = stream.wait(lambda e: e["event"] == "tick", "a tick")
+        self.valid(tick["data"], "Tick")
+        self.assertGreater(tick["data"]["system"]["total"], tick["data"]["system"]["free"])
+        self.assertGreater(tick["data"]["processes"], 1)
+        client = self.client(*BUSY)
+        came = stream.wait(lambda e: e["event"] == "event" and e["data"]["kind"] == "came", "that it came")
+        self.assertEqual(came["data"]["pid"], client.pid)
+        stream.wait(lambda e: e["event"] == "tick" and any(d["used"] for d in e["data"]["devices"]), "a tick with its memory")
+        client.kill()
+        killed = stream.wait(lambda e: e["event"] == "event" and e["data"]["kind"] == "killed", "that it was killed")
+        self.valid(killed["data"], "Event")
+        self.assertEqual((killed["data"]["pid"], killed["data"]["program"], killed["data"]["bytes"]),
+                         (client.pid, "client", 20200))
+        self.assertIn("SIGKILL", killed["data"]["text"])
+        self.assertEqual(int(killed["id"]), killed["data"]["id"])
+        stream.wait(lambda e: e["event"] == "tick" and e["data"]["devices"] == [], "a tick without it")
+
+        answer = self.get("/events")
+        self.assertIn(killed["data"], answer["events"])
+        ids = [event["id"] for event in answer["events"]]
+        self.assertEqual(ids, sorted(ids))
+        self.assertEqual(answer["last"], ids[-1])
+        after = self.get("/events", after=came["id"])["events"]
+        self.assertEqual([e["id"] for e in after], [i for i in ids if i > int(came["id"])])
+        self.assertEqual(self.get("/events", after=ids[-1])["events"], [])
+        self.assertEqual([e["id"] for e in self.get("/events", limit=1)["events"]], ids[-1:])
+
+        again = self.stream(headers={"Last-Event-ID": came["id"]})
+        replayed = again.wait(lambda e: e["event"] == "event", "what was missed")
+        self.assertGreater(int(replayed["id"]), int(came["id"]))
+        self.assertEqual(again.wait(lambda e: e.get("id") == killed["id"], "the kill")["data"], killed["data"])
+        again.wait(lambda e: e["event"] == "tick", "a tick")
+        fresh = self.stream()
+        fresh.wait(lambda e: e["event"] == "tick", "a tick")
+        self.assertEqual([e for e in fresh.events if e["event"] == "event"], [])
+
+    def test_numbers_of_events_go_on_after_a_restart(self):
+        daemon = self.api()
+        self.client(*BUSY)
+        first = self.eventually(lambda: self.get("/events"), lambda a: a["events"], "an event")["last"]
+        daemon.kill()
+        daemon.wait()
+        self.api()
+        later = self.eventually(lambda: self.get("/events", after=first), lambda a: a["events"], "events after it")
+        self.assertGreater(later["events"][0]["id"], first)
+
+
+class SuspectsTest(ApiTest):
+    def test_a_leak_is_told_with_its_evidence(self):
+        self.api("--leaks-interval", "50ms")
+        stream = self.stream()
+        leak = self.client("leak", "20000000", program=LEAKS, ready=False)
+        leak.out.wait("^ready$")
+        answer = self.eventually(lambda: self.valid(self.get("/suspects", pid=leak.pid), "Suspects"),
+                                 lambda a: a["suspects"] and a["suspects"][0]["level"] == "leak", "the leak is found")
+        (suspect,) = answer["suspects"]
+        self.assertEqual((suspect["site"]["function"], suspect["pid"]), ("keep_block", leak.pid))
+        self.assertEqual(len(suspect["samples"]), 3)
+        self.assertGreater(suspect["confidence"], 0)
+        self.assertTrue(suspect["why"])
+        series = suspect["series"]
+        self.assertEqual({len(series[k]) for k in ("t", "bytes", "blocks")}, {len(series["t"])})
+        self.assertGreaterEqual(len(series["t"]), 36)
+        self.assertEqual(series["t"], sorted(series["t"]))
+        self.assertGreater(series["bytes"][-1], series["bytes"][0])
+        self.assertTrue(answer["ready"])
+        self.assertEqual(self.get("/suspects", pid=1)["suspects"], [])
+        event = stream.wait(lambda e: e["event"] == "event" and e["data"]["kind"] == "leak", "the leak")
+        self.assertEqual(event["data"]["pid"], leak.pid)
+        if os.getuid() == 0:
+            os.chmod(self.http, 0o666)
+            self.assertEqual(self.as_other(NOBODY, "/suspects")["suspects"], [])
+            kinds = {e["kind"] for e in self.as_other(NOBODY, "/events")["events"]}
+            self.assertNotIn("leak", kinds)
+
+
+if __name__ == "__main__":
+    unittest.main()

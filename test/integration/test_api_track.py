@@ -1,0 +1,109 @@
+"""The HTTP API about tracked programs: the switch with its audit, blocks of the heap by age and size."""
+
+import json
+import os
+import subprocess
+import unittest
+
+from api_support import MEMOIR, ApiTest
+from daemon_fixture import BUILD, Process
+
+SITES = BUILD / "test/integration/sites_malloc"
+
+
+class TrackedTest(ApiTest):
+    def tracked(self, program, *options):
+        process = Process([MEMOIR, "run", "--quiet", *options, program],
+                          env=dict(os.environ, MEMOIR_DIR=str(self.books)))
+        self.addCleanup(process.close)
+        process.out.wait("^ready$")
+        self.eventually(lambda: self.get(f"/processes/{process.pid}")["tracking"]["state"], lambda s: s != "none",
+                        "it is tracked")
+        return process
+
+    def more(self, process):
+        process.popen.stdin.write("\n")
+        process.popen.stdin.flush()
+        process.out.wait("^more$")
+
+    def heap(self, process):
+        accounts = self.get(f"/processes/{process.pid}")["accounts"]
+        return next((a["bytes"] for a in accounts if a["space"] == "heap"), 0)
+
+    def switch(self, process, on):
+        answer = self.request("POST", f"/processes/{process.pid}/tracking", {"on": on})
+        self.assertEqual(answer.status, 200, answer.body)
+        return self.valid(answer.json(), "Tracking")
+
+    def audit(self):
+        path = self.state / "audit.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def test_a_program_can_begin_suspended_and_be_switched_on(self):
+        daemon = self.api()
+        stream = self.stream()
+        process = self.tracked(SITES, "--suspended")
+        tracking = self.get(f"/processes/{process.pid}")["tracking"]
+        self.assertEqual((tracking["state"], tracking["can"], tracking["source"]), ("suspended", True, "track"))
+        before = self.heap(process)
+        self.assertLess(before, 100_000)  # of 4 MB that it took so far
+        self.assertEqual(self.switch(process, True), {"pid": process.pid, "state": "on", "changed": True})
+        self.assertEqual(self.switch(process, True)["changed"], False)
+        event = stream.wait(lambda e: e["event"] == "event" and e["data"]["kind"] == "tracking", "the switch")
+        self.assertEqual(event["data"]["pid"], process.pid)
+        self.more(process)
+        self.eventually(lambda: self.heap(process), lambda n: n >= before + 500_000, "what came after is counted")
+        line = daemon.err.wait(rf"tracking of PID {process.pid} on")
+        self.assertIn("root" if os.getuid() == 0 else str(os.getuid()), line)
+        actions = self.eventually(self.audit, lambda a: len(a) == 2, "both are in the audit")
+        self.assertEqual(actions[0]["what"], f"tracking of PID {process.pid} on")
+        self.assertEqual(actions[0]["status"], 200)
+
+    def test_off_counts_nothing_until_it_is_on_again_also_after_a_restart(self):
+        daemon = self.api()
+        process = self.tracked(SITES)
+        held = self.eventually(lambda: self.heap(process), lambda n: n >= 3_000_000, "its heap is known")
+        self.assertEqual(self.switch(process, False)["state"], "suspended")
+        daemon.kill()
+        daemon.wait()
+        self.api()
+        self.eventually(lambda: self.get(f"/processes/{process.pid}")["tracking"]["state"], lambda s: s == "suspended",
+                        "it is still suspended")
+        self.more(process)
+        self.assertLess(self.eventually(lambda: self.heap(process), lambda n: n > 0, "its heap"), held + 100_000)
+        self.assertEqual(self.switch(process, True)["state"], "on")
+
+    def test_live_blocks_of_the_heap_by_age_and_size(self):
+        self.api()
+        process = self.tracked(SITES)
+        self.eventually(lambda: self.heap(process), lambda n: n >= 3_000_000, "its heap is known")
+        ages = self.valid(self.get(f"/processes/{process.pid}/ages"), "Ages")
+        if not ages["searched_bytes"]:
+            self.skipTest("the memory of other processes cannot be read here")
+        self.assertEqual((ages["source"], ages["complete"]), ("heap", True))
+        (account,) = self.get(f"/processes/{process.pid}")["accounts"]
+        self.assertEqual((ages["live_blocks"], ages["live_bytes"]), (account["blocks"], account["bytes"]))
+        column = ages["sizes"].index(256)
+        self.assertEqual(sum(row[column] for row in ages["blocks"]), 3000)  # of 1,000 bytes each
+        self.assertEqual(sum(map(sum, ages["blocks"])), ages["live_blocks"])
+        self.assertEqual(sum(map(sum, ages["bytes"])), ages["live_bytes"])
+
+    def test_figures_are_those_of_the_command_line(self):
+        self.api()
+        process = self.tracked(SITES, "--stacks", "all")
+        self.eventually(lambda: self.heap(process), lambda n: n >= 3_000_000, "its heap is known")
+        local = self.memoir("sites", process.pid, "--json", "--dir", self.books, "--by", "stack")
+        answer = self.valid(self.get(f"/processes/{process.pid}/sites", by="stack"), "Sites")
+        keys = ("live_bytes", "live_blocks", "allocated_bytes", "allocated_blocks", "site", "stack", "frames", "estimate")
+        self.assertEqual([{k: s[k] for k in keys} for s in answer["sites"]],
+                         [{k: s[k] for k in keys} for s in local["sites"]])
+        stacks = {s["stack"].rsplit(";", 2)[-2]: s["live_bytes"] for s in answer["sites"] if s["stack"].endswith(";ask")}
+        self.assertEqual(stacks, {"path_left": 2_250_000, "path_right": 750_000})
+        folded = subprocess.run([MEMOIR, "flame", str(process.pid), "--dir", self.books, "--export", "folded"],
+                                capture_output=True, text=True, check=True)
+        profile = self.request("GET", f"/processes/{process.pid}/profile?format=folded").body.decode()
+        self.assertEqual(sorted(profile.splitlines()), sorted(folded.stdout.splitlines()))
+
+
+if __name__ == "__main__":
+    unittest.main()
