@@ -1,6 +1,6 @@
 // Types of the API for TypeScript, from memoird's OpenAPI description.
 
-const HEAD = `// Made by web/types.mjs from memoird's OpenAPI description (script/web-types): do not edit.
+const HEAD = `// Made by web/types.mjs from memoird's OpenAPI description (web/make-types.mjs): do not edit.
 `
 
 const NAME = /^[A-Za-z_$][\w$]*$/

@@ -9,6 +9,7 @@
 struct api;
 struct daemon;
 struct http;
+struct buffer;
 struct http_route;
 struct http_schema;
 
@@ -25,3 +26,6 @@ int api_start(struct api *api, struct http *http);
 /* The server has stopped: end the worker, and give up what it has not begun. Before http_free(). NULL is fine. */
 void api_stop(struct api *api);
 void api_free(struct api *api); /* NULL is fine */
+
+/* The OpenAPI description of all that, as memoird serves it. Needs no daemon. */
+void api_description(struct buffer *out);

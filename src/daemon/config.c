@@ -449,6 +449,7 @@ static const struct {
     {"--help", CONFIG_HELP},          {"-h", CONFIG_HELP},
     {"--version", CONFIG_VERSION},    {"-V", CONFIG_VERSION},
     {"--print-config", CONFIG_PRINT}, {"--print-manual", CONFIG_MANUAL},
+    {"--print-api", CONFIG_API},
 };
 
 static bool parse_action(const char *arg, enum config_action *ret_action)

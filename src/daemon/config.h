@@ -94,7 +94,14 @@ struct config_key {
 const struct config_key *config_keys(size_t *ret_n);
 
 /* What else the command line asked for. */
-enum config_action { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_PRINT, CONFIG_MANUAL };
+enum config_action {
+    CONFIG_RUN,
+    CONFIG_HELP,
+    CONFIG_VERSION,
+    CONFIG_PRINT,
+    CONFIG_MANUAL,
+    CONFIG_API
+};
 
 enum { CONFIG_ERROR_MAX = 512 };
 

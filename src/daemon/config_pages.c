@@ -112,6 +112,7 @@ void config_print_help(struct buffer *out)
     } actions[] = {
         {"--print-config", "Print a sample configuration file with every key explained"},
         {"--print-manual", "Print the manual page"},
+        {"--print-api", "Print the OpenAPI description of what is served by HTTP"},
         {"-h, --help", "Print this"},
         {"-V, --version", "Print the version"},
     };

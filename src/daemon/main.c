@@ -6,6 +6,7 @@
 
 #include "base/buffer.h"
 #include "base/version.h"
+#include "daemon/api.h"
 #include "daemon/commands.h"
 #include "daemon/config.h"
 #include "daemon/daemon.h"
@@ -31,6 +32,8 @@ static int act(enum config_action action)
         return print(config_print_sample);
     case CONFIG_MANUAL:
         return print(config_print_manual);
+    case CONFIG_API:
+        return print(api_description);
     default:
         printf("memoird %s\n", MEMOIR_VERSION);
         return EXIT_OK;

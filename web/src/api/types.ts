@@ -1,125 +1,23 @@
-// What memoird answers, as far as the page uses it.
-import type { Kind } from '../base/format'
+// What memoird answers, by the names that the page uses. The types themselves are made from the description of the API
+// (schema.ts), so a change over there is an error here.
+import type * as api from './schema'
 
-export interface Column {
-  name: string
-  kind: Kind
-}
+export type { Event, Session, Suspect, Tick } from './schema'
+export type EventsAnswer = api.Events
+export type HistoryAnswer = api.History
+export type HistorySeries = api.History['series'][number]
+export type SuspectsAnswer = api.Suspects
+export type TablesAnswer = api.Tables
+export type TableColumn = api.Tables['tables'][number]['columns'][number]
+export type Column = api.Table['columns'][number]
+export type Grower = api.Tick['growers'][number]
+export type Site = api.Suspect['site']
+export type SelfAnswer = api.Self
+/** A row of the tables system and devices. */
+export type SystemRow = Record<string, unknown>
+export type DeviceRow = Record<string, unknown>
 
-/** Rows as arrays in the order of the columns: what is not known is null. */
-export interface TableAnswer {
-  schema: string
-  time: string
-  table: string
-  columns: Column[]
+/** With shape=arrays: rows in the order of the columns. */
+export interface TableAnswer extends Omit<api.Table, 'rows'> {
   rows: unknown[][]
-  matched: number
-  left_out?: number
-  incomplete?: boolean
-  estimate?: [number, number][]
-  at_least?: [number, number][]
 }
-
-export interface TableColumn extends Column {
-  help: string
-  private?: boolean
-}
-
-export interface TablesAnswer {
-  tables: { name: string; help?: string; columns: TableColumn[] }[]
-}
-
-export interface Session {
-  user: string | null
-  name?: string
-  uid: number
-  role: 'read' | 'control'
-  sees_all: boolean
-  node: string
-  version: string
-  tracking_possible?: boolean
-}
-
-export type SystemRow = Record<string, number | string | null>
-export type DeviceRow = Record<string, number | string | null>
-
-export interface Grower {
-  pid: number
-  program: string
-  rate: number
-  rss: number | null
-}
-
-export interface Tick {
-  time: string
-  generation: number
-  system: SystemRow | null
-  devices: DeviceRow[]
-  growers: Grower[]
-  processes: number
-  tracked: number
-  suspects: number
-}
-
-export interface Event {
-  id: number
-  time: string
-  kind: string
-  pid?: number | null
-  program?: string | null
-  text: string
-  bytes?: number | null
-}
-
-export interface EventsAnswer {
-  events: Event[]
-}
-
-export interface HistorySeries {
-  name: string
-  kind: Kind
-  last: (number | null)[]
-  max?: (number | null)[]
-}
-
-export interface HistoryAnswer {
-  from: number
-  to: number
-  step: number
-  t: number[]
-  series: HistorySeries[]
-}
-
-export interface Site {
-  function?: string | null
-  file?: string | null
-  line?: number | null
-}
-
-export interface Suspect {
-  pid: number
-  program: string
-  level: string
-  confidence: string | number | null
-  score: number | null
-  rate: number | null
-  live_bytes: number | null
-  live_blocks: number | null
-  site: Site | null
-  stack: string[]
-  since: string | null
-  limit: { in_s: number; bytes: number; what: string } | null
-  why: string[]
-  series: { t: number[]; bytes: (number | null)[]; blocks: (number | null)[] } | null
-  samples: { address: string; bytes: number; age: number }[]
-}
-
-export interface SuspectsAnswer {
-  suspects: Suspect[]
-  watched: number
-  ready: boolean
-  looks: number
-}
-
-/** memoird's own figures: groups of named figures, as it tells them. */
-export type SelfAnswer = Record<string, unknown>

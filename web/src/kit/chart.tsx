@@ -101,7 +101,7 @@ export function TimeChart(props: TimeChartProps): JSX.Element {
             <li key={s.id}>
               <span class={`swatch${s.rest ? ' hatch' : ''}`} style={{ backgroundColor: `var(${s.color})` }} />
               <span class="muted">{s.name}</span>
-              <span class="value">{formatOf(kind)(s.values[at] ?? null)}</span>
+              <span class="value">{formatOf(kind)(cursor != null ? (s.values[at] ?? null) : lastKnown(s.values))}</span>
             </li>
           ))}
         </ul>
@@ -110,12 +110,18 @@ export function TimeChart(props: TimeChartProps): JSX.Element {
   )
 }
 
+/** The step that is not over yet may have no value. */
+function lastKnown(values: readonly (number | null)[]): number | null {
+  for (let i = values.length - 1; i >= 0; i--) if (values[i] != null) return values[i]!
+  return null
+}
+
 /** For who does not see the picture. */
 function summary(props: TimeChartProps, kind: Kind): string {
   const last = props.t.length - 1
   if (last < 0) return 'no values'
   const format = formatOf(kind)
-  const parts = props.series.map((s) => `${s.name} ${format(s.values[last] ?? null)}`)
+  const parts = props.series.map((s) => `${s.name} ${format(lastKnown(s.values))}`)
   return `From ${clock(props.t[0]!)} to ${clock(props.t[last]!)}; at the end: ${parts.join(', ')}`
 }
 

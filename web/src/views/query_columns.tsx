@@ -20,10 +20,10 @@ const NOTHING: QueryRows = { rows: [], index: new Map(), kinds: new Map(), marks
 export function readRows(answer: TableAnswer | null): QueryRows {
   if (!answer) return NOTHING
   const marks = new Map<QueryRow, Map<number, Mark>>()
-  const note = (list: [number, number][] | undefined, mark: Mark): void => {
+  const note = (list: TableAnswer['estimate'], mark: Mark): void => {
     for (const [r, c] of list ?? []) {
-      const row = answer.rows[r]
-      if (!row) continue
+      const row = r == null ? undefined : answer.rows[r]
+      if (!row || c == null) continue
       const cells = marks.get(row) ?? new Map<number, Mark>()
       cells.set(c, { ...cells.get(c), ...mark })
       marks.set(row, cells)

@@ -14,8 +14,8 @@ export function Self(): JSX.Element {
   const { data, problem } = useResource<SelfAnswer>('/self')
   const share = useCpuShare(data)
   if (!data) return problem ? <ProblemBox problem={problem} middle /> : <Waiting rows={10} />
-  const groups = figureGroups(data, '').filter((g) => g.name && g.name !== 'cpu' && g.name !== 'loop')
-  const pid = number(data['pid'])
+  const { books, sockets, history, exits, leaks, http, events } = data
+  const groups = figureGroups({ books, sockets, history, exits, leaks, http, events: { left_out: events['left_out'] } }, '').slice(1)
   return (
     <>
       <ViewHead title="Memoir itself" sub="what memoird takes, how late it is, and what it could not account" end={<RangeChoice />} />
@@ -23,11 +23,13 @@ export function Self(): JSX.Element {
       <div class="grid">
         <Costs data={data} share={share} />
         <Card title="Memory of memoird" span={7}>
-          {pid != null && <OwnMemory pid={pid} />}
+          <OwnMemory pid={data.pid} />
         </Card>
         <Losses groups={groups} />
+      </div>
+      <div class="pack">
         {groups.map((group) => (
-          <Card key={group.name} title={capital(group.name)} span={3}>
+          <Card key={group.name} title={capital(group.name)}>
             <Figures group={group} />
           </Card>
         ))}
@@ -39,26 +41,16 @@ export function Self(): JSX.Element {
 const capital = (text: string): string => text.slice(0, 1).toUpperCase() + text.slice(1)
 const number = (value: unknown): number | null => (typeof value === 'number' ? value : null)
 
-/** A member of a member, where both are there. */
-function inner(data: SelfAnswer, group: string, name: string): number | null {
-  const object = data[group]
-  return object && typeof object === 'object' ? number((object as Record<string, unknown>)[name]) : null
-}
-
-const cpuOf = (data: SelfAnswer): number | null => {
-  const user = inner(data, 'cpu', 'user_s')
-  const system = inner(data, 'cpu', 'system_s')
-  return user == null || system == null ? null : user + system
-}
+const cpuOf = (data: SelfAnswer): number => data.cpu.user_s + data.cpu.system_s
 
 /** The share of one processor between two answers that are some seconds apart. */
 function useCpuShare(data: SelfAnswer | null): number | null {
   const before = useRef<{ up: number; cpu: number } | null>(null)
   const [share, setShare] = useState<number | null>(null)
   useEffect(() => {
-    const up = data && number(data['uptime_s'])
-    const cpu = data && cpuOf(data)
-    if (up == null || cpu == null) return
+    if (!data) return
+    const up = data.uptime_s
+    const cpu = cpuOf(data)
     const last = before.current
     if (last && up - last.up < 3 && up >= last.up) return
     if (last && up > last.up) setShare(((cpu - last.cpu) / (up - last.up)) * 100)
@@ -69,12 +61,12 @@ function useCpuShare(data: SelfAnswer | null): number | null {
 
 function Costs({ data, share }: { data: SelfAnswer; share: number | null }): JSX.Element {
   const cpu = cpuOf(data)
-  const up = number(data['uptime_s'])
+  const up = data.uptime_s
   const lag = (name: string): string => {
-    const ms = inner(data, 'loop', name)
+    const ms = number(data.loop[name])
     return ms == null ? '-' : duration(ms / 1000)
   }
-  const average = cpu != null && up ? (cpu / up) * 100 : null
+  const average = up > 0 ? (cpu / up) * 100 : null
   return (
     <Card title="What it takes" span={5} end={<span class="muted">up for {duration(up)}</span>}>
       <Facts>
@@ -85,7 +77,7 @@ function Costs({ data, share }: { data: SelfAnswer; share: number | null }): JSX
           {percent(average)} <small>{duration(cpu)}</small>
         </Fact>
         <Fact name="memory" help="resident memory now, and the most it has been">
-          {bytes(number(data['rss']))} <small>≤ {bytes(number(data['peak_rss']))}</small>
+          {bytes(data.rss)} <small>≤ {bytes(data.peak_rss)}</small>
         </Fact>
         <Fact name="loop late, median" help="how late the loop came to what was due, during the last minute">
           {lag('lag_p50_ms')}
@@ -95,8 +87,8 @@ function Costs({ data, share }: { data: SelfAnswer; share: number | null }): JSX
         <Fact name="a refresh takes" help="to read the figures of all books">
           {lag('refresh_ms')}
         </Fact>
-        <Fact name="threads">{count(number(data['threads']))}</Fact>
-        <Fact name="open files">{count(number(data['descriptors']))}</Fact>
+        <Fact name="threads">{count(data.threads)}</Fact>
+        <Fact name="open files">{count(data.descriptors)}</Fact>
       </Facts>
     </Card>
   )
@@ -117,8 +109,10 @@ function Figures({ group }: { group: FigureGroup }): JSX.Element {
 
 function Losses({ groups }: { groups: FigureGroup[] }): JSX.Element {
   const { counted, some } = lossesOf(groups)
+  // Who is refused may be somebody who knocks at the wrong door; what is lost is missing from the figures.
+  const tone = some.some((f) => /lost|left out|dropped/.test(f.name)) ? 'bad' : some.length ? 'warn' : 'good'
   return (
-    <Card title="Lost, refused, left out" span={12} end={<Badge tone={some.length ? 'bad' : 'good'}>{some.length ? `${some.length} of ${counted}` : 'none'}</Badge>}>
+    <Card title="Lost, refused, left out" span={12} end={<Badge tone={tone}>{some.length ? `${some.length} of ${counted}` : 'none'}</Badge>}>
       {some.length === 0 ? (
         <Empty title="Nothing was lost">
           <span>{counted} kinds of loss are counted, from full queues to books that could not be read. All are at zero.</span>

@@ -1,0 +1,659 @@
+// Made by web/types.mjs from memoird's OpenAPI description (web/make-types.mjs): do not edit.
+
+/** RFC 9457. Queries that make no sense add part, at and len: which argument, and which bytes of it. */
+export interface Problem {
+  type: string
+  title: string
+  status: number
+  detail: string
+  instance?: string
+}
+
+export interface LoginRequest {
+  code: string
+}
+
+export interface Login {
+  user: string
+  role: "read" | "control"
+}
+
+export interface Logout {
+  logged_out: true
+}
+
+/** Rows of a table, as memoir query --json has them. What is not known is null, never 0. */
+export interface Table {
+  schema: "memoir.query/1"
+  time: Time
+  table: string
+  columns: {
+    name: string
+    kind: Kind
+  }[]
+  /** Objects by column; with shape=arrays, arrays in the order of the columns. */
+  rows: (Record<string, unknown> | unknown[])[]
+  /** rows before the limit */
+  matched: number
+  /** rows past what an answer holds */
+  left_out?: number
+  /** something could not be read in time */
+  incomplete?: boolean
+  at_least?: Cells
+  estimate?: Cells
+  /** of the table exited: whether ends of processes are seen */
+  exits?: Record<string, unknown>
+}
+
+/** ISO 8601, UTC */
+export type Time = string
+
+/** bytes and numbers are integers, ages seconds, times ISO 8601, percentages numbers, yes booleans */
+export type Kind = "text" | "number" | "bytes" | "age" | "time" | "percent" | "yes"
+
+/** with shape=arrays: [row, column] of the cells that carry this mark */
+export type Cells = number[][]
+
+export interface Tables {
+  tables: ({
+    name: string
+    help: string
+    /** usual columns */
+    show: string
+    /** usual order */
+    sort: string | null
+    /** rows of other users are left out */
+    private: boolean
+    columns: {
+      name: string
+      kind: Kind
+      help: string
+      /** known of your own processes only */
+      private: boolean
+    }[]
+  })[]
+}
+
+export interface Process {
+  schema: "memoir.process/1"
+  time: Time
+  pid: number
+  /** all columns of the table host; null when it is gone and only its book is left */
+  process: Record<string, unknown> | null
+  /** what it holds, by device and space */
+  accounts: Record<string, unknown>[]
+  /** you may see its call sites, blocks and command */
+  own: boolean
+  tracking: {
+    state: "on" | "suspended" | "off" | "none"
+    /** who counts: track, client, socket ... */
+    source: string | null
+    /** why it is not tracked */
+    why: string | null
+    /** you may switch it */
+    can: boolean
+    /** what would start it tracked */
+    command: string | null
+  }
+  /** the limit of its cgroup or of one around it that leaves the least */
+  limit: {
+    bytes: number
+    headroom: number
+    where: string
+  } | null
+}
+
+export interface TrackingWish {
+  on: boolean
+}
+
+export interface Tracking {
+  pid: number
+  state: "on" | "suspended" | "off" | "none"
+  changed: boolean
+}
+
+/** Call sites, as memoir sites --json has them. */
+export interface Sites {
+  schema: "memoir.sites/1"
+  time: Time
+  pid: number | null
+  program: string
+  processes?: number
+  /** seconds since 1970 */
+  taken?: number
+  by: string
+  matched: number
+  live_bytes: number
+  live_blocks: number
+  allocated_bytes: number
+  allocated_blocks: number
+  estimated_live_bytes: number
+  accounted_live_bytes: number | null
+  seconds?: number | null
+  books?: number
+  books_unread?: number
+  /** blocks without a site for want of room */
+  sites_full?: number
+  sites: Site[]
+}
+
+export interface Site {
+  live_bytes: number
+  percent?: number | null
+  live_blocks: number
+  allocated_bytes: number
+  allocated_blocks: number
+  live_bytes_per_second?: number | null
+  allocated_bytes_per_second?: number | null
+  calls_per_second?: number | null
+  age_seconds?: number | null
+  first_seen?: string | null
+  sites?: number
+  space?: string | null
+  device?: number | null
+  device_name?: string | null
+  device_uid?: string | null
+  /** for people */
+  site: string
+  function?: string | null
+  file?: string | null
+  line?: number | null
+  module?: string | null
+  frame?: string | null
+  estimate: boolean
+  /** functions from the outermost on, separated by semicolons */
+  stack?: string | null
+  /** from the innermost on */
+  frames?: Frame[]
+}
+
+export interface Frame {
+  function: string | null
+  file: string | null
+  line: number | null
+  module: string | null
+  offset: number
+  inlined: boolean
+}
+
+export interface Flame {
+  schema: "memoir.flame/1"
+  time: Time
+  pid: number
+  program: string
+  /** what the figures of a node are */
+  values: string[]
+  /** functions */
+  names: string[]
+  /** of each name: path of its file */
+  modules: (string | null)[]
+  /** of each name: the same at every moment and in every run */
+  keys: string[]
+  /** [parent, name, figures...]: node 0 is the root, whose parent is -1; parents come first; figures are with all that is below */
+  nodes: number[][]
+  /** nodes whose figures are estimates */
+  estimate: number[]
+  /** nodes too small to be told of */
+  left_out: number
+  books?: number
+  books_unread?: number
+  sites_full?: number
+}
+
+/** Live blocks by age and size. */
+export interface Ages {
+  schema: "memoir.ages/1"
+  time: Time
+  pid: number
+  program: string
+  source: "heap" | "device"
+  /** false: more memory than could be searched in time */
+  complete: boolean
+  searched_bytes?: number
+  /** where each row begins, in seconds */
+  ages: number[]
+  /** where each column begins, in bytes */
+  sizes: number[]
+  blocks: number[][]
+  bytes: number[][]
+  live_blocks: number
+  live_bytes: number
+}
+
+export interface Suspects {
+  schema: "memoir.suspects/1"
+  time: Time
+  suspects: Suspect[]
+  matched: number
+  /** call sites */
+  watched: number
+  /** call sites past a limit */
+  left_out?: number
+  /** watched for long enough for verdicts */
+  ready: boolean
+  watched_s?: number
+  needs_s?: number
+  looks: number
+  incomplete?: boolean
+}
+
+export interface Suspect {
+  pid: number
+  program: string | null
+  device?: string | null
+  space?: string | null
+  /** leak or growing */
+  level: string
+  reason?: string | null
+  confidence: number
+  /** what ranks them */
+  score: number
+  /** bytes a second */
+  rate: number
+  blocks_rate?: number
+  live_bytes: number
+  live_blocks: number
+  freed_share?: number | null
+  watched_s?: number
+  since: Time
+  limit: {
+    in_s: number
+    bytes: number
+    what: string
+  } | null
+  site: {
+    text: string | null
+    function: string | null
+    file: string | null
+    line: number | null
+    frame: string | null
+  }
+  /** innermost first */
+  stack: string[]
+  why: string[]
+  series: {
+    /** seconds since 1970 */
+    t: number[]
+    bytes: number[]
+    blocks: number[]
+  }
+  samples: {
+    address: string
+    bytes: number
+    /** seconds */
+    age: number
+  }[]
+}
+
+export interface History {
+  schema: "memoir.history/2"
+  time: Time
+  /** seconds since 1970 */
+  from: number
+  to: number
+  /** seconds */
+  step: number
+  /** start of each step */
+  t: number[]
+  series: ({
+    /** rss, pss, heap, device.0.dram, total, used ... */
+    name: string
+    kind: Kind
+    ordinal?: number
+    device?: string
+    space?: string
+    capacity?: number
+    /** at the end of each step */
+    last: (number | null)[]
+    /** the largest in each step */
+    max: (number | null)[]
+  })[]
+  /** of all that is kept */
+  oldest?: number | null
+  damaged?: number
+}
+
+export interface Event {
+  /** only grows, also when memoird is started again */
+  id: number
+  time: Time
+  kind: "came" | "went" | "killed" | "oom" | "leak" | "device" | "tracking"
+  pid: number | null
+  program: string | null
+  uid?: number
+  text: string
+  /** that it held, or had at most */
+  bytes: number | null
+}
+
+export interface Events {
+  /** newest last */
+  events: Event[]
+  last: number
+  /** processes that came or went while there were very many */
+  left_out: number
+}
+
+/** What an event tick of the stream has. */
+export interface Tick {
+  time: Time
+  generation: number
+  /** a row of the table system */
+  system: Record<string, unknown> | null
+  /** rows of the table devices */
+  devices: Record<string, unknown>[]
+  growers: {
+    pid: number
+    program: string
+    /** bytes a second */
+    rate: number
+    rss: number
+  }[]
+  processes: number
+  tracked: number
+  /** call sites that leak */
+  suspects: number
+}
+
+export type Figures = Record<string, number | boolean | string | Record<string, unknown>>
+
+export interface Self {
+  schema: "memoir.self/1"
+  time: Time
+  version: string
+  pid: number
+  uid: number
+  started: Time
+  uptime_s: number
+  cpu: {
+    user_s: number
+    system_s: number
+  }
+  rss: number | null
+  peak_rss?: number
+  threads: number | null
+  descriptors: number
+  loop: Figures
+  books: Figures
+  sockets: Figures
+  history: Record<string, unknown> | null
+  exits: Figures
+  leaks: Figures
+  http: Figures
+  events: Figures
+}
+
+export interface Session {
+  user: string | null
+  /** of the token, or of the user */
+  name: string
+  uid: number | null
+  role: "none" | "read" | "control"
+  by: "nobody" | "peer" | "token" | "session"
+  /** call sites and commands of all users */
+  sees_all: boolean
+  node: string
+  version: string
+  tracking_possible: boolean
+}
+
+export interface Routes {
+  /** Any question about any table */
+  'GET /api/v1/query': {
+    args: {
+      table?: string
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+    }
+    answer: Table
+  }
+  /** Every process of the machine */
+  'GET /api/v1/processes': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+    }
+    answer: Table
+  }
+  /** Who holds the machine's memory */
+  'GET /api/v1/system': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+    }
+    answer: Table
+  }
+  /** Containers: cgroups with what they take and may take */
+  'GET /api/v1/cgroups': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+    }
+    answer: Table
+  }
+  /** Devices and their kinds of memory */
+  'GET /api/v1/devices': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+    }
+    answer: Table
+  }
+  /** What each process holds, by device and kind of memory */
+  'GET /api/v1/accounts': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+    }
+    answer: Table
+  }
+  /** Single blocks that are allocated and not freed */
+  'GET /api/v1/buffers': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+    }
+    answer: Table
+  }
+  /** Call sites of all processes, without names of functions */
+  'GET /api/v1/sites': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+    }
+    answer: Table
+  }
+  /** Verdicts of the watch over call sites */
+  'GET /api/v1/leaks': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+    }
+    answer: Table
+  }
+  /** Processes that ended: when, how, and what they still held */
+  'GET /api/v1/exited': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+    }
+    answer: Table
+  }
+  /** The tables and their columns */
+  'GET /api/v1/tables': {
+    args: Record<string, never>
+    answer: Tables
+  }
+  /** All that is known of one process */
+  'GET /api/v1/processes/{pid}': {
+    args: {
+      pid: number
+    }
+    answer: Process
+  }
+  /** The lines of a program that hold its memory */
+  'GET /api/v1/processes/{pid}/sites': {
+    args: {
+      pid: number
+      by?: "caller" | "stack" | "function" | "file" | "module" | "space" | "device"
+      sort?: "live" | "allocated" | "blocks"
+      limit?: number
+      stacks?: "yes" | "no" | "true" | "false" | "1" | "0"
+      space?: string
+    }
+    answer: Sites
+  }
+  /** The stacks that lead to a program's memory, as a tree */
+  'GET /api/v1/processes/{pid}/flame': {
+    args: {
+      pid: number
+      space?: string
+      inverted?: "yes" | "no" | "true" | "false" | "1" | "0"
+    }
+    answer: Flame
+  }
+  /** The same for other tools, as a download */
+  'GET /api/v1/processes/{pid}/profile': {
+    args: {
+      pid: number
+      format?: "pprof" | "folded" | "speedscope"
+      sort?: "live" | "allocated" | "blocks"
+      space?: string
+    }
+    answer: unknown
+  }
+  /** Live blocks by age and size */
+  'GET /api/v1/processes/{pid}/ages': {
+    args: {
+      pid: number
+      source?: "heap" | "device"
+    }
+    answer: Ages
+  }
+  /** Single blocks of one process */
+  'GET /api/v1/processes/{pid}/buffers': {
+    args: {
+      pid: number
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+    }
+    answer: Table
+  }
+  /** Switch the tracking of a process on or off */
+  'POST /api/v1/processes/{pid}/tracking': {
+    args: {
+      pid: number
+    }
+    answer: Tracking
+  }
+  /** Call sites that may leak, with the evidence */
+  'GET /api/v1/suspects': {
+    args: {
+      pid?: number
+    }
+    answer: Suspects
+  }
+  /** What was held, over time */
+  'GET /api/v1/history': {
+    args: {
+      what: "process" | "system" | "device" | "space"
+      pid?: number
+      start?: number
+      ordinal?: number
+      from?: string
+      to?: string
+      points?: number
+    }
+    answer: History
+  }
+  /** What happened lately */
+  'GET /api/v1/events': {
+    args: {
+      after?: number
+      limit?: number
+    }
+    answer: Events
+  }
+  /** What memoird itself takes, does and loses */
+  'GET /api/v1/self': {
+    args: Record<string, never>
+    answer: Self
+  }
+  /** Who you are here */
+  'GET /api/v1/session': {
+    args: Record<string, never>
+    answer: Session
+  }
+  /** Server-sent events: a tick each second, and what happens */
+  'GET /api/v1/stream': {
+    args: {
+      after?: number
+    }
+    answer: unknown
+  }
+  /** Log in by the link that `memoir open` makes */
+  'GET /login': {
+    args: {
+      code: string
+    }
+    answer: unknown
+  }
+  /** Log in by a code */
+  'POST /api/v1/login': {
+    args: Record<string, never>
+    answer: Login
+  }
+  /** Log out */
+  'POST /api/v1/logout': {
+    args: Record<string, never>
+    answer: Logout
+  }
+  /** This description */
+  'GET /api/v1/openapi.json': {
+    args: Record<string, never>
+    answer: unknown
+  }
+}
