@@ -66,7 +66,7 @@ export function TimeChart(props: TimeChartProps): JSX.Element {
   latest.current = props
   const shape = props.series.map((s) => `${s.id} ${s.color} ${s.fill ?? ''} ${s.dash ?? ''}`).join('|')
   const colors = theme.value
-  const many = props.t.length > 0
+  const many = props.series.some((s) => s.values.some((v) => v != null))
 
   // A new chart only when what it is made of changes; new figures go into the one that is there.
   useLayoutEffect(() => {

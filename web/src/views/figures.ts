@@ -15,7 +15,7 @@ export interface FigureGroup {
 }
 
 const ENDS: [RegExp, (n: number) => string][] = [
-  [/(^|_)(bytes|rss|pss|size|capacity|memory)(_max)?$/, bytes],
+  [/^bytes_|(^|_)(bytes|rss|pss|size|capacity|memory)(_max)?$/, bytes],
   [/_ns(_max)?$/, (n) => duration(n / 1e9)],
   [/_us(_max)?$/, (n) => duration(n / 1e6)],
   [/_ms(_max)?$/, (n) => duration(n / 1e3)],
