@@ -571,10 +571,11 @@ export interface Routes {
     }
     answer: Ages
   }
-  /** Single blocks of one process */
+  /** Single blocks of one process, with the places in its code by name */
   'GET /api/v1/processes/{pid}/buffers': {
     args: {
       pid: number
+      where?: string
       show?: string
       sort?: string
       limit?: number
