@@ -40,7 +40,7 @@ static const struct open_values defaults = {0};
 static const struct option_spec options[] = {
     OPTION_HELP,
     {"print", 'p', OPTION_FLAG, AT(print),
-     .help = "print the link instead of opening a browser: it is good once, for a minute"},
+     .help = "print the link instead of opening a browser: it is good once, for ten minutes"},
     {"role", 0, OPTION_CHOICE, AT(role), "ROLE",
      "what the page may do: control (start and stop tracking of your processes) or read (default: control)",
      .choices = role_words},
@@ -50,7 +50,7 @@ static const struct option_spec options[] = {
     {0},
 };
 
-/* The members of {"login":"http://…","expires_s":60} or {"error":{"message":…}}. */
+/* The members of {"login":"http://…","expires_s":600} or {"error":{"message":…}}. */
 static int answer_read(const struct buffer *answer, char *link, size_t link_size, char *message,
                        size_t message_size, uint64_t *ret_expires_s)
 {
@@ -213,7 +213,7 @@ const struct command cmd_open = {
     .usage = "open [OPTION...]",
     .help = "the dashboard in a browser, logged in",
     .description =
-        "Asks memoird for a link that logs a browser in as you, and opens it. The link is good once and for a minute; the "
+        "Asks memoird for a link that logs a browser in as you, and opens it. The link is good once and for ten minutes; the "
         "session for 12 hours, also after a restart of memoird. Without a screen the link is printed.",
     .options = options,
     .examples = examples,

@@ -1,7 +1,7 @@
 /* Sessions of browsers, and the codes that begin them.
  *
- * A code is good once and for a minute: whoever may, asks for one (on any thread) and gives it to a browser as a
- * link. The browser shows it, and gets a cookie, by which it is known until it logs out or the session ends. Of
+ * A code is good once and for ten minutes, since a link that was printed is not always opened at once: whoever may,
+ * asks for one (on any thread) and gives it to a browser as a link. The browser shows it, and gets a cookie, by which it is known until it logs out or the session ends. Of
  * both only digests are kept. Sessions outlive a restart in a file that only its owner can read. */
 #pragma once
 
@@ -15,7 +15,7 @@ enum {
     SESSION_CODES_USER_MAX = 8, /* of one user; then his oldest goes */
     SESSIONS_MAX = 1024,
     SESSIONS_USER_MAX = 64,
-    SESSION_CODE_S = 60,
+    SESSION_CODE_S = 600,
     SESSION_KEEP_S = 12 * 3600,
     SESSION_SECRET_CHARS = TOKEN_CHARS,
 };

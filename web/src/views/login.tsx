@@ -29,7 +29,7 @@ export function Login(): JSX.Element {
         </p>
         <pre>memoir open</pre>
         <p class="muted">
-          It opens the browser with a link that works once, within a minute. With <code>--print</code> it prints the link, for a browser elsewhere. You
+          It opens the browser with a link that works once, within ten minutes. With <code>--print</code> it prints the link, for a browser elsewhere. You
           see what your user may see; as root (<code>sudo memoir open</code>) everything.
         </p>
         <form onSubmit={(event) => void enter(event)}>
