@@ -246,10 +246,13 @@ static void print_title(const struct suspect *s, const struct term *term, struct
                   term_plain(term, style));
     if (s->verdict != DETECT_UNKNOWN)
         buffer_printf(out, " (%.0f%% sure)", 100 * s->confidence);
+    uint64_t bytes = detect_per_minute(s->bytes_per_s), blocks = detect_per_minute(s->blocks_per_s);
+    bool empty = bytes == 0 && s->live_bytes == 0 && blocks > 0; /* blocks of no bytes */
     if (s->verdict >= DETECT_GROWING)
-        buffer_printf(out, "  %s%s/min%s", term_style(term, STYLE_TITLE),
-                      units_format_bytes(rate, detect_per_minute(s->bytes_per_s), UNITS_DECIMAL),
-                      term_plain(term, STYLE_TITLE));
+        buffer_printf(out, "  %s%s%s/min%s", term_style(term, STYLE_TITLE),
+                      empty ? units_format_count(rate, blocks)
+                            : units_format_bytes(rate, bytes, UNITS_DECIMAL),
+                      empty ? " blocks" : "", term_plain(term, STYLE_TITLE));
     buffer_append_str(out, "  ");
     term_append(term, out,
                 s->site       ? s->site

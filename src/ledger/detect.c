@@ -84,6 +84,7 @@ struct horizon {
     const struct detect_point *points;
     size_t n;
     double span_s;
+    bool empty; /* all blocks have no bytes: each counts as one */
     struct marks marks;
     struct shape shape;
     double allocs, frees; /* bytes */
@@ -106,6 +107,22 @@ static double gained(uint64_t now, uint64_t then)
     return (double)(int64_t)(now - then);
 }
 
+/* What is judged: bytes, or blocks where they have none. */
+static uint64_t taken(const struct horizon *h, const struct detect_point *p)
+{
+    return h->empty ? p->alloc_blocks : p->alloc_bytes;
+}
+
+static uint64_t given_back(const struct horizon *h, const struct detect_point *p)
+{
+    return h->empty ? p->freed_blocks : p->freed_bytes;
+}
+
+static uint64_t held(const struct horizon *h, const struct detect_point *p)
+{
+    return h->empty ? detect_live_blocks(p) : detect_live_bytes(p);
+}
+
 /* ---- marks ---- */
 
 static void marks_take(struct horizon *h)
@@ -125,7 +142,7 @@ static void marks_take(struct horizon *h)
             const struct detect_point *p = &h->points[i];
             if (p->time_ns - first->time_ns >= until_ns)
                 break;
-            if (!low || detect_live_bytes(p) < detect_live_bytes(low))
+            if (!low || held(h, p) < held(h, low))
                 low = p;
             blocks = fmin(blocks, gained(detect_live_blocks(p), detect_live_blocks(first)));
             last = p;
@@ -133,10 +150,10 @@ static void marks_take(struct horizon *h)
         if (!low)
             continue;
         m->time[m->n] = seconds(low->time_ns - first->time_ns);
-        m->bytes[m->n] = gained(detect_live_bytes(low), detect_live_bytes(first));
+        m->bytes[m->n] = gained(held(h, low), held(h, first));
         m->blocks[m->n] = blocks;
-        m->allocs[m->n] = gained(last->alloc_bytes, before->alloc_bytes);
-        m->frees[m->n] = gained(last->freed_bytes, before->freed_bytes);
+        m->allocs[m->n] = gained(taken(h, last), taken(h, before));
+        m->frees[m->n] = gained(given_back(h, last), given_back(h, before));
         m->lasts[m->n] = seconds(last->time_ns - first->time_ns);
         m->n++;
         before = last;
@@ -191,7 +208,7 @@ static bool allocation_paused(const struct horizon *h)
 {
     double last = 0, longest = 0, end = seconds(h->points[h->n - 1].time_ns - h->points[0].time_ns);
     for (size_t i = 1; i < h->n; i++) {
-        if (h->points[i].alloc_bytes == h->points[i - 1].alloc_bytes)
+        if (taken(h, &h->points[i]) == taken(h, &h->points[i - 1]))
             continue;
         double now = seconds(h->points[i].time_ns - h->points[0].time_ns);
         longest = fmax(longest, now - last);
@@ -207,7 +224,7 @@ static double fall(const struct horizon *h)
     uint64_t high = 0;
     double most = 0;
     for (size_t i = 0; i < h->n; i++) {
-        uint64_t live = detect_live_bytes(&h->points[i]);
+        uint64_t live = held(h, &h->points[i]);
         if (live > high)
             high = live;
         most = fmax(most, gained(high, live));
@@ -327,7 +344,7 @@ static bool past_counts(const struct horizon *h, const struct detect_options *o)
 static bool freed_late(const struct horizon *h)
 {
     const struct detect_point *first = &h->points[0];
-    double allocs = (double)first->alloc_bytes, frees = (double)first->freed_bytes;
+    double allocs = (double)taken(h, first), frees = (double)given_back(h, first);
     if (allocs < h->allocs || frees < PAST_FREES * allocs)
         return false;
     return (h->allocs - h->frees) / h->allocs > PAST_KEEPS * (allocs - frees) / allocs;
@@ -337,7 +354,7 @@ static bool was_faster(const struct horizon *h, const struct detect_options *o, 
                        double *ret_then)
 {
     double before_s = seconds(o->site_age_ns) - h->span_s;
-    *ret_then = (double)detect_live_bytes(&h->points[0]) / before_s;
+    *ret_then = (double)held(h, &h->points[0]) / before_s;
     return rate < PAST_SLOWER * *ret_then;
 }
 
@@ -471,13 +488,18 @@ static void judge_horizon(const struct detect_point *points, size_t n,
 {
     const struct detect_point *first = &points[0], *last = &points[n - 1];
     struct horizon h = {
-        .points = points, .n = n, .span_s = seconds(last->time_ns - first->time_ns)};
-    *r = (struct detect_result){.span_ns = last->time_ns - first->time_ns, .needs_ns = o->needs_ns};
-    h.allocs = gained(last->alloc_bytes, first->alloc_bytes);
-    h.frees = gained(last->freed_bytes, first->freed_bytes);
+        .points = points,
+        .n = n,
+        .span_s = seconds(last->time_ns - first->time_ns),
+        .empty = last->alloc_bytes == 0 && last->alloc_blocks > 0,
+    };
+    *r = (struct detect_result){
+        .span_ns = last->time_ns - first->time_ns, .needs_ns = o->needs_ns, .empty = h.empty};
+    h.allocs = gained(taken(&h, last), taken(&h, first));
+    h.frees = gained(given_back(&h, last), given_back(&h, first));
     r->freed_share = o->level_only ? -1 : share(h.frees, h.allocs);
     r->ever_freed =
-        o->level_only ? -1 : share((double)last->freed_bytes, (double)last->alloc_bytes);
+        o->level_only ? -1 : share((double)given_back(&h, last), (double)taken(&h, last));
     h.fall = fall(&h);
     r->fall_bytes = (uint64_t)h.fall;
     marks_take(&h);
@@ -591,4 +613,6 @@ void detect_judge(const struct detect_point *points, size_t n, const struct dete
             judge_horizon(points + first, n - first, &o, &results[count++]);
     }
     *ret_result = results[combine(results, count)];
+    if (ret_result->empty)
+        ret_result->grown_bytes = 0, ret_result->bytes_per_s = 0;
 }

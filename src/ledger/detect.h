@@ -37,7 +37,8 @@ enum {
 };
 #define DETECT_NEEDS_NS UINT64_C(30000000000) /* what memoir leaks watches for by default */
 
-/* The counters of a site at one moment. Both kinds only grow; freed is at most allocated. */
+/* The counters of a site at one moment. Both kinds only grow; freed is at most allocated. Bytes are judged, and blocks where
+ * none of them has any: each of those costs its allocator some. */
 struct detect_point {
     uint64_t time_ns; /* CLOCK_MONOTONIC; later than that of the point before */
     uint64_t alloc_bytes, freed_bytes;
@@ -115,6 +116,8 @@ struct detect_result {
         freed_share; /* of what was allocated in this time, as much was freed; below 0: nothing was */
     double
         ever_freed; /* of all that was ever allocated, freed by now; below 0: nothing was, or not known */
+    bool
+        empty; /* all its blocks have no bytes: the verdict, rate_then and fall_bytes are about blocks */
     bool ages_even; /* live blocks are of all ages, so the growth is older than our watch */
 };
 

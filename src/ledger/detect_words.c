@@ -1,5 +1,6 @@
 /* Verdicts in words. See detect.h. */
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "base/buffer.h"
 #include "base/units.h"
@@ -47,13 +48,24 @@ static void freed(const struct detect_result *r, const char *before, struct buff
                       r->freed_share > 0.995 ? 2 : 0, 100 * r->freed_share);
 }
 
+/* So many bytes, or blocks. */
+enum { AMOUNT_MAX = UNITS_TEXT_MAX + 8 };
+static const char *amount(const struct detect_result *r, char text[static AMOUNT_MAX], uint64_t n)
+{
+    char number[UNITS_TEXT_MAX];
+    if (!r->empty)
+        return units_format_bytes(text, n, UNITS_DECIMAL);
+    snprintf(text, AMOUNT_MAX, "%s block%s", units_format_count(number, n), n == 1 ? "" : "s");
+    return text;
+}
+
 /* What the growth is: every reason but those of steady verdicts begins with it. */
 static void growth(const struct detect_result *r, struct buffer *out)
 {
-    char grown[UNITS_TEXT_MAX], span[UNITS_TEXT_MAX];
-    buffer_printf(out, "rose by %s in %s, in %u of %u parts of the time",
-                  units_format_bytes(grown, (uint64_t)(r->grown_bytes > 0 ? r->grown_bytes : 0),
-                                     UNITS_DECIMAL),
+    char grown[AMOUNT_MAX], span[UNITS_TEXT_MAX];
+    int64_t by = r->empty ? r->grown_blocks : r->grown_bytes;
+    buffer_printf(out, "rose by %s%s in %s, in %u of %u parts of the time",
+                  amount(r, grown, (uint64_t)(by > 0 ? by : 0)), r->empty ? " of no bytes" : "",
                   units_format_duration(span, r->span_ns), r->rises,
                   r->windows ? r->windows - 1 : 0);
 }
@@ -64,14 +76,15 @@ uint64_t detect_per_minute(double per_s)
     return rate >= 9e18 ? UINT64_MAX / 2 : rate > 0 ? (uint64_t)(rate + 0.5) : 0;
 }
 
-static const char *per_minute(char text[static UNITS_TEXT_MAX], double per_s)
+static const char *per_minute(const struct detect_result *r, char text[static AMOUNT_MAX],
+                              double per_s)
 {
-    return units_format_bytes(text, detect_per_minute(per_s), UNITS_DECIMAL);
+    return amount(r, text, detect_per_minute(per_s));
 }
 
 static void explain_steady(const struct detect_result *r, struct buffer *out)
 {
-    char a[UNITS_TEXT_MAX], span[UNITS_TEXT_MAX];
+    char a[AMOUNT_MAX], span[UNITS_TEXT_MAX];
     units_format_duration(span, r->span_ns);
     switch (r->reason) {
     case DETECT_IDLE:
@@ -86,7 +99,7 @@ static void explain_steady(const struct detect_result *r, struct buffer *out)
         break;
     case DETECT_TEETH:
         buffer_printf(out, "what it gains it gives back: the largest fall in %s was %s", span,
-                      units_format_bytes(a, r->fall_bytes, UNITS_DECIMAL));
+                      amount(r, a, r->fall_bytes));
         break;
     default:
         buffer_printf(out, "no growth in %s", span);
@@ -96,7 +109,7 @@ static void explain_steady(const struct detect_result *r, struct buffer *out)
 
 static void explain_growing(const struct detect_result *r, struct buffer *out)
 {
-    char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX];
+    char a[AMOUNT_MAX], b[AMOUNT_MAX];
     growth(r, out);
     switch (r->reason) {
     case DETECT_SUSTAINED:
@@ -111,11 +124,11 @@ static void explain_growing(const struct detect_result *r, struct buffer *out)
         break;
     case DETECT_SLOWING:
         buffer_printf(out, ", ever more slowly (%s/min at first): a warm-up, or a cache that fills",
-                      per_minute(a, r->rate_then));
+                      per_minute(r, a, r->rate_then));
         break;
     case DETECT_TEETH:
         buffer_printf(out, ", but it has given back %s at once before",
-                      units_format_bytes(a, r->fall_bytes, UNITS_DECIMAL));
+                      amount(r, a, r->fall_bytes));
         break;
     case DETECT_ONE_OFF:
         buffer_append_str(out, ": a few large steps, too few to tell");
@@ -136,7 +149,7 @@ static void explain_growing(const struct detect_result *r, struct buffer *out)
         break;
     case DETECT_SLOWER_NOW:
         buffer_printf(out, ", but grew by %s/min before: it may be warming up",
-                      per_minute(b, r->rate_then));
+                      per_minute(r, b, r->rate_then));
         break;
     default:
         buffer_append_str(out, "; whether anything of it is freed is not known");

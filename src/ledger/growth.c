@@ -19,7 +19,10 @@ const struct growth_options growth_daemon = {
     .bytes_min = 64 << 10,
 };
 
-enum { RING_FIRST = 16 };
+enum {
+    RING_FIRST = 16,
+    EMPTY_BLOCK_BYTES = 32, /* glibc gives no less */
+};
 
 /* Grows by doubling up to the tier's number of points, then goes round. */
 struct ring {
@@ -121,6 +124,15 @@ static struct site *site_new(struct growth *g, struct book *book, size_t at, uin
     return site;
 }
 
+/* What a site holds, as far as it is worth watching: of blocks without bytes, what they cost their allocator. */
+static uint64_t worth(const struct detect_point *point)
+{
+    uint64_t blocks = detect_live_blocks(point);
+    if (point->alloc_bytes > 0)
+        return detect_live_bytes(point);
+    return blocks < UINT64_MAX / EMPTY_BLOCK_BYTES ? blocks * EMPTY_BLOCK_BYTES : UINT64_MAX;
+}
+
 /* Without memory the point is lost, and the series has a gap. */
 static void ring_push(struct growth *g, struct ring *ring, unsigned points_max,
                       const struct detect_point *point)
@@ -154,7 +166,7 @@ static void site_push(struct growth *g, struct site *site, const struct detect_p
             ring_push(g, &site->rings[k], tier->points, low);
             low->time_ns = 0;
         }
-        if (!low->time_ns || detect_live_bytes(point) < detect_live_bytes(low))
+        if (!low->time_ns || worth(point) < worth(low))
             *low = *point;
     }
 }
@@ -258,8 +270,8 @@ static size_t least_of(const struct growth *g, const struct book *book, uint64_t
     *ret_held = UINT64_MAX;
     for (size_t i = 0; i < book->n; i++) {
         struct detect_point p = point_of(&g->counters[book->sites[i]->number], 0);
-        if (detect_live_bytes(&p) < *ret_held) {
-            *ret_held = detect_live_bytes(&p);
+        if (worth(&p) < *ret_held) {
+            *ret_held = worth(&p);
             least = i;
         }
     }
@@ -301,7 +313,7 @@ static void look_at(struct growth *g, struct book *book, uint32_t number, size_t
                     uint64_t now_ns)
 {
     struct detect_point point = point_of(&g->counters[number], now_ns);
-    uint64_t live = detect_live_bytes(&point), min = g->options.bytes_min;
+    uint64_t live = worth(&point), min = g->options.bytes_min;
     if (*at < book->n && book->sites[*at]->number == number) {
         struct site *site = book->sites[*at];
         site->idle = live < min / 4 ? site->idle + 1 : 0;
@@ -313,7 +325,7 @@ static void look_at(struct growth *g, struct book *book, uint32_t number, size_t
         ++*at;
         return;
     }
-    if (point.alloc_bytes == 0 || live < min)
+    if (point.alloc_blocks == 0 || live < min)
         return;
     struct site *site = make_room(g, book, live, at) ? site_new(g, book, *at, number) : NULL;
     if (!site) {

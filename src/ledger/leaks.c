@@ -170,7 +170,8 @@ static void spark_take(const struct growth_series *series, struct leak *leak)
         uint64_t until_ns = first_ns + (uint64_t)((double)span_ns * (part + 1) / LEAK_SPARK);
         while (i + 1 < series->n && series->points[i + 1].time_ns <= until_ns)
             i++;
-        leak->spark[part] = detect_live_bytes(&series->points[i]);
+        leak->spark[part] = leak->result.empty ? detect_live_blocks(&series->points[i])
+                                               : detect_live_bytes(&series->points[i]);
     }
     leak->n_spark = LEAK_SPARK;
 }

@@ -60,8 +60,9 @@ class Churn(DaemonTest):
         for life in list(world.lives):
             book = life.book()
             if book:
+                watched = bool(book.watchers())
                 life.say("r")
-                world.gone(life, book, "r")
+                world.gone(life, book, "r", watched)
         world.close()
         wait_for(lambda: world.look_at_retired() or not world.dead, "memoird writes of all that ended", 60)
         wait_for(lambda: not self.book_files(), "no book is left", 60)

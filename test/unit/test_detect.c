@@ -50,6 +50,28 @@ static void check_words(const struct detect_result *r, const char *words)
     assert_string_equal(buffer_string(&text), words);
 }
 
+static void blocks_without_bytes_are_judged_by_their_number(void **state)
+{
+    linear(LOOKS, 0);
+    struct detect_result r = judge(LOOKS, NULL);
+    assert_int_equal(r.verdict, DETECT_LEAK);
+    assert_int_equal(r.grown_bytes, 0);
+    check_near(r.bytes_per_s, 0, 0);
+    check_near(r.blocks_per_s, 4, 0.01);
+    check_words(
+        &r,
+        "rose by 114 blocks of no bytes in 30.0 s, in 17 of 17 parts of the time, without slowing; "
+        "nothing was freed.");
+    for (size_t i = 0; i < LOOKS; i++)
+        points[i].freed_blocks = points[i].alloc_blocks; /* they come and go */
+    r = judge(LOOKS, NULL);
+    assert_int_equal(r.verdict, DETECT_STEADY);
+    linear(LOOKS, 0);
+    for (size_t i = 0; i < LOOKS; i++)
+        points[i].alloc_blocks = 7; /* or stay */
+    assert_int_equal(judge(LOOKS, NULL).verdict, DETECT_STEADY);
+}
+
 /* ---- statistics ---- */
 
 static void mann_kendall_is_that_of_the_textbook(void **state)
@@ -325,6 +347,7 @@ static void every_verdict_and_reason_has_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_without_bytes_are_judged_by_their_number),
         cmocka_unit_test(mann_kendall_is_that_of_the_textbook),
         cmocka_unit_test(ties_lower_the_variance),
         cmocka_unit_test(theil_sen_ignores_a_wild_value),
