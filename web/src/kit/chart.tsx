@@ -147,9 +147,10 @@ function makeOptions(
     width,
     height,
     legend: { show: false },
-    padding: [8, 8, 0, 0],
+    padding: [8, 18, 0, 0],
     cursor: {
-      points: { size: 6 },
+      y: false,
+      points: { size: 6, show: !stacked },
       drag: { x: latest.current.onZoom != null, y: false, setScale: false },
       ...(sync ? { sync: { key: sync, scales: ['x', null] as [string, null] } } : {}),
     },
