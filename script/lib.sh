@@ -8,7 +8,7 @@ cd "$root" || exit
 build_packages=(clang gcc libbpf-dev libc6-dev meson ninja-build pkg-config libdw-dev libelf-dev libiberty-dev
   libjansson-dev libmicrohttpd-dev libncurses-dev libsqlite3-dev zlib1g-dev)
 test_packages=("${build_packages[@]}" binutils clang clang-format-14 g++ git libclang-rt-14-dev
-  groff-base libcmocka-dev llvm locales man-db perl python3 shellcheck sqlite3 tmux util-linux zsh)
+  groff-base libcmocka-dev llvm locales man-db openssl perl python3 shellcheck sqlite3 tmux util-linux zsh)
 test_packages+=(libgoogle-perftools4 libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4)
 test_packages+=(nginx redis-server redis-tools) # programs to be tracked; nothing here wants them to run as services
 soak_packages=(nodejs rustc)                    # and those that take long to install

@@ -162,6 +162,10 @@ static const struct config_key keys[] = {
     {"http-plain", CONFIG_BOOL, AT(http_plain), "yes|no", "no",
      "Serve http without TLS beyond this machine, too: whoever is on the way can read everything, tokens "
      "included."},
+    {"http-connections-max", CONFIG_COUNT, AT(http_connections_max), "N", "2048",
+     "Serve at most N connections of HTTP at a time, three quarters of them event streams; one that only waits "
+     "makes room for one that asks.",
+     .min = 16, .max = 65536},
     {"connections-max", CONFIG_COUNT, AT(connections_max), "N", "16384",
      "Serve at most N connections at a time.", .reload = true, .min = 1, .max = 1000000},
     {"connections-per-user-max", CONFIG_COUNT, AT(connections_per_user_max), "N", "8192",
@@ -178,7 +182,7 @@ static const struct config_key keys[] = {
      .min = 1, .max = 2000000},
     {"stall", CONFIG_DURATION, AT(stall_ns), "TIME", "10s",
      "Close connections in which half a message, or an answer that nobody takes, stands for so "
-     "long.",
+     "long. Over HTTP, a request has to arrive in that time, and its answer to be taken in six times that.",
      .reload = true, .min = 10 * NS_PER_MS, .max = 3600 * NS_PER_S},
     {"remote-expire", CONFIG_DURATION, AT(remote_expire_ns), "TIME", "30s",
      "Forget a process of another machine when it stays away for so long after its connection "

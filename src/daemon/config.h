@@ -55,6 +55,7 @@ struct config {
     char *http_tls_cert;
     char *http_tls_key;
     bool http_plain;
+    uint64_t http_connections_max;
     uint64_t connections_max;
     uint64_t connections_per_user_max;
     uint64_t reports_per_second;

@@ -32,6 +32,7 @@
 enum {
     TURN_NS = 3000000, /* for answers, before the rest of the loop gets its turn */
     PEM_MAX = 1 << 20,
+    TAKE_STALLS = 6, /* a whole answer may take so many times as long as a stall */
 };
 
 static const char address_default[] = "127.0.0.1:7070";
@@ -390,9 +391,20 @@ static int state_open(struct web *web)
     return r;
 }
 
+static struct http_limits limits_of(const struct config *config)
+{
+    struct http_limits limits = http_limits_default;
+    limits.connections_max = config->http_connections_max;
+    limits.streams_max = limits.connections_max / 4 * 3;
+    limits.request_ns = config->stall_ns;
+    limits.take_ns = TAKE_STALLS * config->stall_ns;
+    return limits;
+}
+
 static int web_start(struct web *web)
 {
     struct daemon *daemon = web->daemon;
+    struct http_limits limits = limits_of(&daemon->config);
     struct http_options options = {
         .title = "Memoir",
         .version = MEMOIR_VERSION,
@@ -410,7 +422,7 @@ static int web_start(struct web *web)
         r = state_open(web);
     options.sessions = web->sessions;
     if (r >= 0)
-        r = http_new(&options, NULL, &web->http);
+        r = http_new(&options, &limits, &web->http);
     if (r >= 0)
         r = loop_add_wake(daemon->loop, on_work, web, &web->wake);
     if (r >= 0)

@@ -247,6 +247,7 @@ struct http {
     struct conn **by_fd;
     size_t by_fd_n;
     size_t n_conns;
+    bool full; /* nobody makes room for who comes now */
     struct exchanges held;
     struct questions questions; /* all that are out or kept */
     struct cache *cache;

@@ -27,6 +27,8 @@
 
 enum {
     EVENTS_MAX = 16,
+    ROOM = 16, /* connections beyond the limit, while others that were ended still go */
+    SEND_BUFFER = 256 << 10, /* of a connection: what the kernel keeps for one who does not read */
     ACCEPTS_PER_TURN = 64,
     CONNECTION_MEMORY = 24 << 10, /* of MHD for one: head, body and answer's head */
     SWEEP_MS = 250,
@@ -43,6 +45,7 @@ const struct http_limits http_limits_default = {
     .request_ns = 10 * NS_PER_S,
     .idle_ns = 75 * NS_PER_S,
     .answer_ns = 30 * NS_PER_S,
+    .take_ns = 60 * NS_PER_S,
 };
 
 void http_wake_self(struct http *http)
@@ -152,19 +155,17 @@ static bool address_is_full(const struct http *http, const struct conn *one)
     return n >= http->limits.connections_address_max;
 }
 
-/* Whoever only holds a place makes room for whoever wants to ask. */
+/* Whoever only holds a place makes room for whoever wants to ask. False: everybody does something. */
 static bool make_room(struct http *http)
 {
     struct conn *conn, *oldest = NULL;
-    if (http->n_conns < http->limits.connections_max)
-        return true;
     LIST_FOREACH(conn, &http->conns, link)
     if ((conn->phase == CONN_IDLE || (conn->phase == CONN_ASKING && !conn->exchange)) &&
         !conn->shut && (!oldest || conn->since_ns < oldest->since_ns))
         oldest = conn;
     if (oldest)
         conn_shut(http, oldest);
-    return oldest && http->n_conns < http->limits.connections_max + EVENTS_MAX;
+    return oldest;
 }
 
 static void take_client(struct http *http, const struct door *door, int fd,
@@ -187,11 +188,13 @@ static void take_client(struct http *http, const struct door *door, int fd,
     } else {
         struct sockaddr_storage own = {0};
         socklen_t len = sizeof(own);
+        int send_buffer = SEND_BUFFER;
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof(send_buffer));
         if (!conn->local && getsockname(fd, (struct sockaddr *)&own, &len) == 0)
             address_text(&own, conn->own, sizeof(conn->own));
     }
-    if (!make_room(http) || address_is_full(http, conn) || !conn_register(http, conn)) {
+    if (http->full || address_is_full(http, conn) || !conn_register(http, conn)) {
         COUNT(http, refused_connections);
         free(conn);
         close(fd);
@@ -206,6 +209,11 @@ static void take_client(struct http *http, const struct door *door, int fd,
 static void take_clients(struct http *http, const struct door *door)
 {
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+        bool room = http->n_conns < http->limits.connections_max;
+        http->full = !room && !make_room(http);
+        /* Those who made room go when MHD has its turn; who comes waits for that. */
+        if (!http->full && http->n_conns >= http->limits.connections_max + ROOM)
+            return;
         struct sockaddr_storage address = {0};
         socklen_t len = sizeof(address);
         int fd = accept4(door->fd, (struct sockaddr *)&address, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -226,7 +234,7 @@ static uint64_t conn_time(const struct http *http, const struct conn *conn)
     case CONN_IDLE:
         return http->limits.idle_ns;
     case CONN_TAKING:
-        return http->limits.answer_ns;
+        return http->limits.take_ns;
     default:
         return UINT64_MAX; /* MHD and the questions look after these */
     }
@@ -413,7 +421,7 @@ static int daemon_start_mhd(struct http *http, bool tls, struct MHD_Daemon **ret
         MHD_OPTION_URI_LOG_CALLBACK, exchange_callbacks.on_target, http,
         MHD_OPTION_NOTIFY_COMPLETED, exchange_callbacks.on_completed, http,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)(http->limits.connections_max + EVENTS_MAX), MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)(http->limits.connections_max + 2 * ROOM), MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)(http->limits.idle_ns / NS_PER_S + 1), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)CONNECTION_MEMORY, MHD_OPTION_STRICT_FOR_CLIENT, 1,
         MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY, tls ? secrets : none,

@@ -22,7 +22,8 @@ struct http_limits {
     size_t cache_bytes_max;         /* answers that are kept */
     uint64_t request_ns;            /* from the first byte of a request to its last */
     uint64_t idle_ns;               /* between two requests of one connection */
-    uint64_t answer_ns;             /* for an answer to be made, and then for it to be taken */
+    uint64_t answer_ns;             /* for an answer to be made, */
+    uint64_t take_ns;               /* and for it to be taken */
 };
 
 extern const struct http_limits http_limits_default;
