@@ -78,6 +78,24 @@ static bool glibc_layout(const struct real *r)
     return known;
 }
 
+/* jemalloc's nallocx() tells what it would give. Believed if it does. */
+static bool sizes_learn(struct real *r)
+{
+    size_t (*would_give)(size_t, int) = NULL;
+    *(void **)&would_give = dlsym(RTLD_DEFAULT, "nallocx");
+    if (!same_library((void *)r->malloc, (void *)would_give))
+        return false;
+    for (size_t request = 8; request <= REAL_SIZED_MAX; request += 8) {
+        void *block = r->malloc(request);
+        size_t usable = block ? r->usable(block) : 0;
+        r->free(block);
+        if (usable < request || usable > UINT16_MAX || usable != would_give(request, 0))
+            return false;
+        r->last_of[request / 8] = (uint16_t)((usable & ~(size_t)7) - 8);
+    }
+    return true;
+}
+
 static void find(struct real *r)
 {
     *(void **)&r->malloc = real_symbol("malloc");
@@ -100,6 +118,7 @@ static void find(struct real *r)
     for (size_t i = 0; i < sizeof(rest) / sizeof(rest[0]); i++)
         r->whole = r->whole && same_library((void *)r->malloc, rest[i]);
     r->glibc = r->whole && glibc_layout(r);
+    r->sized = r->whole && !r->glibc && sizes_learn(r);
     real_operators_find(r);
 }
 

@@ -13,6 +13,8 @@
 
 #include "base/atomic.h"
 
+enum { REAL_SIZED_MAX = 1024 };
+
 struct real {
     void *(*malloc)(size_t);
     void (*free)(void *);
@@ -26,7 +28,9 @@ struct real {
     void *(*mmap)(void *, size_t, int, int, int, long);
     int (*munmap)(void *, size_t);
     void *(*mremap)(void *, size_t, size_t, int, ...);
-    bool glibc;     /* a block's size stands before it: no call is needed to learn it */
+    bool glibc; /* a block's size stands before it: no call is needed to learn it */
+    bool sized; /* jemalloc's: what it gives for a small request is always the same, */
+    uint16_t last_of[REAL_SIZED_MAX / 8 + 1]; /* by request / 8: where its last word begins */
     bool whole;     /* all of them are there, and of one library: blocks can carry trailers */
     bool operators; /* those of C++ that the program calls are all ours: see wrap_cxx.c */
     uint32_t page_bytes;

@@ -34,6 +34,7 @@ enum {
     TRACK_SITES = 1 << TRACK_SITES_BITS, /* callers whose counters a thread finds at once */
     TRACK_STACKS_BITS = 15,
     TRACK_STACKS = 1 << TRACK_STACKS_BITS, /* stacks whose sites a thread finds at once */
+    TRACK_HINTS = 512,                     /* pages of small blocks whose size a thread guesses */
     TRACK_PENDING_MAX = 8,                 /* frees by signal handlers inside a slow call */
     TRACK_TICK_BLOCKS = 64,                /* between two calls of track_tick(), about */
     TRACK_TICK_BYTES = 4096,               /* the same in bytes, at most */
@@ -124,6 +125,9 @@ struct track_thread {
     struct track_thread *next;      /* all of them; constant */
     struct track_site sites[TRACK_SITES] __attribute__((aligned(64))); /* pairs */
     uint32_t site_numbers[TRACK_SITES];
+    /* Of allocators other than glibc's: the address of a page, and the extent of a small block in it. Such allocators
+     * keep blocks of one size together, so others of that page may have it too; their trailers tell. */
+    uint64_t hints[TRACK_HINTS];
     struct book_thread book;
     struct track_stack stacks[TRACK_STACKS];
     struct script_thread script; /* untouched pages where no script runs */
@@ -160,10 +164,11 @@ struct track_root {
     uint64_t glibc_pass; /* the same, if besides the allocator is glibc's; else 0 */
     uint64_t
         near_pass; /* the same, if besides blocks are counted by their callers, and so at few sites; else 0 */
-    uint32_t phase;     /* enum track_phase */
-    uint32_t begun;     /* this process has been set up */
-    uint32_t beginning; /* held by the thread that sets it up */
-    uint64_t lock;      /* of the early table: see early.h */
+    uint64_t sized_pass; /* the same with an allocator that real.sized tells of */
+    uint32_t phase;      /* enum track_phase */
+    uint32_t begun;      /* this process has been set up */
+    uint32_t beginning;  /* held by the thread that sets it up */
+    uint64_t lock;       /* of the early table: see early.h */
 };
 
 /* In pages of its own, so that the way there is short. */

@@ -21,6 +21,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+enum { HINT_PAGE = 4096 };
+
 /* Take from a counter of this thread's, in one instruction; true if nothing is left. */
 INLINE bool charge(int64_t *left, size_t bytes)
 {
@@ -34,7 +36,7 @@ INLINE bool charge(int64_t *left, size_t bytes)
 }
 
 /* Bytes from the start of a block to its last word: of a small one of glibc's, whatever else gives more than any of
- * those; and of any block, or as many as can be. */
+ * those; and of any block, or very many. */
 INLINE uint64_t near_extent(void *block)
 {
     return (real_chunk(block) & ~(uint64_t)REAL_CHUNK_FLAGS) - 2 * sizeof(uint64_t);
@@ -44,6 +46,24 @@ INLINE uint64_t any_extent(void *block)
 {
     size_t usable = real_usable(block);
     return (usable & ~(size_t)7) - sizeof(uint64_t); /* of less than a word: very many */
+}
+
+/* A guess at the same, and whether it may be looked at: the page is that of the block, so it is there. */
+INLINE uint64_t *hint_of(struct track_thread *t, const void *block)
+{
+    return &t->hints[(uintptr_t)block / HINT_PAGE % TRACK_HINTS];
+}
+
+INLINE void hint_set(struct track_thread *t, const void *block, uint64_t extent)
+{
+    *hint_of(t, block) = ((uintptr_t)block & ~(uint64_t)(HINT_PAGE - 1)) | extent;
+}
+
+INLINE uint64_t hint_extent(struct track_thread *t, const void *block)
+{
+    uint64_t hint = *hint_of(t, block), extent = hint % HINT_PAGE;
+    bool same = (hint ^ (uintptr_t)block) < HINT_PAGE;
+    return same && (uintptr_t)block % HINT_PAGE + extent < HINT_PAGE ? extent : UINT64_MAX;
 }
 
 /* ---- counting ---- */
@@ -98,11 +118,13 @@ static __attribute__((noinline)) void *done(void *block, size_t bytes, uintptr_t
     return block;
 }
 
-/* The same for a block up to BOOK_TRAILER_SHORT_MAX of glibc's: but for a call of done() where anything is unusual. */
-INLINE void *near_done(struct track_thread *t, void *block, size_t bytes, uintptr_t caller)
+/* The same for a block up to BOOK_TRAILER_SHORT_MAX that the budget has not been charged for: but for a call of done() where
+ * anything is unusual. */
+INLINE void *near_done(struct track_thread *t, void *block, uint64_t extent, size_t bytes,
+                       uintptr_t caller)
 {
     struct track_site *entry = track_site_entry(t, caller);
-    uint64_t extent = near_extent(block), at = (uintptr_t)block + extent;
+    uint64_t at = (uintptr_t)block + extent;
     if (unlikely(charge(&t->budget, bytes) || extent - bytes > BOOK_TRAILER_SLACK_MAX))
         return done(block, bytes, caller);
     if (unlikely(entry->key != caller)) {
@@ -116,25 +138,48 @@ INLINE void *near_done(struct track_thread *t, void *block, size_t bytes, uintpt
     return block;
 }
 
-/* The short trailer of a block of this process that can be counted as freed at once, `extent` bytes from its start: NULL
- * if anything is unusual. */
-INLINE uint64_t *short_taken(struct track_thread *t, void *block, uint64_t extent,
-                             struct book_site_counters **ret_site, size_t *ret_bytes)
+/* Has a block of this process a short trailer so far from its start? `ret_word` is what is there then. */
+INLINE bool short_here(struct track_thread *t, void *block, uint64_t extent, uint64_t *ret_word)
 {
     uint64_t at = (uintptr_t)block + extent;
     if (unlikely(extent > BOOK_TRAILER_SHORT_EXTENT_MAX))
-        return NULL;
-    uint64_t word = *(uint64_t *)at;
-    if (unlikely((int64_t)word >= 0 ||
-                 !book_trailer_short_sealed(t->key, (uint32_t)t->generation, at, word)))
-        return NULL;
+        return false;
+    uint64_t word = *ret_word = *(uint64_t *)at;
+    return likely((int64_t)word < 0 &&
+                  book_trailer_short_sealed(t->key, (uint32_t)t->generation, at, word));
+}
+
+/* The same where the distance is a guess: it may have one that is another block's. */
+INLINE bool short_hinted(struct track_thread *t, void *block, uint64_t extent, uint64_t *ret_word)
+{
+    return short_here(t, block, extent, ret_word) &&
+           likely(book_trailer_short_extent(*ret_word) == extent);
+}
+
+/* What was counted for a block with that trailer; the counters of its site, or NULL. */
+INLINE struct book_site_counters *counted(struct track_thread *t, uint64_t word, uint64_t extent,
+                                          size_t *ret_bytes)
+{
     uint64_t site = word >> BOOK_TRAILER_SHORT_SITE_SHIFT; /* and the mark */
     struct book_site_counters *page =
         t->book.site_pages[site / BOOK_SITES_PER_PAGE -
                            BOOK_TRAILER_SHORT_SITES / BOOK_SITES_PER_PAGE];
-    *ret_site = &page[site % BOOK_SITES_PER_PAGE];
     *ret_bytes = extent - book_trailer_short_slack(word);
-    return likely(page) ? (uint64_t *)at : NULL;
+    return likely(page) ? &page[site % BOOK_SITES_PER_PAGE] : NULL;
+}
+
+/* Where the trailer of a block is, of any block, if it is short and can be counted as freed at once. */
+INLINE uint64_t *short_taken(struct track_thread *t, void *block,
+                             struct book_site_counters **ret_site, size_t *ret_bytes)
+{
+    uint64_t word, extent = hint_extent(t, block);
+    if (!short_hinted(t, block, extent, &word)) {
+        extent = any_extent(block);
+        if (!short_here(t, block, extent, &word))
+            return NULL;
+    }
+    *ret_site = counted(t, word, extent, ret_bytes);
+    return likely(*ret_site) ? (uint64_t *)((uintptr_t)block + extent) : NULL;
 }
 
 /* ---- malloc and free ---- */
@@ -149,25 +194,54 @@ static __attribute__((noinline)) void *malloc_slowly(size_t bytes, uintptr_t cal
     return block ? track_alloc(block, bytes, caller) : NULL;
 }
 
-/* The fast way for large blocks, and for allocators that are not glibc's. */
+/* The fast way for large blocks, and for allocators that nothing is known of. */
 static __attribute__((noinline)) void *malloc_any(size_t bytes, uintptr_t caller)
 {
-    if (unlikely(!track_may_alloc(track_self, &track_page.root.pass) || bytes > WRAP_SIZE_MAX))
+    struct track_thread *t = track_self;
+    if (unlikely(!track_may_alloc(t, &track_page.root.pass) || bytes > WRAP_SIZE_MAX))
         return malloc_slowly(bytes, caller);
     void *block = real.malloc(track_request(bytes));
     if (unlikely(!block))
         return NULL;
-    track_self->budget -= (int64_t)bytes;
-    return done(block, bytes, caller);
+    if (bytes > BOOK_TRAILER_SHORT_MAX || real.glibc || track_settings.stacks == TRACK_STACKS_ALL) {
+        t->budget -= (int64_t)bytes;
+        return done(block, bytes, caller);
+    }
+    uint64_t extent = any_extent(block);
+    hint_set(t, block, extent % HINT_PAGE);
+    return near_done(t, block, extent, bytes, caller);
+}
+
+/* For small blocks of jemalloc's. */
+static __attribute__((noinline)) void *malloc_sized(size_t bytes, uintptr_t caller)
+{
+    struct track_thread *t = track_self;
+    if (unlikely(!track_may_alloc(t, &track_page.root.sized_pass) ||
+                 bytes > BOOK_TRAILER_SHORT_MAX))
+        return malloc_any(bytes, caller);
+    void *block = real.malloc(book_trailer_request(bytes));
+    if (unlikely(!block))
+        return NULL;
+    uint64_t extent = real.last_of[(bytes + 7) / 8 + 1];
+    hint_set(t, block, extent);
+    return near_done(t, block, extent, bytes, caller);
+}
+
+/* For those of glibc's. */
+INLINE void *malloc_near(struct track_thread *t, size_t bytes, uintptr_t caller)
+{
+    if (unlikely((t->control->flags & BOOK_CONTROL_SUSPENDED) || bytes > BOOK_TRAILER_SHORT_MAX))
+        return malloc_any(bytes, caller);
+    void *block = real.malloc(bytes + BOOK_TRAILER_SHORT_BYTES);
+    return likely(block) ? near_done(t, block, near_extent(block), bytes, caller) : NULL;
 }
 
 INLINE void *malloc_for(size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_self;
-    if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || bytes > BOOK_TRAILER_SHORT_MAX))
-        return malloc_any(bytes, caller);
-    void *block = real.malloc(bytes + BOOK_TRAILER_SHORT_BYTES);
-    return likely(block) ? near_done(t, block, bytes, caller) : NULL;
+    if (unlikely(!track_is_fast(t, &track_page.root.near_pass)))
+        return malloc_sized(bytes, caller);
+    return malloc_near(t, bytes, caller);
 }
 
 static __attribute__((noinline)) void free_slowly(void *block)
@@ -178,7 +252,26 @@ static __attribute__((noinline)) void free_slowly(void *block)
     real.free(block);
 }
 
-/* A thread that may take the fast way, and a block whose size has to be asked for, or which is large or unusual. */
+/* Count a block as freed that carries a long trailer. */
+static __attribute__((noinline)) size_t free_long(struct track_thread *t, void *block)
+{
+    uint64_t *last = (uint64_t *)((uintptr_t)block + any_extent(block));
+    struct book_site_counters *page;
+    struct book_trailer trailer;
+    if ((uintptr_t)last < (uintptr_t)block ||
+        book_trailer_check(t->tracker->key, (uintptr_t)block, (uintptr_t)last, last, &trailer) !=
+            0 ||
+        trailer.is_short || trailer.sampled ||
+        !(page = t->book.site_pages[trailer.site / BOOK_SITES_PER_PAGE])) {
+        track_free(block);
+        return 0;
+    }
+    last[-1] = last[0] = 0;
+    count_free(t, &page[trailer.site % BOOK_SITES_PER_PAGE], trailer.bytes);
+    return trailer.bytes;
+}
+
+/* The fast way for blocks whose size has to be asked for, or which are large or unusual. */
 static __attribute__((noinline)) void free_any(void *block)
 {
     struct track_thread *t = track_self;
@@ -186,31 +279,16 @@ static __attribute__((noinline)) void free_any(void *block)
         free_slowly(block);
         return;
     }
-    size_t usable = real_usable(block), bytes = 0;
-    uint64_t at = usable < sizeof(uint64_t) ? 0 : book_trailer_place((uintptr_t)block, usable);
-    uint64_t *last = (uint64_t *)at;
-    struct book_site_counters *site, *page;
-    struct book_trailer trailer;
-    if (at < (uintptr_t)block) {
-        track_free(block);
-    } else if ((int64_t)*last < 0) {
-        last = short_taken(t, block, at - (uintptr_t)block, &site, &bytes);
-        if (last) {
-            *last = 0;
-            count_free(t, site, bytes);
-        } else {
-            track_free(block);
-        }
-    } else if (book_trailer_check(t->tracker->key, (uintptr_t)block, at, last, &trailer) == 0 &&
-               !trailer.sampled &&
-               (page = t->book.site_pages[trailer.site / BOOK_SITES_PER_PAGE]) != NULL) {
-        bytes = trailer.bytes;
-        last[-1] = last[0] = 0;
-        count_free(t, &page[trailer.site % BOOK_SITES_PER_PAGE], bytes);
+    struct book_site_counters *site;
+    size_t bytes;
+    uint64_t *last = short_taken(t, block, &site, &bytes);
+    if (likely(last)) {
+        *last = 0;
+        count_free(t, site, bytes);
     } else {
-        track_free(block);
+        bytes = free_long(t, block);
     }
-    if (charge(&t->settle_left, bytes))
+    if (unlikely(charge(&t->settle_left, bytes)))
         track_settle(t);
     real.free(block);
 }
@@ -221,7 +299,34 @@ static __attribute__((noinline)) void free_settling(void *block)
     real.free(block);
 }
 
-/* Ends in a jump to one of three functions, so that nothing has to be saved. */
+/* Of a short trailer that is found: ends in a jump, so that nothing has to be saved. */
+INLINE void free_short(struct track_thread *t, void *block, uint64_t extent,
+                       struct book_site_counters *site, size_t bytes)
+{
+    *(uint64_t *)((uintptr_t)block + extent) = 0;
+    count_free(t, site, bytes);
+    if (unlikely(charge(&t->settle_left, bytes)))
+        free_settling(block);
+    else
+        real.free(block);
+}
+
+/* For blocks of allocators that are not glibc's. */
+static __attribute__((noinline)) void free_hinted(void *block)
+{
+    struct track_thread *t = track_self;
+    struct book_site_counters *site;
+    size_t bytes;
+    uint64_t word, extent;
+    if (unlikely(!track_is_fast(t, &track_page.root.pass) ||
+                 !short_hinted(t, block, extent = hint_extent(t, block), &word) ||
+                 !(site = counted(t, word, extent, &bytes))))
+        free_any(block);
+    else
+        free_short(t, block, extent, site, bytes);
+}
+
+/* For those of glibc's. */
 INLINE void free_it(void *block)
 {
     if (!block)
@@ -229,18 +334,16 @@ INLINE void free_it(void *block)
     struct track_thread *t = track_self;
     struct book_site_counters *site;
     size_t bytes;
-    uint64_t *last;
-    if (unlikely(!track_is_fast(t, &track_page.root.glibc_pass) ||
-                 !(last = short_taken(t, block, near_extent(block), &site, &bytes)))) {
-        free_any(block);
+    uint64_t word, extent;
+    if (unlikely(!track_is_fast(t, &track_page.root.glibc_pass))) {
+        free_hinted(block);
         return;
     }
-    *last = 0;
-    count_free(t, site, bytes);
-    if (unlikely(charge(&t->settle_left, bytes)))
-        free_settling(block);
+    if (unlikely(!short_here(t, block, extent = near_extent(block), &word) ||
+                 !(site = counted(t, word, extent, &bytes))))
+        free_any(block);
     else
-        real.free(block);
+        free_short(t, block, extent, site, bytes);
 }
 
 EXPORT void *malloc(size_t bytes)
@@ -289,7 +392,7 @@ EXPORT void *calloc(size_t n, size_t bytes)
                  __builtin_mul_overflow(n, bytes, &total) || total > BOOK_TRAILER_SHORT_MAX))
         return calloc_any(n, bytes, CALLER());
     void *block = real.calloc(1, total + BOOK_TRAILER_SHORT_BYTES);
-    return likely(block) ? near_done(t, block, total, CALLER()) : NULL;
+    return likely(block) ? near_done(t, block, near_extent(block), total, CALLER()) : NULL;
 }
 
 /* ---- realloc ---- */
@@ -361,7 +464,7 @@ static __attribute__((noinline)) void *realloc_any(void *block, size_t bytes, ui
     uint64_t *last;
     if (unlikely(!track_may_alloc(t, &track_page.root.pass) || !block || bytes == 0 ||
                  bytes > WRAP_SIZE_MAX || real_is_boot(block) ||
-                 !(last = short_taken(t, block, any_extent(block), &site, &old_bytes))))
+                 !(last = short_taken(t, block, &site, &old_bytes))))
         return realloc_slowly(block, bytes, caller);
     void *to = moved(t, block, track_request(bytes), last, site, old_bytes);
     if (!to)
@@ -375,13 +478,15 @@ INLINE void *realloc_for(void *block, size_t bytes, uintptr_t caller)
     struct track_thread *t = track_self;
     struct book_site_counters *site;
     size_t old_bytes;
-    uint64_t *last;
+    uint64_t word, extent;
     if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || !block ||
                  bytes - 1 >= BOOK_TRAILER_SHORT_MAX ||
-                 !(last = short_taken(t, block, near_extent(block), &site, &old_bytes))))
+                 !short_here(t, block, extent = near_extent(block), &word) ||
+                 !(site = counted(t, word, extent, &old_bytes))))
         return realloc_any(block, bytes, caller);
+    uint64_t *last = (uint64_t *)((uintptr_t)block + extent);
     void *to = moved(t, block, bytes + BOOK_TRAILER_SHORT_BYTES, last, site, old_bytes);
-    return likely(to) ? near_done(t, to, bytes, caller) : NULL;
+    return likely(to) ? near_done(t, to, near_extent(to), bytes, caller) : NULL;
 }
 
 EXPORT void *realloc(void *block, size_t bytes)
@@ -457,13 +562,29 @@ EXPORT int posix_memalign(void **ret_block, size_t align, size_t bytes)
 
 /* ---- the rest ---- */
 
-EXPORT size_t malloc_usable_size(void *block)
+static __attribute__((noinline)) size_t usable_slowly(void *block)
 {
-    if (!block)
-        return 0;
     if (real_is_boot(block) || !real_ready())
         return real_boot_size(block);
-    return track_usable(block);
+    size_t usable = track_usable(block);
+    if (track_is_fast(track_self, &track_page.root.pass) && usable < HINT_PAGE)
+        hint_set(track_self, block, usable & ~(size_t)7);
+    return usable;
+}
+
+/* Some programs ask this of every block that they get and give back, before they do. */
+EXPORT size_t malloc_usable_size(void *block)
+{
+    struct track_thread *t = track_self;
+    uint64_t word, extent;
+    if (!block)
+        return 0;
+    if (likely(track_is_fast(t, &track_page.root.pass))) {
+        extent = real.glibc ? near_extent(block) : hint_extent(t, block);
+        if (short_hinted(t, block, extent, &word))
+            return extent;
+    }
+    return usable_slowly(block);
 }
 
 /* Code that called us may be gone afterwards, and other code be in its place. */
@@ -479,5 +600,7 @@ EXPORT int dlclose(void *handle)
         fetch_add_relaxed(&root->glibc_pass, UINT64_C(1) << 48);
     if (load_relaxed(&root->near_pass))
         fetch_add_relaxed(&root->near_pass, UINT64_C(1) << 48);
+    if (load_relaxed(&root->sized_pass))
+        fetch_add_relaxed(&root->sized_pass, UINT64_C(1) << 48);
     return r;
 }

@@ -56,6 +56,11 @@ class Calls(TrackTest):
     def test_every_operator_counts_over_mimalloc(self):
         self.over("track_cxx", "mimalloc")
 
+    def test_many_callers_and_blocks_that_wander_count_over_every_allocator(self):
+        for allocator in ALLOCATORS:
+            with self.subTest(allocator):
+                self.over("track_wide", allocator)
+
     def test_nothing_is_left_behind_for_the_program(self):
         for stacks in ("off", "sampled", "all"):
             with self.subTest(stacks):

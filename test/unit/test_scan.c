@@ -188,7 +188,7 @@ static void blocks_are_found_with_what_they_say(void **unused)
     block_of(key, ARENA + 0x2ff0, 24, 8, 2, 5);         /* across a page */
     block_of(key, ARENA + 0xffff0, 300000, 5000, 3, 6); /* far pad, across a window */
     block_of(key, ARENA + 0x1fffd0, 40, 0, 3, 6);       /* ends with a window */
-    block_of(key, ARENA + 0x2ffe00, 1000, 0, 3, 6);     /* short, across another */
+    block_of(key, ARENA + 0x2ffe00, 980, 0, 3, 6);      /* short, across another */
     look();
     assert_int_equal(scan->n, 5);
     const struct scan_block *b = found(ARENA + 0x1000);
@@ -199,9 +199,9 @@ static void blocks_are_found_with_what_they_say(void **unused)
     assert_int_equal(found(ARENA + 0x2ff0)->bytes, 24);
     assert_int_equal(found(ARENA + 0xffff0)->bytes, 300000);
     assert_int_equal(found(ARENA + 0x1fffd0)->bytes, 40);
-    assert_int_equal(found(ARENA + 0x2ffe00)->bytes, 1000);
+    assert_int_equal(found(ARENA + 0x2ffe00)->bytes, 980);
     assert_int_equal(scan->sums[SCAN_LOST].blocks, 5);
-    assert_int_equal(scan->sums[SCAN_LOST].bytes, 301164);
+    assert_int_equal(scan->sums[SCAN_LOST].bytes, 301144);
 }
 
 static void the_word_before_a_block_of_glibc_must_agree(void **unused)
