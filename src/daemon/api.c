@@ -36,10 +36,11 @@
     {                                                                                        \
         .name = "limit", .kind = HTTP_NUMBER, .max = ASKING_ROWS_MAX, .help = "rows at most" \
     }
-#define PARAM_SHAPE                                                                               \
-    {                                                                                             \
-        .name = "shape", .kind = HTTP_WORD, .words = "objects|arrays",                            \
-        .help = "rows as objects by column (the default), or as arrays, which is a third as long" \
+#define PARAM_SHAPE                                                                              \
+    {                                                                                            \
+        .name = "shape", .kind = HTTP_WORD, .words = "objects|arrays",                           \
+        .help =                                                                                  \
+            "rows as objects by column (the default), or as arrays, which is about half as long" \
     }
 #define PARAM_PID                                                                           \
     {                                                                                       \

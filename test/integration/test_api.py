@@ -1,10 +1,14 @@
 """The HTTP API: every route by its own description, the same figures as the command line, rights, history, events."""
 
+import json
 import os
+import subprocess
+import sys
 import unittest
 
 from api_support import ApiTest, Invalid, Schemas
-from daemon_fixture import BUILD, NOBODY
+from daemon_fixture import BUILD, MEMOIRD, NOBODY, as_user
+from native_fixture import SOURCE
 
 LEAKS = BUILD / "test/integration/leak_client"
 ROOT = unittest.skipUnless(os.getuid() == 0, "needs root to be two users")
@@ -88,6 +92,16 @@ class RoutesTest(ApiTest):
         self.assertGreater(after["http"]["requests"], before["http"]["requests"])
         self.assertGreater(after["loop"]["turns"], 0)
         self.assertGreaterEqual(after["loop"]["lag_max_ms"], after["loop"]["lag_p50_ms"])
+
+
+class DescriptionTest(ApiTest):
+    def test_it_is_printed_as_it_is_served_and_the_page_is_written_from_it(self):
+        self.api()
+        printed = json.loads(self.run_memoird("--print-api").stdout)
+        self.assertEqual(printed, self.description())
+        script = SOURCE / "script/api-doc"
+        done = subprocess.run([sys.executable, script, "--check", MEMOIRD], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
 class SameFiguresTest(ApiTest):
@@ -199,7 +213,7 @@ class RightsTest(ApiTest):
         mine = self.client(*BUSY)
         (self.books / str(NOBODY)).mkdir(mode=0o700)
         os.chown(self.books / str(NOBODY), NOBODY, NOBODY)
-        theirs = self.client(*BUSY, prefix=self.nobody())
+        theirs = self.client(*BUSY, prefix=as_user(NOBODY))
         both = f"pid={mine.pid} or pid={theirs.pid}"
         self.eventually(lambda: self.rows("/accounts", by="pid", where=both), lambda rows: len(rows) == 2, "both are known")
 
@@ -227,11 +241,6 @@ class RightsTest(ApiTest):
         # What one is told is not given to the other, however soon he asks.
         self.assertEqual(self.get(f"/processes/{mine.pid}")["own"], True)
         self.assertFalse(other(f"/processes/{mine.pid}")["own"])
-
-    @staticmethod
-    def nobody():
-        from daemon_fixture import as_user  # noqa: PLC0415
-        return as_user(NOBODY)
 
 
 class HistoryTest(ApiTest):
