@@ -6,8 +6,16 @@ import { frameMark, treeFind, treeOf } from '../src/draw/tree'
 import { trendLine } from '../src/draw/trend'
 import { devicesOf, ownersOf, rowsOf, spaceNames } from '../src/views/device_model'
 import { addMoment, MOMENTS_MAX, type Moment } from '../src/views/heap_moments'
-import { everyMs, groupsOf } from '../src/views/history_model'
-import { levelOf, limitSentence, rankSuspects, sitePlace, suspectKey, sureness } from '../src/views/suspect_model'
+import { everyMs, groupsOf, shownRange } from '../src/views/history_model'
+import {
+  asSentence,
+  levelOf,
+  limitSentence,
+  rankSuspects,
+  sitePlace,
+  suspectKey,
+  sureness,
+} from '../src/views/suspect_model'
 import { transposed } from '../src/views/tables_model'
 
 const device = (space: string, used: number, more: object = {}): Record<string, unknown> => ({
@@ -129,6 +137,8 @@ test('a verdict is told in words', () => {
   assert.equal(sitePlace({ function: 'f', file: '/a/b.c', line: 7 }), 'b.c:7')
   assert.equal(sitePlace(null), '')
   assert.equal(levelOf('leak').tone, 'bad')
+  assert.equal(asSentence('rose by 1 MB'), 'It rose by 1 MB')
+  assert.equal(asSentence('Of all, 0 % was freed.'), 'Of all, 0 % was freed.')
   assert.equal(levelOf('strange').title, 'strange')
   const text = limitSentence(suspect({ limit: { in_s: 3600, bytes: 2e9, what: 'cgroup' } }))
   assert.equal(text, 'At this rate the limit of its cgroup (2.0 GB) is reached in 1h.')
@@ -223,4 +233,20 @@ test('ages in rows become sizes in rows', () => {
     ],
   )
   assert.deepEqual(transposed([[1]], 3), [[1], [0], [0]])
+})
+
+test('a chart begins where something is known, if that is late', () => {
+  const answer = (first: number): Parameters<typeof shownRange>[0] => {
+    const t = Array.from({ length: 100 }, (_, i) => i * 10)
+    return {
+      from: 0,
+      to: 1000,
+      step: 10,
+      t,
+      series: [{ name: 'rss', kind: 'bytes', last: t.map((_, i) => (i < first ? null : 1)) }],
+    }
+  }
+  assert.deepEqual(shownRange(answer(10)), [0, 1000])
+  assert.deepEqual(shownRange(answer(90)), [900, 1000])
+  assert.deepEqual(shownRange(answer(99)), [970, 1000], 'never a sliver')
 })

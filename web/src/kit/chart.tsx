@@ -220,7 +220,7 @@ function drawLimit(u: uPlot, props: TimeChartProps): void {
   ctx.stroke()
   ctx.textAlign = 'right'
   ctx.font = `${11 * devicePixelRatio}px ${css('--font')}`
-  ctx.fillText(props.limit.name, bbox.left + bbox.width - 4, y - 4)
+  ctx.fillText(props.limit.name, bbox.left + bbox.width - 4, y < bbox.top + 14 * devicePixelRatio ? y + 13 * devicePixelRatio : y - 4)
   ctx.restore()
 }
 

@@ -12,7 +12,8 @@ import { Card, Choice, Fact, Facts, ProblemBox, StaleNotice, Tabs, ViewHead, Wai
 import { Table, type TableColumn } from '../kit/table'
 import { ownersOf, rowsOf, spaceNames, spaceTitle, type Device, type Owner, type Row, type Space } from './device_model'
 import { deviceTitle, fillText, SpaceBar, spaceLink } from './devices'
-import { everyMs } from './history_model'
+import { everyMs, shownRange } from './history_model'
+import { BUFFER_SHOW } from './tables_model'
 import { RangeChoice, timeRange, zoom } from './range'
 
 const BLOCKS_MAX = 5000
@@ -58,7 +59,7 @@ function filterOf(device: Device, space: Space): string {
 function SpaceDetail({ device, space, owners }: { device: Device; space: Space; owners: Owner[] }): JSX.Element {
   const blocks = useResource<TableAnswer>(
     '/buffers',
-    { where: filterOf(device, space), sort: '-bytes', limit: BLOCKS_MAX, shape: 'arrays' },
+    { where: filterOf(device, space), show: BUFFER_SHOW, sort: '-bytes', limit: BLOCKS_MAX, shape: 'arrays' },
     { every: 2000 },
   )
   const rows = useMemo(() => (blocks.data ? rowsOf(blocks.data) : []), [blocks.data])
@@ -179,7 +180,7 @@ function SpaceHistory({ device, space }: { device: Device; space: Space }): JSX.
             fill: i === 0,
           }))}
           stacked={shown.length > 1}
-          range={[data.from, data.to]}
+          range={range.fixed ?? shownRange(data)}
           max={space.capacity ?? undefined}
           limit={space.capacity ? { value: space.capacity, name: 'size' } : null}
           height={230}

@@ -15,7 +15,11 @@ const OWNERS_SHOWN = 7
 
 export function Devices(): JSX.Element {
   const devices = useResource<TableAnswer>('/devices', { shape: 'arrays' })
-  const accounts = useResource<TableAnswer>('/accounts', { where: 'device!=host', shape: 'arrays' })
+  const accounts = useResource<TableAnswer>('/accounts', {
+    where: 'device!=host',
+    show: 'pid,program,user,device,device_uid,space,bytes,blocks',
+    shape: 'arrays',
+  })
   const uid = place.value.parts[1]
   const label = word('device') // other screens know a device by its number and name only
   const list = useMemo(() => (devices.data ? devicesOf(rowsOf(devices.data)) : []), [devices.data])

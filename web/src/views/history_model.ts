@@ -56,3 +56,10 @@ export function seriesName(name: string): string {
   const [, number, space] = /^device\.(\d+)\.(.+)$/.exec(name) ?? []
   return space ? `${number} ${spaceTitle(space)}` : (NAMES[name] ?? name.replace(/_/g, ' '))
 }
+
+/** The time to show: all that was asked for, less the front if nothing is known of most of it. */
+export function shownRange(answer: HistoryAnswer): [number, number] {
+  const first = answer.t.findIndex((_, i) => answer.series.some((series) => series.last[i] != null))
+  const start = first > answer.t.length / 3 ? answer.t[first]! : answer.from
+  return [Math.min(start, answer.to - 30), answer.to]
+}

@@ -14,7 +14,7 @@ import { rankSuspects, suspectKey } from './suspect_model'
 import { isTracked, Untracked } from './untracked'
 
 export interface ProcessAnswer {
-  process: Record<string, unknown>
+  process: Record<string, unknown> | null // null: not in the table of processes yet
   accounts: Record<string, unknown>[]
   tracking: TrackingState
   limit?: { bytes: number | null; where: string | null } | null
@@ -53,7 +53,7 @@ export function Process(): JSX.Element {
     ) : (
       <Waiting rows={8} />
     )
-  const row = data.process
+  const row = data.process ?? {}
   const verdicts = rankSuspects(suspects.data?.suspects ?? [])
   const leak = verdicts.find((suspect) => suspect.level === 'leak')
   const gone = problem?.status === 404

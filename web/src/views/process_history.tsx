@@ -4,7 +4,7 @@ import { useResource } from '../api/resource'
 import type { HistoryAnswer } from '../api/types'
 import { TimeChart } from '../kit/chart'
 import { Card, Empty, ProblemBox, StaleNotice, Waiting } from '../kit/parts'
-import { everyMs, groupsOf, seriesName } from './history_model'
+import { everyMs, groupsOf, seriesName, shownRange } from './history_model'
 import { RangeChoice, timeRange, zoom } from './range'
 
 const POINTS = 400
@@ -48,7 +48,7 @@ export function History({ pid, start }: { pid: number; start: number | null }): 
                 fill: i === 0,
               }))}
               sync={`process-${pid}`}
-              range={[data.from, data.to]}
+              range={range.fixed ?? shownRange(data)}
               height={190}
               onZoom={zoom}
             />

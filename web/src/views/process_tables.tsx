@@ -10,7 +10,7 @@ import { Card, Choice, Empty, ProblemBox, StaleNotice, Waiting } from '../kit/pa
 import { Table, type TableColumn } from '../kit/table'
 import { rowsOf, spaceTitle, type Row } from './device_model'
 import type { TrackingState } from './process_tracking'
-import { transposed } from './tables_model'
+import { BUFFER_SHOW, transposed } from './tables_model'
 import { isTracked, Untracked } from './untracked'
 
 interface SiteFrame {
@@ -214,7 +214,7 @@ export const BUFFER_COLUMNS: TableColumn<Row>[] = [
 export function Buffers({ pid }: { pid: number }): JSX.Element {
   const { data, problem } = useResource<TableAnswer>(
     `/processes/${pid}/buffers`,
-    { sort: '-bytes', limit: BUFFERS_MAX, shape: 'arrays' },
+    { show: BUFFER_SHOW, sort: '-bytes', limit: BUFFERS_MAX, shape: 'arrays' },
     { every: 2000 },
   )
   const filter = word('search')

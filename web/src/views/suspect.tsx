@@ -2,13 +2,22 @@
 // sentences of the verdict, the stack, and blocks to look for.
 import type { JSX } from 'preact'
 import type { Suspect } from '../api/types'
-import { bytes, clock, dateTime, duration, rate } from '../base/format'
+import { bytes, clock, duration, rate } from '../base/format'
 import { link } from '../base/route'
 import { trendLine } from '../draw/trend'
 import { TimeChart } from '../kit/chart'
-import { Badge, Fact, Facts } from '../kit/parts'
+import { Badge } from '../kit/parts'
 import { Spark } from '../kit/spark'
-import { heldSentence, levelOf, limitSentence, siteName, sitePlace, suspectKey, sureness } from './suspect_model'
+import {
+  heldSentence,
+  levelOf,
+  limitSentence,
+  asSentence,
+  siteName,
+  sitePlace,
+  suspectKey,
+  sureness,
+} from './suspect_model'
 
 /** Where the place is and whose: shown alike in the closed and the opened form. */
 function Place({ suspect, process }: { suspect: Suspect; process: boolean }): JSX.Element {
@@ -93,15 +102,11 @@ function Evidence({ suspect, process }: { suspect: Suspect; process: boolean }):
         <EvidenceChart suspect={suspect} />
         <ul class="why">
           {suspect.why.map((sentence) => (
-            <li>{sentence}</li>
+            <li>{asSentence(sentence)}</li>
           ))}
+          <li>{heldSentence(suspect)}</li>
           {limit && <li>{limit}</li>}
         </ul>
-        <Facts wide>
-          <Fact name="Grows by">{rate(suspect.rate)}</Fact>
-          <Fact name="Holds">{heldSentence(suspect)}</Fact>
-          <Fact name="Since">{suspect.since ? dateTime(suspect.since) : '-'}</Fact>
-        </Facts>
       </div>
       <div class="span-5">
         {suspect.stack.length > 0 && (

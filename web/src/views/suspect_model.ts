@@ -1,5 +1,5 @@
 // A verdict of the detector in words.
-import { bytes, count, duration } from '../base/format'
+import { bytes, clock, count, duration } from '../base/format'
 import type { Site, Suspect } from '../api/types'
 
 export type Tone = 'bad' | 'warn' | 'good' | ''
@@ -63,5 +63,12 @@ export function limitSentence(suspect: Suspect): string {
   return `At this rate the ${what} (${bytes(limit.bytes)}) is reached in ${duration(limit.in_s)}.`
 }
 
-export const heldSentence = (suspect: Suspect): string =>
-  `${bytes(suspect.live_bytes)} in ${count(suspect.live_blocks)} ${suspect.live_blocks === 1 ? 'block' : 'blocks'}`
+/** "It holds 44.7 MB in 105 blocks, and has grown since 19:20:13." */
+export function heldSentence(suspect: Suspect): string {
+  const blocks = `${count(suspect.live_blocks)} ${suspect.live_blocks === 1 ? 'block' : 'blocks'}`
+  const since = suspect.since ? `, and has grown since ${clock(suspect.since)}` : ''
+  return `It holds ${bytes(suspect.live_bytes)} in ${blocks}${since}.`
+}
+
+/** The detector says what "it" did: "rose by 40 MB" becomes a sentence. */
+export const asSentence = (text: string): string => (/^[a-z]/.test(text) ? `It ${text}` : text)
