@@ -9,6 +9,8 @@ build_packages=(clang gcc libbpf-dev libc6-dev meson ninja-build pkg-config libd
   libjansson-dev libmicrohttpd-dev libncurses-dev libsqlite3-dev zlib1g-dev)
 test_packages=("${build_packages[@]}" binutils clang clang-format-14 g++ git libclang-rt-14-dev
   groff-base libcmocka-dev llvm locales man-db openssl perl python3 shellcheck sqlite3 tmux util-linux zsh)
+# A real browser for the dashboard, and letters for it.
+test_packages+=(chromium fonts-dejavu-core)
 test_packages+=(libgoogle-perftools4 libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4)
 test_packages+=(nginx redis-server redis-tools) # programs to be tracked; nothing here wants them to run as services
 soak_packages=(nodejs rustc)                    # and those that take long to install

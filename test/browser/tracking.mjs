@@ -1,0 +1,62 @@
+// Tracking from the page: started and stopped with a question in between, until the verdict appears; a clear word where
+// it cannot be done, or may not.
+import assert from 'node:assert/strict'
+import { picture, textOf, visit } from './browser.mjs'
+import { until } from './world.mjs'
+
+export function trackingTests(scene, test) {
+  test('tracking is started from the page, and the verdict appears by itself', async () => {
+    const { page, world } = scene
+    const { pid, program } = await world.startLeak('--suspended')
+    await visit(page, world.url, `process/${pid}?tab=leaks`)
+    const badge = page.locator('.view-head .badge')
+    await textOf(badge, /Tracking stopped/)
+    await page.getByRole('button', { name: 'Start tracking' }).click()
+    const dialog = page.getByRole('dialog')
+    await picture(page, 'tracking-question')
+    await dialog.getByRole('button', { name: 'Start tracking' }).click()
+    await dialog.waitFor({ state: 'hidden' })
+    await textOf(badge, /^Tracked/)
+
+    const verdict = page.locator('.suspect', { hasText: 'session_new' })
+    await textOf(verdict.locator('.badge'), /Leak/)
+    await verdict.locator('.suspect-body .uplot').waitFor()
+    await picture(page, 'process-verdict')
+
+    await page.getByRole('button', { name: 'Stop tracking' }).click()
+    await dialog.getByRole('button', { name: 'Cancel' }).click()
+    await dialog.waitFor({ state: 'hidden' })
+    await textOf(badge, /^Tracked/)
+    await page.getByRole('button', { name: 'Stop tracking' }).click()
+    await dialog.getByRole('button', { name: 'Stop tracking' }).click()
+    await textOf(badge, /Tracking stopped/)
+
+    const audit = await until('two lines of audit', () => {
+      const lines = world.audit().filter((line) => JSON.stringify(line).includes(String(pid)))
+      return lines.length >= 2 ? lines : null
+    })
+    assert.equal(audit.length, 2)
+    await program.end()
+  })
+
+  test('a process that ends while one looks at it is told as ended', async () => {
+    const { page, world } = scene
+    const { pid, program } = await world.startLeak()
+    await visit(page, world.url, `process/${pid}`)
+    await page.getByRole('heading', { level: 1, name: 'sieve' }).waitFor()
+    await program.end()
+    await page.getByText('This process has ended').waitFor()
+  })
+
+  test('of a process that is not tracked the page tells what to do', async () => {
+    const { page, world } = scene
+    await visit(page, world.url, `process/${process.pid}?tab=heap`)
+    await page.getByText('needs a tracked program').waitFor()
+    await page.getByText('memoir run').first().waitFor()
+    await page.getByRole('button', { name: 'Start tracking' }).click()
+    await page.getByRole('dialog').getByText('memoir run').first().waitFor()
+    await picture(page, 'tracking-impossible')
+    await page.keyboard.press('Escape')
+    await page.getByRole('dialog').waitFor({ state: 'hidden' })
+  })
+}
