@@ -46,6 +46,9 @@ test('live points follow those of history without doubling any', () => {
   const more = { t: [2, 3, 4], values: { a: [20, 30, 4], b: [0, 0, 7] } }
   assert.deepEqual(joinPoints(base, more, 100), { t: [1, 2, 3, 4], values: { a: [1, 2, 3, 4], b: [null, null, null, 7] } })
   assert.deepEqual(joinPoints(base, more, 1).t, [3, 4])
+  // A step that is not over yet makes no gap.
+  const open = { t: [1, 2, 3], values: { a: [1, 2, null] } }
+  assert.deepEqual(joinPoints(open, more, 100), { t: [1, 2, 3, 4], values: { a: [1, 2, 30, 4], b: [null, null, 0, 7] } })
   assert.deepEqual(joinPoints({ t: [], values: {} }, more, 100).values['a'], [20, 30, 4])
 })
 

@@ -22,8 +22,21 @@ export interface Points {
   values: Record<string, (number | null)[]>
 }
 
-/** `more` after `base`: only points later than its last, and only within the last `span` seconds. */
-export function joinPoints(base: Points, more: Points, span: number): Points {
+/** Without the points at the end that nothing is known of: steps that are not written down yet. */
+function trimEnd(points: Points): Points {
+  const lists = Object.values(points.values)
+  let n = points.t.length
+  while (n > 0 && lists.every((v) => v[n - 1] == null)) n--
+  if (n === points.t.length) return points
+  return {
+    t: points.t.slice(0, n),
+    values: Object.fromEntries(Object.entries(points.values).map(([name, v]) => [name, v.slice(0, n)])),
+  }
+}
+
+/** `more` after `history`: only points later than its last known, and only within the last `span` seconds. */
+export function joinPoints(history: Points, more: Points, span: number): Points {
+  const base = trimEnd(history)
   const last = base.t[base.t.length - 1] ?? -Infinity
   const later = more.t.findIndex((t) => t > last + 0.5)
   const t = later < 0 ? base.t.slice() : base.t.concat(more.t.slice(later))
