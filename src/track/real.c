@@ -78,12 +78,14 @@ static bool glibc_layout(const struct real *r)
     return known;
 }
 
-/* jemalloc's nallocx() tells what it would give. Believed if it does. */
+/* jemalloc's nallocx() tells what it would give. Believed if it does, and of jemalloc alone: others that have it may give
+ * less for a block which they chose to guard. */
 static bool sizes_learn(struct real *r)
 {
     size_t (*would_give)(size_t, int) = NULL;
-    *(void **)&would_give = dlsym(RTLD_DEFAULT, "nallocx");
-    if (!same_library((void *)r->malloc, (void *)would_give))
+    *(void **)&would_give = real_symbol("nallocx");
+    if (!same_library((void *)r->malloc, (void *)would_give) ||
+        !same_library((void *)r->malloc, real_symbol("mallctl")))
         return false;
     for (size_t request = 8; request <= REAL_SIZED_MAX; request += 8) {
         void *block = r->malloc(request);

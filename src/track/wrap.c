@@ -104,7 +104,10 @@ static __attribute__((noinline)) void *done(void *block, size_t bytes, uintptr_t
     t->budget += (int64_t)bytes;
     if (track_settings.stacks == TRACK_STACKS_ALL)
         return track_alloc(block, bytes, caller);
-    if (t->budget <= (int64_t)bytes)
+    bool large = bytes >= TRACK_TICK_BYTES;
+    if (large)
+        track_clock(t->tracker);
+    else if (t->budget <= (int64_t)bytes)
         track_tick(t);
     struct track_site *entry = site_known(t, caller);
     uint64_t at = book_trailer_place((uintptr_t)block, real_usable(block));
@@ -115,6 +118,8 @@ static __attribute__((noinline)) void *done(void *block, size_t bytes, uintptr_t
         return track_alloc(block, bytes, caller);
     t->budget -= (int64_t)bytes;
     count_alloc(t, entry->counters, bytes);
+    if (large)
+        track_settle(t); /* it makes a peak, though it may be gone before the next tick */
     return block;
 }
 
@@ -168,18 +173,53 @@ INLINE struct book_site_counters *counted(struct track_thread *t, uint64_t word,
     return likely(page) ? &page[site % BOOK_SITES_PER_PAGE] : NULL;
 }
 
-/* Where the trailer of a block is, of any block, if it is short and can be counted as freed at once. */
-INLINE uint64_t *short_taken(struct track_thread *t, void *block,
-                             struct book_site_counters **ret_site, size_t *ret_bytes)
+/* A trailer that was taken away, and where its block was counted. */
+struct wrap_taken {
+    uint64_t *last, words[2];
+    struct book_site_counters *site;
+    size_t bytes;
+    bool is_short;
+};
+
+/* Take away the trailer of any block of this process; false if it cannot be counted as freed at once. */
+static bool take(struct track_thread *t, void *block, struct wrap_taken *ret)
 {
-    uint64_t word, extent = hint_extent(t, block);
-    if (!short_hinted(t, block, extent, &word)) {
+    uint64_t word = 0, extent = hint_extent(t, block);
+    struct book_trailer trailer;
+    ret->is_short = short_hinted(t, block, extent, &word);
+    if (!ret->is_short) {
         extent = any_extent(block);
-        if (!short_here(t, block, extent, &word))
-            return NULL;
+        ret->is_short = short_here(t, block, extent, &word);
     }
-    *ret_site = counted(t, word, extent, ret_bytes);
-    return likely(*ret_site) ? (uint64_t *)((uintptr_t)block + extent) : NULL;
+    uint64_t *last = ret->last = (uint64_t *)((uintptr_t)block + extent);
+    if (ret->is_short) {
+        ret->site = counted(t, word, extent, &ret->bytes);
+        if (unlikely(!ret->site))
+            return false;
+    } else {
+        if (unlikely(last < (uint64_t *)block ||
+                     book_trailer_check(t->tracker->key, (uintptr_t)block, (uintptr_t)last, last,
+                                        &trailer) != 0 ||
+                     trailer.is_short || trailer.sampled))
+            return false;
+        struct book_site_counters *page = t->book.site_pages[trailer.site / BOOK_SITES_PER_PAGE];
+        if (unlikely(!page))
+            return false;
+        ret->site = &page[trailer.site % BOOK_SITES_PER_PAGE];
+        ret->bytes = trailer.bytes;
+        ret->words[0] = last[-1];
+        last[-1] = 0;
+    }
+    ret->words[1] = last[0];
+    last[0] = 0;
+    return true;
+}
+
+static void put_back(const struct wrap_taken *taken)
+{
+    taken->last[0] = taken->words[1];
+    if (!taken->is_short)
+        taken->last[-1] = taken->words[0];
 }
 
 /* ---- malloc and free ---- */
@@ -252,43 +292,20 @@ static __attribute__((noinline)) void free_slowly(void *block)
     real.free(block);
 }
 
-/* Count a block as freed that carries a long trailer. */
-static __attribute__((noinline)) size_t free_long(struct track_thread *t, void *block)
-{
-    uint64_t *last = (uint64_t *)((uintptr_t)block + any_extent(block));
-    struct book_site_counters *page;
-    struct book_trailer trailer;
-    if ((uintptr_t)last < (uintptr_t)block ||
-        book_trailer_check(t->tracker->key, (uintptr_t)block, (uintptr_t)last, last, &trailer) !=
-            0 ||
-        trailer.is_short || trailer.sampled ||
-        !(page = t->book.site_pages[trailer.site / BOOK_SITES_PER_PAGE])) {
-        track_free(block);
-        return 0;
-    }
-    last[-1] = last[0] = 0;
-    count_free(t, &page[trailer.site % BOOK_SITES_PER_PAGE], trailer.bytes);
-    return trailer.bytes;
-}
-
 /* The fast way for blocks whose size has to be asked for, or which are large or unusual. */
 static __attribute__((noinline)) void free_any(void *block)
 {
     struct track_thread *t = track_self;
+    struct wrap_taken old = {.bytes = 0};
     if (unlikely(!track_is_fast(t, &track_page.root.pass) || real_is_boot(block))) {
         free_slowly(block);
         return;
     }
-    struct book_site_counters *site;
-    size_t bytes;
-    uint64_t *last = short_taken(t, block, &site, &bytes);
-    if (likely(last)) {
-        *last = 0;
-        count_free(t, site, bytes);
-    } else {
-        bytes = free_long(t, block);
-    }
-    if (unlikely(charge(&t->settle_left, bytes)))
+    if (likely(take(t, block, &old)))
+        count_free(t, old.site, old.bytes);
+    else
+        track_free(block);
+    if (unlikely(charge(&t->settle_left, old.bytes)))
         track_settle(t);
     real.free(block);
 }
@@ -439,36 +456,27 @@ static __attribute__((noinline)) void *realloc_slowly(void *block, size_t bytes,
     return counted ? track_alloc(moved, bytes, caller) : moved;
 }
 
-/* Move a block whose short trailer is found at `last`, and count it as freed. NULL: it is as it was. */
-INLINE void *moved(struct track_thread *t, void *block, size_t request, uint64_t *last,
-                   struct book_site_counters *site, size_t old_bytes)
+/* What a realloc() that moved a block counts for the old one. */
+INLINE void count_moved(struct track_thread *t, struct book_site_counters *site, size_t bytes)
 {
-    uint64_t old = *last;
-    *last = 0; /* the block may grow where it is, and must not hold two */
-    void *to = real.realloc(block, request);
-    if (unlikely(!to)) {
-        *last = old;
-        return NULL;
-    }
-    count_free(t, site, old_bytes);
+    count_free(t, site, bytes);
     book_add(&t->account->reallocs, 1);
-    t->settle_left -= (int64_t)old_bytes;
-    return to;
+    t->settle_left -= (int64_t)bytes;
 }
 
 static __attribute__((noinline)) void *realloc_any(void *block, size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_self;
-    struct book_site_counters *site;
-    size_t old_bytes;
-    uint64_t *last;
+    struct wrap_taken old;
     if (unlikely(!track_may_alloc(t, &track_page.root.pass) || !block || bytes == 0 ||
-                 bytes > WRAP_SIZE_MAX || real_is_boot(block) ||
-                 !(last = short_taken(t, block, &site, &old_bytes))))
+                 bytes > WRAP_SIZE_MAX || real_is_boot(block) || !take(t, block, &old)))
         return realloc_slowly(block, bytes, caller);
-    void *to = moved(t, block, track_request(bytes), last, site, old_bytes);
-    if (!to)
+    void *to = real.realloc(block, track_request(bytes));
+    if (unlikely(!to)) {
+        put_back(&old);
         return NULL;
+    }
+    count_moved(t, old.site, old.bytes);
     charge(&t->budget, bytes);
     return done(to, bytes, caller);
 }
@@ -485,8 +493,14 @@ INLINE void *realloc_for(void *block, size_t bytes, uintptr_t caller)
                  !(site = counted(t, word, extent, &old_bytes))))
         return realloc_any(block, bytes, caller);
     uint64_t *last = (uint64_t *)((uintptr_t)block + extent);
-    void *to = moved(t, block, bytes + BOOK_TRAILER_SHORT_BYTES, last, site, old_bytes);
-    return likely(to) ? near_done(t, to, near_extent(to), bytes, caller) : NULL;
+    *last = 0; /* the block may grow where it is, and must not hold two */
+    void *to = real.realloc(block, bytes + BOOK_TRAILER_SHORT_BYTES);
+    if (unlikely(!to)) {
+        *last = word;
+        return NULL;
+    }
+    count_moved(t, site, old_bytes);
+    return near_done(t, to, near_extent(to), bytes, caller);
 }
 
 EXPORT void *realloc(void *block, size_t bytes)

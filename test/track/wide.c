@@ -12,6 +12,7 @@ enum {
     THREADS = 4,
     SLOTS = 256,
     ROUNDS = 20000,
+    PEAK_BYTES = 64 << 20,
 };
 
 /* Each calls its second argument with the first, and is a place of its own. */
@@ -112,6 +113,11 @@ int main(void)
 {
     pthread_t threads[THREADS];
     many_callers();
+    own_got(PEAK_BYTES); /* here and gone */
+    void *large = malloc(PEAK_BYTES);
+    MUST(large);
+    own_gave(PEAK_BYTES);
+    free(large);
     for (uintptr_t i = 0; i < THREADS; i++)
         MUST(pthread_create(&threads[i], NULL, pass_on, (void *)(i + 1)) == 0);
     for (int i = 0; i < THREADS; i++)
