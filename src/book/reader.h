@@ -240,6 +240,13 @@ struct book_scan_limits {
     uint64_t deadline_ns; /* CLOCK_MONOTONIC; 0: none */
     size_t held_max;      /* blocks kept in memory; beyond it some may come twice; 0: as above */
     unsigned tries;       /* scans while the writer moves entries; 0: as above */
+    /* For who wants sums of all and only some of them: BOOK_RECORDS_MAX of these, by account, to which each block is added;
+     * and `each` gets those of at least `*bytes_min`, which it may raise. NULL: all come, and nothing is added up. */
+    struct book_tally *tally;
+    const uint64_t *bytes_min;
+};
+struct book_tally {
+    uint64_t blocks, bytes; /* 2^64 - 1 for more */
 };
 int book_reader_blocks_within(struct book_reader *reader, int fd,
                               const struct book_scan_limits *limits,

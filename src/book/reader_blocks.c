@@ -19,6 +19,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/sum.h"
 #include "book/guard.h"
 #include "book/reader_internal.h"
 
@@ -42,6 +43,8 @@ struct scan {
 
     uint64_t deadline_ns; /* 0: none */
     size_t held_max;
+    struct book_tally *tally; /* or NULL */
+    const uint64_t *bytes_min;
 
     uint8_t *piece, *again; /* two copies of the same pages */
     struct book_moves moves[BOOK_BLOCKS_PER_PAGE];
@@ -127,8 +130,24 @@ static int held_dedup(struct scan *s)
     return 0;
 }
 
-static int hand_out(struct scan *s, const struct book_block *block, uint32_t moves)
+/* Add it up. Is it one that nobody wants to see? */
+static inline bool is_only_counted(struct scan *s, const struct book_block *block)
 {
+    if (!s->tally)
+        return false;
+    uint64_t bytes = book_block_bytes(block);
+    uint32_t account = book_place_account(block->place);
+    if (account < BOOK_RECORDS_MAX) {
+        s->tally[account].blocks++;
+        sum_add(&s->tally[account].bytes, bytes);
+    }
+    return bytes < *s->bytes_min;
+}
+
+static inline int hand_out(struct scan *s, const struct book_block *block, uint32_t moves)
+{
+    if (is_only_counted(s, block))
+        return 0;
     const struct book_identity *id = &s->reader->identity;
     struct book_block_view view = {
         .id = block->id,
@@ -331,6 +350,8 @@ int book_reader_blocks_within(struct book_reader *reader, int fd,
     MEMOIR_CLEANUP(scan_release)
     struct scan s = {.reader = reader, .fd = fd, .each = each, .context = context};
     s.deadline_ns = limits->deadline_ns;
+    s.tally = limits->tally;
+    s.bytes_min = limits->bytes_min;
     s.held_max = limits->held_max ? limits->held_max : BOOK_READER_BLOCKS_HELD_MAX;
     s.alive = book_writer_alive_fd(fd) != 0; /* when in doubt, be careful */
     s.piece = malloc(s.alive ? 2 * PIECE_BYTES : PIECE_BYTES);

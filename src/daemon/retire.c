@@ -93,23 +93,31 @@ struct found {
 
 struct collect {
     struct top_blocks *top;
-    struct found *found; /* by account of the process */
     struct ledger_book *book;
     uint32_t *accounts; /* of the process, by registry record; UINT32_MAX: another source counts */
+    uint64_t bytes_min; /* smaller ones are not among the largest any more */
 };
 
+/* One that may be among the largest; all are added up by the reader. */
 static int each_block(const struct book_block_view *view, void *context)
 {
     struct collect *c = context;
     if (view->account >= BOOK_RECORDS_MAX || c->accounts[view->account] == UINT32_MAX)
         return 0;
-    struct found *found = &c->found[c->accounts[view->account]];
-    found->blocks++;
-    sum_add(&found->bytes, view->bytes);
-    if (c->top->n == c->top->max && view->bytes <= c->top->blocks[0].view.bytes)
-        return 0;
     top_blocks_add(c->top, &(struct top_block){*view, c->book, c->accounts[view->account]});
+    c->bytes_min = top_blocks_min(c->top);
     return 0;
+}
+
+static void tally_take(const struct book_tally *tally, const uint32_t *accounts,
+                       struct found *found)
+{
+    for (uint32_t i = 0; i < BOOK_RECORDS_MAX; i++) {
+        if (tally[i].blocks == 0 || accounts[i] == UINT32_MAX)
+            continue;
+        found[accounts[i]].blocks += tally[i].blocks;
+        sum_add(&found[accounts[i]].bytes, tally[i].bytes);
+    }
 }
 
 /* What a scan costs is the pages that the file has, whatever its header says: holes are skipped. A file
@@ -125,17 +133,25 @@ static void blocks_collect(struct ledger_book *book, int fd, uint64_t deadline_n
                            struct top_blocks *top, struct found *found, struct retired_process *r)
 {
     uint32_t accounts[BOOK_RECORDS_MAX];
-    if (fd < 0 || !worth_reading(fd)) {
+    MEMOIR_CLEANUP(freep)
+    struct book_tally *tally =
+        fd >= 0 && worth_reading(fd) ? calloc(BOOK_RECORDS_MAX, sizeof(*tally)) : NULL;
+    if (!tally) {
         r->blocks_complete = false;
         return;
     }
     ledger_book_accounts(book, accounts);
-    struct collect c = {.top = top, .found = found, .book = book, .accounts = accounts};
-    struct book_scan_limits limits = {
-        .deadline_ns = deadline_ns, .held_max = RETIRE_HELD_MAX, .tries = 1};
+    struct collect c = {
+        .top = top, .book = book, .accounts = accounts, .bytes_min = top_blocks_min(top)};
+    struct book_scan_limits limits = {.deadline_ns = deadline_ns,
+                                      .held_max = RETIRE_HELD_MAX,
+                                      .tries = 1,
+                                      .tally = tally,
+                                      .bytes_min = &c.bytes_min};
     bool exact = false;
     if (book_reader_blocks_within(book->reader, fd, &limits, each_block, &c, &exact) < 0 || !exact)
         r->blocks_complete = false;
+    tally_take(tally, accounts, found);
 }
 
 /* A book need not list every block that it counts: who samples has few, a region has none, and one that

@@ -57,6 +57,11 @@ void top_blocks_add(struct top_blocks *top, const struct top_block *block)
     }
 }
 
+uint64_t top_blocks_min(const struct top_blocks *top)
+{
+    return top->n < top->max || top->n == 0 ? 0 : bytes_at(top, 0) + 1;
+}
+
 static int larger_first(const void *a, const void *b)
 {
     const struct book_block_view *x = &((const struct top_block *)a)->view;

@@ -24,5 +24,8 @@ void top_blocks_release(struct top_blocks *top);
 /* Constant time for a block that is too small to be kept. */
 void top_blocks_add(struct top_blocks *top, const struct top_block *block);
 
+/* What a block must have at least to be kept. */
+uint64_t top_blocks_min(const struct top_blocks *top);
+
 /* Largest first; ends the adding. */
 void top_blocks_sort(struct top_blocks *top);

@@ -489,6 +489,48 @@ static void holding_few_blocks_is_told_as_not_exact(void **unused)
     assert_false(exact);
 }
 
+struct largest {
+    uint64_t bytes_min;
+    struct found found;
+};
+
+static int note_larger(const struct book_block_view *block, void *context)
+{
+    struct largest *l = context;
+    l->bytes_min = block->bytes + 1;
+    return note_block(block, &l->found);
+}
+
+/* Whether they can be handed out at once or have to be held first. */
+static void a_tally_has_all_and_only_larger_ones_come(void **unused)
+{
+    for (int seq = 0; seq < 2; seq++) {
+        static struct book_tally tally[BOOK_RECORDS_MAX];
+        struct found all = find_blocks(NULL);
+        uint64_t bytes = 0, largest = 0, blocks = 0, sum = 0;
+        for (size_t i = 0; i < all.n; i++) {
+            bytes += all.blocks[i].bytes;
+            largest = all.blocks[i].bytes > largest ? all.blocks[i].bytes : largest;
+        }
+        memset(tally, 0, sizeof(tally));
+        struct largest l = {0};
+        struct book_scan_limits limits = {.tally = tally, .bytes_min = &l.bytes_min};
+        assert_int_equal(book_reader_blocks_within(reader, fd, &limits, note_larger, &l, NULL), 0);
+        for (size_t i = 0; i < BOOK_RECORDS_MAX; i++) {
+            blocks += tally[i].blocks;
+            sum += tally[i].bytes;
+        }
+        assert_int_equal(blocks, all.total);
+        assert_int_equal(sum, bytes);
+        assert_true(l.found.n >= 1 && l.found.n <= all.n);
+        assert_int_equal(l.found.blocks[l.found.n - 1].bytes, largest);
+        for (size_t i = 1; i < l.found.n; i++)
+            assert_true(l.found.blocks[i].bytes > l.found.blocks[i - 1].bytes);
+        b.h.blocks_seq = 7; /* they have to be held */
+        builder_header(&b);
+    }
+}
+
 /* Runs of pages with holes between them, longer than one piece, and moves beside some. */
 static void blocks_between_holes_are_all_found(void **unused)
 {
@@ -582,6 +624,7 @@ int main(void)
         T(callback_ends_the_scan),
         T(scan_ends_when_its_time_is_over),
         T(holding_few_blocks_is_told_as_not_exact),
+        T(a_tally_has_all_and_only_larger_ones_come),
         T(blocks_between_holes_are_all_found),
         T(many_blocks_come_once_each),
         T(every_allocation_may_fail),
