@@ -10,8 +10,11 @@
 #include "bpf/exit_event.h"
 #include "bpf/object.h"
 
-/* The compiled program, as bytes. libbpf wants them aligned. */
-static const unsigned char object_bytes[] __attribute__((aligned(16))) = {
+/* The compiled programs, as bytes. libbpf wants them aligned. */
+static const unsigned char direct_bytes[] __attribute__((aligned(16))) = {
+#include "bpf/os_direct.bpf.inc"
+};
+static const unsigned char called_bytes[] __attribute__((aligned(16))) = {
 #include "bpf/os.bpf.inc"
 };
 
@@ -46,10 +49,10 @@ static int settings_fill(const struct bpf_object *object)
     return settings->pid_ns && settings->user_ns ? 0 : -ENOENT;
 }
 
-static int load(struct exits *exits, char *why)
+static int load(struct exits *exits, const void *bytes, size_t size, char *why)
 {
     struct bpf_object_open_opts options = {.sz = sizeof(options), .object_name = "memoir_os"};
-    exits->object = bpf_object__open_mem(object_bytes, sizeof(object_bytes), &options);
+    exits->object = bpf_object__open_mem(bytes, size, &options);
     if (!exits->object)
         return object_fail(why, -errno, "opening the BPF program");
     struct bpf_map *events = bpf_object__find_map_by_name(exits->object, "events");
@@ -74,6 +77,15 @@ static int load(struct exits *exits, char *why)
     return 0;
 }
 
+static void release(struct exits *exits)
+{
+    bpf_link__destroy(exits->link);
+    ring_buffer__free(exits->ring);
+    object_variables_free(exits->counters, sizeof(*exits->counters));
+    bpf_object__close(exits->object);
+    *exits = (struct exits){.each = exits->each, .context = exits->context};
+}
+
 int exits_open(exits_fn *each, void *context, struct exits **ret_exits,
                char why[static EXITS_WHY_MAX])
 {
@@ -82,7 +94,11 @@ int exits_open(exits_fn *each, void *context, struct exits **ret_exits,
         return object_fail(why, -ENOMEM, "starting");
     object_log();
     *exits = (struct exits){.each = each, .context = context};
-    int r = load(exits, why);
+    int r = load(exits, direct_bytes, sizeof(direct_bytes), why);
+    if (r < 0) { /* this kernel follows fewer pointers */
+        release(exits);
+        r = load(exits, called_bytes, sizeof(called_bytes), why);
+    }
     if (r < 0) {
         exits_free(exits);
         return r;
@@ -95,10 +111,7 @@ void exits_free(struct exits *exits)
 {
     if (!exits)
         return;
-    bpf_link__destroy(exits->link);
-    ring_buffer__free(exits->ring);
-    object_variables_free(exits->counters, sizeof(*exits->counters));
-    bpf_object__close(exits->object);
+    release(exits);
     free(exits);
 }
 

@@ -10,6 +10,16 @@
 
 enum { NAMESPACES_MAX = 32 };
 
+/* Compiled twice. Where the kernel knows the types of what a tracepoint hands over, and follows the pointers in them, a look
+ * is a load; else it is a call. Pointers that come from elsewhere are followed by calls in either case. */
+#ifdef EXIT_DIRECT
+#define TRACEPOINT     "tp_btf"
+#define READ(p, field) ((p)->field)
+#else
+#define TRACEPOINT     "raw_tp"
+#define READ(p, field) BPF_CORE_READ(p, field)
+#endif
+
 struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
     __uint(max_entries, 1 << 20);
@@ -19,10 +29,10 @@ const volatile struct exit_settings settings;
 struct exit_counters counters;
 
 /* The index has to be a constant: only then the kernel's own size of an element is used. */
-#define PAGES_OF(mm, which)                                          \
-    ({                                                               \
-        int64_t pages_ = BPF_CORE_READ((mm), rss_stat[which].count); \
-        pages_ > 0 ? (uint64_t)pages_ : 0;                           \
+#define PAGES_OF(mm, which)                                 \
+    ({                                                      \
+        int64_t pages_ = READ((mm), rss_stat[which].count); \
+        pages_ > 0 ? (uint64_t)pages_ : 0;                  \
     })
 
 /* Up to Linux 6.15 the memory is gone when the tracepoint comes, and what is left counts also what was there
@@ -31,14 +41,14 @@ struct exit_counters counters;
 static void peak_take(struct task_struct *task, struct signal_struct *signal,
                       struct exit_event *event)
 {
-    struct mm_struct *mm = BPF_CORE_READ(task, mm);
+    struct mm_struct *mm = READ(task, mm);
     if (!mm || !bpf_core_field_exists(mm->rss_stat[0].count)) {
-        event->peak_pages = BPF_CORE_READ(signal, maxrss);
+        event->peak_pages = READ(signal, maxrss);
         return;
     }
     uint64_t now =
         PAGES_OF(mm, MM_FILEPAGES) + PAGES_OF(mm, MM_ANONPAGES) + PAGES_OF(mm, MM_SHMEMPAGES);
-    uint64_t before = BPF_CORE_READ(mm, hiwater_rss);
+    uint64_t before = READ(mm, hiwater_rss);
     event->peak_pages = now > before ? now : before;
     event->flags |= EXIT_PEAK_MM;
 }
@@ -46,8 +56,8 @@ static void peak_take(struct task_struct *task, struct signal_struct *signal,
 /* False when memoird's namespace does not have it. */
 static bool pids_take(struct task_struct *leader, struct exit_event *event)
 {
-    struct pid *pid = BPF_CORE_READ(leader, thread_pid);
-    uint32_t level = BPF_CORE_READ(pid, level);
+    struct pid *pid = READ(leader, thread_pid);
+    uint32_t level = READ(pid, level);
     bool found = false;
     for (uint32_t i = 0; i < NAMESPACES_MAX; i++) {
         struct upid *number =
@@ -68,23 +78,23 @@ static bool pids_take(struct task_struct *leader, struct exit_event *event)
  * is root; else its real uid. The same rule as proc_owner(). */
 static uint32_t owner_of(struct task_struct *leader)
 {
-    const struct cred *cred = BPF_CORE_READ(leader, cred);
-    struct user_namespace *ns = BPF_CORE_READ(cred, user_ns);
+    const struct cred *cred = READ(leader, cred);
+    struct user_namespace *ns = READ(cred, user_ns);
     uint32_t owner = 0;
     for (int i = 0; i < NAMESPACES_MAX && ns; i++) {
-        if (BPF_CORE_READ(ns, ns.inum) == settings.user_ns)
+        if (READ(ns, ns.inum) == settings.user_ns)
             break;
-        owner = BPF_CORE_READ(ns, owner.val);
-        ns = BPF_CORE_READ(ns, parent);
+        owner = READ(ns, owner.val);
+        ns = READ(ns, parent);
     }
-    return owner ? owner : BPF_CORE_READ(cred, uid.val);
+    return owner ? owner : READ(cred, uid.val);
 }
 
 /* With cgroup v1 the hierarchy of the memory controller; with v2 the only one that there is. */
 static void cgroup_take(struct task_struct *leader, struct exit_event *event)
 {
-    struct css_set *set = BPF_CORE_READ(leader, cgroups);
-    struct cgroup *cgroup = BPF_CORE_READ(set, dfl_cgrp);
+    struct css_set *set = READ(leader, cgroups);
+    struct cgroup *cgroup = READ(set, dfl_cgrp);
     if (bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id)) {
         uint64_t index = bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
         struct cgroup_subsys_state *css = 0;
@@ -104,31 +114,30 @@ static void event_fill(struct task_struct *task, struct task_struct *leader,
                        struct signal_struct *signal, struct exit_event *event)
 {
     event->end_ns = bpf_ktime_get_boot_ns();
-    event->start_ns = BPF_CORE_READ(leader, start_boottime);
-    event->cpu_ns =
-        BPF_CORE_READ(signal, sum_sched_runtime) + BPF_CORE_READ(task, se.sum_exec_runtime);
+    event->start_ns = READ(leader, start_boottime);
+    event->cpu_ns = READ(signal, sum_sched_runtime) + READ(task, se.sum_exec_runtime);
     if (leader != task) /* it ended before the others, but is not counted with the dead yet */
-        event->cpu_ns += BPF_CORE_READ(leader, se.sum_exec_runtime);
-    event->parent = BPF_CORE_READ(leader, real_parent, tgid);
+        event->cpu_ns += READ(leader, se.sum_exec_runtime);
+    struct task_struct *parent = READ(leader, real_parent);
+    event->parent = READ(parent, tgid);
     event->uid = owner_of(leader);
-    event->status = BPF_CORE_READ(signal, flags) & SIGNAL_GROUP_EXIT
-                        ? BPF_CORE_READ(signal, group_exit_code)
-                        : BPF_CORE_READ(leader, exit_code);
-    if (BPF_CORE_READ(signal, oom_mm))
+    event->status = READ(signal, flags) & SIGNAL_GROUP_EXIT ? READ(signal, group_exit_code)
+                                                            : READ(leader, exit_code);
+    if (READ(signal, oom_mm))
         event->flags |= EXIT_OOM;
     BPF_CORE_READ_STR_INTO(&event->comm, leader, comm);
     peak_take(task, signal, event);
     cgroup_take(leader, event);
 }
 
-SEC("raw_tp/sched_process_exit")
+SEC(TRACEPOINT "/sched_process_exit")
 int process_exits(uint64_t *context)
 {
     struct task_struct *task = (void *)context[0];
-    struct signal_struct *signal = BPF_CORE_READ(task, signal);
-    if (BPF_CORE_READ(task, flags) & PF_KTHREAD || BPF_CORE_READ(signal, live.counter) != 0)
+    struct signal_struct *signal = READ(task, signal);
+    if (READ(task, flags) & PF_KTHREAD || READ(signal, live.counter) != 0)
         return 0;
-    struct task_struct *leader = BPF_CORE_READ(task, group_leader);
+    struct task_struct *leader = READ(task, group_leader);
     struct exit_event event = {0};
     if (!pids_take(leader, &event))
         return 0;
