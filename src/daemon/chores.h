@@ -12,7 +12,7 @@ enum { CHORES_WAITING_MAX = 256 };
  * its context. */
 typedef void chore_fn(void *context);
 
-/* `name` is that of the thread, 15 bytes at most. All signals are blocked in it. */
+/* `name` is that of the thread, 15 bytes at most, and borrowed for good. All signals are blocked in it. */
 int chores_new(const char *name, struct chores **ret_chores);
 
 /* Waits for the chore at hand, and drops those that wait. NULL is fine. */

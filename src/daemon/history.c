@@ -3,13 +3,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "base/atomic.h"
 #include "base/buffer.h"
@@ -19,6 +16,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "daemon/history_host.h"
+#include "daemon/worker.h"
 #include "history/recorder.h"
 
 enum {
@@ -27,16 +25,14 @@ enum {
 };
 
 struct history {
-    pthread_t thread;
-    char *path; /* constant */
+    struct worker worker; /* its lock is held for no longer than to move a pointer */
+    char *path;           /* constant */
 
-    pthread_mutex_t lock; /* for what follows, and held for no longer than to move a pointer */
-    pthread_cond_t more;
+    /* Locked. */
     struct sample *ready[HISTORY_PICTURES_MAX]; /* oldest first */
     size_t n_ready;
     struct sample *spare[HISTORY_PICTURES_MAX];
     size_t n_spare;
-    bool stop;
     bool renewed; /* settings changed */
     struct history_settings settings;
 
@@ -178,10 +174,9 @@ static void say_lost(struct history *h, uint64_t now_ns)
 static struct sample *wait_for_one(struct history *h, uint64_t until_ns, bool *ret_stop)
 {
     struct sample *sample = NULL;
-    struct timespec until = {(time_t)(until_ns / NS_PER_S), (long)(until_ns % NS_PER_S)};
-    pthread_mutex_lock(&h->lock);
-    while (h->n_ready == 0 && !h->stop && !h->renewed && clock_monotonic_ns() < until_ns)
-        pthread_cond_timedwait(&h->more, &h->lock, &until);
+    worker_lock(&h->worker);
+    while (h->n_ready == 0 && !h->worker.stop && !h->renewed && clock_monotonic_ns() < until_ns)
+        worker_wait(&h->worker, until_ns);
     if (h->n_ready > 0) {
         sample = h->ready[0];
         h->n_ready--;
@@ -191,24 +186,22 @@ static struct sample *wait_for_one(struct history *h, uint64_t until_ns, bool *r
         store_set_limits(h->store, &h->settings.limits);
     h->renewed = false;
     h->current = h->settings;
-    *ret_stop = h->stop && !sample;
-    pthread_mutex_unlock(&h->lock);
+    *ret_stop = h->worker.stop && !sample;
+    worker_unlock(&h->worker);
     return sample;
 }
 
 static void give_back(struct history *h, struct sample *sample)
 {
-    pthread_mutex_lock(&h->lock);
+    worker_lock(&h->worker);
     h->spare[h->n_spare++] = sample;
-    pthread_mutex_unlock(&h->lock);
+    worker_unlock(&h->worker);
 }
 
-static void *run(void *context)
+static void run(void *context)
 {
     struct history *h = context;
     bool stop = false;
-    pthread_setname_np(pthread_self(), "history");
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), WRITER_NICE);
     (void)flush(h, clock_real_ns() / NS_PER_S); /* also closes what an earlier writer left */
     uint64_t flush_ns = clock_monotonic_ns() + h->current.flush_ns;
     while (!stop) {
@@ -230,7 +223,6 @@ static void *run(void *context)
         log_warn("history ends with %" PRIu64 " seconds not written",
                  recorder_pending(h->recorder));
     file_close(h);
-    return NULL;
 }
 
 /* ---- begin and end ---- */
@@ -242,27 +234,6 @@ static uint64_t boot_key(void)
     struct buffer text = BUFFER_INIT(256);
     (void)fs_read_file("/proc/sys/kernel/random/boot_id", &text);
     return hash_bytes(buffer_string(&text), text.len, 0);
-}
-
-static int start(struct history *h)
-{
-    sigset_t all, before;
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_mutex_init(&h->lock, NULL);
-    pthread_cond_init(&h->more, &attributes);
-    pthread_condattr_destroy(&attributes);
-    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is a full disk, no reason to die */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int r = -pthread_create(&h->thread, NULL, run, h);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (r < 0) {
-        pthread_mutex_destroy(&h->lock);
-        pthread_cond_destroy(&h->more);
-    }
-    return r;
 }
 
 static void release(struct history *h)
@@ -293,8 +264,9 @@ int history_new(const char *state_path, const struct history_settings *settings,
         r = recorder_new(boot_key(), flush_s, &h->recorder);
     if (r == 0)
         r = history_host_new(hosts, &h->host);
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is a full disk, no reason to die */
     if (r == 0)
-        r = start(h);
+        r = worker_start(&h->worker, "history", WRITER_NICE, run, h);
     if (r < 0) {
         release(h);
         return r;
@@ -307,13 +279,7 @@ void history_free(struct history *history)
 {
     if (!history)
         return;
-    pthread_mutex_lock(&history->lock);
-    history->stop = true;
-    pthread_cond_signal(&history->more);
-    pthread_mutex_unlock(&history->lock);
-    pthread_join(history->thread, NULL);
-    pthread_mutex_destroy(&history->lock);
-    pthread_cond_destroy(&history->more);
+    worker_stop(&history->worker);
     release(history);
 }
 
@@ -322,10 +288,10 @@ void history_free(struct history *history)
 static struct sample *spare_one(struct history *h)
 {
     struct sample *sample = NULL;
-    pthread_mutex_lock(&h->lock);
+    worker_lock(&h->worker);
     if (h->n_spare > 0)
         sample = h->spare[--h->n_spare]; /* the warmest one */
-    pthread_mutex_unlock(&h->lock);
+    worker_unlock(&h->worker);
     if (sample || h->n_made == HISTORY_PICTURES_MAX)
         return sample;
     sample = malloc(sizeof(*sample));
@@ -351,20 +317,20 @@ void history_take(struct history *history, const struct ledger *ledger)
     sample_take(sample, ledger, now_ns, history->per_user_max);
     add_relaxed(&history->left_out, sample->left_out);
     add_relaxed(&history->taken, 1);
-    pthread_mutex_lock(&history->lock);
+    worker_lock(&history->worker);
     history->ready[history->n_ready++] = sample;
-    pthread_cond_signal(&history->more);
-    pthread_mutex_unlock(&history->lock);
+    worker_wake(&history->worker);
+    worker_unlock(&history->worker);
 }
 
 void history_set(struct history *history, const struct history_settings *settings)
 {
     history->per_user_max = settings->per_user_max;
-    pthread_mutex_lock(&history->lock);
+    worker_lock(&history->worker);
     history->settings = *settings;
     history->renewed = true;
-    pthread_cond_signal(&history->more);
-    pthread_mutex_unlock(&history->lock);
+    worker_wake(&history->worker);
+    worker_unlock(&history->worker);
 }
 
 struct history_counts history_counts(struct history *history)

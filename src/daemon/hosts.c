@@ -2,8 +2,6 @@
 #include "daemon/hosts.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,22 +13,21 @@
 #include "bpf/tasks.h"
 #include "daemon/cgroup_table.h"
 #include "daemon/commands.h"
+#include "daemon/worker.h"
 #include "ledger/host.h"
 #include "ledger/host_probe.h"
 
 enum { THREAD_NICE = 5, PROBES_MAX = 2000 /* in a second, whatever they take */ };
 
 struct hosts {
-    pthread_t thread;
+    struct worker worker;         /* whose lock is for what says so */
     bool always;                  /* constant */
     struct cgroup_table *cgroups; /* has a lock of its own */
 
-    pthread_mutex_t lock; /* for what follows */
-    pthread_cond_t more;
+    /* Locked. */
     struct host *host;
     uint64_t asked_ns; /* when somebody last did; 0: never */
     unsigned share;
-    bool stop;
     bool failed;         /* the thread's last refresh */
     struct tasks *tasks; /* tell who changed; NULL: nobody does, and all are asked */
 
@@ -60,9 +57,9 @@ static struct commands *helper(struct hosts *h)
 /* Whom to look at, unless the end has come. */
 static bool next_todo(struct hosts *h, struct host_todo *todo)
 {
-    pthread_mutex_lock(&h->lock);
-    bool any = !h->stop && host_probe_next(h->host, todo);
-    pthread_mutex_unlock(&h->lock);
+    worker_lock(&h->worker);
+    bool any = !h->worker.stop && host_probe_next(h->host, todo);
+    worker_unlock(&h->worker);
     return any;
 }
 
@@ -81,10 +78,10 @@ static void probe_some(struct hosts *h, unsigned share)
     for (int i = 0; i < PROBES_MAX && spent < budget && helper(h) && next_todo(h, &todo); i++) {
         uint64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
         int r = commands_probe(h->commands, todo.pid, todo.kinds, HOSTS_PROBE_WAIT_MS, &probe);
-        pthread_mutex_lock(&h->lock);
+        worker_lock(&h->worker);
         if (r != -EBUSY) /* the helper rests: nobody's fault */
             host_probe_done(h->host, &todo, r, &probe);
-        pthread_mutex_unlock(&h->lock);
+        worker_unlock(&h->worker);
         spent += clock_ns(CLOCK_THREAD_CPUTIME_ID) - began + (r == 0 ? probe.cpu_ns : 0);
         if (r == -EBUSY)
             break;
@@ -110,18 +107,18 @@ static void marks_start(struct hosts *h)
     size_t n;
     char why[EXITS_WHY_MAX];
     struct tasks *tasks;
-    pthread_mutex_lock(&h->lock);
+    worker_lock(&h->worker);
     (void)host_processes(h->host, &n);
-    pthread_mutex_unlock(&h->lock);
+    worker_unlock(&h->worker);
     if (h->marks_tried || n < HOSTS_MARKS_MIN)
         return;
     h->marks_tried = true;
     if (tasks_open(&tasks, why) < 0)
         return; /* it only costs more; who looks for the reason finds that of the exits */
-    pthread_mutex_lock(&h->lock);
+    worker_lock(&h->worker);
     h->tasks = tasks;
     host_set_marks(h->host, marks_read, tasks);
-    pthread_mutex_unlock(&h->lock);
+    worker_unlock(&h->worker);
 }
 
 /* ---- the thread ---- */
@@ -142,26 +139,21 @@ static uint64_t refresh_due_ns(const struct hosts *h, uint64_t last_ns, uint64_t
 /* Until something is due: the processes, or the cgroups. False at the end. */
 static bool wait_for_turn(struct hosts *h, uint64_t last_ns, bool *ret_processes, bool *ret_cgroups)
 {
-    pthread_mutex_lock(&h->lock);
+    worker_lock(&h->worker);
     for (;;) {
         uint64_t now = clock_monotonic_ns();
         uint64_t due = refresh_due_ns(h, last_ns, now),
                  cgroups_due = cgroup_table_due_ns(h->cgroups, now);
         *ret_processes = now >= due;
         *ret_cgroups = now >= cgroups_due;
-        if (h->stop || *ret_processes || *ret_cgroups)
+        if (h->worker.stop || *ret_processes || *ret_cgroups)
             break;
         if (cgroups_due < due)
             due = cgroups_due;
-        if (due == UINT64_MAX) {
-            pthread_cond_wait(&h->more, &h->lock);
-            continue;
-        }
-        struct timespec until = {(time_t)(due / NS_PER_S), (long)(due % NS_PER_S)};
-        pthread_cond_timedwait(&h->more, &h->lock, &until);
+        worker_wait(&h->worker, due);
     }
-    bool go_on = !h->stop;
-    pthread_mutex_unlock(&h->lock);
+    bool go_on = !h->worker.stop;
+    worker_unlock(&h->worker);
     return go_on;
 }
 
@@ -184,26 +176,24 @@ static unsigned share_now(const struct hosts *h, uint64_t now_ns)
 
 static void processes_turn(struct hosts *h, uint64_t now_ns)
 {
-    pthread_mutex_lock(&h->lock);
+    worker_lock(&h->worker);
     uint64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     int r = host_refresh(h->host);
     h->idle_ns = idle_interval(h->idle_ns, clock_ns(CLOCK_THREAD_CPUTIME_ID) - began);
     h->failed = r < 0;
     unsigned share = share_now(h, now_ns);
-    pthread_mutex_unlock(&h->lock);
+    worker_unlock(&h->worker);
     if (r >= 0)
         marks_start(h);
     if (r >= 0 && share > 0)
         probe_some(h, share);
 }
 
-static void *run(void *context)
+static void run(void *context)
 {
     struct hosts *h = context;
     uint64_t last_ns = 0;
     bool processes, cgroups;
-    pthread_setname_np(pthread_self(), "processes");
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), THREAD_NICE);
     while (wait_for_turn(h, last_ns, &processes, &cgroups)) {
         if (cgroups)
             cgroup_table_turn(h->cgroups);
@@ -213,30 +203,9 @@ static void *run(void *context)
         }
     }
     commands_free(h->commands);
-    return NULL;
 }
 
 /* ---- begin and end ---- */
-
-static int start(struct hosts *h)
-{
-    sigset_t all, before;
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_mutex_init(&h->lock, NULL);
-    pthread_cond_init(&h->more, &attributes);
-    pthread_condattr_destroy(&attributes);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int r = -pthread_create(&h->thread, NULL, run, h);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (r < 0) {
-        pthread_mutex_destroy(&h->lock);
-        pthread_cond_destroy(&h->more);
-    }
-    return r;
-}
 
 /* Books and clients come first: without kept descriptors the table only costs more. */
 static size_t files_max(void)
@@ -259,7 +228,7 @@ int hosts_new(bool always, unsigned share, struct hosts **ret_hosts)
     if (r == 0)
         r = cgroup_table_new(NULL, &h->cgroups);
     if (r == 0)
-        r = start(h);
+        r = worker_start(&h->worker, "processes", THREAD_NICE, run, h);
     if (r < 0) {
         cgroup_table_free(h->cgroups);
         host_free(h->host);
@@ -274,13 +243,7 @@ void hosts_free(struct hosts *hosts)
 {
     if (!hosts)
         return;
-    pthread_mutex_lock(&hosts->lock);
-    hosts->stop = true;
-    pthread_cond_signal(&hosts->more);
-    pthread_mutex_unlock(&hosts->lock);
-    pthread_join(hosts->thread, NULL);
-    pthread_mutex_destroy(&hosts->lock);
-    pthread_cond_destroy(&hosts->more);
+    worker_stop(&hosts->worker);
     cgroup_table_free(hosts->cgroups);
     host_free(hosts->host);
     tasks_free(hosts->tasks);
@@ -291,9 +254,9 @@ void hosts_free(struct hosts *hosts)
 
 void hosts_set_share(struct hosts *hosts, unsigned share)
 {
-    pthread_mutex_lock(&hosts->lock);
+    worker_lock(&hosts->worker);
     hosts->share = share;
-    pthread_mutex_unlock(&hosts->lock);
+    worker_unlock(&hosts->worker);
 }
 
 static bool is_stale(const struct hosts *h, uint64_t now_ns, uint64_t most_ms)
@@ -306,17 +269,17 @@ static bool is_stale(const struct hosts *h, uint64_t now_ns, uint64_t most_ms)
 static void ask(struct hosts *h, uint64_t now_ns)
 {
     h->asked_ns = now_ns;
-    pthread_cond_signal(&h->more);
+    worker_wake(&h->worker);
 }
 
 bool hosts_ready(struct hosts *hosts)
 {
     uint64_t now = clock_monotonic_ns();
-    if (pthread_mutex_trylock(&hosts->lock) != 0)
+    if (!worker_try_lock(&hosts->worker))
         return false;
     ask(hosts, now);
     bool ready = hosts->failed || !is_stale(hosts, now, HOSTS_STALE_MS);
-    pthread_mutex_unlock(&hosts->lock);
+    worker_unlock(&hosts->worker);
     return ready;
 }
 
@@ -325,13 +288,13 @@ static const struct host *table_or_null(struct hosts *hosts, bool stale)
 {
     if (!stale || host_refresh(hosts->host) >= 0)
         return hosts->host;
-    pthread_mutex_unlock(&hosts->lock);
+    worker_unlock(&hosts->worker);
     return NULL;
 }
 
 const struct host *hosts_lock(struct hosts *hosts)
 {
-    pthread_mutex_lock(&hosts->lock);
+    worker_lock(&hosts->worker);
     uint64_t now = clock_monotonic_ns();
     ask(hosts, now);
     return table_or_null(hosts, is_stale(hosts, now, HOSTS_STALE_MS));
@@ -339,19 +302,19 @@ const struct host *hosts_lock(struct hosts *hosts)
 
 const struct host *hosts_lock_idle(struct hosts *hosts)
 {
-    pthread_mutex_lock(&hosts->lock);
+    worker_lock(&hosts->worker);
     return table_or_null(hosts,
                          is_stale(hosts, clock_monotonic_ns(), HOSTS_IDLE_MAX_MS + HOSTS_STALE_MS));
 }
 
 const struct host *hosts_peek(struct hosts *hosts)
 {
-    return pthread_mutex_trylock(&hosts->lock) == 0 ? hosts->host : NULL;
+    return worker_try_lock(&hosts->worker) ? hosts->host : NULL;
 }
 
 void hosts_unlock(struct hosts *hosts)
 {
-    pthread_mutex_unlock(&hosts->lock);
+    worker_unlock(&hosts->worker);
 }
 
 /* ---- cgroups ---- */
@@ -361,9 +324,9 @@ bool hosts_cgroups_ready(struct hosts *hosts)
     if (cgroup_table_ready(hosts->cgroups))
         return true;
     /* A thread that cannot be woken now is awake, or will be when this is asked again. */
-    if (pthread_mutex_trylock(&hosts->lock) == 0) {
-        pthread_cond_signal(&hosts->more);
-        pthread_mutex_unlock(&hosts->lock);
+    if (worker_try_lock(&hosts->worker)) {
+        worker_wake(&hosts->worker);
+        worker_unlock(&hosts->worker);
     }
     return false;
 }
