@@ -73,8 +73,8 @@ static const struct option_spec options[] = {
     OPTION_NO_HEADER,
     OPTION_COLOR,
     {"state", 0, OPTION_STRING, AT(state), "DIR",
-     "the daemon's state directory (default: /var/lib/memoir as root, else $XDG_STATE_HOME/memoir "
-     "or ~/.local/state/memoir)",
+     "the daemon's state directory (default: that of the daemon that runs, else /var/lib/memoir as root, "
+     "$XDG_STATE_HOME/memoir or ~/.local/state/memoir)",
      .completion = COMPLETE_DIRECTORY},
     {0},
 };
@@ -260,7 +260,7 @@ static int run(const void *values, const struct operands *operands)
 {
     struct history_values with_pid = *(const struct history_values *)values;
     const struct history_values *v = &with_pid;
-    char usual[PS_STATE_PATH_MAX], path[PS_STATE_PATH_MAX + 4096];
+    char path[PS_STATE_PATH_MAX + 4096];
     struct term term;
     struct read_query query;
     term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
@@ -275,8 +275,7 @@ static int run(const void *values, const struct operands *operands)
     int r = make_query(v, history_chart_columns(&term), &query);
     if (r != COMMAND_OK)
         return r;
-    ps_state_default(usual);
-    const char *state = v->state ? v->state : usual;
+    const char *state = ps_state_find(v->state);
     if (snprintf(path, sizeof(path), "%s/%s", state, HISTORY_FILE) >= (int)sizeof(path))
         return -ENAMETOOLONG;
     MEMOIR_CLEANUP(read_release)

@@ -328,8 +328,6 @@ static int run(const void *values, const struct operands *operands)
     r = v->watch ? watch(v, &filter) : show_once(v, &filter);
     if (r >= 0 || !v->exited)
         return r;
-    char usual[PS_STATE_PATH_MAX];
-    ps_state_default(usual);
     if (r == -ENOENT && !v->state)
         return nothing(v); /* no daemon has run yet */
     if (r == -ENOENT) {
@@ -338,7 +336,7 @@ static int run(const void *values, const struct operands *operands)
                      v->state);
         return COMMAND_NOTHING;
     }
-    return command_fail("cannot read the daemon's list in '%s': %s", v->state ? v->state : usual,
+    return command_fail("cannot read the daemon's list in '%s': %s", ps_state_find(v->state),
                         strerror(-r));
 }
 

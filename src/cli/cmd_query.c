@@ -75,8 +75,8 @@ static const struct option_spec options[] = {
     OPTION_COLOR,
     OPTION_DIR,
     {"state", 0, OPTION_STRING, AT(state), "DIR",
-     "for the table exited: the daemon's state directory (default: /var/lib/memoir as root, else "
-     "$XDG_STATE_HOME/memoir or ~/.local/state/memoir)",
+     "for the table exited: the daemon's state directory (default: that of the daemon that runs, else "
+     "/var/lib/memoir as root, $XDG_STATE_HOME/memoir or ~/.local/state/memoir)",
      .completion = COMPLETE_DIRECTORY},
     {0},
 };
@@ -183,22 +183,20 @@ static bool wants_sites(const struct query *query)
 static int read_exited(const struct query_values *v, struct lookups *lookups,
                        struct query_exited_list *list)
 {
-    char usual[PS_STATE_PATH_MAX];
-    ps_state_default(usual);
-    int r = query_exited_read(v->state ? v->state : usual, list);
+    const char *state = ps_state_find(v->state);
+    int r = query_exited_read(state, list);
     if (r == -ENOENT) {
         if (!lookups->told) /* again and again, with --watch */
             command_fail(
                 "there is no list of processes that ended in '%s' yet: memoird keeps it; "
                 "start it with 'memoird --daemon', name its state directory by --state, or "
                 "ask the one that runs by 'memoir exited'",
-                v->state ? v->state : usual);
+                state);
         lookups->told = true;
         return v->state || v->where ? COMMAND_NOTHING : COMMAND_OK;
     }
     if (r < 0)
-        return command_fail("cannot read the daemon's list in '%s': %s",
-                            v->state ? v->state : usual, strerror(-r));
+        return command_fail("cannot read the daemon's list in '%s': %s", state, strerror(-r));
     if (list->skipped && !v->watch)
         fprintf(stderr, "memoir: %zu line%s of the daemon's list made no sense\n", list->skipped,
                 list->skipped == 1 ? "" : "s");

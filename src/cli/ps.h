@@ -50,7 +50,7 @@ void ps_view_detail(struct ps_view *view);
 int ps_view_live(const struct ledger *ledger, const struct ps_filter *filter,
                  struct ps_view *ret_view);
 
-/* The dead, latest first, from the daemon's list in the state directory `state` (NULL: the usual one).
+/* The dead, latest first, from the daemon's list in the state directory `state` (NULL: see ps_state_find()).
  * `names` may be NULL: call sites then stay numbers. ret_skipped counts lines that made no sense.
  * -ENOENT when there is no list. */
 int ps_view_exited(const char *state, const struct ps_filter *filter, struct site_names *names,
@@ -59,6 +59,10 @@ int ps_view_exited(const char *state, const struct ps_filter *filter, struct sit
 /* Where memoird keeps its state unless told otherwise; "" when there is no home directory. */
 enum { PS_STATE_PATH_MAX = 512 };
 void ps_state_default(char path[static PS_STATE_PATH_MAX]);
+
+/* Where to look for it: `asked`, if it is not NULL; what the daemon that runs says, if it answers and we may read it; the
+ * default. Asks once. */
+const char *ps_state_find(const char *asked);
 
 /* ---- printing ---- */
 

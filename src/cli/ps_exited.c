@@ -370,12 +370,10 @@ static int lines_add(json_t *line, void *context)
 int ps_view_exited(const char *state, const struct ps_filter *filter, struct site_names *names,
                    struct ps_view *ret_view, size_t *ret_skipped)
 {
-    char usual[PS_STATE_PATH_MAX];
-    ps_state_default(usual);
     MEMOIR_CLEANUP(lines_release)
     struct lines lines = {.filter = filter};
     size_t skipped = 0;
-    int r = retired_lines_read(state ? state : usual, lines_add, &lines, &skipped);
+    int r = retired_lines_read(ps_state_find(state), lines_add, &lines, &skipped);
     if (r < 0)
         return r;
     MEMOIR_CLEANUP(ps_view_release)

@@ -41,9 +41,7 @@ struct retired_tail *retired_tail_new(const char *state)
     struct retired_tail *t = calloc(1, sizeof(*t));
     if (!t)
         return NULL;
-    char usual[PS_STATE_PATH_MAX];
-    ps_state_default(usual);
-    snprintf(t->path, sizeof(t->path), "%s/retired.jsonl", state ? state : usual);
+    snprintf(t->path, sizeof(t->path), "%s/retired.jsonl", ps_state_find(state));
     buffer_init(&t->part, LINE_MAX_BYTES);
     struct stat st;
     if (stat(t->path, &st) == 0) {

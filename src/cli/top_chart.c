@@ -102,9 +102,8 @@ static const struct read_line *line_of(const struct read_result *result, const s
 
 static int take(struct top_history *history, const char *state, const struct top_row *row)
 {
-    char usual[PS_STATE_PATH_MAX], path[PS_STATE_PATH_MAX + 4096];
-    ps_state_default(usual);
-    if (snprintf(path, sizeof(path), "%s/%s", state ? state : usual, HISTORY_FILE) >=
+    char path[PS_STATE_PATH_MAX + 4096];
+    if (snprintf(path, sizeof(path), "%s/%s", ps_state_find(state), HISTORY_FILE) >=
         (int)sizeof(path))
         return -ENAMETOOLONG;
     uint64_t now_s = clock_real_ns() / NS_PER_S;

@@ -98,6 +98,11 @@ static int open_state(struct daemon *daemon)
     }
     if (r < 0)
         log_error("cannot use state directory '%s': %s", daemon->state_path, strerror(-r));
+    char *whole = r < 0 ? NULL : realpath(daemon->state_path, NULL);
+    if (whole) { /* others are told of it, wherever they are */
+        free(daemon->state_path);
+        daemon->state_path = whole;
+    }
     return r;
 }
 

@@ -247,8 +247,10 @@ static void hello_answer(struct native_client *client, const char *session, bool
     json_field_bool(&json, "resumed", resumed);
     json_field_u64(&json, "seq", client->seq);
     json_field_i64(&json, "pid", client->pid);
-    if (!client->remote)
+    if (!client->remote) {
         json_field_u64(&json, "uid", client->viewer_uid);
+        json_field_string(&json, "state", client->native->daemon->state_path);
+    }
     json_key(&json, "limits");
     json_object_begin(&json);
     json_field_u64(&json, "message_bytes", config->message_max);

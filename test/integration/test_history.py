@@ -76,6 +76,30 @@ class Machine(HistoryTest):
         self.assertIn((holder.pid, "host", "rss"), self.series(name))
         self.assertEqual(self.series("no-such-program-here"), {})
 
+    def test_the_daemon_that_runs_tells_where_its_files_are(self):
+        daemon = self.daemon("--history-flush=100ms", "--refresh=100ms", "--tt-socket=none",
+                             f"--socket={self.folder}/memoird.sock")
+        environment = ENVIRONMENT | {"XDG_RUNTIME_DIR": str(self.folder), "HOME": str(self.folder / "nobody")}
+        environment.pop("XDG_STATE_HOME", None)
+
+        def ask(*words):
+            return subprocess.run([str(MEMOIR), *words], capture_output=True, env=environment, timeout=PATIENCE_S, check=False)
+
+        self.wait_until(lambda: ask("history", "--system", "--since=5m").returncode == 0, "history is found")
+        client = self.client("heap=1000x1000", "ready", "wait")
+        self.end_and_write(daemon, client)
+        for words in (("ps", "--exited", "--json"), ("query", "exited", "--json", "--show", "pid")):
+            with self.subTest(words[0]):
+                done = ask(*words)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn(str(client.pid), done.stdout.decode())
+
+    def end_and_write(self, daemon, client):
+        """Killed, and written of."""
+        client.kill()
+        self.gone(daemon, client.pid)
+        self.wait_until(lambda: any(record["pid"] == client.pid for record in self.retired()), "it is written")
+
     def test_the_machine_is_noted_in_parts_that_add_up(self):
         self.daemon(*FAST)
         parts = ("anon", "shmem", "cache", "buffers", "slab_reclaimable", "slab_unreclaimable", "page_tables",
