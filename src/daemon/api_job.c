@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "daemon/api_internal.h"
@@ -70,6 +71,7 @@ struct symbolizer *api_symbols(struct api *api)
     struct symbolizer_options options = {
         .timeout_ms = API_SYMBOLS_MS,
         .results_bytes_max = API_SYMBOLS_BYTES,
+        .public_only = geteuid() == 0,
     };
     if (api->symbols_tried)
         return api->symbols;

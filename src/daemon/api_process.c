@@ -30,7 +30,7 @@ enum {
 static bool may_see(const struct http_call *call, uint32_t uid)
 {
     const struct http_viewer *viewer = http_viewer(call);
-    return viewer->sees_all || viewer->uid == uid;
+    return viewer->sees_all || (viewer->uid == uid && uid != HTTP_VIEWER_NOBODY);
 }
 
 static void no_process(struct http_call *call, unsigned long long pid)
@@ -39,7 +39,13 @@ static void no_process(struct http_call *call, unsigned long long pid)
                  "there is no process %llu; /api/v1/exited has those that ended", pid);
 }
 
-/* Is there such a process at all, and whose is it? The table of processes may not have it yet. */
+/* The table of processes may not have one yet, or still have it. */
+static bool is_gone(pid_t pid)
+{
+    return kill(pid, 0) < 0 && errno == ESRCH;
+}
+
+/* Is there such a process at all, and whose is it? */
 static bool process_exists(struct daemon *daemon, pid_t pid, uint32_t *ret_uid)
 {
     const struct host *host = daemon->hosts ? hosts_lock(daemon->hosts) : NULL;
@@ -48,13 +54,13 @@ static bool process_exists(struct daemon *daemon, pid_t pid, uint32_t *ret_uid)
         *ret_uid = p->valid & HOST_HAS_STATUS ? p->uid : HTTP_VIEWER_NOBODY;
     if (host)
         hosts_unlock(daemon->hosts);
-    return kill(pid, 0) == 0 || errno != ESRCH;
+    return !is_gone(pid);
 }
 
 /* The table is refreshed each second while somebody asks: one that was just started is in it soon. */
 static bool wait_for_table(struct http_call *call, struct daemon *daemon, pid_t pid)
 {
-    if (!daemon->hosts || http_tries(call) >= TABLE_TRIES || (kill(pid, 0) < 0 && errno == ESRCH))
+    if (!daemon->hosts || http_tries(call) >= TABLE_TRIES || is_gone(pid))
         return false;
     (void)hosts_ready(daemon->hosts);
     http_again(call);
@@ -269,6 +275,11 @@ void api_answer_process(struct http_call *call, void *context)
         http_again(call);
         return;
     }
+    const struct ledger_process *p = ledger_process_find(daemon->ledger, (pid_t)pid);
+    if (!p && is_gone((pid_t)pid)) {
+        no_process(call, (unsigned long long)pid);
+        return;
+    }
     const struct host *table = daemon->hosts ? hosts_lock(daemon->hosts) : NULL;
     bool listed = table && host_process_find(table, (pid_t)pid);
     if (table)
@@ -280,7 +291,6 @@ void api_answer_process(struct http_call *call, void *context)
     struct json row_writer;
     json_init(&row_writer, &row);
     bool found = listed && row_json(call, daemon, "host", where_any, &row_writer);
-    const struct ledger_process *p = ledger_process_find(daemon->ledger, (pid_t)pid);
     if (!found && !p) {
         no_process(call, (unsigned long long)pid);
         return;

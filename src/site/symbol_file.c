@@ -79,13 +79,24 @@ static int open_in_root(pid_t pid, const char *path)
     return fd;
 }
 
-static int open_main(const struct symbol_query *q)
+static int only_public(int fd)
+{
+    struct stat st;
+    if (fd < 0 || (fstat(fd, &st) == 0 && st.st_mode & S_IROTH))
+        return fd;
+    close(fd);
+    return -EACCES;
+}
+
+static int open_main(const struct symbol_query *q, bool public_only)
 {
     int fd = -ENOENT;
     if (q->pid > 0) {
         if (q->map_start != 0)
             fd = open_mapped(q->pid, q->map_start);
-        if (fd < 0 && q->path && q->path[0] == '/')
+        if (fd >= 0)
+            return fd; /* whoever runs it may know what it is */
+        if (q->path && q->path[0] == '/')
             fd = open_in_root(q->pid, q->path);
     }
     /* A process that is gone leaves only its path; the build-id then tells whether that is still the
@@ -93,7 +104,7 @@ static int open_main(const struct symbol_query *q)
     bool checked = q->pid <= 0 || q->build_id_len > 0;
     if (fd < 0 && checked && q->path && q->path[0] == '/')
         fd = symbol_file_open(q->path);
-    return fd;
+    return public_only ? only_public(fd) : fd;
 }
 
 static int open_debug(const struct symbol_query *q, const char *debug_dir)
@@ -112,10 +123,10 @@ static int open_debug(const struct symbol_query *q, const char *debug_dir)
     return fd < 0 ? -1 : fd;
 }
 
-void symbol_files_open(const struct symbol_query *query, const char *debug_dir,
+void symbol_files_open(const struct symbol_query *query, const char *debug_dir, bool public_only,
                        struct symbol_files *ret_files)
 {
-    struct symbol_files files = {.main_fd = open_main(query),
+    struct symbol_files files = {.main_fd = open_main(query, public_only),
                                  .debug_fd = open_debug(query, debug_dir)};
     if (files.main_fd < 0) {
         files.main_error = files.main_fd;

@@ -11,8 +11,9 @@ struct symbol_files {
     int main_error;
 };
 
-/* Open what there is for a query. Only regular files, never through a device or a FIFO. */
-void symbol_files_open(const struct symbol_query *query, const char *debug_dir,
+/* Open what there is for a query. Only regular files, never through a device or a FIFO. `public_only`: see
+ * symbols.h. */
+void symbol_files_open(const struct symbol_query *query, const char *debug_dir, bool public_only,
                        struct symbol_files *ret_files);
 void symbol_files_close(struct symbol_files *files);
 

@@ -39,6 +39,7 @@ struct symbolizer {
     size_t bytes_max;
     struct symbolizer_stats stats;
     char *debug_dir;
+    bool public_only;
     struct symbol_engine *engine; /* in-process */
     struct symbol_worker worker;  /* or not */
     uint64_t broken[BROKEN_MAX];  /* module hashes; a ring */
@@ -63,6 +64,7 @@ int symbolizer_new(const struct symbolizer_options *options, struct symbolizer *
     s->bytes_max = o.results_bytes_max ? o.results_bytes_max : (size_t)64 << 20;
     s->buckets_count = BUCKETS_MIN;
     s->buckets = calloc(BUCKETS_MIN, sizeof(s->buckets[0]));
+    s->public_only = o.public_only;
     s->debug_dir = strdup(o.debug_dir ? o.debug_dir : "/usr/lib/debug");
     s->record = BUFFER_INIT(SYMBOL_RECORD_MAX);
     /* Paths and build-ids are chosen by strangers: with a known hash they could collide at will. */
@@ -112,7 +114,8 @@ void symbolizer_stats(const struct symbolizer *s, struct symbolizer_stats *ret_s
 
 /* ---- remembered answers ---- */
 
-/* A module is its build-id; without one, a path in the eyes of a process. */
+/* A module is its build-id; without one, a path in the eyes of a process. What one process has mapped is no answer for
+ * another that only names it. */
 static void module_hash(const struct symbolizer *s, const struct symbol_query *q,
                         uint64_t ret_hash[2])
 {
@@ -122,6 +125,8 @@ static void module_hash(const struct symbolizer *s, const struct symbol_query *q
         else
             ret_hash[i] = hash_combine(hash_string(q->path ? q->path : "", ~s->seed[i]),
                                        (uint64_t)q->pid << 32 ^ q->map_start);
+        if (s->public_only)
+            ret_hash[i] = hash_combine(ret_hash[i], (uint64_t)q->pid << 32 ^ q->map_start);
     }
 }
 
@@ -286,7 +291,7 @@ static int ask(struct symbolizer *s, const struct symbol_query *q, uint64_t modu
     struct symbol_files files;
     if (broken_has(s, module))
         return -EBADMSG;
-    symbol_files_open(q, s->debug_dir, &files);
+    symbol_files_open(q, s->debug_dir, s->public_only, &files);
     buffer_reset(&s->record);
     int r = files.main_error;
     if (files.main_fd >= 0 || files.debug_fd >= 0) {
@@ -375,7 +380,7 @@ static int fetch(struct fetch *f, size_t n)
     struct symbolizer *s = f->symbolizer;
     struct symbol_files files;
     int r = -ENOENT;
-    symbol_files_open(f->query, s->debug_dir, &files);
+    symbol_files_open(f->query, s->debug_dir, s->public_only, &files);
     if (files.main_fd >= 0 || files.debug_fd >= 0)
         r = symbol_worker_resolve_many(&s->worker, f->query, &files, f->offsets, n, &s->record,
                                        fetched, f);

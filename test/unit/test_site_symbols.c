@@ -505,6 +505,32 @@ static void path_of_a_process_is_not_followed_out_of_its_root(void **state)
     symbolizer_free(s);
 }
 
+static void what_others_may_not_read_is_not_told_to_them(void **state)
+{
+    const char *path = in_dir("secret.so");
+    shell("cp '%s' '%s' && chmod 0755 '%s'", FIXTURE_A, path, path);
+    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    assert_non_null(lib);
+    struct site site = site_of(path, "fixture_outer");
+    struct symbol_query q = query_of(&site);
+    const struct symbol_frame *f;
+    size_t n;
+    struct symbolizer *s = open_symbolizer((struct symbolizer_options){.public_only = true});
+    assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+    assert_inlined_frames(f, n);
+    symbolizer_free(s);
+    shell("chmod 0750 '%s'", path);
+    s = open_symbolizer((struct symbolizer_options){.public_only = true});
+    assert_int_equal(symbolizer_resolve(s, &q, &f, &n), -EACCES);
+    if (geteuid() == 0) { /* who has it mapped may know: the kernel says that he has */
+        q.pid = getpid();
+        q.map_start = site.info.map_start;
+        assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+    }
+    symbolizer_free(s);
+    dlclose(lib);
+}
+
 /* ---- hostile files ---- */
 
 static void what_is_no_file_is_refused_at_once(void **state)
@@ -754,6 +780,7 @@ int main(void)
         cmocka_unit_test(modules_beyond_the_limit_are_opened_again),
         cmocka_unit_test(file_of_a_process_is_reached_after_it_was_replaced),
         cmocka_unit_test(path_of_a_process_is_not_followed_out_of_its_root),
+        cmocka_unit_test(what_others_may_not_read_is_not_told_to_them),
         cmocka_unit_test(what_is_no_file_is_refused_at_once),
         cmocka_unit_test(damaged_files_neither_crash_nor_hang_us),
         cmocka_unit_test(garbage_is_no_elf_file),
