@@ -56,6 +56,8 @@ export interface TableProps<R> {
 
 const HEAD = 30
 const narrow = typeof matchMedia === 'function' ? matchMedia('(max-width: 640px)') : null
+/** A phone: one column stays, and the next must be the one that matters. */
+export const isNarrow = (): boolean => narrow?.matches ?? false
 const rowHeight = (): number => (narrow?.matches ? 36 : 28)
 
 export const rightAligned = (kind: Kind): boolean => kind !== 'text' && kind !== 'yes' && kind !== 'time'

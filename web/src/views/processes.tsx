@@ -8,7 +8,7 @@ import { bytes, count } from '../base/format'
 import { link, place, setWords, withWords, word } from '../base/route'
 import { Icon } from '../kit/icon'
 import { Choice, Empty, ProblemBox, StaleNotice, ViewHead, Waiting } from '../kit/parts'
-import { Table, type TableColumn } from '../kit/table'
+import { isNarrow, Table, type TableColumn } from '../kit/table'
 import { ColumnChoice } from './column_choice'
 import { both, equals } from './filter'
 import { FilterField } from './filter_field'
@@ -62,7 +62,8 @@ export function Processes(): JSX.Element {
   const source = exited ? EXITED : LIVE
   const by = word('by')
   const where = word('where')
-  const chosen = word('cols') ? word('cols').split(',') : source.columns
+  const usual = isNarrow() ? whoLast(source.columns) : source.columns
+  const chosen = word('cols') ? word('cols').split(',') : usual
   const names = by ? [by, ...(exited ? GROUP_COLUMNS_EXITED : GROUP_COLUMNS)] : chosen
   const wanted = by ? names.slice(1) : [...names, ...source.also]
   const tables = useResource<TablesAnswer>('/tables', {}, { every: Infinity })
@@ -111,7 +112,7 @@ export function Processes(): JSX.Element {
             ))}
           </select>
         </label>
-        {!by && <ColumnChoice all={help} shown={chosen} usual={source.columns} />}
+        {!by && <ColumnChoice all={help} shown={chosen} usual={usual} />}
       </div>
       {answer.problem && !bad && answer.data && <StaleNotice problem={answer.problem} />}
       {!answer.data ? (
@@ -140,6 +141,12 @@ export function Processes(): JSX.Element {
   )
 }
 
+/** Figures right after the name, who it is at the end. */
+function whoLast(columns: string[]): string[] {
+  const who = ['pid', 'user', 'lived']
+  return [...columns.filter((name) => !who.includes(name)), ...who.filter((name) => columns.includes(name))]
+}
+
 function tableColumns(data: QueryRows, names: string[], help: Help[], exited: boolean): TableColumn<QueryRow>[] {
   const helpOf = (name: string): string | undefined => help.find((c) => c.name === name)?.help
   const out: TableColumn<QueryRow>[] = []
@@ -149,7 +156,7 @@ function tableColumns(data: QueryRows, names: string[], help: Help[], exited: bo
         ? rateColumn(data)
         : !data.index.has(name)
           ? null
-          : name === 'rss' || (exited && name === 'peak_rss')
+          : !isNarrow() && (name === 'rss' || (exited && name === 'peak_rss'))
             ? barColumn(data, name, helpOf(name))
             : name === 'cause'
               ? causeColumn(data)
