@@ -147,6 +147,41 @@ bool python_frame_name(const struct python *py, const struct python_frame *frame
 
 /* ---- checks ---- */
 
+static inline uint64_t load_u64(const unsigned char *p)
+{
+    uint64_t v;
+    memcpy(&v, p, sizeof(v));
+    return v;
+}
+
+/* hash_bytes() for what is compared within this process only, in half the time: two chains, and no loop over single
+ * bytes. */
+static inline uint64_t bytes_check(const unsigned char *p, size_t n, uint64_t seed)
+{
+    uint64_t a = seed ^ HASH_K0 ^ n, b = seed ^ HASH_K2;
+    if (n >= 16) {
+        for (; n > 32; p += 32, n -= 32) {
+            a = hash_fold_(load_u64(p) ^ HASH_K1, load_u64(p + 8) ^ a);
+            b = hash_fold_(load_u64(p + 16) ^ HASH_K1, load_u64(p + 24) ^ b);
+        }
+        if (n > 16) {
+            a = hash_fold_(load_u64(p) ^ HASH_K1, load_u64(p + 8) ^ a);
+            p += 16;
+            n -= 16;
+        }
+        /* The last 16, some of them perhaps for the second time. */
+        b = hash_fold_(load_u64(p + n - 16) ^ HASH_K1, load_u64(p + n - 8) ^ b);
+    } else if (n >= 8) {
+        b = hash_fold_(load_u64(p) ^ HASH_K1, load_u64(p + n - 8) ^ b);
+    } else {
+        uint64_t word = 0;
+        for (size_t i = 0; i < n; i++)
+            word = word << 8 | p[i];
+        b = hash_fold_(word ^ HASH_K1, b);
+    }
+    return hash_fold_(a ^ HASH_K1, b ^ HASH_K0);
+}
+
 /* A number for a string's content. That is its own hash, by a keyed function of the interpreter; -1 if nobody
  * asked for it yet. Names are interned, so they have one; a file's name need not. */
 static inline uint64_t text_check(const struct python *py, uintptr_t object)
@@ -158,8 +193,8 @@ static inline uint64_t text_check(const struct python *py, uintptr_t object)
     uint32_t state = load_u32(object + PYTHON_TEXT_STATE);
     uintptr_t start =
         state & STATE_ASCII ? py->facts.layout.text_ascii : py->facts.layout.text_wide;
-    return hash_bytes((const void *)(object + start), length * (state >> KIND_SHIFT & KIND_MASK),
-                      0);
+    return bytes_check((const void *)(object + start), length * (state >> KIND_SHIFT & KIND_MASK),
+                       0);
 }
 
 /* The code object was found good before, at this address, and a frame holds it: it is mapped. If it is
@@ -175,7 +210,8 @@ uint64_t python_frame_check(const struct python *py, const struct python_frame *
     uintptr_t file = stack_load(code + l->code_file), name = stack_load(code + l->code_name);
     uint32_t first_line = load_u32(code + l->code_first_line);
     uint32_t version = l->code_version ? load_u32(code + l->code_version) : 0;
-    uint64_t check = hash_combine(file ^ name << 16, (uint64_t)version << 32 | first_line);
+    uint64_t check =
+        hash_fold_(file ^ name << 16 ^ HASH_K0, ((uint64_t)version << 32 | first_line) ^ HASH_K1);
     if (version != 0)
         return check | 1;
     uintptr_t lines = stack_load(code + l->code_lines);
@@ -183,5 +219,5 @@ uint64_t python_frame_check(const struct python *py, const struct python_frame *
     if (lines_used > len)
         return 0;
     check ^= text_check(py, name) * HASH_K0 + text_check(py, file);
-    return hash_bytes((const void *)(lines + PYTHON_BYTES_START), lines_used, check) | 1;
+    return bytes_check((const void *)(lines + PYTHON_BYTES_START), lines_used, check) | 1;
 }

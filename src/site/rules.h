@@ -39,7 +39,7 @@ enum rule_fp {
 };
 
 enum {
-    RULE_SET_BITS = 11,
+    RULE_SET_BITS = 12,
     RULE_CFA_END = ARCH_CFA_SHIFT + ARCH_CFA_BITS,
     RULE_FP_AT = RULE_CFA_END,
     RULE_MODULE_AT = RULE_FP_AT + ARCH_FP_BITS,

@@ -34,7 +34,7 @@
 #include "site/arch.h"
 
 enum {
-    UNWIND_SETS = 2048,
+    UNWIND_SETS = 4096,
     UNWIND_WAYS = 4,
     UNWIND_MODULES_MAX = 255, /* unloadable modules whose rules are cached */
 };
@@ -50,7 +50,7 @@ struct unwind_module {
     uint64_t id[3]; /* its first 24 bytes */
 };
 
-/* Zeroed memory is an empty cache. About 80 KiB of address space; untouched pages stay untouched. A
+/* Zeroed memory is an empty cache. About 150 KiB of address space; untouched pages stay untouched. A
  * copy made by fork is as good as the original. */
 struct unwind_cache {
     uint64_t rules[UNWIND_SETS][UNWIND_WAYS] __attribute__((aligned(64)));

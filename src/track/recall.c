@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "site/module.h"
 #include "site/module_symbol.h"
+#include "site/rules.h"
 #include "track/sample.h"
 #include "track/track.h"
 
@@ -59,11 +60,47 @@ static bool script_now(struct track_thread *t, uintptr_t sp, uint64_t *ret_scrip
 
 /* ---- stacks that are known ---- */
 
+/* Where to look for a stack. First by its caller; but many a program has one function through which it calls malloc(), so
+ * that stacks of the same caller at the same place are many: those lie where the callers further out say. */
 static struct recall_entry *set_of(struct recall *recall, uintptr_t caller, uintptr_t sp,
                                    uint64_t script)
 {
     uint64_t hash = ((caller ^ script) + (sp << 20)) * HASH_K0;
     return recall->set[hash >> (64 - RECALL_BITS)];
+}
+
+/* What is read here only decides where to look: it need not be right, but must be the same each time. */
+static uint64_t callers_hash(struct track_thread *t, uintptr_t caller, uintptr_t sp)
+{
+    const struct recall *recall = &t->recall;
+    uintptr_t top = stack_own_top(), at = 0, pc = caller;
+    for (int i = 0; i < RECALL_OWN && at == 0; i++) {
+        uintptr_t place = sp + recall->own[i] * sizeof(uintptr_t);
+        if (place < top && stack_load(place) == caller)
+            at = place;
+    }
+    uint64_t hash = 0;
+    for (int i = 0; i < RECALL_CALLERS && at != 0; i++) {
+        uint32_t rule = rule_find(&t->tracker->unwind, pc - 1);
+        at += rule_cfa(rule);
+        if (rule == 0 || rule_base(rule) != RULE_SP || at >= top)
+            break;
+        pc = stack_load(at);
+        hash = hash_fold_(hash ^ pc, HASH_K0);
+    }
+    return hash;
+}
+
+static struct recall_entry *set_beside(struct track_thread *t, uintptr_t caller, uintptr_t sp,
+                                       uint64_t script)
+{
+    return set_of(&t->recall, caller, sp, script + callers_hash(t, caller, sp));
+}
+
+/* Are both ways taken by other stacks of that caller at that place? */
+static bool is_crowded(const struct recall_entry *set, uintptr_t pc, uintptr_t sp)
+{
+    return set[0].pc == pc && set[0].sp == sp && set[1].pc == pc && set[1].sp == sp;
 }
 
 static bool is_outside(const struct trail *trail, const struct recall_entry *entry)
@@ -82,6 +119,16 @@ static bool is_same(const struct recall *recall, const struct recall_entry *entr
            (entry->kept == 0 || is_outside(&recall->trail, entry));
 }
 
+static inline const struct recall_entry *entry_of(const struct recall *recall,
+                                                  const struct recall_entry *set,
+                                                  const struct unwind_state *from, uint64_t script)
+{
+    static_assert(RECALL_WAYS == 2, "here and in is_crowded()");
+    if (is_same(recall, &set[0], from, script))
+        return &set[0];
+    return is_same(recall, &set[1], from, script) ? &set[1] : NULL;
+}
+
 __attribute__((noinline)) bool recall_quickly(struct track_thread *t, uintptr_t caller,
                                               struct recall_found *ret_found,
                                               struct unwind_state *ret_from)
@@ -94,16 +141,16 @@ __attribute__((noinline)) bool recall_quickly(struct track_thread *t, uintptr_t 
     if (unlikely(t->inside) || unlikely(!script_now(t, from.sp, &script)))
         return false;
     const struct recall_entry *set = set_of(recall, caller, from.sp, script);
-    for (int i = 0; i < RECALL_WAYS; i++) {
-        if (!is_same(recall, &set[i], &from, script))
-            continue;
-        ret_found->counters = set[i].counters;
-        ret_found->site = set[i].site;
-        fence_signal();
-        /* A handler that came meanwhile and allocated may have changed what was compared. */
-        return likely(recall->uses == use);
-    }
-    return false;
+    const struct recall_entry *found = entry_of(recall, set, &from, script);
+    if (!found && is_crowded(set, from.pc, from.sp))
+        found = entry_of(recall, set_beside(t, caller, from.sp, script), &from, script);
+    if (!found)
+        return false;
+    ret_found->counters = found->counters;
+    ret_found->site = found->site;
+    fence_signal();
+    /* A handler that came meanwhile and allocated may have changed what was compared. */
+    return likely(recall->uses == use);
 }
 
 /* ---- stacks that are not ---- */
@@ -199,8 +246,10 @@ static void entry_prepare(struct track_thread *t, uintptr_t caller, const struct
 {
     struct recall *recall = &t->recall;
     const struct trail *trail = &recall->trail;
-    struct recall_entry *entry =
-        &set_of(recall, caller, from->sp, script)[recall->next++ % RECALL_WAYS];
+    struct recall_entry *set = set_of(recall, caller, from->sp, script);
+    if (is_crowded(set, from->pc, from->sp))
+        set = set_beside(t, caller, from->sp, script);
+    struct recall_entry *entry = &set[recall->next++ % RECALL_WAYS];
     kept = frames_left(trail, kept);
     uint32_t first = kept > 0 ? trail->frames[kept - 1].checks : 0;
     entry->pc = 0;
@@ -217,6 +266,16 @@ static void entry_prepare(struct track_thread *t, uintptr_t caller, const struct
     memcpy(entry->checks, trail->checks + first, entry->n * sizeof(entry->checks[0]));
     recall->fresh_pc = from->pc;
     recall->fresh = entry;
+}
+
+/* Note how far from where walks begin our caller's return address is. */
+static void own_learn(struct recall *recall, uintptr_t from, uintptr_t caller_sp)
+{
+    uint32_t words = (uint32_t)((caller_sp - from) / sizeof(uintptr_t)) - 1;
+    for (int i = 0; i < RECALL_OWN; i++)
+        if (recall->own[i] == words)
+            return;
+    recall->own[recall->own_next++ % RECALL_OWN] = words;
 }
 
 uint32_t recall_site(struct track_thread *t, uintptr_t caller, const struct unwind_state *from)
@@ -239,6 +298,7 @@ uint32_t recall_site(struct track_thread *t, uintptr_t caller, const struct unwi
     if (site == BOOK_SITE_NONE)
         return sample_stack_site(t, 0);
     recall_verify(t, site, from, false);
+    own_learn(recall, from->sp, recall->trail.frames[n - 1].sp);
     if (ready == (script != SCRIPT_UNKNOWN))
         entry_prepare(t, caller, from, kept, script);
     return site;

@@ -21,7 +21,9 @@ struct track_thread;
 enum {
     RECALL_CHECKS = 16, /* an entry's own: the rest of a deeper stack is the trail's */
     RECALL_WAYS = 2,
-    RECALL_BITS = 10,
+    RECALL_BITS = 11,
+    RECALL_OWN = 4,     /* ways through our own functions that a thread knows, */
+    RECALL_CALLERS = 4, /* and callers further out that tell stacks apart */
     RECALL_SETS = 1 << RECALL_BITS,
 };
 
@@ -47,9 +49,11 @@ struct recall_found {
 };
 
 struct recall {
-    uint64_t uses;   /* calls of recall_quickly(): tells one that it was interrupted by another */
-    uint32_t next;   /* way to give up next */
-    uint32_t closes; /* of track_closes when the trail was begun */
+    uint64_t uses; /* calls of recall_quickly(): tells one that it was interrupted by another */
+    uint32_t next; /* way to give up next */
+    uint32_t own[RECALL_OWN]; /* words from where walks begin to the return address of our caller */
+    uint32_t own_next;
+    uint32_t closes;            /* of track_closes when the trail was begun */
     uint32_t python_closes;     /* when Python was last seen on this thread's stack, */
     struct trail_check python;  /* a return address into it; at 0: never */
     struct recall_entry *fresh; /* to be completed by recall_keep(); NULL: none */
