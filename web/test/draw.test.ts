@@ -59,6 +59,27 @@ test('a caller is never smaller than what it called, so that nothing sticks out 
   )
 })
 
+test('how the C library starts a program is left out', () => {
+  const names = ['', '_start', '__libc_start_main@@GLIBC_2.34', 'main', '_start']
+  const nodes = [
+    [-1, 0, 9, 1],
+    [0, 1, 9, 1],
+    [1, 2, 9, 1],
+    [2, 3, 9, 1],
+    [3, 4, 4, 1],
+  ]
+  const root = treeOf({ program: 'shop', names, keys: names, values: ['live_bytes'], nodes }, 0)!
+  assert.deepEqual(
+    frames(root).map((it) => [it.name, it.total]),
+    [
+      ['shop', 9],
+      ['main', 9],
+      ['_start', 4],
+    ],
+    'what a program itself calls so stays',
+  )
+})
+
 test('an answer whose frames come before their callers is refused', () => {
   assert.throws(
     () =>

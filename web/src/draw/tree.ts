@@ -47,6 +47,9 @@ export function frames(root: Frame): Frame[] {
   return all
 }
 
+/** How the C library starts a program: in every stack, and never what one looks for. */
+export const isStart = (name: string): boolean => /^(_start|__libc_start_)/.test(name)
+
 /** Take one of the answer's values; null where the answer has no stacks. */
 export function treeOf(answer: FlameAnswer, value: number): Frame | null {
   const made: Frame[] = []
@@ -55,7 +58,9 @@ export function treeOf(answer: FlameAnswer, value: number): Frame | null {
     const name = answer.names[label] || (i === 0 && answer.program) || '?'
     const up = i === 0 ? null : made[node[0] ?? -1]
     if (up === undefined) throw new RangeError(`frame ${i} of the answer comes before its caller`)
-    made.push(frame(name, answer.keys[label] ?? name, up, node[2 + value] ?? 0, null))
+    // What starts the program is its first frame already; who is called from there is called by it.
+    if (up && up.up === null && isStart(name)) made.push(up)
+    else made.push(frame(name, answer.keys[label] ?? name, up, node[2 + value] ?? 0, null))
   })
   return made[0] ? finish(made[0]) : null
 }

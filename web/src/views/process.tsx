@@ -57,6 +57,7 @@ export function Process(): JSX.Element {
   const verdicts = rankSuspects(suspects.data?.suspects ?? [])
   const leak = verdicts.find((suspect) => suspect.level === 'leak')
   const gone = problem?.status === 404
+  const tracking = withCommand(data.tracking, text(row['command']))
   return (
     <>
       <ViewHead
@@ -66,7 +67,7 @@ export function Process(): JSX.Element {
             PID {pid} · {text(row['user'])} · {text(row['state'])} · {wholeDuration(number(row['age']) ?? 0)} old
           </>
         }
-        end={<Tracking pid={pid} program={text(row['program'])} state={data.tracking} />}
+        end={<Tracking pid={pid} program={text(row['program'])} state={tracking} />}
       />
       {gone ? (
         <div class="notice" role="status">
@@ -110,13 +111,20 @@ export function Process(): JSX.Element {
         }))}
       />
       {tab === 'history' && <History pid={pid} start={Math.floor(Date.parse(text(row['start'])) / 1000) || null} />}
-      {tab === 'heap' && <Heap pid={pid} tracking={data.tracking} />}
-      {tab === 'sites' && <Sites pid={pid} tracking={data.tracking} />}
+      {tab === 'heap' && <Heap pid={pid} tracking={tracking} />}
+      {tab === 'sites' && <Sites pid={pid} tracking={tracking} />}
       {tab === 'blocks' && <Buffers pid={pid} />}
-      {tab === 'ages' && <Ages pid={pid} tracking={data.tracking} />}
-      {tab === 'leaks' && <Verdicts answer={suspects.data} tracking={data.tracking} />}
+      {tab === 'ages' && <Ages pid={pid} tracking={tracking} />}
+      {tab === 'leaks' && <Verdicts answer={suspects.data} tracking={tracking} />}
     </>
   )
+}
+
+/** How it would be started under the tracker: with its own command line, where that is known. */
+function withCommand(tracking: TrackingState, command: string): TrackingState {
+  return command && tracking.command
+    ? { ...tracking, command: tracking.command.replace('COMMAND', () => command) }
+    : tracking
 }
 
 function Gone({ pid, status, box }: { pid: number; status: number; box: JSX.Element }): JSX.Element {

@@ -6,6 +6,7 @@ import type { TableAnswer } from '../api/types'
 import { bytes, count } from '../base/format'
 import { setWords, word } from '../base/route'
 import { HeatMap } from '../draw/heat_view'
+import { isStart } from '../draw/tree'
 import { Card, Choice, Empty, ProblemBox, StaleNotice, Waiting } from '../kit/parts'
 import { Table, type TableColumn } from '../kit/table'
 import { rowsOf, spaceTitle, type Row } from './device_model'
@@ -163,11 +164,13 @@ function Stacks({ pid, site }: { pid: number; site: SiteRow }): JSX.Element {
               {bytes(row.live_bytes)} in {count(row.live_blocks)} blocks
             </h3>
             <ol class="frames">
-              {row.frames?.map((frame) => (
-                <li class="mono">
-                  {frame.function ?? '?'} <span class="muted">{place(frame)}</span>
-                </li>
-              ))}
+              {row.frames
+                ?.filter((frame) => !isStart(frame.function ?? ''))
+                .map((frame) => (
+                  <li class="mono">
+                    {frame.function ?? '?'} <span class="muted">{place(frame)}</span>
+                  </li>
+                ))}
             </ol>
           </>
         ))

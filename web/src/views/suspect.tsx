@@ -4,6 +4,7 @@ import type { JSX } from 'preact'
 import type { Suspect } from '../api/types'
 import { bytes, clock, duration, rate } from '../base/format'
 import { link } from '../base/route'
+import { isStart } from '../draw/tree'
 import { trendLine } from '../draw/trend'
 import { TimeChart } from '../kit/chart'
 import { Badge } from '../kit/parts'
@@ -113,7 +114,7 @@ function Evidence({ suspect, process }: { suspect: Suspect; process: boolean }):
           <>
             <h3>Stack, from the place that asked</h3>
             <ol class="frames">
-              {suspect.stack.map((line) => (
+              {suspect.stack.filter(isOwn).map((line) => (
                 <li class="mono">{line}</li>
               ))}
             </ol>
@@ -137,6 +138,9 @@ function Evidence({ suspect, process }: { suspect: Suspect; process: boolean }):
     </div>
   )
 }
+
+/** A line of a stack is a place and a function. */
+const isOwn = (line: string): boolean => !isStart(line.split(' ').pop() ?? '')
 
 function Samples({ suspect }: { suspect: Suspect }): JSX.Element {
   return (
