@@ -265,11 +265,13 @@ static bool is_stale(const struct hosts *h, uint64_t now_ns, uint64_t most_ms)
     return then == 0 || now_ns - then > most_ms * NS_PER_MS;
 }
 
-/* Somebody asks; locked. */
-static void ask(struct hosts *h, uint64_t now_ns)
+/* Somebody asks; locked. The thread is woken for what it does not know: who asks a thousand times a second would
+ * otherwise find it awake, and the table locked, as often. */
+static void ask(struct hosts *h, uint64_t now_ns, bool stale)
 {
+    if (stale || now_ns - h->asked_ns > NS_PER_S)
+        worker_wake(&h->worker);
     h->asked_ns = now_ns;
-    worker_wake(&h->worker);
 }
 
 bool hosts_ready(struct hosts *hosts)
@@ -277,8 +279,9 @@ bool hosts_ready(struct hosts *hosts)
     uint64_t now = clock_monotonic_ns();
     if (!worker_try_lock(&hosts->worker))
         return false;
-    ask(hosts, now);
-    bool ready = hosts->failed || !is_stale(hosts, now, HOSTS_STALE_MS);
+    bool stale = is_stale(hosts, now, HOSTS_STALE_MS);
+    ask(hosts, now, stale);
+    bool ready = hosts->failed || !stale;
     worker_unlock(&hosts->worker);
     return ready;
 }
@@ -296,8 +299,9 @@ const struct host *hosts_lock(struct hosts *hosts)
 {
     worker_lock(&hosts->worker);
     uint64_t now = clock_monotonic_ns();
-    ask(hosts, now);
-    return table_or_null(hosts, is_stale(hosts, now, HOSTS_STALE_MS));
+    bool stale = is_stale(hosts, now, HOSTS_STALE_MS);
+    ask(hosts, now, stale);
+    return table_or_null(hosts, stale);
 }
 
 const struct host *hosts_lock_idle(struct hosts *hosts)

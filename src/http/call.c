@@ -8,7 +8,10 @@
 #include "base/clock.h"
 #include "http/internal.h"
 
-enum { AGAIN_NS = 2000000 };
+enum {
+    AGAIN_NS = 2000000,
+    AGAIN_MOST = 10
+}; /* the next try waits for longer, up to so many times that */
 
 /* ---- what was asked ---- */
 
@@ -258,13 +261,19 @@ void call_finish(struct http_call *call)
 
 /* ---- coming back ---- */
 
-static void go_back(struct http_call *call)
+/* True when the server has to be woken for it. */
+static bool go_back(struct http_call *call)
 {
     struct http *http = call->http;
     call_finish(call);
     call->letter.lane = 0; /* what comes back keeps its order */
-    if (mailbox_put(&http->back, &call->letter))
-        http_wake_self(http);
+    return mailbox_put(&http->back, &call->letter);
+}
+
+/* The handler may not have returned yet: whoever is last sends the call back. */
+static bool let_go(struct http_call *call)
+{
+    return atomic_fetch_sub_explicit(&call->holders, 1, memory_order_acq_rel) == 1 && go_back(call);
 }
 
 void http_later(struct http_call *call)
@@ -272,11 +281,11 @@ void http_later(struct http_call *call)
     call->later = true;
 }
 
-/* The handler may not have returned yet: whoever is last sends the call back. */
 void http_done(struct http_call *call)
 {
-    if (atomic_fetch_sub_explicit(&call->holders, 1, memory_order_acq_rel) == 1)
-        go_back(call);
+    struct http *http = call->http;
+    if (let_go(call))
+        http_wake_self(http);
 }
 
 void http_again(struct http_call *call)
@@ -289,25 +298,43 @@ unsigned http_tries(const struct http_call *call)
     return call->tries;
 }
 
-static void call_run(struct http *http, enum http_where where, struct http_call *call)
+/* In the order in which they are due. */
+static void put_off(struct http *http, enum http_where where, struct http_call *call)
+{
+    struct letter *letter, *before = NULL;
+    unsigned times = ++call->tries < AGAIN_MOST ? call->tries : AGAIN_MOST;
+    call->not_before_ns = clock_monotonic_ns() + (uint64_t)times * AGAIN_NS;
+    STAILQ_FOREACH(letter, &http->again[where], link)
+    {
+        if (call_of(letter)->not_before_ns > call->not_before_ns)
+            break;
+        before = letter;
+    }
+    if (before)
+        STAILQ_INSERT_AFTER(&http->again[where], before, &call->letter, link);
+    else
+        STAILQ_INSERT_HEAD(&http->again[where], &call->letter, link);
+}
+
+/* True when the server has to be woken. */
+static bool call_run(struct http *http, enum http_where where, struct http_call *call)
 {
     atomic_store_explicit(&call->holders, 2, memory_order_relaxed);
     call->again = false;
     call->route->answer(call, http->options.context);
     if (call->again && !call->later) {
-        call->tries++;
-        call->not_before_ns = clock_monotonic_ns() + AGAIN_NS;
-        STAILQ_INSERT_TAIL(&http->again[where], &call->letter, link);
-        return;
+        put_off(http, where, call);
+        return false;
     }
     if (!call->later)
-        http_done(call);
-    http_done(call);
+        (void)let_go(call); /* its own part: it is not the last */
+    return let_go(call);
 }
 
 void call_run_here(struct http *http, struct http_call *call)
 {
-    call_run(http, HTTP_HERE, call);
+    if (call_run(http, HTTP_HERE, call))
+        http_wake_self(http);
 }
 
 /* Those who asked for another try come first, once their time has come; they are in its order. */
@@ -325,12 +352,15 @@ bool http_serve(struct http *http, enum http_where where, uint64_t turn_ns, uint
 {
     uint64_t begin = clock_monotonic_ns(), now = begin;
     struct letter *letter;
-    bool more = false;
+    bool more = false, wake = false;
     while (!more && (letter = next_call(http, where, now)) != NULL) {
-        call_run(http, where, call_of(letter));
+        wake = call_run(http, where, call_of(letter)) || wake;
         now = clock_monotonic_ns();
         more = now - begin >= turn_ns && mailbox_count(&http->to[where]) > 0;
     }
+    /* Once for all that were answered: each alone would cost more than a small answer does. */
+    if (wake)
+        http_wake_self(http);
     struct letter *waits = STAILQ_FIRST(&http->again[where]);
     if (ret_again_ns)
         *ret_again_ns = !waits                                ? 0

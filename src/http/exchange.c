@@ -470,7 +470,7 @@ static int ask_anew(struct exchange *exchange, char **key, size_t len)
     if (where == HTTP_HERE) {
         call_run_here(http, call);
     } else if (mailbox_put(&http->to[where], &call->letter)) {
-        http->options.wake(http->options.context, where);
+        http->to_wake[where] = true; /* when all that clients sent was read */
     }
     return 0;
 }

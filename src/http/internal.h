@@ -239,6 +239,7 @@ struct http {
     struct MHD_Daemon *plain, *tls;
 
     struct mailbox to[HTTP_WHERES]; /* calls for the loop and the worker, */
+    bool to_wake[HTTP_WHERES];      /* who has to be told of the first */
     struct mailbox back;            /* and what comes from them */
     struct letters
         again[HTTP_WHERES]; /* calls that asked to be served again; of the thread that serves */

@@ -304,6 +304,16 @@ static void take_letters(struct http *http)
     streams_flush(http->streams);
 }
 
+static void wake_others(struct http *http)
+{
+    for (int i = 0; i < HTTP_WHERES; i++) {
+        if (!http->to_wake[i])
+            continue;
+        http->to_wake[i] = false;
+        http->options.wake(http->options.context, (enum http_where)i);
+    }
+}
+
 static void run_mhd(struct http *http)
 {
     if (http->plain)
@@ -337,6 +347,7 @@ static void turn(struct http *http, int patience_ms)
     }
     take_letters(http);
     run_mhd(http);
+    wake_others(http);
 }
 
 /* Everybody who waits is told, and what is on its way gets a moment to go out. */
