@@ -32,10 +32,13 @@ export function trackingTests(scene, test) {
     await textOf(badge, /Tracking stopped/)
 
     const audit = await until('two lines of audit', () => {
-      const lines = world.audit().filter((line) => JSON.stringify(line).includes(String(pid)))
+      const lines = world.audit().filter((line) => line.path.endsWith(`/processes/${pid}/tracking`))
       return lines.length >= 2 ? lines : null
     })
-    assert.equal(audit.length, 2)
+    assert.deepEqual(
+      audit.map((line) => line.status),
+      [200, 200],
+    )
     await program.end()
   })
 
@@ -58,5 +61,21 @@ export function trackingTests(scene, test) {
     await picture(page, 'tracking-impossible')
     await page.keyboard.press('Escape')
     await page.getByRole('dialog').waitFor({ state: 'hidden' })
+  })
+
+  test('who may only look cannot switch tracking, neither by the button nor around it', async () => {
+    const { browser, world } = scene
+    const context = await browser.context()
+    const page = await browser.page(context, world.url)
+    await page.goto(world.loginLink('--role', 'read'))
+    await visit(page, world.url, `process/${scene.leak.pid}`)
+    await textOf(page.locator('.view-head .badge'), /^Tracked/)
+    assert.ok(await page.getByRole('button', { name: 'Stop tracking' }).isDisabled())
+    const status = await page.evaluate(async (path) => {
+      const headers = { 'Content-Type': 'application/json' }
+      return (await fetch(path, { method: 'POST', headers, body: '{"on":false}' })).status
+    }, `/api/v1/processes/${scene.leak.pid}/tracking`)
+    assert.equal(status, 403)
+    await context.close()
   })
 }

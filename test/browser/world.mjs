@@ -2,6 +2,7 @@
 // server that leaks. Everything is waited for, nothing is slept for, and all of it ends with the test.
 import { spawn, spawnSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
@@ -36,6 +37,20 @@ export async function until(what, ask, patience = PATIENCE_MS) {
 const started = new Set()
 process.on('exit', () => started.forEach((child) => child.kill('SIGKILL')))
 for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => process.exit(1))
+
+/** A port that the system does not give to others by itself, so that a restarted memoird finds it free again. */
+async function freePort() {
+  return until('a free port', async () => {
+    const port = 20_000 + Math.floor(Math.random() * 12_000)
+    const server = createServer()
+    const free = await new Promise((tell) => {
+      server.once('error', () => tell(false))
+      server.listen({ port, host: '127.0.0.1' }, () => tell(true))
+    })
+    if (free) await new Promise((closed) => server.close(closed))
+    return free ? port : null
+  })
+}
 
 /** A program whose output is kept. */
 class Program {
@@ -75,7 +90,6 @@ export class World {
     this.state = join(this.folder, 'state')
     this.socket = join(this.folder, 'memoir.sock')
     this.env = { MEMOIR_DIR: this.books }
-    this.address = '127.0.0.1:0'
     this.programs = []
   }
 
@@ -87,15 +101,15 @@ export class World {
 
   /** A restarted one has the same port, as a real one would. */
   async startDaemon() {
+    this.port ??= await freePort()
     this.daemon = this.start(
       MEMOIRD,
       ...['--dir', this.books, '--state', this.state, '--socket', this.socket, '--tt-socket', 'none'],
-      ...['--http', this.address, '--leaks-interval', '100ms', '--history-flush', '1s'],
+      ...['--http', `127.0.0.1:${this.port}`, '--leaks-interval', '100ms', '--history-flush', '1s'],
     )
-    const [, url, port] = await this.daemon.says(/at (http:\/\/localhost:(\d+))/)
+    const [, url] = await this.daemon.says(/at (http:\/\/localhost:\d+)/)
     await this.daemon.says(/ready: watching/)
     this.url = url
-    this.address = `127.0.0.1:${port}`
   }
 
   startDemo() {
