@@ -2,7 +2,7 @@
 import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { useEffect, useErrorBoundary, useReducer } from 'preact/hooks'
-import { locked } from './api/client'
+import { locked, post } from './api/client'
 import { live, reconnectNow, session, stale, tick } from './api/stream'
 import { bytes, count, wholeDuration } from './base/format'
 import { addKeys, bindings, type KeyBinding } from './base/keys'
@@ -175,11 +175,21 @@ function Rail(): JSX.Element {
             {session.value.user ?? session.value.name ?? `uid ${session.value.uid}`} · {session.value.role}
             <br />
             memoird {session.value.version}
+            {session.value.by === 'session' && (
+              <button type="button" onClick={() => void leave()}>
+                Log out
+              </button>
+            )}
           </>
         )}
       </div>
     </nav>
   )
+}
+
+async function leave(): Promise<void> {
+  await post('/logout', {}).catch(() => null) // whoever cannot log out is out already
+  locked.value = true
 }
 
 function Content(): JSX.Element {

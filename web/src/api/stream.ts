@@ -69,7 +69,7 @@ function broken(): void {
 
 /** Try now instead of when it is due. */
 export function reconnectNow(): void {
-  if (live.value.state === 'live') return
+  if (live.value.state === 'live' && !locked.value) return
   tries = 0
   clearTimeout(timer)
   void connect()

@@ -24,7 +24,7 @@ export function Login(): JSX.Element {
         <h1>{before ? 'The session has ended' : 'Memoir'}</h1>
         <p>
           {before
-            ? 'memoird does not know this browser any more: the session was too old, or memoird was restarted. To come back, run this on the machine:'
+            ? 'You logged out, or the session was too old. To come back, run this on the machine:'
             : 'This page shows what the memory of this machine is used for, and by whom. To log in, run this on the machine:'}
         </p>
         <pre>memoir open</pre>
