@@ -37,7 +37,8 @@ enum {
     TRACK_HINTS = 512,                     /* pages of small blocks whose size a thread guesses */
     TRACK_PENDING_MAX = 8,                 /* frees by signal handlers inside a slow call */
     TRACK_TICK_BLOCKS = 64,                /* between two calls of track_tick(), about */
-    TRACK_TICK_BYTES = 4096,               /* the same in bytes, at most */
+    TRACK_TICK_BYTES = 65536,              /* the same in bytes, at most */
+    TRACK_LARGE_BYTES = 8192,              /* blocks from this size on do more each time */
     TRACK_SETTLE_BYTES = 32768,            /* freed between two calls of track_settle() */
 #if defined(__x86_64__)
     TRACK_PAGE_BYTES = 4096, /* the largest page that a machine may have */

@@ -104,7 +104,7 @@ static __attribute__((noinline)) void *done(void *block, size_t bytes, uintptr_t
     t->budget += (int64_t)bytes;
     if (track_settings.stacks == TRACK_STACKS_ALL)
         return track_alloc(block, bytes, caller);
-    bool large = bytes >= TRACK_TICK_BYTES;
+    bool large = bytes >= TRACK_LARGE_BYTES;
     if (large)
         track_clock(t->tracker);
     else if (t->budget <= (int64_t)bytes)
@@ -139,6 +139,27 @@ INLINE void *near_done(struct track_thread *t, void *block, uint64_t extent, siz
     }
     uint64_t said = entry->short_site + t->stamp + book_trailer_short_shape(extent, extent - bytes);
     *(uint64_t *)at = book_trailer_short_seal(t->key, at, said);
+    count_alloc(t, entry->counters, bytes);
+    return block;
+}
+
+/* The same for a larger one of glibc's, which gets a long trailer. */
+INLINE void *far_done(struct track_thread *t, void *block, size_t bytes, uintptr_t caller)
+{
+    struct track_site *entry = track_site_entry(t, caller);
+    uint64_t at = (uintptr_t)block + near_extent(block) - sizeof(uint64_t);
+    uint64_t pad = (at - (uintptr_t)block - book_trailer_whole_words(bytes)) / 8;
+    if (unlikely(charge(&t->budget, bytes) || pad >= BOOK_TRAILER_PAD_FAR))
+        return done(block, bytes, caller);
+    if (unlikely(entry->key != caller)) {
+        entry = track_site_beside(entry);
+        if (entry->key != caller)
+            return done(block, bytes, caller);
+    }
+    uint64_t *words = (uint64_t *)at, site = t->site_numbers[entry - t->sites];
+    struct book_trailer_key key = {t->key, (uint32_t)t->generation};
+    words[0] = bytes | site << BOOK_TRAILER_LONG_SITE_SHIFT;
+    words[1] = book_trailer_seal(key, at, words[0], pad, load_relaxed(&t->tracker->time), false);
     count_alloc(t, entry->counters, bytes);
     return block;
 }
@@ -267,11 +288,21 @@ static __attribute__((noinline)) void *malloc_sized(size_t bytes, uintptr_t call
     return near_done(t, block, extent, bytes, caller);
 }
 
-/* For those of glibc's. */
+/* For blocks of glibc's that are neither small nor large. */
+static __attribute__((noinline)) void *malloc_far(size_t bytes, uintptr_t caller)
+{
+    struct track_thread *t = track_self;
+    if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || bytes >= TRACK_LARGE_BYTES))
+        return malloc_any(bytes, caller);
+    void *block = real.malloc(book_trailer_request_long(bytes));
+    return likely(block) ? far_done(t, block, bytes, caller) : NULL;
+}
+
+/* For small blocks of glibc's. */
 INLINE void *malloc_near(struct track_thread *t, size_t bytes, uintptr_t caller)
 {
     if (unlikely((t->control->flags & BOOK_CONTROL_SUSPENDED) || bytes > BOOK_TRAILER_SHORT_MAX))
-        return malloc_any(bytes, caller);
+        return malloc_far(bytes, caller);
     void *block = real.malloc(bytes + BOOK_TRAILER_SHORT_BYTES);
     return likely(block) ? near_done(t, block, near_extent(block), bytes, caller) : NULL;
 }
@@ -343,7 +374,35 @@ static __attribute__((noinline)) void free_hinted(void *block)
         free_short(t, block, extent, site, bytes);
 }
 
-/* For those of glibc's. */
+/* For larger blocks of glibc's: but for a call of free_any() where anything is unusual. */
+static __attribute__((noinline)) void free_far(void *block)
+{
+    struct track_thread *t = track_self;
+    size_t chunk = real_chunk(block);
+    uint64_t at = (uintptr_t)block + near_extent(block) - sizeof(uint64_t);
+    uint64_t *words = (uint64_t *)at;
+    if (unlikely(real_chunk_odd(block, chunk) || chunk < 2 * BOOK_TRAILER_LONG_BYTES ||
+                 (int64_t)words[1] < 0 || (words[1] >> 36 & 1))) {
+        free_any(block);
+        return;
+    }
+    uint64_t made = words[1] - book_trailer_hash(t->key, at, words[0], words[1]);
+    uint64_t site = words[0] >> BOOK_TRAILER_LONG_SITE_SHIFT;
+    size_t bytes = words[0] & BOOK_TRAILER_SIZE_MAX;
+    struct book_site_counters *page = t->book.site_pages[site / BOOK_SITES_PER_PAGE];
+    if (unlikely((made & BOOK_TRAILER_CHECK_MASK) != t->generation || !page)) {
+        free_any(block);
+        return;
+    }
+    words[0] = words[1] = 0;
+    count_free(t, &page[site % BOOK_SITES_PER_PAGE], bytes);
+    if (unlikely(charge(&t->settle_left, bytes)))
+        free_settling(block);
+    else
+        real.free(block);
+}
+
+/* For small ones. */
 INLINE void free_it(void *block)
 {
     if (!block)
@@ -358,7 +417,7 @@ INLINE void free_it(void *block)
     }
     if (unlikely(!short_here(t, block, extent = near_extent(block), &word) ||
                  !(site = counted(t, word, extent, &bytes))))
-        free_any(block);
+        free_far(block);
     else
         free_short(t, block, extent, site, bytes);
 }
