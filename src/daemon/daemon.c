@@ -253,6 +253,8 @@ static void start_hosts(struct daemon *daemon)
     int r = hosts_new(daemon->config.history, (unsigned)daemon->config.probe_share, &daemon->hosts);
     if (r < 0)
         log_error("cannot keep a table of all processes: %s", strerror(-r));
+    else if (daemon->config.exits != CONFIG_AUTO_NO)
+        hosts_allow_marks(daemon->hosts);
 }
 
 /* without history, everything else goes on. */

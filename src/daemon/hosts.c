@@ -29,6 +29,7 @@ struct hosts {
     uint64_t asked_ns; /* when somebody last did; 0: never */
     unsigned share;
     bool failed;         /* the thread's last refresh */
+    bool may_mark;       /* by BPF */
     struct tasks *tasks; /* tell who changed; NULL: nobody does, and all are asked */
 
     /* The thread's only. */
@@ -109,8 +110,9 @@ static void marks_start(struct hosts *h)
     struct tasks *tasks;
     worker_lock(&h->worker);
     (void)host_processes(h->host, &n);
+    bool wanted = h->may_mark && !h->marks_tried && n >= HOSTS_MARKS_MIN;
     worker_unlock(&h->worker);
-    if (h->marks_tried || n < HOSTS_MARKS_MIN)
+    if (!wanted)
         return;
     h->marks_tried = true;
     if (tasks_open(&tasks, why) < 0)
@@ -256,6 +258,13 @@ void hosts_set_share(struct hosts *hosts, unsigned share)
 {
     worker_lock(&hosts->worker);
     hosts->share = share;
+    worker_unlock(&hosts->worker);
+}
+
+void hosts_allow_marks(struct hosts *hosts)
+{
+    worker_lock(&hosts->worker);
+    hosts->may_mark = true;
     worker_unlock(&hosts->worker);
 }
 

@@ -30,6 +30,9 @@ void hosts_free(struct hosts *hosts); /* NULL is fine */
 
 void hosts_set_share(struct hosts *hosts, unsigned share);
 
+/* Let BPF tell which processes changed, once there are many of them (bpf/tasks.h). */
+void hosts_allow_marks(struct hosts *hosts);
+
 /* For who must not wait: would hosts_lock() return at once with a table that is fresh enough? If not, the thread sees to
  * it. Also true when /proc cannot be read, which hosts_lock() tells. */
 bool hosts_ready(struct hosts *hosts);
