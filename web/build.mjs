@@ -1,8 +1,8 @@
 // Builds the dashboard: one script, one style sheet, the page and its picture, each compressed; and, for memoird, a C
 // table of them.
 //
-// Usage: node build.mjs [--out DIR] [--c FILE] [--dev]     build into DIR (default: ../build/web)
-//        node build.mjs --test [--out DIR]                 run the unit tests of the modules
+// Usage: node build.mjs [--out DIR] [--c FILE [--deps FILE]] [--dev]   build into DIR (default: ../build/web)
+//        node build.mjs --test [--out DIR]                             run the unit tests of the modules
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -23,13 +23,17 @@ const TYPES = {
   'favicon.svg': 'image/svg+xml',
 }
 
+/** Taken as they are. */
+const PLAIN = ['index.html', 'favicon.svg']
+
 function parse(args) {
-  const options = { out: join(here, '../build/web'), c: null, test: false, dev: false }
+  const options = { out: join(here, '../build/web'), c: null, deps: null, test: false, dev: false }
   for (let i = 0; i < args.length; i++) {
     if (args[i] === '--test') options.test = true
     else if (args[i] === '--dev') options.dev = true
     else if (args[i] === '--out' && args[i + 1]) options.out = args[++i]
     else if (args[i] === '--c' && args[i + 1]) options.c = args[++i]
+    else if (args[i] === '--deps' && args[i + 1]) options.deps = args[++i]
     else throw new Error(`unknown argument '${args[i]}'`)
   }
   return options
@@ -67,12 +71,14 @@ async function bundle(dev) {
     sourcemap: dev ? 'inline' : false,
     target: ['chrome100', 'firefox100', 'safari15'],
     legalComments: 'none',
+    metafile: true,
     define: { 'process.env.NODE_ENV': '"production"' },
   })
   const files = new Map()
-  for (const name of ['index.html', 'favicon.svg']) files.set(name, readFileSync(join(here, 'src', name)))
+  for (const name of PLAIN) files.set(name, readFileSync(join(here, 'src', name)))
   for (const file of result.outputFiles) files.set(file.path.split('/').pop(), Buffer.from(file.contents))
-  return files
+  const inputs = [...Object.keys(result.metafile.inputs), ...PLAIN.map((name) => `src/${name}`)]
+  return { files, inputs: inputs.map((name) => join(here, name)) }
 }
 
 /** The same bytes from the same source: no time in the header. */
@@ -96,7 +102,7 @@ function cTable(files) {
 }
 
 async function build(options) {
-  const files = await bundle(options.dev)
+  const { files, inputs } = await bundle(options.dev)
   let total = 0
   mkdirSync(options.out, { recursive: true })
   for (const [name, bytes] of files) {
@@ -110,6 +116,8 @@ async function build(options) {
   console.log(`dashboard: ${kb(total)} compressed, of ${kb(SIZE_MAX)}`)
   if (!options.dev && total > SIZE_MAX) throw new Error(`the dashboard has ${total} bytes compressed, more than ${SIZE_MAX}`)
   if (options.c) writeFileSync(options.c, cTable(files))
+  // What it was made of, for ninja.
+  if (options.deps) writeFileSync(options.deps, `${options.c}: ${inputs.map((name) => name.replace(/ /g, '\\ ')).join(' ')}\n`)
 }
 
 /** Each test/*.test.ts becomes a module that node's own test runner runs. */
