@@ -15,7 +15,7 @@ const WHICH: readonly (readonly [Which, string])[] = [
 ]
 
 export function Leaks(): JSX.Element {
-  const { data, problem } = useResource<SuspectsAnswer>('/suspects')
+  const { data, problem } = useResource<SuspectsAnswer>('/suspects', {}, { every: 2000 })
   const which: Which = word('show') === 'leak' ? 'leak' : 'all'
   const open = word('open')
   const all = rankSuspects(data?.suspects ?? [])

@@ -37,7 +37,7 @@ export function Process(): JSX.Element {
   const pid = Number(place.value.parts[1])
   const valid = Number.isInteger(pid) && pid > 0
   const { data, problem } = useResource<ProcessAnswer>(valid ? `/processes/${pid}` : null)
-  const suspects = useResource<SuspectsAnswer>(valid ? '/suspects' : null, { pid })
+  const suspects = useResource<SuspectsAnswer>(valid ? '/suspects' : null, { pid }, { every: 2000 })
   const asked = word('tab')
   const tab: Tab = TABS.find(([id]) => id === asked)?.[0] ?? 'history'
 
