@@ -3,7 +3,7 @@ import test from 'node:test'
 import type { Suspect } from '../src/api/types'
 import type { FlameAnswer } from '../src/draw/tree'
 import { frameMark, treeFind, treeOf } from '../src/draw/tree'
-import { trendLine } from '../src/draw/trend'
+import { evenly, trendLine } from '../src/draw/trend'
 import { devicesOf, ownersOf, rowsOf, spaceNames } from '../src/views/device_model'
 import { addMoment, MOMENTS_MAX, type Moment } from '../src/views/heap_moments'
 import { everyMs, groupsOf, shownRange } from '../src/views/history_model'
@@ -249,4 +249,10 @@ test('a chart begins where something is known, if that is late', () => {
   assert.deepEqual(shownRange(answer(10)), [0, 1000])
   assert.deepEqual(shownRange(answer(90)), [900, 1000])
   assert.deepEqual(shownRange(answer(99)), [970, 1000], 'never a sliver')
+})
+
+test('a small chart is even in time, whenever it was looked', () => {
+  const t = [0, 50, 90, 91, 92, 93, 94, 95, 96, 97, 98, 99, 100]
+  assert.deepEqual(evenly(t, t, 5), [0, 0, 50, 50, 100])
+  assert.deepEqual(evenly([5, 6], [1, null]), [1, null])
 })

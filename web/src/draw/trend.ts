@@ -21,3 +21,16 @@ export function trendLine(t: number[], values: (number | null)[], rate: number):
   const start = median(known)
   return t.map((time) => Math.max(0, start + rate * (time - origin)))
 }
+
+/** Values at `n` moments as far apart from each other: what was looked at often of late and seldom before would bend a small
+ * chart that has no axis of time. Each is the last one known by then. */
+export function evenly(t: readonly number[], values: readonly (number | null)[], n = 60): (number | null)[] {
+  const first = t[0] ?? 0
+  const span = (t[t.length - 1] ?? first) - first
+  if (t.length < 3 || !(span > 0)) return [...values]
+  let at = 0
+  return Array.from({ length: n }, (_, i) => {
+    while (at + 1 < t.length && t[at + 1]! <= first + (span * i) / (n - 1)) at++
+    return values[at] ?? null
+  })
+}

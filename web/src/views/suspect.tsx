@@ -5,7 +5,7 @@ import type { Suspect } from '../api/types'
 import { bytes, clock, duration, rate } from '../base/format'
 import { link } from '../base/route'
 import { isStart } from '../draw/tree'
-import { trendLine } from '../draw/trend'
+import { evenly, trendLine } from '../draw/trend'
 import { TimeChart } from '../kit/chart'
 import { Badge } from '../kit/parts'
 import { Spark } from '../kit/spark'
@@ -58,7 +58,7 @@ export function SuspectItem({ suspect, open, onToggle, process }: SuspectProps):
         {suspect.series && !open && (
           <Spark
             label="held over time"
-            values={suspect.series.bytes}
+            values={evenly(suspect.series.t, suspect.series.bytes)}
             min={0}
             tone={level.tone === 'bad' ? 'bad' : ''}
           />

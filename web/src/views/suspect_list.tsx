@@ -4,6 +4,7 @@ import { useResource } from '../api/resource'
 import type { Suspect, SuspectsAnswer } from '../api/types'
 import { bytes, duration, rate } from '../base/format'
 import { link } from '../base/route'
+import { evenly } from '../draw/trend'
 import { Badge, Card, Empty, ProblemBox, Waiting } from '../kit/parts'
 import { Spark } from '../kit/spark'
 
@@ -59,7 +60,7 @@ function Line({ suspect }: { suspect: Suspect }): JSX.Element {
       <a class="clip" href={link(`process/${suspect.pid}`, { tab: 'leaks' })}>
         {suspect.program} <span class="muted">{suspect.pid}</span> · <span class="mono">{where}</span> <span class="muted">{file}</span>
       </a>
-      {suspect.series ? <Spark label={`live bytes of ${where}`} values={suspect.series.bytes} tone="bad" height={18} /> : <span />}
+      {suspect.series ? <Spark label={`live bytes of ${where}`} values={evenly(suspect.series.t, suspect.series.bytes)} tone="bad" height={18} /> : <span />}
       <span class="num muted">{bytes(suspect.live_bytes)}</span>
       <span class="num rate" data-tip={suspect.limit ? `reaches the limit of its ${suspect.limit.what}, ${bytes(suspect.limit.bytes)}` : undefined}>
         {suspect.limit ? `full in ${duration(suspect.limit.in_s)}` : rate(suspect.rate)}
