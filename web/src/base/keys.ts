@@ -57,6 +57,8 @@ export function match(list: KeyBinding[], before: string, key: string): KeyBindi
 function onKey(event: KeyboardEvent): void {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return
   if (isTyping(event.target) && event.key !== 'Escape') return
+  // Enter on a link or a button means that one.
+  if (event.key === 'Enter' && (event.target as Element | null)?.closest?.('a, button, summary')) return
   // A dialog has keys of its own, and closes by itself.
   if (event.key === 'Shift' || document.querySelector('dialog[open]')) return
   const before = event.timeStamp - pendingAt < SEQUENCE_MS ? pending : ''
