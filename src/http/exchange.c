@@ -404,13 +404,14 @@ static struct http_call *call_new(struct exchange *exchange)
     return call;
 }
 
-/* What a question is known by: its route, what the viewer may see, and its arguments. */
+/* What a question is known by: its route, what the viewer may see and do, and its arguments. */
 static int question_key(const struct exchange *exchange, char **ret_key, size_t *ret_len)
 {
     struct {
         const void *route;
-        uint64_t viewer;
-    } head = {exchange->route, exchange->viewer.sees_all ? UINT64_MAX : exchange->viewer.uid};
+        uint64_t viewer, role;
+    } head = {exchange->route, exchange->viewer.sees_all ? UINT64_MAX : exchange->viewer.uid,
+              exchange->viewer.role};
     char *arguments;
     size_t len;
     int r = arguments_key(&exchange->arguments, &arguments, &len);
