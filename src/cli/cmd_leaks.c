@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
@@ -32,6 +33,7 @@ enum {
     OPERANDS_MAX = 64,
 };
 #define TOP_UNSET UINT64_MAX
+#define LATE_NS   (5 * NS_PER_S) /* on a busy machine memoird looks less often */
 
 struct leaks_values {
     struct command_common common;
@@ -202,6 +204,33 @@ static void name(const struct leaks_values *v, struct suspects *suspects,
     suspects_name(suspects, v->top, ledger, symbols);
 }
 
+/* memoird watches already, and will know sooner than we would. -ENODATA: it would not, or does not in time. */
+static int await(const struct leaks_values *v, const struct leaks_ask *request, uint64_t watched_ns,
+                 struct suspects *ret_suspects)
+{
+    uint64_t looks_ns = (DETECT_POINTS_MIN + 2) * NS_PER_S; /* one a second */
+    uint64_t needs_ns = looks_ns > DETECT_NEEDS_NS ? looks_ns : DETECT_NEEDS_NS;
+    uint64_t left_ns = needs_ns > watched_ns ? needs_ns - watched_ns : 0;
+    if (watched_ns == 0 || left_ns >= v->for_ns)
+        return -ENODATA;
+    char has[UNITS_TEXT_MAX], left[UNITS_TEXT_MAX];
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr,
+                "memoir: memoird has watched for %s, and can tell in about %s: waiting for it\n",
+                units_format_duration(has, watched_ns), units_format_duration(left, left_ns));
+    uint64_t until_ns = clock_monotonic_ns() + left_ns + LATE_NS;
+    bool more; /* sites of which it cannot tell yet: they came later */
+    int r;
+    do {
+        suspects_release(ret_suspects);
+        *ret_suspects = (struct suspects){0};
+        nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
+        r = leaks_ask(request, ret_suspects, &watched_ns);
+        more = r == -ENODATA || (r == 0 && ret_suspects->verdicts[DETECT_UNKNOWN] > 0);
+    } while (more && clock_monotonic_ns() < until_ns);
+    return r;
+}
+
 /* What memoird knows, where it is to be asked and can tell. -EAGAIN: watch. */
 static int ask(const struct leaks_values *v, const struct operands *operands,
                struct suspects *ret_suspects)
@@ -214,15 +243,17 @@ static int ask(const struct leaks_values *v, const struct operands *operands,
     int r = ledger_scan(v->dir, &ledger);
     if (r < 0)
         return r;
-    r = leaks_ask(
-        &(struct leaks_ask){
-            .socket = v->socket,
-            .ledger = ledger,
-            .all = v->all,
-            .wanted = wanted,
-            .context = (void *)operands,
-        },
-        ret_suspects);
+    struct leaks_ask request = {
+        .socket = v->socket,
+        .ledger = ledger,
+        .all = v->all,
+        .wanted = wanted,
+        .context = (void *)operands,
+    };
+    uint64_t watched_ns = 0;
+    r = leaks_ask(&request, ret_suspects, &watched_ns);
+    if (r == -ENODATA)
+        r = await(v, &request, watched_ns, ret_suspects);
     if (r < 0 && r != -ENODATA && named)
         fprintf(stderr, "memoir: no memoird answers at '%s': %s; watching instead\n", v->socket,
                 strerror(-r));

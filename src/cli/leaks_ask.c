@@ -179,13 +179,15 @@ static int rows_ask(const struct leaks_ask *ask, int fd, struct suspects *s)
     return 0;
 }
 
-int leaks_ask(const struct leaks_ask *ask, struct suspects *ret_suspects)
+int leaks_ask(const struct leaks_ask *ask, struct suspects *ret_suspects, uint64_t *ret_watched_ns)
 {
     MEMOIR_CLEANUP(suspects_release)
     struct suspects s = {.daemon = true};
     MEMOIR_CLEANUP(closep)
     int fd = ask_connect(ask->socket);
     int r = fd < 0 ? fd : counts_ask(ask, fd, &s);
+    if (r == -ENODATA)
+        *ret_watched_ns = s.span_ns;
     if (r == 0)
         r = rows_ask(ask, fd, &s);
     if (r < 0)

@@ -5,6 +5,7 @@
 #define MEMOIR_CLI_LEAKS_ASK_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct ledger;
 struct ledger_process;
@@ -18,8 +19,8 @@ struct leaks_ask {
     void *context;
 };
 
-/* 0 and rows without names; -ENODATA when memoird has not watched what is wanted for long enough to tell;
- * other -errno when none answers. */
-int leaks_ask(const struct leaks_ask *ask, struct suspects *ret_suspects);
+/* 0 and rows without names; -ENODATA when memoird has not watched what is wanted for long enough to tell, and then
+ * for how long it has in ret_watched_ns (0: not at all); other -errno when none answers. */
+int leaks_ask(const struct leaks_ask *ask, struct suspects *ret_suspects, uint64_t *ret_watched_ns);
 
 #endif
