@@ -105,6 +105,13 @@ static bool letters_read(const struct interpreter *in, struct word word, const c
     return false;
 }
 
+/* What comes through a descriptor has no name of its own: bash <(...), a script that sudo opened. */
+static bool is_descriptor(struct word word)
+{
+    return (word.len > 5 && strncmp(word.start, "/dev/", 5) == 0) ||
+           (word.len > 6 && strncmp(word.start, "/proc/", 6) == 0);
+}
+
 /* The script among an interpreter's arguments; of length 0 when there is none. Everybody may see the name of a process,
  * but only its owner its arguments: so in doubt there is none. */
 static struct word script_find(const struct interpreter *in, const char *arguments)
@@ -114,7 +121,7 @@ static struct word script_find(const struct interpreter *in, const char *argumen
         if (word.len == 0)
             return word;
         if (word.start[0] != '-')
-            return word_base(word);
+            return is_descriptor(word) ? (struct word){arguments, 0} : word_base(word);
         if (word.len == 1 || brings_code(word)) /* "-" reads the script from stdin */
             return (struct word){arguments, 0};
         if (word.start[1] == '-')

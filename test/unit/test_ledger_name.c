@@ -19,6 +19,10 @@ static const struct {
     {"/usr/bin/bash", "bash", "bash -x ./build.sh all", "build.sh"},
     {"/usr/bin/bash", "bash", "-bash", "bash"},
     {"/usr/bin/dash", "sh", "sh -c sleep 1", "dash"},
+    {"/usr/bin/bash", "bash", "bash /dev/fd/3 one", "bash"}, /* a descriptor is no name either */
+    {"/usr/bin/bash", "bash", "bash /proc/self/fd/63", "bash"},
+    {"/usr/bin/python3.11", "python3", "python3 /dev/stdin", "python3.11"},
+    {"/usr/bin/bash", "bash", "bash ./dev/fd", "fd"},
     /* Code and arguments are no names: all may see these. */
     {"/usr/bin/bash", "bash", "bash -ce PASSWORD=secret psql", "bash"},
     {"/usr/bin/bash", "bash", "bash -euo pipefail -c PASSWORD=secret psql", "bash"},
