@@ -65,15 +65,27 @@ static place_t frames_add(struct book_writer *w, const uint64_t *frames, size_t 
     return (place_t)(first + 1);
 }
 
-/* The place of a whole stack, entered as far as it is not there; 0 if there is no room. */
-static place_t stack_enter(struct book_writer *w, const uint64_t *frames, size_t n)
+/* The place of a whole stack, entered as far as it is not there; 0 if there is no room. `places`, which may be NULL, has
+ * those of its outer frames that are known, and gets the others. */
+static place_t stack_enter(struct book_writer *w, const uint64_t *frames, size_t n, place_t *places)
 {
     place_t at = 0, found;
-    while (n > 0 && (found = place_find(w, at, frames[n - 1])) != 0) {
+    size_t known = 0, left;
+    while (places && known < n && places[known] == 0)
+        known++;
+    left = places ? known : n;
+    if (left < n)
+        at = places[left];
+    while (left > 0 && (found = place_find(w, at, frames[left - 1])) != 0) {
         at = found;
-        n--;
+        left--;
     }
-    return n > 0 ? frames_add(w, frames, n, at) : at;
+    if (left > 0)
+        at = frames_add(w, frames, left, at);
+    found = at;
+    for (size_t i = 0; i < known && found != 0; i++, found = place_next(w, found))
+        places[i] = found;
+    return at;
 }
 
 static bool stack_is(const struct book_writer *w, const struct book_site *site,
@@ -96,7 +108,7 @@ static size_t words_at(const struct book_writer *w, place_t place)
 }
 
 static uint32_t site_add_locked(struct book_writer *w, uint32_t account, const uint64_t *frames,
-                                size_t n, uint64_t key, uint32_t flags)
+                                size_t n, uint64_t key, uint32_t flags, place_t *places)
 {
     struct book_site *sites = (struct book_site *)w->at[BOOK_SECTION_SITES];
     uint64_t hash = hash_bytes(frames, n * sizeof(frames[0]), (uint64_t)account << 32 | flags);
@@ -106,7 +118,7 @@ static uint32_t site_add_locked(struct book_writer *w, uint32_t account, const u
             stack_is(w, &sites[found], frames, n))
             return found;
     int64_t number = book_entry_next(w, BOOK_SECTION_SITES, BOOK_SITES_MAX);
-    place_t place = number < 0 ? 0 : stack_enter(w, frames, n);
+    place_t place = number < 0 ? 0 : stack_enter(w, frames, n, places);
     if (place == 0 || index_add(&w->sites, hash, (uint32_t)number, w->sealed) < 0)
         return BOOK_SITE_NONE;
     sites[number] = (struct book_site){
@@ -121,8 +133,8 @@ static uint32_t site_add_locked(struct book_writer *w, uint32_t account, const u
     return (uint32_t)number;
 }
 
-uint32_t book_site_add(struct book_writer *w, struct book_thread *t, uint32_t account,
-                       const uintptr_t *pcs, size_t n, uint32_t flags)
+uint32_t book_site_add_at(struct book_writer *w, struct book_thread *t, uint32_t account,
+                          const uintptr_t *pcs, size_t n, uint32_t flags, uint32_t *places)
 {
     if (n == 0)
         return BOOK_SITE_NONE;
@@ -135,9 +147,15 @@ uint32_t book_site_add(struct book_writer *w, struct book_thread *t, uint32_t ac
     uint64_t key = SITE_KEY_SEED;
     for (size_t i = 0; i < n; i++)
         w->stack[i] = book_frame_of(w, pcs[i], &key);
-    uint32_t site = site_add_locked(w, account, w->stack, n, site_key_finish(key), flags);
+    uint32_t site = site_add_locked(w, account, w->stack, n, site_key_finish(key), flags, places);
     book_lock_drop(t, &w->lock);
     if (site == BOOK_SITE_NONE)
         book_lose(w, BOOK_LOSS_SITES_FULL);
     return site;
+}
+
+uint32_t book_site_add(struct book_writer *w, struct book_thread *t, uint32_t account,
+                       const uintptr_t *pcs, size_t n, uint32_t flags)
+{
+    return book_site_add_at(w, t, account, pcs, n, flags, NULL);
 }

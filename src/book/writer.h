@@ -170,6 +170,12 @@ int book_tag_add(struct book_writer *w, struct book_thread *t, const char *name)
 uint32_t book_site_add(struct book_writer *w, struct book_thread *t, uint32_t account,
                        const uintptr_t *pcs, size_t n, uint32_t flags);
 
+/* The same for who enters many stacks that differ in their inner frames only: `places` has for each frame a number that
+ * was given before to the same frame with the same ones further out, or 0, and gets the missing ones, if the site is new.
+ * They are good for this writer, until a library is unloaded. */
+uint32_t book_site_add_at(struct book_writer *w, struct book_thread *t, uint32_t account,
+                          const uintptr_t *pcs, size_t n, uint32_t flags, uint32_t *places);
+
 /* Number of a function of a script, for BOOK_SCRIPT_FRAME(); 0 if there is no room, which counts as a loss.
  * Strings are terminated, and zero behind their end. */
 uint32_t book_script_add(struct book_writer *w, struct book_thread *t,

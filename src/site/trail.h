@@ -44,6 +44,7 @@ struct trail_frame {
     uintptr_t fp;        /* the frame register in this frame, if */
     bool fp_used;        /* the walk needed it, here or further out */
     uint32_t checks;     /* checks of this frame and all further out: the first so many */
+    uint32_t tag;        /* the user's: 0 in a new frame, and kept with it */
     uint64_t code_hash;  /* of all pcs from here on outwards */
     uint64_t place_hash; /* of pc, sp, and fp where it is used, from here on outwards */
 };

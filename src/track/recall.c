@@ -217,13 +217,18 @@ static uint32_t site_of_native(struct track_thread *t, uint32_t n)
     struct track_stack *entry = &t->stacks[key >> (64 - TRACK_STACKS_BITS)];
     if (entry->key == key && entry->identity == identity)
         return entry->site;
-    for (uint32_t i = 0; i < n; i++)
-        recall->stack[i] = recall->trail.frames[n - 1 - i].pc;
+    struct trail_frame *frames = recall->trail.frames;
+    for (uint32_t i = 0; i < n; i++) {
+        recall->stack[i] = frames[n - 1 - i].pc;
+        recall->places[i] = frames[n - 1 - i].tag;
+    }
     python_find(&tracker->python, recall->stack, n);
     if (python_ready(&tracker->python))
         return BOOK_SITE_NONE; /* the first of an interpreter: its lines come by other means */
-    uint32_t site =
-        book_site_add(&tracker->writer, &t->book, tracker->account, recall->stack, n, 0);
+    uint32_t site = book_site_add_at(&tracker->writer, &t->book, tracker->account, recall->stack, n,
+                                     0, recall->places);
+    for (uint32_t i = 0; i < n; i++)
+        frames[n - 1 - i].tag = recall->places[i];
     *entry = (struct track_stack){key, identity, site};
     return site;
 }

@@ -425,9 +425,48 @@ static void stacks_share_what_is_outside(void **unused)
     fixture_free(f);
 }
 
-static void deep_stacks_have_room_by_the_thousands(void **unused)
+static void places_of_outer_frames_spare_looking_for_them(void **unused)
 {
-    enum { DEEP = 400, STACKS = 25000 }; /* 80 MB, written whole */
+    struct fixture *f = fixture_new(&(struct book_writer_options){.source = BOOK_SOURCE_CLIENT});
+    struct book_script script = script_of("x.py", "f", 1);
+    uint32_t number = book_script_add(&f->w, &f->t, &script);
+    const struct book_section *frames = f->w.section[BOOK_SECTION_FRAMES];
+    uintptr_t pcs[6];
+    uint32_t places[6] = {0}, first[6];
+    for (size_t i = 0; i < 6; i++)
+        pcs[i] = BOOK_SCRIPT_FRAME(number, i + 1);
+    uint32_t site = book_site_add_at(&f->w, &f->t, 1, pcs, 6, 0, places);
+    memcpy(first, places, sizeof(first));
+    for (size_t i = 0; i < 6; i++)
+        assert_int_equal(places[i], i + 1);
+    /* Two other frames inside of the third: found from there on, and told. */
+    pcs[0] = BOOK_SCRIPT_FRAME(number, 77);
+    pcs[1] = BOOK_SCRIPT_FRAME(number, 78);
+    places[0] = places[1] = 0;
+    uint32_t other = book_site_add_at(&f->w, &f->t, 1, pcs, 6, 0, places);
+    assert_int_equal(frames->used, 7 + 3);
+    assert_int_equal(places[0], 8);
+    assert_int_equal(places[1], 9);
+    for (size_t i = 2; i < 6; i++)
+        assert_int_equal(places[i], first[i]);
+    /* Both are what they are without. */
+    assert_int_equal(book_site_add(&f->w, &f->t, 1, pcs, 6, 0), other);
+    pcs[0] = BOOK_SCRIPT_FRAME(number, 1);
+    pcs[1] = BOOK_SCRIPT_FRAME(number, 2);
+    assert_int_equal(book_site_add(&f->w, &f->t, 1, pcs, 6, 0), site);
+    /* A stack that ends further in, at a place that is known. */
+    uint32_t none[5] = {0};
+    uint32_t inner = book_site_add_at(&f->w, &f->t, 1, pcs + 1, 5, 0, none);
+    assert_int_equal(frames->used, 10);
+    for (size_t i = 0; i < 5; i++)
+        assert_int_equal(none[i], first[i + 1]);
+    assert_int_not_equal(inner, site);
+    fixture_free(f);
+}
+
+static void deep_stacks_take_little_room_each(void **unused)
+{
+    enum { DEEP = 400, STACKS = 2000 };
     struct fixture *f = fixture_new(&(struct book_writer_options){.source = BOOK_SOURCE_CLIENT});
     struct book_script script = script_of("x.py", "f", 1);
     uint32_t number = book_script_add(&f->w, &f->t, &script);
@@ -466,7 +505,8 @@ int main(void)
         cmocka_unit_test(functions_of_scripts_are_entered_once_and_make_sites),
         cmocka_unit_test(scripts_without_room_are_counted),
         cmocka_unit_test(stacks_share_what_is_outside),
-        cmocka_unit_test(deep_stacks_have_room_by_the_thousands),
+        cmocka_unit_test(places_of_outer_frames_spare_looking_for_them),
+        cmocka_unit_test(deep_stacks_take_little_room_each),
         cmocka_unit_test(private_image_is_carried_over),
         cmocka_unit_test(small_books_are_small),
         cmocka_unit_test(file_has_name_mode_and_magic),
