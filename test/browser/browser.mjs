@@ -90,8 +90,12 @@ export async function assertFits(page, name) {
 }
 
 /** The text of an element once it is as wanted. */
-export const textOf = (locator, pattern) =>
-  until(`${pattern}`, async () => {
-    const text = await locator.first().innerText({ timeout: 1000 })
-    return pattern.test(text) ? text : null
-  })
+export const textOf = (locator, pattern, patience = PATIENCE_MS) =>
+  until(
+    `${pattern}`,
+    async () => {
+      const text = await locator.first().innerText({ timeout: 1000 })
+      return pattern.test(text) ? text : null
+    },
+    patience,
+  )

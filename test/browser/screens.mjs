@@ -1,7 +1,7 @@
 // Each screen with what a real memoird says: it fills, it moves by itself, it filters, and one thing leads to the next.
 import assert from 'node:assert/strict'
 import { picture, textOf, visit } from './browser.mjs'
-import { until } from './world.mjs'
+import { until, VERDICT_MS } from './world.mjs'
 
 /** A figure with a unit. */
 const FIGURE = /\d+(\.\d)? (B|kB|MB|GB|TB)/
@@ -145,7 +145,7 @@ export function screenTests(scene, test) {
     const { page } = scene
     await open('leaks')
     const leak = page.locator('.suspect', { hasText: 'session_new' })
-    await textOf(leak.locator('.badge'), /Leak/)
+    await textOf(leak.locator('.badge'), /Leak/, VERDICT_MS)
     if ((await leak.locator('.suspect-body').count()) === 0) await leak.locator('button.suspect-head').click()
     const body = leak.locator('.suspect-body')
     await body.locator('.uplot').waitFor()

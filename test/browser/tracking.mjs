@@ -2,7 +2,7 @@
 // it cannot be done, or may not.
 import assert from 'node:assert/strict'
 import { picture, textOf, visit } from './browser.mjs'
-import { until } from './world.mjs'
+import { until, VERDICT_MS } from './world.mjs'
 
 export function trackingTests(scene, test) {
   test('tracking is started from the page, and the verdict appears by itself', async () => {
@@ -19,7 +19,7 @@ export function trackingTests(scene, test) {
     await textOf(badge, /^Tracked/)
 
     const verdict = page.locator('.suspect', { hasText: 'session_new' })
-    await textOf(verdict.locator('.badge'), /Leak/)
+    await textOf(verdict.locator('.badge'), /Leak/, VERDICT_MS)
     await verdict.locator('.suspect-body .uplot').waitFor()
     await picture(page, 'process-verdict')
 
