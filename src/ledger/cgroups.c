@@ -93,15 +93,17 @@ static int text_read(int dir_fd, const char *file, char *ret_text, size_t size)
 static int key_number(const char *text, const char *key, uint64_t *ret)
 {
     size_t len = strlen(key);
-    for (const char *line = text; line; line = strchr(line, '\n'), line += line != NULL) {
-        if (strncmp(line, key, len) != 0 || line[len] != ' ')
-            continue;
-        char number[24];
-        snprintf(number, sizeof(number), "%.*s", (int)strcspn(line + len + 1, "\n"),
-                 line + len + 1);
-        return host_parse_limit(number, ret);
+    const char *line = text;
+    while (strncmp(line, key, len) != 0 || line[len] != ' ') {
+        line = strchr(line, '\n');
+        if (!line)
+            return -ENOENT;
+        line++;
     }
-    return -ENOENT;
+    char number[24];
+    line += len + 1;
+    snprintf(number, sizeof(number), "%.*s", (int)strcspn(line, "\n"), line);
+    return host_parse_limit(number, ret);
 }
 
 static void figures_read(int dir_fd, const struct source *source, struct cgroup *g)
