@@ -334,8 +334,8 @@ class World:
             raise Drift(f"memoird has not written of {late}")
 
     def descriptors(self):
-        """Those that memoird keeps of processes of the machine, those of them that have ended, and all others."""
-        kept = ended = others = 0
+        """What memoird keeps: of processes of the machine, of which some have ended (their PIDs), and all others."""
+        kept, ended, others = 0, set(), 0
         for entry in os.scandir(self.daemon / "fd"):
             try:
                 words = os.readlink(entry.path).split("/")
@@ -343,18 +343,20 @@ class World:
                 continue
             if words[1:2] == ["proc"] and words[2:3] and words[2].isdigit():
                 kept += 1
-                ended += not os.path.exists(f"/proc/{words[2]}")
+                if not os.path.exists(f"/proc/{words[2]}"):
+                    ended.add(words[2])
             else:
                 others += 1
-        return {"fds_proc": kept, "fds_ended": ended, "fds": others}
+        return kept, ended, others
 
     def measure(self):
         """What memoird itself takes."""
         status = dict(line.split(":", 1) for line in (self.daemon / "status").read_text().splitlines() if ":" in line)
+        kept, ended, others = self.descriptors()
         fields = (self.daemon / "stat").read_text().rsplit(")", 1)[1].split()
         return {"rss_bytes": int(status["VmRSS"].split()[0]) * 1024,
                 "anon_bytes": int(status["RssAnon"].split()[0]) * 1024,
-                **self.descriptors(),
+                "fds_proc": kept, "fds_ended": len(ended), "fds": others,
                 "cpu_s": (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
                 "lives": len(self.lives), "checks": self.count["checks"]}
 
