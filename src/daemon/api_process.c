@@ -45,16 +45,38 @@ static bool is_gone(pid_t pid)
     return kill(pid, 0) < 0 && errno == ESRCH;
 }
 
-/* Is there such a process at all, and whose is it? */
-static bool process_exists(struct daemon *daemon, pid_t pid, uint32_t *ret_uid)
+/* What is wanted of its row in the table of processes. */
+struct facts {
+    bool listed;
+    uint32_t uid; /* HTTP_VIEWER_NOBODY: not known */
+    enum host_tracked tracked;
+    bool limited;
+    struct host_cgroup cgroup; /* with `limited` */
+};
+
+/* False: the table is being refreshed, which the loop does not wait for; the handler runs again. */
+static bool facts_take(struct http_call *call, struct daemon *daemon, pid_t pid,
+                       struct facts *ret_facts)
 {
-    const struct host *host = daemon->hosts ? hosts_lock(daemon->hosts) : NULL;
-    const struct host_process *p = host ? host_process_find(host, pid) : NULL;
-    if (p)
-        *ret_uid = p->valid & HOST_HAS_STATUS ? p->uid : HTTP_VIEWER_NOBODY;
-    if (host)
-        hosts_unlock(daemon->hosts);
-    return !is_gone(pid);
+    *ret_facts = (struct facts){.uid = HTTP_VIEWER_NOBODY};
+    if (!daemon->hosts)
+        return true;
+    const struct host *host = hosts_ready(daemon->hosts) ? hosts_peek(daemon->hosts) : NULL;
+    if (!host) {
+        http_again(call);
+        return false;
+    }
+    const struct host_process *p = host_process_find(host, pid);
+    if (p) {
+        ret_facts->listed = true;
+        ret_facts->uid = p->valid & HOST_HAS_STATUS ? p->uid : HTTP_VIEWER_NOBODY;
+        ret_facts->tracked = p->valid & HOST_HAS_TRACKED ? p->tracked : HOST_TRACKED_UNKNOWN;
+        ret_facts->limited = p->cgroup && p->cgroup->known && p->cgroup->limited;
+        if (ret_facts->limited)
+            ret_facts->cgroup = *p->cgroup;
+    }
+    hosts_unlock(daemon->hosts);
+    return true;
 }
 
 /* The table is refreshed each second while somebody asks: one that was just started is in it soon. */
@@ -62,7 +84,6 @@ static bool wait_for_table(struct http_call *call, struct daemon *daemon, pid_t 
 {
     if (!daemon->hosts || http_tries(call) >= TABLE_TRIES || is_gone(pid))
         return false;
-    (void)hosts_ready(daemon->hosts);
     http_again(call);
     return true;
 }
@@ -70,7 +91,6 @@ static bool wait_for_table(struct http_call *call, struct daemon *daemon, pid_t 
 struct ledger_process *api_own_process(struct http_call *call, struct daemon *daemon)
 {
     uint64_t pid = 0;
-    uint32_t uid = HTTP_VIEWER_NOBODY;
     (void)http_number(call, "pid", &pid);
     struct ledger_process *p = ledger_process_find(daemon->ledger, (pid_t)pid);
     if (p && may_see(call, p->uid))
@@ -82,12 +102,7 @@ struct ledger_process *api_own_process(struct http_call *call, struct daemon *da
                      (unsigned long long)pid);
         return NULL;
     }
-    /* A refresh of the table of processes is not waited for. */
-    if (daemon->hosts && !hosts_ready(daemon->hosts)) {
-        http_again(call);
-        return NULL;
-    }
-    if (process_exists(daemon, (pid_t)pid, &uid))
+    if (!is_gone((pid_t)pid))
         http_problem(call, 404, "no-book",
                      "process %llu keeps no book, so nothing counts its memory by call site: start "
                      "it by 'memoir run COMMAND', or link it with -lmemoir",
@@ -122,10 +137,10 @@ static void mark(struct marked *marked, const char *name)
         marked->names[marked->n++] = name;
 }
 
-/* All columns of the only row of a table that matches, as an object; false and nothing where there is none. A question
- * takes so many columns at most, so there are several. */
-static bool row_json(struct http_call *call, struct daemon *daemon, const char *table,
-                     const char *where, struct json *json)
+/* All columns of the only row of a table that matches, as an object: 1; 0 and nothing where there is none; -EAGAIN when it
+ * has to be asked for again. A question takes so many columns at most, so there are several. */
+static int row_json(struct http_call *call, struct daemon *daemon, const char *table,
+                    const char *where, struct json *json)
 {
     struct asking_viewer viewer = api_viewer(call);
     const struct query_column *column = query_table_find(table)->columns;
@@ -144,6 +159,8 @@ static bool row_json(struct http_call *call, struct daemon *daemon, const char *
         int r = asking_prepare(daemon->asking, &spec, &asked, &error);
         if (r >= 0)
             r = asking_run(daemon->asking, asked, &viewer);
+        if (r == -EAGAIN)
+            return r;
         if (r < 0 || query_result_rows(asked->result) == 0)
             break; /* it may have ended in between: what is there is right */
         if (!found)
@@ -160,11 +177,11 @@ static bool row_json(struct http_call *call, struct daemon *daemon, const char *
         }
     }
     if (!found)
-        return false;
+        return 0;
     marked_json(json, "at_least", &at_least);
     marked_json(json, "estimate", &estimate);
     json_object_end(json);
-    return true;
+    return 1;
 }
 
 static void rows_json(struct http_call *call, struct daemon *daemon, const char *table,
@@ -224,13 +241,17 @@ static enum tracking tracking_of(const struct ledger_process *p, const struct le
     return control.flags & BOOK_CONTROL_SUSPENDED ? TRACKING_SUSPENDED : TRACKING_ON;
 }
 
+static enum host_tracked tracked_of(const struct ledger_process *p, const struct facts *facts)
+{
+    return tracker_book(p) ? HOST_TRACKED_YES : facts->tracked;
+}
+
 static void tracking_json(struct http_call *call, const struct ledger_process *p,
-                          const struct host_process *host, uint32_t uid, struct json *json)
+                          const struct facts *facts, uint32_t uid, struct json *json)
 {
     const struct ledger_book *book = tracker_book(p);
     enum tracking state = tracking_of(p, book);
     bool own = may_see(call, uid);
-    enum host_tracked tracked = host ? host_tracked_of(host, p) : HOST_TRACKED_UNKNOWN;
     json_object_begin(json);
     json_field_string(json, "state", tracking_words[state]);
     json_field_string(json, "source",
@@ -238,7 +259,8 @@ static void tracking_json(struct http_call *call, const struct ledger_process *p
                       : p && p->n_books ? ledger_source_name(p->books[0]->identity->source)
                                         : NULL);
     json_field_string(json, "why",
-                      own && state == TRACKING_NONE ? host_tracked_name(tracked) : NULL);
+                      own && state == TRACKING_NONE ? host_tracked_name(tracked_of(p, facts))
+                                                    : NULL);
     json_field_bool(json, "can",
                     own && http_viewer(call)->role == HTTP_CONTROL &&
                         (state == TRACKING_ON || state == TRACKING_SUSPENDED));
@@ -246,18 +268,17 @@ static void tracking_json(struct http_call *call, const struct ledger_process *p
     json_object_end(json);
 }
 
-static void limit_json(const struct host_process *host, struct json *json)
+static void limit_json(const struct facts *facts, struct json *json)
 {
-    const struct host_cgroup *g = host ? host->cgroup : NULL;
     json_key(json, "limit");
-    if (!g || !g->known || !g->limited) {
+    if (!facts->limited) {
         json_null(json);
         return;
     }
     json_object_begin(json);
-    json_field_u64(json, "bytes", g->limit_bytes);
-    json_field_u64(json, "headroom", g->headroom_bytes);
-    json_field_string(json, "where", g->path);
+    json_field_u64(json, "bytes", facts->cgroup.limit_bytes);
+    json_field_u64(json, "headroom", facts->cgroup.headroom_bytes);
+    json_field_string(json, "where", facts->cgroup.path);
     json_object_end(json);
 }
 
@@ -266,38 +287,36 @@ void api_answer_process(struct http_call *call, void *context)
     struct daemon *daemon = context;
     MEMOIR_CLEANUP(buffer_release)
     struct buffer row = BUFFER_INIT(4 << 20);
-    char where[64];
-    uint64_t pid = 0;
-    (void)http_number(call, "pid", &pid);
-    snprintf(where, sizeof(where), "pid=%llu", (unsigned long long)pid);
-    /* Only one row is wanted of the costly table: its turn is that of everybody. */
-    if (daemon->hosts && !hosts_ready(daemon->hosts)) {
-        http_again(call);
-        return;
-    }
-    const struct ledger_process *p = ledger_process_find(daemon->ledger, (pid_t)pid);
-    if (!p && is_gone((pid_t)pid)) {
+    struct json row_writer;
+    struct facts facts;
+    char where[64], where_any[128];
+    uint64_t number = 0;
+    (void)http_number(call, "pid", &number);
+    pid_t pid = (pid_t)number;
+    const struct ledger_process *p = ledger_process_find(daemon->ledger, pid);
+    if (!p && is_gone(pid)) {
         no_process(call, (unsigned long long)pid);
         return;
     }
-    const struct host *table = daemon->hosts ? hosts_lock(daemon->hosts) : NULL;
-    bool listed = table && host_process_find(table, (pid_t)pid);
-    if (table)
-        hosts_unlock(daemon->hosts);
-    if (!listed && wait_for_table(call, daemon, (pid_t)pid))
+    if (!facts_take(call, daemon, pid, &facts) ||
+        (!facts.listed && wait_for_table(call, daemon, pid)))
         return;
-    char where_any[128]; /* threads of the kernel, too */
+    snprintf(where, sizeof(where), "pid=%d", (int)pid);
+    /* Threads of the kernel, too. */
     snprintf(where_any, sizeof(where_any), "%s and (kernel or not kernel)", where);
-    struct json row_writer;
     json_init(&row_writer, &row);
-    bool found = listed && row_json(call, daemon, "host", where_any, &row_writer);
+    int found = facts.listed ? row_json(call, daemon, "host", where_any, &row_writer) : 0;
+    if (found == -EAGAIN) {
+        http_again(call);
+        return;
+    }
     if (!found && !p) {
         no_process(call, (unsigned long long)pid);
         return;
     }
     struct json *json = http_json(call);
     api_json_begin(json, "memoir.process/1");
-    json_field_u64(json, "pid", pid);
+    json_field_i64(json, "pid", pid);
     json_key(json, "process");
     if (found)
         json_raw(json, row.data, row.len);
@@ -305,15 +324,11 @@ void api_answer_process(struct http_call *call, void *context)
         json_null(json);
     json_key(json, "accounts");
     rows_json(call, daemon, "accounts", where, json);
-    const struct host *host = daemon->hosts ? hosts_lock(daemon->hosts) : NULL;
-    const struct host_process *h = host ? host_process_find(host, (pid_t)pid) : NULL;
-    uint32_t uid = p ? p->uid : h && h->valid & HOST_HAS_STATUS ? h->uid : HTTP_VIEWER_NOBODY;
+    uint32_t uid = p ? p->uid : facts.uid;
     json_field_bool(json, "own", may_see(call, uid));
     json_key(json, "tracking");
-    tracking_json(call, p, h, uid, json);
-    limit_json(h, json);
-    if (host)
-        hosts_unlock(daemon->hosts);
+    tracking_json(call, p, &facts, uid, json);
+    limit_json(&facts, json);
     json_object_end(json);
 }
 
@@ -338,10 +353,9 @@ static int wish_read(struct http_call *call, bool *ret_on)
 }
 
 static void cannot_track(struct http_call *call, const struct ledger_process *p,
-                         const struct host_process *host)
+                         const struct facts *facts)
 {
-    enum host_tracked tracked = host ? host_tracked_of(host, p) : HOST_TRACKED_UNKNOWN;
-    const char *why = host_tracked_name(tracked);
+    const char *why = host_tracked_name(facts->tracked);
     if (p && p->n_books)
         http_problem(call, 409, "not-tracked",
                      "%s (PID %d) reports its memory by itself, which is not switched from here; "
@@ -377,16 +391,16 @@ void api_answer_tracking(struct http_call *call, void *context)
         return;
     }
     http_audit(call, "tracking of PID %llu %s", (unsigned long long)pid, on ? "on" : "off");
-    if (daemon->hosts && !hosts_ready(daemon->hosts)) {
-        http_again(call);
-        return;
-    }
+    struct facts facts;
     const struct ledger_process *p = ledger_process_find(daemon->ledger, (pid_t)pid);
-    uint32_t uid = p ? p->uid : HTTP_VIEWER_NOBODY;
-    if (!p && !process_exists(daemon, (pid_t)pid, &uid)) {
+    if (!p && is_gone((pid_t)pid)) {
         no_process(call, (unsigned long long)pid);
         return;
     }
+    if (!facts_take(call, daemon, (pid_t)pid, &facts) ||
+        (!p && !facts.listed && wait_for_table(call, daemon, (pid_t)pid)))
+        return;
+    uint32_t uid = p ? p->uid : facts.uid;
     if (!may_see(call, uid)) {
         http_problem(call, 403, "not-yours",
                      "process %llu belongs to another user: only he and root switch its tracking",
@@ -396,10 +410,7 @@ void api_answer_tracking(struct http_call *call, void *context)
     const struct ledger_book *book = tracker_book(p);
     enum tracking before = tracking_of(p, book);
     if (before != TRACKING_ON && before != TRACKING_SUSPENDED) {
-        const struct host *host = daemon->hosts ? hosts_lock(daemon->hosts) : NULL;
-        cannot_track(call, p, host ? host_process_find(host, (pid_t)pid) : NULL);
-        if (host)
-            hosts_unlock(daemon->hosts);
+        cannot_track(call, p, &facts);
         return;
     }
     MEMOIR_CLEANUP(closep)

@@ -46,11 +46,19 @@ struct grower {
     char name[64];
 };
 
+/* Who grows fastest, and how many processes there are. */
+struct growers {
+    struct grower list[GROWERS + 1];
+    size_t n, processes;
+};
+
 struct api_stream {
     struct loop_source *timer, *retry;
     unsigned tries;
     uint64_t generation;
     struct buffer text;
+    struct growers growers; /* of the last tick */
+    bool growers_known;
     uint64_t leaks_due_ns;
     size_t suspects;
     uint64_t known_leaks[LEAKS_KNOWN];
@@ -205,21 +213,18 @@ static void grower_put(struct grower *growers, size_t *n, const struct host_proc
     *n = keep + 1;
 }
 
-/* Who grows fastest, and how many processes there are. */
-static size_t growers_take(const struct host *host, struct grower *growers, size_t *ret_processes)
+static void growers_take(const struct host *host, struct growers *growers)
 {
-    size_t all, n = 0, processes = 0;
+    size_t all;
     struct host_process *const *rows = host_processes(host, &all);
     for (size_t i = 0; i < all; i++) {
         double rate;
         if (rows[i]->kernel)
             continue;
-        processes++;
+        growers->processes++;
         if (host_rate(host, rows[i], HOST_10S, &rate) && rate >= 1)
-            grower_put(growers, &n, rows[i], rate);
+            grower_put(growers->list, &growers->n, rows[i], rate);
     }
-    *ret_processes = processes;
-    return n;
 }
 
 static size_t tracked_count(const struct ledger *ledger)
@@ -235,35 +240,29 @@ static size_t tracked_count(const struct ledger *ledger)
     return tracked;
 }
 
-static void tick_json(struct api *api, struct json *json)
+static void tick_json(struct api *api, const struct growers *growers, struct json *json)
 {
     struct api_stream *s = api->stream;
     struct daemon *daemon = api->daemon;
-    struct grower growers[GROWERS + 1];
-    size_t n = 0, processes = 0;
     api_json_begin(json, NULL);
     json_field_u64(json, "generation", ++s->generation);
     json_key(json, "system");
     row_of_system(api, json);
     json_key(json, "devices");
     rows_of_devices(api, json);
-    const struct host *host = daemon->hosts ? hosts_lock(daemon->hosts) : NULL;
-    if (host) {
-        n = growers_take(host, growers, &processes);
-        hosts_unlock(daemon->hosts);
-    }
     json_key(json, "growers");
     json_array_begin(json);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < growers->n; i++) {
+        const struct grower *g = &growers->list[i];
         json_object_begin(json);
-        json_field_i64(json, "pid", growers[i].pid);
-        json_field_string(json, "program", growers[i].name);
-        json_field_u64(json, "rate", (uint64_t)growers[i].rate);
-        json_field_u64(json, "rss", growers[i].rss);
+        json_field_i64(json, "pid", g->pid);
+        json_field_string(json, "program", g->name);
+        json_field_u64(json, "rate", (uint64_t)g->rate);
+        json_field_u64(json, "rss", g->rss);
         json_object_end(json);
     }
     json_array_end(json);
-    json_field_u64(json, "processes", processes);
+    json_field_u64(json, "processes", growers->processes);
     json_field_u64(json, "tracked", tracked_count(daemon->ledger));
     json_field_u64(json, "suspects", s->suspects);
     json_object_end(json);
@@ -288,14 +287,21 @@ static void on_tick(void *context)
     leaks_look(api);
     if (http_stream_classes(api->http, NULL, 0) == 0)
         return; /* nobody listens */
-    if (hosts && !hosts_ready(hosts) && s->tries++ < RETRIES) {
+    const struct host *host = hosts && hosts_ready(hosts) ? hosts_peek(hosts) : NULL;
+    if (hosts && !host && (s->tries++ < RETRIES || !s->growers_known)) {
         loop_timer_set(s->retry, RETRY_MS * NS_PER_MS, 0);
         return;
     }
     s->tries = 0;
+    if (host) { /* else those of before */
+        s->growers = (struct growers){0};
+        growers_take(host, &s->growers);
+        hosts_unlock(hosts);
+        s->growers_known = true;
+    }
     buffer_reset(&s->text);
     json_init(&json, &s->text);
-    tick_json(api, &json);
+    tick_json(api, &s->growers, &json);
     (void)json_finish(&json);
     publish(api, &(struct http_audience){HTTP_TO_ALL, 0}, "tick", 0, &s->text);
 }

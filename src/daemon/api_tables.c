@@ -12,7 +12,7 @@
 struct asking_viewer api_viewer(const struct http_call *call)
 {
     const struct http_viewer *viewer = http_viewer(call);
-    return (struct asking_viewer){.sees_all = viewer->sees_all, .uid = viewer->uid};
+    return (struct asking_viewer){.sees_all = viewer->sees_all, .uid = viewer->uid, .hasty = true};
 }
 
 size_t api_viewer_slot(const struct http_call *call)
@@ -72,6 +72,10 @@ static void answer(struct http_call *call, struct daemon *daemon, const struct q
     if (!api_turn(call, daemon->api, query_table_of(asked->query)->name))
         return;
     r = asking_run(daemon->asking, asked, &viewer);
+    if (r == -EAGAIN) {
+        http_again(call);
+        return;
+    }
     if (r < 0) {
         api_failed(call, "the query failed", r);
         return;

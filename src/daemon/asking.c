@@ -247,8 +247,12 @@ int asking_run(struct asking *asking, struct asked *asked, const struct asking_v
                               .context = (void *)viewer,
                           },
                           &leaks);
-    const struct host *host =
-        r >= 0 && is_of_host(table) && daemon->hosts ? hosts_lock(daemon->hosts) : NULL;
+    const struct host *host = NULL;
+    if (r >= 0 && is_of_host(table) && daemon->hosts) {
+        host = viewer->hasty ? hosts_peek(daemon->hosts) : hosts_lock(daemon->hosts);
+        if (!host && viewer->hasty)
+            r = -EAGAIN;
+    }
     if (r >= 0 && is_of_host(table) && !host)
         r = -ENODEV;
     const struct cgroups *cgroups =

@@ -35,6 +35,8 @@ enum {
 struct asking_viewer {
     bool sees_all;
     uint32_t uid; /* else: whose details he may see */
+    bool
+        hasty; /* -EAGAIN rather than waiting for the table of processes, which is being refreshed */
 };
 
 /* A question that is ready to be asked. The asking's, until the next asking_prepare(). */
@@ -61,7 +63,7 @@ uint64_t asking_wait(struct asking *asking, const char *table, struct turn *turn
 /* He does not wait any more; fine for one who does not. */
 void asking_leave(struct asking *asking, struct turn *turn);
 
-/* Ask. 0, -ENODEV when there is no table of processes, or -ENOMEM. */
+/* Ask. 0, -ENODEV when there is no table of processes, -EAGAIN to who is hasty, or -ENOMEM. */
 int asking_run(struct asking *asking, struct asked *asked, const struct asking_viewer *viewer);
 
 /* Somebody who waited for his turn at a costly table did something else of that cost, begun at this time
