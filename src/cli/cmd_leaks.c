@@ -67,6 +67,7 @@ static const struct option_spec options[] = {
      "only what grows by so much a minute or more: 100K, 3MB"},
     {"top", 'n', OPTION_NUMBER, AT(top), "N",
      "show N suspects at most; 0 shows all (default: 10 on screen, all in JSON and CSV)"},
+    {"limit", 0, OPTION_NUMBER, AT(top), "N", "the same, as other commands call it"},
     {"check", 0, OPTION_FLAG, AT(check), .help = "end with 1 when there is a leak, for scripts"},
     {"no-sites", 0, OPTION_FLAG, AT(no_sites),
      .help = "do not look up functions and lines: sites are then modules and offsets"},

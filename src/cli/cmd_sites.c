@@ -50,6 +50,7 @@ static const struct option_spec options[] = {
     {"top", 'n', OPTION_NUMBER, AT(top), "N",
      "show N rows at most; 0 shows all (default: 20 on screen, 5 with --stacks, all in JSON and "
      "CSV)"},
+    {"limit", 0, OPTION_NUMBER, AT(top), "N", "the same, as other commands call it"},
     {"live", 0, OPTION_FLAG, AT(live),
      .help = "those that hold the most bytes first (the default)"},
     {"allocated", 0, OPTION_FLAG, AT(allocated),
