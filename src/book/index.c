@@ -6,11 +6,16 @@
 
 #include "book/writer.h"
 
-enum { FIRST_CAPACITY = 256 }; /* one page */
+enum { FIRST_CAPACITY = 256 };
 
-static void put(struct index *index, uint64_t key, uint32_t number)
+static uint32_t half(uint64_t key)
 {
-    uint32_t at = (uint32_t)key & (index->capacity - 1);
+    return (uint32_t)(key >> 32);
+}
+
+static void put(struct index *index, uint32_t key, uint32_t number)
+{
+    uint32_t at = key & (index->capacity - 1);
     while (index->slots[at].number)
         at = (at + 1) & (index->capacity - 1);
     index->slots[at] = (struct index_slot){.key = key, .number = number};
@@ -36,11 +41,11 @@ static int grow(struct index *index)
 uint32_t index_next(const struct index *index, uint64_t key, uint32_t *cursor)
 {
     while (*cursor < index->capacity) {
-        uint32_t at = ((uint32_t)key + (*cursor)++) & (index->capacity - 1);
+        uint32_t at = (half(key) + (*cursor)++) & (index->capacity - 1);
         const struct index_slot *slot = &index->slots[at];
         if (slot->number == 0)
             break;
-        if (slot->key == key)
+        if (slot->key == half(key))
             return slot->number;
     }
     return 0;
@@ -58,7 +63,7 @@ int index_add(struct index *index, uint64_t key, uint32_t number, bool sealed)
         if (r < 0)
             return r;
     }
-    put(index, key, number);
+    put(index, half(key), number);
     return 0;
 }
 

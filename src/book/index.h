@@ -1,7 +1,7 @@
 /*
  * index.h: a private hash index from a 64-bit key to entry numbers of a section.
  *
- * Several entries may have the same key: the caller compares. Entries are never removed. The
+ * Several entries may have the same key, or be taken to have: the caller compares. Entries are never removed. The
  * memory is the writer's own (mmap), so readers do without it and a child after fork drops it.
  * Hold the writer's lock.
  */
@@ -11,9 +11,9 @@
 #include <stdint.h>
 
 struct index_slot {
-    uint64_t key;
+    uint32_t
+        key; /* its upper half: a stack has one of these for every frame, and they are touched at random */
     uint32_t number; /* 0: empty */
-    uint32_t spare;
 };
 
 struct index {
