@@ -74,7 +74,8 @@ class RoutesTest(ApiTest):
             self.problem(f"/processes/{gone.pid}{target}", 404, "no-process")
             if target:
                 self.problem(f"/processes/{os.getpid()}{target}", 404, "no-book")
-        process = self.valid(self.get(f"/processes/{os.getpid()}"), "Process")
+        process = self.eventually(lambda: self.valid(self.get(f"/processes/{os.getpid()}"), "Process"),
+                                  lambda p: p["process"], "it is in the table")
         self.assertEqual(process["process"]["pid"], os.getpid())
         self.assertEqual(process["accounts"], [])
         self.assertEqual(process["tracking"]["state"], "none")
@@ -228,7 +229,7 @@ class RightsTest(ApiTest):
         self.assertTrue(rows[theirs.pid]["exe"])
         self.assertEqual({r["pid"] for r in other("/buffers")["rows"]}, {theirs.pid})
         self.assertEqual({r["pid"] for r in self.rows("/buffers")}, {mine.pid, theirs.pid})
-        process = other(f"/processes/{mine.pid}")
+        process = self.eventually(lambda: other(f"/processes/{mine.pid}"), lambda p: p["process"], "it is in the table")
         self.assertFalse(process["own"])
         self.assertFalse(process["tracking"]["can"])
         self.assertIsNone(process["process"]["command"])
