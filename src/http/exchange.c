@@ -314,6 +314,8 @@ static struct answer *check_request(struct exchange *exchange, const char *metho
     struct host host;
     struct route_match match;
     MHD_get_connection_values_n(exchange->mhd, MHD_HEADER_KIND, head_add, &heads);
+    COUNT_ADD(exchange->http, bytes_in,
+              heads.bytes + (heads.length <= HTTP_BODY_MAX ? heads.length : 0));
     bool post = strcmp(method, "POST") == 0;
     exchange->head = strcmp(method, "HEAD") == 0;
     struct answer *answer = check_target(exchange);

@@ -30,7 +30,7 @@ enum {
     ROOM = 16, /* connections beyond the limit, while others that were ended still go */
     SEND_BUFFER = 256 << 10, /* of a connection: what the kernel keeps for one who does not read */
     ACCEPTS_PER_TURN = 64,
-    CONNECTION_MEMORY = 24 << 10, /* of MHD for one: head, body and answer's head */
+    CONNECTION_MEMORY = 16 << 10, /* of MHD for one: head, body and answer's head */
     SWEEP_MS = 250,
     END_MS = 1000, /* for answers and streams to go out at the end */
     LOG_TEXT_MAX = 256,
@@ -283,6 +283,11 @@ static void sweep(struct http *http, uint64_t now)
     cache_expire(http->cache, now);
     streams_tick(http->streams, now);
     cache_size(http->cache, &n, &bytes);
+    const struct question *question;
+    uint64_t waiting = 0;
+    TAILQ_FOREACH(question, &http->questions, link)
+    waiting++;
+    COUNT_SET(http, waiting, waiting);
     COUNT_SET(http, cache_entries, n);
     COUNT_SET(http, cache_bytes, bytes);
 }

@@ -20,6 +20,7 @@ enum {
     LETTERS_MAX = 1024,         /* on their way to the server */
     CLASSES_MAX = 256,          /* of viewers, that are told apart */
     FRAME_MAX = 1 << 20,
+    BLOCK_BYTES = 1, /* of a buffer that MHD makes for each, and does not use for chunks */
 };
 
 static const uint64_t beat_ns = 15 * NS_PER_S;
@@ -332,8 +333,8 @@ static ssize_t on_read(void *context, uint64_t position, char *to, size_t max)
 enum MHD_Result stream_queue(struct exchange *exchange)
 {
     static const struct answer form = {.status = 200, .type = "text/event-stream"};
-    struct MHD_Response *response =
-        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, on_read, exchange->stream, NULL);
+    struct MHD_Response *response = MHD_create_response_from_callback(
+        MHD_SIZE_UNKNOWN, BLOCK_BYTES, on_read, exchange->stream, NULL);
     enum MHD_Result r = MHD_NO;
     if (response && answer_headers(response, &form, false) &&
         MHD_add_response_header(response, "X-Accel-Buffering", "no") == MHD_YES)
