@@ -148,7 +148,7 @@ class WhoGetsIn(HttpTest):
 
     @unittest.skipUnless(ROOT, "needs root to be two users")
     def test_a_user_sees_only_his_own_commands(self):
-        self.serve("--socket-group", "all")
+        self.serve("--socket-group", "all", "--probe-share", "500")
         sleeper = subprocess.Popen(["sleep", "1234"])
         self.addCleanup(lambda: (sleeper.kill(), sleeper.wait()))
         other = subprocess.Popen([*as_user(NOBODY), "sleep", "4321"])
