@@ -266,15 +266,12 @@ static void stream_catch_up(struct stream *stream)
     uint64_t missed = streams->begin - stream->next;
     char json[64];
     int len = snprintf(json, sizeof(json), "{\"events\":%" PRIu64 "}", missed);
-    /* Half of a frame that is gone cannot be ended; an empty line ends the event, and nobody asked for a type
-     * that does not parse. So a stream is cut where it stood in the middle of one. */
-    if (stream->sent > 0) {
+    /* What is gone cannot be finished: a stream that stood in the middle of an event is cut, and its client comes back. */
+    if (stream->sent > 0 || stream->first_sent > 0) {
         stream->ended = true;
         return;
     }
-    buffer_reset(&stream->first);
-    stream->first.limit = FRAME_MAX;
-    stream->first_sent = 0;
+    stream->first.limit = stream->first.len + FRAME_MAX;
     http_frame(&stream->first, "lost", 0, json, (size_t)len);
     COUNT_ADD(streams->http, events_lost, missed);
     stream->next = streams->begin;
