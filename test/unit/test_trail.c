@@ -394,7 +394,7 @@ static void a_trail_can_be_taken_over_by_another_thread(void **state)
 {
     struct traced *t = calloc(1, sizeof(*t));
     for (unsigned i = 0; i < 20; i++) {
-        size_t bytes = (size_t)(1024 - 256 * (i % 3)) << 10;
+        size_t bytes = (size_t)(4096 - 512 * (i % 3)) << 10;
         char *memory =
             mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         pthread_attr_t attr;
