@@ -161,6 +161,7 @@ class SameFiguresTest(ApiTest):
             client.popen.stdin.write(line + "\n")
             client.popen.stdin.flush()
             client.out.wait("^ok$", i + 1)
+        self.eventually(lambda: self.rows("/accounts", where=f"pid={client.pid}"), len, "the client is known")
         for by in ("caller", "stack", "function", "file", "module", "space", "device"):
             local = self.memoir("sites", client.pid, "--json", "--dir", self.books, "--by", by)
             answer = self.valid(self.get(f"/processes/{client.pid}/sites", by=by), "Sites")
