@@ -124,10 +124,10 @@ static void answer_act(struct http_call *call, void *context)
 static const struct http_param rows_params[] = {
     {.name = "n", .in = HTTP_IN_QUERY, .kind = HTTP_NUMBER, .max = 100000}, {0}};
 
-#define GET(p, w, fresh, fn)                                                                      \
-    {                                                                                             \
-        .method = "GET", .path = p, .name = p + 1, .summary = "x", .role = HTTP_READ, .where = w, \
-        .fresh_ms = fresh, .answer = fn                                                           \
+#define GET(p, w, fresh, fn)                                                            \
+    {                                                                                   \
+        .method = "GET", .path = p, .name = &(p)[1], .summary = "x", .role = HTTP_READ, \
+        .where = w, .fresh_ms = fresh, .answer = fn                                     \
     }
 static const struct http_route routes[] = {
     {.method = "GET",
