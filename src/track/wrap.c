@@ -143,13 +143,14 @@ INLINE void *near_done(struct track_thread *t, void *block, uint64_t extent, siz
     return block;
 }
 
-/* The same for a larger one of glibc's, which gets a long trailer. */
+/* The same for a larger one of glibc's, which gets a long trailer. One with a mapping of its own ends a word earlier. */
 INLINE void *far_done(struct track_thread *t, void *block, size_t bytes, uintptr_t caller)
 {
     struct track_site *entry = track_site_entry(t, caller);
     uint64_t at = (uintptr_t)block + near_extent(block) - sizeof(uint64_t);
     uint64_t pad = (at - (uintptr_t)block - book_trailer_whole_words(bytes)) / 8;
-    if (unlikely(charge(&t->budget, bytes) || pad >= BOOK_TRAILER_PAD_FAR))
+    if (unlikely(charge(&t->budget, bytes) || pad >= BOOK_TRAILER_PAD_FAR ||
+                 (real_chunk(block) & REAL_CHUNK_MAPPED)))
         return done(block, bytes, caller);
     if (unlikely(entry->key != caller)) {
         entry = track_site_beside(entry);
@@ -175,8 +176,9 @@ INLINE bool short_here(struct track_thread *t, void *block, uint64_t extent, uin
                   book_trailer_short_sealed(t->key, (uint32_t)t->generation, at, word));
 }
 
-/* The same where the distance is a guess: it may have one that is another block's. */
-INLINE bool short_hinted(struct track_thread *t, void *block, uint64_t extent, uint64_t *ret_word)
+/* The same where the distance is a guess, so that it may be another block's; and where the block is going on, so that what looks
+ * like a trailer must not be the program's own, in a block that we know nothing of. */
+INLINE bool short_surely(struct track_thread *t, void *block, uint64_t extent, uint64_t *ret_word)
 {
     return short_here(t, block, extent, ret_word) &&
            likely(book_trailer_short_extent(*ret_word) == extent);
@@ -207,10 +209,10 @@ static bool take(struct track_thread *t, void *block, struct wrap_taken *ret)
 {
     uint64_t word = 0, extent = hint_extent(t, block);
     struct book_trailer trailer;
-    ret->is_short = short_hinted(t, block, extent, &word);
+    ret->is_short = short_surely(t, block, extent, &word);
     if (!ret->is_short) {
         extent = any_extent(block);
-        ret->is_short = short_here(t, block, extent, &word);
+        ret->is_short = short_surely(t, block, extent, &word);
     }
     uint64_t *last = ret->last = (uint64_t *)((uintptr_t)block + extent);
     if (ret->is_short) {
@@ -367,7 +369,7 @@ static __attribute__((noinline)) void free_hinted(void *block)
     size_t bytes;
     uint64_t word, extent;
     if (unlikely(!track_is_fast(t, &track_page.root.pass) ||
-                 !short_hinted(t, block, extent = hint_extent(t, block), &word) ||
+                 !short_surely(t, block, extent = hint_extent(t, block), &word) ||
                  !(site = counted(t, word, extent, &bytes))))
         free_any(block);
     else
@@ -548,7 +550,7 @@ INLINE void *realloc_for(void *block, size_t bytes, uintptr_t caller)
     uint64_t word, extent;
     if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || !block ||
                  bytes - 1 >= BOOK_TRAILER_SHORT_MAX ||
-                 !short_here(t, block, extent = near_extent(block), &word) ||
+                 !short_surely(t, block, extent = near_extent(block), &word) ||
                  !(site = counted(t, word, extent, &old_bytes))))
         return realloc_any(block, bytes, caller);
     uint64_t *last = (uint64_t *)((uintptr_t)block + extent);
@@ -654,7 +656,7 @@ EXPORT size_t malloc_usable_size(void *block)
         return 0;
     if (likely(track_is_fast(t, &track_page.root.pass))) {
         extent = real.glibc ? near_extent(block) : hint_extent(t, block);
-        if (short_hinted(t, block, extent, &word))
+        if (short_surely(t, block, extent, &word))
             return extent;
     }
     return usable_slowly(block);

@@ -13,14 +13,14 @@ COMPAT_FORK_CHILD = 2
 
 
 class Calls(TrackTest):
-    def over(self, program, allocator):
+    def over(self, program, allocator, settings=None):
         preload = [TRACK]
         if ALLOCATORS[allocator]:
             path = library(ALLOCATORS[allocator])
             if not path:
                 self.skipTest(f"{ALLOCATORS[allocator]} is not installed")
             preload.append(path)
-        process = self.start(program, allocator, preload=preload)
+        process = self.start(program, allocator, preload=preload, settings=settings)
         told = process.told("end")
         book = self.book(process.pid)
         self.assert_same(book, told)
@@ -33,6 +33,9 @@ class Calls(TrackTest):
 
     def test_every_call_counts_over_glibc(self):
         self.over("track_calls", "glibc")
+
+    def test_every_call_counts_where_blocks_have_mappings_of_their_own(self):
+        self.over("track_calls", "glibc", {"MALLOC_MMAP_THRESHOLD_": "1024"})
 
     def test_every_call_counts_over_jemalloc(self):
         self.over("track_calls", "jemalloc")
@@ -178,6 +181,16 @@ class Life(TrackTest):
         self.assertEqual(self.losses(book), {UNKNOWN_FREE: 100})
         process.go_on()
         self.assertEqual(process.wait(), 0, process.err.lines)
+
+    def test_blocks_of_others_that_look_like_ours_keep_their_content(self):
+        for stacks in ("off", "all"):
+            with self.subTest(stacks):
+                process = self.start("track_life", "disguised", settings={"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0",
+                                                                          "MEMOIR_STACKS": stacks})
+                told = process.told("end")
+                self.assert_same(self.book(process.pid), told)
+                process.go_on()
+                self.assertEqual(process.wait(), 0, process.err.lines)
 
     def test_libraries_that_come_and_go_keep_their_counts_apart(self):
         one, other = PROGRAMS / "libtrack_one.so", PROGRAMS / "libtrack_other.so"

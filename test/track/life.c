@@ -124,6 +124,39 @@ static void foreign(void)
     own_say("end");
 }
 
+/* One of them that ends where a block of ours did, with the same word there: it is the program's. Needs an allocator that
+ * joins what is free at once. */
+static void disguised(void)
+{
+    enum { FRONT = 296, BACK = 488, TRIES = 1000 }; /* each with its head a multiple of 16 */
+    void *(*hidden)(size_t) = (void *(*)(size_t))dlsym(RTLD_DEFAULT, "__libc_malloc");
+    int done = 0;
+    MUST(hidden);
+    fill(first, 1000);
+    for (int i = 0; i < TRIES && done < 10; i++) {
+        char *front = hidden(FRONT);
+        char *back = malloc(BACK - 8);
+        own_got(BACK - 8);
+        MUST(front && back && hidden(32)); /* the last keeps it apart from what follows */
+        uint64_t word;
+        memcpy(&word, back + BACK - 8, 8);
+        gone(back, BACK - 8);
+        free(front);
+        char *both = hidden(FRONT + 8 + BACK);
+        MUST(both);
+        if (both != front || back != front + FRONT + 8)
+            continue;
+        memcpy(both + FRONT + BACK, &word, 8);
+        char *moved = realloc(both, 900);
+        MUST(moved && memcmp(moved + FRONT + BACK, &word, 8) == 0);
+        own_got(900);
+        gone(moved, 900);
+        done++;
+    }
+    MUST(done == 10);
+    own_say("end");
+}
+
 typedef void *plugin_call(size_t);
 
 /* Two libraries, one after the other, perhaps at the same address. */
@@ -173,6 +206,8 @@ int main(int argc, char **argv)
         suspends();
     else if (strcmp(mode, "foreign") == 0)
         foreign();
+    else if (strcmp(mode, "disguised") == 0)
+        disguised();
     else if (strcmp(mode, "plugins") == 0)
         plugins(argv[2], argv[3]);
     else if (strcmp(mode, "late") == 0)
