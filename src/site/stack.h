@@ -50,6 +50,9 @@ bool stack_own_find(uintptr_t sp, struct stack_bounds *ret_bounds);
  * stack up to here everything is readable. */
 static inline uintptr_t stack_own_top(void);
 
+/* Is sp on that stack, as far as it was found? A coroutine may run where another thread's stack was that had the same top. */
+static inline bool stack_is_own(uintptr_t sp);
+
 /* Try to have [lo, addr + 8) readable; false if it is not. */
 bool stack_reach(struct stack_bounds *bounds, uintptr_t addr);
 
@@ -71,6 +74,12 @@ extern __thread struct stack_known stack_known __attribute__((tls_model("initial
 static inline uintptr_t stack_own_top(void)
 {
     return load_relaxed(&stack_known.own_lo) ? load_relaxed(&stack_known.own_hi) : 0;
+}
+
+static inline bool stack_is_own(uintptr_t sp)
+{
+    uintptr_t lo = load_relaxed(&stack_known.own_lo);
+    return lo != 0 && sp >= lo && sp < load_relaxed(&stack_known.own_hi);
 }
 
 static inline bool stack_has_word(const struct stack_bounds *bounds, uintptr_t addr)

@@ -138,7 +138,8 @@ __attribute__((noinline)) bool recall_quickly(struct track_thread *t, uintptr_t 
     uint64_t script, use = ++recall->uses;
     *ret_from = from;
     fence_signal();
-    if (unlikely(t->inside) || unlikely(!script_now(t, from.sp, &script)))
+    if (unlikely(t->inside) || unlikely(!stack_is_own(from.sp)) ||
+        unlikely(!script_now(t, from.sp, &script)))
         return false;
     const struct recall_entry *set = set_of(recall, caller, from.sp, script);
     const struct recall_entry *found = entry_of(recall, set, &from, script);

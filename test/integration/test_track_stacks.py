@@ -85,6 +85,11 @@ class StacksTest(TrackTest):
     def test_stacks_of_every_kind(self):
         self.compared([PROGRAMS / "track_winding"], 5000)
 
+    def test_what_lies_between_two_stacks_is_not_read(self):
+        process = self.start("track_hollow", settings={"MEMOIR_STACKS": "all"})
+        self.assertEqual(process.wait(), 0, process.err.lines)
+        process.out.wait("same")
+
     def test_stacks_with_exceptions(self):
         program = PROGRAMS / "track_throwing"
         if not program.exists():
