@@ -19,6 +19,7 @@
 #include "cli/table.h"
 #include "cli/term.h"
 #include "ledger/ledger.h"
+#include "ledger/proc.h"
 #include "profile/book_names.h"
 #include "profile/site_names.h"
 #include "scan/scan.h"
@@ -201,6 +202,7 @@ static int look(const struct lost_request *q, struct lost *lost)
             .key = {.key = id->trailer_key, .generation = id->trailer_generation},
             .glibc = id->trailer_format == BOOK_TRAILER_FORMAT_GLIBC,
             .sites = lost->names.copy.n_sites,
+            .time_max = scan_time_max(id->created_monotonic_ns, proc_monotonic_ns()),
             .gaps_are_roots = lost->process->losses[BOOK_LOSS_SUSPENDED] > 0,
             .progress = tell ? tell_progress : NULL,
             .context = &progress,

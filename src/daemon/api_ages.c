@@ -68,6 +68,9 @@ static int heap_take(struct ledger *ledger, struct ledger_process *p,
     if (!runs(ledger, p))
         return -ESRCH;
     heap.now_ns = proc_monotonic_ns();
+    /* Blocks that come meanwhile are older than the deadline. */
+    options.time_max =
+        scan_time_max(id->created_monotonic_ns, heap.now_ns + HEAP_MS_MAX * NS_PER_MS);
     int r = scan_each(&options, clock_monotonic_ns() + HEAP_MS_MAX * NS_PER_MS, each_heap_block,
                       &heap, ret_searched);
     return (r == 0 || r == -ETIME) && !runs(ledger, p) ? -ESRCH : r;

@@ -12,6 +12,7 @@ enum {
     EACH_KEEP = 256,           /* and those that stay when the others are told of */
     PAGE = 4096,               /* of the index, whatever the machine's are */
     INDEX_PAGES_MAX = 1 << 26, /* of one region: 256 GB; what is larger is searched by halves */
+    CHANCE_BYTES = 1 << 20,    /* in so much data chance makes no short trailer: one in 64 MB */
 };
 
 struct search {
@@ -34,11 +35,29 @@ static uint64_t end_of(const struct scan_block *block)
     return block->start + (block->bytes ? block->bytes : 1);
 }
 
+/* Where glibc's word does not tell, data of a large block may pass for a few short ones: they do not speak against it. One that
+ * was given back, and its memory used again, has more of them. */
+static void drop_chance(struct search *s, const struct book_trailer *new)
+{
+    struct scan *scan = s->scan;
+    size_t n = scan->n;
+    if (new->is_short || s->options->glibc)
+        return;
+    while (n > s->region_first && scan->blocks[n - 1].is_short &&
+           scan->blocks[n - 1].start >= new->start)
+        n--;
+    if ((scan->n - n) * CHANCE_BYTES >= new->bytes)
+        return;
+    scan->overlaps += scan->n - n;
+    scan->n = n;
+}
+
 /* Trailers come by their addresses. Where one lies inside the block of another, the memory of one of them was
  * given back without our knowing: the one that is older. */
 static bool make_way(struct search *s, const struct book_trailer *new)
 {
     struct scan *scan = s->scan;
+    drop_chance(s, new);
     while (scan->n > s->region_first) {
         const struct scan_block *last = &scan->blocks[scan->n - 1];
         if (end_of(last) <= new->start)
@@ -69,6 +88,8 @@ static int block_add(struct search *s, const struct book_trailer *trailer)
     struct scan *scan = s->scan;
     if (trailer->site >= s->options->sites && !trailer->inherited && trailer->site != 0)
         return 0; /* no site of the book: passed the check by chance */
+    if (s->options->time_max && trailer->time > s->options->time_max && !trailer->inherited)
+        return 0; /* nor is one that was made later than now */
     if (!make_way(s, trailer))
         return 0;
     if (s->each && scan->n == EACH_HELD)
@@ -92,6 +113,7 @@ static int block_add(struct search *s, const struct book_trailer *trailer)
         .time = trailer->time,
         .state = SCAN_STATES,
         .inherited = trailer->inherited,
+        .is_short = trailer->is_short,
     };
     return 0;
 }

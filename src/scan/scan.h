@@ -47,6 +47,7 @@ struct scan_block {
     uint32_t time;     /* in units of 2^BOOK_TRAILER_TIME_SHIFT ns */
     uint8_t state;     /* enum scan_state */
     uint8_t inherited; /* made before fork, by an ancestor */
+    uint8_t is_short;  /* its trailer */
 };
 
 struct scan_sum {
@@ -71,10 +72,19 @@ struct scan_options {
     struct book_trailer_key key;
     bool glibc;          /* BOOK_TRAILER_FORMAT_GLIBC */
     uint64_t sites;      /* entries of the book's table of sites */
+    uint32_t time_max;   /* scan_time_max(); 0: not known */
     bool gaps_are_roots; /* there are live blocks without a trailer (tracking was suspended) */
     void (*progress)(const char *what, uint64_t done, uint64_t all, void *context); /* or NULL */
     void *context;
 };
+
+/* What a trailer can tell at most, with a second to spare for clocks that are looked at now and then. */
+static inline uint32_t scan_time_max(uint64_t created_monotonic_ns, uint64_t now_ns)
+{
+    uint64_t age_ns = now_ns > created_monotonic_ns ? now_ns - created_monotonic_ns : 0;
+    uint64_t time = (age_ns >> BOOK_TRAILER_TIME_SHIFT) + 8;
+    return time < BOOK_TRAILER_TIME_MAX ? (uint32_t)time : BOOK_TRAILER_TIME_MAX;
+}
 
 /* ---- standing still ---- */
 

@@ -34,6 +34,7 @@ static int ticks_file;
 static uint64_t *child_ticks; /* shared: its threads count here */
 static struct scan *scan;
 static bool gaps_are_roots, glibc;
+static uint32_t time_max;
 
 /* ---- the child ---- */
 
@@ -154,6 +155,7 @@ static void look(void)
             .glibc = glibc,
             .sites = SITES,
             .gaps_are_roots = gaps_are_roots,
+            .time_max = time_max,
         },
         threads, &scan);
     scan_threads_release(threads);
@@ -380,6 +382,37 @@ static void of_two_that_overlap_the_younger_is_there(void **unused)
     assert_int_equal(found(ARENA + 0x8100)->bytes, 64);
 }
 
+static void few_words_that_look_like_blocks_do_not_speak_against_a_large_one(void **unused)
+{
+    uint64_t large = OTHER + 0x1000, bytes = 4 << 20;
+    block_of(key, large, bytes, 0, 1, 50);
+    block_of(key, large + 0x100000, 64, 0, 1, 60);
+    block_of(key, large + 0x300000, 64, 0, 1, 60);
+    look();
+    assert_int_equal(scan->n, 1);
+    assert_int_equal(found(large)->bytes, bytes);
+    assert_int_equal(scan->overlaps, 2);
+    for (uint64_t i = 0; i < 8; i++) /* as many do: its memory is in use again */
+        block_of(key, large + 0x200000 + i * 0x100, 64, 0, 1, 60);
+    look();
+    assert_int_equal(scan->n, 10);
+    assert_null(found(large));
+}
+
+static void nothing_was_made_later_than_now(void **unused)
+{
+    block_of(key, ARENA + 0x1000, 64, 0, 1, 70);
+    block_of(key, ARENA + 0x2000, 64, 0, 1, 71);
+    time_max = 70;
+    look();
+    time_max = 0;
+    assert_int_equal(scan->n, 1);
+    assert_non_null(found(ARENA + 0x1000));
+    assert_int_equal(scan_time_max(5000, 4000), 8);
+    assert_int_equal(scan_time_max(1000, 1000 + (UINT64_C(3) << 27)), 11);
+    assert_int_equal(scan_time_max(0, UINT64_MAX), BOOK_TRAILER_TIME_MAX);
+}
+
 static void blocks_of_ancestors_are_known_as_such(void **unused)
 {
     struct book_trailer_key parent = {.key = key.key, .generation = 2};
@@ -527,6 +560,8 @@ int main(int argc, char **argv)
         TEST(free_memory_of_the_heap_holds_no_pointers),
         TEST(large_gaps_of_other_mappings_do),
         TEST(of_two_that_overlap_the_younger_is_there),
+        TEST(few_words_that_look_like_blocks_do_not_speak_against_a_large_one),
+        TEST(nothing_was_made_later_than_now),
         TEST(blocks_of_ancestors_are_known_as_such),
         TEST(stacks_count_from_the_stack_pointer_up),
         cmocka_unit_test_setup_teardown(threads_stand_still_and_go_on, begin_threads, end),
