@@ -12,15 +12,18 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "daemon/allowance.h"
 #include "http/server.h"
 
 enum { LINE_MAX_BYTES = 8192, TIME_CHARS = 32 };
 
 struct audit {
     char *path, *older;
+    struct allowance *allowance;
     bool failed; /* said so once */
 };
 
@@ -30,8 +33,10 @@ int audit_new(const char *path, struct audit **ret_audit)
     if (!audit)
         return -ENOMEM;
     audit->path = strdup(path);
-    if (!audit->path || asprintf(&audit->older, "%s.1", path) < 0) {
+    if (!audit->path || asprintf(&audit->older, "%s.1", path) < 0)
         audit->older = NULL;
+    if (!audit->older ||
+        allowance_new(AUDIT_USER_LINES, AUDIT_USER_S * NS_PER_S, &audit->allowance) < 0) {
         audit_free(audit);
         return -ENOMEM;
     }
@@ -45,6 +50,7 @@ void audit_free(struct audit *audit)
         return;
     free(audit->path);
     free(audit->older);
+    allowance_free(audit->allowance);
     free(audit);
 }
 
@@ -90,7 +96,7 @@ static int line_append(struct audit *audit, const struct buffer *line)
     return fd < 0 ? -errno : fs_write_all(fd, line->data, line->len);
 }
 
-void audit_write(struct audit *audit, const struct http_action *action)
+static void write_action(struct audit *audit, const struct http_action *action)
 {
     struct buffer line = BUFFER_INIT(LINE_MAX_BYTES);
     log_info("%s (%s, from %s): %s: %s", action->viewer->name[0] ? action->viewer->name : "nobody",
@@ -103,4 +109,23 @@ void audit_write(struct audit *audit, const struct http_action *action)
         log_error("cannot write '%s': %s, so what is done over HTTP is in this log only",
                   audit->path, strerror(-r));
     audit->failed = r < 0;
+}
+
+static void left_out(uint32_t uid, uint64_t n, void *context)
+{
+    struct http_viewer viewer = {.uid = uid};
+    char what[64];
+    snprintf(viewer.name, sizeof(viewer.name), "uid-%u", uid);
+    snprintf(what, sizeof(what), "%llu more, which are not listed", (unsigned long long)n);
+    write_action(context,
+                 &(struct http_action){
+                     .viewer = &viewer, .method = "", .path = "", .what = what, .status = 200});
+}
+
+void audit_write(struct audit *audit, const struct http_action *action)
+{
+    uint64_t now_ns = clock_monotonic_ns();
+    if (allowance_take(audit->allowance, action->viewer->uid, 1, now_ns))
+        write_action(audit, action);
+    allowance_tell(audit->allowance, now_ns, left_out, audit);
 }
