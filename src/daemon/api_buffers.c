@@ -122,6 +122,8 @@ void api_answer_process_buffers(struct http_call *call, void *context)
     if (!process)
         return;
     (void)http_number(call, "limit", &spec.limit);
+    if (!spec.limit) /* here as elsewhere: all that an answer may have */
+        spec.limit = ASKING_ROWS_MAX;
     if (!spec.show)
         spec.show = "device,ordinal,space,bytes,age,tag,site,id";
     struct wish *wish = calloc(1, sizeof(*wish));

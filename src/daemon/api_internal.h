@@ -91,7 +91,7 @@ void api_job(struct http_call *call, struct api *api, const struct ledger_proces
 /* On the worker: the helper for names, made when it is first needed; NULL: it cannot be had. */
 struct symbolizer *api_symbols(struct api *api);
 
-/* On the worker: go on? For profile_name_all(). */
+/* On the worker: go on, or does nobody wait any more? For profile_name_all(); `context` is the job. */
 bool api_goes_on(size_t done, size_t all, void *context);
 
 /* A problem for an error of our own. */

@@ -24,7 +24,8 @@ static void job_run(void *context)
 {
     struct job *job = context;
     struct http_call *call = job->call;
-    job->run(job);
+    if (!http_abandoned(call))
+        job->run(job);
     job_free(job);
     http_done(call);
 }
@@ -56,7 +57,7 @@ void api_job(struct http_call *call, struct api *api, const struct ledger_proces
     if (fits && process)
         part_take(process, &job->part);
     http_later(call); /* before somebody can be done with it */
-    if (fits && chores_add(api->chores, job_run, job_drop, job) == 0)
+    if (fits && chores_add(api->chores, (unsigned)slot, job_run, job_drop, job) == 0)
         return;
     http_problem(
         call, 429, "busy",
@@ -88,8 +89,8 @@ struct symbolizer *api_symbols(struct api *api)
 
 bool api_goes_on(size_t done, size_t all, void *context)
 {
-    struct api *api = context;
-    return !atomic_load(&api->ending);
+    const struct job *job = context;
+    return !atomic_load(&job->api->ending) && !http_abandoned(job->call);
 }
 
 void api_failed(struct http_call *call, const char *what, int error)

@@ -123,7 +123,7 @@ static int sites_rows(struct job *job, struct profile *profile, const struct wis
     struct rows_filter filter = {.by = wish->by, .space = wish->space};
     int r = 0;
     if (wish->by == ROWS_BY_FUNCTION || wish->by == ROWS_BY_FILE)
-        r = profile_name_all(profile, symbols, PROFILE_NAMES_INNERMOST, api_goes_on, job->api);
+        r = profile_name_all(profile, symbols, PROFILE_NAMES_INNERMOST, api_goes_on, job);
     if (r < 0)
         return r;
     profile_keys(profile, NULL);
@@ -135,7 +135,7 @@ static int sites_rows(struct job *job, struct profile *profile, const struct wis
         r = profile_name_all(profile, symbols,
                              wish->by == ROWS_BY_STACK ? PROFILE_NAMES_ALL
                                                        : PROFILE_NAMES_INNERMOST,
-                             api_goes_on, job->api);
+                             api_goes_on, job);
     if (r >= 0)
         name_shown(profile, symbols, rows, wish);
     return r;
@@ -186,8 +186,7 @@ static void run_flame(struct job *job)
     struct tree tree = {0};
     if (!profile)
         return;
-    int r =
-        profile_name_all(profile, api_symbols(job->api), PROFILE_NAMES_ALL, api_goes_on, job->api);
+    int r = profile_name_all(profile, api_symbols(job->api), PROFILE_NAMES_ALL, api_goes_on, job);
     struct tree_options options = {.space = wish->space, .inverted = wish->inverted};
     if (r == 0)
         r = tree_take(profile, &options, &tree);
@@ -225,8 +224,7 @@ static void run_profile(struct job *job)
     char name[64];
     if (!profile)
         return;
-    int r =
-        profile_name_all(profile, api_symbols(job->api), PROFILE_NAMES_ALL, api_goes_on, job->api);
+    int r = profile_name_all(profile, api_symbols(job->api), PROFILE_NAMES_ALL, api_goes_on, job);
     struct export_options options = {.measure = wish->measure, .space = wish->space};
     if (r == 0)
         r = formats[wish->format].write(profile, &options, &out);

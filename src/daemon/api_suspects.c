@@ -261,7 +261,7 @@ static void run(struct job *job)
     struct evidence *e = job->more;
     struct site_names *names __attribute__((cleanup(site_names_freep))) =
         e->n_parts ? site_names_over(api_symbols(job->api)) : NULL;
-    for (size_t i = 0; i < e->n_parts && api_goes_on(0, 0, job->api); i++) {
+    for (size_t i = 0; i < e->n_parts && api_goes_on(0, 0, job); i++) {
         MEMOIR_CLEANUP(ledger_freep)
         struct ledger *ledger = NULL;
         struct ledger_process *process;

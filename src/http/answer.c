@@ -142,6 +142,8 @@ struct answer *answer_from_call(struct http_call *call)
     call->cookie = NULL;
     answer->location = call->location;
     answer->compressible = answer->len >= COMPRESS_MIN;
+    answer->counted = &call->http->answer_bytes[call->viewer_lane];
+    *answer->counted += answer->len;
     if (call->status == 200 && strcmp(call->route->method, "GET") == 0 &&
         call->answer != CALL_STREAM)
         etag_set(answer);
@@ -152,6 +154,8 @@ void answer_unref(struct answer *answer)
 {
     if (!answer || --answer->refs > 0)
         return;
+    if (answer->counted)
+        *answer->counted -= answer->len;
     MHD_destroy_response(answer->plain);
     if (answer->gzip)
         MHD_destroy_response(answer->gzip);

@@ -135,7 +135,7 @@ static const struct http_param login_params[] = {
      .kind = HTTP_TEXT,
      .required = true,
      .max = 128,
-     .help = "The code that `memoir open` got from memoird: good once, and for a minute."},
+     .help = "The code that `memoir open` got from memoird: good once, and for ten minutes."},
     {0},
 };
 

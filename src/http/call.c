@@ -10,8 +10,9 @@
 
 enum {
     AGAIN_NS = 2000000,
-    AGAIN_MOST = 10
-}; /* the next try waits for longer, up to so many times that */
+    AGAIN_MOST = 10,       /* the next try waits for longer, up to so many times that, */
+    AGAIN_EACH_NS = 100000 /* and for so much more for each of those who wait for theirs */
+};
 
 /* ---- what was asked ---- */
 
@@ -293,17 +294,44 @@ void http_again(struct http_call *call)
     call->again = true;
 }
 
+bool http_abandoned(const struct http_call *call)
+{
+    return atomic_load_explicit(&call->abandoned, memory_order_acquire);
+}
+
 unsigned http_tries(const struct http_call *call)
 {
     return call->tries;
 }
 
+static size_t again_count(struct http *http, enum http_where where)
+{
+    size_t n = 0;
+    for (unsigned i = 0; i < LANES; i++)
+        n += atomic_load_explicit(&http->again_n[where][i], memory_order_relaxed);
+    return n;
+}
+
+static struct letter *again_last(struct http *http, enum http_where where)
+{
+    struct letters *all = &http->again[where];
+    return STAILQ_EMPTY(all)
+               ? NULL
+               : (struct letter *)((char *)all->stqh_last - offsetof(struct letter, link));
+}
+
 /* In the order in which they are due. */
 static void put_off(struct http *http, enum http_where where, struct http_call *call)
 {
-    struct letter *letter, *before = NULL;
+    struct letter *letter, *before = NULL, *last = again_last(http, where);
     unsigned times = ++call->tries < AGAIN_MOST ? call->tries : AGAIN_MOST;
-    call->not_before_ns = clock_monotonic_ns() + (uint64_t)times * AGAIN_NS;
+    call->not_before_ns = clock_monotonic_ns() + (uint64_t)times * AGAIN_NS +
+                          again_count(http, where) * AGAIN_EACH_NS;
+    atomic_fetch_add_explicit(&http->again_n[where][call->letter.lane], 1, memory_order_relaxed);
+    if (last && call_of(last)->not_before_ns <= call->not_before_ns) {
+        STAILQ_INSERT_TAIL(&http->again[where], &call->letter, link); /* where most belong */
+        return;
+    }
     STAILQ_FOREACH(letter, &http->again[where], link)
     {
         if (call_of(letter)->not_before_ns > call->not_before_ns)
@@ -337,15 +365,30 @@ void call_run_here(struct http *http, struct http_call *call)
         http_wake_self(http);
 }
 
-/* Those who asked for another try come first, once their time has come; they are in its order. */
-static struct letter *next_call(struct http *http, enum http_where where, uint64_t now_ns)
+static bool again_due(struct http *http, enum http_where where, uint64_t now_ns)
 {
     struct letter *letter = STAILQ_FIRST(&http->again[where]);
-    if (letter && call_of(letter)->not_before_ns <= now_ns) {
-        STAILQ_REMOVE_HEAD(&http->again[where], link);
-        return letter;
-    }
-    return mailbox_take(&http->to[where]);
+    return letter && call_of(letter)->not_before_ns <= now_ns;
+}
+
+static struct letter *again_take(struct http *http, enum http_where where, uint64_t now_ns)
+{
+    struct letter *letter = STAILQ_FIRST(&http->again[where]);
+    if (!again_due(http, where, now_ns))
+        return NULL;
+    STAILQ_REMOVE_HEAD(&http->again[where], link);
+    atomic_fetch_sub_explicit(&http->again_n[where][letter->lane], 1, memory_order_relaxed);
+    return letter;
+}
+
+/* Those who asked for another try, once their time has come, and new ones take turns: neither keeps the other waiting. */
+static struct letter *next_call(struct http *http, enum http_where where, uint64_t now_ns)
+{
+    bool first = http->again_first[where] = !http->again_first[where];
+    struct letter *letter = first ? again_take(http, where, now_ns) : NULL;
+    if (!letter)
+        letter = mailbox_take(&http->to[where]);
+    return letter || first ? letter : again_take(http, where, now_ns);
 }
 
 bool http_serve(struct http *http, enum http_where where, uint64_t turn_ns, uint64_t *ret_again_ns)
@@ -354,9 +397,13 @@ bool http_serve(struct http *http, enum http_where where, uint64_t turn_ns, uint
     struct letter *letter;
     bool more = false, wake = false;
     while (!more && (letter = next_call(http, where, now)) != NULL) {
-        wake = call_run(http, where, call_of(letter)) || wake;
+        if (http_abandoned(call_of(letter)))
+            call_free(call_of(letter));
+        else
+            wake = call_run(http, where, call_of(letter)) || wake;
         now = clock_monotonic_ns();
-        more = now - begin >= turn_ns && mailbox_count(&http->to[where]) > 0;
+        more = now - begin >= turn_ns &&
+               (mailbox_count(&http->to[where]) > 0 || again_due(http, where, now));
     }
     /* Once for all that were answered: each alone would cost more than a small answer does. */
     if (wake)

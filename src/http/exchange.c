@@ -16,7 +16,9 @@
 
 enum {
     CALLS_WAITING_MAX = 1024,    /* of one lane for one thread; more are told to come again */
-    FAILED_DELAY_NS = 500000000, /* a wrong credential is answered after so long */
+    FAILED_DELAY_NS = 500000000, /* a wrong credential is answered after so long, */
+    HELD_SHARE = 8,              /* unless one in so many places is taken by such ones already */
+    ANSWER_SMALL = 64 << 10,     /* bytes; there are not more of them than connections */
 };
 
 /* What we look at of the headers; NULL: not sent. They live as long as the request. */
@@ -210,6 +212,28 @@ static bool viewer_by_session(struct exchange *exchange, const struct heads *hea
     return true;
 }
 
+bool exchange_still_known(struct exchange *exchange)
+{
+    const struct http_options *options = &exchange->http->options;
+    struct http_viewer now = {0};
+    const char *token;
+    int r = 0;
+    switch (exchange->viewer.by) {
+    case HTTP_BY_TOKEN:
+        token = bearer_token(
+            MHD_lookup_connection_value(exchange->mhd, MHD_HEADER_KIND, "Authorization"));
+        r = token ? options->token(options->context, token, &now) : -EACCES;
+        break;
+    case HTTP_BY_SESSION:
+        r = sessions_find(options->sessions, exchange->session, strlen(exchange->session), &now);
+        break;
+    default:
+        return true;
+    }
+    return r >= 0 && now.uid == exchange->viewer.uid && now.sees_all == exchange->viewer.sees_all &&
+           now.role >= exchange->route->role;
+}
+
 /* A credential that is shown must be good, whatever else would do. */
 static struct answer *check_viewer(struct exchange *exchange, const struct heads *heads,
                                    const struct host *host)
@@ -364,6 +388,11 @@ void exchange_ready(struct exchange *exchange, struct answer *answer)
     MHD_resume_connection(exchange->mhd);
 }
 
+static bool may_hold(const struct http *http)
+{
+    return http->n_held < http->limits.connections_max / HELD_SHARE;
+}
+
 /* A wrong credential: the answer comes, but not at once. It is suspended already. */
 static void exchange_hold(struct exchange *exchange, struct answer *answer)
 {
@@ -374,6 +403,7 @@ static void exchange_hold(struct exchange *exchange, struct answer *answer)
     exchange->held = true;
     exchange->hold_until_ns = clock_monotonic_ns() + FAILED_DELAY_NS;
     TAILQ_INSERT_TAIL(&exchange->http->held, exchange, link);
+    exchange->http->n_held++;
 }
 
 /* Root has one of his own: whoever asks how much, he can still look. */
@@ -388,7 +418,7 @@ static struct http_call *call_new(struct exchange *exchange)
     if (!call)
         return NULL;
     call->letter.kind = LETTER_CALL;
-    call->letter.lane = lane_of(&exchange->viewer);
+    call->letter.lane = call->viewer_lane = lane_of(&exchange->viewer);
     call->http = exchange->http;
     call->route = exchange->route;
     call->viewer = exchange->viewer;
@@ -478,20 +508,28 @@ static int ask_anew(struct exchange *exchange, char **key, size_t len)
     return 0;
 }
 
-static struct answer *too_busy(const struct exchange *exchange)
+static struct answer *too_busy(const char *path)
 {
     struct answer *answer =
-        answer_problem(503, "busy", exchange->target.path,
-                       "too many questions wait already: try again in a second");
+        answer_problem(503, "busy", path, "too many questions wait already: try again in a second");
     if (answer)
         answer->retry_s = 1;
     return answer;
 }
 
+/* Of this viewer's lane: those that nobody looked at yet, and those that wait for another try. */
+static size_t calls_waiting(const struct exchange *exchange)
+{
+    struct http *http = exchange->http;
+    enum http_where where = exchange->route->where;
+    unsigned lane = lane_of(&exchange->viewer);
+    return mailbox_count_lane(&http->to[where], lane) +
+           atomic_load_explicit(&http->again_n[where][lane], memory_order_relaxed);
+}
+
 static int ask(struct exchange *exchange)
 {
     const struct http_route *route = exchange->route;
-    struct http *http = exchange->http;
     char *key = NULL;
     size_t len = 0;
     int r = 0;
@@ -503,10 +541,8 @@ static int ask(struct exchange *exchange)
         free(key);
         return 0;
     }
-    if (route->where != HTTP_HERE &&
-        mailbox_count_lane(&http->to[route->where], lane_of(&exchange->viewer)) >=
-            CALLS_WAITING_MAX) {
-        struct answer *answer = too_busy(exchange);
+    if (route->where != HTTP_HERE && calls_waiting(exchange) >= CALLS_WAITING_MAX) {
+        struct answer *answer = too_busy(exchange->target.path);
         exchange_ready(exchange, answer);
         answer_unref(answer);
     } else {
@@ -531,6 +567,17 @@ static void audit(struct http *http, const struct http_call *call)
         http->options.audit(http->options.context, &action);
 }
 
+/* Answers stay until their last client took them, or was closed for taking too long: so many bytes of them for the users
+ * of one lane, and not more. */
+static struct answer *answer_that_fits(struct http *http, struct http_call *call)
+{
+    size_t held = http->answer_bytes[call->viewer_lane];
+    if (held > 0 && call->out.len > ANSWER_SMALL &&
+        held + call->out.len > http->limits.answers_bytes_max)
+        return too_busy(call->path);
+    return answer_from_call(call);
+}
+
 void exchange_answered(struct http *http, struct http_call *call)
 {
     struct question *question = call->question;
@@ -545,13 +592,13 @@ void exchange_answered(struct http *http, struct http_call *call)
     question->call = NULL;
     TAILQ_REMOVE(&http->questions, question, link);
     bool stream = call->answer == CALL_STREAM;
-    struct answer *answer = stream ? NULL : answer_from_call(call);
+    struct answer *answer = stream ? NULL : answer_that_fits(http, call);
     while ((exchange = TAILQ_FIRST(&question->waiting))) {
         TAILQ_REMOVE(&question->waiting, exchange, link);
         exchange->question = NULL;
         if (stream)
             stream_begin(exchange, call);
-        if (call->held) {
+        if (call->held && may_hold(http)) {
             exchange_hold(exchange, answer);
             continue;
         }
@@ -567,6 +614,17 @@ void exchange_answered(struct http *http, struct http_call *call)
     call_free(call);
 }
 
+/* Nobody waits for it: the call, wherever it is, is not ours from here on. */
+static void question_abandon(struct http *http, struct question *question)
+{
+    struct http_call *call = question->call;
+    TAILQ_REMOVE(&http->questions, question, link);
+    question_drop(http->cache, question);
+    call->question = NULL;
+    if (strcmp(call->route->method, "GET") == 0) /* what acts is done, and told of in the audit */
+        atomic_store_explicit(&call->abandoned, true, memory_order_release);
+}
+
 void exchange_give_up(struct http *http, struct question *question, struct answer *answer)
 {
     struct exchange *exchange;
@@ -575,9 +633,7 @@ void exchange_give_up(struct http *http, struct question *question, struct answe
         exchange->question = NULL;
         exchange_ready(exchange, answer);
     }
-    TAILQ_REMOVE(&http->questions, question, link);
-    question->call->question = NULL;
-    question_drop(http->cache, question);
+    question_abandon(http, question);
 }
 
 /* ---- what MHD calls ---- */
@@ -620,7 +676,9 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     struct exchange *exchange = *state;
     (void)url;
     (void)version;
-    if (!exchange || atomic_load_explicit(&http->stopping, memory_order_relaxed))
+    /* At the end those who have their answer still get it. */
+    if (!exchange ||
+        (!exchange->answer && atomic_load_explicit(&http->stopping, memory_order_relaxed)))
         return MHD_NO;
     if (!exchange->begun) {
         exchange->mhd = connection;
@@ -631,8 +689,9 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         *upload_size = 0;
         return exchange->body.error ? MHD_NO : MHD_YES;
     }
-    if (exchange->answer && exchange->hold_until_ns) {
+    if (exchange->answer && exchange->hold_until_ns && may_hold(http)) {
         TAILQ_INSERT_TAIL(&http->held, exchange, link);
+        http->n_held++;
         exchange->held = true;
         exchange_suspend(exchange);
         return MHD_YES;
@@ -676,10 +735,16 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     exchange->conn->exchange = NULL;
     exchange->conn->phase = CONN_IDLE;
     exchange->conn->since_ns = clock_monotonic_ns();
-    if (exchange->question)
-        TAILQ_REMOVE(&exchange->question->waiting, exchange, link);
-    if (exchange->held)
+    struct question *question = exchange->question;
+    if (question) {
+        TAILQ_REMOVE(&question->waiting, exchange, link);
+        if (TAILQ_EMPTY(&question->waiting))
+            question_abandon(exchange->http, question);
+    }
+    if (exchange->held) {
         TAILQ_REMOVE(&exchange->http->held, exchange, link);
+        exchange->http->n_held--;
+    }
     stream_end(exchange);
     answer_unref(exchange->answer);
     arguments_release(&exchange->arguments);

@@ -150,6 +150,8 @@ void http_later(struct http_call *call);
 void http_done(struct http_call *call);
 /* Run the handler again later, when the loop has come round: the answer needs something that is on its way. */
 void http_again(struct http_call *call);
+/* Nobody waits for the answer any more: work for it may end. Any thread. */
+bool http_abandoned(const struct http_call *call);
 /* How often http_again() was asked for already. */
 unsigned http_tries(const struct http_call *call);
 

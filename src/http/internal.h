@@ -57,6 +57,7 @@ enum call_kind { CALL_UNANSWERED, CALL_JSON, CALL_BODY, CALL_PROBLEM, CALL_STREA
 /* Belongs to one thread at a time: the server's, then the handler's, then the server's again. */
 struct http_call {
     struct letter letter; /* first, see call_of() */
+    unsigned viewer_lane; /* of whoever asked first */
     struct http *http;
     const struct http_route *route;
     struct http_viewer viewer;
@@ -72,6 +73,7 @@ struct http_call {
     uint64_t not_before_ns;    /* after http_again() */
     unsigned tries;
     bool later, again;
+    _Atomic bool abandoned; /* nobody waits for it any more: whoever has it may drop it */
     _Atomic unsigned
         holders; /* of the way back: the handler's return and http_done() both must have come */
 
@@ -124,8 +126,9 @@ struct answer {
     char *filename;
     const char *location;
     char *cookie;
-    bool closes;    /* the connection ends with it */
-    bool immutable; /* may be kept for good by the client */
+    size_t *counted; /* where its bytes are counted, or NULL */
+    bool closes;     /* the connection ends with it */
+    bool immutable;  /* may be kept for good by the client */
 };
 
 /* Takes `out`'s memory. NULL when there is none. */
@@ -216,6 +219,8 @@ struct question {
 };
 TAILQ_HEAD(questions, question);
 
+/* May whoever asked still ask? Tokens are revoked and sessions end while a stream goes on. */
+bool exchange_still_known(struct exchange *exchange);
 /* Resumes a connection whose exchange has its answer now. */
 void exchange_ready(struct exchange *exchange, struct answer *answer);
 void exchange_suspend(struct exchange *exchange);
@@ -242,7 +247,11 @@ struct http {
     bool to_wake[HTTP_WHERES];      /* who has to be told of the first */
     struct mailbox back;            /* and what comes from them */
     struct letters
-        again[HTTP_WHERES]; /* calls that asked to be served again; of the thread that serves */
+        again[HTTP_WHERES]; /* calls that asked to be served again; of the thread that serves, */
+    _Atomic size_t again_n[HTTP_WHERES][LANES]; /* and how many of each lane: any thread may look */
+    bool again_first[HTTP_WHERES]; /* they and new ones take turns; of the thread that serves */
+    size_t answer_bytes[LANES];    /* of answers that are not freed yet, by whose question it was */
+    size_t n_held;
 
     struct conns conns;
     struct conn **by_fd;

@@ -53,11 +53,16 @@ static void question_free(struct question *question)
     free(question);
 }
 
+static size_t kept_size(const struct question *question)
+{
+    return sizeof(*question) + question->key_len + answer_size(question->answer);
+}
+
 /* Its answer is not given again. */
 static void kept_drop(struct cache *cache, struct question *question)
 {
     TAILQ_REMOVE(&cache->kept, question, link);
-    cache->bytes -= answer_size(question->answer);
+    cache->bytes -= kept_size(question);
     cache_remove(cache, question);
     question_free(question);
 }
@@ -114,7 +119,7 @@ void question_keep(struct cache *cache, struct question *question, struct answer
     question->answer = answer;
     question->fresh_until_ns = clock_monotonic_ns() + fresh_ns;
     TAILQ_INSERT_TAIL(&cache->kept, question, link);
-    cache->bytes += answer_size(answer);
+    cache->bytes += kept_size(question);
     while (cache->bytes > bytes_max)
         kept_drop(cache, TAILQ_FIRST(&cache->kept));
 }

@@ -36,12 +36,16 @@ enum {
     LOG_TEXT_MAX = 256,
 };
 
+/* Who takes longer than this with his body, or with taking an answer, may have to make room. */
+static const uint64_t YIELD_NS = NS_PER_S;
+
 const struct http_limits http_limits_default = {
     .connections_max = 2048,
     .connections_address_max = 256,
     .streams_max = 1536,
     .streams_viewer_max = 64,
     .cache_bytes_max = 16 << 20,
+    .answers_bytes_max = 96 << 20,
     .request_ns = 10 * NS_PER_S,
     .idle_ns = 75 * NS_PER_S,
     .answer_ns = 30 * NS_PER_S,
@@ -155,17 +159,51 @@ static bool address_is_full(const struct http *http, const struct conn *one)
     return n >= http->limits.connections_address_max;
 }
 
-/* Whoever only holds a place makes room for whoever wants to ask. False: everybody does something. */
+/* How readily does it give up its place? 0: not at all. Whoever only holds one first; then who is nobody and lets us wait
+ * for his body, or for that he takes his answer; then who is not root and does. */
+static int conn_yields(const struct conn *conn, uint64_t now)
+{
+    const struct exchange *exchange = conn->exchange;
+    if (conn->shut)
+        return 0;
+    if (conn->phase == CONN_IDLE || (conn->phase == CONN_ASKING && !exchange))
+        return 3;
+    if ((conn->phase != CONN_ASKING && conn->phase != CONN_TAKING) || !exchange ||
+        now - conn->since_ns < YIELD_NS)
+        return 0;
+    return exchange->viewer.by == HTTP_BY_NOBODY ? 2 : !exchange->viewer.sees_all;
+}
+
+/* False: everybody does something. */
 static bool make_room(struct http *http)
 {
-    struct conn *conn, *oldest = NULL;
+    struct conn *conn, *best = NULL;
+    int best_yields = 0;
+    uint64_t now = clock_monotonic_ns();
     LIST_FOREACH(conn, &http->conns, link)
-    if ((conn->phase == CONN_IDLE || (conn->phase == CONN_ASKING && !conn->exchange)) &&
-        !conn->shut && (!oldest || conn->since_ns < oldest->since_ns))
-        oldest = conn;
-    if (oldest)
-        conn_shut(http, oldest);
-    return oldest;
+    {
+        int yields = conn_yields(conn, now);
+        if (yields > best_yields ||
+            (yields && yields == best_yields && conn->since_ns < best->since_ns)) {
+            best = conn;
+            best_yields = yields;
+        }
+    }
+    if (best)
+        conn_shut(http, best);
+    return best;
+}
+
+/* Whoever has a Unix socket for himself leaves half of all places to others. */
+static bool peer_is_full(const struct http *http, const struct conn *one)
+{
+    const struct conn *conn;
+    size_t n = 0;
+    if (!one->has_peer || one->peer.uid == 0)
+        return false;
+    LIST_FOREACH(conn, &http->conns, link)
+    n += conn->has_peer && conn->peer.uid == one->peer.uid;
+    return n >= http->limits.connections_max / 2;
 }
 
 static void take_client(struct http *http, const struct door *door, int fd,
@@ -194,7 +232,8 @@ static void take_client(struct http *http, const struct door *door, int fd,
         if (!conn->local && getsockname(fd, (struct sockaddr *)&own, &len) == 0)
             address_text(&own, conn->own, sizeof(conn->own));
     }
-    if (http->full || address_is_full(http, conn) || !conn_register(http, conn)) {
+    if (http->full || address_is_full(http, conn) || peer_is_full(http, conn) ||
+        !conn_register(http, conn)) {
         COUNT(http, refused_connections);
         free(conn);
         close(fd);
@@ -209,17 +248,16 @@ static void take_client(struct http *http, const struct door *door, int fd,
 static void take_clients(struct http *http, const struct door *door)
 {
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
-        bool room = http->n_conns < http->limits.connections_max;
-        http->full = !room && !make_room(http);
         /* Those who made room go when MHD has its turn; who comes waits for that. */
-        if (!http->full && http->n_conns >= http->limits.connections_max + ROOM)
+        if (http->n_conns >= http->limits.connections_max + ROOM)
             return;
         struct sockaddr_storage address = {0};
         socklen_t len = sizeof(address);
         int fd = accept4(door->fd, (struct sockaddr *)&address, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0)
+        if (fd >= 0) { /* nobody has to go before there is somebody to make room for */
+            http->full = http->n_conns >= http->limits.connections_max && !make_room(http);
             take_client(http, door, fd, &address, len);
-        else if (errno != EINTR && errno != ECONNABORTED)
+        } else if (errno != EINTR && errno != ECONNABORTED)
             return; /* without descriptors the next turn tries again: others may have ended by then */
     }
 }
@@ -268,6 +306,7 @@ static void sweep_held(struct http *http, uint64_t now)
     struct exchange *exchange;
     while ((exchange = TAILQ_FIRST(&http->held)) && exchange->hold_until_ns <= now) {
         TAILQ_REMOVE(&http->held, exchange, link);
+        http->n_held--;
         exchange->held = exchange->suspended = false;
         exchange->hold_until_ns = 0;
         MHD_resume_connection(exchange->mhd);

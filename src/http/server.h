@@ -20,6 +20,7 @@ struct http_limits {
     size_t streams_max;             /* in all, */
     size_t streams_viewer_max;      /* and of one viewer other than root */
     size_t cache_bytes_max;         /* answers that are kept */
+    size_t answers_bytes_max;       /* that one user's clients have not taken yet */
     uint64_t request_ns;            /* from the first byte of a request to its last */
     uint64_t idle_ns;               /* between two requests of one connection */
     uint64_t answer_ns;             /* for an answer to be made, */

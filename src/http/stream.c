@@ -23,7 +23,7 @@ enum {
     BLOCK_BYTES = 1, /* of a buffer that MHD makes for each, and does not use for chunks */
 };
 
-static const uint64_t beat_ns = 15 * NS_PER_S;
+static const uint64_t beat_ns = 15 * NS_PER_S, check_ns = 2 * NS_PER_S;
 static const char beat[] = ": still here\n\n";
 
 struct frame {
@@ -41,7 +41,8 @@ struct stream {
     size_t first_sent;
     uint64_t next;       /* frame that it is to send, */
     size_t sent;         /* and how much of it went already */
-    uint64_t written_ns; /* when it last took something */
+    uint64_t written_ns; /* when it last took something, */
+    uint64_t checked_ns; /* and when it was last looked whether its client may still ask */
     uint64_t viewer;     /* see viewer_key() */
     bool asleep, ended, beats;
     LIST_ENTRY(stream) link;
@@ -233,7 +234,7 @@ void stream_begin(struct exchange *exchange, struct http_call *call)
            streams->ring[(stream->next - 1) % FRAMES_MAX]->number >= call->stream_from)
         stream->next--;
     stream->viewer = viewer;
-    stream->written_ns = clock_monotonic_ns();
+    stream->written_ns = stream->checked_ns = clock_monotonic_ns();
     exchange->stream = stream;
     exchange->conn->phase = CONN_STREAMING;
     LIST_INSERT_HEAD(&streams->list, stream, link);
@@ -267,10 +268,11 @@ static void stream_catch_up(struct stream *stream)
     char json[64];
     int len = snprintf(json, sizeof(json), "{\"events\":%" PRIu64 "}", missed);
     /* What is gone cannot be finished: a stream that stood in the middle of an event is cut, and its client comes back. */
-    if (stream->sent > 0 || stream->first_sent > 0) {
+    if (stream->sent > 0) {
         stream->ended = true;
         return;
     }
+    /* What it begins with is its own, and still whole: it is told after that. */
     stream->first.limit = stream->first.len + FRAME_MAX;
     http_frame(&stream->first, "lost", 0, json, (size_t)len);
     COUNT_ADD(streams->http, events_lost, missed);
@@ -377,9 +379,15 @@ void streams_tick(struct streams *streams, uint64_t now_ns)
 {
     struct stream *stream;
     LIST_FOREACH(stream, &streams->list, link)
-    if (stream->asleep && now_ns - stream->written_ns >= beat_ns) {
-        stream->beats = true;
-        stream_rouse(stream);
+    {
+        if (now_ns - stream->checked_ns >= check_ns && now_ns > stream->checked_ns) {
+            stream->checked_ns = now_ns;
+            stream->ended = stream->ended || !exchange_still_known(stream->exchange);
+        }
+        if (stream->asleep && (stream->ended || now_ns - stream->written_ns >= beat_ns)) {
+            stream->beats = true;
+            stream_rouse(stream);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 """memoird's HTTP server against clients that mean harm: slow, greedy, malformed, foreign."""
 
+import http.client
 import json
 import os
 import pathlib
@@ -76,6 +77,24 @@ class Slow(Hostile):
             except ConnectionResetError:
                 closed += 1
         self.assertGreater(closed, 100)
+
+    def test_nobody_keeps_all_places_by_sending_half_a_body(self):
+        self.serve("--http-connections-max", "32", "--stall", "10m")
+        token = self.token()
+        start = ("POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n"
+                 "Content-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: 60000\r\n\r\n")
+        holders = [self.raw(start) for _ in range(32)]
+        for sock in holders:  # each has its place, and is asked for its body
+            self.assertIn(b"100 Continue", sock.recv(100))
+
+        def answered():
+            try:
+                return self.ask("/api/v1/self", token=token).status == 200
+            except (OSError, http.client.HTTPException):
+                return False
+
+        self.wait_until(answered, "somebody who may ask gets a place")
+        self.assertEqual(len(holders), 32)
 
     def test_who_never_reads_costs_nothing_but_his_place(self):
         daemon = self.serve("--stall", "500ms", "--history=no")
@@ -292,9 +311,15 @@ class Life(Hostile):
         own = {str(link) for link in self.descriptors(daemon.pid) if str(link).startswith("socket:")}
         listening = self.listening_inode()
         self.assertIn(f"socket:[{listening}]", own)
-        for child in pathlib.Path(f"/proc/{daemon.pid}/task").glob("*/children"):
-            for pid in child.read_text().split():
-                self.assertNotIn(f"socket:[{listening}]", [str(link) for link in self.descriptors(pid)])
+
+        def nobody_has_it():  # one that was just forked has everything for a moment
+            for child in pathlib.Path(f"/proc/{daemon.pid}/task").glob("*/children"):
+                for pid in child.read_text().split():
+                    if f"socket:[{listening}]" in [str(link) for link in self.descriptors(pid)]:
+                        return False
+            return True
+
+        self.wait_until(nobody_has_it, "no helper has the listening socket")
 
     def listening_inode(self):
         for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:

@@ -42,15 +42,20 @@ static void drop(void *context)
     free(job);
 }
 
-static int add(struct chores *chores, chore_fn *fn, struct log *log, int number)
+static int add_of(struct chores *chores, unsigned user, chore_fn *fn, struct log *log, int number)
 {
     struct job *job = malloc(sizeof(*job));
     assert_non_null(job);
     *job = (struct job){log, number};
-    int r = chores_add(chores, fn, drop, job);
+    int r = chores_add(chores, user, fn, drop, job);
     if (r < 0)
         free(job);
     return r;
+}
+
+static int add(struct chores *chores, chore_fn *fn, struct log *log, int number)
+{
+    return add_of(chores, 0, fn, log, number);
 }
 
 static void log_init(struct log *log)
@@ -93,10 +98,32 @@ static void what_does_not_fit_is_refused_and_what_waits_at_the_end_is_dropped(vo
     assert_int_equal(log.n + log.dropped, CHORES_WAITING_MAX);
 }
 
+static void users_take_turns(void **unused)
+{
+    static const int wanted[] = {0, 100, 200, 1, 101, 2};
+    struct chores *chores;
+    struct log log;
+    log_init(&log);
+    assert_int_equal(chores_new("test-chores", &chores), 0);
+    assert_int_equal(add_of(chores, 9, run_slowly, &log, 0), 0);
+    sem_wait(&log.done);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(add_of(chores, 0, run, &log, i), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(add_of(chores, 1, run, &log, 100 + i), 0);
+    assert_int_equal(add_of(chores, CHORES_USERS - 1, run, &log, 200), 0);
+    sem_post(&log.begin);
+    for (int i = 0; i < 6; i++)
+        sem_wait(&log.done);
+    assert_memory_equal(log.order, wanted, sizeof(wanted));
+    chores_free(chores);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chores_are_done_in_the_order_in_which_they_came),
+        cmocka_unit_test(users_take_turns),
         cmocka_unit_test(what_does_not_fit_is_refused_and_what_waits_at_the_end_is_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

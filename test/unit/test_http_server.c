@@ -21,7 +21,7 @@
 #include "check.h"
 #include "http/gzip.h"
 
-enum { ANSWER_MAX = 4 << 20, PATIENCE_MS = 30000, ROWS = 400 };
+enum { ANSWER_MAX = 4 << 20, PATIENCE_MS = 30000, ROWS = 400, REPLAYED = 2 << 20 };
 
 struct fixture {
     struct http *http;
@@ -32,6 +32,8 @@ struct fixture {
     _Atomic bool stop;
     _Atomic unsigned answered; /* calls that a handler got */
     _Atomic unsigned actions;
+    _Atomic bool released; /* those who would try again and again may be answered */
+    _Atomic bool revoked;  /* ann's token */
     struct http_call *late;
 };
 
@@ -89,6 +91,19 @@ static void answer_again(struct http_call *call, void *context)
     json_u64(http_json(call), http_tries(call));
 }
 
+/* Takes long to find out that it is too early. */
+static void answer_stubborn(struct http_call *call, void *context)
+{
+    struct fixture *f = context;
+    atomic_fetch_add(&f->answered, 1);
+    if (!atomic_load(&f->released)) {
+        usleep(2000);
+        http_again(call);
+        return;
+    }
+    json_u64(http_json(call), http_tries(call));
+}
+
 static void answer_nothing(struct http_call *call, void *context)
 {
 }
@@ -110,6 +125,18 @@ static void answer_stream(struct http_call *call, void *context)
     http_stream(call, &first);
     http_stream_publish(http_server(call), &(struct http_audience){.to = HTTP_TO_ALL}, "first", 1,
                         "1", 1);
+}
+
+/* Begins with more than a socket holds. */
+static void answer_replay(struct http_call *call, void *context)
+{
+    struct buffer first = BUFFER_INIT(2 * REPLAYED);
+    char *json = malloc(REPLAYED + 2);
+    memset(json, 'x', REPLAYED + 2);
+    json[0] = json[REPLAYED + 1] = '"';
+    http_frame(&first, "past", 0, json, REPLAYED + 2);
+    http_stream(call, &first);
+    free(json);
 }
 
 static void answer_act(struct http_call *call, void *context)
@@ -150,6 +177,8 @@ static const struct http_route routes[] = {
     GET("/bad", HTTP_ON_LOOP, 1000, answer_bad),
     GET("/later", HTTP_ON_LOOP, 0, answer_later),
     GET("/again", HTTP_ON_LOOP, 0, answer_again),
+    GET("/stubborn", HTTP_ON_LOOP, 0, answer_stubborn),
+    GET("/replay", HTTP_ON_LOOP, 0, answer_replay),
     GET("/nothing", HTTP_ON_LOOP, 0, answer_nothing),
     GET("/file", HTTP_ON_WORKER, 0, answer_file),
     GET("/stream", HTTP_ON_LOOP, 0, answer_stream),
@@ -173,7 +202,10 @@ static void on_wake(void *context, enum http_where where)
 
 static int on_token(void *context, const char *token, struct http_viewer *ret_viewer)
 {
+    struct fixture *f = context;
     bool ann = strcmp(token, "ann") == 0;
+    if (ann && atomic_load(&f->revoked))
+        return -EACCES;
     if (!ann && strcmp(token, "root") != 0)
         return -EACCES;
     *ret_viewer = (struct http_viewer){.uid = ann ? 1000 : 0, .sees_all = !ann, .role = HTTP_READ};
@@ -384,9 +416,14 @@ static uint64_t streams(const struct http_figures *figures)
     return figures->streams;
 }
 
-static uint64_t requests(const struct http_figures *figures)
+static uint64_t events(const struct http_figures *figures)
 {
-    return figures->requests;
+    return figures->events;
+}
+
+static uint64_t waiting(const struct http_figures *figures)
+{
+    return figures->waiting;
 }
 
 /* ---- tests ---- */
@@ -657,7 +694,9 @@ static void what_is_not_answered_in_time_is_given_up(void **state)
     struct answer_seen seen;
     assert_int_equal(get(f, "/rows", "", &seen), 504);
     forget(&seen);
-    serve_start(f, HTTP_ON_LOOP); /* answers the call that nobody waits for any more */
+    assert_false(http_serve(f->http, HTTP_ON_LOOP, NS_PER_S, NULL));
+    assert_int_equal(atomic_load(&f->answered), 0); /* nobody waits for it any more */
+    serve_start(f, HTTP_ON_LOOP);
     uint64_t until = clock_monotonic_ns() + PATIENCE_MS * NS_PER_MS;
     int status;
     do { /* on a busy machine the next one may be late as well */
@@ -673,17 +712,128 @@ static void who_waits_at_the_end_is_told(void **state)
     struct fixture *f = start(NULL);
     int fd = connect_to(f);
     struct answer_seen seen;
-    char byte;
     ask(fd, "GET", "/rows", "", NULL);
-    wait_for(f, requests, 1);
+    wait_for(f, waiting, 1);
     end(f);
-    /* 503, or at least an end: never a client that hangs. */
-    if (recv(fd, &byte, 1, MSG_PEEK) == 1) {
-        receive(fd, false, &seen);
-        assert_int_equal(seen.status, 503);
-        forget(&seen);
-    }
+    receive(fd, false, &seen);
+    assert_int_equal(seen.status, 503);
+    forget(&seen);
     close(fd);
+}
+
+/* ---- more than is good ---- */
+
+static void who_tries_again_and_again_leaves_the_thread_its_turn(void **state)
+{
+    enum { N = 40 };
+    struct fixture *f = start(NULL);
+    struct answer_seen seen;
+    int fds[N];
+    for (int i = 0; i < N; i++) {
+        fds[i] = connect_to(f);
+        ask(fds[i], "GET", "/stubborn", "", NULL);
+    }
+    wait_for(f, waiting, N);
+    /* All of them together take longer than any waits until its next try. */
+    while (atomic_load(&f->answered) < 5 * N)
+        (void)http_serve(f->http, HTTP_ON_LOOP, NS_PER_MS, NULL);
+    int other = connect_to(f);
+    ask(other, "GET", "/rows?n=1", "", NULL);
+    struct pollfd comes = {.fd = other, .events = POLLIN};
+    unsigned before = atomic_load(&f->answered);
+    while (poll(&comes, 1, 0) == 0)
+        (void)http_serve(f->http, HTTP_ON_LOOP, NS_PER_MS, NULL);
+    receive(other, false, &seen);
+    assert_int_equal(seen.status, 200);
+    assert_true(atomic_load(&f->answered) > before);
+    forget(&seen);
+    close(other);
+    atomic_store(&f->released, true);
+    serve_start(f, HTTP_ON_LOOP);
+    for (int i = 0; i < N; i++) {
+        receive(fds[i], false, &seen);
+        assert_int_equal(seen.status, 200);
+        forget(&seen);
+        close(fds[i]);
+    }
+    end(f);
+}
+
+static void answers_that_nobody_takes_are_not_piled_up(void **state)
+{
+    struct http_limits limits = http_limits_default;
+    limits.answers_bytes_max = 1 << 20;
+    struct fixture *f = start(&limits);
+    struct answer_seen seen, taken;
+    static const char large[] =
+        "/fresh?n=30000"; /* more than half of that, and than a socket holds */
+    serve_start(f, HTTP_ON_WORKER);
+    int deaf = connect_to(f);
+    ask(deaf, "GET", large, "", NULL);
+    head_read(deaf, &taken);
+    assert_int_equal(taken.status, 200);
+    assert_int_equal(get(f, large, "", &seen), 503);
+    assert_non_null(header(&seen, "Retry-After"));
+    forget(&seen);
+    assert_int_equal(get(f, "/fresh?n=1", "", &seen), 200);
+    forget(&seen);
+    assert_int_equal(get(f, large, "Authorization: Bearer ann\r\n", &seen), 200); /* has her own */
+    forget(&seen);
+    close(deaf);
+    uint64_t until = clock_monotonic_ns() + PATIENCE_MS * NS_PER_MS;
+    int status;
+    do {
+        status = get(f, large, "", &seen);
+        forget(&seen);
+    } while (status == 503 && clock_monotonic_ns() < until);
+    assert_int_equal(status, 200);
+    end(f);
+}
+
+static void a_stream_ends_with_the_token_that_opened_it(void **state)
+{
+    struct fixture *f = start_serving();
+    struct buffer text = BUFFER_INIT(1 << 20);
+    struct answer_seen seen;
+    int ann = connect_to(f), root = connect_to(f);
+    ask(ann, "GET", "/stream", "Authorization: Bearer ann\r\n", NULL);
+    head_read(ann, &seen);
+    ask(root, "GET", "/stream", "Authorization: Bearer root\r\n", NULL);
+    head_read(root, &seen);
+    stream_until(ann, &text, "data: 1\n");
+    atomic_store(&f->revoked, true);
+    stream_until(ann, &text, "\r\n0\r\n\r\n"); /* the last chunk */
+    buffer_reset(&text);
+    publish(f, (struct http_audience){.to = HTTP_TO_ALL}, "tick", "\"still\"");
+    stream_until(root, &text, "still");
+    close(ann);
+    close(root);
+    buffer_release(&text);
+    end(f);
+}
+
+static void what_a_stream_begins_with_is_whole_also_when_it_loses_events(void **state)
+{
+    struct fixture *f = start_serving();
+    struct buffer text = BUFFER_INIT(16 << 20);
+    struct answer_seen seen;
+    int fd = connect_to(f);
+    ask(fd, "GET", "/replay", "", NULL);
+    head_read(fd, &seen);
+    wait_for(f, streams, 1);
+    for (int i = 0; i < 600; i++) /* the ring goes round, while it has not taken its past */
+        while (http_stream_publish(f->http, &(struct http_audience){.to = HTTP_TO_ALL}, "tick", 0,
+                                   "1", 1) == -ENOBUFS)
+            usleep(1000);
+    wait_for(f, events, 600);
+    const char *at = stream_until(fd, &text, "event: lost");
+    size_t n = 0;
+    for (; *at; at++)
+        n += *at == 'x';
+    assert_int_equal(n, REPLAYED);
+    close(fd);
+    buffer_release(&text);
+    end(f);
 }
 
 /* ---- all at once ---- */
@@ -762,6 +912,10 @@ int main(void)
         cmocka_unit_test(a_stream_that_does_not_read_is_told_what_it_lost),
         cmocka_unit_test(what_is_not_answered_in_time_is_given_up),
         cmocka_unit_test(who_waits_at_the_end_is_told),
+        cmocka_unit_test(who_tries_again_and_again_leaves_the_thread_its_turn),
+        cmocka_unit_test(answers_that_nobody_takes_are_not_piled_up),
+        cmocka_unit_test(a_stream_ends_with_the_token_that_opened_it),
+        cmocka_unit_test(what_a_stream_begins_with_is_whole_also_when_it_loses_events),
         cmocka_unit_test(many_threads_at_once_get_their_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,7 +112,7 @@ static void every_chore_is_run_or_dropped(void **state)
         uint64_t *context = malloc(sizeof(*context));
         assert_non_null(context);
         *context = i;
-        if (chores_add(chores, run_chore, drop_chore, context) == 0) {
+        if (chores_add(chores, 0, run_chore, drop_chore, context) == 0) {
             added += i;
         } else {
             refused++;
