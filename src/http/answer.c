@@ -10,7 +10,11 @@
 #include "http/headers.h"
 #include "http/internal.h"
 
-enum { COMPRESS_MIN = 1024 }; /* smaller ones fit in a packet as they are */
+enum {
+    COMPRESS_MIN = 1024, /* smaller ones fit in a packet as they are, */
+    COMPRESS_MAX =
+        8 << 20, /* and larger ones would keep everybody waiting while the only thread compresses */
+};
 
 /* ---- headers ---- */
 
@@ -141,7 +145,7 @@ struct answer *answer_from_call(struct http_call *call)
     answer->cookie = call->cookie;
     call->cookie = NULL;
     answer->location = call->location;
-    answer->compressible = answer->len >= COMPRESS_MIN;
+    answer->compressible = answer->len >= COMPRESS_MIN && answer->len <= COMPRESS_MAX;
     answer->counted = &call->http->answer_bytes[call->viewer_lane];
     *answer->counted += answer->len;
     if (call->status == 200 && strcmp(call->route->method, "GET") == 0 &&
