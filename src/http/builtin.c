@@ -29,10 +29,6 @@ static bool log_in(struct http_call *call, const char *code)
     char cookie[SESSION_SECRET_CHARS + 1];
     struct http_viewer viewer = call->viewer;
     if (!sessions || sessions_begin(sessions, code, cookie, &viewer) < 0) {
-        http_problem(
-            call, 401, "code",
-            "this link was used already, or is older than %d s: `memoir open` makes a new one",
-            SESSION_CODE_S);
         call->held = true;
         return false;
     }
@@ -44,6 +40,23 @@ static bool log_in(struct http_call *call, const char *code)
     return true;
 }
 
+static void refuse(struct http_call *call)
+{
+    http_problem(call, 401, "code",
+                 "this link was used already, or is older than %d s: `memoir open` makes a new one",
+                 SESSION_CODE_S);
+}
+
+static void go_on(struct http_call *call, const char *words, const char *location)
+{
+    struct buffer text = BUFFER_INIT(64);
+    buffer_append_str(&text, words);
+    http_body(call, "text/plain; charset=utf-8", NULL, &text);
+    call->status = 303;
+    call->location = location;
+    buffer_release(&text);
+}
+
 static void answer_login_link(struct http_call *call, void *context)
 {
     struct buffer none = BUFFER_INIT(64);
@@ -52,13 +65,12 @@ static void answer_login_link(struct http_call *call, void *context)
         http_body(call, "text/plain; charset=utf-8", NULL, &none);
         return;
     }
-    if (!log_in(call, http_argument(call, "code")))
-        return;
-    buffer_append_str(&none, "You are logged in.\n");
-    http_body(call, "text/plain; charset=utf-8", NULL, &none);
-    call->status = 303;
-    call->location = "/";
-    buffer_release(&none);
+    if (log_in(call, http_argument(call, "code")))
+        go_on(call, "You are logged in.\n", "/");
+    else if (call->page) /* people open a link twice: the dashboard knows whether they are in */
+        go_on(call, "This link was used already, or is too old.\n", "/?link=used");
+    else
+        refuse(call);
 }
 
 static bool code_read(struct http_call *call, char *code, size_t size)
@@ -88,8 +100,12 @@ static void answer_login(struct http_call *call, void *context)
 {
     char code[2 * SESSION_SECRET_CHARS];
     (void)context;
-    if (!code_read(call, code, sizeof(code)) || !log_in(call, code))
+    if (!code_read(call, code, sizeof(code)))
         return;
+    if (!log_in(call, code)) {
+        refuse(call);
+        return;
+    }
     struct json *json = http_json(call);
     json_object_begin(json);
     json_field_string(json, "user", call->viewer.name);
@@ -144,7 +160,9 @@ static const struct http_route routes[] = {
      .path = "/login",
      .name = "loginLink",
      .summary = "Log in by the link that `memoir open` makes",
-     .help = "Sets the session's cookie and goes on to the dashboard.",
+     .help =
+         "Sets the session's cookie and goes on to the dashboard. Who accepts text/html goes there by a link that is "
+         "not good any more too, without a cookie.",
      .params = login_params,
      .answer_type = "text/plain",
      .role = HTTP_NONE,

@@ -430,6 +430,8 @@ static struct http_call *call_new(struct exchange *exchange)
     call->exchange_host = exchange->host;
     call->tls = exchange->conn->door->kind == HTTP_DOOR_TLS;
     call->head = exchange->head;
+    const char *accept = MHD_lookup_connection_value(exchange->mhd, MHD_HEADER_KIND, "Accept");
+    call->page = accept && strstr(accept, "text/html");
     memcpy(call->session, exchange->session, sizeof(call->session));
     call->path = strdup(exchange->target.path);
     buffer_init(&call->out, HTTP_ANSWER_MAX);

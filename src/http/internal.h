@@ -68,6 +68,7 @@ struct http_call {
     char last_event_id[24];
     struct host exchange_host; /* as the client calls us */
     bool tls, head;
+    bool page;                 /* a person looks at the answer: it accepts text/html */
     char session[64];          /* the cookie that came with it, or "" */
     struct question *question; /* the server's thread only */
     uint64_t not_before_ns;    /* after http_again() */

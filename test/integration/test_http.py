@@ -73,6 +73,10 @@ class WhoGetsIn(HttpTest):
         cookie, *attributes = [word.strip() for word in answer.headers["Set-Cookie"].split(";")]
         self.assertEqual(set(attributes), {"Path=/", "Max-Age=43200", "HttpOnly", "SameSite=Strict"})
         self.assertProblem(self.ask(path), 401, "code")
+        # Who opens it again in a browser gets the page, which knows whether he is in.
+        again = self.ask(path, Accept="text/html,*/*;q=0.8")
+        self.assertEqual((again.status, again.headers["Location"]), (303, "/?link=used"))
+        self.assertNotIn("Set-Cookie", again.headers)
         session = self.ask("/api/v1/session", cookie=cookie)
         self.assertEqual((session.status, session.json()["role"]), (200, "control"))
         origin = f"http://localhost:{self.port}"

@@ -23,6 +23,7 @@ export function Login(): JSX.Element {
       <section class="card">
         <h1>{before ? 'The session has ended' : 'Memoir'}</h1>
         <p>
+          {/link=used/.test(location.search) && <span class="bad">This link was used already, or is older than ten minutes. </span>}
           {before
             ? 'You logged out, or the session was too old. To come back, run this on the machine:'
             : 'This page shows what the memory of this machine is used for, and by whom. To log in, run this on the machine:'}
