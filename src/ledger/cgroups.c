@@ -210,6 +210,18 @@ static int children_append(struct cgroups *cgroups, size_t parent, int dir_fd)
     return r;
 }
 
+/* Version 1 leaves the kernel's part out of what the root holds, and counts it below: children would hold more than
+ * all. The root of a container is none of that kind and has it. */
+static void root_complete(struct cgroup *g)
+{
+    static const enum cgroup_figure parts[] = {CGROUP_ANON, CGROUP_FILE, CGROUP_KERNEL};
+    uint64_t sum = 0;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+        sum += has(g, parts[i]) ? g->figures[parts[i]] : 0;
+    if (has(g, CGROUP_CURRENT) && g->figures[CGROUP_CURRENT] < sum)
+        g->figures[CGROUP_CURRENT] = sum;
+}
+
 /* One that has gone meanwhile stays without a path. */
 static int row_read(struct cgroups *cgroups, size_t i)
 {
@@ -224,6 +236,8 @@ static int row_read(struct cgroups *cgroups, size_t i)
         return errno == ENOMEM ? -ENOMEM : 0;
     }
     figures_read(fd, cgroups->v1 ? sources_v1 : sources_v2, g);
+    if (cgroups->v1 && g->depth == 0)
+        root_complete(g);
     processes_count(fd, g);
     if (fstat(fd, &st) == 0 && st.st_nlink == 2) /* a directory without directories */
         return 0;
