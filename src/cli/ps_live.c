@@ -270,7 +270,7 @@ static void set_notes(struct table *t, const struct ledger_process *p)
         [BOOK_STOP_ASKED] = "stopped because it was asked to",
         [BOOK_STOP_FULL] = "stopped: no room for its book",
     };
-    uint64_t lost = lost_reports(p);
+    uint64_t all = lost_reports(p), asked = p->losses[BOOK_LOSS_SUSPENDED], lost = all - asked;
     MEMOIR_CLEANUP(buffer_release)
     struct buffer text = BUFFER_INIT(512);
     if (p->state == LEDGER_STOPPED && p->stop_reason < sizeof(reasons) / sizeof(reasons[0]))
@@ -278,6 +278,8 @@ static void set_notes(struct table *t, const struct ledger_process *p)
     if (lost)
         buffer_printf(&text, "; %llu report%s lost", (unsigned long long)lost,
                       lost == 1 ? "" : "s");
+    if (asked) /* somebody wanted it so */
+        buffer_printf(&text, "; %llu uncounted while suspended", (unsigned long long)asked);
     if (p->left_out)
         buffer_printf(&text, "; %zu account%s left out", p->left_out, p->left_out == 1 ? "" : "s");
     if (p->foreign_ns)
@@ -285,7 +287,7 @@ static void set_notes(struct table *t, const struct ledger_process *p)
     if (*p->host)
         buffer_printf(&text, "; on %s", p->host);
     table_set_text(t, PS_NOTES, text.len ? buffer_string(&text) + 2 : "");
-    table_set_number(t, PS_LOST, lost);
+    table_set_number(t, PS_LOST, all);
     if (lost || p->left_out)
         table_set_style(t, PS_NOTES, STYLE_WARN);
 }
