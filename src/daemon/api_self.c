@@ -66,12 +66,15 @@ static void process_json(const struct api *api, struct json *json)
     json_field_double(json, "user_s", cpu_seconds(&usage.ru_utime));
     json_field_double(json, "system_s", cpu_seconds(&usage.ru_stime));
     json_object_end(json);
+    uint64_t peak = (uint64_t)usage.ru_maxrss * 1024; /* the kernel notes it late */
     json_key(json, "rss");
-    if (proc_memory_read(getpid(), &memory) == 0)
+    if (proc_memory_read(getpid(), &memory) == 0) {
         json_u64(json, memory.rss_bytes);
-    else
+        peak = memory.rss_bytes > peak ? memory.rss_bytes : peak;
+    } else {
         json_null(json);
-    json_field_u64(json, "peak_rss", (uint64_t)usage.ru_maxrss * 1024);
+    }
+    json_field_u64(json, "peak_rss", peak);
     json_key(json, "threads");
     if (proc_stat_read(getpid(), &stat) == 0)
         json_u64(json, stat.threads);

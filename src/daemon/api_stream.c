@@ -137,7 +137,7 @@ static void devices_look(struct api *api)
         if (!remember(s->known_devices, DEVICES_KNOWN, &s->n_known_devices, key))
             continue;
         struct event event = {.kind = EVENT_DEVICE};
-        snprintf(event.text, sizeof(event.text), "device %d (%s) was told of", d->ordinal, d->name);
+        snprintf(event.text, sizeof(event.text), "device %d (%s) appeared", d->ordinal, d->name);
         events_add(api->daemon->events, &event);
     }
 }
