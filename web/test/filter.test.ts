@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { accept, both, complete, equals } from '../src/views/filter'
+import { accept, both, complete, equals, meant } from '../src/views/filter'
 
 const columns = ['rss', 'rank', 'program', 'peak_rss', 'user'].map((name) => ({ name, kind: 'text', help: '' }))
 const names = (text: string): string[] | undefined => complete(text, text.length, columns)?.options.map((o) => o.name)
@@ -33,4 +33,11 @@ test('values are quoted so that the language reads them back', () => {
   assert.equal(equals('pid', 7), 'pid=7')
   assert.equal(both('a=1 or b=2', 'c=3'), 'a=1 or b=2, c=3')
   assert.equal(both(' ', 'c=3'), 'c=3')
+})
+
+test('a mere word is a name, a mere number a process', () => {
+  assert.equal(meant('shop', columns), 'program~shop')
+  assert.equal(meant('data-loader.py', columns), 'program~data-loader.py')
+  assert.equal(meant('4711', columns), 'pid=4711')
+  for (const text of ['', 'rss', 'rss>1GB', 'program=shop', 'a b', '"x"']) assert.equal(meant(text, columns), text)
 })

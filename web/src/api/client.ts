@@ -76,7 +76,7 @@ async function reach(url: string, init: RequestInit): Promise<Response> {
     response = await fetch(url, { credentials: 'same-origin', ...init })
   } catch (error) {
     if (error instanceof DOMException && error.name === 'AbortError') throw error
-    throw new Problem(0, 'memoird does not answer', 'The connection failed; the page tries again by itself.')
+    throw new Problem(0, 'memoird does not answer', 'The connection failed.')
   }
   // A session that ended shows up in whatever request comes first.
   if (response.status === 401) locked.value = true

@@ -130,6 +130,9 @@ function chartData(props: TimeChartProps, stacked: boolean): uPlot.AlignedData {
   return [props.t as number[], ...(stacked ? stackUp(values) : values)] as uPlot.AlignedData
 }
 
+/** Of the time axis; uPlot's own leave out two minutes, and a range of some minutes has one label then. */
+const STEPS_S = [1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800, 2592000]
+
 function makeOptions(
   latest: { current: TimeChartProps },
   kind: Kind,
@@ -165,7 +168,7 @@ function makeOptions(
       },
     },
     axes: [
-      { ...axis, space: 70, size: 24, values: timeLabels },
+      { ...axis, space: 70, size: 24, incrs: STEPS_S, values: timeLabels },
       {
         ...axis,
         size: 62,

@@ -144,9 +144,10 @@ function OwnerTable({ owners, total }: { owners: Owner[]; total: number }): JSX.
   )
 }
 
+/** The first colours are those of buffers, circular buffers and kernels, on the same screen. */
 const colourOf = (owners: Owner[], pid: number): number => {
   const at = owners.findIndex((owner) => owner.pid === pid)
-  return at >= 0 && at < COLOURS ? at : COLOURS
+  return at >= 0 && at < COLOURS ? (at + 3) % COLOURS : COLOURS
 }
 
 function SpaceHistory({ device, space }: { device: Device; space: Space }): JSX.Element {

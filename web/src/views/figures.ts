@@ -57,8 +57,8 @@ export function figureGroups(object: Record<string, unknown>, title: string): Fi
   return out
 }
 
-/** Names of what should stay at zero. */
-const LOSS = /lost|left out|dropped|refused|denied|bad|unreadable|closed|throttled|problems/
+/** Names of what should stay at zero. Of HTTP, problems are answers to mistakes of who asks. */
+const LOSS = /lost|left out|dropped|refused|denied|bad|unreadable|closed|throttled|: problems/
 
 export interface Losses {
   /** How many kinds there are. */

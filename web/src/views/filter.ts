@@ -61,5 +61,11 @@ export function equals(column: string, value: unknown): string {
   return `${column}="${text.replace(/[\\"]/g, '\\$&')}"`
 }
 
+/** Who types a mere word looks for a program; a number is a process. */
+export function meant(text: string, columns: readonly ColumnHelp[]): string {
+  if (/^\d+$/.test(text)) return `pid=${text}`
+  return /^[\w.\-]+$/.test(text) && !columns.some((c) => c.name === text) ? `program~${text}` : text
+}
+
 /** Both conditions; the comma binds least, so neither has to be put in parentheses. */
 export const both = (a: string, b: string): string => (a.trim() ? `${a.trim()}, ${b}` : b)

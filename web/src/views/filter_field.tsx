@@ -20,19 +20,23 @@ export function FilterField({ value, onChange, columns, problem, placeholder }: 
   const input = useRef<HTMLInputElement>(null)
   const timer = useRef<ReturnType<typeof setTimeout>>()
   // The address may change by itself: a link, the browser's back.
+  const told = useRef(value)
   useEffect(() => {
-    if (document.activeElement !== input.current) setText(value)
+    if (value !== told.current) setText((told.current = value))
   }, [value])
   useEffect(() => () => clearTimeout(timer.current), [])
 
+  const tell = (next: string): void => {
+    clearTimeout(timer.current)
+    onChange((told.current = next.trim()))
+  }
   const later = (next: string): void => {
     clearTimeout(timer.current)
-    timer.current = setTimeout(() => onChange(next.trim()), PAUSE_MS)
+    timer.current = setTimeout(() => tell(next), PAUSE_MS)
   }
   const now = (): void => {
-    clearTimeout(timer.current)
     setMenu(null)
-    onChange(text.trim())
+    tell(text)
   }
   const offer = (field: HTMLInputElement): void => {
     const found = complete(field.value, field.selectionStart ?? field.value.length, columns)
@@ -103,9 +107,8 @@ export function FilterField({ value, onChange, columns, problem, placeholder }: 
           class="clear"
           aria-label="clear the filter"
           onClick={() => {
-            clearTimeout(timer.current)
             setText('')
-            onChange('')
+            tell('')
           }}
         >
           ×

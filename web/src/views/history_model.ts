@@ -22,7 +22,7 @@ function groupOf(series: HistorySeries): { id: string; title: string } {
       id: series.kind === 'number' ? 'blocks' : series.name,
       title: series.kind === 'number' ? 'Blocks' : series.name,
     }
-  if (RESIDENT.includes(series.name)) return { id: 'resident', title: 'Memory of the machine' }
+  if (RESIDENT.includes(series.name)) return { id: 'resident', title: 'As the system sees it' }
   if (/^device|^\d/.test(series.name)) return { id: 'device', title: 'Memory of devices' }
   return { id: 'accounted', title: 'Accounted by the program' }
 }

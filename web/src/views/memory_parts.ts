@@ -23,7 +23,7 @@ export const PARTS: PartKind[] = [
   { id: 'percpu', name: 'per processor', help: "the kernel's memory of each processor (percpu)" },
   {
     id: 'unattributed',
-    name: 'nobody’s',
+    name: "nobody's",
     help: 'what the kernel gives to nobody: drivers, memory of devices. Computed; if it grows, a driver may leak (unattributed)',
     rest: true,
   },

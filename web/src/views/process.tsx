@@ -113,7 +113,7 @@ export function Process(): JSX.Element {
       {tab === 'history' && <History pid={pid} start={Math.floor(Date.parse(text(row['start'])) / 1000) || null} />}
       {tab === 'heap' && <Heap pid={pid} tracking={tracking} />}
       {tab === 'sites' && <Sites pid={pid} tracking={tracking} />}
-      {tab === 'blocks' && <Buffers pid={pid} />}
+      {tab === 'blocks' && <Buffers pid={pid} tracking={tracking} />}
       {tab === 'ages' && <Ages pid={pid} tracking={tracking} />}
       {tab === 'leaks' && <Verdicts answer={suspects.data} tracking={tracking} />}
     </>

@@ -214,7 +214,7 @@ export const BUFFER_COLUMNS: TableColumn<Row>[] = [
   { id: 'site', title: 'Asked for by', kind: 'text', width: 220, grow: true, value: (r) => r['site'] },
 ]
 
-export function Buffers({ pid }: { pid: number }): JSX.Element {
+export function Buffers({ pid, tracking }: { pid: number; tracking: TrackingState }): JSX.Element {
   const { data, problem } = useResource<TableAnswer>(
     `/processes/${pid}/buffers`,
     { show: BUFFER_SHOW, sort: '-bytes', limit: BUFFERS_MAX, shape: 'arrays' },
@@ -235,6 +235,7 @@ export function Buffers({ pid }: { pid: number }): JSX.Element {
         <span class="muted">
           {count(rows.length)} of {count(data.matched)} blocks
           {data.matched > all.length && `, the ${count(all.length)} largest`}
+          {tracking.state !== 'none' && '; of the tracked heap a sample is listed'}
         </span>
       </div>
       <StaleNotice problem={problem} />
@@ -292,7 +293,7 @@ export function Ages({ pid, tracking }: { pid: number; tracking: TrackingState }
           value={unit}
           onChange={(value) => setWords({ value: value === 'bytes' ? null : value })}
         />
-        <span class="muted">Old and many, at the right: what leaks gathers there.</span>
+        <span class="muted">What leaks gathers at the right: old, and more and more of it.</span>
       </div>
       <StaleNotice problem={problem} />
       {nothing ? (

@@ -10,7 +10,7 @@ import { Icon } from '../kit/icon'
 import { Choice, Empty, ProblemBox, StaleNotice, ViewHead, Waiting } from '../kit/parts'
 import { isNarrow, Table, type TableColumn } from '../kit/table'
 import { ColumnChoice } from './column_choice'
-import { both, equals } from './filter'
+import { both, equals, meant } from './filter'
 import { FilterField } from './filter_field'
 import { barColumn, columnOf, rateColumn, readRows, type QueryRow, type QueryRows } from './query_columns'
 
@@ -37,7 +37,7 @@ const LIVE: Source = {
 const EXITED: Source = {
   path: '/exited',
   table: 'exited',
-  columns: ['program', 'pid', 'user', 'ended', 'lived', 'cause', 'peak_rss', 'cpu', 'heap', 'device', 'cgroup'],
+  columns: ['program', 'pid', 'user', 'ended', 'lived', 'cause', 'device', 'heap', 'peak_rss', 'cpu', 'cgroup'],
   also: ['pid', 'program', 'kind', 'ended'],
   sort: '-ended',
   limit: 20_000,
@@ -68,8 +68,9 @@ export function Processes(): JSX.Element {
   const wanted = by ? names.slice(1) : [...names, ...source.also]
   const tables = useResource<TablesAnswer>('/tables', {}, { every: Infinity })
   const help = tables.data?.tables.find((t) => t.name === source.table)?.columns ?? []
+  const asked = meant(where, help)
   const answer = useResource<TableAnswer>(source.path, {
-    where,
+    where: asked,
     by,
     show: [...new Set(real(wanted))].join(','),
     limit: source.limit,
@@ -84,7 +85,7 @@ export function Processes(): JSX.Element {
     <>
       <ViewHead
         title="Processes"
-        sub={answer.data ? summary(data, where, by, exited) : ''}
+        sub={answer.data && !bad ? summary(data, where, by, exited) : ''}
         end={
           <Choice
             label="which processes"
@@ -100,7 +101,7 @@ export function Processes(): JSX.Element {
           onChange={(text) => setWords({ where: text })}
           columns={help}
           problem={bad}
-          placeholder={exited ? 'kind=oom or peak_rss>1GB' : 'user=ann and rss>1GB, program ~ train*'}
+          placeholder={exited ? 'kind=oom or peak_rss>1GB' : 'a name, or: user=ann and rss>1GB, program ~ train*'}
         />
         <label class="group">
           <span class="muted">Group</span>
@@ -114,6 +115,9 @@ export function Processes(): JSX.Element {
         </label>
         {!by && <ColumnChoice all={help} shown={chosen} usual={usual} />}
       </div>
+      {exited && answer.data?.exits?.['state'] === 'off' && (
+        <p class="muted">Only ends of programs that report or are tracked are seen here: memoir doctor tells why.</p>
+      )}
       {answer.problem && !bad && answer.data && <StaleNotice problem={answer.problem} />}
       {!answer.data ? (
         answer.problem ? (
@@ -131,10 +135,10 @@ export function Processes(): JSX.Element {
           rowKey={rowKey(data, by, exited)}
           sort={sort}
           onSort={(text) => setWords({ sort: text })}
-          href={(row) => hrefOf(row, data, by, where, exited)}
+          href={(row) => hrefOf(row, data, by, asked, exited)}
           selected={selected}
           onSelect={setSelected}
-          empty={<Nothing where={where} exited={exited} />}
+          empty={bad ? null : <Nothing where={where} exited={exited} />}
         />
       )}
     </>

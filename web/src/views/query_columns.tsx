@@ -63,7 +63,7 @@ const LOOKS: Record<string, Look> = {
   container: { title: 'Container', width: 130 },
   command: { title: 'Command', width: 360 },
   exe: { title: 'Program file', width: 220 },
-  cause: { title: 'How it ended', width: 240, grow: true },
+  cause: { title: 'How it ended', width: 180, grow: true },
   count: { title: 'Processes', width: 92 },
   peak_rss: { title: 'Peak RSS', width: 92 },
   pss_age: { title: 'Age of PSS', width: 96 },
@@ -76,7 +76,7 @@ const WIDTHS: Record<Kind, number> = { text: 130, number: 84, bytes: 86, age: 84
 const NAMES = new Set(['pid', 'parent', 'uid', 'ordinal', 'rank', 'signal', 'exit_code', 'oom_score', 'order', 'depth'])
 
 export const titleOf = (name: string): string => {
-  const words = (LOOKS[name]?.title ?? name).replace(/_/g, ' ')
+  const words = (LOOKS[name]?.title ?? name).replace(/[._]/g, ' ').replace(/ (dram|l1|cb)\b/, (s) => s.toUpperCase())
   return words[0]!.toUpperCase() + words.slice(1)
 }
 
