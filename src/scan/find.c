@@ -127,7 +127,7 @@ static bool chunk_agrees(const struct search *s, const struct book_trailer *trai
     if (!trailer->is_short || !s->options->glibc)
         return true;
     return trailer->start > s->region->start && trailer->start % 16 == 0 &&
-           (to_chunk > n_before || book_trailer_chunk_fits(last[-to_chunk], trailer->usable));
+           (to_chunk > n_before || book_trailer_chunk_fits(*(last - to_chunk), trailer->usable));
 }
 
 /* `words` are `n` words of the process from `at` on; of the process are also `n_before` words before them. Two that
@@ -141,7 +141,7 @@ static int search_words(struct search *s, const uint64_t *words, size_t n, uint6
         /* Most words are zero, or would be that of more than there is. */
         if (!words[i] ||
             (!(words[i] & BOOK_TRAILER_SHORT_MARK) &&
-             (words[i - 1] & BOOK_TRAILER_SIZE_MAX) > at - lowest) ||
+             ((&words[i])[-1] & BOOK_TRAILER_SIZE_MAX) > at - lowest) ||
             !book_trailer_read(s->options->key, at, &words[i], lowest, &trailer) ||
             !chunk_agrees(s, &trailer, &words[i], n_before + i))
             continue;
