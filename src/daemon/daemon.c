@@ -493,6 +493,8 @@ void daemon_stop(struct daemon *daemon)
     native_free(daemon->native);
     daemon->native = NULL;
     asking_free(daemon->asking);
+    exit_watch_free(daemon->exits); /* reads what is left, which it joins with the tables */
+    daemon->exits = NULL;
     behalf_table_free(daemon->behalf);
     history_free(daemon->history);
     growing_free(daemon->growing);
@@ -500,7 +502,6 @@ void daemon_stop(struct daemon *daemon)
     ledger_free(daemon->ledger);
     commands_free(daemon->commands);
     reaper_free(daemon->reaper);
-    exit_watch_free(daemon->exits);
     hosts_free(daemon->hosts);
     loop_free(daemon->loop);
     retired_free(daemon->retired);
