@@ -2,10 +2,9 @@
 #include "daemon/web.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,6 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/version.h"
@@ -50,12 +48,6 @@ struct web {
     char *hosts;
 
     struct loop_source *wake, *work, *again_timer;
-
-    pthread_t worker;
-    bool has_worker;
-    pthread_mutex_t lock; /* for the two below */
-    pthread_cond_t more;
-    bool stop, waiting;
 };
 
 /* ---- calls for the loop ---- */
@@ -70,74 +62,11 @@ static void on_work(void *context)
         loop_timer_set(web->again_timer, again_ns, 0);
 }
 
-/* ---- calls for the worker ---- */
-
-/* Until something comes, or a call that wants to be tried again is due. True: look again whether there is something
- * to do. */
-static bool worker_sleep(struct web *web, uint64_t again_ns)
-{
-    if (again_ns == 0) {
-        pthread_cond_wait(&web->more, &web->lock);
-        return true;
-    }
-    uint64_t at = clock_monotonic_ns() + again_ns;
-    struct timespec until = {(time_t)(at / NS_PER_S), (long)(at % NS_PER_S)};
-    return pthread_cond_timedwait(&web->more, &web->lock, &until) != ETIMEDOUT;
-}
-
-static void *worker_main(void *context)
-{
-    struct web *web = context;
-    pthread_setname_np(pthread_self(), "memoird-names");
-    pthread_mutex_lock(&web->lock);
-    uint64_t again_ns = 0;
-    while (!web->stop) {
-        if (!web->waiting && worker_sleep(web, again_ns))
-            continue;
-        web->waiting = false;
-        pthread_mutex_unlock(&web->lock);
-        bool more = http_serve(web->http, HTTP_ON_WORKER, 0, &again_ns);
-        pthread_mutex_lock(&web->lock);
-        web->waiting = web->waiting || more;
-    }
-    pthread_mutex_unlock(&web->lock);
-    return NULL;
-}
-
-static int worker_start(struct web *web)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    int r = -pthread_create(&web->worker, NULL, worker_main, web);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    web->has_worker = r == 0;
-    return r;
-}
-
-static void worker_stop(struct web *web)
-{
-    if (!web->has_worker)
-        return;
-    pthread_mutex_lock(&web->lock);
-    web->stop = true;
-    pthread_cond_signal(&web->more);
-    pthread_mutex_unlock(&web->lock);
-    pthread_join(web->worker, NULL);
-    web->has_worker = false;
-}
-
 static void on_waiting(void *context, enum http_where where)
 {
-    struct web *web = ((struct daemon *)context)->web;
-    if (where == HTTP_ON_LOOP) {
-        loop_wake(web->wake);
-        return;
-    }
-    pthread_mutex_lock(&web->lock);
-    web->waiting = true;
-    pthread_cond_signal(&web->more);
-    pthread_mutex_unlock(&web->lock);
+    (void)where;
+    assert(where == HTTP_ON_LOOP); /* what blocks goes on from there: see api_job.c */
+    loop_wake(((struct daemon *)context)->web->wake);
 }
 
 /* ---- who asks ---- */
@@ -445,20 +374,12 @@ int web_new(struct daemon *daemon, struct web **ret_web)
         return -ENOMEM;
     web->daemon = daemon;
     web->name.dirfd = -1;
-    pthread_mutex_init(&web->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&web->more, &monotonic);
-    pthread_condattr_destroy(&monotonic);
     int r = web_start(web);
     if (r >= 0 && !web->address && web->name.dirfd < 0) {
         web_free(web);
         return 0;
     }
-    *ret_web = web; /* before the threads, which look for it there */
-    if (r >= 0)
-        r = worker_start(web);
+    *ret_web = web; /* before the server's thread, which looks for it there */
     if (r >= 0)
         r = http_start(web->http);
     if (r >= 0)
@@ -476,7 +397,6 @@ void web_free(struct web *web)
         return;
     if (web->http)
         http_stop(web->http);
-    worker_stop(web);
     api_stop(web->daemon->api);
     http_free(web->http);
     listen_name_release(&web->name);
@@ -488,8 +408,6 @@ void web_free(struct web *web)
     users_free(web->users);
     users_free(web->link_users);
     audit_free(web->audit);
-    pthread_mutex_destroy(&web->lock);
-    pthread_cond_destroy(&web->more);
     free(web->address);
     free(web->hosts);
     free(web);

@@ -77,7 +77,7 @@ struct http_param {
 
 enum http_where {
     HTTP_ON_LOOP,   /* the thread that owns the tables; must not block */
-    HTTP_ON_WORKER, /* a thread for what blocks, one call after the other */
+    HTTP_ON_WORKER, /* a thread for what blocks, where the owner has one that calls http_serve() */
     HTTP_HERE,      /* the server's own thread: what neither blocks nor needs tables */
     HTTP_WHERES,
 };
