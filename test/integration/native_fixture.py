@@ -14,6 +14,17 @@ sys.path.insert(0, str(SOURCE / "clients/python"))
 
 from memoir.book import Book, BookError  # noqa: E402
 
+# A program that asks one question, for other users to run, and prints the answer: SOCKET QUESTION.
+ASK = """
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.sendall(sys.argv[2].encode() + b"\\n")
+data = b""
+while not data.endswith(b"\\n"):
+    data += s.recv(1 << 16)
+sys.stdout.write(data.decode())
+"""
 
 class Line:
     """One connection; everything is raw, so that wrong messages can be sent as well."""

@@ -10,7 +10,7 @@ import unittest
 
 from cli_support import CommandTest, memoir
 from daemon_fixture import NOBODY, PATIENCE_S, as_user
-from native_fixture import NativeTest
+from native_fixture import ASK, NativeTest
 
 ROOT = pathlib.Path("/sys/fs/cgroup")
 LIMIT = 256 << 20
@@ -23,16 +23,6 @@ open(sys.argv[1] + "/cgroup.procs", "w").write("0")
 x = bytearray(b"x") * {HELD}
 print("ready", flush=True)
 sys.stdin.read()
-"""
-ASK = """
-import socket, sys
-s = socket.socket(socket.AF_UNIX)
-s.connect(sys.argv[1])
-s.sendall(sys.argv[2].encode() + b"\\n")
-data = b""
-while not data.endswith(b"\\n"):
-    data += s.recv(1 << 16)
-sys.stdout.write(data.decode())
 """
 SHOW = "path,name,parent,depth,current,peak,limit,percent,headroom,anon,processes,own_processes,oom_kills"
 

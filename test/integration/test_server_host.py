@@ -7,7 +7,7 @@ import sys
 import unittest
 
 from daemon_fixture import NOBODY, PATIENCE_S, as_user
-from native_fixture import NativeTest
+from native_fixture import ASK, NativeTest
 
 HOLDER = "import sys; x = bytearray(b'x') * (32 << 20); print('ready', flush=True); sys.stdin.read()"
 # 300 children that sleep until their common input ends.
@@ -21,17 +21,6 @@ print("ready", flush=True)
 os.read(0, 1)
 for _ in range(300):
     os.wait()
-"""
-# Asks one question as another user, and prints the answer.
-ASK = """
-import socket, sys
-s = socket.socket(socket.AF_UNIX)
-s.connect(sys.argv[1])
-s.sendall(sys.argv[2].encode() + b"\\n")
-data = b""
-while not data.endswith(b"\\n"):
-    data += s.recv(1 << 16)
-sys.stdout.write(data.decode())
 """
 
 
