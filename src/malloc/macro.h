@@ -1,0 +1,148 @@
+/*
+ * macro.h: macro-blocks and slabs, as they lie in memory.
+ *
+ * A macro-block has 2 MiB at a multiple of 2 MiB, cut into 128 slices of 16 KiB. The first slice holds one descriptor for
+ * each slice; the descriptor of the first slice itself is the macro-block's own record. A slab is a run of slices with
+ * blocks of one size class, or with one large block; the descriptor of its first slice describes it, and those of the
+ * others tell how far back that is. Blocks have no headers and start where the slices start.
+ *
+ * A slab's owner is the heap that allocates from it, and alone touches the first cache line of its descriptor. Everybody
+ * else goes by `remote`, in a line of its own. Its state tells who may do what:
+ *
+ *   OWNED   the heap `owner` allocates from it. Others push what they free onto the remote list, for the owner to collect.
+ *   FULL    no free block is left, nobody owns it and nobody lists it. Who frees a block claims it (then OWNED), or
+ *           puts it into the pool (then POOLED). The remote list is empty.
+ *   POOLED  nobody owns it, some blocks are free, and it is in its class's pool. Who frees pushes onto the remote list; who frees
+ *           the last block takes it out and gives it to the source; a heap that needs blocks may adopt it (then OWNED).
+ *
+ * Only a compare-and-swap of `remote` changes the state, so that of several who try one succeeds. What the new owner sees in the
+ * first line was stored before that by the old one. A slab is linked into and out of the pool under the source's lock;
+ * who makes it POOLED holds the lock from before the swap until it is linked.
+ */
+#pragma once
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/atomic.h"
+#include "malloc/map.h"
+#include "malloc/size.h"
+
+struct heap;
+struct source;
+
+enum {
+    SLICE_SHIFT = 14,
+    SLICE_BYTES = 1 << SLICE_SHIFT,
+    MACRO_SLICES = 128,
+    MACRO_SLICES_USABLE = MACRO_SLICES - 1,
+    MACRO_WORDS = MACRO_SLICES / 64,
+    MACRO_BYTES = MACRO_SLICES << SLICE_SHIFT,
+    SLAB_LARGE = 255,  /* in slab.class: one large block */
+    SLAB_UNUSED = 254, /* the slices are free */
+};
+static_assert((size_t)MACRO_BYTES == (size_t)1 << MAP_UNIT_SHIFT, "the map has a byte for each");
+
+enum slab_state { SLAB_OWNED = 0, SLAB_FULL = 1, SLAB_POOLED = 2 };
+
+struct slab {
+    /* The owner's. */
+    void *free;         /* blocks that can be given out, linked by their first word */
+    struct heap *owner; /* NULL: nobody, or a large block */
+    uint32_t
+        used; /* blocks that are given out and have not come back here; one more while it is a heap's current one */
+    uint8_t back;  /* slices between the slab's first one and this one */
+    uint8_t class; /* size class, SLAB_LARGE or SLAB_UNUSED */
+    uint8_t slices;
+    uint8_t current; /* it is the first of its heap's bin */
+    uint32_t block_bytes;
+    uint32_t made;            /* blocks that have been carved so far, */
+    uint32_t limit;           /* and that fit */
+    uint32_t start;           /* of a large block: its distance from the first slice */
+    struct slab *next, *prev; /* in the owner's bin, or in the pool */
+    uint64_t spare;
+
+    /* Everybody's. */
+    uint64_t remote; /* state, count and head: see below */
+    uint64_t asked;  /* of a large block: bytes asked for */
+    uint64_t spare_remote[6];
+};
+static_assert(sizeof(struct slab) == 128, "two cache lines");
+static_assert(offsetof(struct slab, remote) == 64, "apart from what its owner writes");
+
+/* The record of a macro-block, in the place of the first descriptor. All under the source's lock. */
+struct macro {
+    uint64_t free[MACRO_WORDS];  /* slices that no slab has */
+    uint64_t dirty[MACRO_WORDS]; /* slices whose memory may be resident and not zero */
+    struct source *source;
+    struct macro *next, *prev;           /* all of the source */
+    struct macro *next_open, *prev_open; /* those with free slices */
+    uint32_t n_free, n_dirty_free;
+    uint32_t run_max;  /* no run of free slices is longer */
+    uint8_t open;      /* linked there */
+    uint8_t class;     /* as in a slab: SLAB_UNUSED */
+    uint8_t huge_page; /* asked for huge pages */
+    uint8_t spare[1];
+    uint64_t purged_at; /* clock of the last purge, in ticks */
+    uint64_t spare_words[3];
+};
+static_assert(sizeof(struct macro) == sizeof(struct slab), "it takes the place of a descriptor");
+
+static inline struct macro *macro_of(const void *address)
+{
+    return (struct macro *)((uintptr_t)address & ~(uintptr_t)(MACRO_BYTES - 1));
+}
+
+static inline struct slab *macro_slab(struct macro *m, unsigned slice)
+{
+    return (struct slab *)m + slice;
+}
+
+static inline unsigned slab_slice(const struct slab *s)
+{
+    return (unsigned)((uintptr_t)s % MACRO_BYTES / sizeof(*s));
+}
+
+static inline char *slab_memory(const struct slab *s)
+{
+    return (char *)macro_of(s) + ((size_t)slab_slice(s) << SLICE_SHIFT);
+}
+
+/* The slab of a block, of which is known that its unit is MAP_MACRO. */
+static inline struct slab *slab_of(const void *block)
+{
+    uintptr_t at = (uintptr_t)block;
+    struct slab *s =
+        (struct slab *)(at & ~(uintptr_t)(MACRO_BYTES - 1)) + (at >> SLICE_SHIFT) % MACRO_SLICES;
+    return s - s->back;
+}
+
+/* ---- the remote word ---- */
+
+enum { REMOTE_COUNT_SHIFT = 2, REMOTE_HEAD_SHIFT = 32 };
+
+static inline enum slab_state remote_state(uint64_t word)
+{
+    return (enum slab_state)(word & 3);
+}
+
+static inline uint32_t remote_count(uint64_t word)
+{
+    return (uint32_t)word >> REMOTE_COUNT_SHIFT;
+}
+
+/* The first of the list, or NULL. */
+static inline void *remote_head(const struct slab *s, uint64_t word)
+{
+    uint32_t place = (uint32_t)(word >> REMOTE_HEAD_SHIFT); /* in units of 16 bytes, from 1 */
+    return place ? slab_memory(s) + (size_t)(place - 1) * SIZE_STEP : NULL;
+}
+
+static inline uint64_t remote_word(const struct slab *s, enum slab_state state, uint32_t count,
+                                   const void *head)
+{
+    uint64_t place = head ? (uint64_t)((const char *)head - slab_memory(s)) / SIZE_STEP + 1 : 0;
+    return place << REMOTE_HEAD_SHIFT | (uint64_t)count << REMOTE_COUNT_SHIFT | state;
+}

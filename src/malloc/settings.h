@@ -1,0 +1,52 @@
+/*
+ * settings.h: what a user may set, by MEMOIR_MALLOC="name=value,name=value" or mallopt().
+ *
+ * Read once, as soon as there is an environment: the loader allocates before that. A program that runs with rights of
+ * others (setuid) has none. A name or value that makes no sense is told on stderr, once, and ignored.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum pressure_setting {
+    PRESSURE_SET_NONE,
+    PRESSURE_SET_SOME,
+    PRESSURE_SET_HIGH,
+    PRESSURE_SET_CRITICAL,
+    PRESSURE_SET_AUTO, /* what memoird or the kernel tells */
+};
+
+enum thp_setting { THP_NEVER, THP_DENSE, THP_ALWAYS };
+
+struct malloc_settings {
+    uint64_t account;     /* count blocks by call site, in a book */
+    uint64_t harden;      /* 0 to 3 */
+    uint64_t pressure;    /* enum pressure_setting */
+    uint64_t keep_bytes;  /* free memory that is kept; SETTING_AUTO: by policy */
+    uint64_t limit_bytes; /* of all memory asked from the kernel; 0: none */
+    uint64_t thp;         /* enum thp_setting */
+    uint64_t zero_free;   /* overwrite what is freed */
+    bool read;            /* the environment has been looked at */
+};
+#define SETTING_AUTO UINT64_MAX
+
+extern struct malloc_settings malloc_settings __attribute__((visibility("hidden")));
+
+struct setting {
+    const char *name;
+    size_t offset;            /* of its uint64_t in malloc_settings */
+    const char *const *words; /* values by name, NULL at the end; NULL: a number */
+    uint64_t max;
+    bool bytes; /* K, M, G may follow, and "auto" is a value */
+    const char *help;
+};
+extern const struct setting settings_table[];
+extern const size_t settings_count;
+
+/* Look at the environment, if there is one by now. Keeps errno. */
+void settings_read(void);
+
+/* Take over "name=value,..."; what could not be understood begins at *ret_bad (NULL: all was). */
+void settings_parse(struct malloc_settings *s, const char *text, const char **ret_bad);
