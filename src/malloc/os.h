@@ -1,0 +1,72 @@
+/*
+ * os.h: the allocator's seam to the kernel.
+ *
+ * The only place of the allocator that maps, unmaps, moves, purges or protects memory. It makes the
+ * system calls itself, so that a library which wraps mmap() (a tracker, a profiler) is not entered from
+ * inside malloc. Every call may be made by any thread at any time, takes no lock, is safe in a signal
+ * handler, and leaves errno as it was: who hands a failure on to the program sets ENOMEM itself.
+ *
+ * Sizes are rounded up to pages here, addresses are the caller's to keep on page boundaries. Alignments
+ * are powers of two.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define OS_PAGE_BYTES ((size_t)4096)
+
+static inline size_t os_page_up(size_t bytes)
+{
+    return (bytes + OS_PAGE_BYTES - 1) & ~(OS_PAGE_BYTES - 1);
+}
+
+/* What was asked of the kernel since the process began, failures included. Any thread adds (relaxed);
+ * a reader sees each figure whole, not all of one moment. */
+struct os_counts {
+    uint64_t map_calls;     /* mmap */
+    uint64_t unmap_calls;   /* munmap */
+    uint64_t remap_calls;   /* mremap */
+    uint64_t advise_calls;  /* madvise */
+    uint64_t protect_calls; /* mprotect */
+    uint64_t failed_calls;  /* of all of these */
+    uint64_t mapped_bytes;  /* handed out by os_map() and added by os_grow() */
+    uint64_t unmapped_bytes;
+    uint64_t purged_bytes;
+    uint64_t kept_bytes; /* the kernel would not unmap: purged where possible, never used again */
+};
+extern struct os_counts os_counts;
+
+/* Zeroed memory of this process alone, aligned to `align` (at least a page's). NULL when there is none.
+ * Places its mappings side by side, so that the kernel sees one large area instead of thousands (a
+ * process may have 65530), and mostly needs one system call. */
+void *os_map(size_t bytes, size_t align);
+
+/* Give a range back, whole mappings or parts. False when the kernel refuses, which it does when a
+ * process has too many mappings to split another: then the range stays mapped, its pages are given
+ * back as far as possible, and it is counted as kept. The caller must not touch it either way. */
+bool os_unmap(void *p, size_t bytes);
+
+/* Give the pages of a range back and keep the range: it reads as zero afterwards. False when the kernel
+ * refuses (locked pages): then the contents are as before. */
+bool os_purge(void *p, size_t bytes);
+
+/* Make a range of `old_bytes` at `old`, which os_map() or os_grow() gave, `new_bytes` long: where it is
+ * if there is room, else by moving its pages (not their contents) to another place aligned to `align`,
+ * chosen so that further growth finds room. What is added reads as zero. NULL leaves the old range
+ * untouched; then the caller copies. */
+void *os_grow(void *old, size_t old_bytes, size_t new_bytes, size_t align);
+
+/* Ask for huge pages in a range, or for none. False when the kernel has none. */
+bool os_huge_page(void *p, size_t bytes, bool on);
+
+/* What the process may do with a range: nothing (a guard), read, or read and write. */
+enum os_access { OS_NO_ACCESS, OS_READ, OS_READ_WRITE };
+bool os_protect(void *p, size_t bytes, enum os_access access);
+
+#ifdef OS_FAULTS
+/* For tests: asked before each system call; true makes that call fail without being made. */
+enum os_call { OS_CALL_MAP, OS_CALL_UNMAP, OS_CALL_REMAP, OS_CALL_ADVISE, OS_CALL_PROTECT };
+extern bool (*os_fault)(enum os_call call);
+#endif
