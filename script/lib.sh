@@ -17,7 +17,8 @@ soak_packages=(nodejs rustc)                    # and those that take long to in
 bench_packages=("${build_packages[@]}" git heaptrack libgoogle-perftools4 libjemalloc2 liblsan0 perl python3
   redis-server redis-tools sqlite3 valgrind)
 deb_packages=("${build_packages[@]}" debhelper dpkg-dev git)
-export build_packages test_packages soak_packages bench_packages deb_packages
+vm_packages=("${test_packages[@]}" busybox-static criu numactl qemu-system-x86) # the kernel is unpacked by script/test-vm
+export vm_packages build_packages test_packages soak_packages bench_packages deb_packages
 
 say() { printf '==> %s\n' "$*"; }
 warn() { printf 'warning: %s\n' "$*" >&2; }

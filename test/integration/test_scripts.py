@@ -37,6 +37,26 @@ class Installed(unittest.TestCase):
         self.assertEqual(there, {path.name for path in (ROOT / "clients/python/memoir").glob("*.py")})
 
 
+class TestVm(unittest.TestCase):
+    """That its pieces are whole; the machine itself boots only in its own lane."""
+
+    def test_says_how_to_use_it(self):
+        result = run(ROOT / "script/test-vm", "--help")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("Usage: script/test-vm", result.stdout)
+
+    def test_names_a_case_that_is_not_there(self):
+        result = run(ROOT / "script/test-vm", "test/vm/nothing.sh")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("test/vm/nothing.sh", result.stderr)
+
+    def test_every_case_is_a_shell_script(self):
+        cases = [*(ROOT / "test/vm").glob("*.sh"), ROOT / "test/vm/init"]
+        self.assertGreater(len(cases), 2)
+        for case in cases:
+            self.assertEqual(run("sh", "-n", case).returncode, 0, case)
+
+
 class CheckIncludes(Folder):
     def setUp(self):
         super().setUp()
