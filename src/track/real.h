@@ -4,6 +4,8 @@
  * Found by dlsym(RTLD_NEXT), so it is whatever the loader would have chosen: glibc's, or one that the
  * program or its user brings. dlsym() may itself allocate: until the real functions are known, memory
  * comes from a small static buffer whose blocks are never given back.
+ *
+ * The same tracker is in libmemoir-malloc.so, compiled with TRACK_OVER_CORE.
  */
 #pragma once
 
@@ -12,6 +14,34 @@
 #include <stdint.h>
 
 #include "base/atomic.h"
+#include "book/layout.h"
+
+#ifdef TRACK_OVER_CORE
+
+/* In libmemoir-malloc.so it is our own, which calls us: see src/malloc/account.c, where these are. */
+#define REAL_SOURCE BOOK_SOURCE_MALLOC
+static const struct {
+    bool glibc, sized, whole;
+} real = {.whole = true};
+
+void *real_realloc(void *block, size_t bytes);
+size_t real_usable(void *block); /* 0 if it is no block */
+int real_dlclose(void *handle);
+bool real_wanted(void); /* is anything to be counted? */
+
+static inline size_t real_usable_told(void *block)
+{
+    return real_usable(block);
+}
+
+static inline bool real_ready(void)
+{
+    return true;
+}
+
+#else
+
+#define REAL_SOURCE    BOOK_SOURCE_TRACK
 
 enum { REAL_SIZED_MAX = 1024 };
 
@@ -97,9 +127,33 @@ static inline size_t real_usable(void *block)
     return real.usable(block);
 }
 
+/* What the allocator itself says. */
+static inline size_t real_usable_told(void *block)
+{
+    return real.usable(block);
+}
+
+static inline void *real_realloc(void *block, size_t bytes)
+{
+    return real.realloc(block, bytes);
+}
+
+static inline int real_dlclose(void *handle)
+{
+    real_ready();
+    return real.dlclose(handle);
+}
+
+static inline bool real_wanted(void)
+{
+    return true;
+}
+
 /* The next function of that name after ours, or NULL; for those that are seldom needed. Takes the lock of the
  * loader, which may be held by a thread that waits for this one. */
 void *real_symbol(const char *name);
 
 /* Who has the operators of C++? For real_find(); in wrap_cxx.c. */
 void real_operators_find(struct real *r);
+
+#endif

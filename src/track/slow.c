@@ -2,10 +2,9 @@
 #include <errno.h>
 
 #include "book/lock.h"
-#include "book/report.h"
 #include "track/early.h"
+#include "track/fast.h"
 #include "track/sample.h"
-#include "track/track.h"
 
 static uint64_t place_of(uint32_t account, uint32_t site)
 {
@@ -26,7 +25,7 @@ static bool room_make(void **block, size_t bytes)
     uint64_t extent = book_trailer_place((uintptr_t)*block, usable) - (uintptr_t)*block;
     if (extent >= book_trailer_whole_words(bytes) + sizeof(uint64_t))
         return true;
-    void *larger = real.realloc(*block, book_trailer_request_long(bytes));
+    void *larger = real_realloc(*block, book_trailer_request_long(bytes));
     *block = larger ? larger : *block;
     return larger != NULL;
 }
@@ -227,6 +226,31 @@ void *track_alloc(void *block, size_t bytes, uintptr_t caller)
     return block;
 }
 
+void *track_done(void *block, size_t bytes, uintptr_t caller)
+{
+    struct track_thread *t = track_self;
+    t->budget += (int64_t)bytes;
+    if (track_settings.stacks == TRACK_STACKS_ALL)
+        return track_alloc(block, bytes, caller);
+    bool large = bytes >= TRACK_LARGE_BYTES;
+    if (large)
+        track_clock(t->tracker);
+    else if (t->budget <= (int64_t)bytes)
+        track_tick(t);
+    struct track_site *entry = site_known(t, caller);
+    uint64_t at = book_trailer_place((uintptr_t)block, real_usable(block));
+    if (!entry || track_sample_left(t) < (int64_t)bytes ||
+        !book_trailer_write((uint64_t *)at, t->tracker->key, at, (uintptr_t)block, bytes,
+                            t->site_numbers[entry - t->sites], load_relaxed(&t->tracker->time),
+                            false))
+        return track_alloc(block, bytes, caller);
+    t->budget -= (int64_t)bytes;
+    count_alloc(t, entry->counters, bytes);
+    if (large)
+        track_settle(t); /* it makes a peak, though it may be gone before the next tick */
+    return block;
+}
+
 size_t track_request(size_t bytes)
 {
     struct tracker *tracker = tracker_now();
@@ -388,7 +412,7 @@ void track_free(void *block)
 
 size_t track_usable(void *block)
 {
-    size_t usable = real.usable(block);
+    size_t usable = real_usable_told(block);
     const uint64_t *last = last_word(block, usable);
     struct book_trailer trailer;
     if (!last ||

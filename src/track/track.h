@@ -234,6 +234,9 @@ static inline int64_t track_sample_left(const struct track_thread *t)
  * any. */
 void *track_alloc(void *block, size_t bytes, uintptr_t caller);
 
+/* The same for a block that the budget has been charged for, from who could take the fast way but for this block. */
+void *track_done(void *block, size_t bytes, uintptr_t caller);
+
 /* Bytes to ask for if it comes to that. */
 size_t track_request(size_t bytes);
 

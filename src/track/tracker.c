@@ -79,7 +79,7 @@ static void settings_read(void)
     const char *bytes = secure_getenv("MEMOIR_SAMPLE_BYTES");
     track_settings.off = is_set("MEMOIR_OFF");
     track_settings.keep_pid = book_keep_asked() ? getpid() : 0;
-    track_settings.maps = is_set("MEMOIR_TRACK_MMAP");
+    track_settings.maps = REAL_SOURCE == BOOK_SOURCE_TRACK && is_set("MEMOIR_TRACK_MMAP");
     track_settings.suspended = is_set("MEMOIR_SUSPENDED");
     if (stacks && strcmp(stacks, "all") == 0)
         track_settings.stacks = TRACK_STACKS_ALL;
@@ -173,7 +173,7 @@ static int tracker_fill(struct tracker *tracker)
     struct book_writer *w = &tracker->writer;
     const char *reserve = secure_getenv("MEMOIR_RESERVE");
     struct book_writer_options options = {
-        .source = BOOK_SOURCE_TRACK,
+        .source = REAL_SOURCE,
         .large = reserve && strcmp(reserve, "large") == 0,
     };
     int r = book_writer_init(w, &options);
@@ -516,6 +516,8 @@ void track_leave(struct track_thread *t)
 
 __attribute__((constructor)) static void track_start(void)
 {
+    if (!real_wanted())
+        return;
     settings_read();
     if (real_ready() && track_phase_now() == TRACK_EARLY && track_settings.off)
         store_release(&track_page.root.phase, TRACK_OFF);

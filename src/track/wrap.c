@@ -17,23 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "book/report.h"
-
-#define INLINE static inline __attribute__((always_inline))
+#include "track/fast.h"
 
 enum { HINT_PAGE = 4096 };
-
-/* Take from a counter of this thread's, in one instruction; true if nothing is left. */
-INLINE bool charge(int64_t *left, size_t bytes)
-{
-#if defined(__x86_64__)
-    bool less;
-    __asm__("subq %2, %0" : "+m"(*left), "=@ccle"(less) : "r"(bytes));
-    return less;
-#else
-    return (*left -= (int64_t)bytes) <= 0;
-#endif
-}
 
 /* Bytes from the start of a block to its last word: of a small one of glibc's, whatever else gives more than any of
  * those; and of any block, or very many. */
@@ -66,183 +52,22 @@ INLINE uint64_t hint_extent(struct track_thread *t, const void *block)
     return same && (uintptr_t)block % HINT_PAGE + extent < HINT_PAGE ? extent : UINT64_MAX;
 }
 
-/* ---- counting ---- */
-
-INLINE void count_alloc(struct track_thread *t, struct book_site_counters *site, size_t bytes)
-{
-    struct book_counters *account = t->account;
-    book_add(&account->alloc_bytes, bytes);
-    book_add(&account->alloc_blocks, 1);
-    book_add(&site->alloc_bytes, bytes);
-    book_add(&site->alloc_blocks, 1);
-}
-
-INLINE void count_free(struct track_thread *t, struct book_site_counters *site, size_t bytes)
-{
-    struct book_counters *account = t->account;
-    book_add(&account->freed_bytes, bytes);
-    book_add(&account->freed_blocks, 1);
-    book_add(&site->freed_bytes, bytes);
-    book_add(&site->freed_blocks, 1);
-}
-
-/* The entry of a caller that this thread knows, or NULL. */
-INLINE struct track_site *site_known(struct track_thread *t, uintptr_t caller)
-{
-    struct track_site *entry = track_site_entry(t, caller);
-    if (likely((entry->key & ~TRACK_KEY_WIDE) == caller))
-        return entry;
-    entry = track_site_beside(entry);
-    return (entry->key & ~TRACK_KEY_WIDE) == caller ? entry : NULL;
-}
-
-/* A block that the real allocator gave, and that the budget has been charged for: count it, in any case. Gives the block,
- * or one that takes its place. */
-static __attribute__((noinline)) void *done(void *block, size_t bytes, uintptr_t caller)
-{
-    struct track_thread *t = track_self;
-    t->budget += (int64_t)bytes;
-    if (track_settings.stacks == TRACK_STACKS_ALL)
-        return track_alloc(block, bytes, caller);
-    bool large = bytes >= TRACK_LARGE_BYTES;
-    if (large)
-        track_clock(t->tracker);
-    else if (t->budget <= (int64_t)bytes)
-        track_tick(t);
-    struct track_site *entry = site_known(t, caller);
-    uint64_t at = book_trailer_place((uintptr_t)block, real_usable(block));
-    if (!entry || track_sample_left(t) < (int64_t)bytes ||
-        !book_trailer_write((uint64_t *)at, t->tracker->key, at, (uintptr_t)block, bytes,
-                            t->site_numbers[entry - t->sites], load_relaxed(&t->tracker->time),
-                            false))
-        return track_alloc(block, bytes, caller);
-    t->budget -= (int64_t)bytes;
-    count_alloc(t, entry->counters, bytes);
-    if (large)
-        track_settle(t); /* it makes a peak, though it may be gone before the next tick */
-    return block;
-}
-
-/* The same for a block up to BOOK_TRAILER_SHORT_MAX that the budget has not been charged for: but for a call of done() where
- * anything is unusual. */
-INLINE void *near_done(struct track_thread *t, void *block, uint64_t extent, size_t bytes,
-                       uintptr_t caller)
-{
-    struct track_site *entry = track_site_entry(t, caller);
-    uint64_t at = (uintptr_t)block + extent;
-    if (unlikely(charge(&t->budget, bytes) || extent - bytes > BOOK_TRAILER_SLACK_MAX))
-        return done(block, bytes, caller);
-    if (unlikely(entry->key != caller)) {
-        entry = track_site_beside(entry);
-        if (entry->key != caller)
-            return done(block, bytes, caller);
-    }
-    uint64_t said = entry->short_site + t->stamp + book_trailer_short_shape(extent, extent - bytes);
-    *(uint64_t *)at = book_trailer_short_seal(t->key, at, said);
-    count_alloc(t, entry->counters, bytes);
-    return block;
-}
-
-/* The same for a larger one of glibc's, which gets a long trailer. One with a mapping of its own ends a word earlier. */
+/* Count a block of glibc's that is neither small nor large. One with a mapping of its own ends a word earlier. */
 INLINE void *far_done(struct track_thread *t, void *block, size_t bytes, uintptr_t caller)
 {
-    struct track_site *entry = track_site_entry(t, caller);
-    uint64_t at = (uintptr_t)block + near_extent(block) - sizeof(uint64_t);
-    uint64_t pad = (at - (uintptr_t)block - book_trailer_whole_words(bytes)) / 8;
-    if (unlikely(charge(&t->budget, bytes) || pad >= BOOK_TRAILER_PAD_FAR ||
-                 (real_chunk(block) & REAL_CHUNK_MAPPED)))
-        return done(block, bytes, caller);
-    if (unlikely(entry->key != caller)) {
-        entry = track_site_beside(entry);
-        if (entry->key != caller)
-            return done(block, bytes, caller);
-    }
-    uint64_t *words = (uint64_t *)at, site = t->site_numbers[entry - t->sites];
-    struct book_trailer_key key = {t->key, (uint32_t)t->generation};
-    words[0] = bytes | site << BOOK_TRAILER_LONG_SITE_SHIFT;
-    words[1] = book_trailer_seal(key, at, words[0], pad, load_relaxed(&t->tracker->time), false);
-    count_alloc(t, entry->counters, bytes);
-    return block;
+    if (likely(!(real_chunk(block) & REAL_CHUNK_MAPPED)))
+        return far_done_at(t, block, near_extent(block), bytes, caller);
+    t->budget -= (int64_t)bytes;
+    return track_done(block, bytes, caller);
 }
-
-/* Has a block of this process a short trailer so far from its start? `ret_word` is what is there then. */
-INLINE bool short_here(struct track_thread *t, void *block, uint64_t extent, uint64_t *ret_word)
-{
-    uint64_t at = (uintptr_t)block + extent;
-    if (unlikely(extent > BOOK_TRAILER_SHORT_EXTENT_MAX))
-        return false;
-    uint64_t word = *ret_word = *(uint64_t *)at;
-    return likely((int64_t)word < 0 &&
-                  book_trailer_short_sealed(t->key, (uint32_t)t->generation, at, word));
-}
-
-/* The same where the distance is a guess, so that it may be another block's; and where the block is going on, so that what looks
- * like a trailer must not be the program's own, in a block that we know nothing of. */
-INLINE bool short_surely(struct track_thread *t, void *block, uint64_t extent, uint64_t *ret_word)
-{
-    return short_here(t, block, extent, ret_word) &&
-           likely(book_trailer_short_extent(*ret_word) == extent);
-}
-
-/* What was counted for a block with that trailer; the counters of its site, or NULL. */
-INLINE struct book_site_counters *counted(struct track_thread *t, uint64_t word, uint64_t extent,
-                                          size_t *ret_bytes)
-{
-    uint64_t site = word >> BOOK_TRAILER_SHORT_SITE_SHIFT; /* and the mark */
-    struct book_site_counters *page =
-        t->book.site_pages[site / BOOK_SITES_PER_PAGE -
-                           BOOK_TRAILER_SHORT_SITES / BOOK_SITES_PER_PAGE];
-    *ret_bytes = extent - book_trailer_short_slack(word);
-    return likely(page) ? &page[site % BOOK_SITES_PER_PAGE] : NULL;
-}
-
-/* A trailer that was taken away, and where its block was counted. */
-struct wrap_taken {
-    uint64_t *last, words[2];
-    struct book_site_counters *site;
-    size_t bytes;
-    bool is_short;
-};
 
 /* Take away the trailer of any block of this process; false if it cannot be counted as freed at once. */
-static bool take(struct track_thread *t, void *block, struct wrap_taken *ret)
+static bool take(struct track_thread *t, void *block, struct track_held *ret)
 {
-    uint64_t word = 0, extent = hint_extent(t, block);
-    struct book_trailer trailer;
-    ret->is_short = short_surely(t, block, extent, &word);
-    if (!ret->is_short) {
-        extent = any_extent(block);
-        ret->is_short = short_surely(t, block, extent, &word);
-    }
-    uint64_t *last = ret->last = (uint64_t *)((uintptr_t)block + extent);
-    if (ret->is_short) {
-        ret->site = counted(t, word, extent, &ret->bytes);
-        if (unlikely(!ret->site))
-            return false;
-    } else {
-        if (unlikely(last < (uint64_t *)block ||
-                     book_trailer_check(t->tracker->key, (uintptr_t)block, (uintptr_t)last, last,
-                                        &trailer) != 0 ||
-                     trailer.is_short || trailer.sampled))
-            return false;
-        struct book_site_counters *page = t->book.site_pages[trailer.site / BOOK_SITES_PER_PAGE];
-        if (unlikely(!page))
-            return false;
-        ret->site = &page[trailer.site % BOOK_SITES_PER_PAGE];
-        ret->bytes = trailer.bytes;
-        ret->words[0] = last[-1];
-        last[-1] = 0;
-    }
-    ret->words[1] = last[0];
-    last[0] = 0;
-    return true;
-}
-
-static void put_back(const struct wrap_taken *taken)
-{
-    taken->last[0] = taken->words[1];
-    if (!taken->is_short)
-        taken->last[-1] = taken->words[0];
+    uint64_t word, extent = hint_extent(t, block);
+    if (short_surely(t, block, extent, &word) && held_short(t, block, extent, word, ret))
+        return true;
+    return held_take(t, block, any_extent(block), ret);
 }
 
 /* ---- malloc and free ---- */
@@ -268,7 +93,7 @@ static __attribute__((noinline)) void *malloc_any(size_t bytes, uintptr_t caller
         return NULL;
     if (bytes > BOOK_TRAILER_SHORT_MAX || real.glibc || track_settings.stacks == TRACK_STACKS_ALL) {
         t->budget -= (int64_t)bytes;
-        return done(block, bytes, caller);
+        return track_done(block, bytes, caller);
     }
     uint64_t extent = any_extent(block);
     hint_set(t, block, extent % HINT_PAGE);
@@ -329,7 +154,7 @@ static __attribute__((noinline)) void free_slowly(void *block)
 static __attribute__((noinline)) void free_any(void *block)
 {
     struct track_thread *t = track_self;
-    struct wrap_taken old = {.bytes = 0};
+    struct track_held old = {.bytes = 0};
     if (unlikely(!track_is_fast(t, &track_page.root.pass) || real_is_boot(block))) {
         free_slowly(block);
         return;
@@ -459,7 +284,7 @@ static __attribute__((noinline)) void *calloc_any(size_t n, size_t bytes, uintpt
     if (!fast)
         return track_alloc(block, total, caller);
     track_self->budget -= (int64_t)total;
-    return done(block, total, caller);
+    return track_done(block, total, caller);
 }
 
 EXPORT void *calloc(size_t n, size_t bytes)
@@ -517,29 +342,21 @@ static __attribute__((noinline)) void *realloc_slowly(void *block, size_t bytes,
     return counted ? track_alloc(moved, bytes, caller) : moved;
 }
 
-/* What a realloc() that moved a block counts for the old one. */
-INLINE void count_moved(struct track_thread *t, struct book_site_counters *site, size_t bytes)
-{
-    count_free(t, site, bytes);
-    book_add(&t->account->reallocs, 1);
-    t->settle_left -= (int64_t)bytes;
-}
-
 static __attribute__((noinline)) void *realloc_any(void *block, size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_self;
-    struct wrap_taken old;
+    struct track_held old;
     if (unlikely(!track_may_alloc(t, &track_page.root.pass) || !block || bytes == 0 ||
                  bytes > WRAP_SIZE_MAX || real_is_boot(block) || !take(t, block, &old)))
         return realloc_slowly(block, bytes, caller);
     void *to = real.realloc(block, track_request(bytes));
     if (unlikely(!to)) {
-        put_back(&old);
+        held_put_back(&old);
         return NULL;
     }
     count_moved(t, old.site, old.bytes);
     charge(&t->budget, bytes);
-    return done(to, bytes, caller);
+    return track_done(to, bytes, caller);
 }
 
 INLINE void *realloc_for(void *block, size_t bytes, uintptr_t caller)
@@ -660,22 +477,4 @@ EXPORT size_t malloc_usable_size(void *block)
             return extent;
     }
     return usable_slowly(block);
-}
-
-/* Code that called us may be gone afterwards, and other code be in its place. */
-EXPORT int dlclose(void *handle)
-{
-    real_ready();
-    int r = real.dlclose(handle);
-    fetch_add_relaxed(&track_closes, 1);
-    struct track_root *root = &track_page.root;
-    if (load_relaxed(&root->pass))
-        fetch_add_relaxed(&root->pass, UINT64_C(1) << 48);
-    if (load_relaxed(&root->glibc_pass))
-        fetch_add_relaxed(&root->glibc_pass, UINT64_C(1) << 48);
-    if (load_relaxed(&root->near_pass))
-        fetch_add_relaxed(&root->near_pass, UINT64_C(1) << 48);
-    if (load_relaxed(&root->sized_pass))
-        fetch_add_relaxed(&root->sized_pass, UINT64_C(1) << 48);
-    return r;
 }
