@@ -62,12 +62,14 @@ struct slab {
     uint32_t limit;           /* and that fit */
     uint32_t start;           /* of a large block: its distance from the first slice */
     struct slab *next, *prev; /* in the owner's bin, or in the pool */
-    uint64_t spare;
+    struct heap *home;        /* that began or adopted it: knows its blocks best. Never followed */
 
     /* Everybody's. */
-    uint64_t remote; /* state, count and head: see below */
-    uint64_t asked;  /* of a large block: bytes asked for */
-    uint64_t spare_remote[6];
+    uint64_t remote;      /* state, count and head: see below */
+    uint64_t asked;       /* of a large block: bytes asked for */
+    uint32_t pooled_used; /* `used` when it went into the pool */
+    uint32_t spare;
+    uint64_t spare_words[5];
 };
 static_assert(sizeof(struct slab) == 128, "two cache lines");
 static_assert(offsetof(struct slab, remote) == 64, "apart from what its owner writes");
@@ -85,8 +87,7 @@ struct macro {
     uint8_t class;     /* as in a slab: SLAB_UNUSED */
     uint8_t huge_page; /* asked for huge pages */
     uint8_t spare[1];
-    uint64_t purged_at; /* clock of the last purge, in ticks */
-    uint64_t spare_words[3];
+    uint64_t spare_words[5];
 };
 static_assert(sizeof(struct macro) == sizeof(struct slab), "it takes the place of a descriptor");
 

@@ -1,0 +1,138 @@
+/* core.c: see core.h. */
+#include "malloc/core.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "malloc/fatal.h"
+#include "malloc/huge.h"
+#include "malloc/source.h"
+
+/* This thread's heap, or one for this call. */
+static struct heap *heap_begin(bool *ret_borrowed)
+{
+    struct heap *h = heap_get();
+    *ret_borrowed = !h;
+    return h ? h : heap_borrow();
+}
+
+static void heap_end(struct heap *h, bool borrowed)
+{
+    if (borrowed)
+        heap_return(h);
+}
+
+enum want { WANT_ANY, WANT_ZERO, WANT_ALIGNED };
+
+static void *take(size_t bytes, size_t align, enum want want)
+{
+    bool borrowed;
+    if (unlikely(bytes > PTRDIFF_MAX || align > PTRDIFF_MAX))
+        return NULL;
+    struct heap *h = heap_begin(&borrowed);
+    if (unlikely(!h))
+        return NULL;
+    void *block = want == WANT_ANY    ? heap_alloc(h, bytes)
+                  : want == WANT_ZERO ? heap_alloc_zero(h, bytes)
+                                      : heap_alloc_aligned(h, bytes, align);
+    heap_end(h, borrowed);
+    return block;
+}
+
+void *core_malloc_slowly(size_t bytes)
+{
+    return take(bytes, 1, WANT_ANY);
+}
+
+void *core_calloc(size_t bytes)
+{
+    return take(bytes, 1, WANT_ZERO);
+}
+
+void *core_memalign(size_t align, size_t bytes)
+{
+    return take(bytes, align, WANT_ALIGNED);
+}
+
+void core_free_slowly(void *block)
+{
+    switch (map_kind(block)) {
+    case MAP_MACRO: {
+        struct slab *s = slab_of(block);
+        if (unlikely(s->class >= SIZE_CLASSES && s->class != SLAB_LARGE))
+            fatal_block("free", "no block of this program's heap", block);
+        heap_free_slowly(heap_own, s, block);
+        break;
+    }
+    case MAP_HUGE:
+    case MAP_HUGE_ALONE:
+        if (!huge_free(block))
+            fatal_block("free", "no block of this program's heap", block);
+        break;
+    default:
+        if (block)
+            fatal_block("free", "no block of this program's heap", block);
+    }
+}
+
+size_t core_usable(const void *block)
+{
+    switch (map_kind(block)) {
+    case MAP_MACRO:
+        return slab_usable(slab_of(block));
+    case MAP_HUGE:
+    case MAP_HUGE_ALONE:
+        return huge_usable(block);
+    default:
+        return 0;
+    }
+}
+
+/* Can it stay where it is? A block that would be more than half empty moves. */
+static bool fits(const struct slab *s, size_t bytes)
+{
+    size_t usable = s->block_bytes;
+    return bytes <= usable && (bytes > usable / 2 || usable <= 4 * SIZE_STEP);
+}
+
+static void *move(void *block, size_t had, size_t bytes)
+{
+    void *to = core_malloc(bytes);
+    if (unlikely(!to))
+        return bytes <= had ? block : NULL; /* it still has room there */
+    memcpy(to, block, had < bytes ? had : bytes);
+    core_free(block);
+    return to;
+}
+
+void *core_realloc(void *block, size_t bytes)
+{
+    if (unlikely(bytes > PTRDIFF_MAX))
+        return NULL;
+    if (map_kind(block) == MAP_MACRO) {
+        struct slab *s = slab_of(block);
+        if (s->class == SLAB_LARGE) {
+            bool large = bytes > SIZE_SMALL_MAX && bytes <= HEAP_LARGE_MAX;
+            if (large && large_resize(s, bytes))
+                return block;
+        } else if (fits(s, bytes)) {
+            return block;
+        }
+        return move(block, slab_usable(s), bytes);
+    }
+    size_t had = core_usable(block);
+    if (had == 0)
+        fatal_block("realloc", "no block of this program's heap", block);
+    if (bytes > HEAP_LARGE_MAX)
+        return huge_realloc(block, bytes);
+    return move(block, had, bytes);
+}
+
+bool core_trim(void)
+{
+    struct heap *h = heap_own;
+    if (h)
+        heap_trim(h);
+    bool any = huge_trim();
+    return source_trim(&source_main) || any;
+}

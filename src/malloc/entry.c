@@ -1,0 +1,133 @@
+/*
+ * entry.c: the functions of the C library, as the program calls them.
+ *
+ * What nearly all calls need is here, in a few instructions; the rest is behind divert.h.
+ */
+#include "malloc/entry.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "malloc/os.h"
+
+EXPORT void *malloc(size_t bytes)
+{
+    return entry_malloc(bytes, CALLER);
+}
+
+EXPORT void free(void *block)
+{
+    entry_free(block, CALLER);
+}
+
+EXPORT void *calloc(size_t n, size_t each)
+{
+    size_t bytes;
+    if (unlikely(__builtin_mul_overflow(n, each, &bytes))) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    if (likely(bytes <= SIZE_DIRECT_MAX)) {
+        void *block = heap_pop(heap_fast, bytes);
+        if (likely(block))
+            return memset(block, 0, bytes);
+    }
+    return divert_calloc(bytes, CALLER);
+}
+
+static inline __attribute__((always_inline)) void *entry_realloc(void *block, size_t bytes,
+                                                                 uintptr_t caller)
+{
+    if (unlikely(!block))
+        return entry_malloc(bytes, caller);
+    if (unlikely(bytes == 0)) {
+        entry_free(block, caller);
+        return NULL;
+    }
+    return divert_realloc(block, bytes, caller);
+}
+
+EXPORT void *realloc(void *block, size_t bytes)
+{
+    return entry_realloc(block, bytes, CALLER);
+}
+
+EXPORT void *reallocarray(void *block, size_t n, size_t each)
+{
+    size_t bytes;
+    if (unlikely(__builtin_mul_overflow(n, each, &bytes))) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return entry_realloc(block, bytes, CALLER);
+}
+
+static inline bool is_power(size_t align)
+{
+    return align != 0 && (align & (align - 1)) == 0;
+}
+
+/* glibc's memalign() takes any alignment, and rounds it up to the next power of two. */
+EXPORT void *memalign(size_t align, size_t bytes)
+{
+    if (align > (size_t)1 << 62) {
+        errno = EINVAL;
+        return NULL;
+    }
+    size_t power = SIZE_STEP;
+    while (power < align)
+        power *= 2;
+    return divert_memalign(power, bytes, CALLER);
+}
+
+EXPORT void *aligned_alloc(size_t align, size_t bytes)
+{
+    if (!is_power(align)) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return divert_memalign(align, bytes, CALLER);
+}
+
+EXPORT int posix_memalign(void **ret, size_t align, size_t bytes)
+{
+    if (!is_power(align) || align % sizeof(void *) != 0)
+        return EINVAL;
+    int saved = errno;
+    void *block = divert_memalign(align, bytes, CALLER);
+    errno = saved;
+    if (!block)
+        return ENOMEM;
+    *ret = block;
+    return 0;
+}
+
+EXPORT void *valloc(size_t bytes)
+{
+    return divert_memalign(OS_PAGE_BYTES, bytes, CALLER);
+}
+
+EXPORT void *pvalloc(size_t bytes)
+{
+    if (bytes > (size_t)PTRDIFF_MAX) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return divert_memalign(OS_PAGE_BYTES, os_page_up(bytes ? bytes : 1), CALLER);
+}
+
+EXPORT size_t malloc_usable_size(void *block)
+{
+    return block ? divert_usable(block) : 0;
+}
+
+EXPORT int malloc_trim(size_t pad)
+{
+    int saved = errno;
+    bool any = core_trim();
+    errno = saved;
+    return any;
+}

@@ -1,0 +1,31 @@
+/* entry.h: what entry.c and entry_cxx.c share. */
+#pragma once
+
+#include "malloc/core.h"
+#include "malloc/divert.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define CALLER ((uintptr_t)__builtin_return_address(0))
+
+static inline __attribute__((always_inline)) void *entry_malloc(size_t bytes, uintptr_t caller)
+{
+    if (likely(bytes <= SIZE_DIRECT_MAX)) {
+        void *block = heap_pop(heap_fast, bytes);
+        if (likely(block))
+            return block;
+    }
+    return divert_malloc(bytes, caller);
+}
+
+static inline __attribute__((always_inline)) void entry_free(void *block, uintptr_t caller)
+{
+    if (likely(map_kind(block) == MAP_MACRO)) {
+        struct slab *s = slab_of(block);
+        struct heap *h = heap_fast;
+        if (likely(load_relaxed(&s->owner) == h)) {
+            heap_push(h, s, block);
+            return;
+        }
+    }
+    divert_free(block, caller);
+}

@@ -1,0 +1,231 @@
+/* heap.c: see heap.h. */
+#include "malloc/heap.h"
+
+#include <string.h>
+#include <sys/single_threaded.h>
+
+#include "malloc/slab.h"
+#include "malloc/source.h"
+
+struct slab slab_none;
+
+/* ---- bins ---- */
+
+/* The bin's first slab is another one, or none. */
+static void current_set(struct heap *h, unsigned class, struct slab *s)
+{
+    if (s) {
+        s->used++; /* so that it does not become empty while it is current */
+        s->current = 1;
+    }
+    uint32_t bytes = size_of_class(class);
+    if (bytes > SIZE_DIRECT_MAX)
+        return;
+    unsigned from = class == 0 ? 0 : size_of_class(class - 1) / SIZE_STEP + 1;
+    for (unsigned i = from; i <= bytes / SIZE_STEP; i++)
+        h->direct[i] = s ? s : &slab_none;
+}
+
+/* At the end: by the time it is current, more of its blocks may be free. */
+static void bin_link(struct heap *h, struct slab *s)
+{
+    struct bin *b = &h->bin[s->class];
+    s->next = NULL;
+    s->prev = b->last;
+    if (b->last)
+        b->last->next = s;
+    else
+        b->first = s;
+    b->last = s;
+    b->n++;
+    if (b->first == s)
+        current_set(h, s->class, s);
+}
+
+static void bin_unlink(struct heap *h, struct slab *s)
+{
+    struct bin *b = &h->bin[s->class];
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        b->first = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+    else
+        b->last = s->prev;
+    b->n--;
+    if (s->current) {
+        s->current = 0;
+        s->used--;
+        current_set(h, s->class, b->first);
+    }
+}
+
+/* ---- slabs ---- */
+
+static void slab_give(struct heap *h, struct slab *s)
+{
+    if (h && s->slices == 1 && h->n_spare < HEAP_SPARES) {
+        s->owner = NULL;
+        s->class = SLAB_UNUSED;
+        h->spare[h->n_spare++] = s;
+    } else {
+        s->owner = NULL;
+        source_give(macro_of(s)->source, s);
+    }
+}
+
+void heap_slab_emptied(struct heap *h, struct slab *s)
+{
+    bin_unlink(h, s);
+    slab_give(h, s);
+}
+
+static struct slab *slab_new(struct heap *h, unsigned class)
+{
+    unsigned slices = size_slices[class];
+    struct slab *s;
+    if (slices == 1 && h->n_spare > 0) {
+        s = h->spare[--h->n_spare];
+    } else {
+        struct span span;
+        if (!source_take(h->source, slices, 1, &span))
+            return NULL;
+        s = span.slab;
+    }
+    slab_begin(s, class, h);
+    return s;
+}
+
+/* The current slab of a class, with a block on its free list. NULL: no memory. */
+static struct slab *current_refill(struct heap *h, unsigned class)
+{
+    struct bin *b = &h->bin[class];
+    struct slab *s;
+    b->claims = 0;
+    while ((s = b->first) != NULL) {
+        if (s->free || slab_collect(s) || slab_carve(s))
+            return s;
+        bin_unlink(h, s);
+        if (!slab_let_go(s))
+            bin_link(h, s); /* some came back this moment */
+    }
+    if (load_relaxed(&h->source->pooled[class]) > 0)
+        s = slab_adopt(h->source, class, h);
+    if (!s)
+        s = slab_new(h, class);
+    if (!s)
+        return NULL;
+    bin_link(h, s);
+    if (!s->free)
+        slab_carve(s);
+    return s;
+}
+
+void *heap_alloc_slowly(struct heap *h, size_t bytes)
+{
+    if (unlikely(bytes > SIZE_SMALL_MAX))
+        return large_alloc(h, bytes, 1, false);
+    unsigned class = size_class(bytes);
+    struct slab *s = h->bin[class].first;
+    if (!s || !s->free) {
+        h->slow_calls++;
+        s = current_refill(h, class);
+        if (unlikely(!s))
+            return NULL;
+    }
+    return slab_pop(s);
+}
+
+void *heap_alloc_aligned(struct heap *h, size_t bytes, size_t align)
+{
+    if (align <= SIZE_STEP)
+        return heap_alloc(h, bytes);
+    if (bytes > SIZE_SMALL_MAX || align > SLICE_BYTES)
+        return large_alloc(h, bytes, align, false);
+    for (unsigned class = size_class(bytes > align ? bytes : align); class < SIZE_CLASSES; class ++)
+        if (size_of_class(class) % align == 0)
+            return heap_alloc(h, size_of_class(class));
+    return large_alloc(h, bytes, align, false);
+}
+
+void *heap_alloc_zero(struct heap *h, size_t bytes)
+{
+    if (bytes > SIZE_SMALL_MAX)
+        return large_alloc(h, bytes, 1, true);
+    void *block = heap_alloc(h, bytes);
+    return block ? memset(block, 0, bytes) : NULL;
+}
+
+/* ---- free ---- */
+
+/* Shall this heap take over a slab that was full? One that it filled itself, or blocks of which it may need. Else others shall have
+ * it: who only frees would collect slabs that it never allocates from. */
+static bool claim_wanted(struct heap *h, const struct slab *s)
+{
+    if (!h)
+        return false;
+    struct bin *b = &h->bin[s->class];
+    return b->first && (s->home == h || __libc_single_threaded || b->claims < HEAP_CLAIMS_MAX);
+}
+
+void heap_free_slowly(struct heap *h, struct slab *s, void *block)
+{
+    if (s->class == SLAB_LARGE) {
+        large_free(s);
+        return;
+    }
+    if (h && load_relaxed(&s->owner) == h) {
+        heap_push(h, s, block);
+        return;
+    }
+    switch (slab_free(macro_of(s)->source, s, block, claim_wanted(h, s), h)) {
+    case SLAB_DONE:
+        break;
+    case SLAB_CLAIMED:
+        h->bin[s->class].claims++;
+        bin_link(h, s);
+        break;
+    case SLAB_EMPTY:
+        slab_give(h, s);
+        break;
+    }
+}
+
+/* ---- giving up what is not needed ---- */
+
+/* Of a slab in a bin: to the source if it is empty; else into the pool, if it is to leave the heap. */
+static void slab_part(struct heap *h, struct slab *s, bool leave)
+{
+    slab_collect(s);
+    bool empty = s->used == (s->current ? 1u : 0u);
+    if (!empty && !leave)
+        return;
+    bin_unlink(h, s);
+    if (empty || slab_pool(macro_of(s)->source, s) == SLAB_EMPTY) {
+        s->owner = NULL;
+        source_give(macro_of(s)->source, s);
+    }
+}
+
+static void heap_part(struct heap *h, bool leave)
+{
+    for (unsigned class = 0; class < SIZE_CLASSES; class ++)
+        for (struct slab *s = h->bin[class].first, *next; s; s = next) {
+            next = s->next;
+            slab_part(h, s, leave);
+        }
+    while (h->n_spare > 0)
+        source_give(macro_of(h->spare[h->n_spare - 1])->source, h->spare[h->n_spare - 1]),
+            h->n_spare--;
+}
+
+void heap_trim(struct heap *h)
+{
+    heap_part(h, false);
+}
+
+void heap_leave(struct heap *h)
+{
+    heap_part(h, true);
+}

@@ -1,0 +1,147 @@
+/*
+ * heap.h: the allocation chain of a thread.
+ *
+ * A heap has, for each size class, a bin: slabs that it owns and that have free blocks. The first one is current: blocks come
+ * from it, without a lock or an atomic instruction, and `direct` leads there from the size alone.
+ *
+ * The functions that a program calls look at heap_fast. It is the thread's own heap, or heap_none, which has no block and owns no
+ * slab: then every call goes the long way (divert.h), where all that is unusual is told apart. So what is switched off costs nothing.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "malloc/macro.h"
+
+#define likely(x)   __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+enum {
+    HEAP_SPARES = 4,      /* empty slabs of one slice that a heap keeps */
+    HEAP_CLAIMS_MAX = 64, /* full slabs of others that it claims between two of its own needs */
+    HEAP_DIRECT = SIZE_DIRECT_MAX / SIZE_STEP + 1,
+    HEAP_LARGE_MAX = 1 << 20, /* more has a mapping of its own: huge.h */
+};
+
+struct bin {
+    struct slab *first, *last;
+    uint32_t n;
+    uint32_t claims; /* since blocks were last needed */
+};
+
+struct heap {
+    struct slab *direct[HEAP_DIRECT];
+    struct bin bin[SIZE_CLASSES];
+    struct slab *spare[HEAP_SPARES];
+    uint32_t n_spare;
+    uint32_t colour;
+    struct source *source;
+    struct heap *next;                 /* all of them, for walks */
+    struct heap *next_free;            /* of no thread */
+    int32_t tid;                       /* 0: of no thread */
+    uint64_t large_allocs, slow_calls; /* only its own thread adds */
+};
+
+extern struct slab slab_none __attribute__((visibility("hidden")));
+extern struct heap heap_none __attribute__((visibility("hidden")));
+extern struct heap *heap_all __attribute__((visibility("hidden"))); /* under heaps_lock */
+
+extern __thread struct heap *heap_fast
+    __attribute__((visibility("hidden"), tls_model("initial-exec")));
+extern __thread struct heap *heap_own
+    __attribute__((visibility("hidden"), tls_model("initial-exec")));
+
+/* This thread's heap, made if need be. NULL: there is no memory for one, or the thread is ending: then heap_borrow(). */
+struct heap *heap_get(void);
+
+/* For one call of a thread that has none. NULL: no memory. */
+struct heap *heap_borrow(void);
+void heap_return(struct heap *h);
+
+/* Let all threads go the long way from now on, or let each look again (from the thread itself). */
+void heap_divert(bool all);
+void heap_fast_set(void);
+
+/* The long ways: blocks of any size. NULL without errno if there is no memory. */
+void *heap_alloc_slowly(struct heap *h, size_t bytes);
+void *heap_alloc_aligned(struct heap *h, size_t bytes, size_t align);
+/* All zero. */
+void *heap_alloc_zero(struct heap *h, size_t bytes);
+
+/* A block of a macro-block's. `h` may be NULL. */
+void heap_free_slowly(struct heap *h, struct slab *s, void *block);
+
+/* The last block of a slab came back to its owner. */
+void heap_slab_emptied(struct heap *h, struct slab *s);
+
+/* Give back all that is not needed: of this heap alone. */
+void heap_trim(struct heap *h);
+
+/* Give all its slabs away: nobody uses it any more. */
+void heap_leave(struct heap *h);
+
+/* large.c: blocks with slices of their own. */
+void *large_alloc(struct heap *h, size_t bytes, size_t align, bool zero);
+void large_free(struct slab *s);
+/* In place; false if it has to move. */
+bool large_resize(struct slab *s, size_t bytes);
+
+static inline size_t large_usable(const struct slab *s)
+{
+    return ((size_t)s->slices << SLICE_SHIFT) - s->start;
+}
+
+static inline size_t slab_usable(const struct slab *s)
+{
+    return unlikely(s->class == SLAB_LARGE) ? large_usable(s) : s->block_bytes;
+}
+
+/* ---- the short ways ---- */
+
+static inline __attribute__((always_inline)) void *slab_pop(struct slab *s)
+{
+    void *block = s->free;
+    if (likely(block)) {
+        s->free = *(void **)block;
+        s->used++;
+    }
+    return block;
+}
+
+/* A block of up to SIZE_DIRECT_MAX bytes, or NULL. */
+static inline __attribute__((always_inline)) void *heap_pop(struct heap *h, size_t bytes)
+{
+    return slab_pop(h->direct[(bytes + SIZE_STEP - 1) / SIZE_STEP]);
+}
+
+/* Of a slab that the heap owns. */
+static inline __attribute__((always_inline)) void heap_push(struct heap *h, struct slab *s,
+                                                            void *block)
+{
+    *(void **)block = s->free;
+    s->free = block;
+    if (unlikely(--s->used == 0))
+        heap_slab_emptied(h, s);
+}
+
+static inline __attribute__((always_inline)) void *heap_alloc(struct heap *h, size_t bytes)
+{
+    if (likely(bytes <= SIZE_DIRECT_MAX)) {
+        void *block = heap_pop(h, bytes);
+        if (likely(block))
+            return block;
+    }
+    return heap_alloc_slowly(h, bytes);
+}
+
+/* Of a block in a macro-block. */
+static inline __attribute__((always_inline)) void heap_free(struct heap *h, void *block)
+{
+    struct slab *s = slab_of(block);
+    if (likely(load_relaxed(&s->owner) == h && h))
+        heap_push(h, s, block);
+    else
+        heap_free_slowly(h, s, block);
+}

@@ -1,0 +1,5 @@
+#pragma once
+static inline unsigned pressure_level(void)
+{
+    return 0;
+}

@@ -1,0 +1,192 @@
+/* slab.c: see slab.h. */
+#include "malloc/slab.h"
+
+#include "malloc/source.h"
+
+enum { CARVE_BYTES = 4096 };
+
+static inline void *next_of(const void *block)
+{
+    return *(void *const *)block;
+}
+
+static inline void next_set(void *block, void *next)
+{
+    *(void **)block = next;
+}
+
+void slab_begin(struct slab *s, unsigned class, struct heap *owner)
+{
+    uint32_t bytes = size_of_class(class);
+    for (unsigned i = 1; i < s->slices; i++)
+        s[i].back = (uint8_t)i;
+    s->free = NULL;
+    s->used = 0;
+    s->class = (uint8_t) class;
+    s->current = 0;
+    s->block_bytes = bytes;
+    s->made = 0;
+    s->limit = ((uint32_t)s->slices << SLICE_SHIFT) / bytes;
+    s->home = owner;
+    store_release(&s->remote, remote_word(s, SLAB_OWNED, 0, NULL));
+    s->owner = owner;
+}
+
+/* In this order: a child that is forked in between loses blocks, but has none twice. */
+bool slab_carve(struct slab *s)
+{
+    uint32_t bytes = s->block_bytes, left = s->limit - s->made;
+    uint32_t n = bytes < CARVE_BYTES ? CARVE_BYTES / bytes : 1;
+    n = n < left ? n : left;
+    if (n == 0)
+        return false;
+    char *first = slab_memory(s) + (size_t)s->made * bytes, *block = first;
+    for (uint32_t i = 1; i < n; i++, block += bytes)
+        next_set(block, block + bytes);
+    next_set(block, NULL);
+    s->made += n;
+    fence_signal();
+    s->free = first;
+    return true;
+}
+
+/* A list of others' onto the owner's own. */
+static void take_over(struct slab *s, void *list, uint32_t count)
+{
+    if (s->free && list) {
+        void *last = list;
+        while (next_of(last))
+            last = next_of(last);
+        next_set(last, s->free);
+    }
+    if (list)
+        s->free = list;
+    s->used -= count;
+}
+
+bool slab_collect(struct slab *s)
+{
+    uint64_t word = load_relaxed(&s->remote);
+    if (remote_count(word) == 0)
+        return false;
+    word = exchange_acquire(&s->remote, remote_word(s, SLAB_OWNED, 0, NULL));
+    take_over(s, remote_head(s, word), remote_count(word));
+    return true;
+}
+
+bool slab_let_go(struct slab *s)
+{
+    struct heap *owner = s->owner;
+    uint64_t word = remote_word(s, SLAB_OWNED, 0, NULL);
+    store_relaxed(&s->owner, NULL);
+    if (cas_acq_rel(&s->remote, &word, remote_word(s, SLAB_FULL, 0, NULL)))
+        return true;
+    store_relaxed(&s->owner, owner);
+    return false;
+}
+
+enum slab_outcome slab_pool(struct source *source, struct slab *s)
+{
+    struct heap *owner = s->owner;
+    store_relaxed(&s->owner, NULL);
+    store_relaxed(&s->pooled_used, s->used);
+    lock_take(&source->lock);
+    uint64_t word = load_relaxed(&s->remote);
+    for (;;) {
+        uint32_t count = remote_count(word);
+        if (count == s->used)
+            break;
+        if (cas_acq_rel(&s->remote, &word,
+                        remote_word(s, SLAB_POOLED, count, remote_head(s, word)))) {
+            source_pool_link(source, s);
+            lock_drop(&source->lock);
+            return SLAB_DONE;
+        }
+    }
+    lock_drop(&source->lock);
+    store_relaxed(&s->owner, owner);
+    return SLAB_EMPTY;
+}
+
+/* ---- for anybody ---- */
+
+/* The first block of a full slab comes back, and nobody wants the slab. False if somebody else was there first. */
+static bool full_to_pool(struct source *source, struct slab *s, uint64_t word, void *block)
+{
+    next_set(block, NULL);
+    lock_take(&source->lock);
+    store_relaxed(&s->pooled_used, s->limit);
+    bool done = cas_acq_rel(&s->remote, &word, remote_word(s, SLAB_POOLED, 1, block));
+    if (done)
+        source_pool_link(source, s);
+    lock_drop(&source->lock);
+    return done;
+}
+
+static bool full_claim(struct slab *s, uint64_t word, void *block, struct heap *heap)
+{
+    if (!cas_acq_rel(&s->remote, &word, remote_word(s, SLAB_OWNED, 0, NULL)))
+        return false;
+    next_set(block, NULL);
+    s->free = block;
+    s->used--;
+    store_relaxed(&s->owner, heap);
+    return true;
+}
+
+static void pool_leave(struct source *source, struct slab *s)
+{
+    lock_take(&source->lock);
+    source_pool_unlink(source, s);
+    lock_drop(&source->lock);
+}
+
+enum slab_outcome slab_free(struct source *source, struct slab *s, void *block, bool claim,
+                            struct heap *heap)
+{
+    for (;;) {
+        uint64_t word = load_acquire(&s->remote), to;
+        uint32_t count = remote_count(word);
+        enum slab_state state = remote_state(word);
+        if (state == SLAB_FULL) {
+            if (claim || s->limit == 1) {
+                if (full_claim(s, word, block, heap))
+                    return s->used == 0 ? SLAB_EMPTY : SLAB_CLAIMED;
+            } else if (full_to_pool(source, s, word, block)) {
+                return SLAB_DONE;
+            }
+            continue;
+        }
+        bool last = state == SLAB_POOLED && count + 1 == load_relaxed(&s->pooled_used);
+        next_set(block, remote_head(s, word));
+        to = last ? remote_word(s, SLAB_OWNED, 0, NULL) : remote_word(s, state, count + 1, block);
+        if (!cas_acq_rel(&s->remote, &word, to))
+            continue;
+        if (!last)
+            return SLAB_DONE;
+        pool_leave(source, s);
+        return SLAB_EMPTY;
+    }
+}
+
+struct slab *slab_adopt(struct source *source, unsigned class, struct heap *heap)
+{
+    lock_take(&source->lock);
+    struct slab *s = source->pool[class];
+    while (s) {
+        uint64_t word = load_acquire(&s->remote);
+        if (remote_state(word) != SLAB_POOLED) {
+            s = s->next; /* whoever freed its last block is about to take it out */
+            continue;
+        }
+        if (!cas_acq_rel(&s->remote, &word, remote_word(s, SLAB_OWNED, 0, NULL)))
+            continue;
+        source_pool_unlink(source, s);
+        take_over(s, remote_head(s, word), remote_count(word));
+        s->home = heap;
+        store_relaxed(&s->owner, heap);
+        break;
+    }
+    lock_drop(&source->lock);
+    return s;
+}

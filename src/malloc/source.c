@@ -1,0 +1,410 @@
+/* source.c: see source.h. */
+#include "malloc/source.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "malloc/os.h"
+#include "malloc/pressure.h"
+#include "malloc/settings.h"
+
+enum {
+    KEEP_MIN = (4 << 20) / SLICE_BYTES, /* slices that are kept in any case, without pressure */
+    KEEP_SHARE = 3,                     /* eighths of the peak */
+    KEEP_SHARE_MAX = 8,
+    KEEP_SOME = (1 << 20) / SLICE_BYTES, /* under some pressure */
+    POLICY_CALLS = 64,                   /* between two looks at the clock */
+    POLICY_MS = 250,
+    EMPTY_KEPT = 2,   /* macro-blocks without a slab that stay mapped, at least */
+    DIRTY_TRIES = 16, /* macro-blocks that are asked for dirty slices first */
+    THP_MACROS = 32,  /* from so many on, new ones get huge pages */
+};
+
+struct source source_main = {.keep_share = KEEP_SHARE, .keep_limit = KEEP_MIN};
+
+/* ---- bits of slices ---- */
+
+static inline slice_bits bits_of(const uint64_t *words)
+{
+    return (slice_bits)words[1] << 64 | words[0];
+}
+
+static inline void bits_store(uint64_t *words, slice_bits bits)
+{
+    words[0] = (uint64_t)bits;
+    words[1] = (uint64_t)(bits >> 64);
+}
+
+static inline unsigned bits_count(slice_bits bits)
+{
+    return (unsigned)(__builtin_popcountll((uint64_t)bits) +
+                      __builtin_popcountll((uint64_t)(bits >> 64)));
+}
+
+static inline unsigned bits_first(slice_bits bits)
+{
+    uint64_t low = (uint64_t)bits;
+    return low ? (unsigned)__builtin_ctzll(low)
+               : 64 + (unsigned)__builtin_ctzll((uint64_t)(bits >> 64));
+}
+
+static inline slice_bits bits_run(unsigned first, unsigned n)
+{
+    slice_bits run = n >= MACRO_SLICES ? ~(slice_bits)0 : ((slice_bits)1 << n) - 1;
+    return run << first;
+}
+
+/* Where runs of at least n begin, at any place. */
+static slice_bits bits_runs(slice_bits bits, unsigned n)
+{
+    for (unsigned have = 1; have < n && bits;) {
+        unsigned more = have < n - have ? have : n - have;
+        bits &= bits >> more;
+        have += more;
+    }
+    return bits;
+}
+
+static slice_bits bits_aligned(unsigned align)
+{
+    slice_bits aligned = 1;
+    for (unsigned step = align; step < MACRO_SLICES; step *= 2)
+        aligned |= aligned << step;
+    return aligned;
+}
+
+/* ---- macro-blocks; with the lock ---- */
+
+static void open_link(struct source *s, struct macro *m)
+{
+    m->open = 1;
+    m->prev_open = NULL;
+    m->next_open = s->open;
+    if (s->open)
+        s->open->prev_open = m;
+    s->open = m;
+}
+
+static void open_unlink(struct source *s, struct macro *m)
+{
+    m->open = 0;
+    if (m->prev_open)
+        m->prev_open->next_open = m->next_open;
+    else
+        s->open = m->next_open;
+    if (m->next_open)
+        m->next_open->prev_open = m->prev_open;
+}
+
+static struct macro *macro_new(struct source *s)
+{
+    struct macro *m = os_map(MACRO_BYTES, MACRO_BYTES);
+    if (!m)
+        return NULL;
+    if (!map_set(m, MACRO_BYTES, MAP_MACRO)) {
+        os_unmap(m, MACRO_BYTES);
+        return NULL;
+    }
+    bool dense = malloc_settings.thp == THP_DENSE && s->n_macros >= THP_MACROS;
+    if ((dense || malloc_settings.thp == THP_ALWAYS) && os_huge_page(m, MACRO_BYTES, true))
+        m->huge_page = 1;
+    m->source = s;
+    m->class = SLAB_UNUSED;
+    bits_store(m->free, ~(slice_bits)1);
+    m->n_free = m->run_max = MACRO_SLICES_USABLE;
+    m->next = s->macros;
+    if (s->macros)
+        s->macros->prev = m;
+    s->macros = m;
+    s->n_macros++;
+    s->total_macros++;
+    open_link(s, m);
+    return m;
+}
+
+/* Nobody has a slice of it. */
+static void macro_unmap(struct source *s, struct macro *m)
+{
+    open_unlink(s, m);
+    if (m->prev)
+        m->prev->next = m->next;
+    else
+        s->macros = m->next;
+    if (m->next)
+        m->next->prev = m->prev;
+    s->n_macros--;
+    s->n_dirty_free -= m->n_dirty_free;
+    s->total_unmapped++;
+    map_set(m, MACRO_BYTES, MAP_NONE);
+    os_unmap(m, MACRO_BYTES);
+}
+
+/* Slices that were free are a slab's from now on, or the other way round. */
+static void slices_use(struct source *s, struct macro *m, slice_bits run)
+{
+    unsigned n = bits_count(run), dirty = bits_count(run & bits_of(m->dirty));
+    bits_store(m->free, bits_of(m->free) & ~run);
+    m->n_free -= n;
+    m->n_dirty_free -= dirty;
+    s->n_dirty_free -= dirty;
+    s->n_used += n;
+    if (s->n_used > s->n_peak)
+        s->n_peak = s->n_used;
+    if (s->n_purged > s->n_refaulted)
+        s->n_refaulted += n - dirty;
+    bits_store(m->dirty, bits_of(m->dirty) | run);
+    if (m->n_free == 0)
+        open_unlink(s, m);
+}
+
+static void slices_free(struct source *s, struct macro *m, slice_bits run)
+{
+    unsigned n = bits_count(run);
+    bits_store(m->free, bits_of(m->free) | run);
+    m->n_free += n;
+    m->n_dirty_free += n;
+    m->run_max = MACRO_SLICES_USABLE; /* not known */
+    s->n_dirty_free += n;
+    s->n_used -= n;
+    if (!m->open)
+        open_link(s, m);
+}
+
+/* ---- giving memory back ---- */
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* Of one macro-block: its free slices with memory, which nobody can take meanwhile: the kernel is asked without the lock. It
+ * stays in the list of the open ones, wherever it is there. */
+static void macro_purge(struct source *s, struct macro *m)
+{
+    slice_bits free = bits_of(m->free);
+    slice_bits wanted = m->huge_page ? free : free & bits_of(m->dirty), purged = 0;
+    unsigned n = bits_count(wanted), dirty = bits_count(wanted & bits_of(m->dirty));
+    bits_store(m->free, free & ~wanted);
+    m->n_free -= n;
+    m->n_dirty_free -= dirty;
+    s->n_dirty_free -= dirty;
+    lock_drop(&s->lock);
+    for (slice_bits rest = wanted; rest;) {
+        unsigned first = bits_first(rest);
+        slice_bits above = ~(rest >> first);
+        unsigned length = above ? bits_first(above) : MACRO_SLICES - first;
+        slice_bits run = bits_run(first, length);
+        if (os_purge((char *)m + ((size_t)first << SLICE_SHIFT), (size_t)length << SLICE_SHIFT))
+            purged |= run;
+        rest &= ~run;
+    }
+    lock_take(&s->lock);
+    unsigned left = bits_count(wanted & bits_of(m->dirty) & ~purged);
+    bits_store(m->free, bits_of(m->free) | wanted);
+    bits_store(m->dirty, bits_of(m->dirty) & ~purged);
+    m->n_free += n;
+    m->n_dirty_free += left;
+    m->run_max = MACRO_SLICES_USABLE;
+    s->n_dirty_free += left;
+    s->n_purged += dirty - left;
+    s->total_purged += dirty - left;
+    if (!m->open)
+        open_link(s, m);
+}
+
+/* Until no more than that is left. With the lock, which it gives meanwhile. */
+static void purge(struct source *s, uint64_t keep)
+{
+    if (s->purging)
+        return;
+    s->purging = 1;
+    s->total_purges++;
+    unsigned empty = 0;
+    struct macro *m = s->open;
+    while (m && m->next_open)
+        m = m->next_open; /* the one that was opened longest ago */
+    while (m) {
+        if (s->n_dirty_free > keep && m->n_dirty_free > 0)
+            macro_purge(s, m);
+        struct macro *before = m->prev_open; /* read now: others had the lock meanwhile */
+        bool unused = m->n_free == MACRO_SLICES_USABLE;
+        empty += unused;
+        if (unused && empty > EMPTY_KEPT + s->n_macros / 8)
+            macro_unmap(s, m);
+        m = before;
+    }
+    s->purging = 0;
+}
+
+static void policy(struct source *s)
+{
+    uint64_t now = now_ms();
+    s->calls = 0;
+    unsigned level = pressure_level();
+    if (now - s->policy_ms >= POLICY_MS) {
+        uint64_t steps = (now - s->policy_ms) / POLICY_MS;
+        for (uint64_t i = 0; i < steps && i < 16; i++)
+            s->n_peak -= (s->n_peak - s->n_used) / 4;
+        s->policy_ms = now;
+        /* What had to be fetched again at once should have been kept. */
+        if (s->n_purged > 0 && s->n_refaulted > s->n_purged / 4)
+            s->keep_share = s->keep_share * 2 < KEEP_SHARE_MAX ? s->keep_share * 2 : KEEP_SHARE_MAX;
+        else if (s->keep_share > KEEP_SHARE)
+            s->keep_share--;
+        s->total_refaulted += s->n_refaulted;
+        s->n_purged = s->n_refaulted = 0;
+    }
+    uint64_t by_peak = s->n_peak * s->keep_share / 8;
+    s->keep_limit = by_peak > KEEP_MIN ? by_peak : KEEP_MIN;
+    if (malloc_settings.keep_bytes != SETTING_AUTO)
+        s->keep_limit = malloc_settings.keep_bytes / SLICE_BYTES;
+    if (level == 1 && s->keep_limit > KEEP_MIN)
+        s->keep_limit = KEEP_MIN + (s->keep_limit - KEEP_MIN) / 4;
+    else if (level == 2 && s->keep_limit > KEEP_SOME)
+        s->keep_limit = KEEP_SOME;
+    else if (level > 2)
+        s->keep_limit = 0;
+}
+
+/* After slices came back. With the lock. */
+static void settle(struct source *s)
+{
+    bool over = s->n_dirty_free > s->keep_limit;
+    if (++s->calls < POLICY_CALLS && !over)
+        return;
+    policy(s);
+    if (s->n_dirty_free > s->keep_limit)
+        purge(s, s->keep_limit - s->keep_limit / 8);
+}
+
+bool source_trim(struct source *s)
+{
+    lock_take(&s->lock);
+    bool any = s->n_dirty_free > 0;
+    purge(s, 0);
+    lock_drop(&s->lock);
+    return any;
+}
+
+/* ---- runs ---- */
+
+/* A run in one of the open macro-blocks, preferably of slices that have memory. */
+static struct macro *run_find(struct source *s, unsigned n, unsigned align, unsigned *ret_first)
+{
+    slice_bits aligned = align > 1 ? bits_aligned(align) : ~(slice_bits)0;
+    struct macro *clean = NULL;
+    unsigned clean_first = 0, tries = 0;
+    for (struct macro *m = s->open; m; m = m->next_open) {
+        if (m->run_max < n)
+            continue;
+        slice_bits free = bits_of(m->free), runs = bits_runs(free, n);
+        if (!runs) {
+            m->run_max = n - 1;
+            continue;
+        }
+        runs &= aligned;
+        if (!runs)
+            continue;
+        slice_bits dirty =
+            m->n_dirty_free >= n ? bits_runs(free & bits_of(m->dirty), n) & aligned : 0;
+        if (dirty) {
+            *ret_first = bits_first(dirty);
+            return m;
+        }
+        if (!clean) {
+            clean = m;
+            clean_first = bits_first(runs);
+        }
+        if (s->n_dirty_free < n || ++tries == DIRTY_TRIES)
+            break;
+    }
+    *ret_first = clean_first;
+    return clean;
+}
+
+bool source_take(struct source *s, unsigned slices, unsigned align_slices, struct span *ret)
+{
+    unsigned first = 0;
+    lock_take(&s->lock);
+    struct macro *m = run_find(s, slices, align_slices, &first);
+    if (!m && (m = macro_new(s)) != NULL)
+        first = align_slices > 1 ? align_slices : 1;
+    if (!m) {
+        lock_drop(&s->lock);
+        return false;
+    }
+    slice_bits run = bits_run(first, slices);
+    ret->dirty = (bits_of(m->dirty) & run) >> first;
+    slices_use(s, m, run);
+    lock_drop(&s->lock);
+    struct slab *slab = macro_slab(m, first);
+    slab->slices = (uint8_t)slices;
+    slab->back = 0;
+    slab->owner = NULL;
+    ret->slab = slab;
+    return true;
+}
+
+void source_give(struct source *s, struct slab *slab)
+{
+    struct macro *m = macro_of(slab);
+    slice_bits run = bits_run(slab_slice(slab), slab->slices);
+    slab->class = SLAB_UNUSED;
+    lock_take(&s->lock);
+    slices_free(s, m, run);
+    settle(s);
+    lock_drop(&s->lock);
+}
+
+bool source_resize(struct source *s, struct slab *slab, unsigned slices, slice_bits *ret_dirty)
+{
+    struct macro *m = macro_of(slab);
+    unsigned first = slab_slice(slab), had = slab->slices;
+    *ret_dirty = 0;
+    if (first + slices > MACRO_SLICES)
+        return false;
+    lock_take(&s->lock);
+    bool done = true;
+    if (slices > had) {
+        slice_bits more = bits_run(first + had, slices - had);
+        done = (bits_of(m->free) & more) == more;
+        if (done) {
+            *ret_dirty = (bits_of(m->dirty) & more) >> first;
+            slices_use(s, m, more);
+        }
+    } else if (slices < had) {
+        slices_free(s, m, bits_run(first + slices, had - slices));
+    }
+    if (done)
+        slab->slices = (uint8_t)slices;
+    if (slices < had)
+        settle(s);
+    lock_drop(&s->lock);
+    return done;
+}
+
+/* ---- pools ---- */
+
+void source_pool_link(struct source *s, struct slab *slab)
+{
+    struct slab **first = &s->pool[slab->class];
+    slab->prev = NULL;
+    slab->next = *first;
+    if (*first)
+        (*first)->prev = slab;
+    *first = slab;
+    add_relaxed(&s->pooled[slab->class], 1);
+}
+
+void source_pool_unlink(struct source *s, struct slab *slab)
+{
+    if (slab->prev)
+        slab->prev->next = slab->next;
+    else
+        s->pool[slab->class] = slab->next;
+    if (slab->next)
+        slab->next->prev = slab->prev;
+    sub_relaxed(&s->pooled[slab->class], 1);
+}

@@ -1,0 +1,67 @@
+/*
+ * source.h: where slabs come from.
+ *
+ * A source has macro-blocks and hands out runs of their slices; whatever one heap gives back, any other can have, and
+ * anybody can give it back to the kernel. It also keeps the pools: slabs with free blocks that no heap owns. One lock, held for tens
+ * of nanoseconds; never while the kernel is asked to take memory back.
+ *
+ * What is free and was used keeps its memory, so that it can be used again without page faults, up to a limit that
+ * follows the most that was in use of late. Under pressure it goes back at once.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "malloc/lock.h"
+#include "malloc/macro.h"
+
+typedef unsigned __int128 slice_bits;
+
+struct source {
+    struct lock lock;
+    uint32_t node;
+    struct macro *macros; /* all, */
+    struct macro *open;   /* and those with free slices; the one that was opened last comes first */
+    struct slab *pool[SIZE_CLASSES];
+    uint32_t pooled[SIZE_CLASSES]; /* slabs there; read without the lock */
+
+    /* In slices, but for the first. */
+    uint64_t n_macros;
+    uint64_t n_used;
+    uint64_t n_dirty_free;          /* free, with memory */
+    uint64_t n_peak;                /* used of late */
+    uint64_t keep_limit;            /* of n_dirty_free */
+    uint64_t n_purged, n_refaulted; /* of late */
+    uint32_t keep_share;            /* of the peak, in eighths */
+    uint32_t purging;               /* somebody is at it */
+    uint32_t calls;                 /* since the policy was looked at */
+    uint64_t policy_ms;             /* when that was */
+
+    /* Since the beginning. */
+    uint64_t total_purges, total_purged, total_refaulted, total_macros, total_unmapped;
+};
+
+extern struct source source_main __attribute__((visibility("hidden")));
+
+struct span {
+    struct slab *slab;
+    slice_bits dirty; /* which of its slices are perhaps not zero; bit 0 is the first */
+};
+
+/* A run of 1 to MACRO_SLICES_USABLE slices that starts at a multiple of align_slices (a power of two) from the macro-block's
+ * start. Its descriptor has `slices` and no owner; for slabs that are not large, all descriptors have `back`. False if the
+ * kernel gives no memory. */
+bool source_take(struct source *s, unsigned slices, unsigned align_slices, struct span *ret);
+void source_give(struct source *s, struct slab *slab);
+
+/* Make a large block's run longer or shorter where it is; false if there is no room. ret_dirty: as above. */
+bool source_resize(struct source *s, struct slab *slab, unsigned slices, slice_bits *ret_dirty);
+
+/* Give all free memory back to the kernel. True if there was any. */
+bool source_trim(struct source *s);
+
+/* With the lock: put a slab into its class's pool, take it out. */
+void source_pool_link(struct source *s, struct slab *slab);
+void source_pool_unlink(struct source *s, struct slab *slab);

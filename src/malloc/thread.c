@@ -1,0 +1,210 @@
+/*
+ * thread.c: which heap a thread has, from its first block to its end, and what a child of fork() makes of the others.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "book/thread_key.h"
+#include "malloc/heap.h"
+#include "malloc/huge.h"
+#include "malloc/os.h"
+#include "malloc/slab.h"
+#include "malloc/source.h"
+#include "malloc/thread.h"
+
+enum {
+    ENDS_MAX = 3
+}; /* times that a thread which is ending may come back: the C library asks us again 4 times */
+
+struct heap heap_none = {.direct = {[0 ... HEAP_DIRECT - 1] = &slab_none}};
+__thread struct heap *heap_fast = &heap_none;
+__thread struct heap *heap_own;
+struct heap *heap_all;
+
+static struct heap heap_first; /* of whoever comes first, in memory that is there anyway */
+static bool first_taken;
+static struct heap *heap_free_list;
+static struct lock heaps_lock;
+static struct thread_key thread_key;
+static __thread uint8_t ends;
+static __thread bool registering;
+uint32_t thread_modes;
+
+void heap_fast_set(void)
+{
+    heap_fast =
+        heap_own && load_relaxed(&thread_modes) == 0 && !thread_chain ? heap_own : &heap_none;
+}
+
+__thread void *thread_chain;
+
+/* ---- heaps ---- */
+
+static void heap_begin(struct heap *h)
+{
+    for (unsigned i = 0; i < HEAP_DIRECT; i++)
+        h->direct[i] = &slab_none;
+    h->source = &source_main;
+}
+
+/* With the lock. */
+static struct heap *heap_take(void)
+{
+    struct heap *h = heap_free_list;
+    if (h) {
+        heap_free_list = h->next_free;
+        return h;
+    }
+    if (!first_taken) {
+        first_taken = true;
+        h = &heap_first;
+    } else {
+        h = os_map(sizeof(*h), 1);
+        if (!h)
+            return NULL;
+    }
+    heap_begin(h);
+    h->next = heap_all;
+    heap_all = h;
+    return h;
+}
+
+struct heap *heap_borrow(void)
+{
+    lock_take(&heaps_lock);
+    struct heap *h = heap_take();
+    lock_drop(&heaps_lock);
+    return h;
+}
+
+void heap_return(struct heap *h)
+{
+    heap_leave(h);
+    lock_take(&heaps_lock);
+    h->tid = 0;
+    h->next_free = heap_free_list;
+    heap_free_list = h;
+    lock_drop(&heaps_lock);
+}
+
+/* A thread ends, or the C library asks again since we came back meanwhile. */
+static void thread_end(void *value)
+{
+    struct heap *h = heap_own;
+    if (!h || h != value)
+        return;
+    heap_own = NULL;
+    heap_fast = &heap_none;
+    ends++;
+    heap_return(h);
+}
+
+struct heap *heap_get(void)
+{
+    struct heap *h = heap_own;
+    if (likely(h))
+        return h;
+    if (ends > ENDS_MAX || registering)
+        return NULL;
+    int saved = errno;
+    registering = true;
+    h = heap_borrow();
+    if (h) {
+        h->tid = (int32_t)syscall(SYS_gettid);
+        heap_own = h;
+        if (thread_key_get(&thread_key, thread_end))
+            pthread_setspecific(thread_key.key, h);
+        heap_fast_set();
+    }
+    registering = false;
+    errno = saved;
+    return h;
+}
+
+/* ---- fork ---- */
+
+void thread_fork_prepare(void)
+{
+    lock_take(&heaps_lock);
+    lock_take(&source_main.lock);
+    huge_fork_prepare();
+}
+
+void thread_fork_parent(void)
+{
+    huge_fork_done(false);
+    lock_drop(&source_main.lock);
+    lock_drop(&heaps_lock);
+}
+
+static bool is_spare(const struct heap *h, const struct slab *s)
+{
+    for (unsigned i = 0; h && i < h->n_spare; i++)
+        if (h->spare[i] == s)
+            return true;
+    return false;
+}
+
+/* A slab of a thread that there is not in this process. It may have been interrupted anywhere, but what it stores in a slab is
+ * stored in an order that leaves blocks unused at worst. */
+static void slab_orphan(struct source *source, struct slab *s)
+{
+    if (s->class == SLAB_UNUSED) {
+        source_give(source, s);
+        return;
+    }
+    s->used -= s->current;
+    s->current = 0;
+    slab_collect(s);
+    bool full = !s->free && s->made == s->limit;
+    if (s->used > 0 && full && slab_let_go(s))
+        return;
+    if (s->used == 0 || slab_pool(source, s) == SLAB_EMPTY) {
+        s->owner = NULL;
+        source_give(source, s);
+    }
+}
+
+static void macro_orphans(struct macro *m)
+{
+    for (unsigned i = 1; i < MACRO_SLICES;) {
+        struct slab *s = macro_slab(m, i);
+        bool free = m->free[i / 64] >> i % 64 & 1;
+        unsigned slices = free || s->slices == 0 ? 1 : s->slices;
+        bool owned = s->class < SIZE_CLASSES && s->owner && s->owner != heap_own;
+        bool left = s->class == SLAB_UNUSED && s->slices > 0 && !is_spare(heap_own, s);
+        if (!free && (owned || left))
+            slab_orphan(m->source, s);
+        i += slices;
+    }
+}
+
+void thread_fork_child(void)
+{
+    struct heap *own = heap_own;
+    huge_fork_done(true);
+    lock_reset(&source_main.lock);
+    lock_reset(&heaps_lock);
+    source_main.purging = 0;
+    bool others = heap_all && (heap_all->next || heap_all != own);
+    for (struct macro *m = others ? source_main.macros : NULL, *next; m; m = next) {
+        next = m->next; /* it may be unmapped */
+        macro_orphans(m);
+    }
+    heap_free_list = NULL;
+    for (struct heap *h = heap_all; h; h = h->next) {
+        if (h == own)
+            continue;
+        struct heap *following = h->next;
+        memset(h, 0, sizeof(*h));
+        heap_begin(h);
+        h->next = following;
+        h->next_free = heap_free_list;
+        heap_free_list = h;
+    }
+    if (own)
+        own->tid = (int32_t)syscall(SYS_gettid);
+}

@@ -1,0 +1,19 @@
+/*
+ * thread.h: threads, modes and forks.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "malloc/heap.h"
+
+/* Modes of the whole process in which calls go the long way. */
+enum { MODE_ACCOUNT = 1, MODE_HARDEN = 2 };
+extern uint32_t thread_modes __attribute__((visibility("hidden")));
+
+/* The chain that this thread has set as its default, or NULL. After a change: heap_fast_set(). */
+extern __thread void *thread_chain __attribute__((visibility("hidden"), tls_model("initial-exec")));
+
+void thread_fork_prepare(void);
+void thread_fork_parent(void);
+void thread_fork_child(void);
