@@ -62,11 +62,12 @@ static inline void book_lock_drop(struct book_thread *t, uint32_t *lock)
     }
 }
 
-/* What a report that will never end still holds. */
-static inline void book_locks_give_back(struct book_thread *t)
+/* What a report that will never end still holds. Others may have given up on it: now waiting is worth it again. */
+static inline void book_locks_give_back(struct book_writer *w, struct book_thread *t)
 {
     for (; t->n_held > 0; t->n_held--) {
-        uint32_t own = book_lock_word(t);
-        cas_release(t->held[t->n_held - 1], &own, 0);
+        uint32_t own = book_lock_word(t), *lock = t->held[t->n_held - 1];
+        if (cas_release(lock, &own, 0) && load_relaxed(&w->lost_lock) == lock)
+            store_relaxed(&w->lost_lock, NULL);
     }
 }

@@ -156,7 +156,7 @@ static void give_back_locks(struct client_thread *t)
                       t->client->writer.header->blocks_seq + 1);
         book->growing = false;
     }
-    book_locks_give_back(book);
+    book_locks_give_back(&t->client->writer, book);
     book_lose(&t->client->writer, BOOK_LOSS_TORN);
     t->inside = 0;
 }

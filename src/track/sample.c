@@ -72,7 +72,8 @@ uint32_t sample_stack_site(struct track_thread *t, uint32_t flags)
     uint32_t cut = trace.flags & UNWIND_CUT ? BOOK_SITE_CUT : 0;
     uint32_t site =
         book_site_add(&tracker->writer, &t->book, tracker->account, pcs, n, flags | cut);
-    *entry = (struct track_stack){key, trace.identity, site};
+    if (site != BOOK_SITE_NONE)
+        *entry = (struct track_stack){key, trace.identity, site};
     return site;
 }
 

@@ -82,12 +82,14 @@ static uint32_t site_find(struct track_thread *t, uintptr_t caller, struct track
     return site;
 }
 
-/* Inside, and counted: from now on this caller takes the fast way. */
+/* Inside, and counted: from now on this caller takes the fast way. Not one that got no site: it may have been for a moment
+ * only, because somebody held the lock for too long. */
 static void site_remember(struct track_thread *t, uintptr_t caller, struct track_site *entry,
                           uint32_t site)
 {
     struct book_site_counters *page = t->book.site_pages[site / BOOK_SITES_PER_PAGE];
-    if (!page || entry->identity == UINT64_MAX || t->site_numbers[entry - t->sites] != site)
+    if (!page || site == BOOK_SITE_NONE || entry->identity == UINT64_MAX ||
+        t->site_numbers[entry - t->sites] != site)
         return;
     entry->counters = &page[site % BOOK_SITES_PER_PAGE];
     fence_signal();

@@ -264,7 +264,7 @@ static void give_back_locks(struct track_thread *t)
         store_release(&w->header->blocks_seq, w->header->blocks_seq + 1);
         t->book.growing = false;
     }
-    book_locks_give_back(&t->book);
+    book_locks_give_back(w, &t->book);
     book_lose(w, BOOK_LOSS_TORN);
     t->inside = 0;
 }

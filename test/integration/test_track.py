@@ -8,7 +8,7 @@ import unittest
 from track_support import ALLOCATORS, PROGRAMS, TRACK, TrackTest, library
 
 UNKNOWN_FREE, SUSPENDED = "unknown_free", "suspended"
-OF_JUMPS = {"torn", "stuck_lock", "counters_full", "sites_full"}  # a lock may be lost for a while
+OF_JUMPS = {"torn", "stuck_lock", "counters_full", "sites_full", "blocks_full"}  # a lock may be lost for a while
 COMPAT_FORK_CHILD = 2
 
 

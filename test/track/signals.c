@@ -84,6 +84,9 @@ static void storm(int wanted)
                 sites(NULL);
         }
         may_jump = 0;
+        /* A call that was left may hold a lock. That is noticed here: not only after the thread has waited for it in vain. */
+        for (int k = 0; k < 300; k++)
+            direct(64);
         pthread_join(thread, NULL);
     }
 }

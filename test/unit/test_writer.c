@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include "base/cleanup.h"
+#include "book/lock.h"
 #include "fault.h"
 #include "site/key.h"
 #include "writer_fixture.h"
@@ -499,11 +500,36 @@ static void scripts_without_room_are_counted(void **unused)
     fixture_free(f);
 }
 
+/* Who was torn out of a report holds its lock until it comes by again. Then others wait for that lock as long as ever. */
+static void a_lock_that_was_given_back_is_worth_waiting_for(void **unused)
+{
+    struct fixture *f = fixture_new(&own), *other = fixture_new(&own);
+    uintptr_t pc = (uintptr_t)&fill + 1;
+    char single = __libc_single_threaded;
+    book_thread_init(&f->w, &other->t);
+    __libc_single_threaded = 0;
+    f->w.sealed = true; /* so that nobody sleeps here */
+    assert_true(book_lock_take(&f->w, &f->t, &f->w.lock));
+    for (uint32_t i = 1; i <= 3; i++) {
+        assert_int_equal(book_site_add(&f->w, &other->t, 1, &pc, 1, 0), BOOK_SITE_NONE);
+        assert_int_equal(f->w.waits_in_vain, i);
+    }
+    assert_ptr_equal(f->w.lost_lock, &f->w.lock);
+    book_locks_give_back(&f->w, &f->t);
+    assert_null(f->w.lost_lock);
+    f->w.sealed = false;
+    assert_int_not_equal(book_site_add(&f->w, &other->t, 1, &pc, 1, 0), BOOK_SITE_NONE);
+    __libc_single_threaded = single;
+    fixture_free(f);
+    fixture_free(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(functions_of_scripts_are_entered_once_and_make_sites),
         cmocka_unit_test(scripts_without_room_are_counted),
+        cmocka_unit_test(a_lock_that_was_given_back_is_worth_waiting_for),
         cmocka_unit_test(stacks_share_what_is_outside),
         cmocka_unit_test(places_of_outer_frames_spare_looking_for_them),
         cmocka_unit_test(deep_stacks_take_little_room_each),
