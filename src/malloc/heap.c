@@ -159,14 +159,24 @@ void *heap_alloc_zero(struct heap *h, size_t bytes)
 
 /* ---- free ---- */
 
-/* Shall this heap take over a slab that was full? One that it filled itself, or blocks of which it may need. Else others shall have
- * it: who only frees would collect slabs that it never allocates from. */
+static void slab_part(struct heap *h, struct slab *s, bool leave);
+
+/* Shall this heap take over a slab that was full? If it may need its blocks. */
 static bool claim_wanted(struct heap *h, const struct slab *s)
 {
-    if (!h)
-        return false;
+    return h && h->bin[s->class].first;
+}
+
+/* A heap that frees more than it allocates would collect slabs, and what other threads free into these would wait for it: so it
+ * passes on the one that it has had for longest, which others can use, and which goes back to the source with its last
+ * block, whoever frees that. */
+static void claimed(struct heap *h, struct slab *s)
+{
     struct bin *b = &h->bin[s->class];
-    return b->first && (s->home == h || __libc_single_threaded || b->claims < HEAP_CLAIMS_MAX);
+    bin_link(h, s);
+    if (__libc_single_threaded || ++b->claims <= HEAP_CLAIMS_MAX || b->first == b->last)
+        return;
+    slab_part(h, b->first->next, true);
 }
 
 void heap_free_slowly(struct heap *h, struct slab *s, void *block)
@@ -183,8 +193,7 @@ void heap_free_slowly(struct heap *h, struct slab *s, void *block)
     case SLAB_DONE:
         break;
     case SLAB_CLAIMED:
-        h->bin[s->class].claims++;
-        bin_link(h, s);
+        claimed(h, s);
         break;
     case SLAB_EMPTY:
         slab_give(h, s);
@@ -202,7 +211,7 @@ static void slab_part(struct heap *h, struct slab *s, bool leave)
     if (!empty && !leave)
         return;
     bin_unlink(h, s);
-    if (empty || slab_pool(macro_of(s)->source, s) == SLAB_EMPTY) {
+    if (empty || slab_leave(macro_of(s)->source, s) == SLAB_EMPTY) {
         s->owner = NULL;
         source_give(macro_of(s)->source, s);
     }

@@ -19,8 +19,8 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 enum {
-    HEAP_SPARES = 4,      /* empty slabs of one slice that a heap keeps */
-    HEAP_CLAIMS_MAX = 64, /* full slabs of others that it claims between two of its own needs */
+    HEAP_SPARES = 4,     /* empty slabs of one slice that a heap keeps */
+    HEAP_CLAIMS_MAX = 8, /* full slabs that it takes over between two needs of its own */
     HEAP_DIRECT = SIZE_DIRECT_MAX / SIZE_STEP + 1,
     HEAP_LARGE_MAX = 1 << 20, /* more has a mapping of its own: huge.h */
 };

@@ -62,7 +62,7 @@ struct slab {
     uint32_t limit;           /* and that fit */
     uint32_t start;           /* of a large block: its distance from the first slice */
     struct slab *next, *prev; /* in the owner's bin, or in the pool */
-    struct heap *home;        /* that began or adopted it: knows its blocks best. Never followed */
+    uint64_t spare_own;
 
     /* Everybody's. */
     uint64_t remote;      /* state, count and head: see below */

@@ -27,7 +27,6 @@ void slab_begin(struct slab *s, unsigned class, struct heap *owner)
     s->block_bytes = bytes;
     s->made = 0;
     s->limit = ((uint32_t)s->slices << SLICE_SHIFT) / bytes;
-    s->home = owner;
     store_release(&s->remote, remote_word(s, SLAB_OWNED, 0, NULL));
     s->owner = owner;
 }
@@ -85,9 +84,11 @@ bool slab_let_go(struct slab *s)
     return false;
 }
 
-enum slab_outcome slab_pool(struct source *source, struct slab *s)
+enum slab_outcome slab_leave(struct source *source, struct slab *s)
 {
     struct heap *owner = s->owner;
+    if (!s->free && s->made == s->limit && slab_let_go(s))
+        return SLAB_DONE;
     store_relaxed(&s->owner, NULL);
     store_relaxed(&s->pooled_used, s->used);
     lock_take(&source->lock);
@@ -183,7 +184,6 @@ struct slab *slab_adopt(struct source *source, unsigned class, struct heap *heap
             continue;
         source_pool_unlink(source, s);
         take_over(s, remote_head(s, word), remote_count(word));
-        s->home = heap;
         store_relaxed(&s->owner, heap);
         break;
     }

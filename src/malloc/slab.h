@@ -25,8 +25,9 @@ enum slab_outcome {
     SLAB_EMPTY,   /* that was its last block: it is the caller's, to be given to its source */
 };
 
-/* Owner: put it into the pool. SLAB_EMPTY: it turned out that all blocks are free. SLAB_DONE otherwise. */
-enum slab_outcome slab_pool(struct source *source, struct slab *s);
+/* Owner: leave it to others: into the pool, or let it go if it is full. SLAB_EMPTY: it turned out that all blocks are free, so it
+ * is still the caller's. SLAB_DONE otherwise. */
+enum slab_outcome slab_leave(struct source *source, struct slab *s);
 
 /* Free a block of a slab that the caller does not own. `claim`: take over a slab that was full. */
 enum slab_outcome slab_free(struct source *source, struct slab *s, void *block, bool claim,

@@ -389,22 +389,27 @@ bool source_resize(struct source *s, struct slab *slab, unsigned slices, slice_b
 
 void source_pool_link(struct source *s, struct slab *slab)
 {
-    struct slab **first = &s->pool[slab->class];
-    slab->prev = NULL;
-    slab->next = *first;
-    if (*first)
-        (*first)->prev = slab;
-    *first = slab;
-    add_relaxed(&s->pooled[slab->class], 1);
+    unsigned class = slab->class;
+    slab->next = NULL;
+    slab->prev = s->pool_last[class];
+    if (slab->prev)
+        slab->prev->next = slab;
+    else
+        s->pool[class] = slab;
+    s->pool_last[class] = slab;
+    add_relaxed(&s->pooled[class], 1);
 }
 
 void source_pool_unlink(struct source *s, struct slab *slab)
 {
+    unsigned class = slab->class;
     if (slab->prev)
         slab->prev->next = slab->next;
     else
-        s->pool[slab->class] = slab->next;
+        s->pool[class] = slab->next;
     if (slab->next)
         slab->next->prev = slab->prev;
-    sub_relaxed(&s->pooled[slab->class], 1);
+    else
+        s->pool_last[class] = slab->prev;
+    sub_relaxed(&s->pooled[class], 1);
 }

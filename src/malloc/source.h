@@ -24,7 +24,8 @@ struct source {
     uint32_t node;
     struct macro *macros; /* all, */
     struct macro *open;   /* and those with free slices; the one that was opened last comes first */
-    struct slab *pool[SIZE_CLASSES];
+    struct slab *pool[SIZE_CLASSES],
+        *pool_last[SIZE_CLASSES];  /* the longer there, the more of its blocks may be free */
     uint32_t pooled[SIZE_CLASSES]; /* slabs there; read without the lock */
 
     /* In slices, but for the first. */

@@ -159,10 +159,7 @@ static void slab_orphan(struct source *source, struct slab *s)
     s->used -= s->current;
     s->current = 0;
     slab_collect(s);
-    bool full = !s->free && s->made == s->limit;
-    if (s->used > 0 && full && slab_let_go(s))
-        return;
-    if (s->used == 0 || slab_pool(source, s) == SLAB_EMPTY) {
+    if (s->used == 0 || slab_leave(source, s) == SLAB_EMPTY) {
         s->owner = NULL;
         source_give(source, s);
     }
