@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "malloc/entry.h"
+#include "malloc/fatal.h"
 
 typedef void handler_function(void);
 extern handler_function *get_new_handler(void) __asm__("_ZSt15get_new_handlerv")
@@ -42,7 +43,7 @@ static __attribute__((noinline, cold)) void *without_memory(size_t bytes, size_t
             (handler_function *)find((void *)throw_bad_alloc, "_ZSt17__throw_bad_allocv");
         if (thrower)
             thrower();
-        abort();
+        fatal_end();
     }
     return NULL;
 }

@@ -3,38 +3,12 @@
 
 #include <signal.h>
 #include <stdint.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-struct line {
-    char text[256];
-    size_t length;
-};
+#include "malloc/line.h"
 
-static void say(struct line *l, const char *text)
-{
-    size_t n = strlen(text), room = sizeof(l->text) - l->length;
-    n = n < room ? n : room;
-    memcpy(l->text + l->length, text, n);
-    l->length += n;
-}
-
-static void say_address(struct line *l, const void *address)
-{
-    char digits[19] = "0x";
-    unsigned n = 2;
-    for (int shift = 60; shift >= 0; shift -= 4) {
-        unsigned digit = (uintptr_t)address >> shift & 15;
-        if (digit || n > 2 || shift == 0)
-            digits[n++] = "0123456789abcdef"[digit];
-    }
-    digits[n] = 0;
-    say(l, digits);
-}
-
-/* As abort() does, without its lock and its streams. */
-static void end(void)
+void fatal_end(void)
 {
     sigset_t abort_only;
     sigemptyset(&abort_only);
@@ -50,14 +24,12 @@ static void end(void)
 void fatal_block(const char *function, const char *problem, const void *block)
 {
     struct line l = {.length = 0};
-    say(&l, "memoir-malloc: ");
-    say(&l, function);
-    say(&l, "(): ");
-    say_address(&l, block);
-    say(&l, ": ");
-    say(&l, problem);
-    say(&l, "\n");
-    (void)!write(STDERR_FILENO, l.text, l.length);
-    end();
-    __builtin_unreachable();
+    line_text(&l, "memoir-malloc: ");
+    line_text(&l, function);
+    line_text(&l, "(): ");
+    line_hex(&l, (uintptr_t)block);
+    line_text(&l, ": ");
+    line_text(&l, problem);
+    line_write(&l, STDERR_FILENO);
+    fatal_end();
 }

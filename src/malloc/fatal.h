@@ -4,3 +4,6 @@
 /* One line on stderr: "memoir-malloc: free(): 0x1234: no block of this program's heap", then abort. */
 __attribute__((noreturn, cold)) void fatal_block(const char *function, const char *problem,
                                                  const void *block);
+
+/* As abort() does, without its lock and its streams. */
+__attribute__((noreturn, cold)) void fatal_end(void);

@@ -12,6 +12,7 @@ struct malloc_settings malloc_settings = {
     .pressure = PRESSURE_SET_AUTO,
     .keep_bytes = SETTING_AUTO,
     .thp = THP_DENSE,
+    .quarantine_bytes = 4 << 20,
 };
 
 static const char *const pressure_words[] = {"none", "some", "high", "critical", "auto", NULL};
@@ -27,7 +28,10 @@ const struct setting settings_table[] = {
     {"limit", AT(limit_bytes), NULL, AUTO_BYTES_MAX, true,
      "memory to ask of the kernel at most; 0: no limit"},
     {"thp", AT(thp), thp_words, 0, false, "huge pages: never, for dense macro-blocks, always"},
-    {"zero_free", AT(zero_free), NULL, 1, false, "overwrite blocks that are freed"},
+    {"zero_free", AT(zero_free), NULL, 1, false,
+     "overwrite blocks that are freed; without harden, as harden=1"},
+    {"quarantine", AT(quarantine_bytes), NULL, AUTO_BYTES_MAX, true,
+     "freed memory that is held back, from harden=2 on"},
 };
 const size_t settings_count = sizeof(settings_table) / sizeof(settings_table[0]);
 

@@ -21,14 +21,15 @@ enum pressure_setting {
 enum thp_setting { THP_NEVER, THP_DENSE, THP_ALWAYS };
 
 struct malloc_settings {
-    uint64_t account;     /* count blocks by call site, in a book */
-    uint64_t harden;      /* 0 to 3 */
-    uint64_t pressure;    /* enum pressure_setting */
-    uint64_t keep_bytes;  /* free memory that is kept; SETTING_AUTO: by policy */
-    uint64_t limit_bytes; /* of all memory asked from the kernel; 0: none */
-    uint64_t thp;         /* enum thp_setting */
-    uint64_t zero_free;   /* overwrite what is freed */
-    bool read;            /* the environment has been looked at */
+    uint64_t account;          /* count blocks by call site, in a book */
+    uint64_t harden;           /* 0 to 3 */
+    uint64_t pressure;         /* enum pressure_setting */
+    uint64_t keep_bytes;       /* free memory that is kept; SETTING_AUTO: by policy */
+    uint64_t limit_bytes;      /* of all memory asked from the kernel; 0: none */
+    uint64_t thp;              /* enum thp_setting */
+    uint64_t zero_free;        /* overwrite what is freed */
+    uint64_t quarantine_bytes; /* that freed blocks may wait in, from harden=2 on */
+    bool read;                 /* the environment has been looked at */
 };
 #define SETTING_AUTO UINT64_MAX
 

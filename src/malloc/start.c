@@ -1,11 +1,26 @@
 /* start.c: what has to be done once the C library is there: settings, modes, fork handlers. */
 #include <pthread.h>
 
+#include "malloc/harden.h"
 #include "malloc/settings.h"
 #include "malloc/thread.h"
 
-__attribute__((constructor)) static void start(void)
+static bool begun;
+
+void start_modes(void)
 {
     settings_read();
+    if (!malloc_settings.read || begun)
+        return;
+    begun = true;
+    hard_begin();
+    if (hard_level > 0)
+        thread_modes |= MODE_HARDEN;
+    heap_fast_set();
+}
+
+__attribute__((constructor)) static void start(void)
+{
+    start_modes();
     pthread_atfork(thread_fork_prepare, thread_fork_parent, thread_fork_child);
 }

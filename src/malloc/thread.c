@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include "book/thread_key.h"
+#include "malloc/harden.h"
 #include "malloc/heap.h"
 #include "malloc/huge.h"
 #include "malloc/os.h"
+#include "malloc/settings.h"
 #include "malloc/slab.h"
 #include "malloc/source.h"
 #include "malloc/thread.h"
@@ -36,7 +38,9 @@ uint32_t thread_modes;
 void heap_fast_set(void)
 {
     heap_fast =
-        heap_own && load_relaxed(&thread_modes) == 0 && !thread_chain ? heap_own : &heap_none;
+        heap_own && malloc_settings.read && load_relaxed(&thread_modes) == 0 && !thread_chain
+            ? heap_own
+            : &heap_none;
 }
 
 __thread void *thread_chain;
@@ -128,6 +132,7 @@ struct heap *heap_get(void)
 
 void thread_fork_prepare(void)
 {
+    hard_fork_prepare();
     lock_take(&heaps_lock);
     lock_take(&source_main.lock);
     huge_fork_prepare();
@@ -138,6 +143,7 @@ void thread_fork_parent(void)
     huge_fork_done(false);
     lock_drop(&source_main.lock);
     lock_drop(&heaps_lock);
+    hard_fork_done(false);
 }
 
 static bool is_spare(const struct heap *h, const struct slab *s)
@@ -185,6 +191,7 @@ void thread_fork_child(void)
     huge_fork_done(true);
     lock_reset(&source_main.lock);
     lock_reset(&heaps_lock);
+    hard_fork_done(true);
     source_main.purging = 0;
     bool others = heap_all && (heap_all->next || heap_all != own);
     for (struct macro *m = others ? source_main.macros : NULL, *next; m; m = next) {

@@ -14,6 +14,10 @@ extern uint32_t thread_modes __attribute__((visibility("hidden")));
 /* The chain that this thread has set as its default, or NULL. After a change: heap_fast_set(). */
 extern __thread void *thread_chain __attribute__((visibility("hidden"), tls_model("initial-exec")));
 
+/* Begin the modes that are set, as soon as there is an environment to read: the loader asks for memory before that. Until
+ * then all calls go the long way. */
+void start_modes(void);
+
 void thread_fork_prepare(void);
 void thread_fork_parent(void);
 void thread_fork_child(void);
