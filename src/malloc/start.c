@@ -15,10 +15,7 @@ void start_modes(void)
     begun = true;
     hard_begin();
     if (hard_level > 0)
-        thread_modes |=
-            MODE_HARDEN; /* its records take the place of trailers: nothing is accounted */
-    else if (malloc_settings.account)
-        thread_modes |= MODE_ACCOUNT;
+        thread_modes |= MODE_HARDEN;
     heap_fast_set();
 }
 

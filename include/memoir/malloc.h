@@ -1,0 +1,193 @@
+/*
+ * malloc.h: allocate inside memory of your own.
+ *
+ * Link with -lmemoir-malloc. A chain is an allocator over any buffer that you own: locked, pinned,
+ * huge-page or file-backed pages, memory shared by processes, a static array. Its book-keeping lives
+ * at the start of that buffer, so a chain needs no other memory and goes when the buffer goes.
+ *
+ *     static char room[1 << 20];
+ *     struct memoir_chain *chain;
+ *     if (memoir_chain_init(room, sizeof(room), NULL, &chain) == 0) {
+ *         char *p = memoir_chain_alloc(chain, 42);
+ *         memoir_chain_free(chain, p);
+ *         memoir_chain_destroy(chain);
+ *     }
+ *
+ * Blocks are aligned to 16 bytes and cost 8 bytes each; the smallest takes 32. Allocating and freeing
+ * take constant time (two-level segregated fit, neighbours merged at once); only an allocation that
+ * finds no block in the larger classes looks through the one class that may still hold a fit, so it
+ * fails only when no free block is large enough. doc/chains.md says when to use which chain.
+ *
+ * Threads: a chain without MEMOIR_CHAIN_THREAD_SAFE is used by one thread at a time; only
+ * memoir_chain_remote_free() may be called beside it. No function here may be called from a signal
+ * handler that may have interrupted another one on the same chain.
+ *
+ * Errors: functions that return int give 0 or more, or -errno; functions that return a pointer give
+ * NULL and set errno. Beside what each one says, every function that takes a chain may give
+ *     EINVAL           no chain is there
+ *     EIDRM            the chain was destroyed
+ *     EUCLEAN          its memory was overwritten: found now; nothing was followed, the chain is broken
+ *     ENOTRECOVERABLE  the chain is broken: blocks stay readable, memoir_chain_repair() may mend it,
+ *                      memoir_chain_reset() and memoir_chain_destroy() work
+ */
+#ifndef MEMOIR_MALLOC_H
+#define MEMOIR_MALLOC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifndef MEMOIR_API
+#define MEMOIR_API __attribute__((visibility("default")))
+#endif
+
+struct memoir_chain;
+
+enum memoir_chain_flags {
+    /* Any thread may use it at any time: one lock around each operation. A child of fork() that
+     * inherits the lock from a thread that it does not have takes it over and mends the chain. */
+    MEMOIR_CHAIN_THREAD_SAFE = 1,
+    /* Any process that maps the buffer may use it, each at its own address (memoir_chain_attach). A
+     * process that dies within an operation, by kill -9 too, is noticed by the next one, which mends
+     * the chain; the dead one's blocks stay allocated. Implies THREAD_SAFE; takes no source. All
+     * processes use the same C library and architecture. */
+    MEMOIR_CHAIN_SHARED = 2,
+    /* Overwritten memory, double and invalid frees end the program with a message (SIGABRT) instead
+     * of an error code. */
+    MEMOIR_CHAIN_ABORT = 4,
+};
+
+#define MEMOIR_CHAIN_BYTES_MIN 256 /* the smallest buffer of a chain, at any alignment */
+
+struct memoir_chain_options {
+    size_t struct_size; /* sizeof(struct memoir_chain_options): lets the struct grow */
+    unsigned flags;     /* enum memoir_chain_flags */
+
+    /* How large a block may become after refills, when that is more than the first buffer holds:
+     * sizes the table of free lists. Blocks beyond it share one list, which is searched. */
+    size_t expect_bytes;
+
+    /* A source that the chain grows by. request() gives a buffer of at least `bytes` and stores its
+     * real size, or gives NULL; buffers begin at a multiple of 16 and have a multiple of 16 bytes.
+     * give_back() (may be NULL) takes one that no block is in any more (one empty buffer is kept),
+     * and all of them when the chain is destroyed or reset. Both are called by the thread whose call
+     * needs it, without the chain's lock. request NULL: no source. */
+    void *(*request)(void *user, size_t bytes, size_t *ret_bytes);
+    void (*give_back)(void *user, void *buffer, size_t bytes);
+    void *user;
+};
+
+/* ---- making and ending ---- */
+
+/* Make a chain over `buffer` (borrowed until memoir_chain_destroy(); its old contents are lost). With
+ * a source, `buffer` may be NULL: the source gives the first one, too. `options` may be NULL and is
+ * copied. The calling thread becomes the owner. Time grows with the size of the table of lists
+ * (6 KiB at most), not with the buffer. -EINVAL: no sense in the arguments; -ENOSPC: less than
+ * MEMOIR_CHAIN_BYTES_MIN; -ENOMEM: the source gave nothing. */
+MEMOIR_API int memoir_chain_init(void *buffer, size_t bytes,
+                                 const struct memoir_chain_options *options,
+                                 struct memoir_chain **ret_chain);
+
+/* Use a MEMOIR_CHAIN_SHARED chain that lies in `buffer`, made by another process or mapped anew from
+ * a file. `flags`: 0; the chain has its own. Checks that the chain fits into `bytes` (else -ENOSPC);
+ * -ENOENT when there is none (yet). Constant time; any thread. */
+MEMOIR_API int memoir_chain_attach(void *buffer, size_t bytes, unsigned flags,
+                                   struct memoir_chain **ret_chain);
+
+/* This process stops using a shared chain, before it unmaps the buffer; others go on. */
+MEMOIR_API int memoir_chain_detach(struct memoir_chain *chain);
+
+/* Give up all blocks at once and end the chain. Buffers of the source go back to it, the others are
+ * the caller's again. A shared chain ends for all processes. Nobody else may be inside a call on the
+ * chain. Time grows with the number of buffers. */
+MEMOIR_API int memoir_chain_destroy(struct memoir_chain *chain);
+
+/* Give up all blocks at once and go on with an empty chain, which has only the buffers that are not
+ * the source's. Also makes a broken chain whole. Time grows with the number of buffers. */
+MEMOIR_API int memoir_chain_reset(struct memoir_chain *chain);
+
+/* Add another buffer (borrowed as the first one), of 128 bytes or more. Of a shared chain it must
+ * have the same distance from the first one in every process: a part of the same mapping. -ERANGE:
+ * more than 2^46 bytes away or in size; -ENOSPC: too small. */
+MEMOIR_API int memoir_chain_refill(struct memoir_chain *chain, void *buffer, size_t bytes);
+
+/* ---- blocks ---- */
+
+/* As malloc(), calloc(), aligned_alloc() (any power of two; size need not be a multiple) and
+ * realloc(). ENOMEM when nothing fits and the source gives no more; EINVAL: an alignment that is not
+ * a power of two. A size of 0 gives a block of its own; memoir_chain_realloc(chain, block, 0) frees
+ * and gives NULL. In a shared chain alignments over a page hold in the allocating process only. */
+MEMOIR_API void *memoir_chain_alloc(struct memoir_chain *chain, size_t bytes);
+MEMOIR_API void *memoir_chain_calloc(struct memoir_chain *chain, size_t count, size_t bytes);
+MEMOIR_API void *memoir_chain_aligned(struct memoir_chain *chain, size_t alignment, size_t bytes);
+MEMOIR_API void *memoir_chain_realloc(struct memoir_chain *chain, void *block, size_t bytes);
+
+/* Free a block; NULL is fine. -EFAULT: not a block of this chain; -EALREADY: it is free already. Both
+ * change nothing but a counter. */
+MEMOIR_API int memoir_chain_free(struct memoir_chain *chain, void *block);
+
+/* Free from any thread, without waiting, into a chain that is not THREAD_SAFE: the block is queued
+ * and freed by the chain's next operation. In other chains the same as memoir_chain_free(). */
+MEMOIR_API int memoir_chain_remote_free(struct memoir_chain *chain, void *block);
+
+/* Free now what was queued; gives the number of blocks. For a chain whose owner is otherwise idle. */
+MEMOIR_API int memoir_chain_drain(struct memoir_chain *chain);
+
+/* Bytes that a block really has, at least what was asked for; 0 when it is no block of the chain.
+ * Takes no lock. */
+MEMOIR_API size_t memoir_chain_usable_size(struct memoir_chain *chain, const void *block);
+
+/* ---- owner ---- */
+
+/* The owner of a chain that is not THREAD_SAFE: the thread whose free() works in it directly, while
+ * that of others is queued. At first the one that made it. The calling thread becomes the owner; the
+ * old one must have ended or do nothing with the chain meanwhile. After fork() a child whose owner
+ * thread was not the one that forked calls this, too: the chain is mended. Time grows with the
+ * number of blocks. */
+MEMOIR_API int memoir_chain_adopt(struct memoir_chain *chain);
+
+/* ---- looking ---- */
+
+struct memoir_chain_stats {
+    size_t struct_size;          /* set it: only what fits is stored */
+    uint64_t total_bytes;        /* of all buffers, less the book-keeping of the chain */
+    uint64_t used_bytes;         /* in live blocks, their 8 bytes included */
+    uint64_t used_bytes_peak;    /* the most that used_bytes ever was */
+    uint64_t used_blocks;        /* live; those queued by remote frees are */
+    uint64_t free_blocks;        /* pieces that the free bytes are in */
+    uint64_t free_bytes_largest; /* the largest allocation that would succeed now */
+    uint64_t allocations;        /* since the chain was made */
+    uint64_t failures;           /* allocations for which there was no memory */
+    uint64_t bad_frees;          /* frees of what was no live block */
+    uint64_t recoveries;         /* times that an operation left unfinished was mended */
+    uint64_t buffers;            /* first one, refills and the source's */
+};
+
+/* Time grows with the number of blocks. Of a broken chain, too; then the two figures of free blocks
+ * are 0. */
+MEMOIR_API int memoir_chain_stats(struct memoir_chain *chain, struct memoir_chain_stats *stats);
+
+/* Walk all of the chain and compare everything that is stored twice. 0, or -EUCLEAN; then *ret_what
+ * (may be NULL) says in a few words what is wrong. Changes nothing, works on a broken chain. Time
+ * grows with the number of blocks. */
+MEMOIR_API int memoir_chain_check(struct memoir_chain *chain, const char **ret_what);
+
+/* Make the lists and counters of a chain anew from the sizes of its blocks and merge what is free. 0
+ * when the chain is whole (again); -EUCLEAN when sizes are overwritten, too: it is broken then. Blocks
+ * that a free refused because of the damage become usable again. Time grows with the blocks. */
+MEMOIR_API int memoir_chain_repair(struct memoir_chain *chain);
+
+/* Call visit() for every block in order of its buffer, until it gives other than 0, which is then
+ * the result. The chain is locked meanwhile: visit() must not use it. */
+MEMOIR_API int memoir_chain_walk(struct memoir_chain *chain,
+                                 int (*visit)(void *user, void *block, size_t bytes, int used),
+                                 void *user);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,288 @@
+/*
+ * chain.h: what a chain looks like inside its buffer.
+ *
+ *     buffer   struct memoir_chain | map words | list heads | [robust mutex] | [source] | region
+ *     region   struct region (24) | block | block | ... | end word (8)
+ *     block    header word (8) | payload, at a multiple of 16
+ *     free     header word | next link | previous link | ... | size, in the last 8 bytes
+ *
+ * Nothing in there is an address, except in what only one process uses (source, queue of remote
+ * frees): links are distances from the chain's start, so that processes may map it where they like.
+ *
+ * Words that lie among the blocks are sealed: 48 bits of value and 16 bits computed from the value,
+ * the word's place and the chain's key. A stray write is found with a chance of 65,535 in 65,536 before
+ * anybody follows it, and a word is never valid at another place.
+ *
+ * What makes a torn operation mendable: the header words alone say which blocks there are and which
+ * are used; every operation changes that by exactly one store of 8 bytes, after the words that
+ * become visible by it were written. Lists, maps, sizes at the end of free blocks, the "block before
+ * is used" bits and counters follow from the headers, and chain_rebuild() makes them anew.
+ */
+#pragma once
+
+#include <errno.h>
+#include <memoir/malloc.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/atomic.h"
+
+enum {
+    CHAIN_GRAIN = 16,            /* alignment and step of block sizes */
+    CHAIN_HEADER = 8,            /* bytes of a block that are not its payload */
+    CHAIN_BLOCK_MIN = 32,        /* header, two links, size at the end */
+    CHAIN_REFILL_MIN = 128,      /* smallest buffer of a refill */
+    CHAIN_LISTS_EXACT = 30,      /* lists of one size each: 32, 48, ... 496 */
+    CHAIN_LISTS_MAX = 30 + 624,  /* then 16 for each doubling, up to 2^48 */
+    CHAIN_TABLE_SHARE = 16,      /* the table takes at most this part of the first buffer */
+    CHAIN_REGIONS_MAX = 1 << 20, /* a longer list of regions is taken for a ring */
+};
+
+#define CHAIN_VALUE_MASK ((UINT64_C(1) << 48) - 1)
+#define CHAIN_BYTES_MAX  (UINT64_C(1) << 46)
+#define CHAIN_MAGIC      UINT64_C(0x31304e494148434d) /* "MCHAIN01", by bytes */
+
+/* Bits of a header word beside the size, which is a multiple of 16. */
+enum {
+    CHAIN_USED = 1,        /* allocated, or the end word */
+    CHAIN_BEFORE_USED = 2, /* so is the block before it (or there is none) */
+    CHAIN_END = 4, /* not a block: the end of a region, whose bytes are in place of the size */
+};
+
+enum chain_state {
+    CHAIN_WHOLE = 0,
+    CHAIN_BROKEN = 1,    /* words were found overwritten; headers may be wrong, too */
+    CHAIN_DESTROYED = 2, /* ended for all who still have it mapped */
+};
+
+/* All words sealed. The block after it begins at +24, so that its payload is aligned. */
+struct region {
+    uint64_t bytes;  /* from here to after the end word; bit 0: given by the source */
+    uint64_t next;   /* distance from the chain, 0: the last */
+    uint64_t before; /* 0 in the first one; follows from `next` */
+};
+
+struct chain_source {
+    void *(*request)(void *user, size_t bytes, size_t *ret_bytes);
+    void (*give_back)(void *user, void *buffer, size_t bytes);
+    void *user;
+    uint64_t spare;         /* an empty region that is kept, as a distance; 0 for none */
+    struct region *retired; /* no longer part of the chain; chain_leave() gives them back */
+    void *buffer;           /* of the chain itself, when the source gave that, too */
+    size_t buffer_bytes;
+};
+
+struct memoir_chain {
+    /* Constant once made. */
+    uint64_t magic;
+    uint64_t key;       /* of the seals */
+    uint32_t flags;     /* 0..15: enum memoir_chain_flags, 16..31: number of lists */
+    uint32_t constants; /* check sum of the above, and of having a source */
+
+    uint32_t lock;  /* of a private chain that is thread-safe: chain_lock.h */
+    uint32_t state; /* enum chain_state; under the lock */
+
+    /* Under the lock, as all that follows. */
+    uint64_t low, high; /* all buffers lie between these distances, modulo 2^64; only widened */
+
+    uint64_t remote;   /* atomic: payload of the block queued last, an address; any thread pushes */
+    const void *owner; /* thread whose free() need not queue */
+
+    uint64_t total_bytes, used_bytes, used_bytes_peak, used_blocks, allocations;
+    uint32_t failures, recoveries, regions;
+    uint32_t bad_frees; /* atomic: any thread adds */
+
+    uint64_t map_top; /* bit i: map word i is not 0 */
+    uint64_t map[];   /* bit j of word i: list 64 i + j is not empty */
+};
+
+static_assert(sizeof(struct memoir_chain) == 128, "layout shared by processes");
+static_assert(sizeof(struct region) == 24, "layout shared by processes");
+
+/* ---- places in the buffer ---- */
+
+static inline unsigned chain_lists(const struct memoir_chain *c)
+{
+    return c->flags >> 16;
+}
+
+static inline unsigned chain_map_words(unsigned lists)
+{
+    return (lists + 63) / 64;
+}
+
+static inline uint64_t *chain_heads(struct memoir_chain *c)
+{
+    return c->map + chain_map_words(chain_lists(c));
+}
+
+static inline pthread_mutex_t *chain_mutex(struct memoir_chain *c)
+{
+    return (pthread_mutex_t *)(chain_heads(c) + chain_lists(c));
+}
+
+/* Internal flag, beside those of memoir_chain_flags. */
+enum { CHAIN_HAS_SOURCE = 0x8000 };
+
+static inline size_t chain_mutex_bytes(unsigned flags)
+{
+    return flags & MEMOIR_CHAIN_SHARED ? (sizeof(pthread_mutex_t) + 7) / 8 * 8 : 0;
+}
+
+static inline struct chain_source *chain_source(struct memoir_chain *c)
+{
+    if (!(c->flags & CHAIN_HAS_SOURCE))
+        return NULL;
+    return (struct chain_source *)((char *)chain_mutex(c) + chain_mutex_bytes(c->flags));
+}
+
+/* Bytes before the first region. */
+static inline size_t chain_control_bytes(unsigned flags, unsigned lists)
+{
+    size_t bytes = sizeof(struct memoir_chain) + 8 * (chain_map_words(lists) + lists) +
+                   chain_mutex_bytes(flags) +
+                   (flags & CHAIN_HAS_SOURCE ? sizeof(struct chain_source) : 0);
+    return (bytes + CHAIN_GRAIN - 1) / CHAIN_GRAIN * CHAIN_GRAIN;
+}
+
+static inline struct region *chain_first_region(struct memoir_chain *c)
+{
+    return (struct region *)((char *)c + chain_control_bytes(c->flags & 0xffff, chain_lists(c)));
+}
+
+static inline uint64_t *region_first(struct region *r)
+{
+    return (uint64_t *)(r + 1);
+}
+
+static inline uint64_t *region_end(struct region *r, uint64_t bytes)
+{
+    return (uint64_t *)((char *)r + bytes - CHAIN_HEADER);
+}
+
+static inline uint64_t *block_at(uint64_t *b, uint64_t bytes)
+{
+    return (uint64_t *)((char *)b + bytes);
+}
+
+static inline uint64_t *block_of(const void *payload)
+{
+    return (uint64_t *)((char *)(uintptr_t)payload - CHAIN_HEADER);
+}
+
+static inline void *block_payload(uint64_t *b)
+{
+    return b + 1;
+}
+
+static inline uint64_t header_bytes(uint64_t header)
+{
+    return header & ~(uint64_t)(CHAIN_GRAIN - 1);
+}
+
+/* ---- sealed words ---- */
+
+static inline uint64_t chain_distance(const struct memoir_chain *c, const void *at)
+{
+    return (uint64_t)((uintptr_t)at - (uintptr_t)c);
+}
+
+static inline void *chain_at(const struct memoir_chain *c, uint64_t distance)
+{
+    return (void *)((uintptr_t)c + (uintptr_t)distance);
+}
+
+static inline uint64_t word_seal(const struct memoir_chain *c, const void *at, uint64_t value)
+{
+    uint64_t mix = (value ^ c->key) + chain_distance(c, at) * UINT64_C(0xd6e8feb86659fd93);
+    return (mix * UINT64_C(0x9e3779b97f4a7c15)) & ~CHAIN_VALUE_MASK;
+}
+
+#ifdef CHAIN_TEAR
+/* For tests: called before each store of a sealed word, may leave by longjmp(). */
+extern void (*chain_tear)(void);
+#endif
+
+static inline void word_put(struct memoir_chain *c, uint64_t *at, uint64_t value)
+{
+#ifdef CHAIN_TEAR
+    if (chain_tear)
+        chain_tear();
+#endif
+    store_release(at, value | word_seal(c, at, value));
+}
+
+/* False: somebody else wrote there. */
+static inline bool word_get(const struct memoir_chain *c, const uint64_t *at, uint64_t *ret)
+{
+    uint64_t word = load_relaxed(at), value = word & CHAIN_VALUE_MASK;
+    *ret = value;
+    return (word & ~CHAIN_VALUE_MASK) == word_seal(c, at, value);
+}
+
+/* Is this within the buffers of the chain? Exact for one buffer; of several, the space between them
+ * counts, too. Seals let one overwritten word in 65,536 pass: it shall not lead out of here. */
+static inline bool chain_spans(const struct memoir_chain *c, const void *at)
+{
+    uint64_t low = load_relaxed(&c->low);
+    return chain_distance(c, at) - low < load_relaxed(&c->high) - low;
+}
+
+static inline bool block_fits(const struct memoir_chain *c, const uint64_t *b, uint64_t bytes)
+{
+    return bytes >= CHAIN_BLOCK_MIN && chain_spans(c, (const char *)b + bytes);
+}
+
+/* Links: distances of 48 bits with a sign, 0 for none. */
+static inline void link_put(struct memoir_chain *c, uint64_t *at, const void *to)
+{
+    word_put(c, at, to ? chain_distance(c, to) & CHAIN_VALUE_MASK : 0);
+}
+
+static inline bool link_get(const struct memoir_chain *c, const uint64_t *at, uint64_t **ret)
+{
+    uint64_t value;
+    if (!word_get(c, at, &value))
+        return false;
+    if (value == 0) {
+        *ret = NULL;
+        return true;
+    }
+    int64_t distance = (int64_t)(value << 16) >> 16;
+    *ret = chain_at(c, (uint64_t)distance);
+    return value % 8 == 0 && chain_spans(c, *ret);
+}
+
+/* ---- between the files of the chain ---- */
+
+/* Check that a chain is there, take its lock, free what was queued. Mends what a dead owner of the
+ * lock left. 0 or -errno; on success chain_leave() must follow, which gives empty buffers back to
+ * the source. The second one takes broken chains, too, and leaves the queue alone. */
+int chain_enter(struct memoir_chain *c);
+int chain_enter_any(struct memoir_chain *c);
+void chain_leave(struct memoir_chain *c);
+
+/* To be called with the result of an operation: -EUCLEAN makes the chain a broken one, and bad frees
+ * are counted. Under the lock, but for the results of chain_push(). With MEMOIR_CHAIN_ABORT all of
+ * these end the program. Gives `result`. */
+int chain_judge(struct memoir_chain *c, int result, const void *block);
+
+/* Free a live block, and take its region out when that is to go back to the source. Under the lock. */
+int chain_give(struct memoir_chain *c, uint64_t *b);
+
+/* Check sum over what never changes. */
+uint32_t chain_constants(const struct memoir_chain *c);
+
+/* The calling thread, as an address that no other living thread has. */
+const void *chain_thread(void);
+
+/* Queue a block (chain_remote.c). Any thread, no lock. -EALREADY, -EFAULT as fit_live(). */
+int chain_push(struct memoir_chain *c, uint64_t *b);
+
+/* Free what was queued; the number of blocks or -EUCLEAN. Under the lock. */
+int chain_drain_locked(struct memoir_chain *c);
+
+/* Is this live block queued already? */
+bool chain_is_queued(const struct memoir_chain *c, const uint64_t *b);
