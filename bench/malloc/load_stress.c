@@ -127,10 +127,8 @@ struct neighbour {
     char pad[64];
 };
 
-static void unpack(struct neighbour *self)
+static void parcels_free(struct parcel *parcel)
 {
-    atomic_store(&self->waiting, 0);
-    struct parcel *parcel = atomic_exchange(&self->inbox, NULL);
     while (parcel) {
         struct parcel *next = parcel->next;
         free(parcel);
@@ -138,9 +136,34 @@ static void unpack(struct neighbour *self)
     }
 }
 
+static void unpack(struct neighbour *self)
+{
+    atomic_store(&self->waiting, 0);
+    parcels_free(atomic_exchange(&self->inbox, NULL));
+}
+
+/* Waits while the next one has enough; what nobody would unpack any more is freed here. */
+static void send(struct neighbour *self, struct parcel *first, struct parcel *last)
+{
+    enum { WAITING_MAX = 8 };
+    struct neighbour *next = self->next;
+    while (atomic_load(&next->waiting) >= WAITING_MAX && !atomic_load(&next->ended)) {
+        unpack(self); /* all may be waiting in a ring */
+        sched_yield();
+    }
+    if (atomic_load(&next->ended)) {
+        parcels_free(first);
+        return;
+    }
+    atomic_fetch_add(&next->waiting, 1);
+    last->next = atomic_load(&next->inbox);
+    while (!atomic_compare_exchange_weak(&next->inbox, &last->next, first))
+        ;
+}
+
 static void *neighbour(void *argument)
 {
-    enum { SLOTS = 4096, SENT = 64, BYTES_MAX = 8000, WAITING_MAX = 8 };
+    enum { SLOTS = 4096, SENT = 64, BYTES_MAX = 8000 };
     struct neighbour *self = argument;
     uint64_t state = self->seed;
     void **slots = calloc(SLOTS, sizeof(*slots));
@@ -161,15 +184,7 @@ static void *neighbour(void *argument)
             last = last ? last : parcel;
             first = parcel;
         }
-        while (atomic_load(&self->next->waiting) >= WAITING_MAX &&
-               !atomic_load(&self->next->ended)) {
-            unpack(self); /* all may be waiting in a ring */
-            sched_yield();
-        }
-        atomic_fetch_add(&self->next->waiting, 1);
-        last->next = atomic_load(&self->next->inbox);
-        while (!atomic_compare_exchange_weak(&self->next->inbox, &last->next, first))
-            ;
+        send(self, first, last);
         unpack(self);
     }
     atomic_store(&self->ended, 1);
