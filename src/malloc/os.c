@@ -15,6 +15,7 @@
 #endif
 
 struct os_counts os_counts;
+uint64_t os_limit_bytes;
 
 /* The lowest address of the area that grows downwards, mapping by mapping, as the kernel's own choice
  * would; 0 lets the kernel choose. A hint and no more: any thread reads and writes it. */
@@ -33,7 +34,7 @@ static uint32_t moves_failed;
 
 #ifdef OS_FAULTS
 bool (*os_fault)(enum os_call call);
-#define FAULT(call) (os_fault && os_fault(call))
+#define FAULT(call) (os_fault && os_fault(call) && (errno = ENOMEM))
 #else
 #define FAULT(call) false
 #endif
@@ -125,17 +126,19 @@ static void hole(void *p, size_t bytes)
     }
 }
 
-/* A range with the rights `prot` and `room_bytes` of unused addresses after it, if there happen to be. */
-static void *place(size_t bytes, size_t room_bytes, size_t align, int prot)
+/* A range with the rights `prot` and `room_bytes` of unused addresses after it, if there happen to be.
+ * Small things do not need to lie in the area and would only leave gaps there. */
+static void *place(size_t bytes, size_t room_bytes, size_t align, size_t lead, int prot)
 {
-    uintptr_t low = load_relaxed(&area_low), hint = 0;
-    if (low > bytes && low - bytes > room_bytes)
-        hint = (low - bytes - room_bytes) & ~(align - 1);
+    bool in_area = align > OS_PAGE_BYTES;
+    uintptr_t low = in_area ? load_relaxed(&area_low) : 0, hint = 0;
+    if (low > bytes + align && low - bytes - align > room_bytes)
+        hint = ((low - bytes - room_bytes + lead) & ~(align - 1)) - lead;
     void *p = call_map(hint, bytes, prot);
     if (!p)
         return NULL;
     uintptr_t at = (uintptr_t)p;
-    if (at & (align - 1)) {
+    if ((at + lead) & (align - 1)) {
         drop(at, at + bytes);
         size_t wide = bytes + align - OS_PAGE_BYTES;
         if (wide < bytes)
@@ -145,7 +148,7 @@ static void *place(size_t bytes, size_t room_bytes, size_t align, int prot)
         if (!p)
             return NULL;
         uintptr_t from = (uintptr_t)p;
-        at = (from + wide - bytes) & ~(align - 1);
+        at = ((from + wide - bytes + lead) & ~(align - 1)) - lead;
         drop(from, at);
         drop(at + bytes, from + wide);
         if (prot != PROT_NONE && !call_protect((void *)at, bytes, prot)) {
@@ -153,7 +156,8 @@ static void *place(size_t bytes, size_t room_bytes, size_t align, int prot)
             return NULL;
         }
     }
-    store_relaxed(&area_low, at);
+    if (in_area)
+        store_relaxed(&area_low, at);
     return (void *)at;
 }
 
@@ -163,18 +167,36 @@ static bool sensible(size_t bytes, size_t align)
     return bytes - 1 < PTRDIFF_MAX - OS_PAGE_BYTES && align <= (size_t)PTRDIFF_MAX;
 }
 
-void *os_map(size_t bytes, size_t align)
+/* Count bytes as mapped, unless there would be too many. */
+static bool charge(uint64_t bytes)
+{
+    uint64_t limit = load_relaxed(&os_limit_bytes);
+    uint64_t mapped = fetch_add_relaxed(&os_counts.mapped_bytes, bytes) + bytes;
+    if (!limit || mapped - load_relaxed(&os_counts.unmapped_bytes) <= limit)
+        return true;
+    fetch_sub_relaxed(&os_counts.mapped_bytes, bytes);
+    return false;
+}
+
+void *os_map_lead(size_t bytes, size_t align, size_t lead)
 {
     if (!sensible(bytes, align))
         return NULL;
-    int saved = errno;
     bytes = os_page_up(bytes);
-    void *p =
-        place(bytes, 0, align < OS_PAGE_BYTES ? OS_PAGE_BYTES : align, PROT_READ | PROT_WRITE);
-    if (p)
-        count(&os_counts.mapped_bytes, bytes);
+    if (!charge(bytes))
+        return NULL;
+    int saved = errno;
+    void *p = place(bytes, 0, align < OS_PAGE_BYTES ? OS_PAGE_BYTES : align, lead,
+                    PROT_READ | PROT_WRITE);
+    if (!p)
+        fetch_sub_relaxed(&os_counts.mapped_bytes, bytes);
     errno = saved;
     return p;
+}
+
+void *os_map(size_t bytes, size_t align)
+{
+    return os_map_lead(bytes, align, 0);
 }
 
 static bool purge(void *p, size_t bytes)
@@ -209,40 +231,62 @@ bool os_purge(void *p, size_t bytes)
     return done;
 }
 
-static void *grow(void *old, size_t old_bytes, size_t new_bytes, size_t align)
+int os_extend(void *old, size_t old_bytes, size_t new_bytes)
 {
-    if (call_remap(old, old_bytes, new_bytes, 0, NULL))
-        return old;
-    if (load_relaxed(&moves_failed) >= MOVES_FAILED_MAX)
-        return NULL;
-    /* What grew will grow again. The room costs nothing: it is not mapped, only left free. */
-    void *to = place(new_bytes, new_bytes / 2, align, PROT_NONE);
-    if (!to)
-        return NULL;
-    if (call_remap(old, old_bytes, new_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to)) {
-        hole(old, old_bytes);
-        return to;
-    }
-    count(&os_counts.kept_bytes, new_bytes);
-    fetch_add_relaxed(&moves_failed, 1);
-    return NULL;
-}
-
-void *os_grow(void *old, size_t old_bytes, size_t new_bytes, size_t align)
-{
-    if (!sensible(new_bytes, align))
-        return NULL;
-    int saved = errno;
+    if (!sensible(new_bytes, 1))
+        return -EOVERFLOW;
     old_bytes = os_page_up(old_bytes);
     new_bytes = os_page_up(new_bytes);
-    void *p = old;
-    if (new_bytes > old_bytes) {
-        p = grow(old, old_bytes, new_bytes, align < OS_PAGE_BYTES ? OS_PAGE_BYTES : align);
-        if (p)
-            count(&os_counts.mapped_bytes, new_bytes - old_bytes);
+    if (new_bytes <= old_bytes)
+        return 0;
+    if (!charge(new_bytes - old_bytes))
+        return -EDQUOT;
+    int saved = errno, r = 0;
+    if (!call_remap(old, old_bytes, new_bytes, 0, NULL)) {
+        r = -errno;
+        fetch_sub_relaxed(&os_counts.mapped_bytes, new_bytes - old_bytes);
     }
     errno = saved;
+    return r;
+}
+
+void *os_reserve(size_t bytes, size_t room_bytes, size_t align, size_t lead)
+{
+    if (!sensible(bytes, align) || load_relaxed(&moves_failed) >= MOVES_FAILED_MAX)
+        return NULL;
+    int saved = errno;
+    void *p = place(os_page_up(bytes), os_page_up(room_bytes), align, lead, PROT_NONE);
+    errno = saved;
     return p;
+}
+
+void os_unreserve(void *p, size_t bytes)
+{
+    int saved = errno;
+    drop((uintptr_t)p, (uintptr_t)p + os_page_up(bytes));
+    errno = saved;
+}
+
+bool os_move(void *old, size_t old_bytes, size_t new_bytes, void *to)
+{
+    old_bytes = os_page_up(old_bytes);
+    new_bytes = os_page_up(new_bytes);
+    uint64_t more = new_bytes > old_bytes ? new_bytes - old_bytes : 0;
+    if (!charge(more)) {
+        os_unreserve(to, new_bytes);
+        return false;
+    }
+    int saved = errno;
+    bool done = call_remap(old, old_bytes, new_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != NULL;
+    if (done) {
+        hole(old, old_bytes);
+    } else {
+        fetch_sub_relaxed(&os_counts.mapped_bytes, more);
+        fetch_add_relaxed(&moves_failed, 1);
+        count(&os_counts.kept_bytes, new_bytes);
+    }
+    errno = saved;
+    return done;
 }
 
 bool os_huge_page(void *p, size_t bytes, bool on)

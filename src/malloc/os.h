@@ -31,17 +31,23 @@ struct os_counts {
     uint64_t advise_calls;  /* madvise */
     uint64_t protect_calls; /* mprotect */
     uint64_t failed_calls;  /* of all of these */
-    uint64_t mapped_bytes;  /* handed out by os_map() and added by os_grow() */
+    uint64_t mapped_bytes;  /* handed out, and added where it was made longer */
     uint64_t unmapped_bytes;
     uint64_t purged_bytes;
     uint64_t kept_bytes; /* the kernel would not unmap: purged where possible, never used again */
 };
 extern struct os_counts os_counts;
 
+/* No more than this is mapped at once; 0: no limit. Reservations do not count. */
+extern uint64_t os_limit_bytes;
+
 /* Zeroed memory of this process alone, aligned to `align` (at least a page's). NULL when there is none.
  * Places its mappings side by side, so that the kernel sees one large area instead of thousands (a
  * process may have 65530), and mostly needs one system call. */
 void *os_map(size_t bytes, size_t align);
+
+/* The same with `lead` bytes (whole pages) before the address that is aligned. */
+void *os_map_lead(size_t bytes, size_t align, size_t lead);
 
 /* Give a range back, whole mappings or parts. False when the kernel refuses, which it does when a
  * process has too many mappings to split another: then the range stays mapped, its pages are given
@@ -52,11 +58,21 @@ bool os_unmap(void *p, size_t bytes);
  * refuses (locked pages): then the contents are as before. */
 bool os_purge(void *p, size_t bytes);
 
-/* Make a range of `old_bytes` at `old`, which os_map() or os_grow() gave, `new_bytes` long: where it is
- * if there is room, else by moving its pages (not their contents) to another place aligned to `align`,
- * chosen so that further growth finds room. What is added reads as zero. NULL leaves the old range
- * untouched; then the caller copies. */
-void *os_grow(void *old, size_t old_bytes, size_t new_bytes, size_t align);
+/* A range becomes longer, or moves without its contents being copied:
+ *
+ *   os_extend()   makes it longer where it is. 0, or a negative errno: after -ENOMEM a move may do.
+ *   os_reserve()  finds a place for os_move(): addresses without access, with `room_bytes` free after
+ *                 them if possible, so that further growth stays there. (place + lead) is a multiple of
+ *                 `align`. os_unreserve() gives back what is not used.
+ *   os_move()     moves the pages there; what is added reads as zero. False leaves the old range as it
+ *                 was, and the reserved place is lost. The old range must be one mapping to the kernel;
+ *                 where several were joined, or the program has changed a part, this fails.
+ *
+ * Ranges that are moved are no longer where they were: another thread may be given the old place at once. */
+int os_extend(void *old, size_t old_bytes, size_t new_bytes);
+void *os_reserve(size_t bytes, size_t room_bytes, size_t align, size_t lead);
+void os_unreserve(void *p, size_t bytes);
+bool os_move(void *old, size_t old_bytes, size_t new_bytes, void *to);
 
 /* Ask for huge pages in a range, or for none. False when the kernel has none. */
 bool os_huge_page(void *p, size_t bytes, bool on);

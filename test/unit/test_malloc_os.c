@@ -136,6 +136,20 @@ static void locked_memory_is_not_purged(void **unused)
     os_unmap(p, MIB);
 }
 
+/* Longer where it is, else elsewhere; NULL: neither worked. */
+static void *os_grow(void *old, size_t old_bytes, size_t new_bytes, size_t align)
+{
+    int r = os_extend(old, old_bytes, new_bytes);
+    if (r == 0)
+        return old;
+    if (r != -ENOMEM)
+        return NULL;
+    void *to = os_reserve(new_bytes, new_bytes / 2, align, 0);
+    if (!to)
+        return NULL;
+    return os_move(old, old_bytes, new_bytes, to) ? to : NULL;
+}
+
 static void growth_keeps_the_contents(void **unused)
 {
     size_t bytes = MIB;
@@ -185,6 +199,55 @@ static void absurd_sizes_fail(void **unused)
     assert_null(os_grow(p, 4096, (size_t)1 << 50, 4096));
     assert_int_equal(errno, 5);
     os_unmap(p, 4096);
+}
+
+static void what_leads_is_before_the_aligned_address(void **unused)
+{
+    for (size_t align = UNIT; align <= 64 * UNIT; align *= 4) {
+        char *p = os_map_lead(UNIT + OS_PAGE_BYTES, align, OS_PAGE_BYTES);
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)(p + OS_PAGE_BYTES) & (align - 1), 0);
+        memset(p, 1, UNIT + OS_PAGE_BYTES);
+        char *to = os_reserve(3 * UNIT, UNIT, align, OS_PAGE_BYTES);
+        assert_non_null(to);
+        assert_int_equal((uintptr_t)(to + OS_PAGE_BYTES) & (align - 1), 0);
+        assert_true(os_move(p, UNIT + OS_PAGE_BYTES, 3 * UNIT, to));
+        assert_true(all_are(to, UNIT + OS_PAGE_BYTES, 1));
+        os_unmap(to, 3 * UNIT);
+        os_unreserve(os_reserve(UNIT, 0, align, OS_PAGE_BYTES), UNIT);
+    }
+}
+
+static void limit_holds_for_all_that_is_mapped(void **unused)
+{
+    uint64_t mapped =
+        load_relaxed(&os_counts.mapped_bytes) - load_relaxed(&os_counts.unmapped_bytes);
+    os_limit_bytes = mapped + 3 * MIB;
+    char *p = os_map(2 * MIB, UNIT);
+    assert_non_null(p);
+    assert_null(os_map(2 * MIB, UNIT));
+    assert_int_equal(os_extend(p, 2 * MIB, 4 * MIB), -EDQUOT);
+    void *q = os_map(MIB, UNIT);
+    assert_non_null(q);
+    os_unmap(p, 2 * MIB);
+    p = os_map(2 * MIB, UNIT);
+    assert_non_null(p);
+    os_unmap(p, 2 * MIB);
+    os_unmap(q, MIB);
+    os_limit_bytes = 0;
+    assert_int_equal(
+        load_relaxed(&os_counts.mapped_bytes) - load_relaxed(&os_counts.unmapped_bytes), mapped);
+}
+
+/* Where the kernel sees two mappings it moves neither, and nothing must be given up for that. */
+static void ranges_of_two_mappings_are_left_alone(void **unused)
+{
+    char *p = os_map(2 * UNIT, UNIT);
+    memset(p, 3, 2 * UNIT);
+    assert_true(os_protect(p, OS_PAGE_BYTES, OS_READ));
+    assert_int_equal(os_extend(p, 2 * UNIT, 3 * UNIT), -EFAULT);
+    assert_true(all_are(p, 2 * UNIT, 3));
+    assert_true(os_unmap(p, 2 * UNIT));
 }
 
 static void access_can_be_taken_and_given(void **unused)
@@ -309,6 +372,9 @@ int main(void)
         cmocka_unit_test(growth_keeps_the_contents),
         cmocka_unit_test(growth_moves_past_a_neighbour),
         cmocka_unit_test(absurd_sizes_fail),
+        cmocka_unit_test(what_leads_is_before_the_aligned_address),
+        cmocka_unit_test(limit_holds_for_all_that_is_mapped),
+        cmocka_unit_test(ranges_of_two_mappings_are_left_alone),
         cmocka_unit_test(access_can_be_taken_and_given),
         cmocka_unit_test(any_call_may_fail),
         cmocka_unit_test(threads_get_ranges_of_their_own),
