@@ -27,7 +27,7 @@ static void clear_dirty(char *memory, slice_bits dirty, size_t from, size_t to)
 static void *huge(size_t bytes, size_t align, bool zero)
 {
     bool zeroed = false;
-    void *block = huge_alloc(bytes, align, &zeroed);
+    void *block = huge_alloc(bytes, align, zero ? &zeroed : NULL);
     if (block && zero && !zeroed)
         memset(block, 0, bytes);
     return block;
