@@ -24,11 +24,9 @@ static void heap_end(struct heap *h, bool borrowed)
 
 enum want { WANT_ANY, WANT_ZERO, WANT_ALIGNED };
 
-static void *take(size_t bytes, size_t align, enum want want)
+static void *take_once(size_t bytes, size_t align, enum want want)
 {
     bool borrowed;
-    if (unlikely(bytes > PTRDIFF_MAX || align > PTRDIFF_MAX))
-        return NULL;
     struct heap *h = heap_begin(&borrowed);
     if (unlikely(!h))
         return NULL;
@@ -37,6 +35,24 @@ static void *take(size_t bytes, size_t align, enum want want)
                                       : heap_alloc_aligned(h, bytes, align);
     heap_end(h, borrowed);
     return block;
+}
+
+/* The kernel has no more: give it all that we do not need. True if there was anything. */
+static bool make_room(void)
+{
+    struct heap *h = heap_own;
+    if (h)
+        heap_trim(h);
+    bool any = huge_trim();
+    return source_shrink(&source_main) || any;
+}
+
+static void *take(size_t bytes, size_t align, enum want want)
+{
+    if (unlikely(bytes > PTRDIFF_MAX || align > PTRDIFF_MAX))
+        return NULL;
+    void *block = take_once(bytes, align, want);
+    return likely(block) || !make_room() ? block : take_once(bytes, align, want);
 }
 
 void *core_malloc_slowly(size_t bytes)
@@ -123,9 +139,10 @@ void *core_realloc(void *block, size_t bytes)
     size_t had = core_usable(block);
     if (had == 0)
         fatal_block("realloc", "no block of this program's heap", block);
-    if (bytes > HEAP_LARGE_MAX)
-        return huge_realloc(block, bytes);
-    return move(block, had, bytes);
+    if (bytes <= HEAP_LARGE_MAX)
+        return move(block, had, bytes);
+    void *moved = huge_realloc(block, bytes);
+    return likely(moved) || !make_room() ? moved : huge_realloc(block, bytes);
 }
 
 bool core_trim(void)

@@ -4,22 +4,63 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <stddef.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 enum { SPINS = 200 };
 
+union lock_page lock_page __attribute__((aligned(4096)));
+
+/* Several threads may do this at once, and find the same. A child has another number than its parent, unless the kernel knows no
+ * MADV_WIPEONFORK: then it takes its parent's locks for its own. */
+uint32_t lock_process_make(void)
+{
+    int saved = errno;
+    uint32_t number = (uint32_t)syscall(SYS_getpid) << 1;
+    syscall(SYS_madvise, &lock_page, sizeof(lock_page), MADV_WIPEONFORK);
+    store_relaxed(&lock_page.process.number, number);
+    errno = saved;
+    return number;
+}
+
+static bool is_stale(uint32_t word)
+{
+    return word != 0 && (word & ~UINT32_C(1)) != lock_process();
+}
+
+/* Take the lock of a process that we were forked from; false if somebody else did. */
+static bool take_stale(struct lock *l, uint32_t word)
+{
+    if (!cas_acquire(&l->word, &word, lock_process()))
+        return false;
+    if (l->stale)
+        l->stale();
+    return true;
+}
+
+void lock_take_alone(struct lock *l)
+{
+    uint32_t word = load_relaxed(&l->word);
+    if (is_stale(word))
+        take_stale(l, word);
+}
+
 void lock_wait(struct lock *l)
 {
     int saved = errno;
+    uint32_t held = lock_process();
     for (int i = 0; i < SPINS; i++) {
-        uint32_t none = 0;
-        if (load_relaxed(&l->word) == 0 && cas_acquire(&l->word, &none, 1))
+        uint32_t word = load_relaxed(&l->word), none = 0;
+        if (is_stale(word) ? take_stale(l, word)
+                           : word == 0 && cas_acquire(&l->word, &none, held)) {
+            errno = saved;
             return;
+        }
         cpu_relax();
     }
-    while (exchange_acquire(&l->word, 2) != 0)
-        syscall(SYS_futex, &l->word, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
+    while (exchange_acquire(&l->word, held | 1) != 0)
+        syscall(SYS_futex, &l->word, FUTEX_WAIT_PRIVATE, held | 1, NULL, NULL, 0);
     errno = saved;
 }
 

@@ -1,8 +1,12 @@
 /*
  * lock.h: the allocator's locks: a word on which waiting threads sleep in the kernel.
  *
- * Held for tens of nanoseconds, so who finds it taken spins a little first. Not touched while the process has one thread.
- * Fork handlers hold all of them across fork (fork.c).
+ * Held for tens of nanoseconds, so who finds it taken spins a little first. No atomic instruction while the process has one thread.
+ *
+ * Fork handlers hold all locks across fork() (thread.c), but _Fork() and clone() call none: a child may find a lock held by a
+ * thread that it has not, and behind it something half changed. So the word of a held lock names the process, by a number
+ * from a page that the kernel wipes in a child. Who finds the name of another process takes the lock over, and calls `stale` to
+ * begin with a fresh state.
  */
 #pragma once
 
@@ -13,20 +17,41 @@
 #include "base/atomic.h"
 
 struct lock {
-    uint32_t word; /* 0: free, 1: held, 2: held, and somebody sleeps */
+    uint32_t word; /* 0: free; else the process, and in the lowest bit whether somebody sleeps */
+    void (*stale)(void); /* called with the lock */
 };
 
+/* The number of this process, with the lowest bit 0; 0: not known yet. In a page that is wiped in children. */
+struct lock_process {
+    uint32_t number;
+};
+union lock_page {
+    struct lock_process process;
+    char bytes[4096];
+};
+extern union lock_page lock_page __attribute__((visibility("hidden")));
+
+uint32_t lock_process_make(void);
 void lock_wait(struct lock *l);
 void lock_wake(struct lock *l);
+void lock_take_alone(struct lock *l);
+
+static inline uint32_t lock_process(void)
+{
+    uint32_t number = load_relaxed(&lock_page.process.number);
+    return __builtin_expect(number != 0, 1) ? number : lock_process_make();
+}
 
 static inline void lock_take(struct lock *l)
 {
     uint32_t none = 0;
     if (__libc_single_threaded) {
-        l->word = 1;
+        if (__builtin_expect(l->word != 0, 0))
+            lock_take_alone(l); /* by whom? */
+        l->word = lock_process();
         return;
     }
-    if (__builtin_expect(!cas_acquire(&l->word, &none, 1), 0))
+    if (__builtin_expect(!cas_acquire(&l->word, &none, lock_process()), 0))
         lock_wait(l);
 }
 
@@ -36,7 +61,7 @@ static inline void lock_drop(struct lock *l)
         l->word = 0;
         return;
     }
-    if (__builtin_expect(exchange_release(&l->word, 0) == 2, 0))
+    if (__builtin_expect(exchange_release(&l->word, 0) & 1, 0))
         lock_wake(l);
 }
 

@@ -87,7 +87,9 @@ struct macro {
     uint8_t class;     /* as in a slab: SLAB_UNUSED */
     uint8_t huge_page; /* asked for huge pages */
     uint8_t spare[1];
-    uint64_t spare_words[5];
+    uint32_t generation; /* of its source: another one means that it is not the source's any more */
+    uint32_t spare_half;
+    uint64_t spare_words[4];
 };
 static_assert(sizeof(struct macro) == sizeof(struct slab), "it takes the place of a descriptor");
 

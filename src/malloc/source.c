@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "malloc/heap.h"
 #include "malloc/os.h"
 #include "malloc/pressure.h"
 #include "malloc/settings.h"
@@ -20,7 +21,13 @@ enum {
     THP_MACROS = 32,  /* from so many on, new ones get huge pages */
 };
 
-struct source source_main = {.keep_share = KEEP_SHARE, .keep_limit = KEEP_MIN};
+static void begin_anew(void);
+
+struct source source_main = {
+    .lock = {.stale = begin_anew},
+    .keep_share = KEEP_SHARE,
+    .keep_limit = KEEP_MIN,
+};
 
 /* ---- bits of slices ---- */
 
@@ -75,6 +82,25 @@ static slice_bits bits_aligned(unsigned align)
 
 /* ---- macro-blocks; with the lock ---- */
 
+/* In a child that was forked while somebody held the lock: what the parent had may be half changed, so it is left as it is. Its blocks
+ * can be freed, and its slabs used by the heap that has them; but their slices are not given out again. */
+static void begin_anew(void)
+{
+    struct source *s = &source_main;
+    *s = (struct source){
+        .lock = s->lock,
+        .node = s->node,
+        .generation = s->generation + 1,
+        .keep_share = KEEP_SHARE,
+        .keep_limit = KEEP_MIN,
+    };
+}
+
+static inline bool is_ours(const struct source *s, const struct slab *slab)
+{
+    return likely(macro_of(slab)->generation == s->generation);
+}
+
 static void open_link(struct source *s, struct macro *m)
 {
     m->open = 1;
@@ -109,6 +135,7 @@ static struct macro *macro_new(struct source *s)
     if ((dense || malloc_settings.thp == THP_ALWAYS) && os_huge_page(m, MACRO_BYTES, true))
         m->huge_page = 1;
     m->source = s;
+    m->generation = s->generation;
     m->class = SLAB_UNUSED;
     bits_store(m->free, ~(slice_bits)1);
     m->n_free = m->run_max = MACRO_SLICES_USABLE;
@@ -288,6 +315,21 @@ bool source_trim(struct source *s)
     return any;
 }
 
+bool source_shrink(struct source *s)
+{
+    bool any = false;
+    lock_take(&s->lock);
+    for (struct macro *m = s->open, *next; m; m = next) {
+        next = m->next_open;
+        if (m->n_free == MACRO_SLICES_USABLE) {
+            macro_unmap(s, m);
+            any = true;
+        }
+    }
+    lock_drop(&s->lock);
+    return any;
+}
+
 /* ---- runs ---- */
 
 /* A run in one of the open macro-blocks, preferably of slices that have memory. */
@@ -353,8 +395,10 @@ void source_give(struct source *s, struct slab *slab)
     slice_bits run = bits_run(slab_slice(slab), slab->slices);
     slab->class = SLAB_UNUSED;
     lock_take(&s->lock);
-    slices_free(s, m, run);
-    settle(s);
+    if (is_ours(s, slab)) {
+        slices_free(s, m, run);
+        settle(s);
+    }
     lock_drop(&s->lock);
 }
 
@@ -366,7 +410,11 @@ bool source_resize(struct source *s, struct slab *slab, unsigned slices, slice_b
     if (first + slices > MACRO_SLICES)
         return false;
     lock_take(&s->lock);
-    bool done = true;
+    bool done = is_ours(s, slab);
+    if (!done) {
+        lock_drop(&s->lock);
+        return false;
+    }
     if (slices > had) {
         slice_bits more = bits_run(first + had, slices - had);
         done = (bits_of(m->free) & more) == more;
@@ -390,6 +438,8 @@ bool source_resize(struct source *s, struct slab *slab, unsigned slices, slice_b
 void source_pool_link(struct source *s, struct slab *slab)
 {
     unsigned class = slab->class;
+    if (!is_ours(s, slab))
+        return;
     slab->next = NULL;
     slab->prev = s->pool_last[class];
     if (slab->prev)
@@ -403,6 +453,8 @@ void source_pool_link(struct source *s, struct slab *slab)
 void source_pool_unlink(struct source *s, struct slab *slab)
 {
     unsigned class = slab->class;
+    if (!is_ours(s, slab))
+        return;
     if (slab->prev)
         slab->prev->next = slab->next;
     else

@@ -22,6 +22,7 @@ typedef unsigned __int128 slice_bits;
 struct source {
     struct lock lock;
     uint32_t node;
+    uint32_t generation;  /* one more for each time that a child of _Fork() had to begin anew */
     struct macro *macros; /* all, */
     struct macro *open;   /* and those with free slices; the one that was opened last comes first */
     struct slab *pool[SIZE_CLASSES],
@@ -62,6 +63,9 @@ bool source_resize(struct source *s, struct slab *slab, unsigned slices, slice_b
 
 /* Give all free memory back to the kernel. True if there was any. */
 bool source_trim(struct source *s);
+
+/* Unmap the macro-blocks that nobody has a slice of, since memory is needed for something else. True if there were any. */
+bool source_shrink(struct source *s);
 
 /* With the lock: put a slab into its class's pool, take it out. */
 void source_pool_link(struct source *s, struct slab *slab);
