@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "malloc/account.h"
 #include "malloc/core.h"
 #include "malloc/harden.h"
 #include "malloc/settings.h"
@@ -23,6 +24,12 @@ static inline uint32_t modes(void)
     return load_relaxed(&thread_modes);
 }
 
+/* Is accounting what is wanted? Asked first, and without a call: an accounted program comes by here at every call. */
+static inline bool accounted(void)
+{
+    return load_relaxed(&thread_modes) == MODE_ACCOUNT;
+}
+
 /* A block that was given out while it was not known yet what is wanted. */
 static inline void *early(void *block)
 {
@@ -37,17 +44,26 @@ static inline bool hard_has(const void *block)
     return unlikely(modes() & MODE_HARDEN) && map_kind(block) != MAP_SEGMENT;
 }
 
-void *divert_malloc(size_t bytes, uintptr_t caller)
+static __attribute__((noinline)) void *malloc_otherwise(size_t bytes, uintptr_t caller)
 {
     if (unlikely(modes() & MODE_HARDEN))
         return or_enomem(hard_alloc(bytes, 1, false));
+    if (accounted()) /* since this moment */
+        return account_malloc(bytes, caller);
     return or_enomem(early(core_malloc_slowly(bytes)));
+}
+
+void *divert_malloc(size_t bytes, uintptr_t caller)
+{
+    return accounted() ? account_malloc(bytes, caller) : malloc_otherwise(bytes, caller);
 }
 
 void *divert_calloc(size_t bytes, uintptr_t caller)
 {
     if (unlikely(modes() & MODE_HARDEN))
         return or_enomem(hard_alloc(bytes, 1, true));
+    if (accounted())
+        return account_calloc(bytes, caller);
     return or_enomem(early(core_calloc(bytes)));
 }
 
@@ -55,6 +71,8 @@ void *divert_realloc(void *block, size_t bytes, uintptr_t caller)
 {
     if (hard_has(block))
         return or_enomem(hard_realloc(block, bytes));
+    if (accounted())
+        return account_realloc(block, bytes, caller);
     if (unlikely(!malloc_settings.read))
         hard_early_is(block, true);
     return or_enomem(early(core_realloc(block, bytes)));
@@ -64,6 +82,8 @@ void *divert_memalign(size_t align, size_t bytes, uintptr_t caller)
 {
     if (unlikely(modes() & MODE_HARDEN))
         return or_enomem(hard_alloc(bytes, align, false));
+    if (accounted())
+        return account_memalign(align, bytes, caller);
     return or_enomem(early(core_memalign(align, bytes)));
 }
 
@@ -73,12 +93,26 @@ void divert_free(void *block, uintptr_t caller)
         hard_free(block);
         return;
     }
+    if (accounted() && block) {
+        account_free(block);
+        return;
+    }
     if (unlikely(!malloc_settings.read))
         hard_early_is(block, true);
     core_free_slowly(block);
 }
 
+void divert_free_slab(void *block, struct slab *slab, uintptr_t caller)
+{
+    if (accounted())
+        account_free_slab(block, slab);
+    else
+        divert_free(block, caller);
+}
+
 size_t divert_usable(void *block)
 {
+    if (accounted())
+        return account_usable(block);
     return hard_has(block) ? hard_usable(block) : core_usable(block);
 }

@@ -8,9 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct slab;
+
 void *divert_malloc(size_t bytes, uintptr_t caller);
 void *divert_calloc(size_t bytes, uintptr_t caller);
 void *divert_realloc(void *block, size_t bytes, uintptr_t caller); /* both not 0 */
 void *divert_memalign(size_t align, size_t bytes, uintptr_t caller);
 void divert_free(void *block, uintptr_t caller);
+void divert_free_slab(void *block, struct slab *slab, uintptr_t caller); /* where it is known */
 size_t divert_usable(void *block);

@@ -26,6 +26,8 @@ static inline __attribute__((always_inline)) void entry_free(void *block, uintpt
             heap_push(h, s, block);
             return;
         }
+        divert_free_slab(block, s, caller);
+        return;
     }
     divert_free(block, caller);
 }

@@ -16,7 +16,10 @@ void start_modes(void)
     begun = true;
     hard_begin();
     if (hard_level > 0)
-        thread_modes |= MODE_HARDEN;
+        thread_modes |=
+            MODE_HARDEN; /* its records take the place of trailers: nothing is accounted */
+    else if (malloc_settings.account)
+        thread_modes |= MODE_ACCOUNT;
     heap_fast_set();
 }
 

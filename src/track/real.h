@@ -20,6 +20,7 @@
 
 /* In libmemoir-malloc.so it is our own, which calls us: see src/malloc/account.c, where these are. */
 #define REAL_SOURCE BOOK_SOURCE_MALLOC
+#define REAL_NEAR   true /* where a small block ends can be told at once */
 static const struct {
     bool glibc, sized, whole;
 } real = {.whole = true};
@@ -42,6 +43,7 @@ static inline bool real_ready(void)
 #else
 
 #define REAL_SOURCE    BOOK_SOURCE_TRACK
+#define REAL_NEAR      (real.glibc)
 
 enum { REAL_SIZED_MAX = 1024 };
 

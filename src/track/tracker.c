@@ -222,7 +222,7 @@ int track_publish(void)
         bool by_caller = track_settings.stacks != TRACK_STACKS_ALL;
         store_release(&root->pass, pass);
         store_release(&root->glibc_pass, real.glibc ? pass : 0);
-        store_release(&root->near_pass, real.glibc && by_caller ? pass : 0);
+        store_release(&root->near_pass, REAL_NEAR && by_caller ? pass : 0);
         store_release(&root->sized_pass, real.sized && by_caller ? pass : 0);
     }
     book_making_end();

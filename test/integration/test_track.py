@@ -5,7 +5,7 @@ import signal
 import subprocess
 import unittest
 
-from track_support import ALLOCATORS, PROGRAMS, TRACK, TrackTest, library
+from track_support import ALLOCATORS, PROGRAMS, TrackTest, library
 
 UNKNOWN_FREE, SUSPENDED = "unknown_free", "suspended"
 OF_JUMPS = {"torn", "stuck_lock", "counters_full", "sites_full", "blocks_full"}  # a lock may be lost for a while
@@ -14,7 +14,7 @@ COMPAT_FORK_CHILD = 2
 
 class Calls(TrackTest):
     def over(self, program, allocator, settings=None):
-        preload = [TRACK]
+        preload = [self.library]
         if ALLOCATORS[allocator]:
             path = library(ALLOCATORS[allocator])
             if not path:
@@ -75,7 +75,7 @@ class Calls(TrackTest):
     def test_other_libraries_in_front_of_mmap_are_asked(self):
         for counted in ("0", "1"):
             with self.subTest(counted):
-                process = self.start("track_quiet", "mapper", preload=[TRACK, PROGRAMS / "libtrack_mapper.so"],
+                process = self.start("track_quiet", "mapper", preload=[self.library, PROGRAMS / "libtrack_mapper.so"],
                                      settings={"MEMOIR_TRACK_MMAP": counted})
                 self.assertEqual(process.wait(), 0, process.err.lines)
 
@@ -256,7 +256,7 @@ class Signals(TrackTest):
     BUMP = PROGRAMS / "libtrack_bump.so"
 
     def test_handler_that_allocates_loses_nothing(self):
-        process = self.start("track_signals", "handler", preload=[TRACK, self.BUMP])
+        process = self.start("track_signals", "handler", preload=[self.library, self.BUMP])
         told = process.told("storm")
         book = self.book(process.pid)
         _account, totals = self.heap(book)
@@ -268,7 +268,7 @@ class Signals(TrackTest):
         self.assertEqual(self.losses(book), {})
 
     def test_handler_that_jumps_out_of_a_call_does_no_harm(self):
-        process = self.start("track_signals", "jump", preload=[TRACK, self.BUMP])
+        process = self.start("track_signals", "jump", preload=[self.library, self.BUMP])
         told = process.told("storm")
         before = self.counts(self.book(process.pid))
         process.go_on()

@@ -16,7 +16,7 @@ from faults_support import HEAP, Book
 
 PROGRAMS = BUILD / "test/track"
 TRACK = BUILD / "src/track/libmemoir-track.so"
-SOURCE_TRACK = 3
+SOURCE_MALLOC, SOURCE_TRACK = 2, 3
 CONTROL = 1  # section kind
 LIBRARIES = "/usr/lib/*-linux-gnu/"
 ALLOCATORS = {"glibc": None, "jemalloc": "libjemalloc.so.2", "tcmalloc": "libtcmalloc.so.4",
@@ -38,16 +38,20 @@ class Program(Process):
 
 
 class TrackTest(unittest.TestCase):
+    library, source = TRACK, SOURCE_TRACK  # what is preloaded, and what books say of it
+    variables = {}  # what it needs besides
+
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="memoir-test-track-", dir="/dev/shm"))
         self.addCleanup(shutil.rmtree, self.dir, True)
         self.dir.chmod(0o1777)
 
-    def environment(self, preload=(TRACK,), **more):
+    def environment(self, preload=None, **more):
+        preload = [self.library] if preload is None else preload
         environment = {k: v for k, v in os.environ.items() if not k.startswith("MEMOIR_") and k != "XDG_RUNTIME_DIR"}
-        return environment | {"MEMOIR_DIR": str(self.dir), "LD_PRELOAD": ":".join(str(p) for p in preload)} | more
+        return environment | {"MEMOIR_DIR": str(self.dir), "LD_PRELOAD": ":".join(str(p) for p in preload)} | self.variables | more
 
-    def start(self, program, *arguments, preload=(TRACK,), settings=None, **options):
+    def start(self, program, *arguments, preload=None, settings=None, **options):
         process = Program([PROGRAMS / program, *arguments], env=self.environment(preload, **(settings or {})), **options)
         self.addCleanup(process.close)
         return process
@@ -76,7 +80,7 @@ class TrackTest(unittest.TestCase):
     def book(self, pid=None):
         books = self.books(pid)
         self.assertEqual(len(books), 1, [b.identity.pid for b in books])
-        self.assertEqual(books[0].identity.source, SOURCE_TRACK)
+        self.assertEqual(books[0].identity.source, self.source)
         return books[0]
 
     @staticmethod
