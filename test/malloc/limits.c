@@ -1,0 +1,322 @@
+/* limits.c: where memory ends. Each way to run out gives NULL and ENOMEM, hurts nothing that is there, and is over once
+ * something was freed. What the allocator says about itself is here too. */
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "cases.h"
+
+static const size_t sizes[] = {32, 48, 100, 1000, 5000, 20000, 40000, 100000, 1000000, 3000000};
+
+enum { ROOM = 96 << 20 };
+
+/* Bytes of address space in use, by the kernel's count. */
+static size_t space_used(void)
+{
+    FILE *file = fopen("/proc/self/statm", "re");
+    unsigned long pages = 0;
+    MUST(file && fscanf(file, "%lu", &pages) == 1);
+    fclose(file);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void limit_space(int what, size_t room)
+{
+    struct rlimit limit;
+    MUST(getrlimit(what, &limit) == 0);
+    limit.rlim_cur = space_used() + room;
+    MUST(setrlimit(what, &limit) == 0);
+}
+
+struct link {
+    struct link *next;
+    size_t bytes;
+};
+
+/* As many as there are, each with a word at its end. */
+static size_t take_all(struct link **list, size_t bytes)
+{
+    size_t count = 0;
+    for (;;) {
+        errno = 0;
+        struct link *block = malloc(bytes);
+        if (!block) {
+            MUST_SAY(errno == ENOMEM, "malloc(%zu) failed with errno %d", bytes, errno);
+            return count;
+        }
+        block->next = *list;
+        block->bytes = bytes;
+        ((unsigned char *)block)[bytes - 1] |= 1;
+        *list = block;
+        count++;
+    }
+}
+
+static void give_all(struct link **list)
+{
+    while (*list) {
+        struct link *block = *list;
+        MUST(((unsigned char *)block)[block->bytes - 1] & 1);
+        *list = block->next;
+        free(block);
+    }
+}
+
+static void exhaust(int what)
+{
+    limit_space(what, ROOM);
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        struct link *list = NULL;
+        size_t size = sizes[i], first = take_all(&list, size);
+        MUST_SAY(first * size > ROOM / 2, "only %zu blocks of %zu", first, size);
+        give_all(&list);
+        size_t second = take_all(&list, size);
+        MUST_SAY(second >= first / 10 * 9, "%zu blocks of %zu, then only %zu", first, size, second);
+        give_all(&list);
+    }
+}
+
+static void address_space_ends_and_comes_back(void)
+{
+    exhaust(RLIMIT_AS);
+}
+
+static void data_limit_ends_and_comes_back(void)
+{
+    exhaust(RLIMIT_DATA);
+}
+
+/* Every function at the end of memory, and the blocks that are there stay. */
+static void all_functions_fail_cleanly_at_the_limit(void)
+{
+    struct link *list = NULL;
+    unsigned char *kept = malloc(5000), *large = malloc(500000);
+    MUST(kept && large);
+    memset(kept, 7, 5000);
+    memset(large, 8, 500000);
+    limit_space(RLIMIT_AS, ROOM);
+    for (size_t i = COUNT_OF(sizes); i-- > 0;) /* the small ones fill what the large ones leave */
+        take_all(&list, sizes[i]);
+    volatile size_t n = ROOM / 4;
+    void *block = kept;
+#define FAILS(call)                                                                \
+    do {                                                                           \
+        errno = 0;                                                                 \
+        MUST_SAY((call) == NULL && errno == ENOMEM, "%s: errno %d", #call, errno); \
+    } while (0)
+    FAILS(malloc(n));
+    FAILS(calloc(n, 1));
+    FAILS(realloc(kept, n));
+    FAILS(realloc(large, n));
+    FAILS(reallocarray(kept, n, 1));
+    FAILS(memalign(4096, n));
+    FAILS(aligned_alloc(64, n));
+    FAILS(valloc(n));
+    FAILS(pvalloc(n));
+    MUST(posix_memalign(&block, 64, n) == ENOMEM && block == kept);
+    MUST(kept[0] == 7 && memcmp(kept, kept + 1, 4999) == 0);
+    MUST(large[0] == 8 && memcmp(large, large + 1, 499999) == 0);
+    large = realloc(large, 100); /* smaller must work even now */
+    MUST(large && large[99] == 8);
+    give_all(&list);
+    free(kept);
+    free(large);
+    kept = malloc(n);
+    MUST(kept);
+    free(kept);
+}
+
+/* Memory that was small blocks serves a large one when there is no other. */
+static void small_blocks_make_room_for_a_large_one(void)
+{
+    struct link *list = NULL;
+    limit_space(RLIMIT_AS, ROOM);
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        take_all(&list, sizes[i]);
+        give_all(&list);
+        void *large = malloc(ROOM / 2);
+        MUST_SAY(large, "after blocks of %zu, nothing is left for %d", sizes[i], ROOM / 2);
+        free(large);
+    }
+}
+
+/* And the other way round, with a huge one that was touched. */
+static void a_large_block_makes_room_for_small_ones(void)
+{
+    struct link *list = NULL;
+    limit_space(RLIMIT_AS, ROOM);
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        char *large = malloc(ROOM / 4 * 3);
+        MUST_SAY(large, "before blocks of %zu", sizes[i]);
+        for (size_t k = 0; k < ROOM / 4 * 3; k += 1 << 20)
+            large[k] = 1;
+        free(large);
+        size_t count = take_all(&list, sizes[i]);
+        MUST_SAY(count * sizes[i] > ROOM / 2, "only %zu of %zu", count, sizes[i]);
+        give_all(&list);
+    }
+}
+
+static void *taker(void *unused)
+{
+    struct link *list = NULL;
+    for (size_t i = COUNT_OF(sizes); i-- > 0;)
+        take_all(&list, sizes[i]);
+    give_all(&list);
+    return unused;
+}
+
+/* Several at once; what they take in turns is always given back. */
+static void threads_run_out_together(void)
+{
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS];
+    for (int round = 0; round < 3; round++) {
+        if (round == 0)
+            limit_space(RLIMIT_AS, ROOM + THREADS * (8 << 20));
+        size_t started = 0;
+        for (size_t i = 0; i < THREADS; i++)
+            started += pthread_create(&threads[started], NULL, taker, NULL) == 0;
+        MUST(started > 0); /* no stack may be left for the last ones */
+        for (size_t i = 0; i < started; i++)
+            pthread_join(threads[i], NULL);
+    }
+    void *block = malloc(16 << 20);
+    MUST(block);
+    free(block);
+}
+
+/* Programs are started under limits, too. */
+static void starts_in_little_address_space(void)
+{
+    if (!getenv("CASE_LIMITED")) {
+        struct rlimit limit = {64 << 20, 64 << 20};
+        MUST(setrlimit(RLIMIT_AS, &limit) == 0 && setenv("CASE_LIMITED", "1", 1) == 0);
+        execl("/proc/self/exe", "limits", __func__, NULL);
+        case_fail(__FILE__, __LINE__, "exec: errno %d", errno);
+    }
+    size_t before = space_used();
+    struct link *list = NULL;
+    size_t count = take_all(&list, 1000);
+    MUST_SAY(count * 1000 > 30 << 20, "%zu kB in use at the start, only %zu blocks", before / 1024,
+             count);
+    give_all(&list);
+}
+
+/* Locked memory cannot be given back by madvise(); what is reused after that is not zero. */
+static void locked_memory_is_as_good(void)
+{
+    struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+    setrlimit(RLIMIT_MEMLOCK, &limit);
+    if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
+        case_skip("mlockall: %s", strerror(errno));
+    static unsigned char *blocks[200];
+    uint64_t random = 5;
+    for (int round = 0; round < 30; round++) {
+        for (size_t i = 0; i < COUNT_OF(blocks); i++) {
+            size_t bytes = case_random(&random) % (i % 40 == 0 ? 3 << 20 : 60000) + 1;
+            blocks[i] = calloc(1, bytes);
+            MUST_SAY(blocks[i] && blocks[i][0] == 0 &&
+                         memcmp(blocks[i], blocks[i] + 1, bytes - 1) == 0,
+                     "calloc(1, %zu) in round %d", bytes, round);
+            memset(blocks[i], 0xff, malloc_usable_size(blocks[i]));
+        }
+        for (size_t i = 0; i < COUNT_OF(blocks); i++)
+            free(blocks[i]);
+        malloc_trim(0);
+    }
+}
+
+/* The figures move with what is in use. */
+static void mallinfo_follows_use(void)
+{
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        enum { WANTED = 32 << 20 };
+        struct link *list = NULL;
+        size_t count = WANTED / sizes[i];
+        struct mallinfo2 before = mallinfo2();
+        for (size_t k = 0; k < count; k++) {
+            struct link *block = malloc(sizes[i]);
+            MUST(block);
+            block->next = list;
+            list = block;
+        }
+        struct mallinfo2 during = mallinfo2();
+        while (list) {
+            struct link *block = list;
+            list = block->next;
+            free(block);
+        }
+        struct mallinfo2 after = mallinfo2();
+        size_t rise = during.uordblks + during.hblkhd - before.uordblks - before.hblkhd;
+        MUST_SAY(rise >= count * sizes[i] / 10 * 9 && rise < count * sizes[i] * 3,
+                 "%zu bytes of %zu taken, in use rose by %zu", count * sizes[i], sizes[i], rise);
+        size_t still = after.uordblks + after.hblkhd;
+        MUST_SAY(still < during.uordblks + during.hblkhd - rise / 10 * 8,
+                 "in use fell only from %zu to %zu after %zu bytes were freed",
+                 during.uordblks + during.hblkhd, still, count * sizes[i]);
+    }
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    struct mallinfo old = mallinfo();
+#pragma GCC diagnostic pop
+    MUST(old.uordblks >= 0 && old.arena >= 0);
+}
+
+static void malloc_info_is_xml(void)
+{
+    char text[65536];
+    memset(text, 0, sizeof(text));
+    FILE *file = fmemopen(text, sizeof(text) - 1, "w");
+    MUST(file);
+    void *block = malloc(1000);
+    MUST(malloc_info(0, file) == 0);
+    fclose(file);
+    free(block);
+    size_t length = strlen(text);
+    MUST_SAY(strncmp(text, "<malloc version=", 16) == 0 && length > 30 &&
+                 strcmp(text + length - 10, "</malloc>\n") == 0,
+             "it begins %.60s", text);
+    MUST(malloc_info(1, stderr) == EINVAL);
+}
+
+static void mallopt_and_statistics_do_no_harm(void)
+{
+    MUST(mallopt(M_TRIM_THRESHOLD, 1 << 20) == 1);
+    MUST(mallopt(M_TOP_PAD, 1 << 16) == 1);
+    MUST(mallopt(M_MMAP_THRESHOLD, 1 << 20) == 1);
+    MUST(mallopt(M_ARENA_MAX, 2) == 1);
+    mallopt(M_MXFAST, 0);
+    mallopt(12345, 6);
+    void *block = malloc(100);
+    MUST(block);
+    malloc_stats();
+    free(block);
+    MUST(malloc_trim(0) >= 0 && malloc_trim(1 << 20) >= 0 && malloc_trim(SIZE_MAX) >= 0);
+}
+
+int main(int argc, char **argv)
+{
+#define CASE(name)  \
+    {               \
+#name, name \
+    }
+    static const struct test_case cases[] = {
+        CASE(address_space_ends_and_comes_back),
+        CASE(data_limit_ends_and_comes_back),
+        CASE(all_functions_fail_cleanly_at_the_limit),
+        CASE(small_blocks_make_room_for_a_large_one),
+        CASE(a_large_block_makes_room_for_small_ones),
+        CASE(threads_run_out_together),
+        CASE(starts_in_little_address_space),
+        CASE(locked_memory_is_as_good),
+        CASE(mallinfo_follows_use),
+        CASE(malloc_info_is_xml),
+        CASE(mallopt_and_statistics_do_no_harm),
+    };
+    return cases_main(argc, argv, cases, COUNT_OF(cases));
+}

@@ -1,0 +1,400 @@
+/* processes.c: what a process does to itself as a whole while its threads allocate: fork of all sorts, exec, exit, signals,
+ * closed descriptors, sandboxes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "churn.h"
+
+extern char **environ;
+
+/* All that a child may do with its heap: free what it inherited, allocate of every size, start threads. */
+static void use_heap(bool threads)
+{
+    uint64_t random = (uint64_t)getpid();
+    for (size_t i = 0; i < CHURN_SHARED; i += 2)
+        churn_free(atomic_exchange(&churn_shared[i], NULL));
+    unsigned char *kept[CHURN_OWN] = {NULL};
+    for (size_t i = 0; i < 1000; i++) {
+        churn_free(kept[i % CHURN_OWN]);
+        kept[i % CHURN_OWN] = churn_new(churn_size(&random));
+    }
+    void *large = calloc(1, 3 << 20);
+    MUST(large);
+    free(large);
+    for (size_t i = 0; i < CHURN_OWN; i++)
+        churn_free(kept[i]);
+    if (threads) {
+        churn_start();
+        churn_end();
+    }
+    malloc_trim(0);
+}
+
+static void fork_while_threads_allocate(void)
+{
+    churn_start();
+    for (int i = 0; i < 100; i++) {
+        pid_t child = case_fork();
+        if (child == 0) {
+            use_heap(i % 10 == 0);
+            _exit(0);
+        }
+        case_reap(child);
+    }
+    churn_end();
+}
+
+static void *fork_often(void *unused)
+{
+    for (int i = 0; i < 25; i++) {
+        pid_t child = case_fork();
+        if (child == 0) {
+            use_heap(false);
+            _exit(0);
+        }
+        case_reap(child);
+    }
+    return unused;
+}
+
+static void threads_fork_at_once(void)
+{
+    pthread_t ids[3];
+    churn_start();
+    for (size_t i = 0; i < COUNT_OF(ids); i++)
+        MUST(pthread_create(&ids[i], NULL, fork_often, NULL) == 0);
+    for (size_t i = 0; i < COUNT_OF(ids); i++)
+        MUST(pthread_join(ids[i], NULL) == 0);
+    churn_end();
+}
+
+/* A child whose own child has threads, and so on. */
+static void generations_of_children(void)
+{
+    churn_start();
+    for (int generation = 0; generation < 6; generation++) {
+        pid_t child = case_fork();
+        if (child != 0) {
+            case_reap(child);
+            if (generation == 0)
+                churn_end();
+            else
+                _exit(0);
+            return;
+        }
+        use_heap(true);
+        churn_start();
+    }
+    _exit(0);
+}
+
+/* No handler of anybody runs: locks stay as they were in the moment. */
+static void bare_fork_while_threads_allocate(void)
+{
+    churn_start();
+    for (int i = 0; i < 100; i++) {
+        pid_t child = _Fork();
+        MUST(child >= 0);
+        if (child == 0) {
+            alarm(CASE_SECONDS / 2);
+            use_heap(false);
+            _exit(0);
+        }
+        case_reap(child);
+    }
+    churn_end();
+}
+
+static void child_of_bare_fork_forks_and_has_threads(void)
+{
+    churn_start();
+    for (int i = 0; i < 20; i++) {
+        pid_t child = _Fork();
+        MUST(child >= 0);
+        if (child == 0) {
+            alarm(CASE_SECONDS / 2);
+            use_heap(true);
+            child = case_fork();
+            use_heap(child == 0);
+            if (child != 0)
+                case_reap(child);
+            _exit(0);
+        }
+        case_reap(child);
+    }
+    churn_end();
+}
+
+static void spawn_while_threads_allocate(void)
+{
+    churn_start();
+    for (int i = 0; i < 40; i++) {
+        char *arguments[] = {(char *)"true", NULL};
+        pid_t child;
+        if (i % 2) {
+            MUST(posix_spawn(&child, "/bin/true", NULL, NULL, arguments, environ) == 0);
+        } else {
+            child = vfork();
+            if (child == 0) {
+                execv("/bin/true", arguments);
+                _exit(1);
+            }
+            MUST(child > 0);
+        }
+        case_reap(child);
+    }
+    churn_end();
+}
+
+/* The program begins anew in the middle of it. */
+static void exec_while_threads_allocate(void)
+{
+    const char *text = getenv("CASE_EXECS");
+    int left = text ? atoi(text) : 20;
+    churn_start();
+    if (left > 0) {
+        char number[16];
+        snprintf(number, sizeof(number), "%d", left - 1);
+        setenv("CASE_EXECS", number, 1);
+        execl("/proc/self/exe", "processes", __func__, NULL);
+        case_fail(__FILE__, __LINE__, "exec: errno %d", errno);
+    }
+    churn_end();
+}
+
+static void exit_while_threads_allocate(void)
+{
+    for (int i = 0; i < 40; i++) {
+        pid_t child = case_fork();
+        if (child == 0) {
+            churn_start();
+            if (i % 4 == 3)
+                quick_exit(0);
+            exit(0);
+        }
+        case_reap(child);
+    }
+}
+
+static void *at_exit_block;
+static void at_exit_allocates(void)
+{
+    free(at_exit_block);
+    use_heap(true);
+    at_exit_block = churn_new(5000);
+}
+
+static void at_exit_nothing(void)
+{
+}
+
+static void exit_handlers_allocate(void)
+{
+    pid_t child = case_fork();
+    if (child == 0) {
+        at_exit_block = churn_new(100);
+        for (int i = 0; i < 40; i++) /* more than the first table of libc holds */
+            MUST(atexit(i % 20 ? at_exit_nothing : at_exit_allocates) == 0);
+        exit(0);
+    }
+    case_reap(child);
+}
+
+static void *leave_late(void *unused)
+{
+    while (atomic_load(&churn_rounds) == 0)
+        sched_yield();
+    use_heap(false);
+    exit(0);
+    return unused;
+}
+
+static void main_thread_ends_first(void)
+{
+    pid_t child = case_fork();
+    if (child == 0) {
+        pthread_t id;
+        MUST(pthread_create(&id, NULL, leave_late, NULL) == 0);
+        churn_start();
+        pthread_exit(NULL);
+    }
+    case_reap(child);
+}
+
+static bool fork_handler_on;
+static _Atomic int fork_handler_calls;
+static void fork_handler(void)
+{
+    if (!fork_handler_on)
+        return;
+    atomic_fetch_add(&fork_handler_calls, 1);
+    churn_free(churn_new(100));
+    churn_free(churn_new(100000));
+    churn_free(churn_new(3 << 20));
+}
+
+/* Before anybody else's in this program; what was preloaded comes earlier still. */
+__attribute__((constructor(101))) static void fork_handler_early(void)
+{
+    pthread_atfork(fork_handler, fork_handler, fork_handler);
+}
+
+static void handlers_of_fork_allocate(void)
+{
+    fork_handler_on = true;
+    churn_start();
+    MUST(pthread_atfork(fork_handler, fork_handler, fork_handler) == 0);
+    for (int i = 0; i < 30; i++) {
+        pid_t child = case_fork();
+        if (child == 0) {
+            use_heap(false);
+            _exit(0);
+        }
+        case_reap(child);
+    }
+    churn_end();
+    MUST(fork_handler_calls >= 120);
+}
+
+static _Atomic uint64_t ticks;
+static void tick(int number)
+{
+    int saved = errno;
+    atomic_fetch_add(&ticks, 1);
+    errno = EINTR; /* as calls in a handler do, who then puts it back */
+    errno = saved;
+}
+
+static void signals_do_not_matter(void)
+{
+    struct sigaction action = {.sa_handler = tick};
+    struct itimerval often = {{0, 200}, {0, 200}};
+    MUST(sigaction(SIGALRM, &action, NULL) == 0 && sigaction(SIGPROF, &action, NULL) == 0);
+    MUST(setitimer(ITIMER_REAL, &often, NULL) == 0 && setitimer(ITIMER_PROF, &often, NULL) == 0);
+    churn_start();
+    for (int i = 0; i < 40 || (atomic_load(&ticks) < 300 && i < 100000); i++)
+        use_heap(false);
+    churn_end();
+    MUST(ticks > 100);
+}
+
+static int open_descriptors(void)
+{
+    int count = 0;
+    for (int i = 0; i < 1024; i++)
+        count += fcntl(i, F_GETFD) >= 0;
+    return count;
+}
+
+static void all_descriptors_may_be_closed(void)
+{
+    if (!getenv("CASE_CLOSED")) { /* who started us may have left some open */
+        setenv("CASE_CLOSED", "1", 1);
+        MUST(close_range(3, ~0u, 0) == 0);
+        execl("/proc/self/exe", "processes", __func__, NULL);
+        _exit(3);
+    }
+    use_heap(true);
+    MUST_SAY(open_descriptors() == 3, "%d descriptors are open, of which 3 are ours",
+             open_descriptors());
+    MUST(close_range(3, ~0u, 0) == 0);
+    int log = dup(2);
+    for (int i = 0; i < 3; i++)
+        close(i);
+    use_heap(true);
+    malloc_trim(0);
+    bool free_still = fcntl(0, F_GETFD) < 0 && fcntl(1, F_GETFD) < 0 && fcntl(2, F_GETFD) < 0;
+    dup2(log, 2);
+    MUST(free_still);
+}
+
+/* Somebody else's descriptor has number 0 then; it must not be read, written or closed. */
+static void starts_without_descriptors(void)
+{
+    if (!getenv("CASE_CLOSED")) {
+        setenv("CASE_CLOSED", "1", 1);
+        MUST(dup2(2, 30) == 30);
+        for (int i = 0; i < 3; i++)
+            close(i);
+        execl("/proc/self/exe", "processes", __func__, NULL);
+        _exit(3);
+    }
+    bool closed = fcntl(0, F_GETFD) < 0 && fcntl(1, F_GETFD) < 0 && fcntl(2, F_GETFD) < 0;
+    use_heap(true);
+    closed &= fcntl(0, F_GETFD) < 0 && fcntl(1, F_GETFD) < 0 && fcntl(2, F_GETFD) < 0;
+    dup2(30, 2);
+    MUST(closed);
+}
+
+/* A sandbox kills who makes another call than these. It is entered by a program that has run for a while, as sandboxes
+ * of servers and browsers are. */
+static void only_memory_calls_are_made_in_a_sandbox(void)
+{
+    static const int allowed[] = {
+        SYS_mmap,      SYS_munmap,       SYS_mremap,        SYS_madvise,      SYS_mprotect,
+        SYS_brk,       SYS_futex,        SYS_write,         SYS_exit_group,   SYS_exit,
+        SYS_getpid,    SYS_gettid,       SYS_clock_gettime, SYS_gettimeofday, SYS_sched_yield,
+        SYS_getrandom, SYS_rt_sigreturn, SYS_rt_sigprocmask};
+    struct sock_filter filter[COUNT_OF(allowed) * 2 + 2];
+    size_t n = 0;
+    filter[n++] =
+        (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    for (size_t i = 0; i < COUNT_OF(allowed); i++) {
+        filter[n++] =
+            (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)allowed[i], 0, 1);
+        filter[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    }
+    filter[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+    struct sock_fprog program = {(unsigned short)n, filter};
+    use_heap(false);
+    MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+        case_skip("no seccomp: errno %d", errno);
+    for (int i = 0; i < 30; i++)
+        use_heap(false);
+    for (size_t n_bytes = 1000; n_bytes < 300 << 20; n_bytes *= 3) {
+        void *block = malloc(n_bytes);
+        MUST(block);
+        memset(block, 1, n_bytes < 50 << 20 ? n_bytes : 50 << 20);
+        block = realloc(block, n_bytes * 2);
+        MUST(block);
+        free(block);
+    }
+    _exit(0);
+}
+
+int main(int argc, char **argv)
+{
+#define CASE(name)  \
+    {               \
+#name, name \
+    }
+    static const struct test_case cases[] = {
+        CASE(fork_while_threads_allocate),
+        CASE(threads_fork_at_once),
+        CASE(generations_of_children),
+        CASE(bare_fork_while_threads_allocate),
+        CASE(child_of_bare_fork_forks_and_has_threads),
+        CASE(handlers_of_fork_allocate),
+        CASE(spawn_while_threads_allocate),
+        CASE(exec_while_threads_allocate),
+        CASE(exit_while_threads_allocate),
+        CASE(exit_handlers_allocate),
+        CASE(main_thread_ends_first),
+        CASE(signals_do_not_matter),
+        CASE(all_descriptors_may_be_closed),
+        CASE(starts_without_descriptors),
+        CASE(only_memory_calls_are_made_in_a_sandbox),
+    };
+    return cases_main(argc, argv, cases, COUNT_OF(cases));
+}
