@@ -161,6 +161,7 @@ static int run(const void *values, const struct operands *operands)
     d.ledger = ledger;
     run_checks(&d, doctor_book_checks);
     run_checks(&d, doctor_daemon_checks);
+    run_checks(&d, doctor_pressure_checks);
     run_checks(&d, doctor_region_checks);
     run_checks(&d, doctor_kernel_checks);
     if (findings.error)

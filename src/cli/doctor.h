@@ -27,9 +27,10 @@ struct doctor_check {
     void (*run)(struct doctor *d);
 };
 
-extern const struct doctor_check doctor_book_checks[];   /* places, a trial, books */
-extern const struct doctor_check doctor_daemon_checks[]; /* whether one runs and answers */
-extern const struct doctor_check doctor_region_checks[]; /* tt-metal's own counts */
-extern const struct doctor_check doctor_kernel_checks[]; /* features and limits */
+extern const struct doctor_check doctor_book_checks[];     /* places, a trial, books */
+extern const struct doctor_check doctor_daemon_checks[];   /* whether one runs and answers */
+extern const struct doctor_check doctor_pressure_checks[]; /* the pressure word */
+extern const struct doctor_check doctor_region_checks[];   /* tt-metal's own counts */
+extern const struct doctor_check doctor_kernel_checks[];   /* features and limits */
 
 #endif

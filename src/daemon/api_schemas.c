@@ -325,7 +325,7 @@ static const struct http_schema schemas[] = {
 {"Figures", JSON({"type": "object", "additionalProperties": {"type": ["number", "boolean", "string", "object"]}})},
 {"Self", JSON({
     "type": "object",
-    "required": ["schema", "time", "version", "pid", "uid", "started", "uptime_s", "cpu", "rss", "threads", "descriptors", "loop", "books", "sockets", "history", "exits", "leaks", "http", "events"],
+    "required": ["schema", "time", "version", "pid", "uid", "started", "uptime_s", "cpu", "rss", "threads", "descriptors", "loop", "books", "sockets", "history", "exits", "pressure", "leaks", "http", "events"],
     "properties": {
         "schema": {"type": "string", "const": "memoir.self/1"},
         "time": {"$ref": "#/components/schemas/Time"},
@@ -344,6 +344,7 @@ static const struct http_schema schemas[] = {
         "sockets": {"$ref": "#/components/schemas/Figures"},
         "history": {"type": ["object", "null"]},
         "exits": {"$ref": "#/components/schemas/Figures"},
+        "pressure": {"type": ["object", "null"], "description": "how scarce memory is, as it is published for allocators"},
         "leaks": {"$ref": "#/components/schemas/Figures"},
         "http": {"$ref": "#/components/schemas/Figures"},
         "events": {"$ref": "#/components/schemas/Figures"}}})},

@@ -18,6 +18,7 @@
 #include "daemon/growing.h"
 #include "daemon/history.h"
 #include "daemon/loop.h"
+#include "daemon/pressure.h"
 #include "daemon/reaper.h"
 #include "daemon/retired.h"
 #include "daemon/server.h"
@@ -255,6 +256,8 @@ void api_answer_self(struct http_call *call, void *context)
     sockets_json(&daemon->server->figures, json);
     history_self_json(daemon, json);
     exits_self_json(daemon, json);
+    json_key(json, "pressure");
+    pressure_json(daemon->pressure, json);
     watch_json(daemon, json);
     http_self_json(http_server(call), daemon->api, json);
     json_key(json, "events");

@@ -94,6 +94,26 @@ static const struct config_key keys[] = {
      "(PSS, command lines, environments). The largest and those that changed come first; 0 leaves them "
      "unknown.",
      .reload = true, .max = 1000},
+    {"pressure", CONFIG_BOOL, AT(pressure), "yes|no", "yes",
+     "Publish how scarce memory is, in the file pressure beside the books: allocators that read it keep "
+     "memory while there is plenty and give it back when somebody needs it."},
+    {"pressure-stall-some", CONFIG_COUNT, AT(pressure_stall[0]), "PERCENT", "2",
+     "Memory is somewhat scarce while programs wait for it for this part of the time.",
+     .reload = true, .min = 1, .max = 100},
+    {"pressure-stall-high", CONFIG_COUNT, AT(pressure_stall[1]), "PERCENT", "10",
+     "The same for high pressure. Counts only while less than half of the memory is available, as does "
+     "the next.",
+     .reload = true, .min = 1, .max = 100},
+    {"pressure-stall-critical", CONFIG_COUNT, AT(pressure_stall[2]), "PERCENT", "30",
+     "The same for critical pressure.", .reload = true, .min = 1, .max = 100},
+    {"pressure-left-some", CONFIG_COUNT, AT(pressure_left[0]), "PERCENT", "20",
+     "Memory is somewhat scarce also while less than this part of it is available (and less than 32 GiB), "
+     "or of the limit of the container that memoird runs in. 0: never; 100: always.",
+     .reload = true, .max = 100},
+    {"pressure-left-high", CONFIG_COUNT, AT(pressure_left[1]), "PERCENT", "10",
+     "The same for high pressure (and less than 16 GiB).", .reload = true, .max = 100},
+    {"pressure-left-critical", CONFIG_COUNT, AT(pressure_left[2]), "PERCENT", "5",
+     "The same for critical pressure (and less than 8 GiB).", .reload = true, .max = 100},
     {"history", CONFIG_BOOL, AT(history), "yes|no", "yes",
      "Keep the figures of every second in history.db, for memoir history."},
     {"history-size", CONFIG_SIZE, AT(history_size), "SIZE", "1G",

@@ -35,6 +35,9 @@ struct config {
     uint64_t retired_file_max;
     enum config_auto exits;
     uint64_t probe_share; /* thousandths of a processor */
+    bool pressure;
+    uint64_t pressure_stall[3]; /* per cent; some, high, critical */
+    uint64_t pressure_left[3];
     bool history;
     bool leaks;
     uint64_t leaks_interval_ns;

@@ -33,6 +33,7 @@
 #include "daemon/loop.h"
 #include "daemon/mount.h"
 #include "daemon/native.h"
+#include "daemon/pressure.h"
 #include "daemon/reaper.h"
 #include "daemon/retire.h"
 #include "daemon/retired.h"
@@ -268,6 +269,15 @@ static void start_history(struct daemon *daemon)
         log_error("cannot keep history: %s", strerror(-r));
 }
 
+/* And without the pressure word, which allocators then do without. */
+static void start_pressure(struct daemon *daemon)
+{
+    int r = daemon->config.pressure ? pressure_new(daemon, &daemon->pressure) : 0;
+    if (r < 0)
+        log_warn("cannot publish memory pressure: %s, allocators look for themselves",
+                 strerror(-r));
+}
+
 /* The same for the watch over call sites. */
 static void start_growing(struct daemon *daemon)
 {
@@ -308,6 +318,7 @@ static void reload_apply(struct daemon *daemon, struct config *fresh)
     struct history_settings history = history_settings(&daemon->config);
     if (daemon->history)
         history_set(daemon->history, &history);
+    pressure_reconfigure(daemon->pressure);
     if (daemon->hosts)
         hosts_set_share(daemon->hosts, (unsigned)daemon->config.probe_share);
     log_info("configuration read again: %s%s", taken[0] ? "changed " : "nothing changed", taken);
@@ -449,6 +460,7 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
         r = write_pid_file(daemon);
     if (r < 0)
         return r;
+    start_pressure(daemon);
     start_hosts(daemon);
     start_history(daemon);
     start_growing(daemon);
@@ -496,6 +508,7 @@ void daemon_stop(struct daemon *daemon)
     exit_watch_free(daemon->exits); /* reads what is left, which it joins with the tables */
     daemon->exits = NULL;
     behalf_table_free(daemon->behalf);
+    pressure_free(daemon->pressure);
     history_free(daemon->history);
     growing_free(daemon->growing);
     watch_free(daemon->watch);

@@ -21,6 +21,7 @@ struct ledger_book;
 struct loop;
 struct loop_source;
 struct native;
+struct pressure;
 struct reaper;
 struct retired;
 struct server;
@@ -52,6 +53,7 @@ struct daemon {
     struct history *history;        /* NULL: none is kept */
     struct exit_watch *exits;       /* NULL: nobody asked for it */
     struct growing *growing;        /* NULL: call sites are not watched */
+    struct pressure *pressure;      /* NULL: not published */
     struct hosts *hosts;            /* the process table; NULL: it cannot be read */
     struct allowance *retire_share; /* of lines and records, by user */
     struct api *api;                /* what is behind it */

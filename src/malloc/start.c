@@ -2,6 +2,7 @@
 #include <pthread.h>
 
 #include "malloc/harden.h"
+#include "malloc/pressure.h"
 #include "malloc/settings.h"
 #include "malloc/thread.h"
 
@@ -25,5 +26,6 @@ void start_modes(void)
 __attribute__((constructor)) static void start(void)
 {
     start_modes();
+    pressure_init();
     pthread_atfork(thread_fork_prepare, thread_fork_parent, thread_fork_child);
 }

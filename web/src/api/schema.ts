@@ -379,6 +379,8 @@ export interface Self {
   sockets: Figures
   history: Record<string, unknown> | null
   exits: Figures
+  /** how scarce memory is, as it is published for allocators */
+  pressure: Record<string, unknown> | null
   leaks: Figures
   http: Figures
   events: Figures

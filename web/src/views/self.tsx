@@ -14,8 +14,8 @@ export function Self(): JSX.Element {
   const { data, problem } = useResource<SelfAnswer>('/self')
   const share = useCpuShare(data)
   if (!data) return problem ? <ProblemBox problem={problem} middle /> : <Waiting rows={10} />
-  const { books, sockets, history, exits, leaks, http, events } = data
-  const groups = figureGroups({ books, sockets, history, exits, leaks, http, events: { left_out: events['left_out'] } }, '').slice(1)
+  const { books, sockets, history, exits, pressure, leaks, http, events } = data
+  const groups = figureGroups({ books, sockets, history, exits, pressure, leaks, http, events: { left_out: events['left_out'] } }, '').slice(1)
   return (
     <>
       <ViewHead title="Memoir itself" sub="what memoird takes, how late it is, and what it could not account" end={<RangeChoice />} />
