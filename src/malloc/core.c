@@ -6,6 +6,7 @@
 
 #include "malloc/fatal.h"
 #include "malloc/huge.h"
+#include "malloc/node.h"
 #include "malloc/source.h"
 
 /* This thread's heap, or one for this call. */
@@ -82,6 +83,8 @@ void core_free_slowly(void *block)
     }
     case MAP_HUGE:
     case MAP_HUGE_ALONE:
+        if (unlikely(load_relaxed(&node_bound)))
+            node_unbind(block, huge_usable(block));
         if (!huge_free(block))
             fatal_block("free", "no block of this program's heap", block);
         break;
@@ -151,5 +154,7 @@ bool core_trim(void)
     if (h)
         heap_trim(h);
     bool any = huge_trim();
-    return source_trim(&source_main) || any;
+    for (unsigned i = 0; source_at(i); i++)
+        any = source_trim(source_at(i)) || any;
+    return any;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/single_threaded.h>
 
+#include "malloc/node.h"
 #include "malloc/slab.h"
 #include "malloc/source.h"
 
@@ -63,9 +64,15 @@ static void bin_unlink(struct heap *h, struct slab *s)
 
 /* ---- slabs ---- */
 
+/* Is it of the node whose memory the heap takes? */
+static inline bool of_node(const struct heap *h, const struct slab *s)
+{
+    return likely(!node_many) || macro_of(s)->source == h->source;
+}
+
 static void slab_give(struct heap *h, struct slab *s)
 {
-    if (h && s->slices == 1 && h->n_spare < HEAP_SPARES) {
+    if (h && s->slices == 1 && h->n_spare < HEAP_SPARES && of_node(h, s)) {
         s->owner = NULL;
         s->class = SLAB_UNUSED;
         h->spare[h->n_spare++] = s;
@@ -89,7 +96,7 @@ static struct slab *slab_new(struct heap *h, unsigned class)
         s = h->spare[--h->n_spare];
     } else {
         struct span span;
-        if (!source_take(h->source, slices, 1, &span))
+        if (!source_take(heap_source(h), slices, 1, &span))
             return NULL;
         s = span.slab;
     }
@@ -164,7 +171,7 @@ static void slab_part(struct heap *h, struct slab *s, bool leave);
 /* Shall this heap take over a slab that was full? If it may need its blocks. */
 static bool claim_wanted(struct heap *h, const struct slab *s)
 {
-    return h && h->bin[s->class].first;
+    return h && h->bin[s->class].first && of_node(h, s);
 }
 
 /* A heap that frees more than it allocates would collect slabs, and what other threads free into these would wait for it: so it

@@ -8,6 +8,7 @@
 
 #include "malloc/heap.h"
 #include "malloc/huge.h"
+#include "malloc/node.h"
 #include "malloc/source.h"
 
 enum { LINE = 64, COLOURS = 64 };
@@ -43,7 +44,7 @@ void *large_alloc(struct heap *h, size_t bytes, size_t align, bool zero)
     unsigned align_slices = align > SLICE_BYTES ? (unsigned)(align >> SLICE_SHIFT) : 1;
     if (align_slices + slices > MACRO_SLICES)
         return huge(bytes, align, zero);
-    if (!source_take(h->source, slices, align_slices, &span))
+    if (!source_take(heap_source(h), slices, align_slices, &span))
         return NULL;
     struct slab *s = span.slab;
     size_t slack = ((size_t)slices << SLICE_SHIFT) - bytes, start = 0;

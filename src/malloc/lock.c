@@ -35,7 +35,7 @@ static bool take_stale(struct lock *l, uint32_t word)
     if (!cas_acquire(&l->word, &word, lock_process()))
         return false;
     if (l->stale)
-        l->stale();
+        l->stale(l);
     return true;
 }
 

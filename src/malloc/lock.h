@@ -18,7 +18,7 @@
 
 struct lock {
     uint32_t word; /* 0: free; else the process, and in the lowest bit whether somebody sleeps */
-    void (*stale)(void); /* called with the lock */
+    void (*stale)(struct lock *l); /* called with the lock */
 };
 
 /* The number of this process, with the lowest bit 0; 0: not known yet. In a page that is wiped in children. */

@@ -12,10 +12,12 @@ struct malloc_settings malloc_settings = {
     .pressure = PRESSURE_SET_AUTO,
     .keep_bytes = SETTING_AUTO,
     .thp = THP_DENSE,
+    .numa = NUMA_FOLLOW,
     .quarantine_bytes = 4 << 20,
 };
 
 static const char *const pressure_words[] = {"none", "some", "high", "critical", "auto", NULL};
+static const char *const numa_words[] = {"off", "thread", "follow", NULL};
 static const char *const thp_words[] = {"never", "dense", "always", NULL};
 
 #define AT(field) offsetof(struct malloc_settings, field)
@@ -28,6 +30,8 @@ const struct setting settings_table[] = {
     {"limit", AT(limit_bytes), NULL, AUTO_BYTES_MAX, true,
      "memory to ask of the kernel at most; 0: no limit"},
     {"thp", AT(thp), thp_words, 0, false, "huge pages: never, for dense macro-blocks, always"},
+    {"numa", AT(numa), numa_words, 0, false,
+     "memory of the node where a thread began, or of the one where it is"},
     {"zero_free", AT(zero_free), NULL, 1, false,
      "overwrite blocks that are freed; without harden, as harden=1"},
     {"quarantine", AT(quarantine_bytes), NULL, AUTO_BYTES_MAX, true,

@@ -18,6 +18,7 @@ enum pressure_setting {
     PRESSURE_SET_AUTO, /* what memoird or the kernel tells */
 };
 
+enum numa_setting { NUMA_OFF, NUMA_THREAD, NUMA_FOLLOW };
 enum thp_setting { THP_NEVER, THP_DENSE, THP_ALWAYS };
 
 struct malloc_settings {
@@ -27,6 +28,7 @@ struct malloc_settings {
     uint64_t keep_bytes;       /* free memory that is kept; SETTING_AUTO: by policy */
     uint64_t limit_bytes;      /* of all memory asked from the kernel; 0: none */
     uint64_t thp;              /* enum thp_setting */
+    uint64_t numa;             /* enum numa_setting */
     uint64_t zero_free;        /* overwrite what is freed */
     uint64_t quarantine_bytes; /* that freed blocks may wait in, from harden=2 on */
     bool read;                 /* the environment has been looked at */

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "malloc/heap.h"
+#include "malloc/node.h"
 #include "malloc/os.h"
 #include "malloc/pressure.h"
 #include "malloc/settings.h"
@@ -21,13 +22,41 @@ enum {
     THP_MACROS = 32,  /* from so many on, new ones get huge pages */
 };
 
-static void begin_anew(void);
+static void begin_anew(struct lock *l);
 
 struct source source_main = {
     .lock = {.stale = begin_anew},
     .keep_share = KEEP_SHARE,
     .keep_limit = KEEP_MIN,
 };
+
+/* Of further nodes; the first one that is begun is source_main. */
+static struct source sources_more[NODE_MAX - 1];
+static struct source *sources[NODE_MAX]; /* by node */
+static unsigned n_sources = 1;           /* source_main, and those of the array */
+
+void source_begin(unsigned node)
+{
+    bool first = sources[node] == NULL && source_main.begun == 0;
+    struct source *s = first ? &source_main : &sources_more[n_sources - 1];
+    s->begun = 1;
+    s->lock.stale = begin_anew;
+    s->node = node;
+    s->keep_share = KEEP_SHARE;
+    s->keep_limit = KEEP_MIN;
+    sources[node] = s;
+    n_sources += !first;
+}
+
+struct source *source_of(unsigned node)
+{
+    return node < NODE_MAX && sources[node] ? sources[node] : &source_main;
+}
+
+struct source *source_at(unsigned i)
+{
+    return i == 0 ? &source_main : i < n_sources ? &sources_more[i - 1] : NULL;
+}
 
 /* ---- bits of slices ---- */
 
@@ -84,12 +113,13 @@ static slice_bits bits_aligned(unsigned align)
 
 /* In a child that was forked while somebody held the lock: what the parent had may be half changed, so it is left as it is. Its blocks
  * can be freed, and its slabs used by the heap that has them; but their slices are not given out again. */
-static void begin_anew(void)
+static void begin_anew(struct lock *l)
 {
-    struct source *s = &source_main;
+    struct source *s = (struct source *)((char *)l - offsetof(struct source, lock));
     *s = (struct source){
         .lock = s->lock,
         .node = s->node,
+        .begun = s->begun,
         .generation = s->generation + 1,
         .keep_share = KEEP_SHARE,
         .keep_limit = KEEP_MIN,
@@ -134,6 +164,8 @@ static struct macro *macro_new(struct source *s)
     bool dense = malloc_settings.thp == THP_DENSE && s->n_macros >= THP_MACROS;
     if ((dense || malloc_settings.thp == THP_ALWAYS) && os_huge_page(m, MACRO_BYTES, true))
         m->huge_page = 1;
+    if (unlikely(node_many))
+        node_prefer(m, MACRO_BYTES, s->node);
     m->source = s;
     m->generation = s->generation;
     m->class = SLAB_UNUSED;

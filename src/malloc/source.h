@@ -21,7 +21,8 @@ typedef unsigned __int128 slice_bits;
 
 struct source {
     struct lock lock;
-    uint32_t node;
+    uint32_t node;        /* constant */
+    uint32_t begun;       /* for a node */
     uint32_t generation;  /* one more for each time that a child of _Fork() had to begin anew */
     struct macro *macros; /* all, */
     struct macro *open;   /* and those with free slices; the one that was opened last comes first */
@@ -46,6 +47,13 @@ struct source {
 };
 
 extern struct source source_main __attribute__((visibility("hidden")));
+
+/* The source of a node (node.h). Those that were not begun are source_main. */
+struct source *source_of(unsigned node);
+void source_begin(unsigned node);
+
+/* For walks over all: from 0 on, until it is NULL. */
+struct source *source_at(unsigned i);
 
 struct span {
     struct slab *slab;

@@ -2,6 +2,7 @@
 #include <pthread.h>
 
 #include "malloc/harden.h"
+#include "malloc/node.h"
 #include "malloc/pressure.h"
 #include "malloc/settings.h"
 #include "malloc/thread.h"
@@ -14,6 +15,7 @@ void start_modes(void)
     if (!malloc_settings.read || begun)
         return;
     begun = true;
+    node_begin();
     hard_begin();
     if (hard_level > 0)
         thread_modes |=

@@ -11,6 +11,7 @@
 #include "malloc/harden.h"
 #include "malloc/heap.h"
 #include "malloc/huge.h"
+#include "malloc/node.h"
 #include "malloc/os.h"
 #include "malloc/settings.h"
 #include "malloc/slab.h"
@@ -119,6 +120,7 @@ struct heap *heap_get(void)
     if (h) {
         h->tid = (int32_t)syscall(SYS_gettid);
         heap_own = h;
+        node_heap_begin(h);
         if (thread_key_get(&thread_key, thread_end))
             pthread_setspecific(thread_key.key, h);
         heap_fast_set();
@@ -133,16 +135,20 @@ struct heap *heap_get(void)
 void thread_fork_prepare(void)
 {
     hard_fork_prepare();
+    node_fork_prepare();
     lock_take(&heaps_lock);
-    lock_take(&source_main.lock);
+    for (unsigned i = 0; source_at(i); i++)
+        lock_take(&source_at(i)->lock);
     huge_fork_prepare();
 }
 
 void thread_fork_parent(void)
 {
     huge_fork_done(false);
-    lock_drop(&source_main.lock);
+    for (unsigned i = 0; source_at(i); i++)
+        lock_drop(&source_at(i)->lock);
     lock_drop(&heaps_lock);
+    node_fork_done(false);
     hard_fork_done(false);
 }
 
@@ -189,14 +195,18 @@ void thread_fork_child(void)
 {
     struct heap *own = heap_own;
     huge_fork_done(true);
-    lock_reset(&source_main.lock);
     lock_reset(&heaps_lock);
+    node_fork_done(true);
     hard_fork_done(true);
-    source_main.purging = 0;
     bool others = heap_all && (heap_all->next || heap_all != own);
-    for (struct macro *m = others ? source_main.macros : NULL, *next; m; m = next) {
-        next = m->next; /* it may be unmapped */
-        macro_orphans(m);
+    struct source *source;
+    for (unsigned i = 0; (source = source_at(i)) != NULL; i++) {
+        lock_reset(&source->lock);
+        source->purging = 0;
+        for (struct macro *m = others ? source->macros : NULL, *next; m; m = next) {
+            next = m->next; /* it may be unmapped */
+            macro_orphans(m);
+        }
     }
     heap_free_list = NULL;
     for (struct heap *h = heap_all; h; h = h->next) {

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define APART __attribute__((noinline, noclone))
+#define APART __attribute__((noinline))
 
 static char *volatile kept; /* what the compiler must not see through */
 static void *(*volatile hidden_malloc)(size_t) = malloc;

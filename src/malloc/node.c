@@ -1,0 +1,213 @@
+/* node.c: see node.h. */
+#include "malloc/node.h"
+
+#include <errno.h>
+#include <linux/mempolicy.h>
+#include <memoir/heap.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "malloc/divert.h"
+#include "malloc/entry.h"
+#include "malloc/lock.h"
+#include "malloc/os.h"
+#include "malloc/settings.h"
+#include "malloc/source.h"
+#include "malloc/thread.h"
+
+/* Arrays from here on have pages enough to be spread over nodes. */
+enum { INTERLEAVE_MIN = 256 << 10 };
+
+bool node_many, node_bound;
+static uint64_t mask = 1;
+static struct heap *node_heaps[NODE_MAX]; /* for memoir_malloc_on_node(); under the lock */
+
+/* In a child that was forked while somebody held the lock: that heap may be half changed. */
+static void heaps_anew(struct lock *l)
+{
+    for (unsigned node = 0; node < NODE_MAX; node++)
+        node_heaps[node] = NULL;
+}
+
+static struct lock heaps_lock = {.stale = heaps_anew}; /* before all locks of heaps and sources */
+
+static bool policy_get(int *ret_mode, uint64_t *ret_nodes, unsigned flags)
+{
+    /* The kernel wants room for all nodes that it was built for. */
+    unsigned long nodes[1024 / (8 * sizeof(unsigned long))] = {0};
+    int saved = errno;
+    bool done = syscall(SYS_get_mempolicy, ret_mode, nodes, 8 * sizeof(nodes), NULL, flags) == 0;
+    *ret_nodes = nodes[0];
+    errno = saved;
+    return done;
+}
+
+void node_begin(void)
+{
+    uint64_t allowed, set;
+    int mode;
+    if (!policy_get(NULL, &allowed, MPOL_F_MEMS_ALLOWED) || allowed == 0)
+        return;
+    mask = allowed;
+    if ((allowed & (allowed - 1)) == 0 || malloc_settings.numa == NUMA_OFF)
+        return;
+    if (!policy_get(&mode, &set, 0) || mode != MPOL_DEFAULT)
+        return;
+    for (unsigned node = 0; node < NODE_MAX; node++)
+        if (allowed >> node & 1)
+            source_begin(node);
+    node_many = true;
+}
+
+uint64_t node_mask(void)
+{
+    return mask;
+}
+
+unsigned node_here(void)
+{
+    unsigned node = 0;
+    if (getcpu(NULL, &node) != 0 || node >= NODE_MAX || !(mask >> node & 1))
+        node = (unsigned)__builtin_ctzll(mask); /* a node without memory that we may have */
+    return node;
+}
+
+void node_heap_begin(struct heap *h)
+{
+    if (node_many)
+        h->source = source_of(node_here());
+}
+
+void node_follow(struct heap *h)
+{
+    if (h->on_node || malloc_settings.numa != NUMA_FOLLOW)
+        return;
+    unsigned node = node_here();
+    if (h->source->node != node)
+        h->source = source_of(node);
+}
+
+/* ---- telling the kernel ---- */
+
+static void policy_set(void *p, size_t bytes, int mode, uint64_t nodes, unsigned flags)
+{
+    uintptr_t from = ((uintptr_t)p + OS_PAGE_BYTES - 1) & ~(uintptr_t)(OS_PAGE_BYTES - 1);
+    uintptr_t to = ((uintptr_t)p + bytes) & ~(uintptr_t)(OS_PAGE_BYTES - 1);
+    int saved = errno;
+    if (to > from)
+        syscall(SYS_mbind, from, to - from, mode, nodes ? &nodes : NULL,
+                nodes ? NODE_MAX + 1UL : 0UL, flags);
+    errno = saved;
+}
+
+void node_prefer(void *p, size_t bytes, unsigned node)
+{
+    policy_set(p, bytes, MPOL_PREFERRED, UINT64_C(1) << node, MPOL_MF_MOVE);
+}
+
+void node_unbind(void *p, size_t bytes)
+{
+    policy_set(p, bytes, MPOL_DEFAULT, 0, 0);
+}
+
+/* ---- for programs ---- */
+
+/* With the lock. */
+static struct heap *heap_on(unsigned node)
+{
+    struct heap *h = node_heaps[node];
+    if (!h && (h = heap_borrow()) != NULL) {
+        h->source = source_of(node);
+        h->on_node = true;
+        node_heaps[node] = h;
+    }
+    return h;
+}
+
+/* By the way that all calls take, with another heap in the place of the thread's own: accounting and hardening see it as any other. */
+static void *alloc_on(size_t bytes, unsigned node, uintptr_t caller)
+{
+    void *block = NULL;
+    lock_take(&heaps_lock);
+    struct heap *own = heap_own, *h = heap_on(node);
+    if (h) {
+        heap_own = h;
+        block = divert_malloc(bytes, caller);
+        heap_own = own;
+    }
+    lock_drop(&heaps_lock);
+    return block;
+}
+
+EXPORT void *memoir_malloc_on_node(size_t bytes, unsigned node)
+{
+    start_modes();
+    if (node >= NODE_MAX || !(mask >> node & 1)) {
+        errno = EINVAL;
+        return NULL;
+    }
+    if ((mask & (mask - 1)) == 0)
+        return divert_malloc(bytes, CALLER);
+    void *block = node_many && bytes <= HEAP_LARGE_MAX ? alloc_on(bytes, node, CALLER)
+                                                       : divert_malloc(bytes, CALLER);
+    if (block && bytes > HEAP_LARGE_MAX) {
+        store_relaxed(&node_bound, true);
+        node_prefer(block, bytes, node);
+    }
+    if (!block)
+        errno = ENOMEM;
+    return block;
+}
+
+EXPORT void *memoir_malloc_interleaved(size_t bytes)
+{
+    start_modes();
+    if (bytes < INTERLEAVE_MIN || (mask & (mask - 1)) == 0)
+        return divert_malloc(bytes, CALLER);
+    void *block = divert_malloc(bytes > HEAP_LARGE_MAX ? bytes : HEAP_LARGE_MAX + 1, CALLER);
+    if (block) {
+        store_relaxed(&node_bound, true);
+        policy_set(block, bytes, MPOL_INTERLEAVE, mask, MPOL_MF_MOVE);
+    }
+    return block;
+}
+
+EXPORT uint64_t memoir_malloc_nodes(void)
+{
+    start_modes();
+    return mask;
+}
+
+EXPORT int memoir_malloc_node_figures(unsigned node, struct memoir_malloc_node_figures *ret)
+{
+    start_modes();
+    if (node >= NODE_MAX || !(mask >> node & 1))
+        return -ENOENT;
+    struct source *s = source_of(node);
+    if (s->node != node && node_many)
+        return -ENOENT;
+    lock_take(&s->lock);
+    *ret = (struct memoir_malloc_node_figures){
+        .mapped_bytes = s->n_macros * MACRO_BYTES,
+        .used_bytes = s->n_used * SLICE_BYTES,
+        .kept_bytes = s->n_dirty_free * SLICE_BYTES,
+    };
+    lock_drop(&s->lock);
+    return 0;
+}
+
+/* ---- fork ---- */
+
+void node_fork_prepare(void)
+{
+    lock_take(&heaps_lock);
+}
+
+/* A child has no heap but its thread's own. */
+void node_fork_done(bool child)
+{
+    if (child)
+        heaps_anew(&heaps_lock);
+    (child ? lock_reset : lock_drop)(&heaps_lock);
+}
