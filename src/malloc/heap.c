@@ -109,7 +109,6 @@ static struct slab *current_refill(struct heap *h, unsigned class)
 {
     struct bin *b = &h->bin[class];
     struct slab *s;
-    b->claims = 0;
     while ((s = b->first) != NULL) {
         if (s->free || slab_collect(s) || slab_carve(s))
             return s;
@@ -174,16 +173,22 @@ static bool claim_wanted(struct heap *h, const struct slab *s)
     return h && h->bin[s->class].first && of_node(h, s);
 }
 
-/* A heap that frees more than it allocates would collect slabs, and what other threads free into these would wait for it: so it
- * passes on the one that it has had for longest, which others can use, and which goes back to the source with its last
- * block, whoever frees that. */
+/* Slabs that a heap has at most of a class: about as many bytes of each. */
+static inline uint32_t bin_limit(const struct slab *s)
+{
+    uint32_t n = HEAP_BIN_SLICES / s->slices;
+    return n > 2 ? n : 2;
+}
+
+/* What other threads free into a slab waits until its owner needs it, and what one thread has too much of another may need. So
+ * a heap with many slabs passes on the one that it has had for longest, which others can adopt, and which goes back to the
+ * source with its last block, whoever frees that. */
 static void claimed(struct heap *h, struct slab *s)
 {
     struct bin *b = &h->bin[s->class];
     bin_link(h, s);
-    if (__libc_single_threaded || ++b->claims <= HEAP_CLAIMS_MAX || b->first == b->last)
-        return;
-    slab_part(h, b->first->next, true);
+    if (!__libc_single_threaded && b->n > bin_limit(s))
+        slab_part(h, b->first->next, true);
 }
 
 void heap_free_slowly(struct heap *h, struct slab *s, void *block)

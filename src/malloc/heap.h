@@ -20,7 +20,7 @@
 
 enum {
     HEAP_SPARES = 4,     /* empty slabs of one slice that a heap keeps */
-    HEAP_CLAIMS_MAX = 8, /* full slabs that it takes over between two needs of its own */
+    HEAP_BIN_SLICES = 8, /* slabs with free blocks that a heap keeps of a class, in slices */
     HEAP_DIRECT = SIZE_DIRECT_MAX / SIZE_STEP + 1,
     HEAP_LARGE_MAX = 1 << 20, /* more has a mapping of its own: huge.h */
 };
@@ -28,7 +28,6 @@ enum {
 struct bin {
     struct slab *first, *last;
     uint32_t n;
-    uint32_t claims; /* since blocks were last needed */
 };
 
 struct heap {
