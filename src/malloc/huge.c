@@ -28,7 +28,8 @@ enum {
     COLOURS = 32, /* the data of consecutive blocks begins in so many different cache lines */
     SHARE_ALL = 8,
     SHARE_USUAL = 3,
-    BATCH = 8, /* ranges that are given back between two looks at the table */
+    ROOM_PART = 8, /* of the peak may be kept above it */
+    BATCH = 8,     /* ranges that are given back between two looks at the table */
 };
 #define LEAD   OS_PAGE_BYTES /* before data at a multiple of 2 MiB or more */
 #define UNIT   MAP_UNIT_BYTES
@@ -152,13 +153,18 @@ static void lower_peak(uint64_t now)
         huge.peak_at = now;
 }
 
-/* How much may be kept. Less than half the peak unless what went was missed soon; but always the one range
- * that came last, or a program with a single large block would never get it back. */
-static size_t keep_limit(void)
+/* How much more than what is in use the process may hold: what was in use not long ago, and a little for
+ * blocks of other sizes, which never fit together exactly. */
+static size_t keep_room(void)
 {
     const struct huge_counts *c = &huge.counts;
-    size_t room = c->peak_bytes - c->mapped_bytes;
-    size_t share = c->peak_bytes / SHARE_ALL * huge.share;
+    return c->peak_bytes - c->mapped_bytes + c->peak_bytes / ROOM_PART;
+}
+
+/* How much may be kept. Less than half the peak unless what went was missed soon. */
+static size_t keep_limit(void)
+{
+    size_t room = keep_room(), share = huge.counts.peak_bytes / SHARE_ALL * huge.share;
     size_t limit = room < share ? room : share;
     return limit < huge.keep_bytes ? limit : huge.keep_bytes;
 }
@@ -169,14 +175,15 @@ static unsigned collect(uint64_t now, struct huge_range *out)
     unsigned n = 0;
     lower_peak(now);
     uint64_t old = now > huge.age_ns ? now - huge.age_ns : 0;
-    while (n < BATCH && huge_cache_take_old(&huge.cache, old, &out[n]))
+    while (n < BATCH && huge_cache_take_old(&huge.cache, old, SIZE_MAX, &out[n]))
         n++;
     size_t limit = keep_limit();
     while (n < BATCH && huge.cache.bytes > limit) {
+        /* Or a program with a single large block would never get it back. */
         if (huge.cache.n == 1 && huge.cache.bytes <= huge.keep_bytes &&
-            huge.cache.bytes <= huge.counts.peak_bytes - huge.counts.mapped_bytes)
+            huge.cache.bytes <= keep_room())
             break;
-        if (!huge_cache_take_old(&huge.cache, UINT64_MAX, &out[n]))
+        if (!huge_cache_take_old(&huge.cache, UINT64_MAX, huge.cache.bytes - limit, &out[n]))
             break;
         huge.evicted += out[n++].bytes;
     }
@@ -221,7 +228,8 @@ bool huge_trim(void)
     bool any = false;
     do {
         lock_take(&huge.lock);
-        for (n = 0; n < BATCH && huge_cache_take_old(&huge.cache, UINT64_MAX, &out[n]); n++)
+        for (n = 0; n < BATCH && huge_cache_take_old(&huge.cache, UINT64_MAX, SIZE_MAX, &out[n]);
+             n++)
             ;
         huge.counts.peak_bytes = huge.counts.mapped_bytes;
         huge.share = SHARE_USUAL;
@@ -241,17 +249,26 @@ void huge_keep(size_t bytes, uint64_t age_ns)
     huge_age(clock_monotonic_coarse_ns());
 }
 
+/* With the lock, which it drops: see to it that not too much is kept. */
+static void settle(uint64_t now)
+{
+    struct huge_range out[BATCH];
+    unsigned n = collect(now, out);
+    lock_drop(&huge.lock);
+    give_back_all(out, n);
+    if (n == BATCH)
+        huge_age(now);
+}
+
 /* Keep a range, or give it back. */
 static void retire(struct huge_range r)
 {
-    struct huge_range out[BATCH + 1];
+    struct huge_range evicted;
     lock_take(&huge.lock);
-    bool evicted = huge_cache_put(&huge.cache, r, &out[0]);
-    unsigned n = (evicted ? 1 : 0) + collect(r.freed_ns, out + (evicted ? 1 : 0));
-    lock_drop(&huge.lock);
-    give_back_all(out, n);
-    if (n >= BATCH)
-        huge_age(r.freed_ns);
+    bool full = huge_cache_put(&huge.cache, r, &evicted);
+    settle(r.freed_ns);
+    if (full)
+        give_back_all(&evicted, 1);
 }
 
 /* Something smaller that is kept, made long enough. What it lacks comes as zeroes, so its part of the
@@ -319,16 +336,11 @@ static bool find(size_t bytes, size_t lead, size_t align, struct huge_range *ret
 static void publish(struct huge_block *h)
 {
     uint64_t now = clock_monotonic_coarse_ns();
-    struct huge_range out[BATCH];
     lock_take(&huge.lock);
     store_relaxed(&h->cookie, cookie_of(h));
     link_block(h);
     count_in(h->mapped_bytes, h->asked_bytes);
-    unsigned n = collect(now, out);
-    lock_drop(&huge.lock);
-    give_back_all(out, n);
-    if (n == BATCH)
-        huge_age(now);
+    settle(now);
 }
 
 void *huge_alloc(size_t bytes, size_t align, bool *ret_zeroed)
@@ -400,6 +412,7 @@ size_t huge_asked(const void *p)
 /* A block's new extent where it is. */
 static void resize(struct huge_block *h, size_t mapped, size_t asked)
 {
+    uint64_t now = clock_monotonic_coarse_ns();
     lock_take(&huge.lock);
     if (h->era == huge.era) {
         count_out(h->mapped_bytes, h->asked_bytes);
@@ -407,7 +420,28 @@ static void resize(struct huge_block *h, size_t mapped, size_t asked)
     }
     h->mapped_bytes = mapped;
     h->asked_bytes = asked;
+    settle(now);
+}
+
+/* What follows the block is kept, and long enough: it becomes the block's, without a fault. */
+static bool grow_into_kept(struct huge_block *h, size_t mapped, size_t asked)
+{
+    char *start = (char *)h, *end = start + h->mapped_bytes;
+    char *boundary = (char *)unit_up((uintptr_t)end);
+    struct huge_range r;
+    if (start + mapped <= boundary)
+        return false;
+    lock_take(&huge.lock);
+    bool found = huge_cache_take_at(&huge.cache, boundary, (size_t)(start + mapped - boundary), &r);
     lock_drop(&huge.lock);
+    if (!found)
+        return false;
+    if (os_extend(start, h->mapped_bytes, (size_t)(boundary - start)) != 0) {
+        retire(r);
+        return false;
+    }
+    resize(h, (size_t)(r.at + r.bytes - start), asked);
+    return true;
 }
 
 /* Whole units after the new end are kept for others as they are; less than that stays with the block
@@ -478,6 +512,8 @@ void *huge_realloc(void *p, size_t bytes)
         return p;
     }
     size_t mapped = os_page_up(h->data_offset + bytes);
+    if (grow_into_kept(h, mapped, bytes))
+        return p;
     int r = os_extend(h, h->mapped_bytes, mapped);
     if (r == 0) {
         resize(h, mapped, bytes);

@@ -21,6 +21,28 @@ static unsigned oldest(const struct huge_cache *c, uint64_t ns)
     return found;
 }
 
+static size_t unit_up(size_t bytes)
+{
+    return (bytes + MAP_UNIT_BYTES - 1) & ~(MAP_UNIT_BYTES - 1);
+}
+
+/* The first whole units of a range that have `bytes`, or all of it. */
+static void take_front(struct huge_cache *c, unsigned i, size_t bytes, struct huge_range *ret)
+{
+    struct huge_range *r = &c->ranges[i];
+    size_t part = unit_up(bytes);
+    *ret = *r;
+    if (part >= r->bytes) {
+        remove_at(c, i);
+        return;
+    }
+    ret->bytes = part;
+    r->at += part;
+    r->bytes -= part;
+    r->lead = 0;
+    c->bytes -= part;
+}
+
 bool huge_cache_put(struct huge_cache *c, struct huge_range r, struct huge_range *ret_evicted)
 {
     for (unsigned i = 0; i < c->n;) {
@@ -61,19 +83,18 @@ bool huge_cache_take(struct huge_cache *c, size_t bytes, size_t lead, size_t ali
     }
     if (best == c->n)
         return false;
-    struct huge_range *r = &c->ranges[best];
-    size_t part = (bytes + MAP_UNIT_BYTES - 1) & ~(MAP_UNIT_BYTES - 1);
-    *ret = *r;
-    if (part >= r->bytes) {
-        remove_at(c, best);
-        return true;
-    }
-    ret->bytes = part;
-    r->at += part;
-    r->bytes -= part;
-    r->lead = 0;
-    c->bytes -= part;
+    take_front(c, best, bytes, ret);
     return true;
+}
+
+bool huge_cache_take_at(struct huge_cache *c, const char *at, size_t bytes, struct huge_range *ret)
+{
+    for (unsigned i = 0; i < c->n; i++)
+        if (c->ranges[i].at == at && c->ranges[i].bytes >= bytes && c->ranges[i].lead == 0) {
+            take_front(c, i, bytes, ret);
+            return true;
+        }
+    return false;
 }
 
 bool huge_cache_take_largest(struct huge_cache *c, size_t bytes, struct huge_range *ret)
@@ -91,12 +112,22 @@ bool huge_cache_take_largest(struct huge_cache *c, size_t bytes, struct huge_ran
     return true;
 }
 
-bool huge_cache_take_old(struct huge_cache *c, uint64_t ns, struct huge_range *ret)
+bool huge_cache_take_old(struct huge_cache *c, uint64_t ns, size_t bytes, struct huge_range *ret)
 {
     unsigned i = oldest(c, ns);
     if (i == c->n)
         return false;
-    *ret = c->ranges[i];
-    remove_at(c, i);
+    struct huge_range *r = &c->ranges[i];
+    *ret = *r;
+    size_t stays = r->bytes > bytes ? (r->bytes - bytes) & ~(MAP_UNIT_BYTES - 1) : 0;
+    if (stays == 0) {
+        remove_at(c, i);
+        return true;
+    }
+    ret->at += stays;
+    ret->bytes -= stays;
+    ret->lead = 0;
+    r->bytes = stays;
+    c->bytes -= ret->bytes;
     return true;
 }

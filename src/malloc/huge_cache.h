@@ -38,5 +38,9 @@ bool huge_cache_take(struct huge_cache *c, size_t bytes, size_t lead, size_t ali
 /* Take the largest range, if it has at least `bytes`, whole. */
 bool huge_cache_take_largest(struct huge_cache *c, size_t bytes, struct huge_range *ret);
 
-/* Take the oldest range, if it came before `ns`. */
-bool huge_cache_take_old(struct huge_cache *c, uint64_t ns, struct huge_range *ret);
+/* Take the oldest range, if it came before `ns`; of a larger one only the end, with `bytes` or a little
+ * more. */
+bool huge_cache_take_old(struct huge_cache *c, uint64_t ns, size_t bytes, struct huge_range *ret);
+
+/* Take `bytes` or a little more that begin at this place, a multiple of 2 MiB. False: not all are there. */
+bool huge_cache_take_at(struct huge_cache *c, const char *at, size_t bytes, struct huge_range *ret);

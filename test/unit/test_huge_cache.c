@@ -83,11 +83,38 @@ static void oldest_go_first(void **unused)
     assert_true(huge_cache_put(&c, range(500, UNIT, 1), &r));
     assert_int_equal(r.freed_ns, 1001 - HUGE_CACHE_RANGES);
     assert_int_equal(c.n, HUGE_CACHE_RANGES);
-    assert_true(huge_cache_take_old(&c, 2, &r));
+    assert_true(huge_cache_take_old(&c, 2, SIZE_MAX, &r));
     assert_ptr_equal(r.at, base + 500 * UNIT);
-    assert_false(huge_cache_take_old(&c, 2, &r));
-    assert_true(huge_cache_take_old(&c, UINT64_MAX, &r));
+    assert_false(huge_cache_take_old(&c, 2, SIZE_MAX, &r));
+    assert_true(huge_cache_take_old(&c, UINT64_MAX, SIZE_MAX, &r));
     assert_int_equal(r.freed_ns, 1002 - HUGE_CACHE_RANGES);
+}
+
+static void only_as_much_goes_as_must(void **unused)
+{
+    struct huge_cache c = {0};
+    struct huge_range r;
+    put(&c, range(0, 5 * UNIT + PAGE, 1));
+    assert_true(huge_cache_take_old(&c, 2, UNIT, &r));
+    assert_ptr_equal(r.at, base + 4 * UNIT);
+    assert_int_equal(r.bytes, UNIT + PAGE);
+    assert_int_equal(c.bytes, 4 * UNIT);
+    assert_true(huge_cache_take_old(&c, 2, 4 * UNIT, &r));
+    assert_int_equal(r.bytes, 4 * UNIT);
+    assert_int_equal(c.n, 0);
+}
+
+static void place_is_found_where_a_range_begins(void **unused)
+{
+    struct huge_cache c = {0};
+    struct huge_range r;
+    put(&c, range(3, 4 * UNIT, 1));
+    assert_false(huge_cache_take_at(&c, base + 4 * UNIT, UNIT, &r));
+    assert_false(huge_cache_take_at(&c, base + 3 * UNIT, 4 * UNIT + 1, &r));
+    assert_true(huge_cache_take_at(&c, base + 3 * UNIT, UNIT + 1, &r));
+    assert_int_equal(r.bytes, 2 * UNIT);
+    assert_true(huge_cache_take_at(&c, base + 5 * UNIT, 2 * UNIT, &r));
+    assert_int_equal(c.n, 0);
 }
 
 /* A model with a byte for each page: 1 where the table has it. */
@@ -113,7 +140,11 @@ static void table_agrees_with_a_model(void **unused)
         struct huge_range r = {0};
         size_t bytes = PAGE * (1 + (size_t)rand_r(&seed) % 3000);
         bool got = false;
-        switch (rand_r(&seed) % 8) {
+        switch (rand_r(&seed) % 9) {
+        case 8:
+            got = c.n && huge_cache_take_at(&c, c.ranges[0].at, bytes, &r);
+            assert_true(!got || (r.bytes >= bytes && r.bytes < bytes + UNIT));
+            break;
         case 0:
             got = huge_cache_take(&c, bytes, 0, UNIT, &r);
             assert_true(!got || (r.bytes >= bytes && r.bytes < bytes + UNIT));
@@ -122,7 +153,7 @@ static void table_agrees_with_a_model(void **unused)
             got = huge_cache_take_largest(&c, bytes, &r);
             break;
         case 2:
-            got = huge_cache_take_old(&c, (uint64_t)step / 2, &r);
+            got = huge_cache_take_old(&c, (uint64_t)step / 2, bytes, &r);
             break;
         default: { /* a free place, if this is one */
             size_t unit = (size_t)rand_r(&seed) % UNITS, pages = 0;
@@ -153,6 +184,8 @@ int main(void)
         cmocka_unit_test(page_before_a_range_keeps_others_off),
         cmocka_unit_test(best_fit_leaves_large_ranges_whole),
         cmocka_unit_test(oldest_go_first),
+        cmocka_unit_test(only_as_much_goes_as_must),
+        cmocka_unit_test(place_is_found_where_a_range_begins),
         cmocka_unit_test(table_agrees_with_a_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
