@@ -58,6 +58,12 @@ enum memoir_chain_flags {
     /* Overwritten memory, double and invalid frees end the program with a message (SIGABRT) instead
      * of an error code. */
     MEMOIR_CHAIN_ABORT = 4,
+    /* free(), realloc() and malloc_usable_size() find the chain of its blocks. What lies in memory
+     * that malloc gave cannot be registered (-EBUSY). */
+    MEMOIR_CHAIN_REGISTER = 8,
+    /* While the chain is a thread's default and full, malloc() fails with ENOMEM and so does a
+     * realloc() of its blocks. Without it the thread's own heap serves what does not fit. */
+    MEMOIR_CHAIN_NO_FALLBACK = 16,
 };
 
 #define MEMOIR_CHAIN_BYTES_MIN 256 /* the smallest buffer of a chain, at any alignment */
@@ -74,7 +80,7 @@ struct memoir_chain_options {
      * real size, or gives NULL; buffers begin at a multiple of 16 and have a multiple of 16 bytes.
      * give_back() (may be NULL) takes one that no block is in any more (one empty buffer is kept),
      * and all of them when the chain is destroyed or reset. Both are called by the thread whose call
-     * needs it, without the chain's lock. request NULL: no source. */
+     * needs it, without the chain's lock and with no default chain. request NULL: no source. */
     void *(*request)(void *user, size_t bytes, size_t *ret_bytes);
     void (*give_back)(void *user, void *buffer, size_t bytes);
     void *user;
@@ -86,14 +92,16 @@ struct memoir_chain_options {
  * a source, `buffer` may be NULL: the source gives the first one, too. `options` may be NULL and is
  * copied. The calling thread becomes the owner. Time grows with the size of the table of lists
  * (6 KiB at most), not with the buffer. -EINVAL: no sense in the arguments; -ENOSPC: less than
- * MEMOIR_CHAIN_BYTES_MIN; -ENOMEM: the source gave nothing. */
+ * MEMOIR_CHAIN_BYTES_MIN; -ENOMEM: the source gave nothing. When registering: -EBUSY (memory of
+ * malloc's, or of another registered chain), -ENOSPC (65,536 buffers are registered). */
 MEMOIR_API int memoir_chain_init(void *buffer, size_t bytes,
                                  const struct memoir_chain_options *options,
                                  struct memoir_chain **ret_chain);
 
 /* Use a MEMOIR_CHAIN_SHARED chain that lies in `buffer`, made by another process or mapped anew from
- * a file. `flags`: 0; the chain has its own. Checks that the chain fits into `bytes` (else -ENOSPC);
- * -ENOENT when there is none (yet). Constant time; any thread. */
+ * a file. `flags`: MEMOIR_CHAIN_REGISTER (all of `bytes`, in this process) or 0; for the rest the chain
+ * has its own. Checks that the chain fits into `bytes` (else -ENOSPC); -ENOENT when there is none
+ * (yet). Constant time; any thread. */
 MEMOIR_API int memoir_chain_attach(void *buffer, size_t bytes, unsigned flags,
                                    struct memoir_chain **ret_chain);
 
@@ -102,7 +110,9 @@ MEMOIR_API int memoir_chain_detach(struct memoir_chain *chain);
 
 /* Give up all blocks at once and end the chain. Buffers of the source go back to it, the others are
  * the caller's again. A shared chain ends for all processes. Nobody else may be inside a call on the
- * chain. Time grows with the number of buffers. */
+ * chain or have it as default; the calling thread may. A later free() of one of its blocks is a free
+ * of what malloc never gave: it ends the program with a message. Time grows with the number of
+ * buffers. */
 MEMOIR_API int memoir_chain_destroy(struct memoir_chain *chain);
 
 /* Give up all blocks at once and go on with an empty chain, which has only the buffers that are not
@@ -111,7 +121,8 @@ MEMOIR_API int memoir_chain_reset(struct memoir_chain *chain);
 
 /* Add another buffer (borrowed as the first one), of 128 bytes or more. Of a shared chain it must
  * have the same distance from the first one in every process: a part of the same mapping. -ERANGE:
- * more than 2^46 bytes away or in size; -ENOSPC: too small. */
+ * more than 2^46 bytes away or in size; -ENOSPC: too small; -EBUSY: part of the chain already; errors
+ * of registering. Time grows with the number of buffers. */
 MEMOIR_API int memoir_chain_refill(struct memoir_chain *chain, void *buffer, size_t bytes);
 
 /* ---- blocks ---- */
@@ -185,6 +196,26 @@ MEMOIR_API int memoir_chain_repair(struct memoir_chain *chain);
 MEMOIR_API int memoir_chain_walk(struct memoir_chain *chain,
                                  int (*visit)(void *user, void *block, size_t bytes, int used),
                                  void *user);
+
+/* ---- behind malloc() and free(), with libmemoir-malloc in the program ---- */
+
+/* The registered chain in whose memory an address lies, or NULL. Takes no lock. */
+MEMOIR_API struct memoir_chain *memoir_chain_find(const void *address);
+
+#define MEMOIR_CHAIN_FAILED ((struct memoir_chain *)-1)
+
+/* From now on malloc() and its relatives serve the calling thread from this chain, which must be
+ * registered, or from its own heap (NULL). Gives the chain that was set before (NULL: none), to be
+ * put back; MEMOIR_CHAIN_FAILED and EINVAL when the chain is not registered: nothing changed then.
+ * Other threads are not concerned, and a new thread has none. A child of fork() keeps that of the
+ * forking thread. The setting ends with the thread; blocks stay. Constant time. */
+MEMOIR_API struct memoir_chain *memoir_chain_set_default(struct memoir_chain *chain);
+
+/* Put back what memoir_chain_set_default() gave; MEMOIR_CHAIN_FAILED does nothing. */
+MEMOIR_API void memoir_chain_restore_default(struct memoir_chain *old);
+
+/* The calling thread's default chain, or NULL. */
+MEMOIR_API struct memoir_chain *memoir_chain_default(void);
 
 #ifdef __cplusplus
 }

@@ -10,10 +10,12 @@
 #include "malloc/chain_fit.h"
 #include "malloc/chain_lock.h"
 #include "malloc/chain_region.h"
+#include "malloc/chain_registry.h"
 #include "malloc/chain_walk.h"
 
 enum {
-    FLAGS_KNOWN = MEMOIR_CHAIN_THREAD_SAFE | MEMOIR_CHAIN_SHARED | MEMOIR_CHAIN_ABORT,
+    FLAGS_KNOWN = MEMOIR_CHAIN_THREAD_SAFE | MEMOIR_CHAIN_SHARED | MEMOIR_CHAIN_ABORT |
+                  MEMOIR_CHAIN_REGISTER | MEMOIR_CHAIN_NO_FALLBACK,
     LISTS_SHIFT = 16,
 };
 
@@ -143,6 +145,8 @@ static void give_back_retired(struct memoir_chain *c, struct region *r,
     for (struct region *next; r; r = next) {
         if (!region_look(c, r, &bytes, &sourced, &next))
             return;
+        if (registry_has(c))
+            registry_remove(r);
         region_give_back(source, r, bytes);
     }
 }
@@ -253,8 +257,14 @@ static int lay_out(void *buffer, size_t bytes, const struct memoir_chain_options
     link_put(c, &first->before, NULL);
     store_release(&c->magic, CHAIN_MAGIC);
     r = chain_rebuild(c);
-    if (r < 0)
+    if (r == 0 && (flags & MEMOIR_CHAIN_REGISTER))
+        r = registry_add(c, room, c);
+    if (r > 0)
+        r = -EBUSY; /* a chain that was never destroyed lay here */
+    if (r < 0) {
+        store_relaxed(&c->magic, 0);
         return r;
+    }
     *ret_chain = c;
     return 0;
 }
@@ -292,7 +302,7 @@ int memoir_chain_attach(void *buffer, size_t bytes, unsigned flags, struct memoi
 {
     uintptr_t start = ((uintptr_t)buffer + CHAIN_GRAIN - 1) & ~(uintptr_t)(CHAIN_GRAIN - 1);
     struct memoir_chain *c = (struct memoir_chain *)start;
-    if (!buffer || !ret_chain || flags)
+    if (!buffer || !ret_chain || (flags & ~(unsigned)MEMOIR_CHAIN_REGISTER))
         return -EINVAL;
     if (bytes < MEMOIR_CHAIN_BYTES_MIN)
         return -ENOSPC;
@@ -312,8 +322,20 @@ int memoir_chain_attach(void *buffer, size_t bytes, unsigned flags, struct memoi
     chain_leave(c);
     if (!fits)
         return -ENOSPC;
+    if (flags & MEMOIR_CHAIN_REGISTER)
+        r = registry_add(c, bytes, c); /* all of it: others may refill the chain within */
+    if (r < 0)
+        return r;
     *ret_chain = c;
     return 0;
+}
+
+/* Nobody's free() or malloc() leads here any more. */
+static void forget(struct memoir_chain *c)
+{
+    if (memoir_chain_default() == c)
+        memoir_chain_restore_default(NULL);
+    registry_remove_chain(c);
 }
 
 int memoir_chain_detach(struct memoir_chain *c)
@@ -323,19 +345,17 @@ int memoir_chain_detach(struct memoir_chain *c)
         return r;
     bool shared = c->flags & MEMOIR_CHAIN_SHARED;
     chain_leave(c);
-    return shared ? 0 : -EINVAL;
+    if (!shared)
+        return -EINVAL;
+    forget(c);
+    return 0;
 }
 
 int memoir_chain_refill(struct memoir_chain *c, void *buffer, size_t bytes)
 {
     if (!buffer || (uintptr_t)buffer + bytes < (uintptr_t)buffer)
         return -EINVAL;
-    int r = chain_enter(c);
-    if (r < 0)
-        return r;
-    r = chain_judge(c, region_add(c, buffer, bytes, false), buffer);
-    chain_leave(c);
-    return r;
+    return region_enter(c, buffer, bytes, false);
 }
 
 /* ---- ending ---- */
@@ -362,6 +382,7 @@ int memoir_chain_destroy(struct memoir_chain *c)
     int r = chain_enter_any(c);
     if (r < 0)
         return r;
+    forget(c);
     /* Of a chain whose list of buffers is overwritten, those before the damage go back. */
     region_pull_all(c);
     if (chain_source(c))
@@ -379,7 +400,7 @@ int memoir_chain_adopt(struct memoir_chain *c)
     int r = chain_enter_any(c);
     if (r < 0)
         return r;
-    c->owner = chain_thread();
+    store_relaxed(&c->owner, chain_thread());
     r = c->state == CHAIN_WHOLE ? chain_judge(c, chain_rebuild(c), NULL) : -ENOTRECOVERABLE;
     chain_leave(c);
     return r;

@@ -83,7 +83,7 @@ static int word_wait(uint32_t *word, uint32_t own)
     return 0;
 }
 
-static int word_take(uint32_t *word)
+int chain_word_take(uint32_t *word)
 {
     uint32_t none = 0, own = era() << 1;
     if (__builtin_expect(cas_acquire(word, &none, own), 1))
@@ -91,7 +91,7 @@ static int word_take(uint32_t *word)
     return word_wait(word, own);
 }
 
-static void word_drop(uint32_t *word)
+void chain_word_drop(uint32_t *word)
 {
     if (__builtin_expect(exchange_release(word, 0) & 1, 0)) {
         int saved = errno;
@@ -124,7 +124,7 @@ int chain_lock_take(struct memoir_chain *c)
     if (!(c->flags & (MEMOIR_CHAIN_THREAD_SAFE | MEMOIR_CHAIN_SHARED)))
         return 0;
     if (!(c->flags & MEMOIR_CHAIN_SHARED))
-        return word_take(&c->lock);
+        return chain_word_take(&c->lock);
     int r = pthread_mutex_lock(chain_mutex(c));
     return r == EOWNERDEAD ? 1 : -r;
 }
@@ -140,5 +140,5 @@ void chain_lock_drop(struct memoir_chain *c)
     if (c->flags & MEMOIR_CHAIN_SHARED)
         pthread_mutex_unlock(chain_mutex(c));
     else if (c->flags & MEMOIR_CHAIN_THREAD_SAFE)
-        word_drop(&c->lock);
+        chain_word_drop(&c->lock);
 }

@@ -18,3 +18,7 @@ int chain_lock_init(struct memoir_chain *c);
 int chain_lock_take(struct memoir_chain *c);
 void chain_lock_mended(struct memoir_chain *c);
 void chain_lock_drop(struct memoir_chain *c);
+
+/* The word of a private chain's lock, for others that need one: 1 when it was inherited from a parent's thread. */
+int chain_word_take(uint32_t *word);
+void chain_word_drop(uint32_t *word);

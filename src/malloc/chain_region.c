@@ -3,6 +3,7 @@
 
 #include "malloc/chain_default.h"
 #include "malloc/chain_fit.h"
+#include "malloc/chain_registry.h"
 
 enum {
     REGION_OVERHEAD = sizeof(struct region) + CHAIN_HEADER,
@@ -44,6 +45,24 @@ void region_count(struct memoir_chain *c, uint64_t bytes)
     c->total_bytes += bytes - REGION_OVERHEAD;
 }
 
+/* Is any of it in the chain already? */
+static int look_for(struct memoir_chain *c, const struct region *new, uint64_t new_bytes)
+{
+    uintptr_t start = (uintptr_t) new, end = start + new_bytes;
+    struct region *next;
+    uint64_t bytes;
+    bool sourced;
+    unsigned n = 0;
+    for (struct region *r = chain_first_region(c); r; r = next) {
+        if (!region_look(c, r, &bytes, &sourced, &next) || ++n > CHAIN_REGIONS_MAX)
+            return -EUCLEAN;
+        uintptr_t from = r == chain_first_region(c) ? (uintptr_t)c : (uintptr_t)r;
+        if (start < (uintptr_t)r + bytes && from < end)
+            return -EBUSY;
+    }
+    return 0;
+}
+
 int region_add(struct memoir_chain *c, void *buffer, size_t bytes, bool sourced)
 {
     uintptr_t start = ((uintptr_t)buffer + CHAIN_GRAIN - 1) & ~(uintptr_t)(CHAIN_GRAIN - 1);
@@ -59,13 +78,16 @@ int region_add(struct memoir_chain *c, void *buffer, size_t bytes, bool sourced)
         return -ERANGE;
     uint64_t first_bytes;
     bool first_sourced;
+    int result = sourced ? 0 : look_for(c, r, bytes); /* the source knows what it gives */
+    if (result < 0)
+        return result;
     if (!region_look(c, first, &first_bytes, &first_sourced, &next))
         return -EUCLEAN;
     region_span(c, r, bytes);
     region_lay(c, r, bytes, sourced);
     link_put(c, &r->next, next);
     link_put(c, &r->before, first);
-    int result = fit_insert(c, region_first(r), bytes - REGION_OVERHEAD);
+    result = fit_insert(c, region_first(r), bytes - REGION_OVERHEAD);
     word_put(c, region_end(r, bytes), bytes | CHAIN_USED | CHAIN_END);
     if (next)
         link_put(c, &next->before, r);
@@ -183,6 +205,22 @@ int region_source_first(const struct chain_source *source, size_t bytes, void **
     return 0;
 }
 
+/* free() must know the buffer before the first block of it is given out. */
+int region_enter(struct memoir_chain *c, void *buffer, size_t bytes, bool sourced)
+{
+    int known = registry_has(c) ? registry_add(buffer, bytes, c) : 1;
+    if (known < 0)
+        return known;
+    int r = chain_enter(c);
+    if (r == 0) {
+        r = chain_judge(c, region_add(c, buffer, bytes, sourced), buffer);
+        chain_leave(c);
+    }
+    if (r < 0 && !known)
+        registry_remove(buffer);
+    return r;
+}
+
 int region_request(struct memoir_chain *c, uint64_t need)
 {
     struct chain_source source = *chain_source(c);
@@ -193,11 +231,7 @@ int region_request(struct memoir_chain *c, uint64_t need)
                                 &buffer, &got);
     if (r < 0)
         return r;
-    r = chain_enter(c);
-    if (r == 0) {
-        r = chain_judge(c, region_add(c, buffer, got, true), buffer);
-        chain_leave(c);
-    }
+    r = region_enter(c, buffer, got, true);
     if (r < 0)
         region_give_back(&source, buffer, got);
     return r;

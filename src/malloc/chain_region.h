@@ -21,7 +21,8 @@ void region_span(struct memoir_chain *c, const struct region *r, uint64_t bytes)
 /* Count a region into the totals of the chain. */
 void region_count(struct memoir_chain *c, uint64_t bytes);
 
-/* Add a buffer as the second region. -ENOSPC: too small; -ERANGE: too large or too far away. */
+/* Add a buffer as the second region. -ENOSPC: too small; -ERANGE: too large or too far away; -EBUSY: in the
+ * chain already, which is looked for unless the source gave it. */
 int region_add(struct memoir_chain *c, void *buffer, size_t bytes, bool sourced);
 
 /* A region has no block any more: take it out if it is the source's and another empty one is kept. */
@@ -33,6 +34,9 @@ int region_pull_all(struct memoir_chain *c);
 /* Ask a source for a buffer. -EINVAL: it gave one that cannot be used, which it has back. */
 int region_source_first(const struct chain_source *source, size_t bytes, void **ret_buffer,
                         size_t *ret_bytes);
+
+/* Add a buffer to the chain and, when that is registered, to the registry. Takes the lock itself. */
+int region_enter(struct memoir_chain *c, void *buffer, size_t bytes, bool sourced);
 
 /* Ask the chain's source for room for a block of `need` bytes, and add it. Without the lock. */
 int region_request(struct memoir_chain *c, uint64_t need);

@@ -2,8 +2,10 @@
 #include "malloc/divert.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "malloc/account.h"
+#include "malloc/chain_default.h"
 #include "malloc/core.h"
 #include "malloc/harden.h"
 #include "malloc/settings.h"
@@ -38,15 +40,38 @@ static inline void *early(void *block)
     return block;
 }
 
-/* Blocks in segments of the user's are not hardened. */
-static inline bool hard_has(const void *block)
+/* Blocks in segments of the user's never come here: they are not hardened. */
+static inline bool hardened(void)
 {
-    return unlikely(modes() & MODE_HARDEN) && map_kind(block) != MAP_SEGMENT;
+    return unlikely(modes() & MODE_HARDEN);
+}
+
+/* The chain that the thread has set goes before all modes of the process. */
+static inline bool chained(size_t bytes, size_t align, bool zero, void **ret_block)
+{
+    return unlikely(thread_chain) && chain_default_alloc(bytes, align, zero, ret_block);
+}
+
+static __attribute__((noinline)) void *chained_realloc(void *block, size_t bytes, uintptr_t caller)
+{
+    size_t copied;
+    void *to;
+    if (chain_plain_realloc(block, bytes, &to, &copied))
+        return to;
+    to = divert_malloc(bytes, caller);
+    if (to) {
+        memcpy(to, block, copied);
+        chain_plain_free(block);
+    }
+    return to;
 }
 
 static __attribute__((noinline)) void *malloc_otherwise(size_t bytes, uintptr_t caller)
 {
-    if (unlikely(modes() & MODE_HARDEN))
+    void *block;
+    if (chained(bytes, 1, false, &block))
+        return block;
+    if (hardened())
         return or_enomem(hard_alloc(bytes, 1, false));
     if (accounted()) /* since this moment */
         return account_malloc(bytes, caller);
@@ -55,12 +80,16 @@ static __attribute__((noinline)) void *malloc_otherwise(size_t bytes, uintptr_t 
 
 void *divert_malloc(size_t bytes, uintptr_t caller)
 {
-    return accounted() ? account_malloc(bytes, caller) : malloc_otherwise(bytes, caller);
+    return accounted() && likely(!thread_chain) ? account_malloc(bytes, caller)
+                                                : malloc_otherwise(bytes, caller);
 }
 
 void *divert_calloc(size_t bytes, uintptr_t caller)
 {
-    if (unlikely(modes() & MODE_HARDEN))
+    void *block;
+    if (chained(bytes, 1, true, &block))
+        return block;
+    if (hardened())
         return or_enomem(hard_alloc(bytes, 1, true));
     if (accounted())
         return account_calloc(bytes, caller);
@@ -69,7 +98,9 @@ void *divert_calloc(size_t bytes, uintptr_t caller)
 
 void *divert_realloc(void *block, size_t bytes, uintptr_t caller)
 {
-    if (hard_has(block))
+    if (chain_owns(block))
+        return chained_realloc(block, bytes, caller);
+    if (hardened())
         return or_enomem(hard_realloc(block, bytes));
     if (accounted())
         return account_realloc(block, bytes, caller);
@@ -80,7 +111,10 @@ void *divert_realloc(void *block, size_t bytes, uintptr_t caller)
 
 void *divert_memalign(size_t align, size_t bytes, uintptr_t caller)
 {
-    if (unlikely(modes() & MODE_HARDEN))
+    void *block;
+    if (chained(bytes, align, false, &block))
+        return block;
+    if (hardened())
         return or_enomem(hard_alloc(bytes, align, false));
     if (accounted())
         return account_memalign(align, bytes, caller);
@@ -89,7 +123,11 @@ void *divert_memalign(size_t align, size_t bytes, uintptr_t caller)
 
 void divert_free(void *block, uintptr_t caller)
 {
-    if (hard_has(block)) {
+    if (chain_owns(block)) {
+        chain_plain_free(block);
+        return;
+    }
+    if (hardened()) {
         hard_free(block);
         return;
     }
@@ -112,7 +150,9 @@ void divert_free_slab(void *block, struct slab *slab, uintptr_t caller)
 
 size_t divert_usable(void *block)
 {
+    if (chain_owns(block))
+        return chain_plain_usable(block);
     if (accounted())
         return account_usable(block);
-    return hard_has(block) ? hard_usable(block) : core_usable(block);
+    return hardened() ? hard_usable(block) : core_usable(block);
 }

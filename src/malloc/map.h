@@ -18,7 +18,6 @@ enum map_kind {
     MAP_HUGE = 2,  /* a huge block starts here, with its header at the unit's start */
     MAP_HUGE_ALONE =
         3, /* the same with its header before the unit: for alignments of 2 MiB and more */
-    MAP_SEGMENT = 4, /* user segments may lie here: ask their registry */
 };
 
 enum {
