@@ -18,7 +18,8 @@ extern handler_function *get_new_handler(void) __asm__("_ZSt15get_new_handlerv")
     __attribute__((weak));
 extern void throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") __attribute__((weak));
 
-enum form { FORM_THROW, FORM_NOTHROW };
+/* RISKY: without an exception of ours, but a handler's comes through. */
+enum form { FORM_THROW, FORM_NOTHROW, FORM_RISKY };
 
 /* In a library that was loaded later, perhaps. */
 static void *find(void *known, const char *name)
@@ -26,13 +27,31 @@ static void *find(void *known, const char *name)
     return known ? known : dlsym(RTLD_DEFAULT, name);
 }
 
+static void *without_memory(size_t bytes, size_t align, enum form form, uintptr_t caller);
+
+/* What a handler throws must not leave these forms, and C cannot catch. The C++ library's own can: they call the plain
+ * forms, which ask the handler. */
+static void *without_throwing(size_t bytes, size_t align, uintptr_t caller)
+{
+    static const char nothrow; /* an empty object */
+    void *next =
+        dlsym(RTLD_NEXT, align ? "_ZnwmSt11align_val_tRKSt9nothrow_t" : "_ZnwmRKSt9nothrow_t");
+    if (!next) /* linked in: there is but one */
+        return without_memory(bytes, align, FORM_RISKY, caller);
+    if (align)
+        return ((void *(*)(size_t, size_t, const void *))next)(bytes, align, &nothrow);
+    return ((void *(*)(size_t, const void *))next)(bytes, &nothrow);
+}
+
 static __attribute__((noinline, cold)) void *without_memory(size_t bytes, size_t align,
                                                             enum form form, uintptr_t caller)
 {
     handler_function *(*ask)(void) =
         (handler_function * (*)(void)) find((void *)get_new_handler, "_ZSt15get_new_handlerv");
-    handler_function *handler;
-    while (ask && (handler = ask()) != NULL) {
+    handler_function *handler = ask ? ask() : NULL;
+    if (handler && form == FORM_NOTHROW)
+        return without_throwing(bytes, align, caller);
+    for (; handler; handler = ask()) {
         handler(); /* may throw */
         void *block = align ? divert_memalign(align, bytes, caller) : divert_malloc(bytes, caller);
         if (block)
