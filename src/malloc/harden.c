@@ -284,6 +284,14 @@ void hard_release(const struct hard_block *b)
     core_free(b->start);
 }
 
+bool hard_whole(const struct hard_block *b, const char **ret_where)
+{
+    *ret_where = hard_state(b) == HARD_LIVE
+                     ? changed(b->start + b->record->bytes, canary_bytes(b), CANARY)
+                     : NULL;
+    return !*ret_where;
+}
+
 static size_t filled_bytes(const struct hard_block *b)
 {
     return b->record->bytes < HARD_FILL_MAX ? b->record->bytes : HARD_FILL_MAX;

@@ -88,6 +88,9 @@ enum hard_crime hard_find(const void *p, bool inside, struct hard_block *ret);
 enum hard_state { HARD_LIVE = 1, HARD_FREED = 2, HARD_DAMAGED = 0 };
 enum hard_state hard_state(const struct hard_block *b);
 
+/* A live block's canary; true where there is none to look at. */
+bool hard_whole(const struct hard_block *b, const char **ret_where);
+
 /* Is what was filled still so? Of a block in quarantine. */
 bool hard_filled(const struct hard_block *b, const char **ret_where);
 

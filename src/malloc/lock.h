@@ -65,6 +65,13 @@ static inline void lock_drop(struct lock *l)
         lock_wake(l);
 }
 
+/* Without waiting; false: somebody has it. For a signal handler, or a debugger, that may have stopped who does. */
+static inline bool lock_try(struct lock *l)
+{
+    uint32_t none = 0;
+    return cas_acquire(&l->word, &none, lock_process());
+}
+
 /* In a child of fork: whoever held or waited is gone. */
 static inline void lock_reset(struct lock *l)
 {

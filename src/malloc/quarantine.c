@@ -79,10 +79,12 @@ void quarantine_check(void)
     lock_drop(&quarantine_lock);
 }
 
-struct quarantine_counts quarantine_counts(void)
+struct quarantine_counts quarantine_counts_try(void)
 {
-    lock_take(&quarantine_lock);
-    struct quarantine_counts counts = {next - first, held_bytes};
-    lock_drop(&quarantine_lock);
+    struct quarantine_counts counts = {0, 0};
+    if (lock_try(&quarantine_lock)) {
+        counts = (struct quarantine_counts){next - first, held_bytes};
+        lock_drop(&quarantine_lock);
+    }
     return counts;
 }

@@ -28,4 +28,5 @@ void quarantine_check(void);
 struct quarantine_counts {
     uint64_t blocks, bytes; /* there now */
 };
-struct quarantine_counts quarantine_counts(void);
+/* Without waiting: zero where somebody is inside. */
+struct quarantine_counts quarantine_counts_try(void);

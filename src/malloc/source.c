@@ -412,11 +412,13 @@ bool source_take(struct source *s, unsigned slices, unsigned align_slices, struc
     slice_bits run = bits_run(first, slices);
     ret->dirty = (bits_of(m->dirty) & run) >> first;
     slices_use(s, m, run);
-    lock_drop(&s->lock);
+    /* With the lock: whoever has it can walk from slab to slab. */
     struct slab *slab = macro_slab(m, first);
     slab->slices = (uint8_t)slices;
     slab->back = 0;
     slab->owner = NULL;
+    slab->class = SLAB_UNUSED;
+    lock_drop(&s->lock);
     ret->slab = slab;
     return true;
 }

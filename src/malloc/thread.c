@@ -152,6 +152,34 @@ void thread_fork_parent(void)
     hard_fork_done(false);
 }
 
+static void sources_drop(unsigned n)
+{
+    while (n-- > 0)
+        lock_drop(&source_at(n)->lock);
+}
+
+bool thread_locks_try(void)
+{
+    if (!lock_try(&heaps_lock))
+        return false;
+    for (unsigned i = 0; source_at(i); i++)
+        if (!lock_try(&source_at(i)->lock)) {
+            sources_drop(i);
+            lock_drop(&heaps_lock);
+            return false;
+        }
+    return true;
+}
+
+void thread_locks_drop(void)
+{
+    unsigned n = 0;
+    while (source_at(n))
+        n++;
+    sources_drop(n);
+    lock_drop(&heaps_lock);
+}
+
 static bool is_spare(const struct heap *h, const struct slab *s)
 {
     for (unsigned i = 0; h && i < h->n_spare; i++)

@@ -1,0 +1,82 @@
+"""Looking inside the heap: checks that find what is broken and nothing else, dumps, addresses explained, memory by node."""
+
+import os
+import pathlib
+import re
+import subprocess
+import unittest
+
+ROOT = pathlib.Path(os.environ.get("MEMOIR_SOURCE_ROOT") or pathlib.Path(__file__).parents[2])
+BUILD = pathlib.Path(os.environ.get("MEMOIR_BUILD_ROOT") or ROOT / "build")
+TOOLS = BUILD / "test/integration/tools"
+
+
+def run(case, settings="", before=()):
+    """Its status, and what it and the allocator said. Linked with the library, nothing is preloaded."""
+    env = {**os.environ, "MEMOIR_MALLOC": settings}
+    result = subprocess.run([*before, TOOLS, case], env=env, capture_output=True, text=True, check=False, timeout=150)
+    return result.returncode, result.stdout, result.stderr
+
+
+class Check(unittest.TestCase):
+    def test_finds_nothing_wrong_with_a_heap_in_use(self):
+        for settings in ("", "harden=1", "harden=2", "harden=3"):
+            with self.subTest(settings=settings):
+                self.assertEqual(run("whole", settings), (0, "ok\n", ""))
+
+    def test_finds_nothing_wrong_while_others_allocate(self):
+        for settings in ("", "harden=2"):
+            with self.subTest(settings=settings):
+                self.assertEqual(run("whole_with_threads", settings), (0, "ok\n", ""))
+
+    def test_finds_a_free_list_that_was_overwritten(self):
+        status, said, _ = run("broken_list")
+        self.assertEqual(status, 0, said)
+        self.assertRegex(said, r"memoir-malloc: check: free list leaves its slab")
+
+    def test_finds_a_write_beyond_the_end_before_the_block_is_freed(self):
+        for level in (1, 2, 3):
+            status, said, _ = run("broken_canary", f"harden={level}")
+            self.assertEqual(status, 0, said)
+            self.assertRegex(said, r"write beyond the end of a block, at byte at 0x[0-9a-f]+: 40")
+
+
+class Dump(unittest.TestCase):
+    def test_tells_from_a_signal_handler_what_there_is(self):
+        status, said, _ = run("dump")
+        self.assertEqual(status, 0)
+        sizes = {int(size): (int(used), int(made)) for size, used, made in
+                 re.findall(r"^  blocks of (\d+): (\d+) used of (\d+) made, in \d+ slabs of \d+ KiB$", said, re.MULTILINE)}
+        self.assertGreater(len(sizes), 30)
+        for size, (used, made) in sizes.items():
+            self.assertLessEqual(used, made, size)
+        # 800 blocks, nearly all of up to 3,000 bytes.
+        self.assertTrue(700 <= sum(used for used, _ in sizes.values()) <= 820, said)
+        self.assertRegex(said, r"(?m)^node 0: \d+ KiB mapped, \d+ KiB in slabs")
+        self.assertRegex(said, r"(?m)^heap of thread \d+: \d+ slabs")
+
+    def test_waits_for_nobody(self):
+        status, said, _ = run("dump_with_threads")
+        self.assertEqual(status, 0, said)
+        self.assertTrue(said.endswith("ok\n"))
+
+    def test_explains_an_address(self):
+        _, said, _ = run("explain")
+        self.assertRegex(said, r"(?m)^0x[0-9a-f]+: 30 bytes into a block of 112 bytes at 0x[0-9a-f]+$")
+        self.assertRegex(said, r"(?m)^0x[0-9a-f]+: no memory of this heap$")
+
+    def test_explains_who_allocated_and_who_freed(self):
+        _, said, _ = run("explain", "harden=1")
+        self.assertRegex(said, r"  live, 100 bytes asked\n  allocated by:\n    \S+/tools\+0x")
+        self.assertRegex(said, r"  freed, 200 bytes asked\n  allocated by:\n(    .*\n)+  freed by:\n    \S+/tools\+0x")
+
+
+class Nodes(unittest.TestCase):
+    def test_memory_by_node_is_memory_like_any_other(self):
+        for settings in ("", "numa=off", "harden=1"):
+            with self.subTest(settings=settings):
+                self.assertEqual(run("nodes", settings), (0, "ok\n", ""))
+
+
+if __name__ == "__main__":
+    unittest.main()
