@@ -27,7 +27,8 @@ struct check {
     struct line line;
 };
 
-static void problem(struct check *c, const char *what, const void *where, uint64_t is, uint64_t expected)
+static void problem(struct check *c, const char *what, const void *where, uint64_t is,
+                    uint64_t expected)
 {
     if (c->fd < 0 || c->problems++ >= SAID_MAX) {
         c->problems += c->fd < 0;
@@ -44,7 +45,8 @@ static void problem(struct check *c, const char *what, const void *where, uint64
     line_write(&c->line, c->fd);
 }
 
-static void equal(struct check *c, const char *what, const void *where, uint64_t is, uint64_t expected)
+static void equal(struct check *c, const char *what, const void *where, uint64_t is,
+                  uint64_t expected)
 {
     if (is != expected)
         problem(c, what, where, is, expected);
@@ -78,7 +80,8 @@ static void check_records(struct check *c, const struct slab *s)
         const char *where;
         char *block = slab_memory(s) + (size_t)i * s->block_bytes;
         if (hard_find(block, false, &b) == HARD_NONE && !hard_whole(&b, &where))
-            problem(c, "write beyond the end of a block, at byte", block, (uint64_t)(where - block), 0);
+            problem(c, "write beyond the end of a block, at byte", block, (uint64_t)(where - block),
+                    0);
     }
 }
 
@@ -90,7 +93,8 @@ static void check_lists(struct check *c, const struct slab *s, uint64_t remote)
     equal(c, "blocks free and used of a slab", s, free + used, s->made);
     if (remote_count(remote) > used)
         problem(c, "blocks freed by others of a slab", s, remote_count(remote), used);
-    equal(c, "list of blocks freed by others", s, list_length(c, s, remote_head(s, remote)), remote_count(remote));
+    equal(c, "list of blocks freed by others", s, list_length(c, s, remote_head(s, remote)),
+          remote_count(remote));
     check_records(c, s);
 }
 
@@ -126,8 +130,10 @@ static void check_large(struct check *c, const struct slab *s)
     size_t bytes = (size_t)s->slices << SLICE_SHIFT;
     if (s->start >= SLICE_BYTES || s->start + s->asked > bytes)
         problem(c, "bytes asked of a large block", s, s->start + s->asked, bytes);
-    else if (hard_level > 0 && hard_find(slab_memory(s) + s->start, false, &b) == HARD_NONE && !hard_whole(&b, &where))
-        problem(c, "write beyond the end of a block, at byte", b.start, (uint64_t)(where - b.start), 0);
+    else if (hard_level > 0 && hard_find(slab_memory(s) + s->start, false, &b) == HARD_NONE &&
+             !hard_whole(&b, &where))
+        problem(c, "write beyond the end of a block, at byte", b.start, (uint64_t)(where - b.start),
+                0);
 }
 
 /* ---- macro-blocks ---- */
@@ -179,12 +185,14 @@ static void check_macro(struct check *c, struct source *source, struct macro *m)
 
 static void check_pools(struct check *c, struct source *source)
 {
-    for (unsigned class = 0; class < SIZE_CLASSES; class++) {
+    for (unsigned class = 0; class < SIZE_CLASSES; class ++) {
         uint32_t n = 0;
         const struct slab *before = NULL;
-        for (const struct slab *s = source->pool[class]; s && n <= source->pooled[class]; s = s->next, n++) {
+        for (const struct slab *s = source->pool[class]; s && n <= source->pooled[class];
+             s = s->next, n++) {
             if (map_kind(s) != MAP_MACRO || s->class != class) {
-                problem(c, "size class of a slab in a pool", s, map_kind(s) == MAP_MACRO ? s->class : 0, class);
+                problem(c, "size class of a slab in a pool", s,
+                        map_kind(s) == MAP_MACRO ? s->class : 0, class);
                 break;
             }
             equal(c, "way back in a pool", s, (uintptr_t)s->prev, (uintptr_t)before);
@@ -241,7 +249,7 @@ static void check_bin(struct check *c, const struct heap *h, unsigned class)
 
 static void check_heap(struct check *c, const struct heap *h)
 {
-    for (unsigned class = 0; class < SIZE_CLASSES; class++)
+    for (unsigned class = 0; class < SIZE_CLASSES; class ++)
         check_bin(c, h, class);
     for (unsigned i = 0; i < h->n_spare && i < HEAP_SPARES; i++) {
         equal(c, "spare slab is unused", h->spare[i], h->spare[i]->class, SLAB_UNUSED);

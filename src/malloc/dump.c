@@ -38,7 +38,9 @@ static void say(struct line *l, const char *before, uint64_t value, const char *
 
 static void slab_count(const struct slab *s, struct counts *n)
 {
-    struct class_count *c = s->class == SLAB_LARGE ? &n->large : s->class < SIZE_CLASSES ? &n->small[s->class] : NULL;
+    struct class_count *c = s->class == SLAB_LARGE    ? &n->large
+                            : s->class < SIZE_CLASSES ? &n->small[s->class]
+                                                      : NULL;
     if (!c)
         return;
     uint64_t back = s->class == SLAB_LARGE ? 0 : remote_count(load_relaxed(&s->remote));
@@ -73,7 +75,7 @@ static void source_say(struct line *l, const struct source *s, int fd)
 
 static void counts_say(struct line *l, const struct counts *n, int fd)
 {
-    for (unsigned class = 0; class < SIZE_CLASSES; class++) {
+    for (unsigned class = 0; class < SIZE_CLASSES; class ++) {
         const struct class_count *c = &n->small[class];
         if (c->slabs == 0)
             continue;
@@ -101,7 +103,7 @@ static void heaps_say(struct line *l, int fd)
         uint64_t slabs = 0;
         if (h->tid == 0 && !h->on_node)
             continue;
-        for (unsigned class = 0; class < SIZE_CLASSES; class++)
+        for (unsigned class = 0; class < SIZE_CLASSES; class ++)
             slabs += load_relaxed(&h->bin[class].n);
         if (h->on_node)
             say(l, "heap of node ", h->source->node, ": ");
@@ -185,7 +187,8 @@ EXPORT void memoir_malloc_explain(const void *address, int fd)
         line_text(&l, ": memory of this heap, but no block\n");
     } else {
         bool behind = (const char *)address < b.start;
-        say(&l, ": ", (uint64_t)(behind ? b.start - (const char *)address : (const char *)address - b.start),
+        say(&l, ": ",
+            (uint64_t)(behind ? b.start - (const char *)address : (const char *)address - b.start),
             behind ? " bytes before" : " bytes into");
         say(&l, " a block of ", b.usable, " bytes at ");
         line_hex(&l, (uintptr_t)b.start);

@@ -146,7 +146,7 @@ static int nodes(void)
     uint64_t mask = memoir_malloc_nodes();
     unsigned node = (unsigned)__builtin_ctzll(mask), other = (unsigned)__builtin_ctzll(~mask);
     struct memoir_malloc_node_figures figures = {0};
-    char *blocks[] = {memoir_malloc_on_node(100, node), memoir_malloc_on_node(100000, node),
+    char *blocks[] = {memoir_malloc_on_node(100, node),     memoir_malloc_on_node(100000, node),
                       memoir_malloc_on_node(5 << 20, node), memoir_malloc_interleaved(100),
                       memoir_malloc_interleaved(300 << 10), memoir_malloc_interleaved(9 << 20)};
     size_t bytes[] = {100, 100000, 5 << 20, 100, 300 << 10, 9 << 20};
@@ -161,7 +161,8 @@ static int nodes(void)
     errno = 0;
     if (memoir_malloc_on_node(100, other) != NULL || errno != EINVAL)
         return -3;
-    if (memoir_malloc_node_figures(node, &figures) != 0 || figures.used_bytes == 0 || figures.mapped_bytes < figures.used_bytes)
+    if (memoir_malloc_node_figures(node, &figures) != 0 || figures.used_bytes == 0 ||
+        figures.mapped_bytes < figures.used_bytes)
         return -4;
     if (memoir_malloc_node_figures(64, &figures) != -ENOENT)
         return -5;
