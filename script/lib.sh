@@ -14,12 +14,13 @@ test_packages+=(chromium fonts-dejavu-core)
 test_packages+=(libgoogle-perftools4 libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4)
 test_packages+=(nginx redis-server redis-tools) # programs to be tracked; nothing here wants them to run as services
 test_packages+=(make vim xz-utils)              # programs that run with our allocator
+malloc_packages=(gimp libopenmpi-dev libpython3.11-testsuite libreoffice-writer-nogui nodejs openmpi-bin postgresql) # script/test-malloc
 soak_packages=(nodejs rustc)                    # and those that take long to install
 bench_packages=("${build_packages[@]}" g++ ghostscript git heaptrack libgoogle-perftools4 libjemalloc2 liblsan0 libmimalloc2.0
   libtcmalloc-minimal4 perl python3 redis-server redis-tools sqlite3 strace valgrind z3)
 deb_packages=("${build_packages[@]}" debhelper dpkg-dev git)
 vm_packages=("${test_packages[@]}" busybox-static criu numactl qemu-system-x86) # the kernel is unpacked by script/test-vm
-export vm_packages build_packages test_packages soak_packages bench_packages deb_packages
+export vm_packages build_packages test_packages malloc_packages soak_packages bench_packages deb_packages
 
 say() { printf '==> %s\n' "$*"; }
 warn() { printf 'warning: %s\n' "$*" >&2; }

@@ -15,7 +15,7 @@ from stage import build_root  # noqa: E402
 BUILD = build_root()
 # Another one may be named: what is said here of a system allocator holds for any good one.
 LIBRARY = pathlib.Path(os.environ.get("MALLOC_LIBRARY") or BUILD / "src/malloc/libmemoir-malloc.so")
-PATIENCE_S = 300  # a limit for a broken program, never a wait
+PATIENCE_S = 600  # a limit for a broken program, never a wait
 ENVIRONMENT = {k: v for k, v in os.environ.items()
                if not k.startswith(("MEMOIR_", "LD_", "PYTHON", "MALLOC_"))} | {"LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
