@@ -26,6 +26,12 @@ uint32_t chain_constants(const struct memoir_chain *c)
     return (uint32_t)(mix >> 32);
 }
 
+uint64_t chain_seal_next(const struct memoir_chain *c)
+{
+    uint64_t mix = (c->seal + c->key) * UINT64_C(0xbf58476d1ce4e5b9) + 1;
+    return mix ^ mix >> 31;
+}
+
 /* ---- judging ---- */
 
 static size_t put_hex(char *out, uintptr_t value)
@@ -60,7 +66,7 @@ static _Noreturn void die(const struct memoir_chain *c, const char *what, const 
     __builtin_trap();
 }
 
-int chain_judge(struct memoir_chain *c, int result, const void *block)
+int chain_judge_slowly(struct memoir_chain *c, int result, const void *block)
 {
     const char *what;
     switch (result) {
@@ -117,7 +123,7 @@ int chain_enter_any(struct memoir_chain *c)
     return -EIDRM;
 }
 
-int chain_enter(struct memoir_chain *c)
+int chain_enter_slowly(struct memoir_chain *c)
 {
     int r = lock(c);
     if (r < 0)
@@ -151,7 +157,7 @@ static void give_back_retired(struct memoir_chain *c, struct region *r,
     }
 }
 
-void chain_leave(struct memoir_chain *c)
+void chain_leave_slowly(struct memoir_chain *c)
 {
     struct chain_source *source = chain_source(c);
     if (__builtin_expect(!source || !source->retired, 1)) {
@@ -164,10 +170,10 @@ void chain_leave(struct memoir_chain *c)
     give_back_retired(c, retired, source);
 }
 
-int chain_give(struct memoir_chain *c, uint64_t *b)
+int chain_give(struct memoir_chain *c, uint64_t *b, uint64_t header)
 {
     struct region *empty;
-    int r = fit_give(c, b, &empty);
+    int r = fit_give(c, b, header, &empty);
     return r < 0 || __builtin_expect(!empty, 1) ? r : region_emptied(c, empty);
 }
 
@@ -233,7 +239,7 @@ static int lay_out(void *buffer, size_t bytes, const struct memoir_chain_options
 
     struct memoir_chain *c = (struct memoir_chain *)start;
     memset(c, 0, control);
-    c->key = key_make(c);
+    c->key = c->seal = key_make(c);
     c->flags = flags | lists << LISTS_SHIFT;
     c->magic = CHAIN_MAGIC;
     c->constants = chain_constants(c);
@@ -253,8 +259,8 @@ static int lay_out(void *buffer, size_t bytes, const struct memoir_chain_options
     struct region *first = chain_first_region(c);
     region_span(c, first, room - control);
     region_lay(c, first, room - control, false);
-    link_put(c, &first->next, NULL);
-    link_put(c, &first->before, NULL);
+    link_put_by(c, c->key, &first->next, NULL);
+    link_put_by(c, c->key, &first->before, NULL);
     store_release(&c->magic, CHAIN_MAGIC);
     r = chain_rebuild(c);
     if (r == 0 && (flags & MEMOIR_CHAIN_REGISTER))
@@ -318,7 +324,7 @@ int memoir_chain_attach(void *buffer, size_t bytes, unsigned flags, struct memoi
     int r = chain_enter_any(c);
     if (r < 0)
         return r;
-    bool fits = (int64_t)c->low >= 0 && c->high <= bytes;
+    bool fits = (int64_t)c->low >= 0 && c->low + c->span <= bytes;
     chain_leave(c);
     if (!fits)
         return -ENOSPC;

@@ -57,7 +57,7 @@ enum chain_state {
     CHAIN_DESTROYED = 2, /* ended for all who still have it mapped */
 };
 
-/* All words sealed. The block after it begins at +24, so that its payload is aligned. */
+/* All words sealed, by the chain's key. The block after it begins at +24, so that its payload is aligned. */
 struct region {
     uint64_t bytes;  /* from here to after the end word; bit 0: given by the source */
     uint64_t next;   /* distance from the chain, 0: the last */
@@ -77,7 +77,7 @@ struct chain_source {
 struct memoir_chain {
     /* Constant once made. */
     uint64_t magic;
-    uint64_t key;       /* of the seals */
+    uint64_t key;       /* of the seals of regions */
     uint32_t flags;     /* 0..15: enum memoir_chain_flags, 16..31: number of lists */
     uint32_t constants; /* check sum of the above, and of having a source */
 
@@ -85,11 +85,14 @@ struct memoir_chain {
     uint32_t state; /* enum chain_state; under the lock */
 
     /* Under the lock, as all that follows. */
-    uint64_t low, high; /* all buffers lie between these distances, modulo 2^64; only widened */
+    uint64_t low,
+        span; /* all buffers lie in [low, low + span), as distances modulo 2^64; only widened */
 
     uint64_t remote;   /* atomic: payload of the block queued last, an address; any thread pushes */
     const void *owner; /* thread whose free() need not queue */
 
+    uint64_t
+        seal; /* key of the other seals: another one after each reset, so that old blocks are none */
     uint64_t total_bytes, used_bytes, used_bytes_peak, used_blocks, allocations;
     uint32_t failures, recoveries, regions;
     uint32_t bad_frees; /* atomic: any thread adds */
@@ -98,7 +101,7 @@ struct memoir_chain {
     uint64_t map[];   /* bit j of word i: list 64 i + j is not empty */
 };
 
-static_assert(sizeof(struct memoir_chain) == 128, "layout shared by processes");
+static_assert(sizeof(struct memoir_chain) == 136, "layout shared by processes");
 static_assert(sizeof(struct region) == 24, "layout shared by processes");
 
 /* ---- places in the buffer ---- */
@@ -194,10 +197,12 @@ static inline void *chain_at(const struct memoir_chain *c, uint64_t distance)
     return (void *)((uintptr_t)c + (uintptr_t)distance);
 }
 
-static inline uint64_t word_seal(const struct memoir_chain *c, const void *at, uint64_t value)
+/* The top 16 bits of a product that depends on all bits of value, place and key. */
+static inline uint64_t word_seal(const struct memoir_chain *c, uint64_t key, const void *at,
+                                 uint64_t value)
 {
-    uint64_t mix = (value ^ c->key) + chain_distance(c, at) * UINT64_C(0xd6e8feb86659fd93);
-    return (mix * UINT64_C(0x9e3779b97f4a7c15)) & ~CHAIN_VALUE_MASK;
+    uint64_t mix = value ^ key ^ chain_distance(c, at) << 16;
+    return mix * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 #ifdef CHAIN_TEAR
@@ -205,29 +210,39 @@ static inline uint64_t word_seal(const struct memoir_chain *c, const void *at, u
 extern void (*chain_tear)(void);
 #endif
 
-static inline void word_put(struct memoir_chain *c, uint64_t *at, uint64_t value)
+static inline void word_put_by(struct memoir_chain *c, uint64_t key, uint64_t *at, uint64_t value)
 {
 #ifdef CHAIN_TEAR
     if (chain_tear)
         chain_tear();
 #endif
-    store_release(at, value | word_seal(c, at, value));
+    store_release(at, value | (word_seal(c, key, at, value) & ~CHAIN_VALUE_MASK));
 }
 
 /* False: somebody else wrote there. */
-static inline bool word_get(const struct memoir_chain *c, const uint64_t *at, uint64_t *ret)
+static inline bool word_get_by(const struct memoir_chain *c, uint64_t key, const uint64_t *at,
+                               uint64_t *ret)
 {
     uint64_t word = load_relaxed(at), value = word & CHAIN_VALUE_MASK;
     *ret = value;
-    return (word & ~CHAIN_VALUE_MASK) == word_seal(c, at, value);
+    return ((word ^ word_seal(c, key, at, value)) & ~CHAIN_VALUE_MASK) == 0;
+}
+
+static inline void word_put(struct memoir_chain *c, uint64_t *at, uint64_t value)
+{
+    word_put_by(c, c->seal, at, value);
+}
+
+static inline bool word_get(const struct memoir_chain *c, const uint64_t *at, uint64_t *ret)
+{
+    return word_get_by(c, c->seal, at, ret);
 }
 
 /* Is this within the buffers of the chain? Exact for one buffer; of several, the space between them
  * counts, too. Seals let one overwritten word in 65,536 pass: it shall not lead out of here. */
 static inline bool chain_spans(const struct memoir_chain *c, const void *at)
 {
-    uint64_t low = load_relaxed(&c->low);
-    return chain_distance(c, at) - low < load_relaxed(&c->high) - low;
+    return chain_distance(c, at) - load_relaxed(&c->low) < load_relaxed(&c->span);
 }
 
 static inline bool block_fits(const struct memoir_chain *c, const uint64_t *b, uint64_t bytes)
@@ -236,15 +251,16 @@ static inline bool block_fits(const struct memoir_chain *c, const uint64_t *b, u
 }
 
 /* Links: distances of 48 bits with a sign, 0 for none. */
-static inline void link_put(struct memoir_chain *c, uint64_t *at, const void *to)
+static inline void link_put_by(struct memoir_chain *c, uint64_t key, uint64_t *at, const void *to)
 {
-    word_put(c, at, to ? chain_distance(c, to) & CHAIN_VALUE_MASK : 0);
+    word_put_by(c, key, at, to ? chain_distance(c, to) & CHAIN_VALUE_MASK : 0);
 }
 
-static inline bool link_get(const struct memoir_chain *c, const uint64_t *at, uint64_t **ret)
+static inline bool link_get_by(const struct memoir_chain *c, uint64_t key, const uint64_t *at,
+                               uint64_t **ret)
 {
     uint64_t value;
-    if (!word_get(c, at, &value))
+    if (!word_get_by(c, key, at, &value))
         return false;
     if (value == 0) {
         *ret = NULL;
@@ -255,22 +271,61 @@ static inline bool link_get(const struct memoir_chain *c, const uint64_t *at, ui
     return value % 8 == 0 && chain_spans(c, *ret);
 }
 
+static inline void link_put(struct memoir_chain *c, uint64_t *at, const void *to)
+{
+    link_put_by(c, c->seal, at, to);
+}
+
+static inline bool link_get(const struct memoir_chain *c, const uint64_t *at, uint64_t **ret)
+{
+    return link_get_by(c, c->seal, at, ret);
+}
+
 /* ---- between the files of the chain ---- */
 
 /* Check that a chain is there, take its lock, free what was queued. Mends what a dead owner of the
  * lock left. 0 or -errno; on success chain_leave() must follow, which gives empty buffers back to
- * the source. The second one takes broken chains, too, and leaves the queue alone. */
-int chain_enter(struct memoir_chain *c);
+ * the source. chain_enter_any() takes broken chains, too, and leaves the queue alone. */
 int chain_enter_any(struct memoir_chain *c);
-void chain_leave(struct memoir_chain *c);
+int chain_enter_slowly(struct memoir_chain *c);
+void chain_leave_slowly(struct memoir_chain *c);
+
+/* A chain without lock, with nothing in its way. */
+static inline bool chain_is_plain(const struct memoir_chain *c)
+{
+    return !(c->flags & (MEMOIR_CHAIN_THREAD_SAFE | MEMOIR_CHAIN_SHARED | CHAIN_HAS_SOURCE));
+}
+
+static inline int chain_enter(struct memoir_chain *c)
+{
+    if (c && (uintptr_t)c % CHAIN_GRAIN == 0 && load_relaxed(&c->magic) == CHAIN_MAGIC &&
+        chain_is_plain(c) && c->state == CHAIN_WHOLE && load_relaxed(&c->remote) == 0)
+        return 0;
+    return chain_enter_slowly(c);
+}
+
+static inline void chain_leave(struct memoir_chain *c)
+{
+    if (!chain_is_plain(c))
+        chain_leave_slowly(c);
+}
 
 /* To be called with the result of an operation: -EUCLEAN makes the chain a broken one, and bad frees
  * are counted. Under the lock, but for the results of chain_push(). With MEMOIR_CHAIN_ABORT all of
  * these end the program. Gives `result`. */
-int chain_judge(struct memoir_chain *c, int result, const void *block);
+int chain_judge_slowly(struct memoir_chain *c, int result, const void *block);
 
-/* Free a live block, and take its region out when that is to go back to the source. Under the lock. */
-int chain_give(struct memoir_chain *c, uint64_t *b);
+static inline int chain_judge(struct memoir_chain *c, int result, const void *block)
+{
+    return result >= 0 ? result : chain_judge_slowly(c, result, block);
+}
+
+/* Free a live block with that header (fit_live()), and take its region out when that is to go back to the source. Under
+ * the lock. */
+int chain_give(struct memoir_chain *c, uint64_t *b, uint64_t header);
+
+/* A key for the seals of blocks, other than the one before. */
+uint64_t chain_seal_next(const struct memoir_chain *c);
 
 /* Check sum over what never changes. */
 uint32_t chain_constants(const struct memoir_chain *c);

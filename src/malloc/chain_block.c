@@ -114,7 +114,7 @@ int memoir_chain_free(struct memoir_chain *c, void *block)
         return r;
     r = live(c, block, &header);
     if (r == 0)
-        r = chain_give(c, block_of(block));
+        r = chain_give(c, block_of(block), header);
     r = chain_judge(c, r, block);
     chain_leave(c);
     return r;
@@ -152,7 +152,7 @@ static int resize(struct memoir_chain *c, void *block, size_t bytes, size_t *ret
     r = live(c, block, &header);
     if (r == 0) {
         *ret_bytes = header_bytes(header) - CHAIN_HEADER;
-        r = fit_resize(c, block_of(block), fit_bytes(bytes));
+        r = fit_resize(c, block_of(block), header, fit_bytes(bytes));
     }
     r = chain_judge(c, r, block);
     chain_leave(c);

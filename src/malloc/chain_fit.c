@@ -3,35 +3,31 @@
 
 /* ---- classes ---- */
 
-/* The class whose smallest size is the largest that is not above `bytes`. Sizes in grains: 2..31 have
- * one each; above, the four bits after the leading one choose among 16. */
-static unsigned class_floor(uint64_t bytes)
+/* The class whose smallest size is the largest that is not above `bytes`, and whether that is `bytes`. Sizes in
+ * grains: 2..31 have one each; above, the four bits after the leading one choose among 16. */
+static inline unsigned class_floor(uint64_t bytes, bool *ret_exact)
 {
     uint64_t grains = bytes / CHAIN_GRAIN;
-    if (grains < 32)
+    if (grains < 32) {
+        *ret_exact = true;
         return (unsigned)grains - 2;
+    }
     unsigned top = 63 - (unsigned)__builtin_clzll(grains);
+    *ret_exact = (grains & ((UINT64_C(1) << (top - 4)) - 1)) == 0;
     return CHAIN_LISTS_EXACT + (top - 5) * 16 + (unsigned)(grains >> (top - 4) & 15);
-}
-
-static bool class_is_exact(uint64_t bytes)
-{
-    uint64_t grains = bytes / CHAIN_GRAIN;
-    if (grains < 32)
-        return true;
-    unsigned top = 63 - (unsigned)__builtin_clzll(grains);
-    return (grains & ((UINT64_C(1) << (top - 4)) - 1)) == 0;
 }
 
 unsigned fit_lists(uint64_t bytes)
 {
-    unsigned lists = class_floor(bytes < CHAIN_BLOCK_MIN ? CHAIN_BLOCK_MIN : bytes) + 2;
+    bool exact;
+    unsigned lists = class_floor(bytes < CHAIN_BLOCK_MIN ? CHAIN_BLOCK_MIN : bytes, &exact) + 2;
     return lists < CHAIN_LISTS_MAX ? lists : CHAIN_LISTS_MAX;
 }
 
 unsigned fit_list_of(const struct memoir_chain *c, uint64_t bytes)
 {
-    unsigned list = class_floor(bytes), last = chain_lists(c) - 1;
+    bool exact;
+    unsigned list = class_floor(bytes, &exact), last = chain_lists(c) - 1;
     return list < last ? list : last;
 }
 
@@ -128,6 +124,29 @@ static uint64_t free_bytes(const struct memoir_chain *c, const uint64_t *b)
     return header_bytes(header);
 }
 
+/* Take the first block of a list whose blocks all have at least `need` bytes. */
+static inline int take_first(struct memoir_chain *c, unsigned list, uint64_t need, uint64_t **ret,
+                             uint64_t *ret_bytes)
+{
+    uint64_t *head = &chain_heads(c)[list], *b, *next, *back;
+    if (!link_get(c, head, &b) || !b)
+        return -EUCLEAN;
+    uint64_t bytes = free_bytes(c, b);
+    if (bytes < need || !link_get(c, &b[1], &next) || !link_get(c, &b[2], &back) || back)
+        return -EUCLEAN;
+    if (next) {
+        if (!link_get(c, &next[2], &back) || back != b)
+            return -EUCLEAN;
+        link_put(c, &next[2], NULL);
+    } else {
+        lists_unmark(c, list);
+    }
+    link_put(c, head, next);
+    *ret = b;
+    *ret_bytes = bytes;
+    return 0;
+}
+
 /* Look through a list for a block of `need` bytes. *ret is NULL when there is none. */
 static int search(const struct memoir_chain *c, const uint64_t *head, uint64_t need, uint64_t **ret)
 {
@@ -150,22 +169,26 @@ static int search(const struct memoir_chain *c, const uint64_t *head, uint64_t n
     return 0;
 }
 
-static int find(struct memoir_chain *c, uint64_t need, uint64_t **ret)
+/* Take a free block of at least `need` bytes out of its list. */
+static int find(struct memoir_chain *c, uint64_t need, uint64_t **ret, uint64_t *ret_bytes)
 {
-    unsigned floor = class_floor(need), last = chain_lists(c) - 1;
-    unsigned above = floor + !class_is_exact(need);
+    bool exact;
+    unsigned floor = class_floor(need, &exact), last = chain_lists(c) - 1;
+    unsigned above = floor + !exact;
     if (above <= last) {
         int list = lists_next(c, above);
-        if (list >= 0) {
-            if (!link_get(c, &chain_heads(c)[list], ret) || !*ret || free_bytes(c, *ret) < need)
-                return -EUCLEAN;
-            return 0;
-        }
-        if (above == floor)
+        if (list >= 0)
+            return take_first(c, (unsigned)list, need, ret, ret_bytes);
+        if (exact)
             return -ENOMEM;
     }
     int r = search(c, &chain_heads(c)[floor < last ? floor : last], need, ret);
-    return r < 0 ? r : *ret ? 0 : -ENOMEM;
+    if (r < 0)
+        return r;
+    if (!*ret)
+        return -ENOMEM;
+    *ret_bytes = free_bytes(c, *ret);
+    return fit_remove(c, *ret, *ret_bytes);
 }
 
 /* ---- taking ---- */
@@ -188,19 +211,13 @@ static void count_used(struct memoir_chain *c, uint64_t bytes)
 int fit_take(struct memoir_chain *c, uint64_t need, size_t alignment, uint64_t **ret_block)
 {
     bool aligned = alignment > CHAIN_GRAIN;
-    uint64_t *b, header, after_header;
-    int r = find(c, aligned ? need + alignment + CHAIN_GRAIN : need, &b);
+    uint64_t *b, bytes, after_header;
+    int r = find(c, aligned ? need + alignment + CHAIN_GRAIN : need, &b, &bytes);
     if (r < 0)
         return r;
-    if (!word_get(c, b, &header))
-        return -EUCLEAN;
-    uint64_t bytes = header_bytes(header);
     uint64_t *after = block_at(b, bytes);
     if (!word_get(c, after, &after_header) || (after_header & CHAIN_BEFORE_USED))
         return -EUCLEAN;
-    r = fit_remove(c, b, bytes);
-    if (r < 0)
-        return r;
 
     uint64_t gap = aligned ? gap_before(b, alignment) : 0;
     uint64_t rest = bytes - gap - need;
@@ -217,11 +234,11 @@ int fit_take(struct memoir_chain *c, uint64_t need, size_t alignment, uint64_t *
     }
     if (gap) {
         word_put(c, taken, need | CHAIN_USED);
-        word_put(c, b, gap | (header & CHAIN_BEFORE_USED)); /* the store that counts */
+        word_put(c, b, gap | CHAIN_BEFORE_USED); /* the store that counts */
         if (r == 0)
             r = fit_insert(c, b, gap);
     } else {
-        word_put(c, taken, need | CHAIN_USED | (header & CHAIN_BEFORE_USED)); /* or this one */
+        word_put(c, taken, need | CHAIN_USED | CHAIN_BEFORE_USED); /* or this one */
     }
     count_used(c, need);
     c->used_blocks++;
@@ -243,12 +260,10 @@ int fit_live(const struct memoir_chain *c, const uint64_t *b, uint64_t *ret_head
     return 0;
 }
 
-int fit_give(struct memoir_chain *c, uint64_t *b, struct region **ret_empty)
+int fit_give(struct memoir_chain *c, uint64_t *b, uint64_t header, struct region **ret_empty)
 {
-    uint64_t header, after_header, before_bytes;
-    int r = fit_live(c, b, &header);
-    if (r < 0)
-        return r;
+    uint64_t after_header, before_bytes;
+    int r;
     uint64_t own = header_bytes(header), bytes = own;
     uint64_t *start = b, *after = block_at(b, own);
     if (!word_get(c, after, &after_header) || !(after_header & CHAIN_BEFORE_USED))
@@ -286,21 +301,16 @@ int fit_give(struct memoir_chain *c, uint64_t *b, struct region **ret_empty)
     word_put(c, after, after_header & ~(uint64_t)CHAIN_BEFORE_USED);
     c->used_bytes -= own;
     c->used_blocks--;
-    if (ret_empty) {
-        struct region *region = (struct region *)start - 1;
-        bool whole = (after_header & CHAIN_END) &&
-                     header_bytes(after_header) == bytes + sizeof(*region) + CHAIN_HEADER;
-        *ret_empty = whole ? region : NULL;
-    }
+    struct region *region = (struct region *)start - 1;
+    bool whole = (after_header & CHAIN_END) &&
+                 header_bytes(after_header) == bytes + sizeof(*region) + CHAIN_HEADER;
+    *ret_empty = whole ? region : NULL;
     return fit_insert(c, start, bytes);
 }
 
-int fit_resize(struct memoir_chain *c, uint64_t *b, uint64_t need)
+int fit_resize(struct memoir_chain *c, uint64_t *b, uint64_t header, uint64_t need)
 {
-    uint64_t header, after_header;
-    int r = fit_live(c, b, &header);
-    if (r < 0)
-        return r;
+    uint64_t after_header;
     uint64_t own = header_bytes(header), bytes = own;
     uint64_t *after = block_at(b, own), *absorbed = NULL;
     if (!word_get(c, after, &after_header) || !(after_header & CHAIN_BEFORE_USED))
@@ -314,7 +324,7 @@ int fit_resize(struct memoir_chain *c, uint64_t *b, uint64_t need)
     if (bytes < need)
         return -ENOMEM;
     if (absorbed) {
-        r = fit_remove(c, absorbed, header_bytes(after_header));
+        int r = fit_remove(c, absorbed, header_bytes(after_header));
         if (r < 0)
             return r;
         after = block_at(b, bytes);

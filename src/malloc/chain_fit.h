@@ -33,11 +33,11 @@ int fit_take(struct memoir_chain *c, uint64_t need, size_t alignment, uint64_t *
  * the header: needs no lock. */
 int fit_live(const struct memoir_chain *c, const uint64_t *b, uint64_t *ret_header);
 
-/* Free a block. *ret_empty (may be NULL) is the region when that has no block any more, else NULL. */
-int fit_give(struct memoir_chain *c, uint64_t *b, struct region **ret_empty);
+/* Free a block, whose header fit_live() gave. *ret_empty is the region when that has no block any more, else NULL. */
+int fit_give(struct memoir_chain *c, uint64_t *b, uint64_t header, struct region **ret_empty);
 
-/* Make a live block `need` bytes long where it is. -ENOMEM: no room there. */
-int fit_resize(struct memoir_chain *c, uint64_t *b, uint64_t need);
+/* Make a live block, whose header fit_live() gave, `need` bytes long where it is. -ENOMEM: no room there. */
+int fit_resize(struct memoir_chain *c, uint64_t *b, uint64_t header, uint64_t need);
 
 /* Put a free block into its list and write the words that belong to it, but not its header. */
 int fit_insert(struct memoir_chain *c, uint64_t *b, uint64_t bytes);

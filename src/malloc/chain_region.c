@@ -14,7 +14,7 @@ bool region_look(const struct memoir_chain *c, const struct region *r, uint64_t 
                  bool *ret_sourced, struct region **ret_next)
 {
     uint64_t word, *next;
-    if (!word_get(c, &r->bytes, &word) || !link_get(c, &r->next, &next))
+    if (!word_get_by(c, c->key, &r->bytes, &word) || !link_get_by(c, c->key, &r->next, &next))
         return false;
     *ret_bytes = header_bytes(word);
     *ret_sourced = word & SOURCED;
@@ -25,18 +25,22 @@ bool region_look(const struct memoir_chain *c, const struct region *r, uint64_t 
 
 void region_lay(struct memoir_chain *c, struct region *r, uint64_t bytes, bool sourced)
 {
-    word_put(c, &r->bytes, bytes | (sourced ? SOURCED : 0));
+    word_put_by(c, c->key, &r->bytes, bytes | (sourced ? SOURCED : 0));
     word_put(c, region_end(r, bytes), bytes | CHAIN_USED | CHAIN_END);
     word_put(c, region_first(r), (bytes - REGION_OVERHEAD) | CHAIN_BEFORE_USED);
 }
 
 void region_span(struct memoir_chain *c, const struct region *r, uint64_t bytes)
 {
-    uint64_t low = chain_distance(c, r), high = low + bytes;
-    if (c->high == 0 || (int64_t)low < (int64_t)c->low)
-        store_relaxed(&c->low, low);
-    if (c->high == 0 || (int64_t)high > (int64_t)c->high)
-        store_relaxed(&c->high, high);
+    int64_t low = (int64_t)chain_distance(c, r), high = low + (int64_t)bytes;
+    int64_t old_low = (int64_t)c->low, old_high = (int64_t)(c->low + c->span);
+    if (c->span != 0) {
+        low = old_low < low ? old_low : low;
+        high = old_high > high ? old_high : high;
+    }
+    /* A reader without the lock must not see a span that is too large for its start. */
+    store_relaxed(&c->low, (uint64_t)low);
+    store_release(&c->span, (uint64_t)(high - low));
 }
 
 void region_count(struct memoir_chain *c, uint64_t bytes)
@@ -85,13 +89,12 @@ int region_add(struct memoir_chain *c, void *buffer, size_t bytes, bool sourced)
         return -EUCLEAN;
     region_span(c, r, bytes);
     region_lay(c, r, bytes, sourced);
-    link_put(c, &r->next, next);
-    link_put(c, &r->before, first);
+    link_put_by(c, c->key, &r->next, next);
+    link_put_by(c, c->key, &r->before, first);
     result = fit_insert(c, region_first(r), bytes - REGION_OVERHEAD);
-    word_put(c, region_end(r, bytes), bytes | CHAIN_USED | CHAIN_END);
     if (next)
-        link_put(c, &next->before, r);
-    link_put(c, &first->next, r); /* the store that counts */
+        link_put_by(c, c->key, &next->before, r);
+    link_put_by(c, c->key, &first->next, r); /* the store that counts */
     region_count(c, bytes);
     return result;
 }
@@ -102,15 +105,15 @@ static int take_out(struct memoir_chain *c, struct region *r, uint64_t bytes, st
 {
     struct chain_source *source = chain_source(c);
     uint64_t *before, *back;
-    if (!link_get(c, &r->before, &before) || !before ||
-        !link_get(c, &((struct region *)before)->next, &back) || back != (uint64_t *)r)
+    if (!link_get_by(c, c->key, &r->before, &before) || !before ||
+        !link_get_by(c, c->key, &((struct region *)before)->next, &back) || back != (uint64_t *)r)
         return -EUCLEAN;
-    link_put(c, &((struct region *)before)->next, next); /* the store that counts */
+    link_put_by(c, c->key, &((struct region *)before)->next, next); /* the store that counts */
     if (next)
-        link_put(c, &next->before, before);
+        link_put_by(c, c->key, &next->before, before);
     c->regions--;
     c->total_bytes -= bytes - REGION_OVERHEAD;
-    link_put(c, &r->next, source->retired);
+    link_put_by(c, c->key, &r->next, source->retired);
     source->retired = r;
     return 0;
 }

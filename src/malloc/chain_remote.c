@@ -9,7 +9,7 @@
 
 static uint64_t mark_of(const struct memoir_chain *c, const uint64_t *b)
 {
-    uint64_t mix = (chain_distance(c, b) ^ c->key) * UINT64_C(0xff51afd7ed558ccd);
+    uint64_t mix = (chain_distance(c, b) ^ c->seal) * UINT64_C(0xff51afd7ed558ccd);
     return (mix ^ mix >> 31) * UINT64_C(0xc4ceb9fe1a85ec53);
 }
 
@@ -35,15 +35,16 @@ int chain_push(struct memoir_chain *c, uint64_t *b)
 
 int chain_drain_locked(struct memoir_chain *c)
 {
-    uint64_t *b = (uint64_t *)(uintptr_t)exchange_acquire(&c->remote, 0), *next;
+    uint64_t *b = (uint64_t *)(uintptr_t)exchange_acquire(&c->remote, 0), *next, header;
     int n = 0;
     for (; b; b = next, n++) {
-        if (!link_get(c, &b[1], &next) || !chain_is_queued(c, b))
+        /* It was live when it was queued. */
+        if (!link_get(c, &b[1], &next) || !chain_is_queued(c, b) || fit_live(c, b, &header) < 0)
             return -EUCLEAN;
         store_relaxed(&b[2], 0);
-        int r = chain_give(c, b);
+        int r = chain_give(c, b, header);
         if (r < 0)
-            return -EUCLEAN; /* it was live when it was queued */
+            return r;
     }
     return n;
 }

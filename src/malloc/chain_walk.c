@@ -199,7 +199,7 @@ int chain_rebuild(struct memoir_chain *c)
     bool sourced;
     for (struct region *r = chain_first_region(c); r; before = r, r = next) {
         region_look(c, r, &bytes, &sourced, &next);
-        link_put(c, &r->before, before);
+        link_put_by(c, c->key, &r->before, before);
         region_count(c, bytes);
         result = rebuild_region(c, r, bytes);
         if (result < 0)
@@ -219,11 +219,13 @@ int chain_clear(struct memoir_chain *c)
     bool sourced;
     if (c->constants != chain_constants(c))
         return -EUCLEAN;
+    /* Who dies from here on leaves a broken chain, which can be cleared again. */
+    c->seal = chain_seal_next(c);
     count_nothing(c);
     for (struct region *r = chain_first_region(c); r; before = r, r = next) {
         if (!region_look(c, r, &bytes, &sourced, &next) || c->regions >= CHAIN_REGIONS_MAX)
             return -EUCLEAN;
-        link_put(c, &r->before, before);
+        link_put_by(c, c->key, &r->before, before);
         region_count(c, bytes);
         region_lay(c, r, bytes, sourced);
         uint64_t own = bytes - sizeof(struct region) - CHAIN_HEADER;

@@ -193,6 +193,24 @@ static void reset_gives_up_all_blocks_at_once(void **state)
     assert_int_equal(stats_of(chain).free_bytes_largest, largest);
 }
 
+/* What a reset gave up is no block any more, also where its words still lie about. */
+static void blocks_from_before_a_reset_are_none(void **state)
+{
+    struct memoir_chain *chain = chain_over(room, ROOM, 0);
+    void *old[30], *queued = memoir_chain_alloc(chain, 1);
+    for (int i = 0; i < 30; i++)
+        assert_non_null(old[i] = memoir_chain_alloc(chain, 64));
+    assert_int_equal(memoir_chain_remote_free(chain, queued), 0);
+    assert_int_equal(memoir_chain_reset(chain), 0);
+    for (int i = 0; i < 30; i++) {
+        assert_int_equal(memoir_chain_free(chain, old[i]), -EFAULT);
+        assert_int_equal(memoir_chain_usable_size(chain, old[i]), 0);
+    }
+    assert_ptr_equal(memoir_chain_alloc(chain, 1), queued);
+    assert_int_equal(memoir_chain_free(chain, queued), 0); /* the mark of the queue is old, too */
+    assert_whole(chain);
+}
+
 static void a_destroyed_chain_says_so(void **state)
 {
     struct memoir_chain *chain = chain_over(room, ROOM, 0);
@@ -306,9 +324,9 @@ static void overwritten_words_never_lead_astray(void **state)
             p[i] = memoir_chain_alloc(chain, dice_below(&dice, 90));
         for (int i = 0; i < 20; i += 3)
             memoir_chain_free(chain, p[i]);
-        /* Not in the first 128 bytes: who overwrites flags and counters has no chain any more. */
+        /* Not in the first 136 bytes: who overwrites flags and counters has no chain any more. */
         for (int i = 0; i < 4; i++)
-            room[128 + dice_below(&dice, bytes - 128)] ^= (char)(1 + dice_below(&dice, 255));
+            room[136 + dice_below(&dice, bytes - 136)] ^= (char)(1 + dice_below(&dice, 255));
         for (int i = 0; i < 60; i++) {
             void **at = &p[dice_below(&dice, 32)];
             switch (dice_below(&dice, 5)) {
@@ -411,6 +429,7 @@ int main(void)
         cmocka_unit_test(realloc_stays_where_there_is_room),
         cmocka_unit_test(refill_adds_room_before_and_behind),
         cmocka_unit_test(reset_gives_up_all_blocks_at_once),
+        cmocka_unit_test(blocks_from_before_a_reset_are_none),
         cmocka_unit_test(a_destroyed_chain_says_so),
         cmocka_unit_test(a_second_free_is_refused),
         cmocka_unit_test(pointers_that_are_no_blocks_are_refused),
