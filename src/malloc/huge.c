@@ -28,7 +28,7 @@ enum {
     COLOURS = 32, /* the data of consecutive blocks begins in so many different cache lines */
     SHARE_ALL = 8,
     SHARE_USUAL = 3,
-    ROOM_PART = 8, /* of the peak may be kept above it */
+    ROOM_PART = 4, /* of the peak may be kept above it */
     BATCH = 8,     /* ranges that are given back between two looks at the table */
 };
 #define LEAD   OS_PAGE_BYTES /* before data at a multiple of 2 MiB or more */
@@ -298,7 +298,7 @@ static bool find(size_t bytes, size_t lead, size_t align, struct huge_range *ret
     lock_take(&huge.lock);
     bool kept = huge_cache_take(&huge.cache, bytes, lead, align, ret);
     bool small = !kept && !lead && huge_cache_take_largest(&huge.cache, bytes / 8 + 1, ret);
-    if (!kept && !small && huge.evicted >= bytes / 2) { /* that went too soon */
+    if (!kept && huge.evicted >= bytes / 2) { /* that went too soon */
         huge.share = SHARE_ALL;
         huge.evicted = 0;
     }

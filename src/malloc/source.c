@@ -11,15 +11,15 @@
 #include "malloc/settings.h"
 
 enum {
-    KEEP_MIN = (4 << 20) / SLICE_BYTES, /* slices that are kept in any case, without pressure */
+    KEEP_MIN = (8 << 20) / SLICE_BYTES, /* slices that are kept in any case, without pressure */
     KEEP_SHARE = 3,                     /* eighths of the peak */
     KEEP_SHARE_MAX = 8,
     KEEP_SOME = (1 << 20) / SLICE_BYTES, /* under some pressure */
     POLICY_CALLS = 64,                   /* between two looks at the clock */
-    POLICY_MS = 250,
+    POLICY_MS = 50,
     EMPTY_KEPT = 2,   /* macro-blocks without a slab that stay mapped, at least */
     DIRTY_TRIES = 16, /* macro-blocks that are asked for dirty slices first */
-    THP_MACROS = 32,  /* from so many on, new ones get huge pages */
+    THP_MACROS = 32,  /* from so many on, full ones may have huge pages */
 };
 
 static void begin_anew(struct lock *l);
@@ -161,11 +161,8 @@ static struct macro *macro_new(struct source *s)
         os_unmap(m, MACRO_BYTES);
         return NULL;
     }
-    bool dense = malloc_settings.thp == THP_DENSE && s->n_macros >= THP_MACROS;
-    if ((dense || malloc_settings.thp == THP_ALWAYS) && os_huge_page(m, MACRO_BYTES, true))
+    if (malloc_settings.thp == THP_ALWAYS && os_huge_page(m, MACRO_BYTES, true))
         m->huge_page = 1;
-    if (unlikely(node_many))
-        node_prefer(m, MACRO_BYTES, s->node);
     m->source = s;
     m->generation = s->generation;
     m->class = SLAB_UNUSED;
@@ -212,8 +209,12 @@ static void slices_use(struct source *s, struct macro *m, slice_bits run)
     if (s->n_purged > s->n_refaulted)
         s->n_refaulted += n - dirty;
     bits_store(m->dirty, bits_of(m->dirty) | run);
-    if (m->n_free == 0)
+    if (m->n_free == 0) {
         open_unlink(s, m);
+        /* Full, in a process that has many: the kernel may put it onto one page in its own time. */
+        if (malloc_settings.thp == THP_DENSE && !m->huge_page && s->n_macros >= THP_MACROS)
+            m->huge_page = os_huge_page(m, MACRO_BYTES, true);
+    }
 }
 
 static void slices_free(struct source *s, struct macro *m, slice_bits run)
@@ -304,8 +305,8 @@ static void policy(struct source *s)
     unsigned level = pressure_level();
     if (now - s->policy_ms >= POLICY_MS) {
         uint64_t steps = (now - s->policy_ms) / POLICY_MS;
-        for (uint64_t i = 0; i < steps && i < 16; i++)
-            s->n_peak -= (s->n_peak - s->n_used) / 4;
+        for (uint64_t i = 0; i < steps && i < 128; i++)
+            s->n_peak -= (s->n_peak - s->n_used) / 16;
         s->policy_ms = now;
         /* What had to be fetched again at once should have been kept. */
         if (s->n_purged > 0 && s->n_refaulted > s->n_purged / 4)
