@@ -13,6 +13,17 @@
 
 #include "malloc/os.h"
 
+void *entry_malloc_further(size_t bytes, uintptr_t caller)
+{
+    struct heap *h = heap_fast;
+    if (likely(h != &heap_none)) {
+        void *block = likely(bytes <= SIZE_SMALL_MAX) ? heap_alloc_slowly(h, bytes) : NULL;
+        if (likely(block))
+            return block;
+    }
+    return divert_malloc(bytes, caller);
+}
+
 EXPORT void *malloc(size_t bytes)
 {
     return entry_malloc(bytes, CALLER);

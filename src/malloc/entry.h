@@ -7,6 +7,9 @@
 #define EXPORT __attribute__((visibility("default")))
 #define CALLER ((uintptr_t)__builtin_return_address(0))
 
+/* Of more than SIZE_DIRECT_MAX bytes, or where there was none at hand. */
+void *entry_malloc_further(size_t bytes, uintptr_t caller);
+
 static inline __attribute__((always_inline)) void *entry_malloc(size_t bytes, uintptr_t caller)
 {
     if (likely(bytes <= SIZE_DIRECT_MAX)) {
@@ -14,7 +17,7 @@ static inline __attribute__((always_inline)) void *entry_malloc(size_t bytes, ui
         if (likely(block))
             return block;
     }
-    return divert_malloc(bytes, caller);
+    return entry_malloc_further(bytes, caller);
 }
 
 static inline __attribute__((always_inline)) void entry_free(void *block, uintptr_t caller)

@@ -194,7 +194,7 @@ static void claimed(struct heap *h, struct slab *s)
 void heap_free_slowly(struct heap *h, struct slab *s, void *block)
 {
     if (s->class == SLAB_LARGE) {
-        large_free(s);
+        large_free(h, s);
         return;
     }
     if (h && load_relaxed(&s->owner) == h) {
@@ -236,9 +236,11 @@ static void heap_part(struct heap *h, bool leave)
             next = s->next;
             slab_part(h, s, leave);
         }
-    while (h->n_spare > 0)
-        source_give(macro_of(h->spare[h->n_spare - 1])->source, h->spare[h->n_spare - 1]),
-            h->n_spare--;
+    for (; h->n_spare > 0; h->n_spare--) {
+        struct slab *s = h->spare[h->n_spare - 1];
+        source_give(macro_of(s)->source, s);
+    }
+    large_trim(h);
 }
 
 void heap_trim(struct heap *h)

@@ -19,8 +19,10 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 enum {
-    HEAP_SPARES = 4,     /* empty slabs of one slice that a heap keeps */
-    HEAP_BIN_SLICES = 8, /* slabs with free blocks that a heap keeps of a class, in slices */
+    HEAP_SPARES = 4,       /* empty slabs of one slice that a heap keeps */
+    HEAP_BIN_SLICES = 8,   /* slabs with free blocks that a heap keeps of a class, in slices */
+    HEAP_KEPT = 4,         /* runs of large blocks that it keeps, */
+    HEAP_KEPT_SLICES = 64, /* of this size together, at most */
     HEAP_DIRECT = SIZE_DIRECT_MAX / SIZE_STEP + 1,
     HEAP_LARGE_MAX = 1 << 20, /* more has a mapping of its own: huge.h */
 };
@@ -35,6 +37,8 @@ struct heap {
     struct bin bin[SIZE_CLASSES];
     struct slab *spare[HEAP_SPARES];
     uint32_t n_spare;
+    uint32_t n_kept;
+    struct slab *kept[HEAP_KEPT]; /* of large blocks that it freed; the last is the newest */
     uint32_t colour;
     struct source *source;
     struct heap *next;                 /* all of them, for walks */
@@ -84,7 +88,8 @@ void heap_leave(struct heap *h);
 
 /* large.c: blocks with slices of their own. */
 void *large_alloc(struct heap *h, size_t bytes, size_t align, bool zero);
-void large_free(struct slab *s);
+void large_free(struct heap *h, struct slab *s);
+void large_trim(struct heap *h);
 /* In place; false if it has to move. */
 bool large_resize(struct slab *s, size_t bytes);
 
@@ -104,8 +109,10 @@ static inline __attribute__((always_inline)) void *slab_pop(struct slab *s)
 {
     void *block = s->free;
     if (likely(block)) {
-        s->free = *(void **)block;
+        void *next = *(void **)block;
+        s->free = next;
         s->used++;
+        __builtin_prefetch(next, 1); /* for the call after this one */
     }
     return block;
 }

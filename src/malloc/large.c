@@ -16,7 +16,7 @@ enum { LINE = 64, COLOURS = 64 };
 /* What is dirty of the block's slices is cleared, the rest is zero. */
 static void clear_dirty(char *memory, slice_bits dirty, size_t from, size_t to)
 {
-    for (unsigned i = 0; dirty; i++, dirty >>= 1) {
+    for (unsigned i = 0; dirty && (size_t)i << SLICE_SHIFT < to; i++, dirty >>= 1) {
         size_t begin = (size_t)i << SLICE_SHIFT, end = begin + SLICE_BYTES;
         begin = begin > from ? begin : from;
         end = end < to ? end : to;
@@ -34,6 +34,61 @@ static void *huge(size_t bytes, size_t align, bool zero)
     return block;
 }
 
+/* ---- runs that a heap keeps: what was freed last is likely in the cache, and needs no lock ---- */
+
+static void kept_remove(struct heap *h, unsigned at)
+{
+    h->n_kept--;
+    for (unsigned i = at; i < h->n_kept; i++)
+        h->kept[i] = h->kept[i + 1];
+}
+
+/* One that is not much larger. Its slices are dirty, all of them. */
+static bool kept_take(struct heap *h, unsigned slices, struct span *ret)
+{
+    for (unsigned i = h->n_kept; i-- > 0;) {
+        struct slab *s = h->kept[i];
+        if (s->slices < slices || s->slices > slices + slices / 4)
+            continue;
+        kept_remove(h, i);
+        *ret = (struct span){.slab = s, .dirty = ~(slice_bits)0};
+        return true;
+    }
+    return false;
+}
+
+static void kept_give(struct heap *h, unsigned at)
+{
+    struct slab *s = h->kept[at];
+    kept_remove(h, at);
+    source_give(macro_of(s)->source, s);
+}
+
+void large_trim(struct heap *h)
+{
+    while (h->n_kept > 0)
+        kept_give(h, h->n_kept - 1);
+}
+
+void large_free(struct heap *h, struct slab *s)
+{
+    unsigned slices = s->slices;
+    if (!h || slices > HEAP_KEPT_SLICES / 2 || macro_of(s)->source != h->source) {
+        source_give(macro_of(s)->source, s);
+        return;
+    }
+    for (unsigned i = 0; i < h->n_kept; i++)
+        slices += h->kept[i]->slices;
+    while (h->n_kept == HEAP_KEPT || slices > HEAP_KEPT_SLICES) {
+        slices -= h->kept[0]->slices;
+        kept_give(h, 0);
+    }
+    s->class = SLAB_UNUSED;
+    h->kept[h->n_kept++] = s;
+}
+
+/* ---- blocks ---- */
+
 void *large_alloc(struct heap *h, size_t bytes, size_t align, bool zero)
 {
     if (bytes > HEAP_LARGE_MAX || align > HEAP_LARGE_MAX)
@@ -44,10 +99,11 @@ void *large_alloc(struct heap *h, size_t bytes, size_t align, bool zero)
     unsigned align_slices = align > SLICE_BYTES ? (unsigned)(align >> SLICE_SHIFT) : 1;
     if (align_slices + slices > MACRO_SLICES)
         return huge(bytes, align, zero);
-    if (!source_take(heap_source(h), slices, align_slices, &span))
+    bool kept = align_slices == 1 && kept_take(h, slices, &span);
+    if (!kept && !source_take(heap_source(h), slices, align_slices, &span))
         return NULL;
     struct slab *s = span.slab;
-    size_t slack = ((size_t)slices << SLICE_SHIFT) - bytes, start = 0;
+    size_t slack = ((size_t)s->slices << SLICE_SHIFT) - bytes, start = 0;
     if (align <= LINE)
         start = (size_t)(h->colour++ % COLOURS) * LINE;
     s->class = SLAB_LARGE;
@@ -59,11 +115,6 @@ void *large_alloc(struct heap *h, size_t bytes, size_t align, bool zero)
     if (zero)
         clear_dirty(memory, span.dirty, s->start, s->start + bytes);
     return memory + s->start;
-}
-
-void large_free(struct slab *s)
-{
-    source_give(macro_of(s)->source, s);
 }
 
 bool large_resize(struct slab *s, size_t bytes)

@@ -317,7 +317,7 @@ static void policy(struct source *s)
         s->n_purged = s->n_refaulted = 0;
     }
     uint64_t by_peak = s->n_peak * s->keep_share / 8;
-    s->keep_limit = by_peak > KEEP_MIN ? by_peak : KEEP_MIN;
+    s->keep_limit = KEEP_MIN + by_peak;
     if (malloc_settings.keep_bytes != SETTING_AUTO)
         s->keep_limit = malloc_settings.keep_bytes / SLICE_BYTES;
     if (level == 1 && s->keep_limit > KEEP_MIN)

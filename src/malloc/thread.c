@@ -185,6 +185,9 @@ static bool is_spare(const struct heap *h, const struct slab *s)
     for (unsigned i = 0; h && i < h->n_spare; i++)
         if (h->spare[i] == s)
             return true;
+    for (unsigned i = 0; h && i < h->n_kept; i++)
+        if (h->kept[i] == s)
+            return true;
     return false;
 }
 
