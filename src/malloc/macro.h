@@ -65,11 +65,9 @@ struct slab {
     uint64_t spare_own;
 
     /* Everybody's. */
-    uint64_t remote;      /* state, count and head: see below */
-    uint64_t asked;       /* of a large block: bytes asked for */
-    uint32_t pooled_used; /* `used` when it went into the pool */
-    uint32_t spare;
-    uint64_t spare_words[5];
+    uint64_t remote; /* state, count and head: see below */
+    uint64_t asked;  /* of a large block: bytes asked for */
+    uint64_t spare_words[6];
 };
 static_assert(sizeof(struct slab) == 128, "two cache lines");
 static_assert(offsetof(struct slab, remote) == 64, "apart from what its owner writes");
@@ -124,7 +122,10 @@ static inline struct slab *slab_of(const void *block)
 
 /* ---- the remote word ---- */
 
-enum { REMOTE_COUNT_SHIFT = 2, REMOTE_HEAD_SHIFT = 32 };
+/* In the pool, the word also tells how many blocks were in use when the slab came there: who frees one has to know in the moment of
+ * the swap whether it is the last, and a figure beside the word may be that of an earlier stay. */
+enum { REMOTE_COUNT_SHIFT = 2, REMOTE_USED_SHIFT = 17, REMOTE_HEAD_SHIFT = 32 };
+#define REMOTE_COUNT_MAX ((UINT32_C(1) << (REMOTE_USED_SHIFT - REMOTE_COUNT_SHIFT)) - 1)
 
 static inline enum slab_state remote_state(uint64_t word)
 {
@@ -133,7 +134,13 @@ static inline enum slab_state remote_state(uint64_t word)
 
 static inline uint32_t remote_count(uint64_t word)
 {
-    return (uint32_t)word >> REMOTE_COUNT_SHIFT;
+    return (uint32_t)word >> REMOTE_COUNT_SHIFT & REMOTE_COUNT_MAX;
+}
+
+/* Of a slab in the pool. */
+static inline uint32_t remote_used(uint64_t word)
+{
+    return (uint32_t)word >> REMOTE_USED_SHIFT;
 }
 
 /* The first of the list, or NULL. */
@@ -148,4 +155,10 @@ static inline uint64_t remote_word(const struct slab *s, enum slab_state state, 
 {
     uint64_t place = head ? (uint64_t)((const char *)head - slab_memory(s)) / SIZE_STEP + 1 : 0;
     return place << REMOTE_HEAD_SHIFT | (uint64_t)count << REMOTE_COUNT_SHIFT | state;
+}
+
+static inline uint64_t remote_pooled(const struct slab *s, uint32_t used, uint32_t count,
+                                     const void *head)
+{
+    return remote_word(s, SLAB_POOLED, count, head) | (uint64_t)used << REMOTE_USED_SHIFT;
 }

@@ -4,6 +4,8 @@
 #include "malloc/source.h"
 
 enum { CARVE_BYTES = 4096 };
+static_assert(MACRO_SLICES * SLICE_BYTES / SIZE_STEP / 8 <= REMOTE_COUNT_MAX,
+              "the blocks of 16 slices can be counted");
 
 static inline void *next_of(const void *block)
 {
@@ -90,7 +92,6 @@ enum slab_outcome slab_leave(struct source *source, struct slab *s)
     if (!s->free && s->made == s->limit && slab_let_go(s))
         return SLAB_DONE;
     store_relaxed(&s->owner, NULL);
-    store_relaxed(&s->pooled_used, s->used);
     lock_take(&source->lock);
     uint64_t word = load_relaxed(&s->remote);
     for (;;) {
@@ -98,7 +99,7 @@ enum slab_outcome slab_leave(struct source *source, struct slab *s)
         if (count == s->used)
             break;
         if (cas_acq_rel(&s->remote, &word,
-                        remote_word(s, SLAB_POOLED, count, remote_head(s, word)))) {
+                        remote_pooled(s, s->used, count, remote_head(s, word)))) {
             source_pool_link(source, s);
             lock_drop(&source->lock);
             return SLAB_DONE;
@@ -116,8 +117,7 @@ static bool full_to_pool(struct source *source, struct slab *s, uint64_t word, v
 {
     next_set(block, NULL);
     lock_take(&source->lock);
-    store_relaxed(&s->pooled_used, s->limit);
-    bool done = cas_acq_rel(&s->remote, &word, remote_word(s, SLAB_POOLED, 1, block));
+    bool done = cas_acq_rel(&s->remote, &word, remote_pooled(s, s->limit, 1, block));
     if (done)
         source_pool_link(source, s);
     lock_drop(&source->lock);
@@ -158,9 +158,11 @@ enum slab_outcome slab_free(struct source *source, struct slab *s, void *block, 
             }
             continue;
         }
-        bool last = state == SLAB_POOLED && count + 1 == load_relaxed(&s->pooled_used);
+        bool last = state == SLAB_POOLED && count + 1 == remote_used(word);
         next_set(block, remote_head(s, word));
-        to = last ? remote_word(s, SLAB_OWNED, 0, NULL) : remote_word(s, state, count + 1, block);
+        to = last                   ? remote_word(s, SLAB_OWNED, 0, NULL)
+             : state == SLAB_POOLED ? remote_pooled(s, remote_used(word), count + 1, block)
+                                    : remote_word(s, state, count + 1, block);
         if (!cas_acq_rel(&s->remote, &word, to))
             continue;
         if (!last)
