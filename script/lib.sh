@@ -15,6 +15,7 @@ test_packages+=(libgoogle-perftools4 libjemalloc2 libmimalloc2.0 libtcmalloc-min
 test_packages+=(nginx redis-server redis-tools) # programs to be tracked; nothing here wants them to run as services
 test_packages+=(make vim xz-utils)              # programs that run with our allocator
 malloc_packages=(gimp libopenmpi-dev libpython3.11-testsuite libreoffice-writer-nogui nodejs openmpi-bin postgresql) # script/test-malloc
+test_packages+=(gdb valgrind) # that our allocator is looked at with
 soak_packages=(nodejs rustc)                    # and those that take long to install
 bench_packages=("${build_packages[@]}" g++ ghostscript git heaptrack libgoogle-perftools4 libjemalloc2 liblsan0 libmimalloc2.0
   libtcmalloc-minimal4 perl python3 redis-server redis-tools sqlite3 strace valgrind z3)

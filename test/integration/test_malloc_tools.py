@@ -3,7 +3,9 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(os.environ.get("MEMOIR_SOURCE_ROOT") or pathlib.Path(__file__).parents[2])
@@ -69,6 +71,42 @@ class Dump(unittest.TestCase):
         _, said, _ = run("explain", "harden=1")
         self.assertRegex(said, r"  live, 100 bytes asked\n  allocated by:\n    \S+/tools\+0x")
         self.assertRegex(said, r"  freed, 200 bytes asked\n  allocated by:\n(    .*\n)+  freed by:\n    \S+/tools\+0x")
+
+
+@unittest.skipUnless(shutil.which("gdb"), "gdb is not installed")
+class Debugger(unittest.TestCase):
+    """Without running code of the program: the same of it alive and of its core."""
+
+    def gdb(self, *commands, target=("--args", TOOLS, "wait_for_debugger"), settings=""):
+        script = ROOT / "src/malloc/memoir-malloc-gdb.py"
+        words = ["gdb", "-q", "-batch", "-nx", "-iex", "set debuginfod enabled off", "-iex", "set startup-with-shell off"]
+        for command in commands:
+            words += ["-ex", command.replace("SCRIPT", f"source {script}")]
+        env = {**os.environ, "MEMOIR_MALLOC": settings}
+        result = subprocess.run([*words, *target], env=env, capture_output=True, text=True, check=False, timeout=150)
+        if "ptrace" in result.stderr:
+            self.skipTest("gdb may not trace here")
+        return result.stdout + result.stderr
+
+    def heap(self, said):
+        return re.findall(r"(?m)^(?:node|  blocks of|  large blocks|heap of thread) .*$", said)
+
+    def test_shows_the_heap_of_a_process_and_of_its_core(self):
+        with tempfile.TemporaryDirectory() as folder:
+            core = f"{folder}/core"
+            alive = self.gdb("run", "SCRIPT", "memoir heap", "memoir block last", f"generate-core-file {core}")
+            dead = self.gdb("SCRIPT", "memoir heap", target=(TOOLS, core))
+        self.assertGreater(len(self.heap(alive)), 30, alive)
+        self.assertEqual(self.heap(alive), self.heap(dead))
+        self.assertRegex(alive, r"0 bytes into a block of 1280 bytes at 0x[0-9a-f]+: used;")
+
+    def test_names_who_allocated_a_block_of_a_hardened_program(self):
+        said = self.gdb("run", "SCRIPT", "memoir block last", settings="harden=1")
+        self.assertRegex(said, r"1234 bytes asked\n  allocated by:\n    0x[0-9a-f]+ wait_for_debugger ")
+
+    def test_calls_the_check(self):
+        said = self.gdb("run", "call (int)memoir_malloc_check(2)")
+        self.assertIn("$1 = 0", said)
 
 
 class Nodes(unittest.TestCase):
