@@ -17,15 +17,8 @@
 #include "malloc/quarantine.h"
 #include "malloc/settings.h"
 #include "malloc/source.h"
+#include "malloc/stats.h"
 #include "malloc/thread.h"
-
-struct class_count {
-    uint64_t slabs, slices, used, made;
-};
-
-struct counts {
-    struct class_count small[SIZE_CLASSES], large;
-};
 
 static void say(struct line *l, const char *before, uint64_t value, const char *after)
 {
@@ -35,32 +28,6 @@ static void say(struct line *l, const char *before, uint64_t value, const char *
 }
 
 /* ---- sources ---- */
-
-static void slab_count(const struct slab *s, struct counts *n)
-{
-    struct class_count *c = s->class == SLAB_LARGE    ? &n->large
-                            : s->class < SIZE_CLASSES ? &n->small[s->class]
-                                                      : NULL;
-    if (!c)
-        return;
-    uint64_t back = s->class == SLAB_LARGE ? 0 : remote_count(load_relaxed(&s->remote));
-    uint64_t used = s->class == SLAB_LARGE ? 1 : load_relaxed(&s->used) - s->current;
-    c->slabs++;
-    c->slices += s->slices;
-    c->used += used > back ? used - back : 0;
-    c->made += s->class == SLAB_LARGE ? s->asked : s->made;
-}
-
-static void macro_count(struct macro *m, struct counts *n)
-{
-    for (unsigned i = 1; i < MACRO_SLICES;) {
-        bool free = m->free[i / 64] >> i % 64 & 1;
-        struct slab *s = macro_slab(m, i);
-        if (!free)
-            slab_count(s, n);
-        i += free || s->slices == 0 ? 1 : s->slices;
-    }
-}
 
 static void source_say(struct line *l, const struct source *s, int fd)
 {
@@ -73,10 +40,10 @@ static void source_say(struct line *l, const struct source *s, int fd)
     line_write(l, fd);
 }
 
-static void counts_say(struct line *l, const struct counts *n, int fd)
+static void counts_say(struct line *l, const struct stats_counts *n, int fd)
 {
     for (unsigned class = 0; class < SIZE_CLASSES; class ++) {
-        const struct class_count *c = &n->small[class];
+        const struct stats_class *c = &n->small[class];
         if (c->slabs == 0)
             continue;
         say(l, "  blocks of ", size_of_class(class), ": ");
@@ -121,7 +88,8 @@ static void heaps_say(struct line *l, int fd)
 EXPORT void memoir_malloc_dump(int fd)
 {
     struct line l = {.length = 0};
-    static struct counts counts; /* under the locks: too large for the stack of a signal handler */
+    static struct stats_counts
+        counts; /* under the locks: too large for the stack of a signal handler */
     int saved = errno;
     line_text(&l, "memoir-malloc: the heap of this process");
     if (hard_level > 0) {
@@ -140,7 +108,7 @@ EXPORT void memoir_malloc_dump(int fd)
             continue;
         memset(&counts, 0, sizeof(counts));
         for (struct macro *m = source_at(i)->macros; m; m = m->next)
-            macro_count(m, &counts);
+            stats_count(m, &counts);
         counts_say(&l, &counts, fd);
     }
     if (locked)

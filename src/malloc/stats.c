@@ -1,0 +1,59 @@
+/* stats.c: see stats.h. */
+#include "malloc/stats.h"
+
+#include <string.h>
+
+#include "malloc/huge.h"
+#include "malloc/source.h"
+
+static void slab_count(const struct slab *s, struct stats_counts *n)
+{
+    struct stats_class *c = s->class == SLAB_LARGE    ? &n->large
+                            : s->class < SIZE_CLASSES ? &n->small[s->class]
+                                                      : NULL;
+    if (!c)
+        return;
+    uint64_t back = s->class == SLAB_LARGE ? 0 : remote_count(load_relaxed(&s->remote));
+    uint64_t used = s->class == SLAB_LARGE ? 1 : load_relaxed(&s->used) - s->current;
+    c->slabs++;
+    c->slices += s->slices;
+    c->used += used > back ? used - back : 0;
+    c->made += s->class == SLAB_LARGE ? s->asked : s->made;
+}
+
+void stats_count(struct macro *m, struct stats_counts *n)
+{
+    for (unsigned i = 1; i < MACRO_SLICES;) {
+        bool free = m->free[i / 64] >> i % 64 & 1;
+        struct slab *s = macro_slab(m, i);
+        if (!free)
+            slab_count(s, n);
+        i += free || s->slices == 0 ? 1 : s->slices;
+    }
+}
+
+void stats_take(struct stats *ret)
+{
+    memset(ret, 0, sizeof(*ret));
+    for (unsigned i = 0; source_at(i); i++) {
+        struct source *s = source_at(i);
+        lock_take(&s->lock);
+        for (struct macro *m = s->macros; m; m = m->next)
+            stats_count(m, &ret->counts);
+        ret->mapped_bytes += s->n_macros * MACRO_BYTES;
+        ret->kept_bytes += s->n_dirty_free * SLICE_BYTES;
+        lock_drop(&s->lock);
+    }
+    for (unsigned class = 0; class < SIZE_CLASSES; class ++) {
+        ret->small_blocks += ret->counts.small[class].used;
+        ret->small_bytes += ret->counts.small[class].used * size_of_class(class);
+    }
+    ret->large_blocks = ret->counts.large.used;
+    ret->large_bytes = ret->counts.large.slices * SLICE_BYTES;
+    struct huge_counts huge;
+    huge_count(&huge);
+    ret->huge_blocks = huge.blocks;
+    ret->huge_bytes = huge.mapped_bytes;
+    ret->kept_bytes += huge.kept_bytes;
+    ret->mapped_bytes += huge.kept_bytes;
+}
