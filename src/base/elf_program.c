@@ -135,29 +135,60 @@ static bool offset_of(int fd, const ElfW(Ehdr) * elf, size_t n, uint64_t addr, u
     return false;
 }
 
+/* Does a library that it needs have such a name? `first`: only the first one counts. */
+static bool needs_one_of(int fd, const ElfW(Ehdr) * elf, size_t n, const ElfW(Phdr) * dynamic,
+                         const char *const *wanted, bool first)
+{
+    uint64_t names = UINT64_MAX, offset;
+    ElfW(Dyn) entries[DYNAMIC_MAX];
+    size_t bytes = dynamic->p_filesz < sizeof(entries) ? dynamic->p_filesz : sizeof(entries);
+    size_t n_entries = bytes / sizeof(entries[0]);
+    if (!read_at(fd, entries, bytes, dynamic->p_offset))
+        return false;
+    for (size_t i = 0; i < n_entries && entries[i].d_tag != DT_NULL; i++)
+        if (entries[i].d_tag == DT_STRTAB)
+            names = entries[i].d_un.d_ptr;
+    for (size_t i = 0; i < n_entries && entries[i].d_tag != DT_NULL; i++) {
+        char name[16] = "";
+        uint64_t needed = entries[i].d_un.d_val;
+        if (entries[i].d_tag != DT_NEEDED)
+            continue;
+        if (needed > UINT32_MAX || names > INT64_MAX ||
+            !offset_of(fd, elf, n, names + needed, &offset) ||
+            !read_at(fd, name, sizeof(name) - 1, offset))
+            return false;
+        for (size_t k = 0; wanted[k]; k++)
+            if (strncmp(name, wanted[k], strlen(wanted[k])) == 0)
+                return true;
+        if (first)
+            return false;
+    }
+    return false;
+}
+
 /* The first library that it needs is the runtime of a sanitizer, which has to be the first of all. */
 static bool is_sanitized(int fd, const ElfW(Ehdr) * elf, size_t n, const ElfW(Phdr) * dynamic)
 {
-    static const char *const runtimes[] = {"libasan.so", "libhwasan.so", "liblsan.so",
-                                           "libtsan.so"};
-    uint64_t needed = UINT64_MAX, names = 0, offset;
-    char name[16] = "";
-    ElfW(Dyn) entries[DYNAMIC_MAX];
-    size_t bytes = dynamic->p_filesz < sizeof(entries) ? dynamic->p_filesz : sizeof(entries);
-    if (!read_at(fd, entries, bytes, dynamic->p_offset))
+    static const char *const runtimes[] = {"libasan.so", "libhwasan.so", "liblsan.so", "libtsan.so",
+                                           NULL};
+    return needs_one_of(fd, elf, n, dynamic, runtimes, true);
+}
+
+const char *const elf_program_allocators[] = {
+    "libjemalloc", "libtcmalloc", "libmimalloc", "libtbbmalloc", "libsnmalloc", "libhoard", NULL};
+
+static bool reads_allocator(int fd)
+{
+    ElfW(Ehdr) elf;
+    ElfW(Phdr) header;
+    if (!read_at(fd, &elf, sizeof(elf), 0) || elf.e_phentsize != sizeof(header) ||
+        elf.e_phoff > INT64_MAX / 2)
         return false;
-    for (size_t i = 0; i < bytes / sizeof(entries[0]) && entries[i].d_tag != DT_NULL; i++) {
-        if (entries[i].d_tag == DT_NEEDED && needed == UINT64_MAX)
-            needed = entries[i].d_un.d_val;
-        if (entries[i].d_tag == DT_STRTAB)
-            names = entries[i].d_un.d_ptr;
-    }
-    if (needed > UINT32_MAX || names > INT64_MAX ||
-        !offset_of(fd, elf, n, names + needed, &offset) ||
-        !read_at(fd, name, sizeof(name) - 1, offset))
-        return false;
-    for (size_t i = 0; i < sizeof(runtimes) / sizeof(runtimes[0]); i++)
-        if (strncmp(name, runtimes[i], strlen(runtimes[i])) == 0)
+    size_t n = elf.e_phnum < HEADERS_MAX ? elf.e_phnum : HEADERS_MAX;
+    for (size_t i = 0; i < n; i++)
+        if (read_at(fd, &header, sizeof(header), elf.e_phoff + i * sizeof(header)) &&
+            header.p_type == PT_DYNAMIC &&
+            needs_one_of(fd, &elf, n, &header, elf_program_allocators, false))
             return true;
     return false;
 }
@@ -260,6 +291,24 @@ enum elf_program_kind elf_program_inspect(const char *path)
         path = at;
     }
     return ELF_PROGRAM_NEITHER;
+}
+
+bool elf_program_has_allocator(const char *path)
+{
+    char at[ELF_PROGRAM_LOADER_MAX];
+    for (int depth = 0; depth < ELF_PROGRAM_DEPTH_MAX; depth++) {
+        MEMOIR_CLEANUP(closep)
+        int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+        char next[ELF_PROGRAM_LOADER_MAX];
+        if (fd < 0)
+            return false;
+        enum elf_program_kind kind = elf_program_read(fd, next);
+        if (!next[0])
+            return kind == ELF_PROGRAM_DYNAMIC && reads_allocator(fd);
+        memcpy(at, next, sizeof(at));
+        path = at;
+    }
+    return false;
 }
 
 static bool is_program(const char *path)

@@ -40,5 +40,10 @@ enum elf_program_kind elf_program_read(int fd, char ret_interpreter[static ELF_P
 /* The kind of the program at `path`, or of the interpreter that will run it. */
 enum elf_program_kind elf_program_inspect(const char *path);
 
+/* Does the program, or the interpreter that will run it, need a library that is an allocator? Then it may call more of
+ * it than malloc() and free(). */
+bool elf_program_has_allocator(const char *path);
+extern const char *const elf_program_allocators[]; /* how their names begin, NULL at the end */
+
 /* Where execvp() would find `name`: a path in `ret_path`, or -errno. */
 int elf_program_find(const char *name, const char *search, char *ret_path, size_t size);

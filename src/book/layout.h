@@ -15,6 +15,7 @@
 #pragma once
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define BOOK_MAGIC \
@@ -55,6 +56,12 @@ enum book_source {
     BOOK_SOURCE_CUDA = 7,     /* set aside: a shim over CUDA inside the process */
     BOOK_SOURCE_ATTACH = 8,   /* set aside: heap probes attached to one running process */
 };
+
+/* Does it count every block of the heap, whoever asked for it? */
+static inline bool book_source_counts_heap(uint32_t source)
+{
+    return source == BOOK_SOURCE_MALLOC || source == BOOK_SOURCE_TRACK;
+}
 
 /* Where a book stands. It only moves forward. It tells about the book's own writer: a process may close
  * one book and go on with another. */

@@ -19,7 +19,8 @@
 #include "cli/term.h"
 #include "ledger/ledger.h"
 
-#define LIBRARY "libmemoir-track.so"
+#define TRACKER   "libmemoir-track.so"
+#define ALLOCATOR "libmemoir-malloc.so"
 
 enum {
     SUMMARY_MAX = 64 << 20,
@@ -33,7 +34,7 @@ static const char *const stacks_words[] = {"sampled", "all", "off", NULL};
 
 struct run_values {
     struct command_common common;
-    bool track;
+    bool track, malloc;
     int stacks;
     const char *sample;
     bool map, suspended;
@@ -51,15 +52,20 @@ static const struct run_values defaults = {.stacks = STACKS_SAMPLED};
 
 static const struct option_spec options[] = {
     OPTION_HELP,
+    {"malloc", 'M', OPTION_FLAG, AT(malloc),
+     .help =
+         "run it with memoir's allocator, which accounts every call inside (the default, but for programs that "
+         "bring an allocator)"},
     {"track", 't', OPTION_FLAG, AT(track),
-     .help = "account every call of the allocator that the program has (the default)"},
+     .help =
+         "let the program keep the allocator that it has, and account every call in front of it"},
     {"stacks", 's', OPTION_CHOICE, AT(stacks), "WHICH",
      "whole call stacks of a sample of all bytes, of all calls, or of none: sampled (the default), all or off. Every "
      "call is accounted by its caller in any case",
      .choices = stacks_words},
     {"sample", 0, OPTION_STRING, AT(sample), "BYTES",
      "one stack for so many bytes on average (default: the tracker's own, 512K)"},
-    {"mmap", 'm', OPTION_FLAG, AT(map), .help = "account mmap and munmap as well"},
+    {"mmap", 'm', OPTION_FLAG, AT(map), .help = "account mmap and munmap as well (with --track)"},
     {"suspended", 0, OPTION_FLAG, AT(suspended),
      .help =
          "count nothing until tracking is switched on from outside, by memoird's page or its HTTP API: next to no cost "
@@ -93,9 +99,12 @@ static const struct command_example examples[] = {
 
 static const struct command_section sections[] = {
     {"WHAT IS TRACKED",
-     "The program runs with its own allocator, whichever that is; the library " LIBRARY
-     " stands in front of it by LD_PRELOAD, before what was in that variable already. Children inherit it and are "
-     "tracked, each with a book of its own; the summary is about the program itself.\n\n"
+     "The library " ALLOCATOR
+     " takes the place of the C library's allocator by LD_PRELOAD, before what was in that variable already. "
+     "With --track the program keeps the allocator that it has, whichever that is, and " TRACKER
+     " stands in front of it. So it is without being asked for where the program is linked with another "
+     "allocator, or LD_PRELOAD names one: it may call more of it than malloc and free. Children inherit the "
+     "library and are tracked, each with a book of its own; the summary is about the program itself.\n\n"
      "Programs that are linked statically (most of those made by Go), that change their user at the start (set-uid, "
      "set-gid, file capabilities), 32-bit ones, those made with -fsanitize, and those of another C library run as "
      "they would without memoir, and one line on standard error says why."},
@@ -117,7 +126,9 @@ static const struct command_section sections[] = {
      "first, and \"scan\" (of --scan, else null; \"memoir.lost/1\"). What could not be read is null, never 0."},
     {"ENVIRONMENT",
      "What the options say is passed on in MEMOIR_STACKS, MEMOIR_SAMPLE_BYTES, MEMOIR_TRACK_MMAP, MEMOIR_SUSPENDED and MEMOIR_DIR; without "
-     "memoir run, LD_PRELOAD=" LIBRARY " does the same."},
+     "memoir run, LD_PRELOAD=" ALLOCATOR
+     " with account=1 in MEMOIR_MALLOC does the same, or LD_PRELOAD=" TRACKER
+     " alone. Further settings in MEMOIR_MALLOC stay (memoir-malloc's, such as limit=1G)."},
     {0},
 };
 
@@ -125,6 +136,7 @@ struct run {
     const struct run_values *values;
     char **argv;
     char library[PATH_MAX]; /* "": there is none */
+    bool allocator;         /* it is the one that is an allocator itself */
     char sample[32];        /* "": as the tracker likes */
     const char *why_not;    /* why it cannot be tracked */
     bool preload;
@@ -139,15 +151,20 @@ struct run {
 /* In the build tree, in an installed one wherever that was moved to, on the system. */
 static bool library_find(struct run *run)
 {
-    static const char *const places[] = {"/../track/", "/../" MEMOIR_LIBDIR "/", "/../lib/"};
+    static const char *const tracker_places[] = {"/../track/", "/../" MEMOIR_LIBDIR "/",
+                                                 "/../lib/"};
+    static const char *const malloc_places[] = {"/../malloc/", "/../" MEMOIR_LIBDIR "/",
+                                                "/../lib/"};
+    const char *const *places = run->allocator ? malloc_places : tracker_places;
     char self[PATH_MAX / 2], path[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
     if (n < 0)
         return false;
     self[n] = '\0';
     *strrchr(self, '/') = '\0';
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        snprintf(path, sizeof(path), "%s%s" LIBRARY, self, places[i]);
+    for (size_t i = 0; i < sizeof(tracker_places) / sizeof(tracker_places[0]); i++) {
+        snprintf(path, sizeof(path), "%s%s%s", self, places[i],
+                 run->allocator ? ALLOCATOR : TRACKER);
         if (realpath(path, run->library))
             return true;
     }
@@ -155,21 +172,37 @@ static bool library_find(struct run *run)
     return false;
 }
 
+/* Has its user chosen an allocator for it? */
+static bool preloads_allocator(void)
+{
+    const char *preload = getenv("LD_PRELOAD");
+    for (size_t i = 0; preload && elf_program_allocators[i]; i++)
+        if (strstr(preload, elf_program_allocators[i]))
+            return true;
+    return false;
+}
+
 /* Where the program will be found, and what it is. */
 static void inspect(struct run *run)
 {
+    const struct run_values *v = run->values;
     char path[PATH_MAX];
+    bool found = elf_program_find(run->argv[0], getenv("PATH"), path, sizeof(path)) == 0;
     run->preload = true;
+    run->allocator = v->malloc || (!v->track && !v->map && !preloads_allocator() &&
+                                   !(found && elf_program_has_allocator(path)));
     if (!library_find(run))
-        run->why_not = LIBRARY " is neither beside memoir nor in its library directory";
+        run->why_not = run->allocator
+                           ? ALLOCATOR " is neither beside memoir nor in its library directory"
+                           : TRACKER " is neither beside memoir nor in its library directory";
     else if (strpbrk(run->library, ": \t\n"))
-        run->why_not =
-            "the path of " LIBRARY " has a space or a colon, which LD_PRELOAD cannot have";
+        run->why_not = "the path of the library to preload has a space or a colon, which "
+                       "LD_PRELOAD cannot have";
     if (run->why_not) {
         run->preload = false;
         return;
     }
-    if (elf_program_find(run->argv[0], getenv("PATH"), path, sizeof(path)) < 0)
+    if (!found)
         return; /* exec will say */
     enum elf_program_kind kind = elf_program_inspect(path);
     run->preload = elf_program_takes_preload(kind);
@@ -185,6 +218,10 @@ static int check(struct run *run)
         return command_misuse(&cmd_run, "say which program to run: memoir run ./server");
     if (v->lost_code > 255 || (v->lost_code && !v->scan))
         return command_misuse(&cmd_run, "--lost-code takes 1 to 255, and needs --scan");
+    if (v->track && v->malloc)
+        return command_misuse(&cmd_run, "--track and --malloc exclude each other");
+    if (v->map && v->malloc)
+        return command_misuse(&cmd_run, "--mmap needs --track");
     if (v->quiet && v->summary)
         return command_misuse(&cmd_run, "--quiet and --summary exclude each other");
     if (v->sample) {
@@ -215,6 +252,23 @@ static void preload(const char *library)
     free(both);
 }
 
+/* Whatever else MEMOIR_MALLOC may say: the last word on a setting counts. A tracker in front of our allocator (one memoir run
+ * inside another) counts alone. */
+static void account(bool on)
+{
+    const char *before = getenv("MEMOIR_MALLOC"), *word = on ? "account=1" : "account=0";
+    size_t n = before ? strlen(before) : 0, m = strlen(word);
+    char *both;
+    if (n == 0) {
+        if (on)
+            setenv("MEMOIR_MALLOC", word, 1);
+    } else if ((n < m || strcmp(before + n - m, word) != 0) &&
+               asprintf(&both, "%s,%s", before, word) >= 0) {
+        setenv("MEMOIR_MALLOC", both, 1);
+        free(both);
+    }
+}
+
 /* The program's environment. */
 static void prepare(void *context, pid_t pid)
 {
@@ -222,6 +276,7 @@ static void prepare(void *context, pid_t pid)
     if (!run->preload)
         return;
     preload(run->library);
+    account(run->allocator);
     setenv("MEMOIR_STACKS", stacks_words[run->values->stacks], 1);
     if (run->sample[0])
         setenv("MEMOIR_SAMPLE_BYTES", run->sample, 1);

@@ -91,7 +91,7 @@ static int no_sites(const struct profile_source *source, const struct ledger_pro
 {
     bool tracked = false;
     for (size_t i = 0; i < p->n_books; i++)
-        tracked |= p->books[i]->identity->source == BOOK_SOURCE_TRACK;
+        tracked |= book_source_counts_heap(p->books[i]->identity->source);
     if (source->losses.books_unread)
         command_fail("the book of %s (PID %d) cannot be read; memoir doctor tells why", p->name,
                      (int)p->book_pid);

@@ -222,7 +222,7 @@ static const char *const tracking_words[] = {"none", "off", "suspended", "on"};
 static struct ledger_book *tracker_book(const struct ledger_process *p)
 {
     for (size_t i = 0; p && i < p->n_books; i++)
-        if (p->books[i]->identity->source == BOOK_SOURCE_TRACK)
+        if (book_source_counts_heap(p->books[i]->identity->source))
             return p->books[i];
     return NULL;
 }

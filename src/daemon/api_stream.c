@@ -233,7 +233,7 @@ static size_t tracked_count(const struct ledger *ledger)
     struct ledger_process *const *all = ledger_processes(ledger, &n);
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < all[i]->n_books; k++)
-            if (all[i]->books[k]->identity->source == BOOK_SOURCE_TRACK) {
+            if (book_source_counts_heap(all[i]->books[k]->identity->source)) {
                 tracked++;
                 break;
             }

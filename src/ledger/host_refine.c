@@ -267,10 +267,8 @@ const char *host_tracked_name(enum host_tracked tracked)
 enum host_tracked host_tracked_of(const struct host_process *process,
                                   const struct ledger_process *books)
 {
-    for (size_t i = 0; books && i < books->n_books; i++) {
-        uint32_t source = books->books[i]->identity->source;
-        if (source == BOOK_SOURCE_TRACK || source == BOOK_SOURCE_MALLOC)
+    for (size_t i = 0; books && i < books->n_books; i++)
+        if (book_source_counts_heap(books->books[i]->identity->source))
             return HOST_TRACKED_YES;
-    }
     return process->valid & HOST_HAS_TRACKED ? process->tracked : HOST_TRACKED_UNKNOWN;
 }

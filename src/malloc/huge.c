@@ -588,3 +588,5 @@ void huge_forget(void)
     huge.cache.bytes = 0;
     huge.counts = (struct huge_counts){0};
 }
+
+const struct huge_look huge_look = {&huge.counts, &huge.cache};

@@ -74,3 +74,11 @@ void huge_fork_done(bool child);
 /* In a child that was made while another thread may have held the lock: forget what is kept and listed.
  * Blocks from before can still be freed. */
 void huge_forget(void);
+
+/* For who reads from outside: what is in use (without totals and what is kept), and what is kept. */
+struct huge_cache;
+struct huge_look {
+    const struct huge_counts *counts;
+    const struct huge_cache *cache;
+};
+extern const struct huge_look huge_look;

@@ -31,21 +31,21 @@ struct source source_main = {
 };
 
 /* Of further nodes; the first one that is begun is source_main. */
-static struct source sources_more[NODE_MAX - 1];
+struct source sources_more[NODE_MAX - 1];
 static struct source *sources[NODE_MAX]; /* by node */
-static unsigned n_sources = 1;           /* source_main, and those of the array */
+unsigned sources_n = 1;                  /* source_main, and those of the array */
 
 void source_begin(unsigned node)
 {
     bool first = sources[node] == NULL && source_main.begun == 0;
-    struct source *s = first ? &source_main : &sources_more[n_sources - 1];
+    struct source *s = first ? &source_main : &sources_more[sources_n - 1];
     s->begun = 1;
     s->lock.stale = begin_anew;
     s->node = node;
     s->keep_share = KEEP_SHARE;
     s->keep_limit = KEEP_MIN;
     sources[node] = s;
-    n_sources += !first;
+    sources_n += !first;
 }
 
 struct source *source_of(unsigned node)
@@ -55,7 +55,7 @@ struct source *source_of(unsigned node)
 
 struct source *source_at(unsigned i)
 {
-    return i == 0 ? &source_main : i < n_sources ? &sources_more[i - 1] : NULL;
+    return i == 0 ? &source_main : i < sources_n ? &sources_more[i - 1] : NULL;
 }
 
 /* ---- bits of slices ---- */

@@ -54,6 +54,8 @@ void source_begin(unsigned node);
 
 /* For walks over all: from 0 on, until it is NULL. */
 struct source *source_at(unsigned i);
+extern struct source sources_more[] __attribute__((visibility("hidden"))); /* from number 1 on */
+extern unsigned sources_n __attribute__((visibility("hidden")));
 
 struct span {
     struct slab *slab;

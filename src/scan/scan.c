@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/sum.h"
 #include "scan/find.h"
+#include "scan/heap.h"
 #include "scan/threads.h"
 
 enum {
@@ -28,6 +29,7 @@ struct marker {
     struct scan_memory *memory;
     struct scan_regions *regions;
     struct scan_region *hint;
+    struct scan_heap *heap;   /* of our own allocator; NULL: another one */
     uint64_t lowest, highest; /* addresses of blocks */
     uint32_t *work;           /* blocks that are known and not read yet */
     size_t n_work, room_work;
@@ -155,6 +157,20 @@ static void root_range(struct marker *m, uint64_t start, uint64_t end)
     m->scan->root_bytes += m->done_bytes - before;
 }
 
+/* The same less what is our allocator's: its descriptors, and free memory with what was once there. */
+static void root_outside(struct marker *m, uint64_t start, uint64_t end)
+{
+    while (m->heap && start < end) {
+        bool own;
+        uint64_t next = scan_heap_stretch(m->heap, start, &own);
+        next = next < end ? next : end;
+        if (!own)
+            root_range(m, start, next);
+        start = next;
+    }
+    root_range(m, start, end);
+}
+
 /* Between the blocks of a region. */
 static void gaps(struct marker *m, const struct scan_region *region)
 {
@@ -165,8 +181,10 @@ static void gaps(struct marker *m, const struct scan_region *region)
     for (size_t i = 0; i <= region->n_blocks; i++) {
         const struct scan_block *next = &m->scan->blocks[region->first_block + i];
         uint64_t end = i < region->n_blocks ? next->start : region->end;
-        if (end - at >= GAP_ROOT_BYTES || all)
+        if (all)
             root_range(m, at, end);
+        else if (end - at >= GAP_ROOT_BYTES)
+            root_outside(m, at, end);
         if (i < region->n_blocks)
             at = next->start + next->bytes;
     }
@@ -271,7 +289,7 @@ static void roots(struct marker *m, const struct scan_registers *threads, size_t
             uint64_t low = region_low(region, threads, n), dead = region->start;
             if (low == region->start)
                 dead = dead_stack_end(m, region, threads, n);
-            root_range(m, low > dead ? low : dead, region->end);
+            root_outside(m, low > dead ? low : dead, region->end);
         }
     }
 }
@@ -355,8 +373,12 @@ int scan_run(const struct scan_options *options, const struct scan_threads *thre
     r = scan_regions_read(options->pid, &regions);
     if (r == 0)
         r = scan_find(scan, options, &memory, &regions);
+    if (r ==
+        0) /* where it cannot be read, its free memory counts as roots: fewer blocks are found lost */
+        scan_heap_read_from(&memory, &regions, true, &m.heap);
     if (r == 0)
         r = mark(&m, threads);
+    scan_heap_free(m.heap);
     scan->block_bytes = m.done_bytes - scan->root_bytes;
     scan->unread_bytes = memory.unread;
     scan->whole = memory.unread == 0 && scan->left_out == 0;

@@ -44,7 +44,7 @@ class TrackedTest(ApiTest):
         stream = self.stream()
         process = self.tracked(SITES, "--suspended")
         tracking = self.get(f"/processes/{process.pid}")["tracking"]
-        self.assertEqual((tracking["state"], tracking["can"], tracking["source"]), ("suspended", True, "track"))
+        self.assertEqual((tracking["state"], tracking["can"], tracking["source"]), ("suspended", True, "malloc"))
         before = self.heap(process)
         self.assertLess(before, 100_000)  # of 4 MB that it took so far
         self.assertEqual(self.switch(process, True), {"pid": process.pid, "state": "on", "changed": True})

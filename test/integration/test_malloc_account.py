@@ -1,8 +1,12 @@
 """Accounting inside libmemoir-malloc: what it counts is what the program asked for, as libmemoir-track counts it."""
 
+import json
+import subprocess
 import unittest
 
 import test_track
+import test_track_programs
+from cli_support import ENVIRONMENT, MEMOIR
 from track_support import BUILD, SOURCE_MALLOC
 
 MALLOC = BUILD / "src/malloc/libmemoir-malloc.so"
@@ -46,6 +50,69 @@ class Forks(Accounted, test_track.TrackTest):
 
 class Stacks(Accounted, test_track.Stacks):
     pass
+
+
+class Programs(test_track_programs.ProgramTest):
+    """The same output, and the same count as somebody's in front."""
+    library, flag = MALLOC, "--malloc"
+    test_bash = test_track_programs.EveryDay.test_bash
+    test_perl = test_track_programs.EveryDay.test_perl
+    test_sqlite = test_track_programs.EveryDay.test_sqlite
+    test_the_compiler = test_track_programs.EveryDay.test_the_compiler
+
+
+class Heap(Accounted, test_track.TrackTest):
+    """memoir heap: what the allocator itself knows, from outside."""
+
+    def heap(self, pid):
+        done = subprocess.run([MEMOIR, "heap", "--json", "--dir", self.dir, str(pid)], capture_output=True, text=True,
+                              env=ENVIRONMENT, timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        document = json.loads(done.stdout)
+        self.assertEqual((document["schema"], document["broken"], document["whole"]), ("memoir.heap/1", 0, True))
+        return document
+
+    def blocks(self, document):
+        return sum(c["used_blocks"] for c in document["classes"]) + document["large"]["blocks"] + document["huge"]["blocks"]
+
+    def test_blocks_in_use_are_those_that_were_counted(self):
+        process = self.start("track_threads")
+        for step in ("exchange", "ends", "crowd"):
+            process.told(step)
+            document = self.heap(process.pid)
+            totals = test_track.TrackTest.heap(self.book(process.pid))[1]
+            self.assertTrue(document["accounted"])
+            self.assertEqual((document["asked_blocks"], document["asked_bytes"]), (totals.live_blocks, totals.live_bytes))
+            # Besides there are the few that the loader asked for before there was an environment to look at.
+            self.assertLessEqual(totals.live_blocks, self.blocks(document))
+            self.assertLess(self.blocks(document), totals.live_blocks + 64)
+            self.assertGreaterEqual(document["used_bytes"], document["asked_bytes"])
+            self.assertIn(process.pid, [c["tid"] for c in document["chains"]])
+            self.assertGreater(document["metadata_bytes"], 0)
+            self.assertGreater(document["kernel"]["mmap"], 0)
+            process.go_on()
+        self.assertEqual(process.wait(), 0, process.err.lines)
+
+    def test_without_accounting_it_knows_all_but_what_was_asked_for(self):
+        process = self.start("track_threads", settings={"MEMOIR_MALLOC": "account=0"})
+        process.told("exchange")
+        document = self.heap(process.pid)
+        self.assertEqual((document["accounted"], document["asked_bytes"]), (False, None))
+        self.assertGreater(self.blocks(document), 0)
+        text = subprocess.run([MEMOIR, "heap", str(process.pid)], capture_output=True, text=True, env=ENVIRONMENT,
+                              timeout=60, check=True).stdout
+        self.assertRegex(text, r"(?m)^In use +[\d.]+ [kM]?B ")
+        self.assertRegex(text, r"(?m)^ +\d+ +\d+ +\d+ .* MB|kB")
+        self.assertIn("Free in slabs", text)
+
+    def test_who_has_another_allocator_is_told_so(self):
+        process = self.start("track_threads", preload=[])
+        process.told("exchange")
+        for pid, words in ((str(process.pid), "another allocator"), ("999999999", "no process"), ("me", "no PID")):
+            done = subprocess.run([MEMOIR, "heap", pid], capture_output=True, text=True, env=ENVIRONMENT, timeout=60,
+                                  check=False)
+            self.assertIn(words, done.stderr)
+            self.assertIn(done.returncode, (2, 3))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from daemon_fixture import DaemonTest  # noqa: E402
 from cli_support import BUILD, ENVIRONMENT, MEMOIR, CommandTest, memoir, wait_for  # noqa: E402
 
 TRACKER = BUILD / "src/track/libmemoir-track.so"
+ALLOCATOR = BUILD / "src/malloc/libmemoir-malloc.so"
 
 
 class RunTest(CommandTest):
@@ -106,7 +107,7 @@ class Ends(RunTest):
         plain = set(subprocess.run(["env"], capture_output=True, text=True, env=ENVIRONMENT, check=True).stdout.splitlines())
         result = set(self.run_it("env").stdout.splitlines())
         added = {line.split("=")[0] for line in result - plain}
-        self.assertLessEqual(added, {"LD_PRELOAD", "MEMOIR_STACKS", "MEMOIR_DIR", "MEMOIR_KEEP"})
+        self.assertLessEqual(added, {"LD_PRELOAD", "MEMOIR_MALLOC", "MEMOIR_STACKS", "MEMOIR_DIR", "MEMOIR_KEEP"})
         self.assertEqual(plain - result, set())
 
 
@@ -309,9 +310,40 @@ class Tracked(RunTest):
         other = BUILD / "test/leaks/libcount.so"
         folder = self.folder()
         environment = ENVIRONMENT | {"LD_PRELOAD": str(other), "COUNT_DIR": str(folder)}
-        result = subprocess.run([str(MEMOIR), "run", "--dir", str(self.dir), "sh", "-c", "echo $LD_PRELOAD"],
-                                capture_output=True, text=True, env=environment, timeout=60, check=False)
-        self.assertEqual(result.stdout, f"{TRACKER.resolve()}:{other}\n")
+        for flags, library in (((), ALLOCATOR), (("--malloc",), ALLOCATOR), (("--track",), TRACKER), (("--mmap",), TRACKER)):
+            result = subprocess.run([str(MEMOIR), "run", *flags, "--dir", str(self.dir), "sh", "-c", "echo $LD_PRELOAD"],
+                                    capture_output=True, text=True, env=environment, timeout=60, check=False)
+            self.assertEqual(result.stdout, f"{library.resolve()}:{other}\n")
+
+    def said(self, variable, *flags, **environment):
+        result = subprocess.run([str(MEMOIR), "run", *flags, "--dir", str(self.dir), "sh", "-c", f'echo "${variable}"'],
+                                capture_output=True, text=True, env=ENVIRONMENT | environment, timeout=60, check=False)
+        return result.stdout.strip()
+
+    def test_an_allocator_that_the_user_has_chosen_stays(self):
+        for name in ("libjemalloc.so.2", "/opt/lib/libtcmalloc_minimal.so.4", "libmimalloc.so.2"):
+            self.assertIn("libmemoir-track", self.said("LD_PRELOAD", LD_PRELOAD=name))
+            self.assertIn("libmemoir-malloc", self.said("LD_PRELOAD", "--malloc", LD_PRELOAD=name))
+
+    def test_a_program_that_is_linked_with_an_allocator_keeps_it(self):
+        folder = self.folder()
+        (folder / "main.c").write_text('#include <stdio.h>\n#include <stdlib.h>\n'
+                                       'int main(void) { puts(getenv("LD_PRELOAD")); return 0; }\n', encoding="utf-8")
+        (folder / "own.c").write_text("int own(void) { return 0; }\n", encoding="utf-8")
+        library, program = folder / "libjemalloc.so.9", folder / "program"
+        subprocess.run(["gcc", "-shared", "-Wl,-soname,libjemalloc.so.9", "-o", library, folder / "own.c"], check=True)
+        subprocess.run(["gcc", "-Wl,--no-as-needed", "-o", program, folder / "main.c", library, f"-Wl,-rpath,{folder}"],
+                       check=True)
+        self.assertIn("libmemoir-track", self.run_it(program).stdout)
+
+    def test_further_settings_of_the_allocator_stay(self):
+        self.assertEqual(self.said("MEMOIR_MALLOC"), "account=1")
+        self.assertEqual(self.said("MEMOIR_MALLOC", MEMOIR_MALLOC="limit=1G"), "limit=1G,account=1")
+        self.assertEqual(self.said("MEMOIR_MALLOC", MEMOIR_MALLOC="account=1"), "account=1")
+        self.assertEqual(self.said("MEMOIR_MALLOC", "--track", MEMOIR_MALLOC="account=1"), "account=1,account=0")
+        self.assertEqual(self.said("MEMOIR_MALLOC", "--track"), "")
+        for flags in (("--track", "--malloc"), ("--malloc", "--mmap")):
+            self.assertEqual(memoir("run", *flags, "true").returncode, 2)
 
     def test_it_can_be_seen_while_it_runs(self):
         process = subprocess.Popen([str(MEMOIR), "run", "--summary", "--dir", str(self.dir), str(self.PROGRAM), "10"],

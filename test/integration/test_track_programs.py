@@ -63,9 +63,11 @@ NODE = "const m = {}; for (let i = 0; i < 20000; i++) m['k' + i % 999] = Buffer.
 
 
 class ProgramTest(unittest.TestCase):
+    library, flag = TRACKER, "--track"
+
     @classmethod
     def setUpClass(cls):
-        if not TRACKER.exists():
+        if not cls.library.exists():
             raise unittest.SkipTest("this build has no tracker")
 
     def setUp(self):
@@ -86,7 +88,7 @@ class ProgramTest(unittest.TestCase):
         return done.returncode, done.stdout, done.stderr
 
     def tracked(self, command, *flags):
-        return [MEMOIR, "run", "--quiet", "--dir", self.dir, *flags, "--", *command]
+        return [MEMOIR, "run", self.flag, "--quiet", "--dir", self.dir, *flags, "--", *command]
 
     def check(self, command, environment=None, reset=None, count=True, **more):
         """Plain, and with each sort of stacks: the same words and the same end. And the count."""
@@ -107,7 +109,7 @@ class ProgramTest(unittest.TestCase):
         counts.mkdir(exist_ok=True)
         if reset:
             reset()
-        preload = ["env", f"LD_PRELOAD={COUNTER}:{TRACKER}", f"COUNT_DIR={counts}"]
+        preload = ["env", f"LD_PRELOAD={COUNTER}:{self.library}", f"COUNT_DIR={counts}"]
         self.assertEqual(self.call(self.tracked([*preload, *command], "--json", out), environment, **more), plain)
         document = json.loads(out.read_text(encoding="utf-8"))
         self.assertEqual(document["losses"], 0)
@@ -186,7 +188,7 @@ class Servers(ProgramTest):
         counts = self.dir / "counts"
         counts.mkdir(mode=0o777)
         counts.chmod(0o1777)
-        command = ["env", f"LD_PRELOAD={COUNTER}:{TRACKER}", f"COUNT_DIR={counts}", *command]
+        command = ["env", f"LD_PRELOAD={COUNTER}:{self.library}", f"COUNT_DIR={counts}", *command]
         process = subprocess.Popen(list(map(str, self.tracked(command))), cwd=self.folder, env=ENVIRONMENT,
                                    stderr=subprocess.DEVNULL, start_new_session=True,
                                    **{"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL} | more)
