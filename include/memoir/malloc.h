@@ -197,6 +197,19 @@ MEMOIR_API int memoir_chain_walk(struct memoir_chain *chain,
                                  int (*visit)(void *user, void *block, size_t bytes, int used),
                                  void *user);
 
+/* ---- the heap under names of its own ---- */
+
+/* malloc(), calloc(), aligned_alloc() (any power of two), realloc(), free() and malloc_usable_size() of
+ * libmemoir-malloc, for programs that keep their own: link libmemoir-malloc-embed.a, which has no other
+ * names. Any thread; errors as those of the C library. Where libmemoir-malloc also serves malloc(), it
+ * is the same heap. (memoir_free() and memoir_realloc() are reports to Memoir: memoir.h.) */
+MEMOIR_API void *memoir_malloc(size_t bytes);
+MEMOIR_API void *memoir_malloc_calloc(size_t count, size_t bytes);
+MEMOIR_API void *memoir_malloc_aligned(size_t alignment, size_t bytes);
+MEMOIR_API void *memoir_malloc_realloc(void *block, size_t bytes);
+MEMOIR_API void memoir_malloc_free(void *block);
+MEMOIR_API size_t memoir_malloc_usable(void *block);
+
 /* ---- behind malloc() and free(), with libmemoir-malloc in the program ---- */
 
 /* The registered chain in whose memory an address lies, or NULL. Takes no lock. */
