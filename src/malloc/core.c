@@ -45,7 +45,10 @@ static bool make_room(void)
     if (h)
         heap_trim(h);
     bool any = huge_trim();
-    return source_shrink(&source_main) || any;
+    struct source *s;
+    for (unsigned i = 0; (s = source_at(i)); i++)
+        any |= source_shrink(s);
+    return any;
 }
 
 static void *take(size_t bytes, size_t align, enum want want)
@@ -87,6 +90,7 @@ void core_free_slowly(void *block)
             node_unbind(block, huge_usable(block));
         if (!huge_free(block))
             fatal_block("free", "no block of this program's heap", block);
+        source_age(&source_main); /* who has huge blocks alone comes to no other place */
         break;
     default:
         if (block)

@@ -13,7 +13,7 @@
 #include "malloc/entry.h"
 #include "malloc/huge.h"
 #include "malloc/line.h"
-#include "malloc/settings.h"
+#include "malloc/policy.h"
 #include "malloc/stats.h"
 
 EXPORT struct mallinfo2 mallinfo2(void)
@@ -120,7 +120,7 @@ EXPORT int mallopt(int what, int value)
 {
     switch (what) {
     case M_TRIM_THRESHOLD: /* free memory that may stay; glibc's "never" is ours, too */
-        malloc_settings.keep_bytes = value < 0 ? SIZE_MAX / 2 : (uint64_t)value;
+        policy_keep(value < 0 ? SIZE_MAX / 2 : (uint64_t)value);
         return 1;
     case M_PERTURB:
     case M_TOP_PAD:

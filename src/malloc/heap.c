@@ -5,6 +5,8 @@
 #include <sys/single_threaded.h>
 
 #include "malloc/node.h"
+#include "malloc/policy.h"
+#include "malloc/pressure.h"
 #include "malloc/slab.h"
 #include "malloc/source.h"
 
@@ -135,7 +137,8 @@ void *heap_alloc_slowly(struct heap *h, size_t bytes)
     unsigned class = size_class(bytes);
     struct slab *s = h->bin[class].first;
     if (!s || !s->free) {
-        h->slow_calls++;
+        if (unlikely(++h->slow_calls % HEAP_AGE_CALLS == 0))
+            source_age(h->source);
         s = current_refill(h, class);
         if (unlikely(!s))
             return NULL;
@@ -177,6 +180,8 @@ static bool claim_wanted(struct heap *h, const struct slab *s)
 static inline uint32_t bin_limit(const struct slab *s)
 {
     uint32_t n = HEAP_BIN_SLICES / s->slices;
+    if (unlikely(policy_level() >= PRESSURE_HIGH))
+        return 1;
     return n > 2 ? n : 2;
 }
 

@@ -23,6 +23,7 @@ enum {
     HEAP_BIN_SLICES = 8,   /* slabs with free blocks that a heap keeps of a class, in slices */
     HEAP_KEPT = 4,         /* runs of large blocks that it keeps, */
     HEAP_KEPT_SLICES = 64, /* of this size together, at most */
+    HEAP_AGE_CALLS = 256,  /* times that the slow way is taken between two looks at what is kept */
     HEAP_DIRECT = SIZE_DIRECT_MAX / SIZE_STEP + 1,
     HEAP_LARGE_MAX = 1 << 20, /* more has a mapping of its own: huge.h */
 };

@@ -9,6 +9,8 @@
 #include "malloc/heap.h"
 #include "malloc/huge.h"
 #include "malloc/node.h"
+#include "malloc/policy.h"
+#include "malloc/pressure.h"
 #include "malloc/source.h"
 
 enum { LINE = 64, COLOURS = 64 };
@@ -73,7 +75,8 @@ void large_trim(struct heap *h)
 void large_free(struct heap *h, struct slab *s)
 {
     unsigned slices = s->slices;
-    if (!h || slices > HEAP_KEPT_SLICES / 2 || macro_of(s)->source != h->source) {
+    if (!h || slices > HEAP_KEPT_SLICES / 2 || macro_of(s)->source != h->source ||
+        policy_level() >= PRESSURE_HIGH) {
         source_give(macro_of(s)->source, s);
         return;
     }

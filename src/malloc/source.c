@@ -2,11 +2,12 @@
 #include "malloc/source.h"
 
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "malloc/heap.h"
 #include "malloc/node.h"
 #include "malloc/os.h"
+#include "malloc/policy.h"
 #include "malloc/pressure.h"
 #include "malloc/settings.h"
 
@@ -14,7 +15,7 @@ enum {
     KEEP_MIN = (8 << 20) / SLICE_BYTES, /* slices that are kept in any case, without pressure */
     KEEP_SHARE = 3,                     /* eighths of the peak */
     KEEP_SHARE_MAX = 8,
-    KEEP_SOME = (1 << 20) / SLICE_BYTES, /* under some pressure */
+    KEEP_HIGH = (1 << 20) / SLICE_BYTES, /* under high pressure */
     POLICY_CALLS = 64,                   /* between two looks at the clock */
     POLICY_MS = 50,
     EMPTY_KEPT = 2,   /* macro-blocks without a slab that stay mapped, at least */
@@ -232,13 +233,6 @@ static void slices_free(struct source *s, struct macro *m, slice_bits run)
 
 /* ---- giving memory back ---- */
 
-static uint64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 /* Of one macro-block: its free slices with memory, which nobody can take meanwhile: the kernel is asked without the lock. It
  * stays in the list of the open ones, wherever it is there. */
 static void macro_purge(struct source *s, struct macro *m)
@@ -298,11 +292,11 @@ static void purge(struct source *s, uint64_t keep)
     s->purging = 0;
 }
 
-static void policy(struct source *s)
+/* What may be kept now. With the lock. */
+static void keep_limit_set(struct source *s)
 {
-    uint64_t now = now_ms();
-    s->calls = 0;
-    unsigned level = pressure_level();
+    uint64_t now = clock_monotonic_coarse_ns() / NS_PER_MS;
+    unsigned level = policy_level();
     if (now - s->policy_ms >= POLICY_MS) {
         uint64_t steps = (now - s->policy_ms) / POLICY_MS;
         for (uint64_t i = 0; i < steps && i < 128; i++)
@@ -317,26 +311,36 @@ static void policy(struct source *s)
         s->n_purged = s->n_refaulted = 0;
     }
     uint64_t by_peak = s->n_peak * s->keep_share / 8;
-    s->keep_limit = KEEP_MIN + by_peak;
-    if (malloc_settings.keep_bytes != SETTING_AUTO)
-        s->keep_limit = malloc_settings.keep_bytes / SLICE_BYTES;
-    if (level == 1 && s->keep_limit > KEEP_MIN)
+    /* The least that is kept comes on top of a small share, and counts less and less in a larger one. */
+    uint64_t with_least = KEEP_MIN + by_peak - by_peak / 16;
+    s->keep_limit = by_peak > with_least ? by_peak : with_least;
+    uint64_t keep_bytes = load_relaxed(&malloc_settings.keep_bytes);
+    if (keep_bytes != SETTING_AUTO)
+        s->keep_limit = keep_bytes / SLICE_BYTES;
+    if (level == PRESSURE_SOME && s->keep_limit > KEEP_MIN)
         s->keep_limit = KEEP_MIN + (s->keep_limit - KEEP_MIN) / 4;
-    else if (level == 2 && s->keep_limit > KEEP_SOME)
-        s->keep_limit = KEEP_SOME;
-    else if (level > 2)
+    else if (level == PRESSURE_HIGH && s->keep_limit > KEEP_HIGH)
+        s->keep_limit = KEEP_HIGH;
+    else if (level == PRESSURE_CRITICAL)
         s->keep_limit = 0;
 }
 
-/* After slices came back. With the lock. */
-static void settle(struct source *s)
+/* After slices came back: is it time to look at the policy? Not for who finds somebody at it. With the lock. */
+static bool settle_due(struct source *s)
 {
-    bool over = s->n_dirty_free > s->keep_limit;
-    if (++s->calls < POLICY_CALLS && !over)
-        return;
-    policy(s);
+    return (++s->calls >= POLICY_CALLS || s->n_dirty_free > s->keep_limit) && !s->purging;
+}
+
+/* Files may be read. */
+void source_age(struct source *s)
+{
+    policy_tick(load_relaxed(&s->n_dirty_free) > KEEP_MIN);
+    lock_take(&s->lock);
+    s->calls = 0;
+    keep_limit_set(s);
     if (s->n_dirty_free > s->keep_limit)
         purge(s, s->keep_limit - s->keep_limit / 8);
+    lock_drop(&s->lock);
 }
 
 bool source_trim(struct source *s)
@@ -429,12 +433,15 @@ void source_give(struct source *s, struct slab *slab)
     struct macro *m = macro_of(slab);
     slice_bits run = bits_run(slab_slice(slab), slab->slices);
     slab->class = SLAB_UNUSED;
+    bool due = false;
     lock_take(&s->lock);
     if (is_ours(s, slab)) {
         slices_free(s, m, run);
-        settle(s);
+        due = settle_due(s);
     }
     lock_drop(&s->lock);
+    if (due)
+        source_age(s);
 }
 
 bool source_resize(struct source *s, struct slab *slab, unsigned slices, slice_bits *ret_dirty)
@@ -462,9 +469,10 @@ bool source_resize(struct source *s, struct slab *slab, unsigned slices, slice_b
     }
     if (done)
         slab->slices = (uint8_t)slices;
-    if (slices < had)
-        settle(s);
+    bool due = slices < had && settle_due(s);
     lock_drop(&s->lock);
+    if (due)
+        source_age(s);
     return done;
 }
 

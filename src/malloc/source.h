@@ -6,7 +6,7 @@
  * of nanoseconds; never while the kernel is asked to take memory back.
  *
  * What is free and was used keeps its memory, so that it can be used again without page faults, up to a limit that
- * follows the most that was in use of late. Under pressure it goes back at once.
+ * follows the most that was in use of late, and the pressure (policy.h).
  */
 #pragma once
 
@@ -70,6 +70,9 @@ void source_give(struct source *s, struct slab *slab);
 
 /* Make a large block's run longer or shorter where it is; false if there is no room. ret_dirty: as above. */
 bool source_resize(struct source *s, struct slab *slab, unsigned slices, slice_bits *ret_dirty);
+
+/* Give back what is kept by now without need (policy.h). Without a lock; reads the clock. */
+void source_age(struct source *s);
 
 /* Give all free memory back to the kernel. True if there was any. */
 bool source_trim(struct source *s);

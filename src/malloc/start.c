@@ -3,6 +3,7 @@
 
 #include "malloc/harden.h"
 #include "malloc/node.h"
+#include "malloc/policy.h"
 #include "malloc/pressure.h"
 #include "malloc/settings.h"
 #include "malloc/thread.h"
@@ -16,6 +17,7 @@ void start_modes(void)
         return;
     begun = true;
     node_begin();
+    policy_begin();
     hard_begin();
     if (hard_level > 0)
         thread_modes |=

@@ -1,0 +1,70 @@
+/* policy.c: see policy.h. */
+#include "malloc/policy.h"
+
+#include "base/clock.h"
+#include "malloc/huge.h"
+#include "malloc/os.h"
+#include "malloc/pressure.h"
+#include "malloc/settings.h"
+#include "malloc/source.h"
+
+/* How much of huge blocks is kept, by level, and for how long. */
+static const struct {
+    size_t bytes;
+    uint64_t age_ns;
+} huge_kept[PRESSURE_LEVELS] = {
+    [PRESSURE_PLENTY] = {SIZE_MAX, NS_PER_S},
+    [PRESSURE_SOME] = {SIZE_MAX, NS_PER_S / 4},
+    [PRESSURE_HIGH] = {4 << 20, NS_PER_S / 4},
+    [PRESSURE_CRITICAL] = {0, 0},
+};
+
+uint32_t policy_level_now;
+
+static uint64_t due_ns; /* of the next look; who moves it on does the look */
+
+static void huge_follow(unsigned level)
+{
+    uint64_t keep = load_relaxed(&malloc_settings.keep_bytes);
+    huge_keep(keep < huge_kept[level].bytes ? (size_t)keep : huge_kept[level].bytes,
+              huge_kept[level].age_ns);
+}
+
+/* A higher level is for what others keep, too: they may do nothing for a long time. */
+static void level_set(unsigned level)
+{
+    unsigned before = exchange_relaxed(&policy_level_now, level);
+    if (level == before)
+        return;
+    huge_follow(level);
+    struct source *s;
+    for (unsigned i = 0; level > before && level >= PRESSURE_HIGH && (s = source_at(i)); i++)
+        (void)source_trim(s);
+}
+
+void policy_tick(bool needed)
+{
+    uint64_t now_ns = clock_monotonic_coarse_ns(), due = load_relaxed(&due_ns);
+    if (now_ns < due || !malloc_settings.read)
+        return;
+    bool first = due == 0;
+    if (!cas_relaxed(&due_ns, &due, now_ns + POLICY_LOOK_MS * NS_PER_MS) || (first && !needed))
+        return;
+    level_set(pressure_level_at(now_ns));
+    huge_age(now_ns);
+}
+
+void policy_keep(uint64_t bytes)
+{
+    store_relaxed(&malloc_settings.keep_bytes, bytes);
+    huge_follow(policy_level());
+}
+
+void policy_begin(void)
+{
+    store_relaxed(&os_limit_bytes, malloc_settings.limit_bytes);
+    if (malloc_settings.pressure < PRESSURE_LEVELS) /* no need to look for it */
+        level_set((unsigned)malloc_settings.pressure);
+    else if (malloc_settings.keep_bytes != SETTING_AUTO)
+        huge_follow(policy_level());
+}

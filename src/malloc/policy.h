@@ -1,0 +1,36 @@
+/*
+ * policy.h: what is kept, and what goes back to the kernel when.
+ *
+ * Free memory that was used is kept for its next use, as far as each part of the allocator finds it worth while (source.h,
+ * huge.h): a share of what was in use at once not long ago. How much of that depends on the level of memory pressure,
+ * which is looked at here, in one place, by whoever happens to free something; and whoever that is also gives back what
+ * others have kept for too long. Nothing happens in a program that does nothing: what it may keep is settled while it frees.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/atomic.h"
+
+enum { POLICY_LOOK_MS = 250 }; /* pressure is looked at no more often */
+
+/* Only policy.c writes; any thread reads (relaxed). */
+extern uint32_t policy_level_now __attribute__((visibility("hidden")));
+
+/* An enum pressure_level, as of the last tick. A load. */
+static inline unsigned policy_level(void)
+{
+    return load_relaxed(&policy_level_now);
+}
+
+/* Memory came back, or some was needed. A few loads, but every POLICY_LOOK_MS one caller looks, and does what follows from it. Keeps
+ * errno. Without any lock of the allocator's. A program that lives for less does not look at all, unless it is `needed`:
+ * more is kept than may be. */
+void policy_tick(bool needed);
+
+/* The settings have been read. */
+void policy_begin(void);
+
+/* What mallopt() and MEMOIR_MALLOC=keep say: free memory to keep at most, SETTING_AUTO: by policy. */
+void policy_keep(uint64_t bytes);
