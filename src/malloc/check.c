@@ -11,6 +11,7 @@
 #include <sys/single_threaded.h>
 
 #include "malloc/entry.h"
+#include "malloc/grind.h"
 #include "malloc/harden.h"
 #include "malloc/huge.h"
 #include "malloc/line.h"
@@ -284,6 +285,7 @@ EXPORT int memoir_malloc_check(int fd)
     int saved = errno;
     if (!locks_try())
         return -EBUSY;
+    grind_enter();
     for (unsigned i = 0; source_at(i); i++)
         check_source(&c, source_at(i));
     if (heap_own)
@@ -293,6 +295,7 @@ EXPORT int memoir_malloc_check(int fd)
         problem(&c, "list of huge blocks", NULL, 0, 1);
     if (hard_level >= 2)
         quarantine_check();
+    grind_leave();
     errno = saved;
     return c.problems;
 }

@@ -8,6 +8,7 @@
 #include "malloc/core.h"
 #include "malloc/depot.h"
 #include "malloc/gone.h"
+#include "malloc/grind.h"
 #include "malloc/guard.h"
 #include "malloc/huge.h"
 #include "malloc/lock.h"
@@ -42,6 +43,9 @@ void hard_fork_done(bool child)
 
 void hard_begin(void)
 {
+    grind_begin();
+    if (grind_on)
+        return; /* memcheck sees more */
     const uint64_t *random = (const uint64_t *)getauxval(AT_RANDOM);
     hard_key = (random ? random[1] : (uintptr_t)&random) | 1;
     hard_level = (uint32_t)malloc_settings.harden;
@@ -252,6 +256,8 @@ void *hard_alloc(size_t bytes, size_t align, bool zero)
 {
     struct unwind_state from = UNWIND_STATE_CALLER();
     struct hard_block b;
+    if (grind_on)
+        return grind_alloc(bytes, align, zero);
     if (bytes > PTRDIFF_MAX - 4 * OS_PAGE_BYTES)
         return NULL;
     char *p = guard_wanted(bytes) ? guard_alloc(bytes, align) : NULL;
@@ -337,6 +343,10 @@ void hard_free(void *p)
     int saved = errno;
     if (!p)
         return;
+    if (grind_on) {
+        grind_free(p);
+        return;
+    }
     block_at(p, &b);
     if (recordless(&b, true)) {
         core_free(p);
@@ -352,6 +362,8 @@ void *hard_realloc(void *p, size_t bytes)
 {
     struct unwind_state from = UNWIND_STATE_CALLER();
     struct hard_block old;
+    if (grind_on)
+        return grind_realloc(p, bytes);
     block_at(p, &old);
     bool early_block = recordless(&old, false);
     if (!early_block)
@@ -372,6 +384,8 @@ void *hard_realloc(void *p, size_t bytes)
 size_t hard_usable(void *p)
 {
     struct hard_block b;
+    if (grind_on)
+        return grind_usable(p);
     block_at(p, &b);
     if (recordless(&b, false))
         return b.usable;

@@ -5,11 +5,13 @@
 #include <linux/mempolicy.h>
 #include <memoir/heap.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "malloc/divert.h"
 #include "malloc/entry.h"
+#include "malloc/grind.h"
 #include "malloc/lock.h"
 #include "malloc/os.h"
 #include "malloc/settings.h"
@@ -147,6 +149,8 @@ EXPORT void *memoir_malloc_on_node(size_t bytes, unsigned node)
         errno = EINVAL;
         return NULL;
     }
+    if (grind_on)
+        return malloc(bytes); /* which may be Valgrind's, as free() will be */
     if ((mask & (mask - 1)) == 0)
         return divert_malloc(bytes, CALLER);
     void *block = node_many && bytes <= HEAP_LARGE_MAX ? alloc_on(bytes, node, CALLER)
@@ -163,6 +167,8 @@ EXPORT void *memoir_malloc_on_node(size_t bytes, unsigned node)
 EXPORT void *memoir_malloc_interleaved(size_t bytes)
 {
     start_modes();
+    if (grind_on)
+        return malloc(bytes);
     if (bytes < INTERLEAVE_MIN || (mask & (mask - 1)) == 0)
         return divert_malloc(bytes, CALLER);
     void *block = divert_malloc(bytes > HEAP_LARGE_MAX ? bytes : HEAP_LARGE_MAX + 1, CALLER);

@@ -1,6 +1,7 @@
 /* start.c: what has to be done once the C library is there: settings, modes, fork handlers. */
 #include <pthread.h>
 
+#include "malloc/grind.h"
 #include "malloc/harden.h"
 #include "malloc/node.h"
 #include "malloc/policy.h"
@@ -19,7 +20,7 @@ void start_modes(void)
     node_begin();
     policy_begin();
     hard_begin();
-    if (hard_level > 0)
+    if (hard_level > 0 || grind_on)
         thread_modes |=
             MODE_HARDEN; /* its records take the place of trailers: nothing is accounted */
     else if (malloc_settings.account)

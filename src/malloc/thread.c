@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "book/thread_key.h"
+#include "malloc/grind.h"
 #include "malloc/harden.h"
 #include "malloc/heap.h"
 #include "malloc/huge.h"
@@ -87,7 +88,9 @@ struct heap *heap_borrow(void)
 
 void heap_return(struct heap *h)
 {
+    grind_enter();
     heap_leave(h);
+    grind_leave();
     lock_take(&heaps_lock);
     h->tid = 0;
     h->next_free = heap_free_list;
@@ -234,10 +237,12 @@ void thread_fork_child(void)
     for (unsigned i = 0; (source = source_at(i)) != NULL; i++) {
         lock_reset(&source->lock);
         source->purging = 0;
+        grind_enter();
         for (struct macro *m = others ? source->macros : NULL, *next; m; m = next) {
             next = m->next; /* it may be unmapped */
             macro_orphans(m);
         }
+        grind_leave();
     }
     heap_free_list = NULL;
     for (struct heap *h = heap_all; h; h = h->next) {

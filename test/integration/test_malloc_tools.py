@@ -11,6 +11,7 @@ import unittest
 ROOT = pathlib.Path(os.environ.get("MEMOIR_SOURCE_ROOT") or pathlib.Path(__file__).parents[2])
 BUILD = pathlib.Path(os.environ.get("MEMOIR_BUILD_ROOT") or ROOT / "build")
 TOOLS = BUILD / "test/integration/tools"
+CRIMES = BUILD / "test/integration/crimes"
 
 
 def run(case, settings="", before=()):
@@ -107,6 +108,43 @@ class Debugger(unittest.TestCase):
     def test_calls_the_check(self):
         said = self.gdb("run", "call (int)memoir_malloc_check(2)")
         self.assertIn("$1 = 0", said)
+
+
+@unittest.skipUnless(shutil.which("valgrind"), "valgrind is not installed")
+class Memcheck(unittest.TestCase):
+    """With our malloc() in its place, and with Valgrind's own before it."""
+
+    OURS = "--soname-synonyms=somalloc=nouserintercepts"
+
+    def setUp(self):
+        if b"-DHAVE_VALGRIND" not in (BUILD / "build.ninja").read_bytes():
+            self.skipTest("built without valgrind/memcheck.h")
+
+    def commit(self, crime, *options):
+        library = BUILD / "src/malloc/libmemoir-malloc.so"
+        env = {**os.environ, "LD_PRELOAD": str(library)}
+        words = ["valgrind", self.OURS, "--error-exitcode=9", *options, CRIMES, crime]
+        result = subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=150)
+        return result.returncode, result.stderr
+
+    def assert_told(self, crime, pattern, *options):
+        status, said = self.commit(crime, *options)
+        self.assertEqual(status, 9, said)
+        self.assertRegex(said, pattern)
+        self.assertRegex(said, r"ERROR SUMMARY: 1 errors")
+
+    def test_blocks_are_understood(self):
+        self.assert_told("overrun_by_one", r"Invalid write of size 1\n(.*\n)*.* 0 bytes after a block of size 24 alloc'd")
+        self.assert_told("double_free", r"Invalid free\(\)(.*\n)*.* 0 bytes inside a block of size 24 free'd")
+        self.assert_told("read_before_written", r"Conditional jump or move depends on uninitialised value")
+        self.assert_told("lost", r"777 bytes in 1 blocks are definitely lost", "--leak-check=full")
+
+    def test_nothing_is_told_of_a_program_that_does_nothing_wrong(self):
+        for options in ((), (self.OURS,)):
+            for case in ("whole", "node_blocks"):
+                with self.subTest(options=options, case=case):
+                    status, said, errors = run(case, before=("valgrind", "-q", "--error-exitcode=9", *options))
+                    self.assertEqual((status, said), (0, "ok\n"), errors)
 
 
 class Nodes(unittest.TestCase):

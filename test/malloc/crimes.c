@@ -151,6 +151,21 @@ static void write_after_free(void)
     free_many(4000, 4000);
 }
 
+static void read_before_written(void)
+{
+    char *block = hidden_malloc(24);
+    kept = block;
+    if (kept[5] == 'x')
+        puts("by chance");
+    hidden_free(block);
+}
+
+static void lost(void)
+{
+    crime_allocate(777);
+    kept = NULL;
+}
+
 static void touch_beyond_page(void)
 {
     crime_allocate(8192);
@@ -235,6 +250,8 @@ static const struct {
     {"overrun_large", overrun_large},
     {"overrun_realloc", overrun_realloc},
     {"write_after_free", write_after_free},
+    {"read_before_written", read_before_written},
+    {"lost", lost},
     {"touch_beyond_page", touch_beyond_page},
     {"touch_before_page", touch_before_page},
     {"touch_after_free_page", touch_after_free_page},
