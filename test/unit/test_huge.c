@@ -179,7 +179,7 @@ static void kept_and_used_hardly_exceed_the_peak(void **unused)
         }
         struct huge_counts c = counts();
         peak = c.mapped_bytes > peak ? c.mapped_bytes : peak;
-        assert_true(c.kept_bytes + c.mapped_bytes <= peak + peak / 8);
+        assert_true(c.kept_bytes + c.mapped_bytes <= peak + peak / 4);
     }
     for (int i = 0; i < 16; i++)
         if (blocks[i])
