@@ -77,7 +77,7 @@ class Layout:
         """State, blocks that others freed, and the first of them as an address within the slab, or 0."""
         word = number(slab["remote"])
         head = word >> constant("REMOTE_HEAD_SHIFT")
-        count = (word & 0xFFFFFFFF) >> constant("REMOTE_COUNT_SHIFT")
+        count = (word & ((1 << constant("REMOTE_USED_SHIFT")) - 1)) >> constant("REMOTE_COUNT_SHIFT")
         return word & 3, count, (head - 1) * constant("SIZE_STEP") if head else None
 
     def chain(self, first, limit):

@@ -84,5 +84,5 @@ bool os_protect(void *p, size_t bytes, enum os_access access);
 #ifdef OS_FAULTS
 /* For tests: asked before each system call; true makes that call fail without being made. */
 enum os_call { OS_CALL_MAP, OS_CALL_UNMAP, OS_CALL_REMAP, OS_CALL_ADVISE, OS_CALL_PROTECT };
-extern bool (*os_fault)(enum os_call call);
+extern bool (*os_fault)(enum os_call call) __attribute__((visibility("default")));
 #endif
