@@ -130,11 +130,22 @@ static struct slab *current_refill(struct heap *h, unsigned class)
     return s;
 }
 
+/* A thread's first blocks: each class has pages of its own, and most programs and threads are small. So a class that has no slab
+ * yet shares the one of the next power of two, until there are enough blocks for pages of their own. */
+static inline unsigned class_shared(struct heap *h, unsigned class, size_t bytes)
+{
+    if (h->shared >= HEAP_SHARED_MAX || bytes > SIZE_DIRECT_MAX || h->bin[class].first)
+        return class;
+    h->shared++;
+    return bytes <= 32 ? size_class(32)
+                       : size_class((size_t)1 << (64 - __builtin_clzll(bytes - 1)));
+}
+
 void *heap_alloc_slowly(struct heap *h, size_t bytes)
 {
     if (unlikely(bytes > SIZE_SMALL_MAX))
         return large_alloc(h, bytes, 1, false);
-    unsigned class = size_class(bytes);
+    unsigned class = class_shared(h, size_class(bytes), bytes);
     struct slab *s = h->bin[class].first;
     if (!s || !s->free) {
         if (unlikely(++h->slow_calls % HEAP_AGE_CALLS == 0))
@@ -168,32 +179,19 @@ void *heap_alloc_zero(struct heap *h, size_t bytes)
 
 /* ---- free ---- */
 
-static void slab_part(struct heap *h, struct slab *s, bool leave);
-
-/* Shall this heap take over a slab that was full? If it may need its blocks. */
+/* Shall this heap take over a slab that was full? If it may need its blocks, and has not enough of them: what other threads free
+ * into a slab waits until its owner needs it, and what one thread has too much of another may need. Else it goes into the pool,
+ * where others adopt it, and from where it goes back to the source with its last block, whoever frees that. */
 static bool claim_wanted(struct heap *h, const struct slab *s)
 {
-    return h && h->bin[s->class].first && of_node(h, s);
-}
-
-/* Slabs that a heap has at most of a class: about as many bytes of each. */
-static inline uint32_t bin_limit(const struct slab *s)
-{
-    uint32_t n = HEAP_BIN_SLICES / s->slices;
+    if (!h || !of_node(h, s))
+        return false;
+    const struct bin *b = &h->bin[s->class];
+    if (!b->first || __libc_single_threaded)
+        return b->first;
     if (unlikely(policy_level() >= PRESSURE_HIGH))
-        return 1;
-    return n > 2 ? n : 2;
-}
-
-/* What other threads free into a slab waits until its owner needs it, and what one thread has too much of another may need. So
- * a heap with many slabs passes on the one that it has had for longest, which others can adopt, and which goes back to the
- * source with its last block, whoever frees that. */
-static void claimed(struct heap *h, struct slab *s)
-{
-    struct bin *b = &h->bin[s->class];
-    bin_link(h, s);
-    if (!__libc_single_threaded && b->n > bin_limit(s))
-        slab_part(h, b->first->next, true);
+        return b->n < 2;
+    return b->n < 2 || b->n * s->slices < HEAP_BIN_SLICES;
 }
 
 void heap_free_slowly(struct heap *h, struct slab *s, void *block)
@@ -210,7 +208,7 @@ void heap_free_slowly(struct heap *h, struct slab *s, void *block)
     case SLAB_DONE:
         break;
     case SLAB_CLAIMED:
-        claimed(h, s);
+        bin_link(h, s);
         break;
     case SLAB_EMPTY:
         slab_give(h, s);

@@ -21,6 +21,7 @@
 enum {
     HEAP_SPARES = 4,       /* empty slabs of one slice that a heap keeps */
     HEAP_BIN_SLICES = 8,   /* slabs with free blocks that a heap keeps of a class, in slices */
+    HEAP_SHARED_MAX = 256, /* first blocks whose classes share slabs */
     HEAP_KEPT = 4,         /* runs of large blocks that it keeps, */
     HEAP_KEPT_SLICES = 64, /* of this size together, at most */
     HEAP_AGE_CALLS = 256,  /* times that the slow way is taken between two looks at what is kept */
@@ -41,6 +42,7 @@ struct heap {
     uint32_t n_kept;
     struct slab *kept[HEAP_KEPT]; /* of large blocks that it freed; the last is the newest */
     uint32_t colour;
+    uint32_t shared; /* blocks that came from the slab of a larger class */
     struct source *source;
     struct heap *next;                 /* all of them, for walks */
     struct heap *next_free;            /* of no thread */

@@ -244,7 +244,11 @@ static void macro_purge(struct source *s, struct macro *m)
     m->n_free -= n;
     m->n_dirty_free -= dirty;
     s->n_dirty_free -= dirty;
+    bool huge_page = m->huge_page;
+    m->huge_page = 0;
     lock_drop(&s->lock);
+    if (huge_page)
+        os_huge_page(m, MACRO_BYTES, false); /* or the kernel would fill it up again */
     for (slice_bits rest = wanted; rest;) {
         unsigned first = bits_first(rest);
         slice_bits above = ~(rest >> first);
