@@ -40,6 +40,8 @@ enum {
  * left to the kernel. */
 #define CLEAR_MAX ((size_t)32 << 20)
 
+static void begin_anew(struct lock *l);
+
 static struct {
     struct lock lock; /* of all that follows */
     uint32_t era;     /* changes only in a child of fork */
@@ -52,7 +54,10 @@ static struct {
     uint64_t peak_at;  /* when the peak was last lowered */
     unsigned share;    /* of the peak that may be kept, in eighths */
     uint32_t colour;   /* of the next block; any thread (relaxed) */
-} huge = {.keep_bytes = SIZE_MAX, .age_ns = NS_PER_S, .share = SHARE_USUAL};
+} huge = {.lock = {.stale = begin_anew},
+          .keep_bytes = SIZE_MAX,
+          .age_ns = NS_PER_S,
+          .share = SHARE_USUAL};
 
 /* Since the beginning; any thread adds (relaxed). */
 static struct {
@@ -143,6 +148,8 @@ static void count_out(size_t mapped, size_t asked)
 static void lower_peak(uint64_t now)
 {
     struct huge_counts *c = &huge.counts;
+    if (now <= huge.peak_at) /* another thread looked at the clock later, and had the lock before */
+        return;
     for (int i = 0; i < 32 && now - huge.peak_at > huge.age_ns; i++) {
         huge.peak_at += huge.age_ns + 1;
         c->peak_bytes -= (c->peak_bytes - c->mapped_bytes) / 8;
@@ -579,9 +586,10 @@ void huge_fork_done(bool child)
         lock_drop(&huge.lock);
 }
 
-void huge_forget(void)
+/* In a child that was forked while another thread held the lock: what that thread was changing is left alone. The memory that was
+ * kept is lost to the child, and blocks from before are in no list of its own, but can be freed. */
+static void begin_anew(struct lock *l)
 {
-    lock_reset(&huge.lock);
     huge.era++;
     huge.live = NULL;
     huge.cache.n = 0;

@@ -67,13 +67,10 @@ void huge_count(struct huge_counts *ret);
  * Stops when that returns false. False: the list is broken, which an overflow into a header can do. */
 bool huge_walk(bool (*each)(void *p, size_t usable, size_t asked, void *arg), void *arg);
 
-/* Around fork(): hold the lock, let it go. */
+/* Around fork(): hold the lock, let it go. A child that was forked without these, while another thread held the lock, begins
+ * with an empty list and nothing kept; blocks from before can still be freed. */
 void huge_fork_prepare(void);
 void huge_fork_done(bool child);
-
-/* In a child that was made while another thread may have held the lock: forget what is kept and listed.
- * Blocks from before can still be freed. */
-void huge_forget(void);
 
 /* For who reads from outside: what is in use (without totals and what is kept), and what is kept. */
 struct huge_cache;
