@@ -39,7 +39,7 @@ class Layout:
     def sources(self):
         yield self.main
         more = gdb.parse_and_eval("sources_more")
-        for i in range(constant("n_sources") - 1):
+        for i in range(constant("sources_n") - 1):
             yield more[i].address
 
     def macros(self, source):

@@ -164,6 +164,8 @@ static struct macro *macro_new(struct source *s)
     }
     if (malloc_settings.thp == THP_ALWAYS && os_huge_page(m, MACRO_BYTES, true))
         m->huge_page = 1;
+    if (unlikely(node_many))
+        node_prefer(m, MACRO_BYTES, s->node);
     m->source = s;
     m->generation = s->generation;
     m->class = SLAB_UNUSED;
