@@ -109,44 +109,52 @@ static LATER void *malloc_far(size_t bytes, uintptr_t caller)
     return far_done_at(t, block, extent, bytes, caller);
 }
 
-/* The same for a small one with too much to spare for a short trailer. */
-static LATER void *far_done(void *block, uint64_t extent, size_t bytes, uintptr_t caller)
-{
-    return far_done_at(track_self, block, extent, bytes, caller);
-}
-
-/* The current slab has no block for it. */
-static LATER void *malloc_refill(size_t bytes, uintptr_t caller)
-{
-    struct track_thread *t = track_self;
-    void *block = heap_alloc_slowly(heap_own, bytes + BOOK_TRAILER_SHORT_BYTES);
-    if (unlikely(!block))
-        return no_memory();
-    uint64_t extent = slab_of(block)->block_bytes - sizeof(uint64_t);
-    if (extent - bytes > BOOK_TRAILER_SLACK_MAX)
-        return far_done(block, extent, bytes, caller);
-    return near_done(t, block, extent, bytes, caller);
-}
-
-/* What is popped is of the smallest class that has room for the trailer, so the slack is below the class's step. */
-static_assert((int)BOOK_TRAILER_SHORT_MAX + (int)BOOK_TRAILER_SHORT_BYTES <= (int)SIZE_DIRECT_MAX,
-              "the size alone leads to the slab");
-
-void *account_malloc(size_t bytes, uintptr_t caller)
+/* For small ones of any kind, also where the current slab has none. */
+static LATER void *malloc_small(size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_self;
     struct heap *h = heap_own;
-    if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) ||
-                 bytes > BOOK_TRAILER_SHORT_MAX || !h))
+    if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || !h ||
+                 bytes > BOOK_TRAILER_SHORT_MAX))
         return malloc_far(bytes, caller);
+    void *block = heap_alloc(h, bytes + BOOK_TRAILER_SHORT_BYTES);
+    if (unlikely(!block))
+        return no_memory();
+    uint64_t extent = slab_of(block)->block_bytes - sizeof(uint64_t);
+    if (extent - bytes > BOOK_TRAILER_SLACK_MAX) /* then there is room for a long one */
+        return far_done_at(t, block, extent, bytes, caller);
+    return near_done(t, block, extent, bytes, caller);
+}
+
+/* Up to here size classes are so close that a short trailer can tell what is left over. */
+enum { CLOSE_MAX = 504 };
+static_assert((int)BOOK_TRAILER_SHORT_MAX + (int)BOOK_TRAILER_SHORT_BYTES <= (int)SIZE_DIRECT_MAX &&
+                  (512 - 256) / 8 - 1 <= (int)BOOK_TRAILER_SLACK_MAX &&
+                  (int)CLOSE_MAX + (int)BOOK_TRAILER_SHORT_BYTES == 512,
+              "eight classes for each doubling");
+
+INLINE void *malloc_from(struct heap *h, size_t bytes, uintptr_t caller)
+{
+    struct track_thread *t = track_self;
+    if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || bytes > CLOSE_MAX))
+        return malloc_small(bytes, caller);
     struct slab *s = h->direct[(bytes + BOOK_TRAILER_SHORT_BYTES + SIZE_STEP - 1) / SIZE_STEP];
     void *block = slab_pop(s);
     if (unlikely(!block))
-        return malloc_refill(bytes, caller);
+        return malloc_small(bytes, caller);
     uint64_t extent = s->block_bytes - sizeof(uint64_t);
-    if (unlikely(extent - bytes > BOOK_TRAILER_SLACK_MAX))
-        return far_done(block, extent, bytes, caller);
-    return near_done(t, block, extent, bytes, caller);
+    return near_done_within(t, block, extent, bytes, caller, UINT64_MAX);
+}
+
+void *account_malloc_own(size_t bytes, uintptr_t caller)
+{
+    return malloc_from(heap_own, bytes, caller);
+}
+
+void *account_malloc(size_t bytes, uintptr_t caller)
+{
+    struct heap *h = heap_own;
+    return likely(h) ? malloc_from(h, bytes, caller) : malloc_any(bytes, caller);
 }
 
 void *account_calloc(size_t bytes, uintptr_t caller)
@@ -252,7 +260,7 @@ void account_free(void *block)
         free_any(block);
 }
 
-void account_free_slab(void *block, struct slab *s)
+INLINE void free_to(struct heap *h, void *block, struct slab *s)
 {
     struct track_thread *t = track_self;
     struct book_site_counters *site;
@@ -269,13 +277,24 @@ void account_free_slab(void *block, struct slab *s)
     }
     *(uint64_t *)((uintptr_t)block + extent) = 0;
     count_free(t, site, bytes);
-    struct heap *h = heap_own;
     if (unlikely(charge(&t->settle_left, bytes)))
         free_settling(block);
-    else if (likely(load_relaxed(&s->owner) == h && h))
+    else if (likely(load_relaxed(&s->owner) == h))
         heap_push(h, s, block);
     else
-        heap_free_slowly(h, s, block);
+        heap_free_slowly(heap_own, s, block);
+}
+
+void account_free_own(void *block, struct slab *s)
+{
+    free_to(heap_own, block, s);
+}
+
+/* No slab is heap_none's. */
+void account_free_slab(void *block, struct slab *s)
+{
+    struct heap *h = heap_own;
+    free_to(h ? h : &heap_none, block, s);
 }
 
 /* ---- a block that changes ---- */

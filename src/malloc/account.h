@@ -18,3 +18,7 @@ void *account_memalign(size_t align, size_t bytes, uintptr_t caller);
 void account_free(void *block);
 void account_free_slab(void *block, struct slab *s); /* a block of that slab's, perhaps */
 size_t account_usable(void *block);
+
+/* The same for a thread whose heap_fast is heap_accounted. */
+void *account_malloc_own(size_t bytes, uintptr_t caller);
+void account_free_own(void *block, struct slab *s);

@@ -1,6 +1,7 @@
 /* entry.h: what entry.c and entry_cxx.c share. */
 #pragma once
 
+#include "malloc/account.h"
 #include "malloc/core.h"
 #include "malloc/divert.h"
 
@@ -8,16 +9,19 @@
 #define CALLER ((uintptr_t)__builtin_return_address(0))
 
 /* Of more than SIZE_DIRECT_MAX bytes, or where there was none at hand. */
-void *entry_malloc_further(size_t bytes, uintptr_t caller);
+void *entry_malloc_further(size_t bytes, uintptr_t caller)
+    __attribute__((noinline)); /* or the short way saves registers */
 
 static inline __attribute__((always_inline)) void *entry_malloc(size_t bytes, uintptr_t caller)
 {
+    struct heap *h = heap_fast;
     if (likely(bytes <= SIZE_DIRECT_MAX)) {
-        void *block = heap_pop(heap_fast, bytes);
+        void *block = heap_pop(h, bytes);
         if (likely(block))
             return block;
     }
-    return entry_malloc_further(bytes, caller);
+    return h == &heap_accounted ? account_malloc_own(bytes, caller)
+                                : entry_malloc_further(bytes, caller);
 }
 
 static inline __attribute__((always_inline)) void entry_free(void *block, uintptr_t caller)
@@ -29,7 +33,10 @@ static inline __attribute__((always_inline)) void entry_free(void *block, uintpt
             heap_push(h, s, block);
             return;
         }
-        divert_free_slab(block, s, caller);
+        if (h == &heap_accounted)
+            account_free_own(block, s);
+        else
+            divert_free_slab(block, s, caller);
         return;
     }
     divert_free(block, caller);

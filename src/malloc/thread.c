@@ -24,6 +24,7 @@ enum {
 }; /* times that a thread which is ending may come back: the C library asks us again 4 times */
 
 struct heap heap_none = {.direct = {[0 ... HEAP_DIRECT - 1] = &slab_none}};
+struct heap heap_accounted = {.direct = {[0 ... HEAP_DIRECT - 1] = &slab_none}};
 __thread struct heap *heap_fast = &heap_none;
 __thread struct heap *heap_own;
 struct heap *heap_all;
@@ -39,10 +40,11 @@ uint32_t thread_modes;
 
 void heap_fast_set(void)
 {
-    heap_fast =
-        heap_own && malloc_settings.read && load_relaxed(&thread_modes) == 0 && !thread_chain
-            ? heap_own
-            : &heap_none;
+    uint32_t modes = load_relaxed(&thread_modes);
+    bool usual = heap_own && malloc_settings.read && !thread_chain;
+    heap_fast = usual && modes == 0              ? heap_own
+                : usual && modes == MODE_ACCOUNT ? &heap_accounted
+                                                 : &heap_none;
 }
 
 __thread void *thread_chain;

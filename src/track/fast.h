@@ -53,13 +53,14 @@ INLINE struct track_site *site_known(struct track_thread *t, uintptr_t caller)
 }
 
 /* Count a block up to BOOK_TRAILER_SHORT_MAX that the budget has not been charged for: but for a call of track_done() where
- * anything is unusual. */
-INLINE void *near_done(struct track_thread *t, void *block, uint64_t extent, size_t bytes,
-                       uintptr_t caller)
+ * anything is unusual. `most`: what it may have to spare; a short trailer can
+ * tell no more than BOOK_TRAILER_SLACK_MAX. */
+INLINE void *near_done_within(struct track_thread *t, void *block, uint64_t extent, size_t bytes,
+                              uintptr_t caller, uint64_t most)
 {
     struct track_site *entry = track_site_entry(t, caller);
     uint64_t at = (uintptr_t)block + extent;
-    if (unlikely(charge(&t->budget, bytes) || extent - bytes > BOOK_TRAILER_SLACK_MAX))
+    if (unlikely(charge(&t->budget, bytes) || extent - bytes > most))
         return track_done(block, bytes, caller);
     if (unlikely(entry->key != caller)) {
         entry = track_site_beside(entry);
@@ -70,6 +71,12 @@ INLINE void *near_done(struct track_thread *t, void *block, uint64_t extent, siz
     *(uint64_t *)at = book_trailer_short_seal(t->key, at, said);
     count_alloc(t, entry->counters, bytes);
     return block;
+}
+
+INLINE void *near_done(struct track_thread *t, void *block, uint64_t extent, size_t bytes,
+                       uintptr_t caller)
+{
+    return near_done_within(t, block, extent, bytes, caller, BOOK_TRAILER_SLACK_MAX);
 }
 
 /* The same for a larger one, which gets a long trailer; `extent` is that of its last word. */
