@@ -200,8 +200,12 @@ struct book_header {
     uint64_t trailer_key;
     uint32_t trailer_generation; /* 1, and one more for each fork since */
     uint32_t trailer_format;     /* BOOK_TRAILER_FORMAT or its kin; 0: none */
+    /* With BOOK_TRAILER_FORMAT_BESIDE: */
+    uint64_t beside_heap;  /* address whose word is the first, a multiple of 32 */
+    uint64_t beside_words; /* address of that word */
+    uint64_t beside_span;  /* bytes of address space that there may be words for */
 
-    uint8_t spare[816];
+    uint8_t spare[792];
 };
 static_assert(sizeof(struct book_header) == BOOK_HEADER_BYTES, "header is one page");
 

@@ -247,6 +247,9 @@ static int identity_fill(struct book_identity *id, const struct book_header *h,
     id->trailer_key = h->trailer_key;
     id->trailer_generation = h->trailer_generation;
     id->trailer_format = h->trailer_format;
+    id->beside_heap = h->beside_heap;
+    id->beside_words = h->beside_words;
+    id->beside_span = h->beside_span;
     id->pid = h->pid;
     id->parent_pid = h->parent_pid;
     id->writer_pid = h->writer_pid;

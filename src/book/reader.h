@@ -54,6 +54,7 @@ struct book_identity {
     uint64_t st_dev, st_ino;
     uint64_t trailer_key; /* see trailer.h */
     uint32_t trailer_generation, trailer_format;
+    uint64_t beside_heap, beside_words, beside_span;
     char comm[16], host[64];
     char *exe, *command; /* never NULL; as long as they are, since readers come by the thousand */
 };

@@ -37,6 +37,20 @@
  * generation); the rest of what it says has to make sense as well: see book_trailer_read(). Where the allocator
  * is glibc's (BOOK_TRAILER_FORMAT_GLIBC), the word before a short block tells its size once more.
  *
+ * Where glibc has no byte to spare, a word more makes a small block a quarter larger. So most of glibc's small blocks
+ * (BOOK_TRAILER_FORMAT_BESIDE) have theirs in an array beside: 8 bytes for each 32 bytes of address space from
+ * header.beside_heap on, and as no two of them begin within 32 bytes, each has its own. Whether a block is one of those
+ * is told by its address and by the word that glibc keeps before it, so nothing has to be tried. Nobody else writes there: no
+ * check is needed. 0 is no block.
+ *
+ *   word     bits  0-15  generation of the process that made it
+ *            bits 16-21  upper bits of the number of the site
+ *            bits 22-27  bytes asked
+ *            bit  28     1: the block begins in the second half of its 32 bytes
+ *            bit  29     sampled
+ *            bits 34-48  time, and 49-62 lower bits of the site, both as in a short trailer
+ *            bit  63     1
+ *
  * The words are a stranger's. Nothing here looks at memory but the words that it is given.
  */
 #pragma once
@@ -49,6 +63,8 @@ enum {
     /* In header.trailer_format; 0: the process has none, 1: an older form. */
     BOOK_TRAILER_FORMAT = 2,
     BOOK_TRAILER_FORMAT_GLIBC = 3, /* the same in blocks of glibc's: book_trailer_chunk_fits() */
+    BOOK_TRAILER_FORMAT_BESIDE =
+        4, /* the same, but for small ones in the range of the array beside */
 
     BOOK_TRAILER_TIME_SHIFT = 27,
     BOOK_TRAILER_TIME_MAX = (1 << 26) - 1,
@@ -70,6 +86,17 @@ enum {
     BOOK_TRAILER_CHECK_BITS = 28,
 
     BOOK_TRAILER_GENERATIONS_MAX = 1 << 16, /* forks of forks; beyond it nothing is tracked */
+
+    BOOK_BESIDE_GRAIN = 32,     /* bytes of the heap for a word */
+    BOOK_BESIDE_CHUNK_MAX = 64, /* glibc's size of a block that has its word beside, */
+    BOOK_BESIDE_BYTES_MAX = 56, /* and the most that it can hold */
+    BOOK_BESIDE_SITE_SHIFT = 16,
+    BOOK_BESIDE_SITE_BITS = 6,
+    BOOK_BESIDE_BYTES_SHIFT = 22,
+    BOOK_BESIDE_SECOND_HALF = 1 << 28,
+    BOOK_BESIDE_SAMPLED = 1 << 29,
+    /* What is the generation of a block that this process made, that is not sampled and whose site is one of the first. */
+    BOOK_BESIDE_USUAL_MASK = BOOK_BESIDE_SAMPLED | ((1 << BOOK_BESIDE_BYTES_SHIFT) - 1),
 };
 /* Allocators give more than was asked for: whatever slack can be told, the extent can be. */
 _Static_assert((int)BOOK_TRAILER_SHORT_MAX + (int)BOOK_TRAILER_SLACK_MAX <=
@@ -100,7 +127,13 @@ struct book_trailer {
 
 static inline bool book_trailer_known(uint32_t format)
 {
-    return format == BOOK_TRAILER_FORMAT || format == BOOK_TRAILER_FORMAT_GLIBC;
+    return format >= BOOK_TRAILER_FORMAT && format <= BOOK_TRAILER_FORMAT_BESIDE;
+}
+
+/* Are its blocks glibc's? */
+static inline bool book_trailer_glibc(uint32_t format)
+{
+    return format == BOOK_TRAILER_FORMAT_GLIBC || format == BOOK_TRAILER_FORMAT_BESIDE;
 }
 
 /* ---- room ---- */
@@ -234,7 +267,60 @@ static inline uint64_t book_trailer_seal(struct book_trailer_key k, uint64_t at,
     return word1 | (check & BOOK_TRAILER_CHECK_MASK);
 }
 
-/* ---- both ---- */
+/* ---- beside ---- */
+
+/* Of a block that begins at `distance` bytes from header.beside_heap, or at 8 more. */
+static inline uint64_t book_beside_offset(uint64_t distance)
+{
+    return distance / BOOK_BESIDE_GRAIN * sizeof(uint64_t);
+}
+
+static inline uint64_t book_beside_shape(uint64_t start, uint64_t bytes)
+{
+    return (bytes + (start & 16) * 4) << BOOK_BESIDE_BYTES_SHIFT;
+}
+
+static inline uint64_t book_beside_word(struct book_trailer_key k, uint64_t start, uint64_t bytes,
+                                        uint32_t site, uint64_t stamp, bool sampled)
+{
+    uint64_t low = site % BOOK_TRAILER_SHORT_SITES, high = site / BOOK_TRAILER_SHORT_SITES;
+    return book_trailer_short_site((uint32_t)low, k.generation) | high << BOOK_BESIDE_SITE_SHIFT |
+           stamp | book_beside_shape(start, bytes) | (sampled ? BOOK_BESIDE_SAMPLED : 0);
+}
+
+/* What a word says whose 32 bytes begin at `grain`; false if there is no block. `usable` is not told. */
+static inline bool book_beside_read(struct book_trailer_key k, uint64_t word, uint64_t grain,
+                                    struct book_trailer *ret)
+{
+    uint32_t made = word % BOOK_TRAILER_GENERATIONS_MAX;
+    uint64_t bytes = word >> BOOK_BESIDE_BYTES_SHIFT & 63;
+    if (!(word & BOOK_TRAILER_SHORT_MARK) || made == 0 || made > k.generation ||
+        bytes > BOOK_BESIDE_BYTES_MAX)
+        return false;
+    uint32_t high = word >> BOOK_BESIDE_SITE_SHIFT & ((1 << BOOK_BESIDE_SITE_BITS) - 1);
+    uint32_t low = word >> BOOK_TRAILER_SHORT_SITE_SHIFT & (BOOK_TRAILER_SHORT_SITES - 1);
+    *ret = (struct book_trailer){
+        .start = grain + (word & BOOK_BESIDE_SECOND_HALF ? 16 : 0),
+        .bytes = bytes,
+        .site = high * BOOK_TRAILER_SHORT_SITES + low,
+        .time = book_trailer_time_unpack(word >> BOOK_TRAILER_SHORT_TIME_SHIFT & ((1 << 15) - 1)),
+        .is_short = true,
+        .sampled = word & BOOK_BESIDE_SAMPLED,
+        .inherited = made < k.generation,
+        .ancestors = k.generation - made,
+    };
+    return true;
+}
+
+/* Does the word that glibc keeps before a block agree? */
+static inline bool book_beside_chunk_fits(uint64_t chunk, uint64_t bytes)
+{
+    uint64_t size = chunk & ~UINT64_C(5);
+    return size % 16 == 0 && size <= BOOK_BESIDE_CHUNK_MAX && size >= 32 &&
+           bytes + sizeof(uint64_t) <= size;
+}
+
+/* ---- both forms inside ---- */
 
 /* Store a trailer whose last word is at address `at` (`last` may be a copy elsewhere, with two more words
  * before it). False if there is room for a short one only, and it cannot be short. The site has 20 bits,

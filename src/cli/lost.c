@@ -200,7 +200,8 @@ static int look(const struct lost_request *q, struct lost *lost)
         struct scan_options options = {
             .pid = pid,
             .key = {.key = id->trailer_key, .generation = id->trailer_generation},
-            .glibc = id->trailer_format == BOOK_TRAILER_FORMAT_GLIBC,
+            .glibc = book_trailer_glibc(id->trailer_format),
+            .beside = {id->beside_heap, id->beside_words, id->beside_span},
             .sites = lost->names.copy.n_sites,
             .time_max = scan_time_max(id->created_monotonic_ns, proc_monotonic_ns()),
             .gaps_are_roots = lost->process->losses[BOOK_LOSS_SUSPENDED] > 0,

@@ -63,7 +63,8 @@ static int heap_take(struct ledger *ledger, struct ledger_process *p,
         .pid = p->pid,
         .key = {.key = id->trailer_key, .generation = id->trailer_generation},
         .sites = UINT32_MAX,
-        .glibc = id->trailer_format == BOOK_TRAILER_FORMAT_GLIBC,
+        .glibc = book_trailer_glibc(id->trailer_format),
+        .beside = {id->beside_heap, id->beside_words, id->beside_span},
     };
     if (!runs(ledger, p))
         return -ESRCH;

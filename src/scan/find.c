@@ -13,6 +13,7 @@ enum {
     PAGE = 4096,               /* of the index, whatever the machine's are */
     INDEX_PAGES_MAX = 1 << 26, /* of one region: 256 GB; what is larger is searched by halves */
     CHANCE_BYTES = 1 << 20,    /* in so much data chance makes no short trailer: one in 64 MB */
+    GRAINS = SCAN_WINDOW / BOOK_BESIDE_GRAIN + 1,
 };
 
 struct search {
@@ -21,8 +22,11 @@ struct search {
     struct scan_memory *memory;
     const struct scan_region *region;
     size_t room;
-    size_t region_first; /* first block of this region */
-    uint64_t all_bytes;  /* to be read, for progress */
+    size_t region_first;  /* first block of this region */
+    uint64_t all_bytes;   /* to be read, for progress */
+    uint64_t *beside;     /* words of what is being looked at, GRAINS; NULL: there are none */
+    uint64_t beside_from; /* where their first 32 bytes begin, */
+    size_t n_beside;      /* and how many there are */
     /* Of scan_each(): */
     void (*each)(const struct scan_block *block, void *context);
     void *each_context;
@@ -130,6 +134,60 @@ static bool chunk_agrees(const struct search *s, const struct book_trailer *trai
            (to_chunk > n_before || book_trailer_chunk_fits(*(last - to_chunk), trailer->usable));
 }
 
+/* ---- words beside ---- */
+
+static bool is_array(const struct scan_options *options, const struct scan_region *region)
+{
+    return options->beside.span &&
+           region->start - options->beside.words < book_beside_offset(options->beside.span);
+}
+
+/* Where there is an array, room for a part of it. */
+static int beside_begin(struct search *s)
+{
+    if (s->options->beside.span == 0 || s->options->beside.heap % BOOK_BESIDE_GRAIN)
+        return 0;
+    s->beside = malloc(GRAINS * sizeof(*s->beside));
+    return s->beside ? 0 : -ENOMEM;
+}
+
+/* The words for `bytes` from `start` on. Pages of the array that were never used cannot be read, and say nothing. */
+static void beside_read(struct search *s, uint64_t start, size_t bytes)
+{
+    const struct scan_beside *beside = &s->options->beside;
+    uint64_t from = start & ~(uint64_t)(BOOK_BESIDE_GRAIN - 1), unread = s->memory->unread;
+    s->n_beside = 0;
+    if (!s->beside)
+        return;
+    if (start - beside->heap >= beside->span) {
+        if (beside->heap - start >= bytes)
+            return;
+        from = beside->heap;
+    }
+    uint64_t offset = book_beside_offset(from - beside->heap);
+    size_t len = book_beside_offset(start + bytes - from);
+    s->n_beside =
+        scan_memory_read(s->memory, beside->words + offset, s->beside, len) / sizeof(*s->beside);
+    s->beside_from = from;
+    s->memory->unread = unread;
+}
+
+/* The block whose 32 bytes begin at `word`, which is at `at`; there are `n_before` words before it, and one after it. */
+static int beside_look(struct search *s, const uint64_t *word, uint64_t at, size_t n_before)
+{
+    struct book_trailer trailer;
+    uint64_t number = (at - s->beside_from) / BOOK_BESIDE_GRAIN;
+    if (number >= s->n_beside || !s->beside[number] ||
+        !book_beside_read(s->options->key, s->beside[number], at, &trailer))
+        return 0;
+    const uint64_t *chunk = trailer.start == at ? word - 1 : word + 1;
+    if ((chunk > word || n_before > 0) && !book_beside_chunk_fits(*chunk, trailer.bytes))
+        return 0;
+    return block_add(s, &trailer);
+}
+
+/* ---- words of the process ---- */
+
 /* `words` are `n` words of the process from `at` on; of the process are also `n_before` words before them. Two that
  * are there anyway may be looked at. */
 static int search_words(struct search *s, const uint64_t *words, size_t n, uint64_t at,
@@ -138,14 +196,17 @@ static int search_words(struct search *s, const uint64_t *words, size_t n, uint6
     uint64_t lowest = s->region->start;
     for (size_t i = 0; i < n; i++, at += sizeof(uint64_t)) {
         struct book_trailer trailer;
+        int r = 0;
         /* Most words are zero, or would be that of more than there is. */
-        if (!words[i] ||
-            (!(words[i] & BOOK_TRAILER_SHORT_MARK) &&
-             ((&words[i])[-1] & BOOK_TRAILER_SIZE_MAX) > at - lowest) ||
-            !book_trailer_read(s->options->key, at, &words[i], lowest, &trailer) ||
-            !chunk_agrees(s, &trailer, &words[i], n_before + i))
-            continue;
-        int r = block_add(s, &trailer);
+        if (words[i] &&
+            ((words[i] & BOOK_TRAILER_SHORT_MARK) ||
+             ((&words[i])[-1] & BOOK_TRAILER_SIZE_MAX) <= at - lowest) &&
+            book_trailer_read(s->options->key, at, &words[i], lowest, &trailer) &&
+            chunk_agrees(s, &trailer, &words[i], n_before + i))
+            r = block_add(s, &trailer);
+        /* What ends here comes before what begins here. */
+        if (r == 0 && s->n_beside && at % BOOK_BESIDE_GRAIN == 0)
+            r = beside_look(s, &words[i], at, n_before + i);
         if (r < 0)
             return r;
     }
@@ -163,6 +224,7 @@ static int search_run(void *context, uint64_t start, uint64_t end)
         size_t n = scan_memory_read(s->memory, start, words, len) / sizeof(uint64_t);
         if (n == 0)
             break;
+        beside_read(s, start, n * sizeof(uint64_t));
         int r = search_words(s, words, n, start, before);
         if (r < 0)
             return r;
@@ -200,34 +262,37 @@ static void index_region(const struct scan *scan, struct scan_region *region)
     }
 }
 
-static bool has_blocks(const struct scan_region *region)
+static bool has_blocks(const struct scan_options *options, const struct scan_region *region)
 {
-    return region->anonymous && region->readable && region->writable && !region->shared &&
-           region->end - region->start <= SCAN_MAPPING_MAX;
+    return !is_array(options, region) && region->anonymous && region->readable &&
+           region->writable && !region->shared && region->end - region->start <= SCAN_MAPPING_MAX;
 }
 
 int scan_find(struct scan *scan, const struct scan_options *options, struct scan_memory *memory,
               struct scan_regions *regions)
 {
     struct search s = {.scan = scan, .options = options, .memory = memory};
-    for (size_t i = 0; i < regions->n; i++)
-        if (has_blocks(&regions->regions[i]))
-            s.all_bytes += regions->regions[i].end - regions->regions[i].start;
+    int r = beside_begin(&s);
     for (size_t i = 0; i < regions->n; i++) {
         struct scan_region *region = &regions->regions[i];
-        if (!has_blocks(region))
+        if (has_blocks(options, region))
+            s.all_bytes += region->end - region->start;
+        region->root = region->root && !is_array(options, region);
+    }
+    for (size_t i = 0; i < regions->n && r == 0; i++) {
+        struct scan_region *region = &regions->regions[i];
+        if (!has_blocks(options, region))
             continue;
         s.region = region;
         s.region_first = scan->n;
-        int r = scan_memory_runs(memory, region->start, region->end, search_run, &s);
-        if (r < 0)
-            return r;
+        r = scan_memory_runs(memory, region->start, region->end, search_run, &s);
         region->first_block = s.region_first;
         region->n_blocks = scan->n - s.region_first;
-        if (region->n_blocks)
+        if (r == 0 && region->n_blocks)
             index_region(scan, region);
     }
-    return 0;
+    free(s.beside);
+    return r;
 }
 
 int scan_each(const struct scan_options *options, uint64_t deadline_ns,
@@ -247,15 +312,18 @@ int scan_each(const struct scan_options *options, uint64_t deadline_ns,
                        .each_context = context,
                        .deadline_ns = deadline_ns};
     r = scan_regions_read(options->pid, &regions);
+    if (r == 0)
+        r = beside_begin(&s);
     for (size_t i = 0; i < regions.n && r == 0; i++) {
         s.region = &regions.regions[i];
-        if (!has_blocks(s.region))
+        if (!has_blocks(options, s.region))
             continue;
         r = scan_memory_runs(&memory, s.region->start, s.region->end, search_run, &s);
         tell(&s, 0);
     }
     *ret_searched = scan.searched_bytes;
     free(scan.blocks);
+    free(s.beside);
     scan_regions_release(&regions);
     scan_memory_close(&memory);
     return r;

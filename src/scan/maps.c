@@ -35,6 +35,12 @@ static bool is_book(const char *path)
     return len > 5 && memcmp(path + len - 5, ".book", 5) == 0;
 }
 
+static bool is_libc(const char *path)
+{
+    const char *name = strrchr(path, '/');
+    return name && (begins_with(name, "/libc.so.") || begins_with(name, "/libc-2."));
+}
+
 static void classify(struct scan_region *region, const struct scan_region *before, uint64_t inode,
                      const char *path)
 {
@@ -45,6 +51,7 @@ static void classify(struct scan_region *region, const struct scan_region *befor
         (strcmp(path, "[heap]") == 0 || (path[0] != '[' && region->start % ARENA_BYTES == 0));
     region->root = region->readable && (region->writable || region->anonymous) && !special &&
                    !is_book(path) && !is_device(path);
+    region->libc = region->writable && is_libc(path);
     region->guarded = strcmp(path, "[stack]") == 0 ||
                       (before && before->end == region->start && !before->readable);
 }

@@ -12,6 +12,7 @@ struct scan_region {
     bool anonymous;               /* no file: [heap], [stack], [anon:...] or nothing */
     bool heap;                    /* memory of glibc's malloc: the brk heap or an arena */
     bool root;                    /* may hold pointers that count */
+    bool libc;                    /* data of the C library: where its malloc keeps its pointers */
     bool guarded;                 /* what lies right below cannot be touched: a stack ends here */
     size_t first_block, n_blocks; /* of the scan, found here, */
     uint64_t first_page;          /* and where they begin, as number of the page: */

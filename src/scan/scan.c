@@ -35,6 +35,7 @@ struct marker {
     size_t n_work, room_work;
     bool at_end;   /* of the process: threads that are gone did not end, but were ended */
     bool glibc;    /* descriptors of threads are as we know them */
+    bool in_libc;  /* what is looked at is data of the C library */
     size_t leader; /* the lost block from which the others are found; SIZE_MAX: roots */
     uint64_t done_bytes;
     int error;
@@ -69,6 +70,13 @@ static void reach(struct marker *m, size_t number)
     }
 }
 
+/* glibc names a free piece by an address 16 bytes before it: by the last word of the block that ends there, if that has not a
+ * byte to spare. */
+static inline bool is_next_chunk(const struct scan_block *block, uint64_t word)
+{
+    return word % 16 == 0 && word + sizeof(uint64_t) >= block->start + block->bytes;
+}
+
 static inline void look_at(struct marker *m, uint64_t word)
 {
     if (word - m->lowest >= m->highest - m->lowest) {
@@ -77,7 +85,7 @@ static inline void look_at(struct marker *m, uint64_t word)
             return;
     }
     size_t number = scan_block_around(m->scan, m->regions, word, &m->hint);
-    if (number != SIZE_MAX)
+    if (number != SIZE_MAX && !(m->in_libc && is_next_chunk(&m->scan->blocks[number], word)))
         reach(m, number);
 }
 
@@ -289,7 +297,9 @@ static void roots(struct marker *m, const struct scan_registers *threads, size_t
             uint64_t low = region_low(region, threads, n), dead = region->start;
             if (low == region->start)
                 dead = dead_stack_end(m, region, threads, n);
+            m->in_libc = region->libc && m->options->glibc;
             root_outside(m, low > dead ? low : dead, region->end);
+            m->in_libc = false;
         }
     }
 }

@@ -7,7 +7,7 @@
  *     ... scan->blocks, each with its state ...
  *
  * Everything is read from outside: blocks are found by the trailers that libmemoir-track leaves in them
- * (book/trailer.h), so the process takes no part and needs no room. A block is reachable if any aligned word
+ * or beside them (book/trailer.h), so the process takes no part and needs no room. A block is reachable if any aligned word
  * of a root, or of a block that is reachable, could be an address inside it. Roots are registers, stacks from
  * the stack pointer up, thread-local storage, and every other readable page that a process can write: data and
  * bss, mappings of its own, shared memory. The test is conservative: a number that looks like an address keeps
@@ -67,10 +67,16 @@ struct scan {
     bool whole;              /* nothing above is missing: "lost" is a proof */
 };
 
+/* Where the words of small blocks are: as in the header of the book; span 0: there are none. */
+struct scan_beside {
+    uint64_t heap, words, span;
+};
+
 struct scan_options {
     pid_t pid;
     struct book_trailer_key key;
-    bool glibc;          /* BOOK_TRAILER_FORMAT_GLIBC */
+    bool glibc; /* book_trailer_glibc() */
+    struct scan_beside beside;
     uint64_t sites;      /* entries of the book's table of sites */
     uint32_t time_max;   /* scan_time_max(); 0: not known */
     bool gaps_are_roots; /* there are live blocks without a trailer (tracking was suspended) */

@@ -122,16 +122,22 @@ INLINE bool short_surely(struct track_thread *t, void *block, uint64_t extent, u
            likely(book_trailer_short_extent(*ret_word) == extent);
 }
 
-/* What was counted for a block with that trailer; the counters of its site, or NULL. */
-INLINE struct book_site_counters *counted(struct track_thread *t, uint64_t word, uint64_t extent,
-                                          size_t *ret_bytes)
+/* The counters of the site that a word with the mark names, or NULL. */
+INLINE struct book_site_counters *site_named(struct track_thread *t, uint64_t word)
 {
     uint64_t site = word >> BOOK_TRAILER_SHORT_SITE_SHIFT; /* and the mark */
     struct book_site_counters *page =
         t->book.site_pages[site / BOOK_SITES_PER_PAGE -
                            BOOK_TRAILER_SHORT_SITES / BOOK_SITES_PER_PAGE];
-    *ret_bytes = extent - book_trailer_short_slack(word);
     return likely(page) ? &page[site % BOOK_SITES_PER_PAGE] : NULL;
+}
+
+/* What was counted for a block with that trailer; the counters of its site, or NULL. */
+INLINE struct book_site_counters *counted(struct track_thread *t, uint64_t word, uint64_t extent,
+                                          size_t *ret_bytes)
+{
+    *ret_bytes = extent - book_trailer_short_slack(word);
+    return site_named(t, word);
 }
 
 /* A trailer that was taken away, and where its block was counted. */

@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "book/lock.h"
+#include "track/beside.h"
 #include "track/early.h"
 #include "track/fast.h"
 #include "track/sample.h"
@@ -11,16 +12,26 @@ static uint64_t place_of(uint32_t account, uint32_t site)
     return (uint64_t)site << 12 | account;
 }
 
-static void trailer_put(void *block, size_t bytes, uint32_t site, uint32_t time, bool sampled)
+/* What a block carries, in it or beside. False if there is room for a short trailer only, and it cannot be short. */
+static bool trailer_put(void *block, size_t bytes, uint32_t site, uint32_t time, bool sampled)
 {
+    uint64_t *word = beside_claim(block);
+    if (word) {
+        *word = book_beside_word(early.key, (uintptr_t)block, bytes, site,
+                                 book_trailer_short_stamp(time), sampled);
+        return true;
+    }
     uint64_t at = book_trailer_place((uintptr_t)block, real_usable(block));
-    book_trailer_write((uint64_t *)at, early.key, at, (uintptr_t)block, bytes, site, time, sampled);
+    return book_trailer_write((uint64_t *)at, early.key, at, (uintptr_t)block, bytes, site, time,
+                              sampled);
 }
 
 /* A block that was asked for with room for a short trailer only, and needs a long one, grows. False if it
  * cannot: then it is as it was. */
 static bool room_make(void **block, size_t bytes)
 {
+    if (beside_claim(*block))
+        return true;
     size_t usable = real_usable(*block);
     uint64_t extent = book_trailer_place((uintptr_t)*block, usable) - (uintptr_t)*block;
     if (extent >= book_trailer_whole_words(bytes) + sizeof(uint64_t))
@@ -52,10 +63,10 @@ static void lose(enum book_loss cause)
 static struct track_site *entry_for(struct track_thread *t, uintptr_t caller)
 {
     const uint64_t flags = TRACK_KEY_STALE | TRACK_KEY_WIDE;
-    struct track_site *first = track_site_entry(t, caller), *beside = track_site_beside(first);
+    struct track_site *first = track_site_entry(t, caller), *second = track_site_beside(first);
     if ((first->key & ~flags) == caller || !first->key)
         return first;
-    return beside;
+    return second;
 }
 
 /* Inside: the site of a caller, as this thread may know it or has to ask. */
@@ -196,8 +207,11 @@ static inline __attribute__((always_inline)) bool alloc_known(void *block, size_
         return false;
     recall_verify(t, found.site, state, true);
     uint64_t at = book_trailer_place((uintptr_t)block, real_usable(block));
-    uint64_t extent = at - (uintptr_t)block;
-    if (likely(book_trailer_short_fits(extent, bytes, found.site))) {
+    uint64_t extent = at - (uintptr_t)block, *word = beside_claim(block);
+    if (word) {
+        *word =
+            book_beside_word(t->tracker->key, (uintptr_t)block, bytes, found.site, t->stamp, false);
+    } else if (likely(book_trailer_short_fits(extent, bytes, found.site))) {
         uint64_t said = book_trailer_short_site(found.site, (uint32_t)t->generation) + t->stamp +
                         book_trailer_short_shape(extent, extent - bytes);
         *(uint64_t *)at = book_trailer_short_seal(t->key, at, said);
@@ -240,16 +254,20 @@ void *track_done(void *block, size_t bytes, uintptr_t caller)
     else if (t->budget <= (int64_t)bytes)
         track_tick(t);
     struct track_site *entry = site_known(t, caller);
-    uint64_t at = book_trailer_place((uintptr_t)block, real_usable(block));
     if (!entry || track_sample_left(t) < (int64_t)bytes ||
-        !book_trailer_write((uint64_t *)at, t->tracker->key, at, (uintptr_t)block, bytes,
-                            t->site_numbers[entry - t->sites], load_relaxed(&t->tracker->time),
-                            false))
+        !trailer_put(block, bytes, t->site_numbers[entry - t->sites],
+                     load_relaxed(&t->tracker->time), false))
         return track_alloc(block, bytes, caller);
     t->budget -= (int64_t)bytes;
     count_alloc(t, entry->counters, bytes);
     if (large)
         track_settle(t); /* it makes a peak, though it may be gone before the next tick */
+    return block;
+}
+
+void *track_without(void *block)
+{
+    lose(BOOK_LOSS_BLOCKS_FULL);
     return block;
 }
 
@@ -364,10 +382,16 @@ struct track_taken track_take(void *block)
 {
     struct track_taken taken = {.block = block};
     track_phase_now();
-    uint64_t *last = last_word(block, real_usable(block));
-    if (!last ||
-        book_trailer_check(early.key, (uintptr_t)block, (uintptr_t)last, last, &taken.trailer) < 0)
-        return taken;
+    uint64_t *last = beside_word(block);
+    if (last) {
+        if (!book_beside_read(early.key, *last, 0, &taken.trailer))
+            return taken;
+    } else {
+        last = last_word(block, real_usable(block));
+        if (!last || book_trailer_check(early.key, (uintptr_t)block, (uintptr_t)last, last,
+                                        &taken.trailer) < 0)
+            return taken;
+    }
     taken.last = last;
     taken.words[1] = last[0];
     last[0] = 0;
@@ -417,7 +441,7 @@ size_t track_usable(void *block)
     size_t usable = real_usable_told(block);
     const uint64_t *last = last_word(block, usable);
     struct book_trailer trailer;
-    if (!last ||
+    if (!last || beside_word(block) ||
         book_trailer_check(early.key, (uintptr_t)block, (uintptr_t)last, last, &trailer) < 0)
         return usable;
     return trailer.usable;

@@ -111,6 +111,8 @@ struct track_thread {
     uint64_t key;                  /* of a trailer's check, */
     uint64_t generation;           /* and what is crossed with it */
 
+    uint64_t small_room; /* to ask for with blocks that may have their word beside: see beside.h, */
+    uint64_t elsewhere;  /* and how many of late had it not */
     struct tracker *tracker;
     int64_t sample_left;  /* bytes until the next sampled block, when the budget was given, */
     int64_t granted;      /* which was so much then */
@@ -236,6 +238,9 @@ void *track_alloc(void *block, size_t bytes, uintptr_t caller);
 
 /* The same for a block that the budget has been charged for, from who could take the fast way but for this block. */
 void *track_done(void *block, size_t bytes, uintptr_t caller);
+
+/* A block that there is no memory for a trailer of: it counts as lost. Gives the block. */
+void *track_without(void *block);
 
 /* Bytes to ask for if it comes to that. */
 size_t track_request(size_t bytes);

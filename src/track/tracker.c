@@ -18,6 +18,7 @@
 #include "book/report.h"
 #include "book/thread_key.h"
 #include "site/module.h"
+#include "track/beside.h"
 #include "track/early.h"
 #include "track/map.h"
 #include "track/sample.h"
@@ -108,6 +109,7 @@ static void process_begin(struct track_root *root)
         inherited = track_fork_begin();
     } else {
         key.key = hash_combine(book_exec_random(), clock_monotonic_ns()) | 1;
+        beside_begin();
     }
     key.generation++;
     begun_before = true;
@@ -185,6 +187,7 @@ static int tracker_fill(struct tracker *tracker)
     w->header->trailer_key = early.key.key;
     w->header->trailer_generation = early.key.generation;
     w->header->trailer_format = real.glibc ? BOOK_TRAILER_FORMAT_GLIBC : BOOK_TRAILER_FORMAT;
+    beside_enter(w->header);
     tracker->key = early.key;
     tracker->time = early_time();
     r = book_account_add(w, &w->common, TRACK_SPACE_HEAP, BOOK_DEVICE_HOST, "heap");
@@ -487,6 +490,9 @@ void track_tick(struct track_thread *t)
     t->stamp = book_trailer_short_stamp(track_clock(t->tracker));
     if (t->account)
         budget_adapt(t);
+    /* Blocks of other parts of the address space have to have room for a trailer; these are mostly those of a thread. */
+    t->small_room = t->elsewhere > TRACK_TICK_BLOCKS / 8 ? track_request(0) : 0;
+    t->elsewhere = 0;
     t->sample_left = track_sample_left(t);
     track_grant(t);
     track_settle(t);

@@ -7,7 +7,8 @@
  *
  * Nearly all calls are for small blocks of glibc's in a thread that has seen their caller before. What these need is
  * here once more, with nothing in between ("near"): their size stands before them, their trailer is one word,
- * and all that is unusual is left to a function that is called last, so that no registers have to be saved.
+ * and all that is unusual is left to a function that is called last, so that no registers have to be saved. The smallest
+ * are not asked for with more: their word is kept beside them (beside.h).
  */
 #include "track/wrap.h"
 
@@ -17,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "track/beside.h"
 #include "track/fast.h"
 
 enum { HINT_PAGE = 4096 };
@@ -61,10 +63,109 @@ INLINE void *far_done(struct track_thread *t, void *block, size_t bytes, uintptr
     return track_done(block, bytes, caller);
 }
 
+/* ---- words beside ---- */
+
+/* The counters of the site that a word names, if this thread made it and nothing else has to be done; or NULL. */
+INLINE struct book_site_counters *beside_counted(struct track_thread *t, uint64_t word,
+                                                 size_t *ret_bytes)
+{
+    *ret_bytes = word >> BOOK_BESIDE_BYTES_SHIFT & 63;
+    if (unlikely(((uint32_t)word & BOOK_BESIDE_USUAL_MASK) != (uint32_t)t->generation))
+        return NULL;
+    return site_named(t, word);
+}
+
+/* A block up to BOOK_BESIDE_BYTES_MAX that was asked for with small_room: one that has its word in itself, as its address or its
+ * size tells, may have to grow for that. NULL if there is no memory: then it is as it was. */
+static void *small_fit(struct track_thread *t, void *block, size_t bytes)
+{
+    if (beside_claim(block))
+        return block;
+    t->elsewhere += beside_distance(block) >= load_relaxed(&beside.span);
+    return any_extent(block) >= bytes ? block : real.realloc(block, track_request(bytes));
+}
+
+/* Where a thread has its own part of the heap, this is the usual way. */
+static __attribute__((noinline)) void *small_elsewhere(void *block, size_t bytes, uintptr_t caller)
+{
+    struct track_thread *t = track_self;
+    void *fitting = small_fit(t, block, bytes);
+    if (unlikely(!fitting))
+        return track_without(block);
+    if (likely(!beside_word(fitting)))
+        return near_done(t, fitting, near_extent(fitting), bytes, caller);
+    t->budget -= (int64_t)bytes;
+    return track_done(fitting, bytes, caller);
+}
+
+/* Count a block up to BOOK_BESIDE_BYTES_MAX that was asked for as it is, or with small_room. */
+INLINE void *small_done(struct track_thread *t, void *block, size_t bytes, uintptr_t caller)
+{
+    struct track_site *entry = track_site_entry(t, caller);
+    uint64_t distance = beside_distance(block);
+    if (unlikely(!beside_has(real_chunk(block), distance)))
+        return small_elsewhere(block, bytes, caller);
+    if (unlikely(charge(&t->budget, bytes)))
+        return track_done(block, bytes, caller);
+    if (unlikely(entry->key != caller)) {
+        entry = track_site_beside(entry);
+        if (entry->key != caller)
+            return track_done(block, bytes, caller);
+    }
+    *beside_at(distance) =
+        entry->short_site + t->stamp + book_beside_shape((uintptr_t)block, bytes);
+    count_alloc(t, entry->counters, bytes);
+    return block;
+}
+
+/* ---- any block ---- */
+
+INLINE bool is_small(size_t bytes)
+{
+    return bytes <= BOOK_BESIDE_BYTES_MAX && real.glibc;
+}
+
+INLINE size_t room_asked(const struct track_thread *t, size_t bytes)
+{
+    return is_small(bytes) ? bytes + t->small_room : track_request(bytes);
+}
+
+/* Count a block that was asked for with room_asked(). */
+static void *any_done(struct track_thread *t, void *block, size_t bytes, uintptr_t caller)
+{
+    void *fitting = is_small(bytes) ? small_fit(t, block, bytes) : block;
+    if (unlikely(!fitting))
+        return track_without(block);
+    t->budget -= (int64_t)bytes;
+    return track_done(fitting, bytes, caller);
+}
+
+/* Take away a word that is kept beside. */
+static bool held_beside(struct track_thread *t, uint64_t *at, struct track_held *ret)
+{
+    struct book_trailer said;
+    if (!book_beside_read(t->tracker->key, *at, 0, &said) || said.inherited || said.sampled)
+        return false;
+    struct book_site_counters *page = t->book.site_pages[said.site / BOOK_SITES_PER_PAGE];
+    if (!page)
+        return false;
+    *ret = (struct track_held){
+        .last = at,
+        .words = {0, *at},
+        .site = &page[said.site % BOOK_SITES_PER_PAGE],
+        .bytes = said.bytes,
+        .is_short = true,
+    };
+    *at = 0;
+    return true;
+}
+
 /* Take away the trailer of any block of this process; false if it cannot be counted as freed at once. */
 static bool take(struct track_thread *t, void *block, struct track_held *ret)
 {
-    uint64_t word, extent = hint_extent(t, block);
+    uint64_t word, extent = hint_extent(t, block), *beside_it = beside_word(block);
+    if (beside_it)
+        return held_beside(t, beside_it, ret);
     if (short_surely(t, block, extent, &word) && held_short(t, block, extent, word, ret))
         return true;
     return held_take(t, block, any_extent(block), ret);
@@ -88,13 +189,11 @@ static __attribute__((noinline)) void *malloc_any(size_t bytes, uintptr_t caller
     struct track_thread *t = track_self;
     if (unlikely(!track_may_alloc(t, &track_page.root.pass) || bytes > WRAP_SIZE_MAX))
         return malloc_slowly(bytes, caller);
-    void *block = real.malloc(track_request(bytes));
+    void *block = real.malloc(room_asked(t, bytes));
     if (unlikely(!block))
         return NULL;
-    if (bytes > BOOK_TRAILER_SHORT_MAX || real.glibc || track_settings.stacks == TRACK_STACKS_ALL) {
-        t->budget -= (int64_t)bytes;
-        return track_done(block, bytes, caller);
-    }
+    if (bytes > BOOK_TRAILER_SHORT_MAX || real.glibc || track_settings.stacks == TRACK_STACKS_ALL)
+        return any_done(t, block, bytes, caller);
     uint64_t extent = any_extent(block);
     hint_set(t, block, extent % HINT_PAGE);
     return near_done(t, block, extent, bytes, caller);
@@ -130,6 +229,10 @@ INLINE void *malloc_near(struct track_thread *t, size_t bytes, uintptr_t caller)
 {
     if (unlikely((t->control->flags & BOOK_CONTROL_SUSPENDED) || bytes > BOOK_TRAILER_SHORT_MAX))
         return malloc_far(bytes, caller);
+    if (bytes <= BOOK_BESIDE_BYTES_MAX) {
+        void *small = real.malloc(bytes + t->small_room);
+        return likely(small) ? small_done(t, small, bytes, caller) : NULL;
+    }
     void *block = real.malloc(bytes + BOOK_TRAILER_SHORT_BYTES);
     return likely(block) ? near_done(t, block, near_extent(block), bytes, caller) : NULL;
 }
@@ -174,11 +277,11 @@ static __attribute__((noinline)) void free_settling(void *block)
     real.free(block);
 }
 
-/* Of a short trailer that is found: ends in a jump, so that nothing has to be saved. */
-INLINE void free_short(struct track_thread *t, void *block, uint64_t extent,
-                       struct book_site_counters *site, size_t bytes)
+/* Of a word that is found: ends in a jump, so that nothing has to be saved. */
+INLINE void free_word(struct track_thread *t, void *block, uint64_t *word,
+                      struct book_site_counters *site, size_t bytes)
 {
-    *(uint64_t *)((uintptr_t)block + extent) = 0;
+    *word = 0;
     count_free(t, site, bytes);
     if (unlikely(charge(&t->settle_left, bytes)))
         free_settling(block);
@@ -198,7 +301,7 @@ static __attribute__((noinline)) void free_hinted(void *block)
                  !(site = counted(t, word, extent, &bytes))))
         free_any(block);
     else
-        free_short(t, block, extent, site, bytes);
+        free_word(t, block, (uint64_t *)((uintptr_t)block + extent), site, bytes);
 }
 
 /* For larger blocks of glibc's: but for a call of free_any() where anything is unusual. */
@@ -208,8 +311,9 @@ static __attribute__((noinline)) void free_far(void *block)
     size_t chunk = real_chunk(block);
     uint64_t at = (uintptr_t)block + near_extent(block) - sizeof(uint64_t);
     uint64_t *words = (uint64_t *)at;
-    if (unlikely(real_chunk_odd(block, chunk) || chunk < 2 * BOOK_TRAILER_LONG_BYTES ||
-                 (int64_t)words[1] < 0 || (words[1] >> 36 & 1))) {
+    if (unlikely(beside_word(block) || real_chunk_odd(block, chunk) ||
+                 chunk < 2 * BOOK_TRAILER_LONG_BYTES || (int64_t)words[1] < 0 ||
+                 (words[1] >> 36 & 1))) {
         free_any(block);
         return;
     }
@@ -242,11 +346,20 @@ INLINE void free_it(void *block)
         free_hinted(block);
         return;
     }
+    uint64_t distance = beside_distance(block);
+    if (beside_has(real_chunk(block), distance)) {
+        uint64_t *beside_it = beside_at(distance);
+        if (likely(site = beside_counted(t, *beside_it, &bytes)))
+            free_word(t, block, beside_it, site, bytes);
+        else
+            free_far(block);
+        return;
+    }
     if (unlikely(!short_here(t, block, extent = near_extent(block), &word) ||
                  !(site = counted(t, word, extent, &bytes))))
         free_far(block);
     else
-        free_short(t, block, extent, site, bytes);
+        free_word(t, block, (uint64_t *)((uintptr_t)block + extent), site, bytes);
 }
 
 EXPORT void *malloc(size_t bytes)
@@ -278,13 +391,11 @@ static __attribute__((noinline)) void *calloc_any(size_t n, size_t bytes, uintpt
     bool fast = track_may_alloc(track_self, &track_page.root.pass);
     if (!fits || (!fast && !track_wanted()))
         return real.calloc(n, bytes);
-    void *block = real.calloc(1, track_request(total));
+    struct track_thread *t = track_self;
+    void *block = real.calloc(1, fast ? room_asked(t, total) : track_request(total));
     if (!block)
         return NULL;
-    if (!fast)
-        return track_alloc(block, total, caller);
-    track_self->budget -= (int64_t)total;
-    return track_done(block, total, caller);
+    return fast ? any_done(t, block, total, caller) : track_alloc(block, total, caller);
 }
 
 EXPORT void *calloc(size_t n, size_t bytes)
@@ -294,6 +405,10 @@ EXPORT void *calloc(size_t n, size_t bytes)
     if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) ||
                  __builtin_mul_overflow(n, bytes, &total) || total > BOOK_TRAILER_SHORT_MAX))
         return calloc_any(n, bytes, CALLER());
+    if (total <= BOOK_BESIDE_BYTES_MAX) {
+        void *small = real.calloc(1, total + t->small_room);
+        return likely(small) ? small_done(t, small, total, CALLER()) : NULL;
+    }
     void *block = real.calloc(1, total + BOOK_TRAILER_SHORT_BYTES);
     return likely(block) ? near_done(t, block, near_extent(block), total, CALLER()) : NULL;
 }
@@ -349,14 +464,13 @@ static __attribute__((noinline)) void *realloc_any(void *block, size_t bytes, ui
     if (unlikely(!track_may_alloc(t, &track_page.root.pass) || !block || bytes == 0 ||
                  bytes > WRAP_SIZE_MAX || real_is_boot(block) || !take(t, block, &old)))
         return realloc_slowly(block, bytes, caller);
-    void *to = real.realloc(block, track_request(bytes));
+    void *to = real.realloc(block, room_asked(t, bytes));
     if (unlikely(!to)) {
         held_put_back(&old);
         return NULL;
     }
     count_moved(t, old.site, old.bytes);
-    charge(&t->budget, bytes);
-    return track_done(to, bytes, caller);
+    return any_done(t, to, bytes, caller);
 }
 
 INLINE void *realloc_for(void *block, size_t bytes, uintptr_t caller)
@@ -364,21 +478,30 @@ INLINE void *realloc_for(void *block, size_t bytes, uintptr_t caller)
     struct track_thread *t = track_self;
     struct book_site_counters *site;
     size_t old_bytes;
-    uint64_t word, extent;
+    uint64_t word, extent, *last;
     if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || !block ||
-                 bytes - 1 >= BOOK_TRAILER_SHORT_MAX ||
-                 !short_surely(t, block, extent = near_extent(block), &word) ||
-                 !(site = counted(t, word, extent, &old_bytes))))
+                 bytes - 1 >= BOOK_TRAILER_SHORT_MAX))
         return realloc_any(block, bytes, caller);
-    uint64_t *last = (uint64_t *)((uintptr_t)block + extent);
+    if ((last = beside_word(block))) {
+        word = *last;
+        site = beside_counted(t, word, &old_bytes);
+    } else {
+        extent = near_extent(block);
+        last = (uint64_t *)((uintptr_t)block + extent);
+        site = short_surely(t, block, extent, &word) ? counted(t, word, extent, &old_bytes) : NULL;
+    }
+    if (unlikely(!site))
+        return realloc_any(block, bytes, caller);
     *last = 0; /* the block may grow where it is, and must not hold two */
-    void *to = real.realloc(block, bytes + BOOK_TRAILER_SHORT_BYTES);
+    bool small = bytes <= BOOK_BESIDE_BYTES_MAX;
+    void *to = real.realloc(block, bytes + (small ? t->small_room : BOOK_TRAILER_SHORT_BYTES));
     if (unlikely(!to)) {
         *last = word;
         return NULL;
     }
     count_moved(t, site, old_bytes);
-    return near_done(t, to, near_extent(to), bytes, caller);
+    return small ? small_done(t, to, bytes, caller)
+                 : near_done(t, to, near_extent(to), bytes, caller);
 }
 
 EXPORT void *realloc(void *block, size_t bytes)
@@ -472,6 +595,8 @@ EXPORT size_t malloc_usable_size(void *block)
     if (!block)
         return 0;
     if (likely(track_is_fast(t, &track_page.root.pass))) {
+        if (beside_word(block))
+            return real_chunk_usable(real_chunk(block));
         extent = real.glibc ? near_extent(block) : hint_extent(t, block);
         if (short_surely(t, block, extent, &word))
             return extent;

@@ -1,5 +1,6 @@
 """libmemoir-track: what it counts is what the program asked for, over every allocator and from every thread."""
 
+import resource
 import shutil
 import signal
 import subprocess
@@ -94,6 +95,38 @@ class Calls(TrackTest):
             self.skipTest("valgrind is not installed")
         process = self.start_command(["valgrind", "-q", "--error-exitcode=9", "/bin/true"])
         self.assertEqual(process.wait(), 0, process.err.lines)
+
+
+class Beside(TrackTest):
+    """Small blocks of glibc's, whose word is not in them."""
+
+    def run_small(self, settings=None, **options):
+        process = self.start("track_small", settings=settings, **options)
+        told = process.told("end")
+        book = self.book(process.pid)
+        self.assert_same(book, told)
+        self.assertEqual(self.losses(book), {})
+        process.go_on()
+        child = process.told("child")
+        book = self.book(child["pid"])
+        self.assert_same(book, child)
+        self.assertEqual(self.losses(book), {})
+        process.go_on()
+        self.assert_same(self.book(process.pid), process.told("parent"))
+        process.go_on()
+        self.assertEqual(process.wait(), 0, process.err.lines)
+
+    def test_small_blocks_are_exact(self):
+        for settings in ({"MEMOIR_STACKS": "off"}, {"MEMOIR_STACKS": "all"}, {"MEMOIR_SAMPLE_BYTES": "500"}):
+            with self.subTest(settings):
+                self.run_small(settings)
+
+    def test_all_threads_share_the_heap(self):
+        self.run_small({"MALLOC_ARENA_MAX": "1"})
+
+    def test_without_address_space_they_carry_trailers(self):
+        limit = (64 << 30, resource.RLIM_INFINITY)
+        self.run_small(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit))
 
 
 class Threads(TrackTest):

@@ -63,6 +63,9 @@ static const struct field header[] = {
     FIELD(book_header, trailer_key),
     FIELD(book_header, trailer_generation),
     FIELD(book_header, trailer_format),
+    FIELD(book_header, beside_heap),
+    FIELD(book_header, beside_words),
+    FIELD(book_header, beside_span),
     FIELD(book_header, spare),
 };
 static const struct field section[] = {

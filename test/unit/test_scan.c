@@ -34,6 +34,7 @@ static int ticks_file;
 static uint64_t *child_ticks; /* shared: its threads count here */
 static struct scan *scan;
 static bool gaps_are_roots, glibc;
+static struct scan_beside beside;
 static uint32_t time_max;
 
 /* ---- the child ---- */
@@ -99,6 +100,7 @@ static void begin_child(int n_threads)
 static int begin(void **unused)
 {
     gaps_are_roots = glibc = false;
+    beside = (struct scan_beside){0};
     begin_child(0);
     return 0;
 }
@@ -153,6 +155,7 @@ static void look(void)
             .pid = child,
             .key = key,
             .glibc = glibc,
+            .beside = beside,
             .sites = SITES,
             .gaps_are_roots = gaps_are_roots,
             .time_max = time_max,
@@ -224,6 +227,41 @@ static void the_word_before_a_block_of_glibc_must_agree(void **unused)
     assert_non_null(found(ARENA + 0x1010));
     assert_non_null(found(ARENA + 0x2ffe10));
     assert_non_null(found(ARENA + 0x5010));
+}
+
+/* A word of the array, which is at OTHER, and what glibc keeps before a block. */
+static void block_beside(uint64_t start, uint64_t bytes, uint64_t chunk)
+{
+    uint64_t at = beside.words + book_beside_offset(start - beside.heap);
+    point(at, book_beside_word(key, start, bytes, 1, book_trailer_short_stamp(100), false));
+    point(start - 8, chunk);
+}
+
+static void words_beside_tell_of_small_blocks(void **unused)
+{
+    glibc = true;
+    beside = (struct scan_beside){ARENA + 0x1000, OTHER, 0x400000};
+    block_beside(ARENA + 0x1010, 24, 32 | 1);
+    block_beside(ARENA + 0x1030, 56, 64 | 1);
+    block_of(key, ARENA + 0x1070, 100, 0, 1, 1); /* a larger one, between them */
+    point(ARENA + 0x1068, (104 + 16) | 1);
+    block_beside(ARENA + 0x1100, 33, 48 | 1);
+    block_beside(ARENA + 0x2010, 40, 80 | 1); /* glibc says that it is larger, */
+    block_beside(ARENA + 0x3010, 40, 32 | 1); /* or that it is smaller */
+    block_beside(ARENA + 0x102000, 8, 32);    /* the word before it was in the last window */
+    point(ARENA + 0x102000, 1);
+    block_of(key, OTHER + 0x200000, 200, 0, 1, 1); /* the array has no blocks, */
+    point(OTHER + 0x200000, ARENA + 0x1010);       /* and keeps none */
+    point(DATA, ARENA + 0x1030 + 48);
+    look();
+    assert_int_equal(scan->n, 5);
+    assert_int_equal(found(ARENA + 0x1010)->state, SCAN_LOST);
+    assert_int_equal(found(ARENA + 0x1010)->bytes, 24);
+    assert_int_equal(found(ARENA + 0x1030)->state, SCAN_REACHABLE); /* by its last word */
+    assert_int_equal(found(ARENA + 0x1030)->bytes, 56);
+    assert_int_equal(found(ARENA + 0x1070)->bytes, 100);
+    assert_int_equal(found(ARENA + 0x1100)->bytes, 33);
+    assert_int_equal(found(ARENA + 0x102000)->bytes, 8);
 }
 
 struct sum {
@@ -551,6 +589,7 @@ int main(int argc, char **argv)
         TEST(blocks_are_found_with_what_they_say),
         TEST(many_blocks_are_told_of_one_by_one),
         TEST(the_word_before_a_block_of_glibc_must_agree),
+        TEST(words_beside_tell_of_small_blocks),
         TEST(garbage_is_no_block),
         TEST(what_nobody_points_to_is_lost),
         TEST(pointers_are_followed_through_blocks),

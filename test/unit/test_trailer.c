@@ -212,6 +212,49 @@ static void words_that_repeat_pass_no_more_often(void **state)
     assert_in_range(passed, 0, 12); /* of 10 million: 2.5 expected */
 }
 
+static void words_beside_are_read_as_they_were_written(void **state)
+{
+    const uint64_t grain = UINT64_C(0x555500000040);
+    for (uint32_t i = 0; i < 4096; i++) {
+        uint64_t bytes = i % (BOOK_BESIDE_BYTES_MAX + 1), start = grain + i % 2 * 16;
+        uint32_t site = i * 255, made = 1 + i % key.generation;
+        struct book_trailer_key by = {.key = key.key, .generation = made};
+        uint64_t word =
+            book_beside_word(by, start, bytes, site, book_trailer_short_stamp(i), i % 5 == 0);
+        struct book_trailer t = {0};
+        assert_true(book_beside_read(key, word, grain, &t));
+        assert_int_equal(t.start, start);
+        assert_int_equal(t.bytes, bytes);
+        assert_int_equal(t.site, site);
+        assert_int_equal(t.time, book_trailer_time_unpack(book_trailer_time_pack(i)));
+        assert_int_equal(t.sampled, i % 5 == 0);
+        assert_int_equal(t.ancestors, key.generation - made);
+        assert_int_equal(t.inherited, made != key.generation);
+        /* The owner sees at one glance whether there is anything to it. */
+        bool usual = made == key.generation && i % 5 && site < BOOK_TRAILER_SHORT_SITES;
+        assert_int_equal(((uint32_t)word & BOOK_BESIDE_USUAL_MASK) == key.generation, usual);
+    }
+}
+
+static void what_is_no_word_beside_is_not_read(void **state)
+{
+    struct book_trailer t;
+    uint64_t word = book_beside_word(key, 0, 40, 7, 0, false);
+    assert_true(book_beside_read(key, word, 0, &t));
+    assert_false(book_beside_read(key, 0, 0, &t));
+    assert_false(book_beside_read(key, word & ~BOOK_TRAILER_SHORT_MARK, 0, &t));
+    assert_false(book_beside_read(key, word - key.generation, 0, &t));
+    assert_false(book_beside_read(key, word + 1, 0, &t)); /* of a child */
+    assert_false(book_beside_read(key, word | UINT64_C(63) << BOOK_BESIDE_BYTES_SHIFT, 0, &t));
+    assert_true(book_beside_chunk_fits(48 | 5, 40));
+    assert_true(book_beside_chunk_fits(64, 0));
+    assert_false(book_beside_chunk_fits(48, 41));
+    assert_false(book_beside_chunk_fits(80, 40));
+    assert_false(book_beside_chunk_fits(40, 20));
+    assert_false(book_beside_chunk_fits(48 | 2, 40)); /* a mapping of its own */
+    assert_false(book_beside_chunk_fits(16, 0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +268,8 @@ int main(void)
         cmocka_unit_test(a_child_knows_its_own_blocks_from_inherited_ones),
         cmocka_unit_test(zeros_and_garbage_are_no_trailers),
         cmocka_unit_test(words_that_repeat_pass_no_more_often),
+        cmocka_unit_test(words_beside_are_read_as_they_were_written),
+        cmocka_unit_test(what_is_no_word_beside_is_not_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,64 @@
+/* beside.c: see beside.h. */
+#include "track/beside.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "book/layout.h"
+
+enum {
+    SPAN_STEP = 1 << 20,   /* of the heap; a page of words is for 16 KiB */
+    HEAP_BEFORE = 1 << 20, /* there may be some of it already, for who is not counted */
+    GUARD_BYTES = 65536,   /* a page or more: our memory stays a mapping of its own */
+};
+#define SPAN_MAX (UINT64_C(4) << 30) /* larger heaps go on with trailers */
+
+struct beside beside = {.span = BESIDE_CLOSED};
+
+/* Address space only: no memory before it is used, whatever the system promises or locks. */
+void beside_begin(void)
+{
+    struct rlimit limit;
+    uintptr_t end = (uintptr_t)sbrk(0);
+    if (!real.glibc || end == UINTPTR_MAX || getrlimit(RLIMIT_AS, &limit) < 0 ||
+        limit.rlim_cur != RLIM_INFINITY)
+        return;
+    void *at = mmap(NULL, GUARD_BYTES + book_beside_offset(SPAN_MAX), PROT_NONE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED)
+        return;
+    beside.words = (uintptr_t)at + GUARD_BYTES;
+    beside.heap = ((end - HEAP_BEFORE) & ~(uintptr_t)(BOOK_BESIDE_GRAIN - 1)) - 8;
+    store_release(&beside.span, 0);
+}
+
+void beside_enter(struct book_header *header)
+{
+    if (!beside.words)
+        return;
+    header->trailer_format = BOOK_TRAILER_FORMAT_BESIDE;
+    header->beside_heap = beside.heap + 8;
+    header->beside_words = beside.words;
+    header->beside_span = SPAN_MAX;
+}
+
+/* Several threads may open the same pages: that does no harm, and one of them stores how far it went. */
+bool beside_reach(const void *block)
+{
+    uint64_t span, distance;
+    int saved = errno;
+    while (span = load_acquire(&beside.span), (distance = beside_distance(block)) >= span) {
+        if (span & BESIDE_CLOSED || distance >= SPAN_MAX)
+            return false;
+        uint64_t wanted = distance + span / 4 + SPAN_STEP;
+        wanted = wanted < SPAN_MAX ? wanted & ~(uint64_t)(SPAN_STEP - 1) : SPAN_MAX;
+        void *from = (void *)(beside.words + book_beside_offset(span));
+        size_t bytes = book_beside_offset(wanted - span);
+        bool open = mprotect(from, bytes, PROT_READ | PROT_WRITE) == 0;
+        cas_acq_rel(&beside.span, &span, open ? wanted : span | BESIDE_CLOSED);
+        errno = saved;
+    }
+    return true;
+}
