@@ -1,6 +1,7 @@
 /* source.c: see source.h. */
 #include "malloc/source.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -412,6 +413,7 @@ static struct macro *run_find(struct source *s, unsigned n, unsigned align, unsi
 bool source_take(struct source *s, unsigned slices, unsigned align_slices, struct span *ret)
 {
     unsigned first = 0;
+    assert(slices + align_slices <= MACRO_SLICES);
     lock_take(&s->lock);
     struct macro *m = run_find(s, slices, align_slices, &first);
     if (!m && (m = macro_new(s)) != NULL)

@@ -63,7 +63,7 @@ struct span {
 };
 
 /* A run of 1 to MACRO_SLICES_USABLE slices that starts at a multiple of align_slices (a power of two) from the macro-block's
- * start. Its descriptor has `slices` and no owner; for slabs that are not large, all descriptors have `back`. False if the
+ * start; both together at most MACRO_SLICES. Its descriptor has `slices` and no owner; for slabs that are not large, all descriptors have `back`. False if the
  * kernel gives no memory. */
 bool source_take(struct source *s, unsigned slices, unsigned align_slices, struct span *ret);
 void source_give(struct source *s, struct slab *slab);

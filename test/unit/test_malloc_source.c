@@ -80,6 +80,8 @@ static void take(struct run *r)
     unsigned slices =
         random_below(8) ? 1 + (unsigned)random_below(6) : 1 + (unsigned)random_below(100);
     unsigned align = random_below(16) ? 1 : 1u << random_below(6);
+    if (slices + align > MACRO_SLICES)
+        return;
     if (!source_take(&source_main, slices, align, &span)) {
         assert_true(fault_each > 0);
         return;
