@@ -273,7 +273,9 @@ static void start_history(struct daemon *daemon)
 static void start_pressure(struct daemon *daemon)
 {
     int r = daemon->config.pressure ? pressure_new(daemon, &daemon->pressure) : 0;
-    if (r < 0)
+    if (r == -EMEDIUMTYPE || r == -ENOENT) /* which was said, or is the way of users without one */
+        log_debug("no directory in memory for the pressure word: allocators look for themselves");
+    else if (r < 0)
         log_warn("cannot publish memory pressure: %s, allocators look for themselves",
                  strerror(-r));
 }

@@ -1,6 +1,7 @@
 /* The table of machines: one row, with who holds its memory as parts that add up to the total. */
 #include <stddef.h>
 
+#include "book/pressure_level.h"
 #include "ledger/host.h"
 #include "query/plan.h"
 
@@ -33,6 +34,24 @@ static void get_pressure(const struct query_world *world, const struct query_row
         return; /* the kernel does not measure it */
     query_set_number(ret, *(const uint32_t *)((const char *)row->system + field->column->arg));
     ret->per = 10000;
+}
+
+/* By the thresholds that memoird begins with, and without its memory of what was before. */
+static void get_scarcity(const struct query_world *world, const struct query_row *row,
+                         const struct query_field *field, struct query_value *ret)
+{
+    const struct host_system *s = row->system;
+    struct pressure_inputs in = {.total_bytes = s->total_bytes,
+                                 .available_bytes = s->available_bytes,
+                                 .some_avg10 = s->some.avg10,
+                                 .full_avg10 = s->full.avg10};
+    if (s->valid & HOST_HAS_AVAILABLE)
+        in.valid |= PRESSURE_HAS_MEMORY;
+    if (s->valid & HOST_HAS_PSI)
+        in.valid |= PRESSURE_HAS_STALL;
+    if (in.valid)
+        query_set_text(ret,
+                       pressure_level_name(pressure_judge(&pressure_limits_default, &in, false)));
 }
 
 #define AT(member) offsetof(struct host_system, member)
@@ -68,6 +87,8 @@ static const struct query_column columns[] = {
     PRESSURE("stall", "part of the last 10 s in which all programs waited for memory", full.avg10),
     PRESSURE("stall_1m", "the same over the last minute", full.avg60),
     PRESSURE("stall_5m", "the same over the last 5 minutes", full.avg300),
+    {"scarcity", "how scarce memory is: plenty, some, high or critical", QUERY_TEXT,
+     .get = get_scarcity},
     PART("anon", HOST_PART_ANON, "part of the total: programs' own"),
     PART("shmem", HOST_PART_SHMEM, "part: tmpfs and shared memory"),
     PART("cache", HOST_PART_CACHE, "part: files, without tmpfs and shared memory"),

@@ -3,7 +3,10 @@
 #include <sys/mman.h>
 #include <sys/sysmacros.h>
 
+#include "base/buffer.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fs.h"
 #include "book/pressure_level.h"
 #include "book/pressure_source.h"
 #include "book/pressure_word.h"
@@ -514,6 +517,56 @@ static void word_half_written_for_ever_is_given_up(void **state)
     assert_int_equal(pressure_page_read(&page, &copy), 0);
 }
 
+/* ---- the page about it ---- */
+
+struct field {
+    const char *name;
+    size_t offset, bytes;
+};
+
+#define FIELD(f)                                                                            \
+    {                                                                                       \
+#f, offsetof(struct pressure_page, f), sizeof(((const struct pressure_page *)0)->f) \
+    }
+
+static void page_in_doc_tells_the_layout(void **state)
+{
+    static const struct field fields[] = {
+        FIELD(magic),
+        FIELD(version),
+        FIELD(bytes),
+        FIELD(word),
+        FIELD(sequence),
+        FIELD(since_ns),
+        FIELD(changes),
+        FIELD(daemon_pid),
+        FIELD(daemon_start),
+        FIELD(inputs.total_bytes),
+        FIELD(inputs.available_bytes),
+        FIELD(inputs.limit_bytes),
+        FIELD(inputs.headroom_bytes),
+        FIELD(inputs.some_avg10),
+        FIELD(inputs.full_avg10),
+        FIELD(inputs.some_last),
+        FIELD(inputs.valid),
+    };
+    char path[512], row[128];
+    snprintf(path, sizeof(path), "%s/doc/pressure.md", getenv("MEMOIR_SOURCE_ROOT"));
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer text = BUFFER_INIT(1 << 20);
+    assert_int_equal(fs_read_file(path, &text), 0);
+    size_t end = 0;
+    for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++) {
+        assert_int_equal(fields[i].offset, end); /* no hole, nothing left out */
+        end += fields[i].bytes;
+        snprintf(row, sizeof(row), "| %zu | %zu | %s |", fields[i].offset, fields[i].bytes,
+                 fields[i].name);
+        if (!strstr(buffer_string(&text), row))
+            fail_msg("doc/pressure.md has no row \"%s\"", row);
+    }
+    assert_int_equal(end, sizeof(struct pressure_page));
+}
+
 int main(void)
 {
 #define WITH_TREE(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
@@ -548,6 +601,7 @@ int main(void)
         WITH_TREE(word_must_be_a_whole_plain_file),
         WITH_TREE(word_of_another_layout_is_refused),
         cmocka_unit_test(word_half_written_for_ever_is_given_up),
+        cmocka_unit_test(page_in_doc_tells_the_layout),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
