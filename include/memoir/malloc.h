@@ -99,7 +99,7 @@ MEMOIR_API int memoir_chain_init(void *buffer, size_t bytes,
                                  struct memoir_chain **ret_chain);
 
 /* Use a MEMOIR_CHAIN_SHARED chain that lies in `buffer`, made by another process or mapped anew from
- * a file. `flags`: MEMOIR_CHAIN_REGISTER (all of `bytes`, in this process) or 0; for the rest the chain
+ * a file, also after a restart of the machine: then the first one to attach mends it. `flags`: MEMOIR_CHAIN_REGISTER (all of `bytes`, in this process) or 0; for the rest the chain
  * has its own. Checks that the chain fits into `bytes` (else -ENOSPC); -ENOENT when there is none
  * (yet). Constant time; any thread. */
 MEMOIR_API int memoir_chain_attach(void *buffer, size_t bytes, unsigned flags,

@@ -93,6 +93,16 @@ int chain_judge_slowly(struct memoir_chain *c, int result, const void *block)
 
 /* ---- entering ---- */
 
+/* The last owner of the lock is gone, and so is the rest of its operation. */
+static void mend(struct memoir_chain *c)
+{
+    if (c->state != CHAIN_WHOLE)
+        return;
+    if (chain_rebuild(c) < 0)
+        c->state = CHAIN_BROKEN;
+    c->recoveries++;
+}
+
 static int lock(struct memoir_chain *c)
 {
     if (!c || (uintptr_t)c % CHAIN_GRAIN)
@@ -102,12 +112,7 @@ static int lock(struct memoir_chain *c)
     int r = chain_lock_take(c);
     if (r <= 0)
         return r;
-    /* The last owner is gone, and so is the rest of its operation. */
-    if (c->state == CHAIN_WHOLE) {
-        if (chain_rebuild(c) < 0)
-            c->state = CHAIN_BROKEN;
-        c->recoveries++;
-    }
+    mend(c);
     chain_lock_mended(c);
     return 0;
 }
@@ -304,6 +309,17 @@ int memoir_chain_init(void *buffer, size_t bytes, const struct memoir_chain_opti
     return r;
 }
 
+/* The machine may have gone down in the middle of an operation. */
+static int revive(struct memoir_chain *c)
+{
+    int r = chain_lock_revive(c);
+    if (r <= 0)
+        return r;
+    mend(c);
+    chain_lock_revived(c);
+    return 0;
+}
+
 int memoir_chain_attach(void *buffer, size_t bytes, unsigned flags, struct memoir_chain **ret_chain)
 {
     uintptr_t start = ((uintptr_t)buffer + CHAIN_GRAIN - 1) & ~(uintptr_t)(CHAIN_GRAIN - 1);
@@ -321,7 +337,9 @@ int memoir_chain_attach(void *buffer, size_t bytes, unsigned flags, struct memoi
     size_t control = chain_control_bytes(c->flags & 0xffff, chain_lists(c));
     if (control > bytes || bytes - control < sizeof(struct region))
         return -ENOSPC;
-    int r = chain_enter_any(c);
+    int r = revive(c);
+    if (r == 0)
+        r = chain_enter_any(c);
     if (r < 0)
         return r;
     bool fits = (int64_t)c->low >= 0 && c->low + c->span <= bytes;

@@ -1,7 +1,7 @@
 /*
  * chain.h: what a chain looks like inside its buffer.
  *
- *     buffer   struct memoir_chain | map words | list heads | [robust mutex] | [source] | region
+ *     buffer   struct memoir_chain | map words | list heads | [shared] | [source] | region
  *     region   struct region (24) | block | block | ... | end word (8)
  *     block    header word (8) | payload, at a multiple of 16
  *     free     header word | next link | previous link | ... | size, in the last 8 bytes
@@ -121,31 +121,37 @@ static inline uint64_t *chain_heads(struct memoir_chain *c)
     return c->map + chain_map_words(chain_lists(c));
 }
 
-static inline pthread_mutex_t *chain_mutex(struct memoir_chain *c)
+/* What a shared chain has beside. */
+struct chain_shared {
+    pthread_mutex_t mutex; /* robust */
+    uint64_t boot; /* atomic: since which start of the machine the mutex is in use: chain_lock.c */
+};
+
+static inline struct chain_shared *chain_shared(struct memoir_chain *c)
 {
-    return (pthread_mutex_t *)(chain_heads(c) + chain_lists(c));
+    return (struct chain_shared *)(chain_heads(c) + chain_lists(c));
 }
 
 /* Internal flag, beside those of memoir_chain_flags. */
 enum { CHAIN_HAS_SOURCE = 0x8000 };
 
-static inline size_t chain_mutex_bytes(unsigned flags)
+static inline size_t chain_shared_bytes(unsigned flags)
 {
-    return flags & MEMOIR_CHAIN_SHARED ? (sizeof(pthread_mutex_t) + 7) / 8 * 8 : 0;
+    return flags & MEMOIR_CHAIN_SHARED ? sizeof(struct chain_shared) : 0;
 }
 
 static inline struct chain_source *chain_source(struct memoir_chain *c)
 {
     if (!(c->flags & CHAIN_HAS_SOURCE))
         return NULL;
-    return (struct chain_source *)((char *)chain_mutex(c) + chain_mutex_bytes(c->flags));
+    return (struct chain_source *)((char *)chain_shared(c) + chain_shared_bytes(c->flags));
 }
 
 /* Bytes before the first region. */
 static inline size_t chain_control_bytes(unsigned flags, unsigned lists)
 {
     size_t bytes = sizeof(struct memoir_chain) + 8 * (chain_map_words(lists) + lists) +
-                   chain_mutex_bytes(flags) +
+                   chain_shared_bytes(flags) +
                    (flags & CHAIN_HAS_SOURCE ? sizeof(struct chain_source) : 0);
     return (bytes + CHAIN_GRAIN - 1) / CHAIN_GRAIN * CHAIN_GRAIN;
 }

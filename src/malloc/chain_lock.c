@@ -1,9 +1,12 @@
 /* See chain_lock.h. */
 #include "malloc/chain_lock.h"
 
+#include <fcntl.h>
 #include <linux/futex.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "malloc/os.h"
@@ -100,23 +103,90 @@ void chain_word_drop(uint32_t *word)
     }
 }
 
-/* ---- either ---- */
+/* ---- a mutex that the kernel watches, as long as the machine is up ---- */
 
-int chain_lock_init(struct memoir_chain *c)
+enum {
+    BOOT_TURN = 0xff,
+    REVIVE_PATIENCE_MS = 2000, /* far more than it takes to walk over the blocks of a chain */
+};
+
+/* A number for this start of the machine, with the low byte 0; 0 when it cannot be told. */
+static uint64_t boot_number(void)
+{
+    static uint64_t known;
+    uint64_t number = load_relaxed(&known);
+    if (number)
+        return number;
+    char text[64];
+    int saved = errno, fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text));
+    if (fd >= 0)
+        close(fd);
+    errno = saved;
+    number = UINT64_C(0xcbf29ce484222325);
+    for (ssize_t i = 0; i < n; i++)
+        number = (number ^ (unsigned char)text[i]) * UINT64_C(0x100000001b3);
+    number = n > 0 ? (number | 1 << 8) & ~(uint64_t)BOOT_TURN : 0;
+    store_relaxed(&known, number);
+    return number;
+}
+
+static int mutex_init(pthread_mutex_t *mutex)
 {
     pthread_mutexattr_t attributes;
-    c->lock = 0;
-    if (!(c->flags & MEMOIR_CHAIN_SHARED))
-        return 0;
     int r = pthread_mutexattr_init(&attributes);
     if (r == 0)
         r = pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
     if (r == 0)
         r = pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
     if (r == 0)
-        r = pthread_mutex_init(chain_mutex(c), &attributes);
+        r = pthread_mutex_init(mutex, &attributes);
     pthread_mutexattr_destroy(&attributes);
-    return -r;
+    return r;
+}
+
+/* ---- either ---- */
+
+int chain_lock_init(struct memoir_chain *c)
+{
+    c->lock = 0;
+    if (!(c->flags & MEMOIR_CHAIN_SHARED))
+        return 0;
+    store_relaxed(&chain_shared(c)->boot, boot_number());
+    return -mutex_init(&chain_shared(c)->mutex);
+}
+
+/* While one of several makes the lock anew, the word has its number in the low byte. */
+int chain_lock_revive(struct memoir_chain *c)
+{
+    uint64_t *boot = &chain_shared(c)->boot, own = boot_number(), last = 0;
+    int waited_ms = 0;
+    if (own == 0)
+        return 0;
+    for (;;) {
+        uint64_t seen = load_acquire(boot);
+        if (seen == own)
+            return 0;
+        bool busy = (seen & ~(uint64_t)BOOT_TURN) == own;
+        if (busy && (seen != last || waited_ms < REVIVE_PATIENCE_MS)) {
+            waited_ms = seen == last ? waited_ms + 1 : 0;
+            last = seen;
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+            continue;
+        }
+        /* Nobody is at it, or who was has died over it. */
+        uint64_t turn = busy ? (seen & BOOT_TURN) % BOOT_TURN + 1 : 1;
+        if (!cas_acq_rel(boot, &seen, own | turn))
+            continue;
+        memset(&chain_shared(c)->mutex, 0, sizeof(pthread_mutex_t));
+        int r = mutex_init(&chain_shared(c)->mutex);
+        return r ? -r : 1;
+    }
+}
+
+void chain_lock_revived(struct memoir_chain *c)
+{
+    store_release(&chain_shared(c)->boot, boot_number());
 }
 
 int chain_lock_take(struct memoir_chain *c)
@@ -125,20 +195,20 @@ int chain_lock_take(struct memoir_chain *c)
         return 0;
     if (!(c->flags & MEMOIR_CHAIN_SHARED))
         return chain_word_take(&c->lock);
-    int r = pthread_mutex_lock(chain_mutex(c));
+    int r = pthread_mutex_lock(&chain_shared(c)->mutex);
     return r == EOWNERDEAD ? 1 : -r;
 }
 
 void chain_lock_mended(struct memoir_chain *c)
 {
     if (c->flags & MEMOIR_CHAIN_SHARED)
-        pthread_mutex_consistent(chain_mutex(c));
+        pthread_mutex_consistent(&chain_shared(c)->mutex);
 }
 
 void chain_lock_drop(struct memoir_chain *c)
 {
     if (c->flags & MEMOIR_CHAIN_SHARED)
-        pthread_mutex_unlock(chain_mutex(c));
+        pthread_mutex_unlock(&chain_shared(c)->mutex);
     else if (c->flags & MEMOIR_CHAIN_THREAD_SAFE)
         chain_word_drop(&c->lock);
 }

@@ -13,6 +13,12 @@
 /* Make the lock of a new chain. 0 or -errno. */
 int chain_lock_init(struct memoir_chain *c);
 
+/* A shared chain that is attached to: when the machine was started anew since its lock was used (a chain in a file), whoever
+ * the lock names is gone, and nobody was there to say so. 1: the lock is made anew; the chain may be torn. Only one of
+ * several processes gets that; the others wait until it called chain_lock_revived(), for seconds at most. */
+int chain_lock_revive(struct memoir_chain *c);
+void chain_lock_revived(struct memoir_chain *c);
+
 /* Take it. 1: taken, but the last holder died within an operation; call chain_lock_mended() once
  * that is seen to. 0, or -errno when it cannot be had. Waits, never for somebody dead. */
 int chain_lock_take(struct memoir_chain *c);

@@ -303,6 +303,35 @@ static void other_threads_free_by_the_queue_and_have_no_default(void **state)
     memoir_chain_destroy(chain);
 }
 
+struct left {
+    struct memoir_chain *chain;
+    void *block;
+};
+
+static void *make_and_end(void *user)
+{
+    struct left *l = user;
+    l->chain = registered(ROOM, 0);
+    l->block = memoir_chain_alloc(l->chain, 100);
+    return NULL;
+}
+
+static void a_chain_outlives_its_owner_and_can_be_adopted(void **state)
+{
+    struct left l = {0};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, make_and_end, &l), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    some_free(l.block); /* queued: the owner was another */
+    assert_int_equal(used_blocks(l.chain), 1);
+    assert_int_equal(memoir_chain_adopt(l.chain), 0);
+    assert_int_equal(memoir_chain_drain(l.chain), 1);
+    void *p = memoir_chain_alloc(l.chain, 100);
+    some_free(p); /* at once: it is ours now */
+    assert_int_equal(used_blocks(l.chain), 0);
+    assert_int_equal(memoir_chain_destroy(l.chain), 0);
+}
+
 static void *end_with_a_default(void *user)
 {
     memoir_chain_set_default(user);
@@ -457,6 +486,7 @@ int main(void)
         WITH_ROOM(a_full_default_falls_back_or_fails_as_set),
         WITH_ROOM(destroying_the_own_default_ends_it),
         WITH_ROOM(other_threads_free_by_the_queue_and_have_no_default),
+        WITH_ROOM(a_chain_outlives_its_owner_and_can_be_adopted),
         WITH_ROOM(a_thread_may_end_with_its_default_set),
         WITH_ROOM(a_child_keeps_default_and_blocks),
         WITH_ROOM(a_free_into_a_destroyed_chain_ends_the_program),

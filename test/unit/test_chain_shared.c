@@ -271,6 +271,63 @@ static void a_shared_chain_is_refilled_within_its_mapping(void **state)
     segment_release(&s);
 }
 
+/* ---- a chain in a file, after the machine went down ---- */
+
+/* As it is found then: a lock whose holder nobody remembers, an operation that was never finished. */
+static void go_down(struct memoir_chain *chain)
+{
+    assert_int_equal(chain_lock_take(chain), 0);
+    chain_heads(chain)[0] = 1234;
+    chain->map_top = 0;
+    store_relaxed(&chain_shared(chain)->boot, 4096);
+    /* The kernel of this machine knows who holds it, and would say so: make it somebody else's. */
+    chain_lock_drop(chain);
+    *(int *)&chain_shared(chain)->mutex = 0x3ffffff;
+}
+
+static int attach_in_child(const struct segment *s)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct memoir_chain *chain;
+        alarm(PATIENCE_S);
+        int r = memoir_chain_attach(s->base, SEGMENT, 0, &chain);
+        _exit(r == 0 && memoir_chain_alloc(chain, 10) ? 0 : 1);
+    }
+    return pid;
+}
+
+static void a_chain_of_another_start_of_the_machine_is_mended(void **state)
+{
+    struct segment s = segment_make(0);
+    struct memoir_chain *chain;
+    void *p = memoir_chain_alloc(s.chain, 100);
+    pid_t pids[4];
+    alarm(PATIENCE_S);
+    go_down(s.chain);
+    for (int i = 0; i < 4; i++)
+        pids[i] = attach_in_child(&s);
+    assert_int_equal(memoir_chain_attach(s.base, SEGMENT, 0, &chain), 0);
+    for (int i = 0; i < 4; i++) {
+        int status;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        assert_int_equal(status, 0);
+    }
+    assert_whole(chain);
+    assert_int_equal(stats_of(chain).recoveries, 1); /* by one of the five */
+    assert_int_equal(memoir_chain_free(chain, p), 0);
+    assert_int_equal(stats_of(chain).used_blocks, 4);
+
+    /* Who began to make the lock anew died over it. */
+    uint64_t boot = chain_shared(chain)->boot;
+    go_down(chain);
+    store_relaxed(&chain_shared(chain)->boot, boot | 1);
+    assert_int_equal(memoir_chain_attach(s.base, SEGMENT, 0, &chain), 0);
+    assert_whole(chain);
+    alarm(0);
+    segment_release(&s);
+}
+
 /* ---- fork ---- */
 
 struct holder {
@@ -329,6 +386,7 @@ int main(void)
         cmocka_unit_test(damage_left_by_the_dead_breaks_the_chain_but_hangs_nobody),
         cmocka_unit_test(attach_checks_what_it_finds),
         cmocka_unit_test(a_shared_chain_is_refilled_within_its_mapping),
+        cmocka_unit_test(a_chain_of_another_start_of_the_machine_is_mended),
         cmocka_unit_test(a_child_takes_over_a_lock_that_it_inherited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
