@@ -1,7 +1,6 @@
 /* source.c: see source.h. */
 #include "malloc/source.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -413,7 +412,8 @@ static struct macro *run_find(struct source *s, unsigned n, unsigned align, unsi
 bool source_take(struct source *s, unsigned slices, unsigned align_slices, struct span *ret)
 {
     unsigned first = 0;
-    assert(slices + align_slices <= MACRO_SLICES);
+    if (unlikely(slices + align_slices > MACRO_SLICES))
+        return false;
     lock_take(&s->lock);
     struct macro *m = run_find(s, slices, align_slices, &first);
     if (!m && (m = macro_new(s)) != NULL)
