@@ -69,8 +69,11 @@ static int writer_begin(void)
     return 0;
 }
 
+/* The number for those who ask only whether there is any is never too low: a fork() may come in between. */
 static void writer_end(uint32_t n)
 {
+    if (n > registry_count)
+        store_relaxed(&registry_count, n);
     store_release(&counts[(version + 1) % 2], n);
     store_release(&version, version + 1);
     store_relaxed(&registry_count, n);

@@ -6,6 +6,7 @@
 
 #include "base/atomic.h"
 #include "malloc/chain_registry.h"
+#include "malloc/os.h"
 
 enum { MANY = 500, READERS = 3, CHANGES = 3000, STEP = 4096 };
 
@@ -18,6 +19,40 @@ static void *place(uint64_t i)
 static struct memoir_chain *owner(uint64_t i)
 {
     return (struct memoir_chain *)(uintptr_t)(0x500000000 + i * 64);
+}
+
+/* All system calls from the n-th on fail, for every n. Comes first: what is mapped stays. */
+static int calls_left;
+
+static bool fail_from_the_nth_on(enum os_call call)
+{
+    return calls_left-- <= 0;
+}
+
+static void no_memory_for_the_table_is_an_error_and_not_the_end(void **state)
+{
+    static char room[4096];
+    struct memoir_chain_options options = {.struct_size = sizeof(options),
+                                           .flags = MEMOIR_CHAIN_REGISTER};
+    struct memoir_chain *chain = NULL;
+    int refused = 0, r;
+    for (int nth = 0;; nth++) {
+        calls_left = nth;
+        os_fault = fail_from_the_nth_on;
+        r = memoir_chain_init(room, sizeof(room), &options, &chain);
+        os_fault = NULL;
+        if (r == 0)
+            break;
+        assert_int_equal(r, -ENOMEM);
+        assert_null(chain);
+        assert_int_equal(registry_count, 0);
+        refused++;
+    }
+    assert_true(refused >= 2); /* the second copy of the table, too */
+    assert_ptr_equal(memoir_chain_find(room + 2000), chain);
+    assert_non_null(memoir_chain_alloc(chain, 10));
+    assert_int_equal(memoir_chain_destroy(chain), 0);
+    assert_null(memoir_chain_find(room + 2000));
 }
 
 static void addresses_lead_to_their_segment_and_no_other(void **state)
@@ -119,6 +154,7 @@ static void readers_always_find_what_is_there(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_memory_for_the_table_is_an_error_and_not_the_end),
         cmocka_unit_test(addresses_lead_to_their_segment_and_no_other),
         cmocka_unit_test(what_overlaps_is_refused),
         cmocka_unit_test(entries_may_come_in_any_order),
