@@ -28,7 +28,7 @@ enum {
     COLOURS = 32, /* the data of consecutive blocks begins in so many different cache lines */
     SHARE_ALL = 8,
     SHARE_USUAL = 3,
-    ROOM_PART = 4, /* of the peak may be kept above it */
+    ROOM_PART = 6, /* of the peak may be kept above it */
     BATCH = 8,     /* ranges that are given back between two looks at the table */
 };
 #define LEAD   OS_PAGE_BYTES /* before data at a multiple of 2 MiB or more */
@@ -315,9 +315,6 @@ static bool find(size_t bytes, size_t lead, size_t align, struct huge_range *ret
         if (ret->lead && !lead)
             os_unmap(ret->at - ret->lead, ret->lead);
         ret->lead = lead;
-        size_t need = os_page_up(bytes);
-        if (ret->bytes - need > need / 4 && os_unmap(ret->at + need, ret->bytes - need))
-            ret->bytes = need;
         count(&totals.reused, 1);
         return true;
     }

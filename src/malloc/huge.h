@@ -9,7 +9,7 @@
  * the unit where the data's first byte lies (or, for MAP_HUGE, the header's) is marked.
  *
  * Freed memory is kept for a while, without going back to the kernel (huge_cache.h), under one rule: what
- * is kept and what is in use are together at most a quarter more than what was in use at once not long
+ * is kept and what is in use are together at most a sixth more than what was in use at once not long
  * ago. So keeping hardly raises the most that a program needs. Blocks grow into kept memory that
  * follows them, or by moving pages, not bytes.
  *
