@@ -94,36 +94,47 @@ static LATER void *malloc_any(size_t bytes, uintptr_t caller)
     return track_done(block, bytes, caller);
 }
 
-/* For blocks that are neither small nor large. */
-static LATER void *malloc_far(size_t bytes, uintptr_t caller)
+/* What to ask for, for a block that is not large. */
+INLINE size_t request_of(size_t bytes)
+{
+    return bytes <= BOOK_TRAILER_SHORT_MAX ? bytes + BOOK_TRAILER_SHORT_BYTES
+                                           : book_trailer_request_long(bytes);
+}
+
+/* Its trailer is short if it can be, else there is room for a long one. */
+INLINE void *slab_done(struct track_thread *t, void *block, const struct slab *s, size_t bytes,
+                       uintptr_t caller)
+{
+    uint64_t extent = s->block_bytes - sizeof(uint64_t);
+    if (bytes <= BOOK_TRAILER_SHORT_MAX && extent - bytes <= BOOK_TRAILER_SLACK_MAX)
+        return near_done_within(t, block, extent, bytes, caller, UINT64_MAX);
+    return far_done_at(t, block, extent, bytes, caller);
+}
+
+/* Where the slab that comes first has no block, or anything else is unusual. */
+static LATER void *malloc_refill(size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_self;
     struct heap *h = heap_own;
     if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || !h ||
                  bytes >= TRACK_LARGE_BYTES))
         return malloc_any(bytes, caller);
-    void *block = heap_alloc(h, book_trailer_request_long(bytes));
+    void *block = heap_alloc(h, request_of(bytes));
     if (unlikely(!block))
         return no_memory();
-    uint64_t extent = slab_of(block)->block_bytes - sizeof(uint64_t);
-    return far_done_at(t, block, extent, bytes, caller);
+    return slab_done(t, block, slab_of(block), bytes, caller);
 }
 
-/* For small ones of any kind, also where the current slab has none. */
-static LATER void *malloc_small(size_t bytes, uintptr_t caller)
+/* For blocks that are neither small nor large, of a thread that may count them. */
+static LATER void *malloc_middle(size_t bytes, uintptr_t caller)
 {
-    struct track_thread *t = track_self;
-    struct heap *h = heap_own;
-    if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || !h ||
-                 bytes > BOOK_TRAILER_SHORT_MAX))
-        return malloc_far(bytes, caller);
-    void *block = heap_alloc(h, bytes + BOOK_TRAILER_SHORT_BYTES);
-    if (unlikely(!block))
-        return no_memory();
-    uint64_t extent = slab_of(block)->block_bytes - sizeof(uint64_t);
-    if (extent - bytes > BOOK_TRAILER_SLACK_MAX) /* then there is room for a long one */
-        return far_done_at(t, block, extent, bytes, caller);
-    return near_done(t, block, extent, bytes, caller);
+    if (unlikely(bytes >= TRACK_LARGE_BYTES))
+        return malloc_any(bytes, caller);
+    struct slab *s = heap_own->bin[size_class(request_of(bytes))].first;
+    void *block;
+    if (unlikely(!s || !(block = slab_pop(s))))
+        return malloc_refill(bytes, caller);
+    return slab_done(track_self, block, s, bytes, caller);
 }
 
 /* Up to here size classes are so close that a short trailer can tell what is left over. */
@@ -136,12 +147,14 @@ static_assert((int)BOOK_TRAILER_SHORT_MAX + (int)BOOK_TRAILER_SHORT_BYTES <= (in
 INLINE void *malloc_from(struct heap *h, size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_self;
-    if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || bytes > CLOSE_MAX))
-        return malloc_small(bytes, caller);
+    if (unlikely(!track_may_alloc(t, &track_page.root.near_pass)))
+        return malloc_any(bytes, caller);
+    if (unlikely(bytes > CLOSE_MAX))
+        return malloc_middle(bytes, caller);
     struct slab *s = h->direct[(bytes + BOOK_TRAILER_SHORT_BYTES + SIZE_STEP - 1) / SIZE_STEP];
     void *block = slab_pop(s);
     if (unlikely(!block))
-        return malloc_small(bytes, caller);
+        return malloc_refill(bytes, caller);
     uint64_t extent = s->block_bytes - sizeof(uint64_t);
     return near_done_within(t, block, extent, bytes, caller, UINT64_MAX);
 }
@@ -225,11 +238,19 @@ static LATER void free_settling(void *block)
     core_free(block);
 }
 
-/* Of blocks with a long trailer in a slab. */
-static LATER void free_far(void *block)
+/* To the heap that has it, or as it may be. */
+INLINE void give(struct heap *h, void *block, struct slab *s)
+{
+    if (likely(load_relaxed(&s->owner) == h))
+        heap_push(h, s, block);
+    else
+        heap_free_slowly(heap_own, s, block);
+}
+
+/* Of blocks with a long trailer in a slab. `h` is never NULL. */
+static LATER void free_far(void *block, struct slab *s, struct heap *h)
 {
     struct track_thread *t = track_self;
-    const struct slab *s = slab_of(block);
     uint64_t at = (uintptr_t)block + s->block_bytes - 2 * sizeof(uint64_t);
     uint64_t *words = (uint64_t *)at;
     if (unlikely(s->class >= SIZE_CLASSES || (int64_t)words[1] < 0 || (words[1] >> 36 & 1))) {
@@ -249,7 +270,7 @@ static LATER void free_far(void *block)
     if (unlikely(charge(&t->settle_left, bytes)))
         free_settling(block);
     else
-        core_free(block);
+        give(h, block, s);
 }
 
 void account_free(void *block)
@@ -272,17 +293,15 @@ INLINE void free_to(struct heap *h, void *block, struct slab *s)
     }
     if (unlikely(!short_here(t, block, extent, &word) ||
                  !(site = counted(t, word, extent, &bytes)))) {
-        free_far(block);
+        free_far(block, s, h);
         return;
     }
     *(uint64_t *)((uintptr_t)block + extent) = 0;
     count_free(t, site, bytes);
     if (unlikely(charge(&t->settle_left, bytes)))
         free_settling(block);
-    else if (likely(load_relaxed(&s->owner) == h))
-        heap_push(h, s, block);
     else
-        heap_free_slowly(heap_own, s, block);
+        give(h, block, s);
 }
 
 void account_free_own(void *block, struct slab *s)
