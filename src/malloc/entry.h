@@ -37,7 +37,7 @@ static inline __attribute__((always_inline)) void entry_free(void *block, uintpt
             account_free_own(block, s);
         else
             divert_free_slab(block, s, caller);
-        return;
+    } else if (block) {
+        divert_free(block, caller);
     }
-    divert_free(block, caller);
 }

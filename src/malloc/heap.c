@@ -45,6 +45,26 @@ static void bin_link(struct heap *h, struct slab *s)
         current_set(h, s->class, s);
 }
 
+/* In front of one that has just become current. */
+static void bin_link_first(struct heap *h, struct slab *s)
+{
+    struct bin *b = &h->bin[s->class];
+    struct slab *was = b->first;
+    if (was && was->current) {
+        was->current = 0;
+        was->used--; /* not to nothing: it was not current a moment ago, and in the bin nevertheless */
+    }
+    s->prev = NULL;
+    s->next = was;
+    if (was)
+        was->prev = s;
+    else
+        b->last = s;
+    b->first = s;
+    b->n++;
+    current_set(h, s->class, s);
+}
+
 static void bin_unlink(struct heap *h, struct slab *s)
 {
     struct bin *b = &h->bin[s->class];
@@ -106,6 +126,20 @@ static struct slab *slab_new(struct heap *h, unsigned class)
     return s;
 }
 
+/* Blocks of half a KiB and more: of the next few slabs, let the fullest one be current. The others have time to become empty. */
+static void fullest_first(struct heap *h, struct bin *b)
+{
+    struct slab *best = b->first;
+    unsigned looked = 0;
+    for (struct slab *s = b->first; s && looked < HEAP_LOOK_AHEAD; s = s->next, looked++)
+        if (s->used - s->current > best->used - best->current)
+            best = s;
+    if (best == b->first)
+        return;
+    bin_unlink(h, best);
+    bin_link_first(h, best);
+}
+
 /* The current slab of a class, with a block on its free list. NULL: no memory. */
 static struct slab *current_refill(struct heap *h, unsigned class)
 {
@@ -117,6 +151,8 @@ static struct slab *current_refill(struct heap *h, unsigned class)
         bin_unlink(h, s);
         if (!slab_let_go(s))
             bin_link(h, s); /* some came back this moment */
+        if (b->n > 1 && b->first->block_bytes >= HEAP_LOOK_BYTES)
+            fullest_first(h, b);
     }
     if (load_relaxed(&h->source->pooled[class]) > 0)
         s = slab_adopt(h->source, class, h);

@@ -22,6 +22,8 @@
 enum {
     HEAP_SPARES = 4,       /* empty slabs of one slice that a heap keeps */
     HEAP_BIN_SLICES = 8,   /* slabs with free blocks that a heap keeps of a class, in slices */
+    HEAP_LOOK_AHEAD = 8,   /* slabs of which the fullest becomes current, */
+    HEAP_LOOK_BYTES = 512, /* of blocks from this size on */
     HEAP_SHARED_MAX = 256, /* first blocks whose classes share slabs */
     HEAP_KEPT = 4,         /* runs of large blocks that it keeps, */
     HEAP_KEPT_SLICES = 64, /* of this size together, at most */

@@ -18,9 +18,10 @@ enum {
     KEEP_HIGH = (1 << 20) / SLICE_BYTES, /* under high pressure */
     POLICY_CALLS = 64,                   /* between two looks at the clock */
     POLICY_MS = 50,
-    EMPTY_KEPT = 2,   /* macro-blocks without a slab that stay mapped, at least */
-    DIRTY_TRIES = 16, /* macro-blocks that are asked for dirty slices first */
-    THP_MACROS = 32,  /* from so many on, full ones may have huge pages */
+    EMPTY_KEPT = 2,    /* macro-blocks without a slab that stay mapped, at least */
+    PLACES_TRIED = 32, /* in one macro-block */
+    DIRTY_TRIES = 16,  /* macro-blocks that are asked for dirty slices first */
+    THP_MACROS = 32,   /* from so many on, full ones may have huge pages */
 };
 
 static void begin_anew(struct lock *l);
@@ -375,12 +376,30 @@ bool source_shrink(struct source *s)
 
 /* ---- runs ---- */
 
+/* Of several places for a run, the one with most memory already there. Gives how many slices that is. */
+static unsigned run_dirtiest(const struct macro *m, slice_bits places, unsigned n,
+                             unsigned *ret_first)
+{
+    slice_bits dirty = bits_of(m->free) & bits_of(m->dirty);
+    unsigned most = 0;
+    *ret_first = bits_first(places);
+    for (unsigned tried = 0; dirty && places && tried < PLACES_TRIED; tried++) {
+        unsigned first = bits_first(places), has = bits_count(dirty & bits_run(first, n));
+        if (has > most) {
+            most = has;
+            *ret_first = first;
+        }
+        places &= places - 1;
+    }
+    return most;
+}
+
 /* A run in one of the open macro-blocks, preferably of slices that have memory. */
 static struct macro *run_find(struct source *s, unsigned n, unsigned align, unsigned *ret_first)
 {
     slice_bits aligned = align > 1 ? bits_aligned(align) : ~(slice_bits)0;
-    struct macro *clean = NULL;
-    unsigned clean_first = 0, tries = 0;
+    struct macro *best = NULL;
+    unsigned best_has = 0, first, tries = 0;
     for (struct macro *m = s->open; m; m = m->next_open) {
         if (m->run_max < n)
             continue;
@@ -398,15 +417,16 @@ static struct macro *run_find(struct source *s, unsigned n, unsigned align, unsi
             *ret_first = bits_first(dirty);
             return m;
         }
-        if (!clean) {
-            clean = m;
-            clean_first = bits_first(runs);
+        unsigned has = run_dirtiest(m, runs, n, &first);
+        if (!best || has > best_has) {
+            best = m;
+            best_has = has;
+            *ret_first = first;
         }
-        if (s->n_dirty_free < n || ++tries == DIRTY_TRIES)
+        if (s->n_dirty_free == 0 || ++tries == DIRTY_TRIES)
             break;
     }
-    *ret_first = clean_first;
-    return clean;
+    return best;
 }
 
 bool source_take(struct source *s, unsigned slices, unsigned align_slices, struct span *ret)
