@@ -87,7 +87,9 @@ struct macro {
     uint8_t spare[1];
     uint32_t generation; /* of its source: another one means that it is not the source's any more */
     uint32_t spare_half;
-    uint64_t spare_words[4];
+    uint64_t purging
+        [MACRO_WORDS]; /* slices that are not free while the kernel is asked to take their memory */
+    uint64_t spare_words[2];
 };
 static_assert(sizeof(struct macro) == sizeof(struct slab), "it takes the place of a descriptor");
 

@@ -247,6 +247,7 @@ static void macro_purge(struct source *s, struct macro *m)
     m->n_free -= n;
     m->n_dirty_free -= dirty;
     s->n_dirty_free -= dirty;
+    bits_store(m->purging, wanted);
     bool huge_page = m->huge_page;
     m->huge_page = 0;
     lock_drop(&s->lock);
@@ -262,6 +263,7 @@ static void macro_purge(struct source *s, struct macro *m)
         rest &= ~run;
     }
     lock_take(&s->lock);
+    bits_store(m->purging, 0);
     unsigned left = bits_count(wanted & bits_of(m->dirty) & ~purged);
     bits_store(m->free, bits_of(m->free) | wanted);
     bits_store(m->dirty, bits_of(m->dirty) & ~purged);
@@ -273,6 +275,31 @@ static void macro_purge(struct source *s, struct macro *m)
     s->total_purged += dirty - left;
     if (!m->open)
         open_link(s, m);
+}
+
+/* Slices that a thread of the parent was purging are free again, purged or not. */
+static void macro_fork_child(struct source *s, struct macro *m)
+{
+    slice_bits run = bits_of(m->purging);
+    unsigned dirty = bits_count(run & bits_of(m->dirty));
+    if (!run)
+        return;
+    bits_store(m->purging, 0);
+    bits_store(m->free, bits_of(m->free) | run);
+    m->n_free += bits_count(run);
+    m->n_dirty_free += dirty;
+    m->run_max = MACRO_SLICES_USABLE;
+    s->n_dirty_free += dirty;
+    if (!m->open)
+        open_link(s, m);
+}
+
+void source_fork_child(struct source *s)
+{
+    lock_reset(&s->lock);
+    for (struct macro *m = s->purging ? s->macros : NULL; m; m = m->next)
+        macro_fork_child(s, m);
+    s->purging = 0;
 }
 
 /* Until no more than that is left. With the lock, which it gives meanwhile. */

@@ -57,6 +57,9 @@ struct source *source_at(unsigned i);
 extern struct source sources_more[] __attribute__((visibility("hidden"))); /* from number 1 on */
 extern unsigned sources_n __attribute__((visibility("hidden")));
 
+/* In a child of fork(), whose parent held the lock: nobody is at it any more. */
+void source_fork_child(struct source *s);
+
 struct span {
     struct slab *slab;
     slice_bits dirty; /* which of its slices are perhaps not zero; bit 0 is the first */

@@ -237,13 +237,12 @@ void thread_fork_child(void)
     bool others = heap_all && (heap_all->next || heap_all != own);
     struct source *source;
     for (unsigned i = 0; (source = source_at(i)) != NULL; i++) {
-        lock_reset(&source->lock);
-        source->purging = 0;
+        source_fork_child(source);
         grind_enter();
-        for (struct macro *m = others ? source->macros : NULL, *next; m; m = next) {
-            next = m->next; /* it may be unmapped */
+        source->purging = 1; /* no macro-block goes away while they are walked */
+        for (struct macro *m = others ? source->macros : NULL; m; m = m->next)
             macro_orphans(m);
-        }
+        source->purging = 0;
         grind_leave();
     }
     heap_free_list = NULL;
