@@ -44,8 +44,7 @@ struct heap {
     uint32_t n_spare;
     uint32_t n_kept;
     struct slab *kept[HEAP_KEPT]; /* of large blocks that it freed; the last is the newest */
-    uint32_t colour;
-    uint32_t shared; /* blocks that came from the slab of a larger class */
+    uint32_t shared;              /* blocks that came from the slab of a larger class */
     struct source *source;
     struct heap *next;                 /* all of them, for walks */
     struct heap *next_free;            /* of no thread */

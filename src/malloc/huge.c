@@ -25,7 +25,7 @@ struct huge_block {
 static_assert(sizeof(struct huge_block) == 64, "one cache line before the data");
 
 enum {
-    COLOURS = 32, /* the data of consecutive blocks begins in so many different cache lines */
+    COLOURS = 32, /* the data of neighbours begins in so many different cache lines */
     SHARE_ALL = 8,
     SHARE_USUAL = 3,
     ROOM_PART = 6, /* of the peak may be kept above it */
@@ -53,7 +53,6 @@ static struct {
     uint64_t evicted;  /* bytes that went because of a limit, and were not yet missed */
     uint64_t peak_at;  /* when the peak was last lowered */
     unsigned share;    /* of the peak that may be kept, in eighths */
-    uint32_t colour;   /* of the next block; any thread (relaxed) */
 } huge = {.lock = {.stale = begin_anew},
           .keep_bytes = SIZE_MAX,
           .age_ns = NS_PER_S,
@@ -347,20 +346,27 @@ static void publish(struct huge_block *h)
     settle(now);
 }
 
+/* How much further on the data begins, of so many bytes that are left: always the same at one address, where it may be in the cache. */
+static size_t colour_bytes(const char *at, size_t left)
+{
+    uint32_t colour = (uint32_t)((uintptr_t)at / UNIT) * UINT32_C(0x9e3779b1) >> 27;
+    size_t wanted = colour % COLOURS * sizeof(struct huge_block);
+    return wanted <= left ? wanted : 0;
+}
+
 void *huge_alloc(size_t bytes, size_t align, bool *ret_zeroed)
 {
     size_t lead = align >= UNIT ? LEAD : 0, offset = lead;
     if (bytes > PTRDIFF_MAX - 2 * UNIT)
         return NULL;
-    if (!lead) {
-        uint32_t colour = fetch_add_relaxed(&huge.colour, 1) % COLOURS;
-        offset =
-            align > sizeof(struct huge_block) ? align : (1 + colour) * sizeof(struct huge_block);
-    }
+    if (!lead)
+        offset = align > sizeof(struct huge_block) ? align : sizeof(struct huge_block);
     struct huge_range r;
     size_t need = os_page_up(lead ? bytes + !bytes : offset + bytes), dirty;
     if (!find(need, lead, lead ? align : UNIT, &r, &dirty))
         return NULL;
+    if (offset == sizeof(struct huge_block))
+        offset += colour_bytes(r.at, r.bytes - offset - bytes);
     if (!map_set(r.at, 1, lead ? MAP_HUGE_ALONE : MAP_HUGE)) {
         give_back(&r);
         return NULL;

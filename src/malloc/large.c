@@ -2,7 +2,8 @@
  * large.c: blocks from above 32 KiB to 1 MiB, with slices of their own; larger ones are huge.c's.
  *
  * Arrays that all start at the same place of a page fight for the same sets of the cache. So a block starts a few cache lines
- * further on than the one before, as far as its last slice has room to spare.
+ * further on than its neighbour, as far as its last slice has room to spare: at the same place whenever that memory is used, since the
+ * lines there may still be in the cache.
  */
 #include <string.h>
 
@@ -13,7 +14,12 @@
 #include "malloc/pressure.h"
 #include "malloc/source.h"
 
-enum { LINE = 64, COLOURS = 64 };
+enum { LINE = 64 };
+
+static inline size_t colour_of(const struct slab *s)
+{
+    return (uint32_t)((uintptr_t)slab_memory(s) >> SLICE_SHIFT) * UINT32_C(0x9e3779b1) >> 26;
+}
 
 /* What is dirty of the block's slices is cleared, the rest is zero. */
 static void clear_dirty(char *memory, slice_bits dirty, size_t from, size_t to)
@@ -108,7 +114,7 @@ void *large_alloc(struct heap *h, size_t bytes, size_t align, bool zero)
     struct slab *s = span.slab;
     size_t slack = ((size_t)s->slices << SLICE_SHIFT) - bytes, start = 0;
     if (align <= LINE)
-        start = (size_t)(h->colour++ % COLOURS) * LINE;
+        start = colour_of(s) * LINE;
     s->class = SLAB_LARGE;
     s->block_bytes = 0;
     s->start = (uint32_t)(start <= slack ? start : 0);

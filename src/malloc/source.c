@@ -403,30 +403,29 @@ bool source_shrink(struct source *s)
 
 /* ---- runs ---- */
 
-/* Of several places for a run, the one with most memory already there. Gives how many slices that is. */
-static unsigned run_dirtiest(const struct macro *m, slice_bits places, unsigned n,
-                             unsigned *ret_first)
+/* Of several places for a run, the one with most memory already there. */
+static unsigned run_dirtiest(const struct macro *m, slice_bits places, unsigned n)
 {
     slice_bits dirty = bits_of(m->free) & bits_of(m->dirty);
-    unsigned most = 0;
-    *ret_first = bits_first(places);
+    unsigned most = 0, best = bits_first(places);
     for (unsigned tried = 0; dirty && places && tried < PLACES_TRIED; tried++) {
         unsigned first = bits_first(places), has = bits_count(dirty & bits_run(first, n));
         if (has > most) {
             most = has;
-            *ret_first = first;
+            best = first;
         }
         places &= places - 1;
     }
-    return most;
+    return best;
 }
 
 /* A run in one of the open macro-blocks, preferably of slices that have memory. */
 static struct macro *run_find(struct source *s, unsigned n, unsigned align, unsigned *ret_first)
 {
     slice_bits aligned = align > 1 ? bits_aligned(align) : ~(slice_bits)0;
-    struct macro *best = NULL;
-    unsigned best_has = 0, first, tries = 0;
+    struct macro *any = NULL;
+    slice_bits any_runs = 0;
+    unsigned tries = 0;
     for (struct macro *m = s->open; m; m = m->next_open) {
         if (m->run_max < n)
             continue;
@@ -438,22 +437,21 @@ static struct macro *run_find(struct source *s, unsigned n, unsigned align, unsi
         runs &= aligned;
         if (!runs)
             continue;
-        slice_bits dirty =
-            m->n_dirty_free >= n ? bits_runs(free & bits_of(m->dirty), n) & aligned : 0;
+        slice_bits dirty = m->n_dirty_free >= n ? bits_runs(free & bits_of(m->dirty), n) & runs : 0;
         if (dirty) {
             *ret_first = bits_first(dirty);
             return m;
         }
-        unsigned has = run_dirtiest(m, runs, n, &first);
-        if (!best || has > best_has) {
-            best = m;
-            best_has = has;
-            *ret_first = first;
+        if (!any) {
+            any = m;
+            any_runs = runs;
         }
-        if (s->n_dirty_free == 0 || ++tries == DIRTY_TRIES)
+        if (s->n_dirty_free < n || ++tries == DIRTY_TRIES)
             break;
     }
-    return best;
+    if (any)
+        *ret_first = run_dirtiest(any, any_runs, n);
+    return any;
 }
 
 bool source_take(struct source *s, unsigned slices, unsigned align_slices, struct span *ret)

@@ -154,7 +154,8 @@ static void zeroes_are_zeroes(void **unused)
         huge_free(p);
         bool zeroed = false;
         p = huge_alloc(mib * MIB - 100, 16, &zeroed);
-        assert_true(p[0] == (zeroed ? 0 : 7));
+        assert_true(p[8192] ==
+                    (zeroed ? 0 : 7)); /* the first bytes may lie before what was written */
         if (zeroed)
             assert_true(memcmp(p, p + 1, mib * MIB - 101) == 0);
         else
