@@ -54,7 +54,7 @@ int real_dlclose(void *handle)
     return load_relaxed(&next)(handle);
 }
 
-bool real_wanted(void)
+__attribute__((section(".text.startup"))) bool real_wanted(void)
 {
     settings_read();
     return malloc_settings.account != 0;

@@ -23,7 +23,7 @@ enum { REDZONE = 16, TRAILER = 8 };
 
 bool grind_on;
 
-void grind_begin(void)
+__attribute__((section(".text.startup"))) void grind_begin(void)
 {
     grind_on = RUNNING_ON_VALGRIND != 0;
 }

@@ -41,7 +41,7 @@ void hard_fork_done(bool child)
     (child ? lock_reset : lock_drop)(&quarantine_lock);
 }
 
-void hard_begin(void)
+__attribute__((section(".text.startup"))) void hard_begin(void)
 {
     grind_begin();
     if (grind_on)

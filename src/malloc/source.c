@@ -73,10 +73,18 @@ static inline void bits_store(uint64_t *words, slice_bits bits)
     words[1] = (uint64_t)(bits >> 64);
 }
 
+/* Where there is no instruction for it, the compiler's library would be called, at the far end of our code. */
+static inline unsigned word_count(uint64_t word)
+{
+    word -= word >> 1 & UINT64_C(0x5555555555555555);
+    word = (word & UINT64_C(0x3333333333333333)) + (word >> 2 & UINT64_C(0x3333333333333333));
+    word = (word + (word >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return (unsigned)(word * UINT64_C(0x0101010101010101) >> 56);
+}
+
 static inline unsigned bits_count(slice_bits bits)
 {
-    return (unsigned)(__builtin_popcountll((uint64_t)bits) +
-                      __builtin_popcountll((uint64_t)(bits >> 64)));
+    return word_count((uint64_t)bits) + word_count((uint64_t)(bits >> 64));
 }
 
 static inline unsigned bits_first(slice_bits bits)

@@ -11,6 +11,9 @@
 
 static bool begun;
 
+/* What pthread_atfork() calls, which is linked into each library, far from here. NULL: this library is never unloaded. */
+int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso);
+
 void start_modes(void)
 {
     settings_read();
@@ -32,5 +35,5 @@ __attribute__((constructor)) static void start(void)
 {
     start_modes();
     pressure_init();
-    pthread_atfork(thread_fork_prepare, thread_fork_parent, thread_fork_child);
+    __register_atfork(thread_fork_prepare, thread_fork_parent, thread_fork_child, NULL);
 }
