@@ -6,6 +6,7 @@ import unittest
 
 import test_track
 import test_track_programs
+import test_track_truth
 from cli_support import ENVIRONMENT, MEMOIR
 from track_support import BUILD, SOURCE_MALLOC
 
@@ -59,6 +60,15 @@ class Programs(test_track_programs.ProgramTest):
     test_perl = test_track_programs.EveryDay.test_perl
     test_sqlite = test_track_programs.EveryDay.test_sqlite
     test_the_compiler = test_track_programs.EveryDay.test_the_compiler
+
+
+class Lines(test_track_truth.TruthTest):
+    """Of programs that tell the truth about every line."""
+    flag = "--malloc"
+    compare = test_track_truth.Lines.compare
+
+    def test_every_line_counts_as_the_program_says(self):
+        self.compare("--stacks", "off", part=2)
 
 
 class Heap(Accounted, test_track.TrackTest):

@@ -19,6 +19,8 @@ FIGURES = ("alloc_blocks", "alloc_bytes", "live_blocks", "live_bytes")
 
 
 class TruthTest(unittest.TestCase):
+    flag = "--track"
+
     @classmethod
     def setUpClass(cls):
         if not TRACKER.exists():
@@ -31,7 +33,7 @@ class TruthTest(unittest.TestCase):
     def track(self, program, *flags):
         """What the program says of itself, and what memoir run says of it."""
         out = self.dir / "out.json"
-        done = subprocess.run([str(MEMOIR), "run", "--dir", str(self.dir), "--json", str(out), *flags, "--",
+        done = subprocess.run([str(MEMOIR), "run", self.flag, "--dir", str(self.dir), "--json", str(out), *flags, "--",
                                *program.command(BUILD)], capture_output=True, text=True, env=ENVIRONMENT, timeout=60,
                               stdin=subprocess.DEVNULL, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
