@@ -7,6 +7,7 @@
 #include "malloc/fatal.h"
 #include "malloc/huge.h"
 #include "malloc/node.h"
+#include "malloc/policy.h"
 #include "malloc/source.h"
 
 /* This thread's heap, or one for this call. */
@@ -149,7 +150,11 @@ void *core_realloc(void *block, size_t bytes)
     if (bytes <= HEAP_LARGE_MAX)
         return move(block, had, bytes);
     void *moved = huge_realloc(block, bytes);
-    return likely(moved) || !make_room() ? moved : huge_realloc(block, bytes);
+    if (unlikely(!moved) && make_room())
+        moved = huge_realloc(block, bytes);
+    if (bytes > had)
+        policy_grown(true);
+    return moved;
 }
 
 bool core_trim(void)

@@ -246,6 +246,20 @@ bool huge_trim(void)
     return any;
 }
 
+void huge_yield(size_t bytes)
+{
+    struct huge_range r;
+    for (bool found = true; found && bytes > 0;) {
+        lock_take(&huge.lock);
+        found = huge_cache_take_old(&huge.cache, UINT64_MAX, bytes, &r);
+        lock_drop(&huge.lock);
+        if (found) {
+            give_back_all(&r, 1);
+            bytes -= r.bytes < bytes ? r.bytes : bytes;
+        }
+    }
+}
+
 void huge_keep(size_t bytes, uint64_t age_ns)
 {
     lock_take(&huge.lock);
@@ -433,25 +447,23 @@ static void resize(struct huge_block *h, size_t mapped, size_t asked)
     settle(now);
 }
 
-/* What follows the block is kept, and long enough: it becomes the block's, without a fault. */
-static bool grow_into_kept(struct huge_block *h, size_t mapped, size_t asked)
+/* If what follows the block is kept, it becomes the block's, without a fault; it may be less than is needed. */
+static void grow_into_kept(struct huge_block *h, size_t mapped)
 {
     char *start = (char *)h, *end = start + h->mapped_bytes;
     char *boundary = (char *)unit_up((uintptr_t)end);
     struct huge_range r;
     if (start + mapped <= boundary)
-        return false;
+        return;
     lock_take(&huge.lock);
     bool found = huge_cache_take_at(&huge.cache, boundary, (size_t)(start + mapped - boundary), &r);
     lock_drop(&huge.lock);
     if (!found)
-        return false;
-    if (os_extend(start, h->mapped_bytes, (size_t)(boundary - start)) != 0) {
+        return;
+    if (os_extend(start, h->mapped_bytes, (size_t)(boundary - start)) == 0)
+        resize(h, (size_t)(r.at + r.bytes - start), h->asked_bytes);
+    else
         retire(r);
-        return false;
-    }
-    resize(h, (size_t)(r.at + r.bytes - start), asked);
-    return true;
 }
 
 /* Whole units after the new end are kept for others as they are; less than that stays with the block
@@ -522,11 +534,10 @@ void *huge_realloc(void *p, size_t bytes)
         return p;
     }
     size_t mapped = os_page_up(h->data_offset + bytes);
-    if (grow_into_kept(h, mapped, bytes))
-        return p;
+    grow_into_kept(h, mapped);
     int r = os_extend(h, h->mapped_bytes, mapped);
     if (r == 0) {
-        resize(h, mapped, bytes);
+        resize(h, h->mapped_bytes > mapped ? h->mapped_bytes : mapped, bytes);
         return p;
     }
     struct huge_block *moved = r == -ENOMEM ? move(h, mapped) : NULL;

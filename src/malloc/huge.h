@@ -44,6 +44,9 @@ void *huge_realloc(void *p, size_t bytes);
 void huge_age(uint64_t now_ns);
 bool huge_trim(void);
 
+/* Give back that much of what is kept, the oldest first, since memory is needed elsewhere. */
+void huge_yield(size_t bytes);
+
 /* Keep at most `bytes`, each for at most age_ns. The rule above holds all the same. */
 void huge_keep(size_t bytes, uint64_t age_ns);
 

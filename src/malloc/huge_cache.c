@@ -90,7 +90,7 @@ bool huge_cache_take(struct huge_cache *c, size_t bytes, size_t lead, size_t ali
 bool huge_cache_take_at(struct huge_cache *c, const char *at, size_t bytes, struct huge_range *ret)
 {
     for (unsigned i = 0; i < c->n; i++)
-        if (c->ranges[i].at == at && c->ranges[i].bytes >= bytes && c->ranges[i].lead == 0) {
+        if (c->ranges[i].at == at && c->ranges[i].lead == 0) {
             take_front(c, i, bytes, ret);
             return true;
         }

@@ -42,5 +42,5 @@ bool huge_cache_take_largest(struct huge_cache *c, size_t bytes, struct huge_ran
  * more. */
 bool huge_cache_take_old(struct huge_cache *c, uint64_t ns, size_t bytes, struct huge_range *ret);
 
-/* Take `bytes` or a little more that begin at this place, a multiple of 2 MiB. False: not all are there. */
+/* Take what begins at this place, a multiple of 2 MiB: `bytes` or a little more, or as many as there are. False: none. */
 bool huge_cache_take_at(struct huge_cache *c, const char *at, size_t bytes, struct huge_range *ret);

@@ -39,6 +39,7 @@ static void *huge(size_t bytes, size_t align, bool zero)
     void *block = huge_alloc(bytes, align, zero ? &zeroed : NULL);
     if (block && zero && !zeroed)
         memset(block, 0, bytes);
+    policy_grown(true);
     return block;
 }
 

@@ -42,6 +42,55 @@ static void level_set(unsigned level)
         (void)source_trim(s);
 }
 
+/* ---- what all parts hold together ---- */
+
+enum { ROOM_PART = 16, ROOM_MIN = 1 << 20 }; /* of the peak, and bytes, that may be held above it */
+
+/* The most that was in use at once, of late; any thread (relaxed). */
+static uint64_t used_peak;
+
+struct held {
+    uint64_t used, kept_runs, kept_huge;
+};
+
+static struct held held_now(void)
+{
+    struct held h = {0};
+    struct huge_counts huge;
+    struct source *s;
+    huge_count(&huge);
+    h.used = huge.mapped_bytes;
+    h.kept_huge = huge.kept_bytes;
+    for (unsigned i = 0; (s = source_at(i)); i++) {
+        h.used += load_relaxed(&s->n_used) * SLICE_BYTES;
+        h.kept_runs += load_relaxed(&s->n_dirty_free) * SLICE_BYTES;
+    }
+    return h;
+}
+
+void policy_grown(bool huge)
+{
+    struct held h = held_now();
+    max_relaxed(&used_peak, h.used);
+    uint64_t peak = load_relaxed(&used_peak), allowed = peak + peak / ROOM_PART;
+    uint64_t held = h.used + h.kept_runs + h.kept_huge;
+    if (held <= allowed + ROOM_MIN)
+        return;
+    struct source *s;
+    if (!huge && h.kept_huge > 0)
+        huge_yield(held - allowed);
+    for (unsigned i = 0; huge && h.kept_runs > 0 && (s = source_at(i)); i++)
+        source_yield(s, held - allowed);
+}
+
+/* Down to what is in use, by an eighth each time. */
+static void peak_lower(void)
+{
+    uint64_t used = held_now().used, peak = load_relaxed(&used_peak);
+    if (peak > used)
+        cas_relaxed(&used_peak, &peak, peak - (peak - used) / 8);
+}
+
 void policy_tick(bool needed)
 {
     uint64_t now_ns = clock_monotonic_coarse_ns(), due = load_relaxed(&due_ns);
@@ -52,6 +101,7 @@ void policy_tick(bool needed)
         return;
     level_set(pressure_level_at(now_ns));
     huge_age(now_ns);
+    peak_lower();
 }
 
 void policy_keep(uint64_t bytes)

@@ -394,6 +394,15 @@ bool source_trim(struct source *s)
     return any;
 }
 
+void source_yield(struct source *s, uint64_t bytes)
+{
+    uint64_t slices = bytes / SLICE_BYTES;
+    lock_take(&s->lock);
+    if (slices > 0)
+        purge(s, s->n_dirty_free > slices ? s->n_dirty_free - slices : 0);
+    lock_drop(&s->lock);
+}
+
 bool source_shrink(struct source *s)
 {
     bool any = false;
@@ -476,6 +485,7 @@ bool source_take(struct source *s, unsigned slices, unsigned align_slices, struc
         return false;
     }
     slice_bits run = bits_run(first, slices);
+    bool grown = run & ~bits_of(m->dirty);
     ret->dirty = (bits_of(m->dirty) & run) >> first;
     slices_use(s, m, run);
     /* With the lock: whoever has it can walk from slab to slab. */
@@ -485,6 +495,8 @@ bool source_take(struct source *s, unsigned slices, unsigned align_slices, struc
     slab->owner = NULL;
     slab->class = SLAB_UNUSED;
     lock_drop(&s->lock);
+    if (grown)
+        policy_grown(false);
     ret->slab = slab;
     return true;
 }

@@ -83,6 +83,9 @@ bool source_trim(struct source *s);
 /* Unmap the macro-blocks that nobody has a slice of, since memory is needed for something else. True if there were any. */
 bool source_shrink(struct source *s);
 
+/* Give back that much of what is free and has memory, since memory is needed elsewhere. */
+void source_yield(struct source *s, uint64_t bytes);
+
 /* With the lock: put a slab into its class's pool, take it out. */
 void source_pool_link(struct source *s, struct slab *slab);
 void source_pool_unlink(struct source *s, struct slab *slab);
