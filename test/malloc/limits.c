@@ -196,7 +196,7 @@ static void starts_in_little_address_space(void)
     if (!getenv("CASE_LIMITED")) {
         struct rlimit limit = {64 << 20, 64 << 20};
         MUST(setrlimit(RLIMIT_AS, &limit) == 0 && setenv("CASE_LIMITED", "1", 1) == 0);
-        execl("/proc/self/exe", "limits", __func__, NULL);
+        execl("/proc/self/exe", program_invocation_name, __func__, NULL);
         case_fail(__FILE__, __LINE__, "exec: errno %d", errno);
     }
     size_t before = space_used();

@@ -166,7 +166,7 @@ static void exec_while_threads_allocate(void)
         char number[16];
         snprintf(number, sizeof(number), "%d", left - 1);
         setenv("CASE_EXECS", number, 1);
-        execl("/proc/self/exe", "processes", __func__, NULL);
+        execl("/proc/self/exe", program_invocation_name, __func__, NULL);
         case_fail(__FILE__, __LINE__, "exec: errno %d", errno);
     }
     churn_end();
@@ -301,7 +301,7 @@ static void all_descriptors_may_be_closed(void)
     if (!getenv("CASE_CLOSED")) { /* who started us may have left some open */
         setenv("CASE_CLOSED", "1", 1);
         MUST(close_range(3, ~0u, 0) == 0);
-        execl("/proc/self/exe", "processes", __func__, NULL);
+        execl("/proc/self/exe", program_invocation_name, __func__, NULL);
         _exit(3);
     }
     use_heap(true);
@@ -326,7 +326,7 @@ static void starts_without_descriptors(void)
         MUST(dup2(2, 30) == 30);
         for (int i = 0; i < 3; i++)
             close(i);
-        execl("/proc/self/exe", "processes", __func__, NULL);
+        execl("/proc/self/exe", program_invocation_name, __func__, NULL);
         _exit(3);
     }
     bool closed = fcntl(0, F_GETFD) < 0 && fcntl(1, F_GETFD) < 0 && fcntl(2, F_GETFD) < 0;
