@@ -244,12 +244,17 @@ static void large_lead_back(struct slab *s)
         s[i].back = (uint8_t)i;
 }
 
-static void *plain_alloc(size_t bytes, size_t align)
+/* With `zero`, what the kernel has zeroed already is not touched. */
+static void *plain_alloc(size_t bytes, size_t align, bool zero)
 {
     size_t more = HARD_EXTRA;
-    if (hard_level == 3 && bytes + more > GUARD_BYTES_MAX)
-        more += 2 * OS_PAGE_BYTES; /* for a guard at the end of a huge block */
-    return align > SIZE_STEP ? core_memalign(align, bytes + more) : core_malloc(bytes + more);
+    if (hard_level == 3 && (bytes + more > GUARD_BYTES_MAX || align > SLICE_BYTES))
+        more += 2 * OS_PAGE_BYTES; /* for a guard at the end, if it becomes a huge block */
+    if (align > SIZE_STEP) {
+        void *p = core_memalign(align, bytes + more);
+        return p && zero ? memset(p, 0, bytes) : p;
+    }
+    return zero ? core_calloc(bytes + more) : core_malloc(bytes + more);
 }
 
 void *hard_alloc(size_t bytes, size_t align, bool zero)
@@ -261,16 +266,16 @@ void *hard_alloc(size_t bytes, size_t align, bool zero)
     if (bytes > PTRDIFF_MAX - 4 * OS_PAGE_BYTES)
         return NULL;
     char *p = guard_wanted(bytes) ? guard_alloc(bytes, align) : NULL;
+    if (p && zero)
+        memset(p, 0, bytes);
     if (!p)
-        p = plain_alloc(bytes, align);
+        p = plain_alloc(bytes, align, zero);
     if (!p || hard_find(p, false, &b) != HARD_NONE)
         return NULL;
     if (b.slab && b.slab->class == SLAB_LARGE)
         large_lead_back(b.slab);
     if (!b.slab && hard_level == 3)
         os_protect((void *)guard_page_before((uintptr_t)p + b.usable), OS_PAGE_BYTES, OS_NO_ACCESS);
-    if (zero)
-        memset(p, 0, bytes);
     record_write(&b, bytes, depot_add(&from));
     return p;
 }
@@ -370,6 +375,11 @@ void *hard_realloc(void *p, size_t bytes)
         block_check(&old);
     size_t had = early_block ? old.usable : old.record->bytes;
     void *to = hard_alloc(bytes, 1, false);
+    if (!to && bytes <= had) {
+        if (!early_block)
+            record_write(&old, bytes, old.record->alloc_stack);
+        return p; /* less needs no memory */
+    }
     if (!to)
         return NULL;
     memcpy(to, p, had < bytes ? had : bytes);

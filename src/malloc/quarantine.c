@@ -10,10 +10,17 @@ struct held {
     size_t bytes;
 };
 
-struct lock quarantine_lock;
 static struct held *ring; /* QUARANTINE_BLOCKS */
 static uint64_t first, next;
 static uint64_t held_bytes;
+
+/* In a child that was forked while somebody was at it: what is half in or half out stays free for good. */
+static void begin_anew(struct lock *l)
+{
+    first = next = held_bytes = 0;
+}
+
+struct lock quarantine_lock = {.stale = begin_anew};
 
 size_t quarantine_limit(void)
 {

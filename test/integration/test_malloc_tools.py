@@ -50,7 +50,7 @@ class Dump(unittest.TestCase):
         self.assertEqual(status, 0)
         sizes = {int(size): (int(used), int(made)) for size, used, made in
                  re.findall(r"^  blocks of (\d+): (\d+) used of (\d+) made, in \d+ slabs of \d+ KiB$", said, re.MULTILINE)}
-        self.assertGreater(len(sizes), 30)
+        self.assertGreater(len(sizes), 15)
         for size, (used, made) in sizes.items():
             self.assertLessEqual(used, made, size)
         # 800 blocks, nearly all of up to 3,000 bytes.
@@ -65,7 +65,7 @@ class Dump(unittest.TestCase):
 
     def test_explains_an_address(self):
         _, said, _ = run("explain")
-        self.assertRegex(said, r"(?m)^0x[0-9a-f]+: 30 bytes into a block of 112 bytes at 0x[0-9a-f]+$")
+        self.assertRegex(said, r"(?m)^0x[0-9a-f]+: 30 bytes into a block of 1\d\d bytes at 0x[0-9a-f]+$")
         self.assertRegex(said, r"(?m)^0x[0-9a-f]+: no memory of this heap$")
 
     def test_explains_who_allocated_and_who_freed(self):
@@ -97,9 +97,9 @@ class Debugger(unittest.TestCase):
             core = f"{folder}/core"
             alive = self.gdb("run", "SCRIPT", "memoir heap", "memoir block last", f"generate-core-file {core}")
             dead = self.gdb("SCRIPT", "memoir heap", target=(TOOLS, core))
-        self.assertGreater(len(self.heap(alive)), 30, alive)
+        self.assertGreater(len(self.heap(alive)), 15, alive)
         self.assertEqual(self.heap(alive), self.heap(dead))
-        self.assertRegex(alive, r"0 bytes into a block of 1280 bytes at 0x[0-9a-f]+: used;")
+        self.assertRegex(alive, r"0 bytes into a block of 1\d\d\d bytes at 0x[0-9a-f]+: used;")
 
     def test_names_who_allocated_a_block_of_a_hardened_program(self):
         said = self.gdb("run", "SCRIPT", "memoir block last", settings="harden=1")
