@@ -252,6 +252,27 @@ static void large_blocks_are_reused_without_faults(void)
     }
 }
 
+/* What one kind of block leaves behind is not kept on top of what the next kind needs. */
+static void kept_large_blocks_make_room_for_small_ones(void)
+{
+    enum { SMALL = 40000, SMALL_BYTES = 1000 };
+    static void *small[SMALL];
+    size_t start = case_resident(), most = 0;
+    unsigned char *large = malloc(64 * MIB);
+    MUST(large);
+    memset(large, 1, 64 * MIB);
+    free(large);
+    for (int i = 0; i < SMALL; i++) {
+        small[i] = malloc(SMALL_BYTES);
+        MUST(small[i]);
+        memset(small[i], 1, SMALL_BYTES);
+    }
+    most = case_resident() - start;
+    MUST_SAY(most < 85 * MIB, "%zu MB resident for 64 MiB, then 40 MB", most >> 20);
+    for (int i = 0; i < SMALL; i++)
+        free(small[i]);
+}
+
 static void calloc_of_much_touches_little(void)
 {
     size_t start = case_resident();
@@ -304,6 +325,7 @@ int main(int argc, char **argv)
         CASE(burst_is_given_back_under_pressure),
         CASE(half_of_a_burst_is_given_back_without_pressure),
         CASE(large_blocks_are_reused_without_faults),
+        CASE(kept_large_blocks_make_room_for_small_ones),
         CASE(calloc_of_much_touches_little),
         CASE(growing_block_is_not_copied),
     };
