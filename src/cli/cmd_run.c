@@ -191,7 +191,12 @@ static void inspect(struct run *run)
     run->preload = true;
     run->allocator = v->malloc || (!v->track && !v->map && !preloads_allocator() &&
                                    !(found && elf_program_has_allocator(path)));
-    if (!library_find(run))
+    bool there = library_find(run);
+    if (!there && run->allocator && !v->malloc) {
+        run->allocator = false; /* installed in part: better tracked than not */
+        there = library_find(run);
+    }
+    if (!there)
         run->why_not = run->allocator
                            ? ALLOCATOR " is neither beside memoir nor in its library directory"
                            : TRACKER " is neither beside memoir nor in its library directory";
