@@ -31,14 +31,14 @@ static bool early_lost; /* more than that: a block that has no record may be one
 
 void hard_fork_prepare(void)
 {
-    lock_take(&quarantine_lock);
-    lock_take(&early_lock);
+    lock_fork_take(&quarantine_lock);
+    lock_fork_take(&early_lock);
 }
 
 void hard_fork_done(bool child)
 {
-    (child ? lock_reset : lock_drop)(&early_lock);
-    (child ? lock_reset : lock_drop)(&quarantine_lock);
+    lock_fork_drop(&early_lock, child);
+    lock_fork_drop(&quarantine_lock, child);
 }
 
 __attribute__((section(".text.startup"))) void hard_begin(void)

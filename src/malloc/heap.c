@@ -14,13 +14,26 @@ struct slab slab_none;
 
 /* ---- bins ---- */
 
+/* `used` is never less than the blocks that are out and `current`: a child that is forked in between subtracts that. */
+static inline void current_mark(struct slab *s)
+{
+    s->used++; /* so that it does not become empty while it is current */
+    fence_signal();
+    s->current = 1;
+}
+
+static inline void current_unmark(struct slab *s)
+{
+    s->current = 0;
+    fence_signal();
+    s->used--;
+}
+
 /* The bin's first slab is another one, or none. */
 static void current_set(struct heap *h, unsigned class, struct slab *s)
 {
-    if (s) {
-        s->used++; /* so that it does not become empty while it is current */
-        s->current = 1;
-    }
+    if (s)
+        current_mark(s);
     uint32_t bytes = size_of_class(class);
     if (bytes > SIZE_DIRECT_MAX)
         return;
@@ -50,10 +63,9 @@ static void bin_link_first(struct heap *h, struct slab *s)
 {
     struct bin *b = &h->bin[s->class];
     struct slab *was = b->first;
-    if (was && was->current) {
-        was->current = 0;
-        was->used--; /* not to nothing: it was not current a moment ago, and in the bin nevertheless */
-    }
+    if (was && was->current)
+        current_unmark(
+            was); /* not to nothing: it was not current a moment ago, and in the bin nevertheless */
     s->prev = NULL;
     s->next = was;
     if (was)
@@ -78,8 +90,7 @@ static void bin_unlink(struct heap *h, struct slab *s)
         b->last = s->prev;
     b->n--;
     if (s->current) {
-        s->current = 0;
-        s->used--;
+        current_unmark(s);
         current_set(h, s->class, b->first);
     }
 }

@@ -589,15 +589,12 @@ bool huge_walk(bool (*each)(void *p, size_t usable, size_t asked, void *arg), vo
 
 void huge_fork_prepare(void)
 {
-    lock_take(&huge.lock);
+    lock_fork_take(&huge.lock);
 }
 
 void huge_fork_done(bool child)
 {
-    if (child)
-        lock_reset(&huge.lock);
-    else
-        lock_drop(&huge.lock);
+    lock_fork_drop(&huge.lock, child);
 }
 
 /* In a child that was forked while another thread held the lock: what that thread was changing is left alone. The memory that was

@@ -11,6 +11,12 @@
 enum { SPINS = 200 };
 
 union lock_page lock_page __attribute__((aligned(4096)));
+__thread bool lock_forking;
+
+static inline bool is_forkers(const struct lock *l)
+{
+    return lock_forking && load_relaxed(&l->forking);
+}
 
 /* Several threads may do this at once, and find the same. A child has another number than its parent, unless the kernel knows no
  * MADV_WIPEONFORK: then it takes its parent's locks for its own. */
@@ -34,6 +40,7 @@ static bool take_stale(struct lock *l, uint32_t word)
 {
     if (!cas_acquire(&l->word, &word, lock_process()))
         return false;
+    store_relaxed(&l->forking, 0);
     if (l->stale)
         l->stale(l);
     return true;
@@ -42,7 +49,7 @@ static bool take_stale(struct lock *l, uint32_t word)
 void lock_take_alone(struct lock *l)
 {
     uint32_t word = load_relaxed(&l->word);
-    if (is_stale(word))
+    if (!is_forkers(l) && is_stale(word))
         take_stale(l, word);
 }
 
@@ -50,6 +57,8 @@ void lock_wait(struct lock *l)
 {
     int saved = errno;
     uint32_t held = lock_process();
+    if (is_forkers(l))
+        return;
     for (int i = 0; i < SPINS; i++) {
         uint32_t word = load_relaxed(&l->word), none = 0;
         if (is_stale(word) ? take_stale(l, word)

@@ -17,7 +17,8 @@
 #include "base/atomic.h"
 
 struct lock {
-    uint32_t word; /* 0: free; else the process, and in the lowest bit whether somebody sleeps */
+    uint32_t word;    /* 0: free; else the process, and in the lowest bit whether somebody sleeps */
+    uint32_t forking; /* held across fork(), by the thread whose lock_forking is set */
     void (*stale)(struct lock *l); /* called with the lock */
 };
 
@@ -30,6 +31,10 @@ union lock_page {
     char bytes[4096];
 };
 extern union lock_page lock_page __attribute__((visibility("hidden")));
+
+/* This thread is in fork(): handlers of others may allocate after ours took all locks, or before ours let them go, in the parent and in
+ * the child. They find the locks theirs. */
+extern __thread bool lock_forking __attribute__((visibility("hidden"), tls_model("initial-exec")));
 
 uint32_t lock_process_make(void);
 void lock_wait(struct lock *l);
@@ -57,6 +62,8 @@ static inline void lock_take(struct lock *l)
 
 static inline void lock_drop(struct lock *l)
 {
+    if (__builtin_expect(l->forking, 0))
+        return;
     if (__libc_single_threaded) {
         l->word = 0;
         return;
@@ -72,8 +79,18 @@ static inline bool lock_try(struct lock *l)
     return cas_acquire(&l->word, &none, lock_process());
 }
 
-/* In a child of fork: whoever held or waited is gone. */
-static inline void lock_reset(struct lock *l)
+/* Around fork(): hold it; let it go in the parent; and in the child, where whoever waited is gone. */
+static inline void lock_fork_take(struct lock *l)
 {
-    store_relaxed(&l->word, 0);
+    lock_take(l);
+    store_relaxed(&l->forking, 1);
+}
+
+static inline void lock_fork_drop(struct lock *l, bool child)
+{
+    store_relaxed(&l->forking, 0);
+    if (child)
+        store_relaxed(&l->word, 0);
+    else
+        lock_drop(l);
 }

@@ -207,7 +207,7 @@ EXPORT int memoir_malloc_node_figures(unsigned node, struct memoir_malloc_node_f
 
 void node_fork_prepare(void)
 {
-    lock_take(&heaps_lock);
+    lock_fork_take(&heaps_lock);
 }
 
 /* A child has no heap but its thread's own. */
@@ -215,5 +215,5 @@ void node_fork_done(bool child)
 {
     if (child)
         heaps_anew(&heaps_lock);
-    (child ? lock_reset : lock_drop)(&heaps_lock);
+    lock_fork_drop(&heaps_lock, child);
 }

@@ -302,20 +302,36 @@ static void macro_fork_child(struct source *s, struct macro *m)
         open_link(s, m);
 }
 
-void source_fork_child(struct source *s)
+static void purge_forget(struct source *s)
 {
-    lock_reset(&s->lock);
     for (struct macro *m = s->purging ? s->macros : NULL; m; m = m->next)
         macro_fork_child(s, m);
     s->purging = 0;
 }
 
+/* With the lock: is somebody at it? One of the process that we were forked from is not. */
+static bool is_purging(struct source *s)
+{
+    if (likely(s->purging == 0))
+        return false;
+    if (s->purging == lock_process())
+        return true;
+    purge_forget(s);
+    return false;
+}
+
+void source_fork_child(struct source *s)
+{
+    lock_fork_drop(&s->lock, true);
+    purge_forget(s);
+}
+
 /* Until no more than that is left. With the lock, which it gives meanwhile. */
 static void purge(struct source *s, uint64_t keep)
 {
-    if (s->purging)
+    if (is_purging(s))
         return;
-    s->purging = 1;
+    s->purging = lock_process();
     s->total_purges++;
     unsigned empty = 0;
     struct macro *m = s->open;
@@ -370,7 +386,7 @@ static void keep_limit_set(struct source *s)
 /* After slices came back: is it time to look at the policy? Not for who finds somebody at it. With the lock. */
 static bool settle_due(struct source *s)
 {
-    return (++s->calls >= POLICY_CALLS || s->n_dirty_free > s->keep_limit) && !s->purging;
+    return (++s->calls >= POLICY_CALLS || s->n_dirty_free > s->keep_limit) && !is_purging(s);
 }
 
 /* Files may be read. */

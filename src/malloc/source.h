@@ -38,7 +38,7 @@ struct source {
     uint64_t keep_limit;            /* of n_dirty_free */
     uint64_t n_purged, n_refaulted; /* of late */
     uint32_t keep_share;            /* of the peak, in eighths */
-    uint32_t purging;               /* somebody is at it */
+    uint32_t purging;               /* the process (lock.h) of which somebody is at it, or 0 */
     uint32_t calls;                 /* since the policy was looked at */
     uint64_t policy_ms;             /* when that was */
 

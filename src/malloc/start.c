@@ -20,6 +20,8 @@ void start_modes(void)
     if (!malloc_settings.read || begun)
         return;
     begun = true;
+    /* As early as can be: handlers of others that are registered later run while we hold no lock. */
+    __register_atfork(thread_fork_prepare, thread_fork_parent, thread_fork_child, NULL);
     node_begin();
     policy_begin();
     hard_begin();
@@ -35,5 +37,4 @@ __attribute__((constructor)) static void start(void)
 {
     start_modes();
     pressure_init();
-    __register_atfork(thread_fork_prepare, thread_fork_parent, thread_fork_child, NULL);
 }

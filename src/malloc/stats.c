@@ -8,23 +8,24 @@
 
 static void slab_count(const struct slab *s, struct stats_counts *n)
 {
-    struct stats_class *c = s->class == SLAB_LARGE    ? &n->large
-                            : s->class < SIZE_CLASSES ? &n->small[s->class]
-                                                      : NULL;
+    unsigned class = load_relaxed(&s->class); /* its owner may change it */
+    bool large = class == SLAB_LARGE;
+    struct stats_class *c = large ? &n->large : class < SIZE_CLASSES ? &n->small[class] : NULL;
     if (!c)
         return;
-    uint64_t back = s->class == SLAB_LARGE ? 0 : remote_count(load_relaxed(&s->remote));
-    uint64_t used = s->class == SLAB_LARGE ? 1 : load_relaxed(&s->used) - s->current;
+    uint64_t back = large ? 0 : remote_count(load_relaxed(&s->remote));
+    uint64_t used = large ? 1 : load_relaxed(&s->used) - load_relaxed(&s->current);
     c->slabs++;
     c->slices += s->slices;
     c->used += used > back ? used - back : 0;
-    c->made += s->class == SLAB_LARGE ? s->asked : s->made;
+    c->made += large ? load_relaxed(&s->asked) : load_relaxed(&s->made);
 }
 
 void stats_count(struct macro *m, struct stats_counts *n)
 {
     for (unsigned i = 1; i < MACRO_SLICES;) {
-        bool free = m->free[i / 64] >> i % 64 & 1;
+        /* Or being purged: then its descriptor is of an earlier slab. */
+        bool free = (m->free[i / 64] | m->purging[i / 64]) >> i % 64 & 1;
         struct slab *s = macro_slab(m, i);
         if (!free)
             slab_count(s, n);

@@ -141,18 +141,20 @@ void thread_fork_prepare(void)
 {
     hard_fork_prepare();
     node_fork_prepare();
-    lock_take(&heaps_lock);
+    lock_fork_take(&heaps_lock);
     for (unsigned i = 0; source_at(i); i++)
-        lock_take(&source_at(i)->lock);
+        lock_fork_take(&source_at(i)->lock);
     huge_fork_prepare();
+    lock_forking = true;
 }
 
 void thread_fork_parent(void)
 {
+    lock_forking = false;
     huge_fork_done(false);
     for (unsigned i = 0; source_at(i); i++)
-        lock_drop(&source_at(i)->lock);
-    lock_drop(&heaps_lock);
+        lock_fork_drop(&source_at(i)->lock, false);
+    lock_fork_drop(&heaps_lock, false);
     node_fork_done(false);
     hard_fork_done(false);
 }
@@ -230,8 +232,9 @@ static void macro_orphans(struct macro *m)
 void thread_fork_child(void)
 {
     struct heap *own = heap_own;
+    lock_forking = false;
     huge_fork_done(true);
-    lock_reset(&heaps_lock);
+    lock_fork_drop(&heaps_lock, true);
     node_fork_done(true);
     hard_fork_done(true);
     bool others = heap_all && (heap_all->next || heap_all != own);
@@ -239,7 +242,7 @@ void thread_fork_child(void)
     for (unsigned i = 0; (source = source_at(i)) != NULL; i++) {
         source_fork_child(source);
         grind_enter();
-        source->purging = 1; /* no macro-block goes away while they are walked */
+        source->purging = lock_process(); /* no macro-block goes away while they are walked */
         for (struct macro *m = others ? source->macros : NULL; m; m = m->next)
             macro_orphans(m);
         source->purging = 0;

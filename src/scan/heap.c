@@ -205,7 +205,8 @@ static void macro_add(struct reader *r)
     for (unsigned i = 1; i < MACRO_SLICES;) {
         const struct slab *s = &r->descriptors[i];
         bool dirty = macro.dirty[i / 64] >> i % 64 & 1;
-        if (macro.free[i / 64] >> i % 64 & 1) {
+        /* Or being purged: then its descriptor is of an earlier slab. */
+        if ((macro.free[i / 64] | macro.purging[i / 64]) >> i % 64 & 1) {
             heap->kept_slices += dirty;
             heap->given_slices += !dirty;
             i++;

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
@@ -305,11 +306,107 @@ static void child_of_fork_survives_every_call_failing(void)
     }
 }
 
+/* ---- a thread that asks the kernel to take memory, while another forks ---- */
+
+static sem_t purge_begun, purge_goes_on;
+static _Atomic bool purge_waits;
+
+static bool wait_in_purge(enum os_call call)
+{
+    if (call == OS_CALL_ADVISE && atomic_exchange(&purge_waits, false)) {
+        sem_post(&purge_begun);
+        while (sem_wait(&purge_goes_on) != 0)
+            ;
+    }
+    return false;
+}
+
+static void *purge_all(void *unused)
+{
+    malloc_trim(0);
+    return unused;
+}
+
+/* The memory that is free begins where a longer run began, in the middle of which another block has been put. */
+static void *run_in_an_older_one(unsigned char **ret_older)
+{
+    enum { ALIGN = 512 << 10, LONG = 800 << 10, SHORT = 40 << 10 };
+    unsigned char *longer = malloc(LONG);
+    while ((uintptr_t)longer % ALIGN < PAGE)
+        longer = malloc(LONG);
+    memset(longer, 1, LONG);
+    *ret_older = longer;
+    free(longer);
+    unsigned char *inside = memalign(ALIGN, SHORT);
+    MUST(inside > longer && inside < longer + LONG);
+    memset(inside, 7, SHORT);
+    return inside;
+}
+
+static void purged_meanwhile(pid_t (*fork_so)(void))
+{
+    int (*whole)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, "memoir_malloc_check");
+    const char *settings = getenv("MEMOIR_MALLOC");
+    pthread_t purger;
+    struct block inside = {.bytes = 40 << 10, .stamp = 7};
+    unsigned char *older;
+    faults_find();
+    if (settings && *settings) /* other blocks are in between */
+        case_skip("of the plain allocator");
+    inside.at = run_in_an_older_one(&older);
+    sem_init(&purge_begun, 0, 0);
+    sem_init(&purge_goes_on, 0, 0);
+    atomic_store(&purge_waits, true);
+    *fault = wait_in_purge;
+    MUST(pthread_create(&purger, NULL, purge_all, NULL) == 0);
+    while (sem_wait(&purge_begun) != 0)
+        ;
+    pid_t child = fork_so();
+    MUST(child >= 0);
+    if (child == 0) {
+        alarm(CASE_SECONDS / 2);
+        live(1, STEPS / 4);
+        MUST(whole(2) == 0);
+        drop(&inside);
+        size_t before = case_resident();
+        void *blocks[200];
+        for (size_t i = 0; i < COUNT_OF(blocks); i++) {
+            MUST((blocks[i] = malloc(600 << 10)));
+            memset(blocks[i], 1, 600 << 10);
+        }
+        for (size_t i = 0; i < COUNT_OF(blocks); i++)
+            free(blocks[i]);
+        malloc_trim(0);
+        MUST_SAY(case_resident() < before + (30 << 20), "%zu KiB stay, there were %zu",
+                 case_resident() >> 10, before >> 10);
+        MUST(whole(2) == 0);
+        _exit(0);
+    }
+    case_reap(child);
+    sem_post(&purge_goes_on);
+    MUST(pthread_join(purger, NULL) == 0);
+    faults_off();
+    drop(&inside);
+    MUST(whole(2) == 0);
+}
+
+static void fork_while_memory_is_given_back(void)
+{
+    purged_meanwhile(case_fork);
+}
+
+static void bare_fork_while_memory_is_given_back(void)
+{
+    purged_meanwhile(_Fork);
+}
+
 static const struct test_case cases[] = {
     {"one_thread_survives_every_call_failing", one_thread_survives_every_call_failing},
     {"threads_survive_every_call_failing", threads_survive_every_call_failing},
     {"threads_begin_and_end_without_memory", threads_begin_and_end_without_memory},
     {"child_of_fork_survives_every_call_failing", child_of_fork_survives_every_call_failing},
+    {"fork_while_memory_is_given_back", fork_while_memory_is_given_back},
+    {"bare_fork_while_memory_is_given_back", bare_fork_while_memory_is_given_back},
 };
 
 int main(int argc, char **argv)

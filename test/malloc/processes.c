@@ -135,6 +135,80 @@ static void child_of_bare_fork_forks_and_has_threads(void)
     churn_end();
 }
 
+/* Those of a library that began before the allocator: they run after its own, then before its own. */
+static bool early_handlers;
+
+static void early_handler(void)
+{
+    if (early_handlers)
+        use_heap(false);
+}
+
+static void early_handlers_register(int argc, char **argv, char **envp)
+{
+    pthread_atfork(early_handler, early_handler, early_handler);
+}
+
+__attribute__((section(".preinit_array"),
+               used)) static void (*early_register)(int, char **,
+                                                    char **) = early_handlers_register;
+
+static void early_handlers_of_fork_allocate(void)
+{
+    early_handlers = true;
+    churn_start();
+    for (int i = 0; i < 10; i++) {
+        pid_t child = case_fork();
+        if (child == 0) {
+            use_heap(i % 5 == 0);
+            child = case_fork();
+            if (child > 0)
+                case_reap(child);
+            _exit(0);
+        }
+        case_reap(child);
+    }
+    churn_end();
+}
+
+/* Each keeps some, and does nothing more. */
+static void *keep_some(void *barrier)
+{
+    void *blocks[40];
+    pthread_barrier_wait(barrier);
+    for (size_t i = 0; i < COUNT_OF(blocks); i++) {
+        MUST((blocks[i] = malloc(500 << 10)));
+        sched_yield(); /* so that theirs lie side by side */
+    }
+    for (size_t i = 0; i < COUNT_OF(blocks); i++)
+        free(blocks[i]);
+    pthread_barrier_wait(barrier);
+    pthread_barrier_wait(barrier);
+    return NULL;
+}
+
+/* In the child, what the other threads kept goes back to the kernel while it is looked through. */
+static void child_gives_back_what_threads_kept(void)
+{
+    pthread_barrier_t barrier;
+    pthread_t ids[60];
+    mallopt(M_TRIM_THRESHOLD, 0);
+    pthread_barrier_init(&barrier, NULL, COUNT_OF(ids) + 1);
+    for (size_t i = 0; i < COUNT_OF(ids); i++)
+        MUST(pthread_create(&ids[i], NULL, keep_some, &barrier) == 0);
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    pid_t child = case_fork();
+    if (child == 0) {
+        use_heap(true);
+        _exit(0);
+    }
+    case_reap(child);
+    pthread_barrier_wait(&barrier);
+    for (size_t i = 0; i < COUNT_OF(ids); i++)
+        MUST(pthread_join(ids[i], NULL) == 0);
+}
+
 static void spawn_while_threads_allocate(void)
 {
     churn_start();
@@ -389,6 +463,8 @@ int main(int argc, char **argv)
         CASE(bare_fork_while_threads_allocate),
         CASE(child_of_bare_fork_forks_and_has_threads),
         CASE(handlers_of_fork_allocate),
+        CASE(early_handlers_of_fork_allocate),
+        CASE(child_gives_back_what_threads_kept),
         CASE(spawn_while_threads_allocate),
         CASE(exec_while_threads_allocate),
         CASE(exit_while_threads_allocate),
