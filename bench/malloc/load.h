@@ -70,22 +70,23 @@ static inline size_t size_realistic(uint64_t *state)
     return 262144 + spread % 786432;
 }
 
-/* A block whose first and last byte were written. Out of memory ends the process. */
-static inline void *block_new(size_t bytes)
-{
-    unsigned char *block = malloc(bytes);
-    if (!block)
-        abort();
-    block[0] = (unsigned char)bytes;
-    block[bytes - 1] = (unsigned char)bytes;
-    return block;
-}
-
 /* Writes to each page. */
 static inline void block_touch(void *block, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += 4096)
         ((volatile unsigned char *)block)[at] = 1;
+}
+
+/* A block that was written to, in each of its pages and at its end: programs use what they ask for. Out of memory ends the
+ * process. */
+static inline void *block_new(size_t bytes)
+{
+    unsigned char *block = malloc(bytes);
+    if (!block)
+        abort();
+    block_touch(block, bytes);
+    block[bytes - 1] = (unsigned char)bytes;
+    return block;
 }
 
 /* Run `body` once for each of so many threads and wait for all. `arguments` is an array of structs of that size. */

@@ -51,7 +51,6 @@ static void run_reuse(uint64_t work, int threads)
         size_t bytes = random_range(&state, 1 << 20, 12 << 20);
         free(*slot);
         *slot = block_new(bytes);
-        block_touch(*slot, bytes);
     }
     for (int i = 0; i < LIVE; i++)
         free(live[i]);
@@ -68,7 +67,6 @@ static void run_medium(uint64_t work, int threads)
         size_t bytes = random_range(&state, 32 << 10, (size_t)64 << (10 + random_next(&state) % 5));
         free(*slot);
         *slot = block_new(bytes);
-        block_touch(*slot, bytes);
     }
     for (int i = 0; i < LIVE; i++)
         free(live[i]);
