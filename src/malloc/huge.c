@@ -28,8 +28,9 @@ enum {
     COLOURS = 32, /* the data of neighbours begins in so many different cache lines */
     SHARE_ALL = 8,
     SHARE_USUAL = 3,
-    ROOM_PART = 6, /* of the peak may be kept above it */
-    BATCH = 8,     /* ranges that are given back between two looks at the table */
+    ROOM_PART = 6,    /* of the peak may be kept above it */
+    GROWTH_PART = 64, /* of a block is added where it grows by less */
+    BATCH = 8,        /* ranges that are given back between two looks at the table */
 };
 #define LEAD   OS_PAGE_BYTES /* before data at a multiple of 2 MiB or more */
 #define UNIT   MAP_UNIT_BYTES
@@ -466,6 +467,15 @@ static void grow_into_kept(struct huge_block *h, size_t mapped)
         retire(r);
 }
 
+/* A block that grows a little grows again: a few pages more, which nobody touches before, save most of the system calls. */
+static size_t with_reserve(const struct huge_block *h, size_t mapped)
+{
+    size_t reserve = h->mapped_bytes / GROWTH_PART;
+    return mapped > h->mapped_bytes && mapped - h->mapped_bytes < reserve
+               ? os_page_up(mapped + reserve)
+               : mapped;
+}
+
 /* Whole units after the new end are kept for others as they are; less than that stays with the block
  * unless it is much for it. */
 static void shrink(struct huge_block *h, size_t bytes)
@@ -530,20 +540,26 @@ void *huge_realloc(void *p, size_t bytes)
         return NULL;
     size_t usable = h->mapped_bytes - h->data_offset;
     if (bytes <= usable) {
-        shrink(h, bytes);
+        if (bytes < h->asked_bytes)
+            shrink(h, bytes);
+        else
+            resize(h, h->mapped_bytes, bytes);
         return p;
     }
-    size_t mapped = os_page_up(h->data_offset + bytes);
-    grow_into_kept(h, mapped);
+    size_t exact = os_page_up(h->data_offset + bytes);
+    grow_into_kept(h, exact);
+    exact = exact > h->mapped_bytes ? exact : h->mapped_bytes;
+    size_t mapped = with_reserve(h, exact);
     int r = os_extend(h, h->mapped_bytes, mapped);
-    if (r == 0) {
-        resize(h, h->mapped_bytes > mapped ? h->mapped_bytes : mapped, bytes);
-        return p;
-    }
     struct huge_block *moved = r == -ENOMEM ? move(h, mapped) : NULL;
-    if (moved) {
-        resize(moved, mapped, bytes);
-        return data_of(moved);
+    if (r != 0 && !moved && mapped > exact && os_extend(h, h->mapped_bytes, exact) == 0) {
+        mapped = exact; /* not a page more than that */
+        r = 0;
+    }
+    if (r == 0 || moved) {
+        h = moved ? moved : h;
+        resize(h, mapped, bytes);
+        return data_of(h);
     }
     void *q = huge_alloc(bytes, 1, NULL);
     if (!q)

@@ -274,6 +274,22 @@ static void realloc_keeps_the_contents(void **unused)
     }
 }
 
+static void growing_page_by_page_seldom_asks_the_kernel(void **unused)
+{
+    size_t bytes = 64 * MIB;
+    char *p = huge_alloc(bytes, 16, NULL);
+    uint64_t before = load_relaxed(&os_counts.remap_calls);
+    for (int i = 0; i < 1000; i++) {
+        bytes += 4096;
+        p = huge_realloc(p, bytes);
+        assert_non_null(p);
+        assert_true(huge_usable(p) >= bytes && huge_usable(p) < bytes + bytes / 32);
+        p[bytes - 1] = 1;
+    }
+    assert_true(load_relaxed(&os_counts.remap_calls) - before < 50);
+    assert_true(huge_free(p));
+}
+
 static void growing_block_takes_what_is_kept(void **unused)
 {
     char *p = huge_alloc(100 * MIB, 16, NULL);
@@ -549,6 +565,7 @@ int main(void)
         TEST(clock_may_step_back),
         TEST(what_is_missed_soon_is_kept_more),
         TEST(realloc_keeps_the_contents),
+        TEST(growing_page_by_page_seldom_asks_the_kernel),
         TEST(growing_block_takes_what_is_kept),
         TEST(what_is_no_block_is_refused),
         TEST(absurd_sizes_are_refused),
