@@ -39,7 +39,7 @@ static void *take_once(size_t bytes, size_t align, enum want want)
     return block;
 }
 
-/* The kernel has no more: give it all that we do not need. True if there was anything. */
+/* The kernel has no more: give it all that we do not need. True if it got anything. */
 static bool make_room(void)
 {
     struct heap *h = heap_own;
@@ -57,7 +57,10 @@ static void *take(size_t bytes, size_t align, enum want want)
     if (unlikely(bytes > PTRDIFF_MAX || align > PTRDIFF_MAX))
         return NULL;
     void *block = take_once(bytes, align, want);
-    return likely(block) || !make_room() ? block : take_once(bytes, align, want);
+    if (likely(block))
+        return block;
+    make_room(); /* though the kernel got nothing: the heap itself may have kept what is needed */
+    return take_once(bytes, align, want);
 }
 
 void *core_malloc_slowly(size_t bytes)

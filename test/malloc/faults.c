@@ -306,6 +306,29 @@ static void child_of_fork_survives_every_call_failing(void)
     }
 }
 
+/* Runs that a heap keeps for the next large block serve small ones before malloc fails. */
+static void what_is_kept_is_given_out_before_malloc_fails(void)
+{
+    enum { LARGE = 500 << 10, SMALL = 3000 };
+    char *large[9], *small;
+    const char *settings = getenv("MEMOIR_MALLOC");
+    bool first = false, second = false;
+    faults_find();
+    if (settings && *settings) /* freed blocks wait in quarantine */
+        case_skip("of the plain allocator");
+    for (size_t i = 0; i < COUNT_OF(large); i++)
+        MUST((large[i] = malloc(LARGE)));
+    faults_on(1u << OS_CALL_MAP, 1);
+    free(large[0]);
+    free(large[4]);
+    while ((small = malloc(SMALL)) != NULL) {
+        first |= small >= large[0] && small < large[0] + LARGE;
+        second |= small >= large[4] && small < large[4] + LARGE;
+    }
+    MUST(first && second);
+    recovers();
+}
+
 /* ---- a thread that asks the kernel to take memory, while another forks ---- */
 
 static sem_t purge_begun, purge_goes_on;
@@ -405,6 +428,8 @@ static const struct test_case cases[] = {
     {"threads_survive_every_call_failing", threads_survive_every_call_failing},
     {"threads_begin_and_end_without_memory", threads_begin_and_end_without_memory},
     {"child_of_fork_survives_every_call_failing", child_of_fork_survives_every_call_failing},
+    {"what_is_kept_is_given_out_before_malloc_fails",
+     what_is_kept_is_given_out_before_malloc_fails},
     {"fork_while_memory_is_given_back", fork_while_memory_is_given_back},
     {"bare_fork_while_memory_is_given_back", bare_fork_while_memory_is_given_back},
 };
