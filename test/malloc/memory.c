@@ -89,7 +89,7 @@ static void memory_freed_by_another_is_reused(void)
     pthread_t id = start_other(other_frees);
     for (size_t s = 0; s < COUNT_OF(sizes); s++) {
         size_t first = 0;
-        for (int round = 0; round < 25; round++) {
+        for (int round = 0; round < 12; round++) {
             passed = take(16 * MIB, sizes[s]);
             ask_other();
             if (round == 2)
