@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cases.h"
@@ -231,6 +233,42 @@ static void locked_memory_is_as_good(void)
     }
 }
 
+/* The program ends with a message, before anything is made of it. */
+static void must_end_at(void *address, bool resize)
+{
+    pid_t child = case_fork();
+    if (child == 0) {
+        close(STDERR_FILENO);
+        if (resize)
+            address = realloc(address, 300000);
+        else
+            free(address);
+        _exit(0);
+    }
+    int status;
+    MUST(waitpid(child, &status, 0) == child);
+    MUST_SAY(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT, "%p: ended with %#x", address,
+             status);
+}
+
+static void addresses_that_are_no_blocks_end_the_program(void)
+{
+    enum { PAGE = 4096, MACRO = 2 << 20, SLICE = 16 << 10 };
+    static char of_the_program[64];
+    char *small = malloc(100), *large = malloc(100000), *huge = malloc(5 << 20);
+    char *macro = (char *)((uintptr_t)small & ~(uintptr_t)(MACRO - 1));
+    char *not_blocks[] = {of_the_program,    macro,     macro + 256, large + 16,
+                          large + 2 * SLICE, huge + 16, huge + PAGE, huge + (3 << 20),
+                          (char *)16};
+    for (size_t i = 0; i < COUNT_OF(not_blocks); i++) {
+        must_end_at(not_blocks[i], false);
+        must_end_at(not_blocks[i], true);
+    }
+    free(small);
+    free(large);
+    free(huge);
+}
+
 int main(int argc, char **argv)
 {
 #define CASE(name)  \
@@ -238,10 +276,15 @@ int main(int argc, char **argv)
 #name, name \
     }
     static const struct test_case cases[] = {
-        CASE(address_space_ends_and_comes_back),       CASE(data_limit_ends_and_comes_back),
-        CASE(all_functions_fail_cleanly_at_the_limit), CASE(small_blocks_make_room_for_a_large_one),
-        CASE(a_large_block_makes_room_for_small_ones), CASE(threads_run_out_together),
-        CASE(starts_in_little_address_space),          CASE(locked_memory_is_as_good),
+        CASE(address_space_ends_and_comes_back),
+        CASE(data_limit_ends_and_comes_back),
+        CASE(all_functions_fail_cleanly_at_the_limit),
+        CASE(small_blocks_make_room_for_a_large_one),
+        CASE(a_large_block_makes_room_for_small_ones),
+        CASE(threads_run_out_together),
+        CASE(starts_in_little_address_space),
+        CASE(locked_memory_is_as_good),
+        CASE(addresses_that_are_no_blocks_end_the_program),
     };
     return cases_main(argc, argv, cases, COUNT_OF(cases));
 }
