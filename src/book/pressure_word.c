@@ -13,11 +13,14 @@
 #include "base/atomic.h"
 #include "book/text.h"
 
+/* Beside what else an allocator runs when a program starts: so no other part of its code becomes resident. */
+#define AT_START __attribute__((section(".text.startup")))
+
 enum { READ_TRIES = 1000 };
 
 /* ---- where ---- */
 
-static void place_add(struct pressure_places *places, const char *dir, const char *more)
+AT_START static void place_add(struct pressure_places *places, const char *dir, const char *more)
 {
     if (!dir || dir[0] != '/')
         return;
@@ -27,7 +30,7 @@ static void place_add(struct pressure_places *places, const char *dir, const cha
     places->n += !text.cut;
 }
 
-void pressure_places_init(struct pressure_places *ret_places)
+AT_START void pressure_places_init(struct pressure_places *ret_places)
 {
     const char *root = secure_getenv("MEMOIR_DIR");
     ret_places->n = 0;
