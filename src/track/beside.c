@@ -9,7 +9,8 @@
 #include "book/layout.h"
 
 enum {
-    SPAN_STEP = 1 << 20,   /* of the heap; a page of words is for 16 KiB */
+    SPAN_STEP = 8 << 20,   /* of the heap; a page of words is for 16 KiB */
+    WORTH_PART = 4,        /* of all words, those that have to be in use: see is_worth_it() */
     HEAP_BEFORE = 1 << 20, /* there may be some of it already, for who is not counted */
     GUARD_BYTES = 65536,   /* a page or more: our memory stays a mapping of its own */
 };
@@ -44,6 +45,19 @@ void beside_enter(struct book_header *header)
     header->beside_span = SPAN_MAX;
 }
 
+/* A page of words is taken for 16 KiB of the heap, however few small blocks lie there. Where few do among larger ones, trailers
+ * take less: then the part does not grow. Looks at the last step. */
+static bool is_worth_it(uint64_t span)
+{
+    const uint64_t *words = (const uint64_t *)beside.words;
+    uint64_t end = span / BOOK_BESIDE_GRAIN, first = end - SPAN_STEP / BOOK_BESIDE_GRAIN, used = 0;
+    if (span == 0)
+        return true;
+    for (uint64_t i = first; i < end; i++)
+        used += load_relaxed(&words[i]) != 0;
+    return used >= (end - first) / WORTH_PART;
+}
+
 /* Several threads may open the same pages: that does no harm, and one of them stores how far it went. */
 bool beside_reach(const void *block)
 {
@@ -56,7 +70,7 @@ bool beside_reach(const void *block)
         wanted = wanted < SPAN_MAX ? wanted & ~(uint64_t)(SPAN_STEP - 1) : SPAN_MAX;
         void *from = (void *)(beside.words + book_beside_offset(span));
         size_t bytes = book_beside_offset(wanted - span);
-        bool open = mprotect(from, bytes, PROT_READ | PROT_WRITE) == 0;
+        bool open = is_worth_it(span) && mprotect(from, bytes, PROT_READ | PROT_WRITE) == 0;
         cas_acq_rel(&beside.span, &span, open ? wanted : span | BESIDE_CLOSED);
         errno = saved;
     }

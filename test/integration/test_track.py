@@ -100,8 +100,8 @@ class Calls(TrackTest):
 class Beside(TrackTest):
     """Small blocks of glibc's, whose word is not in them."""
 
-    def run_small(self, settings=None, **options):
-        process = self.start("track_small", settings=settings, **options)
+    def run_small(self, *arguments, settings=None, **options):
+        process = self.start("track_small", *arguments, settings=settings, **options)
         told = process.told("end")
         book = self.book(process.pid)
         self.assert_same(book, told)
@@ -119,10 +119,15 @@ class Beside(TrackTest):
     def test_small_blocks_are_exact(self):
         for settings in ({"MEMOIR_STACKS": "off"}, {"MEMOIR_STACKS": "all"}, {"MEMOIR_SAMPLE_BYTES": "500"}):
             with self.subTest(settings):
-                self.run_small(settings)
+                self.run_small(settings=settings)
 
     def test_all_threads_share_the_heap(self):
-        self.run_small({"MALLOC_ARENA_MAX": "1"})
+        self.run_small(settings={"MALLOC_ARENA_MAX": "1"})
+
+    def test_the_array_grows_with_the_heap_where_it_is_worth_it(self):
+        for heap in ("dense", "sparse"):
+            with self.subTest(heap):
+                self.run_small(heap)
 
     def test_without_address_space_they_carry_trailers(self):
         limit = (64 << 30, resource.RLIM_INFINITY)

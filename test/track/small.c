@@ -1,12 +1,15 @@
-/* small.c: blocks of the sizes that have their word beside, in every way that they come and go: bytes written to the very end,
- * grown and shrunk across the limit, freed by other threads, of threads with arenas of their own, and inherited. */
+/* small.c [HEAP]: blocks of the sizes that have their word beside, in every way that they come and go: bytes written to the very
+ * end, grown and shrunk across the limit, freed by other threads, of threads with arenas of their own, and inherited. Before that
+ * it fills some 30 MB of heap with small blocks only (`dense`), which is worth an array for all of them, or with few of them among
+ * larger ones (`sparse`), which is not. */
 #include <malloc.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/wait.h>
 
 #include "own.h"
 
-enum { BLOCKS = 3000, THREADS = 3, ROUNDS = 6, BYTES_MAX = 72 };
+enum { BLOCKS = 3000, THREADS = 3, ROUNDS = 6, BYTES_MAX = 72, FILL = 600000 };
 
 struct mine {
     unsigned char *block[BLOCKS];
@@ -83,9 +86,29 @@ static void freed(struct mine *m, size_t step)
             gave(m, i);
 }
 
-int main(void)
+/* Every other one is freed again, so that later blocks lie among the rest. */
+static void fill(bool dense)
+{
+    static unsigned char *block[FILL];
+    size_t n = dense ? FILL : FILL / 8;
+    for (size_t i = 0; i < n; i++) {
+        size_t bytes = dense || i % 4 == 0 ? 24 + i % 3 * 16 : 600;
+        block[i] = malloc(bytes);
+        MUST(block[i]);
+        own_got(bytes);
+        memset(block[i], 1, bytes);
+    }
+    for (size_t i = 0; i < n; i += 2) {
+        own_gave(dense || i % 4 == 0 ? 24 + i % 3 * 16 : 600);
+        free(block[i]);
+    }
+}
+
+int main(int argc, char **argv)
 {
     pthread_t threads[THREADS];
+    if (argc > 1)
+        fill(strcmp(argv[1], "dense") == 0);
     churn(&mine[THREADS]);
     for (size_t i = 0; i < THREADS; i++)
         MUST(pthread_create(&threads[i], NULL, churn, &mine[i]) == 0);
