@@ -36,7 +36,7 @@ static const struct option_spec options[] = {
     OPTION_HELP,
     {"classes", 'c', OPTION_FLAG, AT(classes), .help = "all size classes, empty ones too"},
     {"chains", 't', OPTION_FLAG, AT(chains),
-     .help = "all chains (those of the first 20 threads otherwise)"},
+     .help = "all chains (otherwise the 20 that hold most)"},
     OPTION_JSON,
     OPTION_COLOR,
     OPTION_DIR,

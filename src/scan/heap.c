@@ -16,6 +16,8 @@ enum {
     NODES_MAX = 64,
 };
 
+#define ADDRESS_MAX (UINT64_C(1) << 57) /* of a program, with five levels of page tables */
+
 struct reader {
     struct scan_memory *memory;
     const struct scan_regions *regions;
@@ -154,7 +156,7 @@ static uint32_t slab_used(const struct slab *s)
     uint32_t count = remote_count(s->remote), used;
     switch (remote_state(s->remote)) {
     case SLAB_FULL:
-        return s->limit;
+        return s->made;
     case SLAB_POOLED:
         used = remote_used(s->remote);
         break;
@@ -305,6 +307,18 @@ static int by_number(const void *a, const void *b)
 
 /* ---- all of it ---- */
 
+/* Ranges that end before they begin, or that nobody can have, go. */
+static void huge_cache_trim(struct huge_cache *cache)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < cache->n; i++) {
+        uint64_t start = (uintptr_t)cache->ranges[i].at, bytes = cache->ranges[i].bytes;
+        if (start < ADDRESS_MAX && bytes <= ADDRESS_MAX - start)
+            cache->ranges[n++] = cache->ranges[i];
+    }
+    cache->n = n;
+}
+
 static int all_read(struct reader *r, bool macros_only)
 {
     struct scan_heap *heap = r->heap;
@@ -320,6 +334,7 @@ static int all_read(struct reader *r, bool macros_only)
         !read_at(r, huge.cache, &heap->huge_cache, sizeof(heap->huge_cache)) ||
         heap->huge_cache.n > HUGE_CACHE_RANGES)
         heap->huge_cache = (struct huge_cache){0};
+    huge_cache_trim(&heap->huge_cache);
     if (macros_only)
         return 0;
     if (!read_at(r, r->root.os, &heap->os, sizeof(heap->os)) ||

@@ -178,6 +178,33 @@ static void memory_of_the_allocator_is_told_from_others(void **state)
     assert_true(own);
 }
 
+/* Whoever walks a mapping by these stretches must get on. */
+static void ranges_that_wrap_hold_nobody_up(void **state)
+{
+    static const uint64_t starts[] = {0, 0x1000, 0x20000, UINT64_MAX - 0x1000, UINT64_C(1) << 60};
+    static const uint64_t lengths[] = {0, UINT64_MAX, UINT64_MAX - 0x1000, INT64_MAX, 0x100000};
+    huge_cache.n = 1;
+    for (size_t i = 0; i < 5; i++) {
+        for (size_t k = 0; k < 5; k++) {
+            huge_cache.ranges[0] =
+                (struct huge_range){.at = (char *)(uintptr_t)starts[i], .bytes = lengths[k]};
+            look();
+            bool own;
+            for (uint64_t at = 0x8000; at < 0x200000; at += 0x8000)
+                assert_true(scan_heap_stretch(heap, at, &own) > at);
+        }
+    }
+}
+
+/* It says that it is full, and was never cut: no figure goes below nothing. */
+static void a_full_slab_has_no_more_than_was_cut(void **state)
+{
+    macro_slab(macros[0], 2)->made = 10;
+    look();
+    assert_int_equal(heap->classes[0].used, 90 + 10);
+    assert_int_equal(heap->classes[0].free, 256 - 90);
+}
+
 static void who_has_no_root_or_another_is_told(void **state)
 {
     root.layout++;
@@ -260,6 +287,8 @@ int main(void)
         TEST(every_slab_counts_by_its_state),
         TEST(chains_have_what_they_own),
         TEST(memory_of_the_allocator_is_told_from_others),
+        TEST(ranges_that_wrap_hold_nobody_up),
+        TEST(a_full_slab_has_no_more_than_was_cut),
         TEST(who_has_no_root_or_another_is_told),
         TEST(lists_that_lead_nowhere_end),
         TEST(garbage_is_counted_as_such),
