@@ -427,20 +427,23 @@ static int cannot(const char *word, int error)
 {
     switch (error) {
     case -ENOENT:
-        command_fail("process %s has another allocator: start it by 'memoir run COMMAND', or with "
-                     "libmemoir-malloc.so in LD_PRELOAD",
-                     word);
+        command_fail(
+            "process %s has another allocator: start it by 'memoir run --malloc COMMAND', or "
+            "with libmemoir-malloc.so in LD_PRELOAD",
+            word);
         return COMMAND_NOTHING;
     case -ESRCH:
-        command_fail("there is no process %s; what the dead held is told by memoir exited and "
-                     "memoir sites",
-                     word);
+        command_fail(
+            "no program runs with the PID %s; what the dead held is told by memoir exited and "
+            "memoir sites",
+            word);
         return COMMAND_NOTHING;
     case -EPROTO:
         return command_fail("process %s has an allocator of another version of memoir", word);
     case -EACCES:
     case -EPERM:
-        return command_fail("the memory of process %s may not be read: ask as its owner or as root",
+        return command_fail("the memory of process %s may not be read: ask as its owner or as root "
+                            "(in a container, with CAP_SYS_PTRACE)",
                             word);
     default:
         return error;

@@ -8,13 +8,13 @@
 
 #define AUTO_BYTES_MAX (UINT64_C(1) << 60)
 
-struct malloc_settings malloc_settings = {
-    .pressure = PRESSURE_SET_AUTO,
-    .keep_bytes = SETTING_AUTO,
-    .thp = THP_DENSE,
-    .numa = NUMA_FOLLOW,
-    .quarantine_bytes = 4 << 20,
-};
+#define DEFAULTS                                                                     \
+    {                                                                                \
+        .pressure = PRESSURE_SET_AUTO, .keep_bytes = SETTING_AUTO, .thp = THP_DENSE, \
+        .numa = NUMA_FOLLOW, .quarantine_bytes = 4 << 20,                            \
+    }
+struct malloc_settings malloc_settings = DEFAULTS;
+static const struct malloc_settings defaults = DEFAULTS;
 
 static const char *const pressure_words[] = {"none", "some", "high", "critical", "auto", NULL};
 static const char *const numa_words[] = {"off", "thread", "follow", NULL};
@@ -52,7 +52,7 @@ static bool word_value(const struct setting *s, const char *text, size_t length,
 static bool number_value(const struct setting *s, const char *text, size_t length, uint64_t *ret)
 {
     if (s->bytes && length == 4 && memcmp(text, "auto", 4) == 0) {
-        *ret = SETTING_AUTO;
+        memcpy(ret, (const char *)&defaults + s->offset, sizeof(*ret));
         return true;
     }
     uint64_t value = 0;
@@ -126,10 +126,13 @@ void settings_read(void)
         return;
     int saved = errno;
     malloc_settings.read = true;
-    const char *text = secure_getenv("MEMOIR_MALLOC"), *bad = NULL;
-    if (text)
-        settings_parse(&malloc_settings, text, &bad);
-    if (bad)
+    const char *bad = secure_getenv("MEMOIR_MALLOC");
+    while (bad) { /* from there on, again: the same comes of it */
+        settings_parse(&malloc_settings, bad, &bad);
+        if (!bad)
+            break;
         complain(bad);
+        bad += strcspn(bad, ",");
+    }
     errno = saved;
 }

@@ -42,7 +42,7 @@ struct setting {
     size_t offset;            /* of its uint64_t in malloc_settings */
     const char *const *words; /* values by name, NULL at the end; NULL: a number */
     uint64_t max;
-    bool bytes; /* K, M, G may follow, and "auto" is a value */
+    bool bytes; /* K, M, G, T may follow; "auto" is what is set anyway */
     const char *help;
 };
 extern const struct setting settings_table[];

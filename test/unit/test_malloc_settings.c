@@ -26,6 +26,11 @@ static void names_numbers_and_units(void **unused)
     s = parsed("keep=auto", &bad);
     assert_null(bad);
     assert_true(s.keep_bytes == SETTING_AUTO);
+    s = parsed("keep=1M,limit=1M,quarantine=1M,keep=auto,limit=auto,quarantine=auto", &bad);
+    assert_null(bad);
+    assert_true(s.keep_bytes == SETTING_AUTO);
+    assert_int_equal(s.limit_bytes, 0);
+    assert_int_equal(s.quarantine_bytes, 4 << 20); /* not all that is ever freed */
 }
 
 static void nonsense_is_pointed_at_and_the_rest_holds(void **unused)
