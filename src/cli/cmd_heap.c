@@ -434,7 +434,7 @@ static int cannot(const char *word, int error)
         return COMMAND_NOTHING;
     case -ESRCH:
         command_fail(
-            "no program runs with the PID %s; what the dead held is told by memoir exited and "
+            "there is no process %s with memory of its own; what the dead held is told by memoir exited and "
             "memoir sites",
             word);
         return COMMAND_NOTHING;

@@ -56,7 +56,8 @@ static int make_way(int dirfd)
         return errno == ENOENT ? 0 : -errno;
     if (unlinkat(dirfd, PRESSURE_FILE_NAME, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0) == 0)
         return 0;
-    snprintf(aside, sizeof(aside), ".taken-%" PRIu64, (uint64_t)st.st_ino);
+    snprintf(aside, sizeof(aside), ".taken-%" PRIu64 "-%" PRIu64, (uint64_t)st.st_ino,
+             clock_monotonic_ns()); /* which nobody can have taken before */
     return renameat2(dirfd, PRESSURE_FILE_NAME, dirfd, aside, RENAME_NOREPLACE) < 0 ? -errno : 0;
 }
 

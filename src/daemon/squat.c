@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 
 static bool uid_of(const char *name, uint32_t *ret_uid)
@@ -39,7 +40,8 @@ static int move_aside(int dirfd, const char *name, uint32_t uid, const struct st
 {
     char aside[64];
     struct stat moved;
-    snprintf(aside, sizeof(aside), ".taken-%" PRIu64, (uint64_t)st->st_ino);
+    snprintf(aside, sizeof(aside), ".taken-%" PRIu64 "-%" PRIu64, (uint64_t)st->st_ino,
+             clock_monotonic_ns()); /* which nobody can have taken before */
     if (renameat2(dirfd, name, dirfd, aside, RENAME_NOREPLACE) < 0)
         return -errno;
     if (fstatat(dirfd, aside, &moved, AT_SYMLINK_NOFOLLOW) == 0 && moved.st_uid == uid)

@@ -235,7 +235,7 @@ void *track_alloc(void *block, size_t bytes, uintptr_t caller)
     int saved = errno;
     if (track_phase_now() != TRACK_EARLY || !alloc_early(block, bytes, caller)) {
         struct tracker *tracker = tracker_now();
-        if (tracker)
+        if (tracker && track_wanted()) /* this call may have made a book that begins suspended */
             block = alloc_open(tracker, block, bytes, caller, from);
     }
     errno = saved;

@@ -103,12 +103,18 @@ class File(PressureTest):
             self.assertEqual((stat.S_IMODE(info.st_mode), info.st_size), (0o644, 4096))
             self.assertNotEqual(info.st_ino, inode)
 
+    def squat_with_the_way_out_taken(self):
+        self.file.mkdir()
+        (self.file / "full").write_text("x")
+        (self.folder / f".taken-{self.file.stat().st_ino}").write_text("x")
+
     @ROOT
     def test_of_another_user_makes_way(self):
         victim = self.folder / "victim"
         victim.write_text("precious")
         for squat in (lambda: self.file.write_bytes(b"x" * 4096), lambda: self.file.symlink_to(victim),
-                      lambda: (self.file.mkdir(), (self.file / "full").write_text("x")), lambda: os.mkfifo(self.file)):
+                      lambda: (self.file.mkdir(), (self.file / "full").write_text("x")), lambda: os.mkfifo(self.file),
+                      self.squat_with_the_way_out_taken):
             squat()
             os.chown(self.file, NOBODY, NOBODY, follow_symlinks=False)
             self.stop(self.daemon())
