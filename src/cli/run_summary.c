@@ -200,8 +200,9 @@ void run_summary_text(const struct run_summary *s, const struct term *term, stru
     else if (!s->why_not) /* else it was said before */
         buffer_append_str(
             out,
-            "memoir: it left no figures of its heap: it asked for none, or was so short that a "
-            "daemon took them first (memoir ps --exited); else see memoir doctor\n");
+            "memoir: it left no figures of its heap: it asked for none, has an allocator of its own inside, is hardened (MEMOIR_MALLOC), "
+            "or was so short that a daemon took them first (memoir ps --exited); else see memoir "
+            "doctor\n");
     picture_release(&p);
 }
 
