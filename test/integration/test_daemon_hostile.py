@@ -139,7 +139,8 @@ class Junk(DaemonTest):
         daemon = self.daemon("--log-level=debug", "--rescan=100ms")
         self.still_works(daemon)
         self.assertEqual(victim.read_text(), "precious")
-        self.assertEqual(len(list(place.iterdir())), 9, sorted(p.name[:20] for p in place.iterdir()))
+        left = {p.name for p in place.iterdir()} - {"1-1-1-empty.book"}  # which goes when it is as old as a rescan
+        self.assertEqual(len(left), 8, sorted(name[:20] for name in left))
 
     def test_book_that_was_never_finished_is_removed_in_the_end(self):
         place = self.place()
