@@ -171,9 +171,7 @@ class Block(gdb.Command):
         if kind == constant("MAP_MACRO"):
             self.macro(layout, address)
         elif kind == constant("MAP_NONE"):
-            print(f"{address:#x}: no memory of this heap, or inside a huge block")
-        elif kind == constant("MAP_SEGMENT"):
-            print(f"{address:#x}: perhaps in a chain over memory of the program's own")
+            print(f"{address:#x}: no memory of this heap, or inside a huge block; perhaps in a chain of the program's own")
         else:
             print(f"{address:#x}: a huge block, with a mapping of its own")
 
