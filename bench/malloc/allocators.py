@@ -26,6 +26,8 @@ class Allocator:
                 version = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True, check=False)
                 facts["version"] = f"{package.split(':')[0]} {version.stdout}"
                 break
+        if "version" not in facts:
+            facts["file"] = path.name  # where it was built is nobody's business
         return facts
 
 
