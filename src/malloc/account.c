@@ -170,6 +170,17 @@ void *account_malloc(size_t bytes, uintptr_t caller)
     return likely(h) ? malloc_from(h, bytes, caller) : malloc_any(bytes, caller);
 }
 
+/* A block of the core's with room for its trailer, or NULL: count it, by the fast way or by the slow one. */
+static void *counted_now(void *block, size_t bytes, uintptr_t caller, bool fast)
+{
+    if (!block)
+        return no_memory();
+    if (!fast)
+        return track_alloc(block, bytes, caller);
+    track_self->budget -= (int64_t)bytes;
+    return track_done(block, bytes, caller);
+}
+
 void *account_calloc(size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_self;
@@ -181,12 +192,7 @@ void *account_calloc(size_t bytes, uintptr_t caller)
     if (bytes > BOOK_TRAILER_SIZE_MAX || (!fast && !track_wanted()))
         return or_enomem(core_calloc(bytes));
     void *block = core_calloc(track_request(bytes));
-    if (!block)
-        return no_memory();
-    if (!fast)
-        return track_alloc(block, bytes, caller);
-    t->budget -= (int64_t)bytes;
-    return track_done(block, bytes, caller);
+    return counted_now(block, bytes, caller, fast);
 }
 
 /* With room for any trailer: who made more would lose the alignment. */
@@ -197,12 +203,7 @@ void *account_memalign(size_t align, size_t bytes, uintptr_t caller)
     if (bytes > BOOK_TRAILER_SIZE_MAX || (!fast && !track_wanted()))
         return or_enomem(core_memalign(align, bytes));
     void *block = core_memalign(align, book_trailer_request_long(bytes));
-    if (!block)
-        return no_memory();
-    if (!fast)
-        return track_alloc(block, bytes, caller);
-    t->budget -= (int64_t)bytes;
-    return track_done(block, bytes, caller);
+    return counted_now(block, bytes, caller, fast);
 }
 
 /* ---- a block less ---- */
@@ -252,22 +253,10 @@ static LATER void free_far(void *block, struct slab *s, struct heap *h)
 {
     struct track_thread *t = track_self;
     uint64_t at = (uintptr_t)block + s->block_bytes - 2 * sizeof(uint64_t);
-    uint64_t *words = (uint64_t *)at;
-    if (unlikely(s->class >= SIZE_CLASSES || (int64_t)words[1] < 0 || (words[1] >> 36 & 1))) {
+    size_t bytes;
+    if (unlikely(s->class >= SIZE_CLASSES || !count_free_long(t, at, &bytes)))
         free_any(block);
-        return;
-    }
-    uint64_t made = words[1] - book_trailer_hash(t->key, at, words[0], words[1]);
-    uint64_t site = words[0] >> BOOK_TRAILER_LONG_SITE_SHIFT;
-    size_t bytes = words[0] & BOOK_TRAILER_SIZE_MAX;
-    struct book_site_counters *page = t->book.site_pages[site / BOOK_SITES_PER_PAGE];
-    if (unlikely((made & BOOK_TRAILER_CHECK_MASK) != t->generation || !page)) {
-        free_any(block);
-        return;
-    }
-    words[0] = words[1] = 0;
-    count_free(t, &page[site % BOOK_SITES_PER_PAGE], bytes);
-    if (unlikely(charge(&t->settle_left, bytes)))
+    else if (unlikely(charge(&t->settle_left, bytes)))
         free_settling(block);
     else
         give(h, block, s);

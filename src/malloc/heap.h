@@ -70,8 +70,7 @@ struct heap *heap_get(void);
 struct heap *heap_borrow(void);
 void heap_return(struct heap *h);
 
-/* Let all threads go the long way from now on, or let each look again (from the thread itself). */
-void heap_divert(bool all);
+/* Modes or the default chain have changed: which way does this thread go now? */
 void heap_fast_set(void);
 
 /* The long ways: blocks of any size. NULL without errno if there is no memory. */
@@ -147,14 +146,4 @@ static inline __attribute__((always_inline)) void *heap_alloc(struct heap *h, si
             return block;
     }
     return heap_alloc_slowly(h, bytes);
-}
-
-/* Of a block in a macro-block. */
-static inline __attribute__((always_inline)) void heap_free(struct heap *h, void *block)
-{
-    struct slab *s = slab_of(block);
-    if (likely(load_relaxed(&s->owner) == h && h))
-        heap_push(h, s, block);
-    else
-        heap_free_slowly(h, s, block);
 }

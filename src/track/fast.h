@@ -196,6 +196,23 @@ static inline void held_put_back(const struct track_held *held)
         held->last[-1] = held->words[0];
 }
 
+/* A block of this process with a long trailer at `at`, which ends where the block's last word does, and which is neither short nor sampled: take the
+ * trailer away and count the block as freed. False, and nothing was done: it is not so, or cannot be counted at once. */
+INLINE bool count_free_long(struct track_thread *t, uint64_t at, size_t *ret_bytes)
+{
+    uint64_t *words = (uint64_t *)at;
+    uint64_t made = words[1] - book_trailer_hash(t->key, at, words[0], words[1]);
+    uint64_t site = words[0] >> BOOK_TRAILER_LONG_SITE_SHIFT;
+    struct book_site_counters *page = t->book.site_pages[site / BOOK_SITES_PER_PAGE];
+    if (unlikely((int64_t)words[1] < 0 || (words[1] >> 36 & 1) ||
+                 (made & BOOK_TRAILER_CHECK_MASK) != t->generation || !page))
+        return false;
+    *ret_bytes = words[0] & BOOK_TRAILER_SIZE_MAX;
+    words[0] = words[1] = 0;
+    count_free(t, &page[site % BOOK_SITES_PER_PAGE], *ret_bytes);
+    return true;
+}
+
 /* What a realloc() that moved a block counts for the old one. */
 INLINE void count_moved(struct track_thread *t, struct book_site_counters *site, size_t bytes)
 {

@@ -310,24 +310,11 @@ static __attribute__((noinline)) void free_far(void *block)
     struct track_thread *t = track_self;
     size_t chunk = real_chunk(block);
     uint64_t at = (uintptr_t)block + near_extent(block) - sizeof(uint64_t);
-    uint64_t *words = (uint64_t *)at;
+    size_t bytes;
     if (unlikely(beside_word(block) || real_chunk_odd(block, chunk) ||
-                 chunk < 2 * BOOK_TRAILER_LONG_BYTES || (int64_t)words[1] < 0 ||
-                 (words[1] >> 36 & 1))) {
+                 chunk < 2 * BOOK_TRAILER_LONG_BYTES || !count_free_long(t, at, &bytes)))
         free_any(block);
-        return;
-    }
-    uint64_t made = words[1] - book_trailer_hash(t->key, at, words[0], words[1]);
-    uint64_t site = words[0] >> BOOK_TRAILER_LONG_SITE_SHIFT;
-    size_t bytes = words[0] & BOOK_TRAILER_SIZE_MAX;
-    struct book_site_counters *page = t->book.site_pages[site / BOOK_SITES_PER_PAGE];
-    if (unlikely((made & BOOK_TRAILER_CHECK_MASK) != t->generation || !page)) {
-        free_any(block);
-        return;
-    }
-    words[0] = words[1] = 0;
-    count_free(t, &page[site % BOOK_SITES_PER_PAGE], bytes);
-    if (unlikely(charge(&t->settle_left, bytes)))
+    else if (unlikely(charge(&t->settle_left, bytes)))
         free_settling(block);
     else
         real.free(block);
