@@ -47,3 +47,10 @@ def build_root():
     os.environ["MEMOIR_BUILD_ROOT"] = str(stage)
     os.environ["LD_LIBRARY_PATH"] = os.environ.get("LD_LIBRARY_PATH", "").replace(str(build), str(stage))
     return stage
+
+
+def git_environment(home):
+    """For a git that knows nothing of whoever runs the tests, and makes the same commits each time."""
+    return {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "HOME": str(home),
+            **{f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER")
+               for what, value in (("NAME", "A"), ("EMAIL", "a@b"), ("DATE", "1700000000 +0000"))}}

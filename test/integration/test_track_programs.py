@@ -19,6 +19,7 @@ import unittest
 from cli_support import BUILD, ENVIRONMENT, MEMOIR, wait_for
 from faults_support import HEAP, Book
 from memoir.book import BookError
+from stage import git_environment
 
 TRACKER = BUILD / "src/track/libmemoir-track.so"
 COUNTER = BUILD / "test/leaks/libcount.so"
@@ -155,9 +156,7 @@ class EveryDay(ProgramTest):
 
     def test_git(self):
         self.need("git")
-        environment = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "HOME": str(self.folder),
-                       **{f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER")
-                          for what, value in (("NAME", "A"), ("EMAIL", "a@b"), ("DATE", "1700000000 +0000"))}}
+        environment = git_environment(self.folder)
 
         def reset():
             shutil.rmtree(self.folder / "work", ignore_errors=True)

@@ -6,6 +6,7 @@ import subprocess
 import unittest
 
 from malloc_support import ProgramTest
+from stage import git_environment
 
 C_SOURCE = "#include <stdio.h>\n#include <string.h>\n#include <stdlib.h>\n" + "\n".join(
     f"int f{i}(int a) {{ int s = 0; for (int i = 0; i < a; i++) s += a * i ^ {i}; return s + (int)strlen(\"x{i}\"); }}"
@@ -98,9 +99,7 @@ class EveryDay(ProgramTest):
 
     def test_git(self):
         self.need("git")
-        environment = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "HOME": str(self.folder),
-                       **{f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER")
-                          for what, value in (("NAME", "A"), ("EMAIL", "a@b"), ("DATE", "1700000000 +0000"))}}
+        environment = git_environment(self.folder)
 
         def reset():
             shutil.rmtree(self.folder / "work", ignore_errors=True)
