@@ -130,11 +130,10 @@ static LATER void *malloc_middle(size_t bytes, uintptr_t caller)
 {
     if (unlikely(bytes >= TRACK_LARGE_BYTES))
         return malloc_any(bytes, caller);
-    struct slab *s = heap_own->bin[size_class(request_of(bytes))].first;
-    void *block;
-    if (unlikely(!s || !(block = slab_pop(s))))
+    void *block = heap_pop_further(heap_own, request_of(bytes));
+    if (unlikely(!block))
         return malloc_refill(bytes, caller);
-    return slab_done(track_self, block, s, bytes, caller);
+    return slab_done(track_self, block, slab_of(block), bytes, caller);
 }
 
 /* Up to here size classes are so close that a short trailer can tell what is left over. */
@@ -151,11 +150,10 @@ INLINE void *malloc_from(struct heap *h, size_t bytes, uintptr_t caller)
         return malloc_any(bytes, caller);
     if (unlikely(bytes > CLOSE_MAX))
         return malloc_middle(bytes, caller);
-    struct slab *s = h->direct[(bytes + BOOK_TRAILER_SHORT_BYTES + SIZE_STEP - 1) / SIZE_STEP];
-    void *block = slab_pop(s);
+    void *block = heap_pop(h, bytes + BOOK_TRAILER_SHORT_BYTES);
     if (unlikely(!block))
         return malloc_refill(bytes, caller);
-    uint64_t extent = s->block_bytes - sizeof(uint64_t);
+    uint64_t extent = slab_of(block)->block_bytes - sizeof(uint64_t);
     return near_done_within(t, block, extent, bytes, caller, UINT64_MAX);
 }
 

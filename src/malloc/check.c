@@ -88,7 +88,7 @@ static void check_records(struct check *c, const struct slab *s)
 
 static void check_lists(struct check *c, const struct slab *s, uint64_t remote)
 {
-    uint32_t free = list_length(c, s, s->free), used = s->used - s->current;
+    uint32_t free = list_length(c, s, s->free), used = slab_out(s);
     if (free > s->limit)
         return;
     equal(c, "blocks free and used of a slab", s, free + used, s->made);
@@ -225,37 +225,54 @@ static void check_source(struct check *c, struct source *source)
 
 /* ---- heaps ---- */
 
-static void check_bin(struct check *c, const struct heap *h, unsigned class)
+static void check_slabs(struct check *c, const struct heap *h, unsigned class,
+                        const struct slabs *list, bool held)
 {
-    const struct bin *b = &h->bin[class];
     const struct slab *before = NULL;
     uint32_t n = 0;
-    for (const struct slab *s = b->first; s; before = s, s = s->next) {
-        if (++n > b->n || map_kind(s) != MAP_MACRO) {
-            problem(c, "list of a heap's slabs", s, n, b->n);
+    for (const struct slab *s = list->first; s; before = s, s = s->next) {
+        if (++n > list->n || map_kind(s) != MAP_MACRO) {
+            problem(c, "list of a heap's slabs", s, n, list->n);
             return;
         }
         equal(c, "owner of a slab", s, (uintptr_t)s->owner, (uintptr_t)h);
         equal(c, "size class of a slab", s, s->class, class);
         equal(c, "way back of a slab", s, (uintptr_t)s->prev, (uintptr_t)before);
-        equal(c, "slab is current", s, s->current, s == b->first);
+        equal(c, "slab is current", s, s->current, !held && s == list->first);
+        equal(c, "slab is held", s, s->held, held);
+        if (held)
+            equal(c, "blocks that a held slab waits for", s, s->used, 1);
     }
-    equal(c, "a heap's slabs of a class", h, n, b->n);
-    equal(c, "last of a heap's slabs", h, (uintptr_t)b->last, (uintptr_t)before);
-    for (unsigned i = 0; i < HEAP_DIRECT; i++)
-        if (size_class((size_t)i * SIZE_STEP) == class)
-            equal(c, "direct way to a slab", h, (uintptr_t)h->direct[i],
-                  (uintptr_t)(b->first ? b->first : &slab_none));
+    equal(c, "a heap's slabs of a class", h, n, list->n);
+    equal(c, "last of a heap's slabs", h, (uintptr_t)list->last, (uintptr_t)before);
+}
+
+static void check_spare(struct check *c, const struct slab *s, unsigned slices)
+{
+    equal(c, "spare run is unused", s, s->class, SLAB_UNUSED);
+    equal(c, "spare run is nobody's", s, (uintptr_t)s->owner, 0);
+    equal(c, "slices of a spare run", s, s->slices, slices);
+}
+
+static const struct slab *current_of(const struct heap *h, unsigned class)
+{
+    const struct slab *first = h->bin[class].open.first;
+    return first ? first : &slab_none;
 }
 
 static void check_heap(struct check *c, const struct heap *h)
 {
-    for (unsigned class = 0; class < SIZE_CLASSES; class ++)
-        check_bin(c, h, class);
-    for (unsigned i = 0; i < h->n_spare && i < HEAP_SPARES; i++) {
-        equal(c, "spare slab is unused", h->spare[i], h->spare[i]->class, SLAB_UNUSED);
-        equal(c, "spare slab is nobody's", h->spare[i], (uintptr_t)h->spare[i]->owner, 0);
+    for (unsigned class = 0; class < SIZE_CLASSES; class ++) {
+        check_slabs(c, h, class, &h->bin[class].open, false);
+        check_slabs(c, h, class, &h->bin[class].held, true);
+        equal(c, "way to a slab", h, (uintptr_t)h->bin[class].now, (uintptr_t)current_of(h, class));
     }
+    for (unsigned i = 0; i < HEAP_DIRECT; i++)
+        equal(c, "direct way to a slab", h, (uintptr_t)h->direct[i],
+              (uintptr_t)current_of(h, size_class((size_t)i * SIZE_STEP)));
+    for (unsigned i = 0; i < HEAP_SPARE_SLICES; i++)
+        for (unsigned k = 0; k < h->spare[i].n && k < HEAP_SPARES; k++)
+            check_spare(c, h->spare[i].runs[k], i + 1);
 }
 
 static bool check_huge(void *p, size_t usable, size_t asked, void *arg)

@@ -71,13 +71,13 @@ static void heaps_say(struct line *l, int fd)
         if (h->tid == 0 && !h->on_node)
             continue;
         for (unsigned class = 0; class < SIZE_CLASSES; class ++)
-            slabs += load_relaxed(&h->bin[class].n);
+            slabs += load_relaxed(&h->bin[class].open.n);
         if (h->on_node)
             say(l, "heap of node ", h->source->node, ": ");
         else
             say(l, "heap of thread ", (uint64_t)h->tid, ": ");
         say(l, "", slabs, " slabs with free blocks, ");
-        say(l, "", h->n_spare, " spare, node ");
+        say(l, "", load_relaxed(&h->spare[0].n) + load_relaxed(&h->spare[1].n), " spare, node ");
         say(l, "", h->source->node, ", ");
         say(l, "", h->slow_calls, " times out of blocks, ");
         say(l, "", h->large_allocs, " large blocks");

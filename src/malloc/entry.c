@@ -9,19 +9,26 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/single_threaded.h>
 #include <unistd.h>
 
 #include "malloc/os.h"
 
+static __attribute__((noinline)) void *malloc_slowly(struct heap *h, size_t bytes, uintptr_t caller)
+{
+    void *block = h != &heap_none && bytes <= SIZE_SMALL_MAX ? heap_alloc_slowly(h, bytes) : NULL;
+    return likely(block) ? block : divert_malloc(bytes, caller);
+}
+
 void *entry_malloc_further(size_t bytes, uintptr_t caller)
 {
     struct heap *h = heap_fast;
-    if (likely(h != &heap_none)) {
-        void *block = likely(bytes <= SIZE_SMALL_MAX) ? heap_alloc_slowly(h, bytes) : NULL;
+    if (likely(bytes <= SIZE_SMALL_MAX)) {
+        void *block = heap_pop_further(h, bytes);
         if (likely(block))
             return block;
     }
-    return divert_malloc(bytes, caller);
+    return malloc_slowly(h, bytes, caller);
 }
 
 EXPORT void *malloc(size_t bytes)
@@ -42,7 +49,11 @@ EXPORT void *calloc(size_t n, size_t each)
         return NULL;
     }
     if (likely(bytes <= SIZE_DIRECT_MAX)) {
-        void *block = heap_pop(heap_fast, bytes);
+        struct heap *h = heap_fast;
+        /* So pthread_create() comes by, before there is a second thread. */
+        if (unlikely(h->alone && !__libc_single_threaded))
+            heap_not_alone(h);
+        void *block = heap_pop(h, bytes);
         if (likely(block))
             return memset(block, 0, bytes);
     }

@@ -12,6 +12,34 @@
 
 struct slab slab_none;
 
+/* ---- lists of slabs ---- */
+
+/* At the end: by the time it comes first, more of its blocks may be free. */
+static void slabs_link(struct slabs *list, struct slab *s)
+{
+    s->next = NULL;
+    s->prev = list->last;
+    if (list->last)
+        list->last->next = s;
+    else
+        list->first = s;
+    list->last = s;
+    list->n++;
+}
+
+static void slabs_unlink(struct slabs *list, struct slab *s)
+{
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        list->first = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+    else
+        list->last = s->prev;
+    list->n--;
+}
+
 /* ---- bins ---- */
 
 /* `used` is never less than the blocks that are out and `current`: a child that is forked in between subtracts that. */
@@ -29,69 +57,37 @@ static inline void current_unmark(struct slab *s)
     s->used--;
 }
 
-/* The bin's first slab is another one, or none. */
+/* The current slab of a class is that one, or none. */
 static void current_set(struct heap *h, unsigned class, struct slab *s)
 {
+    uint32_t bytes = size_of_class(class);
     if (s)
         current_mark(s);
-    uint32_t bytes = size_of_class(class);
+    else
+        s = &slab_none;
+    h->bin[class].now = s;
     if (bytes > SIZE_DIRECT_MAX)
         return;
     unsigned from = class == 0 ? 0 : size_of_class(class - 1) / SIZE_STEP + 1;
     for (unsigned i = from; i <= bytes / SIZE_STEP; i++)
-        h->direct[i] = s ? s : &slab_none;
+        h->direct[i] = s;
 }
 
-/* At the end: by the time it is current, more of its blocks may be free. */
 static void bin_link(struct heap *h, struct slab *s)
 {
-    struct bin *b = &h->bin[s->class];
-    s->next = NULL;
-    s->prev = b->last;
-    if (b->last)
-        b->last->next = s;
-    else
-        b->first = s;
-    b->last = s;
-    b->n++;
-    if (b->first == s)
+    struct slabs *open = &h->bin[s->class].open;
+    slabs_link(open, s);
+    if (open->first == s)
         current_set(h, s->class, s);
-}
-
-/* In front of one that has just become current. */
-static void bin_link_first(struct heap *h, struct slab *s)
-{
-    struct bin *b = &h->bin[s->class];
-    struct slab *was = b->first;
-    if (was && was->current)
-        current_unmark(
-            was); /* not to nothing: it was not current a moment ago, and in the bin nevertheless */
-    s->prev = NULL;
-    s->next = was;
-    if (was)
-        was->prev = s;
-    else
-        b->last = s;
-    b->first = s;
-    b->n++;
-    current_set(h, s->class, s);
 }
 
 static void bin_unlink(struct heap *h, struct slab *s)
 {
-    struct bin *b = &h->bin[s->class];
-    if (s->prev)
-        s->prev->next = s->next;
-    else
-        b->first = s->next;
-    if (s->next)
-        s->next->prev = s->prev;
-    else
-        b->last = s->prev;
-    b->n--;
+    struct slabs *open = &h->bin[s->class].open;
+    slabs_unlink(open, s);
     if (s->current) {
         current_unmark(s);
-        current_set(h, s->class, b->first);
+        current_set(h, s->class, open->first);
     }
 }
 
@@ -103,32 +99,35 @@ static inline bool of_node(const struct heap *h, const struct slab *s)
     return likely(!node_many) || macro_of(s)->source == h->source;
 }
 
-static void slab_give(struct heap *h, struct slab *s)
+bool spare_put(struct heap *h, struct slab *s)
 {
-    if (h && s->slices == 1 && h->n_spare < HEAP_SPARES && of_node(h, s)) {
-        s->owner = NULL;
-        s->class = SLAB_UNUSED;
-        h->spare[h->n_spare++] = s;
-    } else {
-        s->owner = NULL;
-        source_give(macro_of(s)->source, s);
-    }
+    struct spares *spare = &h->spare[(s->slices - 1u) % HEAP_SPARE_SLICES];
+    if (s->slices > HEAP_SPARE_SLICES || spare->n == HEAP_SPARES || !of_node(h, s))
+        return false;
+    s->class = SLAB_UNUSED;
+    spare->runs[spare->n++] = s;
+    return true;
 }
 
-void heap_slab_emptied(struct heap *h, struct slab *s)
+struct slab *spare_take(struct heap *h, unsigned slices)
 {
-    bin_unlink(h, s);
-    slab_give(h, s);
+    struct spares *spare = &h->spare[(slices - 1) % HEAP_SPARE_SLICES];
+    return slices <= HEAP_SPARE_SLICES && spare->n > 0 ? spare->runs[--spare->n] : NULL;
+}
+
+static void slab_give(struct heap *h, struct slab *s)
+{
+    s->owner = NULL;
+    if (!h || !spare_put(h, s))
+        source_give(macro_of(s)->source, s);
 }
 
 static struct slab *slab_new(struct heap *h, unsigned class)
 {
     unsigned slices = size_slices[class];
-    struct slab *s;
-    if (slices == 1 && h->n_spare > 0) {
-        s = h->spare[--h->n_spare];
-    } else {
-        struct span span;
+    struct slab *s = spare_take(h, slices);
+    struct span span;
+    if (!s) {
         if (!source_take(heap_source(h), slices, 1, &span))
             return NULL;
         s = span.slab;
@@ -137,33 +136,125 @@ static struct slab *slab_new(struct heap *h, unsigned class)
     return s;
 }
 
-/* Blocks of half a KiB and more: of the next few slabs, let the fullest one be current. The others have time to become empty. */
-static void fullest_first(struct heap *h, struct bin *b)
+/* ---- slabs without a free block ----
+ *
+ * Whoever frees a block of a slab that its heap has let go needs two atomic instructions to get it back. So a heap holds such slabs,
+ * unless other threads free into them: these cannot give it to whoever needs blocks, and it is not told about them. */
+
+static void hold(struct heap *h, struct slab *s)
 {
-    struct slab *best = b->first;
-    unsigned looked = 0;
-    for (struct slab *s = b->first; s && looked < HEAP_LOOK_AHEAD; s = s->next, looked++)
-        if (s->used - s->current > best->used - best->current)
-            best = s;
-    if (best == b->first)
-        return;
-    bin_unlink(h, best);
-    bin_link_first(h, best);
+    s->held = 1;
+    fence_signal();
+    s->used = 1;
+    slabs_link(&h->bin[s->class].held, s);
 }
+
+static void unhold(struct heap *h, struct slab *s, uint32_t out)
+{
+    slabs_unlink(&h->bin[s->class].held, s);
+    s->used = out;
+    fence_signal();
+    s->held = 0;
+}
+
+/* Others free into slabs of this class. */
+static inline void stir(struct heap *h, unsigned class)
+{
+    h->bin[class].stir = HEAP_STIR;
+}
+
+static void let_go(struct heap *h, struct slab *s)
+{
+    if (slab_let_go(s))
+        return;
+    stir(h, s->class); /* some came back this moment */
+    bin_link(h, s);
+}
+
+static void held_let_go(struct heap *h, struct slab *s)
+{
+    unhold(h, s, s->limit);
+    let_go(h, s);
+}
+
+void heap_not_alone(struct heap *h)
+{
+    h->alone = false;
+    for (unsigned class = 0; class < SIZE_CLASSES; class ++)
+        while (h->bin[class].held.first)
+            held_let_go(h, h->bin[class].held.first);
+}
+
+/* It has no free block, and is in no list. */
+static void slab_exhausted(struct heap *h, struct slab *s)
+{
+    struct bin *b = &h->bin[s->class];
+    if (__libc_single_threaded) {
+        h->alone = true;
+    } else if (b->stir > 0 || policy_level() >= PRESSURE_HIGH) {
+        b->stir -= b->stir > 0;
+        let_go(h, s);
+        return;
+    } else if (b->held.n * s->slices >= HEAP_HELD_SLICES) {
+        held_let_go(h, b->held.first);
+    }
+    hold(h, s);
+}
+
+/* Of a class whose bin is empty: have others freed blocks of slabs that are held? A few of them are looked at each time. */
+static void held_look(struct heap *h, unsigned class)
+{
+    struct slabs *held = &h->bin[class].held;
+    for (unsigned i = 0; i < HEAP_HELD_LOOKS && held->first; i++) {
+        struct slab *s = held->first;
+        if (remote_count(load_relaxed(&s->remote)) == 0) {
+            slabs_unlink(held, s);
+            slabs_link(held, s);
+            continue;
+        }
+        stir(h, class);
+        unhold(h, s, s->limit);
+        bin_link(h, s);
+        slab_collect(s);
+        return;
+    }
+}
+
+void heap_slab_emptied(struct heap *h, struct slab *s)
+{
+    if (s->held) {
+        unhold(h, s, s->limit - 1);
+        if (s->used > 0) {
+            bin_link(h, s);
+            return;
+        }
+    } else {
+        bin_unlink(h, s);
+    }
+    slab_give(h, s);
+}
+
+/* ---- blocks ---- */
 
 /* The current slab of a class, with a block on its free list. NULL: no memory. */
 static struct slab *current_refill(struct heap *h, unsigned class)
 {
     struct bin *b = &h->bin[class];
     struct slab *s;
-    while ((s = b->first) != NULL) {
-        if (s->free || slab_collect(s) || slab_carve(s))
+    bool alone = __libc_single_threaded;
+    if (unlikely(h->alone && !alone))
+        heap_not_alone(h);
+    while ((s = b->open.first) != NULL) {
+        if (s->free || slab_carve(s))
             return s;
+        if (slab_collect(s)) {
+            stir(h, class);
+            return s;
+        }
         bin_unlink(h, s);
-        if (!slab_let_go(s))
-            bin_link(h, s); /* some came back this moment */
-        if (b->n > 1 && b->first->block_bytes >= HEAP_LOOK_BYTES)
-            fullest_first(h, b);
+        slab_exhausted(h, s);
+        if (!b->open.first && !alone)
+            held_look(h, class);
     }
     if (load_relaxed(&h->source->pooled[class]) > 0)
         s = slab_adopt(h->source, class, h);
@@ -181,7 +272,7 @@ static struct slab *current_refill(struct heap *h, unsigned class)
  * yet shares the one of the next power of two, until there are enough blocks for pages of their own. */
 static inline unsigned class_shared(struct heap *h, unsigned class, size_t bytes)
 {
-    if (h->shared >= HEAP_SHARED_MAX || bytes > SIZE_DIRECT_MAX || h->bin[class].first)
+    if (h->shared >= HEAP_SHARED_MAX || bytes > SIZE_DIRECT_MAX || h->bin[class].open.first)
         return class;
     h->shared++;
     return bytes <= 32 ? size_class(32)
@@ -193,8 +284,8 @@ void *heap_alloc_slowly(struct heap *h, size_t bytes)
     if (unlikely(bytes > SIZE_SMALL_MAX))
         return large_alloc(h, bytes, 1, false);
     unsigned class = class_shared(h, size_class(bytes), bytes);
-    struct slab *s = h->bin[class].first;
-    if (!s || !s->free) {
+    struct slab *s = h->bin[class].now;
+    if (!s->free) {
         if (unlikely(++h->slow_calls % HEAP_AGE_CALLS == 0))
             source_age(h->source);
         s = current_refill(h, class);
@@ -234,11 +325,12 @@ static bool claim_wanted(struct heap *h, const struct slab *s)
     if (!h || !of_node(h, s))
         return false;
     const struct bin *b = &h->bin[s->class];
-    if (!b->first || __libc_single_threaded)
-        return b->first;
+    bool needed = b->open.n + b->held.n > 0;
+    if (!needed || __libc_single_threaded)
+        return needed;
     if (unlikely(policy_level() >= PRESSURE_HIGH))
-        return b->n < 2;
-    return b->n < 2 || b->n * s->slices < HEAP_BIN_SLICES;
+        return b->open.n < 2;
+    return b->open.n < 2 || b->open.n * s->slices < HEAP_BIN_SLICES;
 }
 
 void heap_free_slowly(struct heap *h, struct slab *s, void *block)
@@ -269,7 +361,7 @@ void heap_free_slowly(struct heap *h, struct slab *s, void *block)
 static void slab_part(struct heap *h, struct slab *s, bool leave)
 {
     slab_collect(s);
-    bool empty = s->used == (s->current ? 1u : 0u);
+    bool empty = slab_out(s) == 0;
     if (!empty && !leave)
         return;
     bin_unlink(h, s);
@@ -279,17 +371,32 @@ static void slab_part(struct heap *h, struct slab *s, bool leave)
     }
 }
 
+/* Slabs that are held, if they are to leave or others have freed blocks of them: into the bin, where they are looked at next. */
+static void held_part(struct heap *h, unsigned class, bool leave)
+{
+    for (struct slab *s = h->bin[class].held.first, *next; s; s = next) {
+        next = s->next;
+        if (!leave && remote_count(load_relaxed(&s->remote)) == 0)
+            continue;
+        unhold(h, s, s->limit);
+        bin_link(h, s);
+    }
+}
+
 static void heap_part(struct heap *h, bool leave)
 {
-    for (unsigned class = 0; class < SIZE_CLASSES; class ++)
-        for (struct slab *s = h->bin[class].first, *next; s; s = next) {
+    for (unsigned class = 0; class < SIZE_CLASSES; class ++) {
+        held_part(h, class, leave);
+        for (struct slab *s = h->bin[class].open.first, *next; s; s = next) {
             next = s->next;
             slab_part(h, s, leave);
         }
-    for (; h->n_spare > 0; h->n_spare--) {
-        struct slab *s = h->spare[h->n_spare - 1];
-        source_give(macro_of(s)->source, s);
     }
+    for (unsigned i = 0; i < HEAP_SPARE_SLICES; i++)
+        for (struct spares *spare = &h->spare[i]; spare->n > 0; spare->n--) {
+            struct slab *s = spare->runs[spare->n - 1];
+            source_give(macro_of(s)->source, s);
+        }
     large_trim(h);
 }
 

@@ -1,8 +1,11 @@
 /*
  * heap.h: the allocation chain of a thread.
  *
- * A heap has, for each size class, a bin: slabs that it owns and that have free blocks. The first one is current: blocks come
- * from it, without a lock or an atomic instruction, and `direct` leads there from the size alone.
+ * A heap has, for each size class, slabs that it owns:
+ *   open   with free blocks. The first one is current: blocks come from it, without a lock or an atomic instruction;
+ *   held   without any. Their `used` is 1, so that the first block that comes back calls heap_slab_emptied(), as the last one of
+ *          any other slab does.
+ * `now` is the current slab, and `direct` leads there from the size alone.
  *
  * The functions that a program calls look at heap_fast. It is the thread's own heap, or heap_none, which has no block and owns no
  * slab: then every call goes the long way (divert.h), where all that is unusual is told apart. So what is switched off costs nothing.
@@ -20,35 +23,48 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 enum {
-    HEAP_SPARES = 4,       /* empty slabs of one slice that a heap keeps */
+    HEAP_SPARES = 4,       /* runs of one slice that a heap keeps, and as many of two */
+    HEAP_SPARE_SLICES = 2, /* so many at most */
     HEAP_BIN_SLICES = 8,   /* slabs with free blocks that a heap keeps of a class, in slices */
-    HEAP_LOOK_AHEAD = 8,   /* slabs of which the fullest becomes current, */
-    HEAP_LOOK_BYTES = 512, /* of blocks from this size on */
+    HEAP_HELD_SLICES = 64, /* slabs without one, where there are more threads */
+    HEAP_HELD_LOOKS = 2,   /* of these, how many are looked at for blocks that others freed, */
+    HEAP_STIR = 32,        /* and so many are let go once there were some */
     HEAP_SHARED_MAX = 256, /* first blocks whose classes share slabs */
-    HEAP_KEPT = 4,         /* runs of large blocks that it keeps, */
+    HEAP_KEPT = 4,         /* longer runs of large blocks that it keeps, */
     HEAP_KEPT_SLICES = 64, /* of this size together, at most */
     HEAP_AGE_CALLS = 256,  /* times that the slow way is taken between two looks at what is kept */
     HEAP_DIRECT = SIZE_DIRECT_MAX / SIZE_STEP + 1,
     HEAP_LARGE_MAX = 1 << 20, /* more has a mapping of its own: huge.h */
 };
 
-struct bin {
+struct slabs {
     struct slab *first, *last;
+    uint32_t n;
+};
+
+struct bin {
+    struct slab *now; /* the first that is open, or slab_none */
+    struct slabs open, held;
+    uint32_t stir; /* slabs that are let go before one is held again */
+};
+
+struct spares {
+    struct slab *runs[HEAP_SPARES]; /* the last is the newest */
     uint32_t n;
 };
 
 struct heap {
     struct slab *direct[HEAP_DIRECT];
     struct bin bin[SIZE_CLASSES];
-    struct slab *spare[HEAP_SPARES];
-    uint32_t n_spare;
-    uint32_t n_kept;
+    struct spares spare[HEAP_SPARE_SLICES]; /* of one slice, of two */
     struct slab *kept[HEAP_KEPT]; /* of large blocks that it freed; the last is the newest */
-    uint32_t shared;              /* blocks that came from the slab of a larger class */
+    uint32_t n_kept;
+    uint32_t shared; /* blocks that came from the slab of a larger class */
     struct source *source;
     struct heap *next;                 /* all of them, for walks */
     struct heap *next_free;            /* of no thread */
     bool on_node;                      /* of memoir_malloc_on_node(): does not follow a thread */
+    bool alone;                        /* holds slabs as if there were no other thread */
     int32_t tid;                       /* 0: of no thread */
     uint64_t large_allocs, slow_calls; /* only its own thread adds */
 };
@@ -82,14 +98,27 @@ void *heap_alloc_zero(struct heap *h, size_t bytes);
 /* A block of a macro-block's. `h` may be NULL. */
 void heap_free_slowly(struct heap *h, struct slab *s, void *block);
 
-/* The last block of a slab came back to its owner. */
+/* The last block of a slab came back to its owner, or the first one of a slab that is held. */
 void heap_slab_emptied(struct heap *h, struct slab *s);
+
+/* There are other threads now: let go what was held as if there were none. */
+void heap_not_alone(struct heap *h);
+
+/* Blocks of a slab that are with the program or on the remote list. Its owner's to ask. */
+static inline uint32_t slab_out(const struct slab *s)
+{
+    return s->held ? s->limit : s->used - s->current;
+}
 
 /* Give back all that is not needed: of this heap alone. */
 void heap_trim(struct heap *h);
 
 /* Give all its slabs away: nobody uses it any more. */
 void heap_leave(struct heap *h);
+
+/* Runs of one or two slices, which the heap keeps. False, NULL: it has no room, or none. */
+bool spare_put(struct heap *h, struct slab *s);
+struct slab *spare_take(struct heap *h, unsigned slices);
 
 /* large.c: blocks with slices of their own. */
 void *large_alloc(struct heap *h, size_t bytes, size_t align, bool zero);
@@ -138,10 +167,17 @@ static inline __attribute__((always_inline)) void heap_push(struct heap *h, stru
         heap_slab_emptied(h, s);
 }
 
+/* A block of up to SIZE_SMALL_MAX bytes, or NULL. */
+static inline __attribute__((always_inline)) void *heap_pop_further(struct heap *h, size_t bytes)
+{
+    return slab_pop(h->bin[size_class(bytes)].now);
+}
+
 static inline __attribute__((always_inline)) void *heap_alloc(struct heap *h, size_t bytes)
 {
-    if (likely(bytes <= SIZE_DIRECT_MAX)) {
-        void *block = heap_pop(h, bytes);
+    if (likely(bytes <= SIZE_SMALL_MAX)) {
+        void *block =
+            likely(bytes <= SIZE_DIRECT_MAX) ? heap_pop(h, bytes) : heap_pop_further(h, bytes);
         if (likely(block))
             return block;
     }

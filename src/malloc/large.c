@@ -1,24 +1,31 @@
 /*
- * large.c: blocks from above 32 KiB to 1 MiB, with slices of their own; larger ones are huge.c's.
+ * large.c: blocks from above 10 KiB to 1 MiB, with slices of their own; larger ones are huge.c's.
  *
  * Arrays that all start at the same place of a page fight for the same sets of the cache. So a block starts a few cache lines
  * further on than its neighbour, as far as its last slice has room to spare: at the same place whenever that memory is used, since the
- * lines there may still be in the cache.
+ * lines there may still be in the cache. Not so far that it takes one more page, where that is much of it.
  */
 #include <string.h>
 
 #include "malloc/heap.h"
 #include "malloc/huge.h"
 #include "malloc/node.h"
+#include "malloc/os.h"
 #include "malloc/policy.h"
 #include "malloc/pressure.h"
 #include "malloc/source.h"
 
-enum { LINE = 64 };
+enum { LINE = 64, PAGE_MATTERS = 64 << 10 };
 
-static inline size_t colour_of(const struct slab *s)
+/* Where a block starts in its slices. */
+static inline uint32_t start_of(const struct slab *s, size_t bytes)
 {
-    return (uint32_t)((uintptr_t)slab_memory(s) >> SLICE_SHIFT) * UINT32_C(0x9e3779b1) >> 26;
+    size_t colour =
+        (uint32_t)((uintptr_t)slab_memory(s) >> SLICE_SHIFT) * UINT32_C(0x9e3779b1) >> 26;
+    size_t room = ((size_t)s->slices << SLICE_SHIFT) - bytes, start = colour * LINE;
+    if (bytes < PAGE_MATTERS)
+        room = -bytes % OS_PAGE_BYTES;
+    return (uint32_t)(start <= room ? start : 0);
 }
 
 /* What is dirty of the block's slices is cleared, the rest is zero. */
@@ -55,6 +62,11 @@ static void kept_remove(struct heap *h, unsigned at)
 /* One that is not much larger. Its slices are dirty, all of them. */
 static bool kept_take(struct heap *h, unsigned slices, struct span *ret)
 {
+    struct slab *spare = spare_take(h, slices);
+    if (spare) {
+        *ret = (struct span){.slab = spare, .dirty = ~(slice_bits)0};
+        return true;
+    }
     for (unsigned i = h->n_kept; i-- > 0;) {
         struct slab *s = h->kept[i];
         if (s->slices < slices || s->slices > slices + slices / 4)
@@ -87,6 +99,12 @@ void large_free(struct heap *h, struct slab *s)
         source_give(macro_of(s)->source, s);
         return;
     }
+    if (spare_put(h, s))
+        return;
+    if (slices <= HEAP_SPARE_SLICES) {
+        source_give(macro_of(s)->source, s);
+        return;
+    }
     for (unsigned i = 0; i < h->n_kept; i++)
         slices += h->kept[i]->slices;
     while (h->n_kept == HEAP_KEPT || slices > HEAP_KEPT_SLICES) {
@@ -109,16 +127,13 @@ void *large_alloc(struct heap *h, size_t bytes, size_t align, bool zero)
     unsigned align_slices = align > SLICE_BYTES ? (unsigned)(align >> SLICE_SHIFT) : 1;
     if (align_slices + slices > MACRO_SLICES)
         return huge(bytes, align, zero);
-    bool kept = align_slices == 1 && kept_take(h, slices, &span);
-    if (!kept && !source_take(heap_source(h), slices, align_slices, &span))
+    if (!(align_slices == 1 && kept_take(h, slices, &span)) &&
+        !source_take(heap_source(h), slices, align_slices, &span))
         return NULL;
     struct slab *s = span.slab;
-    size_t slack = ((size_t)s->slices << SLICE_SHIFT) - bytes, start = 0;
-    if (align <= LINE)
-        start = colour_of(s) * LINE;
     s->class = SLAB_LARGE;
     s->block_bytes = 0;
-    s->start = (uint32_t)(start <= slack ? start : 0);
+    s->start = align <= LINE ? start_of(s, bytes) : 0;
     s->asked = bytes;
     h->large_allocs++;
     char *memory = slab_memory(s);

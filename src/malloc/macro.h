@@ -52,7 +52,7 @@ struct slab {
     void *free;         /* blocks that can be given out, linked by their first word */
     struct heap *owner; /* NULL: nobody, or a large block */
     uint32_t
-        used; /* blocks that are given out and have not come back here; one more while it is a heap's current one */
+        used; /* blocks that are given out and have not come back here; one more while it is a heap's current one; slab_out() */
     uint8_t back;  /* slices between the slab's first one and this one */
     uint8_t class; /* size class, SLAB_LARGE or SLAB_UNUSED */
     uint8_t slices;
@@ -62,7 +62,9 @@ struct slab {
     uint32_t limit;           /* and that fit */
     uint32_t start;           /* of a large block: its distance from the first slice */
     struct slab *next, *prev; /* in the owner's bin, or in the pool */
-    uint64_t spare_own;
+    uint8_t
+        held; /* its heap holds it: no block is free, and `used` is 1 whatever is out (heap.h) */
+    uint8_t spare_own[7];
 
     /* Everybody's. */
     uint64_t remote; /* state, count and head: see below */
@@ -72,25 +74,30 @@ struct slab {
 static_assert(sizeof(struct slab) == 128, "two cache lines");
 static_assert(offsetof(struct slab, remote) == 64, "apart from what its owner writes");
 
-/* The record of a macro-block, in the place of the first descriptor. All under the source's lock. */
+/* The record of a macro-block, in the place of the first descriptor. All under the source's lock. Who frees an address in the first
+ * slice reads it as a slab: of no heap, and unused. */
 struct macro {
+    struct macro *next, *prev; /* all of the source */
+    uint32_t n_free;
+    uint8_t back;                        /* as in a slab: 0, */
+    uint8_t class;                       /* and SLAB_UNUSED */
+    uint8_t open;                        /* linked there */
+    uint8_t huge_page;                   /* asked for huge pages */
+    struct macro *next_open, *prev_open; /* those with free slices */
+    struct source *source;
+    uint32_t n_dirty_free;
+    uint32_t run_max;            /* no run of free slices is longer */
     uint64_t free[MACRO_WORDS];  /* slices that no slab has */
     uint64_t dirty[MACRO_WORDS]; /* slices whose memory may be resident and not zero */
-    struct source *source;
-    struct macro *next, *prev;           /* all of the source */
-    struct macro *next_open, *prev_open; /* those with free slices */
-    uint32_t n_free, n_dirty_free;
-    uint32_t run_max;  /* no run of free slices is longer */
-    uint8_t open;      /* linked there */
-    uint8_t class;     /* as in a slab: SLAB_UNUSED */
-    uint8_t huge_page; /* asked for huge pages */
-    uint8_t spare[1];
-    uint32_t generation; /* of its source: another one means that it is not the source's any more */
-    uint32_t spare_half;
     uint64_t purging
         [MACRO_WORDS]; /* slices that are not free while the kernel is asked to take their memory */
+    uint32_t generation; /* of its source: another one means that it is not the source's any more */
+    uint32_t spare_half;
     uint64_t spare_words[2];
 };
+static_assert(offsetof(struct macro, back) == offsetof(struct slab, back) &&
+                  offsetof(struct macro, class) == offsetof(struct slab, class),
+              "read as a slab, it is an unused one");
 static_assert(sizeof(struct macro) == sizeof(struct slab), "it takes the place of a descriptor");
 
 static inline struct macro *macro_of(const void *address)

@@ -150,9 +150,9 @@ class Heap(gdb.Command):
         heap = gdb.parse_and_eval("heap_all")
         classes = constant("SIZE_CLASSES")
         while number(heap):
-            slabs = sum(number(heap["bin"][i]["n"]) for i in range(classes))
+            slabs = sum(number(heap["bin"][i]["open"]["n"]) for i in range(classes))
             if number(heap["tid"]) or slabs:
-                print(f"heap of thread {number(heap['tid'])}: {slabs} slabs with free blocks, {number(heap['n_spare'])} spare")
+                print(f"heap of thread {number(heap['tid'])}: {slabs} slabs with free blocks, {number(heap['spare'][0]['n']) + number(heap['spare'][1]['n'])} spare")
             heap = heap["next"]
 
 

@@ -1,7 +1,7 @@
 /*
  * size.h: size classes.
  *
- * Small blocks come in steps of 16 bytes up to 256, then in eight steps for each doubling up to 32 KiB: a block
+ * Small blocks come in steps of 16 bytes up to 256, then in eight steps for each doubling up to 10 KiB: a block
  * is at most an eighth larger than what was asked for, a sixteenth on average. Every class is a multiple of 16, and
  * every power of two is a class, so that a class whose size is a multiple of A serves alignment A.
  */
@@ -13,9 +13,9 @@
 enum {
     SIZE_STEP = 16,
     SIZE_FINE_MAX = 256, /* steps of 16 up to here */
-    SIZE_CLASSES = 72,
-    SIZE_DIRECT_MAX = 1024,    /* a heap finds slabs of these sizes without computing a class */
-    SIZE_SMALL_MAX = 32 << 10, /* the largest class */
+    SIZE_CLASSES = 58,
+    SIZE_DIRECT_MAX = 1024,    /* a heap finds blocks of these sizes without computing a class */
+    SIZE_SMALL_MAX = 10 << 10, /* the largest class; what is larger has slices of its own */
 };
 
 /* Of 0 to SIZE_SMALL_MAX bytes. */
@@ -35,6 +35,6 @@ static inline uint32_t size_of_class(unsigned c)
     return (9 + (c - 16) % 8) << (power - 3);
 }
 
-/* Slices of 16 KiB that a slab of the class takes: enough blocks that the way to the source is seldom taken, few
- * enough that slabs become empty again, and little left over at the end. */
+/* Slices of 16 KiB that a slab of the class takes, one or two: a slab that is small becomes empty soon, and its slices serve
+ * another class. What is left over at its end is never touched. */
 extern const uint8_t size_slices[SIZE_CLASSES];

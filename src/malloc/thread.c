@@ -23,8 +23,13 @@ enum {
     ENDS_MAX = 3
 }; /* times that a thread which is ending may come back: the C library asks us again 4 times */
 
-struct heap heap_none = {.direct = {[0 ... HEAP_DIRECT - 1] = &slab_none}};
-struct heap heap_accounted = {.direct = {[0 ... HEAP_DIRECT - 1] = &slab_none}};
+#define HEAP_EMPTY                                               \
+    {                                                            \
+        .direct = {[0 ... HEAP_DIRECT - 1] = &slab_none},        \
+        .bin = {[0 ... SIZE_CLASSES - 1] = {.now = &slab_none}}, \
+    }
+struct heap heap_none = HEAP_EMPTY;
+struct heap heap_accounted = HEAP_EMPTY;
 __thread struct heap *heap_fast = &heap_none;
 __thread struct heap *heap_own;
 struct heap *heap_all;
@@ -55,6 +60,8 @@ static void heap_begin(struct heap *h)
 {
     for (unsigned i = 0; i < HEAP_DIRECT; i++)
         h->direct[i] = &slab_none;
+    for (unsigned class = 0; class < SIZE_CLASSES; class ++)
+        h->bin[class].now = &slab_none;
     h->source = &source_main;
 }
 
@@ -189,9 +196,10 @@ void thread_locks_drop(void)
 
 static bool is_spare(const struct heap *h, const struct slab *s)
 {
-    for (unsigned i = 0; h && i < h->n_spare; i++)
-        if (h->spare[i] == s)
-            return true;
+    for (unsigned i = 0; h && i < HEAP_SPARE_SLICES; i++)
+        for (unsigned k = 0; k < h->spare[i].n; k++)
+            if (h->spare[i].runs[k] == s)
+                return true;
     for (unsigned i = 0; h && i < h->n_kept; i++)
         if (h->kept[i] == s)
             return true;
@@ -206,8 +214,10 @@ static void slab_orphan(struct source *source, struct slab *s)
         source_give(source, s);
         return;
     }
-    s->used -= s->current;
-    s->current = 0;
+    s->used = s->made;
+    for (const void *block = s->free; block; block = *(void *const *)block)
+        s->used--;
+    s->current = s->held = 0;
     slab_collect(s);
     if (s->used == 0 || slab_leave(source, s) == SLAB_EMPTY) {
         s->owner = NULL;

@@ -108,6 +108,14 @@ static int chain_by_address(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+static unsigned spare_slices(const struct heap *h)
+{
+    unsigned slices = 0;
+    for (unsigned i = 0; i < HEAP_SPARE_SLICES; i++)
+        slices += h->spare[i].n <= HEAP_SPARES ? h->spare[i].n * (i + 1) : 0;
+    return slices;
+}
+
 static int chains_read(struct reader *r)
 {
     struct scan_heap *heap = r->heap;
@@ -128,7 +136,7 @@ static int chains_read(struct reader *r)
             .address = (uintptr_t)at,
             .tid = copy.tid > 0 ? copy.tid : 0,
             .on_node = ((const unsigned char *)&copy)[offsetof(struct heap, on_node)] != 0,
-            .spares = copy.n_spare <= HEAP_SPARES ? copy.n_spare : 0,
+            .spares = spare_slices(&copy),
             .slow_calls = copy.slow_calls,
             .large_allocs = copy.large_allocs,
         };
@@ -161,7 +169,7 @@ static uint32_t slab_used(const struct slab *s)
         used = remote_used(s->remote);
         break;
     default:
-        used = s->used && s->current ? s->used - 1 : s->used;
+        used = s->held ? s->made : s->used && s->current ? s->used - 1 : s->used;
         break;
     }
     used = used > count ? used - count : 0;
