@@ -133,7 +133,7 @@ static void count_in(size_t mapped, size_t asked)
     struct huge_counts *c = &huge.counts;
     c->blocks++;
     c->asked_bytes += asked;
-    c->mapped_bytes += mapped;
+    add_relaxed(&c->mapped_bytes, mapped);
     c->peak_bytes = c->peak_bytes < c->mapped_bytes ? c->mapped_bytes : c->peak_bytes;
 }
 
@@ -141,7 +141,7 @@ static void count_out(size_t mapped, size_t asked)
 {
     huge.counts.blocks--;
     huge.counts.asked_bytes -= asked;
-    huge.counts.mapped_bytes -= mapped;
+    sub_relaxed(&huge.counts.mapped_bytes, mapped);
 }
 
 /* The peak follows what is in use downwards by an eighth in each period, and with it what is kept. */
@@ -247,18 +247,20 @@ bool huge_trim(void)
     return any;
 }
 
-void huge_yield(size_t bytes)
+size_t huge_yield(size_t bytes)
 {
     struct huge_range r;
-    for (bool found = true; found && bytes > 0;) {
+    size_t given = 0;
+    for (bool found = true; found && given < bytes;) {
         lock_take(&huge.lock);
-        found = huge_cache_take_old(&huge.cache, UINT64_MAX, bytes, &r);
+        found = huge_cache_take_old(&huge.cache, UINT64_MAX, bytes - given, &r);
         lock_drop(&huge.lock);
         if (found) {
             give_back_all(&r, 1);
-            bytes -= r.bytes < bytes ? r.bytes : bytes;
+            given += r.bytes;
         }
     }
+    return given;
 }
 
 void huge_keep(size_t bytes, uint64_t age_ns)
@@ -573,7 +575,13 @@ void *huge_realloc(void *p, size_t bytes)
 /* ---- figures ---- */
 
 /* Hot is where it is to lie: every program comes here when its first macro-block is mapped. */
-__attribute__((hot)) void huge_count(struct huge_counts *ret)
+__attribute__((hot)) void huge_held(uint64_t *ret_mapped, uint64_t *ret_kept)
+{
+    *ret_mapped = load_relaxed(&huge.counts.mapped_bytes);
+    *ret_kept = load_relaxed(&huge.cache.bytes);
+}
+
+void huge_count(struct huge_counts *ret)
 {
     lock_take(&huge.lock);
     *ret = huge.counts;
@@ -621,7 +629,7 @@ static void begin_anew(struct lock *l)
     huge.era++;
     huge.live = NULL;
     huge.cache.n = 0;
-    huge.cache.bytes = 0;
+    store_relaxed(&huge.cache.bytes, 0);
     huge.counts = (struct huge_counts){0};
 }
 
