@@ -7,7 +7,8 @@
 #include "malloc/policy.h"
 #include "malloc/settings.h"
 
-enum { THP_MACROS = 32 }; /* from so many on, full ones may have huge pages */
+/* Full macro-blocks may have huge pages, from so many on. A few slices are left over in most: slabs seldom fit together without a rest. */
+enum { THP_MACROS = 32, THP_FREE_MAX = 7 };
 
 static void begin_anew(struct lock *l);
 
@@ -139,7 +140,7 @@ static void slices_use(struct source *s, struct macro *m, slice_bits run, unsign
     if (s->n_purged > s->n_refaulted)
         s->n_refaulted += fresh;
     /* Full, in a process that has many: the kernel may put it onto one page in its own time. */
-    if (unlikely(m->n_free == 0) && malloc_settings.thp == THP_DENSE && !m->huge_page &&
+    if (unlikely(m->n_free <= THP_FREE_MAX) && malloc_settings.thp == THP_DENSE && !m->huge_page &&
         s->n_macros >= THP_MACROS)
         m->huge_page = os_huge_page(m, MACRO_BYTES, true);
 }
