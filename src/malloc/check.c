@@ -172,16 +172,16 @@ static void check_free(struct check *c, struct macro *m)
     for (unsigned i = 1; i < MACRO_SLICES; i++) {
         const struct slab *s = macro_slab(m, i);
         unsigned expected[2] = {0}, slices[2] = {0};
-        if (!bits_has(free, i))
+        if (!slice_is(m->free, i))
             continue;
-        if (bits_has(dirty, i) && !bits_has(dirty, i - 1)) {
+        if (words_both_have(m->free, m->dirty, i) && !words_both_have(m->free, m->dirty, i - 1)) {
             slices[0] = run_end(dirty, i) - i;
             expected[0] = 1 + RUNS_DIRTY;
             c->runs[RUNS_DIRTY]++;
         }
         slices[1] = run_end(free, i) - i;
         slice_bits has = bits_run(i, slices[1]) & dirty;
-        if (!bits_has(free, i - 1) && has != bits_run(i, slices[1])) {
+        if (!slice_is(m->free, i - 1) && has != bits_run(i, slices[1])) {
             enum runs_kind kind = has ? RUNS_PARTLY : RUNS_CLEAN;
             expected[1] = 1 + kind;
             c->runs[kind]++;
@@ -209,6 +209,7 @@ static void check_runs(struct check *c, const struct source *source, enum runs_k
             }
             equal(c, "way back in a list of free runs", s, (uintptr_t)l->prev, (uintptr_t)before);
             equal(c, "list of free runs of a length", s, bin, runs_bin(l->slices));
+            equal(c, "list that a free run names", s, l->bin, bin);
             before = s;
             s = l->next;
         }

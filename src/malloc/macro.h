@@ -53,7 +53,8 @@ struct run_link {
     uint32_t since; /* by the source's count of such events */
     uint8_t slices;
     uint8_t listed; /* 0: no such run begins here */
-    uint16_t spare;
+    uint8_t bin;    /* of its list */
+    uint8_t spare;
 };
 
 struct slab {

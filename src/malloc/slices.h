@@ -56,9 +56,16 @@ static inline slice_bits bits_run(unsigned first, unsigned n)
     return run << first;
 }
 
-static inline bool bits_has(slice_bits bits, unsigned i)
+/* Is slice i one of them? There is none after the last. */
+static inline bool words_have(const uint64_t *words, unsigned i)
 {
-    return i < MACRO_SLICES && (bits >> i & 1);
+    return i < MACRO_SLICES && (words[i / 64] >> i % 64 & 1);
+}
+
+/* Of both. */
+static inline bool words_both_have(const uint64_t *words, const uint64_t *others, unsigned i)
+{
+    return i < MACRO_SLICES && ((words[i / 64] & others[i / 64]) >> i % 64 & 1);
 }
 
 /* Of the run of ones around slice i, which is one of them: its first slice, and the one after its last. Slice 0 is never free, so

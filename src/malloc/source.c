@@ -106,7 +106,7 @@ static struct macro *macro_new(struct source *s)
     s->macros = m;
     s->n_macros++;
     s->total_macros++;
-    runs_insert(s, m, ~(slice_bits)1);
+    runs_insert(s, m, 1, MACRO_SLICES_USABLE);
     source_empty_link(s, m);
     return m;
 }
@@ -114,7 +114,7 @@ static struct macro *macro_new(struct source *s)
 void source_macro_leave(struct source *s, struct macro *m)
 {
     source_empty_unlink(s, m);
-    runs_remove(s, m, ~(slice_bits)1);
+    runs_remove(s, m, 1, MACRO_SLICES_USABLE);
     if (m->prev)
         m->prev->next = m->next;
     else
@@ -126,28 +126,31 @@ void source_macro_leave(struct source *s, struct macro *m)
     map_set(m, MACRO_BYTES, MAP_NONE);
 }
 
-/* Slices that were free are a slab's from now on, or the other way round. */
-static void slices_use(struct source *s, struct macro *m, slice_bits run, unsigned n)
+/* Slices that were free are a slab's from now on, or the other way round. Which of them are dirty, from bit 0 on. */
+static slice_bits slices_use(struct source *s, struct macro *m, unsigned first, unsigned n)
 {
-    unsigned fresh = bits_count(run & ~bits_of(m->dirty));
+    slice_bits run = bits_run(first, n), had = bits_of(m->dirty) & run;
     if (m->n_free == MACRO_SLICES_USABLE)
         source_empty_unlink(s, m);
-    runs_remove(s, m, run);
-    bits_store(m->dirty, bits_of(m->dirty) | run);
+    runs_remove(s, m, first, n);
     store_relaxed(&s->n_used, s->n_used + n);
     if (s->n_used > s->n_peak)
         s->n_peak = s->n_used;
-    if (s->n_purged > s->n_refaulted)
-        s->n_refaulted += fresh;
+    if (had != run) {
+        bits_store(m->dirty, bits_of(m->dirty) | run);
+        if (s->n_purged > s->n_refaulted)
+            s->n_refaulted += bits_count(run & ~had);
+    }
     /* Full, in a process that has many: the kernel may put it onto one page in its own time. */
     if (unlikely(m->n_free <= THP_FREE_MAX) && malloc_settings.thp == THP_DENSE && !m->huge_page &&
         s->n_macros >= THP_MACROS)
         m->huge_page = os_huge_page(m, MACRO_BYTES, true);
+    return had >> first;
 }
 
-static void slices_free(struct source *s, struct macro *m, slice_bits run, unsigned n)
+static void slices_free(struct source *s, struct macro *m, unsigned first, unsigned n)
 {
-    runs_insert(s, m, run);
+    runs_insert(s, m, first, n);
     store_relaxed(&s->n_used, s->n_used - n);
     if (m->n_free == MACRO_SLICES_USABLE)
         source_empty_link(s, m);
@@ -169,10 +172,7 @@ bool source_take(struct source *s, unsigned slices, unsigned align_slices, struc
         lock_drop(&s->lock);
         return false;
     }
-    slice_bits run = bits_run(first, slices);
-    bool grown = run & ~bits_of(m->dirty);
-    ret->dirty = (bits_of(m->dirty) & run) >> first;
-    slices_use(s, m, run, slices);
+    ret->dirty = slices_use(s, m, first, slices);
     /* With the lock: whoever has it can walk from slab to slab. */
     struct slab *slab = macro_slab(m, first);
     slab->slices = (uint8_t)slices;
@@ -180,7 +180,7 @@ bool source_take(struct source *s, unsigned slices, unsigned align_slices, struc
     slab->owner = NULL;
     slab->class = SLAB_UNUSED;
     lock_drop(&s->lock);
-    if (grown)
+    if (ret->dirty != bits_run(0, slices))
         policy_grown(false);
     ret->slab = slab;
     return true;
@@ -189,12 +189,11 @@ bool source_take(struct source *s, unsigned slices, unsigned align_slices, struc
 void source_give(struct source *s, struct slab *slab)
 {
     struct macro *m = macro_of(slab);
-    slice_bits run = bits_run(slab_slice(slab), slab->slices);
     slab->class = SLAB_UNUSED;
     bool due = false;
     lock_take(&s->lock);
     if (source_has(s, slab)) {
-        slices_free(s, m, run, slab->slices);
+        slices_free(s, m, slab_slice(slab), slab->slices);
         due = source_age_due(s);
     }
     lock_drop(&s->lock);
@@ -219,12 +218,12 @@ bool source_resize(struct source *s, struct slab *slab, unsigned slices, slice_b
         slice_bits more = bits_run(first + had, slices - had);
         done = (bits_of(m->free) & more) == more;
         if (done) {
-            *ret_dirty = (bits_of(m->dirty) & more) >> first;
-            grown = more & ~bits_of(m->dirty);
-            slices_use(s, m, more, slices - had);
+            slice_bits dirty = slices_use(s, m, first + had, slices - had);
+            *ret_dirty = dirty << had;
+            grown = dirty != bits_run(0, slices - had);
         }
     } else if (slices < had) {
-        slices_free(s, m, bits_run(first + slices, had - slices), had - slices);
+        slices_free(s, m, first + slices, had - slices);
     }
     if (done)
         slab->slices = (uint8_t)slices;

@@ -30,7 +30,8 @@ static void list_add(struct source *s, struct slab *at, enum runs_kind kind, uns
     *link_of(at, kind) = (struct run_link){.next = after,
                                            .since = s->run_clock++,
                                            .slices = (uint8_t)slices,
-                                           .listed = (uint8_t)(1 + kind)};
+                                           .listed = (uint8_t)(1 + kind),
+                                           .bin = (uint8_t)bin};
     if (after)
         link_of(after, kind)->prev = at;
     else
@@ -43,7 +44,7 @@ static void list_remove(struct source *s, struct slab *at, enum runs_kind kind)
 {
     struct run_link *l = link_of(at, kind);
     struct runs *runs = &s->runs[kind];
-    unsigned bin = runs_bin(l->slices);
+    unsigned bin = l->bin;
     if (l->prev)
         link_of(l->prev, kind)->next = l->next;
     else
@@ -77,57 +78,82 @@ static void whole_remove(struct source *s, struct macro *m, unsigned begin)
 
 /* ---- slices come and go ---- */
 
-static void count(struct source *s, struct macro *m, slice_bits run, bool more)
+/* How many of n slices in a row have memory: all, as a rule. */
+static unsigned dirty_count(const struct macro *m, slice_bits run, unsigned n)
 {
-    unsigned n = bits_count(run), dirty = bits_count(run & bits_of(m->dirty));
-    m->n_free = more ? m->n_free + n : m->n_free - n;
-    m->n_dirty_free = more ? m->n_dirty_free + dirty : m->n_dirty_free - dirty;
-    store_relaxed(&s->n_dirty_free, more ? s->n_dirty_free + dirty : s->n_dirty_free - dirty);
+    slice_bits clean = run & ~bits_of(m->dirty);
+    return clean ? n - bits_count(clean) : n;
 }
 
-void runs_insert(struct source *s, struct macro *m, slice_bits run)
+/* Dirty slices from..to, of those from `first` to `end` that come, become one run with their neighbours. */
+static void dirty_insert(struct source *s, struct macro *m, slice_bits dirty, unsigned first,
+                         unsigned end, unsigned from, unsigned to)
 {
-    slice_bits before = bits_of(m->free), free = before | run;
-    slice_bits dirty_before = before & bits_of(m->dirty), dirty = free & bits_of(m->dirty);
-    unsigned first = bits_first(run), end = bits_last(run) + 1;
-    unsigned begin = run_begin(free, first);
-    if (begin < first)
+    if (from == first && words_both_have(m->free, m->dirty, first - 1)) {
+        from = run_begin(dirty, first - 1);
+        list_remove(s, macro_slab(m, from), RUNS_DIRTY);
+    }
+    if (to == end && words_both_have(m->free, m->dirty, end)) {
+        to = run_end(dirty, end);
+        list_remove(s, macro_slab(m, end), RUNS_DIRTY);
+    }
+    list_add(s, macro_slab(m, from), RUNS_DIRTY, to - from);
+}
+
+void runs_insert(struct source *s, struct macro *m, unsigned first, unsigned n)
+{
+    slice_bits run = bits_run(first, n), before = bits_of(m->free), free = before | run;
+    slice_bits dirty = before & bits_of(m->dirty);
+    unsigned end = first + n, begin = first, after = end, n_dirty = dirty_count(m, run, n);
+    if (n_dirty == n) {
+        dirty_insert(s, m, dirty, first, end, first, end);
+    } else {
+        for (slice_bits rest = run & bits_of(m->dirty); rest;) {
+            unsigned from = bits_first(rest), to = run_end(rest, from);
+            dirty_insert(s, m, dirty, first, end, from, to);
+            rest &= ~bits_run(from, to - from);
+        }
+    }
+    if (words_have(m->free, first - 1)) {
+        begin = run_begin(before, first - 1);
         whole_remove(s, m, begin);
-    if (bits_has(before, end))
+    }
+    if (words_have(m->free, end)) {
+        after = run_end(before, end);
         whole_remove(s, m, end);
-    for (slice_bits rest = run & dirty; rest;) {
-        unsigned at = bits_first(rest), from = run_begin(dirty, at), to = run_end(dirty, at);
-        if (from < first)
-            list_remove(s, macro_slab(m, from), RUNS_DIRTY);
-        if (bits_has(dirty_before, end) && to > end)
-            list_remove(s, macro_slab(m, end), RUNS_DIRTY);
-        list_add(s, macro_slab(m, from), RUNS_DIRTY, to - from);
-        rest &= ~bits_run(from, to - from);
     }
     bits_store(m->free, free);
-    whole_add(s, m, begin, run_end(free, first));
-    count(s, m, run, true);
+    whole_add(s, m, begin, after);
+    m->n_free += n;
+    m->n_dirty_free += n_dirty;
+    store_relaxed(&s->n_dirty_free, s->n_dirty_free + n_dirty);
 }
 
-void runs_remove(struct source *s, struct macro *m, slice_bits run)
+void runs_remove(struct source *s, struct macro *m, unsigned first, unsigned n)
 {
-    slice_bits free = bits_of(m->free), dirty = free & bits_of(m->dirty);
-    unsigned first = bits_first(run), end = bits_last(run) + 1;
-    unsigned begin = run_begin(free, first), after = run_end(free, first);
+    slice_bits run = bits_run(first, n), before = bits_of(m->free);
+    slice_bits dirty = before & bits_of(m->dirty);
+    unsigned end = first + n, n_dirty = dirty_count(m, run, n);
+    unsigned begin = words_have(m->free, first - 1) ? run_begin(before, first - 1) : first;
+    unsigned after = words_have(m->free, end) ? run_end(before, end) : end;
     whole_remove(s, m, begin);
     for (slice_bits rest = run & dirty; rest;) {
-        unsigned at = bits_first(rest), from = run_begin(dirty, at), to = run_end(dirty, at);
+        unsigned at = bits_first(rest), from = at, to = run_end(dirty, at);
+        if (at == first && words_both_have(m->free, m->dirty, first - 1))
+            from = run_begin(dirty, first - 1);
         list_remove(s, macro_slab(m, from), RUNS_DIRTY);
         if (from < first)
             list_add(s, macro_slab(m, from), RUNS_DIRTY, first - from);
         if (to > end)
             list_add(s, macro_slab(m, end), RUNS_DIRTY, to - end);
-        rest &= ~bits_run(from, to - from);
+        rest &= ~bits_run(at, to - at);
     }
-    bits_store(m->free, free & ~run);
+    bits_store(m->free, before & ~run);
     whole_add(s, m, begin, first);
     whole_add(s, m, end, after);
-    count(s, m, run, false);
+    m->n_free -= n;
+    m->n_dirty_free -= n_dirty;
+    store_relaxed(&s->n_dirty_free, s->n_dirty_free - n_dirty);
 }
 
 /* ---- looking for one ---- */
@@ -154,14 +180,15 @@ static struct slab *find(const struct source *s, enum runs_kind kind, unsigned n
 static unsigned place(const struct macro *m, unsigned begin, unsigned slices, unsigned n,
                       unsigned align)
 {
-    slice_bits free = bits_of(m->free), dirty = bits_of(m->dirty);
+    slice_bits dirty = bits_of(m->dirty);
     unsigned low = (begin + align - 1) & ~(align - 1);
     unsigned high = (begin + slices - n) & ~(align - 1);
-    unsigned has_low = bits_count(dirty & bits_run(low, n)),
-             has_high = bits_count(dirty & bits_run(high, n));
+    bool all = !(bits_run(begin, slices) & ~dirty);
+    unsigned has_low = all ? n : bits_count(dirty & bits_run(low, n));
+    unsigned has_high = all ? n : bits_count(dirty & bits_run(high, n));
     if (has_low != has_high)
         return has_low > has_high ? low : high;
-    return bits_has(free, begin - 1) && !bits_has(free, begin + slices) ? high : low;
+    return words_have(m->free, begin - 1) && !words_have(m->free, begin + slices) ? high : low;
 }
 
 bool runs_find(struct source *s, unsigned n, unsigned align, bool thorough, struct macro **ret,

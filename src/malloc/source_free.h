@@ -38,8 +38,8 @@ struct runs {
 
 /* Slices that nobody had become free, or are free no more. Whether they are dirty is known by then, and changes only while they are
  * not free. */
-void runs_insert(struct source *s, struct macro *m, slice_bits run);
-void runs_remove(struct source *s, struct macro *m, slice_bits run);
+void runs_insert(struct source *s, struct macro *m, unsigned first, unsigned n);
+void runs_remove(struct source *s, struct macro *m, unsigned first, unsigned n);
 
 /* Where n slices are free in a row, from a multiple of `align`. A dirty run if there is one; else where most has memory; else the shortest
  * run. False: none was found, which without `thorough` does not say that there is none. */

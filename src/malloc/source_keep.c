@@ -34,10 +34,9 @@ struct going {
 static void take_out(struct source *s, struct macro *m, slice_bits slices)
 {
     for (slice_bits rest = slices; rest;) {
-        unsigned first = bits_first(rest);
-        slice_bits run = bits_run(first, run_end(rest, first) - first);
-        runs_remove(s, m, run);
-        rest &= ~run;
+        unsigned first = bits_first(rest), n = run_end(rest, first) - first;
+        runs_remove(s, m, first, n);
+        rest &= ~bits_run(first, n);
     }
     bits_store(m->purging, bits_of(m->purging) | slices);
 }
@@ -47,10 +46,9 @@ static void put_back(struct source *s, struct macro *m, slice_bits slices)
 {
     bits_store(m->purging, bits_of(m->purging) & ~slices);
     for (slice_bits rest = slices; rest;) {
-        unsigned first = bits_first(rest);
-        slice_bits run = bits_run(first, run_end(rest, first) - first);
-        runs_insert(s, m, run);
-        rest &= ~run;
+        unsigned first = bits_first(rest), n = run_end(rest, first) - first;
+        runs_insert(s, m, first, n);
+        rest &= ~bits_run(first, n);
     }
     if (m->n_free == MACRO_SLICES_USABLE)
         source_empty_link(s, m);
