@@ -5,7 +5,8 @@
  *
  * Fork handlers hold all locks across fork() (thread.c), but _Fork() and clone() call none: a child may find a lock held by a
  * thread that it has not, and behind it something half changed. So the word of a held lock names the process, by a number
- * from a page that the kernel wipes in a child. Who finds the name of another process takes the lock over, and calls `stale` to
+ * from a page that the kernel wipes in a child. It is no PID: the first process of a PID namespace and a child of its own that is the first of
+ * another both have 1. Who finds the name of another process takes the lock over, and calls `stale` to
  * begin with a fresh state.
  */
 #pragma once

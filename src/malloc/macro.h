@@ -62,7 +62,9 @@ struct slab {
     uint32_t limit;           /* and that fit */
     uint32_t start;           /* of a large block: its distance from the first slice */
     struct slab *next, *prev; /* in the owner's bin, or in the pool */
-    uint64_t spare_own;
+    uint32_t
+        torn; /* its owner may have been in the middle of something when this process was forked */
+    uint32_t spare_own;
 
     /* Everybody's. */
     uint64_t remote; /* state, count and head: see below */

@@ -208,6 +208,7 @@ static void slab_orphan(struct source *source, struct slab *s)
     }
     s->used -= s->current;
     s->current = 0;
+    s->torn = 1;
     slab_collect(s);
     if (s->used == 0 || slab_leave(source, s) == SLAB_EMPTY) {
         s->owner = NULL;
