@@ -50,6 +50,7 @@ struct heap {
     struct heap *next_free;            /* of no thread */
     bool on_node;                      /* of memoir_malloc_on_node(): does not follow a thread */
     int32_t tid;                       /* 0: of no thread */
+    int32_t pid;                       /* of that thread's process */
     uint64_t large_allocs, slow_calls; /* only its own thread adds */
 };
 

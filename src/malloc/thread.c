@@ -18,6 +18,7 @@
 #include "malloc/slab.h"
 #include "malloc/source.h"
 #include "malloc/thread.h"
+#include "malloc/unseen.h"
 
 enum {
     ENDS_MAX = 3
@@ -66,6 +67,8 @@ static struct heap *heap_take(void)
         heap_free_list = h->next_free;
         return h;
     }
+    if ((h = unseen_heap()) != NULL)
+        return h;
     if (!first_taken) {
         first_taken = true;
         h = &heap_first;
@@ -123,6 +126,7 @@ struct heap *heap_get(void)
     registering = true;
     h = heap_borrow();
     if (h) {
+        h->pid = (int32_t)syscall(SYS_getpid);
         h->tid = (int32_t)syscall(SYS_gettid);
         heap_own = h;
         node_heap_begin(h);
@@ -260,6 +264,8 @@ void thread_fork_child(void)
         h->next_free = heap_free_list;
         heap_free_list = h;
     }
-    if (own)
+    if (own) {
+        own->pid = (int32_t)syscall(SYS_getpid);
         own->tid = (int32_t)syscall(SYS_gettid);
+    }
 }
