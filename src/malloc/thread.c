@@ -33,6 +33,7 @@ struct heap *heap_all;
 static struct heap heap_first; /* of whoever comes first, in memory that is there anyway */
 static bool first_taken;
 static struct heap *heap_free_list;
+static unsigned heaps_made; /* all, in use or not */
 static struct lock heaps_lock;
 static struct thread_key thread_key;
 static __thread uint8_t ends;
@@ -67,7 +68,7 @@ static struct heap *heap_take(void)
         heap_free_list = h->next_free;
         return h;
     }
-    if ((h = unseen_heap()) != NULL)
+    if (heaps_made >= UNSEEN_HEAPS_MIN && (h = unseen_heap()) != NULL)
         return h;
     if (!first_taken) {
         first_taken = true;
@@ -78,6 +79,7 @@ static struct heap *heap_take(void)
             return NULL;
     }
     heap_begin(h);
+    heaps_made++;
     h->next = heap_all;
     heap_all = h;
     return h;
