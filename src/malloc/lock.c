@@ -42,10 +42,9 @@ static bool is_stale(uint32_t word)
     return word != 0 && (word & ~UINT32_C(1)) != lock_process();
 }
 
-/* Take the lock of a process that we were forked from; false if somebody else did. */
-static bool take_stale(struct lock *l, uint32_t word)
+bool lock_take_stale(struct lock *l, uint32_t word)
 {
-    if (!cas_acquire(&l->word, &word, lock_process()))
+    if (!is_stale(word) || !cas_acquire(&l->word, &word, lock_process()))
         return false;
     store_relaxed(&l->forking, 0);
     if (l->stale)
@@ -56,8 +55,8 @@ static bool take_stale(struct lock *l, uint32_t word)
 void lock_take_alone(struct lock *l)
 {
     uint32_t word = load_relaxed(&l->word);
-    if (!is_forkers(l) && is_stale(word))
-        take_stale(l, word);
+    if (!is_forkers(l))
+        lock_take_stale(l, word);
 }
 
 void lock_wait(struct lock *l)
@@ -68,8 +67,7 @@ void lock_wait(struct lock *l)
         return;
     for (int i = 0; i < SPINS; i++) {
         uint32_t word = load_relaxed(&l->word), none = 0;
-        if (is_stale(word) ? take_stale(l, word)
-                           : word == 0 && cas_acquire(&l->word, &none, held)) {
+        if (word == 0 ? cas_acquire(&l->word, &none, held) : lock_take_stale(l, word)) {
             errno = saved;
             return;
         }

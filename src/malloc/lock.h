@@ -41,6 +41,8 @@ uint32_t lock_process_make(void);
 void lock_wait(struct lock *l);
 void lock_wake(struct lock *l);
 void lock_take_alone(struct lock *l);
+/* If that word, which was found there, is another process's. False: it is not, or somebody else was first. */
+bool lock_take_stale(struct lock *l, uint32_t word);
 
 static inline uint32_t lock_process(void)
 {
@@ -76,8 +78,8 @@ static inline void lock_drop(struct lock *l)
 /* Without waiting; false: somebody has it. For a signal handler, or a debugger, that may have stopped who does. */
 static inline bool lock_try(struct lock *l)
 {
-    uint32_t none = 0;
-    return cas_acquire(&l->word, &none, lock_process());
+    uint32_t word = 0;
+    return cas_acquire(&l->word, &word, lock_process()) || lock_take_stale(l, word);
 }
 
 /* Around fork(): hold it; let it go in the parent; and in the child, where whoever waited is gone. */

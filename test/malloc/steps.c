@@ -111,7 +111,6 @@ static void script(void)
 static void *stepper(void *unused)
 {
     atomic_store(&stage->tid, (pid_t)syscall(SYS_gettid));
-    free(malloc(100)); /* it has a heap */
     while (!atomic_load(&stage->go))
         sched_yield();
     script();
@@ -132,6 +131,8 @@ static int problems(void)
 static void child_check(void)
 {
     static struct held own[CHILD_BLOCKS];
+    int early = problems();
+    MUST_SAY(early == 0, "check: %d before anything else", early);
     for (size_t i = 0; i < CHILD_BLOCKS; i++)
         hold(&own[i], sizes[i % (i < 300 ? 8 : COUNT_OF(sizes))], (unsigned char)(i * 2));
     for (size_t i = 0; i < TABLE; i++) { /* of others, who are gone */
