@@ -13,7 +13,7 @@
 /* Version 1 says "no limit" as a number near 2^63, rounded down to pages. */
 #define V1_NO_LIMIT (UINT64_C(1) << 60)
 
-enum { LINE_MAX_BYTES = 160, CGROUPS_DEEP = 32 };
+enum { LINE_MAX_BYTES = 160, CGROUPS_DEEP = 32, TOP_MAX = 128 };
 
 /* ---- texts ---- */
 
@@ -184,7 +184,8 @@ bool pressure_parse_cgroup(struct pressure_text *text, char path[static PRESSURE
 
 /* ---- files ---- */
 
-static bool text_open(struct pressure_text *text, const char *folder, const char *name)
+static __attribute__((noinline)) bool text_open(struct pressure_text *text, const char *folder,
+                                                const char *name)
 {
     char path[PRESSURE_PATH_MAX + 128];
     struct text whole = text_begin(path, sizeof(path));
@@ -219,8 +220,11 @@ void pressure_source_machine(const char *proc, struct pressure_inputs *in, uint6
     }
 }
 
+/* Each of these has buffers of its own: not all of them on the stack at once, which may be that of a signal handler. */
+#define APART __attribute__((noinline))
+
 /* The number that a file holds; false also for "max". */
-static bool number_in(const char *folder, const char *name, uint64_t *ret)
+static APART bool number_in(const char *folder, const char *name, uint64_t *ret)
 {
     struct pressure_text text;
     char line[LINE_MAX_BYTES];
@@ -234,7 +238,7 @@ static bool number_in(const char *folder, const char *name, uint64_t *ret)
 }
 
 /* The number after a word at the start of a line. */
-static uint64_t number_after(const char *folder, const char *name, const char *word)
+static APART uint64_t number_after(const char *folder, const char *name, const char *word)
 {
     struct pressure_text text;
     char line[LINE_MAX_BYTES];
@@ -276,24 +280,29 @@ static void cgroup_look(const char *folder, bool v1, struct pressure_inputs *in)
     in->valid |= PRESSURE_HAS_LIMIT;
 }
 
+static APART bool own_cgroup(const char *proc, char path[static PRESSURE_PATH_MAX], bool *ret_v1)
+{
+    struct pressure_text text;
+    if (!text_open(&text, proc, "self/cgroup"))
+        return false;
+    bool found = pressure_parse_cgroup(&text, path, ret_v1);
+    text_close(&text);
+    return found;
+}
+
 void pressure_source_cgroup(const char *proc, const char *cgroups, bool own,
                             struct pressure_inputs *in)
 {
-    char folder[PRESSURE_PATH_MAX + 64], path[PRESSURE_PATH_MAX];
-    struct pressure_text text;
+    char folder[TOP_MAX + PRESSURE_PATH_MAX], *path = folder + TOP_MAX;
     bool v1 = false;
-    if (!text_open(&text, proc, "self/cgroup"))
+    if (!own_cgroup(proc, path, &v1))
         return;
-    bool found = pressure_parse_cgroup(&text, path, &v1);
-    text_close(&text);
-    if (!found)
-        return;
-    struct text whole = text_begin(folder, sizeof(folder));
+    struct text whole = text_begin(folder, TOP_MAX);
     text_add(&whole, cgroups);
     text_add(&whole, v1 ? "/memory" : "");
     size_t top = strlen(folder);
     if (own)
-        text_add(&whole, path);
+        memmove(folder + top, path, strlen(path) + 1);
     for (int deep = 0; !whole.cut && deep < CGROUPS_DEEP; deep++) {
         size_t len = strlen(folder);
         while (len > top && folder[len - 1] == '/')

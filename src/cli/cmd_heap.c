@@ -9,6 +9,7 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/sum.h"
 #include "base/units.h"
@@ -24,11 +25,12 @@ enum { OUTPUT_MAX = 64 << 20, SPACE_HEAP = 1 /* MEMOIR_SPACE_HEAP */, CHAINS_SHO
 struct heap_values {
     struct command_common common;
     const char *dir;
+    uint64_t timeout_ns;
     bool classes, chains, json;
     int color;
 };
 
-static const struct heap_values defaults = {0};
+static const struct heap_values defaults = {.timeout_ns = 10 * NS_PER_S};
 
 #define AT(field) offsetof(struct heap_values, field)
 
@@ -37,6 +39,8 @@ static const struct option_spec options[] = {
     {"classes", 'c', OPTION_FLAG, AT(classes), .help = "all size classes, empty ones too"},
     {"chains", 't', OPTION_FLAG, AT(chains),
      .help = "all chains (otherwise the 20 that hold most)"},
+    {"timeout", 0, OPTION_DURATION, AT(timeout_ns), "TIME",
+     "give up after this; memory of a process may never come (otherwise 10s)"},
     OPTION_JSON,
     OPTION_COLOR,
     OPTION_DIR,
@@ -445,6 +449,11 @@ static int cannot(const char *word, int error)
         return command_fail("the memory of process %s may not be read: ask as its owner or as root "
                             "(in a container, with CAP_SYS_PTRACE)",
                             word);
+    case -ETIME:
+        return command_fail(
+            "the memory of process %s did not answer in time: some of it comes from a file system or a "
+            "program that hangs. --timeout waits longer",
+            word);
     default:
         return error;
     }
@@ -468,7 +477,7 @@ static int run(const void *values, const struct operands *operands)
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(OUTPUT_MAX);
     struct heap_sums sums = {0};
-    int r = scan_heap_read((pid_t)pid, &heap);
+    int r = scan_heap_read_apart((pid_t)pid, (v->timeout_ns + NS_PER_MS - 1) / NS_PER_MS, &heap);
     if (r < 0)
         return cannot(word, r);
     sum_up(heap, &sums);

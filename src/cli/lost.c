@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/apart.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -28,6 +29,7 @@ enum {
     SAMPLES = 3, /* blocks shown of each row: the oldest */
     PROGRESS_AFTER_MS = 300,
     PROGRESS_EACH_MS = 100,
+    SILENT_MS_MAX = 15000, /* for a megabyte of the process, which may be swapped out */
 };
 
 enum {
@@ -149,7 +151,7 @@ static int find_book(const struct lost_request *q, struct lost *lost)
     return COMMAND_NOTHING;
 }
 
-static int cannot_stop(pid_t process, int r)
+static int cannot_look(pid_t process, int r)
 {
     int pid = (int)process;
     if (r == -EPERM || r == -EACCES)
@@ -160,6 +162,11 @@ static int cannot_stop(pid_t process, int r)
         return command_fail("a thread of process %d hangs in the kernel and does not stop; it goes "
                             "on as before",
                             pid);
+    if (r == -ECANCELED)
+        return command_fail(
+            "the memory of process %d does not answer: some of it comes from a file system or a "
+            "program that hangs. It goes on as before",
+            pid);
     if (r == -ESRCH)
         return command_fail("process %d has ended", pid);
     return r;
@@ -181,40 +188,102 @@ static void tell_progress(const char *what, uint64_t done, uint64_t all, void *c
     fprintf(stderr, "\r%s: %s ", what, units_format_bytes(text, done, UNITS_DECIMAL));
 }
 
+/* What a look gives, less the blocks. */
+struct looked {
+    struct scan scan;
+    uint64_t stood_ns, threads;
+};
+
+static int scan_now(struct lost *lost, const struct scan_threads *threads, bool tell,
+                    struct progress *progress, struct scan **ret_scan)
+{
+    const struct book_identity *id = lost->book->identity;
+    struct book_names names;
+    /* Sites that came until now are all that a trailer can name. */
+    int r = book_names_load(lost->book, &names);
+    if (r < 0)
+        return r;
+    struct scan_options options = {
+        .pid = lost->process->pid,
+        .key = {.key = id->trailer_key, .generation = id->trailer_generation},
+        .glibc = book_trailer_glibc(id->trailer_format),
+        .beside = {id->beside_heap, id->beside_words, id->beside_span},
+        .sites = names.copy.n_sites,
+        .time_max = scan_time_max(id->created_monotonic_ns, proc_monotonic_ns()),
+        .gaps_are_roots = lost->process->losses[BOOK_LOSS_SUSPENDED] > 0,
+        .progress = tell ? tell_progress : NULL,
+        .context = progress,
+    };
+    book_names_release(&names);
+    return scan_run(&options, threads, ret_scan);
+}
+
 /* The process stands still in here, so there is nothing in it that could be done before or after. */
-static int look(const struct lost_request *q, struct lost *lost)
+static int stop_and_scan(struct lost *lost, pid_t borrowed, struct scan **ret_scan)
 {
     struct progress progress = {.begun_ns = clock_monotonic_ns()};
-    bool tell = isatty(STDERR_FILENO) && !q->borrowed;
+    bool tell = isatty(STDERR_FILENO) && !borrowed;
     struct scan_threads *threads = NULL;
-    pid_t pid = lost->process->pid;
-    int r =
-        q->borrowed ? scan_threads_borrow(q->borrowed, &threads) : scan_threads_stop(pid, &threads);
+    int r = borrowed ? scan_threads_borrow(borrowed, &threads)
+                     : scan_threads_stop(lost->process->pid, &threads);
     if (r < 0)
-        return cannot_stop(pid, r);
+        return r;
     lost->threads = scan_threads_count(threads);
-    /* Sites that came until now are all that a trailer can name. */
-    r = book_names_load(lost->book, &lost->names);
-    if (r == 0) {
-        const struct book_identity *id = lost->book->identity;
-        struct scan_options options = {
-            .pid = pid,
-            .key = {.key = id->trailer_key, .generation = id->trailer_generation},
-            .glibc = book_trailer_glibc(id->trailer_format),
-            .beside = {id->beside_heap, id->beside_words, id->beside_span},
-            .sites = lost->names.copy.n_sites,
-            .time_max = scan_time_max(id->created_monotonic_ns, proc_monotonic_ns()),
-            .gaps_are_roots = lost->process->losses[BOOK_LOSS_SUSPENDED] > 0,
-            .progress = tell ? tell_progress : NULL,
-            .context = &progress,
-        };
-        r = scan_run(&options, threads, &lost->scan);
-    }
+    r = scan_now(lost, threads, tell, &progress, ret_scan);
     scan_threads_release(threads);
     lost->stood_ns = clock_monotonic_ns() - progress.begun_ns;
     if (tell && progress.told_ns)
         fputs("\r\033[K", stderr);
-    return r == -ESRCH || r == -EACCES ? cannot_stop(pid, r) : r;
+    return r;
+}
+
+/* The blocks first, so that they are where they can stay. */
+static int child_look(struct buffer *out, void *context)
+{
+    struct lost *lost = context;
+    MEMOIR_CLEANUP(scan_freep)
+    struct scan *scan = NULL;
+    int r = stop_and_scan(lost, 0, &scan);
+    if (r < 0)
+        return r;
+    struct looked looked = {.scan = *scan, .stood_ns = lost->stood_ns, .threads = lost->threads};
+    buffer_append(out, scan->blocks, scan->n * sizeof(*scan->blocks));
+    return buffer_append(out, &looked, sizeof(looked));
+}
+
+/* Its memory may come from a file system or a program that hangs, or from one of the threads that stand still: so a child looks, and
+ * with its end the process goes on. */
+static int look_apart(struct lost *lost)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out =
+        BUFFER_INIT(sizeof(struct looked) + SCAN_BLOCKS_MAX * sizeof(struct scan_block));
+    struct looked looked;
+    int r =
+        apart_run(child_look, lost,
+                  &(struct apart_options){.silent_ms = SILENT_MS_MAX, .keep_files = true}, &out);
+    if (r < 0)
+        return r == -ETIME ? -ECANCELED : r;
+    if (out.len < sizeof(looked))
+        return -EBADMSG;
+    memcpy(&looked, out.data + out.len - sizeof(looked), sizeof(looked));
+    lost->scan = malloc(sizeof(*lost->scan));
+    if (!lost->scan)
+        return -ENOMEM;
+    *lost->scan = looked.scan;
+    lost->scan->n = (out.len - sizeof(looked)) / sizeof(struct scan_block);
+    lost->scan->blocks = (struct scan_block *)buffer_take(&out);
+    lost->stood_ns = looked.stood_ns;
+    lost->threads = looked.threads;
+    return 0;
+}
+
+static int look(const struct lost_request *q, struct lost *lost)
+{
+    int r = q->borrowed ? stop_and_scan(lost, q->borrowed, &lost->scan) : look_apart(lost);
+    if (r < 0)
+        return cannot_look(lost->process->pid, r);
+    return book_names_load(lost->book, &lost->names);
 }
 
 /* ---- rows ---- */
@@ -259,9 +328,10 @@ static int make_rows(const struct lost_request *q, struct lost *lost)
         }
         if (block->state == SCAN_REACHABLE && !q->all)
             continue;
-        struct lost_row *row = &all[block->site * (size_t)SCAN_STATES + block->state];
+        uint32_t site = block->site < sites ? block->site : 0;
+        struct lost_row *row = &all[site * (size_t)SCAN_STATES + block->state];
         row->state = block->state;
-        row->site = block->site;
+        row->site = site;
         row->blocks++;
         sum_add(&row->bytes, block->bytes);
         row_sample(row, block);

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/apart.h"
+#include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "daemon/api_internal.h"
@@ -14,7 +16,10 @@
 #include "profile/ages.h"
 #include "scan/scan.h"
 
-enum { HEAP_MS_MAX = 2000 }; /* about 4 GB; the rest is not looked at, and told */
+enum {
+    HEAP_MS_MAX = 2000,   /* about 4 GB; the rest is not looked at, and told */
+    ANSWER_MS_MAX = 3000, /* after which its memory does not answer */
+};
 
 struct wish {
     bool heap, device; /* neither: whatever there is, the heap first */
@@ -28,8 +33,16 @@ static void wish_release(struct job *job)
 /* ---- the heap ---- */
 
 struct heap {
-    struct ages *ages;
+    struct scan_options options;
     uint64_t created_ns, now_ns;
+    struct ages *ages;
+};
+
+/* What the child that looks has found. */
+struct found {
+    struct ages ages;
+    uint64_t searched;
+    bool late; /* there was more */
 };
 
 static void each_heap_block(const struct scan_block *block, void *context)
@@ -37,6 +50,17 @@ static void each_heap_block(const struct scan_block *block, void *context)
     const struct heap *heap = context;
     uint64_t time_ns = heap->created_ns + ((uint64_t)block->time << BOOK_TRAILER_TIME_SHIFT);
     ages_add(heap->ages, heap->now_ns > time_ns ? heap->now_ns - time_ns : 0, block->bytes);
+}
+
+static int heap_look(struct buffer *out, void *context)
+{
+    struct heap *heap = context;
+    struct found found = {.searched = 0};
+    heap->ages = &found.ages;
+    int r = scan_each(&heap->options, clock_monotonic_ns() + HEAP_MS_MAX * NS_PER_MS,
+                      each_heap_block, heap, &found.searched);
+    found.late = r == -ETIME;
+    return r == 0 || r == -ETIME ? buffer_append(out, &found, sizeof(found)) : r;
 }
 
 static const struct ledger_book *heap_book(const struct ledger_process *p)
@@ -58,23 +82,37 @@ static int heap_take(struct ledger *ledger, struct ledger_process *p,
                      const struct ledger_book *book, struct ages *ages, uint64_t *ret_searched)
 {
     const struct book_identity *id = book->identity;
-    struct heap heap = {.ages = ages, .created_ns = id->created_monotonic_ns};
-    struct scan_options options = {
-        .pid = p->pid,
-        .key = {.key = id->trailer_key, .generation = id->trailer_generation},
-        .sites = UINT32_MAX,
-        .glibc = book_trailer_glibc(id->trailer_format),
-        .beside = {id->beside_heap, id->beside_words, id->beside_span},
+    struct heap heap = {
+        .created_ns = id->created_monotonic_ns,
+        .now_ns = proc_monotonic_ns(),
+        .options =
+            {
+                .pid = p->pid,
+                .key = {.key = id->trailer_key, .generation = id->trailer_generation},
+                .sites = UINT32_MAX,
+                .glibc = book_trailer_glibc(id->trailer_format),
+                .beside = {id->beside_heap, id->beside_words, id->beside_span},
+            },
     };
+    struct found found;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer message = BUFFER_INIT(sizeof(found));
     if (!runs(ledger, p))
         return -ESRCH;
-    heap.now_ns = proc_monotonic_ns();
     /* Blocks that come meanwhile are older than the deadline. */
-    options.time_max =
+    heap.options.time_max =
         scan_time_max(id->created_monotonic_ns, heap.now_ns + HEAP_MS_MAX * NS_PER_MS);
-    int r = scan_each(&options, clock_monotonic_ns() + HEAP_MS_MAX * NS_PER_MS, each_heap_block,
-                      &heap, ret_searched);
-    return (r == 0 || r == -ETIME) && !runs(ledger, p) ? -ESRCH : r;
+    int r = apart_run(heap_look, &heap, &(struct apart_options){.all_ms = ANSWER_MS_MAX}, &message);
+    if (r == 0 && !runs(ledger, p))
+        r = -ESRCH;
+    if (r == 0 && message.len != sizeof(found))
+        r = -EBADMSG;
+    if (r < 0)
+        return r == -ETIME ? -ETIMEDOUT : r;
+    memcpy(&found, message.data, sizeof(found));
+    *ages = found.ages;
+    *ret_searched = found.searched;
+    return found.late ? -ETIME : 0;
 }
 
 /* ---- devices ---- */
@@ -137,6 +175,12 @@ static void problem(struct job *job, int error, bool heap)
                      "the memory of process %d may not be read: memoird must be of its user or "
                      "root's, and mind /proc/sys/kernel/yama/ptrace_scope",
                      (int)job->part.pid);
+    else if (error == -ETIMEDOUT || error == -EBUSY)
+        http_problem(
+            job->call, 504, "no-answer",
+            "the memory of process %d does not answer: some of it comes from a file system or "
+            "a program that hangs",
+            (int)job->part.pid);
     else if (error == -ENOENT)
         http_problem(job->call, 409, "not-tracked",
                      heap ? "the heap of %s (PID %d) is not known block by block: start it by "

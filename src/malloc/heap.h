@@ -66,6 +66,7 @@ struct heap {
     bool on_node;                      /* of memoir_malloc_on_node(): does not follow a thread */
     bool alone;                        /* holds slabs as if there were no other thread */
     int32_t tid;                       /* 0: of no thread */
+    int32_t pid;                       /* of that thread's process */
     uint64_t large_allocs, slow_calls; /* only its own thread adds */
 };
 

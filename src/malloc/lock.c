@@ -18,16 +18,23 @@ static inline bool is_forkers(const struct lock *l)
     return lock_forking && load_relaxed(&l->forking);
 }
 
-/* Several threads may do this at once, and find the same. A child has another number than its parent, unless the kernel knows no
+/* The number that was given out last, here or in an ancestor: children inherit it, so theirs are greater than those of all whose locks they can
+ * find. */
+static uint32_t last_number;
+
+/* Several threads may do this at once: the first one's counts. A child has another number than its parent, unless the kernel knows no
  * MADV_WIPEONFORK: then it takes its parent's locks for its own. */
 uint32_t lock_process_make(void)
 {
     int saved = errno;
-    uint32_t number = (uint32_t)syscall(SYS_getpid) << 1;
+    uint32_t number, none = 0;
     syscall(SYS_madvise, &lock_page, sizeof(lock_page), MADV_WIPEONFORK);
-    store_relaxed(&lock_page.process.number, number);
+    do {
+        number = fetch_add_acq_rel(&last_number, 2) + 2;
+    } while (number == 0);
+    bool first = cas_acq_rel(&lock_page.process.number, &none, number);
     errno = saved;
-    return number;
+    return first ? number : none;
 }
 
 static bool is_stale(uint32_t word)
@@ -35,10 +42,9 @@ static bool is_stale(uint32_t word)
     return word != 0 && (word & ~UINT32_C(1)) != lock_process();
 }
 
-/* Take the lock of a process that we were forked from; false if somebody else did. */
-static bool take_stale(struct lock *l, uint32_t word)
+bool lock_take_stale(struct lock *l, uint32_t word)
 {
-    if (!cas_acquire(&l->word, &word, lock_process()))
+    if (!is_stale(word) || !cas_acquire(&l->word, &word, lock_process()))
         return false;
     store_relaxed(&l->forking, 0);
     if (l->stale)
@@ -49,8 +55,8 @@ static bool take_stale(struct lock *l, uint32_t word)
 void lock_take_alone(struct lock *l)
 {
     uint32_t word = load_relaxed(&l->word);
-    if (!is_forkers(l) && is_stale(word))
-        take_stale(l, word);
+    if (!is_forkers(l))
+        lock_take_stale(l, word);
 }
 
 void lock_wait(struct lock *l)
@@ -61,8 +67,7 @@ void lock_wait(struct lock *l)
         return;
     for (int i = 0; i < SPINS; i++) {
         uint32_t word = load_relaxed(&l->word), none = 0;
-        if (is_stale(word) ? take_stale(l, word)
-                           : word == 0 && cas_acquire(&l->word, &none, held)) {
+        if (word == 0 ? cas_acquire(&l->word, &none, held) : lock_take_stale(l, word)) {
             errno = saved;
             return;
         }

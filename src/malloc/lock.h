@@ -5,7 +5,8 @@
  *
  * Fork handlers hold all locks across fork() (thread.c), but _Fork() and clone() call none: a child may find a lock held by a
  * thread that it has not, and behind it something half changed. So the word of a held lock names the process, by a number
- * from a page that the kernel wipes in a child. Who finds the name of another process takes the lock over, and calls `stale` to
+ * from a page that the kernel wipes in a child. It is no PID: the first process of a PID namespace and a child of its own that is the first of
+ * another both have 1. Who finds the name of another process takes the lock over, and calls `stale` to
  * begin with a fresh state.
  */
 #pragma once
@@ -40,6 +41,8 @@ uint32_t lock_process_make(void);
 void lock_wait(struct lock *l);
 void lock_wake(struct lock *l);
 void lock_take_alone(struct lock *l);
+/* If that word, which was found there, is another process's. False: it is not, or somebody else was first. */
+bool lock_take_stale(struct lock *l, uint32_t word);
 
 static inline uint32_t lock_process(void)
 {
@@ -75,8 +78,8 @@ static inline void lock_drop(struct lock *l)
 /* Without waiting; false: somebody has it. For a signal handler, or a debugger, that may have stopped who does. */
 static inline bool lock_try(struct lock *l)
 {
-    uint32_t none = 0;
-    return cas_acquire(&l->word, &none, lock_process());
+    uint32_t word = 0;
+    return cas_acquire(&l->word, &word, lock_process()) || lock_take_stale(l, word);
 }
 
 /* Around fork(): hold it; let it go in the parent; and in the child, where whoever waited is gone. */

@@ -74,7 +74,9 @@ struct slab {
     struct slab *next, *prev; /* in the owner's bin, or in the pool */
     uint8_t
         held; /* its heap holds it: no block is free, and `used` is 1 whatever is out (heap.h) */
-    uint8_t spare_own[7];
+    uint8_t
+        torn; /* its owner may have been in the middle of something when this process was forked */
+    uint8_t spare_own[6];
 
     /* Everybody's. */
     uint64_t remote;        /* state, count and head: see below */

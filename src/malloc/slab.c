@@ -25,7 +25,7 @@ void slab_begin(struct slab *s, unsigned class, struct heap *owner)
     s->free = NULL;
     s->used = 0;
     s->class = (uint8_t) class;
-    s->current = s->held = 0;
+    s->current = s->held = s->torn = 0;
     s->block_bytes = bytes;
     s->made = 0;
     s->limit = ((uint32_t)s->slices << SLICE_SHIFT) / bytes;

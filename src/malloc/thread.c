@@ -18,6 +18,7 @@
 #include "malloc/slab.h"
 #include "malloc/source.h"
 #include "malloc/thread.h"
+#include "malloc/unseen.h"
 
 enum {
     ENDS_MAX = 3
@@ -37,6 +38,7 @@ struct heap *heap_all;
 static struct heap heap_first; /* of whoever comes first, in memory that is there anyway */
 static bool first_taken;
 static struct heap *heap_free_list;
+static unsigned heaps_made; /* all, in use or not */
 static struct lock heaps_lock;
 static struct thread_key thread_key;
 static __thread uint8_t ends;
@@ -73,6 +75,8 @@ static struct heap *heap_take(void)
         heap_free_list = h->next_free;
         return h;
     }
+    if (heaps_made >= UNSEEN_HEAPS_MIN && (h = unseen_heap()) != NULL)
+        return h;
     if (!first_taken) {
         first_taken = true;
         h = &heap_first;
@@ -82,6 +86,7 @@ static struct heap *heap_take(void)
             return NULL;
     }
     heap_begin(h);
+    heaps_made++;
     h->next = heap_all;
     heap_all = h;
     return h;
@@ -130,6 +135,7 @@ struct heap *heap_get(void)
     registering = true;
     h = heap_borrow();
     if (h) {
+        h->pid = (int32_t)syscall(SYS_getpid);
         h->tid = (int32_t)syscall(SYS_gettid);
         heap_own = h;
         node_heap_begin(h);
@@ -218,6 +224,7 @@ static void slab_orphan(struct source *source, struct slab *s)
     for (const void *block = s->free; block; block = *(void *const *)block)
         s->used--;
     s->current = s->held = 0;
+    s->torn = 1;
     slab_collect(s);
     if (s->used == 0 || slab_leave(source, s) == SLAB_EMPTY) {
         s->owner = NULL;
@@ -269,6 +276,8 @@ void thread_fork_child(void)
         h->next_free = heap_free_list;
         heap_free_list = h;
     }
-    if (own)
+    if (own) {
+        own->pid = (int32_t)syscall(SYS_getpid);
         own->tid = (int32_t)syscall(SYS_gettid);
+    }
 }

@@ -13,7 +13,6 @@
 enum {
     PAGES_AT_ONCE = 256,
     PAGES_MAX = 1 << 20, /* of data, which are looked at for a root: 4 GB */
-    NODES_MAX = 64,
 };
 
 #define ADDRESS_MAX (UINT64_C(1) << 57) /* of a program, with five levels of page tables */
@@ -278,7 +277,7 @@ static int sources_read(struct reader *r, bool addresses_only)
 {
     struct scan_heap *heap = r->heap;
     unsigned n = 0;
-    if (!read_at(r, r->root.sources_n, &n, sizeof(n)) || n == 0 || n > NODES_MAX)
+    if (!read_at(r, r->root.sources_n, &n, sizeof(n)) || n == 0 || n > SCAN_HEAP_NODES_MAX)
         n = 1;
     heap->nodes = calloc(n, sizeof(*heap->nodes));
     if (!heap->nodes)

@@ -16,6 +16,7 @@ struct scan_regions;
 enum {
     SCAN_HEAP_MACROS_MAX = 1 << 20, /* 2 TiB; what comes behind is not looked at, and told */
     SCAN_HEAP_CHAINS_MAX = 1 << 16,
+    SCAN_HEAP_NODES_MAX = 64,
 };
 
 /* Slabs of one size. */
@@ -69,6 +70,8 @@ struct scan_heap {
 
 /* 0; -ENOENT: the process has no allocator of ours; -EPROTO: it is of another version; -ESRCH, -EACCES, -ENOMEM. */
 int scan_heap_read(pid_t pid, struct scan_heap **ret_heap);
+/* The same by a child, whatever the process has done to its memory: else -ETIME. See base/apart.h. */
+int scan_heap_read_apart(pid_t pid, uint64_t timeout_ms, struct scan_heap **ret_heap);
 /* The same for who has its mappings already. `macros_only`: no more than where they are, and what is kept of huge blocks. */
 int scan_heap_read_from(struct scan_memory *memory, const struct scan_regions *regions,
                         bool macros_only, struct scan_heap **ret_heap);

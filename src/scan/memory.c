@@ -8,6 +8,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/apart.h"
+
 enum { ENTRIES = 8192 }; /* of pagemap, at a time: 32 MB of memory */
 
 #define PAGE_PRESENT (UINT64_C(1) << 63)
@@ -78,6 +80,7 @@ size_t scan_memory_read(struct scan_memory *memory, uint64_t address, void *out,
 {
     struct iovec local = {out, len}, remote = {(void *)(uintptr_t)address, len};
     ssize_t got = process_vm_readv(memory->pid, &local, 1, &remote, 1, 0);
+    apart_beat();
     size_t read = got < 0 ? 0 : (size_t)got;
     if (read < len)
         memory->unread += len - read;
@@ -89,5 +92,6 @@ bool scan_memory_read_many(struct scan_memory *memory, const struct iovec *place
 {
     struct iovec local = {out, len};
     ssize_t got = process_vm_readv(memory->pid, &local, 1, places, n, 0);
+    apart_beat();
     return got == (ssize_t)len;
 }

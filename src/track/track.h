@@ -123,7 +123,7 @@ struct track_thread {
     uint32_t n_pending;
     struct track_pending pending[TRACK_PENDING_MAX];
     uint64_t random;
-    int32_t tid;                    /* where nobody tells us that a thread ended; else 0 */
+    int32_t tid;                    /* 0: of no thread */
     struct track_thread *next_free; /* under tracker.threads_lock */
     struct track_thread *next;      /* all of them; constant */
     struct track_site sites[TRACK_SITES] __attribute__((aligned(64))); /* pairs */

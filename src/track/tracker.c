@@ -284,6 +284,7 @@ static void thread_give_back(struct track_thread *t)
     struct tracker *tracker = t->tracker;
     if (!threads_lock(tracker))
         return;
+    t->tid = 0;
     t->next_free = tracker->free_threads;
     tracker->free_threads = t;
     store_release(&tracker->threads_lock, 0);
@@ -309,16 +310,15 @@ static void thread_end(void *value)
 /* A struct whose thread is gone; a few are asked for each time, in turn. Hold threads_lock. */
 static struct track_thread *thread_reuse(struct tracker *tracker)
 {
-    struct track_thread *t = tracker->reuse_from ? tracker->reuse_from : tracker->threads;
-    for (unsigned i = 0; t && i < REUSE_TRIES; i++, t = t->next) {
+    for (unsigned i = 0; tracker->threads && i < REUSE_TRIES; i++) {
+        struct track_thread *t = tracker->reuse_from ? tracker->reuse_from : tracker->threads;
+        tracker->reuse_from = t->next;
         if (t->tid == 0 || syscall(SYS_tgkill, getpid(), t->tid, 0) == 0 || errno != ESRCH)
             continue;
-        tracker->reuse_from = t->next;
         if (t->inside)
             give_back_locks(t);
         return t;
     }
-    tracker->reuse_from = t;
     return NULL;
 }
 
@@ -345,21 +345,22 @@ static void thread_fill(struct tracker *tracker, struct track_thread *t)
     track_pass_renew(t);
 }
 
-static struct track_thread *thread_new(struct tracker *tracker, bool has_key)
+static struct track_thread *thread_new(struct tracker *tracker)
 {
     if (!threads_lock(tracker))
         return NULL;
     struct track_thread *t = tracker->free_threads;
-    if (t) {
+    if (t)
         tracker->free_threads = t->next_free;
-    } else if (!has_key && !ended) {
-        t = thread_reuse(tracker);
-    }
+    else if (!ended)
+        t = thread_reuse(tracker); /* some end without a word, whatever key they have */
     bool fresh = !t && (t = book_private_new(sizeof(*t))) != NULL;
     if (fresh) {
         t->next = tracker->threads;
         tracker->threads = t;
     }
+    if (t) /* before anybody else asks whether its thread is gone */
+        t->tid = ended ? 0 : (int32_t)syscall(SYS_gettid);
     store_release(&tracker->threads_lock, 0);
     if (fresh)
         thread_fill(tracker, t);
@@ -378,9 +379,8 @@ struct track_thread *track_thread_get(struct tracker *tracker)
     registering = true;
     fence_signal();
     bool has_key = thread_key_get(&thread_key, thread_end);
-    t = thread_new(tracker, has_key);
+    t = thread_new(tracker);
     if (t && !ended) {
-        t->tid = has_key ? 0 : (int32_t)syscall(SYS_gettid);
         t->sample_left = track_sample_left(t);
         t->granted = t->budget = 0; /* so that it looks at the clock first */
         track_self = t;

@@ -64,6 +64,142 @@ static void malloc_info_is_xml(void)
     MUST(malloc_info(1, stderr) == EINVAL);
 }
 
+/* ---- against a model ---- */
+
+enum { HUGE_FROM = (1 << 20) + 1, LARGE_FROM = (32 << 10) + 1, SLICE = 16 << 10, SLOTS = 3000 };
+
+static struct slot {
+    void *block;
+    size_t bytes;
+} slots[SLOTS];
+
+struct sums {
+    size_t usable, n_large, n_huge, asked_huge;
+};
+
+static struct sums model_sums(void)
+{
+    struct sums sums = {0};
+    for (size_t i = 0; i < SLOTS; i++) {
+        if (slots[i].bytes >= HUGE_FROM) {
+            sums.n_huge++;
+            sums.asked_huge += slots[i].bytes;
+        } else if (slots[i].block) {
+            sums.usable += malloc_usable_size(slots[i].block);
+            sums.n_large += slots[i].bytes >= LARGE_FROM;
+        }
+    }
+    return sums;
+}
+
+static void slot_change(struct slot *slot, uint64_t random)
+{
+    free(slot->block);
+    *slot = (struct slot){NULL, 0};
+    if (random % 3 == 0)
+        return;
+    size_t most = random % 200 == 1 ? 4 << 20 : random % 20 == 1 ? 200 << 10 : 3000;
+    slot->bytes = (random >> 32) % most + 1;
+    MUST((slot->block = malloc(slot->bytes)));
+}
+
+static void figures_are_those_of_a_model(void)
+{
+    uint64_t random = 20, round = 0;
+    struct mallinfo2 base = mallinfo2();
+    for (size_t i = 0; i < 60000; i++) {
+        uint64_t r = case_random(&random);
+        slot_change(&slots[r % SLOTS], r >> 12);
+        if (i % 500)
+            continue;
+        round++;
+        struct mallinfo2 m = mallinfo2();
+        struct sums sums = model_sums();
+        size_t used = m.uordblks - base.uordblks, huge = m.hblkhd - base.hblkhd;
+        MUST_SAY(m.arena == m.uordblks + m.fordblks, "%zu are not %zu and %zu", m.arena, m.uordblks,
+                 m.fordblks);
+        MUST_SAY(m.keepcost <= m.fordblks, "%zu kept of %zu free", m.keepcost, m.fordblks);
+        /* A large block starts somewhere in its first slice. */
+        MUST_SAY(used >= sums.usable && used <= sums.usable + sums.n_large * SLICE,
+                 "%zu in use, of which the program has %zu", used, sums.usable);
+        MUST_SAY(m.hblks - base.hblks == sums.n_huge,
+                 "%zu huge blocks, of which the program has %zu", m.hblks - base.hblks,
+                 sums.n_huge);
+        MUST_SAY(huge >= sums.asked_huge && huge <= sums.asked_huge + sums.n_huge * 4096,
+                 "%zu in huge blocks, %zu asked for", huge, sums.asked_huge);
+    }
+    MUST(round > 100);
+    for (size_t i = 0; i < SLOTS; i++)
+        free(slots[i].block);
+    MUST(mallinfo2().uordblks == base.uordblks);
+}
+
+static size_t attribute(const char *at, const char *name)
+{
+    const char *found = strstr(at, name);
+    MUST_SAY(found, "no %s in %.60s", name, at);
+    return strtoull(found + strlen(name), NULL, 10);
+}
+
+static void text_adds_up_to_the_same(void)
+{
+    static char text[65536], buffer[4096];
+    size_t small_bytes = 0, small_blocks = 0;
+    uint64_t random = 21;
+    for (size_t i = 0; i < 5000; i++) {
+        uint64_t r = case_random(&random);
+        slot_change(&slots[r % SLOTS], r >> 12);
+    }
+    FILE *file = fmemopen(text, sizeof(text) - 1, "w");
+    MUST(file && setvbuf(file, buffer, _IOFBF, sizeof(buffer)) == 0);
+    struct mallinfo2 m = mallinfo2();
+    MUST(malloc_info(0, file) == 0 && fclose(file) == 0);
+    for (const char *at = text; (at = strstr(at, "<size bytes=")); at++) {
+        size_t used = attribute(at, "used=\""), made = attribute(at, "made=\"");
+        MUST(used <= made);
+        small_bytes += attribute(at, "bytes=\"") * used;
+        small_blocks += used;
+    }
+    const char *small = strstr(text, "type=\"small\""), *large = strstr(text, "type=\"large\"");
+    const char *huge = strstr(text, "type=\"mmap\""), *system = strstr(text, "<system");
+    MUST(small && large && huge && system);
+    MUST(attribute(small, "size=\"") == small_bytes &&
+         attribute(small, "count=\"") == small_blocks);
+    MUST(attribute(large, "size=\"") + small_bytes == m.uordblks);
+    MUST(attribute(huge, "size=\"") == m.hblkhd && attribute(huge, "count=\"") == m.hblks);
+    MUST(attribute(system, "size=\"") == m.arena + m.hblkhd);
+    MUST(attribute(system, "<kept size=\"") == m.keepcost);
+    for (size_t i = 0; i < SLOTS; i++)
+        free(slots[i].block);
+}
+
+/* By the setting or by the call. */
+static void who_wants_nothing_kept_has_nothing_kept(void)
+{
+    enum { ROUNDS = 3 };
+    const char *settings = getenv("MEMOIR_MALLOC");
+    if (!settings || !*settings)
+        MUST(mallopt(M_TRIM_THRESHOLD, 0) == 1);
+    size_t before = case_resident();
+    for (int round = 0; round < ROUNDS; round++) {
+        uint64_t random = 22;
+        size_t all = 0;
+        for (size_t i = 0; i < SLOTS; i++) {
+            size_t bytes = case_random(&random) % (i % 100 ? 30000 : 4 << 20) + 1;
+            MUST((slots[i].block = malloc(bytes)));
+            memset(slots[i].block, 1, bytes);
+            all += bytes;
+        }
+        MUST(case_resident() >= before + all);
+        for (size_t i = 0; i < SLOTS; i++)
+            free(slots[i].block);
+        struct mallinfo2 m = mallinfo2();
+        size_t stays = case_resident() - before;
+        MUST_SAY(m.keepcost == 0, "%zu bytes are kept", m.keepcost);
+        MUST_SAY(stays < 8 << 20, "%zu KiB of %zu stay", stays >> 10, all >> 10);
+    }
+}
+
 static void mallopt_and_statistics_do_no_harm(void)
 {
     MUST(mallopt(M_TRIM_THRESHOLD, 1 << 20) == 1);
@@ -88,6 +224,9 @@ int main(int argc, char **argv)
     static const struct test_case cases[] = {
         CASE(mallinfo_follows_use),
         CASE(malloc_info_is_xml),
+        CASE(figures_are_those_of_a_model),
+        CASE(text_adds_up_to_the_same),
+        CASE(who_wants_nothing_kept_has_nothing_kept),
         CASE(mallopt_and_statistics_do_no_harm),
     };
     return cases_main(argc, argv, cases, COUNT_OF(cases));

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stddef.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -362,6 +363,67 @@ static void signals_do_not_matter(void)
     MUST(ticks > 100);
 }
 
+/* How deep the stack of a handler was, below the handler itself. */
+enum { HANDLER_STACK = 8 << 10, HANDLER_UNTOUCHED = 0xa5, HANDLER_DEPTH_MAX = 3 << 10 };
+static unsigned char *handler_stack;
+static size_t handler_depth;
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* For so long that kept memory has been looked through, and the kernel has been asked how scarce memory is. */
+static __attribute__((noinline)) void handler_work(double seconds)
+{
+    double until = now_s() + seconds;
+    for (size_t bytes = 1; now_s() < until; bytes = bytes < 20 << 20 ? bytes * 3 + 1 : 1) {
+        char *block = malloc(bytes), *aligned = memalign(4096, bytes);
+        MUST(block && aligned);
+        block[0] = aligned[0] = 1;
+        block = realloc(block, bytes * 2);
+        MUST(block);
+        free(block);
+        free(aligned);
+        free(calloc(bytes, 1));
+    }
+    malloc_trim(0);
+}
+
+static void handler_on_small_stack(int number)
+{
+    unsigned char *here = __builtin_frame_address(0), *lowest = handler_stack;
+    MUST(here > handler_stack && here < handler_stack + HANDLER_STACK);
+    handler_work(1);
+    while (*lowest == HANDLER_UNTOUCHED)
+        lowest++;
+    handler_depth = (size_t)(here - lowest);
+}
+
+/* A handler that runs while its thread is not in the allocator may allocate, and has little room. */
+static void a_handler_on_a_small_stack_may_allocate(void)
+{
+    struct sigaction action = {.sa_handler = handler_on_small_stack, .sa_flags = SA_ONSTACK};
+    handler_work(
+        0.001); /* the loader has looked all functions up, which takes room for the processor's registers */
+    if (sysconf(_SC_MINSIGSTKSZ) > HANDLER_STACK / 2)
+        case_skip("what the processor saves is larger");
+    unsigned char *pages =
+        mmap(NULL, 4096 + HANDLER_STACK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    handler_stack = pages + 4096;
+    MUST(pages != MAP_FAILED &&
+         mprotect(handler_stack, HANDLER_STACK, PROT_READ | PROT_WRITE) == 0);
+    memset(handler_stack, HANDLER_UNTOUCHED, HANDLER_STACK);
+    stack_t stack = {.ss_sp = handler_stack, .ss_size = HANDLER_STACK};
+    MUST(sigaltstack(&stack, NULL) == 0 && sigaction(SIGUSR1, &action, NULL) == 0);
+    MUST(raise(SIGUSR1) == 0);
+    fprintf(stderr, "%zu bytes\n", handler_depth);
+    MUST_SAY(handler_depth > 0 && handler_depth <= HANDLER_DEPTH_MAX, "%zu bytes of stack",
+             handler_depth);
+}
+
 static int open_descriptors(void)
 {
     int count = 0;
@@ -471,6 +533,7 @@ int main(int argc, char **argv)
         CASE(exit_handlers_allocate),
         CASE(main_thread_ends_first),
         CASE(signals_do_not_matter),
+        CASE(a_handler_on_a_small_stack_may_allocate),
         CASE(all_descriptors_may_be_closed),
         CASE(starts_without_descriptors),
         CASE(only_memory_calls_are_made_in_a_sandbox),

@@ -26,6 +26,21 @@ class Settings(ProgramTest):
             self.assertEqual((code, out), (0, b""), settings)
             self.assertTrue(err.startswith(b"memoir-malloc: ") and err.count(b"\n") == 1, (settings, err))
 
+    def test_extreme_settings_do_what_they_say_and_no_harm(self):
+        for settings in ("keep=0", "keep=1152921504606846976", "pressure=critical", "keep=0,pressure=critical,thp=always",
+                         "harden=3,quarantine=1", "harden=2,quarantine=0", "harden=2,quarantine=1152921504606846976",
+                         "limit=1152921504606846976", "account=1,keep=0,pressure=critical", "numa=follow,thp=never,keep=1"):
+            self.assertEqual(self.family(settings), (0, b"", b""), settings)
+        for settings in ("account=1,keep=0,pressure=critical,thp=always", "harden=3,quarantine=1"):
+            self.assertEqual(self.family(settings, "calloc_is_zero_where_others_were"), (0, b"", b""), settings)
+
+    def test_a_limit_below_all_needs_ends_no_program_by_a_signal(self):
+        for settings in ("limit=1", "limit=100K", "limit=1,account=1", "limit=1,harden=3", "limit=1,pressure=critical,keep=0"):
+            self.assertEqual(self.call(["/bin/true"], True, {"MEMOIR_MALLOC": settings}), (0, b"", b""), settings)
+            code, out, err = self.call(["/bin/ls", "/"], True, {"MEMOIR_MALLOC": settings})
+            self.assertEqual((code, out), (2, b""), (settings, err))
+            self.assertIn(b"memory exhausted", err)
+
     def test_a_limit_is_a_limit(self):
         code, _, err = self.family("limit=64M", "calloc_is_zero_where_others_were")  # which takes 64 MiB at the end
         self.assertEqual(code, 2, err)

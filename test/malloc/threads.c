@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "churn.h"
@@ -255,6 +256,35 @@ static void libraries_come_and_go(void)
     churn_end();
 }
 
+/* Runs no destructor, and so tells nobody. */
+static void *end_unseen(void *number)
+{
+    uint64_t random = (uintptr_t)number;
+    for (size_t i = 0; i < 100; i++)
+        churn_free(churn_new(case_random(&random) % 3000));
+    syscall(SYS_exit, 0);
+    return NULL;
+}
+
+/* As many at a time as there are processors, or so: what they had is used by those who come after them. */
+static void threads_that_end_unseen_leave_nothing(void)
+{
+    enum { AT_A_TIME = 4, ROUNDS = 300 };
+    pthread_t ids[AT_A_TIME];
+    size_t before = 0, after;
+    for (size_t round = 0; round < ROUNDS; round++) {
+        for (size_t i = 0; i < AT_A_TIME; i++)
+            MUST(pthread_create(&ids[i], NULL, end_unseen, (void *)i) == 0);
+        for (size_t i = 0; i < AT_A_TIME; i++)
+            MUST(pthread_join(ids[i], NULL) == 0);
+        if (round == ROUNDS / 10)
+            before = case_resident();
+    }
+    after = case_resident();
+    MUST_SAY(after < before + (6 << 20), "%zu KiB more are resident after %d threads",
+             (after - before) >> 10, AT_A_TIME * (ROUNDS - ROUNDS / 10));
+}
+
 int main(int argc, char **argv)
 {
 #define CASE(name)  \
@@ -266,7 +296,7 @@ int main(int argc, char **argv)
         CASE(destructors_of_keys_allocate),   CASE(threads_that_only_free),
         CASE(detached_and_cancelled_threads), CASE(small_stacks_are_enough),
         CASE(one_makes_and_another_frees),    CASE(everybody_frees_everybodys),
-        CASE(libraries_come_and_go),
+        CASE(libraries_come_and_go),          CASE(threads_that_end_unseen_leave_nothing),
     };
     return cases_main(argc, argv, cases, COUNT_OF(cases));
 }

@@ -1,0 +1,35 @@
+/* Work on a stranger's memory, done in a process of its own.
+ *
+ * Who reads the memory of another process waits for whatever is mapped there: a file of a user's own file system, pages that
+ * somebody else (userfaultfd) is to fill and never does. Nothing ends that wait but SIGKILL, and sometimes not even that. So a
+ * child reads, and sends what it found; who asked waits only so long, kills the child and goes on.
+ *
+ * Any thread. The child has a copy of everything and runs on alone: it may allocate, and must not take locks of others. It has no
+ * files but standard error where that is a terminal: what it leaves behind when it cannot be killed holds no place, no port and no
+ * pipe of ours. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct buffer;
+
+enum {
+    APART_LEFT_MAX = 8
+}; /* children that were killed and do not end; then no more are started */
+
+struct apart_options {
+    uint64_t all_ms;    /* for everything; 0: as long as it takes */
+    uint64_t silent_ms; /* without apart_beat(); 0: no limit */
+    bool keep_files;    /* the child needs them, and nobody minds if it keeps them for good */
+};
+
+/* In the child: append what was found. 0 or -errno, which the caller gets. */
+typedef int apart_fn(struct buffer *out, void *context);
+
+/* 0 with all that `fn` appended in `out`; what `fn` returned; -ETIME; -ECHILD when it died; -EBUSY when too many were left behind;
+ * -errno. On failure `out` is as it was. */
+int apart_run(apart_fn *fn, void *context, const struct apart_options *options, struct buffer *out);
+
+/* By who may run in such a child: it goes on. Nothing anywhere else. */
+void apart_beat(void);
