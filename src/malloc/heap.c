@@ -65,7 +65,6 @@ static void current_set(struct heap *h, unsigned class, struct slab *s)
         current_mark(s);
     else
         s = &slab_none;
-    h->bin[class].now = s;
     if (bytes > SIZE_DIRECT_MAX)
         return;
     unsigned from = class == 0 ? 0 : size_of_class(class - 1) / SIZE_STEP + 1;
@@ -284,8 +283,8 @@ void *heap_alloc_slowly(struct heap *h, size_t bytes)
     if (unlikely(bytes > SIZE_SMALL_MAX))
         return large_alloc(h, bytes, 1, false);
     unsigned class = class_shared(h, size_class(bytes), bytes);
-    struct slab *s = h->bin[class].now;
-    if (!s->free) {
+    struct slab *s = h->bin[class].open.first;
+    if (!s || !s->free) {
         if (unlikely(++h->slow_calls % HEAP_AGE_CALLS == 0))
             source_age(h->source);
         s = current_refill(h, class);

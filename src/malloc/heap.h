@@ -5,7 +5,7 @@
  *   open   with free blocks. The first one is current: blocks come from it, without a lock or an atomic instruction;
  *   held   without any. Their `used` is 1, so that the first block that comes back calls heap_slab_emptied(), as the last one of
  *          any other slab does.
- * `now` is the current slab, and `direct` leads there from the size alone.
+ * `direct` leads to the current slab from the size alone.
  *
  * The functions that a program calls look at heap_fast. It is the thread's own heap, or heap_none, which has no block and owns no
  * slab: then every call goes the long way (divert.h), where all that is unusual is told apart. So what is switched off costs nothing.
@@ -43,7 +43,6 @@ struct slabs {
 };
 
 struct bin {
-    struct slab *now; /* the first that is open, or slab_none */
     struct slabs open, held;
     uint32_t stir; /* slabs that are let go before one is held again */
 };
@@ -171,7 +170,8 @@ static inline __attribute__((always_inline)) void heap_push(struct heap *h, stru
 /* A block of up to SIZE_SMALL_MAX bytes, or NULL. */
 static inline __attribute__((always_inline)) void *heap_pop_further(struct heap *h, size_t bytes)
 {
-    return slab_pop(h->bin[size_class(bytes)].now);
+    struct slab *s = h->bin[size_class(bytes)].open.first;
+    return likely(s) ? slab_pop(s) : NULL;
 }
 
 static inline __attribute__((always_inline)) void *heap_alloc(struct heap *h, size_t bytes)

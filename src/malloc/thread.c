@@ -24,13 +24,8 @@ enum {
     ENDS_MAX = 3
 }; /* times that a thread which is ending may come back: the C library asks us again 4 times */
 
-#define HEAP_EMPTY                                               \
-    {                                                            \
-        .direct = {[0 ... HEAP_DIRECT - 1] = &slab_none},        \
-        .bin = {[0 ... SIZE_CLASSES - 1] = {.now = &slab_none}}, \
-    }
-struct heap heap_none = HEAP_EMPTY;
-struct heap heap_accounted = HEAP_EMPTY;
+struct heap heap_none = {.direct = {[0 ... HEAP_DIRECT - 1] = &slab_none}};
+struct heap heap_accounted = {.direct = {[0 ... HEAP_DIRECT - 1] = &slab_none}};
 __thread struct heap *heap_fast = &heap_none;
 __thread struct heap *heap_own;
 struct heap *heap_all;
@@ -62,8 +57,6 @@ static void heap_begin(struct heap *h)
 {
     for (unsigned i = 0; i < HEAP_DIRECT; i++)
         h->direct[i] = &slab_none;
-    for (unsigned class = 0; class < SIZE_CLASSES; class ++)
-        h->bin[class].now = &slab_none;
     h->source = &source_main;
 }
 
