@@ -17,6 +17,10 @@ EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), void (
     return next ? next(prepare, parent, child, library) : ENOMEM;
 }
 
+/* The compiler's files have it, which are left out (meson.build): the library that handlers are forgotten with. Ours is never unloaded. */
+extern void *const __dso_handle;
+void *const __dso_handle __attribute__((visibility("hidden"))) = NULL;
+
 int atfork_catch(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library)
     __attribute__((alias("__register_atfork")));
 
