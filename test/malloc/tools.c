@@ -15,7 +15,7 @@
 
 static void *kept[KEPT];
 static atomic_bool stop;
-static void *volatile last;
+static void *volatile last, *volatile first;
 static void *(*volatile hidden_malloc)(size_t) = malloc;
 
 static unsigned next_random(unsigned *state)
@@ -184,6 +184,7 @@ static int nodes(void)
 /* Stops, for a debugger to look at. */
 static int wait_for_debugger(void)
 {
+    first = hidden_malloc(90);
     fill(1, kept, KEPT);
     last = kept[0] = realloc(kept[0], 1234);
     raise(SIGTRAP);
