@@ -31,22 +31,29 @@ struct malloc_settings {
     uint64_t numa;             /* enum numa_setting */
     uint64_t zero_free;        /* overwrite what is freed */
     uint64_t quarantine_bytes; /* that freed blocks may wait in, from harden=2 on */
-    bool read;                 /* the environment has been looked at */
+    bool read;                 /* the environment has been looked at, */
+    bool given;                /* has MEMOIR_MALLOC, */
+    bool begun;                /* and the modes that it asks for have begun */
 };
 #define SETTING_AUTO UINT64_MAX
 
 extern struct malloc_settings malloc_settings __attribute__((visibility("hidden")));
 
+/* Without pointers, which the loader would have to fill in for every program. */
 struct setting {
-    const char *name;
-    size_t offset;            /* of its uint64_t in malloc_settings */
-    const char *const *words; /* values by name, NULL at the end; NULL: a number */
+    char name[12];
+    char words[32]; /* values by name, with a blank between them; "": a number */
+    char help[72];
+    size_t offset; /* of its uint64_t in malloc_settings */
     uint64_t max;
     bool bytes; /* K, M, G, T may follow; "auto" is what is set anyway */
-    const char *help;
 };
 extern const struct setting settings_table[];
 extern const size_t settings_count;
+
+/* The value of a variable, or NULL. Without the C library, of which a small program need not touch more than it does anyway. Not
+ * for what a program with rights of others must not listen to: ask secure_getenv() once there is one. */
+const char *settings_variable(const char *name);
 
 /* Look at the environment, if there is one by now. Keeps errno. */
 void settings_read(void);
