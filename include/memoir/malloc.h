@@ -56,7 +56,8 @@ enum memoir_chain_flags {
      * processes use the same C library and architecture. */
     MEMOIR_CHAIN_SHARED = 2,
     /* Overwritten memory, double and invalid frees end the program with a message (SIGABRT) instead
-     * of an error code. */
+     * of an error code. Every free then also looks at the word after the block, so that a write past
+     * its end is told with its address. */
     MEMOIR_CHAIN_ABORT = 4,
     /* free(), realloc() and malloc_usable_size() find the chain of its blocks. What lies in memory
      * that malloc gave cannot be registered (-EBUSY). */
@@ -101,7 +102,7 @@ MEMOIR_API int memoir_chain_init(void *buffer, size_t bytes,
 /* Use a MEMOIR_CHAIN_SHARED chain that lies in `buffer`, made by another process or mapped anew from
  * a file, also after a restart of the machine: then the first one to attach mends it. `flags`: MEMOIR_CHAIN_REGISTER (all of `bytes`, in this process) or 0; for the rest the chain
  * has its own. Checks that the chain fits into `bytes` (else -ENOSPC); -ENOENT when there is none
- * (yet). Constant time; any thread. */
+ * (yet); -EPROTONOSUPPORT when another version of this library made it. Constant time; any thread. */
 MEMOIR_API int memoir_chain_attach(void *buffer, size_t bytes, unsigned flags,
                                    struct memoir_chain **ret_chain);
 
@@ -144,7 +145,9 @@ MEMOIR_API int memoir_chain_free(struct memoir_chain *chain, void *block);
  * and freed by the chain's next operation. In other chains the same as memoir_chain_free(). */
 MEMOIR_API int memoir_chain_remote_free(struct memoir_chain *chain, void *block);
 
-/* Free now what was queued; gives the number of blocks. For a chain whose owner is otherwise idle. */
+/* Free now what was queued; gives the number of blocks. Also merges the small blocks that are kept for
+ * the next ones of their sizes, and gives buffers that are empty by that back to the source. For a
+ * chain that will be idle. */
 MEMOIR_API int memoir_chain_drain(struct memoir_chain *chain);
 
 /* Bytes that a block really has, at least what was asked for; 0 when it is no block of the chain.
@@ -168,13 +171,14 @@ struct memoir_chain_stats {
     uint64_t used_bytes;         /* in live blocks, their 8 bytes included */
     uint64_t used_bytes_peak;    /* the most that used_bytes ever was */
     uint64_t used_blocks;        /* live; those queued by remote frees are */
-    uint64_t free_blocks;        /* pieces that the free bytes are in */
+    uint64_t free_blocks;        /* pieces that the free bytes are in, when all are merged */
     uint64_t free_bytes_largest; /* the largest allocation that would succeed now */
     uint64_t allocations;        /* since the chain was made */
     uint64_t failures;           /* allocations for which there was no memory */
     uint64_t bad_frees;          /* frees of what was no live block */
     uint64_t recoveries;         /* times that an operation left unfinished was mended */
     uint64_t buffers;            /* first one, refills and the source's */
+    uint64_t binned_bytes;       /* free, kept unmerged for the next small blocks of their sizes */
 };
 
 /* Time grows with the number of blocks. Of a broken chain, too; then the two figures of free blocks

@@ -6,9 +6,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "malloc/chain_bin.h"
 #include "malloc/chain_default.h"
+#include "malloc/chain_enter.h"
 #include "malloc/chain_fit.h"
-#include "malloc/chain_lock.h"
 #include "malloc/chain_region.h"
 #include "malloc/chain_registry.h"
 #include "malloc/chain_walk.h"
@@ -16,7 +17,6 @@
 enum {
     FLAGS_KNOWN = MEMOIR_CHAIN_THREAD_SAFE | MEMOIR_CHAIN_SHARED | MEMOIR_CHAIN_ABORT |
                   MEMOIR_CHAIN_REGISTER | MEMOIR_CHAIN_NO_FALLBACK,
-    LISTS_SHIFT = 16,
 };
 
 uint32_t chain_constants(const struct memoir_chain *c)
@@ -175,11 +175,26 @@ void chain_leave_slowly(struct memoir_chain *c)
     give_back_retired(c, retired, source);
 }
 
-int chain_give(struct memoir_chain *c, uint64_t *b, uint64_t header)
+int chain_merge(struct memoir_chain *c, uint64_t *b, uint64_t header)
 {
     struct region *empty;
     int r = fit_give(c, b, header, &empty);
     return r < 0 || __builtin_expect(!empty, 1) ? r : region_emptied(c, empty);
+}
+
+int chain_idle(struct memoir_chain *c)
+{
+    return c->regions > 2 && chain_source(c) ? bin_drain(c) : 0;
+}
+
+int chain_give_slowly(struct memoir_chain *c, uint64_t *b, uint64_t header)
+{
+    c->used_bytes -= header_bytes(header);
+    c->frees++;
+    int r = chain_merge(c, b, header);
+    if (r == 0 && bin_of(header_bytes(header)) < chain_bins(c))
+        r = bin_drain(c); /* they are full */
+    return r == 0 && c->used_bytes == 0 ? chain_idle(c) : r;
 }
 
 /* ---- making ---- */
@@ -204,6 +219,13 @@ static unsigned lists_for(uint64_t bytes, uint64_t expect_bytes)
     if (wanted > share)
         wanted = (unsigned)share;
     return wanted < 1 ? 1 : wanted;
+}
+
+/* Bins take their share from the smallest size on. */
+static unsigned bins_for(uint64_t bytes)
+{
+    uint64_t share = bytes / CHAIN_BINS_SHARE / 8;
+    return share < CHAIN_BINS_MAX ? (unsigned)share : CHAIN_BINS_MAX;
 }
 
 static int options_take(const struct memoir_chain_options *options,
@@ -236,16 +258,17 @@ static int lay_out(void *buffer, size_t bytes, const struct memoir_chain_options
 {
     uintptr_t start = ((uintptr_t)buffer + CHAIN_GRAIN - 1) & ~(uintptr_t)(CHAIN_GRAIN - 1);
     uint64_t room = (bytes - (start - (uintptr_t)buffer)) & ~(uint64_t)(CHAIN_GRAIN - 1);
-    unsigned flags = options->flags | (options->request ? CHAIN_HAS_SOURCE : 0);
-    unsigned lists = lists_for(room, options->expect_bytes);
-    size_t control = chain_control_bytes(flags, lists);
+    uint32_t flags = options->flags | (options->request ? CHAIN_HAS_SOURCE : 0) |
+                     lists_for(room, options->expect_bytes) << CHAIN_LISTS_SHIFT |
+                     bins_for(room) << CHAIN_BINS_SHIFT;
+    size_t control = chain_control_bytes(flags);
     if (room < control + sizeof(struct region) + CHAIN_BLOCK_MIN + CHAIN_HEADER)
         return -ENOSPC;
 
     struct memoir_chain *c = (struct memoir_chain *)start;
     memset(c, 0, control);
     c->key = c->seal = key_make(c);
-    c->flags = flags | lists << LISTS_SHIFT;
+    c->flags = flags;
     c->magic = CHAIN_MAGIC;
     c->constants = chain_constants(c);
     c->owner = chain_thread();
@@ -320,6 +343,24 @@ static int revive(struct memoir_chain *c)
     return 0;
 }
 
+static int attach_magic(uint64_t magic)
+{
+    if (magic == CHAIN_MAGIC)
+        return 0;
+    if (magic == ~CHAIN_MAGIC)
+        return -EIDRM;
+    bool other =
+        ((magic ^ CHAIN_MAGIC) & CHAIN_VALUE_MASK) == 0; /* but for the number at its end */
+    return other ? -EPROTONOSUPPORT : -ENOENT;
+}
+
+/* Do all buffers lie within these bytes behind the chain? */
+static bool fits_into(const struct memoir_chain *c, uint64_t bytes)
+{
+    uint64_t low = load_relaxed(&c->low), span = load_relaxed(&c->span);
+    return low >= chain_control_bytes(c->flags) && low <= bytes && span <= bytes - low;
+}
+
 int memoir_chain_attach(void *buffer, size_t bytes, unsigned flags, struct memoir_chain **ret_chain)
 {
     uintptr_t start = ((uintptr_t)buffer + CHAIN_GRAIN - 1) & ~(uintptr_t)(CHAIN_GRAIN - 1);
@@ -329,20 +370,24 @@ int memoir_chain_attach(void *buffer, size_t bytes, unsigned flags, struct memoi
     if (bytes < MEMOIR_CHAIN_BYTES_MIN)
         return -ENOSPC;
     bytes -= start - (uintptr_t)buffer;
-    if (load_acquire(&c->magic) != CHAIN_MAGIC)
-        return load_relaxed(&c->magic) == ~CHAIN_MAGIC ? -EIDRM : -ENOENT;
+    int r = attach_magic(load_acquire(&c->magic));
+    if (r < 0)
+        return r;
     if (c->constants != chain_constants(c) || !(c->flags & MEMOIR_CHAIN_SHARED) ||
         chain_lists(c) == 0 || chain_lists(c) > CHAIN_LISTS_MAX)
         return -EINVAL;
-    size_t control = chain_control_bytes(c->flags & 0xffff, chain_lists(c));
+    size_t control = chain_control_bytes(c->flags);
     if (control > bytes || bytes - control < sizeof(struct region))
         return -ENOSPC;
-    int r = revive(c);
+    /* Before anything is mended by words that lead where they like. */
+    if (!fits_into(c, bytes))
+        return -ENOSPC;
+    r = revive(c);
     if (r == 0)
         r = chain_enter_any(c);
     if (r < 0)
         return r;
-    bool fits = (int64_t)c->low >= 0 && c->low + c->span <= bytes;
+    bool fits = fits_into(c, bytes);
     chain_leave(c);
     if (!fits)
         return -ENOSPC;

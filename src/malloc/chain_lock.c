@@ -13,8 +13,7 @@
 
 /* ---- the number of this process in its line of forks ---- */
 
-/* A page that the kernel empties in a child of any kind of fork; NULL until the first lock is taken. */
-static uint32_t *era_page;
+uint32_t *chain_era_page;
 static uint32_t era_last; /* the highest number given so far: children count on from it */
 
 enum { ERA_MASK = 0x7fffffff };
@@ -29,7 +28,7 @@ static uint32_t *era_page_make(void)
     syscall(SYS_madvise, page, OS_PAGE_BYTES, MADV_WIPEONFORK);
     errno = saved;
     uint32_t *none = NULL;
-    if (cas_acq_rel(&era_page, &none, (uint32_t *)page))
+    if (cas_acq_rel(&chain_era_page, &none, (uint32_t *)page))
         return page;
     os_unmap(page, OS_PAGE_BYTES);
     return none;
@@ -37,7 +36,7 @@ static uint32_t *era_page_make(void)
 
 static uint32_t era(void)
 {
-    uint32_t *page = load_acquire(&era_page);
+    uint32_t *page = load_acquire(&chain_era_page);
     if (__builtin_expect(!page, 0)) {
         page = era_page_make();
         if (!page)
@@ -52,55 +51,49 @@ static uint32_t era(void)
     return number;
 }
 
-/* ---- a word: era << 1, and bit 0 when somebody may sleep ---- */
+/* ---- a word: the era of its holder, or 0 ---- */
 
-enum { SPINS = 100 };
+enum {
+    SPINS = 100,
+    NAP_NS = 2000000, /* after which a sleeper looks by itself */
+};
 
-static void word_sleep(uint32_t *word, uint32_t seen)
+static void nap(uint32_t *word, uint32_t seen, uint32_t *sleepers)
 {
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+    store_seq_cst(sleepers, 1);
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &(struct timespec){.tv_nsec = NAP_NS}, NULL,
+            0);
 }
 
-static int word_wait(uint32_t *word, uint32_t own)
+int chain_word_take(uint32_t *word, uint32_t *sleepers)
 {
+    uint32_t own = era();
+    bool slept = false;
     int saved = errno;
-    uint32_t mark = 0; /* who has slept cannot know whether others still do */
     for (int spins = 0;; spins++) {
         uint32_t seen = load_relaxed(word);
-        if (seen == 0) {
-            if (cas_acquire(word, &seen, own | mark))
-                break;
-        } else if (seen >> 1 != own >> 1) {
-            if (cas_acquire(word, &seen, own | 1)) {
+        if (seen == 0 || seen != own) {
+            if (cas_acquire(word, &seen, own)) {
+                if (slept) /* who has slept cannot know whether others still do */
+                    store_relaxed(sleepers, 1);
                 errno = saved;
-                return 1;
+                return seen != 0;
             }
         } else if (spins < SPINS) {
             cpu_relax();
-        } else if ((seen & 1) || cas_relaxed(word, &seen, seen | 1)) {
-            word_sleep(word, seen | 1);
-            mark = 1;
+        } else {
+            nap(word, seen, sleepers);
+            slept = true;
         }
     }
+}
+
+void chain_word_wake(uint32_t *word, uint32_t *sleepers)
+{
+    int saved = errno;
+    store_relaxed(sleepers, 0);
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     errno = saved;
-    return 0;
-}
-
-int chain_word_take(uint32_t *word)
-{
-    uint32_t none = 0, own = era() << 1;
-    if (__builtin_expect(cas_acquire(word, &none, own), 1))
-        return 0;
-    return word_wait(word, own);
-}
-
-void chain_word_drop(uint32_t *word)
-{
-    if (__builtin_expect(exchange_release(word, 0) & 1, 0)) {
-        int saved = errno;
-        syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-        errno = saved;
-    }
 }
 
 /* ---- a mutex that the kernel watches, as long as the machine is up ---- */
@@ -194,7 +187,7 @@ int chain_lock_take(struct memoir_chain *c)
     if (!(c->flags & (MEMOIR_CHAIN_THREAD_SAFE | MEMOIR_CHAIN_SHARED)))
         return 0;
     if (!(c->flags & MEMOIR_CHAIN_SHARED))
-        return chain_word_take(&c->lock);
+        return chain_word_take(&c->lock, &c->sleepers);
     int r = pthread_mutex_lock(&chain_shared(c)->mutex);
     return r == EOWNERDEAD ? 1 : -r;
 }
@@ -210,5 +203,5 @@ void chain_lock_drop(struct memoir_chain *c)
     if (c->flags & MEMOIR_CHAIN_SHARED)
         pthread_mutex_unlock(&chain_shared(c)->mutex);
     else if (c->flags & MEMOIR_CHAIN_THREAD_SAFE)
-        chain_word_drop(&c->lock);
+        chain_word_drop(&c->lock, &c->sleepers);
 }

@@ -25,6 +25,29 @@ int chain_lock_take(struct memoir_chain *c);
 void chain_lock_mended(struct memoir_chain *c);
 void chain_lock_drop(struct memoir_chain *c);
 
-/* The word of a private chain's lock, for others that need one: 1 when it was inherited from a parent's thread. */
-int chain_word_take(uint32_t *word);
-void chain_word_drop(uint32_t *word);
+/* ---- the word of a private chain's lock, also for others that need one ---- */
+
+/* A page that the kernel empties in a child of any kind of fork; NULL until the first lock is taken. It holds the
+ * number of this process in its line of forks, or 0 when that is yet to be given. */
+extern uint32_t *chain_era_page __attribute__((visibility("hidden")));
+
+/* 1 when it was inherited from a parent's thread, else 0. `sleepers` is a word of its own, 0 at first. */
+int chain_word_take(uint32_t *word, uint32_t *sleepers);
+void chain_word_wake(uint32_t *word, uint32_t *sleepers);
+
+/* Take it when that is a matter of one instruction. */
+static inline bool chain_word_try(uint32_t *word)
+{
+    const uint32_t *page = load_acquire(&chain_era_page);
+    uint32_t none = 0, own = page ? load_relaxed(page) : 0;
+    return own != 0 && cas_acquire(word, &none, own);
+}
+
+/* Two words, so that dropping needs no atomic exchange, which costs as much as all the rest of an allocation. The
+ * price: who goes to sleep at this very moment may be overlooked, so nobody sleeps longer than a moment. */
+static inline void chain_word_drop(uint32_t *word, uint32_t *sleepers)
+{
+    store_release(word, 0);
+    if (__builtin_expect(load_relaxed(sleepers), 0))
+        chain_word_wake(word, sleepers);
+}

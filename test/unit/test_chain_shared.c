@@ -240,6 +240,10 @@ static void attach_checks_what_it_finds(void **state)
     assert_int_equal(memoir_chain_attach(private_room, sizeof(private_room), 0, &chain), -ENOENT);
     chain_over(private_room, sizeof(private_room), 0);
     assert_int_equal(memoir_chain_attach(private_room, sizeof(private_room), 0, &chain), -EINVAL);
+    uint64_t magic = ((struct memoir_chain *)again)->magic;
+    memcpy(again, "MCHAIN01", 8);
+    assert_int_equal(memoir_chain_attach(again, SEGMENT, 0, &chain), -EPROTONOSUPPORT);
+    ((struct memoir_chain *)again)->magic = magic;
     ((struct memoir_chain *)again)->flags ^= 1 << 20;
     assert_int_equal(memoir_chain_attach(again, SEGMENT, 0, &chain), -EINVAL);
     ((struct memoir_chain *)again)->flags ^= 1 << 20;
