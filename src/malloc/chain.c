@@ -109,12 +109,21 @@ static int lock(struct memoir_chain *c)
         return -EINVAL;
     if (load_relaxed(&c->magic) != CHAIN_MAGIC)
         return load_relaxed(&c->magic) == ~CHAIN_MAGIC ? -EIDRM : -EINVAL;
-    int r = chain_lock_take(c);
-    if (r <= 0)
+    int r = mapped_check(c);
+    if (r < 0)
         return r;
-    mend(c);
-    chain_lock_mended(c);
-    return 0;
+    bool shared = c->flags & MEMOIR_CHAIN_SHARED;
+    r = chain_lock_take(c);
+    if (r < 0)
+        return r;
+    int sound = shared ? mapped_check(c) : 0; /* others may have added buffers, or worse */
+    if (r > 0 && sound == 0)
+        mend(c);
+    if (r > 0)
+        chain_lock_mended(c);
+    if (sound < 0)
+        chain_lock_drop(c);
+    return sound;
 }
 
 int chain_enter_any(struct memoir_chain *c)
@@ -138,7 +147,7 @@ int chain_enter_slowly(struct memoir_chain *c)
         chain_lock_drop(c);
         return r;
     }
-    if (__builtin_expect(load_relaxed(&c->remote) != 0, 0)) {
+    if (__builtin_expect(load_relaxed(&c->remote) != 0, 0) && !chain_is_locked(c)) {
         r = chain_judge(c, chain_drain_locked(c), NULL);
         if (r < 0) {
             chain_leave(c);
@@ -266,6 +275,7 @@ static int lay_out(void *buffer, size_t bytes, const struct memoir_chain_options
         return -ENOSPC;
 
     struct memoir_chain *c = (struct memoir_chain *)start;
+    mapped_remove(c); /* one that was unmapped without a word lay here */
     memset(c, 0, control);
     c->key = c->seal = key_make(c);
     c->flags = flags;
@@ -291,11 +301,14 @@ static int lay_out(void *buffer, size_t bytes, const struct memoir_chain_options
     link_put_by(c, c->key, &first->before, NULL);
     store_release(&c->magic, CHAIN_MAGIC);
     r = chain_rebuild(c);
+    if (r == 0 && (flags & MEMOIR_CHAIN_SHARED))
+        r = mapped_add(c, room, flags);
     if (r == 0 && (flags & MEMOIR_CHAIN_REGISTER))
         r = registry_add(c, room, c);
     if (r > 0)
         r = -EBUSY; /* a chain that was never destroyed lay here */
     if (r < 0) {
+        mapped_remove(c);
         store_relaxed(&c->magic, 0);
         return r;
     }
@@ -354,13 +367,6 @@ static int attach_magic(uint64_t magic)
     return other ? -EPROTONOSUPPORT : -ENOENT;
 }
 
-/* Do all buffers lie within these bytes behind the chain? */
-static bool fits_into(const struct memoir_chain *c, uint64_t bytes)
-{
-    uint64_t low = load_relaxed(&c->low), span = load_relaxed(&c->span);
-    return low >= chain_control_bytes(c->flags) && low <= bytes && span <= bytes - low;
-}
-
 int memoir_chain_attach(void *buffer, size_t bytes, unsigned flags, struct memoir_chain **ret_chain)
 {
     uintptr_t start = ((uintptr_t)buffer + CHAIN_GRAIN - 1) & ~(uintptr_t)(CHAIN_GRAIN - 1);
@@ -373,28 +379,31 @@ int memoir_chain_attach(void *buffer, size_t bytes, unsigned flags, struct memoi
     int r = attach_magic(load_acquire(&c->magic));
     if (r < 0)
         return r;
-    if (c->constants != chain_constants(c) || !(c->flags & MEMOIR_CHAIN_SHARED) ||
-        chain_lists(c) == 0 || chain_lists(c) > CHAIN_LISTS_MAX)
+    uint32_t shape = load_relaxed(&c->flags), plain = shape & 0xffff, lists = chain_lists(c);
+    if (c->constants != chain_constants(c) || !(plain & MEMOIR_CHAIN_SHARED) ||
+        (plain & ~(uint32_t)FLAGS_KNOWN) || lists == 0 || lists > CHAIN_LISTS_MAX)
         return -EINVAL;
-    size_t control = chain_control_bytes(c->flags);
-    if (control > bytes || bytes - control < sizeof(struct region))
-        return -ENOSPC;
+    size_t control = chain_control_bytes(shape);
     /* Before anything is mended by words that lead where they like. */
-    if (!fits_into(c, bytes))
+    if (control > bytes || bytes - control < sizeof(struct region) || !mapped_fits(c, bytes))
         return -ENOSPC;
+    bool had = mapped_has(c);
+    r = mapped_add(c, bytes, shape);
+    if (r < 0)
+        return r;
     r = revive(c);
     if (r == 0)
         r = chain_enter_any(c);
-    if (r < 0)
+    if (r == 0) {
+        chain_leave(c);
+        if (flags & MEMOIR_CHAIN_REGISTER)
+            r = registry_add(c, bytes, c); /* all of it: others may refill the chain within */
+    }
+    if (r < 0) {
+        if (!had)
+            mapped_remove(c);
         return r;
-    bool fits = fits_into(c, bytes);
-    chain_leave(c);
-    if (!fits)
-        return -ENOSPC;
-    if (flags & MEMOIR_CHAIN_REGISTER)
-        r = registry_add(c, bytes, c); /* all of it: others may refill the chain within */
-    if (r < 0)
-        return r;
+    }
     *ret_chain = c;
     return 0;
 }
@@ -409,21 +418,25 @@ static void forget(struct memoir_chain *c)
 
 int memoir_chain_detach(struct memoir_chain *c)
 {
-    int r = chain_enter_any(c);
-    if (r < 0)
-        return r;
-    bool shared = c->flags & MEMOIR_CHAIN_SHARED;
-    chain_leave(c);
-    if (!shared)
+    if (!mapped_has(c))
         return -EINVAL;
-    forget(c);
-    return 0;
+    int r = chain_enter_any(c);
+    if (r == 0)
+        chain_leave(c);
+    forget(c); /* whatever others did to it */
+    mapped_remove(c);
+    return r;
 }
 
 int memoir_chain_refill(struct memoir_chain *c, void *buffer, size_t bytes)
 {
     if (!buffer || (uintptr_t)buffer + bytes < (uintptr_t)buffer)
         return -EINVAL;
+    if (mapped_has(c)) {
+        if ((uintptr_t)buffer < (uintptr_t)c)
+            return -ERANGE;
+        mapped_widen(c, chain_distance(c, (char *)buffer + bytes));
+    }
     return region_enter(c, buffer, bytes, false);
 }
 
@@ -459,6 +472,7 @@ int memoir_chain_destroy(struct memoir_chain *c)
     c->state = CHAIN_DESTROYED;
     store_release(&c->magic, ~CHAIN_MAGIC);
     chain_leave(c);
+    mapped_remove(c);
     if (source.buffer)
         region_give_back(&source, source.buffer, source.buffer_bytes);
     return 0;

@@ -292,6 +292,7 @@ static inline bool chain_spans(const struct memoir_chain *c, const void *at)
     return chain_distance(c, at) - load_relaxed(&c->low) < load_relaxed(&c->span);
 }
 
+/* So are these bytes from here, and one more. */
 static inline bool chain_spans_all(const struct memoir_chain *c, const void *at, uint64_t bytes)
 {
     uint64_t from = chain_distance(c, at) - load_relaxed(&c->low), span = load_relaxed(&c->span);
@@ -325,7 +326,7 @@ static inline bool link_get_by(const struct memoir_chain *c, uint64_t key, const
         return true;
     }
     *ret = chain_at(c, link_distance(value));
-    return value % 8 == 0 && chain_spans(c, *ret);
+    return value % 8 == 0 && chain_spans_all(c, *ret, CHAIN_BLOCK_MIN);
 }
 
 static inline void link_put(struct memoir_chain *c, uint64_t *at, const void *to)

@@ -212,7 +212,7 @@ int memoir_chain_remote_free(struct memoir_chain *c, void *block)
     if (!block)
         return 0;
     if (!c || (uintptr_t)c % CHAIN_GRAIN || load_relaxed(&c->magic) != CHAIN_MAGIC ||
-        chain_is_locked(c))
+        chain_is_locked(c) || mapped_has(c))
         return memoir_chain_free(c, block);
     int r = is_inside(c, block) ? chain_push(c, block_of(block)) : -EFAULT;
     return chain_judge(c, r, block);
@@ -224,7 +224,8 @@ int memoir_chain_drain(struct memoir_chain *c)
     if (r < 0)
         return r;
     if (c->state == CHAIN_WHOLE) {
-        int queued = chain_drain_locked(c), binned = queued < 0 ? queued : bin_drain(c);
+        int queued = chain_is_locked(c) ? 0 : chain_drain_locked(c),
+            binned = queued < 0 ? queued : bin_drain(c);
         r = chain_judge(c, binned < 0 ? binned : queued, NULL);
     } else {
         r = -ENOTRECOVERABLE;
@@ -291,7 +292,7 @@ size_t memoir_chain_usable_size(struct memoir_chain *c, const void *block)
 {
     uint64_t header;
     if (!c || !block || (uintptr_t)c % CHAIN_GRAIN || load_relaxed(&c->magic) != CHAIN_MAGIC ||
-        !is_inside(c, block) || fit_live(c, block_of(block), &header) < 0)
+        mapped_check(c) < 0 || !is_inside(c, block) || fit_live(c, block_of(block), &header) < 0)
         return 0;
     return header_bytes(header) - CHAIN_HEADER;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "malloc/chain_lock.h"
+#include "malloc/chain_mapped.h"
 
 /* Check that a chain is there, take its lock, free what was queued. Mends what a dead owner of the
  * lock left. 0 or -errno; on success chain_leave() must follow, which gives empty buffers back to
@@ -15,8 +16,9 @@ void chain_leave_slowly(struct memoir_chain *c);
 /* A chain without a lock that may be worked in at once. */
 static inline bool chain_is_open(const struct memoir_chain *c)
 {
-    return c && (uintptr_t)c % CHAIN_GRAIN == 0 && load_relaxed(&c->magic) == CHAIN_MAGIC &&
-           !chain_is_locked(c) && c->state == CHAIN_WHOLE && load_relaxed(&c->remote) == 0;
+    return !mapped_may(c) && c && (uintptr_t)c % CHAIN_GRAIN == 0 &&
+           load_relaxed(&c->magic) == CHAIN_MAGIC && !chain_is_locked(c) &&
+           c->state == CHAIN_WHOLE && load_relaxed(&c->remote) == 0;
 }
 
 static inline int chain_enter(struct memoir_chain *c)
@@ -33,7 +35,8 @@ static inline void chain_leave(struct memoir_chain *c)
 /* A private chain with a lock, which was free and is taken now, without more ado. */
 static inline bool chain_enter_locked(struct memoir_chain *c)
 {
-    if (!c || (uintptr_t)c % CHAIN_GRAIN || load_relaxed(&c->magic) != CHAIN_MAGIC ||
+    if (mapped_may(c) || !c || (uintptr_t)c % CHAIN_GRAIN ||
+        load_relaxed(&c->magic) != CHAIN_MAGIC ||
         (c->flags & (MEMOIR_CHAIN_THREAD_SAFE | MEMOIR_CHAIN_SHARED)) != MEMOIR_CHAIN_THREAD_SAFE ||
         !chain_word_try(&c->lock))
         return false;

@@ -153,7 +153,7 @@ static int search(const struct memoir_chain *c, const uint64_t *head, uint64_t n
     uint64_t *b;
     /* A ring would be a chain of sealed words that the allocator itself never makes, yet an endless
      * loop is not a way to fail: there cannot be more steps than blocks of the smallest size. */
-    uint64_t steps = c->total_bytes / CHAIN_BLOCK_MIN + 1;
+    uint64_t steps = c->span / CHAIN_BLOCK_MIN + 1;
     if (!link_get(c, head, &b))
         return -EUCLEAN;
     for (; b; steps--) {

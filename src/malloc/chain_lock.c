@@ -138,6 +138,21 @@ static int mutex_init(pthread_mutex_t *mutex)
     return r;
 }
 
+/* The C library does what the mutex says of itself, also to end the program: it shall say what we made it. */
+static bool mutex_is_ours(const pthread_mutex_t *mutex)
+{
+    static int known;
+    int kind = load_relaxed(&known);
+    if (__builtin_expect(kind == 0, 0)) {
+        pthread_mutex_t made;
+        if (mutex_init(&made) != 0)
+            return false;
+        kind = made.__data.__kind;
+        store_relaxed(&known, kind);
+    }
+    return mutex->__data.__kind == kind;
+}
+
 /* ---- either ---- */
 
 int chain_lock_init(struct memoir_chain *c)
@@ -188,6 +203,8 @@ int chain_lock_take(struct memoir_chain *c)
         return 0;
     if (!(c->flags & MEMOIR_CHAIN_SHARED))
         return chain_word_take(&c->lock, &c->sleepers);
+    if (!mutex_is_ours(&chain_shared(c)->mutex))
+        return -EUCLEAN;
     int r = pthread_mutex_lock(&chain_shared(c)->mutex);
     return r == EOWNERDEAD ? 1 : -r;
 }

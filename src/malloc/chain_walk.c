@@ -187,14 +187,16 @@ static void count_nothing(struct memoir_chain *c)
     c->frees = c->allocations;
 }
 
-/* Headers are known to be good here. A run of free blocks, those of bins too, becomes one, by one store. */
+/* Headers were good a moment ago; in a shared chain somebody may write there nevertheless. A run of free blocks, those of bins too, becomes one, by one store. */
 static int rebuild_region(struct memoir_chain *c, struct region *r, uint64_t bytes)
 {
     uint64_t *b = region_first(r), *end = region_end(r, bytes), header;
     uint64_t before = CHAIN_BEFORE_USED;
     while (b != end) {
-        word_get(c, b, &header);
+        bool whole = word_get(c, b, &header);
         uint64_t own = header_bytes(header);
+        if (!whole || own < CHAIN_BLOCK_MIN || own > (uint64_t)((char *)end - (char *)b))
+            return -EUCLEAN;
         if (header_is_live(header)) {
             word_put(c, b, own | CHAIN_USED | before);
             c->used_bytes += own;
@@ -204,8 +206,11 @@ static int rebuild_region(struct memoir_chain *c, struct region *r, uint64_t byt
         } else {
             uint64_t *after = block_at(b, own);
             for (; after != end && word_get(c, after, &header) && !header_is_live(header);
-                 after = block_at(b, own))
+                 after = block_at(b, own)) {
+                if (header_bytes(header) > (uint64_t)((char *)end - (char *)after))
+                    return -EUCLEAN;
                 own += header_bytes(header);
+            }
             word_put(c, b, own | before);
             int result = fit_insert(c, b, own);
             if (result < 0)
@@ -229,7 +234,8 @@ int chain_rebuild(struct memoir_chain *c)
     uint64_t bytes;
     bool sourced;
     for (struct region *r = chain_first_region(c); r; before = r, r = next) {
-        region_look(c, r, &bytes, &sourced, &next);
+        if (!region_look(c, r, &bytes, &sourced, &next) || c->regions >= CHAIN_REGIONS_MAX)
+            return -EUCLEAN;
         link_put_by(c, c->key, &r->before, before);
         region_count(c, bytes);
         result = rebuild_region(c, r, bytes);

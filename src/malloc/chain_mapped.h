@@ -1,0 +1,39 @@
+/*
+ * chain_mapped.h: what this process knows by itself of the shared chains that it has mapped.
+ *
+ * All words of a shared chain may be written by every process that maps it, also those that say how far the chain
+ * goes and what kind it is. So each process remembers that from the call that made or attached the chain, and compares
+ * at every entry. No word of the segment decides whether that happens: the chain's address does.
+ */
+#pragma once
+
+#include "malloc/chain.h"
+
+enum { MAPPED_MAX = 1 << 14 }; /* shared chains that one process uses */
+
+/* The lowest and the highest address that a shared chain ever had; only widened. */
+extern uintptr_t mapped_low __attribute__((visibility("hidden")));
+extern uintptr_t mapped_high __attribute__((visibility("hidden")));
+
+/* False: surely no shared chain. Costs next to nothing. */
+static inline bool mapped_may(const struct memoir_chain *c)
+{
+    return (uintptr_t)c <= load_relaxed(&mapped_high) && (uintptr_t)c >= load_relaxed(&mapped_low);
+}
+
+/* Remember a shared chain, of which this process has mapped `bytes` from its start. -ENOMEM, -ENOSPC. */
+int mapped_add(const struct memoir_chain *c, uint64_t bytes, uint32_t flags);
+
+/* It has mapped more of it; nothing for a private chain. */
+void mapped_widen(const struct memoir_chain *c, uint64_t bytes);
+void mapped_remove(const struct memoir_chain *c);
+
+/* Is it a shared chain of this process? No lock. */
+bool mapped_has(const struct memoir_chain *c);
+
+/* Are the words of a chain such that they may be followed? Always, of a private one. -EINVAL: a shared one that this
+ * process has not attached to; -EUCLEAN: they were overwritten; -ENOSPC: it is larger than what is mapped here. No lock. */
+int mapped_check(const struct memoir_chain *c);
+
+/* Do all buffers lie within these bytes behind the chain? */
+bool mapped_fits(const struct memoir_chain *c, uint64_t bytes);
