@@ -109,14 +109,16 @@ static int lock(struct memoir_chain *c)
         return -EINVAL;
     if (load_relaxed(&c->magic) != CHAIN_MAGIC)
         return load_relaxed(&c->magic) == ~CHAIN_MAGIC ? -EIDRM : -EINVAL;
-    int r = mapped_check(c);
+    const struct mapped *known = mapped_find(c);
+    if (!known && (c->flags & MEMOIR_CHAIN_SHARED))
+        return -EINVAL; /* not by this process */
+    int r = known ? mapped_compare(c, known) : 0;
     if (r < 0)
         return r;
-    bool shared = c->flags & MEMOIR_CHAIN_SHARED;
     r = chain_lock_take(c);
     if (r < 0)
         return r;
-    int sound = shared ? mapped_check(c) : 0; /* others may have added buffers, or worse */
+    int sound = known ? mapped_compare(c, known) : 0; /* others may have added buffers, or worse */
     if (r > 0 && sound == 0)
         mend(c);
     if (r > 0)
@@ -387,7 +389,7 @@ int memoir_chain_attach(void *buffer, size_t bytes, unsigned flags, struct memoi
     /* Before anything is mended by words that lead where they like. */
     if (control > bytes || bytes - control < sizeof(struct region) || !mapped_fits(c, bytes))
         return -ENOSPC;
-    bool had = mapped_has(c);
+    bool had = mapped_find(c) != NULL;
     r = mapped_add(c, bytes, shape);
     if (r < 0)
         return r;
@@ -418,7 +420,7 @@ static void forget(struct memoir_chain *c)
 
 int memoir_chain_detach(struct memoir_chain *c)
 {
-    if (!mapped_has(c))
+    if (!mapped_find(c))
         return -EINVAL;
     int r = chain_enter_any(c);
     if (r == 0)
@@ -432,7 +434,7 @@ int memoir_chain_refill(struct memoir_chain *c, void *buffer, size_t bytes)
 {
     if (!buffer || (uintptr_t)buffer + bytes < (uintptr_t)buffer)
         return -EINVAL;
-    if (mapped_has(c)) {
+    if (mapped_find(c)) {
         if ((uintptr_t)buffer < (uintptr_t)c)
             return -ERANGE;
         mapped_widen(c, chain_distance(c, (char *)buffer + bytes));

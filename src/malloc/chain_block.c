@@ -212,7 +212,7 @@ int memoir_chain_remote_free(struct memoir_chain *c, void *block)
     if (!block)
         return 0;
     if (!c || (uintptr_t)c % CHAIN_GRAIN || load_relaxed(&c->magic) != CHAIN_MAGIC ||
-        chain_is_locked(c) || mapped_has(c))
+        chain_is_locked(c) || mapped_find(c))
         return memoir_chain_free(c, block);
     int r = is_inside(c, block) ? chain_push(c, block_of(block)) : -EFAULT;
     return chain_judge(c, r, block);

@@ -4,14 +4,10 @@
 #include "malloc/chain_lock.h"
 #include "malloc/os.h"
 
-/* Readers look for the address first; the rest is written before it. */
-struct mapped {
-    uintptr_t chain; /* atomic; 0: never used, GONE: may be used again */
-    uint64_t bytes;  /* atomic */
-    uint32_t flags;
-};
+/* What is in place of an address where there is none; 0: never used. */
+enum { GONE = 1 };
 
-enum { GONE = 1, TABLE = 2 * MAPPED_MAX };
+enum { TABLE = 2 * MAPPED_MAX };
 
 uintptr_t mapped_low = UINTPTR_MAX, mapped_high;
 static struct mapped *table; /* TABLE entries; made with the first chain, never unmapped */
@@ -35,26 +31,9 @@ static struct mapped *find(uintptr_t chain)
     return NULL;
 }
 
-bool mapped_has(const struct memoir_chain *c)
+const struct mapped *mapped_find(const struct memoir_chain *c)
 {
-    return mapped_may(c) && find((uintptr_t)c);
-}
-
-bool mapped_fits(const struct memoir_chain *c, uint64_t bytes)
-{
-    uint64_t low = load_relaxed(&c->low), span = load_relaxed(&c->span);
-    return low % CHAIN_GRAIN == 0 && span % CHAIN_GRAIN == 0 && low <= bytes && span <= bytes - low;
-}
-
-int mapped_check(const struct memoir_chain *c)
-{
-    const struct mapped *known = mapped_may(c) ? find((uintptr_t)c) : NULL;
-    if (!known)
-        return load_relaxed(&c->flags) & MEMOIR_CHAIN_SHARED ? -EINVAL : 0;
-    if (load_relaxed(&c->flags) != known->flags ||
-        load_relaxed(&c->low) < chain_control_bytes(known->flags))
-        return -EUCLEAN;
-    return mapped_fits(c, load_relaxed(&known->bytes)) ? 0 : -ENOSPC;
+    return mapped_may(c) ? find((uintptr_t)c) : NULL;
 }
 
 static int add(uintptr_t chain, uint64_t bytes, uint32_t flags)
@@ -62,6 +41,7 @@ static int add(uintptr_t chain, uint64_t bytes, uint32_t flags)
     struct mapped *known = find(chain);
     if (known) {
         known->flags = flags;
+        known->control_bytes = (uint32_t)chain_control_bytes(flags);
         store_relaxed(&known->bytes, bytes);
         return 0;
     }
@@ -79,6 +59,7 @@ static int add(uintptr_t chain, uint64_t bytes, uint32_t flags)
     used++;
     store_relaxed(&table[at].bytes, bytes);
     table[at].flags = flags;
+    table[at].control_bytes = (uint32_t)chain_control_bytes(flags);
     store_release(&table[at].chain, chain);
     if (chain < mapped_low)
         store_release(&mapped_low, chain);

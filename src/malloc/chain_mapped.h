@@ -9,6 +9,14 @@
 
 #include "malloc/chain.h"
 
+/* Readers look for the address first; the rest is written before it. */
+struct mapped {
+    uintptr_t chain; /* atomic */
+    uint64_t bytes;  /* atomic */
+    uint32_t flags;
+    uint32_t control_bytes; /* follows from flags */
+};
+
 enum { MAPPED_MAX = 1 << 14 }; /* shared chains that one process uses */
 
 /* The lowest and the highest address that a shared chain ever had; only widened. */
@@ -28,12 +36,30 @@ int mapped_add(const struct memoir_chain *c, uint64_t bytes, uint32_t flags);
 void mapped_widen(const struct memoir_chain *c, uint64_t bytes);
 void mapped_remove(const struct memoir_chain *c);
 
-/* Is it a shared chain of this process? No lock. */
-bool mapped_has(const struct memoir_chain *c);
-
-/* Are the words of a chain such that they may be followed? Always, of a private one. -EINVAL: a shared one that this
- * process has not attached to; -EUCLEAN: they were overwritten; -ENOSPC: it is larger than what is mapped here. No lock. */
-int mapped_check(const struct memoir_chain *c);
+/* What is known of it; NULL: it is none of this process's shared chains. No lock. */
+const struct mapped *mapped_find(const struct memoir_chain *c);
 
 /* Do all buffers lie within these bytes behind the chain? */
-bool mapped_fits(const struct memoir_chain *c, uint64_t bytes);
+static inline bool mapped_fits(const struct memoir_chain *c, uint64_t bytes)
+{
+    uint64_t low = load_relaxed(&c->low), span = load_relaxed(&c->span);
+    return (low | span) % CHAIN_GRAIN == 0 && low <= bytes && span <= bytes - low;
+}
+
+/* Are the words of a shared chain such that they may be followed? 0; -EUCLEAN: they were overwritten; -ENOSPC: it is
+ * larger than what is mapped here. */
+static inline int mapped_compare(const struct memoir_chain *c, const struct mapped *known)
+{
+    if (load_relaxed(&c->flags) != known->flags || load_relaxed(&c->low) < known->control_bytes)
+        return -EUCLEAN;
+    return mapped_fits(c, load_relaxed(&known->bytes)) ? 0 : -ENOSPC;
+}
+
+/* The same of any chain; a private one's may be. -EINVAL: a shared one that this process has not attached to. */
+static inline int mapped_check(const struct memoir_chain *c)
+{
+    const struct mapped *known = mapped_find(c);
+    if (!known)
+        return load_relaxed(&c->flags) & MEMOIR_CHAIN_SHARED ? -EINVAL : 0;
+    return mapped_compare(c, known);
+}
