@@ -121,8 +121,6 @@ static int lock(struct memoir_chain *c)
     int sound = known ? mapped_compare(c, known) : 0; /* others may have added buffers, or worse */
     if (r > 0 && sound == 0)
         mend(c);
-    if (r > 0)
-        chain_lock_mended(c);
     if (sound < 0)
         chain_lock_drop(c);
     return sound;

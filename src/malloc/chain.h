@@ -26,7 +26,6 @@
 
 #include <errno.h>
 #include <memoir/malloc.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -150,8 +149,10 @@ static inline uint64_t *chain_heads(struct memoir_chain *c)
 
 /* What a shared chain has beside. */
 struct chain_shared {
-    pthread_mutex_t mutex; /* robust */
-    uint64_t boot; /* atomic: since which start of the machine the mutex is in use: chain_lock.c */
+    uint32_t
+        lock; /* a robust futex, as the kernel defines it: the thread that holds it, and two bits */
+    uint32_t unused;
+    uint64_t boot; /* atomic: since which start of the machine the lock is in use: chain_lock.c */
 };
 
 static inline struct chain_shared *chain_shared(struct memoir_chain *c)

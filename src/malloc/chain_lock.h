@@ -1,8 +1,8 @@
 /*
  * chain_lock.h: the lock of a chain, and what is left of it when its holder is gone.
  *
- * A shared chain has a robust mutex of pthreads: the kernel itself marks it when a holder dies, in
- * whatever namespace. A private one has a word, on which waiters sleep. The word names the process
+ * A shared chain has a robust futex: the kernel itself marks it when a holder dies, in whatever
+ * namespace. A private one has a word, on which waiters sleep. The word names the process
  * that holds it, by its number in the line of forks: a child that finds its parent's number there has
  * inherited a lock that no thread of its own will ever drop, and takes it over.
  */
@@ -19,10 +19,10 @@ int chain_lock_init(struct memoir_chain *c);
 int chain_lock_revive(struct memoir_chain *c);
 void chain_lock_revived(struct memoir_chain *c);
 
-/* Take it. 1: taken, but the last holder died within an operation; call chain_lock_mended() once
- * that is seen to. 0, or -errno when it cannot be had. Waits, never for somebody dead. */
+/* Take it. 1: taken, but the last holder died within an operation, and the chain is to be mended (who
+ * dies over that leaves it to the next). 0, or -errno when it cannot be had. Waits, never for somebody
+ * dead. */
 int chain_lock_take(struct memoir_chain *c);
-void chain_lock_mended(struct memoir_chain *c);
 void chain_lock_drop(struct memoir_chain *c);
 
 /* ---- the word of a private chain's lock, also for others that need one ---- */

@@ -6,7 +6,7 @@
  */
 #include "chain_fixture.h"
 
-#include <pthread.h>
+#include <linux/futex.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/mman.h>
@@ -32,7 +32,7 @@ struct place {
 struct plan {
     uint64_t *map, *heads;
     struct region *first;
-    pthread_mutex_t *mutex;
+    struct chain_shared *shared;
     unsigned lists, bins;
 };
 
@@ -127,7 +127,8 @@ static void forge(struct memoir_chain *c, const struct plan *plan, struct dice *
         word_put_by(c, c->key, &plan->first->bytes + dice_below(dice, 3), value & CHAIN_VALUE_MASK);
         break;
     case 6:
-        plan->mutex->__data.__kind ^= (int)(value & 0x7f);
+        /* Held by somebody who died; by one who lives, all would wait for that one. */
+        plan->shared->lock = (uint32_t)value | FUTEX_OWNER_DIED;
         break;
     default:
         *words[dice_below(dice, sizeof(words) / sizeof(words[0]))] = value;
@@ -214,7 +215,7 @@ static void round_of(uint64_t seed, int fd)
         .map = chain_map(forged),
         .heads = chain_heads(forged),
         .first = chain_first_region(forged),
-        .mutex = &chain_shared(forged)->mutex,
+        .shared = chain_shared(forged),
         .lists = chain_lists(forged),
         .bins = chain_bins(forged),
     };
