@@ -188,6 +188,20 @@ static void a_wrong_head_hands_no_block_out_twice(void **state)
     }
 }
 
+static void blocks_that_their_bin_lost_are_found(void **state)
+{
+    struct memoir_chain *chain = chain_over(room, ROOM, 0);
+    void *p = memoir_chain_alloc(chain, 40), *wall = memoir_chain_alloc(chain, 400);
+    const char *what = NULL;
+    assert_int_equal(memoir_chain_free(chain, p), 0);
+    chain->bins[bin_of_payload(40)] = 0;
+    assert_int_equal(memoir_chain_check(chain, &what), -EUCLEAN);
+    assert_string_equal(what, "a block of a bin is not in it");
+    assert_int_equal(memoir_chain_repair(chain), 0);
+    assert_whole(chain);
+    assert_int_equal(memoir_chain_free(chain, wall), 0);
+}
+
 static int count(void *user, void *block, size_t bytes, int used)
 {
     int *figures = user;
@@ -293,6 +307,7 @@ int main(void)
         cmocka_unit_test(a_second_free_finds_the_block_in_its_bin),
         cmocka_unit_test(a_write_into_a_block_in_a_bin_is_found_and_mended),
         cmocka_unit_test(a_wrong_head_hands_no_block_out_twice),
+        cmocka_unit_test(blocks_that_their_bin_lost_are_found),
         cmocka_unit_test(walks_show_blocks_in_bins_as_free),
         cmocka_unit_test(blocks_freed_by_others_go_into_bins),
         cmocka_unit_test(chains_too_small_for_bins_do_without),

@@ -305,6 +305,21 @@ static void words_about_the_kind_are_not_believed(void **state)
     close(fd);
 }
 
+/* It would be functions of somebody else's that are called. */
+static void a_shared_chain_with_a_source_is_not_attached_to(void **state)
+{
+    int fd = memfd_create("chain", MFD_CLOEXEC);
+    assert_true(fd >= 0 && ftruncate(fd, 4 * PAGE) == 0);
+    char *base = map_guarded(fd), *again = map_guarded(fd);
+    struct memoir_chain *c = chain_over(base, SEGMENT, MEMOIR_CHAIN_SHARED), *attached;
+    c->flags |= CHAIN_HAS_SOURCE;
+    c->constants = chain_constants(c);
+    assert_int_equal(memoir_chain_attach(again, SEGMENT, 0, &attached), -EINVAL);
+    unmap_guarded(base);
+    unmap_guarded(again);
+    close(fd);
+}
+
 static void a_process_that_has_not_attached_is_refused(void **state)
 {
     int fd = memfd_create("chain", MFD_CLOEXEC);
@@ -365,6 +380,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_about_the_kind_are_not_believed),
+        cmocka_unit_test(a_shared_chain_with_a_source_is_not_attached_to),
         cmocka_unit_test(a_process_that_has_not_attached_is_refused),
         cmocka_unit_test(the_table_of_mapped_chains_forgets_what_is_gone),
         cmocka_unit_test(forged_words_never_lead_out_of_the_segment),

@@ -230,6 +230,30 @@ static void who_waits_is_woken_when_the_holder_dies(void **state)
     segment_release(&s);
 }
 
+/* The one that is woken wakes the next. */
+static void all_who_wait_get_their_turn(void **state)
+{
+    for (unsigned flags = MEMOIR_CHAIN_THREAD_SAFE; flags <= MEMOIR_CHAIN_SHARED; flags++) {
+        static char room[16384];
+        struct memoir_chain *chain = chain_over(room, sizeof(room), flags);
+        pthread_t threads[6];
+        void *got;
+        alarm(PATIENCE_S);
+        assert_int_equal(chain_lock_take(chain), 0);
+        for (int i = 0; i < 6; i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, alloc_one, chain), 0);
+        usleep(50000); /* most of them sleep by now */
+        chain_lock_drop(chain);
+        for (int i = 0; i < 6; i++) {
+            assert_int_equal(pthread_join(threads[i], &got), 0);
+            assert_non_null(got);
+        }
+        assert_int_equal(stats_of(chain).used_blocks, 6);
+        assert_int_equal(memoir_chain_destroy(chain), 0);
+        alarm(0);
+    }
+}
+
 static void overwrite_a_header(struct memoir_chain *chain)
 {
     *region_first(chain_first_region(chain)) ^= 0x100;
@@ -433,6 +457,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_chain_survives_kills_within_operations),
         cmocka_unit_test(a_lock_left_by_the_dead_is_taken_over),
+        cmocka_unit_test(all_who_wait_get_their_turn),
         cmocka_unit_test(who_waits_is_woken_when_the_holder_dies),
         cmocka_unit_test(damage_left_by_the_dead_breaks_the_chain_but_hangs_nobody),
         cmocka_unit_test(attach_checks_what_it_finds),
