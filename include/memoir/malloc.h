@@ -53,7 +53,7 @@ enum memoir_chain_flags {
     /* Any process that maps the buffer may use it, each at its own address (memoir_chain_attach). A
      * process that dies within an operation, by kill -9 too, is noticed by the next one, which mends
      * the chain; the dead one's blocks stay allocated. Implies THREAD_SAFE; takes no source. All
-     * processes use the same C library and architecture. */
+     * processes have the same architecture. */
     MEMOIR_CHAIN_SHARED = 2,
     /* Overwritten memory, double and invalid frees end the program with a message (SIGABRT) instead
      * of an error code. Every free then also looks at the word after the block, so that a write past
