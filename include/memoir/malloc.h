@@ -53,10 +53,11 @@ enum memoir_chain_flags {
     /* Any process that maps the buffer may use it, each at its own address (memoir_chain_attach). A
      * process that dies within an operation, by kill -9 too, is noticed by the next one, which mends
      * the chain; the dead one's blocks stay allocated. Implies THREAD_SAFE; takes no source. All
-     * processes use the same C library and architecture. */
+     * processes have the same architecture. */
     MEMOIR_CHAIN_SHARED = 2,
     /* Overwritten memory, double and invalid frees end the program with a message (SIGABRT) instead
-     * of an error code. */
+     * of an error code. Every free then also looks at the word after the block, so that a write past
+     * its end is told with its address. */
     MEMOIR_CHAIN_ABORT = 4,
     /* free(), realloc() and malloc_usable_size() find the chain of its blocks. What lies in memory
      * that malloc gave cannot be registered (-EBUSY). */
@@ -101,7 +102,7 @@ MEMOIR_API int memoir_chain_init(void *buffer, size_t bytes,
 /* Use a MEMOIR_CHAIN_SHARED chain that lies in `buffer`, made by another process or mapped anew from
  * a file, also after a restart of the machine: then the first one to attach mends it. `flags`: MEMOIR_CHAIN_REGISTER (all of `bytes`, in this process) or 0; for the rest the chain
  * has its own. Checks that the chain fits into `bytes` (else -ENOSPC); -ENOENT when there is none
- * (yet). Constant time; any thread. */
+ * (yet); -EPROTONOSUPPORT when another version of this library made it. Constant time; any thread. */
 MEMOIR_API int memoir_chain_attach(void *buffer, size_t bytes, unsigned flags,
                                    struct memoir_chain **ret_chain);
 
@@ -120,8 +121,9 @@ MEMOIR_API int memoir_chain_destroy(struct memoir_chain *chain);
 MEMOIR_API int memoir_chain_reset(struct memoir_chain *chain);
 
 /* Add another buffer (borrowed as the first one), of 128 bytes or more. Of a shared chain it must
- * have the same distance from the first one in every process: a part of the same mapping. -ERANGE:
- * more than 2^46 bytes away or in size; -ENOSPC: too small; -EBUSY: part of the chain already; errors
+ * have the same distance from the first one in every process: a part of the same mapping, behind it;
+ * a process that had mapped less attaches anew with all of it (until then, its calls give ENOSPC).
+ * -ERANGE: more than 2^46 bytes away or in size, or before a shared chain; -ENOSPC: too small; -EBUSY: part of the chain already; errors
  * of registering. Time grows with the number of buffers. */
 MEMOIR_API int memoir_chain_refill(struct memoir_chain *chain, void *buffer, size_t bytes);
 
@@ -144,7 +146,9 @@ MEMOIR_API int memoir_chain_free(struct memoir_chain *chain, void *block);
  * and freed by the chain's next operation. In other chains the same as memoir_chain_free(). */
 MEMOIR_API int memoir_chain_remote_free(struct memoir_chain *chain, void *block);
 
-/* Free now what was queued; gives the number of blocks. For a chain whose owner is otherwise idle. */
+/* Free now what was queued; gives the number of blocks. Also merges the small blocks that are kept for
+ * the next ones of their sizes, and gives buffers that are empty by that back to the source. For a
+ * chain that will be idle. */
 MEMOIR_API int memoir_chain_drain(struct memoir_chain *chain);
 
 /* Bytes that a block really has, at least what was asked for; 0 when it is no block of the chain.
@@ -168,13 +172,14 @@ struct memoir_chain_stats {
     uint64_t used_bytes;         /* in live blocks, their 8 bytes included */
     uint64_t used_bytes_peak;    /* the most that used_bytes ever was */
     uint64_t used_blocks;        /* live; those queued by remote frees are */
-    uint64_t free_blocks;        /* pieces that the free bytes are in */
+    uint64_t free_blocks;        /* pieces that the free bytes are in, when all are merged */
     uint64_t free_bytes_largest; /* the largest allocation that would succeed now */
     uint64_t allocations;        /* since the chain was made */
     uint64_t failures;           /* allocations for which there was no memory */
     uint64_t bad_frees;          /* frees of what was no live block */
     uint64_t recoveries;         /* times that an operation left unfinished was mended */
     uint64_t buffers;            /* first one, refills and the source's */
+    uint64_t binned_bytes;       /* free, kept unmerged for the next small blocks of their sizes */
 };
 
 /* Time grows with the number of blocks. Of a broken chain, too; then the two figures of free blocks

@@ -6,9 +6,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "malloc/chain_bin.h"
 #include "malloc/chain_default.h"
+#include "malloc/chain_enter.h"
 #include "malloc/chain_fit.h"
-#include "malloc/chain_lock.h"
 #include "malloc/chain_region.h"
 #include "malloc/chain_registry.h"
 #include "malloc/chain_walk.h"
@@ -16,7 +17,6 @@
 enum {
     FLAGS_KNOWN = MEMOIR_CHAIN_THREAD_SAFE | MEMOIR_CHAIN_SHARED | MEMOIR_CHAIN_ABORT |
                   MEMOIR_CHAIN_REGISTER | MEMOIR_CHAIN_NO_FALLBACK,
-    LISTS_SHIFT = 16,
 };
 
 uint32_t chain_constants(const struct memoir_chain *c)
@@ -109,12 +109,21 @@ static int lock(struct memoir_chain *c)
         return -EINVAL;
     if (load_relaxed(&c->magic) != CHAIN_MAGIC)
         return load_relaxed(&c->magic) == ~CHAIN_MAGIC ? -EIDRM : -EINVAL;
-    int r = chain_lock_take(c);
-    if (r <= 0)
+    const struct mapped *known = mapped_find(c);
+    if (!known && (c->flags & MEMOIR_CHAIN_SHARED))
+        return -EINVAL; /* not by this process */
+    int r = known ? mapped_compare(c, known) : 0;
+    if (r < 0)
         return r;
-    mend(c);
-    chain_lock_mended(c);
-    return 0;
+    r = chain_lock_take(c);
+    if (r < 0)
+        return r;
+    int sound = known ? mapped_compare(c, known) : 0; /* others may have added buffers, or worse */
+    if (r > 0 && sound == 0)
+        mend(c);
+    if (sound < 0)
+        chain_lock_drop(c);
+    return sound;
 }
 
 int chain_enter_any(struct memoir_chain *c)
@@ -138,7 +147,7 @@ int chain_enter_slowly(struct memoir_chain *c)
         chain_lock_drop(c);
         return r;
     }
-    if (__builtin_expect(load_relaxed(&c->remote) != 0, 0)) {
+    if (__builtin_expect(load_relaxed(&c->remote) != 0, 0) && !chain_is_locked(c)) {
         r = chain_judge(c, chain_drain_locked(c), NULL);
         if (r < 0) {
             chain_leave(c);
@@ -175,11 +184,26 @@ void chain_leave_slowly(struct memoir_chain *c)
     give_back_retired(c, retired, source);
 }
 
-int chain_give(struct memoir_chain *c, uint64_t *b, uint64_t header)
+int chain_merge(struct memoir_chain *c, uint64_t *b, uint64_t header)
 {
     struct region *empty;
     int r = fit_give(c, b, header, &empty);
     return r < 0 || __builtin_expect(!empty, 1) ? r : region_emptied(c, empty);
+}
+
+int chain_idle(struct memoir_chain *c)
+{
+    return c->regions > 2 && chain_source(c) ? bin_drain(c) : 0;
+}
+
+int chain_give_slowly(struct memoir_chain *c, uint64_t *b, uint64_t header)
+{
+    c->used_bytes -= header_bytes(header);
+    c->frees++;
+    int r = chain_merge(c, b, header);
+    if (r == 0 && bin_of(header_bytes(header)) < chain_bins(c))
+        r = bin_drain(c); /* they are full */
+    return r == 0 && c->used_bytes == 0 ? chain_idle(c) : r;
 }
 
 /* ---- making ---- */
@@ -204,6 +228,13 @@ static unsigned lists_for(uint64_t bytes, uint64_t expect_bytes)
     if (wanted > share)
         wanted = (unsigned)share;
     return wanted < 1 ? 1 : wanted;
+}
+
+/* Bins take their share from the smallest size on. */
+static unsigned bins_for(uint64_t bytes)
+{
+    uint64_t share = bytes / CHAIN_BINS_SHARE / 8;
+    return share < CHAIN_BINS_MAX ? (unsigned)share : CHAIN_BINS_MAX;
 }
 
 static int options_take(const struct memoir_chain_options *options,
@@ -236,16 +267,18 @@ static int lay_out(void *buffer, size_t bytes, const struct memoir_chain_options
 {
     uintptr_t start = ((uintptr_t)buffer + CHAIN_GRAIN - 1) & ~(uintptr_t)(CHAIN_GRAIN - 1);
     uint64_t room = (bytes - (start - (uintptr_t)buffer)) & ~(uint64_t)(CHAIN_GRAIN - 1);
-    unsigned flags = options->flags | (options->request ? CHAIN_HAS_SOURCE : 0);
-    unsigned lists = lists_for(room, options->expect_bytes);
-    size_t control = chain_control_bytes(flags, lists);
+    uint32_t flags = options->flags | (options->request ? CHAIN_HAS_SOURCE : 0) |
+                     lists_for(room, options->expect_bytes) << CHAIN_LISTS_SHIFT |
+                     bins_for(room) << CHAIN_BINS_SHIFT;
+    size_t control = chain_control_bytes(flags);
     if (room < control + sizeof(struct region) + CHAIN_BLOCK_MIN + CHAIN_HEADER)
         return -ENOSPC;
 
     struct memoir_chain *c = (struct memoir_chain *)start;
+    mapped_remove(c); /* one that was unmapped without a word lay here */
     memset(c, 0, control);
     c->key = c->seal = key_make(c);
-    c->flags = flags | lists << LISTS_SHIFT;
+    c->flags = flags;
     c->magic = CHAIN_MAGIC;
     c->constants = chain_constants(c);
     c->owner = chain_thread();
@@ -268,11 +301,14 @@ static int lay_out(void *buffer, size_t bytes, const struct memoir_chain_options
     link_put_by(c, c->key, &first->before, NULL);
     store_release(&c->magic, CHAIN_MAGIC);
     r = chain_rebuild(c);
+    if (r == 0 && (flags & MEMOIR_CHAIN_SHARED))
+        r = mapped_add(c, room, flags);
     if (r == 0 && (flags & MEMOIR_CHAIN_REGISTER))
         r = registry_add(c, room, c);
     if (r > 0)
         r = -EBUSY; /* a chain that was never destroyed lay here */
     if (r < 0) {
+        mapped_remove(c);
         store_relaxed(&c->magic, 0);
         return r;
     }
@@ -320,6 +356,17 @@ static int revive(struct memoir_chain *c)
     return 0;
 }
 
+static int attach_magic(uint64_t magic)
+{
+    if (magic == CHAIN_MAGIC)
+        return 0;
+    if (magic == ~CHAIN_MAGIC)
+        return -EIDRM;
+    bool other =
+        ((magic ^ CHAIN_MAGIC) & CHAIN_VALUE_MASK) == 0; /* but for the number at its end */
+    return other ? -EPROTONOSUPPORT : -ENOENT;
+}
+
 int memoir_chain_attach(void *buffer, size_t bytes, unsigned flags, struct memoir_chain **ret_chain)
 {
     uintptr_t start = ((uintptr_t)buffer + CHAIN_GRAIN - 1) & ~(uintptr_t)(CHAIN_GRAIN - 1);
@@ -329,27 +376,34 @@ int memoir_chain_attach(void *buffer, size_t bytes, unsigned flags, struct memoi
     if (bytes < MEMOIR_CHAIN_BYTES_MIN)
         return -ENOSPC;
     bytes -= start - (uintptr_t)buffer;
-    if (load_acquire(&c->magic) != CHAIN_MAGIC)
-        return load_relaxed(&c->magic) == ~CHAIN_MAGIC ? -EIDRM : -ENOENT;
-    if (c->constants != chain_constants(c) || !(c->flags & MEMOIR_CHAIN_SHARED) ||
-        chain_lists(c) == 0 || chain_lists(c) > CHAIN_LISTS_MAX)
+    int r = attach_magic(load_acquire(&c->magic));
+    if (r < 0)
+        return r;
+    uint32_t shape = load_relaxed(&c->flags), plain = shape & 0xffff, lists = chain_lists(c);
+    if (c->constants != chain_constants(c) || !(plain & MEMOIR_CHAIN_SHARED) ||
+        (plain & ~(uint32_t)FLAGS_KNOWN) || lists == 0 || lists > CHAIN_LISTS_MAX)
         return -EINVAL;
-    size_t control = chain_control_bytes(c->flags & 0xffff, chain_lists(c));
-    if (control > bytes || bytes - control < sizeof(struct region))
+    size_t control = chain_control_bytes(shape);
+    /* Before anything is mended by words that lead where they like. */
+    if (control > bytes || bytes - control < sizeof(struct region) || !mapped_fits(c, bytes))
         return -ENOSPC;
-    int r = revive(c);
+    bool had = mapped_find(c) != NULL;
+    r = mapped_add(c, bytes, shape);
+    if (r < 0)
+        return r;
+    r = revive(c);
     if (r == 0)
         r = chain_enter_any(c);
-    if (r < 0)
+    if (r == 0) {
+        chain_leave(c);
+        if (flags & MEMOIR_CHAIN_REGISTER)
+            r = registry_add(c, bytes, c); /* all of it: others may refill the chain within */
+    }
+    if (r < 0) {
+        if (!had)
+            mapped_remove(c);
         return r;
-    bool fits = (int64_t)c->low >= 0 && c->low + c->span <= bytes;
-    chain_leave(c);
-    if (!fits)
-        return -ENOSPC;
-    if (flags & MEMOIR_CHAIN_REGISTER)
-        r = registry_add(c, bytes, c); /* all of it: others may refill the chain within */
-    if (r < 0)
-        return r;
+    }
     *ret_chain = c;
     return 0;
 }
@@ -364,21 +418,25 @@ static void forget(struct memoir_chain *c)
 
 int memoir_chain_detach(struct memoir_chain *c)
 {
-    int r = chain_enter_any(c);
-    if (r < 0)
-        return r;
-    bool shared = c->flags & MEMOIR_CHAIN_SHARED;
-    chain_leave(c);
-    if (!shared)
+    if (!mapped_find(c))
         return -EINVAL;
-    forget(c);
-    return 0;
+    int r = chain_enter_any(c);
+    if (r == 0)
+        chain_leave(c);
+    forget(c); /* whatever others did to it */
+    mapped_remove(c);
+    return r;
 }
 
 int memoir_chain_refill(struct memoir_chain *c, void *buffer, size_t bytes)
 {
     if (!buffer || (uintptr_t)buffer + bytes < (uintptr_t)buffer)
         return -EINVAL;
+    if (mapped_find(c)) {
+        if ((uintptr_t)buffer < (uintptr_t)c)
+            return -ERANGE;
+        mapped_widen(c, chain_distance(c, (char *)buffer + bytes));
+    }
     return region_enter(c, buffer, bytes, false);
 }
 
@@ -414,6 +472,7 @@ int memoir_chain_destroy(struct memoir_chain *c)
     c->state = CHAIN_DESTROYED;
     store_release(&c->magic, ~CHAIN_MAGIC);
     chain_leave(c);
+    mapped_remove(c);
     if (source.buffer)
         region_give_back(&source, source.buffer, source.buffer_bytes);
     return 0;

@@ -1,10 +1,14 @@
 /*
  * chain.h: what a chain looks like inside its buffer.
  *
- *     buffer   struct memoir_chain | map words | list heads | [shared] | [source] | region
+ *     buffer   struct memoir_chain | bin heads | map words | list heads | [shared] | [source] | region
  *     region   struct region (24) | block | block | ... | end word (8)
  *     block    header word (8) | payload, at a multiple of 16
  *     free     header word | next link | previous link | ... | size, in the last 8 bytes
+ *     binned   header word | next link | ...
+ *
+ * A small block that is freed goes into the bin of its size as it is (chain_bin.h): its neighbours take it for
+ * used. Larger ones, and small ones when bins are emptied, are merged with free neighbours (chain_fit.h).
  *
  * Nothing in there is an address, except in what only one process uses (source, queue of remote
  * frees): links are distances from the chain's start, so that processes may map it where they like.
@@ -22,7 +26,6 @@
 
 #include <errno.h>
 #include <memoir/malloc.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,18 +40,23 @@ enum {
     CHAIN_LISTS_EXACT = 30,      /* lists of one size each: 32, 48, ... 496 */
     CHAIN_LISTS_MAX = 30 + 624,  /* then 16 for each doubling, up to 2^48 */
     CHAIN_TABLE_SHARE = 16,      /* the table takes at most this part of the first buffer */
+    CHAIN_BINS_MAX = 63,         /* bins of one size each: 32, 48, ... 1024 */
+    CHAIN_BINS_SHARE = 32,       /* their heads take at most this part of the first buffer */
+    CHAIN_BINNED_SHARE = 8,      /* what lies in them is at most this part of the chain, */
+    CHAIN_BINNED_MAX = 1 << 20,  /* and this: emptying them at once takes a millisecond or two */
     CHAIN_REGIONS_MAX = 1 << 20, /* a longer list of regions is taken for a ring */
 };
 
 #define CHAIN_VALUE_MASK ((UINT64_C(1) << 48) - 1)
 #define CHAIN_BYTES_MAX  (UINT64_C(1) << 46)
-#define CHAIN_MAGIC      UINT64_C(0x31304e494148434d) /* "MCHAIN01", by bytes */
+#define CHAIN_MAGIC      UINT64_C(0x32304e494148434d) /* "MCHAIN02", by bytes */
 
 /* Bits of a header word beside the size, which is a multiple of 16. */
 enum {
     CHAIN_USED = 1,        /* allocated, or the end word */
     CHAIN_BEFORE_USED = 2, /* so is the block before it (or there is none) */
-    CHAIN_END = 4, /* not a block: the end of a region, whose bytes are in place of the size */
+    CHAIN_END = 4,    /* not a block: the end of a region, whose bytes are in place of the size */
+    CHAIN_BINNED = 8, /* free, but "used" for its neighbours: it waits in a bin */
 };
 
 enum chain_state {
@@ -77,12 +85,14 @@ struct chain_source {
 struct memoir_chain {
     /* Constant once made. */
     uint64_t magic;
-    uint64_t key;       /* of the seals of regions */
-    uint32_t flags;     /* 0..15: enum memoir_chain_flags, 16..31: number of lists */
+    uint64_t key;   /* of the seals of regions */
+    uint32_t flags; /* 0..15: enum memoir_chain_flags, 16..25: number of lists, 26..31: of bins */
     uint32_t constants; /* check sum of the above, and of having a source */
 
-    uint32_t lock;  /* of a private chain that is thread-safe: chain_lock.h */
-    uint32_t state; /* enum chain_state; under the lock */
+    uint32_t lock;     /* of a private chain that is thread-safe: chain_lock.h */
+    uint32_t sleepers; /* atomic: somebody may sleep on it */
+    uint32_t state;    /* enum chain_state; under the lock */
+    uint32_t regions;
 
     /* Under the lock, as all that follows. */
     uint64_t low,
@@ -93,22 +103,32 @@ struct memoir_chain {
 
     uint64_t
         seal; /* key of the other seals: another one after each reset, so that old blocks are none */
-    uint64_t total_bytes, used_bytes, used_bytes_peak, used_blocks, allocations;
-    uint32_t failures, recoveries, regions;
-    uint32_t bad_frees; /* atomic: any thread adds */
+    uint64_t total_bytes, used_bytes, used_bytes_peak;
+    uint64_t carved_bytes; /* used or in bins */
+    uint64_t allocations, frees;
+    uint32_t failures, recoveries;
+    uint32_t bad_frees;        /* atomic: any thread adds */
+    uint32_t binned_bytes_max; /* follows from total_bytes: chain_count_total() */
 
     uint64_t map_top; /* bit i: map word i is not 0 */
-    uint64_t map[];   /* bit j of word i: list 64 i + j is not empty */
+    uint64_t bins[];  /* the block freed last of each size, as a distance; 0: none */
 };
 
-static_assert(sizeof(struct memoir_chain) == 136, "layout shared by processes");
+static_assert(sizeof(struct memoir_chain) == 152, "layout shared by processes");
 static_assert(sizeof(struct region) == 24, "layout shared by processes");
 
 /* ---- places in the buffer ---- */
 
+enum { CHAIN_LISTS_SHIFT = 16, CHAIN_LISTS_MASK = 0x3ff, CHAIN_BINS_SHIFT = 26 };
+
 static inline unsigned chain_lists(const struct memoir_chain *c)
 {
-    return c->flags >> 16;
+    return c->flags >> CHAIN_LISTS_SHIFT & CHAIN_LISTS_MASK;
+}
+
+static inline unsigned chain_bins(const struct memoir_chain *c)
+{
+    return c->flags >> CHAIN_BINS_SHIFT;
 }
 
 static inline unsigned chain_map_words(unsigned lists)
@@ -116,15 +136,23 @@ static inline unsigned chain_map_words(unsigned lists)
     return (lists + 63) / 64;
 }
 
+/* Bit j of word i: list 64 i + j is not empty. */
+static inline uint64_t *chain_map(const struct memoir_chain *c)
+{
+    return (uint64_t *)c->bins + chain_bins(c);
+}
+
 static inline uint64_t *chain_heads(struct memoir_chain *c)
 {
-    return c->map + chain_map_words(chain_lists(c));
+    return chain_map(c) + chain_map_words(chain_lists(c));
 }
 
 /* What a shared chain has beside. */
 struct chain_shared {
-    pthread_mutex_t mutex; /* robust */
-    uint64_t boot; /* atomic: since which start of the machine the mutex is in use: chain_lock.c */
+    uint32_t
+        lock; /* a robust futex, as the kernel defines it: the thread that holds it, and two bits */
+    uint32_t unused;
+    uint64_t boot; /* atomic: since which start of the machine the lock is in use: chain_lock.c */
 };
 
 static inline struct chain_shared *chain_shared(struct memoir_chain *c)
@@ -147,10 +175,12 @@ static inline struct chain_source *chain_source(struct memoir_chain *c)
     return (struct chain_source *)((char *)chain_shared(c) + chain_shared_bytes(c->flags));
 }
 
-/* Bytes before the first region. */
-static inline size_t chain_control_bytes(unsigned flags, unsigned lists)
+/* Bytes before the first region of a chain with such a word of flags. */
+static inline size_t chain_control_bytes(uint32_t flags)
 {
-    size_t bytes = sizeof(struct memoir_chain) + 8 * (chain_map_words(lists) + lists) +
+    unsigned lists = flags >> CHAIN_LISTS_SHIFT & CHAIN_LISTS_MASK,
+             bins = flags >> CHAIN_BINS_SHIFT;
+    size_t bytes = sizeof(struct memoir_chain) + 8 * (bins + chain_map_words(lists) + lists) +
                    chain_shared_bytes(flags) +
                    (flags & CHAIN_HAS_SOURCE ? sizeof(struct chain_source) : 0);
     return (bytes + CHAIN_GRAIN - 1) / CHAIN_GRAIN * CHAIN_GRAIN;
@@ -158,7 +188,7 @@ static inline size_t chain_control_bytes(unsigned flags, unsigned lists)
 
 static inline struct region *chain_first_region(struct memoir_chain *c)
 {
-    return (struct region *)((char *)c + chain_control_bytes(c->flags & 0xffff, chain_lists(c)));
+    return (struct region *)((char *)c + chain_control_bytes(c->flags));
 }
 
 static inline uint64_t *region_first(struct region *r)
@@ -191,6 +221,12 @@ static inline uint64_t header_bytes(uint64_t header)
     return header & ~(uint64_t)(CHAIN_GRAIN - 1);
 }
 
+/* Is it a program's block? */
+static inline bool header_is_live(uint64_t header)
+{
+    return (header & (CHAIN_USED | CHAIN_BINNED | CHAIN_END)) == CHAIN_USED;
+}
+
 /* ---- sealed words ---- */
 
 static inline uint64_t chain_distance(const struct memoir_chain *c, const void *at)
@@ -212,17 +248,23 @@ static inline uint64_t word_seal(const struct memoir_chain *c, uint64_t key, con
 }
 
 #ifdef CHAIN_TEAR
-/* For tests: called before each store of a sealed word, may leave by longjmp(). */
+/* For tests: called before each store, may leave by longjmp(). */
 extern void (*chain_tear)(void);
 #endif
 
-static inline void word_put_by(struct memoir_chain *c, uint64_t key, uint64_t *at, uint64_t value)
+/* Every store that may be the last one of a process. */
+static inline void chain_store(uint64_t *at, uint64_t word)
 {
 #ifdef CHAIN_TEAR
     if (chain_tear)
         chain_tear();
 #endif
-    store_release(at, value | (word_seal(c, key, at, value) & ~CHAIN_VALUE_MASK));
+    store_release(at, word);
+}
+
+static inline void word_put_by(struct memoir_chain *c, uint64_t key, uint64_t *at, uint64_t value)
+{
+    chain_store(at, value | (word_seal(c, key, at, value) & ~CHAIN_VALUE_MASK));
 }
 
 /* False: somebody else wrote there. */
@@ -251,12 +293,24 @@ static inline bool chain_spans(const struct memoir_chain *c, const void *at)
     return chain_distance(c, at) - load_relaxed(&c->low) < load_relaxed(&c->span);
 }
 
+/* So are these bytes from here, and one more. */
+static inline bool chain_spans_all(const struct memoir_chain *c, const void *at, uint64_t bytes)
+{
+    uint64_t from = chain_distance(c, at) - load_relaxed(&c->low), span = load_relaxed(&c->span);
+    return from < span && bytes < span - from;
+}
+
 static inline bool block_fits(const struct memoir_chain *c, const uint64_t *b, uint64_t bytes)
 {
     return bytes >= CHAIN_BLOCK_MIN && chain_spans(c, (const char *)b + bytes);
 }
 
 /* Links: distances of 48 bits with a sign, 0 for none. */
+static inline uint64_t link_distance(uint64_t value)
+{
+    return (uint64_t)((int64_t)(value << 16) >> 16);
+}
+
 static inline void link_put_by(struct memoir_chain *c, uint64_t key, uint64_t *at, const void *to)
 {
     word_put_by(c, key, at, to ? chain_distance(c, to) & CHAIN_VALUE_MASK : 0);
@@ -272,9 +326,8 @@ static inline bool link_get_by(const struct memoir_chain *c, uint64_t key, const
         *ret = NULL;
         return true;
     }
-    int64_t distance = (int64_t)(value << 16) >> 16;
-    *ret = chain_at(c, (uint64_t)distance);
-    return value % 8 == 0 && chain_spans(c, *ret);
+    *ret = chain_at(c, link_distance(value));
+    return value % 8 == 0 && chain_spans_all(c, *ret, CHAIN_BLOCK_MIN);
 }
 
 static inline void link_put(struct memoir_chain *c, uint64_t *at, const void *to)
@@ -287,48 +340,33 @@ static inline bool link_get(const struct memoir_chain *c, const uint64_t *at, ui
     return link_get_by(c, c->seal, at, ret);
 }
 
+/* ---- counters ---- */
+
+static inline void chain_count_used(struct memoir_chain *c, uint64_t bytes)
+{
+    uint64_t used = c->used_bytes + bytes;
+    c->used_bytes = used;
+    if (used > c->used_bytes_peak)
+        c->used_bytes_peak = used;
+}
+
+static inline void chain_count_total(struct memoir_chain *c, uint64_t bytes)
+{
+    uint64_t binned = bytes / CHAIN_BINNED_SHARE;
+    c->total_bytes = bytes;
+    c->binned_bytes_max = binned < CHAIN_BINNED_MAX ? (uint32_t)binned : CHAIN_BINNED_MAX;
+}
+
 /* ---- between the files of the chain ---- */
 
-/* Check that a chain is there, take its lock, free what was queued. Mends what a dead owner of the
- * lock left. 0 or -errno; on success chain_leave() must follow, which gives empty buffers back to
- * the source. chain_enter_any() takes broken chains, too, and leaves the queue alone. */
-int chain_enter_any(struct memoir_chain *c);
-int chain_enter_slowly(struct memoir_chain *c);
-void chain_leave_slowly(struct memoir_chain *c);
-
-/* A chain without lock, with nothing in its way. */
-static inline bool chain_is_plain(const struct memoir_chain *c)
+static inline bool chain_is_locked(const struct memoir_chain *c)
 {
-    return !(c->flags & (MEMOIR_CHAIN_THREAD_SAFE | MEMOIR_CHAIN_SHARED | CHAIN_HAS_SOURCE));
+    return c->flags & (MEMOIR_CHAIN_THREAD_SAFE | MEMOIR_CHAIN_SHARED);
 }
 
-static inline int chain_enter(struct memoir_chain *c)
-{
-    if (c && (uintptr_t)c % CHAIN_GRAIN == 0 && load_relaxed(&c->magic) == CHAIN_MAGIC &&
-        chain_is_plain(c) && c->state == CHAIN_WHOLE && load_relaxed(&c->remote) == 0)
-        return 0;
-    return chain_enter_slowly(c);
-}
-
-static inline void chain_leave(struct memoir_chain *c)
-{
-    if (!chain_is_plain(c))
-        chain_leave_slowly(c);
-}
-
-/* To be called with the result of an operation: -EUCLEAN makes the chain a broken one, and bad frees
- * are counted. Under the lock, but for the results of chain_push(). With MEMOIR_CHAIN_ABORT all of
- * these end the program. Gives `result`. */
-int chain_judge_slowly(struct memoir_chain *c, int result, const void *block);
-
-static inline int chain_judge(struct memoir_chain *c, int result, const void *block)
-{
-    return result >= 0 ? result : chain_judge_slowly(c, result, block);
-}
-
-/* Free a live block with that header (fit_live()), and take its region out when that is to go back to the source. Under
+/* Put a block that is not counted as used any more among the free ones; take its region out when that is to go back to the source. Under
  * the lock. */
-int chain_give(struct memoir_chain *c, uint64_t *b, uint64_t header);
+int chain_merge(struct memoir_chain *c, uint64_t *b, uint64_t header);
 
 /* A key for the seals of blocks, other than the one before. */
 uint64_t chain_seal_next(const struct memoir_chain *c);

@@ -1,6 +1,8 @@
 /* What programs do with the blocks of a chain, and how they look at it. */
 #include <string.h>
 
+#include "malloc/chain_bin.h"
+#include "malloc/chain_enter.h"
 #include "malloc/chain_fit.h"
 #include "malloc/chain_region.h"
 #include "malloc/chain_walk.h"
@@ -10,29 +12,33 @@
 /* A source that gives buffers which others empty at once must not keep us here for ever. */
 enum { GROW_TRIES = 8 };
 
-static int take(struct memoir_chain *c, uint64_t need, size_t alignment, uint64_t **ret)
+static int take_free(struct memoir_chain *c, uint64_t need, size_t alignment, uint64_t **ret)
 {
-    int r = chain_enter(c);
-    if (r < 0)
-        return r;
-    r = chain_judge(c, fit_take(c, need, alignment, ret), NULL);
+    int r = fit_take(c, need, alignment, ret);
+    if (r == -ENOMEM && c->carved_bytes != c->used_bytes) {
+        /* What lies in bins may fit when it is merged. */
+        r = bin_drain(c);
+        if (r == 0)
+            r = fit_take(c, need, alignment, ret);
+    }
     if (r == -ENOMEM && !chain_source(c))
         c->failures++;
-    chain_leave(c);
     return r;
 }
 
-static int take_or_grow(struct memoir_chain *c, uint64_t need, size_t alignment, uint64_t **ret)
+static int grow(struct memoir_chain *c, uint64_t need, size_t alignment, uint64_t **ret)
 {
-    int r = take(c, need, alignment, ret);
-    if (r != -ENOMEM || !chain_source(c))
-        return r;
     uint64_t room = need + (alignment > CHAIN_GRAIN ? alignment + CHAIN_GRAIN : 0);
+    int r = -ENOMEM;
     for (int i = 0; r == -ENOMEM && i < GROW_TRIES; i++) {
         r = region_request(c, room);
         if (r < 0)
             break;
-        r = take(c, need, alignment, ret);
+        r = chain_enter(c);
+        if (r < 0)
+            return r;
+        r = chain_judge(c, take_free(c, need, alignment, ret), NULL);
+        chain_leave(c);
     }
     if (r == -ENOMEM || r == -EINVAL) {
         r = -ENOMEM;
@@ -44,21 +50,67 @@ static int take_or_grow(struct memoir_chain *c, uint64_t need, size_t alignment,
     return r;
 }
 
-static void *allocate(struct memoir_chain *c, size_t bytes, size_t alignment)
+/* In a chain that was entered, whose bins have nothing for it; leaves it. */
+static __attribute__((noinline)) void *allocate_inside(struct memoir_chain *c, size_t bytes,
+                                                       size_t alignment)
 {
-    uint64_t *b;
+    uint64_t *b, need = 0;
+    bool sourced = chain_source(c);
     int r = -ENOMEM;
-    if (bytes <= CHAIN_BYTES_MAX && alignment <= CHAIN_BYTES_MAX)
-        r = take_or_grow(c, fit_bytes(bytes), alignment, &b);
+    if (bytes <= CHAIN_BYTES_MAX && alignment <= CHAIN_BYTES_MAX) {
+        need = fit_bytes(bytes);
+        r = alignment <= CHAIN_GRAIN && bin_is_damaged(c, bytes)
+                ? -EUCLEAN
+                : take_free(c, need, alignment, &b);
+    }
+    r = chain_judge(c, r, NULL);
+    chain_leave(c);
+    if (r == -ENOMEM && need && sourced)
+        r = grow(c, need, alignment, &b);
     if (r == 0)
         return block_payload(b);
     errno = -r;
     return NULL;
 }
 
+static __attribute__((noinline)) void *allocate_slowly(struct memoir_chain *c, size_t bytes)
+{
+    int r = chain_enter_slowly(c);
+    if (r < 0) {
+        errno = -r;
+        return NULL;
+    }
+    uint64_t *b = bin_take(c, bytes);
+    if (!b)
+        return allocate_inside(c, bytes, CHAIN_GRAIN);
+    chain_leave(c);
+    return block_payload(b);
+}
+
+static __attribute__((noinline)) void *allocate_locked(struct memoir_chain *c, size_t bytes)
+{
+    if (!chain_enter_locked(c))
+        return allocate_slowly(c, bytes);
+    uint64_t *b = bin_take(c, bytes);
+    if (!b)
+        return allocate_inside(c, bytes, CHAIN_GRAIN);
+    chain_word_drop(&c->lock, &c->sleepers);
+    return block_payload(b);
+}
+
+/* The way of most calls first; functions of their own for the others, so that no register is saved on it. */
+static inline void *allocate(struct memoir_chain *c, size_t bytes)
+{
+    if (__builtin_expect(!chain_is_open(c), 0))
+        return allocate_locked(c, bytes);
+    uint64_t *b = bin_take(c, bytes);
+    return __builtin_expect(b != NULL, 1) ? block_payload(b)
+                                          : allocate_inside(c, bytes, CHAIN_GRAIN);
+}
+
 void *memoir_chain_alloc(struct memoir_chain *c, size_t bytes)
 {
-    return allocate(c, bytes, CHAIN_GRAIN);
+    return allocate(c, bytes);
 }
 
 void *memoir_chain_calloc(struct memoir_chain *c, size_t count, size_t bytes)
@@ -68,7 +120,7 @@ void *memoir_chain_calloc(struct memoir_chain *c, size_t count, size_t bytes)
         errno = ENOMEM;
         return NULL;
     }
-    void *p = allocate(c, total, CHAIN_GRAIN);
+    void *p = allocate(c, total);
     return p ? memset(p, 0, total) : NULL;
 }
 
@@ -78,15 +130,16 @@ void *memoir_chain_aligned(struct memoir_chain *c, size_t alignment, size_t byte
         errno = EINVAL;
         return NULL;
     }
-    return allocate(c, bytes, alignment);
+    if (alignment <= CHAIN_GRAIN)
+        return allocate(c, bytes);
+    int r = chain_enter(c);
+    if (r == 0)
+        return allocate_inside(c, bytes, alignment);
+    errno = -r;
+    return NULL;
 }
 
 /* ---- freeing ---- */
-
-static bool is_locked(const struct memoir_chain *c)
-{
-    return c->flags & (MEMOIR_CHAIN_THREAD_SAFE | MEMOIR_CHAIN_SHARED);
-}
 
 static bool is_inside(const struct memoir_chain *c, const void *payload)
 {
@@ -101,18 +154,14 @@ static int live(struct memoir_chain *c, const void *payload, uint64_t *ret_heade
         return -EFAULT;
     uint64_t *b = block_of(payload);
     int r = fit_live(c, b, ret_header);
-    return r == 0 && !is_locked(c) && chain_is_queued(c, b) ? -EALREADY : r;
+    return r == 0 && !chain_is_locked(c) && chain_is_queued(c, b) ? -EALREADY : r;
 }
 
-int memoir_chain_free(struct memoir_chain *c, void *block)
+/* In a chain that was entered; leaves it. */
+static __attribute__((noinline)) int free_inside(struct memoir_chain *c, void *block)
 {
     uint64_t header;
-    if (!block)
-        return 0;
-    int r = chain_enter(c);
-    if (r < 0)
-        return r;
-    r = live(c, block, &header);
+    int r = live(c, block, &header);
     if (r == 0)
         r = chain_give(c, block_of(block), header);
     r = chain_judge(c, r, block);
@@ -120,11 +169,50 @@ int memoir_chain_free(struct memoir_chain *c, void *block)
     return r;
 }
 
+/* A small block of a chain that has others. Nobody has queued it: the queue was empty a moment ago. */
+static inline bool free_small(struct memoir_chain *c, void *block)
+{
+    uint64_t *b = block_of(block), header;
+    return (uintptr_t)block % CHAIN_GRAIN == 0 && chain_spans(c, b) && word_get(c, b, &header) &&
+           header_is_live(header) && c->used_bytes > header_bytes(header) && bin_put(c, b, header);
+}
+
+static __attribute__((noinline)) int free_slowly(struct memoir_chain *c, void *block)
+{
+    int r = chain_enter_slowly(c);
+    if (r < 0)
+        return r;
+    if (!free_small(c, block))
+        return free_inside(c, block);
+    chain_leave(c);
+    return 0;
+}
+
+static __attribute__((noinline)) int free_locked(struct memoir_chain *c, void *block)
+{
+    if (!chain_enter_locked(c))
+        return free_slowly(c, block);
+    if (!free_small(c, block))
+        return free_inside(c, block);
+    chain_word_drop(&c->lock, &c->sleepers);
+    return 0;
+}
+
+int memoir_chain_free(struct memoir_chain *c, void *block)
+{
+    if (!block)
+        return 0;
+    if (__builtin_expect(!chain_is_open(c), 0))
+        return free_locked(c, block);
+    return __builtin_expect(free_small(c, block), 1) ? 0 : free_inside(c, block);
+}
+
 int memoir_chain_remote_free(struct memoir_chain *c, void *block)
 {
     if (!block)
         return 0;
-    if (!c || (uintptr_t)c % CHAIN_GRAIN || load_relaxed(&c->magic) != CHAIN_MAGIC || is_locked(c))
+    if (!c || (uintptr_t)c % CHAIN_GRAIN || load_relaxed(&c->magic) != CHAIN_MAGIC ||
+        chain_is_locked(c) || mapped_find(c))
         return memoir_chain_free(c, block);
     int r = is_inside(c, block) ? chain_push(c, block_of(block)) : -EFAULT;
     return chain_judge(c, r, block);
@@ -135,7 +223,13 @@ int memoir_chain_drain(struct memoir_chain *c)
     int r = chain_enter_any(c);
     if (r < 0)
         return r;
-    r = c->state == CHAIN_WHOLE ? chain_judge(c, chain_drain_locked(c), NULL) : -ENOTRECOVERABLE;
+    if (c->state == CHAIN_WHOLE) {
+        int queued = chain_is_locked(c) ? 0 : chain_drain_locked(c),
+            binned = queued < 0 ? queued : bin_drain(c);
+        r = chain_judge(c, binned < 0 ? binned : queued, NULL);
+    } else {
+        r = -ENOTRECOVERABLE;
+    }
     chain_leave(c);
     return r;
 }
@@ -178,8 +272,15 @@ void *memoir_chain_realloc(struct memoir_chain *c, void *block, size_t bytes)
         return NULL;
     }
     void *moved = memoir_chain_alloc(c, bytes);
-    if (!moved)
+    if (!moved) {
+        /* That emptied the bins: a neighbour may be free now. */
+        int error = errno;
+        r = error == ENOMEM ? resize(c, block, bytes, &old_bytes) : -error;
+        if (r == 0)
+            return block;
+        errno = error;
         return NULL;
+    }
     memcpy(moved, block, old_bytes < bytes ? old_bytes : bytes);
     memoir_chain_free(c, block);
     return moved;
@@ -191,23 +292,29 @@ size_t memoir_chain_usable_size(struct memoir_chain *c, const void *block)
 {
     uint64_t header;
     if (!c || !block || (uintptr_t)c % CHAIN_GRAIN || load_relaxed(&c->magic) != CHAIN_MAGIC ||
-        !is_inside(c, block) || fit_live(c, block_of(block), &header) < 0)
+        mapped_check(c) < 0 || !is_inside(c, block) || fit_live(c, block_of(block), &header) < 0)
         return 0;
     return header_bytes(header) - CHAIN_HEADER;
 }
 
 struct free_figures {
     uint64_t blocks, largest;
+    const uint64_t *end; /* of the run of free blocks that is being looked at */
+    uint64_t run;
 };
 
+/* Neighbours of which some are in bins count as one: they are merged as soon as somebody needs that. */
 static int count_free(void *user, struct memoir_chain *c, uint64_t *b, uint64_t header)
 {
     struct free_figures *f = user;
-    if (!(header & CHAIN_USED)) {
-        f->blocks++;
-        if (header_bytes(header) > f->largest)
-            f->largest = header_bytes(header);
-    }
+    if (header_is_live(header))
+        return 0;
+    bool joined = b == f->end;
+    f->blocks += !joined;
+    f->run = header_bytes(header) + (joined ? f->run : 0);
+    f->end = block_at(b, header_bytes(header));
+    if (f->run > f->largest)
+        f->largest = f->run;
     return 0;
 }
 
@@ -227,7 +334,7 @@ int memoir_chain_stats(struct memoir_chain *c, struct memoir_chain_stats *stats)
         .total_bytes = c->total_bytes,
         .used_bytes = c->used_bytes,
         .used_bytes_peak = c->used_bytes_peak,
-        .used_blocks = c->used_blocks,
+        .used_blocks = c->allocations - c->frees,
         .free_blocks = figures.blocks,
         .free_bytes_largest = figures.largest ? figures.largest - CHAIN_HEADER : 0,
         .allocations = c->allocations,
@@ -235,6 +342,7 @@ int memoir_chain_stats(struct memoir_chain *c, struct memoir_chain_stats *stats)
         .bad_frees = load_relaxed(&c->bad_frees),
         .recoveries = c->recoveries,
         .buffers = c->regions,
+        .binned_bytes = c->carved_bytes - c->used_bytes,
     };
     chain_leave(c);
     memcpy(stats, &all, stats->struct_size < sizeof(all) ? stats->struct_size : sizeof(all));
@@ -275,7 +383,7 @@ static int visit_block(void *user, struct memoir_chain *c, uint64_t *b, uint64_t
 {
     struct visitor *v = user;
     v->result = v->visit(v->user, block_payload(b), header_bytes(header) - CHAIN_HEADER,
-                         header & CHAIN_USED);
+                         header_is_live(header));
     return v->result;
 }
 

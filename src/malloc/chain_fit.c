@@ -35,14 +35,14 @@ unsigned fit_list_of(const struct memoir_chain *c, uint64_t bytes)
 
 static void lists_mark(struct memoir_chain *c, unsigned list)
 {
-    c->map[list / 64] |= UINT64_C(1) << list % 64;
+    chain_map(c)[list / 64] |= UINT64_C(1) << list % 64;
     c->map_top |= UINT64_C(1) << list / 64;
 }
 
 static void lists_unmark(struct memoir_chain *c, unsigned list)
 {
-    c->map[list / 64] &= ~(UINT64_C(1) << list % 64);
-    if (c->map[list / 64] == 0)
+    chain_map(c)[list / 64] &= ~(UINT64_C(1) << list % 64);
+    if (chain_map(c)[list / 64] == 0)
         c->map_top &= ~(UINT64_C(1) << list / 64);
 }
 
@@ -50,7 +50,7 @@ static void lists_unmark(struct memoir_chain *c, unsigned list)
 static int lists_next(const struct memoir_chain *c, unsigned list)
 {
     unsigned word = list / 64;
-    uint64_t bits = c->map[word] & ~UINT64_C(0) << list % 64;
+    uint64_t bits = chain_map(c)[word] & ~UINT64_C(0) << list % 64;
     if (bits == 0) {
         uint64_t words = word == 63 ? 0 : c->map_top & ~UINT64_C(0) << (word + 1);
         if (words == 0)
@@ -58,7 +58,7 @@ static int lists_next(const struct memoir_chain *c, unsigned list)
         word = (unsigned)__builtin_ctzll(words);
         if (word >= chain_map_words(chain_lists(c)))
             return -1;
-        bits = c->map[word];
+        bits = chain_map(c)[word];
         if (bits == 0)
             return -1;
     }
@@ -72,7 +72,7 @@ void fit_clear(struct memoir_chain *c)
     for (unsigned i = 0; i < chain_lists(c); i++)
         link_put(c, &heads[i], NULL);
     for (unsigned i = 0; i < chain_map_words(chain_lists(c)); i++)
-        c->map[i] = 0;
+        chain_map(c)[i] = 0;
     c->map_top = 0;
 }
 
@@ -153,7 +153,7 @@ static int search(const struct memoir_chain *c, const uint64_t *head, uint64_t n
     uint64_t *b;
     /* A ring would be a chain of sealed words that the allocator itself never makes, yet an endless
      * loop is not a way to fail: there cannot be more steps than blocks of the smallest size. */
-    uint64_t steps = c->total_bytes / CHAIN_BLOCK_MIN + 1;
+    uint64_t steps = c->span / CHAIN_BLOCK_MIN + 1;
     if (!link_get(c, head, &b))
         return -EUCLEAN;
     for (; b; steps--) {
@@ -201,13 +201,6 @@ static uint64_t gap_before(const uint64_t *b, size_t alignment)
     return gap == CHAIN_GRAIN ? gap + alignment : gap;
 }
 
-static void count_used(struct memoir_chain *c, uint64_t bytes)
-{
-    c->used_bytes += bytes;
-    if (c->used_bytes > c->used_bytes_peak)
-        c->used_bytes_peak = c->used_bytes;
-}
-
 int fit_take(struct memoir_chain *c, uint64_t need, size_t alignment, uint64_t **ret_block)
 {
     bool aligned = alignment > CHAIN_GRAIN;
@@ -240,8 +233,8 @@ int fit_take(struct memoir_chain *c, uint64_t need, size_t alignment, uint64_t *
     } else {
         word_put(c, taken, need | CHAIN_USED | CHAIN_BEFORE_USED); /* or this one */
     }
-    count_used(c, need);
-    c->used_blocks++;
+    c->carved_bytes += need;
+    chain_count_used(c, need);
     c->allocations++;
     *ret_block = taken;
     return r;
@@ -254,7 +247,7 @@ int fit_live(const struct memoir_chain *c, const uint64_t *b, uint64_t *ret_head
     uint64_t header;
     if (!word_get(c, b, &header) || (header & CHAIN_END) || !block_fits(c, b, header_bytes(header)))
         return -EFAULT;
-    if (!(header & CHAIN_USED))
+    if (!header_is_live(header))
         return -EALREADY;
     *ret_header = header;
     return 0;
@@ -299,8 +292,7 @@ int fit_give(struct memoir_chain *c, uint64_t *b, uint64_t header, struct region
     if (absorbed)
         store_relaxed(absorbed, 0);
     word_put(c, after, after_header & ~(uint64_t)CHAIN_BEFORE_USED);
-    c->used_bytes -= own;
-    c->used_blocks--;
+    c->carved_bytes -= own;
     struct region *region = (struct region *)start - 1;
     bool whole = (after_header & CHAIN_END) &&
                  header_bytes(after_header) == bytes + sizeof(*region) + CHAIN_HEADER;
@@ -345,7 +337,8 @@ int fit_resize(struct memoir_chain *c, uint64_t *b, uint64_t header, uint64_t ne
     word_put(c, b, need | CHAIN_USED | (header & CHAIN_BEFORE_USED)); /* the store that counts */
     if (absorbed && absorbed != block_at(b, need))
         store_relaxed(absorbed, 0);
+    c->carved_bytes += need - own;
     c->used_bytes -= own;
-    count_used(c, need);
+    chain_count_used(c, need);
     return rest ? fit_insert(c, block_at(b, need), rest) : 0;
 }

@@ -33,7 +33,8 @@ int fit_take(struct memoir_chain *c, uint64_t need, size_t alignment, uint64_t *
  * the header: needs no lock. */
 int fit_live(const struct memoir_chain *c, const uint64_t *b, uint64_t *ret_header);
 
-/* Free a block, whose header fit_live() gave. *ret_empty is the region when that has no block any more, else NULL. */
+/* Put a block with that header, live or binned, among the free ones. *ret_empty is the region when that has no block
+ * any more, else NULL. Does not count it as freed: that was done, or is the caller's. */
 int fit_give(struct memoir_chain *c, uint64_t *b, uint64_t header, struct region **ret_empty);
 
 /* Make a live block, whose header fit_live() gave, `need` bytes long where it is. -ENOMEM: no room there. */

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -13,8 +12,7 @@
 
 /* ---- the number of this process in its line of forks ---- */
 
-/* A page that the kernel empties in a child of any kind of fork; NULL until the first lock is taken. */
-static uint32_t *era_page;
+uint32_t *chain_era_page;
 static uint32_t era_last; /* the highest number given so far: children count on from it */
 
 enum { ERA_MASK = 0x7fffffff };
@@ -25,11 +23,11 @@ static uint32_t *era_page_make(void)
     void *page = os_map(OS_PAGE_BYTES, OS_PAGE_BYTES);
     if (!page)
         return NULL;
-    /* Where the kernel does not know it, children cannot be told apart: as with any other mutex. */
+    /* Where the kernel does not know it, children cannot be told apart: as with any other lock. */
     syscall(SYS_madvise, page, OS_PAGE_BYTES, MADV_WIPEONFORK);
     errno = saved;
     uint32_t *none = NULL;
-    if (cas_acq_rel(&era_page, &none, (uint32_t *)page))
+    if (cas_acq_rel(&chain_era_page, &none, (uint32_t *)page))
         return page;
     os_unmap(page, OS_PAGE_BYTES);
     return none;
@@ -37,7 +35,7 @@ static uint32_t *era_page_make(void)
 
 static uint32_t era(void)
 {
-    uint32_t *page = load_acquire(&era_page);
+    uint32_t *page = load_acquire(&chain_era_page);
     if (__builtin_expect(!page, 0)) {
         page = era_page_make();
         if (!page)
@@ -52,58 +50,52 @@ static uint32_t era(void)
     return number;
 }
 
-/* ---- a word: era << 1, and bit 0 when somebody may sleep ---- */
+/* ---- a word: the era of its holder, or 0 ---- */
 
-enum { SPINS = 100 };
+enum {
+    SPINS = 100,
+    NAP_NS = 2000000, /* after which a sleeper looks by itself */
+};
 
-static void word_sleep(uint32_t *word, uint32_t seen)
+static void nap(uint32_t *word, uint32_t seen, uint32_t *sleepers)
 {
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+    store_seq_cst(sleepers, 1);
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &(struct timespec){.tv_nsec = NAP_NS}, NULL,
+            0);
 }
 
-static int word_wait(uint32_t *word, uint32_t own)
+int chain_word_take(uint32_t *word, uint32_t *sleepers)
 {
+    uint32_t own = era();
+    bool slept = false;
     int saved = errno;
-    uint32_t mark = 0; /* who has slept cannot know whether others still do */
     for (int spins = 0;; spins++) {
         uint32_t seen = load_relaxed(word);
-        if (seen == 0) {
-            if (cas_acquire(word, &seen, own | mark))
-                break;
-        } else if (seen >> 1 != own >> 1) {
-            if (cas_acquire(word, &seen, own | 1)) {
+        if (seen == 0 || seen != own) {
+            if (cas_acquire(word, &seen, own)) {
+                if (slept) /* who has slept cannot know whether others still do */
+                    store_relaxed(sleepers, 1);
                 errno = saved;
-                return 1;
+                return seen != 0;
             }
         } else if (spins < SPINS) {
             cpu_relax();
-        } else if ((seen & 1) || cas_relaxed(word, &seen, seen | 1)) {
-            word_sleep(word, seen | 1);
-            mark = 1;
+        } else {
+            nap(word, seen, sleepers);
+            slept = true;
         }
     }
+}
+
+void chain_word_wake(uint32_t *word, uint32_t *sleepers)
+{
+    int saved = errno;
+    store_relaxed(sleepers, 0);
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     errno = saved;
-    return 0;
 }
 
-int chain_word_take(uint32_t *word)
-{
-    uint32_t none = 0, own = era() << 1;
-    if (__builtin_expect(cas_acquire(word, &none, own), 1))
-        return 0;
-    return word_wait(word, own);
-}
-
-void chain_word_drop(uint32_t *word)
-{
-    if (__builtin_expect(exchange_release(word, 0) & 1, 0)) {
-        int saved = errno;
-        syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-        errno = saved;
-    }
-}
-
-/* ---- a mutex that the kernel watches, as long as the machine is up ---- */
+/* ---- a word that the kernel watches, as long as the machine is up ---- */
 
 enum {
     BOOT_TURN = 0xff,
@@ -131,18 +123,87 @@ static uint64_t boot_number(void)
     return number;
 }
 
-static int mutex_init(pthread_mutex_t *mutex)
+/* What a thread needs to take such a lock; known anew after fork. */
+static __thread struct {
+    uint32_t era, tid;
+    struct robust_list_head *head; /* the C library's, which the kernel has been told of */
+} robust;
+
+static __attribute__((noinline)) int robust_learn(uint32_t own_era)
 {
-    pthread_mutexattr_t attributes;
-    int r = pthread_mutexattr_init(&attributes);
-    if (r == 0)
-        r = pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    if (r == 0)
-        r = pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-    if (r == 0)
-        r = pthread_mutex_init(mutex, &attributes);
-    pthread_mutexattr_destroy(&attributes);
-    return r;
+    size_t bytes;
+    int saved = errno;
+    int r = syscall(SYS_get_robust_list, 0, &robust.head, &bytes) < 0 ? -errno : 0;
+    errno = saved;
+    if (r < 0)
+        return r;
+    if (!robust.head)
+        return -ENOSYS; /* a thread that the C library did not make */
+    robust.tid = (uint32_t)syscall(SYS_gettid);
+    robust.era = own_era;
+    return 0;
+}
+
+static inline int robust_ready(void)
+{
+    uint32_t own_era = era();
+    return __builtin_expect(robust.era == own_era, 1) ? 0 : robust_learn(own_era);
+}
+
+/* The kernel looks at this one word for a thread that dies: it names the lock that the thread has or is about to
+ * have. The list beside it is not used: its links would lie in memory that others write. A thread has one such lock at
+ * a time. */
+static void robust_announce(const uint32_t *word)
+{
+    struct robust_list *entry =
+        word ? (struct robust_list *)((uintptr_t)word - (uintptr_t)robust.head->futex_offset)
+             : NULL;
+    store_relaxed(&robust.head->list_op_pending, entry);
+    __atomic_signal_fence(
+        __ATOMIC_SEQ_CST); /* the kernel sees what this thread did, in its order */
+}
+
+static int robust_wait(uint32_t *word)
+{
+    uint32_t waiters = 0; /* who has slept cannot know whether others still do */
+    int saved = errno;
+    for (int spins = 0;; spins++) {
+        uint32_t seen = load_relaxed(word);
+        if (seen == 0 || (seen & FUTEX_OWNER_DIED)) {
+            uint32_t own = robust.tid | waiters | (seen & FUTEX_WAITERS);
+            if (cas_acquire(word, &seen, own)) {
+                errno = saved;
+                return seen != 0;
+            }
+        } else if (spins < SPINS) {
+            cpu_relax();
+        } else if ((seen & FUTEX_WAITERS) || cas_relaxed(word, &seen, seen | FUTEX_WAITERS)) {
+            syscall(SYS_futex, word, FUTEX_WAIT, seen | FUTEX_WAITERS, NULL, NULL, 0);
+            waiters = FUTEX_WAITERS;
+        }
+    }
+}
+
+static int robust_take(uint32_t *word)
+{
+    uint32_t none = 0;
+    int r = robust_ready();
+    if (r < 0)
+        return r;
+    robust_announce(word);
+    if (__builtin_expect(cas_acquire(word, &none, robust.tid), 1))
+        return 0;
+    return robust_wait(word);
+}
+
+static void robust_drop(uint32_t *word)
+{
+    if (__builtin_expect(exchange_release(word, 0) & FUTEX_WAITERS, 0)) {
+        int saved = errno;
+        syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
+        errno = saved;
+    }
+    robust_announce(NULL);
 }
 
 /* ---- either ---- */
@@ -153,7 +214,8 @@ int chain_lock_init(struct memoir_chain *c)
     if (!(c->flags & MEMOIR_CHAIN_SHARED))
         return 0;
     store_relaxed(&chain_shared(c)->boot, boot_number());
-    return -mutex_init(&chain_shared(c)->mutex);
+    store_relaxed(&chain_shared(c)->lock, 0);
+    return robust_ready();
 }
 
 /* While one of several makes the lock anew, the word has its number in the low byte. */
@@ -178,9 +240,8 @@ int chain_lock_revive(struct memoir_chain *c)
         uint64_t turn = busy ? (seen & BOOT_TURN) % BOOT_TURN + 1 : 1;
         if (!cas_acq_rel(boot, &seen, own | turn))
             continue;
-        memset(&chain_shared(c)->mutex, 0, sizeof(pthread_mutex_t));
-        int r = mutex_init(&chain_shared(c)->mutex);
-        return r ? -r : 1;
+        store_relaxed(&chain_shared(c)->lock, 0);
+        return 1;
     }
 }
 
@@ -194,21 +255,14 @@ int chain_lock_take(struct memoir_chain *c)
     if (!(c->flags & (MEMOIR_CHAIN_THREAD_SAFE | MEMOIR_CHAIN_SHARED)))
         return 0;
     if (!(c->flags & MEMOIR_CHAIN_SHARED))
-        return chain_word_take(&c->lock);
-    int r = pthread_mutex_lock(&chain_shared(c)->mutex);
-    return r == EOWNERDEAD ? 1 : -r;
-}
-
-void chain_lock_mended(struct memoir_chain *c)
-{
-    if (c->flags & MEMOIR_CHAIN_SHARED)
-        pthread_mutex_consistent(&chain_shared(c)->mutex);
+        return chain_word_take(&c->lock, &c->sleepers);
+    return robust_take(&chain_shared(c)->lock);
 }
 
 void chain_lock_drop(struct memoir_chain *c)
 {
     if (c->flags & MEMOIR_CHAIN_SHARED)
-        pthread_mutex_unlock(&chain_shared(c)->mutex);
+        robust_drop(&chain_shared(c)->lock);
     else if (c->flags & MEMOIR_CHAIN_THREAD_SAFE)
-        chain_word_drop(&c->lock);
+        chain_word_drop(&c->lock, &c->sleepers);
 }

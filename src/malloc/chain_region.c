@@ -2,6 +2,7 @@
 #include "malloc/chain_region.h"
 
 #include "malloc/chain_default.h"
+#include "malloc/chain_enter.h"
 #include "malloc/chain_fit.h"
 #include "malloc/chain_registry.h"
 
@@ -46,7 +47,7 @@ void region_span(struct memoir_chain *c, const struct region *r, uint64_t bytes)
 void region_count(struct memoir_chain *c, uint64_t bytes)
 {
     c->regions++;
-    c->total_bytes += bytes - REGION_OVERHEAD;
+    chain_count_total(c, c->total_bytes + bytes - REGION_OVERHEAD);
 }
 
 /* Is any of it in the chain already? */
@@ -112,7 +113,7 @@ static int take_out(struct memoir_chain *c, struct region *r, uint64_t bytes, st
     if (next)
         link_put_by(c, c->key, &next->before, before);
     c->regions--;
-    c->total_bytes -= bytes - REGION_OVERHEAD;
+    chain_count_total(c, c->total_bytes - (bytes - REGION_OVERHEAD));
     link_put_by(c, c->key, &r->next, source->retired);
     source->retired = r;
     return 0;

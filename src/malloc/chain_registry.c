@@ -14,9 +14,9 @@ struct entry {
 
 static struct entry *tables[2]; /* REGISTRY_MAX each; made with the first entry, never unmapped */
 static uint32_t counts[2];
-static uint64_t version; /* readers look at copy version % 2 */
-static uint64_t writing; /* the version that is, or was last, being written */
-static uint32_t lock;    /* of writers */
+static uint64_t version;        /* readers look at copy version % 2 */
+static uint64_t writing;        /* the version that is, or was last, being written */
+static uint32_t lock, sleepers; /* of writers */
 uint32_t registry_count;
 
 /* ---- reading ---- */
@@ -54,13 +54,13 @@ struct memoir_chain *registry_find(const void *address)
 
 static int writer_begin(void)
 {
-    chain_word_take(&lock);
+    chain_word_take(&lock, &sleepers);
     for (int i = 0; i < 2; i++) {
         if (tables[i])
             continue;
         void *table = os_map(REGISTRY_MAX * sizeof(struct entry), OS_PAGE_BYTES);
         if (!table) {
-            chain_word_drop(&lock);
+            chain_word_drop(&lock, &sleepers);
             return -ENOMEM;
         }
         store_release(&tables[i], (struct entry *)table);
@@ -78,7 +78,7 @@ static void writer_end(uint32_t n)
     store_release(&counts[(version + 1) % 2], n);
     store_release(&version, version + 1);
     store_relaxed(&registry_count, n);
-    chain_word_drop(&lock);
+    chain_word_drop(&lock, &sleepers);
 }
 
 static void put(struct entry *at, struct entry entry)
@@ -119,7 +119,7 @@ int registry_add(const void *start, size_t bytes, struct memoir_chain *chain)
         r = -ENOSPC;
     }
     if (r != 0) {
-        chain_word_drop(&lock);
+        chain_word_drop(&lock, &sleepers);
         return r;
     }
     for (uint32_t i = 0; i < at; i++)

@@ -5,6 +5,7 @@
  * queued payload is the sealed link to the block queued before it, the second a mark that no program
  * writes by chance. Who exchanges the mark in has queued the block; who finds it there frees twice.
  */
+#include "malloc/chain_bin.h"
 #include "malloc/chain_fit.h"
 
 static uint64_t mark_of(const struct memoir_chain *c, const uint64_t *b)

@@ -1,6 +1,7 @@
 /* See chain_walk.h. */
 #include "malloc/chain_walk.h"
 
+#include "malloc/chain_bin.h"
 #include "malloc/chain_fit.h"
 #include "malloc/chain_region.h"
 
@@ -58,7 +59,7 @@ int chain_walk(struct memoir_chain *c, chain_visit *visit, void *user, const cha
 struct tally {
     const char *what;
     bool before_used;
-    uint64_t used_bytes, used_blocks, free_bytes, free_blocks;
+    uint64_t used_bytes, used_blocks, binned_bytes, binned_blocks, free_bytes, free_blocks;
 };
 
 static int check_block(void *user, struct memoir_chain *c, uint64_t *b, uint64_t header)
@@ -69,11 +70,18 @@ static int check_block(void *user, struct memoir_chain *c, uint64_t *b, uint64_t
         return wrong(&t->what, "the header of a block is overwritten");
     if (!(header & CHAIN_USED) != !(after & CHAIN_BEFORE_USED))
         return wrong(&t->what, "two neighbours disagree whether one of them is used");
-    if (header & CHAIN_USED) {
+    if (header_is_live(header)) {
         t->used_bytes += bytes;
         t->used_blocks++;
         return 0;
     }
+    if (header & CHAIN_USED) {
+        t->binned_bytes += bytes;
+        t->binned_blocks++;
+        return 0;
+    }
+    if (header & CHAIN_BINNED)
+        return wrong(&t->what, "a block is both free and in a bin");
     if (!(after & CHAIN_USED))
         return wrong(&t->what, "two free neighbours are not merged");
     if (!word_get(c, block_at(b, bytes) - 1, &size) || size != bytes)
@@ -90,7 +98,7 @@ static int check_list(struct memoir_chain *c, unsigned list, uint64_t limit, uin
     uint64_t *b, *before = NULL, *back, header, n = 0;
     if (!link_get(c, &chain_heads(c)[list], &b))
         return wrong(ret_what, "the head of a list is overwritten");
-    if (!b != !(c->map[list / 64] >> list % 64 & 1))
+    if (!b != !(chain_map(c)[list / 64] >> list % 64 & 1))
         return wrong(ret_what, "the map of lists disagrees with a list");
     for (; b; n++) {
         if (n >= limit)
@@ -120,11 +128,26 @@ static int check_lists(struct memoir_chain *c, uint64_t free_blocks, const char 
     if (listed != free_blocks)
         return wrong(ret_what, "a free block is in no list");
     for (unsigned i = 0; i < 64; i++) {
-        bool filled = i < chain_map_words(chain_lists(c)) && c->map[i] != 0;
+        bool filled = i < chain_map_words(chain_lists(c)) && chain_map(c)[i] != 0;
         if (filled != (c->map_top >> i & 1))
             return wrong(ret_what, "the map of lists disagrees with itself");
     }
     return 0;
+}
+
+/* The blocks of all bins, each of its size. */
+static int check_bins(struct memoir_chain *c, uint64_t binned_blocks, const char **ret_what)
+{
+    uint64_t listed = 0;
+    for (uint64_t bin = 0; bin < chain_bins(c); bin++) {
+        for (uint64_t head = c->bins[bin], header, next; head != 0; head = next) {
+            if (++listed > binned_blocks)
+                return wrong(ret_what, "bins have more blocks than there are");
+            if (!bin_at(c, bin, head, &header, &next))
+                return wrong(ret_what, "a bin leads to what is no block of it");
+        }
+    }
+    return listed == binned_blocks ? 0 : wrong(ret_what, "a block of a bin is not in it");
 }
 
 int chain_verify(struct memoir_chain *c, const char **ret_what)
@@ -137,8 +160,12 @@ int chain_verify(struct memoir_chain *c, const char **ret_what)
     r = check_lists(c, t.free_blocks, ret_what);
     if (r < 0)
         return r;
-    if (c->used_bytes != t.used_bytes || c->used_blocks != t.used_blocks ||
-        c->total_bytes != t.used_bytes + t.free_bytes || c->used_bytes_peak < c->used_bytes)
+    r = check_bins(c, t.binned_blocks, ret_what);
+    if (r < 0)
+        return r;
+    if (c->used_bytes != t.used_bytes || c->allocations - c->frees != t.used_blocks ||
+        c->carved_bytes != t.used_bytes + t.binned_bytes ||
+        c->total_bytes != c->carved_bytes + t.free_bytes || c->used_bytes_peak < c->used_bytes)
         return wrong(ret_what, "the counters disagree with the blocks");
     return 0;
 }
@@ -152,29 +179,38 @@ static int accept(void *user, struct memoir_chain *c, uint64_t *b, uint64_t head
 
 static void count_nothing(struct memoir_chain *c)
 {
+    bin_clear(c);
     fit_clear(c);
     c->regions = 0;
-    c->total_bytes = c->used_bytes = c->used_blocks = 0;
+    c->used_bytes = c->carved_bytes = 0;
+    chain_count_total(c, 0);
+    c->frees = c->allocations;
 }
 
-/* Headers are known to be good here. A run of free blocks becomes one, by one store. */
+/* Headers were good a moment ago; in a shared chain somebody may write there nevertheless. A run of free blocks, those of bins too, becomes one, by one store. */
 static int rebuild_region(struct memoir_chain *c, struct region *r, uint64_t bytes)
 {
     uint64_t *b = region_first(r), *end = region_end(r, bytes), header;
     uint64_t before = CHAIN_BEFORE_USED;
     while (b != end) {
-        word_get(c, b, &header);
+        bool whole = word_get(c, b, &header);
         uint64_t own = header_bytes(header);
-        if (header & CHAIN_USED) {
+        if (!whole || own < CHAIN_BLOCK_MIN || own > (uint64_t)((char *)end - (char *)b))
+            return -EUCLEAN;
+        if (header_is_live(header)) {
             word_put(c, b, own | CHAIN_USED | before);
             c->used_bytes += own;
-            c->used_blocks++;
+            c->carved_bytes += own;
+            c->frees--;
             before = CHAIN_BEFORE_USED;
         } else {
             uint64_t *after = block_at(b, own);
-            for (; after != end && word_get(c, after, &header) && !(header & CHAIN_USED);
-                 after = block_at(b, own))
+            for (; after != end && word_get(c, after, &header) && !header_is_live(header);
+                 after = block_at(b, own)) {
+                if (header_bytes(header) > (uint64_t)((char *)end - (char *)after))
+                    return -EUCLEAN;
                 own += header_bytes(header);
+            }
             word_put(c, b, own | before);
             int result = fit_insert(c, b, own);
             if (result < 0)
@@ -198,7 +234,8 @@ int chain_rebuild(struct memoir_chain *c)
     uint64_t bytes;
     bool sourced;
     for (struct region *r = chain_first_region(c); r; before = r, r = next) {
-        region_look(c, r, &bytes, &sourced, &next);
+        if (!region_look(c, r, &bytes, &sourced, &next) || c->regions >= CHAIN_REGIONS_MAX)
+            return -EUCLEAN;
         link_put_by(c, c->key, &r->before, before);
         region_count(c, bytes);
         result = rebuild_region(c, r, bytes);

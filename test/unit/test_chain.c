@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "malloc/chain.h"
+
 enum { ROOM = 64 * 1024 };
 static char room[ROOM] __attribute__((aligned(16)));
 
@@ -272,9 +274,10 @@ static void pointers_that_are_no_blocks_are_refused(void **state)
 static void a_write_past_the_end_is_found_by_the_next_free(void **state)
 {
     struct memoir_chain *chain = chain_over(room, ROOM, 0);
-    char *p = memoir_chain_alloc(chain, 40), *q = memoir_chain_alloc(chain, 40);
+    char *p = memoir_chain_alloc(chain, 2000), *q = memoir_chain_alloc(chain, 40);
+    size_t end = memoir_chain_usable_size(chain, p);
     const char *what = NULL;
-    p[40] ^= 1;
+    p[end] ^= 1;
     assert_int_equal(memoir_chain_check(chain, &what), -EUCLEAN);
     assert_non_null(what);
     assert_int_equal(memoir_chain_free(chain, p), -EUCLEAN);
@@ -283,12 +286,12 @@ static void a_write_past_the_end_is_found_by_the_next_free(void **state)
     assert_null(memoir_chain_alloc(chain, 1));
     assert_int_equal(errno, ENOTRECOVERABLE);
     assert_int_equal(memoir_chain_repair(chain), -EUCLEAN);
-    p[40] ^= 1; /* as it was: then there is something to mend from */
+    p[end] ^= 1; /* as it was: then there is something to mend from */
     assert_int_equal(memoir_chain_repair(chain), 0);
     assert_whole(chain);
     assert_int_equal(memoir_chain_free(chain, p), 0);
     assert_int_equal(memoir_chain_free(chain, q), 0);
-    p[40] ^= 1;
+    p[end] ^= 1;
     assert_int_equal(memoir_chain_reset(chain), 0);
     assert_whole(chain);
 }
@@ -300,11 +303,13 @@ static void a_write_after_free_is_found_and_mended(void **state)
     for (int word = 0; word < 3; word++) {
         uint64_t *p = memoir_chain_alloc(chain, 40), *wall = memoir_chain_alloc(chain, 40);
         memoir_chain_free(chain, p);
+        assert_int_equal(memoir_chain_drain(chain),
+                         0); /* out of its bin: test_chain_bin.c has those */
         p[word == 2 ? 4 : word] = 0x4141414141414141;
         assert_int_equal(memoir_chain_check(chain, NULL), -EUCLEAN);
-        int r = word == 2                       ? memoir_chain_free(chain, wall)
-                : memoir_chain_alloc(chain, 40) ? 0
-                                                : -errno;
+        int r = word != 2                            ? memoir_chain_alloc(chain, 40) ? 0 : -errno
+                : memoir_chain_free(chain, wall) < 0 ? -EUCLEAN
+                                                     : memoir_chain_drain(chain);
         assert_int_equal(r, -EUCLEAN);
         assert_int_equal(memoir_chain_repair(chain), 0);
         assert_whole(chain);
@@ -324,9 +329,10 @@ static void overwritten_words_never_lead_astray(void **state)
             p[i] = memoir_chain_alloc(chain, dice_below(&dice, 90));
         for (int i = 0; i < 20; i += 3)
             memoir_chain_free(chain, p[i]);
-        /* Not in the first 136 bytes: who overwrites flags and counters has no chain any more. */
+        /* Not before the bins: who overwrites flags and counters has no chain any more. */
+        enum { BEFORE = sizeof(struct memoir_chain) };
         for (int i = 0; i < 4; i++)
-            room[136 + dice_below(&dice, bytes - 136)] ^= (char)(1 + dice_below(&dice, 255));
+            room[BEFORE + dice_below(&dice, bytes - BEFORE)] ^= (char)(1 + dice_below(&dice, 255));
         for (int i = 0; i < 60; i++) {
             void **at = &p[dice_below(&dice, 32)];
             switch (dice_below(&dice, 5)) {

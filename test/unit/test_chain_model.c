@@ -19,6 +19,7 @@ struct world {
     unsigned char *buffers[1 + REFILLS];
     size_t sizes[1 + REFILLS];
     int n_buffers;
+    bool shared;
     int source_live; /* buffers that the source has given */
     int source_refuses;
     size_t largest; /* of the sizes asked for */
@@ -166,7 +167,8 @@ static void step_rare(struct world *w)
         if (w->n_buffers <= REFILLS) {
             size_t bytes = 128 + dice_below(&w->dice, 20000);
             unsigned char *buffer = buffer_new(w, bytes);
-            assert_int_equal(memoir_chain_refill(w->chain, buffer, bytes), 0);
+            bool refused = w->shared && buffer < (unsigned char *)w->chain;
+            assert_int_equal(memoir_chain_refill(w->chain, buffer, bytes), refused ? -ERANGE : 0);
         }
         break;
     case 1:
@@ -211,6 +213,7 @@ static void world_make(struct world *w)
     if (dice_below(&w->dice, 2))
         options.expect_bytes = (size_t)1 << dice_below(&w->dice, 30);
     w->largest = bytes;
+    w->shared = options.flags & MEMOIR_CHAIN_SHARED;
     void *buffer = sourced && dice_below(&w->dice, 2) ? NULL : buffer_new(w, bytes);
     assert_int_equal(memoir_chain_init(buffer, bytes, &options, &w->chain), 0);
     w->source_refuses = (int)dice_below(&w->dice, 2);

@@ -2,6 +2,7 @@
  * within operations, children that inherit a lock. */
 #include "chain_fixture.h"
 
+#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -184,6 +185,75 @@ static void die_with_the_lock(struct segment *s, void (*meanwhile)(struct memoir
     assert_int_equal(waitpid(pid, &status, 0), pid);
 }
 
+static void *alloc_one(void *user)
+{
+    return memoir_chain_alloc(user, 100);
+}
+
+/* Asleep in the kernel, not only about to take it. */
+static void wait_until_asleep(const struct segment *s)
+{
+    const uint32_t *lock = &chain_shared(s->chain)->lock;
+    while (!(load_relaxed(lock) & FUTEX_WAITERS))
+        usleep(100);
+    usleep(10000);
+}
+
+static void who_waits_is_woken_when_the_holder_dies(void **state)
+{
+    struct segment s = segment_make(0);
+    int status;
+    alarm(PATIENCE_S);
+    for (int i = 0; i < 5; i++) {
+        pthread_t thread;
+        void *got = NULL;
+        pid_t pid = fork();
+        if (pid == 0) {
+            expect(chain_lock_take(s.chain) == 0, 20);
+            store_release(&s.ledger->steps, 1);
+            for (;;)
+                pause();
+        }
+        while (!load_acquire(&s.ledger->steps))
+            usleep(100);
+        assert_int_equal(pthread_create(&thread, NULL, alloc_one, s.chain), 0);
+        wait_until_asleep(&s);
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(pthread_join(thread, &got), 0);
+        assert_non_null(got);
+        store_release(&s.ledger->steps, 0);
+    }
+    assert_int_equal(stats_of(s.chain).recoveries, 5);
+    assert_whole(s.chain);
+    alarm(0);
+    segment_release(&s);
+}
+
+/* The one that is woken wakes the next. */
+static void all_who_wait_get_their_turn(void **state)
+{
+    for (unsigned flags = MEMOIR_CHAIN_THREAD_SAFE; flags <= MEMOIR_CHAIN_SHARED; flags++) {
+        static char room[16384];
+        struct memoir_chain *chain = chain_over(room, sizeof(room), flags);
+        pthread_t threads[6];
+        void *got;
+        alarm(PATIENCE_S);
+        assert_int_equal(chain_lock_take(chain), 0);
+        for (int i = 0; i < 6; i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, alloc_one, chain), 0);
+        usleep(50000); /* most of them sleep by now */
+        chain_lock_drop(chain);
+        for (int i = 0; i < 6; i++) {
+            assert_int_equal(pthread_join(threads[i], &got), 0);
+            assert_non_null(got);
+        }
+        assert_int_equal(stats_of(chain).used_blocks, 6);
+        assert_int_equal(memoir_chain_destroy(chain), 0);
+        alarm(0);
+    }
+}
+
 static void overwrite_a_header(struct memoir_chain *chain)
 {
     *region_first(chain_first_region(chain)) ^= 0x100;
@@ -240,6 +310,10 @@ static void attach_checks_what_it_finds(void **state)
     assert_int_equal(memoir_chain_attach(private_room, sizeof(private_room), 0, &chain), -ENOENT);
     chain_over(private_room, sizeof(private_room), 0);
     assert_int_equal(memoir_chain_attach(private_room, sizeof(private_room), 0, &chain), -EINVAL);
+    uint64_t magic = ((struct memoir_chain *)again)->magic;
+    memcpy(again, "MCHAIN01", 8);
+    assert_int_equal(memoir_chain_attach(again, SEGMENT, 0, &chain), -EPROTONOSUPPORT);
+    ((struct memoir_chain *)again)->magic = magic;
     ((struct memoir_chain *)again)->flags ^= 1 << 20;
     assert_int_equal(memoir_chain_attach(again, SEGMENT, 0, &chain), -EINVAL);
     ((struct memoir_chain *)again)->flags ^= 1 << 20;
@@ -282,7 +356,7 @@ static void go_down(struct memoir_chain *chain)
     store_relaxed(&chain_shared(chain)->boot, 4096);
     /* The kernel of this machine knows who holds it, and would say so: make it somebody else's. */
     chain_lock_drop(chain);
-    *(int *)&chain_shared(chain)->mutex = 0x3ffffff;
+    chain_shared(chain)->lock = 0x3ffffff;
 }
 
 static int attach_in_child(const struct segment *s)
@@ -383,6 +457,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_chain_survives_kills_within_operations),
         cmocka_unit_test(a_lock_left_by_the_dead_is_taken_over),
+        cmocka_unit_test(all_who_wait_get_their_turn),
+        cmocka_unit_test(who_waits_is_woken_when_the_holder_dies),
         cmocka_unit_test(damage_left_by_the_dead_breaks_the_chain_but_hangs_nobody),
         cmocka_unit_test(attach_checks_what_it_finds),
         cmocka_unit_test(a_shared_chain_is_refilled_within_its_mapping),
