@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -144,13 +145,16 @@ class CountTests(Folder):
 
 
 MESON = """#!{python}
-import json, pathlib, sys
+import json, os, pathlib, sys
 words = sys.argv[1:]
 if words[0] == "setup":
     folder = pathlib.Path(words[1])
     (folder / "meson-logs").mkdir(parents=True)
     (folder / "build.ninja").touch()
     sys.exit(0)
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+found = {{"ignored": status["SigIgn"].strip(), "umask": status["Umask"].strip(), "input": os.readlink("/proc/self/fd/0")}}
+json.dump(found | {{"words": sorted(os.environ)}}, open("found.json", "w"))
 with open("runs", "a+") as runs:
     runs.write(" ".join(words) + "\\n")
     runs.seek(0)
@@ -167,7 +171,7 @@ with open("build/test/meson-logs/testlog.json", "w") as log:
 class TestScript(Folder):
     """script/test, over a meson whose tests fail as planned: for each run, which ones."""
 
-    def run_lane(self, *plan, ninja=0):
+    def run_lane(self, *plan, ninja=0, prefix=(), **environment):
         for name in ("test", "lib.sh", "count-tests"):
             (self.dir / "script").mkdir(exist_ok=True)
             shutil.copy(ROOT / "script" / name, self.dir / "script")
@@ -178,7 +182,7 @@ class TestScript(Folder):
                            ("sleep", "#!/bin/sh\n")):
             self.write(f"bin/{name}", text).chmod(0o755)
         path = f"{self.dir / 'bin'}:{os.environ['PATH']}"
-        result = run(self.dir / "script/test", "--lane", "release", env=os.environ | {"PATH": path})
+        result = run(*prefix, self.dir / "script/test", "--lane", "release", env=os.environ | {"PATH": path} | environment)
         runs = self.dir / "runs"
         return result, runs.read_text(encoding="utf-8").splitlines() if runs.exists() else []
 
@@ -186,6 +190,16 @@ class TestScript(Folder):
         result, runs = self.run_lane("")
         self.assertEqual((result.returncode, len(runs)), (0, 1), result.stdout)
         self.assertTrue(result.stdout.endswith("\n8 passed, 0 failed\n"), result.stdout)
+
+    def test_what_starts_it_decides_nothing(self):
+        odd = {"MEMOIR_DIR": "/nowhere", "XDG_RUNTIME_DIR": "/nowhere", "GIT_DIR": "/nowhere", "LD_PRELOAD": ""}
+        result, _ = self.run_lane("", prefix=("bash", "-c", "umask 077; trap '' HUP INT USR1 TERM; exec \"$@\" <&-", "bash"), **odd)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        found = json.loads((self.dir / "found.json").read_text(encoding="utf-8"))
+        # Python itself ignores SIGPIPE and SIGXFSZ.
+        self.assertEqual(int(found["ignored"], 16) & ~(1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1), 0)
+        self.assertEqual((found["umask"], found["input"]), ("0022", "/dev/null"))
+        self.assertEqual(set(odd) & set(found["words"]), set())
 
     def test_what_fails_is_run_again_alone_and_told(self):
         result, runs = self.run_lane("b d", "d", "")
