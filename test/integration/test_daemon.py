@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from daemon_fixture import MEMOIRD, PATIENCE_S, SANITIZED, DaemonTest
+from daemon_fixture import MEMOIRD, PATIENCE_S, SANITIZED, DaemonTest, crowded
 
 ORIGINAL = ("device=BH", "dram=150x170000", "cb=800x28000", "kernel=30x6800")
 
@@ -160,7 +160,7 @@ class Retirement(DaemonTest):
             client.wait()
         took.sort()
         # The goal, 5 ms, is measured by script/bench on a quiet machine; here others run as well.
-        self.assertLess(took[len(took) // 2], 0.25, took)
+        self.assertLess(took[len(took) // 2], crowded(0.25), took)
 
 
 class Exec(DaemonTest):
@@ -360,7 +360,7 @@ class Life(DaemonTest):
         path = str(self.folder / "notify")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
             listener.bind(path)
-            listener.settimeout(20)
+            listener.settimeout(PATIENCE_S)
             daemon = self.daemon(env=dict(os.environ, NOTIFY_SOCKET=path))
             self.assertTrue(listener.recv(4096).startswith(b"READY=1\nSTATUS=watching 0 books"))
             daemon.kill(signal.SIGHUP)

@@ -12,7 +12,7 @@ import sys
 import time
 import unittest
 
-from daemon_fixture import NOBODY, Process, as_user
+from daemon_fixture import NOBODY, Process, as_user, crowded
 from mute_files import MuteFiles
 from native_fixture import NativeTest
 
@@ -215,8 +215,8 @@ sys.stdin.readline()
             begin = time.monotonic()
             line.ask({"ping": 1})
             worst = max(worst, time.monotonic() - begin)
-        self.assertLess(worst, 0.5)
-        self.assertLess(time.monotonic() - start, 2)  # all 320 of them
+        self.assertLess(worst, crowded(0.5))
+        self.assertLess(time.monotonic() - start, crowded(2))  # all 320 of them
         self.assertFalse(crowd.out.ended, crowd.err.lines)
         answer = json.loads(crowd.out.wait("hello"))  # a child is found all the same
         self.assertTrue(os.path.exists(f"/proc/{answer['pid']}"))  # by its pid out here
@@ -260,7 +260,7 @@ class MemoryOfStrangers(IdentityTest):
         self.assertEqual(hostile.hear(), '{"ack":0}\n')
         hostile.tell("close", 0)
         self.assertEqual(self.connect().ask({"ping": 1}), {"pong": 1})
-        self.assertLess(time.monotonic() - begin, 5)
+        self.assertLess(time.monotonic() - begin, crowded(5))
         self.assertFalse(files.asked.is_set())
         self.assertEqual(self.figures(hostile.pid), {(None, "heap"): (4711, 1)})
 
@@ -288,7 +288,7 @@ class MemoryOfStrangers(IdentityTest):
         second, third = self.puppet(), self.puppet()
         for puppet in (second, third):
             self.assertEqual(puppet.ask(heap(1)), {"ack": 0})
-        self.assertLess(time.monotonic() - begin, 5)
+        self.assertLess(time.monotonic() - begin, crowded(5))
         commands = self.commands()
         self.assertIn(second.pid, commands)
         self.assertFalse(commands[second.pid])
