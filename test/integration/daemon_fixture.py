@@ -26,6 +26,18 @@ NOBODY = 65534
 PATIENCE_S = 180 if SANITIZED else 60  # a limit for a broken program, never a wait
 
 
+def is_whole_root():
+    """Root as a machine has it, not as a container does, who may neither mount nor look into other users' processes."""
+    sys_ptrace, sys_admin, sys_nice = 19, 21, 23  # linux/capability.h
+    with open("/proc/self/status", encoding="ascii") as status:
+        rights = next(int(line.split()[1], 16) for line in status if line.startswith("CapEff:"))
+    return os.geteuid() == 0 and all(rights >> n & 1 for n in (sys_ptrace, sys_admin, sys_nice))
+
+
+def needs_root(test):
+    return unittest.skipUnless(is_whole_root(), "needs root with all its rights")(test)
+
+
 def crowded(seconds):
     """A limit for what takes no longer than that where the machine is ours: longer by as much as others share it now."""
     with open("/proc/loadavg", encoding="ascii") as file:
@@ -36,6 +48,12 @@ def crowded(seconds):
 
 def as_user(uid):
     return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+
+
+def with_descriptors(n):
+    """A prefix for a program that has no more than these: root could go beyond what it is given."""
+    bound = ["setpriv", "--bounding-set=-sys_resource"] if os.geteuid() == 0 else []
+    return [*bound, "prlimit", f"--nofile={n}:{n}"]
 
 
 class Lines:

@@ -12,7 +12,7 @@ import sys
 import time
 import unittest
 
-from daemon_fixture import CLIENT, MEMOIRD, NOBODY, PATIENCE_S, SANITIZED, DaemonTest, Process, as_user, crowded
+from daemon_fixture import CLIENT, MEMOIRD, NOBODY, PATIENCE_S, SANITIZED, DaemonTest, Process, as_user, crowded, needs_root, with_descriptors
 
 # struct book_header of src/book/layout.h
 START_TICKS_AT, PID_AT = 72, 88
@@ -20,10 +20,6 @@ START_TICKS_AT, PID_AT = 72, 88
 
 def start_ticks(pid):
     return int(open(f"/proc/{pid}/stat", encoding="ascii").read().rsplit(")", 1)[1].split()[19])
-
-
-def needs_root(test):
-    return unittest.skipUnless(os.geteuid() == 0, "needs root")(test)
 
 
 class Users(DaemonTest):
@@ -231,7 +227,7 @@ class Junk(DaemonTest):
             daemon.err.wait("gone: removed 1 buffer", 3)
 
     def test_descriptors_run_out(self):
-        daemon = self.daemon("--log-level=debug", "--refresh=50ms", prefix=["prlimit", "--nofile=48:48"])
+        daemon = self.daemon("--log-level=debug", "--refresh=50ms", prefix=with_descriptors(48))
         clients = [self.client("device=D", "dram=2x100000", "ready", "wait") for _ in range(40)]
         for client in clients:
             self.watched(daemon, client.pid)

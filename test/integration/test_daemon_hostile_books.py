@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from daemon_fixture import BUILD, MEMOIRD, NOBODY, SANITIZED, DaemonTest, Process, as_user, crowded
+from daemon_fixture import BUILD, MEMOIRD, NOBODY, SANITIZED, DaemonTest, Process, as_user, crowded, needs_root
 
 FORGE = BUILD / "test/integration/forge"
 
@@ -17,7 +17,7 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-@unittest.skipUnless(os.geteuid() == 0, "needs root")
+@needs_root
 class HostileBooks(DaemonTest):
     def setUp(self):
         super().setUp()
@@ -114,7 +114,7 @@ class HostileBooks(DaemonTest):
         other.err.wait("ready: watching")
 
 
-@unittest.skipUnless(os.geteuid() == 0, "needs root")
+@needs_root
 class OwnMachine(DaemonTest):
     """In pid and mount namespaces of their own, where /run and /dev/shm are empty."""
 

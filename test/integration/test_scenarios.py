@@ -5,14 +5,13 @@ that come and die for a minute."""
 
 import os
 import random
-import shutil
 import signal
 import subprocess
 import threading
 import time
 import unittest
 
-from daemon_fixture import NOBODY, SANITIZED, as_user, crowded
+from daemon_fixture import NOBODY, SANITIZED, as_user, crowded, needs_root
 from socket_support import Monitor, SocketTest, add
 
 SOAK = bool(os.environ.get("SOAK"))
@@ -224,7 +223,7 @@ class Dying(ScenarioTest):
         self.assertIn("found dead", self.gone(daemon, clients[1].pid))
 
 
-@unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"), "needs root to mount")
+@needs_root
 class Full(ScenarioTest):
     def mounted(self, where, kilobytes):
         """A command prefix that runs in a mount namespace with a small tmpfs there."""

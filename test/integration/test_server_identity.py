@@ -12,12 +12,11 @@ import sys
 import time
 import unittest
 
-from daemon_fixture import NOBODY, Process, as_user, crowded
+from daemon_fixture import NOBODY, Process, as_user, crowded, needs_root
 from mute_files import MuteFiles
 from native_fixture import NativeTest
 
 FAR_USER = 54321
-ROOT = unittest.skipUnless(os.getuid() == 0, "needs root to be two users")
 
 # One client, told by lines of JSON what to do; it answers each with one line.
 PUPPET = """
@@ -95,7 +94,7 @@ def heap(bytes, id=1):
 
 
 class SomebodyElse(IdentityTest):
-    @ROOT
+    @needs_root
     def test_old_connection_writes_nothing_for_who_got_the_pid(self):
         last = "/proc/sys/kernel/ns_last_pid"
         if not os.access(last, os.W_OK):
@@ -141,7 +140,7 @@ class SomebodyElse(IdentityTest):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
-    @ROOT
+    @needs_root
     def test_memory_is_not_booked_on_a_setuid_program(self):
         self.open_native()
         program = self.folder / "sleep"
@@ -195,7 +194,7 @@ print(line.makefile().readline(), end="", flush=True)
 sys.stdin.readline()
 """
 
-    @ROOT
+    @needs_root
     def test_pids_of_another_namespace_cost_little(self):
         self.open_native()
         others = subprocess.Popen(["sh", "-c", "for i in $(seq 400); do sleep 1000 & done; echo ready; wait"],
@@ -244,7 +243,7 @@ class Exec(IdentityTest):
 
 
 class MemoryOfStrangers(IdentityTest):
-    @ROOT
+    @needs_root
     def test_memory_that_does_not_answer_stops_nobody(self):
         self.open_native()
         files = MuteFiles()
@@ -330,7 +329,7 @@ class Hello(IdentityTest):
 
 
 class WhoPays(IdentityTest):
-    @ROOT
+    @needs_root
     def test_books_count_in_their_users_limits_though_connections_close(self):
         self.open_native("--books-per-user-max", "3")
         answers = []
@@ -343,7 +342,7 @@ class WhoPays(IdentityTest):
         for _ in range(5):
             self.assertIn("ack", self.puppet().ask(heap(1)))  # and root no limit
 
-    @ROOT
+    @needs_root
     def test_user_at_his_limit_goes_on_after_a_restart(self):
         daemon = self.open_native("--books-per-user-max", "3")
         clients = [self.puppet(FAR_USER) for _ in range(3)]

@@ -15,7 +15,7 @@ import unittest
 
 import stage
 import tt_client as tt
-from daemon_fixture import BUILD, MEMOIRD, NOBODY, PATIENCE_S, SANITIZED, DaemonTest, Process, as_user, crowded
+from daemon_fixture import BUILD, MEMOIRD, NOBODY, PATIENCE_S, SANITIZED, DaemonTest, Process, as_user, crowded, needs_root
 from tt_client import Connection, held, message
 
 PROGRAM = stage.for_others(pathlib.Path(__file__).resolve().parent / "tt_client.py")
@@ -660,6 +660,7 @@ class Users(ServerTest):
         daemon.err.wait(r"killed by SIGKILL\) gone: removed 3 buffers")
 
 
+    @needs_root
     def test_the_systemd_unit_may_do_what_it_takes(self):
         root = pathlib.Path(__file__).resolve().parents[2]
         unit = (root / "src/daemon/memoird.service.in").read_text(encoding="utf-8")
