@@ -196,6 +196,17 @@ class DaemonTest(unittest.TestCase):
                 raise AssertionError(f"never: {what}")
             time.sleep(0.005)
 
+    def let_look(self, daemon, seconds):
+        """Time for what it does at intervals: that long, and until it rested as often as it does in some of them."""
+
+        def rests():
+            with open(f"/proc/{daemon.pid}/status", encoding="ascii") as status:
+                return next(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches:"))
+
+        enough = rests() + 6
+        time.sleep(seconds)
+        self.wait_until(lambda: rests() >= enough, "it rests between looks")
+
     def watched(self, daemon, pid):
         """Wait until the daemon (at log level debug) watches that process."""
         daemon.err.wait(rf"watching PID {pid} ")
