@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import pathlib
 import shutil
 import signal
 import socket
@@ -262,14 +261,6 @@ class MemoryOfStrangers(IdentityTest):
         self.assertLess(time.monotonic() - begin, crowded(5))
         self.assertFalse(files.asked.is_set())
         self.assertEqual(self.figures(hostile.pid), {(None, "heap"): (4711, 1)})
-
-    def helpers(self, daemon):
-        """Processes that read command lines for memoird."""
-        found = []
-        for pid in pathlib.Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split():
-            if "(memoird-command) " in (text := pathlib.Path(f"/proc/{pid}/stat").read_text()) and ") Z" not in text:
-                found.append(int(pid))
-        return found
 
     def commands(self):
         rows = self.connect().ask({"query": {"table": "processes", "show": ["pid", "command"]}})["result"]["rows"]

@@ -352,7 +352,8 @@ class Requests(NativeTest):
     def test_other_users_see_totals_and_nothing_else(self):
         if os.getuid() != 0:
             self.skipTest("needs root")
-        self.native("--socket-group", "all")
+        daemon = self.native("--socket-group", "all")
+        self.wait_until(lambda: self.helpers(daemon), "somebody who reads command lines")
         line = self.with_device()
         line.ask({"alloc": {"device": 0, "space": "dram", "id": 4711, "bytes": 1234, "tag": "secret tag"}, "ack": True})
         query = {"query": {"show": "pid,program,command,device.dram", "where": f"pid={os.getpid()}"}}
