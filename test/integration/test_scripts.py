@@ -204,7 +204,7 @@ class TestScript(Folder):
     def test_what_fails_is_run_again_alone_and_told(self):
         result, runs = self.run_lane("b d", "d", "")
         self.assertEqual(result.returncode, 0, result.stdout)
-        self.assertEqual([line.partition("--num-processes ")[2] for line in runs], [str(len(os.sched_getaffinity(0)) + 1), "1 b d", "1 d"])
+        self.assertEqual([line.partition("--num-processes ")[2] for line in runs], [str(len(os.sched_getaffinity(0)) + 2), "1 b d", "1 d"])
         end = result.stdout[result.stdout.index("==> finished"):]
         self.assertIn("UNSTEADY s / b: x (failed once, passed alone)\n", end)
         self.assertIn("UNSTEADY s / d: x (failed twice, passed alone)\n", end)
