@@ -393,7 +393,7 @@ class Unit(DaemonTest):
         script = """
             mount -t tmpfs none /run
             setpriv --bounding-set="$4" --inh-caps=-all --no-new-privs "$1" --state "$3" --log-level=debug \
-                --tt-socket none &
+                --tt-socket none --http 127.0.0.1:0 &
             while ! mountpoint -q /run/memoir; do sleep 0.01; done
             setpriv --reuid=65534 --regid=65534 --clear-groups "$2" device=D dram=4x100000 ready wait
             wait

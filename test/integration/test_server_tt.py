@@ -674,7 +674,7 @@ class Users(ServerTest):
         script = """
             mount -t tmpfs none /run
             setpriv --bounding-set="$1" --inh-caps=-all --no-new-privs "$2" --state "$3" --socket none \\
-                --tt-socket "$4" --socket-group 65534 &
+                --tt-socket "$4" --socket-group 65534 --http 127.0.0.1:0 &
             while ! "$5" -c "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])" "$4" 2>/dev/null; do
                 sleep 0.02
             done
