@@ -116,7 +116,9 @@ meson_setup() {
   printf '%s' "$wanted" >"$dir/.arguments"
 }
 
+# compile DIR [TARGET...]
 compile() {
   local dir=$1
-  quietly "build/log/$(basename "$dir")-compile.log" ninja -C "$dir"
+  shift
+  quietly "build/log/$(basename "$dir")-compile.log" ninja -C "$dir" "$@"
 }

@@ -13,7 +13,7 @@ const MEMOIR = join(BUILD, 'src/cli/memoir')
 const SIEVE = join(BUILD, 'test/browser/sieve')
 
 /** A limit for what is broken, never a wait. */
-export const PATIENCE_MS = Number(process.env.PATIENCE_MS ?? 30_000)
+export const PATIENCE_MS = Number(process.env.PATIENCE_MS ?? 60_000)
 /** Where the machine is busy the program leaks by fits and starts, and the detector wants to see more of it. */
 export const VERDICT_MS = 4 * PATIENCE_MS
 const LOOK_MS = 50

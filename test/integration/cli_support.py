@@ -17,6 +17,8 @@ LIBRARY = BUILD / "src/client"  # for copies of programs, which do not find it b
 CLIENT = BUILD / "test/integration/cli_client"
 SCRIPTED = BUILD / "test/integration/scripted_client"
 
+PATIENCE_S = 60  # a limit for a broken program, never a wait
+
 # enum memoir_space, for scripted clients
 HEAP, DRAM, L1, L1_SMALL, TRACE, CB, KERNEL, SYSTEM = 1, 16, 17, 18, 19, 20, 21, 22
 COMMANDS = ["top", "ps", "devices", "buffers", "sites", "flame", "leaks", "heap", "query", "log", "history", "exited", "run", "doctor", "demo", "help"]
@@ -36,7 +38,7 @@ def memoir(*arguments, environment=None, check=None, stdin=subprocess.DEVNULL):
         stdin=stdin,
         capture_output=True,
         env=ENVIRONMENT | (environment or {}),
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     done.stdout = done.stdout.decode()
     done.stderr = done.stderr.decode()
@@ -48,7 +50,7 @@ def memoir(*arguments, environment=None, check=None, stdin=subprocess.DEVNULL):
     return done
 
 
-def wait_for(condition, what, timeout_s=20):
+def wait_for(condition, what, timeout_s=PATIENCE_S):
     """Poll until `condition()` gives something true, and return it."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:

@@ -23,11 +23,37 @@ SANITIZED = bool(os.environ.get("MEMOIR_SANITIZED"))
 MEMOIRD = BUILD / "src/daemon/memoird"
 CLIENT = BUILD / "test/integration/client"
 NOBODY = 65534
-PATIENCE_S = 60 if SANITIZED else 20  # a limit for a broken program, never a wait
+PATIENCE_S = 180 if SANITIZED else 60  # a limit for a broken program, never a wait
+
+
+def is_whole_root():
+    """Root as a machine has it, not as a container does, who may neither mount nor look into other users' processes."""
+    sys_ptrace, sys_admin, sys_nice = 19, 21, 23  # linux/capability.h
+    with open("/proc/self/status", encoding="ascii") as status:
+        rights = next(int(line.split()[1], 16) for line in status if line.startswith("CapEff:"))
+    return os.geteuid() == 0 and all(rights >> n & 1 for n in (sys_ptrace, sys_admin, sys_nice))
+
+
+def needs_root(test):
+    return unittest.skipUnless(is_whole_root(), "needs root with all its rights")(test)
+
+
+def crowded(seconds):
+    """A limit for what takes no longer than that where the machine is ours: longer by as much as others share it now."""
+    with open("/proc/loadavg", encoding="ascii") as file:
+        words = file.read().split()
+    wanting = max(float(words[0]), int(words[3].split("/")[0]))
+    return seconds * max(1, wanting / len(os.sched_getaffinity(0)))
 
 
 def as_user(uid):
     return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+
+
+def with_descriptors(n):
+    """A prefix for a program that has no more than these: root could go beyond what it is given."""
+    bound = ["setpriv", "--bounding-set=-sys_resource"] if os.geteuid() == 0 else []
+    return [*bound, "prlimit", f"--nofile={n}:{n}"]
 
 
 class Lines:
@@ -169,6 +195,17 @@ class DaemonTest(unittest.TestCase):
             if time.monotonic() > end:
                 raise AssertionError(f"never: {what}")
             time.sleep(0.005)
+
+    def let_look(self, daemon, seconds):
+        """Time for what it does at intervals: that long, and until it rested as often as it does in some of them."""
+
+        def rests():
+            with open(f"/proc/{daemon.pid}/status", encoding="ascii") as status:
+                return next(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches:"))
+
+        enough = rests() + 6
+        time.sleep(seconds)
+        self.wait_until(lambda: rests() >= enough, "it rests between looks")
 
     def watched(self, daemon, pid):
         """Wait until the daemon (at log level debug) watches that process."""

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import unittest
 
-from daemon_fixture import BUILD, PATIENCE_S, SANITIZED, Process
+from daemon_fixture import BUILD, PATIENCE_S, SANITIZED, Process, needs_root  # noqa: F401
 
 SOURCE = pathlib.Path(os.environ.get("MEMOIR_SOURCE_ROOT", pathlib.Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(SOURCE / "clients/python"))
@@ -21,10 +21,6 @@ MEMOIR = BUILD / "src/cli/memoir"
 NOBODY = 65534
 IDLE, EARLY, OPEN, OFF = range(4)  # enum memoir_state
 HEAP, DRAM = 1, 16
-
-
-def needs_root(test):
-    return unittest.skipUnless(os.geteuid() == 0, "needs root")(test)
 
 
 def not_sanitized(reason):

@@ -84,6 +84,18 @@ class NativeTest(DaemonTest):
     def native(self, *flags, **options):
         return self.daemon("--socket", self.path, "--tt-socket", "none", *flags, **options)
 
+    def helpers(self, daemon):
+        """Processes that read command lines for memoird, and have begun to."""
+        found = []
+        for pid in pathlib.Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split():
+            try:
+                text = pathlib.Path(f"/proc/{pid}/stat").read_text()
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it ended meanwhile
+            if "(memoird-command) " in text and ") Z" not in text:
+                found.append(int(pid))
+        return found
+
     def connect(self, address=None, patient=False):
         end = time.monotonic() + PATIENCE_S
         while True:

@@ -59,7 +59,7 @@ class ScreenTest(CommandTest):
             return self.last if re.search(pattern, self.last, re.MULTILINE) else None
 
         try:
-            return wait_for(seen, what or pattern, timeout_s=30)
+            return wait_for(seen, what or pattern, timeout_s=60)
         except AssertionError as error:
             raise AssertionError(f"{error}; the screen is:\n{self.last}") from None
 

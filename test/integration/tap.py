@@ -5,7 +5,9 @@ Usage: tap.py FILE [TEST...]     TEST is Class.method or Class, as unittest name
 """
 
 import importlib.util
+import os
 import pathlib
+import signal
 import sys
 import time
 import traceback
@@ -58,6 +60,21 @@ class TapResult(unittest.TestResult):
             self.line(False, subtest, details="".join(traceback.format_exception(*err)))
 
 
+def end_when_told(result):
+    """Who finds that a test takes too long sends SIGTERM: that test fails then, and says where it stood."""
+    runner = os.getpid()
+
+    def told(number, _frame):
+        if os.getpid() != runner:  # a child of some test, which has not asked for this
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        result.stop()
+        raise TimeoutError("told to end: this takes too long")
+
+    signal.signal(signal.SIGTERM, told)
+
+
 def load(path, names):
     """The tests of a file; its folder is importable, for shared helpers."""
     sys.path.insert(0, str(path.parent))
@@ -75,6 +92,7 @@ def main():
         return 2
     suite = load(pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:])
     result = TapResult()
+    end_when_told(result)
     suite.run(result)
     print(f"1..{result.count}")
     return 1 if result.bad else 0

@@ -82,7 +82,7 @@ class Demo(CommandTest):
         demo = self.start("--quiet", "--kill-after", "1", "--duration", "3")
         wait_for(lambda: len(self.ps()) == 4, "four books")
         programs = children(demo.pid)
-        self.assertEqual(demo.wait(timeout=20), 0)
+        self.assertEqual(demo.wait(timeout=60), 0)
         self.assertEqual(demo.stdout.read(), "")
         self.assertFalse(any(alive(pid) for pid in programs))
         self.assertEqual(list(self.dir.glob("*/*")), [])
@@ -91,7 +91,7 @@ class Demo(CommandTest):
         demo = self.start("--quiet")
         wait_for(lambda: len(self.ps()) == 4, "four books")
         demo.send_signal(signal.SIGINT)
-        self.assertEqual(demo.wait(timeout=20), 0)
+        self.assertEqual(demo.wait(timeout=60), 0)
         self.assertEqual(self.ps(), [])
 
     def test_kill_9_of_the_demo_leaves_no_child(self):

@@ -198,17 +198,17 @@ class Screen(TopTest, ScreenTest):
     def test_the_chosen_process_stays_chosen(self):
         self.open_holders()
         marked = lambda pid: self.is_marked(f" {pid} ")
-        wait_for(lambda: marked(self.large.pid), "the mark on the first line", 30)
+        wait_for(lambda: marked(self.large.pid), "the mark on the first line")
         self.press("End")
-        wait_for(lambda: marked(self.small.pid), "the mark on the last line", 30)
+        wait_for(lambda: marked(self.small.pid), "the mark on the last line")
         self.type("r")
-        wait_for(lambda: marked(self.small.pid) and self.line_with("RSS▲"), "the mark after a turn", 30)
+        wait_for(lambda: marked(self.small.pid) and self.line_with("RSS▲"), "the mark after a turn")
         screen = self.screen().splitlines()
         row = next(i for i, line in enumerate(screen) if f" {self.large.pid} " in line)
         self.click(row, 4)
-        wait_for(lambda: marked(self.large.pid), "the mark after a click", 30)
+        wait_for(lambda: marked(self.large.pid), "the mark after a click")
         self.click(row, 4, button=64)
-        wait_for(lambda: marked(self.small.pid), "the mark after the wheel", 30)
+        wait_for(lambda: marked(self.small.pid), "the mark after the wheel")
 
     def test_a_filter_works_while_one_types(self):
         holder = self.hold(5, self.tag())
@@ -242,7 +242,7 @@ class Screen(TopTest, ScreenTest):
         # Choose the parent, wherever it stands.
         row = next(i for i, line in enumerate(self.screen().splitlines()) if re.match(rf" *{parent.pid} ", line))
         self.click(row, 4)
-        wait_for(lambda: self.is_marked(f" {parent.pid} "), "the mark", 30)
+        wait_for(lambda: self.is_marked(f" {parent.pid} "), "the mark")
         self.press("Left")
         self.see(rf"^ *{parent.pid} .*\[\+1\] bash +(3\d|4\d)\.\dM")
         self.assertNotRegex(self.screen(), rf"(?m)^ *{child} ")

@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from daemon_fixture import MEMOIRD, PATIENCE_S, SANITIZED, DaemonTest
+from daemon_fixture import MEMOIRD, PATIENCE_S, SANITIZED, DaemonTest, crowded, with_descriptors
 
 ORIGINAL = ("device=BH", "dram=150x170000", "cb=800x28000", "kernel=30x6800")
 
@@ -160,7 +160,7 @@ class Retirement(DaemonTest):
             client.wait()
         took.sort()
         # The goal, 5 ms, is measured by script/bench on a quiet machine; here others run as well.
-        self.assertLess(took[len(took) // 2], 0.25, took)
+        self.assertLess(took[len(took) // 2], crowded(0.25), took)
 
 
 class Exec(DaemonTest):
@@ -205,7 +205,7 @@ class Exec(DaemonTest):
 
 class Life(DaemonTest):
     def test_who_took_its_book_away_is_not_remembered_whoever_saw_its_end(self):
-        daemon = self.daemon("--log-level=debug", "--refresh=20ms", prefix=["prlimit", "--nofile=48:48"])
+        daemon = self.daemon("--log-level=debug", "--refresh=20ms", prefix=with_descriptors(48))
         # Where no pidfd is to be had any more, nobody can tell how a process ended that its parent has buried.
         while not any("cannot get a pidfd" in line for line in daemon.err.lines):
             quiet = self.client("device=D", "dram=1x100000", "free=dram=1", "ready", "wait")
@@ -360,7 +360,7 @@ class Life(DaemonTest):
         path = str(self.folder / "notify")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
             listener.bind(path)
-            listener.settimeout(20)
+            listener.settimeout(PATIENCE_S)
             daemon = self.daemon(env=dict(os.environ, NOTIFY_SOCKET=path))
             self.assertTrue(listener.recv(4096).startswith(b"READY=1\nSTATUS=watching 0 books"))
             daemon.kill(signal.SIGHUP)
@@ -380,13 +380,18 @@ class Life(DaemonTest):
             fields = open(f"/proc/{daemon.pid}/stat", encoding="ascii").read().rsplit(")", 1)[1].split()
             return int(fields[11]) + int(fields[12])
 
-        before, start = ticks(), time.monotonic()
+        def begun():
+            with open("/proc/stat", encoding="ascii") as stat:
+                return next(int(line.split()[1]) for line in stat if line.startswith("processes "))
+
+        before, begun_before, start = ticks(), begun(), time.monotonic()
         time.sleep(3)
-        share = (ticks() - before) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - start)
-        # The goal of 0.5 % is measured on a quiet machine. Here others may have started thousands of processes, and
-        # the first look at each takes 50 us.
-        processes = sum(name.isdigit() for name in os.listdir("/proc"))
-        self.assertLess(share, 0.02 + 1e-4 * processes / 3)
+        seconds = time.monotonic() - start
+        share = (ticks() - before) / os.sysconf("SC_CLK_TCK") / seconds
+        # The goal of 0.5 % is measured on a quiet machine. Here others may have, or start meanwhile, thousands of
+        # processes, and the first look at each takes 50 us.
+        processes = sum(name.isdigit() for name in os.listdir("/proc")) + begun() - begun_before
+        self.assertLess(share, 0.02 + 1e-4 * processes / seconds)
         status = open(f"/proc/{daemon.pid}/status", encoding="ascii").read()
         anonymous = int(status.split("RssAnon:")[1].split()[0])
         self.assertLess(anonymous, 20000)

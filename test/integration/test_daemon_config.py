@@ -166,7 +166,7 @@ class Logs(DaemonTest):
 
     def test_log_that_cannot_be_opened(self):
         done = subprocess.run([str(MEMOIRD), "--dir", str(self.books), "--state", str(self.state), "--log-file",
-                               "/nonexistent/log"], capture_output=True, text=True, timeout=20, check=False)
+                               "/nonexistent/log"], capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("cannot open log '/nonexistent/log': No such file or directory", done.stderr)
 

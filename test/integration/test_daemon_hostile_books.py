@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from daemon_fixture import BUILD, MEMOIRD, NOBODY, SANITIZED, DaemonTest, Process, as_user
+from daemon_fixture import BUILD, MEMOIRD, NOBODY, SANITIZED, DaemonTest, Process, as_user, crowded, needs_root
 
 FORGE = BUILD / "test/integration/forge"
 
@@ -17,7 +17,7 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-@unittest.skipUnless(os.geteuid() == 0, "needs root")
+@needs_root
 class HostileBooks(DaemonTest):
     def setUp(self):
         super().setUp()
@@ -82,7 +82,7 @@ class HostileBooks(DaemonTest):
         flood = self.forge("dead", self.place, "3000")
         self.wait_until(lambda: not list(self.place.glob("*.book")), "all are removed")
         daemon.err.wait(rf"\d+ processes of uid {NOBODY} were retired without a line or a record")
-        self.assertLess(self.answers(daemon), 1)
+        self.assertLess(self.answers(daemon), crowded(1))
         flood.close()
         lines = [line for line in daemon.err.lines if "found dead" in line]
         self.assertTrue(1000 <= len(lines) < 1500, len(lines))
@@ -114,7 +114,7 @@ class HostileBooks(DaemonTest):
         other.err.wait("ready: watching")
 
 
-@unittest.skipUnless(os.geteuid() == 0, "needs root")
+@needs_root
 class OwnMachine(DaemonTest):
     """In pid and mount namespaces of their own, where /run and /dev/shm are empty."""
 

@@ -43,6 +43,7 @@ class Limits(FaultTest):
             told, _ = self.run_to_end(LIMITS, "as", bytes_)
             self.assertEqual((told["state"], told["live_blocks"], told["lost"]), (OPEN, 5000, 0))
 
+    @needs_root
     @not_sanitized("sanitizers make mlockall() do nothing")
     def test_locked_memory_does_not_fill_the_reserve(self):
         for when in ("before", "after"):

@@ -141,7 +141,7 @@ class Signals(RunTest):
                 return pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0] == "Z"
             except OSError:
                 return True
-        wait_for(gone, "the end of the program", 30)
+        wait_for(gone, "the end of the program")
 
     def test_a_program_that_stops_alone_goes_on_alone(self):
         process = self.started("echo ready; echo $$; exec sleep 600")
@@ -189,7 +189,7 @@ class Terminal(RunTest):
             except BlockingIOError:
                 return False
         try:
-            wait_for(tried, f"'{text}' on the terminal", 30)
+            wait_for(tried, f"'{text}' on the terminal")
         except AssertionError as error:
             raise AssertionError(f"{error}; there is: {self.seen!r}") from None
         self.seen = self.seen.split(text, 1)[1]
@@ -356,7 +356,7 @@ class Tracked(RunTest):
                                    env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    text=True)
         self.addCleanup(self.end_it, process)
-        rows = wait_for(lambda: [p for p in self.ps() if p["program"] == "leak_direct"], "its row in memoir ps", 30)
+        rows = wait_for(lambda: [p for p in self.ps() if p["program"] == "leak_direct"], "its row in memoir ps")
         self.assertGreater(rows[0]["heap_bytes"], 0)
         _, said = process.communicate("", timeout=60)
         self.assertIn("direct.c:6 step", said)
@@ -377,7 +377,7 @@ class Watched(DaemonTest):
             if "left no figures" not in result.stderr:  # a daemon was quicker than we
                 break
         self.assertIn("9.6 kB in     200 blocks", result.stderr)
-        wait_for(lambda: not list(self.books.rglob("*.book")), "the end of the books", 30)
+        wait_for(lambda: not list(self.books.rglob("*.book")), "the end of the books")
         daemon.close()
 
 

@@ -5,14 +5,13 @@ that come and die for a minute."""
 
 import os
 import random
-import shutil
 import signal
 import subprocess
 import threading
 import time
 import unittest
 
-from daemon_fixture import NOBODY, SANITIZED, as_user
+from daemon_fixture import NOBODY, SANITIZED, as_user, crowded, needs_root
 from socket_support import Monitor, SocketTest, add
 
 SOAK = bool(os.environ.get("SOAK"))
@@ -88,7 +87,7 @@ class Original(ScenarioTest):
             took.append(time.monotonic() - begin)
             client.wait()
         # The goal, 10 ms, is measured by script/bench on a quiet machine; here others run as well.
-        self.assertLess(sorted(took)[len(took) // 2], 0.25, took)
+        self.assertLess(sorted(took)[len(took) // 2], crowded(0.25), took)
 
     def test_several_monitors_see_the_same(self):
         self.daemon()
@@ -224,7 +223,7 @@ class Dying(ScenarioTest):
         self.assertIn("found dead", self.gone(daemon, clients[1].pid))
 
 
-@unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"), "needs root to mount")
+@needs_root
 class Full(ScenarioTest):
     def mounted(self, where, kilobytes):
         """A command prefix that runs in a mount namespace with a small tmpfs there."""
@@ -288,7 +287,7 @@ class Users(ScenarioTest):
         """A piece of code that speaks the Tenstorrent protocol without our helpers, which nobody may not reach."""
         return ("import os, socket, struct\n"
                 "M = struct.Struct('<B3xiQB3xiQQ6Q2Q10I')\n"
-                f"s = socket.socket(socket.AF_UNIX); s.connect({str(self.tt)!r}); s.settimeout(20)\n"
+                f"s = socket.socket(socket.AF_UNIX); s.connect({str(self.tt)!r}); s.settimeout(60)\n"
                 "def say(kind, device=0, size=0, buffer_type=0, pid=None, number=0):\n"
                 "    s.sendall(M.pack(kind, device, size, buffer_type, pid or os.getpid(), number, 0, *[0] * 18))\n"
                 "def totals():\n"
@@ -317,7 +316,7 @@ class Users(ScenarioTest):
 
     def test_other_user_reads_no_buffers(self):
         code = ("import json, socket\n"
-                f"s = socket.socket(socket.AF_UNIX); s.connect({str(self.native)!r}); s.settimeout(20)\n"
+                f"s = socket.socket(socket.AF_UNIX); s.connect({str(self.native)!r}); s.settimeout(60)\n"
                 "f = s.makefile('rw')\n"
                 "f.write('{\"query\":{\"table\":\"buffers\"}}\\n'); f.flush()\n"
                 "print(len(json.loads(f.readline())['result']['rows']))")

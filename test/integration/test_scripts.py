@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -128,9 +129,106 @@ class CountTests(Folder):
         self.assertEqual(run(ROOT / "script/count-tests", "--failed", first).stdout.split(), ["t", "u"])
         result = run(ROOT / "script/count-tests", first, again)
         self.assertEqual(result.stdout.strip(), "2 1 0")
-        self.assertIn("UNSTEADY s / t: a\n", result.stderr)
+        self.assertIn("UNSTEADY s / t: a (failed once, passed alone)\n", result.stderr)
         self.assertIn("    # why\n", result.stderr)
-        self.assertIn("FAILED s / u: c\n", result.stderr)
+        self.assertIn("FAILED s / u: c (and once before)\n", result.stderr)
+
+    def test_what_fails_three_times_has_failed(self):
+        bad, good = {"name": "s / t", "result": "FAIL", "stdout": "not ok 1 - a\n"}, {"name": "s / t", "result": "OK", "stdout": "ok 1 - a\n"}
+        bad, good = (self.write(f"{t['result']}.json", json.dumps(t) + "\n") for t in (bad, good))
+        result = run(ROOT / "script/count-tests", bad, bad, bad)
+        self.assertEqual(result.stdout.strip(), "0 1 0")
+        self.assertIn("FAILED s / t: a (and twice before)\n", result.stderr)
+        result = run(ROOT / "script/count-tests", bad, bad, good)
+        self.assertEqual(result.stdout.strip(), "1 0 0")
+        self.assertIn("UNSTEADY s / t: a (failed twice, passed alone)\n", result.stderr)
+
+
+MESON = """#!{python}
+import json, os, pathlib, sys
+words = sys.argv[1:]
+if words[0] == "setup":
+    folder = pathlib.Path(words[1])
+    (folder / "meson-logs").mkdir(parents=True)
+    (folder / "build.ninja").touch()
+    sys.exit(0)
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+found = {{"ignored": status["SigIgn"].strip(), "umask": status["Umask"].strip(), "input": os.readlink("/proc/self/fd/0")}}
+json.dump(found | {{"words": sorted(os.environ)}}, open("found.json", "w"))
+with open("runs", "a+") as runs:
+    runs.write(" ".join(words) + "\\n")
+    runs.seek(0)
+    number = len(runs.readlines())
+bad = {plan}[number - 1].split()
+with open("build/test/meson-logs/testlog.json", "w") as log:
+    for name in "abcdefgh":
+        if number == 1 or name in words:
+            told = "not ok 1 - x\\n# why %s failed in run %d\\n" % (name, number) if name in bad else "ok 1 - x\\n"
+            log.write(json.dumps({{"name": "s / " + name, "result": "FAIL" if name in bad else "OK", "stdout": told}}) + "\\n")
+"""
+
+
+class TestScript(Folder):
+    """script/test, over a meson whose tests fail as planned: for each run, which ones."""
+
+    def run_lane(self, *plan, ninja=0, prefix=(), **environment):
+        for name in ("test", "lib.sh", "count-tests"):
+            (self.dir / "script").mkdir(exist_ok=True)
+            shutil.copy(ROOT / "script" / name, self.dir / "script")
+        self.write("web/package-lock.json", "{}")
+        self.write("web/node_modules/.package-lock.json", "{}")
+        for name, text in (("meson", MESON.format(python=sys.executable, plan=plan)), ("dpkg-query", "#!/bin/sh\nprintf installed\n"),
+                           ("node", "#!/bin/sh\n"), ("npm", "#!/bin/sh\n"), ("ninja", f"#!/bin/sh\necho no cigar\nexit {ninja}\n"),
+                           ("sleep", "#!/bin/sh\n")):
+            self.write(f"bin/{name}", text).chmod(0o755)
+        path = f"{self.dir / 'bin'}:{os.environ['PATH']}"
+        result = run(*prefix, self.dir / "script/test", "--lane", "release", env=os.environ | {"PATH": path} | environment)
+        runs = self.dir / "runs"
+        return result, runs.read_text(encoding="utf-8").splitlines() if runs.exists() else []
+
+    def test_nothing_is_run_again_where_all_passed(self):
+        result, runs = self.run_lane("")
+        self.assertEqual((result.returncode, len(runs)), (0, 1), result.stdout)
+        self.assertTrue(result.stdout.endswith("\n8 passed, 0 failed\n"), result.stdout)
+
+    def test_what_starts_it_decides_nothing(self):
+        odd = {"MEMOIR_DIR": "/nowhere", "XDG_RUNTIME_DIR": "/nowhere", "GIT_DIR": "/nowhere", "LD_PRELOAD": ""}
+        result, _ = self.run_lane("", prefix=("bash", "-c", "umask 077; trap '' HUP INT USR1 TERM; exec \"$@\" <&-", "bash"), **odd)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        found = json.loads((self.dir / "found.json").read_text(encoding="utf-8"))
+        # Python itself ignores SIGPIPE and SIGXFSZ.
+        self.assertEqual(int(found["ignored"], 16) & ~(1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1), 0)
+        self.assertEqual((found["umask"], found["input"]), ("0022", "/dev/null"))
+        self.assertEqual(set(odd) & set(found["words"]), set())
+
+    def test_what_fails_is_run_again_alone_and_told(self):
+        result, runs = self.run_lane("b d", "d", "")
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertEqual([line.partition("--num-processes ")[2] for line in runs], [str(len(os.sched_getaffinity(0)) + 2), "1 b d", "1 d"])
+        end = result.stdout[result.stdout.index("==> finished"):]
+        self.assertIn("UNSTEADY s / b: x (failed once, passed alone)\n", end)
+        self.assertIn("UNSTEADY s / d: x (failed twice, passed alone)\n", end)
+        self.assertIn("# why d failed in run 1\n", end)
+        self.assertTrue(end.endswith("\n8 passed, 0 failed\n"), end)
+
+    def test_what_fails_three_times_is_failed(self):
+        result, runs = self.run_lane("b", "b", "b")
+        self.assertEqual((result.returncode, len(runs)), (1, 3), result.stdout)
+        end = result.stdout[result.stdout.index("==> finished"):]
+        self.assertIn("FAILED s / b: x (and twice before)\n", end)
+        self.assertTrue(end.endswith("\n7 passed, 1 failed\n"), end)
+
+    def test_many_failures_are_not_bad_luck(self):
+        result, runs = self.run_lane("a b c d e f")
+        self.assertEqual((result.returncode, len(runs)), (1, 1), result.stdout)
+        self.assertTrue(result.stdout.endswith("\n2 passed, 6 failed\n"), result.stdout)
+
+    def test_lane_that_does_not_build_is_a_failure_and_built_once(self):
+        result, runs = self.run_lane("", ninja=1)
+        self.assertEqual((result.returncode, runs), (1, []), result.stdout)
+        end = result.stdout[result.stdout.index("==> finished"):]
+        self.assertIn("FAILED test: compile\n    no cigar\n", end)
+        self.assertTrue(end.endswith("\n0 passed, 1 failed\n"), end)
 
 
 class Tap(Folder):
@@ -147,6 +245,18 @@ class Tap(Folder):
         code, lines = self.tap("    @classmethod\n    def setUpClass(cls): 1 / 0\n    def test_a(self): pass\n")
         self.assertEqual(code, 1)
         self.assertTrue(lines[0].startswith("not ok 1"))
+
+    def test_one_that_takes_too_long_says_so_and_where(self):
+        path = self.write("test_x.py", "import time, unittest\nclass X(unittest.TestCase):\n    def test_a(self):\n"
+                          "        print('# here', flush=True)\n        time.sleep(1000)\n    def test_b(self): pass\n")
+        with subprocess.Popen([sys.executable, ROOT / "test/integration/tap.py", path], stdout=subprocess.PIPE, text=True) as tap:
+            self.assertEqual(tap.stdout.readline(), "# here\n")
+            tap.terminate()
+            rest = tap.stdout.read()
+        self.assertEqual(tap.returncode, 1)
+        self.assertIn("not ok 1 - test_x.X.test_a", rest)
+        self.assertIn(", in test_a\n", rest)
+        self.assertNotIn("test_b", rest)
 
     def test_skip_is_told_as_skip(self):
         code, lines = self.tap("    @unittest.skip('why')\n    def test_a(self): pass\n")

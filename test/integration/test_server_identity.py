@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import pathlib
 import shutil
 import signal
 import socket
@@ -12,12 +11,11 @@ import sys
 import time
 import unittest
 
-from daemon_fixture import NOBODY, Process, as_user
+from daemon_fixture import NOBODY, Process, as_user, crowded, needs_root
 from mute_files import MuteFiles
 from native_fixture import NativeTest
 
 FAR_USER = 54321
-ROOT = unittest.skipUnless(os.getuid() == 0, "needs root to be two users")
 
 # One client, told by lines of JSON what to do; it answers each with one line.
 PUPPET = """
@@ -95,7 +93,7 @@ def heap(bytes, id=1):
 
 
 class SomebodyElse(IdentityTest):
-    @ROOT
+    @needs_root
     def test_old_connection_writes_nothing_for_who_got_the_pid(self):
         last = "/proc/sys/kernel/ns_last_pid"
         if not os.access(last, os.W_OK):
@@ -141,7 +139,7 @@ class SomebodyElse(IdentityTest):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
-    @ROOT
+    @needs_root
     def test_memory_is_not_booked_on_a_setuid_program(self):
         self.open_native()
         program = self.folder / "sleep"
@@ -195,7 +193,7 @@ print(line.makefile().readline(), end="", flush=True)
 sys.stdin.readline()
 """
 
-    @ROOT
+    @needs_root
     def test_pids_of_another_namespace_cost_little(self):
         self.open_native()
         others = subprocess.Popen(["sh", "-c", "for i in $(seq 400); do sleep 1000 & done; echo ready; wait"],
@@ -215,8 +213,8 @@ sys.stdin.readline()
             begin = time.monotonic()
             line.ask({"ping": 1})
             worst = max(worst, time.monotonic() - begin)
-        self.assertLess(worst, 0.5)
-        self.assertLess(time.monotonic() - start, 2)  # all 320 of them
+        self.assertLess(worst, crowded(0.5))
+        self.assertLess(time.monotonic() - start, crowded(2))  # all 320 of them
         self.assertFalse(crowd.out.ended, crowd.err.lines)
         answer = json.loads(crowd.out.wait("hello"))  # a child is found all the same
         self.assertTrue(os.path.exists(f"/proc/{answer['pid']}"))  # by its pid out here
@@ -244,7 +242,7 @@ class Exec(IdentityTest):
 
 
 class MemoryOfStrangers(IdentityTest):
-    @ROOT
+    @needs_root
     def test_memory_that_does_not_answer_stops_nobody(self):
         self.open_native()
         files = MuteFiles()
@@ -260,17 +258,9 @@ class MemoryOfStrangers(IdentityTest):
         self.assertEqual(hostile.hear(), '{"ack":0}\n')
         hostile.tell("close", 0)
         self.assertEqual(self.connect().ask({"ping": 1}), {"pong": 1})
-        self.assertLess(time.monotonic() - begin, 5)
+        self.assertLess(time.monotonic() - begin, crowded(5))
         self.assertFalse(files.asked.is_set())
         self.assertEqual(self.figures(hostile.pid), {(None, "heap"): (4711, 1)})
-
-    def helpers(self, daemon):
-        """Processes that read command lines for memoird."""
-        found = []
-        for pid in pathlib.Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split():
-            if "(memoird-command) " in (text := pathlib.Path(f"/proc/{pid}/stat").read_text()) and ") Z" not in text:
-                found.append(int(pid))
-        return found
 
     def commands(self):
         rows = self.connect().ask({"query": {"table": "processes", "show": ["pid", "command"]}})["result"]["rows"]
@@ -288,7 +278,7 @@ class MemoryOfStrangers(IdentityTest):
         second, third = self.puppet(), self.puppet()
         for puppet in (second, third):
             self.assertEqual(puppet.ask(heap(1)), {"ack": 0})
-        self.assertLess(time.monotonic() - begin, 5)
+        self.assertLess(time.monotonic() - begin, crowded(5))
         commands = self.commands()
         self.assertIn(second.pid, commands)
         self.assertFalse(commands[second.pid])
@@ -330,7 +320,7 @@ class Hello(IdentityTest):
 
 
 class WhoPays(IdentityTest):
-    @ROOT
+    @needs_root
     def test_books_count_in_their_users_limits_though_connections_close(self):
         self.open_native("--books-per-user-max", "3")
         answers = []
@@ -343,7 +333,7 @@ class WhoPays(IdentityTest):
         for _ in range(5):
             self.assertIn("ack", self.puppet().ask(heap(1)))  # and root no limit
 
-    @ROOT
+    @needs_root
     def test_user_at_his_limit_goes_on_after_a_restart(self):
         daemon = self.open_native("--books-per-user-max", "3")
         clients = [self.puppet(FAR_USER) for _ in range(3)]

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from daemon_fixture import NOBODY, PATIENCE_S, as_user
+from daemon_fixture import NOBODY, PATIENCE_S, as_user, crowded
 from native_fixture import NativeTest
 
 # A client of its own process: reports what its arguments say, tells its pid, waits for a line.
@@ -217,7 +217,7 @@ class Requests(NativeTest):
         for i in range(n):
             start = time.monotonic()
             reports.ask({"report": [["a", 0, "dram", i * batch + j, 10, "a tag that takes room"] for j in range(batch)], "ack": True})
-            self.assertLess(time.monotonic() - start, 5)
+            self.assertLess(time.monotonic() - start, crowded(5))
         got = lost = 0
         while got + lost < n * batch:
             message = slow.receive()
@@ -352,7 +352,8 @@ class Requests(NativeTest):
     def test_other_users_see_totals_and_nothing_else(self):
         if os.getuid() != 0:
             self.skipTest("needs root")
-        self.native("--socket-group", "all")
+        daemon = self.native("--socket-group", "all")
+        self.wait_until(lambda: self.helpers(daemon), "somebody who reads command lines")
         line = self.with_device()
         line.ask({"alloc": {"device": 0, "space": "dram", "id": 4711, "bytes": 1234, "tag": "secret tag"}, "ack": True})
         query = {"query": {"show": "pid,program,command,device.dram", "where": f"pid={os.getpid()}"}}

@@ -15,7 +15,7 @@ import unittest
 
 import stage
 import tt_client as tt
-from daemon_fixture import BUILD, MEMOIRD, NOBODY, PATIENCE_S, SANITIZED, DaemonTest, Process, as_user
+from daemon_fixture import BUILD, MEMOIRD, NOBODY, PATIENCE_S, SANITIZED, DaemonTest, Process, as_user, crowded, needs_root
 from tt_client import Connection, held, message
 
 PROGRAM = stage.for_others(pathlib.Path(__file__).resolve().parent / "tt_client.py")
@@ -348,7 +348,7 @@ class Deaths(ServerTest):
                             r".*, 800 CBs .*, 30 kernels")
         delays.sort()
         print(f"# from kill to zero: median {delays[len(delays) // 2] * 1e3:.2f} ms, most {delays[-1] * 1e3:.2f} ms")
-        self.assertLess(delays[len(delays) // 2], 1 if SANITIZED else 0.1)
+        self.assertLess(delays[len(delays) // 2], crowded(1 if SANITIZED else 0.1))
         self.assertEqual(self.book_files(), [])
 
     def test_who_only_disconnects_still_holds_its_memory(self):
@@ -660,6 +660,7 @@ class Users(ServerTest):
         daemon.err.wait(r"killed by SIGKILL\) gone: removed 3 buffers")
 
 
+    @needs_root
     def test_the_systemd_unit_may_do_what_it_takes(self):
         root = pathlib.Path(__file__).resolve().parents[2]
         unit = (root / "src/daemon/memoird.service.in").read_text(encoding="utf-8")
@@ -673,7 +674,7 @@ class Users(ServerTest):
         script = """
             mount -t tmpfs none /run
             setpriv --bounding-set="$1" --inh-caps=-all --no-new-privs "$2" --state "$3" --socket none \\
-                --tt-socket "$4" --socket-group 65534 &
+                --tt-socket "$4" --socket-group 65534 --http 127.0.0.1:0 &
             while ! "$5" -c "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])" "$4" 2>/dev/null; do
                 sleep 0.02
             done

@@ -10,7 +10,7 @@ import threading
 import time
 import unittest
 
-from daemon_fixture import NOBODY, SANITIZED, Process, as_user
+from daemon_fixture import NOBODY, SANITIZED, Process, as_user, crowded
 from socket_support import ALLOC, SocketTest, message
 
 BUFFERS = 4000 if SANITIZED else 15000
@@ -46,7 +46,7 @@ class TurnsTest(SocketTest):
         return worst
 
     def assert_prompt(self, seconds):
-        self.assertLess(seconds, WAIT_S, "others had to wait")
+        self.assertLess(seconds, crowded(WAIT_S), "others had to wait")
 
 
 class Turns(TurnsTest):
@@ -88,7 +88,7 @@ class Turns(TurnsTest):
         start = time.monotonic()
         client.socket.sendall(b'{"reset":true}\n' * n)
         client.ask(ping=1)
-        self.assertLess(time.monotonic() - start, 2)
+        self.assertLess(time.monotonic() - start, crowded(2))
 
     def test_what_was_sent_before_the_end_counts_across_turns(self):
         self.daemon()
@@ -126,7 +126,7 @@ class Others(TurnsTest):
         """Python as another user, with connect(path); waits until it prints a line."""
         begin = ("import socket, sys\n"
                  "def connect(path):\n"
-                 "    s = socket.socket(socket.AF_UNIX); s.settimeout(20); s.connect(path); return s\n"
+                 "    s = socket.socket(socket.AF_UNIX); s.settimeout(60); s.connect(path); return s\n"
                  "native, tt = sys.argv[1:]\n")
         end = "\nprint('done', flush=True)\nsys.stdin.read()\n"
         process = Process([*as_user(NOBODY), sys.executable, "-c", begin + code + end, self.native, self.tt])

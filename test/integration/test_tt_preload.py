@@ -247,7 +247,7 @@ class PreloadTest(DaemonTest):
 
     def test_a_program_without_tt_metal_does_not_notice(self):
         done = subprocess.run(["sh", "-c", "echo fine"], env=dict(os.environ, LD_PRELOAD=str(PRELOAD), MEMOIR_VERBOSE="1"),
-                              capture_output=True, text=True, timeout=20, check=True)
+                              capture_output=True, text=True, timeout=60, check=True)
         self.assertEqual((done.stdout, done.stderr), ("fine\n", ""))
 
 

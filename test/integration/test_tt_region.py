@@ -5,7 +5,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 import unittest
 
 import stage
@@ -177,7 +176,7 @@ class RegionTest(DaemonTest):
         program.say("set", 1 << 20, 0, 0, 0, 0)
         self.watched(daemon, program.pid)
         program.say("set", 3 << 20, 0, 0, 0, 7)
-        time.sleep(0.3)  # two polls, so that the daemon has seen the last figures
+        self.let_look(daemon, 0.3)  # it polls, and sees the last figures
         program.kill()
         self.assertIn("killed", self.gone(daemon, program.pid))
         self.wait_until(self.retired, "a record")
@@ -186,7 +185,7 @@ class RegionTest(DaemonTest):
         live = {a["space"]: a["live_bytes"] for a in record["accounts"] if a["live_bytes"]}
         self.assertEqual(live, {"dram": 3 << 20, "cb": 7})
         # The ghost does not make it come back.
-        time.sleep(0.3)
+        self.let_look(daemon, 0.3)
         self.assertEqual(len(self.retired()), 1)
 
     def test_memoird_finds_regions_that_are_there_when_it_starts(self):

@@ -42,7 +42,7 @@ def parse(data):
 
 
 class Connection:
-    def __init__(self, path, total=144, timeout=20):
+    def __init__(self, path, total=144, timeout=60):
         self.total = total
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(timeout)

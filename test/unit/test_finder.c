@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
@@ -21,7 +22,7 @@
 #include "book_builder.h"
 #include "check.h"
 
-enum { SOMEBODY = 12345, NOBODY = 65534 };
+enum { SOMEBODY = 12345, NOBODY = 65534, TRIES = 100 };
 
 static char root[64];
 
@@ -416,6 +417,7 @@ static int note_foreign(int fd, int pid, const char *map_path, void *context)
 static void container(int report)
 {
     struct stat st = {0};
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* should the test fail before it ends this */
     if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
         mount("tmpfs", root, "tmpfs", 0, NULL) < 0 || chdir(root) < 0)
         goto out;
@@ -455,13 +457,19 @@ static void books_of_containers_are_found_by_their_mappings(void **unused)
     struct book_seen *seen = NULL;
     assert_int_equal(book_seen_new(&seen), 0);
     if (f.inode) { /* else mounting is not allowed here */
-        f.answer = -EAGAIN;
-        for (int i = 0; i < 5; i++) /* not ready: offered at every second scan */
-            assert_int_equal(book_foreign_scan(seen, note_foreign, &f), 0);
-        assert_int_equal(f.found, 3);
-        f.answer = 0;
-        for (int i = 0; i < 10; i++) /* once more, and then no more */
-            assert_int_equal(book_foreign_scan(seen, note_foreign, &f), 0);
+        /* A look that was interrupted for long is taken for a slow one, and not soon repeated: then anew. */
+        for (int tries = 0; tries == 0 || (f.found < 4 && tries < TRIES); tries++) {
+            book_seen_free(seen);
+            assert_int_equal(book_seen_new(&seen), 0);
+            f.found = 0;
+            f.answer = -EAGAIN;
+            for (int i = 0; i < 5; i++) /* not ready: offered at every second scan */
+                assert_int_equal(book_foreign_scan(seen, note_foreign, &f), 0);
+            assert_in_range(f.found, 1, 3);
+            f.answer = 0;
+            for (int i = 0; i < 10; i++) /* once more, and then no more */
+                assert_int_equal(book_foreign_scan(seen, note_foreign, &f), 0);
+        }
         assert_int_equal(f.found, 4);
         f.found = 0;
         book_seen_free(seen);

@@ -113,7 +113,7 @@ static int fate_of(void (*fn)(void))
     if (pid == 0) {
         setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
         signal(SIGBUS, SIG_DFL);
-        alarm(10);
+        alarm(60);
         fn();
         _exit(0);
     }

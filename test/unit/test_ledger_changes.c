@@ -66,7 +66,7 @@ static size_t look(void)
 /* Looks until so much was told: a book that took long to read waits for its turn, on a busy machine. */
 static size_t hear_at_least(size_t n)
 {
-    uint64_t deadline_ns = clock_monotonic_ns() + 10 * NS_PER_S;
+    uint64_t deadline_ns = clock_monotonic_ns() + 60 * NS_PER_S;
     n_heard = 0;
     while (n_heard < n && clock_monotonic_ns() < deadline_ns) {
         assert_int_equal(follow_look(follow, false), 0);
@@ -259,7 +259,7 @@ static void changes_add_up_to_the_counters_whatever_happens(void **unused)
         assert_int_equal(pthread_create(&threads[i], NULL, churn, (void *)(i + 1)), 0);
     uint64_t deadline_ns = clock_monotonic_ns() + NS_PER_S;
     size_t looks = 0;
-    while (clock_monotonic_ns() < deadline_ns) {
+    while (clock_monotonic_ns() < deadline_ns || looks <= 5) {
         look();
         looks++;
     }
@@ -267,7 +267,7 @@ static void changes_add_up_to_the_counters_whatever_happens(void **unused)
     for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
     memoir_totals(device, MEMOIR_SPACE_DRAM, &after);
-    deadline_ns = clock_monotonic_ns() + 10 * NS_PER_S;
+    deadline_ns = clock_monotonic_ns() + 60 * NS_PER_S;
     while ((sum_came != after.alloc_blocks - before.alloc_blocks ||
             sum_went != after.freed_blocks - before.freed_blocks ||
             sum_came_bytes != after.alloc_bytes - before.alloc_bytes ||
@@ -276,7 +276,6 @@ static void changes_add_up_to_the_counters_whatever_happens(void **unused)
         look();
         usleep(1000);
     }
-    assert_true(looks > 5);
     assert_true(after.alloc_blocks > before.alloc_blocks + 1000);
     assert_int_equal(sum_came, after.alloc_blocks - before.alloc_blocks);
     assert_int_equal(sum_went, after.freed_blocks - before.freed_blocks);

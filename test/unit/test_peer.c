@@ -173,7 +173,7 @@ static pid_t first_of_namespace(void)
     if (parent == 0) {
         pid_t child = unshare(CLONE_NEWPID) == 0 ? fork() : 0;
         if (child == 0 && getpid() == 1) {
-            alarm(20); /* should the test fail before it ends this */
+            alarm(120); /* should the test fail before it ends this */
             pause();
             _exit(0);
         }

@@ -673,7 +673,8 @@ static pid_t worker_pid(void)
 static void death_of_the_worker_is_survived(void **state)
 {
     struct site a = site_of(FIXTURE_A, "fixture_outer"), b = site_of(FIXTURE_B, "fixture_outer");
-    struct symbolizer *s = open_symbolizer((struct symbolizer_options){.timeout_ms = 300});
+    struct symbolizer *s = open_symbolizer(
+        (struct symbolizer_options){.timeout_ms = 2000}); /* of a busy machine, too */
     struct symbol_query qa = query_of(&a), qb = query_of(&b);
     const struct symbol_frame *f;
     size_t n;
