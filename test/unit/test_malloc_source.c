@@ -299,19 +299,20 @@ static void neighbours_that_come_back_are_one_run(void **unused)
     nothing_left();
 }
 
-/* Nothing with memory is long enough: then where some of it has. */
+/* Nothing with memory is long enough: then where some of it has, though a shorter run would do that has none. */
 static void a_run_that_has_memory_in_part_is_next(void **unused)
 {
     nothing_left();
-    struct slab *front = taken(20).slab, *wall = taken(1).slab, *back = taken(30).slab;
+    struct slab *front = taken(45).slab, *wall = taken(1).slab, *back = taken(30).slab;
     given(front);
-    source_trim(&source_main); /* 20 without memory, alone */
+    source_trim(&source_main); /* 45 without memory, alone */
     given(back);               /* and 30 with, before the rest of the macro-block */
     struct span span = taken(40);
     assert_ptr_equal(span.slab, back);
     assert_int_equal(dirty_of(&span, 40), 30);
-    /* All are without memory now but none: the shortest is taken. */
-    assert_ptr_equal(taken(19).slab, front);
+    /* Nothing that is free has memory now. */
+    assert_int_equal(source_main.n_dirty_free, 0);
+    assert_ptr_equal(taken(43).slab, front);
     given(front);
     given(span.slab);
     given(wall);
@@ -346,6 +347,17 @@ static bool no_map(enum os_call call)
     return call == OS_CALL_MAP;
 }
 
+/* A run with one slice after it that is another's. */
+static struct slab *taken_with_wall(unsigned slices, struct slab **ret_wall)
+{
+    slice_bits dirty;
+    struct slab *slab = taken(slices + 1).slab;
+    assert_true(source_resize(&source_main, slab, slices, &dirty));
+    *ret_wall = taken(1).slab;
+    assert_ptr_equal(*ret_wall, slab + slices);
+    return slab;
+}
+
 /* Not in the first of its list, but the kernel has no more. */
 static void a_run_that_fits_is_found_before_there_is_none(void **unused)
 {
@@ -353,11 +365,11 @@ static void a_run_that_fits_is_found_before_there_is_none(void **unused)
     struct slab *shorter[N], *filler[1024];
     unsigned fillers = 0;
     nothing_left();
-    struct slab *longer = taken(LONG).slab;
-    for (int i = 0; i < N; i++) {
-        filler[fillers++] = taken(1).slab;
-        shorter[i] = taken(SHORT).slab;
-    }
+    malloc_settings.keep_bytes = UINT64_C(1) << 40;
+    source_age(&source_main);
+    struct slab *longer = taken_with_wall(LONG, &filler[fillers++]);
+    for (int i = 0; i < N; i++)
+        shorter[i] = taken_with_wall(SHORT, &filler[fillers++]);
     uint64_t macros = source_main.n_macros;
     while (source_main.runs[RUNS_CLEAN].some)
         filler[fillers++] = taken(1).slab;
@@ -375,6 +387,7 @@ static void a_run_that_fits_is_found_before_there_is_none(void **unused)
     given(longer);
     while (fillers > 0)
         given(filler[--fillers]);
+    malloc_settings.keep_bytes = SETTING_AUTO;
     nothing_left();
 }
 
