@@ -22,7 +22,7 @@ struct huge_block {
     struct huge_block *next, *prev; /* under the lock */
     uint64_t spare[2];
 };
-static_assert(sizeof(struct huge_block) == 64, "one cache line before the data");
+static_assert(sizeof(struct huge_block) == HUGE_HEADER, "one cache line before the data");
 
 enum {
     COLOURS = 32, /* the data of neighbours begins in so many different cache lines */
@@ -285,6 +285,10 @@ static void settle(uint64_t now)
 static void retire(struct huge_range r)
 {
     struct huge_range evicted;
+    if (os_places_lack(r.at)) {
+        give_back_all(&r, 1);
+        return;
+    }
     lock_take(&huge.lock);
     bool full = huge_cache_put(&huge.cache, r, &evicted);
     settle(r.freed_ns);
@@ -398,6 +402,15 @@ void *huge_alloc(size_t bytes, size_t align, bool *ret_zeroed)
     h->data_offset = (uint32_t)offset;
     publish(h);
     return data_of(h);
+}
+
+void huge_adopt(void *start, size_t mapped, size_t asked, size_t data_offset)
+{
+    struct huge_block *h = start;
+    h->mapped_bytes = mapped;
+    h->asked_bytes = asked;
+    h->data_offset = (uint32_t)data_offset;
+    publish(h);
 }
 
 bool huge_free(void *p)

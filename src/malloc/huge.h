@@ -66,6 +66,11 @@ struct huge_counts {
 };
 void huge_count(struct huge_counts *ret);
 
+/* Memory that another process had becomes a block: its mapping begins at `start`, where HUGE_HEADER bytes are ours, and the address
+ * map tells of it already. */
+enum { HUGE_HEADER = 64 };
+void huge_adopt(void *start, size_t mapped, size_t asked, size_t data_offset);
+
 /* Call `each` for every block in use, newest first, with the lock held: it must not call anything here.
  * Stops when that returns false. False: the list is broken, which an overflow into a header can do. */
 bool huge_walk(bool (*each)(void *p, size_t usable, size_t asked, void *arg), void *arg);

@@ -6,6 +6,7 @@
 #include "malloc/node.h"
 #include "malloc/policy.h"
 #include "malloc/pressure.h"
+#include "malloc/range.h"
 #include "malloc/settings.h"
 #include "malloc/thread.h"
 
@@ -23,6 +24,7 @@ void start_modes(void)
     /* As early as can be: handlers of others that are registered later run while we hold no lock. */
     __register_atfork(thread_fork_prepare, thread_fork_parent, thread_fork_child, NULL);
     node_begin();
+    range_begin();
     policy_begin();
     hard_begin();
     if (hard_level > 0 || grind_on)
