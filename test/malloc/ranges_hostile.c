@@ -1,0 +1,359 @@
+/* ranges_hostile.c: images that were cut, changed and forged. Whatever comes, the process that reads them goes on with a heap that is
+ * whole: as it was, or with what the image says. Each attempt is made by a child of one process that waits for an image. */
+#include <errno.h>
+#include <fcntl.h>
+#include <memoir/heap.h>
+#include <memoir/malloc.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "cases.h"
+#include "malloc/range_image.h"
+#include "ranges.h"
+
+enum { ATTEMPTS = 500, IMAGE_MAX = 16 << 20, PLACES_MAX = 4096 };
+
+static unsigned char *image, *forged; /* shared with who makes it */
+static size_t image_bytes;
+static uint64_t *seed;
+
+/* ---- what an image is made of ---- */
+
+/* Where there are words that are not pages. */
+static struct place {
+    size_t at, bytes;
+} places[PLACES_MAX];
+static size_t n_places;
+
+struct walk {
+    unsigned char *bytes;
+    size_t n, at;
+    uint64_t check;
+};
+
+/* The next bytes, or NULL where there are no more. */
+static void *next(struct walk *w, size_t bytes, bool words)
+{
+    if (bytes > w->n - w->at)
+        return NULL;
+    void *here = w->bytes + w->at;
+    if (words && n_places < PLACES_MAX && bytes > 0)
+        places[n_places++] = (struct place){w->at, bytes};
+    w->check = hash_bytes(here, bytes, w->check);
+    w->at += bytes;
+    return here;
+}
+
+static bool skip_pages(struct walk *w, size_t n)
+{
+    for (; n > 0; n--)
+        if (!next(w, OS_PAGE_BYTES, false))
+            return false;
+    return true;
+}
+
+static bool skip_macro(struct walk *w, const struct image_item *item)
+{
+    size_t words = 0, pages = 0;
+    struct image_slab *slabs = next(w, (size_t)item->n * sizeof(*slabs), true);
+    for (size_t i = 0; slabs && i < item->n; i++)
+        words += slabs[i].class == SLAB_LARGE ? 0 : image_words(slabs[i].made);
+    if (!slabs || !next(w, words * 8, true))
+        return false;
+    uint64_t *bits = next(w, IMAGE_MACRO_PAGES / 8, true);
+    for (size_t i = 0; bits && i < IMAGE_MACRO_PAGES / 64; i++)
+        pages += (size_t)__builtin_popcountll(bits[i]);
+    return bits && skip_pages(w, pages);
+}
+
+static bool skip_huge(struct walk *w)
+{
+    struct image_run *run;
+    do {
+        run = next(w, sizeof(*run), true);
+        if (!run || !skip_pages(w, run->n < IMAGE_MAX ? run->n : IMAGE_MAX))
+            return false;
+    } while (run->n > 0);
+    return true;
+}
+
+/* Make the checks right again, as who forges an image can. False: it is too broken to tell where they are. */
+static bool reseal(unsigned char *bytes, size_t n)
+{
+    struct walk w = {bytes, n, 0, 0};
+    n_places = 0;
+    if (n < sizeof(struct image_header))
+        return false;
+    struct image_header *h = (struct image_header *)bytes;
+    h->check = hash_bytes(h, offsetof(struct image_header, check), IMAGE_VERSION);
+    next(&w, sizeof(*h), true);
+    for (uint64_t items = 0;; items++) {
+        uint64_t before = w.check;
+        struct image_item *item = next(&w, sizeof(*item), true);
+        if (!item)
+            return false;
+        if (item->kind == IMAGE_END) {
+            item->at = items;
+            item->bytes = before;
+            return true;
+        }
+        if (!(item->kind == IMAGE_MACRO ? skip_macro(&w, item) : skip_huge(&w)))
+            return false;
+    }
+}
+
+/* ---- one attempt ---- */
+
+static void use_the_heap(void)
+{
+    struct tree *t = tree_make(40, 5);
+    tree_change(t, 6);
+    tree_check(t);
+    tree_free(t);
+    int problems = memoir_malloc_check(STDERR_FILENO);
+    MUST_SAY(problems == 0, "%d problems after use", problems);
+}
+
+/* Gives what memoir_malloc_range_load() did, after a look at the heap. */
+static int attempt(const unsigned char *bytes, size_t n)
+{
+    int file = memfd_create("forged", 0), status = -1;
+    MUST(file >= 0 && write(file, bytes, n) == (ssize_t)n && lseek(file, 0, SEEK_SET) == 0);
+    pid_t child = case_fork();
+    if (child == 0) {
+        int r = memoir_malloc_range_load(file, NULL);
+        int problems = memoir_malloc_check(STDERR_FILENO);
+        MUST_SAY(problems == 0, "%d problems, load gave %d", problems, r);
+        struct memoir_malloc_range now = range_now();
+        if (r < 0)
+            MUST_SAY(now.waiting && now.mapped_bytes == 0, "after %d: %llu bytes", r,
+                     (unsigned long long)now.mapped_bytes);
+        use_the_heap();
+        _exit(-r);
+    }
+    while (waitpid(child, &status, 0) < 0)
+        MUST(errno == EINTR);
+    close(file);
+    MUST_SAY(WIFEXITED(status) && WEXITSTATUS(status) != 2, "seed %llu: the child %s %d",
+             (unsigned long long)*seed, WIFSIGNALED(status) ? "was killed by" : "ended with",
+             WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    return -WEXITSTATUS(status);
+}
+
+/* ---- forging ---- */
+
+static uint64_t word_like(uint64_t *state, const void *here, size_t bytes)
+{
+    struct memoir_malloc_range r = range_now();
+    uint64_t is = 0;
+    memcpy(&is, here, bytes);
+    switch (case_random(state) % 12) {
+    case 0:
+        return 0;
+    case 1:
+        return UINT64_MAX;
+    case 2:
+        return is + 1;
+    case 3:
+        return is - 1;
+    case 4:
+        return is ^ (UINT64_C(1) << case_random(state) % (8 * bytes));
+    case 5:
+        return case_random(state) % 256;
+    case 6:
+        return r.base + (case_random(state) % 512) * (2 << 20);
+    case 7:
+        return r.base + r.bytes - 4096 * (case_random(state) % 4);
+    case 8:
+        return r.base - 4096;
+    case 9:
+        return is << 1;
+    case 10:
+        return UINT64_MAX << case_random(state) % 64;
+    default:
+        return case_random(state);
+    }
+}
+
+static void change_a_word(uint64_t *state, unsigned char *bytes)
+{
+    const struct place *p = &places[case_random(state) % n_places];
+    size_t width = (size_t)1 << case_random(state) % 4;
+    width = width <= p->bytes ? width : p->bytes;
+    size_t at = p->at + case_random(state) % (p->bytes / width) * width;
+    uint64_t word = word_like(state, bytes + at, width);
+    memcpy(bytes + at, &word, width);
+}
+
+/* A stretch of it is there once more, or not at all. */
+static size_t repeat_or_drop(uint64_t *state, unsigned char *bytes, size_t n)
+{
+    size_t a = places[case_random(state) % n_places].at,
+           b = places[case_random(state) % n_places].at;
+    size_t from = a < b ? a : b, length = a < b ? b - a : a - b;
+    if (case_random(state) % 2 && n + length <= IMAGE_MAX) {
+        memmove(bytes + from + length, bytes + from, n - from);
+        return n + length;
+    }
+    memmove(bytes + from, bytes + from + length, n - from - length);
+    return n - length;
+}
+
+static size_t forge(uint64_t *state, bool *ret_sealed)
+{
+    size_t n = image_bytes;
+    memcpy(forged, image, n);
+    MUST(reseal(forged, n)); /* finds the places */
+    if (case_random(state) % 8 == 0)
+        n = repeat_or_drop(state, forged, n);
+    else
+        for (uint64_t i = case_random(state) % 3 + 1; i > 0; i--)
+            change_a_word(state, forged);
+    *ret_sealed = case_random(state) % 4 != 0 && reseal(forged, n);
+    return n;
+}
+
+/* ---- cases ---- */
+
+/* In the process that sends. */
+static void part_make(void)
+{
+    struct tree *t = tree_make(40, 21);
+    char *huge = calloc(1, 5 << 20), *aligned = aligned_alloc(4 << 20, 3 << 20);
+    MUST(huge && aligned);
+    huge[0] = huge[3 << 20] = aligned[0] = aligned[2 << 20] = 1;
+    free(malloc(100000));
+    MUST(memoir_malloc_range_save(IMAGE_FD, t) == 0);
+}
+
+static void make_image(void)
+{
+    int file = memfd_create("image", 0);
+    MUST(file >= 0 && dup2(file, IMAGE_FD) == IMAGE_FD);
+    pid_t child = case_fork();
+    if (child == 0) {
+        setenv("MEMOIR_MALLOC", SEND, 1);
+        execl("/proc/self/exe", "ranges_hostile", "part_make", NULL);
+        _exit(99);
+    }
+    case_reap(child);
+    image = mmap(NULL, 2 * IMAGE_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(image != MAP_FAILED);
+    forged = image + IMAGE_MAX;
+    ssize_t n = pread(IMAGE_FD, image, IMAGE_MAX, 0);
+    MUST(n > 0 && n < IMAGE_MAX);
+    image_bytes = (size_t)n;
+    static uint64_t first;
+    seed = &first;
+    MUST(attempt(image, image_bytes) == 0);
+}
+
+static void a_cut_image_is_none(void)
+{
+    uint64_t state = 1;
+    make_image();
+    MUST(reseal(image, image_bytes));
+    for (size_t i = 0; i < 150; i++) {
+        const struct place *p = &places[case_random(&state) % n_places];
+        size_t n = i < 70    ? i * 2
+                   : i < 120 ? p->at + case_random(&state) % (p->bytes + 1)
+                             : case_random(&state) % image_bytes;
+        n = n < image_bytes ? n : image_bytes - 1;
+        *seed = n;
+        int r = attempt(image, n);
+        MUST_SAY(r == -EBADMSG, "%zu of %zu bytes: %d", n, image_bytes, r);
+    }
+}
+
+static void every_word_of_the_header_counts(void)
+{
+    static const struct {
+        size_t at;
+        int error;
+    } words[] = {
+        {offsetof(struct image_header, magic), EBADMSG},
+        {offsetof(struct image_header, version), EPROTONOSUPPORT},
+        {offsetof(struct image_header, bytes), EPROTONOSUPPORT},
+        {offsetof(struct image_header, layout), EPROTONOSUPPORT},
+        {offsetof(struct image_header, base), EXDEV},
+        {offsetof(struct image_header, range_bytes), EXDEV},
+        {offsetof(struct image_header, slot), EXDEV},
+        {offsetof(struct image_header, zero), EBADMSG},
+    };
+    make_image();
+    for (size_t i = 0; i < COUNT_OF(words); i++) {
+        memcpy(forged, image, image_bytes);
+        forged[words[i].at] ^= 1;
+        MUST(reseal(forged, image_bytes));
+        int r = attempt(forged, image_bytes);
+        MUST_SAY(r == -words[i].error, "word at %zu: %d", words[i].at, r);
+    }
+    memcpy(forged, image, image_bytes);
+    ((struct image_header *)forged)->root = 4096;
+    MUST(reseal(forged, image_bytes) && attempt(forged, image_bytes) == -EBADMSG);
+    memcpy(forged, image, image_bytes);
+    ((struct image_header *)forged)->check ^= 1;
+    MUST(attempt(forged, image_bytes) == -EBADMSG);
+}
+
+/* Bytes of pages are the program's; but who did not forge them on purpose is found out. */
+static void a_changed_byte_is_found(void)
+{
+    uint64_t state = 3;
+    make_image();
+    for (int i = 0; i < 60; i++) {
+        size_t at = case_random(&state) % image_bytes;
+        memcpy(forged, image, image_bytes);
+        forged[at] ^= (unsigned char)(1 << case_random(&state) % 8);
+        *seed = at;
+        int r = attempt(forged, image_bytes);
+        MUST_SAY(r < 0, "byte %zu was changed: %d", at, r);
+    }
+}
+
+static void whatever_is_forged_the_heap_stays_whole(void)
+{
+    const char *given = getenv("SEED"), *more = getenv("ATTEMPTS");
+    uint64_t attempts = more ? strtoull(more, NULL, 0) : ATTEMPTS;
+    uint64_t first = given ? strtoull(given, NULL, 0) : (uint64_t)time(NULL) * 1000003;
+    unsigned refused = 0, taken = 0;
+    make_image();
+    dprintf(STDERR_FILENO, "SEED=%llu, an image of %zu bytes\n", (unsigned long long)first,
+            image_bytes);
+    for (uint64_t i = 0; i < attempts; i++) {
+        uint64_t state = first + i;
+        bool sealed;
+        *seed = first + i; /* SEED=that begins with this attempt */
+        size_t n = forge(&state, &sealed);
+        bool same = n == image_bytes && memcmp(forged, image, n) == 0;
+        int r = attempt(forged, n);
+        MUST_SAY(r == 0 || r == -EBADMSG || r == -EXDEV || r == -EPROTONOSUPPORT || r == -ENOMEM,
+                 "seed %llu: %d", (unsigned long long)*seed, r);
+        MUST_SAY(r < 0 || sealed || same, "seed %llu: a wrong check", (unsigned long long)*seed);
+        refused += r < 0;
+        taken += r == 0;
+    }
+    dprintf(STDERR_FILENO, "%u refused, %u taken\n", refused, taken);
+    MUST(attempts < ATTEMPTS || (refused > attempts / 4 && taken > 0));
+}
+
+static const struct test_case cases[] = {
+    {"a_cut_image_is_none", a_cut_image_is_none},
+    {"every_word_of_the_header_counts", every_word_of_the_header_counts},
+    {"a_changed_byte_is_found", a_changed_byte_is_found},
+    {"whatever_is_forged_the_heap_stays_whole", whatever_is_forged_the_heap_stays_whole},
+};
+
+static const struct test_case parts[] = {{"part_make", part_make}};
+
+int main(int argc, char **argv)
+{
+    return argc > 1 && strcmp(argv[1], "part_make") == 0
+               ? cases_main(argc, argv, parts, COUNT_OF(parts))
+               : cases_main(argc, argv, cases, COUNT_OF(cases));
+}
