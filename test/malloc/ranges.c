@@ -154,6 +154,18 @@ static void part_exhaust(void)
     MUST(memoir_malloc_check(STDERR_FILENO) == 0);
 }
 
+/* Addresses are there already, so RLIMIT_AS limits nothing there; but what is for data does. */
+static void limits_of_memory_hold(void)
+{
+    enum { ROOM = 64 << 20, PIECE = 1 << 20 };
+    struct rlimit limit = {.rlim_cur = ROOM, .rlim_max = RLIM_INFINITY};
+    size_t n = 0;
+    MUST(setrlimit(RLIMIT_DATA, &limit) == 0);
+    for (errno = 0; n < 2 * ROOM / PIECE && malloc(PIECE); n++)
+        ;
+    MUST_SAY(errno == ENOMEM && n * PIECE > ROOM / 4 && n * PIECE <= ROOM, "%zu MiB", n);
+}
+
 static void children_have_the_range_too(void)
 {
     struct tree *t = tree_make(300, 11);
@@ -543,6 +555,7 @@ static const struct test_case cases[] = {
     {"addresses_are_used_again", addresses_are_used_again},
     {"a_range_ends_with_enomem_after_what_is_kept_went_back",
      a_range_ends_with_enomem_after_what_is_kept_went_back},
+    {"limits_of_memory_hold", limits_of_memory_hold},
     {"children_have_the_range_too", children_have_the_range_too},
     {"another_process_goes_on_with_the_blocks", another_process_goes_on_with_the_blocks},
     {"and_sends_them_on", and_sends_them_on},

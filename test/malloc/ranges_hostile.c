@@ -1,5 +1,7 @@
 /* ranges_hostile.c: images that were cut, changed and forged. Whatever comes, the process that reads them goes on with a heap that is
  * whole: as it was, or with what the image says. Each attempt is made by a child of one process that waits for an image. */
+#define OS_FAULTS
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <memoir/heap.h>
@@ -49,6 +51,16 @@ static void *next(struct walk *w, size_t bytes, bool words)
     return here;
 }
 
+/* Parts of the image that was walked last: the first macro-block with a small slab, and the huge blocks. */
+static struct {
+    struct image_item *macro, *huge, *alone;
+    struct image_slab *slab; /* of small blocks */
+    struct image_slab *large;
+    uint64_t *bits;  /* of the slab */
+    uint64_t *pages; /* of the macro-block */
+    struct image_run *run;
+} found;
+
 static bool skip_pages(struct walk *w, size_t n)
 {
     for (; n > 0; n--)
@@ -60,12 +72,23 @@ static bool skip_pages(struct walk *w, size_t n)
 static bool skip_macro(struct walk *w, const struct image_item *item)
 {
     size_t words = 0, pages = 0;
-    struct image_slab *slabs = next(w, (size_t)item->n * sizeof(*slabs), true);
-    for (size_t i = 0; slabs && i < item->n; i++)
-        words += slabs[i].class == SLAB_LARGE ? 0 : image_words(slabs[i].made);
-    if (!slabs || !next(w, words * 8, true))
+    struct image_slab *slabs = next(w, (size_t)item->n * sizeof(*slabs), true), *small = NULL;
+    for (size_t i = 0; slabs && i < item->n; i++) {
+        bool large = slabs[i].class == SLAB_LARGE;
+        small = small || large || words > 0 ? small : &slabs[i]; /* whose bits come first */
+        found.large = large ? &slabs[i] : found.large;
+        words += large ? 0 : image_words(slabs[i].made);
+    }
+    uint64_t *blocks = slabs ? next(w, words * 8, true) : NULL;
+    if (!blocks)
         return false;
     uint64_t *bits = next(w, IMAGE_MACRO_PAGES / 8, true);
+    if (small) {
+        found.macro = (struct image_item *)slabs - 1;
+        found.slab = small;
+        found.bits = blocks;
+        found.pages = bits;
+    }
     for (size_t i = 0; bits && i < IMAGE_MACRO_PAGES / 64; i++)
         pages += (size_t)__builtin_popcountll(bits[i]);
     return bits && skip_pages(w, pages);
@@ -76,6 +99,7 @@ static bool skip_huge(struct walk *w)
     struct image_run *run;
     do {
         run = next(w, sizeof(*run), true);
+        found.run = run && run->n > 0 ? run : found.run;
         if (!run || !skip_pages(w, run->n < IMAGE_MAX ? run->n : IMAGE_MAX))
             return false;
     } while (run->n > 0);
@@ -102,6 +126,8 @@ static bool reseal(unsigned char *bytes, size_t n)
             item->bytes = before;
             return true;
         }
+        if (item->kind == IMAGE_HUGE)
+            *(item->at % MACRO_BYTES ? &found.alone : &found.huge) = item;
         if (!(item->kind == IMAGE_MACRO ? skip_macro(&w, item) : skip_huge(&w)))
             return false;
     }
@@ -111,6 +137,10 @@ static bool reseal(unsigned char *bytes, size_t n)
 
 static void use_the_heap(void)
 {
+    for (int i = 0; i < 20; i++) { /* what was free is zero */
+        char *block = calloc(1, 200000);
+        MUST(block && block[0] == 0 && memcmp(block, block + 1, 199999) == 0);
+    }
     struct tree *t = tree_make(40, 5);
     tree_change(t, 6);
     tree_check(t);
@@ -180,6 +210,19 @@ static uint64_t word_like(uint64_t *state, const void *here, size_t bytes)
     }
 }
 
+/* One bit less and another more: the rest of the image is where it was. */
+static void move_a_bit(uint64_t *state, unsigned char *bytes)
+{
+    const struct place *p = &places[case_random(state) % n_places];
+    size_t bits = p->bytes * 8, set = 0, unset = 0;
+    for (int i = 0; i < 200; i++) {
+        size_t bit = case_random(state) % bits;
+        *(bytes[p->at + bit / 8] >> bit % 8 & 1 ? &set : &unset) = bit;
+    }
+    bytes[p->at + set / 8] &= (unsigned char)~(1 << set % 8);
+    bytes[p->at + unset / 8] |= (unsigned char)(1 << unset % 8);
+}
+
 static void change_a_word(uint64_t *state, unsigned char *bytes)
 {
     const struct place *p = &places[case_random(state) % n_places];
@@ -213,7 +256,7 @@ static size_t forge(uint64_t *state, bool *ret_sealed)
         n = repeat_or_drop(state, forged, n);
     else
         for (uint64_t i = case_random(state) % 3 + 1; i > 0; i--)
-            change_a_word(state, forged);
+            (case_random(state) % 3 ? change_a_word : move_a_bit)(state, forged);
     *ret_sealed = case_random(state) % 4 != 0 && reseal(forged, n);
     return n;
 }
@@ -301,6 +344,177 @@ static void every_word_of_the_header_counts(void)
     MUST(attempt(forged, image_bytes) == -EBADMSG);
 }
 
+/* Move the bit of the first page that is there to another place. */
+static void page_to(size_t page)
+{
+    size_t first = 0;
+    while (!bit_is(found.pages, first))
+        first++;
+    bit_clear(found.pages, first);
+    bit_set(found.pages, page);
+}
+
+static void forge_macro_at(void)
+{
+    found.macro->at += 4096;
+}
+static void forge_macro_below(void)
+{
+    found.macro->at -= (uint64_t)4 << 30;
+}
+static void forge_macro_beyond(void)
+{
+    found.macro->at += (uint64_t)1 << 30;
+}
+static void forge_macro_twice(void)
+{
+    found.macro->at = found.huge->at;
+}
+static void forge_macro_bytes(void)
+{
+    found.macro->bytes = 1;
+}
+static void forge_slab_slices(void)
+{
+    found.slab->slices++;
+}
+static void forge_slab_first(void)
+{
+    found.slab->first = 0;
+}
+static void forge_slab_zero(void)
+{
+    found.slab->zero = 1;
+}
+static void forge_slab_start(void)
+{
+    found.slab->start = 16;
+}
+static void forge_slab_asked(void)
+{
+    found.slab->asked = 16;
+}
+static void forge_slab_class(void)
+{
+    found.slab->class = SLAB_UNUSED;
+}
+static void forge_slab_none_used(void)
+{
+    memset(found.bits, 0, image_words(found.slab->made) * 8);
+}
+static void forge_slab_never_made(void)
+{
+    found.slab->made -= found.slab->made % 64 ? 0 : 1;
+    found.bits[image_words(found.slab->made) - 1] = UINT64_MAX;
+}
+static void forge_large_start(void)
+{
+    found.large->start = SLICE_BYTES;
+}
+static void forge_large_odd(void)
+{
+    found.large->start = 8;
+}
+static void forge_large_asked(void)
+{
+    found.large->asked = UINT32_MAX;
+}
+static void forge_large_over(void)
+{
+    found.large->first = MACRO_SLICES - 1;
+}
+static void forge_page_of_records(void)
+{
+    page_to(0);
+}
+static void forge_page_of_nobody(void)
+{
+    page_to(IMAGE_MACRO_PAGES - 1);
+}
+static void forge_huge_at(void)
+{
+    found.huge->at += 4096 * 7;
+}
+static void forge_huge_bytes(void)
+{
+    found.huge->bytes++;
+}
+static void forge_huge_small(void)
+{
+    found.huge->bytes = 0;
+}
+static void forge_huge_beyond(void)
+{
+    found.huge->bytes = (uint64_t)1 << 40;
+}
+static void forge_huge_wrap(void)
+{
+    found.huge->bytes = -(uint64_t)4096;
+}
+static void forge_huge_asked(void)
+{
+    found.huge->asked = found.huge->bytes;
+}
+static void forge_huge_offset(void)
+{
+    found.huge->offset = 48;
+}
+static void forge_huge_offset_odd(void)
+{
+    found.huge->offset = 72;
+}
+static void forge_huge_offset_far(void)
+{
+    found.huge->offset = 2 << 20;
+}
+static void forge_huge_n(void)
+{
+    found.huge->n = 1;
+}
+static void forge_alone_offset(void)
+{
+    found.alone->offset = 64;
+}
+static void forge_run_first(void)
+{
+    found.run->first = (uint64_t)1 << 52;
+}
+static void forge_run_back(void)
+{
+    found.run->first = 0;
+}
+
+/* Each is a word that would make the heap wrong, in an image whose checks are right. */
+static void words_that_make_no_sense_are_refused(void)
+{
+    static const struct {
+        void (*forge)(void);
+        const char *name;
+    } words[] = {
+#define WORD(name) {forge_##name, #name}
+        WORD(macro_at),        WORD(macro_below),     WORD(macro_beyond),    WORD(macro_twice),
+        WORD(macro_bytes),     WORD(slab_slices),     WORD(slab_first),      WORD(slab_zero),
+        WORD(slab_start),      WORD(slab_asked),      WORD(slab_class),      WORD(slab_none_used),
+        WORD(slab_never_made), WORD(large_start),     WORD(large_odd),       WORD(large_asked),
+        WORD(large_over),      WORD(page_of_records), WORD(page_of_nobody),  WORD(huge_at),
+        WORD(huge_bytes),      WORD(huge_small),      WORD(huge_beyond),     WORD(huge_wrap),
+        WORD(huge_asked),      WORD(huge_offset),     WORD(huge_offset_odd), WORD(huge_offset_far),
+        WORD(huge_n),          WORD(alone_offset),    WORD(run_first),       WORD(run_back),
+    };
+    make_image();
+    memcpy(forged, image, image_bytes);
+    MUST(reseal(forged, image_bytes) && attempt(forged, image_bytes) == 0);
+    MUST(found.macro && found.huge && found.alone && found.slab && found.large && found.run);
+    for (size_t i = 0; i < COUNT_OF(words); i++) {
+        memcpy(forged, image, image_bytes);
+        MUST(reseal(forged, image_bytes)); /* finds the words */
+        words[i].forge();
+        MUST_SAY(reseal(forged, image_bytes), "%s: cannot be sealed", words[i].name);
+        int r = attempt(forged, image_bytes);
+        MUST_SAY(r == -EBADMSG, "%s: %d", words[i].name, r);
+    }
+}
+
 /* Bytes of pages are the program's; but who did not forge them on purpose is found out. */
 static void a_changed_byte_is_found(void)
 {
@@ -342,9 +556,57 @@ static void whatever_is_forged_the_heap_stays_whole(void)
     MUST(attempts < ATTEMPTS || (refused > attempts / 4 && taken > 0));
 }
 
+/* ---- a kernel that has no more ---- */
+
+static uint32_t calls, failing;
+
+static bool fails(enum os_call call)
+{
+    return calls++ == failing;
+}
+
+/* With the library that lets its system calls fail: all of the image is there, or nothing. */
+static void each_system_call_fails_in_turn(void)
+{
+    bool (**fault)(enum os_call) = dlsym(RTLD_DEFAULT, "os_fault");
+    if (!fault)
+        case_skip("the allocator was not built with faults");
+    make_image();
+    unsigned refused = 0;
+    for (bool fired = true; fired; failing++) {
+        int status = -1;
+        MUST(lseek(IMAGE_FD, 0, SEEK_SET) == 0);
+        pid_t child = case_fork();
+        if (child == 0) {
+            void *root = NULL;
+            *fault = fails;
+            int r = memoir_malloc_range_load(IMAGE_FD, &root);
+            *fault = NULL;
+            fired = calls > failing;
+            MUST_SAY(r == 0 || (r == -ENOMEM && fired), "call %u: %d", failing, r);
+            MUST(memoir_malloc_check(STDERR_FILENO) == 0);
+            if (r < 0)
+                MUST(range_now().waiting && range_now().mapped_bytes == 0);
+            else
+                tree_check(root);
+            use_the_heap();
+            _exit(fired ? (r < 0 ? 11 : 10) : 0);
+        }
+        while (waitpid(child, &status, 0) < 0)
+            MUST(errno == EINTR);
+        MUST_SAY(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) >= 10),
+                 "call %u: status %x", failing, (unsigned)status);
+        fired = WEXITSTATUS(status) != 0;
+        refused += WEXITSTATUS(status) == 11;
+    }
+    MUST_SAY(refused >= 3, "only %u", refused);
+}
+
 static const struct test_case cases[] = {
+    {"each_system_call_fails_in_turn", each_system_call_fails_in_turn},
     {"a_cut_image_is_none", a_cut_image_is_none},
     {"every_word_of_the_header_counts", every_word_of_the_header_counts},
+    {"words_that_make_no_sense_are_refused", words_that_make_no_sense_are_refused},
     {"a_changed_byte_is_found", a_changed_byte_is_found},
     {"whatever_is_forged_the_heap_stays_whole", whatever_is_forged_the_heap_stays_whole},
 };
