@@ -638,4 +638,9 @@ static void begin_anew(struct lock *l)
     huge.counts = (struct huge_counts){0};
 }
 
+bool huge_lost(void)
+{
+    return huge.era != 0;
+}
+
 const struct huge_look huge_look = {&huge.counts, &huge.cache};

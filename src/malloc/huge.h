@@ -80,6 +80,9 @@ bool huge_walk(bool (*each)(void *p, size_t usable, size_t asked, void *arg), vo
 void huge_fork_prepare(void);
 void huge_fork_done(bool child);
 
+/* This process, or one that it was forked from, had to begin so: there may be blocks in no list. */
+bool huge_lost(void);
+
 /* For who reads from outside: what is in use (without totals and what is kept), and what is kept. */
 struct huge_cache;
 struct huge_look {

@@ -25,9 +25,8 @@ struct save {
     struct image_stream stream;
     struct image_macro macro;
     size_t n_words;
-    int pagemap; /* /proc/self/pagemap, or -1 */
-    int error;   /* of a huge block */
-    size_t n_huge;
+    int pagemap;                       /* /proc/self/pagemap, or -1 */
+    int error;                         /* of a huge block */
     uint64_t entries[IMAGE_RUN_PAGES]; /* of the page map */
 };
 
@@ -114,8 +113,11 @@ static int gather_slab(struct save *s, const struct slab *slab, struct image_sla
     *to = (struct image_slab){
         .class = slab->class, .first = (uint8_t)slab_slice(slab), .slices = slab->slices};
     if (slab->class == SLAB_LARGE) {
-        to->start = slab->start;
-        to->asked = (uint32_t)slab->asked;
+        size_t bytes = (size_t)slab->slices << SLICE_SHIFT;
+        /* Of a thread that was about to write these, and had not got the block yet. */
+        bool told = slab->start < SLICE_BYTES && slab->asked <= bytes - slab->start;
+        to->start = told ? slab->start : 0;
+        to->asked = told ? (uint32_t)slab->asked : 0;
         mark_pages(&s->macro, (size_t)to->first << SLICE_SHIFT, (size_t)to->slices << SLICE_SHIFT);
         return 1;
     }
@@ -205,7 +207,6 @@ static bool save_huge(void *p, size_t usable, size_t asked, void *arg)
                               .bytes = offset + usable,
                               .asked = asked,
                               .offset = offset};
-    s->n_huge++;
     s->stream.items++;
     s->error = image_put(&s->stream, &item, sizeof(item));
     if (s->error == 0)
@@ -215,23 +216,17 @@ static bool save_huge(void *p, size_t usable, size_t asked, void *arg)
 
 /* ---- all ---- */
 
-/* A child of _Fork() may have left memory behind that was half changed (source.h: generation; huge.h): that is in no list. */
-static int nothing_lost(size_t n_huge)
+/* A child of _Fork() may have left memory behind that was half changed: that is in no list (source.h: generation; huge.h). */
+static bool is_lost(void)
 {
     const struct range_plan *plan = range_here();
     char *from = (char *)range_plan_from(plan);
     for (size_t at = 0; at < plan->bytes; at += MAP_UNIT_BYTES) {
-        enum map_kind kind = map_kind(from + at);
         const struct macro *m = (const struct macro *)(from + at);
-        if (kind == MAP_MACRO && m->generation != m->source->generation)
-            return -ENOTRECOVERABLE;
-        if (kind == MAP_HUGE || kind == MAP_HUGE_ALONE) {
-            if (n_huge == 0)
-                return -ENOTRECOVERABLE;
-            n_huge--;
-        }
+        if (map_kind(m) == MAP_MACRO && m->generation != m->source->generation)
+            return true;
     }
-    return 0;
+    return huge_lost();
 }
 
 static int save_items(struct save *s)
@@ -242,16 +237,14 @@ static int save_items(struct save *s)
             r = save_macro(s, m);
     if (r == 0 && !huge_walk(save_huge, s))
         r = -EUCLEAN;
-    if (r == 0)
-        r = s->error;
-    if (r == 0)
-        r = nothing_lost(s->n_huge);
-    return r;
+    return r == 0 ? s->error : r;
 }
 
 static int save_all(int fd, const void *root)
 {
     const struct range_plan *plan = range_here();
+    if (is_lost())
+        return -ENOTRECOVERABLE;
     struct save *s = os_map(sizeof(*s), 1);
     if (!s)
         return -ENOMEM;

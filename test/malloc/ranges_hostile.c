@@ -274,17 +274,22 @@ static void part_make(void)
     MUST(memoir_malloc_range_save(IMAGE_FD, t) == 0);
 }
 
-static void make_image(void)
+static void send_from(const char *part)
 {
     int file = memfd_create("image", 0);
     MUST(file >= 0 && dup2(file, IMAGE_FD) == IMAGE_FD);
     pid_t child = case_fork();
     if (child == 0) {
         setenv("MEMOIR_MALLOC", SEND, 1);
-        execl("/proc/self/exe", "ranges_hostile", "part_make", NULL);
+        execl("/proc/self/exe", "ranges_hostile", part, NULL);
         _exit(99);
     }
     case_reap(child);
+}
+
+static void make_image(void)
+{
+    send_from("part_make");
     image = mmap(NULL, 2 * IMAGE_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     MUST(image != MAP_FAILED);
     forged = image + IMAGE_MAX;
@@ -602,7 +607,45 @@ static void each_system_call_fails_in_turn(void)
     MUST_SAY(refused >= 3, "only %u", refused);
 }
 
+static pid_t lost_child;
+
+/* Asked for memory with a lock held: a child of this moment finds it held by nobody that it has. */
+static bool fork_here(enum os_call call)
+{
+    bool (**fault)(enum os_call) = dlsym(RTLD_DEFAULT, "os_fault");
+    if (call != OS_CALL_PROTECT || lost_child)
+        return false;
+    *fault = NULL;
+    lost_child = _Fork();
+    if (lost_child == 0) {
+        int r = memoir_malloc_range_save(IMAGE_FD, NULL);
+        MUST_SAY(r == -ENOTRECOVERABLE, "%d", r);
+        _exit(0);
+    }
+    return false;
+}
+
+static void part_lost(void)
+{
+    bool (**fault)(enum os_call) = dlsym(RTLD_DEFAULT, "os_fault");
+    struct tree *t = tree_make(40, 1);
+    *fault = fork_here;
+    for (int i = 0; i < 200 && !lost_child; i++)
+        MUST(malloc(30000));
+    MUST(lost_child > 0);
+    case_reap(lost_child);
+    MUST(memoir_malloc_range_save(IMAGE_FD, t) == 0); /* the parent has lost nothing */
+}
+
+static void a_heap_that_lost_a_part_is_not_saved(void)
+{
+    if (!dlsym(RTLD_DEFAULT, "os_fault"))
+        case_skip("the allocator was not built with faults");
+    send_from("part_lost");
+}
+
 static const struct test_case cases[] = {
+    {"a_heap_that_lost_a_part_is_not_saved", a_heap_that_lost_a_part_is_not_saved},
     {"each_system_call_fails_in_turn", each_system_call_fails_in_turn},
     {"a_cut_image_is_none", a_cut_image_is_none},
     {"every_word_of_the_header_counts", every_word_of_the_header_counts},
@@ -611,11 +654,11 @@ static const struct test_case cases[] = {
     {"whatever_is_forged_the_heap_stays_whole", whatever_is_forged_the_heap_stays_whole},
 };
 
-static const struct test_case parts[] = {{"part_make", part_make}};
+static const struct test_case parts[] = {{"part_make", part_make}, {"part_lost", part_lost}};
 
 int main(int argc, char **argv)
 {
-    return argc > 1 && strcmp(argv[1], "part_make") == 0
+    return argc > 1 && strncmp(argv[1], "part_", 5) == 0
                ? cases_main(argc, argv, parts, COUNT_OF(parts))
                : cases_main(argc, argv, cases, COUNT_OF(cases));
 }
