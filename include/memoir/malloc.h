@@ -253,7 +253,7 @@ MEMOIR_API int memoir_malloc_range(struct memoir_malloc_range *ret);
  * address of a block (or NULL), for who loads them. The caller waits until all is written. A child does the
  * work, which needs room for page tables and for pages that are written to meanwhile. The errors above; -ENOTSUP: blocks are accounted or
  * hardened; -EAGAIN: the range still waits for an image; -EINVAL: `root` is not in the range; -EUCLEAN: the heap is damaged;
- * -ENOTRECOVERABLE: a child of _Fork() that lost a part of it; those of fork() and write(). Then what was written is no image. */
+ * -ENOTRECOVERABLE: a child of _Fork() that lost a part of it; -EIO: the child was killed; those of fork() and write(). Then what was written is no image. */
 MEMOIR_API int memoir_malloc_range_save(int fd, const void *root);
 
 /* Make the blocks of an image part of this heap, at the addresses that they had. For a process with the same range and slot and

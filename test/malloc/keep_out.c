@@ -165,7 +165,32 @@ static void the_heap_is_not_kept_out(void)
     MUST(p == -1 && errno == EEXIST);
 }
 
+/* The library is in front of mmap() all the same. */
+static void part_without_plan(void)
+{
+    char *at = (char *)((uintptr_t)24 << 40);
+    MUST(map(at, PAGE, MAP_FIXED_NOREPLACE) == at && map(at, PAGE, MAP_FIXED) == at);
+    MUST(mremap(at, PAGE, 2 * PAGE, 0) == at && munmap(at, 2 * PAGE) == 0);
+    MUST(map(at, PAGE, 0) == at && munmap(at, PAGE) == 0);
+}
+
+static void without_a_plan_all_is_passed_on(void)
+{
+    static const char *const settings[] = {"", "keep=1M", "range=0", "range=0x123",
+                                           "range=auto,slot=256"};
+    for (size_t i = 0; i < COUNT_OF(settings); i++) {
+        pid_t child = case_fork();
+        if (child == 0) {
+            setenv("MEMOIR_MALLOC", settings[i], 1);
+            execl("/proc/self/exe", "keep_out", "part_without_plan", NULL);
+            _exit(99);
+        }
+        case_reap(child);
+    }
+}
+
 static const struct test_case cases[] = {
+    {"without_a_plan_all_is_passed_on", without_a_plan_all_is_passed_on},
     {"hints_are_left_out", hints_are_left_out},
     {"who_insists_is_refused", who_insists_is_refused},
     {"neighbours_are_not_concerned", neighbours_are_not_concerned},
@@ -175,7 +200,11 @@ static const struct test_case cases[] = {
     {"the_heap_is_not_kept_out", the_heap_is_not_kept_out},
 };
 
+static const struct test_case parts[] = {{"part_without_plan", part_without_plan}};
+
 int main(int argc, char **argv)
 {
-    return cases_main(argc, argv, cases, COUNT_OF(cases));
+    return argc > 1 && strncmp(argv[1], "part_", 5) == 0
+               ? cases_main(argc, argv, parts, COUNT_OF(parts))
+               : cases_main(argc, argv, cases, COUNT_OF(cases));
 }
