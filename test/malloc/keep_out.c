@@ -46,7 +46,7 @@ static void hints_are_left_out(void)
 {
     learn();
     char *hints[] = {from,      other,       other + 123,
-                     to - PAGE, from - PAGE, range_now().base + (char *)0};
+                     to - PAGE, from - PAGE, (char *)(uintptr_t)range_now().base};
     for (size_t i = 0; i < COUNT_OF(hints); i++) {
         char *p = map(hints[i], 4 * PAGE, 0);
         MUST(p != MAP_FAILED && is_outside(p, 4 * PAGE));

@@ -520,6 +520,64 @@ static void words_that_make_no_sense_are_refused(void)
     }
 }
 
+/* An image with one macro-block, without pages, that has these slabs; of small ones the first block is in use. */
+static int attempt_slabs(const struct image_slab *slabs, unsigned n)
+{
+    struct image_header h = *(struct image_header *)image;
+    struct image_item item = {.kind = IMAGE_MACRO, .n = n, .at = h.base + 8 * MAP_UNIT_BYTES};
+    struct image_item end = {.kind = IMAGE_END};
+    unsigned char *to = forged;
+    h.root = 0;
+    to = mempcpy(to, &h, sizeof(h));
+    to = mempcpy(to, &item, sizeof(item));
+    to = mempcpy(to, slabs, n * sizeof(*slabs));
+    for (unsigned i = 0; i < n; i++) {
+        size_t words = slabs[i].class == SLAB_LARGE ? 0 : image_words(slabs[i].made);
+        memset(to, 0, words * 8);
+        if (words > 0)
+            *to = 1;
+        to += words * 8;
+    }
+    memset(to, 0, IMAGE_MACRO_PAGES / 8);
+    to = mempcpy(to + IMAGE_MACRO_PAGES / 8, &end, sizeof(end));
+    MUST(reseal(forged, (size_t)(to - forged)));
+    return attempt(forged, (size_t)(to - forged));
+}
+
+static void slabs_that_cannot_be_are_refused(void)
+{
+    make_image();
+    MUST(reseal(image, image_bytes) && found.slab);
+    struct image_slab one = {.class = found.slab->class, .slices = found.slab->slices, .made = 1};
+    struct image_slab good[2] = {one, one}, bad[2];
+    unsigned last = MACRO_SLICES - one.slices;
+    good[0].first = 9;
+    good[1].first = (uint8_t)last;
+    MUST(attempt_slabs(good, 2) == 0);
+#define BAD(change)                                                 \
+    do {                                                            \
+        memcpy(bad, good, sizeof(bad));                             \
+        change;                                                     \
+        MUST_SAY(attempt_slabs(bad, 2) == -EBADMSG, "%s", #change); \
+    } while (0)
+    BAD(bad[1].first = 9);                   /* both have the same slices */
+    BAD(bad[1].first = 1);                   /* not in order */
+    BAD(bad[0].first = 0);                   /* where the descriptors are */
+    BAD(bad[1].first = (uint8_t)(last + 1)); /* over the end */
+    BAD(bad[0].slices++);                    /* not as many as the class has */
+    BAD(bad[0].slices = 0);
+    BAD(bad[0].made = 0);
+    BAD(bad[0].made = (uint32_t)one.slices * SLICE_BYTES / SIZE_STEP + 1);
+    BAD(bad[0].made = 1 << 20);
+    BAD(bad[0].class = SIZE_CLASSES);
+    BAD(bad[0].class = SLAB_UNUSED);
+    BAD(bad[0].class = SLAB_LARGE); /* of which none is carved */
+    BAD((bad[0] = (struct image_slab){SLAB_LARGE, 9, 3, 0, 0, 64, 3 * SLICE_BYTES}));
+    BAD((bad[0] = (struct image_slab){SLAB_LARGE, 9, 3, 0, 0, SLICE_BYTES, 1}));
+    good[0] = (struct image_slab){SLAB_LARGE, 9, 3, 0, 0, 64, 3 * SLICE_BYTES - 64};
+    MUST(attempt_slabs(good, 2) == 0);
+}
+
 /* Bytes of pages are the program's; but who did not forge them on purpose is found out. */
 static void a_changed_byte_is_found(void)
 {
@@ -650,6 +708,7 @@ static const struct test_case cases[] = {
     {"a_cut_image_is_none", a_cut_image_is_none},
     {"every_word_of_the_header_counts", every_word_of_the_header_counts},
     {"words_that_make_no_sense_are_refused", words_that_make_no_sense_are_refused},
+    {"slabs_that_cannot_be_are_refused", slabs_that_cannot_be_are_refused},
     {"a_changed_byte_is_found", a_changed_byte_is_found},
     {"whatever_is_forged_the_heap_stays_whole", whatever_is_forged_the_heap_stays_whole},
 };
