@@ -18,7 +18,7 @@
 #include "malloc/range_image.h"
 #include "ranges.h"
 
-enum { ATTEMPTS = 500, IMAGE_MAX = 16 << 20, PLACES_MAX = 4096 };
+enum { ATTEMPTS = 300, IMAGE_MAX = 16 << 20, PLACES_MAX = 4096 };
 
 static unsigned char *image, *forged; /* shared with who makes it */
 static size_t image_bytes;
