@@ -270,15 +270,6 @@ static int save_all(int fd, const void *root)
     return r == 0 ? image_flush(&s->stream) : r;
 }
 
-/* In the child: all slabs are left to the pools, so that none is in somebody's hands. */
-static int child_save(int fd, const void *root)
-{
-    thread_fork_child();
-    if (heap_own)
-        heap_leave(heap_own);
-    return save_all(fd, root);
-}
-
 static int wait_for(pid_t child)
 {
     int status;
@@ -298,8 +289,10 @@ static int save_by_child(int fd, const void *root)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     thread_fork_prepare();
     pid_t child = (pid_t)syscall(SYS_clone, 0UL, NULL, NULL, NULL, 0UL);
-    if (child == 0)
-        _exit(-child_save(fd, root));
+    if (child == 0) {
+        thread_fork_child();
+        _exit(-save_all(fd, root));
+    }
     int r = child < 0 ? -errno : 0;
     thread_fork_parent();
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -209,23 +209,46 @@ static struct tree *load(void)
     return root;
 }
 
+/* Blocks of a process that are not of the image: as many of each size that slabs of before become full and empty. */
+enum { OWN = 1200 };
+static char *own[OWN];
+
+static size_t own_bytes(size_t i)
+{
+    return i < 1000 ? 16 + i % 7 * 200 : i < 1190 ? 40000 + i * 100 : (size_t)2 << 20;
+}
+
+static void own_make(bool in)
+{
+    for (size_t i = 0; i < OWN; i++) {
+        own[i] = malloc(own_bytes(i));
+        MUST_SAY(own[i] && in_range(own[i]) == in, "%zu bytes at %p", own_bytes(i), (void *)own[i]);
+        memset(own[i], (int)i, 16);
+    }
+}
+
+static void own_free(void)
+{
+    for (size_t i = 0; i < OWN; i++) {
+        size_t k = i * 7 % OWN;
+        MUST_SAY(own[k][15] == (char)k, "block %zu", k);
+        free(own[k]);
+    }
+}
+
 /* Has the blocks of another process, and does with them what any process does with its own. */
 static struct tree *receive(void)
 {
     MUST(range_now().waiting && range_now().mapped_bytes == 0);
-    char *before = strcpy(malloc(100), "from before"), *huge = malloc(3 << 20);
-    MUST(!in_range(before) && !in_range(huge));
+    own_make(false);
     struct tree *t = load();
     MUST(!range_now().waiting);
     tree_check(t);
     MUST(memoir_malloc_check(STDERR_FILENO) == 0);
-    MUST(strcmp(before, "from before") == 0);
-    free(before);
-    free(huge);
-    void *after = malloc(100), *large = malloc(3 << 20);
-    MUST(in_range(after) && in_range(large));
-    free(after);
-    free(large);
+    own_free();
+    own_make(true); /* nothing new lies where that was */
+    own_free();
+    MUST(memoir_malloc_check(STDERR_FILENO) == 0);
     MUST(memoir_malloc_range_load(IMAGE_FD, NULL) == -EEXIST);
     return t;
 }
@@ -357,6 +380,41 @@ static void while_other_threads_go_on(void)
         pthread_join(threads[i], NULL);
     tree_check(t);
     MUST(memoir_malloc_check(STDERR_FILENO) == 0);
+}
+
+enum { SHARED = 4000 };
+
+static void *alloc_shared(void *blocks)
+{
+    for (size_t i = 0; i < SHARED; i++)
+        ((void **)blocks)[i] = malloc(64);
+    return NULL;
+}
+
+static void part_freed(void)
+{
+    void *root;
+    size_t before = mallinfo2().uordblks;
+    MUST(memoir_malloc_range_load(IMAGE_FD, &root) == 0);
+    size_t wanted = SHARED / 2 * 64 + SHARED * sizeof(void *), is = mallinfo2().uordblks;
+    MUST_SAY(is >= wanted && is < wanted + 32768 + before, "%zu bytes in use, not %zu", is, wanted);
+    for (size_t i = 0; i < SHARED; i += 2)
+        free(((void **)root)[i]);
+    MUST(mallinfo2().uordblks <= is - SHARED / 2 * 64);
+    MUST(memoir_malloc_check(STDERR_FILENO) == 0);
+}
+
+/* Of slabs that nobody owns, too, whose free blocks are in two lists. */
+static void what_is_free_is_free_there(void)
+{
+    pthread_t thread;
+    void **blocks = malloc(SHARED * sizeof(void *));
+    MUST(pthread_create(&thread, NULL, alloc_shared, blocks) == 0);
+    pthread_join(thread, NULL);
+    for (size_t i = 1; i < SHARED; i += 2)
+        free(blocks[i]);
+    save(blocks);
+    part("part_freed", RECEIVE);
 }
 
 /* Memory that was never touched is not written, and is not there afterwards either. */
@@ -562,6 +620,7 @@ static const struct test_case cases[] = {
     {"wherever_the_kernel_puts_the_rest", wherever_the_kernel_puts_the_rest},
     {"through_a_pipe", through_a_pipe},
     {"while_other_threads_go_on", while_other_threads_go_on},
+    {"what_is_free_is_free_there", what_is_free_is_free_there},
     {"pages_of_zeroes_are_not_written", pages_of_zeroes_are_not_written},
     {"not_beside_threads_that_have_heaps", not_beside_threads_that_have_heaps},
     {"by_who_has_another_range_or_none", by_who_has_another_range_or_none},
@@ -580,6 +639,7 @@ static const struct test_case parts[] = {
     {"part_receive", part_receive},
     {"part_receive_and_send", part_receive_and_send},
     {"part_receive_from_pipe", part_receive_from_pipe},
+    {"part_freed", part_freed},
     {"part_sparse", part_sparse},
     {"part_threads", part_threads},
     {"part_refuse", part_refuse},

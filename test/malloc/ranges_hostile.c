@@ -51,7 +51,7 @@ static void *next(struct walk *w, size_t bytes, bool words)
     return here;
 }
 
-/* Parts of the image that was walked last: the first macro-block with a small slab, and the huge blocks. */
+/* Parts of the image that was walked last: the last macro-block with a small slab, and huge blocks. */
 static struct {
     struct image_item *macro, *huge, *alone;
     struct image_slab *slab; /* of small blocks */
@@ -94,12 +94,15 @@ static bool skip_macro(struct walk *w, const struct image_item *item)
     return bits && skip_pages(w, pages);
 }
 
-static bool skip_huge(struct walk *w)
+static bool skip_huge(struct walk *w, struct image_item *item)
 {
     struct image_run *run;
     do {
         run = next(w, sizeof(*run), true);
-        found.run = run && run->n > 0 ? run : found.run;
+        if (run && run->n > 1 && item->at % MACRO_BYTES == 0) {
+            found.run = run;
+            found.huge = item;
+        }
         if (!run || !skip_pages(w, run->n < IMAGE_MAX ? run->n : IMAGE_MAX))
             return false;
     } while (run->n > 0);
@@ -126,9 +129,9 @@ static bool reseal(unsigned char *bytes, size_t n)
             item->bytes = before;
             return true;
         }
-        if (item->kind == IMAGE_HUGE)
-            *(item->at % MACRO_BYTES ? &found.alone : &found.huge) = item;
-        if (!(item->kind == IMAGE_MACRO ? skip_macro(&w, item) : skip_huge(&w)))
+        if (item->kind == IMAGE_HUGE && item->at % MACRO_BYTES)
+            found.alone = item;
+        if (!(item->kind == IMAGE_MACRO ? skip_macro(&w, item) : skip_huge(&w, item)))
             return false;
     }
 }
@@ -269,7 +272,8 @@ static void part_make(void)
     struct tree *t = tree_make(40, 21);
     char *huge = calloc(1, 5 << 20), *aligned = aligned_alloc(4 << 20, 3 << 20);
     MUST(huge && aligned);
-    huge[0] = huge[3 << 20] = aligned[0] = aligned[2 << 20] = 1;
+    huge[0] = aligned[0] = aligned[2 << 20] = 1;
+    memset(huge + (3 << 20), 1, 5 * OS_PAGE_BYTES);
     free(malloc(100000));
     MUST(memoir_malloc_range_save(IMAGE_FD, t) == 0);
 }
@@ -484,6 +488,11 @@ static void forge_run_first(void)
 {
     found.run->first = (uint64_t)1 << 52;
 }
+static void forge_run_over(void)
+{
+    found.huge->asked = 0;
+    found.huge->bytes = (found.run->first + 1) * OS_PAGE_BYTES;
+}
 static void forge_run_back(void)
 {
     found.run->first = 0;
@@ -505,6 +514,7 @@ static void words_that_make_no_sense_are_refused(void)
         WORD(huge_bytes),      WORD(huge_small),      WORD(huge_beyond),     WORD(huge_wrap),
         WORD(huge_asked),      WORD(huge_offset),     WORD(huge_offset_odd), WORD(huge_offset_far),
         WORD(huge_n),          WORD(alone_offset),    WORD(run_first),       WORD(run_back),
+        WORD(run_over),
     };
     make_image();
     memcpy(forged, image, image_bytes);
