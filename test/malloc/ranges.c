@@ -215,7 +215,7 @@ static char *own[OWN];
 
 static size_t own_bytes(size_t i)
 {
-    return i < 1000 ? 16 + i % 7 * 200 : i < 1190 ? 40000 + i * 100 : (size_t)2 << 20;
+    return i < 1000 ? 800 + i % 2 * 800 : i < 1190 ? 40000 + i * 100 : (size_t)2 << 20;
 }
 
 static void own_make(bool in)
@@ -231,7 +231,7 @@ static void own_free(void)
 {
     for (size_t i = 0; i < OWN; i++) {
         size_t k = i * 7 % OWN;
-        MUST_SAY(own[k][15] == (char)k, "block %zu", k);
+        MUST_SAY(!own[k] || own[k][15] == (char)k, "block %zu", k);
         free(own[k]);
     }
 }
@@ -241,6 +241,10 @@ static struct tree *receive(void)
 {
     MUST(range_now().waiting && range_now().mapped_bytes == 0);
     own_make(false);
+    for (size_t i = 0; i < OWN; i += 3) { /* slabs that have some of both */
+        free(own[i]);
+        own[i] = NULL;
+    }
     struct tree *t = load();
     MUST(!range_now().waiting);
     tree_check(t);
@@ -396,7 +400,7 @@ static void part_freed(void)
     void *root;
     size_t before = mallinfo2().uordblks;
     MUST(memoir_malloc_range_load(IMAGE_FD, &root) == 0);
-    size_t wanted = SHARED / 2 * 64 + SHARED * sizeof(void *), is = mallinfo2().uordblks;
+    size_t wanted = SHARED / 2 * (64 + 128) + SHARED * sizeof(void *), is = mallinfo2().uordblks;
     MUST_SAY(is >= wanted && is < wanted + 32768 + before, "%zu bytes in use, not %zu", is, wanted);
     for (size_t i = 0; i < SHARED; i += 2)
         free(((void **)root)[i]);
@@ -409,10 +413,15 @@ static void what_is_free_is_free_there(void)
 {
     pthread_t thread;
     void **blocks = malloc(SHARED * sizeof(void *));
+    static void *mine[SHARED];
     MUST(pthread_create(&thread, NULL, alloc_shared, blocks) == 0);
     pthread_join(thread, NULL);
-    for (size_t i = 1; i < SHARED; i += 2)
+    for (size_t i = 0; i < SHARED; i++)
+        mine[i] = malloc(128);
+    for (size_t i = 1; i < SHARED; i += 2) {
         free(blocks[i]);
+        free(mine[i]);
+    }
     save(blocks);
     part("part_freed", RECEIVE);
 }
