@@ -29,7 +29,7 @@ static void macro_retire(struct macro *m)
     m->source = &nowhere;
 }
 
-static void heap_empty(struct heap *h)
+static void heap_forget(struct heap *h)
 {
     for (unsigned i = 0; i < HEAP_DIRECT; i++)
         h->direct[i] = &slab_none;
@@ -46,5 +46,5 @@ void range_retire(void)
         s->lock.stale(&s->lock); /* begins with nothing */
     }
     for (struct heap *h = heap_all; h; h = h->next)
-        heap_empty(h);
+        heap_forget(h);
 }
