@@ -24,7 +24,9 @@ enum { TRIES = 1000, SAID_MAX = 50 };
 struct check {
     int fd;
     int problems;
-    uint64_t slices_used, slices_dirty_free; /* of the source at hand, as counted */
+    /* Of the source at hand, as counted. */
+    uint64_t slices_used, slices_dirty_free, macros_empty;
+    uint64_t runs[RUNS_KINDS];
     struct line line;
 };
 
@@ -163,6 +165,78 @@ static unsigned check_slab(struct check *c, struct macro *m, unsigned i)
     return s->slices;
 }
 
+/* Runs of free slices are listed, from their first slice, as what they are; nothing else is. */
+static void check_free(struct check *c, struct macro *m)
+{
+    slice_bits free = bits_of(m->free), dirty = free & bits_of(m->dirty);
+    for (unsigned i = 1; i < MACRO_SLICES; i++) {
+        const struct slab *s = macro_slab(m, i);
+        unsigned expected[2] = {0}, slices[2] = {0};
+        if (!slice_is(m->free, i))
+            continue;
+        if (words_both_have(m->free, m->dirty, i) && !words_both_have(m->free, m->dirty, i - 1)) {
+            slices[0] = run_end(dirty, i) - i;
+            expected[0] = 1 + RUNS_DIRTY;
+            c->runs[RUNS_DIRTY]++;
+        }
+        slices[1] = run_end(free, i) - i;
+        slice_bits has = bits_run(i, slices[1]) & dirty;
+        if (!slice_is(m->free, i - 1) && has != bits_run(i, slices[1])) {
+            enum runs_kind kind = has ? RUNS_PARTLY : RUNS_CLEAN;
+            expected[1] = 1 + kind;
+            c->runs[kind]++;
+        }
+        for (unsigned k = 0; k < 2; k++) {
+            equal(c, "list of a free run", s, s->run[k].listed, expected[k]);
+            if (expected[k])
+                equal(c, "length of a free run", s, s->run[k].slices, slices[k]);
+        }
+    }
+}
+
+/* By now each run that is free is known to say the right thing of itself; so many of them must be in the lists. */
+static void check_runs(struct check *c, const struct source *source, enum runs_kind kind)
+{
+    const struct runs *runs = &source->runs[kind];
+    uint64_t n = 0;
+    for (unsigned bin = 0; bin < RUNS_BINS; bin++) {
+        const struct slab *before = NULL;
+        for (const struct slab *s = runs->list[bin].first; s;) {
+            const struct run_link *l = &s->run[kind == RUNS_DIRTY ? 0 : 1];
+            if (++n > c->runs[kind] || map_kind(s) != MAP_MACRO || l->listed != 1 + kind) {
+                problem(c, "list of free runs", s, n, c->runs[kind]);
+                return;
+            }
+            equal(c, "way back in a list of free runs", s, (uintptr_t)l->prev, (uintptr_t)before);
+            equal(c, "list of free runs of a length", s, bin, runs_bin(l->slices));
+            equal(c, "list that a free run names", s, l->bin, bin);
+            before = s;
+            s = l->next;
+        }
+        equal(c, "last of a list of free runs", source, (uintptr_t)runs->list[bin].last,
+              (uintptr_t)before);
+        equal(c, "list of free runs is known", source, runs->some >> bin & 1, before != NULL);
+    }
+    equal(c, "free runs", source, n, c->runs[kind]);
+}
+
+static void check_empty(struct check *c, const struct source *source)
+{
+    uint64_t n = 0;
+    const struct macro *before = NULL;
+    for (const struct macro *m = source->empty; m; before = m, m = m->next_empty) {
+        if (++n > c->macros_empty || map_kind(m) != MAP_MACRO) {
+            problem(c, "list of empty macro-blocks", m, n, c->macros_empty);
+            return;
+        }
+        equal(c, "way back of an empty macro-block", m, (uintptr_t)m->prev_empty,
+              (uintptr_t)before);
+        equal(c, "free slices of an empty macro-block", m, m->n_free, MACRO_SLICES_USABLE);
+    }
+    equal(c, "empty macro-blocks in their list", source, n, c->macros_empty);
+    equal(c, "empty macro-blocks", source, source->n_empty, c->macros_empty);
+}
+
 static void check_macro(struct check *c, struct source *source, struct macro *m)
 {
     unsigned n_free = 0, n_dirty_free = 0;
@@ -178,8 +252,8 @@ static void check_macro(struct check *c, struct source *source, struct macro *m)
     }
     equal(c, "free slices of a macro-block", m, m->n_free, n_free);
     equal(c, "free slices with memory of a macro-block", m, m->n_dirty_free, n_dirty_free);
-    if (n_free > 0)
-        equal(c, "macro-block with free slices is open", m, m->open, 1);
+    check_free(c, m);
+    c->macros_empty += n_free == MACRO_SLICES_USABLE;
     c->slices_used += MACRO_SLICES_USABLE - n_free;
     c->slices_dirty_free += n_dirty_free;
 }
@@ -207,7 +281,8 @@ static void check_source(struct check *c, struct source *source)
 {
     uint64_t n = 0;
     const struct macro *before = NULL;
-    c->slices_used = c->slices_dirty_free = 0;
+    c->slices_used = c->slices_dirty_free = c->macros_empty = 0;
+    memset(c->runs, 0, sizeof(c->runs));
     for (struct macro *m = source->macros; m; before = m, m = m->next) {
         if (++n > source->n_macros || (uintptr_t)m % MACRO_BYTES || map_kind(m) != MAP_MACRO) {
             problem(c, "list of macro-blocks", m, n, source->n_macros);
@@ -220,6 +295,9 @@ static void check_source(struct check *c, struct source *source)
     equal(c, "free slices with memory", source, source->n_dirty_free, c->slices_dirty_free);
     if (!source->purging)
         equal(c, "slices in use", source, source->n_used, c->slices_used);
+    for (enum runs_kind kind = RUNS_DIRTY; kind < RUNS_KINDS; kind++)
+        check_runs(c, source, kind);
+    check_empty(c, source);
     check_pools(c, source);
 }
 

@@ -44,8 +44,8 @@ void *huge_realloc(void *p, size_t bytes);
 void huge_age(uint64_t now_ns);
 bool huge_trim(void);
 
-/* Give back that much of what is kept, the oldest first, since memory is needed elsewhere. */
-void huge_yield(size_t bytes);
+/* Give back that much of what is kept, the oldest first, since memory is needed elsewhere. Bytes that were given. */
+size_t huge_yield(size_t bytes);
 
 /* Keep at most `bytes`, each for at most age_ns. The rule above holds all the same. */
 void huge_keep(size_t bytes, uint64_t age_ns);
@@ -65,6 +65,9 @@ struct huge_counts {
     uint64_t total_back_bytes; /* kept, then given back to the kernel */
 };
 void huge_count(struct huge_counts *ret);
+
+/* mapped_bytes and kept_bytes alone, by two loads, not of one moment. */
+void huge_held(uint64_t *ret_mapped, uint64_t *ret_kept);
 
 /* Memory that another process had becomes a block: its mapping begins at `start`, where HUGE_HEADER bytes are ours, and the address
  * map tells of it already. */

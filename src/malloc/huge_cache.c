@@ -1,11 +1,12 @@
 /* huge_cache.c: see huge_cache.h. */
 #include "malloc/huge_cache.h"
 
+#include "base/atomic.h"
 #include "malloc/map.h"
 
 static void remove_at(struct huge_cache *c, unsigned i)
 {
-    c->bytes -= c->ranges[i].bytes;
+    sub_relaxed(&c->bytes, c->ranges[i].bytes);
     c->ranges[i] = c->ranges[--c->n];
 }
 
@@ -40,7 +41,7 @@ static void take_front(struct huge_cache *c, unsigned i, size_t bytes, struct hu
     r->at += part;
     r->bytes -= part;
     r->lead = 0;
-    c->bytes -= part;
+    sub_relaxed(&c->bytes, part);
 }
 
 bool huge_cache_put(struct huge_cache *c, struct huge_range r, struct huge_range *ret_evicted)
@@ -66,7 +67,7 @@ bool huge_cache_put(struct huge_cache *c, struct huge_range r, struct huge_range
         remove_at(c, i);
     }
     c->ranges[c->n++] = r;
-    c->bytes += r.bytes;
+    add_relaxed(&c->bytes, r.bytes);
     return full;
 }
 
@@ -128,6 +129,6 @@ bool huge_cache_take_old(struct huge_cache *c, uint64_t ns, size_t bytes, struct
     ret->bytes -= stays;
     ret->lead = 0;
     r->bytes = stays;
-    c->bytes -= ret->bytes;
+    sub_relaxed(&c->bytes, ret->bytes);
     return true;
 }

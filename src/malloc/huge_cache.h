@@ -24,7 +24,7 @@ struct huge_range {
 struct huge_cache {
     struct huge_range ranges[HUGE_CACHE_RANGES]; /* in no order */
     unsigned n;
-    size_t bytes; /* of all, without lead */
+    size_t bytes; /* of all, without lead; read without the lock, too */
 };
 
 /* Add a range. True if the table was full: then *ret_evicted has the oldest, for the caller to unmap. */

@@ -47,6 +47,16 @@ static_assert((size_t)MACRO_BYTES == (size_t)1 << MAP_UNIT_SHIFT, "the map has a
 
 enum slab_state { SLAB_OWNED = 0, SLAB_FULL = 1, SLAB_POOLED = 2 };
 
+/* Of a run of free slices that begins at a descriptor's slice; under the source's lock (source_free.h). */
+struct run_link {
+    struct slab *next, *prev;
+    uint32_t since; /* by the source's count of such events */
+    uint8_t slices;
+    uint8_t listed; /* 0: no such run begins here */
+    uint8_t bin;    /* of its list */
+    uint8_t spare;
+};
+
 struct slab {
     /* The owner's. */
     void *free;         /* blocks that can be given out, linked by their first word */
@@ -65,9 +75,9 @@ struct slab {
     uint64_t spare_own;
 
     /* Everybody's. */
-    uint64_t remote; /* state, count and head: see below */
-    uint64_t asked;  /* of a large block: bytes asked for */
-    uint64_t spare_words[6];
+    uint64_t remote;        /* state, count and head: see below */
+    uint64_t asked;         /* of a large block: bytes asked for */
+    struct run_link run[2]; /* while the slice is free */
 };
 static_assert(sizeof(struct slab) == 128, "two cache lines");
 static_assert(offsetof(struct slab, remote) == 64, "apart from what its owner writes");
@@ -77,19 +87,16 @@ struct macro {
     uint64_t free[MACRO_WORDS];  /* slices that no slab has */
     uint64_t dirty[MACRO_WORDS]; /* slices whose memory may be resident and not zero */
     struct source *source;
-    struct macro *next, *prev;           /* all of the source */
-    struct macro *next_open, *prev_open; /* those with free slices */
+    struct macro *next, *prev;             /* all of the source */
+    struct macro *next_empty, *prev_empty; /* those of which all slices are free */
     uint32_t n_free, n_dirty_free;
-    uint32_t run_max;  /* no run of free slices is longer */
-    uint8_t open;      /* linked there */
     uint8_t class;     /* as in a slab: SLAB_UNUSED */
     uint8_t huge_page; /* asked for huge pages */
-    uint8_t spare[1];
+    uint8_t spare[2];
     uint32_t generation; /* of its source: another one means that it is not the source's any more */
-    uint32_t spare_half;
     uint64_t purging
         [MACRO_WORDS]; /* slices that are not free while the kernel is asked to take their memory */
-    uint64_t spare_words[2];
+    uint64_t spare_words[3];
 };
 static_assert(sizeof(struct macro) == sizeof(struct slab), "it takes the place of a descriptor");
 

@@ -2,6 +2,7 @@
 #include "malloc/policy.h"
 
 #include "base/clock.h"
+#include "malloc/heap.h"
 #include "malloc/huge.h"
 #include "malloc/os.h"
 #include "malloc/pressure.h"
@@ -44,10 +45,20 @@ static void level_set(unsigned level)
 
 /* ---- what all parts hold together ---- */
 
-enum { ROOM_PART = 16, ROOM_MIN = 1 << 20 }; /* of the peak, and bytes, that may be held above it */
+/* What may be held on top of the most that was in use at once: a part of it, and some bytes. Above that, what is kept is given back until
+ * only half of that part is left: the distance lies between two calls of the kernel. */
+enum { ROOM_PART = 32, ROOM_MIN = 1 << 20 };
+
+/* Slices that make room for slices may be missed at once: a program whose blocks never fit into what is free would give back and fetch all the
+ * time. So there the part is larger; and for each second there are so many bytes to give back, and a stock for the moment when a program
+ * turns to other sizes. Once these are spent still more may be held, but not more than the last part. */
+enum { RUNS_ROOM_PART = 16, RUNS_ROOM_PART_MOST = 4 };
+enum { STOCK_PART = 2, STOCK_MIN = 8 << 20, RATE_MIB_S = 32 };
 
 /* The most that was in use at once, of late; any thread (relaxed). */
 static uint64_t used_peak;
+static uint64_t
+    spent_ns; /* the time at which all that was given back so far is paid for; the same */
 
 struct held {
     uint64_t used, kept_runs, kept_huge;
@@ -55,12 +66,10 @@ struct held {
 
 static struct held held_now(void)
 {
-    struct held h = {0};
-    struct huge_counts huge;
+    struct held h;
     struct source *s;
-    huge_count(&huge);
-    h.used = huge.mapped_bytes;
-    h.kept_huge = huge.kept_bytes;
+    huge_held(&h.used, &h.kept_huge);
+    h.kept_runs = 0;
     for (unsigned i = 0; (s = source_at(i)); i++) {
         h.used += load_relaxed(&s->n_used) * SLICE_BYTES;
         h.kept_runs += load_relaxed(&s->n_dirty_free) * SLICE_BYTES;
@@ -68,19 +77,52 @@ static struct held held_now(void)
     return h;
 }
 
+static uint64_t runs_yield(uint64_t bytes)
+{
+    uint64_t given = 0;
+    struct source *s;
+    for (unsigned i = 0; given < bytes && (s = source_at(i)); i++)
+        given += source_yield(s, bytes - given);
+    return given;
+}
+
+static uint64_t with_part(uint64_t peak, unsigned part)
+{
+    return peak + peak / part;
+}
+
+/* Slices for slices. */
+static void runs_make_room(uint64_t peak, uint64_t held)
+{
+    if (held <= with_part(peak, RUNS_ROOM_PART) + ROOM_MIN)
+        return;
+    uint64_t now_ns = clock_monotonic_coarse_ns(), spent = load_relaxed(&spent_ns);
+    uint64_t stock = peak / STOCK_PART + STOCK_MIN, left = with_part(peak, 2 * RUNS_ROOM_PART);
+    spent = spent > now_ns ? spent : now_ns;
+    if ((spent - now_ns) * RATE_MIB_S / NS_PER_S > stock >> 20)
+        left = with_part(peak, RUNS_ROOM_PART_MOST);
+    if (held <= left + ROOM_MIN)
+        return;
+    uint64_t given = runs_yield(held - left);
+    store_relaxed(&spent_ns, spent + (given >> 10) * NS_PER_S / (RATE_MIB_S << 10));
+}
+
 void policy_grown(bool huge)
 {
     struct held h = held_now();
     max_relaxed(&used_peak, h.used);
-    uint64_t peak = load_relaxed(&used_peak), allowed = peak + peak / ROOM_PART;
+    uint64_t peak = load_relaxed(&used_peak), left = with_part(peak, 2 * ROOM_PART);
     uint64_t held = h.used + h.kept_runs + h.kept_huge;
-    if (held <= allowed + ROOM_MIN)
+    if (likely(held <= with_part(peak, ROOM_PART) + ROOM_MIN))
         return;
-    struct source *s;
-    if (!huge && h.kept_huge > 0)
-        huge_yield(held - allowed);
-    for (unsigned i = 0; huge && h.kept_runs > 0 && (s = source_at(i)); i++)
-        source_yield(s, held - allowed);
+    if (huge) { /* which see to what is kept of their own kind: huge.h */
+        (void)runs_yield(held - left);
+        return;
+    }
+    if (h.kept_huge > 0)
+        held -= huge_yield(held - left);
+    if (h.kept_runs > 0)
+        runs_make_room(peak, held);
 }
 
 /* Down to what is in use, by an eighth each time. */

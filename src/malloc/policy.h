@@ -29,9 +29,9 @@ static inline unsigned policy_level(void)
  * more is kept than may be. */
 void policy_tick(bool needed);
 
-/* A part of the allocator uses memory that it did not have before: huge blocks, or the sources. If all that is in use and kept is
- * then clearly more than what was in use at once not long ago, the other part gives back what is too much of what it keeps. Without
- * any lock of the allocator's. */
+/* Memory that nobody has touched yet is given out, by huge.h or by a source: it is in use by now, but not yet touched. If all that is in use
+ * or kept is clearly more than the most that was in use at once not long ago, what is kept makes room. A few loads if there is nothing
+ * to do. Without any lock of the allocator's. */
 void policy_grown(bool huge);
 
 /* The settings have been read. */

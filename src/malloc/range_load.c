@@ -313,40 +313,33 @@ static int tell_map(struct load *l)
     return -ENOMEM;
 }
 
-/* With the source's lock. */
+/* With the source's lock. Slices that no slab has are free, and clean. */
 static void macro_adopt(struct source *s, struct macro *m)
 {
     memset(m, 0, sizeof(*m));
     m->source = s;
     m->generation = s->generation;
     m->class = SLAB_UNUSED;
-    for (unsigned i = 1; i < MACRO_SLICES;) {
-        struct slab *slab = macro_slab(m, i);
-        if (slab->slices == 0) {
-            bit_set(m->free, i++);
-            m->n_free++;
-            continue;
-        }
-        for (unsigned end = i + slab->slices; i < end; i++)
-            bit_set(m->dirty, i);
-        if (slab->class < SIZE_CLASSES && remote_state(slab->remote) == SLAB_POOLED)
-            source_pool_link(s, slab);
-    }
-    m->run_max = MACRO_SLICES_USABLE;
     m->next = s->macros;
     if (s->macros)
         s->macros->prev = m;
     s->macros = m;
-    if (m->n_free > 0) {
-        m->open = 1;
-        m->next_open = s->open;
-        if (s->open)
-            s->open->prev_open = m;
-        s->open = m;
-    }
     s->n_macros++;
     s->total_macros++;
-    s->n_used += MACRO_SLICES_USABLE - m->n_free;
+    for (unsigned i = 1, first; i < MACRO_SLICES;) {
+        for (first = i; i < MACRO_SLICES && macro_slab(m, i)->slices == 0;)
+            i++;
+        if (i > first)
+            runs_insert(s, m, first, i - first);
+        if (i == MACRO_SLICES)
+            break;
+        struct slab *slab = macro_slab(m, i);
+        bits_store(m->dirty, bits_of(m->dirty) | bits_run(i, slab->slices));
+        if (slab->class < SIZE_CLASSES && remote_state(slab->remote) == SLAB_POOLED)
+            source_pool_link(s, slab);
+        i += slab->slices;
+    }
+    store_relaxed(&s->n_used, s->n_used + MACRO_SLICES_USABLE - m->n_free);
     s->n_peak = s->n_used > s->n_peak ? s->n_used : s->n_peak;
 }
 

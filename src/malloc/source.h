@@ -16,8 +16,8 @@
 
 #include "malloc/lock.h"
 #include "malloc/macro.h"
-
-typedef unsigned __int128 slice_bits;
+#include "malloc/slices.h"
+#include "malloc/source_free.h"
 
 struct source {
     struct lock lock;
@@ -25,15 +25,18 @@ struct source {
     uint32_t begun;       /* for a node */
     uint32_t generation;  /* one more for each time that a child of _Fork() had to begin anew */
     struct macro *macros; /* all, */
-    struct macro *open;   /* and those with free slices; the one that was opened last comes first */
+    struct macro *empty;  /* and those without a slab; the one that became so last comes first */
+    struct runs runs[RUNS_KINDS]; /* what is free: source_free.h */
+    uint32_t run_clock;           /* events there */
+    uint32_t n_empty;
     struct slab *pool[SIZE_CLASSES],
         *pool_last[SIZE_CLASSES];  /* the longer there, the more of its blocks may be free */
     uint32_t pooled[SIZE_CLASSES]; /* slabs there; read without the lock */
 
     /* In slices, but for the first. */
     uint64_t n_macros;
-    uint64_t n_used;
-    uint64_t n_dirty_free;          /* free, with memory */
+    uint64_t n_used;                /* read without the lock, */
+    uint64_t n_dirty_free;          /* as is this: free, with memory */
     uint64_t n_peak;                /* used of late */
     uint64_t keep_limit;            /* of n_dirty_free */
     uint64_t n_purged, n_refaulted; /* of late */
@@ -74,6 +77,12 @@ void source_give(struct source *s, struct slab *slab);
 /* Make a large block's run longer or shorter where it is; false if there is no room. ret_dirty: as above. */
 bool source_resize(struct source *s, struct slab *slab, unsigned slices, slice_bits *ret_dirty);
 
+/* Has its slab come from the source as it is now, and not from before it had to begin anew? With the lock. */
+static inline bool source_has(const struct source *s, const struct slab *slab)
+{
+    return __builtin_expect(macro_of(slab)->generation == s->generation, 1);
+}
+
 /* Give back what is kept by now without need (policy.h). Without a lock; reads the clock. */
 void source_age(struct source *s);
 
@@ -83,8 +92,21 @@ bool source_trim(struct source *s);
 /* Unmap the macro-blocks that nobody has a slice of, since memory is needed for something else. True if there were any. */
 bool source_shrink(struct source *s);
 
-/* Give back that much of what is free and has memory, since memory is needed elsewhere. */
-void source_yield(struct source *s, uint64_t bytes);
+/* Give back that much of what is free and has memory, what was free for longest first, since memory is needed elsewhere. Bytes that
+ * were given: less if there is less, or if somebody else is at it. */
+uint64_t source_yield(struct source *s, uint64_t bytes);
+
+/* With the lock: slices came back. Is it time for source_age()? Not for who finds somebody at it. */
+bool source_age_due(struct source *s);
+
+/* With the lock, for source_keep.c: all of its slices became free, or they are not so any more; nobody has a slice of it, and it leaves
+ * the source, to be unmapped by the caller. */
+void source_empty_link(struct source *s, struct macro *m);
+void source_empty_unlink(struct source *s, struct macro *m);
+void source_macro_leave(struct source *s, struct macro *m);
+
+/* What a source begins with. */
+enum { SOURCE_KEEP_SHARE = 3, SOURCE_KEEP_MIN = (8 << 20) / SLICE_BYTES };
 
 /* With the lock: put a slab into its class's pool, take it out. */
 void source_pool_link(struct source *s, struct slab *slab);

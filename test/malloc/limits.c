@@ -163,6 +163,48 @@ static void a_large_block_makes_room_for_small_ones(void)
     }
 }
 
+/* Nothing that is kept is missed: after blocks of any size there is as much for those of any other. */
+static void any_size_makes_room_for_any_other(void)
+{
+    static const size_t some[] = {100, 20000, 100000, 3000000};
+    struct link *list = NULL;
+    size_t best[COUNT_OF(some)];
+    for (size_t i = 0; i < COUNT_OF(some); i++) {
+        best[i] = take_all(&list, some[i]);
+        give_all(&list);
+    }
+    for (size_t i = 0; i < COUNT_OF(some); i++)
+        for (size_t k = 0; k < COUNT_OF(some); k++) {
+            take_all(&list, some[k]);
+            give_all(&list);
+            size_t count = take_all(&list, some[i]);
+            MUST_SAY(count >= best[i] - best[i] / 20,
+                     "%zu blocks of %zu, but %zu after those of %zu", best[i], some[i], count,
+                     some[k]);
+            MUST_SAY(count * some[i] > ROOM / 3 * 2, "only %zu blocks of %zu", count, some[i]);
+            give_all(&list);
+        }
+}
+
+static void any_size_makes_room_under_a_limit_of_the_kernel(void)
+{
+    limit_space(RLIMIT_AS, ROOM);
+    any_size_makes_room_for_any_other();
+}
+
+/* The allocator reads its settings once. */
+static void any_size_makes_room_under_a_limit_of_its_own(void)
+{
+    if (!getenv("CASE_LIMITED")) {
+        char setting[40];
+        snprintf(setting, sizeof(setting), "limit=%d", ROOM);
+        MUST(setenv("MEMOIR_MALLOC", setting, 1) == 0 && setenv("CASE_LIMITED", "1", 1) == 0);
+        execl("/proc/self/exe", program_invocation_name, __func__, NULL);
+        case_fail(__FILE__, __LINE__, "exec: errno %d", errno);
+    }
+    any_size_makes_room_for_any_other();
+}
+
 static void *taker(void *unused)
 {
     struct link *list = NULL;
@@ -281,6 +323,8 @@ int main(int argc, char **argv)
         CASE(all_functions_fail_cleanly_at_the_limit),
         CASE(small_blocks_make_room_for_a_large_one),
         CASE(a_large_block_makes_room_for_small_ones),
+        CASE(any_size_makes_room_under_a_limit_of_the_kernel),
+        CASE(any_size_makes_room_under_a_limit_of_its_own),
         CASE(threads_run_out_together),
         CASE(starts_in_little_address_space),
         CASE(locked_memory_is_as_good),

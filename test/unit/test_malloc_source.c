@@ -117,7 +117,7 @@ static void resize(struct run *r)
 static void check_sums(void)
 {
     const struct source *s = &source_main;
-    uint64_t used = 0, macros = 0, dirty_free = 0, out = 0;
+    uint64_t used = 0, macros = 0, dirty_free = 0, out = 0, empty = 0;
     for (const struct macro *m = s->macros; m; m = m->next) {
         unsigned free = 0, dirty = 0;
         macros++;
@@ -127,7 +127,7 @@ static void check_sums(void)
         }
         assert_int_equal(free, m->n_free);
         assert_int_equal(dirty, m->n_dirty_free);
-        assert_int_equal(m->open, free > 0);
+        empty += free == MACRO_SLICES_USABLE;
         assert_false(m->free[0] & 1); /* the descriptors */
         used += MACRO_SLICES_USABLE - free;
         dirty_free += dirty;
@@ -135,6 +135,7 @@ static void check_sums(void)
     for (int i = 0; i < RUNS; i++)
         out += runs[i].slab ? runs[i].slices : 0;
     assert_int_equal(macros, s->n_macros);
+    assert_int_equal(empty, s->n_empty);
     assert_int_equal(used, s->n_used);
     assert_int_equal(used, out);
     assert_int_equal(dirty_free, s->n_dirty_free);
@@ -221,6 +222,162 @@ static void pressure_leaves_next_to_nothing(void **unused)
     }
 }
 
+/* ---- which run is taken ---- */
+
+static struct span taken(unsigned slices)
+{
+    struct span span;
+    assert_true(source_take(&source_main, slices, 1, &span));
+    memset(slab_memory(span.slab), 1, (size_t)slices * SLICE_BYTES);
+    return span;
+}
+
+static void given(struct slab *slab)
+{
+    source_give(&source_main, slab);
+}
+
+static void nothing_left(void)
+{
+    source_trim(&source_main);
+    source_shrink(&source_main);
+    assert_int_equal(source_main.n_macros, 0);
+}
+
+static unsigned dirty_of(const struct span *span, unsigned slices)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < slices; i++)
+        n += span->dirty >> i & 1;
+    return n;
+}
+
+static void the_shortest_run_with_memory_is_taken_first(void **unused)
+{
+    static const unsigned lengths[] = {5, 3, 9, 40, 21};
+    enum { N = sizeof(lengths) / sizeof(lengths[0]) };
+    struct slab *slab[N], *between[N];
+    nothing_left();
+    for (int i = 0; i < N; i++) {
+        slab[i] = taken(lengths[i]).slab;
+        between[i] = taken(1).slab;
+    }
+    for (int i = 0; i < N; i++)
+        given(slab[i]);
+    assert_ptr_equal(taken(3).slab, slab[1]);
+    assert_ptr_equal(taken(4).slab, slab[0]);
+    struct span longer = taken(10); /* of 21, not of 40 nor of what was never used */
+    assert_ptr_equal(longer.slab, slab[4]);
+    assert_int_equal(dirty_of(&longer, 10), 10);
+    given(slab[1]);
+    given(slab[0]);
+    given(longer.slab);
+    for (int i = 0; i < N; i++)
+        given(between[i]);
+    assert_int_equal(source_main.n_used, 0);
+    nothing_left();
+}
+
+/* Slabs side by side leave one run, in whatever order they go. */
+static void neighbours_that_come_back_are_one_run(void **unused)
+{
+    static const int orders[][3] = {{0, 1, 2}, {2, 1, 0}, {0, 2, 1}, {1, 0, 2}};
+    for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
+        nothing_left();
+        struct slab *slab[3], *end;
+        for (int k = 0; k < 3; k++)
+            slab[k] = taken(7).slab;
+        end = taken(1).slab;
+        for (int k = 0; k < 3; k++)
+            given(slab[orders[i][k]]);
+        struct span all = taken(21);
+        assert_ptr_equal(all.slab, slab[0]);
+        assert_int_equal(dirty_of(&all, 21), 21);
+        given(all.slab);
+        given(end);
+    }
+    nothing_left();
+}
+
+/* Nothing with memory is long enough: then where some of it has. */
+static void a_run_that_has_memory_in_part_is_next(void **unused)
+{
+    nothing_left();
+    struct slab *front = taken(20).slab, *wall = taken(1).slab, *back = taken(30).slab;
+    given(front);
+    source_trim(&source_main); /* 20 without memory, alone */
+    given(back);               /* and 30 with, before the rest of the macro-block */
+    struct span span = taken(40);
+    assert_ptr_equal(span.slab, back);
+    assert_int_equal(dirty_of(&span, 40), 30);
+    /* All are without memory now but none: the shortest is taken. */
+    assert_ptr_equal(taken(19).slab, front);
+    given(front);
+    given(span.slab);
+    given(wall);
+    nothing_left();
+}
+
+static void what_was_free_for_longest_goes_back_first(void **unused)
+{
+    nothing_left();
+    struct slab *slab[6], *between[6];
+    for (int i = 0; i < 6; i++) {
+        slab[i] = taken(4 + (unsigned)i % 3).slab; /* in several lists */
+        between[i] = taken(1).slab;
+    }
+    static const int order[] = {3, 0, 5, 1, 4, 2};
+    for (int i = 0; i < 6; i++)
+        given(slab[order[i]]);
+    uint64_t first_two = (uint64_t)(slab[3]->slices + slab[0]->slices) * SLICE_BYTES;
+    assert_int_equal(source_yield(&source_main, first_two), first_two);
+    const struct macro *m = macro_of(slab[0]);
+    for (int i = 0; i < 6; i++) {
+        unsigned at = slab_slice(slab[i]);
+        assert_int_equal(m->dirty[at / 64] >> at % 64 & 1, i != 3 && i != 0);
+    }
+    for (int i = 0; i < 6; i++)
+        given(between[i]);
+    nothing_left();
+}
+
+static bool no_map(enum os_call call)
+{
+    return call == OS_CALL_MAP;
+}
+
+/* Not in the first of its list, but the kernel has no more. */
+static void a_run_that_fits_is_found_before_there_is_none(void **unused)
+{
+    enum { SHORT = 17, LONG = 20, N = 40 };
+    struct slab *shorter[N], *filler[1024];
+    unsigned fillers = 0;
+    nothing_left();
+    struct slab *longer = taken(LONG).slab;
+    for (int i = 0; i < N; i++) {
+        filler[fillers++] = taken(1).slab;
+        shorter[i] = taken(SHORT).slab;
+    }
+    uint64_t macros = source_main.n_macros;
+    while (source_main.runs[RUNS_CLEAN].some)
+        filler[fillers++] = taken(1).slab;
+    assert_int_equal(source_main.n_macros, macros);
+    given(longer);
+    for (int i = 0; i < N; i++)
+        given(shorter[i]);
+    struct span span;
+    os_fault = no_map;
+    bool found = source_take(&source_main, LONG, 1, &span);
+    bool aligned = source_take(&source_main, 1, 8, &span);
+    os_fault = NULL;
+    assert_true(found && aligned);
+    given(span.slab);
+    given(longer);
+    while (fillers > 0)
+        given(filler[--fillers]);
+    nothing_left();
+}
+
 int main(void)
 {
     const char *seed = getenv("SEED");
@@ -232,6 +389,11 @@ int main(void)
         cmocka_unit_test(runs_never_overlap_and_clean_ones_are_zero),
         cmocka_unit_test(the_same_while_the_kernel_fails),
         cmocka_unit_test(pressure_leaves_next_to_nothing),
+        cmocka_unit_test(the_shortest_run_with_memory_is_taken_first),
+        cmocka_unit_test(neighbours_that_come_back_are_one_run),
+        cmocka_unit_test(a_run_that_has_memory_in_part_is_next),
+        cmocka_unit_test(what_was_free_for_longest_goes_back_first),
+        cmocka_unit_test(a_run_that_fits_is_found_before_there_is_none),
     };
     return cmocka_run_group_tests_name("malloc_source", tests, NULL, NULL);
 }

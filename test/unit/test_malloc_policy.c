@@ -1,0 +1,245 @@
+/* What is kept makes room: slices for slices, huge blocks and slices for each other, within a bound and with few calls of the kernel. */
+#include "malloc/policy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "check.h"
+#include "malloc/heap.h"
+#include "malloc/huge.h"
+#include "malloc/node.h"
+#include "malloc/os.h"
+#include "malloc/pressure.h"
+#include "malloc/settings.h"
+#include "malloc/source.h"
+
+/* What is asked of others, held fast. */
+struct slab slab_none;
+bool node_many;
+void node_prefer(void *p, size_t bytes, unsigned node)
+{
+}
+unsigned pressure_level_at(uint64_t now_ns)
+{
+    return PRESSURE_PLENTY;
+}
+
+#define MIB ((uint64_t)1 << 20)
+
+static uint64_t state = 7;
+
+static uint64_t random_below(uint64_t n)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state % n;
+}
+
+struct held {
+    uint64_t used, kept;
+};
+
+static struct held held_now(void)
+{
+    struct held h;
+    huge_held(&h.used, &h.kept);
+    h.used += source_main.n_used * SLICE_BYTES;
+    h.kept += source_main.n_dirty_free * SLICE_BYTES;
+    return h;
+}
+
+static struct slab *run_new(unsigned slices)
+{
+    struct span span;
+    assert_true(source_take(&source_main, slices, 1, &span));
+    return span.slab;
+}
+
+static void *huge_new(size_t bytes)
+{
+    void *p = huge_alloc(bytes, 1, NULL);
+    assert_non_null(p);
+    policy_grown(true);
+    return p;
+}
+
+static int start_anew(void **unused)
+{
+    huge_trim();
+    source_trim(&source_main);
+    source_shrink(&source_main);
+    assert_int_equal(held_now().used, 0);
+    assert_int_equal(held_now().kept, 0);
+    return 0;
+}
+
+/* Mostly short runs, and now and then one that no short one makes room for. */
+static unsigned some_length(void)
+{
+    return random_below(16) ? 1 + (unsigned)random_below(4) : 1 + (unsigned)random_below(64);
+}
+
+/* However long it goes on, no more is held than the most that was in use, and a quarter; and the kernel is not asked all the time. */
+static void a_steady_program_is_held_to_what_it_uses(void **unused)
+{
+    enum { SLOTS = 700, STEPS = 1000000, HUGE = 6 };
+    static struct slab *runs[SLOTS];
+    void *huge[HUGE] = {NULL};
+    uint64_t used_most = 0, calls = os_counts.advise_calls + os_counts.unmap_calls;
+    for (int step = 0; step < STEPS; step++) {
+        struct slab **slot = &runs[random_below(SLOTS)];
+        if (*slot)
+            source_give(&source_main, *slot);
+        *slot = random_below(8) ? run_new(some_length()) : NULL;
+        if (random_below(2000) == 0) {
+            void **block = &huge[random_below(HUGE)];
+            if (*block)
+                huge_free(*block);
+            *block = huge_new(MIB + random_below(2 * MIB));
+        }
+        struct held h = held_now();
+        used_most = h.used > used_most ? h.used : used_most;
+        if (h.used + h.kept > used_most + used_most / 4 + 2 * MIB)
+            fail_msg("%llu bytes used, %llu kept, at most %llu were used, in step %d",
+                     (unsigned long long)h.used, (unsigned long long)h.kept,
+                     (unsigned long long)used_most, step);
+    }
+    calls = os_counts.advise_calls + os_counts.unmap_calls - calls;
+    print_message("# %llu calls in %d steps, %llu bytes used at most\n", (unsigned long long)calls,
+                  STEPS, (unsigned long long)used_most);
+    assert_true(calls < STEPS / 50);
+    for (int i = 0; i < SLOTS; i++)
+        if (runs[i])
+            source_give(&source_main, runs[i]);
+    for (int i = 0; i < HUGE; i++)
+        if (huge[i])
+            huge_free(huge[i]);
+    memset(runs, 0, sizeof(runs));
+}
+
+/* Long runs of all lengths, few of which fit into what others left: they give back and fetch only so much of it, and stay within
+ * the bound nevertheless. */
+static void blocks_that_never_fit_do_not_ask_the_kernel_all_the_time(void **unused)
+{
+    enum { SLOTS = 192, STEPS = 200000 };
+    struct slab *runs[SLOTS] = {NULL};
+    uint64_t used_most = 0, taken = 0, purged = os_counts.purged_bytes;
+    for (int step = 0; step < STEPS; step++) {
+        struct slab **slot = &runs[random_below(SLOTS)];
+        if (*slot)
+            source_give(&source_main, *slot);
+        unsigned slices = 1 + (unsigned)random_below(UINT64_C(2) << random_below(6));
+        *slot = run_new(slices);
+        taken += slices;
+        struct held h = held_now();
+        used_most = h.used > used_most ? h.used : used_most;
+        assert_true(h.used + h.kept <= used_most + used_most / 4 + 2 * MIB);
+    }
+    purged = os_counts.purged_bytes - purged;
+    print_message("# %llu MiB taken, %llu given back, %llu used at most\n",
+                  (unsigned long long)(taken * SLICE_BYTES / MIB),
+                  (unsigned long long)(purged / MIB), (unsigned long long)(used_most / MIB));
+    assert_true(purged < taken * SLICE_BYTES / 200);
+    for (int i = 0; i < SLOTS; i++)
+        source_give(&source_main, runs[i]);
+}
+
+enum { MANY = 2048 }; /* slices, of 32 MiB */
+
+/* Runs of one slice lie free between others, then longer ones are wanted. */
+static uint64_t turn_to_longer_ones(void)
+{
+    static struct slab *runs[MANY];
+    struct slab *longer[MANY / 2 / 16];
+    uint64_t purged = os_counts.purged_bytes;
+    for (int i = 0; i < MANY; i++)
+        runs[i] = run_new(1);
+    for (int i = 0; i < MANY; i += 2)
+        source_give(&source_main, runs[i]);
+    for (size_t i = 0; i < MANY / 2 / 16; i++)
+        longer[i] = run_new(16);
+    purged = os_counts.purged_bytes - purged;
+    struct held h = held_now();
+    assert_true(h.used <= MANY * SLICE_BYTES);
+    assert_true(h.used + h.kept <= MANY * SLICE_BYTES / 4 * 5 + MIB);
+    for (int i = 1; i < MANY; i += 2)
+        source_give(&source_main, runs[i]);
+    for (size_t i = 0; i < MANY / 2 / 16; i++)
+        source_give(&source_main, longer[i]);
+    return purged;
+}
+
+/* The first time, nearly all that is too much goes. If a program does that again and again, less of it. */
+static void short_runs_make_room_for_long_ones(void **unused)
+{
+    enum { TIMES = 40 };
+    uint64_t begun_ns = clock_monotonic_ns(), first = turn_to_longer_ones(), more = 0;
+    assert_true(first >= 10 * MIB);
+    for (int i = 0; i < TIMES; i++)
+        more += turn_to_longer_ones();
+    print_message("# %llu MiB given back, then %llu in %d times\n",
+                  (unsigned long long)(first / MIB), (unsigned long long)(more / MIB), TIMES);
+    /* The longer it takes, the more may go. */
+    uint64_t by_time = (clock_monotonic_ns() - begun_ns) / (NS_PER_S / 32) * MIB;
+    assert_true(more < TIMES * first * 3 / 4 + by_time);
+}
+
+static void slices_and_huge_blocks_make_room_for_each_other(void **unused)
+{
+    static struct slab *runs[MANY];
+    void *huge[10];
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < MANY; i++)
+            runs[i] = run_new(1);
+        uint64_t peak = held_now().used;
+        for (int i = 0; i < MANY; i++)
+            source_give(&source_main, runs[i]);
+        for (int i = 0; i < 10; i++)
+            huge[i] = huge_new(3 * MIB);
+        struct held h = held_now();
+        assert_true(h.used + h.kept <= peak + peak / 16 + 2 * MIB);
+        for (int i = 0; i < 10; i++)
+            huge_free(huge[i]);
+        for (int i = 0; i < MANY * 3 / 4; i++)
+            runs[i] = run_new(1);
+        h = held_now();
+        assert_true(h.used + h.kept <= peak + peak / 16 + 2 * MIB);
+        for (int i = 0; i < MANY * 3 / 4; i++)
+            source_give(&source_main, runs[i]);
+    }
+}
+
+/* A program that grows by itself, and whose blocks fit, asks for nothing to be given back. */
+static void what_fits_is_not_given_back(void **unused)
+{
+    static struct slab *runs[MANY];
+    for (int i = 0; i < MANY; i++)
+        runs[i] = run_new(1);
+    uint64_t purged = os_counts.purged_bytes;
+    for (int round = 0; round < 50; round++) {
+        for (int i = 0; i < MANY / 4; i++)
+            source_give(&source_main, runs[i]);
+        for (int i = 0; i < MANY / 4; i++)
+            runs[i] = run_new(1);
+    }
+    assert_int_equal(os_counts.purged_bytes, purged);
+    for (int i = 0; i < MANY; i++)
+        source_give(&source_main, runs[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(short_runs_make_room_for_long_ones, start_anew),
+        cmocka_unit_test_setup(slices_and_huge_blocks_make_room_for_each_other, start_anew),
+        cmocka_unit_test_setup(what_fits_is_not_given_back, start_anew),
+        cmocka_unit_test_setup(blocks_that_never_fit_do_not_ask_the_kernel_all_the_time,
+                               start_anew),
+        /* The last: the most that was in use is remembered. */
+        cmocka_unit_test_setup(a_steady_program_is_held_to_what_it_uses, start_anew),
+    };
+    malloc_settings.keep_bytes = SETTING_AUTO;
+    return cmocka_run_group_tests_name("malloc_policy", tests, NULL, NULL);
+}
