@@ -30,16 +30,21 @@ AT_START static void place_add(struct pressure_places *places, const char *dir, 
     places->n += !text.cut;
 }
 
-AT_START void pressure_places_init(struct pressure_places *ret_places)
+AT_START void pressure_places_set(struct pressure_places *ret_places, const char *root,
+                                  const char *runtime)
 {
-    const char *root = secure_getenv("MEMOIR_DIR");
     ret_places->n = 0;
     if (root) {
         place_add(ret_places, root, "");
         return;
     }
-    place_add(ret_places, "/run/memoir", "");
-    place_add(ret_places, secure_getenv("XDG_RUNTIME_DIR"), "/memoir");
+    place_add(ret_places, PRESSURE_WORD_DIR, "");
+    place_add(ret_places, runtime, "/memoir");
+}
+
+void pressure_places_init(struct pressure_places *ret_places)
+{
+    pressure_places_set(ret_places, secure_getenv("MEMOIR_DIR"), secure_getenv("XDG_RUNTIME_DIR"));
 }
 
 /* ---- whether to believe it ---- */

@@ -22,6 +22,9 @@ struct pressure_places {
     char dirs[PRESSURE_WORD_PLACES][PRESSURE_WORD_DIR_MAX];
 };
 void pressure_places_init(struct pressure_places *ret_places);
+#define PRESSURE_WORD_DIR "/run/memoir"
+/* The same with values of MEMOIR_DIR and XDG_RUNTIME_DIR that the caller has read; NULL: not set. */
+void pressure_places_set(struct pressure_places *ret_places, const char *root, const char *runtime);
 
 /* Map the word in `dir` for reading, at `at` in place of what is there, or anywhere where that is NULL. -errno: -ENOENT,
  * -EPERM (not to be believed), -EBADMSG (no word, or one of another version). */

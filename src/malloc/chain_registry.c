@@ -3,6 +3,7 @@
 
 #include "malloc/chain_lock.h"
 #include "malloc/map.h"
+#include "malloc/nursery.h"
 #include "malloc/os.h"
 
 /* Atomic, as readers may look while the copy is written anew; then they see by `writing` that they did. */
@@ -87,9 +88,12 @@ static void put(struct entry *at, struct entry entry)
     store_release(&at->chain, entry.chain);
 }
 
-/* Macro-blocks of malloc's are told by the address map, before anybody asks here. */
+/* Macro-blocks of malloc's are told by the address map, before anybody asks here; its first blocks by where they lie. */
 static bool is_malloc(uintptr_t start, uintptr_t end)
 {
+    uintptr_t first = (uintptr_t)&nursery_region;
+    if (start < first + NURSERY_BYTES && end > first)
+        return true;
     for (uintptr_t unit = start >> MAP_UNIT_SHIFT; unit <= (end - 1) >> MAP_UNIT_SHIFT; unit++)
         if (map_kind((void *)(unit << MAP_UNIT_SHIFT)) == MAP_MACRO)
             return true;

@@ -15,6 +15,7 @@
 #include "malloc/harden.h"
 #include "malloc/huge.h"
 #include "malloc/line.h"
+#include "malloc/nursery.h"
 #include "malloc/quarantine.h"
 #include "malloc/source.h"
 #include "malloc/thread.h"
@@ -369,6 +370,7 @@ EXPORT int memoir_malloc_check(int fd)
     if (heap_own)
         check_heap(&c, heap_own);
     thread_locks_drop();
+    equal(&c, "bits of the first blocks", &nursery_region, nursery_check(), 0);
     if (!huge_walk(check_huge, &c))
         problem(&c, "list of huge blocks", NULL, 0, 1);
     if (hard_level >= 2)

@@ -7,6 +7,7 @@
 #include "malloc/fatal.h"
 #include "malloc/huge.h"
 #include "malloc/node.h"
+#include "malloc/nursery.h"
 #include "malloc/policy.h"
 #include "malloc/source.h"
 
@@ -15,6 +16,8 @@ static struct heap *heap_begin(bool *ret_borrowed)
 {
     struct heap *h = heap_get();
     *ret_borrowed = !h;
+    if (h && heap_fast == &heap_none && !h->on_node)
+        heap_fast_set(); /* the nursery may be closed by now */
     return h ? h : heap_borrow();
 }
 
@@ -56,7 +59,10 @@ static void *take(size_t bytes, size_t align, enum want want)
 {
     if (unlikely(bytes > PTRDIFF_MAX || align > PTRDIFF_MAX))
         return NULL;
-    void *block = take_once(bytes, align, want);
+    void *block = nursery_alloc(bytes, align);
+    if (block)
+        return want == WANT_ZERO ? memset(block, 0, bytes) : block;
+    block = take_once(bytes, align, want);
     if (likely(block))
         return block;
     make_room(); /* though the kernel got nothing: the heap itself may have kept what is needed */
@@ -91,6 +97,11 @@ static bool is_block(const struct slab *s, const void *block)
 
 void core_free_slowly(void *block)
 {
+    if (unlikely(nursery_has(block))) {
+        if (!nursery_free(block))
+            fatal_block("free", "no block of this program's heap", block);
+        return;
+    }
     switch (map_kind(block)) {
     case MAP_MACRO: {
         struct slab *s = slab_of(block);
@@ -115,6 +126,8 @@ void core_free_slowly(void *block)
 
 size_t core_usable(const void *block)
 {
+    if (unlikely(nursery_has(block)))
+        return nursery_usable(block);
     switch (map_kind(block)) {
     case MAP_MACRO:
         return slab_usable(slab_of(block));
@@ -127,9 +140,8 @@ size_t core_usable(const void *block)
 }
 
 /* Can it stay where it is? A block that would be more than half empty moves. */
-static bool fits(const struct slab *s, size_t bytes)
+static bool fits(size_t usable, size_t bytes)
 {
-    size_t usable = s->block_bytes;
     return bytes <= usable && (bytes > usable / 2 || usable <= 4 * SIZE_STEP);
 }
 
@@ -155,7 +167,7 @@ void *core_realloc(void *block, size_t bytes)
             bool large = bytes > SIZE_SMALL_MAX && bytes <= HEAP_LARGE_MAX;
             if (large && large_resize(s, bytes))
                 return block;
-        } else if (fits(s, bytes)) {
+        } else if (fits(s->block_bytes, bytes)) {
             return block;
         }
         return move(block, slab_usable(s), bytes);
@@ -163,7 +175,9 @@ void *core_realloc(void *block, size_t bytes)
     size_t had = core_usable(block);
     if (had == 0)
         fatal_block("realloc", "no block of this program's heap", block);
-    if (bytes <= HEAP_LARGE_MAX)
+    if (nursery_has(block) && fits(had, bytes))
+        return block;
+    if (bytes <= HEAP_LARGE_MAX || nursery_has(block))
         return move(block, had, bytes);
     void *moved = huge_realloc(block, bytes);
     if (unlikely(!moved) && make_room())

@@ -8,6 +8,7 @@
 #include "malloc/chain_default.h"
 #include "malloc/core.h"
 #include "malloc/harden.h"
+#include "malloc/nursery.h"
 #include "malloc/settings.h"
 #include "malloc/thread.h"
 
@@ -32,10 +33,10 @@ static inline bool accounted(void)
     return load_relaxed(&thread_modes) == MODE_ACCOUNT;
 }
 
-/* A block that was given out while it was not known yet what is wanted. */
+/* A block that was given out while it was not known yet what is wanted. Those of the nursery all were. */
 static inline void *early(void *block)
 {
-    if (unlikely(!malloc_settings.read) && block)
+    if (unlikely(!malloc_settings.read) && block && !nursery_has(block))
         hard_early_add(block);
     return block;
 }

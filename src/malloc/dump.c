@@ -14,6 +14,7 @@
 #include "malloc/huge.h"
 #include "malloc/line.h"
 #include "malloc/map.h"
+#include "malloc/nursery.h"
 #include "malloc/quarantine.h"
 #include "malloc/settings.h"
 #include "malloc/source.h"
@@ -100,6 +101,10 @@ EXPORT void memoir_malloc_dump(int fd)
     }
     if (load_relaxed(&thread_modes) & MODE_ACCOUNT)
         line_text(&l, "; accounted");
+    line_write(&l, fd);
+    uint64_t first_bytes, first_blocks = nursery_count(&first_bytes);
+    say(&l, "first blocks, side by side: ", first_blocks, " used, ");
+    say(&l, "", first_bytes, nursery_is_closed() ? " bytes" : " bytes; no heap yet");
     line_write(&l, fd);
     bool locked = thread_locks_try();
     for (unsigned i = 0; source_at(i); i++) {

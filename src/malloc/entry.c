@@ -49,8 +49,7 @@ EXPORT void *calloc(size_t n, size_t each)
     return divert_calloc(bytes, CALLER);
 }
 
-static inline __attribute__((always_inline)) void *entry_realloc(void *block, size_t bytes,
-                                                                 uintptr_t caller)
+static __attribute__((noinline)) void *entry_realloc(void *block, size_t bytes, uintptr_t caller)
 {
     if (unlikely(!block))
         return entry_malloc(bytes, caller);

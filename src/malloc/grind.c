@@ -25,7 +25,8 @@ bool grind_on;
 
 __attribute__((section(".text.startup"))) void grind_begin(void)
 {
-    grind_on = RUNNING_ON_VALGRIND != 0;
+    if (RUNNING_ON_VALGRIND)
+        grind_on = true; /* else its page stays untouched */
 }
 
 void grind_enter(void)

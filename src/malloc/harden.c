@@ -12,6 +12,7 @@
 #include "malloc/guard.h"
 #include "malloc/huge.h"
 #include "malloc/lock.h"
+#include "malloc/nursery.h"
 #include "malloc/os.h"
 #include "malloc/quarantine.h"
 #include "malloc/settings.h"
@@ -44,13 +45,11 @@ void hard_fork_done(bool child)
 __attribute__((section(".text.startup"))) void hard_begin(void)
 {
     grind_begin();
-    if (grind_on)
+    if (grind_on || (malloc_settings.harden == 0 && malloc_settings.zero_free == 0))
         return; /* memcheck sees more */
     const uint64_t *random = (const uint64_t *)getauxval(AT_RANDOM);
     hard_key = (random ? random[1] : (uintptr_t)&random) | 1;
-    hard_level = (uint32_t)malloc_settings.harden;
-    if (hard_level == 0 && malloc_settings.zero_free)
-        hard_level = 1;
+    hard_level = malloc_settings.harden ? (uint32_t)malloc_settings.harden : 1;
 }
 
 void hard_early_add(void *p)
@@ -174,6 +173,18 @@ static enum hard_crime huge_find(const char *p, struct hard_block *b)
     return HARD_NONE;
 }
 
+/* Given out before it was known that records are wanted. */
+static enum hard_crime nursery_find(const char *p, bool inside, struct hard_block *b)
+{
+    static struct hard_record none;
+    b->start = nursery_around(p);
+    b->record = &none;
+    if (!b->start)
+        return HARD_UNUSED;
+    b->usable = nursery_usable(b->start);
+    return p == b->start || inside ? HARD_NONE : HARD_INSIDE;
+}
+
 /* All slices of a slab lead to its first one, those of large blocks too: hard_alloc() sees to that. What is left over from slabs that
  * were there before leads to one that is shorter, or to none. */
 enum hard_crime hard_find(const void *p, bool inside, struct hard_block *ret)
@@ -192,6 +203,8 @@ enum hard_crime hard_find(const void *p, bool inside, struct hard_block *ret)
             crime = small_find(p, inside, &b);
         else
             crime = HARD_UNUSED;
+    } else if (nursery_has(p)) {
+        crime = nursery_find(p, inside, &b);
     } else if (kind == MAP_HUGE || kind == MAP_HUGE_ALONE) {
         crime = huge_find(p, &b);
     }
@@ -204,6 +217,8 @@ static bool recordless(const struct hard_block *b, bool take)
 {
     if (b->guarded)
         return false;
+    if (nursery_has(b->start))
+        return true;
     return hard_early_is(b->start, take) || (early_lost && hard_state(b) == HARD_DAMAGED);
 }
 

@@ -24,8 +24,8 @@
 #include "malloc/line.h"
 
 static const struct {
-    const char *what;  /* before "at ADDRESS" */
-    const char *block; /* before the bytes of a block that is known */
+    char what[64];  /* before "at ADDRESS" */
+    char block[40]; /* before the bytes of a block that is known */
 } crimes[] = {
     [HARD_FOREIGN] = {"free of something that this program's heap does not have,", ""},
     [HARD_INSIDE] = {"free of an address inside a block,", "inside a block"},

@@ -1,10 +1,14 @@
 /* map.c: see map.h. */
 #include "malloc/map.h"
 
+#include "malloc/nursery.h"
 #include "malloc/os.h"
 
 uintptr_t map_top[1 << MAP_TOP_SHIFT];
 uint8_t map_nothing[1 << MAP_LEAF_SHIFT];
+
+/* Here, since who asks what lies at an address has to know it. */
+union nursery_region nursery_region __attribute__((aligned(4096)));
 
 enum { LEAF_BYTES = 1 << MAP_LEAF_SHIFT };
 

@@ -168,12 +168,36 @@ class Block(gdb.Command):
         layout = Layout()
         address = number(gdb.parse_and_eval(argument)) % (1 << 64)
         kind = layout.kind(address)
-        if kind == constant("MAP_MACRO"):
+        first = number(gdb.parse_and_eval("&nursery_region"))
+        if first <= address < first + constant("NURSERY_BYTES"):
+            self.nursery(address, first)
+        elif kind == constant("MAP_MACRO"):
             self.macro(layout, address)
         elif kind == constant("MAP_NONE"):
             print(f"{address:#x}: no memory of this heap, or inside a huge block; perhaps in a chain of the program's own")
         else:
             print(f"{address:#x}: a huge block, with a mapping of its own")
+
+    def nursery(self, address, first):
+        """One of the first blocks: bits tell where each starts, and whether it is in use."""
+        now = gdb.parse_and_eval("nursery_region.now")
+        step, end = constant("NURSERY_STEP"), number(now["end"])
+
+        def bit(field, place):
+            return number(now[field][place // 64]) >> place % 64 & 1
+
+        place = (address - first) // step
+        start = place
+        while start > 0 and not bit("starts", start):
+            start -= 1
+        if place >= end or start == 0:
+            print(f"{address:#x}: memory of this heap, but no block")
+            return
+        after = start + 1
+        while after < end and not bit("starts", after):
+            after += 1
+        print(f"{address:#x}: {address - first - start * step} bytes into a block of {(after - start) * step} bytes at "
+              f"{first + start * step:#x}: {'used' if bit('live', start) else 'free'}; one of the first ones")
 
     def macro(self, layout, address):
         macro = gdb.Value(address & ~(layout.macro_bytes - 1)).cast(gdb.lookup_type("struct macro").pointer())

@@ -12,7 +12,9 @@
 #include "malloc/divert.h"
 #include "malloc/entry.h"
 #include "malloc/grind.h"
+#include "malloc/kernel.h"
 #include "malloc/lock.h"
+#include "malloc/nursery.h"
 #include "malloc/os.h"
 #include "malloc/settings.h"
 #include "malloc/source.h"
@@ -34,23 +36,20 @@ static void heaps_anew(struct lock *l)
 
 static struct lock heaps_lock = {.stale = heaps_anew}; /* before all locks of heaps and sources */
 
-static bool policy_get(int *ret_mode, uint64_t *ret_nodes, unsigned flags)
+static inline bool policy_get(int *ret_mode, uint64_t *ret_nodes, unsigned flags)
 {
     /* The kernel wants room for all nodes that it was built for. */
     unsigned long nodes[1024 / (8 * sizeof(unsigned long))] = {0};
-    int saved = errno;
-    bool done = syscall(SYS_get_mempolicy, ret_mode, nodes, 8 * sizeof(nodes), NULL, flags) == 0;
+    bool done = kernel_call(SYS_get_mempolicy, (long)ret_mode, (long)nodes, 8 * sizeof(nodes), 0,
+                            (long)flags) == 0;
     *ret_nodes = nodes[0];
-    errno = saved;
     return done;
 }
 
-void node_begin(void)
+static __attribute__((noinline)) void begin_many(uint64_t allowed)
 {
-    uint64_t allowed, set;
+    uint64_t set;
     int mode;
-    if (!policy_get(NULL, &allowed, MPOL_F_MEMS_ALLOWED) || allowed == 0)
-        return;
     mask = allowed;
     if ((allowed & (allowed - 1)) == 0 || malloc_settings.numa == NUMA_OFF)
         return;
@@ -60,6 +59,14 @@ void node_begin(void)
         if (allowed >> node & 1)
             source_begin(node);
     node_many = true;
+}
+
+/* When a program starts, not with its first heap: it may have gone into a sandbox by then that kills for such a call. */
+__attribute__((section(".text.startup"))) void node_begin(void)
+{
+    uint64_t allowed;
+    if (policy_get(NULL, &allowed, MPOL_F_MEMS_ALLOWED) && allowed > 1)
+        begin_many(allowed);
 }
 
 uint64_t node_mask(void)
@@ -131,6 +138,7 @@ static struct heap *heap_on(unsigned node)
 static void *alloc_on(size_t bytes, unsigned node, uintptr_t caller)
 {
     void *block = NULL;
+    nursery_close(); /* which is of any node */
     lock_take(&heaps_lock);
     struct heap *own = heap_own, *h = heap_on(node);
     if (h) {

@@ -11,6 +11,8 @@
 
 #include <errno.h>
 #include <stddef.h>
+#include <string.h>
+#include <sys/auxv.h>
 
 #include "base/atomic.h"
 #include "base/clock.h"
@@ -39,13 +41,21 @@ static_assert(PRESSURE_SET_NONE == (int)PRESSURE_PLENTY &&
                   PRESSURE_SET_CRITICAL == (int)PRESSURE_CRITICAL,
               "a setting other than auto is a level");
 
-void pressure_init(void)
+__attribute__((section(".text.startup"))) void pressure_init(void)
 {
+    const char *root = settings_variable("MEMOIR_DIR");
+    const char *runtime = settings_variable("XDG_RUNTIME_DIR");
     uint32_t unknown = PLACES_UNKNOWN;
     if (!cas_acquire(&pressure.places_state, &unknown, PLACES_BUSY))
         return;
-    pressure_places_init(&pressure.places);
+    pressure_places_set(&pressure.places, root, runtime);
     store_release(&pressure.places_state, PLACES_KNOWN);
+}
+
+/* A program with rights of others does not believe its environment. */
+static bool place_is_trusted(const char *dir)
+{
+    return !getauxval(AT_SECURE) || strcmp(dir, PRESSURE_WORD_DIR) == 0;
 }
 
 void pressure_override(int level)
@@ -73,7 +83,8 @@ static bool word_find(uint64_t now_ns, unsigned *ret_level)
 {
     const struct pressure_page *old = load_acquire(&pressure.page), *page;
     for (unsigned i = 0; i < pressure.places.n; i++) {
-        if (pressure_word_map(pressure.places.dirs[i], (void *)(uintptr_t)old, &page) < 0)
+        if (!place_is_trusted(pressure.places.dirs[i]) ||
+            pressure_word_map(pressure.places.dirs[i], (void *)(uintptr_t)old, &page) < 0)
             continue;
         if (!old) {
             if (cas_acq_rel(&pressure.page, &old, page))

@@ -12,6 +12,7 @@
 #include "malloc/lock.h"
 #include "malloc/map.h"
 #include "malloc/node.h"
+#include "malloc/nursery.h"
 #include "malloc/os.h"
 #include "malloc/thread.h"
 
@@ -226,6 +227,8 @@ void range_open(void)
 {
     huge_trim();
     range_retire();
+    nursery_close();
+    heap_fast_set();
     places.open = true;
     range.state = RANGE_OPEN;
 }

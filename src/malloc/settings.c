@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Beside what else runs when a program starts (link.ld). */
+#define AT_START       __attribute__((section(".text.startup")))
 #define AUTO_BYTES_MAX (UINT64_C(1) << 60)
 #define SLOTS_MAX      (UINT64_C(1) << 20)
 
@@ -18,41 +20,42 @@
 struct malloc_settings malloc_settings = DEFAULTS;
 static const struct malloc_settings defaults = DEFAULTS;
 
-static const char *const pressure_words[] = {"none", "some", "high", "critical", "auto", NULL};
-static const char *const numa_words[] = {"off", "thread", "follow", NULL};
-static const char *const thp_words[] = {"never", "dense", "always", NULL};
-
-#define AT(field) offsetof(struct malloc_settings, field)
+#define AT(field) .offset = offsetof(struct malloc_settings, field)
 const struct setting settings_table[] = {
-    {"account", AT(account), NULL, 1, false, "count blocks by call site, in a book"},
-    {"harden", AT(harden), NULL, 3, false, "check what the program does with its blocks, by level"},
-    {"pressure", AT(pressure), pressure_words, 0, false,
-     "how short memory is: auto asks memoird, else the kernel"},
-    {"keep", AT(keep_bytes), NULL, AUTO_BYTES_MAX, true, "free memory to keep; auto: by policy"},
-    {"limit", AT(limit_bytes), NULL, AUTO_BYTES_MAX, true,
-     "memory to ask of the kernel at most; 0: no limit"},
-    {"thp", AT(thp), thp_words, 0, false, "huge pages: never, for dense macro-blocks, always"},
-    {"numa", AT(numa), numa_words, 0, false,
-     "memory of the node where a thread began, or of the one where it is"},
-    {"zero_free", AT(zero_free), NULL, 1, false,
-     "overwrite blocks that are freed; without harden, as harden=1"},
-    {"quarantine", AT(quarantine_bytes), NULL, AUTO_BYTES_MAX, true,
-     "freed memory that is held back, from harden=2 on"},
-    {"range", AT(range_base), NULL, 0, false, "addresses that the heap lies at; 0: any", true},
-    {"range_bytes", AT(range_bytes), NULL, AUTO_BYTES_MAX, true, "addresses of each slot"},
-    {"slot", AT(slot), NULL, SLOTS_MAX, false, "which of the slots is this process's"},
-    {"slots", AT(slots), NULL, SLOTS_MAX, false, "how many there are"},
-    {"receive", AT(receive), NULL, 1, false, "leave the range free for an image"},
+    {"account", "", "count blocks by call site, in a book", AT(account), .max = 1},
+    {"harden", "", "check what the program does with its blocks, by level", AT(harden), .max = 3},
+    {"pressure", "none some high critical auto",
+     "how short memory is: auto asks memoird, else the kernel", AT(pressure)},
+    {"keep", "", "free memory to keep; auto: by policy", AT(keep_bytes), AUTO_BYTES_MAX, true},
+    {"limit", "", "memory to ask of the kernel at most; 0: no limit", AT(limit_bytes),
+     AUTO_BYTES_MAX, true},
+    {"thp", "never dense always", "huge pages: never, for dense macro-blocks, always", AT(thp)},
+    {"numa", "off thread follow",
+     "memory of the node where a thread began, or of the one where it is", AT(numa)},
+    {"zero_free", "", "overwrite blocks that are freed; without harden, as harden=1", AT(zero_free),
+     .max = 1},
+    {"quarantine", "", "freed memory that is held back, from harden=2 on", AT(quarantine_bytes),
+     AUTO_BYTES_MAX, true},
+    {"range", "", "addresses that the heap lies at; 0: any", AT(range_base), .address = true},
+    {"range_bytes", "", "addresses of each slot", AT(range_bytes), AUTO_BYTES_MAX, true},
+    {"slot", "", "which of the slots is this process's", AT(slot), SLOTS_MAX},
+    {"slots", "", "how many there are", AT(slots), SLOTS_MAX},
+    {"receive", "", "leave the range free for an image", AT(receive), .max = 1},
 };
 const size_t settings_count = sizeof(settings_table) / sizeof(settings_table[0]);
 
 static bool word_value(const struct setting *s, const char *text, size_t length, uint64_t *ret)
 {
-    for (size_t i = 0; s->words[i]; i++)
-        if (strlen(s->words[i]) == length && memcmp(s->words[i], text, length) == 0) {
+    uint64_t i = 0;
+    for (const char *word = s->words; *word; i++) {
+        size_t word_length = strcspn(word, " ");
+        if (word_length == length && memcmp(word, text, length) == 0) {
             *ret = i;
             return true;
         }
+        word += word_length;
+        word += *word == ' ';
+    }
     return false;
 }
 
@@ -117,7 +120,7 @@ static bool setting_take(struct malloc_settings *to, const char *text, size_t le
         uint64_t value;
         if (strlen(s->name) != name_length || memcmp(s->name, text, name_length) != 0)
             continue;
-        if (!(s->words     ? word_value
+        if (!(s->words[0]  ? word_value
               : s->address ? address_value
                            : number_value)(s, equals + 1, value_length, &value))
             return false;
@@ -151,13 +154,23 @@ static void complain(const char *bad)
     (void)!write(STDERR_FILENO, line, n + length + sizeof(after) - 1);
 }
 
-void settings_read(void)
+AT_START const char *settings_variable(const char *name)
 {
-    if (malloc_settings.read || !environ)
-        return;
+    for (char **at = environ; at && *at; at++) {
+        size_t i = 0;
+        while (name[i] && (*at)[i] == name[i])
+            i++;
+        if (!name[i] && (*at)[i] == '=')
+            return *at + i + 1;
+    }
+    return NULL;
+}
+
+static void environment_take(void)
+{
     int saved = errno;
-    malloc_settings.read = true;
     const char *bad = secure_getenv("MEMOIR_MALLOC");
+    malloc_settings.given = bad;
     while (bad) { /* from there on, again: the same comes of it */
         settings_parse(&malloc_settings, bad, &bad);
         if (!bad)
@@ -166,4 +179,13 @@ void settings_read(void)
         bad += strcspn(bad, ",");
     }
     errno = saved;
+}
+
+AT_START void settings_read(void)
+{
+    if (malloc_settings.read || !environ)
+        return;
+    malloc_settings.read = true;
+    if (settings_variable("MEMOIR_MALLOC"))
+        environment_take();
 }

@@ -35,23 +35,30 @@ struct malloc_settings {
     uint64_t range_bytes;      /* of one slot */
     uint64_t slot, slots;      /* which one is ours, of so many */
     uint64_t receive;          /* the range waits for an image */
-    bool read;                 /* the environment has been looked at */
+    bool read;                 /* the environment has been looked at, */
+    bool given;                /* has MEMOIR_MALLOC, */
+    bool begun;                /* and the modes that it asks for have begun */
 };
 #define SETTING_AUTO UINT64_MAX
 
 extern struct malloc_settings malloc_settings __attribute__((visibility("hidden")));
 
+/* Without pointers, which the loader would have to fill in for every program. */
 struct setting {
-    const char *name;
-    size_t offset;            /* of its uint64_t in malloc_settings */
-    const char *const *words; /* values by name, NULL at the end; NULL: a number */
+    char name[12];
+    char words[32]; /* values by name, with a blank between them; "": a number */
+    char help[72];
+    size_t offset; /* of its uint64_t in malloc_settings */
     uint64_t max;
-    bool bytes; /* K, M, G, T may follow; "auto" is what is set anyway */
-    const char *help;
+    bool bytes;   /* K, M, G, T may follow; "auto" is what is set anyway */
     bool address; /* as 0x...; "auto" (SETTING_AUTO) is one that suits most programs */
 };
 extern const struct setting settings_table[];
 extern const size_t settings_count;
+
+/* The value of a variable, or NULL. Without the C library, of which a small program need not touch more than it does anyway. Not
+ * for what a program with rights of others must not listen to: ask secure_getenv() once there is one. */
+const char *settings_variable(const char *name);
 
 /* Look at the environment, if there is one by now. Keeps errno. */
 void settings_read(void);

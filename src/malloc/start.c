@@ -1,42 +1,48 @@
-/* start.c: what has to be done once the C library is there: settings, modes, fork handlers. */
-#include <pthread.h>
-
+/*
+ * start.c: what has to be done once, as soon as there is an environment: settings and modes. Every program pays for what is done here, so
+ * where nothing is set it is one system call, and touches neither memory that nobody else does nor the C library. The rest waits for the
+ * first heap (heap_borrow).
+ */
+#include "malloc/atfork.h"
 #include "malloc/grind.h"
 #include "malloc/harden.h"
 #include "malloc/node.h"
+#include "malloc/nursery.h"
 #include "malloc/policy.h"
 #include "malloc/pressure.h"
 #include "malloc/range.h"
 #include "malloc/settings.h"
 #include "malloc/thread.h"
 
-static bool begun;
-
-/* What pthread_atfork() calls, which is linked into each library, far from here. NULL: this library is never unloaded. */
-int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso);
-
-void start_modes(void)
+__attribute__((section(".text.startup"))) void start_modes(void)
 {
     settings_read();
-    if (!malloc_settings.read || begun)
+    if (!malloc_settings.read || malloc_settings.begun)
         return;
-    begun = true;
-    /* As early as can be: handlers of others that are registered later run while we hold no lock. */
-    __register_atfork(thread_fork_prepare, thread_fork_parent, thread_fork_child, NULL);
+    malloc_settings.begun = true;
     node_begin();
-    range_begin();
-    policy_begin();
+    if (malloc_settings.given) {
+        range_begin();
+        policy_begin();
+    }
     hard_begin();
-    if (hard_level > 0 || grind_on)
+    if (hard_level > 0 || grind_on) {
         thread_modes |=
             MODE_HARDEN; /* its records take the place of trailers: nothing is accounted */
-    else if (malloc_settings.account)
+    } else if (malloc_settings.account) {
+        heap_empty(&heap_accounted);
         thread_modes |= MODE_ACCOUNT;
+    }
+    if (thread_modes != 0)
+        nursery_close();
     heap_fast_set();
 }
 
 __attribute__((constructor)) static void start(void)
 {
+    atfork_watch();
     start_modes();
     pressure_init();
+    if (heap_all)
+        atfork_begin(); /* the loader needed one */
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "malloc/huge.h"
+#include "malloc/nursery.h"
 #include "malloc/source.h"
 
 static void slab_count(const struct slab *s, struct stats_counts *n)
@@ -49,6 +50,10 @@ void stats_take(struct stats *ret)
         ret->small_blocks += ret->counts.small[class].used;
         ret->small_bytes += ret->counts.small[class].used * size_of_class(class);
     }
+    uint64_t first_bytes, first_blocks = nursery_count(&first_bytes);
+    ret->small_blocks += first_blocks;
+    ret->small_bytes += first_bytes;
+    ret->mapped_bytes += first_blocks ? NURSERY_BYTES : 0;
     ret->large_blocks = ret->counts.large.used;
     ret->large_bytes = ret->counts.large.slices * SLICE_BYTES;
     struct huge_counts huge;

@@ -8,11 +8,13 @@
 #include <unistd.h>
 
 #include "book/thread_key.h"
+#include "malloc/atfork.h"
 #include "malloc/grind.h"
 #include "malloc/harden.h"
 #include "malloc/heap.h"
 #include "malloc/huge.h"
 #include "malloc/node.h"
+#include "malloc/nursery.h"
 #include "malloc/os.h"
 #include "malloc/settings.h"
 #include "malloc/slab.h"
@@ -23,8 +25,10 @@ enum {
     ENDS_MAX = 3
 }; /* times that a thread which is ending may come back: the C library asks us again 4 times */
 
-struct heap heap_none = {.direct = {[0 ... HEAP_DIRECT - 1] = &slab_none}};
-struct heap heap_accounted = {.direct = {[0 ... HEAP_DIRECT - 1] = &slab_none}};
+/* Nobody writes to it: beside what the loader fills in anyway. */
+__attribute__((section(".data.rel.ro.heap_none"))) struct heap heap_none = {
+    .direct = {[0 ... HEAP_DIRECT - 1] = &slab_none}};
+struct heap heap_accounted; /* filled when accounting begins */
 __thread struct heap *heap_fast = &heap_none;
 __thread struct heap *heap_own;
 struct heap *heap_all;
@@ -41,7 +45,7 @@ uint32_t thread_modes;
 void heap_fast_set(void)
 {
     uint32_t modes = load_relaxed(&thread_modes);
-    bool usual = heap_own && malloc_settings.read && !thread_chain;
+    bool usual = heap_own && malloc_settings.read && !thread_chain && nursery_is_closed();
     heap_fast = usual && modes == 0              ? heap_own
                 : usual && modes == MODE_ACCOUNT ? &heap_accounted
                                                  : &heap_none;
@@ -51,10 +55,15 @@ __thread void *thread_chain;
 
 /* ---- heaps ---- */
 
-static void heap_begin(struct heap *h)
+void heap_empty(struct heap *h)
 {
     for (unsigned i = 0; i < HEAP_DIRECT; i++)
         h->direct[i] = &slab_none;
+}
+
+static void heap_begin(struct heap *h)
+{
+    heap_empty(h);
     h->source = &source_main;
 }
 
@@ -82,6 +91,8 @@ static struct heap *heap_take(void)
 
 struct heap *heap_borrow(void)
 {
+    if (malloc_settings.read)
+        atfork_begin(); /* else when there is an environment, and so a C library that has begun */
     lock_take(&heaps_lock);
     struct heap *h = heap_take();
     lock_drop(&heaps_lock);

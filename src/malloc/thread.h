@@ -18,6 +18,9 @@ extern __thread void *thread_chain __attribute__((visibility("hidden"), tls_mode
  * then all calls go the long way. */
 void start_modes(void);
 
+/* A heap without any slab. */
+void heap_empty(struct heap *h);
+
 /* All locks of heaps and sources at once, without waiting; false: somebody has one. */
 bool thread_locks_try(void);
 void thread_locks_drop(void);

@@ -536,6 +536,8 @@ __attribute__((constructor)) static void track_start(void)
 __attribute__((destructor)) static void track_exit(void)
 {
     int saved = errno;
+    if (!real_wanted())
+        return;
     exiting = true;
     struct tracker *tracker = load_acquire(&track_page.root.tracker);
     if (tracker) {

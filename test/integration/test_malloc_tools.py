@@ -55,6 +55,7 @@ class Dump(unittest.TestCase):
             self.assertLessEqual(used, made, size)
         # 800 blocks, nearly all of up to 3,000 bytes.
         self.assertTrue(700 <= sum(used for used, _ in sizes.values()) <= 820, said)
+        self.assertRegex(said, r"(?m)^first blocks, side by side: \d+ used, \d+ bytes$")
         self.assertRegex(said, r"(?m)^node 0: \d+ KiB mapped, \d+ KiB in slabs")
         self.assertRegex(said, r"(?m)^heap of thread \d+: \d+ slabs")
 
@@ -95,11 +96,12 @@ class Debugger(unittest.TestCase):
     def test_shows_the_heap_of_a_process_and_of_its_core(self):
         with tempfile.TemporaryDirectory() as folder:
             core = f"{folder}/core"
-            alive = self.gdb("run", "SCRIPT", "memoir heap", "memoir block last", f"generate-core-file {core}")
+            alive = self.gdb("run", "SCRIPT", "memoir heap", "memoir block last", "memoir block first", f"generate-core-file {core}")
             dead = self.gdb("SCRIPT", "memoir heap", target=(TOOLS, core))
         self.assertGreater(len(self.heap(alive)), 15, alive)
         self.assertEqual(self.heap(alive), self.heap(dead))
         self.assertRegex(alive, r"0 bytes into a block of 1\d\d\d bytes at 0x[0-9a-f]+: used;")
+        self.assertRegex(alive, r"0 bytes into a block of 96 bytes at 0x[0-9a-f]+: used; one of the first ones")
 
     def test_names_who_allocated_a_block_of_a_hardened_program(self):
         said = self.gdb("run", "SCRIPT", "memoir block last", settings="harden=1")

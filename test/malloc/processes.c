@@ -135,6 +135,23 @@ static void child_of_bare_fork_forks_and_has_threads(void)
     churn_end();
 }
 
+/* A library of the usual kind: it holds a lock of its own across fork(), and its threads need memory while they hold it. However
+ * early it registers, ours must come after it, or it waits for a thread that waits for us. */
+static bool library_on;
+static pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void library_before_fork(void)
+{
+    if (library_on)
+        pthread_mutex_lock(&library_lock);
+}
+
+static void library_after_fork(void)
+{
+    if (library_on)
+        pthread_mutex_unlock(&library_lock);
+}
+
 /* Those of a library that began before the allocator: they run after its own, then before its own. */
 static bool early_handlers;
 
@@ -147,6 +164,7 @@ static void early_handler(void)
 static void early_handlers_register(int argc, char **argv, char **envp)
 {
     pthread_atfork(early_handler, early_handler, early_handler);
+    pthread_atfork(library_before_fork, library_after_fork, library_after_fork);
 }
 
 __attribute__((section(".preinit_array"),
@@ -169,6 +187,84 @@ static void early_handlers_of_fork_allocate(void)
         case_reap(child);
     }
     churn_end();
+}
+
+static atomic_bool library_stop;
+static _Atomic uint64_t library_rounds;
+
+static void *library_work(void *number)
+{
+    uint64_t random = (uintptr_t)number + 77;
+    unsigned char *own[CHURN_OWN] = {NULL};
+    for (size_t i = 0; !atomic_load(&library_stop); i++) {
+        pthread_mutex_lock(&library_lock);
+        churn_free(own[i % CHURN_OWN]);
+        own[i % CHURN_OWN] =
+            churn_new(churn_size(&random) + 2000); /* the source's lock is needed */
+        pthread_mutex_unlock(&library_lock);
+        atomic_fetch_add(&library_rounds, 1);
+    }
+    for (size_t i = 0; i < CHURN_OWN; i++)
+        churn_free(own[i]);
+    return NULL;
+}
+
+static void library_forks(void)
+{
+    pthread_t ids[3];
+    library_on = true;
+    for (size_t i = 0; i < COUNT_OF(ids); i++)
+        MUST(pthread_create(&ids[i], NULL, library_work, (void *)i) == 0);
+    while (atomic_load(&library_rounds) < 500)
+        sched_yield();
+    for (int i = 0; i < 60; i++) {
+        pid_t child = case_fork();
+        if (child == 0) {
+            pthread_mutex_lock(&library_lock);
+            use_heap(false);
+            pthread_mutex_unlock(&library_lock);
+            _exit(0);
+        }
+        case_reap(child);
+    }
+    atomic_store(&library_stop, true);
+    for (size_t i = 0; i < COUNT_OF(ids); i++)
+        MUST(pthread_join(ids[i], NULL) == 0);
+}
+
+/* Registered before the program's first heap is there, by the program and before it began. */
+static void early_handlers_wait_for_threads_that_allocate(void)
+{
+    library_forks();
+}
+
+/* And with handlers that come after. */
+static void late_handlers_wait_for_threads_that_allocate(void)
+{
+    use_heap(true);
+    for (int i = 0; i < 60; i++) /* more than the C library has room for without malloc() */
+        MUST(pthread_atfork(early_handler, early_handler, early_handler) == 0);
+    library_forks();
+}
+
+/* Only the thread that forks has a heap to protect, or none has. */
+static void a_child_of_a_small_program_grows_up(void)
+{
+    void *first = malloc(100);
+    for (int i = 0; i < 3; i++) {
+        pid_t child = case_fork();
+        if (child == 0) {
+            free(first);
+            use_heap(true);
+            pid_t grandchild = case_fork();
+            use_heap(true);
+            if (grandchild > 0)
+                case_reap(grandchild);
+            _exit(0);
+        }
+        case_reap(child);
+    }
+    free(first);
 }
 
 /* Each keeps some, and does nothing more. */
@@ -410,9 +506,8 @@ static void starts_without_descriptors(void)
     MUST(closed);
 }
 
-/* A sandbox refuses to open files, as those of servers and browsers do, and kills who makes another call than these. It is
- * entered by a program that has run for a while. */
-static void only_memory_calls_are_made_in_a_sandbox(void)
+/* A sandbox refuses to open files, as those of servers and browsers do, and kills who makes another call than these. */
+static void sandbox_enter(void)
 {
     static const int allowed[] = {
         SYS_mmap,      SYS_munmap,       SYS_mremap,        SYS_madvise,      SYS_mprotect,
@@ -433,10 +528,13 @@ static void only_memory_calls_are_made_in_a_sandbox(void)
     }
     filter[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
     struct sock_fprog program = {(unsigned short)n, filter};
-    use_heap(false);
     MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
         case_skip("no seccomp: errno %d", errno);
+}
+
+static void sandbox_use_heap(void)
+{
     for (int i = 0; i < 30; i++)
         use_heap(false);
     for (size_t n_bytes = 1000; n_bytes < 300 << 20; n_bytes *= 3) {
@@ -448,6 +546,21 @@ static void only_memory_calls_are_made_in_a_sandbox(void)
         free(block);
     }
     _exit(0);
+}
+
+/* Entered by a program that has run for a while, */
+static void only_memory_calls_are_made_in_a_sandbox(void)
+{
+    use_heap(false);
+    sandbox_enter();
+    sandbox_use_heap();
+}
+
+/* or by one whose first heap is yet to come. */
+static void a_heap_begins_in_a_sandbox(void)
+{
+    sandbox_enter();
+    sandbox_use_heap();
 }
 
 int main(int argc, char **argv)
@@ -464,6 +577,9 @@ int main(int argc, char **argv)
         CASE(child_of_bare_fork_forks_and_has_threads),
         CASE(handlers_of_fork_allocate),
         CASE(early_handlers_of_fork_allocate),
+        CASE(early_handlers_wait_for_threads_that_allocate),
+        CASE(late_handlers_wait_for_threads_that_allocate),
+        CASE(a_child_of_a_small_program_grows_up),
         CASE(child_gives_back_what_threads_kept),
         CASE(spawn_while_threads_allocate),
         CASE(exec_while_threads_allocate),
@@ -474,6 +590,7 @@ int main(int argc, char **argv)
         CASE(all_descriptors_may_be_closed),
         CASE(starts_without_descriptors),
         CASE(only_memory_calls_are_made_in_a_sandbox),
+        CASE(a_heap_begins_in_a_sandbox),
     };
     return cases_main(argc, argv, cases, COUNT_OF(cases));
 }

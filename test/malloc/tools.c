@@ -15,7 +15,7 @@
 
 static void *kept[KEPT];
 static atomic_bool stop;
-static void *volatile last;
+static void *volatile last, *volatile first;
 static void *(*volatile hidden_malloc)(size_t) = malloc;
 
 static unsigned next_random(unsigned *state)
@@ -81,6 +81,7 @@ static int whole_with_threads(void)
 static int broken_list(void)
 {
     void *blocks[50];
+    fill(1, kept, KEPT); /* a program's first blocks are in no list */
     for (int i = 0; i < 50; i++)
         blocks[i] = hidden_malloc(400);
     last = blocks[20];
@@ -183,6 +184,7 @@ static int nodes(void)
 /* Stops, for a debugger to look at. */
 static int wait_for_debugger(void)
 {
+    first = hidden_malloc(90);
     fill(1, kept, KEPT);
     last = kept[0] = realloc(kept[0], 1234);
     raise(SIGTRAP);

@@ -12,6 +12,7 @@
 #include "check.h"
 #include "malloc/huge.h"
 #include "malloc/node.h"
+#include "malloc/nursery.h"
 #include "malloc/os.h"
 #include "malloc/thread.h"
 
@@ -36,6 +37,12 @@ bool huge_trim(void)
     return false;
 }
 void range_retire(void)
+{
+}
+void nursery_close(void)
+{
+}
+void heap_fast_set(void)
 {
 }
 void start_modes(void)
