@@ -235,6 +235,41 @@ MEMOIR_API void memoir_chain_restore_default(struct memoir_chain *old);
 /* The calling thread's default chain, or NULL. */
 MEMOIR_API struct memoir_chain *memoir_chain_default(void);
 
+/* ---- a heap at fixed addresses (doc/ranges.md), with libmemoir-malloc in the program ---- */
+
+/* With the setting `range`, all blocks lie in one range of addresses, which is this process's slot of a plan that many processes share.
+ * So another process with the same plan and slot can have the same blocks at the same addresses, and pointers between them hold. */
+struct memoir_malloc_range {
+    size_t struct_size;    /* set it: only what fits is stored */
+    uint64_t base;         /* the first address of this process's slot, */
+    uint64_t bytes;        /* and how many there are */
+    uint64_t all_base;     /* of the first slot */
+    uint32_t slot, slots;  /* this process's, of so many */
+    uint32_t nodes;        /* NUMA nodes that the slot is divided between, */
+    uint32_t waiting;      /* 1: receive=1, and no image has been loaded yet */
+    uint64_t node_bytes;   /* in parts of this size, node 0 first */
+    uint64_t mapped_bytes; /* of the slot, at this moment */
+};
+/* 0; -ENOENT: no range is set; -EEXIST: the addresses were taken by others when the program began, -ENOMEM, -EPERM: could not be held;
+ * -EINVAL: the settings make no sense. Any thread. */
+MEMOIR_API int memoir_malloc_range(struct memoir_malloc_range *ret);
+
+/* Write all blocks of the heap to `fd`, a file, pipe or socket, as they are at one moment while other threads go on; and `root`, the
+ * address of a block (or NULL), for who loads them. The caller waits until all is written. A child does the
+ * work, which needs room for page tables and for pages that are written to meanwhile. The errors above; -ENOTSUP: blocks are accounted or
+ * hardened; -EAGAIN: the range still waits for an image; -EINVAL: `root` is not in the range; -EUCLEAN: the heap is damaged;
+ * -ENOTRECOVERABLE: a child of _Fork() that lost a part of it; -EIO: the child was killed; those of fork() and write(). Then what was written is no image. */
+MEMOIR_API int memoir_malloc_range_save(int fd, const void *root);
+
+/* Make the blocks of an image part of this heap, at the addresses that they had. For a process with the same range and slot and
+ * receive=1, once, while no other thread has allocated; from then on all new blocks lie in the range, too. Those from before stay where they
+ * are, can be freed, and are in no image. Reads `fd` exactly to the end of the image. The image may be anybody's: it is checked, and either
+ * all of it is there afterwards or none, and nothing has changed. What is in its blocks is for the caller to trust or not. *ret_root (may be
+ * NULL): the root. The errors above; -EEXIST: the range is in use already; -EBUSY: other threads have heaps;
+ * -EXDEV: of another range or slot; -EPROTONOSUPPORT: of another version of the library; -EBADMSG: no image, cut short, or forged;
+ * -ENOTSUP; -ENOMEM; those of read(). */
+MEMOIR_API int memoir_malloc_range_load(int fd, void **ret_root);
+
 #ifdef __cplusplus
 }
 #endif

@@ -222,6 +222,10 @@ void huge_settle(uint64_t now)
 void huge_retire(struct huge_range r)
 {
     struct huge_range evicted;
+    if (os_places_lack(r.at)) {
+        give_back_all(&r, 1);
+        return;
+    }
     lock_take(&huge.lock);
     bool full = huge_cache_put(&huge.cache, r, &evicted);
     huge_settle(r.freed_ns);
@@ -337,6 +341,15 @@ void *huge_alloc(size_t bytes, size_t align, bool *ret_zeroed)
     return huge_data_of(h);
 }
 
+void huge_adopt(void *start, size_t mapped, size_t asked, size_t data_offset)
+{
+    struct huge_block *h = start;
+    h->mapped_bytes = mapped;
+    h->asked_bytes = asked;
+    h->data_offset = (uint32_t)data_offset;
+    publish(h);
+}
+
 bool huge_free(void *p)
 {
     lock_take(&huge.lock);
@@ -428,6 +441,11 @@ static void begin_anew(struct lock *l)
     huge.cache.n = 0;
     store_relaxed(&huge.cache.bytes, 0);
     huge.counts = (struct huge_counts){0};
+}
+
+bool huge_lost(void)
+{
+    return huge.era != 0;
 }
 
 const struct huge_look huge_look = {&huge.counts, &huge.cache};

@@ -69,6 +69,11 @@ void huge_count(struct huge_counts *ret);
 /* mapped_bytes and kept_bytes alone, by two loads, not of one moment. */
 void huge_held(uint64_t *ret_mapped, uint64_t *ret_kept);
 
+/* Memory that another process had becomes a block: its mapping begins at `start`, where HUGE_HEADER bytes are ours, and the address
+ * map tells of it already. */
+enum { HUGE_HEADER = 64 };
+void huge_adopt(void *start, size_t mapped, size_t asked, size_t data_offset);
+
 /* Call `each` for every block in use, newest first, with the lock held: it must not call anything here.
  * Stops when that returns false. False: the list is broken, which an overflow into a header can do. */
 bool huge_walk(bool (*each)(void *p, size_t usable, size_t asked, void *arg), void *arg);
@@ -77,6 +82,9 @@ bool huge_walk(bool (*each)(void *p, size_t usable, size_t asked, void *arg), vo
  * with an empty list and nothing kept; blocks from before can still be freed. */
 void huge_fork_prepare(void);
 void huge_fork_done(bool child);
+
+/* This process, or one that it was forked from, had to begin so: there may be blocks in no list. */
+bool huge_lost(void);
 
 /* For who reads from outside: what is in use (without totals and what is kept), and what is kept. */
 struct huge_cache;

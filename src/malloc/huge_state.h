@@ -25,7 +25,7 @@ struct huge_block {
     struct huge_block *next, *prev; /* under the lock */
     uint64_t spare[2];
 };
-static_assert(sizeof(struct huge_block) == 64, "one cache line before the data");
+static_assert(sizeof(struct huge_block) == HUGE_HEADER, "one cache line before the data");
 
 #define HUGE_LEAD   OS_PAGE_BYTES /* before data at a multiple of 2 MiB or more */
 #define HUGE_UNIT   MAP_UNIT_BYTES

@@ -16,6 +16,7 @@
 
 struct os_counts os_counts;
 uint64_t os_limit_bytes;
+struct os_places *os_places;
 
 /* The lowest address of the area that grows downwards, mapping by mapping, as the kernel's own choice
  * would; 0 lets the kernel choose. A hint and no more: any thread reads and writes it. */
@@ -58,20 +59,36 @@ static void count(uint64_t *counter, uint64_t n)
 #define CALL_MADVISE(...) (int)syscall(SYS_madvise, __VA_ARGS__)
 #endif
 
-static void *call_map(uintptr_t hint, size_t bytes, int prot)
+static void *call_map_flags(uintptr_t hint, size_t bytes, int prot, int flags)
 {
     count(&os_counts.map_calls, 1);
-    void *p = FAULT(OS_CALL_MAP)
-                  ? MAP_FAILED
-                  : CALL_MMAP((void *)hint, bytes, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, (off_t)0);
+    flags |= MAP_PRIVATE | MAP_ANONYMOUS;
+    void *p =
+        FAULT(OS_CALL_MAP) ? MAP_FAILED : CALL_MMAP((void *)hint, bytes, prot, flags, -1, (off_t)0);
     if (p != MAP_FAILED)
         return p;
     count(&os_counts.failed_calls, 1);
     return NULL;
 }
 
+static void *call_map(uintptr_t hint, size_t bytes, int prot)
+{
+    return call_map_flags(hint, bytes, prot, 0);
+}
+
+/* Of held addresses: they are without access again, and nobody else's meanwhile. */
+static bool call_unmap_held(void *p, size_t bytes)
+{
+    if (!call_map_flags((uintptr_t)p, bytes, PROT_NONE, MAP_FIXED))
+        return false;
+    os_places->give(p, bytes);
+    return true;
+}
+
 static bool call_unmap(void *p, size_t bytes)
 {
+    if (os_places_has(p))
+        return call_unmap_held(p, bytes);
     count(&os_counts.unmap_calls, 1);
     if (!FAULT(OS_CALL_UNMAP) && CALL_MUNMAP(p, bytes) == 0)
         return true;
@@ -126,6 +143,22 @@ static void hole(void *p, size_t bytes)
     }
 }
 
+/* What is held has no access and is charged to nobody. With access, it counts against all limits but that of addresses, as a mapping
+ * of its own would; one that takes its place by MAP_FIXED does not. */
+static bool call_map_held(void *p, size_t bytes)
+{
+    return call_protect(p, bytes, PROT_READ | PROT_WRITE);
+}
+
+static void *place_held(size_t bytes, size_t align, size_t lead, int node)
+{
+    void *p = os_places->take(bytes, align, lead, node);
+    if (!p || call_map_held(p, bytes))
+        return p;
+    os_places->give(p, bytes);
+    return NULL;
+}
+
 /* A range with the rights `prot` and `room_bytes` of unused addresses after it, if there happen to be.
  * Small things do not need to lie in the area and would only leave gaps there. */
 static void *place(size_t bytes, size_t room_bytes, size_t align, size_t lead, int prot)
@@ -178,7 +211,7 @@ static bool charge(uint64_t bytes)
     return false;
 }
 
-void *os_map_lead(size_t bytes, size_t align, size_t lead)
+static void *map_charged(size_t bytes, size_t align, size_t lead, int node)
 {
     if (!sensible(bytes, align))
         return NULL;
@@ -186,17 +219,29 @@ void *os_map_lead(size_t bytes, size_t align, size_t lead)
     if (!charge(bytes))
         return NULL;
     int saved = errno;
-    void *p = place(bytes, 0, align < OS_PAGE_BYTES ? OS_PAGE_BYTES : align, lead,
-                    PROT_READ | PROT_WRITE);
+    void *p = os_places && os_places->open && align >= OS_PLACES_ALIGN
+                  ? place_held(bytes, align, lead, node)
+                  : place(bytes, 0, align < OS_PAGE_BYTES ? OS_PAGE_BYTES : align, lead,
+                          PROT_READ | PROT_WRITE);
     if (!p)
         fetch_sub_relaxed(&os_counts.mapped_bytes, bytes);
     errno = saved;
     return p;
 }
 
+void *os_map_lead(size_t bytes, size_t align, size_t lead)
+{
+    return map_charged(bytes, align, lead, OS_NODE_HERE);
+}
+
 void *os_map(size_t bytes, size_t align)
 {
-    return os_map_lead(bytes, align, 0);
+    return map_charged(bytes, align, 0, OS_NODE_HERE);
+}
+
+void *os_map_node(size_t bytes, size_t align, unsigned node)
+{
+    return map_charged(bytes, align, 0, (int)node);
 }
 
 static bool purge(void *p, size_t bytes)
@@ -231,6 +276,25 @@ bool os_purge(void *p, size_t bytes)
     return done;
 }
 
+static int extend_held(char *old, size_t old_bytes, size_t new_bytes)
+{
+    if (!os_places->extend(old, old_bytes, new_bytes))
+        return -ENOMEM;
+    char *end = old + old_bytes;
+    size_t more = new_bytes - old_bytes;
+    if (call_map_held(end, more))
+        return 0;
+    os_places->give(end, more);
+    return -ENOMEM;
+}
+
+static int extend(void *old, size_t old_bytes, size_t new_bytes)
+{
+    if (os_places_has(old))
+        return extend_held(old, old_bytes, new_bytes);
+    return call_remap(old, old_bytes, new_bytes, 0, NULL) ? 0 : -errno;
+}
+
 int os_extend(void *old, size_t old_bytes, size_t new_bytes)
 {
     if (!sensible(new_bytes, 1))
@@ -241,11 +305,9 @@ int os_extend(void *old, size_t old_bytes, size_t new_bytes)
         return 0;
     if (!charge(new_bytes - old_bytes))
         return -EDQUOT;
-    int saved = errno, r = 0;
-    if (!call_remap(old, old_bytes, new_bytes, 0, NULL)) {
-        r = -errno;
+    int saved = errno, r = extend(old, old_bytes, new_bytes);
+    if (r < 0)
         fetch_sub_relaxed(&os_counts.mapped_bytes, new_bytes - old_bytes);
-    }
     errno = saved;
     return r;
 }
@@ -254,6 +316,8 @@ void *os_reserve(size_t bytes, size_t room_bytes, size_t align, size_t lead)
 {
     if (!sensible(bytes, align) || load_relaxed(&moves_failed) >= MOVES_FAILED_MAX)
         return NULL;
+    if (os_places && os_places->open)
+        return NULL; /* pages that move leave a place that is not held any more: better copied */
     int saved = errno;
     void *p = place(os_page_up(bytes), os_page_up(room_bytes), align, lead, PROT_NONE);
     errno = saved;
@@ -304,6 +368,35 @@ bool os_protect(void *p, size_t bytes, enum os_access access)
                : access == OS_READ     ? PROT_READ
                                        : PROT_NONE;
     bool done = call_protect(p, os_page_up(bytes), prot);
+    errno = saved;
+    return done;
+}
+
+/* ---- addresses that are held ---- */
+
+int os_hold(void *at, size_t bytes)
+{
+    int saved = errno, r = 0;
+    void *p = call_map_flags((uintptr_t)at, bytes, PROT_NONE, MAP_FIXED_NOREPLACE);
+    if (!p) {
+        r = -errno;
+    } else if (p != at) { /* a kernel that takes it for a hint */
+        call_unmap(p, bytes);
+        r = -EEXIST;
+    }
+    errno = saved;
+    return r;
+}
+
+bool os_map_held(void *at, size_t bytes)
+{
+    bytes = os_page_up(bytes);
+    if (!charge(bytes))
+        return false;
+    int saved = errno;
+    bool done = call_map_held(at, bytes);
+    if (!done)
+        fetch_sub_relaxed(&os_counts.mapped_bytes, bytes);
     errno = saved;
     return done;
 }

@@ -49,6 +49,9 @@ void *os_map(size_t bytes, size_t align);
 /* The same with `lead` bytes (whole pages) before the address that is aligned. */
 void *os_map_lead(size_t bytes, size_t align, size_t lead);
 
+/* The same, preferably among the addresses of a NUMA node, where those are kept apart. */
+void *os_map_node(size_t bytes, size_t align, unsigned node);
+
 /* Give a range back, whole mappings or parts. False when the kernel refuses, which it does when a
  * process has too many mappings to split another: then the range stays mapped, its pages are given
  * back as far as possible, and it is counted as kept. The caller must not touch it either way. */
@@ -80,6 +83,41 @@ bool os_huge_page(void *p, size_t bytes, bool on);
 /* What the process may do with a range: nothing (a guard), read, or read and write. */
 enum os_access { OS_NO_ACCESS, OS_READ, OS_READ_WRITE };
 bool os_protect(void *p, size_t bytes, enum os_access access);
+
+/* ---- addresses that are held for the heap (range.h) ---- */
+
+/* While they are `open`, all that is aligned to OS_PLACES_ALIGN and more comes from them, and they stay without access where
+ * nothing is. Constant once it is set, but for `open`, which is set once. */
+struct os_places {
+    uintptr_t from, to;
+    bool open;
+    /* Addresses for a mapping of `bytes`, `lead` of which (a page or 0) come before what is aligned. NULL: none left. */
+    void *(*take)(size_t bytes, size_t align, size_t lead, int node);
+    /* Those that follow a mapping, for it to have `new_bytes`. False: they are in use. */
+    bool (*extend)(void *old, size_t old_bytes, size_t new_bytes);
+    /* Nothing is there any more. */
+    void (*give)(void *p, size_t bytes);
+};
+extern struct os_places *os_places; /* NULL: the kernel chooses */
+enum { OS_NODE_HERE = -1 };
+#define OS_PLACES_ALIGN ((size_t)2 << 20)
+
+static inline bool os_places_has(const void *p)
+{
+    return os_places && (uintptr_t)p >= os_places->from && (uintptr_t)p < os_places->to;
+}
+
+/* It was mapped before the places were opened: must not be used again for something new. */
+static inline bool os_places_lack(const void *p)
+{
+    return os_places && os_places->open && !os_places_has(p);
+}
+
+/* Hold addresses, of which none is in use, without access. 0; -EEXIST: some are. */
+int os_hold(void *at, size_t bytes);
+
+/* Memory at addresses that are held and were taken. False: there is none. os_unmap() lets them be held again. */
+bool os_map_held(void *at, size_t bytes);
 
 #ifdef OS_FAULTS
 /* For tests: asked before each system call; true makes that call fail without being made. */

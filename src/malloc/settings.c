@@ -9,11 +9,13 @@
 /* Beside what else runs when a program starts (link.ld). */
 #define AT_START       __attribute__((section(".text.startup")))
 #define AUTO_BYTES_MAX (UINT64_C(1) << 60)
+#define SLOTS_MAX      (UINT64_C(1) << 20)
 
-#define DEFAULTS                                                                     \
-    {                                                                                \
-        .pressure = PRESSURE_SET_AUTO, .keep_bytes = SETTING_AUTO, .thp = THP_DENSE, \
-        .numa = NUMA_FOLLOW, .quarantine_bytes = 4 << 20,                            \
+#define DEFAULTS                                                                             \
+    {                                                                                        \
+        .pressure = PRESSURE_SET_AUTO, .keep_bytes = SETTING_AUTO, .thp = THP_DENSE,         \
+        .numa = NUMA_FOLLOW, .quarantine_bytes = 4 << 20, .range_bytes = UINT64_C(64) << 30, \
+        .slots = 256,                                                                        \
     }
 struct malloc_settings malloc_settings = DEFAULTS;
 static const struct malloc_settings defaults = DEFAULTS;
@@ -34,6 +36,11 @@ const struct setting settings_table[] = {
      .max = 1},
     {"quarantine", "", "freed memory that is held back, from harden=2 on", AT(quarantine_bytes),
      AUTO_BYTES_MAX, true},
+    {"range", "", "addresses that the heap lies at; 0: any", AT(range_base), .address = true},
+    {"range_bytes", "", "addresses of each slot", AT(range_bytes), AUTO_BYTES_MAX, true},
+    {"slot", "", "which of the slots is this process's", AT(slot), SLOTS_MAX},
+    {"slots", "", "how many there are", AT(slots), SLOTS_MAX},
+    {"receive", "", "leave the range free for an image", AT(receive), .max = 1},
 };
 const size_t settings_count = sizeof(settings_table) / sizeof(settings_table[0]);
 
@@ -79,6 +86,28 @@ static bool number_value(const struct setting *s, const char *text, size_t lengt
     return i == length && value <= s->max;
 }
 
+/* 0x and hexadecimal digits, or 0. */
+static bool address_value(const struct setting *s, const char *text, size_t length, uint64_t *ret)
+{
+    static const char digits[] = "0123456789abcdef";
+    if (length == 4 && memcmp(text, "auto", 4) == 0) {
+        *ret = SETTING_AUTO;
+        return true;
+    }
+    *ret = 0;
+    if (length == 1)
+        return text[0] == '0';
+    if (length < 3 || length > 18 || text[0] != '0' || (text[1] | 0x20) != 'x')
+        return false;
+    for (size_t i = 2; i < length; i++) {
+        const char *digit = strchr(digits, text[i] <= '9' ? text[i] : text[i] | 0x20);
+        if (!digit || !*digit)
+            return false;
+        *ret = *ret << 4 | (uint64_t)(digit - digits);
+    }
+    return *ret != SETTING_AUTO;
+}
+
 /* One "name=value" of that length. */
 static bool setting_take(struct malloc_settings *to, const char *text, size_t length)
 {
@@ -91,7 +120,9 @@ static bool setting_take(struct malloc_settings *to, const char *text, size_t le
         uint64_t value;
         if (strlen(s->name) != name_length || memcmp(s->name, text, name_length) != 0)
             continue;
-        if (!(s->words[0] ? word_value : number_value)(s, equals + 1, value_length, &value))
+        if (!(s->words[0]  ? word_value
+              : s->address ? address_value
+                           : number_value)(s, equals + 1, value_length, &value))
             return false;
         memcpy((char *)to + s->offset, &value, sizeof(value));
         return true;

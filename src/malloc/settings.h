@@ -31,6 +31,10 @@ struct malloc_settings {
     uint64_t numa;             /* enum numa_setting */
     uint64_t zero_free;        /* overwrite what is freed */
     uint64_t quarantine_bytes; /* that freed blocks may wait in, from harden=2 on */
+    uint64_t range_base;       /* of fixed addresses (range_plan.h); 0: none */
+    uint64_t range_bytes;      /* of one slot */
+    uint64_t slot, slots;      /* which one is ours, of so many */
+    uint64_t receive;          /* the range waits for an image */
     bool read;                 /* the environment has been looked at, */
     bool given;                /* has MEMOIR_MALLOC, */
     bool begun;                /* and the modes that it asks for have begun */
@@ -46,7 +50,8 @@ struct setting {
     char help[72];
     size_t offset; /* of its uint64_t in malloc_settings */
     uint64_t max;
-    bool bytes; /* K, M, G, T may follow; "auto" is what is set anyway */
+    bool bytes;   /* K, M, G, T may follow; "auto" is what is set anyway */
+    bool address; /* as 0x...; "auto" (SETTING_AUTO) is one that suits most programs */
 };
 extern const struct setting settings_table[];
 extern const size_t settings_count;

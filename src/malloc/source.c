@@ -86,7 +86,7 @@ void source_empty_unlink(struct source *s, struct macro *m)
 
 static struct macro *macro_new(struct source *s)
 {
-    struct macro *m = os_map(MACRO_BYTES, MACRO_BYTES);
+    struct macro *m = os_map_node(MACRO_BYTES, MACRO_BYTES, s->node);
     if (!m)
         return NULL;
     if (!map_set(m, MACRO_BYTES, MAP_MACRO)) {

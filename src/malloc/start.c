@@ -10,6 +10,7 @@
 #include "malloc/nursery.h"
 #include "malloc/policy.h"
 #include "malloc/pressure.h"
+#include "malloc/range.h"
 #include "malloc/settings.h"
 #include "malloc/thread.h"
 
@@ -20,8 +21,10 @@ __attribute__((section(".text.startup"))) void start_modes(void)
         return;
     malloc_settings.begun = true;
     node_begin();
-    if (malloc_settings.given)
+    if (malloc_settings.given) {
+        range_begin();
         policy_begin();
+    }
     hard_begin();
     if (hard_level > 0 || grind_on) {
         thread_modes |=

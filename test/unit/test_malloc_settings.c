@@ -36,9 +36,30 @@ static void names_numbers_and_units(void **unused)
 static void nonsense_is_pointed_at_and_the_rest_holds(void **unused)
 {
     static const char *const nonsense[] = {
-        "account",  "account=", "account=2",         "account=1x",    "keep=K",
-        "keep=1Q",  "keep=-1",  "keep=99999999999G", "pressure=much", "pressure=",
-        "harden=9", "=1",       "accoun=1",          "account=auto",  "harden= 1",
+        "account",
+        "account=",
+        "account=2",
+        "account=1x",
+        "keep=K",
+        "keep=1Q",
+        "keep=-1",
+        "keep=99999999999G",
+        "pressure=much",
+        "pressure=",
+        "harden=9",
+        "=1",
+        "accoun=1",
+        "account=auto",
+        "harden= 1",
+        "range=24T",
+        "range=",
+        "range=0x",
+        "range=0xg",
+        "range=1000",
+        "range=0x11112222333344445",
+        "range=0xffffffffffffffff",
+        "slot=1048577",
+        "slot=0x1",
     };
     for (size_t i = 0; i < sizeof(nonsense) / sizeof(nonsense[0]); i++) {
         char text[128];
@@ -50,6 +71,22 @@ static void nonsense_is_pointed_at_and_the_rest_holds(void **unused)
         assert_int_equal(s.harden, 1);
         assert_int_equal(s.account, 0);
     }
+}
+
+static void addresses_are_hexadecimal(void **unused)
+{
+    const char *bad;
+    struct malloc_settings s = parsed("range=0x1F0000aB0000,range_bytes=4g,slot=7,slots=9", &bad);
+    assert_null(bad);
+    assert_true(s.range_base == UINT64_C(0x1f0000ab0000));
+    assert_true(s.range_bytes == UINT64_C(4) << 30);
+    assert_int_equal(s.slot, 7);
+    assert_int_equal(s.slots, 9);
+    s = parsed("range=0x1000,range=0", &bad);
+    assert_true(!bad && s.range_base == 0);
+    s = parsed("range=auto,range_bytes=1M,range_bytes=auto", &bad);
+    assert_true(!bad && s.range_base == SETTING_AUTO);
+    assert_true(s.range_bytes == UINT64_C(64) << 30);
 }
 
 static void empty_parts_are_nothing(void **unused)
@@ -78,6 +115,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_numbers_and_units),
         cmocka_unit_test(nonsense_is_pointed_at_and_the_rest_holds),
+        cmocka_unit_test(addresses_are_hexadecimal),
         cmocka_unit_test(empty_parts_are_nothing),
         cmocka_unit_test(the_table_is_whole),
     };

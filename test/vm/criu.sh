@@ -14,9 +14,9 @@ rounds() { cat progress 2>/dev/null || echo 0; }
 further() { [ "$(rounds)" -gt "$1" ]; }
 ended() { [ -s result ]; }
 
-checkpoint() { # checkpoint NAME [PRELOAD]
+checkpoint() { # checkpoint NAME PRELOAD [SETTINGS]
     mkdir "$1" && cd "$1"
-    LD_PRELOAD=$2 setsid vm_worker </dev/null >out 2>&1 &
+    LD_PRELOAD=$2 MEMOIR_MALLOC=$3 setsid vm_worker </dev/null >out 2>&1 &
     wait_for 60 further 20
     pid=$(cat pid)
     criu dump --tree "$pid" --images-dir . --log-file dump.log -v4 || {
@@ -51,4 +51,6 @@ checkpoint() { # checkpoint NAME [PRELOAD]
 }
 
 checkpoint plain ""
-[ -z "$MALLOC" ] || checkpoint memoir "$MALLOC"
+[ -n "$MALLOC" ] || exit 0
+checkpoint memoir "$MALLOC"
+checkpoint ranged "$MALLOC:${MALLOC%.so}-ranges.so" range=auto,range_bytes=1G
