@@ -202,6 +202,7 @@ static int look(const struct lost_request *q, struct lost *lost)
             .key = {.key = id->trailer_key, .generation = id->trailer_generation},
             .glibc = book_trailer_glibc(id->trailer_format),
             .beside = {id->beside_heap, id->beside_words, id->beside_span},
+            .words = book_trailer_words(id->trailer_format),
             .sites = lost->names.copy.n_sites,
             .time_max = scan_time_max(id->created_monotonic_ns, proc_monotonic_ns()),
             .gaps_are_roots = lost->process->losses[BOOK_LOSS_SUSPENDED] > 0,
@@ -214,6 +215,10 @@ static int look(const struct lost_request *q, struct lost *lost)
     lost->stood_ns = clock_monotonic_ns() - progress.begun_ns;
     if (tell && progress.told_ns)
         fputs("\r\033[K", stderr);
+    if (r == -EPROTO)
+        return command_fail("process %d has a libmemoir-malloc of another version, whose blocks "
+                            "this memoir cannot find: use that version's, or start it anew",
+                            (int)pid);
     return r == -ESRCH || r == -EACCES ? cannot_stop(pid, r) : r;
 }
 

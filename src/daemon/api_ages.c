@@ -65,6 +65,7 @@ static int heap_take(struct ledger *ledger, struct ledger_process *p,
         .sites = UINT32_MAX,
         .glibc = book_trailer_glibc(id->trailer_format),
         .beside = {id->beside_heap, id->beside_words, id->beside_span},
+        .words = book_trailer_words(id->trailer_format),
     };
     if (!runs(ledger, p))
         return -ESRCH;

@@ -47,6 +47,13 @@ static_assert((size_t)MACRO_BYTES == (size_t)1 << MAP_UNIT_SHIFT, "the map has a
 
 enum slab_state { SLAB_OWNED = 0, SLAB_FULL = 1, SLAB_POOLED = 2 };
 
+/* What accounting keeps of a block: see words.h. */
+struct word {
+    uint32_t low;
+    uint16_t high;
+} __attribute__((packed));
+static_assert(sizeof(struct word) == 6, "as many bytes for each block");
+
 struct slab {
     /* The owner's. */
     void *free;         /* blocks that can be given out, linked by their first word */
@@ -62,12 +69,13 @@ struct slab {
     uint32_t limit;           /* and that fit */
     uint32_t start;           /* of a large block: its distance from the first slice */
     struct slab *next, *prev; /* in the owner's bin, or in the pool */
-    uint64_t spare_own;
+    uintptr_t words;          /* leads to those of its blocks: words.h; 0: it has none */
 
     /* Everybody's. */
     uint64_t remote; /* state, count and head: see below */
     uint64_t asked;  /* of a large block: bytes asked for */
-    uint64_t spare_words[6];
+    struct word large_word; /* of a large block */
+    uint8_t spare[42];
 };
 static_assert(sizeof(struct slab) == 128, "two cache lines");
 static_assert(offsetof(struct slab, remote) == 64, "apart from what its owner writes");

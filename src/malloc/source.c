@@ -10,6 +10,7 @@
 #include "malloc/policy.h"
 #include "malloc/pressure.h"
 #include "malloc/settings.h"
+#include "malloc/words.h"
 
 enum {
     KEEP_MIN = (8 << 20) / SLICE_BYTES, /* slices that are kept in any case, without pressure */
@@ -521,6 +522,7 @@ void source_give(struct source *s, struct slab *slab)
 {
     struct macro *m = macro_of(slab);
     slice_bits run = bits_run(slab_slice(slab), slab->slices);
+    words_detach(slab);
     slab->class = SLAB_UNUSED;
     bool due = false;
     lock_take(&s->lock);

@@ -37,9 +37,13 @@ enum {
     TRACK_HINTS = 512,                     /* pages of small blocks whose size a thread guesses */
     TRACK_PENDING_MAX = 8,                 /* frees by signal handlers inside a slow call */
     TRACK_TICK_BLOCKS = 64,                /* between two calls of track_tick(), about */
-    TRACK_TICK_BYTES = 65536,              /* the same in bytes, at most */
+#ifdef TRACK_OVER_CORE
+    TRACK_TICK_BYTES = 131072, /* the same in bytes, at most */
+#else
+    TRACK_TICK_BYTES = 65536,
+#endif
     TRACK_LARGE_BYTES = 8192,              /* blocks from this size on do more each time */
-    TRACK_SETTLE_BYTES = 32768,            /* freed between two calls of track_settle() */
+    TRACK_SETTLE_BYTES = TRACK_TICK_BYTES / 2, /* freed between two calls of track_settle() */
 #if defined(__x86_64__)
     TRACK_PAGE_BYTES = 4096, /* the largest page that a machine may have */
 #else
@@ -253,6 +257,7 @@ void track_free(void *block);
 struct track_taken {
     void *block;
     uint64_t *last; /* its last word; NULL: the block has none */
+    bool beside;    /* it is not in the block: one that only beside.h understands */
     uint64_t words[2];
     struct book_trailer trailer;
 };
