@@ -94,14 +94,16 @@ static inline bool word_read(struct word word, uint32_t generation, uint64_t sta
     if (odd)
         slack &= WORD_ODD_SLACK_MAX;
     uint64_t bytes = is_far ? far : room - slack;
-    if (made == 0 || made > generation || bytes > room)
+    uint32_t time = word.low & ((1 << WORD_SITE_SHIFT) - 1);
+    if (made == 0 || made > generation || bytes > room ||
+        time > word_time_pack(BOOK_TRAILER_TIME_MAX))
         return false;
     *ret = (struct book_trailer){
         .start = start,
         .bytes = bytes,
         .usable = is_far ? room - WORD_FAR_BYTES : room,
         .site = word.low >> WORD_SITE_SHIFT,
-        .time = word_time_unpack(word.low & ((1 << WORD_SITE_SHIFT) - 1)),
+        .time = word_time_unpack(time),
         .sampled = odd && (word.high & WORD_SAMPLED),
         .inherited = made < generation,
         .ancestors = generation - made,
@@ -143,10 +145,10 @@ static inline uintptr_t words_offset(const struct slab *s)
     return words_before(slab_memory(s), words_magic_of(s->block_bytes)) * sizeof(struct word);
 }
 
-/* Bytes of an array; one word more, for an address in what is left over at the end of a slab. */
+/* Bytes of an array; two words more, for an address that is no block's, in what is left over at the end of a slab. */
 static inline size_t words_bytes(const struct slab *s)
 {
-    return ((size_t)s->limit + 1) * sizeof(struct word);
+    return ((size_t)s->limit + 2) * sizeof(struct word);
 }
 
 /* The word of a block that starts in a macro-block; NULL: it has none. */
