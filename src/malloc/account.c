@@ -169,7 +169,7 @@ INLINE void *slab_done(struct track_thread *t, const struct slab *s, void *block
                        uintptr_t caller, bool exactly)
 {
     struct track_site *entry = track_site_entry(t, caller);
-    uintptr_t words = load_acquire(&s->words);
+    struct word *words = load_acquire(&s->words);
     size_t slack = s->block_bytes - bytes;
     if (unlikely(charge(&t->budget, bytes) || !words || (!exactly && slack > WORD_SLACK_MAX)))
         return track_done(block, bytes, caller);
@@ -312,8 +312,8 @@ INLINE struct book_site_counters *site_in(struct book_site_counters *page, uint3
 /* Take the word of a block of this slab's, which is this process's and can be counted as freed at once; else it is as it was. */
 INLINE bool word_take(struct track_thread *t, const struct slab *s, void *block, struct held *ret)
 {
-    uintptr_t words = load_acquire(&s->words);
-    if (unlikely(!words || s->class >= SIZE_CLASSES))
+    struct word *words = load_acquire(&s->words);
+    if (unlikely(!words))
         return false;
     struct word *word = words_at(words, s, block);
     uint32_t high = word->high, low = word->low;
@@ -344,7 +344,9 @@ static LATER void free_any(void *block)
 
 static LATER void free_settling(void *block)
 {
-    track_settle(track_self);
+    struct track_thread *t = track_self;
+    if (!settle_quickly(t))
+        track_settle(t);
     core_free(block);
 }
 

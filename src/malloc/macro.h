@@ -67,9 +67,12 @@ struct slab {
     uint32_t block_bytes;
     uint32_t made;            /* blocks that have been carved so far, */
     uint32_t limit;           /* and that fit */
-    uint32_t start;           /* of a large block: its distance from the first slice */
+    union {
+        uint32_t start; /* of a large block: its distance from the first slice */
+        uint32_t magic; /* of a slab with words: see words.h */
+    };
     struct slab *next, *prev; /* in the owner's bin, or in the pool */
-    uintptr_t words;          /* leads to those of its blocks: words.h; 0: it has none */
+    struct word *words;       /* of its blocks; NULL: it has none */
 
     /* Everybody's. */
     uint64_t remote; /* state, count and head: see below */

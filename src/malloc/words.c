@@ -9,7 +9,6 @@
 enum { GRAIN = 16, KINDS = 4096 }; /* arrays of up to 64 KiB, in steps of a cache line */
 
 struct words_lot *words_lots;
-uint64_t words_magic[SIZE_CLASSES];
 
 static void begin_anew(struct lock *l);
 
@@ -18,13 +17,13 @@ static struct {
     struct lock lock;
     void *free[KINDS];
     char *at, *end;
-} depot = {.lock = {.stale = begin_anew}};
+} stock = {.lock = {.stale = begin_anew}};
 
 /* In a child that was forked while another thread held the lock: arrays that nobody had are nobody's. */
 static void begin_anew(struct lock *l)
 {
-    memset(depot.free, 0, sizeof(depot.free));
-    depot.at = depot.end = NULL;
+    memset(stock.free, 0, sizeof(stock.free));
+    stock.at = stock.end = NULL;
 }
 
 static size_t kind_of(const struct slab *s)
@@ -34,19 +33,17 @@ static size_t kind_of(const struct slab *s)
 
 static void *carve(size_t bytes)
 {
-    for (unsigned class = 0; !words_lots && class < SIZE_CLASSES; class ++)
-        words_magic[class] = words_magic_of(size_of_class(class));
-    if ((size_t)(depot.end - depot.at) < bytes) {
+    if ((size_t)(stock.end - stock.at) < bytes) {
         struct words_lot *lot = os_map(WORDS_LOT_BYTES, 1);
         if (!lot)
             return NULL;
         lot->next = words_lots;
         store_release(&words_lots, lot);
-        depot.at = (char *)(lot + 1);
-        depot.end = (char *)lot + WORDS_LOT_BYTES;
+        stock.at = (char *)(lot + 1);
+        stock.end = (char *)lot + WORDS_LOT_BYTES;
     }
-    void *array = depot.at;
-    depot.at += bytes;
+    void *array = stock.at;
+    stock.at += bytes;
     return array;
 }
 
@@ -55,46 +52,48 @@ static struct word *array_take(size_t kind)
 {
     if (kind >= KINDS)
         return NULL;
-    lock_take(&depot.lock);
-    void *array = depot.free[kind];
+    lock_take(&stock.lock);
+    void *array = stock.free[kind];
     if (array) {
-        depot.free[kind] = *(void **)array;
+        stock.free[kind] = *(void **)array;
         memset(array, 0, sizeof(void *));
     } else {
         array = carve(kind * GRAIN);
     }
-    lock_drop(&depot.lock);
+    lock_drop(&stock.lock);
     return array;
 }
 
 static void array_give(void *array, size_t kind)
 {
-    lock_take(&depot.lock);
-    *(void **)array = depot.free[kind];
-    depot.free[kind] = array;
-    lock_drop(&depot.lock);
+    lock_take(&stock.lock);
+    *(void **)array = stock.free[kind];
+    stock.free[kind] = array;
+    lock_drop(&stock.lock);
 }
 
+/* Who sees the words sees the number to find them by. */
 bool words_attach(struct slab *s)
 {
-    uintptr_t none = 0;
+    struct word *none = NULL;
     if (load_acquire(&s->words))
         return true;
-    struct word *array = array_take(kind_of(s));
-    if (!array)
+    struct word *words = array_take(kind_of(s));
+    if (!words)
         return false;
-    if (!cas_acq_rel(&s->words, &none, (uintptr_t)array - words_offset(s)))
-        array_give(array, kind_of(s));
+    store_relaxed(&s->magic, words_magic(s->block_bytes));
+    if (!cas_acq_rel(&s->words, &none, words))
+        array_give(words, kind_of(s));
     return true;
 }
 
 /* Whatever is there: blocks that were freed without our knowing would come back as live ones. */
 void words_detach_now(struct slab *s)
 {
-    struct word *array = (struct word *)(s->words + words_offset(s));
-    memset(array, 0, s->made * sizeof(*array));
-    s->words = 0;
-    array_give(array, kind_of(s));
+    struct word *words = s->words;
+    memset(words, 0, s->made * sizeof(*words));
+    s->words = NULL;
+    array_give(words, kind_of(s));
 }
 
 /* ---- a block ---- */
@@ -156,10 +155,10 @@ size_t words_inside(const void *block)
 
 void words_fork_prepare(void)
 {
-    lock_fork_take(&depot.lock);
+    lock_fork_take(&stock.lock);
 }
 
 void words_fork_done(bool child)
 {
-    lock_fork_drop(&depot.lock, child);
+    lock_fork_drop(&stock.lock, child);
 }

@@ -113,36 +113,22 @@ static inline bool word_read(struct word word, uint32_t generation, uint64_t sta
 
 /* ---- words of slabs ---- */
 
-/* A block's number is told from its place in the macro-block: that divided by the size of the blocks, less the same for the place of its
- * slab, which slab.words takes into account. A division is a multiplication here, by 2^WORDS_SHIFT / size, rounded up: places and sizes are
- * multiples of 16, so the error is too small to reach the next whole number. By class; filled before the first array is attached. */
-enum { WORDS_SHIFT = 47 };
-extern uint64_t words_magic[SIZE_CLASSES] __attribute__((visibility("hidden")));
-
-static inline uint64_t words_magic_of(uint32_t block_bytes)
+/* 2^32 divided by the size of the blocks, rounded up: for slab.magic. Times the distance of a block from the start of its slab, this is 2^32
+ * times its number and less than that more: slabs are far too small for the error to reach the next number. */
+static inline uint32_t words_magic(uint32_t block_bytes)
 {
-    return ((UINT64_C(1) << WORDS_SHIFT) + block_bytes - 1) / block_bytes;
+    return (uint32_t)(((UINT64_C(1) << 32) + block_bytes - 1) / block_bytes);
 }
 
-/* How many blocks of that size fit before a place in a macro-block. */
-static inline __attribute__((always_inline)) uint64_t words_before(const void *place,
-                                                                   uint64_t magic)
-{
-    return (uintptr_t)place % MACRO_BYTES * magic >> WORDS_SHIFT;
-}
-
-/* The word of a block of a slab that has `words`. */
+/* The word of a block of a slab that has `words`. A slab's first slice has the number of its descriptor: so no more is needed to tell how
+ * far away the block is. */
 static inline __attribute__((always_inline)) struct word *
-words_at(uintptr_t words, const struct slab *s, const void *block)
+words_at(struct word *words, const struct slab *s, const void *block)
 {
-    return (struct word *)(words +
-                           words_before(block, words_magic[s->class]) * sizeof(struct word));
-}
-
-/* slab.words for an array, and the other way round. */
-static inline uintptr_t words_offset(const struct slab *s)
-{
-    return words_before(slab_memory(s), words_magic_of(s->block_bytes)) * sizeof(struct word);
+    enum { SHIFT = 7 };
+    static_assert(sizeof(struct slab) == SLICE_BYTES >> SHIFT, "one descriptor for each slice");
+    uint32_t distance = (uint32_t)((uintptr_t)block - ((uintptr_t)s << SHIFT)) % MACRO_BYTES;
+    return &words[(uint64_t)distance * s->magic >> 32];
 }
 
 /* Bytes of an array; two words more, for an address that is no block's, in what is left over at the end of a slab. */
@@ -157,7 +143,7 @@ static inline struct word *words_find(const void *block)
     struct slab *s = slab_of(block);
     if (s->class == SLAB_LARGE)
         return &s->large_word;
-    uintptr_t words = load_acquire(&s->words);
+    struct word *words = load_acquire(&s->words);
     return words && s->class < SIZE_CLASSES ? words_at(words, s, block) : NULL;
 }
 
@@ -169,14 +155,14 @@ void words_detach_now(struct slab *s);
 
 static inline void words_detach(struct slab *s)
 {
-    if (__builtin_expect(s->words != 0, 0))
+    if (__builtin_expect(s->words != NULL, 0))
         words_detach_now(s);
 }
 
 /* The slab begins anew, with blocks of that size. */
 static inline void words_begin(struct slab *s, uint32_t block_bytes)
 {
-    if (__builtin_expect(s->words != 0, 0) && s->block_bytes != block_bytes)
+    if (__builtin_expect(s->words != NULL, 0) && s->block_bytes != block_bytes)
         words_detach_now(s);
 }
 

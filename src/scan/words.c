@@ -55,11 +55,10 @@ static int large(struct scan_words *w, const struct slab *s, uint64_t memory)
 
 static int small(struct scan_words *w, const struct slab *s, uint64_t memory)
 {
-    uint64_t offset = memory % MACRO_BYTES * words_magic_of(s->block_bytes) >> WORDS_SHIFT;
     size_t bytes = s->made * sizeof(struct word);
     if (!s->words || s->made > WORDS_MAX)
         return 0;
-    size_t got = scan_memory_read(w->memory, s->words + offset * sizeof(struct word), w->array, bytes);
+    size_t got = scan_memory_read(w->memory, (uintptr_t)s->words, w->array, bytes);
     w->read_bytes += got;
     for (size_t i = 0; i < got / sizeof(struct word); i++) {
         struct word word = w->array[i];

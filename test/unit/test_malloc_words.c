@@ -41,7 +41,7 @@ static char *block_of(const struct slab *s, unsigned i)
 
 static struct word *array_of(const struct slab *s)
 {
-    return (struct word *)(s->words + words_offset(s));
+    return s->words;
 }
 
 /* Every block of every class, wherever in a macro-block its slab begins. */
@@ -60,7 +60,7 @@ static void every_block_has_a_word_of_its_own(void **state)
             const char *last = slab_memory(s) + ((size_t)s->slices << SLICE_SHIFT) - 1;
             assert_true(words_at(s->words, s, last) - array < (ptrdiff_t)s->limit + 2);
             words_detach(s);
-            assert_int_equal(s->words, 0);
+            assert_null(s->words);
         }
     }
 }
@@ -85,7 +85,7 @@ static void arrays_do_not_overlap_and_come_back_empty(void **state)
     words_begin(a, a->block_bytes); /* one that begins anew with the same size keeps it */
     assert_ptr_equal(array_of(a), was);
     words_begin(a, a->block_bytes + 16);
-    assert_int_equal(a->words, 0);
+    assert_null(a->words);
     words_detach(b);
     words_detach(c);
 }
@@ -246,7 +246,7 @@ static void without_memory_there_are_none(void **state)
     static struct slab other[SLABS];
     for (unsigned i = 0; !failed && i < SLABS; i++) {
         other[i] = *macro_slab(macro, i + 1);
-        other[i].words = 0;
+        other[i].words = NULL;
         failed = !words_attach(&other[i]);
     }
     os_fault = NULL;
@@ -290,7 +290,7 @@ static void of_many_who_attach_one_does(void **state)
         pthread_join(threads[i], &failed);
         assert_null(failed);
     }
-    assert_int_equal(shared->words, 0);
+    assert_null(shared->words);
 }
 
 int main(void)

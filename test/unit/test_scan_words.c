@@ -56,7 +56,7 @@ static int begin(void **state)
     slab->block_bytes = size_of_class(SMALL);
     slab->limit = SLICE_BYTES / slab->block_bytes;
     slab->made = 42; /* a page's worth */
-    slab->words = (uintptr_t)array - words_offset(slab);
+    slab->words = array;
     large = slab_make(10, 4, SLAB_LARGE);
     large->asked = 50000;
     large->start = 192;
@@ -170,7 +170,7 @@ static void words_at_places_that_are_none_are_no_blocks(void **state)
 {
     static const uint64_t places[] = {8, 0x7fffffffff00, UINT64_MAX - 16, UINT64_MAX / 2};
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        slab->words = places[i];
+        slab->words = (struct word *)(uintptr_t)places[i];
         assert_int_equal(look(), 0);
         assert_int_equal(n_found, 0);
     }
