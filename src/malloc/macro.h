@@ -65,8 +65,8 @@ struct slab {
     uint8_t slices;
     uint8_t current; /* it is the first of its heap's bin */
     uint32_t block_bytes;
-    uint32_t made;            /* blocks that have been carved so far, */
-    uint32_t limit;           /* and that fit */
+    uint32_t made;  /* blocks that have been carved so far, */
+    uint32_t limit; /* and that fit */
     union {
         uint32_t start; /* of a large block: its distance from the first slice */
         uint32_t magic; /* of a slab with words: see words.h */
@@ -75,8 +75,8 @@ struct slab {
     struct word *words;       /* of its blocks; NULL: it has none */
 
     /* Everybody's. */
-    uint64_t remote; /* state, count and head: see below */
-    uint64_t asked;  /* of a large block: bytes asked for */
+    uint64_t remote;        /* state, count and head: see below */
+    uint64_t asked;         /* of a large block: bytes asked for */
     struct word large_word; /* of a large block */
     uint8_t spare[42];
 };

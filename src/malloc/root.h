@@ -43,7 +43,7 @@ struct malloc_root {
      (uint64_t)sizeof(struct malloc_settings) << 18 ^ offsetof(struct source, n_macros) << 12 ^ \
      offsetof(struct source, total_purges) << 9 ^ offsetof(struct heap, next) << 6 ^            \
      offsetof(struct heap, tid) << 3 ^ offsetof(struct slab, remote) ^ MACRO_SLICES << 4 ^      \
-     SIZE_CLASSES << 2 ^ sizeof(struct huge_cache) << 15 ^ offsetof(struct macro, next) << 7 ^ \
+     SIZE_CLASSES << 2 ^ sizeof(struct huge_cache) << 15 ^ offsetof(struct macro, next) << 7 ^  \
      offsetof(struct slab, words) << 21 ^ offsetof(struct slab, large_word) << 27)
 
 /* Takes it into whatever is linked with us. */

@@ -122,8 +122,9 @@ static inline uint32_t words_magic(uint32_t block_bytes)
 
 /* The word of a block of a slab that has `words`. A slab's first slice has the number of its descriptor: so no more is needed to tell how
  * far away the block is. */
-static inline __attribute__((always_inline)) struct word *
-words_at(struct word *words, const struct slab *s, const void *block)
+static inline __attribute__((always_inline)) struct word *words_at(struct word *words,
+                                                                   const struct slab *s,
+                                                                   const void *block)
 {
     enum { SHIFT = 7 };
     static_assert(sizeof(struct slab) == SLICE_BYTES >> SHIFT, "one descriptor for each slice");

@@ -109,8 +109,8 @@ static inline enum beside_where beside_put(struct book_trailer_key k, void *bloc
     uint64_t *word = beside_claim(block);
     if (!word)
         return BESIDE_NOT;
-    *word = book_beside_word(k, (uintptr_t)block, bytes, site, book_trailer_short_stamp(time),
-                             sampled);
+    *word =
+        book_beside_word(k, (uintptr_t)block, bytes, site, book_trailer_short_stamp(time), sampled);
     return BESIDE_THERE;
 }
 

@@ -150,7 +150,8 @@ static void *alloc_open(struct tracker *tracker, void *block, size_t bytes, uint
     if (track_enter(t)) {
         track_pass_renew(t);
         site = alloc_count(t, &block, bytes, caller, from);
-        sampled = sample_due(t, bytes) && room_make(&block, bytes, site) && sample_alloc(t, block, bytes);
+        sampled =
+            sample_due(t, bytes) && room_make(&block, bytes, site) && sample_alloc(t, block, bytes);
         track_leave(t);
     } else {
         /* A signal handler: its thread's counters of site 0 are there, and need no lock. */
@@ -384,8 +385,8 @@ struct track_taken track_take(void *block)
         break;
     }
     uint64_t *last = last_word(block, real_usable(block));
-    if (!last || book_trailer_check(early.key, (uintptr_t)block, (uintptr_t)last, last,
-                                    &taken.trailer) < 0)
+    if (!last ||
+        book_trailer_check(early.key, (uintptr_t)block, (uintptr_t)last, last, &taken.trailer) < 0)
         return taken;
     taken.last = last;
     taken.words[1] = last[0];

@@ -42,7 +42,7 @@ enum {
 #else
     TRACK_TICK_BYTES = 65536,
 #endif
-    TRACK_LARGE_BYTES = 8192,              /* blocks from this size on do more each time */
+    TRACK_LARGE_BYTES = 8192,                  /* blocks from this size on do more each time */
     TRACK_SETTLE_BYTES = TRACK_TICK_BYTES / 2, /* freed between two calls of track_settle() */
 #if defined(__x86_64__)
     TRACK_PAGE_BYTES = 4096, /* the largest page that a machine may have */

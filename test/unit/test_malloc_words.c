@@ -212,8 +212,7 @@ static void of_any_bits_no_block_leaves_its_place(void **state)
     assert_true(refused > 0);
     struct book_trailer said;
     assert_false(word_read((struct word){.low = UINT32_MAX}, GENERATION, 0, 64, 0, &said));
-    assert_false(
-        word_read((struct word){.high = GENERATION + 1}, GENERATION, 0, 64, 0, &said));
+    assert_false(word_read((struct word){.high = GENERATION + 1}, GENERATION, 0, 64, 0, &said));
     assert_true(word_read((struct word){.high = GENERATION - 1}, GENERATION, 0, 64, 0, &said));
     assert_true(said.inherited);
 }

@@ -49,7 +49,8 @@ static int begin(void **state)
     macro->free[0] = ~UINT64_C(1);
     macro->free[1] = ~UINT64_C(0);
     macro->class = SLAB_UNUSED;
-    first_lot = mmap(NULL, WORDS_LOT_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    first_lot =
+        mmap(NULL, WORDS_LOT_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(first_lot != MAP_FAILED);
     array = (struct word *)(first_lot + 1);
     slab = slab_make(7, 1, SMALL);
