@@ -129,7 +129,7 @@ static inline __attribute__((always_inline)) struct word *words_at(struct word *
     enum { SHIFT = 7 };
     static_assert(sizeof(struct slab) == SLICE_BYTES >> SHIFT, "one descriptor for each slice");
     uint32_t distance = (uint32_t)((uintptr_t)block - ((uintptr_t)s << SHIFT)) % MACRO_BYTES;
-    return &words[(uint64_t)distance * s->magic >> 32];
+    return &words[(uint64_t)distance * load_relaxed(&s->magic) >> 32];
 }
 
 /* Bytes of an array; two words more, for an address that is no block's, in what is left over at the end of a slab. */
