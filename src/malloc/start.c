@@ -27,7 +27,7 @@ void start_modes(void)
     hard_begin();
     if (hard_level > 0 || grind_on)
         thread_modes |=
-            MODE_HARDEN; /* its records take the place of trailers: nothing is accounted */
+            MODE_HARDEN; /* a block has one record, and that is its: nothing is accounted */
     else if (malloc_settings.account)
         thread_modes |= MODE_ACCOUNT;
     heap_fast_set();

@@ -83,8 +83,9 @@ struct track_site {
     uint64_t
         key; /* return address; 0: empty. User addresses leave the top bits free, for the two below */
     struct book_site_counters *counters;
-    uint64_t identity;   /* of the code there: see unwind_identity() */
-    uint64_t short_site; /* its part of a short trailer, and the process's */
+    uint64_t identity; /* of the code there: see unwind_identity() */
+    uint64_t
+        short_site; /* its part of a short trailer or a word, and the process's: beside_site() */
 };
 static_assert(sizeof(struct track_site) == 32, "two to a cache line");
 #define TRACK_KEY_STALE (UINT64_C(1) << 63) /* a library was closed: other code may be there now */
@@ -111,7 +112,7 @@ struct track_thread {
     struct book_counters *account; /* own page, or NULL: then there is no fast way */
     int64_t budget;                /* bytes to allocate before track_tick() has to be called, */
     int64_t settle_left;           /* and to free before track_settle() */
-    uint64_t stamp;                /* of a short trailer: now */
+    uint64_t stamp;                /* of a short trailer or a word: now */
     uint64_t key;                  /* of a trailer's check, */
     uint64_t generation;           /* and what is crossed with it */
 

@@ -58,7 +58,8 @@ static void every_block_has_a_word_of_its_own(void **state)
                              words_at(s->words, s, block_of(s, i)) - array);
             /* An address that is no block's start is within the array, too. */
             const char *last = slab_memory(s) + ((size_t)s->slices << SLICE_SHIFT) - 1;
-            assert_true(words_at(s->words, s, last) - array < (ptrdiff_t)s->limit + 2);
+            struct word *end = words_at(s->words, s, last) + 1;
+            assert_true((char *)end <= (char *)array + words_bytes(s));
             words_detach(s);
             assert_null(s->words);
         }
@@ -88,6 +89,19 @@ static void arrays_do_not_overlap_and_come_back_empty(void **state)
     assert_null(a->words);
     words_detach(b);
     words_detach(c);
+    /* Of several that wait for a slab, too. */
+    for (unsigned i = 0; i < 3; i++)
+        assert_true(words_attach(slab_make(20 + i, 0)));
+    for (unsigned i = 0; i < 3; i++)
+        words_detach(macro_slab(macro, 20 + i));
+    for (unsigned i = 0; i < 3; i++) {
+        a = slab_make(20 + i, 0);
+        assert_true(words_attach(a));
+        for (unsigned k = 0; k < a->limit; k++)
+            assert_int_equal(array_of(a)[k].high, 0);
+    }
+    for (unsigned i = 0; i < 3; i++)
+        words_detach(macro_slab(macro, 20 + i));
 }
 
 static void times_are_never_later_and_close(void **state)
@@ -259,15 +273,20 @@ static void without_memory_there_are_none(void **state)
 enum { THREADS = 4, TIMES = 2000 };
 static pthread_barrier_t barrier;
 static struct slab *shared;
+static uint32_t failures;
 
+/* Nobody leaves before the others: they would wait for him. */
 static void *attach_many(void *argument)
 {
     for (unsigned i = 0; i < TIMES; i++) {
         pthread_barrier_wait(&barrier);
-        if (!words_attach(shared))
-            return argument;
+        bool attached = words_attach(shared);
         struct word *word = words_find(block_of(shared, (unsigned)(uintptr_t)argument));
         word->high = GENERATION;
+        pthread_barrier_wait(&barrier);
+        for (unsigned k = 0; k < THREADS; k++)
+            if (!attached || words_find(block_of(shared, k))->high != GENERATION)
+                fetch_add_relaxed(&failures, 1); /* others have another array */
         pthread_barrier_wait(&barrier);
         word->high = 0;
         /* One of them takes it away. */
@@ -284,11 +303,9 @@ static void of_many_who_attach_one_does(void **state)
     pthread_barrier_init(&barrier, NULL, THREADS);
     for (uintptr_t i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, attach_many, (void *)i), 0);
-    for (unsigned i = 0; i < THREADS; i++) {
-        void *failed;
-        pthread_join(threads[i], &failed);
-        assert_null(failed);
-    }
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(failures, 0);
     assert_null(shared->words);
 }
 
