@@ -164,7 +164,7 @@ static LATER void *malloc_any(size_t bytes, uintptr_t caller)
 }
 
 /* Count a block of a slab's that the budget has not been charged for: but for a call of track_done() where anything is unusual.
- * `exactly`: the slab is of the class for that size, so a word can tell the slack. */
+ * `exactly`: the slab is of the class for that size, so a word can tell the slack (test_malloc_words.c). */
 INLINE void *slab_done(struct track_thread *t, const struct slab *s, void *block, size_t bytes,
                        uintptr_t caller, bool exactly)
 {
@@ -184,8 +184,6 @@ INLINE void *slab_done(struct track_thread *t, const struct slab *s, void *block
     count_alloc(t, entry->counters, bytes);
     return block;
 }
-static_assert((int)TRACK_LARGE_BYTES / 16 - 1 <= (int)WORD_SLACK_MAX,
-              "eight classes for each doubling");
 
 /* Where the slab that comes first has no block, or anything else is unusual. */
 static LATER void *malloc_refill(size_t bytes, uintptr_t caller)
@@ -201,20 +199,15 @@ static LATER void *malloc_refill(size_t bytes, uintptr_t caller)
     return slab_done(t, slab_of(block), block, bytes, caller, false);
 }
 
-/* As size_class(), for who knows that it is more than SIZE_FINE_MAX bytes. */
-INLINE unsigned size_class_above(size_t bytes)
-{
-    unsigned power = 63 - (unsigned)__builtin_clzll(bytes - 1);
-    return (power - 8) * 8 + 8 + (unsigned)((bytes - 1) >> (power - 3));
-}
-
 /* For blocks that are neither small nor large. */
 void *account_malloc_middle(size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_self;
+    if (bytes <= SIZE_DIRECT_MAX)
+        __builtin_unreachable(); /* size_class() need not look */
     if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || bytes >= TRACK_LARGE_BYTES))
         return malloc_any(bytes, caller);
-    struct slab *s = heap_own->bin[size_class_above(bytes)].first;
+    struct slab *s = heap_own->bin[size_class(bytes)].first;
     void *block;
     if (unlikely(!s || !(block = slab_pop(s))))
         return malloc_refill(bytes, caller);

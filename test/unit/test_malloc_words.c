@@ -116,6 +116,14 @@ static void times_are_never_later_and_close(void **state)
     assert_true(word_time_pack(BOOK_TRAILER_TIME_MAX) < 1 << WORD_SITE_SHIFT);
 }
 
+/* account.c relies on it: no block below TRACK_LARGE_BYTES of the class for its size has more to spare. */
+static void a_word_can_tell_the_slack_of_all_usual_blocks(void **state)
+{
+    enum { USUAL = 8192 };
+    for (size_t bytes = 0; bytes < USUAL; bytes++)
+        assert_true(size_of_class(size_class(bytes)) - bytes <= WORD_SLACK_MAX);
+}
+
 /* ---- against a model ---- */
 
 struct known {
@@ -315,6 +323,7 @@ int main(void)
         cmocka_unit_test(every_block_has_a_word_of_its_own),
         cmocka_unit_test(arrays_do_not_overlap_and_come_back_empty),
         cmocka_unit_test(times_are_never_later_and_close),
+        cmocka_unit_test(a_word_can_tell_the_slack_of_all_usual_blocks),
         cmocka_unit_test(words_say_what_was_put),
         cmocka_unit_test(of_any_bits_no_block_leaves_its_place),
         cmocka_unit_test(a_block_without_words_is_told),
