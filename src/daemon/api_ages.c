@@ -144,6 +144,11 @@ static void problem(struct job *job, int error, bool heap)
                             "'memoir run COMMAND'"
                           : "%s (PID %d) has no memory on a device",
                      job->part.name, (int)job->part.pid);
+    else if (error == -EPROTO)
+        http_problem(job->call, 409, "not-tracked",
+                     "%s (PID %d) has a libmemoir-malloc of another version, whose blocks cannot "
+                     "be found: start it anew",
+                     job->part.name, (int)job->part.pid);
     else
         api_failed(job->call, "the blocks could not be read", error);
 }
