@@ -65,6 +65,8 @@ enum {
     BOOK_TRAILER_FORMAT_GLIBC = 3, /* the same in blocks of glibc's: book_trailer_chunk_fits() */
     BOOK_TRAILER_FORMAT_BESIDE =
         4, /* the same, but for small ones in the range of the array beside */
+    BOOK_TRAILER_FORMAT_WORDS =
+        5, /* those of huge blocks of libmemoir-malloc's; others have words: malloc/words.h */
 
     BOOK_TRAILER_TIME_SHIFT = 27,
     BOOK_TRAILER_TIME_MAX = (1 << 26) - 1,
@@ -127,13 +129,19 @@ struct book_trailer {
 
 static inline bool book_trailer_known(uint32_t format)
 {
-    return format >= BOOK_TRAILER_FORMAT && format <= BOOK_TRAILER_FORMAT_BESIDE;
+    return format >= BOOK_TRAILER_FORMAT && format <= BOOK_TRAILER_FORMAT_WORDS;
 }
 
 /* Are its blocks glibc's? */
 static inline bool book_trailer_glibc(uint32_t format)
 {
     return format == BOOK_TRAILER_FORMAT_GLIBC || format == BOOK_TRAILER_FORMAT_BESIDE;
+}
+
+/* Are they libmemoir-malloc's, most of which have words beside them? */
+static inline bool book_trailer_words(uint32_t format)
+{
+    return format == BOOK_TRAILER_FORMAT_WORDS;
 }
 
 /* ---- room ---- */

@@ -208,6 +208,7 @@ static int scan_now(struct lost *lost, const struct scan_threads *threads, bool 
         .key = {.key = id->trailer_key, .generation = id->trailer_generation},
         .glibc = book_trailer_glibc(id->trailer_format),
         .beside = {id->beside_heap, id->beside_words, id->beside_span},
+        .words = book_trailer_words(id->trailer_format),
         .sites = names.copy.n_sites,
         .time_max = scan_time_max(id->created_monotonic_ns, proc_monotonic_ns()),
         .gaps_are_roots = lost->process->losses[BOOK_LOSS_SUSPENDED] > 0,
@@ -281,6 +282,10 @@ static int look_apart(struct lost *lost)
 static int look(const struct lost_request *q, struct lost *lost)
 {
     int r = q->borrowed ? stop_and_scan(lost, q->borrowed, &lost->scan) : look_apart(lost);
+    if (r == -EPROTO)
+        return command_fail("process %d has a libmemoir-malloc of another version, whose blocks "
+                            "this memoir cannot find: use that version's, or start it anew",
+                            (int)lost->process->pid);
     if (r < 0)
         return cannot_look(lost->process->pid, r);
     return book_names_load(lost->book, &lost->names);

@@ -92,6 +92,7 @@ static int heap_take(struct ledger *ledger, struct ledger_process *p,
                 .sites = UINT32_MAX,
                 .glibc = book_trailer_glibc(id->trailer_format),
                 .beside = {id->beside_heap, id->beside_words, id->beside_span},
+                .words = book_trailer_words(id->trailer_format),
             },
     };
     struct found found;
@@ -186,6 +187,11 @@ static void problem(struct job *job, int error, bool heap)
                      heap ? "the heap of %s (PID %d) is not known block by block: start it by "
                             "'memoir run COMMAND'"
                           : "%s (PID %d) has no memory on a device",
+                     job->part.name, (int)job->part.pid);
+    else if (error == -EPROTO)
+        http_problem(job->call, 409, "not-tracked",
+                     "%s (PID %d) has a libmemoir-malloc of another version, whose blocks cannot "
+                     "be found: start it anew",
                      job->part.name, (int)job->part.pid);
     else
         api_failed(job->call, "the blocks could not be read", error);

@@ -1,12 +1,9 @@
 /*
  * account.c: see account.h.
  *
- * The usual call is for a small block, in a thread that has a heap and has seen its caller before: eight bytes more are asked
- * for, the slab tells where the trailer goes, and four counters change. As in src/track/wrap.c all that is unusual is
- * left to a function that is called last, so that the usual way saves no registers.
- *
- * Blocks of a slab end where the next one begins. A large block has room to spare up to its last slice: there the trailer stands
- * right behind what was asked for, so that no page is touched for its sake.
+ * The usual call is for a small block, in a thread that has a heap and has seen its caller before: the slab tells where the
+ * block's word is, and four counters change. As in src/track/wrap.c all that is unusual is left to a function that is called last, so
+ * that the usual way saves no registers.
  */
 #include "malloc/account.h"
 
@@ -16,6 +13,8 @@
 
 #include "malloc/core.h"
 #include "malloc/settings.h"
+#include "malloc/words.h"
+#include "track/beside.h"
 #include "track/fast.h"
 
 #define LATER __attribute__((noinline))
@@ -27,18 +26,8 @@ void *real_realloc(void *block, size_t bytes)
     return core_realloc(block, bytes);
 }
 
-/* Up to here a block may hold a trailer. */
-static size_t room_of(const struct slab *s)
-{
-    return likely(s->class != SLAB_LARGE) ? s->block_bytes : s->asked;
-}
-
 size_t real_usable(void *block)
 {
-    if (likely(map_kind(block) == MAP_MACRO)) {
-        const struct slab *s = slab_of(block);
-        return s->class == SLAB_UNUSED ? 0 : room_of(s);
-    }
     return core_usable(block);
 }
 
@@ -60,6 +49,80 @@ __attribute__((section(".text.startup"))) bool real_wanted(void)
     return malloc_settings.account != 0;
 }
 
+/* ---- and where it keeps what it knows of a block: track/beside.h ---- */
+
+static_assert((int)BESIDE_SITES == (int)WORD_SITES &&
+                  (int)BESIDE_GENERATIONS_MAX == (int)WORD_GENERATIONS_MAX,
+              "as a word has them");
+
+uint64_t beside_stamp(uint32_t time)
+{
+    return word_time_pack(time);
+}
+
+uint64_t beside_site(uint32_t site, uint32_t generation)
+{
+    return (uint64_t)(site % WORD_SITES) << WORD_SITE_SHIFT;
+}
+
+bool beside_ready(void *block)
+{
+    if (map_kind(block) != MAP_MACRO)
+        return true;
+    struct slab *s = slab_of(block);
+    return s->class == SLAB_LARGE || words_attach(s);
+}
+
+enum beside_where beside_named(const void *block, uint32_t site)
+{
+    if (map_kind(block) != MAP_MACRO)
+        return BESIDE_NOT;
+    return site < WORD_SITES ? BESIDE_THERE : BESIDE_NOTHING;
+}
+
+enum beside_where beside_put(struct book_trailer_key k, void *block, size_t bytes, uint32_t site,
+                             uint32_t time, bool sampled)
+{
+    if (map_kind(block) != MAP_MACRO)
+        return BESIDE_NOT;
+    uint32_t low = (uint32_t)(beside_site(site, 0) | beside_stamp(time));
+    bool put = site < WORD_SITES && beside_ready(block) &&
+               words_put(block, bytes, low, k.generation, sampled);
+    return put ? BESIDE_THERE : BESIDE_NOTHING;
+}
+
+enum beside_where beside_take(struct book_trailer_key k, void *block, void **ret_place,
+                              uint64_t *ret_word, struct book_trailer *ret)
+{
+    struct word word;
+    if (map_kind(block) != MAP_MACRO)
+        return BESIDE_NOT;
+    struct word *place = words_take(block, k.generation, &word, ret);
+    if (!place)
+        return BESIDE_NOTHING;
+    *ret_place = place;
+    *ret_word = word.high; /* the rest stays */
+    return BESIDE_THERE;
+}
+
+void beside_put_back(void *place, uint64_t word)
+{
+    ((struct word *)place)->high = (uint16_t)word;
+}
+
+bool beside_usable(const void *block, size_t *usable)
+{
+    if (map_kind(block) != MAP_MACRO)
+        return false;
+    *usable -= words_inside(block);
+    return true;
+}
+
+void beside_enter(struct book_header *header)
+{
+    header->trailer_format = BOOK_TRAILER_FORMAT_WORDS;
+}
+
 /* ---- a block more ---- */
 
 static LATER void *no_memory(void)
@@ -73,11 +136,17 @@ static void *or_enomem(void *block)
     return likely(block) ? block : no_memory();
 }
 
+/* What to ask for: a huge block has to have room for a trailer. */
+static inline size_t request_of(size_t bytes)
+{
+    return likely(bytes <= HEAP_LARGE_MAX) ? bytes : track_request(bytes);
+}
+
 static LATER void *malloc_slowly(size_t bytes, uintptr_t caller)
 {
     if (bytes > BOOK_TRAILER_SIZE_MAX || !track_wanted())
         return or_enomem(core_malloc_slowly(bytes));
-    void *block = core_malloc_slowly(track_request(bytes));
+    void *block = core_malloc_slowly(request_of(bytes));
     return likely(block) ? track_alloc(block, bytes, caller) : no_memory();
 }
 
@@ -87,28 +156,33 @@ static LATER void *malloc_any(size_t bytes, uintptr_t caller)
     struct track_thread *t = track_self;
     if (unlikely(!track_may_alloc(t, &track_page.root.pass) || bytes > BOOK_TRAILER_SIZE_MAX))
         return malloc_slowly(bytes, caller);
-    void *block = core_malloc_slowly(track_request(bytes));
+    void *block = core_malloc_slowly(request_of(bytes));
     if (unlikely(!block))
         return no_memory();
     t->budget -= (int64_t)bytes;
     return track_done(block, bytes, caller);
 }
 
-/* What to ask for, for a block that is not large. */
-INLINE size_t request_of(size_t bytes)
+/* Count a block of a slab's that the budget has not been charged for: but for a call of track_done() where anything is unusual.
+ * `exactly`: the slab is of the class for that size, so a word can tell the slack (test_malloc_words.c). */
+INLINE void *slab_done(struct track_thread *t, const struct slab *s, void *block, size_t bytes,
+                       uintptr_t caller, bool exactly)
 {
-    return bytes <= BOOK_TRAILER_SHORT_MAX ? bytes + BOOK_TRAILER_SHORT_BYTES
-                                           : book_trailer_request_long(bytes);
-}
-
-/* Its trailer is short if it can be, else there is room for a long one. */
-INLINE void *slab_done(struct track_thread *t, void *block, const struct slab *s, size_t bytes,
-                       uintptr_t caller)
-{
-    uint64_t extent = s->block_bytes - sizeof(uint64_t);
-    if (bytes <= BOOK_TRAILER_SHORT_MAX && extent - bytes <= BOOK_TRAILER_SLACK_MAX)
-        return near_done_within(t, block, extent, bytes, caller, UINT64_MAX);
-    return far_done_at(t, block, extent, bytes, caller);
+    struct track_site *entry = track_site_entry(t, caller);
+    struct word *words = load_acquire(&s->words);
+    size_t slack = s->block_bytes - bytes;
+    if (unlikely(charge(&t->budget, bytes) || !words || (!exactly && slack > WORD_SLACK_MAX)))
+        return track_done(block, bytes, caller);
+    if (unlikely(entry->key != caller)) {
+        entry = track_site_beside(entry);
+        if (entry->key != caller)
+            return track_done(block, bytes, caller);
+    }
+    struct word *word = words_at(words, s, block);
+    word->low = (uint32_t)entry->short_site + (uint32_t)t->stamp;
+    word->high = (uint16_t)((slack << WORD_SLACK_SHIFT) + t->generation);
+    count_alloc(t, entry->counters, bytes);
+    return block;
 }
 
 /* Where the slab that comes first has no block, or anything else is unusual. */
@@ -119,42 +193,38 @@ static LATER void *malloc_refill(size_t bytes, uintptr_t caller)
     if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || !h ||
                  bytes >= TRACK_LARGE_BYTES))
         return malloc_any(bytes, caller);
-    void *block = heap_alloc(h, request_of(bytes));
+    void *block = heap_alloc(h, bytes);
     if (unlikely(!block))
-        return no_memory();
-    return slab_done(t, block, slab_of(block), bytes, caller);
+        return malloc_any(bytes, caller); /* after what is not needed was given back */
+    return slab_done(t, slab_of(block), block, bytes, caller, false);
 }
 
-/* For blocks that are neither small nor large, of a thread that may count them. */
-static LATER void *malloc_middle(size_t bytes, uintptr_t caller)
+/* For blocks that are neither small nor large. */
+void *account_malloc_middle(size_t bytes, uintptr_t caller)
 {
-    if (unlikely(bytes >= TRACK_LARGE_BYTES))
+    struct track_thread *t = track_self;
+    if (bytes <= SIZE_DIRECT_MAX)
+        __builtin_unreachable(); /* size_class() need not look */
+    if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || bytes >= TRACK_LARGE_BYTES))
         return malloc_any(bytes, caller);
-    void *block = heap_pop_further(heap_own, request_of(bytes));
+    void *block = heap_pop_further(heap_own, bytes);
     if (unlikely(!block))
         return malloc_refill(bytes, caller);
-    return slab_done(track_self, block, slab_of(block), bytes, caller);
+    return slab_done(t, slab_of(block), block, bytes, caller, true);
 }
-
-/* Up to here size classes are so close that a short trailer can tell what is left over. */
-enum { CLOSE_MAX = 504 };
-static_assert((int)BOOK_TRAILER_SHORT_MAX + (int)BOOK_TRAILER_SHORT_BYTES <= (int)SIZE_DIRECT_MAX &&
-                  (512 - 256) / 8 - 1 <= (int)BOOK_TRAILER_SLACK_MAX &&
-                  (int)CLOSE_MAX + (int)BOOK_TRAILER_SHORT_BYTES == 512,
-              "eight classes for each doubling");
 
 INLINE void *malloc_from(struct heap *h, size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_self;
+    if (bytes > SIZE_DIRECT_MAX)
+        return account_malloc_middle(bytes, caller);
     if (unlikely(!track_may_alloc(t, &track_page.root.near_pass)))
         return malloc_any(bytes, caller);
-    if (unlikely(bytes > CLOSE_MAX))
-        return malloc_middle(bytes, caller);
-    void *block = heap_pop(h, bytes + BOOK_TRAILER_SHORT_BYTES);
+    struct slab *s = h->direct[(bytes + SIZE_STEP - 1) / SIZE_STEP];
+    void *block = slab_pop(s);
     if (unlikely(!block))
         return malloc_refill(bytes, caller);
-    uint64_t extent = slab_of(block)->block_bytes - sizeof(uint64_t);
-    return near_done_within(t, block, extent, bytes, caller, UINT64_MAX);
+    return slab_done(t, s, block, bytes, caller, true);
 }
 
 void *account_malloc_own(size_t bytes, uintptr_t caller)
@@ -182,25 +252,26 @@ static void *counted_now(void *block, size_t bytes, uintptr_t caller, bool fast)
 void *account_calloc(size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_self;
-    if (likely(bytes <= BOOK_TRAILER_SHORT_MAX)) {
+    if (likely(bytes <= SIZE_DIRECT_MAX)) {
         void *block = account_malloc(bytes, caller);
         return likely(block) ? memset(block, 0, bytes) : NULL;
     }
     bool fast = track_may_alloc(t, &track_page.root.pass);
     if (bytes > BOOK_TRAILER_SIZE_MAX || (!fast && !track_wanted()))
         return or_enomem(core_calloc(bytes));
-    void *block = core_calloc(track_request(bytes));
+    void *block = core_calloc(request_of(bytes));
     return counted_now(block, bytes, caller, fast);
 }
 
-/* With room for any trailer: who made more would lose the alignment. */
+/* With room for any trailer: who made more would lose the alignment. Alignment alone can make a block huge. */
 void *account_memalign(size_t align, size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_self;
     bool fast = track_may_alloc(t, &track_page.root.pass);
+    bool huge = bytes > HEAP_LARGE_MAX || align > HEAP_LARGE_MAX;
     if (bytes > BOOK_TRAILER_SIZE_MAX || (!fast && !track_wanted()))
         return or_enomem(core_memalign(align, bytes));
-    void *block = core_memalign(align, book_trailer_request_long(bytes));
+    void *block = core_memalign(align, huge ? book_trailer_request_long(bytes) : bytes);
     return counted_now(block, bytes, caller, fast);
 }
 
@@ -213,27 +284,61 @@ static LATER void free_slowly(void *block)
     core_free_slowly(block);
 }
 
+/* A word that was taken away, and where its block was counted. */
+struct held {
+    struct word *place;
+    uint16_t high;
+    struct book_site_counters *site;
+    size_t bytes;
+};
+
+/* The counters of the site that a word names, in their page: its number times their size, in one step. */
+INLINE struct book_site_counters *site_in(struct book_site_counters *page, uint32_t low)
+{
+    enum { EACH = 32, SHIFT = WORD_SITE_SHIFT - 5 };
+    static_assert(sizeof(*page) == EACH && EACH == 1 << 5, "as many bits fewer");
+    return (struct book_site_counters *)((char *)page +
+                                         (low >> SHIFT & (BOOK_SITES_PER_PAGE - 1) * EACH));
+}
+
+/* Take the word of a block of this slab's, which is this process's and can be counted as freed at once; else it is as it was. */
+INLINE bool word_take(struct track_thread *t, const struct slab *s, void *block, struct held *ret)
+{
+    struct word *words = load_acquire(&s->words);
+    if (unlikely(!words))
+        return false;
+    struct word *word = words_at(words, s, block);
+    uint32_t high = word->high, low = word->low;
+    struct book_site_counters *page =
+        t->book.site_pages[(low >> WORD_SITE_SHIFT) / BOOK_SITES_PER_PAGE];
+    if (unlikely((high & (WORD_ODD | WORD_GENERATION_MASK)) != t->generation || !page))
+        return false;
+    *ret = (struct held){word, (uint16_t)high, site_in(page, low),
+                         s->block_bytes - (high >> WORD_SLACK_SHIFT)};
+    word->high = 0;
+    return true;
+}
+
 static LATER void free_any(void *block)
 {
     struct track_thread *t = track_self;
-    struct track_held old = {.bytes = 0};
-    size_t usable = real_usable(block);
-    if (unlikely(!track_is_fast(t, &track_page.root.pass) || usable < sizeof(uint64_t))) {
+    if (unlikely(!track_is_fast(t, &track_page.root.pass))) {
         free_slowly(block);
         return;
     }
-    if (likely(held_take(t, block, (usable & ~(size_t)7) - sizeof(uint64_t), &old)))
-        count_free(t, old.site, old.bytes);
-    else
+    size_t usable = core_usable(block);
+    if (usable)
         track_free(block);
-    if (unlikely(charge(&t->settle_left, old.bytes)))
+    if (unlikely(charge(&t->settle_left, usable)))
         track_settle(t);
     core_free(block);
 }
 
 static LATER void free_settling(void *block)
 {
-    track_settle(track_self);
+    struct track_thread *t = track_self;
+    if (!settle_quickly(t))
+        track_settle(t);
     core_free(block);
 }
 
@@ -244,20 +349,6 @@ INLINE void give(struct heap *h, void *block, struct slab *s)
         heap_push(h, s, block);
     else
         heap_free_slowly(heap_own, s, block);
-}
-
-/* Of blocks with a long trailer in a slab. `h` is never NULL. */
-static LATER void free_far(void *block, struct slab *s, struct heap *h)
-{
-    struct track_thread *t = track_self;
-    uint64_t at = (uintptr_t)block + s->block_bytes - 2 * sizeof(uint64_t);
-    size_t bytes;
-    if (unlikely(s->class >= SIZE_CLASSES || !count_free_long(t, at, &bytes)))
-        free_any(block);
-    else if (unlikely(charge(&t->settle_left, bytes)))
-        free_settling(block);
-    else
-        give(h, block, s);
 }
 
 void account_free(void *block)
@@ -271,21 +362,13 @@ void account_free(void *block)
 INLINE void free_to(struct heap *h, void *block, struct slab *s)
 {
     struct track_thread *t = track_self;
-    struct book_site_counters *site;
-    size_t bytes;
-    uint64_t word, extent = s->block_bytes - sizeof(uint64_t);
-    if (unlikely(!track_is_fast(t, &track_page.root.pass))) {
+    struct held old;
+    if (unlikely(!track_is_fast(t, &track_page.root.pass) || !word_take(t, s, block, &old))) {
         free_any(block);
         return;
     }
-    if (unlikely(!short_here(t, block, extent, &word) ||
-                 !(site = counted(t, word, extent, &bytes)))) {
-        free_far(block, s, h);
-        return;
-    }
-    *(uint64_t *)((uintptr_t)block + extent) = 0;
-    count_free(t, site, bytes);
-    if (unlikely(charge(&t->settle_left, bytes)))
+    count_free(t, old.site, old.bytes);
+    if (unlikely(charge(&t->settle_left, old.bytes)))
         free_settling(block);
     else
         give(h, block, s);
@@ -311,7 +394,7 @@ static LATER void *realloc_slowly(void *block, size_t bytes, uintptr_t caller)
         return or_enomem(core_realloc(block, bytes)); /* says what is wrong with it */
     bool counted = bytes <= BOOK_TRAILER_SIZE_MAX && track_wanted();
     struct track_taken old = track_take(block);
-    void *moved = core_realloc(block, counted ? track_request(bytes) : bytes);
+    void *moved = core_realloc(block, counted ? request_of(bytes) : bytes);
     if (!moved) {
         track_put_back(&old);
         return no_memory();
@@ -323,23 +406,20 @@ static LATER void *realloc_slowly(void *block, size_t bytes, uintptr_t caller)
 void *account_realloc(void *block, size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_self;
-    struct track_held old;
-    size_t usable = real_usable(block);
-    if (unlikely(!track_may_alloc(t, &track_page.root.pass) || usable < sizeof(uint64_t) ||
-                 bytes > BOOK_TRAILER_SIZE_MAX ||
-                 !held_take(t, block, (usable & ~(size_t)7) - sizeof(uint64_t), &old)))
+    struct held old;
+    if (unlikely(!track_may_alloc(t, &track_page.root.pass) || map_kind(block) != MAP_MACRO ||
+                 bytes > BOOK_TRAILER_SIZE_MAX || !word_take(t, slab_of(block), block, &old)))
         return realloc_slowly(block, bytes, caller);
-    void *to = core_realloc(block, track_request(bytes));
+    void *to = core_realloc(block, request_of(bytes));
     if (unlikely(!to)) {
-        held_put_back(&old);
+        old.place->high = old.high;
         return no_memory();
     }
     count_moved(t, old.site, old.bytes);
-    if (likely(track_is_fast(t, &track_page.root.near_pass) && bytes <= BOOK_TRAILER_SHORT_MAX &&
-               map_kind(to) == MAP_MACRO)) {
-        uint64_t extent = real_usable(to) - sizeof(uint64_t);
-        if (likely(extent - bytes <= BOOK_TRAILER_SLACK_MAX))
-            return near_done(t, to, extent, bytes, caller);
+    if (likely(track_is_fast(t, &track_page.root.near_pass) && map_kind(to) == MAP_MACRO)) {
+        struct slab *s = slab_of(to);
+        if (likely(s->class != SLAB_LARGE && bytes < TRACK_LARGE_BYTES))
+            return slab_done(t, s, to, bytes, caller, false);
     }
     t->budget -= (int64_t)bytes;
     return track_done(to, bytes, caller);
@@ -349,12 +429,5 @@ void *account_realloc(void *block, size_t bytes, uintptr_t caller)
 
 size_t account_usable(void *block)
 {
-    struct track_thread *t = track_self;
-    uint64_t word;
-    if (likely(track_is_fast(t, &track_page.root.pass) && map_kind(block) == MAP_MACRO)) {
-        uint64_t extent = slab_of(block)->block_bytes - sizeof(uint64_t);
-        if (short_surely(t, block, extent, &word))
-            return extent;
-    }
     return core_usable(block) ? track_usable(block) : 0;
 }

@@ -1,5 +1,5 @@
 /*
- * account.h: the allocator's functions with the accounting inside: every block carries a trailer (book/trailer.h) that names its
+ * account.h: the allocator's functions with the accounting inside: every block has a word (words.h) that names its
  * site, its size and its time, and counts in the book of the process. The tracker is the one of src/track, compiled over core.h.
  *
  * For divert.c, while MODE_ACCOUNT is set. Errors are as the C library's: NULL and ENOMEM.
@@ -21,4 +21,5 @@ size_t account_usable(void *block);
 
 /* The same for a thread whose heap_fast is heap_accounted. */
 void *account_malloc_own(size_t bytes, uintptr_t caller);
+void *account_malloc_middle(size_t bytes, uintptr_t caller); /* more than SIZE_DIRECT_MAX */
 void account_free_own(void *block, struct slab *s);

@@ -19,9 +19,12 @@ static inline __attribute__((always_inline)) void *entry_malloc(size_t bytes, ui
         void *block = heap_pop(h, bytes);
         if (likely(block))
             return block;
+        if (h == &heap_accounted)
+            return account_malloc_own(bytes, caller);
+    } else if (h == &heap_accounted) {
+        return account_malloc_middle(bytes, caller);
     }
-    return h == &heap_accounted ? account_malloc_own(bytes, caller)
-                                : entry_malloc_further(bytes, caller);
+    return entry_malloc_further(bytes, caller);
 }
 
 static inline __attribute__((always_inline)) void entry_free(void *block, uintptr_t caller)

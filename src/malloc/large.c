@@ -14,6 +14,7 @@
 #include "malloc/policy.h"
 #include "malloc/pressure.h"
 #include "malloc/source.h"
+#include "malloc/words.h"
 
 enum { LINE = 64, PAGE_MATTERS = 64 << 10 };
 
@@ -131,6 +132,8 @@ void *large_alloc(struct heap *h, size_t bytes, size_t align, bool zero)
         !source_take(heap_source(h), slices, align_slices, &span))
         return NULL;
     struct slab *s = span.slab;
+    words_detach(s);
+    s->large_word = (struct word){0};
     s->class = SLAB_LARGE;
     s->block_bytes = 0;
     s->start = align <= LINE ? start_of(s, bytes) : 0;

@@ -56,6 +56,12 @@ struct run_link {
     uint8_t bin;    /* of its list */
     uint8_t spare;
 };
+/* What accounting keeps of a block: see words.h. */
+struct word {
+    uint32_t low;
+    uint16_t high;
+} __attribute__((packed));
+static_assert(sizeof(struct word) == 6, "as many bytes for each block");
 
 struct slab {
     /* The owner's. */
@@ -68,20 +74,27 @@ struct slab {
     uint8_t slices;
     uint8_t current; /* it is the first of its heap's bin */
     uint32_t block_bytes;
-    uint32_t made;            /* blocks that have been carved so far, */
-    uint32_t limit;           /* and that fit */
-    uint32_t start;           /* of a large block: its distance from the first slice */
-    struct slab *next, *prev; /* in the owner's bin, or in the pool */
+    uint16_t made;  /* blocks that have been carved so far, */
+    uint16_t limit; /* and that fit */
     uint8_t
         held; /* its heap holds it: no block is free, and `used` is 1 whatever is out (heap.h) */
     uint8_t
         torn; /* its owner may have been in the middle of something when this process was forked */
-    uint8_t spare_own[6];
+    uint16_t spare_own;
+    union {
+        uint32_t start; /* of a large block: its distance from the first slice */
+        uint32_t magic; /* of a slab with words: see words.h */
+    };
+    struct slab *next, *prev; /* in the owner's bin, or in the pool */
+    struct word *words;       /* of its blocks; NULL: it has none */
 
     /* Everybody's. */
-    uint64_t remote;        /* state, count and head: see below */
-    uint64_t asked;         /* of a large block: bytes asked for */
-    struct run_link run[2]; /* while the slice is free */
+    uint64_t remote; /* state, count and head: see below */
+    uint64_t asked;  /* of a large block: bytes asked for */
+    union {
+        struct run_link run[2]; /* while the slice is free */
+        struct word large_word; /* of a large block */
+    };
 };
 static_assert(sizeof(struct slab) == 128, "two cache lines");
 static_assert(offsetof(struct slab, remote) == 64, "apart from what its owner writes");

@@ -34,7 +34,8 @@ static void heap_forget(struct heap *h)
     for (unsigned i = 0; i < HEAP_DIRECT; i++)
         h->direct[i] = &slab_none;
     memset(h->bin, 0, sizeof(h->bin));
-    h->n_spare = h->n_kept = 0;
+    memset(h->spare, 0, sizeof(h->spare));
+    h->n_kept = 0;
 }
 
 void range_retire(void)

@@ -14,4 +14,5 @@ struct malloc_root malloc_root __attribute__((aligned(ROOT_ALIGN), used)) = {
     .huge = &huge_look,
     .os = &os_counts,
     .settings = &malloc_settings,
+    .words = &words_lots,
 };

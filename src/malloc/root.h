@@ -16,8 +16,9 @@
 #include "malloc/os.h"
 #include "malloc/settings.h"
 #include "malloc/source.h"
+#include "malloc/words.h"
 
-enum { ROOT_ALIGN = 4096, ROOT_VERSION = 1 };
+enum { ROOT_ALIGN = 4096, ROOT_VERSION = 2 };
 #define ROOT_MAGIC "MEMOIRHP"
 
 struct malloc_root {
@@ -32,6 +33,7 @@ struct malloc_root {
     const struct huge_look *huge;
     const struct os_counts *os;
     const struct malloc_settings *settings;
+    struct words_lot *const *words; /* the first of all lots */
 };
 
 /* Changes with the structs that are read. */
@@ -41,7 +43,8 @@ struct malloc_root {
      (uint64_t)sizeof(struct malloc_settings) << 18 ^ offsetof(struct source, n_macros) << 12 ^ \
      offsetof(struct source, total_purges) << 9 ^ offsetof(struct heap, next) << 6 ^            \
      offsetof(struct heap, tid) << 3 ^ offsetof(struct slab, remote) ^ MACRO_SLICES << 4 ^      \
-     SIZE_CLASSES << 2 ^ sizeof(struct huge_cache) << 15 ^ offsetof(struct macro, next) << 7)
+     SIZE_CLASSES << 2 ^ sizeof(struct huge_cache) << 15 ^ offsetof(struct macro, next) << 7 ^  \
+     offsetof(struct slab, words) << 21 ^ offsetof(struct slab, large_word) << 27)
 
 /* Takes it into whatever is linked with us. */
 extern struct malloc_root malloc_root __attribute__((visibility("hidden")));

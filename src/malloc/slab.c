@@ -2,6 +2,7 @@
 #include "malloc/slab.h"
 
 #include "malloc/source.h"
+#include "malloc/words.h"
 
 enum { CARVE_BYTES = 4096 };
 static_assert(MACRO_SLICES * SLICE_BYTES / SIZE_STEP / 8 <= REMOTE_COUNT_MAX,
@@ -20,6 +21,7 @@ static inline void next_set(void *block, void *next)
 void slab_begin(struct slab *s, unsigned class, struct heap *owner)
 {
     uint32_t bytes = size_of_class(class);
+    words_begin(s, bytes);
     for (unsigned i = 1; i < s->slices; i++)
         s[i].back = (uint8_t)i;
     s->free = NULL;

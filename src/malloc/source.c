@@ -6,6 +6,7 @@
 #include "malloc/os.h"
 #include "malloc/policy.h"
 #include "malloc/settings.h"
+#include "malloc/words.h"
 
 /* Full macro-blocks may have huge pages, from so many on. A few slices are left over in most: slabs seldom fit together without a rest. */
 enum { THP_MACROS = 32, THP_FREE_MAX = 7 };
@@ -189,6 +190,7 @@ bool source_take(struct source *s, unsigned slices, unsigned align_slices, struc
 void source_give(struct source *s, struct slab *slab)
 {
     struct macro *m = macro_of(slab);
+    words_detach(slab);
     slab->class = SLAB_UNUSED;
     bool due = false;
     lock_take(&s->lock);

@@ -28,7 +28,7 @@ __attribute__((section(".text.startup"))) void start_modes(void)
     hard_begin();
     if (hard_level > 0 || grind_on) {
         thread_modes |=
-            MODE_HARDEN; /* its records take the place of trailers: nothing is accounted */
+            MODE_HARDEN; /* a block has one record, and that is its: nothing is accounted */
     } else if (malloc_settings.account) {
         heap_empty(&heap_accounted);
         thread_modes |= MODE_ACCOUNT;

@@ -21,6 +21,7 @@
 #include "malloc/source.h"
 #include "malloc/thread.h"
 #include "malloc/unseen.h"
+#include "malloc/words.h"
 
 enum {
     ENDS_MAX = 3
@@ -162,12 +163,14 @@ void thread_fork_prepare(void)
     for (unsigned i = 0; source_at(i); i++)
         lock_fork_take(&source_at(i)->lock);
     huge_fork_prepare();
+    words_fork_prepare();
     lock_forking = true;
 }
 
 void thread_fork_parent(void)
 {
     lock_forking = false;
+    words_fork_done(false);
     huge_fork_done(false);
     for (unsigned i = 0; source_at(i); i++)
         lock_fork_drop(&source_at(i)->lock, false);
@@ -254,6 +257,7 @@ void thread_fork_child(void)
 {
     struct heap *own = heap_own;
     lock_forking = false;
+    words_fork_done(true);
     huge_fork_done(true);
     lock_fork_drop(&heaps_lock, true);
     node_fork_done(true);

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "scan/heap.h"
+#include "scan/words.h"
 
 enum {
     EACH_HELD = 4096,          /* blocks that may still have to make way for another, */
@@ -27,6 +29,8 @@ struct search {
     uint64_t *beside;     /* words of what is being looked at, GRAINS; NULL: there are none */
     uint64_t beside_from; /* where their first 32 bytes begin, */
     size_t n_beside;      /* and how many there are */
+    const struct scan_heap *heap; /* of our own allocator, */
+    struct scan_words *words;     /* and what reads it; NULL: another one */
     /* Of scan_each(): */
     void (*each)(const struct scan_block *block, void *context);
     void *each_context;
@@ -241,6 +245,45 @@ static int search_run(void *context, uint64_t start, uint64_t end)
     return 0;
 }
 
+/* ---- a region ---- */
+
+static int word_found(void *context, const struct book_trailer *block)
+{
+    return block_add(context, block);
+}
+
+/* What is not our allocator's is searched for trailers, macro-blocks have words. */
+static int search_region(struct search *s)
+{
+    const struct scan_region *region = s->region;
+    int r = 0;
+    for (uint64_t at = region->start, next; at < region->end && r == 0; at = next) {
+        bool own = false;
+        next = s->heap ? scan_heap_stretch(s->heap, at, &own) : region->end;
+        next = next < region->end ? next : region->end;
+        uint64_t macro = own ? scan_heap_macro(s->heap, at) : 0;
+        if (!own)
+            r = scan_memory_runs(s->memory, at, next, search_run, s);
+        else if (macro)
+            r = scan_words_macro(s->words, s->memory, macro, region->start, region->end,
+                                 s->options->key.generation, word_found, s,
+                                 &s->scan->searched_bytes);
+        if (r == 0 && s->deadline_ns && clock_monotonic_ns() > s->deadline_ns)
+            return -ETIME;
+    }
+    return r;
+}
+
+int scan_find_heap(const struct scan_options *options, struct scan_memory *memory,
+                   const struct scan_regions *regions, struct scan_heap **ret_heap)
+{
+    *ret_heap = NULL;
+    int r = scan_heap_read_from(memory, regions, true, ret_heap);
+    if (!options->words) /* then it only tells what is no root */
+        return 0;
+    return r == -ENOENT ? -EPROTO : r;
+}
+
 /* The first block that ends behind the start of each page. */
 static void index_region(const struct scan *scan, struct scan_region *region)
 {
@@ -268,11 +311,24 @@ static bool has_blocks(const struct scan_options *options, const struct scan_reg
            region->writable && !region->shared && region->end - region->start <= SCAN_MAPPING_MAX;
 }
 
+/* Room for what is read beside blocks, wherever that is. */
+static int search_begin(struct search *s, const struct scan_heap *heap)
+{
+    s->heap = s->options->words ? heap : NULL;
+    return s->heap ? scan_words_new(&s->words) : beside_begin(s);
+}
+
+static void search_end(struct search *s)
+{
+    scan_words_free(s->words);
+    free(s->beside);
+}
+
 int scan_find(struct scan *scan, const struct scan_options *options, struct scan_memory *memory,
-              struct scan_regions *regions)
+              struct scan_regions *regions, const struct scan_heap *heap)
 {
     struct search s = {.scan = scan, .options = options, .memory = memory};
-    int r = beside_begin(&s);
+    int r = search_begin(&s, heap);
     for (size_t i = 0; i < regions->n; i++) {
         struct scan_region *region = &regions->regions[i];
         if (has_blocks(options, region))
@@ -285,13 +341,13 @@ int scan_find(struct scan *scan, const struct scan_options *options, struct scan
             continue;
         s.region = region;
         s.region_first = scan->n;
-        r = scan_memory_runs(memory, region->start, region->end, search_run, &s);
+        r = search_region(&s);
         region->first_block = s.region_first;
         region->n_blocks = scan->n - s.region_first;
         if (r == 0 && region->n_blocks)
             index_region(scan, region);
     }
-    free(s.beside);
+    search_end(&s);
     return r;
 }
 
@@ -301,6 +357,7 @@ int scan_each(const struct scan_options *options, uint64_t deadline_ns,
 {
     struct scan scan = {0};
     struct scan_regions regions = {0};
+    struct scan_heap *heap = NULL;
     struct scan_memory memory;
     int r = scan_memory_open(&memory, options->pid);
     if (r < 0)
@@ -312,18 +369,21 @@ int scan_each(const struct scan_options *options, uint64_t deadline_ns,
                        .each_context = context,
                        .deadline_ns = deadline_ns};
     r = scan_regions_read(options->pid, &regions);
+    if (r == 0 && options->words)
+        r = scan_find_heap(options, &memory, &regions, &heap);
     if (r == 0)
-        r = beside_begin(&s);
+        r = search_begin(&s, heap);
     for (size_t i = 0; i < regions.n && r == 0; i++) {
         s.region = &regions.regions[i];
         if (!has_blocks(options, s.region))
             continue;
-        r = scan_memory_runs(&memory, s.region->start, s.region->end, search_run, &s);
+        r = search_region(&s);
         tell(&s, 0);
     }
     *ret_searched = scan.searched_bytes;
     free(scan.blocks);
-    free(s.beside);
+    search_end(&s);
+    scan_heap_free(heap);
     scan_regions_release(&regions);
     scan_memory_close(&memory);
     return r;

@@ -1,13 +1,19 @@
-/* Inside scan: the live blocks, found by their trailers, and the way from an address to its block. */
+/* Inside scan: the live blocks, found by their trailers and words, and the way from an address to its block. */
 #pragma once
 
 #include "scan/maps.h"
 #include "scan/memory.h"
 #include "scan/scan.h"
 
-/* Fill scan->blocks and the blocks of each region. */
+struct scan_heap;
+
+/* Fill scan->blocks and the blocks of each region. `heap`: of our own allocator, whose blocks have words; else NULL. */
 int scan_find(struct scan *scan, const struct scan_options *options, struct scan_memory *memory,
-              struct scan_regions *regions);
+              struct scan_regions *regions, const struct scan_heap *heap);
+
+/* The heap of our allocator in that process, for scan_find(): NULL where blocks have trailers. */
+int scan_find_heap(const struct scan_options *options, struct scan_memory *memory,
+                   const struct scan_regions *regions, struct scan_heap **ret_heap);
 
 /* The number of the block around an address, or SIZE_MAX. `hint` is the region of the last hit. */
 size_t scan_block_around(const struct scan *scan, const struct scan_regions *regions,

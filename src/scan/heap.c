@@ -22,7 +22,7 @@ struct reader {
     const struct scan_regions *regions;
     struct malloc_root root;
     struct scan_heap *heap;
-    size_t room_macros, room_chains;
+    size_t room_macros, room_chains, room_lots;
     struct slab descriptors[MACRO_SLICES];
 };
 
@@ -198,7 +198,7 @@ static void slab_add(struct scan_heap *heap, const struct slab *s)
     }
 }
 
-static bool slab_sensible(const struct slab *s)
+bool scan_heap_sensible(const struct slab *s)
 {
     if (s->class == SLAB_LARGE)
         return s->asked <= (uint64_t)s->slices << SLICE_SHIFT;
@@ -229,7 +229,7 @@ static void macro_add(struct reader *r)
         }
         if (s->class == SLAB_UNUSED) {
             heap->spare_slices += slices;
-        } else if (!slab_sensible(s)) {
+        } else if (!scan_heap_sensible(s)) {
             heap->broken++;
         } else if (s->class == SLAB_LARGE) {
             heap->large_blocks++;
@@ -306,6 +306,32 @@ static int sources_read(struct reader *r, bool addresses_only)
     return 0;
 }
 
+/* ---- lots of words ---- */
+
+/* A lot that comes a second time lies where another does: that is found out when they are in order. */
+static int lots_read(struct reader *r)
+{
+    struct scan_heap *heap = r->heap;
+    const struct words_lot *at = NULL;
+    if (!read_at(r, r->root.words, &at, sizeof(at)))
+        return -EFAULT;
+    while (at) {
+        struct words_lot copy;
+        if (heap->n_lots == SCAN_HEAP_LOTS_MAX || (uintptr_t)at >= ADDRESS_MAX ||
+            !read_at(r, at, &copy, sizeof(copy))) {
+            heap->cut = true;
+            break;
+        }
+        void *room = grown(heap->lots, &r->room_lots, heap->n_lots, sizeof(*heap->lots));
+        if (!room)
+            return -ENOMEM;
+        heap->lots = room;
+        heap->lots[heap->n_lots++] = (uintptr_t)at;
+        at = copy.next;
+    }
+    return 0;
+}
+
 static int by_number(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -334,8 +360,13 @@ static int all_read(struct reader *r, bool macros_only)
         error = sources_read(r, macros_only);
     if (error < 0)
         return error;
+    error = lots_read(r);
+    if (error < 0)
+        return error;
     if (heap->n_macros)
         qsort(heap->macros, heap->n_macros, sizeof(uint64_t), by_number);
+    if (heap->n_lots)
+        qsort(heap->lots, heap->n_lots, sizeof(uint64_t), by_number);
     struct huge_look huge = {0};
     if (!read_at(r, r->root.huge, &huge, sizeof(huge)) ||
         !read_at(r, huge.cache, &heap->huge_cache, sizeof(heap->huge_cache)) ||
@@ -396,6 +427,7 @@ void scan_heap_free(struct scan_heap *heap)
     free(heap->chains);
     free(heap->nodes);
     free(heap->macros);
+    free(heap->lots);
     free(heap);
 }
 
@@ -406,20 +438,47 @@ void scan_heap_freep(struct scan_heap **heap)
 
 /* ---- whose memory it is ---- */
 
-uint64_t scan_heap_stretch(const struct scan_heap *heap, uint64_t address, bool *ret_own)
+/* How many of the addresses, which are in order, are not above this one. */
+static size_t count_below(const uint64_t *addresses, size_t n, uint64_t address)
 {
-    size_t lo = 0, hi = heap->n_macros; /* the first one that begins behind the address */
+    size_t lo = 0, hi = n;
     while (lo < hi) {
         size_t middle = lo + (hi - lo) / 2;
-        if (heap->macros[middle] <= address)
+        if (addresses[middle] <= address)
             lo = middle + 1;
         else
             hi = middle;
     }
-    uint64_t next = lo < heap->n_macros ? heap->macros[lo] : UINT64_MAX;
-    *ret_own = lo > 0 && address - heap->macros[lo - 1] < MACRO_BYTES;
+    return lo;
+}
+
+/* The range among those of equal size that an address lies in; where it ends, or where the next one begins. */
+static bool range_of(const uint64_t *starts, size_t n, uint64_t bytes, uint64_t address,
+                     uint64_t *ret_next)
+{
+    size_t below = count_below(starts, n, address);
+    bool inside = below > 0 && address - starts[below - 1] < bytes;
+    *ret_next = inside ? starts[below - 1] + bytes : below < n ? starts[below] : UINT64_MAX;
+    return inside;
+}
+
+uint64_t scan_heap_macro(const struct scan_heap *heap, uint64_t address)
+{
+    uint64_t next;
+    bool inside = range_of(heap->macros, heap->n_macros, MACRO_BYTES, address, &next);
+    return inside ? next - MACRO_BYTES : 0;
+}
+
+uint64_t scan_heap_stretch(const struct scan_heap *heap, uint64_t address, bool *ret_own)
+{
+    uint64_t next, next_lot;
+    *ret_own = range_of(heap->macros, heap->n_macros, MACRO_BYTES, address, &next);
     if (*ret_own)
-        return heap->macros[lo - 1] + MACRO_BYTES;
+        return next;
+    *ret_own = range_of(heap->lots, heap->n_lots, WORDS_LOT_BYTES, address, &next_lot);
+    if (*ret_own)
+        return next_lot;
+    next = next < next_lot ? next : next_lot;
     for (unsigned i = 0; i < heap->huge_cache.n; i++) {
         uint64_t start = (uintptr_t)heap->huge_cache.ranges[i].at;
         uint64_t bytes = heap->huge_cache.ranges[i].bytes;

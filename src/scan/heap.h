@@ -17,6 +17,7 @@ enum {
     SCAN_HEAP_MACROS_MAX = 1 << 20, /* 2 TiB; what comes behind is not looked at, and told */
     SCAN_HEAP_CHAINS_MAX = 1 << 16,
     SCAN_HEAP_NODES_MAX = 64,
+    SCAN_HEAP_LOTS_MAX = 1 << 17, /* of words: 128 GiB */
 };
 
 /* Slabs of one size. */
@@ -59,6 +60,8 @@ struct scan_heap {
     size_t n_nodes;
     uint64_t *macros; /* addresses, in order */
     size_t n_macros;
+    uint64_t *lots; /* of words (malloc/words.h): addresses, in order */
+    size_t n_lots;
     uint64_t large_blocks, large_asked, large_slices;
     uint64_t spare_slices; /* of slabs that are empty, and a chain's */
     uint64_t kept_slices;  /* free, with memory that was not given back */
@@ -72,12 +75,18 @@ struct scan_heap {
 int scan_heap_read(pid_t pid, struct scan_heap **ret_heap);
 /* The same by a child, whatever the process has done to its memory: else -ETIME. See base/apart.h. */
 int scan_heap_read_apart(pid_t pid, uint64_t timeout_ms, struct scan_heap **ret_heap);
-/* The same for who has its mappings already. `macros_only`: no more than where they are, and what is kept of huge blocks. */
+/* The same for who has its mappings already. `macros_only`: no more than where they are, and lots, and what is kept of huge blocks. */
 int scan_heap_read_from(struct scan_memory *memory, const struct scan_regions *regions,
                         bool macros_only, struct scan_heap **ret_heap);
 void scan_heap_free(struct scan_heap *heap); /* NULL is fine */
 void scan_heap_freep(struct scan_heap **heap);
 
-/* Does memory of the allocator's that is no live block lie at an address? Gives where that ends, or where the next such begins:
+/* Does a descriptor make sense, as far as it tells by itself? */
+bool scan_heap_sensible(const struct slab *s);
+
+/* The macro-block around an address; 0: there is none. */
+uint64_t scan_heap_macro(const struct scan_heap *heap, uint64_t address);
+
+/* Does memory of the allocator's lie at an address, in which nothing is a root of the program's? Gives where that ends, or where the next such begins:
  * *ret_own tells which. */
 uint64_t scan_heap_stretch(const struct scan_heap *heap, uint64_t address, bool *ret_own);

@@ -381,11 +381,11 @@ int scan_run(const struct scan_options *options, const struct scan_threads *thre
         return r;
     struct marker m = {.scan = scan, .options = options, .memory = &memory, .regions = &regions};
     r = scan_regions_read(options->pid, &regions);
+    /* Where it cannot be read, and no words are needed, its free memory counts as roots: fewer blocks are found lost. */
     if (r == 0)
-        r = scan_find(scan, options, &memory, &regions);
-    if (r ==
-        0) /* where it cannot be read, its free memory counts as roots: fewer blocks are found lost */
-        scan_heap_read_from(&memory, &regions, true, &m.heap);
+        r = scan_find_heap(options, &memory, &regions, &m.heap);
+    if (r == 0)
+        r = scan_find(scan, options, &memory, &regions, m.heap);
     if (r == 0)
         r = mark(&m, threads);
     scan_heap_free(m.heap);

@@ -7,7 +7,7 @@
  *     ... scan->blocks, each with its state ...
  *
  * Everything is read from outside: blocks are found by the trailers that libmemoir-track leaves in them
- * or beside them (book/trailer.h), so the process takes no part and needs no room. A block is reachable if any aligned word
+ * or beside them (book/trailer.h), and by the words that libmemoir-malloc keeps (malloc/words.h), so the process takes no part and needs no room. A block is reachable if any aligned word
  * of a root, or of a block that is reachable, could be an address inside it. Roots are registers, stacks from
  * the stack pointer up, thread-local storage, and every other readable page that a process can write: data and
  * bss, mappings of its own, shared memory. The test is conservative: a number that looks like an address keeps
@@ -77,6 +77,7 @@ struct scan_options {
     struct book_trailer_key key;
     bool glibc; /* book_trailer_glibc() */
     struct scan_beside beside;
+    bool words;          /* book_trailer_words() */
     uint64_t sites;      /* entries of the book's table of sites */
     uint32_t time_max;   /* scan_time_max(); 0: not known */
     bool gaps_are_roots; /* there are live blocks without a trailer (tracking was suspended) */
@@ -110,7 +111,8 @@ size_t scan_threads_count(const struct scan_threads *threads);
 
 /* ---- looking ---- */
 
-/* 0, -ENOMEM, -ESRCH when the process is gone, -EACCES when its memory may not be read. */
+/* 0, -ENOMEM, -ESRCH when the process is gone, -EACCES when its memory may not be read, -EPROTO when it has an allocator of ours of another
+ * version, whose blocks have words. */
 int scan_run(const struct scan_options *options, const struct scan_threads *threads,
              struct scan **ret_scan);
 void scan_free(struct scan *scan); /* NULL is fine */

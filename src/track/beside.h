@@ -15,7 +15,46 @@
 #include "book/trailer.h"
 #include "track/real.h"
 
-enum { BESIDE_CLOSED = 1 };
+/* Where a block has what is kept of it. */
+enum beside_where {
+    BESIDE_NOT,     /* in a trailer, if it has any */
+    BESIDE_THERE,   /* beside */
+    BESIDE_NOTHING, /* it would be beside, and nothing is */
+};
+
+struct book_header;
+
+#ifdef TRACK_OVER_CORE
+
+/* All blocks of our own allocator but the huge ones: see src/malloc/account.c, where these are. */
+enum {
+    BESIDE_SITES = 1 << 19,          /* sites that the fast way can name */
+    BESIDE_GENERATIONS_MAX = 1 << 6, /* forks of forks */
+};
+
+enum beside_where beside_put(struct book_trailer_key k, void *block, size_t bytes, uint32_t site,
+                             uint32_t time, bool sampled);
+enum beside_where beside_take(struct book_trailer_key k, void *block, void **ret_place,
+                              uint64_t *ret_word, struct book_trailer *ret);
+void beside_put_back(void *place, uint64_t word);
+bool beside_ready(void *block);
+enum beside_where beside_named(const void *block, uint32_t site);
+bool beside_usable(const void *block, size_t *usable);
+void beside_enter(struct book_header *header);
+uint64_t beside_stamp(uint32_t time);
+uint64_t beside_site(uint32_t site, uint32_t generation);
+
+static inline void beside_begin(void)
+{
+}
+
+#else
+
+enum {
+    BESIDE_CLOSED = 1,
+    BESIDE_SITES = BOOK_TRAILER_SHORT_SITES,
+    BESIDE_GENERATIONS_MAX = BOOK_TRAILER_GENERATIONS_MAX,
+};
 
 struct beside {
     uint64_t
@@ -23,28 +62,6 @@ struct beside {
     uint64_t span;  /* its bytes, a multiple of 32; and BESIDE_CLOSED once it cannot grow */
     uint64_t words; /* address of the array */
 };
-
-struct book_header;
-
-#ifdef TRACK_OVER_CORE
-
-/* Our own allocator needs none. */
-static inline uint64_t *beside_word(const void *block)
-{
-    return NULL;
-}
-static inline uint64_t *beside_claim(const void *block)
-{
-    return NULL;
-}
-static inline void beside_begin(void)
-{
-}
-static inline void beside_enter(struct book_header *header)
-{
-}
-
-#else
 
 extern struct beside beside __attribute__((visibility("hidden"))); /* no way round */
 
@@ -83,6 +100,68 @@ static inline uint64_t *beside_claim(const void *block)
         real_chunk(block) <= BOOK_BESIDE_CHUNK_MAX + REAL_CHUNK_FLAGS)
         beside_reach(block);
     return beside_word(block);
+}
+
+/* Store what a new block is, if it has that beside. */
+static inline enum beside_where beside_put(struct book_trailer_key k, void *block, size_t bytes,
+                                           uint32_t site, uint32_t time, bool sampled)
+{
+    uint64_t *word = beside_claim(block);
+    if (!word)
+        return BESIDE_NOT;
+    *word =
+        book_beside_word(k, (uintptr_t)block, bytes, site, book_trailer_short_stamp(time), sampled);
+    return BESIDE_THERE;
+}
+
+/* Take that away: what it said, where it was and what it was there; and put it back. */
+static inline enum beside_where beside_take(struct book_trailer_key k, void *block,
+                                            void **ret_place, uint64_t *ret_word,
+                                            struct book_trailer *ret)
+{
+    uint64_t *word = beside_word(block);
+    if (!word)
+        return BESIDE_NOT;
+    if (!book_beside_read(k, *word, 0, ret))
+        return BESIDE_NOTHING;
+    *ret_place = word;
+    *ret_word = *word;
+    *word = 0;
+    return BESIDE_THERE;
+}
+
+static inline void beside_put_back(void *place, uint64_t word)
+{
+    *(uint64_t *)place = word;
+}
+
+/* Is there memory for it? */
+static inline bool beside_ready(void *block)
+{
+    return true;
+}
+
+/* Can that of a new block name this site? */
+static inline enum beside_where beside_named(const void *block, uint32_t site)
+{
+    return beside_claim(block) ? BESIDE_THERE : BESIDE_NOT;
+}
+
+/* Has the block nothing of ours inside? Else `usable` is as it was. */
+static inline bool beside_usable(const void *block, size_t *usable)
+{
+    return beside_word(block) != NULL;
+}
+
+/* What the fast way has ready: its parts of a short trailer. */
+static inline uint64_t beside_stamp(uint32_t time)
+{
+    return book_trailer_short_stamp(time);
+}
+
+static inline uint64_t beside_site(uint32_t site, uint32_t generation)
+{
+    return book_trailer_short_site(site % BOOK_TRAILER_SHORT_SITES, generation);
 }
 
 /* Prepare the array, before the first block is counted. Where address space is limited there is none. */

@@ -42,6 +42,17 @@ INLINE void count_free(struct track_thread *t, struct book_site_counters *site, 
     book_add(&site->freed_blocks, 1);
 }
 
+/* As track_settle(), where there is nothing to do, which is mostly so; else false. */
+INLINE bool settle_quickly(struct track_thread *t)
+{
+    const struct book_counters *account = t->account;
+    int64_t delta = (int64_t)(account->alloc_bytes - account->freed_bytes) - t->folded;
+    if (t->inside || delta >= BOOK_FOLD_BYTES / 2 || delta <= -BOOK_FOLD_BYTES / 2)
+        return false;
+    t->settle_left = TRACK_SETTLE_BYTES;
+    return true;
+}
+
 /* The entry of a caller that this thread knows, or NULL. */
 INLINE struct track_site *site_known(struct track_thread *t, uintptr_t caller)
 {

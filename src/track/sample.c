@@ -115,8 +115,10 @@ double sample_exp_minus(double x)
 struct sample_weight sample_weigh(uint64_t bytes, uint64_t mean)
 {
     double x = (double)bytes / (double)mean;
-    /* Of a difference of two numbers close to 1 nothing would be left: the series is right there. */
-    double p = x < 1e-3 ? x * (1 - x / 2) : 1 - sample_exp_minus(x);
+    /* Of a difference of two numbers close to 1 little would be left: the series is right there, and nearly all blocks are small. */
+    double p = x < 1.0 / 32
+                   ? x * (1 - x * (1.0 / 2 - x * (1.0 / 6 - x * (1.0 / 24 - x * (1.0 / 120)))))
+                   : 1 - sample_exp_minus(x);
     double blocks = p > 0 ? 1 / p : 1;
     return (struct sample_weight){(uint64_t)((double)bytes * blocks + 0.5),
                                   (uint64_t)(blocks + 0.5)};

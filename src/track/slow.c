@@ -12,15 +12,13 @@ static uint64_t place_of(uint32_t account, uint32_t site)
     return (uint64_t)site << 12 | account;
 }
 
-/* What a block carries, in it or beside. False if there is room for a short trailer only, and it cannot be short. */
+/* What a block carries, in it or beside. False if there is room for a short trailer only, and it cannot be short; or no room
+ * beside. */
 static bool trailer_put(void *block, size_t bytes, uint32_t site, uint32_t time, bool sampled)
 {
-    uint64_t *word = beside_claim(block);
-    if (word) {
-        *word = book_beside_word(early.key, (uintptr_t)block, bytes, site,
-                                 book_trailer_short_stamp(time), sampled);
-        return true;
-    }
+    enum beside_where where = beside_put(early.key, block, bytes, site, time, sampled);
+    if (where != BESIDE_NOT)
+        return where == BESIDE_THERE;
     uint64_t at = book_trailer_place((uintptr_t)block, real_usable(block));
     return book_trailer_write((uint64_t *)at, early.key, at, (uintptr_t)block, bytes, site, time,
                               sampled);
@@ -28,10 +26,11 @@ static bool trailer_put(void *block, size_t bytes, uint32_t site, uint32_t time,
 
 /* A block that was asked for with room for a short trailer only, and needs a long one, grows. False if it
  * cannot: then it is as it was. */
-static bool room_make(void **block, size_t bytes)
+static bool room_make(void **block, size_t bytes, uint32_t site)
 {
-    if (beside_claim(*block))
-        return true;
+    enum beside_where where = beside_named(*block, site);
+    if (where != BESIDE_NOT)
+        return where == BESIDE_THERE;
     size_t usable = real_usable(*block);
     uint64_t extent = book_trailer_place((uintptr_t)*block, usable) - (uintptr_t)*block;
     if (extent >= book_trailer_whole_words(bytes) + sizeof(uint64_t))
@@ -86,8 +85,7 @@ static uint32_t site_find(struct track_thread *t, uintptr_t caller, struct track
     entry->key = 0; /* a handler that finds the entry now must not believe the rest of it */
     fence_signal();
     entry->identity = identity;
-    entry->short_site =
-        book_trailer_short_site(site % BOOK_TRAILER_SHORT_SITES, tracker->key.generation);
+    entry->short_site = beside_site(site, tracker->key.generation);
     entry->counters = NULL;
     t->site_numbers[entry - t->sites] = site;
     return site;
@@ -104,7 +102,7 @@ static void site_remember(struct track_thread *t, uintptr_t caller, struct track
         return;
     entry->counters = &page[site % BOOK_SITES_PER_PAGE];
     fence_signal();
-    entry->key = caller | (site < BOOK_TRAILER_SHORT_SITES ? 0 : TRACK_KEY_WIDE);
+    entry->key = caller | (site < BESIDE_SITES ? 0 : TRACK_KEY_WIDE);
 }
 
 /* Inside: count a block at the site of its caller, or of its stack if every one is wanted. */
@@ -118,7 +116,7 @@ static uint32_t alloc_count(struct track_thread *t, void **block, size_t bytes, 
     bool by_caller = site == BOOK_SITE_NONE;
     if (by_caller)
         site = site_find(t, caller, entry);
-    if (site >= BOOK_TRAILER_SHORT_SITES && !room_make(block, bytes))
+    if (site >= BOOK_TRAILER_SHORT_SITES && !room_make(block, bytes, site))
         site = BOOK_SITE_NONE;
     book_count_alloc_any(&tracker->writer, &t->book, bytes, place_of(tracker->account, site));
     t->folded += (int64_t)bytes;
@@ -152,7 +150,8 @@ static void *alloc_open(struct tracker *tracker, void *block, size_t bytes, uint
     if (track_enter(t)) {
         track_pass_renew(t);
         site = alloc_count(t, &block, bytes, caller, from);
-        sampled = sample_due(t, bytes) && room_make(&block, bytes) && sample_alloc(t, block, bytes);
+        sampled =
+            sample_due(t, bytes) && room_make(&block, bytes, site) && sample_alloc(t, block, bytes);
         track_leave(t);
     } else {
         /* A signal handler: its thread's counters of site 0 are there, and need no lock. */
@@ -206,19 +205,9 @@ static inline __attribute__((always_inline)) bool alloc_known(void *block, size_
     if (!recall_quickly(t, caller, &found, state))
         return false;
     recall_verify(t, found.site, state, true);
-    uint64_t at = book_trailer_place((uintptr_t)block, real_usable(block));
-    uint64_t extent = at - (uintptr_t)block, *word = beside_claim(block);
-    if (word) {
-        *word =
-            book_beside_word(t->tracker->key, (uintptr_t)block, bytes, found.site, t->stamp, false);
-    } else if (likely(book_trailer_short_fits(extent, bytes, found.site))) {
-        uint64_t said = book_trailer_short_site(found.site, (uint32_t)t->generation) + t->stamp +
-                        book_trailer_short_shape(extent, extent - bytes);
-        *(uint64_t *)at = book_trailer_short_seal(t->key, at, said);
-    } else if (!book_trailer_write((uint64_t *)at, t->tracker->key, at, (uintptr_t)block, bytes,
-                                   found.site, load_relaxed(&t->tracker->time), false)) {
+    if (unlikely(!beside_ready(block) ||
+                 !trailer_put(block, bytes, found.site, load_relaxed(&t->tracker->time), false)))
         return false;
-    }
     book_add(&t->account->alloc_bytes, bytes);
     book_add(&t->account->alloc_blocks, 1);
     book_add(&found.counters->alloc_bytes, bytes);
@@ -230,6 +219,8 @@ void *track_alloc(void *block, size_t bytes, uintptr_t caller)
 {
     struct unwind_state state;
     const struct unwind_state *from;
+    if (unlikely(!beside_ready(block)))
+        return track_without(block);
     if (alloc_known(block, bytes, caller, &state, &from))
         return block;
     int saved = errno;
@@ -382,16 +373,21 @@ struct track_taken track_take(void *block)
 {
     struct track_taken taken = {.block = block};
     track_phase_now();
-    uint64_t *last = beside_word(block);
-    if (last) {
-        if (!book_beside_read(early.key, *last, 0, &taken.trailer))
-            return taken;
-    } else {
-        last = last_word(block, real_usable(block));
-        if (!last || book_trailer_check(early.key, (uintptr_t)block, (uintptr_t)last, last,
-                                        &taken.trailer) < 0)
-            return taken;
+    void *place;
+    switch (beside_take(early.key, block, &place, &taken.words[1], &taken.trailer)) {
+    case BESIDE_THERE:
+        taken.last = place;
+        taken.beside = true;
+        return taken;
+    case BESIDE_NOTHING:
+        return taken;
+    case BESIDE_NOT:
+        break;
     }
+    uint64_t *last = last_word(block, real_usable(block));
+    if (!last ||
+        book_trailer_check(early.key, (uintptr_t)block, (uintptr_t)last, last, &taken.trailer) < 0)
+        return taken;
     taken.last = last;
     taken.words[1] = last[0];
     last[0] = 0;
@@ -406,6 +402,10 @@ void track_put_back(const struct track_taken *taken)
 {
     if (!taken->last)
         return;
+    if (taken->beside) {
+        beside_put_back(taken->last, taken->words[1]);
+        return;
+    }
     taken->last[0] = taken->words[1];
     if (!taken->trailer.is_short)
         taken->last[-1] = taken->words[0];
@@ -439,9 +439,11 @@ void track_free(void *block)
 size_t track_usable(void *block)
 {
     size_t usable = real_usable_told(block);
-    const uint64_t *last = last_word(block, usable);
     struct book_trailer trailer;
-    if (!last || beside_word(block) ||
+    if (beside_usable(block, &usable))
+        return usable;
+    const uint64_t *last = last_word(block, usable);
+    if (!last ||
         book_trailer_check(early.key, (uintptr_t)block, (uintptr_t)last, last, &trailer) < 0)
         return usable;
     return trailer.usable;

@@ -37,9 +37,13 @@ enum {
     TRACK_HINTS = 512,                     /* pages of small blocks whose size a thread guesses */
     TRACK_PENDING_MAX = 8,                 /* frees by signal handlers inside a slow call */
     TRACK_TICK_BLOCKS = 64,                /* between two calls of track_tick(), about */
-    TRACK_TICK_BYTES = 65536,              /* the same in bytes, at most */
-    TRACK_LARGE_BYTES = 8192,              /* blocks from this size on do more each time */
-    TRACK_SETTLE_BYTES = 32768,            /* freed between two calls of track_settle() */
+#ifdef TRACK_OVER_CORE
+    TRACK_TICK_BYTES = 131072, /* the same in bytes, at most */
+#else
+    TRACK_TICK_BYTES = 65536,
+#endif
+    TRACK_LARGE_BYTES = 8192,                  /* blocks from this size on do more each time */
+    TRACK_SETTLE_BYTES = TRACK_TICK_BYTES / 2, /* freed between two calls of track_settle() */
 #if defined(__x86_64__)
     TRACK_PAGE_BYTES = 4096, /* the largest page that a machine may have */
 #else
@@ -79,8 +83,9 @@ struct track_site {
     uint64_t
         key; /* return address; 0: empty. User addresses leave the top bits free, for the two below */
     struct book_site_counters *counters;
-    uint64_t identity;   /* of the code there: see unwind_identity() */
-    uint64_t short_site; /* its part of a short trailer, and the process's */
+    uint64_t identity; /* of the code there: see unwind_identity() */
+    uint64_t
+        short_site; /* its part of a short trailer or a word, and the process's: beside_site() */
 };
 static_assert(sizeof(struct track_site) == 32, "two to a cache line");
 #define TRACK_KEY_STALE (UINT64_C(1) << 63) /* a library was closed: other code may be there now */
@@ -107,7 +112,7 @@ struct track_thread {
     struct book_counters *account; /* own page, or NULL: then there is no fast way */
     int64_t budget;                /* bytes to allocate before track_tick() has to be called, */
     int64_t settle_left;           /* and to free before track_settle() */
-    uint64_t stamp;                /* of a short trailer: now */
+    uint64_t stamp;                /* of a short trailer or a word: now */
     uint64_t key;                  /* of a trailer's check, */
     uint64_t generation;           /* and what is crossed with it */
 
@@ -253,6 +258,7 @@ void track_free(void *block);
 struct track_taken {
     void *block;
     uint64_t *last; /* its last word; NULL: the block has none */
+    bool beside;    /* it is not in the block: one that only beside.h understands */
     uint64_t words[2];
     struct book_trailer trailer;
 };

@@ -114,7 +114,7 @@ static void process_begin(struct track_root *root)
     key.generation++;
     begun_before = true;
     early_reset(key, inherited);
-    bool usable = page_prepare() && real.whole && key.generation < BOOK_TRAILER_GENERATIONS_MAX;
+    bool usable = page_prepare() && real.whole && key.generation < BESIDE_GENERATIONS_MAX;
     store_release(&root->phase, track_settings.off || !usable ? TRACK_OFF : TRACK_EARLY);
 }
 
@@ -330,7 +330,7 @@ static void thread_fill(struct tracker *tracker, struct track_thread *t)
     t->control = w->control;
     t->key = tracker->key.key;
     t->generation = tracker->key.generation;
-    t->stamp = book_trailer_short_stamp(load_relaxed(&tracker->time));
+    t->stamp = beside_stamp(load_relaxed(&tracker->time));
     t->random = hash_combine(w->header->hash_seed, (uintptr_t)t) | 1;
     t->sample_left = sample_distance(t);
     book_thread_init(w, &t->book);
@@ -487,7 +487,7 @@ static void budget_adapt(struct track_thread *t)
 void track_tick(struct track_thread *t)
 {
     int saved = errno;
-    t->stamp = book_trailer_short_stamp(track_clock(t->tracker));
+    t->stamp = beside_stamp(track_clock(t->tracker));
     if (t->account)
         budget_adapt(t);
     /* Blocks of other parts of the address space have to have room for a trailer; these are mostly those of a thread. */

@@ -22,6 +22,7 @@ static struct huge_cache huge_cache;
 static const struct huge_look huge = {&huge_counts, &huge_cache};
 static struct os_counts counts;
 static struct malloc_settings settings;
+static struct words_lot lots[2], *first_lot;
 static struct macro *macros[MACROS];
 static struct scan_heap *heap;
 
@@ -65,6 +66,9 @@ static int begin(void **state)
     huge_counts = (struct huge_counts){.blocks = 1, .mapped_bytes = 4 << 20};
     huge_cache = (struct huge_cache){0};
     counts = (struct os_counts){.map_calls = 3};
+    first_lot = &lots[0];
+    lots[0].next = &lots[1];
+    lots[1].next = NULL;
     for (unsigned i = 0; i < MACROS; i++)
         macros[i] = macro_make();
     macros[0]->next = macros[1];
@@ -99,6 +103,7 @@ static int begin(void **state)
         .huge = &huge,
         .os = &counts,
         .settings = &settings,
+        .words = &first_lot,
     };
     return 0;
 }
@@ -176,6 +181,14 @@ static void memory_of_the_allocator_is_told_from_others(void **state)
     assert_false(own);
     assert_int_equal(scan_heap_stretch(heap, 0x12000, &own), 0x13000);
     assert_true(own);
+    uint64_t lot = (uintptr_t)&lots[0];
+    assert_int_equal(heap->n_lots, 2);
+    assert_int_equal(scan_heap_stretch(heap, lot, &own), lot + WORDS_LOT_BYTES);
+    assert_true(own);
+    scan_heap_stretch(heap, lot - 8, &own);
+    assert_false(own);
+    assert_int_equal(scan_heap_macro(heap, m + 12345), m);
+    assert_int_equal(scan_heap_macro(heap, lot), 0);
 }
 
 /* Whoever walks a mapping by these stretches must get on. */
@@ -238,6 +251,15 @@ static void lists_that_lead_nowhere_end(void **state)
     chains[1].next = (struct heap *)8;
     look();
     assert_true(heap->cut);
+    chains[1].next = NULL;
+    lots[1].next = &lots[0];
+    look();
+    assert_true(heap->cut);
+    assert_int_equal(heap->n_lots, SCAN_HEAP_LOTS_MAX);
+    lots[1].next = (struct words_lot *)UINTPTR_MAX;
+    look();
+    assert_true(heap->cut);
+    assert_int_equal(heap->n_lots, 2);
     n_sources = 3;
     root.sources_more = (struct source *)(UINTPTR_MAX - 64);
     look();

@@ -1,0 +1,136 @@
+/* accounted.c: with accounting on, blocks are what they are without: their sizes, what may be used of them, what children and others' threads
+ * do with them. */
+#include <malloc.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cases.h"
+
+/* The first blocks of a thread share slabs with larger ones. */
+static void begin(void)
+{
+    for (int i = 0; i < 400; i++)
+        for (size_t bytes = 16; bytes <= 1024; bytes *= 2)
+            MUST(malloc(bytes));
+}
+
+static void sizes_that_fit_exactly_do_so(void)
+{
+    begin();
+    for (size_t bytes = 16; bytes <= 256; bytes += 16)
+        MUST_SAY(malloc_usable_size(malloc(bytes)) == bytes, "%zu bytes have %zu", bytes,
+                 malloc_usable_size(malloc(bytes)));
+    for (size_t bytes = 512; bytes <= 32768; bytes *= 2)
+        MUST_SAY(malloc_usable_size(malloc(bytes)) == bytes, "%zu bytes have %zu", bytes,
+                 malloc_usable_size(malloc(bytes)));
+}
+
+/* Where more is left over than a word can tell, the block holds its size itself: that is not the program's. */
+static void blocks_with_much_to_spare_keep_what_is_written(void)
+{
+    enum { BLOCKS = 200 };
+    static unsigned char *blocks[BLOCKS];
+    static size_t usable[BLOCKS];
+    begin();
+    for (int i = 0; i < BLOCKS; i++) {
+        size_t align = (size_t)64 << i % 8;
+        blocks[i] = aligned_alloc(align, (size_t)i * 37 % 3000);
+        MUST(blocks[i] && (uintptr_t)blocks[i] % align == 0);
+        usable[i] = malloc_usable_size(blocks[i]);
+        MUST(usable[i] >= (size_t)i * 37 % 3000);
+        memset(blocks[i], i, usable[i]);
+    }
+    for (int i = 0; i < BLOCKS; i++) {
+        MUST(malloc_usable_size(blocks[i]) == usable[i]);
+        for (size_t k = 0; k < usable[i]; k++)
+            MUST(blocks[i][k] == (unsigned char)i);
+        blocks[i] = realloc(blocks[i], usable[i] / 3 + 1);
+        MUST(blocks[i] && blocks[i][0] == (unsigned char)i);
+        free(blocks[i]);
+    }
+}
+
+/* Children of children, more than there are generations: each frees what its ancestors made and leaves blocks of its own. */
+static void forks_of_forks_go_on(void)
+{
+    enum { DEEP = 80, EACH = 50 };
+    static void *blocks[DEEP + 1][EACH];
+    for (int deep = 0; deep <= DEEP; deep++) {
+        for (int i = 0; i < EACH; i++)
+            MUST(blocks[deep][i] = malloc((size_t)(i * 100 + 1)));
+        for (int i = deep % 7; i < EACH; i += 7)
+            for (int before = 0; before <= deep; before++) {
+                free(blocks[before][i]);
+                blocks[before][i] = NULL;
+            }
+        if (deep == DEEP)
+            _exit(0);
+        pid_t child = fork();
+        MUST(child >= 0);
+        if (child == 0)
+            continue;
+        int status;
+        MUST(waitpid(child, &status, 0) == child);
+        if (deep > 0)
+            _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+        MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        return;
+    }
+}
+
+/* ---- blocks that wander ---- */
+
+enum { THREADS = 4, SLOTS = 512, ROUNDS = 50000 };
+static void *slots[SLOTS];
+
+static void *wander(void *argument)
+{
+    uint64_t random = (uintptr_t)argument;
+    for (int i = 0; i < ROUNDS; i++) {
+        uint64_t r = case_random(&random);
+        size_t bytes = (r >> 16) % (r % 64 == 0 ? 100000 : 2000) + sizeof(size_t);
+        size_t *mine = malloc(bytes);
+        MUST(mine);
+        mine[0] = bytes;
+        ((unsigned char *)mine)[bytes - 1] |= 0;
+        size_t *other = __atomic_exchange_n(&slots[r % SLOTS], mine, __ATOMIC_ACQ_REL);
+        if (!other)
+            continue;
+        MUST(malloc_usable_size(other) >= other[0]);
+        if (r % 5 == 0) {
+            size_t had = other[0];
+            other = realloc(other, had * 2);
+            MUST(other && other[0] == had);
+        }
+        free(other);
+    }
+    return NULL;
+}
+
+static void blocks_that_wander_between_threads_are_freed(void)
+{
+    pthread_t ids[THREADS];
+    for (uintptr_t i = 0; i < THREADS; i++)
+        MUST(pthread_create(&ids[i], NULL, wander, (void *)(i + 1)) == 0);
+    for (int i = 0; i < THREADS; i++)
+        MUST(pthread_join(ids[i], NULL) == 0);
+    for (int i = 0; i < SLOTS; i++)
+        free(slots[i]);
+}
+
+int main(int argc, char **argv)
+{
+#define CASE(name)  \
+    {               \
+#name, name \
+    }
+    static const struct test_case cases[] = {
+        CASE(sizes_that_fit_exactly_do_so),
+        CASE(blocks_with_much_to_spare_keep_what_is_written),
+        CASE(forks_of_forks_go_on),
+        CASE(blocks_that_wander_between_threads_are_freed),
+    };
+    return cases_main(argc, argv, cases, COUNT_OF(cases));
+}

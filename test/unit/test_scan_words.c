@@ -1,0 +1,214 @@
+/* Live blocks of our allocator as a scan finds them from outside: this process has a macro-block and words, made by hand; then such that
+ * make no sense. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "malloc/root.h"
+#include "scan/heap.h"
+#include "scan/scan.h"
+
+#include "check.h"
+
+enum { GENERATION = 3, SITES = 100, SMALL = 5 /* 96 bytes */, FOUND_MAX = 4096 };
+
+static struct malloc_root root __attribute__((aligned(ROOT_ALIGN))) = {.magic = {'x'}};
+static struct source main_source;
+static unsigned n_sources = 1;
+static struct heap *no_chain;
+static struct huge_counts huge_counts;
+static struct huge_cache huge_cache;
+static const struct huge_look huge = {&huge_counts, &huge_cache};
+static struct os_counts counts;
+static struct malloc_settings settings;
+static struct words_lot *first_lot;
+static struct macro *macro;
+static struct slab *slab, *large;
+static struct word *array;
+
+static struct scan_block found[FOUND_MAX];
+static size_t n_found;
+
+static struct slab *slab_make(unsigned slice, unsigned slices, unsigned class)
+{
+    struct slab *s = macro_slab(macro, slice);
+    for (unsigned i = slice; i < slice + slices; i++)
+        macro->free[i / 64] &= ~(UINT64_C(1) << i % 64);
+    *s = (struct slab){.class = (uint8_t) class, .slices = (uint8_t)slices};
+    return s;
+}
+
+static int begin(void **state)
+{
+    char *at = mmap(NULL, 2 * (size_t)MACRO_BYTES, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(at != MAP_FAILED);
+    macro = (struct macro *)(((uintptr_t)at + MACRO_BYTES - 1) & ~(uintptr_t)(MACRO_BYTES - 1));
+    macro->free[0] = ~UINT64_C(1);
+    macro->free[1] = ~UINT64_C(0);
+    macro->class = SLAB_UNUSED;
+    first_lot =
+        mmap(NULL, WORDS_LOT_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(first_lot != MAP_FAILED);
+    array = (struct word *)(first_lot + 1);
+    slab = slab_make(7, 1, SMALL);
+    slab->block_bytes = size_of_class(SMALL);
+    slab->limit = SLICE_BYTES / slab->block_bytes;
+    slab->made = 42; /* a page's worth */
+    slab->words = array;
+    large = slab_make(10, 4, SLAB_LARGE);
+    large->asked = 50000;
+    large->start = 192;
+    main_source = (struct source){.n_macros = 1, .macros = macro};
+    huge_cache = (struct huge_cache){0};
+    root = (struct malloc_root){
+        .magic = {'M', 'E', 'M', 'O', 'I', 'R', 'H', 'P'},
+        .version = ROOT_VERSION,
+        .bytes = sizeof(root),
+        .layout = ROOT_LAYOUT,
+        .self = &root,
+        .source_main = &main_source,
+        .sources_more = &main_source,
+        .sources_n = &n_sources,
+        .heaps = &no_chain,
+        .huge = &huge,
+        .os = &counts,
+        .settings = &settings,
+        .words = &first_lot,
+    };
+    return 0;
+}
+
+static int end(void **state)
+{
+    munmap(macro, MACRO_BYTES);
+    munmap(first_lot, WORDS_LOT_BYTES);
+    return 0;
+}
+
+/* Of the macro-block alone: what else this process has may pass for trailers. */
+static void keep(const struct scan_block *block, void *context)
+{
+    if (block->start - (uintptr_t)macro >= MACRO_BYTES)
+        return;
+    if (n_found < FOUND_MAX)
+        found[n_found] = *block;
+    n_found++;
+}
+
+static int look(void)
+{
+    uint64_t searched;
+    struct scan_options options = {
+        .pid = getpid(),
+        .key = {.key = 12345, .generation = GENERATION},
+        .words = true,
+        .sites = SITES,
+    };
+    n_found = 0;
+    return scan_each(&options, 0, keep, NULL, &searched);
+}
+
+static struct word word_of(uint32_t site, uint32_t time, uint32_t generation, uint32_t slack)
+{
+    return (struct word){.low = site << WORD_SITE_SHIFT | word_time_pack(time),
+                         .high = (uint16_t)(slack << WORD_SLACK_SHIFT | generation)};
+}
+
+static void live_blocks_are_found_by_their_words(void **state)
+{
+    char *memory = slab_memory(slab);
+    uint32_t size = slab->block_bytes, asked = 3;
+    array[0] = word_of(7, 20, GENERATION, 6);
+    array[2] = word_of(8, 21, GENERATION - 1, 0);
+    array[41] = word_of(9, 22, GENERATION, 0);
+    array[41].high = GENERATION | WORD_ODD | WORD_FAR;
+    memcpy(memory + 42 * size - sizeof(asked), &asked, sizeof(asked));
+    large->large_word = word_of(10, 23, GENERATION, 0);
+    assert_int_equal(look(), 0);
+    assert_int_equal(n_found, 4);
+    assert_int_equal(found[0].start, (uintptr_t)memory);
+    assert_int_equal(found[0].bytes, size - 6);
+    assert_int_equal(found[0].site, 7);
+    assert_int_equal(found[0].time, 20);
+    assert_false(found[0].inherited);
+    assert_int_equal(found[1].start, (uintptr_t)memory + 2 * size);
+    assert_true(found[1].inherited);
+    assert_int_equal(found[2].start, (uintptr_t)memory + 41 * size);
+    assert_int_equal(found[2].bytes, 3);
+    assert_int_equal(found[3].start, (uintptr_t)slab_memory(large) + 192);
+    assert_int_equal(found[3].bytes, 50000);
+}
+
+/* Free slices, slabs that are empty, and blocks that were not carved have none, whatever is left there. */
+static void what_is_free_has_no_blocks(void **state)
+{
+    array[0] = word_of(7, 20, GENERATION, 0);
+    array[42] = word_of(7, 20, GENERATION, 0);
+    assert_int_equal(look(), 0);
+    assert_int_equal(n_found, 1);
+    slab->class = SLAB_UNUSED;
+    assert_int_equal(look(), 0);
+    assert_int_equal(n_found, 0);
+    slab->class = SMALL;
+    macro->free[0] |= UINT64_C(1) << 7;
+    assert_int_equal(look(), 0);
+    assert_int_equal(n_found, 0);
+}
+
+static void an_allocator_of_another_version_is_told(void **state)
+{
+    root.version++;
+    assert_int_equal(look(), -EPROTO);
+    root.version--;
+    root.self = NULL;
+    assert_int_equal(look(), -EPROTO);
+}
+
+static void words_at_places_that_are_none_are_no_blocks(void **state)
+{
+    static const uint64_t places[] = {8, 0x7fffffffff00, UINT64_MAX - 16, UINT64_MAX / 2};
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        slab->words = (struct word *)(uintptr_t)places[i];
+        assert_int_equal(look(), 0);
+        assert_int_equal(n_found, 0);
+    }
+}
+
+/* Words and descriptors full of anything: blocks stay within their slabs, and in order. */
+static void garbage_leads_nowhere(void **state)
+{
+    uint64_t random = 88172645463325252;
+    for (unsigned round = 0; round < 100; round++) {
+        uint8_t *bytes = (uint8_t *)(round % 2 ? (void *)array : (void *)macro_slab(macro, 1));
+        size_t n = round % 2 ? SLICE_BYTES : 126 * sizeof(struct slab);
+        for (size_t i = 0; i < n; i++) {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            bytes[i] = (uint8_t)(random & (round % 4 < 2 ? 0xff : random >> 8));
+        }
+        assert_int_equal(look(), 0);
+        assert_true(n_found <= FOUND_MAX);
+        uint64_t before = (uintptr_t)macro + SLICE_BYTES;
+        for (size_t i = 0; i < n_found; i++) {
+            assert_true(found[i].start >= before && found[i].site < SITES);
+            before = found[i].start + found[i].bytes;
+            assert_true(before <= (uintptr_t)macro + MACRO_BYTES);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(live_blocks_are_found_by_their_words, begin, end),
+        cmocka_unit_test_setup_teardown(what_is_free_has_no_blocks, begin, end),
+        cmocka_unit_test_setup_teardown(an_allocator_of_another_version_is_told, begin, end),
+        cmocka_unit_test_setup_teardown(words_at_places_that_are_none_are_no_blocks, begin, end),
+        cmocka_unit_test_setup_teardown(garbage_leads_nowhere, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
