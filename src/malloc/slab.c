@@ -95,7 +95,8 @@ enum slab_outcome slab_leave(struct source *source, struct slab *s)
         return SLAB_DONE;
     store_relaxed(&s->owner, NULL);
     lock_take(&source->lock);
-    uint64_t word = load_relaxed(&s->remote);
+    uint64_t word =
+        load_acquire(&s->remote); /* it may be given away: after all that was done to it */
     for (;;) {
         uint32_t count = remote_count(word);
         if (count == s->used)

@@ -181,7 +181,7 @@ static void *act(void *arg)
             check_stamp(old);
             release(a, old);
         }
-        if (r / 1024 % 512 == 0)
+        if (r / 1024 % 4 == 0)
             while (a->n_own > 0)
                 leave(a, 0);
     }
