@@ -86,6 +86,8 @@ EXPORT int malloc_info(int options, FILE *to)
         number(&l, " slices=\"", c->slices, "\"/>\n");
         error = stream_write(&l, to);
     }
+    number(&l, "  <first count=\"", s.first_blocks, "\"");
+    number(&l, " size=\"", s.first_bytes, "\"/>\n");
     number(&l, "</sizes>\n<total type=\"small\" count=\"", s.small_blocks, "\"");
     number(&l, " size=\"", s.small_bytes, "\"/>\n");
     number(&l, "<total type=\"large\" count=\"", s.large_blocks, "\"");

@@ -159,7 +159,7 @@ static void unhold(struct heap *h, struct slab *s, uint32_t out)
 /* Others free into slabs of this class. */
 static inline void stir(struct heap *h, unsigned class)
 {
-    h->bin[class].stir = HEAP_STIR;
+    h->bin[class].held.stir = HEAP_STIR;
 }
 
 static void let_go(struct heap *h, struct slab *s)
@@ -190,8 +190,8 @@ static void slab_exhausted(struct heap *h, struct slab *s)
     struct bin *b = &h->bin[s->class];
     if (__libc_single_threaded) {
         h->alone = true;
-    } else if (b->stir > 0 || policy_level() >= PRESSURE_HIGH) {
-        b->stir -= b->stir > 0;
+    } else if (b->held.stir > 0 || policy_level() >= PRESSURE_HIGH) {
+        b->held.stir -= b->held.stir > 0;
         let_go(h, s);
         return;
     } else if (b->held.n * s->slices >= HEAP_HELD_SLICES) {

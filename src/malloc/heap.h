@@ -40,11 +40,11 @@ enum {
 struct slabs {
     struct slab *first, *last;
     uint32_t n;
+    uint32_t stir; /* of those held: how many are let go before one is held again */
 };
 
 struct bin {
     struct slabs open, held;
-    uint32_t stir; /* slabs that are let go before one is held again */
 };
 
 struct spares {

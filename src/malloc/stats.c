@@ -52,10 +52,10 @@ void stats_take(struct stats *ret)
         ret->small_blocks += ret->counts.small[class].used;
         ret->small_bytes += ret->counts.small[class].used * size_of_class(class);
     }
-    uint64_t first_bytes, first_blocks = nursery_count(&first_bytes);
-    ret->small_blocks += first_blocks;
-    ret->small_bytes += first_bytes;
-    ret->mapped_bytes += first_blocks ? NURSERY_BYTES : 0;
+    ret->first_blocks = nursery_count(&ret->first_bytes);
+    ret->small_blocks += ret->first_blocks;
+    ret->small_bytes += ret->first_bytes;
+    ret->mapped_bytes += ret->first_blocks ? NURSERY_BYTES : 0;
     ret->large_blocks = ret->counts.large.used;
     ret->large_bytes = ret->counts.large.slices * SLICE_BYTES;
     struct huge_counts huge;

@@ -11,7 +11,8 @@
 #define MESSAGE_MAX                                                       \
     (sizeof(struct scan_heap) + SCAN_HEAP_MACROS_MAX * sizeof(uint64_t) + \
      SCAN_HEAP_CHAINS_MAX * sizeof(struct scan_heap_chain) +              \
-     SCAN_HEAP_NODES_MAX * sizeof(struct scan_heap_node))
+     SCAN_HEAP_NODES_MAX * sizeof(struct scan_heap_node) +                \
+     SCAN_HEAP_LOTS_MAX * sizeof(uint64_t))
 
 static int child(struct buffer *out, void *context)
 {
@@ -23,7 +24,8 @@ static int child(struct buffer *out, void *context)
     buffer_append(out, heap, sizeof(*heap));
     buffer_append(out, heap->chains, heap->n_chains * sizeof(*heap->chains));
     buffer_append(out, heap->nodes, heap->n_nodes * sizeof(*heap->nodes));
-    return buffer_append(out, heap->macros, heap->n_macros * sizeof(*heap->macros));
+    buffer_append(out, heap->macros, heap->n_macros * sizeof(*heap->macros));
+    return buffer_append(out, heap->lots, heap->n_lots * sizeof(*heap->lots));
 }
 
 /* The next `n` of the message, for free(). */
@@ -54,7 +56,8 @@ int scan_heap_read_apart(pid_t pid, uint64_t timeout_ms, struct scan_heap **ret_
     heap->chains = part(&message, &at, heap->n_chains, sizeof(*heap->chains));
     heap->nodes = part(&message, &at, heap->n_nodes, sizeof(*heap->nodes));
     heap->macros = part(&message, &at, heap->n_macros, sizeof(*heap->macros));
-    if (!heap->chains || !heap->nodes || !heap->macros)
+    heap->lots = part(&message, &at, heap->n_lots, sizeof(*heap->lots));
+    if (!heap->chains || !heap->nodes || !heap->macros || !heap->lots)
         return -ENOMEM;
     *ret_heap = MEMOIR_TAKE(heap);
     return 0;

@@ -160,6 +160,10 @@ static void text_adds_up_to_the_same(void)
         small_bytes += attribute(at, "bytes=\"") * used;
         small_blocks += used;
     }
+    const char *first = strstr(text, "<first ");
+    MUST(first);
+    small_bytes += attribute(first, "size=\"");
+    small_blocks += attribute(first, "count=\"");
     const char *small = strstr(text, "type=\"small\""), *large = strstr(text, "type=\"large\"");
     const char *huge = strstr(text, "type=\"mmap\""), *system = strstr(text, "<system");
     MUST(small && large && huge && system);

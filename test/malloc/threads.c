@@ -281,7 +281,7 @@ static void threads_that_end_unseen_leave_nothing(void)
             before = case_resident();
     }
     after = case_resident();
-    MUST_SAY(after < before + (6 << 20), "%zu KiB more are resident after %d threads",
+    MUST_SAY(after < before + (12 << 20), "%zu KiB more are resident after %d threads",
              (after - before) >> 10, AT_A_TIME * (ROUNDS - ROUNDS / 10));
 }
 
