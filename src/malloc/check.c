@@ -317,14 +317,16 @@ static void check_slabs(struct check *c, const struct heap *h, unsigned class,
         }
         equal(c, "owner of a slab", s, (uintptr_t)s->owner, (uintptr_t)h);
         equal(c, "size class of a slab", s, s->class, class);
-        equal(c, "way back of a slab", s, (uintptr_t)s->prev, (uintptr_t)before);
+        if (before)
+            equal(c, "way back of a slab", s, (uintptr_t)s->prev, (uintptr_t)before);
         equal(c, "slab is current", s, s->current, !held && s == list->first);
         equal(c, "slab is held", s, s->held, held);
         if (held)
             equal(c, "blocks that a held slab waits for", s, s->used, 1);
     }
     equal(c, "a heap's slabs of a class", h, n, list->n);
-    equal(c, "last of a heap's slabs", h, (uintptr_t)list->last, (uintptr_t)before);
+    if (before)
+        equal(c, "last of a heap's slabs", h, (uintptr_t)list->first->prev, (uintptr_t)before);
 }
 
 static void check_spare(struct check *c, const struct slab *s, unsigned slices)

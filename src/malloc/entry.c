@@ -14,7 +14,8 @@
 
 #include "malloc/os.h"
 
-static __attribute__((noinline)) void *malloc_slowly(struct heap *h, size_t bytes, uintptr_t caller)
+static __attribute__((noinline)) void *entry_malloc_slowly(struct heap *h, size_t bytes,
+                                                           uintptr_t caller)
 {
     void *block = h != &heap_none && bytes <= SIZE_SMALL_MAX ? heap_alloc_slowly(h, bytes) : NULL;
     return likely(block) ? block : divert_malloc(bytes, caller);
@@ -28,7 +29,7 @@ void *entry_malloc_further(size_t bytes, uintptr_t caller)
         if (likely(block))
             return block;
     }
-    return malloc_slowly(h, bytes, caller);
+    return entry_malloc_slowly(h, bytes, caller);
 }
 
 EXPORT void *malloc(size_t bytes)

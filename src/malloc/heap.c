@@ -17,26 +17,30 @@ struct slab slab_none;
 /* At the end: by the time it comes first, more of its blocks may be free. */
 static void slabs_link(struct slabs *list, struct slab *s)
 {
+    struct slab *first = list->first;
     s->next = NULL;
-    s->prev = list->last;
-    if (list->last)
-        list->last->next = s;
-    else
+    if (first) {
+        s->prev = first->prev;
+        s->prev->next = s;
+        first->prev = s;
+    } else {
+        s->prev = s;
         list->first = s;
-    list->last = s;
+    }
     list->n++;
 }
 
 static void slabs_unlink(struct slabs *list, struct slab *s)
 {
-    if (s->prev)
-        s->prev->next = s->next;
+    struct slab *first = list->first;
+    if (s == first)
+        list->first = first = s->next;
     else
-        list->first = s->next;
+        s->prev->next = s->next;
     if (s->next)
         s->next->prev = s->prev;
-    else
-        list->last = s->prev;
+    else if (first)
+        first->prev = s->prev;
     list->n--;
 }
 

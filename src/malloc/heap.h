@@ -38,7 +38,8 @@ enum {
 };
 
 struct slabs {
-    struct slab *first, *last;
+    struct slab *
+        first; /* whose `prev` is the last one; there is one of these for each class in every thread */
     uint32_t n;
     uint32_t stir; /* of those held: how many are let go before one is held again */
 };

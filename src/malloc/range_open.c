@@ -13,7 +13,7 @@
 #include "malloc/source.h"
 
 static struct heap nobody;
-static struct source nowhere = {.generation = UINT32_MAX};
+static struct source nowhere;
 
 static void macro_retire(struct macro *m)
 {
@@ -26,6 +26,7 @@ static void macro_retire(struct macro *m)
         }
         i += free || s->slices == 0 ? 1 : s->slices;
     }
+    nowhere.generation = UINT32_MAX; /* no macro-block is its own */
     m->source = &nowhere;
 }
 

@@ -28,7 +28,7 @@ struct stats {
     uint64_t small_bytes, large_bytes, huge_bytes; /* in use, as large as they are served */
     uint64_t small_blocks, large_blocks, huge_blocks;
     uint64_t first_bytes, first_blocks; /* of the small ones: those in the nursery */
-    uint64_t kept_bytes; /* free, with memory: what malloc_trim() would give back */
+    uint64_t kept_bytes;                /* free, with memory: what malloc_trim() would give back */
 };
 
 /* Of the whole process. Takes each source's lock for a while. */

@@ -13,11 +13,12 @@ struct words_lot *words_lots;
 static void begin_anew(struct lock *l);
 
 /* Arrays that no slab has, by their size, and the rest of the newest lot. All under the lock. */
+static struct lock stock_lock = {.stale =
+                                     begin_anew}; /* apart: so the rest takes no room in the file */
 static struct {
-    struct lock lock;
     void *free[KINDS];
     char *at, *end;
-} stock = {.lock = {.stale = begin_anew}};
+} stock;
 
 /* In a child that was forked while another thread held the lock: arrays that nobody had are nobody's. */
 static void begin_anew(struct lock *l)
@@ -52,7 +53,7 @@ static struct word *array_take(size_t kind)
 {
     if (kind >= KINDS)
         return NULL;
-    lock_take(&stock.lock);
+    lock_take(&stock_lock);
     void *array = stock.free[kind];
     if (array) {
         stock.free[kind] = *(void **)array;
@@ -60,16 +61,16 @@ static struct word *array_take(size_t kind)
     } else {
         array = carve(kind * GRAIN);
     }
-    lock_drop(&stock.lock);
+    lock_drop(&stock_lock);
     return array;
 }
 
 static void array_give(void *array, size_t kind)
 {
-    lock_take(&stock.lock);
+    lock_take(&stock_lock);
     *(void **)array = stock.free[kind];
     stock.free[kind] = array;
-    lock_drop(&stock.lock);
+    lock_drop(&stock_lock);
 }
 
 /* Who sees the words sees the number to find them by. */
@@ -155,10 +156,10 @@ size_t words_inside(const void *block)
 
 void words_fork_prepare(void)
 {
-    lock_fork_take(&stock.lock);
+    lock_fork_take(&stock_lock);
 }
 
 void words_fork_done(bool child)
 {
-    lock_fork_drop(&stock.lock, child);
+    lock_fork_drop(&stock_lock, child);
 }

@@ -11,8 +11,7 @@
 #define MESSAGE_MAX                                                       \
     (sizeof(struct scan_heap) + SCAN_HEAP_MACROS_MAX * sizeof(uint64_t) + \
      SCAN_HEAP_CHAINS_MAX * sizeof(struct scan_heap_chain) +              \
-     SCAN_HEAP_NODES_MAX * sizeof(struct scan_heap_node) +                \
-     SCAN_HEAP_LOTS_MAX * sizeof(uint64_t))
+     SCAN_HEAP_NODES_MAX * sizeof(struct scan_heap_node) + SCAN_HEAP_LOTS_MAX * sizeof(uint64_t))
 
 static int child(struct buffer *out, void *context)
 {
