@@ -160,11 +160,7 @@ static void unhold(struct heap *h, struct slab *s, uint32_t out)
     s->held = 0;
 }
 
-/* Others free into slabs of this class. */
-static inline void stir(struct heap *h, unsigned class)
-{
-    h->bin[class].held.stir = HEAP_STIR;
-}
+static void stir(struct heap *h, unsigned class);
 
 static void let_go(struct heap *h, struct slab *s)
 {
@@ -178,6 +174,15 @@ static void held_let_go(struct heap *h, struct slab *s)
 {
     unhold(h, s, s->limit);
     let_go(h, s);
+}
+
+/* Others free into slabs of this class: so they may do into those that are held. */
+static void stir(struct heap *h, unsigned class)
+{
+    struct slabs *held = &h->bin[class].held;
+    held->stir = HEAP_STIR;
+    while (held->first)
+        held_let_go(h, held->first);
 }
 
 void heap_not_alone(struct heap *h)
@@ -215,10 +220,10 @@ static void held_look(struct heap *h, unsigned class)
             slabs_link(held, s);
             continue;
         }
-        stir(h, class);
         unhold(h, s, s->limit);
         bin_link(h, s);
         slab_collect(s);
+        stir(h, class);
         return;
     }
 }
@@ -259,8 +264,9 @@ static struct slab *current_refill(struct heap *h, unsigned class)
         if (!b->open.first && !alone)
             held_look(h, class);
     }
-    if (load_relaxed(&h->source->pooled[class]) > 0)
-        s = slab_adopt(h->source, class, h);
+    if (load_relaxed(&h->source->pooled[class]) > 0 &&
+        (s = slab_adopt(h->source, class, h)) != NULL)
+        stir(h, class);
     if (!s)
         s = slab_new(h, class);
     if (!s)
@@ -271,22 +277,11 @@ static struct slab *current_refill(struct heap *h, unsigned class)
     return s;
 }
 
-/* A thread's first blocks: each class has pages of its own, and most programs and threads are small. So a class that has no slab
- * yet shares the one of the next power of two, until there are enough blocks for pages of their own. */
-static inline unsigned class_shared(struct heap *h, unsigned class, size_t bytes)
-{
-    if (h->shared >= HEAP_SHARED_MAX || bytes > SIZE_DIRECT_MAX || h->bin[class].open.first)
-        return class;
-    h->shared++;
-    return bytes <= 32 ? size_class(32)
-                       : size_class((size_t)1 << (64 - __builtin_clzll(bytes - 1)));
-}
-
 void *heap_alloc_slowly(struct heap *h, size_t bytes)
 {
     if (unlikely(bytes > SIZE_SMALL_MAX))
         return large_alloc(h, bytes, 1, false);
-    unsigned class = class_shared(h, size_class(bytes), bytes);
+    unsigned class = size_class(bytes);
     struct slab *s = h->bin[class].open.first;
     if (!s || !s->free) {
         if (unlikely(++h->slow_calls % HEAP_AGE_CALLS == 0))

@@ -28,8 +28,7 @@ enum {
     HEAP_BIN_SLICES = 8,   /* slabs with free blocks that a heap keeps of a class, in slices */
     HEAP_HELD_SLICES = 64, /* slabs without one, where there are more threads */
     HEAP_HELD_LOOKS = 2,   /* of these, how many are looked at for blocks that others freed, */
-    HEAP_STIR = 32,        /* and so many are let go once there were some */
-    HEAP_SHARED_MAX = 256, /* first blocks whose classes share slabs */
+    HEAP_STIR = 4096,      /* and so many are let go once there were some */
     HEAP_KEPT = 4,         /* longer runs of large blocks that it keeps, */
     HEAP_KEPT_SLICES = 64, /* of this size together, at most */
     HEAP_AGE_CALLS = 256,  /* times that the slow way is taken between two looks at what is kept */
@@ -59,7 +58,6 @@ struct heap {
     struct spares spare[HEAP_SPARE_SLICES]; /* of one slice, of two */
     struct slab *kept[HEAP_KEPT]; /* of large blocks that it freed; the last is the newest */
     uint32_t n_kept;
-    uint32_t shared; /* blocks that came from the slab of a larger class */
     struct source *source;
     struct heap *next;                 /* all of them, for walks */
     struct heap *next_free;            /* of no thread */

@@ -419,7 +419,8 @@ static void set_up(const struct scenario *sc)
         struct slab *s = slab_at(i);
         memset(s, 0, sizeof *s);
         s->slices = 1;
-        slab_begin(s, size_class(SLICE_BYTES / limit), threads[0].heap);
+        uint32_t bytes = SLICE_BYTES / limit; /* of the largest class, one fits */
+        slab_begin(s, size_class(bytes < SIZE_SMALL_MAX ? bytes : SIZE_SMALL_MAX), threads[0].heap);
         s->limit = limit;
         for (unsigned b = 0; b < limit; b++) {
             if (!s->free)
