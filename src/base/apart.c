@@ -61,15 +61,23 @@ static int confine(int to, pid_t parent, bool keep_files)
     return out;
 }
 
+/* What comes first. By the length the parent knows when all has come: where it was started with SIGCHLD ignored, the kernel does not
+ * tell how a child ended. */
+struct head {
+    int64_t result;
+    uint64_t len;
+};
+
 static _Noreturn void child_run(apart_fn *fn, void *context, size_t out_max, int to)
 {
     struct buffer found = BUFFER_INIT(out_max);
-    int32_t r = fn(&found, context);
-    if (r == 0)
-        r = found.error;
-    int sent = fs_write_all(to, (const char *)&r, sizeof(r));
-    if (sent == 0 && r == 0)
-        sent = fs_write_all(to, found.data, found.len);
+    int r = fn(&found, context);
+    struct head head = {.result = r == 0 ? found.error : r};
+    if (head.result == 0)
+        head.len = found.len;
+    int sent = fs_write_all(to, (const char *)&head, sizeof(head));
+    if (sent == 0)
+        sent = fs_write_all(to, found.data, head.len);
     _exit(sent == 0 ? 0 : 1);
 }
 
@@ -102,19 +110,17 @@ static void left_set(pid_t *place, pid_t pid)
     pthread_mutex_unlock(&left_lock);
 }
 
-/* Wait for its end, but not for ever. True if it ended well. */
-static bool end(pid_t pid, pid_t *place)
+/* Wait for its end, but not for ever. */
+static void end(pid_t pid, pid_t *place)
 {
     uint64_t until_ns = clock_monotonic_ns() + END_MS * NS_PER_MS;
-    int status = 0;
     pid_t ended;
     do {
-        ended = waitpid(pid, &status, WNOHANG);
+        ended = waitpid(pid, NULL, WNOHANG);
         if (ended == 0)
             poll(NULL, 0, 1);
     } while (ended == 0 && clock_monotonic_ns() < until_ns);
     left_set(place, ended == 0 ? pid : 0);
-    return ended == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 /* ---- the parent ---- */
@@ -153,11 +159,11 @@ static ssize_t receive(int fd, void *to, size_t len, struct watched *w)
     }
 }
 
-static int receive_all(int fd, struct buffer *out, struct watched *w, int32_t *ret_result)
+static int receive_all(int fd, struct buffer *out, struct watched *w, struct head *ret_head)
 {
     size_t had = 0;
-    while (had < sizeof(*ret_result)) {
-        ssize_t n = receive(fd, (char *)ret_result + had, sizeof(*ret_result) - had, w);
+    while (had < sizeof(*ret_head)) {
+        ssize_t n = receive(fd, (char *)ret_head + had, sizeof(*ret_head) - had, w);
         if (n <= 0)
             return n < 0 ? (int)n : -ECHILD;
         had += (size_t)n;
@@ -178,14 +184,15 @@ static int receive_all(int fd, struct buffer *out, struct watched *w, int32_t *r
 
 static int watch(int fd, pid_t pid, pid_t *place, struct watched *w, struct buffer *out)
 {
-    int32_t result = 0;
-    int r = receive_all(fd, out, w, &result);
+    struct head head = {0};
+    size_t had = out->len;
+    int r = receive_all(fd, out, w, &head);
     if (r < 0)
         kill(pid, SIGKILL);
-    bool well = end(pid, place);
+    end(pid, place);
     if (r < 0)
         return r;
-    return well ? result : -ECHILD;
+    return out->len - had == head.len ? (int)head.result : -ECHILD;
 }
 
 static int run(apart_fn *fn, void *context, const struct apart_options *options, uint64_t *shared,

@@ -199,7 +199,7 @@ static int scan_now(struct lost *lost, const struct scan_threads *threads, bool 
 {
     const struct book_identity *id = lost->book->identity;
     struct book_names names;
-    /* Sites that came until now are all that a trailer can name. */
+    /* Sites that came until now are all that a trailer or a word can name. */
     int r = book_names_load(lost->book, &names);
     if (r < 0)
         return r;

@@ -190,6 +190,10 @@ static const struct http_param stream_params[] = {
 static const char private_help[] =
     "Only for the process's user and for root: others get 403. A process that keeps no book has none (404).";
 
+static const char ages_help[] =
+    "Only for the process's user and for root: others get 403. A process that keeps no book has none (404). Where its blocks are not known: "
+    "409. Where its memory does not answer within 3 s: 504.";
+
 static const struct http_route routes[] = {
     {.method = "GET",
      .path = "/api/v1/query",
@@ -274,7 +278,7 @@ static const struct http_route routes[] = {
      .path = "/api/v1/processes/{pid}/ages",
      .name = "processAges",
      .summary = "Live blocks by age and size",
-     .help = private_help,
+     .help = ages_help,
      .params = ages_params,
      .answer_schema = "Ages",
      .role = HTTP_READ,

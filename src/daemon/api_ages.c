@@ -1,5 +1,6 @@
 /* Live blocks of a process by age and size: of its heap, found in its memory by the trailers that the tracker leaves
- * there; or of its devices, as its books list them. Its memory is read while it runs; nobody is stopped. */
+ * there, or by the words of libmemoir-malloc; or of its devices, as its books list them. Its memory is read while it runs, by a child
+ * that may hang (base/apart.h); nobody is stopped. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -174,7 +174,8 @@ static inline bool free_small(struct memoir_chain *c, void *block)
 {
     uint64_t *b = block_of(block), header;
     return (uintptr_t)block % CHAIN_GRAIN == 0 && chain_spans(c, b) && word_get(c, b, &header) &&
-           header_is_live(header) && c->used_bytes > header_bytes(header) && bin_put(c, b, header);
+           header_is_live(header) && block_fits(c, b, header_bytes(header)) &&
+           c->used_bytes > header_bytes(header) && bin_put(c, b, header);
 }
 
 static __attribute__((noinline)) int free_slowly(struct memoir_chain *c, void *block)

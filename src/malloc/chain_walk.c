@@ -207,7 +207,8 @@ static int rebuild_region(struct memoir_chain *c, struct region *r, uint64_t byt
             uint64_t *after = block_at(b, own);
             for (; after != end && word_get(c, after, &header) && !header_is_live(header);
                  after = block_at(b, own)) {
-                if (header_bytes(header) > (uint64_t)((char *)end - (char *)after))
+                if (header_bytes(header) < CHAIN_BLOCK_MIN ||
+                    header_bytes(header) > (uint64_t)((char *)end - (char *)after))
                     return -EUCLEAN;
                 own += header_bytes(header);
             }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/single_threaded.h>
 
 #include "malloc/account.h"
 #include "malloc/chain_default.h"
@@ -88,6 +89,10 @@ void *divert_malloc(size_t bytes, uintptr_t caller)
 void *divert_calloc(size_t bytes, uintptr_t caller)
 {
     void *block;
+    struct heap *own = heap_own;
+    /* As in calloc(): in any mode, and however many modules have variables of threads. */
+    if (unlikely(own && own->alone && !__libc_single_threaded))
+        heap_not_alone(own);
     if (chained(bytes, 1, true, &block))
         return block;
     if (hardened())

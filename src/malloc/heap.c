@@ -12,6 +12,16 @@
 
 struct slab slab_none;
 
+/* make-archive defines it where we stand beside another malloc: there pthread_create() does not come by (entry.c), so nobody tells a
+ * thread that waits to let go what it holds. */
+extern const char malloc_embedded __attribute__((weak, visibility("hidden")));
+
+/* May slabs be held without a limit? */
+static inline bool is_alone(void)
+{
+    return __libc_single_threaded && !&malloc_embedded;
+}
+
 /* ---- lists of slabs ---- */
 
 /* At the end: by the time it comes first, more of its blocks may be free. */
@@ -150,23 +160,25 @@ static void hold(struct heap *h, struct slab *s)
     fence_signal();
     s->used = 1;
     slabs_link(&h->bin[s->class].held, s);
+    h->held_slices += s->slices;
 }
 
 static void unhold(struct heap *h, struct slab *s, uint32_t out)
 {
     slabs_unlink(&h->bin[s->class].held, s);
+    h->held_slices -= s->slices;
     s->used = out;
     fence_signal();
     s->held = 0;
 }
 
-static void stir(struct heap *h, unsigned class);
-
+/* Some of its blocks may come back this moment: then others free into slabs of this class. The other ones that are held stay so until
+ * stir() is called: there may be any number of them. */
 static void let_go(struct heap *h, struct slab *s)
 {
     if (slab_let_go(s))
         return;
-    stir(h, s->class); /* some came back this moment */
+    h->bin[s->class].held.stir = HEAP_STIR;
     bin_link(h, s);
 }
 
@@ -185,25 +197,50 @@ static void stir(struct heap *h, unsigned class)
         held_let_go(h, held->first);
 }
 
+/* Of a slab in a bin: to the source if it is empty; else into the pool, if it is to leave the heap. */
+static void slab_part(struct heap *h, struct slab *s, bool leave)
+{
+    slab_collect(s);
+    bool empty = slab_out(s) == 0;
+    if (!empty && !leave)
+        return;
+    bin_unlink(h, s);
+    if (empty || slab_leave(macro_of(s)->source, s) == SLAB_EMPTY) {
+        s->owner = NULL;
+        source_give(macro_of(s)->source, s);
+    }
+}
+
 void heap_not_alone(struct heap *h)
 {
     h->alone = false;
-    for (unsigned class = 0; class < SIZE_CLASSES; class ++)
-        while (h->bin[class].held.first)
-            held_let_go(h, h->bin[class].held.first);
+    for (unsigned class = 0; class < SIZE_CLASSES; class ++) {
+        struct bin *b = &h->bin[class];
+        while (b->held.first)
+            held_let_go(h, b->held.first);
+        /* As many as it may have by itself from now on: claim_wanted(). */
+        unsigned slices = 0;
+        for (struct slab *s = b->open.first, *next; s; s = next) {
+            next = s->next;
+            slices += s->slices;
+            if (slices > HEAP_BIN_SLICES)
+                slab_part(h, s, true);
+        }
+    }
 }
 
 /* It has no free block, and is in no list. */
 static void slab_exhausted(struct heap *h, struct slab *s)
 {
     struct bin *b = &h->bin[s->class];
-    if (__libc_single_threaded) {
+    if (is_alone()) {
         h->alone = true;
-    } else if (b->held.stir > 0 || policy_level() >= PRESSURE_HIGH) {
+    } else if (b->held.stir > 0 || policy_level() >= PRESSURE_HIGH ||
+               (h->held_slices >= HEAP_HELD_SLICES && !b->held.first)) {
         b->held.stir -= b->held.stir > 0;
         let_go(h, s);
         return;
-    } else if (b->held.n * s->slices >= HEAP_HELD_SLICES) {
+    } else if (h->held_slices >= HEAP_HELD_SLICES) {
         held_let_go(h, b->held.first);
     }
     hold(h, s);
@@ -249,7 +286,7 @@ static struct slab *current_refill(struct heap *h, unsigned class)
 {
     struct bin *b = &h->bin[class];
     struct slab *s;
-    bool alone = __libc_single_threaded;
+    bool alone = is_alone();
     if (unlikely(h->alone && !alone))
         heap_not_alone(h);
     while ((s = b->open.first) != NULL) {
@@ -354,20 +391,6 @@ void heap_free_slowly(struct heap *h, struct slab *s, void *block)
 }
 
 /* ---- giving up what is not needed ---- */
-
-/* Of a slab in a bin: to the source if it is empty; else into the pool, if it is to leave the heap. */
-static void slab_part(struct heap *h, struct slab *s, bool leave)
-{
-    slab_collect(s);
-    bool empty = slab_out(s) == 0;
-    if (!empty && !leave)
-        return;
-    bin_unlink(h, s);
-    if (empty || slab_leave(macro_of(s)->source, s) == SLAB_EMPTY) {
-        s->owner = NULL;
-        source_give(macro_of(s)->source, s);
-    }
-}
 
 /* Slabs that are held, if they are to leave or others have freed blocks of them: into the bin, where they are looked at next. */
 static void held_part(struct heap *h, unsigned class, bool leave)

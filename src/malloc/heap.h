@@ -26,7 +26,7 @@ enum {
     HEAP_SPARES = 4,       /* runs of one slice that a heap keeps, and as many of two */
     HEAP_SPARE_SLICES = 2, /* so many at most */
     HEAP_BIN_SLICES = 8,   /* slabs with free blocks that a heap keeps of a class, in slices */
-    HEAP_HELD_SLICES = 64, /* slabs without one, where there are more threads */
+    HEAP_HELD_SLICES = 64, /* slabs without one, of all classes, where there are more threads */
     HEAP_HELD_LOOKS = 2,   /* of these, how many are looked at for blocks that others freed, */
     HEAP_STIR = 4096,      /* and so many are let go once there were some */
     HEAP_KEPT = 4,         /* longer runs of large blocks that it keeps, */
@@ -65,6 +65,7 @@ struct heap {
     bool alone;                        /* holds slabs as if there were no other thread */
     int32_t tid;                       /* 0: of no thread */
     int32_t pid;                       /* of that thread's process */
+    uint32_t held_slices;              /* of all slabs that it holds */
     uint64_t large_allocs, slow_calls; /* only its own thread adds */
 };
 

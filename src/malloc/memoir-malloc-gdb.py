@@ -131,7 +131,8 @@ class Heap(gdb.Command):
                 elif kind != layout.unused:
                     row = sizes.setdefault(number(slab["block_bytes"]), [0, 0, 0, 0, {}])
                     state, back, _ = layout.remote(slab)
-                    row[0] += number(slab["used"]) - number(slab["current"]) - back
+                    out = number(slab["made"]) if number(slab["held"]) else number(slab["used"]) - number(slab["current"])
+                    row[0] += out - back
                     row[1] += number(slab["made"])
                     row[2] += 1
                     row[3] += number(slab["slices"])

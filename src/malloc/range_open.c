@@ -36,7 +36,7 @@ static void heap_forget(struct heap *h)
         h->direct[i] = &slab_none;
     memset(h->bin, 0, sizeof(h->bin));
     memset(h->spare, 0, sizeof(h->spare));
-    h->n_kept = 0;
+    h->n_kept = h->held_slices = 0;
 }
 
 void range_retire(void)

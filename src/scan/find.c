@@ -274,13 +274,45 @@ static int search_region(struct search *s)
     return r;
 }
 
+/* Is the second one the same macro-block's as the end of the first? */
+static bool joins(const struct scan_region *first, const struct scan_region *second,
+                  const struct scan_heap *heap)
+{
+    return first->end == second->start && first->anonymous && second->anonymous && !first->shared &&
+           !second->shared && second->start % MACRO_BYTES != 0 &&
+           scan_heap_macro(heap, second->start) != 0 &&
+           second->end - first->start <= SCAN_MAPPING_MAX;
+}
+
+/* A program may protect, lock or advise pages of its blocks: these are mappings of their own then, of which slabs know nothing. So what
+ * lies in one macro-block is made one region. */
+static void regions_join(struct scan_regions *regions, const struct scan_heap *heap)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < regions->n; i++) {
+        const struct scan_region *next = &regions->regions[i];
+        struct scan_region *last = n ? &regions->regions[n - 1] : NULL;
+        if (!last || !joins(last, next, heap)) {
+            regions->regions[n++] = *next;
+            continue;
+        }
+        last->end = next->end;
+        last->readable = last->readable || next->readable;
+        last->writable = last->writable || next->writable;
+        last->root = last->root || next->root;
+    }
+    regions->n = n;
+}
+
 int scan_find_heap(const struct scan_options *options, struct scan_memory *memory,
-                   const struct scan_regions *regions, struct scan_heap **ret_heap)
+                   struct scan_regions *regions, struct scan_heap **ret_heap)
 {
     *ret_heap = NULL;
     int r = scan_heap_read_from(memory, regions, true, ret_heap);
     if (!options->words) /* then it only tells what is no root */
         return 0;
+    if (r == 0)
+        regions_join(regions, *ret_heap);
     return r == -ENOENT ? -EPROTO : r;
 }
 

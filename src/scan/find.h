@@ -11,9 +11,10 @@ struct scan_heap;
 int scan_find(struct scan *scan, const struct scan_options *options, struct scan_memory *memory,
               struct scan_regions *regions, const struct scan_heap *heap);
 
-/* The heap of our allocator in that process, for scan_find(): NULL where blocks have trailers. */
+/* The heap of our allocator in that process, for scan_find(): NULL where blocks have trailers. Where they have words, regions that share
+ * a macro-block become one. */
 int scan_find_heap(const struct scan_options *options, struct scan_memory *memory,
-                   const struct scan_regions *regions, struct scan_heap **ret_heap);
+                   struct scan_regions *regions, struct scan_heap **ret_heap);
 
 /* The number of the block around an address, or SIZE_MAX. `hint` is the region of the last hit. */
 size_t scan_block_around(const struct scan *scan, const struct scan_regions *regions,

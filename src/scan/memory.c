@@ -47,6 +47,7 @@ static size_t pages_ask(struct scan_memory *memory, uint64_t page, size_t n)
     if (memory->pagemap >= 0)
         got = pread(memory->pagemap, memory->entries, n * sizeof(uint64_t),
                     (off_t)(page * sizeof(uint64_t)));
+    apart_beat(); /* terabytes of addresses without a page take their time, too */
     if (got >= (ssize_t)sizeof(uint64_t))
         return (size_t)got / sizeof(uint64_t);
     for (size_t i = 0; i < n; i++)

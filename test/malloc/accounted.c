@@ -8,7 +8,7 @@
 
 #include "cases.h"
 
-/* The first blocks of a thread share slabs with larger ones. */
+/* Some blocks of many sizes, so that no slab is new. */
 static void begin(void)
 {
     for (int i = 0; i < 400; i++)

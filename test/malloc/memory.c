@@ -6,35 +6,7 @@
 #include <unistd.h>
 
 #include "churn.h"
-
-#define MIB ((size_t)1 << 20)
-
-/* A stack of blocks, linked through them. */
-struct link {
-    struct link *next;
-};
-
-static struct link *take(size_t total, size_t bytes)
-{
-    struct link *list = NULL;
-    for (size_t i = 0; i < total / bytes; i++) {
-        struct link *block = malloc(bytes);
-        MUST(block);
-        memset(block, 1, bytes);
-        block->next = list;
-        list = block;
-    }
-    return list;
-}
-
-static void give(struct link *list)
-{
-    while (list) {
-        struct link *next = list->next;
-        free(list);
-        list = next;
-    }
-}
+#include "links.h"
 
 /* Two threads by turns: a baton says whose turn it is. */
 static sem_t asked, answered;

@@ -44,6 +44,23 @@ static void what_it_found_comes_back(void **unused)
     buffer_release(&out);
 }
 
+static int die_silently(struct buffer *out, void *context)
+{
+    _exit(0);
+}
+
+static void who_ignores_the_ends_of_children_is_told_all_the_same(void **unused)
+{
+    struct buffer out = BUFFER_INIT(100);
+    signal(SIGCHLD, SIG_IGN);
+    assert_int_equal(apart_run(say, (void *)"found", &patient, &out), 0);
+    assert_string_equal(out.data, "found");
+    assert_int_equal(apart_run(die_silently, NULL, &patient, &out), -ECHILD);
+    assert_string_equal(out.data, "found");
+    signal(SIGCHLD, SIG_DFL);
+    buffer_release(&out);
+}
+
 static int say_much(struct buffer *out, void *context)
 {
     size_t n = *(const size_t *)context;
@@ -211,6 +228,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_it_found_comes_back),
+        cmocka_unit_test(who_ignores_the_ends_of_children_is_told_all_the_same),
         cmocka_unit_test(much_comes_back_whole_up_to_the_limit),
         cmocka_unit_test(more_than_fits_is_an_error_and_leaves_what_was_there),
         cmocka_unit_test(its_error_comes_back_alone),

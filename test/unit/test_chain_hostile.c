@@ -376,6 +376,27 @@ static void the_table_of_mapped_chains_forgets_what_is_gone(void **state)
     }
 }
 
+/* A block whose header is the last word of the segment, as a stranger may name it. */
+static void a_block_behind_the_end_is_not_freed(void **unused)
+{
+    int fd = memfd_create("chain", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(fd, 4 * PAGE), 0);
+    char *base = map_guarded(fd);
+    struct memoir_chain *c;
+    struct memoir_chain_options shared = {.struct_size = sizeof(shared),
+                                          .flags = MEMOIR_CHAIN_SHARED};
+    assert_int_equal(memoir_chain_init(base, SEGMENT, &shared, &c), 0);
+    assert_non_null(memoir_chain_alloc(c, 1000));
+    memset(base + SEGMENT, 0x5a, 4 * PAGE - SEGMENT);
+    word_put(c, (uint64_t *)(base + SEGMENT - 8), CHAIN_BLOCK_MIN | CHAIN_USED | CHAIN_BEFORE_USED);
+    assert_true(memoir_chain_free(c, base + SEGMENT) < 0);
+    for (int i = SEGMENT; i < 4 * PAGE; i++)
+        assert_int_equal(base[i], 0x5a);
+    memoir_chain_destroy(c);
+    unmap_guarded(base);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -383,6 +404,7 @@ int main(void)
         cmocka_unit_test(a_shared_chain_with_a_source_is_not_attached_to),
         cmocka_unit_test(a_process_that_has_not_attached_is_refused),
         cmocka_unit_test(the_table_of_mapped_chains_forgets_what_is_gone),
+        cmocka_unit_test(a_block_behind_the_end_is_not_freed),
         cmocka_unit_test(forged_words_never_lead_out_of_the_segment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
