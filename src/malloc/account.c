@@ -180,6 +180,7 @@ INLINE void *slab_done(struct track_thread *t, const struct slab *s, void *block
     }
     struct word *word = words_at(words, s, block);
     word->low = (uint32_t)entry->short_site + (uint32_t)t->stamp;
+    fence_signal(); /* who reads from outside finds no word before its site */
     word->high = (uint16_t)((slack << WORD_SLACK_SHIFT) + t->generation);
     count_alloc(t, entry->counters, bytes);
     return block;
