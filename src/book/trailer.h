@@ -171,25 +171,36 @@ static inline uint64_t book_trailer_place(uint64_t start, uint64_t usable)
     return (start + usable - sizeof(uint64_t)) & ~UINT64_C(7);
 }
 
-/* ---- times of short trailers ---- */
+/* ---- times ---- */
 
-/* 15 bits for 26, with a relative error of 1 in 2,048 at most: as a number of 4 bits and a fraction. Never
- * later than it was. A larger time has a larger number. */
-static inline uint32_t book_trailer_time_pack(uint32_t time)
+/* As a power and a fraction of so many bits, which tells the relative error at most: 1 in 2 to that. Never later than it was. A larger
+ * time has a larger number. */
+static inline uint32_t book_time_pack(uint32_t time, unsigned fraction_bits)
 {
-    uint32_t above = time >> BOOK_TRAILER_TIME_FRACTION;
+    uint32_t above = time >> fraction_bits;
     if (above == 0)
         return time;
     uint32_t power = 31 - (uint32_t)__builtin_clz(above);
-    uint32_t fraction = (time >> power) - (1 << BOOK_TRAILER_TIME_FRACTION);
-    return (power + 1) << BOOK_TRAILER_TIME_FRACTION | fraction;
+    uint32_t fraction = (time >> power) - (UINT32_C(1) << fraction_bits);
+    return (power + 1) << fraction_bits | fraction;
+}
+
+static inline uint32_t book_time_unpack(uint32_t packed, unsigned fraction_bits)
+{
+    uint32_t power = packed >> fraction_bits, whole = UINT32_C(1) << fraction_bits;
+    uint32_t fraction = packed & (whole - 1);
+    return power == 0 ? fraction : (fraction + whole) << (power - 1);
+}
+
+/* Of short trailers: 15 bits for 26, with a relative error of 1 in 2,048 at most. */
+static inline uint32_t book_trailer_time_pack(uint32_t time)
+{
+    return book_time_pack(time, BOOK_TRAILER_TIME_FRACTION);
 }
 
 static inline uint32_t book_trailer_time_unpack(uint32_t packed)
 {
-    uint32_t power = packed >> BOOK_TRAILER_TIME_FRACTION;
-    uint32_t fraction = packed & ((1 << BOOK_TRAILER_TIME_FRACTION) - 1);
-    return power == 0 ? fraction : (fraction + (1 << BOOK_TRAILER_TIME_FRACTION)) << (power - 1);
+    return book_time_unpack(packed, BOOK_TRAILER_TIME_FRACTION);
 }
 
 /* ---- short ---- */

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/single_threaded.h>
 
 #include "malloc/account.h"
 #include "malloc/chain_default.h"
@@ -90,9 +89,8 @@ void *divert_calloc(size_t bytes, uintptr_t caller)
 {
     void *block;
     struct heap *own = heap_own;
-    /* As in calloc(): in any mode, and however many modules have variables of threads. */
-    if (unlikely(own && own->alone && !__libc_single_threaded))
-        heap_not_alone(own);
+    if (own) /* in any mode, and however many modules have variables of threads */
+        heap_look_around(own);
     if (chained(bytes, 1, true, &block))
         return block;
     if (hardened())

@@ -9,7 +9,6 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/single_threaded.h>
 #include <unistd.h>
 
 #include "malloc/os.h"
@@ -51,9 +50,7 @@ EXPORT void *calloc(size_t n, size_t each)
     }
     if (likely(bytes <= SIZE_DIRECT_MAX)) {
         struct heap *h = heap_fast;
-        /* So pthread_create() comes by, before there is a second thread. */
-        if (unlikely(h->alone && !__libc_single_threaded))
-            heap_not_alone(h);
+        heap_look_around(h);
         void *block = heap_pop(h, bytes);
         if (likely(block))
             return memset(block, 0, bytes);

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/single_threaded.h>
 
 #include "malloc/macro.h"
 
@@ -103,6 +104,13 @@ void heap_slab_emptied(struct heap *h, struct slab *s);
 
 /* There are other threads now: let go what was held as if there were none. */
 void heap_not_alone(struct heap *h);
+
+/* Where pthread_create() comes by, before there is a second thread: in calloc(). */
+static inline __attribute__((always_inline)) void heap_look_around(struct heap *h)
+{
+    if (unlikely(h->alone && !__libc_single_threaded))
+        heap_not_alone(h);
+}
 
 /* Blocks of a slab that are with the program or on the remote list. Its owner's to ask. */
 static inline uint32_t slab_out(const struct slab *s)

@@ -28,6 +28,8 @@ void range_begin(void);
 
 /* 0 and the state, or why there is no range although one is wanted (-EINVAL, -EEXIST, -ENOMEM...); -ENOENT: none is wanted. */
 int range_state(enum range_state *ret);
+/* The same for who saves or loads: -ENOTSUP in a program whose blocks are hardened or accounted. */
+int range_state_moved(enum range_state *ret);
 const struct range_plan *range_here(void);
 
 /* For an image: addresses for exactly this. False: some are in use, or not ours. os_unmap() gives them back. */

@@ -317,15 +317,7 @@ static int tell_map(struct load *l)
 static void macro_adopt(struct source *s, struct macro *m)
 {
     memset(m, 0, sizeof(*m));
-    m->source = s;
-    m->generation = s->generation;
-    m->class = SLAB_UNUSED;
-    m->next = s->macros;
-    if (s->macros)
-        s->macros->prev = m;
-    s->macros = m;
-    s->n_macros++;
-    s->total_macros++;
+    source_macro_join(s, m);
     for (unsigned i = 1, first; i < MACRO_SLICES;) {
         for (first = i; i < MACRO_SLICES && macro_slab(m, i)->slices == 0;)
             i++;
@@ -425,12 +417,9 @@ EXPORT int memoir_malloc_range_load(int fd, void **ret_root)
     enum range_state state;
     uint32_t none = 0;
     int saved = errno;
-    start_modes();
-    int r = range_state(&state);
+    int r = range_state_moved(&state);
     if (r < 0)
         return r;
-    if (thread_modes != 0)
-        return -ENOTSUP;
     if (!cas_acquire(&loading, &none, 1))
         return -EBUSY;
     range_state(&state); /* as the last one has left it */

@@ -6,11 +6,13 @@
  * range: so their slabs become slabs of a heap that nobody has, where others' frees wait for ever, and their macro-blocks those of a
  * source that is not theirs, which gives nothing out and takes nothing back (source.h: generation).
  */
+#include <errno.h>
 #include <string.h>
 
 #include "malloc/heap.h"
 #include "malloc/range.h"
 #include "malloc/source.h"
+#include "malloc/thread.h"
 
 static struct heap nobody;
 static struct source nowhere;
@@ -49,4 +51,11 @@ void range_retire(void)
     }
     for (struct heap *h = heap_all; h; h = h->next)
         heap_forget(h);
+}
+
+int range_state_moved(enum range_state *ret)
+{
+    start_modes();
+    int r = range_state(ret);
+    return r == 0 && thread_modes != 0 ? -ENOTSUP : r;
 }

@@ -303,12 +303,9 @@ EXPORT int memoir_malloc_range_save(int fd, const void *root)
 {
     enum range_state state;
     int saved = errno;
-    start_modes();
-    int r = range_state(&state);
+    int r = range_state_moved(&state);
     if (r < 0)
         return r;
-    if (thread_modes != 0)
-        return -ENOTSUP;
     if (state == RANGE_WAITING)
         return -EAGAIN;
     if (root && !os_places_has(root))

@@ -2,17 +2,7 @@
 #include "malloc/root.h"
 
 struct malloc_root malloc_root __attribute__((aligned(ROOT_ALIGN), used)) = {
-    .magic = {'M', 'E', 'M', 'O', 'I', 'R', 'H', 'P'},
-    .version = ROOT_VERSION,
-    .bytes = sizeof(struct malloc_root),
-    .layout = ROOT_LAYOUT,
-    .self = &malloc_root,
-    .source_main = &source_main,
-    .sources_more = sources_more,
-    .sources_n = &sources_n,
-    .heaps = &heap_all,
-    .huge = &huge_look,
-    .os = &os_counts,
-    .settings = &malloc_settings,
-    .words = &words_lots,
+    ROOT_HEAD(malloc_root),  .source_main = &source_main,  .sources_more = sources_more,
+    .sources_n = &sources_n, .heaps = &heap_all,           .huge = &huge_look,
+    .os = &os_counts,        .settings = &malloc_settings, .words = &words_lots,
 };

@@ -46,5 +46,10 @@ struct malloc_root {
      SIZE_CLASSES << 2 ^ sizeof(struct huge_cache) << 15 ^ offsetof(struct macro, next) << 7 ^  \
      offsetof(struct slab, words) << 21 ^ offsetof(struct slab, large_word) << 27)
 
+/* How a root begins, by which it is known: ROOT_MAGIC, without the zero at its end. */
+#define ROOT_HEAD(root)                                                         \
+    .magic = {'M', 'E', 'M', 'O', 'I', 'R', 'H', 'P'}, .version = ROOT_VERSION, \
+    .bytes = sizeof(struct malloc_root), .layout = ROOT_LAYOUT, .self = &(root)
+
 /* Takes it into whatever is linked with us. */
 extern struct malloc_root malloc_root __attribute__((visibility("hidden")));

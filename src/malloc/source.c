@@ -85,6 +85,19 @@ void source_empty_unlink(struct source *s, struct macro *m)
     s->n_empty--;
 }
 
+void source_macro_join(struct source *s, struct macro *m)
+{
+    m->source = s;
+    m->generation = s->generation;
+    m->class = SLAB_UNUSED;
+    m->next = s->macros;
+    if (s->macros)
+        s->macros->prev = m;
+    s->macros = m;
+    s->n_macros++;
+    s->total_macros++;
+}
+
 static struct macro *macro_new(struct source *s)
 {
     struct macro *m = os_map_node(MACRO_BYTES, MACRO_BYTES, s->node);
@@ -98,15 +111,7 @@ static struct macro *macro_new(struct source *s)
         m->huge_page = 1;
     if (unlikely(node_many))
         node_prefer(m, MACRO_BYTES, s->node);
-    m->source = s;
-    m->generation = s->generation;
-    m->class = SLAB_UNUSED;
-    m->next = s->macros;
-    if (s->macros)
-        s->macros->prev = m;
-    s->macros = m;
-    s->n_macros++;
-    s->total_macros++;
+    source_macro_join(s, m);
     runs_insert(s, m, 1, MACRO_SLICES_USABLE);
     source_empty_link(s, m);
     return m;

@@ -101,6 +101,7 @@ bool source_age_due(struct source *s);
 
 /* With the lock, for source_keep.c: all of its slices became free, or they are not so any more; nobody has a slice of it, and it leaves
  * the source, to be unmapped by the caller. */
+void source_macro_join(struct source *s, struct macro *m);
 void source_empty_link(struct source *s, struct macro *m);
 void source_empty_unlink(struct source *s, struct macro *m);
 void source_macro_leave(struct source *s, struct macro *m);

@@ -59,22 +59,15 @@ extern struct words_lot *words_lots __attribute__((visibility("hidden")));
 
 /* ---- one word ---- */
 
-/* 13 bits for 26, with a relative error of 1 in 256 at most. Never later than it was; a larger time has a larger number. */
+/* 13 bits for 26, with a relative error of 1 in 256 at most (book/trailer.h). */
 static inline uint32_t word_time_pack(uint32_t time)
 {
-    uint32_t above = time >> WORD_TIME_FRACTION;
-    if (above == 0)
-        return time;
-    uint32_t power = 31 - (uint32_t)__builtin_clz(above);
-    uint32_t fraction = (time >> power) - (1 << WORD_TIME_FRACTION);
-    return (power + 1) << WORD_TIME_FRACTION | fraction;
+    return book_time_pack(time, WORD_TIME_FRACTION);
 }
 
 static inline uint32_t word_time_unpack(uint32_t packed)
 {
-    uint32_t power = packed >> WORD_TIME_FRACTION;
-    uint32_t fraction = packed & ((1 << WORD_TIME_FRACTION) - 1);
-    return power == 0 ? fraction : (fraction + (1 << WORD_TIME_FRACTION)) << (power - 1);
+    return book_time_unpack(packed, WORD_TIME_FRACTION);
 }
 
 /* Does the block itself tell how much was asked? */

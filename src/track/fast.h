@@ -64,14 +64,13 @@ INLINE struct track_site *site_known(struct track_thread *t, uintptr_t caller)
 }
 
 /* Count a block up to BOOK_TRAILER_SHORT_MAX that the budget has not been charged for: but for a call of track_done() where
- * anything is unusual. `most`: what it may have to spare; a short trailer can
- * tell no more than BOOK_TRAILER_SLACK_MAX. */
-INLINE void *near_done_within(struct track_thread *t, void *block, uint64_t extent, size_t bytes,
-                              uintptr_t caller, uint64_t most)
+ * anything is unusual, such as more to spare than a short trailer can tell. */
+INLINE void *near_done(struct track_thread *t, void *block, uint64_t extent, size_t bytes,
+                       uintptr_t caller)
 {
     struct track_site *entry = track_site_entry(t, caller);
     uint64_t at = (uintptr_t)block + extent;
-    if (unlikely(charge(&t->budget, bytes) || extent - bytes > most))
+    if (unlikely(charge(&t->budget, bytes) || extent - bytes > BOOK_TRAILER_SLACK_MAX))
         return track_done(block, bytes, caller);
     if (unlikely(entry->key != caller)) {
         entry = track_site_beside(entry);
@@ -82,12 +81,6 @@ INLINE void *near_done_within(struct track_thread *t, void *block, uint64_t exte
     *(uint64_t *)at = book_trailer_short_seal(t->key, at, said);
     count_alloc(t, entry->counters, bytes);
     return block;
-}
-
-INLINE void *near_done(struct track_thread *t, void *block, uint64_t extent, size_t bytes,
-                       uintptr_t caller)
-{
-    return near_done_within(t, block, extent, bytes, caller, BOOK_TRAILER_SLACK_MAX);
 }
 
 /* The same for a larger one, which gets a long trailer; `extent` is that of its last word. */

@@ -72,6 +72,16 @@ static inline void tree_link(struct tree *t)
     }
 }
 
+/* Of a block that was just allocated, or not. */
+static inline struct leaf *leaf_begin(struct leaf *l, size_t bytes, uint64_t *seed)
+{
+    MUST(l);
+    l->bytes = bytes;
+    l->seed = case_random(seed);
+    leaf_fill(l);
+    return l;
+}
+
 static inline struct tree *tree_make(size_t count, uint64_t seed)
 {
     struct tree *t = malloc(sizeof(*t) + count * sizeof(t->leaves[0]));
@@ -84,11 +94,7 @@ static inline struct tree *tree_make(size_t count, uint64_t seed)
             free(l);
             l = malloc(sizeof(*l) + bytes);
         }
-        MUST(l);
-        l->bytes = bytes;
-        l->seed = case_random(&seed);
-        leaf_fill(l);
-        t->leaves[i] = l;
+        t->leaves[i] = leaf_begin(l, bytes, &seed);
     }
     tree_link(t);
     return t;
@@ -118,11 +124,7 @@ static inline void tree_change(struct tree *t, uint64_t seed)
         } else {
             continue;
         }
-        MUST(l);
-        l->bytes = bytes;
-        l->seed = case_random(&seed);
-        leaf_fill(l);
-        t->leaves[i] = l;
+        t->leaves[i] = leaf_begin(l, bytes, &seed);
     }
     tree_link(t);
 }

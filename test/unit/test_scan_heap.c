@@ -91,19 +91,9 @@ static int begin(void **state)
     macros[1]->dirty[1] |= 1; /* slice 64: free, with memory */
     memcpy(root.magic, ROOT_MAGIC, sizeof(root.magic));
     root = (struct malloc_root){
-        .magic = {'M', 'E', 'M', 'O', 'I', 'R', 'H', 'P'},
-        .version = ROOT_VERSION,
-        .bytes = sizeof(root),
-        .layout = ROOT_LAYOUT,
-        .self = &root,
-        .source_main = &main_source,
-        .sources_more = more_sources,
-        .sources_n = &n_sources,
-        .heaps = &first_chain,
-        .huge = &huge,
-        .os = &counts,
-        .settings = &settings,
-        .words = &first_lot,
+        ROOT_HEAD(root),         .source_main = &main_source, .sources_more = more_sources,
+        .sources_n = &n_sources, .heaps = &first_chain,       .huge = &huge,
+        .os = &counts,           .settings = &settings,       .words = &first_lot,
     };
     return 0;
 }

@@ -64,19 +64,9 @@ static int begin(void **state)
     main_source = (struct source){.n_macros = 1, .macros = macro};
     huge_cache = (struct huge_cache){0};
     root = (struct malloc_root){
-        .magic = {'M', 'E', 'M', 'O', 'I', 'R', 'H', 'P'},
-        .version = ROOT_VERSION,
-        .bytes = sizeof(root),
-        .layout = ROOT_LAYOUT,
-        .self = &root,
-        .source_main = &main_source,
-        .sources_more = &main_source,
-        .sources_n = &n_sources,
-        .heaps = &no_chain,
-        .huge = &huge,
-        .os = &counts,
-        .settings = &settings,
-        .words = &first_lot,
+        ROOT_HEAD(root),         .source_main = &main_source, .sources_more = &main_source,
+        .sources_n = &n_sources, .heaps = &no_chain,          .huge = &huge,
+        .os = &counts,           .settings = &settings,       .words = &first_lot,
     };
     return 0;
 }
