@@ -108,14 +108,16 @@ static int open_state(struct daemon *daemon)
 }
 
 /* A daemon that was killed while it started a helper leaves its lock to that for a moment: until the helper is
- * a program of its own. */
+ * a program of its own. And a daemon that sweeps has the lock for a moment, or took the file away under us:
+ * then nobody is named in it. */
 static int lock_patiently(int dirfd, const char *name, pid_t *ret_holder)
 {
     uint64_t deadline_ns = clock_monotonic_ns() + LOCK_PATIENCE_MS * NS_PER_MS;
     for (;;) {
         int fd = service_lock(dirfd, name, ret_holder);
-        bool dead = fd == -EBUSY && *ret_holder > 0 && kill(*ret_holder, 0) < 0 && errno == ESRCH;
-        if (!dead || clock_monotonic_ns() > deadline_ns)
+        bool passing =
+            fd == -EBUSY && (*ret_holder == 0 || (kill(*ret_holder, 0) < 0 && errno == ESRCH));
+        if (!passing || clock_monotonic_ns() > deadline_ns)
             return fd;
         nanosleep(&(struct timespec){.tv_nsec = 10 * NS_PER_MS}, NULL);
     }

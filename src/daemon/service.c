@@ -31,7 +31,8 @@ static pid_t holder_read(int fd)
     return n > 0 ? (pid_t)strtol(text, NULL, 10) : 0;
 }
 
-/* In a directory where others may write, somebody may have put a file there before us. */
+/* In a directory where others may write, somebody may have put a file there before us. A file that has lost its
+ * name since we opened it was swept or left behind by who ended: what bears the name now is not ours to remove. */
 static int lock_open(int dirfd, const char *name)
 {
     for (int try = 0; try < 2; try++) {
@@ -39,7 +40,7 @@ static int lock_open(int dirfd, const char *name)
         int fd = openat(dirfd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
         struct stat st;
         if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
-            st.st_nlink == 1)
+            st.st_nlink <= 1)
             return MEMOIR_TAKE_FD(fd);
         int error = fd < 0 ? errno : EPERM;
         if ((fd < 0 && error != ELOOP && error != EISDIR && error != ENXIO) ||
@@ -59,6 +60,7 @@ static bool lock_named(int dirfd, const char *name, int fd)
 
 int service_lock(int dirfd, const char *name, pid_t *ret_holder)
 {
+    *ret_holder = 0;
     MEMOIR_CLEANUP(closep)
     int fd = lock_open(dirfd, name);
     if (fd < 0)
