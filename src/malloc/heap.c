@@ -24,7 +24,7 @@ static inline bool is_alone(void)
 
 /* ---- lists of slabs ---- */
 
-/* At the end: by the time it comes first, more of its blocks may be free. */
+/* At the end. */
 static void slabs_link(struct slabs *list, struct slab *s)
 {
     struct slab *first = list->first;
@@ -94,6 +94,22 @@ static void bin_link(struct heap *h, struct slab *s)
         current_set(h, s->class, s);
 }
 
+/* So that it comes after the current one, if there are any others. */
+static void bin_link_soon(struct heap *h, struct slab *s)
+{
+    struct slabs *open = &h->bin[s->class].open;
+    struct slab *first = open->first;
+    if (!first || !first->next) {
+        bin_link(h, s);
+        return;
+    }
+    s->prev = first;
+    s->next = first->next;
+    s->next->prev = s;
+    first->next = s;
+    open->n++;
+}
+
 static void bin_unlink(struct heap *h, struct slab *s)
 {
     struct slabs *open = &h->bin[s->class].open;
@@ -152,19 +168,25 @@ static struct slab *slab_new(struct heap *h, unsigned class)
 /* ---- slabs without a free block ----
  *
  * Whoever frees a block of a slab that its heap has let go needs two atomic instructions to get it back. So a heap holds such slabs,
- * unless other threads free into them: these cannot give it to whoever needs blocks, and it is not told about them. */
+ * unless other threads free into them: these cannot give it to whoever needs blocks, and it is not told about them.
+ *
+ * One that is held is not looked at until an eighth of its blocks are free: where blocks come back in any order, each look would find one.
+ * Then it comes soon, while it is still nearly full, so that those that become empty get the time for it. */
 
 static void hold(struct heap *h, struct slab *s)
 {
-    s->held = 1;
+    uint32_t wait = s->limit / HEAP_HELD_PART;
+    wait = wait < 1 ? 1 : wait > UINT8_MAX ? UINT8_MAX : wait;
+    s->held = (uint8_t)wait;
     fence_signal();
-    s->used = 1;
+    s->used = wait;
     slabs_link(&h->bin[s->class].held, s);
     h->held_slices += s->slices;
 }
 
-static void unhold(struct heap *h, struct slab *s, uint32_t out)
+static void unhold(struct heap *h, struct slab *s)
 {
+    uint32_t out = slab_out(s);
     slabs_unlink(&h->bin[s->class].held, s);
     h->held_slices -= s->slices;
     s->used = out;
@@ -182,10 +204,14 @@ static void let_go(struct heap *h, struct slab *s)
     bin_link(h, s);
 }
 
+/* What has free blocks stays. */
 static void held_let_go(struct heap *h, struct slab *s)
 {
-    unhold(h, s, s->limit);
-    let_go(h, s);
+    unhold(h, s);
+    if (s->free)
+        bin_link(h, s);
+    else
+        let_go(h, s);
 }
 
 /* Others free into slabs of this class: so they may do into those that are held. */
@@ -246,37 +272,42 @@ static void slab_exhausted(struct heap *h, struct slab *s)
     hold(h, s);
 }
 
-/* Of a class whose bin is empty: have others freed blocks of slabs that are held? A few of them are looked at each time. */
+/* Of a class whose bin is empty: are there free blocks in slabs that are held, or have others freed some? A few of them are looked at each
+ * time. */
 static void held_look(struct heap *h, unsigned class)
 {
     struct slabs *held = &h->bin[class].held;
     for (unsigned i = 0; i < HEAP_HELD_LOOKS && held->first; i++) {
         struct slab *s = held->first;
-        if (remote_count(load_relaxed(&s->remote)) == 0) {
+        bool others = remote_count(load_relaxed(&s->remote)) > 0;
+        if (!others && !s->free) {
             slabs_unlink(held, s);
             slabs_link(held, s);
             continue;
         }
-        unhold(h, s, s->limit);
+        unhold(h, s);
         bin_link(h, s);
-        slab_collect(s);
-        stir(h, class);
+        if (others) {
+            slab_collect(s);
+            stir(h, class);
+        }
         return;
     }
 }
 
 void heap_slab_emptied(struct heap *h, struct slab *s)
 {
-    if (s->held) {
-        unhold(h, s, s->limit - 1);
-        if (s->used > 0) {
-            bin_link(h, s);
-            return;
-        }
-    } else {
+    bool waited = s->held > 1;
+    if (s->held)
+        unhold(h, s);
+    else
         bin_unlink(h, s);
-    }
-    slab_give(h, s);
+    if (s->used == 0)
+        slab_give(h, s);
+    else if (waited)
+        bin_link_soon(h, s);
+    else
+        bin_link(h, s); /* with one free block: by the time it comes first there may be more */
 }
 
 /* ---- blocks ---- */
@@ -298,7 +329,7 @@ static struct slab *current_refill(struct heap *h, unsigned class)
         }
         bin_unlink(h, s);
         slab_exhausted(h, s);
-        if (!b->open.first && !alone)
+        if (!b->open.first)
             held_look(h, class);
     }
     if (load_relaxed(&h->source->pooled[class]) > 0 &&
@@ -399,7 +430,7 @@ static void held_part(struct heap *h, unsigned class, bool leave)
         next = s->next;
         if (!leave && remote_count(load_relaxed(&s->remote)) == 0)
             continue;
-        unhold(h, s, s->limit);
+        unhold(h, s);
         bin_link(h, s);
     }
 }

@@ -3,8 +3,8 @@
  *
  * A heap has, for each size class, slabs that it owns:
  *   open   with free blocks. The first one is current: blocks come from it, without a lock or an atomic instruction;
- *   held   without any. Their `used` is 1, so that the first block that comes back calls heap_slab_emptied(), as the last one of
- *          any other slab does.
+ *   held   with few or none. Their `used` counts how many blocks have to come back still before heap_slab_emptied() is called, as by the
+ *          last one of any other slab.
  * `direct` leads to the current slab from the size alone.
  *
  * The functions that a program calls look at heap_fast. It is the thread's own heap, or heap_none, which has no block and owns no
@@ -28,6 +28,7 @@ enum {
     HEAP_SPARE_SLICES = 2, /* so many at most */
     HEAP_BIN_SLICES = 8,   /* slabs with free blocks that a heap keeps of a class, in slices */
     HEAP_HELD_SLICES = 64, /* slabs without one, of all classes, where there are more threads */
+    HEAP_HELD_PART = 8,    /* of its blocks have to be free before one is looked at again, */
     HEAP_HELD_LOOKS = 2,   /* of these, how many are looked at for blocks that others freed, */
     HEAP_STIR = 4096,      /* and so many are let go once there were some */
     HEAP_KEPT = 4,         /* longer runs of large blocks that it keeps, */
@@ -110,12 +111,6 @@ static inline __attribute__((always_inline)) void heap_look_around(struct heap *
 {
     if (unlikely(h->alone && !__libc_single_threaded))
         heap_not_alone(h);
-}
-
-/* Blocks of a slab that are with the program or on the remote list. Its owner's to ask. */
-static inline uint32_t slab_out(const struct slab *s)
-{
-    return s->held ? s->limit : s->used - s->current;
 }
 
 /* Give back all that is not needed: of this heap alone. */

@@ -77,7 +77,7 @@ struct slab {
     uint16_t made;  /* blocks that have been carved so far, */
     uint16_t limit; /* and that fit */
     uint8_t
-        held; /* its heap holds it: no block is free, and `used` is 1 whatever is out (heap.h) */
+        held; /* its heap holds it (heap.h), with `used` less than that of its blocks free; 0: not */
     uint8_t
         torn; /* its owner may have been in the middle of something when this process was forked */
     uint16_t spare_own;
@@ -150,6 +150,13 @@ static inline struct slab *slab_of(const void *block)
     struct slab *s =
         (struct slab *)(at & ~(uintptr_t)(MACRO_BYTES - 1)) + (at >> SLICE_SHIFT) % MACRO_SLICES;
     return s - s->back;
+}
+
+/* Blocks that are with the program or on the remote list. Its owner's to ask; others may see the figures of two moments. */
+static inline uint32_t slab_out(const struct slab *s)
+{
+    uint32_t used = load_relaxed(&s->used), held = load_relaxed(&s->held);
+    return held ? s->limit + used - held : used - load_relaxed(&s->current);
 }
 
 /* ---- the remote word ---- */

@@ -131,7 +131,8 @@ class Heap(gdb.Command):
                 elif kind != layout.unused:
                     row = sizes.setdefault(number(slab["block_bytes"]), [0, 0, 0, 0, {}])
                     state, back, _ = layout.remote(slab)
-                    out = number(slab["made"]) if number(slab["held"]) else number(slab["used"]) - number(slab["current"])
+                    held, used = number(slab["held"]), number(slab["used"])
+                    out = number(slab["limit"]) + used - held if held else used - number(slab["current"])
                     row[0] += out - back
                     row[1] += number(slab["made"])
                     row[2] += 1

@@ -15,9 +15,7 @@ static void slab_count(const struct slab *s, struct stats_counts *n)
     if (!c)
         return;
     uint64_t back = large ? 0 : remote_count(load_relaxed(&s->remote));
-    uint64_t used = large                    ? 1
-                    : load_relaxed(&s->held) ? s->limit
-                                             : load_relaxed(&s->used) - load_relaxed(&s->current);
+    uint64_t used = large ? 1 : slab_out(s);
     c->slabs++;
     c->slices += s->slices;
     c->used += used > back ? used - back : 0;

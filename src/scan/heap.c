@@ -168,7 +168,7 @@ static uint32_t slab_used(const struct slab *s)
         used = remote_used(s->remote);
         break;
     default:
-        used = s->held ? s->made : s->used && s->current ? s->used - 1 : s->used;
+        used = slab_out(s);
         break;
     }
     used = used > count ? used - count : 0;

@@ -134,6 +134,34 @@ static void figures_are_those_of_a_model(void)
     MUST(mallinfo2().uordblks == base.uordblks);
 }
 
+/* Where as many blocks come as go, at random: those that come go where there is little room left, so that the rest empties itself after a
+ * peak. */
+static void what_a_peak_left_behind_empties(void)
+{
+    enum { BLOCKS = 40000, TURNS = 1500000, BYTES = 1000 };
+    static void *blocks[BLOCKS];
+    uint64_t random = 22;
+    for (size_t i = 0; i < BLOCKS; i++)
+        MUST((blocks[i] = calloc(1, BYTES)));
+    size_t peak = case_resident();
+    for (size_t i = 0; i < BLOCKS; i++)
+        if (case_random(&random) >> 20 & 1) {
+            free(blocks[i]);
+            blocks[i] = NULL;
+        }
+    for (size_t i = 0; i < TURNS; i++) {
+        uint64_t r = case_random(&random);
+        void **from = &blocks[r % BLOCKS], **to = &blocks[(r >> 32) % BLOCKS];
+        if (!*from || *to)
+            continue;
+        free(*from);
+        *from = NULL;
+        MUST((*to = malloc(BYTES)));
+    }
+    size_t left = case_resident() - mallinfo2().keepcost; /* what is kept can be given back */
+    MUST_SAY(left < peak / 3 * 2, "%zu bytes are left of %zu, and half of the blocks", left, peak);
+}
+
 static size_t attribute(const char *at, const char *name)
 {
     const char *found = strstr(at, name);
@@ -229,6 +257,7 @@ int main(int argc, char **argv)
         CASE(mallinfo_follows_use),
         CASE(malloc_info_is_xml),
         CASE(figures_are_those_of_a_model),
+        CASE(what_a_peak_left_behind_empties),
         CASE(text_adds_up_to_the_same),
         CASE(who_wants_nothing_kept_has_nothing_kept),
         CASE(mallopt_and_statistics_do_no_harm),
