@@ -63,7 +63,7 @@ struct heap {
     struct heap *next;                 /* all of them, for walks */
     struct heap *next_free;            /* of no thread */
     bool on_node;                      /* of memoir_malloc_on_node(): does not follow a thread */
-    bool alone;                        /* holds slabs as if there were no other thread */
+    bool alone;                        /* there was no other thread when it was last looked */
     int32_t tid;                       /* 0: of no thread */
     int32_t pid;                       /* of that thread's process */
     uint32_t held_slices;              /* of all slabs that it holds */

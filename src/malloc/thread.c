@@ -13,6 +13,7 @@
 #include "malloc/harden.h"
 #include "malloc/heap.h"
 #include "malloc/huge.h"
+#include "malloc/kernel.h"
 #include "malloc/node.h"
 #include "malloc/nursery.h"
 #include "malloc/os.h"
@@ -70,6 +71,21 @@ static void heap_begin(struct heap *h)
     h->source = &source_main;
 }
 
+/* Whose it is. */
+static void heap_name(struct heap *h)
+{
+    h->pid = (int32_t)kernel_call(SYS_getpid, 0, 0, 0, 0, 0);
+    h->tid = (int32_t)kernel_call(SYS_gettid, 0, 0, 0, 0, 0);
+}
+
+/* The process may have been forked since it got its heap, and no handler of ours was called then. */
+void thread_second(struct heap *first)
+{
+    if (malloc_settings.read)
+        atfork_begin();
+    heap_name(first);
+}
+
 /* With the lock. */
 static struct heap *heap_take(void)
 {
@@ -97,8 +113,10 @@ static struct heap *heap_take(void)
 
 struct heap *heap_borrow(void)
 {
-    if (malloc_settings.read)
-        atfork_begin(); /* else when there is an environment, and so a C library that has begun */
+    /* A program of one thread may have a heap without them; the rest comes when there is an environment, and so a C library that
+     * has begun. */
+    if (malloc_settings.read && !__libc_single_threaded)
+        atfork_begin();
     lock_take(&heaps_lock);
     struct heap *h = heap_take();
     lock_drop(&heaps_lock);
@@ -140,8 +158,8 @@ struct heap *heap_get(void)
     registering = true;
     h = heap_borrow();
     if (h) {
-        h->pid = (int32_t)syscall(SYS_getpid);
-        h->tid = (int32_t)syscall(SYS_gettid);
+        heap_name(h);
+        h->alone = __libc_single_threaded;
         heap_own = h;
         node_heap_begin(h);
         if (thread_key_get(&thread_key, thread_end))
@@ -284,8 +302,6 @@ void thread_fork_child(void)
         h->next_free = heap_free_list;
         heap_free_list = h;
     }
-    if (own) {
-        own->pid = (int32_t)syscall(SYS_getpid);
-        own->tid = (int32_t)syscall(SYS_gettid);
-    }
+    if (own)
+        heap_name(own);
 }
