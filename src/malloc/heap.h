@@ -68,7 +68,7 @@ struct heap {
     int32_t pid;                       /* of that thread's process */
     uint32_t held_slices;              /* of all slabs that it holds */
     uint64_t large_allocs, slow_calls; /* only its own thread adds */
-};
+} __attribute__((aligned(64)));        /* those of two threads share no cache line */
 
 extern struct slab slab_none __attribute__((visibility("hidden")));
 extern struct heap heap_none __attribute__((visibility("hidden")));

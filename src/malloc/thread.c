@@ -36,8 +36,11 @@ __thread struct heap *heap_fast = &heap_none;
 __thread struct heap *heap_own;
 struct heap *heap_all;
 
-static struct heap heap_first; /* of whoever comes first, in memory that is there anyway */
-static bool first_taken;
+/* Heaps lie side by side, since two of them need less than two pages: those of the first threads in memory that is there anyway. */
+enum { HEAPS_FIRST = 3, HEAPS_MORE = (16 << 10) / sizeof(struct heap) };
+static struct heap heaps_first[HEAPS_FIRST];
+static struct heap *heaps_room; /* of further ones: the next that was never used, */
+static unsigned heaps_left;     /* and how many there are */
 static struct heap *heap_free_list;
 static unsigned heaps_made; /* all, in use or not */
 static struct lock heaps_lock;
@@ -86,6 +89,18 @@ void thread_second(struct heap *first)
     heap_name(first);
 }
 
+/* With the lock. NULL: no memory. */
+static struct heap *heap_new(void)
+{
+    if (heaps_made < HEAPS_FIRST)
+        return &heaps_first[heaps_made];
+    if (heaps_left == 0) {
+        heaps_room = os_map(HEAPS_MORE * sizeof(struct heap), 1);
+        heaps_left = heaps_room ? HEAPS_MORE : 0;
+    }
+    return heaps_left > 0 ? &heaps_room[HEAPS_MORE - heaps_left--] : NULL;
+}
+
 /* With the lock. */
 static struct heap *heap_take(void)
 {
@@ -96,14 +111,9 @@ static struct heap *heap_take(void)
     }
     if (heaps_made >= UNSEEN_HEAPS_MIN && (h = unseen_heap()) != NULL)
         return h;
-    if (!first_taken) {
-        first_taken = true;
-        h = &heap_first;
-    } else {
-        h = os_map(sizeof(*h), 1);
-        if (!h)
-            return NULL;
-    }
+    h = heap_new();
+    if (!h)
+        return NULL;
     heap_begin(h);
     heaps_made++;
     h->next = heap_all;
