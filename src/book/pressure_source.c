@@ -121,7 +121,8 @@ static bool kilobytes_line(const char *line, const char *key, uint64_t *ret_byte
     uint64_t kilobytes;
     if (!at)
         return false;
-    at += strspn(at, " \t");
+    while (*at == ' ' || *at == '\t')
+        at++;
     if (!number_at(at, &kilobytes, NULL) || kilobytes > UINT64_MAX / 1024)
         return false;
     *ret_bytes = kilobytes * 1024;

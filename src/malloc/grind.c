@@ -29,16 +29,12 @@ __attribute__((section(".text.startup"))) void grind_begin(void)
         grind_on = true; /* else its page stays untouched */
 }
 
-void grind_enter(void)
+void grind_errors(bool on)
 {
-    if (unlikely(grind_on))
-        VALGRIND_DISABLE_ERROR_REPORTING;
-}
-
-void grind_leave(void)
-{
-    if (unlikely(grind_on))
+    if (on)
         VALGRIND_ENABLE_ERROR_REPORTING;
+    else
+        VALGRIND_DISABLE_ERROR_REPORTING;
 }
 
 /* The last word of a block tells how many bytes were asked for, bound to its address; 0 once it was freed. */

@@ -25,5 +25,14 @@ void *grind_realloc(void *p, size_t bytes);
 size_t grind_usable(void *p);
 
 /* Around what the allocator does with free blocks outside of these. */
-void grind_enter(void);
-void grind_leave(void);
+void grind_errors(bool on);
+static inline void grind_enter(void)
+{
+    if (__builtin_expect(grind_on, 0))
+        grind_errors(false);
+}
+static inline void grind_leave(void)
+{
+    if (__builtin_expect(grind_on, 0))
+        grind_errors(true);
+}

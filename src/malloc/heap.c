@@ -9,6 +9,7 @@
 #include "malloc/pressure.h"
 #include "malloc/slab.h"
 #include "malloc/source.h"
+#include "malloc/thread.h"
 
 struct slab slab_none;
 
@@ -240,6 +241,7 @@ static void slab_part(struct heap *h, struct slab *s, bool leave)
 void heap_not_alone(struct heap *h)
 {
     h->alone = false;
+    thread_second(h);
     for (unsigned class = 0; class < SIZE_CLASSES; class ++) {
         struct bin *b = &h->bin[class];
         while (b->held.first)

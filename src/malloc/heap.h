@@ -64,12 +64,12 @@ struct heap {
     struct heap *next;                 /* all of them, for walks */
     struct heap *next_free;            /* of no thread */
     bool on_node;                      /* of memoir_malloc_on_node(): does not follow a thread */
-    bool alone;                        /* holds slabs as if there were no other thread */
+    bool alone;                        /* there was no other thread when it was last looked */
     int32_t tid;                       /* 0: of no thread */
     int32_t pid;                       /* of that thread's process */
     uint32_t held_slices;              /* of all slabs that it holds */
     uint64_t large_allocs, slow_calls; /* only its own thread adds */
-};
+} __attribute__((aligned(64)));        /* those of two threads share no cache line */
 
 extern struct slab slab_none __attribute__((visibility("hidden")));
 extern struct heap heap_none __attribute__((visibility("hidden")));

@@ -26,6 +26,7 @@ struct huge_state huge = {.lock = {.stale = begin_anew},
                           .age_ns = NS_PER_S,
                           .share = SHARE_USUAL};
 
+struct huge_cache huge_ranges;
 struct huge_totals huge_totals;
 
 struct huge_block *huge_block_at(const void *p)
@@ -119,15 +120,15 @@ static unsigned collect(uint64_t now, struct huge_range *out)
     unsigned n = 0;
     lower_peak(now);
     uint64_t old = now > huge.age_ns ? now - huge.age_ns : 0;
-    while (n < BATCH && huge_cache_take_old(&huge.cache, old, SIZE_MAX, &out[n]))
+    while (n < BATCH && huge_cache_take_old(&huge_ranges, old, SIZE_MAX, &out[n]))
         n++;
     size_t limit = keep_limit();
-    while (n < BATCH && huge.cache.bytes > limit) {
+    while (n < BATCH && huge_ranges.bytes > limit) {
         /* Or a program with a single large block would never get it back. */
-        if (huge.cache.n == 1 && huge.cache.bytes <= huge.keep_bytes &&
-            huge.cache.bytes <= keep_room())
+        if (huge_ranges.n == 1 && huge_ranges.bytes <= huge.keep_bytes &&
+            huge_ranges.bytes <= keep_room())
             break;
-        if (!huge_cache_take_old(&huge.cache, UINT64_MAX, huge.cache.bytes - limit, &out[n]))
+        if (!huge_cache_take_old(&huge_ranges, UINT64_MAX, huge_ranges.bytes - limit, &out[n]))
             break;
         huge.evicted += out[n++].bytes;
     }
@@ -172,7 +173,7 @@ bool huge_trim(void)
     bool any = false;
     do {
         lock_take(&huge.lock);
-        for (n = 0; n < BATCH && huge_cache_take_old(&huge.cache, UINT64_MAX, SIZE_MAX, &out[n]);
+        for (n = 0; n < BATCH && huge_cache_take_old(&huge_ranges, UINT64_MAX, SIZE_MAX, &out[n]);
              n++)
             ;
         huge.counts.peak_bytes = huge.counts.mapped_bytes;
@@ -190,7 +191,7 @@ size_t huge_yield(size_t bytes)
     size_t given = 0;
     for (bool found = true; found && given < bytes;) {
         lock_take(&huge.lock);
-        found = huge_cache_take_old(&huge.cache, UINT64_MAX, bytes - given, &r);
+        found = huge_cache_take_old(&huge_ranges, UINT64_MAX, bytes - given, &r);
         lock_drop(&huge.lock);
         if (found) {
             give_back_all(&r, 1);
@@ -227,7 +228,7 @@ void huge_retire(struct huge_range r)
         return;
     }
     lock_take(&huge.lock);
-    bool full = huge_cache_put(&huge.cache, r, &evicted);
+    bool full = huge_cache_put(&huge_ranges, r, &evicted);
     huge_settle(r.freed_ns);
     if (full)
         give_back_all(&evicted, 1);
@@ -258,8 +259,8 @@ static bool grow_kept(size_t bytes, struct huge_range *r)
 static bool find(size_t bytes, size_t lead, size_t align, struct huge_range *ret, size_t *ret_dirty)
 {
     lock_take(&huge.lock);
-    bool kept = huge_cache_take(&huge.cache, bytes, lead, align, ret);
-    bool small = !kept && !lead && huge_cache_take_largest(&huge.cache, bytes / 8 + 1, ret);
+    bool kept = huge_cache_take(&huge_ranges, bytes, lead, align, ret);
+    bool small = !kept && !lead && huge_cache_take_largest(&huge_ranges, bytes / 8 + 1, ret);
     if (!kept && huge.evicted >= bytes / 2) { /* that went too soon */
         huge.share = SHARE_ALL;
         huge.evicted = 0;
@@ -388,15 +389,15 @@ size_t huge_asked(const void *p)
 __attribute__((hot)) void huge_held(uint64_t *ret_mapped, uint64_t *ret_kept)
 {
     *ret_mapped = load_relaxed(&huge.counts.mapped_bytes);
-    *ret_kept = load_relaxed(&huge.cache.bytes);
+    *ret_kept = load_relaxed(&huge_ranges.bytes);
 }
 
 void huge_count(struct huge_counts *ret)
 {
     lock_take(&huge.lock);
     *ret = huge.counts;
-    ret->kept_bytes = huge.cache.bytes;
-    ret->kept_ranges = huge.cache.n;
+    ret->kept_bytes = huge_ranges.bytes;
+    ret->kept_ranges = huge_ranges.n;
     lock_drop(&huge.lock);
     ret->total_fresh = load_relaxed(&huge_totals.fresh);
     ret->total_reused = load_relaxed(&huge_totals.reused);
@@ -438,8 +439,8 @@ static void begin_anew(struct lock *l)
 {
     huge.era++;
     huge.live = NULL;
-    huge.cache.n = 0;
-    store_relaxed(&huge.cache.bytes, 0);
+    huge_ranges.n = 0;
+    store_relaxed(&huge_ranges.bytes, 0);
     huge.counts = (struct huge_counts){0};
 }
 
@@ -448,4 +449,4 @@ bool huge_lost(void)
     return huge.era != 0;
 }
 
-const struct huge_look huge_look = {&huge.counts, &huge.cache};
+const struct huge_look huge_look = {&huge.counts, &huge_ranges};

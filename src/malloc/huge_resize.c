@@ -30,7 +30,8 @@ static void grow_into_kept(struct huge_block *h, size_t mapped)
     if (start + mapped <= boundary)
         return;
     lock_take(&huge.lock);
-    bool found = huge_cache_take_at(&huge.cache, boundary, (size_t)(start + mapped - boundary), &r);
+    bool found =
+        huge_cache_take_at(&huge_ranges, boundary, (size_t)(start + mapped - boundary), &r);
     lock_drop(&huge.lock);
     if (!found)
         return;

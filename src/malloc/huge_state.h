@@ -32,10 +32,9 @@ static_assert(sizeof(struct huge_block) == HUGE_HEADER, "one cache line before t
 #define HUGE_COOKIE UINT64_C(0x6d656d6f69722e68)
 
 struct huge_state {
-    struct lock lock; /* of all that follows */
+    struct lock lock; /* of all that follows, and of huge_ranges */
     uint32_t era;     /* changes only in a child of fork */
     struct huge_block *live;
-    struct huge_cache cache;
     struct huge_counts counts;
     size_t keep_bytes; /* limit set from outside */
     uint64_t age_ns;   /* the same */
@@ -44,6 +43,9 @@ struct huge_state {
     unsigned share;    /* of the peak that may be kept, in eighths */
 };
 extern struct huge_state huge __attribute__((visibility("hidden")));
+
+/* What is kept. Apart: all zero at first, it is no part of what the loader fills in. */
+extern struct huge_cache huge_ranges __attribute__((visibility("hidden")));
 
 /* Since the beginning; any thread adds (relaxed). */
 struct huge_totals {

@@ -8,7 +8,7 @@ uintptr_t map_top[1 << MAP_TOP_SHIFT];
 uint8_t map_nothing[1 << MAP_LEAF_SHIFT];
 
 /* Here, since who asks what lies at an address has to know it. */
-union nursery_region nursery_region __attribute__((aligned(4096)));
+union nursery_region nursery_region __attribute__((aligned(NURSERY_STEP)));
 
 enum { LEAF_BYTES = 1 << MAP_LEAF_SHIFT };
 

@@ -82,10 +82,9 @@ unsigned node_here(void)
     return node;
 }
 
-void node_heap_begin(struct heap *h)
+void node_heap_place(struct heap *h)
 {
-    if (node_many)
-        h->source = source_of(node_here());
+    h->source = source_of(node_here());
 }
 
 void node_follow(struct heap *h)

@@ -34,8 +34,14 @@ uint64_t node_mask(void);
 unsigned node_here(void);
 
 /* The heap's thread begins, or needs a slab: where from? */
-void node_heap_begin(struct heap *h);
+void node_heap_place(struct heap *h);
 void node_follow(struct heap *h);
+
+static inline void node_heap_begin(struct heap *h)
+{
+    if (unlikely(node_many))
+        node_heap_place(h);
+}
 
 static inline struct source *heap_source(struct heap *h)
 {

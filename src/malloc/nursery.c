@@ -7,8 +7,7 @@
 #include "malloc/os.h"
 
 enum { HOLES_TRIED = 32 }; /* nobody looks through hundreds of small ones */
-enum { PAGE_PLACES = 4096 / NURSERY_STEP, PAGE_WORDS = PAGE_PLACES / 64 };
-static_assert((int)NURSERY_FIRST < (int)PAGE_PLACES, "the record and a block share the first page");
+enum { PAGE_PLACES = OS_PAGE_BYTES / NURSERY_STEP };
 
 static struct nursery *const now = &nursery_region.now;
 
@@ -102,7 +101,9 @@ static uint32_t hole_take(uint32_t places)
 /* At the end; what is left out for the sake of an alignment is a free block. */
 static uint32_t end_take(uint32_t places, uint32_t align)
 {
-    uint32_t end = end_of(), at = (end + align - 1) & ~(align - 1);
+    /* The region itself is not aligned to more than a place. */
+    uint32_t end = end_of(), before = (uint32_t)((uintptr_t)&nursery_region / NURSERY_STEP);
+    uint32_t at = ((before + end + align - 1) & ~(align - 1)) - before;
     if (at + places > NURSERY_PLACES)
         return 0;
     if (at > end)
@@ -152,27 +153,32 @@ static void merge(uint32_t at)
     }
 }
 
-/* Does no block in use touch that page? */
-static bool page_is_dead(uint32_t page)
+/* Does no block in use touch the page that begins with that place? */
+static bool page_is_dead(uint32_t first)
 {
-    const uint64_t *live = now->live + page * PAGE_WORDS;
-    for (uint32_t i = 0; i < PAGE_WORDS; i++)
-        if (load_acquire(&live[i]))
+    for (uint32_t at = first, end = first + PAGE_PLACES; at < end; at = (at | 63) + 1) {
+        uint64_t live = load_acquire(&now->live[at / 64]) >> at % 64;
+        if (end - at < 64)
+            live &= ~(~UINT64_C(0) << (end - at));
+        if (live)
             return false;
-    uint32_t first = page * PAGE_PLACES, before = last_start(first);
-    return bit_is(now->starts, first) || !bit_is(now->live, before);
+    }
+    return bit_is(now->starts, first) || !bit_is(now->live, last_start(first));
 }
 
-/* Closed: nobody is given anything here any more, so a page goes back with its last block. Two who find that at once both do it. The
- * first page has the record. */
-static void pages_give(uint32_t from, uint32_t to)
+/* Closed: nobody is given anything here any more, so a page goes back with its last block. Two who find that at once both do it. The region
+ * begins and ends anywhere in a page: others have the rest. A program without a heap does not come here. */
+static __attribute__((noinline)) void pages_give(uint32_t from, uint32_t to)
 {
-    uint32_t end = (to + PAGE_PLACES - 1) / PAGE_PLACES, dead = 0;
-    for (uint32_t page = from / PAGE_PLACES; page <= end; page++) {
-        if (page > 0 && page < end && page_is_dead(page)) {
-            dead++;
+    uintptr_t blocks = (uintptr_t)address_of(NURSERY_FIRST);
+    uintptr_t page = (uintptr_t)address_of(from) & ~(uintptr_t)(OS_PAGE_BYTES - 1);
+    uintptr_t end = os_page_up((uintptr_t)address_of(to)), dead = 0;
+    for (; page <= end; page += OS_PAGE_BYTES) {
+        bool ours = page >= blocks && page + OS_PAGE_BYTES <= (uintptr_t)(&nursery_region + 1);
+        if (page < end && ours && page_is_dead(place_of((void *)page))) {
+            dead += OS_PAGE_BYTES;
         } else if (dead > 0) {
-            os_purge(address_of((page - dead) * PAGE_PLACES), dead * OS_PAGE_BYTES);
+            os_purge((void *)(page - dead), dead);
             dead = 0;
         }
     }

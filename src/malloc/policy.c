@@ -125,10 +125,18 @@ void policy_grown(bool huge)
         runs_make_room(peak, held);
 }
 
-/* Down to what is in use, by an eighth each time. */
-static void peak_lower(void)
+/* Who holds little has nothing to give that is worth files to be read for, which touches more memory than it would give. Unless it was told
+ * to keep less, and may keep more again. */
+static bool look_pays(const struct held *h)
 {
-    uint64_t used = held_now().used, peak = load_relaxed(&used_peak);
+    return h->used + h->kept_runs + h->kept_huge > POLICY_LOOK_MIN ||
+           policy_level() != PRESSURE_PLENTY;
+}
+
+/* Down to what is in use, by an eighth each time. */
+static void peak_lower(uint64_t used)
+{
+    uint64_t peak = load_relaxed(&used_peak);
     if (peak > used)
         cas_relaxed(&used_peak, &peak, peak - (peak - used) / 8);
 }
@@ -141,9 +149,12 @@ void policy_tick(bool needed)
     bool first = due == 0;
     if (!cas_relaxed(&due_ns, &due, now_ns + POLICY_LOOK_MS * NS_PER_MS) || (first && !needed))
         return;
-    level_set(pressure_level_at(now_ns));
-    huge_age(now_ns);
-    peak_lower();
+    struct held h = held_now();
+    if (look_pays(&h))
+        level_set(pressure_level_at(now_ns));
+    if (h.kept_huge > 0)
+        huge_age(now_ns);
+    peak_lower(h.used);
 }
 
 void policy_keep(uint64_t bytes)

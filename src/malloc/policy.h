@@ -13,7 +13,10 @@
 
 #include "base/atomic.h"
 
-enum { POLICY_LOOK_MS = 250 }; /* pressure is looked at no more often */
+enum {
+    POLICY_LOOK_MS = 250,      /* pressure is looked at no more often, */
+    POLICY_LOOK_MIN = 4 << 20, /* and not by who has no more than this */
+};
 
 /* Only policy.c writes; any thread reads (relaxed). */
 extern uint32_t policy_level_now __attribute__((visibility("hidden")));
@@ -26,7 +29,7 @@ static inline unsigned policy_level(void)
 
 /* Memory came back, or some was needed. A few loads, but every POLICY_LOOK_MS one caller looks, and does what follows from it. Keeps
  * errno. Without any lock of the allocator's. A program that lives for less does not look at all, unless it is `needed`:
- * more is kept than may be. */
+ * more is kept than may be. Nor does one that has less than POLICY_LOOK_MIN in use and kept. */
 void policy_tick(bool needed);
 
 /* Memory that nobody has touched yet is given out, by huge.h or by a source: it is in use by now, but not yet touched. If all that is in use

@@ -47,7 +47,8 @@ void range_retire(void)
     for (unsigned i = 0; (s = source_at(i)) != NULL; i++) {
         for (struct macro *m = s->macros; m; m = m->next)
             macro_retire(m);
-        s->lock.stale(&s->lock); /* begins with nothing */
+        if (s->lock.stale) /* else it has nothing yet */
+            s->lock.stale(&s->lock);
     }
     for (struct heap *h = heap_all; h; h = h->next)
         heap_forget(h);

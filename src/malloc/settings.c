@@ -7,7 +7,8 @@
 #include <unistd.h>
 
 /* Beside what else runs when a program starts (link.ld). */
-#define AT_START       __attribute__((section(".text.startup")))
+#define AT_START __attribute__((section(".text.startup")))
+static const char variable[] __attribute__((section(".rodata.startup.settings"))) = "MEMOIR_MALLOC";
 #define AUTO_BYTES_MAX (UINT64_C(1) << 60)
 #define SLOTS_MAX      (UINT64_C(1) << 20)
 
@@ -166,10 +167,11 @@ AT_START const char *settings_variable(const char *name)
     return NULL;
 }
 
-static void environment_take(void)
+/* Not beside what every program runs. */
+static __attribute__((noinline)) void environment_take(void)
 {
     int saved = errno;
-    const char *bad = secure_getenv("MEMOIR_MALLOC");
+    const char *bad = secure_getenv(variable);
     malloc_settings.given = bad;
     while (bad) { /* from there on, again: the same comes of it */
         settings_parse(&malloc_settings, bad, &bad);
@@ -186,6 +188,6 @@ AT_START void settings_read(void)
     if (malloc_settings.read || !environ)
         return;
     malloc_settings.read = true;
-    if (settings_variable("MEMOIR_MALLOC"))
+    if (settings_variable(variable))
         environment_take();
 }

@@ -13,26 +13,30 @@ enum { THP_MACROS = 32, THP_FREE_MAX = 7 };
 
 static void begin_anew(struct lock *l);
 
-struct source source_main = {
-    .lock = {.stale = begin_anew},
-    .keep_share = SOURCE_KEEP_SHARE,
-    .keep_limit = SOURCE_KEEP_MIN,
-};
+/* All zero until it is needed: what the loader would have to fill in is a page that every program has. */
+struct source source_main;
 
 /* Of further nodes; the first one that is begun is source_main. */
 struct source sources_more[NODE_MAX - 1];
 static struct source *sources[NODE_MAX]; /* by node */
 unsigned sources_n = 1;                  /* source_main, and those of the array */
 
+/* Before it has its first macro-block: who finds it locked in a child, and not ready, need not begin anew. */
+static void make_ready(struct source *s)
+{
+    s->lock.stale = begin_anew;
+    s->keep_limit = SOURCE_KEEP_MIN;
+    s->keep_share = SOURCE_KEEP_SHARE;
+    fence_signal();
+}
+
 void source_begin(unsigned node)
 {
     bool first = sources[node] == NULL && source_main.begun == 0;
     struct source *s = first ? &source_main : &sources_more[sources_n - 1];
     s->begun = 1;
-    s->lock.stale = begin_anew;
     s->node = node;
-    s->keep_share = SOURCE_KEEP_SHARE;
-    s->keep_limit = SOURCE_KEEP_MIN;
+    make_ready(s);
     sources[node] = s;
     sources_n += !first;
 }
@@ -87,6 +91,8 @@ void source_empty_unlink(struct source *s, struct macro *m)
 
 void source_macro_join(struct source *s, struct macro *m)
 {
+    if (s->keep_share == 0)
+        make_ready(s);
     m->source = s;
     m->generation = s->generation;
     m->class = SLAB_UNUSED;

@@ -3,6 +3,8 @@
  * where nothing is set it is one system call, and touches neither memory that nobody else does nor the C library. The rest waits for the
  * first heap (heap_borrow).
  */
+#include <sys/single_threaded.h>
+
 #include "malloc/atfork.h"
 #include "malloc/grind.h"
 #include "malloc/harden.h"
@@ -43,6 +45,6 @@ __attribute__((constructor)) static void start(void)
     atfork_watch();
     start_modes();
     pressure_init();
-    if (heap_all)
-        atfork_begin(); /* the loader needed one */
+    if (heap_all && !__libc_single_threaded)
+        atfork_begin(); /* somebody was here before us */
 }

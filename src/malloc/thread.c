@@ -13,6 +13,7 @@
 #include "malloc/harden.h"
 #include "malloc/heap.h"
 #include "malloc/huge.h"
+#include "malloc/kernel.h"
 #include "malloc/node.h"
 #include "malloc/nursery.h"
 #include "malloc/os.h"
@@ -35,8 +36,11 @@ __thread struct heap *heap_fast = &heap_none;
 __thread struct heap *heap_own;
 struct heap *heap_all;
 
-static struct heap heap_first; /* of whoever comes first, in memory that is there anyway */
-static bool first_taken;
+/* Heaps lie side by side, since two of them need less than two pages: those of the first threads in memory that is there anyway. */
+enum { HEAPS_FIRST = 3, HEAPS_MORE = (16 << 10) / sizeof(struct heap) };
+static struct heap heaps_first[HEAPS_FIRST];
+static struct heap *heaps_room; /* of further ones: the next that was never used, */
+static unsigned heaps_left;     /* and how many there are */
 static struct heap *heap_free_list;
 static unsigned heaps_made; /* all, in use or not */
 static struct lock heaps_lock;
@@ -70,6 +74,33 @@ static void heap_begin(struct heap *h)
     h->source = &source_main;
 }
 
+/* Whose it is. */
+static void heap_name(struct heap *h)
+{
+    h->pid = (int32_t)kernel_call(SYS_getpid, 0, 0, 0, 0, 0);
+    h->tid = (int32_t)kernel_call(SYS_gettid, 0, 0, 0, 0, 0);
+}
+
+/* The process may have been forked since it got its heap, and no handler of ours was called then. */
+void thread_second(struct heap *first)
+{
+    if (malloc_settings.read)
+        atfork_begin();
+    heap_name(first);
+}
+
+/* With the lock. NULL: no memory. */
+static struct heap *heap_new(void)
+{
+    if (heaps_made < HEAPS_FIRST)
+        return &heaps_first[heaps_made];
+    if (heaps_left == 0) {
+        heaps_room = os_map(HEAPS_MORE * sizeof(struct heap), 1);
+        heaps_left = heaps_room ? HEAPS_MORE : 0;
+    }
+    return heaps_left > 0 ? &heaps_room[HEAPS_MORE - heaps_left--] : NULL;
+}
+
 /* With the lock. */
 static struct heap *heap_take(void)
 {
@@ -80,14 +111,9 @@ static struct heap *heap_take(void)
     }
     if (heaps_made >= UNSEEN_HEAPS_MIN && (h = unseen_heap()) != NULL)
         return h;
-    if (!first_taken) {
-        first_taken = true;
-        h = &heap_first;
-    } else {
-        h = os_map(sizeof(*h), 1);
-        if (!h)
-            return NULL;
-    }
+    h = heap_new();
+    if (!h)
+        return NULL;
     heap_begin(h);
     heaps_made++;
     h->next = heap_all;
@@ -97,8 +123,10 @@ static struct heap *heap_take(void)
 
 struct heap *heap_borrow(void)
 {
-    if (malloc_settings.read)
-        atfork_begin(); /* else when there is an environment, and so a C library that has begun */
+    /* A program of one thread may have a heap without them; the rest comes when there is an environment, and so a C library that
+     * has begun. */
+    if (malloc_settings.read && !__libc_single_threaded)
+        atfork_begin();
     lock_take(&heaps_lock);
     struct heap *h = heap_take();
     lock_drop(&heaps_lock);
@@ -140,8 +168,8 @@ struct heap *heap_get(void)
     registering = true;
     h = heap_borrow();
     if (h) {
-        h->pid = (int32_t)syscall(SYS_getpid);
-        h->tid = (int32_t)syscall(SYS_gettid);
+        heap_name(h);
+        h->alone = __libc_single_threaded;
         heap_own = h;
         node_heap_begin(h);
         if (thread_key_get(&thread_key, thread_end))
@@ -284,8 +312,6 @@ void thread_fork_child(void)
         h->next_free = heap_free_list;
         heap_free_list = h;
     }
-    if (own) {
-        own->pid = (int32_t)syscall(SYS_getpid);
-        own->tid = (int32_t)syscall(SYS_gettid);
-    }
+    if (own)
+        heap_name(own);
 }

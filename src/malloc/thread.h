@@ -21,6 +21,9 @@ void start_modes(void);
 /* A heap without any slab. */
 void heap_empty(struct heap *h);
 
+/* The thread with the only heap finds that there are others now: from here on a fork needs handlers. */
+void thread_second(struct heap *first);
+
 /* All locks of heaps and sources at once, without waiting; false: somebody has one. */
 bool thread_locks_try(void);
 void thread_locks_drop(void);

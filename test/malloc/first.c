@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -178,6 +179,73 @@ static void children_have_first_blocks_of_their_own(void)
     check_and_free(0, 1);
 }
 
+struct leaver {
+    pthread_barrier_t barrier;
+    char *kept; /* a block among others that were freed */
+};
+
+enum { LEFT_BYTES = 48, LEFT_PAGE = 4096 };
+
+static void *keep_one(void *arg)
+{
+    struct leaver *l = arg;
+    char *some[50];
+    for (size_t i = 0; i < COUNT_OF(some); i++)
+        MUST((some[i] = malloc(LEFT_BYTES)));
+    for (size_t i = 1; i < COUNT_OF(some); i++)
+        free(some[i]);
+    l->kept = some[0];
+    pthread_barrier_wait(&l->barrier);
+    pthread_barrier_wait(&l->barrier);
+    free(l->kept);
+    return NULL;
+}
+
+/* A child has not the thread, and uses what is free beside its block. */
+static void thread_leaves_to_a_child(void)
+{
+    struct leaver l;
+    pthread_t id;
+    pthread_barrier_init(&l.barrier, NULL, 2);
+    MUST(pthread_create(&id, NULL, keep_one, &l) == 0);
+    pthread_barrier_wait(&l.barrier);
+    pid_t child = case_fork();
+    if (child == 0) {
+        bool beside = false;
+        for (int i = 0; i < 20000 && !beside; i++) {
+            uintptr_t p = (uintptr_t)malloc(LEFT_BYTES);
+            MUST(p);
+            beside = p / LEFT_PAGE == (uintptr_t)l.kept / LEFT_PAGE;
+        }
+        MUST(beside);
+        _exit(0);
+    }
+    case_reap(child);
+    pthread_barrier_wait(&l.barrier);
+    MUST(pthread_join(id, NULL) == 0);
+}
+
+/* Whoever had one thread until then: with a heap or without, and forked or not since it began. */
+static void handlers_of_fork_come_with_the_second_thread(void)
+{
+    for (int i = 0; i < 4; i++) {
+        pid_t child = case_fork();
+        if (child == 0) {
+            if (i % 2)
+                grow_up();
+            pid_t grandchild = i / 2 ? case_fork() : 0;
+            if (grandchild == 0)
+                thread_leaves_to_a_child();
+            else
+                case_reap(grandchild);
+            _exit(0);
+        }
+        case_reap(child);
+    }
+    grow_up();
+    thread_leaves_to_a_child();
+}
+
 /* What is no block is told, and ends the program. */
 static void dies(void (*crime)(void))
 {
@@ -233,6 +301,7 @@ int main(int argc, char **argv)
         CASE(first_blocks_grow),
         CASE(another_thread_frees_first_blocks),
         CASE(children_have_first_blocks_of_their_own),
+        CASE(handlers_of_fork_come_with_the_second_thread),
         CASE(crimes_are_told),
     };
     return cases_main(argc, argv, cases, COUNT_OF(cases));

@@ -1,26 +1,43 @@
 /* small.c: a small program, which tells what it has resident, in KiB: anonymous memory, pages of the file that its argument names, and
- * all. */
+ * all. With a second argument it has blocks enough for a heap, of all small sizes; "threads": in two threads, one after the other. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { BLOCKS = 40 };
+enum { FEW = 40, MANY = 4000 };
+
+static void use(int n)
+{
+    static char *blocks[MANY];
+    for (int i = 0; i < n; i++) {
+        size_t bytes = 16 + (size_t)(i * 37 % 500);
+        if (!(blocks[i] = malloc(bytes)))
+            exit(1);
+        memset(blocks[i], i, bytes);
+    }
+    for (int i = 0; i < n; i++)
+        free(blocks[i]);
+}
+
+static void *use_many(void *unused)
+{
+    use(MANY);
+    return NULL;
+}
 
 int main(int argc, char **argv)
 {
     static char text[256 << 10]; /* not of malloc's, and the same whoever that is */
-    char *blocks[BLOCKS];
-    for (int i = 0; i < BLOCKS; i++) {
-        size_t bytes = 16 + (size_t)(i * 37 % 500);
-        if (!(blocks[i] = malloc(bytes)))
-            return 1;
-        memset(blocks[i], i, bytes);
-    }
-    for (int i = 0; i < BLOCKS; i++)
-        free(blocks[i]);
+    const char *kind = argc > 2 ? argv[2] : "";
+    pthread_t thread;
+    use(*kind ? MANY : FEW);
+    if (strcmp(kind, "threads") == 0 &&
+        (pthread_create(&thread, NULL, use_many, NULL) != 0 || pthread_join(thread, NULL) != 0))
+        return 1;
 
     int file = open("/proc/self/smaps", O_RDONLY);
     size_t length = 0;

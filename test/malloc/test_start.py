@@ -9,8 +9,9 @@ from malloc_support import BUILD, LIBRARY, ProgramTest
 SMALL = BUILD / "test/malloc/malloc_small"
 ROUNDS = 21
 # KiB more than without it. An empty library that is preloaded takes 12 to 20.
-ANONYMOUS_MAX = 28  # two pages to spare
-FILE_MAX = 32       # of code, constants and tables of the library; one page to spare, with either compiler
+ANONYMOUS_MAX = 24  # two pages to spare
+FILE_MAX = 20       # of code, constants and tables of the library; one page to spare, with either compiler
+HEAP_FILE_MAX = 56  # the same with a heap, two pages to spare
 ALL_MAX = 80        # where libraries lie decides what else the kernel maps: one more of its windows is 64
 
 USE_EMBEDDED = """
@@ -44,10 +45,10 @@ print("done")
 
 
 class Start(ProgramTest):
-    def figures(self, preload):
+    def figures(self, preload, *kind):
         rows = []
         for _ in range(ROUNDS):
-            code, out, err = self.call([SMALL, LIBRARY.name], preload)
+            code, out, err = self.call([SMALL, LIBRARY.name, *kind], preload)
             if code == 77:
                 self.skipTest("no /proc/self/smaps")
             self.assertEqual((code, err), (0, b""))
@@ -61,6 +62,12 @@ class Start(ProgramTest):
         self.assertGreater(ours[1], 0, "the library is not there")
         self.assertLessEqual(ours[1], FILE_MAX)
         self.assertLessEqual(ours[2] - plain[2], ALL_MAX)
+
+    def test_a_program_with_a_heap_runs_little_of_the_library(self):
+        for kind in ("heap", "threads"):
+            plain, ours = self.figures(False, kind), self.figures(True, kind)
+            print(f"# KiB anonymous, of the library, all, {kind}: without {plain}, with {ours}")
+            self.assertLessEqual(ours[1], HEAP_FILE_MAX, kind)
 
     def test_small_programs_say_the_same(self):
         for command in (["true"], ["ls", "-la", "/etc"], ["bash", "-c", "for i in 1 2 3; do echo $(($i * 7)) | cat; done; (exit 3); echo $?"],

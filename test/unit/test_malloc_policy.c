@@ -20,9 +20,11 @@ bool node_many;
 void node_prefer(void *p, size_t bytes, unsigned node)
 {
 }
+static unsigned looks, level = PRESSURE_PLENTY;
 unsigned pressure_level_at(uint64_t now_ns)
 {
-    return PRESSURE_PLENTY;
+    looks++;
+    return level;
 }
 
 #define MIB ((uint64_t)1 << 20)
@@ -229,6 +231,45 @@ static void what_fits_is_not_given_back(void **unused)
         source_give(&source_main, runs[i]);
 }
 
+/* The next tick is one that may look. */
+static void tick(void)
+{
+    struct timespec pause = {.tv_nsec = (POLICY_LOOK_MS + 20) * (long)NS_PER_MS};
+    uint64_t until = clock_monotonic_coarse_ns() + (uint64_t)pause.tv_nsec;
+    while (clock_monotonic_coarse_ns() < until)
+        nanosleep(&pause, NULL);
+    policy_tick(true);
+}
+
+static void who_has_little_does_not_look_how_scarce_memory_is(void **unused)
+{
+    struct slab *runs[POLICY_LOOK_MIN / MIB + 1];
+    size_t n = sizeof(runs) / sizeof(runs[0]);
+    malloc_settings.read = true;
+    looks = 0;
+    tick();
+    assert_int_equal(looks, 0);
+
+    for (size_t i = 0; i < n; i++)
+        runs[i] = run_new(MIB / SLICE_BYTES);
+    level = PRESSURE_HIGH;
+    tick();
+    assert_int_equal(looks, 1);
+    assert_int_equal(policy_level(), PRESSURE_HIGH);
+
+    /* Who was told to keep less hears of it when that is over. */
+    for (size_t i = 0; i < n; i++)
+        source_give(&source_main, runs[i]);
+    source_trim(&source_main);
+    level = PRESSURE_PLENTY;
+    unsigned before = looks;
+    tick();
+    assert_int_equal(looks, before + 1);
+    assert_int_equal(policy_level(), PRESSURE_PLENTY);
+    tick();
+    assert_int_equal(looks, before + 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,8 +278,9 @@ int main(void)
         cmocka_unit_test_setup(what_fits_is_not_given_back, start_anew),
         cmocka_unit_test_setup(blocks_that_never_fit_do_not_ask_the_kernel_all_the_time,
                                start_anew),
-        /* The last: the most that was in use is remembered. */
+        /* After these: the most that was in use is remembered. */
         cmocka_unit_test_setup(a_steady_program_is_held_to_what_it_uses, start_anew),
+        cmocka_unit_test_setup(who_has_little_does_not_look_how_scarce_memory_is, start_anew),
     };
     malloc_settings.keep_bytes = SETTING_AUTO;
     return cmocka_run_group_tests_name("malloc_policy", tests, NULL, NULL);
