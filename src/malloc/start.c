@@ -3,6 +3,7 @@
  * where nothing is set it is one system call, and touches neither memory that nobody else does nor the C library. The rest waits for the
  * first heap (heap_borrow).
  */
+#include "malloc/account_chain.h"
 #include "malloc/atfork.h"
 #include "malloc/grind.h"
 #include "malloc/harden.h"
@@ -32,6 +33,7 @@ __attribute__((section(".text.startup"))) void start_modes(void)
     } else if (malloc_settings.account) {
         heap_empty(&heap_accounted);
         thread_modes |= MODE_ACCOUNT;
+        account_chain_begin();
     }
     if (thread_modes != 0)
         nursery_close();
