@@ -77,11 +77,35 @@ int scan_memory_runs(struct scan_memory *memory, uint64_t start, uint64_t end,
     return run && r == 0 ? each(context, run, end) : r;
 }
 
+/* As process_vm_readv(), which a child of who traces the process may not call everywhere (Yama). */
+static ssize_t by_file(int file, const struct iovec *places, size_t n, char *out)
+{
+    size_t done = 0;
+    for (size_t i = 0; i < n; i++) {
+        ssize_t got =
+            pread(file, out + done, places[i].iov_len, (off_t)(uintptr_t)places[i].iov_base);
+        done += got < 0 ? 0 : (size_t)got;
+        if (got < (ssize_t)places[i].iov_len)
+            break;
+    }
+    return (ssize_t)done;
+}
+
+static ssize_t read_places(const struct scan_memory *memory, const struct iovec *places, size_t n,
+                           void *out, size_t len)
+{
+    struct iovec local = {out, len};
+    ssize_t got = process_vm_readv(memory->pid, &local, 1, places, n, 0);
+    if (got < 0 && errno == EPERM && memory->file > 0)
+        got = by_file(memory->file, places, n, out);
+    apart_beat();
+    return got;
+}
+
 size_t scan_memory_read(struct scan_memory *memory, uint64_t address, void *out, size_t len)
 {
-    struct iovec local = {out, len}, remote = {(void *)(uintptr_t)address, len};
-    ssize_t got = process_vm_readv(memory->pid, &local, 1, &remote, 1, 0);
-    apart_beat();
+    struct iovec remote = {(void *)(uintptr_t)address, len};
+    ssize_t got = read_places(memory, &remote, 1, out, len);
     size_t read = got < 0 ? 0 : (size_t)got;
     if (read < len)
         memory->unread += len - read;
@@ -91,8 +115,5 @@ size_t scan_memory_read(struct scan_memory *memory, uint64_t address, void *out,
 bool scan_memory_read_many(struct scan_memory *memory, const struct iovec *places, size_t n,
                            void *out, size_t len)
 {
-    struct iovec local = {out, len};
-    ssize_t got = process_vm_readv(memory->pid, &local, 1, places, n, 0);
-    apart_beat();
-    return got == (ssize_t)len;
+    return read_places(memory, places, n, out, len) == (ssize_t)len;
 }

@@ -18,6 +18,7 @@ enum {
 struct scan_memory {
     pid_t pid;
     int pagemap; /* -1: pages are taken to be there */
+    int file;    /* /proc/PID/mem, for who may not read by PID; 0: none. Not closed by us */
     uint64_t page;
     uint64_t *entries; /* of pagemap */
     uint8_t *window;   /* SCAN_WINDOW_BEFORE and SCAN_WINDOW bytes */
