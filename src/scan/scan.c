@@ -289,7 +289,7 @@ static void roots(struct marker *m, const struct scan_registers *threads, size_t
         const struct scan_region *region = &m->regions->regions[i];
         if (!region->root)
             continue;
-        if (region->end - region->start > SCAN_MAPPING_MAX)
+        if (!scan_memory_may(m->memory, region->end - region->start))
             sum_add(&m->memory->unread, region->end - region->start);
         else if (region->n_blocks)
             gaps(m, region);
