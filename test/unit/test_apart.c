@@ -144,22 +144,26 @@ static void one_that_hangs_is_killed(void **unused)
     no_child_is_left();
 }
 
-static int wait_for_end(struct buffer *out, void *context)
+/* Tell that it is there, and wait until nobody holds the other end of the pipe. */
+struct holding {
+    int there[2], until[2];
+};
+
+static int hold(struct buffer *out, void *context)
 {
-    const int *ends = context;
-    char none;
-    close(ends[1]);
-    return read(ends[0], &none, 1) == 0 ? 0 : -errno;
+    const struct holding *h = context;
+    char byte = 0;
+    close(h->until[1]);
+    return write(h->there[1], &byte, 1) == 1 && read(h->until[0], &byte, 1) == 0 ? 0 : -EIO;
 }
 
-static void *run_waiting(void *context)
+static void *run_hold(void *context)
 {
     struct buffer out = BUFFER_INIT(100);
     struct apart_options options = {.all_ms = LONG_MS, .owner = 1, .keep_files = true};
-    int r;
-    while ((r = apart_run(wait_for_end, context, &options, &out)) == -EBUSY)
-        usleep(1000); /* who looks whether all are there takes a place, too */
-    return (void *)(intptr_t)r;
+    intptr_t r = apart_run(hold, context, &options, &out);
+    buffer_release(&out);
+    return (void *)r;
 }
 
 /* Whoever makes memory hang: others are served. */
@@ -168,22 +172,27 @@ static void an_owner_has_places_of_his_own(void **unused)
     pthread_t threads[APART_OWNER_MAX];
     struct buffer out = BUFFER_INIT(100);
     struct apart_options one = {.all_ms = LONG_MS, .owner = 1}, other = {.all_ms = LONG_MS};
-    int ends[2];
-    assert_int_equal(pipe(ends), 0);
-    for (int i = 0; i < APART_OWNER_MAX; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, run_waiting, ends), 0);
-    while (apart_run(say, (void *)"", &one, &out) != -EBUSY)
-        usleep(1000);
+    struct holding h;
+    char byte;
+    assert_true(pipe(h.there) == 0 && pipe(h.until) == 0);
+    for (int i = 0; i < APART_OWNER_MAX; i++) {
+        assert_int_equal(apart_run(say, (void *)"", &one, &out), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, run_hold, &h), 0);
+        assert_int_equal(read(h.there[0], &byte, 1), 1);
+    }
+    assert_int_equal(apart_run(say, (void *)"", &one, &out), -EBUSY);
     assert_int_equal(apart_run(say, (void *)"other", &other, &out), 0);
     assert_string_equal(out.data, "other");
-    close(ends[1]);
+    close(h.until[1]);
     for (int i = 0; i < APART_OWNER_MAX; i++) {
         void *result;
         pthread_join(threads[i], &result);
         assert_null(result);
     }
     assert_int_equal(apart_run(say, (void *)"", &one, &out), 0);
-    close(ends[0]);
+    close(h.until[0]);
+    close(h.there[0]);
+    close(h.there[1]);
     no_child_is_left();
     buffer_release(&out);
 }
