@@ -44,6 +44,7 @@ enum memoir_space {
     MEMOIR_SPACE_PINNED = 3,  /* page-locked for transfers */
     MEMOIR_SPACE_MANAGED = 4, /* moves between host and device by itself */
     MEMOIR_SPACE_SHARED = 5,  /* shared between processes */
+    MEMOIR_SPACE_CHAIN = 6,   /* blocks in chains of malloc.h */
 
     MEMOIR_SPACE_DRAM = 16,     /* the device's main memory: HBM, GDDR */
     MEMOIR_SPACE_L1 = 17,       /* on-chip memory */

@@ -84,34 +84,42 @@ static _Noreturn void child_run(apart_fn *fn, void *context, size_t out_max, int
 /* ---- those that were killed ---- */
 
 static pthread_mutex_t left_lock = PTHREAD_MUTEX_INITIALIZER;
-static pid_t left[APART_LEFT_MAX]; /* 0: none; -1: kept for one that runs */
+static struct place {
+    pid_t pid; /* 0: none; -1: kept for one that runs */
+    uint32_t owner;
+} left[APART_ALL_MAX];
 
 /* A place for one more, or NULL. */
-static pid_t *left_place(void)
+static struct place *left_place(uint32_t owner)
 {
-    pid_t *place = NULL;
+    struct place *place = NULL;
+    int own = 0;
     pthread_mutex_lock(&left_lock);
-    for (int i = 0; i < APART_LEFT_MAX; i++) {
-        if (left[i] > 0 && waitpid(left[i], NULL, WNOHANG) != 0)
-            left[i] = 0;
-        if (left[i] == 0)
+    for (int i = 0; i < APART_ALL_MAX; i++) {
+        if (left[i].pid > 0 && waitpid(left[i].pid, NULL, WNOHANG) != 0)
+            left[i].pid = 0;
+        if (left[i].pid == 0)
             place = &left[i];
+        else
+            own += left[i].owner == owner;
     }
+    if (own >= APART_OWNER_MAX)
+        place = NULL;
     if (place)
-        *place = -1;
+        *place = (struct place){.pid = -1, .owner = owner};
     pthread_mutex_unlock(&left_lock);
     return place;
 }
 
-static void left_set(pid_t *place, pid_t pid)
+static void left_set(struct place *place, pid_t pid)
 {
     pthread_mutex_lock(&left_lock);
-    *place = pid;
+    place->pid = pid;
     pthread_mutex_unlock(&left_lock);
 }
 
 /* Wait for its end, but not for ever. */
-static void end(pid_t pid, pid_t *place)
+static void end(pid_t pid, struct place *place)
 {
     uint64_t until_ns = clock_monotonic_ns() + END_MS * NS_PER_MS;
     pid_t ended;
@@ -182,7 +190,7 @@ static int receive_all(int fd, struct buffer *out, struct watched *w, struct hea
     }
 }
 
-static int watch(int fd, pid_t pid, pid_t *place, struct watched *w, struct buffer *out)
+static int watch(int fd, pid_t pid, struct place *place, struct watched *w, struct buffer *out)
 {
     struct head head = {0};
     size_t had = out->len;
@@ -196,7 +204,7 @@ static int watch(int fd, pid_t pid, pid_t *place, struct watched *w, struct buff
 }
 
 static int run(apart_fn *fn, void *context, const struct apart_options *options, uint64_t *shared,
-               pid_t *place, struct buffer *out)
+               struct place *place, struct buffer *out)
 {
     MEMOIR_CLEANUP(closep)
     int from = -1;
@@ -235,7 +243,7 @@ int apart_run(apart_fn *fn, void *context, const struct apart_options *options, 
 {
     if (out->error)
         return out->error;
-    pid_t *place = left_place();
+    struct place *place = left_place(options->owner);
     if (!place)
         return -EBUSY;
     uint64_t *shared =

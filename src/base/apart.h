@@ -14,20 +14,20 @@
 
 struct buffer;
 
-enum {
-    APART_LEFT_MAX = 8
-}; /* children that were killed and do not end; then no more are started */
+/* Children that run, or were killed and do not end: of one owner, and in all. Then no more are started. */
+enum { APART_OWNER_MAX = 8, APART_ALL_MAX = 64 };
 
 struct apart_options {
     uint64_t all_ms;    /* for everything; 0: as long as it takes */
     uint64_t silent_ms; /* without apart_beat(); 0: no limit */
+    uint32_t owner;     /* the user whose memory it is: who makes it hang has his own places only */
     bool keep_files;    /* the child needs them, and nobody minds if it keeps them for good */
 };
 
 /* In the child: append what was found. 0 or -errno, which the caller gets. */
 typedef int apart_fn(struct buffer *out, void *context);
 
-/* 0 with all that `fn` appended in `out`; what `fn` returned; -ETIME; -ECHILD when it died; -EBUSY when too many were left behind;
+/* 0 with all that `fn` appended in `out`; what `fn` returned; -ETIME; -ECHILD when it died; -EBUSY when too many of that owner run or were left behind;
  * -errno. On failure `out` is as it was. */
 int apart_run(apart_fn *fn, void *context, const struct apart_options *options, struct buffer *out);
 

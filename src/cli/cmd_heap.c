@@ -20,7 +20,12 @@
 #include "ledger/ledger.h"
 #include "scan/heap.h"
 
-enum { OUTPUT_MAX = 64 << 20, SPACE_HEAP = 1 /* MEMOIR_SPACE_HEAP */, CHAINS_SHOWN = 20 };
+enum {
+    OUTPUT_MAX = 64 << 20,
+    SPACE_HEAP = 1,  /* MEMOIR_SPACE_HEAP */
+    SPACE_CHAIN = 6, /* MEMOIR_SPACE_CHAIN */
+    CHAINS_SHOWN = 20,
+};
 
 struct heap_values {
     struct command_common common;
@@ -125,7 +130,8 @@ static const struct command_section sections[] = {
      "memory is short.\n\n"
      "\"In use\" is what blocks take. \"Free in slabs\" lies between blocks that are in use and can serve blocks of the same size "
      "only: its share is the fragmentation. \"Kept\" can serve any. \"Asked\" is what the program asked for, known "
-     "where its blocks are accounted (memoir run, or account=1 in MEMOIR_MALLOC).\n\n"
+     "where its blocks are accounted (memoir run, or account=1 in MEMOIR_MALLOC), and so is \"In user chains\": blocks that "
+     "memoir_chain_alloc() gave, in buffers of the program's own, which are no part of the rest unless malloc() gave the buffer.\n\n"
      "The figures are read from the memory of the process while it goes on; they are of one moment each."},
     {"WHO HAS IT",
      "Programs started by memoir run (without --track), and those with libmemoir-malloc.so in LD_PRELOAD or linked in. One has to "
@@ -133,7 +139,7 @@ static const struct command_section sections[] = {
      "memoir ps, sites, leaks."},
     {"JSON",
      "One object: \"schema\" (\"memoir.heap/1\"), \"time\", \"pid\", \"accounted\", \"asked_bytes\" and \"asked_blocks\" "
-     "(null where blocks are not accounted), \"used_bytes\", \"free_in_slabs_bytes\", \"kept_bytes\", \"kept_huge_bytes\", "
+     "(null where blocks are not accounted), \"user_chain_bytes\" and \"user_chain_blocks\" (the same), \"used_bytes\", \"free_in_slabs_bytes\", \"kept_bytes\", \"kept_huge_bytes\", "
      "\"metadata_bytes\", \"macro_blocks\", \"large\" and \"huge\", \"kernel\" (calls of mmap, munmap, mremap, madvise and "
      "mprotect, and bytes), \"nodes\", \"classes\" and \"chains\"."},
     {0},
@@ -145,6 +151,7 @@ struct heap_sums {
     uint64_t used, kept, metadata;
     bool accounted;
     uint64_t asked_bytes, asked_blocks;
+    uint64_t user_bytes, user_blocks; /* in chains of the program's own */
 };
 
 static void sum_up(const struct scan_heap *heap, struct heap_sums *sums)
@@ -177,7 +184,13 @@ static void asked_find(const char *dir, pid_t pid, struct heap_sums *sums)
     const struct ledger_process *p = ledger_process_find(ledger, pid);
     for (size_t i = 0; p && i < p->n_accounts; i++) {
         const struct ledger_account *a = &p->accounts[i];
-        if (a->source != BOOK_SOURCE_MALLOC || a->space != SPACE_HEAP || !a->valid)
+        if (a->source != BOOK_SOURCE_MALLOC || !a->valid)
+            continue;
+        if (a->space == SPACE_CHAIN) {
+            sum_add(&sums->user_bytes, a->totals.live_bytes);
+            sum_add(&sums->user_blocks, a->totals.live_blocks);
+        }
+        if (a->space != SPACE_HEAP)
             continue;
         sums->accounted = true;
         sum_add(&sums->asked_bytes, a->totals.live_bytes);
@@ -264,6 +277,9 @@ static void print_sums(const struct scan_heap *heap, const struct heap_sums *sum
     if (sums->accounted)
         line(out, "Asked", sums->asked_bytes, "%s blocks",
              units_format_count(a, sums->asked_blocks));
+    if (sums->user_blocks)
+        line(out, "In user chains", sums->user_bytes, "%s blocks",
+             units_format_count(a, sums->user_blocks));
     line(out, "In use", sums->used, "small %s, %s large %s, %s huge %s",
          units_format_bytes(a, sums->small_used, UNITS_DECIMAL),
          units_format_count(b, heap->large_blocks),
@@ -403,9 +419,13 @@ static int print_json(const struct scan_heap *heap, const struct heap_sums *sums
     if (sums->accounted) {
         json_field_u64(&json, "asked_bytes", sums->asked_bytes);
         json_field_u64(&json, "asked_blocks", sums->asked_blocks);
+        json_field_u64(&json, "user_chain_bytes", sums->user_bytes);
+        json_field_u64(&json, "user_chain_blocks", sums->user_blocks);
     } else {
         json_field_null(&json, "asked_bytes");
         json_field_null(&json, "asked_blocks");
+        json_field_null(&json, "user_chain_bytes");
+        json_field_null(&json, "user_chain_blocks");
     }
     json_field_u64(&json, "used_bytes", sums->used);
     json_field_u64(&json, "small_used_bytes", sums->small_used);

@@ -2,6 +2,7 @@
 #include "cli/lost.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,8 +82,10 @@ struct lost {
     size_t threads;
     struct lost_row *rows;
     size_t n;
-    struct scan_sum inherited; /* lost, but an ancestor's: not in the rows */
-    uint64_t now_ns;           /* CLOCK_MONOTONIC, as books have it */
+    struct scan_sum inherited;     /* lost, but an ancestor's: not in the rows */
+    uint64_t now_ns;               /* CLOCK_MONOTONIC, as books have it */
+    struct scan_threads *borrowed; /* where somebody else has stopped it, */
+    int memory_file;               /* and its memory then */
 };
 
 static void lost_release(struct lost *lost)
@@ -211,6 +214,7 @@ static int scan_now(struct lost *lost, const struct scan_threads *threads, bool 
         .words = book_trailer_words(id->trailer_format),
         .sites = names.copy.n_sites,
         .time_max = scan_time_max(id->created_monotonic_ns, proc_monotonic_ns()),
+        .memory_file = lost->memory_file,
         .gaps_are_roots = lost->process->losses[BOOK_LOSS_SUSPENDED] > 0,
         .progress = tell ? tell_progress : NULL,
         .context = progress,
@@ -220,18 +224,18 @@ static int scan_now(struct lost *lost, const struct scan_threads *threads, bool 
 }
 
 /* The process stands still in here, so there is nothing in it that could be done before or after. */
-static int stop_and_scan(struct lost *lost, pid_t borrowed, struct scan **ret_scan)
+static int stop_and_scan(struct lost *lost, struct scan **ret_scan)
 {
     struct progress progress = {.begun_ns = clock_monotonic_ns()};
-    bool tell = isatty(STDERR_FILENO) && !borrowed;
-    struct scan_threads *threads = NULL;
-    int r = borrowed ? scan_threads_borrow(borrowed, &threads)
-                     : scan_threads_stop(lost->process->pid, &threads);
+    bool tell = isatty(STDERR_FILENO) && !lost->borrowed;
+    struct scan_threads *threads = lost->borrowed;
+    int r = threads ? 0 : scan_threads_stop(lost->process->pid, &threads);
     if (r < 0)
         return r;
     lost->threads = scan_threads_count(threads);
     r = scan_now(lost, threads, tell, &progress, ret_scan);
-    scan_threads_release(threads);
+    if (!lost->borrowed)
+        scan_threads_release(threads);
     lost->stood_ns = clock_monotonic_ns() - progress.begun_ns;
     if (tell && progress.told_ns)
         fputs("\r\033[K", stderr);
@@ -244,7 +248,7 @@ static int child_look(struct buffer *out, void *context)
     struct lost *lost = context;
     MEMOIR_CLEANUP(scan_freep)
     struct scan *scan = NULL;
-    int r = stop_and_scan(lost, 0, &scan);
+    int r = stop_and_scan(lost, &scan);
     if (r < 0)
         return r;
     struct looked looked = {.scan = *scan, .stood_ns = lost->stood_ns, .threads = lost->threads};
@@ -279,9 +283,27 @@ static int look_apart(struct lost *lost)
     return 0;
 }
 
+/* A thread that we trace: only we ourselves may ask for its registers, and perhaps for its memory. */
+static int look_borrowed(struct lost *lost, pid_t tid)
+{
+    char path[64];
+    int r = scan_threads_borrow(tid, &lost->borrowed);
+    if (r < 0)
+        return r;
+    snprintf(path, sizeof(path), "/proc/%d/mem", (int)lost->process->pid);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    lost->memory_file = file > 0 ? file : 0;
+    r = look_apart(lost);
+    if (file >= 0)
+        close(file);
+    scan_threads_release(lost->borrowed);
+    lost->borrowed = NULL;
+    return r;
+}
+
 static int look(const struct lost_request *q, struct lost *lost)
 {
-    int r = q->borrowed ? stop_and_scan(lost, q->borrowed, &lost->scan) : look_apart(lost);
+    int r = q->borrowed ? look_borrowed(lost, q->borrowed) : look_apart(lost);
     if (r == -EPROTO)
         return command_fail("process %d has a libmemoir-malloc of another version, whose blocks "
                             "this memoir cannot find: use that version's, or start it anew",

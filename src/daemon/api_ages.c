@@ -104,7 +104,8 @@ static int heap_take(struct ledger *ledger, struct ledger_process *p,
     /* Blocks that come meanwhile are older than the deadline. */
     heap.options.time_max =
         scan_time_max(id->created_monotonic_ns, heap.now_ns + HEAP_MS_MAX * NS_PER_MS);
-    int r = apart_run(heap_look, &heap, &(struct apart_options){.all_ms = ANSWER_MS_MAX}, &message);
+    struct apart_options apart = {.all_ms = ANSWER_MS_MAX, .owner = p->uid};
+    int r = apart_run(heap_look, &heap, &apart, &message);
     if (r == 0 && !runs(ledger, p))
         r = -ESRCH;
     if (r == 0 && message.len != sizeof(found))

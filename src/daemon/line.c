@@ -14,7 +14,7 @@
 #include "base/units.h"
 #include "daemon/retired.h"
 
-enum noun { BUFFERS, CBS, KERNELS, PINNED, MANAGED, SHARED, HEAP, MAPPINGS, NOUNS };
+enum noun { BUFFERS, CBS, KERNELS, PINNED, MANAGED, SHARED, HEAP, MAPPINGS, CHAINED, NOUNS };
 
 static const struct {
     const char *one, *many;
@@ -27,6 +27,7 @@ static const struct {
     [SHARED] = {"shared block", "shared blocks"},
     [HEAP] = {"heap block", "heap blocks"},
     [MAPPINGS] = {"mapping", "mappings"},
+    [CHAINED] = {"block in chains", "blocks in chains"},
 };
 
 static enum noun noun_of(uint32_t space)
@@ -35,7 +36,7 @@ static enum noun noun_of(uint32_t space)
         [MEMOIR_SPACE_HEAP] = HEAP,      [MEMOIR_SPACE_MAPPED] = MAPPINGS,
         [MEMOIR_SPACE_PINNED] = PINNED,  [MEMOIR_SPACE_MANAGED] = MANAGED,
         [MEMOIR_SPACE_SHARED] = SHARED,  [MEMOIR_SPACE_CB] = CBS,
-        [MEMOIR_SPACE_KERNEL] = KERNELS,
+        [MEMOIR_SPACE_KERNEL] = KERNELS, [MEMOIR_SPACE_CHAIN] = CHAINED,
     };
     return space <= MEMOIR_SPACE_MAX ? (enum noun)by_space[space] : BUFFERS; /* BUFFERS is 0 */
 }

@@ -39,7 +39,7 @@ static bool take_space(struct parse *p, uint8_t *ret_space)
     if (number > MEMOIR_SPACE_MAX || !native_space_name((uint32_t)number))
         return parse_fail(
             p, "unknown space: use dram, l1, l1_small, trace, cb, kernel, system, heap, mapped, "
-               "pinned, managed or shared");
+               "pinned, managed, shared or chain");
     *ret_space = (uint8_t)number;
     return true;
 }

@@ -44,7 +44,8 @@ static uint32_t rank_in(const uint8_t ranks[SOURCES], const struct book_identity
 
 static uint32_t rank_of(uint32_t space, const struct book_identity *id)
 {
-    bool host = space == MEMOIR_SPACE_HEAP || space == MEMOIR_SPACE_MAPPED;
+    bool host =
+        space == MEMOIR_SPACE_HEAP || space == MEMOIR_SPACE_MAPPED || space == MEMOIR_SPACE_CHAIN;
     return rank_in(host ? host_rank : device_rank, id);
 }
 

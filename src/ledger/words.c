@@ -18,10 +18,11 @@ const char *ledger_state_name(enum ledger_state state)
 const char *const ledger_space_words[MEMOIR_SPACE_MAX + 1] = {
     [MEMOIR_SPACE_HEAP] = "heap",     [MEMOIR_SPACE_MAPPED] = "mapped",
     [MEMOIR_SPACE_PINNED] = "pinned", [MEMOIR_SPACE_MANAGED] = "managed",
-    [MEMOIR_SPACE_SHARED] = "shared", [MEMOIR_SPACE_DRAM] = "dram",
-    [MEMOIR_SPACE_L1] = "l1",         [MEMOIR_SPACE_L1_SMALL] = "l1_small",
-    [MEMOIR_SPACE_TRACE] = "trace",   [MEMOIR_SPACE_CB] = "cb",
-    [MEMOIR_SPACE_KERNEL] = "kernel", [MEMOIR_SPACE_SYSTEM] = "system",
+    [MEMOIR_SPACE_SHARED] = "shared", [MEMOIR_SPACE_CHAIN] = "chain",
+    [MEMOIR_SPACE_DRAM] = "dram",     [MEMOIR_SPACE_L1] = "l1",
+    [MEMOIR_SPACE_TRACE] = "trace",   [MEMOIR_SPACE_L1_SMALL] = "l1_small",
+    [MEMOIR_SPACE_KERNEL] = "kernel", [MEMOIR_SPACE_CB] = "cb",
+    [MEMOIR_SPACE_SYSTEM] = "system",
 };
 
 const char *ledger_space_name(uint32_t space)

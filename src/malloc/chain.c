@@ -13,6 +13,7 @@
 #include "malloc/chain_region.h"
 #include "malloc/chain_registry.h"
 #include "malloc/chain_walk.h"
+#include "malloc/chain_watch.h"
 
 enum {
     FLAGS_KNOWN = MEMOIR_CHAIN_THREAD_SAFE | MEMOIR_CHAIN_SHARED | MEMOIR_CHAIN_ABORT |
@@ -447,6 +448,7 @@ int memoir_chain_reset(struct memoir_chain *c)
     int r = chain_enter_any(c);
     if (r < 0)
         return r;
+    chain_watch_drop_all(c);
     store_relaxed(&c->remote, 0);
     r = region_pull_all(c);
     if (r == 0)
@@ -465,6 +467,7 @@ int memoir_chain_destroy(struct memoir_chain *c)
     if (r < 0)
         return r;
     forget(c);
+    chain_watch_drop_all(c);
     /* Of a chain whose list of buffers is overwritten, those before the damage go back. */
     region_pull_all(c);
     if (chain_source(c))

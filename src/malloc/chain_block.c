@@ -2,10 +2,14 @@
 #include <string.h>
 
 #include "malloc/chain_bin.h"
+#include "malloc/chain_block.h"
 #include "malloc/chain_enter.h"
 #include "malloc/chain_fit.h"
 #include "malloc/chain_region.h"
 #include "malloc/chain_walk.h"
+#include "malloc/chain_watch.h"
+
+#define CALLER() ((uintptr_t)__builtin_return_address(0))
 
 /* ---- allocating ---- */
 
@@ -73,7 +77,7 @@ static __attribute__((noinline)) void *allocate_inside(struct memoir_chain *c, s
     return NULL;
 }
 
-static __attribute__((noinline)) void *allocate_slowly(struct memoir_chain *c, size_t bytes)
+static inline void *allocate_unwatched(struct memoir_chain *c, size_t bytes)
 {
     int r = chain_enter_slowly(c);
     if (r < 0) {
@@ -87,10 +91,25 @@ static __attribute__((noinline)) void *allocate_slowly(struct memoir_chain *c, s
     return block_payload(b);
 }
 
-static __attribute__((noinline)) void *allocate_locked(struct memoir_chain *c, size_t bytes)
+static __attribute__((noinline)) void *allocate_watched(struct memoir_chain *c, size_t bytes,
+                                                        uintptr_t caller)
+{
+    return chain_watch_add(c, allocate_unwatched(c, bytes), bytes, caller);
+}
+
+static __attribute__((noinline)) void *allocate_slowly(struct memoir_chain *c, size_t bytes,
+                                                       uintptr_t caller)
+{
+    if (__builtin_expect(load_relaxed(&chain_watcher) != NULL, 0))
+        return allocate_watched(c, bytes, caller);
+    return allocate_unwatched(c, bytes);
+}
+
+static __attribute__((noinline)) void *allocate_locked(struct memoir_chain *c, size_t bytes,
+                                                       uintptr_t caller)
 {
     if (!chain_enter_locked(c))
-        return allocate_slowly(c, bytes);
+        return allocate_slowly(c, bytes, caller);
     uint64_t *b = bin_take(c, bytes);
     if (!b)
         return allocate_inside(c, bytes, CHAIN_GRAIN);
@@ -99,10 +118,10 @@ static __attribute__((noinline)) void *allocate_locked(struct memoir_chain *c, s
 }
 
 /* The way of most calls first; functions of their own for the others, so that no register is saved on it. */
-static inline void *allocate(struct memoir_chain *c, size_t bytes)
+static inline void *allocate(struct memoir_chain *c, size_t bytes, uintptr_t caller)
 {
     if (__builtin_expect(!chain_is_open(c), 0))
-        return allocate_locked(c, bytes);
+        return allocate_locked(c, bytes, caller);
     uint64_t *b = bin_take(c, bytes);
     return __builtin_expect(b != NULL, 1) ? block_payload(b)
                                           : allocate_inside(c, bytes, CHAIN_GRAIN);
@@ -110,7 +129,18 @@ static inline void *allocate(struct memoir_chain *c, size_t bytes)
 
 void *memoir_chain_alloc(struct memoir_chain *c, size_t bytes)
 {
-    return allocate(c, bytes);
+    return allocate(c, bytes, CALLER());
+}
+
+void *chain_alloc_by(struct memoir_chain *c, size_t bytes, uintptr_t caller)
+{
+    return allocate(c, bytes, caller);
+}
+
+void *chain_calloc_by(struct memoir_chain *c, size_t bytes, uintptr_t caller)
+{
+    void *p = allocate(c, bytes, caller);
+    return p ? memset(p, 0, bytes) : NULL;
 }
 
 void *memoir_chain_calloc(struct memoir_chain *c, size_t count, size_t bytes)
@@ -120,23 +150,27 @@ void *memoir_chain_calloc(struct memoir_chain *c, size_t count, size_t bytes)
         errno = ENOMEM;
         return NULL;
     }
-    void *p = allocate(c, total);
-    return p ? memset(p, 0, total) : NULL;
+    return chain_calloc_by(c, total, CALLER());
 }
 
-void *memoir_chain_aligned(struct memoir_chain *c, size_t alignment, size_t bytes)
+void *chain_aligned_by(struct memoir_chain *c, size_t alignment, size_t bytes, uintptr_t caller)
 {
     if (alignment == 0 || (alignment & (alignment - 1))) {
         errno = EINVAL;
         return NULL;
     }
     if (alignment <= CHAIN_GRAIN)
-        return allocate(c, bytes);
+        return allocate(c, bytes, caller);
     int r = chain_enter(c);
     if (r == 0)
-        return allocate_inside(c, bytes, alignment);
+        return chain_watch_add(c, allocate_inside(c, bytes, alignment), bytes, caller);
     errno = -r;
     return NULL;
+}
+
+void *memoir_chain_aligned(struct memoir_chain *c, size_t alignment, size_t bytes)
+{
+    return chain_aligned_by(c, alignment, bytes, CALLER());
 }
 
 /* ---- freeing ---- */
@@ -178,7 +212,7 @@ static inline bool free_small(struct memoir_chain *c, void *block)
            c->used_bytes > header_bytes(header) && bin_put(c, b, header);
 }
 
-static __attribute__((noinline)) int free_slowly(struct memoir_chain *c, void *block)
+static inline int free_unwatched(struct memoir_chain *c, void *block)
 {
     int r = chain_enter_slowly(c);
     if (r < 0)
@@ -187,6 +221,32 @@ static __attribute__((noinline)) int free_slowly(struct memoir_chain *c, void *b
         return free_inside(c, block);
     chain_leave(c);
     return 0;
+}
+
+static int free_remotely(struct memoir_chain *c, void *block)
+{
+    int r = is_inside(c, block) ? chain_push(c, block_of(block)) : -EFAULT;
+    return chain_judge(c, r, block);
+}
+
+/* Once it is free, another thread may have it. */
+static __attribute__((noinline)) int free_watched(const struct chain_watch *watch,
+                                                  struct memoir_chain *c, void *block,
+                                                  int (*free_it)(struct memoir_chain *c,
+                                                                 void *block))
+{
+    struct chain_note note;
+    bool noted = watch->drop(block, &note);
+    int r = free_it(c, block);
+    if (r < 0 && noted)
+        watch->put_back(block, &note);
+    return r;
+}
+
+static __attribute__((noinline)) int free_slowly(struct memoir_chain *c, void *block)
+{
+    const struct chain_watch *watch = chain_watch_of(c);
+    return watch ? free_watched(watch, c, block, free_unwatched) : free_unwatched(c, block);
 }
 
 static __attribute__((noinline)) int free_locked(struct memoir_chain *c, void *block)
@@ -215,8 +275,8 @@ int memoir_chain_remote_free(struct memoir_chain *c, void *block)
     if (!c || (uintptr_t)c % CHAIN_GRAIN || load_relaxed(&c->magic) != CHAIN_MAGIC ||
         chain_is_locked(c) || mapped_find(c))
         return memoir_chain_free(c, block);
-    int r = is_inside(c, block) ? chain_push(c, block_of(block)) : -EFAULT;
-    return chain_judge(c, r, block);
+    const struct chain_watch *watch = chain_watch_of(c);
+    return watch ? free_watched(watch, c, block, free_remotely) : free_remotely(c, block);
 }
 
 int memoir_chain_drain(struct memoir_chain *c)
@@ -238,7 +298,8 @@ int memoir_chain_drain(struct memoir_chain *c)
 /* ---- resizing ---- */
 
 /* Where it is, or -ENOMEM. *ret_bytes: how much of it there was before. */
-static int resize(struct memoir_chain *c, void *block, size_t bytes, size_t *ret_bytes)
+static int resize(struct memoir_chain *c, void *block, size_t bytes, uintptr_t caller,
+                  size_t *ret_bytes)
 {
     uint64_t header;
     int r = chain_enter(c);
@@ -251,32 +312,34 @@ static int resize(struct memoir_chain *c, void *block, size_t bytes, size_t *ret
     }
     r = chain_judge(c, r, block);
     chain_leave(c);
+    if (r == 0)
+        chain_watch_resized(c, block, bytes, caller);
     return r;
 }
 
-void *memoir_chain_realloc(struct memoir_chain *c, void *block, size_t bytes)
+void *chain_realloc_by(struct memoir_chain *c, void *block, size_t bytes, uintptr_t caller)
 {
     size_t old_bytes = 0;
     if (!block)
-        return memoir_chain_alloc(c, bytes);
+        return allocate(c, bytes, caller);
     if (bytes == 0) {
         int r = memoir_chain_free(c, block);
         if (r < 0)
             errno = -r;
         return NULL;
     }
-    int r = bytes <= CHAIN_BYTES_MAX ? resize(c, block, bytes, &old_bytes) : -ENOMEM;
+    int r = bytes <= CHAIN_BYTES_MAX ? resize(c, block, bytes, caller, &old_bytes) : -ENOMEM;
     if (r == 0)
         return block;
     if (r != -ENOMEM || bytes > CHAIN_BYTES_MAX) {
         errno = -r;
         return NULL;
     }
-    void *moved = memoir_chain_alloc(c, bytes);
+    void *moved = allocate(c, bytes, caller);
     if (!moved) {
         /* That emptied the bins: a neighbour may be free now. */
         int error = errno;
-        r = error == ENOMEM ? resize(c, block, bytes, &old_bytes) : -error;
+        r = error == ENOMEM ? resize(c, block, bytes, caller, &old_bytes) : -error;
         if (r == 0)
             return block;
         errno = error;
@@ -285,6 +348,11 @@ void *memoir_chain_realloc(struct memoir_chain *c, void *block, size_t bytes)
     memcpy(moved, block, old_bytes < bytes ? old_bytes : bytes);
     memoir_chain_free(c, block);
     return moved;
+}
+
+void *memoir_chain_realloc(struct memoir_chain *c, void *block, size_t bytes)
+{
+    return chain_realloc_by(c, block, bytes, CALLER());
 }
 
 /* ---- looking ---- */

@@ -1,6 +1,7 @@
 /* See chain_default.h. */
 #include "malloc/chain_default.h"
 
+#include "malloc/chain_block.h"
 #include "malloc/chain_fit.h"
 #include "malloc/thread.h"
 
@@ -52,13 +53,14 @@ struct memoir_chain *memoir_chain_default(void)
     return thread_chain;
 }
 
-bool chain_default_alloc(size_t bytes, size_t alignment, bool zero, void **ret_block)
+bool chain_default_alloc(size_t bytes, size_t alignment, bool zero, uintptr_t caller,
+                         void **ret_block)
 {
     struct memoir_chain *chain = thread_chain;
     int saved = errno;
-    void *p = zero             ? memoir_chain_calloc(chain, 1, bytes)
-              : alignment > 16 ? memoir_chain_aligned(chain, alignment, bytes)
-                               : memoir_chain_alloc(chain, bytes);
+    void *p = zero             ? chain_calloc_by(chain, bytes, caller)
+              : alignment > 16 ? chain_aligned_by(chain, alignment, bytes, caller)
+                               : chain_alloc_by(chain, bytes, caller);
     if (!p) {
         /* Whatever is wrong with the chain, a program knows one error of malloc(). */
         bool fallback = !(chain->flags & MEMOIR_CHAIN_NO_FALLBACK);
@@ -102,7 +104,8 @@ size_t chain_plain_usable(const void *block)
     return c ? memoir_chain_usable_size(c, block) : 0;
 }
 
-bool chain_plain_realloc(void *block, size_t bytes, void **ret_block, size_t *ret_bytes)
+bool chain_plain_realloc(void *block, size_t bytes, uintptr_t caller, void **ret_block,
+                         size_t *ret_bytes)
 {
     struct memoir_chain *c = registry_find(block);
     int saved = errno;
@@ -114,7 +117,7 @@ bool chain_plain_realloc(void *block, size_t bytes, void **ret_block, size_t *re
         return true;
     }
     if (is_mine(c))
-        p = memoir_chain_realloc(c, block, bytes);
+        p = chain_realloc_by(c, block, bytes, caller);
     else if (bytes <= usable)
         p = block;
     if (!p && !(c->flags & MEMOIR_CHAIN_NO_FALLBACK)) {

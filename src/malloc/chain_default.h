@@ -14,7 +14,8 @@ void chain_default_resume(struct memoir_chain *chain);
 
 /* For a thread that has a default chain (thread_chain): true when the chain has decided, with a block or with NULL and errno;
  * false when the thread's own heap shall serve it. */
-bool chain_default_alloc(size_t bytes, size_t alignment, bool zero, void **ret_block);
+bool chain_default_alloc(size_t bytes, size_t alignment, bool zero, uintptr_t caller,
+                         void **ret_block);
 
 /* Does a block lie in a registered segment? */
 static inline bool chain_owns(const void *block)
@@ -28,4 +29,5 @@ static inline bool chain_owns(const void *block)
 void chain_plain_free(void *block);
 size_t chain_plain_usable(const void *block);
 /* True: *ret_block is the result. False: it has to move out, *ret_bytes are to be copied, and then it is to be freed. */
-bool chain_plain_realloc(void *block, size_t bytes, void **ret_block, size_t *ret_bytes);
+bool chain_plain_realloc(void *block, size_t bytes, uintptr_t caller, void **ret_block,
+                         size_t *ret_bytes);

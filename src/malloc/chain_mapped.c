@@ -108,3 +108,11 @@ void mapped_remove(const struct memoir_chain *c)
     }
     chain_word_drop(&lock, &sleepers);
 }
+
+void mapped_may_all(void)
+{
+    chain_word_take(&lock, &sleepers);
+    store_release(&mapped_low, (uintptr_t)0);
+    store_release(&mapped_high, UINTPTR_MAX);
+    chain_word_drop(&lock, &sleepers);
+}

@@ -36,6 +36,9 @@ int mapped_add(const struct memoir_chain *c, uint64_t bytes, uint32_t flags);
 void mapped_widen(const struct memoir_chain *c, uint64_t bytes);
 void mapped_remove(const struct memoir_chain *c);
 
+/* From now on any chain may be one, as far as mapped_may() tells: all calls go the slow way. */
+void mapped_may_all(void);
+
 /* What is known of it; NULL: it is none of this process's shared chains. No lock. */
 const struct mapped *mapped_find(const struct memoir_chain *c);
 

@@ -48,16 +48,17 @@ static inline bool hardened(void)
 }
 
 /* The chain that the thread has set goes before all modes of the process. */
-static inline bool chained(size_t bytes, size_t align, bool zero, void **ret_block)
+static inline bool chained(size_t bytes, size_t align, bool zero, uintptr_t caller,
+                           void **ret_block)
 {
-    return unlikely(thread_chain) && chain_default_alloc(bytes, align, zero, ret_block);
+    return unlikely(thread_chain) && chain_default_alloc(bytes, align, zero, caller, ret_block);
 }
 
 static __attribute__((noinline)) void *chained_realloc(void *block, size_t bytes, uintptr_t caller)
 {
     size_t copied;
     void *to;
-    if (chain_plain_realloc(block, bytes, &to, &copied))
+    if (chain_plain_realloc(block, bytes, caller, &to, &copied))
         return to;
     to = divert_malloc(bytes, caller);
     if (to) {
@@ -70,7 +71,7 @@ static __attribute__((noinline)) void *chained_realloc(void *block, size_t bytes
 static __attribute__((noinline)) void *malloc_otherwise(size_t bytes, uintptr_t caller)
 {
     void *block;
-    if (chained(bytes, 1, false, &block))
+    if (chained(bytes, 1, false, caller, &block))
         return block;
     if (hardened())
         return or_enomem(hard_alloc(bytes, 1, false));
@@ -91,7 +92,7 @@ void *divert_calloc(size_t bytes, uintptr_t caller)
     struct heap *own = heap_own;
     if (own) /* in any mode, and however many modules have variables of threads */
         heap_look_around(own);
-    if (chained(bytes, 1, true, &block))
+    if (chained(bytes, 1, true, caller, &block))
         return block;
     if (hardened())
         return or_enomem(hard_alloc(bytes, 1, true));
@@ -116,7 +117,7 @@ void *divert_realloc(void *block, size_t bytes, uintptr_t caller)
 void *divert_memalign(size_t align, size_t bytes, uintptr_t caller)
 {
     void *block;
-    if (chained(bytes, align, false, &block))
+    if (chained(bytes, align, false, caller, &block))
         return block;
     if (hardened())
         return or_enomem(hard_alloc(bytes, align, false));

@@ -377,12 +377,6 @@ size_t huge_usable(const void *p)
     return h ? h->mapped_bytes - h->data_offset : 0;
 }
 
-size_t huge_asked(const void *p)
-{
-    const struct huge_block *h = huge_block_at(p);
-    return h ? h->asked_bytes : 0;
-}
-
 /* ---- figures ---- */
 
 /* Hot is where it is to lie: every program comes here when its first macro-block is mapped. */

@@ -32,9 +32,6 @@ bool huge_free(void *p);
 /* Bytes that may be used; 0 if no huge block begins there. */
 size_t huge_usable(const void *p);
 
-/* Bytes that were asked for. */
-size_t huge_asked(const void *p);
-
 /* The block with room for `bytes`, here or elsewhere, its contents kept up to the smaller of both sizes. NULL leaves it as
  * it was. The new part is not zeroed. Alignment is kept to less than 2 MiB only if the block stays in place, else to 16. */
 void *huge_realloc(void *p, size_t bytes);

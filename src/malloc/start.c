@@ -5,6 +5,7 @@
  */
 #include <sys/single_threaded.h>
 
+#include "malloc/account_chain.h"
 #include "malloc/atfork.h"
 #include "malloc/grind.h"
 #include "malloc/harden.h"
@@ -34,6 +35,7 @@ __attribute__((section(".text.startup"))) void start_modes(void)
     } else if (malloc_settings.account) {
         heap_empty(&heap_accounted);
         thread_modes |= MODE_ACCOUNT;
+        account_chain_begin();
     }
     if (thread_modes != 0)
         nursery_close();

@@ -63,6 +63,7 @@ enum process_figure {
     HOST_SPACE("managed", MEMOIR_SPACE_MANAGED,                                                    \
                "of it, managed: moves between host and device by itself"),                         \
     HOST_SPACE("host.shared", MEMOIR_SPACE_SHARED, "of it, shared between processes"),             \
+    HOST_SPACE("chain", MEMOIR_SPACE_CHAIN, "of it, blocks in user chains"),                       \
     {"blocks", "blocks allocated and not freed, in all spaces", QUERY_NUMBER, .arg = PROCESS_LIVE_BLOCKS,  \
      .get = process_total},                                                                        \
     {"allocated", "bytes allocated since the start, in all spaces", QUERY_BYTES, .arg = PROCESS_ALLOCATED, \

@@ -337,10 +337,12 @@ static void index_region(const struct scan *scan, struct scan_region *region)
     }
 }
 
-static bool has_blocks(const struct scan_options *options, const struct scan_region *region)
+static bool has_blocks(const struct scan_options *options, const struct scan_memory *memory,
+                       const struct scan_region *region)
 {
     return !is_array(options, region) && region->anonymous && region->readable &&
-           region->writable && !region->shared && region->end - region->start <= SCAN_MAPPING_MAX;
+           region->writable && !region->shared &&
+           scan_memory_may(memory, region->end - region->start);
 }
 
 /* Room for what is read beside blocks, wherever that is. */
@@ -363,13 +365,13 @@ int scan_find(struct scan *scan, const struct scan_options *options, struct scan
     int r = search_begin(&s, heap);
     for (size_t i = 0; i < regions->n; i++) {
         struct scan_region *region = &regions->regions[i];
-        if (has_blocks(options, region))
+        if (has_blocks(options, memory, region))
             s.all_bytes += region->end - region->start;
         region->root = region->root && !is_array(options, region);
     }
     for (size_t i = 0; i < regions->n && r == 0; i++) {
         struct scan_region *region = &regions->regions[i];
-        if (!has_blocks(options, region))
+        if (!has_blocks(options, memory, region))
             continue;
         s.region = region;
         s.region_first = scan->n;
@@ -400,6 +402,7 @@ int scan_each(const struct scan_options *options, uint64_t deadline_ns,
                        .each = each,
                        .each_context = context,
                        .deadline_ns = deadline_ns};
+    memory.deadline_ns = deadline_ns;
     r = scan_regions_read(options->pid, &regions);
     if (r == 0 && options->words)
         r = scan_find_heap(options, &memory, &regions, &heap);
@@ -407,7 +410,7 @@ int scan_each(const struct scan_options *options, uint64_t deadline_ns,
         r = search_begin(&s, heap);
     for (size_t i = 0; i < regions.n && r == 0; i++) {
         s.region = &regions.regions[i];
-        if (!has_blocks(options, s.region))
+        if (!has_blocks(options, &memory, s.region))
             continue;
         r = search_region(&s);
         tell(&s, 0);

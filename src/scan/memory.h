@@ -1,5 +1,6 @@
 /* Inside scan: the memory of the process, where there is any. A mapping may be a thousand times larger than
- * what was ever touched, so the kernel is asked for the pages that exist (pagemap). */
+ * what was ever touched, so the kernel is asked for the pages that exist: for stretches of them (since Linux 6.7), which takes no longer
+ * for a terabyte of nothing, or else for one after the other (2 s for 2.5 TiB). */
 #pragma once
 
 #include <stdbool.h>
@@ -12,20 +13,30 @@ enum {
     SCAN_WINDOW_BEFORE = 1 << 11, /* room before them, for what was read before */
 };
 
-/* Mappings beyond this are address space, not memory: to ask for their pages would take seconds. */
+/* Mappings beyond this are address space, not memory: to ask for their pages one by one would take seconds. */
 #define SCAN_MAPPING_MAX (UINT64_C(4) << 40)
 
 struct scan_memory {
     pid_t pid;
     int pagemap; /* -1: pages are taken to be there */
+    int file;    /* /proc/PID/mem, for who may not read by PID; 0: none. Not closed by us */
     uint64_t page;
     uint64_t *entries; /* of pagemap */
     uint8_t *window;   /* SCAN_WINDOW_BEFORE and SCAN_WINDOW bytes */
     uint64_t unread;   /* bytes of pages that could not be read */
+    bool one_by_one;   /* the kernel tells of no stretches */
+    uint64_t
+        deadline_ns; /* CLOCK_MONOTONIC: scan_memory_runs() ends by then, with -ETIME; 0: none */
 };
 
 int scan_memory_open(struct scan_memory *memory, pid_t pid);
 void scan_memory_close(struct scan_memory *memory);
+
+/* May all of a mapping of that size be looked at? */
+static inline bool scan_memory_may(const struct scan_memory *memory, uint64_t bytes)
+{
+    return bytes <= SCAN_MAPPING_MAX || !memory->one_by_one;
+}
 
 /* Call `each` for every stretch of existing pages in [start, end), cut to it, until it returns non-zero. It must
  * not ask for runs itself. */

@@ -289,7 +289,7 @@ static void roots(struct marker *m, const struct scan_registers *threads, size_t
         const struct scan_region *region = &m->regions->regions[i];
         if (!region->root)
             continue;
-        if (region->end - region->start > SCAN_MAPPING_MAX)
+        if (!scan_memory_may(m->memory, region->end - region->start))
             sum_add(&m->memory->unread, region->end - region->start);
         else if (region->n_blocks)
             gaps(m, region);
@@ -327,7 +327,9 @@ static int registers_of(const struct scan_threads *threads, struct scan_register
     if (!all)
         return -ENOMEM;
     size_t n = 0;
-    for (size_t i = 0; i < threads->n; i++)
+    if (threads->borrowed)
+        all[n++] = *threads->borrowed;
+    for (size_t i = 0; i < threads->n && !threads->borrowed; i++)
         if (threads->threads[i].stopped &&
             scan_thread_registers(&threads->threads[i], &all[n]) == 0)
             n++;
@@ -359,7 +361,7 @@ static int mark(struct marker *m, const struct scan_threads *threads)
         m->highest = last->start + last->bytes + 1;
     }
     m->leader = SIZE_MAX;
-    m->at_end = threads->borrowed;
+    m->at_end = threads->borrowed != NULL;
     m->glibc = m->at_end && descriptors_known(m, registers, n);
     roots(m, registers, n);
     work_off(m);
@@ -379,6 +381,7 @@ int scan_run(const struct scan_options *options, const struct scan_threads *thre
     int r = scan_memory_open(&memory, options->pid);
     if (r < 0)
         return r;
+    memory.file = options->memory_file;
     struct marker m = {.scan = scan, .options = options, .memory = &memory, .regions = &regions};
     r = scan_regions_read(options->pid, &regions);
     /* Where it cannot be read, and no words are needed, its free memory counts as roots: fewer blocks are found lost. */

@@ -80,6 +80,7 @@ struct scan_options {
     bool words;          /* book_trailer_words() */
     uint64_t sites;      /* entries of the book's table of sites */
     uint32_t time_max;   /* scan_time_max(); 0: not known */
+    int memory_file;     /* /proc/PID/mem, where who scans may not read by PID; 0: none */
     bool gaps_are_roots; /* there are live blocks without a trailer (tracking was suspended) */
     void (*progress)(const char *what, uint64_t done, uint64_t all, void *context); /* or NULL */
     void *context;
@@ -102,7 +103,8 @@ struct scan_threads;
  * kernel go on afterwards; a few (epoll_wait, and others of signal(7)) return EINTR, as under a debugger. */
 int scan_threads_stop(pid_t pid, struct scan_threads **ret_threads);
 
-/* The caller traces `tid` already and it stands still: at its exit, for instance. */
+/* The caller traces `tid` already and it stands still: at its exit, for instance. Its registers are taken now, so that
+ * a child of the caller's can scan, too. */
 int scan_threads_borrow(pid_t tid, struct scan_threads **ret_threads);
 
 /* Let them go on; NULL is fine. */

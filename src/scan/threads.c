@@ -142,11 +142,19 @@ int scan_threads_borrow(pid_t tid, struct scan_threads **ret_threads)
 {
     struct scan_threads *threads = calloc(1, sizeof(*threads));
     int r = threads ? add(threads, tid) : -ENOMEM;
+    if (r == 0) {
+        threads->borrowed = calloc(1, sizeof(*threads->borrowed));
+        r = threads->borrowed ? scan_thread_registers(&threads->threads[0], threads->borrowed)
+                              : -ENOMEM;
+    }
     if (r < 0) {
+        if (threads) {
+            free(threads->borrowed);
+            free(threads->threads);
+        }
         free(threads);
         return r;
     }
-    threads->borrowed = true;
     threads->threads[0].stopped = true;
     *ret_threads = threads;
     return 0;
@@ -168,6 +176,7 @@ void scan_threads_release(struct scan_threads *threads)
         return;
     for (size_t i = 0; i < threads->n && !threads->borrowed; i++)
         let_go(&threads->threads[i]);
+    free(threads->borrowed);
     free(threads->threads);
     free(threads);
 }

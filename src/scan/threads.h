@@ -12,12 +12,6 @@ struct scan_thread {
     bool stopped, ended;
 };
 
-struct scan_threads {
-    struct scan_thread *threads;
-    size_t n, room;
-    bool borrowed; /* somebody else traces them */
-};
-
 enum { SCAN_REGISTER_WORDS = 1536 }; /* general ones, then vectors: AVX-512 and AMX have 11 KB */
 
 struct scan_registers {
@@ -27,4 +21,11 @@ struct scan_registers {
     uint64_t stack_pointer;  /* what lies below is not in use */
     uint64_t thread_pointer; /* 0: not known */
 };
+
+struct scan_threads {
+    struct scan_thread *threads;
+    size_t n, room;
+    struct scan_registers *borrowed; /* of the only one, which somebody else traces; else NULL */
+};
+
 int scan_thread_registers(const struct scan_thread *thread, struct scan_registers *ret_registers);

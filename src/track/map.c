@@ -10,7 +10,6 @@
 #include "book/lock.h"
 #include "book/report.h"
 #include "site/module.h"
-#include "track/early.h"
 #include "track/wrap.h"
 
 enum { SPACE_MAPPED = 2 }; /* MEMOIR_SPACE_MAPPED */
@@ -104,22 +103,11 @@ static bool account_ready(struct track_thread *t)
     return true;
 }
 
-/* The program has asked for this count: it is worth a book. */
-static struct tracker *tracker_now(void)
-{
-    if (track_phase_now() == TRACK_EARLY && early_lock()) {
-        if (load_relaxed(&track_page.root.phase) == TRACK_EARLY)
-            track_publish();
-        early_unlock();
-    }
-    return load_acquire(&track_page.root.tracker);
-}
-
 struct track_thread *map_begin(uintptr_t caller)
 {
     if (likely(!track_settings.maps) || !load_acquire(&real.ready) || counts_already(caller))
         return NULL;
-    struct tracker *tracker = tracker_now();
+    struct tracker *tracker = track_tracker_open();
     if (!tracker || !tracker->maps ||
         (load_relaxed(&tracker->writer.control->flags) & BOOK_CONTROL_SUSPENDED))
         return NULL;

@@ -105,6 +105,14 @@ struct track_pending {
     void *block;
 };
 
+/* The same for blocks of chains (malloc/account_chain.c), which have an account of their own. */
+enum { TRACK_CHAIN_SITES = 64 };
+struct track_chain_site {
+    uintptr_t caller;
+    uint64_t pass; /* of its thread, when this was found */
+    uint32_t site;
+};
+
 struct track_thread {
     /* What the fast way needs comes first. */
     uint64_t pass; /* that of the root, if this thread may take the fast way: see there */
@@ -140,6 +148,7 @@ struct track_thread {
     struct track_stack stacks[TRACK_STACKS];
     struct script_thread script; /* untouched pages where no script runs */
     struct recall recall;        /* used where all stacks are taken */
+    struct track_chain_site chain_sites[TRACK_CHAIN_SITES];
 };
 
 /* Bytes and blocks that live, as a child takes them over. */
@@ -149,8 +158,9 @@ struct track_live {
 
 struct tracker {
     struct book_trailer_key key;
-    uint32_t account; /* of the heap */
-    uint32_t time;    /* now, in the unit of a trailer; any thread stores (relaxed) */
+    uint32_t account;        /* of the heap */
+    uint32_t chains_account; /* of blocks in chains; 0: none yet */
+    uint32_t time;           /* now, in the unit of a trailer; any thread stores (relaxed) */
     uint32_t threads_lock;
     struct track_thread *threads, *free_threads;
     struct track_thread *reuse_from; /* where to look for ended threads next */
@@ -276,6 +286,9 @@ bool track_wanted(void);
 
 /* Make the book. Hold the early lock. 0 or -errno: then tracking is off. */
 int track_publish(void);
+
+/* The tracker, for what is worth a book from its first call on: made if need be. NULL: tracking is off. */
+struct tracker *track_tracker_open(void);
 
 /* This thread's part, made if need be; NULL while that is not possible. Give it back with
  * track_thread_done(): a thread that is ending only borrows one. */

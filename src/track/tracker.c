@@ -233,6 +233,16 @@ int track_publish(void)
     return r;
 }
 
+struct tracker *track_tracker_open(void)
+{
+    if (track_phase_now() == TRACK_EARLY && early_lock()) {
+        if (load_relaxed(&track_page.root.phase) == TRACK_EARLY)
+            track_publish();
+        early_unlock();
+    }
+    return load_acquire(&track_page.root.tracker);
+}
+
 uint32_t track_clock(struct tracker *tracker)
 {
     uint64_t time = book_time(&tracker->writer) >> (BOOK_TRAILER_TIME_SHIFT - BOOK_TIME_SHIFT);

@@ -48,6 +48,15 @@ class Absent(ApiTest):
         self.assertIn("goes on as before", said)
         self.eventually(lambda: self.status(process), lambda s: s == "S", "it waits, and is not stopped")
 
+    def test_a_scan_at_the_end_gives_up_and_the_program_ends(self):
+        done = subprocess.run([MEMOIR, "run", "--quiet", "--track", "--scan", "--lost-code", "9", ABSENT, "leave"],
+                              capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL,
+                              env={**os.environ, "MEMOIR_DIR": str(self.books)})
+        if "none" in done.stdout:
+            self.skipTest("no userfaultfd here")
+        self.assertIn("does not answer", done.stderr)
+        self.assertEqual(done.returncode, 9)
+
     def test_the_daemon_answers_others_meanwhile(self):
         self.api()
         absent = self.started(ABSENT, MEMOIR, "run", "--quiet", "--track")

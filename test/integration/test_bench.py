@@ -125,6 +125,28 @@ class Proc(Quick, unittest.TestCase):
         self.assertEqual(who, {"memoir", "ps"} if shutil.which("ps") else {"memoir"})
 
 
+class Harden(unittest.TestCase):
+    def test_all_levels_take_part_in_every_round(self):
+        if not (BUILD / "bench/bench_malloc_launch").exists():
+            self.skipTest("this build has no benchmark programs")
+        with tempfile.TemporaryDirectory() as folder:
+            result = subprocess.run([str(ROOT / "bench/harden/run"), str(BUILD), folder, "--quick"], capture_output=True,
+                                    text=True, check=False, timeout=100)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            runs, rows = (lines(pathlib.Path(folder) / name) for name in ("raw.jsonl", "rows.jsonl"))
+        found = {run["program"] for run in runs}
+        self.assertIn("python3", found)
+        self.assertEqual({row["program"] for row in rows}, found)
+        for program in found:
+            for number in (1, 2):
+                self.assertEqual(sorted(r["level"] for r in runs if (r["program"], r["round"]) == (program, number)),
+                                 ["0", "1", "2", "3", "glibc"])
+            by_level = {row["level"]: row for row in rows if row["program"] == program}
+            self.assertEqual(by_level["0"]["cpu_min"], 1)
+            self.assertGreater(by_level["2"]["rss"], 1)
+            self.assertIn(f"{program:<10}3 ", result.stdout)
+
+
 class Verdicts(unittest.TestCase):
     def setUp(self):
         loader = SourceFileLoader("bench_book_run", str(ROOT / "bench/book/run"))

@@ -11,6 +11,7 @@ from cli_support import ENVIRONMENT, MEMOIR
 from track_support import BUILD, SOURCE_MALLOC
 
 MALLOC = BUILD / "src/malloc/libmemoir-malloc.so"
+SPACE_CHAIN = 6
 
 
 class Accounted:
@@ -69,6 +70,68 @@ class Lines(test_track_truth.TruthTest):
 
     def test_every_line_counts_as_the_program_says(self):
         self.compare("--stacks", "off", part=2)
+
+
+class Chains(Accounted, test_track.TrackTest):
+    """Blocks of user chains: an account of their own says what the program itself counted."""
+    NAMES = ("alloc_bytes", "alloc_blocks", "freed_bytes", "freed_blocks")
+
+    def account(self, pid):
+        book = self.book(pid)
+        account = next(a for a in book.accounts() if a.space == SPACE_CHAIN)
+        return book, account
+
+    def compare(self, process, step):
+        told = process.told(step)
+        book, account = self.account(told["pid"])
+        totals = book.totals()[account.record]
+        wanted = {name: told[name] for name in self.NAMES}
+        self.assertEqual({name: getattr(totals, name) for name in self.NAMES}, wanted, step)
+        sites = [s for s in book.sites() if s.account == account.record]
+        self.assertEqual({name: sum(getattr(s, name) for s in sites) for name in self.NAMES}, wanted, step)
+        self.assertTrue(all(s.frames and s.frames[0].module and not s.frames[0].module.path for s in sites), step)
+        blocks = [b for b in book.blocks()[0] if b.account == account.record]
+        self.assertEqual((len(blocks), sum(b.bytes for b in blocks)),
+                         (told["alloc_blocks"] - told["freed_blocks"], told["alloc_bytes"] - told["freed_bytes"]), step)
+        return book
+
+    def test_every_call_on_every_kind_counts(self):
+        process = self.start("track_chains")
+        for step in ("alone", "others", "ended", "together", "default", "shared", "parent", "child", "child's end",
+                     "parent's end"):
+            book = self.compare(process, step)
+            self.assertEqual(self.losses(book), {}, step)
+            if step == "together":
+                self.look(process.pid)
+            process.go_on()
+        self.assertEqual(process.wait(), 0, process.err.lines)
+
+    def look(self, pid):
+        """From outside."""
+        def ask(*words):
+            return subprocess.run([MEMOIR, *words, "--dir", self.dir, str(pid)], capture_output=True, text=True,
+                                  env=ENVIRONMENT, timeout=60, check=True).stdout
+        totals = (lambda book, account: book.totals()[account.record])(*self.account(pid))
+        document = json.loads(ask("heap", "--json"))
+        self.assertEqual((document["user_chain_blocks"], document["user_chain_bytes"]),
+                         (totals.live_blocks, totals.live_bytes))
+        self.assertRegex(ask("heap"), rf"(?m)^In user chains +[\d.]+ [kM]B +{totals.live_blocks:,} blocks$")
+        self.assertRegex(ask("sites"), r"(?m) chain +(chains.c:\d+ )?turn$")
+        self.assertRegex(ask("buffers"), r"(?m) host +chain .* (chains.c:\d+ )?turn$")
+
+    def test_what_is_allocated_while_it_is_suspended_is_not_counted(self):
+        process = self.start("track_chains", "suspended")
+        for step, flags, losses in (("seen", 2, set()), ("unseen", 0, {"suspended"}), ("seen again", 0, {"suspended"})):
+            book = self.compare(process, step)
+            self.assertEqual(set(self.losses(book)), losses, step)
+            self.set_flags(process.pid, flags)
+            process.go_on()
+        self.assertEqual(process.wait(), 0, process.err.lines)
+
+    def test_nothing_counts_without_accounting(self):
+        process = self.start("track_chains", settings={"MEMOIR_MALLOC": "account=0"})
+        process.told("alone")
+        self.assertEqual(self.books(), [])
 
 
 class Heap(Accounted, test_track.TrackTest):

@@ -1,9 +1,12 @@
 """What nothing points to any more: memoir leaks --scan on living programs, memoir run --scan at their end."""
 
+import ctypes
+import errno
 import json
 import os
 import pathlib
 import signal
+import struct
 import subprocess
 import sys
 import unittest
@@ -13,6 +16,18 @@ from cli_support import BUILD, ENVIRONMENT, MEMOIR, CommandTest, wait_for
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "leaks"))
 
 import leaks  # noqa: E402
+
+
+def forbid_reading_by_pid():
+    """process_vm_readv() gives EPERM from now on."""
+    number = {"x86_64": 310, "aarch64": 270}[os.uname().machine]
+    libc = ctypes.CDLL(None, use_errno=True)
+    code = [(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050000 | errno.EPERM), (0x06, 0, 0, 0x7FFF0000)]
+    filters = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *step) for step in code))
+    program = ctypes.create_string_buffer(struct.pack("<HxxxxxxQ", len(code), ctypes.addressof(filters)))
+    no_new_privileges, seccomp, by_filter = 38, 22, 2
+    if libc.prctl(no_new_privileges, 1, 0, 0, 0) < 0 or libc.prctl(seccomp, by_filter, program, 0, 0) < 0:
+        raise OSError(ctypes.get_errno(), "seccomp")
 
 
 class Scan(CommandTest):
@@ -84,6 +99,17 @@ class Scan(CommandTest):
         for line, (kind, detail) in program.marks.items():
             self.assertIn(line, indirect if detail == "indirect" else direct, kind)
             self.assertNotIn(line, direct if detail == "indirect" else indirect)
+
+    def test_who_scans_may_be_forbidden_to_read_by_pid(self):
+        """As Yama forbids it to all but the tracer, for whom a child looks: then by what the tracer has opened."""
+        program = self.program("indirect")
+        for options in (), ("--track",):
+            free = self.run_scan(program.command(BUILD), *options)[0]
+            scan, done = self.run_scan(program.command(BUILD), *options, preexec_fn=forbid_reading_by_pid)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertTrue(scan["proof"])
+            self.assertEqual(self.sites(scan, program, "lost"), self.sites(free, program, "lost"))
+            self.assertGreater(scan["lost"]["blocks"], 0)
 
     def test_exit_codes(self):
         lost = self.program("direct").command(BUILD)

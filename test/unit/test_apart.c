@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,9 +139,62 @@ static void one_that_hangs_is_killed(void **unused)
 {
     struct buffer out = BUFFER_INIT(100);
     struct apart_options all = {.all_ms = LATE_MS}, silent = {.silent_ms = LATE_MS};
-    for (int i = 0; i < 2 * APART_LEFT_MAX; i++)
+    for (int i = 0; i < 2 * APART_OWNER_MAX; i++)
         assert_int_equal(apart_run(hang, NULL, i % 2 ? &all : &silent, &out), -ETIME);
     no_child_is_left();
+}
+
+/* Tell that it is there, and wait until nobody holds the other end of the pipe. */
+struct holding {
+    int there[2], until[2];
+};
+
+static int hold(struct buffer *out, void *context)
+{
+    const struct holding *h = context;
+    char byte = 0;
+    close(h->until[1]);
+    return write(h->there[1], &byte, 1) == 1 && read(h->until[0], &byte, 1) == 0 ? 0 : -EIO;
+}
+
+static void *run_hold(void *context)
+{
+    struct buffer out = BUFFER_INIT(100);
+    struct apart_options options = {.all_ms = LONG_MS, .owner = 1, .keep_files = true};
+    intptr_t r = apart_run(hold, context, &options, &out);
+    buffer_release(&out);
+    return (void *)r;
+}
+
+/* Whoever makes memory hang: others are served. */
+static void an_owner_has_places_of_his_own(void **unused)
+{
+    pthread_t threads[APART_OWNER_MAX];
+    struct buffer out = BUFFER_INIT(100);
+    struct apart_options one = {.all_ms = LONG_MS, .owner = 1}, other = {.all_ms = LONG_MS};
+    struct holding h;
+    char byte;
+    assert_true(pipe(h.there) == 0 && pipe(h.until) == 0);
+    for (int i = 0; i < APART_OWNER_MAX; i++) {
+        assert_int_equal(apart_run(say, (void *)"", &one, &out), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, run_hold, &h), 0);
+        assert_int_equal(read(h.there[0], &byte, 1), 1);
+    }
+    assert_int_equal(apart_run(say, (void *)"", &one, &out), -EBUSY);
+    assert_int_equal(apart_run(say, (void *)"other", &other, &out), 0);
+    assert_string_equal(out.data, "other");
+    close(h.until[1]);
+    for (int i = 0; i < APART_OWNER_MAX; i++) {
+        void *result;
+        pthread_join(threads[i], &result);
+        assert_null(result);
+    }
+    assert_int_equal(apart_run(say, (void *)"", &one, &out), 0);
+    close(h.until[0]);
+    close(h.there[0]);
+    close(h.there[1]);
+    no_child_is_left();
+    buffer_release(&out);
 }
 
 static int beat_for_long(struct buffer *out, void *context)
@@ -215,7 +269,7 @@ static void memory_that_never_comes_holds_nobody_up(void **unused)
     struct uffdio_register wanted = {.range = {(uintptr_t)absent.page, 4096},
                                      .mode = UFFDIO_REGISTER_MODE_MISSING};
     assert_int_equal(ioctl(fd, UFFDIO_REGISTER, &wanted), 0);
-    for (int i = 0; i < APART_LEFT_MAX + 2; i++)
+    for (int i = 0; i < APART_OWNER_MAX + 2; i++)
         assert_int_equal(
             apart_run(read_absent, &absent, &(struct apart_options){.all_ms = LATE_MS}, &out),
             -ETIME);
@@ -234,6 +288,7 @@ int main(void)
         cmocka_unit_test(its_error_comes_back_alone),
         cmocka_unit_test(one_that_dies_is_told),
         cmocka_unit_test(one_that_hangs_is_killed),
+        cmocka_unit_test(an_owner_has_places_of_his_own),
         cmocka_unit_test(one_that_goes_on_may_take_its_time),
         cmocka_unit_test(it_holds_no_descriptor_of_ours),
         cmocka_unit_test(memory_that_never_comes_holds_nobody_up),

@@ -51,11 +51,13 @@ static void one_is_singular(void **state)
         ACCOUNT(MEMOIR_SPACE_KERNEL, 1, 1),  ACCOUNT(MEMOIR_SPACE_PINNED, 1, 1),
         ACCOUNT(MEMOIR_SPACE_MANAGED, 1, 1), ACCOUNT(MEMOIR_SPACE_SHARED, 1, 1),
         ACCOUNT(MEMOIR_SPACE_HEAP, 1, 1),    ACCOUNT(MEMOIR_SPACE_MAPPED, 1, 1),
+        ACCOUNT(MEMOIR_SPACE_CHAIN, 1, 1),
     };
-    check_line(accounts, 8,
+    check_line(accounts, 9,
                BEFORE
                "removed 1 buffer (1 B), 1 CB (1 B), 1 kernel (1 B), 1 pinned block (1 B), 1 "
-               "managed block (1 B), 1 shared block (1 B), 1 heap block (1 B), 1 mapping (1 B)");
+               "managed block (1 B), 1 shared block (1 B), 1 heap block (1 B), 1 mapping (1 B), "
+               "1 block in chains (1 B)");
 }
 
 static void a_small_figure_keeps_its_own_unit(void **state)

@@ -47,7 +47,7 @@ STATES = {0: "initial", 1: "open", 2: "closed", 3: "stopped"}
 STOP_REASONS = {0: "", 1: "asked", 2: "full"}
 DEVICE_KINDS = {0: "other", 1: "GPU", 2: "NPU", 3: "FPGA", 4: "simulated"}
 SPACES = {
-    1: "heap", 2: "mapped", 3: "pinned", 4: "managed", 5: "shared", 16: "dram", 17: "l1", 18: "l1_small",
+    1: "heap", 2: "mapped", 3: "pinned", 4: "managed", 5: "shared", 6: "chain", 16: "dram", 17: "l1", 18: "l1_small",
     19: "trace", 20: "cb", 21: "kernel", 22: "system",
 }
 LOSSES = (

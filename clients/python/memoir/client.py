@@ -31,7 +31,7 @@ from typing import Any, Deque, Dict, Iterable, Iterator, List, Mapping, Optional
 
 from .wire import Error, Message, Unreachable, Wire, encode, raise_error
 
-SPACES = {"heap": 1, "mapped": 2, "pinned": 3, "managed": 4, "shared": 5, "dram": 16, "l1": 17, "l1_small": 18,
+SPACES = {"heap": 1, "mapped": 2, "pinned": 3, "managed": 4, "shared": 5, "chain": 6, "dram": 16, "l1": 17, "l1_small": 18,
           "trace": 19, "cb": 20, "kernel": 21, "system": 22}
 FIRST_DEVICE_SPACE = 16
 SIZE_LIMIT = 1 << 48
