@@ -106,15 +106,16 @@ static inline bool word_read(struct word word, uint32_t generation, uint64_t sta
 
 /* ---- words of slabs ---- */
 
-/* 2^32 divided by the size of the blocks, rounded up: for slab.magic. Times the distance of a block from the start of its slab, this is 2^32
- * times its number and less than that more: slabs are far too small for the error to reach the next number. */
+/* The size of a word times 2^32, divided by that of the blocks and rounded up: for slab.magic. Times the distance of a block from the start
+ * of its slab, this is 2^32 times the distance of its word from the first one, and less than that more: slabs are far too small for the
+ * error to reach the next number. */
 static inline uint32_t words_magic(uint32_t block_bytes)
 {
-    return (uint32_t)(((UINT64_C(1) << 32) + block_bytes - 1) / block_bytes);
+    return (uint32_t)(((sizeof(struct word) << 32) + block_bytes - 1) / block_bytes);
 }
 
 /* The word of a block of a slab that has `words`. A slab's first slice has the number of its descriptor: so no more is needed to tell how
- * far away the block is. */
+ * far away the block is. For an address that is no block's this may be no word's, but is in the array. */
 static inline __attribute__((always_inline)) struct word *words_at(struct word *words,
                                                                    const struct slab *s,
                                                                    const void *block)
@@ -122,7 +123,7 @@ static inline __attribute__((always_inline)) struct word *words_at(struct word *
     enum { SHIFT = 7 };
     static_assert(sizeof(struct slab) == SLICE_BYTES >> SHIFT, "one descriptor for each slice");
     uint32_t distance = (uint32_t)((uintptr_t)block - ((uintptr_t)s << SHIFT)) % MACRO_BYTES;
-    return &words[(uint64_t)distance * load_relaxed(&s->magic) >> 32];
+    return (struct word *)((char *)words + ((uint64_t)distance * load_relaxed(&s->magic) >> 32));
 }
 
 /* Bytes of an array; two words more, for an address that is no block's, in what is left over at the end of a slab. */
