@@ -2,7 +2,7 @@
  * words.h: what accounting keeps of each block: beside it, not in it.
  *
  * A slab whose blocks are accounted has an array of words, one of 6 bytes for each block, so that sizes and addresses are what they
- * are without accounting. The number of a block comes from its place by a multiplication. Arrays lie in lots, which are
+ * are without accounting. The number of a block comes from its place by a multiplication. Arrays lie in lots (lots.h), which are
  * mapped for them alone: they are packed there, go back with their slab, and serve the next one that needs as many. The word of a large
  * block is in its descriptor. Huge blocks carry a trailer (book/trailer.h) in the last bytes of their pages.
  *
@@ -28,6 +28,7 @@
 
 #include "base/atomic.h"
 #include "book/trailer.h"
+#include "malloc/lots.h"
 #include "malloc/macro.h"
 
 enum {
@@ -43,19 +44,8 @@ enum {
     WORD_FAR = 1 << 14,
     WORD_SAMPLED = 1 << 15,
     WORD_FAR_BYTES = 8,
-
-    WORDS_LOT_BYTES = 1 << 20,
 };
 static_assert(WORD_SITE_SHIFT >= 5 + WORD_TIME_FRACTION, "the power of a time has 5 bits");
-
-/* The first bytes of a lot. */
-struct words_lot {
-    struct words_lot *next;
-    uint64_t spare[7];
-};
-
-/* For who reads from outside. */
-extern struct words_lot *words_lots __attribute__((visibility("hidden")));
 
 /* ---- one word ---- */
 
@@ -129,6 +119,8 @@ static inline __attribute__((always_inline)) struct word *words_at(struct word *
 /* Bytes of an array; two words more, for an address that is no block's, in what is left over at the end of a slab. */
 static inline size_t words_bytes(const struct slab *s)
 {
+    static_assert((SLICE_BYTES / SIZE_STEP + 2) * sizeof(struct word) <= LOT_ARRAY_MAX,
+                  "the smallest blocks");
     return ((size_t)s->limit + 2) * sizeof(struct word);
 }
 
@@ -172,7 +164,3 @@ struct word *words_take(void *block, uint32_t generation, struct word *ret_word,
 
 /* How many bytes at its end are not the program's. */
 size_t words_inside(const void *block);
-
-/* Around fork(). */
-void words_fork_prepare(void);
-void words_fork_done(bool child);

@@ -50,7 +50,7 @@ static int begin(void **state)
     macro->free[1] = ~UINT64_C(0);
     macro->class = SLAB_UNUSED;
     first_lot =
-        mmap(NULL, WORDS_LOT_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        mmap(NULL, LOT_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(first_lot != MAP_FAILED);
     array = (struct word *)(first_lot + 1);
     slab = slab_make(7, 1, SMALL);
@@ -74,7 +74,7 @@ static int begin(void **state)
 static int end(void **state)
 {
     munmap(macro, MACRO_BYTES);
-    munmap(first_lot, WORDS_LOT_BYTES);
+    munmap(first_lot, LOT_BYTES);
     return 0;
 }
 
