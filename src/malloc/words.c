@@ -9,22 +9,24 @@ bool words_attach(struct slab *s)
     struct word *none = NULL;
     if (load_acquire(&s->words))
         return true;
-    struct word *words = lots_take(words_bytes(s));
-    if (!words)
+    void *array = lots_take(words_bytes(s));
+    if (!array)
         return false;
-    store_relaxed(&s->magic, words_magic(s->block_bytes));
-    if (!cas_acq_rel(&s->words, &none, words))
-        lots_give(words, words_bytes(s));
+    uint32_t magic = words_magic(s->block_bytes);
+    uintptr_t words = (uintptr_t)array - words_skipped(magic, slab_slice(s));
+    store_relaxed(&s->magic, magic);
+    if (!cas_acq_rel(&s->words, &none, (struct word *)words))
+        lots_give(array, words_bytes(s));
     return true;
 }
 
 /* Whatever is there: blocks that were freed without our knowing would come back as live ones. */
 void words_detach_now(struct slab *s)
 {
-    struct word *words = s->words;
-    memset(words, 0, s->made * sizeof(*words));
+    void *array = (void *)words_array(s, slab_slice(s));
+    memset(array, 0, s->made * sizeof(struct word));
     s->words = NULL;
-    lots_give(words, words_bytes(s));
+    lots_give(array, words_bytes(s));
 }
 
 /* ---- a block ---- */
