@@ -6,6 +6,8 @@
  * depended on: where it began, the words of the stack that it read, and in a process that runs Python the lines
  * that its calls are at. Of a deep stack the table has the innermost part, and the trail the rest. What is in the table is
  * compared with what is there now; only if all of it is the same, it is the same stack.
+ *
+ * Samples, which are few, use the trail alone.
  */
 #pragma once
 
