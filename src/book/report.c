@@ -187,10 +187,14 @@ bool book_count_sampled(struct book_writer *w, struct book_thread *t, uint32_t s
         return false;
     }
     struct book_site_counters *counters = &page[site % BOOK_SITES_PER_PAGE];
-    add(&counters->alloc_bytes, counted->alloc_bytes, true);
-    add(&counters->alloc_blocks, counted->alloc_blocks, true);
-    add(&counters->freed_bytes, counted->freed_bytes, true);
-    add(&counters->freed_blocks, counted->freed_blocks, true);
+    if (counted->alloc_blocks) {
+        add(&counters->alloc_bytes, counted->alloc_bytes, true);
+        add(&counters->alloc_blocks, counted->alloc_blocks, true);
+    }
+    if (counted->freed_blocks) {
+        add(&counters->freed_bytes, counted->freed_bytes, true);
+        add(&counters->freed_blocks, counted->freed_blocks, true);
+    }
     return true;
 }
 

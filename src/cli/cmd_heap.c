@@ -170,8 +170,7 @@ static void sum_up(const struct scan_heap *heap, struct heap_sums *sums)
     sum_add(&sums->used, heap->large_slices << SLICE_SHIFT);
     sum_add(&sums->used, heap->huge.mapped_bytes);
     sums->kept = (heap->kept_slices + heap->spare_slices) << SLICE_SHIFT;
-    sums->metadata = heap->n_macros * (uint64_t)SLICE_BYTES + heap->chain_bytes +
-                     heap->n_lots * (uint64_t)WORDS_LOT_BYTES;
+    sums->metadata = heap->n_macros * (uint64_t)SLICE_BYTES + heap->chain_bytes + heap->lot_bytes;
 }
 
 /* The book of the process knows what was asked for, where it is accounted. */

@@ -150,6 +150,13 @@ static LATER void *malloc_slowly(size_t bytes, uintptr_t caller)
     return likely(block) ? track_alloc(block, bytes, caller) : no_memory();
 }
 
+/* A block that the budget has not been charged for. */
+static LATER void *done_slowly(void *block, size_t bytes, uintptr_t caller)
+{
+    track_self->budget -= (int64_t)bytes;
+    return track_done(block, bytes, caller);
+}
+
 /* Where nothing is known of the block but that this thread may count it. */
 static LATER void *malloc_any(size_t bytes, uintptr_t caller)
 {
@@ -157,47 +164,64 @@ static LATER void *malloc_any(size_t bytes, uintptr_t caller)
     if (unlikely(!track_may_alloc(t, &track_page.root.pass) || bytes > BOOK_TRAILER_SIZE_MAX))
         return malloc_slowly(bytes, caller);
     void *block = core_malloc_slowly(request_of(bytes));
-    if (unlikely(!block))
-        return no_memory();
-    t->budget -= (int64_t)bytes;
-    return track_done(block, bytes, caller);
+    return likely(block) ? done_slowly(block, bytes, caller) : no_memory();
 }
 
-/* Count a block of a slab's that the budget has not been charged for: but for a call of track_done() where anything is unusual.
+/* Store the word of a block, and count it: all that is left where nothing is unusual. */
+INLINE void *word_put(struct track_thread *t, const struct slab *s, struct word *words, void *block,
+                      size_t bytes, const struct track_site *entry)
+{
+    struct word *word = words_at(words, s, block);
+    word->low = (uint32_t)entry->short_site + (uint32_t)t->stamp;
+    fence_signal(); /* who reads from outside finds no word before its site */
+    word->high =
+        (uint16_t)(((s->block_bytes - bytes) << WORD_SLACK_SHIFT) + (uint32_t)t->generation);
+    count_alloc(t, entry->counters, bytes);
+    return block;
+}
+
+/* A block of a slab with words, whose slack a word can tell, used up the budget: mostly it is only time to look at the clock. */
+static LATER void *slab_ticked(void *block, size_t bytes, uintptr_t caller)
+{
+    struct track_thread *t = track_self;
+    const struct slab *s = slab_of(block);
+    t->budget += (int64_t)bytes;
+    if (track_sample_left(t) < (int64_t)bytes)
+        return done_slowly(block, bytes, caller);
+    track_tick(t);
+    struct track_site *entry = track_site_entry(t, caller);
+    t->budget -= (int64_t)bytes;
+    if (unlikely(entry->key != caller))
+        return track_done(block, bytes, caller);
+    return word_put(t, s, load_acquire(&s->words), block, bytes, entry);
+}
+
+/* Count a block of a slab's that the budget has not been charged for: but for a last call where anything is unusual.
  * `exactly`: the slab is of the class for that size, so a word can tell the slack (test_malloc_words.c). */
 INLINE void *slab_done(struct track_thread *t, const struct slab *s, void *block, size_t bytes,
                        uintptr_t caller, bool exactly)
 {
     struct track_site *entry = track_site_entry(t, caller);
     struct word *words = load_acquire(&s->words);
-    size_t slack = s->block_bytes - bytes;
-    if (unlikely(charge(&t->budget, bytes) || !words || (!exactly && slack > WORD_SLACK_MAX)))
-        return track_done(block, bytes, caller);
+    if (unlikely(!words || (!exactly && s->block_bytes - bytes > WORD_SLACK_MAX)))
+        return done_slowly(block, bytes, caller);
+    if (unlikely(charge(&t->budget, bytes)))
+        return slab_ticked(block, bytes, caller);
     if (unlikely(entry->key != caller)) {
         entry = track_site_beside(entry);
         if (entry->key != caller)
             return track_done(block, bytes, caller);
     }
-    struct word *word = words_at(words, s, block);
-    word->low = (uint32_t)entry->short_site + (uint32_t)t->stamp;
-    fence_signal(); /* who reads from outside finds no word before its site */
-    word->high = (uint16_t)((slack << WORD_SLACK_SHIFT) + t->generation);
-    count_alloc(t, entry->counters, bytes);
-    return block;
+    return word_put(t, s, words, block, bytes, entry);
 }
 
-/* Where the slab that comes first has no block, or anything else is unusual. */
+/* Where all is as usual, but that the slab which comes first has no block. */
 static LATER void *malloc_refill(size_t bytes, uintptr_t caller)
 {
-    struct track_thread *t = track_self;
-    struct heap *h = heap_own;
-    if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || !h ||
-                 bytes >= TRACK_LARGE_BYTES))
-        return malloc_any(bytes, caller);
-    void *block = heap_alloc(h, bytes);
+    void *block = heap_alloc_slowly(heap_own, bytes);
     if (unlikely(!block))
         return malloc_any(bytes, caller); /* after what is not needed was given back */
-    return slab_done(t, slab_of(block), block, bytes, caller, false);
+    return slab_done(track_self, slab_of(block), block, bytes, caller, true);
 }
 
 /* For blocks that are neither small nor large. */
@@ -208,10 +232,11 @@ void *account_malloc_middle(size_t bytes, uintptr_t caller)
         __builtin_unreachable(); /* size_class() need not look */
     if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || bytes >= TRACK_LARGE_BYTES))
         return malloc_any(bytes, caller);
-    void *block = heap_pop_further(heap_own, bytes);
+    struct slab *s = heap_slab_further(heap_own, bytes);
+    void *block = likely(s) ? slab_pop(s) : NULL;
     if (unlikely(!block))
         return malloc_refill(bytes, caller);
-    return slab_done(t, slab_of(block), block, bytes, caller, true);
+    return slab_done(t, s, block, bytes, caller, true);
 }
 
 INLINE void *malloc_from(struct heap *h, size_t bytes, uintptr_t caller)
@@ -244,10 +269,7 @@ static void *counted_now(void *block, size_t bytes, uintptr_t caller, bool fast)
 {
     if (!block)
         return no_memory();
-    if (!fast)
-        return track_alloc(block, bytes, caller);
-    track_self->budget -= (int64_t)bytes;
-    return track_done(block, bytes, caller);
+    return fast ? done_slowly(block, bytes, caller) : track_alloc(block, bytes, caller);
 }
 
 void *account_calloc(size_t bytes, uintptr_t caller)
@@ -335,21 +357,22 @@ static LATER void free_any(void *block)
     core_free(block);
 }
 
-static LATER void free_settling(void *block)
+/* To the heap that has it, or as it may be. A slab that nobody owns is not that of a thread without a heap. */
+INLINE void give(void *block, struct slab *s, bool has_heap)
+{
+    struct heap *h = heap_own;
+    if (likely(load_relaxed(&s->owner) == h) && (has_heap || likely(h)))
+        heap_push(h, s, block);
+    else
+        heap_free_slowly(h, s, block);
+}
+
+static LATER void free_settling(void *block, struct slab *s)
 {
     struct track_thread *t = track_self;
     if (!settle_quickly(t))
         track_settle(t);
-    core_free(block);
-}
-
-/* To the heap that has it, or as it may be. */
-INLINE void give(struct heap *h, void *block, struct slab *s)
-{
-    if (likely(load_relaxed(&s->owner) == h))
-        heap_push(h, s, block);
-    else
-        heap_free_slowly(heap_own, s, block);
+    give(block, s, false);
 }
 
 void account_free(void *block)
@@ -360,7 +383,7 @@ void account_free(void *block)
         free_any(block);
 }
 
-INLINE void free_to(struct heap *h, void *block, struct slab *s)
+INLINE void free_counted(void *block, struct slab *s, bool has_heap)
 {
     struct track_thread *t = track_self;
     struct held old;
@@ -370,21 +393,19 @@ INLINE void free_to(struct heap *h, void *block, struct slab *s)
     }
     count_free(t, old.site, old.bytes);
     if (unlikely(charge(&t->settle_left, old.bytes)))
-        free_settling(block);
+        free_settling(block, s);
     else
-        give(h, block, s);
+        give(block, s, has_heap);
 }
 
 void account_free_own(void *block, struct slab *s)
 {
-    free_to(heap_own, block, s);
+    free_counted(block, s, true);
 }
 
-/* No slab is heap_none's. */
 void account_free_slab(void *block, struct slab *s)
 {
-    struct heap *h = heap_own;
-    free_to(h ? h : &heap_none, block, s);
+    free_counted(block, s, false);
 }
 
 /* ---- a block that changes ---- */
@@ -422,8 +443,7 @@ void *account_realloc(void *block, size_t bytes, uintptr_t caller)
         if (likely(s->class != SLAB_LARGE && bytes < TRACK_LARGE_BYTES))
             return slab_done(t, s, to, bytes, caller, false);
     }
-    t->budget -= (int64_t)bytes;
-    return track_done(to, bytes, caller);
+    return done_slowly(to, bytes, caller);
 }
 
 /* ---- the rest ---- */

@@ -6,6 +6,7 @@
 
 #include "malloc/fatal.h"
 #include "malloc/huge.h"
+#include "malloc/lots.h"
 #include "malloc/node.h"
 #include "malloc/nursery.h"
 #include "malloc/policy.h"
@@ -195,5 +196,5 @@ bool core_trim(void)
     bool any = huge_trim();
     for (unsigned i = 0; source_at(i); i++)
         any = source_trim(source_at(i)) || any;
-    return any;
+    return lots_trim() || any; /* after slabs have gone, and their words */
 }

@@ -170,10 +170,17 @@ static inline __attribute__((always_inline)) void heap_push(struct heap *h, stru
         heap_slab_emptied(h, s);
 }
 
+/* Where a block of up to SIZE_SMALL_MAX bytes comes from first, or NULL. */
+static inline __attribute__((always_inline)) struct slab *heap_slab_further(struct heap *h,
+                                                                            size_t bytes)
+{
+    return h->bin[size_class(bytes)].open.first;
+}
+
 /* A block of up to SIZE_SMALL_MAX bytes, or NULL. */
 static inline __attribute__((always_inline)) void *heap_pop_further(struct heap *h, size_t bytes)
 {
-    struct slab *s = h->bin[size_class(bytes)].open.first;
+    struct slab *s = heap_slab_further(h, bytes);
     return likely(s) ? slab_pop(s) : NULL;
 }
 

@@ -86,7 +86,7 @@ struct slab {
         uint32_t magic; /* of a slab with words: see words.h */
     };
     struct slab *next, *prev; /* in the owner's bin, or in the pool */
-    struct word *words;       /* of its blocks; NULL: it has none */
+    struct word *words;       /* to find those of its blocks by: see words.h; NULL: it has none */
 
     /* Everybody's. */
     uint64_t remote; /* state, count and head: see below */

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "malloc/heap.h"
 #include "malloc/huge.h"
+#include "malloc/lots.h"
 #include "malloc/os.h"
 #include "malloc/pressure.h"
 #include "malloc/settings.h"
@@ -38,9 +39,12 @@ static void level_set(unsigned level)
     if (level == before)
         return;
     huge_follow(level);
+    if (level < before || level < PRESSURE_HIGH)
+        return;
     struct source *s;
-    for (unsigned i = 0; level > before && level >= PRESSURE_HIGH && (s = source_at(i)); i++)
+    for (unsigned i = 0; (s = source_at(i)); i++)
         (void)source_trim(s);
+    (void)lots_trim();
 }
 
 /* ---- what all parts hold together ---- */

@@ -23,7 +23,7 @@ static inline unsigned size_class(size_t bytes)
 {
     if (bytes <= SIZE_FINE_MAX)
         return bytes == 0 ? 0 : (unsigned)(bytes - 1) / SIZE_STEP;
-    unsigned power = 63 - (unsigned)__builtin_clzll(bytes - 1);
+    unsigned power = 63 ^ (unsigned)__builtin_clzll(bytes - 1); /* one instruction */
     return 16 + (power - 8) * 8 + ((unsigned)((bytes - 1) >> (power - 3)) - 8);
 }
 

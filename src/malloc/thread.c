@@ -14,6 +14,7 @@
 #include "malloc/heap.h"
 #include "malloc/huge.h"
 #include "malloc/kernel.h"
+#include "malloc/lots.h"
 #include "malloc/node.h"
 #include "malloc/nursery.h"
 #include "malloc/os.h"
@@ -191,14 +192,14 @@ void thread_fork_prepare(void)
     for (unsigned i = 0; source_at(i); i++)
         lock_fork_take(&source_at(i)->lock);
     huge_fork_prepare();
-    words_fork_prepare();
+    lots_fork_prepare();
     lock_forking = true;
 }
 
 void thread_fork_parent(void)
 {
     lock_forking = false;
-    words_fork_done(false);
+    lots_fork_done(false);
     huge_fork_done(false);
     for (unsigned i = 0; source_at(i); i++)
         lock_fork_drop(&source_at(i)->lock, false);
@@ -285,7 +286,7 @@ void thread_fork_child(void)
 {
     struct heap *own = heap_own;
     lock_forking = false;
-    words_fork_done(true);
+    lots_fork_done(true);
     huge_fork_done(true);
     lock_fork_drop(&heaps_lock, true);
     node_fork_done(true);

@@ -3,98 +3,30 @@
 
 #include <string.h>
 
-#include "malloc/lock.h"
-#include "malloc/os.h"
-
-enum { GRAIN = 16, KINDS = 4096 }; /* arrays of up to 64 KiB, in steps of a cache line */
-
-struct words_lot *words_lots;
-
-static void begin_anew(struct lock *l);
-
-/* Arrays that no slab has, by their size, and the rest of the newest lot. All under the lock. */
-static struct lock stock_lock = {.stale =
-                                     begin_anew}; /* apart: so the rest takes no room in the file */
-static struct {
-    void *free[KINDS];
-    char *at, *end;
-} stock;
-
-/* In a child that was forked while another thread held the lock: arrays that nobody had are nobody's. */
-static void begin_anew(struct lock *l)
-{
-    memset(stock.free, 0, sizeof(stock.free));
-    stock.at = stock.end = NULL;
-}
-
-static size_t kind_of(const struct slab *s)
-{
-    return (words_bytes(s) + GRAIN - 1) / GRAIN;
-}
-
-static void *carve(size_t bytes)
-{
-    if ((size_t)(stock.end - stock.at) < bytes) {
-        struct words_lot *lot = os_map(WORDS_LOT_BYTES, 1);
-        if (!lot)
-            return NULL;
-        lot->next = words_lots;
-        store_release(&words_lots, lot);
-        stock.at = (char *)(lot + 1);
-        stock.end = (char *)lot + WORDS_LOT_BYTES;
-    }
-    void *array = stock.at;
-    stock.at += bytes;
-    return array;
-}
-
-/* All zero but for what was left of words without a block. */
-static struct word *array_take(size_t kind)
-{
-    if (kind >= KINDS)
-        return NULL;
-    lock_take(&stock_lock);
-    void *array = stock.free[kind];
-    if (array) {
-        stock.free[kind] = *(void **)array;
-        memset(array, 0, sizeof(void *));
-    } else {
-        array = carve(kind * GRAIN);
-    }
-    lock_drop(&stock_lock);
-    return array;
-}
-
-static void array_give(void *array, size_t kind)
-{
-    lock_take(&stock_lock);
-    *(void **)array = stock.free[kind];
-    stock.free[kind] = array;
-    lock_drop(&stock_lock);
-}
-
 /* Who sees the words sees the number to find them by. */
 bool words_attach(struct slab *s)
 {
     struct word *none = NULL;
     if (load_acquire(&s->words))
         return true;
-    struct word *words = array_take(kind_of(s));
-    if (!words)
+    void *array = lots_take(words_bytes(s));
+    if (!array)
         return false;
-    store_relaxed(&s->magic, words_magic(s->block_bytes));
-    if (!cas_acq_rel(&s->words, &none, words))
-        array_give(words, kind_of(s));
+    uint32_t magic = words_magic(s->block_bytes);
+    uintptr_t words = (uintptr_t)array - words_skipped(magic, slab_slice(s));
+    store_relaxed(&s->magic, magic);
+    if (!cas_acq_rel(&s->words, &none, (struct word *)words))
+        lots_give(array, words_bytes(s));
     return true;
 }
 
 /* Whatever is there: blocks that were freed without our knowing would come back as live ones. */
 void words_detach_now(struct slab *s)
 {
-    struct word *words = s->words;
-    memset(words, 0, s->made * sizeof(*words));
+    void *array = (void *)words_array(s, slab_slice(s));
+    memset(array, 0, s->made * sizeof(struct word));
     s->words = NULL;
-    array_give(words, kind_of(s));
+    lots_give(array, words_bytes(s));
 }
 
 /* ---- a block ---- */
@@ -150,16 +82,4 @@ size_t words_inside(const void *block)
 {
     const struct word *word = words_find(block);
     return word && word->high && word_is_far(*word) ? WORD_FAR_BYTES : 0;
-}
-
-/* ---- fork ---- */
-
-void words_fork_prepare(void)
-{
-    lock_fork_take(&stock_lock);
-}
-
-void words_fork_done(bool child)
-{
-    lock_fork_drop(&stock_lock, child);
 }

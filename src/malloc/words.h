@@ -2,7 +2,7 @@
  * words.h: what accounting keeps of each block: beside it, not in it.
  *
  * A slab whose blocks are accounted has an array of words, one of 6 bytes for each block, so that sizes and addresses are what they
- * are without accounting. The number of a block comes from its place by a multiplication. Arrays lie in lots, which are
+ * are without accounting. The number of a block comes from its place by a multiplication. Arrays lie in lots (lots.h), which are
  * mapped for them alone: they are packed there, go back with their slab, and serve the next one that needs as many. The word of a large
  * block is in its descriptor. Huge blocks carry a trailer (book/trailer.h) in the last bytes of their pages.
  *
@@ -28,6 +28,7 @@
 
 #include "base/atomic.h"
 #include "book/trailer.h"
+#include "malloc/lots.h"
 #include "malloc/macro.h"
 
 enum {
@@ -43,19 +44,8 @@ enum {
     WORD_FAR = 1 << 14,
     WORD_SAMPLED = 1 << 15,
     WORD_FAR_BYTES = 8,
-
-    WORDS_LOT_BYTES = 1 << 20,
 };
 static_assert(WORD_SITE_SHIFT >= 5 + WORD_TIME_FRACTION, "the power of a time has 5 bits");
-
-/* The first bytes of a lot. */
-struct words_lot {
-    struct words_lot *next;
-    uint64_t spare[7];
-};
-
-/* For who reads from outside. */
-extern struct words_lot *words_lots __attribute__((visibility("hidden")));
 
 /* ---- one word ---- */
 
@@ -106,28 +96,43 @@ static inline bool word_read(struct word word, uint32_t generation, uint64_t sta
 
 /* ---- words of slabs ---- */
 
-/* 2^32 divided by the size of the blocks, rounded up: for slab.magic. Times the distance of a block from the start of its slab, this is 2^32
- * times its number and less than that more: slabs are far too small for the error to reach the next number. */
+/* A word is found by one multiplication of where its block lies in the macro-block: for blocks of a slab that follow each other the product
+ * grows by the size of a word, in units of 2^32, and by a little more. What it is for the first of them is taken from slab.words
+ * beforehand: so that is not where the array lies, but where it would have to for a slab that begins with the macro-block. */
+
+/* For slab.magic: the size of a word times 2^32, divided by that of the blocks and rounded up. So the little more is less than 1 for each
+ * byte of the slab, and never comes to another multiple of 2^32: test_malloc_words.c tries all sizes at all places. */
 static inline uint32_t words_magic(uint32_t block_bytes)
 {
-    return (uint32_t)(((UINT64_C(1) << 32) + block_bytes - 1) / block_bytes);
+    return (uint32_t)(((sizeof(struct word) << 32) + block_bytes - 1) / block_bytes);
 }
 
-/* The word of a block of a slab that has `words`. A slab's first slice has the number of its descriptor: so no more is needed to tell how
- * far away the block is. */
+/* Bytes from slab.words to the array, of a slab that begins with this slice. */
+static inline size_t words_skipped(uint32_t magic, unsigned slice)
+{
+    return ((uint64_t)slice << SLICE_SHIFT) * magic >> 32;
+}
+
+/* The array of a slab that has one, for who knows the slab from outside: not by slab.magic, which may be that of an earlier one. */
+static inline uintptr_t words_array(const struct slab *s, unsigned slice)
+{
+    return (uintptr_t)s->words + words_skipped(words_magic(s->block_bytes), slice);
+}
+
+/* The word of a block of a slab that has `words`. For an address that is no block's this may be no word's, but is in the array. */
 static inline __attribute__((always_inline)) struct word *words_at(struct word *words,
                                                                    const struct slab *s,
                                                                    const void *block)
 {
-    enum { SHIFT = 7 };
-    static_assert(sizeof(struct slab) == SLICE_BYTES >> SHIFT, "one descriptor for each slice");
-    uint32_t distance = (uint32_t)((uintptr_t)block - ((uintptr_t)s << SHIFT)) % MACRO_BYTES;
-    return &words[(uint64_t)distance * load_relaxed(&s->magic) >> 32];
+    uint64_t place = (uint32_t)(uintptr_t)block % MACRO_BYTES;
+    return (struct word *)((char *)words + (place * load_relaxed(&s->magic) >> 32));
 }
 
 /* Bytes of an array; two words more, for an address that is no block's, in what is left over at the end of a slab. */
 static inline size_t words_bytes(const struct slab *s)
 {
+    static_assert((SLICE_BYTES / SIZE_STEP + 2) * sizeof(struct word) <= LOT_ARRAY_MAX,
+                  "the smallest blocks");
     return ((size_t)s->limit + 2) * sizeof(struct word);
 }
 
@@ -171,7 +176,3 @@ struct word *words_take(void *block, uint32_t generation, struct word *ret_word,
 
 /* How many bytes at its end are not the program's. */
 size_t words_inside(const void *block);
-
-/* Around fork(). */
-void words_fork_prepare(void);
-void words_fork_done(bool child);

@@ -327,6 +327,8 @@ static int lots_read(struct reader *r)
             return -ENOMEM;
         heap->lots = room;
         heap->lots[heap->n_lots++] = (uintptr_t)at;
+        for (unsigned i = 0; i < LOT_PARTS; i++)
+            heap->lot_bytes += copy.cut[i] ? LOT_PART_BYTES : 0;
         at = copy.next;
     }
     return 0;
@@ -475,7 +477,7 @@ uint64_t scan_heap_stretch(const struct scan_heap *heap, uint64_t address, bool 
     *ret_own = range_of(heap->macros, heap->n_macros, MACRO_BYTES, address, &next);
     if (*ret_own)
         return next;
-    *ret_own = range_of(heap->lots, heap->n_lots, WORDS_LOT_BYTES, address, &next_lot);
+    *ret_own = range_of(heap->lots, heap->n_lots, LOT_BYTES, address, &next_lot);
     if (*ret_own)
         return next_lot;
     next = next < next_lot ? next : next_lot;

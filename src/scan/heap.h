@@ -62,6 +62,7 @@ struct scan_heap {
     size_t n_macros;
     uint64_t *lots; /* of words (malloc/words.h): addresses, in order */
     size_t n_lots;
+    uint64_t lot_bytes; /* of their parts, those that are in use or kept */
     uint64_t large_blocks, large_asked, large_slices;
     uint64_t spare_slices; /* of slabs that are empty, and a chain's */
     uint64_t kept_slices;  /* free, with memory that was not given back */

@@ -54,12 +54,12 @@ static int large(struct scan_words *w, const struct slab *s, uint64_t memory)
     return tell(w, s->large_word, memory + s->start, s->asked, NULL);
 }
 
-static int small(struct scan_words *w, const struct slab *s, uint64_t memory)
+static int small(struct scan_words *w, const struct slab *s, unsigned slice, uint64_t memory)
 {
     size_t bytes = s->made * sizeof(struct word);
     if (!s->words)
         return 0;
-    size_t got = scan_memory_read(w->memory, (uintptr_t)s->words, w->array, bytes);
+    size_t got = scan_memory_read(w->memory, words_array(s, slice), w->array, bytes);
     w->read_bytes += got;
     for (size_t i = 0; i < got / sizeof(struct word); i++) {
         struct word word = w->array[i];
@@ -96,8 +96,9 @@ int scan_words_macro(struct scan_words *w, struct scan_memory *memory, uint64_t 
         return 0;
     memcpy(&macro, w->descriptors, sizeof(macro));
     for (unsigned i = 1; i < MACRO_SLICES && r == 0;) {
-        const struct slab *s = &w->descriptors[i];
-        uint64_t at = address + ((uint64_t)i << SLICE_SHIFT);
+        unsigned slice = i;
+        const struct slab *s = &w->descriptors[slice];
+        uint64_t at = address + ((uint64_t)slice << SLICE_SHIFT);
         bool free = (macro.free[i / 64] | macro.purging[i / 64]) >> i % 64 & 1;
         if (free || s->slices == 0 || s->slices > MACRO_SLICES - i) {
             i++;
@@ -107,7 +108,7 @@ int scan_words_macro(struct scan_words *w, struct scan_memory *memory, uint64_t 
         i += s->slices;
         if (s->class == SLAB_UNUSED || !scan_heap_sensible(s) || at < start || at + bytes > end)
             continue;
-        r = s->class == SLAB_LARGE ? large(w, s, at) : small(w, s, at);
+        r = s->class == SLAB_LARGE ? large(w, s, at) : small(w, s, slice, at);
     }
     memory->unread = unread; /* nothing of it is a root of the program's */
     *ret_read += sizeof(w->descriptors) + w->read_bytes;

@@ -210,7 +210,7 @@ static uint32_t site_of_script(struct track_thread *t, uint32_t n, uintptr_t sp,
 }
 
 /* The same without. */
-static uint32_t site_of_native(struct track_thread *t, uint32_t n)
+static uint32_t site_of_native(struct track_thread *t, uint32_t n, uint32_t flags)
 {
     struct tracker *tracker = t->tracker;
     struct recall *recall = &t->recall;
@@ -227,10 +227,11 @@ static uint32_t site_of_native(struct track_thread *t, uint32_t n)
     if (python_ready(&tracker->python))
         return BOOK_SITE_NONE; /* the first of an interpreter: its lines come by other means */
     uint32_t site = book_site_add_at(&tracker->writer, &t->book, tracker->account, recall->stack, n,
-                                     0, recall->places);
+                                     flags, recall->places);
     for (uint32_t i = 0; i < n; i++)
         frames[n - 1 - i].tag = recall->places[i];
-    *entry = (struct track_stack){key, identity, site};
+    if (site != BOOK_SITE_NONE) /* else it may be for a moment only */
+        *entry = (struct track_stack){key, identity, site};
     return site;
 }
 
@@ -284,29 +285,60 @@ static void own_learn(struct recall *recall, uintptr_t from, uintptr_t caller_sp
     recall->own[recall->own_next++ % RECALL_OWN] = words;
 }
 
-uint32_t recall_site(struct track_thread *t, uintptr_t caller, const struct unwind_state *from)
+/* Bring the trail up to date: frames that are not our own, of which there are at least some; 0 if it cannot be. */
+static uint32_t trail_renew(struct track_thread *t, const struct unwind_state *from,
+                            uint32_t *ret_kept)
 {
     struct recall *recall = &t->recall;
-    uint32_t kept, closes = load_relaxed(&track_closes);
-    recall->fresh = NULL;
+    uint32_t closes = load_relaxed(&track_closes);
     if (recall->closes != closes) {
         trail_forget(&recall->trail);
         recall->closes = closes;
     }
-    if (!from || trail_walk(&recall->trail, &t->tracker->unwind, from, &kept) < 0)
-        return sample_stack_site(t, 0);
-    uint32_t n = frames_outside(&recall->trail);
+    if (trail_walk(&recall->trail, &t->tracker->unwind, from, ret_kept) < 0)
+        return 0;
+    return frames_outside(&recall->trail);
+}
+
+uint32_t recall_site(struct track_thread *t, uintptr_t caller, const struct unwind_state *from)
+{
+    struct recall *recall = &t->recall;
+    uint32_t kept;
+    recall->fresh = NULL;
+    uint32_t n = from ? trail_renew(t, from, &kept) : 0;
     bool ready = python_ready(&t->tracker->python);
     uint64_t script = SCRIPT_UNKNOWN;
     uint32_t site = BOOK_SITE_NONE;
     if (n > 0)
-        site = ready ? site_of_script(t, n, from->sp, &script) : site_of_native(t, n);
+        site = ready ? site_of_script(t, n, from->sp, &script) : site_of_native(t, n, 0);
     if (site == BOOK_SITE_NONE)
         return sample_stack_site(t, 0);
-    recall_verify(t, site, from, false);
+    recall_verify(t, site, from, 0, false);
     own_learn(recall, from->sp, recall->trail.frames[n - 1].sp);
     if (ready == (script != SCRIPT_UNKNOWN))
         entry_prepare(t, caller, from, kept, script);
+    return site;
+}
+
+__attribute__((noinline)) uint32_t recall_sampled_site(struct track_thread *t)
+{
+    struct unwind_state from = UNWIND_STATE_CALLER();
+    struct recall *recall = &t->recall;
+    uint32_t kept, n;
+    if (python_ready(&t->tracker->python))
+        return BOOK_SITE_NONE;
+    if (recall->rest > 0) {
+        recall->rest--;
+        return BOOK_SITE_NONE;
+    }
+    n = trail_renew(t, &from, &kept);
+    if (n == 0 || n > BOOK_SITE_FRAMES_MAX) {
+        recall->rest = RECALL_REST;
+        return BOOK_SITE_NONE;
+    }
+    uint32_t site = site_of_native(t, n, BOOK_SITE_SAMPLED);
+    if (site != BOOK_SITE_NONE)
+        recall_verify(t, site, &from, BOOK_SITE_SAMPLED, false);
     return site;
 }
 

@@ -6,6 +6,8 @@
  * depended on: where it began, the words of the stack that it read, and in a process that runs Python the lines
  * that its calls are at. Of a deep stack the table has the innermost part, and the trail the rest. What is in the table is
  * compared with what is there now; only if all of it is the same, it is the same stack.
+ *
+ * Samples, which are few, use the trail alone.
  */
 #pragma once
 
@@ -25,6 +27,7 @@ enum {
     RECALL_OWN = 4,     /* ways through our own functions that a thread knows, */
     RECALL_CALLERS = 4, /* and callers further out that tell stacks apart */
     RECALL_SETS = 1 << RECALL_BITS,
+    RECALL_REST = 64, /* samples that are walked after one that was too deep, or left no trail */
 };
 
 struct recall_entry {
@@ -53,6 +56,7 @@ struct recall {
     uint32_t next; /* way to give up next */
     uint32_t own[RECALL_OWN]; /* words from where walks begin to the return address of our caller */
     uint32_t own_next;
+    uint32_t rest;              /* samples that are to be walked: see RECALL_REST */
     uint32_t closes;            /* of track_closes when the trail was begun */
     uint32_t python_closes;     /* when Python was last seen on this thread's stack, */
     struct trail_check python;  /* a return address into it; at 0: never */
@@ -74,16 +78,20 @@ bool recall_quickly(struct track_thread *t, uintptr_t caller, struct recall_foun
 /* The site of a stack that is not known, from `from` on; NULL: wherever that is. Inside (track_enter). */
 uint32_t recall_site(struct track_thread *t, uintptr_t caller, const struct unwind_state *from);
 
+/* The site of a sampled block (BOOK_SITE_SAMPLED), from the function on that calls this, with what is the same as at the last sample taken
+ * over from there. BOOK_SITE_NONE: it has to be walked; scripts and deep stacks are. Inside. */
+uint32_t recall_sampled_site(struct track_thread *t);
+
 /* A block was counted at that site: now it can be known from. Inside. */
 void recall_keep(struct track_thread *t, uint32_t site);
 
-/* For tests, whose build has it: compare a site with that of a walk by the tables. Inside, unless `quickly`. */
+/* For tests, whose build has it: compare a site with these flags with that of a walk by the tables. Inside, unless `quickly`. */
 #ifdef RECALL_VERIFY
 void recall_verify(struct track_thread *t, uint32_t site, const struct unwind_state *from,
-                   bool quickly);
+                   uint32_t flags, bool quickly);
 #else
 static inline void recall_verify(struct track_thread *t, uint32_t site,
-                                 const struct unwind_state *from, bool quickly)
+                                 const struct unwind_state *from, uint32_t flags, bool quickly)
 {
 }
 #endif

@@ -157,7 +157,9 @@ static void count_gone(struct track_thread *t, const struct book_block *block)
 bool sample_alloc(struct track_thread *t, void *block, size_t bytes)
 {
     struct book_writer *w = &t->tracker->writer;
-    uint32_t site = sample_stack_site(t, BOOK_SITE_SAMPLED);
+    uint32_t site = recall_sampled_site(t);
+    if (site == BOOK_SITE_NONE)
+        site = sample_stack_site(t, BOOK_SITE_SAMPLED);
     struct book_site_counters gain = gain_of(bytes);
     if (site == BOOK_SITE_NONE || !book_count_sampled(w, &t->book, site, &gain))
         return false;

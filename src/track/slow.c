@@ -204,7 +204,7 @@ static inline __attribute__((always_inline)) bool alloc_known(void *block, size_
         track_tick(t);
     if (!recall_quickly(t, caller, &found, state))
         return false;
-    recall_verify(t, found.site, state, true);
+    recall_verify(t, found.site, state, 0, true);
     if (unlikely(!beside_ready(block) ||
                  !trailer_put(block, bytes, found.site, load_relaxed(&t->tracker->time), false)))
         return false;

@@ -147,7 +147,7 @@ struct track_thread {
     struct book_thread book;
     struct track_stack stacks[TRACK_STACKS];
     struct script_thread script; /* untouched pages where no script runs */
-    struct recall recall;        /* used where all stacks are taken */
+    struct recall recall;        /* but for its trail used where all stacks are taken */
     struct track_chain_site chain_sites[TRACK_CHAIN_SITES];
 };
 

@@ -1,5 +1,6 @@
 /* accounted.c: with accounting on, blocks are what they are without: their sizes, what may be used of them, what children and others' threads
  * do with them. */
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <string.h>
@@ -80,6 +81,39 @@ static void forks_of_forks_go_on(void)
     }
 }
 
+/* ---- memory for words ---- */
+
+static size_t resident_bytes(void)
+{
+    char text[128] = {0};
+    unsigned long total, resident;
+    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    MUST(fd >= 0 && read(fd, text, sizeof(text) - 1) > 0 && close(fd) == 0);
+    MUST(sscanf(text, "%lu %lu", &total, &resident) == 2);
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Blocks of 16 bytes: the words of these take a third as much. */
+static void words_go_back_with_their_blocks(void)
+{
+    enum { BLOCKS = 2000000, ROOM = 4 << 20 };
+    static void *blocks[BLOCKS];
+    memset(blocks, 1, sizeof(blocks)); /* resident, before and after */
+    begin();
+    malloc_trim(0);
+    size_t before = resident_bytes();
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < BLOCKS; i++)
+            MUST(blocks[i] = malloc(16));
+        MUST(resident_bytes() > before + BLOCKS * (size_t)16);
+        for (int i = 0; i < BLOCKS; i++)
+            free(blocks[i]);
+        malloc_trim(0);
+        size_t after = resident_bytes();
+        MUST_SAY(after < before + ROOM, "%zu bytes before, %zu after", before, after);
+    }
+}
+
 /* ---- blocks that wander ---- */
 
 enum { THREADS = 4, SLOTS = 512, ROUNDS = 50000 };
@@ -130,6 +164,7 @@ int main(int argc, char **argv)
         CASE(sizes_that_fit_exactly_do_so),
         CASE(blocks_with_much_to_spare_keep_what_is_written),
         CASE(forks_of_forks_go_on),
+        CASE(words_go_back_with_their_blocks),
         CASE(blocks_that_wander_between_threads_are_freed),
     };
     return cases_main(argc, argv, cases, COUNT_OF(cases));

@@ -28,7 +28,8 @@ static void tell(const char *text)
     close(fd);
 }
 
-static size_t frames_take(struct track_thread *t, const struct unwind_state *from, uint32_t *flags)
+static size_t frames_take(struct track_thread *t, const struct unwind_state *from,
+                          uint32_t *ret_cut)
 {
     struct scratch *s = scratch;
     struct tracker *tracker = t->tracker;
@@ -50,22 +51,22 @@ static size_t frames_take(struct track_thread *t, const struct unwind_state *fro
         n = script_join(&tracker->writer, &t->book, &s->script, &tracker->python, n, s->frames,
                         BOOK_SITE_FRAMES_MAX, &trace);
     }
-    *flags = trace.flags & UNWIND_CUT ? BOOK_SITE_CUT : 0;
+    *ret_cut = trace.flags & UNWIND_CUT ? BOOK_SITE_CUT : 0;
     return n;
 }
 
 void recall_verify(struct track_thread *t, uint32_t site, const struct unwind_state *from,
-                   bool quickly)
+                   uint32_t flags, bool quickly)
 {
     if (quickly && !track_enter(t))
         return;
     if (!scratch)
         scratch = book_private_new(sizeof(*scratch));
     struct tracker *tracker = t->tracker;
-    uint32_t flags;
-    size_t n = frames_take(t, from, &flags);
-    uint32_t right =
-        book_site_add(&tracker->writer, &t->book, tracker->account, scratch->frames, n, flags);
+    uint32_t cut;
+    size_t n = frames_take(t, from, &cut);
+    uint32_t right = book_site_add(&tracker->writer, &t->book, tracker->account, scratch->frames, n,
+                                   flags | cut);
     if (quickly)
         track_leave(t);
     fetch_add_relaxed(&compared[quickly], 1);

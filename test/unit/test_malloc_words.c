@@ -41,7 +41,7 @@ static char *block_of(const struct slab *s, unsigned i)
 
 static struct word *array_of(const struct slab *s)
 {
-    return s->words;
+    return (struct word *)words_array(s, slab_slice(s));
 }
 
 /* Every block of every class, wherever in a macro-block its slab begins. */

@@ -160,7 +160,9 @@ static void memory_of_the_allocator_is_told_from_others(void **state)
     bool own;
     huge_cache.n = 1;
     huge_cache.ranges[0] = (struct huge_range){.at = (char *)0x10000, .bytes = 0x3000};
+    lots[0].cut[0] = lots[0].cut[LOT_PARTS - 1] = 8;
     look();
+    assert_int_equal(heap->lot_bytes, 2 * LOT_PART_BYTES);
     assert_int_equal(scan_heap_stretch(heap, m, &own), m + MACRO_BYTES);
     assert_true(own);
     assert_int_equal(scan_heap_stretch(heap, m + 12345, &own), m + MACRO_BYTES);
@@ -173,7 +175,7 @@ static void memory_of_the_allocator_is_told_from_others(void **state)
     assert_true(own);
     uint64_t lot = (uintptr_t)&lots[0];
     assert_int_equal(heap->n_lots, 2);
-    assert_int_equal(scan_heap_stretch(heap, lot, &own), lot + WORDS_LOT_BYTES);
+    assert_int_equal(scan_heap_stretch(heap, lot, &own), lot + LOT_BYTES);
     assert_true(own);
     scan_heap_stretch(heap, lot - 8, &own);
     assert_false(own);

@@ -40,6 +40,14 @@ static struct slab *slab_make(unsigned slice, unsigned slices, unsigned class)
     return s;
 }
 
+/* The array of the slab lies there. */
+static void words_set(void *at)
+{
+    unsigned slice = slab_slice(slab);
+    slab->magic = words_magic(slab->block_bytes);
+    slab->words = (struct word *)((uintptr_t)at - words_skipped(slab->magic, slice));
+}
+
 static int begin(void **state)
 {
     char *at = mmap(NULL, 2 * (size_t)MACRO_BYTES, PROT_READ | PROT_WRITE,
@@ -49,15 +57,14 @@ static int begin(void **state)
     macro->free[0] = ~UINT64_C(1);
     macro->free[1] = ~UINT64_C(0);
     macro->class = SLAB_UNUSED;
-    first_lot =
-        mmap(NULL, WORDS_LOT_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    first_lot = mmap(NULL, LOT_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(first_lot != MAP_FAILED);
     array = (struct word *)(first_lot + 1);
     slab = slab_make(7, 1, SMALL);
     slab->block_bytes = size_of_class(SMALL);
     slab->limit = SLICE_BYTES / slab->block_bytes;
     slab->made = 42; /* a page's worth */
-    slab->words = array;
+    words_set(array);
     large = slab_make(10, 4, SLAB_LARGE);
     large->asked = 50000;
     large->start = 192;
@@ -74,7 +81,7 @@ static int begin(void **state)
 static int end(void **state)
 {
     munmap(macro, MACRO_BYTES);
-    munmap(first_lot, WORDS_LOT_BYTES);
+    munmap(first_lot, LOT_BYTES);
     return 0;
 }
 
@@ -161,7 +168,7 @@ static void words_at_places_that_are_none_are_no_blocks(void **state)
 {
     static const uint64_t places[] = {8, 0x7fffffffff00, UINT64_MAX - 16, UINT64_MAX / 2};
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        slab->words = (struct word *)(uintptr_t)places[i];
+        words_set((void *)(uintptr_t)places[i]);
         assert_int_equal(look(), 0);
         assert_int_equal(n_found, 0);
     }
