@@ -7,7 +7,7 @@ const uint16_t size_further[SIZE_CLASSES - SIZE_DIRECT_CLASSES] = {
     1088, 1152, 1216, 1344, 1472, 1600, 1792, 2048,
     2176, 2304, 2496, 2688, 2944, 3264, 3584, 4096,
     4416, 4864, 5376, 5888, 6400, 6912, 7424, 7936, 8192,
-    8704, 9792, 10880,
+    9344, 10624,
 };
 
 const uint8_t size_slices[SIZE_CLASSES] = {
@@ -15,8 +15,8 @@ const uint8_t size_slices[SIZE_CLASSES] = {
     1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
     1, 1, 1, 1, 1, 1, 1, 1,
     2, 1, 2, 1, 2, 1, 2, 1,
-    3, 3, 1, 3, 2, 3, 2, 2, 2,
-    4, 3, 2,
+    3, 2, 1, 2, 2, 2, 2, 2, 2,
+    2, 2,
 };
 
 /* From behind one class to the end of the next. */
@@ -49,8 +49,7 @@ const uint8_t size_by_line[SIZE_LINES] = {
     [BEHIND(6912, 7424)] = 54,
     [BEHIND(7424, 7936)] = 55,
     [BEHIND(7936, 8192)] = 56,
-    [BEHIND(8192, 8704)] = 57,
-    [BEHIND(8704, 9792)] = 58,
-    [BEHIND(9792, 10880)] = 59,
+    [BEHIND(8192, 9344)] = 57,
+    [BEHIND(9344, 10624)] = 58,
 };
 /* clang-format on */

@@ -22,9 +22,9 @@ static void little_is_wasted(void **unused)
         assert_true(size_of_class(size_class(bytes)) - bytes < bytes / 7 + 1);
     for (unsigned class = 0; class < SIZE_CLASSES; class ++) {
         size_t slab = (size_t)size_slices[class] * SLICE_BYTES, each = size_of_class(class);
-        assert_true(size_slices[class] >= 1 && size_slices[class] <= 4);
+        assert_true(size_slices[class] >= 1 && size_slices[class] <= 3);
         assert_true(slab / each >= 3);
-        assert_true(slab % each <= slab / 10);
+        assert_true(slab % each <= slab / 6); /* of address space: it is never touched */
     }
 }
 
