@@ -1,5 +1,5 @@
 /*
- * large.c: blocks from above 10 KiB to 1 MiB, with slices of their own; larger ones are huge.c's.
+ * large.c: blocks above SIZE_SMALL_MAX and up to 1 MiB, with slices of their own; larger ones are huge.c's.
  *
  * Arrays that all start at the same place of a page fight for the same sets of the cache. So a block starts a few cache lines
  * further on than its neighbour, as far as its last slice has room to spare: at the same place whenever that memory is used, since the

@@ -51,12 +51,12 @@ static void level_set(unsigned level)
 
 /* What may be held on top of the most that was in use at once: a part of it, and some bytes. Above that, what is kept is given back until
  * only half of that part is left: the distance lies between two calls of the kernel. */
-enum { ROOM_PART = 32, ROOM_MIN = 1 << 20 };
+enum { ROOM_PART = 64, ROOM_MIN = 256 << 10 };
 
 /* Slices that make room for slices may be missed at once: a program whose blocks never fit into what is free would give back and fetch all the
  * time. So there the part is larger; and for each second there are so many bytes to give back, and a stock for the moment when a program
  * turns to other sizes. Once these are spent still more may be held, but not more than the last part. */
-enum { RUNS_ROOM_PART = 16, RUNS_ROOM_PART_MOST = 4 };
+enum { RUNS_ROOM_PART = 16, RUNS_ROOM_PART_MOST = 4, RUNS_ROOM_MIN = 1 << 20 };
 enum { STOCK_PART = 2, STOCK_MIN = 8 << 20, RATE_MIB_S = 32 };
 
 /* The most that was in use at once, of late; any thread (relaxed). */
@@ -98,14 +98,14 @@ static uint64_t with_part(uint64_t peak, unsigned part)
 /* Slices for slices. */
 static void runs_make_room(uint64_t peak, uint64_t held)
 {
-    if (held <= with_part(peak, RUNS_ROOM_PART) + ROOM_MIN)
+    if (held <= with_part(peak, RUNS_ROOM_PART) + RUNS_ROOM_MIN)
         return;
     uint64_t now_ns = clock_monotonic_coarse_ns(), spent = load_relaxed(&spent_ns);
     uint64_t stock = peak / STOCK_PART + STOCK_MIN, left = with_part(peak, 2 * RUNS_ROOM_PART);
     spent = spent > now_ns ? spent : now_ns;
     if ((spent - now_ns) * RATE_MIB_S / NS_PER_S > stock >> 20)
         left = with_part(peak, RUNS_ROOM_PART_MOST);
-    if (held <= left + ROOM_MIN)
+    if (held <= left + RUNS_ROOM_MIN)
         return;
     uint64_t given = runs_yield(held - left);
     store_relaxed(&spent_ns, spent + (given >> 10) * NS_PER_S / (RATE_MIB_S << 10));

@@ -1,7 +1,55 @@
 /* size.c: see size.h. */
 #include "malloc/size.h"
 
-const uint8_t size_slices[SIZE_CLASSES] = {
-    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-    1, 1, 1, 1, 1, 1, 1, 2, 1, 2, 1, 1, 1, 2, 1, 2, 2, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2,
+/* A line for each doubling. */
+/* clang-format off */
+const uint16_t size_further[SIZE_CLASSES - SIZE_DIRECT_CLASSES] = {
+    1088, 1152, 1216, 1344, 1472, 1600, 1792, 2048,
+    2176, 2304, 2496, 2688, 2944, 3264, 3584, 4096,
+    4416, 4864, 5376, 5888, 6400, 6912, 7424, 7936, 8192,
+    9344, 10624,
 };
+
+const uint8_t size_slices[SIZE_CLASSES] = {
+    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    1, 1, 1, 1, 1, 1, 1, 1,
+    2, 1, 2, 1, 2, 1, 2, 1,
+    3, 2, 1, 2, 2, 2, 2, 2, 2,
+    2, 2,
+};
+
+/* From behind one class to the end of the next. */
+#define BEHIND(from, to) \
+    ((from) - SIZE_DIRECT_MAX) / SIZE_LINE ... ((to) - SIZE_DIRECT_MAX) / SIZE_LINE - 1
+
+const uint8_t size_by_line[SIZE_LINES] = {
+    [BEHIND(1024, 1088)] = 32,
+    [BEHIND(1088, 1152)] = 33,
+    [BEHIND(1152, 1216)] = 34,
+    [BEHIND(1216, 1344)] = 35,
+    [BEHIND(1344, 1472)] = 36,
+    [BEHIND(1472, 1600)] = 37,
+    [BEHIND(1600, 1792)] = 38,
+    [BEHIND(1792, 2048)] = 39,
+    [BEHIND(2048, 2176)] = 40,
+    [BEHIND(2176, 2304)] = 41,
+    [BEHIND(2304, 2496)] = 42,
+    [BEHIND(2496, 2688)] = 43,
+    [BEHIND(2688, 2944)] = 44,
+    [BEHIND(2944, 3264)] = 45,
+    [BEHIND(3264, 3584)] = 46,
+    [BEHIND(3584, 4096)] = 47,
+    [BEHIND(4096, 4416)] = 48,
+    [BEHIND(4416, 4864)] = 49,
+    [BEHIND(4864, 5376)] = 50,
+    [BEHIND(5376, 5888)] = 51,
+    [BEHIND(5888, 6400)] = 52,
+    [BEHIND(6400, 6912)] = 53,
+    [BEHIND(6912, 7424)] = 54,
+    [BEHIND(7424, 7936)] = 55,
+    [BEHIND(7936, 8192)] = 56,
+    [BEHIND(8192, 9344)] = 57,
+    [BEHIND(9344, 10624)] = 58,
+};
+/* clang-format on */

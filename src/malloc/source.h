@@ -107,7 +107,7 @@ void source_empty_unlink(struct source *s, struct macro *m);
 void source_macro_leave(struct source *s, struct macro *m);
 
 /* What a source begins with. */
-enum { SOURCE_KEEP_SHARE = 3, SOURCE_KEEP_MIN = (8 << 20) / SLICE_BYTES };
+enum { SOURCE_KEEP_SHARE = 3, SOURCE_KEEP_MIN = (4 << 20) / SLICE_BYTES };
 
 /* With the lock: put a slab into its class's pool, take it out. */
 void source_pool_link(struct source *s, struct slab *slab);

@@ -17,9 +17,10 @@ enum {
     KEEP_HIGH = (1 << 20) / SLICE_BYTES, /* under high pressure */
     POLICY_CALLS = 64,                   /* between two looks at the clock */
     POLICY_MS = 50,
-    EMPTY_KEPT = 2, /* macro-blocks without a slab that stay mapped, at least */
-    BATCH = 16,     /* runs for which the kernel is asked between two looks at the lists */
-    CUT_MIN = 16,   /* slices: no less is cut off a run that is longer than what has to go */
+    MISSED_PART = 8, /* of the peak: if more went and is missed, more is kept at once */
+    EMPTY_KEPT = 2,  /* macro-blocks without a slab that stay mapped, at least */
+    BATCH = 16,      /* runs for which the kernel is asked between two looks at the lists */
+    CUT_MIN = 16,    /* slices: no less is cut off a run that is longer than what has to go */
 };
 
 /* ---- runs go ---- */
@@ -128,6 +129,7 @@ static bool empty_unmap(struct source *s, uint64_t stay)
         struct macro *m = s->empty;
         while (m->next_empty)
             m = m->next_empty;
+        s->n_purged += m->n_dirty_free;
         source_macro_leave(s, m);
         lock_drop(&s->lock);
         os_unmap(m, MACRO_BYTES);
@@ -178,23 +180,37 @@ static void purge(struct source *s, uint64_t keep)
 
 /* ---- how much is kept ---- */
 
+/* What had to be fetched again should have been kept. */
+static void keep_more(struct source *s)
+{
+    s->keep_share = s->keep_share * 2 < KEEP_SHARE_MAX ? s->keep_share * 2 : KEEP_SHARE_MAX;
+}
+
+static void keep_count_anew(struct source *s)
+{
+    s->total_refaulted += s->n_refaulted;
+    s->n_purged = s->n_refaulted = 0;
+}
+
 /* What may be kept now. With the lock. */
 static void keep_limit_set(struct source *s)
 {
     uint64_t now = clock_monotonic_coarse_ns() / NS_PER_MS;
     unsigned level = policy_level();
+    bool missed = s->n_purged > 0 && s->n_refaulted > s->n_purged / 4;
     if (now - s->policy_ms >= POLICY_MS) {
         uint64_t steps = (now - s->policy_ms) / POLICY_MS;
         for (uint64_t i = 0; i < steps && i < 128; i++)
             s->n_peak -= (s->n_peak - s->n_used) / 16;
         s->policy_ms = now;
-        /* What had to be fetched again at once should have been kept. */
-        if (s->n_purged > 0 && s->n_refaulted > s->n_purged / 4)
-            s->keep_share = s->keep_share * 2 < KEEP_SHARE_MAX ? s->keep_share * 2 : KEEP_SHARE_MAX;
+        if (missed)
+            keep_more(s);
         else if (s->keep_share > SOURCE_KEEP_SHARE)
             s->keep_share--;
-        s->total_refaulted += s->n_refaulted;
-        s->n_purged = s->n_refaulted = 0;
+        keep_count_anew(s);
+    } else if (missed && s->n_purged > s->n_peak / MISSED_PART) {
+        keep_more(s); /* so much of it that this is no time to wait */
+        keep_count_anew(s);
     }
     uint64_t by_peak = s->n_peak * s->keep_share / 8;
     /* The least that is kept comes on top of a small share, and counts less and less in a larger one. */

@@ -201,13 +201,13 @@ static void slices_and_huge_blocks_make_room_for_each_other(void **unused)
         for (int i = 0; i < 10; i++)
             huge[i] = huge_new(3 * MIB);
         struct held h = held_now();
-        assert_true(h.used + h.kept <= peak + peak / 16 + 2 * MIB);
+        assert_true(h.used + h.kept <= peak + peak / 64 + MIB / 2);
         for (int i = 0; i < 10; i++)
             huge_free(huge[i]);
         for (int i = 0; i < MANY * 3 / 4; i++)
             runs[i] = run_new(1);
         h = held_now();
-        assert_true(h.used + h.kept <= peak + peak / 16 + 2 * MIB);
+        assert_true(h.used + h.kept <= peak + peak / 64 + MIB / 2);
         for (int i = 0; i < MANY * 3 / 4; i++)
             source_give(&source_main, runs[i]);
     }

@@ -19,13 +19,28 @@ static void every_size_fits_its_class_and_not_the_one_below(void **unused)
 static void little_is_wasted(void **unused)
 {
     for (size_t bytes = SIZE_FINE_MAX + 1; bytes <= SIZE_SMALL_MAX; bytes++)
-        assert_true(size_of_class(size_class(bytes)) - bytes < bytes / 8 + 1);
+        assert_true(size_of_class(size_class(bytes)) - bytes < bytes / 7 + 1);
     for (unsigned class = 0; class < SIZE_CLASSES; class ++) {
         size_t slab = (size_t)size_slices[class] * SLICE_BYTES, each = size_of_class(class);
-        assert_true(size_slices[class] >= 1 && size_slices[class] <= 2);
+        assert_true(size_slices[class] >= 1 && size_slices[class] <= 3);
         assert_true(slab / each >= 3);
-        assert_true(slab % each <= slab / 5); /* of address space: it is never touched */
+        assert_true(slab % each <= slab / 6); /* of address space: it is never touched */
     }
+}
+
+/* SQLite's pages have 4,368 bytes and its small ones 1,032; many programs have 8 or 16 more than a power of two. What counts is the
+ * share of its slab that such a block takes. */
+static void a_power_of_two_and_a_header_take_little_more(void **unused)
+{
+    for (size_t power = 1024; power <= 4096; power *= 2)
+        for (size_t bytes = power + 8; bytes <= power + power / 16; bytes += 8) {
+            unsigned class = size_class(bytes);
+            size_t slab = (size_t)size_slices[class] * SLICE_BYTES;
+            assert_true(slab / (slab / size_of_class(class)) <= power + power / 10);
+        }
+    unsigned class = size_class(4368);
+    size_t slab = (size_t)size_slices[class] * SLICE_BYTES;
+    assert_true(slab / (slab / size_of_class(class)) <= 4368 + 4368 / 40);
 }
 
 static void sizes_are_multiples_of_16_and_powers_of_two_are_classes(void **unused)
@@ -36,12 +51,21 @@ static void sizes_are_multiples_of_16_and_powers_of_two_are_classes(void **unuse
         assert_int_equal(size_of_class(size_class(power)), power);
 }
 
+static void larger_ones_are_whole_cache_lines(void **unused)
+{
+    assert_int_equal(size_of_class(SIZE_DIRECT_CLASSES - 1), SIZE_DIRECT_MAX);
+    for (unsigned class = SIZE_DIRECT_CLASSES; class < SIZE_CLASSES; class ++)
+        assert_int_equal(size_of_class(class) % SIZE_LINE, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_size_fits_its_class_and_not_the_one_below),
         cmocka_unit_test(little_is_wasted),
+        cmocka_unit_test(a_power_of_two_and_a_header_take_little_more),
         cmocka_unit_test(sizes_are_multiples_of_16_and_powers_of_two_are_classes),
+        cmocka_unit_test(larger_ones_are_whole_cache_lines),
     };
     return cmocka_run_group_tests_name("malloc_size", tests, NULL, NULL);
 }

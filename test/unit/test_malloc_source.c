@@ -342,6 +342,30 @@ static void what_was_free_for_longest_goes_back_first(void **unused)
     nothing_left();
 }
 
+/* A program that frees all and takes it again, round after round: before long nothing of it goes back to the kernel. */
+static void what_is_missed_at_once_is_kept(void **unused)
+{
+    enum { N = 16, ROUNDS = 64, SETTLED = 8, SLICES = 64 };
+    struct slab *slab[N];
+    nothing_left();
+    source_main.n_peak = 0; /* as in a program that begins */
+    source_main.keep_share = SOURCE_KEEP_SHARE;
+    uint64_t before = 0, after = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < N; i++) {
+            struct span span = taken(SLICES);
+            slab[i] = span.slab;
+            *(round < SETTLED ? &before : &after) += SLICES - dirty_of(&span, SLICES);
+        }
+        for (int i = 0; i < N; i++)
+            given(slab[i]);
+    }
+    print_message("# slices fetched: %u at first, %u later\n", (unsigned)before, (unsigned)after);
+    assert_true(before >= N * SLICES && before < N * SLICES * 5 / 2);
+    assert_true(after < (ROUNDS - SETTLED) * N * SLICES / 8);
+    nothing_left();
+}
+
 static bool no_map(enum os_call call)
 {
     return call == OS_CALL_MAP;
@@ -406,6 +430,7 @@ int main(void)
         cmocka_unit_test(neighbours_that_come_back_are_one_run),
         cmocka_unit_test(a_run_that_has_memory_in_part_is_next),
         cmocka_unit_test(what_was_free_for_longest_goes_back_first),
+        cmocka_unit_test(what_is_missed_at_once_is_kept),
         cmocka_unit_test(a_run_that_fits_is_found_before_there_is_none),
     };
     return cmocka_run_group_tests_name("malloc_source", tests, NULL, NULL);
