@@ -152,6 +152,12 @@ static inline struct slab *slab_of(const void *block)
     return s - s->back;
 }
 
+/* Blocks of one slab, linked by their first word; the last one's is whatever it is. */
+struct slab_list {
+    void *first, *last;
+    uint32_t n;
+};
+
 /* ---- the remote word ---- */
 
 /* In the pool, the word also tells how many blocks were in use when the slab came there: who frees one has to know in the moment of
