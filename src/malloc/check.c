@@ -336,6 +336,20 @@ static void check_spare(struct check *c, const struct slab *s, unsigned slices)
     equal(c, "slices of a spare run", s, s->slices, slices);
 }
 
+static void check_strays(struct check *c, const struct heap *h, unsigned class)
+{
+    const struct strays *strays = &h->strays[class];
+    uint32_t n = 0;
+    for (const void *block = strays->first; block; block = *(void *const *)block) {
+        const struct slab *s = map_kind(block) == MAP_MACRO ? slab_of(block) : &slab_none;
+        if (++n > strays->n || s == &slab_none || s->class != class || !in_slab(s, block)) {
+            problem(c, "block that a heap has to hand over", block, n, strays->n);
+            return;
+        }
+    }
+    equal(c, "blocks that a heap has to hand over", h, n, strays->n);
+}
+
 static const struct slab *current_of(const struct heap *h, unsigned class)
 {
     const struct slab *first = h->bin[class].open.first;
@@ -347,6 +361,7 @@ static void check_heap(struct check *c, const struct heap *h)
     for (unsigned class = 0; class < SIZE_CLASSES; class ++) {
         check_slabs(c, h, class, &h->bin[class].open, false);
         check_slabs(c, h, class, &h->bin[class].held, true);
+        check_strays(c, h, class);
     }
     for (unsigned i = 0; i < HEAP_DIRECT; i++)
         equal(c, "direct way to a slab", h, (uintptr_t)h->direct[i],

@@ -108,7 +108,7 @@ void core_free_slowly(void *block)
         struct slab *s = slab_of(block);
         if (unlikely(!is_block(s, block)))
             fatal_block("free", "no block of this program's heap", block);
-        heap_free_slowly(heap_own, s, block);
+        heap_free_slowly(heap_get(), s, block);
         break;
     }
     case MAP_HUGE:

@@ -147,7 +147,10 @@ void divert_free(void *block, uintptr_t caller)
 
 void divert_free_slab(void *block, struct slab *slab, uintptr_t caller)
 {
-    if (accounted())
+    struct heap *h = heap_fast;
+    if (likely(h != &heap_none && slab->class < SIZE_CLASSES && slab->block_bytes != 0))
+        heap_free_slowly(h, slab, block);
+    else if (accounted())
         account_free_slab(block, slab);
     else
         divert_free(block, caller);

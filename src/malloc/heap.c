@@ -169,7 +169,8 @@ static struct slab *slab_new(struct heap *h, unsigned class)
 /* ---- slabs without a free block ----
  *
  * Whoever frees a block of a slab that its heap has let go needs two atomic instructions to get it back. So a heap holds such slabs,
- * unless other threads free into them: these cannot give it to whoever needs blocks, and it is not told about them.
+ * though not many once there are other threads, and none of a class into which these free: they cannot give it to whoever needs
+ * blocks, and its heap is not told about them.
  *
  * One that is held is not looked at until an eighth of its blocks are free: where blocks come back in any order, each look would find one.
  * Then it comes soon, while it is still nearly full, so that those that become empty get the time for it. */
@@ -257,20 +258,32 @@ void heap_not_alone(struct heap *h)
     }
 }
 
+/* In slices, where there are other threads: what they free in slabs that are held is nobody's until their heap needs blocks. */
+static uint64_t held_most(const struct heap *h)
+{
+    if (policy_level() >= PRESSURE_HIGH)
+        return 0;
+    uint64_t share = load_relaxed(&h->source->n_used) / HEAP_HELD_SHARE;
+    return share < HEAP_HELD_MIN ? HEAP_HELD_MIN : share < HEAP_HELD_MAX ? share : HEAP_HELD_MAX;
+}
+
 /* It has no free block, and is in no list. */
 static void slab_exhausted(struct heap *h, struct slab *s)
 {
-    struct bin *b = &h->bin[s->class];
+    struct slabs *held = &h->bin[s->class].held;
     if (is_alone()) {
         h->alone = true;
-    } else if (b->held.stir > 0 || policy_level() >= PRESSURE_HIGH ||
-               (h->held_slices >= HEAP_HELD_SLICES && !b->held.first)) {
-        b->held.stir -= b->held.stir > 0;
+        hold(h, s);
+        return;
+    }
+    uint64_t most = held_most(h);
+    if (held->stir > 0 || most == 0 || (h->held_slices >= most && !held->first)) {
+        held->stir -= held->stir > 0;
         let_go(h, s);
         return;
-    } else if (h->held_slices >= HEAP_HELD_SLICES) {
-        held_let_go(h, b->held.first);
     }
+    if (h->held_slices >= most)
+        held_let_go(h, held->first);
     hold(h, s);
 }
 
@@ -312,6 +325,69 @@ void heap_slab_emptied(struct heap *h, struct slab *s)
         bin_link(h, s); /* with one free block: by the time it comes first there may be more */
 }
 
+/* ---- blocks of others' slabs ---- */
+
+/* Shall this heap take over a slab that was full? If it may need its blocks, and has not enough of them: what other threads free
+ * into a slab waits until its owner needs it, and what one thread has too much of another may need. Else it goes into the pool,
+ * where others adopt it, and from where it goes back to the source with its last block, whoever frees that. */
+static bool claim_wanted(struct heap *h, const struct slab *s)
+{
+    if (!h || !of_node(h, s))
+        return false;
+    const struct bin *b = &h->bin[s->class];
+    bool needed = b->open.n + b->held.n > 0;
+    if (!needed || __libc_single_threaded)
+        return needed;
+    if (unlikely(policy_level() >= PRESSURE_HIGH))
+        return b->open.n < 2;
+    return b->open.n < 2 || b->open.n * s->slices < HEAP_BIN_SLICES;
+}
+
+/* Hand blocks over to their slab, which is not the heap's. */
+static void hand_over(struct heap *h, struct slab *s, const struct slab_list *list)
+{
+    switch (slab_free(macro_of(s)->source, s, list, claim_wanted(h, s), h)) {
+    case SLAB_DONE:
+        break;
+    case SLAB_CLAIMED:
+        bin_link(h, s);
+        break;
+    case SLAB_EMPTY:
+        slab_give(h, s);
+        break;
+    }
+}
+
+static void hand_over_one(struct heap *h, struct slab *s, void *block)
+{
+    hand_over(h, s, &(struct slab_list){.first = block, .last = block, .n = 1});
+}
+
+/* Of a slab that has become the heap's meanwhile: as if they were freed only now. */
+static void push_all(struct heap *h, struct slab *s, void *block)
+{
+    for (void *next; block; block = next) {
+        next = *(void **)block;
+        heap_push(h, s, block);
+    }
+}
+
+/* Of `from`, to where they belong. `h` may be NULL. */
+static void strays_send(struct heap *h, struct strays *from)
+{
+    void *list = from->first;
+    *from = (struct strays){0};
+    fence_signal();
+    while (list) {
+        struct slab *s = slab_of(list);
+        struct slab_list picked = strays_pick(&list);
+        if (h && load_relaxed(&s->owner) == h)
+            push_all(h, s, picked.first);
+        else
+            hand_over(h, s, &picked);
+    }
+}
+
 /* ---- blocks ---- */
 
 /* The current slab of a class, with a block on its free list. NULL: no memory. */
@@ -334,9 +410,8 @@ static struct slab *current_refill(struct heap *h, unsigned class)
         if (!b->open.first)
             held_look(h, class);
     }
-    if (load_relaxed(&h->source->pooled[class]) > 0 &&
-        (s = slab_adopt(h->source, class, h)) != NULL)
-        stir(h, class);
+    if (load_relaxed(&h->source->pooled[class]) > 0)
+        s = slab_adopt(h->source, class, h); /* perhaps one that it let go itself */
     if (!s)
         s = slab_new(h, class);
     if (!s)
@@ -385,42 +460,33 @@ void *heap_alloc_zero(struct heap *h, size_t bytes)
 
 /* ---- free ---- */
 
-/* Shall this heap take over a slab that was full? If it may need its blocks, and has not enough of them: what other threads free
- * into a slab waits until its owner needs it, and what one thread has too much of another may need. Else it goes into the pool,
- * where others adopt it, and from where it goes back to the source with its last block, whoever frees that. */
-static bool claim_wanted(struct heap *h, const struct slab *s)
+/* Where the heap has slabs of the class itself, it may take this one over, and blocks come one by one from many slabs: at once. */
+static void free_stray(struct heap *h, struct slab *s, void *block)
 {
-    if (!h || !of_node(h, s))
-        return false;
+    struct strays *strays = &h->strays[s->class];
     const struct bin *b = &h->bin[s->class];
-    bool needed = b->open.n + b->held.n > 0;
-    if (!needed || __libc_single_threaded)
-        return needed;
-    if (unlikely(policy_level() >= PRESSURE_HIGH))
-        return b->open.n < 2;
-    return b->open.n < 2 || b->open.n * s->slices < HEAP_BIN_SLICES;
+    if (b->open.n + b->held.n > 0)
+        hand_over_one(h, s, block);
+    else if (strays_add(strays, block, s->block_bytes))
+        strays_send(h, strays);
+}
+
+void heap_send_strays(struct heap *h, struct heap *from)
+{
+    for (unsigned class = 0; class < SIZE_CLASSES; class ++)
+        strays_send(h, &from->strays[class]);
 }
 
 void heap_free_slowly(struct heap *h, struct slab *s, void *block)
 {
-    if (s->class == SLAB_LARGE) {
+    if (s->class == SLAB_LARGE)
         large_free(h, s);
-        return;
-    }
-    if (h && load_relaxed(&s->owner) == h) {
+    else if (h && load_relaxed(&s->owner) == h)
         heap_push(h, s, block);
-        return;
-    }
-    switch (slab_free(macro_of(s)->source, s, block, claim_wanted(h, s), h)) {
-    case SLAB_DONE:
-        break;
-    case SLAB_CLAIMED:
-        bin_link(h, s);
-        break;
-    case SLAB_EMPTY:
-        slab_give(h, s);
-        break;
-    }
+    else if (h && policy_level() < PRESSURE_HIGH)
+        free_stray(h, s, block);
+    else
+        hand_over_one(h, s, block);
 }
 
 /* ---- giving up what is not needed ---- */
@@ -440,6 +506,7 @@ static void held_part(struct heap *h, unsigned class, bool leave)
 static void heap_part(struct heap *h, bool leave)
 {
     for (unsigned class = 0; class < SIZE_CLASSES; class ++) {
+        strays_send(h, &h->strays[class]);
         held_part(h, class, leave);
         for (struct slab *s = h->bin[class].open.first, *next; s; s = next) {
             next = s->next;

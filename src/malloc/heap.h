@@ -19,6 +19,7 @@
 #include <sys/single_threaded.h>
 
 #include "malloc/macro.h"
+#include "malloc/strays.h"
 
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
@@ -27,7 +28,9 @@ enum {
     HEAP_SPARES = 4,       /* runs of one slice that a heap keeps, and as many of two */
     HEAP_SPARE_SLICES = 2, /* so many at most */
     HEAP_BIN_SLICES = 8,   /* slabs with free blocks that a heap keeps of a class, in slices */
-    HEAP_HELD_SLICES = 64, /* slabs without one, of all classes, where there are more threads */
+    HEAP_HELD_SHARE = 8,   /* slabs without one, of all classes, where there are more threads: an */
+    HEAP_HELD_MIN = 64,    /* eighth of what is in use, but not less nor more than so many slices */
+    HEAP_HELD_MAX = 128,
     HEAP_HELD_PART = 8,    /* of its blocks have to be free before one is looked at again, */
     HEAP_HELD_LOOKS = 2,   /* of these, how many are looked at for blocks that others freed, */
     HEAP_STIR = 4096,      /* and so many are let go once there were some */
@@ -69,7 +72,8 @@ struct heap {
     int32_t pid;                       /* of that thread's process */
     uint32_t held_slices;              /* of all slabs that it holds */
     uint64_t large_allocs, slow_calls; /* only its own thread adds */
-} __attribute__((aligned(64)));        /* those of two threads share no cache line */
+    struct strays strays[SIZE_CLASSES];
+} __attribute__((aligned(64))); /* those of two threads share no cache line */
 
 extern struct slab slab_none __attribute__((visibility("hidden")));
 extern struct heap heap_none __attribute__((visibility("hidden")));
@@ -102,6 +106,9 @@ void heap_free_slowly(struct heap *h, struct slab *s, void *block);
 
 /* The last block of a slab came back to its owner, or the first one of a slab that is held. */
 void heap_slab_emptied(struct heap *h, struct slab *s);
+
+/* Hand over what `from` has freed of slabs that are not its own: on its own behalf, or for a heap without a thread. `h` may be NULL. */
+void heap_send_strays(struct heap *h, struct heap *from);
 
 /* There are other threads now: let go what was held as if there were none. */
 void heap_not_alone(struct heap *h);

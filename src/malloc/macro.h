@@ -159,6 +159,12 @@ static inline uint32_t slab_out(const struct slab *s)
     return held ? s->limit + used - held : used - load_relaxed(&s->current);
 }
 
+/* Blocks of one slab, linked by their first word; the last one's is whatever it is. */
+struct slab_list {
+    void *first, *last;
+    uint32_t n;
+};
+
 /* ---- the remote word ---- */
 
 /* In the pool, the word also tells how many blocks were in use when the slab came there: who frees one has to know in the moment of

@@ -291,6 +291,8 @@ static int save_by_child(int fd, const void *root)
     pid_t child = (pid_t)syscall(SYS_clone, 0UL, NULL, NULL, NULL, 0UL);
     if (child == 0) {
         thread_fork_child();
+        if (heap_own)
+            heap_send_strays(heap_own, heap_own); /* they are free, and in no list of a slab */
         _exit(-save_all(fd, root));
     }
     int r = child < 0 ? -errno : 0;

@@ -115,25 +115,27 @@ enum slab_outcome slab_leave(struct source *source, struct slab *s)
 
 /* ---- for anybody ---- */
 
-/* The first block of a full slab comes back, and nobody wants the slab. False if somebody else was there first. */
-static bool full_to_pool(struct source *source, struct slab *s, uint64_t word, void *block)
+/* The first blocks of a full slab come back, and nobody wants the slab. False if somebody else was there first. */
+static bool full_to_pool(struct source *source, struct slab *s, uint64_t word,
+                         const struct slab_list *list)
 {
-    next_set(block, NULL);
+    next_set(list->last, NULL);
     lock_take(&source->lock);
-    bool done = cas_acq_rel(&s->remote, &word, remote_pooled(s, s->limit, 1, block));
+    bool done = cas_acq_rel(&s->remote, &word, remote_pooled(s, s->limit, list->n, list->first));
     if (done)
         source_pool_link(source, s);
     lock_drop(&source->lock);
     return done;
 }
 
-static bool full_claim(struct slab *s, uint64_t word, void *block, struct heap *heap)
+static bool full_claim(struct slab *s, uint64_t word, const struct slab_list *list,
+                       struct heap *heap)
 {
     if (!cas_acq_rel(&s->remote, &word, remote_word(s, SLAB_OWNED, 0, NULL)))
         return false;
-    next_set(block, NULL);
-    s->free = block;
-    s->used--;
+    next_set(list->last, NULL);
+    s->free = list->first;
+    s->used -= list->n;
     store_relaxed(&s->owner, heap);
     return true;
 }
@@ -145,27 +147,27 @@ static void pool_leave(struct source *source, struct slab *s)
     lock_drop(&source->lock);
 }
 
-enum slab_outcome slab_free(struct source *source, struct slab *s, void *block, bool claim,
-                            struct heap *heap)
+enum slab_outcome slab_free(struct source *source, struct slab *s, const struct slab_list *list,
+                            bool claim, struct heap *heap)
 {
     for (;;) {
         uint64_t word = load_acquire(&s->remote), to;
-        uint32_t count = remote_count(word);
+        uint32_t count = remote_count(word) + list->n;
         enum slab_state state = remote_state(word);
         if (state == SLAB_FULL) {
-            if (claim || s->limit == 1) {
-                if (full_claim(s, word, block, heap))
+            if (claim || s->limit == list->n) {
+                if (full_claim(s, word, list, heap))
                     return s->used == 0 ? SLAB_EMPTY : SLAB_CLAIMED;
-            } else if (full_to_pool(source, s, word, block)) {
+            } else if (full_to_pool(source, s, word, list)) {
                 return SLAB_DONE;
             }
             continue;
         }
-        bool last = state == SLAB_POOLED && count + 1 == remote_used(word);
-        next_set(block, remote_head(s, word));
+        bool last = state == SLAB_POOLED && count == remote_used(word);
+        next_set(list->last, remote_head(s, word));
         to = last                   ? remote_word(s, SLAB_OWNED, 0, NULL)
-             : state == SLAB_POOLED ? remote_pooled(s, remote_used(word), count + 1, block)
-                                    : remote_word(s, state, count + 1, block);
+             : state == SLAB_POOLED ? remote_pooled(s, remote_used(word), count, list->first)
+                                    : remote_word(s, state, count, list->first);
         if (!cas_acq_rel(&s->remote, &word, to))
             continue;
         if (!last)

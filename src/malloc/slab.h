@@ -21,17 +21,17 @@ bool slab_let_go(struct slab *s);
 
 enum slab_outcome {
     SLAB_DONE,    /* nothing more to do */
-    SLAB_CLAIMED, /* the slab is the caller's now, with the block on its free list */
-    SLAB_EMPTY,   /* that was its last block: it is the caller's, to be given to its source */
+    SLAB_CLAIMED, /* the slab is the caller's now, with the blocks on its free list */
+    SLAB_EMPTY,   /* that were its last blocks: it is the caller's, to be given to its source */
 };
 
 /* Owner: leave it to others: into the pool, or let it go if it is full. SLAB_EMPTY: it turned out that all blocks are free, so it
  * is still the caller's. SLAB_DONE otherwise. */
 enum slab_outcome slab_leave(struct source *source, struct slab *s);
 
-/* Free a block of a slab that the caller does not own. `claim`: take over a slab that was full. */
-enum slab_outcome slab_free(struct source *source, struct slab *s, void *block, bool claim,
-                            struct heap *heap);
+/* Free blocks of a slab that the caller does not own, one or more. `claim`: take over a slab that was full. */
+enum slab_outcome slab_free(struct source *source, struct slab *s, const struct slab_list *list,
+                            bool claim, struct heap *heap);
 
 /* Take a slab of that class out of the pool, with at least one free block or some yet to be carved. NULL: none. */
 struct slab *slab_adopt(struct source *source, unsigned class, struct heap *heap);

@@ -307,6 +307,7 @@ void thread_fork_child(void)
         if (h == own)
             continue;
         struct heap *following = h->next;
+        heap_send_strays(own, h);
         memset(h, 0, sizeof(*h));
         heap_begin(h);
         h->next = following;

@@ -1,7 +1,10 @@
 /* info.c: what the allocator tells about itself, by the functions that glibc has for it. */
 #include <errno.h>
 #include <malloc.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cases.h"
 
@@ -247,6 +250,59 @@ static void mallopt_and_statistics_do_no_harm(void)
     MUST(malloc_trim(0) >= 0 && malloc_trim(1 << 20) >= 0 && malloc_trim(SIZE_MAX) >= 0);
 }
 
+/* ---- blocks that another thread frees ---- */
+
+enum { FIRST = 2000, GIVEN = 1003, GIVEN_BYTES = 240 };
+
+static void *first[FIRST], *given[GIVEN];
+static sem_t freed, enough;
+
+static void *frees_what_was_given(void *unused)
+{
+    for (int i = 0; i < GIVEN; i++)
+        free(given[i]);
+    sem_post(&freed);
+    while (sem_wait(&enough) != 0)
+        ;
+    return NULL;
+}
+
+static size_t in_use(void)
+{
+    return mallinfo2().uordblks;
+}
+
+/* Whatever a thread keeps of them meanwhile, nothing is lost: neither when it ends nor in a child that has it not. */
+static void blocks_that_another_thread_freed_are_free(void)
+{
+    pthread_t id;
+    sem_init(&freed, 0, 0);
+    sem_init(&enough, 0, 0);
+    for (int i = 0; i < FIRST; i++) /* a program's first ones lie elsewhere */
+        MUST(first[i] = malloc(GIVEN_BYTES));
+    for (int i = 0; i < GIVEN; i++)
+        MUST(given[i] = malloc(GIVEN_BYTES));
+    size_t before = in_use(), gone = (size_t)GIVEN * GIVEN_BYTES;
+    MUST(pthread_create(&id, NULL, frees_what_was_given, NULL) == 0);
+    while (sem_wait(&freed) != 0)
+        ;
+    /* The thread itself needs a few hundred bytes; it may have kept some blocks. */
+    size_t now = in_use(), slack = 8192;
+    MUST_SAY(now <= before - gone + slack, "%zu bytes in use, %zu before", now, before);
+    pid_t child = case_fork();
+    if (child == 0) {
+        now = in_use();
+        MUST_SAY(now + gone <= before + 1024, "%zu bytes in use in the child, %zu before", now,
+                 before);
+        _exit(0);
+    }
+    case_reap(child);
+    sem_post(&enough);
+    MUST(pthread_join(id, NULL) == 0);
+    now = in_use();
+    MUST_SAY(now + gone <= before + 1024, "%zu bytes in use, %zu before", now, before);
+}
+
 int main(int argc, char **argv)
 {
 #define CASE(name)  \
@@ -258,6 +314,7 @@ int main(int argc, char **argv)
         CASE(malloc_info_is_xml),
         CASE(figures_are_those_of_a_model),
         CASE(what_a_peak_left_behind_empties),
+        CASE(blocks_that_another_thread_freed_are_free),
         CASE(text_adds_up_to_the_same),
         CASE(who_wants_nothing_kept_has_nothing_kept),
         CASE(mallopt_and_statistics_do_no_harm),

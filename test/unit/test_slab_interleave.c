@@ -9,7 +9,8 @@
  * A scenario has slabs with some blocks in use, and a script for each thread:
  *   F free a block that it holds, waiting for one   C the same, claiming a slab that was full
  *   A allocate                                      L leave all its slabs, as a thread that ends
- *   S give all that it holds to the next thread     T give back slabs that are empty */
+ *   S give all that it holds to the next thread     T give back slabs that are empty
+ *   M free all blocks that it holds of a slab, waiting for one, and hand them over together */
 #include "base/atomic.h"
 #include "malloc/lock.h"
 
@@ -301,24 +302,10 @@ static void do_alloc(struct thread *t)
         pop(t, s);
 }
 
-static void do_free(struct thread *t, unsigned i, unsigned b, bool claim)
+static void hand_over(struct thread *t, unsigned i, const struct slab_list *list, bool claim)
 {
     struct slab *s = slab_at(i);
-    void *block = block_at(i, b);
-    holder[i][b] = NOBODY;
-    saw(200 + i * BLOCKS + b);
-    if (load_relaxed(&s->owner) == t->heap) {
-        if (t->own[i] != s)
-            breaks("a heap is named as owner that is not");
-        next_set(block, s->free);
-        s->free = block;
-        if (--s->used == 0) {
-            own_remove(t, s);
-            give(s);
-        }
-        return;
-    }
-    switch (slab_free(&source, s, block, claim, t->heap)) {
+    switch (slab_free(&source, s, list, claim, t->heap)) {
     case SLAB_DONE:
         break;
     case SLAB_CLAIMED:
@@ -327,6 +314,55 @@ static void do_free(struct thread *t, unsigned i, unsigned b, bool claim)
     case SLAB_EMPTY:
         give(s);
         break;
+    }
+}
+
+/* The owner's own way. */
+static void push(struct thread *t, unsigned i, void *block)
+{
+    struct slab *s = slab_at(i);
+    if (t->own[i] != s)
+        breaks("a heap is named as owner that is not");
+    next_set(block, s->free);
+    s->free = block;
+    if (--s->used == 0) {
+        own_remove(t, s);
+        give(s);
+    }
+}
+
+static void do_free(struct thread *t, unsigned i, unsigned b, bool claim)
+{
+    void *block = block_at(i, b);
+    holder[i][b] = NOBODY;
+    saw(200 + i * BLOCKS + b);
+    if (load_relaxed(&slab_at(i)->owner) == t->heap)
+        push(t, i, block);
+    else
+        hand_over(t, i, &(struct slab_list){.first = block, .last = block, .n = 1}, claim);
+}
+
+/* They are linked first, as strays are. */
+static void do_free_all(struct thread *t, unsigned i)
+{
+    struct slab_list list = {0};
+    for (unsigned b = 0; b < limit; b++) {
+        if (holder[i][b] != t - threads)
+            continue;
+        holder[i][b] = NOBODY;
+        saw(200 + i * BLOCKS + b);
+        next_set(block_at(i, b), list.first);
+        list.last = list.first ? list.last : block_at(i, b);
+        list.first = block_at(i, b);
+        list.n++;
+    }
+    if (load_relaxed(&slab_at(i)->owner) != t->heap) {
+        hand_over(t, i, &list, true);
+        return;
+    }
+    for (void *block = list.first, *next; block; block = next) {
+        next = next_of(block);
+        push(t, i, block);
     }
 }
 
@@ -367,10 +403,15 @@ static void live(void)
         switch (*t->script) {
         case 'F':
         case 'C':
+        case 'M':
             t->hungry = true;
             pause_here("free", 0);
             t->hungry = false;
-            if (holds(t, &i, &b))
+            if (!holds(t, &i, &b))
+                break;
+            if (*t->script == 'M')
+                do_free_all(t, i);
+            else
                 do_free(t, i, b, *t->script == 'C');
             break;
         case 'S':
@@ -671,6 +712,11 @@ static const struct scenario scenarios[] = {
     {"the pool sees the same word again with more in use", 3, {"P0-1"}, {"FF", "F", "AAAS"}},
     {"the pool sees the same word again with less in use", 3, {"F012"}, {"FF", "F", "AFLS"}},
     {"a full slab is pooled by two, with an owner in between", 3, {"F012"}, {"CL", "F", "F"}},
+    {"two hand over all that they have of an owned slab", 3, {"O112"}, {"ATL", "M", "M"}},
+    {"two hand over all that they have of a full slab", 4, {"F1122"}, {"AL", "M", "M"}},
+    {"all blocks of a full slab come back together", 3, {"F111"}, {"AL", "M"}},
+    {"some come back together while a slab is adopted and left", 4, {"P-112"}, {"AL", "M", "F"}},
+    {"the last ones come back together to the pool", 3, {"P-11"}, {"A", "M"}},
     {"blocks go round", 3, {"O012"}, {"AS", "CF", "FA"}},
 };
 
@@ -710,7 +756,7 @@ static void random_scenarios_keep_the_invariants(void **unused)
         for (unsigned i = 0; i < actors; i++) {
             unsigned length = 1 + rand_r(&r) % (actors == 2 ? 5 : 3);
             for (unsigned j = 0; j < length; j++)
-                script[i][j] = "FFFCCAAALST"[rand_r(&r) % 11];
+                script[i][j] = "FFFCCMMAAALST"[rand_r(&r) % 13];
             script[i][length] = 0;
             sc.script[i] = script[i];
         }

@@ -127,6 +127,20 @@ static uint64_t *alloc(struct actor *a)
     return block;
 }
 
+static void hand_over(struct actor *a, struct slab *s, const struct slab_list *list)
+{
+    switch (slab_free(&source, s, list, a->n_own > 0, a->heap)) {
+    case SLAB_DONE:
+        break;
+    case SLAB_CLAIMED:
+        own(a, s);
+        break;
+    case SLAB_EMPTY:
+        give(s);
+        break;
+    }
+}
+
 static void release(struct actor *a, uint64_t *block)
 {
     struct slab *s = slab_of(block);
@@ -143,16 +157,20 @@ static void release(struct actor *a, uint64_t *block)
         give(s);
         return;
     }
-    switch (slab_free(&source, s, block, a->n_own > 0, a->heap)) {
-    case SLAB_DONE:
-        break;
-    case SLAB_CLAIMED:
-        own(a, s);
-        break;
-    case SLAB_EMPTY:
-        give(s);
-        break;
+    hand_over(a, s, &(struct slab_list){.first = block, .last = block, .n = 1});
+}
+
+/* Two blocks: together, if they are of one slab that is not its own. */
+static void release_both(struct actor *a, uint64_t *one, uint64_t *other)
+{
+    struct slab *s = slab_of(one);
+    if (slab_of(other) != s || load_relaxed(&s->owner) == a->heap) {
+        release(a, one);
+        release(a, other);
+        return;
     }
+    *(void **)one = other;
+    hand_over(a, s, &(struct slab_list){.first = one, .last = other, .n = 2});
 }
 
 static void stamp(uint64_t *block, uint64_t value)
@@ -177,10 +195,15 @@ static void *act(void *arg)
             stamp(block, (uint64_t)r << 20);
         uint64_t **slot = &slots[r / 8 % SLOTS];
         uint64_t *old = exchange_acq_rel(slot, block);
-        if (old) {
+        uint64_t *next = exchange_acq_rel(&slots[(r / 8 + 1) % SLOTS], NULL);
+        if (old)
             check_stamp(old);
-            release(a, old);
-        }
+        if (next)
+            check_stamp(next);
+        if (old && next)
+            release_both(a, old, next);
+        else if (old || next)
+            release(a, old ? old : next);
         if (r / 1024 % 4 == 0)
             while (a->n_own > 0)
                 leave(a, 0);
