@@ -40,11 +40,13 @@ static int confine(int to, pid_t parent, bool keep_files)
 {
     enum { FIRST = STDERR_FILENO + 1 };
     sigset_t none;
+    setpgid(0, 0); /* the terminal's signals are for who waits, and his end is the child's */
     for (int sig = 1; sig < NSIG; sig++)
         signal(sig, SIG_DFL);
     sigemptyset(&none);
     pthread_sigmask(SIG_SETMASK, &none, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGTTOU, SIG_IGN); /* it may write to the terminal all the same */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);

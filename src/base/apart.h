@@ -6,7 +6,7 @@
  *
  * Any thread. The child has a copy of everything and runs on alone: it may allocate, and must not take locks of others. It has no
  * files but standard error where that is a terminal: what it leaves behind when it cannot be killed holds no place, no port and no
- * pipe of ours. */
+ * pipe of ours. It is in a process group of its own, so that Ctrl-C and Ctrl-Z do not reach it; it ends with the thread that asked. */
 #pragma once
 
 #include <stdbool.h>

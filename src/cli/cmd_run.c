@@ -77,7 +77,7 @@ static const struct option_spec options[] = {
      .help =
          "at the end, say which blocks nothing points to any more, and which lines asked for them"},
     {"lost-code", 0, OPTION_NUMBER, AT(lost_code), "N",
-     "with --scan: end with this code, if the program ended with 0 and blocks are lost"},
+     "with --scan: end with this code, if the program ended with 0 and blocks are lost, or the scan came to no result"},
     {"quiet", 'q', OPTION_FLAG, AT(quiet),
      .help = "say nothing, neither that a program cannot be tracked nor a summary"},
     {"json", 'j', OPTION_STRING, AT(json), "FILE", "write the summary as JSON to FILE"},
@@ -121,9 +121,9 @@ static const struct command_section sections[] = {
      "not scanned."},
     {"JSON",
      "One object: \"schema\" (\"memoir.run/1\"), \"time\", \"program\", \"pid\", \"status\" or \"signal\", "
-     "\"duration_ns\", \"peak_rss_bytes\", \"tracked\", \"why_not\", \"heap\" and \"mapped\" (peak, live, allocated and "
-     "freed bytes and blocks; null when there are none), \"losses\", \"sites\", those that hold most at the end "
-     "first, and \"scan\" (of --scan, else null; \"memoir.lost/1\"). What could not be read is null, never 0."},
+     "\"duration_ns\", \"peak_rss_bytes\", \"tracked\", \"why_not\", \"heap\", \"mapped\" and \"chain\" (user chains: their bytes lie "
+     "in memory of other kinds; each has peak, live, allocated and freed bytes and blocks; null when there are none), \"losses\", \"sites\", those that "
+     "hold most at the end first, each with its \"space\" (heap, mapped or chain), and \"scan\" (of --scan, else null; \"memoir.lost/1\"). What could not be read is null, never 0."},
     {"ENVIRONMENT",
      "What the options say is passed on in MEMOIR_STACKS, MEMOIR_SAMPLE_BYTES, MEMOIR_TRACK_MMAP, MEMOIR_SUSPENDED and MEMOIR_DIR; without "
      "memoir run, LD_PRELOAD=" ALLOCATOR
@@ -140,8 +140,8 @@ struct run {
     char sample[32];        /* "": as the tracker likes */
     const char *why_not;    /* why it cannot be tracked */
     bool preload;
-    bool keep;          /* its books, until we have read them */
-    int lost;           /* what the scan at the end came to: COMMAND_FAILED when blocks are lost */
+    bool keep; /* its books, until we have read them */
+    int lost;  /* what the scan at the end came to: COMMAND_FAILED when blocks are lost, -errno */
     struct buffer scan; /* the same as JSON */
     struct run_books books;
 };
@@ -375,7 +375,8 @@ static int supervise(struct run *run, const struct run_child *child, bool text)
                                   .scan = &run->scan};
     tell(run, &summary, text);
     run_books_remove(&run->books);
-    if (end.status == 0 && run->lost == COMMAND_FAILED && run->values->lost_code)
+    bool lost = run->lost < 0 || run->lost == COMMAND_FAILED; /* no result is no good one */
+    if (end.status == 0 && lost && run->values->lost_code)
         return (int)run->values->lost_code;
     return run_end_alike(end.status);
 }

@@ -154,22 +154,27 @@ static int find_book(const struct lost_request *q, struct lost *lost)
     return COMMAND_NOTHING;
 }
 
-static int cannot_look(pid_t process, int r)
+static int cannot_look(pid_t process, bool ends, int r)
 {
     int pid = (int)process;
+    const char *then = ends ? "It ends all the same" : "It goes on as before";
     if (r == -EPERM || r == -EACCES)
         return command_fail("process %d may not be stopped: be its user or root, mind "
                             "/proc/sys/kernel/yama/ptrace_scope, and end other debuggers of it",
                             pid);
     if (r == -ETIMEDOUT)
-        return command_fail("a thread of process %d hangs in the kernel and does not stop; it goes "
-                            "on as before",
-                            pid);
+        return command_fail("a thread of process %d hangs in the kernel and does not stop. %s", pid,
+                            then);
     if (r == -ECANCELED)
         return command_fail(
             "the memory of process %d does not answer: some of it comes from a file system or a "
-            "program that hangs. It goes on as before",
-            pid);
+            "program that hangs. %s",
+            pid, then);
+    if (r == -ECHILD)
+        return command_fail(
+            "the child of memoir that looked at the memory of process %d was killed, so what is lost "
+            "is not known: perhaps there is too little memory (dmesg tells). %s",
+            pid, then);
     if (r == -ESRCH)
         return command_fail("process %d has ended", pid);
     return r;
@@ -291,11 +296,12 @@ static int look_borrowed(struct lost *lost, pid_t tid)
     if (r < 0)
         return r;
     snprintf(path, sizeof(path), "/proc/%d/mem", (int)lost->process->pid);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
+    MEMOIR_CLEANUP(closep)
+    int first = open(path, O_RDONLY | O_CLOEXEC);
+    MEMOIR_CLEANUP(closep) /* the child has others up to standard error */
+    int file = fcntl(first, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     lost->memory_file = file > 0 ? file : 0;
     r = look_apart(lost);
-    if (file >= 0)
-        close(file);
     scan_threads_release(lost->borrowed);
     lost->borrowed = NULL;
     return r;
@@ -309,7 +315,7 @@ static int look(const struct lost_request *q, struct lost *lost)
                             "this memoir cannot find: use that version's, or start it anew",
                             (int)lost->process->pid);
     if (r < 0)
-        return cannot_look(lost->process->pid, r);
+        return cannot_look(lost->process->pid, q->borrowed != 0, r);
     return book_names_load(lost->book, &lost->names);
 }
 

@@ -186,11 +186,14 @@ static void set_sums(struct table *t, const json_t *accounts)
                         : strcmp(space, "heap") == 0   ? EXITED_HEAP
                         : strcmp(space, "pinned") == 0 ? EXITED_PINNED
                                                        : EXITED_OTHER;
-        present[column] = present[EXITED_BLOCKS] = true;
-        marks[column] |= marks_of(a);
+        present[EXITED_BLOCKS] = true;
         marks[EXITED_BLOCKS] |= marks_of(a);
-        sum_add(&sums[column], retired_line_number(a, "live_bytes"));
         sum_add(&sums[EXITED_BLOCKS], retired_line_number(a, "live_blocks"));
+        if (strcmp(space, "chain") == 0)
+            continue; /* its bytes lie in other memory */
+        present[column] = true;
+        marks[column] |= marks_of(a);
+        sum_add(&sums[column], retired_line_number(a, "live_bytes"));
         if (device) {
             present[EXITED_PEAK] = true;
             sum_add(&sums[EXITED_PEAK], retired_line_number(a, "peak_bytes"));

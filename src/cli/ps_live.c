@@ -56,7 +56,8 @@ const struct column ps_process_columns[] = {
                    0, 25},
     [PS_OTHER] =
         {"other_host_bytes", "OTHER",
-         "live bytes of other host memory: mapped, managed, shared, a device's system memory",
+         "live bytes of other host memory: mapped, managed, shared, a device's system memory; not blocks in user chains, which lie in other "
+         "memory",
          COLUMN_BYTES, COLUMN_HIDE_EMPTY, 60},
     [PS_BLOCKS] = {"blocks", "BLOCKS", "live blocks in all spaces", COLUMN_NUMBER, 0, 35},
     [PS_RSS] = {"rss_bytes", "RSS", "resident memory as the kernel counts it", COLUMN_BYTES, 0, 10},
@@ -188,8 +189,8 @@ static void set_user(struct table *t, size_t column, const struct ledger_process
     table_set_text(t, column, p->valid & LEDGER_HAS_USER ? p->user : number);
 }
 
-/* What of a process belongs under one heading. */
-enum group { GROUP_DEVICE, GROUP_HEAP, GROUP_PINNED, GROUP_OTHER, GROUPS };
+/* What of a process belongs under one heading. Chains have none: their buffers are memory that counts elsewhere. */
+enum group { GROUP_DEVICE, GROUP_HEAP, GROUP_PINNED, GROUP_OTHER, GROUPS, GROUP_NONE = GROUPS };
 
 static enum group group_of(const struct ledger_account *a)
 {
@@ -197,6 +198,8 @@ static enum group group_of(const struct ledger_account *a)
         return GROUP_DEVICE;
     if (a->space == MEMOIR_SPACE_HEAP)
         return GROUP_HEAP;
+    if (a->space == MEMOIR_SPACE_CHAIN)
+        return GROUP_NONE;
     return a->space == MEMOIR_SPACE_PINNED ? GROUP_PINNED : GROUP_OTHER;
 }
 
@@ -213,9 +216,9 @@ static void set_sums(struct table *t, const struct ledger_process *p)
         [GROUP_PINNED] = PS_PINNED,
         [GROUP_OTHER] = PS_OTHER,
     };
-    bool present[GROUPS] = {false}, broken[GROUPS] = {false};
-    uint64_t bytes[GROUPS] = {0}, peak = 0, blocks = 0;
-    unsigned marks[GROUPS] = {0}, any = 0;
+    bool present[GROUPS + 1] = {false}, broken[GROUPS + 1] = {false};
+    uint64_t bytes[GROUPS + 1] = {0}, peak = 0, blocks = 0;
+    unsigned marks[GROUPS + 1] = {0}, any = 0;
     bool all = true;
     for (size_t i = 0; i < p->n_accounts; i++) {
         const struct ledger_account *a = &p->accounts[i];

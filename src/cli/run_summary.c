@@ -27,14 +27,14 @@ enum {
 
 /* A call site with what it still holds. */
 struct held {
-    uint32_t site;
+    uint32_t site, space;
     uint64_t bytes, blocks;
     struct book_site_counters counters;
 };
 
 struct picture {
     const struct ledger_process *process; /* NULL: it left no figures */
-    const struct ledger_account *heap, *mapped;
+    const struct ledger_account *heap, *mapped, *chain;
     const struct ledger_book *book;
     struct book_names names;
     struct held *sites; /* by bytes held, then by bytes ever asked */
@@ -89,6 +89,15 @@ static int by_held(const void *left, const void *right)
     return a->site < b->site ? -1 : a->site > b->site;
 }
 
+/* In which space a site's blocks are: 0 where that is not known. */
+static uint32_t space_of(const struct book_reader *reader, const struct book_site *site)
+{
+    size_t n;
+    const struct book_account_view *accounts = book_reader_accounts(reader, &n);
+    ssize_t i = book_reader_account_index(reader, site->account);
+    return i >= 0 ? accounts[i].space : 0;
+}
+
 static int sites_take(struct picture *p)
 {
     int r = book_names_load(p->book, &p->names);
@@ -104,6 +113,7 @@ static int sites_take(struct picture *p)
             continue; /* what was sampled stands at its caller's site, too */
         p->sites[p->n_sites++] = (struct held){
             .site = (uint32_t)i,
+            .space = space_of(p->book->reader, &copy->sites[i]),
             .bytes = c->alloc_bytes - c->freed_bytes,
             .blocks = c->alloc_blocks - c->freed_blocks,
             .counters = *c,
@@ -121,6 +131,7 @@ static void picture_take(struct picture *p, const struct ledger *ledger)
         return;
     p->heap = account_of(p->process, MEMOIR_SPACE_HEAP);
     p->mapped = account_of(p->process, MEMOIR_SPACE_MAPPED);
+    p->chain = account_of(p->process, MEMOIR_SPACE_CHAIN);
     for (size_t i = 0; i < p->process->n_books && !p->book; i++)
         if (p->process->books[i]->identity->source == p->heap->source)
             p->book = p->process->books[i];
@@ -147,14 +158,15 @@ static void how_it_ended(const struct run_summary *s, struct buffer *out)
         buffer_printf(out, "ended with status %d", WEXITSTATUS(status));
 }
 
-static void site_lines(struct picture *p, const struct term *term, struct buffer *out)
+static void site_lines(struct picture *p, uint32_t space, const struct term *term,
+                       struct buffer *out)
 {
     char bytes[UNITS_TEXT_MAX], blocks[UNITS_TEXT_MAX];
-    size_t n = 0;
-    while (n < p->n_sites && n < SITES_SHOWN && p->sites[n].blocks > 0)
-        n++;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0, n = 0; i < p->n_sites && n < SITES_SHOWN; i++) {
         const struct held *h = &p->sites[i];
+        if (h->space != space || h->blocks == 0)
+            continue;
+        n++;
         const struct book_site_name *name = book_names_site(&p->names, h->site, p->symbols);
         buffer_printf(out, "memoir:   %9s in %7s block%s  ",
                       units_format_bytes(bytes, h->bytes, UNITS_DECIMAL),
@@ -164,12 +176,13 @@ static void site_lines(struct picture *p, const struct term *term, struct buffer
     }
 }
 
-static void heap_lines(struct picture *p, const struct term *term, struct buffer *out)
+static void account_lines(struct picture *p, const char *what, const struct ledger_account *account,
+                          const struct term *term, struct buffer *out)
 {
     char peak[UNITS_TEXT_MAX], total[UNITS_TEXT_MAX], calls[UNITS_TEXT_MAX], live[UNITS_TEXT_MAX],
         blocks[UNITS_TEXT_MAX];
-    const struct book_totals *t = &p->heap->totals;
-    buffer_printf(out, "memoir: heap: peak %s; %s allocations, %s in all; ",
+    const struct book_totals *t = &account->totals;
+    buffer_printf(out, "memoir: %s: peak %s; %s allocations, %s in all; ", what,
                   units_format_bytes(peak, t->peak_bytes, UNITS_DECIMAL),
                   units_format_count(calls, t->alloc_blocks),
                   units_format_bytes(total, t->alloc_bytes, UNITS_DECIMAL));
@@ -180,7 +193,7 @@ static void heap_lines(struct picture *p, const struct term *term, struct buffer
     buffer_printf(out, "%s in %s block%s held at the end\n",
                   units_format_bytes(live, t->live_bytes, UNITS_DECIMAL),
                   units_format_count(blocks, t->live_blocks), t->live_blocks == 1 ? "" : "s");
-    site_lines(p, term, out);
+    site_lines(p, account->space, term, out);
 }
 
 void run_summary_text(const struct run_summary *s, const struct term *term, struct buffer *out)
@@ -196,13 +209,15 @@ void run_summary_text(const struct run_summary *s, const struct term *term, stru
                   units_format_duration(duration, s->end->duration_ns),
                   units_format_bytes(rss, (uint64_t)s->end->usage.ru_maxrss * 1024, UNITS_DECIMAL));
     if (p.process)
-        heap_lines(&p, term, out);
+        account_lines(&p, "heap", p.heap, term, out);
     else if (!s->why_not) /* else it was said before */
         buffer_append_str(
             out,
             "memoir: it left no figures of its heap: it asked for none, has an allocator of its own inside, is hardened (MEMOIR_MALLOC), "
             "or was so short that a daemon took them first (memoir ps --exited); else see memoir "
             "doctor\n");
+    if (p.chain && p.chain->totals.alloc_blocks > 0)
+        account_lines(&p, "in user chains", p.chain, term, out);
     picture_release(&p);
 }
 
@@ -234,6 +249,7 @@ static void json_site(struct json *j, struct picture *p, size_t i)
     const struct book_site_name *name =
         book_names_site(&p->names, h->site, i < SITES_NAMED ? p->symbols : NULL);
     json_object_begin(j);
+    json_field_string(j, "space", h->space ? ledger_space_name(h->space) : NULL);
     json_field_string(j, "frame", name ? name->frame : NULL);
     json_field_string(j, "function", name ? name->function : NULL);
     json_field_string(j, "file", name ? name->file : NULL);
@@ -291,6 +307,7 @@ int run_summary_json(const struct run_summary *s, struct buffer *out)
     json_field_string(&j, "why_not", s->why_not);
     json_totals(&j, "heap", p.heap);
     json_totals(&j, "mapped", p.mapped);
+    json_totals(&j, "chain", p.chain);
     json_losses(&j, p.process);
     json_key(&j, "sites");
     json_array_begin(&j);

@@ -232,7 +232,8 @@ static void went_write(struct json *json, const void *context, bool detailed)
     char text[CAUSE_TEXT_MAX];
     uint64_t bytes = 0, blocks = 0;
     for (size_t i = 0; i < p->n_accounts; i++) {
-        sum_add(&bytes, p->accounts[i].totals.live_bytes);
+        if (p->accounts[i].space != MEMOIR_SPACE_CHAIN) /* lies in other memory */
+            sum_add(&bytes, p->accounts[i].totals.live_bytes);
         sum_add(&blocks, p->accounts[i].totals.live_blocks);
     }
     if (p->host[0])

@@ -57,8 +57,9 @@ static uint32_t site_of(struct track_thread *t, uintptr_t caller)
         &t->chain_sites[(caller * UINT64_C(0x9e3779b97f4a7c15) >> 32) % TRACK_CHAIN_SITES];
     if (likely(known->caller == caller && known->pass == t->pass && t->pass != TRACK_PASS_NONE))
         return known->site;
-    uint32_t site = book_site_add(&tracker->writer, &t->book, tracker->chains_account, &caller, 1,
-                                  BOOK_SITE_CALLER_ONLY);
+    uint32_t site =
+        book_site_add(&tracker->writer, &t->book, load_relaxed(&tracker->chains_account), &caller,
+                      1, BOOK_SITE_CALLER_ONLY);
     if (site != BOOK_SITE_NONE)
         *known = (struct track_chain_site){.caller = caller, .pass = t->pass, .site = site};
     return site;
@@ -73,7 +74,8 @@ static void add(void *block, size_t bytes, uintptr_t caller)
     struct track_thread *t = tracker && track_wanted() ? begin(tracker) : NULL;
     if (t) {
         uint64_t place = (uint64_t)book_time(&tracker->writer) << 32 |
-                         (uint64_t)site_of(t, caller) << 12 | tracker->chains_account;
+                         (uint64_t)site_of(t, caller) << 12 |
+                         load_relaxed(&tracker->chains_account);
         book_alloc(&tracker->writer, &t->book, (uintptr_t)block, bytes, place);
         end(t);
     }

@@ -4,7 +4,7 @@
  * Every name that we import is looked up whenever a program starts, and takes its part of the pages that the loader reads. Those of system
  * calls need not be: what is defined here stays inside, and all of our code that calls them (books, the tracker, pressure) finds these. None of
  * them is a point where a thread may be cancelled, and no other library stands in front of them. The calls for which that would be wrong, or that
- * are more than a system call in the C library, are left out: mappings (keep_out.c) and masks of signals.
+ * are more than a system call in the C library, are left out: mmap, munmap and mremap (keep_out.c), and masks of signals.
  */
 #include <fcntl.h>
 #include <sched.h>
@@ -21,11 +21,17 @@
 
 /* ---- files ---- */
 
+/* Then a mode is given. __O_TMPFILE is a flag of its own and O_DIRECTORY. */
+static inline int makes_file(int flags)
+{
+    return (flags & O_CREAT) != 0 || (flags & __O_TMPFILE) == __O_TMPFILE;
+}
+
 int openat(int folder, const char *path, int flags, ...)
 {
     va_list list;
     va_start(list, flags);
-    mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(list, mode_t) : 0;
+    mode_t mode = makes_file(flags) ? va_arg(list, mode_t) : 0;
     va_end(list);
     return (int)syscall(SYS_openat, folder, path, flags, mode);
 }
@@ -34,7 +40,7 @@ int open(const char *path, int flags, ...)
 {
     va_list list;
     va_start(list, flags);
-    mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(list, mode_t) : 0;
+    mode_t mode = makes_file(flags) ? va_arg(list, mode_t) : 0;
     va_end(list);
     return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "malloc/fatal.h"
+#include "malloc/grind.h"
 #include "malloc/huge.h"
 #include "malloc/lots.h"
 #include "malloc/node.h"
@@ -47,8 +48,10 @@ static void *take_once(size_t bytes, size_t align, enum want want)
 static bool make_room(void)
 {
     struct heap *h = heap_own;
+    grind_enter();
     if (h)
         heap_trim(h);
+    grind_leave();
     bool any = huge_trim();
     struct source *s;
     for (unsigned i = 0; (s = source_at(i)); i++)
@@ -191,8 +194,10 @@ void *core_realloc(void *block, size_t bytes)
 bool core_trim(void)
 {
     struct heap *h = heap_own;
+    grind_enter();
     if (h)
         heap_trim(h);
+    grind_leave();
     bool any = huge_trim();
     for (unsigned i = 0; source_at(i); i++)
         any = source_trim(source_at(i)) || any;

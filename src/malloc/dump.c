@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <memoir/heap.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "malloc/depot.h"
 #include "malloc/entry.h"
@@ -73,10 +74,12 @@ static void heaps_say(struct line *l, int fd)
             continue;
         for (unsigned class = 0; class < SIZE_CLASSES; class ++)
             slabs += load_relaxed(&h->bin[class].open.n);
+        /* Nobody tells the heap of a program's only thread when it is forked. */
+        bool named = h->pid == (int32_t)getpid();
         if (h->on_node)
             say(l, "heap of node ", h->source->node, ": ");
         else
-            say(l, "heap of thread ", (uint64_t)h->tid, ": ");
+            say(l, "heap of thread ", named ? (uint64_t)h->tid : (uint64_t)gettid(), ": ");
         say(l, "", slabs, " slabs with free blocks, ");
         say(l, "", load_relaxed(&h->spare[0].n) + load_relaxed(&h->spare[1].n), " spare, node ");
         say(l, "", h->source->node, ", ");

@@ -57,7 +57,7 @@ static void slabs_unlink(struct slabs *list, struct slab *s)
 
 /* ---- bins ---- */
 
-/* `used` is never less than the blocks that are out and `current`: a child that is forked in between subtracts that. */
+/* `used` is never less than the blocks that are out and `current`, which is what others subtract. */
 static inline void current_mark(struct slab *s)
 {
     s->used++; /* so that it does not become empty while it is current */
@@ -258,7 +258,8 @@ void heap_not_alone(struct heap *h)
     }
 }
 
-/* In slices, where there are other threads: what they free in slabs that are held is nobody's until their heap needs blocks. */
+/* In slices, where there are other threads: what they free in slabs that are held is nobody's until their heap needs blocks. So a
+ * share of what is in use of the heap's node. */
 static uint64_t held_most(const struct heap *h)
 {
     if (policy_level() >= PRESSURE_HIGH)
@@ -460,12 +461,16 @@ void *heap_alloc_zero(struct heap *h, size_t bytes)
 
 /* ---- free ---- */
 
-/* Where the heap has slabs of the class itself, it may take this one over, and blocks come one by one from many slabs: at once. */
+/* Where the heap has slabs of the class itself, it may take this one over, and blocks come one by one from many slabs: at once; so they go
+ * under pressure. Else they wait for others of the same slab, which is the only one of its class that waits with them. */
 static void free_stray(struct heap *h, struct slab *s, void *block)
 {
     struct strays *strays = &h->strays[s->class];
     const struct bin *b = &h->bin[s->class];
-    if (b->open.n + b->held.n > 0)
+    bool at_once = b->open.n + b->held.n > 0 || policy_level() >= PRESSURE_HIGH;
+    if (strays->first && (at_once || slab_of(strays->first) != s))
+        strays_send(h, strays);
+    if (at_once)
         hand_over_one(h, s, block);
     else if (strays_add(strays, block, s->block_bytes))
         strays_send(h, strays);
@@ -483,7 +488,7 @@ void heap_free_slowly(struct heap *h, struct slab *s, void *block)
         large_free(h, s);
     else if (h && load_relaxed(&s->owner) == h)
         heap_push(h, s, block);
-    else if (h && policy_level() < PRESSURE_HIGH)
+    else if (h)
         free_stray(h, s, block);
     else
         hand_over_one(h, s, block);

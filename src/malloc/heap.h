@@ -104,7 +104,7 @@ void *heap_alloc_zero(struct heap *h, size_t bytes);
 /* A block of a macro-block's. `h` may be NULL. */
 void heap_free_slowly(struct heap *h, struct slab *s, void *block);
 
-/* The last block of a slab came back to its owner, or the first one of a slab that is held. */
+/* The last block of a slab came back to its owner, or as many of a slab that is held as it waited for. */
 void heap_slab_emptied(struct heap *h, struct slab *s);
 
 /* Hand over what `from` has freed of slabs that are not its own: on its own behalf, or for a heap without a thread. `h` may be NULL. */

@@ -8,9 +8,7 @@
 #include "malloc/os.h"
 
 enum {
-    GRAIN = 16,
-    KINDS = LOT_ARRAY_MAX / GRAIN + 1,
-    HEADER = sizeof(struct words_lot) / GRAIN,
+    KINDS = LOT_ARRAY_MAX / LOT_GRAIN + 1,
     /* Of used[] and cut[]: what a child found half changed. Its arrays serve on, but nobody knows any more how many there are. */
     LOST = UINT16_MAX,
     /* Of cut[]: the kernel is being asked to take the memory. */
@@ -18,7 +16,7 @@ enum {
     IDLE_MIN = 2,
     IDLE_PART = 8,
 };
-static_assert(LOT_PART_BYTES / GRAIN < GOING, "a part's grains are told by 16 bits");
+static_assert(LOT_PART_BYTES / LOT_GRAIN < GOING, "a part's grains are told by 16 bits");
 
 /* An array that no slab has. */
 struct idle_array {
@@ -75,7 +73,7 @@ static char *part_memory(struct part p)
 /* Where arrays begin. */
 static uint16_t part_first(struct part p)
 {
-    return p.number == 0 ? HEADER : 0;
+    return p.number == 0 ? LOT_HEADER : 0;
 }
 
 static bool part_is_blank(struct part p)
@@ -112,7 +110,7 @@ static bool lot_add(void)
     if (!lot)
         return false;
     lot->next = words_lots;
-    lot->cut[0] = HEADER;
+    lot->cut[0] = LOT_HEADER;
     stock.blank_n += LOT_PARTS;
     store_release(&words_lots, lot);
     return true;
@@ -157,20 +155,20 @@ static void idle_unlink(struct idle_array *array)
 static void *cut(uint64_t grains)
 {
     struct part *p = &stock.open;
-    if (!p->lot || p->lot->cut[p->number] + grains > LOT_PART_BYTES / GRAIN) {
+    if (!p->lot || p->lot->cut[p->number] + grains > LOT_PART_BYTES / LOT_GRAIN) {
         if (!blank_find(p))
             return NULL;
         stock.blank_n--;
         stock.idle_n++; /* until the array is counted */
     }
-    void *array = part_memory(*p) + (size_t)p->lot->cut[p->number] * GRAIN;
+    void *array = part_memory(*p) + (size_t)p->lot->cut[p->number] * LOT_GRAIN;
     p->lot->cut[p->number] += (uint16_t)grains;
     return array;
 }
 
 static uint64_t grains_of(size_t bytes)
 {
-    return ((bytes > LOT_ARRAY_MIN ? bytes : LOT_ARRAY_MIN) + GRAIN - 1) / GRAIN;
+    return ((bytes > LOT_ARRAY_MIN ? bytes : LOT_ARRAY_MIN) + LOT_GRAIN - 1) / LOT_GRAIN;
 }
 
 void *lots_take(size_t bytes)
@@ -197,7 +195,7 @@ static void part_empty(struct part p)
 {
     uint16_t *end = &p.lot->cut[p.number], used = *end;
     for (uint16_t at = part_first(p); at < used;) {
-        struct idle_array *array = (struct idle_array *)(part_memory(p) + (size_t)at * GRAIN);
+        struct idle_array *array = (struct idle_array *)(part_memory(p) + (size_t)at * LOT_GRAIN);
         at = (uint16_t)(at + array->grains);
         idle_unlink(array);
     }
@@ -268,7 +266,20 @@ void lots_fork_prepare(void)
     lock_fork_take(&stock_lock);
 }
 
+/* What a thread of the parent was about to give is all zero, given or not. */
+static void going_forget(void)
+{
+    for (struct words_lot *lot = words_lots; lot; lot = lot->next)
+        for (unsigned i = 0; i < LOT_PARTS; i++)
+            if (lot->cut[i] == GOING) {
+                lot->cut[i] = part_first((struct part){lot, i});
+                stock.blank_n++;
+            }
+}
+
 void lots_fork_done(bool child)
 {
+    if (child)
+        going_forget();
     lock_fork_drop(&stock_lock, child);
 }

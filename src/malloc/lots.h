@@ -32,6 +32,7 @@ struct words_lot {
     uint64_t spare[7];
 };
 static_assert(sizeof(struct words_lot) == 128, "two cache lines");
+enum { LOT_GRAIN = 16, LOT_HEADER = sizeof(struct words_lot) / LOT_GRAIN };
 
 /* The newest; for who reads from outside. */
 extern struct words_lot *words_lots __attribute__((visibility("hidden")));

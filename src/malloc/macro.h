@@ -152,11 +152,13 @@ static inline struct slab *slab_of(const void *block)
     return s - s->back;
 }
 
-/* Blocks that are with the program or on the remote list. Its owner's to ask; others may see the figures of two moments. */
+/* Blocks that are with the program, strays or on the remote list. Its owner's to ask; others may see the figures of two moments, of more
+ * blocks than there are. */
 static inline uint32_t slab_out(const struct slab *s)
 {
     uint32_t used = load_relaxed(&s->used), held = load_relaxed(&s->held);
-    return held ? s->limit + used - held : used - load_relaxed(&s->current);
+    uint32_t current = load_relaxed(&s->current);
+    return held ? s->limit + used - held : used > current ? used - current : 0;
 }
 
 /* Blocks of one slab, linked by their first word; the last one's is whatever it is. */

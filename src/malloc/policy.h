@@ -29,7 +29,7 @@ static inline unsigned policy_level(void)
 
 /* Memory came back, or some was needed. A few loads, but every POLICY_LOOK_MS one caller looks, and does what follows from it. Keeps
  * errno. Without any lock of the allocator's. A program that lives for less does not look at all, unless it is `needed`:
- * more is kept than may be. Nor does one that has less than POLICY_LOOK_MIN in use and kept. */
+ * more is kept than may be. Nor does one that has no more than POLICY_LOOK_MIN in use and kept. */
 void policy_tick(bool needed);
 
 /* Memory that nobody has touched yet is given out, by huge.h or by a source: it is in use by now, but not yet touched. If all that is in use

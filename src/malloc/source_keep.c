@@ -130,6 +130,7 @@ static bool empty_unmap(struct source *s, uint64_t stay)
         while (m->next_empty)
             m = m->next_empty;
         s->n_purged += m->n_dirty_free;
+        s->total_purged += m->n_dirty_free;
         source_macro_leave(s, m);
         lock_drop(&s->lock);
         os_unmap(m, MACRO_BYTES);
@@ -249,6 +250,7 @@ bool source_trim(struct source *s)
     lock_take(&s->lock);
     bool any = s->n_dirty_free > 0;
     purge(s, 0);
+    keep_count_anew(s); /* that was asked for: nobody learns from it what to keep */
     lock_drop(&s->lock);
     return any;
 }

@@ -15,11 +15,12 @@ static void slab_count(const struct slab *s, struct stats_counts *n)
     if (!c)
         return;
     uint64_t back = large ? 0 : remote_count(load_relaxed(&s->remote));
-    uint64_t used = large ? 1 : slab_out(s);
+    uint64_t made = load_relaxed(&s->made), used = large ? 1 : slab_out(s);
+    used = large || used < made ? used : made;
     c->slabs++;
     c->slices += s->slices;
     c->used += used > back ? used - back : 0;
-    c->made += large ? load_relaxed(&s->asked) : load_relaxed(&s->made);
+    c->made += large ? load_relaxed(&s->asked) : made;
 }
 
 void stats_count(struct macro *m, struct stats_counts *n)

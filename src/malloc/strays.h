@@ -2,8 +2,8 @@
  * strays.h: what a thread has freed of slabs that are not its own, and has not handed over yet.
  *
  * Handing a block over takes an atomic instruction on a cache line that other threads write, too. So they are kept by size class, a
- * few of each, where the thread does not allocate that class itself; then all are handed over, with one atomic instruction for those
- * of a slab.
+ * few of each, where the thread does not allocate that class itself; then all are handed over, with one atomic instruction. Those of a
+ * class are all of one slab: each slab that has one cannot be given back, for as long as the thread is idle.
  *
  * For everybody else they are still with the program, and their slabs are in use. All is its thread's, and stored in an order that
  * leaves blocks unused at worst when a child is forked in between.

@@ -87,7 +87,8 @@ void thread_second(struct heap *first)
 {
     if (malloc_settings.read)
         atfork_begin();
-    heap_name(first);
+    if (!first->on_node) /* which is no thread's */
+        heap_name(first);
 }
 
 /* With the lock. NULL: no memory. */
@@ -307,7 +308,9 @@ void thread_fork_child(void)
         if (h == own)
             continue;
         struct heap *following = h->next;
+        grind_enter();
         heap_send_strays(own, h);
+        grind_leave();
         memset(h, 0, sizeof(*h));
         heap_begin(h);
         h->next = following;

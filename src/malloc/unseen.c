@@ -12,8 +12,8 @@ static struct heap *next; /* to be asked of; NULL: the first */
 /* Asked of this process's threads alone: who shares our memory and is another process (CLONE_VM) would seem to be gone. */
 static bool is_gone(const struct heap *h, int32_t pid)
 {
-    return h->tid != 0 && h->pid == pid && syscall(SYS_tgkill, pid, h->tid, 0) != 0 &&
-           errno == ESRCH;
+    return h->tid != 0 && !h->on_node && h->pid == pid &&
+           syscall(SYS_tgkill, pid, h->tid, 0) != 0 && errno == ESRCH;
 }
 
 struct heap *unseen_heap(void)

@@ -56,14 +56,14 @@ enum process_figure {
     DEVICE_SPACE("system", MEMOIR_SPACE_SYSTEM,                                                    \
                  "host memory that belongs to devices; no part of device"),                        \
     {"peak", "the most that device can have been", QUERY_BYTES, .get = process_peak},              \
-    HOST_SPACE("host", 0, "host memory that it reported, all spaces"),                             \
+    HOST_SPACE("host", 0, "host memory that it reported, all spaces but chain"),                   \
     HOST_SPACE("heap", MEMOIR_SPACE_HEAP, "of it, heap"),                                          \
     HOST_SPACE("pinned", MEMOIR_SPACE_PINNED, "of it, pinned for transfers"),                      \
     HOST_SPACE("mapped", MEMOIR_SPACE_MAPPED, "of it, mapped"),                                    \
     HOST_SPACE("managed", MEMOIR_SPACE_MANAGED,                                                    \
                "of it, managed: moves between host and device by itself"),                         \
     HOST_SPACE("host.shared", MEMOIR_SPACE_SHARED, "of it, shared between processes"),             \
-    HOST_SPACE("chain", MEMOIR_SPACE_CHAIN, "of it, blocks in user chains"),                       \
+    HOST_SPACE("chain", MEMOIR_SPACE_CHAIN, "blocks in user chains; no part of host: their buffers are other memory"), \
     {"blocks", "blocks allocated and not freed, in all spaces", QUERY_NUMBER, .arg = PROCESS_LIVE_BLOCKS,  \
      .get = process_total},                                                                        \
     {"allocated", "bytes allocated since the start, in all spaces", QUERY_BYTES, .arg = PROCESS_ALLOCATED, \

@@ -205,13 +205,15 @@ void process_peak(const struct query_world *world, const struct query_row *row,
             add_figure(ret, &row->process->accounts[i], PROCESS_PEAK_BYTES);
 }
 
-/* One space of the host, or with 0 all of them. */
+/* One space of the host, or with 0 all of them, but for chains: their buffers are the program's own memory, which counts where it came
+ * from. */
 void process_space(const struct query_world *world, const struct query_row *row,
                    const struct query_field *field, struct query_value *ret)
 {
     for (size_t i = 0; i < row->process->n_accounts; i++) {
         const struct ledger_account *a = &row->process->accounts[i];
-        if (field->space ? a->space == field->space : !on_device(a))
+        bool host = !on_device(a) && a->space != MEMOIR_SPACE_CHAIN;
+        if (field->space ? a->space == field->space : host)
             add_figure(ret, a, PROCESS_LIVE_BYTES);
     }
 }

@@ -2,8 +2,10 @@
 #include "scan/heap.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 
 #include "base/cleanup.h"
@@ -328,7 +330,9 @@ static int lots_read(struct reader *r)
         heap->lots = room;
         heap->lots[heap->n_lots++] = (uintptr_t)at;
         for (unsigned i = 0; i < LOT_PARTS; i++)
-            heap->lot_bytes += copy.cut[i] ? LOT_PART_BYTES : 0;
+            heap->lot_bytes += copy.cut[i] > (i ? 0 : LOT_HEADER) ? LOT_PART_BYTES
+                               : i == 0                           ? sizeof(copy)
+                                                                  : 0;
         at = copy.next;
     }
     return 0;
@@ -405,6 +409,23 @@ int scan_heap_read_from(struct scan_memory *memory, const struct scan_regions *r
     return 0;
 }
 
+/* Nobody tells the heap of a program's only thread when it is forked: it has the parent's number still. */
+static void only_thread_set(struct scan_heap *heap, pid_t pid)
+{
+    char path[64];
+    struct stat st;
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    struct scan_heap_chain *only = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < heap->n_chains; i++)
+        if (heap->chains[i].tid > 0) {
+            only = &heap->chains[i];
+            n++;
+        }
+    if (n == 1 && stat(path, &st) == 0 && st.st_nlink == 3) /* a folder of a single one */
+        only->tid = pid;
+}
+
 int scan_heap_read(pid_t pid, struct scan_heap **ret_heap)
 {
     struct scan_regions regions = {0};
@@ -415,6 +436,8 @@ int scan_heap_read(pid_t pid, struct scan_heap **ret_heap)
     r = scan_regions_read(pid, &regions);
     if (r == 0)
         r = scan_heap_read_from(&memory, &regions, false, ret_heap);
+    if (r == 0)
+        only_thread_set(*ret_heap, pid);
     if (r == -EFAULT)
         r = -EACCES;
     scan_regions_release(&regions);

@@ -8,7 +8,7 @@ import test_track
 import test_track_programs
 import test_track_truth
 from cli_support import ENVIRONMENT, MEMOIR
-from track_support import BUILD, SOURCE_MALLOC
+from track_support import BUILD, PROGRAMS, SOURCE_MALLOC
 
 MALLOC = BUILD / "src/malloc/libmemoir-malloc.so"
 SPACE_CHAIN = 6
@@ -108,14 +108,18 @@ class Chains(Accounted, test_track.TrackTest):
 
     def look(self, pid):
         """From outside."""
-        def ask(*words):
-            return subprocess.run([MEMOIR, *words, "--dir", self.dir, str(pid)], capture_output=True, text=True,
+        def ask(*words, whom=(str(pid),)):
+            return subprocess.run([MEMOIR, *words, "--dir", self.dir, *whom], capture_output=True, text=True,
                                   env=ENVIRONMENT, timeout=60, check=True).stdout
         totals = (lambda book, account: book.totals()[account.record])(*self.account(pid))
         document = json.loads(ask("heap", "--json"))
         self.assertEqual((document["user_chain_blocks"], document["user_chain_bytes"]),
                          (totals.live_blocks, totals.live_bytes))
         self.assertRegex(ask("heap"), rf"(?m)^In user chains +[\d.]+ [kM]B +{totals.live_blocks:,} blocks$")
+        (row,) = json.loads(ask("query", "processes", "--json", "--show", "pid,host,heap,chain", whom=()))["rows"]
+        self.assertEqual((row["host"], row["chain"]), (row["heap"], totals.live_bytes))  # their buffers count, not both
+        (process,) = json.loads(ask("ps", "--json", whom=()))["processes"]
+        self.assertIsNone(process["other_host_bytes"])
         self.assertRegex(ask("sites"), r"(?m) chain +(chains.c:\d+ )?turn$")
         self.assertRegex(ask("buffers"), r"(?m) host +chain .* (chains.c:\d+ )?turn$")
 
@@ -127,6 +131,23 @@ class Chains(Accounted, test_track.TrackTest):
             self.set_flags(process.pid, flags)
             process.go_on()
         self.assertEqual(process.wait(), 0, process.err.lines)
+
+    def test_a_summary_tells_them_apart_from_the_heap(self):
+        out = self.dir / "summary.json"
+        done = subprocess.run([MEMOIR, "run", "--malloc", "--summary", "--json", out, "--dir", self.dir,
+                               PROGRAMS / "track_chains", "suspended"], input="\n\n\n", capture_output=True, text=True,
+                              env=ENVIRONMENT, timeout=60, check=True)
+        chain = done.stderr.split("memoir: in user chains: ")
+        self.assertEqual(len(chain), 2, done.stderr)
+        self.assertNotIn("suspended", chain[0])
+        self.assertRegex(chain[1], r"^peak 300 B; 3 allocations, 600 B in all; 300 B in 1 block held at the end\n"
+                                   r"memoir: +300 B in +1 block +(chains.c:\d+ )?suspended\n$")
+        document = json.loads(out.read_text(encoding="utf-8"))
+        self.assertEqual([document["chain"][name] for name in ("live_bytes", "live_blocks", *self.NAMES)],
+                         [300, 1, 600, 3, 300, 2])
+        held = {space: sum(s["live_bytes"] for s in document["sites"] if s["space"] == space)
+                for space in ("heap", "chain")}
+        self.assertEqual(held, {space: document[space]["live_bytes"] for space in held})
 
     def test_nothing_counts_without_accounting(self):
         process = self.start("track_chains", settings={"MEMOIR_MALLOC": "account=0"})

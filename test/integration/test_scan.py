@@ -18,11 +18,21 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "leaks"))
 import leaks  # noqa: E402
 
 
-def forbid_reading_by_pid():
-    """process_vm_readv() gives EPERM from now on."""
+def forbid_reading_by_pid(action=0x00050000 | errno.EPERM):
+    """process_vm_readv() gives EPERM from now on; or another action of seccomp."""
     number = {"x86_64": 310, "aarch64": 270}[os.uname().machine]
+    seccomp_filter([(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, action), (0x06, 0, 0, 0x7FFF0000)])
+
+
+def forbid_shared_memory():
+    """mmap() with exactly MAP_SHARED | MAP_ANONYMOUS fails, which who looks apart needs before anything else."""
+    number, fourth = {"x86_64": 9, "aarch64": 222}[os.uname().machine], 16 + 3 * 8
+    seccomp_filter([(0x20, 0, 0, 0), (0x15, 0, 3, number), (0x20, 0, 0, fourth), (0x15, 0, 1, 0x21),
+                    (0x06, 0, 0, 0x00050000 | errno.ENOMEM), (0x06, 0, 0, 0x7FFF0000)])
+
+
+def seccomp_filter(code):
     libc = ctypes.CDLL(None, use_errno=True)
-    code = [(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050000 | errno.EPERM), (0x06, 0, 0, 0x7FFF0000)]
     filters = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *step) for step in code))
     program = ctypes.create_string_buffer(struct.pack("<HxxxxxxQ", len(code), ctypes.addressof(filters)))
     no_new_privileges, seccomp, by_filter = 38, 22, 2
@@ -123,6 +133,21 @@ class Scan(CommandTest):
         self.assertEqual(ended.returncode, -signal.SIGSEGV)
         wrong = subprocess.run([MEMOIR, "run", "--lost-code", "9", "true"], capture_output=True, env=ENVIRONMENT)
         self.assertEqual(wrong.returncode, 2)
+
+    def test_a_scan_that_cannot_begin_counts_as_lost(self):
+        fine = self.program("config").command(BUILD)
+        scan, done = self.run_scan(fine, "--lost-code", "9", preexec_fn=forbid_shared_memory)
+        self.assertIsNone(scan)
+        self.assertIn("could not be scanned: Cannot allocate memory", done.stderr)
+        self.assertEqual(done.returncode, 9)
+
+    def test_a_scan_whose_child_is_killed_counts_as_lost(self):
+        kill_process = 0x80000000
+        fine = self.program("config").command(BUILD)
+        scan, done = self.run_scan(fine, "--lost-code", "9", preexec_fn=lambda: forbid_reading_by_pid(kill_process))
+        self.assertIsNone(scan)
+        self.assertRegex(done.stderr, "was killed, .* It ends all the same")
+        self.assertEqual(done.returncode, 9)
 
     def test_signals_reach_a_program_that_is_traced(self):
         script = "import signal,sys\nsignal.signal(signal.SIGUSR1, lambda *a: sys.exit(7))\n"

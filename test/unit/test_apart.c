@@ -241,6 +241,46 @@ static void it_holds_no_descriptor_of_ours(void **unused)
     buffer_release(&out);
 }
 
+static int say_group(struct buffer *out, void *context)
+{
+    return buffer_append_str(out, getpgrp() == getpid() ? "own" : "its parent's");
+}
+
+static void signals_of_the_terminal_do_not_reach_it(void **unused)
+{
+    struct buffer out = BUFFER_INIT(100);
+    assert_int_equal(apart_run(say_group, NULL, &patient, &out), 0);
+    assert_string_equal(out.data, "own");
+    buffer_release(&out);
+}
+
+static int call_and_wait(struct buffer *out, void *context)
+{
+    if (write(*(const int *)context, "", 1) == 1)
+        pause();
+    return 0;
+}
+
+static void it_ends_with_who_asked(void **unused)
+{
+    struct apart_options options = {.all_ms = LONG_MS, .keep_files = true};
+    struct buffer out = BUFFER_INIT(100);
+    int fds[2];
+    char byte;
+    assert_int_equal(pipe(fds), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        apart_run(call_and_wait, &fds[1], &options, &out);
+        _exit(0);
+    }
+    close(fds[1]);
+    assert_int_equal(read(fds[0], &byte, 1), 1);
+    kill(pid, SIGKILL);
+    assert_int_equal(read(fds[0], &byte, 1), 0); /* nobody has the other end any more */
+    close(fds[0]);
+    no_child_is_left();
+}
+
 /* ---- memory that never comes ---- */
 
 struct absent {
@@ -291,6 +331,8 @@ int main(void)
         cmocka_unit_test(an_owner_has_places_of_his_own),
         cmocka_unit_test(one_that_goes_on_may_take_its_time),
         cmocka_unit_test(it_holds_no_descriptor_of_ours),
+        cmocka_unit_test(signals_of_the_terminal_do_not_reach_it),
+        cmocka_unit_test(it_ends_with_who_asked),
         cmocka_unit_test(memory_that_never_comes_holds_nobody_up),
     };
     return cmocka_run_group_tests_name("apart", tests, NULL, NULL);

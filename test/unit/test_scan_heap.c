@@ -153,6 +153,15 @@ static void chains_have_what_they_own(void **state)
     }
 }
 
+/* Of one thread, which was forked since it got it. */
+static void only_chain_is_the_process_s(void **state)
+{
+    chains[1].tid = 0;
+    look();
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(heap->chains[i].tid, heap->chains[i].slabs ? getpid() : 0);
+}
+
 static void memory_of_the_allocator_is_told_from_others(void **state)
 {
     uint64_t m =
@@ -160,9 +169,13 @@ static void memory_of_the_allocator_is_told_from_others(void **state)
     bool own;
     huge_cache.n = 1;
     huge_cache.ranges[0] = (struct huge_range){.at = (char *)0x10000, .bytes = 0x3000};
-    lots[0].cut[0] = lots[0].cut[LOT_PARTS - 1] = 8;
+    lots[0].cut[0] = LOT_HEADER;
+    lots[0].cut[LOT_PARTS - 1] = 8;
     look();
-    assert_int_equal(heap->lot_bytes, 2 * LOT_PART_BYTES);
+    assert_int_equal(heap->lot_bytes, LOT_PART_BYTES + sizeof(lots));
+    lots[0].cut[0]++;
+    look();
+    assert_int_equal(heap->lot_bytes, 2 * LOT_PART_BYTES + sizeof(lots[1]));
     assert_int_equal(scan_heap_stretch(heap, m, &own), m + MACRO_BYTES);
     assert_true(own);
     assert_int_equal(scan_heap_stretch(heap, m + 12345, &own), m + MACRO_BYTES);
@@ -298,13 +311,10 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
-        TEST(every_slab_counts_by_its_state),
-        TEST(chains_have_what_they_own),
-        TEST(memory_of_the_allocator_is_told_from_others),
-        TEST(ranges_that_wrap_hold_nobody_up),
-        TEST(a_full_slab_has_no_more_than_was_cut),
-        TEST(who_has_no_root_or_another_is_told),
-        TEST(lists_that_lead_nowhere_end),
+        TEST(every_slab_counts_by_its_state),     TEST(chains_have_what_they_own),
+        TEST(only_chain_is_the_process_s),        TEST(memory_of_the_allocator_is_told_from_others),
+        TEST(ranges_that_wrap_hold_nobody_up),    TEST(a_full_slab_has_no_more_than_was_cut),
+        TEST(who_has_no_root_or_another_is_told), TEST(lists_that_lead_nowhere_end),
         TEST(garbage_is_counted_as_such),
     };
     return cmocka_run_group_tests_name("scan_heap", tests, NULL, NULL);
