@@ -28,25 +28,14 @@ static bool account_ready(struct track_thread *t)
  * another call of its thread's cannot change it. */
 static struct track_thread *begin(struct tracker *tracker)
 {
-    struct track_thread *t = tracker ? track_thread_get(tracker) : NULL;
+    struct track_thread *t = tracker ? track_call_begin(tracker) : NULL;
     if (!t)
         return NULL;
-    if (track_enter(t)) {
-        track_pass_renew(t);
-        if (account_ready(t))
-            return t;
-        track_leave(t);
-    } else {
-        book_lose(&tracker->writer, BOOK_LOSS_REENTRY);
-    }
-    track_thread_done(t);
+    track_pass_renew(t);
+    if (account_ready(t))
+        return t;
+    track_call_end(t);
     return NULL;
-}
-
-static void end(struct track_thread *t)
-{
-    track_leave(t);
-    track_thread_done(t);
 }
 
 /* A few places allocate most blocks. */
@@ -77,7 +66,7 @@ static void add(void *block, size_t bytes, uintptr_t caller)
                          (uint64_t)site_of(t, caller) << 12 |
                          load_relaxed(&tracker->chains_account);
         book_alloc(&tracker->writer, &t->book, (uintptr_t)block, bytes, place);
-        end(t);
+        track_call_end(t);
     }
     errno = saved;
 }
@@ -92,13 +81,13 @@ static bool drop(void *block, struct chain_note *ret_note)
     struct track_thread *t = counted ? begin(tracker) : NULL;
     if (t) {
         struct book_block old;
-        found =
-            table_take(&tracker->writer, &t->book, tracker->chains_account, (uintptr_t)block, &old);
+        found = table_take(&tracker->writer, &t->book, load_relaxed(&tracker->chains_account),
+                           (uintptr_t)block, &old);
         if (found) {
             book_count_free_any(&tracker->writer, &t->book, old.size_tag, old.place);
             *ret_note = (struct chain_note){old.size_tag, old.place};
         }
-        end(t);
+        track_call_end(t);
     }
     errno = saved;
     return found;
@@ -110,7 +99,7 @@ static void put_back(void *block, const struct chain_note *note)
     struct track_thread *t = begin(load_acquire(&track_page.root.tracker));
     if (t) {
         book_alloc(&t->tracker->writer, &t->book, (uintptr_t)block, note->size, note->place);
-        end(t);
+        track_call_end(t);
     }
     errno = saved;
 }

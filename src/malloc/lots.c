@@ -205,6 +205,13 @@ static void part_empty(struct part p)
     stock.idle_n--;
 }
 
+/* The kernel was asked for its memory, which is all zero: arrays can be cut from it. */
+static void part_gone(struct part p)
+{
+    p.lot->cut[p.number] = part_first(p);
+    stock.blank_n++;
+}
+
 /* With the lock, which is let go meanwhile. The page of the header stays; so does everything where pages are locked: it was all zero
  * before. */
 static void part_give(struct part p)
@@ -214,10 +221,8 @@ static void part_give(struct part p)
     lock_drop(&stock_lock);
     os_purge(memory + header, LOT_PART_BYTES - header);
     lock_take(&stock_lock);
-    if (p.lot->cut[p.number] == GOING) { /* else this is a child that has begun anew */
-        p.lot->cut[p.number] = part_first(p);
-        stock.blank_n++;
-    }
+    if (p.lot->cut[p.number] == GOING) /* else this is a child that has begun anew */
+        part_gone(p);
 }
 
 static bool idle_too_many(void)
@@ -271,10 +276,8 @@ static void going_forget(void)
 {
     for (struct words_lot *lot = words_lots; lot; lot = lot->next)
         for (unsigned i = 0; i < LOT_PARTS; i++)
-            if (lot->cut[i] == GOING) {
-                lot->cut[i] = part_first((struct part){lot, i});
-                stock.blank_n++;
-            }
+            if (lot->cut[i] == GOING)
+                part_gone((struct part){lot, i});
 }
 
 void lots_fork_done(bool child)

@@ -111,25 +111,19 @@ struct track_thread *map_begin(uintptr_t caller)
     if (!tracker || !tracker->maps ||
         (load_relaxed(&tracker->writer.control->flags) & BOOK_CONTROL_SUSPENDED))
         return NULL;
-    struct track_thread *t = track_thread_get(tracker);
+    struct track_thread *t = track_call_begin(tracker);
     if (!t)
         return NULL;
-    if (track_enter(t)) {
-        if (account_ready(t) && book_lock_take(&tracker->writer, &t->book, &tracker->maps->lock))
-            return t;
-        track_leave(t);
-    } else {
-        book_lose(&tracker->writer, BOOK_LOSS_REENTRY);
-    }
-    track_thread_done(t);
+    if (account_ready(t) && book_lock_take(&tracker->writer, &t->book, &tracker->maps->lock))
+        return t;
+    track_call_end(t);
     return NULL;
 }
 
 void map_end(struct track_thread *t)
 {
     book_lock_drop(&t->book, &t->tracker->maps->lock);
-    track_leave(t);
-    track_thread_done(t);
+    track_call_end(t);
 }
 
 /* ---- what the program calls ---- */

@@ -300,6 +300,23 @@ void track_thread_done(struct track_thread *t);
 bool track_enter(struct track_thread *t);
 void track_leave(struct track_thread *t);
 
+/* All of that for one call: this thread's part, to be changed until track_call_end(). NULL: the call is not counted. */
+static inline struct track_thread *track_call_begin(struct tracker *tracker)
+{
+    struct track_thread *t = track_thread_get(tracker);
+    if (!t || track_enter(t))
+        return t;
+    book_lose(&tracker->writer, BOOK_LOSS_REENTRY);
+    track_thread_done(t);
+    return NULL;
+}
+
+static inline void track_call_end(struct track_thread *t)
+{
+    track_leave(t);
+    track_thread_done(t);
+}
+
 /* Is a call of ours further out on this stack, interrupted by a signal? `frame` is where it was. */
 bool track_under_way(uintptr_t frame);
 
