@@ -28,7 +28,7 @@ static const struct pressure_limits pressure_limits_default = {
 
 enum {
     /* With more than this left, stalls have other reasons (a cgroup at its limit, fragments, old pages that come back
-     * from swap), against which nobody else's memory helps: they tell of PRESSURE_SOME at most. */
+     * from swap), against which nobody else's memory helps: a program that gave back for them would only fetch it again. */
     PRESSURE_LEFT_PLENTY = PRESSURE_PERCENT(50),
     PRESSURE_CALM_MS = 5000 /* that a level lasts after its reason */
 };
@@ -83,7 +83,7 @@ static inline unsigned pressure_stall_level(const struct pressure_limits *limits
         level--;
     bool roomy = in->valid & PRESSURE_HAS_MEMORY &&
                  pressure_share(in->available_bytes, in->total_bytes) > PRESSURE_LEFT_PLENTY;
-    return roomy && level > PRESSURE_SOME ? PRESSURE_SOME : level;
+    return roomy ? PRESSURE_PLENTY : level;
 }
 
 /* The level that these figures make. `leaving`: with the margin, for who has one already and asks whether it still

@@ -26,7 +26,7 @@ static inline bool is_alone(void)
 /* ---- lists of slabs ---- */
 
 /* At the end. */
-static void slabs_link(struct slabs *list, struct slab *s)
+static inline void slabs_link(struct slabs *list, struct slab *s)
 {
     struct slab *first = list->first;
     s->next = NULL;
@@ -41,7 +41,7 @@ static void slabs_link(struct slabs *list, struct slab *s)
     list->n++;
 }
 
-static void slabs_unlink(struct slabs *list, struct slab *s)
+static inline void slabs_unlink(struct slabs *list, struct slab *s)
 {
     struct slab *first = list->first;
     if (s == first)
@@ -75,13 +75,13 @@ static inline void current_unmark(struct slab *s)
 /* The current slab of a class is that one, or none. */
 static void current_set(struct heap *h, unsigned class, struct slab *s)
 {
-    uint32_t bytes = size_of_class(class);
     if (s)
         current_mark(s);
     else
         s = &slab_none;
-    if (bytes > SIZE_DIRECT_MAX)
+    if (class >= SIZE_DIRECT_CLASSES)
         return;
+    uint32_t bytes = size_of_class(class);
     unsigned from = class == 0 ? 0 : size_of_class(class - 1) / SIZE_STEP + 1;
     for (unsigned i = from; i <= bytes / SIZE_STEP; i++)
         h->direct[i] = s;
@@ -175,7 +175,7 @@ static struct slab *slab_new(struct heap *h, unsigned class)
  * One that is held is not looked at until an eighth of its blocks are free: where blocks come back in any order, each look would find one.
  * Then it comes soon, while it is still nearly full, so that those that become empty get the time for it. */
 
-static void hold(struct heap *h, struct slab *s)
+static inline void hold(struct heap *h, struct slab *s)
 {
     uint32_t wait = s->limit / HEAP_HELD_PART;
     wait = wait < 1 ? 1 : wait > UINT8_MAX ? UINT8_MAX : wait;
@@ -186,7 +186,7 @@ static void hold(struct heap *h, struct slab *s)
     h->held_slices += s->slices;
 }
 
-static void unhold(struct heap *h, struct slab *s)
+static inline void unhold(struct heap *h, struct slab *s)
 {
     uint32_t out = slab_out(s);
     slabs_unlink(&h->bin[s->class].held, s);
@@ -242,6 +242,7 @@ static void slab_part(struct heap *h, struct slab *s, bool leave)
 void heap_not_alone(struct heap *h)
 {
     h->alone = false;
+    h->held_most = 0;
     thread_second(h);
     for (unsigned class = 0; class < SIZE_CLASSES; class ++) {
         struct bin *b = &h->bin[class];
@@ -260,12 +261,14 @@ void heap_not_alone(struct heap *h)
 
 /* In slices, where there are other threads: what they free in slabs that are held is nobody's until their heap needs blocks. So a
  * share of what is in use of the heap's node. */
-static uint64_t held_most(const struct heap *h)
+static uint32_t held_most(const struct heap *h)
 {
     if (policy_level() >= PRESSURE_HIGH)
         return 0;
     uint64_t share = load_relaxed(&h->source->n_used) / HEAP_HELD_SHARE;
-    return share < HEAP_HELD_MIN ? HEAP_HELD_MIN : share < HEAP_HELD_MAX ? share : HEAP_HELD_MAX;
+    return share < HEAP_HELD_MIN   ? HEAP_HELD_MIN
+           : share < HEAP_HELD_MAX ? (uint32_t)share
+                                   : HEAP_HELD_MAX;
 }
 
 /* It has no free block, and is in no list. */
@@ -274,10 +277,11 @@ static void slab_exhausted(struct heap *h, struct slab *s)
     struct slabs *held = &h->bin[s->class].held;
     if (is_alone()) {
         h->alone = true;
+        h->held_most = UINT32_MAX;
         hold(h, s);
         return;
     }
-    uint64_t most = held_most(h);
+    uint32_t most = h->held_most = held_most(h);
     if (held->stir > 0 || most == 0 || (h->held_slices >= most && !held->first)) {
         held->stir -= held->stir > 0;
         let_go(h, s);
@@ -423,6 +427,32 @@ static struct slab *current_refill(struct heap *h, unsigned class)
     return s;
 }
 
+static __attribute__((noinline)) void *alloc_refilled(struct heap *h, unsigned class, bool aged)
+{
+    if (unlikely(aged)) {
+        source_age(h->source);
+        h->held_most = 0; /* looked for anew */
+    }
+    struct slab *s = current_refill(h, class);
+    return likely(s) ? slab_pop(s) : NULL;
+}
+
+/* What current_refill() comes to most often: the next slab of the bin takes the place of the current one, which is held. False: not
+ * so, and nothing is changed. */
+static inline bool current_next(struct heap *h, unsigned class)
+{
+    struct bin *b = &h->bin[class];
+    struct slab *s = b->open.first, *next = s->next;
+    if (s->made < s->limit || remote_count(load_relaxed(&s->remote)) > 0 || !next || !next->free)
+        return false;
+    if (b->held.stir > 0 || h->held_slices >= h->held_most ||
+        (h->alone && !__libc_single_threaded))
+        return false;
+    bin_unlink(h, s);
+    hold(h, s);
+    return true;
+}
+
 void *heap_alloc_slowly(struct heap *h, size_t bytes)
 {
     if (unlikely(bytes > SIZE_SMALL_MAX))
@@ -430,11 +460,10 @@ void *heap_alloc_slowly(struct heap *h, size_t bytes)
     unsigned class = size_class(bytes);
     struct slab *s = h->bin[class].open.first;
     if (!s || !s->free) {
-        if (unlikely(++h->slow_calls % HEAP_AGE_CALLS == 0))
-            source_age(h->source);
-        s = current_refill(h, class);
-        if (unlikely(!s))
-            return NULL;
+        bool aged = ++h->slow_calls % HEAP_AGE_CALLS == 0;
+        if (likely(s && !aged && current_next(h, class)))
+            return slab_pop(h->bin[class].open.first);
+        return alloc_refilled(h, class, aged);
     }
     return slab_pop(s);
 }

@@ -71,6 +71,7 @@ struct heap {
     int32_t tid;                       /* 0: of no thread */
     int32_t pid;                       /* of that thread's process */
     uint32_t held_slices;              /* of all slabs that it holds */
+    uint32_t held_most;                /* so many at most, when it was last looked */
     uint64_t large_allocs, slow_calls; /* only its own thread adds */
     struct strays strays[SIZE_CLASSES];
 } __attribute__((aligned(64))); /* those of two threads share no cache line */

@@ -104,7 +104,9 @@ static void stalls_on_a_machine_with_room_are_somebodys_own(void **state)
 {
     struct pressure_inputs in = stalled(90);
     in.available_bytes = 60 * GB;
-    assert_int_equal(judge(in), PRESSURE_SOME);
+    assert_int_equal(judge(in), PRESSURE_PLENTY);
+    in.available_bytes = 50 * GB;
+    assert_int_equal(judge(in), PRESSURE_CRITICAL);
 }
 
 static void headroom_of_a_cgroup_counts_like_memory(void **state)
