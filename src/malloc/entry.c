@@ -31,6 +31,14 @@ void *entry_malloc_further(size_t bytes, uintptr_t caller)
     return entry_malloc_slowly(h, bytes, caller);
 }
 
+void entry_free_further(void *block, uintptr_t caller)
+{
+    if (map_kind(block) == MAP_MACRO)
+        entry_free_slab(block, caller);
+    else if (block)
+        divert_free(block, caller);
+}
+
 EXPORT void *malloc(size_t bytes)
 {
     return entry_malloc(bytes, CALLER);

@@ -27,20 +27,25 @@ static inline __attribute__((always_inline)) void *entry_malloc(size_t bytes, ui
     return entry_malloc_further(bytes, caller);
 }
 
+/* What is not in one of our macro-blocks, or not in a near one. */
+void entry_free_further(void *block, uintptr_t caller) __attribute__((noinline));
+
+static inline __attribute__((always_inline)) void entry_free_slab(void *block, uintptr_t caller)
+{
+    struct slab *s = slab_of(block);
+    struct heap *h = heap_fast;
+    if (likely(load_relaxed(&s->owner) == h))
+        heap_push(h, s, block);
+    else if (h == &heap_accounted)
+        account_free_own(block, s);
+    else
+        divert_free_slab(block, s, caller);
+}
+
 static inline __attribute__((always_inline)) void entry_free(void *block, uintptr_t caller)
 {
-    if (likely(map_kind(block) == MAP_MACRO)) {
-        struct slab *s = slab_of(block);
-        struct heap *h = heap_fast;
-        if (likely(load_relaxed(&s->owner) == h)) {
-            heap_push(h, s, block);
-            return;
-        }
-        if (h == &heap_accounted)
-            account_free_own(block, s);
-        else
-            divert_free_slab(block, s, caller);
-    } else if (block) {
-        divert_free(block, caller);
-    }
+    if (likely(map_is_near_macro(block)))
+        entry_free_slab(block, caller);
+    else
+        entry_free_further(block, caller);
 }

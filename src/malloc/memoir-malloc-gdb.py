@@ -65,13 +65,15 @@ class Layout:
         return number(macro) + i * self.slice_bytes
 
     def kind(self, address):
-        unit = address >> constant("MAP_UNIT_SHIFT")
-        leaf_shift, top_shift = constant("MAP_LEAF_SHIFT"), constant("MAP_TOP_SHIFT")
-        if unit >> leaf_shift >= 1 << top_shift:
+        shift, leaf_shift = constant("MAP_UNIT_SHIFT"), constant("MAP_LEAF_SHIFT")
+        near = (address - number(gdb.parse_and_eval("map_near_from"))) >> shift
+        if 0 <= near < constant("MAP_NEAR_UNITS"):
+            return number(gdb.parse_and_eval("map_near")[near])
+        unit = address >> shift
+        if unit >> leaf_shift >= 1 << constant("MAP_TOP_SHIFT"):
             return constant("MAP_NONE")
-        leaf = number(gdb.parse_and_eval("map_top")[unit >> leaf_shift])
-        byte = number(gdb.parse_and_eval("&map_nothing[0]")) + leaf + unit % (1 << leaf_shift)
-        return gdb.selected_inferior().read_memory(byte % (1 << 64), 1)[0][0]
+        leaf = gdb.parse_and_eval("map_top")[unit >> leaf_shift]
+        return number(leaf[unit % (1 << leaf_shift)]) if number(leaf) else constant("MAP_NONE")
 
     def remote(self, slab):
         """State, blocks that others freed, and the first of them as an address within the slab, or 0."""
