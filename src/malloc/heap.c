@@ -445,8 +445,7 @@ static inline bool current_next(struct heap *h, unsigned class)
     struct slab *s = b->open.first, *next = s->next;
     if (s->made < s->limit || remote_count(load_relaxed(&s->remote)) > 0 || !next || !next->free)
         return false;
-    if (b->held.stir > 0 || h->held_slices >= h->held_most ||
-        (h->alone && !__libc_single_threaded))
+    if (b->held.stir > 0 || h->held_slices >= h->held_most || (h->alone && !__libc_single_threaded))
         return false;
     bin_unlink(h, s);
     hold(h, s);
