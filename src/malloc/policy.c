@@ -57,7 +57,7 @@ enum { ROOM_PART = 64, ROOM_MIN = 256 << 10 };
  * time. So there the part is larger; and for each second there are so many bytes to give back, and a stock for the moment when a program
  * turns to other sizes. Once these are spent still more may be held, but not more than the last part. */
 enum { RUNS_ROOM_PART = 16, RUNS_ROOM_PART_MOST = 4, RUNS_ROOM_MIN = 1 << 20 };
-enum { STOCK_PART = 2, STOCK_MIN = 8 << 20, RATE_MIB_S = 32 };
+enum { STOCK_PART = 4, STOCK_MIN = 4 << 20, RATE_MIB_S = 8 };
 
 /* The most that was in use at once, of late; any thread (relaxed). */
 static uint64_t used_peak;
