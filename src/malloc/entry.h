@@ -8,8 +8,8 @@
 #define EXPORT __attribute__((visibility("default")))
 #define CALLER ((uintptr_t)__builtin_return_address(0))
 
-/* Of more than SIZE_DIRECT_MAX bytes, or where there was none at hand. */
-void *entry_malloc_further(size_t bytes, uintptr_t caller)
+/* Where there was none at hand; `h` is this thread's heap_fast. */
+void *entry_malloc_slowly(struct heap *h, size_t bytes, uintptr_t caller)
     __attribute__((noinline)); /* or the short way saves registers */
 
 static inline __attribute__((always_inline)) void *entry_malloc(size_t bytes, uintptr_t caller)
@@ -21,10 +21,14 @@ static inline __attribute__((always_inline)) void *entry_malloc(size_t bytes, ui
             return block;
         if (h == &heap_accounted)
             return account_malloc_own(bytes, caller);
-    } else if (h == &heap_accounted) {
-        return account_malloc_middle(bytes, caller);
+    } else {
+        void *block = likely(bytes <= SIZE_SMALL_MAX) ? heap_pop_further(h, bytes) : NULL;
+        if (likely(block))
+            return block;
+        if (h == &heap_accounted)
+            return account_malloc_middle(bytes, caller);
     }
-    return entry_malloc_further(bytes, caller);
+    return entry_malloc_slowly(h, bytes, caller);
 }
 
 /* What is not in one of our macro-blocks, or not in a near one. */

@@ -46,8 +46,7 @@ static void told(uintptr_t unit, size_t n)
     assert_true(map_set(unit_at(unit), n << MAP_UNIT_SHIFT, MAP_MACRO));
     for (uintptr_t u = unit; u < unit + n; u++) {
         assert_int_equal(map_kind((const char *)unit_at(u) + MAP_UNIT_BYTES - 1), MAP_MACRO);
-        assert_int_equal(map_is_near_macro(unit_at(u)),
-                         map_near_unit(unit_at(u)) < MAP_NEAR_UNITS);
+        assert_int_equal(map_is_near_macro(unit_at(u)), map_near_unit(unit_at(u)) < MAP_NEAR_UNITS);
     }
     assert_int_equal(map_kind(unit_at(unit - 1)), MAP_NONE);
     assert_int_equal(map_kind(unit_at(unit + n)), MAP_NONE);
@@ -119,9 +118,9 @@ static void together(void)
     pthread_barrier_init(&barrier, NULL, THREADS);
     uintptr_t base = units_all / 2;
     for (uintptr_t i = 0; i < THREADS; i++)
-        assert_int_equal(
-            pthread_create(&threads[i], NULL, tell, (void *)(base + i + i % 2 * 4 * MAP_NEAR_UNITS)),
-            0);
+        assert_int_equal(pthread_create(&threads[i], NULL, tell,
+                                        (void *)(base + i + i % 2 * 4 * MAP_NEAR_UNITS)),
+                         0);
     for (int i = 0; i < THREADS; i++) {
         void *failed;
         pthread_join(threads[i], &failed);
