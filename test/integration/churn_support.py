@@ -23,7 +23,7 @@ MEMOIR = BUILD / "src/cli/memoir"
 TRACKER = BUILD / "src/track/libmemoir-track.so"
 PATIENCE_S = 60
 HEAP = 1
-ORDERLY = "er"  # ends at which the tracker has a last word
+ORDERLY = "erx"  # ends after which a book goes that nobody watched: by the tracker's last word, or by the next image
 FIGURES = ("alloc_blocks", "alloc_bytes", "freed_blocks", "freed_bytes")
 PAGE = struct.Struct("=4Q4Q4Q4Q2Q1Q1Q")
 
@@ -182,7 +182,7 @@ class World:
         sums = life.compare(book, exactly=False)
         self.count["post_mortem"] += 1
         self.forget(life.truth)
-        if how not in ORDERLY or watched:  # else it may have taken its book with it
+        if how not in ORDERLY or watched:  # else the book may be gone before memoird sees it
             self.dead[(life.pid, book.identity.created_realtime_ns, life.number)] = (sums, time.monotonic())
         book.close()
         if how != "x" and life.pid in self.children:
