@@ -103,7 +103,8 @@ class Life:
                 book = Book.open(path)
             except (OSError, BookError):  # not ready yet, or just gone
                 continue
-            if book.identity.pid == self.pid and book.writer_alive():
+            over = (self.pid, book.identity.created_realtime_ns) in self.world.over
+            if book.identity.pid == self.pid and not over and book.writer_alive():
                 return book
             book.close()
         return None
@@ -140,6 +141,7 @@ class World:
         self.daemon = pathlib.Path(f"/proc/{daemon_pid}")
         self.count = collections.Counter()
         self.lives, self.briefs, self.dead = [], [], {}
+        self.over = set()  # books whose writer has been seen gone: who looks at one takes its lock for a moment
         self.retired_at, self.retired_file, self.seeds = 0, None, seed
         self.path = folder / "home"
         self.listener = socket.socket(socket.AF_UNIX)
@@ -177,6 +179,7 @@ class World:
             if time.monotonic() > end:
                 raise AssertionError(f"PID {life.pid} does not end ({how}): {state_of(life.pid, book)}")
             time.sleep(0.002)
+        self.over.add((life.pid, book.identity.created_realtime_ns))
         self.lives.remove(life)
         life.connection.close()
         sums = life.compare(book, exactly=False)
