@@ -11,14 +11,15 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "book/descriptor.h"
 #include "book/layout.h"
 
 /* Read up to `size` bytes of a file; the number read, or -errno. */
 static ssize_t read_small(const char *path, char *buffer, size_t size)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    int fd = book_openat(AT_FDCWD, path, O_RDONLY | O_NOCTTY, 0);
     if (fd < 0)
-        return -errno;
+        return fd;
     ssize_t n = read(fd, buffer, size);
     int error = errno;
     close(fd);

@@ -12,6 +12,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "book/descriptor.h"
 #include "book/text.h"
 
 static bool in_memory(int fd)
@@ -36,9 +37,9 @@ static int check(int fd)
  * directory may be another user's. */
 static int make_and_open(const char *parent, const char *name, bool own)
 {
-    int directory = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int directory = book_openat(AT_FDCWD, parent, O_RDONLY | O_DIRECTORY, 0);
     if (directory < 0)
-        return -errno;
+        return directory;
     int r = 0;
     struct stat info;
     if (!in_memory(directory))
@@ -47,9 +48,7 @@ static int make_and_open(const char *parent, const char *name, bool own)
         r = -EPERM;
     else if (mkdirat(directory, name, 0700) < 0 && errno != EEXIST)
         r = -errno;
-    int fd = r < 0 ? r : openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (r == 0 && fd < 0)
-        fd = -errno;
+    int fd = r < 0 ? r : book_openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
     close(directory);
     if (fd < 0)
         return fd;

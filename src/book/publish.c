@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "book/descriptor.h"
 #include "book/identity.h"
 #include "book/place.h"
 #include "book/sweep.h"
@@ -61,29 +62,15 @@ static void make_name(struct book_writer *w, unsigned try)
     text_add(&text, ".book");
 }
 
-/* Programs that closed their standard streams must not find our file there, however briefly. */
-static int above_stdio(int fd)
-{
-    if (fd > 2)
-        return fd;
-    int higher = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    int error = errno;
-    close(fd);
-    return higher < 0 ? -error : higher;
-}
-
 static int create(struct book_writer *w, int directory)
 {
     for (unsigned try = 0; try < NAME_TRIES; try++) {
         make_name(w, try);
         /* What a daemon writes about somebody, he may read. */
         mode_t mode = w->header->compat & BOOK_COMPAT_ON_BEHALF ? 0644 : 0600;
-        int fd =
-            openat(directory, w->name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-        if (fd >= 0)
-            return above_stdio(fd);
-        if (errno != EEXIST)
-            return -errno;
+        int fd = book_openat(directory, w->name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
+        if (fd != -EEXIST)
+            return fd;
     }
     return -EEXIST;
 }
@@ -273,7 +260,7 @@ void book_writer_close(struct book_writer *w, bool leave)
     store_release(&w->header->state, BOOK_STATE_CLOSED);
     if (leave || w->sealed)
         return;
-    int directory = open(w->directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int directory = book_openat(AT_FDCWD, w->directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
     if (directory < 0)
         return;
     /* After chroot or a change of user the path may lead elsewhere: the name is random enough that

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "book/descriptor.h"
 #include "book/layout.h"
 #include "book/text.h"
 #include "book/writer.h"
@@ -101,7 +102,7 @@ static uint32_t look_at(int directory, const char *name, const struct book_heade
                         struct room *room, enum look look)
 {
     struct book_header *header = &room->header;
-    int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int fd = book_openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
     if (fd < 0)
         return 0;
     struct stat info;

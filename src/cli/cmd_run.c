@@ -140,8 +140,9 @@ struct run {
     char sample[32];        /* "": as the tracker likes */
     const char *why_not;    /* why it cannot be tracked */
     bool preload;
-    bool keep; /* its books, until we have read them */
-    int lost;  /* what the scan at the end came to: COMMAND_FAILED when blocks are lost, -errno */
+    bool keep;    /* its books, until we have read them */
+    int lost;     /* what the scan at the end came to: COMMAND_OK only where nothing is lost */
+    bool scanned; /* somebody looked, at least */
     struct buffer scan; /* the same as JSON */
     struct run_books books;
 };
@@ -329,6 +330,18 @@ static void leaving(void *context, pid_t pid)
         command_fail("its memory could not be scanned: %s", strerror(-r));
     fs_write_all(STDERR_FILENO, buffer_string(&text), text.len);
     run->lost = r;
+    run->scanned = true;
+}
+
+/* Who asked for a scan is told why there was none. */
+static void tell_unscanned(const struct run *run, const struct run_end *end)
+{
+    const char *why = run->why_not      ? run->why_not
+                      : !run->keep      ? "its books could not be watched"
+                      : end->traced < 0 ? strerror(-end->traced)
+                                        : "its end came before anybody could look";
+    command_fail("the memory of '%s' was not scanned, so what is lost is not known: %s",
+                 run->argv[0], why);
 }
 
 static int not_started(const struct run *run, int error)
@@ -375,8 +388,10 @@ static int supervise(struct run *run, const struct run_child *child, bool text)
                                   .scan = &run->scan};
     tell(run, &summary, text);
     run_books_remove(&run->books);
-    bool lost = run->lost < 0 || run->lost == COMMAND_FAILED; /* no result is no good one */
-    if (end.status == 0 && lost && run->values->lost_code)
+    if (run->values->scan && !run->scanned)
+        tell_unscanned(run, &end);
+    bool fine = run->scanned && run->lost == COMMAND_OK; /* no result is no good one */
+    if (end.status == 0 && !fine && run->values->lost_code)
         return (int)run->values->lost_code;
     return run_end_alike(end.status);
 }

@@ -129,7 +129,8 @@ static int find_book(const struct lost_request *q, struct lost *lost)
     if (found > 1)
         return command_fail("there are %zu processes called '%s': name one by its PID", found,
                             q->word);
-    if (found == 0) {
+    /* What an earlier image kept says nothing of this one. */
+    if (found == 0 || lost->process->state == LEDGER_REPLACED) {
         command_fail("process %s keeps no book, so its blocks are not known: start it by 'memoir "
                      "run COMMAND'; memoir ps lists those that keep one",
                      q->word);

@@ -66,7 +66,8 @@ static void become(const struct run_child *child, const struct inherited *inheri
 }
 
 /* The pipe closes by itself when the program begins. */
-static int start(const struct run_child *child, const struct inherited *inherited, pid_t *ret_pid)
+static int start(const struct run_child *child, const struct inherited *inherited,
+                 struct run_end *end)
 {
     int ends[2], wait[2], error = 0;
     if (pipe2(ends, O_CLOEXEC) < 0)
@@ -81,8 +82,10 @@ static int start(const struct run_child *child, const struct inherited *inherite
     if (pid == 0)
         become(child, inherited, parent, ends[1], wait);
     int r = pid < 0 ? -errno : 0;
-    if (r == 0 && child->leaving) /* where it fails nobody looks, and all else is the same */
-        ptrace(PTRACE_SEIZE, pid, NULL, (void *)(long)PTRACE_O_TRACEEXIT);
+    /* Where it fails nobody looks, and all else is the same. */
+    if (r == 0 && child->leaving &&
+        ptrace(PTRACE_SEIZE, pid, NULL, (void *)(long)PTRACE_O_TRACEEXIT) < 0)
+        end->traced = -errno;
     close(wait[0]);
     close(wait[1]);
     close(ends[1]);
@@ -96,7 +99,7 @@ static int start(const struct run_child *child, const struct inherited *inherite
         waitpid(pid, NULL, 0);
         return -error;
     }
-    *ret_pid = pid;
+    end->pid = pid;
     return r;
 }
 
@@ -203,7 +206,7 @@ int run_wait(const struct run_child *child, struct run_end *ret_end)
     int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     struct run_end end = {0};
     uint64_t start_ns = clock_monotonic_ns();
-    int r = signals < 0 ? -errno : start(child, &inherited, &end.pid);
+    int r = signals < 0 ? -errno : start(child, &inherited, &end);
     if (r == 0) {
         follow(child, signals, &end);
         end.duration_ns = clock_monotonic_ns() - start_ns;

@@ -29,6 +29,7 @@ struct run_child {
 struct run_end {
     pid_t pid;
     int status; /* as of waitpid() */
+    int traced; /* for run_child.leaving: 0, or -errno */
     uint64_t duration_ns;
     struct rusage usage; /* its own and its children's that it waited for */
 };

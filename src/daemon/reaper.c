@@ -250,15 +250,24 @@ static void pidfd_doubt(struct daemon *daemon, struct ledger_process *p)
     daemon->reaper->polled++;
 }
 
-/* Has another image taken the place of the one that its books tell of? Locks tell of those that it wrote
- * itself; of one that only others write about nothing else does, and its socket may outlive exec. */
+/* Does its lock tell whether its writer is still there? Not one that others write, nor one whose name is gone:
+ * the next image of a process removes those of earlier ones that no daemon has marked yet, and we may have
+ * just begun with it. */
+static bool lock_tells(const struct ledger_book *book)
+{
+    return !(book->identity->compat & BOOK_COMPAT_ON_BEHALF) &&
+           (book->dirfd < 0 || ledger_book_check(book) != -ENOENT);
+}
+
+/* Has another image taken the place of the one that its books tell of? Where no lock tells, nothing else does:
+ * the socket of one that only others write about may outlive exec. */
 static bool was_replaced(const struct ledger_process *p)
 {
     struct proc_stat stat;
     if (!(p->valid & LEDGER_HAS_PID) || !p->pid_proved || p->exec_id == 0 || p->host[0])
         return false;
     for (size_t i = 0; i < p->n_books; i++)
-        if (!(p->books[i]->identity->compat & BOOK_COMPAT_ON_BEHALF))
+        if (lock_tells(p->books[i]))
             return false;
     uint64_t exec_id = subject_exec_id(p->pid);
     return exec_id != 0 && exec_id != p->exec_id && proc_stat_read(p->pid, &stat) == 0 &&

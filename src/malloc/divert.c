@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "malloc/account.h"
+#include "malloc/atfork.h"
 #include "malloc/chain_default.h"
 #include "malloc/core.h"
 #include "malloc/harden.h"
@@ -92,6 +93,8 @@ void *divert_calloc(size_t bytes, uintptr_t caller)
     struct heap *own = heap_own;
     if (own) /* in any mode, and however many modules have variables of threads */
         heap_look_around(own);
+    else if (unlikely(!__libc_single_threaded) && malloc_settings.read)
+        atfork_begin(); /* of one that has a chain, and needs no heap */
     if (chained(bytes, 1, true, caller, &block))
         return block;
     if (hardened())

@@ -12,6 +12,7 @@
 
 #include "base/apart.h"
 #include "base/clock.h"
+#include "base/sum.h"
 
 enum { ENTRIES = 8192 }; /* of pagemap, at a time: 32 MB of memory */
 
@@ -145,7 +146,10 @@ int scan_memory_runs(struct scan_memory *memory, uint64_t start, uint64_t end,
 {
     struct run run = {.each = each, .context = context};
     int r = runs_by_stretches(memory, &start, end, &run);
-    if (r == 0 && start < end)
+    /* Whoever asks had been told that he may, before the kernel gave no more of an answer. */
+    if (r == 0 && start < end && !scan_memory_may(memory, end - start))
+        sum_add(&memory->unread, end - start);
+    else if (r == 0 && start < end)
         r = runs_by_pages(memory, start, end, &run);
     return r == 0 ? run_end(&run) : r;
 }

@@ -39,7 +39,8 @@ static inline bool scan_memory_may(const struct scan_memory *memory, uint64_t by
 }
 
 /* Call `each` for every stretch of existing pages in [start, end), cut to it, until it returns non-zero. It must
- * not ask for runs itself. */
+ * not ask for runs itself. Where the kernel stops telling of stretches on the way, more than SCAN_MAPPING_MAX of the
+ * rest counts as unread. */
 int scan_memory_runs(struct scan_memory *memory, uint64_t start, uint64_t end,
                      int (*each)(void *context, uint64_t start, uint64_t end), void *context);
 

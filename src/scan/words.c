@@ -1,5 +1,6 @@
 /* See words.h. All that is read is a stranger's: a slab can name any address for its words, and any bytes are words. So nothing is read
- * beyond what the slab's own size allows, and no block reaches beyond its slab. */
+ * beyond what the slab's own size allows, and no block reaches beyond its slab. And it goes on meanwhile: an array that was read after its
+ * slab had gone may be cut anew for another one, so the slab is looked at again behind it. */
 #include "scan/words.h"
 
 #include <errno.h>
@@ -54,13 +55,25 @@ static int large(struct scan_words *w, const struct slab *s, uint64_t memory)
     return tell(w, s->large_word, memory + s->start, s->asked, NULL);
 }
 
+/* Is it still the slab whose array was read? It may have carved more blocks by now. */
+static bool still(struct scan_words *w, const struct slab *s, uint64_t descriptor)
+{
+    struct slab now;
+    return scan_memory_read(w->memory, descriptor, &now, sizeof(now)) == sizeof(now) &&
+           now.words == s->words && now.class == s->class && now.slices == s->slices &&
+           now.block_bytes == s->block_bytes;
+}
+
 static int small(struct scan_words *w, const struct slab *s, unsigned slice, uint64_t memory)
 {
     size_t bytes = s->made * sizeof(struct word);
+    uint64_t descriptor = memory - ((uint64_t)slice << SLICE_SHIFT) + slice * sizeof(*s);
     if (!s->words)
         return 0;
     size_t got = scan_memory_read(w->memory, words_array(s, slice), w->array, bytes);
     w->read_bytes += got;
+    if (!still(w, s, descriptor))
+        return 0;
     for (size_t i = 0; i < got / sizeof(struct word); i++) {
         struct word word = w->array[i];
         uint64_t start = memory + i * s->block_bytes;

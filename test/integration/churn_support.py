@@ -23,7 +23,7 @@ MEMOIR = BUILD / "src/cli/memoir"
 TRACKER = BUILD / "src/track/libmemoir-track.so"
 PATIENCE_S = 60
 HEAP = 1
-ORDERLY = "er"  # ends at which the tracker has a last word
+ORDERLY = "erx"  # ends after which a book goes that nobody watched: by the tracker's last word, or by the next image
 FIGURES = ("alloc_blocks", "alloc_bytes", "freed_blocks", "freed_bytes")
 PAGE = struct.Struct("=4Q4Q4Q4Q2Q1Q1Q")
 
@@ -103,7 +103,8 @@ class Life:
                 book = Book.open(path)
             except (OSError, BookError):  # not ready yet, or just gone
                 continue
-            if book.identity.pid == self.pid and book.writer_alive():
+            over = (self.pid, book.identity.created_realtime_ns) in self.world.over
+            if book.identity.pid == self.pid and not over and book.writer_alive():
                 return book
             book.close()
         return None
@@ -140,6 +141,7 @@ class World:
         self.daemon = pathlib.Path(f"/proc/{daemon_pid}")
         self.count = collections.Counter()
         self.lives, self.briefs, self.dead = [], [], {}
+        self.over = set()  # books whose writer has been seen gone: who looks at one takes its lock for a moment
         self.retired_at, self.retired_file, self.seeds = 0, None, seed
         self.path = folder / "home"
         self.listener = socket.socket(socket.AF_UNIX)
@@ -177,12 +179,13 @@ class World:
             if time.monotonic() > end:
                 raise AssertionError(f"PID {life.pid} does not end ({how}): {state_of(life.pid, book)}")
             time.sleep(0.002)
+        self.over.add((life.pid, book.identity.created_realtime_ns))
         self.lives.remove(life)
         life.connection.close()
         sums = life.compare(book, exactly=False)
         self.count["post_mortem"] += 1
         self.forget(life.truth)
-        if how not in ORDERLY or watched:  # else it may have taken its book with it
+        if how not in ORDERLY or watched:  # else the book may be gone before memoird sees it
             self.dead[(life.pid, book.identity.created_realtime_ns, life.number)] = (sums, time.monotonic())
         book.close()
         if how != "x" and life.pid in self.children:

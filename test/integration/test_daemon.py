@@ -188,6 +188,18 @@ class Exec(DaemonTest):
             self.assertIn("exited with 0" if images == 2 else "replaced by exec", line)
         self.wait_until(lambda: not self.book_files(), "all books are removed")
 
+    def test_exec_after_the_book_lost_its_name(self):
+        """As the next image removes it when it comes before our mark: then no lock tells, and nobody may count it twice."""
+        daemon = self.daemon("--log-level=debug", "--refresh=20ms")
+        client = self.client("device=D", "dram=3x100000", "ready", "wait", "run=cat")
+        self.watched(daemon, client.pid)
+        for book in self.book_files():
+            book.unlink()
+        client.go_on()
+        self.assertEqual(self.gone(daemon, client.pid), f"PID {client.pid} (client, replaced by exec) gone: "
+                         "removed 3 buffers (300.0 kB)")
+        self.assertIsNone(client.popen.poll())
+
     def test_book_removed_by_hand_is_no_exec(self):
         daemon = self.daemon("--log-level=debug", "--refresh=20ms")
         client = self.client("device=D", "dram=3x100000", "ready", "wait")

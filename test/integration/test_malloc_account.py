@@ -7,7 +7,9 @@ import unittest
 import test_track
 import test_track_programs
 import test_track_truth
-from cli_support import ENVIRONMENT, MEMOIR
+from cli_support import ENVIRONMENT, MEMOIR, wait_for
+from daemon_fixture import MEMOIRD, Process
+from memoir.client import Client
 from track_support import BUILD, PROGRAMS, SOURCE_MALLOC
 
 MALLOC = BUILD / "src/malloc/libmemoir-malloc.so"
@@ -122,6 +124,36 @@ class Chains(Accounted, test_track.TrackTest):
         self.assertIsNone(process["other_host_bytes"])
         self.assertRegex(ask("sites"), r"(?m) chain +(chains.c:\d+ )?turn$")
         self.assertRegex(ask("buffers"), r"(?m) host +chain .* (chains.c:\d+ )?turn$")
+
+    def test_memoird_tells_them_apart_from_the_memory_that_they_lie_in(self):
+        """While it lives, and when it is gone: their blocks count, their bytes are the heap's or the program's own."""
+        state, native = self.dir / "state", self.dir / "native.sock"
+        daemon = Process([MEMOIRD, "--dir", self.dir, "--state", state, "--socket", native, "--tt-socket", "none",
+                          "--refresh", "20ms"])
+        self.addCleanup(daemon.close)
+        daemon.err.wait("ready: watching")
+        process = self.start("track_chains")
+        told = process.told("alone")
+        blocks, size = (told[f"alloc_{what}"] - told[f"freed_{what}"] for what in ("blocks", "bytes"))
+        self.assertGreater(blocks, 100)
+        with Client(str(native)) as client:
+            (live,) = wait_for(lambda: [row for row in client.query(where=f"pid={process.pid}", show="heap,host,chain")
+                                        if row["chain"] == size and row["heap"]], "memoird knows what is in chains", 60)
+        self.assertEqual(live["host"], live["heap"])
+        process.kill()
+        line = daemon.err.wait(rf"PID {process.pid} .* gone: ")
+        self.assertRegex(line, rf"\b{blocks} blocks in chains \(")
+        record = json.loads((state / "retired.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+        accounts = {account["space"]: account for account in record["accounts"]}
+        self.assertEqual([accounts["chain"][name] for name in ("live_blocks", "live_bytes")], [blocks, size])
+        self.assertTrue(any(record["accounts"][block["account"]]["space"] == "chain" for block in record["blocks"]))
+        done = subprocess.run([MEMOIR, "ps", "--exited", "--json", "--state", state], capture_output=True, text=True,
+                              env=ENVIRONMENT, timeout=60, check=True)
+        (row,) = json.loads(done.stdout)["processes"]
+        self.assertEqual((row["heap_bytes"], row["other_host_bytes"]), (accounts["heap"]["live_bytes"], None))
+        self.assertEqual(row["blocks_held"], accounts["heap"]["live_blocks"] + blocks)
+        with Client(str(native)) as client:
+            self.assertEqual(list(client.query(where=f"pid={process.pid}", show="heap")), [])
 
     def test_what_is_allocated_while_it_is_suspended_is_not_counted(self):
         process = self.start("track_chains", "suspended")

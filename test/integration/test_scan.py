@@ -24,6 +24,13 @@ def forbid_reading_by_pid(action=0x00050000 | errno.EPERM):
     seccomp_filter([(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, action), (0x06, 0, 0, 0x7FFF0000)])
 
 
+def forbid_tracing():
+    """ptrace() gives EPERM from now on, as in a container that may not."""
+    number = {"x86_64": 101, "aarch64": 117}[os.uname().machine]
+    seccomp_filter([(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050000 | errno.EPERM),
+                    (0x06, 0, 0, 0x7FFF0000)])
+
+
 def forbid_shared_memory():
     """mmap() with exactly MAP_SHARED | MAP_ANONYMOUS fails, which who looks apart needs before anything else."""
     number, fourth = {"x86_64": 9, "aarch64": 222}[os.uname().machine], 16 + 3 * 8
@@ -147,6 +154,32 @@ class Scan(CommandTest):
         scan, done = self.run_scan(fine, "--lost-code", "9", preexec_fn=lambda: forbid_reading_by_pid(kill_process))
         self.assertIsNone(scan)
         self.assertRegex(done.stderr, "was killed, .* It ends all the same")
+        self.assertEqual(done.returncode, 9)
+
+    def test_where_nobody_may_trace_it_is_not_known_what_is_lost(self):
+        fine = self.program("config").command(BUILD)
+        scan, done = self.run_scan(fine, "--lost-code", "9", preexec_fn=forbid_tracing)
+        self.assertIsNone(scan)
+        self.assertIn("was not scanned, so what is lost is not known: Operation not permitted", done.stderr)
+        self.assertEqual(done.returncode, 9)
+        self.assertEqual(self.run_scan(fine, preexec_fn=forbid_tracing)[1].returncode, 0)
+
+    def test_without_a_book_it_is_not_known_what_is_lost(self):
+        """Not even by that of the program that started it by exec."""
+        fine = ["env", "MEMOIR_OFF=1", *self.program("config").command(BUILD)]
+        scan, done = self.run_scan(fine, "--lost-code", "9")
+        self.assertIsNone(scan)
+        self.assertIn("keeps no book", done.stderr)
+        self.assertEqual(done.returncode, 9)
+
+    def test_of_a_program_that_cannot_be_tracked_it_is_not_known_what_is_lost(self):
+        source, static = self.dir / "static.c", self.dir / "static"
+        source.write_text("int main(void) { return 0; }\n", encoding="utf-8")
+        if subprocess.run(["gcc", "-static", "-o", static, source], capture_output=True, check=False).returncode != 0:
+            self.skipTest("gcc -static does not work here")
+        scan, done = self.run_scan([static], "--lost-code", "9")
+        self.assertIsNone(scan)
+        self.assertIn("keeps no book", done.stderr)
         self.assertEqual(done.returncode, 9)
 
     def test_signals_reach_a_program_that_is_traced(self):

@@ -10,14 +10,30 @@ import threading
 import time
 import unittest
 
-from daemon_fixture import NOBODY, SANITIZED, Process, as_user, crowded
+from daemon_fixture import NOBODY, PATIENCE_S, SANITIZED, Process, as_user, crowded
 from socket_support import ALLOC, SocketTest, message
 
 BUFFERS = 4000 if SANITIZED else 15000
 CROWD = 20000 if SANITIZED else 300000
-WAIT_S = 2 if SANITIZED else 0.5  # of others; without turns it is many times that
+SUBSCRIBERS = 200 if SANITIZED else 1000
+WORK_S = 1 if SANITIZED else 0.2  # of memoird's, before others are served; without turns it is many times that
+STALL_S = 3 if SANITIZED else 2  # what we send ourselves has to come in whole messages within it
 DUMP_REMAINING, KERNEL_LOAD, DUMP_KERNELS = 5, 10, 12
 DUMP_MARK = struct.unpack("=Q", b"MEMOIRDP")[0]
+
+
+class Waits:
+    """How long others waited at worst: in time, and in what memoird worked meanwhile, whoever else has the processors."""
+
+    def __init__(self, daemon):
+        self.clock = ~daemon.pid << 3 | 2  # of the time that a process has been running
+        self.seconds = self.work = 0
+
+    def during(self, call):
+        start, work = time.monotonic(), time.clock_gettime(self.clock)
+        call()
+        self.seconds = max(self.seconds, time.monotonic() - start)
+        self.work = max(self.work, time.clock_gettime(self.clock) - work)
 
 
 class TurnsTest(SocketTest):
@@ -29,70 +45,75 @@ class TurnsTest(SocketTest):
         self.assertEqual(monitor.totals(), {"dram": size * buffers, "kernel": size})
         return monitor
 
+    def assert_prompt(self, daemon, attack, seconds=2):
+        """Another client is served while and after `attack` runs, and need not wait until all of that is done."""
+        client, waits, failed = self.native_client(), Waits(daemon), []
 
-    def slowest_ping(self, attack, seconds=2):
-        """How long another client had to wait at worst, while and after `attack` runs."""
-        client, worst = self.native_client(), 0
+        def run():
+            try:
+                attack()
+            except BaseException as reason:
+                failed.append(reason)
+
         client.ask(ping=1)
-        thread = threading.Thread(target=attack)
+        thread = threading.Thread(target=run)
         thread.start()
         end = time.monotonic() + seconds
         while time.monotonic() < end or thread.is_alive():
-            start = time.monotonic()
-            client.ask(ping=1)
-            worst = max(worst, time.monotonic() - start)
+            waits.during(lambda: client.ask(ping=1))
             time.sleep(0.005)
         thread.join()
-        return worst
-
-    def assert_prompt(self, seconds):
-        self.assertLess(seconds, crowded(WAIT_S), "others had to wait")
+        self.assertEqual(failed, [])
+        self.assertLess(waits.work, WORK_S, f"others had to wait ({waits.seconds} s)")
+        self.assertLess(waits.seconds, crowded(10), f"others had to wait, though it worked for {waits.work} s")
 
 
 class Turns(TurnsTest):
     def test_dumps_leave_time_for_others(self):
         """Small messages that cost much: each reads the whole book."""
-        self.daemon()
+        daemon = self.daemon()
         dumps = message(DUMP_KERNELS, number=DUMP_MARK) * 300
         holder = self.hold(CROWD)
-        self.assert_prompt(self.slowest_ping(lambda: holder.socket.sendall(dumps)))
+        self.assert_prompt(daemon, lambda: holder.socket.sendall(dumps))
 
     def test_dumps_of_many_connections_leave_time_for_others(self):
-        self.daemon()
+        daemon = self.daemon()
         dumps = message(DUMP_KERNELS, number=DUMP_MARK) * 3
         self.hold(CROWD)
         crowd = [self.monitor() for _ in range(100)]
-        self.assert_prompt(self.slowest_ping(lambda: [c.socket.sendall(dumps) for c in crowd]))
+        self.assert_prompt(daemon, lambda: [c.socket.sendall(dumps) for c in crowd])
 
     def test_dumps_are_all_answered(self):
         self.daemon()
         holder = self.hold(CROWD // 10)
         holder.socket.sendall(message(DUMP_KERNELS, number=DUMP_MARK) * 20)
         for _ in range(20):
-            self.assertEqual(holder.receive()[5], 1)
-            self.assertEqual(holder.receive()[5], DUMP_MARK)
+            row, rows = holder.receive(), 0
+            while row[5] != DUMP_MARK:
+                self.assertEqual(row[5], 1)
+                row, rows = holder.receive(), rows + 1
+            self.assertEqual(row[2], rows)
+            self.assertTrue(rows == 1 or row[3], "there is a kernel, and the answer was not cut")  # as one that takes 50 ms
 
     def test_resets_leave_time_for_others(self):
-        self.daemon()
+        daemon = self.daemon()
         self.hold(CROWD)
         client = self.native_client()
         resets = b'{"alloc":{"space":"heap","id":1,"bytes":1}}\n{"reset":true}\n' * 3000
-        self.assert_prompt(self.slowest_ping(lambda: client.socket.sendall(resets)))
+        self.assert_prompt(daemon, lambda: client.socket.sendall(resets))
 
     def test_resets_of_nothing_cost_nothing(self):
         """Where much was held once, there is much to walk through."""
-        self.daemon()
+        waits = Waits(self.daemon())
         self.hold(CROWD)
         client, n = self.native_client(), 1000 if SANITIZED else 20000
         client.ask(reset=True, ack=True)
-        start = time.monotonic()
-        client.socket.sendall(b'{"reset":true}\n' * n)
-        client.ask(ping=1)
-        self.assertLess(time.monotonic() - start, crowded(2))
+        waits.during(lambda: (client.socket.sendall(b'{"reset":true}\n' * n), client.ask(ping=1)))
+        self.assertLess(waits.work, 2)
 
     def test_what_was_sent_before_the_end_counts_across_turns(self):
         self.daemon()
-        client, lines, each = self.native_client(), 100, 2000
+        client, lines, each = self.native_client(), 100, 500 if SANITIZED else 2000
         client.ask(device=0, kind="npu", name="Test")
         data = b"".join(
             b'{"report":[' + b",".join(b'["a",0,16,%d,1]' % (i * each + k) for k in range(each)) + b"]}\n"
@@ -126,7 +147,7 @@ class Others(TurnsTest):
         """Python as another user, with connect(path); waits until it prints a line."""
         begin = ("import socket, sys\n"
                  "def connect(path):\n"
-                 "    s = socket.socket(socket.AF_UNIX); s.settimeout(60); s.connect(path); return s\n"
+                 f"    s = socket.socket(socket.AF_UNIX); s.settimeout({PATIENCE_S}); s.connect(path); return s\n"
                  "native, tt = sys.argv[1:]\n")
         end = "\nprint('done', flush=True)\nsys.stdin.read()\n"
         process = Process([*as_user(NOBODY), sys.executable, "-c", begin + code + end, self.native, self.tt])
@@ -165,9 +186,10 @@ one.recv(144, socket.MSG_WAITALL)
 print('asked', flush=True)
 sys.stdin.readline()
 for c in crowd:
-    left = 60001 * 144
-    while left:
-        left -= len(c.recv(min(left, 1 << 20)))
+    tail, got = b"", 0
+    while got == 0 or got % 144 or tail[24:32] != b"MEMOIRDP":  # fewer than all where the time for one was over
+        piece = c.recv(1 << 20)
+        tail, got = (tail + piece)[-144:], got + len(piece)
 """, until="asked")
         end = time.monotonic() + 2
         while time.monotonic() < end:
@@ -187,18 +209,25 @@ s = connect(tt)
 s.sendall(message(1, 1, 1) + message(5) * 300 + message(3))
 s.recv(144)
 """
-        root = self.hold(1)
+        root, start = self.hold(1), time.monotonic()
         first = self.stranger(dumps)
-        time.sleep(1.1)  # one dump a second
         second = self.stranger(dumps)
-        root.send(DUMP_REMAINING)
-        daemon.err.wait(rf"dump: PID {os.getpid()} ")
+
+        def heard():
+            """One dump a second, whoever asks: who has used up his lines cannot take that of others."""
+            root.send(DUMP_REMAINING)
+            time.sleep(0.2)
+            return any(f"dump: PID {os.getpid()} " in line for line in daemon.err.lines)
+
+        self.wait_until(heard, "root's dump is in the log")
+        seconds = time.monotonic() - start
         daemon.kill(signal.SIGTERM)
         daemon.err.wait(rf"\d\d\d lines that uid {NOBODY} caused were left out of the log")
         said = ["first" if f"PID {first.pid} " in line else "second" if f"PID {second.pid} " in line else "root"
                 for line in daemon.err.lines if "dump: PID" in line]
         self.assertEqual(said[:1], ["first"])
-        self.assertEqual(sorted(said[1:]), ["first", "root", "root", "second"])  # root's dump: everything
+        self.assertLessEqual({"first", "second", "root"}, set(said))  # root's dump: everything
+        self.assertLessEqual(len(said), 4 * (2 + seconds), said)
 
     def test_subscribers_of_one_user_are_limited(self):
         self.daemon("--socket-group", "all")
@@ -218,37 +247,30 @@ print(s.recv(1000).decode().strip(), flush=True)
 
     def test_reports_to_many_subscribers_leave_time_for_others(self):
         """Of one user who has as many connections as he gets, and reads none of them."""
-        self.daemon("--socket-group", "all")
-        ping = self.native_client()
-        attack = threading.Thread(target=self.stranger, args=("""
-kept = [connect(native) for _ in range(1000)]
+        daemon = self.daemon("--socket-group", "all")
+        self.assert_prompt(daemon, lambda: self.stranger(f"""
+kept = [connect(native) for _ in range({SUBSCRIBERS})]
 for s in kept:
-    s.sendall(b'{"subscribe":["reports"]}\\n')
+    s.sendall(b'{{"subscribe":["reports"]}}\\n')
     s.recv(1000)
-s.sendall((b'{"report":[' + b','.join([b'["a",null,"heap",1,1],["f",null,"heap",1]'] * 700) + b']}\\n') * 30)
-""",))
-        attack.start()
-        worst = 0
-        while attack.is_alive():
-            start = time.monotonic()
-            ping.ask(ping=1)
-            worst = max(worst, time.monotonic() - start)
-        self.assert_prompt(worst)
+s.sendall((b'{{"report":[' + b','.join([b'["a",null,"heap",1,1],["f",null,"heap",1]'] * 700) + b']}}\\n') * 30)
+"""))
 
 
 class Answers(TurnsTest):
     def test_who_takes_an_answer_by_crumbs_is_closed(self):
-        daemon = self.daemon("--stall", "300ms")
+        daemon = self.daemon("--stall", f"{STALL_S}s")
         holder = self.hold(15000)
-        holder.send(DUMP_REMAINING, number=DUMP_MARK)
-        left = 15002 * 144
-        while left > 0:
-            piece = holder.socket.recv(min(left, 200000), socket.MSG_WAITALL)
-            if not piece:
+        holder.socket.sendall(message(DUMP_REMAINING, number=DUMP_MARK) * 200)  # one may be cut, after 50 ms
+        for _ in range(30):
+            try:
+                if not holder.socket.recv(50000):
+                    break
+            except ConnectionResetError:
                 break
-            left -= len(piece)
-            time.sleep(0.25)  # there is progress in each `stall`, though not much
-        self.assertGreater(left, 0, "it was served for as long as it liked")
+            time.sleep(0.8 * STALL_S)  # there is progress in each `stall`, though not much
+        else:
+            self.fail("it was served for as long as it liked")
         daemon.err.wait("it does not take its answers")
 
     def test_much_may_be_sent_behind_a_query_that_waits(self):
@@ -256,13 +278,14 @@ class Answers(TurnsTest):
         self.hold(CROWD)
         client = self.native_client()
         costly = b'{"query":{"table":"buffers","by":"space"}}\n'
-        pings = b"".join(b'{"ping":%d}\n' % i for i in range(100000))
+        n, space = 10000, b" " * 110
+        pings = b"".join(b'{"ping":%d%s}\n' % (i, space) for i in range(n))
         self.assertGreater(len(pings), 1 << 20)
         sender = threading.Thread(target=client.socket.sendall, args=(costly * 3 + pings,))
         sender.start()
         for _ in range(3):
             self.assertIn("result", json.loads(client.file.readline()))
-        for i in range(100000):
+        for i in range(n):
             self.assertEqual(client.file.readline(), '{"pong":%d}\n' % i)
         sender.join()
 

@@ -102,30 +102,39 @@ int __wrap_madvise(void *p, size_t n, int advice)
     return fails_wide(EFAULT) ? -1 : __real_madvise(p, n, advice);
 }
 
+int fault_standard_opens;
+
+static int opened(int fd, int flags)
+{
+    if (fd >= 0 && fd <= 2 && !(flags & O_PATH))
+        fault_standard_opens++;
+    return fd;
+}
+
 int __real_open(const char *path, int flags, mode_t mode);
 int __wrap_open(const char *path, int flags, mode_t mode);
 int __wrap_open(const char *path, int flags, mode_t mode)
 {
-    return fails(EMFILE) ? -1 : __real_open(path, flags, mode);
+    return fails(EMFILE) ? -1 : opened(__real_open(path, flags, mode), flags);
 }
 
 int __real_openat(int dir, const char *path, int flags, mode_t mode);
 int __wrap_openat(int dir, const char *path, int flags, mode_t mode);
 int __wrap_openat(int dir, const char *path, int flags, mode_t mode)
 {
-    return fails(EMFILE) ? -1 : __real_openat(dir, path, flags, mode);
+    return fails(EMFILE) ? -1 : opened(__real_openat(dir, path, flags, mode), flags);
 }
 
 int __real_open64(const char *path, int flags, mode_t mode);
 int __wrap_open64(const char *path, int flags, mode_t mode);
 int __wrap_open64(const char *path, int flags, mode_t mode)
 {
-    return fails(EMFILE) ? -1 : __real_open64(path, flags, mode);
+    return fails(EMFILE) ? -1 : opened(__real_open64(path, flags, mode), flags);
 }
 
 int __real_openat64(int dir, const char *path, int flags, mode_t mode);
 int __wrap_openat64(int dir, const char *path, int flags, mode_t mode);
 int __wrap_openat64(int dir, const char *path, int flags, mode_t mode)
 {
-    return fails(EMFILE) ? -1 : __real_openat64(dir, path, flags, mode);
+    return fails(EMFILE) ? -1 : opened(__real_openat64(dir, path, flags, mode), flags);
 }

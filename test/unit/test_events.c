@@ -1,6 +1,7 @@
 /* The ring of events: numbers, what is left out, who may see what. */
 #include "daemon/events.h"
 
+#include <memoir/memoir.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -102,9 +103,13 @@ static void deaths_are_of_their_kind_and_heard_at_once(void **unused)
     uint64_t heard = 0;
     events_listen(events, hear, &heard);
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        struct retired_account accounts[] = {{.totals.live_bytes = 30}, {.totals.live_bytes = 12}};
+        struct retired_account accounts[] = {
+            {.totals.live_bytes = 30},
+            {.totals.live_bytes = 12},
+            {.space = MEMOIR_SPACE_CHAIN, .totals.live_bytes = 1000}, /* in those that count */
+        };
         struct retired_process p = {
-            .pid = 7, .cause = cases[i].cause, .accounts = accounts, .n_accounts = 2};
+            .pid = 7, .cause = cases[i].cause, .accounts = accounts, .n_accounts = 3};
         events_process_went(events, &p, "it is gone");
         assert_int_equal(heard, events_last(events));
         assert_int_equal(events_read(events, &root, heard - 1, got, 8), 1);

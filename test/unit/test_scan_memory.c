@@ -2,6 +2,7 @@
 #include "scan/memory.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -120,12 +121,41 @@ static void nothing_takes_no_time(void **unused)
     munmap(at, bytes);
 }
 
+/* Who began because there are stretches to be asked for must not go on for hours without them. */
+static void an_answer_that_ends_midway_ends_the_look(void **unused)
+{
+    const uint64_t from = UINT64_C(1) << 40;
+    struct scan_memory memory;
+    assert_int_equal(scan_memory_open(&memory, getpid()), 0);
+    int pagemap = memory.pagemap;
+    memory.pagemap = open("/dev/null", O_RDONLY | O_CLOEXEC); /* knows no such question */
+    assert_true(memory.pagemap >= 0);
+    memory.one_by_one = false;
+    assert_true(scan_memory_may(&memory, SCAN_MAPPING_MAX + 4096));
+    runs.n = 0;
+    assert_int_equal(scan_memory_runs(&memory, from, from + SCAN_MAPPING_MAX + 4096, note, &runs),
+                     0);
+    assert_true(memory.one_by_one);
+    assert_int_equal(runs.n, 0);
+    assert_int_equal(memory.unread, SCAN_MAPPING_MAX + 4096);
+    /* What can be looked at page by page is. */
+    memory.unread = 0;
+    memory.one_by_one = false;
+    assert_int_equal(scan_memory_runs(&memory, from, from + 4096, note, &runs), 0);
+    assert_int_equal(runs.n, 1);
+    assert_int_equal(memory.unread, 0);
+    close(memory.pagemap);
+    memory.pagemap = pagemap;
+    scan_memory_close(&memory);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_ways_tell_the_same),
         cmocka_unit_test(whoever_is_told_may_end_it),
         cmocka_unit_test(nothing_takes_no_time),
+        cmocka_unit_test(an_answer_that_ends_midway_ends_the_look),
     };
     return cmocka_run_group_tests_name("scan_memory", tests, NULL, NULL);
 }

@@ -8,7 +8,9 @@
 
 #include "malloc/root.h"
 #include "scan/heap.h"
+#include "scan/memory.h"
 #include "scan/scan.h"
+#include "scan/words.h"
 
 #include "check.h"
 
@@ -155,6 +157,79 @@ static void what_is_free_has_no_blocks(void **state)
     assert_int_equal(n_found, 0);
 }
 
+/* ---- while it is looked at ---- */
+
+/* The slab behind the first one: what becomes of it while blocks of the first are told of. */
+static struct slab *second;
+
+static void it_goes(void)
+{
+    second->words = NULL;
+}
+
+static void its_words_go_elsewhere(void)
+{
+    second->words += 200;
+}
+
+static void it_is_cut_anew(void)
+{
+    second->class = SMALL + 1;
+    second->block_bytes = size_of_class(SMALL + 1);
+}
+
+static void it_is_large(void)
+{
+    second->class = SLAB_LARGE;
+}
+
+static void it_carves_more(void)
+{
+    second->made++;
+}
+
+static int change_it(void *context, const struct book_trailer *block)
+{
+    void (*const *change)(void) = context;
+    if (n_found++ == 0)
+        (*change)();
+    return 0;
+}
+
+static void words_of_a_slab_that_went_meanwhile_are_not_told(void **state)
+{
+    static const struct {
+        void (*change)(void);
+        size_t found;
+    } cases[] = {{it_carves_more, 2},
+                 {it_goes, 1},
+                 {its_words_go_elsewhere, 1},
+                 {it_is_cut_anew, 1},
+                 {it_is_large, 1}};
+    uint64_t from = (uintptr_t)macro, read = 0;
+    struct scan_memory memory;
+    struct scan_words *words;
+    assert_int_equal(scan_memory_open(&memory, getpid()), 0);
+    assert_int_equal(scan_words_new(&words), 0);
+    array[0] = array[100] = word_of(7, 20, GENERATION, 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct slab *first = slab;
+        second = slab = slab_make(8, 1, SMALL);
+        slab->block_bytes = first->block_bytes;
+        slab->limit = first->limit;
+        slab->made = first->made;
+        words_set(array + 100);
+        slab = first;
+        n_found = 0;
+        assert_int_equal(scan_words_macro(words, &memory, from, from, from + MACRO_BYTES,
+                                          GENERATION, change_it, (void *)&cases[i].change, &read),
+                         0);
+        assert_int_equal(n_found, cases[i].found);
+    }
+    scan_words_free(words);
+    scan_memory_close(&memory);
+}
+
 static void an_allocator_of_another_version_is_told(void **state)
 {
     root.version++;
@@ -203,6 +278,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(live_blocks_are_found_by_their_words, begin, end),
         cmocka_unit_test_setup_teardown(what_is_free_has_no_blocks, begin, end),
+        cmocka_unit_test_setup_teardown(words_of_a_slab_that_went_meanwhile_are_not_told, begin,
+                                        end),
         cmocka_unit_test_setup_teardown(an_allocator_of_another_version_is_told, begin, end),
         cmocka_unit_test_setup_teardown(words_at_places_that_are_none_are_no_blocks, begin, end),
         cmocka_unit_test_setup_teardown(garbage_leads_nowhere, begin, end),

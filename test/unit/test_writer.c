@@ -243,6 +243,37 @@ static void descriptors_are_none_left(void **unused)
 
 /* ---- earlier images and other people's books ---- */
 
+/* What some library of the program says on a standard error that it closed must not land in the book. */
+static void numbers_of_standard_streams_are_never_ours(void **unused)
+{
+    char byte;
+    int ends[2];
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    int out = fcntl(ends[1], F_DUPFD_CLOEXEC, 10);
+    for (unsigned closed = 1; closed < 8; closed++) { /* any of them, or all */
+        pid_t child = fork();
+        if (child == 0) {
+            for (int i = 0; i < 3; i++)
+                if (closed >> i & 1)
+                    close(i);
+            fault_standard_opens = 0;
+            struct fixture *f = fixture_new(&own);
+            bool fine = book_writer_publish(&f->w) == 0;
+            fixture_free(f);
+            for (int i = 0; i < 3; i++)
+                fine &= (fcntl(i, F_GETFD) < 0) == (closed >> i & 1);
+            fine &= fault_standard_opens == 0;
+            _exit(write(out, fine ? "1" : "0", 1) == 1 ? 0 : 1);
+        }
+        assert_int_equal(waitpid(child, NULL, 0), child);
+        assert_int_equal(read(ends[0], &byte, 1), 1);
+        assert_int_equal(byte, '1');
+    }
+    close(ends[0]);
+    close(ends[1]);
+    close(out);
+}
+
 static void earlier_images_are_counted_and_removed(void **unused)
 {
     for (uint32_t image = 0; image < 4; image++) {
@@ -538,6 +569,7 @@ int main(void)
         cmocka_unit_test(file_has_name_mode_and_magic),
         cmocka_unit_test(lock_tells_whether_the_writer_lives),
         cmocka_unit_test(descriptors_are_none_left),
+        cmocka_unit_test(numbers_of_standard_streams_are_never_ours),
         cmocka_unit_test(earlier_images_are_counted_and_removed),
         cmocka_unit_test(a_book_is_wanted_of_the_named_process_only),
         cmocka_unit_test(failing_calls_leave_no_file_and_do_no_harm),
