@@ -16,13 +16,15 @@
 static __attribute__((noinline)) void *entry_malloc_slowly(struct heap *h, size_t bytes,
                                                            uintptr_t caller)
 {
-    void *block = h != &heap_none && bytes <= SIZE_SMALL_MAX ? heap_alloc_slowly(h, bytes) : NULL;
+    void *block = bytes <= SIZE_SMALL_MAX ? heap_alloc_slowly(h, bytes) : NULL;
     return likely(block) ? block : divert_malloc(bytes, caller);
 }
 
 void *entry_malloc_further(size_t bytes, uintptr_t caller)
 {
     struct heap *h = heap_fast;
+    if (unlikely(h == &heap_none))
+        return divert_malloc(bytes, caller);
     if (likely(bytes <= SIZE_SMALL_MAX)) {
         void *block = heap_pop_further(h, bytes);
         if (likely(block))
