@@ -130,7 +130,8 @@ static void undo_time_namespace(struct book_header *header)
         return;
     int64_t boottime_ns = namespace_offset(text, n, "boottime");
     header->created_monotonic_ns -= (uint64_t)namespace_offset(text, n, "monotonic");
-    header->start_ticks -= (uint64_t)(boottime_ns / (1000000000 / sysconf(_SC_CLK_TCK)));
+    int64_t ticks_per_s = (int64_t)getauxval(AT_CLKTCK);
+    header->start_ticks -= (uint64_t)(boottime_ns / (1000000000 / ticks_per_s));
 }
 
 /* What the number is made of, in this order. */

@@ -13,14 +13,11 @@
 #include "base/atomic.h"
 #include "book/text.h"
 
-/* Beside what else an allocator runs when a program starts: so no other part of its code becomes resident. */
-#define AT_START __attribute__((section(".text.startup")))
-
 enum { READ_TRIES = 1000 };
 
 /* ---- where ---- */
 
-AT_START static void place_add(struct pressure_places *places, const char *dir, const char *more)
+static void place_add(struct pressure_places *places, const char *dir, const char *more)
 {
     if (!dir || dir[0] != '/')
         return;
@@ -30,8 +27,7 @@ AT_START static void place_add(struct pressure_places *places, const char *dir, 
     places->n += !text.cut;
 }
 
-AT_START void pressure_places_set(struct pressure_places *ret_places, const char *root,
-                                  const char *runtime)
+void pressure_places_set(struct pressure_places *ret_places, const char *root, const char *runtime)
 {
     ret_places->n = 0;
     if (root) {

@@ -13,6 +13,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -217,7 +218,7 @@ bool book_keep_asked(void)
 
 int book_writer_init(struct book_writer *w, const struct book_writer_options *options)
 {
-    w->page_bytes = (uint32_t)sysconf(_SC_PAGESIZE);
+    w->page_bytes = (uint32_t)getauxval(AT_PAGESZ);
     w->single = options->on_behalf;
     w->bare = options->bare;
     uint64_t limit = reserve_limit();

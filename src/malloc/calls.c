@@ -4,12 +4,14 @@
  * Every name that we import is looked up whenever a program starts, and takes its part of the pages that the loader reads. Those of system
  * calls need not be: what is defined here stays inside, and all of our code that calls them (books, the tracker, pressure) finds these. None of
  * them is a point where a thread may be cancelled, and no other library stands in front of them. The calls for which that would be wrong, or that
- * are more than a system call in the C library, are left out: mmap, munmap and mremap (keep_out.c), and masks of signals.
+ * are more than a system call in the C library, are left out: mmap, munmap and mremap (keep_out.c), and masks of signals. Sets of these, which
+ * are no system calls but as simple, are here; what reads text is in texts.c.
  */
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -148,6 +150,11 @@ pid_t getpid(void)
     return (pid_t)syscall(SYS_getpid);
 }
 
+pid_t gettid(void)
+{
+    return (pid_t)syscall(SYS_gettid);
+}
+
 pid_t getppid(void)
 {
     return (pid_t)syscall(SYS_getppid);
@@ -168,6 +175,12 @@ int kill(pid_t pid, int signal)
     return (int)syscall(SYS_kill, pid, signal);
 }
 
+void _exit(int status)
+{
+    for (;;)
+        (void)syscall(SYS_exit_group, status);
+}
+
 int sigaltstack(const stack_t *stack, stack_t *ret_before)
 {
     return (int)syscall(SYS_sigaltstack, stack, ret_before);
@@ -181,4 +194,26 @@ int nanosleep(const struct timespec *time, struct timespec *ret_left)
 int sched_yield(void)
 {
     return (int)syscall(SYS_sched_yield);
+}
+
+/* ---- sets of signals ---- */
+
+int sigemptyset(sigset_t *set)
+{
+    memset(set, 0, sizeof(*set));
+    return 0;
+}
+
+/* Those that the C library keeps for itself are taken out where a mask is set. */
+int sigfillset(sigset_t *set)
+{
+    memset(set, ~0, sizeof(*set));
+    return 0;
+}
+
+int sigaddset(sigset_t *set, int signal)
+{
+    enum { BITS = 8 * sizeof(set->__val[0]) };
+    set->__val[(unsigned)(signal - 1) / BITS] |= 1UL << (unsigned)(signal - 1) % BITS;
+    return 0;
 }

@@ -59,18 +59,24 @@ static bool make_room(void)
     return any;
 }
 
-static void *take(size_t bytes, size_t align, enum want want)
+/* Apart from what a program without a heap runs (link.ld), as are others below: first blocks come from, and go back to, the nursery. */
+static __attribute__((noinline)) void *take_mapped(size_t bytes, size_t align, enum want want)
 {
-    if (unlikely(bytes > PTRDIFF_MAX || align > PTRDIFF_MAX))
-        return NULL;
-    void *block = nursery_alloc(bytes, align);
-    if (block)
-        return want == WANT_ZERO ? memset(block, 0, bytes) : block;
-    block = take_once(bytes, align, want);
+    void *block = take_once(bytes, align, want);
     if (likely(block))
         return block;
     make_room(); /* though the kernel got nothing: the heap itself may have kept what is needed */
     return take_once(bytes, align, want);
+}
+
+static inline __attribute__((always_inline)) void *take(size_t bytes, size_t align, enum want want)
+{
+    if (unlikely(bytes > PTRDIFF_MAX || align > PTRDIFF_MAX))
+        return NULL;
+    void *block = nursery_alloc(bytes, align);
+    if (!block)
+        return take_mapped(bytes, align, want);
+    return want == WANT_ZERO ? memset(block, 0, bytes) : block;
 }
 
 void *core_malloc_slowly(size_t bytes)
@@ -99,13 +105,8 @@ static bool is_block(const struct slab *s, const void *block)
     return s->class < SIZE_CLASSES && s->block_bytes != 0;
 }
 
-void core_free_slowly(void *block)
+static __attribute__((noinline)) void free_mapped(void *block)
 {
-    if (unlikely(nursery_has(block))) {
-        if (!nursery_free(block))
-            fatal_block("free", "no block of this program's heap", block);
-        return;
-    }
     switch (map_kind(block)) {
     case MAP_MACRO: {
         struct slab *s = slab_of(block);
@@ -128,10 +129,16 @@ void core_free_slowly(void *block)
     }
 }
 
-size_t core_usable(const void *block)
+void core_free_slowly(void *block)
 {
-    if (unlikely(nursery_has(block)))
-        return nursery_usable(block);
+    if (likely(!nursery_has(block)))
+        free_mapped(block);
+    else if (!nursery_free(block))
+        fatal_block("free", "no block of this program's heap", block);
+}
+
+static __attribute__((noinline)) size_t usable_mapped(const void *block)
+{
     switch (map_kind(block)) {
     case MAP_MACRO:
         return slab_usable(slab_of(block));
@@ -141,6 +148,11 @@ size_t core_usable(const void *block)
     default:
         return 0;
     }
+}
+
+size_t core_usable(const void *block)
+{
+    return unlikely(nursery_has(block)) ? nursery_usable(block) : usable_mapped(block);
 }
 
 /* Can it stay where it is? A block that would be more than half empty moves. */
@@ -159,10 +171,8 @@ static void *move(void *block, size_t had, size_t bytes)
     return to;
 }
 
-void *core_realloc(void *block, size_t bytes)
+static __attribute__((noinline)) void *realloc_mapped(void *block, size_t bytes)
 {
-    if (unlikely(bytes > PTRDIFF_MAX))
-        return NULL;
     if (map_kind(block) == MAP_MACRO) {
         struct slab *s = slab_of(block);
         if (unlikely(!is_block(s, block)))
@@ -176,12 +186,10 @@ void *core_realloc(void *block, size_t bytes)
         }
         return move(block, slab_usable(s), bytes);
     }
-    size_t had = core_usable(block);
+    size_t had = usable_mapped(block);
     if (had == 0)
         fatal_block("realloc", "no block of this program's heap", block);
-    if (nursery_has(block) && fits(had, bytes))
-        return block;
-    if (bytes <= HEAP_LARGE_MAX || nursery_has(block))
+    if (bytes <= HEAP_LARGE_MAX)
         return move(block, had, bytes);
     void *moved = huge_realloc(block, bytes);
     if (unlikely(!moved) && make_room())
@@ -189,6 +197,29 @@ void *core_realloc(void *block, size_t bytes)
     if (bytes > had)
         policy_grown(true);
     return moved;
+}
+
+static void *realloc_nursery(void *block, size_t bytes)
+{
+    size_t had = nursery_usable(block);
+    if (had == 0)
+        fatal_block("realloc", "no block of this program's heap", block);
+    if (fits(had, bytes))
+        return block;
+    void *to = core_malloc_slowly(bytes);
+    if (unlikely(!to))
+        return bytes <= had ? block : NULL;
+    memcpy(to, block, had < bytes ? had : bytes);
+    nursery_free(block);
+    return to;
+}
+
+void *core_realloc(void *block, size_t bytes)
+{
+    if (unlikely(bytes > PTRDIFF_MAX))
+        return NULL;
+    return unlikely(nursery_has(block)) ? realloc_nursery(block, bytes)
+                                        : realloc_mapped(block, bytes);
 }
 
 bool core_trim(void)

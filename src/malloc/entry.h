@@ -22,7 +22,9 @@ static inline __attribute__((always_inline)) void *entry_malloc(size_t bytes, ui
         if (h == &heap_accounted)
             return account_malloc_own(bytes, caller);
     } else {
-        void *block = likely(bytes <= SIZE_SMALL_MAX) ? heap_pop_further(h, bytes) : NULL;
+        void *block = NULL;
+        if (likely(bytes <= SIZE_SMALL_MAX && h != &heap_none))
+            block = heap_pop_further(h, bytes);
         if (likely(block))
             return block;
         if (h == &heap_accounted)

@@ -13,7 +13,7 @@ void fatal_end(void)
     sigset_t abort_only;
     sigemptyset(&abort_only);
     sigaddset(&abort_only, SIGABRT);
-    sigprocmask(SIG_UNBLOCK, &abort_only, NULL);
+    pthread_sigmask(SIG_UNBLOCK, &abort_only, NULL);
     syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGABRT);
     syscall(SYS_tgkill, getpid(), syscall(SYS_gettid),
             SIGKILL); /* somebody handled it, and came back */

@@ -59,6 +59,8 @@ struct spares {
 
 struct heap {
     struct slab *direct[HEAP_DIRECT];
+    bool alone; /* there was no other thread when it was last looked */
+    /* heap_none ends here. */
     struct bin bin[SIZE_CLASSES];
     struct spares spare[HEAP_SPARE_SLICES]; /* of one slice, of two */
     struct slab *kept[HEAP_KEPT]; /* of large blocks that it freed; the last is the newest */
@@ -67,7 +69,6 @@ struct heap {
     struct heap *next;                 /* all of them, for walks */
     struct heap *next_free;            /* of no thread */
     bool on_node;                      /* of memoir_malloc_on_node(): does not follow a thread */
-    bool alone;                        /* there was no other thread when it was last looked */
     int32_t tid;                       /* 0: of no thread */
     int32_t pid;                       /* of that thread's process */
     uint32_t held_slices;              /* of all slabs that it holds */
@@ -77,7 +78,7 @@ struct heap {
 } __attribute__((aligned(64))); /* those of two threads share no cache line */
 
 extern struct slab slab_none __attribute__((visibility("hidden")));
-extern struct heap heap_none __attribute__((visibility("hidden")));
+extern struct heap heap_none __attribute__((visibility("hidden"))); /* its first fields alone */
 extern struct heap heap_accounted __attribute__((visibility("hidden")));
 extern struct heap *heap_all __attribute__((visibility("hidden"))); /* under heaps_lock */
 

@@ -184,11 +184,14 @@ class Block(gdb.Command):
 
     def nursery(self, address, first):
         """One of the first blocks: bits tell where each starts, and whether it is in use."""
-        now = gdb.parse_and_eval("nursery_region.now")
+        region = gdb.parse_and_eval("nursery_region")
+        now, near = region["now"], constant("NURSERY_NEAR")
         step, end = constant("NURSERY_STEP"), number(now["end"])
 
         def bit(field, place):
-            return number(now[field][place // 64]) >> place % 64 & 1
+            word = place // 64
+            bits = now["near"][word] if word < near else region["far"][word - near]
+            return number(bits[field]) >> place % 64 & 1
 
         place = (address - first) // step
         start = place

@@ -11,19 +11,35 @@ enum { PAGE_PLACES = OS_PAGE_BYTES / NURSERY_STEP };
 
 static struct nursery *const now = &nursery_region.now;
 
-static inline bool bit_is(const uint64_t *words, uint32_t place)
+/* Not inline: what each program runs is to be short, and nothing here is done a thousand times. */
+static __attribute__((noinline)) struct nursery_bits *bits_of(uint32_t word)
 {
-    return load_relaxed(&words[place / 64]) >> place % 64 & 1;
+    return word < NURSERY_NEAR ? &now->near[word] : &nursery_region.far[word - NURSERY_NEAR];
 }
 
-static inline void bit_set(uint64_t *words, uint32_t place)
+static inline uint64_t bit_of(uint32_t place)
 {
-    words[place / 64] |= UINT64_C(1) << place % 64;
+    return UINT64_C(1) << place % 64;
 }
 
-static inline void bit_clear(uint64_t *words, uint32_t place)
+static inline bool is_start(uint32_t place)
 {
-    words[place / 64] &= ~(UINT64_C(1) << place % 64);
+    return bits_of(place / 64)->starts & bit_of(place);
+}
+
+static inline bool is_live(uint32_t place)
+{
+    return load_relaxed(&bits_of(place / 64)->live) & bit_of(place);
+}
+
+static inline void start_set(uint32_t place)
+{
+    bits_of(place / 64)->starts |= bit_of(place);
+}
+
+static inline void start_clear(uint32_t place)
+{
+    bits_of(place / 64)->starts &= ~bit_of(place);
 }
 
 static inline uint32_t end_of(void)
@@ -35,9 +51,9 @@ static inline uint32_t end_of(void)
 static uint32_t next_start(uint32_t place)
 {
     uint32_t word = ++place / 64, end = end_of();
-    uint64_t bits = place < end ? now->starts[word] & ~UINT64_C(0) << place % 64 : 0;
+    uint64_t bits = place < end ? bits_of(word)->starts & ~UINT64_C(0) << place % 64 : 0;
     while (!bits && ++word < (end + 63) / 64)
-        bits = now->starts[word];
+        bits = bits_of(word)->starts;
     return bits ? word * 64 + (uint32_t)__builtin_ctzll(bits) : end;
 }
 
@@ -45,9 +61,9 @@ static uint32_t next_start(uint32_t place)
 static uint32_t last_start(uint32_t place)
 {
     uint32_t word = place / 64;
-    uint64_t bits = now->starts[word] & ~(~UINT64_C(0) << place % 64);
+    uint64_t bits = bits_of(word)->starts & ~(~UINT64_C(0) << place % 64);
     while (!bits && word > 0)
-        bits = now->starts[--word];
+        bits = bits_of(--word)->starts;
     return bits ? word * 64 + 63 - (uint32_t)__builtin_clzll(bits) : 0;
 }
 
@@ -85,11 +101,11 @@ static uint32_t hole_take(uint32_t places)
 {
     unsigned tried = 0;
     for (uint32_t word = 0; word < (end_of() + 63) / 64; word++)
-        for (uint64_t bits = now->starts[word] & ~now->live[word]; bits; bits &= bits - 1) {
+        for (uint64_t bits = bits_of(word)->starts & ~bits_of(word)->live; bits; bits &= bits - 1) {
             uint32_t at = word * 64 + (uint32_t)__builtin_ctzll(bits);
             uint32_t has = next_start(at) - at;
             if (has > places)
-                bit_set(now->starts, at + places);
+                start_set(at + places);
             if (has >= places)
                 return at;
             if (++tried == HOLES_TRIED)
@@ -107,9 +123,9 @@ static uint32_t end_take(uint32_t places, uint32_t align)
     if (at + places > NURSERY_PLACES)
         return 0;
     if (at > end)
-        bit_set(now->starts, end);
+        start_set(end);
     now->end = at + places;
-    bit_set(now->starts, at);
+    start_set(at);
     return at;
 }
 
@@ -129,7 +145,7 @@ void *nursery_alloc(size_t bytes, size_t align)
         nursery_close();
         return NULL;
     }
-    bit_set(now->live, at);
+    bits_of(at / 64)->live |= bit_of(at);
     return address_of(at);
 }
 
@@ -139,16 +155,16 @@ void *nursery_alloc(size_t bytes, size_t align)
 static void merge(uint32_t at)
 {
     uint32_t after = next_start(at), before = last_start(at);
-    if (after < now->end && !bit_is(now->live, after)) {
-        bit_clear(now->starts, after);
+    if (after < now->end && !is_live(after)) {
+        start_clear(after);
         after = next_start(at);
     }
-    if (before && !bit_is(now->live, before)) {
-        bit_clear(now->starts, at);
+    if (before && !is_live(before)) {
+        start_clear(at);
         at = before;
     }
     if (after == now->end) {
-        bit_clear(now->starts, at);
+        start_clear(at);
         now->end = at;
     }
 }
@@ -157,24 +173,24 @@ static void merge(uint32_t at)
 static bool page_is_dead(uint32_t first)
 {
     for (uint32_t at = first, end = first + PAGE_PLACES; at < end; at = (at | 63) + 1) {
-        uint64_t live = load_acquire(&now->live[at / 64]) >> at % 64;
+        uint64_t live = load_acquire(&bits_of(at / 64)->live) >> at % 64;
         if (end - at < 64)
             live &= ~(~UINT64_C(0) << (end - at));
         if (live)
             return false;
     }
-    return bit_is(now->starts, first) || !bit_is(now->live, last_start(first));
+    return is_start(first) || !is_live(last_start(first));
 }
 
 /* Closed: nobody is given anything here any more, so a page goes back with its last block. Two who find that at once both do it. The region
- * begins and ends anywhere in a page: others have the rest. A program without a heap does not come here. */
+ * begins anywhere in a page, and its blocks end anywhere: others have the rest. A program without a heap does not come here. */
 static __attribute__((noinline)) void pages_give(uint32_t from, uint32_t to)
 {
     uintptr_t blocks = (uintptr_t)address_of(NURSERY_FIRST);
     uintptr_t page = (uintptr_t)address_of(from) & ~(uintptr_t)(OS_PAGE_BYTES - 1);
     uintptr_t end = os_page_up((uintptr_t)address_of(to)), dead = 0;
     for (; page <= end; page += OS_PAGE_BYTES) {
-        bool ours = page >= blocks && page + OS_PAGE_BYTES <= (uintptr_t)(&nursery_region + 1);
+        bool ours = page >= blocks && page + OS_PAGE_BYTES <= (uintptr_t)nursery_region.far;
         if (page < end && ours && page_is_dead(place_of((void *)page))) {
             dead += OS_PAGE_BYTES;
         } else if (dead > 0) {
@@ -188,7 +204,7 @@ static __attribute__((noinline)) void pages_give(uint32_t from, uint32_t to)
 static bool is_block(const void *p)
 {
     uint32_t place = place_of(p);
-    return nursery_has(p) && (uintptr_t)p % NURSERY_STEP == 0 && bit_is(now->live, place);
+    return nursery_has(p) && (uintptr_t)p % NURSERY_STEP == 0 && is_live(place);
 }
 
 bool nursery_free(void *p)
@@ -197,12 +213,12 @@ bool nursery_free(void *p)
     if (!is_block(p))
         return false;
     if (is_open()) {
-        bit_clear(now->live, at);
+        bits_of(at / 64)->live &= ~bit_of(at);
         merge(at);
         return true;
     }
-    uint64_t bit = UINT64_C(1) << at % 64;
-    if (!(__atomic_fetch_and(&now->live[at / 64], ~bit, __ATOMIC_ACQ_REL) & bit))
+    uint64_t bit = bit_of(at);
+    if (!(__atomic_fetch_and(&bits_of(at / 64)->live, ~bit, __ATOMIC_ACQ_REL) & bit))
         return false;
     pages_give(at, next_start(at));
     return true;
@@ -221,8 +237,8 @@ void *nursery_around(const void *p)
     uint32_t place = place_of(p);
     if (!nursery_has(p) || place >= end_of())
         return NULL;
-    uint32_t at = bit_is(now->starts, place) ? place : last_start(place);
-    return at && bit_is(now->live, at) ? address_of(at) : NULL;
+    uint32_t at = is_start(place) ? place : last_start(place);
+    return at && is_live(at) ? address_of(at) : NULL;
 }
 
 uint64_t nursery_count(uint64_t *ret_bytes)
@@ -231,7 +247,7 @@ uint64_t nursery_count(uint64_t *ret_bytes)
     *ret_bytes = 0;
     for (uint32_t at = NURSERY_FIRST, end = end_of(), after; at < end; at = after) {
         after = next_start(at);
-        if (!bit_is(now->live, at))
+        if (!is_live(at))
             continue;
         blocks++;
         *ret_bytes += (uint64_t)(after - at) * NURSERY_STEP;
@@ -245,10 +261,10 @@ uint32_t nursery_check(void)
     uint32_t end = end_of();
     if (end < NURSERY_FIRST || end > NURSERY_PLACES)
         return end;
-    if (end > NURSERY_FIRST && !bit_is(now->starts, NURSERY_FIRST))
+    if (end > NURSERY_FIRST && !is_start(NURSERY_FIRST))
         return NURSERY_FIRST;
     for (uint32_t place = 0; place < NURSERY_PLACES; place++) {
-        bool start = bit_is(now->starts, place), live = bit_is(now->live, place);
+        bool start = is_start(place), live = is_live(place);
         if ((live && !start) || (start && (place < NURSERY_FIRST || place >= end)))
             return place;
     }

@@ -10,7 +10,8 @@
  * that wants to know its blocks. From then on nothing is given out here: blocks stay until they are freed, by whomever, and what they
  * leave is not used again.
  *
- * Blocks have no headers: one bit for every 16 bytes tells where a block starts, another one whether it is in use. The region may share
+ * Blocks have no headers: one bit for every 16 bytes tells where a block starts, another one whether it is in use. Those of the first
+ * blocks lie before them, those of further ones at the end of the region, which a small program never comes to. The region may share
  * its 2 MiB of address space with anything, a huge block of ours included: where an address may be one of these, ask
  * nursery_has() before the map (map.h) is believed. A macro-block alone has such a unit to itself.
  */
@@ -25,30 +26,42 @@
 enum {
     NURSERY_BYTES = 128 << 10,
     NURSERY_STEP = 16,
-    NURSERY_PLACES = NURSERY_BYTES / NURSERY_STEP,
-    NURSERY_WORDS = NURSERY_PLACES / 64,
+    NURSERY_WORDS = NURSERY_BYTES / NURSERY_STEP / 64,
+    NURSERY_NEAR = 24,            /* words of bits, for as many KiB: of nearly all small programs */
     NURSERY_CALLS = 1024,         /* blocks that are given out, in all */
     NURSERY_BLOCK_MAX = 33 << 10, /* more is a heap's; what opendir() asks for is not */
 };
 
+/* Of 64 places. */
+struct nursery_bits {
+    uint64_t starts; /* of a block, in use or free */
+    uint64_t live;   /* those in use */
+};
+
 /* While it is open its thread's alone, plainly. Then `live` changes by atomic instructions and the rest is constant. */
 struct nursery {
-    uint64_t starts[NURSERY_WORDS]; /* bits of places where a block starts, in use or free */
-    uint64_t live[NURSERY_WORDS];   /* bits of those in use */
-    uint32_t end;                   /* nothing starts from this place on; 0: the first one */
+    uint32_t end; /* nothing starts from this place on; 0: the first one */
     uint32_t calls;
     uint32_t closed; /* any thread, relaxed */
     uint32_t spare;
+    struct nursery_bits near[NURSERY_NEAR];
 };
 
 /* Its record comes first, so that it shares a page with the first blocks. */
 union nursery_region {
     struct nursery now;
     char bytes[NURSERY_BYTES];
+    struct {
+        char blocks[NURSERY_BYTES - (NURSERY_WORDS - NURSERY_NEAR) * sizeof(struct nursery_bits)];
+        struct nursery_bits far[NURSERY_WORDS - NURSERY_NEAR];
+    };
 };
 extern union nursery_region nursery_region __attribute__((visibility("hidden")));
 
-enum { NURSERY_FIRST = (sizeof(struct nursery) + NURSERY_STEP - 1) / NURSERY_STEP };
+enum {
+    NURSERY_FIRST = (sizeof(struct nursery) + NURSERY_STEP - 1) / NURSERY_STEP,
+    NURSERY_PLACES = offsetof(union nursery_region, far) / NURSERY_STEP,
+};
 
 /* Does the address lie where its blocks do? */
 static inline bool nursery_has(const void *p)

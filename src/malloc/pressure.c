@@ -19,6 +19,7 @@
 #include "book/pressure_level.h"
 #include "book/pressure_source.h"
 #include "book/pressure_word.h"
+#include "book/text.h"
 #include "malloc/settings.h"
 
 enum { PLACES_UNKNOWN, PLACES_BUSY, PLACES_KNOWN };
@@ -34,7 +35,8 @@ static struct {
     uint64_t waited_us, waited_at_ns; /* the total of PSI at the last look */
     const struct pressure_page *page; /* NULL until one is found; acquire */
     uint32_t places_state;            /* PLACES_*; acquire, release */
-    struct pressure_places places;    /* constant once known */
+    bool alone; /* `dir` is $MEMOIR_DIR, else $XDG_RUNTIME_DIR; both constant once known, */
+    char dir[PRESSURE_WORD_DIR_MAX]; /* and empty where it is not set, or too long */
 } pressure = {.override = PRESSURE_AUTO, .proc = "/proc", .cgroups = "/sys/fs/cgroup"};
 
 static_assert(PRESSURE_SET_NONE == (int)PRESSURE_PLENTY &&
@@ -43,12 +45,17 @@ static_assert(PRESSURE_SET_NONE == (int)PRESSURE_PLENTY &&
 
 __attribute__((section(".text.startup"))) void pressure_init(void)
 {
-    const char *root = settings_variable("MEMOIR_DIR");
-    const char *runtime = settings_variable("XDG_RUNTIME_DIR");
     uint32_t unknown = PLACES_UNKNOWN;
     if (!cas_acquire(&pressure.places_state, &unknown, PLACES_BUSY))
         return;
-    pressure_places_set(&pressure.places, root, runtime);
+    const char *dir = settings_variable("MEMOIR_DIR");
+    pressure.alone = dir;
+    if (!dir)
+        dir = settings_variable("XDG_RUNTIME_DIR");
+    struct text text = text_begin(pressure.dir, sizeof(pressure.dir));
+    text_add(&text, dir ? dir : "");
+    if (text.cut)
+        pressure.dir[0] = '\0';
     store_release(&pressure.places_state, PLACES_KNOWN);
 }
 
@@ -82,9 +89,11 @@ static bool word_now(uint64_t now_ns, unsigned *ret_level)
 static bool word_find(uint64_t now_ns, unsigned *ret_level)
 {
     const struct pressure_page *old = load_acquire(&pressure.page), *page;
-    for (unsigned i = 0; i < pressure.places.n; i++) {
-        if (!place_is_trusted(pressure.places.dirs[i]) ||
-            pressure_word_map(pressure.places.dirs[i], (void *)(uintptr_t)old, &page) < 0)
+    struct pressure_places places;
+    pressure_places_set(&places, pressure.alone ? pressure.dir : NULL, pressure.dir);
+    for (unsigned i = 0; i < places.n; i++) {
+        if (!place_is_trusted(places.dirs[i]) ||
+            pressure_word_map(places.dirs[i], (void *)(uintptr_t)old, &page) < 0)
             continue;
         if (!old) {
             if (cas_acq_rel(&pressure.page, &old, page))

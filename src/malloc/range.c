@@ -21,14 +21,14 @@
 static struct {
     struct lock lock; /* of `pages`, `low` and `mapped` */
     struct range_plan plan;
-    int error; /* why there is no range */
     enum range_state state;
     size_t units, part_units; /* of the range, and of a node's part of it */
     unsigned parts;           /* a power of two */
     uint16_t *pages;          /* mapped in each unit */
     size_t low[NODE_MAX];     /* no unit of the part before this one is free */
     uint64_t mapped;          /* pages */
-} range = {.error = -ENOENT};
+} range;
+static int range_error = -ENOENT; /* why there is none; apart, as the rest is all zero at first */
 
 static size_t unit_of(const void *p)
 {
@@ -213,7 +213,7 @@ void range_begin(void)
         r = hold();
         why = r == -EEXIST ? "these addresses are taken" : "these addresses cannot be held";
     }
-    range.error = r;
+    range_error = r;
     if (r < 0) {
         say(why);
         return;
@@ -236,7 +236,7 @@ void range_open(void)
 int range_state(enum range_state *ret)
 {
     *ret = range.state;
-    return range.error;
+    return range_error;
 }
 
 const struct range_plan *range_here(void)
@@ -249,8 +249,8 @@ const struct range_plan *range_here(void)
 EXPORT int memoir_malloc_range(struct memoir_malloc_range *ret)
 {
     start_modes();
-    if (range.error < 0)
-        return range.error;
+    if (range_error < 0)
+        return range_error;
     lock_take(&range.lock);
     struct memoir_malloc_range r = {
         .struct_size = ret->struct_size,

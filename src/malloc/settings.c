@@ -157,7 +157,7 @@ static void complain(const char *bad)
 
 AT_START const char *settings_variable(const char *name)
 {
-    for (char **at = environ; at && *at; at++) {
+    for (char **at = __environ; at && *at; at++) {
         size_t i = 0;
         while (name[i] && (*at)[i] == name[i])
             i++;
@@ -185,7 +185,7 @@ static __attribute__((noinline)) void environment_take(void)
 
 AT_START void settings_read(void)
 {
-    if (malloc_settings.read || !environ)
+    if (malloc_settings.read || !__environ)
         return;
     malloc_settings.read = true;
     if (settings_variable(variable))

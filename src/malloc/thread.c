@@ -29,9 +29,17 @@ enum {
     ENDS_MAX = 3
 }; /* times that a thread which is ending may come back: the C library asks us again 4 times */
 
-/* Nobody writes to it: beside what the loader fills in anyway. */
-__attribute__((section(".data.rel.ro.heap_none"))) struct heap heap_none = {
+/* Nobody writes to it, and nobody looks at more of it: so little is there, beside what the loader fills in anyway. */
+static struct heap_front {
+    struct slab *direct[HEAP_DIRECT];
+    bool alone;
+} heap_front __attribute__((section(".data.rel.ro.heap_none"), aligned(64), used)) = {
     .direct = {[0 ... HEAP_DIRECT - 1] = &slab_none}};
+static_assert(offsetof(struct heap, direct) == offsetof(struct heap_front, direct) &&
+                  offsetof(struct heap, alone) == offsetof(struct heap_front, alone) &&
+                  offsetof(struct heap, bin) == sizeof(struct heap_front),
+              "a heap begins like this");
+extern struct heap heap_none __attribute__((alias("heap_front")));
 struct heap heap_accounted; /* filled when accounting begins */
 __thread struct heap *heap_fast = &heap_none;
 __thread struct heap *heap_own;

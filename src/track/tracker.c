@@ -72,7 +72,7 @@ static uint64_t number_read(const char *text)
 static void settings_read(void)
 {
     static bool known;
-    if (known || !environ)
+    if (known || !__environ)
         return;
     known = true;
     book_place_remember();

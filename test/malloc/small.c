@@ -10,9 +10,22 @@
 
 enum { FEW = 40, MANY = 4000 };
 
+/* What else a small program has: the buffer of a stream, and a table that grows. */
+static void use_further(void)
+{
+    char *buffer = malloc(4096), *table = calloc(30, 16);
+    if (buffer && table && (table = realloc(table, 2000)) != NULL)
+        buffer[0] = table[0];
+    else
+        exit(1);
+    free(buffer);
+    free(table);
+}
+
 static void use(int n)
 {
     static char *blocks[MANY];
+    use_further();
     for (int i = 0; i < n; i++) {
         size_t bytes = 16 + (size_t)(i * 37 % 500);
         if (!(blocks[i] = malloc(bytes)))

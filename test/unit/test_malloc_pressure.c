@@ -10,6 +10,7 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "book/pressure_level.h"
+#include "book/pressure_word.h"
 #include "host_tree.h"
 #include "malloc/settings.h"
 
@@ -100,6 +101,46 @@ static void word_is_followed_at_once(void **state)
 {
     word_make();
     assert_int_equal(in_child(follow_body), PRESSURE_SOME);
+}
+
+static unsigned critical_body(void)
+{
+    publish(PRESSURE_CRITICAL, t0);
+    return pressure_level_at(t0);
+}
+
+/* The same directory by a name of so many bytes: what is left of it, were it cut, would be the same still. */
+static void dir_set(size_t length)
+{
+    char dir[2 * PRESSURE_WORD_DIR_MAX];
+    size_t n = strlen(tree_root);
+    memcpy(dir, tree_root, n);
+    while (n < length)
+        dir[n++] = '/';
+    dir[n] = '\0';
+    setenv("MEMOIR_DIR", dir, 1);
+}
+
+static void directory_with_too_long_a_name_is_none(void **state)
+{
+    word_make();
+    dir_set(PRESSURE_WORD_DIR_MAX - 1);
+    assert_int_equal(in_child(critical_body), PRESSURE_CRITICAL);
+    dir_set(PRESSURE_WORD_DIR_MAX);
+    assert_int_equal(in_child(critical_body), PRESSURE_PLENTY);
+}
+
+static unsigned changed_body(void)
+{
+    pressure_init();
+    setenv("MEMOIR_DIR", "/nowhere", 1);
+    return critical_body();
+}
+
+static void what_the_environment_said_at_the_start_counts(void **state)
+{
+    word_make();
+    assert_int_equal(in_child(changed_body), PRESSURE_CRITICAL);
 }
 
 static unsigned stale_body(void)
@@ -333,6 +374,8 @@ int main(void)
 #define CASE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(word_is_followed_at_once),
+        CASE(directory_with_too_long_a_name_is_none),
+        CASE(what_the_environment_said_at_the_start_counts),
         CASE(word_of_a_dead_daemon_counts_no_more),
         CASE(another_file_is_found_when_the_first_is_stale),
         CASE(daemon_that_starts_later_is_found),

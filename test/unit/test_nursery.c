@@ -145,7 +145,7 @@ static void it_closes_when_it_is_full(void **unused)
     int n = 0;
     for (; nursery_alloc(4096, 1); n++)
         assert_int_equal(nursery_check(), 0);
-    assert_int_equal(n, (NURSERY_BYTES - FIRST_OFFSET) / 4096);
+    assert_int_equal(n, (NURSERY_PLACES * NURSERY_STEP - FIRST_OFFSET) / 4096);
     assert_true(nursery_is_closed());
     assert_null(nursery_alloc(1, 1));
 }
@@ -207,6 +207,24 @@ static void a_page_goes_back_with_its_last_block(void **unused)
     assert_int_equal(d[0], 0);
 }
 
+/* Whose bits lie behind the last of them. */
+static void pages_go_back_but_that_of_the_bits(void **unused)
+{
+    char *blocks[NURSERY_BYTES / 1024], *p;
+    int n = 0;
+    while ((p = nursery_alloc(1024, 1)) != NULL) {
+        memset(p, 1, 1024);
+        blocks[n++] = p;
+    }
+    assert_true(blocks[n - 1] + 2048 > (char *)nursery_region.far);
+    while (n-- > 0) {
+        assert_int_equal(nursery_usable(blocks[n]), 1024);
+        give(blocks[n]);
+        assert_false(nursery_free(blocks[n]));
+        assert_int_equal(count(), n);
+    }
+}
+
 static void *free_all(void *blocks)
 {
     int *done = malloc(sizeof(*done));
@@ -241,12 +259,12 @@ static void damage_is_found(void **unused)
     char *a = take(64);
     uint32_t place = (uint32_t)(a - nursery_region.bytes) / NURSERY_STEP;
     assert_int_equal(nursery_check(), 0);
-    nursery_region.now.live[(place + 1) / 64] |= UINT64_C(1) << (place + 1) % 64;
+    nursery_region.now.near[(place + 1) / 64].live |= UINT64_C(1) << (place + 1) % 64;
     assert_int_equal(nursery_check(), place + 1);
     fresh(NULL);
     take(64);
-    nursery_region.now.starts[0] |= 1;
-    assert_int_not_equal(nursery_region.now.starts[0], 0);
+    nursery_region.now.near[0].starts |= 1;
+    assert_int_not_equal(nursery_region.now.near[0].starts, 0);
     nursery_region.now.end = NURSERY_PLACES + 1;
     assert_int_equal(nursery_check(), NURSERY_PLACES + 1);
 }
@@ -300,6 +318,7 @@ int main(void)
         cmocka_unit_test_setup(many_small_holes_do_not_hold_anybody_up, fresh),
         cmocka_unit_test_setup(a_second_thread_closes_it, fresh),
         cmocka_unit_test_setup(a_page_goes_back_with_its_last_block, fresh),
+        cmocka_unit_test_setup(pages_go_back_but_that_of_the_bits, fresh),
         cmocka_unit_test_setup(of_several_who_free_one_succeeds, fresh),
         cmocka_unit_test_setup(damage_is_found, fresh),
         cmocka_unit_test_setup(blocks_keep_what_is_in_them, fresh),
