@@ -450,5 +450,7 @@ void *account_realloc(void *block, size_t bytes, uintptr_t caller)
 
 size_t account_usable(void *block)
 {
+    if (map_kind(block) == MAP_MACRO)
+        return slab_usable(slab_of(block)) - words_inside(block);
     return core_usable(block) ? track_usable(block) : 0;
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "malloc/os.h"
+#include "malloc/words.h"
 
 void *entry_malloc_slowly(struct heap *h, size_t bytes, uintptr_t caller)
 {
@@ -134,8 +135,15 @@ EXPORT void *pvalloc(size_t bytes)
     return divert_memalign(OS_PAGE_BYTES, os_page_up(bytes ? bytes : 1), CALLER);
 }
 
+/* Some programs ask of each block that they allocate and free. */
 EXPORT size_t malloc_usable_size(void *block)
 {
+    struct heap *h = heap_fast;
+    if (likely(h != &heap_none && map_kind(block) == MAP_MACRO)) {
+        size_t usable = slab_usable(slab_of(block));
+        if (likely(usable <= WORD_NEAR_MAX || h != &heap_accounted))
+            return usable;
+    }
     return block ? divert_usable(block) : 0;
 }
 

@@ -44,6 +44,7 @@ enum {
     WORD_FAR = 1 << 14,
     WORD_SAMPLED = 1 << 15,
     WORD_FAR_BYTES = 8,
+    WORD_NEAR_MAX = WORD_ODD_SLACK_MAX, /* a block of so many bytes is never far */
 };
 static_assert(WORD_SITE_SHIFT >= 5 + WORD_TIME_FRACTION, "the power of a time has 5 bits");
 

@@ -53,6 +53,26 @@ static void blocks_with_much_to_spare_keep_what_is_written(void)
     }
 }
 
+static bool is_accounted(void)
+{
+    const char *settings = getenv("MEMOIR_MALLOC");
+    return settings && strstr(settings, "account=1");
+}
+
+/* So is all that the program is told of but these last bytes, in blocks of any size. */
+static void all_but_the_size_may_be_used(void)
+{
+    begin();
+    for (size_t align = 64; align <= 4096; align *= 2) {
+        void *block = aligned_alloc(align, 1);
+        size_t held = is_accounted() && align > 512 ? 8 : 0, usable = malloc_usable_size(block);
+        MUST_SAY(usable == align - held, "%zu of %zu bytes", usable, align);
+        MUST(malloc_usable_size(realloc(block, align - 1)) == align);
+    }
+    MUST(malloc_usable_size(malloc(100000)) >= 100000);
+    MUST(malloc_usable_size(malloc(3000000)) >= 3000000);
+}
+
 /* Children of children, more than there are generations: each frees what its ancestors made and leaves blocks of its own. */
 static void forks_of_forks_go_on(void)
 {
@@ -161,11 +181,9 @@ int main(int argc, char **argv)
 #name, name \
     }
     static const struct test_case cases[] = {
-        CASE(sizes_that_fit_exactly_do_so),
-        CASE(blocks_with_much_to_spare_keep_what_is_written),
-        CASE(forks_of_forks_go_on),
-        CASE(words_go_back_with_their_blocks),
-        CASE(blocks_that_wander_between_threads_are_freed),
+        CASE(sizes_that_fit_exactly_do_so),    CASE(blocks_with_much_to_spare_keep_what_is_written),
+        CASE(all_but_the_size_may_be_used),    CASE(forks_of_forks_go_on),
+        CASE(words_go_back_with_their_blocks), CASE(blocks_that_wander_between_threads_are_freed),
     };
     return cases_main(argc, argv, cases, COUNT_OF(cases));
 }

@@ -207,6 +207,7 @@ static void words_say_what_was_put(void **state)
         assert_true(words_put(block, k->bytes, low_of(k), GENERATION, k->sampled));
         /* All that the program may use is its own. */
         assert_true(k->bytes + words_inside(block) <= room);
+        assert_true(room > WORD_NEAR_MAX || words_inside(block) == 0);
         if (s->class != SLAB_LARGE)
             memset(block, 0xa5, s->block_bytes - words_inside(block));
     }
