@@ -122,8 +122,11 @@ static void check_small(struct check *c, const struct slab *s)
     }
     for (unsigned i = 1; i < s->slices; i++)
         equal(c, "way back to a slab", s + i, s[i].back, i);
-    if (state == SLAB_FULL)
+    if (state == SLAB_FULL) {
         equal(c, "blocks made of a full slab", s, s->made, s->limit);
+        if (remote_count(remote) >= slab_full_end(s))
+            problem(c, "free blocks of a full slab", s, remote_count(remote), slab_full_end(s) - 1);
+    }
     if (ours || alone || state == SLAB_POOLED)
         check_lists(c, s, remote);
 }

@@ -345,7 +345,11 @@ static bool claim_wanted(struct heap *h, const struct slab *s)
         return needed;
     if (unlikely(policy_level() >= PRESSURE_HIGH))
         return b->open.n < 2;
-    return b->open.n < 2 || b->open.n * s->slices < HEAP_BIN_SLICES;
+    if (b->open.n < 2)
+        return true;
+    /* One that this heap let go itself is likely to have more of this thread's blocks. */
+    return b->open.n * s->slices < HEAP_BIN_SLICES &&
+           (load_relaxed(&s->let_go_by) == h || b->open.n * s->limit < HEAP_BIN_BLOCKS);
 }
 
 /* Hand blocks over to their slab, which is not the heap's. */

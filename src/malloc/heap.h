@@ -28,6 +28,7 @@ enum {
     HEAP_SPARES = 4,       /* runs of one slice that a heap keeps, and as many of two */
     HEAP_SPARE_SLICES = 2, /* so many at most */
     HEAP_BIN_SLICES = 8,   /* slabs with free blocks that a heap keeps of a class, in slices */
+    HEAP_BIN_BLOCKS = 64,  /* or in blocks, before it takes over slabs of others */
     HEAP_HELD_SHARE = 8,   /* slabs without one, of all classes, where there are more threads: an */
     HEAP_HELD_MIN = 64,    /* eighth of what is in use, but not less nor more than so many slices */
     HEAP_HELD_MAX = 128,

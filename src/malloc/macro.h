@@ -10,8 +10,9 @@
  * else goes by `remote`, in a line of its own. Its state tells who may do what:
  *
  *   OWNED   the heap `owner` allocates from it. Others push what they free onto the remote list, for the owner to collect.
- *   FULL    no free block is left, nobody owns it and nobody lists it. Who frees a block claims it (then OWNED), or
- *           puts it into the pool (then POOLED). The remote list is empty.
+ *   FULL    its heap let it go without a free block; nobody owns it and nobody lists it. Who frees pushes onto the remote list. Who
+ *           brings an eighth of its blocks there claims it (then OWNED), or puts it into the pool (then POOLED). The heap that let it
+ *           go may claim it with the first one: so its slabs stay with a thread that frees most of its blocks itself.
  *   POOLED  nobody owns it, some blocks are free, and it is in its class's pool. Who frees pushes onto the remote list; who frees
  *           the last block takes it out and gives it to the source; a heap that needs blocks may adopt it (then OWNED).
  *
@@ -40,8 +41,9 @@ enum {
     MACRO_SLICES_USABLE = MACRO_SLICES - 1,
     MACRO_WORDS = MACRO_SLICES / 64,
     MACRO_BYTES = MACRO_SLICES << SLICE_SHIFT,
-    SLAB_LARGE = 255,  /* in slab.class: one large block */
-    SLAB_UNUSED = 254, /* the slices are free */
+    SLAB_LARGE = 255,   /* in slab.class: one large block */
+    SLAB_UNUSED = 254,  /* the slices are free */
+    SLAB_FULL_PART = 8, /* of its blocks are free at most, while a slab is FULL */
 };
 static_assert((size_t)MACRO_BYTES == (size_t)1 << MAP_UNIT_SHIFT, "the map has a byte for each");
 
@@ -90,7 +92,10 @@ struct slab {
 
     /* Everybody's. */
     uint64_t remote; /* state, count and head: see below */
-    uint64_t asked;  /* of a large block: bytes asked for */
+    union {
+        uint64_t asked;         /* of a large block: bytes asked for */
+        struct heap *let_go_by; /* of a slab that is FULL; for others a hint */
+    };
     union {
         struct run_link run[2]; /* while the slice is free */
         struct word large_word; /* of a large block */
@@ -159,6 +164,12 @@ static inline uint32_t slab_out(const struct slab *s)
     uint32_t used = load_relaxed(&s->used), held = load_relaxed(&s->held);
     uint32_t current = load_relaxed(&s->current);
     return held ? s->limit + used - held : used > current ? used - current : 0;
+}
+
+/* So many free blocks end its being FULL, whoever frees them. */
+static inline uint32_t slab_full_end(const struct slab *s)
+{
+    return s->limit < SLAB_FULL_PART ? 1 : s->limit / SLAB_FULL_PART;
 }
 
 /* Blocks of one slab, linked by their first word; the last one's is whatever it is. */

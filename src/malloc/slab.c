@@ -82,6 +82,7 @@ bool slab_let_go(struct slab *s)
     struct heap *owner = s->owner;
     uint64_t word = remote_word(s, SLAB_OWNED, 0, NULL);
     store_relaxed(&s->owner, NULL);
+    store_relaxed(&s->let_go_by, owner);
     if (cas_acq_rel(&s->remote, &word, remote_word(s, SLAB_FULL, 0, NULL)))
         return true;
     store_relaxed(&s->owner, owner);
@@ -115,13 +116,14 @@ enum slab_outcome slab_leave(struct source *source, struct slab *s)
 
 /* ---- for anybody ---- */
 
-/* The first blocks of a full slab come back, and nobody wants the slab. False if somebody else was there first. */
+/* Enough blocks of a full slab are back, and nobody wants the slab. False if somebody else was there first. */
 static bool full_to_pool(struct source *source, struct slab *s, uint64_t word,
                          const struct slab_list *list)
 {
-    next_set(list->last, NULL);
+    uint32_t count = remote_count(word) + list->n;
+    next_set(list->last, remote_head(s, word));
     lock_take(&source->lock);
-    bool done = cas_acq_rel(&s->remote, &word, remote_pooled(s, s->limit, list->n, list->first));
+    bool done = cas_acq_rel(&s->remote, &word, remote_pooled(s, s->limit, count, list->first));
     if (done)
         source_pool_link(source, s);
     lock_drop(&source->lock);
@@ -133,9 +135,9 @@ static bool full_claim(struct slab *s, uint64_t word, const struct slab_list *li
 {
     if (!cas_acq_rel(&s->remote, &word, remote_word(s, SLAB_OWNED, 0, NULL)))
         return false;
-    next_set(list->last, NULL);
+    next_set(list->last, remote_head(s, word));
     s->free = list->first;
-    s->used -= list->n;
+    s->used -= remote_count(word) + list->n;
     store_relaxed(&s->owner, heap);
     return true;
 }
@@ -154,8 +156,9 @@ enum slab_outcome slab_free(struct source *source, struct slab *s, const struct 
         uint64_t word = load_acquire(&s->remote), to;
         uint32_t count = remote_count(word) + list->n;
         enum slab_state state = remote_state(word);
-        if (state == SLAB_FULL) {
-            if (claim || s->limit == list->n) {
+        if (state == SLAB_FULL &&
+            (count >= slab_full_end(s) || (claim && load_relaxed(&s->let_go_by) == heap))) {
+            if (claim || s->limit == count) {
                 if (full_claim(s, word, list, heap))
                     return s->used == 0 ? SLAB_EMPTY : SLAB_CLAIMED;
             } else if (full_to_pool(source, s, word, list)) {

@@ -29,7 +29,8 @@ enum slab_outcome {
  * is still the caller's. SLAB_DONE otherwise. */
 enum slab_outcome slab_leave(struct source *source, struct slab *s);
 
-/* Free blocks of a slab that the caller does not own, one or more. `claim`: take over a slab that was full. */
+/* Free blocks of a slab that the caller does not own, one or more. `claim`: take over a slab that was full, once that ends: with these blocks, if
+ * it was this heap that let it go. */
 enum slab_outcome slab_free(struct source *source, struct slab *s, const struct slab_list *list,
                             bool claim, struct heap *heap);
 

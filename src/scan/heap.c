@@ -165,7 +165,8 @@ static uint32_t slab_used(const struct slab *s)
     uint32_t count = remote_count(s->remote), used;
     switch (remote_state(s->remote)) {
     case SLAB_FULL:
-        return s->made;
+        used = s->made;
+        break;
     case SLAB_POOLED:
         used = remote_used(s->remote);
         break;

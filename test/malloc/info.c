@@ -250,6 +250,73 @@ static void mallopt_and_statistics_do_no_harm(void)
     MUST(malloc_trim(0) >= 0 && malloc_trim(1 << 20) >= 0 && malloc_trim(SIZE_MAX) >= 0);
 }
 
+/* ---- threads that keep blocks, and send others to the next one: by turns ---- */
+
+enum { NEIGHBOURS = 4, KEPT = 256, SENT = 64, NEIGHBOUR_BYTES = 112, TURNS = 400 };
+
+static sem_t turn[NEIGHBOURS + 1]; /* the last one: all have had theirs */
+static struct link *inbox[NEIGHBOURS];
+
+static void wait_for(sem_t *what)
+{
+    while (sem_wait(what) != 0)
+        ;
+}
+
+static void *neighbour(void *number)
+{
+    static void *kept[NEIGHBOURS][KEPT];
+    uintptr_t own = (uintptr_t)number, next = (own + 1) % NEIGHBOURS;
+    uint64_t random = own + 1;
+    for (int i = 0; i < TURNS; i++) {
+        wait_for(&turn[own]);
+        for (struct link *at = inbox[own], *after; at; at = after) {
+            after = at->next;
+            free(at);
+        }
+        inbox[next] = NULL;
+        for (int k = 0; k < SENT; k++) {
+            void **block = &kept[own][case_random(&random) % KEPT];
+            struct link *parcel = malloc(NEIGHBOUR_BYTES);
+            free(*block);
+            *block = malloc(NEIGHBOUR_BYTES);
+            MUST(*block && parcel);
+            parcel->next = inbox[next];
+            inbox[next] = parcel;
+        }
+        bool last = i == TURNS - 1 && next == 0;
+        sem_post(&turn[last ? NEIGHBOURS : next]);
+    }
+    wait_for(&turn[own]); /* who ends leaves all it has to others */
+    return NULL;
+}
+
+/* None of them gathers slabs of others that are nearly empty. */
+static void blocks_that_threads_send_to_each_other_lie_close(void)
+{
+    static char text[65536], buffer[4096];
+    pthread_t ids[NEIGHBOURS];
+    char size[32];
+    for (int i = 0; i <= NEIGHBOURS; i++)
+        MUST(sem_init(&turn[i], 0, 0) == 0);
+    for (uintptr_t i = 0; i < NEIGHBOURS; i++)
+        MUST(pthread_create(&ids[i], NULL, neighbour, (void *)i) == 0);
+    sem_post(&turn[0]);
+    wait_for(&turn[NEIGHBOURS]);
+    FILE *file = fmemopen(text, sizeof(text) - 1, "w");
+    MUST(file && setvbuf(file, buffer, _IOFBF, sizeof(buffer)) == 0);
+    MUST(malloc_info(0, file) == 0 && fclose(file) == 0);
+    snprintf(size, sizeof(size), "<size bytes=\"%d\"", NEIGHBOUR_BYTES);
+    const char *at = strstr(text, size);
+    MUST_SAY(at, "%s", text);
+    size_t used = attribute(at, "used=\""), made = attribute(at, "made=\"");
+    MUST_SAY(used > NEIGHBOURS * KEPT / 2 && made < 2 * used, "%zu blocks used of %zu", used, made);
+    for (int i = 0; i < NEIGHBOURS; i++) {
+        sem_post(&turn[i]);
+        MUST(pthread_join(ids[i], NULL) == 0);
+    }
+}
+
 /* ---- blocks that another thread frees ---- */
 
 enum { FIRST = 2000, GIVEN = 1003, GIVEN_BYTES = 240 };
@@ -314,6 +381,7 @@ int main(int argc, char **argv)
         CASE(malloc_info_is_xml),
         CASE(figures_are_those_of_a_model),
         CASE(what_a_peak_left_behind_empties),
+        CASE(blocks_that_threads_send_to_each_other_lie_close),
         CASE(blocks_that_another_thread_freed_are_free),
         CASE(text_adds_up_to_the_same),
         CASE(who_wants_nothing_kept_has_nothing_kept),

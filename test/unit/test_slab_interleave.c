@@ -95,7 +95,7 @@ void words_detach_now(struct slab *s)
 enum {
     THREADS = 3,
     SLABS = 2,
-    BLOCKS = 4, /* of a slab, at most */
+    BLOCKS = 16, /* of a slab, at most */
     STEPS = 400,
     STACK = 64 << 10,
     STATES = 1 << 19,
@@ -533,7 +533,7 @@ static void look(unsigned i)
         breaks("a slab has an owner that its state denies, or none");
     if (pooled != (state == SLAB_POOLED))
         breaks("the pool and the state of a slab disagree");
-    if (state == SLAB_FULL && in_use != limit)
+    if (state == SLAB_FULL && (n > 0 || remote >= slab_full_end(s)))
         breaks("a slab counts as full that is not");
     if (state == SLAB_POOLED && in_use == 0)
         breaks("an empty slab stays in the pool");
@@ -717,6 +717,20 @@ static const struct scenario scenarios[] = {
     {"all blocks of a full slab come back together", 3, {"F111"}, {"AL", "M"}},
     {"some come back together while a slab is adopted and left", 4, {"P-112"}, {"AL", "M", "F"}},
     {"the last ones come back together to the pool", 3, {"P-11"}, {"A", "M"}},
+    /* Of sixteen blocks, the second one that comes back ends it. */
+    {"two free into a full slab that waits", 16, {"F0000000000000012"}, {"", "F", "F"}},
+    {"one of two claims a full slab that waits", 16, {"F0000000000000012"}, {"", "CA", "CL"}},
+    {"one claims a full slab that waits, another pools it",
+     16,
+     {"F0000000000000012"},
+     {"A", "C", "F"}},
+    {"who let it go claims a full slab that waits", 16, {"F0000000000000012"}, {"CAL", "F", "F"}},
+    {"it is let go again while others free", 16, {"F0000000000000012"}, {"CAA", "F", "C"}},
+    {"two free while the owner leaves, and then frees",
+     16,
+     {"O0000000000000012"},
+     {"LC", "F", "F"}},
+    {"all of a slab that waits come back", 16, {"F1111111111111112"}, {"A", "M", "F"}},
     {"blocks go round", 3, {"O012"}, {"AS", "CF", "FA"}},
 };
 
@@ -730,6 +744,33 @@ static void all_orders_keep_the_invariants(void **unused)
         print_message("%s: %zu states\n", scenarios[i].name, search.n_seen);
         assert_true(search.n_seen < STATES_MAX);
     }
+}
+
+/* Sixteen blocks: others' first one waits, the second one ends it; one of the heap that let it go does so at once. */
+static void a_full_slab_waits_for_others_and_not_for_its_last_heap(void **unused)
+{
+    static const struct scenario full = {"", 16, {"F0000000000000000"}, {"", ""}};
+    const struct slab_list first = {block_at(0, 3), block_at(0, 3), 1};
+    const struct slab_list second = {block_at(0, 7), block_at(0, 7), 1};
+    struct slab *s = slab_at(0);
+    for (unsigned claim = 0; claim < 2; claim++) {
+        set_up(&full);
+        assert_int_equal(slab_free(&source, s, &first, claim, threads[1].heap), SLAB_DONE);
+        assert_int_equal(remote_state(s->remote), SLAB_FULL);
+        assert_int_equal(remote_count(s->remote), 1);
+        enum slab_outcome end = slab_free(&source, s, &second, claim, threads[1].heap);
+        assert_int_equal(end, claim ? SLAB_CLAIMED : SLAB_DONE);
+        assert_int_equal(remote_state(s->remote), claim ? SLAB_OWNED : SLAB_POOLED);
+        assert_int_equal(claim ? 16 - s->used : remote_count(s->remote), 2);
+    }
+    set_up(&full);
+    assert_int_equal(slab_free(&source, s, &first, true, threads[0].heap), SLAB_CLAIMED);
+    assert_int_equal(s->used, 15);
+    set_up(&full); /* with what others have freed before */
+    assert_int_equal(slab_free(&source, s, &first, true, threads[1].heap), SLAB_DONE);
+    assert_int_equal(slab_free(&source, s, &second, true, threads[0].heap), SLAB_CLAIMED);
+    assert_int_equal(s->used, 14);
+    assert_ptr_equal(s->owner, threads[0].heap);
 }
 
 /* Scripts that nobody thought of. */
@@ -789,6 +830,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_orders_keep_the_invariants),
+        cmocka_unit_test(a_full_slab_waits_for_others_and_not_for_its_last_heap),
         cmocka_unit_test(random_scenarios_keep_the_invariants),
     };
     return cmocka_run_group_tests(tests, make_memory, free_memory);

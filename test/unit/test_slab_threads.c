@@ -12,8 +12,7 @@
 enum {
     THREADS = 4,
     SLABS = 48,
-    SLOTS = 96,         /* where blocks change hands */
-    CLASS_BYTES = 4096, /* four blocks in a slab: they become full and empty all the time */
+    SLOTS = 96, /* where blocks change hands */
     STAMPS = 8,
 #if defined(UNDER_TSAN)
     ROUNDS = 60000,
@@ -213,14 +212,16 @@ static void *act(void *arg)
     return NULL;
 }
 
-static void nothing_is_lost_or_shared_between_threads(void **unused)
+static void nothing_is_lost_or_shared(size_t bytes)
 {
-    static struct actor actors[THREADS];
+    struct actor actors[THREADS] = {0};
     pthread_t threads[THREADS];
     macro_memory = aligned_alloc(MACRO_BYTES, MACRO_BYTES);
     assert_non_null(macro_memory);
     memset(macro_memory, 0, MACRO_SLICES * sizeof(struct slab));
-    class = size_class(CLASS_BYTES);
+    class = size_class(bytes);
+    n_unused = 0;
+    memset(slots, 0, sizeof(slots));
     for (unsigned i = 0; i < SLABS; i++) {
         struct slab *s = macro_slab((struct macro *)macro_memory, 1 + i);
         s->slices = 1;
@@ -247,10 +248,23 @@ static void nothing_is_lost_or_shared_between_threads(void **unused)
     free(macro_memory);
 }
 
+/* Four blocks in a slab: they become full and empty all the time. */
+static void nothing_of_small_slabs_is_lost_or_shared_between_threads(void **unused)
+{
+    nothing_is_lost_or_shared(4096);
+}
+
+/* Sixteen: full ones wait until there are two again. */
+static void nothing_of_full_slabs_that_wait_is_lost_or_shared(void **unused)
+{
+    nothing_is_lost_or_shared(1024);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_lost_or_shared_between_threads),
+        cmocka_unit_test(nothing_of_small_slabs_is_lost_or_shared_between_threads),
+        cmocka_unit_test(nothing_of_full_slabs_that_wait_is_lost_or_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
