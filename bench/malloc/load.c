@@ -10,7 +10,8 @@
 
 #include <string.h>
 
-static const struct load *const tables[] = {loads_single, loads_shared, loads_stress, loads_large};
+static const struct load *const tables[] = {loads_single, loads_shared, loads_stress, loads_large,
+                                            loads_change};
 enum { TABLES = sizeof(tables) / sizeof(tables[0]) };
 
 void threads_run(int threads, void *(*body)(void *), void *arguments, size_t size_bytes)

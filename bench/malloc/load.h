@@ -8,6 +8,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -22,7 +23,8 @@ struct load {
     void (*run)(uint64_t work, int threads);
 };
 
-extern const struct load loads_single[], loads_shared[], loads_stress[], loads_large[];
+extern const struct load loads_single[], loads_shared[], loads_stress[], loads_large[],
+    loads_change[];
 
 /* xorshift: cheap beside a malloc, and the same everywhere. */
 static inline uint64_t random_next(uint64_t *state)

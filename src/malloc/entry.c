@@ -96,7 +96,7 @@ EXPORT void *memalign(size_t align, size_t bytes)
     size_t power = SIZE_STEP;
     while (power < align)
         power *= 2;
-    return divert_memalign(power, bytes, CALLER);
+    return entry_memalign(power, bytes, CALLER);
 }
 
 EXPORT void *aligned_alloc(size_t align, size_t bytes)
@@ -105,7 +105,7 @@ EXPORT void *aligned_alloc(size_t align, size_t bytes)
         errno = EINVAL;
         return NULL;
     }
-    return divert_memalign(align, bytes, CALLER);
+    return entry_memalign(align, bytes, CALLER);
 }
 
 EXPORT int posix_memalign(void **ret, size_t align, size_t bytes)
@@ -113,7 +113,7 @@ EXPORT int posix_memalign(void **ret, size_t align, size_t bytes)
     if (!is_power(align) || align % sizeof(void *) != 0)
         return EINVAL;
     int saved = errno;
-    void *block = divert_memalign(align, bytes, CALLER);
+    void *block = entry_memalign(align, bytes, CALLER);
     errno = saved;
     if (!block)
         return ENOMEM;

@@ -55,3 +55,16 @@ static inline __attribute__((always_inline)) void entry_free(void *block, uintpt
     else
         entry_free_further(block, caller);
 }
+
+/* What is rounded up to its alignment (a power of two) has a class of up to SIZE_DIRECT_MAX bytes that is a multiple of it: size.h. */
+static inline __attribute__((always_inline)) void *entry_memalign(size_t align, size_t bytes,
+                                                                  uintptr_t caller)
+{
+    if (likely((bytes | align) < SIZE_DIRECT_MAX)) {
+        size_t whole = (bytes + (bytes == 0) + align - 1) & ~(align - 1);
+        void *block = heap_pop(heap_fast, whole);
+        if (likely(block))
+            return block;
+    }
+    return divert_memalign(align, bytes, caller);
+}

@@ -76,7 +76,7 @@ static inline __attribute__((always_inline)) void *plain(size_t bytes, enum form
 
 static inline void *aligned(size_t bytes, size_t align, enum form form, uintptr_t caller)
 {
-    void *block = divert_memalign(align, bytes, caller);
+    void *block = entry_memalign(align, bytes, caller);
     return likely(block) ? block : without_memory(bytes, align, form, caller);
 }
 

@@ -478,7 +478,7 @@ void *heap_alloc_aligned(struct heap *h, size_t bytes, size_t align)
     if (bytes > SIZE_SMALL_MAX || align > SLICE_BYTES)
         return large_alloc(h, bytes, align, false);
     for (unsigned class = size_class(bytes > align ? bytes : align); class < SIZE_CLASSES; class ++)
-        if (size_of_class(class) % align == 0)
+        if ((size_of_class(class) & (align - 1)) == 0)
             return heap_alloc(h, size_of_class(class));
     return large_alloc(h, bytes, align, false);
 }

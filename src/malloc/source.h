@@ -43,6 +43,7 @@ struct source {
     uint32_t keep_share;            /* of the peak, in eighths */
     uint32_t purging;               /* the process (lock.h) of which somebody is at it, or 0 */
     uint32_t calls;                 /* since the policy was looked at */
+    uint32_t steps;                 /* of time since less was kept, or more */
     uint64_t policy_ms;             /* when that was */
 
     /* Since the beginning. */

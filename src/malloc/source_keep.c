@@ -17,6 +17,8 @@ enum {
     KEEP_HIGH = (1 << 20) / SLICE_BYTES, /* under high pressure */
     POLICY_CALLS = 64,                   /* between two looks at the clock */
     POLICY_MS = 50,
+    LESS_STEPS =
+        8, /* of so many ms: what went is remembered for that long, and then less is kept */
     MISSED_PART = 8, /* of the peak: if more went and is missed, more is kept at once */
     EMPTY_KEPT = 2,  /* macro-blocks without a slab that stay mapped, at least */
     BATCH = 16,      /* runs for which the kernel is asked between two looks at the lists */
@@ -173,7 +175,10 @@ static void purge(struct source *s, uint64_t keep)
         return;
     s->purging = lock_process();
     s->total_purges++;
-    empty_unmap(s, EMPTY_KEPT + s->n_macros / 8);
+    uint64_t stay = EMPTY_KEPT + s->n_macros / 8;
+    if (s->keep_share > SOURCE_KEEP_SHARE && stay < keep / MACRO_SLICES)
+        stay = keep / MACRO_SLICES; /* it was missed */
+    empty_unmap(s, stay);
     while (s->n_dirty_free > keep && purge_some(s, keep))
         ;
     s->purging = 0;
@@ -204,11 +209,16 @@ static void keep_limit_set(struct source *s)
         for (uint64_t i = 0; i < steps && i < 128; i++)
             s->n_peak -= (s->n_peak - s->n_used) / 16;
         s->policy_ms = now;
-        if (missed)
+        s->steps += steps < LESS_STEPS ? (uint32_t)steps : LESS_STEPS;
+        if (missed) {
             keep_more(s);
-        else if (s->keep_share > SOURCE_KEEP_SHARE)
-            s->keep_share--;
-        keep_count_anew(s);
+            keep_count_anew(s);
+            s->steps = 0;
+        } else if (s->steps >= LESS_STEPS) {
+            s->keep_share -= s->keep_share > SOURCE_KEEP_SHARE;
+            keep_count_anew(s);
+            s->steps = 0;
+        }
     } else if (missed && s->n_purged > s->n_peak / MISSED_PART) {
         keep_more(s); /* so much of it that this is no time to wait */
         keep_count_anew(s);

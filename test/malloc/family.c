@@ -290,6 +290,31 @@ static void alignments_up_to_16_mib(void)
     }
 }
 
+/* Where classes are fine: what the alignment adds to a size must not lead to a class that is no multiple of it. */
+static void small_sizes_at_every_alignment(void)
+{
+    for (size_t align = 8; align <= 2048; align *= 2)
+        for (size_t bytes = 0; bytes <= 1300; bytes++) {
+            void *block[3];
+            block[0] = memalign(align, bytes);
+            block[1] = aligned_alloc(align, bytes);
+            MUST_SAY(posix_memalign(&block[2], align, bytes) == 0, "%zu at %zu", bytes, align);
+            for (int i = 0; i < 3; i++) {
+                MUST_SAY(block[i] && (uintptr_t)block[i] % align == 0, "%zu bytes at %zu: %p",
+                         bytes, align, block[i]);
+                MUST_SAY(malloc_usable_size(block[i]) >= bytes, "%zu bytes at %zu: %zu usable",
+                         bytes, align, malloc_usable_size(block[i]));
+                memset(block[i], 'a' + i, bytes);
+            }
+            for (int i = 0; i < 3; i++) {
+                const unsigned char *b = block[i];
+                MUST_SAY(bytes == 0 || (b[0] == 'a' + i && b[bytes - 1] == 'a' + i),
+                         "%zu bytes at %zu were written by another", bytes, align);
+                free(block[i]);
+            }
+        }
+}
+
 static void realloc_of_aligned_blocks_keeps_contents(void)
 {
     for (size_t align = 16; align <= ALIGN_MAX; align *= 4) {
@@ -525,6 +550,7 @@ int main(int argc, char **argv)
         CASE(realloc_of_huge_blocks_leaves_neighbours),
         CASE(realloc_to_nothing_frees),
         CASE(alignments_up_to_16_mib),
+        CASE(small_sizes_at_every_alignment),
         CASE(realloc_of_aligned_blocks_keeps_contents),
         CASE(odd_alignments_are_refused_or_rounded),
         CASE(page_functions_give_pages),

@@ -343,27 +343,52 @@ static void what_was_free_for_longest_goes_back_first(void **unused)
 }
 
 /* A program that frees all and takes it again, round after round: before long nothing of it goes back to the kernel. */
-static void what_is_missed_at_once_is_kept(void **unused)
+enum { TURN_RUNS = 16, TURN_SLICES = 64 };
+
+/* Slices that have to be fetched by a program whose memory is all in use and all free in turn; in its first rounds, and later. It looks at what it
+ * keeps while it allocates, with so many milliseconds in between; with 0 it does not. */
+static void fetched_in_turns(unsigned look_ms, int rounds, int settled, uint64_t *ret_before,
+                             uint64_t *ret_after)
 {
-    enum { N = 16, ROUNDS = 64, SETTLED = 8, SLICES = 64 };
-    struct slab *slab[N];
+    struct slab *slab[TURN_RUNS];
     nothing_left();
     source_main.n_peak = 0; /* as in a program that begins */
     source_main.keep_share = SOURCE_KEEP_SHARE;
-    uint64_t before = 0, after = 0;
-    for (int round = 0; round < ROUNDS; round++) {
-        for (int i = 0; i < N; i++) {
-            struct span span = taken(SLICES);
+    *ret_before = *ret_after = 0;
+    for (int round = 0; round < rounds; round++) {
+        for (int i = 0; i < TURN_RUNS; i++) {
+            struct span span = taken(TURN_SLICES);
             slab[i] = span.slab;
-            *(round < SETTLED ? &before : &after) += SLICES - dirty_of(&span, SLICES);
+            *(round < settled ? ret_before : ret_after) +=
+                TURN_SLICES - dirty_of(&span, TURN_SLICES);
+            if (look_ms == 0 || i % (TURN_RUNS / 4) > 0)
+                continue;
+            source_main.policy_ms -= look_ms; /* the last one was so much earlier */
+            source_age(&source_main);
         }
-        for (int i = 0; i < N; i++)
+        for (int i = 0; i < TURN_RUNS; i++)
             given(slab[i]);
     }
-    print_message("# slices fetched: %u at first, %u later\n", (unsigned)before, (unsigned)after);
-    assert_true(before >= N * SLICES && before < N * SLICES * 5 / 2);
-    assert_true(after < (ROUNDS - SETTLED) * N * SLICES / 8);
+    print_message("# slices fetched: %u at first, %u later\n", (unsigned)*ret_before,
+                  (unsigned)*ret_after);
     nothing_left();
+}
+
+static void what_is_missed_at_once_is_kept(void **unused)
+{
+    enum { ROUNDS = 64, SETTLED = 8 };
+    uint64_t before, after;
+    fetched_in_turns(0, ROUNDS, SETTLED, &before, &after);
+    assert_true(before >= TURN_RUNS * TURN_SLICES && before < TURN_RUNS * TURN_SLICES * 5 / 2);
+    assert_true(after < (ROUNDS - SETTLED) * TURN_RUNS * TURN_SLICES / 8);
+}
+
+static void what_is_missed_a_little_later_is_kept(void **unused)
+{
+    enum { ROUNDS = 64, SETTLED = 8 };
+    uint64_t before, after;
+    fetched_in_turns(60, ROUNDS, SETTLED, &before, &after);
+    assert_true(after < (ROUNDS - SETTLED) * TURN_RUNS * TURN_SLICES / 4);
 }
 
 static bool no_map(enum os_call call)
@@ -431,6 +456,7 @@ int main(void)
         cmocka_unit_test(a_run_that_has_memory_in_part_is_next),
         cmocka_unit_test(what_was_free_for_longest_goes_back_first),
         cmocka_unit_test(what_is_missed_at_once_is_kept),
+        cmocka_unit_test(what_is_missed_a_little_later_is_kept),
         cmocka_unit_test(a_run_that_fits_is_found_before_there_is_none),
     };
     return cmocka_run_group_tests_name("malloc_source", tests, NULL, NULL);
