@@ -100,8 +100,7 @@ void node_follow(struct heap *h)
 
 static void policy_set(void *p, size_t bytes, int mode, uint64_t nodes, unsigned flags)
 {
-    uintptr_t from = ((uintptr_t)p + OS_PAGE_BYTES - 1) & ~(uintptr_t)(OS_PAGE_BYTES - 1);
-    uintptr_t to = ((uintptr_t)p + bytes) & ~(uintptr_t)(OS_PAGE_BYTES - 1);
+    uintptr_t from = os_page_up((uintptr_t)p), to = ((uintptr_t)p + bytes) & -os_page_bytes();
     int saved = errno;
     if (to > from)
         syscall(SYS_mbind, from, to - from, mode, nodes ? &nodes : NULL,

@@ -47,7 +47,8 @@ static void drop_zero(struct save *s, const char *at, size_t n, uint64_t *bits)
 {
     size_t bytes = n * sizeof(s->entries[0]);
     off_t offset = (off_t)((uintptr_t)at / OS_PAGE_BYTES * sizeof(s->entries[0]));
-    bool known = s->pagemap >= 0 && pread(s->pagemap, s->entries, bytes, offset) == (ssize_t)bytes;
+    bool known = s->pagemap >= 0 && os_page_bytes() == OS_PAGE_BYTES &&
+                 pread(s->pagemap, s->entries, bytes, offset) == (ssize_t)bytes;
     for (size_t i = 0; i < n; i++)
         if (bit_is(bits, i) &&
             ((known && s->entries[i] >> 62 == 0) || is_zero(at + i * OS_PAGE_BYTES)))
@@ -200,7 +201,7 @@ static bool save_huge(void *p, size_t usable, size_t asked, void *arg)
     if (!os_places_has(p))
         return true;
     size_t offset =
-        map_kind(p) == MAP_HUGE_ALONE ? OS_PAGE_BYTES : (uintptr_t)p & (MAP_UNIT_BYTES - 1);
+        map_kind(p) == MAP_HUGE_ALONE ? OS_PAGE_MAX : (uintptr_t)p & (MAP_UNIT_BYTES - 1);
     char *start = (char *)p - offset;
     struct image_item item = {.kind = IMAGE_HUGE,
                               .at = (uintptr_t)start,
