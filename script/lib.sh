@@ -21,7 +21,9 @@ bench_packages=("${build_packages[@]}" g++ ghostscript git heaptrack libgoogle-p
   libtcmalloc-minimal4 perl python3 redis-server redis-tools sqlite3 strace valgrind z3)
 deb_packages=("${build_packages[@]}" debhelper dpkg-dev git)
 vm_packages=("${test_packages[@]}" busybox-static criu numactl qemu-system-x86) # the kernel is unpacked by script/test-vm
-export vm_packages build_packages test_packages malloc_packages soak_packages bench_packages deb_packages
+# script/test-arm64; libraries and kernels of aarch64 are unpacked by it.
+arm64_packages=(clang cpio g++-aarch64-linux-gnu gcc gcc-aarch64-linux-gnu libc6-dev meson ninja-build pkg-config python3 qemu-system-arm)
+export arm64_packages vm_packages build_packages test_packages malloc_packages soak_packages bench_packages deb_packages
 
 say() { printf '==> %s\n' "$*"; }
 warn() { printf 'warning: %s\n' "$*" >&2; }

@@ -238,7 +238,7 @@ __attribute__((noinline)) static void alloc_slowly(int device, int space, uint64
                                    .id = id,
                                    .bytes = bytes,
                                    .tag = -1,
-                                   .caller = state->pc,
+                                   .caller = unwind_state_caller(state),
                                    .state = state});
 }
 

@@ -46,12 +46,12 @@ uint32_t client_stack_site(struct client *c, struct client_thread *t, uint32_t a
                            const struct unwind_state *state)
 {
     if (c->writer.sealed)
-        return client_site(c, t, account, state->pc);
+        return client_site(c, t, account, unwind_state_caller(state));
     uintptr_t pcs[BOOK_SITE_FRAMES_MAX];
     struct unwind_trace trace = {0};
     size_t n = stack_take(c, t, state, pcs, &trace);
     if (n == 0)
-        return client_site(c, t, account, state->pc);
+        return client_site(c, t, account, unwind_state_caller(state));
     uint64_t key = hash_bytes(pcs, n * sizeof(pcs[0]), account);
     struct site_cache_entry *entry;
     uint32_t site = cached(t, key, trace.identity, &entry);

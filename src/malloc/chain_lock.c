@@ -24,7 +24,7 @@ static uint32_t *era_page_make(void)
     if (!page)
         return NULL;
     /* Where the kernel does not know it, children cannot be told apart: as with any other lock. */
-    syscall(SYS_madvise, page, OS_PAGE_BYTES, MADV_WIPEONFORK);
+    syscall(SYS_madvise, page, os_page_bytes(), MADV_WIPEONFORK);
     errno = saved;
     uint32_t *none = NULL;
     if (cas_acq_rel(&chain_era_page, &none, (uint32_t *)page))

@@ -123,7 +123,7 @@ EXPORT int posix_memalign(void **ret, size_t align, size_t bytes)
 
 EXPORT void *valloc(size_t bytes)
 {
-    return divert_memalign(OS_PAGE_BYTES, bytes, CALLER);
+    return divert_memalign(os_page_bytes(), bytes, CALLER);
 }
 
 EXPORT void *pvalloc(size_t bytes)
@@ -132,7 +132,7 @@ EXPORT void *pvalloc(size_t bytes)
         errno = ENOMEM;
         return NULL;
     }
-    return divert_memalign(OS_PAGE_BYTES, os_page_up(bytes ? bytes : 1), CALLER);
+    return divert_memalign(os_page_bytes(), os_page_up(bytes ? bytes : 1), CALLER);
 }
 
 /* Some programs ask of each block that they allocate and free. */

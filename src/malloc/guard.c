@@ -26,7 +26,7 @@ static bool guards_set(const struct slab *s, enum os_access access)
 
 void *guard_alloc(size_t bytes, size_t align)
 {
-    if (bytes > GUARD_BYTES_MAX || align > OS_PAGE_BYTES)
+    if (bytes > GUARD_BYTES_MAX || align > OS_PAGE_BYTES || os_page_bytes() > OS_PAGE_BYTES)
         return NULL;
     if (fetch_add_relaxed(&n_live, 1) >= GUARD_LIVE_MAX) {
         fetch_sub_relaxed(&n_live, 1);

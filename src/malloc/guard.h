@@ -24,7 +24,7 @@ enum {
     GUARD_BYTES_MAX = HEAP_LARGE_MAX - GUARD_LEAD - 2 * 4096,
 };
 
-/* Room for `bytes`, without a record. NULL: too large, too many, no memory; take an ordinary one. */
+/* Room for `bytes`, without a record. NULL: too large, too many, no memory, or a kernel with larger pages; take an ordinary one. */
 void *guard_alloc(size_t bytes, size_t align);
 
 /* No access to the block any more; its record stays. */
@@ -51,5 +51,5 @@ static inline size_t guard_usable(const struct slab *s)
 /* The last whole page before an address. */
 static inline uintptr_t guard_page_before(uintptr_t end)
 {
-    return (end - OS_PAGE_BYTES) & ~(uintptr_t)(OS_PAGE_BYTES - 1);
+    return (end - os_page_bytes()) & -os_page_bytes();
 }

@@ -264,7 +264,7 @@ static void *plain_alloc(size_t bytes, size_t align, bool zero)
 {
     size_t more = HARD_EXTRA;
     if (hard_level == 3 && (bytes + more > GUARD_BYTES_MAX || align > SLICE_BYTES))
-        more += 2 * OS_PAGE_BYTES; /* for a guard at the end, if it becomes a huge block */
+        more += 2 * os_page_bytes(); /* for a guard at the end, if it becomes a huge block */
     if (align > SIZE_STEP) {
         void *p = core_memalign(align, bytes + more);
         return p && zero ? memset(p, 0, bytes) : p;
@@ -278,7 +278,7 @@ void *hard_alloc(size_t bytes, size_t align, bool zero)
     struct hard_block b;
     if (grind_on)
         return grind_alloc(bytes, align, zero);
-    if (bytes > PTRDIFF_MAX - 4 * OS_PAGE_BYTES)
+    if (bytes > PTRDIFF_MAX - 4 * OS_PAGE_MAX)
         return NULL;
     char *p = guard_wanted(bytes) ? guard_alloc(bytes, align) : NULL;
     if (p && zero)
@@ -290,7 +290,8 @@ void *hard_alloc(size_t bytes, size_t align, bool zero)
     if (b.slab && b.slab->class == SLAB_LARGE)
         large_lead_back(b.slab);
     if (!b.slab && hard_level == 3)
-        os_protect((void *)guard_page_before((uintptr_t)p + b.usable), OS_PAGE_BYTES, OS_NO_ACCESS);
+        os_protect((void *)guard_page_before((uintptr_t)p + b.usable), os_page_bytes(),
+                   OS_NO_ACCESS);
     record_write(&b, bytes, depot_add(&from));
     return p;
 }
@@ -305,7 +306,7 @@ void hard_release(const struct hard_block *b)
         return;
     }
     if (!b->slab && hard_level == 3)
-        os_protect((void *)guard_page_before((uintptr_t)b->start + b->usable), OS_PAGE_BYTES,
+        os_protect((void *)guard_page_before((uintptr_t)b->start + b->usable), os_page_bytes(),
                    OS_READ_WRITE);
     core_free(b->start);
 }

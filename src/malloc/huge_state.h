@@ -27,7 +27,7 @@ struct huge_block {
 };
 static_assert(sizeof(struct huge_block) == HUGE_HEADER, "one cache line before the data");
 
-#define HUGE_LEAD   OS_PAGE_BYTES /* before data at a multiple of 2 MiB or more */
+#define HUGE_LEAD   OS_PAGE_MAX /* before data at a multiple of 2 MiB or more */
 #define HUGE_UNIT   MAP_UNIT_BYTES
 #define HUGE_COOKIE UINT64_C(0x6d656d6f69722e68)
 

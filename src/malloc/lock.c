@@ -10,7 +10,7 @@
 
 enum { SPINS = 200 };
 
-union lock_page lock_page __attribute__((aligned(4096)));
+union lock_page lock_page __attribute__((aligned(OS_PAGE_MAX)));
 __thread bool lock_forking;
 
 static inline bool is_forkers(const struct lock *l)

@@ -16,6 +16,7 @@
 #include <sys/single_threaded.h>
 
 #include "base/atomic.h"
+#include "malloc/os.h"
 
 struct lock {
     uint32_t word;    /* 0: free; else the process, and in the lowest bit whether somebody sleeps */
@@ -29,7 +30,7 @@ struct lock_process {
 };
 union lock_page {
     struct lock_process process;
-    char bytes[4096];
+    char bytes[OS_PAGE_MAX];
 };
 extern union lock_page lock_page __attribute__((visibility("hidden")));
 

@@ -217,7 +217,7 @@ static void part_gone(struct part p)
 static void part_give(struct part p)
 {
     char *memory = part_memory(p);
-    size_t header = p.number == 0 ? OS_PAGE_BYTES : 0;
+    size_t header = p.number == 0 ? os_page_bytes() : 0;
     lock_drop(&stock_lock);
     os_purge(memory + header, LOT_PART_BYTES - header);
     lock_take(&stock_lock);

@@ -46,6 +46,15 @@ static inline bool policy_get(int *ret_mode, uint64_t *ret_nodes, unsigned flags
     return done;
 }
 
+/* The first blocks of a program are its first thread's, whoever touches them first. What shares the region's first and last page is
+ * the library's own. */
+static void nursery_place(void)
+{
+    uintptr_t from = (uintptr_t)&nursery_region & -os_page_bytes();
+    uintptr_t to = os_page_up((uintptr_t)(&nursery_region + 1));
+    node_prefer((void *)from, to - from, node_here());
+}
+
 static __attribute__((noinline)) void begin_many(uint64_t allowed)
 {
     uint64_t set;
@@ -59,6 +68,7 @@ static __attribute__((noinline)) void begin_many(uint64_t allowed)
         if (allowed >> node & 1)
             source_begin(node);
     node_many = true;
+    nursery_place();
 }
 
 /* When a program starts, not with its first heap: it may have gone into a sandbox by then that kills for such a call. */
@@ -100,8 +110,7 @@ void node_follow(struct heap *h)
 
 static void policy_set(void *p, size_t bytes, int mode, uint64_t nodes, unsigned flags)
 {
-    uintptr_t from = ((uintptr_t)p + OS_PAGE_BYTES - 1) & ~(uintptr_t)(OS_PAGE_BYTES - 1);
-    uintptr_t to = ((uintptr_t)p + bytes) & ~(uintptr_t)(OS_PAGE_BYTES - 1);
+    uintptr_t from = os_page_up((uintptr_t)p), to = ((uintptr_t)p + bytes) & -os_page_bytes();
     int saved = errno;
     if (to > from)
         syscall(SYS_mbind, from, to - from, mode, nodes ? &nodes : NULL,

@@ -7,7 +7,6 @@
 #include "malloc/os.h"
 
 enum { HOLES_TRIED = 32 }; /* nobody looks through hundreds of small ones */
-enum { PAGE_PLACES = OS_PAGE_BYTES / NURSERY_STEP };
 
 static struct nursery *const now = &nursery_region.now;
 
@@ -172,7 +171,8 @@ static void merge(uint32_t at)
 /* Does no block in use touch the page that begins with that place? */
 static bool page_is_dead(uint32_t first)
 {
-    for (uint32_t at = first, end = first + PAGE_PLACES; at < end; at = (at | 63) + 1) {
+    for (uint32_t at = first, end = first + os_page_bytes() / NURSERY_STEP; at < end;
+         at = (at | 63) + 1) {
         uint64_t live = load_acquire(&bits_of(at / 64)->live) >> at % 64;
         if (end - at < 64)
             live &= ~(~UINT64_C(0) << (end - at));
@@ -187,12 +187,12 @@ static bool page_is_dead(uint32_t first)
 static __attribute__((noinline)) void pages_give(uint32_t from, uint32_t to)
 {
     uintptr_t blocks = (uintptr_t)address_of(NURSERY_FIRST);
-    uintptr_t page = (uintptr_t)address_of(from) & ~(uintptr_t)(OS_PAGE_BYTES - 1);
+    uintptr_t bytes = os_page_bytes(), page = (uintptr_t)address_of(from) & ~(bytes - 1);
     uintptr_t end = os_page_up((uintptr_t)address_of(to)), dead = 0;
-    for (; page <= end; page += OS_PAGE_BYTES) {
-        bool ours = page >= blocks && page + OS_PAGE_BYTES <= (uintptr_t)nursery_region.far;
+    for (; page <= end; page += bytes) {
+        bool ours = page >= blocks && page + bytes <= (uintptr_t)nursery_region.far;
         if (page < end && ours && page_is_dead(place_of((void *)page))) {
-            dead += OS_PAGE_BYTES;
+            dead += bytes;
         } else if (dead > 0) {
             os_purge((void *)(page - dead), dead);
             dead = 0;

@@ -1,7 +1,10 @@
 /* The seam to the kernel; os.h has the contract. */
 #include "malloc/os.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -38,6 +41,18 @@ bool (*os_fault)(enum os_call call);
 #define FAULT(call) (os_fault && os_fault(call) && (errno = ENOMEM))
 #else
 #define FAULT(call) false
+#endif
+
+#ifdef OS_PAGES_VARY
+size_t os_page_known;
+
+/* The same whoever asks, and however often. */
+size_t os_page_find(void)
+{
+    size_t page = getauxval(AT_PAGESZ);
+    store_relaxed(&os_page_known, page);
+    return page;
+}
 #endif
 
 static void count(uint64_t *counter, uint64_t n)
@@ -85,6 +100,11 @@ static bool call_unmap_held(void *p, size_t bytes)
     return true;
 }
 
+static bool is_whole(const void *p, size_t bytes)
+{
+    return (((uintptr_t)p | bytes) & (os_page_bytes() - 1)) == 0;
+}
+
 static bool call_unmap(void *p, size_t bytes)
 {
     if (os_places_has(p))
@@ -98,6 +118,7 @@ static bool call_unmap(void *p, size_t bytes)
 
 static bool call_advise(void *p, size_t bytes, int advice)
 {
+    assert(is_whole(p, bytes));
     count(&os_counts.advise_calls, 1);
     if (!FAULT(OS_CALL_ADVISE) && CALL_MADVISE(p, bytes, advice) == 0)
         return true;
@@ -163,7 +184,7 @@ static void *place_held(size_t bytes, size_t align, size_t lead, int node)
  * Small things do not need to lie in the area and would only leave gaps there. */
 static void *place(size_t bytes, size_t room_bytes, size_t align, size_t lead, int prot)
 {
-    bool in_area = align > OS_PAGE_BYTES;
+    bool in_area = align > os_page_bytes();
     uintptr_t low = in_area ? load_relaxed(&area_low) : 0, hint = 0;
     if (low > bytes + align && low - bytes - align > room_bytes)
         hint = ((low - bytes - room_bytes + lead) & ~(align - 1)) - lead;
@@ -197,7 +218,7 @@ static void *place(size_t bytes, size_t room_bytes, size_t align, size_t lead, i
 /* Sizes near the end of the address space would wrap around in what follows. */
 static bool sensible(size_t bytes, size_t align)
 {
-    return bytes - 1 < PTRDIFF_MAX - OS_PAGE_BYTES && align <= (size_t)PTRDIFF_MAX;
+    return bytes - 1 < PTRDIFF_MAX - OS_PAGE_MAX && align <= (size_t)PTRDIFF_MAX;
 }
 
 /* Count bytes as mapped, unless there would be too many. */
@@ -221,7 +242,7 @@ static void *map_charged(size_t bytes, size_t align, size_t lead, int node)
     int saved = errno;
     void *p = os_places && os_places->open && align >= OS_PLACES_ALIGN
                   ? place_held(bytes, align, lead, node)
-                  : place(bytes, 0, align < OS_PAGE_BYTES ? OS_PAGE_BYTES : align, lead,
+                  : place(bytes, 0, align < os_page_bytes() ? os_page_bytes() : align, lead,
                           PROT_READ | PROT_WRITE);
     if (!p)
         fetch_sub_relaxed(&os_counts.mapped_bytes, bytes);
@@ -256,6 +277,7 @@ bool os_unmap(void *p, size_t bytes)
 {
     int saved = errno;
     bytes = os_page_up(bytes);
+    assert(is_whole(p, bytes));
     bool gone = call_unmap(p, bytes);
     if (gone) {
         count(&os_counts.unmapped_bytes, bytes);
@@ -268,10 +290,33 @@ bool os_unmap(void *p, size_t bytes)
     return gone;
 }
 
+/* Parts of the kernel's pages are not its business: nothing is rounded up to whole ones. */
+static size_t small_page_up(size_t bytes)
+{
+    return (bytes + OS_PAGE_BYTES - 1) & ~(OS_PAGE_BYTES - 1);
+}
+
+/* Whole pages of the kernel's go. It would round up what is less, and take what others have there. */
+static bool purge_whole(char *p, size_t bytes)
+{
+    uintptr_t page = os_page_bytes(), at = (uintptr_t)p;
+    size_t head = -at & (page - 1), tail = (at + bytes) & (page - 1);
+    if (head + tail >= bytes) {
+        memset(p, 0, bytes);
+        return true;
+    }
+    if (!purge(p + head, bytes - head - tail))
+        return false;
+    memset(p, 0, head);
+    memset(p + bytes - tail, 0, tail);
+    return true;
+}
+
 bool os_purge(void *p, size_t bytes)
 {
     int saved = errno;
-    bool done = purge(p, os_page_up(bytes));
+    bytes = small_page_up(bytes);
+    bool done = os_page_bytes() == OS_PAGE_BYTES ? purge(p, bytes) : purge_whole(p, bytes);
     errno = saved;
     return done;
 }
@@ -367,7 +412,8 @@ bool os_protect(void *p, size_t bytes, enum os_access access)
     int prot = access == OS_READ_WRITE ? PROT_READ | PROT_WRITE
                : access == OS_READ     ? PROT_READ
                                        : PROT_NONE;
-    bool done = call_protect(p, os_page_up(bytes), prot);
+    bytes = small_page_up(bytes);
+    bool done = is_whole(p, bytes) && call_protect(p, bytes, prot);
     errno = saved;
     return done;
 }

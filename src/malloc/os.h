@@ -15,11 +15,36 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/atomic.h"
+
+/* The smallest page that there is, which all sizes of ours are multiples of; the largest one; and the kernel's. Elsewhere than on x86-64 that may
+ * have 4, 16 or 64 KiB, and is known only when the program runs. Where it is larger than ours, the kernel takes whole ones of its own:
+ * it rounds sizes up, over what others have in the same page, so nobody but this file may ask it for less. */
 #define OS_PAGE_BYTES ((size_t)4096)
+#if !defined(__x86_64__) && !defined(OS_PAGES_VARY) /* tests set it on x86-64, too */
+#define OS_PAGES_VARY
+#endif
+
+#ifdef OS_PAGES_VARY
+#define OS_PAGE_MAX ((size_t)65536)
+extern size_t os_page_known; /* 0: not yet */
+size_t os_page_find(void);
+static inline size_t os_page_bytes(void)
+{
+    size_t known = load_relaxed(&os_page_known);
+    return known ? known : os_page_find();
+}
+#else
+#define OS_PAGE_MAX OS_PAGE_BYTES
+static inline size_t os_page_bytes(void)
+{
+    return OS_PAGE_BYTES;
+}
+#endif
 
 static inline size_t os_page_up(size_t bytes)
 {
-    return (bytes + OS_PAGE_BYTES - 1) & ~(OS_PAGE_BYTES - 1);
+    return (bytes + os_page_bytes() - 1) & ~(os_page_bytes() - 1);
 }
 
 /* What was asked of the kernel since the process began, failures included. Any thread adds (relaxed);
@@ -58,7 +83,8 @@ void *os_map_node(size_t bytes, size_t align, unsigned node);
 bool os_unmap(void *p, size_t bytes);
 
 /* Give the pages of a range back and keep the range: it reads as zero afterwards. False when the kernel
- * refuses (locked pages): then the contents are as before. */
+ * refuses (locked pages): then the contents are as before. What is not a whole page of the kernel's is filled
+ * with zeroes, and stays. */
 bool os_purge(void *p, size_t bytes);
 
 /* A range becomes longer, or moves without its contents being copied:
@@ -80,7 +106,7 @@ bool os_move(void *old, size_t old_bytes, size_t new_bytes, void *to);
 /* Ask for huge pages in a range, or for none. False when the kernel has none. */
 bool os_huge_page(void *p, size_t bytes, bool on);
 
-/* What the process may do with a range: nothing (a guard), read, or read and write. */
+/* What the process may do with a range, whole pages of the kernel's: nothing (a guard), read, or read and write. False for parts of them. */
 enum os_access { OS_NO_ACCESS, OS_READ, OS_READ_WRITE };
 bool os_protect(void *p, size_t bytes, enum os_access access);
 

@@ -45,7 +45,8 @@ static_assert(sizeof(struct image_header) == 64, "without holes");
 /* Changes with all that the meaning of an image depends on. */
 #define IMAGE_LAYOUT                                                                             \
     ((uint64_t)SIZE_CLASSES << 48 | (uint64_t)SIZE_SMALL_MAX << 28 | (uint64_t)SIZE_STEP << 20 | \
-     (uint64_t)SLICE_SHIFT << 14 | (uint64_t)MACRO_SLICES)
+     (uint64_t)SLICE_SHIFT << 14 | (OS_PAGE_MAX / OS_PAGE_BYTES - 1) << 8 |                      \
+     (uint64_t)MACRO_SLICES)
 
 enum image_kind { IMAGE_MACRO = 1, IMAGE_HUGE = 2, IMAGE_END = 3 };
 

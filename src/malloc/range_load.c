@@ -215,10 +215,10 @@ static int load_macro(struct load *l, struct image_item *item)
 static bool huge_is_right(const struct image_item *i)
 {
     bool alone = i->at % MAP_UNIT_BYTES != 0;
-    size_t lead = alone ? OS_PAGE_BYTES : 0;
-    if ((i->at + lead) % MAP_UNIT_BYTES || i->n || i->bytes % OS_PAGE_BYTES)
+    size_t lead = alone ? OS_PAGE_MAX : 0;
+    if ((i->at + lead) % MAP_UNIT_BYTES || i->n || i->bytes % os_page_bytes())
         return false;
-    bool offset = alone ? i->offset == OS_PAGE_BYTES
+    bool offset = alone ? i->offset == OS_PAGE_MAX
                         : i->offset >= HUGE_HEADER && i->offset < MAP_UNIT_BYTES &&
                               i->offset % SIZE_STEP == 0;
     return offset && i->bytes > i->offset && i->asked <= i->bytes - i->offset;
@@ -292,7 +292,7 @@ static int get_items(struct load *l)
 
 static char *staged_unit(struct staged *s)
 {
-    return (char *)s + ((uintptr_t)s % MAP_UNIT_BYTES ? OS_PAGE_BYTES : 0);
+    return (char *)s + ((uintptr_t)s % MAP_UNIT_BYTES ? OS_PAGE_MAX : 0);
 }
 
 /* Tell the address map of all that has come. Nobody asks it about these addresses yet. */

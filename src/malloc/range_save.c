@@ -45,13 +45,16 @@ static bool is_zero(const char *page)
  * tells which ones are in memory (bit 63) or swapped out (62). */
 static void drop_zero(struct save *s, const char *at, size_t n, uint64_t *bits)
 {
-    size_t bytes = n * sizeof(s->entries[0]);
-    off_t offset = (off_t)((uintptr_t)at / OS_PAGE_BYTES * sizeof(s->entries[0]));
+    /* The kernel's pages may be larger than those of images. */
+    uintptr_t page = os_page_bytes(), from = (uintptr_t)at, first = from / page;
+    size_t bytes = ((from + n * OS_PAGE_BYTES - 1) / page - first + 1) * sizeof(s->entries[0]);
+    off_t offset = (off_t)(first * sizeof(s->entries[0]));
     bool known = s->pagemap >= 0 && pread(s->pagemap, s->entries, bytes, offset) == (ssize_t)bytes;
-    for (size_t i = 0; i < n; i++)
-        if (bit_is(bits, i) &&
-            ((known && s->entries[i] >> 62 == 0) || is_zero(at + i * OS_PAGE_BYTES)))
+    for (size_t i = 0; i < n; i++) {
+        uint64_t entry = known ? s->entries[(from + i * OS_PAGE_BYTES) / page - first] : 0;
+        if (bit_is(bits, i) && ((known && entry >> 62 == 0) || is_zero(at + i * OS_PAGE_BYTES)))
             bit_clear(bits, i);
+    }
 }
 
 static int put_pages(struct save *s, const char *at, size_t n)
@@ -200,7 +203,7 @@ static bool save_huge(void *p, size_t usable, size_t asked, void *arg)
     if (!os_places_has(p))
         return true;
     size_t offset =
-        map_kind(p) == MAP_HUGE_ALONE ? OS_PAGE_BYTES : (uintptr_t)p & (MAP_UNIT_BYTES - 1);
+        map_kind(p) == MAP_HUGE_ALONE ? OS_PAGE_MAX : (uintptr_t)p & (MAP_UNIT_BYTES - 1);
     char *start = (char *)p - offset;
     struct image_item item = {.kind = IMAGE_HUGE,
                               .at = (uintptr_t)start,

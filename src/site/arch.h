@@ -12,8 +12,15 @@ struct unwind_state {
     uintptr_t pc;
     uintptr_t sp;
     uintptr_t fp;
-    unsigned skip; /* frames to leave out first, where the state can only be taken further in */
+    uintptr_t
+        leave; /* 0; or, where it can only be taken further in: the function around `pc` is left out, and returns there */
 };
+
+/* Where the walk begins that is told: in the function that called the one with UNWIND_STATE_CALLER(). */
+static inline uintptr_t unwind_state_caller(const struct unwind_state *s)
+{
+    return s->leave ? s->leave : s->pc;
+}
 
 #if defined(__x86_64__)
 
@@ -118,7 +125,7 @@ static inline int arch_is_sigreturn(const uint32_t code[2])
  * user's own function and leaves it out. */
 #define UNWIND_STATE_CALLER()                                                              \
     ({                                                                                     \
-        struct unwind_state unwind_s_ = {.skip = 1};                                       \
+        struct unwind_state unwind_s_ = {.leave = (uintptr_t)__builtin_return_address(0)}; \
         __asm__ volatile("adr %0, .\n\tmov %1, sp\n\tmov %2, x29"                          \
                          : "=&r"(unwind_s_.pc), "=&r"(unwind_s_.sp), "=&r"(unwind_s_.fp)); \
         unwind_s_.pc++; /* it is looked up one byte lower, as return addresses are */      \

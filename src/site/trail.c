@@ -202,7 +202,7 @@ int trail_walk(struct trail *trail, struct unwind_cache *cache, const struct unw
         .verified = {1}, /* number 0 stands for all that are never unloaded */
         .steps = trail->steps,
     };
-    if (!ARCH_RA_BELOW_CFA || from->skip != 0 || !stack_own_find(from->sp, &w.bounds))
+    if (!ARCH_RA_BELOW_CFA || from->leave || !stack_own_find(from->sp, &w.bounds))
         return -ENOTSUP;
     uint32_t kept = frames_hold(trail, &w);
     for (;;) {

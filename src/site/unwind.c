@@ -293,12 +293,9 @@ static __attribute__((noinline)) bool walk_init_full(struct walk *w, struct unwi
     return false;
 }
 
-static bool walk_skip(struct walk *w, unsigned frames)
+static bool walk_leave(struct walk *w, const struct unwind_state *from)
 {
-    while (frames-- > 0)
-        if (!step_slow(w))
-            return false;
-    return true;
+    return !from->leave || step_slow(w);
 }
 
 size_t unwind_stack_places(struct unwind_cache *cache, const struct unwind_state *from,
@@ -308,11 +305,11 @@ size_t unwind_stack_places(struct unwind_cache *cache, const struct unwind_state
     struct walk w;
     size_t n = 0;
     walk_init(&w, cache, from);
-    if (max > 0 && from->pc >= PC_MIN && walk_skip(&w, from->skip))
+    if (max > 0 && from->pc >= PC_MIN && walk_leave(&w, from))
         n = walk_run(&w, pcs, sps, max);
     if (unlikely(w.missing)) {
         uint32_t flags = w.trace.flags;
-        if (walk_init_full(&w, cache, from) && walk_skip(&w, from->skip))
+        if (walk_init_full(&w, cache, from) && walk_leave(&w, from))
             n = walk_run(&w, pcs, sps, max);
         else
             w.trace.flags = flags;

@@ -265,7 +265,7 @@ bool tt_table_take(uint64_t a, uint64_t b, uint64_t *ret_value)
 
 struct tt_site tt_site_find(const struct tt_api *api, const struct unwind_state *from)
 {
-    struct tt_site site = {.pc = from->pc, .state = from};
+    struct tt_site site = {.pc = unwind_state_caller(from), .state = from};
     struct client *c = client_get();
     if (!c || c->stacks != CLIENT_STACKS_CALLER || c->writer.sealed)
         return site;

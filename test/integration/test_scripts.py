@@ -58,6 +58,23 @@ class TestVm(unittest.TestCase):
             self.assertEqual(run("sh", "-n", case).returncode, 0, case)
 
 
+class TestArm64(unittest.TestCase):
+    """The same."""
+
+    def test_says_how_to_use_it(self):
+        result = run(ROOT / "script/test-arm64", "--help")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("Usage: script/test-arm64", result.stdout)
+
+    def test_knows_no_other_pages(self):
+        result = run(ROOT / "script/test-arm64", "--pages", "64")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("4 or 16", result.stderr)
+
+    def test_what_runs_in_the_machine_is_a_shell_script(self):
+        self.assertEqual(run("bash", "-n", ROOT / "test/arm64/init").returncode, 0)
+
+
 class CheckIncludes(Folder):
     def setUp(self):
         super().setUp()

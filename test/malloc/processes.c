@@ -576,7 +576,11 @@ static void sandbox_enter(void)
         SYS_brk,       SYS_futex,        SYS_write,         SYS_exit_group,   SYS_exit,
         SYS_getpid,    SYS_gettid,       SYS_clock_gettime, SYS_gettimeofday, SYS_sched_yield,
         SYS_getrandom, SYS_rt_sigreturn, SYS_rt_sigprocmask};
-    static const int refused[] = {SYS_openat, SYS_open, SYS_openat2};
+    static const int refused[] = {
+#ifdef SYS_open /* which newer architectures have not */
+        SYS_open,
+#endif
+        SYS_openat, SYS_openat2};
     struct sock_filter filter[(COUNT_OF(allowed) + COUNT_OF(refused)) * 2 + 2];
     size_t n = 0;
     filter[n++] =

@@ -125,13 +125,14 @@ static void purged_memory_reads_as_zero(void **unused)
 static void locked_memory_is_not_purged(void **unused)
 {
     char *p = os_map(MIB, 4096);
+    size_t page = os_page_bytes();
     memset(p, 7, MIB);
-    if (syscall(SYS_mlock, p, 4096) == 0) { /* mlock() itself does nothing under sanitizers */
+    if (syscall(SYS_mlock, p, page) == 0) { /* mlock() itself does nothing under sanitizers */
         errno = 5;
-        assert_false(os_purge(p, 4096));
+        assert_false(os_purge(p, page));
         assert_int_equal(errno, 5);
         assert_true(all_are(p, MIB, 7));
-        syscall(SYS_munlock, p, 4096);
+        syscall(SYS_munlock, p, page);
     }
     os_unmap(p, MIB);
 }
@@ -203,18 +204,19 @@ static void absurd_sizes_fail(void **unused)
 
 static void what_leads_is_before_the_aligned_address(void **unused)
 {
+    size_t lead = OS_PAGE_MAX;
     for (size_t align = UNIT; align <= 64 * UNIT; align *= 4) {
-        char *p = os_map_lead(UNIT + OS_PAGE_BYTES, align, OS_PAGE_BYTES);
+        char *p = os_map_lead(UNIT + lead, align, lead);
         assert_non_null(p);
-        assert_int_equal((uintptr_t)(p + OS_PAGE_BYTES) & (align - 1), 0);
-        memset(p, 1, UNIT + OS_PAGE_BYTES);
-        char *to = os_reserve(3 * UNIT, UNIT, align, OS_PAGE_BYTES);
+        assert_int_equal((uintptr_t)(p + lead) & (align - 1), 0);
+        memset(p, 1, UNIT + lead);
+        char *to = os_reserve(3 * UNIT, UNIT, align, lead);
         assert_non_null(to);
-        assert_int_equal((uintptr_t)(to + OS_PAGE_BYTES) & (align - 1), 0);
-        assert_true(os_move(p, UNIT + OS_PAGE_BYTES, 3 * UNIT, to));
-        assert_true(all_are(to, UNIT + OS_PAGE_BYTES, 1));
+        assert_int_equal((uintptr_t)(to + lead) & (align - 1), 0);
+        assert_true(os_move(p, UNIT + lead, 3 * UNIT, to));
+        assert_true(all_are(to, UNIT + lead, 1));
         os_unmap(to, 3 * UNIT);
-        os_unreserve(os_reserve(UNIT, 0, align, OS_PAGE_BYTES), UNIT);
+        os_unreserve(os_reserve(UNIT, 0, align, lead), UNIT);
     }
 }
 
@@ -244,7 +246,7 @@ static void ranges_of_two_mappings_are_left_alone(void **unused)
 {
     char *p = os_map(2 * UNIT, UNIT);
     memset(p, 3, 2 * UNIT);
-    assert_true(os_protect(p, OS_PAGE_BYTES, OS_READ));
+    assert_true(os_protect(p, os_page_bytes(), OS_READ));
     assert_int_equal(os_extend(p, 2 * UNIT, 3 * UNIT), -EFAULT);
     assert_true(all_are(p, 2 * UNIT, 3));
     assert_true(os_unmap(p, 2 * UNIT));
@@ -252,15 +254,44 @@ static void ranges_of_two_mappings_are_left_alone(void **unused)
 
 static void access_can_be_taken_and_given(void **unused)
 {
-    char *p = os_map(2 * OS_PAGE_BYTES, 4096);
+    size_t page = os_page_bytes();
+    char *p = os_map(2 * page, 4096);
     p[0] = 1;
-    assert_true(os_protect(p, OS_PAGE_BYTES, OS_READ));
+    assert_true(os_protect(p, page, OS_READ));
     assert_int_equal(p[0], 1);
-    assert_true(os_protect(p, OS_PAGE_BYTES, OS_NO_ACCESS));
-    assert_true(os_protect(p, OS_PAGE_BYTES, OS_READ_WRITE));
+    assert_true(os_protect(p, page, OS_NO_ACCESS));
+    assert_true(os_protect(p, page, OS_READ_WRITE));
     p[0]++;
     assert_int_equal(p[0], 2);
-    os_unmap(p, 2 * OS_PAGE_BYTES);
+    os_unmap(p, 2 * page);
+}
+
+/* The kernel would round up to whole pages, and take what others have there. */
+static void what_shares_a_page_with_others_is_not_given_away(void **unused)
+{
+    size_t page = os_page_bytes(), small = OS_PAGE_BYTES;
+    if (page == small)
+        skip(); /* no page has room for two */
+    char *p = os_map(4 * page, 4096);
+    static const struct {
+        size_t from, to;
+    } parts[] = {{0, 1}, {1, 2}, {3, 4}, {2, 5}, {1, 8}, {3, 9}, {4, 12}, {5, 16}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        size_t from = parts[i].from * page / 4, to = parts[i].to * page / 4;
+        memset(p, 7, 4 * page);
+        uint64_t purged = load_relaxed(&os_counts.purged_bytes);
+        assert_true(os_purge(p + from, to - from));
+        assert_true(all_are(p, from, 7));
+        assert_true(all_are(p + from, to - from, 0));
+        assert_true(all_are(p + to, 4 * page - to, 7));
+        uint64_t whole = (to & ~(page - 1)) - os_page_up(from);
+        purged = load_relaxed(&os_counts.purged_bytes) - purged;
+        assert_int_equal(purged, to > from + page / 2 && (int64_t)whole > 0 ? whole : 0);
+    }
+    assert_false(os_protect(p, small, OS_NO_ACCESS));
+    assert_false(os_protect(p + small, page, OS_NO_ACCESS));
+    assert_true(all_are(p, 5 * page / 4, 7));
+    os_unmap(p, 4 * page);
 }
 
 /* One life of a range. True when every call succeeded; asserts what must hold whatever failed. */
@@ -376,6 +407,7 @@ int main(void)
         cmocka_unit_test(limit_holds_for_all_that_is_mapped),
         cmocka_unit_test(ranges_of_two_mappings_are_left_alone),
         cmocka_unit_test(access_can_be_taken_and_given),
+        cmocka_unit_test(what_shares_a_page_with_others_is_not_given_away),
         cmocka_unit_test(any_call_may_fail),
         cmocka_unit_test(threads_get_ranges_of_their_own),
         cmocka_unit_test(refused_moves_come_to_an_end), /* last: moves stay off afterwards */

@@ -191,8 +191,11 @@ static uint64_t dram_used(struct place *p)
 {
     size_t n;
     struct ledger_process *const *processes = ledger_processes(p->ledger, &n);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         ledger_update_state(p->ledger, processes[i]);
+        ledger_refresh_process(
+            p->ledger, processes[i]); /* also if this machine is so slow that it has to wait */
+    }
     ledger_refresh(p->ledger);
     struct ledger_device *const *devices = ledger_devices(p->ledger, &n);
     return n == 0 ? 0 : devices[0]->spaces[MEMOIR_SPACE_DRAM].used;

@@ -22,8 +22,8 @@
 /* Where the child has what: an arena as glibc has them (a multiple of 64 MB), a mapping of another
  * allocator, and data of the program. */
 #define ARENA UINT64_C(0x2a0000000000)
-#define OTHER UINT64_C(0x2b0000001000)
-#define DATA  UINT64_C(0x2c0000001000)
+#define OTHER UINT64_C(0x2b0000010000) /* of the largest pages */
+#define DATA  UINT64_C(0x2c0000010000)
 enum { MAP_BYTES = 8 << 20, SITES = 10, THREADS = 3 };
 
 static const struct book_trailer_key key = {.key = 0x123456789abcdef1, .generation = 3};

@@ -15,8 +15,8 @@ static const struct book_writer_options on_behalf = {.source = BOOK_SOURCE_SOCKE
 
 enum {
     DRAM = 16, /* enum memoir_space */
-    OWN_BYTES_MAX = 128 << 10,
-    ON_BEHALF_BYTES_MAX = 8 << 10,
+    OWN_PAGES_MAX = 32,
+    ON_BEHALF_PAGES_MAX = 2,
     BLOCKS = 500,
 };
 
@@ -152,13 +152,13 @@ static void private_image_is_carried_over(void **unused)
 
 /* ---- the file ---- */
 
-static uint64_t file_bytes(const struct fixture *f)
+static uint64_t file_pages(const struct fixture *f)
 {
     MEMOIR_CLEANUP(closep)
     int fd = fixture_open(f);
     struct stat info;
     assert_int_equal(fstat(fd, &info), 0);
-    return (uint64_t)info.st_blocks * 512;
+    return (uint64_t)info.st_blocks * 512 / (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 static void small_books_are_small(void **unused)
@@ -168,8 +168,8 @@ static void small_books_are_small(void **unused)
     assert_int_equal(book_device_add(&f->w, &f->t, &device), 1);
     assert_int_equal(book_account_add(&f->w, &f->t, DRAM, 1, "dram"), 2);
     assert_int_equal(book_writer_publish(&f->w), 0);
-    print_message("# on behalf %llu bytes\n", (unsigned long long)file_bytes(f));
-    assert_true(file_bytes(f) <= ON_BEHALF_BYTES_MAX);
+    print_message("# on behalf %llu pages\n", (unsigned long long)file_pages(f));
+    assert_true(file_pages(f) <= ON_BEHALF_PAGES_MAX);
     fixture_free(f);
 
     f = fixture_new(&own);
@@ -181,8 +181,8 @@ static void small_books_are_small(void **unused)
         uint32_t site = book_site_add(&f->w, &f->t, 2, &pc, 1, BOOK_SITE_CALLER_ONLY);
         book_alloc(&f->w, &f->t, i, 4096, (uint64_t)site << 12 | 2);
     }
-    print_message("# own %llu bytes\n", (unsigned long long)file_bytes(f));
-    assert_true(file_bytes(f) <= OWN_BYTES_MAX);
+    print_message("# own %llu pages\n", (unsigned long long)file_pages(f));
+    assert_true(file_pages(f) <= OWN_PAGES_MAX);
     fixture_free(f);
 }
 

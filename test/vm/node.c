@@ -243,7 +243,7 @@ static bool heap(int node)
 static bool one(void)
 {
     struct memoir_malloc_node_figures all;
-    blocks[0] = malloc(100);
+    blocks[0] = malloc(64 << 10); /* not among the first blocks, which are no node's */
     if (!find_functions() || figures(0, &all) != 0 || all.mapped_bytes == 0) {
         printf("figures of one node\n");
         return false;
