@@ -94,23 +94,12 @@ void *core_memalign(size_t align, size_t bytes)
     return take(bytes, align, WANT_ALIGNED);
 }
 
-/* May it be a block of that slab? What costs nothing to see is seen: an address inside a large block, in a descriptor, or in slices that
- * were never a slab's. The rest is for hardening. */
-static bool is_block(const struct slab *s, const void *block)
-{
-    if (unlikely((uintptr_t)block % MACRO_BYTES < SLICE_BYTES))
-        return false;
-    if (s->class == SLAB_LARGE)
-        return block == slab_memory(s) + s->start;
-    return s->class < SIZE_CLASSES && s->block_bytes != 0;
-}
-
 static __attribute__((noinline)) void free_mapped(void *block)
 {
     switch (map_kind(block)) {
     case MAP_MACRO: {
         struct slab *s = slab_of(block);
-        if (unlikely(!is_block(s, block)))
+        if (unlikely(!slab_may_have(s, block)))
             fatal_block("free", "no block of this program's heap", block);
         heap_free_slowly(heap_get(), s, block);
         break;
@@ -175,7 +164,7 @@ static __attribute__((noinline)) void *realloc_mapped(void *block, size_t bytes)
 {
     if (map_kind(block) == MAP_MACRO) {
         struct slab *s = slab_of(block);
-        if (unlikely(!is_block(s, block)))
+        if (unlikely(!slab_may_have(s, block)))
             fatal_block("realloc", "no block of this program's heap", block);
         if (s->class == SLAB_LARGE) {
             bool large = bytes > SIZE_SMALL_MAX && bytes <= HEAP_LARGE_MAX;

@@ -151,7 +151,7 @@ void divert_free(void *block, uintptr_t caller)
 void divert_free_slab(void *block, struct slab *slab, uintptr_t caller)
 {
     struct heap *h = heap_fast;
-    if (likely(h != &heap_none && slab->class < SIZE_CLASSES && slab->block_bytes != 0))
+    if (likely(h != &heap_none && slab_may_have(slab, block)))
         heap_free_slowly(h, slab, block);
     else if (accounted())
         account_free_slab(block, slab);

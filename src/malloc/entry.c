@@ -16,7 +16,7 @@
 
 void *entry_malloc_slowly(struct heap *h, size_t bytes, uintptr_t caller)
 {
-    void *block = h != &heap_none && bytes <= SIZE_SMALL_MAX ? heap_alloc_slowly(h, bytes) : NULL;
+    void *block = h != &heap_none && bytes <= HEAP_LARGE_MAX ? heap_alloc_slowly(h, bytes) : NULL;
     return likely(block) ? block : divert_malloc(bytes, caller);
 }
 

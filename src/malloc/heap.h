@@ -150,6 +150,17 @@ static inline size_t slab_usable(const struct slab *s)
     return unlikely(s->class == SLAB_LARGE) ? large_usable(s) : s->block_bytes;
 }
 
+/* May it be a block of that slab? What costs nothing to see is seen: an address inside a large block, in a descriptor, or in slices that
+ * were never a slab's. The rest is for hardening. */
+static inline bool slab_may_have(const struct slab *s, const void *block)
+{
+    if (unlikely((uintptr_t)block % MACRO_BYTES < SLICE_BYTES))
+        return false;
+    if (s->class == SLAB_LARGE)
+        return block == slab_memory(s) + s->start;
+    return s->class < SIZE_CLASSES && s->block_bytes != 0;
+}
+
 /* ---- the short ways ---- */
 
 static inline __attribute__((always_inline)) void *slab_pop(struct slab *s)
