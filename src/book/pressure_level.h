@@ -27,9 +27,11 @@ static const struct pressure_limits pressure_limits_default = {
 #define PRESSURE_LEFT_BYTES_MAX (UINT64_C(32) << 30)
 
 enum {
-    /* With more than this left, stalls have other reasons (a cgroup at its limit, fragments, old pages that come back
-     * from swap), against which nobody else's memory helps: a program that gave back for them would only fetch it again. */
-    PRESSURE_LEFT_PLENTY = PRESSURE_PERCENT(50),
+    /* With much left, stalls have other reasons (a cgroup at its limit, fragments, old pages that come back from swap), against which
+     * nobody else's memory helps: above the first share they tell of PRESSURE_SOME at most, above the second of nothing, since who gave back
+     * for them would only fetch it again. */
+    PRESSURE_LEFT_HALF = PRESSURE_PERCENT(50),
+    PRESSURE_LEFT_MOST = PRESSURE_PERCENT(75),
     PRESSURE_CALM_MS = 5000 /* that a level lasts after its reason */
 };
 
@@ -81,9 +83,12 @@ static inline unsigned pressure_stall_level(const struct pressure_limits *limits
     while (level > PRESSURE_PLENTY &&
            stall < (leaving ? limits->stall[level] / 2 : limits->stall[level]))
         level--;
-    bool roomy = in->valid & PRESSURE_HAS_MEMORY &&
-                 pressure_share(in->available_bytes, in->total_bytes) > PRESSURE_LEFT_PLENTY;
-    return roomy ? PRESSURE_PLENTY : level;
+    uint32_t share =
+        in->valid & PRESSURE_HAS_MEMORY ? pressure_share(in->available_bytes, in->total_bytes) : 0;
+    unsigned most = share > PRESSURE_LEFT_MOST   ? PRESSURE_PLENTY
+                    : share > PRESSURE_LEFT_HALF ? PRESSURE_SOME
+                                                 : PRESSURE_CRITICAL;
+    return level < most ? level : most;
 }
 
 /* The level that these figures make. `leaving`: with the margin, for who has one already and asks whether it still

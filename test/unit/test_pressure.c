@@ -103,8 +103,12 @@ static void time_in_which_nobody_ran_weighs_twice(void **state)
 static void stalls_on_a_machine_with_room_are_somebodys_own(void **state)
 {
     struct pressure_inputs in = stalled(90);
-    in.available_bytes = 60 * GB;
+    in.available_bytes = 76 * GB;
     assert_int_equal(judge(in), PRESSURE_PLENTY);
+    in.available_bytes = 75 * GB;
+    assert_int_equal(judge(in), PRESSURE_SOME);
+    in.available_bytes = 51 * GB;
+    assert_int_equal(judge(in), PRESSURE_SOME);
     in.available_bytes = 50 * GB;
     assert_int_equal(judge(in), PRESSURE_CRITICAL);
 }
