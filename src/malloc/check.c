@@ -124,7 +124,8 @@ static void check_small(struct check *c, const struct slab *s)
         equal(c, "way back to a slab", s + i, s[i].back, i);
     if (state == SLAB_FULL) {
         equal(c, "blocks made of a full slab", s, s->made, s->limit);
-        if (remote_count(remote) >= slab_full_end(s))
+        /* Unless it has become another one meanwhile. */
+        if (remote_count(remote) >= slab_full_end(s) && load_acquire(&s->remote) == remote)
             problem(c, "free blocks of a full slab", s, remote_count(remote), slab_full_end(s) - 1);
     }
     if (ours || alone || state == SLAB_POOLED)

@@ -60,7 +60,7 @@ static inline __attribute__((always_inline)) void entry_free(void *block, uintpt
 static inline __attribute__((always_inline)) void *entry_memalign(size_t align, size_t bytes,
                                                                   uintptr_t caller)
 {
-    if (likely((bytes | align) < SIZE_DIRECT_MAX)) {
+    if (likely((bytes | (align - 1)) < SIZE_DIRECT_MAX)) { /* which 0 is not */
         size_t whole = (bytes + (bytes == 0) + align - 1) & ~(align - 1);
         void *block = heap_pop(heap_fast, whole);
         if (likely(block))

@@ -355,7 +355,8 @@ static bool claim_wanted(struct heap *h, const struct slab *s)
 /* Hand blocks over to their slab, which is not the heap's. */
 static void hand_over(struct heap *h, struct slab *s, const struct slab_list *list)
 {
-    switch (slab_free(macro_of(s)->source, s, list, claim_wanted(h, s), h)) {
+    bool at_once = policy_level() >= PRESSURE_HIGH;
+    switch (slab_free(macro_of(s)->source, s, list, claim_wanted(h, s), at_once, h)) {
     case SLAB_DONE:
         break;
     case SLAB_CLAIMED:

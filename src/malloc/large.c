@@ -134,10 +134,10 @@ void *large_alloc(struct heap *h, size_t bytes, size_t align, bool zero)
     struct slab *s = span.slab;
     words_detach(s);
     s->large_word = (struct word){0};
-    s->class = SLAB_LARGE;
     s->block_bytes = 0;
     s->start = align <= LINE ? start_of(s, bytes) : 0;
     s->asked = bytes;
+    store_release(&s->class, SLAB_LARGE); /* who walks, or is forked now, finds it whole */
     h->large_allocs++;
     char *memory = slab_memory(s);
     if (zero)

@@ -34,7 +34,7 @@ static void near_begin(uintptr_t first)
 
 static bool is_near(uintptr_t unit)
 {
-    return unit - (map_near_from >> MAP_UNIT_SHIFT) < MAP_NEAR_UNITS;
+    return map_near_unit((const void *)(unit << MAP_UNIT_SHIFT)) < MAP_NEAR_UNITS;
 }
 
 /* Somebody else may add the same leaf meanwhile: one of the two goes back. */

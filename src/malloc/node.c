@@ -46,13 +46,11 @@ static inline bool policy_get(int *ret_mode, uint64_t *ret_nodes, unsigned flags
     return done;
 }
 
-/* The first blocks of a program are its first thread's, whoever touches them first. What shares the region's first and last page is
- * the library's own. */
+/* The first blocks of a program are its first thread's, whoever touches them first. What shares the region's first and last page may be
+ * the program's. */
 static void nursery_place(void)
 {
-    uintptr_t from = (uintptr_t)&nursery_region & -os_page_bytes();
-    uintptr_t to = os_page_up((uintptr_t)(&nursery_region + 1));
-    node_prefer((void *)from, to - from, node_here());
+    node_prefer(&nursery_region, sizeof(nursery_region), node_here());
 }
 
 static __attribute__((noinline)) void begin_many(uint64_t allowed)

@@ -136,8 +136,10 @@ static bool full_claim(struct slab *s, uint64_t word, const struct slab_list *li
     if (!cas_acq_rel(&s->remote, &word, remote_word(s, SLAB_OWNED, 0, NULL)))
         return false;
     next_set(list->last, remote_head(s, word));
+    fence_signal(); /* in this order for a child that is forked in between */
     s->free = list->first;
     s->used -= remote_count(word) + list->n;
+    fence_signal();
     store_relaxed(&s->owner, heap);
     return true;
 }
@@ -150,14 +152,15 @@ static void pool_leave(struct source *source, struct slab *s)
 }
 
 enum slab_outcome slab_free(struct source *source, struct slab *s, const struct slab_list *list,
-                            bool claim, struct heap *heap)
+                            bool claim, bool at_once, struct heap *heap)
 {
+    uint32_t enough = at_once ? 1 : slab_full_end(s);
     for (;;) {
         uint64_t word = load_acquire(&s->remote), to;
         uint32_t count = remote_count(word) + list->n;
         enum slab_state state = remote_state(word);
         if (state == SLAB_FULL &&
-            (count >= slab_full_end(s) || (claim && load_relaxed(&s->let_go_by) == heap))) {
+            (count >= enough || (claim && load_relaxed(&s->let_go_by) == heap))) {
             if (claim || s->limit == count) {
                 if (full_claim(s, word, list, heap))
                     return s->used == 0 ? SLAB_EMPTY : SLAB_CLAIMED;

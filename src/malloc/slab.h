@@ -30,9 +30,9 @@ enum slab_outcome {
 enum slab_outcome slab_leave(struct source *source, struct slab *s);
 
 /* Free blocks of a slab that the caller does not own, one or more. `claim`: take over a slab that was full, once that ends: with these blocks, if
- * it was this heap that let it go. */
+ * it was this heap that let it go. `at_once`: it is full no more with the first block that comes back. */
 enum slab_outcome slab_free(struct source *source, struct slab *s, const struct slab_list *list,
-                            bool claim, struct heap *heap);
+                            bool claim, bool at_once, struct heap *heap);
 
 /* Take a slab of that class out of the pool, with at least one free block or some yet to be carved. NULL: none. */
 struct slab *slab_adopt(struct source *source, unsigned class, struct heap *heap);

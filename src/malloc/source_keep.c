@@ -222,6 +222,7 @@ static void keep_limit_set(struct source *s)
     } else if (missed && s->n_purged > s->n_peak / MISSED_PART) {
         keep_more(s); /* so much of it that this is no time to wait */
         keep_count_anew(s);
+        s->steps = 0;
     }
     uint64_t by_peak = s->n_peak * s->keep_share / 8;
     /* The least that is kept comes on top of a small share, and counts less and less in a larger one. */

@@ -180,6 +180,7 @@ struct heap *heap_get(void)
     if (h) {
         heap_name(h);
         h->alone = __libc_single_threaded;
+        h->held_most = 0; /* looked for anew */
         heap_own = h;
         node_heap_begin(h);
         if (thread_key_get(&thread_key, thread_end))

@@ -48,6 +48,16 @@ static void every_form_pairs_with_its_delete()
     }
 }
 
+/* It is no alignment, and must not become a size. */
+static void an_alignment_of_nothing_is_refused_or_ignored()
+{
+    static const volatile size_t nothing = 0;
+    const std::align_val_t align{nothing};
+    void *block = ::operator new(1000, align, std::nothrow);
+    MUST(!block || malloc_usable_size(block) >= 1000);
+    ::operator delete(block, align, std::nothrow);
+}
+
 static void deleting_nothing_is_allowed()
 {
     const std::align_val_t align{64};
@@ -250,6 +260,7 @@ int main(int argc, char **argv)
 #define CASE(name) {#name, name}
     static const struct test_case cases[] = {
         CASE(every_form_pairs_with_its_delete),
+        CASE(an_alignment_of_nothing_is_refused_or_ignored),
         CASE(deleting_nothing_is_allowed),
         CASE(new_and_malloc_are_one_heap),
         CASE(failure_throws_or_is_null),

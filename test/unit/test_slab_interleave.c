@@ -305,7 +305,7 @@ static void do_alloc(struct thread *t)
 static void hand_over(struct thread *t, unsigned i, const struct slab_list *list, bool claim)
 {
     struct slab *s = slab_at(i);
-    switch (slab_free(&source, s, list, claim, t->heap)) {
+    switch (slab_free(&source, s, list, claim, false, t->heap)) {
     case SLAB_DONE:
         break;
     case SLAB_CLAIMED:
@@ -755,22 +755,25 @@ static void a_full_slab_waits_for_others_and_not_for_its_last_heap(void **unused
     struct slab *s = slab_at(0);
     for (unsigned claim = 0; claim < 2; claim++) {
         set_up(&full);
-        assert_int_equal(slab_free(&source, s, &first, claim, threads[1].heap), SLAB_DONE);
+        assert_int_equal(slab_free(&source, s, &first, claim, false, threads[1].heap), SLAB_DONE);
         assert_int_equal(remote_state(s->remote), SLAB_FULL);
         assert_int_equal(remote_count(s->remote), 1);
-        enum slab_outcome end = slab_free(&source, s, &second, claim, threads[1].heap);
+        enum slab_outcome end = slab_free(&source, s, &second, claim, false, threads[1].heap);
         assert_int_equal(end, claim ? SLAB_CLAIMED : SLAB_DONE);
         assert_int_equal(remote_state(s->remote), claim ? SLAB_OWNED : SLAB_POOLED);
         assert_int_equal(claim ? 16 - s->used : remote_count(s->remote), 2);
     }
     set_up(&full);
-    assert_int_equal(slab_free(&source, s, &first, true, threads[0].heap), SLAB_CLAIMED);
+    assert_int_equal(slab_free(&source, s, &first, true, false, threads[0].heap), SLAB_CLAIMED);
     assert_int_equal(s->used, 15);
     set_up(&full); /* with what others have freed before */
-    assert_int_equal(slab_free(&source, s, &first, true, threads[1].heap), SLAB_DONE);
-    assert_int_equal(slab_free(&source, s, &second, true, threads[0].heap), SLAB_CLAIMED);
+    assert_int_equal(slab_free(&source, s, &first, true, false, threads[1].heap), SLAB_DONE);
+    assert_int_equal(slab_free(&source, s, &second, true, false, threads[0].heap), SLAB_CLAIMED);
     assert_int_equal(s->used, 14);
     assert_ptr_equal(s->owner, threads[0].heap);
+    set_up(&full); /* where memory is scarce, nobody waits */
+    assert_int_equal(slab_free(&source, s, &first, false, true, threads[1].heap), SLAB_DONE);
+    assert_int_equal(remote_state(s->remote), SLAB_POOLED);
 }
 
 /* Scripts that nobody thought of. */

@@ -128,7 +128,7 @@ static uint64_t *alloc(struct actor *a)
 
 static void hand_over(struct actor *a, struct slab *s, const struct slab_list *list)
 {
-    switch (slab_free(&source, s, list, a->n_own > 0, a->heap)) {
+    switch (slab_free(&source, s, list, a->n_own > 0, false, a->heap)) {
     case SLAB_DONE:
         break;
     case SLAB_CLAIMED:
