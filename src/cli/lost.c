@@ -136,7 +136,8 @@ static int find_book(const struct lost_request *q, struct lost *lost)
                                 "malloc() of its own or a hardened heap, or MEMOIR_OFF is set"
                               : "start it by 'memoir run COMMAND'; memoir ps lists those that keep "
                                 "one";
-        command_fail("process %s keeps no book, so its blocks are not known: %s", q->word, why);
+        if (!q->quiet)
+            command_fail("process %s keeps no book, so its blocks are not known: %s", q->word, why);
         return COMMAND_NOTHING;
     }
     bool other = false;
@@ -152,9 +153,10 @@ static int find_book(const struct lost_request *q, struct lost *lost)
         return command_fail("%s (PID %d) is tracked by a libmemoir-track of another version, whose "
                             "blocks this memoir cannot find: use that version's, or start it anew",
                             lost->process->name, (int)lost->process->pid);
-    command_fail("%s (PID %d) is not tracked: its heap is not known block by block.%s",
-                 lost->process->name, (int)lost->process->pid,
-                 q->borrowed ? "" : " Start it by 'memoir run COMMAND'");
+    if (!q->quiet)
+        command_fail("%s (PID %d) is not tracked: its heap is not known block by block.%s",
+                     lost->process->name, (int)lost->process->pid,
+                     q->borrowed ? "" : " Start it by 'memoir run COMMAND'");
     return COMMAND_NOTHING;
 }
 

@@ -176,12 +176,16 @@ class Scan(CommandTest):
         self.assertIn("was not scanned, so what is lost is not known: Operation not permitted", done.stderr)
         self.assertEqual(done.returncode, 9)
         self.assertEqual(self.run_scan(fine, preexec_fn=forbid_tracing)[1].returncode, 0)
+        quiet = self.run_scan(fine, "--lost-code", "9", preexec_fn=forbid_tracing)[1]
+        self.assertEqual((quiet.returncode, quiet.stderr), (9, ""))
 
     def not_known(self, command, *options):
         scan, done = self.run_scan(command, "--lost-code", "9", *options, tells=True)
         self.assertIsNone(scan)
         self.assertRegex(done.stderr, "keeps no book, .*: it could not be tracked")
         self.assertEqual(done.returncode, 9)
+        quiet = self.run_scan(command, "--lost-code", "9", *options)[1]
+        self.assertEqual((quiet.returncode, quiet.stderr), (9, ""))
 
     def compiled(self, *flags, text="int main(void) { return 0; }\n"):
         source, program = self.dir / "program.c", self.dir / "program"
