@@ -114,6 +114,14 @@ static int64_t namespace_offset(const char *text, ssize_t n, const char *name)
     return (negative ? -seconds : seconds) * 1000000000 + ns;
 }
 
+int64_t book_ticks_of(int64_t ns, uint64_t per_s)
+{
+    enum { TICKS_PER_S = 100 }; /* on every machine that we run on */
+    if (per_s == 0 || per_s > 1000000000)
+        per_s = TICKS_PER_S;
+    return ns / (1000000000 / (int64_t)per_s);
+}
+
 /* A time namespace shifts the clock and the start time that its processes see. The header has both
  * as the machine sees them. */
 static void undo_time_namespace(struct book_header *header)
@@ -130,8 +138,7 @@ static void undo_time_namespace(struct book_header *header)
         return;
     int64_t boottime_ns = namespace_offset(text, n, "boottime");
     header->created_monotonic_ns -= (uint64_t)namespace_offset(text, n, "monotonic");
-    int64_t ticks_per_s = (int64_t)getauxval(AT_CLKTCK);
-    header->start_ticks -= (uint64_t)(boottime_ns / (1000000000 / ticks_per_s));
+    header->start_ticks -= (uint64_t)book_ticks_of(boottime_ns, getauxval(AT_CLKTCK));
 }
 
 /* What the number is made of, in this order. */

@@ -10,6 +10,9 @@ struct book_header;
  * moment of creation by our own clock, which a time namespace may have shifted. */
 uint64_t book_identity_self(struct book_header *header);
 
+/* How many of the kernel's ticks that is; `per_s` as AT_CLKTCK has it, which is 0 where nobody said. */
+int64_t book_ticks_of(int64_t ns, uint64_t per_s);
+
 /* A number for this exec image: a hash over addresses that the kernel chose for it (auxiliary
  * vector); the same in parent and child of a fork, another one after exec. Not over the random bytes
  * that one of them points to: those lie in the memory of the process, where others cannot read them

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "book/descriptor.h"
 #include "book/pressure_level.h"
 #include "book/text.h"
 
@@ -197,8 +198,7 @@ static __attribute__((noinline)) bool text_open(struct pressure_text *text, cons
         return false;
     text->at = text->n = text->read = 0;
     text->data = text->chunk;
-    text->fd =
-        (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0);
+    text->fd = book_openat(AT_FDCWD, path, O_RDONLY | O_NOCTTY | O_NONBLOCK, 0);
     return text->fd >= 0;
 }
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "book/descriptor.h"
 #include "book/text.h"
 
 enum { READ_TRIES = 1000 };
@@ -60,15 +61,15 @@ static bool is_trusted(const struct stat *st, bool sticky_is_fine)
 static int word_open(const char *dir)
 {
     struct stat st;
-    int folder = (int)syscall(SYS_openat, AT_FDCWD, dir, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+    int folder = book_openat(AT_FDCWD, dir, O_PATH | O_DIRECTORY, 0);
     if (folder < 0)
-        return -errno;
+        return folder;
     if (fstat(folder, &st) < 0 || !is_trusted(&st, true))
         return close_and(folder, -EPERM);
     /* A pipe or a device that somebody has put there neither holds us up nor does anything. */
-    int fd = (int)syscall(SYS_openat, folder, PRESSURE_FILE_NAME,
-                          O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
-    fd = close_and(folder, fd < 0 ? -errno : fd);
+    int fd =
+        book_openat(folder, PRESSURE_FILE_NAME, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
+    (void)syscall(SYS_close, folder);
     if (fd < 0)
         return fd == -ELOOP ? -EPERM : fd;
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || !is_trusted(&st, false))

@@ -137,7 +137,7 @@ void book_writer_close(struct book_writer *w, bool leave);
 void book_writer_forget(struct book_writer *w);
 
 /* Did who started this process ask for its book ($MEMOIR_KEEP is its PID), however small and although no
- * daemon watches? Then publish at the first report; the exit leaves the book as if it were watched. */
+ * daemon watches? Then publish at the first report, a tracker at its start; the exit leaves the book as if it were watched. */
 bool book_keep_asked(void);
 static inline bool book_writer_wanted(const struct book_writer *w)
 {

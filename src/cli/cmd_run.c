@@ -321,6 +321,7 @@ static void leaving(void *context, pid_t pid)
         .dir = run->values->dir,
         .top = LOST_TOP,
         .check = true,
+        .quiet = run->values->quiet,
         .color = run->values->color,
         .terminal = STDERR_FILENO,
         .text = run->values->quiet ? NULL : &text,
@@ -388,7 +389,7 @@ static int supervise(struct run *run, const struct run_child *child, bool text)
                                   .scan = &run->scan};
     tell(run, &summary, text);
     run_books_remove(&run->books);
-    if (run->values->scan && !run->scanned)
+    if (run->values->scan && !run->scanned && !run->values->quiet)
         tell_unscanned(run, &end);
     bool fine = run->scanned && run->lost == COMMAND_OK; /* no result is no good one */
     if (end.status == 0 && !fine && run->values->lost_code)

@@ -131,9 +131,13 @@ static int find_book(const struct lost_request *q, struct lost *lost)
                             q->word);
     /* What an earlier image kept says nothing of this one. */
     if (found == 0 || lost->process->state == LEDGER_REPLACED) {
-        command_fail("process %s keeps no book, so its blocks are not known: start it by 'memoir "
-                     "run COMMAND'; memoir ps lists those that keep one",
-                     q->word);
+        const char *why = q->borrowed
+                              ? "it could not be tracked. Perhaps it is linked statically, has a "
+                                "malloc() of its own or a hardened heap, or MEMOIR_OFF is set"
+                              : "start it by 'memoir run COMMAND'; memoir ps lists those that keep "
+                                "one";
+        if (!q->quiet)
+            command_fail("process %s keeps no book, so its blocks are not known: %s", q->word, why);
         return COMMAND_NOTHING;
     }
     bool other = false;
@@ -149,9 +153,10 @@ static int find_book(const struct lost_request *q, struct lost *lost)
         return command_fail("%s (PID %d) is tracked by a libmemoir-track of another version, whose "
                             "blocks this memoir cannot find: use that version's, or start it anew",
                             lost->process->name, (int)lost->process->pid);
-    command_fail("%s (PID %d) is not tracked: its heap is not known block by block. Start it by "
-                 "'memoir run COMMAND'",
-                 lost->process->name, (int)lost->process->pid);
+    if (!q->quiet)
+        command_fail("%s (PID %d) is not tracked: its heap is not known block by block.%s",
+                     lost->process->name, (int)lost->process->pid,
+                     q->borrowed ? "" : " Start it by 'memoir run COMMAND'");
     return COMMAND_NOTHING;
 }
 

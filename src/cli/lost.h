@@ -20,12 +20,13 @@ struct lost_request {
     bool all;         /* also what is reachable, and what was there before fork */
     bool check;       /* end with 1 when something is lost */
     bool no_header, no_sites;
+    bool quiet; /* no word where it is not tracked: the code tells */
     int color;
     int terminal;                     /* descriptor that `text` is for */
     struct buffer *text, *json, *csv; /* each may be NULL; appended to */
 };
 
-/* Look, and tell what was found. An exit code, after a word on stderr where it is no good one; -errno. */
+/* Look, and tell what was found. An exit code, after a word on stderr where it is no good one (but for `quiet`); -errno. */
 int lost_report(const struct lost_request *request);
 
 /* For the manual. */

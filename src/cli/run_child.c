@@ -172,7 +172,7 @@ static bool reap(const struct run_child *child, struct run_end *end)
             end->status = status;
             return true;
         }
-        if (child->leaving)
+        if (child->leaving && end->traced == 0)
             traced_stop(child, end->pid, status);
         else
             stop_with(end->pid, status);

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "malloc/core.h"
-#include "malloc/settings.h"
+#include "malloc/thread.h"
 #include "malloc/words.h"
 #include "track/beside.h"
 #include "track/fast.h"
@@ -45,8 +45,8 @@ int real_dlclose(void *handle)
 
 __attribute__((section(".text.startup"))) bool real_wanted(void)
 {
-    settings_read();
-    return malloc_settings.account != 0;
+    start_modes();
+    return (thread_modes & MODE_ACCOUNT) != 0; /* not in a hardened heap, whatever is asked for */
 }
 
 /* ---- and where it keeps what it knows of a block: track/beside.h ---- */

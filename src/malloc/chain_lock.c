@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "book/descriptor.h"
 #include "malloc/os.h"
 
 /* ---- the number of this process in its line of forks ---- */
@@ -110,13 +111,14 @@ static uint64_t boot_number(void)
     if (number)
         return number;
     char text[64];
-    int saved = errno, fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text));
+    int saved = errno;
+    int fd = book_openat(AT_FDCWD, "/proc/sys/kernel/random/boot_id", O_RDONLY, 0);
+    long n = fd < 0 ? -1 : syscall(SYS_read, fd, text, sizeof(text));
     if (fd >= 0)
-        close(fd);
+        syscall(SYS_close, fd);
     errno = saved;
     number = UINT64_C(0xcbf29ce484222325);
-    for (ssize_t i = 0; i < n; i++)
+    for (long i = 0; i < n; i++)
         number = (number ^ (unsigned char)text[i]) * UINT64_C(0x100000001b3);
     number = n > 0 ? (number | 1 << 8) & ~(uint64_t)BOOT_TURN : 0;
     store_relaxed(&known, number);

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "book/descriptor.h"
 #include "malloc/entry.h"
 #include "malloc/huge.h"
 #include "malloc/range.h"
@@ -252,7 +253,7 @@ static int save_all(int fd, const void *root)
     if (!s)
         return -ENOMEM;
     s->stream.fd = fd;
-    s->pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    s->pagemap = book_openat(AT_FDCWD, "/proc/self/pagemap", O_RDONLY, 0);
     struct image_header h = {
         .version = IMAGE_VERSION,
         .bytes = sizeof(h),

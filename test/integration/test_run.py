@@ -7,6 +7,7 @@ import pty
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -202,6 +203,23 @@ class Terminal(RunTest):
         self.type("fg; echo code''=$?")
         self.type("words")
         self.expect("read words")
+        self.expect("code=6")
+
+    def test_so_it_does_where_it_may_not_be_traced(self):
+        """A scan was asked for, and there is none."""
+        script = self.folder() / "forbid.py"
+        script.write_text("import os, sys\n"
+                          f"sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})\n"
+                          "import test_scan\n"
+                          "test_scan.forbid_tracing()\n"
+                          "os.execv(sys.argv[1], sys.argv[1:])\n", encoding="utf-8")
+        self.type(f"{sys.executable} {script} {MEMOIR} run --scan sh -c 'echo star''ted; read x; exit 6'; echo code''=$?")
+        self.expect("started")
+        os.write(self.terminal, b"\x1a")
+        self.expect("code=148")
+        self.type("fg; echo code''=$?")
+        self.type("words")
+        self.expect("what is lost is not known: Operation not permitted")
         self.expect("code=6")
 
     def test_ctrl_c_ends_the_program_and_the_summary_follows(self):

@@ -47,12 +47,25 @@ def seccomp_filter(code):
         raise OSError(ctypes.get_errno(), "seccomp")
 
 
+OWN_MALLOC = """
+#include <stddef.h>
+static char all[1 << 20];
+static size_t used;
+void *malloc(size_t n) { char *p = all + used; used += (n + 31) & ~(size_t)15; return p; }
+void *calloc(size_t n, size_t m) { return malloc(n * m); }
+void *realloc(void *p, size_t n) { return malloc(n); }
+void free(void *p) {}
+int main(void) { return malloc(100) == NULL; }
+"""
+
+
 class Scan(CommandTest):
-    def run_scan(self, command, *options, **keys):
+    def run_scan(self, command, *options, tells=False, **keys):
         """Run a program to its end: what the scan told, and how it ended."""
         summary = self.dir / "summary.json"
+        said = [] if tells else ["--quiet"]
         done = subprocess.run(
-            [MEMOIR, "run", "--scan", "--quiet", "--json", summary, "--dir", self.dir, *options, "--", *command],
+            [MEMOIR, "run", "--scan", *said, "--json", summary, "--dir", self.dir, *options, "--", *command],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -158,29 +171,52 @@ class Scan(CommandTest):
 
     def test_where_nobody_may_trace_it_is_not_known_what_is_lost(self):
         fine = self.program("config").command(BUILD)
-        scan, done = self.run_scan(fine, "--lost-code", "9", preexec_fn=forbid_tracing)
+        scan, done = self.run_scan(fine, "--lost-code", "9", tells=True, preexec_fn=forbid_tracing)
         self.assertIsNone(scan)
         self.assertIn("was not scanned, so what is lost is not known: Operation not permitted", done.stderr)
         self.assertEqual(done.returncode, 9)
         self.assertEqual(self.run_scan(fine, preexec_fn=forbid_tracing)[1].returncode, 0)
+        quiet = self.run_scan(fine, "--lost-code", "9", preexec_fn=forbid_tracing)[1]
+        self.assertEqual((quiet.returncode, quiet.stderr), (9, ""))
+
+    def not_known(self, command, *options):
+        scan, done = self.run_scan(command, "--lost-code", "9", *options, tells=True)
+        self.assertIsNone(scan)
+        self.assertRegex(done.stderr, "keeps no book, .*: it could not be tracked")
+        self.assertEqual(done.returncode, 9)
+        quiet = self.run_scan(command, "--lost-code", "9", *options)[1]
+        self.assertEqual((quiet.returncode, quiet.stderr), (9, ""))
+
+    def compiled(self, *flags, text="int main(void) { return 0; }\n"):
+        source, program = self.dir / "program.c", self.dir / "program"
+        source.write_text(text, encoding="utf-8")
+        if subprocess.run(["gcc", *flags, "-o", program, source], capture_output=True, check=False).returncode != 0:
+            self.skipTest(f"gcc {' '.join(flags)} does not work here")
+        return program
 
     def test_without_a_book_it_is_not_known_what_is_lost(self):
         """Not even by that of the program that started it by exec."""
-        fine = ["env", "MEMOIR_OFF=1", *self.program("config").command(BUILD)]
-        scan, done = self.run_scan(fine, "--lost-code", "9")
-        self.assertIsNone(scan)
-        self.assertIn("keeps no book", done.stderr)
-        self.assertEqual(done.returncode, 9)
+        self.not_known(["env", "MEMOIR_OFF=1", *self.program("config").command(BUILD)])
 
     def test_of_a_program_that_cannot_be_tracked_it_is_not_known_what_is_lost(self):
-        source, static = self.dir / "static.c", self.dir / "static"
-        source.write_text("int main(void) { return 0; }\n", encoding="utf-8")
-        if subprocess.run(["gcc", "-static", "-o", static, source], capture_output=True, check=False).returncode != 0:
-            self.skipTest("gcc -static does not work here")
-        scan, done = self.run_scan([static], "--lost-code", "9")
-        self.assertIsNone(scan)
-        self.assertIn("keeps no book", done.stderr)
-        self.assertEqual(done.returncode, 9)
+        self.not_known([self.compiled("-static")])
+
+    def test_of_a_program_with_a_malloc_of_its_own_it_is_not_known_what_is_lost(self):
+        """The loader gives that to everybody, and nobody calls ours."""
+        program = self.compiled("-rdynamic", text=OWN_MALLOC)
+        self.not_known([program])
+        self.not_known([program], "--track")
+
+    def test_of_a_hardened_heap_it_is_not_known_what_is_lost(self):
+        self.not_known(["env", "MEMOIR_MALLOC=account=1,harden=2", *self.program("config").command(BUILD)])
+
+    def test_who_allocates_nothing_loses_nothing(self):
+        for options in (), ("--track",):
+            for command in [self.compiled()], ["sh", "-c", f"exec {self.compiled()}"], ["/bin/true"]:
+                with self.subTest(command, options=options):
+                    scan, done = self.run_scan(command, "--lost-code", "9", *options, tells=True)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertEqual((scan["proof"], scan["lost"]["blocks"]), (True, 0))
 
     def test_signals_reach_a_program_that_is_traced(self):
         script = "import signal,sys\nsignal.signal(signal.SIGUSR1, lambda *a: sys.exit(7))\n"

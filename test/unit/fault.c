@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 
 static struct {
@@ -102,10 +103,11 @@ int __wrap_madvise(void *p, size_t n, int advice)
     return fails_wide(EFAULT) ? -1 : __real_madvise(p, n, advice);
 }
 
-int fault_standard_opens;
+int fault_opens, fault_standard_opens;
 
 static int opened(int fd, int flags)
 {
+    fault_opens++;
     if (fd >= 0 && fd <= 2 && !(flags & O_PATH))
         fault_standard_opens++;
     return fd;
@@ -137,4 +139,21 @@ int __wrap_openat64(int dir, const char *path, int flags, mode_t mode);
 int __wrap_openat64(int dir, const char *path, int flags, mode_t mode)
 {
     return fails(EMFILE) ? -1 : opened(__real_openat64(dir, path, flags, mode), flags);
+}
+
+/* Some open by hand, where they must not be cancelled. */
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, ...);
+long __wrap_syscall(long number, ...)
+{
+    long a[6];
+    va_list list;
+    va_start(list, number);
+    for (size_t i = 0; i < sizeof(a) / sizeof(a[0]); i++)
+        a[i] = va_arg(list, long);
+    va_end(list);
+    if (number != SYS_openat)
+        return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    return fails(EMFILE) ? -1
+                         : opened((int)__real_syscall(number, a[0], a[1], a[2], a[3]), (int)a[2]);
 }

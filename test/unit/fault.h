@@ -20,8 +20,8 @@ bool fault_fired(void);
  * looks at the result. */
 void fault_disarm(void);
 
-/* How often a call gave a descriptor with the number of a standard stream by which somebody could read or write. */
-extern int fault_standard_opens;
+/* How often something was opened, and how often a call gave a descriptor with the number of a standard stream by which somebody could read or write. */
+extern int fault_opens, fault_standard_opens;
 
 /* From now on also flock() and madvise(), which code may well do without. */
 void fault_widen(void);

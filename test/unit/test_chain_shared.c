@@ -2,6 +2,7 @@
  * within operations, children that inherit a lock. */
 #include "chain_fixture.h"
 
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
@@ -10,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fault.h"
 #include "malloc/chain_lock.h"
 
 enum {
@@ -452,9 +454,28 @@ static void a_child_takes_over_a_lock_that_it_inherited(void **state)
     assert_int_equal(stats_of(h.chain).recoveries, 0);
 }
 
+/* The first use of a lock reads a file, once: so this comes before all others, which would have read it. */
+static void the_number_of_standard_input_is_never_ours(void **unused)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(STDIN_FILENO);
+        fault_standard_opens = 0;
+        char *base = mmap(NULL, SEGMENT, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        struct memoir_chain *chain = chain_over(base, SEGMENT, MEMOIR_CHAIN_SHARED);
+        expect(memoir_chain_alloc(chain, 100) && fault_opens > 0, 1);
+        expect(fault_standard_opens == 0 && fcntl(STDIN_FILENO, F_GETFD) < 0, 2);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_number_of_standard_input_is_never_ours),
         cmocka_unit_test(the_chain_survives_kills_within_operations),
         cmocka_unit_test(a_lock_left_by_the_dead_is_taken_over),
         cmocka_unit_test(all_who_wait_get_their_turn),

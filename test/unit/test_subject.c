@@ -109,6 +109,15 @@ static void nobody_has_no_number(void **state)
     assert_int_equal(book_exec_id_of(without, 3), 0);
 }
 
+static void ticks_are_counted_whether_or_not_it_is_said_how_long_they_are(void **state)
+{
+    const int64_t ns = INT64_C(3000000000);
+    assert_int_equal(book_ticks_of(ns, 100), 300);
+    assert_int_equal(book_ticks_of(-ns, 250), -750);
+    assert_int_equal(book_ticks_of(ns, 0), 300);
+    assert_int_equal(book_ticks_of(ns, UINT64_MAX), 300);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "child") == 0)
@@ -118,6 +127,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_image_has_one_number_from_inside_and_outside),
         cmocka_unit_test(exec_gives_another_number_and_fork_does_not),
         cmocka_unit_test(nobody_has_no_number),
+        cmocka_unit_test(ticks_are_counted_whether_or_not_it_is_said_how_long_they_are),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     free(self_path);

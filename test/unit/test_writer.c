@@ -5,6 +5,8 @@
 
 #include "base/cleanup.h"
 #include "book/lock.h"
+#include "book/pressure_source.h"
+#include "book/pressure_word.h"
 #include "fault.h"
 #include "site/key.h"
 #include "writer_fixture.h"
@@ -243,11 +245,26 @@ static void descriptors_are_none_left(void **unused)
 
 /* ---- earlier images and other people's books ---- */
 
-/* What some library of the program says on a standard error that it closed must not land in the book. */
+/* As the allocator looks, which finds a word here that is none. */
+static void look_at_pressure(void)
+{
+    struct pressure_inputs in = {0};
+    const struct pressure_page *page;
+    uint64_t waited_us;
+    pressure_source_machine("/proc", &in, &waited_us);
+    pressure_source_cgroup("/proc", "/sys/fs/cgroup", true, &in);
+    (void)pressure_word_map(fixture_root, NULL, &page);
+}
+
+/* What some library of the program says on a standard error that it closed must not land in the book, nor what the kernel says of
+ * memory be read as its input. */
 static void numbers_of_standard_streams_are_never_ours(void **unused)
 {
     char byte;
     int ends[2];
+    char word[128];
+    snprintf(word, sizeof(word), "%s/" PRESSURE_FILE_NAME, fixture_root);
+    close(open(word, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     int out = fcntl(ends[1], F_DUPFD_CLOEXEC, 10);
     for (unsigned closed = 1; closed < 8; closed++) { /* any of them, or all */
@@ -260,6 +277,8 @@ static void numbers_of_standard_streams_are_never_ours(void **unused)
             struct fixture *f = fixture_new(&own);
             bool fine = book_writer_publish(&f->w) == 0;
             fixture_free(f);
+            fine &= fault_standard_opens == 0;
+            look_at_pressure();
             for (int i = 0; i < 3; i++)
                 fine &= (fcntl(i, F_GETFD) < 0) == (closed >> i & 1);
             fine &= fault_standard_opens == 0;
@@ -272,6 +291,7 @@ static void numbers_of_standard_streams_are_never_ours(void **unused)
     close(ends[0]);
     close(ends[1]);
     close(out);
+    assert_int_equal(unlink(word), 0);
 }
 
 static void earlier_images_are_counted_and_removed(void **unused)
