@@ -124,3 +124,15 @@ compile() {
   shift
   quietly "build/log/$(basename "$dir")-compile.log" ninja -C "$dir" "$@"
 }
+
+# machine SECONDS COMMAND...: run what emulates a machine, no longer than that. Who ends the script, by
+# Ctrl-C for one, ends it, too: it is in the background because a shell heeds traps at once only in `wait`.
+machine() {
+  local pid status=0
+  timeout --foreground -k 10 "$@" </dev/null &
+  pid=$!
+  trap 'kill "$pid" 2>/dev/null || true; wait "$pid" || true; exit 130' HUP INT TERM
+  wait "$pid" || status=$?
+  trap - HUP INT TERM
+  return "$status"
+}

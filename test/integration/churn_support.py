@@ -252,6 +252,7 @@ class World:
         else:
             life.say(how)
         self.count[{"k": "killed", "e": "exit", "r": "return", "q": "_exit", "a": "abort", "x": "exec"}[how]] += 1
+        self.count["exec_watched"] += how == "x" and watched
         self.gone(life, book, how, watched)
         if how == "x":
             self.welcome()

@@ -20,6 +20,7 @@ SOAK = bool(os.environ.get("SOAK"))
 CHURN_S = int(os.environ.get("SOAK_CHURN_S", 3600)) if SOAK else 6
 POPULATION = 8 if SOAK else 4
 CHECKS_MIN = 20
+WATCH_S = 90  # a limit for a memoird that watches nobody, never a wait
 SAMPLE_S = 10 if SOAK else 1
 RSS_SLACK = 1 << 20
 FDS_SLACK = 8
@@ -44,8 +45,10 @@ class Churn(DaemonTest):
         return world
 
     def churn(self, world):
+        """For some time; longer where memoird is slow, until it watched an image that exec ended, and so has to tell of it."""
         begin = looked = time.monotonic()
-        while time.monotonic() - begin < CHURN_S or world.count["checks"] < CHECKS_MIN:
+        while (seconds := time.monotonic() - begin) < CHURN_S or world.count["checks"] < CHECKS_MIN \
+                or not world.count["exec_watched"] and seconds < CHURN_S + WATCH_S:
             world.act()
             if time.monotonic() - looked >= SAMPLE_S:
                 looked = time.monotonic()
@@ -53,6 +56,7 @@ class Churn(DaemonTest):
                 world.overdue()
                 self.samples.append({"s": round(looked - begin, 1), **world.measure()})
                 self.write(world, looked - begin, "running")
+        self.assertGreater(world.count["exec_watched"], 0, f"memoird watched none of the images that exec ended: {dict(world.count)}")
         return time.monotonic() - begin
 
     def settle(self, world):

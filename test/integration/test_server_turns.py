@@ -83,17 +83,24 @@ class Turns(TurnsTest):
         crowd = [self.monitor() for _ in range(100)]
         self.assert_prompt(daemon, lambda: [c.socket.sendall(dumps) for c in crowd])
 
+    def receive_dump(self, holder):
+        """Whether an answer was whole. One that takes 50 ms is cut."""
+        row, rows = holder.receive(), 0
+        while row[5] != DUMP_MARK:
+            self.assertEqual(row[5], 1)
+            row, rows = holder.receive(), rows + 1
+        self.assertEqual(row[2], rows)
+        self.assertTrue(rows == 1 or row[3], "there is a kernel, and the answer was not cut")
+        return not row[3]
+
     def test_dumps_are_all_answered(self):
         self.daemon()
-        holder = self.hold(CROWD // 10)
-        holder.socket.sendall(message(DUMP_KERNELS, number=DUMP_MARK) * 20)
-        for _ in range(20):
-            row, rows = holder.receive(), 0
-            while row[5] != DUMP_MARK:
-                self.assertEqual(row[5], 1)
-                row, rows = holder.receive(), rows + 1
-            self.assertEqual(row[2], rows)
-            self.assertTrue(rows == 1 or row[3], "there is a kernel, and the answer was not cut")  # as one that takes 50 ms
+        holder, whole = self.hold(CROWD // 10), False
+        end = time.monotonic() + PATIENCE_S
+        while not whole and time.monotonic() < end:  # on a busy machine, all of some may be cut
+            holder.socket.sendall(message(DUMP_KERNELS, number=DUMP_MARK) * 20)
+            whole = any([self.receive_dump(holder) for _ in range(20)])
+        self.assertTrue(whole, "every answer was cut")
 
     def test_resets_leave_time_for_others(self):
         daemon = self.daemon()
