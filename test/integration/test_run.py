@@ -212,6 +212,8 @@ class Terminal(RunTest):
                           f"sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})\n"
                           "import test_scan\n"
                           "test_scan.forbid_tracing()\n"
+                          "options = os.environ.get('ASAN_OPTIONS', '')\n"
+                          "os.environ['ASAN_OPTIONS'] = options + ':detect_leaks=0'  # which traces, too\n"
                           "os.execv(sys.argv[1], sys.argv[1:])\n", encoding="utf-8")
         self.type(f"{sys.executable} {script} {MEMOIR} run --scan sh -c 'echo star''ted; read x; exit 6'; echo code''=$?")
         self.expect("started")
