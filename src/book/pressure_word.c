@@ -69,7 +69,7 @@ static int word_open(const char *dir)
     /* A pipe or a device that somebody has put there neither holds us up nor does anything. */
     int fd =
         book_openat(folder, PRESSURE_FILE_NAME, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
-    (void)syscall(SYS_close, folder);
+    fd = close_and(folder, fd);
     if (fd < 0)
         return fd == -ELOOP ? -EPERM : fd;
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || !is_trusted(&st, false))

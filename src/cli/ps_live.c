@@ -198,7 +198,7 @@ static enum group group_of(const struct ledger_account *a)
         return GROUP_DEVICE;
     if (a->space == MEMOIR_SPACE_HEAP)
         return GROUP_HEAP;
-    if (a->space == MEMOIR_SPACE_CHAIN)
+    if (!ledger_space_adds(a->space))
         return GROUP_NONE;
     return a->space == MEMOIR_SPACE_PINNED ? GROUP_PINNED : GROUP_OTHER;
 }

@@ -122,7 +122,7 @@ void events_process_went(struct events *events, const struct retired_process *p,
         .has_bytes = true,
     };
     for (size_t i = 0; i < p->n_accounts; i++)
-        if (p->accounts[i].space != MEMOIR_SPACE_CHAIN) /* lies in other memory */
+        if (ledger_space_adds(p->accounts[i].space))
             sum_add(&event.bytes, p->accounts[i].totals.live_bytes);
     copy(event.program, sizeof(event.program), p->name);
     copy(event.text, sizeof(event.text), line);

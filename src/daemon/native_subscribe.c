@@ -232,7 +232,7 @@ static void went_write(struct json *json, const void *context, bool detailed)
     char text[CAUSE_TEXT_MAX];
     uint64_t bytes = 0, blocks = 0;
     for (size_t i = 0; i < p->n_accounts; i++) {
-        if (p->accounts[i].space != MEMOIR_SPACE_CHAIN) /* lies in other memory */
+        if (ledger_space_adds(p->accounts[i].space))
             sum_add(&bytes, p->accounts[i].totals.live_bytes);
         sum_add(&blocks, p->accounts[i].totals.live_blocks);
     }

@@ -255,6 +255,12 @@ const char *ledger_space_name(
     uint32_t space); /* "heap", "dram", "l1", "cb"; "space-9" never dies */
 const char *ledger_source_name(uint32_t source); /* "client", "malloc" ... */
 
+/* Do its bytes add to what a process has? Those of user chains lie in buffers that count where they came from. */
+static inline bool ledger_space_adds(uint32_t space)
+{
+    return space != MEMOIR_SPACE_CHAIN;
+}
+
 /* Live bytes and blocks of a process in one space (0: in all), on one device (NULL: on all). false
  * when it has no such account or one could not be read; the sums then hold what could be. */
 bool ledger_process_sum(const struct ledger_process *process, uint32_t space,

@@ -205,14 +205,13 @@ void process_peak(const struct query_world *world, const struct query_row *row,
             add_figure(ret, &row->process->accounts[i], PROCESS_PEAK_BYTES);
 }
 
-/* One space of the host, or with 0 all of them, but for chains: their buffers are the program's own memory, which counts where it came
- * from. */
+/* One space of the host, or with 0 all that add up. */
 void process_space(const struct query_world *world, const struct query_row *row,
                    const struct query_field *field, struct query_value *ret)
 {
     for (size_t i = 0; i < row->process->n_accounts; i++) {
         const struct ledger_account *a = &row->process->accounts[i];
-        bool host = !on_device(a) && a->space != MEMOIR_SPACE_CHAIN;
+        bool host = !on_device(a) && ledger_space_adds(a->space);
         if (field->space ? a->space == field->space : host)
             add_figure(ret, a, PROCESS_LIVE_BYTES);
     }
