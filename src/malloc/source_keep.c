@@ -123,11 +123,11 @@ static bool purge_some(struct source *s, uint64_t keep)
     return all && n > 0;
 }
 
-/* Macro-blocks without a slab, but for that many. */
-static bool empty_unmap(struct source *s, uint64_t stay)
+/* Macro-blocks without a slab, but for that many; as long as so many free slices have memory. */
+static bool empty_unmap(struct source *s, uint64_t stay, uint64_t dirty)
 {
     bool any = false;
-    while (s->n_empty > stay) {
+    while (s->n_empty > stay && s->n_dirty_free >= dirty) {
         struct macro *m = s->empty;
         while (m->next_empty)
             m = m->next_empty;
@@ -168,8 +168,9 @@ void source_fork_child(struct source *s)
     purge_forget(s);
 }
 
-/* Until no more than that is left. With the lock, which it gives meanwhile. */
-static void purge(struct source *s, uint64_t keep)
+/* Until no more than that is left. First, empty macro-blocks that are too many are unmapped, as long as `dirty` free slices have memory. With
+ * the lock, which it gives meanwhile. */
+static void purge(struct source *s, uint64_t keep, uint64_t dirty)
 {
     if (is_purging(s))
         return;
@@ -178,7 +179,7 @@ static void purge(struct source *s, uint64_t keep)
     uint64_t stay = EMPTY_KEPT + s->n_macros / 8;
     if (s->keep_share > SOURCE_KEEP_SHARE && stay < keep / MACRO_SLICES)
         stay = keep / MACRO_SLICES; /* it was missed */
-    empty_unmap(s, stay);
+    empty_unmap(s, stay, dirty);
     while (s->n_dirty_free > keep && purge_some(s, keep))
         ;
     s->purging = 0;
@@ -252,7 +253,7 @@ void source_age(struct source *s)
     s->calls = 0;
     keep_limit_set(s);
     if (s->n_dirty_free > s->keep_limit)
-        purge(s, s->keep_limit - s->keep_limit / 8);
+        purge(s, s->keep_limit - s->keep_limit / 8, 0);
     lock_drop(&s->lock);
 }
 
@@ -260,7 +261,7 @@ bool source_trim(struct source *s)
 {
     lock_take(&s->lock);
     bool any = s->n_dirty_free > 0;
-    purge(s, 0);
+    purge(s, 0, 0);
     keep_count_anew(s); /* that was asked for: nobody learns from it what to keep */
     lock_drop(&s->lock);
     return any;
@@ -271,8 +272,9 @@ uint64_t source_yield(struct source *s, uint64_t bytes)
     uint64_t slices = bytes / SLICE_BYTES;
     lock_take(&s->lock);
     uint64_t before = s->n_dirty_free;
+    uint64_t keep = before > slices ? before - slices : 0;
     if (slices > 0)
-        purge(s, before > slices ? before - slices : 0);
+        purge(s, keep, keep + 1);
     uint64_t given = before > s->n_dirty_free ? before - s->n_dirty_free : 0;
     lock_drop(&s->lock);
     return given * SLICE_BYTES;
@@ -281,7 +283,7 @@ uint64_t source_yield(struct source *s, uint64_t bytes)
 bool source_shrink(struct source *s)
 {
     lock_take(&s->lock);
-    bool any = empty_unmap(s, 0);
+    bool any = empty_unmap(s, 0, 0);
     lock_drop(&s->lock);
     return any;
 }

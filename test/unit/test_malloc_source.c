@@ -342,6 +342,28 @@ static void what_was_free_for_longest_goes_back_first(void **unused)
     nothing_left();
 }
 
+/* Who needs a little memory does not make all empty macro-blocks go. */
+static void no_more_is_given_back_than_was_asked_for(void **unused)
+{
+    enum { N = 20 };
+    struct slab *slab[N];
+    nothing_left();
+    malloc_settings.keep_bytes = UINT64_C(1) << 40;
+    source_age(&source_main);
+    for (int i = 0; i < N; i++)
+        slab[i] = taken(MACRO_SLICES_USABLE).slab;
+    for (int i = 0; i < N; i++)
+        given(slab[i]);
+    source_main.keep_share = SOURCE_KEEP_SHARE; /* nothing was missed */
+    uint64_t bytes = source_yield(&source_main, 1 << 20);
+    assert_true(bytes >= 1 << 20 && bytes <= MACRO_BYTES);
+    assert_true(source_main.n_macros >= N - 1);
+    bytes += source_yield(&source_main, (uint64_t)N * MACRO_BYTES);
+    assert_int_equal(bytes, (uint64_t)N * MACRO_SLICES_USABLE * SLICE_BYTES);
+    malloc_settings.keep_bytes = SETTING_AUTO;
+    nothing_left();
+}
+
 /* A program that frees all and takes it again, round after round: before long nothing of it goes back to the kernel. */
 enum { TURN_RUNS = 16, TURN_SLICES = 64 };
 
@@ -455,6 +477,7 @@ int main(void)
         cmocka_unit_test(neighbours_that_come_back_are_one_run),
         cmocka_unit_test(a_run_that_has_memory_in_part_is_next),
         cmocka_unit_test(what_was_free_for_longest_goes_back_first),
+        cmocka_unit_test(no_more_is_given_back_than_was_asked_for),
         cmocka_unit_test(what_is_missed_at_once_is_kept),
         cmocka_unit_test(what_is_missed_a_little_later_is_kept),
         cmocka_unit_test(a_run_that_fits_is_found_before_there_is_none),
