@@ -187,16 +187,18 @@ static void purge(struct source *s, uint64_t keep, uint64_t dirty)
 
 /* ---- how much is kept ---- */
 
-/* What had to be fetched again should have been kept. */
-static void keep_more(struct source *s)
-{
-    s->keep_share = s->keep_share * 2 < KEEP_SHARE_MAX ? s->keep_share * 2 : KEEP_SHARE_MAX;
-}
-
 static void keep_count_anew(struct source *s)
 {
     s->total_refaulted += s->n_refaulted;
     s->n_purged = s->n_refaulted = 0;
+}
+
+/* What had to be fetched again should have been kept: then all is, for the time being. */
+static void keep_all(struct source *s)
+{
+    s->keep_share = KEEP_SHARE_MAX;
+    keep_count_anew(s);
+    s->steps = 0;
 }
 
 /* What may be kept now. With the lock. */
@@ -212,18 +214,14 @@ static void keep_limit_set(struct source *s)
         s->policy_ms = now;
         s->steps += steps < LESS_STEPS ? (uint32_t)steps : LESS_STEPS;
         if (missed) {
-            keep_more(s);
-            keep_count_anew(s);
-            s->steps = 0;
+            keep_all(s);
         } else if (s->steps >= LESS_STEPS) {
             s->keep_share -= s->keep_share > SOURCE_KEEP_SHARE;
             keep_count_anew(s);
             s->steps = 0;
         }
     } else if (missed && s->n_purged > s->n_peak / MISSED_PART) {
-        keep_more(s); /* so much of it that this is no time to wait */
-        keep_count_anew(s);
-        s->steps = 0;
+        keep_all(s); /* so much of it that this is no time to wait */
     }
     uint64_t by_peak = s->n_peak * s->keep_share / 8;
     /* The least that is kept comes on top of a small share, and counts less and less in a larger one. */

@@ -401,7 +401,7 @@ static void what_is_missed_at_once_is_kept(void **unused)
     enum { ROUNDS = 64, SETTLED = 8 };
     uint64_t before, after;
     fetched_in_turns(0, ROUNDS, SETTLED, &before, &after);
-    assert_true(before >= TURN_RUNS * TURN_SLICES && before < TURN_RUNS * TURN_SLICES * 5 / 2);
+    assert_true(before >= TURN_RUNS * TURN_SLICES && before < TURN_RUNS * TURN_SLICES * 2);
     assert_true(after < (ROUNDS - SETTLED) * TURN_RUNS * TURN_SLICES / 8);
 }
 
