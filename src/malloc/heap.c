@@ -559,6 +559,28 @@ static void heap_part(struct heap *h, bool leave)
     large_trim(h);
 }
 
+/* What is kept is not looked at: it is about to be used. */
+void heap_give_empty(struct heap *h)
+{
+    for (unsigned class = 0; class < SIZE_CLASSES; class ++) {
+        struct slab *s = h->bin[class].open.first;
+        if (!s || slab_out(s) > 0)
+            continue;
+        bin_unlink(h, s);
+        s->owner = NULL;
+        (void)source_put(macro_of(s)->source, s);
+    }
+    for (unsigned i = 0; i < HEAP_SPARE_SLICES; i++)
+        while (h->spare[i].n > 0) {
+            struct slab *s = h->spare[i].runs[--h->spare[i].n];
+            (void)source_put(macro_of(s)->source, s);
+        }
+    while (h->n_kept > 0) {
+        struct slab *s = h->kept[--h->n_kept];
+        (void)source_put(macro_of(s)->source, s);
+    }
+}
+
 void heap_trim(struct heap *h)
 {
     heap_part(h, false);

@@ -126,6 +126,10 @@ static inline __attribute__((always_inline)) void heap_look_around(struct heap *
 /* Give back all that is not needed: of this heap alone. */
 void heap_trim(struct heap *h);
 
+/* Give its runs and current slabs to the source, as far as no block is in them: a few for each class, which would keep macro-blocks from being
+ * empty. */
+void heap_give_empty(struct heap *h);
+
 /* Give all its slabs away: nobody uses it any more. */
 void heap_leave(struct heap *h);
 

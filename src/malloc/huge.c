@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "malloc/exchange.h"
 #include "malloc/huge_state.h"
 
 enum {
@@ -12,6 +13,7 @@ enum {
     SHARE_ALL = 8,
     SHARE_USUAL = 3,
     ROOM_PART = 6, /* of the peak may be kept above it */
+    REST_PART = 8, /* of a block may follow it, of memory that it got from elsewhere */
     BATCH = 8,     /* ranges that are given back between two looks at the table */
 };
 /* Memory that is kept is cleared by hand when zeroes are wanted, which is faster than having the kernel
@@ -106,10 +108,12 @@ static size_t keep_room(void)
     return c->peak_bytes - c->mapped_bytes + c->peak_bytes / ROOM_PART;
 }
 
-/* How much may be kept. Less than half the peak unless what went was missed soon. */
+/* How much may be kept. Less than half the peak unless what went was missed soon, here or by slices, which can have it. */
 static size_t keep_limit(void)
 {
-    size_t room = keep_room(), share = huge.counts.peak_bytes / SHARE_ALL * huge.share;
+    unsigned eighths = exchange_share();
+    eighths = eighths > huge.share ? eighths : huge.share;
+    size_t room = keep_room(), share = huge.counts.peak_bytes / SHARE_ALL * eighths;
     size_t limit = room < share ? room : share;
     return limit < huge.keep_bytes ? limit : huge.keep_bytes;
 }
@@ -133,6 +137,14 @@ static unsigned collect(uint64_t now, struct huge_range *out)
         huge.evicted += out[n++].bytes;
     }
     return n;
+}
+
+void huge_missed(size_t bytes)
+{
+    if (huge.evicted < bytes / 2)
+        return;
+    huge.share = SHARE_ALL;
+    huge.evicted = 0;
 }
 
 /* ---- without the lock ---- */
@@ -254,32 +266,64 @@ static bool grow_kept(size_t bytes, struct huge_range *r)
     return error == 0;
 }
 
+/* What is kept and has enough. */
+static bool find_kept(size_t bytes, size_t lead, size_t align, struct huge_range *ret)
+{
+    lock_take(&huge.lock);
+    bool found = huge_cache_take(&huge_ranges, bytes, lead, align, ret);
+    lock_drop(&huge.lock);
+    if (!found)
+        return false;
+    if (ret->lead && !lead)
+        os_unmap(ret->at - ret->lead, ret->lead);
+    ret->lead = lead;
+    return true;
+}
+
+/* What macro-blocks have (exchange.h). The end goes, where it is much for the block. */
+static bool find_units(size_t bytes, struct huge_range *ret, size_t *ret_dirty)
+{
+    if (!exchange_range(bytes, ret, ret_dirty))
+        return false;
+    if (ret->bytes - bytes > bytes / REST_PART) {
+        os_unmap(ret->at + bytes, ret->bytes - bytes);
+        ret->bytes = bytes;
+    }
+    return true;
+}
+
+/* What is kept and has less, made longer. */
+static bool find_less(size_t bytes, struct huge_range *ret, size_t *ret_dirty)
+{
+    lock_take(&huge.lock);
+    bool found = huge_cache_take_largest(&huge_ranges, bytes / 8 + 1, ret);
+    huge_missed(bytes);
+    lock_drop(&huge.lock);
+    if (!found)
+        return false;
+    *ret_dirty = ret->bytes;
+    if (grow_kept(bytes, ret))
+        return true;
+    give_back(ret);
+    return false;
+}
+
 /* Memory for a block: `bytes` from a multiple of `align`, and `lead` before. What has been used before
  * has not more than *ret_dirty bytes, and comes first. */
 static bool find(size_t bytes, size_t lead, size_t align, struct huge_range *ret, size_t *ret_dirty)
 {
-    lock_take(&huge.lock);
-    bool kept = huge_cache_take(&huge_ranges, bytes, lead, align, ret);
-    bool small = !kept && !lead && huge_cache_take_largest(&huge_ranges, bytes / 8 + 1, ret);
-    if (!kept && huge.evicted >= bytes / 2) { /* that went too soon */
-        huge.share = SHARE_ALL;
-        huge.evicted = 0;
-    }
-    lock_drop(&huge.lock);
-    *ret_dirty = kept || small ? ret->bytes : 0;
-    if (kept) {
-        if (ret->lead && !lead)
-            os_unmap(ret->at - ret->lead, ret->lead);
-        ret->lead = lead;
+    if (find_kept(bytes, lead, align, ret)) {
+        *ret_dirty = ret->bytes;
         huge_total_add(&huge_totals.reused, 1);
         return true;
     }
-    if (small) {
-        if (grow_kept(bytes, ret)) {
-            huge_total_add(&huge_totals.grown, 1);
-            return true;
-        }
-        give_back(ret);
+    if (!lead && find_units(bytes, ret, ret_dirty)) {
+        huge_total_add(&huge_totals.reused, 1);
+        return true;
+    }
+    if (!lead && find_less(bytes, ret, ret_dirty)) {
+        huge_total_add(&huge_totals.grown, 1);
+        return true;
     }
     char *p = os_map_lead(lead + bytes, align, lead);
     if (!p && huge_trim())

@@ -11,10 +11,11 @@
  * Freed memory is kept for a while, without going back to the kernel (huge_cache.h), under one rule: what
  * is kept and what is in use are together at most a sixth more than what was in use at once not long
  * ago. So keeping hardly raises the most that a program needs. Blocks grow into kept memory that
- * follows them, or by moving pages, not bytes.
+ * follows them, or by moving pages, not bytes. Where nothing is kept that will do, a block has the memory of
+ * macro-blocks in which nothing is left, and the other way round (exchange.h).
  *
  * All functions may be called by any thread and keep errno; who gets NULL sets ENOMEM. One lock, never
- * held during a system call.
+ * held during a system call nor while another lock is taken.
  */
 #pragma once
 
@@ -55,7 +56,7 @@ struct huge_counts {
     uint64_t kept_bytes;   /* for the next block */
     uint64_t kept_ranges;
     uint64_t total_fresh;      /* since the beginning: blocks from the kernel, */
-    uint64_t total_reused;     /* from what was kept, */
+    uint64_t total_reused;     /* from what was kept, here or in macro-blocks, */
     uint64_t total_grown;      /* and from something smaller that was kept */
     uint64_t total_moved;      /* reallocations that moved pages, */
     uint64_t total_copied;     /* and that had to copy */

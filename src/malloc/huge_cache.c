@@ -98,6 +98,24 @@ bool huge_cache_take_at(struct huge_cache *c, const char *at, size_t bytes, stru
     return false;
 }
 
+bool huge_cache_take_unit(struct huge_cache *c, struct huge_range *ret)
+{
+    unsigned best = c->n;
+    size_t most = 0;
+    for (unsigned i = 0; i < c->n; i++) {
+        const struct huge_range *r = &c->ranges[i];
+        size_t has = r->bytes < MAP_UNIT_BYTES ? r->bytes : MAP_UNIT_BYTES;
+        if (r->lead || has < most || (has == most && r->freed_ns >= c->ranges[best].freed_ns))
+            continue;
+        most = has;
+        best = i;
+    }
+    if (best == c->n)
+        return false;
+    take_front(c, best, MAP_UNIT_BYTES, ret);
+    return true;
+}
+
 bool huge_cache_take_largest(struct huge_cache *c, size_t bytes, struct huge_range *ret)
 {
     unsigned best = c->n;

@@ -42,5 +42,8 @@ bool huge_cache_take_largest(struct huge_cache *c, size_t bytes, struct huge_ran
  * more. */
 bool huge_cache_take_old(struct huge_cache *c, uint64_t ns, size_t bytes, struct huge_range *ret);
 
+/* Take the unit of which most is there, 2 MiB or less, from the beginning of a range without a page before it: the oldest of those. */
+bool huge_cache_take_unit(struct huge_cache *c, struct huge_range *ret);
+
 /* Take what begins at this place, a multiple of 2 MiB: `bytes` or a little more, or as many as there are. False: none. */
 bool huge_cache_take_at(struct huge_cache *c, const char *at, size_t bytes, struct huge_range *ret);

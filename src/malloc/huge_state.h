@@ -91,5 +91,8 @@ void huge_count_out(size_t mapped, size_t asked);
 /* With the lock, which it drops: see to it that not too much is kept. */
 void huge_settle(uint64_t now);
 
+/* With the lock: so many bytes are needed, and nothing that is kept will do. If they went too soon, more is kept. */
+void huge_missed(size_t bytes);
+
 /* Keep a range, or give it back. Without the lock. */
 void huge_retire(struct huge_range r);

@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "malloc/exchange.h"
 #include "malloc/heap.h"
 #include "malloc/huge.h"
 #include "malloc/node.h"
@@ -41,9 +42,13 @@ static void clear_dirty(char *memory, slice_bits dirty, size_t from, size_t to)
     }
 }
 
-static void *huge(size_t bytes, size_t align, bool zero)
+/* Where slices would have to go, they may become the block's instead (exchange.h): then this heap's empty slabs should not keep macro-blocks
+ * from being empty. */
+static void *huge(struct heap *h, size_t bytes, size_t align, bool zero)
 {
     bool zeroed = false;
+    if (exchange_share() > 0 && policy_would_yield(bytes, true))
+        heap_give_empty(h);
     void *block = huge_alloc(bytes, align, zero ? &zeroed : NULL);
     if (block && zero && !zeroed)
         memset(block, 0, bytes);
@@ -121,13 +126,13 @@ void large_free(struct heap *h, struct slab *s)
 void *large_alloc(struct heap *h, size_t bytes, size_t align, bool zero)
 {
     if (bytes > HEAP_LARGE_MAX || align > HEAP_LARGE_MAX)
-        return huge(bytes, align, zero);
+        return huge(h, bytes, align, zero);
     struct span span;
     unsigned slices = (unsigned)((bytes + SLICE_BYTES - 1) >> SLICE_SHIFT);
     slices = slices > 0 ? slices : 1;
     unsigned align_slices = align > SLICE_BYTES ? (unsigned)(align >> SLICE_SHIFT) : 1;
     if (align_slices + slices > MACRO_SLICES)
-        return huge(bytes, align, zero);
+        return huge(h, bytes, align, zero);
     if (!(align_slices == 1 && kept_take(h, slices, &span)) &&
         !source_take(heap_source(h), slices, align_slices, &span))
         return NULL;

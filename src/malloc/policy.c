@@ -129,6 +129,14 @@ void policy_grown(bool huge)
         runs_make_room(peak, held);
 }
 
+bool policy_would_yield(size_t bytes, bool huge)
+{
+    struct held h = held_now();
+    uint64_t held = h.used + h.kept_runs + h.kept_huge + bytes;
+    bool has = huge ? h.kept_runs >= bytes && h.kept_huge < bytes : h.kept_huge >= bytes;
+    return has && held > with_part(load_relaxed(&used_peak), ROOM_PART) + ROOM_MIN;
+}
+
 /* Who holds little has nothing to give that is worth files to be read for, which touches more memory than it would give. Unless it was told
  * to keep less, and may keep more again. */
 static bool look_pays(const struct held *h)

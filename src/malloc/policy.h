@@ -9,6 +9,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/atomic.h"
@@ -36,6 +37,9 @@ void policy_tick(bool needed);
  * or kept is clearly more than the most that was in use at once not long ago, what is kept makes room. A few loads if there is nothing
  * to do. Without any lock of the allocator's. */
 void policy_grown(bool huge);
+
+/* Would so many bytes that nobody has touched yet, for a huge block or in slices, make as many of the other kind go? A few loads. */
+bool policy_would_yield(size_t bytes, bool huge);
 
 /* The settings have been read. */
 void policy_begin(void);

@@ -1,7 +1,9 @@
 /* source.c: see source.h. */
 #include "malloc/source.h"
 
+#include "malloc/exchange.h"
 #include "malloc/heap.h"
+#include "malloc/huge.h"
 #include "malloc/node.h"
 #include "malloc/os.h"
 #include "malloc/policy.h"
@@ -104,11 +106,9 @@ void source_macro_join(struct source *s, struct macro *m)
     s->total_macros++;
 }
 
-static struct macro *macro_new(struct source *s)
+/* 2 MiB become a macro-block, of which the first `dirty` bytes were used before; its descriptors are zero. */
+static struct macro *macro_begin(struct source *s, struct macro *m, size_t dirty)
 {
-    struct macro *m = os_map_node(MACRO_BYTES, MACRO_BYTES, s->node);
-    if (!m)
-        return NULL;
     if (!map_set(m, MACRO_BYTES, MAP_MACRO)) {
         os_unmap(m, MACRO_BYTES);
         return NULL;
@@ -118,9 +118,30 @@ static struct macro *macro_new(struct source *s)
     if (unlikely(node_many))
         node_prefer(m, MACRO_BYTES, s->node);
     source_macro_join(s, m);
+    bits_store(m->dirty, bits_run(0, (unsigned)((dirty + SLICE_BYTES - 1) >> SLICE_SHIFT)));
     runs_insert(s, m, 1, MACRO_SLICES_USABLE);
     source_empty_link(s, m);
     return m;
+}
+
+static struct macro *macro_new(struct source *s)
+{
+    struct macro *m = os_map_node(MACRO_BYTES, MACRO_BYTES, s->node);
+    return m ? macro_begin(s, m, 0) : NULL;
+}
+
+/* Of what huge blocks left. Programs without any do not come to where that is. The lock is free meanwhile. */
+static struct macro *macro_exchange(struct source *s)
+{
+    uint64_t used, kept;
+    size_t dirty;
+    huge_held(&used, &kept);
+    if (likely(used + kept == 0))
+        return NULL;
+    lock_drop(&s->lock);
+    struct macro *m = exchange_unit(&dirty);
+    lock_take(&s->lock);
+    return m ? macro_begin(s, m, dirty) : NULL;
 }
 
 void source_macro_leave(struct source *s, struct macro *m)
@@ -150,8 +171,7 @@ static slice_bits slices_use(struct source *s, struct macro *m, unsigned first, 
         s->n_peak = s->n_used;
     if (had != run) {
         bits_store(m->dirty, bits_of(m->dirty) | run);
-        if (s->n_purged > s->n_refaulted)
-            s->n_refaulted += bits_count(run & ~had);
+        source_missed(s, bits_count(run & ~had));
     }
     /* Full, in a process that has many: the kernel may put it onto one page in its own time. */
     if (unlikely(m->n_free <= THP_FREE_MAX) && malloc_settings.thp == THP_DENSE && !m->huge_page &&
@@ -170,6 +190,22 @@ static void slices_free(struct source *s, struct macro *m, unsigned first, unsig
 
 /* ---- runs ---- */
 
+/* No free run has memory, or none is long enough (not `clean`): a macro-block of what huge blocks left, rather than that this has to go for one
+ * without memory; else that one; else a new macro-block. Once the kernel has no more, what is free is looked through. */
+static struct macro *find_otherwise(struct source *s, unsigned slices, unsigned align, bool clean,
+                                    unsigned *ret_first)
+{
+    struct macro *m = NULL;
+    if (!clean || policy_would_yield(MACRO_BYTES, false))
+        m = macro_exchange(s);
+    if (!m && runs_find(s, slices, align, false, &m, ret_first))
+        return m;
+    if (!m)
+        m = macro_new(s);
+    *ret_first = align > 1 ? align : 1;
+    return m || runs_find(s, slices, align, true, &m, ret_first) ? m : NULL;
+}
+
 bool source_take(struct source *s, unsigned slices, unsigned align_slices, struct span *ret)
 {
     unsigned first = 0;
@@ -177,10 +213,10 @@ bool source_take(struct source *s, unsigned slices, unsigned align_slices, struc
         return false;
     struct macro *m = NULL;
     lock_take(&s->lock);
-    /* The kernel has no more: then what is free is looked through. */
-    if (!runs_find(s, slices, align_slices, false, &m, &first) && (m = macro_new(s)) != NULL)
-        first = align_slices > 1 ? align_slices : 1;
-    if (unlikely(!m) && !runs_find(s, slices, align_slices, true, &m, &first)) {
+    bool found = runs_find(s, slices, align_slices, false, &m, &first);
+    if (!found || !(bits_of(m->dirty) & bits_run(first, slices)))
+        m = find_otherwise(s, slices, align_slices, found, &first);
+    if (unlikely(!m)) {
         lock_drop(&s->lock);
         return false;
     }
@@ -198,7 +234,7 @@ bool source_take(struct source *s, unsigned slices, unsigned align_slices, struc
     return true;
 }
 
-void source_give(struct source *s, struct slab *slab)
+bool source_put(struct source *s, struct slab *slab)
 {
     struct macro *m = macro_of(slab);
     words_detach(slab);
@@ -210,7 +246,12 @@ void source_give(struct source *s, struct slab *slab)
         due = source_age_due(s);
     }
     lock_drop(&s->lock);
-    if (due)
+    return due;
+}
+
+void source_give(struct source *s, struct slab *slab)
+{
+    if (source_put(s, slab))
         source_age(s);
 }
 

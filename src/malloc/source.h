@@ -6,7 +6,8 @@
  * of nanoseconds; never while the kernel is asked to take memory back.
  *
  * What is free and was used keeps its memory, so that it can be used again without page faults, up to a limit that
- * follows the most that was in use of late, and the pressure (policy.h).
+ * follows the most that was in use of late, and the pressure (policy.h). Macro-blocks in which nothing is left may become huge blocks,
+ * and what these left macro-blocks (exchange.h).
  */
 #pragma once
 
@@ -47,7 +48,8 @@ struct source {
     uint64_t policy_ms;             /* when that was */
 
     /* Since the beginning. */
-    uint64_t total_purges, total_purged, total_refaulted, total_macros, total_unmapped;
+    uint64_t total_purges, total_purged, total_refaulted;
+    uint64_t total_macros, total_unmapped; /* that came and went, wherever from and to */
 };
 
 extern struct source source_main __attribute__((visibility("hidden")));
@@ -74,6 +76,8 @@ struct span {
  * kernel gives no memory. */
 bool source_take(struct source *s, unsigned slices, unsigned align_slices, struct span *ret);
 void source_give(struct source *s, struct slab *slab);
+/* The same, but what is kept is not looked at. True: it is time for that. */
+bool source_put(struct source *s, struct slab *slab);
 
 /* Make a large block's run longer or shorter where it is; false if there is no room. ret_dirty: as above. */
 bool source_resize(struct source *s, struct slab *slab, unsigned slices, slice_bits *ret_dirty);
@@ -106,6 +110,13 @@ void source_macro_join(struct source *s, struct macro *m);
 void source_empty_link(struct source *s, struct macro *m);
 void source_empty_unlink(struct source *s, struct macro *m);
 void source_macro_leave(struct source *s, struct macro *m);
+
+/* With the lock: so many slices are needed elsewhere, and there are none that are free. They count as those that had to be fetched again. */
+static inline void source_missed(struct source *s, uint64_t slices)
+{
+    if (s->n_purged > s->n_refaulted)
+        s->n_refaulted += slices;
+}
 
 /* What a source begins with. */
 enum { SOURCE_KEEP_SHARE = 3, SOURCE_KEEP_MIN = (4 << 20) / SLICE_BYTES };

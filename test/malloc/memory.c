@@ -1,6 +1,8 @@
 /* memory.c: how much stays resident. Bounds are wide: what is tested is that memory comes back at all, by whoever freed it,
  * not how well it is packed, which is for the benchmarks. */
+#include <dlfcn.h>
 #include <errno.h>
+#include <malloc.h>
 #include <semaphore.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -245,6 +247,58 @@ static void kept_large_blocks_make_room_for_small_ones(void)
         free(small[i]);
 }
 
+enum { TURN_BYTES = 48 << 20, TURN_BLOCKS = TURN_BYTES / 200 };
+
+/* Of all sizes up to 4 KiB, or from 2 to 5 MB. */
+static size_t turn_size(bool arrays, uint64_t *state)
+{
+    uint64_t random = case_random(state);
+    return arrays ? 2000000 + random % 3000000 : 16 + (random >> 8) % (16u << random % 9);
+}
+
+/* All memory is in blocks of one kind, then none. Pages that had to be fetched. */
+static long turn(void **blocks, bool arrays, uint64_t *state)
+{
+    long before = faults();
+    size_t n = 0;
+    for (size_t sum = 0; sum < TURN_BYTES; n++) {
+        size_t bytes = turn_size(arrays, state);
+        unsigned char *block = malloc(bytes);
+        MUST(block && n < TURN_BLOCKS);
+        for (size_t at = 0; at < bytes; at += 4096)
+            block[at] = 1;
+        blocks[n] = block;
+        sum += bytes;
+    }
+    while (n > 0)
+        free(blocks[--n]);
+    return faults() - before;
+}
+
+/* Where one kind of block leaves off, the other begins, with the same memory. Slices are kept however slow the machine is; arrays for a second only, so some turns
+ * may have lost theirs, but not all of them. */
+static void small_blocks_and_arrays_take_each_others_memory(void)
+{
+    enum { TURNS = 12, PAGES = TURN_BYTES / 4096 };
+    static void *blocks[TURN_BLOCKS];
+    int (*whole)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, "memoir_malloc_check");
+    long fewest[] = {PAGES, PAGES};
+    uint64_t state = 3;
+    const char *settings = getenv("MEMOIR_MALLOC");
+    if (settings && strstr(settings, "pressure=high"))
+        case_skip("under pressure all goes back at once");
+    MUST(mallopt(M_TRIM_THRESHOLD, -1) == 1);
+    for (int i = 0; i < TURNS; i++) {
+        long count = turn(blocks, i % 2 == 1, &state);
+        if (count < fewest[i % 2])
+            fewest[i % 2] = count;
+        MUST_SAY(!whole || whole(STDERR_FILENO) == 0, "the heap is broken after turn %d", i);
+    }
+    MUST_SAY(fewest[0] < PAGES / 3, "small blocks: %ld faults for %d pages", fewest[0], PAGES);
+    MUST_SAY(fewest[1] < PAGES / 7, "arrays: %ld faults for %d pages", fewest[1], PAGES);
+    MUST_SAY(case_resident() < TURN_BYTES + 32 * MIB, "%zu MB resident", case_resident() >> 20);
+}
+
 static void calloc_of_much_touches_little(void)
 {
     size_t start = case_resident();
@@ -298,6 +352,7 @@ int main(int argc, char **argv)
         CASE(half_of_a_burst_is_given_back_without_pressure),
         CASE(large_blocks_are_reused_without_faults),
         CASE(kept_large_blocks_make_room_for_small_ones),
+        CASE(small_blocks_and_arrays_take_each_others_memory),
         CASE(calloc_of_much_touches_little),
         CASE(growing_block_is_not_copied),
     };

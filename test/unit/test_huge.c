@@ -12,11 +12,35 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "check.h"
+#include "malloc/exchange.h"
 #include "malloc/map.h"
 #include "malloc/os.h"
 
 #define MIB  ((size_t)1 << 20)
 #define UNIT MAP_UNIT_BYTES
+
+/* What macro-blocks left: none, or units that were used before, each of which is a mapping of its own to the kernel. */
+static uint32_t exchange_on;
+unsigned exchange_share(void)
+{
+    return 0;
+}
+
+bool exchange_range(size_t bytes, struct huge_range *ret, size_t *ret_dirty)
+{
+    if (!load_relaxed(&exchange_on))
+        return false;
+    size_t units = (bytes + UNIT - 1) / UNIT;
+    char *at = os_map(units * UNIT, UNIT);
+    if (!at)
+        return false;
+    memset(at, 0xee, units * UNIT);
+    for (size_t i = 0; i < units; i += 2)
+        os_huge_page(at + i * UNIT, UNIT, false);
+    *ret = (struct huge_range){.at = at, .bytes = units * UNIT};
+    *ret_dirty = ret->bytes;
+    return true;
+}
 
 static struct huge_counts counts(void)
 {
@@ -29,6 +53,7 @@ static struct huge_counts counts(void)
 static int start_anew(void **unused)
 {
     os_fault = NULL;
+    exchange_on = 0;
     huge_keep(SIZE_MAX, 3600 * NS_PER_S); /* nothing ages while a test is slow */
     huge_trim();
     struct huge_counts c = counts();
@@ -493,6 +518,51 @@ static void random_lives_keep_their_contents(void **unused)
     assert_int_equal(counts().blocks, 0);
 }
 
+/* The kernel neither extends nor moves what is several mappings to it. */
+static void blocks_of_several_mappings_are_copied_to_grow(void **unused)
+{
+    exchange_on = 1;
+    uint64_t mapped = os_counts.mapped_bytes - os_counts.unmapped_bytes;
+    bool zeroed = true;
+    unsigned char *p = huge_alloc(5 * MIB, 16, &zeroed);
+    assert_false(zeroed);
+    assert_true(counts().mapped_bytes <= 6 * MIB);
+    memset(p, 5, 5 * MIB);
+    struct huge_counts before = counts();
+    p = huge_realloc(p, 11 * MIB);
+    assert_non_null(p);
+    assert_true(p[0] == 5 && memcmp(p, p + 1, 5 * MIB - 1) == 0);
+    assert_int_equal(counts().total_moved, before.total_moved);
+    assert_int_equal(counts().total_copied, before.total_copied + 1);
+    p = huge_realloc(p, 3 * MIB);
+    assert_true(p[0] == 5 && memcmp(p, p + 1, 3 * MIB - 1) == 0);
+    assert_true(huge_free(p));
+    huge_trim();
+    assert_int_equal(os_counts.mapped_bytes - os_counts.unmapped_bytes, mapped);
+}
+
+/* What follows a block by more than an eighth of it goes back. */
+static void what_is_more_than_needed_of_others_memory_goes(void **unused)
+{
+    exchange_on = 1;
+    for (size_t bytes = MIB + 4096; bytes < 9 * MIB; bytes += MIB / 3) {
+        void *p = huge_alloc(bytes, 16, NULL);
+        assert_true(huge_usable(p) >= bytes);
+        assert_true(huge_usable(p) <= bytes + bytes / 8 + 2 * os_page_bytes());
+        huge_free(p);
+        huge_trim();
+    }
+}
+
+static void random_lives_with_memory_of_others_keep_their_contents(void **unused)
+{
+    exchange_on = 1;
+    unsigned seed = first_seed();
+    for (unsigned i = 0; i < 2; i++)
+        assert_true(random_life(seed + i, 200));
+    assert_int_equal(counts().blocks, 0);
+}
+
 static uint32_t every, calls_seen, kinds;
 
 static bool every_nth_fails(enum os_call call)
@@ -507,6 +577,7 @@ static void random_lives_survive_every_failing_call(void **unused)
     unsigned seed = first_seed();
     for (kinds = 1; kinds < 32; kinds = kinds == 16 ? 31 : kinds * 2)
         for (every = 1; every < 12; every += 1 + every / 3) {
+            exchange_on = every % 2;
             os_fault = every_nth_fails;
             bool ok = random_life(seed + every, 50);
             os_fault = NULL;
@@ -544,6 +615,7 @@ static void threads_share_what_is_kept(void **unused)
     every = 5;
     kinds = 31;
     os_fault = every_nth_fails;
+    store_relaxed(&exchange_on, 1);
     run_threads(seed + 100);
     os_fault = NULL;
 }
@@ -573,6 +645,9 @@ int main(void)
         TEST(walk_sees_all_blocks),
         TEST(child_that_finds_the_lock_held_can_free_what_it_inherited),
         TEST(random_lives_keep_their_contents),
+        TEST(blocks_of_several_mappings_are_copied_to_grow),
+        TEST(what_is_more_than_needed_of_others_memory_goes),
+        TEST(random_lives_with_memory_of_others_keep_their_contents),
         TEST(threads_share_what_is_kept),
         TEST(random_lives_survive_every_failing_call), /* last: may turn moves off */
     };

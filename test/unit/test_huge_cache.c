@@ -40,6 +40,28 @@ static void ranges_that_touch_are_joined(void **unused)
     assert_int_equal(c.bytes, PAGE);
 }
 
+/* Whole ones first, of these the oldest; then what is left of one, the most of it first; never with a page before it. */
+static void units_are_taken_one_by_one(void **unused)
+{
+    struct huge_cache c = {0};
+    struct huge_range r = range(20, 2 * UNIT, 1);
+    r.lead = PAGE;
+    put(&c, r);
+    put(&c, range(0, UNIT + PAGE, 7));
+    put(&c, range(4, 2 * UNIT + 5 * PAGE, 3));
+    static const struct {
+        size_t unit, bytes;
+    } expected[] = {{4, UNIT}, {5, UNIT}, {0, UNIT}, {6, 5 * PAGE}, {1, PAGE}};
+    for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
+        assert_true(huge_cache_take_unit(&c, &r));
+        assert_ptr_equal(r.at, base + expected[i].unit * UNIT);
+        assert_int_equal(r.bytes, expected[i].bytes);
+        assert_int_equal(r.lead, 0);
+    }
+    assert_false(huge_cache_take_unit(&c, &r));
+    assert_int_equal(c.bytes, 2 * UNIT);
+}
+
 static void page_before_a_range_keeps_others_off(void **unused)
 {
     struct huge_cache c = {0};
@@ -181,6 +203,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranges_that_touch_are_joined),
+        cmocka_unit_test(units_are_taken_one_by_one),
         cmocka_unit_test(page_before_a_range_keeps_others_off),
         cmocka_unit_test(best_fit_leaves_large_ranges_whole),
         cmocka_unit_test(oldest_go_first),

@@ -213,6 +213,32 @@ static void slices_and_huge_blocks_make_room_for_each_other(void **unused)
     }
 }
 
+/* Whether something would have to go is known before: if there is as much of the other kind, and too much would be held. */
+static void it_is_known_what_would_have_to_go(void **unused)
+{
+    static struct slab *runs[MANY];
+    assert_false(policy_would_yield(1, true));
+    assert_false(policy_would_yield(1, false));
+    malloc_settings.keep_bytes = UINT64_C(1) << 40; /* however slow this is */
+    for (int i = 0; i < MANY; i++)
+        runs[i] = run_new(1);
+    assert_false(policy_would_yield(MIB, true)); /* nothing is kept */
+    for (int i = 0; i < MANY; i++)
+        source_give(&source_main, runs[i]);
+    uint64_t kept = held_now().kept;
+    assert_true(kept > 30 * MIB);
+    assert_true(policy_would_yield(kept, true));
+    assert_false(policy_would_yield(kept + 1, true));
+    assert_false(policy_would_yield(MIB, false)); /* no huge block is */
+    huge_free(huge_alloc(20 * MIB, 1, NULL));     /* of fresh memory, or of the same */
+    uint64_t mapped, kept_huge;
+    huge_held(&mapped, &kept_huge);
+    assert_true(kept_huge >= 4 * MIB);
+    assert_true(policy_would_yield(kept_huge, false));
+    assert_false(policy_would_yield(kept_huge + 1, false));
+    malloc_settings.keep_bytes = SETTING_AUTO;
+}
+
 /* A program that grows by itself, and whose blocks fit, asks for nothing to be given back. */
 static void what_fits_is_not_given_back(void **unused)
 {
@@ -275,6 +301,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(short_runs_make_room_for_long_ones, start_anew),
         cmocka_unit_test_setup(slices_and_huge_blocks_make_room_for_each_other, start_anew),
+        cmocka_unit_test_setup(it_is_known_what_would_have_to_go, start_anew),
         cmocka_unit_test_setup(what_fits_is_not_given_back, start_anew),
         cmocka_unit_test_setup(blocks_that_never_fit_do_not_ask_the_kernel_all_the_time,
                                start_anew),

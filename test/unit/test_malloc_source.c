@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "check.h"
+#include "malloc/exchange.h"
+#include "malloc/huge.h"
 #include "malloc/node.h"
 #include "malloc/os.h"
 #include "malloc/policy.h"
@@ -41,6 +43,35 @@ static uint64_t random_below(uint64_t n)
     state ^= state >> 7;
     state ^= state << 17;
     return state % n;
+}
+
+/* What huge blocks left: none, or in some of the cases units that were used before, all or in part. */
+static unsigned exchange_each;
+static unsigned exchanged;
+void huge_held(uint64_t *ret_mapped, uint64_t *ret_kept)
+{
+    *ret_mapped = 0;
+    *ret_kept = exchange_each > 0 ? MACRO_BYTES : 0;
+}
+
+bool policy_would_yield(size_t bytes, bool huge)
+{
+    assert_false(huge);
+    return exchange_each > 0 && random_below(2) == 0;
+}
+
+void *exchange_unit(size_t *ret_dirty)
+{
+    if (exchange_each == 0 || random_below(exchange_each) > 0)
+        return NULL;
+    char *unit = os_map(MACRO_BYTES, MACRO_BYTES);
+    if (!unit)
+        return NULL;
+    *ret_dirty = random_below(2) ? MACRO_BYTES : (1 + random_below(511)) * 4096;
+    memset(unit, 0xee, *ret_dirty);
+    memset(unit, 0, *ret_dirty < SLICE_BYTES ? *ret_dirty : SLICE_BYTES);
+    exchanged++;
+    return unit;
 }
 
 static unsigned fault_each;
@@ -190,13 +221,47 @@ static void runs_never_overlap_and_clean_ones_are_zero(void **unused)
     malloc_settings.keep_bytes = SETTING_AUTO;
 }
 
+static void the_same_with_memory_of_huge_blocks(void **unused)
+{
+    exchange_each = 2;
+    exchanged = 0;
+    malloc_settings.keep_bytes = 1 << 20;
+    work(STEPS / 4);
+    end();
+    malloc_settings.keep_bytes = SETTING_AUTO;
+    exchange_each = 0;
+    assert_true(exchanged > 10);
+}
+
+/* All of it is dirty, as far as it was used; the rest is not. Nothing is mapped for it. */
+static void a_unit_of_huge_blocks_is_a_macro_block_with_memory(void **unused)
+{
+    struct span span;
+    exchange_each = 1;
+    for (int i = 0; i < 20; i++) {
+        assert_true(source_take(&source_main, 120, 1, &span));
+        struct run r = {span.slab, 120, 0};
+        check_clean(&r, span.dirty, 0);
+        const char *memory = slab_memory(span.slab);
+        for (unsigned k = 0; k < 120; k++)
+            if (memory[(size_t)k * SLICE_BYTES])
+                assert_true(span.dirty >> k & 1);
+        source_give(&source_main, span.slab);
+        source_trim(&source_main);
+        source_shrink(&source_main);
+        assert_int_equal(source_main.n_macros, 0);
+    }
+    exchange_each = 0;
+}
+
 static void the_same_while_the_kernel_fails(void **unused)
 {
     fault_each = 5;
+    exchange_each = 3;
     os_fault = fails;
     work(STEPS / 4);
     os_fault = NULL;
-    fault_each = 0;
+    fault_each = exchange_each = 0;
     for (int i = 0; i < RUNS; i++)
         if (runs[i].slab) {
             check_run(&runs[i]);
@@ -471,6 +536,8 @@ int main(void)
     print_message("# SEED=%#llx\n", (unsigned long long)state);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_never_overlap_and_clean_ones_are_zero),
+        cmocka_unit_test(the_same_with_memory_of_huge_blocks),
+        cmocka_unit_test(a_unit_of_huge_blocks_is_a_macro_block_with_memory),
         cmocka_unit_test(the_same_while_the_kernel_fails),
         cmocka_unit_test(pressure_leaves_next_to_nothing),
         cmocka_unit_test(the_shortest_run_with_memory_is_taken_first),
