@@ -120,6 +120,12 @@ void *divert_realloc(void *block, size_t bytes, uintptr_t caller)
 void *divert_memalign(size_t align, size_t bytes, uintptr_t caller)
 {
     void *block;
+    struct heap *h = heap_fast;
+    if (likely(h != &heap_none && h != &heap_accounted && (bytes | align) <= HEAP_LARGE_MAX)) {
+        block = heap_alloc_aligned(h, bytes, align);
+        if (likely(block))
+            return block;
+    }
     if (chained(bytes, align, false, caller, &block))
         return block;
     if (hardened())

@@ -108,15 +108,25 @@ EXPORT void *aligned_alloc(size_t align, size_t bytes)
     return entry_memalign(align, bytes, CALLER);
 }
 
-EXPORT int posix_memalign(void **ret, size_t align, size_t bytes)
+static __attribute__((noinline)) int posix_memalign_slowly(void **ret, size_t align, size_t bytes,
+                                                           uintptr_t caller)
 {
-    if (!is_power(align) || align % sizeof(void *) != 0)
-        return EINVAL;
     int saved = errno;
-    void *block = entry_memalign(align, bytes, CALLER);
+    void *block = divert_memalign(align, bytes, caller);
     errno = saved;
     if (!block)
         return ENOMEM;
+    *ret = block;
+    return 0;
+}
+
+EXPORT int posix_memalign(void **ret, size_t align, size_t bytes)
+{
+    if (unlikely(!is_power(align) || align % sizeof(void *) != 0))
+        return EINVAL;
+    void *block = entry_memalign_pop(align, bytes);
+    if (unlikely(!block))
+        return posix_memalign_slowly(ret, align, bytes, CALLER);
     *ret = block;
     return 0;
 }

@@ -56,15 +56,19 @@ static inline __attribute__((always_inline)) void entry_free(void *block, uintpt
         entry_free_further(block, caller);
 }
 
-/* What is rounded up to its alignment (a power of two) has a class of up to SIZE_DIRECT_MAX bytes that is a multiple of it: size.h. */
+/* What is rounded up to its alignment (a power of two) has a class of up to SIZE_DIRECT_MAX bytes that is a multiple of it: size.h.
+ * NULL: it is larger, or there was none at hand. */
+static inline __attribute__((always_inline)) void *entry_memalign_pop(size_t align, size_t bytes)
+{
+    if (unlikely((bytes | (align - 1)) >= SIZE_DIRECT_MAX)) /* as that of 0 is */
+        return NULL;
+    size_t whole = (bytes + (bytes == 0) + align - 1) & ~(align - 1);
+    return heap_pop(heap_fast, whole);
+}
+
 static inline __attribute__((always_inline)) void *entry_memalign(size_t align, size_t bytes,
                                                                   uintptr_t caller)
 {
-    if (likely((bytes | (align - 1)) < SIZE_DIRECT_MAX)) { /* which 0 is not */
-        size_t whole = (bytes + (bytes == 0) + align - 1) & ~(align - 1);
-        void *block = heap_pop(heap_fast, whole);
-        if (likely(block))
-            return block;
-    }
-    return divert_memalign(align, bytes, caller);
+    void *block = entry_memalign_pop(align, bytes);
+    return likely(block) ? block : divert_memalign(align, bytes, caller);
 }
