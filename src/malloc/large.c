@@ -73,7 +73,7 @@ static bool kept_take(struct heap *h, unsigned slices, struct span *ret)
         *ret = (struct span){.slab = spare, .dirty = ~(slice_bits)0};
         return true;
     }
-    for (unsigned i = h->n_kept; i-- > 0;) {
+    for (unsigned i = slices > HEAP_SPARE_SLICES ? h->n_kept : 0; i-- > 0;) {
         struct slab *s = h->kept[i];
         if (s->slices < slices || s->slices > slices + slices / 4)
             continue;
@@ -97,20 +97,12 @@ void large_trim(struct heap *h)
         kept_give(h, h->n_kept - 1);
 }
 
-void large_free(struct heap *h, struct slab *s)
+/* In the place of older ones. False: it is not of the heap's node. */
+static bool kept_put(struct heap *h, struct slab *s)
 {
     unsigned slices = s->slices;
-    if (!h || slices > HEAP_KEPT_SLICES / 2 || macro_of(s)->source != h->source ||
-        policy_level() >= PRESSURE_HIGH) {
-        source_give(macro_of(s)->source, s);
-        return;
-    }
-    if (spare_put(h, s))
-        return;
-    if (slices <= HEAP_SPARE_SLICES) {
-        source_give(macro_of(s)->source, s);
-        return;
-    }
+    if (macro_of(s)->source != h->source)
+        return false;
     for (unsigned i = 0; i < h->n_kept; i++)
         slices += h->kept[i]->slices;
     while (h->n_kept == HEAP_KEPT || slices > HEAP_KEPT_SLICES) {
@@ -119,6 +111,15 @@ void large_free(struct heap *h, struct slab *s)
     }
     s->class = SLAB_UNUSED;
     h->kept[h->n_kept++] = s;
+    return true;
+}
+
+void large_free(struct heap *h, struct slab *s)
+{
+    unsigned slices = s->slices;
+    bool keep = h && slices <= HEAP_KEPT_SLICES / 2 && policy_level() < PRESSURE_HIGH;
+    if (!(keep && (slices <= HEAP_SPARE_SLICES ? spare_put(h, s) : kept_put(h, s))))
+        source_give(macro_of(s)->source, s);
 }
 
 /* ---- blocks ---- */
