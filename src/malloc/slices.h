@@ -50,10 +50,14 @@ static inline unsigned bits_last(slice_bits bits)
                 : 63 - (unsigned)__builtin_clzll((uint64_t)bits);
 }
 
+/* n slices in a row, at least one, all of them of the macro-block. By words: a shift of 128 bits by any number takes a dozen instructions. */
 static inline slice_bits bits_run(unsigned first, unsigned n)
 {
-    slice_bits run = n >= MACRO_SLICES ? ~(slice_bits)0 : ((slice_bits)1 << n) - 1;
-    return run << first;
+    unsigned last = first + n - 1;
+    uint64_t from = ~UINT64_C(0) << first % 64, to = ~UINT64_C(0) >> (63 - last % 64);
+    if (last < 64)
+        return from & to;
+    return first < 64 ? (slice_bits)to << 64 | from : (slice_bits)(from & to) << 64;
 }
 
 /* Is slice i one of them? There is none after the last. */
@@ -72,13 +76,22 @@ static inline bool words_both_have(const uint64_t *words, const uint64_t *others
  * a run of free ones begins after it. */
 static inline unsigned run_begin(slice_bits bits, unsigned i)
 {
-    slice_bits below = ~bits & (((slice_bits)1 << i) - 1);
-    return below ? bits_last(below) + 1 : 0;
+    uint64_t low = ~(uint64_t)bits, high = ~(uint64_t)(bits >> 64);
+    uint64_t below = (UINT64_C(1) << i % 64) - 1;
+    if (i < 64)
+        low &= below;
+    else if (high & below)
+        return 128 - (unsigned)__builtin_clzll(high & below);
+    return low ? 64 - (unsigned)__builtin_clzll(low) : 0;
 }
 
 static inline unsigned run_end(slice_bits bits, unsigned i)
 {
-    slice_bits above = ~(bits >> i);
-    unsigned n = above ? bits_first(above) : MACRO_SLICES;
-    return n < MACRO_SLICES - i ? i + n : MACRO_SLICES;
+    uint64_t low = ~(uint64_t)bits, high = ~(uint64_t)(bits >> 64);
+    uint64_t from = ~UINT64_C(0) << i % 64;
+    if (i >= 64)
+        high &= from;
+    else if (low & from)
+        return (unsigned)__builtin_ctzll(low & from);
+    return high ? 64 + (unsigned)__builtin_ctzll(high) : MACRO_SLICES;
 }

@@ -118,7 +118,8 @@ static struct macro *macro_begin(struct source *s, struct macro *m, size_t dirty
     if (unlikely(node_many))
         node_prefer(m, MACRO_BYTES, s->node);
     source_macro_join(s, m);
-    bits_store(m->dirty, bits_run(0, (unsigned)((dirty + SLICE_BYTES - 1) >> SLICE_SHIFT)));
+    if (dirty > 0)
+        bits_store(m->dirty, bits_run(0, (unsigned)((dirty + SLICE_BYTES - 1) >> SLICE_SHIFT)));
     runs_insert(s, m, 1, MACRO_SLICES_USABLE);
     source_empty_link(s, m);
     return m;
@@ -159,30 +160,37 @@ void source_macro_leave(struct source *s, struct macro *m)
     map_set(m, MACRO_BYTES, MAP_NONE);
 }
 
-/* Slices that were free are a slab's from now on, or the other way round. Which of them are dirty, from bit 0 on. */
+/* Slices that were free are a slab's from now on. */
+static inline void slices_count(struct source *s, struct macro *m, unsigned n)
+{
+    store_relaxed(&s->n_used, s->n_used + n);
+    if (s->n_used > s->n_peak)
+        s->n_peak = s->n_used;
+    /* Full, in a process that has many: the kernel may put it onto one page in its own time. */
+    if (unlikely(m->n_free <= THP_FREE_MAX) && malloc_settings.thp == THP_DENSE && !m->huge_page &&
+        s->n_macros >= THP_MACROS)
+        m->huge_page = os_huge_page(m, MACRO_BYTES, true);
+}
+
+/* Any of them. Which were dirty, from bit 0 on. */
 static slice_bits slices_use(struct source *s, struct macro *m, unsigned first, unsigned n)
 {
     slice_bits run = bits_run(first, n), had = bits_of(m->dirty) & run;
     if (m->n_free == MACRO_SLICES_USABLE)
         source_empty_unlink(s, m);
     runs_remove(s, m, first, n);
-    store_relaxed(&s->n_used, s->n_used + n);
-    if (s->n_used > s->n_peak)
-        s->n_peak = s->n_used;
     if (had != run) {
         bits_store(m->dirty, bits_of(m->dirty) | run);
         source_missed(s, bits_count(run & ~had));
     }
-    /* Full, in a process that has many: the kernel may put it onto one page in its own time. */
-    if (unlikely(m->n_free <= THP_FREE_MAX) && malloc_settings.thp == THP_DENSE && !m->huge_page &&
-        s->n_macros >= THP_MACROS)
-        m->huge_page = os_huge_page(m, MACRO_BYTES, true);
+    slices_count(s, m, n);
     return had >> first;
 }
 
-static void slices_free(struct source *s, struct macro *m, unsigned first, unsigned n)
+/* The other way round. */
+static inline void slices_free(struct source *s, struct macro *m, unsigned first, unsigned n)
 {
-    runs_insert(s, m, first, n);
+    runs_give(s, m, first, n);
     store_relaxed(&s->n_used, s->n_used - n);
     if (m->n_free == MACRO_SLICES_USABLE)
         source_empty_link(s, m);
@@ -206,29 +214,58 @@ static struct macro *find_otherwise(struct source *s, unsigned slices, unsigned 
     return m || runs_find(s, slices, align, true, &m, ret_first) ? m : NULL;
 }
 
-bool source_take(struct source *s, unsigned slices, unsigned align_slices, struct span *ret)
+/* Anywhere, with the lock. NULL: the kernel gives no memory. */
+static __attribute__((noinline)) struct slab *take_anywhere(struct source *s, unsigned slices,
+                                                            unsigned align_slices,
+                                                            slice_bits *ret_dirty)
 {
-    unsigned first = 0;
-    if (unlikely(slices + align_slices > MACRO_SLICES))
-        return false;
     struct macro *m = NULL;
-    lock_take(&s->lock);
+    unsigned first = 0;
     bool found = runs_find(s, slices, align_slices, false, &m, &first);
     if (!found || !(bits_of(m->dirty) & bits_run(first, slices)))
         m = find_otherwise(s, slices, align_slices, found, &first);
-    if (unlikely(!m)) {
-        lock_drop(&s->lock);
+    if (unlikely(!m))
+        return NULL;
+    *ret_dirty = slices_use(s, m, first, slices);
+    return macro_slab(m, first);
+}
+
+/* Where there is memory, as a rule; NULL: there is none, and then it is looked for anywhere. */
+static inline struct slab *take_dirty(struct source *s, unsigned slices)
+{
+    struct slab *slab = runs_take(s, slices);
+    if (unlikely(!slab))
+        return NULL;
+    struct macro *m = macro_of(slab);
+    if (unlikely(m->n_free + slices == MACRO_SLICES_USABLE))
+        source_empty_unlink(s, m);
+    slices_count(s, m, slices);
+    return slab;
+}
+
+bool source_take(struct source *s, unsigned slices, unsigned align_slices, struct span *ret)
+{
+    if (unlikely(slices + align_slices > MACRO_SLICES))
         return false;
+    bool grown = false;
+    lock_take(&s->lock);
+    struct slab *slab = align_slices == 1 ? take_dirty(s, slices) : NULL;
+    ret->dirty = ~(slice_bits)0;
+    if (unlikely(!slab)) {
+        slab = take_anywhere(s, slices, align_slices, &ret->dirty);
+        if (!slab) {
+            lock_drop(&s->lock);
+            return false;
+        }
+        grown = ret->dirty != bits_run(0, slices);
     }
-    ret->dirty = slices_use(s, m, first, slices);
     /* With the lock: whoever has it can walk from slab to slab. */
-    struct slab *slab = macro_slab(m, first);
     slab->slices = (uint8_t)slices;
     slab->back = 0;
     slab->owner = NULL;
     slab->class = SLAB_UNUSED;
     lock_drop(&s->lock);
-    if (ret->dirty != bits_run(0, slices))
+    if (grown)
         policy_grown(false);
     ret->slab = slab;
     return true;

@@ -22,7 +22,7 @@ static inline struct run_link *link_of(struct slab *at, enum runs_kind kind)
     return &at->run[kind == RUNS_DIRTY ? 0 : 1];
 }
 
-static void list_add(struct source *s, struct slab *at, enum runs_kind kind, unsigned slices)
+static inline void list_add(struct source *s, struct slab *at, enum runs_kind kind, unsigned slices)
 {
     struct runs *runs = &s->runs[kind];
     unsigned bin = runs_bin(slices);
@@ -40,7 +40,7 @@ static void list_add(struct source *s, struct slab *at, enum runs_kind kind, uns
     runs->some |= UINT32_C(1) << bin;
 }
 
-static void list_remove(struct source *s, struct slab *at, enum runs_kind kind)
+static inline void list_remove(struct source *s, struct slab *at, enum runs_kind kind)
 {
     struct run_link *l = link_of(at, kind);
     struct runs *runs = &s->runs[kind];
@@ -55,6 +55,30 @@ static void list_remove(struct source *s, struct slab *at, enum runs_kind kind)
         runs->list[bin].last = l->prev;
     if (!runs->list[bin].first)
         runs->some &= ~(UINT32_C(1) << bin);
+    l->listed = 0;
+}
+
+/* A run of RUNS_PARTLY begins later, and ends where it did. Its place in the list stays, if that is the same: of these nobody asks for the oldest. */
+static inline void list_move(struct source *s, struct slab *at, struct slab *to, unsigned slices)
+{
+    struct run_link *l = link_of(at, RUNS_PARTLY);
+    if (runs_bin(slices) != l->bin) {
+        list_remove(s, at, RUNS_PARTLY);
+        list_add(s, to, RUNS_PARTLY, slices);
+        return;
+    }
+    struct runs *runs = &s->runs[RUNS_PARTLY];
+    struct run_link *new = link_of(to, RUNS_PARTLY);
+    *new = *l;
+    new->slices = (uint8_t)slices;
+    if (l->prev)
+        link_of(l->prev, RUNS_PARTLY)->next = to;
+    else
+        runs->list[l->bin].first = to;
+    if (l->next)
+        link_of(l->next, RUNS_PARTLY)->prev = to;
+    else
+        runs->list[l->bin].last = to;
     l->listed = 0;
 }
 
@@ -159,8 +183,8 @@ void runs_remove(struct source *s, struct macro *m, unsigned first, unsigned n)
 /* ---- looking for one ---- */
 
 /* The shortest run that has n slices from a multiple of `align`. */
-static struct slab *find(const struct source *s, enum runs_kind kind, unsigned n, unsigned align,
-                         unsigned tries)
+static inline struct slab *find(const struct source *s, enum runs_kind kind, unsigned n,
+                                unsigned align, unsigned tries)
 {
     const struct runs *runs = &s->runs[kind];
     unsigned bin = runs_bin(n);
@@ -204,6 +228,81 @@ bool runs_find(struct source *s, unsigned n, unsigned align, bool thorough, stru
         return true;
     }
     return false;
+}
+
+/* ---- the usual ways ----
+ *
+ * The links of a run tell how long it is, and whether all of it has memory: there is little need to look for its ends, which takes most of the time
+ * above. */
+
+static inline void count_free(struct source *s, struct macro *m, unsigned n, bool come)
+{
+    unsigned change = come ? n : -n;
+    m->n_free += change;
+    m->n_dirty_free += change;
+    store_relaxed(&s->n_dirty_free, come ? s->n_dirty_free + n : s->n_dirty_free - n);
+}
+
+void runs_give(struct source *s, struct macro *m, unsigned first, unsigned n)
+{
+    unsigned begin = first, after = first + n; /* of all that is free there, */
+    unsigned from = first, to = after;         /* and of what is dirty */
+    if (words_have(m->free, first - 1)) {
+        slice_bits free = bits_of(m->free);
+        begin = from = run_begin(free, first - 1);
+        if (unlikely(macro_slab(m, begin)->run[1].listed)) {
+            whole_remove(s, m, begin);
+            bool dirty = words_have(m->dirty, first - 1);
+            from = dirty ? run_begin(free & bits_of(m->dirty), first - 1) : first;
+        }
+        if (likely(from < first))
+            list_remove(s, macro_slab(m, from), RUNS_DIRTY);
+    }
+    if (words_have(m->free, after)) {
+        struct slab *next = macro_slab(m, after);
+        if (likely(next->run[0].listed)) {
+            to += next->run[0].slices;
+            list_remove(s, next, RUNS_DIRTY);
+        }
+        unsigned whole = unlikely(next->run[1].listed) ? next->run[1].slices : to - after;
+        whole_remove(s, m, after);
+        after += whole;
+    }
+    list_add(s, macro_slab(m, from), RUNS_DIRTY, to - from);
+    if (unlikely(after - begin > to - from))
+        list_add(s, macro_slab(m, begin), RUNS_PARTLY, after - begin);
+    bits_store(m->free, bits_of(m->free) | bits_run(first, n));
+    count_free(s, m, n, true);
+}
+
+struct slab *runs_take(struct source *s, unsigned n)
+{
+    struct slab *at = find(s, RUNS_DIRTY, n, 1, TRIES);
+    if (unlikely(!at))
+        return NULL;
+    struct macro *m = macro_of(at);
+    unsigned first = slab_slice(at), dirty = at->run[0].slices, begin = first;
+    bool before = words_have(m->free, first - 1);
+    if (unlikely(before))
+        begin = run_begin(bits_of(m->free), first - 1);
+    /* As in place(). */
+    bool high = unlikely(before) && !words_have(m->free, first + dirty);
+    unsigned place = high ? first + dirty - n : first;
+    const struct run_link *whole = &macro_slab(m, begin)->run[1];
+    list_remove(s, at, RUNS_DIRTY);
+    if (dirty > n)
+        list_add(s, high ? at : at + n, RUNS_DIRTY, dirty - n);
+    if (whole->listed && !before && dirty > n) {
+        list_move(s, at, at + n, whole->slices - n);
+    } else if (whole->listed) {
+        unsigned after = begin + whole->slices;
+        list_remove(s, macro_slab(m, begin), RUNS_PARTLY);
+        whole_add(s, m, begin, place);
+        whole_add(s, m, place + n, after);
+    }
+    bits_store(m->free, bits_of(m->free) & ~bits_run(place, n));
+    count_free(s, m, n, false);
+    return macro_slab(m, place);
 }
 
 struct slab *runs_oldest(const struct source *s, unsigned *ret_slices)

@@ -10,7 +10,7 @@
  *
  * A run of the last two is as long as it can be: a slab or the end is on either side. A dirty run is as long as its memory goes, and may be
  * a part of a run of RUNS_PARTLY. The links lie in the descriptor of a run's first slice, which is otherwise unused while
- * the slice is free; where a run's neighbours are is told by the macro-block's bits. So slices come and go in a few dozen
+ * the slice is free; where a run's neighbours are is told by the macro-block's bits. So slices come and go in a hundred
  * instructions, however many there are.
  *
  * All under the source's lock. What is free, and the sums of it, change here alone.
@@ -40,6 +40,11 @@ struct runs {
  * not free. */
 void runs_insert(struct source *s, struct macro *m, unsigned first, unsigned n);
 void runs_remove(struct source *s, struct macro *m, unsigned first, unsigned n);
+
+/* The usual ways, at a third of the cost. Slices that were a slab's, and so are dirty, come back. */
+void runs_give(struct source *s, struct macro *m, unsigned first, unsigned n);
+/* A run of n slices that are free and dirty, where runs_find() would find it, is free no more. NULL: it would find none. */
+struct slab *runs_take(struct source *s, unsigned n);
 
 /* Where n slices are free in a row, from a multiple of `align`. A dirty run if there is one; else where most has memory; else the shortest
  * run. False: none was found, which without `thorough` does not say that there is none. */

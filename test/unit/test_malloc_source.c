@@ -172,6 +172,154 @@ static void check_sums(void)
     assert_int_equal(dirty_free, s->n_dirty_free);
 }
 
+/* ---- the lists, against what the bits of all macro-blocks say ---- */
+
+static bool has(const uint64_t *words, unsigned i)
+{
+    return i < MACRO_SLICES && (words[i / 64] >> i % 64 & 1);
+}
+
+/* Slices in a row from `first` on that are free, and dirty if that is asked for. */
+static unsigned row(const struct macro *m, unsigned first, bool dirty)
+{
+    unsigned n = 0;
+    while (has(m->free, first + n) && (!dirty || has(m->dirty, first + n)))
+        n++;
+    return n;
+}
+
+/* Is a run of that kind and length listed where it begins? Length 0: none is. */
+static void check_link(struct macro *m, unsigned at, bool dirty, enum runs_kind kind, unsigned n)
+{
+    const struct run_link *l = &macro_slab(m, at)->run[dirty ? 0 : 1];
+    assert_int_equal(l->listed, n > 0 ? 1 + kind : 0);
+    if (n > 0) {
+        assert_int_equal(l->slices, n);
+        assert_int_equal(l->bin, runs_bin(n));
+    }
+}
+
+/* What begins at a free slice. Counts the runs of each kind. */
+static void check_links(struct macro *m, unsigned at, uint64_t *counts)
+{
+    bool dirty_begins = has(m->dirty, at) && !(has(m->free, at - 1) && has(m->dirty, at - 1));
+    unsigned dirty = dirty_begins ? row(m, at, true) : 0;
+    unsigned whole = has(m->free, at - 1) ? 0 : row(m, at, false), memory = 0;
+    for (unsigned i = 0; i < whole; i++)
+        memory += has(m->dirty, at + i);
+    if (memory == whole)
+        whole = 0; /* a dirty run, and no other */
+    enum runs_kind kind = memory > 0 ? RUNS_PARTLY : RUNS_CLEAN;
+    check_link(m, at, true, RUNS_DIRTY, dirty);
+    check_link(m, at, false, kind, whole);
+    counts[RUNS_DIRTY] += dirty > 0;
+    counts[kind] += whole > 0;
+}
+
+/* Both ways, and from new to old. */
+static uint64_t list_length(const struct source *s, enum runs_kind kind, unsigned bin)
+{
+    const struct slab *before = NULL, *at = s->runs[kind].list[bin].first;
+    uint64_t n = 0;
+    for (; at; n++) {
+        const struct run_link *l = &at->run[kind == RUNS_DIRTY ? 0 : 1];
+        assert_int_equal(l->listed, 1 + kind);
+        assert_int_equal(l->bin, bin);
+        assert_ptr_equal(l->prev, before);
+        if (kind == RUNS_DIRTY && before)
+            assert_true((int32_t)(before->run[0].since - l->since) > 0);
+        before = at;
+        at = l->next;
+    }
+    assert_int_equal(s->runs[kind].some >> bin & 1, n > 0);
+    if (n > 0)
+        assert_ptr_equal(s->runs[kind].list[bin].last, before);
+    return n;
+}
+
+static void check_lists(void)
+{
+    const struct source *s = &source_main;
+    uint64_t counts[RUNS_KINDS] = {0};
+    for (struct macro *m = s->macros; m; m = m->next)
+        for (unsigned i = 1; i < MACRO_SLICES; i++)
+            if (has(m->free, i))
+                check_links(m, i, counts);
+    for (enum runs_kind kind = RUNS_DIRTY; kind < RUNS_KINDS; kind++) {
+        uint64_t n = 0;
+        for (unsigned bin = 0; bin < RUNS_BINS; bin++)
+            n += list_length(s, kind, bin);
+        assert_int_equal(n, counts[kind]);
+    }
+}
+
+static void sets_of_slices_are_what_each_slice_says(void **unused)
+{
+    for (unsigned first = 0; first < MACRO_SLICES; first++)
+        for (unsigned n = 1; first + n <= MACRO_SLICES; n++) {
+            slice_bits run = bits_run(first, n), by_one = 0;
+            for (unsigned i = first; i < first + n; i++)
+                by_one |= (slice_bits)1 << i;
+            assert_true(run == by_one);
+            for (unsigned i = first; i < first + n; i++) {
+                assert_int_equal(run_begin(run, i), first);
+                assert_int_equal(run_end(run, i), first + n);
+            }
+            /* And with others that are apart from it. */
+            slice_bits others = ~(run | run << 1 | run >> 1);
+            assert_int_equal(run_begin(run | others, first), first);
+            assert_int_equal(run_end(run | others, first + n - 1), first + n);
+        }
+}
+
+/* Slices of a macro-block between two slabs, with and without memory, in all ways there are: then each run that fits is taken and comes back,
+ * and each time all lists are right. */
+static void each_way_that_slices_come_and_go(void **unused)
+{
+    enum { WIDE = 6, FIRST = 61 }; /* across two words */
+    static const struct source zero;
+    struct macro *m = aligned_alloc(MACRO_BYTES, MACRO_BYTES);
+    assert_non_null(m);
+    for (unsigned free = 0; free < 1 << WIDE; free++)
+        for (unsigned dirty = 0; dirty < 1 << WIDE; dirty++)
+            for (unsigned at = 0; at < WIDE; at++) {
+                if ((free | dirty) != (1 << WIDE) - 1) /* what a slab has is dirty */
+                    continue;
+                memset(m, 0, MACRO_SLICES * sizeof(struct slab));
+                source_main = zero;
+                source_main.macros = m;
+                bits_store(m->dirty, ~bits_run(FIRST, WIDE) | (slice_bits)dirty << FIRST);
+                for (unsigned i = 0; i < WIDE; i++)
+                    if (free >> i & 1)
+                        runs_insert(&source_main, m, FIRST + i, 1);
+                check_lists();
+                for (unsigned n = 1; at + n <= WIDE; n++) {
+                    unsigned run = ((1u << n) - 1) << at;
+                    if ((free & run) == 0) { /* a slab's, which comes back */
+                        runs_give(&source_main, m, FIRST + at, n);
+                        check_lists();
+                        runs_remove(&source_main, m, FIRST + at, n);
+                    } else if ((free & run) == run &&
+                               (dirty & run) == run) { /* and one that goes */
+                        struct macro *found;
+                        unsigned first;
+                        assert_true(runs_find(&source_main, n, 1, false, &found, &first));
+                        struct slab *slab = runs_take(&source_main, n);
+                        assert_non_null(slab);
+                        assert_int_equal(slab_slice(slab), first);
+                        check_lists();
+                        runs_give(&source_main, m, first, n);
+                    }
+                    check_lists();
+                    assert_int_equal(m->n_free, __builtin_popcount(free));
+                    assert_int_equal(m->n_dirty_free, __builtin_popcount(free & dirty));
+                    assert_int_equal(source_main.n_dirty_free, m->n_dirty_free);
+                }
+            }
+    free(m);
+    source_main = zero;
+}
+
 static void work(unsigned steps)
 {
     for (unsigned step = 0; step < steps; step++) {
@@ -192,6 +340,8 @@ static void work(unsigned steps)
             source_shrink(&source_main);
         if (step % 256 == 0)
             check_sums();
+        if (step % 16 == 0)
+            check_lists();
     }
 }
 
@@ -535,6 +685,8 @@ int main(void)
         state += (uint64_t)(uintptr_t)&state; /* elsewhere each time */
     print_message("# SEED=%#llx\n", (unsigned long long)state);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sets_of_slices_are_what_each_slice_says),
+        cmocka_unit_test(each_way_that_slices_come_and_go),
         cmocka_unit_test(runs_never_overlap_and_clean_ones_are_zero),
         cmocka_unit_test(the_same_with_memory_of_huge_blocks),
         cmocka_unit_test(a_unit_of_huge_blocks_is_a_macro_block_with_memory),
