@@ -42,8 +42,9 @@ enum {
 #else
     TRACK_TICK_BYTES = 65536,
 #endif
-    TRACK_LARGE_BYTES = 8192,                  /* blocks from this size on do more each time */
-    TRACK_SETTLE_BYTES = TRACK_TICK_BYTES / 2, /* freed between two calls of track_settle() */
+    TRACK_LARGE_BYTES = 8192, /* blocks from this size on do more each time */
+    /* Freed between two calls of track_settle(). A tick settles, too: of a thread that frees as much as it allocates, always first. */
+    TRACK_SETTLE_BYTES = TRACK_TICK_BYTES + TRACK_TICK_BYTES / 4,
 #if defined(__x86_64__)
     TRACK_PAGE_BYTES = 4096, /* the largest page that a machine may have */
 #else

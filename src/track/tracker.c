@@ -29,9 +29,9 @@ enum {
     REUSE_TRIES = 8, /* structs looked at for one whose thread is gone */
     STACK_MAX = 256, /* frames looked at to tell whether a call is under way */
     SAMPLE_BYTES = 512 << 10,
-    /* Bytes that a thread may not have folded yet: half of what book_fold() allows, and all that may
-     * come between two ticks, or be freed before the next of them. */
-    PEAK_ERROR = 2 * BOOK_FOLD_BYTES + 2 * (TRACK_TICK_BYTES + TRACK_SETTLE_BYTES),
+    /* Twice what a thread may not have folded yet: half of what book_fold() allows, and all that may come between two ticks, or, which is
+     * more, be freed before track_settle(). */
+    PEAK_ERROR = 2 * BOOK_FOLD_BYTES + 2 * TRACK_SETTLE_BYTES,
 };
 
 union track_page track_page __attribute__((aligned(TRACK_PAGE_BYTES)));

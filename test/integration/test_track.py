@@ -145,6 +145,17 @@ class Threads(TrackTest):
             process.go_on()
         self.assertEqual(process.wait(), 0, process.err.lines)
 
+    def test_what_a_thread_frees_of_another_s_counts_for_the_peak(self):
+        process = self.start("track_threads", "relay")
+        told = process.told("relay")
+        book = self.book(process.pid)
+        self.assert_same(book, told)
+        peak = self.heap(book)[1].peak_bytes  # of 102 MB, 0.6 MB lived at a time
+        self.assertGreater(peak, 400 << 10)
+        self.assertLess(peak, 4 << 20)
+        process.go_on()
+        self.assertEqual(process.wait(), 0, process.err.lines)
+
 
 class Life(TrackTest):
     """What may happen to a process."""

@@ -1,9 +1,10 @@
-/* threads.c MODE: threads that allocate, free each other's blocks, end, and allocate while they end. */
+/* threads.c [relay]: threads that allocate, free each other's blocks, end, and allocate while they end. */
 #include <string.h>
 
 #include "own.h"
 
 enum { THREADS = 6, ROUNDS = 200, EACH = 64, SHORT = 300, CROWD = 100 };
+enum { BATCHES = 200, BATCH = 256, BATCH_BYTES = 2000 };
 
 static pthread_key_t key;
 static void *hand_over[THREADS][EACH];
@@ -37,6 +38,34 @@ static void *exchange(void *number)
         pthread_barrier_wait(&barrier);
     }
     return NULL;
+}
+
+/* Frees what main() allocates, batch by batch: many times as much as lives at any moment. */
+static void *batch[BATCH];
+
+static void *takes_batches(void *unused)
+{
+    for (int i = 0; i < BATCHES; i++) {
+        pthread_barrier_wait(&barrier);
+        for (size_t k = 0; k < BATCH; k++)
+            gone(batch[k], BATCH_BYTES);
+        pthread_barrier_wait(&barrier);
+    }
+    return unused;
+}
+
+static void relay(void)
+{
+    pthread_t other;
+    pthread_barrier_init(&barrier, NULL, 2);
+    MUST(pthread_create(&other, NULL, takes_batches, NULL) == 0);
+    for (int i = 0; i < BATCHES; i++) {
+        for (size_t k = 0; k < BATCH; k++)
+            batch[k] = block_of(BATCH_BYTES);
+        pthread_barrier_wait(&barrier);
+        pthread_barrier_wait(&barrier);
+    }
+    pthread_join(other, NULL);
 }
 
 /* Allocates and frees in a destructor, round after round, also after everybody else's has run. */
@@ -76,9 +105,14 @@ static void run(size_t n, void *(*body)(void *))
         pthread_join(threads[i], NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     block_of(100000);
+    if (argc > 1 && strcmp(argv[1], "relay") == 0) {
+        relay();
+        own_say("relay");
+        return 0;
+    }
     pthread_key_create(&key, destructor);
     pthread_barrier_init(&barrier, NULL, THREADS);
     run(THREADS, exchange);
