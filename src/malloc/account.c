@@ -224,30 +224,24 @@ static LATER void *malloc_refill(size_t bytes, uintptr_t caller)
     return slab_done(track_self, slab_of(block), block, bytes, caller, true);
 }
 
-/* For blocks that are neither small nor large. */
-void *account_malloc_middle(size_t bytes, uintptr_t caller)
+/* The classes of all sizes that the fast way is for, in steps of SIZE_STEP. One table, where the core tells small blocks from larger
+ * ones by a branch: in a program that asks for both it is mispredicted often enough to count. */
+static_assert(TRACK_LARGE_BYTES <= (int)SIZE_SMALL_MAX, "they have classes");
+static uint8_t classes[TRACK_LARGE_BYTES / SIZE_STEP + 1];
+
+__attribute__((section(".text.startup"))) void account_begin(void)
 {
-    struct track_thread *t = track_self;
-    if (bytes <= SIZE_DIRECT_MAX)
-        __builtin_unreachable(); /* size_class() need not look */
-    if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || bytes >= TRACK_LARGE_BYTES))
-        return malloc_any(bytes, caller);
-    struct slab *s = heap_slab_further(heap_own, bytes);
-    void *block = likely(s) ? slab_pop(s) : NULL;
-    if (unlikely(!block))
-        return malloc_refill(bytes, caller);
-    return slab_done(t, s, block, bytes, caller, true);
+    for (size_t i = 0; i < sizeof(classes); i++)
+        classes[i] = (uint8_t)size_class(i * SIZE_STEP);
 }
 
 INLINE void *malloc_from(struct heap *h, size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_self;
-    if (bytes > SIZE_DIRECT_MAX)
-        return account_malloc_middle(bytes, caller);
-    if (unlikely(!track_may_alloc(t, &track_page.root.near_pass)))
+    if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || bytes >= TRACK_LARGE_BYTES))
         return malloc_any(bytes, caller);
-    struct slab *s = h->direct[(bytes + SIZE_STEP - 1) / SIZE_STEP];
-    void *block = slab_pop(s);
+    struct slab *s = h->bin[classes[(bytes + SIZE_STEP - 1) / SIZE_STEP]].open.first;
+    void *block = likely(s) ? slab_pop(s) : NULL;
     if (unlikely(!block))
         return malloc_refill(bytes, caller);
     return slab_done(t, s, block, bytes, caller, true);

@@ -11,6 +11,9 @@
 
 struct slab;
 
+/* Once, before the first of these is called. */
+void account_begin(void);
+
 void *account_malloc(size_t bytes, uintptr_t caller);
 void *account_calloc(size_t bytes, uintptr_t caller);
 void *account_realloc(void *block, size_t bytes, uintptr_t caller); /* both not 0 */
@@ -21,5 +24,4 @@ size_t account_usable(void *block);
 
 /* The same for a thread whose heap_fast is heap_accounted. */
 void *account_malloc_own(size_t bytes, uintptr_t caller);
-void *account_malloc_middle(size_t bytes, uintptr_t caller); /* more than SIZE_DIRECT_MAX */
 void account_free_own(void *block, struct slab *s);

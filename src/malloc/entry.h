@@ -15,21 +15,18 @@ void *entry_malloc_slowly(struct heap *h, size_t bytes, uintptr_t caller)
 static inline __attribute__((always_inline)) void *entry_malloc(size_t bytes, uintptr_t caller)
 {
     struct heap *h = heap_fast;
-    if (likely(bytes <= SIZE_DIRECT_MAX)) {
-        void *block = heap_pop(h, bytes);
-        if (likely(block))
-            return block;
-        if (h == &heap_accounted)
-            return account_malloc_own(bytes, caller);
-    } else {
-        void *block = NULL;
-        if (likely(bytes <= SIZE_SMALL_MAX && h != &heap_none))
-            block = heap_pop_further(h, bytes);
-        if (likely(block))
-            return block;
-        if (h == &heap_accounted)
-            return account_malloc_middle(bytes, caller);
+    void *block = NULL;
+    if (likely(bytes <= h->direct_max)) {
+        block = heap_pop(h, bytes);
+    } else if (likely(bytes <= SIZE_SMALL_MAX && h->direct_max)) {
+        if (bytes <= SIZE_DIRECT_MAX)
+            __builtin_unreachable(); /* which direct_max is then: size_class() need not look */
+        block = heap_pop_further(h, bytes);
     }
+    if (likely(block))
+        return block;
+    if (h == &heap_accounted)
+        return account_malloc_own(bytes, caller);
     return entry_malloc_slowly(h, bytes, caller);
 }
 

@@ -60,6 +60,8 @@ struct spares {
 
 struct heap {
     struct slab *direct[HEAP_DIRECT];
+    /* SIZE_DIRECT_MAX; 0 in those that never have a block, so that little is asked of them in vain. Constant. */
+    size_t direct_max;
     bool alone; /* there was no other thread when it was last looked */
     /* heap_none ends here. */
     struct bin bin[SIZE_CLASSES];

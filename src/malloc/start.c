@@ -5,6 +5,7 @@
  */
 #include <sys/single_threaded.h>
 
+#include "malloc/account.h"
 #include "malloc/account_chain.h"
 #include "malloc/atfork.h"
 #include "malloc/grind.h"
@@ -34,6 +35,7 @@ __attribute__((section(".text.startup"))) void start_modes(void)
             MODE_HARDEN; /* a block has one record, and that is its: nothing is accounted */
     } else if (malloc_settings.account) {
         heap_empty(&heap_accounted);
+        account_begin();
         thread_modes |= MODE_ACCOUNT;
         account_chain_begin();
     }

@@ -32,10 +32,12 @@ enum {
 /* Nobody writes to it, and nobody looks at more of it: so little is there, beside what the loader fills in anyway. */
 static struct heap_front {
     struct slab *direct[HEAP_DIRECT];
+    size_t direct_max;
     bool alone;
 } heap_front __attribute__((section(".data.rel.ro.heap_none"), aligned(64), used)) = {
     .direct = {[0 ... HEAP_DIRECT - 1] = &slab_none}};
 static_assert(offsetof(struct heap, direct) == offsetof(struct heap_front, direct) &&
+                  offsetof(struct heap, direct_max) == offsetof(struct heap_front, direct_max) &&
                   offsetof(struct heap, alone) == offsetof(struct heap_front, alone) &&
                   offsetof(struct heap, bin) == sizeof(struct heap_front),
               "a heap begins like this");
@@ -80,6 +82,7 @@ void heap_empty(struct heap *h)
 static void heap_begin(struct heap *h)
 {
     heap_empty(h);
+    h->direct_max = SIZE_DIRECT_MAX;
     h->source = &source_main;
 }
 

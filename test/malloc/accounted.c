@@ -1,5 +1,6 @@
 /* accounted.c: with accounting on, blocks are what they are without: their sizes, what may be used of them, what children and others' threads
  * do with them. */
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -26,6 +27,73 @@ static void sizes_that_fit_exactly_do_so(void)
     for (size_t bytes = 512; bytes <= 32768; bytes *= 2)
         MUST_SAY(malloc_usable_size(malloc(bytes)) == bytes, "%zu bytes have %zu", bytes,
                  malloc_usable_size(malloc(bytes)));
+}
+
+/* Of small blocks and larger ones, as memalign() finds it, which goes another way. Where a block is sampled, its last 8 bytes may be held. */
+static void every_size_has_the_room_of_its_class(void)
+{
+    enum { MOST = 10600, HELD = 8 };
+    begin();
+    for (size_t bytes = 0; bytes <= MOST; bytes += 16) /* a slab of each class has blocks */
+        MUST(malloc(bytes));
+    for (size_t bytes = 0; bytes <= MOST; bytes++) {
+        void *block = malloc(bytes), *same = memalign(16, bytes);
+        MUST(block && same);
+        size_t usable = malloc_usable_size(block), wanted = malloc_usable_size(same);
+        MUST_SAY(usable >= bytes && usable <= wanted + HELD && wanted <= usable + HELD,
+                 "%zu bytes have %zu, not %zu", bytes, usable, wanted);
+        free(block);
+        free(same);
+    }
+}
+
+/* How often a thread's heap had none at hand, by what it writes of itself. */
+static unsigned long long times_out_of_blocks(void)
+{
+    static char text[65536];
+    void (*dump)(int) = (void (*)(int))dlsym(RTLD_DEFAULT, "memoir_malloc_dump");
+    unsigned long long sum = 0;
+    int ends[2];
+    MUST(dump && pipe(ends) == 0);
+    dump(ends[1]);
+    ssize_t n = read(ends[0], text, sizeof(text) - 1);
+    MUST(n > 0 && close(ends[0]) == 0 && close(ends[1]) == 0);
+    text[n] = '\0';
+    for (char *at = text; (at = strstr(at, " times out of blocks")); at++) {
+        const char *number = at;
+        while (number > text && number[-1] >= '0' && number[-1] <= '9')
+            number--;
+        sum += strtoull(number, NULL, 10);
+    }
+    return sum;
+}
+
+static void *asks_for_the_same_again(void *unused)
+{
+    enum { ROUNDS_OF_SAME = 20000, FEW = 200 };
+    static const size_t sizes[] = {1, 100, 1024, 1025, 3000, 8191};
+    for (size_t i = 0; i < COUNT_OF(sizes); i++)
+        MUST(malloc(sizes[i])); /* stays, so that the slab does */
+    unsigned long long before = times_out_of_blocks();
+    for (int round = 0; round < ROUNDS_OF_SAME; round++)
+        for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+            void *block = malloc(sizes[i]);
+            MUST(block);
+            *(volatile char *)block = 1;
+            free(block);
+        }
+    unsigned long long times = times_out_of_blocks() - before;
+    MUST_SAY(before > 0 && times < FEW, "%llu times, %llu before", times, before);
+    return unused;
+}
+
+static void blocks_that_were_freed_are_at_hand(void)
+{
+    pthread_t id;
+    begin();
+    asks_for_the_same_again(NULL);
+    MUST(pthread_create(&id, NULL, asks_for_the_same_again, NULL) == 0);
+    MUST(pthread_join(id, NULL) == 0);
 }
 
 /* Where more is left over than a word can tell, the block holds its size itself: that is not the program's. */
@@ -181,9 +249,14 @@ int main(int argc, char **argv)
 #name, name \
     }
     static const struct test_case cases[] = {
-        CASE(sizes_that_fit_exactly_do_so),    CASE(blocks_with_much_to_spare_keep_what_is_written),
-        CASE(all_but_the_size_may_be_used),    CASE(forks_of_forks_go_on),
-        CASE(words_go_back_with_their_blocks), CASE(blocks_that_wander_between_threads_are_freed),
+        CASE(every_size_has_the_room_of_its_class),
+        CASE(blocks_that_were_freed_are_at_hand),
+        CASE(sizes_that_fit_exactly_do_so),
+        CASE(blocks_with_much_to_spare_keep_what_is_written),
+        CASE(all_but_the_size_may_be_used),
+        CASE(forks_of_forks_go_on),
+        CASE(words_go_back_with_their_blocks),
+        CASE(blocks_that_wander_between_threads_are_freed),
     };
     return cases_main(argc, argv, cases, COUNT_OF(cases));
 }
