@@ -171,7 +171,8 @@ void asking_leave(struct asking *asking, struct turn *turn)
 
 void asking_costs(struct asking *asking, uint64_t begin_ns)
 {
-    turns_done(&asking->turns, begin_ns, clock_monotonic_ns());
+    uint64_t now = clock_monotonic_ns();
+    turns_done(&asking->turns, now - begin_ns, now);
 }
 
 /* ---- asking ---- */
@@ -229,6 +230,9 @@ int asking_run(struct asking *asking, struct asked *asked, const struct asking_v
     struct leaks leaks = {0};
     const char *table = query_table_of(asked->query)->name;
     uint64_t begin = clock_monotonic_ns();
+    /* Reading memory waits for nobody: who was interrupted meanwhile is not to blame. What reads files may wait. */
+    clockid_t clock = is_of_host(table) ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
+    uint64_t cost = is_costly(table) ? clock_ns(clock) : 0;
     int r = 0;
     users_refresh(asking->users);
     if (strcmp(table, "exited") == 0)
@@ -284,7 +288,7 @@ int asking_run(struct asking *asking, struct asked *asked, const struct asking_v
     if (r >= 0)
         r = query_result_finish(asked->result);
     if (is_costly(table))
-        turns_done(&asking->turns, begin, clock_monotonic_ns());
+        turns_done(&asking->turns, clock_ns(clock) - cost, clock_monotonic_ns());
     return r;
 }
 
@@ -324,7 +328,7 @@ int asking_new(struct daemon *daemon, struct asking **ret_asking)
         return -ENOMEM;
     }
     asking->daemon = daemon;
-    turns_init(&asking->turns, ASKING_SHARE);
+    turns_init(&asking->turns, ASKING_SHARE, ASKING_SHORT_NS);
     *ret_asking = asking;
     return 0;
 }

@@ -26,6 +26,7 @@ enum {
     ASKING_ROWS_MAX = 20000,    /* of one answer */
     ASKING_GROUPS_MAX = 100000, /* that a question may make before sorting */
     ASKING_SHARE = 4,           /* costly tables take a quarter of the time */
+    ASKING_SHORT_NS = 100000,   /* unless they take less than this at a time */
     ASKING_HOST_WAIT_MS = 2,    /* until the process table is looked for again */
     ASKING_KEPT = 16,           /* questions that are kept ready, */
     ASKING_KEPT_ROWS = 1024,    /* and the memory of answers up to so many rows */

@@ -3,10 +3,11 @@
 
 #include "base/hash.h"
 
-void turns_init(struct turns *turns, uint64_t share)
+void turns_init(struct turns *turns, uint64_t share, uint64_t short_ns)
 {
     TAILQ_INIT(&turns->waiting);
     turns->share = share;
+    turns->short_ns = short_ns;
 }
 
 static void take_out(struct turns *turns, struct turn *turn)
@@ -80,7 +81,8 @@ uint64_t turns_wait(struct turns *turns, struct turn *turn, uint64_t who, uint64
     return rest;
 }
 
-void turns_done(struct turns *turns, uint64_t begin_ns, uint64_t now_ns)
+void turns_done(struct turns *turns, uint64_t cost_ns, uint64_t now_ns)
 {
-    turns->rest_until_ns = now_ns + (now_ns - begin_ns) * (turns->share - 1);
+    if (cost_ns >= turns->short_ns)
+        turns->rest_until_ns = now_ns + cost_ns * (turns->share - 1);
 }

@@ -7,13 +7,13 @@
 #include "base/clock.h"
 #include "check.h"
 
-enum { CROWD = 100, ANN = 1000, BOB = 1001 };
+enum { CROWD = 100, SHORT_NS = 200, ANN = 1000, BOB = 1001 };
 
 static struct turns *turns_make(void)
 {
     struct turns *turns = calloc(1, sizeof(*turns));
     assert_non_null(turns);
-    turns_init(turns, 4);
+    turns_init(turns, 4, SHORT_NS);
     return turns;
 }
 
@@ -23,10 +23,25 @@ static void work_rests_for_the_others_share(void **state)
     struct turn ann = {0};
     assert_int_equal(turns_wait(turns, &ann, ANN, 1000), 0);
     assert_false(ann.waiting);
-    turns_done(turns, 1000, 1500);
+    turns_done(turns, 500, 1500);
     assert_int_equal(turns_wait(turns, &ann, ANN, 1600), 1400);
     assert_true(ann.waiting);
     assert_int_equal(turns_wait(turns, &ann, ANN, 3000), 0);
+    free(turns);
+}
+
+static void short_work_needs_no_rest(void **state)
+{
+    struct turns *turns = turns_make();
+    struct turn ann = {0};
+    for (uint64_t now = 1000; now < 100000; now += SHORT_NS) {
+        assert_int_equal(turns_wait(turns, &ann, ANN, now), 0);
+        turns_done(turns, SHORT_NS - 1, now + SHORT_NS - 1);
+    }
+    /* Nor does it end the rest of what was long. */
+    turns_done(turns, SHORT_NS, 200000);
+    turns_done(turns, SHORT_NS - 1, 200001);
+    assert_int_equal(turns_wait(turns, &ann, ANN, 200002), 3 * SHORT_NS - 2);
     free(turns);
 }
 
@@ -37,7 +52,7 @@ static void users_take_turns(void **state)
     struct turn ann[CROWD] = {0}, bob = {0};
     uint64_t now = NS_PER_S, ann_done = 0, bob_done = 0;
     assert_int_equal(turns_wait(turns, &ann[0], ANN, now), 0);
-    turns_done(turns, now, now + NS_PER_MS);
+    turns_done(turns, NS_PER_MS, now + NS_PER_MS);
     for (int i = 0; i < CROWD; i++)
         assert_true(turns_wait(turns, &ann[i], ANN, now + NS_PER_MS) > 0);
     assert_true(turns_wait(turns, &bob, BOB, now + NS_PER_MS) > 0);
@@ -45,11 +60,11 @@ static void users_take_turns(void **state)
     for (; now < 2 * NS_PER_S; now += NS_PER_MS / 2) {
         for (int i = 0; i < CROWD; i++)
             if (turns_wait(turns, &ann[i], ANN, now) == 0) {
-                turns_done(turns, now, now + NS_PER_MS);
+                turns_done(turns, NS_PER_MS, now + NS_PER_MS);
                 ann_done++;
             }
         if (turns_wait(turns, &bob, BOB, now) == 0) {
-            turns_done(turns, now, now + NS_PER_MS);
+            turns_done(turns, NS_PER_MS, now + NS_PER_MS);
             bob_done++;
         }
     }
@@ -62,7 +77,7 @@ static void of_one_user_who_came_first_is_first(void **state)
 {
     struct turns *turns = turns_make();
     struct turn one = {0}, two = {0};
-    turns_done(turns, 0, NS_PER_MS);
+    turns_done(turns, NS_PER_MS, NS_PER_MS);
     assert_true(turns_wait(turns, &one, ANN, NS_PER_MS) > 0);
     assert_true(turns_wait(turns, &two, ANN, NS_PER_MS) > 0);
     assert_true(turns_wait(turns, &two, ANN, 5 * NS_PER_MS) > 0);
@@ -76,7 +91,7 @@ static void who_does_not_come_or_leaves_stops_nobody(void **state)
     struct turns *turns = turns_make();
     struct turn mute[CROWD] = {0}, gone = {0}, bob = {0};
     uint64_t now = NS_PER_S;
-    turns_done(turns, now - NS_PER_MS, now);
+    turns_done(turns, NS_PER_MS, now);
     assert_true(turns_wait(turns, &gone, ANN, now) > 0);
     for (int i = 0; i < CROWD; i++)
         assert_true(turns_wait(turns, &mute[i], ANN, now) > 0);
@@ -98,6 +113,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(work_rests_for_the_others_share),
+        cmocka_unit_test(short_work_needs_no_rest),
         cmocka_unit_test(users_take_turns),
         cmocka_unit_test(of_one_user_who_came_first_is_first),
         cmocka_unit_test(who_does_not_come_or_leaves_stops_nobody),
