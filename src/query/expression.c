@@ -38,6 +38,7 @@ struct parser {
     size_t pos;
     struct token token; /* the next one */
     struct expression e;
+    size_t nodes_cap;
     size_t words_used;
     unsigned depth;
     struct query_error *error;
@@ -141,11 +142,28 @@ static bool at_keyword(const struct parser *p, const char *word)
 
 /* ---- the tree ---- */
 
+enum { NODES_MIN = 4 }; /* most expressions have fewer */
+
+static int grow_nodes(struct parser *p)
+{
+    if (p->e.n < p->nodes_cap)
+        return 0;
+    size_t cap = p->nodes_cap ? 2 * p->nodes_cap : NODES_MIN;
+    struct node *nodes = realloc(p->e.nodes, cap * sizeof(*nodes));
+    if (!nodes)
+        return -ENOMEM;
+    p->e.nodes = nodes;
+    p->nodes_cap = cap;
+    return 0;
+}
+
 static int add_node(struct parser *p, const struct token *token, const struct node *node,
                     uint32_t *ret)
 {
     if (p->e.n == QUERY_NODES_MAX)
         return fail_at(p, token, "this expression is too long");
+    if (grow_nodes(p) < 0)
+        return -ENOMEM;
     p->e.nodes[p->e.n] = *node;
     *ret = (uint32_t)p->e.n++;
     return 0;
@@ -304,8 +322,7 @@ int expression_parse(const struct query_table *table, const char *text, struct e
     struct parser p = {.table = table, .text = text, .error = error};
     /* Every word is shorter than its token and ended by one more byte; a token has one at least. */
     p.e.words = malloc(2 * strlen(text) + 2);
-    p.e.nodes = calloc(QUERY_NODES_MAX, sizeof(*p.e.nodes));
-    int r = p.e.words && p.e.nodes ? advance(&p) : -ENOMEM;
+    int r = p.e.words ? advance(&p) : -ENOMEM;
     uint32_t root;
     if (r == 0)
         r = parse_all(&p, &root);
@@ -317,9 +334,6 @@ int expression_parse(const struct query_table *table, const char *text, struct e
         expression_release(&p.e);
         return r;
     }
-    struct node *fitted = realloc(p.e.nodes, p.e.n * sizeof(*p.e.nodes));
-    if (fitted)
-        p.e.nodes = fitted;
     *ret = p.e;
     return 0;
 }

@@ -127,6 +127,26 @@ static size_t put_value(char *to, enum query_kind kind, const struct query_value
     return json_digits(to, value->number);
 }
 
+/* A cell that is no text, likewise. Most are plain figures that are known. */
+static inline size_t put_cell(char *to, const struct output *output, const struct cell *cell,
+                              unsigned *marks)
+{
+    bool figure = output->o.kind == QUERY_BYTES || output->o.kind == QUERY_NUMBER;
+    if (figure && output->plain && cell->state == QUERY_KNOWN) {
+        *marks |= cell->marks;
+        return json_digits(to, cell->number);
+    }
+    struct query_value value;
+    cell_value(output, cell, &value);
+    *marks |= value.marks;
+    return put_value(to, output->o.kind, &value);
+}
+
+static bool is_known_text(const struct output *output, const struct cell *cell)
+{
+    return cell_is_text(output) && (cell->state & QUERY_KNOWN);
+}
+
 void query_value_json(struct json *json, enum query_kind kind, const struct query_value *value)
 {
     char text[VALUE_MAX];
@@ -178,21 +198,18 @@ static void put_row(struct buffer *out, const struct query_result *result, size_
     const struct cell *cells = result->cells + result->order[row] * q->n_outputs;
     unsigned marks = 0;
     for (size_t c = 0; c < q->n_shown; c++) {
-        struct query_value value;
-        cell_value(&q->outputs[c], &cells[c], &value);
         size_t begin = c ? keys->end[c - 1] : 0;
         size_t len = keys->end[c] - begin;
         char *to = buffer_reserve(out, len + VALUE_MAX);
         if (!to)
             return;
         memcpy(to, keys->text.data + begin, len);
-        marks |= value.marks;
-        bool text = q->outputs[c].o.kind == QUERY_TEXT && (value.state & QUERY_KNOWN);
+        bool text = is_known_text(&q->outputs[c], &cells[c]);
         if (!text)
-            len += put_value(to + len, q->outputs[c].o.kind, &value);
+            len += put_cell(to + len, &q->outputs[c], &cells[c], &marks);
         buffer_commit(out, len);
         if (text)
-            json_quote(out, value.text, value.len);
+            json_quote(out, cells[c].text, cells[c].len);
     }
     if (marks & QUERY_AT_LEAST)
         put_marks(out, result, row, QUERY_AT_LEAST, "at_least");
@@ -240,16 +257,13 @@ static unsigned put_cells(struct buffer *out, const struct query_result *result,
     if (!to)
         return 0;
     for (size_t c = 0; c < q->n_shown; c++) {
-        struct query_value value;
-        cell_value(&q->outputs[c], &cells[c], &value);
-        marks |= value.marks;
         *at++ = c ? ',' : '[';
-        if (q->outputs[c].o.kind != QUERY_TEXT || !(value.state & QUERY_KNOWN)) {
-            at += put_value(at, q->outputs[c].o.kind, &value);
+        if (!is_known_text(&q->outputs[c], &cells[c])) {
+            at += put_cell(at, &q->outputs[c], &cells[c], &marks);
             continue;
         }
         buffer_commit(out, (size_t)(at - to));
-        json_quote(out, value.text, value.len);
+        json_quote(out, cells[c].text, cells[c].len);
         to = at = buffer_reserve(out, (q->n_shown - c) * (VALUE_MAX + 1) + 2);
         if (!to)
             return 0;

@@ -371,6 +371,13 @@ static bool names_column(const struct query *q, const char *name)
     return false;
 }
 
+/* Most columns of most questions: those that make no groups. */
+static void mark_plain(struct query *q)
+{
+    for (size_t i = 0; i < q->n_outputs && !q->grouped; i++)
+        q->outputs[i].plain = q->outputs[i].o.kind != QUERY_PERCENT;
+}
+
 static const char *const parts[] = {"table", "by", "where", "show", "sort"};
 enum { PARTS = sizeof(parts) / sizeof(parts[0]) };
 
@@ -426,6 +433,7 @@ int query_new_over(const struct query_table *table, const struct query_spec *spe
         r = expression_parse(table, spec->where, &q->where, ret_error);
     if (r < 0)
         return r;
+    mark_plain(q);
     q->unusual = !table->usual || names_column(q, table->unusual_by);
     *ret_query = MEMOIR_TAKE(q);
     return 0;

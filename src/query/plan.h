@@ -7,6 +7,7 @@ struct output {
     struct query_output o; /* first */
     struct query_field field;
     enum query_aggregate aggregate; /* never DEFAULT */
+    bool plain; /* its cells are values of rows as they are: neither combined nor shares */
 };
 
 struct sort_key {

@@ -24,7 +24,8 @@ int query_result_new(const struct query *query, size_t rows_max, struct query_re
     result->query = query;
     result->rows_max = rows_max && rows_max < UINT32_MAX - 1 ? rows_max : QUERY_ROWS_MAX;
     /* Names come from strangers, who should not be able to choose ones that fall together. */
-    if (getrandom(&result->seed, sizeof(result->seed), GRND_NONBLOCK) != sizeof(result->seed))
+    if (query->grouped &&
+        getrandom(&result->seed, sizeof(result->seed), GRND_NONBLOCK) != sizeof(result->seed))
         result->seed = clock_monotonic_ns();
     *ret_result = result;
     return 0;
@@ -243,9 +244,9 @@ static int prune(struct query_result *result)
     return 0;
 }
 
-static int add_row(struct query_result *result, const struct cell *cells)
+/* Where the cells of the next row go: 1. 0: there is no room for it. */
+static int row_begin(struct query_result *result, struct cell **ret_row)
 {
-    const struct query *q = result->query;
     if (result->n_rows >= result->rows_max) {
         result->left_out++;
         return 0;
@@ -253,15 +254,29 @@ static int add_row(struct query_result *result, const struct cell *cells)
     int r = grow_rows(result);
     if (r < 0)
         return r;
-    struct cell *row = result->cells + result->n_rows * q->n_outputs;
-    memcpy(row, cells, q->n_outputs * sizeof(*row));
-    r = copy_texts(q, row, &result->texts);
-    if (r < 0)
-        return r;
+    *ret_row = result->cells + result->n_rows * result->query->n_outputs;
+    return 1;
+}
+
+/* They are there, and their texts are ours. */
+static int row_end(struct query_result *result)
+{
+    const struct query *q = result->query;
     result->n_rows++;
     bool cut =
         q->limit && q->limit < result->rows_max / 4 && result->n_rows >= 2 * q->limit + PRUNE_SLACK;
     return cut ? prune(result) : 0;
+}
+
+static int add_row(struct query_result *result, const struct cell *cells)
+{
+    struct cell *row;
+    int r = row_begin(result, &row);
+    if (r <= 0)
+        return r;
+    memcpy(row, cells, result->query->n_outputs * sizeof(*row));
+    r = copy_texts(result->query, row, &result->texts);
+    return r < 0 ? r : row_end(result);
 }
 
 /* ---- groups ---- */
@@ -410,6 +425,73 @@ void query_field_get(const struct query_table *table, const struct query_world *
         field->column->get(world, row, field, ret);
 }
 
+static void value_of(const struct query *q, const struct output *output,
+                     const struct query_world *world, const struct query_row *row,
+                     struct query_value *ret)
+{
+    if (output->field.column)
+        query_field_get(q->table, world, row, &output->field, ret);
+    else
+        *ret = (struct query_value){0};
+}
+
+static int add_grouped(struct query_result *result, const struct query_world *world,
+                       const struct query_row *row)
+{
+    const struct query *q = result->query;
+    struct cell cells[QUERY_OUTPUTS_MAX];
+    for (size_t o = 0; o < q->n_outputs; o++) {
+        struct query_value value;
+        value_of(q, &q->outputs[o], world, row, &value);
+        if (cell_is_text(&q->outputs[o]) && (value.state & QUERY_KNOWN) &&
+            clean_text(result, &value) < 0)
+            return -ENOMEM;
+        cell_of_value(&q->outputs[o], &value, true, &cells[o]);
+    }
+    return add_group(result, cells);
+}
+
+/* The same as cell_of_value(), for most cells there are, and with a copy of the text. */
+static int cell_of_plain(struct query_result *result, struct query_value *value, bool text,
+                         struct cell *ret)
+{
+    bool known = value->state & QUERY_KNOWN;
+    ret->per = 0;
+    ret->len = 0;
+    ret->state = value->state;
+    ret->marks = value->marks;
+    if (!known || !text) {
+        ret->number = known ? value->number : 0;
+        return 0;
+    }
+    if (clean_text(result, value) < 0)
+        return -ENOMEM;
+    ret->len = value->len;
+    ret->text = arena_text(&result->texts, value->text, value->len);
+    return ret->text ? 0 : -ENOMEM;
+}
+
+/* Each cell where it stays: a row that matches is kept, whatever it holds. */
+static int add_single(struct query_result *result, const struct query_world *world,
+                      const struct query_row *row)
+{
+    const struct query *q = result->query;
+    struct cell *cells;
+    int r = row_begin(result, &cells);
+    if (r <= 0)
+        return r;
+    for (size_t o = 0; o < q->n_outputs; o++) {
+        const struct output *output = &q->outputs[o];
+        struct query_value value;
+        value_of(q, output, world, row, &value);
+        if (!output->plain)
+            cell_of_value(output, &value, false, &cells[o]);
+        else if (cell_of_plain(result, &value, cell_is_text(output), &cells[o]) < 0)
+            return -ENOMEM;
+    }
+    return row_end(result);
+}
+
 int query_result_add(struct query_result *result, const struct query_world *world,
                      const struct query_row *row)
 {
@@ -418,19 +500,7 @@ int query_result_add(struct query_result *result, const struct query_world *worl
         return 0;
     if (expression_eval(&q->where, q->table, world, row, false) != TRUTH_YES)
         return 0;
-    struct cell cells[QUERY_OUTPUTS_MAX];
-    for (size_t o = 0; o < q->n_outputs; o++) {
-        struct query_value value;
-        if (q->outputs[o].field.column)
-            query_field_get(q->table, world, row, &q->outputs[o].field, &value);
-        else
-            value = (struct query_value){0};
-        if (cell_is_text(&q->outputs[o]) && (value.state & QUERY_KNOWN) &&
-            clean_text(result, &value) < 0)
-            return -ENOMEM;
-        cell_of_value(&q->outputs[o], &value, q->grouped, &cells[o]);
-    }
-    int r = result_add_cells(result, cells);
+    int r = q->grouped ? add_grouped(result, world, row) : add_single(result, world, row);
     return r < 0 ? r : 1;
 }
 

@@ -239,6 +239,16 @@ static void errors_print_with_a_mark_below(void **unused)
     buffer_release(&out);
 }
 
+/* As long as they may be: 128 tests and 127 times "or", of which the last one counts. */
+static void long_expressions_lose_none_of_their_parts(void **unused)
+{
+    char text[QUERY_TEXT_MAX] = "";
+    for (int i = 0; i < QUERY_NODES_MAX / 2 - 1; i++)
+        strcat(text, "name=nobody or ");
+    strcat(text, "kind=dog");
+    check_where(text, "Bo Rex");
+}
+
 static void long_and_deep_expressions_are_refused(void **unused)
 {
     struct query *query = NULL;
@@ -392,6 +402,7 @@ int main(void)
         cmocka_unit_test(others_private_columns_are_absent_for_filters_too),
         cmocka_unit_test(mistakes_are_pointed_at),
         cmocka_unit_test(errors_print_with_a_mark_below),
+        cmocka_unit_test(long_expressions_lose_none_of_their_parts),
         cmocka_unit_test(long_and_deep_expressions_are_refused),
         cmocka_unit_test(patterns_take_no_more_than_the_product_of_lengths),
         cmocka_unit_test(sums_that_do_not_fit_stay_at_the_most),
