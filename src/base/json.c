@@ -148,23 +148,24 @@ static void append_control(struct buffer *out, unsigned char c)
     buffer_append(out, (char[]){'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]}, 6);
 }
 
-/* A string that needs no escapes, which nearly all are: one copy. */
-static int quote_plain(struct buffer *out, const char *s, size_t len)
+size_t json_plain(char *to, const char *s, size_t len)
 {
-    char *to = buffer_reserve(out, len + 2);
-    if (!to)
-        return out->error;
+    if (plain_run(s, len) < len)
+        return 0;
     to[0] = '"';
     memcpy(to + 1, s, len);
     to[len + 1] = '"';
-    buffer_commit(out, len + 2);
-    return 0;
+    return len + 2;
 }
 
 int json_quote(struct buffer *out, const char *s, size_t len)
 {
-    if (len < SIZE_MAX - 2 && plain_run(s, len) == len)
-        return quote_plain(out, s, len);
+    char *to = len < SIZE_MAX - 2 ? buffer_reserve(out, len + 2) : NULL;
+    size_t plain = to ? json_plain(to, s, len) : 0; /* nearly all are */
+    if (plain) {
+        buffer_commit(out, plain);
+        return 0;
+    }
     buffer_append_char(out, '"');
     size_t i = 0;
     while (i < len) {
@@ -211,9 +212,32 @@ size_t json_digits(char text[static JSON_DIGITS_MAX], uint64_t v)
                                 "25262728293031323334353637383940414243444546474849"
                                 "50515253545556575859606162636465666768697071727374"
                                 "75767778798081828384858687888990919293949596979899";
-    size_t len = 1;
-    for (uint64_t limit = 10; len < JSON_DIGITS_MAX && v >= limit; limit *= 10)
-        len++;
+    static const uint64_t powers[JSON_DIGITS_MAX] = {
+        UINT64_C(1),
+        UINT64_C(10),
+        UINT64_C(100),
+        UINT64_C(1000),
+        UINT64_C(10000),
+        UINT64_C(100000),
+        UINT64_C(1000000),
+        UINT64_C(10000000),
+        UINT64_C(100000000),
+        UINT64_C(1000000000),
+        UINT64_C(10000000000),
+        UINT64_C(100000000000),
+        UINT64_C(1000000000000),
+        UINT64_C(10000000000000),
+        UINT64_C(100000000000000),
+        UINT64_C(1000000000000000),
+        UINT64_C(10000000000000000),
+        UINT64_C(100000000000000000),
+        UINT64_C(1000000000000000000),
+        UINT64_C(10000000000000000000),
+    };
+    /* So many bits have this many digits or one more: 1233/4096 is just above log10(2). */
+    unsigned bits = 64 - (unsigned)__builtin_clzll(v | 1);
+    size_t digits = bits * 1233 >> 12;
+    size_t len = digits + ((v | 1) >= powers[digits]);
     size_t at = len;
     for (; v >= 100; v /= 100)
         memcpy(text + (at -= 2), pairs + v % 100 * 2, 2);

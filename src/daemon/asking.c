@@ -222,6 +222,15 @@ static bool is_visible(const struct ledger_process *process, void *context)
     return viewer->sees_all || process->uid == viewer->uid;
 }
 
+/* Who only reads memory waits for nobody: where the loop was interrupted meanwhile, he is not to blame. */
+static void costs(struct asking *asking, const char *table, uint64_t begin, uint64_t begin_own)
+{
+    uint64_t now = clock_monotonic_ns(), cost = now - begin;
+    if (is_of_host(table) && cost >= ASKING_SHORT_NS)
+        cost = clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin_own;
+    turns_done(&asking->turns, cost, now);
+}
+
 int asking_run(struct asking *asking, struct asked *asked, const struct asking_viewer *viewer)
 {
     struct daemon *daemon = asking->daemon;
@@ -230,9 +239,7 @@ int asking_run(struct asking *asking, struct asked *asked, const struct asking_v
     struct leaks leaks = {0};
     const char *table = query_table_of(asked->query)->name;
     uint64_t begin = clock_monotonic_ns();
-    /* Reading memory waits for nobody: who was interrupted meanwhile is not to blame. What reads files may wait. */
-    clockid_t clock = is_of_host(table) ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
-    uint64_t cost = is_costly(table) ? clock_ns(clock) : 0;
+    uint64_t begin_own = is_of_host(table) ? clock_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
     int r = 0;
     users_refresh(asking->users);
     if (strcmp(table, "exited") == 0)
@@ -288,7 +295,7 @@ int asking_run(struct asking *asking, struct asked *asked, const struct asking_v
     if (r >= 0)
         r = query_result_finish(asked->result);
     if (is_costly(table))
-        turns_done(&asking->turns, clock_ns(clock) - cost, clock_monotonic_ns());
+        costs(asking, table, begin, begin_own);
     return r;
 }
 

@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "query/result.h"
 
-enum { VALUE_MAX = 64, PREFETCH = 4 };
+enum { VALUE_MAX = 64, KEY_STEP = 16, PREFETCH = 4, RESERVE_MAX = 1 << 20 };
 
 const char *query_kind_name(enum query_kind kind)
 {
@@ -127,7 +127,7 @@ static size_t put_value(char *to, enum query_kind kind, const struct query_value
     return json_digits(to, value->number);
 }
 
-/* A cell that is no text, likewise. Most are plain figures that are known. */
+/* A cell, likewise: most are plain figures that are known, or short texts. 0: a text that does not fit, or needs escapes. */
 static inline size_t put_cell(char *to, const struct output *output, const struct cell *cell,
                               unsigned *marks)
 {
@@ -136,15 +136,12 @@ static inline size_t put_cell(char *to, const struct output *output, const struc
         *marks |= cell->marks;
         return json_digits(to, cell->number);
     }
+    if (cell_is_text(output) && (cell->state & QUERY_KNOWN))
+        return cell->len <= VALUE_MAX - 2 ? json_plain(to, cell->text, cell->len) : 0;
     struct query_value value;
     cell_value(output, cell, &value);
     *marks |= value.marks;
     return put_value(to, output->o.kind, &value);
-}
-
-static bool is_known_text(const struct output *output, const struct cell *cell)
-{
-    return cell_is_text(output) && (cell->state & QUERY_KNOWN);
 }
 
 void query_value_json(struct json *json, enum query_kind kind, const struct query_value *value)
@@ -158,21 +155,37 @@ void query_value_json(struct json *json, enum query_kind kind, const struct quer
 
 /* ---- rows ---- */
 
-/* What stands before each value of a row: {"pid": and ,"user": */
+/* What stands before each value of a row: {"pid": and ,"user": in an object; in an array nothing but [ and , does. */
 struct keys {
-    struct buffer text;
+    struct buffer text; /* with KEY_STEP bytes behind the last */
     size_t end[QUERY_OUTPUTS_MAX];
+    bool arrays;
 };
 
-static void keys_init(struct keys *keys, const struct query *q)
+static void keys_init(struct keys *keys, const struct query *q, bool arrays)
 {
-    buffer_init(&keys->text, (QUERY_OUTPUTS_MAX + 1) * (6 * QUERY_NAME_MAX + 8));
-    for (size_t c = 0; c < q->n_shown; c++) {
+    static const char behind[KEY_STEP] = "";
+    keys->arrays = arrays;
+    buffer_init(&keys->text, (QUERY_OUTPUTS_MAX + 1) * (6 * QUERY_NAME_MAX + 8) + KEY_STEP);
+    for (size_t c = 0; c < q->n_shown && !arrays; c++) {
         buffer_append_char(&keys->text, c ? ',' : '{');
         json_quote(&keys->text, q->outputs[c].o.name, strlen(q->outputs[c].o.name));
         buffer_append_char(&keys->text, ':');
         keys->end[c] = keys->text.len;
     }
+    buffer_append(&keys->text, behind, sizeof(behind));
+}
+
+/* Most are short: to copy one whole step takes less time than to copy just as many bytes. Rows have room for it. */
+static size_t put_key(char *to, const struct keys *keys, size_t c)
+{
+    size_t begin = c ? keys->end[c - 1] : 0, len = keys->end[c] - begin;
+    const char *key = keys->text.data + begin;
+    if (len <= KEY_STEP)
+        memcpy(to, key, KEY_STEP);
+    else
+        memcpy(to, key, len);
+    return len;
 }
 
 static void put_marks(struct buffer *out, const struct query_result *result, size_t row,
@@ -191,31 +204,36 @@ static void put_marks(struct buffer *out, const struct query_result *result, siz
     buffer_append_char(out, ']');
 }
 
-static void put_row(struct buffer *out, const struct query_result *result, size_t row,
-                    const struct keys *keys)
+/* The marks of all its cells, or-ed. */
+static unsigned put_row(struct buffer *out, const struct query_result *result, size_t row,
+                        const struct keys *keys)
 {
     const struct query *q = result->query;
     const struct cell *cells = result->cells + result->order[row] * q->n_outputs;
     unsigned marks = 0;
-    for (size_t c = 0; c < q->n_shown; c++) {
-        size_t begin = c ? keys->end[c - 1] : 0;
-        size_t len = keys->end[c] - begin;
-        char *to = buffer_reserve(out, len + VALUE_MAX);
-        if (!to)
-            return;
-        memcpy(to, keys->text.data + begin, len);
-        bool text = is_known_text(&q->outputs[c], &cells[c]);
-        if (!text)
-            len += put_cell(to + len, &q->outputs[c], &cells[c], &marks);
-        buffer_commit(out, len);
-        if (text)
-            json_quote(out, cells[c].text, cells[c].len);
+    size_t room = keys->text.len + q->n_shown * VALUE_MAX;
+    char *to = buffer_reserve(out, room), *at = to;
+    for (size_t c = 0; c < q->n_shown && to; c++) {
+        if (keys->arrays)
+            *at++ = c ? ',' : '[';
+        else
+            at += put_key(at, keys, c);
+        size_t len = put_cell(at, &q->outputs[c], &cells[c], &marks);
+        at += len;
+        if (len)
+            continue;
+        buffer_commit(out, (size_t)(at - to));
+        json_quote(out, cells[c].text, cells[c].len);
+        to = at = buffer_reserve(out, room);
     }
-    if (marks & QUERY_AT_LEAST)
+    if (to)
+        buffer_commit(out, (size_t)(at - to));
+    if (!keys->arrays && marks & QUERY_AT_LEAST)
         put_marks(out, result, row, QUERY_AT_LEAST, "at_least");
-    if (marks & QUERY_ESTIMATE)
+    if (!keys->arrays && marks & QUERY_ESTIMATE)
         put_marks(out, result, row, QUERY_ESTIMATE, "estimate");
-    buffer_append_char(out, '}');
+    buffer_append_char(out, keys->arrays ? ']' : '}');
+    return marks;
 }
 
 static void prefetch_row(const struct query_result *result, size_t row)
@@ -226,52 +244,39 @@ static void prefetch_row(const struct query_result *result, size_t row)
         __builtin_prefetch(cells + at);
 }
 
-static void put_rows(struct buffer *out, const struct query_result *result, bool lines)
+/* Rows are about as long as the first one, which is there from `begin` on: room for all of them at once, as far as that
+ * may be wrong without harm. */
+static void reserve_rows(struct buffer *out, size_t begin, size_t rows)
+{
+    size_t first = out->len - begin;
+    size_t more = rows < RESERVE_MAX / (first + 1) ? rows * first : RESERVE_MAX;
+    if (!out->error && more < out->limit - out->len)
+        (void)buffer_reserve(out, more);
+}
+
+enum form { OBJECTS, ARRAYS, LINES };
+
+/* The marks of all cells, or-ed. */
+static unsigned put_rows(struct buffer *out, const struct query_result *result, enum form form)
 {
     struct keys keys;
-    keys_init(&keys, result->query);
+    unsigned marks = 0;
+    keys_init(&keys, result->query, form == ARRAYS);
     if (keys.text.error) /* the answer is not written without them: the error sticks in `out` */
         out->error = keys.text.error;
     for (size_t row = 0; row < result->n_order && !out->error; row++) {
-        if (row && !lines)
+        size_t begin = out->len;
+        if (row && form != LINES)
             buffer_append_char(out, ',');
         if (row + PREFETCH < result->n_order) /* rows are sorted by now, not as they lie */
             prefetch_row(result, row + PREFETCH);
-        put_row(out, result, row, &keys);
-        if (lines)
+        marks |= put_row(out, result, row, &keys);
+        if (form == LINES)
             buffer_append_char(out, '\n');
+        if (row == 0)
+            reserve_rows(out, begin, result->n_order);
     }
     buffer_release(&keys.text);
-}
-
-/* ---- rows as arrays ---- */
-
-/* A row without its keys; the marks of all its cells, or-ed. */
-static unsigned put_cells(struct buffer *out, const struct query_result *result, size_t row)
-{
-    const struct query *q = result->query;
-    const struct cell *cells = result->cells + result->order[row] * q->n_outputs;
-    unsigned marks = 0;
-    char *to = buffer_reserve(out, (size_t)q->n_shown * (VALUE_MAX + 1) + 2);
-    char *at = to;
-    if (!to)
-        return 0;
-    for (size_t c = 0; c < q->n_shown; c++) {
-        *at++ = c ? ',' : '[';
-        if (!is_known_text(&q->outputs[c], &cells[c])) {
-            at += put_cell(at, &q->outputs[c], &cells[c], &marks);
-            continue;
-        }
-        buffer_commit(out, (size_t)(at - to));
-        json_quote(out, cells[c].text, cells[c].len);
-        to = at = buffer_reserve(out, (q->n_shown - c) * (VALUE_MAX + 1) + 2);
-        if (!to)
-            return 0;
-    }
-    if (q->n_shown == 0)
-        *at++ = '[';
-    *at++ = ']';
-    buffer_commit(out, (size_t)(at - to));
     return marks;
 }
 
@@ -295,22 +300,9 @@ static void put_marked(struct json *json, const struct query_result *result, uns
     json_array_end(json);
 }
 
-static unsigned put_arrays(struct buffer *out, const struct query_result *result)
-{
-    unsigned marks = 0;
-    for (size_t row = 0; row < result->n_order && !out->error; row++) {
-        if (row)
-            buffer_append_char(out, ',');
-        if (row + PREFETCH < result->n_order)
-            prefetch_row(result, row + PREFETCH);
-        marks |= put_cells(out, result, row);
-    }
-    return marks;
-}
-
 int query_result_lines(const struct query_result *result, struct buffer *out)
 {
-    put_rows(out, result, true);
+    (void)put_rows(out, result, LINES);
     return out->error;
 }
 
@@ -342,7 +334,7 @@ static void put_tail(struct json *json, const struct query_result *result)
 void query_result_json(const struct query_result *result, struct json *json)
 {
     put_head(json, result->query);
-    put_rows(json->out, result, false);
+    (void)put_rows(json->out, result, OBJECTS);
     json_array_end(json);
     put_tail(json, result);
 }
@@ -350,7 +342,7 @@ void query_result_json(const struct query_result *result, struct json *json)
 void query_result_arrays(const struct query_result *result, struct json *json)
 {
     put_head(json, result->query);
-    unsigned marks = put_arrays(json->out, result);
+    unsigned marks = put_rows(json->out, result, ARRAYS);
     json_array_end(json);
     put_marked(json, result, marks, QUERY_AT_LEAST, "at_least");
     put_marked(json, result, marks, QUERY_ESTIMATE, "estimate");

@@ -2,6 +2,7 @@
 #include "base/json.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <locale.h>
 #include <math.h>
@@ -212,6 +213,51 @@ static void deepest_nesting_is_written(void **state)
     assert_int_equal(f->out.len, 2 * JSON_DEPTH_MAX + 1);
 }
 
+static void check_digits(uint64_t number)
+{
+    char text[JSON_DIGITS_MAX + 1], expected[32];
+    memset(text, 'x', sizeof(text));
+    size_t len = json_digits(text, number);
+    assert_int_equal(len, snprintf(expected, sizeof(expected), "%" PRIu64, number));
+    assert_memory_equal(text, expected, len);
+    assert_int_equal(text[len], 'x'); /* and not a byte behind them */
+}
+
+static void numbers_of_every_length_have_their_digits(void **state)
+{
+    for (uint64_t power = 1;; power *= 10) {
+        for (uint64_t near = 0; near < 3; near++) {
+            check_digits(power - near);
+            check_digits(power + near);
+        }
+        if (power > UINT64_MAX / 10)
+            break;
+    }
+    for (unsigned bit = 0; bit < 64; bit++) {
+        check_digits(UINT64_C(1) << bit);
+        check_digits((UINT64_C(1) << bit) - 1);
+    }
+    check_digits(UINT64_MAX);
+}
+
+static void plain_strings_are_told_from_others(void **state)
+{
+    char text[64];
+    memset(text, 'x', sizeof(text));
+    assert_int_equal(json_plain(text, "", 0), 2);
+    assert_memory_equal(text, "\"\"x", 3);
+    assert_int_equal(json_plain(text, "plain words of more than 16", 27), 29);
+    assert_memory_equal(text, "\"plain words of more than 16\"x", 30);
+    memset(text, 'x', sizeof(text));
+    static const char *const others[] = {
+        "\"",       "\\",          "12345678\n", "a\x7f",
+        "\xc3\xa9", "1234567\xff", "\x1b[0m",    "longer than eight \t"};
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
+        assert_int_equal(json_plain(text, others[i], strlen(others[i])), 0);
+        assert_int_equal(text[0], 'x');
+    }
+}
+
 #define json_test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -229,6 +275,8 @@ int main(void)
         json_test(document_past_the_limit_is_an_error),
         json_test(nesting_too_deep_is_an_error),
         json_test(deepest_nesting_is_written),
+        json_test(numbers_of_every_length_have_their_digits),
+        json_test(plain_strings_are_told_from_others),
     };
     return cmocka_run_group_tests_name("json", tests, NULL, NULL);
 }
