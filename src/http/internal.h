@@ -214,6 +214,7 @@ struct question {
     size_t key_len;
     uint64_t hash;
     bool in_cache;
+    bool again; /* somebody asked the same meanwhile */
     const struct http_route *route;
     TAILQ_ENTRY(question) link; /* of all, oldest first */
     struct question *next;      /* in its bucket */

@@ -1,7 +1,11 @@
 /* Questions: who waits for which answer, and answers that are fresh enough to be given again.
  *
  * A question with a key is in a table from the moment it is asked until its answer is stale, so that whoever asks
- * the same meanwhile gets the same. Answers that are kept have a limit in bytes; the oldest go first. */
+ * the same meanwhile gets the same. Answers that are kept have a limit in bytes; the oldest go first.
+ *
+ * Most answers that are asked for again are asked for by many, and most others never are. Those that nobody has asked for
+ * twice yet have a small part of the room for themselves: who asks another question each time pushes out nobody's, and
+ * the memory that his answers take is soon used again, while it is still in the processor's cache. */
 #include "http/question.h"
 
 #include <errno.h>
@@ -11,12 +15,21 @@
 #include "base/clock.h"
 #include "base/hash.h"
 
-enum { BUCKETS = 1024 };
+enum {
+    BUCKETS = 1024,
+    ONCE_SHARE = 16, /* one part in so many is for answers that were asked for once */
+};
+
+/* Answers that are kept, by when they came there. */
+struct shelf {
+    struct questions questions;
+    size_t bytes;
+};
 
 struct cache {
     struct question *buckets[BUCKETS];
-    struct questions kept; /* with answers, by when they came */
-    size_t n, bytes;
+    struct shelf once, again; /* asked for once, and more often */
+    size_t n;
     uint64_t seed;
 };
 
@@ -25,7 +38,8 @@ int cache_new(uint64_t seed, struct cache **ret_cache)
     struct cache *cache = calloc(1, sizeof(*cache));
     if (!cache)
         return -ENOMEM;
-    TAILQ_INIT(&cache->kept);
+    TAILQ_INIT(&cache->once.questions);
+    TAILQ_INIT(&cache->again.questions);
     cache->seed = seed;
     *ret_cache = cache;
     return 0;
@@ -58,13 +72,44 @@ static size_t kept_size(const struct question *question)
     return sizeof(*question) + question->key_len + answer_size(question->answer);
 }
 
+static struct shelf *shelf_of(struct cache *cache, const struct question *question)
+{
+    return question->again ? &cache->again : &cache->once;
+}
+
+static void shelf_put(struct cache *cache, struct question *question)
+{
+    struct shelf *shelf = shelf_of(cache, question);
+    TAILQ_INSERT_TAIL(&shelf->questions, question, link);
+    shelf->bytes += kept_size(question);
+}
+
+static void shelf_take(struct cache *cache, struct question *question)
+{
+    struct shelf *shelf = shelf_of(cache, question);
+    TAILQ_REMOVE(&shelf->questions, question, link);
+    shelf->bytes -= kept_size(question);
+}
+
 /* Its answer is not given again. */
 static void kept_drop(struct cache *cache, struct question *question)
 {
-    TAILQ_REMOVE(&cache->kept, question, link);
-    cache->bytes -= kept_size(question);
+    shelf_take(cache, question);
     cache_remove(cache, question);
     question_free(question);
+}
+
+/* The last one that came stays, however large it is, where there is room for it at all. */
+static void make_room(struct cache *cache, size_t bytes_max)
+{
+    struct question *first;
+    while ((first = TAILQ_FIRST(&cache->once.questions)) && TAILQ_NEXT(first, link) &&
+           cache->once.bytes > bytes_max / ONCE_SHARE)
+        kept_drop(cache, first);
+    while (cache->once.bytes + cache->again.bytes > bytes_max) {
+        first = TAILQ_FIRST(&cache->again.questions);
+        kept_drop(cache, first ? first : TAILQ_FIRST(&cache->once.questions));
+    }
 }
 
 struct question *cache_find(struct cache *cache, const char *key, size_t len, uint64_t now_ns)
@@ -77,6 +122,13 @@ struct question *cache_find(struct cache *cache, const char *key, size_t len, ui
     if (question && question->answer && now_ns >= question->fresh_until_ns) {
         kept_drop(cache, question);
         return NULL;
+    }
+    if (question && !question->again) {
+        if (question->answer)
+            shelf_take(cache, question);
+        question->again = true;
+        if (question->answer)
+            shelf_put(cache, question);
     }
     return question;
 }
@@ -118,33 +170,36 @@ void question_keep(struct cache *cache, struct question *question, struct answer
     answer->refs++;
     question->answer = answer;
     question->fresh_until_ns = clock_monotonic_ns() + fresh_ns;
-    TAILQ_INSERT_TAIL(&cache->kept, question, link);
-    cache->bytes += kept_size(question);
-    while (cache->bytes > bytes_max)
-        kept_drop(cache, TAILQ_FIRST(&cache->kept));
+    shelf_put(cache, question);
+    make_room(cache, bytes_max);
 }
 
-void cache_expire(struct cache *cache, uint64_t now_ns)
+static void shelf_expire(struct cache *cache, struct shelf *shelf, uint64_t now_ns)
 {
     struct question *question, *next;
-    for (question = TAILQ_FIRST(&cache->kept); question; question = next) {
+    for (question = TAILQ_FIRST(&shelf->questions); question; question = next) {
         next = TAILQ_NEXT(question, link);
         if (now_ns >= question->fresh_until_ns)
             kept_drop(cache, question);
     }
 }
 
+void cache_expire(struct cache *cache, uint64_t now_ns)
+{
+    shelf_expire(cache, &cache->once, now_ns);
+    shelf_expire(cache, &cache->again, now_ns);
+}
+
 void cache_size(const struct cache *cache, size_t *ret_n, size_t *ret_bytes)
 {
     *ret_n = cache->n;
-    *ret_bytes = cache->bytes;
+    *ret_bytes = cache->once.bytes + cache->again.bytes;
 }
 
 void cache_free(struct cache *cache)
 {
     if (!cache)
         return;
-    while (!TAILQ_EMPTY(&cache->kept))
-        kept_drop(cache, TAILQ_FIRST(&cache->kept));
+    cache_expire(cache, UINT64_MAX);
     free(cache);
 }

@@ -10,7 +10,8 @@ int cache_new(uint64_t seed, struct cache **ret_cache);
 /* Questions that are still out must have been dropped. NULL is fine. */
 void cache_free(struct cache *cache);
 
-/* The same question: one that is out, or one whose answer is fresh; NULL: it has to be asked. */
+/* The same question: one that is out, or one whose answer is fresh, and which counts as asked again; NULL: it has to be
+ * asked. */
 struct question *cache_find(struct cache *cache, const char *key, size_t len, uint64_t now_ns);
 
 /* A question that is asked now. Takes `key` on success (NULL: it is not shared). */

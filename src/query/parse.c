@@ -408,10 +408,11 @@ int query_new_over(const struct query_table *table, const struct query_spec *spe
                    struct query **ret_query, struct query_error *ret_error)
 {
     MEMOIR_CLEANUP(query_freep)
-    struct query *q = calloc(1, sizeof(*q));
+    struct query *q = malloc(sizeof(*q));
     *ret_error = (struct query_error){0};
     if (!q)
         return -ENOMEM;
+    memset(q, 0, offsetof(struct query, outputs)); /* most of it is room for many columns */
     q->table = table;
     q->limit = spec->limit;
     int r = check_lengths(spec, ret_error);

@@ -53,13 +53,13 @@ struct expression {
 struct query {
     const struct query_table *table;
     bool grouped;
-    struct output outputs[QUERY_OUTPUTS_MAX]; /* keys, then what is shown, then what only sorts */
-    size_t n_by, n_shown, n_outputs;
-    struct sort_key sorts[QUERY_OUTPUTS_MAX];
-    size_t n_sorts;
-    uint64_t limit;
     bool unusual; /* also rows that are not usual: see query_table.usual */
+    uint64_t limit;
     struct expression where;
+    size_t n_by, n_shown, n_outputs, n_sorts;
+    /* Only so many of these are set. Keys, then what is shown, then what only sorts: */
+    struct output outputs[QUERY_OUTPUTS_MAX];
+    struct sort_key sorts[QUERY_OUTPUTS_MAX];
 };
 
 /* parse.c */
