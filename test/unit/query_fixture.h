@@ -55,6 +55,13 @@ static inline void pet_weight(const struct query_world *world, const struct quer
     else if (weight != PET_NONE)
         query_set_number(ret, weight);
 }
+/* The same as somebody guessed it. */
+static inline void pet_guess(const struct query_world *world, const struct query_row *row,
+                             const struct query_field *field, struct query_value *ret)
+{
+    pet_weight(world, row, field, ret);
+    ret->marks = ret->state & QUERY_KNOWN ? QUERY_ESTIMATE : 0;
+}
 static inline void pet_age(const struct query_world *world, const struct query_row *row,
                            const struct query_field *field, struct query_value *ret)
 {
@@ -95,6 +102,7 @@ static const struct query_column pet_columns[] = {
     {"kind", "cat, dog", QUERY_TEXT, .get = pet_kind},
     {"secret", "its name, for its owner", QUERY_TEXT, .flags = QUERY_PRIVATE, .get = pet_name},
     {"weight", "in bytes", QUERY_BYTES, .get = pet_weight},
+    {"guess", "in bytes, about", QUERY_BYTES, .get = pet_guess},
     {"age", "how old", QUERY_AGE, .get = pet_age},
     {"born", "when", QUERY_TIME, .get = pet_born},
     {"full", "eaten of its bowl", QUERY_PERCENT, .get = pet_full},

@@ -50,6 +50,13 @@ static void rows_come_with_the_usual_columns_in_the_usual_order(void **unused)
                "{\"name\":\"Bo\",\"kind\":\"dog\",\"weight\":null}]");
 }
 
+static void single_rows_keep_the_marks_of_their_values(void **unused)
+{
+    struct query_spec spec = {.show = "name,guess,weight", .sort = "name", .limit = 2};
+    check_rows(spec, "[{\"name\":\"Ada\",\"guess\":5000,\"weight\":5000,\"estimate\":[\"guess\"]},"
+                     "{\"name\":\"Bo\",\"guess\":null,\"weight\":null}]");
+}
+
 static void filters_compare_in_the_units_of_the_column(void **unused)
 {
     static const struct {
@@ -383,6 +390,8 @@ static void arrays_have_the_same_values_and_tell_which_cells_are_marked(void **u
     check_arrays((struct query_spec){.show = "name,weight,tame,full,age,kind", .limit = 2},
                  "\"rows\":[[\"Ada\",5000,true,100,60,\"cat\"],[\"Bo\",null,true,null,10,\"dog\"]],"
                  "\"matched\":5}");
+    check_arrays((struct query_spec){.show = "name,guess", .sort = "name", .limit = 2},
+                 "\"rows\":[[\"Ada\",5000],[\"Bo\",null]],\"estimate\":[[0,1]],\"matched\":5}");
     check_arrays((struct query_spec){.by = "kind", .show = "weight,avg(weight)", .sort = "kind"},
                  "\"rows\":[[\"cat\",9000,4500],[\"dog\",30000,30000],[\"fish\",null,null]],"
                  "\"at_least\":[[1,1]],\"estimate\":[[1,2]],\"matched\":3}");
@@ -392,6 +401,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_come_with_the_usual_columns_in_the_usual_order),
+        cmocka_unit_test(single_rows_keep_the_marks_of_their_values),
         cmocka_unit_test(filters_compare_in_the_units_of_the_column),
         cmocka_unit_test(absent_values_are_neither_small_nor_large),
         cmocka_unit_test(groups_combine_by_the_kind_of_the_column),
