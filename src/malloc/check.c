@@ -346,7 +346,8 @@ static void check_strays(struct check *c, const struct heap *h, unsigned class)
     uint32_t n = 0;
     for (const void *block = strays->first; block; block = *(void *const *)block) {
         const struct slab *s = map_kind(block) == MAP_MACRO ? slab_of(block) : &slab_none;
-        if (++n > strays->n || s == &slab_none || s->class != class || !in_slab(s, block)) {
+        if (++n > strays->n || s == &slab_none || s->class != class || !in_slab(s, block) ||
+            s != slab_of(strays->first)) {
             problem(c, "block that a heap has to hand over", block, n, strays->n);
             return;
         }

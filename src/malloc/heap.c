@@ -385,17 +385,14 @@ static void push_all(struct heap *h, struct slab *s, void *block)
 /* Of `from`, to where they belong. `h` may be NULL. */
 static void strays_send(struct heap *h, struct strays *from)
 {
-    void *list = from->first;
-    *from = (struct strays){0};
-    fence_signal();
-    while (list) {
-        struct slab *s = slab_of(list);
-        struct slab_list picked = strays_pick(&list);
-        if (h && load_relaxed(&s->owner) == h)
-            push_all(h, s, picked.first);
-        else
-            hand_over(h, s, &picked);
-    }
+    if (!from->first)
+        return;
+    struct slab_list all = strays_take(from);
+    struct slab *s = slab_of(all.first);
+    if (h && load_relaxed(&s->owner) == h)
+        push_all(h, s, all.first);
+    else
+        hand_over(h, s, &all);
 }
 
 /* ---- blocks ---- */

@@ -1,23 +1,12 @@
 /* strays.c: see strays.h. */
 #include "malloc/strays.h"
 
-struct slab_list strays_pick(void **list)
+struct slab_list strays_take(struct strays *strays)
 {
-    const struct slab *s = slab_of(*list);
-    struct slab_list picked = {.first = *list, .last = *list, .n = 1};
-    void *block = *(void **)*list, **left = list;
-    for (void *next; block; block = next) {
-        next = *(void **)block;
-        if (slab_of(block) == s) {
-            *(void **)picked.last = block;
-            picked.last = block;
-            picked.n++;
-        } else {
-            *left = block;
-            left = (void **)block;
-        }
-    }
-    *left = NULL;
-    *(void **)picked.last = NULL;
-    return picked;
+    struct slab_list all = {.first = strays->first, .last = strays->first, .n = 1};
+    for (void *next; (next = *(void **)all.last) != NULL; all.n++)
+        all.last = next;
+    *strays = (struct strays){0};
+    fence_signal(); /* they are handed over only then */
+    return all;
 }

@@ -22,7 +22,7 @@ struct strays {
     uint32_t n;
 };
 
-/* True: there are enough of them. */
+/* A block of the slab that the others are of, if there are any. True: there are enough of them. */
 static inline bool strays_add(struct strays *strays, void *block, uint32_t block_bytes)
 {
     *(void **)block = strays->first;
@@ -32,5 +32,5 @@ static inline bool strays_add(struct strays *strays, void *block, uint32_t block
     return n >= STRAYS_MOST || (n > 1 && n * block_bytes >= STRAYS_BYTES);
 }
 
-/* The blocks of one slab, that of the first block on the list, which is not empty; they are taken off it. */
-struct slab_list strays_pick(void **list);
+/* Take all of them, of which there are some. They are counted: `n` may be one behind in a child that was forked in between. */
+struct slab_list strays_take(struct strays *strays);

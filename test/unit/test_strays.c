@@ -1,32 +1,15 @@
-/* Blocks of others' slabs on their way: kept by class, picked by slab. */
+/* Blocks of others' slabs on their way: kept by class, and handed over. */
 #include "malloc/strays.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 #include "check.h"
 
-enum { SLABS = 3, BYTES = 64 };
+enum { BYTES = 64, BLOCKS = SLICE_BYTES / BYTES };
 
-static char *memory; /* a macro-block */
+static char memory[SLICE_BYTES] __attribute__((aligned(BYTES)));
 
-static int make_memory(void **unused)
+static void *block_of(unsigned number)
 {
-    memory = aligned_alloc(MACRO_BYTES, MACRO_BYTES);
-    if (memory)
-        memset(memory, 0, MACRO_SLICES * sizeof(struct slab));
-    return memory ? 0 : -1;
-}
-
-static int free_memory(void **unused)
-{
-    free(memory);
-    return 0;
-}
-
-static void *block_of(unsigned slab, unsigned number)
-{
-    return memory + ((size_t)(slab + 1) << SLICE_SHIFT) + (size_t)number * BYTES;
+    return memory + (size_t)number * BYTES;
 }
 
 /* How many are kept: at least two, whatever their size, and not more than is said. */
@@ -35,7 +18,7 @@ static void few_are_kept(void **unused)
     for (unsigned class = 0; class < SIZE_CLASSES; class ++) {
         uint32_t bytes = size_of_class(class), n = 1;
         struct strays strays = {0};
-        while (!strays_add(&strays, block_of(0, n % (SLICE_BYTES / BYTES)), bytes))
+        while (!strays_add(&strays, block_of(n % BLOCKS), bytes))
             n++;
         assert_in_range(n, 2, STRAYS_MOST);
         assert_true(n == 2 || n == STRAYS_MOST || (n - 1) * bytes < STRAYS_BYTES);
@@ -43,41 +26,40 @@ static void few_are_kept(void **unused)
     }
 }
 
-static void each_pick_has_all_of_one_slab(void **unused)
+static void all_are_taken_in_order(void **unused)
 {
-    static const unsigned char of[] = {0, 1, 0, 0, 2, 1, 2, 0, 1, 1};
-    for (unsigned n = 1; n <= sizeof of; n++) {
+    for (unsigned n = 1; n <= STRAYS_MOST; n++) {
         struct strays strays = {0};
-        unsigned expected[SLABS] = {0}, picks = 0;
-        for (unsigned i = 0; i < n; i++) {
-            strays_add(&strays, block_of(of[i], i), BYTES);
-            expected[of[i]]++;
-        }
-        for (void *list = strays.first; list; picks++) {
-            struct slab *s = slab_of(list);
-            struct slab_list picked = strays_pick(&list);
-            unsigned slab = slab_slice(s) - 1, seen = 0;
-            void *last = NULL;
-            for (void *block = picked.first; block; block = *(void **)block, seen++) {
-                assert_ptr_equal(slab_of(block), s);
-                last = block;
-            }
-            assert_ptr_equal(picked.last, last);
-            assert_int_equal(picked.n, seen);
-            assert_int_equal(picked.n, expected[slab]);
-            expected[slab] = 0;
-        }
-        for (unsigned i = 0; i < SLABS; i++)
-            assert_int_equal(expected[i], 0);
-        assert_in_range(picks, 1, SLABS);
+        for (unsigned i = 0; i < n; i++)
+            strays_add(&strays, block_of(i), BYTES);
+        struct slab_list all = strays_take(&strays);
+        assert_null(strays.first);
+        assert_int_equal(strays.n, 0);
+        assert_int_equal(all.n, n);
+        assert_ptr_equal(all.last, block_of(0));
+        void *block = all.first;
+        for (unsigned i = n; i-- > 0; block = *(void **)block)
+            assert_ptr_equal(block, block_of(i));
+        assert_null(block);
     }
+}
+
+/* Another thread was about to count its last one when this process was forked. */
+static void those_that_were_not_counted_yet_are_taken(void **unused)
+{
+    struct strays strays = {0};
+    for (unsigned i = 0; i < 3; i++)
+        strays_add(&strays, block_of(i), BYTES);
+    strays.n--;
+    assert_int_equal(strays_take(&strays).n, 3);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(few_are_kept),
-        cmocka_unit_test(each_pick_has_all_of_one_slab),
+        cmocka_unit_test(all_are_taken_in_order),
+        cmocka_unit_test(those_that_were_not_counted_yet_are_taken),
     };
-    return cmocka_run_group_tests(tests, make_memory, free_memory);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
