@@ -49,17 +49,23 @@
 #define LOAD_RISES   0.3
 #define LOAD_ALONE   0.9
 #define LOAD_PARTIAL 0.85
-/* Before the watch: it freed a fifth of what it took or more, and keeps twice as much of it now; or it grew twice as
- * fast. Both are told by the counters and the age of the site, and hold until we have watched for longer than that. */
-#define PAST_FREES  0.2
-#define PAST_KEEPS  2.0
-#define PAST_SLOWER 0.5
-#define PAST_NS     (600 * NS_PER_S)
+/* Before the watch: it freed a fifth of what it took or more, and keeps twice as much of it now; or it freed some, and
+ * not a tenth of that share now; or it grew twice as fast. The first two are told by the counters, and hold until we have seen it
+ * allocate more than before: what a collector waits for is work, not time. The last is told by the age of the site, too, and holds until we
+ * have watched for longer than that. */
+#define PAST_FREES      0.2
+#define PAST_KEEPS      2.0
+#define PAST_FREES_LESS 0.1
+#define PAST_SLOWER     0.5
+#define PAST_NS         (600 * NS_PER_S)
 /* Fewer blocks than this are no trend. */
 #define BLOCKS_MIN 4
 /* What goes away at once, in all points or in a longer horizon, against the growth: from this part on the growth may
  * as well be the rise of a tooth. So a leak shows once it is twice as large as what comes and goes. */
 #define FALL_SHARE 0.5
+/* It frees this part of what it allocates or more, but in less than two of three parts of the time: then the lowest level of a part is not
+ * what is left when garbage has been collected. A server on a busy machine takes long to make as much as its collector waits for. */
+#define BULK_FREES 0.05
 
 /* The low-water marks of one horizon. Figures are relative to the first point, so that what is held all the while
  * does not matter. */
@@ -232,6 +238,16 @@ static double fall(const struct horizon *h)
     return most;
 }
 
+/* Does it free more seldom than there are marks? */
+static bool frees_in_bulk(const struct horizon *h)
+{
+    const struct marks *m = &h->marks;
+    unsigned some = 0;
+    for (unsigned i = 0; i < m->n; i++)
+        some += m->frees[i] > 0;
+    return h->frees >= BULK_FREES * h->allocs && some < DENSE_SHARE * m->n;
+}
+
 static double share(double part, double whole)
 {
     return whole > 0 ? part / whole : -1;
@@ -335,25 +351,29 @@ static bool follows_load(const struct horizon *h)
 
 /* ---- what was before the watch ---- */
 
-static bool past_counts(const struct horizon *h, const struct detect_options *o)
+static bool past_counts(const struct detect_result *r, const struct detect_options *o)
 {
-    uint64_t span_ns = h->points[h->n - 1].time_ns - h->points[0].time_ns;
-    return o->site_age_ns > span_ns && span_ns < PAST_NS && o->site_age_ns - span_ns > span_ns;
+    return o->site_age_ns > r->span_ns && r->span_ns < PAST_NS;
 }
 
 static bool freed_late(const struct horizon *h)
 {
     const struct detect_point *first = &h->points[0];
     double allocs = (double)taken(h, first), frees = (double)given_back(h, first);
-    if (allocs < h->allocs || frees < PAST_FREES * allocs)
+    if (allocs < h->allocs || frees < FREES_SOME * allocs)
         return false;
-    return (h->allocs - h->frees) / h->allocs > PAST_KEEPS * (allocs - frees) / allocs;
+    if (h->frees / h->allocs < PAST_FREES_LESS * frees / allocs)
+        return true;
+    return frees >= PAST_FREES * allocs &&
+           (h->allocs - h->frees) / h->allocs > PAST_KEEPS * (allocs - frees) / allocs;
 }
 
 static bool was_faster(const struct horizon *h, const struct detect_options *o, double rate,
                        double *ret_then)
 {
     double before_s = seconds(o->site_age_ns) - h->span_s;
+    if (before_s <= h->span_s)
+        return false;
     *ret_then = (double)held(h, &h->points[0]) / before_s;
     return rate < PAST_SLOWER * *ret_then;
 }
@@ -436,7 +456,7 @@ static void judge_leak(struct horizon *h, const struct detect_options *o, struct
     double blocks = m->blocks[m->n - 1] - m->blocks[0];
     if (o->level_only)
         conclude(r, DETECT_GROWING, DETECT_LEVEL_ONLY);
-    else if (h->fall >= FALL_SHARE * (m->bytes[m->n - 1] - m->bytes[0]))
+    else if (h->fall >= FALL_SHARE * (m->bytes[m->n - 1] - m->bytes[0]) || frees_in_bulk(h))
         conclude(r, DETECT_GROWING, DETECT_TEETH);
     else if (s->rises < RISES_MIN || s->largest > RISE_SHARE * s->up)
         conclude(r, DETECT_GROWING, DETECT_ONE_OFF);
@@ -446,9 +466,9 @@ static void judge_leak(struct horizon *h, const struct detect_options *o, struct
         conclude(r, DETECT_GROWING, DETECT_LOAD);
     else if (blocks < BLOCKS_MIN || detect_mann_kendall(m->blocks, m->n) < TREND_Z)
         conclude(r, DETECT_GROWING, DETECT_ONE_BLOCK);
-    else if (past_counts(h, o) && freed_late(h))
+    else if (past_counts(r, o) && freed_late(h))
         conclude(r, DETECT_GROWING, DETECT_FREES_LATE);
-    else if (past_counts(h, o) && was_faster(h, o, r->bytes_per_s, &r->rate_then))
+    else if (past_counts(r, o) && was_faster(h, o, r->bytes_per_s, &r->rate_then))
         conclude(r, DETECT_GROWING, DETECT_SLOWER_NOW);
     else
         conclude(r, DETECT_LEAK, DETECT_SUSTAINED);

@@ -93,9 +93,9 @@ class Verdicts(WatchTest):
                     self.assertEqual({s["line"] for s in rows}, set(program.lines("LEAK")))
 
 
-def memoir_leaks(folder):
-    done = subprocess.run([str(MEMOIR), "leaks", "--json", "--all", "--dir", str(folder), "--for", f"{WATCH_S}s", "--needs",
-                           f"{WATCH_S}s"], capture_output=True, text=True, env=ENVIRONMENT, timeout=10 * WATCH_S + 60,
+def memoir_leaks(folder, watch_s=WATCH_S):
+    done = subprocess.run([str(MEMOIR), "leaks", "--json", "--all", "--dir", str(folder), "--for", f"{watch_s}s", "--needs",
+                           f"{watch_s}s"], capture_output=True, text=True, env=ENVIRONMENT, timeout=10 * watch_s + 60,
                           check=False)
     if done.returncode != 0:
         raise AssertionError(f"memoir leaks ended with {done.returncode}: {done.stderr}")

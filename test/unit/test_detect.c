@@ -205,6 +205,48 @@ static void bulk_frees_of_the_past_speak_against_a_leak(void **state)
     assert_int_equal(judge(LOOKS, &options).verdict, DETECT_LEAK);
 }
 
+/* A server whose garbage was collected a few times, and is asked so seldom now that this did not happen again: what it allocates tells
+ * whether it had the occasion, not the time that went by. */
+static void slow_progress_is_no_leak(void **state)
+{
+    struct detect_options options = {.site_age_ns = 35 * NS_PER_S}; /* much of it was before */
+    enum { BEFORE = 2 * LOOKS };
+    for (uint64_t freed = 0; freed <= BEFORE; freed += 6) {
+        linear(LOOKS, MIB);
+        for (size_t i = 0; i < LOOKS; i++) {
+            points[i].alloc_bytes += BEFORE * (uint64_t)MIB;
+            points[i].freed_bytes += freed * (uint64_t)MIB;
+        }
+        struct detect_result r = judge(LOOKS, &options);
+        assert_int_equal(r.verdict, freed ? DETECT_GROWING : DETECT_LEAK);
+        assert_int_equal(r.reason, freed ? DETECT_FREES_LATE : DETECT_SUSTAINED);
+    }
+    /* It frees as it did before, or it has allocated more than before: then it had the occasion. */
+    for (size_t i = 0; i < LOOKS; i++)
+        points[i].freed_bytes = points[i].alloc_bytes / 10;
+    assert_int_equal(judge(LOOKS, &options).verdict, DETECT_LEAK);
+    linear(LOOKS, MIB);
+    for (size_t i = 0; i < LOOKS; i++) {
+        points[i].alloc_bytes += LOOKS / 2 * (uint64_t)MIB;
+        points[i].freed_bytes += LOOKS / 4 * (uint64_t)MIB;
+    }
+    assert_int_equal(judge(LOOKS, &options).verdict, DETECT_LEAK);
+}
+
+/* Garbage that is collected in few parts of the time: what is left of it then is not known of the others. */
+static void growth_between_a_few_bulk_frees_is_no_leak(void **state)
+{
+    enum { ENOUGH = 12 };
+    for (size_t bulks = 1; bulks <= DETECT_WINDOWS; bulks++) {
+        linear(LOOKS, MIB);
+        for (size_t i = 0; i < LOOKS; i++)
+            points[i].freed_bytes = LOOKS * MIB / 10 / bulks * (i * bulks / LOOKS + (i > 0));
+        struct detect_result r = judge(LOOKS, NULL);
+        assert_int_equal(r.verdict, bulks < ENOUGH ? DETECT_GROWING : DETECT_LEAK);
+        assert_int_equal(r.reason, bulks < ENOUGH ? DETECT_TEETH : DETECT_SUSTAINED);
+    }
+}
+
 static void growth_that_was_faster_before_may_be_a_warm_up(void **state)
 {
     struct detect_options options = {.site_age_ns = 100 * NS_PER_S};
@@ -358,6 +400,8 @@ int main(void)
         cmocka_unit_test(a_gap_in_the_watch_is_no_evidence),
         cmocka_unit_test(confidence_grows_with_time),
         cmocka_unit_test(bulk_frees_of_the_past_speak_against_a_leak),
+        cmocka_unit_test(slow_progress_is_no_leak),
+        cmocka_unit_test(growth_between_a_few_bulk_frees_is_no_leak),
         cmocka_unit_test(growth_that_was_faster_before_may_be_a_warm_up),
         cmocka_unit_test(blocks_of_all_ages_add_to_the_evidence),
         cmocka_unit_test(a_level_alone_is_never_called_a_leak),
