@@ -173,9 +173,9 @@ INLINE void *word_put(struct track_thread *t, const struct slab *s, struct word 
 {
     struct word *word = words_at(words, s, block);
     word->low = (uint32_t)entry->short_site + (uint32_t)t->stamp;
-    fence_signal(); /* who reads from outside finds no word before its site */
-    word->high =
-        (uint16_t)(((s->block_bytes - bytes) << WORD_SLACK_SHIFT) + (uint32_t)t->generation);
+    /* Who reads from outside finds no word before its site. */
+    store_release(&word->high, (uint16_t)(((s->block_bytes - bytes) << WORD_SLACK_SHIFT) +
+                                          (uint32_t)t->generation));
     count_alloc(t, entry->counters, bytes);
     return block;
 }

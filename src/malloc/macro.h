@@ -62,7 +62,7 @@ struct run_link {
 struct word {
     uint32_t low;
     uint16_t high;
-} __attribute__((packed));
+} __attribute__((packed, aligned(2)));
 static_assert(sizeof(struct word) == 6, "as many bytes for each block");
 
 struct slab {

@@ -56,8 +56,7 @@ bool words_put(void *block, size_t bytes, uint32_t low, uint32_t generation, boo
     if (sampled)
         high |= WORD_ODD | WORD_SAMPLED;
     word->low = low;
-    fence_signal();
-    word->high = (uint16_t)(slack << WORD_SLACK_SHIFT | high);
+    store_release(&word->high, (uint16_t)(slack << WORD_SLACK_SHIFT | high));
     return true;
 }
 

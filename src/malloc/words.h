@@ -16,7 +16,7 @@
  *          bit  14     far: instead, the bytes asked stand in the last 4 of the block, and the program is not told of the last 8
  *          bit  15     sampled: the block is in the book's table of blocks, too
  *
- * Who allocates a block stores its low half, then the high one; who frees it clears the high one. Whoever may read the memory of the
+ * Who allocates a block stores its low half, then the high one, with release; who frees it clears the high one. Whoever may read the memory of the
  * process finds all arrays by the descriptors of slabs (root.h). For him the words are a stranger's: word_read() believes nothing.
  */
 #pragma once

@@ -266,7 +266,7 @@ static int search_region(struct search *s)
             r = scan_memory_runs(s->memory, at, next, search_run, s);
         else if (macro)
             r = scan_words_macro(s->words, s->memory, macro, region->start, region->end,
-                                 s->options->key.generation, word_found, s,
+                                 s->each != NULL, s->options->key.generation, word_found, s,
                                  &s->scan->searched_bytes);
         if (r == 0 && s->deadline_ns && clock_monotonic_ns() > s->deadline_ns)
             return -ETIME;

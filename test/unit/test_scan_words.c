@@ -1,6 +1,7 @@
 /* Live blocks of our allocator as a scan finds them from outside: this process has a macro-block and words, made by hand; then such that
  * make no sense. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -196,36 +197,114 @@ static int change_it(void *context, const struct book_trailer *block)
     return 0;
 }
 
-static void words_of_a_slab_that_went_meanwhile_are_not_told(void **state)
+static void the_large_one_is_another(void)
+{
+    large->large_word.low += 1 << WORD_SITE_SHIFT;
+}
+
+static void the_large_one_has_other_bytes(void)
+{
+    large->asked--;
+}
+
+static void the_large_one_goes(void)
+{
+    large->class = SLAB_UNUSED;
+}
+
+/* What is told of two slabs and a large block, the last two of which may change when the first is told of. */
+static size_t look_at_changes(void (*change)(void), bool goes_on)
+{
+    uint64_t from = (uintptr_t)macro, read = 0;
+    struct scan_memory memory;
+    struct scan_words *words;
+    struct slab *first = slab;
+    second = slab = slab_make(8, 1, SMALL);
+    slab->block_bytes = first->block_bytes;
+    slab->limit = first->limit;
+    slab->made = first->made;
+    words_set(array + 100);
+    slab = first;
+    large = slab_make(10, 4, SLAB_LARGE);
+    large->asked = 50000;
+    large->large_word = array[0] = array[100] = word_of(7, 20, GENERATION, 0);
+    n_found = 0;
+    assert_int_equal(scan_memory_open(&memory, getpid()), 0);
+    assert_int_equal(scan_words_new(&words), 0);
+    assert_int_equal(scan_words_macro(words, &memory, from, from, from + MACRO_BYTES, goes_on,
+                                      GENERATION, change_it, (void *)&change, &read),
+                     0);
+    scan_words_free(words);
+    scan_memory_close(&memory);
+    return n_found;
+}
+
+/* Where nothing can go, it is not looked at twice. */
+static void what_went_meanwhile_is_not_told(void **state)
 {
     static const struct {
         void (*change)(void);
         size_t found;
-    } cases[] = {{it_carves_more, 2},
-                 {it_goes, 1},
-                 {its_words_go_elsewhere, 1},
-                 {it_is_cut_anew, 1},
-                 {it_is_large, 1}};
+    } cases[] = {{it_carves_more, 3},
+                 {it_goes, 2},
+                 {its_words_go_elsewhere, 2},
+                 {it_is_cut_anew, 2},
+                 {it_is_large, 2},
+                 {the_large_one_is_another, 2},
+                 {the_large_one_has_other_bytes, 2},
+                 {the_large_one_goes, 2}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(look_at_changes(cases[i].change, true), cases[i].found);
+        if (cases[i].change != its_words_go_elsewhere)
+            assert_int_equal(look_at_changes(cases[i].change, false), 3);
+    }
+}
+
+/* Blocks come and go as fast as a thread can do it, by sites that have a slack of their own each. Many, so that two looks that are both
+ * wrong are not so in the same way. */
+enum { LOOKS = 50000, COMING_SITES = 64, COMING_BLOCKS = 42 };
+static bool coming_stop;
+
+static void *come_and_go(void *unused)
+{
+    for (uint32_t site = 0; !load_relaxed(&coming_stop); site = (site + 1) % COMING_SITES)
+        for (size_t i = 0; i < COMING_BLOCKS; i++) {
+            struct word word = word_of(site, 20, GENERATION, site);
+            store_release(&array[i].high, 0);
+            array[i].low = word.low;
+            store_release(&array[i].high, word.high);
+        }
+    return NULL;
+}
+
+static int coming_check(void *context, const struct book_trailer *block)
+{
+    n_found++;
+    return slab->block_bytes - block->bytes == block->site ? 0 : -EILSEQ;
+}
+
+static void a_block_is_never_told_with_the_site_of_another(void **state)
+{
     uint64_t from = (uintptr_t)macro, read = 0;
     struct scan_memory memory;
     struct scan_words *words;
+    pthread_t thread;
+    int r = 0;
     assert_int_equal(scan_memory_open(&memory, getpid()), 0);
     assert_int_equal(scan_words_new(&words), 0);
-    array[0] = array[100] = word_of(7, 20, GENERATION, 0);
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct slab *first = slab;
-        second = slab = slab_make(8, 1, SMALL);
-        slab->block_bytes = first->block_bytes;
-        slab->limit = first->limit;
-        slab->made = first->made;
-        words_set(array + 100);
-        slab = first;
-        n_found = 0;
-        assert_int_equal(scan_words_macro(words, &memory, from, from, from + MACRO_BYTES,
-                                          GENERATION, change_it, (void *)&cases[i].change, &read),
-                         0);
-        assert_int_equal(n_found, cases[i].found);
-    }
+    coming_stop = false;
+    assert_int_equal(pthread_create(&thread, NULL, come_and_go, NULL), 0);
+    for (int i = 0; i < LOOKS && r == 0; i++)
+        r = scan_words_macro(words, &memory, from, from, from + MACRO_BYTES, true, GENERATION,
+                             coming_check, NULL, &read);
+    store_relaxed(&coming_stop, true);
+    pthread_join(thread, NULL);
+    assert_int_equal(r, 0);
+    n_found = 0; /* and all are, once they stay */
+    assert_int_equal(scan_words_macro(words, &memory, from, from, from + MACRO_BYTES, true,
+                                      GENERATION, coming_check, NULL, &read),
+                     0);
+    assert_int_equal(n_found, COMING_BLOCKS);
     scan_words_free(words);
     scan_memory_close(&memory);
 }
@@ -278,8 +357,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(live_blocks_are_found_by_their_words, begin, end),
         cmocka_unit_test_setup_teardown(what_is_free_has_no_blocks, begin, end),
-        cmocka_unit_test_setup_teardown(words_of_a_slab_that_went_meanwhile_are_not_told, begin,
-                                        end),
+        cmocka_unit_test_setup_teardown(what_went_meanwhile_is_not_told, begin, end),
+        cmocka_unit_test_setup_teardown(a_block_is_never_told_with_the_site_of_another, begin, end),
         cmocka_unit_test_setup_teardown(an_allocator_of_another_version_is_told, begin, end),
         cmocka_unit_test_setup_teardown(words_at_places_that_are_none_are_no_blocks, begin, end),
         cmocka_unit_test_setup_teardown(garbage_leads_nowhere, begin, end),
