@@ -27,6 +27,7 @@ enum { PLACES_UNKNOWN, PLACES_BUSY, PLACES_KNOWN };
 /* Every field is read and written by any thread, relaxed, unless it says more. */
 static struct {
     int override;                     /* PRESSURE_AUTO, or the level */
+    bool blind;                       /* no file is opened any more */
     const char *proc, *cgroups;       /* constant but in tests */
     uint32_t own;                     /* the level that we found ourselves */
     uint64_t look_ns;                 /* not before this; who moves it on does the look */
@@ -69,6 +70,15 @@ void pressure_override(int level)
 {
     store_relaxed(&pressure.override,
                   level >= 0 && level < PRESSURE_LEVELS ? level : PRESSURE_AUTO);
+}
+
+/* A look that another thread is in the middle of goes on; it takes some microseconds. */
+void pressure_blind(void)
+{
+    uint64_t now_ns = clock_monotonic_coarse_ns();
+    (void)pressure_level_at(now_ns); /* memoird's word, which is read without a call from then on */
+    store_relaxed(&pressure.blind, true);
+    store_relaxed(&pressure.own, PRESSURE_PLENTY); /* what was found last must not stay for ever */
 }
 
 void pressure_roots(const char *proc, const char *cgroups)
@@ -173,7 +183,7 @@ unsigned pressure_level_at(uint64_t now_ns)
     if (set < PRESSURE_LEVELS)
         return (unsigned)set;
     uint64_t due_ns = load_relaxed(&pressure.look_ns);
-    if (now_ns >= due_ns)
+    if (now_ns >= due_ns && !load_relaxed(&pressure.blind))
         look_if_first(due_ns, now_ns);
     unsigned own = load_relaxed(&pressure.own), level;
     return word_now(now_ns, &level) && level > own ? level : own;

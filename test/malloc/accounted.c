@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cases.h"
+#include "sandbox.h"
 
 /* Some blocks of many sizes, so that no slab is new. */
 static void begin(void)
@@ -242,6 +243,19 @@ static void blocks_that_wander_between_threads_are_freed(void)
         free(slots[i]);
 }
 
+/* Its book is there by then, though no block was. */
+static void a_sandbox_may_kill_for_files(void)
+{
+    sandbox_enter(SANDBOX_KILLS);
+    for (int i = 0; i < 20; i++)
+        begin();
+    void *large = malloc(64 << 20);
+    MUST(large);
+    memset(large, 1, 64 << 20);
+    free(large);
+    _exit(0);
+}
+
 int main(int argc, char **argv)
 {
 #define CASE(name)  \
@@ -257,6 +271,7 @@ int main(int argc, char **argv)
         CASE(forks_of_forks_go_on),
         CASE(words_go_back_with_their_blocks),
         CASE(blocks_that_wander_between_threads_are_freed),
+        CASE(a_sandbox_may_kill_for_files),
     };
     return cases_main(argc, argv, cases, COUNT_OF(cases));
 }

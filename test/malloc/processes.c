@@ -2,8 +2,6 @@
  * closed descriptors, sandboxes. */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stddef.h>
@@ -15,6 +13,7 @@
 #include <unistd.h>
 
 #include "churn.h"
+#include "sandbox.h"
 
 extern char **environ;
 
@@ -568,37 +567,6 @@ static void starts_without_descriptors(void)
     MUST(closed);
 }
 
-/* A sandbox refuses to open files, as those of servers and browsers do, and kills who makes another call than these. */
-static void sandbox_enter(void)
-{
-    static const int allowed[] = {
-        SYS_mmap,      SYS_munmap,       SYS_mremap,        SYS_madvise,      SYS_mprotect,
-        SYS_brk,       SYS_futex,        SYS_write,         SYS_exit_group,   SYS_exit,
-        SYS_getpid,    SYS_gettid,       SYS_clock_gettime, SYS_gettimeofday, SYS_sched_yield,
-        SYS_getrandom, SYS_rt_sigreturn, SYS_rt_sigprocmask};
-    static const int refused[] = {
-#ifdef SYS_open /* which newer architectures have not */
-        SYS_open,
-#endif
-        SYS_openat, SYS_openat2};
-    struct sock_filter filter[(COUNT_OF(allowed) + COUNT_OF(refused)) * 2 + 2];
-    size_t n = 0;
-    filter[n++] =
-        (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
-    for (size_t i = 0; i < COUNT_OF(allowed) + COUNT_OF(refused); i++) {
-        bool good = i < COUNT_OF(allowed);
-        unsigned call = (unsigned)(good ? allowed[i] : refused[i - COUNT_OF(allowed)]);
-        filter[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1);
-        filter[n++] = (struct sock_filter)BPF_STMT(
-            BPF_RET | BPF_K, good ? SECCOMP_RET_ALLOW : SECCOMP_RET_ERRNO | EACCES);
-    }
-    filter[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
-    struct sock_fprog program = {(unsigned short)n, filter};
-    MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
-        case_skip("no seccomp: errno %d", errno);
-}
-
 static void sandbox_use_heap(void)
 {
     for (int i = 0; i < 30; i++)
@@ -618,15 +586,54 @@ static void sandbox_use_heap(void)
 static void only_memory_calls_are_made_in_a_sandbox(void)
 {
     use_heap(false);
-    sandbox_enter();
+    sandbox_enter(SANDBOX_REFUSES);
     sandbox_use_heap();
 }
 
 /* or by one whose first heap is yet to come. */
 static void a_heap_begins_in_a_sandbox(void)
 {
-    sandbox_enter();
+    sandbox_enter(SANDBOX_REFUSES);
     sandbox_use_heap();
+}
+
+/* And where a file that is opened is the end, of both. */
+static void no_file_is_opened_in_a_sandbox(void)
+{
+    void *much = malloc(64 << 20); /* enough to look how scarce memory is */
+    MUST(much);
+    memset(much, 1, 64 << 20);
+    free(much);
+    use_heap(false);
+    sandbox_enter(SANDBOX_KILLS);
+    sandbox_use_heap();
+}
+
+static void a_heap_begins_in_a_sandbox_without_files(void)
+{
+    sandbox_enter(SANDBOX_KILLS);
+    sandbox_use_heap();
+}
+
+static void a_filter_of_its_own_call_is_foreseen(void)
+{
+    sandbox_enter(SANDBOX_KILLS_BY_SYSCALL);
+    sandbox_use_heap();
+}
+
+/* What prctl() does otherwise, it still does. */
+static void prctl_is_what_it_was(void)
+{
+    char name[16] = "";
+    MUST(prctl(PR_SET_NAME, "another") == 0);
+    MUST(prctl(PR_GET_NAME, name) == 0 && strcmp(name, "another") == 0);
+    MUST(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0 && prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 0);
+    MUST(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0);
+    MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    MUST(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1);
+    errno = 0;
+    MUST(prctl(PR_SET_NO_NEW_PRIVS, 2, 0, 0, 0) == -1 && errno == EINVAL);
+    use_heap(true);
 }
 
 int main(int argc, char **argv)
@@ -658,6 +665,10 @@ int main(int argc, char **argv)
         CASE(starts_without_descriptors),
         CASE(only_memory_calls_are_made_in_a_sandbox),
         CASE(a_heap_begins_in_a_sandbox),
+        CASE(no_file_is_opened_in_a_sandbox),
+        CASE(a_heap_begins_in_a_sandbox_without_files),
+        CASE(a_filter_of_its_own_call_is_foreseen),
+        CASE(prctl_is_what_it_was),
     };
     return cases_main(argc, argv, cases, COUNT_OF(cases));
 }
