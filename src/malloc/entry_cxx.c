@@ -27,6 +27,18 @@ static void *find(void *known, const char *name)
     return known ? known : dlsym(RTLD_DEFAULT, name);
 }
 
+static __attribute__((noinline, cold)) void *give_up(enum form form)
+{
+    if (form == FORM_THROW) {
+        handler_function *thrower =
+            (handler_function *)find((void *)throw_bad_alloc, "_ZSt17__throw_bad_allocv");
+        if (thrower)
+            thrower();
+        fatal_end();
+    }
+    return NULL;
+}
+
 static void *without_memory(size_t bytes, size_t align, enum form form, uintptr_t caller);
 
 /* What a handler throws must not leave these forms, and C cannot catch. The C++ library's own can: they call the plain
@@ -57,14 +69,7 @@ static __attribute__((noinline, cold)) void *without_memory(size_t bytes, size_t
         if (block)
             return block;
     }
-    if (form == FORM_THROW) {
-        handler_function *thrower =
-            (handler_function *)find((void *)throw_bad_alloc, "_ZSt17__throw_bad_allocv");
-        if (thrower)
-            thrower();
-        fatal_end();
-    }
-    return NULL;
+    return give_up(form);
 }
 
 static inline __attribute__((always_inline)) void *plain(size_t bytes, enum form form,
@@ -74,8 +79,11 @@ static inline __attribute__((always_inline)) void *plain(size_t bytes, enum form
     return likely(block) ? block : without_memory(bytes, 0, form, caller);
 }
 
+/* An alignment that is none fails as it does in the C++ library, which asks no handler: memory would not help. */
 static inline void *aligned(size_t bytes, size_t align, enum form form, uintptr_t caller)
 {
+    if (unlikely(align == 0 || (align & (align - 1)) != 0))
+        return give_up(form);
     void *block = entry_memalign(align, bytes, caller);
     return likely(block) ? block : without_memory(bytes, align, form, caller);
 }

@@ -141,6 +141,23 @@ static void handler_is_called_until_it_gives_up()
     tried([&] { MUST(::operator new[](too_large, align, std::nothrow) == nullptr); });
 }
 
+static void never_asked()
+{
+    MUST(!"a handler cannot help");
+}
+
+static void an_alignment_that_is_no_power_fails()
+{
+    std::set_new_handler(never_asked);
+    for (volatile size_t odd : {size_t{3}, size_t{24}, size_t{4097}, ~size_t{0}}) {
+        const std::align_val_t align{odd};
+        MUST(throws_bad_alloc([&] { return ::operator new(8, align); }));
+        MUST(throws_bad_alloc([&] { return ::operator new[](8, align); }));
+        MUST(::operator new(8, align, std::nothrow) == nullptr);
+        MUST(::operator new[](8, align, std::nothrow) == nullptr);
+    }
+}
+
 struct own_error {};
 
 static void what_the_handler_throws_comes_through()
@@ -265,6 +282,7 @@ int main(int argc, char **argv)
         CASE(new_and_malloc_are_one_heap),
         CASE(failure_throws_or_is_null),
         CASE(handler_is_called_until_it_gives_up),
+        CASE(an_alignment_that_is_no_power_fails),
         CASE(what_the_handler_throws_comes_through),
         CASE(malloc_leaves_the_handler_alone),
         CASE(aligned_types_are_aligned),
