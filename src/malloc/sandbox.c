@@ -5,7 +5,7 @@
  * not. The list is made for glibc's malloc, which maps and unmaps; to look how scarce memory is we open files, and accounting makes its book
  * with the first block. So what has to be opened is opened before, and nothing afterwards. Who asks for a filter has to give up new privileges
  * first, or to be root, and libseccomp does so for root, too: by prctl(), whichever call then sets the filter. What was set before the
- * program began let the loader open files, too.
+ * program began let the loader open files, too. At the end a book is left to who makes the next one.
  */
 #include <stdarg.h>
 #include <sys/prctl.h>
@@ -22,7 +22,7 @@ EXPORT int prctl(int option, ...);
 static void before_sandbox(void)
 {
     if (thread_modes & MODE_ACCOUNT)
-        (void)track_tracker_open();
+        track_lock_up();
     pressure_blind();
 }
 

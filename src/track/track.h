@@ -291,6 +291,9 @@ int track_publish(void);
 /* The tracker, for what is worth a book from its first call on: made if need be. NULL: tracking is off. */
 struct tracker *track_tracker_open(void);
 
+/* The program is about to make itself a sandbox: its book is made before that, and left where it is at the end. */
+void track_lock_up(void);
+
 /* This thread's part, made if need be; NULL while that is not possible. Give it back with
  * track_thread_done(): a thread that is ending only borrows one. */
 struct track_thread *track_thread_get(struct tracker *tracker);

@@ -555,7 +555,15 @@ __attribute__((constructor)) static void track_start(void)
         track_tracker_open();
 }
 
-/* At exit a watched book stays for the daemon, others go. Threads that go on still write into the mapping,
+static bool locked_up; /* no file is opened or removed any more */
+
+void track_lock_up(void)
+{
+    (void)track_tracker_open();
+    store_relaxed(&locked_up, true);
+}
+
+/* At exit a watched book stays for the daemon, others go, but for one of a program that has locked itself up: who makes the next one sweeps. Threads that go on still write into the mapping,
  * which nobody reads any more. */
 __attribute__((destructor)) static void track_exit(void)
 {
@@ -567,7 +575,7 @@ __attribute__((destructor)) static void track_exit(void)
     if (tracker) {
         struct book_control *control = tracker->writer.control;
         bool watched = control && (load_relaxed(&control->flags) & BOOK_CONTROL_WATCHED);
-        book_writer_close(&tracker->writer, watched);
+        book_writer_close(&tracker->writer, watched || load_relaxed(&locked_up));
     }
     errno = saved;
 }
