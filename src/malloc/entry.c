@@ -28,12 +28,15 @@ void entry_free_further(void *block, uintptr_t caller)
         divert_free(block, caller);
 }
 
-EXPORT void *malloc(size_t bytes)
+/* Where these two begin in a cache line is worth some percent. */
+#define ALIGNED __attribute__((aligned(64)))
+
+EXPORT ALIGNED void *malloc(size_t bytes)
 {
     return entry_malloc(bytes, CALLER);
 }
 
-EXPORT void free(void *block)
+EXPORT ALIGNED void free(void *block)
 {
     entry_free(block, CALLER);
 }
