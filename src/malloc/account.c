@@ -196,14 +196,14 @@ static LATER void *slab_ticked(void *block, size_t bytes, uintptr_t caller)
     return word_put(t, s, load_acquire(&s->words), block, bytes, entry);
 }
 
-/* Count a block of a slab's that the budget has not been charged for: but for a last call where anything is unusual.
- * `exactly`: the slab is of the class for that size, so a word can tell the slack (test_malloc_words.c). */
+/* Count a block of a slab's that the budget has not been charged for: but for a last call where anything is unusual. A slab
+ * that several classes share (bin.h) may leave more room than a word can tell. */
 INLINE void *slab_done(struct track_thread *t, const struct slab *s, void *block, size_t bytes,
-                       uintptr_t caller, bool exactly)
+                       uintptr_t caller)
 {
     struct track_site *entry = track_site_entry(t, caller);
     struct word *words = load_acquire(&s->words);
-    if (unlikely(!words || (!exactly && s->block_bytes - bytes > WORD_SLACK_MAX)))
+    if (unlikely(!words || s->block_bytes - bytes > WORD_SLACK_MAX))
         return done_slowly(block, bytes, caller);
     if (unlikely(charge(&t->budget, bytes)))
         return slab_ticked(block, bytes, caller);
@@ -221,7 +221,7 @@ static LATER void *malloc_refill(size_t bytes, uintptr_t caller)
     void *block = heap_alloc_slowly(heap_own, bytes);
     if (unlikely(!block))
         return malloc_any(bytes, caller); /* after what is not needed was given back */
-    return slab_done(track_self, slab_of(block), block, bytes, caller, true);
+    return slab_done(track_self, slab_of(block), block, bytes, caller);
 }
 
 /* The classes of all sizes that the fast way is for, in steps of SIZE_STEP. One table, where the core tells small blocks from larger
@@ -240,11 +240,11 @@ INLINE void *malloc_from(struct heap *h, size_t bytes, uintptr_t caller)
     struct track_thread *t = track_self;
     if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || bytes >= TRACK_LARGE_BYTES))
         return malloc_any(bytes, caller);
-    struct slab *s = h->bin[classes[(bytes + SIZE_STEP - 1) / SIZE_STEP]].open.first;
-    void *block = likely(s) ? slab_pop(s) : NULL;
+    struct slab *s = h->way[classes[(bytes + SIZE_STEP - 1) / SIZE_STEP]];
+    void *block = slab_pop(s);
     if (unlikely(!block))
         return malloc_refill(bytes, caller);
-    return slab_done(t, s, block, bytes, caller, true);
+    return slab_done(t, s, block, bytes, caller);
 }
 
 void *account_malloc_own(size_t bytes, uintptr_t caller)
@@ -435,7 +435,7 @@ void *account_realloc(void *block, size_t bytes, uintptr_t caller)
     if (likely(track_is_fast(t, &track_page.root.near_pass) && map_kind(to) == MAP_MACRO)) {
         struct slab *s = slab_of(to);
         if (likely(s->class != SLAB_LARGE && bytes < TRACK_LARGE_BYTES))
-            return slab_done(t, s, to, bytes, caller, false);
+            return slab_done(t, s, to, bytes, caller);
     }
     return done_slowly(to, bytes, caller);
 }

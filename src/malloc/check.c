@@ -357,7 +357,8 @@ static void check_strays(struct check *c, const struct heap *h, unsigned class)
 
 static const struct slab *current_of(const struct heap *h, unsigned class)
 {
-    const struct slab *first = h->bin[class].open.first;
+    unsigned serving = h->sharing >> class & 1 ? size_shared[class] : class;
+    const struct slab *first = h->bin[serving].open.first;
     return first ? first : &slab_none;
 }
 
@@ -366,11 +367,16 @@ static void check_heap(struct check *c, const struct heap *h)
     for (unsigned class = 0; class < SIZE_CLASSES; class ++) {
         check_slabs(c, h, class, &h->bin[class].open, false);
         check_slabs(c, h, class, &h->bin[class].held, true);
+        if (h->sharing >> class & 1)
+            equal(c, "slabs of a class that shares others'", h,
+                  h->bin[class].open.n + h->bin[class].held.n, 0);
         check_strays(c, h, class);
     }
     for (unsigned i = 0; i < HEAP_DIRECT; i++)
         equal(c, "direct way to a slab", h, (uintptr_t)h->direct[i],
               (uintptr_t)current_of(h, size_class((size_t)i * SIZE_STEP)));
+    for (unsigned class = 0; class < SIZE_CLASSES; class ++)
+        equal(c, "way to a slab", h, (uintptr_t)h->way[class], (uintptr_t)current_of(h, class));
     for (unsigned i = 0; i < HEAP_SPARE_SLICES; i++)
         for (unsigned k = 0; k < h->spare[i].n && k < HEAP_SPARES; k++)
             check_spare(c, h->spare[i].runs[k], i + 1);

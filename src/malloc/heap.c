@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/single_threaded.h>
 
+#include "malloc/bin.h"
 #include "malloc/node.h"
 #include "malloc/policy.h"
 #include "malloc/pressure.h"
@@ -21,104 +22,6 @@ extern const char malloc_embedded __attribute__((weak, visibility("hidden")));
 static inline bool is_alone(void)
 {
     return __libc_single_threaded && !&malloc_embedded;
-}
-
-/* ---- lists of slabs ---- */
-
-/* At the end. */
-static inline void slabs_link(struct slabs *list, struct slab *s)
-{
-    struct slab *first = list->first;
-    s->next = NULL;
-    if (first) {
-        s->prev = first->prev;
-        s->prev->next = s;
-        first->prev = s;
-    } else {
-        s->prev = s;
-        list->first = s;
-    }
-    list->n++;
-}
-
-static inline void slabs_unlink(struct slabs *list, struct slab *s)
-{
-    struct slab *first = list->first;
-    if (s == first)
-        list->first = first = s->next;
-    else
-        s->prev->next = s->next;
-    if (s->next)
-        s->next->prev = s->prev;
-    else if (first)
-        first->prev = s->prev;
-    list->n--;
-}
-
-/* ---- bins ---- */
-
-/* `used` is never less than the blocks that are out and `current`, which is what others subtract. */
-static inline void current_mark(struct slab *s)
-{
-    s->used++; /* so that it does not become empty while it is current */
-    fence_signal();
-    s->current = 1;
-}
-
-static inline void current_unmark(struct slab *s)
-{
-    s->current = 0;
-    fence_signal();
-    s->used--;
-}
-
-/* The current slab of a class is that one, or none. */
-static void current_set(struct heap *h, unsigned class, struct slab *s)
-{
-    if (s)
-        current_mark(s);
-    else
-        s = &slab_none;
-    if (class >= SIZE_DIRECT_CLASSES)
-        return;
-    uint32_t bytes = size_of_class(class);
-    unsigned from = class == 0 ? 0 : size_of_class(class - 1) / SIZE_STEP + 1;
-    for (unsigned i = from; i <= bytes / SIZE_STEP; i++)
-        h->direct[i] = s;
-}
-
-static void bin_link(struct heap *h, struct slab *s)
-{
-    struct slabs *open = &h->bin[s->class].open;
-    slabs_link(open, s);
-    if (open->first == s)
-        current_set(h, s->class, s);
-}
-
-/* So that it comes after the current one, if there are any others. */
-static void bin_link_soon(struct heap *h, struct slab *s)
-{
-    struct slabs *open = &h->bin[s->class].open;
-    struct slab *first = open->first;
-    if (!first || !first->next) {
-        bin_link(h, s);
-        return;
-    }
-    s->prev = first;
-    s->next = first->next;
-    s->next->prev = s;
-    first->next = s;
-    open->n++;
-}
-
-static void bin_unlink(struct heap *h, struct slab *s)
-{
-    struct slabs *open = &h->bin[s->class].open;
-    slabs_unlink(open, s);
-    if (s->current) {
-        current_unmark(s);
-        current_set(h, s->class, open->first);
-    }
 }
 
 /* ---- slabs ---- */
@@ -145,10 +48,17 @@ struct slab *spare_take(struct heap *h, unsigned slices)
     return slices <= HEAP_SPARE_SLICES && spare->n > 0 ? spare->runs[--spare->n] : NULL;
 }
 
+/* How many runs of emptied slabs are kept of a length: where there are many threads that have little, they would be much of it. */
+static inline uint32_t spares_most(const struct heap *h)
+{
+    return h->alone ? HEAP_SPARES : 1 + h->held_slices / HEAP_SPARE_PART;
+}
+
 static void slab_give(struct heap *h, struct slab *s)
 {
     s->owner = NULL;
-    if (!h || !spare_put(h, s))
+    bool wanted = h && h->spare[(s->slices - 1u) % HEAP_SPARE_SLICES].n < spares_most(h);
+    if (!wanted || !spare_put(h, s))
         source_give(macro_of(s)->source, s);
 }
 
@@ -200,6 +110,7 @@ static inline void unhold(struct heap *h, struct slab *s)
  * stir() is called: there may be any number of them. */
 static void let_go(struct heap *h, struct slab *s)
 {
+    share_end(h, s->class); /* what is let go is not counted any more */
     if (slab_let_go(s))
         return;
     h->bin[s->class].held.stir = HEAP_STIR;
@@ -402,9 +313,6 @@ static struct slab *current_refill(struct heap *h, unsigned class)
 {
     struct bin *b = &h->bin[class];
     struct slab *s;
-    bool alone = is_alone();
-    if (unlikely(h->alone && !alone))
-        heap_not_alone(h);
     while ((s = b->open.first) != NULL) {
         if (s->free || slab_carve(s))
             return s;
@@ -429,13 +337,37 @@ static struct slab *current_refill(struct heap *h, unsigned class)
     return s;
 }
 
+/* Whose slab is to have a block for this class: its own, or the one that it shares (bin.h). */
+static unsigned class_serving(struct heap *h, unsigned class)
+{
+    unsigned shared = size_shared[class];
+    uint64_t bit = UINT64_C(1) << class;
+    if (class == shared) {
+        if (unlikely(h->sharing) && !bin_has_few(h, class))
+            share_end(h, class);
+        return class;
+    }
+    if (likely(h->grown & bit))
+        return class;
+    /* A word tells a slack of up to 511 bytes at once (words.h). */
+    bool told = load_relaxed(&thread_modes) & MODE_ACCOUNT && class >= SIZE_DIRECT_CLASSES;
+    if (told || load_relaxed(&h->source->pooled[class]) > 0 || !bin_has_few(h, shared)) {
+        share_leave(h, class);
+        return class;
+    }
+    share_begin(h, class);
+    return shared;
+}
+
 static __attribute__((noinline)) void *alloc_refilled(struct heap *h, unsigned class, bool aged)
 {
     if (unlikely(aged)) {
         source_age(h->source);
         h->held_most = 0; /* looked for anew */
     }
-    struct slab *s = current_refill(h, class);
+    if (unlikely(h->alone && !is_alone()))
+        heap_not_alone(h);
+    struct slab *s = current_refill(h, class_serving(h, class));
     return likely(s) ? slab_pop(s) : NULL;
 }
 
@@ -459,11 +391,12 @@ void *heap_alloc_slowly(struct heap *h, size_t bytes)
     if (unlikely(bytes > SIZE_SMALL_MAX))
         return large_alloc(h, bytes, 1, false);
     unsigned class = size_class(bytes);
-    struct slab *s = h->bin[class].open.first;
+    unsigned from = h->sharing >> class & 1 ? size_shared[class] : class;
+    struct slab *s = h->bin[from].open.first;
     if (!s || !s->free) {
         bool aged = ++h->slow_calls % HEAP_AGE_CALLS == 0;
-        if (likely(s && !aged && current_next(h, class)))
-            return slab_pop(h->bin[class].open.first);
+        if (likely(s && !aged && current_next(h, from)))
+            return slab_pop(h->bin[from].open.first);
         return alloc_refilled(h, class, aged);
     }
     return slab_pop(s);
@@ -586,4 +519,5 @@ void heap_trim(struct heap *h)
 void heap_leave(struct heap *h)
 {
     heap_part(h, true);
+    h->sharing = h->grown = 0;
 }

@@ -5,7 +5,8 @@
  *   open   with free blocks. The first one is current: blocks come from it, without a lock or an atomic instruction;
  *   held   with few or none. Their `used` counts how many blocks have to come back still before heap_slab_emptied() is called, as by the
  *          last one of any other slab.
- * `direct` leads to the current slab from the size alone.
+ * `direct` and `way` lead to the current slab from the size alone; where a thread has few blocks, to one that several classes share
+ * (bin.h).
  *
  * The functions that a program calls look at heap_fast. It is the thread's own heap, or heap_none, which has no block and owns no
  * slab: then every call goes the long way (divert.h), where all that is unusual is told apart. So what is switched off costs nothing.
@@ -27,6 +28,7 @@
 enum {
     HEAP_SPARES = 4,       /* runs of one slice that a heap keeps, and as many of two */
     HEAP_SPARE_SLICES = 2, /* so many at most */
+    HEAP_SPARE_PART = 16,  /* of slabs one, and one for so many slices held, beside other threads */
     HEAP_BIN_SLICES = 8,   /* slabs with free blocks that a heap keeps of a class, in slices */
     HEAP_BIN_BLOCKS = 64,  /* or in blocks, before it takes over slabs of others */
     HEAP_HELD_SHARE = 8,   /* slabs without one, of all classes, where there are more threads: an */
@@ -35,6 +37,7 @@ enum {
     HEAP_HELD_PART = 8,    /* of its blocks have to be free before one is looked at again, */
     HEAP_HELD_LOOKS = 2,   /* of these, how many are looked at for blocks that others freed, */
     HEAP_STIR = 4096,      /* and so many are let go once there were some */
+    HEAP_SHARED = 32,      /* blocks of a class, while others share its slabs: bin.h */
     HEAP_KEPT = 4,         /* longer runs of large blocks that it keeps, */
     HEAP_KEPT_SLICES = 64, /* of this size together, at most */
     HEAP_AGE_CALLS = 256,  /* times that the slow way is taken between two looks at what is kept */
@@ -64,6 +67,8 @@ struct heap {
     size_t direct_max;
     bool alone; /* there was no other thread when it was last looked */
     /* heap_none ends here. */
+    struct slab *way[SIZE_CLASSES]; /* as `direct`, by class */
+    uint64_t sharing, grown; /* classes that share slabs of another, and that do so no more */
     struct bin bin[SIZE_CLASSES];
     struct spares spare[HEAP_SPARE_SLICES]; /* of one slice, of two */
     struct slab *kept[HEAP_KEPT]; /* of large blocks that it freed; the last is the newest */
@@ -197,18 +202,17 @@ static inline __attribute__((always_inline)) void heap_push(struct heap *h, stru
         heap_slab_emptied(h, s);
 }
 
-/* Where a block of up to SIZE_SMALL_MAX bytes comes from first, or NULL. */
+/* Where a block of more than SIZE_DIRECT_MAX bytes, up to SIZE_SMALL_MAX, comes from first. */
 static inline __attribute__((always_inline)) struct slab *heap_slab_further(struct heap *h,
                                                                             size_t bytes)
 {
-    return h->bin[size_class(bytes)].open.first;
+    return h->way[size_class(bytes)];
 }
 
-/* A block of up to SIZE_SMALL_MAX bytes, or NULL. */
+/* Such a block, or NULL. */
 static inline __attribute__((always_inline)) void *heap_pop_further(struct heap *h, size_t bytes)
 {
-    struct slab *s = heap_slab_further(h, bytes);
-    return likely(s) ? slab_pop(s) : NULL;
+    return slab_pop(heap_slab_further(h, bytes));
 }
 
 static inline __attribute__((always_inline)) void *heap_alloc(struct heap *h, size_t bytes)

@@ -34,8 +34,7 @@ static void macro_retire(struct macro *m)
 
 static void heap_forget(struct heap *h)
 {
-    for (unsigned i = 0; i < HEAP_DIRECT; i++)
-        h->direct[i] = &slab_none;
+    heap_empty(h);
     memset(h->bin, 0, sizeof(h->bin));
     memset(h->spare, 0, sizeof(h->spare));
     h->n_kept = h->held_slices = 0;

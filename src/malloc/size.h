@@ -5,7 +5,7 @@
  * blocks that what is left over at its end counts: most classes there are what one or two slices hold of three, four, five and
  * so on, down to a multiple of a cache line. The steps are smallest behind a power of two, where the blocks of programs are that put
  * some bytes of their own before a page; the pages of SQLite, of 4,368 bytes, have three slices. A block is at most a seventh larger than what was
- * asked for, a sixteenth on average, and below 8 KiB by less than 512 bytes (words.h).
+ * asked for, a sixteenth on average, and below 8 KiB by less than 512 bytes (words.h): but for the few of a heap that share slabs (bin.h).
  *
  * Every class is a multiple of 16, above 1 KiB of 64, and every power of two is a class, so that a class whose size is a multiple of A serves
  * alignment A.
@@ -53,5 +53,10 @@ static inline uint32_t size_of_class(unsigned c)
 }
 
 /* Slices of 16 KiB that a slab of the class takes: as few as are well filled, since a slab that is small becomes empty soon, and its
- * slices serve another class. What is left over at its end is never touched. */
+ * slices serve another class; more where others share it and it would have four blocks. What is left over at its end is never touched. */
 extern const uint8_t size_slices[SIZE_CLASSES] __attribute__((visibility("hidden")));
+
+/* The class whose slabs serve this one as well, while a heap has few blocks (bin.h): that of the next power of two, or itself. And how many
+ * there are, right before it, that this is so for. */
+extern const uint8_t size_shared[SIZE_CLASSES] __attribute__((visibility("hidden")));
+extern const uint8_t size_sharers[SIZE_CLASSES] __attribute__((visibility("hidden")));

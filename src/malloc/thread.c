@@ -39,7 +39,7 @@ static struct heap_front {
 static_assert(offsetof(struct heap, direct) == offsetof(struct heap_front, direct) &&
                   offsetof(struct heap, direct_max) == offsetof(struct heap_front, direct_max) &&
                   offsetof(struct heap, alone) == offsetof(struct heap_front, alone) &&
-                  offsetof(struct heap, bin) == sizeof(struct heap_front),
+                  offsetof(struct heap, way) == sizeof(struct heap_front),
               "a heap begins like this");
 extern struct heap heap_none __attribute__((alias("heap_front")));
 struct heap heap_accounted; /* filled when accounting begins */
@@ -77,6 +77,9 @@ void heap_empty(struct heap *h)
 {
     for (unsigned i = 0; i < HEAP_DIRECT; i++)
         h->direct[i] = &slab_none;
+    for (unsigned i = 0; i < SIZE_CLASSES; i++)
+        h->way[i] = &slab_none;
+    h->sharing = h->grown = 0;
 }
 
 static void heap_begin(struct heap *h)

@@ -11,12 +11,15 @@
 #include "cases.h"
 #include "sandbox.h"
 
-/* Some blocks of many sizes, so that no slab is new. */
+/* So many blocks of many sizes that no slab is new, and none is shared by several sizes. */
 static void begin(void)
 {
-    for (int i = 0; i < 400; i++)
-        for (size_t bytes = 16; bytes <= 1024; bytes *= 2)
+    for (int i = 0; i < 400; i++) {
+        for (size_t bytes = 16; bytes <= 256; bytes += 16)
             MUST(malloc(bytes));
+        for (size_t bytes = 512; bytes <= 1024; bytes *= 2)
+            MUST(malloc(bytes));
+    }
 }
 
 static void sizes_that_fit_exactly_do_so(void)

@@ -184,7 +184,8 @@ struct leaver {
     char *kept; /* a block among others that were freed */
 };
 
-enum { LEFT_BYTES = 48, LEFT_PAGE = 4096 };
+/* Hardened or not, no other size shares slabs with it. */
+enum { LEFT_BYTES = 32, LEFT_PAGE = 4096 };
 
 static void *keep_one(void *arg)
 {

@@ -3,6 +3,7 @@
 
 #include "check.h"
 #include "malloc/macro.h"
+#include "malloc/words.h"
 
 static void every_size_fits_its_class_and_not_the_one_below(void **unused)
 {
@@ -58,6 +59,33 @@ static void larger_ones_are_whole_cache_lines(void **unused)
         assert_int_equal(size_of_class(class) % SIZE_LINE, 0);
 }
 
+/* So that a block of the other class serves the same alignments, and is at most twice as large. */
+static void a_class_shares_slabs_of_the_next_power_of_two_or_none(void **unused)
+{
+    for (unsigned class = 0; class < SIZE_CLASSES; class ++) {
+        unsigned shared = size_shared[class];
+        size_t bytes = size_of_class(class), more = size_of_class(shared);
+        assert_true(shared < SIZE_CLASSES && size_shared[shared] == shared);
+        if (shared != class)
+            assert_true((more & (more - 1)) == 0 && more > bytes && more / 2 < bytes);
+        else
+            assert_true(bytes <= 64 || bytes > 8192 || (bytes & (bytes - 1)) == 0);
+        size_t least = class > 0 ? size_of_class(class - 1) + 1 : 0;
+        assert_true(more - least <= WORD_SLACK_MAX || class >= SIZE_DIRECT_CLASSES); /* account.c */
+    }
+}
+
+static void classes_that_share_are_right_before_whose_slabs_they_are(void **unused)
+{
+    for (unsigned class = 0; class < SIZE_CLASSES; class ++) {
+        assert_true(size_sharers[class] <= class);
+        for (unsigned other = 0; other < SIZE_CLASSES; other++) {
+            bool before = other < class && other >= class - size_sharers[class];
+            assert_int_equal(before, other != class && size_shared[other] == class);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -66,6 +94,8 @@ int main(void)
         cmocka_unit_test(a_power_of_two_and_a_header_take_little_more),
         cmocka_unit_test(sizes_are_multiples_of_16_and_powers_of_two_are_classes),
         cmocka_unit_test(larger_ones_are_whole_cache_lines),
+        cmocka_unit_test(a_class_shares_slabs_of_the_next_power_of_two_or_none),
+        cmocka_unit_test(classes_that_share_are_right_before_whose_slabs_they_are),
     };
     return cmocka_run_group_tests_name("malloc_size", tests, NULL, NULL);
 }
