@@ -168,8 +168,10 @@ static inline void slices_count(struct source *s, struct macro *m, unsigned n)
         s->n_peak = s->n_used;
     /* Full, in a process that has many: the kernel may put it onto one page in its own time. */
     if (unlikely(m->n_free <= THP_FREE_MAX) && malloc_settings.thp == THP_DENSE && !m->huge_page &&
-        s->n_macros >= THP_MACROS)
+        s->n_macros >= THP_MACROS && !s->no_huge_pages) {
         m->huge_page = os_huge_page(m, MACRO_BYTES, true);
+        s->no_huge_pages = !m->huge_page;
+    }
 }
 
 /* Any of them. Which were dirty, from bit 0 on. */

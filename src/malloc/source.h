@@ -22,11 +22,12 @@
 
 struct source {
     struct lock lock;
-    uint32_t node;        /* constant */
-    uint32_t begun;       /* for a node */
-    uint32_t generation;  /* one more for each time that a child of _Fork() had to begin anew */
-    struct macro *macros; /* all, */
-    struct macro *empty;  /* and those without a slab; the one that became so last comes first */
+    uint32_t node;          /* constant */
+    uint32_t begun;         /* for a node */
+    uint32_t no_huge_pages; /* the kernel has none */
+    uint32_t generation;    /* one more for each time that a child of _Fork() had to begin anew */
+    struct macro *macros;   /* all, */
+    struct macro *empty;    /* and those without a slab; the one that became so last comes first */
     struct runs runs[RUNS_KINDS]; /* what is free: source_free.h */
     uint32_t run_clock;           /* events there */
     uint32_t n_empty;
@@ -46,6 +47,7 @@ struct source {
     uint32_t calls;                 /* since the policy was looked at */
     uint32_t steps;                 /* of time since less was kept, or more */
     uint64_t policy_ms;             /* when that was */
+    uint64_t refused_ms; /* when the kernel last took nothing of what it was asked to; 0: never */
 
     /* Since the beginning. */
     uint64_t total_purges, total_purged, total_refaulted;

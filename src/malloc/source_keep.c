@@ -19,10 +19,11 @@ enum {
     POLICY_MS = 50,
     LESS_STEPS =
         8, /* of so many ms: what went is remembered for that long, and then less is kept */
-    MISSED_PART = 8, /* of the peak: if more went and is missed, more is kept at once */
-    EMPTY_KEPT = 2,  /* macro-blocks without a slab that stay mapped, at least */
-    BATCH = 16,      /* runs for which the kernel is asked between two looks at the lists */
-    CUT_MIN = 16,    /* slices: no less is cut off a run that is longer than what has to go */
+    MISSED_PART = 8,   /* of the peak: if more went and is missed, more is kept at once */
+    EMPTY_KEPT = 2,    /* macro-blocks without a slab that stay mapped, at least */
+    BATCH = 16,        /* runs for which the kernel is asked between two looks at the lists */
+    CUT_MIN = 16,      /* slices: no less is cut off a run that is longer than what has to go */
+    REFUSED_MS = 1000, /* the kernel is left alone once it refused */
 };
 
 /* ---- runs go ---- */
@@ -98,13 +99,24 @@ static slice_bits give_back(const struct going *g)
     return done;
 }
 
+static uint64_t now_ms(void)
+{
+    return clock_monotonic_coarse_ns() / NS_PER_MS;
+}
+
+/* Memory that is locked (mlockall) stays, and a sandbox may not allow the call: whoever frees would ask again and again. */
+static bool is_refused(const struct source *s)
+{
+    return unlikely(s->refused_ms != 0) && now_ms() - s->refused_ms < REFUSED_MS;
+}
+
 /* Some of them, until no more than `keep` is left. False: the kernel does not take them. */
 static bool purge_some(struct source *s, uint64_t keep)
 {
     struct going going[BATCH];
     slice_bits done[BATCH];
     unsigned n = 0;
-    bool all = true;
+    bool all = true, any = false;
     while (n < BATCH && s->n_dirty_free > keep && choose(s, s->n_dirty_free - keep, &going[n]))
         n++;
     lock_drop(&s->lock);
@@ -119,7 +131,10 @@ static bool purge_some(struct source *s, uint64_t keep)
         s->n_purged += gone;
         s->total_purged += gone;
         all &= done[i] == going[i].slices;
+        any |= done[i] != 0;
     }
+    if (n > 0)
+        s->refused_ms = any ? 0 : now_ms();
     return all && n > 0;
 }
 
@@ -204,7 +219,7 @@ static void keep_all(struct source *s)
 /* What may be kept now. With the lock. */
 static void keep_limit_set(struct source *s)
 {
-    uint64_t now = clock_monotonic_coarse_ns() / NS_PER_MS;
+    uint64_t now = now_ms();
     unsigned level = policy_level();
     bool missed = s->n_purged > 0 && s->n_refaulted > s->n_purged / 4;
     if (now - s->policy_ms >= POLICY_MS) {
@@ -250,8 +265,10 @@ void source_age(struct source *s)
     lock_take(&s->lock);
     s->calls = 0;
     keep_limit_set(s);
-    if (s->n_dirty_free > s->keep_limit)
+    if (s->n_dirty_free > s->keep_limit && !is_refused(s))
         purge(s, s->keep_limit - s->keep_limit / 8, 0);
+    if (is_refused(s))
+        s->keep_limit = UINT32_MAX; /* until it is looked at again */
     lock_drop(&s->lock);
 }
 
@@ -271,7 +288,7 @@ uint64_t source_yield(struct source *s, uint64_t bytes)
     lock_take(&s->lock);
     uint64_t before = s->n_dirty_free;
     uint64_t keep = before > slices ? before - slices : 0;
-    if (slices > 0)
+    if (slices > 0 && !is_refused(s))
         purge(s, keep, keep + 1);
     uint64_t given = before > s->n_dirty_free ? before - s->n_dirty_free : 0;
     lock_drop(&s->lock);

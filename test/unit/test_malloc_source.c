@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "check.h"
 #include "malloc/exchange.h"
@@ -10,6 +11,7 @@
 #include "malloc/node.h"
 #include "malloc/os.h"
 #include "malloc/policy.h"
+#include "malloc/pressure.h"
 #include "malloc/settings.h"
 
 /* What source.c asks of others, held fast. */
@@ -421,6 +423,49 @@ static void the_same_while_the_kernel_fails(void **unused)
     check_sums();
 }
 
+static unsigned refusals;
+static bool refuses_advice(enum os_call call)
+{
+    refusals += call == OS_CALL_ADVISE;
+    return call == OS_CALL_ADVISE;
+}
+
+/* As it does where all memory is locked. A run in each macro-block stays, so that none can be unmapped instead. */
+static void a_kernel_that_refuses_is_not_asked_all_the_time(void **unused)
+{
+    enum { N = 40 };
+    struct span stay[N], go[N];
+    source_trim(&source_main);
+    policy_level_now = PRESSURE_CRITICAL;
+    os_fault = refuses_advice;
+    refusals = 0;
+    source_main.refused_ms = 0; /* of the case before */
+    for (int i = 0; i < N; i++) {
+        assert_true(source_take(&source_main, 100, 1, &stay[i]));
+        assert_true(source_take(&source_main, 20, 1, &go[i]));
+    }
+    for (int round = 0; round < 1000; round++) {
+        for (int i = 0; i < N; i++)
+            source_give(&source_main, go[i].slab);
+        for (int i = 0; i < N; i++)
+            assert_true(source_take(&source_main, 20, 1, &go[i]));
+    }
+    assert_in_range(refusals, 1, 5000); /* of 40,000 times, on a machine that is slow */
+    os_fault = NULL;
+    uint64_t purged = source_main.total_purged;
+    struct timespec later = {.tv_sec = 1, .tv_nsec = 100000000};
+    nanosleep(&later, NULL);
+    for (int i = 0; i < N; i++)
+        source_give(&source_main, go[i].slab);
+    source_age(&source_main);
+    assert_true(source_main.total_purged > purged);
+    assert_int_equal(source_main.n_dirty_free, 0);
+    for (int i = 0; i < N; i++)
+        source_give(&source_main, stay[i].slab);
+    policy_level_now = PRESSURE_PLENTY;
+    check_sums();
+}
+
 static void pressure_leaves_next_to_nothing(void **unused)
 {
     struct span span[64];
@@ -691,6 +736,7 @@ int main(void)
         cmocka_unit_test(the_same_with_memory_of_huge_blocks),
         cmocka_unit_test(a_unit_of_huge_blocks_is_a_macro_block_with_memory),
         cmocka_unit_test(the_same_while_the_kernel_fails),
+        cmocka_unit_test(a_kernel_that_refuses_is_not_asked_all_the_time),
         cmocka_unit_test(pressure_leaves_next_to_nothing),
         cmocka_unit_test(the_shortest_run_with_memory_is_taken_first),
         cmocka_unit_test(neighbours_that_come_back_are_one_run),
