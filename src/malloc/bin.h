@@ -127,14 +127,15 @@ static inline void bin_unlink(struct heap *h, struct slab *s)
 
 /* ---- slabs that several classes share ---- */
 
-/* Has the heap so few slabs of a class that others may share them? Or one with room, anyway. */
+/* Has the heap so few slabs of a class that others may share them? Or a single one, with room. Of more, with room or not, none would ever be empty
+ * again where small blocks that stay have come into them. */
 static inline bool bin_has_few(const struct heap *h, unsigned class)
 {
     const struct bin *b = &h->bin[class];
     const struct slab *s = b->open.first;
-    if (s && (s->free || s->made < s->limit || s->next))
-        return true;
     uint32_t slabs = b->open.n + b->held.n;
+    if (slabs == 1 && s && (s->free || s->made < s->limit))
+        return true;
     return slabs == 0 ||
            slabs * size_slices[class] * SLICE_BYTES < HEAP_SHARED * size_of_class(class);
 }

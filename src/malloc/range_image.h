@@ -19,7 +19,7 @@
 #include "malloc/os.h"
 
 enum {
-    IMAGE_VERSION = 1,
+    IMAGE_VERSION = 2,
     IMAGE_RUN_PAGES = 512, /* in one run of a huge block, at most */
     IMAGE_MACRO_PAGES = MACRO_BYTES / 4096,
     /* A word for each 64 blocks of 16 bytes, and one more for each slab that ends within one. */

@@ -138,6 +138,31 @@ static void blocks_for_others_end_the_sharing_as_well(void)
         free(blocks[k]);
 }
 
+/* Slabs of larger blocks with many holes are not for smaller ones: these would keep them for good. */
+static void holes_of_larger_blocks_stay_free(void)
+{
+    static void *large[2 * MANY], *small[MANY];
+    for (size_t i = 0; i < COUNT_OF(odd_sizes); i++) {
+        size_t bytes = odd_sizes[i], above = 128, in_large = 0;
+        while (above < bytes)
+            above *= 2;
+        for (size_t k = 0; k < COUNT_OF(large); k++)
+            MUST((large[k] = malloc(above)));
+        for (size_t k = 0; k < COUNT_OF(large); k += 2)
+            free(large[k]);
+        for (size_t k = 0; k < MANY; k++) {
+            MUST((small[k] = malloc(bytes)));
+            in_large += malloc_usable_size(small[k]) >= above;
+        }
+        MUST_SAY(in_large <= MANY / 8, "%zu of %zu bytes", in_large, bytes);
+        for (size_t k = 1; k < COUNT_OF(large); k += 2)
+            free(large[k]);
+        for (size_t k = 0; k < MANY; k++)
+            free(small[k]);
+    }
+    MUST(memoir_malloc_check(STDERR_FILENO) == 0);
+}
+
 /* ---- alignment, and growing in place ---- */
 
 static void *align_few(void *unused)
@@ -205,6 +230,7 @@ int main(int argc, char **argv)
     static const struct test_case cases[] = {
         CASE(few_blocks_of_many_sizes_share_slabs),
         CASE(sizes_with_many_blocks_have_slabs_of_their_own),
+        CASE(holes_of_larger_blocks_stay_free),
         CASE(blocks_for_others_end_the_sharing_as_well),
         CASE(shared_slabs_serve_alignments),
         CASE(a_child_goes_on_with_shared_slabs),
