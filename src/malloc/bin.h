@@ -79,6 +79,13 @@ static inline uint64_t sharers(const struct heap *h, unsigned class)
     return h->sharing & ((UINT64_C(1) << n) - 1) << (class - n);
 }
 
+/* Theirs leads to that one, too. Seldom: so it is not part of whatever changes a current slab. */
+static __attribute__((noinline)) void sharers_follow(struct heap *h, uint64_t left, struct slab *s)
+{
+    for (; left; left &= left - 1)
+        way_set(h, (unsigned)__builtin_ctzll(left), s);
+}
+
 /* The current slab of a class is that one, or none. */
 static inline void current_set(struct heap *h, unsigned class, struct slab *s)
 {
@@ -87,8 +94,9 @@ static inline void current_set(struct heap *h, unsigned class, struct slab *s)
     else
         s = &slab_none;
     way_set(h, class, s);
-    for (uint64_t left = sharers(h, class); left; left &= left - 1)
-        way_set(h, (unsigned)__builtin_ctzll(left), s);
+    uint64_t others = sharers(h, class);
+    if (unlikely(others))
+        sharers_follow(h, others, s);
 }
 
 static inline void bin_link(struct heap *h, struct slab *s)
@@ -156,7 +164,7 @@ static inline void share_leave(struct heap *h, unsigned class)
 }
 
 /* None shares slabs of this class any more. */
-static inline void share_end(struct heap *h, unsigned class)
+static __attribute__((noinline)) void share_end(struct heap *h, unsigned class)
 {
     for (uint64_t left = sharers(h, class); left; left &= left - 1)
         share_leave(h, (unsigned)__builtin_ctzll(left));

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "malloc/grind.h"
 #include "malloc/huge_state.h"
 #include "malloc/node.h"
 #include "malloc/os.h"
@@ -21,7 +22,7 @@ static_assert(HUGE_UNIT == (size_t)MACRO_BYTES, "the one can take the other's pl
 
 static bool is_possible(void)
 {
-    return !node_many && !os_places;
+    return !node_many && !os_places && !grind_on;
 }
 
 unsigned exchange_share(void)

@@ -295,7 +295,7 @@ static void small_blocks_and_arrays_take_each_others_memory(void)
         MUST_SAY(!whole || whole(STDERR_FILENO) == 0, "the heap is broken after turn %d", i);
     }
     MUST_SAY(fewest[0] < PAGES / 3, "small blocks: %ld faults for %d pages", fewest[0], PAGES);
-    MUST_SAY(fewest[1] < PAGES / 7, "arrays: %ld faults for %d pages", fewest[1], PAGES);
+    MUST_SAY(fewest[1] < PAGES / 3, "arrays: %ld faults for %d pages", fewest[1], PAGES);
     MUST_SAY(case_resident() < TURN_BYTES + 32 * MIB, "%zu MB resident", case_resident() >> 20);
 }
 

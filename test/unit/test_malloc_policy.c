@@ -16,7 +16,7 @@
 
 /* What is asked of others, held fast. */
 struct slab slab_none;
-bool node_many;
+bool node_many, grind_on;
 void node_prefer(void *p, size_t bytes, unsigned node)
 {
 }
