@@ -110,7 +110,7 @@ static inline void unhold(struct heap *h, struct slab *s)
  * stir() is called: there may be any number of them. */
 static void let_go(struct heap *h, struct slab *s)
 {
-    share_end(h, s->class); /* what is let go is not counted any more */
+    bin_share_end(h, s->class); /* what is let go is not counted any more */
     if (slab_let_go(s))
         return;
     h->bin[s->class].held.stir = HEAP_STIR;
@@ -337,28 +337,6 @@ static struct slab *current_refill(struct heap *h, unsigned class)
     return s;
 }
 
-/* Whose slab is to have a block for this class: its own, or the one that it shares (bin.h). */
-static unsigned class_serving(struct heap *h, unsigned class)
-{
-    unsigned shared = size_shared[class];
-    uint64_t bit = UINT64_C(1) << class;
-    if (class == shared) {
-        if (unlikely(h->sharing) && !bin_has_few(h, class))
-            share_end(h, class);
-        return class;
-    }
-    if (likely(h->grown & bit))
-        return class;
-    /* A word tells a slack of up to 511 bytes at once (words.h). */
-    bool told = load_relaxed(&thread_modes) & MODE_ACCOUNT && class >= SIZE_DIRECT_CLASSES;
-    if (told || load_relaxed(&h->source->pooled[class]) > 0 || !bin_has_few(h, shared)) {
-        share_leave(h, class);
-        return class;
-    }
-    share_begin(h, class);
-    return shared;
-}
-
 static __attribute__((noinline)) void *alloc_refilled(struct heap *h, unsigned class, bool aged)
 {
     if (unlikely(aged)) {
@@ -367,7 +345,7 @@ static __attribute__((noinline)) void *alloc_refilled(struct heap *h, unsigned c
     }
     if (unlikely(h->alone && !is_alone()))
         heap_not_alone(h);
-    struct slab *s = current_refill(h, class_serving(h, class));
+    struct slab *s = current_refill(h, bin_serving(h, class));
     return likely(s) ? slab_pop(s) : NULL;
 }
 

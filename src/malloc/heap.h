@@ -37,7 +37,8 @@ enum {
     HEAP_HELD_PART = 8,    /* of its blocks have to be free before one is looked at again, */
     HEAP_HELD_LOOKS = 2,   /* of these, how many are looked at for blocks that others freed, */
     HEAP_STIR = 4096,      /* and so many are let go once there were some */
-    HEAP_SHARED = 32,      /* blocks of a class, while others share its slabs: bin.h */
+    HEAP_SHARED = 32,      /* blocks of a class, while others share its slabs (bin.h), */
+    HEAP_SHARED_SLABS = 4, /* or slabs, while they have room */
     HEAP_KEPT = 4,         /* longer runs of large blocks that it keeps, */
     HEAP_KEPT_SLICES = 64, /* of this size together, at most */
     HEAP_AGE_CALLS = 256,  /* times that the slow way is taken between two looks at what is kept */
