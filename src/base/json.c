@@ -250,9 +250,9 @@ size_t json_digits(char text[static JSON_DIGITS_MAX], uint64_t v)
 
 static void append_u64(struct buffer *out, uint64_t v)
 {
-    char *to = buffer_reserve(out, JSON_DIGITS_MAX);
-    if (to)
-        buffer_commit(out, json_digits(to, v));
+    char digits[JSON_DIGITS_MAX];
+    buffer_append(out, digits,
+                  json_digits(digits, v)); /* no more than they are: the limit may be near */
 }
 
 void json_u64(struct json *j, uint64_t v)

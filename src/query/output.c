@@ -1,4 +1,5 @@
 /* A finished result as JSON for people's programs. See query_result_json(). */
+#include <assert.h>
 #include <string.h>
 
 #include "base/buffer.h"
@@ -176,10 +177,21 @@ static void keys_init(struct keys *keys, const struct query *q, bool arrays)
     buffer_append(&keys->text, behind, sizeof(behind));
 }
 
-/* Most are short: to copy one whole step takes less time than to copy just as many bytes. Rows have room for it. */
+static size_t key_begin(const struct keys *keys, size_t c)
+{
+    return c ? keys->end[c - 1] : 0;
+}
+
+/* Most are short: to copy one whole step takes less time than to copy just as many bytes. What it copies too much
+ * is room of the value behind. */
+_Static_assert(KEY_STEP <= VALUE_MAX, "a row has room for a step behind its last key");
 static size_t put_key(char *to, const struct keys *keys, size_t c)
 {
-    size_t begin = c ? keys->end[c - 1] : 0, len = keys->end[c] - begin;
+    if (keys->arrays) {
+        *to = c ? ',' : '[';
+        return 1;
+    }
+    size_t begin = key_begin(keys, c), len = keys->end[c] - begin;
     const char *key = keys->text.data + begin;
     if (len <= KEY_STEP)
         memcpy(to, key, KEY_STEP);
@@ -204,6 +216,51 @@ static void put_marks(struct buffer *out, const struct query_result *result, siz
     buffer_append_char(out, ']');
 }
 
+/* The most that put_key() and put_cell() write for the columns from `c` on. */
+static size_t cells_room(const struct query *q, const struct keys *keys, size_t c)
+{
+    size_t left = q->n_shown - c;
+    size_t names = keys->arrays ? left : keys->end[q->n_shown - 1] - key_begin(keys, c);
+    return names + left * VALUE_MAX;
+}
+
+/* Cells from `c` on without a check for each of them: there is room for all. Up to one that has to be quoted; the
+ * column behind it. */
+static size_t put_cells(struct buffer *out, const struct query *q, const struct cell *cells,
+                        const struct keys *keys, size_t c, unsigned *marks)
+{
+    size_t room = cells_room(q, keys, c), len = 1;
+    char *to = buffer_reserve(out, room), *at = to;
+    if (!to)
+        return q->n_shown;
+    for (; c < q->n_shown && len; c++) {
+        at += put_key(at, keys, c);
+        len = put_cell(at, &q->outputs[c], &cells[c], marks);
+        at += len;
+        assert((size_t)(at - to) + cells_room(q, keys, c + 1) <= room);
+    }
+    buffer_commit(out, (size_t)(at - to));
+    if (!len)
+        json_quote(out, cells[c - 1].text, cells[c - 1].len);
+    return c;
+}
+
+/* One cell, where the limit is too near for what it could take: as much as it does take. */
+static void put_last_cell(struct buffer *out, const struct query *q, const struct cell *cells,
+                          const struct keys *keys, size_t c, unsigned *marks)
+{
+    char value[VALUE_MAX];
+    if (keys->arrays)
+        buffer_append_char(out, c ? ',' : '[');
+    else
+        buffer_append(out, keys->text.data + key_begin(keys, c), keys->end[c] - key_begin(keys, c));
+    size_t len = put_cell(value, &q->outputs[c], &cells[c], marks);
+    if (len)
+        buffer_append(out, value, len);
+    else
+        json_quote(out, cells[c].text, cells[c].len);
+}
+
 /* The marks of all its cells, or-ed. */
 static unsigned put_row(struct buffer *out, const struct query_result *result, size_t row,
                         const struct keys *keys)
@@ -211,23 +268,12 @@ static unsigned put_row(struct buffer *out, const struct query_result *result, s
     const struct query *q = result->query;
     const struct cell *cells = result->cells + result->order[row] * q->n_outputs;
     unsigned marks = 0;
-    size_t room = keys->text.len + q->n_shown * VALUE_MAX;
-    char *to = buffer_reserve(out, room), *at = to;
-    for (size_t c = 0; c < q->n_shown && to; c++) {
-        if (keys->arrays)
-            *at++ = c ? ',' : '[';
+    for (size_t c = 0; c < q->n_shown && !out->error;) {
+        if (cells_room(q, keys, c) <= out->limit - out->len)
+            c = put_cells(out, q, cells, keys, c, &marks);
         else
-            at += put_key(at, keys, c);
-        size_t len = put_cell(at, &q->outputs[c], &cells[c], &marks);
-        at += len;
-        if (len)
-            continue;
-        buffer_commit(out, (size_t)(at - to));
-        json_quote(out, cells[c].text, cells[c].len);
-        to = at = buffer_reserve(out, room);
+            put_last_cell(out, q, cells, keys, c++, &marks);
     }
-    if (to)
-        buffer_commit(out, (size_t)(at - to));
     if (!keys->arrays && marks & QUERY_AT_LEAST)
         put_marks(out, result, row, QUERY_AT_LEAST, "at_least");
     if (!keys->arrays && marks & QUERY_ESTIMATE)

@@ -44,15 +44,20 @@ static char *next_part(char **rest)
     return part ? part : NULL;
 }
 
-/* The finished answer as JSON, for buffer_release(). */
+/* The finished answer in both shapes, for buffer_release(). */
 static void answer(struct query_result *result, struct buffer *out)
 {
     struct json json;
     CHECK(query_result_finish(result) == 0);
     json_init(&json, out);
+    json_array_begin(&json);
     json_object_begin(&json);
     query_result_json(result, &json);
     json_object_end(&json);
+    json_object_begin(&json);
+    query_result_arrays(result, &json);
+    json_object_end(&json);
+    json_array_end(&json);
     CHECK(json_finish(&json) == 0);
 }
 

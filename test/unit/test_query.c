@@ -397,6 +397,108 @@ static void arrays_have_the_same_values_and_tell_which_cells_are_marked(void **u
                  "\"at_least\":[[1,1]],\"estimate\":[[1,2]],\"matched\":3}");
 }
 
+/* ---- room for rows ---- */
+
+enum { WIDEST = 12 * 4, FILLS = 8192 };
+
+/* Nothing but names. */
+#define NAME(letter)                                                              \
+    {                                                                             \
+        .name = (letter), .help = "its name", .kind = QUERY_TEXT, .get = pet_name \
+    }
+static const struct query_column wide_columns[] = {
+    NAME("a"), NAME("b"), NAME("c"), NAME("d"), NAME("e"), NAME("f"), NAME("g"),
+    NAME("h"), NAME("i"), NAME("j"), NAME("k"), NAME("l"), {0},
+};
+static const struct query_table wide_table = {
+    .name = "wide", .help = "", .columns = wide_columns, .show = "a", .show_by = "a", .sort = "a"};
+
+/* A finished result of one row, `columns` wide. */
+static void wide_row(const struct pet *pet, size_t columns, struct query **ret_query,
+                     struct query_result **ret_result)
+{
+    static const char *const forms[] = {"%s%s", "%smax(%s)", "%smin(%s)", "%ssame(%s)"};
+    char show[1024] = "";
+    for (size_t c = 0, len = 0; c < columns; c++)
+        len += (size_t)snprintf(show + len, sizeof(show) - len, forms[c / 12], c ? "," : "",
+                                wide_columns[c % 12].name);
+    struct query_error error;
+    if (query_new_over(&wide_table, &(struct query_spec){.show = show}, ret_query, &error) < 0)
+        fail_msg("%s", error.text);
+    assert_int_equal(query_result_new(*ret_query, 0, ret_result), 0);
+    pets_add(*ret_result, pet, 1);
+    assert_int_equal(query_result_finish(*ret_result), 0);
+}
+
+static int put_answer(const struct query_result *result, bool arrays, size_t fill,
+                      struct buffer *out)
+{
+    static char filling[FILLS];
+    struct json json;
+    memset(filling, 'p', sizeof(filling));
+    json_init(&json, out);
+    json_object_begin(&json);
+    json_key(&json, "filling");
+    json_string_n(&json, filling, fill);
+    (arrays ? query_result_arrays : query_result_json)(result, &json);
+    json_object_end(&json);
+    return json_finish(&json);
+}
+
+/* The longest texts that are copied without a look at the room, wherever in the buffer the row begins. */
+static void a_row_of_long_texts_has_room_in_any_buffer(void **unused)
+{
+    const struct pet pet = {.name =
+                                "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"};
+    assert_int_equal(strlen(pet.name), 62);
+    static const size_t columns[] = {1, 2, 12, 17, 18, 19, 24, 33, WIDEST};
+    for (size_t i = 0; i < sizeof(columns) / sizeof(*columns); i++)
+        for (int arrays = 0; arrays < 2; arrays++) {
+            struct query *query;
+            struct query_result *result;
+            wide_row(&pet, columns[i], &query, &result);
+            size_t plain = 0;
+            for (size_t fill = 0; fill < FILLS; fill++) {
+                struct buffer out = BUFFER_INIT(1 << 20);
+                assert_int_equal(put_answer(result, arrays, fill, &out), 0);
+                if (fill == 0)
+                    plain = out.len;
+                assert_int_equal(out.len, plain + fill);
+                assert_true(out.len < out.cap);
+                buffer_release(&out);
+            }
+            query_result_free(result);
+            query_free(query);
+        }
+}
+
+/* An answer that is as long as the limit is given, whatever its values could have taken; none that is longer. */
+static void an_answer_may_be_as_long_as_the_limit(void **unused)
+{
+    const struct pet all[] = {
+        {.name = "a"}, {.name = "quote \" and \n"}, {.name = ""}, {.name = NULL}};
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+        for (int arrays = 0; arrays < 2; arrays++) {
+            struct query *query;
+            struct query_result *result;
+            wide_row(&all[i], WIDEST, &query, &result);
+            struct buffer whole = BUFFER_INIT(1 << 20);
+            assert_int_equal(put_answer(result, arrays, 0, &whole), 0);
+            struct buffer out = BUFFER_INIT(whole.len);
+            assert_int_equal(put_answer(result, arrays, 0, &out), 0);
+            assert_string_equal(buffer_string(&out), buffer_string(&whole));
+            buffer_release(&out);
+            for (size_t limit = 0; limit < whole.len; limit++) {
+                out = BUFFER_INIT(limit);
+                assert_int_equal(put_answer(result, arrays, 0, &out), -ENOBUFS);
+                buffer_release(&out);
+            }
+            buffer_release(&whole);
+            query_result_free(result);
+            query_free(query);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -420,6 +522,8 @@ int main(void)
         cmocka_unit_test(a_limit_keeps_the_first_of_many_and_counts_the_rest),
         cmocka_unit_test(times_are_those_of_the_calendar),
         cmocka_unit_test(arrays_have_the_same_values_and_tell_which_cells_are_marked),
+        cmocka_unit_test(a_row_of_long_texts_has_room_in_any_buffer),
+        cmocka_unit_test(an_answer_may_be_as_long_as_the_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
