@@ -65,6 +65,14 @@ char *buffer_reserve_grow(struct buffer *b, size_t len)
     return grow(b, len) < 0 ? NULL : b->data + b->len;
 }
 
+void buffer_expect(struct buffer *b, size_t len)
+{
+    if (b->error || len > b->limit - b->len)
+        return;
+    (void)grow(b, len);
+    b->error = 0; /* whoever needs the room asks for it himself */
+}
+
 int buffer_vprintf(struct buffer *b, const char *fmt, va_list args)
 {
     if (b->error)
@@ -109,7 +117,10 @@ char *buffer_take(struct buffer *b)
     if (grow(b, 0) < 0)
         return NULL;
     b->data[b->len] = '\0';
-    char *data = b->data;
+    char *data = b->data, *fitted = NULL;
+    /* Whoever takes it may keep it for long, and counts its length. */
+    if (b->cap / 2 > b->len + 1)
+        fitted = realloc(data, b->len + 1);
     buffer_init(b, b->limit);
-    return data;
+    return fitted ? fitted : data;
 }

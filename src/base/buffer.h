@@ -41,6 +41,9 @@ static inline char *buffer_reserve(struct buffer *b, size_t len)
     return b->data + b->len;
 }
 
+/* That about `len` more bytes will come: they get their room at once, where that can be had. No error where not. */
+void buffer_expect(struct buffer *b, size_t len);
+
 static inline void buffer_commit(struct buffer *b, size_t len)
 {
     assert(len < b->cap - b->len);
@@ -77,6 +80,6 @@ int buffer_vprintf(struct buffer *b, const char *fmt, va_list args)
 /* The content as a string ("" when empty); borrowed, good until the next append. */
 const char *buffer_string(const struct buffer *b);
 
-/* Gives the memory to the caller as a string for free(), and empties the buffer. NULL on error, with
- * the buffer as it was. */
+/* Gives the memory to the caller as a string for free(), and empties the buffer. It is not much more than the string
+ * takes: at most twice as much, while memory can be had. NULL on error, with the buffer as it was. */
 char *buffer_take(struct buffer *b);

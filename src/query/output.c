@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "query/result.h"
 
-enum { VALUE_MAX = 64, KEY_STEP = 16, PREFETCH = 4, RESERVE_MAX = 1 << 20 };
+enum { VALUE_MAX = 64, KEY_STEP = 16, PREFETCH = 4, EXPECT_MAX = 1 << 20 };
 
 const char *query_kind_name(enum query_kind kind)
 {
@@ -291,13 +291,11 @@ static void prefetch_row(const struct query_result *result, size_t row)
 }
 
 /* Rows are about as long as the first one, which is there from `begin` on: room for all of them at once, as far as that
- * may be wrong without harm. */
-static void reserve_rows(struct buffer *out, size_t begin, size_t rows)
+ * may be wrong without harm. What they do not take is given back with the answer, by buffer_take(). */
+static void expect_rows(struct buffer *out, size_t begin, size_t rows)
 {
     size_t first = out->len - begin;
-    size_t more = rows < RESERVE_MAX / (first + 1) ? rows * first : RESERVE_MAX;
-    if (!out->error && more < out->limit - out->len)
-        (void)buffer_reserve(out, more);
+    buffer_expect(out, rows < EXPECT_MAX / (first + 1) ? rows * first : EXPECT_MAX);
 }
 
 enum form { OBJECTS, ARRAYS, LINES };
@@ -320,7 +318,7 @@ static unsigned put_rows(struct buffer *out, const struct query_result *result, 
         if (form == LINES)
             buffer_append_char(out, '\n');
         if (row == 0)
-            reserve_rows(out, begin, result->n_order);
+            expect_rows(out, begin, result->n_order);
     }
     buffer_release(&keys.text);
     return marks;

@@ -2,6 +2,7 @@
 #include "base/buffer.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,6 +85,60 @@ static void take_gives_the_memory_away(void **unused)
     free(s);
 }
 
+/* Who keeps what he took counts its length: the room behind it is not his. */
+static void what_is_taken_holds_little_more_than_its_length(void **unused)
+{
+    for (size_t len = 0; len < 100000; len += 1 + len / 3) {
+        struct buffer b = BUFFER_INIT(1 << 24);
+        buffer_expect(&b, 1 << 20);
+        assert_true(b.cap > 1 << 20);
+        while (b.len < len)
+            buffer_append_char(&b, 'x');
+        char *s = buffer_take(&b);
+        assert_int_equal(strlen(s), len);
+        assert_true(malloc_usable_size(s) <= 2 * (len + 1) + 4096); /* a large block is of pages */
+        free(s);
+    }
+}
+
+static void what_is_taken_is_whole_without_memory_to_shrink_it(void **unused)
+{
+    for (int nth = 0; fault_arm(nth); nth++) {
+        struct buffer b = BUFFER_INIT(1 << 20);
+        buffer_append_str(&b, "a few bytes of many");
+        char *s = buffer_take(&b);
+        fault_disarm();
+        assert_true(s || fault_fired());
+        if (s)
+            assert_string_equal(s, "a few bytes of many");
+        assert_true(!s == (b.error == -ENOMEM));
+        free(s);
+        buffer_release(&b);
+    }
+}
+
+static void what_is_expected_may_not_come_or_not_fit(void **unused)
+{
+    struct buffer b = BUFFER_INIT(1000);
+    buffer_expect(&b, 1001);
+    assert_int_equal(b.error, 0);
+    assert_int_equal(b.cap, 0);
+    buffer_expect(&b, 1000);
+    assert_int_equal(b.cap, 1001);
+    assert_int_equal(b.len, 0);
+    buffer_release(&b);
+    fault_arm(0);
+    buffer_expect(&b, 1000);
+    fault_disarm();
+    assert_true(fault_fired());
+    assert_int_equal(b.error, 0); /* nobody needs it yet */
+    assert_int_equal(buffer_append_str(&b, "there"), 0);
+    assert_int_equal(buffer_printf(&b, "%02000d", 0), -ENOBUFS);
+    buffer_expect(&b, 10);
+    assert_int_equal(b.error, -ENOBUFS); /* what was an error before stays one */
+    buffer_release(&b);
+}
+
 static int write_document(struct buffer *b)
 {
     for (int i = 0; i < 500; i++)
@@ -111,6 +166,9 @@ int main(void)
         cmocka_unit_test(printf_fills_up_to_the_limit),
         cmocka_unit_test(huge_lengths_do_not_wrap),
         cmocka_unit_test(take_gives_the_memory_away),
+        cmocka_unit_test(what_is_taken_holds_little_more_than_its_length),
+        cmocka_unit_test(what_is_taken_is_whole_without_memory_to_shrink_it),
+        cmocka_unit_test(what_is_expected_may_not_come_or_not_fit),
         cmocka_unit_test(any_allocation_may_fail),
     };
     return cmocka_run_group_tests_name("buffer", tests, NULL, NULL);
