@@ -4,8 +4,10 @@
  * the same meanwhile gets the same. Answers that are kept have a limit in bytes; the oldest go first.
  *
  * Most answers that are asked for again are asked for by many, and most others never are. Those that nobody has asked for
- * twice yet have a small part of the room for themselves: who asks another question each time pushes out nobody's, and
- * the memory that his answers take is soon used again, while it is still in the processor's cache. */
+ * twice yet have a small part of the room for themselves, and nothing beyond it: who asks another question each time pushes
+ * out nobody's, and the memory that his answers take is soon used again, while it is still in the processor's cache. An answer
+ * that is larger than its part is given to those who wait for it, and not kept; so a very large one is kept only if
+ * somebody else asked for it while it was made. */
 #include "http/question.h"
 
 #include <errno.h>
@@ -67,9 +69,9 @@ static void question_free(struct question *question)
     free(question);
 }
 
-static size_t kept_size(const struct question *question)
+static size_t kept_size(const struct question *question, const struct answer *answer)
 {
-    return sizeof(*question) + question->key_len + answer_size(question->answer);
+    return sizeof(*question) + question->key_len + answer_size(answer);
 }
 
 static struct shelf *shelf_of(struct cache *cache, const struct question *question)
@@ -81,14 +83,14 @@ static void shelf_put(struct cache *cache, struct question *question)
 {
     struct shelf *shelf = shelf_of(cache, question);
     TAILQ_INSERT_TAIL(&shelf->questions, question, link);
-    shelf->bytes += kept_size(question);
+    shelf->bytes += kept_size(question, question->answer);
 }
 
 static void shelf_take(struct cache *cache, struct question *question)
 {
     struct shelf *shelf = shelf_of(cache, question);
     TAILQ_REMOVE(&shelf->questions, question, link);
-    shelf->bytes -= kept_size(question);
+    shelf->bytes -= kept_size(question, question->answer);
 }
 
 /* Its answer is not given again. */
@@ -99,17 +101,16 @@ static void kept_drop(struct cache *cache, struct question *question)
     question_free(question);
 }
 
-/* The last one that came stays, however large it is, where there is room for it at all. */
-static void make_room(struct cache *cache, size_t bytes_max)
+static size_t shelf_room(bool again, size_t bytes_max)
 {
-    struct question *first;
-    while ((first = TAILQ_FIRST(&cache->once.questions)) && TAILQ_NEXT(first, link) &&
-           cache->once.bytes > bytes_max / ONCE_SHARE)
-        kept_drop(cache, first);
-    while (cache->once.bytes + cache->again.bytes > bytes_max) {
-        first = TAILQ_FIRST(&cache->again.questions);
-        kept_drop(cache, first ? first : TAILQ_FIRST(&cache->once.questions));
-    }
+    size_t once = bytes_max / ONCE_SHARE;
+    return again ? bytes_max - once : once;
+}
+
+static void shelf_trim(struct cache *cache, struct shelf *shelf, size_t room)
+{
+    while (shelf->bytes > room)
+        kept_drop(cache, TAILQ_FIRST(&shelf->questions));
 }
 
 struct question *cache_find(struct cache *cache, const char *key, size_t len, uint64_t now_ns)
@@ -163,7 +164,8 @@ void question_drop(struct cache *cache, struct question *question)
 void question_keep(struct cache *cache, struct question *question, struct answer *answer,
                    uint64_t fresh_ns, size_t bytes_max)
 {
-    if (!question->in_cache || fresh_ns == 0 || answer_size(answer) > bytes_max) {
+    if (!question->in_cache || fresh_ns == 0 ||
+        kept_size(question, answer) > shelf_room(question->again, bytes_max)) {
         question_drop(cache, question);
         return;
     }
@@ -171,7 +173,10 @@ void question_keep(struct cache *cache, struct question *question, struct answer
     question->answer = answer;
     question->fresh_until_ns = clock_monotonic_ns() + fresh_ns;
     shelf_put(cache, question);
-    make_room(cache, bytes_max);
+    /* Each for itself; never the one that came, which is the last, and fits. Those found since the last time are among
+     * the others by now. */
+    shelf_trim(cache, &cache->once, shelf_room(false, bytes_max));
+    shelf_trim(cache, &cache->again, shelf_room(true, bytes_max));
 }
 
 static void shelf_expire(struct cache *cache, struct shelf *shelf, uint64_t now_ns)

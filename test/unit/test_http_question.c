@@ -133,22 +133,40 @@ static void of_those_asked_for_again_the_oldest_go(void **state)
     }
     assert_null(find(cache, "crowd 0"));
     assert_non_null(find(cache, key));
-    assert_true(bytes_kept(cache) <= ROOM + SMALL);
+    assert_true(bytes_kept(cache) <= ROOM);
     assert_true(bytes_kept(cache) > ROOM / 2);
 }
 
-static void a_large_answer_can_be_asked_for_again(void **state)
+static void a_large_answer_is_kept_only_if_others_wait_for_it(void **state)
 {
     struct cache *cache = *state;
+    char key[32];
+    for (int i = 0; i < CROWD / 2; i++) { /* much that is asked for by many */
+        snprintf(key, sizeof(key), "crowd %d", i);
+        keep(cache, key, SMALL);
+        assert_non_null(find(cache, key));
+    }
     keep(cache, "small", SMALL);
+    size_t before = bytes_kept(cache);
     keep(cache, "large", LARGE);
-    assert_null(find(cache, "small"));
+    assert_int_equal(bytes_kept(cache), before); /* it pushed out nobody's, of either kind */
+    assert_null(find(cache, "large"));
+    assert_non_null(find(cache, "small"));
+    assert_non_null(find(cache, "crowd 0"));
+    struct question *waited = ask(cache, "large");
+    assert_non_null(find(cache, "large"));
+    answer_for(cache, waited, LARGE, 3600 * NS_PER_S);
     assert_non_null(find(cache, "large"));
     keep_crowd(cache);
     assert_non_null(find(cache, "large"));
-    keep(cache, "huge", ROOM); /* with what it takes itself too large for any room */
+    waited = ask(cache, "huge"); /* larger than the part of those that many ask for */
+    assert_non_null(find(cache, "huge"));
+    before = bytes_kept(cache);
+    answer_for(cache, waited, ROOM - ROOM / 16, 3600 * NS_PER_S);
     assert_null(find(cache, "huge"));
     assert_non_null(find(cache, "large"));
+    assert_int_equal(bytes_kept(cache), before);
+    assert_true(bytes_kept(cache) <= ROOM);
 }
 
 int main(void)
@@ -159,7 +177,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_was_asked_for_again_stays_when_others_ask_anew, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(of_those_asked_for_again_the_oldest_go, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_large_answer_can_be_asked_for_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_large_answer_is_kept_only_if_others_wait_for_it, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
