@@ -49,9 +49,9 @@
 #define LOAD_RISES   0.3
 #define LOAD_ALONE   0.9
 #define LOAD_PARTIAL 0.85
-/* Before the watch: it freed a fifth of what it took or more, and keeps twice as much of it now; or it freed some, and
- * not a tenth of that share now; or it grew twice as fast. The first two are told by the counters, and hold until we have seen it
- * allocate more than before: what a collector waits for is work, not time. The last is told by the age of the site, too, and holds until we
+/* Before the watch: it freed a fifth of what it took or more, and keeps twice as much of it now, or frees not a tenth of
+ * that share; or it grew twice as fast. The first is told by the counters, and holds until we have seen it allocate more than
+ * before: what a collector waits for is work, not time. The last is told by the age of the site, too, and holds until we
  * have watched for longer than that. */
 #define PAST_FREES      0.2
 #define PAST_KEEPS      2.0
@@ -63,9 +63,10 @@
 /* What goes away at once, in all points or in a longer horizon, against the growth: from this part on the growth may
  * as well be the rise of a tooth. So a leak shows once it is twice as large as what comes and goes. */
 #define FALL_SHARE 0.5
-/* It frees this part of what it allocates or more, but in less than two of three parts of the time: then the lowest level of a part is not
- * what is left when garbage has been collected. A server on a busy machine takes long to make as much as its collector waits for. */
-#define BULK_FREES 0.05
+/* It frees this part of what it allocates or more, but in less than two of three parts of the time: then the lowest level
+ * of a part is not what is left when garbage has been collected. A server on a busy machine takes long to make as much
+ * as its collector waits for. What frees less, in bulk or not, keeps nearly all. */
+#define BULK_FREES 0.2
 
 /* The low-water marks of one horizon. Figures are relative to the first point, so that what is held all the while
  * does not matter. */
@@ -360,11 +361,9 @@ static bool freed_late(const struct horizon *h)
 {
     const struct detect_point *first = &h->points[0];
     double allocs = (double)taken(h, first), frees = (double)given_back(h, first);
-    if (allocs < h->allocs || frees < FREES_SOME * allocs)
+    if (allocs < h->allocs || frees < PAST_FREES * allocs)
         return false;
-    if (h->frees / h->allocs < PAST_FREES_LESS * frees / allocs)
-        return true;
-    return frees >= PAST_FREES * allocs &&
+    return h->frees / h->allocs < PAST_FREES_LESS * frees / allocs ||
            (h->allocs - h->frees) / h->allocs > PAST_KEEPS * (allocs - frees) / allocs;
 }
 
