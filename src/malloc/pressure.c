@@ -10,6 +10,7 @@
 #include "malloc/pressure.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -22,12 +23,14 @@
 #include "book/text.h"
 #include "malloc/settings.h"
 
+enum { BLIND_WAIT_MS = 10 };
 enum { PLACES_UNKNOWN, PLACES_BUSY, PLACES_KNOWN };
 
 /* Every field is read and written by any thread, relaxed, unless it says more. */
 static struct {
     int override;                     /* PRESSURE_AUTO, or the level */
-    bool blind;                       /* no file is opened any more */
+    uint32_t blind;                   /* how often it was asked for; not 0: no file is opened */
+    bool looking;                     /* files are being opened; with `blind` in one order */
     const char *proc, *cgroups;       /* constant but in tests */
     uint32_t own;                     /* the level that we found ourselves */
     uint64_t look_ns;                 /* not before this; who moves it on does the look */
@@ -72,13 +75,30 @@ void pressure_override(int level)
                   level >= 0 && level < PRESSURE_LEVELS ? level : PRESSURE_AUTO);
 }
 
-/* A look that another thread is in the middle of goes on; it takes some microseconds. */
+/* A look that another thread is in the middle of takes some microseconds, unless that thread does not run, or is not there in this child. */
+static void looks_end(void)
+{
+    uint64_t until_ns = clock_monotonic_ns() + BLIND_WAIT_MS * NS_PER_MS;
+    while (load_seq_cst(&pressure.looking) && clock_monotonic_ns() < until_ns)
+        sched_yield();
+}
+
 void pressure_blind(void)
 {
     uint64_t now_ns = clock_monotonic_coarse_ns();
     (void)pressure_level_at(now_ns); /* memoird's word, which is read without a call from then on */
-    store_relaxed(&pressure.blind, true);
-    store_relaxed(&pressure.own, PRESSURE_PLENTY); /* what was found last must not stay for ever */
+    fetch_add_seq_cst(&pressure.blind, 1);
+    looks_end();
+}
+
+void pressure_see(void)
+{
+    fetch_sub_release(&pressure.blind, 1);
+}
+
+static bool is_blind(void)
+{
+    return load_seq_cst(&pressure.blind) > 0;
 }
 
 void pressure_roots(const char *proc, const char *cgroups)
@@ -101,7 +121,7 @@ static bool word_find(uint64_t now_ns, unsigned *ret_level)
     const struct pressure_page *old = load_acquire(&pressure.page), *page;
     struct pressure_places places;
     pressure_places_set(&places, pressure.alone ? pressure.dir : NULL, pressure.dir);
-    for (unsigned i = 0; i < places.n; i++) {
+    for (unsigned i = 0; i < places.n && !is_blind(); i++) {
         if (!place_is_trusted(places.dirs[i]) ||
             pressure_word_map(places.dirs[i], (void *)(uintptr_t)old, &page) < 0)
             continue;
@@ -153,9 +173,10 @@ static void look(uint64_t now_ns)
         store_relaxed(&pressure.map_ns, now_ns + PRESSURE_MAP_MS * NS_PER_MS);
         published = word_find(now_ns, &level);
     }
-    if (!published)
+    if (!published && !is_blind())
         machine_look(now_ns, &in);
-    cgroup_look(now_ns, &in);
+    if (!is_blind())
+        cgroup_look(now_ns, &in);
     if (!published && in.valid == 0) /* no /proc, or a sandbox: not to be asked all the time */
         store_relaxed(&pressure.look_ns, now_ns + PRESSURE_BLIND_MS * NS_PER_MS);
     pressure_step(&state, &pressure_limits_default, &in, now_ns);
@@ -170,7 +191,10 @@ __attribute__((noinline, cold)) static void look_if_first(uint64_t due_ns, uint6
         return;
     int saved = errno;
     pressure_init();
-    look(now_ns);
+    store_seq_cst(&pressure.looking, true);
+    if (!is_blind())
+        look(now_ns);
+    store_seq_cst(&pressure.looking, false);
     errno = saved;
 }
 
@@ -183,9 +207,11 @@ unsigned pressure_level_at(uint64_t now_ns)
     if (set < PRESSURE_LEVELS)
         return (unsigned)set;
     uint64_t due_ns = load_relaxed(&pressure.look_ns);
-    if (now_ns >= due_ns && !load_relaxed(&pressure.blind))
+    bool blind = load_relaxed(&pressure.blind) > 0;
+    if (now_ns >= due_ns && !blind)
         look_if_first(due_ns, now_ns);
-    unsigned own = load_relaxed(&pressure.own), level;
+    /* What was found last must not stay for ever. */
+    unsigned own = blind ? PRESSURE_PLENTY : load_relaxed(&pressure.own), level;
     return word_now(now_ns, &level) && level > own ? level : own;
 }
 

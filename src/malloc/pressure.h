@@ -32,8 +32,11 @@ unsigned pressure_level(void);
 /* From now on the level is this, whatever the settings say; PRESSURE_AUTO: what they do, which may be what is found. */
 void pressure_override(int level);
 
-/* Open no file any more: memoird's word counts while it is kept up to date, and otherwise memory is plenty. */
+/* Open no file any more: memoird's word counts while it is kept up to date, and otherwise memory is plenty. Waits for who is at it, but not
+ * for long. */
 void pressure_blind(void);
+/* There is no need to after all: takes back one pressure_blind(). */
+void pressure_see(void);
 
 /* For tests: other roots than /proc and /sys/fs/cgroup; before the first question. Borrows both. */
 void pressure_roots(const char *proc, const char *cgroups);

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -279,6 +281,80 @@ static void who_cannot_see_asks_seldom(void **state)
     assert_int_equal(in_child(blind_body), PRESSURE_CRITICAL);
 }
 
+/* ---- in a sandbox ---- */
+
+/* Twice, of which one is taken back: as a program does that asks first whether there are filters. */
+static unsigned sandbox_body(void)
+{
+    NEED(pressure_level_at(t0) == PRESSURE_CRITICAL);
+    pressure_blind();
+    NEED(pressure_level_at(t0) == PRESSURE_PLENTY);
+    NEED(pressure_level_at(t0 + 60 * NS_PER_S) == PRESSURE_PLENTY);
+    pressure_blind();
+    pressure_see();
+    NEED(pressure_level_at(t0 + 60 * NS_PER_S) == PRESSURE_PLENTY);
+    pressure_see();
+    NEED(pressure_level_at(t0 + 60 * NS_PER_S) == PRESSURE_CRITICAL);
+    pressure_blind();
+    return pressure_level_at(t0 + 120 * NS_PER_S);
+}
+
+static void who_is_locked_up_has_plenty(void **state)
+{
+    tree_printf("cgroups/job/memory.current", "999\n");
+    assert_int_equal(in_child(sandbox_body), PRESSURE_PLENTY);
+}
+
+static void *ask_on(void *stop)
+{
+    for (uint64_t now = clock_monotonic_ns() + NS_PER_S; !load_relaxed((int *)stop);
+         now += PRESSURE_LOOK_MS * NS_PER_MS)
+        (void)pressure_level_at(now);
+    return NULL;
+}
+
+static bool was_opened(int watch)
+{
+    char events[4096];
+    bool any = false;
+    while (read(watch, events, sizeof(events)) > 0)
+        any = true;
+    return any;
+}
+
+/* Who is at it when the sandbox comes has ended before it does, unless its thread did not run for so long that nobody waited. */
+static unsigned ends_body(void)
+{
+    enum { SANDBOXES = 300, WAIT_MS = 10, AFTER_US = 500 };
+    int stop = 0, watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    pthread_t thread;
+    char path[128];
+    snprintf(path, sizeof(path), "%s/self/cgroup", proc);
+    NEED(watch >= 0 && inotify_add_watch(watch, path, IN_OPEN) >= 0);
+    snprintf(path, sizeof(path), "%s/job/memory.max", cgroups);
+    NEED(inotify_add_watch(watch, path, IN_OPEN) >= 0);
+    NEED(pthread_create(&thread, NULL, ask_on, &stop) == 0);
+    for (int i = 0; i < SANDBOXES; i++) {
+        for (int tries = 0; tries < 100000 && !was_opened(watch); tries++)
+            sched_yield();
+        uint64_t before_ns = clock_monotonic_ns();
+        pressure_blind();
+        bool waited = clock_monotonic_ns() - before_ns >= WAIT_MS * NS_PER_MS;
+        (void)was_opened(watch);
+        usleep(AFTER_US);
+        NEED(!was_opened(watch) || waited);
+        pressure_see();
+    }
+    store_relaxed(&stop, 1);
+    pthread_join(thread, NULL);
+    return 0;
+}
+
+static void no_file_is_opened_once_it_is_locked_up(void **state)
+{
+    assert_int_equal(in_child(ends_body), 0);
+}
+
 /* ---- manners ---- */
 
 static unsigned manners_body(void)
@@ -384,6 +460,8 @@ int main(void)
         CASE(kernel_is_asked_where_nobody_publishes),
         CASE(stall_of_the_last_second_is_seen),
         CASE(who_cannot_see_asks_seldom),
+        CASE(who_is_locked_up_has_plenty),
+        CASE(no_file_is_opened_once_it_is_locked_up),
         CASE(errno_and_descriptors_stay_as_they_were),
         CASE(settings_win_over_what_is_found),
         CASE(threads_ask_side_by_side),
