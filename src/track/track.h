@@ -291,8 +291,12 @@ int track_publish(void);
 /* The tracker, for what is worth a book from its first call on: made if need be. NULL: tracking is off. */
 struct tracker *track_tracker_open(void);
 
-/* The program is about to make itself a sandbox: its book is made before that, and left where it is at the end. */
+/* The program is about to make itself a sandbox: its book is made before that, and left where it is at the end. A child of fork() that has
+ * allocated nothing gets none, nor do children that come later, nor a program of which is not known yet whether it wants one: they are
+ * not counted. */
 void track_lock_up(void);
+/* It came to nothing: takes back one track_lock_up(). */
+void track_unlock(void);
 
 /* This thread's part, made if need be; NULL while that is not possible. Give it back with
  * track_thread_done(): a thread that is ending only borrows one. */

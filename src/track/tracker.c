@@ -48,6 +48,8 @@ static __thread bool registering;
 static __thread bool ended; /* its key's destructor has run: it only borrows a struct now */
 
 static bool exiting;
+/* How often this process, or one that it was forked from, has locked itself up: while it is not 0, no file is opened or removed. */
+static uint32_t locked_up;
 static bool begun_before; /* this image has been set up: who finds its root wiped is a child */
 static struct thread_key thread_key;
 
@@ -116,7 +118,8 @@ static void process_begin(struct track_root *root)
     begun_before = true;
     early_reset(key, inherited);
     bool usable = page_prepare() && real.whole && key.generation < BESIDE_GENERATIONS_MAX;
-    store_release(&root->phase, track_settings.off || !usable ? TRACK_OFF : TRACK_EARLY);
+    bool off = track_settings.off || load_relaxed(&locked_up) > 0;
+    store_release(&root->phase, off || !usable ? TRACK_OFF : TRACK_EARLY);
 }
 
 enum track_phase track_begin(void)
@@ -205,6 +208,10 @@ static int tracker_fill(struct tracker *tracker)
 int track_publish(void)
 {
     struct book_calm calm;
+    if (load_relaxed(&locked_up) > 0) { /* too late */
+        store_release(&track_page.root.phase, TRACK_OFF);
+        return -EPERM;
+    }
     book_calm_begin(&calm);
     settings_read();
     track_watch_forks();
@@ -318,9 +325,11 @@ static void thread_end(void *value)
     errno = saved;
 }
 
-/* A struct whose thread is gone; a few are asked for each time, in turn. Hold threads_lock. */
+/* A struct whose thread is gone; a few are asked for each time, in turn. Not in a sandbox, which expects no signals. Hold threads_lock. */
 static struct track_thread *thread_reuse(struct tracker *tracker)
 {
+    if (load_relaxed(&locked_up) > 0)
+        return NULL;
     for (unsigned i = 0; tracker->threads && i < REUSE_TRIES; i++) {
         struct track_thread *t = tracker->reuse_from ? tracker->reuse_from : tracker->threads;
         tracker->reuse_from = t->next;
@@ -555,12 +564,23 @@ __attribute__((constructor)) static void track_start(void)
         track_tracker_open();
 }
 
-static bool locked_up; /* no file is opened or removed any more */
+/* A child of fork() that has allocated nothing is mostly about to run another program. */
+static bool is_worth_no_book(void)
+{
+    return track_phase_now() == TRACK_EARLY && early.key.generation > 1 &&
+           load_relaxed(&early.calls) == 0;
+}
 
 void track_lock_up(void)
 {
-    (void)track_tracker_open();
-    store_relaxed(&locked_up, true);
+    if (real_wanted() && !is_worth_no_book())
+        (void)track_tracker_open();
+    fetch_add_relaxed(&locked_up, 1);
+}
+
+void track_unlock(void)
+{
+    fetch_sub_relaxed(&locked_up, 1);
 }
 
 /* At exit a watched book stays for the daemon, others go, but for one of a program that has locked itself up: who makes the next one sweeps. Threads that go on still write into the mapping,
@@ -575,7 +595,7 @@ __attribute__((destructor)) static void track_exit(void)
     if (tracker) {
         struct book_control *control = tracker->writer.control;
         bool watched = control && (load_relaxed(&control->flags) & BOOK_CONTROL_WATCHED);
-        book_writer_close(&tracker->writer, watched || load_relaxed(&locked_up));
+        book_writer_close(&tracker->writer, watched || load_relaxed(&locked_up) > 0);
     }
     errno = saved;
 }

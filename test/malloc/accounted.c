@@ -1,6 +1,7 @@
 /* accounted.c: with accounting on, blocks are what they are without: their sizes, what may be used of them, what children and others' threads
  * do with them. */
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -259,6 +260,102 @@ static void a_sandbox_may_kill_for_files(void)
     exit(0);
 }
 
+/* Whose book is mapped; 0: there is none. Reads without a buffer of stdio's, which would be counted. */
+static pid_t book_pid(void)
+{
+    enum { TAIL = 256 };
+    char text[TAIL + 4096 + 1];
+    size_t kept = 0;
+    pid_t pid = 0;
+    int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    MUST(fd >= 0);
+    for (ssize_t n; pid == 0 && (n = read(fd, text + kept, 4096)) > 0;) {
+        size_t length = kept + (size_t)n;
+        text[length] = '\0';
+        char *end = strstr(text, ".book"), *name = end;
+        while (name && name > text && name[-1] != '/')
+            name--;
+        if (name)
+            pid = (pid_t)strtol(name, NULL, 10);
+        kept = length < TAIL ? length : TAIL;
+        memmove(text, text + length - kept, kept);
+    }
+    MUST(close(fd) == 0);
+    return pid;
+}
+
+static pid_t own_book(void)
+{
+    return is_accounted() ? getpid() : 0;
+}
+
+static void must_be_reaped(pid_t child)
+{
+    MUST(child > 0);
+    case_reap(child);
+}
+
+/* What is forked in it finds no file either: it is not counted. */
+static void a_child_of_a_sandbox_opens_no_file(void)
+{
+    begin();
+    sandbox_enter(SANDBOX_KILLS);
+    pid_t child = fork();
+    if (child == 0) {
+        for (int i = 0; i < 20; i++)
+            begin();
+        _exit(0);
+    }
+    must_be_reaped(child);
+    begin();
+}
+
+static void *use_blocks(void *unused)
+{
+    begin();
+    return unused;
+}
+
+static void threads_begin_in_a_sandbox(void)
+{
+    pthread_t ids[3];
+    begin();
+    sandbox_enter(SANDBOX_KILLS);
+    for (size_t i = 0; i < COUNT_OF(ids); i++)
+        MUST(pthread_create(&ids[i], NULL, use_blocks, NULL) == 0);
+    for (size_t i = 0; i < COUNT_OF(ids); i++)
+        MUST(pthread_join(ids[i], NULL) == 0);
+    exit(0);
+}
+
+/* A child that has done nothing yet is about to run another program; one that has is counted on, and so is a program of its own. */
+static void who_locks_itself_up_at_once_has_no_book(void)
+{
+    begin();
+    pid_t child = fork();
+    if (child == 0) {
+        sandbox_enter(SANDBOX_REFUSES);
+        begin();
+        _exit(0);
+    }
+    must_be_reaped(child);
+    child = fork();
+    if (child == 0) {
+        MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && book_pid() == 0);
+        begin();
+        MUST(book_pid() == 0);
+        _exit(0);
+    }
+    must_be_reaped(child);
+    child = fork();
+    if (child == 0) {
+        MUST(malloc(1));
+        MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && book_pid() == own_book());
+        _exit(0);
+    }
+    must_be_reaped(child);
+}
+
 int main(int argc, char **argv)
 {
 #define CASE(name)  \
@@ -275,6 +372,9 @@ int main(int argc, char **argv)
         CASE(words_go_back_with_their_blocks),
         CASE(blocks_that_wander_between_threads_are_freed),
         CASE(a_sandbox_may_kill_for_files),
+        CASE(a_child_of_a_sandbox_opens_no_file),
+        CASE(threads_begin_in_a_sandbox),
+        CASE(who_locks_itself_up_at_once_has_no_book),
     };
     return cases_main(argc, argv, cases, COUNT_OF(cases));
 }
