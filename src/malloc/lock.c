@@ -8,6 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "malloc/kernel.h"
+
 enum { SPINS = 200 };
 
 union lock_page lock_page __attribute__((aligned(OS_PAGE_MAX)));
@@ -28,7 +30,8 @@ uint32_t lock_process_make(void)
 {
     int saved = errno;
     uint32_t number, none = 0;
-    syscall(SYS_madvise, &lock_page, sizeof(lock_page), MADV_WIPEONFORK);
+    if (syscall(SYS_madvise, &lock_page, sizeof(lock_page), MADV_WIPEONFORK) == 0)
+        store_relaxed(&lock_page.process.pid, (int32_t)kernel_call(SYS_getpid, 0, 0, 0, 0, 0));
     do {
         number = fetch_add_acq_rel(&last_number, 2) + 2;
     } while (number == 0);

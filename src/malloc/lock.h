@@ -24,9 +24,11 @@ struct lock {
     void (*stale)(struct lock *l); /* called with the lock */
 };
 
-/* The number of this process, with the lowest bit 0; 0: not known yet. In a page that is wiped in children. */
+/* The number of this process, with the lowest bit 0, and its PID; 0: not known yet. In a page that is wiped in children, but for those of
+ * vfork(): these find their parent's PID. */
 struct lock_process {
     uint32_t number;
+    int32_t pid;
 };
 union lock_page {
     struct lock_process process;

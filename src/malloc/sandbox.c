@@ -13,17 +13,34 @@
 #include <unistd.h>
 
 #include "malloc/entry.h"
+#include "malloc/lock.h"
 #include "malloc/pressure.h"
 #include "malloc/thread.h"
 #include "track/track.h"
 
 EXPORT int prctl(int option, ...);
 
+/* Between vfork() and exec a child has its parent's memory. Where that is not known it is taken for a process of its own: its parent
+ * then sees less, but is not killed. */
+static bool is_in_vfork(void)
+{
+    pid_t pid = load_relaxed(&lock_page.process.pid);
+    return pid != 0 && pid != getpid() && pid == getppid();
+}
+
+/* A constructor may come here before ours has run. */
 static void before_sandbox(void)
 {
-    if (thread_modes & MODE_ACCOUNT)
-        track_lock_up();
+    start_modes();
+    track_lock_up();
     pressure_blind();
+}
+
+/* It came to nothing: some only ask so whether the kernel knows filters. */
+static void no_sandbox(void)
+{
+    pressure_see();
+    track_unlock();
 }
 
 int prctl(int option, ...)
@@ -35,7 +52,11 @@ int prctl(int option, ...)
         args[i] =
             va_arg(list, unsigned long); /* all, however many there are: as the C library does */
     va_end(list);
-    if (option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS)
+    bool locks = (option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS) && !is_in_vfork();
+    if (locks)
         before_sandbox();
-    return (int)syscall(SYS_prctl, option, args[0], args[1], args[2], args[3]);
+    int r = (int)syscall(SYS_prctl, option, args[0], args[1], args[2], args[3]);
+    if (locks && r < 0)
+        no_sandbox();
+    return r;
 }

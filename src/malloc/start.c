@@ -10,6 +10,7 @@
 #include "malloc/atfork.h"
 #include "malloc/grind.h"
 #include "malloc/harden.h"
+#include "malloc/lock.h"
 #include "malloc/node.h"
 #include "malloc/nursery.h"
 #include "malloc/policy.h"
@@ -35,6 +36,7 @@ __attribute__((section(".text.startup"))) void start_modes(void)
             MODE_HARDEN; /* a block has one record, and that is its: nothing is accounted */
     } else if (malloc_settings.account) {
         heap_empty(&heap_accounted);
+        (void)lock_process(); /* sandbox.c asks whose book it would make */
         account_begin();
         thread_modes |= MODE_ACCOUNT;
         account_chain_begin();

@@ -261,13 +261,12 @@ static void a_sandbox_may_kill_for_files(void)
 }
 
 /* Whose book is mapped; 0: there is none. Reads without a buffer of stdio's, which would be counted. */
-static pid_t book_pid(void)
+static pid_t book_pid_in(int fd)
 {
     enum { TAIL = 256 };
     char text[TAIL + 4096 + 1];
     size_t kept = 0;
     pid_t pid = 0;
-    int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     MUST(fd >= 0);
     for (ssize_t n; pid == 0 && (n = read(fd, text + kept, 4096)) > 0;) {
         size_t length = kept + (size_t)n;
@@ -282,6 +281,11 @@ static pid_t book_pid(void)
     }
     MUST(close(fd) == 0);
     return pid;
+}
+
+static pid_t book_pid(void)
+{
+    return book_pid_in(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
 }
 
 static pid_t own_book(void)
@@ -328,6 +332,41 @@ static void threads_begin_in_a_sandbox(void)
     exit(0);
 }
 
+/* Its memory is the parent's, but no book of its own belongs there; nor is the parent locked up, whose next child has a book. */
+static void a_child_of_vfork_may_lock_itself_up(void)
+{
+    pid_t child = vfork();
+    if (child == 0)
+        _exit(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    must_be_reaped(child);
+    begin();
+    MUST_SAY(book_pid() == own_book(), "%d has the book of %d", getpid(), book_pid());
+    child = fork();
+    if (child == 0) {
+        begin();
+        MUST(book_pid() == own_book());
+        _exit(0);
+    }
+    must_be_reaped(child);
+    sandbox_enter(SANDBOX_KILLS);
+    begin();
+    exit(0);
+}
+
+static void a_filter_that_is_refused_changes_nothing(void)
+{
+    errno = 0;
+    MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL, 0, 0) == -1 && errno != 0);
+    pid_t child = fork();
+    if (child == 0) {
+        MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL, 0, 0) == -1);
+        begin();
+        MUST(book_pid() == own_book());
+        _exit(0);
+    }
+    must_be_reaped(child);
+}
+
 /* A child that has done nothing yet is about to run another program; one that has is counted on, and so is a program of its own. */
 static void who_locks_itself_up_at_once_has_no_book(void)
 {
@@ -356,6 +395,35 @@ static void who_locks_itself_up_at_once_has_no_book(void)
     must_be_reaped(child);
 }
 
+/* ---- before our constructor ---- */
+
+/* By one of a library (sandbox_early.c), when there is an environment: then there is a book; */
+static void a_library_locks_the_program_up(void)
+{
+    begin();
+    MUST(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1);
+    MUST(book_pid_in(SANDBOX_MAPS) == own_book());
+    exit(0);
+}
+
+/* and before that, by the program. */
+static void a_program_locks_itself_up_before_all(void)
+{
+    begin();
+    MUST(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1);
+    exit(0);
+}
+
+static void before_all(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "a_program_locks_itself_up_before_all") == 0) {
+        MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+        sandbox_enter(SANDBOX_KILLS_UNSEEN);
+    }
+}
+__attribute__((section(".preinit_array"), used)) static void (*const preinit)(int,
+                                                                              char **) = before_all;
+
 int main(int argc, char **argv)
 {
 #define CASE(name)  \
@@ -374,7 +442,11 @@ int main(int argc, char **argv)
         CASE(a_sandbox_may_kill_for_files),
         CASE(a_child_of_a_sandbox_opens_no_file),
         CASE(threads_begin_in_a_sandbox),
+        CASE(a_child_of_vfork_may_lock_itself_up),
+        CASE(a_filter_that_is_refused_changes_nothing),
         CASE(who_locks_itself_up_at_once_has_no_book),
+        CASE(a_library_locks_the_program_up),
+        CASE(a_program_locks_itself_up_before_all),
     };
     return cases_main(argc, argv, cases, COUNT_OF(cases));
 }

@@ -621,6 +621,49 @@ static void a_filter_of_its_own_call_is_foreseen(void)
     sandbox_use_heap();
 }
 
+/* Memory is looked after as before: a child that is killed for that dies of it, sooner or later. */
+static void must_look_at_files(void)
+{
+    pid_t child = case_fork();
+    int status;
+    if (child == 0) {
+        sandbox_enter(SANDBOX_KILLS_UNSEEN);
+        for (int i = 0; i < CASE_SECONDS / 2 * 100; i++) {
+            void *much = malloc(64 << 20);
+            MUST(much);
+            memset(much, 1, 1 << 20);
+            free(much);
+            use_heap(false);
+            usleep(10000);
+        }
+        _exit(0);
+    }
+    MUST(waitpid(child, &status, 0) == child);
+    MUST_SAY(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS, "status %x", (unsigned)status);
+}
+
+static void a_child_of_vfork_may_lock_itself_up(void)
+{
+    use_heap(false);
+    pid_t child = vfork();
+    if (child == 0)
+        _exit(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    MUST(child > 0);
+    case_reap(child);
+    must_look_at_files();
+    sandbox_enter(SANDBOX_KILLS);
+    sandbox_use_heap();
+}
+
+static void a_filter_that_is_refused_changes_nothing(void)
+{
+    errno = 0;
+    MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL, 0, 0) == -1 && errno != 0);
+    must_look_at_files();
+    sandbox_enter(SANDBOX_KILLS);
+    sandbox_use_heap();
+}
+
 /* What prctl() does otherwise, it still does. */
 static void prctl_is_what_it_was(void)
 {
@@ -668,6 +711,8 @@ int main(int argc, char **argv)
         CASE(no_file_is_opened_in_a_sandbox),
         CASE(a_heap_begins_in_a_sandbox_without_files),
         CASE(a_filter_of_its_own_call_is_foreseen),
+        CASE(a_child_of_vfork_may_lock_itself_up),
+        CASE(a_filter_that_is_refused_changes_nothing),
         CASE(prctl_is_what_it_was),
     };
     return cases_main(argc, argv, cases, COUNT_OF(cases));

@@ -15,6 +15,9 @@
  * allows all other calls, and is set behind the C library's back. */
 enum sandbox { SANDBOX_REFUSES, SANDBOX_KILLS, SANDBOX_KILLS_BY_SYSCALL, SANDBOX_KILLS_UNSEEN };
 
+/* Where sandbox_early.c leaves the mappings of the process to be read, which cannot be opened any more. */
+enum { SANDBOX_MAPS = 200 };
+
 static void sandbox_enter(enum sandbox kind)
 {
     static const int allowed[] = {SYS_mmap,          SYS_munmap,       SYS_mremap,
