@@ -9,6 +9,7 @@
 #include "malloc/os.h"
 #include "malloc/policy.h"
 #include "malloc/source.h"
+#include "malloc/thread.h"
 
 enum {
     TRIES = 8, /* rows of macro-blocks that are looked at, */
@@ -22,7 +23,7 @@ static_assert(HUGE_UNIT == (size_t)MACRO_BYTES, "the one can take the other's pl
 
 static bool is_possible(void)
 {
-    return !node_many && !os_places && !grind_on;
+    return !node_many && !os_places && !grind_on && !(load_relaxed(&thread_modes) & MODE_ACCOUNT);
 }
 
 unsigned exchange_share(void)

@@ -10,7 +10,8 @@
  * between does not find it, as with all that is on its way to the kernel.
  *
  * Not where memory is not all alike: with several sources, whose macro-blocks are of their node; and not in a range that is held for
- * the heap (range.h), where images tell what lies where.
+ * the heap (range.h), where images tell what lies where. Nor where blocks are accounted: who looks for lost ones (scan/find.h) takes
+ * what is two mappings to the kernel for the memory of two.
  *
  * What was exchanged may be several mappings to the kernel: because it moved, or because the kernel was told something about a
  * macro-block (huge pages, or none). Such a range is unmapped, purged and cut as any other; os_extend() refuses it before anything is

@@ -59,6 +59,30 @@ int main(void) { return malloc(100) == NULL; }
 """
 
 
+# Every other 2 MiB of many become free, and then large blocks are needed.
+IN_TURNS = """
+#include <stdlib.h>
+#include <string.h>
+enum { UNITS = 40, PART = 1000 << 10, LOST = 3, LOST_BYTES = (9 << 20) + (300 << 10) };
+static char *part[2 * UNITS];
+static __attribute__((noinline)) char *filled(size_t n) { return memset(malloc(n), 1, n); }
+static __attribute__((noinline)) void lose(void) { char *volatile p = filled(LOST_BYTES); p = NULL; }
+int main(void)
+{
+    for (int i = 0; i < 2 * UNITS; i++)
+        part[i] = filled(PART);
+    for (int i = 0; i < 2 * UNITS; i++)
+        if (i / 2 % 2 == 0) {
+            free(part[i]);
+            part[i] = NULL;
+        }
+    for (int i = 0; i < LOST; i++)
+        lose();
+    return 0;
+}
+"""
+
+
 class Scan(CommandTest):
     def run_scan(self, command, *options, tells=False, **keys):
         """Run a program to its end: what the scan told, and how it ended."""
@@ -209,6 +233,11 @@ class Scan(CommandTest):
 
     def test_of_a_hardened_heap_it_is_not_known_what_is_lost(self):
         self.not_known(["env", "MEMOIR_MALLOC=account=1,harden=2", *self.program("config").command(BUILD)])
+
+    def test_large_blocks_are_lost_whatever_was_there_before_them(self):
+        scan, done = self.run_scan([self.compiled(text=IN_TURNS)])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(scan["lost"], {"blocks": 3, "bytes": 3 * ((9 << 20) + (300 << 10))})
 
     def test_who_allocates_nothing_loses_nothing(self):
         for options in (), ("--track",):

@@ -16,11 +16,12 @@
 #include "malloc/policy.h"
 #include "malloc/settings.h"
 #include "malloc/source.h"
+#include "malloc/thread.h"
 
 /* What is asked of others, held fast. */
 struct slab slab_none;
 bool node_many, grind_on;
-uint32_t policy_level_now;
+uint32_t policy_level_now, thread_modes;
 static uint32_t scarce; /* memory that has to be mapped would be too much */
 bool policy_would_yield(size_t bytes, bool for_huge)
 {
@@ -322,10 +323,10 @@ static void macro_blocks_on_huge_pages_are_as_good(void **unused)
 
 /* ---- where nothing is exchanged ---- */
 
-static void nothing_moves_between_nodes_in_ranges_or_under_valgrind(void **unused)
+static void nothing_moves_where_memory_is_not_all_alike(void **unused)
 {
     static struct os_places closed;
-    for (int kind = 0; kind < 3; kind++) {
+    for (int kind = 0; kind < 4; kind++) {
         struct slab *row[ROW];
         row_taken(row);
         for (int i = 0; i < ROW; i++)
@@ -335,6 +336,7 @@ static void nothing_moves_between_nodes_in_ranges_or_under_valgrind(void **unuse
         node_many = kind == 0;
         os_places = kind == 1 ? &closed : NULL;
         grind_on = kind == 2;
+        thread_modes = kind == 3 ? MODE_ACCOUNT : 0;
         size_t dirty;
         struct huge_range r;
         assert_null(exchange_unit(&dirty));
@@ -342,6 +344,7 @@ static void nothing_moves_between_nodes_in_ranges_or_under_valgrind(void **unuse
         assert_int_equal(exchange_share(), 0);
         node_many = grind_on = false;
         os_places = NULL;
+        thread_modes = 0;
         assert_int_equal(exchange_share(), 8);
         huge_trim();
     }
@@ -590,7 +593,7 @@ int main(void)
         TEST(macro_blocks_without_memory_are_not_taken),
         TEST(macro_blocks_from_anywhere_are_gathered),
         TEST(macro_blocks_on_huge_pages_are_as_good),
-        TEST(nothing_moves_between_nodes_in_ranges_or_under_valgrind),
+        TEST(nothing_moves_where_memory_is_not_all_alike),
         TEST(a_child_that_began_anew_takes_nothing_of_its_parents),
         TEST(random_lives_keep_their_contents),
         TEST(threads_exchange_without_harm),

@@ -17,6 +17,7 @@
 /* What is asked of others, held fast. */
 struct slab slab_none;
 bool node_many, grind_on;
+uint32_t thread_modes;
 void node_prefer(void *p, size_t bytes, unsigned node)
 {
 }
