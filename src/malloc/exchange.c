@@ -17,8 +17,10 @@ enum {
         64, /* each so far back from the one that was found, to take it from its beginning */
     UNITS_MAX = 512, /* that change hands at once: they do so one by one, with the lock */
     GATHER_MAX = 64, /* of those that have to move: the kernel is asked for each */
+    FAILED_MAX = 4,  /* moves that the kernel refused, each of which costs units and addresses */
     DIRTY_MIN = MACRO_SLICES / 2, /* what has less memory is no better than what the kernel gives */
 };
+uint32_t exchange_moves_failed;
 static_assert(HUGE_UNIT == (size_t)MACRO_BYTES, "the one can take the other's place");
 
 static bool is_possible(void)
@@ -158,38 +160,68 @@ static bool take_units(struct source *s, unsigned n, struct units *ret)
 }
 
 /* Their pages move to where they are side by side, which is a small part of the work to fetch as many; the last unit becomes longer by
- * `more`. To the kernel each is a mapping of its own from then on, unless it came from beside the one before. */
-static char *units_move(const struct units *u, size_t more)
+ * `more`. To the kernel each is a mapping of its own from then on, unless it came from beside the one before. False: one did not move, and
+ * all of them are gone. */
+static bool units_move(const struct units *u, size_t more, char *to)
 {
-    char *to = os_reserve(u->n * HUGE_UNIT + more, 0, HUGE_UNIT, 0);
     unsigned moved = 0;
     size_t lost = 0; /* by the last move, which failed */
-    while (to && moved < u->n && lost == 0) {
+    while (moved < u->n && lost == 0) {
         size_t bytes = HUGE_UNIT + (moved == u->n - 1 ? more : 0);
-        if (os_move(u->at[moved], HUGE_UNIT, bytes, to + moved * HUGE_UNIT))
+        if (os_move_some(u->at[moved], HUGE_UNIT, bytes, to + moved * HUGE_UNIT,
+                         &exchange_moves_failed))
             moved++;
         else
             lost = bytes;
     }
     if (moved == u->n)
-        return to;
+        return true;
     for (unsigned i = moved; i < u->n; i++)
         os_unmap(u->at[i], HUGE_UNIT);
     if (moved > 0)
         os_unmap(to, moved * HUGE_UNIT);
-    if (to)
-        os_unreserve(to + moved * HUGE_UNIT + lost, (u->n - moved) * HUGE_UNIT + more - lost);
-    return NULL;
+    os_unreserve(to + moved * HUGE_UNIT + lost, (u->n - moved) * HUGE_UNIT + more - lost);
+    return false;
+}
+
+/* There is no place for them together: they are the source's again, as they were. */
+static void units_return(struct source *s, const struct units *u)
+{
+    lock_take(&s->lock);
+    for (unsigned i = 0; i < u->n; i++) {
+        struct macro *m = (struct macro *)u->at[i];
+        map_set(m, MACRO_BYTES, MAP_MACRO);
+        m->prev = NULL;
+        source_macro_join(s, m);
+        runs_insert(s, m, 1, MACRO_SLICES_USABLE);
+        source_empty_link(s, m);
+    }
+    lock_drop(&s->lock);
 }
 
 static char *gather(struct source *s, unsigned n, size_t more)
 {
     struct units units;
-    if (n > GATHER_MAX || !take_units(s, n, &units))
+    size_t bytes = n * HUGE_UNIT + more;
+    if (n > GATHER_MAX || load_relaxed(&exchange_moves_failed) >= FAILED_MAX ||
+        !take_units(s, n, &units))
         return NULL;
-    char *at = units_move(&units, more);
-    plain_pages(at, n * HUGE_UNIT + more, at && units.huge_page);
-    return at;
+    char *to = os_reserve(bytes, 0, HUGE_UNIT, 0);
+    if (!to)
+        units_return(s, &units);
+    if (!to || !units_move(&units, more, to))
+        return NULL;
+    plain_pages(to, bytes, units.huge_page);
+    return to;
+}
+
+/* Only if much of it went: a huge block is more than slices that were missed before it, and what else it needs never was there. */
+static void count_missed(struct source *s, uint64_t slices)
+{
+    lock_take(&s->lock);
+    if (s->n_purged >= s->n_refaulted + slices / 2)
+        source_missed(s, slices);
+    lock_drop(&s->lock);
 }
 
 /* Units move only where as much would have to go back to the kernel otherwise. Then what a block needs beyond the last whole one is
@@ -210,10 +242,12 @@ bool exchange_range(size_t bytes, struct huge_range *ret, size_t *ret_dirty)
         *ret = (struct huge_range){.at = at, .bytes = dirty + more};
         *ret_dirty = dirty;
     }
-    if (at)
-        return true;
-    lock_take(&s->lock);
-    source_missed(s, dirty / SLICE_BYTES);
-    lock_drop(&s->lock);
-    return false;
+    if (!at && scarce && more) { /* too many to move, or they are not to be had */
+        at = take_row(s, whole);
+        *ret = (struct huge_range){.at = at, .bytes = whole};
+        *ret_dirty = whole;
+    }
+    if (!at)
+        count_missed(s, dirty / SLICE_BYTES);
+    return at != NULL;
 }

@@ -21,11 +21,15 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "malloc/huge_cache.h"
 
 /* How much of the peak of slices may be kept, in eighths, as it was learnt from what was missed; 0: nothing is exchanged. A load. */
 unsigned exchange_share(void);
+
+/* Moves of units that the kernel refused, since the beginning: after a few, no more are tried. */
+extern uint32_t exchange_moves_failed __attribute__((visibility("hidden")));
 
 /* Memory for a macro-block: 2 MiB, of which the first *ret_dirty bytes may not be zero; those of the descriptors are. NULL: there is
  * none. Without a lock. */

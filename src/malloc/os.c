@@ -376,7 +376,7 @@ void os_unreserve(void *p, size_t bytes)
     errno = saved;
 }
 
-bool os_move(void *old, size_t old_bytes, size_t new_bytes, void *to)
+bool os_move_some(void *old, size_t old_bytes, size_t new_bytes, void *to, uint32_t *failed)
 {
     old_bytes = os_page_up(old_bytes);
     new_bytes = os_page_up(new_bytes);
@@ -391,11 +391,16 @@ bool os_move(void *old, size_t old_bytes, size_t new_bytes, void *to)
         hole(old, old_bytes);
     } else {
         fetch_sub_relaxed(&os_counts.mapped_bytes, more);
-        fetch_add_relaxed(&moves_failed, 1);
+        fetch_add_relaxed(failed, 1);
         count(&os_counts.kept_bytes, new_bytes);
     }
     errno = saved;
     return done;
+}
+
+bool os_move(void *old, size_t old_bytes, size_t new_bytes, void *to)
+{
+    return os_move_some(old, old_bytes, new_bytes, to, &moves_failed);
 }
 
 bool os_huge_page(void *p, size_t bytes, bool on)

@@ -95,13 +95,16 @@ bool os_purge(void *p, size_t bytes);
  *                 `align`. os_unreserve() gives back what is not used.
  *   os_move()     moves the pages there; what is added reads as zero. False leaves the old range as it
  *                 was, and the reserved place is lost. The old range must be one mapping to the kernel;
- *                 where several were joined, or the program has changed a part, this fails.
+ *                 where several were joined, or the program has changed a part, this fails. If it does so too
+ *                 often, there are no more places to be had.
+ *   os_move_some()  the same; but failures are counted for the caller, who sees to an end.
  *
  * Ranges that are moved are no longer where they were: another thread may be given the old place at once. */
 int os_extend(void *old, size_t old_bytes, size_t new_bytes);
 void *os_reserve(size_t bytes, size_t room_bytes, size_t align, size_t lead);
 void os_unreserve(void *p, size_t bytes);
 bool os_move(void *old, size_t old_bytes, size_t new_bytes, void *to);
+bool os_move_some(void *old, size_t old_bytes, size_t new_bytes, void *to, uint32_t *failed);
 
 /* Ask for huge pages in a range, or for none. False when the kernel has none. */
 bool os_huge_page(void *p, size_t bytes, bool on);

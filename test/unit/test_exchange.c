@@ -53,6 +53,7 @@ static int start_anew(void **unused)
     os_fault = NULL;
     node_many = false;
     scarce = 0;
+    exchange_moves_failed = 0;
     malloc_settings.keep_bytes = UINT64_C(1) << 40;
     malloc_settings.thp = THP_NEVER;
     huge_keep(SIZE_MAX, 3600 * NS_PER_S);
@@ -321,6 +322,51 @@ static void macro_blocks_on_huge_pages_are_as_good(void **unused)
     assert_true(huge_free(p));
 }
 
+/* More units than may move, of which the last would be cut: they are taken where they are all the same. */
+static void many_macro_blocks_side_by_side_are_taken_where_memory_is_scarce(void **unused)
+{
+    enum { UNITS = 65, MOST = 256 };
+    struct slab *all[MOST];
+    struct span span;
+    unsigned n = 0, beside = 0;
+    while (beside <= UNITS && n < MOST) {
+        assert_true(source_take(&source_main, MACRO_SLICES_USABLE, 1, &span));
+        all[n++] = span.slab;
+        beside = 1;
+        qsort(all, n, sizeof(*all), by_address);
+        for (unsigned i = 1; i < n && beside <= UNITS; i++)
+            beside = (char *)all[i] - (char *)all[i - 1] == (ptrdiff_t)UNIT ? beside + 1 : 1;
+    }
+    assert_true(beside > UNITS);
+    for (unsigned i = 0; i < n; i++)
+        given(all[i]);
+    scarce = 1;
+    size_t dirty;
+    struct huge_range r;
+    uint64_t mapped = mapped_now();
+    assert_true(exchange_range(UNITS * UNIT + UNIT / 4, &r, &dirty));
+    assert_int_equal(r.bytes, (UNITS + 1) * UNIT);
+    assert_int_equal(dirty, r.bytes);
+    assert_int_equal(mapped_now(), mapped);
+    huge_retire(r);
+}
+
+/* A huge block that finds nothing teaches the source to keep more only if about as much went from there. */
+static void little_that_went_is_not_missed_by_a_huge_block(void **unused)
+{
+    enum { SLICES = 100 * MACRO_SLICES };
+    size_t dirty;
+    struct huge_range r;
+    source_main.n_refaulted = 0;
+    source_main.n_purged = SLICES / 4;
+    assert_false(exchange_range(100 * UNIT, &r, &dirty));
+    assert_int_equal(source_main.n_refaulted, 0);
+    source_main.n_purged = SLICES / 2;
+    assert_false(exchange_range(100 * UNIT, &r, &dirty));
+    assert_int_equal(source_main.n_refaulted, SLICES);
+    source_main.n_refaulted = source_main.n_purged = 0;
+}
+
 /* ---- where nothing is exchanged ---- */
 
 static void nothing_moves_where_memory_is_not_all_alike(void **unused)
@@ -563,12 +609,67 @@ static void gathering_survives_every_failing_move(void **unused)
     }
 }
 
+/* The units go, since they moved in part, but there is an end to it; and blocks that grow still move. */
+static void failing_moves_end_gathering_and_nothing_else(void **unused)
+{
+    for (int i = 0; i < 20; i++) {
+        struct slab *row[ROW];
+        row_taken(row);
+        for (int k = 0; k < ROW; k += 2)
+            given(row[k]);
+        scarce = 1;
+        os_fault = no_remap;
+        char *p = huge_taken(3 * UNIT + UNIT / 4);
+        os_fault = NULL;
+        scarce = 0;
+        assert_int_equal(source_main.n_macros, i < 4 ? ROW - 3 : ROW);
+        for (int k = 1; k < ROW; k += 2)
+            given(row[k]);
+        assert_true(huge_free(p));
+        huge_trim();
+        source_shrink(&source_main);
+    }
+    void *to = os_reserve(UNIT, 0, UNIT, 0);
+    assert_non_null(to);
+    os_unreserve(to, UNIT);
+}
+
+static bool no_map(enum os_call call)
+{
+    return call == OS_CALL_MAP;
+}
+
+static void macro_blocks_stay_where_there_is_no_place_for_them(void **unused)
+{
+    struct slab *row[ROW];
+    row_taken(row);
+    for (int i = 0; i < ROW; i += 2)
+        given(row[i]);
+    scarce = 1;
+    os_fault = no_map;
+    size_t dirty;
+    struct huge_range r;
+    assert_false(exchange_range(3 * UNIT + UNIT / 4, &r, &dirty));
+    os_fault = NULL;
+    assert_int_equal(source_main.n_macros, ROW);
+    assert_int_equal(source_main.n_empty, ROW / 2);
+    uint64_t calls = os_counts.map_calls;
+    for (int i = 0; i < ROW; i += 2)
+        row[i] = whole_taken().slab;
+    assert_int_equal(os_counts.map_calls, calls);
+    for (int i = 0; i < ROW; i += 2)
+        given(row[i]);
+    for (int i = 1; i < ROW; i += 2)
+        given(row[i]);
+}
+
 static void random_lives_survive_every_failing_call(void **unused)
 {
     unsigned seed = first_seed();
     store_relaxed(&scarce, 1);
     for (kinds = 1; kinds < 32; kinds = kinds == 16 ? 31 : kinds * 2)
         for (every = 1; every < 12; every += 1 + every / 3) {
+            exchange_moves_failed = 0;
             os_fault = every_nth_fails;
             bool ok = random_life(seed + every, 100);
             os_fault = NULL;
@@ -593,11 +694,15 @@ int main(void)
         TEST(macro_blocks_without_memory_are_not_taken),
         TEST(macro_blocks_from_anywhere_are_gathered),
         TEST(macro_blocks_on_huge_pages_are_as_good),
+        TEST(many_macro_blocks_side_by_side_are_taken_where_memory_is_scarce),
+        TEST(little_that_went_is_not_missed_by_a_huge_block),
         TEST(nothing_moves_where_memory_is_not_all_alike),
         TEST(a_child_that_began_anew_takes_nothing_of_its_parents),
         TEST(random_lives_keep_their_contents),
         TEST(threads_exchange_without_harm),
         TEST(gathering_survives_every_failing_move),
+        TEST(failing_moves_end_gathering_and_nothing_else),
+        TEST(macro_blocks_stay_where_there_is_no_place_for_them),
         /* Last: may turn moves off, and leave behind what the kernel does not take. */
         cmocka_unit_test_setup(random_lives_survive_every_failing_call, start_anew),
     };
