@@ -384,7 +384,7 @@ void *heap_alloc_aligned(struct heap *h, size_t bytes, size_t align)
 {
     if (align <= SIZE_STEP)
         return heap_alloc(h, bytes);
-    if (bytes > SIZE_SMALL_MAX || align > SLICE_BYTES)
+    if (bytes > SIZE_SMALL_MAX || align > SIZE_SMALL_MAX)
         return large_alloc(h, bytes, align, false);
     for (unsigned class = size_class(bytes > align ? bytes : align); class < SIZE_CLASSES; class ++)
         if ((size_of_class(class) & (align - 1)) == 0)
