@@ -157,8 +157,8 @@ bool large_resize(struct slab *s, size_t bytes)
         return false;
     unsigned slices = (unsigned)((s->start + bytes + SLICE_BYTES - 1) >> SLICE_SHIFT);
     slice_bits dirty;
-    if (slices != s->slices && !source_resize(macro_of(s)->source, s, slices, &dirty))
-        return false;
+    if (slices != s->slices)
+        return source_resize(macro_of(s)->source, s, slices, bytes, &dirty);
     s->asked = bytes;
     return true;
 }

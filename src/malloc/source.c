@@ -294,7 +294,8 @@ void source_give(struct source *s, struct slab *slab)
         source_age(s);
 }
 
-bool source_resize(struct source *s, struct slab *slab, unsigned slices, slice_bits *ret_dirty)
+bool source_resize(struct source *s, struct slab *slab, unsigned slices, uint64_t asked,
+                   slice_bits *ret_dirty)
 {
     struct macro *m = macro_of(slab);
     unsigned first = slab_slice(slab), had = slab->slices;
@@ -318,8 +319,10 @@ bool source_resize(struct source *s, struct slab *slab, unsigned slices, slice_b
     } else if (slices < had) {
         slices_free(s, m, first + slices, had - slices);
     }
-    if (done)
+    if (done) {
         slab->slices = (uint8_t)slices;
+        slab->asked = asked;
+    }
     bool due = slices < had && source_age_due(s);
     lock_drop(&s->lock);
     if (due)

@@ -81,8 +81,10 @@ void source_give(struct source *s, struct slab *slab);
 /* The same, but what is kept is not looked at. True: it is time for that. */
 bool source_put(struct source *s, struct slab *slab);
 
-/* Make a large block's run longer or shorter where it is; false if there is no room. ret_dirty: as above. */
-bool source_resize(struct source *s, struct slab *slab, unsigned slices, slice_bits *ret_dirty);
+/* Make a large block's run longer or shorter where it is, for `asked` bytes: who has the lock finds both or neither. False if there is
+ * no room. ret_dirty: as above. */
+bool source_resize(struct source *s, struct slab *slab, unsigned slices, uint64_t asked,
+                   slice_bits *ret_dirty);
 
 /* Has its slab come from the source as it is now, and not from before it had to begin anew? With the lock. */
 static inline bool source_has(const struct source *s, const struct slab *slab)

@@ -136,8 +136,9 @@ static void resize(struct run *r)
 {
     slice_bits dirty;
     unsigned slices = 1 + (unsigned)random_below(64), had = r->slices;
-    if (!source_resize(&source_main, r->slab, slices, &dirty))
+    if (!source_resize(&source_main, r->slab, slices, slices * 100, &dirty))
         return;
+    assert_int_equal(r->slab->asked, slices * 100);
     r->slices = slices;
     assert_int_equal(r->slab->slices, slices);
     if (slices > had) {
@@ -683,7 +684,7 @@ static struct slab *taken_with_wall(unsigned slices, struct slab **ret_wall)
 {
     slice_bits dirty;
     struct slab *slab = taken(slices + 1).slab;
-    assert_true(source_resize(&source_main, slab, slices, &dirty));
+    assert_true(source_resize(&source_main, slab, slices, 1, &dirty));
     *ret_wall = taken(1).slab;
     assert_ptr_equal(*ret_wall, slab + slices);
     return slab;
