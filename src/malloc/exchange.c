@@ -15,7 +15,6 @@ enum {
     TRIES = 8, /* rows of macro-blocks that are looked at, */
     BEFORE_MAX =
         64, /* each so far back from the one that was found, to take it from its beginning */
-    UNITS_MAX = 512, /* that change hands at once: they do so one by one, with the lock */
     GATHER_MAX = 64, /* of those that have to move: the kernel is asked for each */
     FAILED_MAX = 4,  /* moves that the kernel refused, each of which costs units and addresses */
     DIRTY_MIN = MACRO_SLICES / 2, /* what has less memory is no better than what the kernel gives */
@@ -231,7 +230,7 @@ bool exchange_range(size_t bytes, struct huge_range *ret, size_t *ret_dirty)
     struct source *s = &source_main;
     size_t n = (bytes + HUGE_UNIT / 2) / HUGE_UNIT, dirty = (n + !n) * HUGE_UNIT;
     size_t more = bytes > dirty ? bytes - dirty : 0, whole = huge_unit_up(bytes);
-    if (!is_possible() || n > UNITS_MAX)
+    if (!is_possible() || bytes > EXCHANGE_MAX)
         return false;
     bool scarce = policy_would_yield(dirty, true);
     char *at = more && scarce ? NULL : take_row(s, whole);

@@ -25,6 +25,9 @@
 
 #include "malloc/huge_cache.h"
 
+/* No larger block takes macro-blocks: they change hands one by one, with the lock. */
+#define EXCHANGE_MAX ((size_t)1 << 30)
+
 /* How much of the peak of slices may be kept, in eighths, as it was learnt from what was missed; 0: nothing is exchanged. A load. */
 unsigned exchange_share(void);
 

@@ -248,7 +248,7 @@ void huge_retire(struct huge_range r)
 
 /* Something smaller that is kept, made long enough. What it lacks comes as zeroes, so its part of the
  * memory need not be faulted in again, and does not lie idle while new memory is used. */
-static bool grow_kept(size_t bytes, struct huge_range *r)
+static int grow_kept(size_t bytes, struct huge_range *r)
 {
     if (r->lead)
         os_unmap(r->at - r->lead, r->lead);
@@ -263,7 +263,7 @@ static bool grow_kept(size_t bytes, struct huge_range *r)
     }
     if (error == 0)
         r->bytes = bytes;
-    return error == 0;
+    return error;
 }
 
 /* What is kept and has enough. */
@@ -292,7 +292,7 @@ static bool find_units(size_t bytes, struct huge_range *ret, size_t *ret_dirty)
     return true;
 }
 
-/* What is kept and has less, made longer. */
+/* What is kept and has less, made longer. What cannot be, since it is several mappings, stays for others; else it would lie idle. */
 static bool find_less(size_t bytes, struct huge_range *ret, size_t *ret_dirty)
 {
     lock_take(&huge.lock);
@@ -302,10 +302,12 @@ static bool find_less(size_t bytes, struct huge_range *ret, size_t *ret_dirty)
     if (!found)
         return false;
     *ret_dirty = ret->bytes;
-    if (grow_kept(bytes, ret))
-        return true;
-    give_back(ret);
-    return false;
+    int error = grow_kept(bytes, ret);
+    if (error == -EFAULT)
+        huge_retire(*ret);
+    else if (error != 0)
+        give_back(ret);
+    return error == 0;
 }
 
 /* Memory for a block: `bytes` from a multiple of `align`, and `lead` before. What has been used before

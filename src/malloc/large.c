@@ -47,7 +47,8 @@ static void clear_dirty(char *memory, slice_bits dirty, size_t from, size_t to)
 static void *huge(struct heap *h, size_t bytes, size_t align, bool zero)
 {
     bool zeroed = false;
-    if (exchange_share() > 0 && policy_would_yield(bytes, true))
+    bool exchanged = align < MACRO_BYTES && bytes < EXCHANGE_MAX && exchange_share() > 0;
+    if (exchanged && policy_would_yield(bytes, true))
         heap_give_empty(h);
     void *block = huge_alloc(bytes, align, zero ? &zeroed : NULL);
     if (block && zero && !zeroed)

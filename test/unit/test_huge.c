@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -620,6 +621,20 @@ static void threads_share_what_is_kept(void **unused)
     os_fault = NULL;
 }
 
+/* Such a range cannot grow: it stays for blocks that fit. */
+static void what_is_several_mappings_is_not_lost_to_a_larger_block(void **unused)
+{
+    char *p = huge_alloc(4 * UNIT - 4096, 1, NULL);
+    char *unit = (char *)((uintptr_t)p & ~(UNIT - 1));
+    assert_int_equal(madvise(unit + UNIT, UNIT, MADV_DONTDUMP), 0);
+    assert_true(huge_free(p));
+    assert_true(counts().kept_bytes > 3 * UNIT);
+    char *q = huge_alloc(6 * UNIT, 1, NULL);
+    assert_non_null(q);
+    assert_true(counts().kept_bytes >= UNIT); /* as much as may be, besides */
+    assert_true(huge_free(q));
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, start_anew)
 
 int main(void)
@@ -631,6 +646,7 @@ int main(void)
         TEST(freed_memory_is_used_again_without_faults),
         TEST(one_large_range_serves_many_blocks_and_again_one),
         TEST(something_smaller_is_kept_and_made_longer),
+        TEST(what_is_several_mappings_is_not_lost_to_a_larger_block),
         TEST(zeroes_are_zeroes),
         TEST(kept_and_used_hardly_exceed_the_peak),
         TEST(less_than_half_is_kept_of_what_was_never_missed),
