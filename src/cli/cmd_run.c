@@ -64,7 +64,7 @@ static const struct option_spec options[] = {
      "call is accounted by its caller in any case",
      .choices = stacks_words},
     {"sample", 0, OPTION_STRING, AT(sample), "BYTES",
-     "one stack for so many bytes on average (default: the tracker's own, 512K)"},
+     "one stack for so many bytes on average (default: the tracker's own, 1M)"},
     {"mmap", 'm', OPTION_FLAG, AT(map), .help = "account mmap and munmap as well (with --track)"},
     {"suspended", 0, OPTION_FLAG, AT(suspended),
      .help =

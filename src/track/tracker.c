@@ -28,7 +28,7 @@
 enum {
     REUSE_TRIES = 8, /* structs looked at for one whose thread is gone */
     STACK_MAX = 256, /* frames looked at to tell whether a call is under way */
-    SAMPLE_BYTES = 512 << 10,
+    SAMPLE_BYTES = 1 << 20,
     /* Twice what a thread may not have folded yet: half of what book_fold() allows, and all that may come between two ticks, or, which is
      * more, be freed before track_settle(). */
     PEAK_ERROR = 2 * BOOK_FOLD_BYTES + 2 * TRACK_SETTLE_BYTES,

@@ -156,6 +156,15 @@ class Threads(TrackTest):
         process.go_on()
         self.assertEqual(process.wait(), 0, process.err.lines)
 
+    def test_one_byte_in_a_mebibyte_has_its_stack_taken(self):
+        process = self.start("track_threads", "relay")
+        process.told("relay")
+        estimate = max(s.alloc_blocks for s in self.book(process.pid).sites() if s.sampled)
+        self.assertEqual(estimate % 525, 0)  # what one block of 2,000 bytes stands for
+        self.assertTrue(20000 < estimate < 82000, estimate)  # of 51,200: six times the mean error of 98 samples
+        process.go_on()
+        self.assertEqual(process.wait(), 0, process.err.lines)
+
 
 class Life(TrackTest):
     """What may happen to a process."""
