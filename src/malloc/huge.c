@@ -261,7 +261,7 @@ static int grow_kept(size_t bytes, struct huge_range *r)
             error = 0;
         }
     }
-    if (error == 0)
+    if (error == 0 && r->bytes < bytes)
         r->bytes = bytes;
     return error;
 }
@@ -292,11 +292,13 @@ static bool find_units(size_t bytes, struct huge_range *ret, size_t *ret_dirty)
     return true;
 }
 
-/* What is kept and has less, made longer. What cannot be, since it is several mappings, stays for others; else it would lie idle. */
+/* What is kept and has less, made longer; or enough, since somebody freed it meanwhile. What cannot be,
+ * since it is several mappings, stays for others; else it would lie idle. */
 static bool find_less(size_t bytes, struct huge_range *ret, size_t *ret_dirty)
 {
     lock_take(&huge.lock);
-    bool found = huge_cache_take_largest(&huge_ranges, bytes / 8 + 1, ret);
+    bool found = huge_cache_take(&huge_ranges, bytes, 0, HUGE_UNIT, ret) ||
+                 huge_cache_take_largest(&huge_ranges, bytes / 8 + 1, ret);
     huge_missed(bytes);
     lock_drop(&huge.lock);
     if (!found)

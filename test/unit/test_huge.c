@@ -22,6 +22,7 @@
 
 /* What macro-blocks left: none, or units that were used before, each of which is a mapping of its own to the kernel. */
 static uint32_t exchange_on;
+static void *freed_meanwhile; /* by another thread, when nothing that is kept was found to do */
 unsigned exchange_share(void)
 {
     return 0;
@@ -29,6 +30,10 @@ unsigned exchange_share(void)
 
 bool exchange_range(size_t bytes, struct huge_range *ret, size_t *ret_dirty)
 {
+    if (freed_meanwhile) {
+        assert_true(huge_free(freed_meanwhile));
+        freed_meanwhile = NULL;
+    }
     if (!load_relaxed(&exchange_on))
         return false;
     size_t units = (bytes + UNIT - 1) / UNIT;
@@ -621,6 +626,17 @@ static void threads_share_what_is_kept(void **unused)
     os_fault = NULL;
 }
 
+static void what_was_freed_meanwhile_is_not_cut_and_forgotten(void **unused)
+{
+    freed_meanwhile = huge_alloc(8 * UNIT - 4096, 1, NULL);
+    assert_non_null(freed_meanwhile);
+    size_t mapped = counts().mapped_bytes;
+    void *p = huge_alloc(3 * UNIT - 4096, 1, NULL);
+    assert_non_null(p);
+    assert_int_equal(counts().mapped_bytes + counts().kept_bytes, mapped);
+    assert_true(huge_free(p));
+}
+
 /* Such a range cannot grow: it stays for blocks that fit. */
 static void what_is_several_mappings_is_not_lost_to_a_larger_block(void **unused)
 {
@@ -646,6 +662,7 @@ int main(void)
         TEST(freed_memory_is_used_again_without_faults),
         TEST(one_large_range_serves_many_blocks_and_again_one),
         TEST(something_smaller_is_kept_and_made_longer),
+        TEST(what_was_freed_meanwhile_is_not_cut_and_forgotten),
         TEST(what_is_several_mappings_is_not_lost_to_a_larger_block),
         TEST(zeroes_are_zeroes),
         TEST(kept_and_used_hardly_exceed_the_peak),
