@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -23,3 +25,12 @@
 #if defined(__SANITIZE_ADDRESS__)
 #define UNDER_ASAN 1
 #endif
+
+/* Of random lives: another one each time, and told, so that MEMOIR_TEST_SEED can bring it back. */
+static inline unsigned check_seed(void)
+{
+    const char *text = getenv("MEMOIR_TEST_SEED");
+    unsigned seed = text ? (unsigned)atoi(text) : (unsigned)getpid();
+    print_message("seed %u\n", seed);
+    return seed;
+}

@@ -538,17 +538,9 @@ static bool random_life(unsigned seed, int steps)
     return ok;
 }
 
-static unsigned first_seed(void)
-{
-    const char *text = getenv("MEMOIR_TEST_SEED");
-    unsigned seed = text ? (unsigned)atoi(text) : (unsigned)getpid();
-    print_message("seed %u\n", seed);
-    return seed;
-}
-
 static void random_lives_keep_their_contents(void **unused)
 {
-    unsigned seed = first_seed();
+    unsigned seed = check_seed();
     for (unsigned i = 0; i < 4; i++) {
         store_relaxed(&scarce, i % 2);
         assert_true(random_life(seed + i, 800));
@@ -562,7 +554,7 @@ static void *thread_life(void *arg)
 
 static void threads_exchange_without_harm(void **unused)
 {
-    unsigned seed = first_seed();
+    unsigned seed = check_seed();
     pthread_t threads[4];
     store_relaxed(&scarce, 1);
     for (unsigned i = 0; i < 4; i++)
@@ -665,7 +657,7 @@ static void macro_blocks_stay_where_there_is_no_place_for_them(void **unused)
 
 static void random_lives_survive_every_failing_call(void **unused)
 {
-    unsigned seed = first_seed();
+    unsigned seed = check_seed();
     store_relaxed(&scarce, 1);
     for (kinds = 1; kinds < 32; kinds = kinds == 16 ? 31 : kinds * 2)
         for (every = 1; every < 12; every += 1 + every / 3) {

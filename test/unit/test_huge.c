@@ -508,17 +508,9 @@ static bool random_life(unsigned seed, int steps)
     return ok;
 }
 
-static unsigned first_seed(void)
-{
-    const char *text = getenv("MEMOIR_TEST_SEED");
-    unsigned seed = text ? (unsigned)atoi(text) : (unsigned)getpid();
-    print_message("seed %u\n", seed);
-    return seed;
-}
-
 static void random_lives_keep_their_contents(void **unused)
 {
-    unsigned seed = first_seed();
+    unsigned seed = check_seed();
     for (unsigned i = 0; i < 4; i++)
         assert_true(random_life(seed + i, 200));
     assert_int_equal(counts().blocks, 0);
@@ -563,7 +555,7 @@ static void what_is_more_than_needed_of_others_memory_goes(void **unused)
 static void random_lives_with_memory_of_others_keep_their_contents(void **unused)
 {
     exchange_on = 1;
-    unsigned seed = first_seed();
+    unsigned seed = check_seed();
     for (unsigned i = 0; i < 2; i++)
         assert_true(random_life(seed + i, 200));
     assert_int_equal(counts().blocks, 0);
@@ -580,7 +572,7 @@ static bool every_nth_fails(enum os_call call)
 
 static void random_lives_survive_every_failing_call(void **unused)
 {
-    unsigned seed = first_seed();
+    unsigned seed = check_seed();
     for (kinds = 1; kinds < 32; kinds = kinds == 16 ? 31 : kinds * 2)
         for (every = 1; every < 12; every += 1 + every / 3) {
             exchange_on = every % 2;
@@ -616,7 +608,7 @@ static void run_threads(unsigned seed)
 
 static void threads_share_what_is_kept(void **unused)
 {
-    unsigned seed = first_seed();
+    unsigned seed = check_seed();
     run_threads(seed);
     every = 5;
     kinds = 31;
