@@ -249,15 +249,9 @@ static int run(const void *values, const struct operands *operands)
     struct buffers_values with_pid = *(const struct buffers_values *)values;
     const struct buffers_values *v = &with_pid;
     struct buffers_filter filter;
-    if (operands->n) {
-        const char *word = operands->words[0];
-        char *end;
-        unsigned long long pid = *word >= '0' && *word <= '9' ? strtoull(word, &end, 10) : 0;
-        if (v->pid || pid == 0 || pid > INT32_MAX || *end)
-            return command_misuse(&cmd_buffers, "'%s' is no process id, or one too many", word);
-        with_pid.pid = pid;
-    }
-    int r = parse(v, &filter);
+    int r = command_pid_operand(&cmd_buffers, operands, &with_pid.pid);
+    if (r == COMMAND_OK)
+        r = parse(v, &filter);
     if (r != COMMAND_OK)
         return r;
     if (command_check_dir(v->dir) != COMMAND_OK)
@@ -294,6 +288,7 @@ const struct command cmd_buffers = {
     .sections = sections,
     .fields = fields,
     .operands_max = 1,
+    .takes_processes = true,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

@@ -558,10 +558,13 @@ static int question_check(const struct exited_values *v, const char *where)
 
 static int run(const void *values, const struct operands *operands)
 {
-    const struct exited_values *v = values;
+    struct exited_values with_pid = *(const struct exited_values *)values;
+    const struct exited_values *v = &with_pid;
     MEMOIR_CLEANUP(buffer_release)
     struct buffer where = BUFFER_INIT(WHERE_MAX);
-    int r = check(v);
+    int r = command_pid_operand(&cmd_exited, operands, &with_pid.pid);
+    if (r == COMMAND_OK)
+        r = check(v);
     if (r == COMMAND_OK)
         r = where_of(v, &where);
     if (r != COMMAND_OK)
@@ -583,7 +586,7 @@ static int run(const void *values, const struct operands *operands)
 
 const struct command cmd_exited = {
     .name = "exited",
-    .usage = "exited [OPTION...]",
+    .usage = "exited [OPTION...] [PID]",
     .help = "processes that ended: when, how, and with how much memory",
     .description =
         "Shows one row for each process that ended, the latest first: when, how long it lived, its cause of death, the "
@@ -594,6 +597,7 @@ const struct command cmd_exited = {
     .options = options,
     .examples = examples,
     .sections = sections,
+    .operands_max = 1,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

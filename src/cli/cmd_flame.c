@@ -285,6 +285,7 @@ const struct command cmd_flame = {
     .examples = examples,
     .sections = sections,
     .operands_max = 2,
+    .takes_processes = true,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

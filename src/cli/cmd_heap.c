@@ -10,11 +10,13 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/json.h"
 #include "base/sum.h"
 #include "base/units.h"
 #include "book/layout.h"
 #include "cli/command.h"
+#include "cli/process_word.h"
 #include "cli/table.h"
 #include "cli/term.h"
 #include "ledger/ledger.h"
@@ -74,8 +76,8 @@ enum {
 static const struct column class_columns[] = {
     [CLASS_SIZE] = {"block_bytes", "SIZE", "bytes of a block", COLUMN_NUMBER},
     [CLASS_SLABS] = {"slabs", "SLABS", "slabs of this size", COLUMN_NUMBER},
-    [CLASS_USED] = {"used_blocks", "USED", "blocks that the program has", COLUMN_NUMBER},
-    [CLASS_FREE] = {"free_blocks", "FREE", "blocks that were in use and are free", COLUMN_NUMBER},
+    [CLASS_USED] = {"used_blocks", "BLOCKS", "blocks that the program has", COLUMN_NUMBER},
+    [CLASS_FREE] = {"free_blocks", "FREED", "blocks that were in use and are free", COLUMN_NUMBER},
     [CLASS_BYTES] = {"used_bytes", "IN USE", "bytes of blocks that the program has", COLUMN_BYTES},
     [CLASS_FREE_BYTES] = {"free_bytes", "FREE", "bytes of free blocks among them", COLUMN_BYTES},
     [CLASS_REMOTE] = {"remote_blocks", "REMOTE",
@@ -105,7 +107,7 @@ static const struct column chain_columns[] = {
     [CHAIN_TID] = {"tid", "THREAD", "number of the thread; absent for a chain that waits for one",
                    COLUMN_NUMBER},
     [CHAIN_SLABS] = {"slabs", "SLABS", "slabs that it owns", COLUMN_NUMBER},
-    [CHAIN_USED] = {"used_blocks", "USED", "blocks in use in these", COLUMN_NUMBER},
+    [CHAIN_USED] = {"used_blocks", "BLOCKS", "blocks in use in these", COLUMN_NUMBER},
     [CHAIN_BYTES] = {"used_bytes", "IN USE", "their bytes", COLUMN_BYTES},
     [CHAIN_FREE] = {"free_bytes", "FREE", "bytes of free blocks in these", COLUMN_BYTES},
     [CHAIN_SPARE] = {"spare_bytes", "SPARE", "bytes of empty slabs that it keeps", COLUMN_BYTES},
@@ -285,7 +287,7 @@ static void print_sums(const struct scan_heap *heap, const struct heap_sums *sum
          units_format_bytes(c, heap->large_slices << SLICE_SHIFT, UNITS_DECIMAL),
          units_format_count(d, heap->huge.blocks),
          units_format_bytes((char[UNITS_TEXT_MAX]){0}, heap->huge.mapped_bytes, UNITS_DECIMAL));
-    line(out, "Free in slabs", sums->small_free, "%u%% of what small blocks take",
+    line(out, "Free in slabs", sums->small_free, "%u %% of what small blocks take",
          percent(sums->small_free, sums->small_free + sums->small_used));
     if (sums->remote_blocks)
         line(out, "  to collect", sums->remote_bytes, "%s blocks that other threads gave back",
@@ -294,8 +296,9 @@ static void print_sums(const struct scan_heap *heap, const struct heap_sums *sum
          units_format_bytes(a, heap->huge_cache.bytes, UNITS_DECIMAL));
     line(out, "Given back", heap->os.purged_bytes, "since the start, and %s unmapped",
          units_format_bytes(a, heap->os.unmapped_bytes, UNITS_DECIMAL));
-    line(out, "Metadata", sums->metadata, "%s macro-blocks of 2 MiB, %s slabs, %zu chain%s",
-         units_format_count(a, heap->n_macros), units_format_count(b, sums->slabs), heap->n_chains,
+    line(out, "Metadata", sums->metadata, "%s macro-block%s of 2 MiB, %s slab%s, %zu chain%s",
+         units_format_count(a, heap->n_macros), heap->n_macros == 1 ? "" : "s",
+         units_format_count(b, sums->slabs), sums->slabs == 1 ? "" : "s", heap->n_chains,
          heap->n_chains == 1 ? "" : "s");
     buffer_printf(out,
                   "%-14s %9s   mmap %" PRIu64 ", munmap %" PRIu64 ", mremap %" PRIu64
@@ -310,8 +313,24 @@ static void print_sums(const struct scan_heap *heap, const struct heap_sums *sum
                       heap->broken);
 }
 
+/* "shop (PID 4242)": who asked by name sees which one it is. */
+static void print_title(pid_t pid, const struct term *term, struct buffer *out)
+{
+    char path[32];
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer comm = BUFFER_INIT(64);
+    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+    if (fs_read_file(path, &comm) < 0)
+        return;
+    char *name = strndup(buffer_string(&comm), strcspn(buffer_string(&comm), "\n"));
+    if (name)
+        term_append(term, out, name, 0);
+    free(name);
+    buffer_printf(out, " (PID %d)\n", (int)pid);
+}
+
 static int print_text(const struct heap_values *v, const struct scan_heap *heap,
-                      const struct heap_sums *sums, struct buffer *out)
+                      const struct heap_sums *sums, pid_t pid, struct buffer *out)
 {
     struct term term;
     struct table_layout layout = {.header = true};
@@ -322,6 +341,7 @@ static int print_text(const struct heap_values *v, const struct scan_heap *heap,
     table_init(&classes, class_columns);
     table_init(&chains, chain_columns);
     term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
+    print_title(pid, &term, out);
     print_sums(heap, sums, out);
     classes_fill(heap, v->classes, &classes);
     chains_fill(heap, v->chains ? SIZE_MAX : CHAINS_SHOWN, &chains);
@@ -447,70 +467,98 @@ static int print_json(const struct scan_heap *heap, const struct heap_sums *sums
 
 /* ---- running ---- */
 
-static int cannot(const char *word, int error)
+static int cannot(pid_t pid, int error)
 {
     switch (error) {
     case -ENOENT:
         command_fail(
-            "process %s has another allocator: start it by 'memoir run --malloc COMMAND', or "
+            "process %d has another allocator: start it by 'memoir run --malloc COMMAND', or "
             "with libmemoir-malloc.so in LD_PRELOAD",
-            word);
+            (int)pid);
         return COMMAND_NOTHING;
     case -ESRCH:
         command_fail(
-            "there is no process %s with memory of its own; what the dead held is told by memoir exited and "
+            "there is no process %d with memory of its own; what the dead held is told by memoir exited and "
             "memoir sites",
-            word);
+            (int)pid);
         return COMMAND_NOTHING;
     case -EPROTO:
-        return command_fail("process %s has an allocator of another version of memoir", word);
+        return command_fail("process %d has an allocator of another version of memoir", (int)pid);
     case -EACCES:
     case -EPERM:
-        return command_fail("the memory of process %s may not be read: ask as its owner or as root "
+        return command_fail("the memory of process %d may not be read: ask as its owner or as root "
                             "(in a container, with CAP_SYS_PTRACE)",
-                            word);
+                            (int)pid);
     case -ETIME:
         return command_fail(
-            "the memory of process %s did not answer in time: some of it comes from a file system or a "
+            "the memory of process %d did not answer in time: some of it comes from a file system or a "
             "program that hangs. --timeout waits longer",
-            word);
+            (int)pid);
     default:
         return error;
     }
+}
+
+/* By its number, or by the name of a program of which one process keeps a book. */
+static int process_find(const char *dir, const char *word, uint64_t *ret_pid)
+{
+    MEMOIR_CLEANUP(ledger_freep)
+    struct ledger *ledger = NULL;
+    struct ledger_process *process = NULL;
+    if (process_word_pid(word, ret_pid))
+        return COMMAND_OK;
+    if (*word >= '0' && *word <= '9')
+        return command_misuse(&cmd_heap, "'%s' is no PID", word);
+    int r = ledger_scan(dir, &ledger);
+    if (r < 0)
+        return r;
+    size_t found = process_word_find(ledger, word, &process);
+    if (found > 1)
+        return command_fail("there are %zu processes called '%s': name one by its PID", found,
+                            word);
+    if (found == 0 || !(process->valid & LEDGER_HAS_PID)) {
+        command_fail(
+            "no process %s keeps a book; memoir ps lists those that do, and 'memoir run %s' "
+            "starts one that does. Others are named by their PID",
+            word, word);
+        return COMMAND_NOTHING;
+    }
+    *ret_pid = (uint64_t)process->pid;
+    return COMMAND_OK;
 }
 
 static int run(const void *values, const struct operands *operands)
 {
     const struct heap_values *v = values;
     const char *word = operands->words[0];
-    char *end;
+    uint64_t pid = 0;
     if (!word)
         return command_misuse(&cmd_heap, "say which process: memoir heap PID");
-    errno = 0;
-    long pid = strtol(word, &end, 10);
-    if (errno || *end || end == word || pid <= 0 || pid > INT32_MAX)
-        return command_misuse(&cmd_heap, "'%s' is no PID", word);
     if (command_check_dir(v->dir) != COMMAND_OK)
         return COMMAND_FAILED;
+    int r = process_find(v->dir, word, &pid);
+    if (r != COMMAND_OK)
+        return r;
     MEMOIR_CLEANUP(scan_heap_freep)
     struct scan_heap *heap = NULL;
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(OUTPUT_MAX);
     struct heap_sums sums = {0};
-    int r = scan_heap_read_apart((pid_t)pid, (v->timeout_ns + NS_PER_MS - 1) / NS_PER_MS, &heap);
+    r = scan_heap_read_apart((pid_t)pid, (v->timeout_ns + NS_PER_MS - 1) / NS_PER_MS, &heap);
     if (r < 0)
-        return cannot(word, r);
+        return cannot((pid_t)pid, r);
     sum_up(heap, &sums);
     asked_find(v->dir, (pid_t)pid, &sums);
     if (heap->n_chains)
         qsort(heap->chains, heap->n_chains, sizeof(*heap->chains), by_bytes);
-    r = v->json ? print_json(heap, &sums, (pid_t)pid, &out) : print_text(v, heap, &sums, &out);
+    r = v->json ? print_json(heap, &sums, (pid_t)pid, &out)
+                : print_text(v, heap, &sums, (pid_t)pid, &out);
     return r < 0 ? r : command_output(&out);
 }
 
 const struct command cmd_heap = {
     .name = "heap",
-    .usage = "heap [OPTION...] PID",
+    .usage = "heap [OPTION...] PID|NAME",
     .help = "what memoir's allocator knows of a process: sizes, threads, free memory",
     .description =
         "Shows how a living process that runs with memoir's allocator uses its memory: blocks in use and free by size, the chains of its "
@@ -520,6 +568,7 @@ const struct command cmd_heap = {
     .sections = sections,
     .fields = fields,
     .operands_max = 1,
+    .takes_processes = true,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

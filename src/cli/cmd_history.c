@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "cli/command.h"
 #include "cli/history.h"
+#include "cli/process_word.h"
 #include "cli/ps.h"
 #include "cli/space_word.h"
 #include "cli/when.h"
@@ -249,13 +250,6 @@ static int print(const struct history_values *v, const struct read_result *resul
     return r < 0 ? r : command_output(&out);
 }
 
-static bool pid_word_parse(const char *word, uint64_t *ret_pid)
-{
-    char *end;
-    *ret_pid = *word >= '0' && *word <= '9' ? strtoull(word, &end, 10) : 0;
-    return *ret_pid > 0 && *ret_pid <= INT32_MAX && !*end;
-}
-
 static int run(const void *values, const struct operands *operands)
 {
     struct history_values with_pid = *(const struct history_values *)values;
@@ -268,8 +262,8 @@ static int run(const void *values, const struct operands *operands)
     if (word && (with_pid.pid || with_pid.program))
         return command_misuse(&cmd_history, "'%s' is one word too many beside --pid or --program",
                               word);
-    if (word && *word >= '0' && *word <= '9' && !pid_word_parse(word, &with_pid.pid))
-        return command_misuse(&cmd_history, "'%s' is no process id", word);
+    if (word && *word >= '0' && *word <= '9' && !process_word_pid(word, &with_pid.pid))
+        return command_misuse(&cmd_history, "'%s' is no PID", word);
     if (word && !with_pid.pid)
         with_pid.program = word;
     int r = make_query(v, history_chart_columns(&term), &query);
@@ -308,6 +302,7 @@ const struct command cmd_history = {
     .sections = sections,
     .fields = fields,
     .operands_max = 1,
+    .takes_processes = true,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

@@ -17,6 +17,7 @@
 #include "cli/leaks_resident.h"
 #include "cli/leaks_watch.h"
 #include "cli/lost.h"
+#include "cli/process_word.h"
 #include "cli/suspects.h"
 #include "cli/term.h"
 #include "ledger/follow.h"
@@ -142,7 +143,7 @@ static bool names(const char *word, const struct ledger_process *p)
     unsigned long pid = strtoul(word, &end, 10);
     if (*word && !*end)
         return p->valid & LEDGER_HAS_PID && (unsigned long)p->pid == pid;
-    return strcmp(word, p->name) == 0 || strcmp(word, p->comm) == 0;
+    return process_word_calls(word, p);
 }
 
 static bool wanted(const struct ledger_process *p, void *context)
@@ -407,6 +408,7 @@ const struct command cmd_leaks = {
     .sections = sections,
     .fields = fields,
     .operands_max = OPERANDS_MAX,
+    .takes_processes = true,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

@@ -74,7 +74,7 @@ static const struct option_spec options[] = {
 static const struct command_example examples[] = {
     {"memoir log", "everything that happens, until Ctrl-C"},
     {"memoir log --device 0 --space dram", "what comes and goes in one memory"},
-    {"memoir log --pid 4242 --csv > story.csv", "the life of one process, until it ends"},
+    {"memoir log 4242 --csv > story.csv", "the life of one process, until it ends"},
     {"memoir log --json | jq 'select(.event == \"gone\")'", "for programs"},
     {0},
 };
@@ -176,9 +176,18 @@ static bool place_wanted(const struct log_values *v, const struct change *c)
             (*p->bus && strcasecmp(p->bus, v->device) == 0) || strcasecmp(p->name, v->device) == 0);
 }
 
+/* Of blocks that only counters tell of, none can be larger than their sum. */
 static bool too_small(const struct log_values *v, const struct change *c)
 {
-    return (c->kind == CHANGE_ALLOC || c->kind == CHANGE_FREE) && c->bytes < v->min_bytes;
+    switch (c->kind) {
+    case CHANGE_ALLOC:
+    case CHANGE_FREE:
+        return c->bytes < v->min_bytes;
+    case CHANGE_UNSEEN:
+        return c->came_bytes < v->min_bytes && c->went_bytes < v->min_bytes;
+    default:
+        return false;
+    }
 }
 
 static int flush(struct log *log)
@@ -317,6 +326,8 @@ static int run(const void *values, const struct operands *operands)
 {
     struct log_values given = *(const struct log_values *)values;
     const struct log_values *v = &given;
+    if (command_pid_operand(&cmd_log, operands, &given.pid) != COMMAND_OK)
+        return COMMAND_USAGE;
     if (v->min && units_parse_bytes(v->min, &given.min_bytes) < 0)
         return command_misuse(&cmd_log, "'%s' is no size; 64K, 25.5MB and 4096 are", v->min);
     if (v->space && space_word_parse(&cmd_log, v->space, false, &given.space_number) != COMMAND_OK)
@@ -360,7 +371,7 @@ static int run(const void *values, const struct operands *operands)
 
 const struct command cmd_log = {
     .name = "log",
-    .usage = "log [OPTION...]",
+    .usage = "log [OPTION...] [PID]",
     .help = "a line for every block that comes or goes, live",
     .description =
         "Prints a line when a block is allocated or freed, when a process begins to report and when "
@@ -370,6 +381,8 @@ const struct command cmd_log = {
     .examples = examples,
     .sections = sections,
     .fields = fields,
+    .operands_max = 1,
+    .takes_processes = true,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

@@ -73,9 +73,9 @@ static const struct option_spec options[] = {
 
 static const struct command_example examples[] = {
     {"memoir ps", "all processes, those with the most device memory first"},
-    {"memoir ps --wide --pid 4242", "what one process holds in each kind of memory"},
+    {"memoir ps --wide 4242", "what one process holds in each kind of memory"},
     {"memoir ps --watch --sort rss", "refresh every second, largest resident memory first"},
-    {"memoir ps --exited --pid 4242 --blocks", "what a dead process still held, and why it died"},
+    {"memoir ps --exited --blocks 4242", "what a dead process still held, and why it died"},
     {"memoir ps --json | jq '.processes[] | {pid, device_bytes}'", "for programs"},
     {0},
 };
@@ -316,9 +316,12 @@ static int check(const struct ps_values *v)
 
 static int run(const void *values, const struct operands *operands)
 {
-    const struct ps_values *v = values;
+    struct ps_values with_pid = *(const struct ps_values *)values;
+    const struct ps_values *v = &with_pid;
+    int r = command_pid_operand(&cmd_ps, operands, &with_pid.pid);
     struct ps_filter filter = {.pid = v->pid};
-    int r = check(v);
+    if (r == COMMAND_OK)
+        r = check(v);
     if (r == COMMAND_OK)
         r = command_check_dir(v->dir);
     if (r == COMMAND_OK)
@@ -342,7 +345,7 @@ static int run(const void *values, const struct operands *operands)
 
 const struct command cmd_ps = {
     .name = "ps",
-    .usage = "ps [OPTION...]",
+    .usage = "ps [OPTION...] [PID]",
     .help = "who holds how much memory, on devices and on the host",
     .description =
         "Shows one row for each process that keeps a book: a program that reports its memory by "
@@ -354,6 +357,8 @@ const struct command cmd_ps = {
     .examples = examples,
     .sections = sections,
     .fields = fields,
+    .operands_max = 1,
+    .takes_processes = true,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

@@ -553,6 +553,7 @@ const struct command cmd_sites = {
     .sections = sections,
     .fields = fields,
     .operands_max = 2,
+    .takes_processes = true,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

@@ -17,6 +17,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "cli/help.h"
+#include "cli/process_word.h"
 #include "cli/term.h"
 
 enum { MESSAGE_MAX = 65536, FRAME_EXTRA_MAX = 65536 };
@@ -181,6 +182,19 @@ int command_run(const struct command *command, int argc, char **argv)
     if (r < 0)
         return command_fail("%s: %s", command->name, strerror(-r));
     return r;
+}
+
+int command_pid_operand(const struct command *command, const struct operands *operands,
+                        uint64_t *pid)
+{
+    if (!operands->n)
+        return COMMAND_OK;
+    if (*pid)
+        return command_misuse(command, "'%s' is one word too many beside --pid",
+                              operands->words[0]);
+    if (!process_word_pid(operands->words[0], pid))
+        return command_misuse(command, "'%s' is no PID", operands->words[0]);
+    return COMMAND_OK;
 }
 
 void command_json_begin(struct json *json, struct buffer *out, const char *schema)

@@ -47,6 +47,7 @@ struct command {
     const struct command_section *sections; /* further ones for the man page, or NULL */
     const struct command_fields *fields;    /* what the output has, or NULL */
     int operands_max;
+    bool takes_processes; /* its operands are PIDs, and the completions offer them */
     bool starts_other;    /* the first operand is a program, all that follows is for that one */
     size_t values_size;   /* of the struct that the options fill; it starts with a command_common */
     const void *defaults; /* its initial content */
@@ -134,6 +135,11 @@ int command_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The same for a mistake on the command line, with a hint at the help; returns COMMAND_USAGE. */
 int command_misuse(const struct command *command, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* The process that the only operand names, where there is one: the same as --pid, which `pid` holds (0: not given).
+ * COMMAND_OK, or COMMAND_USAGE after a word on stderr. */
+int command_pid_operand(const struct command *command, const struct operands *operands,
+                        uint64_t *pid);
 
 /* Is --dir (NULL: not given) a directory? COMMAND_OK, or COMMAND_FAILED after a word on stderr. */
 int command_check_dir(const char *dir);

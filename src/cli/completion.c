@@ -76,6 +76,10 @@ static void bash_command(struct buffer *out, const struct command *command)
             out, "        case \"$cur\" in -*) ;; ?*)\n"
                  "            COMPREPLY=($(compgen -c -- \"$cur\"; compgen -f -- \"$cur\"))\n"
                  "            return ;;\n        esac\n");
+    if (command->takes_processes)
+        buffer_append_str(out, "        case \"$cur\" in -*) ;; *)\n"
+                               "            COMPREPLY=($(compgen -W \"$(" PIDS ")\" -- \"$cur\"))\n"
+                               "            return ;;\n        esac\n");
     buffer_append_str(out, "        words='");
     EACH_OPTION(o, command->options)
     buffer_printf(out, "--%s ", o->name);
@@ -196,6 +200,8 @@ static void zsh_script(struct buffer *out)
         }
         if (commands[i] == &cmd_help)
             buffer_append_str(out, " \\\n            '1:command:(${list%%:*})'");
+        if (commands[i]->takes_processes)
+            buffer_append_str(out, " \\\n            '*:process:($(" PIDS "))'");
         if (commands[i]->starts_other)
             buffer_append_str(out, " \\\n            '*::program:_normal'");
         buffer_append_str(out, " ;;\n");
@@ -247,6 +253,10 @@ static void fish_script(struct buffer *out)
         buffer_append_char(out, '\n');
         EACH_OPTION(o, commands[i]->options)
         fish_option(out, commands[i], o);
+        if (commands[i]->takes_processes)
+            buffer_printf(
+                out, "complete -c memoir -n '__fish_seen_subcommand_from %s' -a '(" PIDS ")'\n",
+                commands[i]->name);
         if (commands[i]->starts_other)
             buffer_printf(out,
                           "complete -c memoir -n '__fish_seen_subcommand_from %s' -x -a "

@@ -17,6 +17,7 @@
 #include "base/sum.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/process_word.h"
 #include "cli/site_cells.h"
 #include "cli/table.h"
 #include "cli/term.h"
@@ -99,33 +100,12 @@ static void lost_release(struct lost *lost)
 
 /* ---- looking ---- */
 
-/* How many processes the word means; the last of them. */
-static size_t find_process(const struct ledger *ledger, const char *word,
-                           struct ledger_process **ret_process)
-{
-    size_t n, found = 0;
-    struct ledger_process *const *all = ledger_processes(ledger, &n);
-    char *end;
-    unsigned long pid = strtoul(word, &end, 10);
-    if (*word && !*end) {
-        *ret_process = pid <= INT32_MAX ? ledger_process_find(ledger, (pid_t)pid) : NULL;
-        return *ret_process != NULL;
-    }
-    for (size_t i = 0; i < n; i++)
-        if ((all[i]->state == LEDGER_RUNNING || all[i]->state == LEDGER_STOPPED) &&
-            (strcmp(all[i]->name, word) == 0 || strcmp(all[i]->comm, word) == 0)) {
-            *ret_process = all[i];
-            found++;
-        }
-    return found;
-}
-
 static int find_book(const struct lost_request *q, struct lost *lost)
 {
     int r = ledger_scan(q->dir, &lost->ledger);
     if (r < 0)
         return r;
-    size_t found = find_process(lost->ledger, q->word, &lost->process);
+    size_t found = process_word_find(lost->ledger, q->word, &lost->process);
     if (found > 1)
         return command_fail("there are %zu processes called '%s': name one by its PID", found,
                             q->word);

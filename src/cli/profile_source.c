@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "cli/command.h"
+#include "cli/process_word.h"
 #include "ledger/ledger.h"
 #include "profile/profile.h"
 #include "profile/snapshot.h"
@@ -52,17 +53,12 @@ static bool lives(const struct ledger_process *p)
     return p->state == LEDGER_RUNNING || p->state == LEDGER_STOPPED;
 }
 
-static bool is_called(const struct ledger_process *p, const char *name)
-{
-    return strcmp(p->name, name) == 0 || strcmp(p->comm, name) == 0;
-}
-
 static bool runs(const struct ledger *ledger, const char *name)
 {
     size_t n;
     struct ledger_process *const *processes = ledger_processes(ledger, &n);
     for (size_t i = 0; i < n; i++)
-        if (is_called(processes[i], name))
+        if (process_word_calls(name, processes[i]))
             return true;
     return false;
 }
@@ -121,9 +117,9 @@ static int gather(struct profile_source *source, const struct ledger *ledger, co
         return r < 0 ? r : to->n_sites ? COMMAND_OK : no_sites(source, last);
     }
     for (size_t i = 0; i < n; i++)
-        living += is_called(processes[i], word) && lives(processes[i]);
+        living += process_word_calls(word, processes[i]) && lives(processes[i]);
     for (size_t i = 0; i < n; i++) {
-        if (!is_called(processes[i], word) || (living && !lives(processes[i])))
+        if (!process_word_calls(word, processes[i]) || (living && !lives(processes[i])))
             continue;
         int r = profile_gather(to, processes[i], &source->losses);
         if (r < 0)

@@ -166,6 +166,7 @@ class Log(LogTest):
             f"alloc 0 {CB} 2 5000",
             f"alloc 1 {DRAM} 3 5000",
             f"alloc 1 {CB} 4 1000",
+            f"churn 1 {CB} 5 100",
             f"alloc 1 {CB} 5 1024",
         )
         lines = self.lines(log, 1)

@@ -117,6 +117,8 @@ class Chains(Accounted, test_track.TrackTest):
         document = json.loads(ask("heap", "--json"))
         self.assertEqual((document["user_chain_blocks"], document["user_chain_bytes"]),
                          (totals.live_blocks, totals.live_bytes))
+        self.assertEqual(json.loads(ask("heap", "--json", whom=("track_chains",)))["pid"], pid)
+        self.assertRegex(ask("heap"), rf"(?m)^track_chains \(PID {pid}\)$")
         self.assertRegex(ask("heap"), rf"(?m)^In user chains +[\d.]+ [kM]B +{totals.live_blocks:,} blocks$")
         (row,) = json.loads(ask("query", "processes", "--json", "--show", "pid,host,heap,chain", whom=()))["rows"]
         self.assertEqual((row["host"], row["chain"]), (row["heap"], totals.live_bytes))  # their buffers count, not both
