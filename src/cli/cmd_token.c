@@ -51,8 +51,8 @@ static const struct option_spec options[] = {
     {"file", 0, OPTION_STRING, AT(file), "FILE",
      "memoird's token-file (default: tokens in its state directory)"},
     {"state", 0, OPTION_STRING, AT(state), "DIR",
-     "memoird's state directory (default: /var/lib/memoir as root, else $XDG_STATE_HOME/memoir or "
-     "~/.local/state/memoir)",
+     "memoird's state directory (default: that of the memoird that runs; else /var/lib/memoir as root, "
+     "$XDG_STATE_HOME/memoir or ~/.local/state/memoir)",
      .completion = COMPLETE_DIRECTORY},
     OPTION_JSON,
     OPTION_CSV,
@@ -94,15 +94,12 @@ static int uid_of(const char *word, uint32_t *ret_uid)
 
 static int path_of(const struct token_values *v, char *path, size_t size)
 {
-    char state[PS_STATE_PATH_MAX];
+    const char *state;
     if (v->file) {
         snprintf(path, size, "%s", v->file);
         return COMMAND_OK;
     }
-    if (v->state)
-        snprintf(state, sizeof(state), "%s", v->state);
-    else
-        ps_state_default(state);
+    state = ps_state_find(v->state);
     if (!state[0])
         return command_fail("no directory for state: set --state DIR, or HOME");
     int r = fs_mkdir_all(state, 0700);

@@ -50,6 +50,14 @@ class WhoGetsIn(HttpTest):
         self.assertEqual(self.memoir("token", "revoke", "ci", "--state", self.state).returncode, 3)
         self.assertNotIn(token, "\n".join(daemon.err.lines))
 
+    def test_a_token_goes_to_the_daemon_that_runs(self):
+        self.serve()
+        (self.folder / "memoird.sock").symlink_to(self.native)
+        environment = os.environ | {"XDG_RUNTIME_DIR": str(self.folder), "XDG_STATE_HOME": str(self.folder / "wrong")}
+        made = self.memoir("token", "add", "ci", env=environment)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertEqual(self.ask("/api/v1/session", token=made.stdout.strip()).status, 200)
+
     def test_wrong_and_expired_tokens_are_refused(self):
         self.serve()
         token = self.token("good")
