@@ -93,7 +93,9 @@ static int link_get(const struct open_values *v, char *link, size_t size, uint64
             "--socket",
             v->socket ? " at " : "", v->socket ? v->socket : "");
     if (fd == -EACCES)
-        return command_fail("you may not ask the machine's memoird: join its socket-group");
+        return command_fail(
+            "you may not ask the machine's memoird: its owner lets the members of a group do that "
+            "(memoird --socket-group)");
     if (fd < 0)
         return command_fail("cannot ask memoird: %s", strerror(-fd));
     snprintf(question, sizeof(question), "{\"login\":\"%s\"}", role_words[v->role]);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
@@ -208,7 +209,8 @@ static void inspect(struct run *run)
         run->preload = false;
         return;
     }
-    if (!found)
+    struct stat info;
+    if (!found || (stat(path, &info) == 0 && !S_ISREG(info.st_mode)))
         return; /* exec will say */
     enum elf_program_kind kind = elf_program_inspect(path);
     run->preload = elf_program_takes_preload(kind);

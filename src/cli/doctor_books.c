@@ -200,10 +200,13 @@ static void check_problems(struct doctor *d)
     }
     if (shown > PROBLEMS_SHOWN)
         doctor_find(d, DOCTOR_WARN, NULL, "%zu more are left out", shown - PROBLEMS_SHOWN);
-    if (!shown)
+    const char *others = geteuid() == 0 ? "" : " (only root sees those of other users)";
+    if (!shown && !processes)
+        doctor_find(d, DOCTOR_OK, NULL, "no process keeps a book now%s", others);
+    else if (!shown)
         doctor_find(d, DOCTOR_OK, NULL, "%zu process%s %s, all readable%s", processes,
                     processes == 1 ? "" : "es", processes == 1 ? "keeps a book" : "keep books",
-                    geteuid() == 0 ? "" : " (only root sees those of other users)");
+                    others);
 }
 
 static void describe_losses(const struct ledger_process *p, struct buffer *out)

@@ -27,6 +27,19 @@ enum { ANSWER_MS = 2000, LOCKS_BYTES_MAX = 4 << 20, PATH_BYTES_MAX = 4096 };
 
 /* ---- who runs ---- */
 
+/* Has it ended, and nobody has asked yet how? */
+static bool is_zombie(const char *pid)
+{
+    char path[300];
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer stat = BUFFER_INIT(4096);
+    snprintf(path, sizeof(path), "/proc/%s/stat", pid);
+    if (fs_read_file(path, &stat) < 0)
+        return true;                                        /* gone meanwhile */
+    const char *state = strrchr(buffer_string(&stat), ')'); /* the name may hold anything */
+    return state && state[1] == ' ' && (state[2] == 'Z' || state[2] == 'X');
+}
+
 /* Is there a process of this name? memoird sets none, so its file's name is there. */
 static pid_t process_named(const char *name)
 {
@@ -39,7 +52,8 @@ static pid_t process_named(const char *name)
         snprintf(path, sizeof(path), "/proc/%s/comm", entry->d_name);
         if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || fs_read_file(path, &comm) < 0)
             continue;
-        if (strncmp(buffer_string(&comm), name, strlen(name)) == 0 && comm.len == strlen(name) + 1)
+        if (strncmp(buffer_string(&comm), name, strlen(name)) == 0 &&
+            comm.len == strlen(name) + 1 && !is_zombie(entry->d_name))
             found = (pid_t)atoi(entry->d_name);
     }
     if (proc)
@@ -198,6 +212,12 @@ static void check_socket(struct doctor *d)
         any = true;
         if (r == 0)
             doctor_find(d, DOCTOR_OK, NULL, "memoird answers at %s", paths[i]);
+        else if (r == -EACCES)
+            doctor_find(
+                d, DOCTOR_OK, NULL,
+                "this user may not ask the memoird at %s: root, its own user and the members of its "
+                "socket-group may",
+                paths[i]);
         else
             doctor_find(d, DOCTOR_WARN,
                         "start memoird again: it replaces a socket that is left over",

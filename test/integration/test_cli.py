@@ -4,17 +4,19 @@ import csv
 import io
 import json
 import os
+import pathlib
 import pty
 import re
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import tempfile
 import unittest
 
 import stage
-from cli_support import BUILD, CLIENT, COMMANDS, DRAM, ENVIRONMENT, L1, MEMOIR, CommandTest, memoir, wait_for
+from cli_support import BUILD, CLIENT, COMMANDS, DRAM, ENVIRONMENT, L1, MEMOIR, PATIENCE_S, CommandTest, memoir, wait_for
 
 ESCAPE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -188,6 +190,27 @@ class Completion(unittest.TestCase):
     def test_fish_script_parses(self):
         self.check("fish", "--no-execute")
 
+    def test_bash_offers_processes_and_options(self):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="memoir-test-cli-"))
+        self.addCleanup(shutil.rmtree, folder)
+        (folder / "memoir").write_text("#!/bin/sh\necho 4242,root\necho 77,root\n")
+        (folder / "memoir").chmod(0o755)
+
+        def offers(*words):
+            done = subprocess.run(
+                ["bash", "-c", 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _memoir;'
+                 ' echo "${COMPREPLY[@]}"', "bash", self.script("bash"), *words],
+                env=ENVIRONMENT | {"PATH": f"{folder}:{os.environ['PATH']}"}, capture_output=True, text=True,
+            )
+            self.assertEqual(done.stderr, "")
+            return done.stdout.split()
+
+        for command in ("ps", "heap", "leaks", "sites", "flame", "buffers", "history", "log"):
+            self.assertEqual(offers("memoir", command, ""), ["4242", "77"], command)
+            self.assertIn("--help", offers("memoir", command, "--"))
+        self.assertEqual(offers("memoir", "heap", "42"), ["4242"])
+        self.assertNotIn("77", offers("memoir", "devices", ""))
+
     def test_fish_script_loads(self):
         if not shutil.which("fish"):
             self.skipTest("fish is not installed")
@@ -339,6 +362,15 @@ class Ps(CommandTest):
         self.assertEqual(pids, sorted(pids, reverse=True))
         pids = [p["pid"] for p in self.ps("--sort", "+PID")]
         self.assertEqual(pids, sorted(pids))
+
+    def test_a_pid_alone_is_the_same_as_the_option(self):
+        self.start_client()
+        wanted = self.start_client().pid
+        self.assertEqual([p["pid"] for p in self.ps(wanted)], [wanted])
+        self.assertEqual([p["pid"] for p in self.ps("--pid", wanted)], [wanted])
+        for command in ("ps", "log", "buffers", "exited"):
+            self.assertIn("'x7' is no PID", memoir(command, "x7", check=2).stderr)
+            self.assertIn("beside --pid", memoir(command, "--pid", "7", "8", check=2).stderr)
 
     def test_the_book_of_a_dead_process_stays_readable_and_comes_last(self):
         dead = self.start_client("die")
@@ -493,6 +525,26 @@ class Doctor(CommandTest):
         daemon = self.start_daemon("--dir", self.dir, "--socket", self.dir / "socket")
         wait_for(lambda: self.finding("daemon")["status"] == "ok", "a daemon that is found")
         self.assertIn(f"memoird (PID {daemon.pid}) runs", self.finding("daemon")["finding"])
+
+    def test_a_daemon_that_has_ended_does_not_run(self):
+        dead = subprocess.Popen([self.copy_of("/bin/true", "memoird")])
+        self.addCleanup(dead.wait)
+        os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
+        self.assertNotIn(f"(PID {dead.pid})", self.finding("daemon")["finding"])
+
+    @unittest.skipIf(os.geteuid(), "needs root")
+    def test_who_may_not_ask_is_not_told_to_start_a_daemon(self):
+        closed = self.dir / "closed"
+        closed.mkdir(mode=0o700)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(closed / "memoird.sock"))
+            listener.listen()
+            said = subprocess.run(
+                ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", MEMOIR, "doctor", "--json"],
+                env=ENVIRONMENT | {"XDG_RUNTIME_DIR": str(closed)}, capture_output=True, timeout=PATIENCE_S,
+            )
+        told = [f for f in json.loads(said.stdout)["findings"] if str(closed) in f["finding"]]
+        self.assertEqual([f["status"] for f in told if "may not ask" in f["finding"]], ["ok"], told)
 
     def test_a_daemon_of_other_books_is_not_taken_for_ours(self):
         other = self.dir / "other"

@@ -74,7 +74,9 @@ class Ends(RunTest):
         self.assertIn("cannot run '/no/such/program': No such file or directory", result.stderr)
         self.assertEqual(self.both("no-such-program-at-all").returncode, 127)
         self.assertEqual(self.both("/etc/passwd").returncode, 126)
-        self.assertEqual(self.both("/").returncode, 126)
+        result = self.both("/")
+        self.assertEqual(result.returncode, 126)
+        self.assertNotIn("tracked", result.stderr)
 
     def test_no_program_is_a_mistake(self):
         self.assertEqual(memoir("run").returncode, 2)
