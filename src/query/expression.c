@@ -8,6 +8,7 @@
  */
 #include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -31,6 +32,8 @@ struct token {
     size_t word_len;
     enum node_op op;
 };
+
+enum { FIGURE_MAX = 64 }; /* of a figure with its unit */
 
 struct parser {
     const struct query_table *table;
@@ -174,11 +177,25 @@ static bool ordered(enum node_op op)
     return op != NODE_LIKE && op != NODE_UNLIKE;
 }
 
+/* Figures are shown with their unit apart, "1.5 GB", "3.2 ms" and "62.2 %", and may be typed so: does the word after this
+ * one, which is the next token now, belong to it? No other word can stand there but "and" and "or", which are no units. */
+static bool takes_unit(const struct parser *p, enum query_kind kind, const struct token *figure,
+                       uint64_t *ret_number)
+{
+    char whole[FIGURE_MAX];
+    if (kind != QUERY_BYTES && kind != QUERY_AGE && kind != QUERY_PERCENT)
+        return false;
+    if (figure->kind != TOKEN_WORD || p->token.kind != TOKEN_WORD)
+        return false;
+    int len = snprintf(whole, sizeof(whole), "%s%s", figure->word, p->token.word);
+    return len < FIGURE_MAX && literal_parse(kind, whole, ret_number) == 0;
+}
+
 /* What stands right of the operator. */
 static int parse_value(struct parser *p, struct node *node)
 {
     const struct query_column *column = node->field.column;
-    const struct token *token = &p->token;
+    const struct token figure = p->token, *token = &figure;
     if (token->kind != TOKEN_WORD && token->kind != TOKEN_QUOTED)
         return query_fail(p->error, "where", token->at, token->len, "here should be %s",
                           literal_example(column->kind));
@@ -193,7 +210,12 @@ static int parse_value(struct parser *p, struct node *node)
         node->pattern = strpbrk(token->word, "*?") != NULL;
         return advance(p);
     }
-    int r = literal_parse(column->kind, token->word, &node->number);
+    int r = advance(p);
+    if (r < 0)
+        return r;
+    if (takes_unit(p, column->kind, token, &node->number))
+        return advance(p);
+    r = literal_parse(column->kind, token->word, &node->number);
     if (r == -ERANGE)
         return fail_at(p, token, "this number is too large");
     if (r < 0) {
@@ -205,7 +227,7 @@ static int parse_value(struct parser *p, struct node *node)
                               "'%.60s' is nothing to compare %s with, which takes %s", token->word,
                               column->name, literal_example(column->kind));
     }
-    return advance(p);
+    return 0;
 }
 
 static int parse_test(struct parser *p, uint32_t *ret)

@@ -82,6 +82,10 @@ static void filters_compare_in_the_units_of_the_column(void **unused)
         {"full>50%", "Ada Rex"},
         {"full=75", "Rex"},
         {"full<25.1%", "Nemo Tom"},
+        {"weight >= 4 kB", "Ada Rex Tom"}, /* as figures are shown */
+        {"weight >= 0.004 MB and tame", "Ada Tom"},
+        {"(age > 1.5 h), full > 50.0 %", "Rex"},
+        {"age > 1 m or full = 75 %", "Rex Tom"},
         {"tame", "Ada Bo Tom"},
         {"tame=no", "Nemo Rex"},
         {"not tame", "Nemo Rex"},
