@@ -33,10 +33,10 @@ static bool mangled(const char *name)
     return name[0] == '_' && (name[1] == 'Z' || name[1] == 'R');
 }
 
-size_t demangle(const char *name, char *out, size_t size)
+static size_t readable(const char *name, char *out, size_t size)
 {
     struct output o = {.text = out, .size = size};
-    if (size < 2 || !mangled(name) || strlen(name) > DEMANGLE_INPUT_MAX)
+    if (!mangled(name) || strlen(name) > DEMANGLE_INPUT_MAX)
         return 0;
     if (setjmp(o.full) == 0) {
         int ok = rust_demangle_callback(name, 0, output_add, &o);
@@ -53,8 +53,28 @@ size_t demangle(const char *name, char *out, size_t size)
     return o.len;
 }
 #else
-size_t demangle(const char *name, char *out, size_t size)
+static size_t readable(const char *name, char *out, size_t size)
 {
     return 0;
 }
 #endif
+
+size_t demangle(const char *name, char *out, size_t size)
+{
+    char bare[DEMANGLE_INPUT_MAX + 1];
+    size_t bare_len = strcspn(name, "@");
+    bool versioned = bare_len > 0 && name[bare_len];
+    if (size < 2 || (versioned && bare_len > DEMANGLE_INPUT_MAX))
+        return 0;
+    if (!versioned)
+        return readable(name, out, size);
+    memcpy(bare, name, bare_len);
+    bare[bare_len] = '\0';
+    size_t len = readable(bare, out, size);
+    if (len > 0)
+        return len;
+    len = bare_len < size - 1 ? bare_len : size - 1;
+    memcpy(out, bare, len);
+    out[len] = '\0';
+    return len;
+}

@@ -12,6 +12,7 @@ enum {
     DEMANGLE_OUTPUT_MAX = 4096, /* longer ones end in "..." */
 };
 
-/* Write the readable form of `name` to `out` (at least 2 bytes). Returns its length, or 0 if the name
- * is not mangled (or not validly so): then show it as it is. */
+/* Write the readable form of `name` to `out` (at least 2 bytes), without the version that tables of symbols add
+ * ("fopen@@GLIBC_2.2.5"). Returns its length, or 0 if the name has no version and is not mangled (or not validly
+ * so): then show it as it is. */
 size_t demangle(const char *name, char *out, size_t size);

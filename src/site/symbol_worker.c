@@ -22,6 +22,7 @@ enum {
     PATH_BYTES_MAX = 4096,
     WORKER_FD = 3,
     NOBODY = 65534,
+    END_MS = 2000, /* an idle worker ends at once */
 };
 
 /* Sanitizers reserve terabytes, which counts as data. */
@@ -203,6 +204,19 @@ int symbol_worker_start(struct symbol_worker *w)
     w->pid = pid;
     w->fd = pair[0];
     return 0;
+}
+
+void symbol_worker_end(struct symbol_worker *w)
+{
+    if (w->pid <= 0)
+        return;
+    struct pollfd pidfd = {.fd = (int)syscall(SYS_pidfd_open, w->pid, 0), .events = POLLIN};
+    shutdown(w->fd, SHUT_RDWR);
+    if (pidfd.fd >= 0) {
+        poll(&pidfd, 1, END_MS);
+        close(pidfd.fd);
+    }
+    symbol_worker_stop(w);
 }
 
 void symbol_worker_stop(struct symbol_worker *w)

@@ -19,6 +19,10 @@ struct symbol_worker {
 /* Start it: 0 or -errno. */
 int symbol_worker_start(struct symbol_worker *w);
 
+/* Let it end by itself, as one that waits for work does at once; else the same as symbol_worker_stop(). Who lists the
+ * ends of processes should not find it killed. */
+void symbol_worker_end(struct symbol_worker *w);
+
 /* Kill it if it runs, and wait for its end. */
 void symbol_worker_stop(struct symbol_worker *w);
 

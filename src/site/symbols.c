@@ -100,7 +100,7 @@ void symbolizer_free(struct symbolizer *s)
         free(e);
     }
     symbol_engine_free(s->engine);
-    symbol_worker_stop(&s->worker);
+    symbol_worker_end(&s->worker);
     buffer_release(&s->record);
     free(s->buckets);
     free(s->debug_dir);

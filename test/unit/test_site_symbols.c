@@ -195,6 +195,10 @@ static void demangler_knows_cpp_and_rust_and_leaves_c_alone(void **state)
         {"_RINvNtC3std3mem8align_ofdE", "std::mem::align_of::<f64>"},
         {"_RNvMs_NtCs4fqI2P2rA04_5alloc6stringNtB4_6String3new", "<alloc::string::String>::new"},
         {"_ZN4core3fmt9Formatter9write_str17h0123456789abcdefE", "core::fmt::Formatter::write_str"},
+        {"_ZNSo5flushEv@@GLIBCXX_3.4", "std::ostream::flush()"},
+        {"__libc_start_main@@GLIBC_2.34", "__libc_start_main"},
+        {"fopen@GLIBC_2.1", "fopen"},
+        {"@odd", NULL},
         {"main", NULL},
         {"malloc", NULL},
         {"_Z", NULL},
@@ -700,6 +704,30 @@ static bool same_text(const char *a, const char *b)
     return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
+static volatile sig_atomic_t how_it_ended;
+
+static void note_end(int number, siginfo_t *info, void *context)
+{
+    how_it_ended = info->si_code;
+}
+
+/* Lists of how processes ended tell of each that was killed. */
+static void a_worker_that_waits_is_not_killed(void **state)
+{
+    struct sigaction note = {.sa_sigaction = note_end, .sa_flags = SA_SIGINFO | SA_RESTART}, before;
+    struct site site = site_of(FIXTURE_A, "fixture_outer");
+    struct symbol_query q = query_of(&site);
+    struct symbolizer *s = open_symbolizer((struct symbolizer_options){0});
+    const struct symbol_frame *f;
+    size_t n;
+    assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+    assert_int_equal(sigaction(SIGCHLD, &note, &before), 0);
+    how_it_ended = 0;
+    symbolizer_free(s);
+    sigaction(SIGCHLD, &before, NULL);
+    assert_int_equal(how_it_ended, CLD_EXITED);
+}
+
 static void many_at_once_are_the_same_as_one_by_one(void **state)
 {
     enum { N = 700 };
@@ -786,6 +814,7 @@ int main(void)
         cmocka_unit_test(damaged_files_neither_crash_nor_hang_us),
         cmocka_unit_test(garbage_is_no_elf_file),
         cmocka_unit_test(death_of_the_worker_is_survived),
+        cmocka_unit_test(a_worker_that_waits_is_not_killed),
         cmocka_unit_test(many_at_once_are_the_same_as_one_by_one),
         cmocka_unit_test(death_of_the_worker_among_many_is_survived),
     };
