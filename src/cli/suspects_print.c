@@ -245,7 +245,7 @@ static void print_title(const struct suspect *s, const struct term *term, struct
     buffer_printf(out, "%s%s%s", term_style(term, style), detect_verdict_word(s->verdict),
                   term_plain(term, style));
     if (s->verdict != DETECT_UNKNOWN)
-        buffer_printf(out, " (%.0f%% sure)", 100 * s->confidence);
+        buffer_printf(out, " (%.0f %% sure)", 100 * s->confidence);
     uint64_t bytes = detect_per_minute(s->bytes_per_s), blocks = detect_per_minute(s->blocks_per_s);
     bool empty = bytes == 0 && s->live_bytes == 0 && blocks > 0; /* blocks of no bytes */
     if (s->verdict >= DETECT_GROWING)
@@ -306,7 +306,7 @@ static void print_trend(const struct suspect *s, const struct term *term, struct
         buffer_printf(out, "%s in %s block%s", bytes, units_format_count(blocks, s->live_blocks),
                       s->live_blocks == 1 ? "" : "s");
     if (s->ever_freed >= 0)
-        buffer_printf(out, "; of all it ever allocated, %.1f%% was freed", 100 * s->ever_freed);
+        buffer_printf(out, "; of all it ever allocated, %.1f %% was freed", 100 * s->ever_freed);
     buffer_append_char(out, '\n');
 }
 

@@ -44,7 +44,7 @@ static void freed(const struct detect_result *r, const char *before, struct buff
     if (r->freed_share == 0)
         buffer_printf(out, "%snothing was freed", before);
     else if (r->freed_share > 0)
-        buffer_printf(out, "%s%.*f%% of what it allocated was freed", before,
+        buffer_printf(out, "%s%.*f %% of what it allocated was freed", before,
                       r->freed_share > 0.995 ? 2 : 0, 100 * r->freed_share);
 }
 
@@ -144,7 +144,7 @@ static void explain_growing(const struct detect_result *r, struct buffer *out)
         break;
     case DETECT_FREES_LATE:
         buffer_printf(out,
-                      ", but it has freed %.0f%% of all it ever took: it may free in bulk, later",
+                      ", but it has freed %.0f %% of all it ever took: it may free in bulk, later",
                       100 * r->ever_freed);
         break;
     case DETECT_SLOWER_NOW:

@@ -256,7 +256,7 @@ class Screen(TopTest, ScreenTest):
         self.open("--tracked", columns=110, rows=50)
         self.see(rf"^ *{client.pid} ")
         self.press("Enter")
-        screen = self.see(r"^Call sites that hold the most\n.*LIVE[\s\S]*60\.0 MB +100\.0%")
+        screen = self.see(r"^Call sites that hold the most\n.*LIVE[\s\S]*60\.0 MB +100\.0 %")
         self.assertRegex(screen, rf"^scripted_client  PID {client.pid}, child of {os.getpid()}, user ")
         self.assertRegex(screen, r"RSS +[\d.]+ [kM]B resident")
         self.assertRegex(screen, r"heap +- ")

@@ -7,7 +7,7 @@ test('the end of a name is its unit', () => {
   assert.equal(figureText('lag_p99_ns', 3_200_000), '3.2 ms')
   assert.equal(figureText('uptime_s', 252), '4m12s')
   assert.equal(figureText('rss', 1000), '1.0 kB')
-  assert.equal(figureText('cpu_percent', 1.25), '1.3%')
+  assert.equal(figureText('cpu_percent', 1.25), '1.3 %')
   assert.equal(figureText('requests', 12345), '12,345')
   assert.equal(figureText('pid', 12345), '12345')
   assert.equal(figureText('whatever', null), '-')

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { bytes, cell, clock, count, duration, percent, rate, wholeDuration } from '../src/base/format'
+import { bytes, cell, clock, count, duration, percent, perMinute, rate, wholeDuration } from '../src/base/format'
 
 // The same cases as test/unit/test_units.c: the page and the command line must not differ.
 test('sizes read as on the command line', () => {
@@ -46,13 +46,15 @@ test('counts are grouped and rates have a sign', () => {
   assert.equal(rate(1_200_000), '+1.2 MB/s')
   assert.equal(rate(-5), '−5 B/s')
   assert.equal(rate(0), '0 B/s')
+  assert.equal(perMinute(48_600), '+2.9 MB/min')
+  assert.equal(perMinute(-1), '−60 B/min')
 })
 
 test('marks of a cell say estimate and at least', () => {
   assert.equal(cell(25_500_000, 'bytes', { estimate: true }), '~25.5 MB')
   assert.equal(cell(25_500_000, 'bytes', { atLeast: true }), '25.5 MB+')
   assert.equal(cell(true, 'yes'), 'yes')
-  assert.equal(cell(7.46, 'percent'), '7.5%')
+  assert.equal(cell(7.46, 'percent'), '7.5 %')
 })
 
 test('a time is told in seconds since 1970 or in ISO 8601', () => {

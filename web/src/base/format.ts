@@ -38,15 +38,21 @@ export function rate(value: number | null | undefined): string {
   return `${value > 0 ? '+' : '−'}${bytes(Math.abs(value))}/s`
 }
 
+/** Of bytes a second, by the minute as `memoir leaks` tells it: "+2.9 MB/min" */
+export function perMinute(value: number | null | undefined): string {
+  if (value == null) return ABSENT
+  return `${value < 0 ? '−' : '+'}${bytes(Math.abs(value) * 60)}/min`
+}
+
 /** "0", "999", "12,345,678" */
 export function count(value: number | null | undefined): string {
   if (value == null) return ABSENT
   return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, ',')
 }
 
-/** "7.5%" */
+/** "7.5 %" */
 export function percent(value: number | null | undefined): string {
-  return value == null ? ABSENT : `${tenthsText(Math.floor(value * 10 + 0.5))}%`
+  return value == null ? ABSENT : `${tenthsText(Math.floor(value * 10 + 0.5))} %`
 }
 
 function pair(big: number, bigUnit: string, small: number, smallUnit: string): string {

@@ -54,7 +54,7 @@ export const formatOf = (kind: Kind): ((value: number | null) => string) => form
 
 /** Axis labels without needless decimals: "4 GB", "0". */
 function axisText(kind: Kind, value: number): string {
-  return value === 0 ? '0' : formatOf(kind)(value).replace(/\.0(?=[ %])/, '')
+  return value === 0 ? '0' : formatOf(kind)(value).replace(/\.0(?= )/, '')
 }
 
 export function TimeChart(props: TimeChartProps): JSX.Element {
@@ -150,7 +150,7 @@ function makeOptions(
     width,
     height,
     legend: { show: false },
-    padding: [8, 18, 0, 0],
+    padding: [8, 28, 0, 0], // room for half of a time,
     cursor: {
       y: false,
       points: { size: 6, show: !stacked },

@@ -2,7 +2,7 @@
 // sentences of the verdict, the stack, and blocks to look for.
 import type { JSX } from 'preact'
 import type { Suspect } from '../api/types'
-import { bytes, clock, duration, rate } from '../base/format'
+import { bytes, clock, duration, perMinute } from '../base/format'
 import { link } from '../base/route'
 import { isStart } from '../draw/tree'
 import { evenly, trendLine } from '../draw/trend'
@@ -64,7 +64,7 @@ export function SuspectItem({ suspect, open, onToggle, process }: SuspectProps):
           />
         )}
       </span>
-      <span class="num suspect-rate">{suspect.rate ? rate(suspect.rate) : ''}</span>
+      <span class="num suspect-rate">{suspect.rate ? perMinute(suspect.rate) : ''}</span>
       <span class="num suspect-held">{bytes(suspect.live_bytes)}</span>
       <span class="num suspect-left">
         {suspect.limit?.in_s != null ? `full in ${duration(suspect.limit.in_s)}` : ''}

@@ -2,7 +2,7 @@
 import type { JSX } from 'preact'
 import { useResource } from '../api/resource'
 import type { Suspect, SuspectsAnswer } from '../api/types'
-import { bytes, duration, rate } from '../base/format'
+import { bytes, duration, perMinute } from '../base/format'
 import { link } from '../base/route'
 import { evenly } from '../draw/trend'
 import { Badge, Card, Empty, ProblemBox, Waiting } from '../kit/parts'
@@ -41,7 +41,7 @@ function Nothing({ data }: { data: SuspectsAnswer }): JSX.Element {
   return (
     <Empty title="No program is tracked">
       <span>
-        Start one with <code>memoir run --track PROGRAM</code>, and memoird watches each place in its code that allocates. The demo has a leak to look at:{' '}
+        Start one with <code>memoir run PROGRAM</code>, and memoird watches each place in its code that allocates. The demo has a leak to look at:{' '}
         <code>memoir demo</code>
       </span>
     </Empty>
@@ -57,13 +57,13 @@ function Line({ suspect }: { suspect: Suspect }): JSX.Element {
       <Badge tone={suspect.level === 'leak' ? 'bad' : 'warn'} tip={suspect.why.join('\n')}>
         {suspect.level}
       </Badge>
-      <a class="clip" href={link(`process/${suspect.pid}`, { tab: 'leaks' })}>
-        {suspect.program} <span class="muted">{suspect.pid}</span> · <span class="mono">{where}</span> <span class="muted">{file}</span>
+      <a class="clip" href={link(`process/${suspect.pid}`, { tab: 'leaks' })} title={`${where} ${file}, ${suspect.program} (PID ${suspect.pid})`}>
+        <span class="mono">{where}</span> <span class="muted">in {suspect.program} {suspect.pid}</span>
       </a>
       {suspect.series ? <Spark label={`live bytes of ${where}`} values={evenly(suspect.series.t, suspect.series.bytes)} tone="bad" height={18} /> : <span />}
       <span class="num muted">{bytes(suspect.live_bytes)}</span>
       <span class="num rate" data-tip={suspect.limit ? `reaches the limit of its ${suspect.limit.what}, ${bytes(suspect.limit.bytes)}` : undefined}>
-        {suspect.limit ? `full in ${duration(suspect.limit.in_s)}` : rate(suspect.rate)}
+        {suspect.limit ? `full in ${duration(suspect.limit.in_s)}` : perMinute(suspect.rate)}
       </span>
     </li>
   )
