@@ -8,6 +8,7 @@ import { bytes, count, wholeDuration } from './base/format'
 import { addKeys, bindings, type KeyBinding } from './base/keys'
 import { go, link, place, screen } from './base/route'
 import { choice, choose, theme, type Choice } from './base/theme'
+import { subject } from './base/title'
 import { Dialog } from './kit/dialog'
 import { Icon, type IconName } from './kit/icon'
 import { Empty, Meter } from './kit/parts'
@@ -195,10 +196,11 @@ async function leave(): Promise<void> {
 function Content(): JSX.Element {
   const found = screenOf(screen.value)
   const title = found?.title ?? 'Not here'
+  const about = subject.value || title
   useEffect(() => {
     const node = session.value?.node
-    document.title = `${title} · ${node ? node + ' · ' : ''}Memoir`
-  }, [title, session.value?.node])
+    document.title = `${about} · ${node ? node + ' · ' : ''}Memoir`
+  }, [about, session.value?.node])
   return (
     <main id="main" class={`main${found?.whole ? ' whole' : ''}`} tabIndex={-1} aria-label={title}>
       {/* A view that failed is made anew when one goes elsewhere. */}

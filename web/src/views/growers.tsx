@@ -10,7 +10,7 @@ import { Spark } from '../kit/spark'
 export function Growers(): JSX.Element {
   const list = tick.value?.growers
   return (
-    <Card title={<a href={link('processes', { sort: '-rate' })}>Top growers</a>} span={4} end={<span class="muted">last 10 seconds</span>}>
+    <Card title={<a href={link('processes', { sort: '-rate' })}>Top growers</a>} span={5} end={<span class="muted">last 10 seconds</span>}>
       {!list ? (
         <Waiting rows={5} />
       ) : list.length === 0 ? (
@@ -36,8 +36,8 @@ function past(pid: number): (number | null)[] {
 function Line({ grower }: { grower: Grower }): JSX.Element {
   return (
     <li>
-      <a class="clip" href={link(`process/${grower.pid}`)}>
-        {grower.program} <span class="muted">{grower.pid}</span>
+      <a class="grower" href={link(`process/${grower.pid}`)}>
+        <span class="clip">{grower.program}</span> <span class="muted">{grower.pid}</span>
       </a>
       <Spark label={`resident memory of ${grower.program} during the last minute`} values={past(grower.pid)} height={18} />
       <span class="num muted">{bytes(grower.rss)}</span>

@@ -25,8 +25,8 @@ export function Overview(): JSX.Element {
         <MemoryNow />
         <MemoryOverTime />
         <DeviceBars />
-        <Growers />
         <Pressure />
+        <Growers />
         <SuspectList />
         <EventFeed />
       </div>
@@ -160,7 +160,7 @@ function Pressure(): JSX.Element {
   const measured = row && figure(row, 'pressure') != null
   const points = livePoints()
   return (
-    <Card title="Waiting for memory" span={4} end={<span class="muted">last two minutes</span>}>
+    <Card title="Waiting for memory" span={3} end={<span class="muted nowrap">2 min</span>}>
       {!row ? (
         <Waiting rows={5} />
       ) : !measured ? (

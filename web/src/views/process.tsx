@@ -4,6 +4,7 @@ import { useResource } from '../api/resource'
 import type { SuspectsAnswer } from '../api/types'
 import { bytes, count, rate, wholeDuration } from '../base/format'
 import { link, place, word } from '../base/route'
+import { useSubject } from '../base/title'
 import { Badge, Empty, Fact, Facts, ProblemBox, StaleNotice, Tabs, ViewHead, Waiting } from '../kit/parts'
 import { Heap } from './process_heap'
 import { History } from './process_history'
@@ -40,6 +41,7 @@ export function Process(): JSX.Element {
   const suspects = useResource<SuspectsAnswer>(valid ? '/suspects' : null, { pid }, { every: 2000 })
   const asked = word('tab')
   const tab: Tab = TABS.find(([id]) => id === asked)?.[0] ?? 'history'
+  useSubject(valid ? `${text(data?.process?.['program']) || 'Process'} ${pid}` : '')
 
   if (!valid)
     return (

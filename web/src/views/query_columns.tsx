@@ -63,7 +63,7 @@ const LOOKS: Record<string, Look> = {
   container: { title: 'Container', width: 130 },
   command: { title: 'Command', width: 360 },
   exe: { title: 'Program file', width: 220 },
-  cause: { title: 'How it ended', width: 180, grow: true },
+  cause: { title: 'How it ended', width: 160, grow: true },
   count: { title: 'Processes', width: 92 },
   peak_rss: { title: 'Peak RSS', width: 92 },
   pss_age: { title: 'Age of PSS', width: 96 },

@@ -38,7 +38,7 @@ export function Self(): JSX.Element {
   )
 }
 
-const capital = (text: string): string => text.slice(0, 1).toUpperCase() + text.slice(1)
+const capital = (text: string): string => (text === 'http' ? 'HTTP' : text.slice(0, 1).toUpperCase() + text.slice(1))
 const number = (value: unknown): number | null => (typeof value === 'number' ? value : null)
 
 const cpuOf = (data: SelfAnswer): number => data.cpu.user_s + data.cpu.system_s
