@@ -236,7 +236,8 @@ class Heap(Accounted, test_track.TrackTest):
     def test_who_has_another_allocator_is_told_so(self):
         process = self.start("track_threads", preload=[])
         process.told("exchange")
-        for pid, words in ((str(process.pid), "another allocator"), ("999999999", "no process"), ("me", "no PID")):
+        for pid, words in ((str(process.pid), "another allocator"), ("999999999", "no process"), ("4me", "no PID"),
+                           ("no-such-program", "memoir run no-such-program")):
             done = subprocess.run([MEMOIR, "heap", pid], capture_output=True, text=True, env=ENVIRONMENT, timeout=60,
                                   check=False)
             self.assertIn(words, done.stderr)
