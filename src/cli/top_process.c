@@ -292,11 +292,9 @@ int top_page_process(struct top *t)
 {
     const struct top_row *row = top_chosen(t);
     if (!row) {
-        buffer_printf(
-            &t->text,
-            "PID %d is gone.\n\n  Esc leads back. What memoird remembers of it: memoir ps "
-            "--exited --pid %d\n",
-            (int)t->chosen, (int)t->chosen);
+        buffer_printf(&t->text,
+                      "PID %d is gone.\n\n  How it ended: memoir exited %d\n  Esc leads back.\n",
+                      (int)t->chosen, (int)t->chosen);
         return 0;
     }
     identity_append(t, row);

@@ -54,6 +54,8 @@ test('marks of a cell say estimate and at least', () => {
   assert.equal(cell(25_500_000, 'bytes', { estimate: true }), '~25.5 MB')
   assert.equal(cell(25_500_000, 'bytes', { atLeast: true }), '25.5 MB+')
   assert.equal(cell(true, 'yes'), 'yes')
+  assert.equal(cell(0, 'age'), '<1 ms')
+  assert.equal(cell(0.002, 'age'), '2.0 ms')
   assert.equal(cell(7.46, 'percent'), '7.5 %')
 })
 

@@ -125,7 +125,7 @@ function plain(value: unknown, kind: Kind): string {
     case 'bytes':
       return bytes(Number(value))
     case 'age':
-      return duration(Number(value))
+      return value === 0 ? '<1 ms' : duration(Number(value)) // answers have whole milliseconds
     case 'percent':
       return percent(Number(value))
     case 'time':
