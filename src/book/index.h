@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 struct index_slot {
-    uint32_t
-        key; /* its upper half: a stack has one of these for every frame, and they are touched at random */
+    /* its upper half: a stack has one of these for every frame, and they are touched at random */
+    uint32_t key;
     uint32_t number; /* 0: empty */
 };
 

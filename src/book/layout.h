@@ -193,8 +193,8 @@ struct book_header {
     /* With BOOK_COMPAT_ON_BEHALF, for clients that number their reports. */
     struct book_session sessions[BOOK_SESSIONS_MAX];
 
-    uint64_t
-        exec_random; /* identity, too: with exec_id, where the subject writes itself; constant */
+    /* identity, too: with exec_id, where the subject writes itself; constant */
+    uint64_t exec_random;
 
     /* Of heap trackers: how to find the live blocks in the memory of the process. See trailer.h. */
     uint64_t trailer_key;
@@ -229,9 +229,9 @@ enum { BOOK_WATCHERS = 2 };
 
 struct book_control {
     uint32_t flags; /* the watchers' flags and flags_more, or-ed; daemons store, the writer loads */
-    uint32_t
-        flags_more; /* asked for by others than these two: daemons or it into flags. Written by the writer
-                            before the magic, and by who acts for its user (book_control_ask()) */
+    /* asked for by others than these two: daemons or it into flags. Written by the writer before the magic,
+     * and by who acts for its user (book_control_ask()) */
+    uint32_t flags_more;
     struct book_watcher watchers[BOOK_WATCHERS];
     uint64_t spare_end;
 };

@@ -102,8 +102,8 @@ struct book_device_view {
 struct book_account_view {
     uint32_t record; /* registry number, what blocks refer to */
     uint32_t space;  /* enum memoir_space */
-    uint32_t
-        device; /* registry number of the device, or BOOK_DEVICE_HOST: always in spaces below DRAM */
+    /* registry number of the device, or BOOK_DEVICE_HOST: always in spaces below DRAM */
+    uint32_t device;
     uint32_t flags; /* enum book_account_flags */
     uint64_t capacity;
     uint64_t inherited_bytes, inherited_blocks;

@@ -65,8 +65,8 @@ static void sort(const struct top_rows *rows, const struct top_wish *wish, size_
 struct tree {
     size_t n;
     size_t *parent; /* NOBODY: a root */
-    size_t
-        *start; /* n + 2: where the children of each are in `children`; those of n are the roots */
+    /* n + 2: where the children of each are in `children`; those of n are the roots */
+    size_t *start;
     size_t *children; /* n */
     size_t *order;    /* n: parents before their children */
     bool *wanted;     /* it or one below it */

@@ -98,8 +98,8 @@ enum { TOP_FILTER_MAX = 128, TOP_FOLDED_MAX = 1024 };
 struct top_wish {
     unsigned sort; /* enum top_column */
     bool ascending;
-    char filter
-        [TOP_FILTER_MAX]; /* part of program, user or command, or the start of a pid; "": all */
+    /* part of program, user or command, or the start of a pid; "": all */
+    char filter[TOP_FILTER_MAX];
     bool by_uid;
     uint32_t uid;
     bool tree;

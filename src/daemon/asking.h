@@ -36,8 +36,8 @@ enum {
 struct asking_viewer {
     bool sees_all;
     uint32_t uid; /* else: whose details he may see */
-    bool
-        hasty; /* -EAGAIN rather than waiting for the table of processes, which is being refreshed */
+    /* -EAGAIN rather than waiting for the table of processes, which is being refreshed */
+    bool hasty;
 };
 
 /* A question that is ready to be asked. The asking's, until the next asking_prepare(). */

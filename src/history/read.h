@@ -55,9 +55,9 @@ struct read_line {
     int32_t ordinal;
     char device[64], device_uid[64], bus[32];
     enum { READ_ACCOUNT, READ_PSS, READ_SYSTEM } what;
-    uint32_t
-        space; /* enum memoir_space; 0: the resident size, or blocks of all spaces; or, of the machine, enum
-                     * history_system */
+    /* enum memoir_space; 0: the resident size, or blocks of all spaces; or, of the machine, enum
+     * history_system */
+    uint32_t space;
     bool has_capacity;
     uint64_t capacity;
     bool any;                        /* there is at least one point */

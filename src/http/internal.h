@@ -75,8 +75,8 @@ struct http_call {
     unsigned tries;
     bool later, again;
     _Atomic bool abandoned; /* nobody waits for it any more: whoever has it may drop it */
-    _Atomic unsigned
-        holders; /* of the way back: the handler's return and http_done() both must have come */
+    /* of the way back: the handler's return and http_done() both must have come */
+    _Atomic unsigned holders;
 
     enum call_kind answer;
     uint64_t stream_from; /* of a stream: the number of the first frame that is for it */
@@ -248,8 +248,8 @@ struct http {
     struct mailbox to[HTTP_WHERES]; /* calls for the loop and the worker, */
     bool to_wake[HTTP_WHERES];      /* who has to be told of the first */
     struct mailbox back;            /* and what comes from them */
-    struct letters
-        again[HTTP_WHERES]; /* calls that asked to be served again; of the thread that serves, */
+    /* calls that asked to be served again; of the thread that serves, */
+    struct letters again[HTTP_WHERES];
     _Atomic size_t again_n[HTTP_WHERES][LANES]; /* and how many of each lane: any thread may look */
     bool again_first[HTTP_WHERES]; /* they and new ones take turns; of the thread that serves */
     size_t answer_bytes[LANES];    /* of answers that are not freed yet, by whose question it was */

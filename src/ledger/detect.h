@@ -112,12 +112,12 @@ struct detect_result {
     uint64_t quiet_ns;       /* STOPPED, ONE_OFF: since then */
     double rate_then;        /* SLOWING, SLOWER_NOW: bytes/s before */
     uint64_t fall_bytes;     /* TEETH: the largest fall of the marks */
-    double
-        freed_share; /* of what was allocated in this time, as much was freed; below 0: nothing was */
-    double
-        ever_freed; /* of all that was ever allocated, freed by now; below 0: nothing was, or not known */
-    bool
-        empty; /* all its blocks have no bytes: the verdict, rate_then and fall_bytes are about blocks */
+    /* of what was allocated in this time, as much was freed; below 0: nothing was */
+    double freed_share;
+    /* of all that was ever allocated, freed by now; below 0: nothing was, or not known */
+    double ever_freed;
+    /* all its blocks have no bytes: the verdict, rate_then and fall_bytes are about blocks */
+    bool empty;
     bool ages_even; /* live blocks are of all ages, so the growth is older than our watch */
 };
 

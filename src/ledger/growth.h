@@ -31,12 +31,12 @@ struct growth_tier {
 };
 
 struct growth_options {
-    struct growth_tier
-        tiers[GROWTH_TIERS_MAX]; /* ended by 0 points; each covers a step of the next */
+    /* ended by 0 points; each covers a step of the next */
+    struct growth_tier tiers[GROWTH_TIERS_MAX];
     size_t sites_max, sites_per_user_max, sites_per_book_max;
-    uint64_t
-        bytes_min; /* sites are kept from the moment that they hold so much; 0: from their first block, and what
-                         * was before, which is nothing, takes part in the series */
+    /* sites are kept from the moment that they hold so much; 0: from their first block, and what was before,
+     * which is nothing, takes part in the series */
+    uint64_t bytes_min;
 };
 
 /* What memoird keeps: 2 min at 1 s, 15 min at 10 s, 2 h at 2 min, 1 day at 20 min, so that every horizon from half a

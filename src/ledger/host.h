@@ -140,8 +140,8 @@ struct host_process {
 
     const struct host_cgroup *cgroup; /* NULL: not known */
     char container[HOST_WORD_MAX], pod[HOST_WORD_MAX], job[HOST_WORD_MAX];
-    bool
-        job_private; /* the job, like any rank, is known from the environment, not from the cgroup */
+    /* the job, like any rank, is known from the environment, not from the cgroup */
+    bool job_private;
     uint32_t rank;
     enum host_tracked tracked; /* without books; see host_tracked_of() */
 

@@ -34,8 +34,8 @@ struct leak {
     uint64_t spark[LEAK_SPARK]; /* live bytes over the time watched, each the last of its part */
     unsigned n_spark;
     struct headroom headroom; /* what it grows into, with */
-    uint64_t
-        left_ns; /* until it is full at this rate; UINT64_MAX: not known, or it does not grow */
+    /* until it is full at this rate; UINT64_MAX: not known, or it does not grow */
+    uint64_t left_ns;
 };
 
 struct leaks_options {

@@ -294,9 +294,8 @@ struct ledger_where {
     bool has_payer;    /* in whose limits it counts is told: */
     uint32_t payer;    /* else it is `uid` */
     const char *place; /* path of the directory, for people */
-    const struct ledger_book
-        *replaces; /* which is removed once this one has come, and so leaves its
-                                         * place in all limits to it; or NULL */
+    /* which is removed once this one has come, and so leaves its place in all limits to it; or NULL */
+    const struct ledger_book *replaces;
 };
 
 /* ---- kept by the daemon ---- */

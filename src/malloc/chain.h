@@ -101,8 +101,8 @@ struct memoir_chain {
     uint64_t remote;   /* atomic: payload of the block queued last, an address; any thread pushes */
     const void *owner; /* thread whose free() need not queue */
 
-    uint64_t
-        seal; /* key of the other seals: another one after each reset, so that old blocks are none */
+    /* key of the other seals: another one after each reset, so that old blocks are none */
+    uint64_t seal;
     uint64_t total_bytes, used_bytes, used_bytes_peak;
     uint64_t carved_bytes; /* used or in bins */
     uint64_t allocations, frees;
@@ -149,8 +149,8 @@ static inline uint64_t *chain_heads(struct memoir_chain *c)
 
 /* What a shared chain has beside. */
 struct chain_shared {
-    uint32_t
-        lock; /* a robust futex, as the kernel defines it: the thread that holds it, and two bits */
+    /* a robust futex, as the kernel defines it: the thread that holds it, and two bits */
+    uint32_t lock;
     uint32_t unused;
     uint64_t boot; /* atomic: since which start of the machine the lock is in use: chain_lock.c */
 };

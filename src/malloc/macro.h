@@ -58,6 +58,7 @@ struct run_link {
     uint8_t bin;    /* of its list */
     uint8_t spare;
 };
+
 /* What accounting keeps of a block: see words.h. */
 struct word {
     uint32_t low;
@@ -69,8 +70,9 @@ struct slab {
     /* The owner's. */
     void *free;         /* blocks that can be given out, linked by their first word */
     struct heap *owner; /* NULL: nobody, or a large block */
-    uint32_t
-        used; /* blocks that are given out and have not come back here; one more while it is a heap's current one; slab_out() */
+    /* blocks that are given out and have not come back here; one more while it is a heap's current one;
+     * slab_out() */
+    uint32_t used;
     uint8_t back;  /* slices between the slab's first one and this one */
     uint8_t class; /* size class, SLAB_LARGE or SLAB_UNUSED */
     uint8_t slices;
@@ -78,10 +80,10 @@ struct slab {
     uint32_t block_bytes;
     uint16_t made;  /* blocks that have been carved so far, */
     uint16_t limit; /* and that fit */
-    uint8_t
-        held; /* its heap holds it (heap.h), with `used` less than that of its blocks free; 0: not */
-    uint8_t
-        torn; /* its owner may have been in the middle of something when this process was forked */
+    /* its heap holds it (heap.h), with `used` less than that of its blocks free; 0: not */
+    uint8_t held;
+    /* its owner may have been in the middle of something when this process was forked */
+    uint8_t torn;
     uint16_t spare_own;
     union {
         uint32_t start; /* of a large block: its distance from the first slice */
@@ -119,8 +121,8 @@ struct macro {
     uint32_t generation; /* of its source: another one means that it is not the source's any more */
     uint64_t free[MACRO_WORDS];  /* slices that no slab has */
     uint64_t dirty[MACRO_WORDS]; /* slices whose memory may be resident and not zero */
-    uint64_t purging
-        [MACRO_WORDS]; /* slices that are not free while the kernel is asked to take their memory */
+    /* slices that are not free while the kernel is asked to take their memory */
+    uint64_t purging[MACRO_WORDS];
     uint64_t spare_words[3];
 };
 static_assert(offsetof(struct macro, back) == offsetof(struct slab, back) &&

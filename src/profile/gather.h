@@ -11,9 +11,9 @@ struct profile;
 struct gather_losses {
     uint64_t sites_full; /* blocks that have no site because the book had no room */
     size_t books_unread; /* books that could not be read */
-    size_t
-        books_no_sites; /* that have none: their writer keeps no sites, or nothing was reported */
-    size_t books;       /* looked at */
+    /* that have none: their writer keeps no sites, or nothing was reported */
+    size_t books_no_sites;
+    size_t books; /* looked at */
 };
 
 /* Add all sites of all books of the process that count; where two sources tell of the same memory, one of

@@ -25,8 +25,8 @@ struct scan_memory {
     uint8_t *window;   /* SCAN_WINDOW_BEFORE and SCAN_WINDOW bytes */
     uint64_t unread;   /* bytes of pages that could not be read */
     bool one_by_one;   /* the kernel tells of no stretches */
-    uint64_t
-        deadline_ns; /* CLOCK_MONOTONIC: scan_memory_runs() ends by then, with -ETIME; 0: none */
+    /* CLOCK_MONOTONIC: scan_memory_runs() ends by then, with -ETIME; 0: none */
+    uint64_t deadline_ns;
 };
 
 int scan_memory_open(struct scan_memory *memory, pid_t pid);

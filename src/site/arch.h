@@ -12,8 +12,8 @@ struct unwind_state {
     uintptr_t pc;
     uintptr_t sp;
     uintptr_t fp;
-    uintptr_t
-        leave; /* 0; or, where it can only be taken further in: the function around `pc` is left out, and returns there */
+    /* 0; or, where it can only be taken further in: the function around `pc` is left out, and returns there */
+    uintptr_t leave;
 };
 
 /* Where the walk begins that is told: in the function that called the one with UNWIND_STATE_CALLER(). */

@@ -26,9 +26,9 @@ struct symbolizer_options {
     size_t worker_bytes_max;  /* memory of the worker; default 4 GiB */
     unsigned modules_max;     /* files kept open by the worker; default 64 */
     unsigned timeout_ms;      /* for one answer; default 20000: large files take seconds at first */
-    bool
-        public_only; /* a path that a stranger names is followed only to files that everybody may read: for root's
-                               * daemon, which tells him what is in them. What his process has mapped is no such path */
+    /* a path that a stranger names is followed only to files that everybody may read: for root's daemon,
+     * which tells him what is in them. What his process has mapped is no such path */
+    bool public_only;
     bool in_process;       /* no worker: only for files that are trusted, and for tests */
     const char *debug_dir; /* default "/usr/lib/debug"; borrowed during symbolizer_new() */
 };

@@ -57,8 +57,8 @@ enum {
 };
 
 struct beside {
-    uint64_t
-        heap; /* where the part begins, less 8: then no block is at `span` exactly, whatever its lowest bits */
+    /* where the part begins, less 8: then no block is at `span` exactly, whatever its lowest bits */
+    uint64_t heap;
     uint64_t span;  /* its bytes, a multiple of 32; and BESIDE_CLOSED once it cannot grow */
     uint64_t words; /* address of the array */
 };

@@ -65,8 +65,8 @@ struct recall {
     struct trail trail;
     struct python_stack calls;         /* of Python */
     uintptr_t stack[TRAIL_FRAMES_MAX]; /* the one that is being entered, innermost first */
-    uint32_t
-        places[TRAIL_FRAMES_MAX]; /* of its frames in the book, which are the tags of the trail */
+    /* of its frames in the book, which are the tags of the trail */
+    uint32_t places[TRAIL_FRAMES_MAX];
     struct recall_entry set[RECALL_SETS][RECALL_WAYS];
 };
 

@@ -81,12 +81,12 @@ struct map_list;
 
 /* What a thread keeps for a caller. */
 struct track_site {
-    uint64_t
-        key; /* return address; 0: empty. User addresses leave the top bits free, for the two below */
+    /* return address; 0: empty. User addresses leave the top bits free, for the two below */
+    uint64_t key;
     struct book_site_counters *counters;
     uint64_t identity; /* of the code there: see unwind_identity() */
-    uint64_t
-        short_site; /* its part of a short trailer or a word, and the process's: beside_site() */
+    /* its part of a short trailer or a word, and the process's: beside_site() */
+    uint64_t short_site;
 };
 static_assert(sizeof(struct track_site) == 32, "two to a cache line");
 #define TRACK_KEY_STALE (UINT64_C(1) << 63) /* a library was closed: other code may be there now */
@@ -181,8 +181,8 @@ struct track_root {
      * thread whose own pass is another one comes by the slow way first, and forgets what callers it knew. */
     uint64_t pass;
     uint64_t glibc_pass; /* the same, if besides the allocator is glibc's; else 0 */
-    uint64_t
-        near_pass; /* the same, if besides blocks are counted by their callers, and so at few sites; else 0 */
+    /* the same, if besides blocks are counted by their callers, and so at few sites; else 0 */
+    uint64_t near_pass;
     uint64_t sized_pass; /* the same with an allocator that real.sized tells of */
     uint32_t phase;      /* enum track_phase */
     uint32_t begun;      /* this process has been set up */

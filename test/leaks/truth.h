@@ -28,8 +28,8 @@ struct truth_line {
     uint64_t alloc_blocks, alloc_bytes, freed_blocks, freed_bytes;
 };
 struct truth_block {
-    uintptr_t
-        hidden; /* ~address, which is no pointer to who looks for them; 0: free, 1: was used */
+    /* ~address, which is no pointer to who looks for them; 0: free, 1: was used */
+    uintptr_t hidden;
     uint64_t bytes;
     int line;
 };

@@ -12,8 +12,8 @@ struct plan {
     leaf_fn *leaf;
     unsigned seed;
     int depth;
-    unsigned
-        shapes; /* only the first so many, if not 0: the last one is too large for a cached rule */
+    /* only the first so many, if not 0: the last one is too large for a cached rule */
+    unsigned shapes;
     leaf_fn *
         again; /* called at every depth on the way back, if not NULL; the least of all results is given */
 };
