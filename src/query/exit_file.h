@@ -81,8 +81,8 @@ struct exit_sum {
     uint64_t start_ns, end_ns;     /* of the first, of the last */
     uint64_t cpu_ns;               /* of all */
     uint64_t peak_bytes, lived_ns; /* of the largest, of the oldest */
-    uint64_t
-        folded_to; /* sequence of the last one that was added: all of its kind before are in here */
+    /* sequence of the last one that was added: all of its kind before are in here */
+    uint64_t folded_to;
     uint32_t hour; /* since 1970, in which they ended */
     uint32_t uid;
     int32_t status;

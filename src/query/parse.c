@@ -115,12 +115,18 @@ static const struct query_table *find_table(const struct query_spec *spec,
     if (table)
         return table;
     const char *words[sizeof(tables) / sizeof(tables[0])] = {NULL};
-    for (size_t i = 0; tables[i]; i++)
+    char all[sizeof(tables) / sizeof(tables[0]) * (QUERY_NAME_MAX + 2)] = "";
+    for (size_t i = 0, used = 0; tables[i]; i++) {
         words[i] = tables[i]->name;
+        used += (size_t)snprintf(all + used, sizeof(all) - used, "%s%s", i ? ", " : "", words[i]);
+    }
     const char *nearest = nearest_word(name, words);
-    query_fail(error, "table", 0, strlen(name), "there is no table '%.*s'%s%s%s",
-               shown(strlen(name)), name, nearest ? ", did you mean '" : "", nearest ? nearest : "",
-               nearest ? "'?" : "");
+    if (nearest)
+        query_fail(error, "table", 0, strlen(name), "there is no table '%.*s', did you mean '%s'?",
+                   shown(strlen(name)), name, nearest);
+    else
+        query_fail(error, "table", 0, strlen(name), "there is no table '%.*s'; there are %s",
+                   shown(strlen(name)), name, all);
     return NULL;
 }
 

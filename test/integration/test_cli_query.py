@@ -233,6 +233,7 @@ class Mistakes(unittest.TestCase):
             (["--show", "mox(rss)"], "no way to combine", "        ^^^"),
             (["--sort", "-hepa"], "did you mean 'heap'?", "         ^^^^"),
             (["procesess"], "did you mean 'processes'?", "         ^^^^^^^^^"),
+            (["blocks"], "there are processes, ", "         ^^^^^^"),
         ):
             with self.subTest(arguments):
                 done = memoir("query", *arguments, check=2)
