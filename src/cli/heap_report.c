@@ -141,8 +141,7 @@ static int by_bytes(const void *a, const void *b)
     return (x->tid > y->tid) - (x->tid < y->tid);
 }
 
-void heap_report_sum(struct scan_heap *heap, const char *dir, pid_t pid,
-                     struct heap_sums *ret_sums)
+void heap_report_sum(struct scan_heap *heap, const char *dir, pid_t pid, struct heap_sums *ret_sums)
 {
     struct heap_sums sums = {0};
     sum_up(heap, &sums);
@@ -235,7 +234,7 @@ static void print_sums(const struct scan_heap *heap, const struct heap_sums *sum
     if (sums->remote_blocks)
         line(out, "  to collect", sums->remote_bytes, "%s blocks that other threads gave back",
              units_format_count(a, sums->remote_blocks));
-    line(out, "Kept", sums->kept, "free, not given back to the kernel; and %s of huge blocks",
+    line(out, "Kept", sums->kept, "free, not given back; and %s of huge blocks",
          units_format_bytes(a, heap->huge_cache.bytes, UNITS_DECIMAL));
     line(out, "Given back", heap->os.purged_bytes, "since the start, and %s unmapped",
          units_format_bytes(a, heap->os.unmapped_bytes, UNITS_DECIMAL));

@@ -232,6 +232,7 @@ class Heap(Accounted, test_track.TrackTest):
         self.assertRegex(text, r"(?m)^In use +[\d.]+ [kM]?B ")
         self.assertRegex(text, r"(?m)^ +\d+ +\d+ +\d+ .* MB|kB")
         self.assertIn("Free in slabs", text)
+        self.assertLessEqual(max(map(len, text.splitlines())), 80)
 
     def test_who_has_another_allocator_is_told_so(self):
         process = self.start("track_threads", preload=[])
