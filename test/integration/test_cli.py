@@ -101,7 +101,7 @@ class Help(unittest.TestCase):
             with self.subTest(command):
                 text = memoir(command, "--help", check=0).stdout
                 self.assertIn("Examples\n", text)
-                self.assertRegex(text, rf"(?m)^  memoir {command}\b")
+                self.assertRegex(text, rf"(?m)^  (sudo )?memoir {command}\b")
 
     def test_help_and_the_option_are_the_same(self):
         for command in COMMANDS:
@@ -124,7 +124,7 @@ class Help(unittest.TestCase):
         for command in COMMANDS:
             text = memoir(command, "--help", check=0).stdout
             options = set(re.findall(r"--[a-z-]+", text.split("Examples\n")[0]))
-            for line in re.findall(rf"(?m)^  (memoir {command}\b.*)$", text.split("Examples\n")[1]):
+            for line in re.findall(rf"(?m)^  (?:sudo )?(memoir {command}\b.*)$", text.split("Examples\n")[1]):
                 for option in re.findall(r"--[a-z-]+", line.split("|")[0]):
                     self.assertIn(option, options, line)
 
