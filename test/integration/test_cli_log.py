@@ -166,12 +166,26 @@ class Log(LogTest):
             f"alloc 0 {CB} 2 5000",
             f"alloc 1 {DRAM} 3 5000",
             f"alloc 1 {CB} 4 1000",
-            f"churn 1 {CB} 5 100",
             f"alloc 1 {CB} 5 1024",
         )
         lines = self.lines(log, 1)
         self.assertEqual(len(lines), 1)
         self.assertRegex(lines[0], r"id 0x5  \(device 1: 2\.0 kB CB\)$")  # the small one counts
+
+    def test_small_blocks_are_left_out_also_where_they_are_only_counted(self):
+        client = self.start_scripted("device 0 Card 0 0")
+        log = self.start_log("--min", "1M")
+        self.tell(client, f"churn 0 {CB} 5 100", f"churn 0 {DRAM} 2 2000000")
+        self.lines(log, 1)
+        self.tell(client, f"alloc 0 {CB} 7 1048576")  # what was ahead of it is told by then
+
+        def told():
+            self.read(log, 0.05)
+            return log.text.splitlines() if re.search(r"id 0x7 .*\n", log.text) else None
+
+        lines = wait_for(told, "the line of the large one")
+        self.assertEqual([line for line in lines if "CB" in line and "id 0x7 " not in line], [])
+        self.assertTrue(any("DRAM" in line for line in lines), lines)
 
     def test_it_ends_with_the_process_that_it_is_about(self):
         client = self.start_scripted("device 0 Card 0 0", f"alloc 0 {DRAM} 1 3000")
