@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/sanitizer.h"
 
 enum {
     HEADERS_MAX = 128,     /* program headers looked at; real programs have a dozen */
@@ -44,7 +45,8 @@ const char *elf_program_why_not(enum elf_program_kind kind)
         [ELF_PROGRAM_MACHINE] = "it is made for another processor",
         [ELF_PROGRAM_LIBC] = "it uses another C library than glibc",
         [ELF_PROGRAM_SANITIZED] =
-            "it is made with -fsanitize, and its sanitizer must come before all other libraries",
+            "it is made with -fsanitize, and its sanitizer must come before all other libraries: run "
+            "one that is made without",
         [ELF_PROGRAM_SETID] =
             "it is set-uid or set-gid, and the loader preloads nothing into such programs",
         [ELF_PROGRAM_CAPABLE] =
@@ -135,9 +137,9 @@ static bool offset_of(int fd, const ElfW(Ehdr) * elf, size_t n, uint64_t addr, u
     return false;
 }
 
-/* Does a library that it needs have such a name? `first`: only the first one counts. */
-static bool needs_one_of(int fd, const ElfW(Ehdr) * elf, size_t n, const ElfW(Phdr) * dynamic,
-                         const char *const *wanted, bool first)
+/* Is a library that it needs of the kind? `first`: only the first one counts. */
+static bool needs(int fd, const ElfW(Ehdr) * elf, size_t n, const ElfW(Phdr) * dynamic,
+                  bool (*is_kind)(const char *name), bool first)
 {
     uint64_t names = UINT64_MAX, offset;
     ElfW(Dyn) entries[DYNAMIC_MAX];
@@ -149,7 +151,7 @@ static bool needs_one_of(int fd, const ElfW(Ehdr) * elf, size_t n, const ElfW(Ph
         if (entries[i].d_tag == DT_STRTAB)
             names = entries[i].d_un.d_ptr;
     for (size_t i = 0; i < n_entries && entries[i].d_tag != DT_NULL; i++) {
-        char name[16] = "";
+        char name[SANITIZER_NAME_MAX + 1] = "";
         uint64_t needed = entries[i].d_un.d_val;
         if (entries[i].d_tag != DT_NEEDED)
             continue;
@@ -157,25 +159,24 @@ static bool needs_one_of(int fd, const ElfW(Ehdr) * elf, size_t n, const ElfW(Ph
             !offset_of(fd, elf, n, names + needed, &offset) ||
             !read_at(fd, name, sizeof(name) - 1, offset))
             return false;
-        for (size_t k = 0; wanted[k]; k++)
-            if (strncmp(name, wanted[k], strlen(wanted[k])) == 0)
-                return true;
+        if (is_kind(name))
+            return true;
         if (first)
             return false;
     }
     return false;
 }
 
-/* The first library that it needs is the runtime of a sanitizer, which has to be the first of all. */
-static bool is_sanitized(int fd, const ElfW(Ehdr) * elf, size_t n, const ElfW(Phdr) * dynamic)
-{
-    static const char *const runtimes[] = {"libasan.so", "libhwasan.so", "liblsan.so", "libtsan.so",
-                                           NULL};
-    return needs_one_of(fd, elf, n, dynamic, runtimes, true);
-}
-
 const char *const elf_program_allocators[] = {
     "libjemalloc", "libtcmalloc", "libmimalloc", "libtbbmalloc", "libsnmalloc", "libhoard", NULL};
+
+static bool is_allocator(const char *name)
+{
+    for (size_t i = 0; elf_program_allocators[i]; i++)
+        if (strncmp(name, elf_program_allocators[i], strlen(elf_program_allocators[i])) == 0)
+            return true;
+    return false;
+}
 
 static bool reads_allocator(int fd)
 {
@@ -187,8 +188,7 @@ static bool reads_allocator(int fd)
     size_t n = elf.e_phnum < HEADERS_MAX ? elf.e_phnum : HEADERS_MAX;
     for (size_t i = 0; i < n; i++)
         if (read_at(fd, &header, sizeof(header), elf.e_phoff + i * sizeof(header)) &&
-            header.p_type == PT_DYNAMIC &&
-            needs_one_of(fd, &elf, n, &header, elf_program_allocators, false))
+            header.p_type == PT_DYNAMIC && needs(fd, &elf, n, &header, is_allocator, false))
             return true;
     return false;
 }
@@ -208,7 +208,8 @@ static enum elf_program_kind read_elf(int fd, const ElfW(Ehdr) * elf)
             dynamic = true;
             glibc = loader_is_glibc(fd, &header);
         }
-        if (header.p_type == PT_DYNAMIC && is_sanitized(fd, elf, n, &header))
+        /* The runtime of a sanitizer has to be the first of all. */
+        if (header.p_type == PT_DYNAMIC && needs(fd, elf, n, &header, sanitizer_is_runtime, true))
             sanitized = true;
         if (header.p_type == PT_NOTE && has_go_note(fd, &header))
             go = true;

@@ -18,11 +18,11 @@ enum elf_program_kind {
     ELF_PROGRAM_CLASS,     /* 32-bit where we are 64-bit, or the other way */
     ELF_PROGRAM_MACHINE,   /* of another processor */
     ELF_PROGRAM_LIBC,      /* its loader is another C library's (musl) */
-    ELF_PROGRAM_SANITIZED, /* made with gcc's -fsanitize: ends at once where something is preloaded */
+    ELF_PROGRAM_SANITIZED, /* made with -fsanitize, its runtime a library: that has to come first */
     ELF_PROGRAM_SETID,     /* set-uid or set-gid for somebody else, */
     ELF_PROGRAM_CAPABLE,   /* or with file capabilities: the loader preloads nothing */
     ELF_PROGRAM_NEITHER,   /* neither ELF nor script: the kernel will say what it thinks of it */
-    ELF_PROGRAM_NO_ACCESS /* we may not read it, so nobody knows */
+    ELF_PROGRAM_NO_ACCESS  /* we may not read it, so nobody knows */
 };
 
 /* Fits what elf_program_kind says: "it is linked statically", small first letter, no full stop. NULL for

@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/elf_program.h"
 #include "base/fs.h"
+#include "base/sanitizer.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/lost.h"
@@ -108,7 +109,8 @@ static const struct command_section sections[] = {
      "library and are tracked, each with a book of its own; the summary is about the program itself.\n\n"
      "Programs that are linked statically (most of those made by Go), that change their user at the start (set-uid, "
      "set-gid, file capabilities), 32-bit ones, those made with -fsanitize, and those of another C library run as "
-     "they would without memoir, and one line on standard error says why."},
+     "they would without memoir, and one line on standard error says why. Children that are made with -fsanitize run as they would "
+     "without, too: they, and what they start, are not tracked."},
     {"HOW IT RUNS",
      "Without a summary (--quiet, or standard error is no terminal and neither --summary nor --json is given) memoir "
      "becomes the program: same PID, nothing in between. Else it waits for it in the same process group: signals sent to "
@@ -184,6 +186,20 @@ static bool preloads_allocator(void)
     return false;
 }
 
+/* Or a sanitizer, which is for a program that loads what was made with one. */
+static bool preloads_sanitizer(void)
+{
+    const char *at = getenv("LD_PRELOAD");
+    while (at && *at) {
+        size_t n = strcspn(at, ": ");
+        const char *slash = memrchr(at, '/', n);
+        if (sanitizer_is_runtime(slash ? slash + 1 : at))
+            return true;
+        at += n + (at[n] != '\0');
+    }
+    return false;
+}
+
 /* Where the program will be found, and what it is. */
 static void inspect(struct run *run)
 {
@@ -205,6 +221,9 @@ static void inspect(struct run *run)
     else if (strpbrk(run->library, ": \t\n"))
         run->why_not = "the path of the library to preload has a space or a colon, which "
                        "LD_PRELOAD cannot have";
+    else if (preloads_sanitizer())
+        run->why_not = "LD_PRELOAD names a sanitizer, which must come before all other libraries: "
+                       "run it without";
     if (run->why_not) {
         run->preload = false;
         return;

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "malloc/kernel.h"
+#include "base/kernel.h"
 
 enum { SPINS = 200 };
 

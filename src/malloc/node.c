@@ -9,10 +9,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "malloc/divert.h"
 #include "malloc/entry.h"
 #include "malloc/grind.h"
-#include "malloc/kernel.h"
 #include "malloc/lock.h"
 #include "malloc/nursery.h"
 #include "malloc/os.h"

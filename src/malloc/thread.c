@@ -7,13 +7,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "book/thread_key.h"
 #include "malloc/atfork.h"
 #include "malloc/grind.h"
 #include "malloc/harden.h"
 #include "malloc/heap.h"
 #include "malloc/huge.h"
-#include "malloc/kernel.h"
 #include "malloc/lots.h"
 #include "malloc/node.h"
 #include "malloc/nursery.h"
