@@ -123,7 +123,7 @@ MEMOIR_API int memoir_chain_reset(struct memoir_chain *chain);
 /* Add another buffer (borrowed as the first one), of 128 bytes or more. Of a shared chain it must
  * have the same distance from the first one in every process: a part of the same mapping, behind it;
  * a process that had mapped less attaches anew with all of it (until then, its calls give ENOSPC).
- * -ERANGE: more than 2^46 bytes away or in size, or before a shared chain; -ENOSPC: too small; -EBUSY: part of the chain already; errors
+ * -ERANGE: of more than 2^46 bytes, or further away than 2^47, or before a shared chain; -ENOSPC: too small; -EBUSY: part of the chain already; errors
  * of registering. Time grows with the number of buffers. */
 MEMOIR_API int memoir_chain_refill(struct memoir_chain *chain, void *buffer, size_t bytes);
 

@@ -79,7 +79,7 @@ int region_add(struct memoir_chain *c, void *buffer, size_t bytes, bool sourced)
     bytes = (bytes - skipped) & ~(size_t)(CHAIN_GRAIN - 1);
     struct region *r = (struct region *)start, *first = chain_first_region(c), *next;
     int64_t distance = (int64_t)chain_distance(c, r);
-    if (distance >= (int64_t)CHAIN_BYTES_MAX || distance <= -(int64_t)CHAIN_BYTES_MAX)
+    if (distance < -CHAIN_FAR_MAX || distance >= CHAIN_FAR_MAX - (int64_t)bytes)
         return -ERANGE;
     uint64_t first_bytes;
     bool first_sourced;

@@ -183,6 +183,36 @@ static void refill_adds_room_before_and_behind(void **state)
     assert_int_equal(stats_of(chain).buffers, 3); /* the caller's buffers stay */
 }
 
+/* As far as it is from static memory to mappings on aarch64. */
+static void a_buffer_may_be_far_away(void **state)
+{
+#if defined(UNDER_TSAN) || defined(UNDER_ASAN)
+    skip(); /* they have the addresses in between for themselves */
+#endif
+    const uintptr_t distance = UINT64_C(86) << 40;
+    char *near = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(near, MAP_FAILED);
+    char *far = mmap(near - distance, ROOM, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    assert_ptr_equal(far, near - distance);
+    for (int up = 0; up < 2; up++) {
+        struct memoir_chain *chain = chain_over(up ? far : near, MEMOIR_CHAIN_BYTES_MIN, 0);
+        assert_int_equal(memoir_chain_refill(chain, up ? near : far, ROOM), 0);
+        char *p = memoir_chain_alloc(chain, ROOM / 2), *q = memoir_chain_alloc(chain, 24);
+        assert_non_null(p);
+        assert_non_null(q);
+        assert_whole(chain);
+        assert_int_equal(memoir_chain_free(chain, p), 0);
+        assert_int_equal(memoir_chain_free(chain, q), 0);
+        assert_whole(chain);
+        assert_int_equal(memoir_chain_refill(chain, (char *)chain + (UINT64_C(1) << 47), ROOM),
+                         -ERANGE);
+        assert_int_equal(memoir_chain_destroy(chain), 0);
+    }
+    munmap(near, ROOM);
+    munmap(far, ROOM);
+}
+
 static void reset_gives_up_all_blocks_at_once(void **state)
 {
     struct memoir_chain *chain = chain_over(room, ROOM, 0);
@@ -434,6 +464,7 @@ int main(void)
         cmocka_unit_test(alignments_hold_and_the_gap_is_used),
         cmocka_unit_test(realloc_stays_where_there_is_room),
         cmocka_unit_test(refill_adds_room_before_and_behind),
+        cmocka_unit_test(a_buffer_may_be_far_away),
         cmocka_unit_test(reset_gives_up_all_blocks_at_once),
         cmocka_unit_test(blocks_from_before_a_reset_are_none),
         cmocka_unit_test(a_destroyed_chain_says_so),
