@@ -24,9 +24,10 @@
 #include "base/kernel.h"
 #include "base/sanitizer.h"
 
-/* Of the loader: the libraries of the process, and where the kernel put the number of arguments and what follows it. */
-extern struct r_debug _r_debug;
-extern void *__libc_stack_end;
+/* Of the loader: the libraries of the process, and where the kernel put the number of arguments and what follows it. Weak: linkers may have
+ * the loader ask before it has filled in where these are, and then once more at the end. */
+extern struct r_debug _r_debug __attribute__((weak));
+extern void *__libc_stack_end __attribute__((weak));
 extern const ElfW(Dyn) our_dynamic[] __asm__("_DYNAMIC") __attribute__((visibility("hidden")));
 
 /* What the kernel told the loader. */
@@ -152,7 +153,7 @@ __attribute__((noinline)) static void start_again(const struct told *told)
 
 __attribute__((noinline, cold)) static bool judge(const char *path)
 {
-    if (!sanitizer_is_runtime(file_name(path, NULL)))
+    if (!&__libc_stack_end || !sanitizer_is_runtime(file_name(path, NULL)))
         return false;
     struct told told = told_read();
     start_again(&told);
@@ -164,7 +165,8 @@ __attribute__((noinline, cold)) static bool judge(const char *path)
 __attribute__((used, cold, section(".text.startup"))) static void (*stand_aside(void))(void)
 {
     bool behind = false;
-    for (const struct link_map *at = _r_debug.r_map; at; at = at->l_next) {
+    const struct link_map *at = &_r_debug ? _r_debug.r_map : NULL;
+    for (; at; at = at->l_next) {
         for (const char *c = at->l_name; behind && *c; c++)
             if (c[0] == 's' && c[1] == 'a' && c[2] == 'n' && judge(at->l_name))
                 return NULL;
