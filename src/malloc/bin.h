@@ -1,8 +1,8 @@
 /*
  * bin.h: the slabs of a heap by their class, and the ways that lead to the current ones: for heap.c.
  *
- * Where a thread has few blocks of many sizes, a slab for each class would take some pages for a block or two. So from 65 bytes on a class
- * begins without slabs of its own (`sharing`): the way leads to the current slab of the next power of two, as long as that has up to HEAP_SHARED
+ * Where a thread has few blocks of many sizes, a slab for each class would take some pages for a block or two. So up to 8 KiB a class
+ * begins without slabs of its own (`sharing`): the way leads to the current slab of the next power of two, from 64 bytes on, as long as that has up to HEAP_SHARED
  * blocks, or a few slabs with room. Then whichever class asks for more gets slabs of its own, and keeps to them (`grown`) until the thread ends. It does so at once
  * where there are such slabs in the pool; and all that share do, when one of these slabs is let go or the power of two itself needs more.
  */

@@ -20,7 +20,7 @@ const uint8_t size_slices[SIZE_CLASSES] = {
 };
 
 const uint8_t size_shared[SIZE_CLASSES] = {
-    0, 1, 2, 3, 7, 7, 7, 7, 15, 15, 15, 15, 15, 15, 15, 15,
+    3, 3, 3, 3, 7, 7, 7, 7, 15, 15, 15, 15, 15, 15, 15, 15,
     23, 23, 23, 23, 23, 23, 23, 23, 31, 31, 31, 31, 31, 31, 31, 31,
     39, 39, 39, 39, 39, 39, 39, 39,
     47, 47, 47, 47, 47, 47, 47, 47,
@@ -29,7 +29,7 @@ const uint8_t size_shared[SIZE_CLASSES] = {
 };
 
 const uint8_t size_sharers[SIZE_CLASSES] = {
-    [7] = 3, [15] = 7, [23] = 7, [31] = 7, [39] = 7, [47] = 7, [56] = 8,
+    [3] = 3, [7] = 3, [15] = 7, [23] = 7, [31] = 7, [39] = 7, [47] = 7, [56] = 8,
 };
 
 /* From behind one class to the end of the next. */

@@ -184,7 +184,7 @@ struct leaver {
     char *kept; /* a block among others that were freed */
 };
 
-/* Hardened or not, no other size shares slabs with it. */
+/* Its blocks come from a slab of blocks twice as large: shared, or since hardening adds as much. */
 enum { LEFT_BYTES = 32, LEFT_PAGE = 4096 };
 
 static void *keep_one(void *arg)
@@ -213,8 +213,8 @@ static void thread_leaves_to_a_child(void)
     pid_t child = case_fork();
     if (child == 0) {
         bool beside = false;
-        for (int i = 0; i < 20000 && !beside; i++) {
-            uintptr_t p = (uintptr_t)malloc(LEFT_BYTES);
+        for (int i = 0; i < 40000 && !beside; i++) {
+            uintptr_t p = (uintptr_t)malloc(i % 2 ? LEFT_BYTES : 2 * LEFT_BYTES);
             MUST(p);
             beside = p / LEFT_PAGE == (uintptr_t)l.kept / LEFT_PAGE;
         }

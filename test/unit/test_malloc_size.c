@@ -59,7 +59,7 @@ static void larger_ones_are_whole_cache_lines(void **unused)
         assert_int_equal(size_of_class(class) % SIZE_LINE, 0);
 }
 
-/* So that a block of the other class serves the same alignments, and is at most twice as large. */
+/* So that a block of the other class serves the same alignments, and is at most twice as large, or a cache line. */
 static void a_class_shares_slabs_of_the_next_power_of_two_or_none(void **unused)
 {
     for (unsigned class = 0; class < SIZE_CLASSES; class ++) {
@@ -67,9 +67,10 @@ static void a_class_shares_slabs_of_the_next_power_of_two_or_none(void **unused)
         size_t bytes = size_of_class(class), more = size_of_class(shared);
         assert_true(shared < SIZE_CLASSES && size_shared[shared] == shared);
         if (shared != class)
-            assert_true((more & (more - 1)) == 0 && more > bytes && more / 2 < bytes);
+            assert_true((more & (more - 1)) == 0 && more > bytes &&
+                        (more / 2 < bytes || more == SIZE_LINE));
         else
-            assert_true(bytes <= 64 || bytes > 8192 || (bytes & (bytes - 1)) == 0);
+            assert_true(bytes > 8192 || (bytes & (bytes - 1)) == 0);
         size_t least = class > 0 ? size_of_class(class - 1) + 1 : 0;
         assert_true(more - least <= WORD_SLACK_MAX || class >= SIZE_DIRECT_CLASSES); /* account.c */
     }
