@@ -62,16 +62,21 @@ static void slab_give(struct heap *h, struct slab *s)
         source_give(macro_of(s)->source, s);
 }
 
+/* Beside other threads the first slab of a class is the only one, as a rule, with some blocks in its first page. In slices that have memory all of its
+ * pages would be resident for these, in each thread. */
 static struct slab *slab_new(struct heap *h, unsigned class)
 {
     unsigned slices = size_slices[class];
-    struct slab *s = spare_take(h, slices);
+    struct slabs *open = &h->bin[class].open;
+    bool little = !open->begun && !h->alone;
+    struct slab *s = little ? NULL : spare_take(h, slices);
     struct span span;
     if (!s) {
-        if (!source_take(heap_source(h), slices, 1, &span))
+        if (!source_take(heap_source(h), slices, little ? SOURCE_LITTLE : 1, &span))
             return NULL;
         s = span.slab;
     }
+    open->begun = 1;
     slab_begin(s, class, h);
     return s;
 }
@@ -498,4 +503,6 @@ void heap_leave(struct heap *h)
 {
     heap_part(h, true);
     h->sharing = h->grown = 0;
+    for (unsigned class = 0; class < SIZE_CLASSES; class ++)
+        h->bin[class].open.begun = 0;
 }

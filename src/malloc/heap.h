@@ -50,7 +50,10 @@ struct slabs {
     struct slab *
         first; /* whose `prev` is the last one; there is one of these for each class in every thread */
     uint32_t n;
-    uint32_t stir; /* of those held: how many are let go before one is held again */
+    union {
+        uint32_t stir;  /* of those held: how many are let go before one is held again */
+        uint32_t begun; /* of open ones: the thread has had a slab of the class */
+    };
 };
 
 struct bin {

@@ -13,6 +13,9 @@
 /* Full macro-blocks may have huge pages, from so many on. A few slices are left over in most: slabs seldom fit together without a rest. */
 enum { THP_MACROS = 32, THP_FREE_MAX = 7 };
 
+/* As long as no more than this part of what is in use is free and has memory, that is spared. */
+enum { SPARED_PART = 4 };
+
 static void begin_anew(struct lock *l);
 
 /* All zero until it is needed: what the loader would have to fill in is a page that every program has. */
@@ -245,14 +248,33 @@ static inline struct slab *take_dirty(struct source *s, unsigned slices)
     return slab;
 }
 
+/* Where there is none, as long as there is little of it elsewhere. */
+static struct slab *take_clean(struct source *s, unsigned slices)
+{
+    if (s->n_dirty_free > s->n_used / SPARED_PART)
+        return NULL;
+    struct slab *slab = runs_find_clean(s, slices);
+    if (slab)
+        (void)slices_use(s, macro_of(slab), slab_slice(slab), slices);
+    return slab;
+}
+
 bool source_take(struct source *s, unsigned slices, unsigned align_slices, struct span *ret)
 {
     if (unlikely(slices + align_slices > MACRO_SLICES))
         return false;
     bool grown = false;
+    struct slab *slab = NULL;
     lock_take(&s->lock);
-    struct slab *slab = align_slices == 1 ? take_dirty(s, slices) : NULL;
     ret->dirty = ~(slice_bits)0;
+    if (unlikely(align_slices == SOURCE_LITTLE)) {
+        slab = take_clean(s, slices);
+        align_slices = 1;
+        grown = slab != NULL;
+        ret->dirty = grown ? 0 : ret->dirty;
+    }
+    if (!slab && align_slices == 1)
+        slab = take_dirty(s, slices);
     if (unlikely(!slab)) {
         slab = take_anywhere(s, slices, align_slices, &ret->dirty);
         if (!slab) {

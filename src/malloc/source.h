@@ -75,7 +75,9 @@ struct span {
 
 /* A run of 1 to MACRO_SLICES_USABLE slices that starts at a multiple of align_slices (a power of two) from the macro-block's
  * start; both together at most MACRO_SLICES. Its descriptor has `slices` and no owner; for slabs that are not large, all descriptors have `back`. False if the
- * kernel gives no memory. */
+ * kernel gives no memory. SOURCE_LITTLE: anywhere, up to RUNS_EXACT, for who will touch little of them: slices without memory if there are some, so that those that have
+ * some are left to who fills them, as long as there are few of these. */
+enum { SOURCE_LITTLE = 0 };
 bool source_take(struct source *s, unsigned slices, unsigned align_slices, struct span *ret);
 void source_give(struct source *s, struct slab *slab);
 /* The same, but what is kept is not looked at. True: it is time for that. */

@@ -230,6 +230,28 @@ bool runs_find(struct source *s, unsigned n, unsigned align, bool thorough, stru
     return false;
 }
 
+/* One copy of it is enough. */
+static __attribute__((noinline)) bool is_clean(const struct slab *at, unsigned n)
+{
+    return !(bits_of(macro_of(at)->dirty) & bits_run(slab_slice(at), n));
+}
+
+struct slab *runs_find_clean(const struct source *s, unsigned n)
+{
+    for (enum runs_kind kind = RUNS_CLEAN; kind > RUNS_DIRTY; kind--) {
+        uint32_t some = s->runs[kind].some >> (n - 1) << (n - 1);
+        if (!some)
+            continue;
+        struct slab *low = s->runs[kind].list[__builtin_ctz(some)].first;
+        struct slab *high = low + low->run[1].slices - n;
+        if (is_clean(low, n))
+            return low;
+        if (is_clean(high, n))
+            return high;
+    }
+    return NULL;
+}
+
 /* ---- the usual ways ----
  *
  * The links of a run tell how long it is, and whether all of it has memory: there is little need to look for its ends, which takes most of the time

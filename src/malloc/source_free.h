@@ -51,6 +51,10 @@ struct slab *runs_take(struct source *s, unsigned n);
 bool runs_find(struct source *s, unsigned n, unsigned align, bool thorough, struct macro **ret,
                unsigned *ret_first);
 
+/* Where n slices, up to RUNS_EXACT, are free in a row and none of them has memory: at either end of a short run. NULL: there are none, or they were
+ * not looked for any further. */
+struct slab *runs_find_clean(const struct source *s, unsigned n);
+
 /* The dirty run that has been free for longest; NULL: none. */
 struct slab *runs_oldest(const struct source *s, unsigned *ret_slices);
 

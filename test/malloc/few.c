@@ -7,7 +7,7 @@
 
 #include "cases.h"
 
-enum { SLICE_SHIFT = 14, SMALLEST = 80, LARGEST = 8192, SIZES = 53, MANY = 4000 };
+enum { SLICE_SHIFT = 14, SMALLEST = 16, LARGEST = 8192, SIZES = 57, MANY = 4000 };
 
 static bool is_accounted(void)
 {
@@ -15,7 +15,7 @@ static bool is_accounted(void)
     return settings && strstr(settings, "account=1");
 }
 
-/* One of each size class, but for the smallest ones. */
+/* One of each size class. */
 static size_t classes(void *blocks[SIZES])
 {
     size_t n = 0;
@@ -55,15 +55,15 @@ static void *have_few(void *unused)
     size_t n = classes(blocks), slices = slices_of(blocks, n);
     MUST_SAY(n > 40, "%zu sizes", n);
     /* With accounting, those above 1 KiB have slabs of their own. */
-    MUST_SAY(slices <= (is_accounted() ? n / 2 + 3 : n / 3), "%zu slices for %zu blocks", slices,
-             n);
+    MUST_SAY(slices <= (is_accounted() ? n / 2 + 1 : n / 4 + 2), "%zu slices for %zu blocks",
+             slices, n);
     MUST(memoir_malloc_check(STDERR_FILENO) == 0);
     for (size_t i = 0; i < n; i++)
         free(blocks[i]);
     return unused;
 }
 
-static const size_t odd_sizes[] = {72, 136, 264, 520, 1032, 2056, 4104};
+static const size_t odd_sizes[] = {8, 24, 40, 72, 136, 264, 520, 1032, 2056, 4104};
 
 /* At most a seventh is lost of a size that there are many of. */
 static void *have_many(void *unused)
@@ -143,7 +143,7 @@ static void holes_of_larger_blocks_stay_free(void)
 {
     static void *large[2 * MANY], *small[MANY];
     for (size_t i = 0; i < COUNT_OF(odd_sizes); i++) {
-        size_t bytes = odd_sizes[i], above = 128, in_large = 0;
+        size_t bytes = odd_sizes[i], above = 64, in_large = 0;
         while (above < bytes)
             above *= 2;
         for (size_t k = 0; k < COUNT_OF(large); k++)
@@ -161,6 +161,39 @@ static void holes_of_larger_blocks_stay_free(void)
             free(small[k]);
     }
     MUST(memoir_malloc_check(STDERR_FILENO) == 0);
+}
+
+/* ---- a slab with few blocks has few pages ---- */
+
+enum { USED = 400, EACH = 32, USED_BYTES = 16000, PATTERN = 0x5a };
+
+/* One of each size that others share: of memory that was not used before. */
+static void *have_first_blocks(void *unused)
+{
+    for (size_t bytes = 64; bytes <= LARGEST; bytes *= 2) {
+        unsigned char *block = malloc(bytes);
+        MUST(block && malloc_usable_size(block) == bytes);
+        MUST_SAY(block[bytes - 1] != PATTERN, "%zu bytes", bytes);
+        free(block);
+    }
+    return unused;
+}
+
+/* What others have freed is for those that fill it. */
+static void the_first_slabs_of_a_thread_take_no_memory_from_others(void)
+{
+    static char *used[USED];
+    for (size_t i = 0; i < USED; i++) {
+        MUST((used[i] = malloc(USED_BYTES)));
+        memset(used[i], PATTERN, USED_BYTES);
+    }
+    for (size_t i = 0; i < USED; i += EACH)
+        free(used[i]);
+    in_thread(have_first_blocks, NULL);
+    in_thread(have_first_blocks, NULL); /* with the heap of the other */
+    for (size_t i = 0; i < USED; i++)
+        if (i % EACH != 0)
+            free(used[i]);
 }
 
 /* ---- alignment, and growing in place ---- */
@@ -232,6 +265,7 @@ int main(int argc, char **argv)
         CASE(sizes_with_many_blocks_have_slabs_of_their_own),
         CASE(holes_of_larger_blocks_stay_free),
         CASE(blocks_for_others_end_the_sharing_as_well),
+        CASE(the_first_slabs_of_a_thread_take_no_memory_from_others),
         CASE(shared_slabs_serve_alignments),
         CASE(a_child_goes_on_with_shared_slabs),
     };

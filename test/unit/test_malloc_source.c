@@ -119,7 +119,8 @@ static void take(struct run *r)
     unsigned align = random_below(16) ? 1 : 1u << random_below(6);
     if (slices + align > MACRO_SLICES)
         return;
-    if (!source_take(&source_main, slices, align, &span)) {
+    bool little = align == 1 && slices <= RUNS_EXACT && random_below(4) == 0;
+    if (!source_take(&source_main, slices, little ? SOURCE_LITTLE : align, &span)) {
         assert_true(fault_each > 0);
         return;
     }
@@ -275,6 +276,26 @@ static void sets_of_slices_are_what_each_slice_says(void **unused)
         }
 }
 
+/* Of `wide` slices: some without memory are found wherever a whole run is so, and nothing else is taken for such. */
+static void check_find_clean(unsigned free, unsigned dirty, unsigned n, unsigned wide,
+                             unsigned from)
+{
+    unsigned clean = free & ~dirty, whole = 0;
+    for (unsigned i = 0, length = 0; i < wide; i++) {
+        length = free >> i & 1 ? length + 1 : 0;
+        bool ends = i + 1 == wide || !(free >> (i + 1) & 1);
+        unsigned run = ((1u << length) - 1) << (i + 1 - length);
+        if (ends && length > whole && (clean & run) == run)
+            whole = length;
+    }
+    const struct slab *found = runs_find_clean(&source_main, n);
+    assert_true(found || whole < n);
+    if (found) {
+        unsigned first = slab_slice(found), run = ((1u << n) - 1) << (first - from);
+        assert_true(first >= from && first + n <= from + wide && (clean & run) == run);
+    }
+}
+
 /* Slices of a macro-block between two slabs, with and without memory, in all ways there are: then each run that fits is taken and comes back,
  * and each time all lists are right. */
 static void each_way_that_slices_come_and_go(void **unused)
@@ -296,6 +317,8 @@ static void each_way_that_slices_come_and_go(void **unused)
                     if (free >> i & 1)
                         runs_insert(&source_main, m, FIRST + i, 1);
                 check_lists();
+                for (unsigned n = 1; at == 0 && n <= WIDE; n++)
+                    check_find_clean(free, dirty, n, WIDE, FIRST);
                 for (unsigned n = 1; at + n <= WIDE; n++) {
                     unsigned run = ((1u << n) - 1) << at;
                     if ((free & run) == 0) { /* a slab's, which comes back */
@@ -580,6 +603,39 @@ static void a_run_that_has_memory_in_part_is_next(void **unused)
     nothing_left();
 }
 
+/* As long as there is little of it. */
+static void who_needs_little_leaves_memory_to_others(void **unused)
+{
+    enum { MOST = 80, SOME = 20, LONG = 12, CLEAN = MACRO_SLICES_USABLE - MOST - SOME - LONG };
+    struct span most, some, more, little[CLEAN + 1];
+    assert_true(source_trim(&source_main) || source_main.n_dirty_free == 0);
+    source_shrink(&source_main);
+    assert_true(source_take(&source_main, MOST, 1, &most));
+    assert_true(source_take(&source_main, SOME, 1, &some));
+    assert_true(source_take(&source_main, LONG, 1, &more));
+    for (unsigned i = 0; i < SOME; i++)
+        memset(slab_memory(some.slab) + (size_t)i * SLICE_BYTES, 1, SLICE_BYTES);
+    source_give(&source_main, some.slab);
+    assert_int_equal(source_main.n_dirty_free, SOME);
+    for (unsigned i = 0; i <= CLEAN; i++) {
+        assert_true(source_take(&source_main, 1, SOURCE_LITTLE, &little[i]));
+        struct run r = {little[i].slab, 1, 0};
+        assert_int_equal(little[i].dirty == 0, i < CLEAN); /* there are no more */
+        check_clean(&r, little[i].dirty, 0);
+    }
+    assert_int_equal(source_main.n_dirty_free, SOME - 1);
+    assert_int_equal(source_main.n_macros, 1);
+    source_trim(&source_main);
+    for (unsigned i = 0; i <= CLEAN; i++)
+        source_give(&source_main, little[i].slab);
+    assert_int_equal(source_main.n_dirty_free, CLEAN + 1);
+    source_give(&source_main, most.slab);
+    assert_true(source_take(&source_main, 1, SOURCE_LITTLE, &little[0]));
+    assert_true(little[0].dirty != 0); /* there is enough memory now */
+    source_give(&source_main, little[0].slab);
+    source_give(&source_main, more.slab);
+}
+
 static void what_was_free_for_longest_goes_back_first(void **unused)
 {
     nothing_left();
@@ -742,6 +798,7 @@ int main(void)
         cmocka_unit_test(the_shortest_run_with_memory_is_taken_first),
         cmocka_unit_test(neighbours_that_come_back_are_one_run),
         cmocka_unit_test(a_run_that_has_memory_in_part_is_next),
+        cmocka_unit_test(who_needs_little_leaves_memory_to_others),
         cmocka_unit_test(what_was_free_for_longest_goes_back_first),
         cmocka_unit_test(no_more_is_given_back_than_was_asked_for),
         cmocka_unit_test(what_is_missed_at_once_is_kept),
