@@ -10,6 +10,7 @@
 #include "malloc/pressure.h"
 #include "malloc/slab.h"
 #include "malloc/source.h"
+#include "malloc/spare.h"
 #include "malloc/thread.h"
 
 struct slab slab_none;
@@ -25,28 +26,6 @@ static inline bool is_alone(void)
 }
 
 /* ---- slabs ---- */
-
-/* Is it of the node whose memory the heap takes? */
-static inline bool of_node(const struct heap *h, const struct slab *s)
-{
-    return likely(!node_many) || macro_of(s)->source == h->source;
-}
-
-bool spare_put(struct heap *h, struct slab *s)
-{
-    struct spares *spare = &h->spare[(s->slices - 1u) % HEAP_SPARE_SLICES];
-    if (s->slices > HEAP_SPARE_SLICES || spare->n == HEAP_SPARES || !of_node(h, s))
-        return false;
-    s->class = SLAB_UNUSED;
-    spare->runs[spare->n++] = s;
-    return true;
-}
-
-struct slab *spare_take(struct heap *h, unsigned slices)
-{
-    struct spares *spare = &h->spare[(slices - 1) % HEAP_SPARE_SLICES];
-    return slices <= HEAP_SPARE_SLICES && spare->n > 0 ? spare->runs[--spare->n] : NULL;
-}
 
 /* How many runs of emptied slabs are kept of a length: where there are many threads that have little, they would be much of it. */
 static inline uint32_t spares_most(const struct heap *h)
@@ -253,7 +232,7 @@ void heap_slab_emptied(struct heap *h, struct slab *s)
  * where others adopt it, and from where it goes back to the source with its last block, whoever frees that. */
 static bool claim_wanted(struct heap *h, const struct slab *s)
 {
-    if (!h || !of_node(h, s))
+    if (!h || !heap_of_node(h, s))
         return false;
     const struct bin *b = &h->bin[s->class];
     bool needed = b->open.n + b->held.n > 0;

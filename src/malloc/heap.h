@@ -144,10 +144,6 @@ void heap_give_empty(struct heap *h);
 /* Give all its slabs away: nobody uses it any more. */
 void heap_leave(struct heap *h);
 
-/* Runs of one or two slices, which the heap keeps. False, NULL: it has no room, or none. */
-bool spare_put(struct heap *h, struct slab *s);
-struct slab *spare_take(struct heap *h, unsigned slices);
-
 /* large.c: blocks with slices of their own. */
 void *large_alloc(struct heap *h, size_t bytes, size_t align, bool zero);
 void large_free(struct heap *h, struct slab *s);

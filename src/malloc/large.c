@@ -15,6 +15,7 @@
 #include "malloc/policy.h"
 #include "malloc/pressure.h"
 #include "malloc/source.h"
+#include "malloc/spare.h"
 #include "malloc/words.h"
 
 enum { LINE = 64, PAGE_MATTERS = 64 << 10 };
@@ -31,7 +32,8 @@ static inline uint32_t start_of(const struct slab *s, size_t bytes)
 }
 
 /* What is dirty of the block's slices is cleared, the rest is zero. */
-static void clear_dirty(char *memory, slice_bits dirty, size_t from, size_t to)
+static __attribute__((noinline)) void clear_dirty(char *memory, slice_bits dirty, size_t from,
+                                                  size_t to)
 {
     for (unsigned i = 0; dirty && (size_t)i << SLICE_SHIFT < to; i++, dirty >>= 1) {
         size_t begin = (size_t)i << SLICE_SHIFT, end = begin + SLICE_BYTES;
@@ -44,7 +46,7 @@ static void clear_dirty(char *memory, slice_bits dirty, size_t from, size_t to)
 
 /* Where slices would have to go, they may become the block's instead (exchange.h): then this heap's empty slabs should not keep macro-blocks
  * from being empty. */
-static void *huge(struct heap *h, size_t bytes, size_t align, bool zero)
+static __attribute__((noinline)) void *huge(struct heap *h, size_t bytes, size_t align, bool zero)
 {
     bool zeroed = false;
     bool exchanged = align < MACRO_BYTES && bytes < EXCHANGE_MAX && exchange_share() > 0;
@@ -62,27 +64,28 @@ static void *huge(struct heap *h, size_t bytes, size_t align, bool zero)
 static void kept_remove(struct heap *h, unsigned at)
 {
     h->n_kept--;
-    for (unsigned i = at; i < h->n_kept; i++)
+    for (unsigned i = at; i < h->n_kept; i++) {
         h->kept[i] = h->kept[i + 1];
+        fence_signal(); /* or the compiler calls memmove() for it */
+    }
 }
 
-/* One that is not much larger. Its slices are dirty, all of them. */
-static bool kept_take(struct heap *h, unsigned slices, struct span *ret)
+/* One that is not much larger, of more than HEAP_SPARE_SLICES; NULL: there is none. */
+static __attribute__((noinline)) struct slab *kept_take(struct heap *h, unsigned slices)
 {
-    struct slab *spare = spare_take(h, slices);
-    if (spare) {
-        *ret = (struct span){.slab = spare, .dirty = ~(slice_bits)0};
-        return true;
-    }
-    for (unsigned i = slices > HEAP_SPARE_SLICES ? h->n_kept : 0; i-- > 0;) {
+    for (unsigned i = h->n_kept; i-- > 0;) {
         struct slab *s = h->kept[i];
         if (s->slices < slices || s->slices > slices + slices / 4)
             continue;
         kept_remove(h, i);
-        *ret = (struct span){.slab = s, .dirty = ~(slice_bits)0};
-        return true;
+        return s;
     }
-    return false;
+    return NULL;
+}
+
+static inline struct slab *run_take(struct heap *h, unsigned slices)
+{
+    return slices <= HEAP_SPARE_SLICES ? spare_take(h, slices) : kept_take(h, slices);
 }
 
 static void kept_give(struct heap *h, unsigned at)
@@ -99,7 +102,7 @@ void large_trim(struct heap *h)
 }
 
 /* In the place of older ones. False: it is not of the heap's node. */
-static bool kept_put(struct heap *h, struct slab *s)
+static __attribute__((noinline)) bool kept_put(struct heap *h, struct slab *s)
 {
     unsigned slices = s->slices;
     if (macro_of(s)->source != h->source)
@@ -118,27 +121,19 @@ static bool kept_put(struct heap *h, struct slab *s)
 void large_free(struct heap *h, struct slab *s)
 {
     unsigned slices = s->slices;
-    bool keep = h && slices <= HEAP_KEPT_SLICES / 2 && policy_level() < PRESSURE_HIGH;
-    if (!(keep && (slices <= HEAP_SPARE_SLICES ? spare_put(h, s) : kept_put(h, s))))
-        source_give(macro_of(s)->source, s);
+    if (likely(h) && likely(policy_level() < PRESSURE_HIGH)) {
+        if (slices <= HEAP_SPARE_SLICES ? spare_put(h, s)
+                                        : slices <= HEAP_KEPT_SLICES / 2 && kept_put(h, s))
+            return;
+    }
+    source_give(macro_of(s)->source, s);
 }
 
 /* ---- blocks ---- */
 
-void *large_alloc(struct heap *h, size_t bytes, size_t align, bool zero)
+/* The run becomes a block. */
+static inline void *block_begin(struct heap *h, struct slab *s, size_t bytes, size_t align)
 {
-    if (bytes > HEAP_LARGE_MAX || align > HEAP_LARGE_MAX)
-        return huge(h, bytes, align, zero);
-    struct span span;
-    unsigned slices = (unsigned)((bytes + SLICE_BYTES - 1) >> SLICE_SHIFT);
-    slices = slices > 0 ? slices : 1;
-    unsigned align_slices = align > SLICE_BYTES ? (unsigned)(align >> SLICE_SHIFT) : 1;
-    if (align_slices + slices > MACRO_SLICES)
-        return huge(h, bytes, align, zero);
-    if (!(align_slices == 1 && kept_take(h, slices, &span)) &&
-        !source_take(heap_source(h), slices, align_slices, &span))
-        return NULL;
-    struct slab *s = span.slab;
     words_detach(s);
     s->large_word = (struct word){0};
     s->block_bytes = 0;
@@ -146,10 +141,36 @@ void *large_alloc(struct heap *h, size_t bytes, size_t align, bool zero)
     s->asked = bytes;
     store_release(&s->class, SLAB_LARGE); /* who walks, or is forked now, finds it whole */
     h->large_allocs++;
-    char *memory = slab_memory(s);
+    return slab_memory(s) + s->start;
+}
+
+/* Of the source, or zeroed, or huge. */
+static __attribute__((noinline)) void *alloc_otherwise(struct heap *h, size_t bytes, size_t align,
+                                                       bool zero)
+{
+    unsigned slices = bytes ? (unsigned)((bytes - 1) >> SLICE_SHIFT) + 1 : 1;
+    unsigned align_slices = align > SLICE_BYTES ? (unsigned)(align >> SLICE_SHIFT) : 1;
+    if (bytes > HEAP_LARGE_MAX || align > HEAP_LARGE_MAX || align_slices + slices > MACRO_SLICES)
+        return huge(h, bytes, align, zero);
+    struct span span = {.dirty = ~(slice_bits)0}; /* as all slices are of a run that is kept */
+    if (align_slices == 1)
+        span.slab = run_take(h, slices);
+    if (!span.slab && !source_take(heap_source(h), slices, align_slices, &span))
+        return NULL;
+    char *block = block_begin(h, span.slab, bytes, align);
     if (zero)
-        clear_dirty(memory, span.dirty, s->start, s->start + bytes);
-    return memory + s->start;
+        clear_dirty(slab_memory(span.slab), span.dirty, span.slab->start, span.slab->start + bytes);
+    return block;
+}
+
+void *large_alloc(struct heap *h, size_t bytes, size_t align, bool zero)
+{
+    if (likely(bytes - 1 < HEAP_LARGE_MAX && align <= SLICE_BYTES && !zero)) {
+        struct slab *s = run_take(h, (unsigned)((bytes - 1) >> SLICE_SHIFT) + 1);
+        if (likely(s))
+            return block_begin(h, s, bytes, align);
+    }
+    return alloc_otherwise(h, bytes, align, zero);
 }
 
 bool large_resize(struct slab *s, size_t bytes)

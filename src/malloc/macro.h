@@ -89,19 +89,21 @@ struct slab {
         uint32_t start; /* of a large block: its distance from the first slice */
         uint32_t magic; /* of a slab with words: see words.h */
     };
-    struct slab *next, *prev; /* in the owner's bin, or in the pool */
-    struct word *words;       /* to find those of its blocks by: see words.h; NULL: it has none */
+    union {
+        struct {
+            struct slab *next, *prev; /* in the owner's bin, or in the pool */
+        };
+        struct {            /* of a large block, in the line that who frees it reads: */
+            uint64_t asked; /* bytes asked for */
+            struct word large_word;
+        };
+    };
+    struct word *words; /* to find those of its blocks by: see words.h; NULL: it has none */
 
     /* Everybody's. */
-    uint64_t remote; /* state, count and head: see below */
-    union {
-        uint64_t asked;         /* of a large block: bytes asked for */
-        struct heap *let_go_by; /* of a slab that is FULL; for others a hint */
-    };
-    union {
-        struct run_link run[2]; /* while the slice is free */
-        struct word large_word; /* of a large block */
-    };
+    uint64_t remote;        /* state, count and head: see below */
+    struct heap *let_go_by; /* of a slab that is FULL; for others a hint */
+    struct run_link run[2]; /* while the slice is free */
 };
 static_assert(sizeof(struct slab) == 128, "two cache lines");
 static_assert(offsetof(struct slab, remote) == 64, "apart from what its owner writes");
