@@ -144,12 +144,6 @@ size_t core_usable(const void *block)
     return unlikely(nursery_has(block)) ? nursery_usable(block) : usable_mapped(block);
 }
 
-/* Can it stay where it is? A block that would be more than half empty moves. */
-static bool fits(size_t usable, size_t bytes)
-{
-    return bytes <= usable && (bytes > usable / 2 || usable <= 4 * SIZE_STEP);
-}
-
 static void *move(void *block, size_t had, size_t bytes)
 {
     void *to = core_malloc(bytes);
@@ -170,7 +164,7 @@ static __attribute__((noinline)) void *realloc_mapped(void *block, size_t bytes)
             bool large = bytes > SIZE_SMALL_MAX && bytes <= HEAP_LARGE_MAX;
             if (large && large_resize(s, bytes))
                 return block;
-        } else if (fits(s->block_bytes, bytes)) {
+        } else if (core_fits(s->block_bytes, bytes)) {
             return block;
         }
         return move(block, slab_usable(s), bytes);
@@ -193,7 +187,7 @@ static void *realloc_nursery(void *block, size_t bytes)
     size_t had = nursery_usable(block);
     if (had == 0)
         fatal_block("realloc", "no block of this program's heap", block);
-    if (fits(had, bytes))
+    if (core_fits(had, bytes))
         return block;
     void *to = core_malloc_slowly(bytes);
     if (unlikely(!to))

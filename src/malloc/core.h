@@ -18,6 +18,12 @@ void *core_memalign(size_t align, size_t bytes); /* a power of two */
 void core_free_slowly(void *block);
 size_t core_usable(const void *block); /* 0: no block of ours */
 
+/* May a block stay where it is when it is resized? One that would be more than half empty moves. */
+static inline bool core_fits(size_t usable, size_t bytes)
+{
+    return bytes <= usable && (bytes > usable / 2 || usable <= 4 * SIZE_STEP);
+}
+
 /* Give all that is free back to the kernel. True if there was any. */
 bool core_trim(void);
 

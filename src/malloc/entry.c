@@ -58,6 +58,25 @@ EXPORT void *calloc(size_t n, size_t each)
     return divert_calloc(bytes, CALLER);
 }
 
+/* A block of the thread's own slabs comes to one that is at hand, as strings and lists do that grow; the rest goes the long way. Apart
+ * from what a program without a heap runs (link.ld). */
+static __attribute__((noinline)) void *realloc_slab(void *block, size_t bytes, uintptr_t caller)
+{
+    struct heap *h = heap_fast;
+    struct slab *s = slab_of(block);
+    if (unlikely(load_relaxed(&s->owner) != h || bytes > SIZE_SMALL_MAX))
+        return divert_realloc(block, bytes, caller);
+    size_t had = s->block_bytes;
+    if (core_fits(had, bytes))
+        return block;
+    void *to = bytes <= SIZE_DIRECT_MAX ? heap_pop(h, bytes) : heap_pop_further(h, bytes);
+    if (unlikely(!to))
+        return divert_realloc(block, bytes, caller);
+    memcpy(to, block, had < bytes ? had : bytes);
+    heap_push(h, s, block);
+    return to;
+}
+
 static __attribute__((noinline)) void *entry_realloc(void *block, size_t bytes, uintptr_t caller)
 {
     if (unlikely(!block))
@@ -66,7 +85,8 @@ static __attribute__((noinline)) void *entry_realloc(void *block, size_t bytes, 
         entry_free(block, caller);
         return NULL;
     }
-    return divert_realloc(block, bytes, caller);
+    return likely(map_is_near_macro(block)) ? realloc_slab(block, bytes, caller)
+                                            : divert_realloc(block, bytes, caller);
 }
 
 EXPORT void *realloc(void *block, size_t bytes)

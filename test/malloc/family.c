@@ -210,6 +210,26 @@ static void realloc_grows_and_shrinks_step_by_step(void)
     free(block);
 }
 
+/* Whichever way a block takes to its next size, the place that it had is free then. */
+static void realloc_leaves_nothing_behind(void)
+{
+    static const size_t sizes[] = {120, 900, 1100, 5000, 30000, 200, 40};
+    enum { TIMES = 20000 };
+    size_t before = 0;
+    for (int i = 0; i < TIMES; i++) {
+        char *block = malloc(24);
+        for (size_t k = 0; k < sizeof(sizes) / sizeof(*sizes); k++) {
+            MUST((block = realloc(block, sizes[k])));
+            block[0] = block[sizes[k] - 1] = 1;
+        }
+        free(block);
+        if (i == TIMES / 4)
+            before = case_resident();
+    }
+    size_t after = case_resident(); /* what was left of the smallest would be 480 KB */
+    MUST_SAY(after < before + (384 << 10), "%zu bytes resident, then %zu", before, after);
+}
+
 /* A huge neighbour must not be in the way, nor be hurt. */
 static void realloc_of_huge_blocks_leaves_neighbours(void)
 {
@@ -547,6 +567,7 @@ int main(int argc, char **argv)
         CASE(calloc_is_zero_after_realloc),
         CASE(realloc_keeps_contents),
         CASE(realloc_grows_and_shrinks_step_by_step),
+        CASE(realloc_leaves_nothing_behind),
         CASE(realloc_of_huge_blocks_leaves_neighbours),
         CASE(realloc_to_nothing_frees),
         CASE(alignments_up_to_16_mib),
