@@ -24,7 +24,8 @@ static_assert(HUGE_UNIT == (size_t)MACRO_BYTES, "the one can take the other's pl
 
 static bool is_possible(void)
 {
-    return !node_many && !os_places && !grind_on && !(load_relaxed(&thread_modes) & MODE_ACCOUNT);
+    return load_relaxed(&sources_n) == 1 && !os_places && !grind_on &&
+           !(load_relaxed(&thread_modes) & MODE_ACCOUNT);
 }
 
 unsigned exchange_share(void)
@@ -89,6 +90,8 @@ static char *row_find(const struct source *s, size_t bytes)
 {
     struct row row = {NULL, NULL};
     unsigned tries = 0;
+    if (load_relaxed(&sources_n) > 1) /* by now */
+        return NULL;
     for (struct macro *m = s->empty; m && tries < TRIES; m = m->next_empty) {
         if ((char *)m >= row.from && (char *)m < row.to)
             continue;

@@ -11,6 +11,7 @@
 #include "malloc/slab.h"
 #include "malloc/source.h"
 #include "malloc/spare.h"
+#include "malloc/spread.h"
 #include "malloc/thread.h"
 
 struct slab slab_none;
@@ -155,12 +156,15 @@ void heap_not_alone(struct heap *h)
 }
 
 /* In slices, where there are other threads: what they free in slabs that are held is nobody's until their heap needs blocks. So a
- * share of what is in use of the heap's node. */
-static uint32_t held_most(const struct heap *h)
+ * share of what is in use. */
+static uint32_t held_most(void)
 {
     if (policy_level() >= PRESSURE_HIGH)
         return 0;
-    uint64_t share = load_relaxed(&h->source->n_used) / HEAP_HELD_SHARE;
+    uint64_t share = 0;
+    struct source *s;
+    for (unsigned i = 0; (s = source_at(i)); i++)
+        share += load_relaxed(&s->n_used) / HEAP_HELD_SHARE;
     return share < HEAP_HELD_MIN   ? HEAP_HELD_MIN
            : share < HEAP_HELD_MAX ? (uint32_t)share
                                    : HEAP_HELD_MAX;
@@ -176,7 +180,10 @@ static void slab_exhausted(struct heap *h, struct slab *s)
         hold(h, s);
         return;
     }
-    uint32_t most = h->held_most = held_most(h);
+    uint32_t most = h->held_most;
+    if (most == 0 ||
+        likely(load_relaxed(&sources_n) == 1)) /* else others write there all the time */
+        most = h->held_most = held_most();
     if (held->stir > 0 || most == 0 || (h->held_slices >= most && !held->first)) {
         held->stir -= held->stir > 0;
         let_go(h, s);
@@ -292,6 +299,14 @@ static void strays_send(struct heap *h, struct strays *from)
 
 /* ---- blocks ---- */
 
+/* Of another source, rather than that the heap's own needs more memory. */
+static struct slab *adopt_beside(struct heap *h, unsigned class)
+{
+    struct source *other = spread_beside(h->source);
+    bool some = other && load_relaxed(&other->pooled[class]) > 0;
+    return some ? slab_adopt(other, class, h) : NULL;
+}
+
 /* The current slab of a class, with a block on its free list. NULL: no memory. */
 static struct slab *current_refill(struct heap *h, unsigned class)
 {
@@ -311,6 +326,8 @@ static struct slab *current_refill(struct heap *h, unsigned class)
     }
     if (load_relaxed(&h->source->pooled[class]) > 0)
         s = slab_adopt(h->source, class, h); /* perhaps one that it let go itself */
+    if (!s && unlikely(load_relaxed(&sources_n) > 1))
+        s = adopt_beside(h, class);
     if (!s)
         s = slab_new(h, class);
     if (!s)
@@ -324,6 +341,8 @@ static struct slab *current_refill(struct heap *h, unsigned class)
 static __attribute__((noinline)) void *alloc_refilled(struct heap *h, unsigned class, bool aged)
 {
     if (unlikely(aged)) {
+        if (spread_is_due(h->source))
+            spread(h);
         source_age(h->source);
         h->held_most = 0; /* looked for anew */
     }

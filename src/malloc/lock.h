@@ -53,17 +53,20 @@ static inline uint32_t lock_process(void)
     return __builtin_expect(number != 0, 1) ? number : lock_process_make();
 }
 
-static inline void lock_take(struct lock *l)
+/* True: somebody else had it, so it took a while. */
+static inline bool lock_take(struct lock *l)
 {
     uint32_t none = 0;
     if (__libc_single_threaded) {
         if (__builtin_expect(l->word != 0, 0))
             lock_take_alone(l); /* by whom? */
         l->word = lock_process();
-        return;
+        return false;
     }
-    if (__builtin_expect(!cas_acquire(&l->word, &none, lock_process()), 0))
-        lock_wait(l);
+    if (__builtin_expect(cas_acquire(&l->word, &none, lock_process()), 1))
+        return false;
+    lock_wait(l);
+    return true;
 }
 
 static inline void lock_drop(struct lock *l)

@@ -34,7 +34,8 @@ static void heaps_anew(struct lock *l)
         node_heaps[node] = NULL;
 }
 
-static struct lock heaps_lock = {.stale = heaps_anew}; /* before all locks of heaps and sources */
+static struct lock node_heaps_lock = {.stale =
+                                          heaps_anew}; /* before all locks of heaps and sources */
 
 static inline bool policy_get(int *ret_mode, uint64_t *ret_nodes, unsigned flags)
 {
@@ -92,7 +93,7 @@ unsigned node_here(void)
 
 void node_heap_place(struct heap *h)
 {
-    h->source = source_of(node_here());
+    store_relaxed(&h->source, source_of(node_here()));
 }
 
 void node_follow(struct heap *h)
@@ -101,7 +102,7 @@ void node_follow(struct heap *h)
         return;
     unsigned node = node_here();
     if (h->source->node != node)
-        h->source = source_of(node);
+        store_relaxed(&h->source, source_of(node));
 }
 
 /* ---- telling the kernel ---- */
@@ -145,14 +146,14 @@ static void *alloc_on(size_t bytes, unsigned node, uintptr_t caller)
 {
     void *block = NULL;
     nursery_close(); /* which is of any node */
-    lock_take(&heaps_lock);
+    lock_take(&node_heaps_lock);
     struct heap *own = heap_own, *h = heap_on(node);
     if (h) {
         heap_own = h;
         block = divert_malloc(bytes, caller);
         heap_own = own;
     }
-    lock_drop(&heaps_lock);
+    lock_drop(&node_heaps_lock);
     return block;
 }
 
@@ -221,13 +222,13 @@ EXPORT int memoir_malloc_node_figures(unsigned node, struct memoir_malloc_node_f
 
 void node_fork_prepare(void)
 {
-    lock_fork_take(&heaps_lock);
+    lock_fork_take(&node_heaps_lock);
 }
 
 /* A child has no heap but its thread's own. */
 void node_fork_done(bool child)
 {
     if (child)
-        heaps_anew(&heaps_lock);
-    lock_fork_drop(&heaps_lock, child);
+        heaps_anew(&node_heaps_lock);
+    lock_fork_drop(&node_heaps_lock, child);
 }

@@ -16,6 +16,8 @@
 #include <stdint.h>
 
 #include "malloc/heap.h"
+#include "malloc/settings.h"
+#include "malloc/spread.h"
 
 enum { NODE_MAX = 64 };
 
@@ -41,12 +43,16 @@ static inline void node_heap_begin(struct heap *h)
 {
     if (unlikely(node_many))
         node_heap_place(h);
+    if (unlikely(malloc_settings.sources > 1))
+        spread(h);
 }
 
 static inline struct source *heap_source(struct heap *h)
 {
     if (unlikely(node_many))
         node_follow(h);
+    if (spread_is_due(h->source))
+        spread(h);
     return h->source;
 }
 

@@ -33,6 +33,8 @@ const struct setting settings_table[] = {
     {"thp", "never dense always", "huge pages: never, for dense macro-blocks, always", AT(thp)},
     {"numa", "off thread follow",
      "memory of the node where a thread began, or of the one where it is", AT(numa)},
+    {"sources", "", "that the threads of a node share; 0: more if they wait for each other",
+     AT(sources), .max = SPREAD_SET_MAX},
     {"zero_free", "", "overwrite blocks that are freed; without harden, as harden=1", AT(zero_free),
      .max = 1},
     {"quarantine", "", "freed memory that is held back, from harden=2 on", AT(quarantine_bytes),

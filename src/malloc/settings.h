@@ -20,6 +20,7 @@ enum pressure_setting {
 
 enum numa_setting { NUMA_OFF, NUMA_THREAD, NUMA_FOLLOW };
 enum thp_setting { THP_NEVER, THP_DENSE, THP_ALWAYS };
+enum { SPREAD_SET_MAX = 64 };
 
 struct malloc_settings {
     uint64_t account;          /* count blocks by call site, in a book */
@@ -29,6 +30,7 @@ struct malloc_settings {
     uint64_t limit_bytes;      /* of all memory asked from the kernel; 0: none */
     uint64_t thp;              /* enum thp_setting */
     uint64_t numa;             /* enum numa_setting */
+    uint64_t sources;          /* for each node; 0: by need (spread.h) */
     uint64_t zero_free;        /* overwrite what is freed */
     uint64_t quarantine_bytes; /* that freed blocks may wait in, from harden=2 on */
     uint64_t range_base;       /* of fixed addresses (range_plan.h); 0: none */

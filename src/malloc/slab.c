@@ -95,7 +95,7 @@ enum slab_outcome slab_leave(struct source *source, struct slab *s)
     if (!s->free && s->made == s->limit && slab_let_go(s))
         return SLAB_DONE;
     store_relaxed(&s->owner, NULL);
-    lock_take(&source->lock);
+    source_lock(source);
     uint64_t word =
         load_acquire(&s->remote); /* it may be given away: after all that was done to it */
     for (;;) {
@@ -122,7 +122,7 @@ static bool full_to_pool(struct source *source, struct slab *s, uint64_t word,
 {
     uint32_t count = remote_count(word) + list->n;
     next_set(list->last, remote_head(s, word));
-    lock_take(&source->lock);
+    source_lock(source);
     bool done = cas_acq_rel(&s->remote, &word, remote_pooled(s, s->limit, count, list->first));
     if (done)
         source_pool_link(source, s);
@@ -146,7 +146,7 @@ static bool full_claim(struct slab *s, uint64_t word, const struct slab_list *li
 
 static void pool_leave(struct source *source, struct slab *s)
 {
-    lock_take(&source->lock);
+    source_lock(source);
     source_pool_unlink(source, s);
     lock_drop(&source->lock);
 }
@@ -185,7 +185,7 @@ enum slab_outcome slab_free(struct source *source, struct slab *s, const struct 
 
 struct slab *slab_adopt(struct source *source, unsigned class, struct heap *heap)
 {
-    lock_take(&source->lock);
+    source_lock(source);
     struct slab *s = source->pool[class];
     while (s) {
         uint64_t word = load_acquire(&s->remote);

@@ -8,6 +8,7 @@
 #include "malloc/os.h"
 #include "malloc/policy.h"
 #include "malloc/settings.h"
+#include "malloc/spread.h"
 #include "malloc/words.h"
 
 /* Full macro-blocks may have huge pages, from so many on. A few slices are left over in most: slabs seldom fit together without a rest. */
@@ -21,7 +22,7 @@ static void begin_anew(struct lock *l);
 /* All zero until it is needed: what the loader would have to fill in is a page that every program has. */
 struct source source_main;
 
-/* Of further nodes; the first one that is begun is source_main. */
+/* Of further nodes, and for more threads of one; the first one that is begun is source_main. */
 struct source sources_more[NODE_MAX - 1];
 static struct source *sources[NODE_MAX]; /* by node */
 unsigned sources_n = 1;                  /* source_main, and those of the array */
@@ -46,6 +47,21 @@ void source_begin(unsigned node)
     sources_n += !first;
 }
 
+/* Who has the lock of source_main finds that there is one, or not: exchange.c. */
+struct source *source_add(unsigned node)
+{
+    if (sources_n > NODE_MAX - 1)
+        return NULL;
+    struct source *s = &sources_more[sources_n - 1];
+    s->begun = 1;
+    s->node = node;
+    make_ready(s);
+    lock_take(&source_main.lock);
+    store_release(&sources_n, sources_n + 1);
+    lock_drop(&source_main.lock);
+    return s;
+}
+
 struct source *source_of(unsigned node)
 {
     return node < NODE_MAX && sources[node] ? sources[node] : &source_main;
@@ -53,7 +69,12 @@ struct source *source_of(unsigned node)
 
 struct source *source_at(unsigned i)
 {
-    return i == 0 ? &source_main : i < sources_n ? &sources_more[i - 1] : NULL;
+    return i == 0 ? &source_main : i < load_acquire(&sources_n) ? &sources_more[i - 1] : NULL;
+}
+
+unsigned source_number(const struct source *s)
+{
+    return s == &source_main ? 0 : (unsigned)(s - sources_more) + 1;
 }
 
 /* ---- macro-blocks; with the lock ---- */
@@ -259,13 +280,41 @@ static struct slab *take_clean(struct source *s, unsigned slices)
     return slab;
 }
 
+/* With the lock: whoever has it can walk from slab to slab. */
+static inline void run_taken(struct slab *slab, unsigned slices)
+{
+    slab->slices = (uint8_t)slices;
+    slab->back = 0;
+    slab->owner = NULL;
+    slab->class = SLAB_UNUSED;
+}
+
+/* What other sources have free, with memory, rather than that this one grows. But for a little, which is for their own threads; and not of one
+ * that somebody is at. */
+static __attribute__((noinline)) struct slab *take_beside(struct source *s, unsigned slices)
+{
+    struct slab *slab = NULL;
+    unsigned tries = load_relaxed(&sources_n) - 1;
+    for (; !slab && tries > 0; tries--) {
+        struct source *other = spread_beside(s);
+        if (!other || load_relaxed(&other->n_dirty_free) < slices + SPREAD_LEFT ||
+            !lock_try(&other->lock))
+            continue;
+        slab = take_dirty(other, slices);
+        if (slab)
+            run_taken(slab, slices);
+        lock_drop(&other->lock);
+    }
+    return slab;
+}
+
 bool source_take(struct source *s, unsigned slices, unsigned align_slices, struct span *ret)
 {
     if (unlikely(slices + align_slices > MACRO_SLICES))
         return false;
     bool grown = false;
     struct slab *slab = NULL;
-    lock_take(&s->lock);
+    source_lock(s);
     ret->dirty = ~(slice_bits)0;
     if (unlikely(align_slices == SOURCE_LITTLE)) {
         slab = take_clean(s, slices);
@@ -275,6 +324,13 @@ bool source_take(struct source *s, unsigned slices, unsigned align_slices, struc
     }
     if (!slab && align_slices == 1)
         slab = take_dirty(s, slices);
+    if (unlikely(!slab && align_slices == 1 && load_relaxed(&sources_n) > 1)) {
+        lock_drop(&s->lock);
+        ret->slab = take_beside(s, slices);
+        if (ret->slab)
+            return true;
+        source_lock(s);
+    }
     if (unlikely(!slab)) {
         slab = take_anywhere(s, slices, align_slices, &ret->dirty);
         if (!slab) {
@@ -283,11 +339,7 @@ bool source_take(struct source *s, unsigned slices, unsigned align_slices, struc
         }
         grown = ret->dirty != bits_run(0, slices);
     }
-    /* With the lock: whoever has it can walk from slab to slab. */
-    slab->slices = (uint8_t)slices;
-    slab->back = 0;
-    slab->owner = NULL;
-    slab->class = SLAB_UNUSED;
+    run_taken(slab, slices);
     lock_drop(&s->lock);
     if (grown)
         policy_grown(false);
@@ -301,7 +353,7 @@ bool source_put(struct source *s, struct slab *slab)
     words_detach(slab);
     slab->class = SLAB_UNUSED;
     bool due = false;
-    lock_take(&s->lock);
+    source_lock(s);
     if (source_has(s, slab)) {
         slices_free(s, m, slab_slice(slab), slab->slices);
         due = source_age_due(s);

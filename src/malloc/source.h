@@ -26,6 +26,8 @@ struct source {
     uint32_t begun;         /* for a node */
     uint32_t no_huge_pages; /* the kernel has none */
     uint32_t generation;    /* one more for each time that a child of _Fork() had to begin anew */
+    uint32_t waits;         /* for the lock, of late: spread.h; read without it, */
+    uint32_t beside;        /* as is this: the other source that was looked at last */
     struct macro *macros;   /* all, */
     struct macro *empty;    /* and those without a slab; the one that became so last comes first */
     struct runs runs[RUNS_KINDS]; /* what is free: source_free.h */
@@ -52,16 +54,20 @@ struct source {
     /* Since the beginning. */
     uint64_t total_purges, total_purged, total_refaulted;
     uint64_t total_macros, total_unmapped; /* that came and went, wherever from and to */
-};
+} __attribute__((aligned(64)));            /* those of different threads share no cache line */
 
 extern struct source source_main __attribute__((visibility("hidden")));
 
-/* The source of a node (node.h). Those that were not begun are source_main. */
+/* The first source of a node (node.h). Those that were not begun are source_main. */
 struct source *source_of(unsigned node);
 void source_begin(unsigned node);
 
-/* For walks over all: from 0 on, until it is NULL. */
+/* Another one of a node, for some of its threads (spread.h). NULL: there are enough. With heaps_lock. */
+struct source *source_add(unsigned node);
+
+/* For walks over all: from 0 on, until it is NULL. And the other way round. */
 struct source *source_at(unsigned i);
+unsigned source_number(const struct source *s);
 extern struct source sources_more[] __attribute__((visibility("hidden"))); /* from number 1 on */
 extern unsigned sources_n __attribute__((visibility("hidden")));
 
@@ -109,6 +115,14 @@ uint64_t source_yield(struct source *s, uint64_t bytes);
 
 /* With the lock: slices came back. Is it time for source_age()? Not for who finds somebody at it. */
 bool source_age_due(struct source *s);
+
+/* Who waits is counted: spread.h. */
+void spread_waited(struct source *s);
+static inline void source_lock(struct source *s)
+{
+    if (__builtin_expect(lock_take(&s->lock), 0))
+        spread_waited(s);
+}
 
 /* With the lock, for source_keep.c: all of its slices became free, or they are not so any more; nobody has a slice of it, and it leaves
  * the source, to be unmapped by the caller. */

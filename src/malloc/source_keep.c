@@ -11,6 +11,7 @@
 #include "malloc/pressure.h"
 #include "malloc/settings.h"
 #include "malloc/source.h"
+#include "malloc/spread.h"
 
 enum {
     KEEP_SHARE_MAX = 8,                  /* eighths of the peak */
@@ -216,17 +217,19 @@ static void keep_all(struct source *s)
     s->steps = 0;
 }
 
-/* What may be kept now. With the lock. */
-static void keep_limit_set(struct source *s)
+/* What may be kept now. With the lock. True: some time has gone by. */
+static bool keep_limit_set(struct source *s)
 {
     uint64_t now = now_ms();
     unsigned level = policy_level();
     bool missed = s->n_purged > 0 && s->n_refaulted > s->n_purged / 4;
-    if (now - s->policy_ms >= POLICY_MS) {
+    bool later = now - s->policy_ms >= POLICY_MS;
+    if (later) {
         uint64_t steps = (now - s->policy_ms) / POLICY_MS;
         for (uint64_t i = 0; i < steps && i < 128; i++)
             s->n_peak -= (s->n_peak - s->n_used) / 16;
         s->policy_ms = now;
+        spread_forget(s, steps);
         s->steps += steps < LESS_STEPS ? (uint32_t)steps : LESS_STEPS;
         if (missed) {
             keep_all(s);
@@ -238,19 +241,21 @@ static void keep_limit_set(struct source *s)
     } else if (missed && s->n_purged > s->n_peak / MISSED_PART) {
         keep_all(s); /* so much of it that this is no time to wait */
     }
+    uint64_t least = SOURCE_KEEP_MIN / spread_width(s);
     uint64_t by_peak = s->n_peak * s->keep_share / 8;
     /* The least that is kept comes on top of a small share, and counts less and less in a larger one. */
-    uint64_t with_least = SOURCE_KEEP_MIN + by_peak - by_peak / 16;
+    uint64_t with_least = least + by_peak - by_peak / 16;
     s->keep_limit = by_peak > with_least ? by_peak : with_least;
     uint64_t keep_bytes = load_relaxed(&malloc_settings.keep_bytes);
     if (keep_bytes != SETTING_AUTO)
         s->keep_limit = keep_bytes / SLICE_BYTES;
-    if (level == PRESSURE_SOME && s->keep_limit > SOURCE_KEEP_MIN)
-        s->keep_limit = SOURCE_KEEP_MIN + (s->keep_limit - SOURCE_KEEP_MIN) / 4;
+    if (level == PRESSURE_SOME && s->keep_limit > least)
+        s->keep_limit = least + (s->keep_limit - least) / 4;
     else if (level == PRESSURE_HIGH && s->keep_limit > KEEP_HIGH)
         s->keep_limit = KEEP_HIGH;
     else if (level == PRESSURE_CRITICAL)
         s->keep_limit = 0;
+    return later;
 }
 
 bool source_age_due(struct source *s)
@@ -258,18 +263,26 @@ bool source_age_due(struct source *s)
     return (++s->calls >= POLICY_CALLS || s->n_dirty_free > s->keep_limit) && !is_purging(s);
 }
 
-/* Files may be read. */
-void source_age(struct source *s)
+static bool age(struct source *s)
 {
-    policy_tick(load_relaxed(&s->n_dirty_free) > SOURCE_KEEP_MIN);
     lock_take(&s->lock);
     s->calls = 0;
-    keep_limit_set(s);
+    bool later = keep_limit_set(s);
     if (s->n_dirty_free > s->keep_limit && !is_refused(s))
         purge(s, s->keep_limit - s->keep_limit / 8, 0);
     if (is_refused(s))
         s->keep_limit = UINT32_MAX; /* until it is looked at again */
     lock_drop(&s->lock);
+    return later;
+}
+
+/* Files may be read. The threads of another source may all be idle, or gone. */
+void source_age(struct source *s)
+{
+    policy_tick(load_relaxed(&s->n_dirty_free) > SOURCE_KEEP_MIN);
+    struct source *other = age(s) ? spread_beside(s) : NULL;
+    if (unlikely(other))
+        age(other);
 }
 
 bool source_trim(struct source *s)

@@ -7,7 +7,7 @@
 /* Is it of the node whose memory the heap takes? */
 static inline bool heap_of_node(const struct heap *h, const struct slab *s)
 {
-    return likely(!node_many) || macro_of(s)->source == h->source;
+    return likely(!node_many) || macro_of(s)->source->node == h->source->node;
 }
 
 /* False: it is longer, or there is no room. */

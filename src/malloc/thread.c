@@ -54,7 +54,7 @@ static struct heap *heaps_room; /* of further ones: the next that was never used
 static unsigned heaps_left;     /* and how many there are */
 static struct heap *heap_free_list;
 static unsigned heaps_made; /* all, in use or not */
-static struct lock heaps_lock;
+struct lock heaps_lock;
 static struct thread_key thread_key;
 static __thread uint8_t ends;
 static __thread bool registering;
@@ -93,7 +93,7 @@ static void heap_begin(struct heap *h)
 static void heap_name(struct heap *h)
 {
     h->pid = (int32_t)kernel_call(SYS_getpid, 0, 0, 0, 0, 0);
-    h->tid = (int32_t)kernel_call(SYS_gettid, 0, 0, 0, 0, 0);
+    store_relaxed(&h->tid, (int32_t)kernel_call(SYS_gettid, 0, 0, 0, 0, 0));
 }
 
 /* The process may have been forked since it got its heap, and no handler of ours was called then. */
@@ -155,7 +155,7 @@ void heap_return(struct heap *h)
     heap_leave(h);
     grind_leave();
     lock_take(&heaps_lock);
-    h->tid = 0;
+    store_relaxed(&h->tid, 0);
     h->next_free = heap_free_list;
     heap_free_list = h;
     lock_drop(&heaps_lock);

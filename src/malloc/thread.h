@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "malloc/heap.h"
+#include "malloc/lock.h"
 
 /* Modes of the whole process in which calls go the long way. */
 enum { MODE_ACCOUNT = 1, MODE_HARDEN = 2 };
@@ -17,6 +18,9 @@ extern __thread void *thread_chain __attribute__((visibility("hidden"), tls_mode
 /* Begin the modes that are set, as soon as there is an environment to read: the loader asks for memory before that. Until
  * then all calls go the long way. */
 void start_modes(void);
+
+/* Of the list of heaps, and of how many sources there are. Before those of sources. */
+extern struct lock heaps_lock __attribute__((visibility("hidden")));
 
 /* A heap without any slab. */
 void heap_empty(struct heap *h);

@@ -276,6 +276,26 @@ static int macros_read(struct reader *r, const struct macro *at, bool addresses_
     return 0;
 }
 
+/* A node may have several (malloc/spread.h). There is room for one node for each. */
+static void node_count(struct scan_heap *heap, const struct source *source)
+{
+    struct scan_heap_node *node = heap->nodes;
+    while (node < heap->nodes + heap->n_nodes && node->node != source->node)
+        node++;
+    if (node == heap->nodes + heap->n_nodes) {
+        *node = (struct scan_heap_node){.node = source->node};
+        heap->n_nodes++;
+    }
+    node->macros += source->n_macros;
+    node->used_slices += source->n_used;
+    node->kept_slices += source->n_dirty_free;
+    node->purges += source->total_purges;
+    node->purged_slices += source->total_purged;
+    node->refaulted_slices += source->total_refaulted;
+    node->macros_mapped += source->total_macros;
+    node->macros_unmapped += source->total_unmapped;
+}
+
 static int sources_read(struct reader *r, bool addresses_only)
 {
     struct scan_heap *heap = r->heap;
@@ -291,17 +311,7 @@ static int sources_read(struct reader *r, bool addresses_only)
                          : (uintptr_t)r->root.source_main;
         if (!read_at(r, (void *)at, &source, sizeof(source)))
             return i ? 0 : -EFAULT;
-        heap->nodes[heap->n_nodes++] = (struct scan_heap_node){
-            .node = source.node,
-            .macros = source.n_macros,
-            .used_slices = source.n_used,
-            .kept_slices = source.n_dirty_free,
-            .purges = source.total_purges,
-            .purged_slices = source.total_purged,
-            .refaulted_slices = source.total_refaulted,
-            .macros_mapped = source.total_macros,
-            .macros_unmapped = source.total_unmapped,
-        };
+        node_count(heap, &source);
         int error = macros_read(r, source.macros, addresses_only);
         if (error < 0)
             return error;

@@ -19,6 +19,8 @@
 #include "malloc/thread.h"
 
 /* What is asked of others, held fast. */
+struct heap *heap_all;
+struct lock heaps_lock;
 struct slab slab_none;
 bool node_many, grind_on;
 uint32_t policy_level_now, thread_modes;

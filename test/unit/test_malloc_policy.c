@@ -13,8 +13,11 @@
 #include "malloc/pressure.h"
 #include "malloc/settings.h"
 #include "malloc/source.h"
+#include "malloc/thread.h"
 
 /* What is asked of others, held fast. */
+struct heap *heap_all;
+struct lock heaps_lock;
 struct slab slab_none;
 bool node_many, grind_on;
 uint32_t thread_modes;

@@ -13,8 +13,11 @@
 #include "malloc/policy.h"
 #include "malloc/pressure.h"
 #include "malloc/settings.h"
+#include "malloc/thread.h"
 
 /* What source.c asks of others, held fast. */
+struct heap *heap_all;
+struct lock heaps_lock;
 struct slab slab_none;
 bool node_many;
 uint32_t policy_level_now;

@@ -28,7 +28,7 @@
 
 static void step(const volatile void *address, const char *function, int line);
 static void saw(uint64_t value);
-static void sim_lock_take(struct lock *l, const char *function, int line);
+static bool sim_lock_take(struct lock *l, const char *function, int line);
 static void sim_lock_drop(struct lock *l);
 
 #undef load_relaxed
@@ -84,7 +84,12 @@ static void sim_lock_drop(struct lock *l);
 
 #include "malloc/slab.c"
 
-/* No slab has words here. */
+/* Nobody waits for a lock that he could have, and no slab has words. */
+void spread_waited(struct source *s)
+{
+    abort();
+}
+
 void words_detach_now(struct slab *s)
 {
     abort();
@@ -211,7 +216,7 @@ static void saw(uint64_t value)
         running->seen = (running->seen ^ value) * UINT64_C(0x9e3779b97f4a7c15) + 1;
 }
 
-static void sim_lock_take(struct lock *l, const char *function, int line)
+static bool sim_lock_take(struct lock *l, const char *function, int line)
 {
     if (running) {
         running->wants = l;
@@ -221,6 +226,7 @@ static void sim_lock_take(struct lock *l, const char *function, int line)
     if (l->word)
         breaks("the lock is taken twice");
     l->word = 1;
+    return false;
 }
 
 static void sim_lock_drop(struct lock *l)

@@ -49,6 +49,10 @@ void source_pool_unlink(struct source *s, struct slab *slab)
         slab->next->prev = slab->prev;
 }
 
+void spread_waited(struct source *s)
+{
+}
+
 struct actor {
     struct slab *own[SLABS];
     unsigned n_own;
