@@ -53,7 +53,7 @@ static uint64_t mapped_before;
 static int start_anew(void **unused)
 {
     os_fault = NULL;
-    node_many = false;
+    sources_n = 1;
     scarce = 0;
     exchange_moves_failed = 0;
     malloc_settings.keep_bytes = UINT64_C(1) << 40;
@@ -381,7 +381,7 @@ static void nothing_moves_where_memory_is_not_all_alike(void **unused)
             given(row[i]);
         void *p = huge_alloc(2 * MIB, UNIT, NULL); /* with a page before it: not of a macro-block */
         assert_true(huge_free(p));
-        node_many = kind == 0;
+        sources_n = kind == 0 ? 2 : 1;
         os_places = kind == 1 ? &closed : NULL;
         grind_on = kind == 2;
         thread_modes = kind == 3 ? MODE_ACCOUNT : 0;
@@ -390,7 +390,8 @@ static void nothing_moves_where_memory_is_not_all_alike(void **unused)
         assert_null(exchange_unit(&dirty));
         assert_false(exchange_range(UNIT, &r, &dirty));
         assert_int_equal(exchange_share(), 0);
-        node_many = grind_on = false;
+        grind_on = false;
+        sources_n = 1;
         os_places = NULL;
         thread_modes = 0;
         assert_int_equal(exchange_share(), 8);
