@@ -213,7 +213,7 @@ void run_summary_text(const struct run_summary *s, const struct term *term, stru
     else if (!s->why_not) /* else it was said before */
         buffer_append_str(
             out,
-            "memoir: it left no figures of its heap: it asked for none, has an allocator of its own inside, is hardened (MEMOIR_MALLOC), "
+            "memoir: it left no figures of its heap: it asked for none, has an allocator of its own inside, loads a sanitizer, is hardened (MEMOIR_MALLOC), "
             "or was so short that a daemon took them first (memoir ps --exited); else see memoir "
             "doctor\n");
     if (p.chain && p.chain->totals.alloc_blocks > 0)

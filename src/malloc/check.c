@@ -137,8 +137,11 @@ static void check_large(struct check *c, const struct slab *s)
     struct hard_block b;
     const char *where;
     size_t bytes = (size_t)s->slices << SLICE_SHIFT;
-    if (s->start >= SLICE_BYTES || s->start + s->asked > bytes)
-        problem(c, "bytes asked of a large block", s, s->start + s->asked, bytes);
+    uint64_t start = load_relaxed(&s->start), asked = load_relaxed(&s->asked);
+    if (load_relaxed(&s->class) != SLAB_LARGE)
+        return; /* its run has become a slab's meanwhile, whose list lies there */
+    if (start >= SLICE_BYTES || start + asked > bytes)
+        problem(c, "bytes asked of a large block", s, start + asked, bytes);
     else if (hard_level > 0 && hard_find(slab_memory(s) + s->start, false, &b) == HARD_NONE &&
              !hard_whole(&b, &where))
         problem(c, "write beyond the end of a block, at byte", b.start, (uint64_t)(where - b.start),

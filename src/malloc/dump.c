@@ -19,6 +19,7 @@
 #include "malloc/quarantine.h"
 #include "malloc/settings.h"
 #include "malloc/source.h"
+#include "malloc/spread.h"
 #include "malloc/stats.h"
 #include "malloc/thread.h"
 
@@ -33,7 +34,7 @@ static void say(struct line *l, const char *before, uint64_t value, const char *
 
 static void source_say(struct line *l, const struct source *s, int fd)
 {
-    say(l, "node ", s->node, ": ");
+    say(l, "node ", s->node, spread_width(s) > 1 ? ", one of its sources: " : ": ");
     say(l, "", load_relaxed(&s->n_macros) * MACRO_BYTES >> 10, " KiB mapped, ");
     say(l, "", load_relaxed(&s->n_used) * SLICE_BYTES >> 10, " KiB in slabs, ");
     say(l, "", load_relaxed(&s->n_dirty_free) * SLICE_BYTES >> 10, " KiB kept free (at most ");

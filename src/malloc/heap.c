@@ -302,9 +302,13 @@ static void strays_send(struct heap *h, struct strays *from)
 /* Of another source, rather than that the heap's own needs more memory. */
 static struct slab *adopt_beside(struct heap *h, unsigned class)
 {
-    struct source *other = spread_beside(h->source);
-    bool some = other && load_relaxed(&other->pooled[class]) > 0;
-    return some ? slab_adopt(other, class, h) : NULL;
+    struct slab *s = NULL;
+    for (unsigned left = load_relaxed(&sources_n) - 1; !s && left > 0; left--) {
+        struct source *other = spread_beside(h->source);
+        if (other && load_relaxed(&other->pooled[class]) > 0)
+            s = slab_adopt(other, class, h);
+    }
+    return s;
 }
 
 /* The current slab of a class, with a block on its free list. NULL: no memory. */

@@ -105,7 +105,7 @@ void large_trim(struct heap *h)
 static __attribute__((noinline)) bool kept_put(struct heap *h, struct slab *s)
 {
     unsigned slices = s->slices;
-    if (macro_of(s)->source != h->source)
+    if (macro_of(s)->source->node != h->source->node)
         return false;
     for (unsigned i = 0; i < h->n_kept; i++)
         slices += h->kept[i]->slices;

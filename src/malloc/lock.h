@@ -85,6 +85,8 @@ static inline void lock_drop(struct lock *l)
 static inline bool lock_try(struct lock *l)
 {
     uint32_t word = 0;
+    if (lock_forking && load_relaxed(&l->forking))
+        return false;
     return cas_acquire(&l->word, &word, lock_process()) || lock_take_stale(l, word);
 }
 

@@ -205,16 +205,19 @@ EXPORT int memoir_malloc_node_figures(unsigned node, struct memoir_malloc_node_f
     start_modes();
     if (node >= NODE_MAX || !(mask >> node & 1))
         return -ENOENT;
-    struct source *s = source_of(node);
-    if (s->node != node && node_many)
+    if (source_of(node)->node != node && node_many)
         return -ENOENT;
-    lock_take(&s->lock);
-    *ret = (struct memoir_malloc_node_figures){
-        .mapped_bytes = s->n_macros * MACRO_BYTES,
-        .used_bytes = s->n_used * SLICE_BYTES,
-        .kept_bytes = s->n_dirty_free * SLICE_BYTES,
-    };
-    lock_drop(&s->lock);
+    *ret = (struct memoir_malloc_node_figures){0};
+    struct source *s;
+    for (unsigned i = 0; (s = source_at(i)); i++) {
+        if (node_many && s->node != node)
+            continue;
+        lock_take(&s->lock);
+        ret->mapped_bytes += s->n_macros * MACRO_BYTES;
+        ret->used_bytes += s->n_used * SLICE_BYTES;
+        ret->kept_bytes += s->n_dirty_free * SLICE_BYTES;
+        lock_drop(&s->lock);
+    }
     return 0;
 }
 

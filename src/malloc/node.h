@@ -1,7 +1,7 @@
 /*
  * node.h: memory of the node that a thread runs on.
  *
- * On a machine with several NUMA nodes there is a source (source.h) for each, whose macro-blocks ask the kernel for memory of that node. A
+ * On a machine with several NUMA nodes there is a source (source.h) for each, or several (spread.h), whose macro-blocks ask the kernel for memory of that node. A
  * heap takes its slabs from the source of the node on which its thread began, or, as the setting numa=follow has it, of the one on
  * which the thread is when it needs the next slab. A slab stays with its node: whoever frees into it, it goes back there.
  * The kernel is told a preference, not an order: a full node is no reason to end a program. A process whose memory policy was set from

@@ -29,6 +29,7 @@ static void macro_retire(struct macro *m)
         i += free || s->slices == 0 ? 1 : s->slices;
     }
     nowhere.generation = UINT32_MAX; /* no macro-block is its own */
+    nowhere.node = UINT32_MAX;       /* and no heap's is it */
     m->source = &nowhere;
 }
 

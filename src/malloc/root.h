@@ -27,7 +27,7 @@ struct malloc_root {
     uint32_t bytes;  /* of this struct */
     uint64_t layout; /* ROOT_LAYOUT */
     const struct malloc_root *self;
-    const struct source *source_main, *sources_more; /* of further nodes: an array, */
+    const struct source *source_main, *sources_more; /* the others: an array, */
     const unsigned *sources_n;                       /* of one less than this */
     struct heap *const *heaps;                       /* the first of all */
     const struct huge_look *huge;

@@ -272,7 +272,7 @@ static inline struct slab *take_dirty(struct source *s, unsigned slices)
 /* Where there is none, as long as there is little of it elsewhere. */
 static struct slab *take_clean(struct source *s, unsigned slices)
 {
-    if (s->n_dirty_free > s->n_used / SPARED_PART)
+    if (s->n_dirty_free > s->n_used / SPARED_PART || s->n_dirty_free > SOURCE_KEEP_MIN / 4)
         return NULL;
     struct slab *slab = runs_find_clean(s, slices);
     if (slab)
@@ -308,6 +308,28 @@ static __attribute__((noinline)) struct slab *take_beside(struct source *s, unsi
     return slab;
 }
 
+/* The kernel has no more: what any other has free. */
+static __attribute__((noinline)) bool take_last(const struct source *s, unsigned slices,
+                                                unsigned align_slices, struct span *ret)
+{
+    struct source *other;
+    struct macro *m;
+    unsigned first;
+    ret->slab = NULL;
+    for (unsigned i = 0; !ret->slab && (other = source_at(i)); i++) {
+        if (other == s)
+            continue;
+        lock_take(&other->lock);
+        if (runs_find(other, slices, align_slices, true, &m, &first)) {
+            ret->dirty = slices_use(other, m, first, slices);
+            ret->slab = macro_slab(m, first);
+            run_taken(ret->slab, slices);
+        }
+        lock_drop(&other->lock);
+    }
+    return ret->slab != NULL;
+}
+
 bool source_take(struct source *s, unsigned slices, unsigned align_slices, struct span *ret)
 {
     if (unlikely(slices + align_slices > MACRO_SLICES))
@@ -335,7 +357,7 @@ bool source_take(struct source *s, unsigned slices, unsigned align_slices, struc
         slab = take_anywhere(s, slices, align_slices, &ret->dirty);
         if (!slab) {
             lock_drop(&s->lock);
-            return false;
+            return take_last(s, slices, align_slices, ret);
         }
         grown = ret->dirty != bits_run(0, slices);
     }

@@ -1,6 +1,7 @@
 /* spread.c: see spread.h. */
 #include "malloc/spread.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <string.h>
 
@@ -9,17 +10,18 @@
 #include "malloc/settings.h"
 #include "malloc/thread.h"
 
-/* On which processors somebody waited, by their number modulo 64 (relaxed). No question to the kernel, which a sandbox may not allow, tells it
- * better: a process may not have them all. */
+/* On which processors somebody waited, by their number modulo 64 (relaxed). How many there are would tell less: a process may not have them
+ * all. The C library knows where a thread runs without asking the kernel, which a sandbox may not allow. */
 uint64_t spread_processors;
 
 void spread_waited(struct source *s)
 {
-    int here = sched_getcpu();
+    int saved = errno, here = sched_getcpu();
+    errno = saved;
     uint64_t bit = here < 0 ? 0 : UINT64_C(1) << here % 64;
     if (bit & ~load_relaxed(&spread_processors))
         (void)fetch_or_relaxed(&spread_processors, bit);
-    store_relaxed(&s->waits, s->waits + 1);
+    store_relaxed(&s->waits, load_relaxed(&s->waits) + 1);
 }
 
 static unsigned width_most(void)
@@ -69,16 +71,24 @@ static struct source *move_to(const struct source *from)
     return to;
 }
 
+/* Not where the thread is forking: then the locks of those that there are are held. */
 void spread(struct heap *h)
 {
-    struct source *from = h->source;
-    if (h->on_node)
+    struct source *from = h->source, *to = NULL;
+    bool begins = malloc_settings.sources > 0;
+    if (h->on_node || lock_forking)
         return;
+    if (width_most() <= 1) {
+        store_relaxed(&from->waits, 0);
+        return;
+    }
     lock_take(&heaps_lock);
-    struct source *to = move_to(from);
+    if (begins || spread_is_due(from)) { /* still: others follow one by one */
+        to = move_to(from);
+        store_relaxed(&from->waits, to ? SPREAD_WAITS / 2 : 0);
+    }
     if (to)
         store_relaxed(&h->source, to);
-    store_relaxed(&from->waits, to ? SPREAD_WAITS / 2 : 0); /* others may follow, one by one */
     lock_drop(&heaps_lock);
 }
 

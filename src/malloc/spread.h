@@ -44,7 +44,7 @@ static inline struct source *spread_beside(struct source *s)
 /* With the source's lock: so many steps of time went by. */
 static inline void spread_forget(struct source *s, uint64_t steps)
 {
-    store_relaxed(&s->waits, steps < 32 ? s->waits >> steps : 0);
+    store_relaxed(&s->waits, steps < 32 ? load_relaxed(&s->waits) >> steps : 0);
 }
 
 static inline bool spread_is_due(const struct source *s)

@@ -17,10 +17,14 @@ static void slab_count(const struct slab *s, struct stats_counts *n)
     uint64_t back = large ? 0 : remote_count(load_relaxed(&s->remote));
     uint64_t made = load_relaxed(&s->made), used = large ? 1 : slab_out(s);
     used = large || used < made ? used : made;
+    if (large)
+        made = load_relaxed(&s->asked);
+    if (large && load_relaxed(&s->class) != class)
+        return; /* its run has become another slab's, whose list lies there */
     c->slabs++;
     c->slices += s->slices;
     c->used += used > back ? used - back : 0;
-    c->made += large ? load_relaxed(&s->asked) : made;
+    c->made += made;
 }
 
 void stats_count(struct macro *m, struct stats_counts *n)

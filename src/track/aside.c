@@ -7,7 +7,7 @@
  * ThreadSanitizer itself does for another layout of its addresses. By whatever call, script, or static program in between it was
  * started, it is then what it would be without us: same process, arguments and descriptors. Its own children are not tracked.
  *
- * An entry less each time: this ends even where we come by another way than LD_PRELOAD. Where executing fails the program goes on.
+ * An entry less each time: this ends even where we come by another way than LD_PRELOAD, unless somebody puts it back. Where executing fails the program goes on.
  *
  * Constructors come too late: a runtime starts from the program's preinit array, before them. But the loader asks, while it fills in our
  * addresses, which function an indirect one shall be, and that is where we look. Nothing is initialised then, and most functions of the C library are
@@ -28,6 +28,7 @@
  * the loader ask before it has filled in where these are, and then once more at the end. */
 extern struct r_debug _r_debug __attribute__((weak));
 extern void *__libc_stack_end __attribute__((weak));
+extern char **environ __attribute__((weak));
 extern const ElfW(Dyn) our_dynamic[] __asm__("_DYNAMIC") __attribute__((visibility("hidden")));
 
 /* What the kernel told the loader. */
@@ -40,7 +41,7 @@ struct told {
 };
 
 static const char preload_variable[] = "LD_PRELOAD=";
-static const char our_name[] = "libmemoir";
+static const char our_name[] = "libmemoir-";
 static const char self_path[] = "/proc/self/exe";
 
 static struct told told_read(void)
@@ -151,9 +152,12 @@ __attribute__((noinline)) static void start_again(const struct told *told)
     execute(told, self_path);
 }
 
+/* Not in a program that runs already, whose environment the C library has: dlopen() loads us there. One that refers to the end of its stack has
+ * that variable itself, with nothing in it yet. */
 __attribute__((noinline, cold)) static bool judge(const char *path)
 {
-    if (!&__libc_stack_end || !sanitizer_is_runtime(file_name(path, NULL)))
+    if (!sanitizer_is_runtime(file_name(path, NULL)) || !&__libc_stack_end || !__libc_stack_end ||
+        !&environ || environ)
         return false;
     struct told told = told_read();
     start_again(&told);
@@ -161,7 +165,7 @@ __attribute__((noinline, cold)) static bool judge(const char *path)
 }
 
 /* Runs in every program, so there is little of it, beside what else does (malloc/link.ld): all names of runtimes have "san" in them. A
- * runtime that comes before us is where it has to be. (So is one of a program that loads us later on.) */
+ * runtime that comes before us is where it has to be. */
 __attribute__((used, cold, section(".text.startup"))) static void (*stand_aside(void))(void)
 {
     bool behind = false;

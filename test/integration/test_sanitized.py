@@ -232,6 +232,34 @@ class Preloads(SanitizedTest):
             self.skipTest("no libasan.so")
         return path
 
+    def made(self, name, source, *options):
+        path = self.folder / name
+        (self.folder / f"{name}.c").write_text(source, encoding="utf-8")
+        result = self.call(["gcc", *options, "-o", path, self.folder / f"{name}.c"])
+        if result.returncode != 0:
+            self.skipTest(f"gcc {' '.join(map(str, options))}: {result.stderr}")
+        return path
+
+    def test_one_that_asks_where_its_stack_ends(self):
+        """Then it has that variable itself, with nothing in it yet when we look."""
+        program = self.made("stack_end", "extern void *__libc_stack_end;\nint main(void) { return __libc_stack_end ? 5 : 6; }\n",
+                            "-fsanitize=leak")
+        if self.call([program]).returncode != 5:
+            self.skipTest("it does not run here")
+        self.assertEqual(self.preloaded(program, LIBRARIES["--malloc"]).returncode, 5)
+
+    def test_a_program_that_runs_is_not_started_again(self):
+        """Though it loads us, and behind us a library with a sanitizer."""
+        library = LIBRARIES["--malloc"]
+        inner = self.made("libinner.so", "int inner(void) { return 1; }\n", "-shared", "-fPIC", "-fsanitize=address")
+        plug = self.made("plug.so", "int plug;\n", "-shared", "-fPIC", "-Wl,--no-as-needed", library, inner,
+                         f"-Wl,-rpath,{library.parent}:{self.folder}")
+        main = self.made("loader", '#include <dlfcn.h>\n#include <unistd.h>\nint main(int c, char **v) { (void)!write(1, "once\\n", 5); '
+                                   'dlopen(v[c - 1], RTLD_NOW); _exit(5); }\n', "-ldl")
+        result = self.call([main, plug], env={**ENVIRONMENT, "LD_PRELOAD": str(LIBRARIES["--track"]),
+                                              "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0"})
+        self.assertEqual((result.stdout, result.returncode), ("once\n", 5), result.stderr)
+
     def test_a_sanitizer_in_front_of_us_is_where_it_has_to_be(self):
         plain, runtime = self.program("plain"), self.runtime()
         for library in LIBRARIES.values():

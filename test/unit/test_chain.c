@@ -194,6 +194,8 @@ static void a_buffer_may_be_far_away(void **state)
     assert_ptr_not_equal(near, MAP_FAILED);
     char *far = mmap(near - distance, ROOM, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if ((uintptr_t)near <= distance || far == MAP_FAILED)
+        skip(); /* as the kernel lays out addresses here */
     assert_ptr_equal(far, near - distance);
     for (int up = 0; up < 2; up++) {
         struct memoir_chain *chain = chain_over(up ? far : near, MEMOIR_CHAIN_BYTES_MIN, 0);

@@ -6,6 +6,7 @@
 #include "malloc/exchange.h"
 #include "malloc/huge.h"
 #include "malloc/node.h"
+#include "malloc/os.h"
 #include "malloc/policy.h"
 #include "malloc/pressure.h"
 #include "malloc/settings.h"
@@ -200,6 +201,67 @@ static void a_source_that_somebody_is_at_is_let_be(void **unused)
     source_give(second, own);
 }
 
+static bool no_map(enum os_call call)
+{
+    return call == OS_CALL_MAP;
+}
+
+/* At any place, to the last slice. */
+static void what_is_free_anywhere_is_found_before_there_is_none(void **unused)
+{
+    threads_begin(2);
+    struct source *first = source_add(0), *second = source_add(0);
+    struct slab *half = taken(first, 64), *rest = taken(first, MACRO_SLICES_USABLE - 64), *slab;
+    source_give(first, rest);
+    uint64_t left = 0; /* of earlier cases, too */
+    for (unsigned i = 0; source_at(i); i++)
+        left += source_at(i)->n_macros * MACRO_SLICES_USABLE - source_at(i)->n_used;
+    assert_true(left >= MACRO_SLICES_USABLE - 64);
+    os_fault = no_map;
+    struct span span;
+    unsigned n = 0;
+    slab = NULL;
+    for (; source_take(second, 1, n == 0 ? 16 : 1, &span); n++) {
+        if (n == 0)
+            assert_int_equal(slab_slice(span.slab) % 16, 0);
+        span.slab->next = slab;
+        slab = span.slab;
+    }
+    os_fault = NULL;
+    assert_int_equal(n, left);
+    for (struct slab *next; slab; slab = next) {
+        next = slab->next;
+        source_give(macro_of(slab)->source, slab);
+    }
+    source_give(first, half);
+    assert_int_equal(first->n_used, 0);
+}
+
+/* The child of a fork whose other handlers allocate before ours: a lock that is held across it is not somebody else's. */
+static void locks_held_across_a_fork_are_let_be(void **unused)
+{
+    threads_begin(2);
+    struct source *first = source_add(0), *second = source_add(0);
+    source_give(first, taken(first, SPREAD_LEFT + 4));
+    lock_fork_take(&first->lock);
+    lock_fork_take(&second->lock);
+    lock_forking = true;
+    uint32_t number = lock_page.process.number;
+    lock_page.process.number = number + 2; /* as in a child */
+    struct slab *own = taken(second, 2);
+    unsigned n = sources_n;
+    heaps[0].source->waits = SPREAD_WAITS;
+    spread(&heaps[0]);
+    lock_page.process.number = number;
+    lock_forking = false;
+    assert_ptr_equal(macro_of(own)->source, second);
+    assert_true(first->n_macros > 0); /* not begun anew */
+    assert_int_equal(sources_n, n);
+    lock_fork_drop(&first->lock, false);
+    lock_fork_drop(&second->lock, false);
+    source_give(second, own);
+}
+
 static void what_idle_sources_keep_goes_with_time(void **unused)
 {
     threads_begin(2);
@@ -229,6 +291,8 @@ int main(void)
         cmocka_unit_test(waits_are_forgotten),
         cmocka_unit_test(what_another_source_has_free_is_taken_first),
         cmocka_unit_test(a_source_that_somebody_is_at_is_let_be),
+        cmocka_unit_test(what_is_free_anywhere_is_found_before_there_is_none),
+        cmocka_unit_test(locks_held_across_a_fork_are_let_be),
         cmocka_unit_test(what_idle_sources_keep_goes_with_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
