@@ -43,12 +43,12 @@ static void slab_give(struct heap *h, struct slab *s)
 }
 
 /* Beside other threads the first slab of a class is the only one, as a rule, with some blocks in its first page. In slices that have memory all of its
- * pages would be resident for these, in each thread. */
+ * pages would be resident for these, in each thread. With several sources, what others have free comes first. */
 static struct slab *slab_new(struct heap *h, unsigned class)
 {
     unsigned slices = size_slices[class];
     struct slabs *open = &h->bin[class].open;
-    bool little = !open->begun && !h->alone;
+    bool little = !open->begun && !h->alone && likely(load_relaxed(&sources_n) == 1);
     struct slab *s = little ? NULL : spare_take(h, slices);
     struct span span;
     if (!s) {
@@ -299,11 +299,13 @@ static void strays_send(struct heap *h, struct strays *from)
 
 /* ---- blocks ---- */
 
-/* Of another source, rather than that the heap's own needs more memory. */
+/* Of other sources, rather than that the heap's own needs more memory: all are looked at. Where that has some, one is, since each slab that moves over
+ * brings threads together that were apart. */
 static struct slab *adopt_beside(struct heap *h, unsigned class)
 {
     struct slab *s = NULL;
-    for (unsigned left = load_relaxed(&sources_n) - 1; !s && left > 0; left--) {
+    bool grows = load_relaxed(&h->source->n_dirty_free) == 0;
+    for (unsigned left = grows ? load_relaxed(&sources_n) - 1 : 1; !s && left > 0; left--) {
         struct source *other = spread_beside(h->source);
         if (other && load_relaxed(&other->pooled[class]) > 0)
             s = slab_adopt(other, class, h);
