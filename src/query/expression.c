@@ -178,17 +178,22 @@ static bool ordered(enum node_op op)
 }
 
 /* Figures are shown with their unit apart, "1.5 GB", "3.2 ms" and "62.2 %", and may be typed so: does the word after this
- * one, which is the next token now, belong to it? No other word can stand there but "and" and "or", which are no units. */
-static bool takes_unit(const struct parser *p, enum query_kind kind, const struct token *figure,
-                       uint64_t *ret_number)
+ * one, which is the next token now, belong to it? Of other words only "and" and "or" can stand there, which are no units;
+ * a second figure must not: "150 000" would be read as something that nobody meant.
+ * 1 if it does, 0 if not, -ERANGE if both are too large. */
+static int takes_unit(const struct parser *p, enum query_kind kind, const struct token *figure,
+                      uint64_t *ret_number)
 {
     char whole[FIGURE_MAX];
     if (kind != QUERY_BYTES && kind != QUERY_AGE && kind != QUERY_PERCENT)
-        return false;
+        return 0;
     if (figure->kind != TOKEN_WORD || p->token.kind != TOKEN_WORD)
-        return false;
+        return 0;
+    if (!isalpha((unsigned char)p->token.word[0]) && p->token.word[0] != '%')
+        return 0;
     int len = snprintf(whole, sizeof(whole), "%s%s", figure->word, p->token.word);
-    return len < FIGURE_MAX && literal_parse(kind, whole, ret_number) == 0;
+    int r = len < FIGURE_MAX ? literal_parse(kind, whole, ret_number) : -EINVAL;
+    return r == 0 ? 1 : r == -ERANGE ? r : 0;
 }
 
 /* What stands right of the operator. */
@@ -213,9 +218,11 @@ static int parse_value(struct parser *p, struct node *node)
     int r = advance(p);
     if (r < 0)
         return r;
-    if (takes_unit(p, column->kind, token, &node->number))
+    r = takes_unit(p, column->kind, token, &node->number);
+    if (r > 0)
         return advance(p);
-    r = literal_parse(column->kind, token->word, &node->number);
+    if (r == 0)
+        r = literal_parse(column->kind, token->word, &node->number);
     if (r == -ERANGE)
         return fail_at(p, token, "this number is too large");
     if (r < 0) {
