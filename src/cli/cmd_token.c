@@ -51,7 +51,7 @@ static const struct option_spec options[] = {
     {"file", 0, OPTION_STRING, AT(file), "FILE",
      "memoird's token-file (default: tokens in its state directory)"},
     {"state", 0, OPTION_STRING, AT(state), "DIR",
-     "memoird's state directory (default: that of the memoird that runs; else /var/lib/memoir as root, "
+     "memoird's state directory (default: that of the memoird of yours that runs; else /var/lib/memoir as root, "
      "$XDG_STATE_HOME/memoir or ~/.local/state/memoir)",
      .completion = COMPLETE_DIRECTORY},
     OPTION_JSON,
@@ -94,15 +94,18 @@ static int uid_of(const char *word, uint32_t *ret_uid)
 
 static int path_of(const struct token_values *v, char *path, size_t size)
 {
-    const char *state;
+    char found[PS_STATE_PATH_MAX];
+    const char *state = v->state;
     if (v->file) {
         snprintf(path, size, "%s", v->file);
         return COMMAND_OK;
     }
-    state = ps_state_find(v->state);
-    if (!state[0])
-        return command_fail("no directory for state: set --state DIR, or HOME");
-    int r = fs_mkdir_all(state, 0700);
+    int r = state ? COMMAND_OK : ps_state_find_own(found);
+    if (r != COMMAND_OK)
+        return r;
+    if (!state)
+        state = found;
+    r = fs_mkdir_all(state, 0700);
     if (r < 0)
         return command_fail("cannot use '%s': %s", state, strerror(-r));
     snprintf(path, size, "%s/tokens", state);

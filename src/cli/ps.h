@@ -64,6 +64,10 @@ void ps_state_default(char path[static PS_STATE_PATH_MAX]);
  * default. Asks once. */
 const char *ps_state_find(const char *asked);
 
+/* Where to change something in it: the same, but the daemon that runs must be of our own user, and its state directory,
+ * too; the default only where none runs. Tells what is wrong. An exit code of command.h, or -errno. */
+int ps_state_find_own(char ret_path[static PS_STATE_PATH_MAX]);
+
 /* ---- printing ---- */
 
 enum ps_format { PS_TEXT, PS_CSV, PS_JSON };

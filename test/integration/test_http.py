@@ -1,5 +1,6 @@
 """memoird's HTTP server as its clients see it: who gets in, and how answers arrive."""
 
+import contextlib
 import json
 import os
 import re
@@ -8,12 +9,42 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import unittest
 
-from daemon_fixture import NOBODY, PATIENCE_S, as_user
-from http_support import HttpTest
+from daemon_fixture import NOBODY, PATIENCE_S, as_user, is_whole_root, needs_root
+from http_support import MEMOIR, HttpTest
 
 ROOT = os.geteuid() == 0
+
+# A daemon that has one answer to everything, or hangs up.
+FAKE_DAEMON = """
+import os, socket, sys
+if os.geteuid() == 0:
+    os.setuid(int(sys.argv[3]))
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+print("ready", flush=True)
+while True:
+    line = listener.accept()[0]
+    if line.makefile().readline():
+        line.sendall(sys.argv[2].encode())
+    line.close()
+"""
+
+
+@contextlib.contextmanager
+def fake_daemon(path, answer, uid=0):
+    words = [sys.executable, "-c", FAKE_DAEMON, str(path), answer, str(uid)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            if process.stdout.readline() != "ready\n":
+                raise AssertionError("the daemon did not start")
+            yield
+        finally:
+            process.kill()
+            path.unlink(missing_ok=True)
 
 
 class WhoGetsIn(HttpTest):
@@ -50,13 +81,58 @@ class WhoGetsIn(HttpTest):
         self.assertEqual(self.memoir("token", "revoke", "ci", "--state", self.state).returncode, 3)
         self.assertNotIn(token, "\n".join(daemon.err.lines))
 
+    def token_by_socket(self, *words):
+        """memoir token, told by the daemon at self.folder alone where to write. The default directory is an empty one of its
+        own: what is wrong in here must not come to that of the machine."""
+        if ROOT and not is_whole_root():
+            self.skipTest("cannot hide the default directory")
+        home = self.folder / "home"
+        default = "/var/lib/memoir" if ROOT else f"{home}/memoir"
+        hide = "mount -t tmpfs none /var/lib && mount -t tmpfs none /run || exit 9; " if ROOT else ""
+        script = hide + f'"$@"; r=$?; [ ! -e {default} ] || exit 8; exit $r'
+        return subprocess.run([*(["unshare", "-m"] if ROOT else []), "sh", "-c", script, "sh", str(MEMOIR), "token", *words],
+                              capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+                              env=os.environ | {"XDG_RUNTIME_DIR": str(self.folder), "XDG_STATE_HOME": str(home)})
+
     def test_a_token_goes_to_the_daemon_that_runs(self):
         self.serve()
         (self.folder / "memoird.sock").symlink_to(self.native)
-        environment = os.environ | {"XDG_RUNTIME_DIR": str(self.folder), "XDG_STATE_HOME": str(self.folder / "wrong")}
-        made = self.memoir("token", "add", "ci", env=environment)
+        made = self.token_by_socket("add", "ci")
         self.assertEqual(made.returncode, 0, made.stderr)
         self.assertEqual(self.ask("/api/v1/session", token=made.stdout.strip()).status, 200)
+
+    def assertNoToken(self, made, pattern):
+        self.assertEqual((made.returncode, made.stdout), (1, ""), made.stderr)
+        self.assertRegex(made.stderr, pattern)
+        self.assertEqual([path for path in self.folder.rglob("tokens") if path.stat().st_size], [])
+
+    def test_no_token_goes_elsewhere_when_the_daemon_does_not_tell(self):
+        state = self.folder / "gone"
+        for answer, pattern in (("", r"memoird at \S+/memoird.sock does not tell where .*: .*name --state"),
+                                ('{"hello": 1}\n', r"does not tell where it keeps its tokens"),
+                                ('{"state": "relative"}\n', r"does not tell where it keeps its tokens"),
+                                (json.dumps({"state": str(state)}) + "\n",
+                                 rf"memoird at \S+/memoird.sock keeps its tokens in {state}: ask as its user, or name --state")):
+            for word in ("add", "revoke"):
+                with self.subTest(answer=answer, word=word), fake_daemon(self.folder / "memoird.sock", answer):
+                    self.assertNoToken(self.token_by_socket(word, "ci"), pattern)
+                self.assertFalse(state.exists())
+
+    @needs_root
+    def test_no_token_goes_where_another_user_says(self):
+        trap = self.folder / "trap"
+        trap.mkdir()
+        inner = self.folder / "theirs"
+        inner.mkdir()
+        os.chown(inner, NOBODY, NOBODY)
+        with fake_daemon(inner / "memoird.sock", json.dumps({"state": str(trap)}) + "\n", uid=NOBODY):
+            (self.folder / "memoird.sock").symlink_to(inner / "memoird.sock")
+            for word in ("add", "revoke"):
+                self.assertNoToken(self.token_by_socket(word, "ci"), rf"another user \(uid {NOBODY}\): ask as its user")
+        (self.folder / "memoird.sock").unlink()
+        # Ours, that keeps its state where another can change it.
+        with fake_daemon(self.folder / "memoird.sock", json.dumps({"state": str(inner)}) + "\n"):
+            self.assertNoToken(self.token_by_socket("add", "ci"), rf"keeps its tokens in {inner}: ask as its user")
 
     def test_wrong_and_expired_tokens_are_refused(self):
         self.serve()
