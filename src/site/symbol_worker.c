@@ -202,33 +202,50 @@ int symbol_worker_start(struct symbol_worker *w)
     }
     close(pair[1]);
     w->pid = pid;
+    w->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     w->fd = pair[0];
     return 0;
+}
+
+/* Where SIGCHLD is ignored the kernel forgets a process at its end, and its number may be a stranger's by now: so the
+ * descriptor says who is meant; without one that can be used (EMFILE, kernels before 5.3), that the number is still our child's. */
+static void kill_worker(const struct symbol_worker *w)
+{
+    if (w->pidfd >= 0 &&
+        (syscall(SYS_pidfd_send_signal, w->pidfd, SIGKILL, NULL, 0) == 0 || errno == ESRCH))
+        return;
+    if (waitpid(w->pid, NULL, WNOHANG) == 0)
+        kill(w->pid, SIGKILL);
+}
+
+static void forget_worker(struct symbol_worker *w)
+{
+    close(w->fd);
+    if (w->pidfd >= 0)
+        close(w->pidfd);
+    while (waitpid(w->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    w->pid = 0;
+    w->fd = -1;
 }
 
 void symbol_worker_end(struct symbol_worker *w)
 {
     if (w->pid <= 0)
         return;
-    struct pollfd pidfd = {.fd = (int)syscall(SYS_pidfd_open, w->pid, 0), .events = POLLIN};
+    struct pollfd ended = {.fd = w->pidfd, .events = POLLIN};
     shutdown(w->fd, SHUT_RDWR);
-    if (pidfd.fd >= 0) {
-        poll(&pidfd, 1, END_MS);
-        close(pidfd.fd);
-    }
-    symbol_worker_stop(w);
+    if (poll(&ended, 1, w->pidfd >= 0 ? END_MS : 0) != 1)
+        kill_worker(w);
+    forget_worker(w);
 }
 
 void symbol_worker_stop(struct symbol_worker *w)
 {
     if (w->pid <= 0)
         return;
-    close(w->fd);
-    kill(w->pid, SIGKILL);
-    while (waitpid(w->pid, NULL, 0) < 0 && errno == EINTR)
-        ;
-    w->pid = 0;
-    w->fd = -1;
+    kill_worker(w);
+    forget_worker(w);
 }
 
 static int send_request(int fd, const struct request *request, const struct symbol_files *files)

@@ -9,6 +9,7 @@
 
 struct symbol_worker {
     pid_t pid; /* 0: not running */
+    int pidfd; /* of it; -1: there is none */
     int fd;
     const char *debug_dir; /* borrowed */
     unsigned modules_max;

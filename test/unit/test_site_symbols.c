@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,6 +23,7 @@
 
 #include "site/demangle.h"
 #include "site/module.h"
+#include "site/symbol_worker.h"
 #include "site/symbols.h"
 
 static char dir[] = "/tmp/memoir-symbols-XXXXXX";
@@ -199,6 +201,11 @@ static void demangler_knows_cpp_and_rust_and_leaves_c_alone(void **state)
         {"__libc_start_main@@GLIBC_2.34", "__libc_start_main"},
         {"fopen@GLIBC_2.1", "fopen"},
         {"@odd", NULL},
+        {"odd@", NULL},
+        {"odd@@", NULL},
+        {"odd@@@V1", NULL},
+        {"operator@[int]", NULL},
+        {"a@b@V1", NULL},
         {"main", NULL},
         {"malloc", NULL},
         {"_Z", NULL},
@@ -728,6 +735,58 @@ static void a_worker_that_waits_is_not_killed(void **state)
     assert_int_equal(how_it_ended, CLD_EXITED);
 }
 
+/* A process that is no child of ours, until `ret_end` is closed; what it has open of the other end, `ret_alive`, ends
+ * with it. */
+static pid_t stranger(int *ret_end, int *ret_alive)
+{
+    int end[2], alive[2];
+    pid_t pid = 0;
+    char c;
+    assert_int_equal(pipe(end) | pipe(alive), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        close(end[1]);
+        close(alive[0]);
+        pid = fork();
+        if (pid != 0)
+            _exit(write(alive[1], &pid, sizeof(pid)) != sizeof(pid));
+        _exit(read(end[0], &c, 1) != 0);
+    }
+    close(end[0]);
+    close(alive[1]);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(read(alive[0], &pid, sizeof(pid)), sizeof(pid));
+    assert_true(pid > 0);
+    *ret_end = end[1];
+    *ret_alive = alive[0];
+    return pid;
+}
+
+/* Where SIGCHLD is ignored, the number of one that ended may be given to another before we look. */
+static void whoever_has_the_number_of_an_ended_worker_lives(void **state)
+{
+    struct symbol_worker w = {.modules_max = 1, .timeout_ms = 1000, .bytes_max = 1 << 28};
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
+    int end, alive;
+    pid_t other = stranger(&end, &alive);
+    struct pollfd gone = {.fd = alive, .events = POLLIN};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(sigaction(SIGCHLD, &ignore, &before), 0);
+        assert_int_equal(symbol_worker_start(&w), 0);
+        kill(w.pid, SIGKILL);
+        assert_int_equal(waitpid(w.pid, NULL, 0), -1); /* comes back when it is gone for good */
+        w.pid = other;
+        (i == 0 ? symbol_worker_end : symbol_worker_stop)(&w);
+        sigaction(SIGCHLD, &before, NULL);
+        assert_int_equal(w.pid, 0);
+        assert_int_equal(poll(&gone, 1, 200), 0);
+    }
+    close(end);
+    assert_int_equal(poll(&gone, 1, 20000), 1);
+    close(alive);
+}
+
 static void many_at_once_are_the_same_as_one_by_one(void **state)
 {
     enum { N = 700 };
@@ -815,6 +874,7 @@ int main(void)
         cmocka_unit_test(garbage_is_no_elf_file),
         cmocka_unit_test(death_of_the_worker_is_survived),
         cmocka_unit_test(a_worker_that_waits_is_not_killed),
+        cmocka_unit_test(whoever_has_the_number_of_an_ended_worker_lives),
         cmocka_unit_test(many_at_once_are_the_same_as_one_by_one),
         cmocka_unit_test(death_of_the_worker_among_many_is_survived),
     };
