@@ -59,14 +59,27 @@ static size_t readable(const char *name, char *out, size_t size)
 }
 #endif
 
+/* The length of the name before its version, "fopen" of "fopen@GLIBC_2.1" and "fopen@@GLIBC_2.2.5"; 0 if it has none.
+ * Elsewhere an @ is part of the name: compilers of other languages use it. */
+static size_t before_version(const char *name)
+{
+    static const char version_chars[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                        "0123456789_.";
+    size_t len = strcspn(name, "@");
+    const char *version = name + len;
+    version += *version == '@';
+    version += *version == '@';
+    size_t version_len = strspn(version, version_chars);
+    return version_len > 0 && !version[version_len] ? len : 0;
+}
+
 size_t demangle(const char *name, char *out, size_t size)
 {
     char bare[DEMANGLE_INPUT_MAX + 1];
-    size_t bare_len = strcspn(name, "@");
-    bool versioned = bare_len > 0 && name[bare_len];
-    if (size < 2 || (versioned && bare_len > DEMANGLE_INPUT_MAX))
+    size_t bare_len = before_version(name);
+    if (size < 2 || bare_len > DEMANGLE_INPUT_MAX)
         return 0;
-    if (!versioned)
+    if (bare_len == 0)
         return readable(name, out, size);
     memcpy(bare, name, bare_len);
     bare[bare_len] = '\0';
