@@ -115,7 +115,7 @@ static int process_find(const char *dir, const char *word, uint64_t *ret_pid)
     struct ledger_process *process = NULL;
     if (process_word_pid(word, ret_pid))
         return COMMAND_OK;
-    if (*word >= '0' && *word <= '9')
+    if (!*word || *word == '-' || (*word >= '0' && *word <= '9'))
         return command_misuse(&cmd_heap, "'%s' is no PID", word);
     int r = ledger_scan(dir, &ledger);
     if (r < 0)
@@ -141,7 +141,7 @@ static int run(const void *values, const struct operands *operands)
     const char *word = operands->words[0];
     uint64_t pid = 0;
     if (!word)
-        return command_misuse(&cmd_heap, "say which process: memoir heap PID");
+        return command_misuse(&cmd_heap, "say which process: memoir heap PID|NAME");
     if (command_check_dir(v->dir) != COMMAND_OK)
         return COMMAND_FAILED;
     int r = process_find(v->dir, word, &pid);

@@ -107,14 +107,16 @@ static void sum_up(const struct scan_heap *heap, struct heap_sums *sums)
     sums->metadata = heap->n_macros * (uint64_t)SLICE_BYTES + heap->chain_bytes + heap->lot_bytes;
 }
 
-/* The book of the process knows what was asked for, where it is accounted. */
-static void asked_find(const char *dir, pid_t pid, struct heap_sums *sums)
+/* The book of the process knows what it is called, and what was asked for, where it is accounted. */
+static void book_find(const char *dir, pid_t pid, struct heap_sums *sums)
 {
     MEMOIR_CLEANUP(ledger_freep)
     struct ledger *ledger = NULL;
     if (ledger_scan(dir, &ledger) < 0)
         return;
     const struct ledger_process *p = ledger_process_find(ledger, pid);
+    if (p)
+        snprintf(sums->name, sizeof(sums->name), "%s", p->name);
     for (size_t i = 0; p && i < p->n_accounts; i++) {
         const struct ledger_account *a = &p->accounts[i];
         if (a->source != BOOK_SOURCE_MALLOC || !a->valid)
@@ -145,7 +147,7 @@ void heap_report_sum(struct scan_heap *heap, const char *dir, pid_t pid, struct 
 {
     struct heap_sums sums = {0};
     sum_up(heap, &sums);
-    asked_find(dir, pid, &sums);
+    book_find(dir, pid, &sums);
     if (heap->n_chains)
         qsort(heap->chains, heap->n_chains, sizeof(*heap->chains), by_bytes);
     *ret_sums = sums;
@@ -255,19 +257,30 @@ static void print_sums(const struct scan_heap *heap, const struct heap_sums *sum
                       heap->broken);
 }
 
-/* "shop (PID 4242)": who asked by name sees which one it is. */
-static void print_title(pid_t pid, const struct term *term, struct buffer *out)
+/* As the kernel calls it: 15 bytes at most, and the program may change them. */
+static void comm_read(pid_t pid, char *ret_name, size_t size)
 {
     char path[32];
     MEMOIR_CLEANUP(buffer_release)
     struct buffer comm = BUFFER_INIT(64);
     snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
-    if (fs_read_file(path, &comm) < 0)
+    if (fs_read_file(path, &comm) == 0)
+        snprintf(ret_name, size, "%.*s", (int)strcspn(buffer_string(&comm), "\n"),
+                 buffer_string(&comm));
+}
+
+/* "shop (PID 4242)": who asked by name sees which one it is. */
+static void print_title(const struct heap_sums *sums, pid_t pid, const struct term *term,
+                        struct buffer *out)
+{
+    char name[sizeof(sums->name)] = "";
+    if (sums->name[0])
+        memcpy(name, sums->name, sizeof(name));
+    else
+        comm_read(pid, name, sizeof(name));
+    if (!name[0])
         return;
-    char *name = strndup(buffer_string(&comm), strcspn(buffer_string(&comm), "\n"));
-    if (name)
-        term_append(term, out, name, 0);
-    free(name);
+    term_append(term, out, name, 0);
     buffer_printf(out, " (PID %d)\n", (int)pid);
 }
 
@@ -283,7 +296,7 @@ int heap_report_text(const struct heap_look *look, const struct scan_heap *heap,
     table_init(&classes, heap_class_columns);
     table_init(&chains, heap_chain_columns);
     term_init(&term, STDOUT_FILENO, (enum term_color)look->color);
-    print_title(pid, &term, out);
+    print_title(sums, pid, &term, out);
     print_sums(heap, sums, out);
     classes_fill(heap, look->all_classes, &classes);
     chains_fill(heap, look->all_chains ? SIZE_MAX : CHAINS_SHOWN, &chains);

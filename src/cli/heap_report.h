@@ -15,8 +15,9 @@ struct scan_heap;
 
 extern const struct column heap_class_columns[], heap_chain_columns[];
 
-/* What sums come to. */
+/* What sums come to, and what the book of the process adds. */
 struct heap_sums {
+    char name[64]; /* as other views call it; "" where it keeps no book */
     uint64_t small_used, small_free, uncut, remote_blocks, remote_bytes, slabs;
     uint64_t used, kept, metadata;
     bool accounted;
@@ -24,7 +25,7 @@ struct heap_sums {
     uint64_t user_bytes, user_blocks; /* in chains of the program's own */
 };
 
-/* Sort its chains, those that hold the most first, and sum up. What was asked for is in the book of the process, if it
+/* Sort its chains, those that hold the most first, and sum up. What it is called and what was asked for is in the book of the process, if it
  * keeps one in `dir` (NULL: the usual places). */
 void heap_report_sum(struct scan_heap *heap, const char *dir, pid_t pid,
                      struct heap_sums *ret_sums);

@@ -64,6 +64,8 @@ class Usage(unittest.TestCase):
             ["ps", "--watch=0"],
             ["ps", "--blocks"],
             ["ps", "--exited", "--wide"],
+            ["heap", ""],
+            ["heap", "--", "-5"],
             ["demo", "--clients", "0"],
             ["demo", "--clients", "1000"],
             ["demo", "--duration", "long"],

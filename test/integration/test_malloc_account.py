@@ -1,7 +1,10 @@
 """Accounting inside libmemoir-malloc: what it counts is what the program asked for, as libmemoir-track counts it."""
 
 import json
+import pathlib
+import shutil
 import subprocess
+import tempfile
 import unittest
 
 import test_track
@@ -233,6 +236,21 @@ class Heap(Accounted, test_track.TrackTest):
         self.assertRegex(text, r"(?m)^ +\d+ +\d+ +\d+ .* MB|kB")
         self.assertIn("Free in slabs", text)
         self.assertLessEqual(max(map(len, text.splitlines())), 80)
+
+    def test_it_is_called_as_in_other_views(self):
+        """The kernel cuts names after 15 bytes; of one without a book there is no other."""
+        name = "a_name_of_more_than_15_bytes"
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="memoir-test-"))
+        self.addCleanup(shutil.rmtree, folder)
+        shutil.copy(PROGRAMS / "track_threads", folder / name)
+        for account, shown in ((1, name), (0, name[:15])):
+            process = self.start(folder / name, settings={"MEMOIR_MALLOC": f"account={account}"})
+            process.told("exchange")
+            for word in (str(process.pid), name)[:1 + account]:
+                text = subprocess.run([MEMOIR, "heap", "--dir", self.dir, word], capture_output=True, text=True, env=ENVIRONMENT,
+                                      timeout=60, check=True).stdout
+                self.assertEqual(text.splitlines()[0], f"{shown} (PID {process.pid})")
+            process.close()
 
     def test_who_has_another_allocator_is_told_so(self):
         process = self.start("track_threads", preload=[])
