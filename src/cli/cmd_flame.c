@@ -286,6 +286,7 @@ const struct command cmd_flame = {
     .sections = sections,
     .operands_max = 2,
     .takes_processes = true,
+    .takes_files = true,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

@@ -554,6 +554,7 @@ const struct command cmd_sites = {
     .fields = fields,
     .operands_max = 2,
     .takes_processes = true,
+    .takes_files = true,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

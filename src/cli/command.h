@@ -48,6 +48,7 @@ struct command {
     const struct command_fields *fields;    /* what the output has, or NULL */
     int operands_max;
     bool takes_processes; /* its operands are PIDs, and the completions offer them */
+    bool takes_files;     /* and files */
     bool starts_other;    /* the first operand is a program, all that follows is for that one */
     size_t values_size;   /* of the struct that the options fill; it starts with a command_common */
     const void *defaults; /* its initial content */

@@ -77,9 +77,11 @@ static void bash_command(struct buffer *out, const struct command *command)
                  "            COMPREPLY=($(compgen -c -- \"$cur\"; compgen -f -- \"$cur\"))\n"
                  "            return ;;\n        esac\n");
     if (command->takes_processes)
-        buffer_append_str(out, "        case \"$cur\" in -*) ;; *)\n"
-                               "            COMPREPLY=($(compgen -W \"$(" PIDS ")\" -- \"$cur\"))\n"
-                               "            return ;;\n        esac\n");
+        buffer_printf(out,
+                      "        case \"$cur\" in -*) ;; *)\n"
+                      "            COMPREPLY=($(compgen -W \"$(" PIDS ")\" -- \"$cur\"%s))\n"
+                      "            return ;;\n        esac\n",
+                      command->takes_files ? "; compgen -f -- \"$cur\"" : "");
     buffer_append_str(out, "        words='");
     EACH_OPTION(o, command->options)
     buffer_printf(out, "--%s ", o->name);
@@ -201,7 +203,10 @@ static void zsh_script(struct buffer *out)
         if (commands[i] == &cmd_help)
             buffer_append_str(out, " \\\n            '1:command:(${list%%:*})'");
         if (commands[i]->takes_processes)
-            buffer_append_str(out, " \\\n            '*:process:($(" PIDS "))'");
+            buffer_append_str(out, commands[i]->takes_files
+                                       ? " \\\n            '*:process or file:{compadd -- $(" PIDS
+                                         "); _files}'"
+                                       : " \\\n            '*:process:($(" PIDS "))'");
         if (commands[i]->starts_other)
             buffer_append_str(out, " \\\n            '*::program:_normal'");
         buffer_append_str(out, " ;;\n");
@@ -255,8 +260,8 @@ static void fish_script(struct buffer *out)
         fish_option(out, commands[i], o);
         if (commands[i]->takes_processes)
             buffer_printf(
-                out, "complete -c memoir -n '__fish_seen_subcommand_from %s' -a '(" PIDS ")'\n",
-                commands[i]->name);
+                out, "complete -c memoir -n '__fish_seen_subcommand_from %s'%s -a '(" PIDS ")'\n",
+                commands[i]->name, commands[i]->takes_files ? " -F" : "");
         if (commands[i]->starts_other)
             buffer_printf(out,
                           "complete -c memoir -n '__fish_seen_subcommand_from %s' -x -a "
