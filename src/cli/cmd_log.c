@@ -56,7 +56,7 @@ static const struct option_spec options[] = {
      "only this device, by its number, uid, bus address or name; host is the host's memory"},
     {"space", 's', OPTION_STRING, AT(space), "SPACE", "only this kind of memory: dram, l1, cb ..."},
     {"min", 'm', OPTION_STRING, AT(min), "SIZE",
-     "only blocks of this size and more: 64K, 25.5MB (others are still part of the totals)"},
+     "only blocks, or sums of blocks that are only counted, of this size and more: 64K, 25.5MB (others are still part of the totals)"},
     {"interval", 'i', OPTION_DURATION, AT(interval_ns), "TIME",
      "look so often (default: every 0.05 seconds)"},
     {"lines", 'n', OPTION_NUMBER, AT(lines), "N", "end after N lines"},
