@@ -48,13 +48,14 @@ test('counts are grouped and rates have a sign', () => {
   assert.equal(rate(0), '0 B/s')
   assert.equal(perMinute(48_600), '+2.9 MB/min')
   assert.equal(perMinute(-1), '−60 B/min')
+  assert.equal(perMinute(0), '0 B/min')
 })
 
 test('marks of a cell say estimate and at least', () => {
   assert.equal(cell(25_500_000, 'bytes', { estimate: true }), '~25.5 MB')
   assert.equal(cell(25_500_000, 'bytes', { atLeast: true }), '25.5 MB+')
   assert.equal(cell(true, 'yes'), 'yes')
-  assert.equal(cell(0, 'age'), '<1 ms')
+  assert.equal(cell(0, 'age'), '0s')
   assert.equal(cell(0.002, 'age'), '2.0 ms')
   assert.equal(cell(7.46, 'percent'), '7.5 %')
 })

@@ -41,6 +41,7 @@ export function rate(value: number | null | undefined): string {
 /** Of bytes a second, by the minute as `memoir leaks` tells it: "+2.9 MB/min" */
 export function perMinute(value: number | null | undefined): string {
   if (value == null) return ABSENT
+  if (value === 0) return '0 B/min'
   return `${value < 0 ? '−' : '+'}${bytes(Math.abs(value) * 60)}/min`
 }
 
@@ -125,7 +126,7 @@ function plain(value: unknown, kind: Kind): string {
     case 'bytes':
       return bytes(Number(value))
     case 'age':
-      return value === 0 ? '<1 ms' : duration(Number(value)) // answers have whole milliseconds
+      return value === 0 ? '0s' : duration(Number(value)) // answers have whole milliseconds: 0 is not 0 ns
     case 'percent':
       return percent(Number(value))
     case 'time':

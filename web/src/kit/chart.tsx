@@ -150,7 +150,7 @@ function makeOptions(
     width,
     height,
     legend: { show: false },
-    padding: [8, 28, 0, 0], // room for half of a time,
+    padding: [8, 28, 0, 0], // room for half of a time
     cursor: {
       y: false,
       points: { size: 6, show: !stacked },

@@ -7,6 +7,7 @@ import { link } from '../base/route'
 import { evenly } from '../draw/trend'
 import { Badge, Card, Empty, ProblemBox, Waiting } from '../kit/parts'
 import { Spark } from '../kit/spark'
+import { sitePlace } from './suspect_model'
 
 export function SuspectList(): JSX.Element {
   const { data, problem } = useResource<SuspectsAnswer>('/suspects', {}, { every: 5000 })
@@ -50,15 +51,15 @@ function Nothing({ data }: { data: SuspectsAnswer }): JSX.Element {
 
 function Line({ suspect }: { suspect: Suspect }): JSX.Element {
   const { site } = suspect
-  const where = site?.function ?? 'unknown place'
-  const file = site?.file ? `${site.file.split('/').pop()}${site.line ? `:${site.line}` : ''}` : ''
+  const where = site?.function ?? (sitePlace(site) || 'unknown place')
+  const beside = site?.function ? sitePlace(site) : ''
   return (
     <li>
       <Badge tone={suspect.level === 'leak' ? 'bad' : 'warn'} tip={suspect.why.join('\n')}>
         {suspect.level}
       </Badge>
-      <a class="clip" href={link(`process/${suspect.pid}`, { tab: 'leaks' })} title={`${where} ${file}, ${suspect.program} (PID ${suspect.pid})`}>
-        <span class="mono">{where}</span> <span class="muted">in {suspect.program} {suspect.pid}</span>
+      <a class="clip" href={link(`process/${suspect.pid}`, { tab: 'leaks' })} title={`${[where, beside].filter(Boolean).join(' ')}, ${suspect.program} (PID ${suspect.pid})`}>
+        <span class="mono">{where}</span> <span class="muted">{beside} in {suspect.program} {suspect.pid}</span>
       </a>
       {suspect.series ? <Spark label={`live bytes of ${where}`} values={evenly(suspect.series.t, suspect.series.bytes)} tone="bad" height={18} /> : <span />}
       <span class="num muted">{bytes(suspect.live_bytes)}</span>
