@@ -155,6 +155,8 @@ export function screenTests(scene, test) {
     await picture(page, 'leaks')
     await body.getByRole('link', { name: 'Open the process' }).click()
     await page.getByRole('heading', { level: 1, name: 'sieve' }).waitFor()
+    await open('overview')
+    await textOf(page.locator('.suspects li', { hasText: 'session_new' }).first(), /session_new sieve\.c:\d+ in sieve \d+/, VERDICT_MS)
   })
 
   test('containers and memoird itself have their screens', async () => {
