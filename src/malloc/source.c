@@ -32,7 +32,7 @@ static void make_ready(struct source *s)
 {
     s->lock.stale = begin_anew;
     s->keep_limit = SOURCE_KEEP_MIN;
-    s->keep_share = SOURCE_KEEP_SHARE;
+    store_relaxed(&s->keep_share, SOURCE_KEEP_SHARE);
     fence_signal();
 }
 

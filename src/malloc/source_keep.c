@@ -212,7 +212,7 @@ static void keep_count_anew(struct source *s)
 /* What had to be fetched again should have been kept: then all is, for the time being. */
 static void keep_all(struct source *s)
 {
-    s->keep_share = KEEP_SHARE_MAX;
+    store_relaxed(&s->keep_share, KEEP_SHARE_MAX);
     keep_count_anew(s);
     s->steps = 0;
 }
@@ -234,7 +234,7 @@ static bool keep_limit_set(struct source *s)
         if (missed) {
             keep_all(s);
         } else if (s->steps >= LESS_STEPS) {
-            s->keep_share -= s->keep_share > SOURCE_KEEP_SHARE;
+            store_relaxed(&s->keep_share, s->keep_share - (s->keep_share > SOURCE_KEEP_SHARE));
             keep_count_anew(s);
             s->steps = 0;
         }
