@@ -543,7 +543,7 @@ class Doctor(CommandTest):
             listener.bind(str(closed / "memoird.sock"))
             listener.listen()
             said = subprocess.run(
-                ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", MEMOIR, "doctor", "--json"],
+                ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", stage.build_root() / "src/cli/memoir", "doctor", "--json"],
                 env=ENVIRONMENT | {"XDG_RUNTIME_DIR": str(closed)}, capture_output=True, timeout=PATIENCE_S,
             )
         told = [f for f in json.loads(said.stdout)["findings"] if str(closed) in f["finding"]]
