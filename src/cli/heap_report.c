@@ -269,6 +269,16 @@ static void comm_read(pid_t pid, char *ret_name, size_t size)
                  buffer_string(&comm));
 }
 
+/* Both, for table_release(). */
+static void tables_make(const struct scan_heap *heap, bool all_classes, size_t chains_most,
+                        struct table *classes, struct table *chains)
+{
+    table_init(classes, heap_class_columns);
+    table_init(chains, heap_chain_columns);
+    classes_fill(heap, all_classes, classes);
+    chains_fill(heap, chains_most, chains);
+}
+
 /* "shop (PID 4242)": who asked by name sees which one it is. */
 static void print_title(const struct heap_sums *sums, pid_t pid, const struct term *term,
                         struct buffer *out)
@@ -293,13 +303,11 @@ int heap_report_text(const struct heap_look *look, const struct scan_heap *heap,
     struct table classes;
     MEMOIR_CLEANUP(table_release)
     struct table chains;
-    table_init(&classes, heap_class_columns);
-    table_init(&chains, heap_chain_columns);
+    tables_make(heap, look->all_classes, look->all_chains ? SIZE_MAX : CHAINS_SHOWN, &classes,
+                &chains);
     term_init(&term, STDOUT_FILENO, (enum term_color)look->color);
     print_title(sums, pid, &term, out);
     print_sums(heap, sums, out);
-    classes_fill(heap, look->all_classes, &classes);
-    chains_fill(heap, look->all_chains ? SIZE_MAX : CHAINS_SHOWN, &chains);
     buffer_append_char(out, '\n');
     int r = classes.n_rows ? table_print(&classes, &layout, &term, out) : 0;
     if (r < 0)
@@ -326,20 +334,22 @@ static void json_rows(struct json *json, const char *key, const struct table *t)
     json_array_end(json);
 }
 
+static void json_kind(struct json *json, const char *key, uint64_t blocks, uint64_t asked_bytes,
+                      uint64_t used_bytes)
+{
+    json_key(json, key);
+    json_object_begin(json);
+    json_field_u64(json, "blocks", blocks);
+    json_field_u64(json, "asked_bytes", asked_bytes);
+    json_field_u64(json, "used_bytes", used_bytes);
+    json_object_end(json);
+}
+
 static void json_blocks(struct json *json, const struct scan_heap *heap)
 {
-    json_key(json, "large");
-    json_object_begin(json);
-    json_field_u64(json, "blocks", heap->large_blocks);
-    json_field_u64(json, "asked_bytes", heap->large_asked);
-    json_field_u64(json, "used_bytes", heap->large_slices << SLICE_SHIFT);
-    json_object_end(json);
-    json_key(json, "huge");
-    json_object_begin(json);
-    json_field_u64(json, "blocks", heap->huge.blocks);
-    json_field_u64(json, "asked_bytes", heap->huge.asked_bytes);
-    json_field_u64(json, "used_bytes", heap->huge.mapped_bytes);
-    json_object_end(json);
+    json_kind(json, "large", heap->large_blocks, heap->large_asked,
+              heap->large_slices << SLICE_SHIFT);
+    json_kind(json, "huge", heap->huge.blocks, heap->huge.asked_bytes, heap->huge.mapped_bytes);
     json_key(json, "kernel");
     json_object_begin(json);
     json_field_u64(json, "mmap", heap->os.map_calls);
@@ -381,10 +391,7 @@ int heap_report_json(const struct scan_heap *heap, const struct heap_sums *sums,
     struct table classes;
     MEMOIR_CLEANUP(table_release)
     struct table chains;
-    table_init(&classes, heap_class_columns);
-    table_init(&chains, heap_chain_columns);
-    classes_fill(heap, true, &classes);
-    chains_fill(heap, SIZE_MAX, &chains);
+    tables_make(heap, true, SIZE_MAX, &classes, &chains);
     if (classes.error || chains.error)
         return -ENOMEM;
     command_json_begin(&json, out, "memoir.heap/1");

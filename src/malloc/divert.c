@@ -157,16 +157,12 @@ void divert_free(void *block, uintptr_t caller)
 void divert_free_slab(void *block, struct slab *slab, uintptr_t caller)
 {
     struct heap *h = heap_fast;
-    if (likely(h != &heap_none && slab_may_have(slab, block))) {
-        if (slab->class == SLAB_LARGE)
-            large_free(h, slab);
-        else
-            heap_free_slowly(h, slab, block);
-    } else if (accounted()) {
+    if (likely(h != &heap_none && slab_may_have(slab, block)))
+        heap_free_slowly(h, slab, block);
+    else if (accounted())
         account_free_slab(block, slab);
-    } else {
+    else
         divert_free(block, caller);
-    }
 }
 
 size_t divert_usable(void *block)

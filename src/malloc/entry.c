@@ -69,7 +69,7 @@ static __attribute__((noinline)) void *realloc_slab(void *block, size_t bytes, u
     size_t had = s->block_bytes;
     if (core_fits(had, bytes))
         return block;
-    void *to = bytes <= SIZE_DIRECT_MAX ? heap_pop(h, bytes) : heap_pop_further(h, bytes);
+    void *to = heap_pop_small(h, bytes);
     if (unlikely(!to))
         return divert_realloc(block, bytes, caller);
     memcpy(to, block, had < bytes ? had : bytes);

@@ -347,8 +347,7 @@ static struct slab *current_refill(struct heap *h, unsigned class)
 static __attribute__((noinline)) void *alloc_refilled(struct heap *h, unsigned class, bool aged)
 {
     if (unlikely(aged)) {
-        if (spread_is_due(h->source))
-            spread(h);
+        spread_look(h);
         source_age(h->source);
         h->held_most = 0; /* looked for anew */
     }

@@ -215,11 +215,16 @@ static inline __attribute__((always_inline)) void *heap_pop_further(struct heap 
     return slab_pop(heap_slab_further(h, bytes));
 }
 
+/* One of up to SIZE_SMALL_MAX bytes, or NULL. */
+static inline __attribute__((always_inline)) void *heap_pop_small(struct heap *h, size_t bytes)
+{
+    return likely(bytes <= SIZE_DIRECT_MAX) ? heap_pop(h, bytes) : heap_pop_further(h, bytes);
+}
+
 static inline __attribute__((always_inline)) void *heap_alloc(struct heap *h, size_t bytes)
 {
     if (likely(bytes <= SIZE_SMALL_MAX)) {
-        void *block =
-            likely(bytes <= SIZE_DIRECT_MAX) ? heap_pop(h, bytes) : heap_pop_further(h, bytes);
+        void *block = heap_pop_small(h, bytes);
         if (likely(block))
             return block;
     }

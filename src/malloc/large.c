@@ -105,7 +105,7 @@ void large_trim(struct heap *h)
 static __attribute__((noinline)) bool kept_put(struct heap *h, struct slab *s)
 {
     unsigned slices = s->slices;
-    if (macro_of(s)->source->node != h->source->node)
+    if (!heap_of_node(h, s))
         return false;
     for (unsigned i = 0; i < h->n_kept; i++)
         slices += h->kept[i]->slices;
@@ -144,18 +144,21 @@ static inline void *block_begin(struct heap *h, struct slab *s, size_t bytes, si
     return slab_memory(s) + s->start;
 }
 
-/* Of the source, or zeroed, or huge. */
-static __attribute__((noinline)) void *alloc_otherwise(struct heap *h, size_t bytes, size_t align,
-                                                       bool zero)
+static inline unsigned slices_of(size_t bytes)
 {
-    unsigned slices = bytes ? (unsigned)((bytes - 1) >> SLICE_SHIFT) + 1 : 1;
+    return (unsigned)((bytes - (bytes > 0)) >> SLICE_SHIFT) + 1;
+}
+
+/* Zeroed, or where no run that is kept serves (`kept` is NULL): of the source, or huge. */
+static __attribute__((noinline)) void *alloc_otherwise(struct heap *h, struct slab *kept,
+                                                       size_t bytes, size_t align, bool zero)
+{
+    unsigned slices = slices_of(bytes);
     unsigned align_slices = align > SLICE_BYTES ? (unsigned)(align >> SLICE_SHIFT) : 1;
     if (bytes > HEAP_LARGE_MAX || align > HEAP_LARGE_MAX || align_slices + slices > MACRO_SLICES)
         return huge(h, bytes, align, zero);
-    struct span span = {.dirty = ~(slice_bits)0}; /* as all slices are of a run that is kept */
-    if (align_slices == 1)
-        span.slab = run_take(h, slices);
-    if (!span.slab && !source_take(heap_source(h), slices, align_slices, &span))
+    struct span span = {.slab = kept, .dirty = ~(slice_bits)0};
+    if (!kept && !source_take(heap_source(h), slices, align_slices, &span))
         return NULL;
     char *block = block_begin(h, span.slab, bytes, align);
     if (zero)
@@ -165,12 +168,12 @@ static __attribute__((noinline)) void *alloc_otherwise(struct heap *h, size_t by
 
 void *large_alloc(struct heap *h, size_t bytes, size_t align, bool zero)
 {
-    if (likely(bytes - 1 < HEAP_LARGE_MAX && align <= SLICE_BYTES && !zero)) {
-        struct slab *s = run_take(h, (unsigned)((bytes - 1) >> SLICE_SHIFT) + 1);
-        if (likely(s))
-            return block_begin(h, s, bytes, align);
-    }
-    return alloc_otherwise(h, bytes, align, zero);
+    struct slab *kept = NULL;
+    if (likely(bytes <= HEAP_LARGE_MAX && align <= SLICE_BYTES))
+        kept = run_take(h, slices_of(bytes));
+    if (likely(kept && !zero))
+        return block_begin(h, kept, bytes, align);
+    return alloc_otherwise(h, kept, bytes, align, zero);
 }
 
 bool large_resize(struct slab *s, size_t bytes)

@@ -51,8 +51,7 @@ static inline struct source *heap_source(struct heap *h)
 {
     if (unlikely(node_many))
         node_follow(h);
-    if (spread_is_due(h->source))
-        spread(h);
+    spread_look(h);
     return h->source;
 }
 

@@ -36,13 +36,18 @@ static void make_ready(struct source *s)
     fence_signal();
 }
 
+static void begin(struct source *s, unsigned node)
+{
+    s->begun = 1;
+    s->node = node;
+    make_ready(s);
+}
+
 void source_begin(unsigned node)
 {
     bool first = sources[node] == NULL && source_main.begun == 0;
     struct source *s = first ? &source_main : &sources_more[sources_n - 1];
-    s->begun = 1;
-    s->node = node;
-    make_ready(s);
+    begin(s, node);
     sources[node] = s;
     sources_n += !first;
 }
@@ -53,9 +58,7 @@ struct source *source_add(unsigned node)
     if (sources_n > NODE_MAX - 1)
         return NULL;
     struct source *s = &sources_more[sources_n - 1];
-    s->begun = 1;
-    s->node = node;
-    make_ready(s);
+    begin(s, node);
     lock_take(&source_main.lock);
     store_release(&sources_n, sources_n + 1);
     lock_drop(&source_main.lock);

@@ -3,11 +3,13 @@
 
 #include "malloc/heap.h"
 #include "malloc/node.h"
+#include "malloc/os.h"
+#include "malloc/source.h"
 
-/* Is it of the node whose memory the heap takes? */
+/* Is it of the node whose memory the heap takes? What a range was emptied of is of none (range_open.c). */
 static inline bool heap_of_node(const struct heap *h, const struct slab *s)
 {
-    return likely(!node_many) || macro_of(s)->source->node == h->source->node;
+    return likely(!node_many && !os_places) || macro_of(s)->source->node == h->source->node;
 }
 
 /* False: it is longer, or there is no room. */

@@ -51,3 +51,9 @@ static inline bool spread_is_due(const struct source *s)
 {
     return unlikely(load_relaxed(&s->waits) >= SPREAD_WAITS);
 }
+
+static inline void spread_look(struct heap *h)
+{
+    if (spread_is_due(h->source))
+        spread(h);
+}

@@ -17,6 +17,7 @@
 #include "malloc/settings.h"
 #include "malloc/source.h"
 #include "malloc/thread.h"
+#include "os_faults.h"
 
 /* What is asked of others, held fast. */
 struct heap *heap_all;
@@ -268,14 +269,20 @@ static void macro_blocks_without_memory_are_not_taken(void **unused)
     assert_true(huge_free(p));
 }
 
-/* Where memory is scarce, their pages move to one place, and what is left of the block is fetched. */
-static void macro_blocks_from_anywhere_are_gathered(void **unused)
+/* Every other one is free, and memory is scarce. */
+static void apart_given(struct slab *row[ROW])
 {
-    struct slab *row[ROW];
     row_taken(row);
     for (int i = 0; i < ROW; i += 2)
         given(row[i]);
     scarce = 1;
+}
+
+/* Where memory is scarce, their pages move to one place, and what is left of the block is fetched. */
+static void macro_blocks_from_anywhere_are_gathered(void **unused)
+{
+    struct slab *row[ROW];
+    apart_given(row);
     uint64_t remaps = os_counts.remap_calls, mapped = mapped_now();
     bool zeroed = true;
     unsigned char *p = huge_alloc(3 * UNIT + UNIT / 4, 1, &zeroed);
@@ -582,10 +589,7 @@ static void gathering_survives_every_failing_move(void **unused)
     kinds = 1 << OS_CALL_REMAP;
     for (every = 1; every <= 4; every++) {
         struct slab *row[ROW];
-        row_taken(row);
-        for (int i = 0; i < ROW; i += 2)
-            given(row[i]);
-        scarce = 1;
+        apart_given(row);
         calls_seen = 0;
         uint64_t kept = os_counts.kept_bytes;
         os_fault = every_nth_fails;
@@ -629,18 +633,10 @@ static void failing_moves_end_gathering_and_nothing_else(void **unused)
     os_unreserve(to, UNIT);
 }
 
-static bool no_map(enum os_call call)
-{
-    return call == OS_CALL_MAP;
-}
-
 static void macro_blocks_stay_where_there_is_no_place_for_them(void **unused)
 {
     struct slab *row[ROW];
-    row_taken(row);
-    for (int i = 0; i < ROW; i += 2)
-        given(row[i]);
-    scarce = 1;
+    apart_given(row);
     os_fault = no_map;
     size_t dirty;
     struct huge_range r;

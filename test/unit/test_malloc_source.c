@@ -14,6 +14,7 @@
 #include "malloc/pressure.h"
 #include "malloc/settings.h"
 #include "malloc/thread.h"
+#include "os_faults.h"
 
 /* What source.c asks of others, held fast. */
 struct heap *heap_all;
@@ -731,11 +732,6 @@ static void what_is_missed_a_little_later_is_kept(void **unused)
     uint64_t before, after;
     fetched_in_turns(60, ROUNDS, SETTLED, &before, &after);
     assert_true(after < (ROUNDS - SETTLED) * TURN_RUNS * TURN_SLICES / 4);
-}
-
-static bool no_map(enum os_call call)
-{
-    return call == OS_CALL_MAP;
 }
 
 /* A run with one slice after it that is another's. */

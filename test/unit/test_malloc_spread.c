@@ -12,6 +12,7 @@
 #include "malloc/settings.h"
 #include "malloc/spread.h"
 #include "malloc/thread.h"
+#include "os_faults.h"
 
 /* What these ask of others, held fast. */
 struct slab slab_none;
@@ -199,11 +200,6 @@ static void a_source_that_somebody_is_at_is_let_be(void **unused)
     lock_drop(&first->lock);
     assert_ptr_equal(macro_of(own)->source, second);
     source_give(second, own);
-}
-
-static bool no_map(enum os_call call)
-{
-    return call == OS_CALL_MAP;
 }
 
 /* At any place, to the last slice. */

@@ -9,6 +9,7 @@
 #include "malloc/os.h"
 
 #include "check.h"
+#include "os_faults.h"
 
 enum { GENERATION = 5 };
 
@@ -248,11 +249,6 @@ static void a_block_without_words_is_told(void **state)
     assert_false(words_put(block_of(s, 2), 10, 0, GENERATION, false));
     assert_null(words_take(block_of(s, 2), GENERATION, &word, &said));
     assert_int_equal(words_inside(block_of(s, 2)), 0);
-}
-
-static bool no_map(enum os_call call)
-{
-    return call == OS_CALL_MAP;
 }
 
 /* Arrays of a kind that nobody gave back, until a lot is used up. */
