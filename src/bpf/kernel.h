@@ -22,7 +22,15 @@ typedef uint32_t __wsum;
 typedef _Bool bool;
 enum { false, true };
 
-enum { BPF_MAP_TYPE_PERCPU_ARRAY = 6, BPF_MAP_TYPE_RINGBUF = 27 };
+enum {
+    BPF_MAP_TYPE_HASH = 1,
+    BPF_MAP_TYPE_ARRAY = 2,
+    BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+    BPF_MAP_TYPE_LRU_HASH = 9,
+    BPF_MAP_TYPE_RINGBUF = 27,
+    BPF_MAP_TYPE_TASK_STORAGE = 29,
+};
+enum { BPF_F_NO_PREALLOC = 1, BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
 
 /* Flags of the kernel that have no BTF. */
 enum { PF_KTHREAD = 0x00200000, SIGNAL_GROUP_EXIT = 0x00000004 };

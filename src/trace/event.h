@@ -5,8 +5,12 @@
  * at a time: a free is told when the call begins, an allocation when it has returned. */
 #pragma once
 
+#ifdef __bpf__ /* the probes use the names of kinds and directions */
+#include "bpf/kernel.h"
+#else
 #include <assert.h>
 #include <stdint.h>
+#endif
 
 enum trace_kind {
     TRACE_NONE = 0,
@@ -79,4 +83,4 @@ struct trace_event {
     uint8_t detail;    /* enum trace_system */
     uint8_t spare;
 };
-static_assert(sizeof(struct trace_event) == 88, "stored in dumps");
+_Static_assert(sizeof(struct trace_event) == 80, "stored in dumps");

@@ -1,0 +1,218 @@
+/* Attaching probes to library files: one uprobe_multi link for all entries, one for all returns. A link for each function would
+ * take 20 seconds to detach. libbpf of Debian 12 does not know these links, so the system call is made here. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "bpf/object.h"
+#include "observe/elf_exports.h"
+#include "observe/kernel_internal.h"
+#include "observe/probe_table.h"
+
+enum { SYMBOLS_MAX = 512, UPROBE_MULTI_RETURN = 1, LINK_CREATE = 28 };
+
+/* As linux/bpf.h has it since 6.6. */
+struct link_attr {
+    uint32_t prog_fd, target_fd, attach_type, flags;
+    struct {
+        uint64_t path, offsets, ref_ctr_offsets, cookies;
+        uint32_t cnt, flags, pid;
+    } uprobe_multi;
+};
+
+/* The functions of a table that a library exports. */
+struct symbols {
+    const struct probe_table *table;
+    struct {
+        char name[PROBE_NAME_MAX];
+        uint32_t number;
+    } wanted[SYMBOLS_MAX];
+    size_t n_wanted;
+    uint64_t offsets[SYMBOLS_MAX], cookies[SYMBOLS_MAX];
+    size_t n;
+};
+
+static int wanted_add(void *context, const struct probe_symbol *symbol)
+{
+    struct symbols *s = context;
+    if (s->n_wanted == SYMBOLS_MAX)
+        return -E2BIG;
+    snprintf(s->wanted[s->n_wanted].name, PROBE_NAME_MAX, "%s", symbol->name);
+    s->wanted[s->n_wanted++].number = symbol->number;
+    return 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(a, b); /* the name comes first */
+}
+
+/* Two names of one function are one probe. */
+static void export_take(void *context, const char *name, uint64_t offset)
+{
+    struct symbols *s = context;
+    char key[PROBE_NAME_MAX];
+    if (strlen(name) >= sizeof(key) || s->n == SYMBOLS_MAX)
+        return;
+    snprintf(key, sizeof(key), "%s", name);
+    const uint32_t *found = NULL;
+    const char *row = bsearch(key, s->wanted, s->n_wanted, sizeof(s->wanted[0]), by_name);
+    if (!row)
+        return;
+    found = (const uint32_t *)(row + PROBE_NAME_MAX);
+    for (size_t i = 0; i < s->n; i++)
+        if (s->offsets[i] == offset)
+            return;
+    s->offsets[s->n] = offset;
+    s->cookies[s->n++] = *found;
+}
+
+static int link_make(const struct bpf_program *program, int fd, const struct symbols *s, bool leave)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    struct link_attr attr = {
+        .prog_fd = (uint32_t)bpf_program__fd(program),
+        .attach_type = ATTACH_UPROBE_MULTI,
+        .uprobe_multi = {.path = (uintptr_t)path,
+                         .offsets = (uintptr_t)s->offsets,
+                         .cookies = (uintptr_t)s->cookies,
+                         .cnt = (uint32_t)s->n,
+                         .flags = leave ? UPROBE_MULTI_RETURN : 0},
+    };
+    int link = (int)syscall(SYS_bpf, LINK_CREATE, &attr, sizeof(attr));
+    return link < 0 ? -errno : link;
+}
+
+static void pin_path(const struct kernel *k, const struct attached *a, const char *what,
+                     char path[static PINS_PATH_MAX + KERNEL_NAME_MAX])
+{
+    snprintf(path, PINS_PATH_MAX + KERNEL_NAME_MAX, "%s/probes-%lx-%lx-%d-%s", k->pins,
+             (unsigned long)a->device, (unsigned long)a->inode, a->functions, what);
+}
+
+static int link_pin(const struct kernel *k, const struct attached *a, int link, const char *what)
+{
+    char path[PINS_PATH_MAX + KERNEL_NAME_MAX];
+    pin_path(k, a, what, path);
+    return bpf_obj_pin(link, path) < 0 ? -errno : 0;
+}
+
+static void link_unpin(const struct kernel *k, const struct attached *a, const char *what)
+{
+    char path[PINS_PATH_MAX + KERNEL_NAME_MAX];
+    pin_path(k, a, what, path);
+    unlink(path);
+}
+
+static const struct attached *attached_find(const struct kernel *k, const struct stat *st)
+{
+    for (size_t i = 0; i < k->n_attached; i++)
+        if (k->attached[i].device == st->st_dev && k->attached[i].inode == st->st_ino)
+            return &k->attached[i];
+    return NULL;
+}
+
+/* Returns first: a call between the two is then told as one whose entry was not seen, and not kept open for ever. */
+static int both_attach(struct kernel *k, struct attached *a, int fd, const struct symbols *s)
+{
+    a->leave = link_make(k->leave, fd, s, true);
+    if (a->leave < 0)
+        return a->leave;
+    a->enter = link_make(k->enter, fd, s, false);
+    if (a->enter < 0) {
+        close(a->leave);
+        return a->enter;
+    }
+    int r = link_pin(k, a, a->leave, "leave");
+    if (r == 0)
+        r = link_pin(k, a, a->enter, "enter");
+    if (r < 0) {
+        link_unpin(k, a, "leave");
+        close(a->leave);
+        close(a->enter);
+    }
+    return r;
+}
+
+int kernel_attach(struct kernel *k, const struct probe_table *table, int fd, char *why)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return object_fail(why, -errno, "looking at the library");
+    const struct attached *there = attached_find(k, &st);
+    if (there)
+        return there->functions;
+    if (k->n_attached == LIBRARIES_MAX)
+        return object_fail(why, -EUSERS, "attaching to one more library");
+    MEMOIR_CLEANUP(freep) struct symbols *s = calloc(1, sizeof(*s));
+    if (!s)
+        return object_fail(why, -ENOMEM, "attaching");
+    s->table = table;
+    int r = probe_table_each(table, wanted_add, s);
+    if (r == 0) {
+        qsort(s->wanted, s->n_wanted, sizeof(s->wanted[0]), by_name);
+        r = elf_exports(fd, export_take, s);
+    }
+    if (r == 0 && s->n == 0)
+        r = -ENOENT;
+    if (r < 0)
+        return object_fail(why, r, "finding functions to probe");
+    struct attached *a = &k->attached[k->n_attached];
+    *a = (struct attached){
+        .device = st.st_dev, .inode = st.st_ino, .functions = (int)s->n, .enter = -1, .leave = -1};
+    r = both_attach(k, a, fd, s);
+    if (r == -EINVAL || r == -EOPNOTSUPP)
+        snprintf(why, KERNEL_WHY_MAX,
+                 "the kernel refuses to attach probes (%s): it needs Linux 6.6 or later for uprobe_multi",
+                 strerror(-r));
+    else if (r < 0)
+        object_fail(why, r, "attaching probes");
+    if (r < 0)
+        return r;
+    k->n_attached++;
+    return a->functions;
+}
+
+size_t kernel_attached(const struct kernel *k)
+{
+    return k->n_attached;
+}
+
+void attach_adopt(struct kernel *k)
+{
+    DIR *dir = opendir(k->pins);
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        unsigned long device, inode;
+        int functions, end = 0;
+        if (sscanf(entry->d_name, "probes-%lx-%lx-%d-enter%n", &device, &inode, &functions, &end) != 3 ||
+            end == 0 || entry->d_name[end] || k->n_attached == LIBRARIES_MAX)
+            continue;
+        k->attached[k->n_attached++] = (struct attached){.device = device,
+                                                         .inode = inode,
+                                                         .enter = -1,
+                                                         .leave = -1,
+                                                         .functions = functions};
+    }
+    if (dir)
+        closedir(dir);
+}
+
+void attach_release(struct kernel *k)
+{
+    for (size_t i = 0; i < k->n_attached; i++) {
+        closep(&k->attached[i].enter);
+        closep(&k->attached[i].leave);
+    }
+    k->n_attached = 0;
+}

@@ -1,0 +1,12 @@
+/* elf_exports.h: where exported functions lie in a library file. The file may be anything: every read is bounded and checked. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ELF_EXPORTS_SYMBOLS_MAX = 1 << 20, ELF_EXPORTS_STRINGS_MAX = 64 << 20 };
+
+/* Calls `each` for every function that the file `fd` exports, with its offset in the file. 0; -ENOEXEC: no 64-bit ELF library
+ * of this machine, or a damaged one; other -errno from reading. */
+int elf_exports(int fd, void (*each)(void *context, const char *name, uint64_t offset),
+                void *context);

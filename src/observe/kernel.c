@@ -1,0 +1,463 @@
+/* Loading the probes and reading their maps. See kernel.h; attach.c has the links. */
+#include "observe/kernel.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "base/log.h"
+#include "bpf/object.h"
+#include "observe/kernel_internal.h"
+#include "observe/pins.h"
+#include "observe/probe_table.h"
+
+/* The compiled programs, as bytes. libbpf wants them aligned. */
+static const unsigned char object_bytes[] __attribute__((aligned(16))) = {
+#include "observe/probe.bpf.inc"
+};
+
+/* The number of the kernel's first PID namespace. */
+#define PID_NS_INITIAL UINT32_C(0xeffffffc)
+
+enum { WALK_BATCH = 4096 };
+
+static int map_of(const struct kernel *k, const char *name)
+{
+    struct bpf_map *map = bpf_object__find_map_by_name(k->object, name);
+    return map ? bpf_map__fd(map) : -1;
+}
+
+/* ---- opening ---- */
+
+static int sizes_set(struct bpf_object *object, const struct kernel_options *options)
+{
+    struct bpf_map *ring = bpf_object__find_map_by_name(object, "ring");
+    struct bpf_map *blocks = bpf_object__find_map_by_name(object, "blocks");
+    if (!ring || !blocks)
+        return -EINVAL;
+    int r = 0;
+    if (options->ring_bytes)
+        r = bpf_map__set_max_entries(ring, options->ring_bytes);
+    if (r == 0 && options->blocks_max)
+        r = bpf_map__set_max_entries(blocks, options->blocks_max);
+    return r;
+}
+
+static int pin_paths_set(struct bpf_object *object, const char *directory)
+{
+    struct bpf_map *map;
+    bpf_object__for_each_map(map, object)
+    {
+        char path[PINS_PATH_MAX + KERNEL_NAME_MAX];
+        if (bpf_map__is_internal(map))
+            continue;
+        snprintf(path, sizeof(path), "%s/%s", directory, bpf_map__name(map));
+        int r = bpf_map__set_pin_path(map, path);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int object_open(struct kernel *k, const struct kernel_options *options)
+{
+    struct bpf_object_open_opts open = {.sz = sizeof(open), .object_name = "memoir_observe"};
+    k->object = bpf_object__open_mem(object_bytes, sizeof(object_bytes), &open);
+    if (!k->object)
+        return -errno;
+    k->enter = bpf_object__find_program_by_name(k->object, "call_enter");
+    k->leave = bpf_object__find_program_by_name(k->object, "call_leave");
+    if (!k->enter || !k->leave)
+        return -EINVAL;
+    bpf_program__set_expected_attach_type(k->enter, (enum bpf_attach_type)ATTACH_UPROBE_MULTI);
+    bpf_program__set_expected_attach_type(k->leave, (enum bpf_attach_type)ATTACH_UPROBE_MULTI);
+    int r = sizes_set(k->object, options);
+    return r < 0 ? r : pin_paths_set(k->object, k->pins);
+}
+
+/* What an earlier observer pinned may be of another layout: libbpf refuses maps of other sizes, the number tells the rest. */
+static int object_load(struct kernel *k, const struct kernel_options *options, bool *ret_adopted)
+{
+    uint32_t zero = 0;
+    struct wire_settings settings = {0};
+    int r = object_open(k, options);
+    if (r < 0)
+        return r;
+    r = bpf_object__load(k->object);
+    if (r < 0)
+        return r;
+    k->settings = map_of(k, "settings");
+    if (bpf_map_lookup_elem(k->settings, &zero, &settings) < 0)
+        return -errno;
+    if (settings.layout != 0 && settings.layout != WIRE_LAYOUT)
+        return -EPROTO;
+    *ret_adopted = settings.layout == WIRE_LAYOUT;
+    settings = (struct wire_settings){
+        .layout = WIRE_LAYOUT,
+        .all = options->all,
+        .blocks_quota = options->blocks_quota ? options->blocks_quota : WIRE_BLOCKS_QUOTA,
+        .ring_quota = options->ring_quota ? options->ring_quota : WIRE_RING_QUOTA,
+    };
+    return bpf_map_update_elem(k->settings, &zero, &settings, BPF_ANY) < 0 ? -errno : 0;
+}
+
+static int function_put(void *context, const struct probe_symbol *symbol)
+{
+    const struct kernel *k = context;
+    if (symbol->number >= WIRE_FUNCTIONS_MAX)
+        return -E2BIG;
+    return bpf_map_update_elem(map_of(k, "functions"), &symbol->number, &symbol->function->wire,
+                               BPF_ANY) < 0
+               ? -errno
+               : 0;
+}
+
+static int functions_fill(struct kernel *k)
+{
+    int r = 0;
+    for (size_t i = 0; probe_tables[i] && r == 0; i++)
+        r = probe_table_each(probe_tables[i], function_put, k);
+    return r;
+}
+
+static int on_record(void *context, void *data, size_t size)
+{
+    struct kernel *k = context;
+    k->each(k->each_context, data, size);
+    k->done++;
+    return --k->left > 0 ? 0 : -EAGAIN; /* which ends ring_buffer__consume() */
+}
+
+/* Exec and exit, which the process table needs: attached once, pinned like the rest. */
+static int tracepoint_attach(struct kernel *k, const char *program)
+{
+    char path[PINS_PATH_MAX + KERNEL_NAME_MAX];
+    snprintf(path, sizeof(path), "%s/link-%s", k->pins, program);
+    if (access(path, F_OK) == 0)
+        return 0;
+    struct bpf_program *p = bpf_object__find_program_by_name(k->object, program);
+    struct bpf_link *link = p ? bpf_program__attach(p) : NULL;
+    if (!link)
+        return -errno;
+    int r = bpf_link__pin(link, path);
+    bpf_link__disconnect(link); /* the pin keeps it */
+    bpf_link__destroy(link);
+    return r;
+}
+
+static int maps_find(struct kernel *k)
+{
+    k->processes = map_of(k, "processes");
+    k->contexts = map_of(k, "contexts");
+    k->blocks = map_of(k, "blocks");
+    k->known = map_of(k, "known");
+    k->consumed = map_of(k, "consumed");
+    k->python = map_of(k, "python_facts");
+    k->machine = map_of(k, "machine");
+    k->ring = ring_buffer__new(map_of(k, "ring"), on_record, k, NULL);
+    return k->ring ? 0 : -errno;
+}
+
+static int load(struct kernel *k, const struct kernel_options *options, bool *ret_adopted, char *why)
+{
+    int r = object_load(k, options, ret_adopted);
+    if (r < 0 && r != -EPERM && r != -EACCES) { /* perhaps pins of another layout: once more without */
+        log_debug("cannot use what is pinned in '%s': %s", k->pins, strerror(-r));
+        bpf_object__close(k->object);
+        k->object = NULL;
+        pins_remove(k->pins);
+        if (mkdir(k->pins, 0700) < 0 && errno != EEXIST)
+            return object_fail(why, -errno, "making a directory for pins");
+        r = object_load(k, options, ret_adopted);
+    }
+    if (r < 0)
+        return object_fail(why, r, "loading the probes");
+    r = functions_fill(k);
+    if (r == 0)
+        r = maps_find(k);
+    if (r == 0)
+        r = tracepoint_attach(k, "process_exec");
+    if (r == 0)
+        r = tracepoint_attach(k, "process_exit");
+    if (r < 0)
+        return object_fail(why, r, "preparing the probes");
+    return 0;
+}
+
+int kernel_open(const struct kernel_options *options, struct kernel **ret_kernel, bool *ret_adopted,
+                char why[static KERNEL_WHY_MAX])
+{
+    if (object_namespace_inode("/proc/self/ns/pid") != PID_NS_INITIAL)
+        return object_fail(why, -ENOTSUP, "tracing from inside a PID namespace");
+    struct kernel *k = calloc(1, sizeof(*k));
+    if (!k)
+        return object_fail(why, -ENOMEM, "starting");
+    k->lock = -1;
+    object_log();
+    int r = pins_open(options->name, k->pins, &k->lock);
+    if (r == -EBUSY)
+        snprintf(why, KERNEL_WHY_MAX, "another observer is running (its name is '%s')", options->name);
+    else if (r < 0)
+        object_fail(why, r, "finding or mounting a bpffs");
+    else
+        r = load(k, options, ret_adopted, why);
+    if (r < 0) {
+        kernel_close(k, true);
+        return r;
+    }
+    attach_adopt(k);
+    *ret_kernel = k;
+    return 0;
+}
+
+void kernel_close(struct kernel *k, bool leave)
+{
+    if (!k)
+        return;
+    attach_release(k);
+    ring_buffer__free(k->ring);
+    bpf_object__close(k->object);
+    if (!leave && k->pins[0] && k->lock >= 0)
+        pins_remove(k->pins);
+    if (k->lock >= 0)
+        close(k->lock);
+    free(k);
+}
+
+/* ---- processes ---- */
+
+int kernel_process_add(struct kernel *k, pid_t pid, uint64_t start_ns, uint32_t uid)
+{
+    uint32_t key = (uint32_t)pid;
+    struct wire_process fresh = {.start_ns = start_ns, .generation = 1, .uid = uid};
+    if (bpf_map_update_elem(k->processes, &key, &fresh, BPF_NOEXIST) < 0 && errno != EEXIST)
+        return -errno;
+    return 0;
+}
+
+void kernel_process_remove(struct kernel *k, pid_t pid)
+{
+    uint32_t key = (uint32_t)pid;
+    bpf_map_delete_elem(k->processes, &key);
+    bpf_map_delete_elem(k->consumed, &key);
+    bpf_map_delete_elem(k->python, &key);
+}
+
+int kernel_process_get(struct kernel *k, pid_t pid, struct wire_process *ret_process)
+{
+    uint32_t key = (uint32_t)pid;
+    return bpf_map_lookup_elem(k->processes, &key, ret_process) < 0 ? -errno : 0;
+}
+
+/* ---- walking ---- */
+
+/* A copy of a whole hash, in batches. `each` gets key and value. */
+static int map_walk(int fd, size_t key_bytes, size_t value_bytes,
+                    int (*each)(void *context, const void *key, const void *value), void *context)
+{
+    char *keys = malloc(WALK_BATCH * key_bytes), *values = malloc(WALK_BATCH * value_bytes);
+    uint64_t cursor = 0, next = 0;
+    bool first = true;
+    int r = keys && values ? 0 : -ENOMEM;
+    while (r == 0) {
+        uint32_t n = WALK_BATCH;
+        int got = bpf_map_lookup_batch(fd, first ? NULL : &cursor, &next, keys, values, &n, NULL);
+        int error = got < 0 ? errno : 0;
+        if (error && error != ENOENT) {
+            r = -error;
+            break;
+        }
+        for (uint32_t i = 0; i < n && r == 0; i++)
+            r = each(context, keys + i * key_bytes, values + i * value_bytes);
+        if (error == ENOENT)
+            break;
+        cursor = next;
+        first = false;
+    }
+    free(keys);
+    free(values);
+    return r;
+}
+
+struct processes_walk {
+    int (*each)(void *context, pid_t pid, const struct wire_process *process);
+    void *context;
+};
+
+static int process_each(void *context, const void *key, const void *value)
+{
+    const struct processes_walk *w = context;
+    return w->each(w->context, (pid_t) * (const uint32_t *)key, value);
+}
+
+int kernel_processes(struct kernel *k,
+                     int (*each)(void *context, pid_t pid, const struct wire_process *process),
+                     void *context)
+{
+    struct processes_walk w = {each, context};
+    return map_walk(k->processes, sizeof(uint32_t), sizeof(struct wire_process), process_each, &w);
+}
+
+struct contexts_walk {
+    int (*each)(void *context, const struct wire_context_key *key, const struct wire_context *value);
+    void *context;
+};
+
+static int context_each(void *context, const void *key, const void *value)
+{
+    const struct contexts_walk *w = context;
+    return w->each(w->context, key, value);
+}
+
+int kernel_contexts(struct kernel *k,
+                    int (*each)(void *context, const struct wire_context_key *key,
+                                const struct wire_context *value),
+                    void *context)
+{
+    struct contexts_walk w = {each, context};
+    return map_walk(k->contexts, sizeof(struct wire_context_key), sizeof(struct wire_context),
+                    context_each, &w);
+}
+
+struct blocks_walk {
+    int (*each)(void *context, const struct wire_key *key, const struct wire_block *value);
+    void *context;
+};
+
+static int block_each(void *context, const void *key, const void *value)
+{
+    const struct blocks_walk *w = context;
+    return w->each(w->context, key, value);
+}
+
+int kernel_blocks(struct kernel *k,
+                  int (*each)(void *context, const struct wire_key *key, const struct wire_block *value),
+                  void *context)
+{
+    struct blocks_walk w = {each, context};
+    return map_walk(k->blocks, sizeof(struct wire_key), sizeof(struct wire_block), block_each, &w);
+}
+
+void kernel_block_remove(struct kernel *k, const struct wire_key *key)
+{
+    bpf_map_delete_elem(k->blocks, key);
+}
+
+/* ---- purging ---- */
+
+struct purge {
+    struct kernel *kernel;
+    bool (*stale)(void *context, pid_t pid, uint32_t generation);
+    void *context;
+    size_t n;
+};
+
+static int block_purge(void *context, const struct wire_key *key, const struct wire_block *value)
+{
+    struct purge *p = context;
+    if (p->stale(p->context, (pid_t)key->pid, key->class_generation >> 8)) {
+        kernel_block_remove(p->kernel, key);
+        p->n++;
+    }
+    return 0;
+}
+
+static int context_purge(void *context, const struct wire_context_key *key,
+                         const struct wire_context *value)
+{
+    struct purge *p = context;
+    if (p->stale(p->context, (pid_t)key->pid, key->generation)) {
+        bpf_map_delete_elem(p->kernel->contexts, key);
+        p->n++;
+    }
+    return 0;
+}
+
+static void known_purge(struct purge *p)
+{
+    struct wire_known_key key, next;
+    int r = bpf_map_get_next_key(p->kernel->known, NULL, &next);
+    for (uint32_t i = 0; r == 0 && i < WIRE_KNOWN_MAX; i++) {
+        key = next;
+        r = bpf_map_get_next_key(p->kernel->known, &key, &next);
+        if (p->stale(p->context, (pid_t)key.pid, key.generation)) {
+            bpf_map_delete_elem(p->kernel->known, &key);
+            p->n++;
+        }
+    }
+}
+
+size_t kernel_purge(struct kernel *k, bool (*stale)(void *context, pid_t pid, uint32_t generation),
+                    void *context)
+{
+    struct purge p = {k, stale, context, 0};
+    kernel_blocks(k, block_purge, &p);
+    kernel_contexts(k, context_purge, &p);
+    known_purge(&p);
+    return p.n;
+}
+
+/* ---- stacks, interpreters ---- */
+
+int kernel_known_add(struct kernel *k, const struct wire_known_key *key,
+                     const struct wire_known *value)
+{
+    return bpf_map_update_elem(k->known, key, value, BPF_ANY) < 0 ? -errno : 0;
+}
+
+int kernel_python_set(struct kernel *k, pid_t pid, const struct python_kernel_facts *facts)
+{
+    uint32_t key = (uint32_t)pid;
+    int r = facts ? bpf_map_update_elem(k->python, &key, facts, BPF_ANY)
+                  : bpf_map_delete_elem(k->python, &key);
+    return r < 0 ? -errno : 0;
+}
+
+/* ---- the ring ---- */
+
+int kernel_fd(const struct kernel *k)
+{
+    return ring_buffer__epoll_fd(k->ring);
+}
+
+int kernel_read(struct kernel *k, size_t max,
+                void (*each)(void *context, const void *record, size_t bytes), void *context)
+{
+    k->each = each;
+    k->each_context = context;
+    k->left = max;
+    k->done = 0;
+    int r = max > 0 ? ring_buffer__consume(k->ring) : 0;
+    return r < 0 && r != -EAGAIN ? r : (int)k->done;
+}
+
+void kernel_consumed(struct kernel *k, pid_t pid, uint64_t bytes)
+{
+    uint32_t key = (uint32_t)pid;
+    bpf_map_update_elem(k->consumed, &key, &bytes, BPF_ANY);
+}
+
+void kernel_machine(struct kernel *k, struct wire_machine *ret_machine)
+{
+    int n = libbpf_num_possible_cpus();
+    uint32_t zero = 0;
+    *ret_machine = (struct wire_machine){0};
+    struct wire_machine *each = n > 0 ? calloc((size_t)n, sizeof(*each)) : NULL;
+    if (each && bpf_map_lookup_elem(k->machine, &zero, each) == 0)
+        for (int i = 0; i < n; i++) {
+            ret_machine->lost_processes += each[i].lost_processes;
+            ret_machine->unpaired += each[i].unpaired;
+        }
+    free(each);
+}
+
+int kernel_orphans(bool remove, void (*each)(void *context, const char *name), void *context)
+{
+    return pins_orphans(remove, each, context);
+}

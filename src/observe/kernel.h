@@ -1,0 +1,94 @@
+/* kernel.h: the probes in the kernel and their maps, seen from the observer.
+ *
+ * Maps and links are pinned in a directory of bpffs, so that counting goes on when the observer ends. The next observer of
+ * the same name takes them over: it reads the maps, reads on in the ring, and finds what is attached. Pins of another layout
+ * are removed. One process at a time owns a directory (a lock file beside it tells); one thread uses a struct kernel.
+ *
+ * Needs root with CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN (uprobes of other users' files, bpffs), the initial PID namespace, a
+ * kernel with BTF and uprobe_multi (Linux 6.6). */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "observe/wire.h"
+
+struct kernel;
+struct probe_table;
+
+enum { KERNEL_WHY_MAX = 256, KERNEL_NAME_MAX = 64 };
+
+/* 0 takes the default of wire.h. */
+struct kernel_options {
+    const char *name; /* of the directory: "all", "pid-123" */
+    bool all;         /* trace every process that calls a probed function */
+    uint32_t ring_bytes, ring_quota;
+    uint32_t blocks_max, blocks_quota;
+};
+
+/* Load, or take over what an earlier observer left. About 100 ms. On failure -errno and, for people, `why`. -EBUSY: another
+ * observer owns that name. *ret_adopted: there was something to take over. */
+int kernel_open(const struct kernel_options *options, struct kernel **ret_kernel, bool *ret_adopted,
+                char why[static KERNEL_WHY_MAX]);
+
+/* With `leave` probes go on counting without us; else all is removed. NULL is fine. */
+void kernel_close(struct kernel *kernel, bool leave);
+
+/* Attach all functions of the table that the library exports; nothing happens if that file has probes already. `fd` is the
+ * open file. Returns how many functions have probes, or -errno: -ENOENT: it exports none of them. About 50 ms. */
+int kernel_attach(struct kernel *kernel, const struct probe_table *table, int fd, char *why);
+
+/* How many library files have probes. */
+size_t kernel_attached(const struct kernel *kernel);
+
+/* Trace this process, which may not have made a call yet. `start_ns` is its start since boot. */
+int kernel_process_add(struct kernel *kernel, pid_t pid, uint64_t start_ns, uint32_t uid);
+void kernel_process_remove(struct kernel *kernel, pid_t pid);
+int kernel_process_get(struct kernel *kernel, pid_t pid, struct wire_process *ret_process);
+
+/* Call `each` for every process in the table, until it returns other than 0. */
+int kernel_processes(struct kernel *kernel,
+                     int (*each)(void *context, pid_t pid, const struct wire_process *process),
+                     void *context);
+
+/* The same for contexts and live blocks. A table that changes meanwhile is seen partly before, partly after. */
+int kernel_contexts(struct kernel *kernel,
+                    int (*each)(void *context, const struct wire_context_key *key,
+                                const struct wire_context *value),
+                    void *context);
+int kernel_blocks(struct kernel *kernel,
+                  int (*each)(void *context, const struct wire_key *key, const struct wire_block *value),
+                  void *context);
+void kernel_block_remove(struct kernel *kernel, const struct wire_key *key);
+
+/* Remove blocks, contexts and known stacks that `stale` says are of no living process, or of an earlier image of one.
+ * Returns how many. */
+size_t kernel_purge(struct kernel *kernel, bool (*stale)(void *context, pid_t pid, uint32_t generation),
+                    void *context);
+
+/* Let the kernel recognise a stack. */
+int kernel_known_add(struct kernel *kernel, const struct wire_known_key *key,
+                     const struct wire_known *value);
+
+/* The interpreter of a process; NULL: it has none. */
+int kernel_python_set(struct kernel *kernel, pid_t pid, const struct python_kernel_facts *facts);
+
+/* Readable (EPOLLIN) when there are records. */
+int kernel_fd(const struct kernel *kernel);
+
+/* Call `each` for records in the ring, at most `max`. How many there were. */
+int kernel_read(struct kernel *kernel, size_t max,
+                void (*each)(void *context, const void *record, size_t bytes), void *context);
+
+/* What was read of a process's records, so that its share of the ring is free again. */
+void kernel_consumed(struct kernel *kernel, pid_t pid, uint64_t bytes);
+
+void kernel_machine(struct kernel *kernel, struct wire_machine *ret_machine);
+
+/* ---- without an observer ---- */
+
+/* Pinned directories whose observer is gone. Calls `each` with their names; with `remove` they are removed. Returns how many
+ * there were, or -errno. */
+int kernel_orphans(bool remove, void (*each)(void *context, const char *name), void *context);

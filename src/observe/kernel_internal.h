@@ -1,0 +1,43 @@
+/* kernel_internal.h: what kernel.c and attach.c share. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "observe/kernel.h"
+#include "observe/pins.h"
+
+enum { ATTACH_UPROBE_MULTI = 48, LIBRARIES_MAX = 64 };
+
+struct bpf_object;
+struct bpf_program;
+struct ring_buffer;
+
+/* A library file that has probes. */
+struct attached {
+    dev_t device;
+    ino_t inode;
+    int enter, leave; /* links; -1: adopted, the pins keep them */
+    int functions;
+};
+
+struct kernel {
+    char pins[PINS_PATH_MAX];
+    int lock;
+    struct bpf_object *object;
+    struct bpf_program *enter, *leave;
+    struct ring_buffer *ring;
+    int settings, processes, contexts, blocks, known, consumed, python, machine; /* maps */
+    struct attached attached[LIBRARIES_MAX];
+    size_t n_attached;
+
+    /* Of one kernel_read(): */
+    void (*each)(void *context, const void *record, size_t bytes);
+    void *each_context;
+    size_t left, done;
+};
+
+/* Find the links that an earlier observer pinned. */
+void attach_adopt(struct kernel *kernel);
+void attach_release(struct kernel *kernel);

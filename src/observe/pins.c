@@ -1,0 +1,116 @@
+/* Directories of pins. See pins.h. */
+#include "observe/pins.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+
+#define PREFIX       "memoir-"
+#define LOCK_DIR     "/run/memoir"
+#define BPFFS_MAGIC  0xcafe4a11
+
+/* Tried in turn: the usual place, and one that is writable where /sys is not. */
+static const char *const places[] = {"/sys/fs/bpf", LOCK_DIR "/bpf"};
+enum { PLACES = sizeof(places) / sizeof(places[0]) };
+
+static bool is_bpffs(const char *path)
+{
+    struct statfs fs;
+    return statfs(path, &fs) == 0 && (unsigned long)fs.f_type == BPFFS_MAGIC;
+}
+
+/* A bpffs that is mounted, or gets mounted here. NULL with errno. */
+static const char *place_find(void)
+{
+    for (size_t i = 0; i < PLACES; i++)
+        if (is_bpffs(places[i]))
+            return places[i];
+    for (size_t i = 0; i < PLACES; i++) {
+        if (mkdir(places[i], 0700) < 0 && errno != EEXIST)
+            continue;
+        if (mount("bpf", places[i], "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0700") == 0)
+            return places[i];
+    }
+    return NULL;
+}
+
+/* -EBUSY: it is held. */
+static int lock_take(const char *name)
+{
+    char path[PINS_PATH_MAX];
+    if (mkdir(LOCK_DIR, 0755) < 0 && errno != EEXIST)
+        return -errno;
+    snprintf(path, sizeof(path), "%s/observe-%s.lock", LOCK_DIR, name);
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return errno == EWOULDBLOCK ? -EBUSY : -errno;
+    return MEMOIR_TAKE_FD(fd);
+}
+
+int pins_open(const char *name, char path[static PINS_PATH_MAX], int *ret_lock)
+{
+    MEMOIR_CLEANUP(closep)
+    int lock = lock_take(name);
+    if (lock < 0)
+        return lock;
+    const char *place = place_find();
+    if (!place)
+        return -errno;
+    snprintf(path, PINS_PATH_MAX, "%s/%s%s", place, PREFIX, name);
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    *ret_lock = MEMOIR_TAKE_FD(lock);
+    return 0;
+}
+
+void pins_remove(const char *path)
+{
+    DIR *dir = opendir(path);
+    if (!dir)
+        return;
+    for (struct dirent *entry; (entry = readdir(dir));)
+        if (entry->d_name[0] != '.')
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    closedir(dir);
+    if (rmdir(path) < 0)
+        log_warn("cannot remove '%s': %m", path);
+}
+
+int pins_orphans(bool remove, void (*each)(void *context, const char *name), void *context)
+{
+    int n = 0;
+    for (size_t i = 0; i < PLACES; i++) {
+        DIR *dir = is_bpffs(places[i]) ? opendir(places[i]) : NULL;
+        for (struct dirent *entry; dir && (entry = readdir(dir));) {
+            if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0)
+                continue;
+            const char *name = entry->d_name + strlen(PREFIX);
+            MEMOIR_CLEANUP(closep) int lock = lock_take(name);
+            if (lock < 0)
+                continue; /* its observer runs */
+            char path[PINS_PATH_MAX];
+            snprintf(path, sizeof(path), "%s/%.64s", places[i], entry->d_name);
+            if (each)
+                each(context, name);
+            if (remove)
+                pins_remove(path);
+            n++;
+        }
+        if (dir)
+            closedir(dir);
+    }
+    return n;
+}

@@ -1,0 +1,17 @@
+/* pins.h: directories of bpffs in which maps and links outlive their observer. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { PINS_PATH_MAX = 128 };
+
+/* The directory for pins called `name`, made if need be, with its lock held by the descriptor *ret_lock. Mounts a bpffs where
+ * there is none. -EBUSY: another observer has it. */
+int pins_open(const char *name, char path[static PINS_PATH_MAX], int *ret_lock);
+
+/* Remove all that is pinned there, and the directory. */
+void pins_remove(const char *path);
+
+/* See kernel_orphans(). */
+int pins_orphans(bool remove, void (*each)(void *context, const char *name), void *context);

@@ -1,0 +1,140 @@
+/* stack.bpf.h: the call site of a probed call, at its entry.
+ *
+ * The observer unwinds a stack from a copy of its bytes. That is needed once for each stack: afterwards the kernel knows at
+ * which places of the stack the return addresses lie and compares them, and the event carries the site's number. Included
+ * by probe.bpf.c alone. */
+#pragma once
+
+static __always_inline bool stack_matches(const struct wire_known *k, uint64_t sp)
+{
+    uint32_t n = k->n;
+    for (uint32_t i = 0; i < WIRE_KNOWN_WORDS; i++) {
+        uint64_t word = 0;
+        if (i >= n)
+            break;
+        if (bpf_probe_read_user(&word, sizeof(word), (void *)(sp + k->offset[i])) < 0 ||
+            word != k->value[i])
+            return false;
+    }
+    return true;
+}
+
+static __noinline uint32_t stack_known(const struct at *at, uint16_t function, uint64_t caller,
+                                       uint64_t sp, uint64_t python)
+{
+    struct wire_known_key key = {
+        .pid = at->pid,
+        .generation = at->generation,
+        .function = function,
+        .caller = caller,
+        .sp = sp,
+        .python = python,
+    };
+    for (uint16_t variant = 0; variant < WIRE_KNOWN_VARIANTS; variant++) {
+        key.variant = variant;
+        const struct wire_known *k = bpf_map_lookup_elem(&known, &key);
+        if (!k)
+            break;
+        if (stack_matches(k, sp))
+            return k->site;
+    }
+    return 0;
+}
+
+/* Up to the end of the page that `from` lies in: a read across the end of the stack fails as a whole. */
+static __always_inline uint32_t page_rest(uint64_t from)
+{
+    return WIRE_PAGE - (uint32_t)(from & (WIRE_PAGE - 1));
+}
+
+static __always_inline bool page_copy(uint8_t *to, uint64_t from, uint32_t *ret_n)
+{
+    uint32_t n = page_rest(from);
+    if (n > WIRE_PAGE)
+        n = WIRE_PAGE;
+    *ret_n = n;
+    return bpf_probe_read_user(to, n, (void *)from) == 0;
+}
+
+/* False: the stack ends here, or there is no room. */
+static __noinline bool stack_more(const struct at *at, const struct call *call, uint64_t from)
+{
+    if (!ring_admits(at, sizeof(struct wire_more)))
+        return false;
+    struct wire_more *m = bpf_ringbuf_reserve(&ring, sizeof(*m), 0);
+    if (!m)
+        return false;
+    m->record = WIRE_RECORD_MORE;
+    m->pid = at->pid;
+    m->tid = at->tid;
+    m->call = call->number;
+    m->address = from;
+    if (!page_copy(m->bytes, from, &m->n_bytes)) {
+        bpf_ringbuf_discard(m, 0);
+        return false;
+    }
+    __sync_fetch_and_add(&at->process->produced, sizeof(*m));
+    bpf_ringbuf_submit(m, 0);
+    return true;
+}
+
+static __always_inline void registers_take(const struct pt_regs *regs, struct wire_stack *s)
+{
+    s->sp = regs->sp;
+    s->ip = regs->ip;
+    s->bp = regs->bp;
+    s->bx = regs->bx;
+    s->r12 = regs->r12;
+    s->r13 = regs->r13;
+    s->r14 = regs->r14;
+    s->r15 = regs->r15;
+}
+
+static __always_inline bool stack_copy(const struct at *at, const struct pt_regs *regs,
+                                       const struct call *call, uint64_t caller)
+{
+    struct wire_stack *s = 0;
+    if (ring_admits(at, sizeof(*s)))
+        s = bpf_ringbuf_reserve(&ring, sizeof(*s), 0);
+    if (!s)
+        return false;
+    s->record = WIRE_RECORD_STACK;
+    s->pid = at->pid;
+    s->tid = at->tid;
+    s->generation = at->generation;
+    s->call = call->number;
+    s->function = call->function;
+    s->caller = caller;
+    registers_take(regs, s);
+    s->python.hash = 0;
+    s->python.n = 0;
+    s->python.flags = 0;
+    uint64_t sp = s->sp;
+    if (!page_copy(s->bytes, sp, &s->n_bytes)) {
+        bpf_ringbuf_discard(s, 0);
+        return false;
+    }
+    __sync_fetch_and_add(&at->process->produced, sizeof(*s));
+    bpf_ringbuf_submit(s, 0);
+    uint64_t from = sp + page_rest(sp);
+    for (int i = 1; i < WIRE_STACK_PAGES; i++) {
+        if (!stack_more(at, call, from))
+            break;
+        from += WIRE_PAGE;
+    }
+    return true;
+}
+
+static __always_inline void stack_take(const struct at *at, const struct pt_regs *regs,
+                                       struct call *call)
+{
+    uint64_t caller = 0, sp = stack_pointer(regs);
+    if (bpf_probe_read_user(&caller, sizeof(caller), (void *)sp) < 0)
+        return;
+    call->site = stack_known(at, call->function, caller, sp, 0);
+    if (call->site)
+        return;
+    call->has_stack = stack_copy(at, regs, call, caller);
+    if (!call->has_stack)
+        __sync_fetch_and_add(&at->process->lost_stacks, 1);
+}

@@ -1,0 +1,259 @@
+/* wire.h: what the probes in the kernel and the observer share.
+ *
+ * Both compilers read this file, so it has fixed-width fields only. Maps outlive the observer that made them (they are
+ * pinned in bpffs): change WIRE_LAYOUT whenever a layout or the meaning of a field changes, and older pins are cleared
+ * instead of being read wrongly. */
+#pragma once
+
+#ifdef __bpf__
+#include "bpf/kernel.h"
+#else
+#include <assert.h>
+#include <stdint.h>
+#endif
+
+#include "observe/python_capture.h"
+
+enum {
+    WIRE_LAYOUT = 1,
+    WIRE_FUNCTIONS_MAX = 512, /* of all probe tables together; number 0 stays empty */
+    WIRE_ARGUMENTS_MAX = 9,
+    WIRE_CALLS_MAX = 4,        /* probed calls inside each other, of one thread */
+    WIRE_PROCESSES_MAX = 4096, /* that are traced at a time */
+    WIRE_CONTEXTS_MAX = 16384,
+    WIRE_BLOCKS_MAX = 1 << 20,   /* live blocks of all processes */
+    WIRE_BLOCKS_QUOTA = 1 << 18, /* live blocks of one process, unless settings say otherwise */
+    WIRE_KNOWN_MAX = 1 << 16,   /* stacks that the kernel recognises */
+    WIRE_KNOWN_WORDS = 12,      /* return addresses that must match */
+    WIRE_KNOWN_VARIANTS = 4,    /* stacks with the same key that differ in these words */
+    WIRE_RING_BYTES = 1 << 25,
+    WIRE_RING_QUOTA = 1 << 24, /* bytes of one process that wait in it, unless settings say otherwise */
+    WIRE_PAGE = 4096,
+    WIRE_STACK_PAGES = 4, /* of a stack that are copied */
+    WIRE_BATCH_MAX = 64,    /* copies of one batched call that are told one by one */
+    WIRE_MAPPINGS_MAX = 4096, /* that one call unmaps */
+    WIRE_GRANULE_SHIFT = 21,  /* page faults are counted by 2 MiB of address space */
+};
+
+/* What a probed function does, and so what its arguments mean. */
+enum wire_op {
+    WIRE_OP_NONE = 0,
+    WIRE_OP_ALLOC = 1,         /* *address gets a block of `size` bytes */
+    WIRE_OP_ALLOC_PITCH = 2,   /* *address gets a block of *source (the pitch) times `extra` (the height) bytes */
+    WIRE_OP_ALLOC_ARRAY = 3,   /* *address gets an array described at `size` */
+    WIRE_OP_FREE = 4,          /* the block at `address` goes */
+    WIRE_OP_REGISTER = 5,      /* [address, +size) is pinned in place */
+    WIRE_OP_UNREGISTER = 6,
+    WIRE_OP_COPY = 7,          /* `size` bytes from `source` to `address` */
+    WIRE_OP_COPY_2D = 8,       /* as the CUDA_MEMCPY2D at `address` says */
+    WIRE_OP_COPY_3D = 9,       /* as the CUDA_MEMCPY3D at `address` says */
+    WIRE_OP_COPY_BATCH = 10,   /* `extra` copies: arrays of destinations, sources and sizes */
+    WIRE_OP_SET = 11,          /* `size` elements of `unit` bytes, `extra` rows of them */
+    WIRE_OP_PREFETCH = 12,     /* [address, +size) is asked to move */
+    WIRE_OP_CONTEXT_SET = 13,  /* `address` is the thread's context now */
+    WIRE_OP_CONTEXT_POP = 14,  /* the thread's context is not known any more */
+    WIRE_OP_CONTEXT_MAKE = 15, /* *address is a context of device `extra` */
+    WIRE_OP_CONTEXT_END = 16,  /* context `address` and all its memory go */
+    WIRE_OP_DEVICE_RESET = 17, /* the contexts of device `extra` and all their memory go */
+    WIRE_OP_HANDLE_MAKE = 18,  /* *address is a handle of `size` bytes of physical memory */
+    WIRE_OP_HANDLE_FREE = 19,  /* handle `address` goes; its memory when nothing maps it any more */
+    WIRE_OP_HANDLE_KEEP = 20,  /* *address is one more reference to the handle of the memory at `source` */
+    WIRE_OP_MAP = 21,          /* [address, +size) is memory of handle `source` now */
+    WIRE_OP_UNMAP = 22,        /* all mappings in [address, +size) go */
+    WIRE_OP_DEVICE_UUID = 23,  /* *address is the UUID of device `extra` */
+    WIRE_OPS = 24,
+};
+
+enum wire_function_flags {
+    WIRE_FUNCTION_NARROW = 1u << 0, /* sizes and addresses have 32 bits: forms of before CUDA 3.2 */
+    WIRE_FUNCTION_ASYNC = 1u << 1,
+    WIRE_FUNCTION_POOL = 1u << 2,
+    WIRE_FUNCTION_SHARED = 1u << 3, /* memory that another process has allocated */
+    WIRE_FUNCTION_SITE = 1u << 4,   /* tell the call site */
+    WIRE_FUNCTION_ARRAY = 1u << 5,  /* addresses are handles of arrays */
+};
+
+/* The row of a probe table, as the kernel needs it. Arguments have numbers from 1, so that
+ * 0 is none; from 7 on they lie on the stack. */
+struct wire_function {
+    uint8_t op;        /* enum wire_op */
+    uint8_t space;     /* enum memoir_space */
+    uint8_t direction; /* enum trace_direction */
+    uint8_t flags;     /* enum wire_function_flags */
+    uint8_t address, size, source, extra; /* numbers of arguments */
+    uint32_t unit;     /* bytes of an element */
+    uint32_t spare;
+};
+
+/* Names of blocks: addresses, and handles, which may have the same values. */
+enum wire_class {
+    WIRE_MEMORY = 0,
+    WIRE_ARRAY = 1,
+    WIRE_HANDLE = 2,
+    WIRE_MAPPING = 3,
+    WIRE_REGISTERED = 4,
+};
+
+/* Blocks of earlier processes with the same PID have another generation and are never found. */
+struct wire_key {
+    uint32_t pid;
+    uint32_t class_generation; /* enum wire_class in the lowest 8 bits */
+    uint64_t address;
+};
+
+struct wire_block {
+    uint64_t size;
+    uint64_t time_ns; /* CLOCK_MONOTONIC */
+    uint64_t call;
+    uint64_t context; /* of a mapping: its handle */
+    uint32_t context_generation;
+    uint32_t site;      /* of a stack that the kernel recognised; 0: see the ring */
+    uint16_t function;
+    uint8_t space;
+    uint8_t flags;       /* enum wire_function_flags of its function */
+    uint32_t references; /* of a handle: itself and mappings */
+};
+
+struct wire_counters {
+    uint64_t freed_bytes, freed_blocks;
+    uint64_t alloc_bytes, alloc_blocks;
+};
+
+/* By enum memoir_space; registered bytes, which are host memory that counts elsewhere, in the last one. */
+enum { WIRE_SPACES = 32, WIRE_SPACE_REGISTERED = WIRE_SPACES - 1 };
+
+struct wire_context_key {
+    uint32_t pid, generation; /* of the process */
+    uint64_t context;         /* 0: not known */
+};
+
+/* Totals are those of all contexts of a process. */
+struct wire_context {
+    int32_t device;      /* the process's own number; -1: not known */
+    uint32_t generation; /* grows when all its memory goes at once */
+    struct wire_counters space[WIRE_SPACES];
+};
+
+struct wire_process {
+    uint64_t start_ns;   /* since boot: tells processes with the same PID apart */
+    uint32_t generation; /* grows with each exec and each process that gets this PID */
+    uint32_t uid;
+    uint64_t calls;
+    uint64_t live_blocks;
+    uint64_t default_context; /* of threads that have set none */
+    uint64_t produced;        /* bytes in the ring */
+    uint64_t events;
+    uint64_t copies[5], copied_bytes[5]; /* by enum trace_direction */
+    /* What was not kept, and why: */
+    uint64_t lost_events;   /* the ring or the process's share of it was full */
+    uint64_t lost_stacks;   /* of those, call sites only */
+    uint64_t lost_blocks, lost_bytes; /* the table or the process's quota was full: in no total */
+    uint64_t unknown_frees; /* allocated before tracing began, or not kept */
+    uint64_t replaced;      /* an address was given out again, and no free had been seen */
+    uint64_t unreadable;    /* arguments that could not be read */
+    uint64_t unpaired;      /* calls whose entry or return was not seen */
+    uint64_t faults;        /* page faults */
+};
+
+/* By processors: added up by readers. */
+struct wire_machine {
+    uint64_t lost_processes; /* there was no room for another process */
+    uint64_t unpaired;
+};
+
+struct wire_settings {
+    uint32_t layout; /* WIRE_LAYOUT */
+    uint32_t all;    /* trace every process, not only those in the table */
+    uint32_t blocks_quota; /* live blocks of one process */
+    uint32_t ring_quota;   /* bytes of one process that wait in the ring */
+};
+
+/* ---- stacks ---- */
+
+struct wire_known_key {
+    uint32_t pid, generation;
+    uint16_t function;
+    uint16_t variant;
+    uint32_t spare;
+    uint64_t caller, sp;
+    uint64_t python; /* hash of the Python frames; 0: none */
+};
+
+struct wire_known {
+    uint32_t site;
+    uint32_t n;
+    uint64_t value[WIRE_KNOWN_WORDS];
+    uint32_t offset[WIRE_KNOWN_WORDS]; /* from the stack pointer at entry */
+};
+
+/* ---- the ring ---- */
+
+enum wire_record {
+    WIRE_RECORD_EVENT = 1,   /* struct wire_event */
+    WIRE_RECORD_STACK = 2,   /* struct wire_stack: of the call that it names, told before its event */
+    WIRE_RECORD_MORE = 3,    /* struct wire_more: the stack goes on */
+    WIRE_RECORD_LIBRARY = 4, /* struct wire_event: the process mapped a library that there are probes for */
+};
+
+struct wire_event {
+    uint32_t record; /* enum wire_record */
+    uint32_t pid, tid;
+    uint32_t generation; /* of the process */
+    uint64_t time_ns;
+    uint64_t address, size, source;
+    uint64_t call, context;
+    uint32_t site;
+    uint16_t kind; /* enum trace_kind */
+    uint16_t function;
+    int32_t result;
+    int32_t device;
+    uint8_t space, direction, class, flags; /* flags: enum wire_event_flags */
+    uint8_t has_stack; /* a record WIRE_RECORD_STACK with this call came before */
+    uint8_t async;
+    uint16_t spare;
+    uint8_t uuid[16];
+};
+
+enum wire_event_flags {
+    WIRE_EVENT_UNKNOWN = 1u << 0, /* the kernel does not know the block */
+    WIRE_EVENT_UUID = 1u << 1,
+    WIRE_EVENT_EXEC = 1u << 2,    /* with TRACE_EXIT: the process goes on with another program */
+    WIRE_EVENT_UNKEPT = 1u << 3,  /* an allocation that is in no total: the quota was full */
+};
+
+enum { WIRE_REGISTERS = 9 };
+
+struct wire_stack {
+    uint32_t record, pid, tid, generation;
+    uint64_t call;
+    uint64_t caller; /* return address of the probed function */
+    uint64_t sp;     /* at its entry: where `caller` lies */
+    uint64_t ip, bp, bx, r12, r13, r14, r15;
+    uint16_t function, spare;
+    uint32_t n_bytes; /* from sp on; more follow in other records */
+    struct python_capture python;
+    uint8_t bytes[WIRE_PAGE];
+};
+
+struct wire_more {
+    uint32_t record, pid, tid, n_bytes;
+    uint64_t call;
+    uint64_t address; /* of the first byte */
+    uint8_t bytes[WIRE_PAGE];
+};
+
+/* ---- page faults ---- */
+
+struct wire_granule_key {
+    uint32_t pid, generation;
+    uint64_t granule; /* address >> WIRE_GRANULE_SHIFT */
+};
+
+#ifndef __bpf__
+static_assert(sizeof(struct wire_function) == 16, "two compilers");
+static_assert(sizeof(struct wire_key) == 16, "two compilers");
+static_assert(sizeof(struct wire_block) == 48, "two compilers");
+static_assert(sizeof(struct wire_event) == 104, "two compilers");
+static_assert(sizeof(struct wire_known_key) == 40, "two compilers");
+static_assert(sizeof(struct wire_known) == 152, "two compilers");
+#endif
