@@ -21,7 +21,7 @@
 #include "daemon/reaper.h"
 #include "daemon/retire.h"
 #include "daemon/server.h"
-#include "daemon/subject.h"
+#include "ledger/subject.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
 

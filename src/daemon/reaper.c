@@ -19,7 +19,7 @@
 #include "daemon/loop.h"
 #include "daemon/native.h"
 #include "daemon/retire.h"
-#include "daemon/subject.h"
+#include "ledger/subject.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
 

@@ -1,5 +1,5 @@
 /* Who a process is, from outside: the same as it says itself. */
-#include "daemon/subject.h"
+#include "ledger/subject.h"
 
 #include <fcntl.h>
 #include <stdio.h>

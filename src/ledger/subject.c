@@ -2,7 +2,7 @@
  *
  * Only files of /proc that the kernel answers from its own copies: the memory of a stranger may be mapped from
  * a file system of his that never answers, and whoever reads it waits for that. */
-#include "daemon/subject.h"
+#include "ledger/subject.h"
 
 #include <errno.h>
 #include <fcntl.h>
