@@ -50,38 +50,41 @@ enum { TRACE_NAME_MAX = 64, TRACE_DIRECTIONS = 5 };
 struct trace_identity {
     int32_t pid;
     uint32_t uid;
-    uint64_t start_ticks;      /* field 22 of /proc/PID/stat: with the PID, unique while the machine runs */
-    uint64_t start_ns;         /* CLOCK_MONOTONIC when the history began */
-    uint64_t start_real_ns;    /* CLOCK_REALTIME at that moment, so that times can be told to people */
+    uint64_t
+        start_ticks;   /* field 22 of /proc/PID/stat: with the PID, unique while the machine runs */
+    uint64_t start_ns; /* CLOCK_MONOTONIC when the history began */
+    uint64_t start_real_ns; /* CLOCK_REALTIME at that moment, so that times can be told to people */
     char name[TRACE_NAME_MAX]; /* of the program */
     char host[TRACE_NAME_MAX]; /* "" if not known */
 };
 
 /* 0 takes the default. */
 struct trace_limits {
-    uint32_t blocks;       /* active ones; default 4 million. More are counted in sums only */
-    uint32_t ended;        /* blocks kept after their end; default 65,536; then the oldest is folded */
-    uint32_t implicit;     /* ranges known from copies only; default 16,384 */
-    uint32_t moments;      /* of one block; a power of two, default 32, at most 4,096 */
-    uint64_t moments_all;  /* of all blocks; default 1 million */
-    uint32_t holders;      /* default 65,536; more are counted under site 0 */
+    uint32_t blocks;   /* active ones; default 4 million. More are counted in sums only */
+    uint32_t ended;    /* blocks kept after their end; default 65,536; then the oldest is folded */
+    uint32_t implicit; /* ranges known from copies only; default 16,384 */
+    uint32_t moments;  /* of one block; a power of two, default 32, at most 4,096 */
+    uint64_t moments_all; /* of all blocks; default 1 million */
+    uint32_t holders;     /* default 65,536; more are counted under site 0 */
 };
 
 enum {
-    TRACE_QUEUE_MAX = 1 << 18,    /* events that wait for a reader to leave */
-    TRACE_GAPS_MAX = 256,         /* rows of gaps; the last ones */
-    TRACE_FAILURES_MAX = 64,      /* rows of failed allocations; the last ones */
-    TRACE_FAILURE_HOLDERS = 24,   /* of the snapshot of one failure */
+    TRACE_QUEUE_MAX = 1 << 18,  /* events that wait for a reader to leave */
+    TRACE_GAPS_MAX = 256,       /* rows of gaps; the last ones */
+    TRACE_FAILURES_MAX = 64,    /* rows of failed allocations; the last ones */
+    TRACE_FAILURE_HOLDERS = 24, /* of the snapshot of one failure */
     TRACE_FAILURE_OTHERS = 16,
-    TRACE_TIMELINE_SLOTS = 512,   /* moments of the timeline; their distance doubles when they are used up */
-    TRACE_TIMELINE_HOLDERS = 64,  /* that have a line of their own */
-    TRACE_REPEATS = 4,            /* ranges of a block that repeated copies are counted for */
+    TRACE_TIMELINE_SLOTS =
+        512, /* moments of the timeline; their distance doubles when they are used up */
+    TRACE_TIMELINE_HOLDERS = 64, /* that have a line of their own */
+    TRACE_REPEATS = 4,           /* ranges of a block that repeated copies are counted for */
 };
 
 /* `identity` is copied. 0 or -ENOMEM. */
 int trace_history_new(const struct trace_identity *identity, const struct trace_limits *limits,
                       struct trace_history **ret_history);
-void trace_history_free(struct trace_history *history); /* NULL is fine; nobody else may use it then */
+void trace_history_free(
+    struct trace_history *history); /* NULL is fine; nobody else may use it then */
 
 struct trace_identity trace_history_identity(struct trace_history *history);
 /* A program name that became known later (exec). */
@@ -98,7 +101,8 @@ struct trace_sites *trace_history_sites(struct trace_history *history);
  * sense (unknown kind, a range past the end of the address space, times that go back) leave the history right:
  * they are refused and counted as `invalid`, a time that goes back is taken as the last one. `pid` is not looked at. */
 void trace_history_event(struct trace_history *history, const struct trace_event *event);
-void trace_history_events(struct trace_history *history, const struct trace_event *events, size_t n);
+void trace_history_events(struct trace_history *history, const struct trace_event *events,
+                          size_t n);
 
 /* ---- blocks ---- */
 
@@ -162,7 +166,7 @@ struct trace_block {
     struct trace_flow pageable;
     struct trace_flow sets, prefetches;
     uint64_t first_copy_ns, last_copy_ns; /* 0: none */
-    uint64_t repeated;                    /* copies of a range and direction that was copied before */
+    uint64_t repeated; /* copies of a range and direction that was copied before */
     uint64_t repeated_bytes;
     struct trace_repeat repeats[TRACE_REPEATS]; /* most copies first; copies == 0: none */
     uint64_t system[TRACE_SYSTEM_KINDS];        /* how often */
@@ -188,44 +192,50 @@ struct trace_moment {
 };
 
 /* The active block that contains the address (or has it as its handle): O(log n). -ENOENT. */
-int trace_history_find(struct trace_history *history, uint64_t address, struct trace_block *ret_block);
+int trace_history_find(struct trace_history *history, uint64_t address,
+                       struct trace_block *ret_block);
 
 /* All blocks that began at the address and are still kept, the latest first: how many there are, of which up to `n` are stored. */
-size_t trace_history_at(struct trace_history *history, uint64_t address, struct trace_block *blocks, size_t n);
+size_t trace_history_at(struct trace_history *history, uint64_t address, struct trace_block *blocks,
+                        size_t n);
 
 /* By id: O(1). -ENOENT: it was folded. */
 int trace_history_block(struct trace_history *history, uint64_t id, struct trace_block *ret_block);
 
 /* The last events of a block in order of time, up to the last `n`: how many were stored, or -ENOENT. */
-ptrdiff_t trace_history_moments(struct trace_history *history, uint64_t id, struct trace_moment *moments, size_t n);
+ptrdiff_t trace_history_moments(struct trace_history *history, uint64_t id,
+                                struct trace_moment *moments, size_t n);
 
 enum trace_by { TRACE_BY_COUNT = 0, TRACE_BY_BYTES = 1 };
 
 /* What to look at; zeroes and `device` -1 let everything pass. */
 struct trace_filter {
-    bool active;          /* only active blocks */
-    bool ended;           /* only ended ones */
-    uint8_t space;        /* enum memoir_space; 0: any */
-    bool by_device;       /* only those of `device` */
+    bool active;    /* only active blocks */
+    bool ended;     /* only ended ones */
+    uint8_t space;  /* enum memoir_space; 0: any */
+    bool by_device; /* only those of `device` */
     int32_t device;
-    bool by_site;         /* only those of `site` */
+    bool by_site; /* only those of `site` */
     uint32_t site;
-    uint64_t min, max;    /* of the value that `by` names; max 0: no bound */
+    uint32_t classes;  /* bit i: those of class i; 0: any */
+    uint64_t min, max; /* of the value that `by` names; max 0: no bound */
 };
 
 /* The k hottest or coldest blocks. A block's value is what crossed the bus or may have: copies to and from the device, and those
- * of unknown direction. Hottest first, or coldest first; how many were stored. O(k) without space, device and site;
+ * of unknown direction. Hottest first, or coldest first; how many were stored, or -ENOMEM. O(k) without space, device and site;
  * with them O(k + what they refuse). */
-size_t trace_history_hot(struct trace_history *history, enum trace_by by, const struct trace_filter *filter,
-                         struct trace_block *blocks, size_t k);
-size_t trace_history_cold(struct trace_history *history, enum trace_by by, const struct trace_filter *filter,
-                          struct trace_block *blocks, size_t k);
+ptrdiff_t trace_history_hot(struct trace_history *history, enum trace_by by,
+                            const struct trace_filter *filter, struct trace_block *blocks,
+                            size_t k);
+ptrdiff_t trace_history_cold(struct trace_history *history, enum trace_by by,
+                             const struct trace_filter *filter, struct trace_block *blocks,
+                             size_t k);
 uint64_t trace_block_value(const struct trace_block *block, enum trace_by by);
 
 /* All blocks, `n` at a time: start with *cursor = 0, ask until 0 is returned. A block that exists all the while is told
  * exactly once. O(n + gaps between blocks). */
-size_t trace_history_blocks(struct trace_history *history, const struct trace_filter *filter, uint64_t *cursor,
-                            struct trace_block *blocks, size_t n);
+size_t trace_history_blocks(struct trace_history *history, const struct trace_filter *filter,
+                            uint64_t *cursor, struct trace_block *blocks, size_t n);
 
 /* ---- holders: always exact ---- */
 
@@ -243,7 +253,8 @@ struct trace_holder {
     uint64_t found_blocks, found_bytes; /* of the allocated: found */
     uint64_t peak_bytes;
     uint64_t failures, failed_bytes;
-    struct trace_flow flow[TRACE_DIRECTIONS]; /* of its blocks: each copy counts for both its sides */
+    struct trace_flow
+        flow[TRACE_DIRECTIONS]; /* of its blocks: each copy counts for both its sides */
     struct trace_flow pageable;
     uint64_t repeated, repeated_bytes;
     uint64_t never_copied_blocks; /* ended without a copy */
@@ -251,7 +262,8 @@ struct trace_holder {
 };
 
 /* All holders, as trace_history_blocks() does it. */
-size_t trace_history_holders(struct trace_history *history, uint64_t *cursor, struct trace_holder *holders, size_t n);
+size_t trace_history_holders(struct trace_history *history, uint64_t *cursor,
+                             struct trace_holder *holders, size_t n);
 
 /* The copies that a line made. Each counts once. */
 struct trace_copier {
@@ -262,7 +274,8 @@ struct trace_copier {
     uint64_t repeated, repeated_bytes; /* of a range that was copied in this direction before */
     uint64_t first_ns, last_ns;
 };
-size_t trace_history_copiers(struct trace_history *history, uint64_t *cursor, struct trace_copier *copiers, size_t n);
+size_t trace_history_copiers(struct trace_history *history, uint64_t *cursor,
+                             struct trace_copier *copiers, size_t n);
 
 /* ---- the process as a whole ---- */
 
@@ -284,20 +297,22 @@ struct trace_totals {
     uint64_t memory_bytes; /* about what the history takes */
 
     /* Losses, each for its cause. */
-    uint64_t gaps, gap_events;      /* told by TRACE_GAP */
-    uint64_t folded_blocks;         /* ended blocks that are in sums only */
-    uint64_t folded_implicit;       /* the same for ranges known from copies */
-    uint64_t merged_implicit;       /* ranges that became part of another */
-    uint64_t unkept_blocks;         /* allocations past the limit, or without memory for them */
-    uint64_t unkept_moments;        /* events of blocks without room for moments */
-    uint64_t unknown_frees;         /* of no active block */
-    uint64_t unknown_restores;      /* of no freed block, or its place is taken */
-    uint64_t unknown_sides;         /* sides of copies that no block contains */
-    uint64_t superseded;            /* blocks that another took the place of: END_LOST */
-    uint64_t unkept_holders;        /* counted under site 0 */
-    uint64_t invalid;               /* events refused */
-    uint64_t late;                  /* events whose time went back */
-    uint64_t waits;                 /* the feeder waited for a reader: the queue was full */
+    uint64_t gaps, gap_events; /* told by TRACE_GAP */
+    uint64_t folded_blocks;    /* ended blocks that are in sums only */
+    uint64_t folded_implicit;  /* the same for ranges known from copies */
+    uint64_t merged_implicit;  /* ranges that became part of another */
+    uint64_t unkept_blocks;    /* allocations past the limit, or without memory for them */
+    uint64_t unkept_moments;   /* events of blocks without room for moments */
+    uint64_t unknown_frees;    /* of no active block */
+    uint64_t unknown_restores; /* of no freed block, or its place is taken */
+    uint64_t unknown_sides;    /* sides of copies that no block contains */
+    uint64_t superseded;       /* blocks that another took the place of: END_LOST */
+    uint64_t unkept_holders;   /* counted under site 0 */
+    uint64_t invalid;          /* events refused */
+    uint64_t
+        failed_copies; /* copies, sets and prefetches that returned an error: in no other sum */
+    uint64_t late;     /* events whose time went back */
+    uint64_t waits;    /* the feeder waited for a reader: the queue was full */
 };
 struct trace_totals trace_history_totals(struct trace_history *history);
 
@@ -331,20 +346,22 @@ struct trace_failure {
     bool out_of_memory;
     uint64_t repeats; /* the same failure within a millisecond, counted here */
     /* If out of memory: who held what on that device (on the host, for spaces of the host) at that moment. */
-    uint64_t held_bytes, held_blocks;             /* by this process, all holders */
-    uint32_t n_holders;                           /* largest first */
+    uint64_t held_bytes, held_blocks; /* by this process, all holders */
+    uint32_t n_holders;               /* largest first */
     uint32_t n_others;
     struct trace_failure_holder holders[TRACE_FAILURE_HOLDERS];
     struct trace_failure_other others[TRACE_FAILURE_OTHERS];
     uint64_t capacity_bytes, used_bytes; /* of the device, as the caller said; 0: not known */
 };
 
-size_t trace_history_failures(struct trace_history *history, struct trace_failure *failures, size_t n);
+size_t trace_history_failures(struct trace_history *history, struct trace_failure *failures,
+                              size_t n);
 
 /* What the feeder knows besides about the last failure: the other processes on the device and the device's own figures. -ENOENT:
  * there is none, or it has been told already. Feeder's thread; waits for readers. */
-int trace_history_failure_context(struct trace_history *history, uint64_t capacity_bytes, uint64_t used_bytes,
-                                  const struct trace_failure_other *others, size_t n);
+int trace_history_failure_context(struct trace_history *history, uint64_t capacity_bytes,
+                                  uint64_t used_bytes, const struct trace_failure_other *others,
+                                  size_t n);
 
 /* ---- timeline ---- */
 

@@ -3,7 +3,8 @@
 
 static_assert(ORDER_STEPS <= UINT16_MAX, "a step fits into its field");
 
-void trace_order_add(struct trace_order *order, struct trace_pool *pool, unsigned which, uint32_t slot, uint64_t value)
+void trace_order_add(struct trace_order *order, struct trace_pool *pool, unsigned which,
+                     uint32_t slot, uint64_t value)
 {
     struct trace_slot *s = pool_slot(pool, slot);
     unsigned step = order_step(value);
@@ -16,7 +17,8 @@ void trace_order_add(struct trace_order *order, struct trace_pool *pool, unsigne
     order->used[step / 64] |= UINT64_C(1) << (step % 64);
 }
 
-void trace_order_remove(struct trace_order *order, struct trace_pool *pool, unsigned which, uint32_t slot)
+void trace_order_remove(struct trace_order *order, struct trace_pool *pool, unsigned which,
+                        uint32_t slot)
 {
     struct trace_slot *s = pool_slot(pool, slot);
     struct trace_link link = s->order_link[which];
@@ -36,7 +38,8 @@ int trace_order_list(const struct trace_order *order, int step, bool down)
     if (step < 0 || step >= ORDER_STEPS)
         return -1;
     int word = step / 64, bit = step % 64;
-    uint64_t bits = down ? order->used[word] & (UINT64_MAX >> (63 - bit)) : order->used[word] & (UINT64_MAX << bit);
+    uint64_t bits = down ? order->used[word] & (UINT64_MAX >> (63 - bit))
+                         : order->used[word] & (UINT64_MAX << bit);
     while (!bits) {
         word += down ? -1 : 1;
         if (word < 0 || word >= ORDER_WORDS)

@@ -30,11 +30,13 @@ static inline unsigned order_step(uint64_t value)
 }
 
 /* `which` says which of a block's links the order uses. */
-void trace_order_add(struct trace_order *order, struct trace_pool *pool, unsigned which, uint32_t slot, uint64_t value);
-void trace_order_remove(struct trace_order *order, struct trace_pool *pool, unsigned which, uint32_t slot);
+void trace_order_add(struct trace_order *order, struct trace_pool *pool, unsigned which,
+                     uint32_t slot, uint64_t value);
+void trace_order_remove(struct trace_order *order, struct trace_pool *pool, unsigned which,
+                        uint32_t slot);
 
-static inline void trace_order_move(struct trace_order *order, struct trace_pool *pool, unsigned which, uint32_t slot,
-                                    uint64_t value)
+static inline void trace_order_move(struct trace_order *order, struct trace_pool *pool,
+                                    unsigned which, uint32_t slot, uint64_t value)
 {
     if (order_step(value) == pool_slot(pool, slot)->order_step[which])
         return;

@@ -159,7 +159,8 @@ void trace_hash_remove(struct trace_hash *hash, struct trace_pool *pool, uint32_
     s->newer = s->older = 0;
 }
 
-uint32_t trace_hash_find(const struct trace_hash *hash, const struct trace_pool *pool, uint64_t address)
+uint32_t trace_hash_find(const struct trace_hash *hash, const struct trace_pool *pool,
+                         uint64_t address)
 {
     if (hash->n_heads == 0)
         return 0;

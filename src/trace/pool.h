@@ -33,10 +33,11 @@ struct trace_activity {
     uint64_t repeated, repeated_bytes;
     struct trace_repeat repeats[REPEATS_SLOTS];
     uint64_t moments; /* without the allocation and the end, which are in the block */
-    uint64_t in_ring; /* moments that were stored in the ring, of which the last `ring_cap` are there */
+    uint64_t
+        in_ring; /* moments that were stored in the ring, of which the last `ring_cap` are there */
     struct trace_moment *ring;
-    uint32_t ring_cap; /* a power of two, or 0 */
-    uint32_t repeat_last; /* slot of `repeats` that matched last */
+    uint32_t ring_cap;                /* a power of two, or 0 */
+    uint32_t repeat_last;             /* slot of `repeats` that matched last */
     struct trace_system_sums *system; /* NULL: none */
 };
 
@@ -52,9 +53,9 @@ struct trace_slot {
     uint32_t site, flags;
     int32_t device, tid;
     uint32_t holder;
-    uint32_t generation; /* of the slot: blocks that used it before */
-    uint32_t hash_prev, hash_next; /* among the latest blocks of addresses with one hash */
-    uint32_t newer, older;         /* blocks of the same address and layer */
+    uint32_t generation;            /* of the slot: blocks that used it before */
+    uint32_t hash_prev, hash_next;  /* among the latest blocks of addresses with one hash */
+    uint32_t newer, older;          /* blocks of the same address and layer */
     struct trace_link context_link; /* active: of one context */
     struct trace_link age_link;     /* ended, or implicit: by age */
     struct trace_link order_link[ORDERS];
@@ -62,7 +63,8 @@ struct trace_slot {
     uint16_t function;
     uint8_t space, state, end, class, layer;
     bool used, active, found;
-    bool recent; /* implicit: used since the hand passed */
+    bool recent;   /* implicit: copied since the hand passed */
+    bool unlisted; /* active, and in no list of its context: there was no memory for that */
 };
 
 enum { POOL_CHUNK = 1024 };
@@ -105,4 +107,5 @@ struct trace_hash {
 int trace_hash_add(struct trace_hash *hash, struct trace_pool *pool, uint32_t slot);
 void trace_hash_remove(struct trace_hash *hash, struct trace_pool *pool, uint32_t slot);
 /* The latest block of an address, or 0. */
-uint32_t trace_hash_find(const struct trace_hash *hash, const struct trace_pool *pool, uint64_t address);
+uint32_t trace_hash_find(const struct trace_hash *hash, const struct trace_pool *pool,
+                         uint64_t address);

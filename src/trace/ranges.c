@@ -106,7 +106,8 @@ int trace_ranges_insert(struct trace_ranges *r, uint64_t start, uint32_t slot)
     }
     size_t place = count_up_to(leaf->starts, leaf->n, start);
     assert(place == 0 || leaf->starts[place - 1] != start);
-    memmove(leaf->starts + place + 1, leaf->starts + place, (leaf->n - place) * sizeof(*leaf->starts));
+    memmove(leaf->starts + place + 1, leaf->starts + place,
+            (leaf->n - place) * sizeof(*leaf->starts));
     memmove(leaf->slots + place + 1, leaf->slots + place, (leaf->n - place) * sizeof(*leaf->slots));
     leaf->starts[place] = start;
     leaf->slots[place] = slot;
@@ -124,7 +125,8 @@ void trace_ranges_remove(struct trace_ranges *r, uint64_t start)
     assert(place > 0 && leaf->starts[place - 1] == start);
     place--;
     leaf->n--;
-    memmove(leaf->starts + place, leaf->starts + place + 1, (leaf->n - place) * sizeof(*leaf->starts));
+    memmove(leaf->starts + place, leaf->starts + place + 1,
+            (leaf->n - place) * sizeof(*leaf->starts));
     memmove(leaf->slots + place, leaf->slots + place + 1, (leaf->n - place) * sizeof(*leaf->slots));
     r->n--;
     if (leaf->n == 0) {

@@ -19,7 +19,7 @@ enum {
     TRACE_LINES_MAX = 16,      /* of a frame: the function and what is inlined in it */
     TRACE_MODULES_MAX = 1 << 16,
     TRACE_BUILD_ID_MAX = 32,
-    TRACE_STRING_MAX = 4096,       /* bytes of a path or of a function's name; longer ones are cut */
+    TRACE_STRING_MAX = 4096, /* bytes of a path or of a function's name; longer ones are cut */
     TRACE_SITES_BYTES = 256 << 20, /* of one table; -ENOSPC beyond */
 };
 

@@ -50,8 +50,8 @@ struct trace_stream_head {
 /* Packs records into `pending`; trace_stream_flush() writes them. One thread. */
 struct trace_stream_writer {
     struct buffer pending;
-    size_t written;       /* of `pending`, already taken by the descriptor */
-    uint64_t dropped;     /* events that found the buffer full, and have not been told as a gap yet */
+    size_t written;   /* of `pending`, already taken by the descriptor */
+    uint64_t dropped; /* events that found the buffer full, and have not been told as a gap yet */
     uint64_t dropped_all; /* all of them */
     uint64_t last_ns;     /* time of the last event */
     size_t batch_at;      /* where the open batch begins in `pending`; SIZE_MAX: none is open */
@@ -96,7 +96,8 @@ struct trace_stream_reader {
     int error; /* sticks */
 };
 
-void trace_stream_reader_init(struct trace_stream_reader *r, const struct trace_stream_calls *calls, void *user);
+void trace_stream_reader_init(struct trace_stream_reader *r, const struct trace_stream_calls *calls,
+                              void *user);
 void trace_stream_reader_release(struct trace_stream_reader *r);
 
 /* Any bytes that came, in pieces of any size. 0; -EPROTONOSUPPORT: another version; -EBADMSG; -ENOMEM; what a call returned. */

@@ -117,18 +117,25 @@ static uint8_t line_win(struct timeline *t, uint32_t holder, uint64_t value, uin
     if (timeline_line_add(t, holder))
         return (uint8_t)(t->n_lines - 1);
     uint8_t least = 0;
+    if (value / 2 <= t->least_peak)
+        return 0;
     for (uint32_t i = 1; i < t->n_lines; i++)
         if (!least || t->lines[i]->peak_ever < t->lines[least]->peak_ever)
             least = (uint8_t)i;
-    if (!least || value / 2 <= t->lines[least]->peak_ever)
+    if (!least)
+        return 0;
+    t->least_peak = t->lines[least]->peak_ever;
+    if (value / 2 <= t->least_peak)
         return 0;
     *ret_loser = t->lines[least]->holder;
     line_dissolve(t, t->lines[least]);
     t->lines[least]->holder = holder;
+    t->least_peak = 0;
     return least;
 }
 
-uint32_t timeline_update(struct timeline *t, uint32_t holder, uint8_t *line, uint64_t before, uint64_t value)
+uint32_t timeline_update(struct timeline *t, uint32_t holder, uint8_t *line, uint64_t before,
+                         uint64_t value)
 {
     uint32_t loser = 0;
     if (*line == 0 && value > before) {

@@ -23,6 +23,8 @@ struct timeline {
     uint64_t slot_end_ns;       /* end of the slot of now */
     uint32_t slot;
     uint32_t n_lines; /* line 0 included */
+    uint64_t
+        least_peak; /* no line but 0 had a smaller peak at the last look, and peaks only grow */
     struct timeline_line *lines[1 + TRACE_TIMELINE_HOLDERS];
     struct timeline_line *device; /* sum of all device memory; never in `lines` */
 };
@@ -35,7 +37,8 @@ void timeline_advance(struct timeline *t, uint64_t now_ns);
 
 /* Holder number `holder` (1 and up) holds `value` now and `before` until now; *line is its line, 0 at first. Returns the
  * holder that lost its line to this one, or 0: its line is 0 from now on. */
-uint32_t timeline_update(struct timeline *t, uint32_t holder, uint8_t *line, uint64_t before, uint64_t value);
+uint32_t timeline_update(struct timeline *t, uint32_t holder, uint8_t *line, uint64_t before,
+                         uint64_t value);
 void timeline_device(struct timeline *t, uint64_t value);
 
 /* Make all slots up to that of now valid. */
