@@ -62,7 +62,14 @@ enum trace_flags {
     TRACE_FLAG_POOL = 1u << 4, /* from a memory pool */
     TRACE_FLAG_VIRTUAL =
         1u << 5, /* address space mapped to physical memory that is counted by its handle */
+    TRACE_FLAG_HANDLE = 1u << 6, /* `address` is a handle (cuMemCreate, arrays), not a place in the
+                                    address space: only this exact value names the block */
+    TRACE_FLAG_SYSTEM = 1u << 7, /* a mapping of host memory that the operating system told of: CUDA
+                                    allocations may lie inside it, and copies belong to those first */
 };
+
+/* CUDA_ERROR_OUT_OF_MEMORY, in `result` of TRACE_FAILED. Other drivers' values are translated to it. */
+enum { TRACE_RESULT_OUT_OF_MEMORY = 2 };
 
 struct trace_event {
     uint64_t time_ns; /* CLOCK_MONOTONIC */
