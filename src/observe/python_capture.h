@@ -1,0 +1,62 @@
+/* python_capture.h: what the kernel needs to walk CPython's frames of the current thread, and what it captured.
+ *
+ * Shared by the BPF program (python.bpf.h) and the code outside (python_remote.h): fixed-width fields only, no includes
+ * besides the types. A capture lists entries innermost first. An entry with a code object is a Python call. An entry without
+ * one ends a run of the evaluation loop: its `at` is an address in the C frame of that run (python.h: struct python_run). */
+#pragma once
+
+#ifndef __bpf__
+#include <assert.h>
+#include <stdint.h>
+#endif
+
+enum {
+    PYTHON_CAPTURE_ENTRIES = 48, /* calls and ends of runs together */
+    PYTHON_CAPTURE_RUNS = 24,    /* loop runs that are captured */
+};
+
+enum python_capture_flags {
+    PYTHON_CAPTURE_CUT = 1u << 0, /* there are more calls than fit */
+    PYTHON_CAPTURE_BROKEN =
+        1u << 1, /* a pointer could not be read: what was captured until then holds */
+};
+
+struct python_capture_entry {
+    uint64_t code; /* address of the code object; 0: the end of a run */
+    uint64_t
+        at; /* the frame's instruction as it is stored (an address); or an address in the C frame of the run */
+};
+
+struct python_capture {
+    uint64_t hash; /* of the entries; 0: the thread runs no Python code */
+    uint32_t n;
+    uint32_t flags; /* enum python_capture_flags */
+    struct python_capture_entry entries[PYTHON_CAPTURE_ENTRIES];
+};
+
+/* Where the frames of a process are: one per process, in a map by tgid. Addresses of the process, then offsets in bytes. */
+struct python_kernel_facts {
+    uint64_t runtime;    /* _PyRuntime */
+    uint64_t key_at;     /* the Py_tss_t in it: a word that is 1 if there is a key, then the key */
+    uint64_t finalizing; /* address of the pointer to the thread that finalizes the interpreter */
+    uint32_t
+        specific; /* in a thread's descriptor (the thread pointer): pthread's array of pointers to key blocks */
+    uint32_t key_bytes;  /* size of one entry of a block */
+    uint32_t key_data;   /* the value in such an entry */
+    uint32_t block_keys; /* entries in a block */
+    uint32_t
+        first_block; /* in the descriptor: the block of the lowest keys, if `specific` is not to be followed; 0: none */
+    uint16_t version; /* 0x030b; 0: no facts */
+    uint8_t link;     /* enum python_link of site/python_layout.h */
+    uint8_t owner_c_stack;
+    uint16_t thread_record, thread_frame, thread_id;
+    uint16_t record_frame, record_previous;
+    uint16_t frame_code, frame_previous, frame_instr, frame_owner, frame_flag;
+    uint16_t spare[3];
+};
+
+#ifndef __bpf__
+static_assert(sizeof(struct python_capture_entry) == 16, "shared with the kernel");
+static_assert(sizeof(struct python_capture) == 16 + 16 * PYTHON_CAPTURE_ENTRIES,
+              "shared with the kernel");
+#endif
