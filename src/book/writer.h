@@ -178,10 +178,11 @@ uint32_t book_site_add_at(struct book_writer *w, struct book_thread *t, uint32_t
 
 /* A frame of another process, for books on behalf of others. */
 struct book_frame {
-    /* Where it lies: what a book keeps of a module, `generation` and `flags` aside, which the writer fills in. The path is
-     * never empty. NULL: in no module; `offset` is then the address. */
+    /* Where it lies: what a book keeps of a module; `generation` is filled in by the writer. The path is never empty. NULL: in
+     * no module; `offset` is then the address. */
     const struct book_module *module;
-    const struct book_script *script; /* not NULL: a line of a script, and no module counts */
+    /* Not NULL: a line of a script, and no module counts. One without a file is a call of which nothing is known. */
+    const struct book_script *script;
     uint64_t
         offset; /* module: the address as in its ELF file, of a return address; script: the line */
 };
@@ -190,6 +191,9 @@ struct book_frame {
  * process itself would compute. In sites_of.c. */
 uint32_t book_site_add_frames(struct book_writer *w, struct book_thread *t, uint32_t account,
                               const struct book_frame *frames, size_t n, uint32_t flags);
+
+/* The key of such a stack. */
+uint64_t book_frames_key(const struct book_frame *frames, size_t n);
 
 /* Copy site number `site` of an older book (reader.h: book_reader_sites()) for blocks of `account` of this one, with the key that
  * it has there: for a writer that takes over what another one left. BOOK_SITE_NONE if there is no such site or no room.
