@@ -90,8 +90,7 @@ static uint64_t frame_enter(struct book_writer *w, struct book_thread *t,
                             const struct book_frame *frame, struct entered *last)
 {
     if (frame->script) {
-        uint32_t number =
-            frame->script->file[0] != '\0' ? book_script_add(w, t, frame->script) : 0;
+        uint32_t number = frame->script->file[0] != '\0' ? book_script_add(w, t, frame->script) : 0;
         bool line = number > 0 && frame->offset <= BOOK_SCRIPT_LINE_MAX;
         return BOOK_SCRIPT_FRAME(number, line ? frame->offset : 0);
     }

@@ -10,10 +10,11 @@
 #include "site/module.h"
 
 enum {
-    PAGE = 4096,       /* of the tables, whatever the machine's is */
-    CLUSTER = 4,       /* pages that are read together */
-    PHDRS_MAX = 256,   /* program headers looked at */
-    EH_TABLE = 0x3b,   /* encoding of the search table that linkers write: data-relative, 4 bytes signed */
+    PAGE = 4096,     /* of the tables, whatever the machine's is */
+    CLUSTER = 4,     /* pages that are read together */
+    PHDRS_MAX = 256, /* program headers looked at */
+    EH_TABLE =
+        0x3b, /* encoding of the search table that linkers write: data-relative, 4 bytes signed */
     EH_OMIT = 0xff,
     EH_UDATA4 = 0x03,
 };

@@ -331,7 +331,7 @@ static uint32_t kind_of(const struct module_range *range, const char *name, size
     if (len >= sizeof(trampoline) - 1 && memcmp(name, trampoline, sizeof(trampoline) - 1) == 0)
         return MODULE_RANGE_TRAMPOLINE;
     return range->ino != 0 && len > 0 && name[0] != '[' ? MODULE_RANGE_FILE
-                                                         : MODULE_RANGE_ANONYMOUS;
+                                                        : MODULE_RANGE_ANONYMOUS;
 }
 
 /* Copy a name as the program knows it: newlines come as \012, and what was deleted is marked. */

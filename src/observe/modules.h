@@ -17,11 +17,11 @@
 #include "observe/elf_image.h"
 
 enum {
-    MODULE_FILES_MAX = 1024,        /* ELF files kept open, for all processes together */
-    MODULES_MAX = 4096,             /* of one process, over its life */
-    MODULE_RANGES_MAX = 16384,      /* executable mappings of one process */
-    MODULE_MAPS_MAX = 32 << 20,     /* bytes of /proc/PID/maps */
-    MODULE_TABLES_MAX = 256 << 20,  /* bytes of unwind tables in memory, for all files together */
+    MODULE_FILES_MAX = 1024,       /* ELF files kept open, for all processes together */
+    MODULES_MAX = 4096,            /* of one process, over its life */
+    MODULE_RANGES_MAX = 16384,     /* executable mappings of one process */
+    MODULE_MAPS_MAX = 32 << 20,    /* bytes of /proc/PID/maps */
+    MODULE_TABLES_MAX = 256 << 20, /* bytes of unwind tables in memory, for all files together */
 };
 
 /* An ELF file. The key says which one it is; a file that changed is another one. */
@@ -49,10 +49,10 @@ int module_files_row(struct module_files *cache, struct module_file *file, uint6
 
 /* A file as it is loaded in one process. */
 struct module {
-    struct book_module info; /* as books have it */
+    struct book_module info;  /* as books have it */
     struct module_file *file; /* NULL: not readable or no ELF file */
-    uint64_t dev, ino;       /* of the mapping, as maps tell it */
-    uint64_t bias;           /* info.bias; without a file: maps' start minus offset */
+    uint64_t dev, ino;        /* of the mapping, as maps tell it */
+    uint64_t bias;            /* info.bias; without a file: maps' start minus offset */
 };
 
 enum module_range_kind {

@@ -9,8 +9,8 @@
 #include "site/rules.h"
 
 enum {
-    PC_MIN = 4096,        /* nothing is mapped below: such a return address is an end mark or garbage */
-    MAPS_COST_FACTOR = 20, /* reading maps takes a twentieth of the time at most, */
+    PC_MIN = 4096, /* nothing is mapped below: such a return address is an end mark or garbage */
+    MAPS_COST_FACTOR = 20,  /* reading maps takes a twentieth of the time at most, */
     MAPS_MISS_FACTOR = 100, /* and a hundredth for addresses that are in no mapping */
 };
 #define WORD sizeof(uint64_t)
@@ -23,9 +23,9 @@ struct walk {
     uint64_t word, raw; /* where pc came from */
     size_t n_returns;   /* saved return addresses without a place that are used up */
     struct walk_stack *out;
-    bool beyond;  /* a read failed above the copied bytes */
-    bool full;    /* all registers are kept, so that any row can be applied */
-    bool missing; /* a row needed a register that is not kept: start again with `full` */
+    bool beyond;          /* a read failed above the copied bytes */
+    bool full;            /* all registers are kept, so that any row can be applied */
+    bool missing;         /* a row needed a register that is not kept: start again with `full` */
     struct cfi_regs regs; /* meaningful if full */
 };
 
@@ -267,8 +267,13 @@ static bool walk_begin(struct walk *w)
 #if defined(__x86_64__)
     if (w->full) { /* as DWARF numbers them */
         w->regs = (struct cfi_regs){
-            .r = {[3] = r->rbx, [6] = r->rbp, [7] = w->sp, [12] = r->r12, [13] = r->r13,
-                  [14] = r->r14, [15] = r->r15},
+            .r = {[3] = r->rbx,
+                  [6] = r->rbp,
+                  [7] = w->sp,
+                  [12] = r->r12,
+                  [13] = r->r13,
+                  [14] = r->r14,
+                  [15] = r->r15},
             .valid = ARCH_CAPTURED,
         };
     }

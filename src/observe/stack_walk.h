@@ -10,9 +10,9 @@
 #include "observe/stacks.h"
 
 enum {
-    WALK_FRAMES_MAX = 192,  /* native frames of a stack that are looked at, as script_stack.h */
-    WALK_CODES_BITS = 10,   /* code addresses of a process that are found at once */
-    WALK_RULES_BITS = 16,   /* rules of all files */
+    WALK_FRAMES_MAX = 192, /* native frames of a stack that are looked at, as script_stack.h */
+    WALK_CODES_BITS = 10,  /* code addresses of a process that are found at once */
+    WALK_RULES_BITS = 16,  /* rules of all files */
     WALK_TRAMPOLINES_MAX = 4,
 };
 

@@ -30,9 +30,9 @@ int stacks_new(struct stacks **ret_stacks)
 {
     struct stacks *s = calloc(1, sizeof(*s));
     /* Pages that no rule needs stay untouched. */
-    struct walk_rule *rules = s ? mmap(NULL, rules_bytes(), PROT_READ | PROT_WRITE,
-                                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-                                : MAP_FAILED;
+    struct walk_rule *rules =
+        s ? mmap(NULL, rules_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+          : MAP_FAILED;
     if (rules == MAP_FAILED) {
         free(s);
         return -ENOMEM;
@@ -81,6 +81,13 @@ void stack_process_free(struct stack_process *process)
 void stack_process_changed(struct stack_process *process)
 {
     process->walk.changed = true;
+}
+
+void stack_process_trampoline_for_test(struct stack_process *process, uint64_t start)
+{
+    process->walk.trampolines[0][0] = start;
+    process->walk.trampolines[0][1] = start + 4096;
+    process->walk.n_trampolines = 1;
 }
 
 /* ---- results ---- */
