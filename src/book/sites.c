@@ -133,6 +133,12 @@ static uint32_t site_add_locked(struct book_writer *w, uint32_t account, const u
     return (uint32_t)number;
 }
 
+uint32_t book_site_enter(struct book_writer *w, uint32_t account, const uint64_t *frames, size_t n,
+                         uint64_t key, uint32_t flags)
+{
+    return site_add_locked(w, account, frames, n, key, flags, NULL);
+}
+
 uint32_t book_site_add_at(struct book_writer *w, struct book_thread *t, uint32_t account,
                           const uintptr_t *pcs, size_t n, uint32_t flags, uint32_t *places)
 {

@@ -65,7 +65,7 @@ static const struct shape {
     {BOOK_SECTION_FRAMES, sizeof(uint64_t), 64 * MIB, true, false},
     {BOOK_SECTION_SITES, sizeof(struct book_site), 32 * MIB, true, false},
     {BOOK_SECTION_TAGS, sizeof(struct book_tag), 4 * MIB, true, false},
-    {BOOK_SECTION_SCRIPTS, sizeof(struct book_script), 32 * MIB, true, true},
+    {BOOK_SECTION_SCRIPTS, sizeof(struct book_script), 32 * MIB, true, false},
     {BOOK_SECTION_BLOCKS, BOOK_BLOCK_PAGE_BYTES, BLOCK_PAGES *BOOK_BLOCK_PAGE_BYTES, true, false},
     {BOOK_SECTION_BLOCK_INDEX, sizeof(struct table_head), BLOCK_PAGES *HEADS_BYTES, true, false},
     {BOOK_SECTION_MOVES, sizeof(struct book_moves), BLOCK_PAGES *MOVES_BYTES, true, false},

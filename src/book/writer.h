@@ -176,6 +176,32 @@ uint32_t book_site_add(struct book_writer *w, struct book_thread *t, uint32_t ac
 uint32_t book_site_add_at(struct book_writer *w, struct book_thread *t, uint32_t account,
                           const uintptr_t *pcs, size_t n, uint32_t flags, uint32_t *places);
 
+/* A frame of another process, for books on behalf of others. */
+struct book_frame {
+    /* Where it lies: what a book keeps of a module; `generation` is filled in by the writer. The path is never empty. NULL: in
+     * no module; `offset` is then the address. */
+    const struct book_module *module;
+    /* Not NULL: a line of a script, and no module counts. One without a file is a call of which nothing is known. */
+    const struct book_script *script;
+    uint64_t
+        offset; /* module: the address as in its ELF file, of a return address; script: the line */
+};
+
+/* The same as book_site_add() for frames of another process, of which nothing is looked up here. The key is that which the
+ * process itself would compute. In sites_of.c. */
+uint32_t book_site_add_frames(struct book_writer *w, struct book_thread *t, uint32_t account,
+                              const struct book_frame *frames, size_t n, uint32_t flags);
+
+/* The key of such a stack. */
+uint64_t book_frames_key(const struct book_frame *frames, size_t n);
+
+/* Copy site number `site` of an older book (reader.h: book_reader_sites()) for blocks of `account` of this one, with the key that
+ * it has there: for a writer that takes over what another one left. BOOK_SITE_NONE if there is no such site or no room.
+ * In sites_of.c. */
+struct book_sites;
+uint32_t book_site_adopt(struct book_writer *w, struct book_thread *t, uint32_t account,
+                         const struct book_sites *sites, uint32_t site);
+
 /* Number of a function of a script, for BOOK_SCRIPT_FRAME(); 0 if there is no room, which counts as a loss.
  * Strings are terminated, and zero behind their end. */
 uint32_t book_script_add(struct book_writer *w, struct book_thread *t,

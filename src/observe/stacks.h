@@ -110,6 +110,9 @@ int stack_resolve(struct stack_process *process, const struct stack_input *input
 /* The stable key of a result, as the site in a book has it. */
 uint64_t stack_result_key(const struct stack_result *result);
 
+/* For tests: treat the page at `start` as the one to which probed functions return. */
+void stack_process_trampoline_for_test(struct stack_process *process, uint64_t start);
+
 /* Figures for views and tests. */
 struct stacks_figures {
     uint64_t files, file_bytes; /* ELF files kept now, and bytes of unwind tables */

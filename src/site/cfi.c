@@ -119,19 +119,20 @@ static uint64_t read_encoded_value(struct cfi_cursor *cursor, uint8_t encoding)
     }
 }
 
-/* A pointer; `hdr` is the base of data-relative ones. Indirect and text-relative ones do not occur
+/* A pointer; the section's header is the base of data-relative ones. Indirect and text-relative ones do not occur
  * for code on Linux and count as bad. */
-static uintptr_t read_encoded(struct cfi_cursor *cursor, uint8_t encoding, const uint8_t *hdr)
+static uintptr_t read_encoded(struct cfi_cursor *cursor, uint8_t encoding,
+                              const struct cfi_section *section)
 {
     uintptr_t place = (uintptr_t)cursor->at;
     uint64_t v = read_encoded_value(cursor, encoding);
     switch (encoding & 0xf0) {
     case 0:
-        return (uintptr_t)v;
+        return (uintptr_t)v + section->shift;
     case ENC_PCREL:
         return place + (uintptr_t)v;
     case ENC_DATAREL:
-        return (uintptr_t)hdr + (uintptr_t)v;
+        return (uintptr_t)section->hdr + (uintptr_t)v;
     default:
         cursor->bad = true;
         return 0;
@@ -152,8 +153,8 @@ static const uint8_t *table_search(const struct cfi_section *s, uintptr_t pc)
     uint8_t version = s->hdr[0], frame_enc = s->hdr[1], count_enc = s->hdr[2];
     if (version != 1 || s->hdr[3] != ENC_TABLE || count_enc == ENC_OMIT)
         return NULL;
-    read_encoded(&c, frame_enc, s->hdr);
-    uint64_t count = read_encoded(&c, count_enc, s->hdr);
+    read_encoded(&c, frame_enc, s);
+    uint64_t count = read_encoded_value(&c, count_enc);
     if (c.bad || count == 0 || count > (size_t)(c.end - c.at) / 8)
         return NULL;
     const uint8_t *table = c.at;
@@ -309,7 +310,7 @@ static int execute_cfa(struct program *p, struct cfi_cursor *c, uint8_t op)
     uint64_t reg;
     switch (op) {
     case 0x01: /* set_loc */
-        p->location = read_encoded(c, p->cie->fde_encoding, p->section->hdr);
+        p->location = read_encoded(c, p->cie->fde_encoding, p->section);
         return 0;
     case 0x02: /* advance_loc1, 2, 4 */
     case 0x03:
@@ -459,7 +460,7 @@ int cfi_find(const struct cfi_section *section, uintptr_t pc, struct cfi_row *re
     r = cie_parse(section, (const uint8_t *)(cie_pointer - cie_delta), &cie);
     if (r < 0)
         return r;
-    uintptr_t start = read_encoded(&c, cie.fde_encoding, section->hdr);
+    uintptr_t start = read_encoded(&c, cie.fde_encoding, section);
     uintptr_t range = read_encoded_value(&c, cie.fde_encoding & 0x0f);
     if (cie.has_augmentation_data) {
         uint64_t length = cfi_read_uleb(&c);

@@ -25,6 +25,9 @@ struct cfi_section {
     const uint8_t *hdr; /* .eh_frame_hdr */
     const uint8_t *lo;
     const uint8_t *hi;
+    /* What to add to absolute addresses in them, for tables that are read elsewhere than at the address they were linked
+     * or relocated for. 0 in the process itself. */
+    uintptr_t shift;
 };
 
 /* How to find one register of the caller. */

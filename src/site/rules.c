@@ -257,11 +257,9 @@ static bool matches_plt(const uint8_t *e, size_t len, uintptr_t pc, uintptr_t *r
 }
 
 /* Base and offset of the CFA; false if it is none of the common forms. */
-static bool compress_cfa(const struct rule_source *source, uintptr_t pc, unsigned *ret_base,
-                         uintptr_t *ret_offset)
+static bool compress_cfa(const struct cfi_section *s, const struct cfi_row *row, uintptr_t pc,
+                         unsigned *ret_base, uintptr_t *ret_offset)
 {
-    const struct cfi_row *row = &source->row;
-    const struct cfi_section *s = &source->section;
     if (row->cfa_is_expression) {
         const uint8_t *e = s->lo + row->cfa_value;
         size_t len = (size_t)(s->hi - e);
@@ -286,9 +284,9 @@ static bool matches_fp_at_fp(const struct cfi_section *s, int32_t at)
     return s->hi - e >= 3 && e[0] == 2 && e[1] == 0x70 + ARCH_REG_FP && e[2] == 0;
 }
 
-static bool compress_fp(const struct rule_source *source, unsigned *ret_fp)
+static bool compress_fp(const struct cfi_section *section, const struct cfi_row *row,
+                        unsigned *ret_fp)
 {
-    const struct cfi_row *row = &source->row;
     int32_t value = row->value[ARCH_REG_FP];
     switch (row->how[ARCH_REG_FP]) {
     case CFI_SAME:
@@ -300,7 +298,7 @@ static bool compress_fp(const struct rule_source *source, unsigned *ret_fp)
         return value <= -16 && value % 8 == 0 && *ret_fp < 1u << ARCH_FP_BITS;
     case CFI_EXPRESSION:
         *ret_fp = RULE_FP_AT_FP;
-        return matches_fp_at_fp(&source->section, value);
+        return matches_fp_at_fp(section, value);
     default:
         return false;
     }
@@ -322,9 +320,8 @@ static uint32_t special(enum rule_special kind)
     return RULE_SPECIAL | (uint32_t)kind << RULE_FP_AT;
 }
 
-static uint32_t compress(const struct rule_source *source, uintptr_t pc)
+uint32_t rule_compress(const struct cfi_section *section, const struct cfi_row *row, uintptr_t pc)
 {
-    const struct cfi_row *row = &source->row;
     unsigned base, fp;
     uintptr_t offset;
     if (row->how[row->ra_reg] == CFI_UNDEFINED)
@@ -332,7 +329,7 @@ static uint32_t compress(const struct rule_source *source, uintptr_t pc)
     bool sp_is_cfa = row->how[ARCH_REG_SP] == CFI_SAME ||
                      (row->how[ARCH_REG_SP] == CFI_VAL_OFFSET && row->value[ARCH_REG_SP] == 0);
     if (row->signal_frame || !sp_is_cfa || !ra_is_usual(row) ||
-        !compress_cfa(source, pc, &base, &offset) || !compress_fp(source, &fp))
+        !compress_cfa(section, row, pc, &base, &offset) || !compress_fp(section, row, &fp))
         return special(RULE_FULL);
     if ((offset & ~RULE_CFA_MASK) != 0 || (offset == 0 && base != RULE_FP_DEREF))
         return special(RULE_FULL);
@@ -348,6 +345,7 @@ int rule_source_find(struct unwind_cache *cache, uintptr_t pc, struct rule_sourc
     if (!s->object.eh_frame_hdr)
         return -ENOENT;
     s->section.hdr = s->object.eh_frame_hdr;
+    s->section.shift = 0;
     r = module_segment_find(&s->object, (uintptr_t)s->section.hdr, &s->section.lo, &s->section.hi);
     if (r < 0)
         return r;
@@ -360,7 +358,7 @@ int rule_source_find(struct unwind_cache *cache, uintptr_t pc, struct rule_sourc
 
 uint32_t rule_make(struct unwind_cache *cache, uintptr_t pc, const struct rule_source *source)
 {
-    uint32_t rule = compress(source, pc);
+    uint32_t rule = rule_compress(&source->section, &source->row, pc);
     if (!cache)
         return rule;
     fetch_add_relaxed(&cache->misses, 1);

@@ -118,6 +118,10 @@ struct rule_source {
  * NULL. */
 int rule_source_find(struct unwind_cache *cache, uintptr_t pc, struct rule_source *ret_source);
 
+/* What a row says, as a rule without module. `pc` is the code address as the section's pointers have it; of its value only the
+ * lowest four bits matter. Never 0: a rule that has no compact form says so. */
+uint32_t rule_compress(const struct cfi_section *section, const struct cfi_row *row, uintptr_t pc);
+
 /* Put what the row says into a rule (0 module bits included) and keep it if it may be kept. */
 uint32_t rule_make(struct unwind_cache *cache, uintptr_t pc, const struct rule_source *source);
 

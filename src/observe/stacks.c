@@ -1,0 +1,156 @@
+/* Call sites of other processes. See stacks.h. */
+#include "observe/stacks.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "observe/stack_walk.h"
+#include "site/key.h"
+
+struct stacks {
+    struct module_files files;
+    struct walk_rule *rules;
+    struct stacks_figures figures;
+    struct walk_stack walked; /* the stack at hand */
+};
+
+struct stack_process {
+    struct stacks *stacks;
+    struct walk_process walk;
+};
+
+static size_t rules_bytes(void)
+{
+    return sizeof(struct walk_rule) << WALK_RULES_BITS;
+}
+
+int stacks_new(struct stacks **ret_stacks)
+{
+    struct stacks *s = calloc(1, sizeof(*s));
+    /* Pages that no rule needs stay untouched. */
+    struct walk_rule *rules =
+        s ? mmap(NULL, rules_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+          : MAP_FAILED;
+    if (rules == MAP_FAILED) {
+        free(s);
+        return -ENOMEM;
+    }
+    s->rules = rules;
+    *ret_stacks = s;
+    return 0;
+}
+
+void stacks_free(struct stacks *stacks)
+{
+    if (!stacks)
+        return;
+    module_files_release(&stacks->files);
+    munmap(stacks->rules, rules_bytes());
+    free(stacks);
+}
+
+int stack_process_new(struct stacks *stacks, pid_t pid, struct stack_process **ret_process)
+{
+    struct stack_process *p = calloc(1, sizeof(*p));
+    if (!p)
+        return -ENOMEM;
+    p->stacks = stacks;
+    p->walk.rules = stacks->rules;
+    p->walk.figures = &stacks->figures;
+    int r = module_map_init(&p->walk.map, &stacks->files, pid);
+    if (r == 0)
+        r = walk_maps_read(&p->walk);
+    if (r < 0) {
+        stack_process_free(p);
+        return r;
+    }
+    *ret_process = p;
+    return 0;
+}
+
+void stack_process_free(struct stack_process *process)
+{
+    if (!process)
+        return;
+    module_map_release(&process->walk.map);
+    free(process);
+}
+
+void stack_process_changed(struct stack_process *process)
+{
+    process->walk.changed = true;
+}
+
+void stack_process_trampoline_for_test(struct stack_process *process, uint64_t start)
+{
+    process->walk.trampolines[0][0] = start;
+    process->walk.trampolines[0][1] = start + 4096;
+    process->walk.n_trampolines = 1;
+}
+
+/* ---- results ---- */
+
+static void word_add(struct stack_result *result, const struct walk_frame *frame, uint64_t rsp)
+{
+    if (frame->word == 0 || result->n_words == STACK_WORDS_MAX) {
+        result->flags |= STACK_WORDS_CUT;
+        return;
+    }
+    result->words[result->n_words++] =
+        (struct stack_word){.value = frame->raw, .offset = (uint32_t)(frame->word - rsp)};
+}
+
+static void native_add(struct stack_result *result, const struct walk_frame *frame, uint64_t rsp)
+{
+    struct book_frame *to = &result->frames[result->n++];
+    *to = (struct book_frame){.offset = frame->pc};
+    if (frame->module) {
+        to->module = &frame->module->info;
+        to->offset = frame->pc - frame->module->bias;
+    }
+    word_add(result, frame, rsp);
+}
+
+static void result_native(const struct walk_stack *walked, uint64_t rsp,
+                          struct stack_result *result)
+{
+    uint32_t n = walked->n;
+    if (n > STACK_FRAMES_MAX) {
+        n = STACK_FRAMES_MAX;
+        result->flags |= STACK_CUT;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        native_add(result, &walked->frames[i], rsp);
+}
+
+int stack_resolve(struct stack_process *process, const struct stack_input *input,
+                  struct stack_result *ret_result)
+{
+    struct stacks *stacks = process->stacks;
+    struct walk_stack *walked = &stacks->walked;
+    walk_maps_refresh(&process->walk, false);
+    walk_stack(&process->walk, input, walked);
+    stacks->figures.walks++;
+    if (walked->flags & STACK_LOST)
+        stacks->figures.lost++;
+    ret_result->n = ret_result->n_words = 0;
+    ret_result->flags = walked->flags;
+    result_native(walked, input->registers.rsp, ret_result);
+    return process->walk.gone ? -ESRCH : 0;
+}
+
+uint64_t stack_result_key(const struct stack_result *result)
+{
+    return book_frames_key(result->frames, result->n);
+}
+
+void stacks_figures(const struct stacks *stacks, struct stacks_figures *ret_figures)
+{
+    *ret_figures = stacks->figures;
+    ret_figures->files = stacks->files.n;
+    ret_figures->file_bytes = 0;
+    for (uint32_t i = 0; i < stacks->files.n; i++)
+        ret_figures->file_bytes += elf_image_loaded_bytes(&stacks->files.files[i]->image);
+}
