@@ -45,6 +45,8 @@ enum memoir_space {
     MEMOIR_SPACE_MANAGED = 4, /* moves between host and device by itself */
     MEMOIR_SPACE_SHARED = 5,  /* shared between processes */
     MEMOIR_SPACE_CHAIN = 6,   /* blocks in chains of malloc.h */
+    /* host memory that was pinned in place for transfers; it counts where it was allocated, too, and so in no sum */
+    MEMOIR_SPACE_REGISTERED = 7,
 
     MEMOIR_SPACE_DRAM = 16,     /* the device's main memory: HBM, GDDR */
     MEMOIR_SPACE_L1 = 17,       /* on-chip memory */

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum { BOOK_PLACE_CANDIDATES = 3 };
 
@@ -19,3 +20,8 @@ void book_place_remember(void);
  * -ENOENT where there is no such candidate, -EPERM where the directory is another user's,
  * -EMEDIUMTYPE where it is not a tmpfs. */
 int book_place_open(unsigned which, char *path, size_t path_size);
+
+/* For daemons: the directory for books on behalf of user `uid`. ROOT/UID where `root` is given; else as root /dev/shm/memoir-UID,
+ * made for that user, and as anybody else the first of the places above. A directory that belongs to neither is refused
+ * (-EPERM), and nothing in it is followed. A descriptor, with the path in `path`, or -errno. In place_for.c. */
+int book_place_open_for(const char *root, uint32_t uid, char *path, size_t path_size);

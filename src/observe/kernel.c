@@ -408,7 +408,17 @@ size_t kernel_purge(struct kernel *k, bool (*stale)(void *context, pid_t pid, ui
 int kernel_known_add(struct kernel *k, const struct wire_known_key *key,
                      const struct wire_known *value)
 {
-    return bpf_map_update_elem(k->known, key, value, BPF_ANY) < 0 ? -errno : 0;
+    struct wire_known_key at = *key;
+    struct wire_known there;
+    for (at.variant = 0; at.variant < WIRE_KNOWN_VARIANTS; at.variant++) {
+        if (bpf_map_lookup_elem(k->known, &at, &there) < 0)
+            break;
+        if (memcmp(&there, value, sizeof(there)) == 0)
+            return 0; /* two threads had it at the same time */
+    }
+    if (at.variant == WIRE_KNOWN_VARIANTS)
+        at.variant = (uint16_t)(k->variants++ % WIRE_KNOWN_VARIANTS);
+    return bpf_map_update_elem(k->known, &at, value, BPF_ANY) < 0 ? -errno : 0;
 }
 
 int kernel_python_set(struct kernel *k, pid_t pid, const struct python_kernel_facts *facts)

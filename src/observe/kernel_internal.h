@@ -31,6 +31,7 @@ struct kernel {
     int settings, processes, contexts, blocks, known, consumed, python, machine; /* maps */
     struct attached attached[LIBRARIES_MAX];
     size_t n_attached;
+    uint32_t variants; /* which one makes room next for a stack with many */
 
     /* Of one kernel_read(): */
     void (*each)(void *context, const void *record, size_t bytes);

@@ -37,22 +37,32 @@ int probe_table_each(const struct probe_table *table,
     return 0;
 }
 
+/* Tables have rows side by side: a number is an index into one of them. */
 static const struct probe_function *find(uint32_t number, const struct probe_table **ret_table)
 {
+    static uint32_t counts[sizeof(probe_tables) / sizeof(probe_tables[0])];
     uint32_t at = 1;
-    for (size_t i = 0; probe_tables[i]; i++)
-        for (const struct probe_function *f = probe_tables[i]->functions; f->name; f++, at++)
-            if (at == number) {
-                *ret_table = probe_tables[i];
-                return f;
-            }
+    for (size_t i = 0; probe_tables[i]; at += counts[i], i++) {
+        if (!counts[i])
+            while (probe_tables[i]->functions[counts[i]].name)
+                counts[i]++;
+        if (number >= at && number - at < counts[i]) {
+            *ret_table = probe_tables[i];
+            return &probe_tables[i]->functions[number - at];
+        }
+    }
     return NULL;
+}
+
+const struct probe_function *probe_function_get(uint32_t number)
+{
+    const struct probe_table *table;
+    return find(number, &table);
 }
 
 const char *probe_function_name(uint32_t number)
 {
-    const struct probe_table *table;
-    const struct probe_function *f = find(number, &table);
+    const struct probe_function *f = probe_function_get(number);
     return f ? f->name : NULL;
 }
 

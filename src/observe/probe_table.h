@@ -43,6 +43,9 @@ enum { PROBE_NAME_MAX = 64 };
 int probe_table_each(const struct probe_table *table,
                      int (*each)(void *context, const struct probe_symbol *symbol), void *context);
 
+/* The row of a function; NULL for a number that is none. O(1). */
+const struct probe_function *probe_function_get(uint32_t number);
+
 /* How a function is called, for people; NULL for a number that is none. */
 const char *probe_function_name(uint32_t number);
 const struct probe_table *probe_function_table(uint32_t number);

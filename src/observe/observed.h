@@ -1,0 +1,61 @@
+/* observed.h: one traced process: its book, its history, its call sites.
+ *
+ * Records from the ring become events (trace/event.h), which change all three. What the ring lost is found again by comparing with
+ * the kernel's table: observed_compare(). One thread. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct kernel;
+struct observed;
+struct stacks;
+struct trace_history;
+struct trace_stream_writer;
+struct wire_event;
+struct wire_more;
+struct wire_process;
+struct wire_stack;
+
+struct observed_options {
+    struct kernel *kernel;              /* borrowed */
+    struct stacks *stacks;              /* borrowed */
+    const char *dir;                    /* where books go; NULL: the usual places */
+    bool no_book;                       /* only the history */
+    struct trace_stream_writer *stream; /* events are told there, too; NULL: nowhere */
+};
+
+/* `generation` and `start_ns` are those of its entry in the kernel's table. -ESRCH: the process is gone. A book that cannot be made
+ * is told in the log, and there is only a history then. */
+int observed_new(const struct observed_options *options, pid_t pid,
+                 const struct wire_process *process, struct observed **ret_observed);
+
+/* With `ended` its book is left for the daemon to retire, or removed if there is none; else the book stays and counts. */
+void observed_free(struct observed *o, bool ended);
+
+pid_t observed_pid(const struct observed *o);
+uint32_t observed_uid(const struct observed *o);
+uint32_t observed_generation(const struct observed *o);
+struct trace_history *observed_history(struct observed *o);
+
+/* Records of this process, in the order of the ring. */
+void observed_event(struct observed *o, const struct wire_event *event);
+void observed_stack(struct observed *o, const struct wire_stack *stack);
+void observed_more(struct observed *o, const struct wire_more *more);
+
+/* Bytes of its records that were read. */
+void observed_read(struct observed *o, uint64_t bytes);
+uint64_t observed_consumed(struct observed *o);
+
+/* Tell what the kernel counted as lost since the last call; true: the tables may differ now. */
+bool observed_losses(struct observed *o, const struct wire_process *process);
+
+/* Make book and history agree with the kernel's table of live blocks. Call it when the ring is empty. */
+int observed_compare(struct observed *o);
+
+/* The process ended, or goes on with another program. */
+void observed_exit(struct observed *o);
+
+/* The process mapped or unmapped code. */
+void observed_code_changed(struct observed *o);

@@ -1,0 +1,114 @@
+/* observed_internal.h: what the parts of observed.h share. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "book/writer.h"
+#include "observe/live.h"
+#include "observe/observed.h"
+#include "observe/stacks.h"
+#include "observe/wire.h"
+#include "trace/history.h"
+
+enum {
+    OBSERVED_CONTEXTS_MAX = 256,
+    OBSERVED_DEVICES_MAX = 64,
+    OBSERVED_ACCOUNTS_MAX = 128,
+    OBSERVED_PENDING_MAX = 1024, /* threads with a stack whose call has not been told yet */
+    OBSERVED_FREED = 64,         /* blocks freed a moment ago, in case the call fails */
+    OBSERVED_STACK_BYTES = WIRE_PAGE * WIRE_STACK_PAGES,
+};
+
+/* A call site: a stack, whatever it allocated. Its number is the same in kernel, history and here. */
+struct observed_site {
+    uint64_t key;
+    uint32_t n, flags; /* frames; enum book_site_flags */
+    struct book_frame *frames;
+    struct book_script *scripts; /* that the frames lead to */
+    uint32_t next;               /* in its bucket */
+    uint32_t n_entered;
+    struct {
+        uint32_t account, site; /* of the book */
+    } entered[4];               /* the last accounts that it was entered for */
+};
+
+/* A stack that was copied, of a call that has not returned. */
+struct observed_pending {
+    uint32_t tid;
+    uint64_t call;
+    struct wire_stack *head; /* its bytes are at `bytes` */
+    uint8_t *bytes;
+    uint32_t n_bytes;
+};
+
+struct observed_context {
+    uint64_t context;
+    int32_t device;
+};
+
+struct observed_account {
+    uint8_t space;
+    int32_t device;
+    uint32_t account; /* of the book */
+};
+
+struct observed {
+    struct observed_options options;
+    pid_t pid;
+    uint32_t uid, generation;
+    uint64_t start_ns;
+    uint64_t consumed;
+    bool consumed_told;
+    uint64_t lost_events, lost_blocks; /* told so far */
+
+    struct trace_history *history;
+    struct live live;
+    struct live_block freed[OBSERVED_FREED];
+
+    /* book */
+    struct book_writer *w; /* NULL: none */
+    struct book_thread *thread;
+    int place; /* directory of the book; -1 */
+    struct observed_account accounts[OBSERVED_ACCOUNTS_MAX];
+    size_t n_accounts;
+    struct observed_context contexts[OBSERVED_CONTEXTS_MAX];
+    size_t n_contexts;
+    struct {
+        int32_t ordinal;
+        char uid[64];
+    } devices[OBSERVED_DEVICES_MAX]; /* UUIDs that the program was told */
+    size_t n_devices;
+
+    /* sites */
+    struct stack_process *stacks; /* NULL: its memory cannot be read */
+    struct observed_site *sites;  /* [0] stays empty */
+    uint32_t n_sites, cap_sites;
+    uint32_t buckets[1024];
+    struct observed_pending pending[OBSERVED_PENDING_MAX];
+    size_t n_pending;
+};
+
+/* ---- observed_sites.c ---- */
+
+/* The site of an event: the kernel's number, or that of the stack that was copied; 0: not known. */
+uint32_t observed_site_of(struct observed *o, const struct wire_event *event);
+/* Its number in the book, for blocks of an account. */
+uint32_t observed_site_in_book(struct observed *o, uint32_t site, uint32_t account);
+void observed_sites_release(struct observed *o);
+
+/* ---- observed_book.c ---- */
+
+/* 0, or -errno: there is none then. */
+int observed_book_open(struct observed *o);
+void observed_book_close(struct observed *o, bool ended);
+/* Account of a block, entered if need be; 0: it is in no account. */
+uint32_t observed_account(struct observed *o, uint8_t class, uint8_t space, uint8_t flags,
+                          int32_t device);
+void observed_book_alloc(struct observed *o, const struct live_block *block);
+void observed_book_free(struct observed *o, const struct live_block *block);
+void observed_book_transfer(struct observed *o, const struct live_block *block, uint64_t bytes,
+                            bool into, uint64_t time_ns);
+/* The UUID that the program was told for its device. */
+void observed_device_uuid(struct observed *o, int32_t ordinal, const uint8_t uuid[static 16]);

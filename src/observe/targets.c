@@ -1,0 +1,98 @@
+/* Finding libraries. See targets.h. */
+#include "observe/targets.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "observe/probe_table.h"
+
+enum { MAPS_LINES_MAX = 1 << 17 };
+
+static const char *const directories[] = {
+    "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib",
+    "/usr/local/nvidia/lib64",   "/usr/local/cuda/compat",     "/usr/lib/wsl/lib",
+    "/lib/x86_64-linux-gnu",     "/usr/local/lib",
+};
+
+static void path_try(const char *directory, size_t len, const struct probe_table *table,
+                     targets_fn *each, void *context)
+{
+    char path[PATH_MAX];
+    if (len == 0 || len > PATH_MAX - 64)
+        return;
+    snprintf(path, sizeof(path), "%.*s/%s.1", (int)len, directory, table->library);
+    MEMOIR_CLEANUP(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0)
+        each(context, table, fd, path);
+}
+
+void targets_installed(const char *more, targets_fn *each, void *context)
+{
+    for (size_t t = 0; probe_tables[t]; t++) {
+        for (const char *at = more; at && *at;) {
+            size_t len = strcspn(at, ":");
+            path_try(at, len, probe_tables[t], each, context);
+            at += len + (at[len] == ':');
+        }
+        for (size_t i = 0; i < sizeof(directories) / sizeof(directories[0]); i++)
+            path_try(directories[i], strlen(directories[i]), probe_tables[t], each, context);
+    }
+}
+
+/* The file behind a mapping: by the kernel's own link, which works for removed and for other namespaces' files. */
+static void mapped_try(pid_t pid, const char *range, const char *path, targets_fn *each,
+                       void *context)
+{
+    const char *name = strrchr(path, '/');
+    const struct probe_table *table = name ? probe_table_for(name + 1) : NULL;
+    char link[PATH_MAX + 32];
+    if (!table)
+        return;
+    snprintf(link, sizeof(link), "/proc/%d/map_files/%s", (int)pid, range);
+    MEMOIR_CLEANUP(closep) int fd = open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        snprintf(link, sizeof(link), "/proc/%d/root%s", (int)pid, path);
+        fd = open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    }
+    if (fd >= 0)
+        each(context, table, fd, path);
+}
+
+int targets_of(pid_t pid, targets_fn *each, void *context)
+{
+    char path[64], range[64], rights[8];
+    MEMOIR_CLEANUP(freep) char *line = NULL;
+    size_t cap = 0;
+    snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+    FILE *maps = fopen(path, "re");
+    if (!maps)
+        return -errno;
+    for (size_t i = 0; i < MAPS_LINES_MAX && getline(&line, &cap, maps) > 0; i++) {
+        int at = 0;
+        if (sscanf(line, "%63s %7s %*s %*s %*s %n", range, rights, &at) != 2 || rights[2] != 'x' ||
+            at == 0 || line[at] != '/')
+            continue;
+        line[strcspn(line, "\n")] = '\0';
+        mapped_try(pid, range, line + at, each, context);
+    }
+    fclose(maps);
+    return 0;
+}
+
+void targets_running(targets_fn *each, void *context)
+{
+    DIR *proc = opendir("/proc");
+    for (struct dirent *entry; proc && (entry = readdir(proc));)
+        if (isdigit((unsigned char)entry->d_name[0]))
+            targets_of((pid_t)atoi(entry->d_name), each, context);
+    if (proc)
+        closedir(proc);
+}
