@@ -398,13 +398,13 @@ uint32_t history_block_find(struct trace_history *h, uint64_t address)
     if (near->slot) {
         const struct trace_slot *s = pool_slot(&h->pool, near->slot);
         if (s->used && s->active && s->layer < LAYER_HANDLE && contains(s, address) &&
-            (s->layer == LAYER_DRIVER || near->epoch == h->epoch))
+            (s->layer == LAYER_DRIVER || (near->epoch == h->epoch && near->address == address)))
             return near->slot;
     }
     for (unsigned layer = 0; layer < LAYERS_OF_RANGES; layer++) {
         uint32_t slot = find_in(h, layer, address);
         if (slot) {
-            *near = (struct near){slot, h->epoch};
+            *near = (struct near){address, slot, h->epoch};
             return slot;
         }
     }

@@ -248,7 +248,7 @@ static int copy_side(struct trace_history *h, uint32_t slot, const struct trace_
     struct trace_slot *s = pool_slot(&h->pool, slot);
     uint64_t offset = (target ? e->address : e->source) - s->address;
     struct trace_holder *sums = &holders_get(&h->holders, s->holder)->sums;
-    s->recent = true;
+    s->recent = a->first_ns != 0; /* the copy that made it does not count */
     flow_add(&a->flow[e->direction], e->size);
     flow_add(&sums->flow[e->direction], e->size);
     flow_add(target ? &a->written : &a->read, e->size);

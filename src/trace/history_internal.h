@@ -37,7 +37,10 @@ struct context {
     uint32_t used;
 };
 
+/* A block of the first layer serves all its addresses. One of another layer may be hidden in part, so it serves only the
+ * address that found it, and only until a block is added that may hide it. */
 struct near {
+    uint64_t address;
     uint32_t slot, epoch;
 };
 
