@@ -12,26 +12,32 @@
 
 enum {
     PYTHON_CAPTURE_ENTRIES = 48, /* calls and ends of runs together */
-    PYTHON_CAPTURE_RUNS = 24,    /* loop runs that are captured */
 };
 
 enum python_capture_flags {
     PYTHON_CAPTURE_CUT = 1u << 0, /* there are more calls than fit */
-    PYTHON_CAPTURE_BROKEN =
-        1u << 1, /* a pointer could not be read: what was captured until then holds */
+    /* A frame could not be read. What was captured until then holds. */
+    PYTHON_CAPTURE_BROKEN = 1u << 1,
 };
 
 struct python_capture_entry {
     uint64_t code; /* address of the code object; 0: the end of a run */
-    uint64_t
-        at; /* the frame's instruction as it is stored (an address); or an address in the C frame of the run */
+    /* The call's instruction as the frame has it: an address; up to 3.10 a number. Or an address in the C frame of the run, 0 if
+     * that is not known. */
+    uint64_t at;
 };
 
 struct python_capture {
-    uint64_t hash; /* of the entries; 0: the thread runs no Python code */
+    uint64_t hash; /* of the entries; 0: the thread runs no Python code, and there are none */
     uint32_t n;
     uint32_t flags; /* enum python_capture_flags */
     struct python_capture_entry entries[PYTHON_CAPTURE_ENTRIES];
+};
+
+/* Memory for the walk itself: in a map, too. */
+struct python_scratch {
+    uint64_t block[16]; /* the front of a frame */
+    uint64_t frame, record;
 };
 
 /* Where the frames of a process are: one per process, in a map by tgid. Addresses of the process, then offsets in bytes. */
@@ -39,23 +45,23 @@ struct python_kernel_facts {
     uint64_t runtime;    /* _PyRuntime */
     uint64_t key_at;     /* the Py_tss_t in it: a word that is 1 if there is a key, then the key */
     uint64_t finalizing; /* address of the pointer to the thread that finalizes the interpreter */
-    uint32_t
-        specific; /* in a thread's descriptor (the thread pointer): pthread's array of pointers to key blocks */
+    /* In a thread's descriptor, to which the thread pointer points: pthread's array of pointers to blocks of keys. */
+    uint32_t specific;
     uint32_t key_bytes;  /* size of one entry of a block */
     uint32_t key_data;   /* the value in such an entry */
     uint32_t block_keys; /* entries in a block */
-    uint32_t
-        first_block; /* in the descriptor: the block of the lowest keys, if `specific` is not to be followed; 0: none */
+    uint32_t spare_word;
     uint16_t version; /* 0x030b; 0: no facts */
     uint8_t link;     /* enum python_link of site/python_layout.h */
     uint8_t owner_c_stack;
     uint16_t thread_record, thread_frame, thread_id;
     uint16_t record_frame, record_previous;
     uint16_t frame_code, frame_previous, frame_instr, frame_owner, frame_flag;
-    uint16_t spare[3];
+    uint16_t spare[2];
 };
 
 #ifndef __bpf__
+static_assert(sizeof(struct python_kernel_facts) == 72, "shared with the kernel");
 static_assert(sizeof(struct python_capture_entry) == 16, "shared with the kernel");
 static_assert(sizeof(struct python_capture) == 16 + 16 * PYTHON_CAPTURE_ENTRIES,
               "shared with the kernel");

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "observe/stack_python.h"
 #include "observe/stack_walk.h"
 #include "site/key.h"
 
@@ -19,6 +20,7 @@ struct stacks {
 struct stack_process {
     struct stacks *stacks;
     struct walk_process walk;
+    struct stack_python python;
 };
 
 static size_t rules_bytes(void)
@@ -57,6 +59,7 @@ int stack_process_new(struct stacks *stacks, pid_t pid, struct stack_process **r
     if (!p)
         return -ENOMEM;
     p->stacks = stacks;
+    p->python.pid = pid;
     p->walk.rules = stacks->rules;
     p->walk.figures = &stacks->figures;
     int r = module_map_init(&p->walk.map, &stacks->files, pid);
@@ -74,6 +77,7 @@ void stack_process_free(struct stack_process *process)
 {
     if (!process)
         return;
+    stack_python_release(&process->python);
     module_map_release(&process->walk.map);
     free(process);
 }
@@ -81,6 +85,13 @@ void stack_process_free(struct stack_process *process)
 void stack_process_changed(struct stack_process *process)
 {
     process->walk.changed = true;
+}
+
+int stack_process_python(struct stack_process *process, struct python_kernel_facts *ret_facts)
+{
+    walk_maps_refresh(&process->walk, false);
+    return stack_python_look(&process->python, &process->walk.map, process->walk.maps_number,
+                             ret_facts);
 }
 
 void stack_process_trampoline_for_test(struct stack_process *process, uint64_t start)
@@ -125,6 +136,47 @@ static void result_native(const struct walk_stack *walked, uint64_t rsp,
         native_add(result, &walked->frames[i], rsp);
 }
 
+/* Python calls and native frames as one stack. False: they do not fit together, nothing is in the result. */
+static bool result_joined(struct stack_process *process, const struct walk_stack *walked,
+                          uint64_t rsp, struct stack_result *result)
+{
+    struct python_remote *r = process->python.remote;
+    struct python_joined joined[STACK_FRAMES_MAX];
+    uintptr_t pcs[WALK_FRAMES_MAX], sps[WALK_FRAMES_MAX];
+    bool on_stack = false, cut = !walked->complete;
+    for (uint32_t i = 0; i < walked->n; i++) {
+        pcs[i] = walked->frames[i].pc;
+        sps[i] = walked->frames[i].sp;
+        on_stack = on_stack || walked->frames[i].module == process->python.module;
+    }
+    size_t n = on_stack ? python_join(&r->py, &r->stack, pcs, sps, walked->n, joined,
+                                      STACK_FRAMES_MAX, &cut)
+                        : 0;
+    uint32_t calls = 0, native = 0;
+    for (size_t i = 0; i < n; i++)
+        if (joined[i].frame)
+            calls = (uint32_t)(joined[i].frame - r->stack.frames) + 1;
+    if (calls == 0)
+        return false;
+    uint64_t read_before = r->names_read;
+    if (python_remote_names(r, calls) < calls)
+        result->flags |= STACK_UNNAMED;
+    process->stacks->figures.names_read += r->names_read - read_before;
+    for (size_t i = 0; i < n; i++) {
+        if (joined[i].frame) {
+            size_t call = (size_t)(joined[i].frame - r->stack.frames);
+            result->frames[result->n++] =
+                (struct book_frame){.script = &r->scripts[call], .offset = r->lines[call]};
+            continue;
+        }
+        while (walked->frames[native].pc != joined[i].pc) /* in the same order */
+            native++;
+        native_add(result, &walked->frames[native++], rsp);
+    }
+    result->flags |= STACK_PYTHON | (cut ? STACK_CUT : 0);
+    return true;
+}
+
 int stack_resolve(struct stack_process *process, const struct stack_input *input,
                   struct stack_result *ret_result)
 {
@@ -137,7 +189,11 @@ int stack_resolve(struct stack_process *process, const struct stack_input *input
         stacks->figures.lost++;
     ret_result->n = ret_result->n_words = 0;
     ret_result->flags = walked->flags;
-    result_native(walked, input->registers.rsp, ret_result);
+    uint64_t rsp = input->registers.rsp;
+    if (!input->python || !stack_python_ready(&process->python) ||
+        !python_remote_stack(process->python.remote, input->python) ||
+        !result_joined(process, walked, rsp, ret_result))
+        result_native(walked, rsp, ret_result);
     return process->walk.gone ? -ESRCH : 0;
 }
 

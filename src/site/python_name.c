@@ -4,16 +4,13 @@
 #include "base/hash.h"
 #include "site/python.h"
 #include "site/python_lines.h"
+#include "site/python_text.h"
 #include "site/stack.h"
 
 enum {
     CODE_BYTES = 144, /* no field that is read lies further on */
     TEXT_BYTES = 40,
     BYTES_BYTES = 32,
-    KIND_SHIFT = 2, /* in the state of a string: bytes of a character */
-    KIND_MASK = 7,
-    STATE_COMPACT = 1u << 5,
-    STATE_ASCII = 1u << 6,
     LINES_MAX = 1 << 20, /* bytes of a line table that are looked at */
 };
 
@@ -25,13 +22,6 @@ static uint32_t load_u32(uintptr_t addr)
 
 /* ---- strings ---- */
 
-/* A str object whose characters follow it. */
-struct text {
-    uintptr_t chars;
-    size_t length;
-    unsigned width; /* bytes of a character: 1, 2 or 4 */
-};
-
 static bool object_has_type(uintptr_t object, size_t bytes, uintptr_t type)
 {
     return object != 0 && object % sizeof(uintptr_t) == 0 && stack_probe(object, bytes) &&
@@ -39,74 +29,15 @@ static bool object_has_type(uintptr_t object, size_t bytes, uintptr_t type)
            stack_load(object + PYTHON_OBJECT_TYPE) == type;
 }
 
-static bool text_find(const struct python *py, uintptr_t object, struct text *ret)
+static bool text_find(const struct python *py, uintptr_t object, struct python_text *ret)
 {
     if (!object_has_type(object, TEXT_BYTES, py->facts.text_type))
         return false;
-    uint32_t state = load_u32(object + PYTHON_TEXT_STATE);
-    ret->width = state >> KIND_SHIFT & KIND_MASK;
-    ret->length = stack_load(object + PYTHON_TEXT_LENGTH);
-    ret->chars =
-        object + (state & STATE_ASCII ? py->facts.layout.text_ascii : py->facts.layout.text_wide);
-    return (state & STATE_COMPACT) && (ret->width == 1 || ret->width == 2 || ret->width == 4) &&
-           ret->length < SIZE_MAX / 8 && stack_probe(ret->chars, ret->length * ret->width);
-}
-
-static uint32_t text_char(const struct text *text, size_t i)
-{
-    const volatile uint8_t *at = (const volatile uint8_t *)(text->chars + i * text->width);
-    uint32_t c = at[0];
-    if (text->width >= 2)
-        c |= (uint32_t)at[1] << 8;
-    if (text->width == 4)
-        c |= (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-    return c;
-}
-
-/* Names of files may hold half of a pair, for bytes that are no UTF-8. */
-static bool is_character(uint32_t c)
-{
-    return c != 0 && c < 0x110000 && (c < 0xd800 || c > 0xdfff);
-}
-
-static size_t utf8_bytes(uint32_t c)
-{
-    return !is_character(c) || c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-}
-
-static size_t utf8_put(char *out, uint32_t c)
-{
-    size_t n = utf8_bytes(c);
-    if (n == 1) {
-        out[0] = is_character(c) ? (char)c : '?';
-        return n;
-    }
-    for (size_t i = n; i-- > 1; c >>= 6)
-        out[i] = (char)(0x80 | (c & 0x3f));
-    out[0] = (char)((0xf0 << (4 - n)) | c);
-    return n;
-}
-
-/* As many characters as fit, from the front or from the end. */
-static bool text_copy(const struct text *text, char *out, size_t size, bool from_end)
-{
-    size_t room = size - 1, first = 0, end = text->length, bytes = 0;
-    if (from_end) {
-        for (first = end; first > 0; first--) {
-            bytes += utf8_bytes(text_char(text, first - 1));
-            if (bytes > room)
-                break;
-        }
-    }
-    size_t n = 0, i = first;
-    for (; i < end; i++) {
-        uint32_t c = text_char(text, i);
-        if (utf8_bytes(c) > room - n)
-            break;
-        n += utf8_put(out + n, c);
-    }
-    out[n] = '\0';
-    return first > 0 || i < end;
+    size_t start;
+    bool usable = python_text_shape(&py->facts.layout, load_u32(object + PYTHON_TEXT_STATE),
+                                    stack_load(object + PYTHON_TEXT_LENGTH), ret, &start);
+    ret->chars = object + start;
+    return usable && stack_probe(ret->chars, ret->length * ret->width);
 }
 
 /* ---- lines ---- */
@@ -128,7 +59,7 @@ bool python_frame_name(const struct python *py, const struct python_frame *frame
                        struct python_name *ret_name)
 {
     const struct python_layout *l = &py->facts.layout;
-    struct text file, function;
+    struct python_text file, function;
     const uint8_t *table;
     size_t len;
     if (!object_has_type(frame->code, CODE_BYTES, py->facts.code_type) ||
@@ -137,8 +68,8 @@ bool python_frame_name(const struct python *py, const struct python_frame *frame
         !lines_find(py, frame->code, &table, &len))
         return false;
     ret_name->function_cut =
-        text_copy(&function, ret_name->function, sizeof(ret_name->function), false);
-    ret_name->file_cut = text_copy(&file, ret_name->file, sizeof(ret_name->file), true);
+        python_text_copy(&function, ret_name->function, sizeof(ret_name->function), false);
+    ret_name->file_cut = python_text_copy(&file, ret_name->file, sizeof(ret_name->file), true);
     ret_name->first_line = load_u32(frame->code + l->code_first_line);
     ret_name->line =
         python_line(l->lines, table, len, frame->at, ret_name->first_line, &ret_name->lines_used);
@@ -192,9 +123,9 @@ static inline uint64_t text_check(const struct python *py, uintptr_t object)
     size_t length = stack_load(object + PYTHON_TEXT_LENGTH);
     uint32_t state = load_u32(object + PYTHON_TEXT_STATE);
     uintptr_t start =
-        state & STATE_ASCII ? py->facts.layout.text_ascii : py->facts.layout.text_wide;
-    return bytes_check((const void *)(object + start), length * (state >> KIND_SHIFT & KIND_MASK),
-                       0);
+        state & PYTHON_TEXT_ASCII ? py->facts.layout.text_ascii : py->facts.layout.text_wide;
+    return bytes_check((const void *)(object + start),
+                       length * (state >> PYTHON_TEXT_KIND_SHIFT & PYTHON_TEXT_KIND_MASK), 0);
 }
 
 /* The code object was found good before, at this address, and a frame holds it: it is mapped. If it is

@@ -1,0 +1,65 @@
+/* python_remote.h: CPython in another process.
+ *
+ * Three steps. python_remote_find() finds the interpreter by the symbols of its ELF file and where it keeps a thread's state, so
+ * that the kernel can walk the frames of a thread while it is stopped in a probe (python.bpf.h). python_remote_stack() turns what
+ * the kernel captured into calls. python_remote_names() names them, by reading code objects, strings and line tables of the
+ * process, which last longer than the frames.
+ *
+ * A code object may be gone, and another lie at its address, when it is read: then the call gets no name or that of
+ * the other one. What is read is untrusted; all sizes are bounded and all pointers are only addresses to read from.
+ * The layouts are those of site/python_layout.h; an unknown version has no frames. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "book/layout.h"
+#include "observe/modules.h"
+#include "observe/python_capture.h"
+#include "observe/remote_memory.h"
+#include "site/python.h"
+
+enum {
+    PYTHON_REMOTE_NAMES_BITS = 8, /* names of calls that are kept for a process */
+    PYTHON_REMOTE_LINES_MAX = 16384, /* bytes of a line table that are read */
+};
+
+/* The name of a call. It holds while `check` is what the code object says (python_frame_check()). */
+struct python_remote_name {
+    uint64_t code;
+    int64_t at;
+    uint64_t check; /* 0: unused */
+    uint32_t lines_used;
+    uint32_t line;
+    struct book_script script;
+};
+
+struct python_remote {
+    remote_read_fn *read;
+    void *context;
+    struct python py; /* facts: for python_join() */
+    struct python_kernel_facts kernel;
+    uint64_t names_read;
+    /* Of the stack at hand; good until the next. */
+    struct python_stack stack;
+    struct book_script scripts[PYTHON_CAPTURE_ENTRIES];
+    uint32_t lines[PYTHON_CAPTURE_ENTRIES];
+    struct python_remote_name names[1 << PYTHON_REMOTE_NAMES_BITS];
+    uint8_t table[PYTHON_REMOTE_LINES_MAX]; /* a line table that is looked at */
+};
+
+/* Is this module an interpreter? Fills in py.facts but for the key. -ENOENT: no, or of an unknown version. Reads the file and 24
+ * bytes of memory. */
+int python_remote_look(struct python_remote *remote, struct module *module);
+
+/* Where threads keep their states; fills in the rest. `libc` has the C library's own description of its threads. -EAGAIN: no
+ * thread has a state yet. -ENOENT: a C library without that description. */
+int python_remote_key(struct python_remote *remote, struct module *libc);
+
+/* Calls as the kernel captured them, into remote->stack. False if there are none, or they make no sense. */
+bool python_remote_stack(struct python_remote *remote, const struct python_capture *capture);
+
+/* Name the first `n` calls of remote->stack: scripts[i] and lines[i]. A call without a name has an empty script. Returns how many have
+ * one. */
+uint32_t python_remote_names(struct python_remote *remote, uint32_t n);

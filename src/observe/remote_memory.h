@@ -1,0 +1,28 @@
+/* remote_memory.h: pieces of another process's memory, many in one call. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct remote_piece {
+    uint64_t address;
+    void *to;
+    uint32_t bytes;
+    bool done; /* all of it was read. A piece that was not may be changed in part */
+};
+
+/* Fill what can be read. Tests put bytes of their own in the place of a process. */
+typedef void remote_read_fn(void *context, struct remote_piece *pieces, size_t n);
+
+/* By process_vm_readv(); `context` points to a pid_t. About 0.3 us and 0.1 us a piece. */
+void remote_memory_read(void *context, struct remote_piece *pieces, size_t n);
+
+static inline bool remote_read_one(remote_read_fn *read, void *context, uint64_t address, void *to,
+                                   uint32_t bytes)
+{
+    struct remote_piece piece = {.address = address, .to = to, .bytes = bytes};
+    read(context, &piece, 1);
+    return piece.done;
+}

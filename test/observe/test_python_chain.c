@@ -1,0 +1,313 @@
+/* The whole chain: a probe in the kernel copies a stack and walks Python's frames, and outside they become lines of scripts among
+ * native frames. Interpreters: /usr/bin/python3 and those of MEMOIR_TEST_PYTHONS (paths, separated by colons). */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "check.h"
+#include "observe/stacks.h"
+#include "probe_event.h"
+#include "probe_load.h"
+
+enum { PYTHONS_MAX = 16, EVENTS_MAX = 16, WARM_ROUNDS = 20 };
+
+static const char *pythons[PYTHONS_MAX];
+static size_t n_pythons;
+static struct stacks *stacks;
+
+/* A Python program that waits for commands. */
+struct program {
+    pid_t pid;
+    FILE *to, *from;
+    struct probe *probe;
+    struct stack_process *process;
+    struct stack_result results[EVENTS_MAX];
+    uint64_t hashes[EVENTS_MAX], took_ns[EVENTS_MAX];
+    char frames[EVENTS_MAX][8192]; /* as text: "function file:line", "module" */
+    size_t n;
+    uint64_t code; /* the innermost code object of the last event */
+};
+
+static void line_expect(struct program *p, const char *expected)
+{
+    char line[256];
+    if (!fgets(line, sizeof(line), p->from) || strncmp(line, expected, strlen(expected)) != 0)
+        fail_msg("no '%s' from the program", expected);
+}
+
+static void program_start(struct program *p, const char *python)
+{
+    int in[2], out[2];
+    assert_int_equal(pipe(in) | pipe(out), 0);
+    memset(p, 0, sizeof(*p));
+    p->pid = fork();
+    if (p->pid == 0) {
+        dup2(in[0], 0);
+        dup2(out[1], 1);
+        close(in[1]);
+        close(out[0]);
+        execl(python, python, CHAIN, PROBED, (char *)NULL);
+        _exit(127);
+    }
+    close(in[0]);
+    close(out[1]);
+    p->to = fdopen(in[1], "w");
+    p->from = fdopen(out[0], "r");
+    line_expect(p, "ready");
+}
+
+static void program_end(struct program *p)
+{
+    stack_process_free(p->process);
+    probe_free(p->probe);
+    fclose(p->to);
+    fclose(p->from);
+    kill(p->pid, SIGKILL);
+    waitpid(p->pid, NULL, 0);
+}
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static void frames_write(const struct stack_result *result, char *out, size_t size)
+{
+    size_t at = 0;
+    for (uint32_t i = 0; i < result->n && at < size; i++) {
+        const struct book_frame *f = &result->frames[i];
+        if (f->script)
+            at += (size_t)snprintf(out + at, size - at, "%s %s:%lu\n", f->script->function,
+                                   base_of(f->script->file), f->offset);
+        else
+            at += (size_t)snprintf(out + at, size - at, "[%s]\n",
+                                   f->module ? base_of(f->module->path) : "?");
+    }
+}
+
+static void take(const struct probe_event *event, void *context)
+{
+    struct program *p = context;
+    if (p->n == EVENTS_MAX)
+        return;
+    struct stack_input input = {
+        .bytes = event->bytes, .n_bytes = event->n_bytes, .python = &event->python};
+    memcpy(&input.registers, event->registers, sizeof(input.registers));
+    assert_int_equal(event->pid, p->pid);
+    stack_resolve(p->process, &input, &p->results[p->n]);
+    frames_write(&p->results[p->n], p->frames[p->n], sizeof(p->frames[0]));
+    p->hashes[p->n] = event->python.hash;
+    p->took_ns[p->n] = event->took_ns;
+    p->code = event->python.n > 0 ? event->python.entries[0].code : 0;
+    p->n++;
+}
+
+/* Run one command; the events of it are in p->results afterwards. */
+static void program_run(struct program *p, const char *what)
+{
+    p->n = 0;
+    fprintf(p->to, "%s\n", what);
+    fflush(p->to);
+    assert_int_equal(probe_wait(p->probe, take, p), 0);
+    line_expect(p, "done");
+}
+
+/* The probe is on, and the kernel knows the interpreter. */
+static void program_probe(struct program *p)
+{
+    struct python_kernel_facts facts;
+    int r = probe_new(PROBED, "probed", p->pid, &p->probe);
+    if (r == -EPERM || r == -EACCES || r == -EINVAL || r == -ENOSYS) {
+        print_message("probes are not allowed or not known here: %s\n", strerror(-r));
+        program_end(p);
+        skip();
+    }
+    assert_int_equal(r, 0);
+    assert_int_equal(stack_process_new(stacks, p->pid, &p->process), 0);
+    assert_int_equal(stack_process_python(p->process, &facts), 1);
+    assert_int_equal(stack_process_python(p->process, &facts), 0);
+    assert_int_equal(probe_python(p->probe, p->pid, &facts), 0);
+}
+
+static unsigned line_of(const char *mark)
+{
+    char text[256], wanted[64];
+    unsigned line = 0, found = 0;
+    snprintf(wanted, sizeof(wanted), "# line: %s", mark);
+    FILE *f = fopen(CHAIN, "re");
+    while (f && fgets(text, sizeof(text), f)) {
+        line++;
+        if (strstr(text, wanted))
+            found = line;
+    }
+    if (f)
+        fclose(f);
+    return found;
+}
+
+/* `parts` in this order, among others. */
+static void expect_in_order(const char *python, const char *frames, const char *const *parts)
+{
+    const char *at = frames;
+    for (; *parts; parts++) {
+        const char *found = strstr(at, *parts);
+        if (!found)
+            fail_msg("%s: no '%s' after\n%.*s in\n%s", python, *parts, (int)(at - frames), frames,
+                     frames);
+        at = found + strlen(*parts);
+    }
+}
+
+static void expect_chain(const char *python, const struct program *p, const char *last)
+{
+    char lines[5][64];
+    /* Up to 3.10 functions have no qualified names. */
+    const char *inner = strstr(p->frames[0], "Loader.load_batch") ? "Loader.load_batch" : "load_batch";
+    snprintf(lines[0], 64, "%s chain.py:%u", inner, line_of("inner"));
+    snprintf(lines[1], 64, "generate chain.py:%u", line_of("generator"));
+    snprintf(lines[2], 64, "called_back chain.py:%u", line_of("callback"));
+    snprintf(lines[3], 64, "middle chain.py:%u", line_of("middle"));
+    snprintf(lines[4], 64, "outer chain.py:%u", line_of("outer"));
+    const char *parts[] = {"[libprobed.so]\n", lines[0], "\n", lines[1], "\n",
+                           lines[2], "[libprobed.so]\n", lines[3], "\n", lines[4], last, NULL};
+    assert_int_equal(p->n, 1);
+    if (strncmp(p->frames[0], "[libprobed.so]\n", 15) != 0)
+        fail_msg("%s: the caller is not the first frame:\n%s", python, p->frames[0]);
+    expect_in_order(python, p->frames[0], parts);
+    assert_true(p->results[0].flags & STACK_PYTHON);
+    assert_false(p->results[0].flags & (STACK_LOST | STACK_UNNAMED));
+}
+
+static void python_calls_appear_between_native_frames(void **state)
+{
+    for (size_t i = 0; i < n_pythons; i++) {
+        struct program p;
+        program_start(&p, pythons[i]);
+        program_probe(&p);
+        program_run(&p, "chain");
+        expect_chain(pythons[i], &p, "<module> chain.py");
+        uint64_t hash = 0, key = stack_result_key(&p.results[0]);
+        /* The interpreter adapts code that runs again: calls may then be made in another way. */
+        for (int round = 0; round < WARM_ROUNDS; round++) {
+            program_run(&p, "chain");
+            assert_int_equal(stack_result_key(&p.results[0]), key);
+            hash = p.hashes[0];
+        }
+        if (getenv("MEMOIR_TEST_SHOW"))
+            print_message("%s", p.frames[0]);
+        print_message("%s: %u frames, Python walked in %lu ns\n", pythons[i], p.results[0].n,
+                      p.took_ns[0]);
+        /* The same stack again: the same for the kernel and for us, and nothing is read twice. */
+        struct stacks_figures before, after;
+        stacks_figures(stacks, &before);
+        program_run(&p, "chain");
+        stacks_figures(stacks, &after);
+        assert_int_equal(p.hashes[0], hash);
+        assert_int_equal(stack_result_key(&p.results[0]), key);
+        assert_int_equal(after.names_read, before.names_read);
+        program_end(&p);
+    }
+}
+
+static void calls_of_another_thread_are_its_own(void **state)
+{
+    for (size_t i = 0; i < n_pythons; i++) {
+        struct program p;
+        program_start(&p, pythons[i]);
+        program_probe(&p);
+        program_run(&p, "thread");
+        expect_chain(pythons[i], &p, "threading.py");
+        assert_null(strstr(p.frames[0], "<module>"));
+        program_end(&p);
+    }
+}
+
+static void a_deep_stack_is_cut_and_says_so(void **state)
+{
+    for (size_t i = 0; i < n_pythons; i++) {
+        struct program p;
+        program_start(&p, pythons[i]);
+        program_probe(&p);
+        program_run(&p, "deep");
+        const char *parts[] = {"deep chain.py", "deep chain.py", "deep chain.py", "deep chain.py",
+                               NULL};
+        expect_in_order(pythons[i], p.frames[0], parts);
+        assert_true(p.results[0].flags & STACK_CUT);
+        program_end(&p);
+    }
+}
+
+static void names_are_utf8(void **state)
+{
+    for (size_t i = 0; i < n_pythons; i++) {
+        struct program p;
+        program_start(&p, pythons[i]);
+        program_probe(&p);
+        program_run(&p, "unicode");
+        const char *parts[] = {"ünïcode chain.py", "<module>", NULL};
+        expect_in_order(pythons[i], p.frames[0], parts);
+        program_end(&p);
+    }
+}
+
+/* Another function at the address of one that is gone must not get its name. */
+static void a_code_object_in_the_place_of_another_gets_its_own_name(void **state)
+{
+    for (size_t i = 0; i < n_pythons; i++) {
+        struct program p;
+        uint64_t codes[WARM_ROUNDS], again = 0;
+        program_start(&p, pythons[i]);
+        program_probe(&p);
+        for (size_t round = 0; round < WARM_ROUNDS; round++) {
+            char right[64];
+            p.n = 0;
+            fprintf(p.to, "made%zu\n", round);
+            fflush(p.to);
+            assert_int_equal(probe_wait(p.probe, take, &p), 0);
+            fprintf(p.to, "go on\n");
+            fflush(p.to);
+            line_expect(&p, "done");
+            snprintf(right, sizeof(right), "made%zu made%zu.py:4", round, round);
+            if (!strstr(p.frames[0], right))
+                fail_msg("%s: no '%s' in\n%s", pythons[i], right, p.frames[0]);
+            codes[round] = p.code;
+            for (size_t k = 0; k < round; k++)
+                again += codes[k] == p.code;
+        }
+        assert_true(again > 0); /* else nothing was tested */
+        program_end(&p);
+    }
+}
+
+static int group_setup(void **state)
+{
+    static char list[4096];
+    const char *more = getenv("MEMOIR_TEST_PYTHONS");
+    if (access("/usr/bin/python3", X_OK) == 0)
+        pythons[n_pythons++] = "/usr/bin/python3";
+    snprintf(list, sizeof(list), "%s", more ? more : "");
+    for (char *at = strtok(list, ":"); at && n_pythons < PYTHONS_MAX; at = strtok(NULL, ":"))
+        pythons[n_pythons++] = at;
+    return stacks_new(&stacks);
+}
+
+static int group_teardown(void **state)
+{
+    stacks_free(stacks);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(python_calls_appear_between_native_frames),
+        cmocka_unit_test(calls_of_another_thread_are_its_own),
+        cmocka_unit_test(a_deep_stack_is_cut_and_says_so),
+        cmocka_unit_test(names_are_utf8),
+        cmocka_unit_test(a_code_object_in_the_place_of_another_gets_its_own_name),
+    };
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
