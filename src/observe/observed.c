@@ -61,6 +61,7 @@ int observed_new(const struct observed_options *options, pid_t pid,
     o->generation = process->generation;
     o->start_ns = process->start_ns;
     o->place = -1;
+    o->consumed = o->consumed_told = process->produced; /* what waits was produced before: it was counted already */
     identity_fill(o, &identity);
     int r = trace_history_new(&identity, NULL, &o->history);
     if (r < 0) {
@@ -84,11 +85,11 @@ int observed_new(const struct observed_options *options, pid_t pid,
     return 0;
 }
 
-void observed_free(struct observed *o, bool ended)
+void observed_free(struct observed *o)
 {
     if (!o)
         return;
-    observed_book_close(o, ended);
+    observed_book_close(o, false);
     trace_history_free(o->history);
     live_release(&o->live);
     observed_sites_release(o);
@@ -121,9 +122,12 @@ void observed_read(struct observed *o, uint64_t bytes)
     o->consumed += bytes;
 }
 
-uint64_t observed_consumed(struct observed *o)
+void observed_consumed_tell(struct observed *o)
 {
-    return o->consumed;
+    if (o->consumed == o->consumed_told)
+        return;
+    kernel_consumed(o->options.kernel, o->pid, o->consumed);
+    o->consumed_told = o->consumed;
 }
 
 /* ---- events ---- */
@@ -372,6 +376,10 @@ void observed_exit(struct observed *o)
     tell(o, &e);
     if (o->options.stream)
         trace_stream_ended(o->options.stream, o->pid);
+    observed_book_close(o, true);
+    live_release(&o->live);
+    stack_process_free(o->stacks);
+    o->stacks = NULL;
 }
 
 /* ---- losses ---- */

@@ -31,8 +31,8 @@ struct observed_options {
 int observed_new(const struct observed_options *options, pid_t pid,
                  const struct wire_process *process, struct observed **ret_observed);
 
-/* With `ended` its book is left for the daemon to retire, or removed if there is none; else the book stays and counts. */
-void observed_free(struct observed *o, bool ended);
+/* A book that is still open stays and counts; NULL is fine. */
+void observed_free(struct observed *o);
 
 pid_t observed_pid(const struct observed *o);
 uint32_t observed_uid(const struct observed *o);
@@ -44,9 +44,9 @@ void observed_event(struct observed *o, const struct wire_event *event);
 void observed_stack(struct observed *o, const struct wire_stack *stack);
 void observed_more(struct observed *o, const struct wire_more *more);
 
-/* Bytes of its records that were read. */
+/* So many bytes of its records were read; let the kernel know, if that changed. */
 void observed_read(struct observed *o, uint64_t bytes);
-uint64_t observed_consumed(struct observed *o);
+void observed_consumed_tell(struct observed *o);
 
 /* Tell what the kernel counted as lost since the last call; true: the tables may differ now. */
 bool observed_losses(struct observed *o, const struct wire_process *process);
@@ -54,7 +54,7 @@ bool observed_losses(struct observed *o, const struct wire_process *process);
 /* Make book and history agree with the kernel's table of live blocks. Call it when the ring is empty. */
 int observed_compare(struct observed *o);
 
-/* The process ended, or goes on with another program. */
+/* The process ended, or goes on with another program: its book is left for the daemon to retire, its history stays. */
 void observed_exit(struct observed *o);
 
 /* The process mapped or unmapped code. */

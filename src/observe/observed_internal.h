@@ -59,8 +59,7 @@ struct observed {
     pid_t pid;
     uint32_t uid, generation;
     uint64_t start_ns;
-    uint64_t consumed;
-    bool consumed_told;
+    uint64_t consumed, consumed_told; /* bytes of its records */
     uint64_t lost_events, lost_blocks; /* told so far */
 
     struct trace_history *history;

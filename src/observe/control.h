@@ -1,0 +1,34 @@
+/* control.h: questions to the observer over its socket.
+ *
+ * A request is one line of text; the answer one line, "ok BYTES" with so many bytes after it, or "error TEXT". A connection may
+ * ask several times. Only root and whoever owns the observer may connect: memoird speaks for users.
+ *
+ *   list          JSON: the traced processes with their counters
+ *   status        JSON: the observer itself
+ *   flush         answers once all that the kernel had told before is in books and histories
+ *   dump PID      a binary dump of the history (trace/dump.h)
+ *   trace PID     begin to trace this process
+ *   hold          the observer ends some time after the last connection that said so is closed
+ *   stop          remove all probes and end */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct control;
+struct observer;
+
+enum { CONTROL_CLIENTS_MAX = 64, CONTROL_LINE_MAX = 256, CONTROL_ANSWER_MAX = 64 << 20 };
+
+int control_new(struct observer *observer, const char *path, struct control **ret_control);
+void control_free(struct control *control); /* NULL is fine */
+
+/* Readable when a request or a connection came: call control_serve(). */
+int control_fd(const struct control *control);
+void control_serve(struct control *control);
+
+/* Connections that said hold. */
+size_t control_holders(const struct control *control);
+
+/* Forget all connections in a child that writes a dump, except `fd`. */
+void control_forget(struct control *control, int fd);

@@ -1,0 +1,207 @@
+/* memoir-observe: traces programs that use an accelerator, from outside. memoird starts one for the machine, `memoir trace` one
+ * for a process. doc/trace.md describes it. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/version.h"
+#include "observe/observer.h"
+
+enum {
+    OPTION_ALL = 256,
+    OPTION_PID,
+    OPTION_NAME,
+    OPTION_SOCKET,
+    OPTION_DIR,
+    OPTION_LIBRARY,
+    OPTION_SEARCH,
+    OPTION_STREAM,
+    OPTION_READY,
+    OPTION_LINGER,
+    OPTION_NO_BOOKS,
+    OPTION_RING,
+    OPTION_RING_QUOTA,
+    OPTION_BLOCKS,
+    OPTION_BLOCKS_QUOTA,
+    OPTION_ORPHANS,
+    OPTION_VERBOSE,
+    OPTION_VERSION,
+};
+
+static const struct option options_known[] = {
+    {"all", no_argument, NULL, OPTION_ALL},
+    {"pid", required_argument, NULL, OPTION_PID},
+    {"name", required_argument, NULL, OPTION_NAME},
+    {"socket", required_argument, NULL, OPTION_SOCKET},
+    {"dir", required_argument, NULL, OPTION_DIR},
+    {"library", required_argument, NULL, OPTION_LIBRARY},
+    {"search", required_argument, NULL, OPTION_SEARCH},
+    {"stream", required_argument, NULL, OPTION_STREAM},
+    {"ready", required_argument, NULL, OPTION_READY},
+    {"linger", required_argument, NULL, OPTION_LINGER},
+    {"no-books", no_argument, NULL, OPTION_NO_BOOKS},
+    {"ring-bytes", required_argument, NULL, OPTION_RING},
+    {"ring-quota", required_argument, NULL, OPTION_RING_QUOTA},
+    {"blocks-max", required_argument, NULL, OPTION_BLOCKS},
+    {"blocks-quota", required_argument, NULL, OPTION_BLOCKS_QUOTA},
+    {"remove-orphans", no_argument, NULL, OPTION_ORPHANS},
+    {"verbose", no_argument, NULL, OPTION_VERBOSE},
+    {"version", no_argument, NULL, OPTION_VERSION},
+    {"help", no_argument, NULL, 'h'},
+    {0},
+};
+
+static const char help[] =
+    "Usage: memoir-observe --all | --pid PID [OPTION]...\n"
+    "Trace the accelerator memory of unmodified programs. Started by memoird and by 'memoir trace'.\n"
+    "\n"
+    "  --all                 every process that uses a probed library\n"
+    "  --pid PID             one process\n"
+    "  --name NAME           of the pinned probes (default: all, or pid-PID)\n"
+    "  --socket PATH         answer requests here\n"
+    "  --dir DIR             directory of books\n"
+    "  --library FILE        attach to this file, too (may be repeated)\n"
+    "  --search DIR[:DIR...] look for libraries here first, as LD_LIBRARY_PATH says\n"
+    "  --stream FD           write all events to this descriptor\n"
+    "  --ready FD            write 'ready' to this descriptor once probes are attached\n"
+    "  --linger SECONDS      exit this long after the last holder closed its connection\n"
+    "  --no-books            keep histories only\n"
+    "  --ring-bytes N, --ring-quota N, --blocks-max N, --blocks-quota N\n"
+    "                        limits, of all processes and of one\n"
+    "  --remove-orphans      remove probes whose observer is gone, and exit\n"
+    "  --verbose             log more\n"
+    "  --version, --help     show the version or this help and exit\n";
+
+static bool number_read(const char *text, unsigned long max, unsigned long *ret_value)
+{
+    char *end;
+    errno = 0;
+    unsigned long value = strtoul(text, &end, 10);
+    if (errno || end == text || *end || value > max || *text == '-')
+        return false;
+    *ret_value = value;
+    return true;
+}
+
+static void orphan_tell(void *context, const char *name)
+{
+    printf("removed the probes of '%s', whose observer is gone\n", name);
+}
+
+static bool number_needed(const char *option, unsigned long max, unsigned long *ret_value)
+{
+    if (number_read(optarg, max, ret_value))
+        return true;
+    fprintf(stderr, "memoir-observe: invalid number '%s' for --%s\n", optarg, option);
+    return false;
+}
+
+/* One option; -1: go on, else an exit status. */
+static int option_take(int option, const char *name, struct observer_options *o)
+{
+    unsigned long n = 0;
+    bool numeric = option == OPTION_PID || option == OPTION_STREAM || option == OPTION_READY ||
+                   option == OPTION_LINGER || (option >= OPTION_RING && option <= OPTION_BLOCKS_QUOTA);
+    if (numeric && !number_needed(name, INT32_MAX, &n))
+        return 2;
+    switch (option) {
+    case OPTION_ALL:
+        o->kernel.all = true;
+        break;
+    case OPTION_PID:
+        o->pid = (pid_t)n;
+        break;
+    case OPTION_NAME:
+        o->kernel.name = optarg;
+        break;
+    case OPTION_SOCKET:
+        o->socket = optarg;
+        break;
+    case OPTION_DIR:
+        o->dir = optarg;
+        break;
+    case OPTION_SEARCH:
+        o->search = optarg;
+        break;
+    case OPTION_LIBRARY:
+        if (o->n_libraries < sizeof(o->libraries) / sizeof(o->libraries[0]))
+            o->libraries[o->n_libraries++] = optarg;
+        break;
+    case OPTION_STREAM:
+        o->stream_fd = (int)n;
+        break;
+    case OPTION_READY:
+        o->ready_fd = (int)n;
+        break;
+    case OPTION_LINGER:
+        o->linger_s = (unsigned)n;
+        break;
+    case OPTION_NO_BOOKS:
+        o->no_books = true;
+        break;
+    case OPTION_RING:
+        o->kernel.ring_bytes = (uint32_t)n;
+        break;
+    case OPTION_RING_QUOTA:
+        o->kernel.ring_quota = (uint32_t)n;
+        break;
+    case OPTION_BLOCKS:
+        o->kernel.blocks_max = (uint32_t)n;
+        break;
+    case OPTION_BLOCKS_QUOTA:
+        o->kernel.blocks_quota = (uint32_t)n;
+        break;
+    case OPTION_ORPHANS:
+        return kernel_orphans(true, orphan_tell, NULL) < 0 ? 1 : 0;
+    case OPTION_VERBOSE:
+        log_set_level(LOG_LEVEL_DEBUG);
+        break;
+    case OPTION_VERSION:
+        printf("memoir-observe %s\n", MEMOIR_VERSION);
+        return 0;
+    case 'h':
+        fputs(help, stdout);
+        return 0;
+    default:
+        fputs(help, stderr);
+        return 2;
+    }
+    return -1;
+}
+
+/* Names become file names. */
+static bool name_fits(const char *name)
+{
+    size_t len = strlen(name);
+    return len > 0 && len < KERNEL_NAME_MAX - 16 &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == len;
+}
+
+int main(int argc, char **argv)
+{
+    struct observer_options o = {.stream_fd = -1, .ready_fd = -1};
+    char name[32];
+    int option, index = 0;
+    while ((option = getopt_long(argc, argv, "h", options_known, &index)) != -1) {
+        int status = option_take(option, options_known[index].name, &o);
+        if (status >= 0)
+            return status;
+    }
+    if (optind != argc || o.kernel.all == (o.pid > 0)) {
+        fputs("memoir-observe: give either --all or --pid PID\n", stderr);
+        return 2;
+    }
+    if (!o.kernel.name) {
+        snprintf(name, sizeof(name), o.pid ? "pid-%d" : "all", (int)o.pid);
+        o.kernel.name = name;
+    }
+    if (!name_fits(o.kernel.name)) {
+        fprintf(stderr, "memoir-observe: invalid name '%s': use letters, digits, - and _\n",
+                o.kernel.name);
+        return 2;
+    }
+    return observer_run(&o);
+}

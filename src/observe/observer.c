@@ -1,0 +1,521 @@
+/* The observer's loop. See observer.h. */
+#include "observe/observer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "book/identity.h"
+#include "ledger/proc.h"
+#include "observe/control.h"
+#include "observe/kernel.h"
+#include "observe/observed.h"
+#include "observe/observer_internal.h"
+#include "observe/probe_table.h"
+#include "observe/stacks.h"
+#include "observe/targets.h"
+#include "trace/dump.h"
+
+enum { READ_MAX = 4096, STREAM_BYTES_MAX = 16 << 20, PURGE_TICKS = 40 };
+
+/* ---- processes ---- */
+
+static size_t place_of(const struct observer *o, pid_t pid)
+{
+    size_t i = (size_t)pid % WIRE_PROCESSES_MAX;
+    while (o->running[i] && observed_pid(o->running[i]) != pid)
+        i = (i + 1) % WIRE_PROCESSES_MAX;
+    return i;
+}
+
+struct observed *observer_find(struct observer *o, pid_t pid)
+{
+    return o->n_running < WIRE_PROCESSES_MAX ? o->running[place_of(o, pid)] : NULL;
+}
+
+struct observed *observer_find_any(struct observer *o, pid_t pid)
+{
+    struct observed *p = observer_find(o, pid);
+    for (size_t i = 0; !p && i < o->n_ended && i < OBSERVER_ENDED_MAX; i++) {
+        struct observed *e = o->ended[(o->n_ended - 1 - i) % OBSERVER_ENDED_MAX];
+        if (observed_pid(e) == pid)
+            p = e;
+    }
+    return p;
+}
+
+/* Take out of the table and move what was displaced by it. */
+static void running_remove(struct observer *o, pid_t pid)
+{
+    size_t hole = place_of(o, pid);
+    if (!o->running[hole])
+        return;
+    o->running[hole] = NULL;
+    o->n_running--;
+    for (size_t i = (hole + 1) % WIRE_PROCESSES_MAX; o->running[i]; i = (i + 1) % WIRE_PROCESSES_MAX) {
+        struct observed *p = o->running[i];
+        o->running[i] = NULL;
+        o->running[place_of(o, observed_pid(p))] = p;
+    }
+}
+
+/* Its history stays for a while. */
+static void process_end(struct observer *o, struct observed *p)
+{
+    running_remove(o, observed_pid(p));
+    observed_exit(p);
+    size_t slot = o->n_ended++ % OBSERVER_ENDED_MAX;
+    observed_free(o->ended[slot]);
+    o->ended[slot] = p;
+}
+
+static struct observed *process_begin(struct observer *o, pid_t pid, uint32_t generation)
+{
+    struct wire_process entry;
+    struct observed *p = NULL;
+    if (o->n_running + 1 >= WIRE_PROCESSES_MAX ||
+        kernel_process_get(o->kernel, pid, &entry) < 0 || entry.generation != generation)
+        return NULL;
+    struct observed_options options = {
+        .kernel = o->kernel,
+        .stacks = o->stacks,
+        .dir = o->options->dir,
+        .no_book = o->options->no_books,
+        .stream = o->streams ? &o->stream : NULL,
+    };
+    int r = observed_new(&options, pid, &entry, &p);
+    if (r < 0) {
+        log_warn("cannot trace process %d: %s", pid, strerror(-r));
+        return NULL;
+    }
+    o->running[place_of(o, pid)] = p;
+    o->n_running++;
+    return p;
+}
+
+/* The process that a record is of; an older image of it is ended. NULL: none that can be told of. */
+static struct observed *process_for(struct observer *o, pid_t pid, uint32_t generation)
+{
+    struct observed *p = observer_find(o, pid);
+    if (p && observed_generation(p) != generation) {
+        if (observed_generation(p) > generation)
+            return NULL;
+        process_end(o, p);
+        p = NULL;
+    }
+    return p ? p : process_begin(o, pid, generation);
+}
+
+/* ---- records ---- */
+
+static void on_exit_event(struct observer *o, const struct wire_event *event)
+{
+    struct observed *p = observer_find(o, (pid_t)event->pid);
+    if (p && observed_generation(p) == event->generation)
+        process_end(o, p);
+    if (!(event->flags & WIRE_EVENT_EXEC))
+        kernel_process_remove(o->kernel, (pid_t)event->pid);
+}
+
+static void on_library(void *context, const struct probe_table *table, int fd, const char *path)
+{
+    struct observer *o = context;
+    char why[KERNEL_WHY_MAX];
+    size_t before = kernel_attached(o->kernel);
+    int n = kernel_attach(o->kernel, table, fd, why);
+    if (n < 0)
+        log_warn("no probes on '%s': %s", path, why);
+    else if (kernel_attached(o->kernel) > before)
+        log_info("probes on %d functions of '%s'", n, path);
+}
+
+static void on_record(void *context, const void *record, size_t bytes)
+{
+    struct observer *o = context;
+    uint32_t kind = bytes >= sizeof(kind) ? *(const uint32_t *)record : 0;
+    const struct wire_event *event = record;
+    const struct wire_stack *stack = record;
+    const struct wire_more *more = record;
+    struct observed *p = NULL;
+    o->records++;
+    if (kind == WIRE_RECORD_EVENT && bytes >= sizeof(*event)) {
+        if (event->kind == TRACE_EXIT) {
+            on_exit_event(o, event);
+            return;
+        }
+        p = process_for(o, (pid_t)event->pid, event->generation);
+        if (p)
+            observed_event(p, event);
+    } else if (kind == WIRE_RECORD_STACK && bytes >= sizeof(*stack)) {
+        p = process_for(o, (pid_t)stack->pid, stack->generation);
+        if (p)
+            observed_stack(p, stack);
+    } else if (kind == WIRE_RECORD_MORE && bytes >= sizeof(*more)) {
+        p = observer_find(o, (pid_t)more->pid);
+        if (p)
+            observed_more(p, more);
+    } else if (kind == WIRE_RECORD_LIBRARY && bytes >= sizeof(*event)) {
+        targets_of((pid_t)event->pid, on_library, o);
+        p = observer_find(o, (pid_t)event->pid);
+        if (p)
+            observed_code_changed(p);
+    }
+    if (p)
+        observed_read(p, bytes);
+}
+
+static void consumed_tell(struct observer *o)
+{
+    for (size_t i = 0; i < WIRE_PROCESSES_MAX && o->n_running; i++)
+        if (o->running[i])
+            observed_consumed_tell(o->running[i]);
+}
+
+void observer_drain(struct observer *o)
+{
+    int n;
+    do {
+        n = kernel_read(o->kernel, READ_MAX, on_record, o);
+        consumed_tell(o);
+    } while (n == READ_MAX);
+    if (o->streams && trace_stream_flush(&o->stream, o->options->stream_fd) < 0)
+        o->stopping = true; /* its reader is gone */
+}
+
+/* ---- what the ring does not tell ---- */
+
+static bool is_alive(pid_t pid, uint64_t start_ns)
+{
+    struct proc_stat stat;
+    int r = proc_stat_read(pid, &stat);
+    if (r < 0)
+        return r != -ESRCH;
+    uint64_t ticks = (uint64_t)book_ticks_of((int64_t)start_ns, (uint64_t)sysconf(_SC_CLK_TCK));
+    return !stat.dead && proc_same_start(stat.start_ticks, ticks);
+}
+
+struct round {
+    struct observer *o;
+    pid_t dead[256];
+    size_t n_dead;
+};
+
+static int process_look(void *context, pid_t pid, const struct wire_process *entry)
+{
+    struct round *round = context;
+    struct observer *o = round->o;
+    struct observed *p = observer_find(o, pid);
+    if (p && observed_generation(p) == entry->generation && observed_losses(p, entry)) {
+        o->gaps++;
+        observed_compare(p);
+    }
+    if (!is_alive(pid, entry->start_ns) && round->n_dead < 256)
+        round->dead[round->n_dead++] = pid;
+    return 0;
+}
+
+static bool is_stale(void *context, pid_t pid, uint32_t generation)
+{
+    struct observer *o = context;
+    struct wire_process entry;
+    return kernel_process_get(o->kernel, pid, &entry) < 0 ||
+           (entry.generation & 0xffffff) != (generation & 0xffffff);
+}
+
+/* Compare counters; find the dead whose end was not told; now and then remove what they left in the kernel's tables. */
+static void round_make(struct observer *o, bool purge)
+{
+    struct round round = {.o = o};
+    observer_drain(o);
+    kernel_processes(o->kernel, process_look, &round);
+    for (size_t i = 0; i < round.n_dead; i++) {
+        struct observed *p = observer_find(o, round.dead[i]);
+        if (p)
+            process_end(o, p);
+        kernel_process_remove(o->kernel, round.dead[i]);
+    }
+    if (purge || round.n_dead)
+        kernel_purge(o->kernel, is_stale, o);
+}
+
+/* Processes that an observer before us traced: their blocks are in the kernel's table. */
+static int adopt_each(void *context, pid_t pid, const struct wire_process *entry)
+{
+    struct observer *o = context;
+    if (!is_alive(pid, entry->start_ns))
+        return 0;
+    struct observed *p = observer_find(o, pid);
+    if (!p)
+        p = process_begin(o, pid, entry->generation);
+    if (p) {
+        observed_losses(p, entry);
+        observed_compare(p);
+    }
+    return 0;
+}
+
+/* ---- beginning ---- */
+
+int observer_trace(struct observer *o, pid_t pid, char why[static KERNEL_WHY_MAX])
+{
+    struct proc_stat stat;
+    struct proc_ids ids;
+    int r = proc_stat_read(pid, &stat);
+    if (r >= 0)
+        r = proc_ids_read(pid, &ids);
+    if (r < 0) {
+        snprintf(why, KERNEL_WHY_MAX, "no process %d", (int)pid);
+        return r;
+    }
+    targets_of(pid, on_library, o);
+    long per_s = sysconf(_SC_CLK_TCK);
+    r = kernel_process_add(o->kernel, pid, stat.start_ticks * (1000000000 / (uint64_t)per_s),
+                           ids.effective_uid);
+    if (r < 0)
+        snprintf(why, KERNEL_WHY_MAX, "cannot trace process %d: %s", (int)pid, strerror(-r));
+    return r;
+}
+
+static int libraries_attach(struct observer *o)
+{
+    const struct observer_options *options = o->options;
+    for (size_t i = 0; i < options->n_libraries; i++) {
+        const char *path = options->libraries[i], *name = strrchr(path, '/');
+        const struct probe_table *table = probe_table_for(name ? name + 1 : path);
+        MEMOIR_CLEANUP(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (!table || fd < 0) {
+            log_error("cannot attach to '%s': %s", path,
+                      fd < 0 ? strerror(errno) : "there is no probe table for a library of that name");
+            return -ENOENT;
+        }
+        on_library(o, table, fd, path);
+    }
+    targets_installed(options->search, on_library, o);
+    if (options->pid == 0)
+        targets_running(on_library, o);
+    if (kernel_attached(o->kernel) == 0)
+        log_warn("no driver library was found to trace: probes follow when a process maps one");
+    return 0;
+}
+
+static int start(struct observer *o)
+{
+    const struct observer_options *options = o->options;
+    char why[KERNEL_WHY_MAX];
+    int r = kernel_open(&options->kernel, &o->kernel, &o->adopted, why);
+    if (r < 0) {
+        log_error("cannot trace: %s", why);
+        return r;
+    }
+    r = stacks_new(&o->stacks);
+    if (r == 0 && options->stream_fd >= 0) {
+        o->streams = true;
+        r = trace_stream_writer_init(&o->stream, STREAM_BYTES_MAX);
+    }
+    if (r == 0 && options->socket)
+        r = control_new(o, options->socket, &o->control);
+    if (r < 0) {
+        log_error("cannot start: %s", strerror(-r));
+        return r;
+    }
+    r = libraries_attach(o);
+    if (r < 0)
+        return r;
+    if (o->adopted) {
+        observer_drain(o);
+        kernel_processes(o->kernel, adopt_each, o);
+    }
+    if (options->pid) {
+        r = observer_trace(o, options->pid, why);
+        if (r < 0)
+            log_error("%s", why);
+    }
+    return r;
+}
+
+/* ---- dumps ---- */
+
+static int dump_in_child(struct observer *o, struct observed *p, int fd)
+{
+    pid_t child = fork();
+    if (child != 0)
+        return child < 0 ? -errno : child;
+    struct buffer out = BUFFER_INIT(TRACE_DUMP_FILE_MAX);
+    char head[48];
+    int flags = fcntl(fd, F_GETFL);
+    fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+    control_forget(o->control, fd);
+    alarm(60);
+    int r = trace_dump_encode(observed_history(p), TRACE_DUMP_BINARY, &out);
+    int n = r < 0 ? snprintf(head, sizeof(head), "error %s\n", strerror(-r))
+                  : snprintf(head, sizeof(head), "ok %zu\n", out.len);
+    bool good = write(fd, head, (size_t)n) == n;
+    for (size_t done = 0; good && r == 0 && done < out.len;) {
+        ssize_t wrote = write(fd, out.data + done, out.len - done);
+        good = wrote > 0;
+        done += good ? (size_t)wrote : 0;
+    }
+    _exit(good ? 0 : 1);
+}
+
+/* The child has the file description in common with us: wait for it before anything else is written there. */
+int observer_dump(struct observer *o, pid_t pid, int fd)
+{
+    struct observed *p = observer_find_any(o, pid);
+    if (!p)
+        return -ESRCH;
+    int child = dump_in_child(o, p, fd);
+    if (child < 0)
+        return child;
+    for (size_t i = 0; i < OBSERVER_DUMPS_MAX; i++)
+        if (o->dumps[i] == 0) {
+            o->dumps[i] = child;
+            return 0;
+        }
+    waitpid(child, NULL, 0); /* too many at a time: this one has to be waited for */
+    return 0;
+}
+
+static void children_reap(struct observer *o)
+{
+    for (size_t i = 0; i < OBSERVER_DUMPS_MAX; i++)
+        if (o->dumps[i] > 0 && waitpid(o->dumps[i], NULL, WNOHANG) != 0)
+            o->dumps[i] = 0;
+}
+
+/* ---- the loop ---- */
+
+enum { SOURCE_RING, SOURCE_TICK, SOURCE_SIGNAL, SOURCE_CONTROL };
+
+static int watch(int epoll, int fd, uint32_t what)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = what};
+    return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+static void on_signal(struct observer *o, int fd)
+{
+    struct signalfd_siginfo info;
+    while (read(fd, &info, sizeof(info)) == sizeof(info)) {
+        if (info.ssi_signo == SIGCHLD)
+            children_reap(o);
+        else
+            o->stopping = true;
+    }
+}
+
+static void on_tick(struct observer *o, int fd, uint64_t *ticks)
+{
+    uint64_t passed;
+    if (read(fd, &passed, sizeof(passed)) != sizeof(passed))
+        return;
+    round_make(o, ++*ticks % PURGE_TICKS == 0);
+    if (!o->options->linger_s)
+        return;
+    if (control_holders(o->control))
+        o->unheld_ns = 0;
+    else if (!o->unheld_ns)
+        o->unheld_ns = clock_monotonic_ns();
+    else if (clock_monotonic_ns() - o->unheld_ns > o->options->linger_s * UINT64_C(1000000000))
+        o->stopping = true;
+}
+
+static int loop_run(struct observer *o, int signals)
+{
+    MEMOIR_CLEANUP(closep) int epoll = epoll_create1(EPOLL_CLOEXEC);
+    MEMOIR_CLEANUP(closep)
+    int tick = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    struct timespec every = {.tv_nsec = OBSERVER_TICK_MS * 1000000};
+    struct itimerspec timer = {every, every};
+    uint64_t ticks = 0;
+    if (epoll < 0 || tick < 0 || timerfd_settime(tick, 0, &timer, NULL) < 0)
+        return -errno;
+    int r = watch(epoll, kernel_fd(o->kernel), SOURCE_RING);
+    if (r == 0)
+        r = watch(epoll, tick, SOURCE_TICK);
+    if (r == 0)
+        r = watch(epoll, signals, SOURCE_SIGNAL);
+    if (r == 0 && o->control)
+        r = watch(epoll, control_fd(o->control), SOURCE_CONTROL);
+    while (r == 0 && !o->stopping) {
+        struct epoll_event events[8];
+        int n = epoll_wait(epoll, events, 8, -1);
+        for (int i = 0; i < n; i++) {
+            if (events[i].data.u32 == SOURCE_RING)
+                observer_drain(o);
+            else if (events[i].data.u32 == SOURCE_TICK)
+                on_tick(o, tick, &ticks);
+            else if (events[i].data.u32 == SOURCE_SIGNAL)
+                on_signal(o, signals);
+            else
+                control_serve(o->control);
+        }
+        if (n < 0 && errno != EINTR)
+            r = -errno;
+    }
+    return r;
+}
+
+static void ready_tell(const struct observer *o)
+{
+    if (o->options->ready_fd < 0)
+        return;
+    if (write(o->options->ready_fd, "ready\n", 6) < 0)
+        log_debug("nobody waits for us: %m");
+    close(o->options->ready_fd);
+}
+
+static void finish(struct observer *o)
+{
+    if (o->kernel)
+        observer_drain(o);
+    for (size_t i = 0; i < WIRE_PROCESSES_MAX; i++)
+        observed_free(o->running[i]);
+    for (size_t i = 0; i < OBSERVER_ENDED_MAX; i++)
+        observed_free(o->ended[i]);
+    control_free(o->control);
+    stacks_free(o->stacks);
+    if (o->streams)
+        trace_stream_writer_release(&o->stream);
+    kernel_close(o->kernel, o->leave);
+    free(o);
+}
+
+int observer_run(const struct observer_options *options)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    MEMOIR_CLEANUP(closep) int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    struct observer *o = calloc(1, sizeof(*o));
+    if (!o || signals < 0) {
+        log_error("cannot start: %m");
+        free(o);
+        return 1;
+    }
+    o->options = options;
+    o->started_ns = clock_monotonic_ns();
+    int r = start(o);
+    if (r == 0) {
+        ready_tell(o);
+        r = loop_run(o, signals);
+    }
+    finish(o);
+    return r < 0 ? 1 : 0;
+}

@@ -1,0 +1,48 @@
+/* observer_internal.h: what the loop and its control socket share. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/buffer.h"
+#include "observe/observer.h"
+#include "trace/stream.h"
+
+struct control;
+struct kernel;
+struct observed;
+struct stacks;
+
+struct observer {
+    const struct observer_options *options;
+    struct kernel *kernel;
+    struct stacks *stacks;
+    struct control *control;
+    struct trace_stream_writer stream;
+    bool streams;
+    struct observed *running[WIRE_PROCESSES_MAX]; /* by PID % WIRE_PROCESSES_MAX, then the next free place */
+    size_t n_running;
+    struct observed *ended[OBSERVER_ENDED_MAX]; /* in turn */
+    size_t n_ended;
+    pid_t dumps[OBSERVER_DUMPS_MAX]; /* children that write one; 0: none */
+    uint64_t records, gaps, started_ns, unheld_ns;
+    bool adopted, stopping, leave;
+};
+
+struct observed *observer_find(struct observer *o, pid_t pid);
+/* A running process, else the last ended one with that PID. */
+struct observed *observer_find_any(struct observer *o, pid_t pid);
+
+/* Read all that is in the ring now. */
+void observer_drain(struct observer *o);
+
+/* Begin to trace a process: probes on its libraries, an entry in the kernel's table. */
+int observer_trace(struct observer *o, pid_t pid, char why[static KERNEL_WHY_MAX]);
+
+void observer_list(struct observer *o, struct buffer *out);
+void observer_status(struct observer *o, struct buffer *out);
+
+/* Write a dump of the process's history to `fd` in a child, which does not hold up the ring. "ok BYTES" comes first. */
+int observer_dump(struct observer *o, pid_t pid, int fd);

@@ -1,0 +1,176 @@
+/* What the observer says of itself and of traced processes, as JSON. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <memoir/memoir.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "observe/kernel.h"
+#include "observe/observed.h"
+#include "observe/observer_internal.h"
+#include "observe/stacks.h"
+#include "trace/history.h"
+
+/* Counters of one process, all contexts together. */
+struct sums {
+    uint32_t pid, generation;
+    struct wire_counters space[WIRE_SPACES];
+};
+
+static int sums_add(void *context, const struct wire_context_key *key, const struct wire_context *value)
+{
+    struct sums *s = context;
+    if (key->pid != s->pid || key->generation != s->generation)
+        return 0;
+    for (size_t i = 0; i < WIRE_SPACES; i++) {
+        s->space[i].freed_bytes += value->space[i].freed_bytes;
+        s->space[i].freed_blocks += value->space[i].freed_blocks;
+        s->space[i].alloc_bytes += value->space[i].alloc_bytes;
+        s->space[i].alloc_blocks += value->space[i].alloc_blocks;
+    }
+    return 0;
+}
+
+static const char *space_name(size_t space)
+{
+    switch (space) {
+    case MEMOIR_SPACE_PINNED:
+        return "pinned";
+    case MEMOIR_SPACE_MANAGED:
+        return "managed";
+    case MEMOIR_SPACE_DRAM:
+        return "dram";
+    case WIRE_SPACE_REGISTERED:
+        return "registered";
+    default:
+        return NULL;
+    }
+}
+
+static void spaces_tell(struct json *j, const struct sums *s)
+{
+    json_key(j, "spaces");
+    json_object_begin(j);
+    for (size_t i = 0; i < WIRE_SPACES; i++) {
+        const struct wire_counters *c = &s->space[i];
+        const char *name = space_name(i);
+        if (!name || !c->alloc_blocks)
+            continue;
+        json_key(j, name);
+        json_object_begin(j);
+        json_field_u64(j, "live_bytes", c->alloc_bytes - c->freed_bytes);
+        json_field_u64(j, "live_blocks", c->alloc_blocks - c->freed_blocks);
+        json_field_u64(j, "allocated_bytes", c->alloc_bytes);
+        json_field_u64(j, "allocated_blocks", c->alloc_blocks);
+        json_object_end(j);
+    }
+    json_object_end(j);
+}
+
+static void copies_tell(struct json *j, const struct wire_process *p)
+{
+    static const char *const names[] = {"unknown", "to_device", "from_device", "on_device", "on_host"};
+    json_key(j, "copies");
+    json_object_begin(j);
+    for (size_t i = 0; i < 5; i++) {
+        json_key(j, names[i]);
+        json_object_begin(j);
+        json_field_u64(j, "count", p->copies[i]);
+        json_field_u64(j, "bytes", p->copied_bytes[i]);
+        json_object_end(j);
+    }
+    json_object_end(j);
+}
+
+static void losses_tell(struct json *j, const struct wire_process *p)
+{
+    json_key(j, "lost");
+    json_object_begin(j);
+    json_field_u64(j, "events", p->lost_events);
+    json_field_u64(j, "stacks", p->lost_stacks);
+    json_field_u64(j, "blocks", p->lost_blocks);
+    json_field_u64(j, "bytes", p->lost_bytes);
+    json_field_u64(j, "unknown_frees", p->unknown_frees);
+    json_field_u64(j, "replaced", p->replaced);
+    json_field_u64(j, "unreadable", p->unreadable);
+    json_field_u64(j, "unpaired", p->unpaired);
+    json_object_end(j);
+}
+
+struct list {
+    struct observer *o;
+    struct json *j;
+};
+
+static int process_tell(void *context, pid_t pid, const struct wire_process *entry)
+{
+    const struct list *l = context;
+    struct observed *p = observer_find(l->o, pid);
+    struct sums *sums = calloc(1, sizeof(*sums));
+    if (!sums)
+        return 0;
+    sums->pid = (uint32_t)pid;
+    sums->generation = entry->generation;
+    kernel_contexts(l->o->kernel, sums_add, sums);
+    json_object_begin(l->j);
+    json_field_i64(l->j, "pid", pid);
+    json_field_u64(l->j, "uid", entry->uid);
+    json_field_u64(l->j, "calls", entry->calls);
+    json_field_u64(l->j, "events", entry->events);
+    json_field_u64(l->j, "live_blocks", entry->live_blocks);
+    if (p) {
+        struct trace_identity id = trace_history_identity(observed_history(p));
+        struct trace_totals totals = trace_history_totals(observed_history(p));
+        json_field_string(l->j, "program", id.name);
+        json_field_u64(l->j, "history_events", totals.events);
+        json_field_u64(l->j, "history_live_bytes", totals.live_bytes);
+        json_field_u64(l->j, "history_live_blocks", totals.live_blocks);
+        json_field_u64(l->j, "sites", totals.sites);
+    }
+    spaces_tell(l->j, sums);
+    copies_tell(l->j, entry);
+    losses_tell(l->j, entry);
+    json_object_end(l->j);
+    free(sums);
+    return 0;
+}
+
+void observer_list(struct observer *o, struct buffer *out)
+{
+    struct json j;
+    struct list list = {o, &j};
+    json_init(&j, out);
+    json_object_begin(&j);
+    json_field_string(&j, "schema", "memoir.traced/1");
+    json_key(&j, "processes");
+    json_array_begin(&j);
+    kernel_processes(o->kernel, process_tell, &list);
+    json_array_end(&j);
+    json_object_end(&j);
+    json_finish(&j);
+}
+
+void observer_status(struct observer *o, struct buffer *out)
+{
+    struct json j;
+    struct wire_machine machine;
+    struct stacks_figures stacks;
+    kernel_machine(o->kernel, &machine);
+    stacks_figures(o->stacks, &stacks);
+    json_init(&j, out);
+    json_object_begin(&j);
+    json_field_string(&j, "schema", "memoir.observer/1");
+    json_field_i64(&j, "pid", getpid());
+    json_field_u64(&j, "libraries", kernel_attached(o->kernel));
+    json_field_u64(&j, "processes", o->n_running);
+    json_field_bool(&j, "adopted", o->adopted);
+    json_field_u64(&j, "records", o->records);
+    json_field_u64(&j, "gaps", o->gaps);
+    json_field_u64(&j, "lost_processes", machine.lost_processes);
+    json_field_u64(&j, "stacks", stacks.walks);
+    json_field_u64(&j, "stacks_lost", stacks.lost);
+    json_field_double(&j, "uptime_seconds", (double)(clock_monotonic_ns() - o->started_ns) / 1e9);
+    json_object_end(&j);
+    json_finish(&j);
+}
