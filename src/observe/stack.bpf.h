@@ -56,10 +56,16 @@ static __always_inline bool page_copy(uint8_t *to, uint64_t from, uint32_t *ret_
     return bpf_probe_read_user(to, n, (void *)from) == 0;
 }
 
+/* Stacks are large: they leave half of a process's share of the ring to events. */
+static __always_inline bool ring_admits_stack(const struct at *at, uint64_t bytes)
+{
+    return ring_admits(at, bytes + at->settings->ring_quota / 2);
+}
+
 /* False: the stack ends here, or there is no room. */
 static __noinline bool stack_more(const struct at *at, const struct call *call, uint64_t from)
 {
-    if (!ring_admits(at, sizeof(struct wire_more)))
+    if (!ring_admits_stack(at, sizeof(struct wire_more)))
         return false;
     struct wire_more *m = bpf_ringbuf_reserve(&ring, sizeof(*m), 0);
     if (!m)
@@ -94,7 +100,7 @@ static __always_inline bool stack_copy(const struct at *at, const struct pt_regs
                                        const struct call *call, uint64_t caller)
 {
     struct wire_stack *s = 0;
-    if (ring_admits(at, sizeof(*s)))
+    if (ring_admits_stack(at, sizeof(*s)))
         s = bpf_ringbuf_reserve(&ring, sizeof(*s), 0);
     if (!s)
         return false;
