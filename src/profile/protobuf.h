@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
-#include "profile/varint.h"
+#include "base/varint.h"
 
 enum { PROTOBUF_VARINT = 0, PROTOBUF_BYTES = 2 };
 

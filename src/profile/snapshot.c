@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "profile/profile.h"
-#include "profile/varint.h"
+#include "base/varint.h"
 
 enum {
     LEVEL = 6,        /* of zlib */

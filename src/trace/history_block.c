@@ -229,8 +229,7 @@ static uint32_t overlapping(struct trace_history *h, enum trace_layer layer, uin
     return last_byte(s->address, s->size) >= address ? slot : 0;
 }
 
-/* Put a block where active ones are. False: no memory. */
-static bool block_activate(struct trace_history *h, uint32_t slot)
+bool history_block_activate(struct trace_history *h, uint32_t slot)
 {
     struct trace_slot *s = pool_slot(&h->pool, slot);
     if (s->layer != LAYER_HANDLE && trace_ranges_insert(&h->ranges[s->layer], s->address, slot) < 0)
@@ -299,7 +298,7 @@ uint32_t history_block_begin(struct trace_history *h, const struct trace_event *
             .found = found,
         };
         if (trace_hash_add(&h->hash[layer], &h->pool, slot) == 0) {
-            if (block_activate(h, slot)) {
+            if (history_block_activate(h, slot)) {
                 if (layer == LAYER_IMPLICIT)
                     history_age_add(h, &h->implicit_ages, slot);
                 holder_change(h, holder, 1, (int64_t)e->size);
@@ -504,7 +503,7 @@ void history_restore(struct trace_history *h, const struct trace_event *e)
     struct trace_slot before = *s;
     for (unsigned i = 0; i < ORDERS; i++)
         trace_order_remove(&h->ended[i], &h->pool, i, slot);
-    if (!block_activate(h, slot)) {
+    if (!history_block_activate(h, slot)) {
         for (unsigned i = 0; i < ORDERS; i++)
             trace_order_add(&h->ended[i], &h->pool, i, slot, history_block_value(s, i));
         h->totals.unknown_restores++;

@@ -74,7 +74,8 @@ struct trace_history {
     uint64_t moments; /* room for them that is allocated */
     uint32_t random;
 
-    struct trace_gap gaps[TRACE_GAPS_MAX];
+    struct trace_gap gaps[TRACE_GAPS_MAX]; /* number n, from 0, at n % TRACE_GAPS_MAX */
+    uint64_t n_gaps;                       /* only while a dump is loaded: those that came */
     struct trace_failure *failures[TRACE_FAILURES_MAX]; /* number n at n % TRACE_FAILURES_MAX */
     uint64_t n_failures;
     bool failure_told;
@@ -92,6 +93,8 @@ void history_leave(struct trace_history *h);
 uint32_t history_block_begin(struct trace_history *h, const struct trace_event *e,
                              enum trace_layer layer, bool found);
 void history_block_end(struct trace_history *h, uint32_t slot, enum trace_end end);
+/* Put a block where active ones are. False: no memory. */
+bool history_block_activate(struct trace_history *h, uint32_t slot);
 /* End an active block and forget it at once. */
 void history_block_drop(struct trace_history *h, uint32_t slot, enum trace_end end);
 /* Forget an ended block. */

@@ -7,7 +7,7 @@
 #include "base/buffer.h"
 #include "base/fs.h"
 #include "fault.h"
-#include "profile/varint.h"
+#include "base/varint.h"
 #include "profile_fixture.h"
 
 static struct buffer encoded(int (*encode)(const struct profile *, struct buffer *))
