@@ -165,14 +165,15 @@ static void expect_chain(const char *python, const struct program *p, const char
 {
     char lines[5][64];
     /* Up to 3.10 functions have no qualified names. */
-    const char *inner = strstr(p->frames[0], "Loader.load_batch") ? "Loader.load_batch" : "load_batch";
+    const char *inner =
+        strstr(p->frames[0], "Loader.load_batch") ? "Loader.load_batch" : "load_batch";
     snprintf(lines[0], 64, "%s chain.py:%u", inner, line_of("inner"));
     snprintf(lines[1], 64, "generate chain.py:%u", line_of("generator"));
     snprintf(lines[2], 64, "called_back chain.py:%u", line_of("callback"));
     snprintf(lines[3], 64, "middle chain.py:%u", line_of("middle"));
     snprintf(lines[4], 64, "outer chain.py:%u", line_of("outer"));
-    const char *parts[] = {"[libprobed.so]\n", lines[0], "\n", lines[1], "\n",
-                           lines[2], "[libprobed.so]\n", lines[3], "\n", lines[4], last, NULL};
+    const char *parts[] = {"[libprobed.so]\n", lines[0], "\n", lines[1], "\n", lines[2],
+                           "[libprobed.so]\n", lines[3], "\n", lines[4], last, NULL};
     assert_int_equal(p->n, 1);
     if (strncmp(p->frames[0], "[libprobed.so]\n", 15) != 0)
         fail_msg("%s: the caller is not the first frame:\n%s", python, p->frames[0]);
