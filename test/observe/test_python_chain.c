@@ -27,14 +27,17 @@ struct program {
     uint64_t hashes[EVENTS_MAX], took_ns[EVENTS_MAX];
     char frames[EVENTS_MAX][8192]; /* as text: "function file:line", "module" */
     size_t n;
-    uint64_t code; /* the innermost code object of the last event */
+    uint64_t own_key; /* what the process itself has for the last stack */
+    uint64_t code;    /* the innermost code object of the last event */
 };
 
-static void line_expect(struct program *p, const char *expected)
+/* The program's next line, which begins so; the number behind that. */
+static uint64_t line_expect(struct program *p, const char *expected)
 {
     char line[256];
     if (!fgets(line, sizeof(line), p->from) || strncmp(line, expected, strlen(expected)) != 0)
         fail_msg("no '%s' from the program", expected);
+    return strtoull(line + strlen(expected), NULL, 10);
 }
 
 static void program_start(struct program *p, const char *python)
@@ -112,7 +115,7 @@ static void program_run(struct program *p, const char *what)
     fprintf(p->to, "%s\n", what);
     fflush(p->to);
     assert_int_equal(probe_wait(p->probe, take, p), 0);
-    line_expect(p, "done");
+    p->own_key = line_expect(p, "done");
 }
 
 /* The probe is on, and the kernel knows the interpreter. */
@@ -213,6 +216,26 @@ static void python_calls_appear_between_native_frames(void **state)
     }
 }
 
+/* The process takes its stack itself, in the probed function. */
+static void keys_are_those_of_the_process_itself(void **state)
+{
+    for (size_t i = 0; i < n_pythons; i++) {
+        struct program p;
+        program_start(&p, pythons[i]);
+        program_probe(&p);
+        fprintf(p.to, "keys\n");
+        fflush(p.to);
+        line_expect(&p, "done");
+        static const char *const commands[] = {"chain", "unicode", "chain"};
+        for (size_t k = 0; k < 3; k++) {
+            program_run(&p, commands[k]);
+            if (stack_result_key(&p.results[0]) != p.own_key)
+                fail_msg("%s: %s has another key:\n%s", pythons[i], commands[k], p.frames[0]);
+        }
+        program_end(&p);
+    }
+}
+
 static void calls_of_another_thread_are_its_own(void **state)
 {
     for (size_t i = 0; i < n_pythons; i++) {
@@ -305,6 +328,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(python_calls_appear_between_native_frames),
+        cmocka_unit_test(keys_are_those_of_the_process_itself),
         cmocka_unit_test(calls_of_another_thread_are_its_own),
         cmocka_unit_test(a_deep_stack_is_cut_and_says_so),
         cmocka_unit_test(names_are_utf8),

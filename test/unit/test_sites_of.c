@@ -116,8 +116,8 @@ static void a_book_on_behalf_has_sites_with_counters(void **unused)
     assert_int_equal(book_writer_publish_at(&f->w, directory), 0);
     /* The same stack is the same site, before and after the book became a file. */
     assert_int_equal(book_site_add_frames(&f->w, &f->t, (uint32_t)account, s.frames, 5, 0), before);
-    uint32_t inner = book_site_add_frames(&f->w, &f->t, (uint32_t)account, s.frames + 1, 4,
-                                          BOOK_SITE_CUT);
+    uint32_t inner =
+        book_site_add_frames(&f->w, &f->t, (uint32_t)account, s.frames + 1, 4, BOOK_SITE_CUT);
     assert_int_not_equal(inner, before);
     book_alloc(&f->w, &f->t, 2, 500, (uint64_t)inner << 12 | (uint32_t)account);
     book_free(&f->w, &f->t, (uint32_t)account, 1);
@@ -153,8 +153,8 @@ static void a_successor_adopts_sites(void **unused)
     uint32_t adopted = book_site_adopt(&next->w, &next->t, (uint32_t)account, &o.sites, site);
     assert_int_equal(adopted, 1);
     /* What is found again is the same site. */
-    assert_int_equal(
-        book_site_add_frames(&next->w, &next->t, (uint32_t)account, s.frames, 5, 0), adopted);
+    assert_int_equal(book_site_add_frames(&next->w, &next->t, (uint32_t)account, s.frames, 5, 0),
+                     adopted);
     assert_int_equal(book_site_adopt(&next->w, &next->t, (uint32_t)account, &o.sites, 0),
                      BOOK_SITE_NONE);
     assert_int_equal(
@@ -186,7 +186,8 @@ static void the_key_is_that_which_the_process_computes(void **unused)
         memcpy(modules[i].build_id, info.build_id, info.build_id_len);
         snprintf(modules[i].path, sizeof(modules[i].path), "%s",
                  info.path[0] ? info.path : "/proc/self/exe");
-        frames[i] = (struct book_frame){.module = &modules[i], .offset = module_offset(&info, pcs[i])};
+        frames[i] =
+            (struct book_frame){.module = &modules[i], .offset = module_offset(&info, pcs[i])};
     }
     uint32_t site = book_site_add(&own->w, &own->t, 1, pcs, n, 0);
     const struct book_site *sites = (const void *)own->w.at[BOOK_SECTION_SITES];
@@ -217,7 +218,8 @@ static void modules_without_room_leave_frames_unknown(void **unused)
 static void a_library_that_moved_is_the_same_by_its_build_id(void **unused)
 {
     struct fixture *f = fixture_new(&behalf);
-    struct book_module first = module_of("/a.so", 1, 0x10000), moved = module_of("/a.so", 1, 0x90000);
+    struct book_module first = module_of("/a.so", 1, 0x10000),
+                       moved = module_of("/a.so", 1, 0x90000);
     struct book_module other = module_of("/a.so", 2, 0x10000);
     struct book_frame frame = {.module = &first, .offset = 1};
     uint32_t site = book_site_add_frames(&f->w, &f->t, 1, &frame, 1, 0);
