@@ -27,8 +27,9 @@ struct program {
     uint64_t hashes[EVENTS_MAX], took_ns[EVENTS_MAX];
     char frames[EVENTS_MAX][8192]; /* as text: "function file:line", "module" */
     size_t n;
-    uint64_t own_key; /* what the process itself has for the last stack */
-    uint64_t code;    /* the innermost code object of the last event */
+    struct stack_return outer; /* of a probed function further out, if its value is not 0 */
+    uint64_t own_key;          /* what the process itself has for the last stack */
+    uint64_t code;             /* the innermost code object of the last event */
 };
 
 /* The program's next line, which begins so; the number behind that. */
@@ -97,7 +98,12 @@ static void take(const struct probe_event *event, void *context)
     if (p->n == EVENTS_MAX)
         return;
     struct stack_input input = {
-        .bytes = event->bytes, .n_bytes = event->n_bytes, .python = &event->python};
+        .bytes = event->bytes,
+        .n_bytes = event->n_bytes,
+        .python = &event->python,
+        .returns = &p->outer,
+        .n_returns = p->outer.value != 0,
+    };
     memcpy(&input.registers, event->registers, sizeof(input.registers));
     assert_int_equal(event->pid, p->pid);
     stack_resolve(p->process, &input, &p->results[p->n]);
@@ -122,7 +128,7 @@ static void program_run(struct program *p, const char *what)
 static void program_probe(struct program *p)
 {
     struct python_kernel_facts facts;
-    int r = probe_new(PROBED, "probed", p->pid, &p->probe);
+    int r = probe_new(PROBED, "probed", false, p->pid, &p->probe);
     if (r == -EPERM || r == -EACCES || r == -EINVAL || r == -ENOSYS) {
         print_message("probes are not allowed or not known here: %s\n", strerror(-r));
         program_end(p);
@@ -249,6 +255,45 @@ static void calls_of_another_thread_are_its_own(void **state)
     }
 }
 
+/* At the entry of the outer function its return address is still there. */
+static void take_outer(const struct probe_event *event, void *context)
+{
+    struct program *p = context;
+    p->outer.at = event->registers[1];
+    memcpy(&p->outer.value, event->bytes, sizeof(p->outer.value));
+}
+
+static void a_probed_function_further_out_is_walked_through(void **state)
+{
+    struct program p;
+    struct probe *entry, *back;
+    program_start(&p, pythons[0]);
+    program_probe(&p);
+    program_run(&p, "chain");
+    uint64_t key = stack_result_key(&p.results[0]);
+    assert_int_equal(probe_new(PROBED, "probed_call_back", false, p.pid, &entry), 0);
+    assert_int_equal(probe_new(PROBED, "probed_call_back", true, p.pid, &back), 0);
+    program_run(&p, "chain");
+    /* Its return address is the kernel's trampoline, and nobody says what it stands for. */
+    assert_int_not_equal(stack_result_key(&p.results[0]), key);
+    assert_true(p.results[0].flags & STACK_LOST);
+    p.n = 0;
+    fprintf(p.to, "chain\n");
+    fflush(p.to);
+    line_expect(&p, "done");
+    assert_int_equal(probe_wait(entry, take_outer, &p), 0);
+    assert_int_equal(probe_wait(p.probe, take, &p), 0);
+    assert_int_equal(stack_result_key(&p.results[0]), key);
+    assert_false(p.results[0].flags & STACK_LOST);
+    p.outer.at = 0; /* by its order alone */
+    p.n = 0;
+    program_run(&p, "chain");
+    assert_int_equal(stack_result_key(&p.results[0]), key);
+    probe_free(back);
+    probe_free(entry);
+    program_end(&p);
+}
+
 static void a_deep_stack_is_cut_and_says_so(void **state)
 {
     for (size_t i = 0; i < n_pythons; i++) {
@@ -330,6 +375,7 @@ int main(void)
         cmocka_unit_test(python_calls_appear_between_native_frames),
         cmocka_unit_test(keys_are_those_of_the_process_itself),
         cmocka_unit_test(calls_of_another_thread_are_its_own),
+        cmocka_unit_test(a_probed_function_further_out_is_walked_through),
         cmocka_unit_test(a_deep_stack_is_cut_and_says_so),
         cmocka_unit_test(names_are_utf8),
         cmocka_unit_test(a_code_object_in_the_place_of_another_gets_its_own_name),
