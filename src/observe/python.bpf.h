@@ -53,8 +53,8 @@ static __attribute__((always_inline)) inline uint64_t python_state(
     uint64_t block = python_read(thread + facts->specific + (uint64_t)(key / per_block) * 8);
     if (!block)
         return 0;
-    uint64_t state = python_read(block + (uint64_t)(key % per_block) * facts->key_bytes +
-                                 facts->key_data);
+    uint64_t state =
+        python_read(block + (uint64_t)(key % per_block) * facts->key_bytes + facts->key_data);
     if (!state || python_read(state + facts->thread_id) != thread)
         return 0;
     /* While another thread finalizes the interpreter, states are freed. */

@@ -21,7 +21,7 @@
 #include "site/python.h"
 
 enum {
-    PYTHON_REMOTE_NAMES_BITS = 8, /* names of calls that are kept for a process */
+    PYTHON_REMOTE_NAMES_BITS = 8,    /* names of calls that are kept for a process */
     PYTHON_REMOTE_LINES_MAX = 16384, /* bytes of a line table that are read */
 };
 

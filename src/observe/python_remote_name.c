@@ -82,8 +82,8 @@ static void heads_read(struct python_remote *r, struct call *calls, uint32_t n, 
         of[k] = c;
         pieces[3 * k] = (struct remote_piece){word_of(c->code, l->code_name), c->function,
                                               sizeof(c->function), false};
-        pieces[3 * k + 1] = (struct remote_piece){word_of(c->code, l->code_file), c->file,
-                                                  sizeof(c->file), false};
+        pieces[3 * k + 1] =
+            (struct remote_piece){word_of(c->code, l->code_file), c->file, sizeof(c->file), false};
         pieces[3 * k + 2] = (struct remote_piece){word_of(c->code, l->code_lines), c->lines,
                                                   sizeof(c->lines), false};
         k++;
@@ -92,10 +92,11 @@ static void heads_read(struct python_remote *r, struct call *calls, uint32_t n, 
     for (uint32_t i = 0; i < k; i++) {
         const struct python_facts *f = &r->py.facts;
         struct call *c = of[i];
-        c->heads = c->usable = pieces[3 * i].done && pieces[3 * i + 1].done && pieces[3 * i + 2].done &&
-                    c->function[PYTHON_OBJECT_TYPE / 8] == f->text_type &&
-                    c->file[PYTHON_OBJECT_TYPE / 8] == f->text_type &&
-                    c->lines[PYTHON_OBJECT_TYPE / 8] == f->bytes_type;
+        c->heads = c->usable = pieces[3 * i].done && pieces[3 * i + 1].done &&
+                               pieces[3 * i + 2].done &&
+                               c->function[PYTHON_OBJECT_TYPE / 8] == f->text_type &&
+                               c->file[PYTHON_OBJECT_TYPE / 8] == f->text_type &&
+                               c->lines[PYTHON_OBJECT_TYPE / 8] == f->bytes_type;
     }
 }
 
@@ -173,13 +174,13 @@ static bool learn(struct python_remote *r, struct call *c)
                    sizeof(name.script.function), false, &function_cut) ||
         !text_read(r, word_of(c->code, l->code_file), c->file, name.script.file,
                    sizeof(name.script.file), true, &file_cut) ||
-        (len > 0 && !remote_read_one(r->read, r->context,
-                                     word_of(c->code, l->code_lines) + PYTHON_BYTES_START, r->table,
-                                     (uint32_t)len)))
+        (len > 0 &&
+         !remote_read_one(r->read, r->context, word_of(c->code, l->code_lines) + PYTHON_BYTES_START,
+                          r->table, (uint32_t)len)))
         return false;
     name.script.first_line = half_of(c->code, l->code_first_line);
-    name.script.flags = (function_cut ? BOOK_SCRIPT_FUNCTION_CUT : 0) |
-                        (file_cut ? BOOK_SCRIPT_FILE_CUT : 0);
+    name.script.flags =
+        (function_cut ? BOOK_SCRIPT_FUNCTION_CUT : 0) | (file_cut ? BOOK_SCRIPT_FILE_CUT : 0);
     name.line = python_line(l->lines, r->table, len, c->frame->at, name.script.first_line, &used);
     name.lines_used = (uint32_t)used;
     name.check = check_of(r, c, r->table, used);

@@ -38,6 +38,7 @@ def ünïcode(n):
     return library.probed(n)
 
 
+library.probed_key.restype = ctypes.c_uint64
 print("ready", flush=True)
 for line in sys.stdin:
     what = line.strip()
@@ -57,4 +58,6 @@ for line in sys.stdin:
         exec(compile(text, f"{what}.py", "exec"), space)
         space.pop(what)()
         space.clear()
-    print("done", flush=True)
+    elif what == "keys":
+        library.probed_keep_keys()
+    print("done", library.probed_key(), flush=True)

@@ -14,7 +14,7 @@
 #include "observe/elf_image.h"
 #include "probe_event.h"
 
-enum { TRACE_UPROBE_MULTI = 48, LINK_CREATE = 28, WAIT_MS = 10000 };
+enum { TRACE_UPROBE_MULTI = 48, LINK_CREATE = 28, MULTI_RETURN = 1, WAIT_MS = 10000 };
 
 /* The kernel's, which the headers of Debian 12 do not have yet. */
 struct link_attr {
@@ -72,7 +72,8 @@ static int offset_find(const char *library, const char *function, uint64_t *ret_
     return r;
 }
 
-static int attach(struct probe *probe, const char *library, uint64_t offset, pid_t pid)
+static int attach(struct probe *probe, const char *library, uint64_t offset, bool at_return,
+                  pid_t pid)
 {
     struct bpf_program *program = bpf_object__find_program_by_name(probe->object, "on_entry");
     struct link_attr attr = {
@@ -81,6 +82,7 @@ static int attach(struct probe *probe, const char *library, uint64_t offset, pid
         .path = (uint64_t)(uintptr_t)library,
         .offsets = (uint64_t)(uintptr_t)&offset,
         .cnt = 1,
+        .multi_flags = at_return ? MULTI_RETURN : 0,
         .pid = (uint32_t)pid,
     };
     probe->link = (int)syscall(SYS_bpf, LINK_CREATE, &attr, sizeof(attr));
@@ -103,7 +105,8 @@ static int load(struct probe *probe)
     return probe->ring ? 0 : -errno;
 }
 
-int probe_new(const char *library, const char *function, pid_t pid, struct probe **ret_probe)
+int probe_new(const char *library, const char *function, bool at_return, pid_t pid,
+              struct probe **ret_probe)
 {
     uint64_t offset = 0;
     int r = offset_find(library, function, &offset);
@@ -115,7 +118,7 @@ int probe_new(const char *library, const char *function, pid_t pid, struct probe
     probe->link = -1;
     r = load(probe);
     if (r == 0)
-        r = attach(probe, library, offset, pid);
+        r = attach(probe, library, offset, at_return, pid);
     if (r < 0) {
         probe_free(probe);
         return r;

@@ -1,14 +1,16 @@
 /* The test's probe, loaded and attached. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 struct probe;
 struct probe_event;
 
-/* Attach to a function of a library, in one process. -EPERM and the like where that is not allowed, -ENOENT: no such function. */
-int probe_new(const char *library, const char *function, pid_t pid, struct probe **ret_probe);
+/* Attach to the entry of a function of a library, or to its return, in one process. -EPERM and the like where that is not allowed, -ENOENT: no such function. */
+int probe_new(const char *library, const char *function, bool at_return, pid_t pid,
+              struct probe **ret_probe);
 void probe_free(struct probe *probe);
 
 /* Tell the kernel where Python's frames of the process are. */

@@ -27,14 +27,18 @@ struct program {
     uint64_t hashes[EVENTS_MAX], took_ns[EVENTS_MAX];
     char frames[EVENTS_MAX][8192]; /* as text: "function file:line", "module" */
     size_t n;
-    uint64_t code; /* the innermost code object of the last event */
+    struct stack_return outer; /* of a probed function further out, if its value is not 0 */
+    uint64_t own_key;          /* what the process itself has for the last stack */
+    uint64_t code;             /* the innermost code object of the last event */
 };
 
-static void line_expect(struct program *p, const char *expected)
+/* The program's next line, which begins so; the number behind that. */
+static uint64_t line_expect(struct program *p, const char *expected)
 {
     char line[256];
     if (!fgets(line, sizeof(line), p->from) || strncmp(line, expected, strlen(expected)) != 0)
         fail_msg("no '%s' from the program", expected);
+    return strtoull(line + strlen(expected), NULL, 10);
 }
 
 static void program_start(struct program *p, const char *python)
@@ -94,7 +98,12 @@ static void take(const struct probe_event *event, void *context)
     if (p->n == EVENTS_MAX)
         return;
     struct stack_input input = {
-        .bytes = event->bytes, .n_bytes = event->n_bytes, .python = &event->python};
+        .bytes = event->bytes,
+        .n_bytes = event->n_bytes,
+        .python = &event->python,
+        .returns = &p->outer,
+        .n_returns = p->outer.value != 0,
+    };
     memcpy(&input.registers, event->registers, sizeof(input.registers));
     assert_int_equal(event->pid, p->pid);
     stack_resolve(p->process, &input, &p->results[p->n]);
@@ -112,14 +121,14 @@ static void program_run(struct program *p, const char *what)
     fprintf(p->to, "%s\n", what);
     fflush(p->to);
     assert_int_equal(probe_wait(p->probe, take, p), 0);
-    line_expect(p, "done");
+    p->own_key = line_expect(p, "done");
 }
 
 /* The probe is on, and the kernel knows the interpreter. */
 static void program_probe(struct program *p)
 {
     struct python_kernel_facts facts;
-    int r = probe_new(PROBED, "probed", p->pid, &p->probe);
+    int r = probe_new(PROBED, "probed", false, p->pid, &p->probe);
     if (r == -EPERM || r == -EACCES || r == -EINVAL || r == -ENOSYS) {
         print_message("probes are not allowed or not known here: %s\n", strerror(-r));
         program_end(p);
@@ -165,14 +174,15 @@ static void expect_chain(const char *python, const struct program *p, const char
 {
     char lines[5][64];
     /* Up to 3.10 functions have no qualified names. */
-    const char *inner = strstr(p->frames[0], "Loader.load_batch") ? "Loader.load_batch" : "load_batch";
+    const char *inner =
+        strstr(p->frames[0], "Loader.load_batch") ? "Loader.load_batch" : "load_batch";
     snprintf(lines[0], 64, "%s chain.py:%u", inner, line_of("inner"));
     snprintf(lines[1], 64, "generate chain.py:%u", line_of("generator"));
     snprintf(lines[2], 64, "called_back chain.py:%u", line_of("callback"));
     snprintf(lines[3], 64, "middle chain.py:%u", line_of("middle"));
     snprintf(lines[4], 64, "outer chain.py:%u", line_of("outer"));
-    const char *parts[] = {"[libprobed.so]\n", lines[0], "\n", lines[1], "\n",
-                           lines[2], "[libprobed.so]\n", lines[3], "\n", lines[4], last, NULL};
+    const char *parts[] = {"[libprobed.so]\n", lines[0], "\n", lines[1], "\n", lines[2],
+                           "[libprobed.so]\n", lines[3], "\n", lines[4], last, NULL};
     assert_int_equal(p->n, 1);
     if (strncmp(p->frames[0], "[libprobed.so]\n", 15) != 0)
         fail_msg("%s: the caller is not the first frame:\n%s", python, p->frames[0]);
@@ -212,6 +222,26 @@ static void python_calls_appear_between_native_frames(void **state)
     }
 }
 
+/* The process takes its stack itself, in the probed function. */
+static void keys_are_those_of_the_process_itself(void **state)
+{
+    for (size_t i = 0; i < n_pythons; i++) {
+        struct program p;
+        program_start(&p, pythons[i]);
+        program_probe(&p);
+        fprintf(p.to, "keys\n");
+        fflush(p.to);
+        line_expect(&p, "done");
+        static const char *const commands[] = {"chain", "unicode", "chain"};
+        for (size_t k = 0; k < 3; k++) {
+            program_run(&p, commands[k]);
+            if (stack_result_key(&p.results[0]) != p.own_key)
+                fail_msg("%s: %s has another key:\n%s", pythons[i], commands[k], p.frames[0]);
+        }
+        program_end(&p);
+    }
+}
+
 static void calls_of_another_thread_are_its_own(void **state)
 {
     for (size_t i = 0; i < n_pythons; i++) {
@@ -223,6 +253,45 @@ static void calls_of_another_thread_are_its_own(void **state)
         assert_null(strstr(p.frames[0], "<module>"));
         program_end(&p);
     }
+}
+
+/* At the entry of the outer function its return address is still there. */
+static void take_outer(const struct probe_event *event, void *context)
+{
+    struct program *p = context;
+    p->outer.at = event->registers[1];
+    memcpy(&p->outer.value, event->bytes, sizeof(p->outer.value));
+}
+
+static void a_probed_function_further_out_is_walked_through(void **state)
+{
+    struct program p;
+    struct probe *entry, *back;
+    program_start(&p, pythons[0]);
+    program_probe(&p);
+    program_run(&p, "chain");
+    uint64_t key = stack_result_key(&p.results[0]);
+    assert_int_equal(probe_new(PROBED, "probed_call_back", false, p.pid, &entry), 0);
+    assert_int_equal(probe_new(PROBED, "probed_call_back", true, p.pid, &back), 0);
+    program_run(&p, "chain");
+    /* Its return address is the kernel's trampoline, and nobody says what it stands for. */
+    assert_int_not_equal(stack_result_key(&p.results[0]), key);
+    assert_true(p.results[0].flags & STACK_LOST);
+    p.n = 0;
+    fprintf(p.to, "chain\n");
+    fflush(p.to);
+    line_expect(&p, "done");
+    assert_int_equal(probe_wait(entry, take_outer, &p), 0);
+    assert_int_equal(probe_wait(p.probe, take, &p), 0);
+    assert_int_equal(stack_result_key(&p.results[0]), key);
+    assert_false(p.results[0].flags & STACK_LOST);
+    p.outer.at = 0; /* by its order alone */
+    p.n = 0;
+    program_run(&p, "chain");
+    assert_int_equal(stack_result_key(&p.results[0]), key);
+    probe_free(back);
+    probe_free(entry);
+    program_end(&p);
 }
 
 static void a_deep_stack_is_cut_and_says_so(void **state)
@@ -304,7 +373,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(python_calls_appear_between_native_frames),
+        cmocka_unit_test(keys_are_those_of_the_process_itself),
         cmocka_unit_test(calls_of_another_thread_are_its_own),
+        cmocka_unit_test(a_probed_function_further_out_is_walked_through),
         cmocka_unit_test(a_deep_stack_is_cut_and_says_so),
         cmocka_unit_test(names_are_utf8),
         cmocka_unit_test(a_code_object_in_the_place_of_another_gets_its_own_name),

@@ -544,8 +544,9 @@ static void scripts_without_room_are_counted(void **unused)
     }
     assert_int_equal(f->w.header->losses[BOOK_LOSS_SCRIPTS_FULL], 1);
     fixture_free(f);
-    f = fixture_new(&(struct book_writer_options){.source = BOOK_SOURCE_SOCKET, .on_behalf = true});
-    assert_null(f->w.section[BOOK_SECTION_SCRIPTS]); /* daemons see no scripts */
+    f = fixture_new(&(struct book_writer_options){
+        .source = BOOK_SOURCE_SOCKET, .on_behalf = true, .bare = true});
+    assert_null(f->w.section[BOOK_SECTION_SCRIPTS]); /* bare books have no sites */
     struct book_script script = script_of("x.py", "f", 1);
     assert_int_equal(book_script_add(&f->w, &f->t, &script), 0);
     fixture_free(f);
