@@ -10,6 +10,9 @@
 
 #include "standin/counts.h"
 
+/* The name of every device: nobody takes it for hardware. */
+#define STANDIN_NAME           "Stand-in GPU (no hardware)"
+
 #define SHARED_MAGIC           0x4e495453u
 #define SHARED_VERSION         1
 #define SHARED_CONTEXT_BYTES   (64ull << 20) /* what a context takes from its device */

@@ -15,7 +15,6 @@
 #include "standin/shared.h"
 #include "standin/tree.h"
 
-#define STANDIN_NAME    "Stand-in GPU (no hardware)"
 #define STANDIN_VERSION 13000 /* what cuDriverGetVersion() tells: CUDA 13.0 */
 
 struct device {
