@@ -1,6 +1,7 @@
 /* api_context.c: contexts, and the stack of current ones that each thread has. */
 #include <stdlib.h>
 
+#include "standin/array.h"
 #include "standin/memory.h"
 #include "standin/stream.h"
 
@@ -9,14 +10,16 @@
 static __thread struct context *stack[STACK_MAX];
 static __thread unsigned stack_depth;
 
-struct context *context_of(CUcontext handle) {
+struct context *context_of(CUcontext handle)
+{
     struct node *n = tree_find(&standin.contexts, (uintptr_t)handle);
     struct context *c = NODE_OF(n, struct context, node);
 
     return c && !c->destroyed ? c : NULL;
 }
 
-CUresult context_current(struct context **ret) {
+CUresult context_current(struct context **ret)
+{
     struct context *c = stack_depth ? stack[stack_depth - 1] : NULL;
 
     if (!c)
@@ -27,7 +30,8 @@ CUresult context_current(struct context **ret) {
     return CUDA_SUCCESS;
 }
 
-static CUresult push(struct context *c) {
+static CUresult push(struct context *c)
+{
     if (stack_depth == STACK_MAX)
         return CUDA_ERROR_OUT_OF_MEMORY;
     stack[stack_depth++] = c;
@@ -35,21 +39,25 @@ static CUresult push(struct context *c) {
 }
 
 /* Contexts take memory of their device, which makes the process visible to libnvidia-ml. */
-static void activate(struct context *c) {
+static void activate(struct context *c)
+{
     shared_open(&standin.shared);
     c->device->contexts++;
     device_publish(c->device);
 }
 
 /* Everything that belongs to the context is gone. */
-static void deactivate(struct context *c) {
+static void deactivate(struct context *c)
+{
     stream_drop_context(c);
+    array_drop_context(c);
     memory_drop_context(c);
     c->device->contexts--;
     device_publish(c->device);
 }
 
-static struct context *context_new(struct device *d, unsigned flags) {
+static struct context *context_new(struct device *d, unsigned flags)
+{
     struct context *c = calloc(1, sizeof(*c));
 
     if (!c)
@@ -62,7 +70,8 @@ static struct context *context_new(struct device *d, unsigned flags) {
     return c;
 }
 
-static CUresult create(CUcontext *ret, unsigned flags, CUdevice dev) {
+static CUresult create(CUcontext *ret, unsigned flags, CUdevice dev)
+{
     struct device *d = device_of(dev);
     CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
 
@@ -90,7 +99,8 @@ API(cuCtxCreate_v3, create,
 API(cuCtxCreate_v4, create,
     (CUcontext * pctx, void *ctxCreateParams, unsigned int flags, CUdevice dev), (pctx, flags, dev))
 
-static CUresult destroy(CUcontext handle) {
+static CUresult destroy(CUcontext handle)
+{
     state_lock();
     struct context *c = context_of(handle);
     if (!c || c->primary) {
@@ -107,7 +117,8 @@ static CUresult destroy(CUcontext handle) {
 API(cuCtxDestroy, destroy, (CUcontext ctx), (ctx))
 API(cuCtxDestroy_v2, destroy, (CUcontext ctx), (ctx))
 
-static CUresult get_current(CUcontext *ret) {
+static CUresult get_current(CUcontext *ret)
+{
     if (!ret)
         return CUDA_ERROR_INVALID_VALUE;
     *ret = stack_depth ? stack[stack_depth - 1] : NULL;
@@ -115,7 +126,8 @@ static CUresult get_current(CUcontext *ret) {
 }
 API(cuCtxGetCurrent, get_current, (CUcontext * pctx), (pctx))
 
-static CUresult set_current(CUcontext handle) {
+static CUresult set_current(CUcontext handle)
+{
     state_lock();
     struct context *c = context_of(handle);
     state_unlock();
@@ -127,7 +139,8 @@ static CUresult set_current(CUcontext handle) {
 }
 API(cuCtxSetCurrent, set_current, (CUcontext ctx), (ctx))
 
-static CUresult push_current(CUcontext handle) {
+static CUresult push_current(CUcontext handle)
+{
     state_lock();
     struct context *c = context_of(handle);
     state_unlock();
@@ -136,7 +149,8 @@ static CUresult push_current(CUcontext handle) {
 API(cuCtxPushCurrent, push_current, (CUcontext ctx), (ctx))
 API(cuCtxPushCurrent_v2, push_current, (CUcontext ctx), (ctx))
 
-static CUresult pop_current(CUcontext *ret) {
+static CUresult pop_current(CUcontext *ret)
+{
     if (!stack_depth)
         return CUDA_ERROR_INVALID_CONTEXT;
     stack_depth--;
@@ -147,14 +161,16 @@ static CUresult pop_current(CUcontext *ret) {
 API(cuCtxPopCurrent, pop_current, (CUcontext * pctx), (pctx))
 API(cuCtxPopCurrent_v2, pop_current, (CUcontext * pctx), (pctx))
 
-static CUresult synchronize(void) {
+static CUresult synchronize(void)
+{
     struct context *c;
 
     return context_current(&c);
 }
 API(cuCtxSynchronize, synchronize, (void), ())
 
-static CUresult get_device(CUdevice *ret) {
+static CUresult get_device(CUdevice *ret)
+{
     struct context *c;
     CUresult r = context_current(&c);
 
@@ -166,7 +182,8 @@ static CUresult get_device(CUdevice *ret) {
 }
 API(cuCtxGetDevice, get_device, (CUdevice * device), (device))
 
-static CUresult get_version(CUcontext handle, unsigned *ret) {
+static CUresult get_version(CUcontext handle, unsigned *ret)
+{
     struct context *c;
 
     if (!ret)
@@ -184,7 +201,8 @@ static CUresult get_version(CUcontext handle, unsigned *ret) {
 }
 API(cuCtxGetApiVersion, get_version, (CUcontext ctx, unsigned int *version), (ctx, version))
 
-static CUresult get_flags(unsigned *ret) {
+static CUresult get_flags(unsigned *ret)
+{
     struct context *c;
     CUresult r = context_current(&c);
 
@@ -196,7 +214,8 @@ static CUresult get_flags(unsigned *ret) {
 }
 API(cuCtxGetFlags, get_flags, (unsigned int *flags), (flags))
 
-static CUresult primary_retain(CUcontext *ret, CUdevice dev) {
+static CUresult primary_retain(CUcontext *ret, CUdevice dev)
+{
     struct device *d = device_of(dev);
 
     if (!ret)
@@ -221,13 +240,15 @@ static CUresult primary_retain(CUcontext *ret, CUdevice dev) {
 API(cuDevicePrimaryCtxRetain, primary_retain, (CUcontext * pctx, CUdevice dev), (pctx, dev))
 
 /* The handle stays the same when the primary context is retained again. */
-static void primary_end(struct context *c) {
+static void primary_end(struct context *c)
+{
     deactivate(c);
     c->retained = 0;
     c->destroyed = true;
 }
 
-static CUresult primary_release(CUdevice dev) {
+static CUresult primary_release(CUdevice dev)
+{
     struct device *d = device_of(dev);
     CUresult r = CUDA_SUCCESS;
 
@@ -247,7 +268,8 @@ API(cuDevicePrimaryCtxRelease, primary_release, (CUdevice dev), (dev))
 API(cuDevicePrimaryCtxRelease_v2, primary_release, (CUdevice dev), (dev))
 
 /* All that the context has is gone, and whoever retains it must do so again. */
-static CUresult primary_reset(CUdevice dev) {
+static CUresult primary_reset(CUdevice dev)
+{
     struct device *d = device_of(dev);
 
     if (!d)
@@ -261,7 +283,8 @@ static CUresult primary_reset(CUdevice dev) {
 API(cuDevicePrimaryCtxReset, primary_reset, (CUdevice dev), (dev))
 API(cuDevicePrimaryCtxReset_v2, primary_reset, (CUdevice dev), (dev))
 
-static CUresult primary_state(CUdevice dev, unsigned *ret_flags, int *ret_active) {
+static CUresult primary_state(CUdevice dev, unsigned *ret_flags, int *ret_active)
+{
     struct device *d = device_of(dev);
 
     if (!d)
@@ -277,7 +300,8 @@ static CUresult primary_state(CUdevice dev, unsigned *ret_flags, int *ret_active
 API(cuDevicePrimaryCtxGetState, primary_state, (CUdevice dev, unsigned int *flags, int *active),
     (dev, flags, active))
 
-static CUresult primary_flags(CUdevice dev, unsigned flags) {
+static CUresult primary_flags(CUdevice dev, unsigned flags)
+{
     struct device *d = device_of(dev);
 
     if (!d)

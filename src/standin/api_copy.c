@@ -6,7 +6,8 @@
 #include "standin/graph.h"
 #include "standin/stream.h"
 
-void copy_done(bool dst_device, bool src_device, uint64_t bytes) {
+void copy_done(bool dst_device, bool src_device, uint64_t bytes)
+{
     enum standin_direction d = dst_device && src_device ? STANDIN_ON_DEVICE
                                : dst_device             ? STANDIN_TO_DEVICE
                                : src_device             ? STANDIN_FROM_DEVICE
@@ -24,7 +25,8 @@ void copy_done(bool dst_device, bool src_device, uint64_t bytes) {
 }
 
 /* Whether `side` may be used in this way, and whether it is device memory. Needs the lock. */
-static CUresult side_check(enum copy_side side, uint64_t address, size_t size, bool *ret_device) {
+static CUresult side_check(enum copy_side side, uint64_t address, size_t size, bool *ret_device)
+{
     struct block *b = memory_at(address);
 
     *ret_device = side == COPY_DEVICE || (side == COPY_UNIFIED && memory_is_device(b));
@@ -37,7 +39,8 @@ static CUresult side_check(enum copy_side side, uint64_t address, size_t size, b
     return CUDA_SUCCESS;
 }
 
-CUresult copy_run(const struct copy *c) {
+CUresult copy_run(const struct copy *c)
+{
     bool dst_device, src_device;
     struct context *context;
 
@@ -56,7 +59,8 @@ CUresult copy_run(const struct copy *c) {
 }
 
 CUresult copy_run_shape(const struct copy_shape *dst, const struct copy_shape *src, size_t width,
-                        size_t rows, size_t layers) {
+                        size_t rows, size_t layers)
+{
     bool dst_device = false, src_device = false;
     struct context *context;
 
@@ -83,7 +87,8 @@ CUresult copy_run_shape(const struct copy_shape *dst, const struct copy_shape *s
     return CUDA_SUCCESS;
 }
 
-CUresult copy_submit(const struct copy *c, CUstream stream) {
+CUresult copy_submit(const struct copy *c, CUstream stream)
+{
     struct stream *s;
 
     state_lock();
@@ -98,14 +103,16 @@ CUresult copy_submit(const struct copy *c, CUstream stream) {
 }
 
 static CUresult copy(uint64_t dst, enum copy_side dst_side, uint64_t src, enum copy_side src_side,
-                     size_t size) {
+                     size_t size)
+{
     struct copy c = {dst, src, dst_side, src_side, size};
 
     return copy_run(&c);
 }
 
 static CUresult copy_async(uint64_t dst, enum copy_side dst_side, uint64_t src,
-                           enum copy_side src_side, size_t size, CUstream stream) {
+                           enum copy_side src_side, size_t size, CUstream stream)
+{
     struct copy c = {dst, src, dst_side, src_side, size};
 
     return copy_submit(&c, stream);
@@ -145,7 +152,8 @@ API(cuMemcpyDtoD, copy,
     (dstDevice, COPY_DEVICE, srcDevice, COPY_DEVICE, ByteCount))
 
 /* Both contexts must be alive. */
-static CUresult peers(CUcontext dst, CUcontext src) {
+static CUresult peers(CUcontext dst, CUcontext src)
+{
     state_lock();
     bool alive = context_of(dst) && context_of(src);
     state_unlock();
@@ -153,7 +161,8 @@ static CUresult peers(CUcontext dst, CUcontext src) {
 }
 
 static CUresult copy_peer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
-                          CUcontext src_context, size_t size, CUstream stream) {
+                          CUcontext src_context, size_t size, CUstream stream)
+{
     CUresult r = peers(dst_context, src_context);
 
     return r == CUDA_SUCCESS ? copy_async(dst, COPY_DEVICE, src, COPY_DEVICE, size, stream) : r;
@@ -170,7 +179,8 @@ API_PTSZ(cuMemcpyPeerAsync, copy_peer,
 /* Copies run in order; the first that fails ends the batch. */
 static CUresult copy_batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
                            CUmemcpyAttributes *attributes, size_t *indices, size_t attribute_count,
-                           size_t *ret_failed, CUstream stream) {
+                           size_t *ret_failed, CUstream stream)
+{
     if (ret_failed)
         *ret_failed = SIZE_MAX;
     if (!dsts || !srcs || !sizes || count == 0 || !stream)
@@ -199,7 +209,8 @@ API_PTSZ(cuMemcpyBatchAsync_v2, copy_batch,
          (dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, NULL, hStream))
 
 /* No algorithm is supported, as on devices without a decompression engine. */
-static CUresult decompress(CUmemDecompressParams *params, size_t count, size_t *ret_failed) {
+static CUresult decompress(CUmemDecompressParams *params, size_t count, size_t *ret_failed)
+{
     if (!params || count == 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (ret_failed)

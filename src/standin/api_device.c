@@ -8,13 +8,14 @@
 #include "standin/memory.h"
 
 /* Device memory lies where programs have nothing, at the same addresses in each run. */
-#define DEVICE_BASE 0x200000000000ull
+#define DEVICE_BASE   0x200000000000ull
 #define DEVICE_STRIDE (1ull << 41)
 
 static int devices_total;
 
 /* The machine's device that one word of CUDA_VISIBLE_DEVICES means: an index, or a UUID that may be cut short. */
-static int visible_index(const char *word) {
+static int visible_index(const char *word)
+{
     char uuid[SHARED_UUID_SIZE], *end;
 
     if (strncmp(word, "GPU-", 4) == 0) {
@@ -29,7 +30,8 @@ static int visible_index(const char *word) {
     return *word && !*end && index >= 0 && index < devices_total ? (int)index : -1;
 }
 
-static void device_add(int index) {
+static void device_add(int index)
+{
     struct device *d = &standin.devices[standin.device_count];
 
     for (int i = 0; i < standin.device_count; i++)
@@ -40,7 +42,8 @@ static void device_add(int index) {
 }
 
 /* As the driver does: devices after the first invalid word are hidden. */
-static void devices_find(void) {
+static void devices_find(void)
+{
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     char text[1024], *save = NULL;
 
@@ -59,7 +62,8 @@ static void devices_find(void) {
     }
 }
 
-static bool devices_open(void) {
+static bool devices_open(void)
+{
     uint64_t bytes = shared_memory();
     char name[32];
 
@@ -76,7 +80,8 @@ static bool devices_open(void) {
     return arena_open(&standin.host, bytes * 2, ARENA_AT_HINT, hint, NULL) == 0;
 }
 
-static CUresult init(unsigned flags) {
+static CUresult init(unsigned flags)
+{
     CUresult r = CUDA_SUCCESS;
 
     if (flags != 0)
@@ -99,7 +104,8 @@ static CUresult init(unsigned flags) {
 }
 API_EARLY(cuInit, init, (unsigned int Flags), (Flags))
 
-static CUresult driver_version(int *ret) {
+static CUresult driver_version(int *ret)
+{
     if (!ret)
         return CUDA_ERROR_INVALID_VALUE;
     *ret = STANDIN_VERSION;
@@ -107,7 +113,8 @@ static CUresult driver_version(int *ret) {
 }
 API_EARLY(cuDriverGetVersion, driver_version, (int *driverVersion), (driverVersion))
 
-static CUresult device_count(int *ret) {
+static CUresult device_count(int *ret)
+{
     if (!ret)
         return CUDA_ERROR_INVALID_VALUE;
     *ret = standin.device_count;
@@ -115,7 +122,8 @@ static CUresult device_count(int *ret) {
 }
 API(cuDeviceGetCount, device_count, (int *count), (count))
 
-static CUresult device_get(CUdevice *ret, int ordinal) {
+static CUresult device_get(CUdevice *ret, int ordinal)
+{
     if (!ret)
         return CUDA_ERROR_INVALID_VALUE;
     if (!device_of(ordinal))
@@ -123,9 +131,10 @@ static CUresult device_get(CUdevice *ret, int ordinal) {
     *ret = ordinal;
     return CUDA_SUCCESS;
 }
-API(cuDeviceGet, device_get, (CUdevice *device, int ordinal), (device, ordinal))
+API(cuDeviceGet, device_get, (CUdevice * device, int ordinal), (device, ordinal))
 
-static CUresult device_name(char *ret, int size, CUdevice dev) {
+static CUresult device_name(char *ret, int size, CUdevice dev)
+{
     if (!ret || size <= 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (!device_of(dev))
@@ -135,7 +144,8 @@ static CUresult device_name(char *ret, int size, CUdevice dev) {
 }
 API(cuDeviceGetName, device_name, (char *name, int len, CUdevice dev), (name, len, dev))
 
-static CUresult device_uuid(CUuuid *ret, CUdevice dev) {
+static CUresult device_uuid(CUuuid *ret, CUdevice dev)
+{
     struct device *d = device_of(dev);
 
     if (!ret)
@@ -148,7 +158,8 @@ static CUresult device_uuid(CUuuid *ret, CUdevice dev) {
 API(cuDeviceGetUuid, device_uuid, (CUuuid * uuid, CUdevice dev), (uuid, dev))
 API(cuDeviceGetUuid_v2, device_uuid, (CUuuid * uuid, CUdevice dev), (uuid, dev))
 
-static CUresult device_bus(char *ret, int size, CUdevice dev) {
+static CUresult device_bus(char *ret, int size, CUdevice dev)
+{
     struct device *d = device_of(dev);
 
     if (!ret || size < 13)
@@ -160,7 +171,8 @@ static CUresult device_bus(char *ret, int size, CUdevice dev) {
 }
 API(cuDeviceGetPCIBusId, device_bus, (char *pciBusId, int len, CUdevice dev), (pciBusId, len, dev))
 
-static CUresult device_by_bus(CUdevice *ret, const char *bus) {
+static CUresult device_by_bus(CUdevice *ret, const char *bus)
+{
     char own[32];
 
     if (!ret || !bus)
@@ -176,7 +188,8 @@ static CUresult device_by_bus(CUdevice *ret, const char *bus) {
 }
 API(cuDeviceGetByPCIBusId, device_by_bus, (CUdevice * dev, const char *pciBusId), (dev, pciBusId))
 
-static CUresult device_memory(size_t *ret, CUdevice dev) {
+static CUresult device_memory(size_t *ret, CUdevice dev)
+{
     if (!ret)
         return CUDA_ERROR_INVALID_VALUE;
     if (!device_of(dev))
@@ -186,7 +199,8 @@ static CUresult device_memory(size_t *ret, CUdevice dev) {
 }
 API(cuDeviceTotalMem_v2, device_memory, (size_t * bytes, CUdevice dev), (bytes, dev))
 
-static CUresult device_memory_32(unsigned *ret, CUdevice dev) {
+static CUresult device_memory_32(unsigned *ret, CUdevice dev)
+{
     size_t bytes;
     CUresult r = ret ? device_memory(&bytes, dev) : CUDA_ERROR_INVALID_VALUE;
 
@@ -197,29 +211,30 @@ static CUresult device_memory_32(unsigned *ret, CUdevice dev) {
 API(cuDeviceTotalMem, device_memory_32, (unsigned int *bytes, CUdevice dev), (bytes, dev))
 
 /* Attributes that programs ask for; others are 0. */
-static CUresult device_attribute(int *ret, int attribute, CUdevice dev) {
+static CUresult device_attribute(int *ret, int attribute, CUdevice dev)
+{
     static const struct {
         int attribute, value;
     } values[] = {
-        {1, 1024},  /* threads in a block */
-        {10, 32},   /* warp size */
+        {1, 1024},     /* threads in a block */
+        {10, 32},      /* warp size */
         {13, 1000000}, /* clock, kHz */
-        {15, 1},    /* copies overlap with kernels */
-        {16, 16},   /* multiprocessors */
-        {19, 1},    /* maps host memory */
-        {31, 1},    /* concurrent kernels */
-        {34, 0},    /* PCI device */
-        {40, 2},    /* copy engines */
-        {41, 1},    /* unified addressing */
-        {75, 9},    /* compute capability, major */
-        {76, 0},    /* minor */
-        {83, 1},    /* managed memory */
-        {89, 1},    /* concurrent managed access */
-        {91, 1},    /* registered memory has its host address */
-        {102, 1},   /* virtual memory management */
-        {103, 1},   /* handles as descriptors */
-        {115, 1},   /* memory pools */
-        {132, 1},   /* multicast */
+        {15, 1},       /* copies overlap with kernels */
+        {16, 16},      /* multiprocessors */
+        {19, 1},       /* maps host memory */
+        {31, 1},       /* concurrent kernels */
+        {34, 0},       /* PCI device */
+        {40, 2},       /* copy engines */
+        {41, 1},       /* unified addressing */
+        {75, 9},       /* compute capability, major */
+        {76, 0},       /* minor */
+        {83, 1},       /* managed memory */
+        {89, 1},       /* concurrent managed access */
+        {91, 1},       /* registered memory has its host address */
+        {102, 1},      /* virtual memory management */
+        {103, 1},      /* handles as descriptors */
+        {115, 1},      /* memory pools */
+        {132, 1},      /* multicast */
     };
     struct device *d = device_of(dev);
 
@@ -267,7 +282,8 @@ static const struct {
     {CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
-static CUresult error_text(CUresult error, const char **ret, bool name) {
+static CUresult error_text(CUresult error, const char **ret, bool name)
+{
     if (!ret)
         return CUDA_ERROR_INVALID_VALUE;
     *ret = NULL;

@@ -4,7 +4,8 @@
 
 #include "standin/memory.h"
 
-static CUresult host_alloc(void **ret, size_t size, unsigned flags) {
+static CUresult host_alloc(void **ret, size_t size, unsigned flags)
+{
     struct context *c;
     struct block *b;
 
@@ -13,7 +14,7 @@ static CUresult host_alloc(void **ret, size_t size, unsigned flags) {
     state_lock();
     CUresult r = context_current(&c);
     if (r == CUDA_SUCCESS)
-        r = memory_take(STANDIN_HOST, &standin.host, c, size, &b);
+        r = memory_take(STANDIN_HOST, c->device, &standin.host, c, size, &b);
     if (r == CUDA_SUCCESS) {
         b->flags = flags;
         *ret = (void *)b->node.key;
@@ -26,7 +27,8 @@ API(cuMemHostAlloc, host_alloc, (void **pp, size_t bytesize, unsigned int Flags)
 API(cuMemAllocHost_v2, host_alloc, (void **pp, size_t bytesize), (pp, bytesize, 0))
 API(cuMemAllocHost, host_alloc, (void **pp, unsigned int bytesize), (pp, bytesize, 0))
 
-static CUresult host_free(void *p) {
+static CUresult host_free(void *p)
+{
     struct context *c;
 
     state_lock();
@@ -44,7 +46,8 @@ static CUresult host_free(void *p) {
 API(cuMemFreeHost, host_free, (void *p), (p))
 
 /* Whether every page of the range is mapped. */
-static bool mapped(uintptr_t address, size_t size) {
+static bool mapped(uintptr_t address, size_t size)
+{
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     uintptr_t from = address & ~(page - 1), to = address + size;
     unsigned char seen[4096];
@@ -60,7 +63,8 @@ static bool mapped(uintptr_t address, size_t size) {
     return true;
 }
 
-static CUresult host_register(void *p, size_t size, unsigned flags) {
+static CUresult host_register(void *p, size_t size, unsigned flags)
+{
     uintptr_t address = (uintptr_t)p;
     struct context *c;
     struct block *b;
@@ -85,7 +89,8 @@ API(cuMemHostRegister_v2, host_register, (void *p, size_t bytesize, unsigned int
 API(cuMemHostRegister, host_register, (void *p, size_t bytesize, unsigned int Flags),
     (p, bytesize, Flags))
 
-static CUresult host_unregister(void *p) {
+static CUresult host_unregister(void *p)
+{
     struct context *c;
 
     if (!p)
@@ -105,7 +110,8 @@ static CUresult host_unregister(void *p) {
 API(cuMemHostUnregister, host_unregister, (void *p), (p))
 
 /* The block of host memory at `p`. Needs the lock. */
-static CUresult host_at(void *p, struct block **ret) {
+static CUresult host_at(void *p, struct block **ret)
+{
     struct context *c;
     CUresult r = context_current(&c);
     struct block *b = memory_at((uintptr_t)p);
@@ -118,7 +124,8 @@ static CUresult host_at(void *p, struct block **ret) {
     return CUDA_SUCCESS;
 }
 
-static CUresult host_device_pointer(CUdeviceptr *ret, void *p, unsigned flags) {
+static CUresult host_device_pointer(CUdeviceptr *ret, void *p, unsigned flags)
+{
     struct block *b;
 
     if (!ret || !p || flags != 0)
@@ -133,7 +140,8 @@ static CUresult host_device_pointer(CUdeviceptr *ret, void *p, unsigned flags) {
 API(cuMemHostGetDevicePointer_v2, host_device_pointer,
     (CUdeviceptr * pdptr, void *p, unsigned int Flags), (pdptr, p, Flags))
 
-static CUresult host_flags(unsigned *ret, void *p) {
+static CUresult host_flags(unsigned *ret, void *p)
+{
     struct block *b;
 
     if (!ret || !p)

@@ -3,7 +3,8 @@
 
 #include "standin/memory.h"
 
-static CUresult allocate(enum standin_kind kind, uint64_t *ret, size_t size) {
+static CUresult allocate(enum standin_kind kind, uint64_t *ret, size_t size)
+{
     struct context *c;
     struct block *b;
 
@@ -12,14 +13,15 @@ static CUresult allocate(enum standin_kind kind, uint64_t *ret, size_t size) {
     state_lock();
     CUresult r = context_current(&c);
     if (r == CUDA_SUCCESS)
-        r = memory_take(kind, &c->device->memory, c, size, &b);
+        r = memory_take(kind, c->device, &c->device->memory, c, size, &b);
     if (r == CUDA_SUCCESS)
         *ret = b->node.key;
     state_unlock();
     return r;
 }
 
-static CUresult alloc(CUdeviceptr *ret, size_t size) {
+static CUresult alloc(CUdeviceptr *ret, size_t size)
+{
     uint64_t address;
     CUresult r = ret ? allocate(STANDIN_DEVICE, &address, size) : CUDA_ERROR_INVALID_VALUE;
 
@@ -29,7 +31,8 @@ static CUresult alloc(CUdeviceptr *ret, size_t size) {
 }
 API(cuMemAlloc_v2, alloc, (CUdeviceptr * dptr, size_t bytesize), (dptr, bytesize))
 
-static CUresult alloc_managed(CUdeviceptr *ret, size_t size, unsigned flags) {
+static CUresult alloc_managed(CUdeviceptr *ret, size_t size, unsigned flags)
+{
     uint64_t address;
 
     /* 1: any stream, 2: the host only */
@@ -46,7 +49,8 @@ API(cuMemAllocManaged, alloc_managed, (CUdeviceptr * dptr, size_t bytesize, unsi
 #define PITCH_ALIGNMENT 512u
 
 static CUresult alloc_pitch(CUdeviceptr *ret, size_t *ret_pitch, size_t width, size_t height,
-                            unsigned element) {
+                            unsigned element)
+{
     uint64_t address;
     size_t pitch = (width + PITCH_ALIGNMENT - 1) / PITCH_ALIGNMENT * PITCH_ALIGNMENT, size;
 
@@ -71,7 +75,8 @@ API(cuMemAllocPitch_v2, alloc_pitch,
 /* The forms with pointers of 32 bits have addresses of their own, below 4 GiB. */
 #define LOW_BYTES (64ul << 20)
 
-static CUresult alloc_low(CUdeviceptr_v1 *ret, size_t size) {
+static CUresult alloc_low(CUdeviceptr_v1 *ret, size_t size)
+{
     struct context *c;
     struct block *b;
 
@@ -83,7 +88,7 @@ static CUresult alloc_low(CUdeviceptr_v1 *ret, size_t size) {
     if (low && !low->base && arena_open(low, LOW_BYTES, ARENA_BELOW_4G, 0, "standin-low") < 0)
         r = CUDA_ERROR_OUT_OF_MEMORY;
     if (r == CUDA_SUCCESS)
-        r = memory_take(STANDIN_DEVICE, low, c, size, &b);
+        r = memory_take(STANDIN_DEVICE, c->device, low, c, size, &b);
     if (r == CUDA_SUCCESS)
         *ret = (CUdeviceptr_v1)b->node.key;
     state_unlock();
@@ -92,7 +97,8 @@ static CUresult alloc_low(CUdeviceptr_v1 *ret, size_t size) {
 API(cuMemAlloc, alloc_low, (CUdeviceptr_v1 * dptr, unsigned int bytesize), (dptr, bytesize))
 
 static CUresult alloc_pitch_low(CUdeviceptr_v1 *ret, unsigned *ret_pitch, unsigned width,
-                                unsigned height, unsigned element) {
+                                unsigned height, unsigned element)
+{
     uint64_t pitch = ((uint64_t)width + PITCH_ALIGNMENT - 1) / PITCH_ALIGNMENT * PITCH_ALIGNMENT;
 
     if (!ret_pitch || width == 0 || height == 0 || (element != 4 && element != 8 && element != 16))
@@ -107,7 +113,8 @@ API(cuMemAllocPitch, alloc_pitch_low,
      unsigned int ElementSizeBytes),
     (dptr, pPitch, WidthInBytes, Height, ElementSizeBytes))
 
-static CUresult release(CUdeviceptr address) {
+static CUresult release(CUdeviceptr address)
+{
     struct context *c;
 
     state_lock();
@@ -118,7 +125,7 @@ static CUresult release(CUdeviceptr address) {
                               b->kind == STANDIN_POOL || b->kind == STANDIN_GRAPH ||
                               b->kind == STANDIN_IMPORTED);
         if (freeable && b->kind == STANDIN_IMPORTED)
-            freeable = b->flags == 1; /* a mapped buffer of external memory; IPC has its own call */
+            freeable = b->flags == 1; /* not by IPC, which has a call of its own */
         if (freeable)
             memory_drop(b);
         else
@@ -130,7 +137,8 @@ static CUresult release(CUdeviceptr address) {
 API(cuMemFree_v2, release, (CUdeviceptr dptr), (dptr))
 API(cuMemFree, release, (CUdeviceptr_v1 dptr), (dptr))
 
-static void others(const struct shared_file *f, void *arg) {
+static void others(const struct shared_file *f, void *arg)
+{
     uint64_t *used = arg;
 
     for (int i = 0; i < STANDIN_DEVICES_MAX; i++)
@@ -138,7 +146,8 @@ static void others(const struct shared_file *f, void *arg) {
             used[i] += f->used[i];
 }
 
-static CUresult get_info(size_t *ret_free, size_t *ret_total) {
+static CUresult get_info(size_t *ret_free, size_t *ret_total)
+{
     struct context *c;
     uint64_t used[STANDIN_DEVICES_MAX] = {0};
 
@@ -158,7 +167,8 @@ static CUresult get_info(size_t *ret_free, size_t *ret_total) {
 }
 API(cuMemGetInfo_v2, get_info, (size_t * free, size_t *total), (free, total))
 
-static CUresult get_info_low(unsigned *ret_free, unsigned *ret_total) {
+static CUresult get_info_low(unsigned *ret_free, unsigned *ret_total)
+{
     size_t free_bytes, total;
     CUresult r = ret_free && ret_total ? get_info(&free_bytes, &total) : CUDA_ERROR_INVALID_VALUE;
 
@@ -170,7 +180,8 @@ static CUresult get_info_low(unsigned *ret_free, unsigned *ret_total) {
 }
 API(cuMemGetInfo, get_info_low, (unsigned int *free, unsigned int *total), (free, total))
 
-static CUresult get_range(CUdeviceptr *ret_base, size_t *ret_size, CUdeviceptr address) {
+static CUresult get_range(CUdeviceptr *ret_base, size_t *ret_size, CUdeviceptr address)
+{
     struct context *c;
 
     state_lock();
@@ -203,7 +214,8 @@ enum {
     ATTRIBUTE_MEMPOOL = 17,
 };
 
-static CUresult attribute_of(const struct block *b, void *ret, int attribute, CUdeviceptr address) {
+static CUresult attribute_of(const struct block *b, void *ret, int attribute, CUdeviceptr address)
+{
     bool device = memory_is_device(b);
 
     switch (attribute) {
@@ -247,7 +259,8 @@ static CUresult attribute_of(const struct block *b, void *ret, int attribute, CU
     }
 }
 
-static CUresult attribute(void *ret, int which, CUdeviceptr address) {
+static CUresult attribute(void *ret, int which, CUdeviceptr address)
+{
     if (!ret)
         return CUDA_ERROR_INVALID_VALUE;
     state_lock();
@@ -259,7 +272,8 @@ static CUresult attribute(void *ret, int which, CUdeviceptr address) {
 API(cuPointerGetAttribute, attribute, (void *data, int which, CUdeviceptr ptr), (data, which, ptr))
 
 /* Of an address that is not known, all values are 0 and the call succeeds. */
-static CUresult attributes(unsigned count, int *which, void **data, CUdeviceptr address) {
+static CUresult attributes(unsigned count, int *which, void **data, CUdeviceptr address)
+{
     if (!which || !data || count == 0)
         return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; i++) {

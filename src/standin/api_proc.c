@@ -5,7 +5,8 @@
 #include "standin/state.h"
 
 /* The newest form that `version` has. With a default stream per thread, that is the twin if there is one. */
-static int find(const char *name, int version, bool per_thread, CUresult (**ret)(void)) {
+static int find(const char *name, int version, bool per_thread, CUresult (**ret)(void))
+{
     int status = CU_PROC_SYMBOL_NOT_FOUND;
 
     for (size_t i = 0; i < entry_count; i++) {
@@ -23,7 +24,8 @@ static int find(const char *name, int version, bool per_thread, CUresult (**ret)
     return status;
 }
 
-static CUresult get(const char *name, void **ret, int version, uint64_t flags, int *ret_status) {
+static CUresult get(const char *name, void **ret, int version, uint64_t flags, int *ret_status)
+{
     CUresult (*function)(void) = NULL;
 
     if (!name || !ret || flags > CU_PROC_PER_THREAD_STREAM)
@@ -43,11 +45,13 @@ API_EARLY(cuGetProcAddress_v2, get,
           (symbol, pfn, cudaVersion, flags, symbolStatus))
 
 /* The private tables of a driver are not public: there is none. */
-static CUresult export_table(const void **ret, const CUuuid *id) {
+static CUresult export_table(const void **ret, const CUuuid *id)
+{
     if (!ret || !id)
         return CUDA_ERROR_INVALID_VALUE;
     *ret = NULL;
     return CUDA_ERROR_NOT_FOUND;
 }
-API_EARLY(cuGetExportTable, export_table, (const void **ppExportTable, const CUuuid *pExportTableId),
+API_EARLY(cuGetExportTable, export_table,
+          (const void **ppExportTable, const CUuuid *pExportTableId),
           (ppExportTable, pExportTableId))

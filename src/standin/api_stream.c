@@ -9,7 +9,8 @@ struct event {
     struct timespec recorded;
 };
 
-CUresult stream_of(CUstream handle, struct stream **ret) {
+CUresult stream_of(CUstream handle, struct stream **ret)
+{
     *ret = NULL;
     if ((uintptr_t)handle <= 2)
         return CUDA_SUCCESS;
@@ -17,13 +18,15 @@ CUresult stream_of(CUstream handle, struct stream **ret) {
     return *ret ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-struct graph *stream_capture(CUstream handle) {
+struct graph *stream_capture(CUstream handle)
+{
     struct stream *s;
 
     return stream_of(handle, &s) == CUDA_SUCCESS && s ? s->capture : NULL;
 }
 
-void stream_drop_context(const struct context *c) {
+void stream_drop_context(const struct context *c)
+{
     struct node *n = tree_ceiling(&standin.objects, 0);
 
     while (n) {
@@ -36,7 +39,8 @@ void stream_drop_context(const struct context *c) {
     }
 }
 
-static CUresult stream_new(CUstream *ret, unsigned flags, int priority) {
+static CUresult stream_new(CUstream *ret, unsigned flags, int priority)
+{
     struct context *c;
 
     if (!ret || flags > 1)
@@ -61,7 +65,8 @@ API(cuStreamCreate, stream_new, (CUstream * phStream, unsigned int Flags), (phSt
 API(cuStreamCreateWithPriority, stream_new, (CUstream * phStream, unsigned int flags, int priority),
     (phStream, flags, priority))
 
-static CUresult stream_destroy(CUstream handle) {
+static CUresult stream_destroy(CUstream handle)
+{
     struct stream *s = NULL;
 
     state_lock();
@@ -79,7 +84,8 @@ API(cuStreamDestroy, stream_destroy, (CUstream hStream), (hStream))
 API(cuStreamDestroy_v2, stream_destroy, (CUstream hStream), (hStream))
 
 /* All that was submitted is done already. */
-static CUresult stream_check(CUstream handle) {
+static CUresult stream_check(CUstream handle)
+{
     struct stream *s;
 
     state_lock();
@@ -92,7 +98,8 @@ static CUresult stream_check(CUstream handle) {
 API_PTSZ(cuStreamSynchronize, stream_check, (CUstream hStream), (hStream))
 API_PTSZ(cuStreamQuery, stream_check, (CUstream hStream), (hStream))
 
-static CUresult stream_context(CUstream handle, CUcontext *ret) {
+static CUresult stream_context(CUstream handle, CUcontext *ret)
+{
     struct stream *s;
     struct context *c = NULL;
 
@@ -111,7 +118,8 @@ static CUresult stream_context(CUstream handle, CUcontext *ret) {
 }
 API_PTSZ(cuStreamGetCtx, stream_context, (CUstream hStream, CUcontext *pctx), (hStream, pctx))
 
-static CUresult event_new(CUevent *ret, unsigned flags) {
+static CUresult event_new(CUevent *ret, unsigned flags)
+{
     struct context *c;
 
     if (!ret || flags > 7)
@@ -130,7 +138,8 @@ static CUresult event_new(CUevent *ret, unsigned flags) {
 }
 API(cuEventCreate, event_new, (CUevent * phEvent, unsigned int Flags), (phEvent, Flags))
 
-static CUresult event_destroy(CUevent handle) {
+static CUresult event_destroy(CUevent handle)
+{
     state_lock();
     struct event *e = object_of(handle, OBJECT_EVENT);
     if (e) {
@@ -143,7 +152,8 @@ static CUresult event_destroy(CUevent handle) {
 API(cuEventDestroy, event_destroy, (CUevent hEvent), (hEvent))
 API(cuEventDestroy_v2, event_destroy, (CUevent hEvent), (hEvent))
 
-static CUresult event_record(CUevent handle, CUstream stream) {
+static CUresult event_record(CUevent handle, CUstream stream)
+{
     struct stream *s;
 
     state_lock();
@@ -156,7 +166,8 @@ static CUresult event_record(CUevent handle, CUstream stream) {
 }
 API_PTSZ(cuEventRecord, event_record, (CUevent hEvent, CUstream hStream), (hEvent, hStream))
 
-static CUresult event_check(CUevent handle) {
+static CUresult event_check(CUevent handle)
+{
     state_lock();
     struct event *e = object_of(handle, OBJECT_EVENT);
     state_unlock();
@@ -165,7 +176,8 @@ static CUresult event_check(CUevent handle) {
 API(cuEventQuery, event_check, (CUevent hEvent), (hEvent))
 API(cuEventSynchronize, event_check, (CUevent hEvent), (hEvent))
 
-static CUresult event_elapsed(float *ret, CUevent start, CUevent end) {
+static CUresult event_elapsed(float *ret, CUevent start, CUevent end)
+{
     if (!ret)
         return CUDA_ERROR_INVALID_VALUE;
     state_lock();
@@ -182,12 +194,12 @@ static CUresult event_elapsed(float *ret, CUevent start, CUevent end) {
 API(cuEventElapsedTime, event_elapsed, (float *pMilliseconds, CUevent hStart, CUevent hEnd),
     (pMilliseconds, hStart, hEnd))
 
-static CUresult stream_wait(CUstream stream, CUevent event) {
+static CUresult stream_wait(CUstream stream, CUevent event)
+{
     struct stream *s;
 
     state_lock();
-    CUresult r =
-        object_of(event, OBJECT_EVENT) ? stream_of(stream, &s) : CUDA_ERROR_INVALID_HANDLE;
+    CUresult r = object_of(event, OBJECT_EVENT) ? stream_of(stream, &s) : CUDA_ERROR_INVALID_HANDLE;
     state_unlock();
     return r;
 }
@@ -195,7 +207,8 @@ API_PTSZ(cuStreamWaitEvent, stream_wait, (CUstream hStream, CUevent hEvent, unsi
          (hStream, hEvent))
 
 /* There is nothing that could run a kernel. */
-static CUresult launch(CUstream stream) {
+static CUresult launch(CUstream stream)
+{
     struct context *c;
     struct stream *s;
 

@@ -14,11 +14,13 @@ struct slab {
     uint64_t used[ARENA_UNITS / 64];
 };
 
-static bool bit_get(const uint64_t *bits, size_t i) {
+static bool bit_get(const uint64_t *bits, size_t i)
+{
     return bits[i / 64] >> (i % 64) & 1;
 }
 
-static void bits_set(uint64_t *bits, size_t from, size_t count, bool value) {
+static void bits_set(uint64_t *bits, size_t from, size_t count, bool value)
+{
     for (size_t i = from; i < from + count; i++) {
         if (value)
             bits[i / 64] |= 1ul << (i % 64);
@@ -27,7 +29,8 @@ static void bits_set(uint64_t *bits, size_t from, size_t count, bool value) {
     }
 }
 
-static bool bits_free(const uint64_t *bits, size_t from, size_t count) {
+static bool bits_free(const uint64_t *bits, size_t from, size_t count)
+{
     for (size_t i = from; i < from + count; i++)
         if (bit_get(bits, i))
             return false;
@@ -35,7 +38,8 @@ static bool bits_free(const uint64_t *bits, size_t from, size_t count) {
 }
 
 /* The first run of `count` clear bits among `total`, or -1. */
-static long bits_first_fit(const uint64_t *bits, size_t total, size_t count) {
+static long bits_first_fit(const uint64_t *bits, size_t total, size_t count)
+{
     size_t run = 0;
 
     for (size_t i = 0; i < total; i++) {
@@ -50,7 +54,8 @@ static long bits_first_fit(const uint64_t *bits, size_t total, size_t count) {
     return -1;
 }
 
-static void *reserve(size_t size, enum arena_place place, uint64_t hint, int fd) {
+static void *reserve(size_t size, enum arena_place place, uint64_t hint, int fd)
+{
     int flags = MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0);
     void *p = MAP_FAILED;
 
@@ -64,7 +69,9 @@ static void *reserve(size_t size, enum arena_place place, uint64_t hint, int fd)
     return p;
 }
 
-int arena_open(struct arena *a, size_t size, enum arena_place place, uint64_t hint, const char *name) {
+int arena_open(struct arena *a, size_t size, enum arena_place place, uint64_t hint,
+               const char *name)
+{
     size_t chunks = (size + ARENA_CHUNK - 1) / ARENA_CHUNK, words = (chunks + 63) / 64;
     int fd = -1;
 
@@ -99,10 +106,19 @@ int arena_open(struct arena *a, size_t size, enum arena_place place, uint64_t hi
     return 0;
 }
 
+int arena_open_bare(struct arena *a, size_t size)
+{
+    a->bare = true;
+    return arena_open(a, size, ARENA_ANYWHERE, 0, NULL);
+}
+
 /* Make chunks accessible. The kernel backs a page when it is first touched. */
-static bool chunks_enable(struct arena *a, size_t first, size_t count) {
+static bool chunks_enable(struct arena *a, size_t first, size_t count)
+{
     size_t i = first;
 
+    if (a->bare)
+        return true;
     while (i < first + count && bit_get(a->opened, i))
         i++;
     if (i == first + count)
@@ -114,7 +130,8 @@ static bool chunks_enable(struct arena *a, size_t first, size_t count) {
     return true;
 }
 
-static long chunks_take(struct arena *a, size_t count, long at) {
+static long chunks_take(struct arena *a, size_t count, long at)
+{
     if (at < 0)
         at = bits_first_fit(a->used, a->chunks, count);
     if (at < 0 || !chunks_enable(a, (size_t)at, count))
@@ -124,13 +141,16 @@ static long chunks_take(struct arena *a, size_t count, long at) {
     return at;
 }
 
-static void chunks_give(struct arena *a, size_t at, size_t count) {
+static void chunks_give(struct arena *a, size_t at, size_t count)
+{
     bits_set(a->used, at, count, false);
     a->chunks_used -= count;
-    madvise((void *)(a->base + at * ARENA_CHUNK), count * ARENA_CHUNK, MADV_REMOVE);
+    if (!a->bare)
+        madvise((void *)(a->base + at * ARENA_CHUNK), count * ARENA_CHUNK, MADV_REMOVE);
 }
 
-static void slab_list(struct arena *a, struct slab *s, bool listed) {
+static void slab_list(struct arena *a, struct slab *s, bool listed)
+{
     if (s->listed == listed)
         return;
     s->listed = listed;
@@ -150,7 +170,8 @@ static void slab_list(struct arena *a, struct slab *s, bool listed) {
         s->next->prev = s->prev;
 }
 
-static struct slab *slab_new(struct arena *a) {
+static struct slab *slab_new(struct arena *a)
+{
     long chunk = chunks_take(a, 1, -1);
 
     if (chunk < 0)
@@ -164,7 +185,8 @@ static struct slab *slab_new(struct arena *a) {
     return s;
 }
 
-static uint64_t slab_use(struct arena *a, struct slab *s, size_t at, size_t units) {
+static uint64_t slab_use(struct arena *a, struct slab *s, size_t at, size_t units)
+{
     bits_set(s->used, at, units, true);
     s->units_used += (unsigned)units;
     if (s->units_used == ARENA_UNITS)
@@ -172,7 +194,8 @@ static uint64_t slab_use(struct arena *a, struct slab *s, size_t at, size_t unit
     return s->base + at * ARENA_UNIT;
 }
 
-static uint64_t small_take(struct arena *a, size_t size) {
+static uint64_t small_take(struct arena *a, size_t size)
+{
     size_t units = (size + ARENA_UNIT - 1) / ARENA_UNIT;
 
     for (struct slab *s = a->slabs; s; s = s->next) {
@@ -185,7 +208,8 @@ static uint64_t small_take(struct arena *a, size_t size) {
 }
 
 /* Take the range of `size` bytes that was freed last, if it is still free. */
-static uint64_t recent_take(struct arena *a, size_t size) {
+static uint64_t recent_take(struct arena *a, size_t size)
+{
     for (unsigned i = a->recent_count; i-- > 0;) {
         struct span_recent r = a->recent[i];
         if (r.size != size)
@@ -210,13 +234,15 @@ static uint64_t recent_take(struct arena *a, size_t size) {
 }
 
 /* Sizes that take the same room are the same size to the stack of freed ranges. */
-static size_t rounded(size_t size) {
+static size_t rounded(size_t size)
+{
     size_t unit = size < ARENA_SMALL ? ARENA_UNIT : ARENA_CHUNK;
 
     return (size + unit - 1) / unit * unit;
 }
 
-static void recent_push(struct arena *a, uint64_t address, size_t size) {
+static void recent_push(struct arena *a, uint64_t address, size_t size)
+{
     if (a->recent_count == ARENA_RECENT) {
         for (unsigned i = 0; i + 1 < ARENA_RECENT; i++)
             a->recent[i] = a->recent[i + 1];
@@ -225,7 +251,8 @@ static void recent_push(struct arena *a, uint64_t address, size_t size) {
     a->recent[a->recent_count++] = (struct span_recent){address, size};
 }
 
-uint64_t arena_take(struct arena *a, size_t size) {
+uint64_t arena_take(struct arena *a, size_t size)
+{
     if (size == 0 || size > a->chunks * ARENA_CHUNK)
         return 0;
     size = rounded(size);
@@ -238,7 +265,19 @@ uint64_t arena_take(struct arena *a, size_t size) {
     return at < 0 ? 0 : a->base + (uint64_t)at * ARENA_CHUNK;
 }
 
-void arena_give(struct arena *a, uint64_t address, size_t size) {
+uint64_t arena_take_at(struct arena *a, uint64_t address, size_t size)
+{
+    size = rounded(size);
+    if (size < ARENA_SMALL || address < a->base || address % ARENA_CHUNK)
+        return 0;
+    size_t chunk = (address - a->base) / ARENA_CHUNK, count = size / ARENA_CHUNK;
+    if (chunk > a->chunks || count > a->chunks - chunk || !bits_free(a->used, chunk, count))
+        return 0;
+    return chunks_take(a, count, (long)chunk) < 0 ? 0 : address;
+}
+
+void arena_give(struct arena *a, uint64_t address, size_t size)
+{
     size_t chunk = (address - a->base) / ARENA_CHUNK;
 
     size = rounded(size);

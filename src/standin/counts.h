@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <stdint.h>
 
-#define STANDIN_DEVICES_MAX 16
+#define STANDIN_DEVICES_MAX    16
 #define STANDIN_COUNTS_VERSION 1
 
 enum standin_kind {

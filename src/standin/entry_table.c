@@ -2,8 +2,8 @@
 #include "standin/entry_table.h"
 
 #define ENTRY(name, symbol, version) CUresult symbol(void);
-#define TWIN(name, symbol, version, suffix, twin_version)                                          \
-    CUresult symbol(void);                                                                         \
+#define TWIN(name, symbol, version, suffix, twin_version) \
+    CUresult symbol(void);                                \
     CUresult symbol##_##suffix(void);
 #include "standin/entries.h"
 #undef ENTRY
@@ -11,7 +11,7 @@
 
 const struct entry entry_table[] = {
 #define ENTRY(name, symbol, version) {#name, symbol, NULL, version, 0},
-#define TWIN(name, symbol, version, suffix, twin_version)                                          \
+#define TWIN(name, symbol, version, suffix, twin_version) \
     {#name, symbol, symbol##_##suffix, version, twin_version},
 #include "standin/entries.h"
 #undef ENTRY

@@ -2,8 +2,10 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
-void counts_live(enum standin_kind kind, const struct device *d, uint64_t bytes) {
+void counts_live(enum standin_kind kind, const struct device *d, uint64_t bytes)
+{
     struct standin_live *live = &standin.counts.live[d->number][kind];
 
     live->bytes += bytes;
@@ -12,7 +14,8 @@ void counts_live(enum standin_kind kind, const struct device *d, uint64_t bytes)
     device_publish(d);
 }
 
-void counts_dead(enum standin_kind kind, const struct device *d, uint64_t bytes) {
+void counts_dead(enum standin_kind kind, const struct device *d, uint64_t bytes)
+{
     struct standin_live *live = &standin.counts.live[d->number][kind];
 
     live->bytes -= bytes;
@@ -22,7 +25,8 @@ void counts_dead(enum standin_kind kind, const struct device *d, uint64_t bytes)
 }
 
 CUresult memory_add(enum standin_kind kind, struct device *device, struct context *context,
-                    uint64_t address, uint64_t size, struct block **ret) {
+                    uint64_t address, uint64_t size, struct block **ret)
+{
     struct block *b = calloc(1, sizeof(*b));
 
     if (!b)
@@ -40,17 +44,16 @@ CUresult memory_add(enum standin_kind kind, struct device *device, struct contex
     return CUDA_SUCCESS;
 }
 
-CUresult memory_take(enum standin_kind kind, struct arena *arena, struct context *context,
-                     uint64_t size, struct block **ret) {
-    struct device *d = context->device;
-
-    if (arena != &standin.host && size > standin.memory_bytes - device_used(d))
+CUresult memory_take(enum standin_kind kind, struct device *device, struct arena *arena,
+                     struct context *context, uint64_t size, struct block **ret)
+{
+    if (arena != &standin.host && size > standin.memory_bytes - device_used(device))
         return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t address = arena_take(arena, size);
     if (address == 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct block *b;
-    CUresult r = memory_add(kind, d, context, address, size, &b);
+    CUresult r = memory_add(kind, device, context, address, size, &b);
     if (r != CUDA_SUCCESS) {
         arena_give(arena, address, size);
         return r;
@@ -60,17 +63,31 @@ CUresult memory_take(enum standin_kind kind, struct arena *arena, struct context
     return CUDA_SUCCESS;
 }
 
-void memory_drop(struct block *b) {
+/* The mapping begins at a page, the block need not. */
+static void import_unmap(const struct block *b)
+{
+    uint64_t lead = b->node.key & ((uint64_t)sysconf(_SC_PAGESIZE) - 1);
+
+    munmap((void *)(b->node.key - lead), b->size + lead);
+}
+
+void memory_drop(struct block *b)
+{
     tree_remove(b->kind == STANDIN_RESERVED ? &standin.reservations : &standin.blocks, &b->node);
     if (b->arena)
         arena_give(b->arena, b->node.key, b->size);
+    else if (b->kind == STANDIN_GRAPH)
+        graph_memory_dropped(b->graph_memory);
     else if (b->kind == STANDIN_IMPORTED)
-        munmap((void *)b->node.key, b->size);
+        import_unmap(b);
+    if (b->pool)
+        memory_left_pool(b->pool, b->size);
     counts_dead(b->kind, b->device, b->size);
     free(b);
 }
 
-void memory_drop_context(const struct context *context) {
+void memory_drop_context(const struct context *context)
+{
     struct node *n = tree_ceiling(&standin.blocks, 0);
 
     while (n) {
@@ -81,20 +98,23 @@ void memory_drop_context(const struct context *context) {
     }
 }
 
-struct block *memory_begins(uint64_t address) {
+struct block *memory_begins(uint64_t address)
+{
     struct node *n = tree_find(&standin.blocks, address);
 
     return NODE_OF(n, struct block, node);
 }
 
-struct block *memory_at(uint64_t address) {
+struct block *memory_at(uint64_t address)
+{
     struct node *n = tree_floor(&standin.blocks, address);
     struct block *b = NODE_OF(n, struct block, node);
 
     return b && address - b->node.key < b->size ? b : NULL;
 }
 
-struct block *memory_overlaps(uint64_t address, uint64_t size) {
+struct block *memory_overlaps(uint64_t address, uint64_t size)
+{
     struct block *b = memory_at(address);
 
     if (b)
@@ -103,10 +123,11 @@ struct block *memory_overlaps(uint64_t address, uint64_t size) {
     return n && n->key - address < size ? NODE_OF(n, struct block, node) : NULL;
 }
 
-bool memory_covers(uint64_t address, uint64_t size) {
+bool memory_covers(uint64_t address, uint64_t size)
+{
     while (size > 0) {
         struct block *b = memory_at(address);
-        if (!b)
+        if (!b || (b->kind == STANDIN_MAPPED && b->flags == 0))
             return false;
         uint64_t rest = b->size - (address - b->node.key);
         if (rest >= size)

@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 /* The folder, made with mode 0700. A folder of another user is not used. */
-static bool folder(char *ret, size_t size) {
+static bool folder(char *ret, size_t size)
+{
     const char *dir = getenv("MEMOIR_STANDIN_DIR");
     struct stat st;
 
@@ -25,7 +26,8 @@ static bool folder(char *ret, size_t size) {
            (st.st_uid == geteuid() || geteuid() == 0);
 }
 
-void shared_open(struct shared *s) {
+void shared_open(struct shared *s)
+{
     char dir[128];
 
     if (s->file || !folder(dir, sizeof(dir)))
@@ -50,7 +52,8 @@ void shared_open(struct shared *s) {
     __atomic_store_n(&s->file->magic, SHARED_MAGIC, __ATOMIC_RELEASE);
 }
 
-void shared_close(struct shared *s) {
+void shared_close(struct shared *s)
+{
     if (!s->file)
         return;
     if (s->file->pid == getpid()) {
@@ -62,7 +65,8 @@ void shared_close(struct shared *s) {
 }
 
 /* Whether the process of the file still has it open. */
-static bool lives(const struct shared_file *f, const struct stat *file) {
+static bool lives(const struct shared_file *f, const struct stat *file)
+{
     char path[64];
     struct stat st;
 
@@ -70,7 +74,8 @@ static bool lives(const struct shared_file *f, const struct stat *file) {
     return stat(path, &st) == 0 && st.st_dev == file->st_dev && st.st_ino == file->st_ino;
 }
 
-void shared_walk(void (*each)(const struct shared_file *file, void *arg), void *arg) {
+void shared_walk(void (*each)(const struct shared_file *file, void *arg), void *arg)
+{
     char dir[128];
     DIR *d = folder(dir, sizeof(dir)) ? opendir(dir) : NULL;
 
@@ -96,7 +101,8 @@ void shared_walk(void (*each)(const struct shared_file *file, void *arg), void *
     closedir(d);
 }
 
-static uint64_t setting(const char *name, uint64_t fallback) {
+static uint64_t setting(const char *name, uint64_t fallback)
+{
     const char *text = getenv(name);
     char *end;
 
@@ -107,24 +113,28 @@ static uint64_t setting(const char *name, uint64_t fallback) {
     return errno || *end || *text == '-' ? fallback : value;
 }
 
-int shared_devices(void) {
+int shared_devices(void)
+{
     uint64_t n = setting("MEMOIR_STANDIN_DEVICES", SHARED_DEVICES_DEFAULT);
 
     return n > STANDIN_DEVICES_MAX ? STANDIN_DEVICES_MAX : (int)n;
 }
 
-uint64_t shared_memory(void) {
+uint64_t shared_memory(void)
+{
     uint64_t bytes = setting("MEMOIR_STANDIN_MEMORY", SHARED_MEMORY_DEFAULT);
 
     return bytes > 1ull << 40 ? 1ull << 40 : bytes < 256ull << 20 ? 256ull << 20 : bytes;
 }
 
-void shared_uuid_bytes(int index, unsigned char ret[16]) {
+void shared_uuid_bytes(int index, unsigned char ret[16])
+{
     memcpy(ret, "\0\0\0\0Stand-in\0\0\0", 16);
     ret[15] = (unsigned char)index;
 }
 
-void shared_uuid(int index, char ret[SHARED_UUID_SIZE]) {
+void shared_uuid(int index, char ret[SHARED_UUID_SIZE])
+{
     unsigned char b[16];
 
     shared_uuid_bytes(index, b);
@@ -134,6 +144,7 @@ void shared_uuid(int index, char ret[SHARED_UUID_SIZE]) {
              b[15]);
 }
 
-void shared_bus(int index, bool domain_long, char *ret, size_t size) {
+void shared_bus(int index, bool domain_long, char *ret, size_t size)
+{
     snprintf(ret, size, domain_long ? "00000000:%02X:00.0" : "0000:%02X:00.0", index + 1);
 }

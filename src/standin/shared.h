@@ -10,17 +10,21 @@
 
 #include "standin/counts.h"
 
-#define SHARED_MAGIC 0x4e495453u
-#define SHARED_VERSION 1
-#define SHARED_CONTEXT_BYTES (64ull << 20) /* what a context takes from its device */
+/* The name of every device: nobody takes it for hardware. */
+#define STANDIN_NAME           "Stand-in GPU (no hardware)"
+
+#define SHARED_MAGIC           0x4e495453u
+#define SHARED_VERSION         1
+#define SHARED_CONTEXT_BYTES   (64ull << 20) /* what a context takes from its device */
 #define SHARED_DEVICES_DEFAULT 2
-#define SHARED_MEMORY_DEFAULT (8ull << 30)
+#define SHARED_MEMORY_DEFAULT  (8ull << 30)
 
 struct shared_file {
     uint32_t magic, version;
     int32_t pid;
-    int32_t fd;                         /* of this file in the process */
-    uint64_t used[STANDIN_DEVICES_MAX]; /* bytes, by the machine's number of the device; 0: no context there */
+    int32_t fd; /* of this file in the process */
+    uint64_t used
+        [STANDIN_DEVICES_MAX]; /* bytes, by the machine's number of the device; 0: no context there */
 };
 static_assert(sizeof(struct shared_file) == 16 + 8 * STANDIN_DEVICES_MAX, "read by others");
 

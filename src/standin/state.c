@@ -15,33 +15,39 @@ struct state standin = {.lock = PTHREAD_MUTEX_INITIALIZER};
 __attribute__((visibility("default"))) const int memoir_standin = 1;
 __attribute__((visibility("default"))) void standin_counts(struct standin_counts *ret);
 
-void state_lock(void) {
+void state_lock(void)
+{
     pthread_mutex_lock(&standin.lock);
 }
 
-void state_unlock(void) {
+void state_unlock(void)
+{
     pthread_mutex_unlock(&standin.lock);
 }
 
 /* In a child the driver is dead. Its device memory is not inherited (MADV_DONTFORK). */
-static void after_fork_in_child(void) {
+static void after_fork_in_child(void)
+{
     if (atomic_load(&standin.initialized))
         atomic_store(&standin.forked, true);
     pthread_mutex_unlock(&standin.lock);
 }
 
-__attribute__((constructor)) static void start(void) {
+__attribute__((constructor)) static void start(void)
+{
     pthread_atfork(state_lock, state_unlock, after_fork_in_child);
 }
 
 /* Calls from exit handlers that run later get CUDA_ERROR_DEINITIALIZED. */
-__attribute__((destructor)) static void end(void) {
+__attribute__((destructor)) static void end(void)
+{
     atomic_store(&standin.ended, true);
     shared_close(&standin.shared);
 }
 
 /* Look for "NAME:N", "NAME:N+" or "NAME:N:ERROR" in MEMOIR_STANDIN_FAIL, a list separated by commas. */
-static void call_arm(struct call *c) {
+static void call_arm(struct call *c)
+{
     const char *text = getenv("MEMOIR_STANDIN_FAIL");
     size_t length = strlen(c->name);
     int armed = 1;
@@ -63,7 +69,8 @@ static void call_arm(struct call *c) {
     atomic_store(&c->armed, armed);
 }
 
-CUresult call_enter(struct call *c, bool early) {
+CUresult call_enter(struct call *c, bool early)
+{
     unsigned long long count = atomic_fetch_add(&c->count, 1) + 1;
 
     atomic_fetch_add(&standin.calls, 1);
@@ -86,13 +93,15 @@ CUresult call_enter(struct call *c, bool early) {
     return CUDA_SUCCESS;
 }
 
-CUresult call_leave(CUresult r) {
+CUresult call_leave(CUresult r)
+{
     if (r != CUDA_SUCCESS)
         atomic_fetch_add(&standin.failed, 1);
     return r;
 }
 
-void standin_counts(struct standin_counts *ret) {
+void standin_counts(struct standin_counts *ret)
+{
     state_lock();
     *ret = standin.counts;
     state_unlock();
@@ -103,34 +112,39 @@ void standin_counts(struct standin_counts *ret) {
     ret->injected = atomic_load(&standin.injected);
 }
 
-uint64_t device_used(const struct device *d) {
+uint64_t device_used(const struct device *d)
+{
     return arena_used(&d->memory) + arena_used(&d->low) + d->physical_bytes +
            d->contexts * SHARED_CONTEXT_BYTES;
 }
 
-void device_publish(const struct device *d) {
+void device_publish(const struct device *d)
+{
     if (standin.shared.file)
         __atomic_store_n(&standin.shared.file->used[d->index], device_used(d), __ATOMIC_RELAXED);
 }
 
-struct device *device_of(CUdevice device) {
+struct device *device_of(CUdevice device)
+{
     return device >= 0 && device < standin.device_count ? &standin.devices[device] : NULL;
 }
 
-void object_add(struct object *o, enum object_kind kind, struct context *context) {
+void object_add(struct object *o, enum object_kind kind, struct context *context)
+{
     o->node.key = (uintptr_t)o;
     o->kind = kind;
     o->context = context;
     tree_insert(&standin.objects, &o->node);
 }
 
-void *object_of(const void *handle, enum object_kind kind) {
-    struct object *o =
-        NODE_OF(tree_find(&standin.objects, (uintptr_t)handle), struct object, node);
+void *object_of(const void *handle, enum object_kind kind)
+{
+    struct object *o = NODE_OF(tree_find(&standin.objects, (uintptr_t)handle), struct object, node);
 
     return o && o->kind == kind ? o : NULL;
 }
 
-void object_remove(struct object *o) {
+void object_remove(struct object *o)
+{
     tree_remove(&standin.objects, &o->node);
 }

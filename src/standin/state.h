@@ -15,7 +15,6 @@
 #include "standin/shared.h"
 #include "standin/tree.h"
 
-#define STANDIN_NAME "Stand-in GPU (no hardware)"
 #define STANDIN_VERSION 13000 /* what cuDriverGetVersion() tells: CUDA 13.0 */
 
 struct device {
@@ -47,12 +46,15 @@ struct block {
     uint64_t id;
     enum standin_kind kind;
     struct device *device;
-    struct context *context;   /* that it dies with, or NULL */
-    struct arena *arena;       /* that its address goes back to, or NULL */
-    struct pool *pool;         /* of STANDIN_POOL */
-    struct physical *physical; /* of STANDIN_MAPPED */
-    uint64_t offset;           /* of STANDIN_MAPPED: in `physical` */
-    unsigned flags;            /* of host memory */
+    struct context *context;           /* that it dies with, or NULL */
+    struct arena *arena;               /* that its address goes back to, or NULL */
+    struct pool *pool;                 /* of STANDIN_POOL */
+    struct physical *physical;         /* of STANDIN_MAPPED */
+    struct graph_memory *graph_memory; /* of STANDIN_GRAPH */
+    uint64_t offset; /* of STANDIN_MAPPED: in `physical`; of STANDIN_IMPORTED: in the memory file */
+    int import_pid;  /* of STANDIN_IMPORTED: the exporter */
+    unsigned users;  /* of STANDIN_IMPORTED: how often it was opened */
+    unsigned flags;  /* as the call gave them; of STANDIN_MAPPED: who may access it */
 };
 
 /* A handle that a program holds. The first member of each such structure. */
@@ -87,7 +89,8 @@ struct state {
     uint64_t delay_ns;     /* per copy */
 
     struct arena host;
-    struct tree blocks;       /* struct block by address: device memory, pinned and registered memory */
+    struct arena addresses; /* that cuMemAddressReserve() gives out; opened when first used */
+    struct tree blocks; /* struct block by address: device memory, pinned and registered memory */
     struct tree reservations; /* struct block by address: cuMemAddressReserve() */
     struct tree contexts;
     struct tree objects;
@@ -115,22 +118,23 @@ CUresult call_leave(CUresult r);
 
 /* Define an exported function that runs `impl`. Each has code of its own, because a probe on a symbol must not see the calls
  * of another. Exported functions never call each other. */
-#define API_AS(symbol, early, impl, params, args)                                                  \
-    __attribute__((visibility("default"))) CUresult symbol params;                                 \
-    CUresult symbol params {                                                                       \
-        static struct call call = {.name = #symbol};                                               \
-        CUresult r_ = call_enter(&call, early);                                                    \
-        if (r_ == CUDA_SUCCESS)                                                                    \
-            r_ = impl args;                                                                        \
-        return call_leave(r_);                                                                     \
+#define API_AS(symbol, early, impl, params, args)                  \
+    __attribute__((visibility("default"))) CUresult symbol params; \
+    CUresult symbol params                                         \
+    {                                                              \
+        static struct call call = {.name = #symbol};               \
+        CUresult r_ = call_enter(&call, early);                    \
+        if (r_ == CUDA_SUCCESS)                                    \
+            r_ = impl args;                                        \
+        return call_leave(r_);                                     \
     }
 #define API(symbol, impl, params, args) API_AS(symbol, false, impl, params, args)
 /* Also works before cuInit(). */
 #define API_EARLY(symbol, impl, params, args) API_AS(symbol, true, impl, params, args)
 /* With a twin for programs whose default stream is per thread. */
-#define API_PTDS(symbol, impl, params, args)                                                       \
+#define API_PTDS(symbol, impl, params, args) \
     API(symbol, impl, params, args) API(symbol##_ptds, impl, params, args)
-#define API_PTSZ(symbol, impl, params, args)                                                       \
+#define API_PTSZ(symbol, impl, params, args) \
     API(symbol, impl, params, args) API(symbol##_ptsz, impl, params, args)
 
 void state_lock(void);

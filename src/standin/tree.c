@@ -1,7 +1,8 @@
 #include "standin/tree.h"
 
 /* Priorities come from the key, so that equal sets of keys make equal trees. */
-static uint64_t priority(const struct node *n) {
+static uint64_t priority(const struct node *n)
+{
     uint64_t x = n->key + 0x9e3779b97f4a7c15u;
 
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -10,7 +11,8 @@ static uint64_t priority(const struct node *n) {
 }
 
 /* Split `n` into keys below `key` and the others. */
-static void split(struct node *n, uint64_t key, struct node **ret_low, struct node **ret_high) {
+static void split(struct node *n, uint64_t key, struct node **ret_low, struct node **ret_high)
+{
     while (n) {
         if (n->key < key) {
             *ret_low = n;
@@ -26,7 +28,8 @@ static void split(struct node *n, uint64_t key, struct node **ret_low, struct no
     *ret_high = NULL;
 }
 
-void tree_insert(struct tree *t, struct node *n) {
+void tree_insert(struct tree *t, struct node *n)
+{
     struct node **at = &t->root;
 
     while (*at && priority(*at) >= priority(n))
@@ -36,7 +39,8 @@ void tree_insert(struct tree *t, struct node *n) {
     t->count++;
 }
 
-void tree_remove(struct tree *t, struct node *n) {
+void tree_remove(struct tree *t, struct node *n)
+{
     struct node **at = &t->root;
 
     while (*at && *at != n)
@@ -59,13 +63,15 @@ void tree_remove(struct tree *t, struct node *n) {
     t->count--;
 }
 
-struct node *tree_find(const struct tree *t, uint64_t key) {
+struct node *tree_find(const struct tree *t, uint64_t key)
+{
     struct node *n = tree_floor(t, key);
 
     return n && n->key == key ? n : NULL;
 }
 
-struct node *tree_floor(const struct tree *t, uint64_t key) {
+struct node *tree_floor(const struct tree *t, uint64_t key)
+{
     struct node *best = NULL;
 
     for (struct node *n = t->root; n;) {
@@ -79,7 +85,8 @@ struct node *tree_floor(const struct tree *t, uint64_t key) {
     return best;
 }
 
-struct node *tree_ceiling(const struct tree *t, uint64_t key) {
+struct node *tree_ceiling(const struct tree *t, uint64_t key)
+{
     struct node *best = NULL;
 
     for (struct node *n = t->root; n;) {

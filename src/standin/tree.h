@@ -25,5 +25,4 @@ struct node *tree_floor(const struct tree *t, uint64_t key);
 /* The node with the smallest key >= `key`, or NULL. */
 struct node *tree_ceiling(const struct tree *t, uint64_t key);
 
-#define NODE_OF(n, type, member)                                                                   \
-    ((n) ? (type *)((char *)(n)-offsetof(type, member)) : (type *)NULL)
+#define NODE_OF(n, type, member) ((n) ? (type *)((char *)(n)-offsetof(type, member)) : (type *)NULL)
