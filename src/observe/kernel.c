@@ -126,9 +126,38 @@ static int functions_fill(struct kernel *k)
     return r;
 }
 
+static void consumed_tell(struct kernel *k)
+{
+    for (size_t i = 0; i < k->n_shares; i++) {
+        uint64_t bytes = 0;
+        bpf_map_lookup_elem(k->consumed, &k->shares[i].pid, &bytes);
+        bytes += k->shares[i].bytes;
+        bpf_map_update_elem(k->consumed, &k->shares[i].pid, &bytes, BPF_ANY);
+    }
+    k->n_shares = 0;
+}
+
+/* All records begin with their kind and the process. */
+static void consumed_add(struct kernel *k, const uint32_t *record, size_t size)
+{
+    uint32_t pid = record[1];
+    size_t i = 0;
+    while (i < k->n_shares && k->shares[i].pid != pid)
+        i++;
+    if (i == SHARES_MAX) {
+        consumed_tell(k);
+        i = 0;
+    }
+    if (i == k->n_shares)
+        k->shares[k->n_shares++] = (struct share){.pid = pid};
+    k->shares[i].bytes += size;
+}
+
 static int on_record(void *context, void *data, size_t size)
 {
     struct kernel *k = context;
+    if (size >= 2 * sizeof(uint32_t))
+        consumed_add(k, data, size);
     k->each(k->each_context, data, size);
     k->done++;
     return --k->left > 0 ? 0 : -EAGAIN; /* which ends ring_buffer__consume() */
@@ -444,13 +473,8 @@ int kernel_read(struct kernel *k, size_t max,
     k->left = max;
     k->done = 0;
     int r = max > 0 ? ring_buffer__consume(k->ring) : 0;
+    consumed_tell(k);
     return r < 0 && r != -EAGAIN ? r : (int)k->done;
-}
-
-void kernel_consumed(struct kernel *k, pid_t pid, uint64_t bytes)
-{
-    uint32_t key = (uint32_t)pid;
-    bpf_map_update_elem(k->consumed, &key, &bytes, BPF_ANY);
 }
 
 void kernel_machine(struct kernel *k, struct wire_machine *ret_machine)

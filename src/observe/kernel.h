@@ -78,12 +78,9 @@ int kernel_python_set(struct kernel *kernel, pid_t pid, const struct python_kern
 /* Readable (EPOLLIN) when there are records. */
 int kernel_fd(const struct kernel *kernel);
 
-/* Call `each` for records in the ring, at most `max`. How many there were. */
+/* Call `each` for records in the ring, at most `max`. How many there were. What was read is free again for its process. */
 int kernel_read(struct kernel *kernel, size_t max,
                 void (*each)(void *context, const void *record, size_t bytes), void *context);
-
-/* What was read of a process's records, so that its share of the ring is free again. */
-void kernel_consumed(struct kernel *kernel, pid_t pid, uint64_t bytes);
 
 void kernel_machine(struct kernel *kernel, struct wire_machine *ret_machine);
 

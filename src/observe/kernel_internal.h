@@ -22,6 +22,14 @@ struct attached {
     int functions;
 };
 
+/* What was read of a process's records and the kernel has not been told. */
+struct share {
+    uint32_t pid;
+    uint64_t bytes;
+};
+
+enum { SHARES_MAX = 64 };
+
 struct kernel {
     char pins[PINS_PATH_MAX];
     int lock;
@@ -37,6 +45,8 @@ struct kernel {
     void (*each)(void *context, const void *record, size_t bytes);
     void *each_context;
     size_t left, done;
+    struct share shares[SHARES_MAX];
+    size_t n_shares;
 };
 
 /* Find the links that an earlier observer pinned. */

@@ -61,7 +61,6 @@ int observed_new(const struct observed_options *options, pid_t pid,
     o->generation = process->generation;
     o->start_ns = process->start_ns;
     o->place = -1;
-    o->consumed = o->consumed_told = process->produced; /* what waits was produced before: it was counted already */
     identity_fill(o, &identity);
     int r = trace_history_new(&identity, NULL, &o->history);
     if (r < 0) {
@@ -78,6 +77,7 @@ int observed_new(const struct observed_options *options, pid_t pid,
     if (r < 0)
         log_info("call sites of process %d (%s) cannot be told: %s", pid, identity.name,
                  strerror(-r));
+    observed_python_follow(o);
     kernel_contexts(options->kernel, context_learn, o);
     if (options->stream)
         trace_stream_process(options->stream, &identity);
@@ -115,19 +115,6 @@ uint32_t observed_generation(const struct observed *o)
 struct trace_history *observed_history(struct observed *o)
 {
     return o->history;
-}
-
-void observed_read(struct observed *o, uint64_t bytes)
-{
-    o->consumed += bytes;
-}
-
-void observed_consumed_tell(struct observed *o)
-{
-    if (o->consumed == o->consumed_told)
-        return;
-    kernel_consumed(o->options.kernel, o->pid, o->consumed);
-    o->consumed_told = o->consumed;
 }
 
 /* ---- events ---- */
@@ -359,6 +346,7 @@ void observed_event(struct observed *o, const struct wire_event *w)
         on_other(o, w);
         break;
     case TRACE_NONE:
+        observed_python_follow(o);
         if (w->flags & WIRE_EVENT_UUID)
             observed_device_uuid(o, w->device, w->uuid);
         else if (w->context)

@@ -44,10 +44,6 @@ void observed_event(struct observed *o, const struct wire_event *event);
 void observed_stack(struct observed *o, const struct wire_stack *stack);
 void observed_more(struct observed *o, const struct wire_more *more);
 
-/* So many bytes of its records were read; let the kernel know, if that changed. */
-void observed_read(struct observed *o, uint64_t bytes);
-void observed_consumed_tell(struct observed *o);
-
 /* Tell what the kernel counted as lost since the last call; true: the tables may differ now. */
 bool observed_losses(struct observed *o, const struct wire_process *process);
 

@@ -59,7 +59,6 @@ struct observed {
     pid_t pid;
     uint32_t uid, generation;
     uint64_t start_ns;
-    uint64_t consumed, consumed_told; /* bytes of its records */
     uint64_t lost_events, lost_blocks; /* told so far */
 
     struct trace_history *history;
@@ -95,6 +94,8 @@ struct observed {
 uint32_t observed_site_of(struct observed *o, const struct wire_event *event);
 /* Its number in the book, for blocks of an account. */
 uint32_t observed_site_in_book(struct observed *o, uint32_t site, uint32_t account);
+/* Let the kernel know where the frames of an interpreter are, as soon as there is one. */
+void observed_python_follow(struct observed *o);
 void observed_sites_release(struct observed *o);
 
 /* ---- observed_book.c ---- */

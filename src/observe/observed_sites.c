@@ -188,10 +188,10 @@ static void stack_remember(struct observed *o, const struct wire_stack *head, ui
     kernel_known_add(o->options.kernel, &key, &value);
 }
 
-static void python_follow(struct observed *o)
+void observed_python_follow(struct observed *o)
 {
     struct python_kernel_facts facts;
-    if (stack_process_python(o->stacks, &facts) == 1)
+    if (o->stacks && stack_process_python(o->stacks, &facts) == 1)
         kernel_python_set(o->options.kernel, o->pid, &facts);
 }
 
@@ -207,8 +207,9 @@ static uint32_t site_resolve(struct observed *o, const struct observed_pending *
     struct stack_result result;
     if (!o->stacks)
         return 0;
-    python_follow(o);
-    if (stack_resolve(o->stacks, &input, &result) < 0 && result.n == 0)
+    observed_python_follow(o);
+    int r = stack_resolve(o->stacks, &input, &result);
+    if (r < 0 && result.n == 0)
         return 0;
     uint32_t site = site_make(o, &result);
     if (site)

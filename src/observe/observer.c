@@ -172,24 +172,14 @@ static void on_record(void *context, const void *record, size_t bytes)
         if (p)
             observed_code_changed(p);
     }
-    if (p)
-        observed_read(p, bytes);
-}
-
-static void consumed_tell(struct observer *o)
-{
-    for (size_t i = 0; i < WIRE_PROCESSES_MAX && o->n_running; i++)
-        if (o->running[i])
-            observed_consumed_tell(o->running[i]);
 }
 
 void observer_drain(struct observer *o)
 {
     int n;
-    do {
+    do
         n = kernel_read(o->kernel, READ_MAX, on_record, o);
-        consumed_tell(o);
-    } while (n == READ_MAX);
+    while (n == READ_MAX);
     if (o->streams && trace_stream_flush(&o->stream, o->options->stream_fd) < 0)
         o->stopping = true; /* its reader is gone */
 }

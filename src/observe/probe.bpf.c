@@ -14,6 +14,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "observe/machine.bpf.h"
+#include "observe/python.bpf.h"
 
 enum { SPACE_DRAM = 16, SPACE_PINNED = 3 }; /* enum memoir_space */
 enum { BPF_ANY_ = 0, BPF_NOEXIST_ = 1 };
@@ -113,6 +114,8 @@ struct thread {
     uint32_t depth;
     uint32_t generation; /* of the process: what is here of an earlier image does not count */
     struct call calls[WIRE_CALLS_MAX];
+    struct python_capture python; /* of the call that begins */
+    struct python_scratch scratch;
 };
 
 struct {
@@ -752,6 +755,13 @@ static __noinline void context_made(const struct at *at, const struct call *call
     event_send(at, e);
 }
 
+static __noinline void note_tell(const struct at *at, const struct call *call)
+{
+    struct wire_event *e = event_new(at, TRACE_NONE, call->function);
+    if (e)
+        event_send(at, e);
+}
+
 static __noinline void uuid_told(const struct at *at, const struct call *call)
 {
     struct wire_event *e = event_new(at, TRACE_NONE, call->function);
@@ -913,6 +923,9 @@ static __noinline void done(const struct at *at, struct call *call, const struct
         break;
     case WIRE_OP_DEVICE_UUID:
         uuid_told(at, call);
+        break;
+    case WIRE_OP_NOTE:
+        note_tell(at, call);
         break;
     default:
         break;

@@ -133,6 +133,8 @@ static const struct probe_function functions[] = {
     ROW("cuMemPrefetchAsync", "_ptsz _v2 _v2_ptsz", .op = WIRE_OP_PREFETCH, .space = MEMOIR_SPACE_MANAGED,
         .address = 1, .size = 2),
 
+    /* The first call of a program: it is looked at before it allocates. */
+    ROW("cuInit", NULL, .op = WIRE_OP_NOTE),
     ROW("cuCtxSetCurrent", NULL, .op = WIRE_OP_CONTEXT_SET, .address = 1),
     ROW("cuCtxPushCurrent_v2", NULL, .op = WIRE_OP_CONTEXT_SET, .address = 1),
     ROW("cuCtxPopCurrent_v2", NULL, .op = WIRE_OP_CONTEXT_POP),

@@ -112,9 +112,7 @@ static __always_inline bool stack_copy(const struct at *at, const struct pt_regs
     s->function = call->function;
     s->caller = caller;
     registers_take(regs, s);
-    s->python.hash = 0;
-    s->python.n = 0;
-    s->python.flags = 0;
+    s->python = at->thread->python;
     uint64_t sp = s->sp;
     if (!page_copy(s->bytes, sp, &s->n_bytes)) {
         bpf_ringbuf_discard(s, 0);
@@ -137,7 +135,13 @@ static __always_inline void stack_take(const struct at *at, const struct pt_regs
     uint64_t caller = 0, sp = stack_pointer(regs);
     if (bpf_probe_read_user(&caller, sizeof(caller), (void *)sp) < 0)
         return;
-    call->site = stack_known(at, call->function, caller, sp, 0);
+    const struct python_kernel_facts *facts = bpf_map_lookup_elem(&python_facts, &at->pid);
+    uint64_t python = 0;
+    if (facts)
+        python = python_capture_take(facts, &at->thread->python, &at->thread->scratch);
+    else
+        at->thread->python.n = 0;
+    call->site = stack_known(at, call->function, caller, sp, python);
     if (call->site)
         return;
     call->has_stack = stack_copy(at, regs, call, caller);

@@ -61,7 +61,8 @@ enum wire_op {
     WIRE_OP_MAP = 21,          /* [address, +size) is memory of handle `source` now */
     WIRE_OP_UNMAP = 22,        /* all mappings in [address, +size) go */
     WIRE_OP_DEVICE_UUID = 23,  /* *address is the UUID of device `extra` */
-    WIRE_OPS = 24,
+    WIRE_OP_NOTE = 24,         /* nothing but that the process is there */
+    WIRE_OPS = 25,
 };
 
 enum wire_function_flags {
