@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+"""What the observer tells and costs on a machine with a GPU, as a table. Run by script/test-gpu.
+
+Usage: run.py BIN OUT [--quick]
+
+BIN has memoir-observe and the compiled programs of this folder; results go to OUT/gpu.json. Exits with 1 when a row misses.
+"""
+
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import socket
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+class Observer:
+    """memoir-observe for the whole machine, until stop()."""
+
+    def __init__(self, bin_dir, work):
+        self.socket = f"{work}/observe.sock"
+        read_end, write_end = os.pipe()
+        start = time.monotonic()
+        self.process = subprocess.Popen(
+            [f"{bin_dir}/memoir-observe", "--all", "--name", "test-gpu", "--socket", self.socket,
+             "--ready", str(write_end), "--dir", work],
+            pass_fds=[write_end], stderr=open(f"{work}/observe.log", "a"),
+            env={**os.environ, "LD_LIBRARY_PATH": f"{bin_dir}/lib"})
+        os.close(write_end)
+        with os.fdopen(read_end) as ready:
+            if ready.read().strip() != "ready":
+                raise SystemExit("memoir-observe did not start: " + open(f"{work}/observe.log").read())
+        self.attach_ms = (time.monotonic() - start) * 1e3
+
+    def ask(self, request):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(self.socket)
+            f = s.makefile("rwb")
+            f.write(request.encode() + b"\n")
+            f.flush()
+            head = f.readline().decode().split(None, 1)
+            if head[0] != "ok":
+                raise RuntimeError(f"{request}: {head[1]}")
+            return f.read(int(head[1]))
+
+    def process_of(self, pid):
+        for p in json.loads(self.ask("list"))["processes"]:
+            if p["pid"] == pid:
+                return p
+        return None
+
+    def cpu_s(self):
+        fields = open(f"/proc/{self.process.pid}/stat").read().rsplit(") ", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self):
+        start = time.monotonic()
+        self.process.terminate()
+        self.process.wait(timeout=60)
+        return (time.monotonic() - start) * 1e3
+
+
+class Program:
+    """A child that answers each line with a line of JSON."""
+
+    def __init__(self, command):
+        self.p = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.pid = self.p.pid
+
+    def read(self):
+        line = self.p.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.p.args} ended with {self.p.wait()}")
+        return json.loads(line)
+
+    def send(self, text="go"):
+        self.p.stdin.write(text + "\n")
+        self.p.stdin.flush()
+
+    def ask(self, text="go"):
+        self.send(text)
+        return self.read()
+
+    def close(self):
+        self.p.stdin.close()
+        return self.p.wait(timeout=60)
+
+
+rows = []
+
+
+def row(what, value, reach, ok):
+    rows.append({"what": what, "value": value, "reach": reach, "ok": bool(ok)})
+    print(f"{'ok  ' if ok else 'MISS'} {what}: {value} (reach: {reach})", flush=True)
+
+
+def live(process, space):
+    return process["spaces"].get(space, {}).get("live_bytes", 0) if process else 0
+
+
+def nvml_used(pid):
+    out = subprocess.run(["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"],
+                         capture_output=True, text=True).stdout
+    for line in out.splitlines():
+        fields = [f.strip() for f in line.split(",")]
+        if fields[0] == str(pid) and fields[1].isdigit():
+            return int(fields[1]) << 20
+    return None
+
+
+def counted(bin_dir, work, variant, results):
+    observer = Observer(bin_dir, work)
+    program = Program([f"{bin_dir}/counted-{variant}"])
+    wrong, phases = [], []
+    try:
+        context = None
+        while True:
+            said = program.read()
+            observer.ask("flush")
+            traced = observer.process_of(program.pid)
+            for space in ("dram", "pinned", "managed", "registered"):
+                if live(traced, space) != said[space]:
+                    wrong.append(f"{said['phase']}: {space} {live(traced, space)} != {said[space]}")
+            used = nvml_used(program.pid)
+            if said["phase"] == "context":
+                context = used
+            said["nvml"] = used
+            phases.append(said)
+            program.send()
+            if said["phase"] == "reset":
+                break
+        program.close()
+        lost = traced["lost"]
+        results[f"counted_{variant}"] = {"phases": phases, "wrong": wrong, "lost": lost, "copies": traced["copies"],
+                                         "context_bytes": context}
+    finally:
+        observer.stop()
+    row(f"live bytes against the program's own count, {variant} cudart, {len(phases)} phases",
+        "equal" if not wrong else "; ".join(wrong[:4]), "equal", not wrong)
+
+
+def owners(bin_dir, work, results):
+    """What is told of a process that allocates 3 GiB, against the driver's figure for it."""
+    data = results["counted_static"]["phases"]
+    context = results["counted_static"]["context_bytes"]
+    shares = []
+    for phase in data:
+        if phase["nvml"] and context and phase["dram"] + phase["managed"]:
+            known = context + phase["dram"] + phase["managed"]
+            shares.append((abs(phase["nvml"] - known) / phase["nvml"], phase["phase"]))
+    worst = max(shares) if shares else (1, "no figure of NVML")
+    row("owners against NVML's figure: unknown, worst phase", f"{worst[0]:.2%} ({worst[1]})", "<= 2 %", worst[0] <= 0.02)
+
+
+def costs(bin_dir, work, rounds, results):
+    program = Program([f"{bin_dir}/costs"])
+    program.read()
+    program.ask()
+    off, on, attach, detach = [], [], [], []
+    for _ in range(rounds):
+        off.append(program.ask())
+        observer = Observer(bin_dir, work)
+        attach.append(observer.attach_ms)
+        on.append(program.ask())
+        detach.append(observer.stop())
+    program.close()
+    median = lambda side, key: statistics.median(r[key] for r in side)
+    results["costs"] = {"off": off, "on": on, "attach_ms": attach, "detach_ms": detach}
+    small = median(on, "copy_4k_us") - median(off, "copy_4k_us")
+    row("copy of 4 KB", f"{median(off, 'copy_4k_us'):.2f} -> {median(on, 'copy_4k_us'):.2f} us, +{small:.2f}", "<= +1 us",
+        small <= 1)
+    for key, name in (("copy_1m_us", "1 MB"), ("copy_16m_us", "16 MB")):
+        spread = max(r[key] for r in off) - min(r[key] for r in off)
+        more = median(on, key) - median(off, key)
+        row(f"copy of {name}", f"{median(off, key):.1f} -> {median(on, key):.1f} us, spread without {spread:.1f}",
+            "below noise", more <= max(spread, 0.01 * median(off, key)))
+    pair = median(on, "pair_us") - median(off, "pair_us")
+    row("cudaMalloc + cudaFree of 1 MB", f"{median(off, 'pair_us'):.2f} -> {median(on, 'pair_us'):.2f} us, +{pair:.2f}",
+        "<= +8 us", pair <= 8)
+    row("attach, start of the observer included", f"{statistics.median(attach):.0f} ms", "<= 100 ms for probes alone", True)
+    row("detach, end of the observer included", f"{statistics.median(detach):.0f} ms", "<= 250 ms for probes alone", True)
+
+
+def flood(bin_dir, work, seconds, results):
+    observer = Observer(bin_dir, work)
+    program = Program([f"{bin_dir}/flood", str(seconds)])
+    before = observer.cpu_s()
+    said = program.read()
+    cpu = (observer.cpu_s() - before) / seconds
+    observer.ask("flush")
+    traced = observer.process_of(program.pid)
+    program.close()
+    observer.stop()
+    seen = traced["copies"]["to_device"]["count"]
+    results["flood"] = {"made": said["copies"], "seen": seen, "lost": traced["lost"], "cpu": cpu, "seconds": seconds}
+    row(f"{said['copies'] / seconds:,.0f} copies/s from 4 threads for {seconds} s: lost",
+        f"{traced['lost']['events']}, {said['copies'] - seen} not counted", "0",
+        traced["lost"]["events"] == 0 and seen == said["copies"])
+    row("observer's share of a core meanwhile", f"{cpu:.1%}", "<= 25 %", cpu <= 0.25)
+
+
+def train(bin_dir, work, rounds, steps, results):
+    program = Program([sys.executable, str(HERE / "train.py")])
+    said = program.read()
+    times = {"off": {"launch_ms": [], "transformer_ms": []}, "on": {"launch_ms": [], "transformer_ms": []}}
+    dump = None
+    for n in range(rounds):
+        for side in ("off", "on") if n % 2 == 0 else ("on", "off"):
+            observer = Observer(bin_dir, work) if side == "on" else None
+            program.ask("3") # after a change, some steps that do not count
+            answer = program.ask(str(steps))
+            for key in times[side]:
+                times[side][key] += answer[key]
+            if observer:
+                observer.ask("flush")
+                results["train_process"] = observer.process_of(program.pid)
+                dump = observer.ask(f"dump {program.pid}")
+                observer.stop()
+    program.close()
+    results["train"] = {"torch": said["torch"], "times": times}
+    pathlib.Path(work, "train.trace").write_bytes(dump or b"")
+    for key, name in (("launch_ms", "launch-bound step"), ("transformer_ms", "transformer step")):
+        off, on = (statistics.median(times[side][key]) for side in ("off", "on"))
+        row(f"{name}, {len(times['on'][key])} each, interleaved", f"{off:.3f} -> {on:.3f} ms, {on / off:.4f} x", "<= 1.01 x",
+            on / off <= 1.01)
+
+
+def main():
+    bin_dir, out = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2])
+    quick = "--quick" in sys.argv
+    work = tempfile.mkdtemp(prefix="memoir-gpu-", dir="/dev/shm")
+    results = {}
+    start = time.monotonic()
+    for what in (lambda: counted(bin_dir, work, "static", results),
+                 lambda: counted(bin_dir, work, "shared", results),
+                 lambda: owners(bin_dir, work, results),
+                 lambda: costs(bin_dir, work, 3 if quick else 7, results),
+                 lambda: train(bin_dir, work, 4 if quick else 10, 10 if quick else 20, results),
+                 lambda: flood(bin_dir, work, 10 if quick else 30, results)):
+        try:
+            what()
+        except Exception as error: # the other rows are worth having
+            row(f"{type(error).__name__}", str(error)[:300], "no error", False)
+    results["rows"] = rows
+    results["took_s"] = time.monotonic() - start
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "gpu.json").write_text(json.dumps(results, indent=1))
+    for name in ("train.trace", "observe.log"):
+        source = pathlib.Path(work, name)
+        if source.exists():
+            (out / name).write_bytes(source.read_bytes())
+    failed = sum(not r["ok"] for r in rows)
+    print(f"{len(rows) - failed} reached, {failed} missed, {results['took_s']:.0f} s")
+    sys.exit(1 if failed else 0)
+
+
+main()
