@@ -25,7 +25,7 @@ static const unsigned char object_bytes[] __attribute__((aligned(16))) = {
 /* The number of the kernel's first PID namespace. */
 #define PID_NS_INITIAL UINT32_C(0xeffffffc)
 
-enum { WALK_BATCH = 4096 };
+enum { WALK_BATCH = 4096, WAKE_PART = 16 };
 
 static int map_of(const struct kernel *k, const char *name)
 {
@@ -103,7 +103,10 @@ static int object_load(struct kernel *k, const struct kernel_options *options, b
         .all = options->all,
         .blocks_quota = options->blocks_quota ? options->blocks_quota : WIRE_BLOCKS_QUOTA,
         .ring_quota = options->ring_quota ? options->ring_quota : WIRE_RING_QUOTA,
+        .wake = 1,
+        .wake_bytes = (options->ring_bytes ? options->ring_bytes : WIRE_RING_BYTES) / WAKE_PART,
     };
+    k->setting = settings;
     return bpf_map_update_elem(k->settings, &zero, &settings, BPF_ANY) < 0 ? -errno : 0;
 }
 
@@ -463,6 +466,15 @@ int kernel_python_set(struct kernel *k, pid_t pid, const struct python_kernel_fa
 int kernel_fd(const struct kernel *k)
 {
     return ring_buffer__epoll_fd(k->ring);
+}
+
+void kernel_sleep(struct kernel *k, bool sleep)
+{
+    uint32_t zero = 0;
+    if (k->setting.wake == sleep)
+        return;
+    k->setting.wake = sleep;
+    bpf_map_update_elem(k->settings, &zero, &k->setting, BPF_ANY);
 }
 
 int kernel_read(struct kernel *k, size_t max,

@@ -75,8 +75,11 @@ int kernel_known_add(struct kernel *kernel, const struct wire_known_key *key,
 /* The interpreter of a process; NULL: it has none. */
 int kernel_python_set(struct kernel *kernel, pid_t pid, const struct python_kernel_facts *facts);
 
-/* Readable (EPOLLIN) when there are records. */
+/* Readable (EPOLLIN) when there are records and kernel_sleep() asked to be woken, or when much waits. */
 int kernel_fd(const struct kernel *kernel);
+
+/* True before the observer sleeps for long: read once more after it. False: it looks by itself every few milliseconds. */
+void kernel_sleep(struct kernel *kernel, bool sleep);
 
 /* Call `each` for records in the ring, at most `max`. How many there were. What was read is free again for its process. */
 int kernel_read(struct kernel *kernel, size_t max,

@@ -36,6 +36,7 @@ struct kernel {
     struct bpf_object *object;
     struct bpf_program *enter, *leave;
     struct ring_buffer *ring;
+    struct wire_settings setting; /* as the kernel has them */
     int settings, processes, contexts, blocks, known, consumed, python, machine; /* maps */
     struct attached attached[LIBRARIES_MAX];
     size_t n_attached;

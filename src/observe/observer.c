@@ -422,6 +422,22 @@ static void on_tick(struct observer *o, int fd, uint64_t *ticks)
         o->stopping = true;
 }
 
+/* How long to wait for something to happen, in ms; -1: for ever. While records come, the ring is looked at again and again;
+ * after some looks in vain the kernel is asked to wake us. */
+static int busy_wait(struct observer *o)
+{
+    uint64_t before = o->records;
+    observer_drain(o);
+    o->idle_looks = o->records == before ? o->idle_looks + 1 : 0;
+    if (o->idle_looks < OBSERVER_IDLE_LOOKS) {
+        kernel_sleep(o->kernel, false);
+        return OBSERVER_LOOK_MS;
+    }
+    kernel_sleep(o->kernel, true);
+    observer_drain(o); /* what came before the kernel knew */
+    return -1;
+}
+
 static int loop_run(struct observer *o, int signals)
 {
     MEMOIR_CLEANUP(closep) int epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -441,7 +457,7 @@ static int loop_run(struct observer *o, int signals)
         r = watch(epoll, control_fd(o->control), SOURCE_CONTROL);
     while (r == 0 && !o->stopping) {
         struct epoll_event events[8];
-        int n = epoll_wait(epoll, events, 8, -1);
+        int n = epoll_wait(epoll, events, 8, busy_wait(o));
         for (int i = 0; i < n; i++) {
             if (events[i].data.u32 == SOURCE_RING)
                 observer_drain(o);

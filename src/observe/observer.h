@@ -25,6 +25,8 @@ struct observer_options {
 enum {
     OBSERVER_ENDED_MAX = 64, /* ended processes whose histories are kept */
     OBSERVER_DUMPS_MAX = 4,  /* that are written at a time */
+    OBSERVER_LOOK_MS = 4,    /* between two looks at the ring while records come, */
+    OBSERVER_IDLE_LOOKS = 8, /* and so many in vain before it waits to be woken */
     OBSERVER_TICK_MS = 250,  /* between two comparisons of counters with the kernel's */
 };
 

@@ -266,11 +266,21 @@ static struct wire_event *event_new(const struct at *at, uint16_t kind, uint16_t
     return e;
 }
 
+enum { RING_NO_WAKEUP = 1, RING_FORCE_WAKEUP = 2, RING_AVAILABLE = 0 };
+
+static uint64_t wakeup(const struct at *at)
+{
+    if (at->settings->wake)
+        return 0; /* the kernel wakes a reader that has read all */
+    return bpf_ringbuf_query(&ring, RING_AVAILABLE) > at->settings->wake_bytes ? RING_FORCE_WAKEUP
+                                                                               : RING_NO_WAKEUP;
+}
+
 static void event_send(const struct at *at, struct wire_event *e)
 {
     __sync_fetch_and_add(&at->process->produced, sizeof(*e));
     __sync_fetch_and_add(&at->process->events, 1);
-    bpf_ringbuf_submit(e, 0);
+    bpf_ringbuf_submit(e, wakeup(at));
 }
 
 /* An event about a block. */

@@ -80,7 +80,7 @@ static __noinline bool stack_more(const struct at *at, const struct call *call, 
         return false;
     }
     __sync_fetch_and_add(&at->process->produced, sizeof(*m));
-    bpf_ringbuf_submit(m, 0);
+    bpf_ringbuf_submit(m, RING_NO_WAKEUP);
     return true;
 }
 
@@ -119,7 +119,7 @@ static __always_inline bool stack_copy(const struct at *at, const struct pt_regs
         return false;
     }
     __sync_fetch_and_add(&at->process->produced, sizeof(*s));
-    bpf_ringbuf_submit(s, 0);
+    bpf_ringbuf_submit(s, RING_NO_WAKEUP);
     uint64_t from = sp + page_rest(sp);
     for (int i = 1; i < WIRE_STACK_PAGES; i++) {
         if (!stack_more(at, call, from))

@@ -167,6 +167,11 @@ struct wire_settings {
     uint32_t all;    /* trace every process, not only those in the table */
     uint32_t blocks_quota; /* live blocks of one process */
     uint32_t ring_quota;   /* bytes of one process that wait in the ring */
+    /* The observer sleeps: wake it for the next record. While there are records it looks by itself every few milliseconds,
+     * since waking it costs the traced program 2 to 4 us. */
+    uint32_t wake;
+    uint32_t wake_bytes; /* wake it also when so much waits */
+    uint32_t spare[2];
 };
 
 /* ---- stacks ---- */
