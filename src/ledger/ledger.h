@@ -255,10 +255,11 @@ const char *ledger_space_name(
     uint32_t space); /* "heap", "dram", "l1", "cb"; "space-9" never dies */
 const char *ledger_source_name(uint32_t source); /* "client", "malloc" ... */
 
-/* Do its bytes add to what a process has? Those of user chains lie in buffers that count where they came from. */
+/* Do its bytes add to what a process has? Those of user chains lie in buffers that count where they came from; registered ones are
+ * host memory that was pinned in place. */
 static inline bool ledger_space_adds(uint32_t space)
 {
-    return space != MEMOIR_SPACE_CHAIN;
+    return space != MEMOIR_SPACE_CHAIN && space != MEMOIR_SPACE_REGISTERED;
 }
 
 /* Live bytes and blocks of a process in one space (0: in all), on one device (NULL: on all). false

@@ -22,7 +22,7 @@ const char *const ledger_space_words[MEMOIR_SPACE_MAX + 1] = {
     [MEMOIR_SPACE_DRAM] = "dram",     [MEMOIR_SPACE_L1] = "l1",
     [MEMOIR_SPACE_TRACE] = "trace",   [MEMOIR_SPACE_L1_SMALL] = "l1_small",
     [MEMOIR_SPACE_KERNEL] = "kernel", [MEMOIR_SPACE_CB] = "cb",
-    [MEMOIR_SPACE_SYSTEM] = "system",
+    [MEMOIR_SPACE_SYSTEM] = "system", [MEMOIR_SPACE_REGISTERED] = "registered",
 };
 
 const char *ledger_space_name(uint32_t space)

@@ -56,9 +56,11 @@ enum process_figure {
     DEVICE_SPACE("system", MEMOIR_SPACE_SYSTEM,                                                    \
                  "host memory that belongs to devices; no part of device"),                        \
     {"peak", "the most that device can have been", QUERY_BYTES, .get = process_peak},              \
-    HOST_SPACE("host", 0, "host memory that it reported, all spaces but chain"),                   \
+    HOST_SPACE("host", 0, "host memory that it reported, all spaces but chain and registered"),                   \
     HOST_SPACE("heap", MEMOIR_SPACE_HEAP, "of it, heap"),                                          \
     HOST_SPACE("pinned", MEMOIR_SPACE_PINNED, "of it, pinned for transfers"),                      \
+    HOST_SPACE("registered", MEMOIR_SPACE_REGISTERED,                                              \
+               "pinned in place; no part of host: it counts where it was allocated"),              \
     HOST_SPACE("mapped", MEMOIR_SPACE_MAPPED, "of it, mapped"),                                    \
     HOST_SPACE("managed", MEMOIR_SPACE_MANAGED,                                                    \
                "of it, managed: moves between host and device by itself"),                         \

@@ -1,0 +1,97 @@
+/* Asking the observer. See ask.h. */
+#include "trace/ask.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+
+enum { HEAD_MAX = 320 };
+
+int trace_ask_open(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof(address.sun_path))
+        return -ENAMETOOLONG;
+    strcpy(address.sun_path, path);
+    MEMOIR_CLEANUP(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+        return -errno;
+    return MEMOIR_TAKE_FD(fd);
+}
+
+/* Bytes that came; 0: the other side closed. */
+static ssize_t receive(int fd, void *to, size_t bytes)
+{
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    for (;;) {
+        int r = poll(&wait, 1, TRACE_ASK_WAIT_MS);
+        if (r == 0)
+            return -ETIMEDOUT;
+        ssize_t n = r < 0 ? -1 : recv(fd, to, bytes, 0);
+        if (n >= 0)
+            return n;
+        if (errno != EINTR)
+            return -errno;
+    }
+}
+
+/* The first line, byte by byte: what follows it is not touched. */
+static int head_read(int fd, char head[static HEAD_MAX])
+{
+    for (size_t n = 0; n < HEAD_MAX; n++) {
+        ssize_t r = receive(fd, head + n, 1);
+        if (r <= 0)
+            return r < 0 ? (int)r : -ECONNRESET;
+        if (head[n] == '\n') {
+            head[n] = '\0';
+            return 0;
+        }
+    }
+    return -EBADMSG;
+}
+
+static int body_read(int fd, size_t bytes, struct buffer *out)
+{
+    while (bytes > 0) {
+        char piece[65536];
+        ssize_t n = receive(fd, piece, bytes < sizeof(piece) ? bytes : sizeof(piece));
+        if (n <= 0)
+            return n < 0 ? (int)n : -ECONNRESET;
+        int r = out ? buffer_append(out, piece, (size_t)n) : 0;
+        if (r < 0)
+            return r;
+        bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+int trace_ask(int fd, const char *request, struct buffer *out, char why[static TRACE_ASK_WHY_MAX])
+{
+    char line[128], head[HEAD_MAX], *end;
+    int len = snprintf(line, sizeof(line), "%s\n", request);
+    if (len >= (int)sizeof(line))
+        return -EINVAL;
+    if (send(fd, line, (size_t)len, MSG_NOSIGNAL) != len)
+        return -errno;
+    int r = head_read(fd, head);
+    if (r < 0)
+        return r;
+    if (strncmp(head, "error ", 6) == 0) {
+        snprintf(why, TRACE_ASK_WHY_MAX, "%.*s", TRACE_ASK_WHY_MAX - 1, head + 6);
+        return -EREMOTEIO;
+    }
+    if (strncmp(head, "ok ", 3) != 0)
+        return -EBADMSG;
+    unsigned long long bytes = strtoull(head + 3, &end, 10);
+    if (*end || end == head + 3)
+        return -EBADMSG;
+    return body_read(fd, bytes, out);
+}

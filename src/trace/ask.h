@@ -1,0 +1,18 @@
+/* ask.h: ask a running observer over its socket (observe/control.h has the requests). */
+#pragma once
+
+#include <stddef.h>
+
+struct buffer;
+
+/* Where memoird's observer answers. */
+#define TRACE_ASK_SOCKET "/run/memoir/observe.sock"
+
+enum { TRACE_ASK_WHY_MAX = 256, TRACE_ASK_WAIT_MS = 30000 };
+
+/* One connection; -errno: -ECONNREFUSED or -ENOENT: no observer runs there. */
+int trace_ask_open(const char *socket);
+
+/* Send one request line and append the answer's bytes to `out` (may be NULL where there are none to be expected). 0; -EREMOTEIO:
+ * the observer refused, and `why` has its words; -ETIMEDOUT after TRACE_ASK_WAIT_MS without a byte; -EBADMSG, other -errno. */
+int trace_ask(int fd, const char *request, struct buffer *out, char why[static TRACE_ASK_WHY_MAX]);
