@@ -128,7 +128,33 @@ struct css_set {
     struct cgroup *dfl_cgrp;
 };
 
+struct qstr {
+    const unsigned char *name;
+};
+
+struct dentry {
+    struct qstr d_name;
+};
+
+struct path {
+    struct dentry *dentry;
+};
+
+struct file {
+    struct path f_path;
+};
+
+struct fdtable {
+    unsigned int max_fds;
+    struct file **fd;
+};
+
+struct files_struct {
+    struct fdtable *fdt;
+};
+
 struct task_struct {
+    struct files_struct *files;
     unsigned int flags;
     struct sched_entity se;
     struct mm_struct *mm;

@@ -106,6 +106,8 @@ static int object_load(struct kernel *k, const struct kernel_options *options, b
         .wake = 1,
         .wake_bytes = (options->ring_bytes ? options->ring_bytes : WIRE_RING_BYTES) / WAKE_PART,
     };
+    for (size_t i = 0; probe_tables[i] && i < WIRE_LIBRARIES_MAX; i++)
+        snprintf(settings.libraries[i], WIRE_LIBRARY_NAME, "%s", probe_tables[i]->library);
     k->setting = settings;
     return bpf_map_update_elem(k->settings, &zero, &settings, BPF_ANY) < 0 ? -errno : 0;
 }
@@ -166,21 +168,41 @@ static int on_record(void *context, void *data, size_t size)
     return --k->left > 0 ? 0 : -EAGAIN; /* which ends ring_buffer__consume() */
 }
 
-/* Exec and exit, which the process table needs: attached once, pinned like the rest. */
-static int tracepoint_attach(struct kernel *k, const char *program)
+/* Attached once, and pinned like the rest. */
+static int tracepoint_attach(struct kernel *k, struct bpf_program *program)
 {
     char path[PINS_PATH_MAX + KERNEL_NAME_MAX];
-    snprintf(path, sizeof(path), "%s/link-%s", k->pins, program);
+    snprintf(path, sizeof(path), "%s/link-%s", k->pins, bpf_program__name(program));
     if (access(path, F_OK) == 0)
         return 0;
-    struct bpf_program *p = bpf_object__find_program_by_name(k->object, program);
-    struct bpf_link *link = p ? bpf_program__attach(p) : NULL;
+    struct bpf_link *link = bpf_program__attach(program);
     if (!link)
         return -errno;
     int r = bpf_link__pin(link, path);
     bpf_link__disconnect(link); /* the pin keeps it */
     bpf_link__destroy(link);
     return r;
+}
+
+/* Exec and exit are needed by the table of processes; what the operating system does to memory is worth having. */
+static int tracepoints_attach(struct kernel *k)
+{
+    int missing = pins_tracefs();
+    struct bpf_program *program;
+    bpf_object__for_each_program(program, k->object)
+    {
+        if (program == k->enter || program == k->leave)
+            continue;
+        int r = tracepoint_attach(k, program);
+        bool needed = strncmp(bpf_program__name(program), "process_", 8) == 0;
+        if (r < 0 && needed)
+            return r;
+        if (r < 0)
+            missing = r;
+    }
+    if (missing < 0)
+        log_warn("what the system does to host memory is not told in full: %s", strerror(-missing));
+    return 0;
 }
 
 static int maps_find(struct kernel *k)
@@ -192,6 +214,7 @@ static int maps_find(struct kernel *k)
     k->consumed = map_of(k, "consumed");
     k->python = map_of(k, "python_facts");
     k->machine = map_of(k, "machine");
+    k->faults = map_of(k, "faults");
     k->ring = ring_buffer__new(map_of(k, "ring"), on_record, k, NULL);
     return k->ring ? 0 : -errno;
 }
@@ -214,9 +237,7 @@ static int load(struct kernel *k, const struct kernel_options *options, bool *re
     if (r == 0)
         r = maps_find(k);
     if (r == 0)
-        r = tracepoint_attach(k, "process_exec");
-    if (r == 0)
-        r = tracepoint_attach(k, "process_exit");
+        r = tracepoints_attach(k);
     if (r < 0)
         return object_fail(why, r, "preparing the probes");
     return 0;
@@ -459,6 +480,34 @@ int kernel_python_set(struct kernel *k, pid_t pid, const struct python_kernel_fa
     int r = facts ? bpf_map_update_elem(k->python, &key, facts, BPF_ANY)
                   : bpf_map_delete_elem(k->python, &key);
     return r < 0 ? -errno : 0;
+}
+
+/* ---- page faults ---- */
+
+uint64_t kernel_faults_at(struct kernel *k, pid_t pid, uint32_t generation, uint64_t granule)
+{
+    struct wire_granule_key key = {(uint32_t)pid, generation, granule};
+    uint64_t count = 0;
+    return bpf_map_lookup_elem(k->faults, &key, &count) < 0 ? 0 : count;
+}
+
+struct faults_walk {
+    int (*each)(void *context, const struct wire_granule_key *key, uint64_t count);
+    void *context;
+};
+
+static int faults_each(void *context, const void *key, const void *value)
+{
+    const struct faults_walk *w = context;
+    return w->each(w->context, key, *(const uint64_t *)value);
+}
+
+int kernel_faults(struct kernel *k,
+                  int (*each)(void *context, const struct wire_granule_key *key, uint64_t count),
+                  void *context)
+{
+    struct faults_walk w = {each, context};
+    return map_walk(k->faults, sizeof(struct wire_granule_key), sizeof(uint64_t), faults_each, &w);
 }
 
 /* ---- the ring ---- */

@@ -75,6 +75,12 @@ int kernel_known_add(struct kernel *kernel, const struct wire_known_key *key,
 /* The interpreter of a process; NULL: it has none. */
 int kernel_python_set(struct kernel *kernel, pid_t pid, const struct python_kernel_facts *facts);
 
+/* Page faults of a process, by granules of address space; the first is 0 for one that had none. */
+uint64_t kernel_faults_at(struct kernel *kernel, pid_t pid, uint32_t generation, uint64_t granule);
+int kernel_faults(struct kernel *kernel,
+                  int (*each)(void *context, const struct wire_granule_key *key, uint64_t count),
+                  void *context);
+
 /* Readable (EPOLLIN) when there are records and kernel_sleep() asked to be woken, or when much waits. */
 int kernel_fd(const struct kernel *kernel);
 

@@ -37,7 +37,7 @@ struct kernel {
     struct bpf_program *enter, *leave;
     struct ring_buffer *ring;
     struct wire_settings setting; /* as the kernel has them */
-    int settings, processes, contexts, blocks, known, consumed, python, machine; /* maps */
+    int settings, processes, contexts, blocks, known, consumed, python, machine, faults; /* maps */
     struct attached attached[LIBRARIES_MAX];
     size_t n_attached;
     uint32_t variants; /* which one makes room next for a stack with many */

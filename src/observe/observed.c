@@ -138,7 +138,7 @@ static void context_made(struct observed *o, uint64_t context, int32_t device)
         o->contexts[o->n_contexts++] = (struct observed_context){context, device};
 }
 
-static void tell(struct observed *o, const struct trace_event *event)
+void observed_tell(struct observed *o, const struct trace_event *event)
 {
     trace_history_event(o->history, event);
     if (o->options.stream)
@@ -225,7 +225,7 @@ static void on_alloc(struct observed *o, const struct wire_event *w)
     e.flags = block_flags(w->class, flags);
     if (!(w->flags & WIRE_EVENT_UNKEPT))
         block_begin(o, &e, w->class, flags);
-    tell(o, &e);
+    observed_tell(o, &e);
 }
 
 static void on_free(struct observed *o, const struct wire_event *w)
@@ -237,7 +237,7 @@ static void on_free(struct observed *o, const struct wire_event *w)
     e.flags = block_flags(w->class, flags);
     if (block)
         block_end(o, block);
-    tell(o, &e);
+    observed_tell(o, &e);
 }
 
 static void on_restore(struct observed *o, const struct wire_event *w)
@@ -250,7 +250,7 @@ static void on_restore(struct observed *o, const struct wire_event *w)
     e.site = known ? freed->site : 0;
     e.flags = block_flags(w->class, flags);
     block_begin(o, &e, w->class, flags);
-    tell(o, &e);
+    observed_tell(o, &e);
 }
 
 /* ---- copies ---- */
@@ -283,11 +283,14 @@ static void on_copy(struct observed *o, const struct wire_event *w)
     const struct live_block *host = e.direction == TRACE_TO_DEVICE ? from : to;
     bool crosses = e.direction == TRACE_TO_DEVICE || e.direction == TRACE_FROM_DEVICE;
     e.flags = (w->async ? TRACE_FLAG_ASYNC : 0) | (crosses && !host ? TRACE_FLAG_PAGEABLE : 0);
+    if (crosses)
+        observed_faults_of(o, e.direction == TRACE_TO_DEVICE ? w->source : w->address, w->size,
+                           w->time_ns);
     if (to)
         observed_book_transfer(o, to, w->size, true, w->time_ns);
     if (from)
         observed_book_transfer(o, from, w->size, false, w->time_ns);
-    tell(o, &e);
+    observed_tell(o, &e);
 }
 
 /* ---- contexts ---- */
@@ -310,7 +313,7 @@ static void on_reset(struct observed *o, const struct wire_event *w)
     struct reset r = {o, w->context};
     live_each(&o->live, block_reset, &r);
     event_begin(o, w, TRACE_RESET, &e);
-    tell(o, &e);
+    observed_tell(o, &e);
 }
 
 static void on_other(struct observed *o, const struct wire_event *w)
@@ -319,11 +322,15 @@ static void on_other(struct observed *o, const struct wire_event *w)
     event_begin(o, w, w->kind, &e);
     if (w->kind == TRACE_FAILED)
         e.site = observed_site_of(o, w);
-    tell(o, &e);
+    observed_tell(o, &e);
 }
 
 void observed_event(struct observed *o, const struct wire_event *w)
 {
+    if (w->class == WIRE_SYSTEM) {
+        observed_system_event(o, w);
+        return;
+    }
     switch (w->kind) {
     case TRACE_ALLOC:
         on_alloc(o, w);
@@ -361,7 +368,7 @@ void observed_exit(struct observed *o)
 {
     struct trace_event e = {
         .time_ns = clock_monotonic_ns(), .kind = TRACE_EXIT, .pid = o->pid, .device = -1};
-    tell(o, &e);
+    observed_tell(o, &e);
     if (o->options.stream)
         trace_stream_ended(o->options.stream, o->pid);
     observed_book_close(o, true);
@@ -382,7 +389,7 @@ bool observed_losses(struct observed *o, const struct wire_process *process)
                                 .size = lost,
                                 .pid = o->pid,
                                 .device = -1};
-        tell(o, &e);
+        observed_tell(o, &e);
     }
     if (o->w && blocks)
         o->w->header->losses[BOOK_LOSS_LIMIT] += process->lost_blocks - o->lost_blocks;
@@ -417,7 +424,7 @@ static int compare_each(void *context, const struct wire_key *key, const struct 
         .space = value->space,
     };
     block_begin(o, &e, class, value->flags);
-    tell(o, &e);
+    observed_tell(o, &e);
     return 0;
 }
 
@@ -443,7 +450,7 @@ static void unseen_end(void *context, struct live_block *block)
         .space = block->space,
     };
     block_end(o, block);
-    tell(o, &e);
+    observed_tell(o, &e);
 }
 
 int observed_compare(struct observed *o)

@@ -53,5 +53,8 @@ int observed_compare(struct observed *o);
 /* The process ended, or goes on with another program: its book is left for the daemon to retire, its history stays. */
 void observed_exit(struct observed *o);
 
+/* Tell page faults that came since the last call. */
+void observed_faults(struct observed *o, const struct wire_process *process);
+
 /* The process mapped or unmapped code. */
 void observed_code_changed(struct observed *o);

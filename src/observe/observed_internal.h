@@ -79,6 +79,13 @@ struct observed {
     } devices[OBSERVED_DEVICES_MAX]; /* UUIDs that the program was told */
     size_t n_devices;
 
+    /* page faults that were told, by granule: a hash */
+    struct observed_granule {
+        uint64_t granule, told;
+    } granules[4096];
+    uint64_t faults;           /* of the process, at the last look */
+    uint64_t host_seen[1024];  /* host addresses that were copied, the last ones */
+
     /* sites */
     struct stack_process *stacks; /* NULL: its memory cannot be read */
     struct observed_site *sites;  /* [0] stays empty */
@@ -97,6 +104,15 @@ uint32_t observed_site_in_book(struct observed *o, uint32_t site, uint32_t accou
 /* Let the kernel know where the frames of an interpreter are, as soon as there is one. */
 void observed_python_follow(struct observed *o);
 void observed_sites_release(struct observed *o);
+
+/* ---- observed_system.c ---- */
+
+/* Tell the page faults of a host range that is copied, before the first copy of it is told. */
+void observed_faults_of(struct observed *o, uint64_t address, uint64_t size, uint64_t time_ns);
+void observed_system_event(struct observed *o, const struct wire_event *event);
+
+/* Tell an event to the history and to whoever listens. */
+void observed_tell(struct observed *o, const struct trace_event *event);
 
 /* ---- observed_book.c ---- */
 

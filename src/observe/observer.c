@@ -207,9 +207,12 @@ static int process_look(void *context, pid_t pid, const struct wire_process *ent
     struct round *round = context;
     struct observer *o = round->o;
     struct observed *p = observer_find(o, pid);
-    if (p && observed_generation(p) == entry->generation && observed_losses(p, entry)) {
-        o->gaps++;
-        observed_compare(p);
+    if (p && observed_generation(p) == entry->generation) {
+        observed_faults(p, entry);
+        if (observed_losses(p, entry)) {
+            o->gaps++;
+            observed_compare(p);
+        }
     }
     if (!is_alive(pid, entry->start_ns) && round->n_dead < 256)
         round->dead[round->n_dead++] = pid;

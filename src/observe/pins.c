@@ -44,6 +44,15 @@ static const char *place_find(void)
     return NULL;
 }
 
+int pins_tracefs(void)
+{
+    if (access("/sys/kernel/tracing/events", F_OK) == 0 ||
+        access("/sys/kernel/debug/tracing/events", F_OK) == 0)
+        return 0;
+    unsigned long flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+    return mount("tracefs", "/sys/kernel/tracing", "tracefs", flags, "mode=0700") < 0 ? -errno : 0;
+}
+
 /* -EBUSY: it is held. */
 static int lock_take(const char *name)
 {

@@ -10,6 +10,9 @@ enum { PINS_PATH_MAX = 128 };
  * there is none. -EBUSY: another observer has it. */
 int pins_open(const char *name, char path[static PINS_PATH_MAX], int *ret_lock);
 
+/* Make sure that tracepoints of system calls can be attached to: mounts a tracefs where there is none. 0 or -errno. */
+int pins_tracefs(void);
+
 /* Remove all that is pinned there, and the directory. */
 void pins_remove(const char *path);
 

@@ -114,6 +114,7 @@ struct thread {
     uint32_t depth;
     uint32_t generation; /* of the process: what is here of an earlier image does not count */
     struct call calls[WIRE_CALLS_MAX];
+    uint64_t system[3]; /* arguments of the system call that it is in */
     struct python_capture python; /* of the call that begins */
     struct python_scratch scratch;
 };
@@ -1049,5 +1050,7 @@ int process_exit(void *args)
     ended(pid, p, 0);
     return 0;
 }
+
+#include "observe/system.bpf.h"
 
 const char licence[] SEC("license") = "GPL";

@@ -119,7 +119,7 @@ static __always_inline bool stack_copy(const struct at *at, const struct pt_regs
         return false;
     }
     __sync_fetch_and_add(&at->process->produced, sizeof(*s));
-    bpf_ringbuf_submit(s, RING_NO_WAKEUP);
+    bpf_ringbuf_submit(s, RING_FORCE_WAKEUP); /* the sooner it is known, the fewer are copied */
     uint64_t from = sp + page_rest(sp);
     for (int i = 1; i < WIRE_STACK_PAGES; i++) {
         if (!stack_more(at, call, from))

@@ -33,6 +33,10 @@ enum {
     WIRE_BATCH_MAX = 64,    /* copies of one batched call that are told one by one */
     WIRE_MAPPINGS_MAX = 4096, /* that one call unmaps */
     WIRE_GRANULE_SHIFT = 21,  /* page faults are counted by 2 MiB of address space */
+    WIRE_GRANULES_MAX = 1 << 16,
+    WIRE_SYSTEM_BYTES_MIN = 1 << 20, /* mappings of host memory that are told */
+    WIRE_LIBRARIES_MAX = 4,
+    WIRE_LIBRARY_NAME = 16,
 };
 
 /* What a probed function does, and so what its arguments mean. */
@@ -93,6 +97,7 @@ enum wire_class {
     WIRE_HANDLE = 2,
     WIRE_MAPPING = 3,
     WIRE_REGISTERED = 4,
+    WIRE_SYSTEM = 5, /* a mapping that the operating system made; only in events */
 };
 
 /* Blocks of earlier processes with the same PID have another generation and are never found. */
@@ -172,6 +177,7 @@ struct wire_settings {
     uint32_t wake;
     uint32_t wake_bytes; /* wake it also when so much waits */
     uint32_t spare[2];
+    char libraries[WIRE_LIBRARIES_MAX][WIRE_LIBRARY_NAME]; /* how names of files begin that there are probes for */
 };
 
 /* ---- stacks ---- */
@@ -213,7 +219,8 @@ struct wire_event {
     uint16_t function;
     int32_t result;
     int32_t device;
-    uint8_t space, direction, class, flags; /* flags: enum wire_event_flags */
+    uint8_t space, direction, class;
+    uint8_t flags; /* enum wire_event_flags; of TRACE_SYSTEM: enum trace_system */
     uint8_t has_stack; /* a record WIRE_RECORD_STACK with this call came before */
     uint8_t async;
     uint16_t spare;
