@@ -54,14 +54,17 @@ struct memoir_tracer_options {
     size_t struct_size;
     int target; /* enum memoir_tracer_target */
     int pid;
-    const char *observe; /* path of memoir-observe; NULL: $MEMOIR_OBSERVE, else where it is installed */
-    uint32_t ended_max;  /* ended allocations that are kept; 0: 65,536 */
+    const char
+        *observe; /* path of memoir-observe; NULL: $MEMOIR_OBSERVE, else where it is installed */
+    uint32_t ended_max;   /* ended allocations that are kept; 0: 65,536 */
     uint32_t moments_max; /* events that are kept of each allocation; 0: 32 */
 };
 
 /* Makes a tracer that does not run yet. -EINVAL, -ENOMEM. */
-MEMOIR_API int memoir_tracer_new(const struct memoir_tracer_options *options, struct memoir_tracer **ret_tracer);
-MEMOIR_API void memoir_tracer_free(struct memoir_tracer *tracer); /* stops it; its traces go with it; NULL is fine */
+MEMOIR_API int memoir_tracer_new(const struct memoir_tracer_options *options,
+                                 struct memoir_tracer **ret_tracer);
+MEMOIR_API void memoir_tracer_free(
+    struct memoir_tracer *tracer); /* stops it; its traces go with it; NULL is fine */
 
 /* Begin or go on. Returns when the observer is ready (it waits up to 10 s). After a stop, traces go on with a gap; allocations that
  * ended meanwhile are in the state unknown. -ENOENT: there is no memoir-observe; -EPERM, -ESRCH, ...: what the observer says, with
@@ -69,15 +72,15 @@ MEMOIR_API void memoir_tracer_free(struct memoir_tracer *tracer); /* stops it; i
 MEMOIR_API int memoir_tracer_start(struct memoir_tracer *tracer);
 /* End tracing; traces stay readable. -EALREADY: it does not run. */
 MEMOIR_API int memoir_tracer_stop(struct memoir_tracer *tracer);
-/* Stop if it runs, forget all events, start. Traces that were given out stay valid, and empty until events come. */
+/* Stop if it runs, and start with new traces. Those that were given out before stay readable as they are until the tracer is freed. */
 MEMOIR_API int memoir_tracer_restart(struct memoir_tracer *tracer);
 
 enum memoir_tracer_state {
-    MEMOIR_TRACER_IDLE = 0,    /* never started */
+    MEMOIR_TRACER_IDLE = 0, /* never started */
     MEMOIR_TRACER_RUNNING = 1,
     MEMOIR_TRACER_STOPPED = 2, /* by memoir_tracer_stop() */
     MEMOIR_TRACER_ENDED = 3,   /* the traced process ended */
-    MEMOIR_TRACER_FAILED = 4,  /* the observer ended or cannot go on: `error` and `reason` say why */
+    MEMOIR_TRACER_FAILED = 4, /* the observer ended or cannot go on: `error` and `reason` say why */
 };
 
 struct memoir_tracer_status {
@@ -89,7 +92,8 @@ struct memoir_tracer_status {
     uint64_t processes; /* that have a trace */
     int observer_pid;   /* 0: none */
 };
-MEMOIR_API int memoir_tracer_status(struct memoir_tracer *tracer, struct memoir_tracer_status *ret_status);
+MEMOIR_API int memoir_tracer_status(struct memoir_tracer *tracer,
+                                    struct memoir_tracer_status *ret_status);
 
 /* The PIDs of all processes that have a trace: how many there are, of which up to n are stored. */
 MEMOIR_API size_t memoir_tracer_processes(struct memoir_tracer *tracer, int *pids, size_t n);
@@ -137,7 +141,7 @@ struct memoir_trace_event {
     int space;     /* enum memoir_space of memoir.h */
     int device;    /* -1: not known */
     int result;    /* what the call returned; 2 of MEMOIR_TRACE_FAILED: out of memory */
-    int detail;    /* of MEMOIR_TRACE_SYSTEM: 1 faults, 2 reclaimed, 3 migrated, 4 huge, 5 split, 6 advised, 7 locked, 8 unlocked, 9 OOM */
+    int detail; /* of MEMOIR_TRACE_SYSTEM: 1 faults, 2 reclaimed, 3 migrated, 4 huge, 5 split, 6 advised, 7 locked, 8 unlocked, 9 OOM */
     uint32_t site, flags;
     uint64_t time_ns; /* 0: now */
     uint64_t address, size, source, call, context;
@@ -145,7 +149,8 @@ struct memoir_trace_event {
 
 /* Only for MEMOIR_TRACER_INJECTED: -EINVAL for others, and for events that make no sense. A process gets its trace by its first
  * event. */
-MEMOIR_API int memoir_tracer_inject(struct memoir_tracer *tracer, const struct memoir_trace_event *events, size_t n);
+MEMOIR_API int memoir_tracer_inject(struct memoir_tracer *tracer,
+                                    const struct memoir_trace_event *events, size_t n);
 
 /* ---- traces ---- */
 
@@ -153,7 +158,8 @@ enum memoir_trace_format { MEMOIR_TRACE_BINARY = 0, MEMOIR_TRACE_JSON = 1 };
 
 /* Load a dump of either format. -EBADMSG: damaged or no dump; -EPROTONOSUPPORT: of a later version; -E2BIG; -ENOMEM; errors of open(). */
 MEMOIR_API int memoir_trace_load(const char *path, struct memoir_trace **ret_trace);
-MEMOIR_API int memoir_trace_load_bytes(const void *data, size_t len, struct memoir_trace **ret_trace);
+MEMOIR_API int memoir_trace_load_bytes(const void *data, size_t len,
+                                       struct memoir_trace **ret_trace);
 /* Only what was loaded; NULL is fine. */
 MEMOIR_API void memoir_trace_free(struct memoir_trace *trace);
 
@@ -179,11 +185,13 @@ struct memoir_trace_totals {
     struct memoir_trace_flow pageable;
     uint64_t repeated, repeated_bytes;
     uint64_t failures, gaps, gap_events;
-    uint64_t lost; /* events and allocations that were not kept one by one, or not understood; all causes */
-    uint64_t exit_ns; /* 0: not ended */
+    uint64_t
+        lost; /* events and allocations that were not kept one by one, or not understood; all causes */
+    uint64_t exit_ns;      /* 0: not ended */
     uint64_t memory_bytes; /* that the trace takes */
 };
-MEMOIR_API int memoir_trace_totals(struct memoir_trace *trace, struct memoir_trace_totals *ret_totals);
+MEMOIR_API int memoir_trace_totals(struct memoir_trace *trace,
+                                   struct memoir_trace_totals *ret_totals);
 
 enum memoir_trace_state {
     MEMOIR_TRACE_ALLOCATED = 1,
@@ -213,29 +221,34 @@ struct memoir_trace_block {
 };
 
 /* The active block that contains the address: O(log n). -ENOENT. */
-MEMOIR_API int memoir_trace_find(struct memoir_trace *trace, uint64_t address, struct memoir_trace_block *ret_block);
+MEMOIR_API int memoir_trace_find(struct memoir_trace *trace, uint64_t address,
+                                 struct memoir_trace_block *ret_block);
 /* All blocks that began at an address, latest first: how many there are, of which up to n are stored. */
-MEMOIR_API ptrdiff_t memoir_trace_at(struct memoir_trace *trace, uint64_t address, struct memoir_trace_block *blocks, size_t n);
+MEMOIR_API ptrdiff_t memoir_trace_at(struct memoir_trace *trace, uint64_t address,
+                                     struct memoir_trace_block *blocks, size_t n);
 
 struct memoir_trace_query {
     size_t struct_size;
-    int by;       /* 0: by copies, 1: by bytes; of what crosses the bus */
-    int active;   /* only active ones */
-    int ended;    /* only ended ones */
-    int space;    /* 0: any */
-    int device;   /* looked at if `by_device` is set */
+    int by;     /* 0: by copies, 1: by bytes; of what crosses the bus */
+    int active; /* only active ones */
+    int ended;  /* only ended ones */
+    int space;  /* 0: any */
+    int device; /* looked at if `by_device` is set */
     int by_device;
     uint64_t min, max; /* threshold; max 0: none */
 };
 
 /* The k hottest or coldest blocks in O(k); the query may be NULL. How many were stored. */
-MEMOIR_API ptrdiff_t memoir_trace_hot(struct memoir_trace *trace, const struct memoir_trace_query *query,
+MEMOIR_API ptrdiff_t memoir_trace_hot(struct memoir_trace *trace,
+                                      const struct memoir_trace_query *query,
                                       struct memoir_trace_block *blocks, size_t k);
-MEMOIR_API ptrdiff_t memoir_trace_cold(struct memoir_trace *trace, const struct memoir_trace_query *query,
+MEMOIR_API ptrdiff_t memoir_trace_cold(struct memoir_trace *trace,
+                                       const struct memoir_trace_query *query,
                                        struct memoir_trace_block *blocks, size_t k);
 
 /* All blocks, n at a time: begin with *cursor = 0, ask until 0 is returned. */
-MEMOIR_API ptrdiff_t memoir_trace_blocks(struct memoir_trace *trace, const struct memoir_trace_query *query, uint64_t *cursor,
+MEMOIR_API ptrdiff_t memoir_trace_blocks(struct memoir_trace *trace,
+                                         const struct memoir_trace_query *query, uint64_t *cursor,
                                          struct memoir_trace_block *blocks, size_t n);
 
 struct memoir_trace_moment {
@@ -246,31 +259,35 @@ struct memoir_trace_moment {
     int kind, direction, detail;
 };
 /* The last events of a block in order of time. How many were stored, or -ENOENT. */
-MEMOIR_API ptrdiff_t memoir_trace_moments(struct memoir_trace *trace, uint64_t id, struct memoir_trace_moment *moments, size_t n);
+MEMOIR_API ptrdiff_t memoir_trace_moments(struct memoir_trace *trace, uint64_t id,
+                                          struct memoir_trace_moment *moments, size_t n);
 
 /* A call site with a space and a device; sums are exact, whatever was dropped. */
 struct memoir_trace_holder {
     size_t struct_size;
     uint32_t site;
     int device, space, owner;
-    uint64_t allocated_blocks, allocated_bytes, live_blocks, live_bytes, freed_blocks, freed_bytes, peak_bytes;
+    uint64_t allocated_blocks, allocated_bytes, live_blocks, live_bytes, freed_blocks, freed_bytes,
+        peak_bytes;
     uint64_t failures, failed_bytes;
     struct memoir_trace_flow flow[MEMOIR_TRACE_DIRECTIONS];
     struct memoir_trace_flow pageable;
     uint64_t repeated, repeated_bytes, never_copied_blocks;
 };
-MEMOIR_API ptrdiff_t memoir_trace_holders(struct memoir_trace *trace, uint64_t *cursor, struct memoir_trace_holder *holders, size_t n);
+MEMOIR_API ptrdiff_t memoir_trace_holders(struct memoir_trace *trace, uint64_t *cursor,
+                                          struct memoir_trace_holder *holders, size_t n);
 
 /* A frame of a call site. Strings are borrowed until the trace is freed. */
 struct memoir_trace_frame {
     size_t struct_size;
-    const char *module; /* path; "" for scripts */
-    uint64_t offset;    /* in the module */
+    const char *module;          /* path; "" for scripts */
+    uint64_t offset;             /* in the module */
     const char *function, *file; /* "" if not known */
     uint32_t line;
 };
 /* The frames of a site, innermost first: how many there are, of which up to n are stored; -ENOENT. */
-MEMOIR_API ptrdiff_t memoir_trace_frames(struct memoir_trace *trace, uint32_t site, struct memoir_trace_frame *frames, size_t n);
+MEMOIR_API ptrdiff_t memoir_trace_frames(struct memoir_trace *trace, uint32_t site,
+                                         struct memoir_trace_frame *frames, size_t n);
 /* A number that means the same call site in every run; 0: not known. */
 MEMOIR_API uint64_t memoir_trace_site_key(struct memoir_trace *trace, uint32_t site);
 

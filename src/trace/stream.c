@@ -420,7 +420,8 @@ static int on_error(struct trace_stream_reader *r, struct cursor c)
     return r->calls->error ? r->calls->error(r->user, head.error, text) : 0;
 }
 
-static int on_pid(struct trace_stream_reader *r, struct cursor c, int (*call)(void *user, int32_t pid))
+static int on_pid(struct trace_stream_reader *r, struct cursor c,
+                  int (*call)(void *user, int32_t pid))
 {
     int32_t pid;
     const void *at = take(&c, 2 * sizeof(pid));
