@@ -43,13 +43,15 @@ static int loaded(int r, struct trace_history *history, struct memoir_trace **re
 int memoir_trace_load(const char *path, struct memoir_trace **ret_trace)
 {
     struct trace_history *history = NULL;
-    return loaded(trace_dump_load(path, &history), history, ret_trace);
+    int r = trace_dump_load(path, &history);
+    return loaded(r, history, ret_trace);
 }
 
 int memoir_trace_load_bytes(const void *data, size_t len, struct memoir_trace **ret_trace)
 {
     struct trace_history *history = NULL;
-    return loaded(trace_dump_decode(data, len, &history), history, ret_trace);
+    int r = trace_dump_decode(data, len, &history);
+    return loaded(r, history, ret_trace);
 }
 
 void memoir_trace_free(struct memoir_trace *trace)
