@@ -104,6 +104,11 @@ void trace_history_event(struct trace_history *history, const struct trace_event
 void trace_history_events(struct trace_history *history, const struct trace_event *events,
                           size_t n);
 
+/* Tracing was interrupted, and the feeder will now tell all live blocks anew (TRACE_FOUND). Between these two calls, blocks
+ * that are not told are marked; the second ends them as lost (TRACE_END_LOST). Feeder's thread; waits for readers. */
+void trace_history_sweep_begin(struct trace_history *history);
+void trace_history_sweep_end(struct trace_history *history);
+
 /* ---- blocks ---- */
 
 enum trace_state {

@@ -422,9 +422,11 @@ void history_alloc(struct trace_history *h, const struct trace_event *e)
         return;
     }
     for (uint32_t slot; (slot = overlapping(h, layer, e->address, e->size)) != 0;) {
-        const struct trace_slot *s = pool_slot(&h->pool, slot);
-        if (found && s->address == e->address && s->size == e->size)
+        struct trace_slot *s = pool_slot(&h->pool, slot);
+        if (found && s->address == e->address && s->size == e->size) {
+            s->stale = false;
             return; /* known */
+        }
         history_block_end(h, slot, TRACE_END_LOST);
     }
     history_block_begin(h, e, layer, found);
@@ -553,4 +555,27 @@ void history_exit(struct trace_history *h, const struct trace_event *e)
     h->totals.exit_ns = h->now_ns;
     h->totals.exit_result = e->result;
     end_scan(h, e, true, TRACE_END_EXIT);
+}
+
+/* ---- after an interruption ---- */
+
+void trace_history_sweep_begin(struct trace_history *h)
+{
+    history_enter(h);
+    for (uint32_t slot = 1; slot < h->pool.n_slots; slot++) {
+        struct trace_slot *s = pool_slot(&h->pool, slot);
+        s->stale = s->used && s->active && s->layer != LAYER_IMPLICIT;
+    }
+    history_leave(h);
+}
+
+void trace_history_sweep_end(struct trace_history *h)
+{
+    history_enter(h);
+    for (uint32_t slot = 1; slot < h->pool.n_slots; slot++) {
+        struct trace_slot *s = pool_slot(&h->pool, slot);
+        if (s->used && s->active && s->stale)
+            history_block_end(h, slot, TRACE_END_LOST);
+    }
+    history_leave(h);
 }

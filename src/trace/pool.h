@@ -64,6 +64,7 @@ struct trace_slot {
     uint8_t space, state, end, class, layer;
     bool used, active, found;
     bool recent;   /* implicit: copied since the hand passed */
+    bool stale;    /* active, and not told since trace_history_sweep_begin() */
     bool unlisted; /* active, and in no list of its context: there was no memory for that */
 };
 

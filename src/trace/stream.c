@@ -151,14 +151,24 @@ int trace_stream_error(struct trace_stream_writer *w, int error, const char *tex
     return r;
 }
 
-int trace_stream_ended(struct trace_stream_writer *w, int32_t pid)
+static int pid_record(struct trace_stream_writer *w, uint32_t type, int32_t pid)
 {
     int32_t words[2] = {pid, 0};
     struct buffer body = BUFFER_INIT(sizeof(words));
     buffer_append(&body, words, sizeof(words));
-    int r = record_add(w, TRACE_STREAM_ENDED, &body);
+    int r = record_add(w, type, &body);
     buffer_release(&body);
     return r;
+}
+
+int trace_stream_synced(struct trace_stream_writer *w, int32_t pid)
+{
+    return pid_record(w, TRACE_STREAM_SYNCED, pid);
+}
+
+int trace_stream_ended(struct trace_stream_writer *w, int32_t pid)
+{
+    return pid_record(w, TRACE_STREAM_ENDED, pid);
 }
 
 /* A batch stays open until it is full, written, or followed by another record: its head is then brought up to date. */
@@ -410,14 +420,15 @@ static int on_error(struct trace_stream_reader *r, struct cursor c)
     return r->calls->error ? r->calls->error(r->user, head.error, text) : 0;
 }
 
-static int on_ended(struct trace_stream_reader *r, struct cursor c)
+static int on_pid(struct trace_stream_reader *r, struct cursor c,
+                  int (*call)(void *user, int32_t pid))
 {
     int32_t pid;
     const void *at = take(&c, 2 * sizeof(pid));
     if (!at)
         return -EBADMSG;
     memcpy(&pid, at, sizeof(pid));
-    return r->calls->ended ? r->calls->ended(r->user, pid) : 0;
+    return call ? call(r->user, pid) : 0;
 }
 
 static int record_take(struct trace_stream_reader *r, uint32_t type, struct cursor c)
@@ -436,7 +447,9 @@ static int record_take(struct trace_stream_reader *r, uint32_t type, struct curs
     case TRACE_STREAM_ERROR:
         return on_error(r, c);
     case TRACE_STREAM_ENDED:
-        return on_ended(r, c);
+        return on_pid(r, c, r->calls->ended);
+    case TRACE_STREAM_SYNCED:
+        return on_pid(r, c, r->calls->synced);
     default:
         return 0; /* of a later version */
     }

@@ -12,6 +12,7 @@
  *             Of a script, the path is its file.
  *   events    u32 count, u32 0; struct trace_event each
  *   error     i32 errno, u16 length, text for people: the observer cannot go on, or goes on without a part
+ *   synced    i32 pid, i32 0: all blocks that were live when tracing of this process began have been told (TRACE_FOUND)
  *   ended     i32 pid, i32 0: no more events of this process will come
  *
  * The writer packs records into memory and writes them with one call; the reader takes bytes as they come. A record holds up to
@@ -38,6 +39,7 @@ enum trace_stream_type {
     TRACE_STREAM_EVENTS = 4,
     TRACE_STREAM_ERROR = 5,
     TRACE_STREAM_ENDED = 6,
+    TRACE_STREAM_SYNCED = 7,
 };
 
 struct trace_stream_head {
@@ -68,6 +70,7 @@ int trace_stream_process(struct trace_stream_writer *w, const struct trace_ident
 int trace_stream_site(struct trace_stream_writer *w, int32_t pid, const struct trace_site *site);
 int trace_stream_event(struct trace_stream_writer *w, const struct trace_event *event);
 int trace_stream_error(struct trace_stream_writer *w, int error, const char *text);
+int trace_stream_synced(struct trace_stream_writer *w, int32_t pid);
 int trace_stream_ended(struct trace_stream_writer *w, int32_t pid);
 
 /* Write what waits. 0: all is written; 1: the descriptor (non-blocking) takes no more now; -errno: the reader is gone (-EPIPE;
@@ -84,6 +87,7 @@ struct trace_stream_calls {
     int (*site)(void *user, int32_t pid, const struct trace_site *site);
     int (*events)(void *user, const struct trace_event *events, size_t n);
     int (*error)(void *user, int error, const char *text);
+    int (*synced)(void *user, int32_t pid);
     int (*ended)(void *user, int32_t pid);
 };
 
