@@ -119,6 +119,7 @@ struct stacks_figures {
     uint64_t maps_read;         /* how often maps of a process were read */
     uint64_t rules_made;        /* code addresses whose rule was computed */
     uint64_t names_read;        /* Python code objects that were read */
+    uint64_t stuck;             /* reads of files and memory that hang: see deadline.h */
     uint64_t walks, lost;       /* stacks, and of those ended by STACK_LOST */
 };
 void stacks_figures(const struct stacks *stacks, struct stacks_figures *ret_figures);
