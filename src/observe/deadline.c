@@ -15,11 +15,14 @@ struct shared {
     pthread_cond_t changed;
     uint32_t references; /* the caller and every worker */
     uint32_t lost;
+    uint32_t lost_owners
+        [DEADLINE_LOST_MAX]; /* users for whom `lost` workers were left behind, in no order */
 };
 
 struct worker {
     struct shared *shared;
     struct deadline_job *job; /* NULL: idle */
+    uint32_t owner;           /* of the job */
     bool leave;               /* end; if it has a job, its caller is gone */
 };
 
@@ -40,6 +43,27 @@ static void shared_unref(struct shared *s)
     free(s);
 }
 
+static void lost_remove(struct shared *s, uint32_t owner)
+{
+    for (uint32_t i = 0; i < s->lost; i++) {
+        if (s->lost_owners[i] != owner)
+            continue;
+        s->lost_owners[i] = s->lost_owners[--s->lost];
+        return;
+    }
+}
+
+static bool may_run(struct shared *s, uint32_t owner)
+{
+    uint32_t n = 0;
+    pthread_mutex_lock(&s->lock);
+    for (uint32_t i = 0; i < s->lost; i++)
+        n += s->lost_owners[i] == owner;
+    bool may = n < DEADLINE_OWNER_MAX && s->lost < DEADLINE_LOST_MAX;
+    pthread_mutex_unlock(&s->lock);
+    return may;
+}
+
 static void *worker_run(void *argument)
 {
     struct worker *w = argument;
@@ -58,7 +82,7 @@ static void *worker_run(void *argument)
         pthread_cond_broadcast(&s->changed);
         if (w->leave) {
             free(job);
-            s->lost--;
+            lost_remove(s, w->owner);
             break;
         }
     }
@@ -130,18 +154,20 @@ void deadline_free(struct deadline *d)
     free(d);
 }
 
-int deadline_run(struct deadline *d, struct deadline_job *job)
+int deadline_run(struct deadline *d, uint32_t owner, struct deadline_job *job)
 {
     struct shared *s = d->shared;
-    if (deadline_lost(d) >= DEADLINE_LOST_MAX)
+    if (!may_run(s, owner))
         return -EBUSY;
     int r = d->worker ? 0 : worker_start(d);
     if (r < 0)
         return r;
     uint64_t until = clock_monotonic_ns() + DEADLINE_MS * NS_PER_MS;
-    struct timespec at = {.tv_sec = (time_t)(until / NS_PER_S), .tv_nsec = (long)(until % NS_PER_S)};
+    struct timespec at = {.tv_sec = (time_t)(until / NS_PER_S),
+                          .tv_nsec = (long)(until % NS_PER_S)};
     pthread_mutex_lock(&s->lock);
     d->worker->job = job;
+    d->worker->owner = owner;
     pthread_cond_broadcast(&s->changed);
     while (d->worker->job && r != ETIMEDOUT)
         r = pthread_cond_timedwait(&s->changed, &s->lock, &at);
@@ -149,7 +175,7 @@ int deadline_run(struct deadline *d, struct deadline_job *job)
     if (late) {
         d->worker->leave = true;
         d->worker = NULL;
-        s->lost++;
+        s->lost_owners[s->lost++] = owner;
     }
     pthread_mutex_unlock(&s->lock);
     return late ? -ETIME : 0;

@@ -119,7 +119,7 @@ static int64_t read_slow(struct module_file *file, uint64_t offset, void *to, si
     if (!j)
         return -ENOMEM;
     *j = (struct read_job){.job.run = read_run, .fd = file->fd, .offset = offset, .n = n};
-    int r = deadline_run(file->deadline, &j->job);
+    int r = deadline_run(file->deadline, file->owner, &j->job);
     if (r == -ETIME) {
         file->stuck = true;
         return -EIO;
@@ -143,7 +143,7 @@ static void close_run(struct deadline_job *job)
 }
 
 /* Closing a file asks its file system, too. */
-static void descriptor_close(int fd, struct deadline *deadline)
+static void descriptor_close(int fd, struct deadline *deadline, uint32_t owner)
 {
     if (fd < 0)
         return;
@@ -153,7 +153,7 @@ static void descriptor_close(int fd, struct deadline *deadline)
         return;
     }
     *j = (struct read_job){.job.run = close_run, .fd = fd};
-    if (deadline_run(deadline, &j->job) != -ETIME)
+    if (deadline_run(deadline, owner, &j->job) != -ETIME)
         free(j);
 }
 
@@ -164,7 +164,7 @@ static void file_free(struct module_file *file)
 {
     elf_image_release(&file->image);
     if (!file->stuck)
-        descriptor_close(file->fd, file->deadline);
+        descriptor_close(file->fd, file->deadline, file->owner);
     free(file);
 }
 
@@ -194,14 +194,14 @@ static bool cache_make_room(struct module_files *cache)
 
 /* The file behind a descriptor, which is taken in any case. */
 static int cache_take(struct module_files *cache, int fd, const struct stat *st,
-                      struct deadline *deadline, struct module_file **ret_file)
+                      struct deadline *deadline, uint32_t owner, struct module_file **ret_file)
 {
     uint64_t mtime_ns = (uint64_t)st->st_mtim.tv_sec * 1000000000 + (uint64_t)st->st_mtim.tv_nsec;
     for (uint32_t i = 0; i < cache->n; i++) {
         struct module_file *f = cache->files[i];
         if (f->dev == st->st_dev && f->ino == st->st_ino && f->size == (uint64_t)st->st_size &&
             f->mtime_ns == mtime_ns) {
-            descriptor_close(fd, deadline);
+            descriptor_close(fd, deadline, owner);
             f->used = ++cache->turn;
             *ret_file = f;
             return 0;
@@ -209,7 +209,7 @@ static int cache_take(struct module_files *cache, int fd, const struct stat *st,
     }
     struct module_file *file = cache_make_room(cache) ? calloc(1, sizeof(*file)) : NULL;
     if (!file) {
-        descriptor_close(fd, deadline);
+        descriptor_close(fd, deadline, owner);
         return -ENOSPC;
     }
     *file = (struct module_file){
@@ -220,10 +220,11 @@ static int cache_take(struct module_files *cache, int fd, const struct stat *st,
         .number = ++cache->numbers,
         .fd = fd,
         .deadline = deadline,
+        .owner = owner,
         .used = ++cache->turn,
     };
-    int r = elf_image_init(&file->image, file_read, file,
-                           deadline ? MODULE_SLOW_CLUSTER : ELF_CLUSTER);
+    int r =
+        elf_image_init(&file->image, file_read, file, deadline ? MODULE_SLOW_CLUSTER : ELF_CLUSTER);
     if (r < 0) {
         file_free(file);
         return r;
@@ -233,8 +234,9 @@ static int cache_take(struct module_files *cache, int fd, const struct stat *st,
     return 0;
 }
 
-int module_files_open(struct module_files *cache, pid_t pid, const struct module_range *range,
-                      const char *path, struct module_file **ret_file)
+int module_files_open(struct module_files *cache, pid_t pid, uint32_t owner,
+                      const struct module_range *range, const char *path,
+                      struct module_file **ret_file)
 {
     size_t len = strlen(path) + 1;
     struct deadline *deadline = major(range->dev) == 0 ? cache->deadline : NULL;
@@ -252,13 +254,13 @@ int module_files_open(struct module_files *cache, pid_t pid, const struct module
     memcpy(j->path, path, len);
     int r = 0;
     if (deadline)
-        r = deadline_run(deadline, &j->job);
+        r = deadline_run(deadline, owner, &j->job);
     else
         open_run(&j->job);
     if (r == -ETIME)
         return r;
     if (r == 0)
-        r = j->fd < 0 ? j->fd : cache_take(cache, j->fd, &j->st, deadline, ret_file);
+        r = j->fd < 0 ? j->fd : cache_take(cache, j->fd, &j->st, deadline, owner, ret_file);
     free(j);
     return r;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 #include "base/buffer.h"
@@ -50,7 +51,7 @@ struct module *module_map_module(struct module_map *map, struct module_range *ra
     const char *path = map->names + range->name;
     struct module_file *file = NULL;
     uint64_t bias = range->start - range->offset;
-    if (module_files_open(map->cache, map->pid, range, path, &file) < 0 ||
+    if (module_files_open(map->cache, map->pid, map->owner, range, path, &file) < 0 ||
         elf_image_bias(&file->image, range->start, range->offset, &bias) < 0)
         file = NULL;
     for (uint32_t i = 0; i < map->n_modules; i++)
@@ -257,7 +258,11 @@ int module_map_read(struct module_map *map)
 
 int module_map_init(struct module_map *map, struct module_files *cache, pid_t pid)
 {
+    char path[32];
+    struct stat st;
+    snprintf(path, sizeof(path), "/proc/%d", (int)pid);
     *map = (struct module_map){.cache = cache, .pid = pid};
+    map->owner = stat(path, &st) == 0 ? st.st_uid : UINT32_MAX;
     map->modules = calloc(MODULES_MAX, sizeof(map->modules[0]));
     return map->modules ? 0 : -ENOMEM;
 }

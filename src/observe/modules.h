@@ -35,6 +35,7 @@ struct module_file {
     int fd;
     /* Its file system has no block device: a network's, a user's own (FUSE), or memory. Reads may hang. */
     struct deadline *deadline; /* NULL: read directly */
+    uint32_t owner;            /* user of the process for which it was opened */
     bool stuck;                /* one did */
     uint32_t references;       /* modules of processes */
     uint64_t used;             /* turn of the cache when it was last looked at */
@@ -52,8 +53,9 @@ void module_files_release(struct module_files *cache); /* after all users */
 
 /* The file that a process has mapped so. `path` is its name there. */
 struct module_range;
-int module_files_open(struct module_files *cache, pid_t pid, const struct module_range *range,
-                      const char *path, struct module_file **ret_file);
+int module_files_open(struct module_files *cache, pid_t pid, uint32_t owner,
+                      const struct module_range *range, const char *path,
+                      struct module_file **ret_file);
 
 /* Read rules for a code address of a file, within the limit on tables in memory: elf_image_row(). */
 int module_files_row(struct module_files *cache, struct module_file *file, uint64_t vaddr,
@@ -85,6 +87,7 @@ struct module_range {
 struct module_map {
     struct module_files *cache;
     pid_t pid;
+    uint32_t owner;              /* its user */
     struct module_range *ranges; /* by address */
     uint32_t n_ranges;
     char *names;

@@ -17,8 +17,9 @@ void remote_memory_init(struct remote_memory *memory, pid_t pid, struct deadline
     char path[32];
     struct stat st;
     snprintf(path, sizeof(path), "/proc/%d", (int)pid);
-    bool of_root = stat(path, &st) == 0 && st.st_uid == 0;
-    *memory = (struct remote_memory){.pid = pid, .deadline = of_root ? NULL : deadline};
+    uint32_t owner = stat(path, &st) == 0 ? st.st_uid : UINT32_MAX;
+    *memory = (struct remote_memory){
+        .pid = pid, .deadline = owner == 0 ? NULL : deadline, .owner = owner};
 }
 
 /* How many pieces one call read; the kernel stops at the first that it cannot read. */
@@ -78,7 +79,7 @@ static int read_within(struct remote_memory *memory, struct remote_piece *pieces
         job->pieces[i].to = at;
         at += pieces[i].bytes;
     }
-    int r = deadline_run(memory->deadline, &job->job);
+    int r = deadline_run(memory->deadline, memory->owner, &job->job);
     for (size_t i = 0; i < n && r == 0; i++) {
         pieces[i].done = job->pieces[i].done;
         if (pieces[i].done)

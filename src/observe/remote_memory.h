@@ -22,6 +22,7 @@ typedef void remote_read_fn(void *context, struct remote_piece *pieces, size_t n
 struct remote_memory {
     pid_t pid;
     struct deadline *deadline; /* NULL: read directly */
+    uint32_t owner;            /* the user of the process */
     bool stuck;                /* a read took too long: this process is not read again */
 };
 void remote_memory_init(struct remote_memory *memory, pid_t pid, struct deadline *deadline);
