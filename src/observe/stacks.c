@@ -110,6 +110,14 @@ void stack_process_trampoline_for_test(struct stack_process *process, uint64_t s
     process->walk.n_trampolines = 1;
 }
 
+void stacks_forget_for_test(struct stacks *stacks, struct stack_process *process)
+{
+    memset(stacks->rules, 0, rules_bytes());
+    memset(process->walk.codes, 0, sizeof(process->walk.codes));
+    for (uint32_t i = 0; i < stacks->files.n; i++)
+        elf_image_drop(&stacks->files.files[i]->image);
+}
+
 /* ---- results ---- */
 
 static void word_add(struct stack_result *result, const struct walk_frame *frame, uint64_t rsp)

@@ -113,6 +113,9 @@ uint64_t stack_result_key(const struct stack_result *result);
 /* For tests: treat the page at `start` as the one to which probed functions return. */
 void stack_process_trampoline_for_test(struct stack_process *process, uint64_t start);
 
+/* For tests: forget all rules, and the unwind tables that were read. */
+void stacks_forget_for_test(struct stacks *stacks, struct stack_process *process);
+
 /* Figures for views and tests. */
 struct stacks_figures {
     uint64_t files, file_bytes; /* ELF files kept now, and bytes of unwind tables */

@@ -97,8 +97,8 @@ static pid_t child_hanging(char **ret_page, char *plain)
         struct uffdio_api api = {.api = UFFD_API};
         struct uffdio_register range = {.range = {(uintptr_t)page, 4096},
                                         .mode = UFFDIO_REGISTER_MODE_MISSING};
-        bool works = fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0 &&
-                     ioctl(fd, UFFDIO_REGISTER, &range) == 0;
+        bool works =
+            fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0 && ioctl(fd, UFFDIO_REGISTER, &range) == 0;
         (void)!write(done[1], works ? "y" : "n", 1);
         for (;;)
             pause();

@@ -11,7 +11,7 @@
 #include "probe_event.h"
 #include "probe_load.h"
 
-enum { PYTHONS_MAX = 16, EVENTS_MAX = 16, WARM_ROUNDS = 20 };
+enum { PYTHONS_MAX = 16, EVENTS_MAX = 16, WARM_ROUNDS = 20, NOBODY = 65534 };
 
 static const char *pythons[PYTHONS_MAX];
 static size_t n_pythons;
@@ -41,7 +41,7 @@ static uint64_t line_expect(struct program *p, const char *expected)
     return strtoull(line + strlen(expected), NULL, 10);
 }
 
-static void program_start(struct program *p, const char *python)
+static void program_start_as(struct program *p, const char *python, uid_t uid)
 {
     int in[2], out[2];
     assert_int_equal(pipe(in) | pipe(out), 0);
@@ -52,6 +52,8 @@ static void program_start(struct program *p, const char *python)
         dup2(out[1], 1);
         close(in[1]);
         close(out[0]);
+        if (uid != 0 && setresuid(uid, uid, uid) < 0)
+            _exit(127);
         execl(python, python, CHAIN, PROBED, (char *)NULL);
         _exit(127);
     }
@@ -60,6 +62,11 @@ static void program_start(struct program *p, const char *python)
     p->to = fdopen(in[1], "w");
     p->from = fdopen(out[0], "r");
     line_expect(p, "ready");
+}
+
+static void program_start(struct program *p, const char *python)
+{
+    program_start_as(p, python, 0);
 }
 
 static void program_end(struct program *p)
@@ -255,6 +262,19 @@ static void calls_of_another_thread_are_its_own(void **state)
     }
 }
 
+/* Its memory is read with a deadline (deadline.h), and its files perhaps. */
+static void processes_of_other_users_are_named_too(void **state)
+{
+    struct program p;
+    if (geteuid() != 0 || strcmp(pythons[0], "/usr/bin/python3") != 0)
+        skip();
+    program_start_as(&p, pythons[0], NOBODY);
+    program_probe(&p);
+    program_run(&p, "chain");
+    expect_chain(pythons[0], &p, "<module> chain.py");
+    program_end(&p);
+}
+
 /* At the entry of the outer function its return address is still there. */
 static void take_outer(const struct probe_event *event, void *context)
 {
@@ -375,6 +395,7 @@ int main(void)
         cmocka_unit_test(python_calls_appear_between_native_frames),
         cmocka_unit_test(keys_are_those_of_the_process_itself),
         cmocka_unit_test(calls_of_another_thread_are_its_own),
+        cmocka_unit_test(processes_of_other_users_are_named_too),
         cmocka_unit_test(a_probed_function_further_out_is_walked_through),
         cmocka_unit_test(a_deep_stack_is_cut_and_says_so),
         cmocka_unit_test(names_are_utf8),
