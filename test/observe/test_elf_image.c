@@ -80,8 +80,8 @@ static void rows_are_those_of_the_tables_in_memory(void **state)
     assert_int_equal(elf_image_init(&image, read_bytes, &l.file, ELF_CLUSTER), 0);
     assert_int_equal(module_object_find((uintptr_t)l.symbol, &object), 0);
     mapped.hdr = object.eh_frame_hdr;
-    assert_int_equal(
-        module_segment_find(&object, (uintptr_t)mapped.hdr, &mapped.lo, &mapped.hi), 0);
+    assert_int_equal(module_segment_find(&object, (uintptr_t)mapped.hdr, &mapped.lo, &mapped.hi),
+                     0);
     for (uint32_t i = 0; i < image.n_segments; i++) {
         if (!(image.segments[i].flags & PF_X))
             continue;
@@ -176,7 +176,7 @@ static void absolute_addresses_are_those_of_the_file(void **state)
     memcpy(at + 8, "\1\0\0\0", 4);
     memcpy(at + 12, pair, 8);
     /* CIE: "zR" with absolute pointers; CFA = rsp + 8, return address below it. */
-    static const uint8_t cie[] = {24, 0, 0, 0, 0, 0, 0,    0, 1, 'z', 'R', 0, 1, 0x78,
+    static const uint8_t cie[] = {24, 0, 0, 0,    0, 0, 0,    0, 1, 'z', 'R', 0, 1, 0x78,
                                   16, 1, 0, 0x0c, 7, 8, 0x90, 1, 0, 0,   0,   0, 0, 0};
     memcpy(at + 64, cie, sizeof(cie));
     uint32_t length = 24, back = 28 + 4; /* to the CIE */

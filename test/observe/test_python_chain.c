@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "base/clock.h"
 #include "check.h"
 #include "observe/stacks.h"
 #include "probe_event.h"
@@ -28,6 +29,7 @@ struct program {
     char frames[EVENTS_MAX][8192]; /* as text: "function file:line", "module" */
     size_t n;
     struct stack_return outer; /* of a probed function further out, if its value is not 0 */
+    uint64_t resolved_ns;      /* the last one took */
     uint64_t own_key;          /* what the process itself has for the last stack */
     uint64_t code;             /* the innermost code object of the last event */
 };
@@ -113,7 +115,9 @@ static void take(const struct probe_event *event, void *context)
     };
     memcpy(&input.registers, event->registers, sizeof(input.registers));
     assert_int_equal(event->pid, p->pid);
+    uint64_t from = clock_monotonic_ns();
     stack_resolve(p->process, &input, &p->results[p->n]);
+    p->resolved_ns = clock_monotonic_ns() - from;
     frames_write(&p->results[p->n], p->frames[p->n], sizeof(p->frames[0]));
     p->hashes[p->n] = event->python.hash;
     p->took_ns[p->n] = event->took_ns;
@@ -215,8 +219,8 @@ static void python_calls_appear_between_native_frames(void **state)
         }
         if (getenv("MEMOIR_TEST_SHOW"))
             print_message("%s", p.frames[0]);
-        print_message("%s: %u frames, Python walked in %lu ns\n", pythons[i], p.results[0].n,
-                      p.took_ns[0]);
+        print_message("%s: %u frames, Python walked in %lu ns, resolved in %lu ns\n", pythons[i],
+                      p.results[0].n, p.took_ns[0], p.resolved_ns);
         /* The same stack again: the same for the kernel and for us, and nothing is read twice. */
         struct stacks_figures before, after;
         stacks_figures(stacks, &before);
