@@ -11,7 +11,6 @@
 
 enum {
     PAGE = 4096,     /* of the tables, whatever the machine's is */
-    CLUSTER = 4,     /* pages that are read together */
     PHDRS_MAX = 256, /* program headers looked at */
     EH_TABLE =
         0x3b, /* encoding of the search table that linkers write: data-relative, 4 bytes signed */
@@ -172,7 +171,7 @@ static int tables_need(struct elf_image *image, uint64_t vaddr, uint64_t n)
         if (page_loaded(image, page))
             continue;
         uint64_t run = 1;
-        while (page + run < pages && (run < CLUSTER || page + run < end) &&
+        while (page + run < pages && (run < image->cluster || page + run < end) &&
                !page_loaded(image, page + run))
             run++;
         int r = pages_load(image, page, run);
@@ -344,10 +343,10 @@ int elf_image_row(struct elf_image *image, uint64_t vaddr, struct cfi_section *r
 
 /* ---- life ---- */
 
-int elf_image_init(struct elf_image *image, elf_read_fn *read, void *context)
+int elf_image_init(struct elf_image *image, elf_read_fn *read, void *context, uint32_t cluster)
 {
     Elf64_Ehdr ehdr;
-    *image = (struct elf_image){.read = read, .context = context};
+    *image = (struct elf_image){.read = read, .context = context, .cluster = cluster};
     int r = read_exact(image, 0, &ehdr, sizeof(ehdr));
     if (r < 0)
         return r == -ENODATA ? -ENOEXEC : r;

@@ -15,6 +15,7 @@
 #include "site/module.h" /* MODULE_BUILD_ID_MAX */
 
 enum {
+    ELF_CLUSTER = 4,
     ELF_SEGMENTS_MAX = 64,       /* PT_LOAD segments of a file */
     ELF_TABLE_MAX = 64 << 20,    /* bytes of .eh_frame_hdr */
     ELF_NOTES_MAX = 64 << 10,    /* bytes of a note segment that are looked at */
@@ -47,11 +48,13 @@ struct elf_image {
     uint8_t *tables;
     uint64_t *loaded;
     uint64_t loaded_pages;
+    uint32_t cluster; /* pages that are read together */
 };
 
-/* Read the headers. `context` is kept as long as the image. -ENOEXEC: no 64-bit ELF file of this machine; -EBADMSG: its headers
+/* Read the headers. `context` is kept as long as the image. Tables are read `cluster` pages of 4 KiB at a time: ELF_CLUSTER, or more
+ * where a read costs much. -ENOEXEC: no 64-bit ELF file of this machine; -EBADMSG: its headers
  * contradict each other. A file without usable unwind tables is no failure. */
-int elf_image_init(struct elf_image *image, elf_read_fn *read, void *context);
+int elf_image_init(struct elf_image *image, elf_read_fn *read, void *context, uint32_t cluster);
 void elf_image_release(struct elf_image *image);
 
 /* The difference between addresses of a process and of the file, given that the process has mapped the file's bytes at

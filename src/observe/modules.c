@@ -2,199 +2,14 @@
 #include "observe/modules.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
-#include <unistd.h>
 
 #include "base/buffer.h"
 #include "base/fs.h"
-
-/* ---- files ---- */
-
-static int64_t file_read(void *context, uint64_t offset, void *to, size_t n)
-{
-    const struct module_file *file = context;
-    ssize_t done;
-    do
-        done = pread(file->fd, to, n, (off_t)offset);
-    while (done < 0 && errno == EINTR);
-    return done < 0 ? -errno : done;
-}
-
-static void file_free(struct module_file *file)
-{
-    elf_image_release(&file->image);
-    if (file->fd >= 0)
-        close(file->fd);
-    free(file);
-}
-
-void module_files_release(struct module_files *cache)
-{
-    for (uint32_t i = 0; i < cache->n; i++)
-        file_free(cache->files[i]);
-    *cache = (struct module_files){0};
-}
-
-/* A place for one more file: that of the one which no process uses and which was looked at longest ago. */
-static bool cache_make_room(struct module_files *cache)
-{
-    uint32_t oldest = MODULE_FILES_MAX;
-    if (cache->n < MODULE_FILES_MAX)
-        return true;
-    for (uint32_t i = 0; i < cache->n; i++)
-        if (cache->files[i]->references == 0 &&
-            (oldest == MODULE_FILES_MAX || cache->files[i]->used < cache->files[oldest]->used))
-            oldest = i;
-    if (oldest == MODULE_FILES_MAX)
-        return false;
-    file_free(cache->files[oldest]);
-    cache->files[oldest] = cache->files[--cache->n];
-    return true;
-}
-
-/* The file behind a descriptor, which is taken in any case. */
-static int cache_take(struct module_files *cache, int fd, struct module_file **ret_file)
-{
-    struct stat st;
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-        close(fd);
-        return -ENOEXEC;
-    }
-    uint64_t mtime_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec;
-    for (uint32_t i = 0; i < cache->n; i++) {
-        struct module_file *f = cache->files[i];
-        if (f->dev == st.st_dev && f->ino == st.st_ino && f->size == (uint64_t)st.st_size &&
-            f->mtime_ns == mtime_ns) {
-            close(fd);
-            f->used = ++cache->turn;
-            *ret_file = f;
-            return 0;
-        }
-    }
-    struct module_file *file = cache_make_room(cache) ? calloc(1, sizeof(*file)) : NULL;
-    if (!file) {
-        close(fd);
-        return -ENOSPC;
-    }
-    *file = (struct module_file){
-        .dev = st.st_dev,
-        .ino = st.st_ino,
-        .size = (uint64_t)st.st_size,
-        .mtime_ns = mtime_ns,
-        .number = ++cache->numbers,
-        .fd = fd,
-        .used = ++cache->turn,
-    };
-    int r = elf_image_init(&file->image, file_read, file);
-    if (r < 0) {
-        file_free(file);
-        return r;
-    }
-    cache->files[cache->n++] = file;
-    *ret_file = file;
-    return 0;
-}
-
-/* Too many tables are in memory: those which were used longest ago go. */
-static void cache_trim(struct module_files *cache, const struct module_file *but)
-{
-    uint64_t bytes = 0;
-    struct module_file *oldest = NULL;
-    for (uint32_t i = 0; i < cache->n; i++) {
-        struct module_file *f = cache->files[i];
-        uint64_t loaded = elf_image_loaded_bytes(&f->image);
-        bytes += loaded;
-        if (loaded > 0 && f != but && (!oldest || f->used < oldest->used))
-            oldest = f;
-    }
-    if (bytes > MODULE_TABLES_MAX && oldest)
-        elf_image_drop(&oldest->image);
-}
-
-int module_files_row(struct module_files *cache, struct module_file *file, uint64_t vaddr,
-                     struct cfi_section *ret_section, struct cfi_row *ret_row)
-{
-    uint64_t before = elf_image_loaded_bytes(&file->image);
-    file->used = ++cache->turn;
-    int r = elf_image_row(&file->image, vaddr, ret_section, ret_row);
-    if (elf_image_loaded_bytes(&file->image) != before)
-        cache_trim(cache, file);
-    return r;
-}
-
-/* ---- opening what is mapped ---- */
-
-/* A descriptor that only names a file becomes one that reads it, if it is a regular file: opening a device or a FIFO
- * already does something. */
-static int reopen_regular(int path_fd)
-{
-    struct stat st;
-    char link[64];
-    int fd = -ENOEXEC;
-    if (path_fd < 0)
-        return -errno;
-    if (fstat(path_fd, &st) == 0 && S_ISREG(st.st_mode)) {
-        snprintf(link, sizeof(link), "/proc/self/fd/%d", path_fd);
-        fd = open(link, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-        if (fd < 0)
-            fd = -errno;
-    }
-    close(path_fd);
-    return fd;
-}
-
-static int open_mapped(pid_t pid, const struct module_range *range)
-{
-    char name[96];
-    snprintf(name, sizeof(name), "/proc/%d/map_files/%llx-%llx", (int)pid,
-             (unsigned long long)range->start, (unsigned long long)range->end);
-    return reopen_regular(open(name, O_PATH | O_CLOEXEC));
-}
-
-static int only_same(int fd, const struct module_range *range)
-{
-    struct stat st;
-    if (fd < 0 || (fstat(fd, &st) == 0 && st.st_dev == range->dev && st.st_ino == range->ino))
-        return fd;
-    close(fd);
-    return -ESTALE;
-}
-
-/* By its path, inside the root of the process while it lives. */
-static int open_path(pid_t pid, const struct module_range *range, const char *path)
-{
-    char root[64];
-    if (path[0] != '/')
-        return -ENOENT;
-    snprintf(root, sizeof(root), "/proc/%d/root", (int)pid);
-    int root_fd = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC), fd = -ENOENT;
-    if (root_fd >= 0) {
-        struct open_how how = {.flags = O_PATH | O_CLOEXEC,
-                               .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
-        fd = reopen_regular((int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how)));
-        close(root_fd);
-        fd = only_same(fd, range);
-    }
-    if (fd < 0)
-        fd = only_same(reopen_regular(open(path, O_PATH | O_CLOEXEC)), range);
-    return fd;
-}
-
-static int file_open(struct module_map *map, const struct module_range *range, const char *path,
-                     struct module_file **ret_file)
-{
-    int fd = open_mapped(map->pid, range);
-    if (fd < 0)
-        fd = open_path(map->pid, range, path);
-    return fd < 0 ? fd : cache_take(map->cache, fd, ret_file);
-}
 
 /* ---- modules of a process ---- */
 
@@ -236,7 +51,7 @@ struct module *module_map_module(struct module_map *map, struct module_range *ra
     const char *path = map->names + range->name;
     struct module_file *file = NULL;
     uint64_t bias = range->start - range->offset;
-    if (file_open(map, range, path, &file) < 0 ||
+    if (module_files_open(map->cache, map->pid, map->owner, range, path, &file) < 0 ||
         elf_image_bias(&file->image, range->start, range->offset, &bias) < 0)
         file = NULL;
     for (uint32_t i = 0; i < map->n_modules; i++)
@@ -443,7 +258,11 @@ int module_map_read(struct module_map *map)
 
 int module_map_init(struct module_map *map, struct module_files *cache, pid_t pid)
 {
+    char path[32];
+    struct stat st;
+    snprintf(path, sizeof(path), "/proc/%d", (int)pid);
     *map = (struct module_map){.cache = cache, .pid = pid};
+    map->owner = stat(path, &st) == 0 ? st.st_uid : UINT32_MAX;
     map->modules = calloc(MODULES_MAX, sizeof(map->modules[0]));
     return map->modules ? 0 : -ENOMEM;
 }

@@ -17,6 +17,7 @@
 #include "observe/elf_image.h"
 
 enum {
+    MODULE_SLOW_CLUSTER = 16,      /* pages of such a file that are read together */
     MODULE_FILES_MAX = 1024,       /* ELF files kept open, for all processes together */
     MODULES_MAX = 4096,            /* of one process, over its life */
     MODULE_RANGES_MAX = 16384,     /* executable mappings of one process */
@@ -24,14 +25,20 @@ enum {
     MODULE_TABLES_MAX = 256 << 20, /* bytes of unwind tables in memory, for all files together */
 };
 
+struct deadline;
+
 /* An ELF file. The key says which one it is; a file that changed is another one. */
 struct module_file {
     uint64_t dev, ino, size, mtime_ns;
     struct elf_image image;
     uint32_t number; /* never used again for another file, as long as 2^24 were not opened */
     int fd;
-    uint32_t references; /* modules of processes */
-    uint64_t used;       /* turn of the cache when it was last looked at */
+    /* Its file system has no block device: a network's, a user's own (FUSE), or memory. Reads may hang. */
+    struct deadline *deadline; /* NULL: read directly */
+    uint32_t owner;            /* user of the process for which it was opened */
+    bool stuck;                /* one did */
+    uint32_t references;       /* modules of processes */
+    uint64_t used;             /* turn of the cache when it was last looked at */
 };
 
 /* All files that are known. Zeroed memory is an empty cache. */
@@ -40,8 +47,15 @@ struct module_files {
     uint32_t n;
     uint32_t numbers;
     uint64_t turn;
+    struct deadline *deadline; /* for files that may make us wait; NULL: read directly */
 };
 void module_files_release(struct module_files *cache); /* after all users */
+
+/* The file that a process has mapped so. `path` is its name there. */
+struct module_range;
+int module_files_open(struct module_files *cache, pid_t pid, uint32_t owner,
+                      const struct module_range *range, const char *path,
+                      struct module_file **ret_file);
 
 /* Read rules for a code address of a file, within the limit on tables in memory: elf_image_row(). */
 int module_files_row(struct module_files *cache, struct module_file *file, uint64_t vaddr,
@@ -73,6 +87,7 @@ struct module_range {
 struct module_map {
     struct module_files *cache;
     pid_t pid;
+    uint32_t owner;              /* its user */
     struct module_range *ranges; /* by address */
     uint32_t n_ranges;
     char *names;

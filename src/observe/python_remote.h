@@ -21,7 +21,8 @@
 #include "site/python.h"
 
 enum {
-    PYTHON_REMOTE_NAMES_BITS = 8,    /* names of calls that are kept for a process */
+    PYTHON_REMOTE_SETS_BITS = 6,     /* names of calls that are kept for a process: so many sets, */
+    PYTHON_REMOTE_WAYS = 4,          /* and places in each */
     PYTHON_REMOTE_LINES_MAX = 16384, /* bytes of a line table that are read */
 };
 
@@ -45,7 +46,7 @@ struct python_remote {
     struct python_stack stack;
     struct book_script scripts[PYTHON_CAPTURE_ENTRIES];
     uint32_t lines[PYTHON_CAPTURE_ENTRIES];
-    struct python_remote_name names[1 << PYTHON_REMOTE_NAMES_BITS];
+    struct python_remote_name names[1 << PYTHON_REMOTE_SETS_BITS][PYTHON_REMOTE_WAYS];
     uint8_t table[PYTHON_REMOTE_LINES_MAX]; /* a line table that is looked at */
 };
 

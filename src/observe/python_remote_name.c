@@ -18,7 +18,7 @@ enum {
 /* What is read of a call. */
 struct call {
     const struct python_frame *frame;
-    struct python_remote_name *name; /* its place among those that are kept */
+    struct python_remote_name *name; /* its place among those that are kept, or NULL */
     bool usable;                     /* the code object is one */
     bool heads;                      /* those of its strings and its line table were read */
     uint64_t code[CODE_WORDS];
@@ -35,15 +35,39 @@ static uint32_t half_of(const uint64_t *words, unsigned offset)
     return (uint32_t)(words[offset / 8] >> (offset % 8 * 8));
 }
 
-static struct python_remote_name *place_of(struct python_remote *r, const struct python_frame *f)
+static struct python_remote_name *set_of(struct python_remote *r, const struct python_frame *f)
 {
     uint64_t key = (f->code ^ (uint64_t)f->at << 24) * HASH_K0;
-    return &r->names[key >> (64 - PYTHON_REMOTE_NAMES_BITS)];
+    return r->names[key >> (64 - PYTHON_REMOTE_SETS_BITS)];
 }
 
+/* The place of a call's name, if it has one. */
+static struct python_remote_name *name_find(struct python_remote *r, const struct python_frame *f)
+{
+    struct python_remote_name *set = set_of(r, f);
+    for (int i = 0; i < PYTHON_REMOTE_WAYS; i++)
+        if (set[i].check != 0 && set[i].code == f->code && set[i].at == f->at)
+            return &set[i];
+    return NULL;
+}
+
+/* A place for it: its own, an unused one, or that of any other; the count of names is as good as a die. */
+static struct python_remote_name *name_place(struct python_remote *r, const struct python_frame *f)
+{
+    struct python_remote_name *set = set_of(r, f), *own = name_find(r, f);
+    if (own)
+        return own;
+    for (int i = 0; i < PYTHON_REMOTE_WAYS; i++)
+        if (set[i].check == 0)
+            return &set[i];
+    return &set[r->names_read % PYTHON_REMOTE_WAYS];
+}
+
+/* A name that was found may have given way to that of another call since. */
 static bool is_known(const struct call *c)
 {
-    return c->name->check != 0 && c->name->code == c->frame->code && c->name->at == c->frame->at;
+    return c->name && c->name->check != 0 && c->name->code == c->frame->code &&
+           c->name->at == c->frame->at;
 }
 
 /* ---- reading for all calls at once ---- */
@@ -184,6 +208,7 @@ static bool learn(struct python_remote *r, struct call *c)
     name.line = python_line(l->lines, r->table, len, c->frame->at, name.script.first_line, &used);
     name.lines_used = (uint32_t)used;
     name.check = check_of(r, c, r->table, used);
+    c->name = name_place(r, c->frame);
     *c->name = name;
     return true;
 }
@@ -195,7 +220,7 @@ uint32_t python_remote_names(struct python_remote *r, uint32_t n)
     n = n < CALLS_MAX ? n : CALLS_MAX;
     for (uint32_t i = 0; i < n; i++) {
         calls[i].frame = &r->stack.frames[i];
-        calls[i].name = place_of(r, calls[i].frame);
+        calls[i].name = name_find(r, calls[i].frame);
         calls[i].heads = false;
     }
     codes_read(r, calls, n);

@@ -1,9 +1,26 @@
 /* Memory of another process. See remote_memory.h. */
 #include "observe/remote_memory.h"
 
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 
+#include "observe/deadline.h"
+
 enum { PIECES_MAX = 64 }; /* of one system call */
+
+void remote_memory_init(struct remote_memory *memory, pid_t pid, struct deadline *deadline)
+{
+    char path[32];
+    struct stat st;
+    snprintf(path, sizeof(path), "/proc/%d", (int)pid);
+    uint32_t owner = stat(path, &st) == 0 ? st.st_uid : UINT32_MAX;
+    *memory = (struct remote_memory){
+        .pid = pid, .deadline = owner == 0 ? NULL : deadline, .owner = owner};
+}
 
 /* How many pieces one call read; the kernel stops at the first that it cannot read. */
 static size_t read_some(pid_t pid, struct remote_piece *pieces, size_t n)
@@ -22,11 +39,8 @@ static size_t read_some(pid_t pid, struct remote_piece *pieces, size_t n)
     return done;
 }
 
-void remote_memory_read(void *context, struct remote_piece *pieces, size_t n)
+static void read_all(pid_t pid, struct remote_piece *pieces, size_t n)
 {
-    pid_t pid = *(const pid_t *)context;
-    for (size_t i = 0; i < n; i++)
-        pieces[i].done = pieces[i].bytes == 0;
     while (n > 0) {
         size_t batch = n < PIECES_MAX ? n : PIECES_MAX;
         size_t done = read_some(pid, pieces, batch);
@@ -34,4 +48,57 @@ void remote_memory_read(void *context, struct remote_piece *pieces, size_t n)
         pieces += done;
         n -= done;
     }
+}
+
+/* The same in a worker: with pieces and bytes of its own. */
+struct read_job {
+    struct deadline_job job;
+    pid_t pid;
+    size_t n;
+    struct remote_piece pieces[];
+};
+
+static void job_run(struct deadline_job *job)
+{
+    struct read_job *j = (struct read_job *)job;
+    read_all(j->pid, j->pieces, j->n);
+}
+
+static int read_within(struct remote_memory *memory, struct remote_piece *pieces, size_t n)
+{
+    size_t bytes = 0, head = sizeof(struct read_job) + n * sizeof(pieces[0]);
+    for (size_t i = 0; i < n; i++)
+        bytes += pieces[i].bytes;
+    struct read_job *job = malloc(head + bytes);
+    if (!job)
+        return -ENOMEM;
+    *job = (struct read_job){.job.run = job_run, .pid = memory->pid, .n = n};
+    uint8_t *at = (uint8_t *)job + head;
+    for (size_t i = 0; i < n; i++) {
+        job->pieces[i] = pieces[i];
+        job->pieces[i].to = at;
+        at += pieces[i].bytes;
+    }
+    int r = deadline_run(memory->deadline, memory->owner, &job->job);
+    for (size_t i = 0; i < n && r == 0; i++) {
+        pieces[i].done = job->pieces[i].done;
+        if (pieces[i].done)
+            memcpy(pieces[i].to, job->pieces[i].to, pieces[i].bytes);
+    }
+    if (r != -ETIME)
+        free(job);
+    return r;
+}
+
+void remote_memory_read(void *context, struct remote_piece *pieces, size_t n)
+{
+    struct remote_memory *memory = context;
+    for (size_t i = 0; i < n; i++)
+        pieces[i].done = pieces[i].bytes == 0;
+    if (memory->stuck || n == 0)
+        return;
+    if (!memory->deadline)
+        read_all(memory->pid, pieces, n);
+    else if (read_within(memory, pieces, n) == -ETIME)
+        memory->stuck = true;
 }

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct deadline;
+
 struct remote_piece {
     uint64_t address;
     void *to;
@@ -16,7 +18,16 @@ struct remote_piece {
 /* Fill what can be read. Tests put bytes of their own in the place of a process. */
 typedef void remote_read_fn(void *context, struct remote_piece *pieces, size_t n);
 
-/* By process_vm_readv(); `context` points to a pid_t. About 0.3 us and 0.1 us a piece. */
+/* A process. What its user may do to make a read hang is a matter of deadline.h; a process of root is read directly. */
+struct remote_memory {
+    pid_t pid;
+    struct deadline *deadline; /* NULL: read directly */
+    uint32_t owner;            /* the user of the process */
+    bool stuck;                /* a read took too long: this process is not read again */
+};
+void remote_memory_init(struct remote_memory *memory, pid_t pid, struct deadline *deadline);
+
+/* By process_vm_readv(); `context` is a struct remote_memory. About 0.3 us and 0.1 us a piece. */
 void remote_memory_read(void *context, struct remote_piece *pieces, size_t n);
 
 static inline bool remote_read_one(remote_read_fn *read, void *context, uint64_t address, void *to,

@@ -75,13 +75,15 @@ static bool still_there(const struct stack_python *python, struct module_map *ma
 
 static int find(struct stack_python *python, struct module_map *map)
 {
+    if (python->memory.stuck)
+        return -ENOENT;
     if (!python->remote)
         python->remote = calloc(1, sizeof(*python->remote));
     if (!python->remote)
         return -ENOMEM;
     struct python_remote *r = python->remote;
     r->read = remote_memory_read;
-    r->context = &python->pid;
+    r->context = &python->memory;
     if (!python->module && !module_find_python(python, map))
         return -ENOENT;
     struct module *libc = libc_find(map);

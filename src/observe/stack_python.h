@@ -10,7 +10,7 @@
 #define STACK_PYTHON_RETRY_NS UINT64_C(100000000)
 
 struct stack_python {
-    pid_t pid;
+    struct remote_memory memory;
     struct python_remote *remote; /* NULL: none was found */
     struct module *module;        /* which it is */
     uint32_t maps_number;         /* of the maps in which it was looked for; 0: never */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "observe/deadline.h"
 #include "observe/stack_python.h"
 #include "observe/stack_walk.h"
 #include "site/key.h"
@@ -13,6 +14,7 @@
 struct stacks {
     struct module_files files;
     struct walk_rule *rules;
+    struct deadline *deadline;
     struct stacks_figures figures;
     struct walk_stack walked; /* the stack at hand */
 };
@@ -40,6 +42,12 @@ int stacks_new(struct stacks **ret_stacks)
         return -ENOMEM;
     }
     s->rules = rules;
+    int r = deadline_new(&s->deadline);
+    if (r < 0) {
+        stacks_free(s);
+        return r;
+    }
+    s->files.deadline = s->deadline;
     *ret_stacks = s;
     return 0;
 }
@@ -50,6 +58,7 @@ void stacks_free(struct stacks *stacks)
         return;
     module_files_release(&stacks->files);
     munmap(stacks->rules, rules_bytes());
+    deadline_free(stacks->deadline);
     free(stacks);
 }
 
@@ -59,7 +68,7 @@ int stack_process_new(struct stacks *stacks, pid_t pid, struct stack_process **r
     if (!p)
         return -ENOMEM;
     p->stacks = stacks;
-    p->python.pid = pid;
+    remote_memory_init(&p->python.memory, pid, stacks->deadline);
     p->walk.rules = stacks->rules;
     p->walk.figures = &stacks->figures;
     int r = module_map_init(&p->walk.map, &stacks->files, pid);
@@ -99,6 +108,14 @@ void stack_process_trampoline_for_test(struct stack_process *process, uint64_t s
     process->walk.trampolines[0][0] = start;
     process->walk.trampolines[0][1] = start + 4096;
     process->walk.n_trampolines = 1;
+}
+
+void stacks_forget_for_test(struct stacks *stacks, struct stack_process *process)
+{
+    memset(stacks->rules, 0, rules_bytes());
+    memset(process->walk.codes, 0, sizeof(process->walk.codes));
+    for (uint32_t i = 0; i < stacks->files.n; i++)
+        elf_image_drop(&stacks->files.files[i]->image);
 }
 
 /* ---- results ---- */
@@ -207,6 +224,7 @@ void stacks_figures(const struct stacks *stacks, struct stacks_figures *ret_figu
     *ret_figures = stacks->figures;
     ret_figures->files = stacks->files.n;
     ret_figures->file_bytes = 0;
+    ret_figures->stuck = deadline_lost(stacks->deadline);
     for (uint32_t i = 0; i < stacks->files.n; i++)
         ret_figures->file_bytes += elf_image_loaded_bytes(&stacks->files.files[i]->image);
 }

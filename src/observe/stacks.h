@@ -113,12 +113,16 @@ uint64_t stack_result_key(const struct stack_result *result);
 /* For tests: treat the page at `start` as the one to which probed functions return. */
 void stack_process_trampoline_for_test(struct stack_process *process, uint64_t start);
 
+/* For tests: forget all rules, and the unwind tables that were read. */
+void stacks_forget_for_test(struct stacks *stacks, struct stack_process *process);
+
 /* Figures for views and tests. */
 struct stacks_figures {
     uint64_t files, file_bytes; /* ELF files kept now, and bytes of unwind tables */
     uint64_t maps_read;         /* how often maps of a process were read */
     uint64_t rules_made;        /* code addresses whose rule was computed */
     uint64_t names_read;        /* Python code objects that were read */
+    uint64_t stuck;             /* reads of files and memory that hang: see deadline.h */
     uint64_t walks, lost;       /* stacks, and of those ended by STACK_LOST */
 };
 void stacks_figures(const struct stacks *stacks, struct stacks_figures *ret_figures);

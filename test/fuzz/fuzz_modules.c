@@ -49,7 +49,7 @@ static void elf_try(const struct bytes *b)
     struct elf_image image;
     struct elf_symbol symbol;
     uint64_t lo, hi, bias;
-    if (elf_image_init(&image, read_file, (void *)b) < 0)
+    if (elf_image_init(&image, read_file, (void *)b, ELF_CLUSTER) < 0)
         return;
     elf_image_span(&image, &lo, &hi);
     elf_image_bias(&image, 0x7f0000000000, 0x1000, &bias);

@@ -60,7 +60,7 @@ static int offset_find(const char *library, const char *function, uint64_t *ret_
     int fd = open(library, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    int r = elf_image_init(&image, read_fd, &fd);
+    int r = elf_image_init(&image, read_fd, &fd, ELF_CLUSTER);
     if (r == 0) {
         r = elf_image_symbol(&image, function, &symbol);
         for (uint32_t i = 0; r == 0 && i < image.n_segments; i++)

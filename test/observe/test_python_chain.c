@@ -6,12 +6,13 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "base/clock.h"
 #include "check.h"
 #include "observe/stacks.h"
 #include "probe_event.h"
 #include "probe_load.h"
 
-enum { PYTHONS_MAX = 16, EVENTS_MAX = 16, WARM_ROUNDS = 20 };
+enum { PYTHONS_MAX = 16, EVENTS_MAX = 16, WARM_ROUNDS = 20, NOBODY = 65534 };
 
 static const char *pythons[PYTHONS_MAX];
 static size_t n_pythons;
@@ -28,6 +29,7 @@ struct program {
     char frames[EVENTS_MAX][8192]; /* as text: "function file:line", "module" */
     size_t n;
     struct stack_return outer; /* of a probed function further out, if its value is not 0 */
+    uint64_t resolved_ns;      /* the last one took */
     uint64_t own_key;          /* what the process itself has for the last stack */
     uint64_t code;             /* the innermost code object of the last event */
 };
@@ -41,7 +43,7 @@ static uint64_t line_expect(struct program *p, const char *expected)
     return strtoull(line + strlen(expected), NULL, 10);
 }
 
-static void program_start(struct program *p, const char *python)
+static void program_start_as(struct program *p, const char *python, uid_t uid)
 {
     int in[2], out[2];
     assert_int_equal(pipe(in) | pipe(out), 0);
@@ -52,6 +54,8 @@ static void program_start(struct program *p, const char *python)
         dup2(out[1], 1);
         close(in[1]);
         close(out[0]);
+        if (uid != 0 && setresuid(uid, uid, uid) < 0)
+            _exit(127);
         execl(python, python, CHAIN, PROBED, (char *)NULL);
         _exit(127);
     }
@@ -60,6 +64,11 @@ static void program_start(struct program *p, const char *python)
     p->to = fdopen(in[1], "w");
     p->from = fdopen(out[0], "r");
     line_expect(p, "ready");
+}
+
+static void program_start(struct program *p, const char *python)
+{
+    program_start_as(p, python, 0);
 }
 
 static void program_end(struct program *p)
@@ -106,7 +115,9 @@ static void take(const struct probe_event *event, void *context)
     };
     memcpy(&input.registers, event->registers, sizeof(input.registers));
     assert_int_equal(event->pid, p->pid);
+    uint64_t from = clock_monotonic_ns();
     stack_resolve(p->process, &input, &p->results[p->n]);
+    p->resolved_ns = clock_monotonic_ns() - from;
     frames_write(&p->results[p->n], p->frames[p->n], sizeof(p->frames[0]));
     p->hashes[p->n] = event->python.hash;
     p->took_ns[p->n] = event->took_ns;
@@ -208,8 +219,8 @@ static void python_calls_appear_between_native_frames(void **state)
         }
         if (getenv("MEMOIR_TEST_SHOW"))
             print_message("%s", p.frames[0]);
-        print_message("%s: %u frames, Python walked in %lu ns\n", pythons[i], p.results[0].n,
-                      p.took_ns[0]);
+        print_message("%s: %u frames, Python walked in %lu ns, resolved in %lu ns\n", pythons[i],
+                      p.results[0].n, p.took_ns[0], p.resolved_ns);
         /* The same stack again: the same for the kernel and for us, and nothing is read twice. */
         struct stacks_figures before, after;
         stacks_figures(stacks, &before);
@@ -253,6 +264,19 @@ static void calls_of_another_thread_are_its_own(void **state)
         assert_null(strstr(p.frames[0], "<module>"));
         program_end(&p);
     }
+}
+
+/* Its memory is read with a deadline (deadline.h), and its files perhaps. */
+static void processes_of_other_users_are_named_too(void **state)
+{
+    struct program p;
+    if (geteuid() != 0 || strcmp(pythons[0], "/usr/bin/python3") != 0)
+        skip();
+    program_start_as(&p, pythons[0], NOBODY);
+    program_probe(&p);
+    program_run(&p, "chain");
+    expect_chain(pythons[0], &p, "<module> chain.py");
+    program_end(&p);
 }
 
 /* At the entry of the outer function its return address is still there. */
@@ -375,6 +399,7 @@ int main(void)
         cmocka_unit_test(python_calls_appear_between_native_frames),
         cmocka_unit_test(keys_are_those_of_the_process_itself),
         cmocka_unit_test(calls_of_another_thread_are_its_own),
+        cmocka_unit_test(processes_of_other_users_are_named_too),
         cmocka_unit_test(a_probed_function_further_out_is_walked_through),
         cmocka_unit_test(a_deep_stack_is_cut_and_says_so),
         cmocka_unit_test(names_are_utf8),

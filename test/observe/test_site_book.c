@@ -116,9 +116,10 @@ static void memoir_sites_names_the_functions(void **state)
 
     struct writer *writer = calloc(1, sizeof(*writer));
     struct book_writer *w = &writer->w;
-    assert_int_equal(book_writer_init(w, &(struct book_writer_options){
-                                             .source = BOOK_SOURCE_OBSERVER, .on_behalf = true}),
-                     0);
+    assert_int_equal(
+        book_writer_init(
+            w, &(struct book_writer_options){.source = BOOK_SOURCE_OBSERVER, .on_behalf = true}),
+        0);
     book_thread_init(w, &writer->t);
     identity_copy(w->header, &shared->header);
     int account = book_account_add(w, &writer->t, 1, BOOK_DEVICE_HOST, "heap");
@@ -137,8 +138,8 @@ static void memoir_sites_names_the_functions(void **state)
 
     output_of(directory, pid, out, sizeof(out));
     static const char *const expected[] = {"site_inner_function", "site_outer_function",
-                                           "test_site_book.c", "Loader.load_batch", "train.py:41",
-                                           "7.3 MB in 1 block"};
+                                           "test_site_book.c",    "Loader.load_batch",
+                                           "train.py:41",         "7.3 MB in 1 block"};
     for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++)
         if (!strstr(out, expected[i]))
             fail_msg("no '%s' in\n%s", expected[i], out);

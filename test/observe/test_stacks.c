@@ -143,13 +143,14 @@ static int body_cpp(unsigned depth)
     return cpp_shapes_of(CPP_LIBRARY)((int)depth, leaf_of, NULL);
 }
 
-static void resolve(pid_t pid, struct stack_result *result)
+/* What is in the result lives as long as the process object, which the caller frees. */
+static struct stack_process *resolve(pid_t pid, struct stack_result *result)
 {
     struct stack_process *process;
     struct stack_input input = input_of(&shared->capture);
     assert_int_equal(stack_process_new(stacks, pid, &process), 0);
     assert_int_equal(stack_resolve(process, &input, result), 0);
-    stack_process_free(process);
+    return process;
 }
 
 static void frames_equal_those_of_the_process_itself(void **state)
@@ -191,11 +192,58 @@ static void frames_of_cpp_equal_too(void **state)
     }
 }
 
+/* Code of no file, which keeps a frame pointer: push %rbp; mov %rsp, %rbp; call *%rdi; pop %rbp; ret. */
+static int body_jit(unsigned seed)
+{
+    static const uint8_t code[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
+    uint8_t *page =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        _exit(1);
+    memcpy(page, code, sizeof(code));
+    int r = ((int (*)(leaf_fn *))(void *)page)(leaf);
+    sink++;
+    return r;
+}
+
+static void on_signal(int number)
+{
+    leaf();
+}
+
+/* The trampoline of a signal, and code that was interrupted. */
+static int body_signal(unsigned seed)
+{
+    signal(SIGUSR1, on_signal);
+    raise(SIGUSR1);
+    sink++;
+    return 0;
+}
+
+static void jit_code_and_signals_are_walked_through(void **state)
+{
+    int (*const bodies[])(unsigned) = {body_jit, body_signal};
+    for (unsigned i = 0; i < 2; i++) {
+        struct stack_result result;
+        pid_t pid = child_run(bodies[i], 0);
+        struct stack_process *process = resolve(pid, &result);
+        child_end(pid);
+        compare(&result, i);
+        assert_false(result.flags & STACK_CUT);
+        assert_int_equal(stack_result_key(&result), shared->key);
+        bool jit = false;
+        for (uint32_t k = 0; k < result.n; k++)
+            jit = jit || !result.frames[k].module;
+        assert_int_equal(jit, bodies[i] == body_jit);
+        stack_process_free(process);
+    }
+}
+
 static void words_are_the_return_addresses_on_the_stack(void **state)
 {
     struct stack_result result;
     pid_t pid = child_run(body_shapes, 5);
-    resolve(pid, &result);
+    stack_process_free(resolve(pid, &result));
     child_end(pid);
     assert_true(result.n_words > 3 && result.n_words <= STACK_WORDS_MAX);
     assert_int_equal(result.words[0].offset, 0);
@@ -346,6 +394,35 @@ static void trampolines_are_left_by_saved_addresses(void **state)
     child_end(pid);
 }
 
+/* What an address costs that is seen for the first time, in files that are known. */
+static void cold_print(void)
+{
+    struct stacks *fresh;
+    struct stacks_figures before, after;
+    struct stack_result result;
+    uint64_t took = 0, rules = 0;
+    assert_int_equal(stacks_new(&fresh), 0);
+    for (unsigned seed = 0; seed < 10; seed++) {
+        struct stack_process *process;
+        pid_t pid = child_run(body_shapes, seed);
+        struct stack_input input = input_of(&shared->capture), caller = input;
+        assert_int_equal(stack_process_new(fresh, pid, &process), 0);
+        stack_resolve(process, &input, &result);
+        /* The same code again, without what is known of its addresses. */
+        stacks_forget_for_test(fresh, process);
+        stacks_figures(fresh, &before);
+        uint64_t from = clock_monotonic_ns();
+        stack_resolve(process, &caller, &result);
+        took += clock_monotonic_ns() - from;
+        stacks_figures(fresh, &after);
+        rules += after.rules_made - before.rules_made;
+        stack_process_free(process);
+        child_end(pid);
+    }
+    stacks_free(fresh);
+    print_message("%lu ns for an address that is new\n", took / (rules ? rules : 1));
+}
+
 static void a_known_stack_is_cheap(void **state)
 {
     enum { ROUNDS = 20000 };
@@ -367,6 +444,7 @@ static void a_known_stack_is_cheap(void **state)
     }
     stacks_figures(stacks, &after);
     print_message("%u frames: first %lu ns, then %lu ns\n", result.n, cold, best);
+    cold_print();
     assert_int_equal(after.rules_made, before.rules_made);
 #if !defined(UNDER_ASAN) && !defined(UNDER_TSAN) && defined(__OPTIMIZE__)
     assert_true(best < 5000); /* far from it where nothing else runs */
@@ -400,6 +478,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frames_equal_those_of_the_process_itself),
         cmocka_unit_test(frames_of_cpp_equal_too),
+        cmocka_unit_test(jit_code_and_signals_are_walked_through),
         cmocka_unit_test(words_are_the_return_addresses_on_the_stack),
         cmocka_unit_test(a_truncated_stack_gives_its_inner_frames_and_says_so),
         cmocka_unit_test(garbage_on_the_stack_is_survived),
