@@ -113,6 +113,11 @@ struct call {
     CUresult error;
 };
 
+/* The definitions below must have these arguments, which test programs use. */
+#define PROTOTYPE(symbol, params) CUresult symbol params;
+#include "standin/prototypes.h"
+#undef PROTOTYPE
+
 /* What a function needs before it looks at its arguments. */
 enum call_need {
     CALL_ALWAYS,  /* works before cuInit() */
