@@ -9,7 +9,7 @@
  *   buffer BYTES | register BYTES          ordinary host memory | the same, registered
  *   free SLOT | free 0xADDRESS             the latter with cuMemFree_v2()
  *   copy h2d|d2h|d2d SLOT BYTES [SLOT]     the second slot is the host's side, or the destination of d2d
- *   set SLOT BYTES
+ *   set SLOT BYTES [VALUE] | peek SLOT     bytes of VALUE | the first byte, as the device has it
  *   export SLOT | import HANDLE            IPC: the handle is in the answer of `export`
  *   phase every|errors | phase churn|handoff COUNT THREADS | phase contexts COUNT
  *   fork                                   what a child is told by the driver
@@ -389,10 +389,26 @@ static void command_set(char **word)
     struct slot *s = slot_of(word[1]);
 
     if (s)
-        answer(CU(cuMemsetD8_v2)(s->address, 1, word[2] ? strtoull(word[2], NULL, 0) : s->size),
+        answer(CU(cuMemsetD8_v2)(s->address, word[3] ? (unsigned char)strtoul(word[3], NULL, 0) : 1,
+                                 word[2] ? strtoull(word[2], NULL, 0) : s->size),
                "");
     else
         answer_error("set: no such slot");
+}
+
+static void command_peek(const char *word)
+{
+    struct slot *s = slot_of(word);
+    unsigned char byte = 0;
+    char more[32];
+
+    if (!s) {
+        answer_error("peek: no such slot");
+        return;
+    }
+    CUresult r = CU(cuMemcpyDtoH_v2)(&byte, s->address, 1);
+    snprintf(more, sizeof(more), ", \"byte\": %u", byte);
+    answer(r, more);
 }
 
 /* Returns false at the end. */
@@ -421,6 +437,8 @@ static bool command(char **word)
         command_copy(word);
     else if (strcmp(name, "set") == 0)
         command_set(word);
+    else if (strcmp(name, "peek") == 0)
+        command_peek(word[1]);
     else if (strcmp(name, "export") == 0)
         command_export(word[1]);
     else if (strcmp(name, "import") == 0 && word[1])

@@ -15,20 +15,20 @@
 
 #include "driver.h"
 
-#define KIB            (1ul << 10)
-#define MIB            (1ul << 20)
-#define LAYERS         4
-#define LAYER_BYTES    (8 * MIB)
-#define BATCH_BYTES    (4 * MIB)
-#define LABEL_BYTES    (1 * MIB)
-#define TABLE_BYTES    (96 * MIB)
-#define METRIC_BYTES   (48 * KIB)
-#define METRIC_STEPS   10 /* steps from one leaked block to the next */
-#define ACTIVATION     (6 * MIB)
-#define STAGES         4
-#define LOADERS        2
-#define REPORT_STEPS   50
-#define STEP_MS        100
+#define KIB          (1ul << 10)
+#define MIB          (1ul << 20)
+#define LAYERS       4
+#define LAYER_BYTES  (8 * MIB)
+#define BATCH_BYTES  (4 * MIB)
+#define LABEL_BYTES  (1 * MIB)
+#define TABLE_BYTES  (96 * MIB)
+#define METRIC_BYTES (48 * KIB)
+#define METRIC_STEPS 10 /* steps from one leaked block to the next */
+#define ACTIVATION   (6 * MIB)
+#define STAGES       4
+#define LOADERS      2
+#define REPORT_STEPS 50
+#define STEP_MS      100
 
 static volatile sig_atomic_t stopped;
 
