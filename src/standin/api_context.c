@@ -229,10 +229,11 @@ static CUresult primary_retain(CUcontext *ret, CUdevice dev)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     d->primary = c;
+    if (!c->primary || c->destroyed)
+        activate(c);
     c->primary = true;
     c->destroyed = false;
-    if (c->retained++ == 0)
-        activate(c);
+    c->retained++;
     *ret = c;
     state_unlock();
     return CUDA_SUCCESS;
@@ -243,7 +244,6 @@ API(cuDevicePrimaryCtxRetain, primary_retain, (CUcontext * pctx, CUdevice dev), 
 static void primary_end(struct context *c)
 {
     deactivate(c);
-    c->retained = 0;
     c->destroyed = true;
 }
 
@@ -257,17 +257,15 @@ static CUresult primary_release(CUdevice dev)
     state_lock();
     if (!d->primary || d->primary->retained == 0)
         r = CUDA_ERROR_INVALID_CONTEXT;
-    else if (d->primary->retained == 1)
+    else if (--d->primary->retained == 0 && !d->primary->destroyed)
         primary_end(d->primary);
-    else
-        d->primary->retained--;
     state_unlock();
     return r;
 }
 API(cuDevicePrimaryCtxRelease, primary_release, (CUdevice dev), (dev))
 API(cuDevicePrimaryCtxRelease_v2, primary_release, (CUdevice dev), (dev))
 
-/* All that the context has is gone, and whoever retains it must do so again. */
+/* All that the context has is gone. It stays retained, but must be retained once more before it can be used. */
 static CUresult primary_reset(CUdevice dev)
 {
     struct device *d = device_of(dev);
@@ -275,7 +273,7 @@ static CUresult primary_reset(CUdevice dev)
     if (!d)
         return CUDA_ERROR_INVALID_DEVICE;
     state_lock();
-    if (d->primary && d->primary->retained > 0)
+    if (d->primary && !d->primary->destroyed)
         primary_end(d->primary);
     state_unlock();
     return CUDA_SUCCESS;
@@ -293,7 +291,7 @@ static CUresult primary_state(CUdevice dev, unsigned *ret_flags, int *ret_active
         return CUDA_ERROR_INVALID_VALUE;
     state_lock();
     *ret_flags = d->primary ? d->primary->flags : 0;
-    *ret_active = d->primary && d->primary->retained > 0;
+    *ret_active = d->primary && !d->primary->destroyed;
     state_unlock();
     return CUDA_SUCCESS;
 }
@@ -310,8 +308,8 @@ static CUresult primary_flags(CUdevice dev, unsigned flags)
     if (!d->primary)
         d->primary = context_new(d, flags);
     if (d->primary) {
+        d->primary->destroyed |= !d->primary->primary;
         d->primary->primary = true;
-        d->primary->destroyed = d->primary->retained == 0;
         d->primary->flags = flags;
     }
     state_unlock();

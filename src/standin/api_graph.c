@@ -229,15 +229,20 @@ static CUresult graph_create(CUgraph *ret, unsigned flags)
 }
 API(cuGraphCreate, graph_create, (CUgraph * phGraph, unsigned int flags), (phGraph, flags))
 
+/* Needs the lock. */
+static void graph_free(struct graph *g)
+{
+    nodes_free(g->first);
+    object_remove(&g->object);
+    free(g);
+}
+
 static CUresult graph_destroy(CUgraph handle)
 {
     state_lock();
     struct graph *g = object_of(handle, OBJECT_GRAPH);
-    if (g) {
-        nodes_free(g->first);
-        object_remove(&g->object);
-        free(g);
-    }
+    if (g)
+        graph_free(g);
     state_unlock();
     return g ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -571,7 +576,7 @@ static CUresult capture_begin(CUstream stream, int mode)
     state_lock();
     CUresult r = stream_of(stream, &s);
     if (r == CUDA_SUCCESS && (!s || s->capture))
-        r = s ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        r = s ? CUDA_ERROR_ILLEGAL_STATE : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (r == CUDA_SUCCESS) {
         s->capture = graph_new();
         if (!s->capture)
@@ -592,10 +597,17 @@ static CUresult capture_end(CUstream stream, CUgraph *ret)
     state_lock();
     CUresult r = stream_of(stream, &s);
     if (r == CUDA_SUCCESS && (!s || !s->capture))
-        r = CUDA_ERROR_NOT_PERMITTED;
+        r = CUDA_ERROR_ILLEGAL_STATE;
     if (r == CUDA_SUCCESS) {
-        *ret = s->capture;
+        struct graph *g = s->capture;
         s->capture = NULL;
+        if (s->invalidated) {
+            graph_free(g);
+            g = NULL;
+            r = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+        }
+        s->invalidated = false;
+        *ret = g;
     }
     state_unlock();
     return r;

@@ -9,8 +9,12 @@ static CUresult host_alloc(void **ret, size_t size, unsigned flags)
     struct context *c;
     struct block *b;
 
-    if (!ret || size == 0 || flags > 7)
+    if (!ret || flags > 7)
         return CUDA_ERROR_INVALID_VALUE;
+    if (size == 0) {
+        *ret = NULL;
+        return CUDA_SUCCESS;
+    }
     state_lock();
     CUresult r = context_current(&c);
     if (r == CUDA_SUCCESS)
@@ -22,15 +26,17 @@ static CUresult host_alloc(void **ret, size_t size, unsigned flags)
     state_unlock();
     return r;
 }
-API(cuMemHostAlloc, host_alloc, (void **pp, size_t bytesize, unsigned int Flags),
-    (pp, bytesize, Flags))
-API(cuMemAllocHost_v2, host_alloc, (void **pp, size_t bytesize), (pp, bytesize, 0))
-API(cuMemAllocHost, host_alloc, (void **pp, unsigned int bytesize), (pp, bytesize, 0))
+API_CONTEXT(cuMemHostAlloc, host_alloc, (void **pp, size_t bytesize, unsigned int Flags),
+            (pp, bytesize, Flags))
+API_CONTEXT(cuMemAllocHost_v2, host_alloc, (void **pp, size_t bytesize), (pp, bytesize, 0))
+API_CONTEXT(cuMemAllocHost, host_alloc, (void **pp, unsigned int bytesize), (pp, bytesize, 0))
 
 static CUresult host_free(void *p)
 {
     struct context *c;
 
+    if (!p)
+        return CUDA_SUCCESS;
     state_lock();
     CUresult r = context_current(&c);
     if (r == CUDA_SUCCESS) {
@@ -73,8 +79,10 @@ static CUresult host_register(void *p, size_t size, unsigned flags)
         return CUDA_ERROR_INVALID_VALUE;
     state_lock();
     CUresult r = context_current(&c);
-    if (r == CUDA_SUCCESS && memory_overlaps(address, size))
-        r = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    struct block *there = memory_overlaps(address, size);
+    if (r == CUDA_SUCCESS && there)
+        r = there->kind == STANDIN_REGISTERED ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+                                              : CUDA_ERROR_INVALID_VALUE;
     if (r == CUDA_SUCCESS && !mapped(address, size))
         r = CUDA_ERROR_INVALID_VALUE;
     if (r == CUDA_SUCCESS)
@@ -84,10 +92,10 @@ static CUresult host_register(void *p, size_t size, unsigned flags)
     state_unlock();
     return r;
 }
-API(cuMemHostRegister_v2, host_register, (void *p, size_t bytesize, unsigned int Flags),
-    (p, bytesize, Flags))
-API(cuMemHostRegister, host_register, (void *p, size_t bytesize, unsigned int Flags),
-    (p, bytesize, Flags))
+API_CONTEXT(cuMemHostRegister_v2, host_register, (void *p, size_t bytesize, unsigned int Flags),
+            (p, bytesize, Flags))
+API_CONTEXT(cuMemHostRegister, host_register, (void *p, size_t bytesize, unsigned int Flags),
+            (p, bytesize, Flags))
 
 static CUresult host_unregister(void *p)
 {
@@ -102,12 +110,13 @@ static CUresult host_unregister(void *p)
         if (b && b->kind == STANDIN_REGISTERED)
             memory_drop(b);
         else
-            r = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+            r = memory_at((uintptr_t)p) ? CUDA_ERROR_INVALID_VALUE
+                                        : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
     state_unlock();
     return r;
 }
-API(cuMemHostUnregister, host_unregister, (void *p), (p))
+API_CONTEXT(cuMemHostUnregister, host_unregister, (void *p), (p))
 
 /* The block of host memory at `p`. Needs the lock. */
 static CUresult host_at(void *p, struct block **ret)

@@ -29,7 +29,7 @@ static CUresult alloc(CUdeviceptr *ret, size_t size)
         *ret = address;
     return r;
 }
-API(cuMemAlloc_v2, alloc, (CUdeviceptr * dptr, size_t bytesize), (dptr, bytesize))
+API_CONTEXT(cuMemAlloc_v2, alloc, (CUdeviceptr * dptr, size_t bytesize), (dptr, bytesize))
 
 static CUresult alloc_managed(CUdeviceptr *ret, size_t size, unsigned flags)
 {
@@ -43,8 +43,8 @@ static CUresult alloc_managed(CUdeviceptr *ret, size_t size, unsigned flags)
         *ret = address;
     return r;
 }
-API(cuMemAllocManaged, alloc_managed, (CUdeviceptr * dptr, size_t bytesize, unsigned int flags),
-    (dptr, bytesize, flags))
+API_CONTEXT(cuMemAllocManaged, alloc_managed,
+            (CUdeviceptr * dptr, size_t bytesize, unsigned int flags), (dptr, bytesize, flags))
 
 #define PITCH_ALIGNMENT 512u
 
@@ -67,10 +67,10 @@ static CUresult alloc_pitch(CUdeviceptr *ret, size_t *ret_pitch, size_t width, s
     }
     return r;
 }
-API(cuMemAllocPitch_v2, alloc_pitch,
-    (CUdeviceptr * dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
-     unsigned int ElementSizeBytes),
-    (dptr, pPitch, WidthInBytes, Height, ElementSizeBytes))
+API_CONTEXT(cuMemAllocPitch_v2, alloc_pitch,
+            (CUdeviceptr * dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+             unsigned int ElementSizeBytes),
+            (dptr, pPitch, WidthInBytes, Height, ElementSizeBytes))
 
 /* The forms with pointers of 32 bits have addresses of their own, below 4 GiB. */
 #define LOW_BYTES (64ul << 20)
@@ -94,7 +94,7 @@ static CUresult alloc_low(CUdeviceptr_v1 *ret, size_t size)
     state_unlock();
     return r;
 }
-API(cuMemAlloc, alloc_low, (CUdeviceptr_v1 * dptr, unsigned int bytesize), (dptr, bytesize))
+API_CONTEXT(cuMemAlloc, alloc_low, (CUdeviceptr_v1 * dptr, unsigned int bytesize), (dptr, bytesize))
 
 static CUresult alloc_pitch_low(CUdeviceptr_v1 *ret, unsigned *ret_pitch, unsigned width,
                                 unsigned height, unsigned element)
@@ -108,28 +108,40 @@ static CUresult alloc_pitch_low(CUdeviceptr_v1 *ret, unsigned *ret_pitch, unsign
         *ret_pitch = (unsigned)pitch;
     return r;
 }
-API(cuMemAllocPitch, alloc_pitch_low,
-    (CUdeviceptr_v1 * dptr, unsigned int *pPitch, unsigned int WidthInBytes, unsigned int Height,
-     unsigned int ElementSizeBytes),
-    (dptr, pPitch, WidthInBytes, Height, ElementSizeBytes))
+API_CONTEXT(cuMemAllocPitch, alloc_pitch_low,
+            (CUdeviceptr_v1 * dptr, unsigned int *pPitch, unsigned int WidthInBytes,
+             unsigned int Height, unsigned int ElementSizeBytes),
+            (dptr, pPitch, WidthInBytes, Height, ElementSizeBytes))
 
+static bool freeable(const struct block *b)
+{
+    switch (b->kind) {
+    case STANDIN_DEVICE:
+    case STANDIN_MANAGED:
+    case STANDIN_POOL:
+    case STANDIN_GRAPH:
+        return true;
+    case STANDIN_IMPORTED:
+        return b->flags == 1; /* not by IPC, which has a call of its own */
+    default:
+        return false;
+    }
+}
+
+/* Addresses say whose they are: no context need be current. But a current one must not be destroyed. */
 static CUresult release(CUdeviceptr address)
 {
     struct context *c;
 
+    if (!address)
+        return CUDA_SUCCESS;
     state_lock();
     CUresult r = context_current(&c);
-    if (r == CUDA_SUCCESS && address) {
+    if (r != CUDA_ERROR_CONTEXT_IS_DESTROYED) {
         struct block *b = memory_begins(address);
-        bool freeable = b && (b->kind == STANDIN_DEVICE || b->kind == STANDIN_MANAGED ||
-                              b->kind == STANDIN_POOL || b->kind == STANDIN_GRAPH ||
-                              b->kind == STANDIN_IMPORTED);
-        if (freeable && b->kind == STANDIN_IMPORTED)
-            freeable = b->flags == 1; /* not by IPC, which has a call of its own */
-        if (freeable)
+        r = b && freeable(b) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        if (r == CUDA_SUCCESS)
             memory_drop(b);
-        else
-            r = CUDA_ERROR_INVALID_VALUE;
     }
     state_unlock();
     return r;

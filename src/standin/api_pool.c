@@ -71,8 +71,12 @@ static CUresult pool_alloc(CUdeviceptr *ret, size_t size, bool named, CUmemoryPo
     struct stream *s;
     struct block *b;
 
-    if (!ret || size == 0)
+    if (!ret)
         return CUDA_ERROR_INVALID_VALUE;
+    if (size == 0) {
+        *ret = 0;
+        return CUDA_SUCCESS;
+    }
     state_lock();
     CUresult r = context_current(&c);
     if (r == CUDA_SUCCESS)

@@ -28,18 +28,33 @@ static CUresult get(const char *name, void **ret, int version, uint64_t flags, i
 {
     CUresult (*function)(void) = NULL;
 
-    if (!name || !ret || flags > CU_PROC_PER_THREAD_STREAM)
+    if (!name || !ret || version > STANDIN_VERSION || flags > 3)
         return CUDA_ERROR_INVALID_VALUE;
-    int status = find(name, version, flags == CU_PROC_PER_THREAD_STREAM, &function);
-    if (ret_status)
-        *ret_status = status;
+    *ret_status = find(name, version, flags & CU_PROC_PER_THREAD_STREAM, &function);
     memcpy(ret, &function, sizeof(function));
-    return status == CU_PROC_FOUND ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    return CUDA_SUCCESS;
 }
-API_EARLY(cuGetProcAddress, get,
+
+/* The first form has no status to tell that there is none. */
+static CUresult get_or_fail(const char *name, void **ret, int version, uint64_t flags)
+{
+    int status;
+    CUresult r = get(name, ret, version, flags, &status);
+
+    return r == CUDA_SUCCESS && status != CU_PROC_FOUND ? CUDA_ERROR_NOT_FOUND : r;
+}
+API_EARLY(cuGetProcAddress, get_or_fail,
           (const char *symbol, void **pfn, int cudaVersion, unsigned long long flags),
-          (symbol, pfn, cudaVersion, flags, NULL))
-API_EARLY(cuGetProcAddress_v2, get,
+          (symbol, pfn, cudaVersion, flags))
+
+static CUresult get_status(const char *name, void **ret, int version, uint64_t flags,
+                           int *ret_status)
+{
+    int status;
+
+    return get(name, ret, version, flags, ret_status ? ret_status : &status);
+}
+API_EARLY(cuGetProcAddress_v2, get_status,
           (const char *symbol, void **pfn, int cudaVersion, unsigned long long flags,
            int *symbolStatus),
           (symbol, pfn, cudaVersion, flags, symbolStatus))

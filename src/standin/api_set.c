@@ -118,9 +118,6 @@ API_PTSZ(cuMemPrefetchAsync_v2, hint_at,
          (CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags,
           CUstream hStream),
          (devPtr, count, location, hStream))
-API(cuMemAdvise, hint_on, (CUdeviceptr devPtr, size_t count, int advice, CUdevice device),
-    (devPtr, count, device, NULL))
-
 /* Advice 1 and 2 (read mostly) look at no location. */
 static CUresult advise(CUdeviceptr address, size_t size, int advice, CUmemLocation location)
 {
@@ -128,6 +125,15 @@ static CUresult advise(CUdeviceptr address, size_t size, int advice, CUmemLocati
         return CUDA_ERROR_INVALID_VALUE;
     return advice <= 2 ? hint_on(address, size, -1, NULL) : hint_at(address, size, location, NULL);
 }
+
+static CUresult advise_device(CUdeviceptr address, size_t size, int advice, CUdevice device)
+{
+    CUmemLocation at = {device < 0 ? CU_MEM_LOCATION_HOST : CU_MEM_LOCATION_DEVICE, device};
+
+    return advise(address, size, advice, at);
+}
+API(cuMemAdvise, advise_device, (CUdeviceptr devPtr, size_t count, int advice, CUdevice device),
+    (devPtr, count, advice, device))
 API(cuMemAdvise_v2, advise, (CUdeviceptr devPtr, size_t count, int advice, CUmemLocation location),
     (devPtr, count, advice, location))
 

@@ -90,8 +90,10 @@ static CUresult stream_check(CUstream handle)
 
     state_lock();
     CUresult r = stream_of(handle, &s);
-    if (r == CUDA_SUCCESS && s && s->capture)
+    if (r == CUDA_SUCCESS && s && s->capture) {
+        s->invalidated = true;
         r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
     state_unlock();
     return r;
 }

@@ -271,8 +271,10 @@ static CUresult unmap(CUdeviceptr address, size_t size)
     if (size == 0)
         return CUDA_ERROR_INVALID_VALUE;
     state_lock();
-    bool whole = whole_mappings(address, size);
-    for (uint64_t at = address; whole && at < address + size;) {
+    /* Reserved addresses without a mapping are unmapped already. */
+    bool none = reservation_of(address, size) && !memory_overlaps(address, size);
+    bool whole = none || whole_mappings(address, size);
+    for (uint64_t at = address; whole && !none && at < address + size;) {
         struct block *b = memory_begins(at);
         struct physical *p = b->physical;
         mmap((void *)at, b->size, PROT_NONE,

@@ -6,6 +6,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* Where addresses of 32 bits are looked for. */
+#define LOW_FIRST 0x10000000ul
+#define LOW_STEP  0x08000000ul
+#define LOW_END   0x100000000ul
+
 struct slab {
     uint64_t base;
     unsigned units_used;
@@ -59,8 +64,11 @@ static void *reserve(size_t size, enum arena_place place, uint64_t hint, int fd)
     int flags = MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0);
     void *p = MAP_FAILED;
 
-    if (place == ARENA_BELOW_4G)
-        return mmap(NULL, size, PROT_NONE, flags | MAP_32BIT, fd, 0);
+    if (place == ARENA_BELOW_4G) {
+        for (uint64_t at = LOW_FIRST; at + size <= LOW_END && p == MAP_FAILED; at += LOW_STEP)
+            p = mmap((void *)at, size, PROT_NONE, flags | MAP_FIXED_NOREPLACE, fd, 0);
+        return p;
+    }
     if (place == ARENA_AT_HINT)
         p = mmap((void *)hint, size, PROT_NONE, flags | MAP_FIXED_NOREPLACE, fd, 0);
     if (p != MAP_FAILED)

@@ -8,9 +8,9 @@
 
 #include "standin/shared.h"
 
-#define NVML_API __attribute__((visibility("default")))
+#define NVML_API        __attribute__((visibility("default")))
 #define DEVICE_RESERVED (16ull << 20) /* taken from each device before any process runs */
-#define PROCESSES_MAX 1024u
+#define PROCESSES_MAX   1024u
 
 typedef enum {
     NVML_SUCCESS = 0,
@@ -66,7 +66,8 @@ static unsigned users;
 static struct nvml_device devices[STANDIN_DEVICES_MAX];
 static int device_count;
 
-static nvmlReturn_t start(void) {
+static nvmlReturn_t start(void)
+{
     pthread_mutex_lock(&lock);
     if (users++ == 0) {
         device_count = shared_devices();
@@ -77,14 +78,16 @@ static nvmlReturn_t start(void) {
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t started(void) {
+static nvmlReturn_t started(void)
+{
     pthread_mutex_lock(&lock);
     bool on = users > 0;
     pthread_mutex_unlock(&lock);
     return on ? NVML_SUCCESS : NVML_UNINITIALIZED;
 }
 
-static nvmlReturn_t device_check(nvmlDevice_t d) {
+static nvmlReturn_t device_check(nvmlDevice_t d)
+{
     nvmlReturn_t r = started();
 
     if (r != NVML_SUCCESS)
@@ -92,7 +95,8 @@ static nvmlReturn_t device_check(nvmlDevice_t d) {
     return d >= devices && d < devices + device_count ? NVML_SUCCESS : NVML_INVALID_ARGUMENT;
 }
 
-static nvmlReturn_t text(char *ret, unsigned size, const char *value) {
+static nvmlReturn_t text(char *ret, unsigned size, const char *value)
+{
     if (!ret)
         return NVML_INVALID_ARGUMENT;
     if (strlen(value) >= size)
@@ -102,22 +106,26 @@ static nvmlReturn_t text(char *ret, unsigned size, const char *value) {
 }
 
 NVML_API nvmlReturn_t nvmlInit_v2(void);
-nvmlReturn_t nvmlInit_v2(void) {
+nvmlReturn_t nvmlInit_v2(void)
+{
     return start();
 }
 
 NVML_API nvmlReturn_t nvmlInit(void);
-nvmlReturn_t nvmlInit(void) {
+nvmlReturn_t nvmlInit(void)
+{
     return start();
 }
 
 NVML_API nvmlReturn_t nvmlInitWithFlags(unsigned flags);
-nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
+nvmlReturn_t nvmlInitWithFlags(unsigned flags)
+{
     return start();
 }
 
 NVML_API nvmlReturn_t nvmlShutdown(void);
-nvmlReturn_t nvmlShutdown(void) {
+nvmlReturn_t nvmlShutdown(void)
+{
     pthread_mutex_lock(&lock);
     bool on = users > 0;
     users -= on;
@@ -126,7 +134,8 @@ nvmlReturn_t nvmlShutdown(void) {
 }
 
 NVML_API const char *nvmlErrorString(nvmlReturn_t result);
-const char *nvmlErrorString(nvmlReturn_t result) {
+const char *nvmlErrorString(nvmlReturn_t result)
+{
     switch (result) {
     case NVML_SUCCESS:
         return "Success";
@@ -146,14 +155,16 @@ const char *nvmlErrorString(nvmlReturn_t result) {
 }
 
 NVML_API nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned length);
-nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned length) {
+nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned length)
+{
     nvmlReturn_t r = started();
 
     return r == NVML_SUCCESS ? text(version, length, "0.0 (stand-in)") : r;
 }
 
 NVML_API nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version);
-nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
+nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
+{
     if (!version)
         return NVML_INVALID_ARGUMENT;
     *version = 13000;
@@ -161,7 +172,8 @@ nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count);
-nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count)
+{
     nvmlReturn_t r = started();
 
     if (r != NVML_SUCCESS)
@@ -173,7 +185,8 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device);
-nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device)
+{
     nvmlReturn_t r = started();
 
     if (r != NVML_SUCCESS)
@@ -185,7 +198,8 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device)
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device);
-nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
+{
     char own[SHARED_UUID_SIZE];
     nvmlReturn_t r = started();
 
@@ -204,7 +218,8 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index);
-nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
+nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index)
+{
     nvmlReturn_t r = device_check(device);
 
     if (r == NVML_SUCCESS && !index)
@@ -215,7 +230,8 @@ nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor);
-nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor) {
+nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor)
+{
     nvmlReturn_t r = device_check(device);
 
     if (r == NVML_SUCCESS && !minor)
@@ -226,14 +242,16 @@ nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor) {
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length);
-nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length) {
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length)
+{
     nvmlReturn_t r = device_check(device);
 
     return r == NVML_SUCCESS ? text(name, length, STANDIN_NAME) : r;
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned length);
-nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned length) {
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned length)
+{
     char own[SHARED_UUID_SIZE];
     nvmlReturn_t r = device_check(device);
 
@@ -244,7 +262,8 @@ nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned length)
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci);
-nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
     nvmlReturn_t r = device_check(device);
 
     if (r == NVML_SUCCESS && !pci)
@@ -267,7 +286,8 @@ struct sum {
     nvmlProcessInfo_t processes[PROCESSES_MAX];
 };
 
-static void sum_add(const struct shared_file *f, void *arg) {
+static void sum_add(const struct shared_file *f, void *arg)
+{
     struct sum *s = arg;
     uint64_t used = f->used[s->index];
 
@@ -278,14 +298,16 @@ static void sum_add(const struct shared_file *f, void *arg) {
         s->processes[s->count++] = (nvmlProcessInfo_t){(unsigned)f->pid, used, ~0u, ~0u};
 }
 
-static void sum_of(nvmlDevice_t device, struct sum *ret) {
+static void sum_of(nvmlDevice_t device, struct sum *ret)
+{
     ret->index = device->index;
     ret->used = 0;
     ret->count = 0;
     shared_walk(sum_add, ret);
 }
 
-static nvmlReturn_t memory(nvmlDevice_t device, nvmlMemory_v2_t *ret) {
+static nvmlReturn_t memory(nvmlDevice_t device, nvmlMemory_v2_t *ret)
+{
     static __thread struct sum s;
     nvmlReturn_t r = device_check(device);
 
@@ -300,7 +322,8 @@ static nvmlReturn_t memory(nvmlDevice_t device, nvmlMemory_v2_t *ret) {
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *info);
-nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *info) {
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *info)
+{
     nvmlMemory_v2_t m;
     nvmlReturn_t r = info ? memory(device, &m) : NVML_INVALID_ARGUMENT;
 
@@ -311,14 +334,16 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *info) {
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *info);
-nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *info) {
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *info)
+{
     if (!info || info->version != (sizeof(*info) | 2u << 24))
         return NVML_INVALID_ARGUMENT;
     return memory(device, info);
 }
 
 /* `infos`: of the first form if `first`. A NULL or short list answers how long it must be. */
-static nvmlReturn_t processes(nvmlDevice_t device, unsigned *count, void *infos, bool first) {
+static nvmlReturn_t processes(nvmlDevice_t device, unsigned *count, void *infos, bool first)
+{
     static __thread struct sum s;
     nvmlReturn_t r = device_check(device);
 
@@ -344,21 +369,24 @@ static nvmlReturn_t processes(nvmlDevice_t device, unsigned *count, void *infos,
 NVML_API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned *count,
                                                            nvmlProcessInfo_v1_t *infos);
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned *count,
-                                                  nvmlProcessInfo_v1_t *infos) {
+                                                  nvmlProcessInfo_v1_t *infos)
+{
     return processes(device, count, infos, true);
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned *count,
                                                               nvmlProcessInfo_t *infos);
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned *count,
-                                                     nvmlProcessInfo_t *infos) {
+                                                     nvmlProcessInfo_t *infos)
+{
     return processes(device, count, infos, false);
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
                                                               nvmlProcessInfo_t *infos);
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
-                                                     nvmlProcessInfo_t *infos) {
+                                                     nvmlProcessInfo_t *infos)
+{
     return processes(device, count, infos, false);
 }
 
@@ -366,7 +394,8 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
 NVML_API nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
                                                                nvmlProcessInfo_t *infos);
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
-                                                      nvmlProcessInfo_t *infos) {
+                                                      nvmlProcessInfo_t *infos)
+{
     nvmlReturn_t r = device_check(device);
 
     if (r == NVML_SUCCESS && !count)
@@ -378,7 +407,8 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsig
 
 /* Nothing runs on a device that is not there. */
 NVML_API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates);
-nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates)
+{
     nvmlReturn_t r = device_check(device);
 
     if (r == NVML_SUCCESS && !rates)

@@ -69,16 +69,15 @@ static void call_arm(struct call *c)
     atomic_store(&c->armed, armed);
 }
 
-CUresult call_enter(struct call *c, bool early)
+CUresult call_enter(struct call *c, enum call_need need)
 {
     unsigned long long count = atomic_fetch_add(&c->count, 1) + 1;
 
     atomic_fetch_add(&standin.calls, 1);
     if (atomic_load(&standin.ended))
         return CUDA_ERROR_DEINITIALIZED;
-    if (atomic_load(&standin.forked))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    if (!early && !atomic_load(&standin.initialized))
+    bool ready = atomic_load(&standin.initialized) && !atomic_load(&standin.forked);
+    if (need != CALL_ALWAYS && !ready)
         return CUDA_ERROR_NOT_INITIALIZED;
     if (atomic_load(&c->armed) == 0) {
         state_lock();
@@ -90,7 +89,8 @@ CUresult call_enter(struct call *c, bool early)
         atomic_fetch_add(&standin.injected, 1);
         return c->error;
     }
-    return CUDA_SUCCESS;
+    struct context *current;
+    return need == CALL_CONTEXT ? context_current(&current) : CUDA_SUCCESS;
 }
 
 CUresult call_leave(CUresult r)

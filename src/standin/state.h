@@ -113,24 +113,36 @@ struct call {
     CUresult error;
 };
 
-CUresult call_enter(struct call *c, bool early);
+/* The definitions below must have these arguments, which test programs use. */
+#define PROTOTYPE(symbol, params) CUresult symbol params;
+#include "standin/prototypes.h"
+#undef PROTOTYPE
+
+/* What a function needs before it looks at its arguments. */
+enum call_need {
+    CALL_ALWAYS,  /* works before cuInit() */
+    CALL_INIT,    /* cuInit() */
+    CALL_CONTEXT, /* a context that is current in the thread */
+};
+
+CUresult call_enter(struct call *c, enum call_need need);
 CUresult call_leave(CUresult r);
 
 /* Define an exported function that runs `impl`. Each has code of its own, because a probe on a symbol must not see the calls
  * of another. Exported functions never call each other. */
-#define API_AS(symbol, early, impl, params, args)                  \
+#define API_AS(symbol, need, impl, params, args)                   \
     __attribute__((visibility("default"))) CUresult symbol params; \
     CUresult symbol params                                         \
     {                                                              \
         static struct call call = {.name = #symbol};               \
-        CUresult r_ = call_enter(&call, early);                    \
+        CUresult r_ = call_enter(&call, need);                     \
         if (r_ == CUDA_SUCCESS)                                    \
             r_ = impl args;                                        \
         return call_leave(r_);                                     \
     }
-#define API(symbol, impl, params, args) API_AS(symbol, false, impl, params, args)
-/* Also works before cuInit(). */
-#define API_EARLY(symbol, impl, params, args) API_AS(symbol, true, impl, params, args)
+#define API(symbol, impl, params, args)         API_AS(symbol, CALL_INIT, impl, params, args)
+#define API_EARLY(symbol, impl, params, args)   API_AS(symbol, CALL_ALWAYS, impl, params, args)
+#define API_CONTEXT(symbol, impl, params, args) API_AS(symbol, CALL_CONTEXT, impl, params, args)
 /* With a twin for programs whose default stream is per thread. */
 #define API_PTDS(symbol, impl, params, args) \
     API(symbol, impl, params, args) API(symbol##_ptds, impl, params, args)

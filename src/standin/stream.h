@@ -8,6 +8,7 @@ struct stream {
     unsigned flags;
     int priority;
     struct graph *capture; /* the graph that records the work, or NULL */
+    bool invalidated;      /* a call that is not allowed while recording ended it */
 };
 
 /* The stream that a handle means. NULL and the small numbers 1 and 2 mean default streams: these give NULL in `ret`. Needs the
