@@ -15,8 +15,8 @@ void nvml_facts_release(struct nvml_facts *facts)
 
 int nvml_wire_rest(const struct nvml_wire_head *head, size_t *ret_bytes)
 {
-    if (head->magic != NVML_WIRE_MAGIC || head->result > 0 ||
-        head->n_devices > NVML_DEVICES_MAX || head->n_processes > NVML_PROCESSES_MAX)
+    if (head->magic != NVML_WIRE_MAGIC || head->result > 0 || head->n_devices > NVML_DEVICES_MAX ||
+        head->n_processes > NVML_PROCESSES_MAX)
         return -EBADMSG;
     *ret_bytes = head->n_devices * sizeof(struct nvml_device) +
                  head->n_processes * sizeof(struct nvml_process);
@@ -37,6 +37,7 @@ static bool is_sound(struct nvml_facts *facts)
         d->name[sizeof(d->name) - 1] = '\0';
     }
     for (size_t i = 0; i < facts->n_processes; i++) {
+        facts->processes[i].comm[sizeof(facts->processes[i].comm) - 1] = '\0';
         const struct nvml_process *p = &facts->processes[i];
         if (p->device >= facts->n_devices || !process_is_next(p, i ? p - 1 : NULL))
             return false;

@@ -27,9 +27,9 @@ enum nvml_field {
 };
 
 struct nvml_device {
-    uint32_t index;     /* as NVML counts GPUs: by PCI address; that of the GPU for a MIG instance */
-    int32_t mig_index;  /* number of a MIG instance on its GPU; -1: a whole GPU */
-    uint32_t valid;     /* enum nvml_field */
+    uint32_t index;    /* as NVML counts GPUs: by PCI address; that of the GPU for a MIG instance */
+    int32_t mig_index; /* number of a MIG instance on its GPU; -1: a whole GPU */
+    uint32_t valid;    /* enum nvml_field */
     uint32_t mig_count; /* instances of a GPU in MIG mode; 0: not in MIG mode */
     uint64_t total_bytes, used_bytes, reserved_bytes;
     uint64_t speed;           /* cores x clock: only to compare devices of one machine */
@@ -41,13 +41,17 @@ struct nvml_device {
 /* Bits of nvml_process.uses. */
 enum nvml_use { NVML_COMPUTE = 1u << 0, NVML_GRAPHICS = 1u << 1 };
 
-/* A process on one device. Its PID is the driver's, of the initial PID namespace. */
+/* A process on one device. Drivers give PIDs of the initial PID namespace, newer ones those of the namespace that asks. */
 struct nvml_process {
     uint32_t device; /* place in nvml_facts.devices */
     uint32_t pid;
     uint64_t used_bytes;
     uint32_t has_used; /* 1 or 0 */
     uint32_t uses;     /* enum nvml_use */
+    uint32_t
+        is_here; /* 1: `pid` is certainly this process in our own PID namespace, and the next two are known */
+    uint32_t uid;  /* real */
+    char comm[16]; /* as the kernel names it */
 };
 
 struct nvml_facts {

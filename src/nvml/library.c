@@ -12,14 +12,15 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "nvml/abi.h"
+#include "nvml/who.h"
 #include "nvml/wire.h"
 
 enum {
-    TEXT_MAX = 96,     /* of UUIDs and names, as NVML asks for */
-    LIST_ROOM = 64,    /* processes of one device, at first */
-    LIST_TRIES = 3,    /* when more came meanwhile */
-    MIG_MAX = 64,      /* instances of one GPU */
-    UNTOUCHED = 0xa5,  /* fills lists before the call, so that the length of entries shows */
+    TEXT_MAX = 96,    /* of UUIDs and names, as NVML asks for */
+    LIST_ROOM = 64,   /* processes of one device, at first */
+    LIST_TRIES = 3,   /* when more came meanwhile */
+    MIG_MAX = 64,     /* instances of one GPU */
+    UNTOUCHED = 0xa5, /* fills lists before the call, so that the length of entries shows */
 };
 
 struct nvml_library {
@@ -136,7 +137,11 @@ static void bus_take(char ret_bus[static NVML_BUS_MAX], const struct nvml_pci *p
 
 static void text_take(char *to, size_t size, const char text[static TEXT_MAX])
 {
-    snprintf(to, size, "%.*s", TEXT_MAX - 1, text);
+    size_t len = strnlen(text, TEXT_MAX);
+    if (len > size - 1)
+        len = size - 1;
+    memcpy(to, text, len);
+    to[len] = '\0';
 }
 
 static void memory_take(const struct nvml_calls *call, nvml_handle handle, struct nvml_device *d)
@@ -210,6 +215,7 @@ static void process_add(struct reading *reading, size_t first, uint32_t device, 
     if (!p) {
         p = &reading->processes[reading->n_processes++];
         *p = (struct nvml_process){.device = device, .pid = pid};
+        nvml_who(p);
     }
     p->uses |= use;
     /* One that computes and draws is in both lists, with the same figure. */
@@ -336,8 +342,7 @@ static uint32_t mig_add(struct nvml_library *library, struct reading *reading, n
         nvml_handle instance;
         if (call->mig_handle(gpu, i, &instance) != NVML_SUCCESS)
             continue; /* not in use */
-        struct nvml_device *d =
-            device_add(library, reading, instance, parent->index, (int32_t)i);
+        struct nvml_device *d = device_add(library, reading, instance, parent->index, (int32_t)i);
         if (d)
             device_processes(library, reading, instance, d);
         n++;

@@ -22,7 +22,7 @@
 enum { END_WAIT_MS = 50 /* for a worker to end after SIGKILL, before it is left behind */ };
 
 struct nvml {
-    int fd;                         /* to the worker; -1: none runs */
+    int fd;                          /* to the worker; -1: none runs */
     pid_t workers[NVML_WORKERS_MAX]; /* [0] is asked, the others were killed; 0: none */
     int cancel_fd;
     uint64_t pause_until_ns, pause_ms;

@@ -19,7 +19,8 @@ struct nvml;
 struct nvml_facts;
 
 enum {
-    NVML_WAIT_MS = 3000,        /* for an answer; initialisation takes up to 2 s where no process uses the GPU */
+    NVML_WAIT_MS =
+        3000, /* for an answer; initialisation takes up to 2 s where no process uses the GPU */
     NVML_PAUSE_MIN_MS = 1000,   /* after a hang or crash; doubles up to the next one */
     NVML_PAUSE_MAX_MS = 300000, /* and after "there is no library" at once half of it */
     NVML_WORKERS_MAX = 4,       /* killed and not yet ended; then no more are started */

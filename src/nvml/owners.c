@@ -22,15 +22,24 @@ static bool begins(const char *text, const char *with)
 static const struct {
     const char *begins, *name;
 } libraries[] = {
-    {"libtorch", "torch"},        {"libc10", "torch"},
-    {"libnccl", "NCCL"},          {"libcublas", "cuBLAS"},
-    {"libcudnn", "cuDNN"},        {"libcufft", "cuFFT"},
-    {"libcurand", "cuRAND"},      {"libcusolver", "cuSOLVER"},
-    {"libcusparse", "cuSPARSE"},  {"libcutensor", "cuTENSOR"},
-    {"libnvshmem", "NVSHMEM"},    {"libnvinfer", "TensorRT"},
-    {"libtensorflow", "TensorFlow"}, {"xla_", "XLA"},
-    {"libonnxruntime", "ONNX Runtime"}, {"librmm", "RMM"},
-    {"libuct_cuda", "UCX"},       {"libucp", "UCX"},
+    {"libtorch", "torch"},
+    {"libc10", "torch"},
+    {"libnccl", "NCCL"},
+    {"libcublas", "cuBLAS"},
+    {"libcudnn", "cuDNN"},
+    {"libcufft", "cuFFT"},
+    {"libcurand", "cuRAND"},
+    {"libcusolver", "cuSOLVER"},
+    {"libcusparse", "cuSPARSE"},
+    {"libcutensor", "cuTENSOR"},
+    {"libnvshmem", "NVSHMEM"},
+    {"libnvinfer", "TensorRT"},
+    {"libtensorflow", "TensorFlow"},
+    {"xla_", "XLA"},
+    {"libonnxruntime", "ONNX Runtime"},
+    {"librmm", "RMM"},
+    {"libuct_cuda", "UCX"},
+    {"libucp", "UCX"},
 };
 
 /* "libcuda.so.1", "libcudart.so.13", "libnvidia-ptxjitcompiler.so"; not libcudadebugger or libcudart_like. */

@@ -36,7 +36,8 @@ struct owners_process {
     bool has_context, has_before;
     bool context_estimate;  /* context_bytes is another process's on such a device */
     uint64_t context_bytes; /* the driver's figure before the first allocation */
-    uint64_t before_bytes;  /* allocated before the observation began and not freed since; the context not included */
+    uint64_t
+        before_bytes; /* allocated before the observation began and not freed since; the context not included */
 };
 
 enum owners_kind {

@@ -18,7 +18,7 @@ struct nvml_wire_head {
 };
 
 /* The most that one reading has. */
-#define NVML_WIRE_MAX                                                                 \
+#define NVML_WIRE_MAX                                                                \
     (sizeof(struct nvml_wire_head) + NVML_DEVICES_MAX * sizeof(struct nvml_device) + \
      NVML_PROCESSES_MAX * sizeof(struct nvml_process))
 

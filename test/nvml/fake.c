@@ -18,7 +18,17 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { DEVICES = 64, PROCESSES = 8192, OK = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, SMALL = 7, NOT_LOADED = 9, NO_FUNCTION = 13 };
+enum {
+    DEVICES = 64,
+    PROCESSES = 8192,
+    OK = 0,
+    INVALID = 2,
+    NOT_SUPPORTED = 3,
+    NOT_FOUND = 6,
+    SMALL = 7,
+    NOT_LOADED = 9,
+    NO_FUNCTION = 13
+};
 
 struct device {
     char uuid[96], bus[32], name[96];
@@ -89,11 +99,9 @@ static void load(void)
         else if (strncmp(line, "process ", 8) == 0 && n_processes < PROCESSES) {
             char use[8];
             word(use, sizeof(use), line, " use=", " \n");
-            processes[n_processes++] = (struct process){(int)n_devices - 1,
-                                                        (unsigned)number(line, " pid="),
-                                                        number(line, " used="),
-                                                        strchr(use, 'c') != NULL,
-                                                        strchr(use, 'g') != NULL};
+            processes[n_processes++] = (struct process){
+                (int)n_devices - 1, (unsigned)number(line, " pid="), number(line, " used="),
+                strchr(use, 'c') != NULL, strchr(use, 'g') != NULL};
         }
     }
     if (file)

@@ -56,8 +56,8 @@ static void rounding_is_what_the_driver_was_seen_to_take(void **unused)
 {
     static const struct {
         uint64_t count, size, rose_mib;
-    } steps[] = {{100, 4096, 2},        {10, 500 << 10, 4}, {10, 1 << 20, 10},
-                 {10, 3 << 19, 20},     {10, 3 << 20, 40},  {3, 33 << 20, 102}};
+    } steps[] = {{100, 4096, 2},    {10, 500 << 10, 4}, {10, 1 << 20, 10},
+                 {10, 3 << 19, 20}, {10, 3 << 20, 40},  {3, 33 << 20, 102}};
     struct owners_block blocks[ARRAY_LEN(steps)];
     struct owners_process process = {
         .driver_bytes = 518 * MIB, .program = "", .has_context = true, .context_bytes = 518 * MIB};

@@ -7,8 +7,8 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
-#define GPU(n, id, device_name, device_speed)                                            \
-    {                                                                                    \
+#define GPU(n, id, device_name, device_speed)                                               \
+    {                                                                                       \
         .index = n, .mig_index = -1, .uuid = id, .name = device_name, .speed = device_speed \
     }
 
@@ -42,18 +42,18 @@ static void lists_mean_what_the_driver_makes_of_them(void **unused)
         {"2,0", "20"},
         {"1,2,0", "120"},
         {" 1, 2", "12"},
-        {"0x", "0"},            /* digits, as far as they go */
-        {"1,7,0", "1"},         /* an invalid one ends the list */
-        {"7,0", ""},            /* which may be empty then */
+        {"0x", "0"},    /* digits, as far as they go */
+        {"1,7,0", "1"}, /* an invalid one ends the list */
+        {"7,0", ""},    /* which may be empty then */
         {"-1", ""},
         {"1,-1,0", "1"},
         {"NoDevFiles", ""},
-        {"0,0", ""},            /* named twice: none */
-        {"0,GPU-cccc", "0"},    /* numbers and UUIDs do not mix */
+        {"0,0", ""},         /* named twice: none */
+        {"0,GPU-cccc", "0"}, /* numbers and UUIDs do not mix */
         {"GPU-cccc,0", "2"},
         {"GPU-cccc3333-0000", "2"},
         {"GPU-cccc,GPU-aaaa", "20"},
-        {"GPU-aaa", ""},        /* ambiguous */
+        {"GPU-aaa", ""}, /* ambiguous */
         {"GPU-", ""},
         {"GPU-cccc,GPU-dddd,GPU-aaaa", "2"},
         {"GPU-cccc,GPU-cccc3", ""},
@@ -72,8 +72,8 @@ static void no_device_is_visible_where_there_is_none(void **unused)
 
 static void unequal_gpus_come_fastest_first_unless_ordered_by_bus(void **unused)
 {
-    static const struct nvml_device mixed[] = {
-        GPU(0, "GPU-1", "T4", 2), GPU(1, "GPU-2", "A100", 3), GPU(2, "GPU-3", "H100", 9)};
+    static const struct nvml_device mixed[] = {GPU(0, "GPU-1", "T4", 2), GPU(1, "GPU-2", "A100", 3),
+                                               GPU(2, "GPU-3", "H100", 9)};
     struct visible v;
     assert_string_equal(seen(NULL, NULL, mixed, 3), "201");
     assert_string_equal(seen("0", NULL, mixed, 3), "2");
@@ -123,8 +123,9 @@ static void old_names_of_mig_instances_are_uuids_too(void **unused)
 
 static void variables_are_found_in_the_bytes_of_an_environment(void **unused)
 {
-    static const char bytes[] = "PATH=/bin\0CUDA_VISIBLE_DEVICESX=9\0CUDA_VISIBLE_DEVICES=1,0\0EMPTY=\0"
-                                "CUDA_VISIBLE_DEVICES=7\0CUT=of";
+    static const char bytes[] =
+        "PATH=/bin\0CUDA_VISIBLE_DEVICESX=9\0CUDA_VISIBLE_DEVICES=1,0\0EMPTY=\0"
+        "CUDA_VISIBLE_DEVICES=7\0CUT=of";
     size_t len = sizeof(bytes) - 1; /* without the NUL at the end: the last one is cut */
     assert_string_equal(visible_environ(bytes, len, "CUDA_VISIBLE_DEVICES"), "1,0");
     assert_string_equal(visible_environ(bytes, len, "EMPTY"), "");
