@@ -142,9 +142,13 @@ static void mention_driver(const struct driver *driver, const struct devices_vie
                       term_plain(term, STYLE_DIM));
 }
 
-static int nothing(const struct devices_values *v)
+static int nothing(const struct devices_values *v, const struct driver *driver)
 {
-    absent_books("No process has told of a device yet.", "devices", v->dir);
+    char text[512];
+    const char *problem = driver_problem(driver, false, text, sizeof(text));
+    absent_books("No process reports a device, and no NVIDIA driver does.", "devices", v->dir);
+    if (problem)
+        fprintf(stderr, "%s\n", problem);
     return COMMAND_OK;
 }
 
@@ -196,7 +200,7 @@ static int show_once(const struct devices_values *v)
     if (devices > 0 || v->json || v->csv)
         r = command_output(&out);
     if (devices == 0 && r == COMMAND_OK)
-        return v->device ? COMMAND_NOTHING : nothing(v);
+        return v->device ? COMMAND_NOTHING : nothing(v, &driver);
     if (r == COMMAND_OK && v->check && fullest >= (double)v->check)
         return COMMAND_FAILED;
     return r;
