@@ -49,10 +49,11 @@ static void check_nvml(struct doctor *d)
                     facts.n_processes, facts.n_processes == 1 ? "" : "es",
                     units_format_duration(cost, facts.cost_ns));
         if (unknown > 0)
-            doctor_find(d, DOCTOR_WARN, "run Memoir in the initial PID namespace",
-                        "NVML: %zu of the processes on GPUs are not in this PID namespace, or ended: "
-                        "they have no name here",
-                        unknown);
+            doctor_find(
+                d, DOCTOR_WARN, "run Memoir in the initial PID namespace",
+                "NVML: %zu of the processes on GPUs are not in this PID namespace, or ended: "
+                "they have no name here",
+                unknown);
     }
     nvml_facts_release(&facts);
     nvml_free(nvml);

@@ -15,8 +15,8 @@ struct daemon;
 struct driver_facts;
 
 enum {
-    DRIVER_FACTS_EVERY_MS = 1000, /* between two readings */
-    DRIVER_FACTS_FRESH_MS = 3000, /* a question waits for a reading that is no older, */
+    DRIVER_FACTS_EVERY_MS = 1000,    /* between two readings */
+    DRIVER_FACTS_FRESH_MS = 3000,    /* a question waits for a reading that is no older, */
     DRIVER_FACTS_PATIENCE_MS = 1000, /* but not for longer than this */
     DRIVER_FACTS_STALE_MS = 10000,   /* figures of the driver that are older are unknown */
     DRIVER_FACTS_IDLE_S = 30,

@@ -95,7 +95,8 @@ static int processes_index(struct ledger_driver *driver)
         if (p->is_here)
             numbers[driver->n_here++] = (uint64_t)p->pid << 32 | i;
     }
-    for (size_t i = 1; i <= facts->n_devices; i++) /* devices without any begin where the last one ended */
+    for (size_t i = 1; i <= facts->n_devices;
+         i++) /* devices without any begin where the last one ended */
         if (driver->first[i] < driver->first[i - 1])
             driver->first[i] = driver->first[i - 1];
     qsort(numbers, driver->n_here, sizeof(*numbers), by_number);

@@ -160,8 +160,7 @@ static int by_pid(const void *a, const void *b)
 {
     const struct ledger_process *x = *(struct ledger_process *const *)a;
     const struct ledger_process *y = *(struct ledger_process *const *)b;
-    return x->pid != y->pid ? (x->pid > y->pid) - (x->pid < y->pid)
-                            : (int)x->state - (int)y->state;
+    return x->pid != y->pid ? (x->pid > y->pid) - (x->pid < y->pid) : (int)x->state - (int)y->state;
 }
 
 /* Those of processes that the driver lists, by PID, one that runs before others. */
