@@ -242,6 +242,19 @@ class DaemonTest(ApiTest):
         self.driver.write(gpu("GPU-aa", 7 * GIB))
         self.eventually(self.used, lambda used: used == [7 * GIB], "the new figure")
 
+    def test_nvml_is_read_once_while_nobody_looks(self):
+        self.driver.write("driver 580.1", gpu("GPU-aa", 5 * GIB))
+        daemon = self.start()
+
+        def status():
+            return self.get("/self")["driver"]
+
+        self.eventually(status, lambda driver: driver["readings"] == 1, "the reading at the start")
+        self.eventually(lambda: self.workers(daemon), lambda pids: not pids, "the worker ends")
+        self.let_look(daemon, 1.5)
+        self.assertEqual((status()["readings"], self.workers(daemon)), (1, []))
+        self.assertEqual(self.used(), [5 * GIB])  # whoever looks gets new ones
+
     def test_a_claim_does_not_change_what_the_driver_confirms(self):
         self.driver.write(gpu("GPU-aa", 5 * GIB))
         self.start()
