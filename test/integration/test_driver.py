@@ -285,6 +285,15 @@ class DaemonTest(ApiTest):
         self.driver.write(gpu("GPU-aa", 5 * GIB))
         self.eventually(self.used, lambda used: used == [5 * GIB], "it is asked again")
 
+    def test_figures_that_are_too_old_are_unknown_and_sizes_stay(self):
+        self.driver.write(gpu("GPU-aa", 5 * GIB), process(os.getpid(), GIB))
+        self.start()
+        self.assertEqual(self.used(), [5 * GIB])
+        self.driver.write("mode hang")
+        (row,) = self.eventually(lambda: self.rows("/devices"), lambda rows: rows[0]["driver.used"] is None, "it is unknown")
+        self.assertEqual((row["capacity"], row["confirmed"], row["unattributed"]), (100 * GIB, True, None))
+        self.assertEqual(self.rows("/device_processes"), [])
+
     def test_memoird_ends_although_nvml_hangs(self):
         self.driver.write("mode hang")
         daemon = self.start()
