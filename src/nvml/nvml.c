@@ -196,6 +196,9 @@ static void explain(struct nvml *nvml, int r, unsigned wait_ms, int status,
     else if (r == -ECHILD && status >= 0 && WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
         snprintf(nvml->why, sizeof(nvml->why), "the library crashed (%s)",
                  strsignal(WTERMSIG(status)));
+    else if (r == -ECHILD && status >= 0 && WIFEXITED(status))
+        snprintf(nvml->why, sizeof(nvml->why), "the library ended its process (exit status %d)",
+                 WEXITSTATUS(status));
     else if (r == -ECHILD)
         snprintf(nvml->why, sizeof(nvml->why), "the process that reads it ended");
     else if (r == -EBADMSG)

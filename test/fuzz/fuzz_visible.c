@@ -24,7 +24,8 @@ static void demand(bool holds)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char *bytes = malloc(size ? size : 1); /* exactly, so that a sanitizer sees what is read beyond */
+    char *bytes =
+        malloc(size ? size : 1); /* exactly, so that a sanitizer sees what is read beyond */
     if (!bytes)
         return 0;
     memcpy(bytes, data, size);
