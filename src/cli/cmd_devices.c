@@ -15,6 +15,7 @@
 #include "cli/absent.h"
 #include "cli/command.h"
 #include "cli/devices.h"
+#include "cli/driver.h"
 #include "cli/table.h"
 #include "cli/watch.h"
 #include "ledger/ledger.h"
@@ -74,12 +75,20 @@ static const struct command_section sections[] = {
      "bar.\n\n"
      "Only processes that live count. What was held by processes that are gone, but whose books no "
      "daemon has retired yet, is told in a line at the end."},
+    {"DRIVER",
+     "Of NVIDIA devices the driver (NVML) tells size, used memory and processes. The line \"driver\" "
+     "is what it counts; \"unattributed\" is what it counts beyond what is accounted: CUDA "
+     "contexts, rounding, and processes that keep no book. These appear among the holders with the "
+     "driver's figure. Where it counts more for a process with a book, both figures stand there. "
+     "NVML is read by a process of its own and given up after 3 seconds; MEMOIR_NVML=off switches "
+     "it off, and a path there names another library."},
     {"JSON",
      "The document is one object: \"schema\" (\"memoir.devices/1\"), \"time\", \"gone_processes\" "
      "and \"gone_bytes\", and \"devices\", an array of objects. Each has \"spaces\", an array with "
      "the fields above, \"l1_total\" with the parts buffers_bytes, cb_bytes, kernel_bytes and "
-     "l1_small_bytes (or null), and \"owners\", the processes that hold most first, with their bytes "
-     "by space. A value that is not known is null, never 0."},
+     "l1_small_bytes (or null), \"driver\" with version, used_bytes, reserved_bytes, capacity_bytes and "
+     "unattributed_bytes (or null), and \"owners\", the processes that hold most first, with their bytes "
+     "by space and driver_bytes. A value that is not known is null, never 0."},
     {0},
 };
 
@@ -120,23 +129,42 @@ static void mention_ghosts(const struct ledger *ledger, const struct term *term,
     }
 }
 
-static int nothing(const struct devices_values *v)
+static void mention_driver(const struct driver *driver, const struct devices_view *view,
+                           const struct term *term, struct buffer *out)
 {
-    absent_books("No process has told of a device yet.", "devices", v->dir);
+    char text[512];
+    bool gpu = false;
+    for (size_t i = 0; i < view->n; i++)
+        gpu |= view->rows[i].device->kind == MEMOIR_DEVICE_GPU && !*view->rows[i].device->host;
+    const char *problem = driver_problem(driver, gpu, text, sizeof(text));
+    if (problem)
+        buffer_printf(out, "\n%s%s%s\n", term_style(term, STYLE_DIM), problem,
+                      term_plain(term, STYLE_DIM));
+}
+
+static int nothing(const struct devices_values *v, const struct driver *driver)
+{
+    char text[512];
+    const char *problem = driver_problem(driver, false, text, sizeof(text));
+    absent_books("No process reports a device, and no NVIDIA driver does.", "devices", v->dir);
+    if (problem)
+        fprintf(stderr, "%s\n", problem);
     return COMMAND_OK;
 }
 
 /* ---- running ---- */
 
 /* One picture, printed into `out`. */
-static int picture(const struct devices_values *v, const struct term *term, struct buffer *out,
-                   size_t *ret_devices, double *ret_fullest)
+static int picture(const struct devices_values *v, const struct term *term, struct driver *driver,
+                   struct buffer *out, size_t *ret_devices, double *ret_fullest)
 {
     MEMOIR_CLEANUP(ledger_freep)
     struct ledger *ledger = NULL;
     MEMOIR_CLEANUP(devices_view_release)
     struct devices_view view = {0};
     int r = ledger_scan(v->dir, &ledger);
+    if (r == 0)
+        driver_join(driver, ledger, false);
     if (r == 0)
         r = devices_view_take(ledger, v->device, &view);
     if (r < 0)
@@ -152,6 +180,7 @@ static int picture(const struct devices_values *v, const struct term *term, stru
     devices_print(&view, &(struct devices_style){.owners = true}, term, out);
     mention_gone(&view, term, out);
     mention_ghosts(ledger, term, out);
+    mention_driver(driver, &view, term, out);
     return out->error;
 }
 
@@ -161,15 +190,17 @@ static int show_once(const struct devices_values *v)
     term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(OUTPUT_MAX);
+    MEMOIR_CLEANUP(driver_release)
+    struct driver driver = {0};
     size_t devices = 0;
     double fullest = 0;
-    int r = picture(v, &term, &out, &devices, &fullest);
+    int r = picture(v, &term, &driver, &out, &devices, &fullest);
     if (r < 0)
         return r;
     if (devices > 0 || v->json || v->csv)
         r = command_output(&out);
     if (devices == 0 && r == COMMAND_OK)
-        return v->device ? COMMAND_NOTHING : nothing(v);
+        return v->device ? COMMAND_NOTHING : nothing(v, &driver);
     if (r == COMMAND_OK && v->check && fullest >= (double)v->check)
         return COMMAND_FAILED;
     return r;
@@ -181,6 +212,8 @@ static int show_again(const struct devices_values *v)
     struct term term;
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(OUTPUT_MAX);
+    MEMOIR_CLEANUP(driver_release)
+    struct driver driver = {0};
     for (bool first = true;; first = false) {
         term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
         buffer_reset(&out);
@@ -188,7 +221,7 @@ static int show_again(const struct devices_values *v)
             buffer_append_char(&out, '\n');
         size_t devices = 0;
         double fullest = 0;
-        int r = picture(v, &term, &out, &devices, &fullest);
+        int r = picture(v, &term, &driver, &out, &devices, &fullest);
         if (r == 0)
             r = command_output(&out);
         if (r != COMMAND_OK)
@@ -229,7 +262,7 @@ const struct command cmd_devices = {
     .usage = "devices [OPTION...]",
     .help = "how full each memory of each device is, and who holds it",
     .description =
-        "Shows every device that a living process has told of: a bar for each of its memories, the "
+        "Shows every device that a living process reports or that the NVIDIA driver knows: a bar for each of its memories, the "
         "on-chip memory as one sum of buffers, circular buffers and kernels, and the processes that "
         "hold most. The figures are read from the books as they are now; no daemon is needed.",
     .options = options,

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "cli/absent.h"
 #include "cli/command.h"
+#include "cli/driver.h"
 #include "cli/ps.h"
 #include "cli/query_print.h"
 #include "ledger/cgroups.h"
@@ -142,6 +143,7 @@ struct lookups {
     bool known;
     bool told;         /* why there is nothing */
     struct host *host; /* of the tables host and system; NULL until they are asked for */
+    struct driver driver;
 };
 
 /* One user has most of the rows, so the last answer will do. */
@@ -225,6 +227,22 @@ static int look_at_host(const struct query_values *v, const struct query *query,
     return 0;
 }
 
+/* Also where there is no device by NVIDIA the question is answered, without what the driver knows. */
+static void look_at_driver(const struct query *query, struct lookups *lookups,
+                           struct ledger *ledger)
+{
+    char text[512];
+    const char *table = query_table_of(query)->name;
+    bool of_driver = strcmp(table, "device_processes") == 0;
+    if (!of_driver && strcmp(table, "devices") != 0 && !query_has_flags(query, QUERY_DRIVER))
+        return;
+    driver_join(&lookups->driver, ledger, false);
+    const char *problem = driver_problem(&lookups->driver, of_driver, text, sizeof(text));
+    if (problem && !lookups->told)
+        fprintf(stderr, "memoir: %s\n", problem);
+    lookups->told |= problem != NULL;
+}
+
 static bool is_of_cgroups(const struct query *query)
 {
     return strcmp(query_table_of(query)->name, "cgroups") == 0;
@@ -269,6 +287,8 @@ static int ask(const struct query_values *v, const struct query *query, struct l
         r = look_at_host(v, query, lookups);
     if (r != 0)
         return r;
+    if (ledger)
+        look_at_driver(query, lookups, ledger);
     /* What we could read is ours to see: the books' permissions decide. */
     struct query_world world = {
         .ledger = ledger,
@@ -444,6 +464,7 @@ static int run(const void *values, const struct operands *operands)
     query_result_free(result);
     site_names_freep(&lookups.symbols);
     host_free(lookups.host);
+    driver_release(&lookups.driver);
     return r;
 }
 

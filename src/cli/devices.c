@@ -10,7 +10,9 @@
 
 #include "base/cleanup.h"
 #include "base/sum.h"
+#include "ledger/driver.h"
 #include "ledger/ledger.h"
+#include "nvml/facts.h"
 
 /* Spaces that lie in L1, and where they stand in its stack. */
 static const uint32_t l1_spaces[DEVICES_L1_PARTS] = {
@@ -59,20 +61,25 @@ static bool counts(const struct ledger_process *p)
     return p->state != LEDGER_EXITED && p->state != LEDGER_CLOSED && p->state != LEDGER_REPLACED;
 }
 
+static uint64_t most(const struct devices_owner *owner)
+{
+    uint64_t driver = owner->fact && owner->fact->has_used ? owner->fact->used_bytes : 0;
+    return driver > owner->bytes ? driver : owner->bytes;
+}
+
 static int by_bytes(const void *a, const void *b)
 {
     const struct devices_owner *x = a, *y = b;
-    if (x->bytes != y->bytes)
-        return x->bytes < y->bytes ? 1 : -1;
-    return (x->process->book_pid > y->process->book_pid) -
-           (x->process->book_pid < y->process->book_pid);
+    uint64_t size_x = most(x), size_y = most(y);
+    if (size_x != size_y)
+        return size_x < size_y ? 1 : -1;
+    pid_t pid_x = x->process ? x->process->book_pid : (pid_t)x->fact->pid;
+    pid_t pid_y = y->process ? y->process->book_pid : (pid_t)y->fact->pid;
+    return (pid_x > pid_y) - (pid_x < pid_y);
 }
 
-/* The owner that `p` is of this device: the last one, or a new one. NULL without memory. */
-static struct devices_owner *owner_of(struct devices_row *row, const struct ledger_process *p)
+static struct devices_owner *owner_add(struct devices_row *row)
 {
-    if (row->n_owners && row->owners[row->n_owners - 1].process == p)
-        return &row->owners[row->n_owners - 1];
     if (row->n_owners == row->room_owners) {
         size_t room = row->room_owners ? row->room_owners * 2 : 4;
         struct devices_owner *owners = reallocarray(row->owners, room, sizeof(*owners));
@@ -82,7 +89,18 @@ static struct devices_owner *owner_of(struct devices_row *row, const struct ledg
         row->room_owners = room;
     }
     struct devices_owner *owner = &row->owners[row->n_owners++];
-    *owner = (struct devices_owner){.process = p};
+    *owner = (struct devices_owner){0};
+    return owner;
+}
+
+/* The owner that `p` is of this device: the last one, or a new one. NULL without memory. */
+static struct devices_owner *owner_of(struct devices_row *row, const struct ledger_process *p)
+{
+    if (row->n_owners && row->owners[row->n_owners - 1].process == p)
+        return &row->owners[row->n_owners - 1];
+    struct devices_owner *owner = owner_add(row);
+    if (owner)
+        owner->process = p;
     return owner;
 }
 
@@ -111,6 +129,37 @@ static int add_holder(struct devices_view *view, struct devices_row *const *rows
     }
     view->processes += holds && lives;
     view->gone += holds && !lives;
+    return 0;
+}
+
+/* ---- what the driver says ---- */
+
+static struct devices_owner *owner_find(struct devices_row *row, size_t n,
+                                        const struct nvml_process *fact)
+{
+    for (size_t i = 0; i < n && fact->is_here; i++) {
+        const struct ledger_process *p = row->owners[i].process;
+        if (p->valid & LEDGER_HAS_PID && !*p->host && p->pid == (pid_t)fact->pid)
+            return &row->owners[i];
+    }
+    return NULL;
+}
+
+/* Processes that the driver counts, with those of the books or beside them. */
+static int add_driver(struct devices_row *row, const struct ledger *ledger)
+{
+    size_t n, with_book = row->n_owners;
+    const struct nvml_process *facts = ledger_driver_processes(ledger, row->device, &n);
+    row->driver = row->device->driver;
+    row->has_unattributed = ledger_driver_unattributed(row->device, &row->unattributed);
+    for (size_t i = 0; i < n; i++) {
+        struct devices_owner *owner = owner_find(row, with_book, &facts[i]);
+        if (!owner)
+            owner = owner_add(row);
+        if (!owner)
+            return -ENOMEM;
+        owner->fact = &facts[i];
+    }
     return 0;
 }
 
@@ -217,12 +266,16 @@ int devices_view_take(const struct ledger *ledger, const char *device,
     }
     for (size_t i = 0; i < view.n; i++) {
         struct devices_row *row = &view.rows[i];
+        int r = add_driver(row, ledger);
+        if (r < 0)
+            return r;
         if (row->n_owners)
             qsort(row->owners, row->n_owners, sizeof(*row->owners), by_bytes);
         add_spaces(row);
         add_l1(row);
     }
     qsort(view.rows, view.n, sizeof(*view.rows), by_number);
+    view.driver_version = ledger_driver_version(ledger);
     *ret_view = view;
     view = (struct devices_view){0};
     return 0;
@@ -241,16 +294,29 @@ static double percent(const struct devices_space *s)
     return s->capacity ? 100.0 * (double)s->used / (double)s->capacity : 0;
 }
 
+struct devices_space devices_driver_space(const struct devices_row *row)
+{
+    struct devices_space s = {.name = "driver", .space = MEMOIR_SPACE_DRAM};
+    if (row->driver && row->driver->valid & NVML_HAS_USED)
+        s.used = row->driver->used_bytes;
+    if (row->driver && row->driver->valid & NVML_HAS_TOTAL)
+        s.capacity = row->driver->total_bytes;
+    return s;
+}
+
 double devices_fullest(const struct devices_view *view)
 {
-    double most = 0;
+    double fullest = 0;
     for (size_t d = 0; d < view->n; d++) {
         const struct devices_row *row = &view->rows[d];
         for (size_t i = 0; i < row->n_spaces; i++)
-            if (percent(&row->spaces[i]) > most)
-                most = percent(&row->spaces[i]);
-        if (percent(&row->l1) > most)
-            most = percent(&row->l1);
+            if (percent(&row->spaces[i]) > fullest)
+                fullest = percent(&row->spaces[i]);
+        if (percent(&row->l1) > fullest)
+            fullest = percent(&row->l1);
+        struct devices_space driver = devices_driver_space(row);
+        if (percent(&driver) > fullest)
+            fullest = percent(&driver);
     }
-    return most;
+    return fullest;
 }

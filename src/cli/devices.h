@@ -22,6 +22,8 @@ struct buffer;
 struct ledger;
 struct ledger_device;
 struct ledger_process;
+struct nvml_device;
+struct nvml_process;
 
 struct devices_space {
     uint32_t space;     /* enum memoir_space; 0 for the sum of L1 */
@@ -42,9 +44,12 @@ enum devices_part {
 };
 _Static_assert((int)DEVICES_L1_PARTS <= (int)BAR_PARTS_MAX, "each part has a texture");
 
+/* A process on a device. At least one of `process` and `fact` is there. */
 struct devices_owner {
-    const struct ledger_process *process;
-    uint64_t bytes, blocks; /* on this device, without host memory that belongs to it */
+    const struct ledger_process *process; /* NULL: it keeps no book */
+    const struct nvml_process *fact;      /* what the driver says of it; NULL: nothing */
+    uint64_t bytes,
+        blocks; /* by its books, on this device, without host memory that belongs to it */
     uint64_t by_space[MEMOIR_SPACE_MAX + 1];
 };
 
@@ -58,14 +63,18 @@ struct devices_row {
     uint64_t used, blocks;        /* of the device's own memory, all spaces but SYSTEM */
     struct devices_owner *owners; /* the largest first */
     size_t n_owners, room_owners;
+    const struct nvml_device *driver; /* NULL: nothing is known */
+    bool has_unattributed;
+    uint64_t unattributed; /* what the driver counts beyond the accounts */
 };
 
 struct devices_view {
     struct devices_row *rows; /* by number of the device, then name */
     size_t n;
-    size_t processes;    /* that hold something on one of them */
-    size_t gone;         /* whose books are still there, but who no longer count */
-    uint64_t gone_bytes; /* on the devices shown */
+    size_t processes;           /* that hold something on one of them */
+    size_t gone;                /* whose books are still there, but who no longer count */
+    uint64_t gone_bytes;        /* on the devices shown */
+    const char *driver_version; /* "": not known */
 };
 
 /* From the ledger as of its last refresh; the view borrows its rows until it changes. `device` picks by
@@ -85,7 +94,10 @@ const char *devices_label(char text[static DEVICES_LABEL_MAX], const struct ledg
 enum { DEVICES_SPACE_MAX = 32 };
 const char *devices_space_label(char text[static DEVICES_SPACE_MAX], const char *name);
 
-/* The fullest space with a known capacity, in percent; 0 when there is none. */
+/* What the driver counts as one more memory; all 0 where it tells nothing. */
+struct devices_space devices_driver_space(const struct devices_row *row);
+
+/* The fullest space with a known capacity, in percent, by the accounts or by the driver; 0 when there is none. */
 double devices_fullest(const struct devices_view *view);
 
 /* ---- printing ---- */

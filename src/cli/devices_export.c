@@ -7,6 +7,7 @@
 #include "cli/devices.h"
 #include "cli/table.h"
 #include "ledger/ledger.h"
+#include "nvml/facts.h"
 
 enum {
     COL_DEVICE,
@@ -20,6 +21,8 @@ enum {
     COL_PROCESSES,
     COL_BUS,
     COL_HOST,
+    COL_DRIVER,
+    COL_UNATTRIBUTED,
 };
 
 const struct column devices_columns[] = {
@@ -31,7 +34,8 @@ const struct column devices_columns[] = {
                    COLUMN_TEXT},
     [COL_USED] = {"used_bytes", "USED", "what living processes hold there", COLUMN_BYTES},
     [COL_CAPACITY] = {"capacity_bytes", "CAPACITY",
-                      "size of the space, as the processes tell; absent where none does",
+                      "size of the space, as the driver or else the processes tell; absent where "
+                      "none does",
                       COLUMN_BYTES},
     [COL_PERCENT] = {"used_percent", "USED", "used of capacity; absent where that is not known",
                      COLUMN_TEXT},
@@ -40,12 +44,19 @@ const struct column devices_columns[] = {
                        COLUMN_NUMBER},
     [COL_BUS] = {"device_bus", NULL, "PCI address of the device", COLUMN_TEXT},
     [COL_HOST] = {"host", NULL, "the machine, where it is another one", COLUMN_TEXT},
+    [COL_DRIVER] =
+        {"driver_used_bytes", "DRIVER",
+         "what the driver counts as used, of all processes; space dram of NVIDIA devices",
+         COLUMN_BYTES},
+    [COL_UNATTRIBUTED] = {"unattributed_bytes", "UNATTRIBUTED", "of it, more than is accounted",
+                          COLUMN_BYTES},
     {0},
 };
 
-static void csv_row(struct table *t, const struct ledger_device *device,
-                    const struct devices_space *s, const char *space)
+static void csv_row(struct table *t, const struct devices_row *row, const struct devices_space *s,
+                    const char *space)
 {
+    const struct ledger_device *device = row->device;
     char text[BAR_PERCENT_MAX];
     table_row(t);
     table_set_device(t, COL_DEVICE, device->ordinal, device->name, device->uid);
@@ -62,6 +73,10 @@ static void csv_row(struct table *t, const struct ledger_device *device,
         table_set_text(t, COL_BUS, device->bus);
     if (*device->host)
         table_set_text(t, COL_HOST, device->host);
+    if (s->space != MEMOIR_SPACE_DRAM || !row->has_unattributed)
+        return;
+    table_set_number(t, COL_DRIVER, row->driver->used_bytes);
+    table_set_number(t, COL_UNATTRIBUTED, row->unattributed);
 }
 
 int devices_print_csv(const struct devices_view *view, bool header, struct buffer *out)
@@ -71,9 +86,9 @@ int devices_print_csv(const struct devices_view *view, bool header, struct buffe
     for (size_t d = 0; d < view->n; d++) {
         const struct devices_row *row = &view->rows[d];
         for (size_t i = 0; i < row->n_spaces; i++)
-            csv_row(&t, row->device, &row->spaces[i], ledger_space_name(row->spaces[i].space));
+            csv_row(&t, row, &row->spaces[i], ledger_space_name(row->spaces[i].space));
         if (row->has_l1)
-            csv_row(&t, row->device, &row->l1, "l1_total");
+            csv_row(&t, row, &row->l1, "l1_total");
     }
     struct table_layout layout = {.header = header};
     int r = table_print_csv(&t, &layout, out);
@@ -107,18 +122,51 @@ static void json_text(struct json *json, const char *key, const char *text)
         json_field_null(json, key);
 }
 
+static void json_number(struct json *json, const char *key, bool known, uint64_t number)
+{
+    if (known)
+        json_field_u64(json, key, number);
+    else
+        json_field_null(json, key);
+}
+
+static void json_who(struct json *json, const struct ledger_process *p,
+                     const struct nvml_process *fact)
+{
+    bool here = fact && fact->is_here;
+    bool has_pid = p ? p->valid & LEDGER_HAS_PID : here;
+    json_number(json, "pid", has_pid, p ? (uint64_t)p->pid : fact->pid);
+    json_text(json, "program", p ? p->name : here ? fact->comm : "");
+    json_number(json, "uid", p || here, p ? p->uid : fact->uid);
+    json_number(json, "driver_pid", fact, fact ? fact->pid : 0);
+}
+
+static void json_driver(struct json *json, const struct devices_row *row, const char *version)
+{
+    const struct nvml_device *d = row->driver;
+    json_key(json, "driver");
+    if (!d) {
+        json_null(json);
+        return;
+    }
+    json_object_begin(json);
+    json_text(json, "version", version);
+    json_number(json, "used_bytes", d->valid & NVML_HAS_USED, d->used_bytes);
+    json_number(json, "reserved_bytes", d->valid & NVML_HAS_RESERVED, d->reserved_bytes);
+    json_number(json, "capacity_bytes", d->valid & NVML_HAS_TOTAL, d->total_bytes);
+    json_number(json, "unattributed_bytes", row->has_unattributed, row->unattributed);
+    json_object_end(json);
+}
+
 static void json_owner(struct json *json, const struct devices_owner *owner)
 {
     const struct ledger_process *p = owner->process;
+    const struct nvml_process *fact = owner->fact;
     json_object_begin(json);
-    if (p->valid & LEDGER_HAS_PID)
-        json_field_i64(json, "pid", p->pid);
-    else
-        json_field_null(json, "pid");
-    json_field_string(json, "program", p->name);
-    json_field_u64(json, "uid", p->uid);
-    json_field_u64(json, "bytes", owner->bytes);
-    json_field_u64(json, "blocks", owner->blocks);
+    json_who(json, p, fact);
+    json_number(json, "bytes", p, owner->bytes);
+    json_number(json, "blocks", p, owner->blocks);
+    json_number(json, "driver_bytes", fact && fact->has_used, fact ? fact->used_bytes : 0);
     json_key(json, "spaces");
     json_object_begin(json);
     for (uint32_t space = 0; space <= MEMOIR_SPACE_MAX; space++)
@@ -128,7 +176,7 @@ static void json_owner(struct json *json, const struct devices_owner *owner)
     json_object_end(json);
 }
 
-static void json_device(struct json *json, const struct devices_row *row)
+static void json_device(struct json *json, const struct devices_row *row, const char *version)
 {
     const struct ledger_device *d = row->device;
     json_object_begin(json);
@@ -143,6 +191,7 @@ static void json_device(struct json *json, const struct devices_row *row)
     json_field_u64(json, "used_bytes", row->used);
     json_field_u64(json, "blocks", row->blocks);
     json_field_u64(json, "processes", row->n_owners);
+    json_driver(json, row, version);
     json_key(json, "spaces");
     json_array_begin(json);
     for (size_t i = 0; i < row->n_spaces; i++) {
@@ -178,7 +227,7 @@ int devices_print_json(const struct devices_view *view, struct buffer *out)
     json_key(&json, "devices");
     json_array_begin(&json);
     for (size_t d = 0; d < view->n; d++)
-        json_device(&json, &view->rows[d]);
+        json_device(&json, &view->rows[d], view->driver_version);
     json_array_end(&json);
     json_field_u64(&json, "gone_processes", view->gone);
     json_field_u64(&json, "gone_bytes", view->gone_bytes);

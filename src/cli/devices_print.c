@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "cli/devices.h"
 #include "ledger/ledger.h"
+#include "nvml/facts.h"
 
 enum {
     WIDTH_USUAL = 80, /* where nobody says how wide it may be */
@@ -180,15 +181,68 @@ static void print_l1(const struct plan *plan, const struct devices_row *row,
     }
 }
 
+/* ---- the driver ---- */
+
+/* What the driver counts, as one more memory, with what nobody accounts. */
+static void print_driver(const struct plan *plan, const struct devices_row *row,
+                         const struct term *term, struct buffer *out)
+{
+    struct devices_space s = devices_driver_space(row);
+    char bytes[UNITS_TEXT_MAX], percent[BAR_PERCENT_MAX];
+    if (!row->driver)
+        return;
+    if (!(row->driver->valid & NVML_HAS_USED)) {
+        print_label(plan, "driver", term, out);
+        buffer_printf(out, "%sdoes not tell what is used%s\n", term_style(term, STYLE_DIM),
+                      term_plain(term, STYLE_DIM));
+        return;
+    }
+    print_figures(plan, &s, "driver", term, out);
+    if (s.capacity)
+        bar_append(term, out, s.used, s.capacity, plan->bar);
+    else
+        print_unknown(plan, out, term);
+    enum term_style style = bar_style(s.used, s.capacity);
+    buffer_printf(out, "%s%*s%s\n", term_style(term, style), PERCENT,
+                  bar_percent(percent, s.used, s.capacity), term_plain(term, style));
+    if (!row->has_unattributed || (!row->unattributed && !row->driver->reserved_bytes))
+        return;
+    print_label(plan, "", term, out);
+    buffer_printf(out, "%s%*s unattributed", term_style(term, STYLE_DIM), SIZE,
+                  units_format_bytes(bytes, row->unattributed, UNITS_DECIMAL));
+    if (row->driver->valid & NVML_HAS_RESERVED)
+        buffer_printf(out, ", %s more reserved by the driver itself",
+                      units_format_bytes(bytes, row->driver->reserved_bytes, UNITS_DECIMAL));
+    buffer_printf(out, "%s\n", term_plain(term, STYLE_DIM));
+}
+
+/* A device that only the driver knows has one line, and not one more that says 0. */
+static bool is_accounted(const struct devices_row *row, const struct devices_space *s)
+{
+    return !row->driver || s->space != MEMOIR_SPACE_DRAM || s->used || s->blocks;
+}
+
 /* ---- owners ---- */
 
+/* "train.py 3.2 GB (PID 7)"; "train.py 3.2 GB of 3.8 GB (PID 7)" where the driver counts more; "Xorg 90.2 MB by driver (PID 9)"
+ * for one that keeps no book. */
 static void owner_text(const struct devices_owner *owner, struct buffer *text)
 {
     char bytes[UNITS_TEXT_MAX];
     const struct ledger_process *p = owner->process;
-    uint64_t n = owner->bytes ? owner->bytes : owner->by_space[MEMOIR_SPACE_SYSTEM];
+    const struct nvml_process *fact = owner->fact;
     buffer_reset(text);
+    if (!p) {
+        buffer_printf(text, "%s %s by driver (PID %u%s)", fact->is_here ? fact->comm : "unknown",
+                      fact->has_used ? units_format_bytes(bytes, fact->used_bytes, UNITS_DECIMAL)
+                                     : "?",
+                      fact->pid, fact->is_here ? "" : " of the driver");
+        return;
+    }
+    uint64_t n = owner->bytes ? owner->bytes : owner->by_space[MEMOIR_SPACE_SYSTEM];
     buffer_printf(text, "%s %s", p->name, units_format_bytes(bytes, n, UNITS_DECIMAL));
+    if (fact && fact->has_used && fact->used_bytes > n)
+        buffer_printf(text, " of %s", units_format_bytes(bytes, fact->used_bytes, UNITS_DECIMAL));
     if (p->valid & LEDGER_HAS_PID)
         buffer_printf(text, " (PID %d)", (int)p->pid);
 }
@@ -237,12 +291,15 @@ void devices_print(const struct devices_view *view, const struct devices_style *
         print_heading(row, &plan, term, out);
         bool l1_done = !row->has_l1;
         for (size_t i = 0; i < row->n_spaces; i++) {
+            if (!is_accounted(row, &row->spaces[i]))
+                continue;
             if (!in_l1(row->spaces[i].space))
                 print_space(&plan, &row->spaces[i], term, out);
             else if (!l1_done)
                 print_l1(&plan, row, term, out);
             l1_done |= in_l1(row->spaces[i].space);
         }
+        print_driver(&plan, row, term, out);
         if (style->owners)
             print_owners(&plan, row, term, out);
     }

@@ -31,6 +31,7 @@ extern const struct doctor_check doctor_book_checks[];     /* places, a trial, b
 extern const struct doctor_check doctor_daemon_checks[];   /* whether one runs and answers */
 extern const struct doctor_check doctor_pressure_checks[]; /* the pressure word */
 extern const struct doctor_check doctor_region_checks[];   /* tt-metal's own counts */
+extern const struct doctor_check doctor_driver_checks[];   /* what NVML says */
 extern const struct doctor_check doctor_kernel_checks[];   /* features and limits */
 
 #endif

@@ -2,9 +2,12 @@
 #include "book/reader.h"
 #include "cli/command.h"
 #include "cli/help.h"
+#include "nvml/worker.h"
 
 int main(int argc, char **argv)
 {
+    if (nvml_worker_is_this(argc, argv))
+        return nvml_worker_main();
     command_take_signals();
     book_guard_install();
     if (argc < 2) {

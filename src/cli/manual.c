@@ -18,6 +18,8 @@ static const struct command_section environment[] = {
     {"XDG_RUNTIME_DIR", "Books of a user are in its subdirectory memoir where it lies in memory."},
     {"NO_COLOR", "When set and not empty, output has no colours unless --color asks for them."},
     {"COLUMNS", "Width of the output where it is no terminal; without it, lines have any length."},
+    {"MEMOIR_NVML", "Path of the library that tells what the NVIDIA driver counts, instead of "
+                    "libnvidia-ml.so.1; off: it is not read."},
     {0},
 };
 

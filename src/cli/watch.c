@@ -43,6 +43,7 @@ static int look(struct watch *w)
     if (r < 0)
         return r;
     struct ledger *ledger = follow_ledger(w->follow);
+    driver_join(&w->driver, ledger, true);
     MEMOIR_CLEANUP(devices_view_release)
     struct devices_view view = {0};
     r = devices_view_take(ledger, w->options->device, &view);
@@ -61,6 +62,11 @@ static int look(struct watch *w)
                 continue;
             snprintf(key, sizeof(key), "%s  %s", label, devices_space_label(space, s->name));
             samples_put(&w->samples, key, s->used, s->capacity);
+        }
+        if (row->has_unattributed) {
+            struct devices_space driver = devices_driver_space(row);
+            snprintf(key, sizeof(key), "%s  driver", label);
+            samples_put(&w->samples, key, driver.used, driver.capacity);
         }
         if (!row->has_l1)
             continue;
@@ -319,6 +325,7 @@ int watch_run(const struct watch_options *options)
         tui_stop();
     }
     follow_free(w.follow);
+    driver_release(&w.driver);
     samples_release(&w.samples);
     buffer_release(&w.text);
     free(w.pids);

@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "base/buffer.h"
+#include "cli/driver.h"
 #include "cli/samples.h"
 #include "cli/term.h"
 
@@ -44,6 +45,7 @@ struct watch {
     const struct watch_options *options;
     struct term term;
     struct follow *follow;
+    struct driver driver;
     struct samples samples;
     struct site_names *symbols;
     enum watch_page page, page_before; /* `before`: where Esc leads to */

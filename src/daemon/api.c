@@ -213,6 +213,8 @@ static const struct http_route routes[] = {
     TABLE_ROUTE("cgroups", "Containers: cgroups with what they take and may take",
                 "Parents come before their children."),
     TABLE_ROUTE("devices", "Devices and their kinds of memory", NULL),
+    TABLE_ROUTE("device_processes", "Processes on devices as the driver counts them",
+                "Of NVIDIA devices; also those that keep no book."),
     TABLE_ROUTE("accounts", "What each process holds, by device and kind of memory", NULL),
     TABLE_ROUTE("buffers", "Single blocks that are allocated and not freed",
                 "Of your own processes; root sees all."),

@@ -346,6 +346,7 @@ static const struct http_schema schemas[] = {
         "exits": {"$ref": "#/components/schemas/Figures"},
         "pressure": {"type": ["object", "null"], "description": "how scarce memory is, as it is published for allocators"},
         "leaks": {"$ref": "#/components/schemas/Figures"},
+        "driver": {"type": ["object", "null"], "description": "how the NVIDIA driver's figures are read: version, problem (empty while NVML answers), readings, failures, and the processor time of a reading in nanoseconds"},
         "http": {"$ref": "#/components/schemas/Figures"},
         "events": {"$ref": "#/components/schemas/Figures"}}})},
 {"Session", JSON({

@@ -13,6 +13,7 @@
 #include "daemon/api_internal.h"
 #include "daemon/chores.h"
 #include "daemon/daemon.h"
+#include "daemon/driver_facts.h"
 #include "daemon/events.h"
 #include "daemon/exit_watch.h"
 #include "daemon/growing.h"
@@ -22,6 +23,7 @@
 #include "daemon/reaper.h"
 #include "daemon/retired.h"
 #include "daemon/server.h"
+#include "ledger/driver.h"
 #include "ledger/growth.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
@@ -195,6 +197,25 @@ static void exits_self_json(struct daemon *daemon, struct json *json)
     json_object_end(json);
 }
 
+/* null where NVML is not asked at all. */
+static void driver_json(struct daemon *daemon, struct json *json)
+{
+    struct driver_facts_status status;
+    json_key(json, "driver");
+    if (!daemon->driver) {
+        json_null(json);
+        return;
+    }
+    driver_facts_status(daemon->driver, &status);
+    json_object_begin(json);
+    json_field_string(json, "version", ledger_driver_version(daemon->ledger));
+    json_field_string(json, "problem", status.why);
+    json_field_u64(json, "readings", status.readings);
+    json_field_u64(json, "failures", status.failures);
+    json_field_u64(json, "reading_ns", status.cost_ns);
+    json_object_end(json);
+}
+
 static void watch_json(struct daemon *daemon, struct json *json)
 {
     struct growth_counts counts;
@@ -259,6 +280,7 @@ void api_answer_self(struct http_call *call, void *context)
     json_key(json, "pressure");
     pressure_json(daemon->pressure, json);
     watch_json(daemon, json);
+    driver_json(daemon, json);
     http_self_json(http_server(call), daemon->api, json);
     json_key(json, "events");
     json_object_begin(json);

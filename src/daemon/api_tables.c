@@ -126,7 +126,9 @@ static const struct {
     {"cgroups", "cgroups", NULL},
     {"devices", "devices",
      "device,ordinal,device_name,device_kind,device_uid,device_bus,space,used,free,capacity,percent,"
-     "blocks,processes"},
+     "blocks,processes,driver.used,driver.reserved,driver.processes,unattributed,confirmed"},
+    {"device_processes", "device_processes",
+     "device,device_uid,pid,driver_pid,program,user,use,driver,accounted,unattributed"},
     {"accounts", "accounts", NULL},
     {"buffers", "buffers", NULL},
     {"sites", "sites", NULL},

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "daemon/daemon.h"
+#include "daemon/driver_facts.h"
 #include "daemon/exit_watch.h"
 #include "daemon/growing.h"
 #include "daemon/hosts.h"
@@ -151,6 +152,11 @@ static bool is_of_cgroups(const char *table)
     return strcmp(table, "cgroups") == 0;
 }
 
+static bool is_of_driver(const char *table)
+{
+    return strcmp(table, "devices") == 0 || strcmp(table, "device_processes") == 0;
+}
+
 uint64_t asking_wait(struct asking *asking, const char *table, struct turn *turn, uint64_t who)
 {
     struct hosts *hosts = asking->daemon->hosts;
@@ -158,6 +164,8 @@ uint64_t asking_wait(struct asking *asking, const char *table, struct turn *turn
     if (is_of_host(table) && hosts && !hosts_ready(hosts))
         return ASKING_HOST_WAIT_MS * NS_PER_MS;
     if (is_of_cgroups(table) && hosts && !hosts_cgroups_ready(hosts))
+        return ASKING_HOST_WAIT_MS * NS_PER_MS;
+    if (is_of_driver(table) && !driver_facts_ready(asking->daemon->driver))
         return ASKING_HOST_WAIT_MS * NS_PER_MS;
     if (!is_costly(table))
         return 0;
@@ -247,6 +255,8 @@ int asking_run(struct asking *asking, struct asked *asked, const struct asking_v
                                &exited);
     if (strcmp(table, "processes") == 0)
         facts_refresh(asking);
+    if (is_of_driver(table) || query_has_flags(asked->query, QUERY_DRIVER))
+        driver_facts_want(daemon->driver);
     if (r >= 0)
         figures_refresh(asking);
     if (r >= 0 && strcmp(table, "leaks") == 0)

@@ -25,6 +25,7 @@
 #include "daemon/behalf.h"
 #include "daemon/commands.h"
 #include "daemon/config_words.h"
+#include "daemon/driver_facts.h"
 #include "daemon/events.h"
 #include "daemon/exit_watch.h"
 #include "daemon/growing.h"
@@ -282,6 +283,14 @@ static void start_pressure(struct daemon *daemon)
                  strerror(-r));
 }
 
+/* The same for what the driver of devices says. */
+static void start_driver(struct daemon *daemon)
+{
+    int r = driver_facts_new(daemon, &daemon->driver);
+    if (r < 0)
+        log_error("cannot ask the driver of devices: %s", strerror(-r));
+}
+
 /* The same for the watch over call sites. */
 static void start_growing(struct daemon *daemon)
 {
@@ -465,6 +474,7 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
     if (r < 0)
         return r;
     start_pressure(daemon);
+    start_driver(daemon);
     start_hosts(daemon);
     start_history(daemon);
     start_growing(daemon);
@@ -515,6 +525,7 @@ void daemon_stop(struct daemon *daemon)
     pressure_free(daemon->pressure);
     history_free(daemon->history);
     growing_free(daemon->growing);
+    driver_facts_free(daemon->driver);
     watch_free(daemon->watch);
     ledger_free(daemon->ledger);
     commands_free(daemon->commands);

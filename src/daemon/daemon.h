@@ -11,6 +11,7 @@ struct api;
 struct asking;
 struct behalf_table;
 struct commands;
+struct driver_facts;
 struct events;
 struct exit_watch;
 struct growing;
@@ -55,6 +56,7 @@ struct daemon {
     struct growing *growing;        /* NULL: call sites are not watched */
     struct pressure *pressure;      /* NULL: not published */
     struct hosts *hosts;            /* the process table; NULL: it cannot be read */
+    struct driver_facts *driver;    /* what NVML says; NULL: it is not asked */
     struct allowance *retire_share; /* of lines and records, by user */
     struct api *api;                /* what is behind it */
     struct web *web;                /* HTTP; NULL: nobody asked for it, or it cannot be had */

@@ -11,6 +11,7 @@
 #include "daemon/config.h"
 #include "daemon/daemon.h"
 #include "daemon/service.h"
+#include "nvml/worker.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, PAGE_MAX = 1 << 20 };
 
@@ -44,6 +45,8 @@ int main(int argc, char **argv)
 {
     if (argc > 0 && strcmp(argv[0], COMMANDS_HELPER) == 0)
         return commands_help();
+    if (nvml_worker_is_this(argc, argv))
+        return nvml_worker_main();
     struct config config;
     enum config_action action;
     char error[CONFIG_ERROR_MAX];

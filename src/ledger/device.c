@@ -137,6 +137,19 @@ struct ledger_device *ledger_device_ref(struct ledger *ledger, const struct book
     return &row->d;
 }
 
+void ledger_device_number(struct ledger *ledger, struct ledger_device *device, int32_t ordinal)
+{
+    struct device_row *row = device_row(device);
+    if (device->ordinal == ordinal)
+        return;
+    device->ordinal = ordinal;
+    struct book_device_view view = {.kind = device->kind, .ordinal = ordinal};
+    memcpy(view.name, device->name, sizeof(view.name));
+    index_remove(&ledger->devices_by_name, &row->by_name); /* whose place it keeps */
+    index_insert(&ledger->devices_by_name, &row->by_name,
+                 device_keys(ledger, &view, device->host).name);
+}
+
 void ledger_device_unref(struct ledger *ledger, struct ledger_device *device)
 {
     struct device_row *row = (struct device_row *)device;

@@ -188,7 +188,7 @@ static void note_capacity(const struct part *part, const struct book_account_vie
         memcpy(c->name, view->name, sizeof(c->name));
     c->space = part->space;
     device_row(part->device)->told |= UINT32_C(1) << part->space;
-    if (view->capacity > c->capacity)
+    if (!c->confirmed && view->capacity > c->capacity)
         c->capacity = view->capacity;
 }
 

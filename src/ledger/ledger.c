@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/sum.h"
+#include "ledger/driver.h"
 #include "ledger/name.h"
 #include "ledger/proc.h"
 #include "ledger/region_holder.h"
@@ -57,6 +58,7 @@ void ledger_free(struct ledger *ledger)
         return;
     while (ledger->n_books > 0)
         ledger_book_remove(ledger, ledger->books[ledger->n_books - 1]);
+    ledger_driver_clear(ledger);
     region_set_free(ledger->regions);
     index_release(&ledger->books_by_file);
     index_release(&ledger->processes_by_identity);

@@ -21,6 +21,7 @@
 #include "book/reader.h"
 
 struct ledger;
+struct nvml_device;
 
 /* ---- limits: what strangers can make us hold ---- */
 
@@ -58,7 +59,8 @@ struct ledger_options {
 struct ledger_capacity {
     uint32_t space;    /* enum memoir_space */
     char name[32];     /* of the space, as the books call it */
-    uint64_t capacity; /* the largest that any process told; 0: nobody did */
+    uint64_t capacity; /* by the driver, else the largest that any process claims; 0: unknown */
+    bool confirmed;    /* the driver told it (driver.h): claims no longer count */
     uint64_t used;     /* live bytes of all processes that still live */
     uint64_t blocks;   /* and their live blocks */
     bool sampled;      /* a part of it is an estimate, */
@@ -69,13 +71,15 @@ struct ledger_capacity {
  * tells no uid, if the bus addresses are; where one tells no bus either, if kind, ordinal and name are. An
  * NPU called "Tenstorrent" has any name. */
 struct ledger_device {
-    uint32_t index;  /* its row in ledger_devices() */
-    uint32_t kind;   /* enum memoir_device_kind */
-    int32_t ordinal; /* as the first process that told of it numbers it; others may differ */
+    uint32_t index; /* its row in ledger_devices() */
+    uint32_t kind;  /* enum memoir_device_kind */
+    int32_t
+        ordinal; /* the driver's number, else that of the first process that told; others may differ */
     char name[64], uid[64], bus[32];
     char host[64];                                       /* another machine's, or "" */
     struct ledger_capacity spaces[MEMOIR_SPACE_MAX + 1]; /* by space; .space is 0 where unused */
     uint32_t processes;                                  /* that hold something on it */
+    const struct nvml_device *driver; /* what its driver says (driver.h); NULL: nothing is known */
 };
 
 /* ---- processes ---- */

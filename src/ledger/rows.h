@@ -69,6 +69,8 @@ struct uid_row {
     size_t maps_left;      /* bytes of /proc/PID/maps that may be read in this poll */
 };
 
+struct ledger_driver;
+
 struct ledger {
     struct ledger_options options;
     uint64_t seed;
@@ -95,8 +97,9 @@ struct ledger {
     uint64_t problem_counts[LEDGER_PROBLEM_KINDS];
 
     struct pidns_map *pidns;
-    struct region_set *regions; /* NULL: none are looked at */
-    int *dirfds;                /* opened by ledger_scan(), closed with the ledger */
+    struct region_set *regions;   /* NULL: none are looked at */
+    struct ledger_driver *driver; /* NULL: nothing is known */
+    int *dirfds;                  /* opened by ledger_scan(), closed with the ledger */
     size_t n_dirfds;
 };
 
@@ -126,6 +129,9 @@ void ledger_problem_add(struct ledger *ledger, enum ledger_problem_kind kind, in
 struct ledger_device *ledger_device_ref(struct ledger *ledger, const struct book_device_view *view,
                                         const char *host, uint32_t uid);
 void ledger_device_unref(struct ledger *ledger, struct ledger_device *device);
+
+/* device.c: give the device another number. */
+void ledger_device_number(struct ledger *ledger, struct ledger_device *device, int32_t ordinal);
 
 /* join.c: the first tells whether the writer of a book on somebody's behalf lives, which decides among
  * several of them. */

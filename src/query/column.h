@@ -109,6 +109,8 @@ enum query_column_flags {
     QUERY_DETAIL = 1u << 1,  /* costs: the table skips whole processes by the other columns first */
     QUERY_PROBED =
         1u << 2, /* of the machine's processes, known once they were probed: see host.h */
+    QUERY_DRIVER =
+        1u << 3, /* known once the driver of the devices was asked: see ledger/driver.h */
 };
 
 /* Calls `each` per row until it returns other than 0 (which is returned). `may_match` tells whether any

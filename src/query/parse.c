@@ -19,6 +19,7 @@ static const struct query_table *const tables[] = {
     &query_table_cgroups,
     &query_table_accounts,
     &query_table_devices,
+    &query_table_device_processes,
     &query_table_buffers,
     &query_table_sites,
     &query_table_leaks,

@@ -1,7 +1,9 @@
 /* The tables of accounts (process, device, space) and of devices (device, space). */
 #include <memoir/memoir.h>
 
+#include "ledger/driver.h"
 #include "ledger/ledger.h"
+#include "nvml/facts.h"
 #include "query/table_process.h"
 
 /* ---- accounts ---- */
@@ -186,17 +188,79 @@ static void get_processes(const struct query_world *world, const struct query_ro
     query_set_number(ret, row->device->processes);
 }
 
+/* ---- what the driver says, of the memory that it manages ---- */
+
+static const struct nvml_device *driver_of(const struct query_row *row)
+{
+    return row->capacity->space == MEMOIR_SPACE_DRAM ? row->device->driver : NULL;
+}
+
+static void get_driver(const struct query_world *world, const struct query_row *row,
+                       const struct query_field *field, struct query_value *ret)
+{
+    const struct nvml_device *driver = driver_of(row);
+    bool used = field->column->arg == NVML_HAS_USED;
+    if (!driver)
+        return;
+    if (driver->valid & field->column->arg)
+        query_set_number(ret, used ? driver->used_bytes : driver->reserved_bytes);
+    else
+        ret->state = QUERY_UNKNOWN;
+}
+
+static void get_driver_processes(const struct query_world *world, const struct query_row *row,
+                                 const struct query_field *field, struct query_value *ret)
+{
+    size_t n;
+    if (!driver_of(row))
+        return;
+    (void)ledger_driver_processes(world->ledger, row->device, &n);
+    if (n > 0 || driver_of(row)->valid & NVML_HAS_PROCESSES)
+        query_set_number(ret, n);
+    if (!(driver_of(row)->valid & NVML_HAS_PROCESSES)) {
+        ret->state |= QUERY_UNKNOWN;
+        ret->marks |= n > 0 ? QUERY_AT_LEAST : 0;
+    }
+}
+
+static void get_unattributed(const struct query_world *world, const struct query_row *row,
+                             const struct query_field *field, struct query_value *ret)
+{
+    uint64_t bytes;
+    if (!driver_of(row))
+        return;
+    if (ledger_driver_unattributed(row->device, &bytes))
+        query_set_number(ret, bytes);
+    else
+        ret->state = QUERY_UNKNOWN;
+}
+
+static void get_confirmed(const struct query_world *world, const struct query_row *row,
+                          const struct query_field *field, struct query_value *ret)
+{
+    query_set_number(ret, row->capacity->confirmed);
+}
+
 static const struct query_column device_columns[] = {
     DEVICE_COLUMNS(0),
     {"node", "name of the machine", QUERY_TEXT, .get = get_node},
-    {"capacity", "size of the space; the largest that a process told", QUERY_BYTES,
-     .get = get_capacity},
+    {"capacity", "size of the space, by the driver, else the largest that a process told",
+     QUERY_BYTES, .get = get_capacity},
     {"used", "held by processes that live", QUERY_BYTES, .get = get_used},
     {"free", "capacity less used", QUERY_BYTES, .get = get_free},
     {"percent", "used as a share of the capacity", QUERY_PERCENT, .get = get_percent},
     {"blocks", "blocks allocated and not freed", QUERY_NUMBER, .get = get_blocks},
     {"processes", "processes that hold something on the device", QUERY_NUMBER, QUERY_MAX,
      .get = get_processes},
+    {"driver.used", "held by all processes, as the driver counts (NVIDIA)", QUERY_BYTES,
+     .arg = NVML_HAS_USED, .get = get_driver},
+    {"driver.reserved", "held by the driver itself; no part of driver.used", QUERY_BYTES,
+     .arg = NVML_HAS_RESERVED, .get = get_driver},
+    {"driver.processes", "processes that use the device, as the driver counts", QUERY_NUMBER,
+     QUERY_MAX, .get = get_driver_processes},
+    {"unattributed", "driver.used less what is accounted, where the driver counts more",
+     QUERY_BYTES, .get = get_unattributed},
+    {"confirmed", "is capacity what the driver says", QUERY_YES, .get = get_confirmed},
     {0},
 };
 

@@ -25,7 +25,7 @@ query_getter process_pid, process_program, process_user, process_uid, process_no
     }
 
 /* What its books say. */
-query_getter process_device, process_peak, process_space, process_total;
+query_getter process_device, process_peak, process_space, process_total, process_driver;
 enum process_figure {
     PROCESS_LIVE_BYTES,
     PROCESS_LIVE_BLOCKS,
@@ -55,6 +55,8 @@ enum process_figure {
     DEVICE_SPACE("kernel", MEMOIR_SPACE_KERNEL, "of it, kernel binaries"),                         \
     DEVICE_SPACE("system", MEMOIR_SPACE_SYSTEM,                                                    \
                  "host memory that belongs to devices; no part of device"),                        \
+    {"device.driver", "memory that the driver counts for it on all devices (NVIDIA)", QUERY_BYTES, \
+     .flags = QUERY_DRIVER, .get = process_driver},                                                \
     {"peak", "the most that device can have been", QUERY_BYTES, .get = process_peak},              \
     HOST_SPACE("host", 0, "host memory that it reported, all spaces but chain and registered"),                   \
     HOST_SPACE("heap", MEMOIR_SPACE_HEAP, "of it, heap"),                                          \

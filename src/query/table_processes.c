@@ -5,6 +5,8 @@
 #include <memoir/memoir.h>
 
 #include "base/sum.h"
+#include "ledger/driver.h"
+#include "ledger/host.h"
 #include "ledger/ledger.h"
 #include "query/table_process.h"
 
@@ -203,6 +205,23 @@ void process_peak(const struct query_world *world, const struct query_row *row,
     for (size_t i = 0; i < row->process->n_accounts; i++)
         if (on_device(&row->process->accounts[i]))
             add_figure(ret, &row->process->accounts[i], PROCESS_PEAK_BYTES);
+}
+
+/* Of the process table, or of a book. */
+void process_driver(const struct query_world *world, const struct query_row *row,
+                    const struct query_field *field, struct query_value *ret)
+{
+    bool known = row->host || row->process->valid & LEDGER_HAS_PID;
+    if (!known || *row->process->host)
+        return;
+    struct ledger_driver_use use =
+        ledger_driver_use(world->ledger, row->host ? row->host->pid : row->process->pid, NULL);
+    if (use.known)
+        query_set_number(ret, use.bytes);
+    if (use.partly)
+        ret->state |= QUERY_UNKNOWN;
+    if (use.known && use.partly)
+        ret->marks |= QUERY_AT_LEAST;
 }
 
 /* One space of the host, or with 0 all that add up. */

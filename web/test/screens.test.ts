@@ -4,7 +4,7 @@ import type { Suspect } from '../src/api/types'
 import type { FlameAnswer } from '../src/draw/tree'
 import { frameMark, treeFind, treeOf } from '../src/draw/tree'
 import { evenly, trendLine } from '../src/draw/trend'
-import { devicesOf, ownersOf, rowsOf, spaceNames } from '../src/views/device_model'
+import { devicesOf, driverProcessesOf, fullest, ownersOf, rowsOf, spaceNames } from '../src/views/device_model'
 import { addMoment, MOMENTS_MAX, type Moment } from '../src/views/heap_moments'
 import { everyMs, groupsOf, shownRange } from '../src/views/history_model'
 import {
@@ -62,6 +62,39 @@ test('a device without a size says so, and the host is no device', () => {
   assert.deepEqual(
     list.map((one) => [one.uid, one.spaces[0]!.capacity]),
     [['uid-0', null]],
+  )
+})
+
+test("the driver's figures stand beside what is accounted, and are null where it tells none", () => {
+  const [card] = devicesOf([
+    device('dram', 3, { capacity: 100, 'driver.used': 90, 'driver.reserved': 1, unattributed: 87, confirmed: true }),
+  ])
+  assert.deepEqual(card!.driver, { used: 90, reserved: 1, unattributed: 87, capacity: 100 })
+  assert.equal(fullest(card!), 0.9)
+  const [silent] = devicesOf([device('dram', 3, { capacity: 100, 'driver.used': null, confirmed: true })])
+  assert.deepEqual(silent!.driver, { used: null, reserved: null, unattributed: null, capacity: 100 })
+  const [other] = devicesOf([device('dram', 3, { capacity: 100, 'driver.used': null, confirmed: false })])
+  assert.equal(other!.driver, null)
+})
+
+test('processes of the driver are of one device, the largest first', () => {
+  const row = (pid: number | null, driver: number | null, more: object = {}): Record<string, unknown> => ({
+    device_uid: 'uid-0',
+    pid,
+    driver_pid: pid ?? 99,
+    program: pid === null ? null : 'p',
+    driver,
+    accounted: null,
+    ...more,
+  })
+  const list = driverProcessesOf([row(1, null), row(2, 5), row(null, 9), row(4, 7, { device_uid: 'uid-1' })], 'uid-0')
+  assert.deepEqual(
+    list.map((process) => [process.pid, process.driverPid, process.bytes]),
+    [
+      [null, 99, 9],
+      [2, 2, 5],
+      [1, 1, null],
+    ],
   )
 })
 

@@ -382,6 +382,8 @@ export interface Self {
   /** how scarce memory is, as it is published for allocators */
   pressure: Record<string, unknown> | null
   leaks: Figures
+  /** how the NVIDIA driver's figures are read: version, problem (empty while NVML answers), readings, failures, and the processor time of a reading in nanoseconds */
+  driver?: Record<string, unknown> | null
   http: Figures
   events: Figures
 }
@@ -452,6 +454,18 @@ export interface Routes {
   }
   /** Devices and their kinds of memory */
   'GET /api/v1/devices': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+    }
+    answer: Table
+  }
+  /** Processes on devices as the driver counts them */
+  'GET /api/v1/device_processes': {
     args: {
       by?: string
       where?: string

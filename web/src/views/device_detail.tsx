@@ -10,8 +10,18 @@ import { FragmentMap } from '../draw/fragments_view'
 import { TimeChart } from '../kit/chart'
 import { Card, Choice, Fact, Facts, ProblemBox, StaleNotice, Tabs, ViewHead, Waiting } from '../kit/parts'
 import { Table, type TableColumn } from '../kit/table'
-import { ownersOf, rowsOf, spaceNames, spaceTitle, type Device, type Owner, type Row, type Space } from './device_model'
-import { deviceTitle, fillText, SpaceBar, spaceLink } from './devices'
+import {
+  driverProcessesOf,
+  ownersOf,
+  rowsOf,
+  spaceNames,
+  spaceTitle,
+  type Device,
+  type Owner,
+  type Row,
+  type Space,
+} from './device_model'
+import { deviceTitle, DriverBlock, fillText, SpaceBar, spaceLink } from './devices'
 import { everyMs, shownRange } from './history_model'
 import { BUFFER_SHOW } from './tables_model'
 import { RangeChoice, timeRange, zoom } from './range'
@@ -20,7 +30,15 @@ const BLOCKS_MAX = 5000
 const POINTS = 400
 const COLOURS = 7 // holders with a colour of their own; the others share the eighth
 
-export function DeviceDetail({ device, accounts }: { device: Device; accounts: Row[] }): JSX.Element {
+export function DeviceDetail({
+  device,
+  accounts,
+  driven,
+}: {
+  device: Device
+  accounts: Row[]
+  driven: Row[]
+}): JSX.Element {
   const asked = word('space')
   const space = device.spaces.find((one) => one.name === asked) ?? device.spaces[0]
   return (
@@ -37,6 +55,11 @@ export function DeviceDetail({ device, accounts }: { device: Device; accounts: R
         now={space?.name ?? ''}
         tabs={device.spaces.map((one) => ({ id: one.name, title: one.title, href: spaceLink(device, one) }))}
       />
+      {device.driver && (
+        <Card title="Driver">
+          <DriverBlock device={device} driver={device.driver} processes={driverProcessesOf(driven, device.uid)} />
+        </Card>
+      )}
       {space && (
         <SpaceDetail
           key={space.name}

@@ -19,6 +19,24 @@ export interface Owner {
   blocks: number
 }
 
+/** What the driver itself counts (NVIDIA); a figure that it does not tell is null. */
+export interface Driver {
+  used: number | null
+  reserved: number | null
+  unattributed: number | null // of used, what is not accounted
+  capacity: number | null
+}
+
+/** A process on a device as the driver counts it; pid and program are null for one of another PID namespace. */
+export interface DriverProcess {
+  pid: number | null
+  driverPid: number
+  program: string | null
+  user: string | null
+  bytes: number | null
+  accounted: number | null // null: it keeps no book
+}
+
 export interface Device {
   uid: string
   ordinal: number | null
@@ -27,6 +45,7 @@ export interface Device {
   kind: string | null
   processes: number
   used: number
+  driver: Driver | null // null: nothing is known
   spaces: Space[]
 }
 
@@ -73,11 +92,13 @@ export function devicesOf(rows: Row[]): Device[] {
         kind: text(row['device_kind']),
         processes: 0,
         used: 0,
+        driver: null,
         spaces: [],
       }
       devices.set(uid, device)
     }
     const name = String(row['space'] ?? '?')
+    if (name === 'dram') device.driver = driverOf(row)
     device.processes = Math.max(device.processes, figure(row['processes']))
     if (name !== 'system') device.used += figure(row['used'])
     device.spaces.push({
@@ -92,6 +113,33 @@ export function devicesOf(rows: Row[]): Device[] {
   const all = [...devices.values()]
   for (const device of all) device.spaces = joinOnChip(device.spaces)
   return all.sort((a, b) => (a.ordinal ?? Infinity) - (b.ordinal ?? Infinity) || (a.name < b.name ? -1 : 1))
+}
+
+const told = (value: unknown): number | null => (typeof value === 'number' ? value : null)
+
+function driverOf(row: Row): Driver | null {
+  const driver = {
+    used: told(row['driver.used']),
+    reserved: told(row['driver.reserved']),
+    unattributed: told(row['unattributed']),
+    capacity: row['confirmed'] === true ? figureOrNull(row['capacity']) : null,
+  }
+  return driver.used === null && driver.capacity === null ? null : driver
+}
+
+/** Rows of `device_processes` of one device, the largest first; those of unknown size come last. */
+export function driverProcessesOf(rows: Row[], uid: string): DriverProcess[] {
+  return rows
+    .filter((row) => deviceKey(row) === uid)
+    .map((row) => ({
+      pid: told(row['pid']),
+      driverPid: figure(row['driver_pid']),
+      program: text(row['program']),
+      user: text(row['user']),
+      bytes: told(row['driver']),
+      accounted: told(row['accounted']),
+    }))
+    .sort((a, b) => (b.bytes ?? -1) - (a.bytes ?? -1) || a.driverPid - b.driverPid)
 }
 
 function joinOnChip(spaces: Space[]): Space[] {
@@ -143,6 +191,10 @@ export function fullness(used: number, capacity: number | null): 'ok' | 'warn' |
   return part >= 0.9 ? 'bad' : part >= 0.75 ? 'warn' : 'ok'
 }
 
-/** How full the fullest memory is, for the order of attention. */
+/** How full the fullest memory is, by the accounts or by the driver, for the order of attention. */
 export const fullest = (device: Device): number =>
-  Math.max(0, ...device.spaces.map((space) => (space.capacity ? space.used / space.capacity : 0)))
+  Math.max(
+    0,
+    device.driver?.capacity ? (device.driver.used ?? 0) / device.driver.capacity : 0,
+    ...device.spaces.map((space) => (space.capacity ? space.used / space.capacity : 0)),
+  )

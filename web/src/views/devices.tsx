@@ -9,7 +9,19 @@ import { link, place, word } from '../base/route'
 import { Card, Empty, Meter, ProblemBox, StaleNotice, ViewHead, Waiting } from '../kit/parts'
 import { Stack } from '../kit/stack'
 import { DeviceDetail } from './device_detail'
-import { devicesOf, ownersOf, rowsOf, spaceNames, type Device, type Owner, type Row, type Space } from './device_model'
+import {
+  devicesOf,
+  driverProcessesOf,
+  ownersOf,
+  rowsOf,
+  spaceNames,
+  type Device,
+  type Driver,
+  type DriverProcess,
+  type Owner,
+  type Row,
+  type Space,
+} from './device_model'
 
 const OWNERS_SHOWN = 7
 
@@ -20,15 +32,17 @@ export function Devices(): JSX.Element {
     show: 'pid,program,user,device,device_uid,space,bytes,blocks',
     shape: 'arrays',
   })
+  const onDevices = useResource<TableAnswer>('/device_processes', { shape: 'arrays' })
   const uid = place.value.parts[1]
   const label = word('device') // other screens know a device by its number and name only
   const list = useMemo(() => (devices.data ? devicesOf(rowsOf(devices.data)) : []), [devices.data])
   const owners = useMemo(() => (accounts.data ? rowsOf(accounts.data) : []), [accounts.data])
+  const driven = useMemo(() => (onDevices.data ? rowsOf(onDevices.data) : []), [onDevices.data])
 
   if (!devices.data) return devices.problem ? <ProblemBox problem={devices.problem} middle /> : <Waiting rows={8} />
   if (uid || label) {
     const chosen = list.find((device) => (uid ? device.uid === uid : deviceTitle(device) === label))
-    if (chosen) return <DeviceDetail device={chosen} accounts={owners} />
+    if (chosen) return <DeviceDetail device={chosen} accounts={owners} driven={driven} />
     return (
       <Empty title="This device is not here" middle>
         <span>No program reports memory on it at present. It appears when one does.</span>
@@ -38,7 +52,7 @@ export function Devices(): JSX.Element {
       </Empty>
     )
   }
-  const held = list.reduce((sum, device) => sum + device.used, 0)
+  const held = list.reduce((sum, device) => sum + Math.max(device.used, device.driver?.used ?? 0), 0)
   return (
     <>
       <ViewHead
@@ -53,7 +67,7 @@ export function Devices(): JSX.Element {
       ) : (
         <div class="grid">
           {list.map((device) => (
-            <DeviceCard key={device.uid} device={device} accounts={owners} wide={list.length === 1} />
+            <DeviceCard key={device.uid} device={device} accounts={owners} driven={driven} wide={list.length === 1} />
           ))}
         </div>
       )}
@@ -65,8 +79,8 @@ function Nothing(): JSX.Element {
   return (
     <Empty title="No accelerator memory is reported" middle>
       <span>
-        Devices appear when a program reports what it holds on one: by libmemoir, over the sockets of memoird, or from
-        tt-metal.
+        Devices appear when a program reports what it holds on one (by libmemoir, over the sockets of memoird, or from
+        tt-metal), and NVIDIA devices when their driver is loaded.
       </span>
       <span>To see how it looks, run the demo on two simulated devices:</span>
       <pre>memoir demo</pre>
@@ -75,7 +89,17 @@ function Nothing(): JSX.Element {
   )
 }
 
-function DeviceCard({ device, accounts, wide }: { device: Device; accounts: Row[]; wide: boolean }): JSX.Element {
+function DeviceCard({
+  device,
+  accounts,
+  driven,
+  wide,
+}: {
+  device: Device
+  accounts: Row[]
+  driven: Row[]
+  wide: boolean
+}): JSX.Element {
   return (
     <Card
       span={wide ? 12 : 6}
@@ -91,7 +115,61 @@ function DeviceCard({ device, accounts, wide }: { device: Device; accounts: Row[
           owners={ownersOf(accounts, device.uid, spaceNames(space))}
         />
       ))}
+      {device.driver && (
+        <DriverBlock device={device} driver={device.driver} processes={driverProcessesOf(driven, device.uid)} />
+      )}
     </Card>
+  )
+}
+
+/** "3.8 GB of 150.8 GB, 2.5 %" as the driver counts. */
+function driverText(driver: Driver): string {
+  if (driver.used === null) return 'not known'
+  if (driver.capacity === null) return bytes(driver.used)
+  return `${bytes(driver.used)} of ${bytes(driver.capacity)}, ${percent((100 * driver.used) / driver.capacity)}`
+}
+
+/** What the driver counts, and for whom: also processes that keep no book. */
+export function DriverBlock({
+  device,
+  driver,
+  processes,
+}: {
+  device: Device
+  driver: Driver
+  processes: DriverProcess[]
+}): JSX.Element {
+  const shown = processes.slice(0, OWNERS_SHOWN)
+  return (
+    <div class="space">
+      <div class="spread">
+        <span class="space-name">By the driver</span>
+        <span class="muted">
+          {driver.unattributed === null ? '' : `${bytes(driver.unattributed)} unattributed`}
+          {driver.reserved ? ` · ${bytes(driver.reserved)} more reserved` : ''}
+        </span>
+        <span class="num grow">{driverText(driver)}</span>
+      </div>
+      {driver.used !== null && driver.capacity !== null && (
+        <Meter share={driver.used / driver.capacity} label={`${device.name} by the driver`} />
+      )}
+      {shown.length > 0 && (
+        <ul class="owners" aria-label={`processes on ${device.name} by the driver`}>
+          {shown.map((process) => (
+            <li key={process.driverPid}>
+              {process.pid === null ? (
+                <span class="muted">another namespace</span>
+              ) : (
+                <a href={link(`process/${process.pid}`)}>{process.program}</a>
+              )}{' '}
+              <span class="faint">{process.driverPid}</span> {process.bytes === null ? '?' : bytes(process.bytes)}
+              {process.accounted === null && <span class="muted"> no book</span>}
+            </li>
+          ))}
+          {processes.length > shown.length && <li class="muted">{count(processes.length - shown.length)} more</li>}
+        </ul>
+      )}
+    </div>
   )
 }
 
