@@ -168,7 +168,7 @@ static void on_record(void *context, const void *record, size_t bytes)
             observed_more(p, more);
     } else if (kind == WIRE_RECORD_LIBRARY && bytes >= sizeof(*event)) {
         targets_of((pid_t)event->pid, on_library, o);
-        p = observer_find(o, (pid_t)event->pid);
+        p = process_for(o, (pid_t)event->pid, event->generation);
         if (p)
             observed_code_changed(p);
     }
