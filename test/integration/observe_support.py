@@ -1,0 +1,140 @@
+"""memoir-observe with probes on the stand-in driver."""
+
+import json
+import os
+import pathlib
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cuda"))
+from cuda_support import BUILD, STANDIN, CudaTest, environment  # noqa: E402, F401
+
+OBSERVE = BUILD / "src/observe/memoir-observe"
+PATIENCE_S = 60
+LIBRARY = STANDIN / "libcuda.so.1"
+
+# What the stand-in calls them, by the space that Memoir has for them.
+SPACES = {
+    "dram": ("device", "pool", "array", "physical"),
+    "pinned": ("host",),
+    "managed": ("managed",),
+    "registered": ("registered",),
+}
+
+
+def why_not():
+    """Why nothing can be traced here, or None."""
+    if not OBSERVE.exists():
+        return "built without BPF"
+    if os.geteuid() != 0:
+        return "needs root"
+    if os.readlink("/proc/self/ns/pid") != "pid:[4026531836]":
+        return "needs the initial PID namespace"
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            Observer(folder, "probe-test").stop()
+        except RuntimeError as error:
+            return str(error)
+    return None
+
+
+class Observer:
+    """A running observer of all processes that use the stand-in. Names tell observers of parallel tests apart."""
+
+    def __init__(self, folder, name, *options, books=None):
+        self.folder, self.name = pathlib.Path(folder), f"{name}-{os.getpid()}"
+        self.socket = str(self.folder / f"{name}.sock")
+        self.log = self.folder / f"{name}.log"
+        self.options = options
+        self.books = books
+        self.start()
+
+    def start(self):
+        read_end, write_end = os.pipe()
+        books = ["--dir", str(self.books)] if self.books else ["--no-books"]
+        with open(self.log, "a") as log:
+            self.process = subprocess.Popen(
+                [str(OBSERVE), "--all", "--name", self.name, "--socket", self.socket, "--library", str(LIBRARY),
+                 "--ready", str(write_end), *books, *self.options], pass_fds=[write_end], stderr=log)
+        os.close(write_end)
+        with os.fdopen(read_end) as ready:
+            if not select.select([ready], [], [], PATIENCE_S)[0] or ready.readline().strip() != "ready":
+                self.process.kill()
+                self.process.wait()
+                raise RuntimeError("memoir-observe did not start: " + self.log.read_text())
+
+    def ask(self, request):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(PATIENCE_S)
+            s.connect(self.socket)
+            with s.makefile("rwb") as f:
+                f.write(request.encode() + b"\n")
+                f.flush()
+                word, rest = f.readline().decode().split(None, 1)
+                if word != "ok":
+                    raise RuntimeError(rest.strip())
+                return f.read(int(rest))
+
+    def traced(self, pid):
+        """What the kernel's tables say of a process; None: nothing."""
+        for p in json.loads(self.ask("list"))["processes"]:
+            if p["pid"] == pid:
+                return p
+        return None
+
+    def status(self):
+        return json.loads(self.ask("status"))
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+        self.process.wait(PATIENCE_S)
+
+
+def live(process, space):
+    return (process or {"spaces": {}})["spaces"].get(space, {}).get("live_bytes", 0)
+
+
+def counted(counts, space):
+    """Live bytes by the stand-in's own count, all devices."""
+    return sum(device.get(kind, [0, 0])[0] for device in counts["live"] for kind in SPACES[space])
+
+
+def wait_for(what, condition):
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.01)
+    raise AssertionError(f"not within {PATIENCE_S} s: {what}")
+
+
+class ObserveTest(CudaTest):
+    reason = why_not()
+
+    def setUp(self):
+        if self.reason:
+            self.skipTest(self.reason)
+        super().setUp()
+
+    def observer(self, *options, books=None):
+        observer = Observer(self.folder, self.id().rsplit(".", 1)[-1].replace("_", "-")[:30], *options, books=books)
+        self.addCleanup(observer.stop)
+        return observer
+
+    def assert_same(self, observer, pid, answer, where=""):
+        """All live bytes are those that the stand-in counts."""
+        traced = observer.traced(pid)
+        for space in SPACES:
+            self.assertEqual(live(traced, space), counted(answer["counts"], space), f"{where} {space}")
+        return traced

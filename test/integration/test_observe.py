@@ -1,0 +1,289 @@
+"""The observer sees every allocation and copy of programs on the stand-in driver, and keeps the count whatever happens."""
+
+import os
+import subprocess
+import tempfile
+import unittest
+
+from observe_support import BUILD, ObserveTest, PATIENCE_S, environment, live, wait_for
+
+MIB = 1 << 20
+
+
+class Exactness(ObserveTest):
+    def test_live_bytes_after_every_step(self):
+        observer = self.observer()
+        drive = self.drive()
+        drive.ok("primary", 0)
+        for words in (("alloc", MIB), ("alloc", 12345), ("alloc", 4 * MIB, "managed"), ("alloc", 3 * MIB, "pool"),
+                      ("alloc", 2 * MIB, "host"), ("alloc", 70000, "pitch"), ("alloc", 65536, "array"),
+                      ("alloc", 2 * MIB, "physical"), ("register", 5 * MIB), ("buffer", MIB),
+                      ("copy", "h2d", 0, 4096, 9), ("copy", "d2h", 0, 4096, 9), ("free", 0), ("free", 2), ("free", 4),
+                      ("free", 6), ("free", 7), ("free", 8), ("alloc", 9 * MIB), ("free", 1), ("free", 3), ("free", 5)):
+            self.assert_same(observer, drive.pid, drive.ok(*words), words)
+        self.assertEqual(live(observer.traced(drive.pid), "dram"), 9 * MIB)
+
+    def test_every_entry_point(self):
+        observer = self.observer()
+        for way in ("name", "version"):
+            with self.subTest(way=way):
+                drive = self.drive(way)
+                drive.ok("primary", 0)
+                traced = self.assert_same(observer, drive.pid, drive("phase", "every"))
+                self.assertEqual(traced["lost"]["unpaired"], 0)
+                self.assertEqual(traced["lost"]["blocks"], 0)
+
+    def test_failing_calls_and_bad_arguments(self):
+        observer = self.observer()
+        drive = self.drive()
+        drive.ok("primary", 0)
+        drive.ok("alloc", MIB)
+        self.assert_same(observer, drive.pid, drive("phase", "errors"))
+        self.assertNotEqual(drive("alloc", 1 << 46)["result"], 0)
+        self.assertNotEqual(drive("free", "0x123456789000")["result"], 0)
+        self.assert_same(observer, drive.pid, drive("counts"))
+
+    def test_a_free_that_fails_keeps_its_block(self):
+        observer = self.observer()
+        drive = self.drive(MEMOIR_STANDIN_FAIL="cuMemFree_v2:1")
+        drive.ok("primary", 0)
+        drive.ok("alloc", 3 * MIB)
+        self.assertNotEqual(drive("free", 0)["result"], 0)
+        traced = self.assert_same(observer, drive.pid, drive("counts"))
+        self.assertEqual(live(traced, "dram"), 3 * MIB)
+        self.assertEqual(traced["history_live_bytes"], 3 * MIB)
+
+    def test_threads_that_hand_addresses_on(self):
+        observer = self.observer()
+        drive = self.drive()
+        drive.ok("primary", 0)
+        traced = self.assert_same(observer, drive.pid, drive.ok("phase", "handoff", 100000, 4))
+        self.assertEqual(traced["lost"]["unknown_frees"], 0)
+        self.assertEqual(traced["lost"]["replaced"], 0)
+
+    def test_a_million_events(self):
+        observer = self.observer()
+        drive = self.drive()
+        drive.ok("primary", 0)
+        answer = drive.ok("phase", "churn", 500000, 2)
+        traced = self.assert_same(observer, drive.pid, answer)
+        self.assertGreaterEqual(traced["calls"], 1000000)
+        self.assertEqual(traced["lost"]["unknown_frees"], 0)
+
+    def test_contexts_end_in_one_step(self):
+        observer = self.observer()
+        drive = self.drive()
+        drive.ok("context", 0)
+        drive.ok("alloc", 8 * MIB)
+        drive.ok("alloc", MIB, "host")
+        self.assert_same(observer, drive.pid, drive.ok("destroy"), "destroy")
+        drive.ok("primary", 1)
+        drive.ok("alloc", 2 * MIB)
+        self.assert_same(observer, drive.pid, drive.ok("reset", 1), "reset")
+        self.assertEqual(live(observer.traced(drive.pid), "dram"), 0)
+
+    def test_copies_are_counted_each_way(self):
+        observer = self.observer()
+        drive = self.drive()
+        drive.ok("primary", 0)
+        drive.ok("alloc", MIB)
+        drive.ok("buffer", MIB)
+        for _ in range(7):
+            drive.ok("copy", "h2d", 0, 5000, 1)
+        for _ in range(3):
+            drive.ok("copy", "d2h", 0, 600, 1)
+        copies = observer.traced(drive.pid)["copies"]
+        self.assertEqual((copies["to_device"]["count"], copies["to_device"]["bytes"]), (7, 35000))
+        self.assertEqual((copies["from_device"]["count"], copies["from_device"]["bytes"]), (3, 1800))
+
+
+class Processes(ObserveTest):
+    def test_two_processes_apart(self):
+        observer = self.observer()
+        one, two = self.drive(), self.drive()
+        one.ok("primary", 0)
+        two.ok("primary", 0)
+        self.assert_same(observer, one.pid, one.ok("alloc", 5 * MIB))
+        self.assert_same(observer, two.pid, two.ok("alloc", 7 * MIB))
+        self.assert_same(observer, one.pid, one.ok("free", 0))
+        self.assertEqual(live(observer.traced(two.pid), "dram"), 7 * MIB)
+
+    def test_exec_begins_anew(self):
+        observer = self.observer()
+        drive = self.drive()
+        drive.ok("primary", 0)
+        drive.ok("alloc", 5 * MIB)
+        drive("exec")
+        drive.ok("primary", 0)
+        traced = self.assert_same(observer, drive.pid, drive.ok("alloc", MIB))
+        self.assertEqual(live(traced, "dram"), MIB)
+
+    def test_fork_leaves_the_parent_as_it_is(self):
+        observer = self.observer()
+        drive = self.drive()
+        drive.ok("primary", 0)
+        drive.ok("alloc", 5 * MIB)
+        self.assert_same(observer, drive.pid, drive("fork"))
+
+    def test_a_killed_process_is_purged(self):
+        observer = self.observer()
+        drive = self.drive()
+        drive.ok("primary", 0)
+        drive.ok("alloc", 5 * MIB)
+        self.assertIsNotNone(observer.traced(drive.pid))
+        pid = drive.pid
+        drive.process.kill()
+        drive.process.wait(PATIENCE_S)
+        wait_for("the kernel's entry is gone", lambda: observer.traced(pid) is None)
+        self.assertGreater(len(observer.ask(f"dump {pid}")), 100)  # its history stays
+
+    def test_attach_in_the_middle_and_again(self):
+        drive = self.drive()
+        drive.ok("primary", 0)
+        drive.ok("alloc", 5 * MIB)
+        observer = self.observer()
+        drive.ok("alloc", 3 * MIB)
+        self.assertEqual(live(observer.traced(drive.pid), "dram"), 3 * MIB)
+        drive.ok("free", 0)
+        traced = observer.traced(drive.pid)
+        self.assertEqual((live(traced, "dram"), traced["lost"]["unknown_frees"]), (3 * MIB, 1))
+        observer.stop()
+        drive.ok("free", 1)
+        drive.ok("alloc", MIB)
+        observer.start()
+        drive.ok("alloc", 2 * MIB)
+        self.assertEqual(live(observer.traced(drive.pid), "dram"), 2 * MIB)
+
+
+class Faults(ObserveTest):
+    def test_counting_goes_on_without_the_observer(self):
+        observer = self.observer()
+        drive = self.drive()
+        drive.ok("primary", 0)
+        drive.ok("alloc", 5 * MIB)
+        self.assertEqual(live(observer.traced(drive.pid), "dram"), 5 * MIB)
+        observer.kill()
+        drive.ok("alloc", 3 * MIB)
+        drive.ok("free", 0)
+        answer = drive.ok("phase", "churn", 1000, 2)
+        observer.start()
+        traced = self.assert_same(observer, drive.pid, answer)
+        self.assertEqual(traced["history_live_bytes"], 3 * MIB)
+        self.assertTrue(observer.status()["adopted"])
+
+    def test_a_full_ring_costs_events_only(self):
+        observer = self.observer("--ring-bytes", "65536", "--ring-quota", "32768")
+        drive = self.drive()
+        drive.ok("primary", 0)
+        observer.process.send_signal(19)  # SIGSTOP: nobody reads
+        try:
+            answer = drive.ok("phase", "churn", 3000, 1)
+            answer = drive.ok("alloc", 4 * MIB)
+        finally:
+            observer.process.send_signal(18)
+        traced = self.assert_same(observer, drive.pid, answer)
+        self.assertGreater(traced["lost"]["events"], 0)
+        wait_for("the history finds what it missed",
+                 lambda: observer.traced(drive.pid)["history_live_bytes"] == 4 * MIB)
+
+    def test_a_full_table_counts_what_does_not_fit(self):
+        observer = self.observer("--blocks-quota", "10")
+        drive, other = self.drive(), self.drive()
+        drive.ok("primary", 0)
+        other.ok("primary", 0)
+        for _ in range(15):
+            drive.ok("alloc", MIB)
+        traced = observer.traced(drive.pid)
+        self.assertEqual(live(traced, "dram"), 10 * MIB)
+        self.assertEqual((traced["lost"]["blocks"], traced["lost"]["bytes"]), (5, 5 * MIB))
+        self.assert_same(observer, other.pid, other.ok("alloc", MIB))  # its quota is its own
+
+    def test_stop_removes_all_probes(self):
+        observer = self.observer()
+        name = f"/sys/fs/bpf/memoir-{observer.name}"
+        self.assertTrue(os.path.isdir(name))
+        observer.ask("stop")
+        observer.process.wait(PATIENCE_S)
+        self.assertFalse(os.path.exists(name))
+
+    def test_orphans_are_removed_on_request(self):
+        observer = self.observer()
+        observer.kill()
+        name = f"/sys/fs/bpf/memoir-{observer.name}"
+        self.assertTrue(os.path.isdir(name))
+        observer.start() # takes over
+        observer.kill()
+        said = subprocess.run([BUILD / "src/observe/memoir-observe", "--remove-orphans"], capture_output=True, text=True,
+                              timeout=PATIENCE_S)
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertIn(observer.name, said.stdout)
+        self.assertFalse(os.path.exists(name))
+
+    def test_requests_that_make_no_sense(self):
+        observer = self.observer()
+        for request in ("", "dump", "dump x", "dump -1", "dump 4194305", "trace 0", "nonsense", "dump 1"):
+            with self.assertRaises(RuntimeError, msg=request):
+                observer.ask(request)
+        with self.assertRaises(Exception):
+            observer.ask("x" * 5000)
+        self.assertEqual(observer.status()["processes"], 0)
+
+
+class Views(ObserveTest):
+    def memoir(self, *words):
+        return subprocess.run([BUILD / "src/cli/memoir", *map(str, words)], capture_output=True, text=True,
+                              timeout=PATIENCE_S, env={**os.environ, "MEMOIR_DIR": str(self.books), "MEMOIR_NVML": "off"})
+
+    def setUp(self):
+        super().setUp()
+        holder = tempfile.TemporaryDirectory(dir="/dev/shm")
+        self.addCleanup(holder.cleanup)
+        os.chmod(holder.name, 0o755)
+        self.books = holder.name
+
+    def test_books_of_observed_processes(self):
+        observer = self.observer(books=self.books)
+        drive = self.drive()
+        drive.ok("primary", 0)
+        drive.ok("alloc", 5 * MIB)
+        drive.ok("alloc", 2 * MIB, "host")
+        drive.ok("register", 3 * MIB)
+        observer.ask("flush")
+        said = self.memoir("query", "processes", "--show", "pid,device,pinned,registered,host", "--csv")
+        row = [line for line in said.stdout.splitlines() if line.startswith(f"{drive.pid},")]
+        self.assertEqual(row, [f"{drive.pid},{5 * MIB},{2 * MIB},{3 * MIB},{2 * MIB}"], said)
+
+    def test_python_lines_are_named(self):
+        observer = self.observer(books=self.books)
+        script = self.folder / "train.py"
+        script.write_text(
+            "import ctypes, sys\n"
+            "c = ctypes.CDLL('libcuda.so.1')\n"
+            "c.cuInit(0)\n"
+            "context = ctypes.c_void_p()\n"
+            "c.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)\n"
+            "c.cuCtxSetCurrent(context)\n"
+            "print('ready', flush=True); sys.stdin.readline()\n"
+            "def load_weights():\n"
+            "    p = ctypes.c_uint64()\n"
+            "    c.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(8 << 20))\n"
+            "load_weights()\n"
+            "print('done', flush=True); sys.stdin.readline()\n")
+        program = subprocess.Popen(["/usr/bin/python3", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   env=environment(self.folder))
+        try:
+            self.assertEqual(program.stdout.readline().strip(), "ready")
+            observer.ask("flush")
+            program.stdin.write("\n")
+            program.stdin.flush()
+            self.assertEqual(program.stdout.readline().strip(), "done")
+            observer.ask("flush")
+            said = self.memoir("sites", program.pid)
+            self.assertIn("train.py:10 in load_weights", said.stdout, said)
+        finally:
+            program.kill()
+            program.communicate()
+
+
+if __name__ == "__main__":
+    unittest.main()
