@@ -87,6 +87,42 @@ static void errors_virtual(void)
     OK(cuMemAddressFree, a, 4 * MIB);
 }
 
+/* Memory of a graph is live from its launch to its free, and only once. */
+static void errors_graph(void)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS alloc = {
+        .pool = {.type = CU_MEM_ALLOCATION_PINNED, .location = {CU_MEM_LOCATION_DEVICE, 0}},
+        .bytesize = 4096};
+    CUgraphNode node;
+    CUgraphExec e;
+    CUgraph g;
+    CUstream s;
+    char host[16] = "";
+
+    OK(cuGraphCreate, &g, 0);
+    OK(cuGraphAddMemAllocNode, &node, g, NULL, 0, &alloc);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD_v2, alloc.dptr, host, sizeof(host));
+    OK(cuGraphInstantiateWithFlags, &e, g, 0);
+    OK(cuGraphLaunch, e, NULL);
+    OK(cuMemcpyHtoD_v2, alloc.dptr, host, sizeof(host));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphLaunch, e, NULL);
+    OK(cuMemFree_v2, alloc.dptr);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2, alloc.dptr);
+    OK(cuGraphLaunch, e, NULL);
+    OK(cuMemFreeAsync, alloc.dptr, NULL);
+    OK(cuGraphExecDestroy, e);
+    OK(cuGraphDestroy, g);
+
+    OK(cuStreamCreate, &s, 0);
+    FAILS(CUDA_ERROR_ILLEGAL_STATE, cuStreamEndCapture, s, &g);
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamBeginCapture_v2, NULL, 0);
+    OK(cuStreamBeginCapture_v2, s, 2);
+    FAILS(CUDA_ERROR_ILLEGAL_STATE, cuStreamBeginCapture_v2, s, 2);
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamQuery, s);
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture, s, &g);
+    OK(cuStreamDestroy_v2, s);
+}
+
 /* Without a context, and with one that is gone. */
 static void errors_context(void)
 {
@@ -134,6 +170,7 @@ void drive_errors(void)
     errors_memory();
     errors_registered();
     errors_virtual();
+    errors_graph();
     errors_context();
     errors_lookup();
 }
