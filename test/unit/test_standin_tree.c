@@ -1,8 +1,8 @@
 /* The ordered set in which the stand-in driver keeps blocks and handles. */
 #include "standin/tree.h"
 
-#include <stdlib.h>
 #include <stdbool.h>
+#include <stdlib.h>
 
 #include "check.h"
 
