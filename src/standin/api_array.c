@@ -235,13 +235,14 @@ static CUresult map_array(const void *list, unsigned count)
 API_PTSZ(cuMemMapArrayAsync, map_array, (void *mapInfoList, unsigned int count, CUstream hStream),
          (mapInfoList, count))
 
-/* The address of byte `offset` of an array, if `size` bytes of it follow. */
+/* The address of byte `offset` of an array, if `size` bytes of its first row follow: these copies are for arrays of one
+ * dimension. */
 static CUresult array_bytes(CUarray handle, size_t offset, size_t size, uint64_t *ret)
 {
     state_lock();
     struct array *a = object_of(handle, OBJECT_ARRAY);
-    CUresult r = a ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-    if (a && (offset > a->block->size || size > a->block->size - offset))
+    CUresult r = a ? CUDA_SUCCESS : handle ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+    if (a && (offset > a->row_bytes || size > a->row_bytes - offset))
         r = CUDA_ERROR_INVALID_VALUE;
     if (r == CUDA_SUCCESS)
         *ret = a->block->node.key + offset;

@@ -105,7 +105,7 @@ static CUresult destroy(CUcontext handle)
     struct context *c = context_of(handle);
     if (!c || c->primary) {
         state_unlock();
-        return handle && !c ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
+        return handle ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
     }
     deactivate(c);
     c->destroyed = true;

@@ -67,7 +67,7 @@ static CUresult graph_memory_new(struct context *c, size_t size, struct graph_me
 
     if (!m)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    m->address = size <= standin.memory_bytes - device_used(d) ? arena_take(&d->memory, size) : 0;
+    m->address = device_has_room(d, size) ? arena_take(&d->memory, size) : 0;
     if (!m->address) {
         free(m);
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -97,6 +97,7 @@ API_CONTEXT(cuMemHostRegister_v2, host_register, (void *p, size_t bytesize, unsi
 API_CONTEXT(cuMemHostRegister, host_register, (void *p, size_t bytesize, unsigned int Flags),
             (p, bytesize, Flags))
 
+/* As with cuMemFree(), no context need be current. */
 static CUresult host_unregister(void *p)
 {
     struct context *c;
@@ -105,18 +106,21 @@ static CUresult host_unregister(void *p)
         return CUDA_ERROR_INVALID_VALUE;
     state_lock();
     CUresult r = context_current(&c);
-    if (r == CUDA_SUCCESS) {
-        struct block *b = memory_begins((uintptr_t)p);
-        if (b && b->kind == STANDIN_REGISTERED)
-            memory_drop(b);
-        else
-            r = memory_at((uintptr_t)p) ? CUDA_ERROR_INVALID_VALUE
-                                        : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    }
+    struct block *b = memory_at((uintptr_t)p);
+    if (r == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+        ;
+    else if (!b)
+        r = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    else if (b->kind != STANDIN_REGISTERED || b->node.key != (uintptr_t)p)
+        r = CUDA_ERROR_INVALID_VALUE;
+    else
+        r = CUDA_SUCCESS;
+    if (r == CUDA_SUCCESS)
+        memory_drop(b);
     state_unlock();
     return r;
 }
-API_CONTEXT(cuMemHostUnregister, host_unregister, (void *p), (p))
+API(cuMemHostUnregister, host_unregister, (void *p), (p))
 
 /* The block of host memory at `p`. Needs the lock. */
 static CUresult host_at(void *p, struct block **ret)

@@ -80,7 +80,7 @@ static CUresult physical_create(struct device *d, uint64_t size, bool multicast,
 {
     struct physical *p;
 
-    if (!multicast && size > standin.memory_bytes - device_used(d))
+    if (!multicast && !device_has_room(d, size))
         return CUDA_ERROR_OUT_OF_MEMORY;
     int fd = memory_file("standin-handle", size);
     if (fd < 0)

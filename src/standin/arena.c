@@ -178,6 +178,22 @@ static void slab_list(struct arena *a, struct slab *s, bool listed)
         s->next->prev = s->prev;
 }
 
+void arena_trim(struct arena *a)
+{
+    struct slab *next;
+
+    for (struct slab *s = a->slabs; s; s = next) {
+        next = s->next;
+        if (s->units_used)
+            continue;
+        size_t chunk = (s->base - a->base) / ARENA_CHUNK;
+        slab_list(a, s, false);
+        a->slab[chunk] = NULL;
+        chunks_give(a, chunk, 1);
+        free(s);
+    }
+}
+
 static struct slab *slab_new(struct arena *a)
 {
     long chunk = chunks_take(a, 1, -1);
@@ -270,6 +286,10 @@ uint64_t arena_take(struct arena *a, size_t size)
     if (size < ARENA_SMALL)
         return small_take(a, size);
     long at = chunks_take(a, size / ARENA_CHUNK, -1);
+    if (at < 0) {
+        arena_trim(a);
+        at = chunks_take(a, size / ARENA_CHUNK, -1);
+    }
     return at < 0 ? 0 : a->base + (uint64_t)at * ARENA_CHUNK;
 }
 

@@ -61,6 +61,10 @@ uint64_t arena_take_at(struct arena *a, uint64_t address, size_t size);
 /* Give back what arena_take() returned for `size`. Memory of whole chunks goes back to the system. */
 void arena_give(struct arena *a, uint64_t address, size_t size);
 
+/* Give up slabs that are empty. They are kept otherwise, so that their addresses are reused; arena_take() gives them up when it
+ * needs room. */
+void arena_trim(struct arena *a);
+
 /* Bytes of chunks in use: what a driver takes from the device. */
 static inline uint64_t arena_used(const struct arena *a)
 {

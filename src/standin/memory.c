@@ -47,7 +47,7 @@ CUresult memory_add(enum standin_kind kind, struct device *device, struct contex
 CUresult memory_take(enum standin_kind kind, struct device *device, struct arena *arena,
                      struct context *context, uint64_t size, struct block **ret)
 {
-    if (arena != &standin.host && size > standin.memory_bytes - device_used(device))
+    if (arena != &standin.host && !device_has_room(device, size))
         return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t address = arena_take(arena, size);
     if (address == 0)

@@ -10,20 +10,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The folder, made with mode 0700. A folder of another user is not used. */
+/* The folder, made with mode 0700. A folder of another user is not used, unless root was told to. */
 static bool folder(char *ret, size_t size)
 {
     const char *dir = getenv("MEMOIR_STANDIN_DIR");
+    bool told = dir && *dir;
     struct stat st;
 
-    int n = dir && *dir ? snprintf(ret, size, "%s", dir)
-                        : snprintf(ret, size, "/tmp/memoir-standin-%u", (unsigned)geteuid());
+    int n = told ? snprintf(ret, size, "%s", dir)
+                 : snprintf(ret, size, "/tmp/memoir-standin-%u", (unsigned)geteuid());
     if (n < 0 || (size_t)n >= size)
         return false;
     if (mkdir(ret, 0700) < 0 && errno != EEXIST)
         return false;
-    return lstat(ret, &st) == 0 && S_ISDIR(st.st_mode) &&
-           (st.st_uid == geteuid() || geteuid() == 0);
+    if (lstat(ret, &st) < 0 || !S_ISDIR(st.st_mode))
+        return false;
+    return st.st_uid == geteuid() || (told && geteuid() == 0);
 }
 
 void shared_open(struct shared *s)
@@ -86,7 +88,7 @@ void shared_walk(void (*each)(const struct shared_file *file, void *arg), void *
         struct stat st;
         if (e->d_name[0] < '0' || e->d_name[0] > '9')
             continue;
-        int fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        int fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
         if (fd < 0)
             continue;
         bool whole = fstat(fd, &st) == 0 && read(fd, &f, sizeof(f)) == (ssize_t)sizeof(f);

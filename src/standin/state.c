@@ -118,6 +118,14 @@ uint64_t device_used(const struct device *d)
            d->contexts * SHARED_CONTEXT_BYTES;
 }
 
+bool device_has_room(struct device *d, uint64_t size)
+{
+    if (device_used(d) + size > standin.memory_bytes)
+        arena_trim(&d->memory);
+    uint64_t used = device_used(d);
+    return used <= standin.memory_bytes && size <= standin.memory_bytes - used;
+}
+
 void device_publish(const struct device *d)
 {
     if (standin.shared.file)

@@ -33,8 +33,8 @@ struct context {
     struct node node;
     struct device *device;
     bool primary;
-    bool destroyed;
-    unsigned retained; /* of the primary one */
+    atomic_bool destroyed; /* the thread whose current one it is reads it without the lock */
+    unsigned retained;     /* of the primary one */
     unsigned flags;
     uint64_t id;
 };
@@ -170,3 +170,5 @@ void object_remove(struct object *o); /* does not free it */
 /* Bytes that this process takes from a device, as its driver would tell. Also published for libnvidia-ml. */
 uint64_t device_used(const struct device *d);
 void device_publish(const struct device *d);
+/* Whether the device has `size` bytes left. Slabs that became empty are given up if that helps. */
+bool device_has_room(struct device *d, uint64_t size);

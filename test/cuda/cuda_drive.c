@@ -9,6 +9,7 @@
  *   buffer BYTES | register BYTES          ordinary host memory | the same, registered
  *   free SLOT | free 0xADDRESS             the latter with cuMemFree_v2()
  *   copy h2d|d2h|d2d SLOT BYTES [SLOT]     the second slot is the host's side, or the destination of d2d
+ *   copy any SLOT BYTES SLOT               cuMemcpy() from the first slot to the second
  *   set SLOT BYTES [VALUE] | peek SLOT     bytes of VALUE | the first byte, as the device has it
  *   export SLOT | import HANDLE            IPC: the handle is in the answer of `export`
  *   phase every|errors | phase churn|handoff COUNT THREADS | phase contexts COUNT
@@ -251,8 +252,10 @@ static void command_copy(char **word)
         answer(CU(cuMemcpyDtoH_v2)(host, s->address, size), "");
     else if (strcmp(word[1], "d2d") == 0 && other)
         answer(CU(cuMemcpyDtoD_v2)(other->address, s->address, size), "");
+    else if (strcmp(word[1], "any") == 0 && other)
+        answer(CU(cuMemcpy)(other->address, s->address, size), "");
     else
-        answer_error("copy: expected h2d, d2h, or d2d with two slots");
+        answer_error("copy: expected h2d, d2h, or d2d or any with two slots");
 }
 
 static void command_export(const char *word)

@@ -87,16 +87,55 @@ static void errors_virtual(void)
     OK(cuMemAddressFree, a, 4 * MIB);
 }
 
+/* Memory of a graph is live from its launch to its free, and only once. */
+static void errors_graph(void)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS alloc = {
+        .pool = {.type = CU_MEM_ALLOCATION_PINNED, .location = {CU_MEM_LOCATION_DEVICE, 0}},
+        .bytesize = 4096};
+    CUgraphNode node;
+    CUgraphExec e;
+    CUgraph g;
+    CUstream s;
+    char host[16] = "";
+
+    OK(cuGraphCreate, &g, 0);
+    OK(cuGraphAddMemAllocNode, &node, g, NULL, 0, &alloc);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD_v2, alloc.dptr, host, sizeof(host));
+    OK(cuGraphInstantiateWithFlags, &e, g, 0);
+    OK(cuGraphLaunch, e, NULL);
+    OK(cuMemcpyHtoD_v2, alloc.dptr, host, sizeof(host));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphLaunch, e, NULL);
+    OK(cuMemFree_v2, alloc.dptr);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2, alloc.dptr);
+    OK(cuGraphLaunch, e, NULL);
+    OK(cuMemFreeAsync, alloc.dptr, NULL);
+    OK(cuGraphExecDestroy, e);
+    OK(cuGraphDestroy, g);
+
+    OK(cuStreamCreate, &s, 0);
+    FAILS(CUDA_ERROR_ILLEGAL_STATE, cuStreamEndCapture, s, &g);
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamBeginCapture_v2, NULL, 0);
+    OK(cuStreamBeginCapture_v2, s, 2);
+    FAILS(CUDA_ERROR_ILLEGAL_STATE, cuStreamBeginCapture_v2, s, 2);
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamQuery, s);
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture, s, &g);
+    OK(cuStreamDestroy_v2, s);
+}
+
 /* Without a context, and with one that is gone. */
 static void errors_context(void)
 {
     CUcontext before, c;
     CUdeviceptr a, b;
 
+    OK(cuMemAlloc_v2, &a, 4096);
     OK(cuCtxPopCurrent_v2, &before);
+    OK(cuMemFree_v2, a);
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuMemAlloc_v2, &a, 4096);
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuMemAlloc_v2, NULL, 4096);
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuCtxPopCurrent_v2, &c);
+    FAILS(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, cuMemHostUnregister, &c);
     FAILS(CUDA_ERROR_INVALID_DEVICE, cuCtxCreate_v2, &c, 0, 99);
     OK(cuCtxCreate_v2, &c, 0, 0);
     OK(cuMemAlloc_v2, &a, 4096);
@@ -105,6 +144,8 @@ static void errors_context(void)
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuCtxSetCurrent, c);
     OK(cuDevicePrimaryCtxRetain, &c, 0);
     OK(cuCtxPushCurrent_v2, c);
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuCtxDestroy_v2, c);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuCtxDestroy_v2, NULL);
     OK(cuMemAlloc_v2, &a, 4096);
     OK(cuDevicePrimaryCtxReset_v2, 0);
     FAILS(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuMemAlloc_v2, &b, 4096);
@@ -113,6 +154,41 @@ static void errors_context(void)
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuDevicePrimaryCtxRelease_v2, 0);
     OK(cuCtxPopCurrent_v2, &c);
     OK(cuCtxPushCurrent_v2, before);
+}
+
+static void errors_shape(void)
+{
+    CUDA_ARRAY_DESCRIPTOR shape = {64, 4, 0x20, 1};
+    static char host[4096];
+    CUdeviceptr a;
+    CUarray array;
+
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuArrayCreate_v2, NULL, &shape);
+    OK(cuArrayCreate_v2, &array, &shape);
+    OK(cuMemcpyHtoA_v2, array, 0, host, 256);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoA_v2, array, 256, host, 256);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoA_v2, NULL, 0, host, 16);
+    OK(cuArrayDestroy, array);
+    FAILS(CUDA_ERROR_INVALID_HANDLE, cuArrayDestroy, NULL);
+
+    OK(cuMemAlloc_v2, &a, 4096);
+    CUDA_MEMCPY2D copy = {.src_type = CU_MEMORYTYPE_HOST,
+                          .src_host = host,
+                          .src_pitch = 32,
+                          .dst_type = CU_MEMORYTYPE_DEVICE,
+                          .dst_device = a,
+                          .dst_pitch = 128,
+                          .width = 64,
+                          .height = 4};
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpy2D_v2, &copy);
+    copy.src_pitch = 64;
+    copy.dst_pitch = 2048;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpy2D_v2, &copy);
+    copy.dst_pitch = 64;
+    copy.src_type = 9;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpy2D_v2, &copy);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpy2D_v2, NULL);
+    OK(cuMemFree_v2, a);
 }
 
 static void errors_lookup(void)
@@ -134,7 +210,9 @@ void drive_errors(void)
     errors_memory();
     errors_registered();
     errors_virtual();
+    errors_graph();
     errors_context();
+    errors_shape();
     errors_lookup();
 }
 

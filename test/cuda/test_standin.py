@@ -105,6 +105,19 @@ class Counts(CudaTest):
         copies = drive("copy", "h2d", a, 1000)["counts"]["copies"]
         self.assertEqual(copies, {"h2d": [2, 1100], "d2h": [2, 2], "d2d": [1, 5000], "h2h": [0, 0]})
 
+    def test_a_copy_without_a_direction_is_counted_by_what_lies_there(self):
+        drive = self.drive()
+        drive.ok("context", 0)
+        device = drive.ok("alloc", 5000)["slot"]
+        hosts = [drive.ok("alloc", 5000, "host")["slot"], drive.ok("register", 5000)["slot"], drive.ok("buffer", 5000)["slot"]]
+        for host in hosts:
+            drive.ok("copy", "any", host, 10, device)
+            drive.ok("copy", "any", device, 20, host)
+            drive.ok("copy", "any", host, 40, host)
+        managed = drive.ok("alloc", 5000, "managed")["slot"]
+        copies = drive.ok("copy", "any", managed, 80, device)["counts"]["copies"]
+        self.assertEqual(copies, {"h2d": [3, 30], "d2h": [3, 60], "d2d": [1, 80], "h2h": [3, 120]})
+
     def test_a_call_that_fails_changes_no_count(self):
         drive = self.drive(MEMOIR_STANDIN_MEMORY=str(512 * MIB))
         drive.ok("context", 0)
@@ -148,12 +161,11 @@ class Addresses(CudaTest):
         drive.ok("context", 0)
         for kind in ("device", "pool", "host"):
             for size in (100, 200_000, MIB, 5 * MIB):
-                for _ in range(3):
-                    drive.ok("alloc", size, kind)
-                middle = drive.ok("alloc", size, kind)
-                drive.ok("alloc", size, kind)
-                drive.ok("free", middle["slot"])
-                self.assertEqual(drive.ok("alloc", size, kind)["address"], middle["address"], (kind, size))
+                made = [drive.ok("alloc", size, kind) for _ in range(5)]
+                for block in (made[1], made[3]):
+                    drive.ok("free", block["slot"])
+                again = [drive.ok("alloc", size, kind)["address"] for _ in range(2)]
+                self.assertEqual(again, [made[3]["address"], made[1]["address"]], (kind, size))
 
     def test_small_blocks_lie_at_512_and_large_ones_at_2_MiB(self):
         drive = self.drive()
