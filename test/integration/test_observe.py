@@ -28,8 +28,10 @@ class Exactness(ObserveTest):
         for way in ("name", "version"):
             with self.subTest(way=way):
                 drive = self.drive(way)
-                drive.ok("primary", 0)
-                traced = self.assert_same(observer, drive.pid, drive("phase", "every"))
+                drive.ok("context", 0)
+                said = drive("phase", "every")
+                self.assertEqual((said["failed"], said["unused"]), ([], ""))
+                traced = self.assert_same(observer, drive.pid, said)
                 self.assertEqual(traced["lost"]["unpaired"], 0)
                 self.assertEqual(traced["lost"]["blocks"], 0)
 
