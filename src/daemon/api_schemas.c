@@ -347,6 +347,7 @@ static const struct http_schema schemas[] = {
         "pressure": {"type": ["object", "null"], "description": "how scarce memory is, as it is published for allocators"},
         "leaks": {"$ref": "#/components/schemas/Figures"},
         "driver": {"type": ["object", "null"], "description": "how the NVIDIA driver's figures are read: version, problem (empty while NVML answers), readings, failures, and the processor time of a reading in nanoseconds"},
+        "tracing": {"type": "object", "description": "whether CUDA programs are traced: state (off, waiting, starting, running, failed) and problem"},
         "http": {"$ref": "#/components/schemas/Figures"},
         "events": {"$ref": "#/components/schemas/Figures"}}})},
 {"Session", JSON({

@@ -14,6 +14,7 @@
 #include "daemon/chores.h"
 #include "daemon/daemon.h"
 #include "daemon/driver_facts.h"
+#include "daemon/tracing.h"
 #include "daemon/events.h"
 #include "daemon/exit_watch.h"
 #include "daemon/growing.h"
@@ -216,6 +217,15 @@ static void driver_json(struct daemon *daemon, struct json *json)
     json_object_end(json);
 }
 
+static void tracing_json(struct daemon *daemon, struct json *json)
+{
+    json_key(json, "tracing");
+    json_object_begin(json);
+    json_field_string(json, "state", tracing_state_name(tracing_state(daemon->tracing)));
+    json_field_string(json, "problem", tracing_why(daemon->tracing));
+    json_object_end(json);
+}
+
 static void watch_json(struct daemon *daemon, struct json *json)
 {
     struct growth_counts counts;
@@ -281,6 +291,7 @@ void api_answer_self(struct http_call *call, void *context)
     pressure_json(daemon->pressure, json);
     watch_json(daemon, json);
     driver_json(daemon, json);
+    tracing_json(daemon, json);
     http_self_json(http_server(call), daemon->api, json);
     json_key(json, "events");
     json_object_begin(json);

@@ -89,6 +89,13 @@ static const struct config_key keys[] = {
     {"exits", CONFIG_AUTO, AT(exits), "auto|yes|no", "auto",
      "See every process of the machine when it ends, by BPF: for memoir exited. Auto: as root, unless dir "
      "is set. Where the kernel refuses, a line tells why and the rest goes on."},
+    {"trace", CONFIG_AUTO, AT(trace), "auto|yes|no", "auto",
+     "Trace programs that use CUDA, by a process of its own (memoir-observe) with probes on the driver's library. Auto: as "
+     "root where a driver is installed, unless dir is set."},
+    {"trace-library", CONFIG_PATH, AT(trace_library), "FILE", "",
+     "Attach probes to this driver library, too. Those of the system and those that processes map are found."},
+    {"trace-socket", CONFIG_PATH, AT(trace_socket), "PATH", "",
+     "Where memoir-observe answers. Without it, /run/memoir/observe.sock."},
     {"probe-share", CONFIG_COUNT, AT(probe_share), "N", "5",
      "The part of one processor, in thousandths, that may go into costly fields of the process table "
      "(PSS, command lines, environments). The largest and those that changed come first; 0 leaves them "

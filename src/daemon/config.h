@@ -34,6 +34,8 @@ struct config {
     uint64_t retired_blocks;
     uint64_t retired_file_max;
     enum config_auto exits;
+    enum config_auto trace;
+    char *trace_library, *trace_socket;
     uint64_t probe_share; /* thousandths of a processor */
     bool pressure;
     uint64_t pressure_stall[3]; /* per cent; some, high, critical */

@@ -26,6 +26,7 @@
 #include "daemon/commands.h"
 #include "daemon/config_words.h"
 #include "daemon/driver_facts.h"
+#include "daemon/tracing.h"
 #include "daemon/events.h"
 #include "daemon/exit_watch.h"
 #include "daemon/growing.h"
@@ -291,6 +292,14 @@ static void start_driver(struct daemon *daemon)
         log_error("cannot ask the driver of devices: %s", strerror(-r));
 }
 
+/* The same for CUDA programs. */
+static void start_tracing(struct daemon *daemon)
+{
+    int r = tracing_new(daemon, &daemon->tracing);
+    if (r < 0)
+        log_error("cannot trace CUDA programs: %s", strerror(-r));
+}
+
 /* The same for the watch over call sites. */
 static void start_growing(struct daemon *daemon)
 {
@@ -475,6 +484,7 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
         return r;
     start_pressure(daemon);
     start_driver(daemon);
+    start_tracing(daemon);
     start_hosts(daemon);
     start_history(daemon);
     start_growing(daemon);
@@ -526,6 +536,7 @@ void daemon_stop(struct daemon *daemon)
     history_free(daemon->history);
     growing_free(daemon->growing);
     driver_facts_free(daemon->driver);
+    tracing_free(daemon->tracing);
     watch_free(daemon->watch);
     ledger_free(daemon->ledger);
     commands_free(daemon->commands);
