@@ -59,22 +59,22 @@ static long bits_first_fit(const uint64_t *bits, size_t total, size_t count)
     return -1;
 }
 
+/* Hints, never MAP_FIXED_NOREPLACE: sanitizers clear an address that they do not allow, and that flag would then ask for 0. */
 static void *reserve(size_t size, enum arena_place place, uint64_t hint, int fd)
 {
     int flags = MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0);
-    void *p = MAP_FAILED;
 
-    if (place == ARENA_BELOW_4G) {
-        for (uint64_t at = LOW_FIRST; at + size <= LOW_END && p == MAP_FAILED; at += LOW_STEP)
-            p = mmap((void *)at, size, PROT_NONE, flags | MAP_FIXED_NOREPLACE, fd, 0);
-        return p;
+    if (place != ARENA_BELOW_4G)
+        return mmap(place == ARENA_AT_HINT ? (void *)hint : NULL, size, PROT_NONE, flags, fd, 0);
+    for (uint64_t at = LOW_FIRST; at + size <= LOW_END; at += LOW_STEP) {
+        void *p = mmap((void *)at, size, PROT_NONE, flags, fd, 0);
+        if (p != MAP_FAILED && (uint64_t)p + size <= LOW_END)
+            return p;
+        if (p != MAP_FAILED)
+            munmap(p, size);
     }
-    if (place == ARENA_AT_HINT)
-        p = mmap((void *)hint, size, PROT_NONE, flags | MAP_FIXED_NOREPLACE, fd, 0);
-    if (p != MAP_FAILED)
-        return p;
-    p = mmap(NULL, size + ARENA_CHUNK, PROT_NONE, flags, fd, 0);
-    return p;
+    errno = ENOMEM;
+    return MAP_FAILED;
 }
 
 int arena_open(struct arena *a, size_t size, enum arena_place place, uint64_t hint,
@@ -89,7 +89,7 @@ int arena_open(struct arena *a, size_t size, enum arena_place place, uint64_t hi
         fd = memfd_create(name, MFD_CLOEXEC);
         if (fd < 0)
             return -errno;
-        if (ftruncate(fd, (off_t)(reserved + ARENA_CHUNK)) < 0) {
+        if (ftruncate(fd, (off_t)reserved) < 0) {
             int r = -errno;
             close(fd);
             return r;
