@@ -80,14 +80,23 @@ static void export_take(void *context, const char *name, uint64_t offset)
 static int link_make(const struct bpf_program *program, int fd, const struct symbols *s, bool leave)
 {
     char path[64];
+    uint64_t offsets[SYMBOLS_MAX], cookies[SYMBOLS_MAX];
+    uint32_t n = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        const struct probe_function *f = probe_function_get((uint32_t)s->cookies[i]);
+        if (leave && f && !wire_op_returns(f->wire.op))
+            continue;
+        offsets[n] = s->offsets[i];
+        cookies[n++] = s->cookies[i];
+    }
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     struct link_attr attr = {
         .prog_fd = (uint32_t)bpf_program__fd(program),
         .attach_type = ATTACH_UPROBE_MULTI,
         .uprobe_multi = {.path = (uintptr_t)path,
-                         .offsets = (uintptr_t)s->offsets,
-                         .cookies = (uintptr_t)s->cookies,
-                         .cnt = (uint32_t)s->n,
+                         .offsets = (uintptr_t)offsets,
+                         .cookies = (uintptr_t)cookies,
+                         .cnt = n,
                          .flags = leave ? UPROBE_MULTI_RETURN : 0},
     };
     int link = (int)syscall(SYS_bpf, LINK_CREATE, &attr, sizeof(attr));

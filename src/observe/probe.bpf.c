@@ -95,6 +95,8 @@ struct {
     __uint(max_entries, WIRE_RING_BYTES);
 } ring SEC(".maps");
 
+enum { STACK_WORDS = 64 };
+
 /* A probed call that has not returned. */
 struct call {
     uint64_t sp; /* at entry */
@@ -114,7 +116,8 @@ struct thread {
     uint32_t depth;
     uint32_t generation; /* of the process: what is here of an earlier image does not count */
     struct call calls[WIRE_CALLS_MAX];
-    uint64_t system[3]; /* arguments of the system call that it is in */
+    uint64_t system[2]; /* arguments of the system call that it is in */
+    uint64_t stack[STACK_WORDS]; /* the innermost words of its stack */
     struct python_capture python; /* of the call that begins */
     struct python_scratch scratch;
 };
@@ -162,6 +165,19 @@ static void process_renew(struct wire_process *p, uint64_t start_ns)
     p->default_context = 0;
 }
 
+/* A thread that is seen for the first time, or with another program: it may be of another process with this PID. */
+static __noinline bool thread_begin(struct at *at, struct task_struct *task)
+{
+    uint64_t start_ns = BPF_CORE_READ(task, group_leader, start_boottime);
+    if (at->process->start_ns != start_ns)
+        process_renew(at->process, start_ns);
+    at->generation = at->process->generation;
+    at->thread->generation = at->generation;
+    at->thread->depth = 0;
+    at->thread->context = 0;
+    return true;
+}
+
 static bool here(struct at *at)
 {
     uint64_t id = bpf_get_current_pid_tgid();
@@ -172,26 +188,17 @@ static bool here(struct at *at)
     at->pid = (uint32_t)(id >> 32);
     at->tid = (uint32_t)id;
     struct task_struct *task = bpf_get_current_task_btf();
-    struct task_struct *leader = BPF_CORE_READ(task, group_leader);
     struct wire_process *p = bpf_map_lookup_elem(&processes, &at->pid);
     if (!p && at->settings->all)
-        p = process_make(at->pid, leader);
+        p = process_make(at->pid, BPF_CORE_READ(task, group_leader));
     if (!p)
         return false;
-    uint64_t start_ns = BPF_CORE_READ(leader, start_boottime);
-    if (p->start_ns != start_ns)
-        process_renew(p, start_ns);
     at->process = p;
-    at->generation = p->generation;
     at->thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
     if (!at->thread)
         return false;
-    if (at->thread->generation != at->generation) {
-        at->thread->generation = at->generation;
-        at->thread->depth = 0;
-        at->thread->context = 0;
-    }
-    return true;
+    at->generation = p->generation;
+    return at->thread->generation == at->generation || thread_begin(at, task);
 }
 
 static uint64_t context_of(const struct at *at)
@@ -239,11 +246,15 @@ static struct wire_context *context_make(const struct at *at, uint64_t context, 
 
 /* ---- the ring ---- */
 
+/* What the observer has read is looked up only when the last figure is not good enough. */
 static bool ring_admits(const struct at *at, uint64_t bytes)
 {
+    struct wire_process *p = at->process;
+    if (p->produced - p->consumed + bytes <= at->settings->ring_quota)
+        return true;
     const uint64_t *done = bpf_map_lookup_elem(&consumed, &at->pid);
-    uint64_t waiting = at->process->produced - (done ? *done : 0);
-    return waiting + bytes <= at->settings->ring_quota;
+    p->consumed = done ? *done : 0;
+    return p->produced - p->consumed + bytes <= at->settings->ring_quota;
 }
 
 static struct wire_event *event_new(const struct at *at, uint16_t kind, uint16_t function)
@@ -448,6 +459,8 @@ static __noinline void alloc_done(const struct at *at, struct call *call,
     }
     if (f->op != WIRE_OP_REGISTER && !read_word(at, call->address, narrow, &address))
         return;
+    if (address == 0)
+        return; /* the driver gives nothing for nothing */
     if (f->op == WIRE_OP_ALLOC_PITCH) {
         uint64_t pitch;
         if (!read_word(at, call->source, narrow, &pitch))
@@ -842,55 +855,6 @@ static __noinline struct call *call_pop(const struct at *at, uint64_t sp, uint16
 
 static uint64_t array_bytes(const struct at *at, uint64_t descriptor, bool three, uint64_t levels);
 
-SEC("uprobe")
-int call_enter(struct pt_regs *regs)
-{
-    struct at at;
-    uint32_t number = (uint32_t)bpf_get_attach_cookie(regs);
-    const struct wire_function *f = bpf_map_lookup_elem(&functions, &number);
-    if (!f || !here(&at))
-        return 0;
-    uint64_t sp = stack_pointer(regs);
-    struct call *call = call_push(&at, sp);
-    if (!call)
-        return 0;
-    call->sp = sp;
-    call->function = (uint16_t)number;
-    call->number = __sync_fetch_and_add(&at.process->calls, 1) + 1;
-    call->site = 0;
-    call->has_stack = 0;
-    call->has_removed = 0;
-    call->direction = f->direction;
-    call->async = !!(f->flags & WIRE_FUNCTION_ASYNC);
-    arguments_take(regs, f, call);
-    if (f->flags & WIRE_FUNCTION_SITE)
-        stack_take(&at, regs, call);
-    switch (f->op) {
-    case WIRE_OP_FREE:
-    case WIRE_OP_UNREGISTER:
-        free_begin(&at, call, f);
-        break;
-    case WIRE_OP_HANDLE_FREE:
-        handle_drop(&at, call, call->address);
-        break;
-    case WIRE_OP_COPY_2D:
-    case WIRE_OP_COPY_3D:
-        copy_shaped(&at, call, f->op == WIRE_OP_COPY_3D);
-        break;
-    case WIRE_OP_ALLOC_ARRAY:
-        call->size = array_bytes(&at, call->size, f->unit & 1, call->extra);
-        break;
-    case WIRE_OP_SET:
-        call->size *= f->unit ? f->unit : 1;
-        if (f->extra)
-            call->size *= call->extra;
-        break;
-    default:
-        break;
-    }
-    return 0;
-}
-
 static __noinline void done(const struct at *at, struct call *call, const struct wire_function *f)
 {
     switch (f->op) {
@@ -941,6 +905,59 @@ static __noinline void done(const struct at *at, struct call *call, const struct
     default:
         break;
     }
+}
+
+SEC("uprobe")
+int call_enter(struct pt_regs *regs)
+{
+    struct at at;
+    uint32_t number = (uint32_t)bpf_get_attach_cookie(regs);
+    const struct wire_function *f = bpf_map_lookup_elem(&functions, &number);
+    if (!f || !here(&at))
+        return 0;
+    uint64_t sp = stack_pointer(regs);
+    struct call *call = call_push(&at, sp);
+    if (!call)
+        return 0;
+    call->sp = sp;
+    call->function = (uint16_t)number;
+    call->number = __sync_fetch_and_add(&at.process->calls, 1) + 1;
+    call->site = 0;
+    call->has_stack = 0;
+    call->has_removed = 0;
+    call->direction = f->direction;
+    call->async = !!(f->flags & WIRE_FUNCTION_ASYNC);
+    arguments_take(regs, f, call);
+    if (f->flags & WIRE_FUNCTION_SITE)
+        stack_take(&at, regs, call);
+    switch (f->op) {
+    case WIRE_OP_FREE:
+    case WIRE_OP_UNREGISTER:
+        free_begin(&at, call, f);
+        break;
+    case WIRE_OP_HANDLE_FREE:
+        handle_drop(&at, call, call->address);
+        break;
+    case WIRE_OP_COPY_2D:
+    case WIRE_OP_COPY_3D:
+        copy_shaped(&at, call, f->op == WIRE_OP_COPY_3D);
+        break;
+    case WIRE_OP_ALLOC_ARRAY:
+        call->size = array_bytes(&at, call->size, f->unit & 1, call->extra);
+        break;
+    case WIRE_OP_SET:
+        call->size *= f->unit ? f->unit : 1;
+        if (f->extra)
+            call->size *= call->extra;
+        break;
+    default:
+        break;
+    }
+    if (!wire_op_returns(f->op)) { /* its return is not looked at */
+        at.thread->depth--;
+        done(&at, call, f);
+    }
+    return 0;
 }
 
 SEC("uprobe")

@@ -136,14 +136,14 @@ static const struct probe_function functions[] = {
     /* The first call of a program: it is looked at before it allocates. */
     ROW("cuInit", NULL, .op = WIRE_OP_NOTE),
     ROW("cuCtxSetCurrent", NULL, .op = WIRE_OP_CONTEXT_SET, .address = 1),
-    ROW("cuCtxPushCurrent_v2", NULL, .op = WIRE_OP_CONTEXT_SET, .address = 1),
-    ROW("cuCtxPopCurrent_v2", NULL, .op = WIRE_OP_CONTEXT_POP),
+    ROW("cuCtxPushCurrent", "_v2", .op = WIRE_OP_CONTEXT_SET, .address = 1),
+    ROW("cuCtxPopCurrent", "_v2", .op = WIRE_OP_CONTEXT_POP),
     ROW("cuDevicePrimaryCtxRetain", NULL, .op = WIRE_OP_CONTEXT_MAKE, .address = 1, .extra = 2),
     ROW("cuCtxCreate_v2", NULL, .op = WIRE_OP_CONTEXT_MAKE, .address = 1, .extra = 3, .unit = 1),
     ROW("cuCtxCreate_v3", NULL, .op = WIRE_OP_CONTEXT_MAKE, .address = 1, .extra = 5, .unit = 1),
     ROW("cuCtxCreate_v4", NULL, .op = WIRE_OP_CONTEXT_MAKE, .address = 1, .extra = 4, .unit = 1),
-    ROW("cuCtxDestroy_v2", NULL, .op = WIRE_OP_CONTEXT_END, .address = 1),
-    ROW("cuDevicePrimaryCtxReset_v2", NULL, .op = WIRE_OP_DEVICE_RESET, .extra = 1),
+    ROW("cuCtxDestroy", "_v2", .op = WIRE_OP_CONTEXT_END, .address = 1),
+    ROW("cuDevicePrimaryCtxReset", "_v2", .op = WIRE_OP_DEVICE_RESET, .extra = 1),
     ROW("cuDeviceGetUuid", "_v2", .op = WIRE_OP_DEVICE_UUID, .address = 1, .extra = 2),
     {.name = NULL},
 };

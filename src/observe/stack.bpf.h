@@ -5,15 +5,20 @@
  * by probe.bpf.c alone. */
 #pragma once
 
-static __always_inline bool stack_matches(const struct wire_known *k, uint64_t sp)
+/* Most words lie near the stack pointer, and are read all at once. */
+static __always_inline bool stack_matches(const struct at *at, const struct wire_known *k, uint64_t sp)
 {
     uint32_t n = k->n;
     for (uint32_t i = 0; i < WIRE_KNOWN_WORDS; i++) {
         uint64_t word = 0;
+        uint32_t offset = k->offset[i];
         if (i >= n)
             break;
-        if (bpf_probe_read_user(&word, sizeof(word), (void *)(sp + k->offset[i])) < 0 ||
-            word != k->value[i])
+        if (offset < STACK_WORDS * 8)
+            word = at->thread->stack[offset / 8 & (STACK_WORDS - 1)];
+        else if (bpf_probe_read_user(&word, sizeof(word), (void *)(sp + offset)) < 0)
+            return false;
+        if (word != k->value[i])
             return false;
     }
     return true;
@@ -35,7 +40,7 @@ static __noinline uint32_t stack_known(const struct at *at, uint16_t function, u
         const struct wire_known *k = bpf_map_lookup_elem(&known, &key);
         if (!k)
             break;
-        if (stack_matches(k, sp))
+        if (stack_matches(at, k, sp))
             return k->site;
     }
     return 0;
@@ -133,8 +138,12 @@ static __always_inline void stack_take(const struct at *at, const struct pt_regs
                                        struct call *call)
 {
     uint64_t caller = 0, sp = stack_pointer(regs);
-    if (bpf_probe_read_user(&caller, sizeof(caller), (void *)sp) < 0)
+    if (bpf_probe_read_user(at->thread->stack, sizeof(at->thread->stack), (void *)sp) == 0)
+        caller = at->thread->stack[0];
+    else if (bpf_probe_read_user(&caller, sizeof(caller), (void *)sp) < 0)
         return;
+    else
+        at->thread->stack[0] = caller; /* near the top of the stack: words further out do not match */
     const struct python_kernel_facts *facts = bpf_map_lookup_elem(&python_facts, &at->pid);
     uint64_t python = 0;
     if (facts)

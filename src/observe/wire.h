@@ -9,6 +9,7 @@
 #include "bpf/kernel.h"
 #else
 #include <assert.h>
+#include <stdbool.h>
 #include <stdint.h>
 #endif
 
@@ -90,6 +91,14 @@ struct wire_function {
     uint32_t spare;
 };
 
+/* Does its return matter? A call that only says where a thread is, or sets bytes, is taken to succeed: that spares it one of two
+ * interruptions. */
+static inline bool wire_op_returns(uint8_t op)
+{
+    return op != WIRE_OP_SET && op != WIRE_OP_PREFETCH && op != WIRE_OP_CONTEXT_SET &&
+           op != WIRE_OP_CONTEXT_POP && op != WIRE_OP_NOTE;
+}
+
 /* Names of blocks: addresses, and handles, which may have the same values. */
 enum wire_class {
     WIRE_MEMORY = 0,
@@ -147,7 +156,8 @@ struct wire_process {
     uint64_t calls;
     uint64_t live_blocks;
     uint64_t default_context; /* of threads that have set none */
-    uint64_t produced;        /* bytes in the ring */
+    uint64_t produced;        /* bytes put into the ring */
+    uint64_t consumed;        /* bytes that the observer had read of them at some time */
     uint64_t events;
     uint64_t copies[5], copied_bytes[5]; /* by enum trace_direction */
     /* What was not kept, and why: */
