@@ -71,9 +71,10 @@ struct trace_limits {
 };
 
 enum {
-    TRACE_QUEUE_MAX = 1 << 18,  /* events that wait for a reader to leave */
-    TRACE_GAPS_MAX = 256,       /* rows of gaps; the last ones */
-    TRACE_FAILURES_MAX = 64,    /* rows of failed allocations; the last ones */
+    TRACE_QUEUE_MAX =
+        1 << 20,             /* events that wait for a reader to leave: 84 MB, 10 s at 100,000/s */
+    TRACE_GAPS_MAX = 256,    /* rows of gaps; the last ones */
+    TRACE_FAILURES_MAX = 64, /* rows of failed allocations; the last ones */
     TRACE_FAILURE_HOLDERS = 24, /* of the snapshot of one failure */
     TRACE_FAILURE_OTHERS = 16,
     TRACE_TIMELINE_SLOTS =
