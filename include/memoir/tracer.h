@@ -58,6 +58,7 @@ struct memoir_tracer_options {
         *observe; /* path of memoir-observe; NULL: $MEMOIR_OBSERVE, else where it is installed */
     uint32_t ended_max;   /* ended allocations that are kept; 0: 65,536 */
     uint32_t moments_max; /* events that are kept of each allocation; 0: 32 */
+    uint32_t ready_ms;    /* memoir_tracer_start() waits so long for the observer; 0: 10,000 */
 };
 
 /* Makes a tracer that does not run yet. -EINVAL, -ENOMEM. */
@@ -66,7 +67,7 @@ MEMOIR_API int memoir_tracer_new(const struct memoir_tracer_options *options,
 MEMOIR_API void memoir_tracer_free(
     struct memoir_tracer *tracer); /* stops it; its traces go with it; NULL is fine */
 
-/* Begin or go on. Returns when the observer is ready (it waits up to 10 s). After a stop, traces go on with a gap; allocations that
+/* Begin or go on. Returns when the observer is ready (`ready_ms` at most). After a stop, traces go on with a gap; allocations that
  * ended meanwhile are in the state unknown. -ENOENT: there is no memoir-observe; -EPERM, -ESRCH, ...: what the observer says, with
  * memoir_tracer_status() saying more; -ETIMEDOUT; -EALREADY: it runs. */
 MEMOIR_API int memoir_tracer_start(struct memoir_tracer *tracer);

@@ -10,8 +10,8 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
-#include "profile/profile.h"
 #include "base/varint.h"
+#include "profile/profile.h"
 
 enum {
     LEVEL = 6,        /* of zlib */

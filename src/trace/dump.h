@@ -25,7 +25,7 @@ enum {
 
 enum trace_dump_format { TRACE_DUMP_BINARY = 0, TRACE_DUMP_JSON = 1 };
 
-/* Append a dump to `out`. Readers of the history wait for about 0.3 us a block, its feeder does not wait. 0, -ENOMEM, or -ENOBUFS:
+/* Append a dump to `out`. Readers of the history wait for about 1 us a block, its feeder does not wait. 0, -ENOMEM, or -ENOBUFS:
  * past the limit of `out` or of dumps. */
 int trace_dump_encode(struct trace_history *history, enum trace_dump_format format,
                       struct buffer *out);

@@ -146,6 +146,69 @@ static void apply(struct trace_history *h, const struct trace_event *e)
     }
 }
 
+/* ---- what will be needed ---- */
+
+/* With more blocks than the caches hold, an event waits for memory a dozen times. In a batch these waits overlap: what later events
+ * will touch is fetched in three steps, each of which needs what the one before fetched. */
+enum {
+    AHEAD_INDEX = 12,
+    AHEAD_BLOCK = 8,
+    AHEAD_REST = 4,
+    PREFETCH_MIN = 16,
+    FETCH_BLOCKS_MIN = 2048
+};
+
+/* The block that probably has the address, or 0. */
+static uint32_t guess(struct trace_history *h, uint64_t address)
+{
+    const struct near *near = history_near(h, address);
+    const uint32_t *head = trace_hash_head(&h->hash[LAYER_DRIVER], address);
+    return near->slot && near->address == address ? near->slot : head ? *head : 0;
+}
+
+static void fetch_index(struct trace_history *h, uint64_t address)
+{
+    __builtin_prefetch(history_near(h, address));
+    __builtin_prefetch(trace_hash_head(&h->hash[LAYER_DRIVER], address));
+}
+
+static void fetch_block(struct trace_history *h, uint64_t address)
+{
+    uint32_t slot = guess(h, address);
+    const char *s = slot ? (const char *)pool_slot(&h->pool, slot) : NULL;
+    for (size_t i = 0; s && i < sizeof(struct trace_slot); i += 64)
+        __builtin_prefetch(s + i, 1);
+}
+
+static void fetch_rest(struct trace_history *h, uint64_t address)
+{
+    uint32_t slot = guess(h, address);
+    const struct trace_slot *s = slot ? pool_slot(&h->pool, slot) : NULL;
+    if (!s || !s->used)
+        return;
+    for (size_t i = 0; s->activity && i < sizeof(*s->activity); i += 64)
+        __builtin_prefetch((const char *)s->activity + i, 1);
+    for (unsigned i = 0; i < ORDERS; i++) {
+        __builtin_prefetch(&pool_slot(&h->pool, s->order_link[i].prev)->order_link[i], 1);
+        __builtin_prefetch(&pool_slot(&h->pool, s->order_link[i].next)->order_link[i], 1);
+    }
+}
+
+static void fetch_ahead(struct trace_history *h, const struct trace_event *events, size_t i,
+                        size_t n)
+{
+    void (*const steps[])(struct trace_history *, uint64_t) = {fetch_index, fetch_block,
+                                                               fetch_rest};
+    static const uint8_t ahead[] = {AHEAD_INDEX, AHEAD_BLOCK, AHEAD_REST};
+    for (unsigned k = 0; k < 3; k++) {
+        if (i + ahead[k] >= n)
+            continue;
+        steps[k](h, events[i + ahead[k]].address);
+        if (events[i + ahead[k]].source)
+            steps[k](h, events[i + ahead[k]].source);
+    }
+}
+
 /* ---- the queue ---- */
 
 /* Apply up to `n` queued events. Caller has the lock. */
@@ -224,8 +287,12 @@ void trace_history_events(struct trace_history *h, const struct trace_event *eve
     if (i == n)
         return;
     queue_apply(h, queue_pending(&h->queue));
-    for (; i < n; i++)
+    bool fetch = n >= PREFETCH_MIN && h->pool.in_use >= FETCH_BLOCKS_MIN;
+    for (; i < n; i++) {
+        if (fetch)
+            fetch_ahead(h, events, i, n);
         apply(h, &events[i]);
+    }
     pthread_mutex_unlock(&h->lock);
 }
 

@@ -393,7 +393,7 @@ static uint32_t find_in(struct trace_history *h, enum trace_layer layer, uint64_
 
 uint32_t history_block_find(struct trace_history *h, uint64_t address)
 {
-    struct near *near = &h->near[hash_mix(address >> 12) & (NEAR - 1)];
+    struct near *near = history_near(h, address);
     if (near->slot) {
         const struct trace_slot *s = pool_slot(&h->pool, near->slot);
         if (s->used && s->active && s->layer < LAYER_HANDLE && contains(s, address) &&

@@ -287,9 +287,12 @@ static bool failed(struct trace_history *h, const struct trace_event *e)
     return true;
 }
 
-static bool implicit_or_none(const struct trace_history *h, uint32_t slot)
+/* Does a side of a copy need a range that is known from copies only, or a larger one than it has? */
+static bool implicit_wanted(const struct trace_history *h, uint32_t slot, uint64_t address,
+                            uint64_t size)
 {
-    return !slot || pool_slot(&h->pool, slot)->layer == LAYER_IMPLICIT;
+    const struct trace_slot *s = slot ? pool_slot(&h->pool, slot) : NULL;
+    return address && (!s || (s->layer == LAYER_IMPLICIT && s->address + s->size - address < size));
 }
 
 void history_copy(struct trace_history *h, const struct trace_event *event)
@@ -302,8 +305,8 @@ void history_copy(struct trace_history *h, const struct trace_event *event)
     e.direction = direction_of(h, &e, from, to);
     bool host_source = e.direction == TRACE_TO_DEVICE || e.direction == TRACE_ON_HOST;
     bool host_target = e.direction == TRACE_FROM_DEVICE || e.direction == TRACE_ON_HOST;
-    bool take_source = host_source && e.source && implicit_or_none(h, from);
-    bool take_target = host_target && e.address && implicit_or_none(h, to);
+    bool take_source = host_source && implicit_wanted(h, from, e.source, e.size);
+    bool take_target = host_target && implicit_wanted(h, to, e.address, e.size);
     if (take_source)
         from = implicit_take(h, &e, e.source);
     if (take_target)

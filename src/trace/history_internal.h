@@ -6,6 +6,7 @@
 
 #include <memoir/memoir.h>
 
+#include "base/hash.h"
 #include "base/sum.h"
 #include "trace/history.h"
 #include "trace/holders.h"
@@ -14,7 +15,7 @@
 #include "trace/ranges.h"
 #include "trace/timeline.h"
 
-enum { QUEUE_CHUNK = 1024, CONTEXTS_MIN = 16, NEAR = 1024 };
+enum { QUEUE_CHUNK = 1024, CONTEXTS_MIN = 16, NEAR = 4096 };
 
 struct queue_chunk {
     uint32_t filled; /* the feeder stores (release), the holder of the lock loads (acquire) */
@@ -135,6 +136,11 @@ size_t history_moments_copy(const struct trace_history *h, uint32_t slot,
 
 /* Totals with what is counted elsewhere. */
 void history_totals_fill(const struct trace_history *h, struct trace_totals *t);
+
+static inline struct near *history_near(struct trace_history *h, uint64_t address)
+{
+    return &h->near[hash_mix(address >> 12) & (NEAR - 1)];
+}
 
 static inline bool space_of_device(uint8_t space)
 {

@@ -169,3 +169,8 @@ uint32_t trace_hash_find(const struct trace_hash *hash, const struct trace_pool 
         slot = pool_slot(pool, slot)->hash_next;
     return slot;
 }
+
+const uint32_t *trace_hash_head(const struct trace_hash *hash, uint64_t address)
+{
+    return hash->n_heads ? head_of(hash, address) : NULL;
+}

@@ -110,3 +110,6 @@ void trace_hash_remove(struct trace_hash *hash, struct trace_pool *pool, uint32_
 /* The latest block of an address, or 0. */
 uint32_t trace_hash_find(const struct trace_hash *hash, const struct trace_pool *pool,
                          uint64_t address);
+
+/* For prefetching: where the search for an address begins, and the slot that is there. Neither need be the right one. */
+const uint32_t *trace_hash_head(const struct trace_hash *hash, uint64_t address); /* NULL: empty */

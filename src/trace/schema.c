@@ -1,6 +1,7 @@
 /* Tables of fields, and what is done with them. See schema.h. */
 #include "trace/schema.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/buffer.h"
@@ -303,29 +304,49 @@ static bool value_set(const struct schema_field *f, char *at, uint64_t v)
 
 /* ---- binary ---- */
 
+/* No record has more: about 70 numbers of 10 bytes, and texts of TRACE_NAME_MAX. */
+enum { RECORD_BYTES_MAX = 2048 };
+
+static char *number_put(char *to, uint64_t v)
+{
+    for (; v >= 0x80; v >>= 7)
+        *to++ = (char)(0x80 | (v & 0x7f));
+    *to++ = (char)v;
+    return to;
+}
+
+static char *value_put(const struct schema_field *f, const char *at, char *to)
+{
+    if (f->type == SCHEMA_TEXT) {
+        size_t len = strnlen(at, f->size - 1u);
+        to = number_put(to, len);
+        memcpy(to, at, len);
+        return to + len;
+    }
+    if (f->type == SCHEMA_FLOW) {
+        const struct trace_flow *flow = (const void *)at;
+        return number_put(number_put(to, flow->copies), flow->bytes);
+    }
+    uint64_t v = value_get(f, at);
+    /* A word that the table lacks must not make a dump that cannot be read. */
+    if (f->type == SCHEMA_WORD && (v >= f->n_words || !f->words[v]))
+        v = f->words[0] ? 0 : 1;
+    return number_put(to, f->type == SCHEMA_I32 ? schema_zigzag((int64_t)v) : v);
+}
+
 void schema_put(const struct schema *schema, const void *record, struct buffer *out)
 {
+    char *start = buffer_reserve(out, RECORD_BYTES_MAX), *to = start;
+    if (!start)
+        return;
     for (size_t i = 0; i < schema->n; i++) {
         const struct schema_field *f = &schema->fields[i];
-        for (unsigned k = 0; k < f->count; k++) {
-            const char *at = (const char *)record + f->offset + k * type_bytes(f);
-            if (f->type == SCHEMA_TEXT) {
-                size_t len = strnlen(at, f->size - 1u);
-                varint_put(out, len);
-                buffer_append(out, at, len);
-            } else if (f->type == SCHEMA_FLOW) {
-                const struct trace_flow *flow = (const void *)at;
-                varint_put(out, flow->copies);
-                varint_put(out, flow->bytes);
-            } else {
-                uint64_t v = value_get(f, at);
-                /* A word that the table lacks must not make a dump that cannot be read. */
-                if (f->type == SCHEMA_WORD && (v >= f->n_words || !f->words[v]))
-                    v = f->words[0] ? 0 : 1;
-                varint_put(out, f->type == SCHEMA_I32 ? schema_zigzag((int64_t)v) : v);
-            }
-        }
+        size_t bytes = type_bytes(f);
+        for (unsigned k = 0; k < f->count; k++)
+            to = value_put(f, (const char *)record + f->offset + k * bytes, to);
     }
+    assert(to - start <= RECORD_BYTES_MAX);
+    buffer_commit(out, (size_t)(to - start));
 }
 
 void schema_take(const struct schema *schema, struct varint_reader *in, void *record)

@@ -15,6 +15,8 @@
  *   synced    i32 pid, i32 0: all blocks that were live when tracing of this process began have been told (TRACE_FOUND)
  *   ended     i32 pid, i32 0: no more events of this process will come
  *
+ * A writer ends when nobody reads any more: poll() tells POLLERR at its end of the pipe, also while there is nothing to write.
+ *
  * The writer packs records into memory and writes them with one call; the reader takes bytes as they come. A record holds up to
  * TRACE_STREAM_RECORD_MAX bytes. A reader trusts no length: a bad record ends the stream with -EBADMSG. */
 #pragma once

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "trace/tracer_public.h"
 
-enum { READY_S = 10 };
+enum { READY_MS = 10000 };
 
 int memoir_tracer_new(const struct memoir_tracer_options *options,
                       struct memoir_tracer **ret_tracer)
@@ -173,7 +173,10 @@ static int wait_ready(struct memoir_tracer *t)
     struct timespec until;
     int r = 0;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += READY_S;
+    uint64_t wait_ms = t->options.ready_ms ? t->options.ready_ms : READY_MS;
+    uint64_t ns = (uint64_t)until.tv_nsec + wait_ms % 1000 * NS_PER_MS;
+    until.tv_sec += (time_t)(wait_ms / 1000 + ns / NS_PER_S);
+    until.tv_nsec = (long)(ns % NS_PER_S);
     pthread_mutex_lock(&t->lock);
     while (!t->ready && t->state == MEMOIR_TRACER_RUNNING && r == 0)
         r = pthread_cond_timedwait(&t->changed, &t->lock, &until);

@@ -22,6 +22,7 @@
 enum {
     STREAM_FD = 3,   /* in the child */
     DRAIN_MS = 2000, /* for the observer to end by itself */
+    KILL_MS = 100,   /* after that, or after its stream ended, until it is killed */
     READ_BYTES = 1 << 18,
 };
 
@@ -251,7 +252,7 @@ static void child_reap(struct memoir_tracer *t)
             child_set(t, 0);
             return;
         }
-        if (i == DRAIN_MS / 20)
+        if (i == KILL_MS / 10)
             kill(t->child, SIGKILL);
         poll(NULL, 0, 10);
     }

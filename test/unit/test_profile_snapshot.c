@@ -6,8 +6,8 @@
 
 #include "base/buffer.h"
 #include "base/fs.h"
-#include "fault.h"
 #include "base/varint.h"
+#include "fault.h"
 #include "profile_fixture.h"
 
 static struct buffer encoded(int (*encode)(const struct profile *, struct buffer *))

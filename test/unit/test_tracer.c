@@ -164,7 +164,13 @@ static void an_observer_that_hangs_is_given_up(void **state)
 {
     (void)state;
     setenv("TRACE_OBSERVER", "mute", 1);
-    struct memoir_tracer *t = tracer_of(MEMOIR_TRACER_PID, 777);
+    struct memoir_tracer *t = NULL;
+    struct memoir_tracer_options options = {.struct_size = sizeof(options),
+                                            .target = MEMOIR_TRACER_PID,
+                                            .pid = 777,
+                                            .observe = TRACE_OBSERVER_PATH,
+                                            .ready_ms = 200};
+    assert_int_equal(memoir_tracer_new(&options, &t), 0);
     assert_int_equal(memoir_tracer_start(t), -ETIMEDOUT);
     assert_string_equal(status_of(t).reason, "memoir-observe did not answer");
     assert_int_equal(status_of(t).observer_pid, 0);

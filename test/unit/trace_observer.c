@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "trace/stream.h"
@@ -42,21 +43,29 @@ static void tell_blocks(struct trace_stream_writer *w, int32_t pid, bool later)
     trace_stream_synced(w, pid);
 }
 
+/* Until SIGTERM, or until nobody reads the stream any more: a test that fails leaves no process behind. */
+static void wait_end(int fd, const sigset_t *term)
+{
+    struct pollfd fds[] = {{.fd = fd},
+                           {.fd = term ? signalfd(-1, term, SFD_CLOEXEC) : -1, .events = POLLIN}};
+    poll(fds, 2, -1);
+}
+
 int main(int argc, char **argv)
 {
     const char *what = getenv("TRACE_OBSERVER") ? getenv("TRACE_OBSERVER") : "plain";
     struct trace_stream_writer w;
     sigset_t term;
-    int got;
     if (argc != 5 || strcmp(argv[1], "--stream") != 0 || strcmp(argv[3], "--pid") != 0)
         return 2;
     int fd = atoi(argv[2]), pid = strcmp(argv[4], "all") == 0 ? 12345 : atoi(argv[4]);
     sigemptyset(&term);
     sigaddset(&term, SIGTERM);
     sigprocmask(SIG_BLOCK, &term, NULL);
-    if (strcmp(what, "mute") == 0)
-        for (;;)
-            poll(NULL, 0, -1);
+    if (strcmp(what, "mute") == 0) {
+        wait_end(fd, NULL);
+        return 4;
+    }
     if (strcmp(what, "garbage") == 0)
         return write(fd, "garbage that is long enough to be a head", 40) < 0;
     if (strcmp(what, "die") == 0)
@@ -76,7 +85,7 @@ int main(int argc, char **argv)
         return trace_stream_flush(&w, fd) < 0;
     }
     trace_stream_flush(&w, fd);
-    sigwait(&term, &got);
+    wait_end(fd, &term);
     struct trace_event last = {.time_ns = 200,
                                .address = 9 << 20,
                                .size = 1,
