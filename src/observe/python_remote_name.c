@@ -72,6 +72,13 @@ static bool is_known(const struct call *c)
 
 /* ---- reading for all calls at once ---- */
 
+/* Is it the code object that the kernel saw? */
+static bool is_same(const struct python_remote *r, const struct call *c)
+{
+    uint64_t check = r->checks[c->frame - r->stack.frames];
+    return check == 0 || check == python_code_check(c->code + PYTHON_CODE_CHECK_AT / 8);
+}
+
 static void codes_read(struct python_remote *r, struct call *calls, uint32_t n)
 {
     struct remote_piece pieces[CALLS_MAX];
@@ -82,7 +89,8 @@ static void codes_read(struct python_remote *r, struct call *calls, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         calls[i].usable = pieces[i].done && calls[i].frame->code % 8 == 0 &&
                           calls[i].code[PYTHON_OBJECT_COUNT / 8] != 0 &&
-                          calls[i].code[PYTHON_OBJECT_TYPE / 8] == r->py.facts.code_type;
+                          calls[i].code[PYTHON_OBJECT_TYPE / 8] == r->py.facts.code_type &&
+                          is_same(r, &calls[i]);
 }
 
 /* From 3.12 on a code object has a number of its own. */

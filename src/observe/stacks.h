@@ -83,7 +83,8 @@ enum stack_flags {
     STACK_UNNAMED =
         1u
         << 3, /* a Python call could not be named: its code object is gone. Do not keep the answer */
-    STACK_WORDS_CUT = 1u << 4, /* more frames than words: another stack may have the same words */
+    /* More frames than words: some in between have none, and another stack may have the same words. */
+    STACK_WORDS_CUT = 1u << 4,
 };
 
 /* A word of the stack that must be the same for the stack to be this one: a return address at rsp + offset. */

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "base/clock.h"
@@ -50,6 +51,7 @@ static void program_start_as(struct program *p, const char *python, uid_t uid)
     memset(p, 0, sizeof(*p));
     p->pid = fork();
     if (p->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* whatever fails here */
         dup2(in[0], 0);
         dup2(out[1], 1);
         close(in[1]);

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #define CAPTURE_DEFINE
@@ -78,6 +79,7 @@ static pid_t child_run(int (*body)(unsigned), unsigned argument)
     assert_int_equal(pipe(done), 0);
     pid_t pid = fork();
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* whatever fails here */
         body(argument);
         key_compute();
         (void)!write(done[1], "x", 1);
@@ -252,7 +254,8 @@ static void words_are_the_return_addresses_on_the_stack(void **state)
         assert_true(result.words[i].offset + 8 <= shared->capture.n_bytes);
         memcpy(&value, shared->capture.bytes + result.words[i].offset, 8);
         assert_int_equal(value, result.words[i].value);
-        assert_int_equal(value, shared->pcs[i]);
+        if (!(result.flags & STACK_WORDS_CUT))
+            assert_int_equal(value, shared->pcs[i]);
         assert_true(i == 0 || result.words[i].offset > result.words[i - 1].offset);
     }
 }
@@ -335,6 +338,7 @@ static void code_that_was_mapped_later_is_found(void **state)
     assert_int_equal(pipe(go), 0);
     pid_t pid = fork();
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* whatever fails here */
         (void)!read(go[0], &byte, 1);
         body_cpp(2);
         shared->trace = 1u << 31;
@@ -379,7 +383,10 @@ static void trampolines_are_left_by_saved_addresses(void **state)
     memcpy(c->bytes + word->offset, &trampoline, 8);
     /* Not supplied: lost there. */
     stack_resolve(process, &input, &result);
-    assert_int_equal(result.n, 2);
+    uint32_t place = 0; /* of the frame that returns there */
+    while (shared->sps[place] - 8 != c->registers.rsp + word->offset)
+        place++;
+    assert_int_equal(result.n, place);
     assert_true(result.flags & STACK_LOST);
     for (int by_place = 0; by_place < 2; by_place++) {
         struct stack_return saved = {by_place ? c->registers.rsp + word->offset : 0, value};
