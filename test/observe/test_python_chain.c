@@ -377,6 +377,58 @@ static void a_code_object_in_the_place_of_another_gets_its_own_name(void **state
     }
 }
 
+static void keep(const struct probe_event *event, void *context)
+{
+    memcpy(context, event, sizeof(*event));
+}
+
+/* Start the function made<round>, which then waits, and keep its event. */
+static void made_start(struct program *p, size_t round, struct probe_event *event)
+{
+    fprintf(p->to, "made%zu\n", round);
+    fflush(p->to);
+    assert_int_equal(probe_wait(p->probe, keep, event), 0);
+}
+
+static void made_end(struct program *p)
+{
+    fprintf(p->to, "go on\n");
+    fflush(p->to);
+    line_expect(p, "done");
+}
+
+/* The observer comes late: another function lies where the first one was. */
+static void a_call_whose_code_was_replaced_gets_no_wrong_name(void **state)
+{
+    struct probe_event *event = calloc(2, sizeof(*event));
+    for (size_t i = 0; i < n_pythons; i++) {
+        struct program p;
+        uint64_t again = 0;
+        program_start(&p, pythons[i]);
+        program_probe(&p);
+        for (size_t round = 0; round < WARM_ROUNDS; round++) {
+            char wrong[64];
+            made_start(&p, 2 * round, &event[0]);
+            made_end(&p);
+            made_start(&p, 2 * round + 1, &event[1]);
+            p.n = 0;
+            take(&event[0], &p);
+            snprintf(wrong, sizeof(wrong), "made%zu ", 2 * round + 1);
+            if (strstr(p.frames[0], wrong))
+                fail_msg("%s: '%s' in\n%s", pythons[i], wrong, p.frames[0]);
+            if (event[0].python.entries[0].code == event[1].python.entries[0].code) {
+                again++;
+                assert_true(p.results[0].flags & STACK_UNNAMED);
+                assert_int_not_equal(event[0].python.hash, event[1].python.hash);
+            }
+            made_end(&p);
+        }
+        assert_true(again > 0); /* else nothing was tested */
+        program_end(&p);
+    }
+    free(event);
+}
+
 static int group_setup(void **state)
 {
     static char list[4096];
@@ -405,6 +457,7 @@ int main(void)
         cmocka_unit_test(a_probed_function_further_out_is_walked_through),
         cmocka_unit_test(a_deep_stack_is_cut_and_says_so),
         cmocka_unit_test(names_are_utf8),
+        cmocka_unit_test(a_call_whose_code_was_replaced_gets_no_wrong_name),
         cmocka_unit_test(a_code_object_in_the_place_of_another_gets_its_own_name),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
