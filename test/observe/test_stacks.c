@@ -349,7 +349,7 @@ static void code_that_was_mapped_later_is_found(void **state)
     assert_int_equal(stack_process_new(stacks, pid, &process), 0);
     assert_int_equal(write(go[1], "x", 1), 1);
     while (!(*(volatile uint32_t *)&shared->trace & 1u << 31))
-        ;
+        assert_int_equal(waitpid(pid, NULL, WNOHANG), 0); /* it lives */
     struct stack_input input = input_of(&shared->capture);
     stack_process_changed(process);
     bool found = false;
