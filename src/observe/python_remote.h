@@ -31,6 +31,9 @@ struct python_remote_name {
     uint64_t code;
     int64_t at;
     uint64_t check; /* 0: unused */
+    /* Where code objects have numbers of their own: what the kernel's check value is while the name holds. Then nothing need be read.
+     * Else 0. */
+    uint64_t captured;
     uint32_t lines_used;
     uint32_t line;
     struct book_script script;

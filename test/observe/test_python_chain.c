@@ -221,7 +221,7 @@ static void python_calls_appear_between_native_frames(void **state)
         }
         if (getenv("MEMOIR_TEST_SHOW"))
             print_message("%s", p.frames[0]);
-        print_message("%s: %u frames, Python walked in %lu ns, resolved in %lu ns\n", pythons[i],
+        print_message("# %s: %u frames, Python walked in %lu ns, resolved in %lu ns\n", pythons[i],
                       p.results[0].n, p.took_ns[0], p.resolved_ns);
         /* The same stack again: the same for the kernel and for us, and nothing is read twice. */
         struct stacks_figures before, after;

@@ -427,7 +427,7 @@ static void cold_print(void)
         child_end(pid);
     }
     stacks_free(fresh);
-    print_message("%lu ns for an address that is new\n", took / (rules ? rules : 1));
+    print_message("# %lu ns for an address that is new\n", took / (rules ? rules : 1));
 }
 
 static void a_known_stack_is_cheap(void **state)
@@ -450,7 +450,7 @@ static void a_known_stack_is_cheap(void **state)
         best = took < best ? took : best;
     }
     stacks_figures(stacks, &after);
-    print_message("%u frames: first %lu ns, then %lu ns\n", result.n, cold, best);
+    print_message("# %u frames: first %lu ns, then %lu ns\n", result.n, cold, best);
     cold_print();
     assert_int_equal(after.rules_made, before.rules_made);
 #if !defined(UNDER_ASAN) && !defined(UNDER_TSAN) && defined(__OPTIMIZE__)
