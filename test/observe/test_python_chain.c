@@ -19,6 +19,14 @@ static const char *pythons[PYTHONS_MAX];
 static size_t n_pythons;
 static struct stacks *stacks;
 
+static void python_needed(void)
+{
+    if (n_pythons == 0) {
+        print_message("# no /usr/bin/python3, and none in MEMOIR_TEST_PYTHONS\n");
+        skip();
+    }
+}
+
 /* A Python program that waits for commands. */
 struct program {
     pid_t pid;
@@ -206,6 +214,7 @@ static void expect_chain(const char *python, const struct program *p, const char
 
 static void python_calls_appear_between_native_frames(void **state)
 {
+    python_needed();
     for (size_t i = 0; i < n_pythons; i++) {
         struct program p;
         program_start(&p, pythons[i]);
@@ -238,6 +247,7 @@ static void python_calls_appear_between_native_frames(void **state)
 /* The process takes its stack itself, in the probed function. */
 static void keys_are_those_of_the_process_itself(void **state)
 {
+    python_needed();
     for (size_t i = 0; i < n_pythons; i++) {
         struct program p;
         program_start(&p, pythons[i]);
@@ -257,6 +267,7 @@ static void keys_are_those_of_the_process_itself(void **state)
 
 static void calls_of_another_thread_are_its_own(void **state)
 {
+    python_needed();
     for (size_t i = 0; i < n_pythons; i++) {
         struct program p;
         program_start(&p, pythons[i]);
@@ -271,6 +282,7 @@ static void calls_of_another_thread_are_its_own(void **state)
 /* Its memory is read with a deadline (deadline.h), and its files perhaps. */
 static void processes_of_other_users_are_named_too(void **state)
 {
+    python_needed();
     struct program p;
     if (geteuid() != 0 || strcmp(pythons[0], "/usr/bin/python3") != 0)
         skip();
@@ -291,6 +303,7 @@ static void take_outer(const struct probe_event *event, void *context)
 
 static void a_probed_function_further_out_is_walked_through(void **state)
 {
+    python_needed();
     struct program p;
     struct probe *entry, *back;
     program_start(&p, pythons[0]);
@@ -322,6 +335,7 @@ static void a_probed_function_further_out_is_walked_through(void **state)
 
 static void a_deep_stack_is_cut_and_says_so(void **state)
 {
+    python_needed();
     for (size_t i = 0; i < n_pythons; i++) {
         struct program p;
         program_start(&p, pythons[i]);
@@ -337,6 +351,7 @@ static void a_deep_stack_is_cut_and_says_so(void **state)
 
 static void names_are_utf8(void **state)
 {
+    python_needed();
     for (size_t i = 0; i < n_pythons; i++) {
         struct program p;
         program_start(&p, pythons[i]);
@@ -351,6 +366,7 @@ static void names_are_utf8(void **state)
 /* Another function at the address of one that is gone must not get its name. */
 static void a_code_object_in_the_place_of_another_gets_its_own_name(void **state)
 {
+    python_needed();
     for (size_t i = 0; i < n_pythons; i++) {
         struct program p;
         uint64_t codes[WARM_ROUNDS], again = 0;
@@ -400,6 +416,7 @@ static void made_end(struct program *p)
 /* The observer comes late: another function lies where the first one was. */
 static void a_call_whose_code_was_replaced_gets_no_wrong_name(void **state)
 {
+    python_needed();
     struct probe_event *event = calloc(2, sizeof(*event));
     for (size_t i = 0; i < n_pythons; i++) {
         struct program p;
