@@ -25,6 +25,8 @@ struct python_capture_entry {
     /* The call's instruction as the frame has it: an address; up to 3.10 a number. Or an address in the C frame of the run, 0 if
      * that is not known. */
     uint64_t at;
+    uint64_t
+        check; /* python_code_check() of the code object at that moment; 0: it could not be read */
 };
 
 struct python_capture {
@@ -33,6 +35,20 @@ struct python_capture {
     uint32_t flags; /* enum python_capture_flags */
     struct python_capture_entry entries[PYTHON_CAPTURE_ENTRIES];
 };
+
+/* Bytes of a code object that tell it from another one at the same address. They hold the first line, or what comes before it, the
+ * addresses of the names, and from 3.12 on the number of the object. In no version does any of them change. */
+enum { PYTHON_CODE_CHECK_AT = 56, PYTHON_CODE_CHECK_WORDS = 9 };
+
+static inline __attribute__((always_inline)) uint64_t python_code_check(const uint64_t *words)
+{
+    uint64_t check = 0x9e3779b97f4a7c15ull;
+    for (int i = 0; i < PYTHON_CODE_CHECK_WORDS; i++) {
+        check = (check ^ words[i]) * 0xbf58476d1ce4e5b9ull;
+        check ^= check >> 32;
+    }
+    return check | 1;
+}
 
 /* Memory for the walk itself: in a map, too. */
 struct python_scratch {
@@ -62,7 +78,7 @@ struct python_kernel_facts {
 
 #ifndef __bpf__
 static_assert(sizeof(struct python_kernel_facts) == 72, "shared with the kernel");
-static_assert(sizeof(struct python_capture_entry) == 16, "shared with the kernel");
-static_assert(sizeof(struct python_capture) == 16 + 16 * PYTHON_CAPTURE_ENTRIES,
+static_assert(sizeof(struct python_capture_entry) == 24, "shared with the kernel");
+static_assert(sizeof(struct python_capture) == 16 + 24 * PYTHON_CAPTURE_ENTRIES,
               "shared with the kernel");
 #endif

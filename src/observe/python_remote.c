@@ -217,6 +217,7 @@ bool python_remote_stack(struct python_remote *r, const struct python_capture *c
     for (uint32_t i = 0; i < capture->n; i++) {
         const struct python_capture_entry *e = &capture->entries[i];
         if (e->code != 0) {
+            r->checks[s->n] = e->check;
             s->frames[s->n++] = (struct python_frame){e->code, call_at(l, e->code, e->at)};
             if (l->link == PYTHON_LINK_ORDER)
                 run_push(s, 0);

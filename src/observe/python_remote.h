@@ -5,8 +5,8 @@
  * the kernel captured into calls. python_remote_names() names them, by reading code objects, strings and line tables of the
  * process, which last longer than the frames.
  *
- * A code object may be gone, and another lie at its address, when it is read: then the call gets no name or that of
- * the other one. What is read is untrusted; all sizes are bounded and all pointers are only addresses to read from.
+ * A code object may be gone, and another lie at its address, when it is read: the kernel took a check value of it, so that this is
+ * noticed and the call gets no name. What is read is untrusted; all sizes are bounded and all pointers are only addresses to read from.
  * The layouts are those of site/python_layout.h; an unknown version has no frames. */
 #pragma once
 
@@ -31,6 +31,9 @@ struct python_remote_name {
     uint64_t code;
     int64_t at;
     uint64_t check; /* 0: unused */
+    /* Where code objects have numbers of their own: what the kernel's check value is while the name holds. Then nothing need be read.
+     * Else 0. */
+    uint64_t captured;
     uint32_t lines_used;
     uint32_t line;
     struct book_script script;
@@ -44,6 +47,7 @@ struct python_remote {
     uint64_t names_read;
     /* Of the stack at hand; good until the next. */
     struct python_stack stack;
+    uint64_t checks[PYTHON_CAPTURE_ENTRIES]; /* of its calls: python_code_check() */
     struct book_script scripts[PYTHON_CAPTURE_ENTRIES];
     uint32_t lines[PYTHON_CAPTURE_ENTRIES];
     struct python_remote_name names[1 << PYTHON_REMOTE_SETS_BITS][PYTHON_REMOTE_WAYS];

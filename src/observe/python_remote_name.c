@@ -72,6 +72,13 @@ static bool is_known(const struct call *c)
 
 /* ---- reading for all calls at once ---- */
 
+/* Is it the code object that the kernel saw? */
+static bool is_same(const struct python_remote *r, const struct call *c)
+{
+    uint64_t check = r->checks[c->frame - r->stack.frames];
+    return check == 0 || check == python_code_check(c->code + PYTHON_CODE_CHECK_AT / 8);
+}
+
 static void codes_read(struct python_remote *r, struct call *calls, uint32_t n)
 {
     struct remote_piece pieces[CALLS_MAX];
@@ -82,7 +89,8 @@ static void codes_read(struct python_remote *r, struct call *calls, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         calls[i].usable = pieces[i].done && calls[i].frame->code % 8 == 0 &&
                           calls[i].code[PYTHON_OBJECT_COUNT / 8] != 0 &&
-                          calls[i].code[PYTHON_OBJECT_TYPE / 8] == r->py.facts.code_type;
+                          calls[i].code[PYTHON_OBJECT_TYPE / 8] == r->py.facts.code_type &&
+                          is_same(r, &calls[i]);
 }
 
 /* From 3.12 on a code object has a number of its own. */
@@ -208,31 +216,53 @@ static bool learn(struct python_remote *r, struct call *c)
     name.line = python_line(l->lines, r->table, len, c->frame->at, name.script.first_line, &used);
     name.lines_used = (uint32_t)used;
     name.check = check_of(r, c, r->table, used);
+    if (version_of(r, c) != 0)
+        name.captured = r->checks[c->frame - r->stack.frames];
     c->name = name_place(r, c->frame);
     *c->name = name;
     return true;
 }
 
+/* The name that the kernel's check value vouches for. */
+static bool is_vouched(const struct python_remote *r, const struct call *c)
+{
+    uint64_t check = r->checks[c->frame - r->stack.frames];
+    return is_known(c) && check != 0 && check == c->name->captured;
+}
+
+static void name_give(struct python_remote *r, const struct call *c)
+{
+    size_t i = (size_t)(c->frame - r->stack.frames);
+    r->scripts[i] = c->name->script;
+    r->lines[i] = c->name->line <= BOOK_SCRIPT_LINE_MAX ? c->name->line : 0;
+}
+
 uint32_t python_remote_names(struct python_remote *r, uint32_t n)
 {
     struct call calls[CALLS_MAX];
-    uint32_t named = 0;
+    uint32_t named = 0, left = 0;
     n = n < CALLS_MAX ? n : CALLS_MAX;
     for (uint32_t i = 0; i < n; i++) {
-        calls[i].frame = &r->stack.frames[i];
-        calls[i].name = name_find(r, calls[i].frame);
-        calls[i].heads = false;
-    }
-    codes_read(r, calls, n);
-    heads_read(r, calls, n, false);
-    for (uint32_t i = 0; i < n; i++) {
-        struct call *c = &calls[i];
+        struct call *c = &calls[left];
+        c->frame = &r->stack.frames[i];
+        c->name = name_find(r, c->frame);
+        c->heads = false;
+        if (is_vouched(r, c)) {
+            name_give(r, c);
+            named++;
+            continue;
+        }
         memset(&r->scripts[i], 0, sizeof(r->scripts[i]));
         r->lines[i] = 0;
+        left++;
+    }
+    codes_read(r, calls, left);
+    heads_read(r, calls, left, false);
+    for (uint32_t i = 0; i < left; i++) {
+        struct call *c = &calls[i];
         if (!c->usable || (!holds(r, c) && !learn(r, c)))
             continue;
-        r->scripts[i] = c->name->script;
-        r->lines[i] = c->name->line <= BOOK_SCRIPT_LINE_MAX ? c->name->line : 0;
+        name_give(r, c);
         named++;
     }
     return named;

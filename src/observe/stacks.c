@@ -120,17 +120,26 @@ void stacks_forget_for_test(struct stacks *stacks, struct stack_process *process
 
 /* ---- results ---- */
 
-static void word_add(struct stack_result *result, const struct walk_frame *frame, uint64_t rsp)
+/* The words of all native frames of a result. */
+struct stack_words {
+    uint32_t n;
+    struct stack_word words[STACK_FRAMES_MAX];
+};
+
+/* Words of the native frames that are in the result. If there are too many, those are taken that lie evenly between the innermost and
+ * the outermost: the inner ones of two stacks that differ are often the same. */
+static void words_fill(struct stack_result *result, const struct stack_words *all)
 {
-    if (frame->word == 0 || result->n_words == STACK_WORDS_MAX) {
+    uint32_t n = all->n < STACK_WORDS_MAX ? all->n : STACK_WORDS_MAX;
+    if (n < all->n)
         result->flags |= STACK_WORDS_CUT;
-        return;
-    }
-    result->words[result->n_words++] =
-        (struct stack_word){.value = frame->raw, .offset = (uint32_t)(frame->word - rsp)};
+    for (uint32_t i = 0; i < n; i++)
+        result->words[i] = all->words[n < all->n ? i * (all->n - 1) / (n - 1) : i];
+    result->n_words = n;
 }
 
-static void native_add(struct stack_result *result, const struct walk_frame *frame, uint64_t rsp)
+static void native_add(struct stack_result *result, const struct walk_frame *frame, uint64_t rsp,
+                       struct stack_words *all)
 {
     struct book_frame *to = &result->frames[result->n++];
     *to = (struct book_frame){.offset = frame->pc};
@@ -138,11 +147,15 @@ static void native_add(struct stack_result *result, const struct walk_frame *fra
         to->module = &frame->module->info;
         to->offset = frame->pc - frame->module->bias;
     }
-    word_add(result, frame, rsp);
+    if (frame->word == 0)
+        result->flags |= STACK_WORDS_CUT;
+    else
+        all->words[all->n++] =
+            (struct stack_word){.value = frame->raw, .offset = (uint32_t)(frame->word - rsp)};
 }
 
 static void result_native(const struct walk_stack *walked, uint64_t rsp,
-                          struct stack_result *result)
+                          struct stack_result *result, struct stack_words *words)
 {
     uint32_t n = walked->n;
     if (n > STACK_FRAMES_MAX) {
@@ -150,12 +163,12 @@ static void result_native(const struct walk_stack *walked, uint64_t rsp,
         result->flags |= STACK_CUT;
     }
     for (uint32_t i = 0; i < n; i++)
-        native_add(result, &walked->frames[i], rsp);
+        native_add(result, &walked->frames[i], rsp, words);
 }
 
 /* Python calls and native frames as one stack. False: they do not fit together, nothing is in the result. */
 static bool result_joined(struct stack_process *process, const struct walk_stack *walked,
-                          uint64_t rsp, struct stack_result *result)
+                          uint64_t rsp, struct stack_result *result, struct stack_words *words)
 {
     struct python_remote *r = process->python.remote;
     struct python_joined joined[STACK_FRAMES_MAX];
@@ -188,7 +201,7 @@ static bool result_joined(struct stack_process *process, const struct walk_stack
         }
         while (walked->frames[native].pc != joined[i].pc) /* in the same order */
             native++;
-        native_add(result, &walked->frames[native++], rsp);
+        native_add(result, &walked->frames[native++], rsp, words);
     }
     result->flags |= STACK_PYTHON | (cut ? STACK_CUT : 0);
     return true;
@@ -207,10 +220,12 @@ int stack_resolve(struct stack_process *process, const struct stack_input *input
     ret_result->n = ret_result->n_words = 0;
     ret_result->flags = walked->flags;
     uint64_t rsp = input->registers.rsp;
+    struct stack_words words = {.n = 0};
     if (!input->python || !stack_python_ready(&process->python) ||
         !python_remote_stack(process->python.remote, input->python) ||
-        !result_joined(process, walked, rsp, ret_result))
-        result_native(walked, rsp, ret_result);
+        !result_joined(process, walked, rsp, ret_result, &words))
+        result_native(walked, rsp, ret_result, &words);
+    words_fill(ret_result, &words);
     return process->walk.gone ? -ESRCH : 0;
 }
 

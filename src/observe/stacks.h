@@ -13,6 +13,11 @@
  * process's maps must be read (the first stack, code in no known mapping, at most every STACK_MAPS_AGE_NS otherwise); some
  * milliseconds for a large file that no process had mapped before. Calls block on reading files and memory of the process.
  *
+ * Descriptors: up to MODULE_FILES_MAX (1,024) ELF files stay open; a program that observes many processes raises its limit.
+ *
+ * Hangs: files on file systems without a block device, and memory of users other than root, are read with a deadline of 200 ms
+ * (deadline.h), by a thread that is started when the first of them comes. A process whose memory hangs has no Python names.
+ *
  * Threads: all objects of one `struct stacks` belong to one thread at a time. */
 #pragma once
 
@@ -57,8 +62,8 @@ struct stack_registers {
 
 /* A return address that the kernel replaced by its own trampoline, since the function has a return probe. */
 struct stack_return {
-    uint64_t
-        at; /* where it lies: rsp at the entry of that function; 0: not known, then they are used in order */
+    /* Where it lies: rsp at the entry of that function. 0: not known; such addresses are used in their order. */
+    uint64_t at;
     uint64_t value; /* the true return address */
 };
 
@@ -66,24 +71,23 @@ struct stack_input {
     struct stack_registers registers;
     const uint8_t *bytes; /* [rsp, rsp + n_bytes), at most STACK_BYTES_MAX of them are looked at */
     size_t n_bytes;
-    const struct stack_return
-        *returns; /* outer probed calls of this thread, innermost first; may be NULL */
+    /* Outer probed calls of this thread, innermost first; may be NULL. */
+    const struct stack_return *returns;
     size_t n_returns;
     const struct python_capture *python; /* may be NULL */
 };
 
 enum stack_flags {
-    STACK_CUT =
-        1u
-        << 0, /* there are more frames: than fit, or beyond the copied bytes. Add BOOK_SITE_CUT */
-    STACK_LOST =
-        1u
-        << 1, /* the walk ended at code without unwind tables, or at garbage; implies STACK_CUT */
-    STACK_PYTHON = 1u << 2, /* Python calls are among the frames */
-    STACK_UNNAMED =
-        1u
-        << 3, /* a Python call could not be named: its code object is gone. Do not keep the answer */
-    STACK_WORDS_CUT = 1u << 4, /* more frames than words: another stack may have the same words */
+    /* There are more frames: than fit, or beyond the copied bytes. The site gets BOOK_SITE_CUT. */
+    STACK_CUT = 1u << 0,
+    /* The walk ended at code without unwind tables, or at garbage. Comes with STACK_CUT. */
+    STACK_LOST = 1u << 1,
+    /* Python calls are among the frames. */
+    STACK_PYTHON = 1u << 2,
+    /* A Python call could not be named, since its code object is gone. The result must not be kept for other stacks. */
+    STACK_UNNAMED = 1u << 3,
+    /* More frames than words: some in between have none, and another stack may have the same words. */
+    STACK_WORDS_CUT = 1u << 4,
 };
 
 /* A word of the stack that must be the same for the stack to be this one: a return address at rsp + offset. */
@@ -94,10 +98,10 @@ struct stack_word {
 };
 
 struct stack_result {
-    uint32_t n; /* frames, innermost first: frames[0] is the caller of the probed function */
-    uint32_t
-        n_words;    /* innermost first; as the words lie on the stack: trampolines where they are */
+    uint32_t n;     /* frames, innermost first: frames[0] is the caller of the probed function */
     uint32_t flags; /* enum stack_flags */
+    /* Words, innermost first. A trampoline is given as it lies on the stack. */
+    uint32_t n_words;
     /* Modules in frames live as long as the process object, scripts until the next stack_resolve() of it. */
     struct book_frame frames[STACK_FRAMES_MAX];
     struct stack_word words[STACK_WORDS_MAX];

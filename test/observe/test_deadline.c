@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -93,6 +94,7 @@ static pid_t child_hanging(char **ret_page, char *plain)
     assert_int_equal(pipe(done), 0);
     pid_t pid = fork();
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* whatever fails here */
         int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
         struct uffdio_api api = {.api = UFFD_API};
         struct uffdio_register range = {.range = {(uintptr_t)page, 4096},

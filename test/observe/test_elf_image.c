@@ -243,7 +243,8 @@ static void files_are_shared_by_processes(void **state)
         assert_non_null(modules[i]);
         assert_int_equal(modules[i]->bias, l.info.base);
         assert_int_equal(modules[i]->info.map_start, l.info.map_start);
-        assert_string_equal(strrchr(modules[i]->info.path, '/'), "/libc.so.6");
+        assert_int_equal(modules[i]->info.build_id_len, l.info.build_id_len);
+        assert_memory_equal(modules[i]->info.build_id, l.info.build_id, l.info.build_id_len);
         /* Reading the maps again changes nothing. */
         assert_int_equal(module_map_read(&maps[i]), 0);
         r = module_map_range(&maps[i], (uintptr_t)l.symbol);

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -52,6 +53,7 @@ static pid_t child_start(void)
     assert_int_equal(pipe(done), 0);
     pid_t pid = fork();
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* whatever fails here */
         book_identity_self(&shared->header);
         site_outer_function();
         (void)!write(done[1], "x", 1);

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #define CAPTURE_DEFINE
@@ -78,6 +79,7 @@ static pid_t child_run(int (*body)(unsigned), unsigned argument)
     assert_int_equal(pipe(done), 0);
     pid_t pid = fork();
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* whatever fails here */
         body(argument);
         key_compute();
         (void)!write(done[1], "x", 1);
@@ -252,7 +254,8 @@ static void words_are_the_return_addresses_on_the_stack(void **state)
         assert_true(result.words[i].offset + 8 <= shared->capture.n_bytes);
         memcpy(&value, shared->capture.bytes + result.words[i].offset, 8);
         assert_int_equal(value, result.words[i].value);
-        assert_int_equal(value, shared->pcs[i]);
+        if (!(result.flags & STACK_WORDS_CUT))
+            assert_int_equal(value, shared->pcs[i]);
         assert_true(i == 0 || result.words[i].offset > result.words[i - 1].offset);
     }
 }
@@ -335,6 +338,7 @@ static void code_that_was_mapped_later_is_found(void **state)
     assert_int_equal(pipe(go), 0);
     pid_t pid = fork();
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* whatever fails here */
         (void)!read(go[0], &byte, 1);
         body_cpp(2);
         shared->trace = 1u << 31;
@@ -345,7 +349,7 @@ static void code_that_was_mapped_later_is_found(void **state)
     assert_int_equal(stack_process_new(stacks, pid, &process), 0);
     assert_int_equal(write(go[1], "x", 1), 1);
     while (!(*(volatile uint32_t *)&shared->trace & 1u << 31))
-        ;
+        assert_int_equal(waitpid(pid, NULL, WNOHANG), 0); /* it lives */
     struct stack_input input = input_of(&shared->capture);
     stack_process_changed(process);
     bool found = false;
@@ -379,7 +383,10 @@ static void trampolines_are_left_by_saved_addresses(void **state)
     memcpy(c->bytes + word->offset, &trampoline, 8);
     /* Not supplied: lost there. */
     stack_resolve(process, &input, &result);
-    assert_int_equal(result.n, 2);
+    uint32_t place = 0; /* of the frame that returns there */
+    while (shared->sps[place] - 8 != c->registers.rsp + word->offset)
+        place++;
+    assert_int_equal(result.n, place);
     assert_true(result.flags & STACK_LOST);
     for (int by_place = 0; by_place < 2; by_place++) {
         struct stack_return saved = {by_place ? c->registers.rsp + word->offset : 0, value};
@@ -420,7 +427,7 @@ static void cold_print(void)
         child_end(pid);
     }
     stacks_free(fresh);
-    print_message("%lu ns for an address that is new\n", took / (rules ? rules : 1));
+    print_message("# %lu ns for an address that is new\n", took / (rules ? rules : 1));
 }
 
 static void a_known_stack_is_cheap(void **state)
@@ -443,7 +450,7 @@ static void a_known_stack_is_cheap(void **state)
         best = took < best ? took : best;
     }
     stacks_figures(stacks, &after);
-    print_message("%u frames: first %lu ns, then %lu ns\n", result.n, cold, best);
+    print_message("# %u frames: first %lu ns, then %lu ns\n", result.n, cold, best);
     cold_print();
     assert_int_equal(after.rules_made, before.rules_made);
 #if !defined(UNDER_ASAN) && !defined(UNDER_TSAN) && defined(__OPTIMIZE__)
