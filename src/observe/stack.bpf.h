@@ -117,7 +117,7 @@ static __always_inline bool stack_copy(const struct at *at, const struct pt_regs
     s->function = call->function;
     s->caller = caller;
     registers_take(regs, s);
-    s->python = at->thread->python;
+    bpf_probe_read_kernel(&s->python, sizeof(s->python), &at->thread->python); /* too large for the compiler */
     uint64_t sp = s->sp;
     if (!page_copy(s->bytes, sp, &s->n_bytes)) {
         bpf_ringbuf_discard(s, 0);
