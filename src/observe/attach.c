@@ -13,6 +13,7 @@
 #include <bpf/libbpf.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "bpf/object.h"
 #include "observe/elf_exports.h"
@@ -180,7 +181,9 @@ int kernel_attach(struct kernel *k, const struct probe_table *table, int fd, cha
     struct attached *a = &k->attached[k->n_attached];
     *a = (struct attached){
         .device = st.st_dev, .inode = st.st_ino, .functions = (int)s->n, .enter = -1, .leave = -1};
+    uint64_t start_ns = clock_monotonic_ns();
     r = both_attach(k, a, fd, s);
+    k->attach_ns += clock_monotonic_ns() - start_ns;
     if (r == -EINVAL || r == -EOPNOTSUPP)
         snprintf(why, KERNEL_WHY_MAX,
                  "the kernel refuses to attach probes (%s): it needs Linux 6.6 or later for uprobe_multi",
@@ -196,6 +199,11 @@ int kernel_attach(struct kernel *k, const struct probe_table *table, int fd, cha
 size_t kernel_attached(const struct kernel *k)
 {
     return k->n_attached;
+}
+
+uint64_t kernel_attach_ns(const struct kernel *k)
+{
+    return k->attach_ns;
 }
 
 void attach_adopt(struct kernel *k)
@@ -215,6 +223,17 @@ void attach_adopt(struct kernel *k)
     }
     if (dir)
         closedir(dir);
+}
+
+uint64_t kernel_detach(struct kernel *k)
+{
+    uint64_t start_ns = clock_monotonic_ns();
+    for (size_t i = 0; i < k->n_attached; i++) {
+        link_unpin(k, &k->attached[i], "enter");
+        link_unpin(k, &k->attached[i], "leave");
+    }
+    attach_release(k);
+    return clock_monotonic_ns() - start_ns;
 }
 
 void attach_release(struct kernel *k)

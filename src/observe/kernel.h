@@ -40,8 +40,12 @@ void kernel_close(struct kernel *kernel, bool leave);
  * open file. Returns how many functions have probes, or -errno: -ENOENT: it exports none of them. About 50 ms. */
 int kernel_attach(struct kernel *kernel, const struct probe_table *table, int fd, char *why);
 
-/* How many library files have probes. */
+/* How many library files have probes, and how long it took to attach them. */
 size_t kernel_attached(const struct kernel *kernel);
+uint64_t kernel_attach_ns(const struct kernel *kernel);
+
+/* Remove the probes of all libraries; counters and tables stay. Returns how long that took, in ns. */
+uint64_t kernel_detach(struct kernel *kernel);
 
 /* Trace this process, which may not have made a call yet. `start_ns` is its start since boot. */
 int kernel_process_add(struct kernel *kernel, pid_t pid, uint64_t start_ns, uint32_t uid);

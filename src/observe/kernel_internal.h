@@ -40,6 +40,7 @@ struct kernel {
     int settings, processes, contexts, blocks, known, consumed, python, machine, faults; /* maps */
     struct attached attached[LIBRARIES_MAX];
     size_t n_attached;
+    uint64_t attach_ns; /* that attaching took, all libraries together */
     uint32_t variants; /* which one makes room next for a stack with many */
 
     /* Of one kernel_read(): */

@@ -498,6 +498,11 @@ static void finish(struct observer *o)
     stacks_free(o->stacks);
     if (o->streams)
         trace_stream_writer_release(&o->stream);
+    if (o->kernel && !o->leave) { /* programs are free of them first, then the rest is tidied up */
+        size_t n = kernel_attached(o->kernel);
+        log_info("removed the probes of %zu libraries in %.1f ms", n,
+                 (double)kernel_detach(o->kernel) / 1e6);
+    }
     kernel_close(o->kernel, o->leave);
     free(o);
 }

@@ -163,6 +163,7 @@ void observer_status(struct observer *o, struct buffer *out)
     json_field_string(&j, "schema", "memoir.observer/1");
     json_field_i64(&j, "pid", getpid());
     json_field_u64(&j, "libraries", kernel_attached(o->kernel));
+    json_field_double(&j, "attach_ms", (double)kernel_attach_ns(o->kernel) / 1e6);
     json_field_u64(&j, "processes", o->n_running);
     json_field_bool(&j, "adopted", o->adopted);
     json_field_u64(&j, "records", o->records);
