@@ -182,7 +182,7 @@ static bool line_serve(struct control *c, struct client *client, const char *lin
     } else {
         ok = false;
     }
-    bool good = told || (ok ? answer(client, &out) : refuse(client, why));
+    bool good = !told && (ok ? answer(client, &out) : refuse(client, why)); /* a child answers on what it was told to */
     buffer_release(&out);
     return good;
 }

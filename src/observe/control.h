@@ -6,7 +6,7 @@
  *   list          JSON: the traced processes with their counters
  *   status        JSON: the observer itself
  *   flush         answers once all that the kernel had told before is in books and histories
- *   dump PID      a binary dump of the history (trace/dump.h)
+ *   dump PID      a binary dump of the history (trace/dump.h); ends the connection
  *   trace PID     begin to trace this process
  *   hold          the observer ends some time after the last connection that said so is closed
  *   stop          remove all probes and end */

@@ -85,11 +85,11 @@ int observed_new(const struct observed_options *options, pid_t pid,
     return 0;
 }
 
-void observed_free(struct observed *o)
+void observed_free(struct observed *o, bool leave)
 {
     if (!o)
         return;
-    observed_book_close(o, false);
+    observed_book_close(o, leave ? OBSERVED_BOOK_STAYS : OBSERVED_BOOK_GOES);
     trace_history_free(o->history);
     live_release(&o->live);
     observed_sites_release(o);
@@ -371,7 +371,7 @@ void observed_exit(struct observed *o)
     observed_tell(o, &e);
     if (o->options.stream)
         trace_stream_ended(o->options.stream, o->pid);
-    observed_book_close(o, true);
+    observed_book_close(o, o->options.keep_ended ? OBSERVED_BOOK_CLOSED : OBSERVED_BOOK_GOES);
     live_release(&o->live);
     stack_process_free(o->stacks);
     o->stacks = NULL;

@@ -23,6 +23,7 @@ struct observed_options {
     struct stacks *stacks;              /* borrowed */
     const char *dir;                    /* where books go; NULL: the usual places */
     bool no_book;                       /* only the history */
+    bool keep_ended;                    /* a daemon retires books of ended processes; else they are removed */
     struct trace_stream_writer *stream; /* events are told there, too; NULL: nowhere */
 };
 
@@ -31,8 +32,9 @@ struct observed_options {
 int observed_new(const struct observed_options *options, pid_t pid,
                  const struct wire_process *process, struct observed **ret_observed);
 
-/* A book that is still open stays and counts; NULL is fine. */
-void observed_free(struct observed *o);
+/* With `leave` a book that is open stays and counts, for the next observer; else it is removed, since nobody counts any
+ * more. NULL is fine. */
+void observed_free(struct observed *o, bool leave);
 
 pid_t observed_pid(const struct observed *o);
 uint32_t observed_uid(const struct observed *o);
@@ -50,7 +52,7 @@ bool observed_losses(struct observed *o, const struct wire_process *process);
 /* Make book and history agree with the kernel's table of live blocks. Call it when the ring is empty. */
 int observed_compare(struct observed *o);
 
-/* The process ended, or goes on with another program: its book is left for the daemon to retire, its history stays. */
+/* The process ended, or goes on with another program: its book is closed (keep_ended), its history stays. */
 void observed_exit(struct observed *o);
 
 /* Tell page faults that came since the last call. */

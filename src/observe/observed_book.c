@@ -93,14 +93,16 @@ int observed_book_open(struct observed *o)
         r = book_writer_publish_at(o->w, o->place);
     }
     if (r < 0)
-        observed_book_close(o, false);
+        observed_book_close(o, OBSERVED_BOOK_STAYS);
     return r;
 }
 
-void observed_book_close(struct observed *o, bool ended)
+void observed_book_close(struct observed *o, enum observed_book_end end)
 {
     if (o->w && o->w->header) {
-        if (ended && o->w->published)
+        if (end == OBSERVED_BOOK_GOES && o->w->published)
+            unlinkat(o->place, o->w->name, 0);
+        if (end == OBSERVED_BOOK_CLOSED && o->w->published)
             book_writer_close(o->w, true);
         else
             book_writer_forget(o->w);

@@ -118,7 +118,12 @@ void observed_tell(struct observed *o, const struct trace_event *event);
 
 /* 0, or -errno: there is none then. */
 int observed_book_open(struct observed *o);
-void observed_book_close(struct observed *o, bool ended);
+enum observed_book_end {
+    OBSERVED_BOOK_STAYS,  /* open, for the next observer */
+    OBSERVED_BOOK_CLOSED, /* for the daemon to retire */
+    OBSERVED_BOOK_GOES,   /* removed */
+};
+void observed_book_close(struct observed *o, enum observed_book_end end);
 /* Account of a block, entered if need be; 0: it is in no account. */
 uint32_t observed_account(struct observed *o, uint8_t class, uint8_t space, uint8_t flags,
                           int32_t device);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
@@ -77,7 +78,7 @@ static void process_end(struct observer *o, struct observed *p)
     running_remove(o, observed_pid(p));
     observed_exit(p);
     size_t slot = o->n_ended++ % OBSERVER_ENDED_MAX;
-    observed_free(o->ended[slot]);
+    observed_free(o->ended[slot], false);
     o->ended[slot] = p;
 }
 
@@ -93,6 +94,7 @@ static struct observed *process_begin(struct observer *o, pid_t pid, uint32_t ge
         .stacks = o->stacks,
         .dir = o->options->dir,
         .no_book = o->options->no_books,
+        .keep_ended = o->options->linger_s > 0, /* memoird started us */
         .stream = o->streams ? &o->stream : NULL,
     };
     int r = observed_new(&options, pid, &entry, &p);
@@ -198,6 +200,7 @@ static bool is_alive(pid_t pid, uint64_t start_ns)
 
 struct round {
     struct observer *o;
+    bool thorough; /* look for the dead, too: their ends are told, but an event may be lost */
     pid_t dead[256];
     size_t n_dead;
 };
@@ -214,7 +217,7 @@ static int process_look(void *context, pid_t pid, const struct wire_process *ent
             observed_compare(p);
         }
     }
-    if (!is_alive(pid, entry->start_ns) && round->n_dead < 256)
+    if (round->thorough && round->n_dead < 256 && !is_alive(pid, entry->start_ns))
         round->dead[round->n_dead++] = pid;
     return 0;
 }
@@ -230,7 +233,7 @@ static bool is_stale(void *context, pid_t pid, uint32_t generation)
 /* Compare counters; find the dead whose end was not told; now and then remove what they left in the kernel's tables. */
 static void round_make(struct observer *o, bool purge)
 {
-    struct round round = {.o = o};
+    struct round round = {.o = o, .thorough = purge};
     observer_drain(o);
     kernel_processes(o->kernel, process_look, &round);
     for (size_t i = 0; i < round.n_dead; i++) {
@@ -363,7 +366,6 @@ static int dump_in_child(struct observer *o, struct observed *p, int fd)
     _exit(good ? 0 : 1);
 }
 
-/* The child has the file description in common with us: wait for it before anything else is written there. */
 int observer_dump(struct observer *o, pid_t pid, int fd)
 {
     struct observed *p = observer_find_any(o, pid);
@@ -491,9 +493,9 @@ static void finish(struct observer *o)
     if (o->kernel)
         observer_drain(o);
     for (size_t i = 0; i < WIRE_PROCESSES_MAX; i++)
-        observed_free(o->running[i]);
+        observed_free(o->running[i], o->leave);
     for (size_t i = 0; i < OBSERVER_ENDED_MAX; i++)
-        observed_free(o->ended[i]);
+        observed_free(o->ended[i], false);
     control_free(o->control);
     stacks_free(o->stacks);
     if (o->streams)
@@ -509,7 +511,12 @@ static void finish(struct observer *o)
 
 int observer_run(const struct observer_options *options)
 {
+    struct rlimit files;
     sigset_t set;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* libraries of traced processes stay open */
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);

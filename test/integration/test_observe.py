@@ -255,6 +255,33 @@ class Views(ObserveTest):
         row = [line for line in said.stdout.splitlines() if line.startswith(f"{drive.pid},")]
         self.assertEqual(row, [f"{drive.pid},{5 * MIB},{2 * MIB},{3 * MIB},{2 * MIB}"], said)
 
+    def test_books_go_with_the_observer_and_with_their_process(self):
+        observer = self.observer(books=self.books)
+        one, two = self.drive(), self.drive()
+        for drive in (one, two):
+            drive.ok("primary", 0)
+            drive.ok("alloc", MIB)
+        observer.ask("flush")
+        books = lambda: [name for _, _, names in os.walk(self.books) for name in names if name.endswith(".book")]
+        self.assertEqual(len(books()), 2)
+        one.close()
+        wait_for("the book of the process is gone", lambda: len(books()) == 1)
+        observer.stop()
+        self.assertEqual(books(), [])
+
+    def test_a_killed_observer_leaves_books_that_the_next_takes_over(self):
+        observer = self.observer(books=self.books)
+        drive = self.drive()
+        drive.ok("primary", 0)
+        drive.ok("alloc", 5 * MIB)
+        observer.ask("flush")
+        observer.kill()
+        drive.ok("alloc", 3 * MIB)
+        observer.start()
+        observer.ask("flush")
+        said = self.memoir("query", "processes", "--show", "pid,device", "--csv")
+        self.assertIn(f"{drive.pid},{8 * MIB}", said.stdout.splitlines(), said)
+
     def test_python_lines_are_named(self):
         observer = self.observer(books=self.books)
         script = self.folder / "train.py"
