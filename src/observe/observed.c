@@ -395,7 +395,18 @@ bool observed_losses(struct observed *o, const struct wire_process *process)
         o->w->header->losses[BOOK_LOSS_LIMIT] += process->lost_blocks - o->lost_blocks;
     o->lost_events = process->lost_events;
     o->lost_blocks = process->lost_blocks;
+    o->stale |= lost > 0;
     return lost > 0;
+}
+
+void observed_compare_due(struct observed *o)
+{
+    uint64_t now = clock_monotonic_ns();
+    if (!o->stale || now - o->compared_ns < NS_PER_S)
+        return;
+    o->stale = false;
+    observed_compare(o);
+    o->compared_ns = now;
 }
 
 static int compare_each(void *context, const struct wire_key *key, const struct wire_block *value)

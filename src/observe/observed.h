@@ -49,8 +49,10 @@ void observed_more(struct observed *o, const struct wire_more *more);
 /* Tell what the kernel counted as lost since the last call; true: the tables may differ now. */
 bool observed_losses(struct observed *o, const struct wire_process *process);
 
-/* Make book and history agree with the kernel's table of live blocks. Call it when the ring is empty. */
+/* Make book and history agree with the kernel's table of live blocks. Call it when the ring is empty. It walks the tables of all
+ * processes, so the second one does it only after losses, and once a second. */
 int observed_compare(struct observed *o);
+void observed_compare_due(struct observed *o);
 
 /* The process ended, or goes on with another program: its book is closed (keep_ended), its history stays. */
 void observed_exit(struct observed *o);

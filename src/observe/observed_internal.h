@@ -60,6 +60,8 @@ struct observed {
     uint32_t uid, generation;
     uint64_t start_ns;
     uint64_t lost_events, lost_blocks; /* told so far */
+    bool stale;                        /* events were lost since the last comparison */
+    uint64_t compared_ns;
 
     struct trace_history *history;
     struct live live;

@@ -127,7 +127,10 @@ static void on_exit_event(struct observer *o, const struct wire_event *event)
     struct observed *p = observer_find(o, (pid_t)event->pid);
     if (p && observed_generation(p) == event->generation)
         process_end(o, p);
-    if (!(event->flags & WIRE_EVENT_EXEC))
+    struct wire_process entry;
+    if (event->flags & WIRE_EVENT_EXEC || kernel_process_get(o->kernel, (pid_t)event->pid, &entry) < 0)
+        return;
+    if (entry.generation == event->generation) /* else another process has this PID already */
         kernel_process_remove(o->kernel, (pid_t)event->pid);
 }
 
@@ -212,10 +215,8 @@ static int process_look(void *context, pid_t pid, const struct wire_process *ent
     struct observed *p = observer_find(o, pid);
     if (p && observed_generation(p) == entry->generation) {
         observed_faults(p, entry);
-        if (observed_losses(p, entry)) {
-            o->gaps++;
-            observed_compare(p);
-        }
+        o->gaps += observed_losses(p, entry);
+        observed_compare_due(p);
     }
     if (round->thorough && round->n_dead < 256 && !is_alive(pid, entry->start_ns))
         round->dead[round->n_dead++] = pid;

@@ -28,10 +28,10 @@ class Observer:
         read_end, write_end = os.pipe()
         start = time.monotonic()
         self.process = subprocess.Popen(
-            [f"{bin_dir}/memoir-observe", "--all", "--name", "test-gpu", "--socket", self.socket,
+            [f"{bin_dir}/libexec/memoir/memoir-observe", "--all", "--name", "test-gpu", "--socket", self.socket,
              "--ready", str(write_end), "--dir", work],
             pass_fds=[write_end], stderr=open(f"{work}/observe.log", "a"),
-            env={**os.environ, "LD_LIBRARY_PATH": f"{bin_dir}/lib"})
+            env={**os.environ, "LD_LIBRARY_PATH": f"{bin_dir}/needed"})
         os.close(write_end)
         with os.fdopen(read_end) as ready:
             if ready.read().strip() != "ready":
@@ -233,6 +233,33 @@ def train(bin_dir, work, rounds, steps, results):
             on / off <= 1.01)
 
 
+def run_under(bin_dir, ways, steps):
+    """Medians of both steps in processes of their own, started in `ways`, one after the other and again."""
+    times = {name: {"launch_ms": [], "transformer_ms": []} for name in ways}
+    for _ in range(2):
+        for name, command in ways.items():
+            program = Program([*command, sys.executable, str(HERE / "train.py")])
+            program.read()
+            answer = program.ask(str(steps))
+            program.close()
+            for key in times[name]:
+                times[name][key] += answer[key]
+    return times
+
+
+def tracked(bin_dir, work, steps, results):
+    memoir = ["env", f"LD_LIBRARY_PATH={bin_dir}/needed", f"MEMOIR_DIR={work}", f"{bin_dir}/bin/memoir", "run", "--quiet"]
+    plain = ["env"]
+    ways = {"plain": plain, "run": [*memoir, "--"], "track": [*memoir, "--track", "--"]}
+    times = run_under(bin_dir, ways, steps)
+    results["tracked"] = times
+    for name, reach in (("run", 1.02), ("track", 1.10)):
+        for key, what in (("launch_ms", "launch-bound step"), ("transformer_ms", "transformer step")):
+            ratio = statistics.median(times[name][key]) / statistics.median(times["plain"][key])
+            row(f"{what} under memoir run{' --track' if name == 'track' else ''}", f"{ratio:.3f} x", f"<= {reach} x",
+                ratio <= reach)
+
+
 def main():
     bin_dir, out = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2])
     quick = "--quick" in sys.argv
@@ -244,6 +271,7 @@ def main():
                  lambda: owners(bin_dir, work, results),
                  lambda: costs(bin_dir, work, 3 if quick else 7, results),
                  lambda: train(bin_dir, work, 4 if quick else 10, 10 if quick else 20, results),
+                 lambda: tracked(bin_dir, work, 30 if quick else 60, results),
                  lambda: flood(bin_dir, work, 10 if quick else 30, results)):
         try:
             what()
