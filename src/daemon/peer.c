@@ -35,7 +35,7 @@ enum { STATUS_MAX = 4096 };
 
 struct status {
     pid_t parent;
-    uint32_t real_uid, effective_uid;
+    uint32_t real_uid, effective_uid, saved_uid;
     pid_t pids[PEER_LEVELS_MAX];
     uint32_t n_pids;
 };
@@ -62,7 +62,8 @@ static int status_read(pid_t pid, struct status *ret_status)
     const char *parent = status_value(text, "\nPPid:"), *uids = status_value(text, "\nUid:");
     const char *at = status_value(text, "\nNSpid:");
     struct status status = {0};
-    if (!parent || !uids || sscanf(uids, "%u %u", &status.real_uid, &status.effective_uid) != 2)
+    if (!parent || !uids ||
+        sscanf(uids, "%u %u %u", &status.real_uid, &status.effective_uid, &status.saved_uid) != 3)
         return -EBADMSG;
     status.parent = (pid_t)strtol(parent, NULL, 10);
     while (at && status.n_pids < PEER_LEVELS_MAX && *at != '\n') {
@@ -256,7 +257,8 @@ static int look_up(const struct peer *peer, pid_t claimed, struct peer_known *re
     if (self && (peer->start_ticks == 0 || first.start_ticks != peer->start_ticks))
         return -ESRCH;
     bool his = status.real_uid == peer->uid && status.effective_uid == peer->uid &&
-               peer->start_ticks != 0 && first.start_ticks >= peer->start_ticks;
+               status.saved_uid == peer->uid && peer->start_ticks != 0 &&
+               first.start_ticks >= peer->start_ticks;
     int allowed = peer->uid == 0 || (his && self);
     if (!allowed && his)
         allowed = is_descendant(peer, &status);

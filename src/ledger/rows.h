@@ -39,7 +39,9 @@ struct process_row {
     size_t slot; /* in ledger.processes */
     uint8_t boot_id[16];
     uint64_t exec_random; /* 0: no book told it yet */
-    bool trusted; /* one of its books certainly may speak for the process: see owner_check() */
+    bool trusted;      /* one of its books certainly may speak for the process: see owner_check() */
+    bool owner_proved; /* when last looked at, the process with its PID was its books' owners' */
+    uint64_t proved_start;    /* start time of the process of which that was true; 0: none yet */
     uint64_t next_refresh_ns; /* one that took long is read less often */
     uint64_t status_ns;       /* when losses and sizes were read */
     bool slow;                /* took long the last time that it was timed alone */
