@@ -23,6 +23,7 @@
 #include "daemon/api.h"
 #include "daemon/asking.h"
 #include "daemon/behalf.h"
+#include "daemon/broker.h"
 #include "daemon/commands.h"
 #include "daemon/config_words.h"
 #include "daemon/events.h"
@@ -437,9 +438,15 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
     *daemon = (struct daemon){
         .config = *config, .argc = argc, .argv = argv, .state_fd = -1, .lock_fds = {-1, -1}};
     *config = (struct config){0};
+    /* First, while there is nothing else that it could have a copy of. */
+    int without = broker_start(&daemon->broker);
     int r = log_apply(&daemon->config);
     if (r < 0)
         return r;
+    if (without < 0)
+        log_warn(
+            "cannot act as other users: %s, nothing is told about the memory and the code of their processes",
+            without == -EPERM ? "CAP_SETUID and CAP_SETGID are missing" : strerror(-without));
     raise_limits();
     set_nice(daemon->config.nice);
     r = open_state(daemon);
@@ -533,6 +540,7 @@ void daemon_stop(struct daemon *daemon)
             close(daemon->lock_fds[i]);
     if (daemon->state_fd >= 0)
         close(daemon->state_fd);
+    broker_free(daemon->broker);
     config_release(&daemon->config);
     log_close();
 }

@@ -209,8 +209,7 @@ int proc_pid_ns(pid_t pid, uint64_t *ret_inode)
     return 0;
 }
 
-/* The owner of the outermost user namespace between ours and that of the process; UINT32_MAX: none. */
-static uint32_t namespace_owner(pid_t pid)
+uint32_t proc_namespace_owner(pid_t pid)
 {
     char path[64];
     struct stat own, st;
@@ -239,7 +238,7 @@ int proc_owner(pid_t pid, uint32_t *ret_uid)
     int r = proc_ids_read(pid, &ids);
     if (r < 0)
         return r;
-    uint32_t owner = namespace_owner(pid);
+    uint32_t owner = proc_namespace_owner(pid);
     *ret_uid = owner == UINT32_MAX || owner == 0 ? ids.real_uid : owner;
     return 0;
 }
@@ -252,7 +251,7 @@ enum proc_claim proc_claim(pid_t pid, const struct proc_ids *ids, uint32_t uid)
     if (same && ids->permitted == 0)
         return PROC_CLAIM_OWN;
     /* Capabilities inside a namespace that the user made are the user's, too. */
-    if (namespace_owner(pid) == uid)
+    if (proc_namespace_owner(pid) == uid)
         return PROC_CLAIM_OWN;
     return same ? PROC_CLAIM_USER : PROC_CLAIM_NONE;
 }

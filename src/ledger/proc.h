@@ -37,6 +37,10 @@ int proc_pid_ns(pid_t pid, uint64_t *ret_inode);
  * not ours (and not root's), else its real uid. Users can have processes of many uids in such. */
 int proc_owner(pid_t pid, uint32_t *ret_uid);
 
+/* The user who made the user namespace that the process lives in, the outermost below ours; UINT32_MAX: it lives in
+ * ours. */
+uint32_t proc_namespace_owner(pid_t pid);
+
 /* What a user is to a process. Reading its memory or opening its files needs more: see daemon/broker.h. */
 enum proc_claim {
     PROC_CLAIM_NONE, /* one of its uids is another user's: it is set-uid, or not the user's at all */
