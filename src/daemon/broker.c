@@ -62,7 +62,8 @@ static int setters_drop(void)
 {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return -errno;
-    (void)prctl(PR_CAPBSET_DROP, CAP_SETUID); /* fails without CAP_SETPCAP, and is not needed then */
+    (void)prctl(PR_CAPBSET_DROP,
+                CAP_SETUID); /* fails without CAP_SETPCAP, and is not needed then */
     (void)prctl(PR_CAPBSET_DROP, CAP_SETGID);
     return capabilities_keep(~SETTERS, false);
 }
@@ -279,8 +280,9 @@ static void blame(struct broker *broker, uint32_t uid)
 {
     broker->blamed[broker->next_blamed++ % BROKER_BLAMED_MAX] =
         (struct blamed){uid, clock_monotonic_ns() + BROKER_BLAME_S * NS_PER_S};
-    log_warn("a file or the memory of uid %u does not answer: nothing is read for this user for %d s", uid,
-             BROKER_BLAME_S);
+    log_warn(
+        "a file or the memory of uid %u does not answer: nothing is read for this user for %d s",
+        uid, BROKER_BLAME_S);
 }
 
 /* Give the broker a socket for a new child. */
@@ -327,7 +329,7 @@ static int act_ask(struct broker *broker, const struct broker_question *q, int f
         if (r <= 0)
             return r < 0 ? -errno : -ETIMEDOUT;
         return broker_receive(broker->act, ret_answer, sizeof(*ret_answer), ret_fd) < 0 ? -ECHILD
-                                                                                       : 0;
+                                                                                        : 0;
     }
 }
 
@@ -360,9 +362,8 @@ static int question_ask(struct broker *broker, uint32_t uid, pid_t pid,
     if (!broker || uid == 0 || uid == UINT32_MAX)
         return -EPERM;
     pthread_mutex_lock(&broker->lock);
-    int r = is_blamed(broker, uid)
-                ? -ETIMEDOUT
-                : question_try(broker, uid, pid, q, fd, ret_answer, ret_fd);
+    int r = is_blamed(broker, uid) ? -ETIMEDOUT
+                                   : question_try(broker, uid, pid, q, fd, ret_answer, ret_fd);
     pthread_mutex_unlock(&broker->lock);
     return r;
 }
@@ -398,9 +399,10 @@ int broker_open(struct broker *broker, uint32_t uid, const struct symbol_wanted 
         r = -ECHILD;
     if (r < 0 && fd >= 0)
         close(fd);
-    log_debug("broker: open '%s' for uid %u: %s", wanted->path      ? wanted->path
-                                                  : wanted->in_root ? wanted->in_root
-                                                                    : "",
+    log_debug("broker: open '%s' for uid %u: %s",
+              wanted->path      ? wanted->path
+              : wanted->in_root ? wanted->in_root
+                                : "",
               uid, r < 0 ? strerror(-r) : "done");
     return r < 0 ? r : fd;
 }

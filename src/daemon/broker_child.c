@@ -192,6 +192,7 @@ static void serve(int socket)
 
 _Noreturn void broker_child_run(int socket, uint32_t uid, pid_t pid)
 {
+    prctl(PR_SET_NAME, "memoir-as-user");
     timer_set(BROKER_OPEN_MS + GRACE_MS); /* the databases may hang, too */
     if (broker_become(uid, pid) < 0)
         _exit(1);

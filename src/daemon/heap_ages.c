@@ -62,14 +62,13 @@ int heap_ages_look(const struct heap_ages_wish *wish, struct heap_ages_found *re
         .beside = {wish->beside_heap, wish->beside_words, wish->beside_span},
         .words = book_trailer_words(wish->trailer_format),
         /* Blocks that come meanwhile are younger than the deadline. */
-        .time_max =
-            scan_time_max(wish->created_ns, wish->now_ns + HEAP_AGES_MS_MAX * NS_PER_MS),
+        .time_max = scan_time_max(wish->created_ns, wish->now_ns + HEAP_AGES_MS_MAX * NS_PER_MS),
     };
     int r = memory_check(wish->pid);
     if (r < 0)
         return r;
     r = scan_each(&options, clock_monotonic_ns() + HEAP_AGES_MS_MAX * NS_PER_MS, each_block,
-                      &looking, &found.searched);
+                  &looking, &found.searched);
     if (r < 0 && r != -ETIME)
         return r;
     found.late = r == -ETIME;

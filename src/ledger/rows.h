@@ -41,6 +41,7 @@ struct process_row {
     uint64_t exec_random; /* 0: no book told it yet */
     bool trusted;      /* one of its books certainly may speak for the process: see owner_check() */
     bool owner_proved; /* when last looked at, the process with its PID was its books' owners' */
+    bool owner_refused;       /* it was another user\'s */
     uint64_t proved_start;    /* start time of the process of which that was true; 0: none yet */
     uint64_t next_refresh_ns; /* one that took long is read less often */
     uint64_t status_ns;       /* when losses and sizes were read */

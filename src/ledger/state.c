@@ -84,6 +84,7 @@ static enum life owner_prove(struct process_row *row, const struct proc_stat *st
         return LIFE_UNKNOWN;
     }
     row->owner_proved = claim != PROC_CLAIM_NONE;
+    row->owner_refused = claim == PROC_CLAIM_NONE;
     row->trusted &= claim == PROC_CLAIM_OWN;
     if (row->owner_proved) {
         row->proved_start = stat->start_ticks;
@@ -123,6 +124,7 @@ static enum life process_life(struct ledger *ledger, struct process_row *row)
         int claim = owners_claim(p);
         p->pid_proved = false;
         row->owner_proved = claim > PROC_CLAIM_NONE;
+        row->owner_refused = claim == PROC_CLAIM_NONE;
         return LIFE_OTHER;
     }
     enum life life = owner_prove(row, &stat);
@@ -248,8 +250,9 @@ enum ledger_state ledger_update_state(struct ledger *ledger, struct ledger_proce
     struct locks locks = locks_look(process);
     process->state = judge(process, life, &locks);
     /* A PID that another user's process has, or may have by the next look, is not this row's. */
+    const struct process_row *row = process_row(process);
     bool lives = process->state <= LEDGER_CLOSED;
-    if (process->valid & LEDGER_HAS_PID && lives && !process_row(process)->owner_proved) {
+    if (process->valid & LEDGER_HAS_PID && (row->owner_refused || (lives && !row->owner_proved))) {
         process->valid &= ~(uint32_t)LEDGER_HAS_PID;
         process->pid = 0;
     }

@@ -68,44 +68,14 @@ static int capabilities_drop(void)
 
 /* Calls that name nothing outside the process but descriptors that it already has. All others fail with EPERM. */
 static const int allowed[] = {
-    SYS_brk,
-    SYS_clock_gettime,
-    SYS_clock_nanosleep,
-    SYS_close,
-    SYS_dup,
-    SYS_exit,
-    SYS_exit_group,
-    SYS_fcntl,
-    SYS_fstat,
-    SYS_fstatfs,
-    SYS_futex,
-    SYS_getpid,
-    SYS_getrandom,
-    SYS_gettid,
-    SYS_lseek,
-    SYS_madvise,
-    SYS_mincore,
-    SYS_mremap,
-    SYS_munmap,
-    SYS_nanosleep,
-    SYS_ppoll,
-    SYS_pread64,
-    SYS_preadv,
-    SYS_read,
-    SYS_readv,
-    SYS_recvfrom,
-    SYS_recvmsg,
-    SYS_restart_syscall,
-    SYS_rt_sigaction,
-    SYS_rt_sigprocmask,
-    SYS_rt_sigreturn,
-    SYS_sched_yield,
-    SYS_sendmsg,
-    SYS_sendto,
-    SYS_setitimer,
-    SYS_sigaltstack,
-    SYS_sysinfo,
-    SYS_write,
+    SYS_brk,          SYS_clock_gettime, SYS_clock_nanosleep, SYS_close,        SYS_dup,
+    SYS_exit,         SYS_exit_group,    SYS_fcntl,           SYS_fstat,        SYS_fstatfs,
+    SYS_futex,        SYS_getpid,        SYS_getrandom,       SYS_gettid,       SYS_lseek,
+    SYS_madvise,      SYS_mincore,       SYS_mremap,          SYS_munmap,       SYS_nanosleep,
+    SYS_ppoll,        SYS_pread64,       SYS_preadv,          SYS_read,         SYS_readv,
+    SYS_recvfrom,     SYS_recvmsg,       SYS_restart_syscall, SYS_rt_sigaction, SYS_rt_sigprocmask,
+    SYS_rt_sigreturn, SYS_sched_yield,   SYS_sendmsg,         SYS_sendto,       SYS_setitimer,
+    SYS_sigaltstack,  SYS_sysinfo,       SYS_write,
 #ifdef SYS_alarm
     SYS_alarm,
 #endif
@@ -121,9 +91,9 @@ enum { N_ALLOWED = sizeof(allowed) / sizeof(*allowed), PROGRAM_MAX = 2 * N_ALLOW
 
 #define LOAD(field) \
     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offsetof(struct seccomp_data, field))
-#define RETURN(what) BPF_STMT(BPF_RET | BPF_K, (what))
+#define RETURN(what)             BPF_STMT(BPF_RET | BPF_K, (what))
 #define IF_EQUAL(value, yes, no) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)(value), yes, no)
-#define IF_BITS(value, yes, no) BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, (uint32_t)(value), yes, no)
+#define IF_BITS(value, yes, no)  BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, (uint32_t)(value), yes, no)
 
 /* Allow `number` if the argument has the bit (`want`) or lacks it. For other calls the filter goes on behind this part. */
 static size_t add_checked(struct sock_filter *at, int number, int argument, uint32_t bit, bool want)
@@ -143,9 +113,7 @@ static size_t program_make(struct sock_filter program[static PROGRAM_MAX])
 {
     size_t n = 0;
     const struct sock_filter head[] = {
-        LOAD(arch),
-        IF_EQUAL(ARCH, 1, 0),
-        RETURN(SECCOMP_RET_KILL_PROCESS),
+        LOAD(arch), IF_EQUAL(ARCH, 1, 0), RETURN(SECCOMP_RET_KILL_PROCESS),
         LOAD(nr), /* x32 calls have numbers of their own, which are not among the allowed */
     };
     memcpy(program, head, sizeof(head));

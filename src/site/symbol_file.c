@@ -155,7 +155,8 @@ static int open_debug(const struct symbol_query *q, const char *debug_dir,
     char path[PATH_BYTES_MAX];
     if (!debug_path(debug_dir, q->build_id, q->build_id_len, path))
         return -1;
-    int fd = wanted_open(host, q->owner, &(struct symbol_wanted){.mapped = -1, .path = path});
+    int fd = wanted_open(host, q->owner,
+                         &(struct symbol_wanted){.pid = q->pid, .mapped = -1, .path = path});
     return fd < 0 ? -1 : fd;
 }
 
@@ -186,7 +187,8 @@ void symbol_files_close(struct symbol_files *files)
 static int give_one(const struct symbol_query *q, const struct symbol_host *host, const char *path)
 {
     struct stat st;
-    int fd = wanted_open(host, q->owner, &(struct symbol_wanted){.mapped = -1, .path = path});
+    int fd = wanted_open(host, q->owner,
+                         &(struct symbol_wanted){.pid = q->pid, .mapped = -1, .path = path});
     if (fd < 0 || host || geteuid() != 0 || (fstat(fd, &st) == 0 && st.st_mode & S_IROTH))
         return fd;
     close(fd);

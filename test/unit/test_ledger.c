@@ -626,6 +626,7 @@ static void book_of_a_pid_not_in_use_never_becomes_another_users(void **state)
     assert_int_equal(second.pid, first.pid);
     assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_EXITED);
     assert_false(p->pid_proved);
+    assert_null(ledger_process_find(w->ledger, first.pid));
     other_end(&second);
 }
 
