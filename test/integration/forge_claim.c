@@ -1,20 +1,24 @@
 /* Books that claim a process which may not be their owner's, and processes with a chosen PID.
  *
  * Usage: forge_claim book DIR PID START PID_NS [MODULE BUILD_ID OFFSET]
- *            a book about that process (0: ourselves) as the tracker writes it, with 4,096 bytes of heap at one call site: at OFFSET of
- *            MODULE, all in hexadecimal but the path. START and PID_NS may be 0: not known. Its lock is held.
+ *            a book about that process (0: ourselves) as the tracker writes it, with 4,096 bytes of heap at one call
+ *            site: at OFFSET of MODULE (a path, of this program or of what is mapped nowhere). START and PID_NS may be 0: not known. Its lock is held.
  *        forge_claim at PID UID
  *            a process with that PID and user
  *
  * Says "ready PID" and waits for a line on standard input. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,7 +43,11 @@ static void wait_for_end(void)
 
 static void site_put(struct book_builder *b, uint32_t account, char **words)
 {
-    struct book_module m = {.map_start = 0x1000, .map_end = 0x2000};
+    char exe[512] = "";
+    (void)!readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+    bool own = strcmp(exe, words[0]) == 0;
+    uint64_t start = own ? getauxval(AT_PHDR) & ~UINT64_C(4095) : 4096;
+    struct book_module m = {.map_start = start, .map_end = start + 4096};
     snprintf(m.path, sizeof(m.path), "%s", words[0]);
     for (const char *at = words[1]; at[0] && at[1] && m.build_id_len < sizeof(m.build_id); at += 2)
         m.build_id[m.build_id_len++] = (uint8_t)strtoul((char[]){at[0], at[1], 0}, NULL, 16);
@@ -47,8 +55,8 @@ static void site_put(struct book_builder *b, uint32_t account, char **words)
     uint64_t frame = BOOK_FRAME(module, strtoull(words[2], NULL, 16));
     uint32_t site = builder_site(b, account, 0xfeed, &frame, 1);
     uint32_t page = builder_counter_page(b, BOOK_COUNTERS_SITES, 0);
-    builder_site_counters(
-        b, page, site, &(struct book_site_counters){.alloc_bytes = 4096, .alloc_blocks = 1});
+    builder_site_counters(b, page, site,
+                          &(struct book_site_counters){.alloc_bytes = 4096, .alloc_blocks = 1});
 }
 
 static uint64_t own_start(void)
@@ -91,13 +99,32 @@ static void make_book(char **words, int n)
     if (n > 6)
         site_put(&b, heap, words + 4);
     builder_publish(&b);
-    snprintf(path, sizeof(path), "%s/%d-%d-2-%x.book", words[0], (int)b.h.pid, 1, (unsigned)getpid());
+    snprintf(path, sizeof(path), "%s/%d-%d-2-%x.book", words[0], (int)b.h.pid, 1,
+             (unsigned)getpid());
     if (rename(making, path) < 0)
         fail(path);
 }
 
+/* All capabilities that there are, or none. */
+static void capabilities_set(int all)
+{
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct data[2] = {0};
+    if (all && syscall(SYS_capget, &header, data) < 0)
+        fail("capget");
+    for (int i = 0; i < 2; i++)
+        data[i].effective = data[i].permitted;
+    if (syscall(SYS_capset, &header, data) < 0)
+        fail("capset");
+}
+
+/* The user is changed first, so that the process has one user from its start. */
 static int at_pid(pid_t set_tid, uid_t uid)
 {
+    if (prctl(PR_SET_KEEPCAPS, 1) < 0 || setresgid(uid, uid, uid) < 0 ||
+        setresuid(uid, uid, uid) < 0)
+        fail("setresuid");
+    capabilities_set(1);
     struct clone_args args = {
         .exit_signal = SIGCHLD, .set_tid = (uintptr_t)&set_tid, .set_tid_size = 1};
     pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
@@ -107,8 +134,7 @@ static int at_pid(pid_t set_tid, uid_t uid)
     }
     if (pid > 0)
         return waitpid(pid, NULL, 0) == pid ? 0 : 1;
-    if (syscall(SYS_setresgid, uid, uid, uid) < 0 || syscall(SYS_setresuid, uid, uid, uid) < 0)
-        fail("setresuid");
+    capabilities_set(0);
     wait_for_end();
     return 0;
 }

@@ -46,8 +46,8 @@ class TrustTest(ApiTest):
         self.addCleanup(process.close)
         return process
 
-    def forge(self, *words):
-        process = self.start(*as_user(NOBODY), FORGE, "book", self.place, *words)
+    def forge(self, *words, program=FORGE):
+        process = self.start(*as_user(NOBODY), program, "book", self.place, *words)
         process.out.wait(r"^ready \d+$")
         return process
 
@@ -110,12 +110,12 @@ class Memory(TrustTest):
 
 
 class Names(TrustTest):
-    def setUp(self):
-        super().setUp()
-        notes = subprocess.run(["readelf", "-n", FIXTURE], capture_output=True, text=True, check=True).stdout
-        self.build_id = re.search(r"Build ID: (\w+)", notes)[1]
-        symbols = subprocess.run(["nm", FIXTURE], capture_output=True, text=True, check=True).stdout
-        self.offset = int(re.search(r"^(\w+) T fixture_outer$", symbols, re.M)[1], 16) + 1
+    def place_in(self, file, function):
+        """The build-id of a file, and an address inside of a function, in hexadecimal."""
+        notes = subprocess.run(["readelf", "-n", file], capture_output=True, text=True, check=True).stdout
+        symbols = subprocess.run(["nm", file], capture_output=True, text=True, check=True).stdout
+        address = int(re.search(rf"^(\w+) T {function}$", symbols, re.M)[1], 16)
+        return re.search(r"Build ID: (\w+)", notes)[1], f"{address + 1:x}"
 
     def library(self, folder, mode):
         """A copy of the fixture, older than any process that claims to run it."""
@@ -125,9 +125,9 @@ class Names(TrustTest):
         path.chmod(mode)
         return path
 
-    def names(self, path):
+    def names(self, path, program=FORGE, function="fixture_outer"):
         """What nobody is told about a call site of its own process, which says to lie in that file."""
-        process = self.forge(0, 0, self.pid_ns, path, self.build_id, f"{self.offset:x}")
+        process = self.forge(0, 0, self.pid_ns, path, *self.place_in(path, function), program=program)
         ask = lambda: self.as_other(NOBODY, f"/processes/{process.pid}/sites", None)
         sites = self.eventually(ask, lambda answer: answer.get("rows") or answer.get("sites"), "its call sites are known")
         return str(sites)
@@ -157,6 +157,19 @@ class Names(TrustTest):
     def test_no_names_from_a_file_that_the_owner_may_only_execute(self):
         self.api()
         self.assertNotIn("fixture_", self.names(self.library(self.folder / "open", 0o711)))
+
+    def test_names_come_from_the_program_that_runs(self):
+        self.api()
+        program = self.folder / "forge"
+        shutil.copy(FORGE, program)
+        self.assertIn("'function': 'main'", self.names(program, program, "main"))
+
+    def test_no_names_from_a_program_that_the_owner_may_only_execute(self):
+        self.api()
+        program = self.folder / "forge"
+        shutil.copy(FORGE, program)
+        program.chmod(0o711)
+        self.assertNotIn("'function': 'main'", self.names(program, program, "main"))
 
     def unit_capabilities(self):
         root = pathlib.Path(os.environ.get("MEMOIR_SOURCE_ROOT") or pathlib.Path(__file__).parents[2])
@@ -228,11 +241,9 @@ class Pids(TrustTest):
             victim.close()
         else:
             self.skipTest("other processes took the PID")
-        answer = self.eventually(lambda: self.as_other(VICTIM, f"/processes/{pid}"), lambda a: a["own"], "it is the victim's")
-        self.assertEqual(answer["accounts"], [])
-        self.assertEqual(self.as_other(NOBODY, f"/processes/{pid}")["own"], False)
         self.as_other(VICTIM, f"/processes/{pid}/sites", 404)
         self.as_other(NOBODY, f"/processes/{pid}/sites", 404)
+        self.assertEqual(self.rows("/accounts", by="pid", where=f"pid={pid}"), [])
 
 
 if __name__ == "__main__":
