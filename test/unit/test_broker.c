@@ -28,12 +28,12 @@ enum { NOBODY = 65534, STRANGER = 65533, SKIPPED = 77 };
 static char dir[64];
 
 /* In a process of its own, since starting a broker gives up rights for good. */
-#define NEED(what)                                                         \
-    do {                                                                   \
-        if (!(what)) {                                                     \
+#define NEED(what)                                                             \
+    do {                                                                       \
+        if (!(what)) {                                                         \
             fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what); \
-            return 1;                                                      \
-        }                                                                  \
+            return 1;                                                          \
+        }                                                                      \
     } while (0)
 
 static void run_apart(int (*run)(void))
@@ -71,8 +71,7 @@ static int file_make(const char *name, mode_t mode, uid_t uid, gid_t gid)
 
 static int open_as(struct broker *broker, uint32_t uid, const char *name)
 {
-    return broker_open(broker, uid,
-                       &(struct symbol_wanted){.mapped = -1, .path = in_dir(name)});
+    return broker_open(broker, uid, &(struct symbol_wanted){.mapped = -1, .path = in_dir(name)});
 }
 
 /* ---- rights ---- */
@@ -183,7 +182,8 @@ static pid_t process_of(uid_t uid)
         if (setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0)
             _exit(1);
         close(ready[0]);
-        execl("/bin/sleep", "sleep", "1000", NULL); /* closes the pipe; a plain process again, which its user may trace */
+        execl("/bin/sleep", "sleep", "1000",
+              NULL); /* closes the pipe; a plain process again, which its user may trace */
         _exit(1);
     }
     close(ready[1]);
@@ -310,10 +310,11 @@ static int hanging_mount(const char *path)
 {
     char options[128];
     int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-    if (fuse < 0 || unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+    if (fuse < 0 || unshare(CLONE_NEWNS) < 0 ||
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return -1;
-    snprintf(options, sizeof(options), "fd=%d,rootmode=40000,user_id=%d,group_id=%d", fuse, STRANGER,
-             NOBODY); /* the group of users without an account */
+    snprintf(options, sizeof(options), "fd=%d,rootmode=40000,user_id=%d,group_id=%d", fuse,
+             STRANGER, NOBODY); /* the group of users without an account */
     return mount("fuse", path, "fuse", MS_NOSUID | MS_NODEV, options) < 0 ? -1 : fuse;
 }
 
@@ -328,7 +329,7 @@ static int hanging_run(void)
     NEED(open_as(broker, STRANGER, "fuse/file") == -ETIMEDOUT);
     NEED(open_as(broker, NOBODY, "plain") >= 0);
     NEED(open_as(broker, STRANGER, "plain") == -ETIMEDOUT); /* for a while */
-    close(fuse); /* whoever waits for it gets an error */
+    close(fuse);                                            /* whoever waits for it gets an error */
     broker_free(broker);
     return 0;
 }
