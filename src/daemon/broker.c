@@ -157,6 +157,7 @@ static _Noreturn void broker_begin(int socket, pid_t parent)
     static const int ignored[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE};
     for (size_t i = 0; i < sizeof(ignored) / sizeof(*ignored); i++)
         signal(ignored[i], SIG_IGN);
+    signal(SIGCHLD, SIG_DFL); /* ignored, children could not be counted */
     prctl(PR_SET_NAME, "memoir-broker");
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent || (socket != BROKER_FD && dup2(socket, BROKER_FD) < 0) ||

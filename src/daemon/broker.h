@@ -21,7 +21,7 @@ enum {
     BROKER_USER_MAX = 4, /* children of one user at a time; hung ones count until they are gone */
     BROKER_WORKERS_MAX = 8, /* symbol workers at a time, */
     BROKER_ALL_MAX = 64,    /* and all children */
-    BROKER_OPEN_MS = 2000,  /* for one open */
+    BROKER_OPEN_MS = 5000,  /* for one open, on a busy machine, too */
     BROKER_IDLE_S = 30,     /* after which a child without questions ends */
     BROKER_BLAME_S = 30,    /* after a timeout nothing is tried for that user */
     BROKER_BLAMED_MAX = 64, /* users who are remembered for that */

@@ -207,7 +207,7 @@ static const struct {
      "broker keeps. Files that a user's book names are opened as the owner of the book, memory is "
      "searched as the user who asks, both by processes of the broker that have become that user. Debug "
      "information is parsed by a process that is nobody and can open no files. Without these "
-     "capabilities, memoird tells only root about the memory and the code of users' processes. As "
+     "capabilities, call sites have no names, and only root sees the ages of heap blocks. As "
      "another user, memoird has no broker and works with the rights of that user."},
     {"EXIT STATUS", "0 after an orderly end; 1 when it could not start or go on; 2 for a wrong "
                     "command line or configuration."},

@@ -445,7 +445,7 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
         return r;
     if (without < 0)
         log_warn(
-            "cannot act as other users: %s, nothing is told about the memory and the code of their processes",
+            "cannot act as other users: %s, call sites stay without names and only root sees the ages of heap blocks",
             without == -EPERM ? "CAP_SETUID and CAP_SETGID are missing" : strerror(-without));
     raise_limits();
     set_nice(daemon->config.nice);
