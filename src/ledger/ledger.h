@@ -91,7 +91,8 @@ enum ledger_state {
 
 /* Bits of ledger_process.valid. */
 enum ledger_field {
-    LEDGER_HAS_PID = 1u << 0,   /* pid: in our own pid namespace */
+    LEDGER_HAS_PID =
+        1u << 0, /* pid: in our own pid namespace; of a living process, its owner is proved */
     LEDGER_HAS_START = 1u << 1, /* start_realtime_ns */
     LEDGER_HAS_RSS = 1u << 2,   /* rss_bytes, vms_bytes, shared_bytes */
     LEDGER_HAS_THREADS = 1u << 3,
@@ -358,8 +359,9 @@ bool ledger_refresh_some(struct ledger *ledger, uint64_t budget_ns);
 /* The same for one process at once, whatever it costs. */
 void ledger_refresh_process(struct ledger *ledger, struct ledger_process *process);
 
-/* Is it alive? Looks at /proc (pid, start time, zombie) and at the books' locks, and sets `state` and
- * `pid`. About 10 µs. EPERM and errors of our own (-EMFILE) are not taken for death. */
+/* Is it alive? Looks at /proc (pid, start time, zombie, uids) and at the books' locks, and sets `state` and
+ * `pid`. A PID whose process is not proved to be the books' owners' is taken away (LEDGER_HAS_PID). About 20 µs.
+ * EPERM and errors of our own (-EMFILE) are not taken for death. */
 enum ledger_state ledger_update_state(struct ledger *ledger, struct ledger_process *process);
 
 /* The cheap half of it, for who is told of deaths in another way (pidfd): has every writer among the
