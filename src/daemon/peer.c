@@ -359,6 +359,11 @@ bool peer_is_own(const struct peer *peer, pid_t claimed)
     return peer->n_pids == 0 && claimed == peer->pid;
 }
 
+pid_t peer_own_pid(const struct peer *peer)
+{
+    return peer->remote ? 0 : peer->n_pids ? peer->pids[peer->n_pids - 1] : peer->pid;
+}
+
 bool peer_is_known(const struct peer *peer, pid_t claimed)
 {
     const struct peer_known *known = claimed > 0 ? known_find(peer, claimed) : NULL;

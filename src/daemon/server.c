@@ -108,6 +108,12 @@ static const struct {
 #undef REFUSAL
 };
 
+uint64_t server_rejected_reports(const struct server *server)
+{
+    const struct server_figures *f = &server->figures;
+    return f->bad_reports + f->denied_reports + f->refused_buffers + f->refused_books;
+}
+
 /* One line with all of it, if there is something new. */
 static void say_refusals(void *context)
 {

@@ -144,8 +144,10 @@ void tt_device_describe(struct server *server, int32_t ordinal, struct tt_answer
     }
     answer->total_dram = dram ? dram : arch->dram_per_channel * arch->channels;
     answer->total_l1 = l1 ? l1 : (uint64_t)arch->l1_per_core * arch->workers;
-    answer->available =
-        told || (ordinal >= 0 && ordinal < SYS_DEVICES_MAX && sys.there[ordinal]) ? 1 : 0;
+    /* Clients replace their own defaults by these capacities where a device is available. So a device of
+     * unknown capacity is not. */
+    bool there = told || (ordinal >= 0 && ordinal < SYS_DEVICES_MAX && sys.there[ordinal]);
+    answer->available = there && answer->total_dram > 0;
 }
 
 uint32_t tt_device_count(struct server *server)
