@@ -168,7 +168,8 @@ static const struct config_key keys[] = {
      "STATE/tokens. To make a token by hand: head -c 32 /dev/urandom | base64 | tr -d '\\n' | tee token | sha256sum"},
     {"http", CONFIG_TEXT, AT(http), "HOST:PORT", "",
      "Serve the dashboard and the HTTP API there; none: do not. HOST is a number (127.0.0.1, ::1 in brackets). "
-     "Without it, at 127.0.0.1:7070, or nowhere when dir is set. Whoever asks logs in by memoir open, or shows a "
+     "auto: at 127.0.0.1:7070 or, where that port is in use, at the next free one, which the log and memoir open tell. "
+     "The default is auto, or none when dir is set. Whoever asks logs in by memoir open, or shows a "
      "token (memoir token)."},
     {"http-socket", CONFIG_SOCKET, AT(http_socket), "PATH", "",
      "Serve the HTTP API at a Unix socket, too, where whoever connects is known by his uid; none: do not. "

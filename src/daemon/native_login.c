@@ -36,7 +36,7 @@ void native_login(struct native_client *client)
     if (r < 0) {
         refuse(client, r == -ENOTCONN ? "bad-request" : "internal",
                r == -ENOTCONN
-                   ? "this memoird serves no dashboard: start it with --http 127.0.0.1:7070"
+                   ? "this memoird serves no dashboard: start it with --http auto"
                    : "no random numbers yet, try again later");
         return;
     }
