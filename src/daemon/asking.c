@@ -219,7 +219,7 @@ static void figures_refresh(struct asking *asking)
 static bool is_visible(const struct ledger_process *process, void *context)
 {
     const struct asking_viewer *viewer = context;
-    return viewer->sees_all || process->uid == viewer->uid;
+    return query_may_see(viewer->sees_all, viewer->uid, process->uid);
 }
 
 /* Who only reads memory waits for nobody: where the loop was interrupted meanwhile, he is not to blame. */

@@ -16,6 +16,7 @@
 #include "daemon/retired.h"
 #include "daemon/server.h"
 #include "ledger/ledger.h"
+#include "query/query.h"
 
 /* Room that must be there again before a subscriber who lost something gets more. */
 enum { EVENTS_ROOM_AGAIN = NATIVE_EVENTS_QUEUED_MAX / 2, LOST_RETRY_MS = 50 };
@@ -163,7 +164,7 @@ static void field_time(struct json *json, uint64_t real_ns)
 
 static bool may_see(const struct native_client *client, uint32_t uid)
 {
-    return client->sees_all || client->viewer_uid == uid;
+    return query_may_see(client->sees_all, client->viewer_uid, uid);
 }
 
 static bool wants(const struct native_client *client, uint32_t topic, int32_t pid)

@@ -20,6 +20,7 @@
 #include "daemon/allowance.h"
 #include "ledger/pidns.h"
 #include "ledger/proc.h"
+#include "query/query.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -372,5 +373,5 @@ bool peer_is_known(const struct peer *peer, pid_t claimed)
 
 bool peer_may_see(const struct peer *peer, uint32_t uid)
 {
-    return !peer->remote && (peer->uid == 0 || peer->uid == uid);
+    return !peer->remote && query_may_see(peer->uid == 0, peer->uid, uid);
 }

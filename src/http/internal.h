@@ -69,6 +69,7 @@ struct http_call {
     struct host exchange_host; /* as the client calls us */
     bool tls, head;
     bool page;                 /* a person looks at the answer: it accepts text/html */
+    bool foreign_site;         /* a page of another site made the browser send it */
     char session[64];          /* the cookie that came with it, or "" */
     struct question *question; /* the server's thread only */
     uint64_t not_before_ns;    /* after http_again() */
@@ -190,6 +191,7 @@ struct exchange {
     char last_event_id[24];
     char session[64];
     bool begun, suspended, head, gzip, held;
+    bool foreign_site; /* a page of another site made the browser send it */
     bool failed; /* no memory for an answer */
     const struct http_route *route;
     struct http_viewer viewer;

@@ -213,6 +213,17 @@ int sessions_code_make(struct http_sessions *sessions, const struct http_viewer 
     return 0;
 }
 
+int sessions_code_find(struct http_sessions *sessions, const char *code,
+                       struct http_viewer *ret_viewer)
+{
+    pthread_mutex_lock(&sessions->lock);
+    const struct pass *pass = pass_find(sessions->codes, SESSION_CODES_MAX, code, strlen(code));
+    if (pass)
+        viewer_of(pass, ret_viewer);
+    pthread_mutex_unlock(&sessions->lock);
+    return pass ? 0 : -EACCES;
+}
+
 int sessions_begin(struct http_sessions *sessions, const char *code,
                    char ret_cookie[static SESSION_SECRET_CHARS + 1], struct http_viewer *ret_viewer)
 {

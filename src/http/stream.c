@@ -83,6 +83,8 @@ static bool is_for(const struct http_audience *audience, uint64_t viewer)
         return viewer == UINT64_MAX;
     case HTTP_TO_UID:
         return viewer == audience->uid;
+    case HTTP_TO_OTHERS:
+        return viewer != UINT64_MAX && viewer != audience->uid;
     }
     return false;
 }

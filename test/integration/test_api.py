@@ -6,7 +6,7 @@ import subprocess
 import sys
 import unittest
 
-from api_support import ApiTest, Invalid, Schemas
+from api_support import MEMOIR, ApiTest, Invalid, Schemas
 from daemon_fixture import BUILD, MEMOIRD, NOBODY, as_user
 from native_fixture import SOURCE
 
@@ -252,6 +252,55 @@ class RightsTest(ApiTest):
         # What one is told is not given to the other, however soon he asks.
         self.assertEqual(self.get(f"/processes/{mine.pid}")["own"], True)
         self.assertFalse(other(f"/processes/{mine.pid}")["own"])
+
+
+    @ROOT
+    def test_how_a_process_ended_is_for_its_owner_on_every_surface(self):
+        self.api()
+        os.chmod(self.http, 0o666)
+        mine = self.client(*BUSY)
+        (self.books / str(NOBODY)).mkdir(mode=0o700)
+        os.chown(self.books / str(NOBODY), NOBODY, NOBODY)
+        theirs = self.client(*BUSY, prefix=as_user(NOBODY))
+        both = f"pid={mine.pid} or pid={theirs.pid}"
+        self.eventually(lambda: self.rows("/accounts", by="pid", where=both), lambda rows: len(rows) == 2, "both are known")
+        made = subprocess.run([MEMOIR, "token", "add", "t", "--user", str(NOBODY), "--state", self.state],
+                              capture_output=True, text=True, check=True)
+        stream = self.stream(headers={"Authorization": f"Bearer {made.stdout.strip()}"})
+        stream.wait(lambda e: e["event"] == "hello", "hello")
+        roots = self.stream()
+        roots.wait(lambda e: e["event"] == "hello", "hello")
+        for process in (mine, theirs):
+            process.kill()
+        wanted = ("went", "killed", "oom")
+
+        def ended(events):
+            return {e["pid"]: e for e in events if e["kind"] in wanted}
+
+        def exited(answer):
+            return {r["pid"]: r for r in answer["rows"]}
+
+        show = f"/query?table=exited&show=pid,uid,program,cause,kind,signal,exit_code,core,device&where={both}".replace(" ", "%20")
+        self.eventually(lambda: self.get(show), lambda a: len(a["rows"]) == 2, "both ended")
+        for events in (ended(self.as_other(NOBODY, "/events")["events"]),
+                       ended(stream.wait(lambda e, p=p: e["event"] == "event" and e["data"]["pid"] == p.pid and
+                                         e["data"]["kind"] in wanted, "an end")["data"] for p in (mine, theirs))):
+            own, foreign = events[theirs.pid], events[mine.pid]
+            self.assertEqual((own["kind"], own["program"]), ("killed", "client"))
+            self.assertIn("SIGKILL", own["text"])
+            self.assertEqual((foreign["kind"], foreign["program"], foreign["text"]),
+                             ("went", None, f"PID {mine.pid} of uid 0 ended"))
+            self.assertEqual(foreign["bytes"], own["bytes"])  # figures are for all
+            self.valid(foreign, "Event")
+        rows = exited(self.as_other(NOBODY, show))
+        self.assertEqual([rows[theirs.pid][k] for k in ("program", "kind", "signal")], ["client", "signal", 9])
+        self.assertEqual([rows[mine.pid][k] for k in ("program", "cause", "kind", "signal", "exit_code", "core")], [None] * 6)
+        self.assertEqual(rows[mine.pid]["device"], rows[theirs.pid]["device"])
+        found = self.as_other(NOBODY, "/query?table=exited&show=pid&where=program%3Dclient%20and%20signal%3D9")["rows"]
+        self.assertEqual([r["pid"] for r in found], [theirs.pid])  # nor can it be found out by asking
+        killed = roots.wait(lambda e: e["event"] == "event" and e["data"]["pid"] == mine.pid and
+                            e["data"]["kind"] in wanted, "an end")["data"]
+        self.assertEqual((killed["kind"], killed["program"]), ("killed", "client"))  # root sees all
 
 
 class HistoryTest(ApiTest):

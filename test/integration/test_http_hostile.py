@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import pathlib
+import pwd
 import re
 import resource
 import signal
@@ -260,6 +261,26 @@ class Foreign(Hostile):
         self.assertEqual(self.ask("/api/v1/session", cookie=cookie).status, 200)  # nothing of it logged out
         # Asked for by another method than ours: no preflight is ever answered.
         self.assertEqual(self.ask("/api/v1/logout", "OPTIONS", Origin="http://evil.example").status, 403)
+
+    def test_a_page_of_another_site_cannot_log_a_browser_in(self):
+        self.serve()
+        path = self.link()
+        path = path[path.index("/login"):]
+        page = {"Accept": "text/html,*/*;q=0.8"}
+        for site in ("cross-site", "same-site"):
+            self.assertProblem(self.ask(path, Sec_Fetch_Site=site), 403, "foreign-origin")  # an image, say
+            answer = self.ask(path, Sec_Fetch_Site=site, **page)
+            self.assertEqual((answer.status, answer.headers["Set-Cookie"]), (200, None))
+            self.assertIn("text/html", answer.headers["Content-Type"])
+            self.assertIn("frame-ancestors 'none'", answer.headers["Content-Security-Policy"])
+            text = answer.body.decode()
+            self.assertIn(f"<strong>{pwd.getpwuid(os.geteuid()).pw_name}</strong>", text)
+            self.assertIn(f'<a href="{path}">', text)
+        answer = self.ask(path, Sec_Fetch_Site="same-origin", **page)  # the click on that page
+        self.assertEqual((answer.status, answer.headers["Location"]), (303, "/"))
+        self.assertTrue(answer.headers["Set-Cookie"])
+        again = self.ask(path, Sec_Fetch_Site="cross-site", **page)
+        self.assertEqual((again.status, again.headers["Location"], again.headers["Set-Cookie"]), (303, "/?link=used", None))
 
     def test_cookies_that_are_not_ours_let_nobody_in(self):
         self.serve()
