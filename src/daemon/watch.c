@@ -261,8 +261,9 @@ static void places_update(struct watch *watch)
     struct book_places found = {0};
     uint64_t start = clock_monotonic_ns();
     watch->places_pending = false;
-    if (watch->daemon->own_root)
-        (void)squat_clear(watch->daemon->own_root);
+    const char *shared = dir_of(watch) ? dir_of(watch) : watch->daemon->own_root;
+    if (shared)
+        (void)squat_clear(shared);
     places_verify(watch);
     places_bury(watch);
     /* Roots first: what appears after that makes an event. */
