@@ -62,7 +62,7 @@ struct conn_listener {
 };
 
 struct conn_user {
-    uint32_t uid;
+    uint32_t uid; /* who answers for its connections */
     bool said;
     size_t connections;
     size_t out_bytes, rest_bytes; /* that memoird keeps for all of them */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/accountable.h"
 #include "base/clock.h"
 #include "base/sum.h"
 #include "daemon/behalf.h"
@@ -67,8 +68,9 @@ static void answer_topics(struct native_client *client)
 static bool one_more_fits(const struct native_client *client)
 {
     size_t n = 0;
+    uint32_t user = accountable_uid(client->viewer_uid);
     for (const struct native_client *c = client->native->subscribers; c; c = c->next)
-        n += c->viewer_uid == client->viewer_uid;
+        n += accountable_uid(c->viewer_uid) == user;
     return client->sees_all || n < NATIVE_SUBSCRIBERS_PER_USER_MAX;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/accountable.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "http/headers.h"
@@ -416,7 +417,7 @@ static void exchange_hold(struct exchange *exchange, struct answer *answer)
 /* Root has one of his own: whoever asks how much, he can still look. */
 static unsigned lane_of(const struct http_viewer *viewer)
 {
-    return viewer->sees_all ? 0 : 1 + viewer->uid % (LANES - 1);
+    return viewer->sees_all ? 0 : 1 + accountable_uid(viewer->uid) % (LANES - 1);
 }
 
 static struct http_call *call_new(struct exchange *exchange)
