@@ -75,8 +75,10 @@ static bool number_read(const char *text, char end, uint32_t *ret_number, const 
 static int lines_read(const char *path, struct accountable *a,
                       int (*each)(struct accountable *a, char *line))
 {
-    MEMOIR_CLEANUP(filep_close) FILE *file = fopen(path, "re");
-    MEMOIR_CLEANUP(freep_line) char *line = NULL;
+    MEMOIR_CLEANUP(filep_close)
+    FILE *file = fopen(path, "re");
+    MEMOIR_CLEANUP(freep_line)
+    char *line = NULL;
     size_t room = 0;
     ssize_t n;
     while (file && (n = getline(&line, &room, file)) > 0) {
@@ -164,7 +166,8 @@ static int by_first(const void *a, const void *b)
 int accountable_read(const char *subuid_path, const char *passwd_path,
                      struct accountable **ret_accountable)
 {
-    MEMOIR_CLEANUP(accountable_freep) struct accountable *a = calloc(1, sizeof(*a));
+    MEMOIR_CLEANUP(accountable_freep)
+    struct accountable *a = calloc(1, sizeof(*a));
     if (!a)
         return -ENOMEM;
     int r = lines_read(passwd_path, a, account_line);

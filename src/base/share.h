@@ -8,11 +8,11 @@
 #include <stddef.h>
 
 enum {
-    SHARE_PART = 8,            /* each reserve is an eighth of all, */
-    SHARE_ROOT_MAX = 64,       /* at most so many */
-    SHARE_USERS_MAX = 1024,    /* the same for users who have few */
-    SHARE_FEW = 64, /* few is a 64th of all, but at least one, */
-    SHARE_FEW_MAX = 16, /* and at most so many */
+    SHARE_PART = 8,         /* each reserve is an eighth of all, */
+    SHARE_ROOT_MAX = 64,    /* at most so many */
+    SHARE_USERS_MAX = 1024, /* the same for users who have few */
+    SHARE_FEW = 64,         /* few is a 64th of all, but at least one, */
+    SHARE_FEW_MAX = 16,     /* and at most so many */
 };
 
 static inline size_t share_least(size_t a, size_t b)

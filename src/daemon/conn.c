@@ -101,8 +101,8 @@ static bool finish(struct conn *conn)
 
 static void events_set(struct conn *conn)
 {
-    uint32_t events =
-        (blocked(conn) || conn->ended ? 0 : EPOLLIN) | (conn->out.len > conn->out.sent ? EPOLLOUT : 0);
+    uint32_t events = (blocked(conn) || conn->ended ? 0 : EPOLLIN) |
+                      (conn->out.len > conn->out.sent ? EPOLLOUT : 0);
     if (!conn->source || events == conn->events)
         return;
     conn->events = events;

@@ -9,32 +9,31 @@
 #include <string.h>
 
 struct interpreter {
-    const char *name;    /* what follows it may only be a version: python3.11 */
-    const char *valued;  /* one-letter options whose value is a word that the interpreter checks */
-    const char *opaque;  /* options after which there is no script that could be told from text: code,
+    const char *name;   /* what follows it may only be a version: python3.11 */
+    const char *valued; /* one-letter options whose value is a word that the interpreter checks */
+    const char
+        *opaque; /* options after which there is no script that could be told from text: code,
                             arguments of code, and values that may be any text */
     const char *modules; /* options whose value is the program */
 };
 
 static const struct interpreter interpreters[] = {
-    {"python", "", "cWX", "m"}, {"pypy", "", "cWX", "m"},    {"perl", "", "eEIMm", ""},
-    {"ruby", "", "eIrCE", ""},  {"node", "", "epr", ""},     {"nodejs", "", "epr", ""},
-    {"bash", "oO", "cs", ""},   {"dash", "o", "cs", ""},     {"sh", "o", "cs", ""},
-    {"zsh", "o", "cs", ""},     {"php", "", "rBREdcz", "f"}, {"lua", "", "el", ""},
+    {"python", "", "cWX", "m"}, {"pypy", "", "cWX", "m"},     {"perl", "", "eEIMm", ""},
+    {"ruby", "", "eIrCE", ""},  {"node", "", "epr", ""},      {"nodejs", "", "epr", ""},
+    {"bash", "oO", "cs", ""},   {"dash", "o", "cs", ""},      {"sh", "o", "cs", ""},
+    {"zsh", "o", "cs", ""},     {"php", "", "rBREdcz", "f"},  {"lua", "", "el", ""},
     {"Rscript", "", "e", ""},   {"julia", "", "eECpLJt", ""},
 };
 
 /* Long options that take no value. Any other one may have a value with spaces, here or in the next word. */
-static const char *const flag_words[] = {"--enable-source-maps", "--expose-gc",
-                                         "--inspect",            "--login",
-                                         "--no-warnings",        "--noprofile",
-                                         "--norc",               "--posix",
-                                         "--trace-warnings",     "--"};
+static const char *const flag_words[] = {
+    "--enable-source-maps", "--expose-gc", "--inspect", "--login",          "--no-warnings",
+    "--noprofile",          "--norc",      "--posix",   "--trace-warnings", "--"};
 
 /* How names of scripts end. */
-static const char *const suffixes[] = {".R",  ".bash", ".cjs", ".jl", ".js", ".lua", ".mjs", ".php",
-                                       ".pl", ".py",   ".pyc", ".pyz", ".r", ".rb",  ".sh",  ".ts",
-                                       ".zsh"};
+static const char *const suffixes[] = {".R",   ".bash", ".cjs", ".jl", ".js",  ".lua",
+                                       ".mjs", ".php",  ".pl",  ".py", ".pyc", ".pyz",
+                                       ".r",   ".rb",   ".sh",  ".ts", ".zsh"};
 
 enum { COMM_LEN_MAX = 15 }; /* the kernel cuts its name of a process there */
 

@@ -9,10 +9,42 @@ import re
 import resource
 import signal
 import socket
+import subprocess
+import sys
 import unittest
 
-from daemon_fixture import PATIENCE_S
+from daemon_fixture import NOBODY, PATIENCE_S, Process, as_user, needs_root
 from http_support import HttpTest, read_answer
+
+
+# More connections than there are places, which ask for much and take nothing of it; new ones for those that are closed.
+FLOOD = """
+import select, socket, sys
+def one():
+    s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    s.sendall(b"GET /api/v1/openapi.json HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n" * 100)
+    return s
+kept = [one() for _ in range(200)]
+print("full", flush=True)
+while True:
+    for i, s in enumerate(kept):
+        try:
+            s.send(b"x", socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            pass
+        except OSError:
+            try:
+                kept[i] = one()
+            except OSError:
+                pass
+"""
+PROBE = """
+import http.client, sys
+c = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=30)
+c.request("GET", "/api/v1/openapi.json")
+print(c.getresponse().status)
+"""
 
 
 def raise_limit():
@@ -78,6 +110,19 @@ class Slow(Hostile):
             except ConnectionResetError:
                 closed += 1
         self.assertGreater(closed, 100)
+
+    @needs_root
+    def test_a_user_who_floods_the_port_does_not_keep_others_out(self):
+        """By TCP, where only the kernel tells whose a connection is."""
+        self.serve("--http-connections-max", "64", "--stall", "10m")
+        flood = Process([*as_user(NOBODY), sys.executable, "-c", FLOOD, str(self.port)])
+        self.addCleanup(flood.close)
+        flood.out.wait("^full$")
+        for uid in (0, 4242):
+            for _ in range(5):
+                done = subprocess.run([*as_user(uid), sys.executable, "-c", PROBE, str(self.port)], capture_output=True,
+                                      text=True, timeout=PATIENCE_S, check=False)
+                self.assertEqual(done.stdout.strip(), "200", done.stderr)
 
     def test_nobody_keeps_all_places_by_sending_half_a_body(self):
         self.serve("--http-connections-max", "32", "--stall", "10m")

@@ -29,8 +29,9 @@ static struct accountable *read_files(const char *ranges, const char *accounts)
 
 static void a_range_counts_for_its_owner(void **state)
 {
-    struct accountable *a = read_files("ann:100000:65536\n1001:165536:65536\nann:400000:10",
-                                       "root:x:0:0::/:\nann:x:1000:1000::/:\nbob:x:1001:1001::/:\n");
+    struct accountable *a =
+        read_files("ann:100000:65536\n1001:165536:65536\nann:400000:10",
+                   "root:x:0:0::/:\nann:x:1000:1000::/:\nbob:x:1001:1001::/:\n");
     assert_int_equal(accountable_find(a, 100000), 1000);
     assert_int_equal(accountable_find(a, 165535), 1000);
     assert_int_equal(accountable_find(a, 165536), 1001);
@@ -56,7 +57,8 @@ static void ranges_of_root_and_of_unknown_owners_stand_for_themselves(void **sta
 
 static void an_account_inside_a_range_is_its_own(void **state)
 {
-    struct accountable *a = read_files("ann:1:4000000\n", "ann:x:1000:1000::/:\nbob:x:1001:1::/:\n");
+    struct accountable *a =
+        read_files("ann:1:4000000\n", "ann:x:1000:1000::/:\nbob:x:1001:1::/:\n");
     assert_int_equal(accountable_find(a, 1001), 1001);
     assert_int_equal(accountable_find(a, 1002), 1000);
     accountable_free(a);
