@@ -39,6 +39,7 @@
 #include "daemon/retired.h"
 #include "daemon/server.h"
 #include "daemon/service.h"
+#include "daemon/tt_device.h"
 #include "daemon/watch.h"
 #include "daemon/web.h"
 #include "ledger/ledger.h"
@@ -408,6 +409,8 @@ static int make_tables(struct daemon *daemon)
         .books_max = daemon->config.books_max,
         .books_per_uid_max = daemon->config.books_per_user_max,
         .regions_dir = ledger_regions_dir(daemon->config.dir[0] ? daemon->config.dir : NULL),
+        .device_size = tt_device_size,
+        .device_size_context = daemon,
     };
     int r = book_guard_install();
     if (r >= 0)

@@ -312,6 +312,8 @@ static void space_write(struct json *json, const struct ledger_capacity *space)
     json_field_u64(json, "blocks", space->blocks);
     if (space->capacity)
         json_field_u64(json, "capacity", space->capacity);
+    if (space->disputed)
+        json_field_bool(json, "disputed", true);
     json_object_end(json);
 }
 

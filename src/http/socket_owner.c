@@ -66,8 +66,7 @@ bool socket_owner(int owner_fd, int fd, uint32_t *ret_uid)
         .request = {.sdiag_protocol = IPPROTO_TCP, .idiag_states = UINT32_MAX},
     };
     if (owner_fd < 0 || getsockname(fd, (struct sockaddr *)&own, &own_len) < 0 ||
-        getpeername(fd, (struct sockaddr *)&peer, &peer_len) < 0 ||
-        own.ss_family != peer.ss_family)
+        getpeername(fd, (struct sockaddr *)&peer, &peer_len) < 0 || own.ss_family != peer.ss_family)
         return false;
     struct inet_diag_sockid *id = &question.request.id;
     question.request.sdiag_family = (uint8_t)peer.ss_family;

@@ -348,6 +348,9 @@ static void process_learn(struct ledger *ledger, struct process_row *row,
         p->uid = subject_uid(id);
         p->valid &= ~(uint32_t)LEDGER_HAS_USER;
         user_name(ledger, p);
+        for (size_t i = 0; i < row->n_parts; i++) /* its claims are no longer root's */
+            if (row->parts[i].device)
+                device_row(row->parts[i].device)->claims_changed = true;
     }
 }
 

@@ -7,7 +7,7 @@ import sys
 import unittest
 
 from api_support import MEMOIR, ApiTest, Invalid, Schemas
-from daemon_fixture import BUILD, MEMOIRD, NOBODY, as_user
+from daemon_fixture import BUILD, MEMOIRD, NOBODY, Process, as_user
 from native_fixture import SOURCE
 
 LEAKS = BUILD / "test/integration/leak_client"
@@ -301,6 +301,47 @@ class RightsTest(ApiTest):
         killed = roots.wait(lambda e: e["event"] == "event" and e["data"]["pid"] == mine.pid and
                             e["data"]["kind"] in wanted, "an end")["data"]
         self.assertEqual((killed["kind"], killed["program"]), ("killed", "client"))  # root sees all
+
+
+    def claim(self, uid, capacity, size=1000):
+        """A process of `uid` that claims a capacity for the one device, and holds something there."""
+        code = ("import json, socket, sys\n"
+                "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); f = s.makefile('rw')\n"
+                "def ask(m): f.write(json.dumps(m) + '\\n'); f.flush(); return f.readline()\n"
+                f"ask({{'device': 0, 'kind': 'gpu', 'name': 'Card', 'uid': 'GPU-1', 'capacity': {{'dram': {capacity}}}}})\n"
+                f"print('ready', ask({{'alloc': {{'device': 0, 'space': 'dram', 'id': 1, 'bytes': {size}}}, 'ack': True}}), flush=True)\n"
+                "sys.stdin.read()")
+        process = Process([*as_user(uid), sys.executable, "-c", code, self.path])
+        self.addCleanup(process.close)
+        process.out.wait("^ready")
+        return process
+
+    @ROOT
+    def test_a_claimed_capacity_is_its_owners_until_root_confirms_it(self):
+        self.api("--socket-group", "all")
+        show = "/query?table=devices&show=used,capacity,percent,confirmed,disputed&where=space%3Ddram"
+
+        def devices(uid=0):
+            rows = (self.get(show) if uid == 0 else self.as_other(uid, show))["rows"]
+            return [(r["capacity"], r["confirmed"], r["disputed"]) for r in rows]
+
+        self.claim(4242, 80000)
+        self.eventually(devices, lambda d: d == [(80000, False, False)], "the only claim holds")
+        liar = self.claim(4243, 1)
+        self.eventually(devices, lambda d: d == [(None, False, True)], "a disputed claim holds for nobody else")
+        self.eventually(lambda: devices(4242), lambda d: d == [(80000, False, True)], "as uid 4242 sees it")  # but for its own user
+        self.eventually(lambda: devices(4243), lambda d: d == [(1, False, True)], "as uid 4243 sees it")
+        self.eventually(lambda: devices(4244), lambda d: d == [(None, False, True)], "as uid 4244 sees it")
+        shown = subprocess.run([MEMOIR, "devices", "--dir", self.books], capture_output=True, text=True, check=False).stdout
+        self.assertIn("capacity disputed", shown)
+        larger = self.claim(4244, 1 << 50)
+        root = self.claim(0, 90000)
+        self.eventually(devices, lambda d: d == [(90000, True, True)], "root confirms")
+        self.eventually(lambda: devices(4243), lambda d: d == [(90000, True, True)], "as uid 4243 sees it")
+        for process in (liar, larger, root):
+            process.kill()
+            process.close()
+        self.eventually(devices, lambda d: d == [(80000, False, False)], "the dispute is over")
 
 
 class HistoryTest(ApiTest):

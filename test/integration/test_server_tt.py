@@ -265,6 +265,26 @@ class Honesty(ServerTest):
         self.assertEqual(c.info(7)["available"], 0)
         self.assertEqual(c.query(900)["dram"], 10)
 
+    @needs_root
+    def test_a_claim_does_not_change_a_capacity_that_is_configured(self):
+        native = self.folder / "native.sock"
+        self.server("--tt-arch", "blackhole", "--socket", native, "--socket-group", "all")
+        c = self.connect()
+        c.send(tt.ALLOC, size=10, number=1)
+        self.assertEqual(c.info()["total_dram"], 8 * 4278190080)
+        for claim in (1, 1 << 50):
+            code = ("import json, socket, sys\n"
+                    "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); f = s.makefile('rw')\n"
+                    "def ask(m): f.write(json.dumps(m) + '\\n'); f.flush(); return f.readline()\n"
+                    f"ask({{'device': 0, 'kind': 'npu', 'name': 'Blackhole', 'capacity': {{'dram': {claim}}}}})\n"
+                    "print('ready', ask({'alloc': {'device': 0, 'space': 'dram', 'id': 1, 'bytes': 500}, 'ack': True}), flush=True)\n"
+                    "sys.stdin.read()")
+            liar = Process([*as_user(NOBODY), sys.executable, "-c", code, native])
+            self.addCleanup(liar.close)
+            liar.out.wait("^ready")
+        self.until(lambda: c.query()["dram"] == 1010)
+        self.assertEqual(c.info()["total_dram"], 8 * 4278190080)
+
     def test_what_nobody_knows_is_zero(self):
         self.server()
         c = self.connect()
