@@ -159,7 +159,8 @@ bool event_visible(const struct event *event, const struct asking_viewer *viewer
 
 bool event_detailed(const struct event *event, const struct asking_viewer *viewer)
 {
-    return event->pid == 0 || query_may_see(viewer->sees_all, viewer->uid, event->uid);
+    bool of_process = event->pid != 0 || event->is_private;
+    return !of_process || query_may_see(viewer->sees_all, viewer->uid, event->uid);
 }
 
 size_t events_read(const struct events *events, const struct asking_viewer *viewer, uint64_t after,
