@@ -82,7 +82,7 @@ class Users(DaemonTest):
         daemon = self.daemon("--log-level=debug", "--rescan=100ms")
         self.assertEqual(self.books.stat().st_mode & 0o7777, 0o1777)
         squat = self.books / "4242"
-        subprocess.run([*as_user(NOBODY), "sh", "-c", f"mkdir '{squat}' && touch '{squat}/mine'"], check=True)
+        subprocess.run([*as_user(NOBODY), "sh", "-c", f"cd '{self.books}' && mkdir x && touch x/mine && mv x {squat.name}"], check=True)
         self.wait_until(lambda: not squat.exists(), "the name is free again")
         client = self.client("device=D", "dram=4x100000", "ready", "wait", prefix=as_user(4242))
         self.watched(daemon, client.pid)
