@@ -32,8 +32,7 @@ static uint64_t size_by_driver(const char *sys_dir, const struct ledger_device *
     snprintf(path, sizeof(path), "%s/bus/pci/devices/%s%s/mem_info_vram_total", sys_dir,
              colons == 1 ? "0000:" : "", d->bus);
     struct buffer text = BUFFER_INIT(SIZE_TEXT_MAX);
-    uint64_t bytes =
-        fs_read_file(path, &text) < 0 ? 0 : strtoull(buffer_string(&text), NULL, 10);
+    uint64_t bytes = fs_read_file(path, &text) < 0 ? 0 : strtoull(buffer_string(&text), NULL, 10);
     buffer_release(&text);
     return bytes;
 }
@@ -56,10 +55,10 @@ static void claim_add(struct ledger_capacity *c, uint32_t user, uint64_t bytes)
                 c->claims[i].bytes = bytes;
             return;
         }
-    if (c->n_claims < LEDGER_CLAIMS_MAX) /* there is a dispute already, or none is added by more of the same */
+    if (c->n_claims < LEDGER_CLAIMS_MAX)
         c->claims[c->n_claims++] = (struct ledger_claim){.user = user, .bytes = bytes};
     else if (c->claims[0].bytes != bytes)
-        c->disputed = true;
+        c->disputed = true; /* no room to tell by whom */
 }
 
 static void claims_collect(struct ledger *ledger)
