@@ -519,7 +519,7 @@ void daemon_stop(struct daemon *daemon)
     if (daemon->watch) {
         service_notify("STOPPING=1");
         reaper_release_books(daemon);
-        log_info("memoird ends: %zu books stay, %" PRIu64 " processes were retired",
+        log_info("memoird exiting; %zu books left in place, %" PRIu64 " processes retired",
                  ledger_books(daemon->ledger).n, retired_total(daemon->retired));
     }
     web_free(daemon->web);

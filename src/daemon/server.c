@@ -127,7 +127,7 @@ static void say_refusals(void *context)
             buffer_printf(&line, "%s%" PRIu64 " %s", line.len ? ", " : "", n, refusals[i].what);
     }
     if (sum != server->said_refusals)
-        log_warn("turned away at the sockets since the start: %s", buffer_string(&line));
+        log_warn("rejected since start: %s", buffer_string(&line));
     server->said_refusals = sum;
     allowance_tell(server->log_share, clock_monotonic_ns(), say_left_out, NULL);
     buffer_release(&line);
@@ -179,7 +179,7 @@ static const char *advice(int error)
     case -EEXIST:
         return "something that is no socket has that name; remove it, or choose another path";
     case -EPERM:
-        return "that name is another user's; he or root can remove it, or choose another path";
+        return "the path belongs to another user: remove it as that user or root, or choose another path";
     default:
         return strerror(-error);
     }

@@ -168,7 +168,7 @@ static int check_reach(const struct config *config, const struct sockaddr_storag
     if (is_loopback(own) || tls)
         return 0;
     if (config->http_plain) {
-        log_warn("http = %s is served without TLS: whoever is on the way can read tokens",
+        log_warn("http = %s is served without TLS: tokens can be intercepted on the network",
                  config->http);
         return 0;
     }
@@ -259,7 +259,7 @@ static int listen_net(struct web *web)
     r = http_listen(web->http, fd, tls ? HTTP_DOOR_TLS : HTTP_DOOR_PLAIN);
     if (r < 0) {
         log_error("cannot serve http at %s: %s", address,
-                  r == -EINVAL && tls ? "the certificate or its key makes no sense" : strerror(-r));
+                  r == -EINVAL && tls ? "invalid certificate or key" : strerror(-r));
         return r;
     }
     (void)MEMOIR_TAKE_FD(fd);

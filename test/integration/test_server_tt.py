@@ -807,7 +807,7 @@ class Limits(ServerTest):
         kept[0].close()
         self.until(self.works)
         daemon.kill(signal.SIGTERM)
-        daemon.err.wait(r"turned away at the sockets since the start: \d+ connections past connections-max$")
+        daemon.err.wait(r"rejected since start: \d+ connections past connections-max$")
 
     def works(self):
         try:
