@@ -126,7 +126,7 @@ static const struct {
      "pressure,pressure_1m,pressure_5m,stall,stall_1m,stall_5m"},
     {"cgroups", "cgroups", NULL},
     {"devices", "devices",
-     "device,ordinal,device_name,device_kind,device_uid,device_bus,space,used,free,capacity,percent,"
+     "device,ordinal,device_name,device_kind,device_uid,device_bus,space,used,free,capacity,percent,confirmed,disputed,"
      "blocks,processes"},
     {"accounts", "accounts", NULL},
     {"buffers", "buffers", NULL},
