@@ -30,7 +30,7 @@ enum {
 static bool may_see(const struct http_call *call, uint32_t uid)
 {
     const struct http_viewer *viewer = http_viewer(call);
-    return viewer->sees_all || (viewer->uid == uid && uid != HTTP_VIEWER_NOBODY);
+    return query_may_see(viewer->sees_all, viewer->uid, uid);
 }
 
 static void no_process(struct http_call *call, unsigned long long pid)

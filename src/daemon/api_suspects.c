@@ -64,7 +64,7 @@ struct wanted {
 static bool is_wanted(const struct ledger_process *p, void *context)
 {
     const struct wanted *wanted = context;
-    return (wanted->viewer.sees_all || p->uid == wanted->viewer.uid) &&
+    return query_may_see(wanted->viewer.sees_all, wanted->viewer.uid, p->uid) &&
            (!wanted->pid || (p->valid & LEDGER_HAS_PID && (uint64_t)p->pid == wanted->pid));
 }
 

@@ -20,6 +20,7 @@
 #include "daemon/allowance.h"
 #include "ledger/pidns.h"
 #include "ledger/proc.h"
+#include "query/query.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -361,6 +362,11 @@ bool peer_is_own(const struct peer *peer, pid_t claimed)
     return peer->n_pids == 0 && claimed == peer->pid;
 }
 
+pid_t peer_own_pid(const struct peer *peer)
+{
+    return peer->remote ? 0 : peer->n_pids ? peer->pids[peer->n_pids - 1] : peer->pid;
+}
+
 bool peer_is_known(const struct peer *peer, pid_t claimed)
 {
     const struct peer_known *known = claimed > 0 ? known_find(peer, claimed) : NULL;
@@ -369,5 +375,5 @@ bool peer_is_known(const struct peer *peer, pid_t claimed)
 
 bool peer_may_see(const struct peer *peer, uint32_t uid)
 {
-    return !peer->remote && (peer->uid == 0 || peer->uid == uid);
+    return !peer->remote && query_may_see(peer->uid == 0, peer->uid, uid);
 }

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/accountable.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
@@ -352,6 +353,9 @@ static void process_learn(struct ledger *ledger, struct process_row *row,
         p->uid = subject_uid(id);
         p->valid &= ~(uint32_t)LEDGER_HAS_USER;
         user_name(ledger, p);
+        for (size_t i = 0; i < row->n_parts; i++) /* its claims are no longer root's */
+            if (row->parts[i].device)
+                device_row(row->parts[i].device)->claims_changed = true;
     }
 }
 
@@ -419,7 +423,7 @@ static void book_free(struct ledger *ledger, struct book_row *row)
 
 static uint32_t payer_of(const struct ledger_where *where)
 {
-    return where->has_payer ? where->payer : where->uid;
+    return accountable_uid(where->has_payer ? where->payer : where->uid);
 }
 
 static bool has_one_name(const struct ledger_where *where, const char *name)
@@ -434,15 +438,15 @@ static bool has_one_name(const struct ledger_where *where, const char *name)
 static int book_open(struct ledger *ledger, const struct ledger_where *where,
                      struct book_row **ret_row)
 {
-    struct book_row *row = calloc(1, sizeof(*row));
+    struct uid_row *payer = ledger_uid(ledger, payer_of(where));
+    struct book_row *row = payer ? calloc(1, sizeof(*row)) : NULL;
     if (!row)
         return -ENOMEM;
     row->b.fd = -1;
     row->b.dirfd = where->dirfd;
     row->b.place_uid = where->uid;
     row->hint_pid = where->hint_pid;
-    /* limits_check() made it. */
-    row->payer = (size_t)(ledger_uid(ledger, payer_of(where)) - ledger->uids);
+    row->payer = (size_t)(payer - ledger->uids);
     const char *name = where->name ? where->name : "";
     snprintf(row->b.name, sizeof(row->b.name), "%s", name);
     snprintf(row->b.path, sizeof(row->b.path), "%s%s%s", where->place ? where->place : "",

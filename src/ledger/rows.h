@@ -31,6 +31,7 @@ struct part {
     uint32_t space;
     uint32_t rank;       /* of its source; 0 wins */
     uint32_t moves_rank; /* the same for transfers; of parts with one rank all have the same */
+    uint64_t claimed;    /* size of the space as it was told last; 0: not told */
 };
 
 struct process_row {
@@ -59,8 +60,9 @@ struct device_row {
     struct ledger_device d; /* first */
     struct index_node by_uid, by_bus, by_name;
     uint32_t creator_uid;
-    uint32_t told; /* one bit for each of d.spaces in use, which are far apart */
-    size_t refs;   /* books that tell of it; the row goes with the last one */
+    uint32_t told;       /* one bit for each of d.spaces in use, which are far apart */
+    bool claims_changed; /* ledger_capacities() has to look at it again */
+    size_t refs;         /* books that tell of it; the row goes with the last one */
 };
 
 struct uid_row {
@@ -123,6 +125,9 @@ struct uid_row *ledger_uid(struct ledger *ledger, uint32_t uid);
 void ledger_problem_add(struct ledger *ledger, enum ledger_problem_kind kind, int error,
                         uint32_t uid, const char *place, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 7, 8)));
+
+/* capacity.c: judge the sizes that processes claim, of devices where something changed. */
+void ledger_capacities(struct ledger *ledger);
 
 /* device.c: the merged row of a device that a book of `uid` tells of, with a reference; NULL without
  * room. Unref ends it; NULL is fine. */
