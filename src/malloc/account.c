@@ -43,6 +43,16 @@ int real_dlclose(void *handle)
     return load_relaxed(&next)(handle);
 }
 
+bool real_is_below(void *other_malloc, void *other_free)
+{
+    if (!other_malloc || !other_free)
+        return false;
+    void *block = ((void *(*)(size_t))other_malloc)(1);
+    bool ours = block && core_usable(block) != 0;
+    ((void (*)(void *))other_free)(block);
+    return ours;
+}
+
 __attribute__((section(".text.startup"))) bool real_wanted(void)
 {
     start_modes();
@@ -229,7 +239,7 @@ static LATER void *malloc_refill(size_t bytes, uintptr_t caller)
 static_assert(TRACK_LARGE_BYTES <= (int)SIZE_SMALL_MAX, "they have classes");
 static uint8_t classes[TRACK_LARGE_BYTES / SIZE_STEP + 1];
 
-__attribute__((section(".text.startup"))) void account_begin(void)
+void account_begin(void)
 {
     for (size_t i = 0; i < sizeof(classes); i++)
         classes[i] = (uint8_t)size_class(i * SIZE_STEP);

@@ -68,6 +68,7 @@ static bool symbol_check(const struct tables *t, uint32_t index, const char *nam
         return false;
     ret->addr = t->object->map->l_addr + symbol->st_value;
     ret->bytes = symbol->st_size;
+    ret->entry = symbol;
     return true;
 }
 

@@ -3,6 +3,7 @@
  * module's own readable segments. A module on the caller's own stack stays mapped meanwhile. */
 #pragma once
 
+#include <link.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -10,7 +11,8 @@ struct module_object;
 
 struct module_symbol {
     uintptr_t addr;
-    uint64_t bytes; /* as the file says; 0 if it does not */
+    uint64_t bytes;          /* as the file says; 0 if it does not */
+    const ElfW(Sym) * entry; /* in the module's table */
 };
 
 /* By DT_GNU_HASH. -ENOENT: it exports no such symbol, or has no such table. About a microsecond. */
