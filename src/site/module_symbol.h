@@ -18,3 +18,7 @@ struct module_symbol {
 /* By DT_GNU_HASH. -ENOENT: it exports no such symbol, or has no such table. About a microsecond. */
 int module_symbol_find(const struct module_object *object, const char *name,
                        struct module_symbol *ret_symbol);
+
+/* In any module but the one around `beside`, in the order in which they were loaded: for symbols that dlsym() does not see, since their
+ * module was loaded with RTLD_LOCAL. Takes the lock of the loader, allocates nothing. -ENOENT: no module exports it. */
+int module_symbol_find_any(uintptr_t beside, const char *name, struct module_symbol *ret_symbol);

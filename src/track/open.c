@@ -8,9 +8,11 @@
 #include <stddef.h>
 
 #include "base/atomic.h"
+#include "track/open.h"
 #include "track/redirect.h"
 #include "track/tail_call.h"
 
+uint32_t open_globals;
 static void *next_dlopen, *next_dlmopen;
 
 static void *open_nothing(void)
@@ -29,6 +31,8 @@ static uintptr_t next_of(void **next, const char *name)
 
 static void mode_prepare(uintptr_t *mode)
 {
+    if (*mode & RTLD_GLOBAL)
+        fetch_add_relaxed(&open_globals, 1);
     if ((*mode & RTLD_DEEPBIND) && redirect_libc() == REDIRECT_FAILED)
         *mode &= ~(uintptr_t)RTLD_DEEPBIND;
 }

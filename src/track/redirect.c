@@ -1,7 +1,6 @@
 /* redirect.c: see redirect.h. */
 #include "track/redirect.h"
 
-#include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
 #include <link.h>
@@ -16,6 +15,7 @@
 #include "base/atomic.h"
 #include "site/module.h"
 #include "site/module_symbol.h"
+#include "track/chosen.h"
 #include "track/real.h"
 
 /* Those of them that our library has are redirected. */
@@ -41,9 +41,9 @@ struct change {
 static enum redirect is_wanted(const struct module_object *own, const struct module_object *libc)
 {
     struct module_symbol ours, theirs;
-    void *chosen = dlsym(RTLD_DEFAULT, "malloc");
+    uintptr_t chosen = chosen_symbol("malloc");
     if (module_symbol_find(own, "malloc", &ours) < 0 ||
-        ((uintptr_t)chosen != ours.addr && !real_is_below(chosen, dlsym(RTLD_DEFAULT, "free"))))
+        (chosen != ours.addr && !real_is_below((void *)chosen, (void *)chosen_symbol("free"))))
         return REDIRECT_OTHERS;
     if (module_symbol_find(libc, "malloc", &theirs) < 0)
         return REDIRECT_FAILED;
@@ -61,8 +61,8 @@ static uint32_t changes_find(const struct module_object *own, const struct modul
             module_symbol_find(libc, names[i], &theirs) < 0 ||
             ELF64_ST_TYPE(theirs.entry->st_info) != STT_FUNC)
             continue;
-        uintptr_t chosen = (uintptr_t)dlsym(RTLD_DEFAULT, names[i]);
-        ret[n++] = (struct change){(ElfW(Sym) *)theirs.entry, chosen - libc->map->l_addr};
+        ret[n++] =
+            (struct change){(ElfW(Sym) *)theirs.entry, chosen_symbol(names[i]) - libc->map->l_addr};
     }
     return n;
 }
