@@ -35,7 +35,8 @@ static void new_and_delete_look_nothing_up(void)
 }
 
 static const struct test_case cases[] = {
-    {"new_without_memory_asks_the_handler_and_throws", new_without_memory_asks_the_handler_and_throws},
+    {"new_without_memory_asks_the_handler_and_throws",
+     new_without_memory_asks_the_handler_and_throws},
     {"new_and_delete_look_nothing_up", new_and_delete_look_nothing_up},
 };
 
