@@ -12,7 +12,7 @@
 
 enum { BOOK_MAPPINGS_MAX = 128 }; /* that are listed; further ones count as the program's */
 
-/* The program has asked for all future mappings to be locked. Set by whoever wraps mlockall(). */
+/* The program has asked for all future mappings to be locked, and may have changed its mind. Set by whoever wraps mlockall(). */
 extern uint32_t book_locks_future;
 
 /* Zeroed memory that no other process sees; NULL: there is none. */

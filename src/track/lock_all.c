@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -19,7 +20,6 @@
 #include "track/wrap.h"
 
 EXPORT int mlockall(int flags);
-EXPORT int munlockall(void);
 
 #ifndef MLOCK_ONFAULT
 #define MLOCK_ONFAULT 1
@@ -73,7 +73,7 @@ static bool fits_without(const struct ours *ours)
         close(f.fd);
     for (size_t i = 0; i < ours->n; i++)
         not_ours -= ours->list[i].end - ours->list[i].start;
-    not_ours += pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    not_ours += pages * getauxval(AT_PAGESZ);
     return known && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && not_ours <= limit.rlim_cur;
 }
 
@@ -139,10 +139,4 @@ int mlockall(int flags)
         munlock((void *)ours.list[i].start, ours.list[i].end - ours.list[i].start);
     errno = saved;
     return 0;
-}
-
-int munlockall(void)
-{
-    store_relaxed(&book_locks_future, 0);
-    return (int)syscall(SYS_munlockall);
 }

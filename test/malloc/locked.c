@@ -95,7 +95,8 @@ static void what_is_locked_is_what_the_program_has(void)
 static void more_than_may_be_locked_is_refused(void)
 {
     work();
-    char *much = mmap(NULL, 2 * LIMIT_KIB * KIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *much =
+        mmap(NULL, 2 * LIMIT_KIB * KIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     MUST(much != MAP_FAILED);
     become_limited();
     errno = 0;
