@@ -161,14 +161,12 @@ static inline size_t slab_usable(const struct slab *s)
     return unlikely(s->class == SLAB_LARGE) ? large_usable(s) : s->block_bytes;
 }
 
-/* Is this where a block of a slab with a class begins? One multiplication instead of a division: the product is less than `check` for
- * multiples of the size alone, since no slab has more than 2^18 bytes. */
+/* Is this where a block of a slab with a class begins? */
 static inline __attribute__((always_inline)) bool slab_starts(const struct slab *s,
                                                               const void *block)
 {
     uint32_t distance = (uint32_t)((uintptr_t)block % MACRO_BYTES) - (slab_slice(s) << SLICE_SHIFT);
-    uint32_t check = size_check[s->class];
-    return distance * check < check;
+    return size_divides(s->class, distance);
 }
 
 /* May it be a block of that slab? Not seen is whether it was given out. */

@@ -152,7 +152,10 @@ _Noreturn void heap_error(const char *function, const void *p)
     struct line l = {.length = 0};
     line_text(&l, "memoir-malloc: ");
     if (k.start && k.is_free) {
-        block_say(&l, strcmp(function, "free") == 0 ? "double free of a block of " : "realloc of a freed block of ", &k, p);
+        block_say(&l,
+                  strcmp(function, "free") == 0 ? "double free of a block of "
+                                                : "realloc of a freed block of ",
+                  &k, p);
     } else if (k.start && k.start != p) {
         line_text(&l, function);
         line_text(&l, " of an invalid pointer, ");
