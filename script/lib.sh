@@ -13,7 +13,7 @@ test_packages=("${build_packages[@]}" binutils clang clang-format-14 g++ git lib
 test_packages+=(chromium fonts-dejavu-core)
 test_packages+=(libgoogle-perftools4 libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4)
 test_packages+=(nginx redis-server redis-tools) # programs to be tracked; nothing here wants them to run as services
-test_packages+=(make vim xz-utils)              # programs that run with our allocator
+test_packages+=(make php-cli vim xz-utils)      # programs that run with our allocator
 malloc_packages=(gimp libopenmpi-dev libpython3.11-testsuite libreoffice-writer-nogui nodejs openmpi-bin postgresql) # script/test-malloc
 test_packages+=(gdb valgrind) # that our allocator is looked at with
 soak_packages=(nodejs rustc)                    # and those that take long to install
@@ -72,17 +72,38 @@ need_packages() {
     package_installed "$package" || missing+=("$package")
   done
   ((${#missing[@]})) || return 0
+  # Before anything is redirected, so that the message is seen.
+  [[ $(id -u) == 0 ]] || command -v sudo >/dev/null || die "need root or sudo to install: ${missing[*]}"
   say "installing ${missing[*]}"
   export DEBIAN_FRONTEND=noninteractive
   # A package list that is there may be current enough; it is fetched when the first try fails.
   apt_install "${missing[@]}" 2>/dev/null && return 0
-  quietly build/log/apt-update.log as_root apt-get update -q
+  apt_run build/log/apt-update.log update -q
   apt_install "${missing[@]}"
 }
 
 apt_install() {
-  quietly build/log/apt-install.log as_root env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -q -y --no-install-recommends "$@"
+  apt_run build/log/apt-install.log install -q -y --no-install-recommends "$@"
+}
+
+apt_lock_timeout_s=${MEMOIR_APT_LOCK_TIMEOUT_S:-600}
+
+# apt_run LOG ARGUMENT...: apt-get as root, with its output in LOG, which is shown only when it fails. While another apt holds
+# a lock, it says so and waits. apt's own DPkg::Lock::Timeout does not cover the lock of the package lists: hence the loop.
+apt_run() {
+  local log=$1 deadline=$((SECONDS + apt_lock_timeout_s)) timeout=0
+  shift
+  mkdir -p "$(dirname "$log")"
+  until quietly "$log" as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C \
+    apt-get -o "DPkg::Lock::Timeout=$timeout" "$@" 2>"$log.error"; do
+    if ((SECONDS >= deadline)) || ! grep -q 'Could not get lock\|Unable to acquire the dpkg frontend lock' "$log"; then
+      cat "$log.error" >&2
+      return 1
+    fi
+    ((timeout)) || say "waiting for another apt, which holds a lock, for up to $apt_lock_timeout_s s"
+    timeout=$((deadline - SECONDS))
+    sleep 0.5
+  done
 }
 
 # The modules of the dashboard, as its lock file has them. Debian's npm is asked for only where there is no other: the two do

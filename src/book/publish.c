@@ -131,17 +131,16 @@ static int open_stretch(void *context, uint64_t offset, uint64_t bytes)
 static int map_file(const struct book_writer *w, int fd, void **ret_base)
 {
     struct target target = {.w = w};
-    target.base =
-        mmap(NULL, w->map_bytes, w->bare ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_SHARED, fd, 0);
-    if (target.base == MAP_FAILED)
+    target.base = book_reserve_new(w->map_bytes, fd);
+    if (!target.base)
         return -errno;
-    munlock(target.base, w->map_bytes);
-    int r = w->bare ? 0 : book_writer_each_open(w, open_stretch, &target);
+    int r = w->bare ? open_stretch(&target, 0, w->map_bytes)
+                    : book_writer_each_open(w, open_stretch, &target);
     /* Asks for a page that is there: tells whether the kernel knows how (5.14 and later). */
     if (r == 0 && madvise(target.base, BOOK_HEADER_BYTES, MADV_POPULATE_WRITE) < 0)
         r = errno == EINVAL ? -ENOSYS : -errno;
     if (r < 0) {
-        munmap(target.base, w->map_bytes);
+        book_reserve_free(target.base, w->map_bytes);
         return r;
     }
     madvise(target.base, w->map_bytes, MADV_DONTDUMP);
@@ -167,7 +166,7 @@ int book_writer_fill(struct book_writer *w, int fd)
         r = write_all(fd, BOOK_MAGIC, 8, 0);
     if (r < 0) {
         if (base)
-            munmap(base, w->map_bytes);
+            book_reserve_free(base, w->map_bytes);
         w->header->state = BOOK_STATE_INITIAL;
         return r;
     }
@@ -176,7 +175,7 @@ int book_writer_fill(struct book_writer *w, int fd)
     void *image = w->header;
     book_writer_rebase(w, base);
     w->published = true;
-    munmap(image, w->map_bytes);
+    book_reserve_free(image, w->map_bytes);
     return 0;
 }
 

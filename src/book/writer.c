@@ -84,18 +84,6 @@ enum {
     BARE_SHAPES = sizeof(bare_shapes) / sizeof(bare_shapes[0]),
 };
 
-void *book_private_new(size_t bytes)
-{
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return memory == MAP_FAILED ? NULL : memory;
-}
-
-void book_private_free(void *memory, size_t bytes)
-{
-    if (memory)
-        munmap(memory, bytes);
-}
-
 /* ---- layout ---- */
 
 static uint64_t align_up(uint64_t value, uint64_t to)
@@ -190,15 +178,13 @@ static int map_image(struct book_writer *w, const struct book_writer_options *op
                      unsigned step)
 {
     w->map_bytes = lay_out(NULL, options, step);
-    void *base = mmap(NULL, w->map_bytes, w->bare ? PROT_READ | PROT_WRITE : PROT_NONE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED)
+    void *base = book_reserve_new(w->map_bytes, -1);
+    if (!base)
         return -errno;
-    munlock(base, w->map_bytes); /* after mlockall() the reserve would use up what may be locked */
-    if (!w->bare &&
-        mprotect(base, align_up(BOOK_HEADER_BYTES, w->page_bytes), PROT_READ | PROT_WRITE) < 0) {
+    uint64_t open = w->bare ? w->map_bytes : align_up(BOOK_HEADER_BYTES, w->page_bytes);
+    if (mprotect(base, open, PROT_READ | PROT_WRITE) < 0) {
         int r = -errno;
-        munmap(base, w->map_bytes);
+        book_reserve_free(base, w->map_bytes);
         return r;
     }
     lay_out(base, options, step);
@@ -278,7 +264,7 @@ void book_writer_forget(struct book_writer *w)
         book_private_free(w->moves_open, book_moves_bytes(w));
     w->moves_open = NULL;
     if (w->header)
-        munmap(w->header, w->map_bytes);
+        book_reserve_free(w->header, w->map_bytes);
     w->header = NULL;
 }
 

@@ -23,6 +23,7 @@
 #include "base/atomic.h"
 #include "book/index.h"
 #include "book/layout.h"
+#include "book/mapping.h"
 #include "book/table.h"
 
 enum {
@@ -44,10 +45,6 @@ struct book_writer_options {
     bool bare;       /* with on_behalf, for bare.h only: no counter pages and no sites; one mapping;
                         the identity stays empty until the daemon fills it in */
 };
-
-/* Zeroed private memory from mmap; NULL if there is none. */
-void *book_private_new(size_t bytes);
-void book_private_free(void *memory, size_t bytes);
 
 /* Where blocks of an account and a site are counted. */
 struct book_recent {

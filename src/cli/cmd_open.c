@@ -94,8 +94,8 @@ static int link_get(const struct open_values *v, char *link, size_t size, uint64
             v->socket ? " at " : "", v->socket ? v->socket : "");
     if (fd == -EACCES)
         return command_fail(
-            "you may not ask the machine's memoird: its owner lets the members of a group do that "
-            "(memoird --socket-group)");
+            "permission denied for the machine's memoird: access is limited to socket-group in "
+            "/etc/memoir/memoird.conf");
     if (fd < 0)
         return command_fail("cannot ask memoird: %s", strerror(-fd));
     snprintf(question, sizeof(question), "{\"login\":\"%s\"}", role_words[v->role]);
@@ -203,9 +203,9 @@ static int run(const void *values, const struct operands *operands)
 }
 
 static const struct command_example examples[] = {
-    {"memoir open", "show the dashboard, logged in as you"},
+    {"memoir open", "show the dashboard; it asks once whether to log in as you"},
     {"memoir open --print",
-     "print the link, for a browser elsewhere (ssh -L 7070:localhost:7070 HOST)"},
+     "print the link, for a browser elsewhere (ssh -L PORT:localhost:PORT HOST, with the port of the link)"},
     {"memoir open --role read", "a session that can only look"},
     {0},
 };

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/sum.h"
@@ -175,13 +176,15 @@ static void add_spaces(struct devices_row *row)
 {
     for (uint32_t space = 1; space <= MEMOIR_SPACE_MAX; space++) {
         const struct ledger_capacity *c = &row->device->spaces[space];
-        if (c->space != space || (!c->capacity && !c->used && !c->blocks))
+        uint64_t capacity = ledger_capacity_for(c, geteuid());
+        if (c->space != space || (!capacity && !c->disputed && !c->used && !c->blocks))
             continue;
         struct devices_space *s = &row->spaces[row->n_spaces++];
         *s = (struct devices_space){
             .space = space,
             .used = c->used,
-            .capacity = c->capacity,
+            .capacity = capacity,
+            .disputed = c->disputed,
             .blocks = c->blocks,
             .processes = holders(row, space),
         };
@@ -222,8 +225,10 @@ static void add_l1(struct devices_row *row)
             to->processes = s->processes;
             row->l1.used += s->used;
             sum_add(&row->l1.blocks, s->blocks);
-            if (s->space == MEMOIR_SPACE_L1)
+            if (s->space == MEMOIR_SPACE_L1) {
                 row->l1.capacity = s->capacity;
+                row->l1.disputed = s->disputed;
+            }
         }
     }
 }

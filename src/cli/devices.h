@@ -29,7 +29,8 @@ struct devices_space {
     uint32_t space;     /* enum memoir_space; 0 for the sum of L1 */
     char name[32];      /* as the books call it */
     uint64_t used;      /* bytes, of living processes */
-    uint64_t capacity;  /* 0: nobody told */
+    uint64_t capacity;  /* 0: not known */
+    bool disputed;      /* users claim different capacities */
     uint64_t blocks;    /* live */
     uint32_t processes; /* that hold something in it */
 };

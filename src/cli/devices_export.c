@@ -110,6 +110,7 @@ static void json_space(struct json *json, const struct devices_space *s)
         json_field_null(json, "capacity_bytes");
         json_field_null(json, "used_percent");
     }
+    json_field_bool(json, "capacity_disputed", s->disputed);
     json_field_u64(json, "blocks", s->blocks);
     json_field_u64(json, "processes", s->processes);
 }

@@ -118,13 +118,17 @@ static void print_rest(const struct plan *plan, const struct devices_space *s,
     if (plan->blocks)
         buffer_printf(out, "%*s block%s", (int)plan->blocks - 7,
                       units_format_count(count, s->blocks), plural(s->blocks));
+    if (s->capacity && s->disputed)
+        buffer_append_str(out, "  disputed");
     buffer_append_char(out, '\n');
 }
 
-static void print_unknown(const struct plan *plan, struct buffer *out, const struct term *term)
+static void print_unknown(const struct plan *plan, const struct devices_space *s,
+                          struct buffer *out, const struct term *term)
 {
     buffer_append_str(out, term_style(term, STYLE_DIM));
-    unsigned used = term_append(term, out, "capacity unknown", plan->bar);
+    unsigned used =
+        term_append(term, out, s->disputed ? "capacity disputed" : "capacity unknown", plan->bar);
     buffer_append_str(out, term_plain(term, STYLE_DIM));
     spaces(out, plan->bar - used);
 }
@@ -137,7 +141,7 @@ static void print_space(const struct plan *plan, const struct devices_space *s,
     if (s->capacity)
         bar_append(term, out, s->used, s->capacity, plan->bar);
     else
-        print_unknown(plan, out, term);
+        print_unknown(plan, s, out, term);
     print_rest(plan, s, term, out);
 }
 
@@ -154,7 +158,7 @@ static void print_l1(const struct plan *plan, const struct devices_row *row,
     if (row->l1.capacity)
         bar_append_stack(term, out, parts, DEVICES_L1_PARTS, row->l1.capacity, plan->bar);
     else
-        print_unknown(plan, out, term);
+        print_unknown(plan, &row->l1, out, term);
     print_rest(plan, &row->l1, term, out);
     for (int i = 0; i < DEVICES_L1_PARTS; i++) {
         const struct devices_space *s = &row->l1_parts[i];

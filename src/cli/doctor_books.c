@@ -254,7 +254,7 @@ static void check_losses(struct doctor *d)
                     buffer_string(&text));
     }
     if (!shown)
-        doctor_find(d, DOCTOR_OK, NULL, "every report was accounted");
+        doctor_find(d, DOCTOR_OK, NULL, "no book lost a report");
 }
 
 const struct doctor_check doctor_book_checks[] = {

@@ -180,11 +180,12 @@ static void check_daemon(struct doctor *d)
 
 /* ---- its socket ---- */
 
-/* 0 when what listens there answers as a memoird, else -errno; -EPROTO: it says something else. */
-static int ping(const char *path)
+/* 0 if a memoird answers there, with the number of reports that it rejected; else -errno. -EPROTO: another
+ * server answers. */
+static int greet(const char *path, uint64_t *ret_rejected)
 {
-    static const char question[] = "{\"ping\":\"doctor\"}\n";
-    char answer[512];
+    static const char question[] = "{\"hello\":1}\n", rejected[] = "\"rejected\":";
+    char answer[4096 + PATH_BYTES_MAX];
     MEMOIR_CLEANUP(closep)
     int fd = ask_connect_within(path, ANSWER_MS / 1000);
     if (fd < 0)
@@ -195,7 +196,11 @@ static int ping(const char *path)
     if (n <= 0)
         return n < 0 ? -errno : -ECONNRESET;
     answer[n] = '\0';
-    return strstr(answer, "\"pong\"") ? 0 : -EPROTO;
+    if (!strstr(answer, "\"hello\":1"))
+        return -EPROTO;
+    const char *at = strstr(answer, rejected);
+    *ret_rejected = at ? strtoull(at + sizeof(rejected) - 1, NULL, 10) : 0;
+    return 0;
 }
 
 /* Only information: programs that keep their own books need no socket. */
@@ -206,11 +211,17 @@ static void check_socket(struct doctor *d)
     const char *paths[] = {ASK_MACHINE_PATH, own};
     bool any = false;
     for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
-        int r = *paths[i] ? ping(paths[i]) : -ENOENT;
+        uint64_t rejected = 0;
+        int r = *paths[i] ? greet(paths[i], &rejected) : -ENOENT;
         if (r == -ENOENT)
             continue;
         any = true;
-        if (r == 0)
+        if (r == 0 && rejected > 0)
+            doctor_find(d, DOCTOR_WARN, "its log names the reasons once a minute",
+                        "memoird at %s rejected %" PRIu64
+                        " reports of clients since its start: they are in no figure",
+                        paths[i], rejected);
+        else if (r == 0)
             doctor_find(d, DOCTOR_OK, NULL, "memoird answers at %s", paths[i]);
         else if (r == -EACCES)
             doctor_find(

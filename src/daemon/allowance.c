@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "base/accountable.h"
 #include "base/clock.h"
 
 struct user {
@@ -76,7 +77,7 @@ bool allowance_take(struct allowance *allowance, uint32_t uid, uint64_t amount, 
 {
     if (uid == 0)
         return true;
-    struct user *user = user_find(allowance, uid, now_ns);
+    struct user *user = user_find(allowance, accountable_uid(uid), now_ns);
     if (!user)
         return false; /* no memory: nothing is kept that is not bounded */
     double gained =

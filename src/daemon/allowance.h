@@ -1,4 +1,4 @@
-/* How much of something each user may use: a token bucket for each uid. What goes beyond it is refused,
+/* How much of something each user may use: a token bucket for each accountable user (base/accountable.h). What goes beyond it is refused,
  * counted and told of in one line, so that nobody can fill what all share. Root has no limit. */
 #pragma once
 

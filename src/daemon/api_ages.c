@@ -1,6 +1,6 @@
 /* Live blocks of a process by age and size: of its heap, found in its memory by the trailers that the tracker leaves
- * there, or by the words of libmemoir-malloc; or of its devices, as its books list them. Its memory is read while it runs, by a child
- * that may hang (base/apart.h); nobody is stopped. */
+ * there, or by the words of libmemoir-malloc; or of its devices, as its books list them. Its memory is read while it runs, by a process
+ * that may hang (base/apart.h, daemon/broker.h); it is not stopped. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,18 +9,16 @@
 #include "base/apart.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
-#include "base/clock.h"
+#include "book/trailer.h"
 #include "daemon/api_internal.h"
+#include "daemon/broker.h"
 #include "daemon/daemon.h"
+#include "daemon/heap_ages.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
 #include "profile/ages.h"
-#include "scan/scan.h"
 
-enum {
-    HEAP_MS_MAX = 2000,   /* about 4 GB; the rest is not looked at, and told */
-    ANSWER_MS_MAX = 3000, /* after which its memory does not answer */
-};
+enum { ANSWER_MS_MAX = HEAP_AGES_MS_MAX + 1000 }; /* after which its memory does not answer */
 
 struct wish {
     bool heap, device; /* neither: whatever there is, the heap first */
@@ -33,35 +31,27 @@ static void wish_release(struct job *job)
 
 /* ---- the heap ---- */
 
-struct heap {
-    struct scan_options options;
-    uint64_t created_ns, now_ns;
-    struct ages *ages;
-};
-
-/* What the child that looks has found. */
-struct found {
-    struct ages ages;
-    uint64_t searched;
-    bool late; /* there was more */
-};
-
-static void each_heap_block(const struct scan_block *block, void *context)
-{
-    const struct heap *heap = context;
-    uint64_t time_ns = heap->created_ns + ((uint64_t)block->time << BOOK_TRAILER_TIME_SHIFT);
-    ages_add(heap->ages, heap->now_ns > time_ns ? heap->now_ns - time_ns : 0, block->bytes);
-}
-
 static int heap_look(struct buffer *out, void *context)
 {
-    struct heap *heap = context;
-    struct found found = {.searched = 0};
-    heap->ages = &found.ages;
-    int r = scan_each(&heap->options, clock_monotonic_ns() + HEAP_MS_MAX * NS_PER_MS,
-                      each_heap_block, heap, &found.searched);
-    found.late = r == -ETIME;
-    return r == 0 || r == -ETIME ? buffer_append(out, &found, sizeof(found)) : r;
+    struct heap_ages_found found;
+    int r = heap_ages_look(context, &found);
+    return r == 0 ? buffer_append(out, &found, sizeof(found)) : r;
+}
+
+/* With our own rights, in a child that may hang. */
+static int look_apart(const struct heap_ages_wish *wish, uint32_t owner,
+                      struct heap_ages_found *ret_found)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer message = BUFFER_INIT(sizeof(*ret_found));
+    struct apart_options apart = {.all_ms = ANSWER_MS_MAX, .owner = owner};
+    int r = apart_run(heap_look, (void *)wish, &apart, &message);
+    if (r == 0 && message.len != sizeof(*ret_found))
+        r = -EBADMSG;
+    if (r < 0)
+        return r == -ETIME ? -ETIMEDOUT : r;
+    memcpy(ret_found, message.data, sizeof(*ret_found));
+    return 0;
 }
 
 static const struct ledger_book *heap_book(const struct ledger_process *p)
@@ -78,41 +68,25 @@ static bool runs(struct ledger *ledger, struct ledger_process *p)
     return (state == LEDGER_RUNNING || state == LEDGER_STOPPED) && p->pid_proved && p->pid > 0;
 }
 
-/* The process is looked at before and after, so that what was read is its memory and nobody else's. */
-static int heap_take(struct ledger *ledger, struct ledger_process *p,
+/* Memory is read with the rights of the viewer: the book, which says where and what to look for, is untrusted. A root
+ * daemon has rights that the viewer lacks, so it leaves the search to the broker. The process is looked at before and
+ * after, so that what was read is its memory. */
+static int heap_take(struct job *job, struct ledger *ledger, struct ledger_process *p,
                      const struct ledger_book *book, struct ages *ages, uint64_t *ret_searched)
 {
-    const struct book_identity *id = book->identity;
-    struct heap heap = {
-        .created_ns = id->created_monotonic_ns,
-        .now_ns = proc_monotonic_ns(),
-        .options =
-            {
-                .pid = p->pid,
-                .key = {.key = id->trailer_key, .generation = id->trailer_generation},
-                .sites = UINT32_MAX,
-                .glibc = book_trailer_glibc(id->trailer_format),
-                .beside = {id->beside_heap, id->beside_words, id->beside_span},
-                .words = book_trailer_words(id->trailer_format),
-            },
-    };
-    struct found found;
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer message = BUFFER_INIT(sizeof(found));
+    const struct http_viewer *viewer = http_viewer(job->call);
+    struct heap_ages_wish wish;
+    struct heap_ages_found found;
     if (!runs(ledger, p))
         return -ESRCH;
-    /* Blocks that come meanwhile are older than the deadline. */
-    heap.options.time_max =
-        scan_time_max(id->created_monotonic_ns, heap.now_ns + HEAP_MS_MAX * NS_PER_MS);
-    struct apart_options apart = {.all_ms = ANSWER_MS_MAX, .owner = p->uid};
-    int r = apart_run(heap_look, &heap, &apart, &message);
+    heap_ages_wish_make(p->pid, book->identity, proc_monotonic_ns(), &wish);
+    int r = geteuid() != 0 || viewer->sees_all
+                ? look_apart(&wish, p->uid, &found)
+                : broker_ages(job->api->daemon->broker, viewer->uid, &wish, ANSWER_MS_MAX, &found);
     if (r == 0 && !runs(ledger, p))
         r = -ESRCH;
-    if (r == 0 && message.len != sizeof(found))
-        r = -EBADMSG;
     if (r < 0)
-        return r == -ETIME ? -ETIMEDOUT : r;
-    memcpy(&found, message.data, sizeof(found));
+        return r;
     *ages = found.ages;
     *ret_searched = found.searched;
     return found.late ? -ETIME : 0;
@@ -174,10 +148,12 @@ static void problem(struct job *job, int error, bool heap)
     if (error == -ESRCH)
         http_problem(job->call, 404, "no-process", "the process has ended");
     else if (error == -EACCES || error == -EPERM)
-        http_problem(job->call, 403, "no-access",
-                     "the memory of process %d may not be read: memoird must be of its user or "
-                     "root's, and mind /proc/sys/kernel/yama/ptrace_scope",
-                     (int)job->part.pid);
+        http_problem(
+            job->call, 403, "no-access",
+            "the memory of process %d may not be read: you may not trace it "
+            "(set-uid, capabilities, not dumpable, or /proc/sys/kernel/yama/ptrace_scope), "
+            "or memoird runs as another user",
+            (int)job->part.pid);
     else if (error == -ETIMEDOUT || error == -EBUSY)
         http_problem(
             job->call, 504, "no-answer",
@@ -211,7 +187,7 @@ static void run(struct job *job)
     const struct ledger_book *book = r == 0 ? heap_book(p) : NULL;
     bool heap = wish->heap || (!wish->device && (book || !p || !has_device(p)));
     if (r == 0 && heap)
-        r = book ? heap_take(ledger, p, book, &ages, &searched) : -ENOENT;
+        r = book ? heap_take(job, ledger, p, book, &ages, &searched) : -ENOENT;
     else if (r == 0)
         r = has_device(p) ? devices_take(p, &ages) : -ENOENT;
     if (r < 0 && r != -ETIME) {

@@ -12,6 +12,7 @@
 #include "daemon/turns.h"
 #include "http/http.h"
 #include "ledger/part.h"
+#include "site/symbols.h"
 
 struct daemon;
 struct event;
@@ -32,6 +33,7 @@ struct api {
     struct chores *chores;      /* until api_stop() */
     struct symbolizer *symbols; /* the worker's; NULL: not needed yet, or it cannot be had */
     bool symbols_tried;
+    struct symbol_host symbol_host; /* of it, as root */
     atomic_bool ending;
     atomic_uint waiting[API_TURNS]; /* jobs, by viewer */
     struct turn turns[API_TURNS];
@@ -88,8 +90,9 @@ struct job {
 void api_job(struct http_call *call, struct api *api, const struct ledger_process *process,
              void (*run)(struct job *job), void (*release)(struct job *job), void *more);
 
-/* On the worker: the helper for names, made when it is first needed; NULL: it cannot be had. */
-struct symbolizer *api_symbols(struct api *api);
+/* On the worker: the helper for names, made when it is first needed; NULL: it cannot be had. Files are opened with the
+ * rights of `owner`, whose processes it is asked about. */
+struct symbolizer *api_symbols(struct api *api, uint32_t owner);
 
 /* On the worker: go on, or does nobody wait any more? For profile_name_all(); `context` is the job. */
 bool api_goes_on(size_t done, size_t all, void *context);

@@ -6,9 +6,12 @@
 
 #include "base/log.h"
 #include "daemon/api_internal.h"
+#include "daemon/broker.h"
 #include "daemon/chores.h"
 #include "daemon/daemon.h"
 #include "ledger/ledger.h"
+#include "ledger/proc.h"
+#include "site/symbol_file.h"
 #include "site/symbols.h"
 
 static void job_free(struct job *job)
@@ -26,6 +29,7 @@ static void job_run(void *context)
     struct http_call *call = job->call;
     if (!http_abandoned(call))
         job->run(job);
+    broker_rest(job->api->daemon->broker);
     job_free(job);
     http_done(call);
 }
@@ -67,16 +71,41 @@ void api_job(struct http_call *call, struct api *api, const struct ledger_proces
     http_done(call);
 }
 
-struct symbolizer *api_symbols(struct api *api)
+/* ---- names ---- */
+
+/* Inside a user namespace, its maker has the rights that the process's own uid lacks outside of it. */
+static uint32_t user_of(uint32_t owner, pid_t pid)
+{
+    uint32_t maker = pid > 0 ? proc_namespace_owner(pid) : UINT32_MAX;
+    return maker == UINT32_MAX || maker == 0 ? owner : maker;
+}
+
+static int host_open(void *context, uint32_t owner, const struct symbol_wanted *wanted)
+{
+    struct daemon *daemon = context;
+    if (owner == 0)
+        return symbol_wanted_open(wanted); /* root's own process, which only root asks about */
+    return broker_open(daemon->broker, user_of(owner, wanted->pid), wanted);
+}
+
+static int host_spawn(void *context, int fd, const struct symbol_worker_setup *setup)
+{
+    struct daemon *daemon = context;
+    return broker_worker(daemon->broker, fd, setup);
+}
+
+static struct symbolizer *symbols_get(struct api *api)
 {
     struct symbolizer_options options = {
         .timeout_ms = API_SYMBOLS_MS,
         .results_bytes_max = API_SYMBOLS_BYTES,
-        .public_only = geteuid() == 0,
+        .host = geteuid() == 0 ? &api->symbol_host : NULL,
+
     };
     if (api->symbols_tried)
         return api->symbols;
     api->symbols_tried = true;
+    api->symbol_host = (struct symbol_host){host_open, host_spawn, api->daemon};
     int r = symbolizer_new(&options, &api->symbols);
     if (r < 0) {
         api->symbols = NULL;
@@ -85,6 +114,14 @@ struct symbolizer *api_symbols(struct api *api)
                  strerror(-r));
     }
     return api->symbols;
+}
+
+struct symbolizer *api_symbols(struct api *api, uint32_t owner)
+{
+    struct symbolizer *symbols = symbols_get(api);
+    if (symbols)
+        symbolizer_act_as(symbols, owner);
+    return symbols;
 }
 
 bool api_goes_on(size_t done, size_t all, void *context)

@@ -30,7 +30,7 @@ enum {
 static bool may_see(const struct http_call *call, uint32_t uid)
 {
     const struct http_viewer *viewer = http_viewer(call);
-    return viewer->sees_all || (viewer->uid == uid && uid != HTTP_VIEWER_NOBODY);
+    return query_may_see(viewer->sees_all, viewer->uid, uid);
 }
 
 static void no_process(struct http_call *call, unsigned long long pid)
@@ -88,11 +88,25 @@ static bool wait_for_table(struct http_call *call, struct daemon *daemon, pid_t 
     return true;
 }
 
+/* The row with that PID. Its owner is proved again first: since the last look, another user's process may have got the
+ * PID, or the process may have become another user's by exec. NULL: none. */
+static struct ledger_process *find_proved(struct daemon *daemon, pid_t pid)
+{
+    enum { TRIES = 8 }; /* rows that lose the PID */
+    struct ledger_process *p = NULL;
+    for (int i = 0; i < TRIES && (p = ledger_process_find(daemon->ledger, pid)); i++) {
+        ledger_update_state(daemon->ledger, p);
+        if (p->valid & LEDGER_HAS_PID && p->pid == pid)
+            return p;
+    }
+    return NULL;
+}
+
 struct ledger_process *api_own_process(struct http_call *call, struct daemon *daemon)
 {
     uint64_t pid = 0;
     (void)http_number(call, "pid", &pid);
-    struct ledger_process *p = ledger_process_find(daemon->ledger, (pid_t)pid);
+    struct ledger_process *p = find_proved(daemon, (pid_t)pid);
     if (p && may_see(call, p->uid))
         return p;
     if (p) {
@@ -293,7 +307,7 @@ void api_answer_process(struct http_call *call, void *context)
     uint64_t number = 0;
     (void)http_number(call, "pid", &number);
     pid_t pid = (pid_t)number;
-    const struct ledger_process *p = ledger_process_find(daemon->ledger, pid);
+    const struct ledger_process *p = find_proved(daemon, pid);
     if (!p && is_gone(pid)) {
         no_process(call, (unsigned long long)pid);
         return;
@@ -392,7 +406,7 @@ void api_answer_tracking(struct http_call *call, void *context)
     }
     http_audit(call, "tracking of PID %llu %s", (unsigned long long)pid, on ? "on" : "off");
     struct facts facts;
-    const struct ledger_process *p = ledger_process_find(daemon->ledger, (pid_t)pid);
+    const struct ledger_process *p = find_proved(daemon, (pid_t)pid);
     if (!p && is_gone((pid_t)pid)) {
         no_process(call, (unsigned long long)pid);
         return;

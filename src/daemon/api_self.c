@@ -352,7 +352,7 @@ void api_answer_events(struct http_call *call, void *context)
     json_key(json, "events");
     json_array_begin(json);
     for (size_t i = 0; i < n; i++)
-        event_json(events[i], json);
+        event_json(events[i], event_detailed(events[i], &viewer), json);
     json_array_end(json);
     json_field_u64(json, "last", events_last(daemon->events));
     json_field_u64(json, "left_out", events_left_out(daemon->events));

@@ -309,24 +309,33 @@ static void on_tick(void *context)
 
 /* ---- events ---- */
 
+static void event_text(const struct event *event, bool detailed, struct buffer *text)
+{
+    struct json json;
+    buffer_reset(text);
+    json_init(&json, text);
+    event_json(event, detailed, &json);
+    (void)json_finish(&json);
+}
+
 static void heard(const struct event *event, void *context)
 {
     struct api *api = context;
     struct api_stream *s = api->stream;
     struct http_audience classes[1];
-    struct json json;
     if (http_stream_classes(api->http, classes, 1) == 0)
         return;
-    buffer_reset(&s->text);
-    json_init(&json, &s->text);
-    event_json(event, &json);
-    (void)json_finish(&json);
-    if (!event->is_private) {
+    event_text(event, true, &s->text);
+    if (event->pid == 0) {
         publish(api, &(struct http_audience){HTTP_TO_ALL, 0}, "event", event->id, &s->text);
         return;
     }
     publish(api, &(struct http_audience){HTTP_TO_SEES_ALL, 0}, "event", event->id, &s->text);
     publish(api, &(struct http_audience){HTTP_TO_UID, event->uid}, "event", event->id, &s->text);
+    if (event->is_private)
+        return;
+    event_text(event, false, &s->text);
+    publish(api, &(struct http_audience){HTTP_TO_OTHERS, event->uid}, "event", event->id, &s->text);
 }
 
 /* ---- a new stream ---- */
@@ -366,7 +375,7 @@ static void replay(struct http_call *call, struct api *api, uint64_t after, stru
     for (size_t i = 0; i < n; i++) {
         struct json json;
         json_init(&json, &text);
-        event_json(events[i], &json);
+        event_json(events[i], event_detailed(events[i], &viewer), &json);
         frame(to, "event", events[i]->id, &text);
     }
     buffer_release(&text);

@@ -64,7 +64,7 @@ struct wanted {
 static bool is_wanted(const struct ledger_process *p, void *context)
 {
     const struct wanted *wanted = context;
-    return (wanted->viewer.sees_all || p->uid == wanted->viewer.uid) &&
+    return query_may_see(wanted->viewer.sees_all, wanted->viewer.uid, p->uid) &&
            (!wanted->pid || (p->valid & LEDGER_HAS_PID && (uint64_t)p->pid == wanted->pid));
 }
 
@@ -260,11 +260,12 @@ static void run(struct job *job)
 {
     struct evidence *e = job->more;
     struct site_names *names __attribute__((cleanup(site_names_freep))) =
-        e->n_parts ? site_names_over(api_symbols(job->api)) : NULL;
+        e->n_parts ? site_names_over(api_symbols(job->api, UINT32_MAX)) : NULL;
     for (size_t i = 0; i < e->n_parts && api_goes_on(0, 0, job); i++) {
         MEMOIR_CLEANUP(ledger_freep)
         struct ledger *ledger = NULL;
         struct ledger_process *process;
+        (void)api_symbols(job->api, e->parts[i].uid);
         if (part_open(&e->parts[i], &ledger, &process) == 0)
             suspects_name(&e->suspects, e->suspects.n, ledger, names);
     }

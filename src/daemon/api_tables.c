@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/accountable.h"
 #include "base/clock.h"
 #include "daemon/api_internal.h"
 #include "daemon/daemon.h"
@@ -18,7 +19,7 @@ struct asking_viewer api_viewer(const struct http_call *call)
 size_t api_viewer_slot(const struct http_call *call)
 {
     const struct http_viewer *viewer = http_viewer(call);
-    return viewer->sees_all ? 0 : 1 + viewer->uid % (API_TURNS - 1);
+    return viewer->sees_all ? 0 : 1 + accountable_uid(viewer->uid) % (API_TURNS - 1);
 }
 
 /* Calls of one viewer wait together: whichever comes when it is his turn has it. */
@@ -125,8 +126,8 @@ static const struct {
      "pressure,pressure_1m,pressure_5m,stall,stall_1m,stall_5m"},
     {"cgroups", "cgroups", NULL},
     {"devices", "devices",
-     "device,ordinal,device_name,device_kind,device_uid,device_bus,space,used,free,capacity,percent,"
-     "blocks,processes,driver.used,driver.reserved,driver.processes,unattributed,confirmed"},
+     "device,ordinal,device_name,device_kind,device_uid,device_bus,space,used,free,capacity,percent,confirmed,disputed,"
+     "blocks,processes,driver.used,driver.reserved,driver.processes,unattributed"},
     {"device_processes", "device_processes",
      "device,device_uid,pid,driver_pid,program,user,use,driver,accounted,unattributed"},
     {"accounts", "accounts", NULL},

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/accountable.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -169,7 +170,7 @@ uint64_t asking_wait(struct asking *asking, const char *table, struct turn *turn
         return ASKING_HOST_WAIT_MS * NS_PER_MS;
     if (!is_costly(table))
         return 0;
-    return turns_wait(&asking->turns, turn, who, clock_monotonic_ns());
+    return turns_wait(&asking->turns, turn, accountable_uid((uint32_t)who), clock_monotonic_ns());
 }
 
 void asking_leave(struct asking *asking, struct turn *turn)
@@ -227,7 +228,7 @@ static void figures_refresh(struct asking *asking)
 static bool is_visible(const struct ledger_process *process, void *context)
 {
     const struct asking_viewer *viewer = context;
-    return viewer->sees_all || process->uid == viewer->uid;
+    return query_may_see(viewer->sees_all, viewer->uid, process->uid);
 }
 
 /* Who only reads memory waits for nobody: where the loop was interrupted meanwhile, he is not to blame. */

@@ -11,6 +11,7 @@ struct loop_source;
 /* A directory for books of one user. Books in the ledger refer to its descriptor. */
 struct behalf_place {
     uint32_t uid;
+    uint32_t user; /* who answers for it: base/accountable.h */
     int dirfd;
     char path[256];
     size_t books;
@@ -65,6 +66,9 @@ struct behalf_table {
     /* when books of other machines that nobody came back for expire; 0: done */
     uint64_t orphans_ns;
 };
+
+/* Pages of all books on behalf of processes of the user who answers for this place. */
+uint64_t behalf_user_pages(const struct behalf_table *table, const struct behalf_place *place);
 
 /* The place of `uid`, made if need be; with `fresh` a directory that was removed is made again. */
 int behalf_place_get(struct behalf_table *table, uint32_t uid, bool fresh,

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/accountable.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/log.h"
@@ -47,6 +48,7 @@ int behalf_place_get(struct behalf_table *table, uint32_t uid, bool fresh,
     if (!place)
         return -ENOMEM;
     place->uid = uid;
+    place->user = accountable_uid(uid);
     const struct daemon *daemon = table->daemon;
     place->dirfd = book_place_open_for(daemon->config.dir[0] ? daemon->config.dir : daemon->own_root, uid,
                                        place->path, sizeof(place->path));
@@ -58,6 +60,16 @@ int behalf_place_get(struct behalf_table *table, uint32_t uid, bool fresh,
     LIST_INSERT_HEAD(&table->places, place, link);
     *ret_place = place;
     return 0;
+}
+
+uint64_t behalf_user_pages(const struct behalf_table *table, const struct behalf_place *place)
+{
+    const struct behalf_place *other;
+    uint64_t pages = 0;
+    LIST_FOREACH(other, &table->places, link)
+    if (other->user == place->user)
+        pages += other->pages + (uint64_t)other->books * BEHALF_BASE_PAGES;
+    return pages;
 }
 
 void behalf_place_count(struct behalf_place *place, struct behalf *b, uint32_t pages)

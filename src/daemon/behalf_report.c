@@ -151,7 +151,7 @@ static bool may_grow(struct behalf *b)
 {
     const struct daemon *daemon = b->table->daemon;
     behalf_place_count(b->place, b, b->w->table.shard[0].pages);
-    uint64_t pages = b->place->pages + (uint64_t)b->place->books * BEHALF_BASE_PAGES;
+    uint64_t pages = behalf_user_pages(b->table, b->place);
     return b->place->uid == 0 || pages * BOOK_BLOCK_PAGE_BYTES < daemon->config.tmpfs_user_size;
 }
 

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/accountable.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -176,6 +177,8 @@ static bool is_blamed(const struct commands *commands, pid_t pid, uint64_t now_n
             continue;
         if (!known && proc_owner(pid, &uid) < 0)
             return true; /* gone */
+        if (!known)
+            uid = accountable_uid(uid);
         known = true;
         if (blamed->uid == uid)
             return true;
@@ -192,7 +195,7 @@ static void blame(struct commands *commands, pid_t pid)
         return;
     if (uid != 0) /* root's others are what all want to know of, and no strangers */
         commands->blamed[commands->next_blamed] =
-            (struct blamed){uid, now + COMMANDS_BLAME_S * NS_PER_S};
+            (struct blamed){accountable_uid(uid), now + COMMANDS_BLAME_S * NS_PER_S};
     commands->next_blamed = (commands->next_blamed + (uid != 0)) % COMMANDS_BLAMED_MAX;
     if (!commands->said)
         log_warn("the command line of PID %d (uid %u) cannot be read: its memory does not answer, "

@@ -41,7 +41,7 @@ static const struct config_key keys[] = {
     {"pid-file", CONFIG_PATH, AT(pid_file), "FILE", "",
      "Write the process id to FILE, which is removed at the end. Without it, none is written."},
     {"log-level", CONFIG_LOG_LEVEL, AT(log_level), "error|warn|info|debug", "info",
-     "Say nothing less important than this.", .reload = true},
+     "Minimum level of messages in the log.", .reload = true},
     {"log-format", CONFIG_LOG_FORMAT, AT(log_format), "auto|text|json|journal", "auto",
      "How a line of the log looks. Auto is the journal's form under systemd and text elsewhere; json "
      "is one object a line.",
@@ -130,8 +130,8 @@ static const struct config_key keys[] = {
      "Write to it this often: as much is lost when memoird or the machine is killed.",
      .reload = true, .min = 100 * NS_PER_MS, .max = 60 * NS_PER_S},
     {"history-values-per-user-max", CONFIG_COUNT, AT(history_values_per_user_max), "N", "32768",
-     "Note at most N values a second of one user other than root: further processes of his are left out, so "
-     "that he cannot push out what others left.",
+     "Note at most N values a second of one user other than root: further processes of that user are skipped, so "
+     "that one user cannot evict the history of others.",
      .reload = true, .min = 64, .max = 1 << 20},
     {"history-processes", CONFIG_COUNT, AT(history_processes), "N", "500",
      "Note the sizes of at most N processes that keep no book, the largest first; those that do are noted in "
@@ -175,7 +175,8 @@ static const struct config_key keys[] = {
      "STATE/tokens. To make a token by hand: head -c 32 /dev/urandom | base64 | tr -d '\\n' | tee token | sha256sum"},
     {"http", CONFIG_TEXT, AT(http), "HOST:PORT", "",
      "Serve the dashboard and the HTTP API there; none: do not. HOST is a number (127.0.0.1, ::1 in brackets). "
-     "Without it, at 127.0.0.1:7070, or nowhere when dir is set. Whoever asks logs in by memoir open, or shows a "
+     "auto: at 127.0.0.1:7070 or, where that port is in use, at the next free one, which the log and memoir open tell. "
+     "The default is auto, or none when dir is set. Whoever asks logs in by memoir open, or shows a "
      "token (memoir token)."},
     {"http-socket", CONFIG_SOCKET, AT(http_socket), "PATH", "",
      "Serve the HTTP API at a Unix socket, too, where whoever connects is known by his uid; none: do not. "
@@ -183,12 +184,12 @@ static const struct config_key keys[] = {
     {"http-hosts", CONFIG_TEXT, AT(http_hosts), "NAME...", "",
      "Names by which browsers may ask for this machine, besides localhost and the address of http."},
     {"http-tls-cert", CONFIG_PATH, AT(http_tls_cert), "FILE", "",
-     "Serve http by TLS with this certificate (PEM, with those that vouch for it)."},
+     "Serve http by TLS with this certificate (PEM, including intermediate certificates)."},
     {"http-tls-key", CONFIG_PATH, AT(http_tls_key), "FILE", "",
-     "The key of http-tls-cert (PEM), which nobody but memoird's user may read."},
+     "The private key of http-tls-cert (PEM), which only memoird's user may be able to read."},
     {"http-plain", CONFIG_BOOL, AT(http_plain), "yes|no", "no",
-     "Serve http without TLS beyond this machine, too: whoever is on the way can read everything, tokens "
-     "included."},
+     "Serve http without TLS beyond this machine, too: anyone on the network path can read everything, "
+     "including tokens."},
     {"http-connections-max", CONFIG_COUNT, AT(http_connections_max), "N", "2048",
      "Serve at most N connections of HTTP at a time, three quarters of them event streams; one that only waits "
      "makes room for one that asks.",
@@ -196,8 +197,8 @@ static const struct config_key keys[] = {
     {"connections-max", CONFIG_COUNT, AT(connections_max), "N", "16384",
      "Serve at most N connections at a time.", .reload = true, .min = 1, .max = 1000000},
     {"connections-per-user-max", CONFIG_COUNT, AT(connections_per_user_max), "N", "8192",
-     "Serve at most N connections of one user other than root.", .reload = true, .min = 1,
-     .max = 1000000},
+     "Serve at most N connections of one user other than root; subordinate uids (/etc/subuid) count for the owner of their range.",
+     .reload = true, .min = 1, .max = 1000000},
     {"reports-per-second", CONFIG_COUNT, AT(reports_per_second), "N", "0",
      "Read at most N reports a second from one client, which has to wait with more; 0: no limit.",
      .reload = true, .min = 0, .max = UINT64_C(1000000000)},
@@ -208,8 +209,7 @@ static const struct config_key keys[] = {
      "Account at most N live buffers of one process that reports over a socket.", .reload = true,
      .min = 1, .max = 2000000},
     {"stall", CONFIG_DURATION, AT(stall_ns), "TIME", "10s",
-     "Close connections in which half a message, or an answer that nobody takes, stands for so "
-     "long. Over HTTP, a request has to arrive in that time, and its answer to be taken in six times that.",
+     "Close connections with an incomplete message or an unread answer for this long. Over HTTP, a request has to arrive in that time, and its answer to be taken in six times that.",
      .reload = true, .min = 10 * NS_PER_MS, .max = 3600 * NS_PER_S},
     {"remote-expire", CONFIG_DURATION, AT(remote_expire_ns), "TIME", "30s",
      "Forget a process of another machine when it stays away for so long after its connection "

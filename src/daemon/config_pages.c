@@ -202,6 +202,13 @@ static const struct {
     {"SIGNALS",
      "SIGHUP reads the configuration again and reopens the log file; it says which changes need a "
      "restart. SIGTERM and SIGINT end memoird in order. Killed in any other way, it loses nothing."},
+    {"PRIVILEGES",
+     "As root, memoird starts a broker process and gives up CAP_SETUID and CAP_SETGID, which only the "
+     "broker keeps. Files that a user's book names are opened as the owner of the book, memory is "
+     "searched as the user who asks, both by processes of the broker that have become that user. Debug "
+     "information is parsed by a process that is nobody and can open no files. Without these "
+     "capabilities, call sites have no names, and only root sees the ages of heap blocks. As "
+     "another user, memoird has no broker and works with the rights of that user."},
     {"EXIT STATUS", "0 after an orderly end; 1 when it could not start or go on; 2 for a wrong "
                     "command line or configuration."},
 };

@@ -89,10 +89,20 @@ static bool blocked(const struct conn *conn)
     return conn->resume_ns || conn->hold_ns || out_full(conn);
 }
 
+/* End the connection of a client that sends no more, once nothing is left to do for it. False when it is
+ * no more. */
+static bool finish(struct conn *conn)
+{
+    if (!conn->ended || conn->held || conn->out.len > conn->out.sent)
+        return true;
+    conn_end(conn, CONN_END_PEER);
+    return false;
+}
+
 static void events_set(struct conn *conn)
 {
-    uint32_t events =
-        (blocked(conn) ? 0 : EPOLLIN) | (conn->out.len > conn->out.sent ? EPOLLOUT : 0);
+    uint32_t events = (blocked(conn) || conn->ended ? 0 : EPOLLIN) |
+                      (conn->out.len > conn->out.sent ? EPOLLOUT : 0);
     if (!conn->source || events == conn->events)
         return;
     conn->events = events;
@@ -275,8 +285,21 @@ static bool deliver(struct conn *conn, const uint8_t *bytes, size_t n,
 /* What is held. False when the connection is no more. */
 static bool go_on(struct conn *conn)
 {
+    const struct conn_protocol *protocol = conn->protocol;
     conn->held = false;
-    return deliver(conn, conn->rest, conn->rest_len, conn->protocol->on_bytes);
+    return deliver(conn, conn->rest, conn->rest_len,
+                   conn->ended && protocol->on_end ? protocol->on_end : protocol->on_bytes);
+}
+
+/* The client has closed its sending side. -1: the connection is no more, 0: something is still to be done. */
+static int stream_end(struct conn *conn)
+{
+    conn->ended = true;
+    conn->wake_ns = 0;
+    if (conn->rest_len > 0 && conn->protocol->on_end &&
+        !deliver(conn, conn->rest, conn->rest_len, conn->protocol->on_end))
+        return -1;
+    return finish(conn) ? 0 : -1;
 }
 
 /* One batch. 1: there may be more, 0: not now, -1: the connection is no more. */
@@ -291,10 +314,8 @@ static int read_batch(struct conn *conn)
     ssize_t n = recv(conn->fd, server->batch + old, room, MSG_DONTWAIT);
     if (n < 0)
         return errno == EINTR ? 1 : errno == EAGAIN ? 0 : (conn_end(conn, CONN_END_PEER), -1);
-    if (n == 0) {
-        conn_end(conn, CONN_END_PEER);
-        return -1;
-    }
+    if (n == 0)
+        return stream_end(conn);
     server->figures->bytes_in += (uint64_t)n;
     conn->wake_ns = 0;
     if (!deliver(conn, server->batch, old + (size_t)n, conn->protocol->on_bytes))
@@ -324,9 +345,9 @@ static bool serve(struct conn *conn, uint64_t now)
         conn->hold_ns = 0;
     if (user_full(conn, CONN_OUT_USER_HIGH) && !conn->hold_ns)
         conn->hold_ns = now + FULL_RETRY_NS;
-    if (conn->held && !blocked(conn) && !go_on(conn))
+    if (conn->held && !blocked(conn) && (!go_on(conn) || !finish(conn)))
         return false;
-    int more = readable && !conn->held && !blocked(conn);
+    int more = readable && !conn->ended && !conn->held && !blocked(conn);
     for (int i = 0; more > 0 && i < CONN_BATCHES; i++) {
         more = read_batch(conn);
         if (more > 0 && slice_over(conn))
@@ -342,10 +363,12 @@ static void on_event(void *context, uint32_t events)
         conn_end(conn, CONN_END_PEER);
         return;
     }
-    if (events & (EPOLLHUP | EPOLLERR) && out_full(conn)) {
-        conn_end(conn, CONN_END_PEER); /* nobody takes them any more */
+    if (events & (EPOLLHUP | EPOLLERR) && (out_full(conn) || conn->ended)) {
+        conn_end(conn, CONN_END_PEER); /* its answers cannot be delivered any more */
         return;
     }
+    if (!finish(conn))
+        return;
     if (events & (EPOLLHUP | EPOLLERR) && blocked(conn)) {
         /* It would be told again and again; what it sent before it went is read when it may be. */
         loop_source_free(conn->source);
@@ -485,7 +508,7 @@ static void on_work(void *context)
             conn_end(conn, CONN_END_PEER);
         else if (conn->closing)
             conn_end(conn, conn->end);
-        else
+        else if (finish(conn))
             settle(conn);
     }
 }

@@ -12,6 +12,8 @@
  * Who does not take his answers is not read from, once CONN_OUT_HIGH bytes of them wait on the connection or
  * CONN_OUT_USER_HIGH on all of one user's; before that he gets no more large ones, see conn_answer_waits().
  *
+ * A client that closes its sending side still gets its answers: the connection ends when they are sent.
+ *
  * Limits, each with a counter in struct server_figures and one line in the log when it is first hit:
  * connections in all and per user, unfinished bytes of one message, queued output, reports per second
  * (the connection is then not read from until there are tokens again: nothing is lost, the client
@@ -80,6 +82,10 @@ struct conn_protocol {
     /* What conn_wake_after() asked for. Same return as on_bytes(), with the bytes that wait. May be
      * NULL. */
     ssize_t (*on_wake)(struct conn *conn, const uint8_t *bytes, size_t n);
+
+    /* The client has closed its sending side: `bytes` is all that will come. Replaces on_bytes() from then
+     * on, and returns the same. NULL: bytes of an unfinished message are dropped. */
+    ssize_t (*on_end)(struct conn *conn, const uint8_t *bytes, size_t n);
 
     /* Give back the state. The connection cannot send any more. */
     void (*on_close)(struct conn *conn, enum conn_end end);

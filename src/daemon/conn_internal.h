@@ -41,6 +41,7 @@ struct conn {
     bool stopped;  /* the callback leaves whole messages for another turn */
     bool held;     /* such messages are in `rest`: nothing is read before they are done with */
     bool readable; /* epoll says so */
+    bool ended;    /* the client has closed its sending side: nothing is read any more */
     bool ready;    /* in user->ready */
     bool pending;  /* in server->pending */
     bool timed;    /* in server->timed */
@@ -61,7 +62,7 @@ struct conn_listener {
 };
 
 struct conn_user {
-    uint32_t uid;
+    uint32_t uid; /* who answers for its connections */
     bool said;
     size_t connections;
     size_t out_bytes, rest_bytes; /* that memoird keeps for all of them */

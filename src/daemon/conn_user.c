@@ -1,4 +1,4 @@
-/* Users of connections, and whose turn it is. See conn.h.
+/* Users of connections, and whose turn it is. See conn.h. A user is who answers for a uid: base/accountable.h.
  *
  * The loop's time is shared by user, not by connection, so that nobody gets more of it by opening more of them.
  * A user who has used less than the others goes first; one who comes back from doing nothing starts level with
@@ -6,12 +6,12 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/accountable.h"
 #include "base/log.h"
+#include "base/share.h"
 #include "daemon/conn_internal.h"
 #include "daemon/loop.h"
 #include "daemon/server.h"
-
-enum { ROOT_SHARE = 8, ROOT_RESERVE_MAX = 64 }; /* connections kept for root */
 
 static struct conn_user *user_find(struct conn_server *server, uint32_t uid)
 {
@@ -47,17 +47,10 @@ static struct conn_user *user_new(struct conn_server *server, uint32_t uid)
     return user;
 }
 
-/* Whoever fills all of it, root can still look. */
-static size_t connections_for(const struct conn_server *server, uint32_t uid)
+static bool fits_in_all(struct conn_server *server, const struct conn_user *user)
 {
-    size_t max = server->limits->connections_max;
-    size_t reserve = max / ROOT_SHARE < ROOT_RESERVE_MAX ? max / ROOT_SHARE : ROOT_RESERVE_MAX;
-    return uid == 0 ? max : max - reserve;
-}
-
-static bool fits_in_all(struct conn_server *server, uint32_t uid)
-{
-    if (server->n_conns < connections_for(server, uid))
+    if (share_fits(server->n_conns, user->connections, server->limits->connections_max,
+                   user->uid == 0))
         return true;
     server->figures->refused_connections_max++;
     if (!server->said_max)
@@ -68,11 +61,12 @@ static bool fits_in_all(struct conn_server *server, uint32_t uid)
 
 struct conn_user *conn_user_enter(struct conn_server *server, uint32_t uid)
 {
-    if (!fits_in_all(server, uid))
-        return NULL;
+    uid = accountable_uid(uid);
     struct conn_user *user = user_find(server, uid);
     if (!user)
         user = user_new(server, uid);
+    if (user && !fits_in_all(server, user))
+        return NULL;
     if (user && (uid == 0 || user->connections < server->limits->connections_per_user_max)) {
         user->connections++;
         return user;

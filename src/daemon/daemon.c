@@ -23,6 +23,7 @@
 #include "daemon/api.h"
 #include "daemon/asking.h"
 #include "daemon/behalf.h"
+#include "daemon/broker.h"
 #include "daemon/commands.h"
 #include "daemon/config_words.h"
 #include "daemon/driver_facts.h"
@@ -41,6 +42,7 @@
 #include "daemon/retired.h"
 #include "daemon/server.h"
 #include "daemon/service.h"
+#include "daemon/tt_device.h"
 #include "daemon/watch.h"
 #include "daemon/web.h"
 #include "ledger/ledger.h"
@@ -141,6 +143,22 @@ static int take_lock(int *ret_fd, int dirfd, const char *name, const char *what,
     return 0;
 }
 
+/* Where other users can write, only the sticky bit keeps them from renaming each other's directories. */
+static void protect_dir(int fd, const char *path)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0 || !(st.st_mode & (S_IWGRP | S_IWOTH)))
+        return;
+    if (st.st_uid != geteuid() && st.st_uid != 0)
+        log_warn("'%s' belongs to uid %u, and others can write to it: that user can take the "
+                 "directories of others away",
+                 path, (unsigned)st.st_uid);
+    else if (!(st.st_mode & S_ISVTX) && fchmod(fd, (st.st_mode & 07777) | S_ISVTX) < 0)
+        log_warn("others can write to '%s', which is not sticky: users can rename each other's "
+                 "directories (chmod +t)",
+                 path);
+}
+
 /* --dir: made if need be, so that every user can have a directory in it where we are root. */
 static int make_dir(const char *path)
 {
@@ -156,6 +174,8 @@ static int make_dir(const char *path)
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0 && fs_is_tmpfs(fd) == 0)
         log_warn("'%s' is not in memory (tmpfs), so programs make no books there", path);
+    if (fd >= 0)
+        protect_dir(fd, path);
     return 0;
 }
 
@@ -408,6 +428,8 @@ static int make_tables(struct daemon *daemon)
         .books_max = daemon->config.books_max,
         .books_per_uid_max = daemon->config.books_per_user_max,
         .regions_dir = ledger_regions_dir(daemon->config.dir[0] ? daemon->config.dir : NULL),
+        .device_size = tt_device_size,
+        .device_size_context = daemon,
     };
     int r = book_guard_install();
     if (r >= 0)
@@ -455,9 +477,15 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
     *daemon = (struct daemon){
         .config = *config, .argc = argc, .argv = argv, .state_fd = -1, .lock_fds = {-1, -1}};
     *config = (struct config){0};
+    /* First, while there is nothing else that it could have a copy of. */
+    int without = broker_start(&daemon->broker);
     int r = log_apply(&daemon->config);
     if (r < 0)
         return r;
+    if (without < 0)
+        log_warn(
+            "cannot act as other users: %s, call sites stay without names and only root sees the ages of heap blocks",
+            without == -EPERM ? "CAP_SETUID and CAP_SETGID are missing" : strerror(-without));
     raise_limits();
     set_nice(daemon->config.nice);
     r = open_state(daemon);
@@ -518,7 +546,7 @@ void daemon_stop(struct daemon *daemon)
     if (daemon->watch) {
         service_notify("STOPPING=1");
         reaper_release_books(daemon);
-        log_info("memoird ends: %zu books stay, %" PRIu64 " processes were retired",
+        log_info("memoird exiting; %zu books left in place, %" PRIu64 " processes retired",
                  ledger_books(daemon->ledger).n, retired_total(daemon->retired));
     }
     web_free(daemon->web);
@@ -555,6 +583,7 @@ void daemon_stop(struct daemon *daemon)
             close(daemon->lock_fds[i]);
     if (daemon->state_fd >= 0)
         close(daemon->state_fd);
+    broker_free(daemon->broker);
     config_release(&daemon->config);
     log_close();
 }

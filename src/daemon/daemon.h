@@ -10,6 +10,7 @@ struct allowance;
 struct api;
 struct asking;
 struct behalf_table;
+struct broker;
 struct commands;
 struct driver_facts;
 struct tracing;
@@ -41,6 +42,7 @@ struct daemon {
     const char *own_root; /* the directory of places that we mounted or keep as root, or NULL */
     char *pid_file;       /* to remove at the end, or NULL */
 
+    struct broker *broker; /* acts as other users; NULL: we are not root, or it cannot be had */
     struct loop *loop;
     struct ledger *ledger;
     struct watch *watch;
@@ -68,7 +70,8 @@ struct daemon {
     bool retired_file_failed; /* said so once */
 };
 
-/* Everything up to the moment when the loop can run: state directory, locks, mount, tables, watches.
+/* Everything up to the moment when the loop can run: broker, state directory, locks, mount, tables, watches. There must
+ * be no other thread yet.
  * Takes `config`. Logs what is wrong and returns -errno. */
 int daemon_start(struct daemon *daemon, struct config *config, int argc, char **argv);
 

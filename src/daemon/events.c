@@ -154,7 +154,13 @@ void events_process_ended(struct events *events, const struct exit_record *exit)
 
 bool event_visible(const struct event *event, const struct asking_viewer *viewer)
 {
-    return !event->is_private || viewer->sees_all || viewer->uid == event->uid;
+    return !event->is_private || event_detailed(event, viewer);
+}
+
+bool event_detailed(const struct event *event, const struct asking_viewer *viewer)
+{
+    bool of_process = event->pid != 0 || event->is_private;
+    return !of_process || query_may_see(viewer->sees_all, viewer->uid, event->uid);
 }
 
 size_t events_read(const struct events *events, const struct asking_viewer *viewer, uint64_t after,
@@ -198,9 +204,29 @@ const char *event_kind_name(enum event_kind kind)
     return names[kind];
 }
 
-void event_json(const struct event *event, struct json *json)
+/* The event as other users may know it. */
+static struct event event_reduced(const struct event *event)
 {
+    struct event reduced = *event;
+    bool ended = event->kind == EVENT_KILLED || event->kind == EVENT_OOM;
+    reduced.kind = ended ? EVENT_WENT : event->kind;
+    reduced.program[0] = '\0';
+    snprintf(reduced.text, sizeof(reduced.text), "PID %d of uid %u %s", (int)event->pid,
+             (unsigned)event->uid,
+             reduced.kind == EVENT_CAME   ? "keeps a book"
+             : reduced.kind == EVENT_WENT ? "ended"
+                                          : "changed");
+    return reduced;
+}
+
+void event_json(const struct event *event, bool detailed, struct json *json)
+{
+    struct event reduced;
     char time[QUERY_TIME_TEXT_MAX];
+    if (!detailed) {
+        reduced = event_reduced(event);
+        event = &reduced;
+    }
     json_object_begin(json);
     json_field_u64(json, "id", event->id);
     json_field_string(json, "time", query_time_text(time, event->real_ns));

@@ -41,7 +41,7 @@ struct event {
     enum event_kind kind;
     int32_t pid; /* 0: none */
     uint32_t uid;
-    bool is_private; /* only for that user, and for who sees all */
+    bool is_private; /* not even its figures are for other users */
     bool has_bytes;
     uint64_t bytes;
     char program[64];
@@ -64,7 +64,9 @@ void events_process_went(struct events *events, const struct retired_process *pr
 /* One without a book, of which the kernel told. */
 void events_process_ended(struct events *events, const struct exit_record *exit);
 
+/* May this viewer know that it happened; and all of it: see query_may_see()? */
 bool event_visible(const struct event *event, const struct asking_viewer *viewer);
+bool event_detailed(const struct event *event, const struct asking_viewer *viewer);
 
 /* Those after number `after` that he may see, the oldest first; if there are more than `limit`, the last ones. How
  * many; `ret_events` has room for `limit`. */
@@ -76,5 +78,5 @@ uint64_t events_left_out(const struct events *events); /* ever */
 
 const char *event_kind_name(enum event_kind kind);
 
-/* An object. */
-void event_json(const struct event *event, struct json *json);
+/* An object. Without `detailed` it names no program and does not tell how a process ended. */
+void event_json(const struct event *event, bool detailed, struct json *json);

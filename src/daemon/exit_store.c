@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/accountable.h"
 #include "base/cleanup.h"
 #include "base/hash.h"
 #include "base/sum.h"
@@ -31,6 +32,7 @@ struct link {
     uint16_t older, newer;           /* of its class */
     uint16_t user_older, user_newer; /* of its class and user chain */
     uint16_t pid_next;
+    uint16_t user; /* whose chain it is in: who answers for a uid may change meanwhile */
 };
 
 struct list {
@@ -103,16 +105,17 @@ static uint32_t pid_chain(int32_t pid)
     return (uint32_t)hash_mix((uint32_t)pid) % PIDS;
 }
 
-static struct list *user_list(struct class *class, uint32_t uid)
+static uint16_t user_of(uint32_t uid)
 {
-    return &class->users[hash_mix(uid + UINT64_C(1)) % USERS];
+    return (uint16_t)(hash_mix(accountable_uid(uid) + UINT64_C(1)) % USERS);
 }
 
 static void slot_link(struct exit_store *store, struct class *class, uint16_t slot)
 {
     const struct exit_record *r = &store->file->records[slot];
     list_append(store, &class->all, slot, false);
-    list_append(store, user_list(class, r->uid), slot, true);
+    store->links[slot].user = user_of(r->uid);
+    list_append(store, &class->users[store->links[slot].user], slot, true);
     store->links[slot].pid_next = store->pids[pid_chain(r->pid)];
     store->pids[pid_chain(r->pid)] = slot;
 }
@@ -121,7 +124,7 @@ static void slot_unlink(struct exit_store *store, struct class *class, uint16_t 
 {
     const struct exit_record *r = &store->file->records[slot];
     list_remove(store, &class->all, slot, false);
-    list_remove(store, user_list(class, r->uid), slot, true);
+    list_remove(store, &class->users[store->links[slot].user], slot, true);
     uint16_t *at = &store->pids[pid_chain(r->pid)];
     while (*at != slot)
         at = &store->links[*at].pid_next;
@@ -169,11 +172,11 @@ static void sum_unindex(struct exit_store *store, uint16_t slot)
 static uint16_t sums_make_room(struct exit_store *store, uint32_t uid)
 {
     struct exit_sum *sums = store->file->sums;
-    uint32_t own = 0, oldest = 0, own_oldest = 0;
+    uint32_t own = 0, oldest = 0, own_oldest = 0, user = accountable_uid(uid);
     for (uint32_t i = 0; i < EXIT_FILE_SUMS; i++) {
         if (sums[i].end_ns < sums[oldest].end_ns)
             oldest = i;
-        if (sums[i].uid != uid)
+        if (accountable_uid(sums[i].uid) != user)
             continue;
         if (own++ == 0 || sums[i].end_ns < sums[own_oldest].end_ns)
             own_oldest = i;
@@ -248,7 +251,7 @@ static uint16_t slot_take(struct exit_store *store, struct class *class, uint32_
             if (store->file->records[class->first + i].sequence == 0)
                 return (uint16_t)(class->first + i);
     }
-    const struct list *own = user_list(class, uid);
+    const struct list *own = &class->users[user_of(uid)];
     uint16_t slot =
         uid != 0 && own->n >= class->slots / EXIT_STORE_SHARE ? own->oldest : class->all.oldest;
     slot_unlink(store, class, slot);

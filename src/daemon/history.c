@@ -18,6 +18,7 @@
 #include "daemon/history_host.h"
 #include "daemon/worker.h"
 #include "history/recorder.h"
+#include "history/steady.h"
 
 enum {
     WRITER_NICE = 5,       /* deaths come first */
@@ -51,6 +52,7 @@ struct history {
     struct store *store;
     struct recorder *recorder;
     struct history_host *host;
+    struct steady steady;
     uint64_t dropped_then, lost_then, left_out_then; /* when it was last said */
     uint64_t told_lost_ns;
 };
@@ -118,6 +120,7 @@ static int flush(struct history *h, uint64_t now_s)
     int r = file_open(h);
     if (r < 0)
         return r;
+    store_hold_age(h->store, !steady_look(&h->steady, clock_real_ns(), clock_boot_ns()));
     r = recorder_flush(h->recorder, h->store, now_s);
     if (r == -EBADMSG) { /* it opened, so the damage is inside */
         file_close(h);

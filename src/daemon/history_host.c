@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/accountable.h"
 #include "base/clock.h"
 #include "daemon/hosts.h"
 #include "history/sample.h"
@@ -121,7 +122,7 @@ static size_t collect(struct history_host *host, const struct host *table, uint6
 static bool within_share(struct sample *sample, const struct host_process *p, uint64_t per_user_max)
 {
     enum { VALUES = 2 };
-    uint32_t *taken = &sample->by_user[p->uid % SAMPLE_USERS];
+    uint32_t *taken = &sample->by_user[accountable_uid(p->uid) % SAMPLE_USERS];
     if (p->uid != 0 && p->uid != geteuid() && *taken + VALUES > per_user_max) {
         sample->left_out += VALUES;
         return false;

@@ -39,21 +39,29 @@ static void say_refused(struct place *place, int error, const char *name)
     }
 }
 
-/* A file that its maker has not finished since the last search of all places: he died, and nobody
- * else would take it away. */
+/* Was it changed longer ago than the time between two searches of all places? A time in the future comes from a
+ * clock that was wrong, and counts by its distance, too. */
+static bool is_old(const struct daemon *daemon, const struct stat *st)
+{
+    uint64_t now = clock_real_ns();
+    uint64_t changed = (uint64_t)st->st_ctim.tv_sec * NS_PER_S + (uint64_t)st->st_ctim.tv_nsec;
+    return (now > changed ? now - changed : changed - now) >= daemon->config.rescan_ns;
+}
+
+/* Remove a file that its maker has not finished since the last search of all places: the maker died. It is a
+ * process of the place's user, or a memoird of our own user that made a book on behalf of one. */
 static bool remove_stillborn(const struct daemon *daemon, const struct place *place,
                              const char *name)
 {
     struct stat st;
     if (!book_name_check(name) || fstatat(place->dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-        !S_ISREG(st.st_mode) || st.st_uid != place->where.uid ||
-        clock_real_ns() < (uint64_t)st.st_ctim.tv_sec * NS_PER_S + (uint64_t)st.st_ctim.tv_nsec +
-                              daemon->config.rescan_ns)
+        !S_ISREG(st.st_mode) || (st.st_uid != place->where.uid && st.st_uid != geteuid()) ||
+        !is_old(daemon, &st))
         return false;
     MEMOIR_CLEANUP(closep)
     int fd = openat(place->dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || flock(fd, LOCK_SH | LOCK_NB) < 0)
-        return false; /* he holds it, so he lives */
+        return false; /* its maker holds the lock, so it lives */
     if (unlinkat(place->dirfd, name, 0) < 0)
         return false;
     log_debug("removed '%s/%s', which was never finished", place->where.path, name);

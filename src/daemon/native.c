@@ -250,6 +250,7 @@ static void hello_answer(struct native_client *client, const char *session, bool
     if (!client->remote) {
         json_field_u64(&json, "uid", client->viewer_uid);
         json_field_string(&json, "state", client->native->daemon->state_path);
+        json_field_u64(&json, "rejected", server_rejected_reports(client->native->daemon->server));
     }
     json_key(&json, "limits");
     json_object_begin(&json);

@@ -35,9 +35,8 @@ void native_login(struct native_client *client)
     int r = daemon->web ? web_link(daemon->web, &viewer, link) : -ENOTCONN;
     if (r < 0) {
         refuse(client, r == -ENOTCONN ? "bad-request" : "internal",
-               r == -ENOTCONN
-                   ? "this memoird serves no dashboard: start it with --http 127.0.0.1:7070"
-                   : "no random numbers yet, try again later");
+               r == -ENOTCONN ? "this memoird serves no dashboard: start it with --http auto"
+                              : "no random numbers yet, try again later");
         return;
     }
     if (server_may_log(daemon->server, client->viewer_uid))

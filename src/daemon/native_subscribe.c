@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/accountable.h"
 #include "base/clock.h"
 #include "base/sum.h"
 #include "daemon/behalf.h"
@@ -16,6 +17,7 @@
 #include "daemon/retired.h"
 #include "daemon/server.h"
 #include "ledger/ledger.h"
+#include "query/query.h"
 
 /* Room that must be there again before a subscriber who lost something gets more. */
 enum { EVENTS_ROOM_AGAIN = NATIVE_EVENTS_QUEUED_MAX / 2, LOST_RETRY_MS = 50 };
@@ -66,8 +68,9 @@ static void answer_topics(struct native_client *client)
 static bool one_more_fits(const struct native_client *client)
 {
     size_t n = 0;
+    uint32_t user = accountable_uid(client->viewer_uid);
     for (const struct native_client *c = client->native->subscribers; c; c = c->next)
-        n += c->viewer_uid == client->viewer_uid;
+        n += accountable_uid(c->viewer_uid) == user;
     return client->sees_all || n < NATIVE_SUBSCRIBERS_PER_USER_MAX;
 }
 
@@ -163,7 +166,7 @@ static void field_time(struct json *json, uint64_t real_ns)
 
 static bool may_see(const struct native_client *client, uint32_t uid)
 {
-    return client->sees_all || client->viewer_uid == uid;
+    return query_may_see(client->sees_all, client->viewer_uid, uid);
 }
 
 static bool wants(const struct native_client *client, uint32_t topic, int32_t pid)
@@ -309,6 +312,8 @@ static void space_write(struct json *json, const struct ledger_capacity *space)
     json_field_u64(json, "blocks", space->blocks);
     if (space->capacity)
         json_field_u64(json, "capacity", space->capacity);
+    if (space->disputed)
+        json_field_bool(json, "disputed", true);
     json_object_end(json);
 }
 

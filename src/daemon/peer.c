@@ -20,6 +20,7 @@
 #include "daemon/allowance.h"
 #include "ledger/pidns.h"
 #include "ledger/proc.h"
+#include "query/query.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -35,7 +36,7 @@ enum { STATUS_MAX = 4096 };
 
 struct status {
     pid_t parent;
-    uint32_t real_uid, effective_uid;
+    uint32_t real_uid, effective_uid, saved_uid;
     pid_t pids[PEER_LEVELS_MAX];
     uint32_t n_pids;
 };
@@ -62,7 +63,8 @@ static int status_read(pid_t pid, struct status *ret_status)
     const char *parent = status_value(text, "\nPPid:"), *uids = status_value(text, "\nUid:");
     const char *at = status_value(text, "\nNSpid:");
     struct status status = {0};
-    if (!parent || !uids || sscanf(uids, "%u %u", &status.real_uid, &status.effective_uid) != 2)
+    if (!parent || !uids ||
+        sscanf(uids, "%u %u %u", &status.real_uid, &status.effective_uid, &status.saved_uid) != 3)
         return -EBADMSG;
     status.parent = (pid_t)strtol(parent, NULL, 10);
     while (at && status.n_pids < PEER_LEVELS_MAX && *at != '\n') {
@@ -256,7 +258,8 @@ static int look_up(const struct peer *peer, pid_t claimed, struct peer_known *re
     if (self && (peer->start_ticks == 0 || first.start_ticks != peer->start_ticks))
         return -ESRCH;
     bool his = status.real_uid == peer->uid && status.effective_uid == peer->uid &&
-               peer->start_ticks != 0 && first.start_ticks >= peer->start_ticks;
+               status.saved_uid == peer->uid && peer->start_ticks != 0 &&
+               first.start_ticks >= peer->start_ticks;
     int allowed = peer->uid == 0 || (his && self);
     if (!allowed && his)
         allowed = is_descendant(peer, &status);
@@ -359,6 +362,11 @@ bool peer_is_own(const struct peer *peer, pid_t claimed)
     return peer->n_pids == 0 && claimed == peer->pid;
 }
 
+pid_t peer_own_pid(const struct peer *peer)
+{
+    return peer->remote ? 0 : peer->n_pids ? peer->pids[peer->n_pids - 1] : peer->pid;
+}
+
 bool peer_is_known(const struct peer *peer, pid_t claimed)
 {
     const struct peer_known *known = claimed > 0 ? known_find(peer, claimed) : NULL;
@@ -367,5 +375,5 @@ bool peer_is_known(const struct peer *peer, pid_t claimed)
 
 bool peer_may_see(const struct peer *peer, uint32_t uid)
 {
-    return !peer->remote && (peer->uid == 0 || peer->uid == uid);
+    return !peer->remote && query_may_see(peer->uid == 0, peer->uid, uid);
 }

@@ -76,6 +76,9 @@ void peer_forget(struct peer *peer, pid_t claimed);
 /* The cheap half of it: is it one of his own pids, or one that was allowed before? For telling messages
  * from garbage. */
 bool peer_is_own(const struct peer *peer, pid_t claimed);
+
+/* The client's own pid as the client sees it; 0 for a client of another machine. */
+pid_t peer_own_pid(const struct peer *peer);
 bool peer_is_known(const struct peer *peer, pid_t claimed);
 
 /* May he see what processes of `uid` hold in detail, or speak for them? Root and the user himself. */

@@ -314,6 +314,20 @@ static void book_mark(const struct daemon *daemon, const struct ledger_book *boo
     close(fd);
 }
 
+/* Other rows with the PID of a new one: earlier images of the process, which are over now, and books that
+ * another user wrote for a PID before it was in use. */
+static void namesakes_check(struct daemon *daemon, const struct ledger_process *p)
+{
+    enum { CHECKS_MAX = 16 }; /* the ticks look at the others */
+    struct ledger_process *q = ledger_process_next(daemon->ledger, p->book_pid, NULL);
+    for (int i = 0; i < CHECKS_MAX && q; i++) {
+        struct ledger_process *next = ledger_process_next(daemon->ledger, p->book_pid, q);
+        if (q != p)
+            reaper_check(daemon, q); /* may remove it */
+        q = next;
+    }
+}
+
 void reaper_add(struct daemon *daemon, struct ledger_book *book)
 {
     struct ledger_process *p = book->process;
@@ -332,16 +346,8 @@ void reaper_add(struct daemon *daemon, struct ledger_book *book)
     book_mark(daemon, book, true);
     if (log_enabled(LOG_LEVEL_DEBUG))
         log_debug("watching PID %d (%s) by '%s'", (int)p->pid, p->name, book->path);
-    if (!fresh || book->identity->exec_count == 0)
-        return;
-    /* A new image of a known pid: its predecessor is over. */
-    size_t n;
-    struct ledger_process *const *all = ledger_processes(daemon->ledger, &n);
-    for (size_t i = 0; i < n; i++)
-        if (all[i] != p && all[i]->book_pid == p->book_pid && all[i]->pid_ns == p->pid_ns) {
-            reaper_check(daemon, all[i]);
-            break;
-        }
+    if (fresh)
+        namesakes_check(daemon, p);
 }
 
 void reaper_check(struct daemon *daemon, struct ledger_process *process)

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/accountable.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -123,11 +124,12 @@ static void list_remove(struct retired *retired, size_t i)
  * push out what others left. */
 static void list_make_room(struct retired *retired, uint32_t uid, size_t bytes)
 {
+    uint32_t user = accountable_uid(uid);
     while (retired->n > 0 &&
            (retired->n >= retired->keep || retired->bytes + bytes > RETIRED_MEMORY_MAX)) {
         size_t oldest = 0, count = 0, taken = bytes;
         for (size_t i = retired->n; i > 0; i--)
-            if (retired->list[i - 1]->uid == uid) {
+            if (accountable_uid(retired->list[i - 1]->uid) == user) {
                 oldest = i - 1;
                 count++;
                 taken += record_bytes(retired->list[i - 1]);

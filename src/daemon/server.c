@@ -108,6 +108,12 @@ static const struct {
 #undef REFUSAL
 };
 
+uint64_t server_rejected_reports(const struct server *server)
+{
+    const struct server_figures *f = &server->figures;
+    return f->bad_reports + f->denied_reports + f->refused_buffers + f->refused_books;
+}
+
 /* One line with all of it, if there is something new. */
 static void say_refusals(void *context)
 {
@@ -121,7 +127,7 @@ static void say_refusals(void *context)
             buffer_printf(&line, "%s%" PRIu64 " %s", line.len ? ", " : "", n, refusals[i].what);
     }
     if (sum != server->said_refusals)
-        log_warn("turned away at the sockets since the start: %s", buffer_string(&line));
+        log_warn("rejected since start: %s", buffer_string(&line));
     server->said_refusals = sum;
     allowance_tell(server->log_share, clock_monotonic_ns(), say_left_out, NULL);
     buffer_release(&line);
@@ -173,7 +179,7 @@ static const char *advice(int error)
     case -EEXIST:
         return "something that is no socket has that name; remove it, or choose another path";
     case -EPERM:
-        return "that name is another user's; he or root can remove it, or choose another path";
+        return "the path belongs to another user: remove it as that user or root, or choose another path";
     default:
         return strerror(-error);
     }

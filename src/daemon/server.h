@@ -80,6 +80,9 @@ bool server_may_say(uint64_t *last_ns);
  * is counted and told of. */
 bool server_may_log(struct server *server, uint32_t uid);
 
+/* Reports of all clients since the start that are in no book. */
+uint64_t server_rejected_reports(const struct server *server);
+
 /* Make the ledger's figures, device sums included, at most SERVER_FRESH_NS old; or, on machines with so many
  * processes that this would take more than a quarter of the time, as old as it takes. */
 void server_refresh(struct server *server);

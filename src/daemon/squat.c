@@ -69,7 +69,7 @@ int squat_clear(const char *path)
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0)
         return -errno;
-    if (st.st_uid != 0)
+    if (st.st_uid != geteuid())
         return -EPERM;
     MEMOIR_CLEANUP(closedirp)
     DIR *dir = fdopendir(fd);
@@ -81,6 +81,8 @@ int squat_clear(const char *path)
         uint32_t uid;
         if (!uid_of(e->d_name, &uid) || !squatted(at, e->d_name, uid, &st))
             continue;
+        if (geteuid() != 0 && uid != geteuid())
+            continue; /* only our own user's books are ours to watch */
         int r = clear(at, e->d_name, uid, &st);
         if (r >= 0)
             log_debug("'%s/%s' was of uid %u: taken away", path, e->d_name, (unsigned)st.st_uid);

@@ -1,10 +1,11 @@
-/* /run/memoir belongs to root, but every user may make names in it: also those of others, who then have no
- * place for their books. */
+/* In /run/memoir, and in a --dir that all users can write to, every user may make names, also those of other
+ * users, who then have no place for their books. */
 #pragma once
 
 #include <stddef.h>
 
-/* Take away from the directory `path`, which must be root's own, what has the number of a user for a name
- * and is neither his nor root's: removed if it is empty or no directory, else renamed out of the way.
- * Links are not followed. How many there were, or -errno. */
+/* Remove from the directory `path` entries whose name is the number of a user and that belong neither to that
+ * user nor to root: deleted if empty or no directory, else renamed. The directory must be our own user's, else
+ * -EPERM; unless we are root, only our own number counts. Links are not followed. How many there were, or
+ * -errno. */
 int squat_clear(const char *path);

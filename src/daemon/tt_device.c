@@ -112,17 +112,40 @@ static const struct ledger_device *row_next(const struct server *server, int32_t
     return NULL;
 }
 
+/* What the driver or the configuration says. */
+static enum tt_arch arch_confirmed(const struct daemon *daemon, int32_t ordinal)
+{
+    enum tt_arch arch = TT_ARCH_UNKNOWN;
+    sys_look();
+    if (ordinal >= 0 && ordinal < SYS_DEVICES_MAX)
+        arch = sys.arch[ordinal];
+    return arch == TT_ARCH_UNKNOWN ? arch_by_word(daemon->config.tt_arch) : arch;
+}
+
+/* The same, else by what a process calls the device. */
 static enum tt_arch arch_of(const struct server *server, int32_t ordinal)
 {
     size_t cursor = 0;
     const struct ledger_device *d;
-    enum tt_arch arch = TT_ARCH_UNKNOWN;
+    enum tt_arch arch = arch_confirmed(server->daemon, ordinal);
     while (arch == TT_ARCH_UNKNOWN && (d = row_next(server, ordinal, &cursor)))
         arch = arch_by_word(d->name);
-    sys_look();
-    if (arch == TT_ARCH_UNKNOWN && ordinal >= 0 && ordinal < SYS_DEVICES_MAX)
-        arch = sys.arch[ordinal];
-    return arch == TT_ARCH_UNKNOWN ? arch_by_word(server->daemon->config.tt_arch) : arch;
+    return arch;
+}
+
+static uint64_t arch_size(const struct arch *arch, uint32_t space)
+{
+    return space == MEMOIR_SPACE_DRAM ? arch->dram_per_channel * arch->channels
+           : space == MEMOIR_SPACE_L1 ? (uint64_t)arch->l1_per_core * arch->workers
+                                      : 0;
+}
+
+uint64_t tt_device_size(void *context, const struct ledger_device *d, uint32_t space)
+{
+    if (!is_tt(d, d->ordinal) ||
+        (arch_by_word(d->name) == TT_ARCH_UNKNOWN && strcmp(d->name, "Tenstorrent") != 0))
+        return 0;
+    return arch_size(&archs[arch_confirmed(context, d->ordinal)], space);
 }
 
 void tt_device_describe(struct server *server, int32_t ordinal, struct tt_answer *answer)
@@ -142,10 +165,12 @@ void tt_device_describe(struct server *server, int32_t ordinal, struct tt_answer
         c = d->spaces[MEMOIR_SPACE_L1].capacity;
         l1 = c > l1 ? c : l1;
     }
-    answer->total_dram = dram ? dram : arch->dram_per_channel * arch->channels;
-    answer->total_l1 = l1 ? l1 : (uint64_t)arch->l1_per_core * arch->workers;
-    answer->available =
-        told || (ordinal >= 0 && ordinal < SYS_DEVICES_MAX && sys.there[ordinal]) ? 1 : 0;
+    answer->total_dram = dram ? dram : arch_size(arch, MEMOIR_SPACE_DRAM);
+    answer->total_l1 = l1 ? l1 : arch_size(arch, MEMOIR_SPACE_L1);
+    /* Clients replace their own defaults by these capacities where a device is available. So a device of
+     * unknown capacity is not. */
+    bool there = told || (ordinal >= 0 && ordinal < SYS_DEVICES_MAX && sys.there[ordinal]);
+    answer->available = there && answer->total_dram > 0;
 }
 
 uint32_t tt_device_count(struct server *server)
@@ -200,7 +225,8 @@ int tt_device_declare(struct server *server, struct behalf *behalf, int32_t ordi
 {
     struct memoir_capacity capacity[2];
     size_t n = 0, cursor = 0;
-    enum tt_arch arch = arch_of(server, ordinal);
+    /* Other users' names for the device must not make up its size. */
+    enum tt_arch arch = arch_confirmed(server->daemon, ordinal);
     /* The row that says most: who tells no uid would be another device, and count twice what a process
      * reports in two ways. */
     const struct ledger_device *known = NULL, *d;
@@ -208,10 +234,10 @@ int tt_device_declare(struct server *server, struct behalf *behalf, int32_t ordi
         if (!known || (!known->uid[0] && d->uid[0]))
             known = d;
     if (archs[arch].channels) {
-        capacity[n++] = (struct memoir_capacity){MEMOIR_SPACE_DRAM, archs[arch].dram_per_channel *
-                                                                        archs[arch].channels};
-        capacity[n++] = (struct memoir_capacity){
-            MEMOIR_SPACE_L1, (uint64_t)archs[arch].l1_per_core * archs[arch].workers};
+        capacity[n++] =
+            (struct memoir_capacity){MEMOIR_SPACE_DRAM, arch_size(&archs[arch], MEMOIR_SPACE_DRAM)};
+        capacity[n++] =
+            (struct memoir_capacity){MEMOIR_SPACE_L1, arch_size(&archs[arch], MEMOIR_SPACE_L1)};
     }
     struct behalf_device device = {
         .kind = MEMOIR_DEVICE_NPU,

@@ -12,6 +12,11 @@ struct behalf;
  * (by a process's word, /sys, or tt-arch). What nobody knows is 0. */
 void tt_device_describe(struct server *server, int32_t ordinal, struct tt_answer *answer);
 
+/* The size of a memory of a Tenstorrent device, where the driver or tt-arch tells the architecture; else 0. For
+ * ledger_options.device_size; `context` is the daemon. */
+struct ledger_device;
+uint64_t tt_device_size(void *context, const struct ledger_device *device, uint32_t space);
+
 /* How many there are: those in /sys, and those that processes told of. */
 uint32_t tt_device_count(struct server *server);
 

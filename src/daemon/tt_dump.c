@@ -172,10 +172,13 @@ static void dump_log(struct server *server, const struct dump *d, struct ledger_
 void tt_dump(struct server *server, struct conn *conn, uint16_t size, const struct tt_message *m)
 {
     struct dump d = {
-        .conn = conn, .size = size, .kernels = m->type == TT_DUMP_KERNELS, .device = m->device};
+        .conn = conn,
+        .size = size,
+        .kernels = m->type == TT_DUMP_KERNELS,
+        .device = tt_is_log_dump(m) ? -1 : m->device}; /* the original server ignores the device */
     size_t n;
     struct ledger_process *const *all = ledger_processes(server->daemon->ledger, &n);
-    if (m->buffer_id == TT_DUMP_MARK) {
+    if (tt_is_dump(m)) {
         uint64_t begin = clock_monotonic_ns();
         dump_answer(&d, all, n);
         uint64_t end = clock_monotonic_ns();

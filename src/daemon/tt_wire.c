@@ -77,11 +77,10 @@ static enum verdict second_look(const struct tt_framing *f, const uint8_t *bytes
     if (n < TT_HEAD)
         return VERDICT_OPEN;
     int32_t pid = tt_load32(bytes, TT_AT_PID);
-    /* Questions need no pid. Figures of an answer whose bytes somebody sends back could look like that,
-     * but for the bytes behind the type. */
-    bool question =
-        pid == 0 && tt_is_question(bytes[TT_AT_TYPE]) && !bytes[1] && !bytes[2] && !bytes[3];
-    bool known = question || (pid > 0 && (pid == f->pid || pid_ok(context, pid)));
+    /* A pid of 0 is the sender's. The figures of an answer that a client sends back could look like such a
+     * message, but their padding behind the type is not zero. */
+    bool of_sender = pid == 0 && !bytes[1] && !bytes[2] && !bytes[3];
+    bool known = of_sender || (pid > 0 && (pid == f->pid || pid_ok(context, pid)));
     return known ? VERDICT_PROVED : VERDICT_OUT;
 }
 

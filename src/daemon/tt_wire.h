@@ -85,11 +85,18 @@ static inline bool tt_is_question(uint8_t type)
            type == TT_DUMP_KERNELS;
 }
 
-/* One that wants to be answered, with many messages. */
+/* A dump that is answered, with many messages. */
 static inline bool tt_is_dump(const struct tt_message *m)
 {
     return (m->type == TT_DUMP_REMAINING || m->type == TT_DUMP_KERNELS) &&
            m->buffer_id == TT_DUMP_MARK;
+}
+
+/* A dump as the original clients send it: it goes to the log, with all devices, and is not answered. */
+static inline bool tt_is_log_dump(const struct tt_message *m)
+{
+    return (m->type == TT_DUMP_REMAINING || m->type == TT_DUMP_KERNELS) &&
+           m->buffer_id != TT_DUMP_MARK;
 }
 
 /* Where the fields of a request are. The bytes are in the machine's order: both ends are on one machine. */

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/accountable.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "daemon/daemon.h"
@@ -208,8 +209,29 @@ static int by_uid_and_path(const void *a, const void *b)
     return strcmp(x->path, y->path);
 }
 
-/* More places than we watch. One user can have directories of thousands of uids (by subuids), so those of
- * users who have processes come first; who has none now has a place again when he has. */
+/* Move places of uids that have processes to the front: of each user, base/accountable.h, up to `share` in all. */
+static size_t places_prefer(struct book_places *found, size_t kept, const struct live_uids *live,
+                            size_t share)
+{
+    enum { USERS = 4096 }; /* that are told apart */
+    uint32_t taken[USERS] = {0};
+    for (size_t i = 0; i < kept; i++)
+        taken[accountable_uid(found->places[i].uid) % USERS]++;
+    for (size_t i = kept; i < found->n && kept < WATCH_PLACES_MAX; i++) {
+        uint32_t *own = &taken[accountable_uid(found->places[i].uid) % USERS];
+        if (*own >= share || !live_uids_have(live, found->places[i].uid))
+            continue;
+        struct book_place place = found->places[i];
+        found->places[i] = found->places[kept];
+        found->places[kept++] = place;
+        ++*own;
+    }
+    return kept;
+}
+
+/* More places than we watch. One user can have directories of thousands of subordinate uids. So places of uids that
+ * have processes come first, and each user gets a share before any gets more; one without processes now has a
+ * place again later. */
 static void places_choose(struct watch *watch, struct book_places *found)
 {
     if (found->n <= WATCH_PLACES_MAX)
@@ -222,13 +244,8 @@ static void places_choose(struct watch *watch, struct book_places *found)
     watch->said_places = true;
     struct live_uids live = {0};
     (void)live_uids_get(&live); /* without it the first ones found */
-    size_t kept = 0;
-    for (size_t i = 0; i < found->n && kept < WATCH_PLACES_MAX; i++)
-        if (live_uids_have(&live, found->places[i].uid)) {
-            struct book_place place = found->places[i];
-            found->places[i] = found->places[kept];
-            found->places[kept++] = place;
-        }
+    size_t kept = places_prefer(found, 0, &live, WATCH_PLACES_MAX / WATCH_PLACES_USER_SHARE);
+    (void)places_prefer(found, kept, &live, SIZE_MAX);
     live_uids_release(&live);
     found->n = WATCH_PLACES_MAX;
 }
@@ -261,8 +278,9 @@ static void places_update(struct watch *watch)
     struct book_places found = {0};
     uint64_t start = clock_monotonic_ns();
     watch->places_pending = false;
-    if (watch->daemon->own_root)
-        (void)squat_clear(watch->daemon->own_root);
+    const char *shared = dir_of(watch) ? dir_of(watch) : watch->daemon->own_root;
+    if (shared)
+        (void)squat_clear(shared);
     places_verify(watch);
     places_bury(watch);
     /* Roots first: what appears after that makes an event. */

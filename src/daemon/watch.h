@@ -20,6 +20,7 @@ enum {
     WATCH_RETRY_LAST_MS = 256, /* and given up after about a second in all */
     WATCH_MUTE_MS = 1000,
     WATCH_PLACES_MAX = 4096,
+    WATCH_PLACES_USER_SHARE = 16, /* of them, one part for each user before any gets more */
     WATCH_PLACES_DELAY_MS = 2,    /* new places are looked for at most this often */
     WATCH_PLACES_SHARE = 20,      /* and for one 20th of the time at most */
     WATCH_FOREIGN_MS = 5,         /* other mount namespaces are looked into for so long at a time */

@@ -33,7 +33,9 @@ enum {
     TAKE_STALLS = 6, /* a whole answer may take so many times as long as a stall */
 };
 
-static const char address_default[] = "127.0.0.1:7070";
+/* Where `http = auto` serves: the first port of these that is free, else any. */
+static const char auto_host[] = "127.0.0.1";
+enum { AUTO_PORT = 7070, AUTO_PORTS = 10 };
 
 struct web {
     struct daemon *daemon;
@@ -166,7 +168,7 @@ static int check_reach(const struct config *config, const struct sockaddr_storag
     if (is_loopback(own) || tls)
         return 0;
     if (config->http_plain) {
-        log_warn("http = %s is served without TLS: whoever is on the way can read tokens",
+        log_warn("http = %s is served without TLS: tokens can be intercepted on the network",
                  config->http);
         return 0;
     }
@@ -211,24 +213,40 @@ static int hosts_make(struct web *web)
     return asprintf(&web->hosts, "%s %s %s", config->http_hosts, name, address) < 0 ? -ENOMEM : 0;
 }
 
+/* A socket at the usual port or, where that is in use, at another one. */
+static int listen_auto(struct sockaddr_storage *ret_own)
+{
+    char address[64];
+    int fd = -EADDRINUSE;
+    for (int i = 0; i <= AUTO_PORTS && fd == -EADDRINUSE; i++) {
+        snprintf(address, sizeof(address), "%s:%d", auto_host, i < AUTO_PORTS ? AUTO_PORT + i : 0);
+        fd = listen_inet(address, ret_own);
+    }
+    unsigned port = fd < 0 ? 0 : ntohs(((const struct sockaddr_in *)ret_own)->sin_port);
+    if (port && port != AUTO_PORT)
+        log_warn("port %d is in use: the dashboard is at port %u", AUTO_PORT, port);
+    return fd;
+}
+
 static int listen_net(struct web *web)
 {
     const struct config *config = &web->daemon->config;
     const char *set = config->http;
-    const char *address = set[0] ? set : config->dir[0] ? "none" : address_default;
+    const char *address = set[0] ? set : config->dir[0] ? "none" : "auto";
     struct sockaddr_storage own = {0};
     bool tls = config->http_tls_cert[0] || config->http_tls_key[0];
     if (strcmp(address, "none") == 0)
         return 0;
     MEMOIR_CLEANUP(closep)
-    int fd = listen_inet(address, &own);
+    int fd = strcmp(address, "auto") == 0 ? listen_auto(&own) : listen_inet(address, &own);
     if (fd < 0) {
-        const char *why = fd == -EINVAL ? "expected HOST:PORT with a numeric host" : strerror(-fd);
+        const char *why =
+            fd == -EINVAL ? "expected HOST:PORT with a numeric host, auto or none" : strerror(-fd);
         if (set[0])
-            log_error("cannot serve http at %s: %s", address, why);
+            log_error("cannot serve http at %s: %s%s", address, why,
+                      fd == -EADDRINUSE ? "; --http auto takes another port" : "");
         else
-            log_warn("cannot serve http at %s: %s; going on without it (set http to another port)",
-                     address, why);
+            log_warn("cannot serve http at %s: %s; going on without it", auto_host, why);
         return set[0] ? fd : 0;
     }
     int r = check_reach(config, &own);
@@ -241,7 +259,7 @@ static int listen_net(struct web *web)
     r = http_listen(web->http, fd, tls ? HTTP_DOOR_TLS : HTTP_DOOR_PLAIN);
     if (r < 0) {
         log_error("cannot serve http at %s: %s", address,
-                  r == -EINVAL && tls ? "the certificate or its key makes no sense" : strerror(-r));
+                  r == -EINVAL && tls ? "invalid certificate or key" : strerror(-r));
         return r;
     }
     (void)MEMOIR_TAKE_FD(fd);

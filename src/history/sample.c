@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/accountable.h"
 #include "base/sum.h"
 #include "ledger/ledger.h"
 
@@ -106,7 +107,7 @@ static void take_device(struct sample *sample, const struct ledger_device *d)
 static bool within_share(struct sample *sample, const struct ledger_process *p,
                          uint64_t per_user_max)
 {
-    uint32_t *taken = &sample->by_user[p->uid % SAMPLE_USERS];
+    uint32_t *taken = &sample->by_user[accountable_uid(p->uid) % SAMPLE_USERS];
     size_t own = p->n_accounts < SAMPLE_VALUES_PER_PROCESS_MAX ? p->n_accounts
                                                                : SAMPLE_VALUES_PER_PROCESS_MAX;
     uint32_t values = (uint32_t)own + 2; /* and blocks, and the resident size */

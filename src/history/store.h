@@ -67,6 +67,9 @@ int store_device_seen(struct store *store, int64_t id, uint64_t now_s);
 /* A row of `recent` for a window of the finest tier, in a transaction: see recent.h. */
 int store_recent(struct store *store, uint64_t window, const void *data, size_t len);
 
+/* While `hold`, nothing is deleted for its age, only for want of room: the clock cannot be relied on (steady.h). */
+void store_hold_age(struct store *store, bool hold);
+
 /* Close the windows that ended before `now_s`, and delete what is too old or too much; transactions of
  * its own. About 10 us a series once every window, nothing in between. */
 int store_maintain(struct store *store, uint64_t now_s);

@@ -49,6 +49,7 @@ struct store {
     uint64_t closed[HISTORY_TIERS]; /* windows below it were closed: as in the file */
     uint64_t maintained;            /* the window in which that was last done, 0: never */
     uint64_t pruned_s;              /* when names were last looked at, 0: never */
+    bool hold_age;
     char *path;
     char error[256];
 };

@@ -296,10 +296,15 @@ int store_reclaim(struct store *store)
     return r;
 }
 
+void store_hold_age(struct store *store, bool hold)
+{
+    store->hold_age = hold;
+}
+
 int store_prune(struct store *store, uint64_t now_s)
 {
     int r = store_begin(store);
-    if (r == 0)
+    if (r == 0 && !store->hold_age)
         r = too_old(store, now_s);
     if (r == 0) {
         r = drop_down_to(store, store->limits.bytes_max - store->limits.bytes_max / ROOM_SHARE);

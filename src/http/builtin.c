@@ -57,6 +57,40 @@ static void go_on(struct http_call *call, const char *words, const char *locatio
     buffer_release(&text);
 }
 
+static void text_escape(struct buffer *out, const char *text)
+{
+    for (; *text; text++)
+        if (strchr("<>&\"'", *text))
+            buffer_printf(out, "&#%d;", *text);
+        else
+            buffer_append(out, text, 1);
+}
+
+/* A page of another site leads to a link, whose code may be another user's: whoever looks would work in that
+ * user's session from then on. So a person has to confirm it, on a page of ours. The page that memoir open writes is
+ * another site's, too. */
+static void ask_to_confirm(struct http_call *call, const char *code)
+{
+    struct http_viewer viewer = {0};
+    struct http_sessions *sessions = call->http->options.sessions;
+    if (!sessions || sessions_code_find(sessions, code, &viewer) < 0) {
+        call->held = true;
+        go_on(call, "This link was used already, or is too old.\n", "/?link=used");
+        return;
+    }
+    struct buffer page = BUFFER_INIT(4096);
+    buffer_append_str(&page, "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">"
+                             "<title>Memoir: log in</title><h1>Log in to Memoir</h1><p>This link "
+                             "logs you in as <strong>");
+    text_escape(&page, viewer.name);
+    buffer_append_str(&page, "</strong>. If that is not you, close this page.</p>"
+                             "<p><a href=\"/login?code=");
+    text_escape(&page, code); /* it is known, so it consists of letters, digits, - and _ */
+    buffer_append_str(&page, "\">Log in</a></p></html>\n");
+    http_body(call, "text/html; charset=utf-8", NULL, &page);
+    buffer_release(&page);
+}
+
 static void answer_login_link(struct http_call *call, void *context)
 {
     struct buffer none = BUFFER_INIT(64);
@@ -65,7 +99,11 @@ static void answer_login_link(struct http_call *call, void *context)
         http_body(call, "text/plain; charset=utf-8", NULL, &none);
         return;
     }
-    if (log_in(call, http_argument(call, "code")))
+    if (call->foreign_site && call->page)
+        ask_to_confirm(call, http_argument(call, "code"));
+    else if (call->foreign_site)
+        http_problem(call, 403, "foreign-origin", "a page from elsewhere may not log in");
+    else if (log_in(call, http_argument(call, "code")))
         go_on(call, "You are logged in.\n", "/");
     else if (call->page) /* people open a link twice: the dashboard knows whether they are in */
         go_on(call, "This link was used already, or is too old.\n", "/?link=used");
@@ -161,8 +199,9 @@ static const struct http_route routes[] = {
      .name = "loginLink",
      .summary = "Log in by the link that `memoir open` makes",
      .help =
-         "Sets the session's cookie and goes on to the dashboard. Who accepts text/html goes there by a link that is "
-         "not good any more too, without a cookie.",
+         "Sets the session's cookie and goes on to the dashboard. A client that accepts text/html goes there by a link that is "
+         "not good any more too, without a cookie. A browser that a page of another site sends here "
+         "(Sec-Fetch-Site) gets a page that names the user and asks for confirmation.",
      .params = login_params,
      .answer_type = "text/plain",
      .role = HTTP_NONE,

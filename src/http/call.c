@@ -169,31 +169,33 @@ const char *problem_title(const char *code, int status)
     static const struct {
         const char *code, *title;
     } titles[] = {
-        {"bad-query", "The query makes no sense"}, {"bad-argument", "An argument makes no sense"},
-        {"bad-body", "The body makes no sense"},   {"not-found", "There is no such thing"},
-        {"gone", "It is not there any more"},
+        {"bad-query", "Invalid query"},
+        {"bad-argument", "Invalid argument"},
+        {"bad-body", "Invalid body"},
+        {"not-found", "Not found"},
+        {"gone", "Gone"},
     };
     static const struct {
         int status;
         const char *title;
     } others[] = {
-        {400, "The request makes no sense"},
-        {401, "You have to log in"},
-        {403, "You may not do that"},
-        {404, "There is no such thing"},
-        {405, "Not by this method"},
-        {409, "Not as things are"},
-        {411, "The length is missing"},
-        {413, "The body is too large"},
-        {414, "The address is too long"},
-        {415, "Not this type of content"},
-        {421, "Not the server of that name"},
+        {400, "Invalid request"},
+        {401, "Login required"},
+        {403, "Forbidden"},
+        {404, "Not found"},
+        {405, "Method not allowed"},
+        {409, "Conflict"},
+        {411, "Length required"},
+        {413, "Body too large"},
+        {414, "Address too long"},
+        {415, "Unsupported content type"},
+        {421, "Unknown host name"},
         {429, "Too many requests"},
-        {431, "The headers are too large"},
-        {500, "Memoir failed"},
-        {501, "Memoir cannot do that"},
-        {503, "Not now"},
-        {504, "It took too long"},
+        {431, "Headers too large"},
+        {500, "Internal error"},
+        {501, "Not supported"},
+        {503, "Temporarily unavailable"},
+        {504, "Timeout"},
     };
     for (size_t i = 0; i < sizeof(titles) / sizeof(*titles); i++)
         if (strcmp(titles[i].code, code) == 0)
@@ -201,7 +203,7 @@ const char *problem_title(const char *code, int status)
     for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
         if (others[i].status == status)
             return others[i].title;
-    return "It did not work";
+    return "Request failed";
 }
 
 void problem_write(struct buffer *out, int status, const char *code, const char *detail,

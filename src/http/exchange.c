@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/accountable.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "http/headers.h"
@@ -152,11 +153,17 @@ static struct answer *check_host(struct exchange *exchange, const struct heads *
     return NULL;
 }
 
+/* Did a page of another site make the browser send this? */
+static bool is_foreign(const struct heads *heads)
+{
+    const char *site = heads->fetch_site;
+    return site && strcasecmp(site, "same-origin") != 0 && strcasecmp(site, "none") != 0;
+}
+
 /* Pages of other sites may make a browser send requests with our cookie. */
 static struct answer *check_site(struct exchange *exchange, const struct heads *heads)
 {
-    const char *site = heads->fetch_site;
-    if (!site || strcasecmp(site, "same-origin") == 0 || strcasecmp(site, "none") == 0)
+    if (!is_foreign(heads))
         return NULL;
     COUNT(exchange->http, refused_origin);
     return answer_problem(403, "foreign-origin", exchange->target.path,
@@ -350,6 +357,7 @@ static struct answer *check_request(struct exchange *exchange, const char *metho
     if (answer)
         return answer;
     exchange->host = host;
+    exchange->foreign_site = is_foreign(&heads);
     exchange->gzip =
         accept_gzip(MHD_lookup_connection_value(exchange->mhd, MHD_HEADER_KIND, "Accept-Encoding"));
     if (heads.last_event_id)
@@ -409,7 +417,7 @@ static void exchange_hold(struct exchange *exchange, struct answer *answer)
 /* Root has one of his own: whoever asks how much, he can still look. */
 static unsigned lane_of(const struct http_viewer *viewer)
 {
-    return viewer->sees_all ? 0 : 1 + viewer->uid % (LANES - 1);
+    return viewer->sees_all ? 0 : 1 + accountable_uid(viewer->uid) % (LANES - 1);
 }
 
 static struct http_call *call_new(struct exchange *exchange)
@@ -430,6 +438,7 @@ static struct http_call *call_new(struct exchange *exchange)
     call->exchange_host = exchange->host;
     call->tls = exchange->conn->door->kind == HTTP_DOOR_TLS;
     call->head = exchange->head;
+    call->foreign_site = exchange->foreign_site;
     const char *accept = MHD_lookup_connection_value(exchange->mhd, MHD_HEADER_KIND, "Accept");
     call->page = accept && strstr(accept, "text/html");
     memcpy(call->session, exchange->session, sizeof(call->session));

@@ -166,7 +166,12 @@ void http_audit(struct http_call *call, const char *fmt, ...) __attribute__((for
 
 /* Who gets an event. */
 struct http_audience {
-    enum { HTTP_TO_ALL, HTTP_TO_SEES_ALL, HTTP_TO_UID } to; /* TO_UID: not those who see all */
+    enum {
+        HTTP_TO_ALL,
+        HTTP_TO_SEES_ALL,
+        HTTP_TO_UID,    /* that user, unless it sees all */
+        HTTP_TO_OTHERS, /* all but that user and those who see all */
+    } to;
     uint32_t uid;
 };
 

@@ -69,6 +69,7 @@ struct http_call {
     struct host exchange_host; /* as the client calls us */
     bool tls, head;
     bool page;                 /* a person looks at the answer: it accepts text/html */
+    bool foreign_site;         /* a page of another site made the browser send it */
     char session[64];          /* the cookie that came with it, or "" */
     struct question *question; /* the server's thread only */
     uint64_t not_before_ns;    /* after http_again() */
@@ -163,6 +164,7 @@ struct conn {
     bool local;       /* loopback or Unix: no limit by address */
     bool has_peer;
     struct ucred peer;
+    struct payer *payer;         /* for whom it counts: see admission.h */
     char own[HTTP_FROM_MAX + 1]; /* our address that it came to, where that is not loopback */
     uint64_t since_ns;           /* when what it is in began */
     enum {
@@ -177,6 +179,11 @@ struct conn {
     LIST_ENTRY(conn) link;
 };
 LIST_HEAD(conns, conn);
+LIST_HEAD(payers, payer);
+enum { HTTP_PAYER_BUCKETS = 256 };
+
+/* Ends it from our side: MHD reads the end of the connection and cleans up. */
+void http_conn_shut(struct http *http, struct conn *conn);
 
 /* One request of a connection. */
 struct exchange {
@@ -190,7 +197,8 @@ struct exchange {
     char last_event_id[24];
     char session[64];
     bool begun, suspended, head, gzip, held;
-    bool failed; /* no memory for an answer */
+    bool foreign_site; /* a page of another site made the browser send it */
+    bool failed;       /* no memory for an answer */
     const struct http_route *route;
     struct http_viewer viewer;
     struct arguments arguments;
@@ -239,7 +247,7 @@ struct http {
     _Atomic bool stopping;
     _Atomic uint64_t published;    /* frames, so far */
     _Atomic size_t streams_coming; /* calls that became streams and are on their way back */
-    int epoll_fd, wake_fd;
+    int epoll_fd, wake_fd, owner_fd;
     struct door doors[4];
     size_t n_doors;
     char *tls_certificate, *tls_key;
@@ -259,7 +267,8 @@ struct http {
     struct conn **by_fd;
     size_t by_fd_n;
     size_t n_conns;
-    bool full; /* nobody makes room for who comes now */
+    bool owners_known; /* the kernel told who owns a TCP connection */
+    struct payers payers[HTTP_PAYER_BUCKETS];
     struct exchanges held;
     struct questions questions; /* all that are out or kept */
     struct cache *cache;

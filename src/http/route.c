@@ -244,7 +244,7 @@ int arguments_read(const struct route_match *match, const struct target *target,
         if (arguments.params[i].in == HTTP_IN_PATH)
             values[i] = match->values[i];
         if (!values[i] && arguments.params[i].required) {
-            snprintf(error, ARGUMENT_ERROR_MAX, "%s is missing", arguments.params[i].name);
+            snprintf(error, ARGUMENT_ERROR_MAX, "missing parameter '%s'", arguments.params[i].name);
             return -EINVAL;
         }
         len[i] = arguments.params[i].in == HTTP_IN_PATH ? match->lens[i]

@@ -20,9 +20,11 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "http/admission.h"
 #include "http/builtin.h"
 #include "http/exchange.h"
 #include "http/question.h"
+#include "http/socket_owner.h"
 #include "http/stream.h"
 
 enum {
@@ -35,9 +37,6 @@ enum {
     END_MS = 1000, /* for answers and streams to go out at the end */
     LOG_TEXT_MAX = 256,
 };
-
-/* Who takes longer than this with his body, or with taking an answer, may have to make room. */
-static const uint64_t YIELD_NS = NS_PER_S;
 
 const struct http_limits http_limits_default = {
     .connections_max = 2048,
@@ -83,11 +82,11 @@ static void conn_forget(struct http *http, struct conn *conn)
     http->by_fd[conn->fd] = NULL;
     LIST_REMOVE(conn, link);
     COUNT_SET(http, connections, --http->n_conns);
+    admission_leave(conn);
     free(conn);
 }
 
-/* Ends it from our side: MHD reads the end of the connection and cleans up. */
-static void conn_shut(struct http *http, struct conn *conn)
+void http_conn_shut(struct http *http, struct conn *conn)
 {
     if (conn->shut)
         return;
@@ -148,64 +147,6 @@ static void conn_address(struct conn *conn, const struct sockaddr_storage *addre
     }
 }
 
-static bool address_is_full(const struct http *http, const struct conn *one)
-{
-    const struct conn *conn;
-    size_t n = 0;
-    if (one->local)
-        return false;
-    LIST_FOREACH(conn, &http->conns, link)
-    n += conn->address == one->address && !conn->local;
-    return n >= http->limits.connections_address_max;
-}
-
-/* How readily does it give up its place? 0: not at all. Whoever only holds one first; then who is nobody and lets us wait
- * for his body, or for that he takes his answer; then who is not root and does. */
-static int conn_yields(const struct conn *conn, uint64_t now)
-{
-    const struct exchange *exchange = conn->exchange;
-    if (conn->shut)
-        return 0;
-    if (conn->phase == CONN_IDLE || (conn->phase == CONN_ASKING && !exchange))
-        return 3;
-    if ((conn->phase != CONN_ASKING && conn->phase != CONN_TAKING) || !exchange ||
-        now - conn->since_ns < YIELD_NS)
-        return 0;
-    return exchange->viewer.by == HTTP_BY_NOBODY ? 2 : !exchange->viewer.sees_all;
-}
-
-/* False: everybody does something. */
-static bool make_room(struct http *http)
-{
-    struct conn *conn, *best = NULL;
-    int best_yields = 0;
-    uint64_t now = clock_monotonic_ns();
-    LIST_FOREACH(conn, &http->conns, link)
-    {
-        int yields = conn_yields(conn, now);
-        if (yields > best_yields ||
-            (yields && yields == best_yields && conn->since_ns < best->since_ns)) {
-            best = conn;
-            best_yields = yields;
-        }
-    }
-    if (best)
-        conn_shut(http, best);
-    return best;
-}
-
-/* Whoever has a Unix socket for himself leaves half of all places to others. */
-static bool peer_is_full(const struct http *http, const struct conn *one)
-{
-    const struct conn *conn;
-    size_t n = 0;
-    if (!one->has_peer || one->peer.uid == 0)
-        return false;
-    LIST_FOREACH(conn, &http->conns, link)
-    n += conn->has_peer && conn->peer.uid == one->peer.uid;
-    return n >= http->limits.connections_max / 2;
-}
-
 static void take_client(struct http *http, const struct door *door, int fd,
                         const struct sockaddr_storage *address, socklen_t address_len)
 {
@@ -232,9 +173,9 @@ static void take_client(struct http *http, const struct door *door, int fd,
         if (!conn->local && getsockname(fd, (struct sockaddr *)&own, &len) == 0)
             address_text(&own, conn->own, sizeof(conn->own));
     }
-    if (http->full || address_is_full(http, conn) || peer_is_full(http, conn) ||
-        !conn_register(http, conn)) {
+    if (!admission_enter(http, conn) || !conn_register(http, conn)) {
         COUNT(http, refused_connections);
+        admission_leave(conn);
         free(conn);
         close(fd);
         return;
@@ -254,10 +195,9 @@ static void take_clients(struct http *http, const struct door *door)
         struct sockaddr_storage address = {0};
         socklen_t len = sizeof(address);
         int fd = accept4(door->fd, (struct sockaddr *)&address, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0) { /* nobody has to go before there is somebody to make room for */
-            http->full = http->n_conns >= http->limits.connections_max && !make_room(http);
+        if (fd >= 0)
             take_client(http, door, fd, &address, len);
-        } else if (errno != EINTR && errno != ECONNABORTED)
+        else if (errno != EINTR && errno != ECONNABORTED)
             return; /* without descriptors the next turn tries again: others may have ended by then */
     }
 }
@@ -283,7 +223,7 @@ static void sweep_conns(struct http *http, uint64_t now)
     struct conn *conn;
     LIST_FOREACH(conn, &http->conns, link)
     if (now - conn->since_ns > conn_time(http, conn))
-        conn_shut(http, conn);
+        http_conn_shut(http, conn);
 }
 
 static void sweep_questions(struct http *http, uint64_t now)
@@ -515,6 +455,7 @@ static int http_init(struct http *http)
         return -EAGAIN;
     http->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     http->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    http->owner_fd = socket_owner_open(); /* without it all users of TCP are one */
     if (http->epoll_fd < 0 || http->wake_fd < 0)
         return -errno;
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = http};
@@ -538,7 +479,7 @@ int http_new(const struct http_options *options, const struct http_limits *limit
         return -ENOMEM;
     http->options = *options;
     http->limits = limits ? *limits : http_limits_default;
-    http->epoll_fd = http->wake_fd = -1;
+    http->epoll_fd = http->wake_fd = http->owner_fd = -1;
     LIST_INIT(&http->conns);
     TAILQ_INIT(&http->held);
     TAILQ_INIT(&http->questions);
@@ -646,6 +587,8 @@ void http_free(struct http *http)
     free(http->routes);
     if (http->wake_fd >= 0)
         close(http->wake_fd);
+    if (http->owner_fd >= 0)
+        close(http->owner_fd);
     if (http->epoll_fd >= 0)
         close(http->epoll_fd);
     if (http->tls_key)

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/accountable.h"
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/fs.h"
@@ -64,6 +65,7 @@ static struct pass *pass_place(struct pass *passes, size_t n, size_t user_max, u
 {
     struct pass *unused = NULL, *oldest = &passes[0], *own_oldest = NULL;
     uint64_t now = now_s();
+    uint32_t user = accountable_uid(uid);
     size_t own = 0;
     for (size_t i = 0; i < n; i++) {
         struct pass *pass = &passes[i];
@@ -73,7 +75,7 @@ static struct pass *pass_place(struct pass *passes, size_t n, size_t user_max, u
         }
         if (pass->until_s < oldest->until_s)
             oldest = pass;
-        if (pass->uid != uid)
+        if (accountable_uid(pass->uid) != user)
             continue;
         own++;
         if (!own_oldest || pass->until_s < own_oldest->until_s)
@@ -211,6 +213,17 @@ int sessions_code_make(struct http_sessions *sessions, const struct http_viewer 
     pthread_mutex_unlock(&sessions->lock);
     memcpy(ret_code, code, sizeof(code));
     return 0;
+}
+
+int sessions_code_find(struct http_sessions *sessions, const char *code,
+                       struct http_viewer *ret_viewer)
+{
+    pthread_mutex_lock(&sessions->lock);
+    const struct pass *pass = pass_find(sessions->codes, SESSION_CODES_MAX, code, strlen(code));
+    if (pass)
+        viewer_of(pass, ret_viewer);
+    pthread_mutex_unlock(&sessions->lock);
+    return pass ? 0 : -EACCES;
 }
 
 int sessions_begin(struct http_sessions *sessions, const char *code,

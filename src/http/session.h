@@ -28,6 +28,10 @@ void sessions_free(struct http_sessions *sessions); /* NULL is fine */
 int sessions_code_make(struct http_sessions *sessions, const struct http_viewer *viewer,
                        char ret_code[static SESSION_SECRET_CHARS + 1]);
 
+/* Whose code is it? The code stays good. -EACCES: not known, used or too old. Any thread. */
+int sessions_code_find(struct http_sessions *sessions, const char *code,
+                       struct http_viewer *ret_viewer);
+
 /* The code becomes a session with this cookie. -EACCES: not known, used or too old. Any thread. */
 int sessions_begin(struct http_sessions *sessions, const char *code,
                    char ret_cookie[static SESSION_SECRET_CHARS + 1],

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/accountable.h"
 #include "base/clock.h"
 
 enum {
@@ -83,6 +84,8 @@ static bool is_for(const struct http_audience *audience, uint64_t viewer)
         return viewer == UINT64_MAX;
     case HTTP_TO_UID:
         return viewer == audience->uid;
+    case HTTP_TO_OTHERS:
+        return viewer != UINT64_MAX && viewer != audience->uid;
     }
     return false;
 }
@@ -126,12 +129,19 @@ size_t http_stream_classes(struct http *http, struct http_audience *ret_classes,
     return n;
 }
 
+/* By the user who answers for the viewer; all who see everything count together. */
+static uint64_t payer_of(uint64_t viewer)
+{
+    return viewer == UINT64_MAX ? viewer : accountable_uid((uint32_t)viewer);
+}
+
 static size_t viewer_streams(const struct streams *streams, uint64_t viewer)
 {
     const struct stream *stream;
     size_t n = 0;
+    uint64_t payer = payer_of(viewer);
     LIST_FOREACH(stream, &streams->list, link)
-    n += stream->viewer == viewer;
+    n += payer_of(stream->viewer) == payer;
     return n;
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/accountable.h"
 #include "base/hash.h"
 #include "ledger/region.h"
 #include "ledger/rows.h"
@@ -123,6 +124,7 @@ struct ledger_device *ledger_device_ref(struct ledger *ledger, const struct book
 {
     struct keys keys = device_keys(ledger, view, host);
     struct device_row *row = device_find(ledger, view, host, &keys);
+    uid = accountable_uid(uid);
     if (row) {
         device_learn(ledger, row, view, &keys);
         row->refs++;

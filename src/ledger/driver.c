@@ -29,10 +29,8 @@ void ledger_device_confirm_capacity(struct ledger_device *device, uint32_t space
         snprintf(c->name, sizeof(c->name), "%s", ledger_space_name(space));
     c->space = space;
     device_row(device)->told |= UINT32_C(1) << space;
-    if (bytes == 0)
-        return; /* not told: claims go on counting */
-    c->capacity = bytes;
-    c->confirmed = true;
+    device_row(device)->driver_bytes = bytes; /* 0: not told, claims go on counting */
+    device_row(device)->claims_changed = true;
 }
 
 static struct ledger_device *device_join(struct ledger *ledger, const struct nvml_device *fact)
@@ -128,6 +126,7 @@ int ledger_driver_set(struct ledger *ledger, struct nvml_facts *facts)
             driver->devices[i]->driver = &driver->facts.devices[i];
     driver->time_ns = clock_monotonic_ns();
     ledger->driver = driver;
+    ledger_capacities(ledger);
     if (r < 0)
         ledger_driver_clear(ledger);
     return r;

@@ -231,6 +231,7 @@ bool ledger_refresh_some(struct ledger *ledger, uint64_t budget_ns)
     group_end(ledger, first, ledger->refreshed, now);
     ledger->refreshed = 0;
     devices_sum(ledger);
+    ledger_capacities(ledger);
     return true;
 }
 

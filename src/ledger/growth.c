@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/accountable.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
@@ -201,7 +202,8 @@ static struct book *book_get(struct growth *g, const struct ledger_book *of, uin
             return book;
     }
     struct book *book = calloc(1, sizeof(*book));
-    if (!book || !(book->user = user_get(g, of->place_uid)) || index_reserve(&g->books) < 0) {
+    if (!book || !(book->user = user_get(g, accountable_uid(of->place_uid))) ||
+        index_reserve(&g->books) < 0) {
         free(book);
         return NULL;
     }

@@ -80,6 +80,23 @@ static void command_look(const char *proc, pid_t pid, struct host_probe *probe)
         probe->valid |= HOST_HAS_COMMAND;
 }
 
+/* Four equal numbers behind `key`? */
+static bool ids_equal(const char *status, const char *key)
+{
+    unsigned ids[4];
+    const char *at = strstr(status, key);
+    return at && sscanf(at + strlen(key), "%u %u %u %u", &ids[0], &ids[1], &ids[2], &ids[3]) == 4 &&
+           ids[0] == ids[1] && ids[0] == ids[2] && ids[0] == ids[3];
+}
+
+/* The environment of a set-uid or set-gid program is not shown to its real user, whose row it is. */
+static bool is_plain(const char *proc, pid_t pid)
+{
+    char text[TEXT_MAX];
+    return part_read(proc, pid, "status", text, sizeof(text)) > 0 && ids_equal(text, "\nUid:") &&
+           ids_equal(text, "\nGid:");
+}
+
 static void environ_look(const char *proc, pid_t pid, struct host_probe *probe)
 {
     MEMOIR_CLEANUP(freep)
@@ -89,11 +106,12 @@ static void environ_look(const char *proc, pid_t pid, struct host_probe *probe)
     if (n < 0)
         return;
     host_parse_environ(text, (size_t)n, &found);
-    if (found.has_rank) {
+    bool plain = is_plain(proc, pid);
+    if (plain && found.has_rank) {
         probe->rank = found.rank;
         probe->valid |= HOST_HAS_RANK;
     }
-    if (*found.job) {
+    if (plain && *found.job) {
         snprintf(probe->job, sizeof(probe->job), "%s", found.job);
         probe->valid |= HOST_HAS_JOB;
     }

@@ -70,6 +70,9 @@ static bool same_account(const struct part *a, const struct part *b)
 
 void ledger_join_release(struct process_row *row)
 {
+    for (size_t i = 0; i < row->n_parts; i++)
+        if (row->parts[i].device && row->parts[i].claimed)
+            device_row(row->parts[i].device)->claims_changed = true;
     free(row->parts);
     free(row->first_part);
     free(row->p.accounts);
@@ -178,8 +181,8 @@ static size_t book_add_parts(struct book_row *book, struct part *parts, size_t *
     return added;
 }
 
-/* Tell the device how large its spaces are. */
-static void note_capacity(const struct part *part, const struct book_account_view *view)
+/* The process claims that the space is so large. */
+static void note_capacity(struct part *part, const struct book_account_view *view)
 {
     if (!part->device)
         return;
@@ -188,8 +191,8 @@ static void note_capacity(const struct part *part, const struct book_account_vie
         memcpy(c->name, view->name, sizeof(c->name));
     c->space = part->space;
     device_row(part->device)->told |= UINT32_C(1) << part->space;
-    if (!c->confirmed && view->capacity > c->capacity)
-        c->capacity = view->capacity;
+    device_row(part->device)->claims_changed |= part->claimed != view->capacity;
+    part->claimed = view->capacity;
 }
 
 /* Turn runs of parts into accounts. */
@@ -204,7 +207,7 @@ static int make_accounts(struct process_row *row)
     }
     size_t n = 0;
     for (size_t i = 0; i < row->n_parts; i++) {
-        const struct part *part = &row->parts[i];
+        struct part *part = &row->parts[i];
         size_t unused;
         const struct book_account_view *view =
             &book_reader_accounts(part->book->b.reader, &unused)[part->index];
@@ -300,7 +303,7 @@ static struct group group_sum(const struct process_row *row, size_t i, size_t en
                       .on_behalf = first->book->b.identity->compat & BOOK_COMPAT_ON_BEHALF,
                       .valid = true};
     for (; i < end && row->parts[i].rank == first->rank; i++) {
-        const struct part *part = &row->parts[i];
+        struct part *part = &row->parts[i];
         if (!part->book->totals_valid) {
             g.valid = false;
             continue;
@@ -310,11 +313,10 @@ static struct group group_sum(const struct process_row *row, size_t i, size_t en
         sum_add(&g.inherited_bytes, view->inherited_bytes);
         sum_add(&g.inherited_blocks, view->inherited_blocks);
         g.flags |= view->flags;
-        if (view->capacity > g.capacity) {
+        if (view->capacity > g.capacity)
             g.capacity = view->capacity;
-            if (part->device && view->capacity > part->device->spaces[part->space].capacity)
-                note_capacity(part, view); /* told again */
-        }
+        if (view->capacity != part->claimed)
+            note_capacity(part, view); /* told again */
     }
     *ret_next = i;
     return g;
@@ -343,7 +345,7 @@ static void account_take_moves(struct ledger_account *account, const struct grou
 
 /* The same without sums, for the many that are counted in one place only, whose source make_accounts()
  * knew. */
-static bool account_totals_alone(struct ledger_account *account, const struct part *part)
+static bool account_totals_alone(struct ledger_account *account, struct part *part)
 {
     const struct book_row *book = part->book;
     account->valid = book->totals_valid;

@@ -192,9 +192,10 @@ static void headroom_take(struct take *take, struct leak *leak)
         return;
     if (a->device) {
         const struct ledger_capacity *c = &a->device->spaces[a->space];
-        if (c->capacity)
+        uint64_t capacity = ledger_capacity_for(c, leak->process->uid);
+        if (capacity)
             leak->headroom = (struct headroom){
-                HEADROOM_DEVICE, c->capacity > c->used ? c->capacity - c->used : 0, c->capacity};
+                HEADROOM_DEVICE, capacity > c->used ? capacity - c->used : 0, capacity};
     } else if (!*leak->process->host && leak->process->valid & LEDGER_HAS_PID) {
         if (!take->has_headroom)
             take->headroom = headroom_of(leak->process->pid);

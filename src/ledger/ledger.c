@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/accountable.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
@@ -117,7 +118,10 @@ struct ledger_process *ledger_process_find(const struct ledger *ledger, pid_t pi
     struct ledger_process *found = NULL;
     for (size_t i = 0; i < ledger->n_processes; i++) {
         struct ledger_process *p = ledger->processes[i];
-        if (p->valid & LEDGER_HAS_PID && p->pid == pid && (!found || p->state < found->state))
+        if (!(p->valid & LEDGER_HAS_PID) || p->pid != pid)
+            continue;
+        if (!found || p->state < found->state ||
+            (p->state == found->state && process_row(p)->trusted && !process_row(found)->trusted))
             found = p;
     }
     return found;
@@ -230,9 +234,11 @@ static struct process_row *process_find(const struct ledger *ledger, const struc
     return found;
 }
 
-/* May the owner of this file speak for that process? 0, or -EPERM when the process lives and is
- * somebody else's. Of one that is gone nothing can be proved, and nothing is lost by believing; but
- * then ret_trusted stays false, and books of other owners stay apart from it. */
+/* May the owner of this file speak for that process? 0, or -EPERM when the process lives and one of its
+ * uids is another user's. Nothing can be proved about a process that is absent: its book is taken, but
+ * ret_trusted stays false, books of other owners stay apart from it, and ledger_update_state() proves
+ * the owner again before the row gets a PID. A process with capabilities that the owner lacks counts, too,
+ * without being trusted. */
 static int owner_check(struct ledger *ledger, struct book_row *book, uint32_t place_uid,
                        pid_t *ret_pid, bool *ret_trusted)
 {
@@ -250,9 +256,9 @@ static int owner_check(struct ledger *ledger, struct book_row *book, uint32_t pl
         (id->start_ticks != 0 && !proc_same_start(stat.start_ticks, id->start_ticks)) ||
         stat.dead || proc_ids_read(*ret_pid, &ids) < 0)
         return 0;
-    *ret_trusted = ids.real_uid == id->st_uid || ids.effective_uid == id->st_uid ||
-                   ids.saved_uid == id->st_uid;
-    return *ret_trusted ? 0 : -EPERM;
+    enum proc_claim claim = proc_claim(*ret_pid, &ids, id->st_uid);
+    *ret_trusted = claim == PROC_CLAIM_OWN;
+    return claim == PROC_CLAIM_NONE ? -EPERM : 0;
 }
 
 static void user_name(struct ledger *ledger, struct ledger_process *p)
@@ -349,6 +355,9 @@ static void process_learn(struct ledger *ledger, struct process_row *row,
         p->uid = subject_uid(id);
         p->valid &= ~(uint32_t)LEDGER_HAS_USER;
         user_name(ledger, p);
+        for (size_t i = 0; i < row->n_parts; i++) /* its claims are no longer root's */
+            if (row->parts[i].device)
+                device_row(row->parts[i].device)->claims_changed = true;
     }
 }
 
@@ -416,7 +425,7 @@ static void book_free(struct ledger *ledger, struct book_row *row)
 
 static uint32_t payer_of(const struct ledger_where *where)
 {
-    return where->has_payer ? where->payer : where->uid;
+    return accountable_uid(where->has_payer ? where->payer : where->uid);
 }
 
 static bool has_one_name(const struct ledger_where *where, const char *name)
@@ -431,15 +440,15 @@ static bool has_one_name(const struct ledger_where *where, const char *name)
 static int book_open(struct ledger *ledger, const struct ledger_where *where,
                      struct book_row **ret_row)
 {
-    struct book_row *row = calloc(1, sizeof(*row));
+    struct uid_row *payer = ledger_uid(ledger, payer_of(where));
+    struct book_row *row = payer ? calloc(1, sizeof(*row)) : NULL;
     if (!row)
         return -ENOMEM;
     row->b.fd = -1;
     row->b.dirfd = where->dirfd;
     row->b.place_uid = where->uid;
     row->hint_pid = where->hint_pid;
-    /* limits_check() made it. */
-    row->payer = (size_t)(ledger_uid(ledger, payer_of(where)) - ledger->uids);
+    row->payer = (size_t)(payer - ledger->uids);
     const char *name = where->name ? where->name : "";
     snprintf(row->b.name, sizeof(row->b.name), "%s", name);
     snprintf(row->b.path, sizeof(row->b.path), "%s%s%s", where->place ? where->place : "",

@@ -20,6 +20,7 @@
 
 #include "book/reader.h"
 
+struct ledger_device;
 struct ledger;
 struct nvml_device;
 
@@ -52,20 +53,39 @@ struct ledger_options {
     void (*command_read)(void *context, pid_t pid, char *ret_text, size_t size);
     void *command_context;
     const char *regions_dir; /* where tt-metal keeps its regions; NULL: do not look */
+    const char *sys_dir;     /* where drivers tell sizes of devices; NULL: /sys */
+    /* The size of a memory as root or a driver confirms it, 0: not known. NULL: nothing is known besides sys_dir. */
+    uint64_t (*device_size)(void *context, const struct ledger_device *device, uint32_t space);
+    void *device_size_context;
 };
 
 /* ---- devices ---- */
 
-struct ledger_capacity {
-    uint32_t space;    /* enum memoir_space */
-    char name[32];     /* of the space, as the books call it */
-    uint64_t capacity; /* by the driver, else the largest that any process claims; 0: unknown */
-    bool confirmed;    /* the driver told it (driver.h): claims no longer count */
-    uint64_t used;     /* live bytes of all processes that still live */
-    uint64_t blocks;   /* and their live blocks */
-    bool sampled;      /* a part of it is an estimate, */
-    bool partial;      /* or was counted from some moment on */
+enum { LEDGER_CLAIMS_MAX = 4 };
+
+/* The size that processes of one user claim for a memory; the largest, if they differ. */
+struct ledger_claim {
+    uint32_t user; /* base/accountable.h */
+    uint64_t bytes;
 };
+
+struct ledger_capacity {
+    uint32_t space; /* enum memoir_space */
+    char name[32];  /* of the space, as the books call it */
+    uint64_t
+        capacity; /* confirmed, else what all users who claim one agree on; 0: not known, or disputed */
+    bool confirmed;    /* by the driver, or by a process of root's */
+    bool disputed;     /* a user claims another size than `capacity`, or than another user */
+    uint32_t n_claims; /* users who claim one, as far as there is room */
+    struct ledger_claim claims[LEDGER_CLAIMS_MAX];
+    uint64_t used;   /* live bytes of all processes that still live */
+    uint64_t blocks; /* and their live blocks */
+    bool sampled;    /* a part of it is an estimate, */
+    bool partial;    /* or was counted from some moment on */
+};
+
+/* The size as processes of `uid` see it: where it is disputed, their own claim. 0: not known. */
+uint64_t ledger_capacity_for(const struct ledger_capacity *capacity, uint32_t uid);
 
 /* One device of the machine. Two processes mean the same one if their uids are equal; where one of them
  * tells no uid, if the bus addresses are; where one tells no bus either, if kind, ordinal and name are. An
@@ -95,7 +115,8 @@ enum ledger_state {
 
 /* Bits of ledger_process.valid. */
 enum ledger_field {
-    LEDGER_HAS_PID = 1u << 0,   /* pid: in our own pid namespace */
+    LEDGER_HAS_PID =
+        1u << 0, /* pid: in our own pid namespace; of a living process, its owner is proved */
     LEDGER_HAS_START = 1u << 1, /* start_realtime_ns */
     LEDGER_HAS_RSS = 1u << 2,   /* rss_bytes, vms_bytes, shared_bytes */
     LEDGER_HAS_THREADS = 1u << 3,
@@ -363,8 +384,9 @@ bool ledger_refresh_some(struct ledger *ledger, uint64_t budget_ns);
 /* The same for one process at once, whatever it costs. */
 void ledger_refresh_process(struct ledger *ledger, struct ledger_process *process);
 
-/* Is it alive? Looks at /proc (pid, start time, zombie) and at the books' locks, and sets `state` and
- * `pid`. About 10 µs. EPERM and errors of our own (-EMFILE) are not taken for death. */
+/* Is it alive? Looks at /proc (pid, start time, zombie, uids) and at the books' locks, and sets `state` and
+ * `pid`. A PID whose process is not proved to be the books' owners' is taken away (LEDGER_HAS_PID). About 20 µs.
+ * EPERM and errors of our own (-EMFILE) are not taken for death. */
 enum ledger_state ledger_update_state(struct ledger *ledger, struct ledger_process *process);
 
 /* The cheap half of it, for who is told of deaths in another way (pidfd): has every writer among the

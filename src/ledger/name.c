@@ -1,5 +1,6 @@
 /* An interpreter's name says nothing about the program that it runs, so its script's name is shown
- * instead. A table says which programs are interpreters and which of their options take a value. */
+ * instead. A table says which programs are interpreters and which of their options take a value. The arguments of a
+ * process are private, its name is not: a name must never show text of an argument. */
 #include "ledger/name.h"
 
 #include <ctype.h>
@@ -8,24 +9,33 @@
 #include <string.h>
 
 struct interpreter {
-    const char *name;    /* what follows it may only be a version: python3.11 */
-    const char *valued;  /* one-letter options with a value that is not the script */
-    const char *glued;   /* those whose value is always in the same word */
-    const char *inlines; /* options after which there is no script: code, or arguments of one */
+    const char *name;   /* what follows it may only be a version: python3.11 */
+    const char *valued; /* one-letter options whose value is a word that the interpreter checks */
+    const char
+        *opaque; /* options after which there is no script that could be told from text: code,
+                            arguments of code, and values that may be any text */
     const char *modules; /* options whose value is the program */
 };
 
 static const struct interpreter interpreters[] = {
-    {"python", "WX", "", "c", "m"}, {"pypy", "WX", "", "c", "m"},     {"perl", "I", "Mm", "eE", ""},
-    {"ruby", "IrCE", "", "e", ""},  {"node", "r", "", "ep", ""},      {"nodejs", "r", "", "ep", ""},
-    {"bash", "oO", "", "cs", ""},   {"dash", "o", "", "cs", ""},      {"sh", "o", "", "cs", ""},
-    {"zsh", "o", "", "cs", ""},     {"php", "dcz", "", "rBRE", "f"},  {"lua", "l", "", "e", ""},
-    {"Rscript", "", "", "e", ""},   {"julia", "CpLJt", "", "eE", ""},
+    {"python", "", "cWX", "m"}, {"pypy", "", "cWX", "m"},     {"perl", "", "eEIMm", ""},
+    {"ruby", "", "eIrCE", ""},  {"node", "", "epr", ""},      {"nodejs", "", "epr", ""},
+    {"bash", "oO", "cs", ""},   {"dash", "o", "cs", ""},      {"sh", "o", "cs", ""},
+    {"zsh", "o", "cs", ""},     {"php", "", "rBREdcz", "f"},  {"lua", "", "el", ""},
+    {"Rscript", "", "e", ""},   {"julia", "", "eECpLJt", ""},
 };
 
-/* Long options that bring code. */
-static const char *const inline_words[] = {"--eval",          "--print",        "--run",
-                                           "--process-begin", "--process-code", "--process-end"};
+/* Long options that take no value. Any other one may have a value with spaces, here or in the next word. */
+static const char *const flag_words[] = {
+    "--enable-source-maps", "--expose-gc", "--inspect", "--login",          "--no-warnings",
+    "--noprofile",          "--norc",      "--posix",   "--trace-warnings", "--"};
+
+/* How names of scripts end. */
+static const char *const suffixes[] = {".R",   ".bash", ".cjs", ".jl", ".js",  ".lua",
+                                       ".mjs", ".php",  ".pl",  ".py", ".pyc", ".pyz",
+                                       ".r",   ".rb",   ".sh",  ".ts", ".zsh"};
+
+enum { COMM_LEN_MAX = 15 }; /* the kernel cuts its name of a process there */
 
 /* One word of a command line. */
 struct word {
@@ -68,15 +78,23 @@ static const struct interpreter *interpreter_find(struct word program)
     return NULL;
 }
 
-static bool brings_code(struct word word)
+static bool word_is(struct word word, const char *text)
 {
-    for (size_t i = 0; i < sizeof(inline_words) / sizeof(*inline_words); i++) {
-        size_t len = strlen(inline_words[i]);
-        if (word.len >= len && strncmp(word.start, inline_words[i], len) == 0 &&
-            (word.len == len || word.start[len] == '='))
+    return word.len == strlen(text) && strncmp(word.start, text, word.len) == 0;
+}
+
+/* Does a long option take no value, or a number in the same word? */
+static bool is_flag(struct word word)
+{
+    for (size_t i = 0; i < sizeof(flag_words) / sizeof(*flag_words); i++)
+        if (word_is(word, flag_words[i]))
             return true;
-    }
-    return false;
+    const char *value = memchr(word.start, '=', word.len);
+    size_t at = value ? (size_t)(value - word.start) + 1 : word.len;
+    bool number = at < word.len;
+    for (; at < word.len; at++)
+        number = number && isdigit((unsigned char)word.start[at]);
+    return number;
 }
 
 /* Letters of one word, "-euo". True: it decides, and *ret_script is the script or of length 0; else the next word is
@@ -88,14 +106,12 @@ static bool letters_read(const struct interpreter *in, struct word word, const c
         char letter = word.start[i];
         struct word rest = {word.start + i + 1, word.len - i - 1};
         *ret_script = (struct word){*arguments, 0};
-        if (strchr(in->inlines, letter))
+        if (strchr(in->opaque, letter))
             return true;
         if (strchr(in->modules, letter)) {
             *ret_script = rest.len > 0 ? rest : word_next(arguments);
             return true;
         }
-        if (strchr(in->glued, letter))
-            return false;
         if (strchr(in->valued, letter)) {
             if (rest.len == 0)
                 word_next(arguments);
@@ -112,22 +128,43 @@ static bool is_descriptor(struct word word)
            (word.len > 6 && strncmp(word.start, "/proc/", 6) == 0);
 }
 
-/* The script among an interpreter's arguments; of length 0 when there is none. Everybody may see the name of a process,
- * but only its owner its arguments: so in doubt there is none. */
-static struct word script_find(const struct interpreter *in, const char *arguments)
+/* A word may be the part of a path up to a space. So it counts as a script if it ends as scripts do, or if it is
+ * what the kernel calls the process (a script that names its interpreter in its first line), which all may see. */
+static struct word script_check(struct word word, const char *comm)
+{
+    struct word base = word_base(word);
+    size_t comm_len = strlen(comm);
+    for (size_t i = 0; i < sizeof(suffixes) / sizeof(*suffixes); i++) {
+        size_t len = strlen(suffixes[i]);
+        if (base.len > len && strncmp(base.start + base.len - len, suffixes[i], len) == 0)
+            return base;
+    }
+    bool same = comm_len > 0 && strncmp(base.start, comm, comm_len) == 0 &&
+                (base.len == comm_len || (base.len > comm_len && comm_len == COMM_LEN_MAX));
+    return same ? base : (struct word){word.start, 0};
+}
+
+/* The script among an interpreter's arguments; of length 0 when there is none. All users may see the name of a
+ * process, but only its owner its arguments. The text does not tell where an argument with spaces ends. So in doubt
+ * there is no script. */
+static struct word script_find(const struct interpreter *in, const char *arguments,
+                               const char *comm)
 {
     for (;;) {
         struct word word = word_next(&arguments), script;
+        const struct word none = {arguments, 0};
         if (word.len == 0)
             return word;
         if (word.start[0] != '-')
-            return is_descriptor(word) ? (struct word){arguments, 0} : word_base(word);
-        if (word.len == 1 || brings_code(word)) /* "-" reads the script from stdin */
-            return (struct word){arguments, 0};
-        if (word.start[1] == '-')
-            continue; /* long options carry their value */
-        if (letters_read(in, word, &arguments, &script))
+            return is_descriptor(word) ? none : script_check(word, comm);
+        if (word.len == 1) /* "-" reads the script from stdin */
+            return none;
+        if (word.start[1] == '-') {
+            if (!is_flag(word))
+                return none;
+        } else if (letters_read(in, word, &arguments, &script)) {
             return script;
+        }
     }
 }
 
@@ -149,7 +186,7 @@ void ledger_name(const char *exe, const char *comm, const char *command, char *r
     if (!in)
         in = interpreter_find(name);
     if (in) {
-        struct word script = script_find(in, rest);
+        struct word script = script_find(in, rest, comm);
         if (script.len > 0)
             name = script;
     }

@@ -162,9 +162,12 @@ int proc_ids_read(pid_t pid, struct proc_ids *ret_ids)
         return r;
     struct proc_ids ids = {0};
     const char *uid = status_value(text, "Uid");
-    if (!uid || sscanf(uid, "%" SCNu32 " %" SCNu32 " %" SCNu32, &ids.real_uid, &ids.effective_uid,
-                       &ids.saved_uid) != 3)
+    if (!uid || sscanf(uid, "%" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32, &ids.real_uid,
+                       &ids.effective_uid, &ids.saved_uid, &ids.fs_uid) != 4)
         return -EBADMSG;
+    /* A long list of groups comes before it and may have used up the buffer. */
+    const char *permitted = status_value(text, "CapPrm");
+    ids.permitted = permitted ? strtoull(permitted, NULL, 16) : UINT64_MAX;
     const char *at = status_value(text, "NSpid");
     while (at && *at && *at != '\n') {
         char *end;
@@ -206,8 +209,7 @@ int proc_pid_ns(pid_t pid, uint64_t *ret_inode)
     return 0;
 }
 
-/* The owner of the outermost user namespace between ours and that of the process; UINT32_MAX: none. */
-static uint32_t namespace_owner(pid_t pid)
+uint32_t proc_namespace_owner(pid_t pid)
 {
     char path[64];
     struct stat own, st;
@@ -236,9 +238,22 @@ int proc_owner(pid_t pid, uint32_t *ret_uid)
     int r = proc_ids_read(pid, &ids);
     if (r < 0)
         return r;
-    uint32_t owner = namespace_owner(pid);
+    uint32_t owner = proc_namespace_owner(pid);
     *ret_uid = owner == UINT32_MAX || owner == 0 ? ids.real_uid : owner;
     return 0;
+}
+
+enum proc_claim proc_claim(pid_t pid, const struct proc_ids *ids, uint32_t uid)
+{
+    bool same = proc_ids_are(ids, uid);
+    if (uid == 0)
+        return same ? PROC_CLAIM_OWN : PROC_CLAIM_NONE;
+    if (same && ids->permitted == 0)
+        return PROC_CLAIM_OWN;
+    /* Capabilities inside a namespace that the user made are the user's, too. */
+    if (proc_namespace_owner(pid) == uid)
+        return PROC_CLAIM_OWN;
+    return same ? PROC_CLAIM_USER : PROC_CLAIM_NONE;
 }
 
 uint64_t proc_monotonic_ns(void)

@@ -18,9 +18,10 @@ struct proc_stat {
 int proc_stat_read(pid_t pid, struct proc_stat *ret_stat);
 
 struct proc_ids {
-    uint32_t real_uid, effective_uid, saved_uid;
-    pid_t inner_pid; /* in the innermost namespace: last of NSpid */
-    uint32_t levels; /* how many namespaces deep, seen from ours: 1 is our own */
+    uint32_t real_uid, effective_uid, saved_uid, fs_uid;
+    uint64_t permitted; /* capabilities (CapPrm); all of them if the kernel did not say */
+    pid_t inner_pid;    /* in the innermost namespace: last of NSpid */
+    uint32_t levels;    /* how many namespaces deep, seen from ours: 1 is our own */
 };
 int proc_ids_read(pid_t pid, struct proc_ids *ret_ids);
 
@@ -35,6 +36,25 @@ int proc_pid_ns(pid_t pid, uint64_t *ret_inode);
 /* Which user of ours answers for the process: who made the user namespace that it lives in, where that is
  * not ours (and not root's), else its real uid. Users can have processes of many uids in such. */
 int proc_owner(pid_t pid, uint32_t *ret_uid);
+
+/* The user who made the user namespace that the process lives in, the outermost below ours; UINT32_MAX: it lives in
+ * ours. */
+uint32_t proc_namespace_owner(pid_t pid);
+
+/* What a user is to a process. Reading its memory or opening its files needs more: see daemon/broker.h. */
+enum proc_claim {
+    PROC_CLAIM_NONE, /* one of its uids is another user's: it is set-uid, or not the user's at all */
+    PROC_CLAIM_USER, /* all uids are the user's, but it has capabilities that the user lacks */
+    PROC_CLAIM_OWN, /* all uids are the user's, or it lives in a user namespace that the user made */
+};
+enum proc_claim proc_claim(pid_t pid, const struct proc_ids *ids, uint32_t uid);
+
+/* True if every uid of the process is `uid`. */
+static inline bool proc_ids_are(const struct proc_ids *ids, uint32_t uid)
+{
+    return ids->real_uid == uid && ids->effective_uid == uid && ids->saved_uid == uid &&
+           ids->fs_uid == uid;
+}
 
 /* Are these the same start time? An offset of a time namespace that is no whole number of ticks rounds
  * them apart by one. */

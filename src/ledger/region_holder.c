@@ -36,10 +36,9 @@ enum region_verdict region_owner_find(const struct region_slot *slot,
     if (r < 0 && r != -ESRCH)
         return REGION_UNKNOWN;
     /* A process of a container has another pid to itself, and that is the one which it writes. */
-    bool his = r >= 0 && !stat.dead && ids.levels == 1 &&
-               (file->uid == 0 || ids.real_uid == file->uid || ids.effective_uid == file->uid ||
-                ids.saved_uid == file->uid);
-    if (!his) {
+    bool owned = r >= 0 && !stat.dead && ids.levels == 1 &&
+                 (file->uid == 0 || proc_ids_are(&ids, file->uid));
+    if (!owned) {
         *ret_absent = true;
         return REGION_GHOST;
     }

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/accountable.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/sum.h"
@@ -112,7 +113,7 @@ static bool region_fits(struct ledger *ledger, int dirfd, const char *name)
     if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return false;
     for (size_t i = 0; i < set->n_regions; i++)
-        of_user += set->regions[i].uid == st.st_uid;
+        of_user += accountable_uid(set->regions[i].uid) == accountable_uid(st.st_uid);
     if (set->n_regions < LEDGER_REGIONS_MAX &&
         (st.st_uid == 0 || of_user < LEDGER_REGIONS_PER_UID_MAX))
         return true;
@@ -217,7 +218,7 @@ static enum region_verdict slot_judge(struct ledger *ledger, const struct region
 {
     struct region_owner owner;
     bool absent;
-    struct uid_row *user = ledger_uid(ledger, file->uid);
+    struct uid_row *user = ledger_uid(ledger, accountable_uid(file->uid));
     if (!user || (file->uid != 0 && user->region_slots >= LEDGER_REGION_SLOTS_PER_UID_MAX))
         return REGION_UNKNOWN;
     user->region_slots++;

@@ -31,6 +31,7 @@ struct part {
     uint32_t space;
     uint32_t rank;       /* of its source; 0 wins */
     uint32_t moves_rank; /* the same for transfers; of parts with one rank all have the same */
+    uint64_t claimed;    /* size of the space as it was told last; 0: not told */
 };
 
 struct process_row {
@@ -39,7 +40,10 @@ struct process_row {
     size_t slot; /* in ledger.processes */
     uint8_t boot_id[16];
     uint64_t exec_random; /* 0: no book told it yet */
-    bool trusted; /* one of its books certainly may speak for the process: see owner_check() */
+    bool trusted;      /* one of its books certainly may speak for the process: see owner_check() */
+    bool owner_proved; /* when last looked at, the process with its PID was its books' owners' */
+    bool owner_refused;       /* it was another user\'s */
+    uint64_t proved_start;    /* start time of the process of which that was true; 0: none yet */
     uint64_t next_refresh_ns; /* one that took long is read less often */
     uint64_t status_ns;       /* when losses and sizes were read */
     bool slow;                /* took long the last time that it was timed alone */
@@ -56,8 +60,10 @@ struct device_row {
     struct ledger_device d; /* first */
     struct index_node by_uid, by_bus, by_name;
     uint32_t creator_uid;
-    uint32_t told; /* one bit for each of d.spaces in use, which are far apart */
-    size_t refs;   /* books that tell of it; the row goes with the last one */
+    uint32_t told;       /* one bit for each of d.spaces in use, which are far apart */
+    bool claims_changed; /* ledger_capacities() has to look at it again */
+    uint64_t driver_bytes; /* size of its DRAM as the driver told it (driver.h); 0: it did not */
+    size_t refs;         /* books that tell of it; the row goes with the last one */
 };
 
 struct uid_row {
@@ -123,6 +129,9 @@ struct uid_row *ledger_uid(struct ledger *ledger, uint32_t uid);
 void ledger_problem_add(struct ledger *ledger, enum ledger_problem_kind kind, int error,
                         uint32_t uid, const char *place, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 7, 8)));
+
+/* capacity.c: judge the sizes that processes claim, of devices where something changed. */
+void ledger_capacities(struct ledger *ledger);
 
 /* device.c: the merged row of a device that a book of `uid` tells of, with a reference; NULL without
  * room. Unref ends it; NULL is fine. */

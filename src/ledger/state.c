@@ -49,6 +49,52 @@ static enum life missing_life(const struct ledger *ledger, const struct ledger_p
     return ours && kill(p->pid, 0) < 0 && errno == ESRCH ? LIFE_DEAD : LIFE_UNKNOWN;
 }
 
+/* May the owners of all its books speak for the process that has its PID now? PROC_CLAIM_NONE if one may
+ * not; -errno if nothing could be read. Root's books need no proof. */
+static int owners_claim(const struct ledger_process *p)
+{
+    struct proc_ids ids;
+    bool read = false;
+    enum proc_claim least = PROC_CLAIM_OWN;
+    for (size_t i = 0; i < p->n_books; i++) {
+        uint32_t uid = p->books[i]->identity->st_uid;
+        if (uid == 0)
+            continue;
+        int r = read ? 0 : proc_ids_read(p->pid, &ids);
+        if (r < 0)
+            return r;
+        read = true;
+        enum proc_claim claim = proc_claim(p->pid, &ids, uid);
+        if (claim < least)
+            least = claim;
+    }
+    return (int)least;
+}
+
+/* Prove the owner against the process that has the PID now. Anybody can write a PID that is not in use
+ * yet, or guess a start time, so what was not refused when the book came may have to be refused later.
+ * LIFE_ALIVE: proved. */
+static enum life owner_prove(struct process_row *row, const struct proc_stat *stat)
+{
+    struct ledger_process *p = &row->p;
+    int claim = owners_claim(p);
+    if (claim < 0) {
+        if (claim == -ESRCH)
+            row->owner_proved = false;
+        return LIFE_UNKNOWN;
+    }
+    row->owner_proved = claim != PROC_CLAIM_NONE;
+    row->owner_refused = claim == PROC_CLAIM_NONE;
+    row->trusted &= claim == PROC_CLAIM_OWN;
+    if (row->owner_proved) {
+        row->proved_start = stat->start_ticks;
+        return LIFE_ALIVE;
+    }
+    /* One that was proved before changed its user, and its lock tells whether the book's writer lives. */
+    bool before = row->proved_start != 0 && proc_same_start(row->proved_start, stat->start_ticks);
+    return before ? LIFE_OTHER : LIFE_DEAD;
+}
+
 /* What /proc says about the process that the book names. */
 static enum life process_life(struct ledger *ledger, struct process_row *row)
 {
@@ -62,15 +108,31 @@ static enum life process_life(struct ledger *ledger, struct process_row *row)
     }
     struct proc_stat stat;
     int r = proc_stat_read(p->pid, &stat);
-    if (r == -ESRCH)
+    if (r == -ESRCH) {
+        row->owner_proved = false;
         return missing_life(ledger, p);
+    }
     if (r < 0)
         return LIFE_UNKNOWN;
+    /* The start time that was proved stands in for one that no book tells. */
+    if (p->start_ticks == 0 && row->proved_start != 0 &&
+        !proc_same_start(stat.start_ticks, row->proved_start)) {
+        row->owner_proved = false;
+        return LIFE_DEAD;
+    }
     if (p->start_ticks != 0 && !proc_same_start(stat.start_ticks, p->start_ticks)) {
+        int claim = owners_claim(p);
         p->pid_proved = false;
+        row->owner_proved = claim > PROC_CLAIM_NONE;
+        row->owner_refused = claim == PROC_CLAIM_NONE;
         return LIFE_OTHER;
     }
-    p->pid_proved = p->start_ticks != 0;
+    enum life life = owner_prove(row, &stat);
+    if (life == LIFE_UNKNOWN)
+        return life;
+    p->pid_proved = p->start_ticks != 0 && life == LIFE_ALIVE;
+    if (life != LIFE_ALIVE)
+        return life;
     if (stat.dead)
         return p->pid_proved ? LIFE_DEAD : LIFE_UNKNOWN;
     return stat.exiting ? LIFE_DYING : LIFE_ALIVE;
@@ -187,6 +249,13 @@ enum ledger_state ledger_update_state(struct ledger *ledger, struct ledger_proce
     enum life life = process_life(ledger, process_row(process));
     struct locks locks = locks_look(process);
     process->state = judge(process, life, &locks);
+    /* A PID that another user's process has, or may have by the next look, is not this row's. */
+    const struct process_row *row = process_row(process);
+    bool lives = process->state <= LEDGER_CLOSED;
+    if (process->valid & LEDGER_HAS_PID && (row->owner_refused || (lives && !row->owner_proved))) {
+        process->valid &= ~(uint32_t)LEDGER_HAS_PID;
+        process->pid = 0;
+    }
     process->stop_reason = process->state == LEDGER_STOPPED ? locks.stop_reason : BOOK_STOP_NONE;
     return process->state;
 }

@@ -76,7 +76,7 @@ static void names_read(pid_t pid, struct book_header *header)
 
 static bool is_of(const struct proc_ids *ids, uint32_t speaker)
 {
-    return speaker == 0 || (ids->real_uid == speaker && ids->effective_uid == speaker);
+    return speaker == 0 || proc_ids_are(ids, speaker);
 }
 
 int subject_read(pid_t pid, uint32_t speaker, struct book_header *header)
@@ -96,7 +96,10 @@ int subject_read(pid_t pid, uint32_t speaker, struct book_header *header)
     header->pid_ns = namespace_inode(pid, "pid");
     header->time_ns = namespace_inode(pid, "time");
     header->start_ticks = stat.start_ticks;
-    header->exec_id = subject_exec_id(pid);
+    /* The speaker can read the book. The addresses behind this hash are for those who may trace the
+     * process. */
+    if (proc_claim(pid, &ids, ids.effective_uid) == PROC_CLAIM_OWN)
+        header->exec_id = subject_exec_id(pid);
     header->pid = ids.levels > 1 ? ids.inner_pid : pid;
     header->uid = ids.effective_uid;
     names_read(pid, header);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "malloc/core.h"
+#include "malloc/heap_error.h"
 #include "malloc/thread.h"
 #include "malloc/words.h"
 #include "track/beside.h"
@@ -41,6 +42,16 @@ int real_dlclose(void *handle)
         store_relaxed(&next, found);
     }
     return load_relaxed(&next)(handle);
+}
+
+bool real_is_below(void *other_malloc, void *other_free)
+{
+    if (!other_malloc || !other_free)
+        return false;
+    void *block = ((void *(*)(size_t))other_malloc)(1);
+    bool ours = block && core_usable(block) != 0;
+    ((void (*)(void *))other_free)(block);
+    return ours;
 }
 
 __attribute__((section(".text.startup"))) bool real_wanted(void)
@@ -136,6 +147,20 @@ static void *or_enomem(void *block)
     return likely(block) ? block : no_memory();
 }
 
+static void forget(void *block)
+{
+    if (map_kind(block) == MAP_MACRO)
+        words_forget(block);
+}
+
+/* A block that has no word, or not yet, or NULL. */
+static void *uncounted(void *block)
+{
+    if (likely(block))
+        forget(block);
+    return or_enomem(block);
+}
+
 /* What to ask for: a huge block has to have room for a trailer. */
 static inline size_t request_of(size_t bytes)
 {
@@ -145,16 +170,23 @@ static inline size_t request_of(size_t bytes)
 static LATER void *malloc_slowly(size_t bytes, uintptr_t caller)
 {
     if (bytes > BOOK_TRAILER_SIZE_MAX || !track_wanted())
-        return or_enomem(core_malloc_slowly(bytes));
-    void *block = core_malloc_slowly(request_of(bytes));
-    return likely(block) ? track_alloc(block, bytes, caller) : no_memory();
+        return uncounted(core_malloc_slowly(bytes));
+    void *block = uncounted(core_malloc_slowly(request_of(bytes)));
+    return likely(block) ? track_alloc(block, bytes, caller) : NULL;
+}
+
+/* A block that may get no word in the end. */
+static LATER void *done_unusually(void *block, size_t bytes, uintptr_t caller)
+{
+    forget(block);
+    return track_done(block, bytes, caller);
 }
 
 /* A block that the budget has not been charged for. */
 static LATER void *done_slowly(void *block, size_t bytes, uintptr_t caller)
 {
     track_self->budget -= (int64_t)bytes;
-    return track_done(block, bytes, caller);
+    return done_unusually(block, bytes, caller);
 }
 
 /* Where nothing is known of the block but that this thread may count it. */
@@ -192,7 +224,7 @@ static LATER void *slab_ticked(void *block, size_t bytes, uintptr_t caller)
     struct track_site *entry = track_site_entry(t, caller);
     t->budget -= (int64_t)bytes;
     if (unlikely(entry->key != caller))
-        return track_done(block, bytes, caller);
+        return done_unusually(block, bytes, caller);
     return word_put(t, s, load_acquire(&s->words), block, bytes, entry);
 }
 
@@ -210,7 +242,7 @@ INLINE void *slab_done(struct track_thread *t, const struct slab *s, void *block
     if (unlikely(entry->key != caller)) {
         entry = track_site_beside(entry);
         if (entry->key != caller)
-            return track_done(block, bytes, caller);
+            return done_unusually(block, bytes, caller);
     }
     return word_put(t, s, words, block, bytes, entry);
 }
@@ -229,7 +261,7 @@ static LATER void *malloc_refill(size_t bytes, uintptr_t caller)
 static_assert(TRACK_LARGE_BYTES <= (int)SIZE_SMALL_MAX, "they have classes");
 static uint8_t classes[TRACK_LARGE_BYTES / SIZE_STEP + 1];
 
-__attribute__((section(".text.startup"))) void account_begin(void)
+void account_begin(void)
 {
     for (size_t i = 0; i < sizeof(classes); i++)
         classes[i] = (uint8_t)size_class(i * SIZE_STEP);
@@ -263,7 +295,7 @@ static void *counted_now(void *block, size_t bytes, uintptr_t caller, bool fast)
 {
     if (!block)
         return no_memory();
-    return fast ? done_slowly(block, bytes, caller) : track_alloc(block, bytes, caller);
+    return fast ? done_slowly(block, bytes, caller) : track_alloc(uncounted(block), bytes, caller);
 }
 
 void *account_calloc(size_t bytes, uintptr_t caller)
@@ -275,7 +307,7 @@ void *account_calloc(size_t bytes, uintptr_t caller)
     }
     bool fast = track_may_alloc(t, &track_page.root.pass);
     if (bytes > BOOK_TRAILER_SIZE_MAX || (!fast && !track_wanted()))
-        return or_enomem(core_calloc(bytes));
+        return uncounted(core_calloc(bytes));
     void *block = core_calloc(request_of(bytes));
     return counted_now(block, bytes, caller, fast);
 }
@@ -287,7 +319,7 @@ void *account_memalign(size_t align, size_t bytes, uintptr_t caller)
     bool fast = track_may_alloc(t, &track_page.root.pass);
     bool huge = bytes > HEAP_LARGE_MAX || align > HEAP_LARGE_MAX;
     if (bytes > BOOK_TRAILER_SIZE_MAX || (!fast && !track_wanted()))
-        return or_enomem(core_memalign(align, bytes));
+        return uncounted(core_memalign(align, bytes));
     void *block = core_memalign(align, huge ? book_trailer_request_long(bytes) : bytes);
     return counted_now(block, bytes, caller, fast);
 }
@@ -318,11 +350,12 @@ INLINE struct book_site_counters *site_in(struct book_site_counters *page, uint3
                                          (low >> SHIFT & (BOOK_SITES_PER_PAGE - 1) * EACH));
 }
 
-/* Take the word of a block of this slab's, which is this process's and can be counted as freed at once; else it is as it was. */
+/* Take the word of a block of this slab's, which is this process's and can be counted as freed at once; else it is as it was. An address
+ * inside a block may lead to that block's word. */
 INLINE bool word_take(struct track_thread *t, const struct slab *s, void *block, struct held *ret)
 {
     struct word *words = load_acquire(&s->words);
-    if (unlikely(!words))
+    if (unlikely(!words || !slab_starts(s, block)))
         return false;
     struct word *word = words_at(words, s, block);
     uint32_t high = word->high, low = word->low;
@@ -332,13 +365,29 @@ INLINE bool word_take(struct track_thread *t, const struct slab *s, void *block,
         return false;
     *ret = (struct held){word, (uint16_t)high, site_in(page, low),
                          s->block_bytes - (high >> WORD_SLACK_SHIFT)};
-    word->high = 0;
+    word->high = (uint16_t)(high & ~WORD_GENERATION_MASK);
     return true;
+}
+
+/* Ends the program unless it may be a block that the program has. A word alone is not enough: where the block is must say so, too. */
+static void must_be_live(const char *function, void *block)
+{
+    if (map_kind(block) != MAP_MACRO)
+        return; /* the core looks at it */
+    const struct slab *s = slab_of(block);
+    if (!slab_may_have(s, block))
+        heap_error(function, block);
+    if (s->class == SLAB_LARGE)
+        return;
+    const struct word *word = words_find(block);
+    if (word && word_is_freed(*word) && heap_error_is_free(s, block))
+        heap_error(function, block);
 }
 
 static LATER void free_any(void *block)
 {
     struct track_thread *t = track_self;
+    must_be_live("free", block);
     if (unlikely(!track_is_fast(t, &track_page.root.pass))) {
         free_slowly(block);
         return;
@@ -408,6 +457,7 @@ static LATER void *realloc_slowly(void *block, size_t bytes, uintptr_t caller)
 {
     if (core_usable(block) == 0)
         return or_enomem(core_realloc(block, bytes)); /* says what is wrong with it */
+    must_be_live("realloc", block);
     bool counted = bytes <= BOOK_TRAILER_SIZE_MAX && track_wanted();
     struct track_taken old = track_take(block);
     void *moved = core_realloc(block, counted ? request_of(bytes) : bytes);
@@ -416,6 +466,7 @@ static LATER void *realloc_slowly(void *block, size_t bytes, uintptr_t caller)
         return no_memory();
     }
     track_taken_free(&old, true);
+    forget(moved);
     return counted ? track_alloc(moved, bytes, caller) : moved;
 }
 

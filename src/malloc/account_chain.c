@@ -106,7 +106,7 @@ static void put_back(void *block, const struct chain_note *note)
 
 static const struct chain_watch watch = {.add = add, .drop = drop, .put_back = put_back};
 
-__attribute__((section(".text.startup"))) void account_chain_begin(void)
+void account_chain_begin(void)
 {
     chain_watch_begin(&watch);
 }

@@ -4,8 +4,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "malloc/fatal.h"
 #include "malloc/grind.h"
+#include "malloc/heap_error.h"
 #include "malloc/huge.h"
 #include "malloc/lots.h"
 #include "malloc/node.h"
@@ -100,7 +100,7 @@ static __attribute__((noinline)) void free_mapped(void *block)
     case MAP_MACRO: {
         struct slab *s = slab_of(block);
         if (unlikely(!slab_may_have(s, block)))
-            fatal_block("free", "no block of this program's heap", block);
+            heap_error("free", block);
         heap_free_slowly(heap_get(), s, block);
         break;
     }
@@ -109,12 +109,12 @@ static __attribute__((noinline)) void free_mapped(void *block)
         if (unlikely(load_relaxed(&node_bound)))
             node_unbind(block, huge_usable(block));
         if (!huge_free(block))
-            fatal_block("free", "no block of this program's heap", block);
+            heap_error("free", block);
         source_age(&source_main); /* who has huge blocks alone comes to no other place */
         break;
     default:
         if (block)
-            fatal_block("free", "no block of this program's heap", block);
+            heap_error("free", block);
     }
 }
 
@@ -123,7 +123,7 @@ void core_free_slowly(void *block)
     if (likely(!nursery_has(block)))
         free_mapped(block);
     else if (!nursery_free(block))
-        fatal_block("free", "no block of this program's heap", block);
+        heap_error("free", block);
 }
 
 static __attribute__((noinline)) size_t usable_mapped(const void *block)
@@ -159,7 +159,7 @@ static __attribute__((noinline)) void *realloc_mapped(void *block, size_t bytes)
     if (map_kind(block) == MAP_MACRO) {
         struct slab *s = slab_of(block);
         if (unlikely(!slab_may_have(s, block)))
-            fatal_block("realloc", "no block of this program's heap", block);
+            heap_error("realloc", block);
         if (s->class == SLAB_LARGE) {
             bool large = bytes > SIZE_SMALL_MAX && bytes <= HEAP_LARGE_MAX;
             if (large && large_resize(s, bytes))
@@ -171,7 +171,7 @@ static __attribute__((noinline)) void *realloc_mapped(void *block, size_t bytes)
     }
     size_t had = usable_mapped(block);
     if (had == 0)
-        fatal_block("realloc", "no block of this program's heap", block);
+        heap_error("realloc", block);
     if (bytes <= HEAP_LARGE_MAX)
         return move(block, had, bytes);
     void *moved = huge_realloc(block, bytes);
@@ -186,7 +186,7 @@ static void *realloc_nursery(void *block, size_t bytes)
 {
     size_t had = nursery_usable(block);
     if (had == 0)
-        fatal_block("realloc", "no block of this program's heap", block);
+        heap_error("realloc", block);
     if (core_fits(had, bytes))
         return block;
     void *to = core_malloc_slowly(bytes);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "malloc/heap_error.h"
 #include "malloc/os.h"
 #include "malloc/words.h"
 
@@ -20,10 +21,21 @@ void *entry_malloc_slowly(struct heap *h, size_t bytes, uintptr_t caller)
     return likely(block) ? block : divert_malloc(bytes, caller);
 }
 
+void entry_error(void *block)
+{
+    heap_error("free", block);
+}
+
+/* Apart from what a program without a heap runs (link.ld), as is what is called below for blocks of slabs. */
+static __attribute__((noinline)) void free_slab(void *block, uintptr_t caller)
+{
+    entry_free_slab(block, caller);
+}
+
 void entry_free_further(void *block, uintptr_t caller)
 {
     if (map_kind(block) == MAP_MACRO)
-        entry_free_slab(block, caller);
+        free_slab(block, caller);
     else if (block)
         divert_free(block, caller);
 }
@@ -66,6 +78,8 @@ static __attribute__((noinline)) void *realloc_slab(void *block, size_t bytes, u
     struct slab *s = slab_of(block);
     if (unlikely(load_relaxed(&s->owner) != h || bytes > SIZE_SMALL_MAX))
         return divert_realloc(block, bytes, caller);
+    if (unlikely(slab_refuses(s, block) || !slab_starts(s, block)))
+        heap_error("realloc", block);
     size_t had = s->block_bytes;
     if (core_fits(had, bytes))
         return block;
@@ -82,7 +96,7 @@ static __attribute__((noinline)) void *entry_realloc(void *block, size_t bytes, 
     if (unlikely(!block))
         return entry_malloc(bytes, caller);
     if (unlikely(bytes == 0)) {
-        entry_free(block, caller);
+        entry_free_further(block, caller);
         return NULL;
     }
     return likely(map_is_near_macro(block)) ? realloc_slab(block, bytes, caller)

@@ -30,6 +30,9 @@ static inline __attribute__((always_inline)) void *entry_malloc(size_t bytes, ui
     return entry_malloc_slowly(h, bytes, caller);
 }
 
+/* The program freed what is no block, and ends. It is called last, so that the short way saves no registers. */
+void entry_error(void *block) __attribute__((noinline, cold));
+
 /* What is not in one of our macro-blocks, or not in a near one. */
 void entry_free_further(void *block, uintptr_t caller) __attribute__((noinline));
 
@@ -37,12 +40,16 @@ static inline __attribute__((always_inline)) void entry_free_slab(void *block, u
 {
     struct slab *s = slab_of(block);
     struct heap *h = heap_fast;
-    if (likely(load_relaxed(&s->owner) == h))
-        heap_push(h, s, block);
-    else if (h == &heap_accounted)
+    if (likely(load_relaxed(&s->owner) == h)) {
+        if (slab_refuses(s, block))
+            entry_error(block);
+        else
+            heap_push(h, s, block);
+    } else if (h == &heap_accounted) {
         account_free_own(block, s);
-    else
+    } else {
         divert_free_slab(block, s, caller);
+    }
 }
 
 static inline __attribute__((always_inline)) void entry_free(void *block, uintptr_t caller)

@@ -12,6 +12,7 @@
 
 #include "malloc/entry.h"
 #include "malloc/fatal.h"
+#include "site/module_symbol.h"
 
 typedef void handler_function(void);
 extern handler_function *get_new_handler(void) __asm__("_ZSt15get_new_handlerv")
@@ -21,10 +22,14 @@ extern void throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") __attribut
 /* RISKY: without an exception of ours, but a handler's comes through. */
 enum form { FORM_THROW, FORM_NOTHROW, FORM_RISKY };
 
-/* In a library that was loaded later, perhaps. */
+/* In the C++ library, which may have been loaded later, and with RTLD_LOCAL as all extensions of Python are: then dlsym() does not see it. */
 static void *find(void *known, const char *name)
 {
-    return known ? known : dlsym(RTLD_DEFAULT, name);
+    struct module_symbol symbol;
+    void *found = known ? known : dlsym(RTLD_DEFAULT, name);
+    if (!found && module_symbol_find_any((uintptr_t)find, name, &symbol) == 0)
+        found = (void *)symbol.addr;
+    return found;
 }
 
 static __attribute__((noinline, cold)) void *give_up(enum form form)
@@ -46,8 +51,11 @@ static void *without_memory(size_t bytes, size_t align, enum form form, uintptr_
 static void *without_throwing(size_t bytes, size_t align, uintptr_t caller)
 {
     static const char nothrow; /* an empty object */
-    void *next =
-        dlsym(RTLD_NEXT, align ? "_ZnwmSt11align_val_tRKSt9nothrow_t" : "_ZnwmRKSt9nothrow_t");
+    const char *name = align ? "_ZnwmSt11align_val_tRKSt9nothrow_t" : "_ZnwmRKSt9nothrow_t";
+    struct module_symbol symbol;
+    void *next = dlsym(RTLD_NEXT, name);
+    if (!next && module_symbol_find_any((uintptr_t)find, name, &symbol) == 0)
+        next = (void *)symbol.addr;
     if (!next) /* linked in: there is but one */
         return without_memory(bytes, align, FORM_RISKY, caller);
     if (align)

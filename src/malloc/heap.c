@@ -5,6 +5,7 @@
 #include <sys/single_threaded.h>
 
 #include "malloc/bin.h"
+#include "malloc/heap_error.h"
 #include "malloc/node.h"
 #include "malloc/policy.h"
 #include "malloc/pressure.h"
@@ -417,6 +418,8 @@ static void free_stray(struct heap *h, struct slab *s, void *block)
     struct strays *strays = &h->strays[s->class];
     const struct bin *b = &h->bin[s->class];
     bool at_once = b->open.n + b->held.n > 0 || policy_level() >= PRESSURE_HIGH;
+    if (unlikely(strays->first == block))
+        heap_error("free", block);
     if (strays->first && (at_once || slab_of(strays->first) != s))
         strays_send(h, strays);
     if (at_once)

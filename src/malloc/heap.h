@@ -161,15 +161,30 @@ static inline size_t slab_usable(const struct slab *s)
     return unlikely(s->class == SLAB_LARGE) ? large_usable(s) : s->block_bytes;
 }
 
-/* May it be a block of that slab? What costs nothing to see is seen: an address inside a large block, in a descriptor, or in slices that
- * were never a slab's. The rest is for hardening. */
+/* Is this where a block of a slab with a class begins? */
+static inline __attribute__((always_inline)) bool slab_starts(const struct slab *s,
+                                                              const void *block)
+{
+    uint32_t distance = (uint32_t)((uintptr_t)block % MACRO_BYTES) - (slab_slice(s) << SLICE_SHIFT);
+    return size_divides(s->class, distance);
+}
+
+/* May it be a block of that slab? Not seen is whether it was given out. */
 static inline bool slab_may_have(const struct slab *s, const void *block)
 {
     if (unlikely((uintptr_t)block % MACRO_BYTES < SLICE_BYTES))
         return false;
     if (s->class == SLAB_LARGE)
         return block == slab_memory(s) + s->start;
-    return s->class < SIZE_CLASSES && s->block_bytes != 0;
+    return s->class < SIZE_CLASSES && s->block_bytes != 0 && slab_starts(s, block);
+}
+
+/* Is that wrong for sure, of a slab that the heap owns? Two instructions: the rest of what could be seen (slab_starts()) is a tenth of what free()
+ * takes. */
+static inline __attribute__((always_inline)) bool slab_refuses(const struct slab *s,
+                                                               const void *block)
+{
+    return unlikely(block == s->free || (uintptr_t)block % SIZE_STEP != 0);
 }
 
 /* ---- the short ways ---- */

@@ -56,6 +56,17 @@ static inline uint32_t size_of_class(unsigned c)
  * slices serve another class; more where others share it and it would have four blocks. What is left over at its end is never touched. */
 extern const uint8_t size_slices[SIZE_CLASSES] __attribute__((visibility("hidden")));
 
+/* 2^32 divided by the size of the class, rounded up. */
+extern const uint32_t size_check[SIZE_CLASSES] __attribute__((visibility("hidden")));
+
+/* Is a distance from the start of a slab, up to 2^18, a multiple of the class's size? A multiplication instead of a division: the product is less than the
+ * factor for multiples alone. */
+static inline __attribute__((always_inline)) int size_divides(unsigned class, uint32_t distance)
+{
+    uint32_t check = size_check[class];
+    return distance * check < check;
+}
+
 /* The class whose slabs serve this one as well, while a heap has few blocks (bin.h): that of the next power of two from 64 bytes on, or itself. And how many
  * there are, right before it, that this is so for. */
 extern const uint8_t size_shared[SIZE_CLASSES] __attribute__((visibility("hidden")));

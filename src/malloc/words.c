@@ -65,7 +65,7 @@ struct word *words_take(void *block, uint32_t generation, struct word *ret_word,
 {
     const struct slab *s = slab_of(block);
     struct word *place = words_find(block);
-    if (!place || !place->high)
+    if (!place || !(place->high & WORD_GENERATION_MASK))
         return NULL;
     struct word word = *place;
     bool small = s->class != SLAB_LARGE;
@@ -73,12 +73,19 @@ struct word *words_take(void *block, uint32_t generation, struct word *ret_word,
     if (!word_read(word, generation, (uintptr_t)block, small ? s->block_bytes : s->asked, far, ret))
         return NULL;
     *ret_word = word;
-    place->high = 0;
+    place->high = (uint16_t)(word.high & ~WORD_GENERATION_MASK);
     return place;
+}
+
+void words_forget(void *block)
+{
+    struct word *word = words_find(block);
+    if (word && slab_of(block)->class != SLAB_LARGE) /* whose word begins anew with it */
+        *word = (struct word){0};
 }
 
 size_t words_inside(const void *block)
 {
     const struct word *word = words_find(block);
-    return word && word->high && word_is_far(*word) ? WORD_FAR_BYTES : 0;
+    return word && (word->high & WORD_GENERATION_MASK) && word_is_far(*word) ? WORD_FAR_BYTES : 0;
 }

@@ -8,7 +8,8 @@
  *
  *   low    bits  0-12  time, see word_time_pack()
  *          bits 13-31  number of the site in the book
- *   high   bits  0-5   generation of the process that made the block (book/trailer.h); 0: no block
+ *   high   bits  0-5   generation of the process that made the block (book/trailer.h); 0: no block. What is left of the word is then
+ *                      of the block that was freed there last: so a second free is known
  *          bit   6     odd: some of the bits above mean something else
  *          bits  7-15  slack: bytes between the asked ones and the block's end
  *
@@ -16,7 +17,8 @@
  *          bit  14     far: instead, the bytes asked stand in the last 4 of the block, and the program is not told of the last 8
  *          bit  15     sampled: the block is in the book's table of blocks, too
  *
- * Who allocates a block stores its low half, then the high one, with release; who frees it clears the high one. Whoever may read the memory of the
+ * Who allocates a block stores its low half, then the high one, with release; who frees it clears the generation. A block that is given out without
+ * being accounted has no word: all of it is cleared. Whoever may read the memory of the
  * process finds all arrays by the descriptors of slabs (root.h). For him the words are a stranger's: word_read() believes nothing.
  */
 #pragma once
@@ -174,6 +176,15 @@ bool words_put(void *block, size_t bytes, uint32_t low, uint32_t generation, boo
 /* Take its word away: where it was, what it was, and what it says; NULL: it has none, or is not known. */
 struct word *words_take(void *block, uint32_t generation, struct word *ret_word,
                         struct book_trailer *ret);
+
+/* A block that is given out, and may not be accounted, is not the one that was freed there. */
+void words_forget(void *block);
+
+/* Was the block freed, and nothing given out there since? */
+static inline bool word_is_freed(struct word word)
+{
+    return (word.high & WORD_GENERATION_MASK) == 0 && (word.low || word.high);
+}
 
 /* How many bytes at its end are not the program's. */
 size_t words_inside(const void *block);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -15,23 +14,14 @@
 
 enum { FETCH_MAX = 256 }; /* looked up at once, between two words of progress */
 
-/* Without a build-id only a file that is older than the process is the one that ran. */
-static bool trustworthy(const struct profile *p, const struct profile_module *m)
-{
-    struct stat info;
-    uint64_t start_s = m->started_real_ns / NS_PER_S;
-    if (m->build_id_len)
-        return true;
-    return stat(profile_text(p, m->path), &info) == 0 && (uint64_t)info.st_mtim.tv_sec < start_s &&
-           (uint64_t)info.st_ctim.tv_sec < start_s;
-}
-
-/* What to ask about a module, or false where there is nothing to ask. */
+/* What to ask about a module, or false where there is nothing to ask. Without a build-id only a file that is older
+ * than the process is the one that ran. */
 static bool query_of(const struct profile *p, const struct profile_module *m,
                      struct symbol_query *ret_query)
 {
     const char *path = profile_text(p, m->path);
-    if (m->kind != PROFILE_MODULE_FILE || path[0] != '/' || !trustworthy(p, m))
+    if (m->kind != PROFILE_MODULE_FILE || path[0] != '/' ||
+        (!m->build_id_len && !m->started_real_ns))
         return false;
     *ret_query = (struct symbol_query){
         .path = path,
@@ -39,6 +29,7 @@ static bool query_of(const struct profile *p, const struct profile_module *m,
         .build_id_len = m->build_id_len,
         .pid = m->pid,
         .map_start = m->map_start,
+        .before_s = (int64_t)(m->started_real_ns / NS_PER_S),
         .is_return_address = true,
     };
     return true;

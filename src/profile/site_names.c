@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/buffer.h"
 #include "base/clock.h"
@@ -45,21 +44,11 @@ void site_names_freep(struct site_names **names)
     free(*names);
 }
 
-/* Neither written nor replaced since then? */
-static bool unchanged_since(const char *path, uint64_t real_ns)
-{
-    struct stat info;
-    if (stat(path, &info) < 0)
-        return false;
-    return (uint64_t)info.st_mtim.tv_sec < real_ns / NS_PER_S &&
-           (uint64_t)info.st_ctim.tv_sec < real_ns / NS_PER_S;
-}
-
 struct site_name site_names_find_code(struct site_names *names, const struct site_code *code)
 {
     struct site_name none = {0};
     if (!names || !names->symbolizer || code->path[0] != '/' ||
-        (!code->build_id_len && !unchanged_since(code->path, code->started_real_ns)))
+        (!code->build_id_len && !code->started_real_ns))
         return none;
     struct symbol_query query = {
         .path = code->path,
@@ -68,6 +57,7 @@ struct site_name site_names_find_code(struct site_names *names, const struct sit
         .offset = code->offset,
         .pid = code->pid,
         .map_start = code->map_start,
+        .before_s = (int64_t)(code->started_real_ns / NS_PER_S),
         .is_return_address = true,
     };
     const struct symbol_frame *frames;

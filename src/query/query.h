@@ -148,6 +148,14 @@ struct query_code {
     uint64_t started_ns; /* when the process was started, since 1970; 0: not known */
 };
 
+/* The rule about details, for every surface: root (`sees_all`) sees those of all processes, a user those of
+ * that user's own. Details are command lines, paths, call sites, tags and single blocks; of a process that ended also
+ * its program and how it ended. */
+static inline bool query_may_see(bool sees_all, uint32_t viewer_uid, uint32_t owner_uid)
+{
+    return sees_all || (viewer_uid == owner_uid && owner_uid != UINT32_MAX);
+}
+
 /* The world as this run sees it. Everything is borrowed during query_run(). */
 struct query_world {
     struct ledger *ledger; /* refreshed by the caller; NULL: no rows but of exited and own tables */
@@ -157,8 +165,7 @@ struct query_world {
     const struct host *host;       /* refreshed by the caller; NULL: no rows of host and system */
     const struct cgroups *cgroups; /* a whole look; NULL: no rows of cgroups */
 
-    /* Who asks. Root, and whoever looks at what is his to read, sees all. Others get the figures of
-     * all processes, but command lines, paths, call sites, tags and single blocks of their own only. */
+    /* Who asks: see query_may_see(). A command that reads the files itself sees all that it can read. */
     bool sees_all;
     uint32_t viewer_uid;
 

@@ -402,7 +402,8 @@ static bool may_see(const struct query_table *table, const struct query_world *w
                     const struct query_row *row)
 {
     uint32_t uid;
-    return world->sees_all || !table->owner || !table->owner(row, &uid) || uid == world->viewer_uid;
+    return !table->owner || !table->owner(row, &uid) ||
+           query_may_see(world->sees_all, world->viewer_uid, uid);
 }
 
 /* Is it a row that this question, by this viewer, is about at all? */

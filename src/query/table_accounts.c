@@ -140,11 +140,18 @@ static uint8_t capacity_missing(const struct ledger_capacity *c)
     return c->space == MEMOIR_SPACE_CB || c->space == MEMOIR_SPACE_KERNEL ? 0 : QUERY_UNKNOWN;
 }
 
+/* A user whose claim is disputed sees it all the same: it holds for that user's own processes. */
+static uint64_t capacity_of(const struct query_world *world, const struct ledger_capacity *c)
+{
+    return world->sees_all ? c->capacity : ledger_capacity_for(c, world->viewer_uid);
+}
+
 static void get_capacity(const struct query_world *world, const struct query_row *row,
                          const struct query_field *field, struct query_value *ret)
 {
-    if (row->capacity->capacity)
-        query_set_number(ret, row->capacity->capacity);
+    uint64_t capacity = capacity_of(world, row->capacity);
+    if (capacity)
+        query_set_number(ret, capacity);
     else
         ret->state = capacity_missing(row->capacity);
 }
@@ -161,8 +168,9 @@ static void get_free(const struct query_world *world, const struct query_row *ro
                      const struct query_field *field, struct query_value *ret)
 {
     const struct ledger_capacity *c = row->capacity;
-    if (c->capacity)
-        query_set_number(ret, c->capacity > c->used ? c->capacity - c->used : 0);
+    uint64_t capacity = capacity_of(world, c);
+    if (capacity)
+        query_set_number(ret, capacity > c->used ? capacity - c->used : 0);
     else
         ret->state = capacity_missing(c);
 }
@@ -170,10 +178,11 @@ static void get_free(const struct query_world *world, const struct query_row *ro
 static void get_percent(const struct query_world *world, const struct query_row *row,
                         const struct query_field *field, struct query_value *ret)
 {
-    if (!row->capacity->capacity)
+    uint64_t capacity = capacity_of(world, row->capacity);
+    if (!capacity)
         return; /* out of nothing known; no part of a sum's share either */
     query_set_number(ret, row->capacity->used);
-    ret->per = row->capacity->capacity;
+    ret->per = capacity;
 }
 
 static void get_blocks(const struct query_world *world, const struct query_row *row,
@@ -235,17 +244,26 @@ static void get_unattributed(const struct query_world *world, const struct query
         ret->state = QUERY_UNKNOWN;
 }
 
-static void get_confirmed(const struct query_world *world, const struct query_row *row,
-                          const struct query_field *field, struct query_value *ret)
+enum { YES_CONFIRMED, YES_DISPUTED };
+
+static void get_yes(const struct query_world *world, const struct query_row *row,
+                    const struct query_field *field, struct query_value *ret)
 {
-    query_set_number(ret, row->capacity->confirmed);
+    query_set_number(ret, field->column->arg == YES_CONFIRMED ? row->capacity->confirmed
+                                                              : row->capacity->disputed);
 }
 
 static const struct query_column device_columns[] = {
     DEVICE_COLUMNS(0),
     {"node", "name of the machine", QUERY_TEXT, .get = get_node},
-    {"capacity", "size of the space, by the driver, else the largest that a process told",
+    {"capacity",
+     "size of the space: as the driver or root tells it, else as all users claim it who claim one; where they "
+     "disagree, your own claim",
      QUERY_BYTES, .get = get_capacity},
+    {"confirmed", "whether the driver or root tells the capacity", QUERY_YES, .arg = YES_CONFIRMED,
+     .get = get_yes},
+    {"disputed", "whether a user claims another capacity", QUERY_YES, .arg = YES_DISPUTED,
+     .get = get_yes},
     {"used", "held by processes that live", QUERY_BYTES, .get = get_used},
     {"free", "capacity less used", QUERY_BYTES, .get = get_free},
     {"percent", "used as a share of the capacity", QUERY_PERCENT, .get = get_percent},
@@ -260,7 +278,6 @@ static const struct query_column device_columns[] = {
      QUERY_MAX, .get = get_driver_processes},
     {"unattributed", "driver.used less what is accounted, where the driver counts more",
      QUERY_BYTES, .get = get_unattributed},
-    {"confirmed", "is capacity what the driver says", QUERY_YES, .get = get_confirmed},
     {0},
 };
 

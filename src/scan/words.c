@@ -68,7 +68,8 @@ static int large(struct scan_words *w, const struct slab *s, uint64_t descriptor
 {
     uint64_t room = (uint64_t)s->slices << SLICE_SHIFT;
     struct slab now;
-    if (s->start > room || s->asked > room - s->start || !s->large_word.high)
+    if (s->start > room || s->asked > room - s->start ||
+        !(s->large_word.high & WORD_GENERATION_MASK))
         return 0;
     fence_acquire();
     if (w->goes_on && (scan_memory_read(w->memory, descriptor, &now, sizeof(now)) != sizeof(now) ||
@@ -129,7 +130,8 @@ static int small(struct scan_words *w, const struct slab *s, unsigned slice, uin
         uint64_t start = memory + i * s->block_bytes, end = start + s->block_bytes;
         uint32_t far = 0;
         bool is_far = word_is_far(*word);
-        if (!word->high || (is_far && !far_read(w, word, array + i * sizeof(*word), end, &far)))
+        if (!(word->high & WORD_GENERATION_MASK) ||
+            (is_far && !far_read(w, word, array + i * sizeof(*word), end, &far)))
             continue;
         int r = tell(w, *word, start, s->block_bytes, is_far ? &far : NULL);
         if (r != 0)

@@ -99,20 +99,36 @@ static int phdrs_find(const struct module_object *o, const ElfW(Phdr) * *ret_phd
     return 0;
 }
 
+static const ElfW(Phdr) *
+    segment_of(const struct module_object *o, const ElfW(Phdr) * phdrs, size_t n, uintptr_t addr)
+{
+    for (size_t i = 0; i < n; i++) {
+        uintptr_t start = o->map->l_addr + phdrs[i].p_vaddr;
+        if (phdrs[i].p_type == PT_LOAD && (phdrs[i].p_flags & PF_R) && addr >= start &&
+            addr - start < phdrs[i].p_memsz && object_has(o, start, phdrs[i].p_memsz))
+            return &phdrs[i];
+    }
+    return NULL;
+}
+
 static int segment_find(const struct module_object *o, const ElfW(Phdr) * phdrs, size_t n,
                         uintptr_t addr, const uint8_t **ret_lo, const uint8_t **ret_hi)
 {
-    uintptr_t bias = o->map->l_addr;
-    for (size_t i = 0; i < n; i++) {
-        uintptr_t start = bias + phdrs[i].p_vaddr;
-        if (phdrs[i].p_type != PT_LOAD || !(phdrs[i].p_flags & PF_R) || addr < start ||
-            addr - start >= phdrs[i].p_memsz || !object_has(o, start, phdrs[i].p_memsz))
-            continue;
-        *ret_lo = (const uint8_t *)start;
-        *ret_hi = *ret_lo + phdrs[i].p_memsz;
-        return 0;
-    }
-    return -ENOENT;
+    const ElfW(Phdr) *segment = segment_of(o, phdrs, n, addr);
+    if (!segment)
+        return -ENOENT;
+    *ret_lo = (const uint8_t *)(o->map->l_addr + segment->p_vaddr);
+    *ret_hi = *ret_lo + segment->p_memsz;
+    return 0;
+}
+
+uint32_t module_segment_flags(const struct module_object *object, uintptr_t addr)
+{
+    const ElfW(Phdr) * phdrs, *segment = NULL;
+    size_t n;
+    if (phdrs_find(object, &phdrs, &n) == 0)
+        segment = segment_of(object, phdrs, n, addr);
+    return segment ? segment->p_flags : 0;
 }
 
 int module_segment_find(const struct module_object *object, uintptr_t addr, const uint8_t **ret_lo,

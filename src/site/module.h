@@ -56,6 +56,9 @@ bool module_object_permanent(const struct module_object *object);
 int module_segment_find(const struct module_object *object, uintptr_t addr, const uint8_t **ret_lo,
                         const uint8_t **ret_hi);
 
+/* PF_R, PF_W, PF_X of the segment around `addr`, as the file has them; 0 if there is no readable one. */
+uint32_t module_segment_flags(const struct module_object *object, uintptr_t addr);
+
 /* Where the build-id lies in memory; -ENOENT if there is none. */
 int module_build_id_find(const struct module_object *object, const uint8_t **ret_id,
                          size_t *ret_len);

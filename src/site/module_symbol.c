@@ -68,6 +68,7 @@ static bool symbol_check(const struct tables *t, uint32_t index, const char *nam
         return false;
     ret->addr = t->object->map->l_addr + symbol->st_value;
     ret->bytes = symbol->st_size;
+    ret->entry = symbol;
     return true;
 }
 
@@ -98,4 +99,32 @@ int module_symbol_find(const struct module_object *object, const char *name,
             return -ENOENT;
     }
     return -ENOENT;
+}
+
+/* ---- in any module ---- */
+
+struct any {
+    struct module_object beside;
+    const char *name;
+    struct module_symbol *ret;
+};
+
+static int any_check(struct dl_phdr_info *info, size_t size, void *argument)
+{
+    struct any *any = argument;
+    struct module_object object;
+    for (int i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_LOAD)
+            return module_object_find(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr, &object) == 0 &&
+                   object.map_start != any->beside.map_start &&
+                   module_symbol_find(&object, any->name, any->ret) == 0;
+    return 0;
+}
+
+int module_symbol_find_any(uintptr_t beside, const char *name, struct module_symbol *ret_symbol)
+{
+    struct any any = {.name = name, .ret = ret_symbol};
+    if (module_object_find(beside, &any.beside) < 0)
+        return -ENOENT;
+    return dl_iterate_phdr(any_check, &any) ? 0 : -ENOENT;
 }

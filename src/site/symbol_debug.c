@@ -2,30 +2,23 @@
 #include "site/symbol_debug.h"
 
 #include <elfutils/libdwelf.h>
-#include <fcntl.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 
 enum { CRC_FILE_MAX = 1 << 30 }; /* larger debug files without build-id are not read whole */
 
-void symbol_debug_init(struct symbol_debug *debug, int fd, const char *path, const char *debug_dir)
+void symbol_debug_init(struct symbol_debug *debug, int fd, symbol_give *give, void *context)
 {
-    *debug = (struct symbol_debug){.fd = fd, .debug_dir = debug_dir};
-    if (path && path[0] == '/')
-        debug->path = strdup(path);
+    *debug = (struct symbol_debug){.fd = fd, .give = give, .context = context};
 }
 
 void symbol_debug_release(struct symbol_debug *debug)
 {
     if (debug->fd >= 0)
         close(debug->fd);
-    free(debug->path);
     *debug = (struct symbol_debug){.fd = -1};
 }
 
@@ -72,18 +65,29 @@ static bool belongs(int fd, const uint8_t *build_id, size_t len, uint32_t crc)
     return same;
 }
 
-/* As the worker, which may have no right to /proc/self/fd by which symbol_file_open() goes. */
-static int open_regular(const char *path)
+/* The first of the files given that belongs to the module; the others are closed. */
+static int choose(struct symbol_debug *debug, const struct symbol_want *want,
+                  const uint8_t *build_id, size_t build_id_len, uint32_t crc)
 {
-    struct stat st;
-    if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
-        return -1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))) {
-        close(fd);
-        return -1;
+    int fds[SYMBOL_GIVEN_MAX], found = -1;
+    size_t n = debug->give ? debug->give(debug->context, want, fds) : 0;
+    for (size_t i = 0; i < n; i++) {
+        if (found < 0 && belongs(fds[i], build_id, build_id_len, crc))
+            found = fds[i];
+        else
+            close(fds[i]);
     }
-    return fd;
+    return found;
+}
+
+static int ask(struct symbol_debug *debug, enum symbol_want_kind kind, const void *bytes,
+               size_t len, const uint8_t *build_id, size_t build_id_len, uint32_t crc)
+{
+    struct symbol_want want = {.kind = (uint8_t)kind, .len = (uint8_t)len};
+    if (len == 0 || len > SYMBOL_WANT_MAX)
+        return -1;
+    memcpy(want.bytes, bytes, len);
+    return choose(debug, &want, build_id, build_id_len, crc);
 }
 
 int symbol_debug_find(struct symbol_debug *debug, const uint8_t *build_id, size_t build_id_len,
@@ -95,27 +99,16 @@ int symbol_debug_find(struct symbol_debug *debug, const uint8_t *build_id, size_
             return fd;
         close(fd);
     }
-    /* A link names a file, not a place. */
-    if (!debuglink || !debug->path || debuglink[0] == '\0' || strchr(debuglink, '/'))
-        return -1;
-    int dir_len = (int)(strrchr(debug->path, '/') - debug->path);
-    static const struct {
-        bool under_debug_dir;
-        const char *sub;
-    } places[] = {{false, ""}, {false, "/.debug"}, {true, ""}};
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        char path[4096];
-        int n = snprintf(path, sizeof(path), "%s%.*s%s/%s",
-                         places[i].under_debug_dir ? debug->debug_dir : "", dir_len, debug->path,
-                         places[i].sub, debuglink);
-        if (n < 0 || (size_t)n >= sizeof(path) || strcmp(path, debug->path) == 0)
-            continue;
-        int fd = open_regular(path);
-        if (fd < 0)
-            continue;
-        if (belongs(fd, build_id, build_id_len, debuglink_crc))
-            return fd;
-        close(fd);
-    }
-    return -1;
+    return debuglink ? ask(debug, SYMBOL_WANT_LINK, debuglink, strlen(debuglink), build_id,
+                           build_id_len, debuglink_crc)
+                     : -1;
+}
+
+int symbol_debug_alternate(struct symbol_debug *debug, const uint8_t *build_id, size_t build_id_len,
+                           const char *path)
+{
+    int fd = ask(debug, SYMBOL_WANT_BUILD_ID, build_id, build_id_len, build_id, build_id_len, 0);
+    if (fd < 0 && path[0] == '/' && build_id_len > 0)
+        fd = ask(debug, SYMBOL_WANT_PATH, path, strlen(path), build_id, build_id_len, 0);
+    return fd;
 }

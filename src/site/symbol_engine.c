@@ -27,7 +27,11 @@ struct file_id {
 struct module {
     struct module *next; /* more recently used first */
     struct file_id id;
+    uint32_t owner;            /* of the query: debug files are found with this user's rights */
     struct symbol_debug debug; /* where its debug information may be */
+    Dwarf *alternate;          /* that its debug information refers to (dwz), or NULL */
+    int alternate_fd;
+    bool alternate_tried;
     Dwfl *dwfl;
     Dwfl_Module *dwfl_module;
     struct symbol_units *units; /* made when it is needed */
@@ -39,17 +43,19 @@ struct symbol_engine {
     struct module *modules;
     unsigned count;
     unsigned max;
-    const char *debug_dir;
+    symbol_give *give;
+    void *context; /* of `give` */
 };
 
-int symbol_engine_new(unsigned modules_max, const char *debug_dir,
+int symbol_engine_new(unsigned modules_max, symbol_give *give, void *context,
                       struct symbol_engine **ret_engine)
 {
     struct symbol_engine *e = calloc(1, sizeof(*e));
     if (!e)
         return -ENOMEM;
     e->max = modules_max > 0 ? modules_max : 1;
-    e->debug_dir = debug_dir;
+    e->give = give;
+    e->context = context;
     elf_version(EV_CURRENT);
     *ret_engine = e;
     return 0;
@@ -62,6 +68,10 @@ static void module_free(struct module *m)
     symbol_units_free(m->units);
     if (m->dwfl)
         dwfl_end(m->dwfl);
+    if (m->alternate)
+        dwarf_end(m->alternate);
+    if (m->alternate_fd >= 0)
+        close(m->alternate_fd);
     symbol_debug_release(&m->debug);
     free(m);
 }
@@ -93,8 +103,8 @@ static bool file_id_equal(const struct file_id *a, const struct file_id *b)
            a->mtime.tv_sec == b->mtime.tv_sec && a->mtime.tv_nsec == b->mtime.tv_nsec;
 }
 
-/* libdwfl asks for debug information: answer from what the query's owner opened, then from the file
- * system; never from a server. */
+/* libdwfl asks for debug information: answer from what came with the query, then from what the symbolizer can open;
+ * never from a server. */
 static int find_debuginfo(Dwfl_Module *dwfl_module, void **userdata, const char *name,
                           Dwarf_Addr base, const char *file, const char *debuglink,
                           GElf_Word debuglink_crc, char **debuginfo_name)
@@ -167,8 +177,27 @@ static void module_add(struct symbol_engine *e, struct module *m)
     modules_trim(e);
 }
 
+/* Debug information may refer to a file that several share, which libdw would open by its path. */
+static void alternate_set(struct module *m)
+{
+    Dwarf_Addr bias;
+    const char *name;
+    const void *id;
+    if (m->alternate_tried)
+        return;
+    m->alternate_tried = true;
+    Dwarf *dwarf = dwfl_module_getdwarf(m->dwfl_module, &bias);
+    ssize_t len = dwarf ? dwelf_dwarf_gnu_debugaltlink(dwarf, &name, &id) : 0;
+    if (len <= 0)
+        return;
+    m->alternate_fd = symbol_debug_alternate(&m->debug, id, (size_t)len, name);
+    m->alternate = m->alternate_fd >= 0 ? dwarf_begin(m->alternate_fd, DWARF_C_READ) : NULL;
+    if (m->alternate)
+        dwarf_setalt(dwarf, m->alternate);
+}
+
 /* The module for an open file, which is taken; moved to the front of the list. */
-static int module_get(struct symbol_engine *e, int *fd, int *debug_fd, const char *path,
+static int module_get(struct symbol_engine *e, int *fd, int *debug_fd, uint32_t owner,
                       struct module **ret_module)
 {
     struct file_id id;
@@ -177,7 +206,7 @@ static int module_get(struct symbol_engine *e, int *fd, int *debug_fd, const cha
         return r;
     for (struct module **at = &e->modules; *at; at = &(*at)->next) {
         struct module *m = *at;
-        if (!file_id_equal(&m->id, &id))
+        if (m->owner != owner || !file_id_equal(&m->id, &id))
             continue;
         *at = m->next;
         m->next = e->modules;
@@ -189,7 +218,9 @@ static int module_get(struct symbol_engine *e, int *fd, int *debug_fd, const cha
     if (!m)
         return -ENOMEM;
     m->id = id;
-    symbol_debug_init(&m->debug, debug_fd ? MEMOIR_TAKE_FD(*debug_fd) : -1, path, e->debug_dir);
+    m->owner = owner;
+    m->alternate_fd = -1;
+    symbol_debug_init(&m->debug, debug_fd ? MEMOIR_TAKE_FD(*debug_fd) : -1, e->give, e->context);
     m->error = module_open(m, MEMOIR_TAKE_FD(*fd));
     module_add(e, m);
     *ret_module = m;
@@ -219,7 +250,7 @@ static int module_choose(struct symbol_engine *e, const struct symbol_query *q,
         struct module *m = NULL;
         /* The debug file is lent to the module only if that is what it belongs to: a copy. */
         int copy = *debug >= 0 ? dup(*debug) : -1;
-        r = module_get(e, &files->main_fd, &copy, q->path, &m);
+        r = module_get(e, &files->main_fd, &copy, q->owner, &m);
         if (copy >= 0)
             close(copy);
         if (r == 0 && build_is(m, q)) {
@@ -231,7 +262,7 @@ static int module_choose(struct symbol_engine *e, const struct symbol_query *q,
     }
     if (files->debug_fd >= 0) {
         struct module *m = NULL;
-        int d = module_get(e, &files->debug_fd, NULL, NULL, &m);
+        int d = module_get(e, &files->debug_fd, NULL, q->owner, &m);
         if (d == 0 && build_is(m, q)) {
             *ret_module = m;
             return 0;
@@ -259,6 +290,7 @@ void symbol_engine_look_up(const struct symbol_lookup *lookup, uint64_t offset,
     buffer_append(record, &header, sizeof(header));
     if (lookup->module) {
         struct module *m = lookup->module;
+        alternate_set(m);
         struct symbol_place place = {.module = m->dwfl_module,
                                      .units = &m->units,
                                      .address = offset + m->bias,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/buffer.h"
+#include "site/symbol_debug.h"
 #include "site/symbol_file.h"
 
 enum {
@@ -29,8 +30,8 @@ struct symbol_record_frame {
 
 struct symbol_engine;
 
-/* `debug_dir` is borrowed for the engine's life. */
-int symbol_engine_new(unsigned modules_max, const char *debug_dir,
+/* `give` opens separate debug files; NULL: there are none. */
+int symbol_engine_new(unsigned modules_max, symbol_give *give, void *context,
                       struct symbol_engine **ret_engine);
 void symbol_engine_free(struct symbol_engine *engine);
 

@@ -4,12 +4,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+enum { PATH_BYTES_MAX = 4096 };
 
 /* Turn a descriptor that only names a file into one that reads it, if it is a regular file. Looking
  * first matters: opening a device or a FIFO already does something. */
@@ -35,14 +38,14 @@ static int take_path_fd(int path_fd)
     return fd;
 }
 
-int symbol_file_open(const char *path)
+static int path_open(const char *path)
 {
     return take_path_fd(open(path, O_PATH | O_CLOEXEC));
 }
 
-/* The file that the process has mapped at `start`, whatever its name is by now. The kernel asks for
+/* Names (O_PATH) the file that the process has mapped at `start`, whatever its path is by now. The kernel asks for
  * CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN. */
-static int open_mapped(pid_t pid, uint64_t start)
+static int mapped_find(pid_t pid, uint64_t start)
 {
     char name[64], *line = NULL;
     size_t room = 0;
@@ -56,7 +59,8 @@ static int open_mapped(pid_t pid, uint64_t start)
         if (sscanf(line, "%llx-%llx", &lo, &hi) != 2 || lo != start)
             continue;
         snprintf(name, sizeof(name), "/proc/%d/map_files/%llx-%llx", (int)pid, lo, hi);
-        result = take_path_fd(open(name, O_PATH | O_CLOEXEC));
+        result = open(name, O_PATH | O_CLOEXEC);
+        result = result < 0 ? -errno : result;
         break;
     }
     free(line);
@@ -79,55 +83,88 @@ static int open_in_root(pid_t pid, const char *path)
     return fd;
 }
 
-static int only_public(int fd)
+static int only_before(int fd, int64_t before_s)
 {
     struct stat st;
-    if (fd < 0 || (fstat(fd, &st) == 0 && st.st_mode & S_IROTH))
+    if (fd < 0 || before_s == 0 ||
+        (fstat(fd, &st) == 0 && st.st_mtim.tv_sec < before_s && st.st_ctim.tv_sec < before_s))
         return fd;
     close(fd);
-    return -EACCES;
+    return -ESTALE;
 }
 
-static int open_main(const struct symbol_query *q, bool public_only)
+int symbol_wanted_open(const struct symbol_wanted *wanted)
 {
     int fd = -ENOENT;
-    if (q->pid > 0) {
-        if (q->map_start != 0)
-            fd = open_mapped(q->pid, q->map_start);
-        if (fd >= 0)
-            return fd; /* whoever runs it may know what it is */
-        if (q->path && q->path[0] == '/')
-            fd = open_in_root(q->pid, q->path);
-    }
-    /* A process that is gone leaves only its path; the build-id then tells whether that is still the
-     * same file. Without one, a path of another's file system is not believed in ours. */
-    bool checked = q->pid <= 0 || q->build_id_len > 0;
-    if (fd < 0 && checked && q->path && q->path[0] == '/')
-        fd = symbol_file_open(q->path);
-    return public_only ? only_public(fd) : fd;
+    if (wanted->mapped >= 0)
+        fd = reopen_regular(wanted->mapped);
+    if (fd < 0 && wanted->pid > 0 && wanted->in_root && wanted->in_root[0] == '/')
+        fd = open_in_root(wanted->pid, wanted->in_root);
+    if (fd < 0 && wanted->path && wanted->path[0] == '/')
+        fd = path_open(wanted->path);
+    return only_before(fd, wanted->before_s);
 }
 
-static int open_debug(const struct symbol_query *q, const char *debug_dir)
+static int wanted_open(const struct symbol_host *host, uint32_t owner,
+                       const struct symbol_wanted *wanted)
 {
-    char path[4096];
-    if (q->build_id_len < 2 || q->build_id_len > SYMBOL_BUILD_ID_MAX)
+    if (host)
+        return owner == (uint32_t)SYMBOL_OWNER_NONE ? -EACCES
+                                                    : host->open(host->context, owner, wanted);
+    return symbol_wanted_open(wanted);
+}
+
+static int open_main(const struct symbol_query *q, const struct symbol_host *host)
+{
+    struct symbol_wanted wanted = {.pid = q->pid, .mapped = -1};
+    if (q->pid > 0 && q->map_start != 0)
+        wanted.mapped = mapped_find(q->pid, q->map_start);
+    if (q->pid > 0)
+        wanted.in_root = q->path;
+    /* A process that is gone leaves only its path; the build-id then tells whether that is still the
+     * same file. Without one, a path of another's file system is not believed in ours. */
+    if (q->pid <= 0 || q->build_id_len > 0)
+        wanted.path = q->path;
+    if (q->build_id_len == 0)
+        wanted.before_s = q->before_s;
+    int fd = wanted_open(host, q->owner, &wanted);
+    if (wanted.mapped >= 0)
+        close(wanted.mapped);
+    return fd;
+}
+
+/* The path of a debug file by build-id; false if it does not fit. */
+static bool debug_path(const char *debug_dir, const uint8_t *id, size_t len,
+                       char ret_path[static PATH_BYTES_MAX])
+{
+    if (len < 2 || len > SYMBOL_BUILD_ID_MAX)
+        return false;
+    size_t room = PATH_BYTES_MAX - 2 * SYMBOL_BUILD_ID_MAX - 8;
+    int n = snprintf(ret_path, room, "%s/.build-id/%02x/", debug_dir, id[0]);
+    if (n < 0 || (size_t)n >= room)
+        return false;
+    for (size_t i = 1; i < len; i++)
+        n += sprintf(ret_path + n, "%02x", id[i]);
+    memcpy(ret_path + n, ".debug", sizeof(".debug"));
+    return true;
+}
+
+static int open_debug(const struct symbol_query *q, const char *debug_dir,
+                      const struct symbol_host *host)
+{
+    char path[PATH_BYTES_MAX];
+    if (!debug_path(debug_dir, q->build_id, q->build_id_len, path))
         return -1;
-    int n = snprintf(path, sizeof(path) - 2 * SYMBOL_BUILD_ID_MAX - 8, "%s/.build-id/%02x/",
-                     debug_dir, q->build_id[0]);
-    if (n < 0 || (size_t)n >= sizeof(path) - 2 * SYMBOL_BUILD_ID_MAX - 8)
-        return -1;
-    for (size_t i = 1; i < q->build_id_len; i++)
-        n += sprintf(path + n, "%02x", q->build_id[i]);
-    memcpy(path + n, ".debug", sizeof(".debug"));
-    int fd = symbol_file_open(path);
+    int fd = wanted_open(host, q->owner,
+                         &(struct symbol_wanted){.pid = q->pid, .mapped = -1, .path = path});
     return fd < 0 ? -1 : fd;
 }
 
-void symbol_files_open(const struct symbol_query *query, const char *debug_dir, bool public_only,
-                       struct symbol_files *ret_files)
+void symbol_files_open(const struct symbol_query *query, const char *debug_dir,
+                       const struct symbol_host *host, struct symbol_files *ret_files)
 {
-    struct symbol_files files = {.main_fd = open_main(query, public_only),
-                                 .debug_fd = open_debug(query, debug_dir)};
+    struct symbol_files files = {.main_fd = open_main(query, host),
+                                 .debug_fd = open_debug(query, debug_dir, host)};
     if (files.main_fd < 0) {
         files.main_error = files.main_fd;
         files.main_fd = -1;
@@ -142,4 +179,64 @@ void symbol_files_close(struct symbol_files *files)
     if (files->debug_fd >= 0)
         close(files->debug_fd);
     files->main_fd = files->debug_fd = -1;
+}
+
+/* ---- what the worker asks for ---- */
+
+/* The worker may be in the hands of a file's author: root gives it nothing that is not for everybody. */
+static int give_one(const struct symbol_query *q, const struct symbol_host *host, const char *path)
+{
+    struct stat st;
+    int fd = wanted_open(host, q->owner,
+                         &(struct symbol_wanted){.pid = q->pid, .mapped = -1, .path = path});
+    if (fd < 0 || host || geteuid() != 0 || (fstat(fd, &st) == 0 && st.st_mode & S_IROTH))
+        return fd;
+    close(fd);
+    return -EACCES;
+}
+
+/* A link names a file, not a place. */
+static size_t give_link(const struct symbol_query *q, const char *debug_dir,
+                        const struct symbol_host *host, const char *name, int *ret_fds)
+{
+    static const struct {
+        bool under_debug_dir;
+        const char *sub;
+    } places[SYMBOL_GIVEN_MAX] = {{false, ""}, {false, "/.debug"}, {true, ""}};
+    size_t n = 0;
+    if (!q->path || q->path[0] != '/' || !name[0] || strchr(name, '/'))
+        return 0;
+    int dir_len = (int)(strrchr(q->path, '/') - q->path);
+    for (size_t i = 0; i < SYMBOL_GIVEN_MAX; i++) {
+        char path[PATH_BYTES_MAX];
+        int len =
+            snprintf(path, sizeof(path), "%s%.*s%s/%s", places[i].under_debug_dir ? debug_dir : "",
+                     dir_len, q->path, places[i].sub, name);
+        if (len < 0 || (size_t)len >= sizeof(path) || strcmp(path, q->path) == 0)
+            continue;
+        int fd = give_one(q, host, path);
+        if (fd >= 0)
+            ret_fds[n++] = fd;
+    }
+    return n;
+}
+
+size_t symbol_files_give(const struct symbol_query *query, const char *debug_dir,
+                         const struct symbol_host *host, const struct symbol_want *want,
+                         int ret_fds[static SYMBOL_GIVEN_MAX])
+{
+    char text[SYMBOL_WANT_MAX + 1], path[PATH_BYTES_MAX];
+    memcpy(text, want->bytes, want->len);
+    text[want->len] = '\0';
+    if (want->kind == SYMBOL_WANT_LINK)
+        return strlen(text) == want->len ? give_link(query, debug_dir, host, text, ret_fds) : 0;
+    size_t dir_len = strlen(debug_dir);
+    bool inside = want->kind == SYMBOL_WANT_PATH && strncmp(text, debug_dir, dir_len) == 0 &&
+                  text[dir_len] == '/' && !strstr(text, "/../");
+    bool by_id = want->kind == SYMBOL_WANT_BUILD_ID &&
+                 debug_path(debug_dir, (const uint8_t *)text, want->len, path);
+    if (!inside && !by_id)
+        return 0;
+    ret_fds[0] = give_one(query, host, inside ? text : path);
+    return ret_fds[0] >= 0;
 }

@@ -1,11 +1,15 @@
-/* The worker process and the talk with it: one request, one answer. */
+/* The worker process and the talk with it.
+ *
+ * The worker says READY once it is confined. A request is a struct request with its files, then its offsets; the
+ * answer is a record for each offset, each after its length. Before a record the worker may send WANT and a
+ * struct symbol_want; the parent sends back one byte, the number of files, with the files. */
 #include "site/symbol_worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -16,14 +20,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "site/symbol_confine.h"
 #include "site/symbol_engine.h"
 
 enum {
-    PATH_BYTES_MAX = 4096,
     WORKER_FD = 3,
-    NOBODY = 65534,
-    END_MS = 2000, /* an idle worker ends at once */
+    READY_MS = 10000, /* on a busy machine */
+    END_MS = 2000,    /* an idle worker ends at once */
+    WANTS_MAX = 16,   /* debug files that one request may ask for */
 };
+#define READY UINT32_C(0x79646572)
+#define WANT  UINT32_MAX /* in place of a length */
 
 /* Sanitizers reserve terabytes, which counts as data. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -39,13 +46,13 @@ enum {
 
 struct request {
     uint32_t offsets; /* that follow it; at least 1 */
+    uint32_t owner;
     int32_t main_error;
-    uint16_t path_len;
     uint8_t build_id_len;
     uint8_t is_return_address;
     uint8_t has_main; /* descriptors that come with it, in this order */
     uint8_t has_debug;
-    char bytes[PATH_BYTES_MAX + SYMBOL_BUILD_ID_MAX]; /* path, then build-id */
+    uint8_t build_id[SYMBOL_BUILD_ID_MAX];
 };
 
 static int64_t now_ms(void)
@@ -57,31 +64,36 @@ static int64_t now_ms(void)
 
 /* ---- the worker's side ---- */
 
-/* Give up whatever it does not need. Failures are no reason to stop: each is one fence of several. */
-static void worker_confine(const struct symbol_worker *w)
+/* Only the socket stays open; then nothing more can be opened. False: it is not confined. */
+static bool worker_prepare(int fd, const struct symbol_worker_setup *setup)
 {
-    struct rlimit none = {0, 0}, memory = {w->bytes_max, w->bytes_max};
+    struct rlimit none = {0, 0}, memory = {setup->bytes_max, setup->bytes_max};
+    if (fd != WORKER_FD && dup2(fd, WORKER_FD) < 0)
+        return false;
     int null = open("/dev/null", O_RDWR);
-    for (int fd = 0; fd < 3; fd++)
-        dup2(null, fd);
-    syscall(SYS_close_range, WORKER_FD + 1, ~0u, 0);
+    for (int i = 0; i < 3; i++)
+        dup2(null, i);
+    if (syscall(SYS_close_range, WORKER_FD + 1, ~0u, 0) < 0)
+        return false;
     for (int sig = 1; sig < NSIG; sig++)
         signal(sig, SIG_DFL);
     sigset_t all;
     sigemptyset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
     prctl(PR_SET_NAME, "memoir-symbols");
-    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    prctl(PR_SET_DUMPABLE, 0);
     setrlimit(RLIMIT_CORE, &none);
     setrlimit(RLIMIT_FSIZE, &none);
     if (MEMORY_LIMITED)
         setrlimit(RLIMIT_DATA, &memory);
     /* No tool of ours talks to a server about a file; elfutils would, if it were told so here. */
     unsetenv("DEBUGINFOD_URLS");
-    if (geteuid() == 0 && setgroups(0, NULL) == 0 && setresgid(NOBODY, NOBODY, NOBODY) == 0 &&
-        setresuid(NOBODY, NOBODY, NOBODY) != 0)
-        _exit(1);
+    return symbol_confine() == 0;
+}
+
+/* An answer must come in time. The parent waits only so long and may be gone by then, so the worker ends itself. */
+static void timer_set(const struct symbol_worker_setup *setup)
+{
+    alarm(setup->timeout_ms / 1000 + 1);
 }
 
 static int receive_rest(void *data, size_t len)
@@ -90,24 +102,36 @@ static int receive_rest(void *data, size_t len)
     return got == (ssize_t)len ? 0 : -EPIPE;
 }
 
-static int receive_request(struct request *request, struct symbol_files *files, uint64_t *offsets)
+/* Receive `len` bytes, and the files that come with them: how many, -1 for none of it. */
+static int receive_files(int fd, void *data, size_t len, int *fds, size_t fds_max)
 {
     union {
-        char bytes[CMSG_SPACE(2 * sizeof(int))];
+        char bytes[CMSG_SPACE(SYMBOL_GIVEN_MAX * sizeof(int))];
         struct cmsghdr align;
     } control;
-    struct iovec part = {.iov_base = request, .iov_len = sizeof(*request)};
+    struct iovec part = {.iov_base = data, .iov_len = len};
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
-                             .msg_controllen = sizeof(control.bytes)};
-    ssize_t got = recvmsg(WORKER_FD, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
-    if (got != (ssize_t)sizeof(*request))
-        return -EPIPE;
-    int fds[2] = {-1, -1};
+                             .msg_controllen = CMSG_SPACE(fds_max * sizeof(int))};
+    ssize_t got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+    if (got != (ssize_t)len)
+        return -1;
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    if (header && header->cmsg_type == SCM_RIGHTS)
-        memcpy(fds, CMSG_DATA(header), header->cmsg_len - CMSG_LEN(0));
+    if (!header || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
+        return 0;
+    size_t n = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    if (n > fds_max)
+        n = fds_max;
+    memcpy(fds, CMSG_DATA(header), n * sizeof(int));
+    return (int)n;
+}
+
+static int receive_request(struct request *request, struct symbol_files *files, uint64_t *offsets)
+{
+    int fds[2] = {-1, -1};
+    if (receive_files(WORKER_FD, request, sizeof(*request), fds, 2) < 0)
+        return -EPIPE;
     *files =
         (struct symbol_files){.main_fd = request->has_main ? fds[0] : -1,
                               .debug_fd = request->has_debug ? fds[request->has_main ? 1 : 0] : -1,
@@ -132,12 +156,29 @@ static int send_all(int fd, const void *data, size_t len)
     return 0;
 }
 
+/* Ask the parent for debug files. */
+static size_t want_send(void *context, const struct symbol_want *want,
+                        int ret_fds[static SYMBOL_GIVEN_MAX])
+{
+    struct {
+        uint32_t mark;
+        struct symbol_want want;
+    } __attribute__((packed)) message = {WANT, *want};
+    char count;
+    if (send_all(WORKER_FD, &message, sizeof(message)) < 0)
+        _exit(0);
+    timer_set(context); /* it took its time, too */
+    int n = receive_files(WORKER_FD, &count, 1, ret_fds, SYMBOL_GIVEN_MAX);
+    if (n < 0)
+        _exit(0);
+    return (size_t)n;
+}
+
 /* Look up one offset and send what there is. */
-static int answer(const struct symbol_worker *w, const struct symbol_lookup *lookup,
+static int answer(const struct symbol_worker_setup *setup, const struct symbol_lookup *lookup,
                   uint64_t offset, struct buffer *record)
 {
-    /* The parent waits only so long, and it may be gone by then. */
-    alarm(w->timeout_ms / 1000 + 1);
+    timer_set(setup);
     buffer_reset(record);
     uint32_t len = 0; /* goes in front */
     buffer_append(record, &len, sizeof(len));
@@ -150,30 +191,29 @@ static int answer(const struct symbol_worker *w, const struct symbol_lookup *loo
     return send_all(WORKER_FD, record->data, record->len);
 }
 
-static _Noreturn void worker_run(const struct symbol_worker *w)
+_Noreturn void symbol_worker_serve(int fd, const struct symbol_worker_setup *setup)
 {
     struct symbol_engine *engine;
     struct buffer record = BUFFER_INIT(SYMBOL_RECORD_MAX);
     struct request request;
     struct symbol_files files;
     uint64_t offsets[SYMBOL_WORKER_OFFSETS_MAX];
-    worker_confine(w);
-    if (symbol_engine_new(w->modules_max, w->debug_dir, &engine) < 0)
+    uint32_t ready = READY;
+    if (!worker_prepare(fd, setup) ||
+        symbol_engine_new(setup->modules_max, want_send, (void *)setup, &engine) < 0 ||
+        send_all(WORKER_FD, &ready, sizeof(ready)) < 0)
         _exit(1);
     while (receive_request(&request, &files, offsets) == 0) {
-        char path[PATH_BYTES_MAX + 1];
-        memcpy(path, request.bytes, request.path_len);
-        path[request.path_len] = '\0';
         struct symbol_query query = {
-            .path = path,
-            .build_id = (const uint8_t *)request.bytes + request.path_len,
+            .build_id = request.build_id,
             .build_id_len = request.build_id_len,
+            .owner = request.owner,
             .is_return_address = request.is_return_address,
         };
-        alarm(w->timeout_ms / 1000 + 1);
+        timer_set(setup);
         struct symbol_lookup lookup = symbol_engine_find(engine, &query, &files);
         for (uint32_t i = 0; i < request.offsets; i++)
-            if (answer(w, &lookup, offsets[i], &record) < 0)
+            if (answer(setup, &lookup, offsets[i], &record) < 0)
                 _exit(0);
     }
     _exit(0);
@@ -181,30 +221,43 @@ static _Noreturn void worker_run(const struct symbol_worker *w)
 
 /* ---- the parent's side ---- */
 
+static int receive_all(int fd, void *data, size_t len, int64_t deadline_ms);
+
+static int child_start(struct symbol_worker *w, int fd)
+{
+    pid_t pid = fork();
+    if (pid < 0)
+        return -errno;
+    if (pid == 0)
+        symbol_worker_serve(fd, &w->setup);
+    w->pid = pid;
+    w->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    return 0;
+}
+
 int symbol_worker_start(struct symbol_worker *w)
 {
     int pair[2];
-    if (w->pid > 0)
+    uint32_t ready = 0;
+    if (w->fd >= 0)
         return 0;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
-    pid_t pid = fork();
-    if (pid < 0) {
-        int error = errno;
-        close(pair[0]);
-        close(pair[1]);
-        return -error;
-    }
-    if (pid == 0) {
-        if (pair[1] != WORKER_FD && dup2(pair[1], WORKER_FD) < 0)
-            _exit(1);
-        worker_run(w);
-    }
+    w->pid = 0;
+    w->pidfd = -1;
+    int r =
+        w->host ? w->host->spawn(w->host->context, pair[1], &w->setup) : child_start(w, pair[1]);
     close(pair[1]);
-    w->pid = pid;
-    w->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (r < 0) {
+        close(pair[0]);
+        return r;
+    }
     w->fd = pair[0];
-    return 0;
+    r = receive_all(w->fd, &ready, sizeof(ready), now_ms() + READY_MS);
+    if (r == 0 && ready == READY)
+        return 0;
+    symbol_worker_stop(w);
+    return r == -ETIMEDOUT ? r : -EPERM;
 }
 
 /* Where SIGCHLD is ignored the kernel forgets a process at its end, and its number may be a stranger's by now: so the
@@ -223,53 +276,49 @@ static void forget_worker(struct symbol_worker *w)
     close(w->fd);
     if (w->pidfd >= 0)
         close(w->pidfd);
-    while (waitpid(w->pid, NULL, 0) < 0 && errno == EINTR)
+    while (w->pid > 0 && waitpid(w->pid, NULL, 0) < 0 && errno == EINTR)
         ;
     w->pid = 0;
-    w->fd = -1;
+    w->fd = w->pidfd = -1;
 }
 
 void symbol_worker_end(struct symbol_worker *w)
 {
-    if (w->pid <= 0)
+    if (w->fd < 0)
         return;
     struct pollfd ended = {.fd = w->pidfd, .events = POLLIN};
     shutdown(w->fd, SHUT_RDWR);
-    if (poll(&ended, 1, w->pidfd >= 0 ? END_MS : 0) != 1)
+    if (w->pid > 0 && poll(&ended, 1, w->pidfd >= 0 ? END_MS : 0) != 1)
         kill_worker(w);
     forget_worker(w);
 }
 
 void symbol_worker_stop(struct symbol_worker *w)
 {
-    if (w->pid <= 0)
+    if (w->fd < 0)
         return;
-    kill_worker(w);
+    if (w->pid > 0)
+        kill_worker(w);
     forget_worker(w);
 }
 
-static int send_request(int fd, const struct request *request, const struct symbol_files *files)
+/* Send bytes and the files that belong to them, which stay the caller's. */
+static int send_files(int fd, const void *data, size_t len, const int *fds, size_t n)
 {
     union {
-        char bytes[CMSG_SPACE(2 * sizeof(int))];
+        char bytes[CMSG_SPACE(SYMBOL_GIVEN_MAX * sizeof(int))];
         struct cmsghdr align;
     } control = {0};
-    int fds[2], count = 0;
-    if (files->main_fd >= 0)
-        fds[count++] = files->main_fd;
-    if (files->debug_fd >= 0)
-        fds[count++] = files->debug_fd;
-    size_t fds_len = (size_t)count * sizeof(int);
-    struct iovec part = {.iov_base = (void *)request, .iov_len = sizeof(*request)};
+    struct iovec part = {.iov_base = (void *)data, .iov_len = len};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (count > 0) {
+    if (n > 0) {
         message.msg_control = control.bytes;
-        message.msg_controllen = CMSG_SPACE(fds_len);
+        message.msg_controllen = CMSG_SPACE(n * sizeof(int));
         struct cmsghdr *header = CMSG_FIRSTHDR(&message);
         header->cmsg_level = SOL_SOCKET;
         header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(fds_len);
-        memcpy(CMSG_DATA(header), fds, fds_len);
+        header->cmsg_len = CMSG_LEN(n * sizeof(int));
+        memcpy(CMSG_DATA(header), fds, n * sizeof(int));
     }
     ssize_t sent;
     do {
@@ -277,7 +326,18 @@ static int send_request(int fd, const struct request *request, const struct symb
     } while (sent < 0 && errno == EINTR);
     if (sent < 0)
         return -EPIPE;
-    return send_all(fd, (const char *)request + sent, sizeof(*request) - (size_t)sent);
+    return send_all(fd, (const char *)data + sent, len - (size_t)sent);
+}
+
+static int send_request(int fd, const struct request *request, const struct symbol_files *files)
+{
+    int fds[2];
+    size_t n = 0;
+    if (files->main_fd >= 0)
+        fds[n++] = files->main_fd;
+    if (files->debug_fd >= 0)
+        fds[n++] = files->debug_fd;
+    return send_files(fd, request, sizeof(*request), fds, n);
 }
 
 static int receive_all(int fd, void *data, size_t len, int64_t deadline_ms)
@@ -303,34 +363,57 @@ static int receive_all(int fd, void *data, size_t len, int64_t deadline_ms)
 static void request_fill(struct request *request, const struct symbol_query *query,
                          const struct symbol_files *files)
 {
-    size_t path_len = query->path ? strlen(query->path) : 0;
-    if (path_len > PATH_BYTES_MAX)
-        path_len = 0;
+    request->owner = query->owner;
     request->main_error = files->main_error;
-    request->path_len = (uint16_t)path_len;
     request->build_id_len =
         (uint8_t)(query->build_id_len <= SYMBOL_BUILD_ID_MAX ? query->build_id_len : 0);
     request->is_return_address = query->is_return_address;
     request->has_main = files->main_fd >= 0;
     request->has_debug = files->debug_fd >= 0;
-    if (path_len > 0)
-        memcpy(request->bytes, query->path, path_len);
     if (request->build_id_len > 0)
-        memcpy(request->bytes + path_len, query->build_id, request->build_id_len);
+        memcpy(request->build_id, query->build_id, request->build_id_len);
 }
 
-static int receive_record(struct symbol_worker *w, struct buffer *record)
+/* A request under way. */
+struct asked {
+    const struct symbol_query *query;
+    unsigned wants; /* so far */
+};
+
+static int want_serve(struct symbol_worker *w, struct asked *asked, int64_t deadline_ms)
 {
-    uint32_t len = 0;
-    int64_t deadline = now_ms() + w->timeout_ms;
-    int r = receive_all(w->fd, &len, sizeof(len), deadline);
+    struct symbol_want want;
+    int fds[SYMBOL_GIVEN_MAX];
+    int r = receive_all(w->fd, &want, sizeof(want), deadline_ms);
     if (r < 0)
         return r;
+    if (asked->wants++ == WANTS_MAX)
+        return -EBADMSG;
+    size_t n = symbol_files_give(asked->query, w->debug_dir, w->host, &want, fds);
+    char count = (char)n;
+    r = send_files(w->fd, &count, 1, fds, n);
+    for (size_t i = 0; i < n; i++)
+        close(fds[i]);
+    return r;
+}
+
+static int receive_record(struct symbol_worker *w, struct asked *asked, struct buffer *record)
+{
+    uint32_t len = WANT;
+    int64_t deadline = 0;
+    while (len == WANT) {
+        deadline = now_ms() + w->setup.timeout_ms;
+        int r = receive_all(w->fd, &len, sizeof(len), deadline);
+        if (r == 0 && len == WANT)
+            r = want_serve(w, asked, deadline);
+        if (r < 0)
+            return r;
+    }
     if (len < sizeof(struct symbol_record) || len > SYMBOL_RECORD_MAX)
         return -EBADMSG;
     buffer_reset(record);
     char *room = buffer_reserve(record, len);
-    r = room ? receive_all(w->fd, room, len, deadline) : -ENOMEM;
+    int r = room ? receive_all(w->fd, room, len, deadline) : -ENOMEM;
     if (r == 0)
         buffer_commit(record, len);
     return r;
@@ -342,12 +425,13 @@ int symbol_worker_resolve_many(struct symbol_worker *w, const struct symbol_quer
                                void *context)
 {
     struct request request = {.offsets = (uint32_t)n};
+    struct asked asked = {.query = query};
     request_fill(&request, query, files);
     int r = send_request(w->fd, &request, files);
     if (r == 0)
         r = send_all(w->fd, offsets, n * sizeof(*offsets));
     for (size_t i = 0; i < n && r == 0; i++) {
-        r = receive_record(w, record);
+        r = receive_record(w, &asked, record);
         if (r == 0 && each)
             each(i, context);
     }

@@ -1,5 +1,5 @@
-/* A process that runs the symbol engine on files of strangers. The parent sends open files, so the
- * worker needs no privileges; it may crash, hang or run out of memory without harm. */
+/* A process that runs the symbol engine on untrusted files. It is sent open files and can open none itself
+ * (symbol_confine.h); it may crash, hang or run out of memory without harm. */
 #pragma once
 
 #include <sys/types.h>
@@ -7,24 +7,34 @@
 #include "base/buffer.h"
 #include "site/symbol_file.h"
 
-struct symbol_worker {
-    pid_t pid; /* 0: not running */
-    int pidfd; /* of it; -1: there is none */
-    int fd;
-    const char *debug_dir; /* borrowed */
-    unsigned modules_max;
-    unsigned timeout_ms;
-    size_t bytes_max;
+/* What a worker needs to know. Crosses a socket where a broker starts it. */
+struct symbol_worker_setup {
+    uint64_t bytes_max;
+    uint32_t modules_max;
+    uint32_t timeout_ms;
 };
 
-/* Start it: 0 or -errno. */
+struct symbol_worker {
+    int fd;    /* -1: not running */
+    pid_t pid; /* of our child; 0: a host started it, and it ends by itself once nobody listens */
+    int pidfd; /* of our child; -1: there is none */
+    struct symbol_worker_setup setup;
+    const char *debug_dir;          /* borrowed */
+    const struct symbol_host *host; /* borrowed, or NULL */
+};
+
+/* Start it and wait until it is confined: 0; -EPERM: it could not be; -errno. */
 int symbol_worker_start(struct symbol_worker *w);
+
+/* The worker itself, in a process of one thread: `fd` is its socket. Confines itself first, and exits at once if that
+ * fails. */
+_Noreturn void symbol_worker_serve(int fd, const struct symbol_worker_setup *setup);
 
 /* Let it end by itself, as one that waits for work does at once; else the same as symbol_worker_stop(). Who lists the
  * ends of processes should not find it killed. */
 void symbol_worker_end(struct symbol_worker *w);
 
-/* Kill it if it runs, and wait for its end. */
+/* Kill it if it runs, and wait for its end. One that a host started has a timer of its own instead. */
 void symbol_worker_stop(struct symbol_worker *w);
 
 enum { SYMBOL_WORKER_OFFSETS_MAX = 256 };

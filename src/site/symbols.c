@@ -39,10 +39,12 @@ struct symbolizer {
     size_t bytes_max;
     struct symbolizer_stats stats;
     char *debug_dir;
-    bool public_only;
-    struct symbol_engine *engine; /* in-process */
-    struct symbol_worker worker;  /* or not */
-    uint64_t broken[BROKEN_MAX];  /* module hashes; a ring */
+    const struct symbol_host *host; /* or NULL */
+    uint32_t owner;
+    const struct symbol_query *asked; /* that the engine is looking at */
+    struct symbol_engine *engine;     /* in-process */
+    struct symbol_worker worker;      /* or not */
+    uint64_t broken[BROKEN_MAX];      /* module hashes; a ring */
     unsigned broken_next;
     struct buffer record;
 };
@@ -52,6 +54,14 @@ static time_t now_seconds(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
     return t.tv_sec;
+}
+
+/* The engine in this process wants debug files. */
+static size_t engine_give(void *context, const struct symbol_want *want,
+                          int ret_fds[static SYMBOL_GIVEN_MAX])
+{
+    const struct symbolizer *s = context;
+    return symbol_files_give(s->asked, s->debug_dir, s->host, want, ret_fds);
 }
 
 int symbolizer_new(const struct symbolizer_options *options, struct symbolizer **ret_symbolizer)
@@ -64,7 +74,9 @@ int symbolizer_new(const struct symbolizer_options *options, struct symbolizer *
     s->bytes_max = o.results_bytes_max ? o.results_bytes_max : (size_t)64 << 20;
     s->buckets_count = BUCKETS_MIN;
     s->buckets = calloc(BUCKETS_MIN, sizeof(s->buckets[0]));
-    s->public_only = o.public_only;
+    s->host = o.host;
+    s->owner = (uint32_t)SYMBOL_OWNER_NONE;
+    s->worker.fd = -1;
     s->debug_dir = strdup(o.debug_dir ? o.debug_dir : "/usr/lib/debug");
     s->record = BUFFER_INIT(SYMBOL_RECORD_MAX);
     /* Paths and build-ids are chosen by strangers: with a known hash they could collide at will. */
@@ -74,12 +86,14 @@ int symbolizer_new(const struct symbolizer_options *options, struct symbolizer *
         unsigned modules_max = o.modules_max ? o.modules_max : 64;
         s->worker = (struct symbol_worker){
             .fd = -1,
+            .pidfd = -1,
             .debug_dir = s->debug_dir,
-            .modules_max = modules_max,
-            .timeout_ms = o.timeout_ms ? o.timeout_ms : 20000,
-            .bytes_max = o.worker_bytes_max ? o.worker_bytes_max : (size_t)4 << 30,
+            .host = s->host,
+            .setup = {.bytes_max = o.worker_bytes_max ? o.worker_bytes_max : (size_t)4 << 30,
+                      .modules_max = modules_max,
+                      .timeout_ms = o.timeout_ms ? o.timeout_ms : 20000},
         };
-        r = o.in_process ? symbol_engine_new(modules_max, s->debug_dir, &s->engine)
+        r = o.in_process ? symbol_engine_new(modules_max, engine_give, s, &s->engine)
                          : symbol_worker_start(&s->worker);
     }
     if (r < 0) {
@@ -107,6 +121,11 @@ void symbolizer_free(struct symbolizer *s)
     free(s);
 }
 
+void symbolizer_act_as(struct symbolizer *s, uint32_t owner)
+{
+    s->owner = owner;
+}
+
 void symbolizer_stats(const struct symbolizer *s, struct symbolizer_stats *ret_stats)
 {
     *ret_stats = s->stats;
@@ -123,10 +142,12 @@ static void module_hash(const struct symbolizer *s, const struct symbol_query *q
         if (q->build_id_len > 0)
             ret_hash[i] = hash_bytes(q->build_id, q->build_id_len, s->seed[i]);
         else
-            ret_hash[i] = hash_combine(hash_string(q->path ? q->path : "", ~s->seed[i]),
+            ret_hash[i] =
+                hash_combine(hash_string(q->path ? q->path : "", ~s->seed[i]),
+                             (uint64_t)q->pid << 32 ^ q->map_start ^ (uint64_t)q->before_s << 16);
+        if (s->host)
+            ret_hash[i] = hash_combine(hash_combine(ret_hash[i], q->owner),
                                        (uint64_t)q->pid << 32 ^ q->map_start);
-        if (s->public_only)
-            ret_hash[i] = hash_combine(ret_hash[i], (uint64_t)q->pid << 32 ^ q->map_start);
     }
 }
 
@@ -291,7 +312,8 @@ static int ask(struct symbolizer *s, const struct symbol_query *q, uint64_t modu
     struct symbol_files files;
     if (broken_has(s, module))
         return -EBADMSG;
-    symbol_files_open(q, s->debug_dir, s->public_only, &files);
+    symbol_files_open(q, s->debug_dir, s->host, &files);
+    s->asked = q;
     buffer_reset(&s->record);
     int r = files.main_error;
     if (files.main_fd >= 0 || files.debug_fd >= 0) {
@@ -299,12 +321,13 @@ static int ask(struct symbolizer *s, const struct symbol_query *q, uint64_t modu
             symbol_engine_resolve(s->engine, q, &files, &s->record);
             r = s->record.error;
         } else {
-            if (s->worker.pid == 0)
+            if (s->worker.fd < 0)
                 s->stats.worker_starts++;
             r = symbol_worker_start(&s->worker);
-            if (r == 0)
+            bool started = r == 0;
+            if (started)
                 r = symbol_worker_resolve(&s->worker, q, &files, &s->record);
-            if (s->worker.pid == 0 && (r == -EBADMSG || r == -ETIMEDOUT)) {
+            if (started && s->worker.fd < 0 && (r == -EBADMSG || r == -ETIMEDOUT)) {
                 s->stats.worker_deaths++;
                 s->broken[s->broken_next++ % BROKEN_MAX] = module;
             }
@@ -336,17 +359,19 @@ static struct entry *answer_keep(struct symbolizer *s, const struct symbol_query
     return e;
 }
 
-int symbolizer_resolve(struct symbolizer *s, const struct symbol_query *query,
+int symbolizer_resolve(struct symbolizer *s, const struct symbol_query *asked,
                        const struct symbol_frame **ret_frames, size_t *ret_n)
 {
     uint64_t module[2];
+    struct symbol_query owned = *asked, *query = &owned;
+    owned.owner = s->owner;
     s->stats.queries++;
     module_hash(s, query, module);
     struct entry *e = entry_find(s, query, module);
     if (!e) {
         s->stats.misses++;
         int r = ask(s, query, module[0]);
-        if (r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EAGAIN)
+        if (r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EAGAIN || r == -EBUSY)
             return r; /* about us, not about the file */
         e = answer_keep(s, query, module, query->offset, r);
         if (!e)
@@ -380,7 +405,7 @@ static int fetch(struct fetch *f, size_t n)
     struct symbolizer *s = f->symbolizer;
     struct symbol_files files;
     int r = -ENOENT;
-    symbol_files_open(f->query, s->debug_dir, s->public_only, &files);
+    symbol_files_open(f->query, s->debug_dir, s->host, &files);
     if (files.main_fd >= 0 || files.debug_fd >= 0)
         r = symbol_worker_resolve_many(&s->worker, f->query, &files, f->offsets, n, &s->record,
                                        fetched, f);
@@ -393,12 +418,13 @@ void symbolizer_prefetch(struct symbolizer *s, const struct symbol_query *query,
 {
     uint64_t module[2], wanted[SYMBOL_WORKER_OFFSETS_MAX];
     struct symbol_query q = *query;
-    struct fetch f = {s, query, module, wanted};
+    struct fetch f = {s, &q, module, wanted};
     size_t count = 0;
-    module_hash(s, query, module);
+    q.owner = s->owner;
+    module_hash(s, &q, module);
     for (size_t i = 0; i < n; i++) {
         /* What broke the worker is found out one by one. */
-        if (s->engine || s->worker.pid == 0 || broken_has(s, module[0]))
+        if (s->engine || s->worker.fd < 0 || broken_has(s, module[0]))
             return;
         q.offset = offsets[i];
         if (!entry_find(s, &q, module))

@@ -1,15 +1,15 @@
 /* Names for code addresses: function, file, line, inlined calls. Reader side: the command line and the
  * daemon; uses malloc, elfutils' libdw and a process of its own.
  *
- * Files come from strangers. Debug information is a language rich enough to crash, hang or exhaust a
- * parser, so the parsing happens in a worker process: it is given open files, holds no privileges
- * (root becomes nobody), has a memory limit, and is killed when it takes too long. What killed it is
- * remembered and not tried again. Nothing is ever fetched from the network.
+ * Files are untrusted. Debug information is a language rich enough to crash, hang or exhaust a
+ * parser, so the parsing happens in a worker process: it is given open files, can open none itself (seccomp), has no
+ * capabilities (root becomes nobody) and a memory limit, and ends when it takes too long. A worker that cannot be
+ * confined does not start. A file that ended the worker is remembered and not tried again. Nothing is ever fetched
+ * from the network.
  *
  * Where debug information is looked for: in the file itself, then
  * /usr/lib/debug/.build-id/ab/cdef....debug, then its .gnu_debuglink beside it, in .debug beside it,
- * and under /usr/lib/debug. Without any, function names come from the symbol tables. (The worker of a
- * daemon that runs as root finds by link only what everybody may read.)
+ * and under /usr/lib/debug. Without any, function names come from the symbol tables.
  *
  * One owner at a time: a symbolizer has no lock. */
 #pragma once
@@ -20,17 +20,37 @@
 #include <sys/types.h>
 
 struct symbolizer;
+struct symbol_worker_setup;
+
+/* A file to open: the first of these that can be. */
+struct symbol_wanted {
+    pid_t pid;           /* 0: none */
+    int mapped;          /* names a file that `pid` has mapped (O_PATH); -1: none */
+    const char *in_root; /* path inside the root of `pid`; NULL: none */
+    const char *path;    /* path in our root; NULL: none */
+    int64_t before_s;    /* it must not have been written or replaced since; 0: does not matter */
+};
+
+/* What a daemon does for the symbolizer where it answers users with rights that they do not have. Both calls may take
+ * seconds. */
+struct symbol_host {
+    /* Open a regular file with the rights of `owner`: a descriptor or -errno. */
+    int (*open)(void *context, uint32_t owner, const struct symbol_wanted *wanted);
+    /* Start a process that calls symbol_worker_serve() with a copy of `fd`: 0 or -errno. */
+    int (*spawn)(void *context, int fd, const struct symbol_worker_setup *setup);
+    void *context;
+};
+
+enum { SYMBOL_OWNER_NONE = -1 };
 
 struct symbolizer_options {
     size_t results_bytes_max; /* cached answers; default 64 MiB */
     size_t worker_bytes_max;  /* memory of the worker; default 4 GiB */
     unsigned modules_max;     /* files kept open by the worker; default 64 */
     unsigned timeout_ms;      /* for one answer; default 20000: large files take seconds at first */
-    /* a path that a stranger names is followed only to files that everybody may read: for root's daemon,
-     * which tells him what is in them. What his process has mapped is no such path */
-    bool public_only;
-    bool in_process;       /* no worker: only for files that are trusted, and for tests */
-    const char *debug_dir; /* default "/usr/lib/debug"; borrowed during symbolizer_new() */
+    const struct symbol_host *host; /* NULL: files are opened with our own rights; else borrowed */
+    bool in_process;                /* no worker: only for files that are trusted, and for tests */
+    const char *debug_dir;          /* default "/usr/lib/debug"; borrowed during symbolizer_new() */
 };
 
 struct symbol_query {
@@ -42,7 +62,10 @@ struct symbol_query {
      * /proc/PID/map_files where that is allowed; or else its path inside /proc/PID/root, resolved so
      * that no link leads out of there. */
     pid_t pid;
-    uint64_t map_start;     /* with pid: the module's first address there; 0 if not known */
+    uint64_t map_start; /* with pid: the module's first address there; 0 if not known */
+    int64_t
+        before_s; /* without build-id: since 1970; a file that changed later did not run. 0: does not matter */
+    uint32_t owner;         /* set by the symbolizer: symbolizer_act_as() */
     bool is_return_address; /* look up the call before it */
 };
 
@@ -60,13 +83,17 @@ struct symbol_frame {
 int symbolizer_new(const struct symbolizer_options *options, struct symbolizer **ret_symbolizer);
 void symbolizer_free(struct symbolizer *s);
 
+/* With options.host: from now on queries are about processes of this user, whose rights open the files. Answers are
+ * kept per user. Until the first call nothing can be opened. */
+void symbolizer_act_as(struct symbolizer *s, uint32_t owner);
+
 /* Resolve one address. Gives at least one frame, the innermost first; they stay the symbolizer's and
  * are good until the next call. Errors (also remembered):
  *   -ENOENT   there is no such file (or module)
  *   -ESTALE   the file is another build than the one that ran, and no debug file has the right one
  *   -ENODATA  nothing is known about this address
  *   -EBADMSG  not an ELF file, or one that broke the worker
- *   -EACCES   and others from opening the file
+ *   -EACCES   and others from opening the file, or -EPERM: no worker could be confined
  *   -ETIMEDOUT, -ENOMEM
  * About 20 ns for an answer known from before; else from 50 us to seconds. */
 int symbolizer_resolve(struct symbolizer *s, const struct symbol_query *query,

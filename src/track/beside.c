@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "book/layout.h"
+#include "book/mapping.h"
 
 enum {
     SPAN_STEP = 8 << 20,   /* of the heap; a page of words is for 16 KiB */
@@ -26,9 +27,8 @@ void beside_begin(void)
     if (!real.glibc || end == UINTPTR_MAX || getrlimit(RLIMIT_AS, &limit) < 0 ||
         limit.rlim_cur != RLIM_INFINITY)
         return;
-    void *at = mmap(NULL, GUARD_BYTES + book_beside_offset(SPAN_MAX), PROT_NONE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED)
+    void *at = book_reserve_new(GUARD_BYTES + book_beside_offset(SPAN_MAX), -1);
+    if (!at)
         return;
     beside.words = (uintptr_t)at + GUARD_BYTES;
     beside.heap = ((end - HEAP_BEFORE) & ~(uintptr_t)(BOOK_BESIDE_GRAIN - 1)) - 8;

@@ -40,6 +40,13 @@ static inline bool real_ready(void)
     return true;
 }
 
+static inline bool real_is_over(const void *libc_malloc)
+{
+    return true;
+}
+/* Are the blocks of another malloc() ours in the end? */
+bool real_is_below(void *other_malloc, void *other_free);
+
 #else
 
 #define REAL_SOURCE    BOOK_SOURCE_TRACK
@@ -149,6 +156,18 @@ static inline int real_dlclose(void *handle)
 static inline bool real_wanted(void)
 {
     return true;
+}
+
+/* May libc's names lead to us (redirect.h)? Only if ours lead to libc's, with no other library between. */
+static inline bool real_is_over(const void *libc_malloc)
+{
+    return real_ready() && (const void *)real.malloc == libc_malloc;
+}
+
+/* Does another malloc() come to ours? It is not known, nor needed: all blocks are libc's in the end, or another library's. */
+static inline bool real_is_below(void *other_malloc, void *other_free)
+{
+    return false;
 }
 
 /* The next function of that name after ours, or NULL; for those that are seldom needed. Takes the lock of the

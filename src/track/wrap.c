@@ -199,13 +199,20 @@ static __attribute__((noinline)) void *malloc_any(size_t bytes, uintptr_t caller
     return near_done(t, block, extent, bytes, caller);
 }
 
+/* Is nothing counted in this process, now and from now on? Then calls are passed on at once. */
+INLINE bool is_off(void)
+{
+    return load_relaxed(&track_page.root.phase) == TRACK_OFF &&
+           load_acquire(&track_page.root.begun) && load_acquire(&real.ready);
+}
+
 /* For small blocks of jemalloc's. */
 static __attribute__((noinline)) void *malloc_sized(size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_self;
     if (unlikely(!track_may_alloc(t, &track_page.root.sized_pass) ||
                  bytes > BOOK_TRAILER_SHORT_MAX))
-        return malloc_any(bytes, caller);
+        return is_off() ? real.malloc(bytes) : malloc_any(bytes, caller);
     void *block = real.malloc(book_trailer_request(bytes));
     if (unlikely(!block))
         return NULL;
@@ -259,7 +266,10 @@ static __attribute__((noinline)) void free_any(void *block)
     struct track_thread *t = track_self;
     struct track_held old = {.bytes = 0};
     if (unlikely(!track_is_fast(t, &track_page.root.pass) || real_is_boot(block))) {
-        free_slowly(block);
+        if (is_off() && !real_is_boot(block))
+            real.free(block);
+        else
+            free_slowly(block);
         return;
     }
     if (likely(take(t, block, &old)))

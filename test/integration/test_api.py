@@ -6,8 +6,8 @@ import subprocess
 import sys
 import unittest
 
-from api_support import ApiTest, Invalid, Schemas
-from daemon_fixture import BUILD, MEMOIRD, NOBODY, as_user
+from api_support import MEMOIR, ApiTest, Invalid, Schemas
+from daemon_fixture import BUILD, MEMOIRD, NOBODY, Process, as_user
 from native_fixture import SOURCE
 
 LEAKS = BUILD / "test/integration/leak_client"
@@ -252,6 +252,96 @@ class RightsTest(ApiTest):
         # What one is told is not given to the other, however soon he asks.
         self.assertEqual(self.get(f"/processes/{mine.pid}")["own"], True)
         self.assertFalse(other(f"/processes/{mine.pid}")["own"])
+
+
+    @ROOT
+    def test_how_a_process_ended_is_for_its_owner_on_every_surface(self):
+        self.api()
+        os.chmod(self.http, 0o666)
+        mine = self.client(*BUSY)
+        (self.books / str(NOBODY)).mkdir(mode=0o700)
+        os.chown(self.books / str(NOBODY), NOBODY, NOBODY)
+        theirs = self.client(*BUSY, prefix=as_user(NOBODY))
+        both = f"pid={mine.pid} or pid={theirs.pid}"
+        self.eventually(lambda: self.rows("/accounts", by="pid", where=both), lambda rows: len(rows) == 2, "both are known")
+        made = subprocess.run([MEMOIR, "token", "add", "t", "--user", str(NOBODY), "--state", self.state],
+                              capture_output=True, text=True, check=True)
+        stream = self.stream(headers={"Authorization": f"Bearer {made.stdout.strip()}"})
+        stream.wait(lambda e: e["event"] == "hello", "hello")
+        roots = self.stream()
+        roots.wait(lambda e: e["event"] == "hello", "hello")
+        for process in (mine, theirs):
+            process.kill()
+        wanted = ("went", "killed", "oom")
+
+        def ended(events):
+            return {e["pid"]: e for e in events if e["kind"] in wanted}
+
+        def exited(answer):
+            return {r["pid"]: r for r in answer["rows"]}
+
+        show = f"/query?table=exited&show=pid,uid,program,cause,kind,signal,exit_code,core,device&where={both}".replace(" ", "%20")
+        self.eventually(lambda: self.get(show), lambda a: len(a["rows"]) == 2, "both ended")
+        for events in (ended(self.as_other(NOBODY, "/events")["events"]),
+                       ended(stream.wait(lambda e, p=p: e["event"] == "event" and e["data"]["pid"] == p.pid and
+                                         e["data"]["kind"] in wanted, "an end")["data"] for p in (mine, theirs))):
+            own, foreign = events[theirs.pid], events[mine.pid]
+            self.assertEqual((own["kind"], own["program"]), ("killed", "client"))
+            self.assertIn("SIGKILL", own["text"])
+            self.assertEqual((foreign["kind"], foreign["program"], foreign["text"]),
+                             ("went", None, f"PID {mine.pid} of uid 0 ended"))
+            self.assertEqual(foreign["bytes"], own["bytes"])  # figures are for all
+            self.valid(foreign, "Event")
+        rows = exited(self.as_other(NOBODY, show))
+        self.assertEqual([rows[theirs.pid][k] for k in ("program", "kind", "signal")], ["client", "signal", 9])
+        self.assertEqual([rows[mine.pid][k] for k in ("program", "cause", "kind", "signal", "exit_code", "core")], [None] * 6)
+        self.assertEqual(rows[mine.pid]["device"], rows[theirs.pid]["device"])
+        found = self.as_other(NOBODY, "/query?table=exited&show=pid&where=program%3Dclient%20and%20signal%3D9")["rows"]
+        self.assertEqual([r["pid"] for r in found], [theirs.pid])  # nor can it be found out by asking
+        killed = roots.wait(lambda e: e["event"] == "event" and e["data"]["pid"] == mine.pid and
+                            e["data"]["kind"] in wanted, "an end")["data"]
+        self.assertEqual((killed["kind"], killed["program"]), ("killed", "client"))  # root sees all
+
+
+    def claim(self, uid, capacity, size=1000):
+        """A process of `uid` that claims a capacity for the one device, and holds something there."""
+        code = ("import json, socket, sys\n"
+                "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); f = s.makefile('rw')\n"
+                "def ask(m): f.write(json.dumps(m) + '\\n'); f.flush(); return f.readline()\n"
+                f"ask({{'device': 0, 'kind': 'gpu', 'name': 'Card', 'uid': 'GPU-1', 'capacity': {{'dram': {capacity}}}}})\n"
+                f"print('ready', ask({{'alloc': {{'device': 0, 'space': 'dram', 'id': 1, 'bytes': {size}}}, 'ack': True}}), flush=True)\n"
+                "sys.stdin.read()")
+        process = Process([*as_user(uid), sys.executable, "-c", code, self.path])
+        self.addCleanup(process.close)
+        process.out.wait("^ready")
+        return process
+
+    @ROOT
+    def test_a_claimed_capacity_is_its_owners_until_root_confirms_it(self):
+        self.api("--socket-group", "all")
+        show = "/query?table=devices&show=used,capacity,percent,confirmed,disputed&where=space%3Ddram"
+
+        def devices(uid=0):
+            rows = (self.get(show) if uid == 0 else self.as_other(uid, show))["rows"]
+            return [(r["capacity"], r["confirmed"], r["disputed"]) for r in rows]
+
+        self.claim(4242, 80000)
+        self.eventually(devices, lambda d: d == [(80000, False, False)], "the only claim holds")
+        liar = self.claim(4243, 1)
+        self.eventually(devices, lambda d: d == [(None, False, True)], "a disputed claim holds for nobody else")
+        self.eventually(lambda: devices(4242), lambda d: d == [(80000, False, True)], "as uid 4242 sees it")  # but for its own user
+        self.eventually(lambda: devices(4243), lambda d: d == [(1, False, True)], "as uid 4243 sees it")
+        self.eventually(lambda: devices(4244), lambda d: d == [(None, False, True)], "as uid 4244 sees it")
+        shown = subprocess.run([MEMOIR, "devices", "--dir", self.books], capture_output=True, text=True, check=False).stdout
+        self.assertIn("capacity disputed", shown)
+        larger = self.claim(4244, 1 << 50)
+        root = self.claim(0, 90000)
+        self.eventually(devices, lambda d: d == [(90000, True, True)], "root confirms")
+        self.eventually(lambda: devices(4243), lambda d: d == [(90000, True, True)], "as uid 4243 sees it")
+        for process in (liar, larger, root):
+            process.kill()
+            process.close()
+        self.eventually(devices, lambda d: d == [(80000, False, False)], "the dispute is over")
 
 
 class HistoryTest(ApiTest):

@@ -104,8 +104,8 @@ class Server(Quick, unittest.TestCase):
 
 class Track(Quick, unittest.TestCase):
     name, program = "track", "bench_track_pairs"
-    goals = 5 + HEAPTRACK.exists()
-    rows = {"programs", "pairs", "memory"}
+    goals = 5 + HEAPTRACK.exists() + 2 * (BUILD / "bench/libmemoir-bench-extension.so").exists()
+    rows = {"programs", "pairs", "extension", "memory"}
 
     def test_our_modes_take_part_in_every_round(self):
         runs = [line for line in lines(self.out / "raw.jsonl") if line["row"] == "programs"]

@@ -276,7 +276,7 @@ class Life(DaemonTest):
         self.watched(daemon, client.pid)
         daemon.kill(signal.SIGTERM)
         self.assertEqual(daemon.wait(), 0)
-        self.assertIn("memoird ends: 1 books stay, 0 processes were retired", daemon.err.lines[-1])
+        self.assertIn("memoird exiting; 1 books left in place, 0 processes retired", daemon.err.lines[-1])
         self.assertEqual(len(self.book_files()), 1)
         client.go_on()  # nobody watches, so it takes its book away itself
         client.wait()

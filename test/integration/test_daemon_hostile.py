@@ -77,6 +77,18 @@ class Users(DaemonTest):
         self.assertEqual(daemon.wait(), 0)
 
     @needs_root
+    def test_names_in_a_shared_directory_cannot_be_squatted(self):
+        self.books.chmod(0o777)  # nor sticky
+        daemon = self.daemon("--log-level=debug", "--rescan=100ms")
+        self.assertEqual(self.books.stat().st_mode & 0o7777, 0o1777)
+        squat = self.books / "4242"
+        subprocess.run([*as_user(NOBODY), "sh", "-c", f"cd '{self.books}' && mkdir x && touch x/mine && mv x {squat.name}"], check=True)
+        self.wait_until(lambda: not squat.exists(), "the name is free again")
+        client = self.client("device=D", "dram=4x100000", "ready", "wait", prefix=as_user(4242))
+        self.watched(daemon, client.pid)
+        self.assertEqual(squat.stat().st_uid, 4242)
+
+    @needs_root
     def test_squatted_lock_does_not_keep_it_away(self):
         """Root's lock lies where users cannot write."""
         lock = self.books / "memoird.lock"
@@ -146,6 +158,18 @@ class Junk(DaemonTest):
         daemon = self.daemon("--log-level=debug", "--rescan=100ms")
         self.wait_until(lambda: not fresh.exists(), "it is removed")
         self.assertTrue(junk.exists())  # which is not called as a book is
+        self.still_works(daemon)
+
+    @needs_root
+    def test_half_made_book_of_a_daemon_is_removed_in_the_end(self):
+        """A memoird that was killed while it made a book on behalf of another user's process."""
+        place = self.books / str(NOBODY)
+        place.mkdir(mode=0o700)
+        os.chown(place, NOBODY, NOBODY)
+        half = place / "77-1-2-0123456789abcdef.book"
+        half.write_bytes(bytes(8) + b"x" * 4088)  # no magic yet
+        daemon = self.daemon("--log-level=debug", "--rescan=100ms")
+        self.wait_until(lambda: not half.exists(), "it is removed")
         self.still_works(daemon)
 
     def test_book_cut_short_while_watched(self):

@@ -183,7 +183,7 @@ class OwnMachine(DaemonTest):
         if not SANITIZED:
             self.assertLess(cpu_seconds(daemon) - before, 0.4)
         os.kill(daemon, signal.SIGTERM)
-        inside.err.wait("memoird ends")
+        inside.err.wait("memoird exiting")
 
     def is_daemon(self, pid):
         try:

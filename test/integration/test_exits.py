@@ -340,10 +340,15 @@ class Command(ExitsTest):
 
     def test_other_users_ask_the_daemon(self):
         source = self.socket()
-        name, _ = self.end("code", 7)
+        name, _ = self.end("code", 7, prefix=as_user(NOBODY))
         row = self.row(name, source=source, prefix=as_user(NOBODY))
-        self.assertEqual((row["cause"], row["user"]), ("exited with 7", "root"))
+        self.assertEqual((row["cause"], row["user"]), ("exited with 7", "nobody"))
         self.assertEqual(row, self.row(name))  # what the files say
+        name, _ = self.end("code", 8)
+        own = self.row(name)
+        foreign = self.exited("--where", f"pid={own['pid']} and parent={os.getpid()}", source=source, prefix=as_user(NOBODY))
+        self.assertEqual([(r["user"], r["program"], r["cause"], r["exit_code"], r["peak_rss"]) for r in foreign],
+                         [("root", None, None, None, own["peak_rss"])])  # figures are for all, how it ended is not
 
     def test_filters_and_groups(self):
         source = self.socket()

@@ -4,14 +4,47 @@ import http.client
 import json
 import os
 import pathlib
+import pwd
 import re
 import resource
 import signal
 import socket
+import subprocess
+import sys
 import unittest
 
-from daemon_fixture import PATIENCE_S
+from daemon_fixture import NOBODY, PATIENCE_S, Process, as_user, needs_root
 from http_support import HttpTest, read_answer
+
+
+# More connections than there are places, which ask for much and take nothing of it; new ones for those that are closed.
+FLOOD = """
+import select, socket, sys
+def one():
+    s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    s.sendall(b"GET /api/v1/openapi.json HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n" * 100)
+    return s
+kept = [one() for _ in range(200)]
+print("full", flush=True)
+while True:
+    for i, s in enumerate(kept):
+        try:
+            s.send(b"x", socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            pass
+        except OSError:
+            try:
+                kept[i] = one()
+            except OSError:
+                pass
+"""
+PROBE = """
+import http.client, sys
+c = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=30)
+c.request("GET", "/api/v1/openapi.json")
+print(c.getresponse().status)
+"""
 
 
 def raise_limit():
@@ -77,6 +110,19 @@ class Slow(Hostile):
             except ConnectionResetError:
                 closed += 1
         self.assertGreater(closed, 100)
+
+    @needs_root
+    def test_a_user_who_floods_the_port_does_not_keep_others_out(self):
+        """By TCP, where only the kernel tells whose a connection is."""
+        self.serve("--http-connections-max", "64", "--stall", "10m")
+        flood = Process([*as_user(NOBODY), sys.executable, "-c", FLOOD, str(self.port)])
+        self.addCleanup(flood.close)
+        flood.out.wait("^full$")
+        for uid in (0, 4242):
+            for _ in range(5):
+                done = subprocess.run([*as_user(uid), sys.executable, "-c", PROBE, str(self.port)], capture_output=True,
+                                      text=True, timeout=PATIENCE_S, check=False)
+                self.assertEqual(done.stdout.strip(), "200", done.stderr)
 
     def test_nobody_keeps_all_places_by_sending_half_a_body(self):
         self.serve("--http-connections-max", "32", "--stall", "10m")
@@ -260,6 +306,26 @@ class Foreign(Hostile):
         self.assertEqual(self.ask("/api/v1/session", cookie=cookie).status, 200)  # nothing of it logged out
         # Asked for by another method than ours: no preflight is ever answered.
         self.assertEqual(self.ask("/api/v1/logout", "OPTIONS", Origin="http://evil.example").status, 403)
+
+    def test_a_page_of_another_site_cannot_log_a_browser_in(self):
+        self.serve()
+        path = self.link()
+        path = path[path.index("/login"):]
+        page = {"Accept": "text/html,*/*;q=0.8"}
+        for site in ("cross-site", "same-site"):
+            self.assertProblem(self.ask(path, Sec_Fetch_Site=site), 403, "foreign-origin")  # an image, say
+            answer = self.ask(path, Sec_Fetch_Site=site, **page)
+            self.assertEqual((answer.status, answer.headers["Set-Cookie"]), (200, None))
+            self.assertIn("text/html", answer.headers["Content-Type"])
+            self.assertIn("frame-ancestors 'none'", answer.headers["Content-Security-Policy"])
+            text = answer.body.decode()
+            self.assertIn(f"<strong>{pwd.getpwuid(os.geteuid()).pw_name}</strong>", text)
+            self.assertIn(f'<a href="{path}">', text)
+        answer = self.ask(path, Sec_Fetch_Site="same-origin", **page)  # the click on that page
+        self.assertEqual((answer.status, answer.headers["Location"]), (303, "/"))
+        self.assertTrue(answer.headers["Set-Cookie"])
+        again = self.ask(path, Sec_Fetch_Site="cross-site", **page)
+        self.assertEqual((again.status, again.headers["Location"], again.headers["Set-Cookie"]), (303, "/?link=used", None))
 
     def test_cookies_that_are_not_ours_let_nobody_in(self):
         self.serve()

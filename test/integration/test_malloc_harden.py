@@ -79,7 +79,8 @@ class Crimes(unittest.TestCase):
 
     def test_free_of_what_is_no_block_without_hardening(self):
         for crime in ("free_stack", "free_static", "free_wild"):
-            self.assert_named(crime, 0, r"free\(\): 0x[0-9a-f]+: no block")
+            message = self.assert_named(crime, 0, r"free of an invalid pointer at 0x[0-9a-f]+: not allocated by this heap")
+            self.assertIn("crime_free_first", section(message, "now by"))
 
     def test_write_beyond_the_end_is_found_by_free_and_realloc(self):
         for level in (1, 2, 3):
@@ -116,6 +117,53 @@ class Crimes(unittest.TestCase):
             env = {**os.environ, "LD_PRELOAD": str(LIBRARY), "MEMOIR_MALLOC": f"harden={level}", "PYTHONMALLOC": "malloc"}
             out = subprocess.run(["/usr/bin/python3", "-c", code], env=env, capture_output=True, text=True, check=False)
             self.assertEqual((out.returncode, out.stdout, out.stderr), (0, "389970\n", ""), level)
+
+
+class Default(unittest.TestCase):
+    """What is seen without hardening: with accounting, as `memoir run` has it, all that glibc sees; else what costs nothing."""
+
+    def assert_seen(self, crime, settings, pattern, by):
+        status, said, message = commit(crime, settings)
+        self.assertEqual(status, -signal.SIGABRT, (crime, settings, said, message))
+        self.assertRegex(message, rf"^memoir-malloc: {pattern}")
+        self.assertIn(by, section(message, "now by"))
+        return message
+
+    def test_accounting_names_who_allocated_the_block(self):
+        for crime, pattern, by in (
+                ("double_free", "double free of a block of 24 bytes", "crime_free_second"),
+                ("double_free_warm", "double free of a block of 24 bytes", "crime_free_second"),
+                ("double_free_later", "double free of a block of 24 bytes", "crime_free_second"),
+                ("double_free_realloc", "double free of a block of 24 bytes", "crime_free_second"),
+                ("double_free_threads", "double free of a block of 24 bytes", "crime_free_second"),
+                ("free_inside", "free of an invalid pointer, 16 bytes into a block of 100 bytes", "crime_free_first"),
+                ("free_inside_warm", "free of an invalid pointer, 48 bytes into a block of 100 bytes", "crime_free_first"),
+                ("free_inside_odd", "free of an invalid pointer, 8 bytes into a block of 100 bytes", "crime_free_first"),
+                ("realloc_inside", "realloc of an invalid pointer, 16 bytes into a block of 100 bytes", "realloc_inside"),
+                ("realloc_freed", "realloc of a freed block of 100 bytes", "realloc_freed")):
+            with self.subTest(crime=crime):
+                message = self.assert_seen(crime, "account=1", pattern, by)
+                found = re.search(r"^memoir-malloc: .* at 0x[0-9a-f]+, allocated by (\S+\+0x[0-9a-f]+)\n", message)
+                self.assertIsNotNone(found, message)
+                self.assertEqual(functions(f"    {found[1]}"), ["crime_allocate"])
+
+    def test_what_costs_nothing_is_seen_without_accounting(self):
+        for crime, pattern, by in (
+                ("double_free_warm", "double free of a block of", "crime_free_second"),
+                ("free_inside_odd", "free of an invalid pointer, 8 bytes into a block of", "crime_free_first"),
+                ("realloc_inside", "realloc of an invalid pointer, 16 bytes into a block of", "realloc_inside"),
+                ("realloc_freed", "realloc of a freed block of", "realloc_freed")):
+            with self.subTest(crime=crime):
+                self.assert_seen(crime, "", pattern, by)
+
+    def test_blocks_of_large_and_huge_sizes(self):
+        for settings in ("", "account=1"):
+            for crime in ("double_free_large", "double_free_huge", "free_inside_large"):
+                with self.subTest(crime=crime, settings=settings):
+                    self.assert_seen(crime, settings, "free of an invalid pointer at", "crime_free_second" if "double" in crime else "crime_free_first")
+
+    def test_the_innocent_are_left_alone(self):
+        self.assertEqual(commit("innocent", "account=1"), (0, NOT_CAUGHT, ""))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,17 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import unittest
+
+import stage
+from daemon_fixture import NOBODY, PATIENCE_S, as_user
 
 ROOT = pathlib.Path(os.environ.get("MEMOIR_SOURCE_ROOT") or pathlib.Path(__file__).parents[2])
 
@@ -73,6 +78,94 @@ class TestArm64(unittest.TestCase):
 
     def test_what_runs_in_the_machine_is_a_shell_script(self):
         self.assertEqual(run("bash", "-n", ROOT / "test/arm64/init").returncode, 0)
+
+
+class NeedPackages(Folder):
+    """need_packages of script/lib.sh, with an apt-get of ours."""
+
+    def setUp(self):
+        super().setUp()
+        (self.dir / "script").mkdir()
+        shutil.copy(ROOT / "script/lib.sh", self.dir / "script")
+        for name, text in (("sudo", 'exec "$@"'), ("dpkg-query", "echo not-installed")):
+            self.program(name, text)
+
+    def program(self, name, text):
+        self.write("bin/" + name, f"#!/bin/sh\n{text}\n").chmod(0o755)
+
+    def install(self, **environment):
+        path = f"{self.dir}/bin:{os.environ['PATH']}"
+        return run("bash", "-c", "set -euo pipefail; source script/lib.sh; need_packages one", cwd=self.dir,
+                   env={**os.environ, "PATH": path, **environment})
+
+    def test_waits_for_another_apt_and_says_so(self):
+        self.program("apt-get", f"""echo "$@" >>{self.dir}/calls
+[ $(wc -l <{self.dir}/calls) -ge 3 ] && exit 0
+echo "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 1 (apt-get)" >&2
+exit 100""")
+        done = self.install()
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        self.assertEqual(done.stdout.count("waiting for another apt"), 1, done.stdout)
+        calls = (self.dir / "calls").read_text(encoding="utf-8").splitlines()
+        self.assertRegex(calls[0], "DPkg::Lock::Timeout=0 install .* one$")
+        self.assertRegex(calls[1], "DPkg::Lock::Timeout=[1-9][0-9]* install")
+
+    def test_gives_up_after_a_while(self):
+        self.program("apt-get", "echo 'E: Could not get lock /var/lib/apt/lists/lock.' >&2; exit 100")
+        done = self.install(MEMOIR_APT_LOCK_TIMEOUT_S="0")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("Could not get lock", done.stderr)
+
+    def test_another_error_is_told_at_once(self):
+        self.program("apt-get", "echo 'E: Unable to locate package one' >&2; exit 100")
+        done = self.install()
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("Unable to locate package one", done.stderr)
+        self.assertNotIn("waiting", done.stdout)
+
+
+class Up(Folder):
+    """script/up with programs of this build."""
+
+    def setUp(self):
+        super().setUp()
+        (self.dir / "script").mkdir()
+        (self.dir / "dist/bin").mkdir(parents=True)
+        for name in ("up", "lib.sh"):
+            shutil.copy(ROOT / "script" / name, self.dir / "script")
+        self.write("script/build", "#!/bin/sh\n").chmod(0o755)
+        for folder, name in (("daemon", "memoird"), ("cli", "memoir")):
+            (self.dir / "dist/bin" / name).symlink_to(stage.build_root() / "src" / folder / name)
+        books = tempfile.TemporaryDirectory(dir="/dev/shm")
+        self.addCleanup(books.cleanup)
+        self.books = pathlib.Path(books.name)
+        self.prefix = []
+        if os.geteuid() == 0:  # whose sockets are the machine's
+            for path in (self.dir, *self.dir.rglob("*"), self.books):
+                os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+            self.prefix = as_user(NOBODY)
+
+    def up(self, *arguments):
+        return run(*self.prefix, self.dir / "script/up", *arguments, timeout=PATIENCE_S,
+                   env=dict(os.environ, XDG_RUNTIME_DIR=str(self.dir)))
+
+    def test_takes_another_port_and_says_so_where_7070_is_in_use(self):
+        with socket.socket() as taken:
+            try:
+                taken.bind(("127.0.0.1", 7070))
+                taken.listen()
+            except OSError:
+                pass  # somebody else has it: just as well
+            done = self.up("--no-demo", "--dir", self.books)
+            self.addCleanup(self.up, "--stop")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        link = re.search(r"http://localhost:(\d+)/login\?code=\S+", done.stdout)
+        self.assertTrue(link, done.stdout)
+        self.assertNotEqual(link[1], "7070")
+        self.assertIn(f"port 7070 is in use: the dashboard is at http://localhost:{link[1]}", done.stderr)
+        opened = run(*self.prefix, self.dir / "dist/bin/memoir", "open", "--print",
+                     env=dict(os.environ, XDG_RUNTIME_DIR=str(self.dir)))
+        self.assertIn(f"http://localhost:{link[1]}/login", opened.stdout)
 
 
 class CheckIncludes(Folder):

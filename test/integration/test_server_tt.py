@@ -1,6 +1,7 @@
 """Tenstorrent's allocation protocol, as its clients see it."""
 
 import fcntl
+import json
 import os
 import pathlib
 import random
@@ -264,6 +265,26 @@ class Honesty(ServerTest):
         self.assertEqual(c.info(7)["available"], 0)
         self.assertEqual(c.query(900)["dram"], 10)
 
+    @needs_root
+    def test_a_claim_does_not_change_a_capacity_that_is_configured(self):
+        native = self.folder / "native.sock"
+        self.server("--tt-arch", "blackhole", "--socket", native, "--socket-group", "all")
+        c = self.connect()
+        c.send(tt.ALLOC, size=10, number=1)
+        self.assertEqual(c.info()["total_dram"], 8 * 4278190080)
+        for claim in (1, 1 << 50):
+            code = ("import json, socket, sys\n"
+                    "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); f = s.makefile('rw')\n"
+                    "def ask(m): f.write(json.dumps(m) + '\\n'); f.flush(); return f.readline()\n"
+                    f"ask({{'device': 0, 'kind': 'npu', 'name': 'Blackhole', 'capacity': {{'dram': {claim}}}}})\n"
+                    "print('ready', ask({'alloc': {'device': 0, 'space': 'dram', 'id': 1, 'bytes': 500}, 'ack': True}), flush=True)\n"
+                    "sys.stdin.read()")
+            liar = Process([*as_user(NOBODY), sys.executable, "-c", code, native])
+            self.addCleanup(liar.close)
+            liar.out.wait("^ready")
+        self.until(lambda: c.query()["dram"] == 1010)
+        self.assertEqual(c.info()["total_dram"], 8 * 4278190080)
+
     def test_what_nobody_knows_is_zero(self):
         self.server()
         c = self.connect()
@@ -296,6 +317,90 @@ class Honesty(ServerTest):
         process.kill()
         process.close()
         self.until(lambda: c.query()["dram"] == 10)
+
+
+class Originals(ServerTest):
+    """Clients as Tenstorrent's own programs behave."""
+
+    def test_a_free_with_pid_0_is_the_senders(self):
+        self.server()
+        for total in tt.SIZES:
+            with self.subTest(total=total), Connection(self.path, total) as c:
+                c.send(tt.ALLOC, size=1 << 20, memory=tt.L1, number=1)
+                c.send(tt.FREE, pid=0, number=1)  # the second message also has to prove the size
+                c.send(tt.ALLOC, size=total, pid=0, number=2)
+                self.assertEqual((c.query()["l1"], c.query()["dram"]), (0, total))
+                c.send(tt.FREE, pid=0, number=2)
+                self.assertEqual(c.query()["dram"], 0)
+        self.assertFalse(self.losses())
+
+    @needs_root
+    def test_pid_0_in_a_pid_namespace_is_the_sender(self):
+        self.server()
+        client = self.tt_client("--buffers", "3", "--anonymous", prefix=("unshare", "--pid", "--fork"))
+        with self.connect() as c:
+            self.assertEqual(c.query()["dram"], 2000)
+            client.say("free")
+            self.assertEqual(c.query()["dram"], 0)
+
+    def test_a_dump_whose_sender_closes_at_once_is_in_the_log(self):
+        daemon = self.server()
+        c = self.connect()
+        c.send(tt.ALLOC, 3, size=4242, number=1)
+        self.assertEqual(c.query(3)["dram"], 4242)
+        for turn, total in enumerate((72, 104, 112), 1):  # 104: what dump_kernels.py sends
+            with Connection(self.path, total) as script:
+                script.send(tt.DUMP_REMAINING, 0, pid=0)
+            daemon.err.wait(rf"dump: PID {os.getpid()} .* holds 4242 bytes in 1 blocks of dram on device 3", turn)
+            time.sleep(1.1)  # at most one dump a second goes to the log
+
+    def test_a_first_question_is_answered_when_its_sender_half_closes(self):
+        self.server()
+        for total in tt.SIZES:
+            with self.subTest(total=total), Connection(self.path, total) as c:
+                c.socket.sendall(message(tt.QUERY, pid=0, total=total)[:50])
+                time.sleep(0.02)
+                c.socket.sendall(message(tt.QUERY, pid=0, total=total)[50:])
+                c.socket.shutdown(socket.SHUT_WR)
+                began = time.monotonic()
+                self.assertEqual(c.receive()["type"], tt.RESPONSE)
+                self.assertTrue(c.is_closed())
+                self.assertLess(time.monotonic() - began, 0.9)  # not the pause that ends a message in pieces
+
+    def test_answers_reach_a_client_that_half_closed(self):
+        self.server()
+        with self.connect() as c:
+            for number in range(3000):
+                c.send(tt.ALLOC, size=10, number=number + 1)
+            c.send(tt.DUMP_REMAINING, -1, number=tt.DUMP_MARK)
+            c.socket.shutdown(socket.SHUT_WR)
+            time.sleep(0.2)  # the socket's buffer holds less than the answer
+            rows = [c.receive() for _ in range(3001)]
+            self.assertEqual((rows[-1]["device"], rows[-1]["size"]), (-1, 3000))
+            self.assertTrue(c.is_closed())
+
+    def test_a_device_of_unknown_capacity_is_not_available(self):
+        self.server()
+        c = self.connect()
+        c.send(tt.ALLOC, 63, size=10, number=1)
+        self.assertEqual([c.info(63)[k] for k in ("available", "total_dram", "dram")], [0, 0, 10])
+
+    def test_the_doctor_tells_of_reports_that_were_rejected(self):
+        self.daemon("--tt-socket", self.path, "--socket", self.folder / "memoird.sock")
+        c = self.connect()
+        c.send(tt.ALLOC, size=10, number=1)
+        c.query()
+        findings = self.doctor_findings()
+        self.assertFalse([f for f in findings if "rejected" in f], findings)
+        c.send(tt.FREE, pid=2 ** 30, number=1)
+        c.query()
+        findings = self.doctor_findings()
+        self.assertTrue([f for f in findings if "rejected 1 reports" in f], findings)
+
+    def doctor_findings(self):
+        done = subprocess.run([BUILD / "src/cli/memoir", "doctor", "--json", "--dir", self.books], capture_output=True,
+                              env=dict(os.environ, XDG_RUNTIME_DIR=str(self.folder)), timeout=PATIENCE_S)
+        return [f["finding"] for f in json.loads(done.stdout)["findings"]]
 
 
 class Dumps(ServerTest):
@@ -702,7 +807,7 @@ class Limits(ServerTest):
         kept[0].close()
         self.until(self.works)
         daemon.kill(signal.SIGTERM)
-        daemon.err.wait(r"turned away at the sockets since the start: \d+ connections past connections-max$")
+        daemon.err.wait(r"rejected since start: \d+ connections past connections-max$")
 
     def works(self):
         try:

@@ -10,7 +10,7 @@ import threading
 import time
 import unittest
 
-from daemon_fixture import NOBODY, PATIENCE_S, SANITIZED, Process, as_user, crowded
+from daemon_fixture import NOBODY, PATIENCE_S, SANITIZED, Process, as_user, crowded, needs_root
 from socket_support import ALLOC, SocketTest, message
 
 BUFFERS = 4000 if SANITIZED else 15000
@@ -20,6 +20,20 @@ WORK_S = 1 if SANITIZED else 0.2  # of memoird's, before others are served; with
 STALL_S = 3 if SANITIZED else 2  # what we send ourselves has to come in whole messages within it
 DUMP_REMAINING, KERNEL_LOAD, DUMP_KERNELS = 5, 10, 12
 DUMP_MARK = struct.unpack("=Q", b"MEMOIRDP")[0]
+
+# As many connections as there are to be had, kept open.
+HOG = """
+kept = []
+for _ in range(70):
+    one = connect(native)
+    try:
+        one.sendall(b'{"ping":1}\\n')
+        if b"pong" in one.recv(99):
+            kept.append(one)
+    except OSError:
+        pass
+print("kept", len(kept), flush=True)
+"""
 
 
 class Waits:
@@ -150,14 +164,14 @@ class Others(TurnsTest):
         if os.geteuid() != 0:
             self.skipTest("needs root")
 
-    def stranger(self, code, until="done"):
+    def stranger(self, code, until="done", uid=NOBODY):
         """Python as another user, with connect(path); waits until it prints a line."""
         begin = ("import socket, sys\n"
                  "def connect(path):\n"
                  f"    s = socket.socket(socket.AF_UNIX); s.settimeout({PATIENCE_S}); s.connect(path); return s\n"
                  "native, tt = sys.argv[1:]\n")
         end = "\nprint('done', flush=True)\nsys.stdin.read()\n"
-        process = Process([*as_user(NOBODY), sys.executable, "-c", begin + code + end, self.native, self.tt])
+        process = Process([*as_user(uid), sys.executable, "-c", begin + code + end, self.native, self.tt])
         self.addCleanup(process.close)
         process.out.wait(f"^{until}$")
         return process
@@ -165,8 +179,28 @@ class Others(TurnsTest):
     def test_a_user_with_all_connections_does_not_lock_out_root(self):
         daemon = self.daemon("--connections-max", "24", "--socket-group", "all")
         self.stranger("kept = [connect(native) for _ in range(40)]")
-        daemon.err.wait(r"21 connections: more are turned away \(connections-max\)")
+        daemon.err.wait(r"18 connections: more are turned away \(connections-max\)")
         self.assertEqual(self.native_client().ask(ping=1), {"pong": 1})
+
+    def test_a_user_with_all_connections_does_not_lock_out_another_user(self):
+        self.daemon("--connections-max", "64", "--socket-group", "all")
+        self.stranger(HOG)
+        self.stranger("one = connect(native); one.sendall(b'{\"ping\":1}\\n'); assert b'pong' in one.recv(99)", uid=4242)
+        self.stranger(HOG, uid=4243)  # nor do two
+        self.stranger("one = connect(native); one.sendall(b'{\"ping\":1}\\n'); assert b'pong' in one.recv(99)", uid=4244)
+
+    @needs_root
+    def test_subordinate_uids_count_for_their_owner(self):
+        subuid = self.folder / "subuid"
+        subuid.write_text("4242:200000:3\n")
+        self.daemon("--connections-max", "64", "--connections-per-user-max", "20", "--socket-group", "all",
+                    prefix=("unshare", "--mount", "sh", "-c", f'mount --bind {subuid} /etc/subuid && exec "$@"', "sh"))
+        kept = [int(self.stranger(HOG, uid=uid).out.wait(r"^kept \d+$").split()[1]) for uid in range(200000, 200003)]
+        self.assertEqual(kept, [20, 0, 0])
+        own = self.stranger(HOG, uid=4242).out.wait(r"^kept \d+$")
+        self.assertEqual(own, "kept 0")
+        other = self.stranger(HOG, uid=200003).out.wait(r"^kept \d+$")  # beyond the range
+        self.assertEqual(other, "kept 20")
 
     @unittest.skipIf(SANITIZED, "memory is measured")
     def test_unread_answers_of_one_user_are_limited_and_all_come_when_they_are_read(self):

@@ -49,6 +49,10 @@ PERL = f"""
 my %seen; $seen{{"key" . ($_ % 501)}} .= "x" x ($_ % 7) for 1 .. {5000 * SCALE};
 print join(",", map {{ length }} @seen{{(sort keys %seen)[0 .. 9]}}), "\\n"; exit 3;
 """
+PHP = """
+$seen = []; for ($i = 0; $i < 5000; $i++) $seen["key" . ($i % 501)][] = str_repeat("x", $i % 50);
+echo count(json_decode(json_encode($seen), true)), " ok";
+"""
 BASH = f"""
 declare -A seen
 for ((i = 0; i < {500 * SCALE}; i++)); do seen[key$((i % 97))]+=x; done
@@ -136,6 +140,12 @@ class EveryDay(ProgramTest):
         environment = {"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "0"}
         self.check(["/usr/bin/python3", "-S", "-c", PYTHON], environment)
         self.assertEqual(self.check(["/usr/bin/python3", "-c", "raise SystemExit(7)"], environment, count=False)[0], 7)
+
+    def test_php(self):
+        """Its extensions are loaded with RTLD_DEEPBIND: what they free was counted, too."""
+        self.need("php")
+        code, out, err = self.check(["php", "-r", PHP], count=False)
+        self.assertEqual((code, out, err), (0, b"501 ok", b""))
 
     def test_sqlite(self):
         self.need("sqlite3")

@@ -4,6 +4,7 @@ As a program: report buffers, circular buffers and kernels, say "ready PID", and
 standard input: "free", "query", or the end.
 
 Usage: tt_client.py SOCKET [--size BYTES] [--buffers N] [--cbs N] [--kernels N] [--bytes N] [--device D]
+                    [--anonymous]
 """
 
 import argparse
@@ -105,8 +106,9 @@ def main():
     for name, default in (("size", 144), ("buffers", 1), ("cbs", 0), ("kernels", 0), ("bytes", 1000), ("device", 0),
                           ("pid", 0)):
         parser.add_argument("--" + name, type=int, default=default)
+    parser.add_argument("--anonymous", action="store_true", help="send a pid of 0")
     options = parser.parse_args()
-    pid = options.pid or None
+    pid = 0 if options.anonymous else options.pid or None
     connection = Connection(options.socket, options.size)
     kinds = ((ALLOC, FREE, options.buffers), (CB_ALLOC, CB_FREE, options.cbs),
              (KERNEL_LOAD, KERNEL_UNLOAD, options.kernels))

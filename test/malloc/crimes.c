@@ -62,6 +62,59 @@ static void double_free_huge(void)
     crime_free_second(block);
 }
 
+/* With a heap as programs have it: the first blocks of a process lie elsewhere. */
+static void warm_up(void)
+{
+    for (int i = 0; i < 3000; i++)
+        memset(hidden_malloc((size_t)i % 300 + 1), 1, (size_t)i % 300 + 1);
+}
+
+static void double_free_warm(void)
+{
+    warm_up();
+    double_free();
+}
+
+/* With other frees in between. */
+static void double_free_later(void)
+{
+    warm_up();
+    char *block = crime_allocate(24), *others[10];
+    for (int i = 0; i < 10; i++)
+        others[i] = hidden_malloc(24);
+    crime_free_first(block);
+    for (int i = 0; i < 10; i++)
+        hidden_free(others[i]);
+    crime_free_second(block);
+}
+
+static void free_inside_warm(void)
+{
+    warm_up();
+    crime_free_first(crime_allocate(100) + 48);
+}
+
+/* Where no block can begin. */
+static void free_inside_odd(void)
+{
+    warm_up();
+    crime_free_first(crime_allocate(100) + 8);
+}
+
+static void realloc_inside(void)
+{
+    warm_up();
+    kept = hidden_realloc(crime_allocate(100) + 16, 200);
+}
+
+static void realloc_freed(void)
+{
+    warm_up();
+    char *block = crime_allocate(100);
+    crime_free_first(block);
+    kept = hidden_realloc(block, 200);
+}
+
 static void double_free_realloc(void)
 {
     char *block = crime_allocate(24);
@@ -236,12 +289,18 @@ static const struct {
     void (*commit)(void);
 } crimes[] = {
     {"double_free", double_free},
+    {"double_free_warm", double_free_warm},
+    {"double_free_later", double_free_later},
     {"double_free_large", double_free_large},
     {"double_free_huge", double_free_huge},
     {"double_free_realloc", double_free_realloc},
     {"double_free_threads", double_free_threads},
     {"free_inside", free_inside},
+    {"free_inside_warm", free_inside_warm},
+    {"free_inside_odd", free_inside_odd},
     {"free_inside_large", free_inside_large},
+    {"realloc_inside", realloc_inside},
+    {"realloc_freed", realloc_freed},
     {"free_stack", free_stack},
     {"free_static", free_static},
     {"free_wild", free_wild},

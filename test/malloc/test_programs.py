@@ -48,6 +48,11 @@ my %seen; $seen{"key" . ($_ % 501)} .= "x" x ($_ % 7) for 1 .. 60000;
 my @sorted = sort { length $seen{$a} <=> length $seen{$b} || $a cmp $b } keys %seen;
 my $s = ""; $s .= sprintf("%s:%d,", $_, length $seen{$_}) for @sorted[0 .. 49]; $s =~ s/key(\\d)/K$1/g; print "$s\\n"; exit 3;
 """
+PHP = """
+$seen = []; for ($i = 0; $i < 20000; $i++) $seen["key" . ($i % 997)][] = str_repeat("x", $i % 50);
+$text = json_encode(array_slice($seen, 0, 997)); $back = json_decode($text, true); ksort($back);
+echo count($back), " ", preg_match_all('/key1[0-9]*5"/', $text), " done";
+"""
 BASH = """
 declare -A seen
 for ((i = 0; i < 3000; i++)); do seen[key$((i % 97))]+=x; done
@@ -122,6 +127,12 @@ class EveryDay(ProgramTest):
     def test_perl(self):
         self.need("perl")
         self.same(["perl", "-e", PERL], {"PERL_HASH_SEED": "0"}, code=3)
+
+    def test_php(self):
+        """Its extensions are loaded with RTLD_DEEPBIND."""
+        self.need("php")
+        self.assertEqual(self.same(["php", "-r", PHP]), b"997 11 done")
+        self.same(["php", "-r", "exit(3);"], code=3)
 
     def test_bash(self):
         self.assertIn(b"97 31\nline 9\nline 8\nline 7\n5\n", self.same(["bash", "-c", BASH]))

@@ -82,11 +82,12 @@ static inline void tree_process(const struct tree_process *p)
     else
         tree_printf(name, "%lu %lu 10 %lu 0 20 0\n", rss + 100, rss, p->text_pages + 5);
     snprintf(name, sizeof(name), "%d/status", p->pid);
-    tree_printf(name,
-                "Name:\tworker\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t%d\nPid:\t%d\nPPid:\t1\n"
-                "Uid:\t%u\t0\t0\t0\nVmHWM:\t%lu kB\nRssAnon:\t100 kB\nRssFile:\t200 kB\n"
-                "RssShmem:\t300 kB\nVmLib:\t400 kB\nVmSwap:\t500 kB\nThreads:\t3\n",
-                p->pid, p->pid, p->uid, rss * 8);
+    tree_printf(
+        name,
+        "Name:\tworker\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t%d\nPid:\t%d\nPPid:\t1\n"
+        "Uid:\t%u\t%u\t%u\t%u\nGid:\t7\t7\t7\t7\nVmHWM:\t%lu kB\nRssAnon:\t100 kB\nRssFile:\t200 kB\n"
+        "RssShmem:\t300 kB\nVmLib:\t400 kB\nVmSwap:\t500 kB\nThreads:\t3\n",
+        p->pid, p->pid, p->uid, p->uid, p->uid, p->uid, rss * 8);
 }
 
 static inline void tree_process_end(int pid)

@@ -132,12 +132,36 @@ static void as_json_what_is_not_known_is_null(void **unused)
     struct buffer out = BUFFER_INIT(4096);
     struct json json;
     json_init(&json, &out);
-    event_json(&event, &json);
+    event_json(&event, true, &json);
     assert_int_equal(json_finish(&json), 0);
     assert_string_equal(buffer_string(&out),
                         "{\"id\":5,\"time\":\"1970-01-01T00:00:00.007Z\",\"kind\":\"device\","
                         "\"pid\":null,\"program\":null,\"uid\":0,\"text\":\"a \\\"card\\\"\","
                         "\"bytes\":null}");
+    buffer_release(&out);
+}
+
+static void others_hear_that_a_process_ended_not_how(void **unused)
+{
+    struct event event = {.id = 5,
+                          .real_ns = 7000000,
+                          .kind = EVENT_OOM,
+                          .pid = 42,
+                          .uid = ANN,
+                          .has_bytes = true,
+                          .bytes = 9,
+                          .program = "secret",
+                          .text = "secret (PID 42): out of memory"};
+    struct buffer out = BUFFER_INIT(4096);
+    struct json json;
+    assert_true(event_visible(&event, &bob) && !event_detailed(&event, &bob));
+    assert_true(event_detailed(&event, &ann) && event_detailed(&event, &root));
+    json_init(&json, &out);
+    event_json(&event, event_detailed(&event, &bob), &json);
+    assert_int_equal(json_finish(&json), 0);
+    assert_null(strstr(buffer_string(&out), "secret"));
+    assert_null(strstr(buffer_string(&out), "oom"));
+    assert_non_null(strstr(buffer_string(&out), "\"kind\":\"went\",\"pid\":42,\"program\":null"));
     buffer_release(&out);
 }
 
@@ -149,6 +173,7 @@ int main(void)
         cmocka_unit_test(a_storm_of_short_processes_leaves_room_for_what_matters),
         cmocka_unit_test(deaths_are_of_their_kind_and_heard_at_once),
         cmocka_unit_test(as_json_what_is_not_known_is_null),
+        cmocka_unit_test(others_hear_that_a_process_ended_not_how),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

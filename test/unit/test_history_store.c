@@ -16,6 +16,7 @@
 #include "fault.h"
 #include "history/pack.h"
 #include "history/recorder.h"
+#include "history/steady.h"
 #include "history/store.h"
 
 /* The start of a window of every tier. */
@@ -302,6 +303,32 @@ static void a_clock_that_is_years_ahead_costs_little(void **state)
     assert_int_equal(ask(w, "SELECT count(*) FROM process"), 1);
 }
 
+static void a_clock_that_is_years_ahead_for_seconds_costs_nothing(void **state)
+{
+    struct world *w = *state;
+    struct steady steady = {0};
+    uint64_t boot = 1000 * NS_PER_S, ahead = T0 + 10 * 365 * UINT64_C(86400);
+    world_open(w);
+    assert_false(steady_look(&steady, T0 * NS_PER_S, boot)); /* it may be wrong from the start */
+    for (uint64_t i = 0; i < 3600; i++)
+        assert_int_equal(add(w, T0 + i, 100, value_at(i)), 0);
+    assert_true(steady_look(&steady, (T0 + 3600) * NS_PER_S, boot + 3600 * NS_PER_S));
+    assert_int_equal(recorder_flush(w->recorder, w->store, T0 + 3600), 0);
+    int64_t seconds = ask(w, "SELECT count(*) FROM chunk0");
+    assert_true(seconds >= 2 * 29);
+    for (uint64_t i = 0; i < 6; i++) {
+        uint64_t now = ahead + 120 * i;
+        store_hold_age(w->store,
+                       !steady_look(&steady, now * NS_PER_S, boot + (3601 + i) * NS_PER_S));
+        assert_int_equal(add(w, now, 100, 1), 0);
+        assert_int_equal(recorder_flush(w->recorder, w->store, now), 0);
+    }
+    assert_int_equal(ask(w, "SELECT count(*) FROM chunk0 WHERE id >> 32 < 16000000"), seconds);
+    assert_false(steady_look(&steady, (T0 + 3607) * NS_PER_S, boot + 3607 * NS_PER_S));
+    assert_false(steady_look(&steady, (T0 + 4200) * NS_PER_S, boot + 4200 * NS_PER_S));
+    assert_true(steady_look(&steady, (T0 + 4207) * NS_PER_S, boot + 4207 * NS_PER_S));
+}
+
 /* ---- limits ---- */
 
 static void crowd(struct world *w, uint64_t time_s, unsigned processes)
@@ -541,6 +568,7 @@ int main(void)
         TEST(of_one_second_the_last_counts_and_an_earlier_one_is_not_lost),
         TEST(a_clock_that_was_ahead_for_a_while_stops_nothing),
         TEST(a_clock_that_is_years_ahead_costs_little),
+        TEST(a_clock_that_is_years_ahead_for_seconds_costs_nothing),
         TEST(file_stays_below_its_limit_and_loses_the_oldest),
         TEST(full_disk_is_an_error_and_room_makes_it_go_on),
         TEST(every_failing_call_is_an_error_and_spoils_nothing),

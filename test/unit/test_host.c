@@ -327,6 +327,29 @@ static void rates_are_absent_until_time_has_passed(void **state)
 
 #define ROLLUP "Pss: %d kB\nShared_Dirty: 1 kB\nPrivate_Clean: 2 kB\nPrivate_Dirty: 3 kB\n"
 
+/* Its row is its real user's, who could not read it. */
+static void environment_of_a_set_uid_program_is_not_told(void **state)
+{
+    static const char *const ids[] = {
+        "Uid:\t7\t7\t7\t7\nGid:\t8\t8\t8\t8\n", "Uid:\t7\t0\t0\t0\nGid:\t8\t8\t8\t8\n",
+        "Uid:\t7\t7\t0\t7\nGid:\t8\t8\t8\t8\n", "Uid:\t7\t7\t7\t7\nGid:\t8\t9\t9\t9\n"};
+    for (int i = 0; i < 4; i++) {
+        char name[32];
+        tree_process(&(struct tree_process){.pid = 30 + i, .start = 7, .rss_pages = 50});
+        snprintf(name, sizeof(name), "%d/environ", 30 + i);
+        tree_write(name, "SLURM_JOB_ID=99\0SLURM_PROCID=4\0", 31);
+        snprintf(name, sizeof(name), "%d/status", 30 + i);
+        tree_printf(name, "Name:\tworker\n%sVmHWM:\t1 kB\n", ids[i]);
+    }
+    struct host *host = tree_host(0);
+    assert_int_equal(host_refresh(host), 0);
+    assert_true(host_refine(host, 10 * NS_PER_S));
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(row(host, 30 + i)->valid & (HOST_HAS_JOB | HOST_HAS_RANK),
+                         i == 0 ? HOST_HAS_JOB | HOST_HAS_RANK : 0);
+    host_free(host);
+}
+
 static void costly_fields_come_by_probes(void **state)
 {
     tree_process(&(struct tree_process){.pid = 30, .start = 7, .rss_pages = 50});
@@ -609,6 +632,7 @@ int main(void)
         TREE_TEST(marks_tell_who_was_born),
         TREE_TEST(rates_are_absent_until_time_has_passed),
         TREE_TEST(costly_fields_come_by_probes),
+        TREE_TEST(environment_of_a_set_uid_program_is_not_told),
         TREE_TEST(the_largest_and_the_changed_come_first),
         TREE_TEST(what_comes_late_is_about_nobody_else),
         TREE_TEST(who_has_gone_gets_nothing_of_his_successor),

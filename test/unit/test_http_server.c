@@ -551,7 +551,7 @@ static void handlers_may_answer_later_again_or_badly(void **state)
     assert_memory_equal(header(&seen, "Content-Type"), "application/problem+json", 24);
     assert_string_equal(
         seen.body.data,
-        "{\"type\":\"urn:memoir:problem:bad-query\",\"title\":\"The query makes no sense\","
+        "{\"type\":\"urn:memoir:problem:bad-query\",\"title\":\"Invalid query\","
         "\"status\":400,\"detail\":\"there is no column 'rsss'\",\"instance\":\"/bad\","
         "\"part\":\"show\",\"at\":3}");
     forget(&seen);

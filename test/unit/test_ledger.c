@@ -1,4 +1,11 @@
 /* The ledger over books composed by hand: devices, life and death, refusals. */
+#include <linux/capability.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
 #include "ledger_world.h"
 
 /* ---- devices ---- */
@@ -493,6 +500,162 @@ static void owner_must_be_the_processs_own(void **state)
     assert_int_equal(ledger_book_add(w->ledger, &where, &book), -EPERM);
 }
 
+/* ---- whose process it is ---- */
+
+enum { FORGER = 1234 };
+
+/* A process that changes its user at each byte that it is sent. */
+struct other {
+    pid_t pid;
+    int fd;
+};
+
+static void other_step(const struct other *other)
+{
+    char byte = 'x';
+    assert_int_equal(write(other->fd, &byte, 1), 1);
+    assert_int_equal(read(other->fd, &byte, 1), 1);
+}
+
+/* `set_tid` 0: any PID. It starts as root, and then has the uids in turn. */
+static struct other other_start(pid_t set_tid, const uid_t (*uids)[3], size_t n)
+{
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    struct clone_args args = {.exit_signal = SIGCHLD,
+                              .set_tid = set_tid ? (uintptr_t)&set_tid : 0,
+                              .set_tid_size = set_tid ? 1 : 0};
+    pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+    if (pid == 0) {
+        char byte;
+        close(pair[0]);
+        prctl(PR_SET_KEEPCAPS, 1);
+        for (size_t i = 0; read(pair[1], &byte, 1) == 1; i++) {
+            if (i < n && setresuid(uids[i][0], uids[i][1], uids[i][2]) < 0)
+                _exit(1);
+            struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+            struct __user_cap_data_struct data[2] = {0};
+            syscall(SYS_capget, &header, data);
+            data[0].effective = data[0].permitted; /* so that it can go on */
+            syscall(SYS_capset, &header, data);
+            (void)!write(pair[1], &byte, 1);
+        }
+        _exit(0);
+    }
+    close(pair[1]);
+    assert_true(pid > 0);
+    return (struct other){pid, pair[0]};
+}
+
+static void other_end(const struct other *other)
+{
+    close(other->fd);
+    assert_int_equal(waitpid(other->pid, NULL, 0), other->pid);
+}
+
+/* A book that FORGER owns about some process, with a held lock. */
+static int forge(struct world *w, const char *name, pid_t pid, uint64_t pid_ns, uint64_t start,
+                 struct ledger_book **ret_book)
+{
+    struct book_builder b;
+    book_begin(w, &b, name, BOOK_SOURCE_CLIENT);
+    b.h.pid = pid;
+    b.h.pid_ns = pid_ns;
+    b.h.start_ticks = start;
+    account_add(&b, MEMOIR_SPACE_HEAP, BOOK_DEVICE_HOST, 1, 100);
+    builder_publish(&b);
+    assert_int_equal(fchownat(w->dirfd, name, FORGER, FORGER, 0), 0);
+    struct ledger_where where = {
+        .dirfd = w->dirfd, .name = name, .fd = -1, .uid = FORGER, .place = w->place};
+    return ledger_book_add(w->ledger, &where, ret_book);
+}
+
+static void set_uid_process_is_not_its_callers(void **state)
+{
+    struct world *w = *state;
+    static const uid_t uids[][3] = {
+        {FORGER, 0, 0}, {0, FORGER, 0}, {0, 0, FORGER}, {FORGER, FORGER, 0}, {FORGER, 0, FORGER}};
+    if (geteuid() != 0)
+        skip();
+    struct other other = other_start(0, uids, sizeof(uids) / sizeof(*uids));
+    struct proc_stat stat;
+    assert_int_equal(proc_stat_read(other.pid, &stat), 0);
+    for (size_t i = 0; i < sizeof(uids) / sizeof(*uids); i++) {
+        struct ledger_book *book;
+        char name[16];
+        snprintf(name, sizeof(name), "%zu.book", i);
+        other_step(&other);
+        assert_int_equal(forge(w, name, other.pid, w->pid_ns, stat.start_ticks, &book), -EPERM);
+    }
+    other_end(&other);
+}
+
+static void process_with_capabilities_is_only_its_users(void **state)
+{
+    struct proc_ids ids;
+    static const uid_t uids[][3] = {{FORGER, FORGER, FORGER}};
+    if (geteuid() != 0)
+        skip();
+    struct other other = other_start(0, uids, 1);
+    other_step(&other);
+    assert_int_equal(proc_ids_read(other.pid, &ids), 0);
+    assert_int_not_equal(ids.permitted, 0);
+    assert_int_equal(proc_claim(other.pid, &ids, FORGER), PROC_CLAIM_USER);
+    ids.permitted = 0;
+    assert_int_equal(proc_claim(other.pid, &ids, FORGER), PROC_CLAIM_OWN);
+    assert_int_equal(proc_claim(other.pid, &ids, FORGER + 1), PROC_CLAIM_NONE);
+    ids.fs_uid = 0;
+    assert_int_equal(proc_claim(other.pid, &ids, FORGER), PROC_CLAIM_NONE);
+    other_end(&other);
+}
+
+static void book_of_a_pid_not_in_use_never_becomes_another_users(void **state)
+{
+    struct world *w = *state;
+    struct ledger_book *book;
+    if (geteuid() != 0)
+        skip();
+    /* A PID that is free now and soon another user's; neither namespace nor start time are told. */
+    struct other first = other_start(0, NULL, 0);
+    other_end(&first);
+    assert_int_equal(forge(w, "a.book", first.pid, 0, 0, &book), 0);
+    struct ledger_process *p = book->process;
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
+    assert_null(ledger_process_find(w->ledger, first.pid));
+    struct other second = other_start(first.pid, NULL, 0);
+    assert_int_equal(second.pid, first.pid);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_EXITED);
+    assert_false(p->pid_proved);
+    assert_null(ledger_process_find(w->ledger, first.pid));
+    other_end(&second);
+}
+
+static void process_that_changes_its_user_leaves_its_row(void **state)
+{
+    struct world *w = *state;
+    static const uid_t uids[][3] = {{FORGER, FORGER, FORGER}, {FORGER, 0, 0}, {4321, 4321, 4321}};
+    struct proc_stat stat;
+    struct ledger_book *book;
+    if (geteuid() != 0)
+        skip();
+    struct other other = other_start(0, uids, 3);
+    other_step(&other);
+    assert_int_equal(proc_stat_read(other.pid, &stat), 0);
+    assert_int_equal(forge(w, "a.book", other.pid, w->pid_ns, stat.start_ticks, &book), 0);
+    struct ledger_process *p = book->process;
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
+    assert_true(p->pid_proved);
+    assert_ptr_equal(ledger_process_find(w->ledger, other.pid), p);
+    for (int i = 0; i < 2; i++) {
+        other_step(&other);
+        /* The lock is held, so it counts for its owner, without a PID. */
+        assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
+        assert_false(p->pid_proved);
+        assert_null(ledger_process_find(w->ledger, other.pid));
+    }
+    other_end(&other);
+}
+
 static void figures_of_a_book_cut_short_are_absent(void **state)
 {
     struct world *w = *state;
@@ -582,6 +745,10 @@ int main(void)
         WORLD_TEST(roots_file_in_a_users_place_does_not_count),
         WORLD_TEST(books_that_are_none),
         WORLD_TEST(owner_must_be_the_processs_own),
+        WORLD_TEST(set_uid_process_is_not_its_callers),
+        WORLD_TEST(process_with_capabilities_is_only_its_users),
+        WORLD_TEST(book_of_a_pid_not_in_use_never_becomes_another_users),
+        WORLD_TEST(process_that_changes_its_user_leaves_its_row),
         WORLD_TEST(figures_of_a_book_cut_short_are_absent),
         WORLD_TEST(round_in_pieces_reads_all),
         WORLD_TEST(scan_sees_processes_facts_and_problems),

@@ -107,6 +107,39 @@ static void sum_with_an_estimate_is_one(void **state)
     assert_true(c->partial);
 }
 
+static void size_by_the_driver_goes_before_what_a_process_claims(void **state)
+{
+    struct world *w = *state;
+    struct book_builder b;
+    char command[320], sys_dir[96];
+    snprintf(sys_dir, sizeof(sys_dir), "%s/sys", w->dir);
+    snprintf(command, sizeof(command),
+             "mkdir -p %s/bus/pci/devices/0000:00:00.0 && "
+             "echo 5000 >%s/bus/pci/devices/0000:00:00.0/mem_info_vram_total",
+             sys_dir, sys_dir);
+    assert_int_equal(system(command), 0);
+    ledger_free(w->ledger);
+    assert_int_equal(ledger_new(&(struct ledger_options){.sys_dir = sys_dir}, &w->ledger), 0);
+    book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
+    struct book_account account = {.type = BOOK_RECORD_ACCOUNT,
+                                   .space = MEMOIR_SPACE_DRAM,
+                                   .device = builder_device(&b, 1, 0, "GPU"),
+                                   .capacity = 1};
+    uint64_t at = builder_add(&b, BOOK_SECTION_REGISTRY, &account, sizeof(account));
+    builder_publish(&b);
+    struct ledger_process *p = add(w, "a.book")->process;
+    ledger_refresh(w->ledger);
+    const struct ledger_capacity *c = &p->accounts[0].device->spaces[MEMOIR_SPACE_DRAM];
+    assert_int_equal(c->capacity, 5000);
+    assert_true(c->confirmed && c->disputed);
+    assert_int_equal(p->accounts[0].capacity, 1); /* of its own account it may say what it likes */
+    account.capacity = 5000;
+    builder_put(&b, BOOK_SECTION_REGISTRY, at, &account, sizeof(account));
+    ledger_refresh(w->ledger);
+    assert_int_equal(c->capacity, 5000);
+    assert_true(c->confirmed && !c->disputed);
+}
+
 static void heap_belongs_to_who_allocates(void **state)
 {
     struct world *w = *state;
@@ -490,6 +523,7 @@ int main(void)
         WORLD_TEST(bytes_without_blocks_count_too),
         WORLD_TEST(sums_stop_at_the_largest_number),
         WORLD_TEST(sum_with_an_estimate_is_one),
+        WORLD_TEST(size_by_the_driver_goes_before_what_a_process_claims),
         WORLD_TEST(heap_belongs_to_who_allocates),
         WORLD_TEST(accounts_are_found_when_they_appear),
         WORLD_TEST(devices_belong_to_who_uses_them),

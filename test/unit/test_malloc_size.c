@@ -17,6 +17,14 @@ static void every_size_fits_its_class_and_not_the_one_below(void **unused)
     assert_int_equal(size_of_class(SIZE_CLASSES - 1), SIZE_SMALL_MAX);
 }
 
+static void blocks_begin_at_multiples_of_their_size_alone(void **unused)
+{
+    for (unsigned class = 0; class < SIZE_CLASSES; class ++)
+        for (uint32_t distance = 0; distance < 1u << 18; distance++)
+            if (!!size_divides(class, distance) != (distance % size_of_class(class) == 0))
+                fail_msg("class %u, distance %u", class, distance);
+}
+
 static void little_is_wasted(void **unused)
 {
     for (size_t bytes = SIZE_FINE_MAX + 1; bytes <= SIZE_SMALL_MAX; bytes++)
@@ -91,6 +99,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_size_fits_its_class_and_not_the_one_below),
+        cmocka_unit_test(blocks_begin_at_multiples_of_their_size_alone),
         cmocka_unit_test(little_is_wasted),
         cmocka_unit_test(a_power_of_two_and_a_header_take_little_more),
         cmocka_unit_test(sizes_are_multiples_of_16_and_powers_of_two_are_classes),

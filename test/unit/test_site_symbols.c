@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -13,8 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,6 +26,7 @@
 
 #include "site/demangle.h"
 #include "site/module.h"
+#include "site/symbol_confine.h"
 #include "site/symbol_worker.h"
 #include "site/symbols.h"
 
@@ -516,30 +520,122 @@ static void path_of_a_process_is_not_followed_out_of_its_root(void **state)
     symbolizer_free(s);
 }
 
-static void what_others_may_not_read_is_not_told_to_them(void **state)
+/* ---- for other users ---- */
+
+struct host {
+    uint32_t owner; /* that the last file was opened for */
+    unsigned opens, spawns;
+    pid_t worker;
+    int refuse; /* -errno for every file, or 0 */
+};
+
+static int host_open(void *context, uint32_t owner, const struct symbol_wanted *wanted)
 {
-    const char *path = in_dir("secret.so");
-    shell("cp '%s' '%s' && chmod 0755 '%s'", FIXTURE_A, path, path);
-    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    assert_non_null(lib);
-    struct site site = site_of(path, "fixture_outer");
+    struct host *host = context;
+    host->owner = owner;
+    host->opens++;
+    return host->refuse ? host->refuse : symbol_wanted_open(wanted);
+}
+
+static int host_spawn(void *context, int fd, const struct symbol_worker_setup *setup)
+{
+    struct host *host = context;
+    host->spawns++;
+    pid_t pid = fork();
+    if (pid == 0)
+        symbol_worker_serve(fd, setup);
+    host->worker = pid;
+    return pid < 0 ? -errno : 0;
+}
+
+static void files_of_users_are_opened_by_the_host_only(void **state)
+{
+    struct site site = site_of(FIXTURE_A, "fixture_outer");
     struct symbol_query q = query_of(&site);
+    struct host told = {0};
+    struct symbol_host host = {host_open, host_spawn, &told};
+    struct symbolizer *s = open_symbolizer((struct symbolizer_options){.host = &host});
     const struct symbol_frame *f;
     size_t n;
-    struct symbolizer *s = open_symbolizer((struct symbolizer_options){.public_only = true});
+    assert_int_equal(symbolizer_resolve(s, &q, &f, &n), -EACCES); /* nobody's */
+    assert_int_equal(told.opens, 0);
+    symbolizer_act_as(s, 1234);
     assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
     assert_inlined_frames(f, n);
-    symbolizer_free(s);
-    shell("chmod 0750 '%s'", path);
-    s = open_symbolizer((struct symbolizer_options){.public_only = true});
+    assert_int_equal(told.owner, 1234);
+    assert_int_equal(told.spawns, 1);
+    /* What one user was told is no answer for another. */
+    told.refuse = -EACCES;
+    symbolizer_act_as(s, 1235);
     assert_int_equal(symbolizer_resolve(s, &q, &f, &n), -EACCES);
-    if (geteuid() == 0) { /* who has it mapped may know: the kernel says that he has */
-        q.pid = getpid();
-        q.map_start = site.info.map_start;
-        assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
-    }
+    assert_int_equal(told.owner, 1235);
+    symbolizer_act_as(s, 1234);
+    assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
     symbolizer_free(s);
-    dlclose(lib);
+    assert_int_equal(waitpid(told.worker, NULL, 0), told.worker); /* ends by itself */
+}
+
+/* ---- confinement ---- */
+
+/* What is left to a process after symbol_confine(), by its exit status: the number of the first check that failed. */
+static int confined_child(void)
+{
+    uid_t r, e, s;
+    int null = open("/dev/null", O_RDWR), fds[2];
+    if (symbol_confine() != 0)
+        return 100;
+    if (open("/etc/passwd", O_RDONLY) >= 0 || openat(null, "x", O_RDONLY) >= 0)
+        return 1;
+    if (socket(AF_UNIX, SOCK_STREAM, 0) >= 0 || pipe(fds) == 0 || fork() >= 0)
+        return 2;
+    if (mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED)
+        return 3;
+    if (kill(getpid(), 0) == 0 || getresuid(&r, &e, &s) == 0)
+        return 4;
+    char *more = malloc(64 << 20);
+    if (!more || fstat(null, &(struct stat){0}) < 0)
+        return 5;
+    memset(more, 1, 64 << 20);
+    return 0;
+}
+
+static int status_of_child(int (*run)(void))
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(run());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void confined_worker_can_open_nothing(void **state)
+{
+    assert_int_equal(status_of_child(confined_child), 0);
+}
+
+/* As root in a service whose bounding set lacks SETUID and SETGID. */
+static int bounded_child(void)
+{
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct data[2] = {0};
+    if (syscall(SYS_capget, &header, data) < 0)
+        return 101;
+    data[0].permitted &= ~(1u << CAP_SETUID | 1u << CAP_SETGID);
+    data[0].effective = data[0].permitted;
+    if (syscall(SYS_capset, &header, data) < 0)
+        return 102;
+    struct symbolizer *s = NULL;
+    if (symbolizer_new(NULL, &s) != -EPERM || s)
+        return 1;
+    return symbol_confine() < 0 ? 0 : 2;
+}
+
+static void worker_that_cannot_be_confined_does_not_start(void **state)
+{
+    if (geteuid() != 0)
+        skip();
+    assert_int_equal(status_of_child(bounded_child), 0);
 }
 
 /* ---- hostile files ---- */
@@ -766,7 +862,8 @@ static pid_t stranger(int *ret_end, int *ret_alive)
 /* Where SIGCHLD is ignored, the number of one that ended may be given to another before we look. */
 static void whoever_has_the_number_of_an_ended_worker_lives(void **state)
 {
-    struct symbol_worker w = {.modules_max = 1, .timeout_ms = 1000, .bytes_max = 1 << 28};
+    struct symbol_worker w = {
+        .fd = -1, .setup = {.modules_max = 1, .timeout_ms = 1000, .bytes_max = 1 << 28}};
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
     int end, alive;
     pid_t other = stranger(&end, &alive);
@@ -868,7 +965,9 @@ int main(void)
         cmocka_unit_test(modules_beyond_the_limit_are_opened_again),
         cmocka_unit_test(file_of_a_process_is_reached_after_it_was_replaced),
         cmocka_unit_test(path_of_a_process_is_not_followed_out_of_its_root),
-        cmocka_unit_test(what_others_may_not_read_is_not_told_to_them),
+        cmocka_unit_test(files_of_users_are_opened_by_the_host_only),
+        cmocka_unit_test(confined_worker_can_open_nothing),
+        cmocka_unit_test(worker_that_cannot_be_confined_does_not_start),
         cmocka_unit_test(what_is_no_file_is_refused_at_once),
         cmocka_unit_test(damaged_files_neither_crash_nor_hang_us),
         cmocka_unit_test(garbage_is_no_elf_file),

@@ -43,8 +43,12 @@ test('what shares the memory on the chip is one bar of several parts', () => {
     device('cb', 2),
     device('system', 9),
     device('dram', 8, { capacity: 16 }),
-    device('l1', 4, { capacity: 10 }),
+    device('l1', 4, { capacity: 10, disputed: true }),
   ])
+  assert.deepEqual(
+    card!.spaces.map((space) => space.disputed),
+    [false, true, false],
+  )
   assert.deepEqual(
     card!.spaces.map((space) => [space.name, space.used, space.capacity]),
     [

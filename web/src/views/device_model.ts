@@ -7,6 +7,7 @@ export interface Space {
   title: string
   used: number
   capacity: number | null
+  disputed: boolean // users claim different capacities
   blocks: number
   parts: Space[] // of a memory that several kinds share
 }
@@ -106,6 +107,7 @@ export function devicesOf(rows: Row[]): Device[] {
       title: spaceTitle(name),
       used: figure(row['used']),
       capacity: figureOrNull(row['capacity']),
+      disputed: row['disputed'] === true,
       blocks: figure(row['blocks']),
       parts: [],
     })
@@ -153,6 +155,7 @@ function joinOnChip(spaces: Space[]): Space[] {
     title: parts.length > 1 ? 'L1, on chip' : 'L1',
     used: sum((space) => space.used),
     capacity: parts.find((space) => space.name === 'l1')?.capacity ?? null,
+    disputed: parts.some((space) => space.name === 'l1' && space.disputed),
     blocks: sum((space) => space.blocks),
     parts: parts.length > 1 ? parts : [],
   }

@@ -180,8 +180,9 @@ export const spaceLink = (device: Device, space: Space): string => link(`devices
 
 /** "7.0 GB of 12.9 GB, 54.6 %" */
 export function fillText(space: Space): string {
-  if (space.capacity === null) return `${bytes(space.used)}, size not told`
-  return `${bytes(space.used)} of ${bytes(space.capacity)}, ${percent((100 * space.used) / space.capacity)}`
+  if (space.capacity === null) return `${bytes(space.used)}, ${space.disputed ? 'capacity disputed' : 'capacity unknown'}`
+  const share = percent((100 * space.used) / space.capacity)
+  return `${bytes(space.used)} of ${bytes(space.capacity)}, ${share}${space.disputed ? ', capacity disputed' : ''}`
 }
 
 function SpaceBlock({ device, space, owners }: { device: Device; space: Space; owners: Owner[] }): JSX.Element {

@@ -1,0 +1,55 @@
+/* The broker: a small process of root's memoird that acts as other users.
+ *
+ * Root's memoird opens files and reads memory for users who may do less than root. What a user may reach is decided by the
+ * kernel, not by checks of ours: the broker forks a child, the child becomes the user (uid, groups, no capabilities) and
+ * tries. Only the broker has CAP_SETUID and CAP_SETGID, and it has no other capabilities; memoird gives both up once the
+ * broker runs. It also starts the worker that reads debug information, which has to become nobody.
+ *
+ * A user can make an open or a read hang for ever (a file system of its own) and can stop or kill a process that has its
+ * uid. So children are bounded per user and in all (BROKER_...), end themselves by a timer, and nobody waits for them
+ * longer than for one answer. What a child sends is as trustworthy as its user.
+ *
+ * Any thread. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "site/symbols.h"
+
+enum {
+    BROKER_USER_MAX = 4, /* children of one user at a time; hung ones count until they are gone */
+    BROKER_WORKERS_MAX = 8, /* symbol workers at a time, */
+    BROKER_ALL_MAX = 64,    /* and all children */
+    BROKER_OPEN_MS = 5000,  /* for one open, on a busy machine, too */
+    BROKER_IDLE_S = 30,     /* after which a child without questions ends */
+    BROKER_BLAME_S = 30,    /* after a timeout nothing is tried for that user */
+    BROKER_BLAMED_MAX = 64, /* users who are remembered for that */
+};
+
+struct broker;
+struct heap_ages_found;
+struct heap_ages_wish;
+struct symbol_worker_setup;
+
+/* Call it before there are threads and open files. As root: forks the broker, then gives up CAP_SETUID and CAP_SETGID
+ * for good, whether or not that worked. 0; -EPERM without these capabilities; -errno. As another user: 0 and NULL. */
+int broker_start(struct broker **ret_broker);
+void broker_free(struct broker *broker); /* NULL is fine */
+
+/* All below: -EPERM without a broker (NULL) or for uid 0; -ETIMEDOUT, also for a while after one; -ECHILD: the child ended,
+ * or too many of this user hang already; -EPIPE: the broker is gone; what the user gets from the kernel. */
+
+/* Open a regular file as a user: a descriptor. What a process has mapped (wanted->mapped) is opened only if the user may
+ * trace that process. Files of FUSE are refused (-EOPNOTSUPP). */
+int broker_open(struct broker *broker, uint32_t uid, const struct symbol_wanted *wanted);
+
+/* The child for opens stays for the next one of the same user and process; let it end now. */
+void broker_rest(struct broker *broker);
+
+/* Search the heap of a process as a user, who must be allowed to trace it. */
+int broker_ages(struct broker *broker, uint32_t uid, const struct heap_ages_wish *wish,
+                uint32_t timeout_ms, struct heap_ages_found *ret_found);
+
+/* Start a process that calls symbol_worker_serve() with a copy of `fd`. */
+int broker_worker(struct broker *broker, int fd, const struct symbol_worker_setup *setup);

@@ -1,0 +1,156 @@
+/* See symbol_confine.h. Each step is followed by a check of its effect: a step that fails without a word, as setgroups()
+ * does under a service manager's bounding set, must not leave a worker with more rights than it should have. */
+#include "site/symbol_confine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/audit.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { NOBODY = 65534 };
+
+/* ---- users and capabilities ---- */
+
+static int user_drop(void)
+{
+    uid_t ruid, euid, suid;
+    gid_t rgid, egid, sgid;
+    if (getresuid(&ruid, &euid, &suid) < 0)
+        return -errno;
+    if (ruid != 0 && euid != 0 && suid != 0)
+        return 0; /* a plain user stays what it is */
+    if (setgroups(0, NULL) < 0 || setresgid(NOBODY, NOBODY, NOBODY) < 0 ||
+        setresuid(NOBODY, NOBODY, NOBODY) < 0)
+        return -errno;
+    if (getresuid(&ruid, &euid, &suid) < 0 || getresgid(&rgid, &egid, &sgid) < 0)
+        return -errno;
+    bool dropped = ruid == NOBODY && euid == NOBODY && suid == NOBODY && rgid == NOBODY &&
+                   egid == NOBODY && sgid == NOBODY && getgroups(0, NULL) == 0;
+    return dropped ? 0 : -EPERM;
+}
+
+static int capabilities_drop(void)
+{
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {0};
+    (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); /* goes with the others, too */
+    if (syscall(SYS_capset, &header, data) < 0)
+        return -errno;
+    memset(data, 0xff, sizeof(data));
+    if (syscall(SYS_capget, &header, data) < 0)
+        return -errno;
+    for (size_t i = 0; i < _LINUX_CAPABILITY_U32S_3; i++)
+        if (data[i].effective | data[i].permitted | data[i].inheritable)
+            return -EPERM;
+    return 0;
+}
+
+/* ---- system calls ---- */
+
+#if defined(__x86_64__)
+#define ARCH AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define ARCH AUDIT_ARCH_AARCH64
+#else
+#error "which architecture do system calls have here?"
+#endif
+
+/* Calls that name nothing outside the process but descriptors that it already has. All others fail with EPERM. */
+static const int allowed[] = {
+    SYS_brk,          SYS_clock_gettime, SYS_clock_nanosleep, SYS_close,        SYS_dup,
+    SYS_exit,         SYS_exit_group,    SYS_fcntl,           SYS_fstat,        SYS_fstatfs,
+    SYS_futex,        SYS_getpid,        SYS_getrandom,       SYS_gettid,       SYS_lseek,
+    SYS_madvise,      SYS_mincore,       SYS_mremap,          SYS_munmap,       SYS_nanosleep,
+    SYS_ppoll,        SYS_pread64,       SYS_preadv,          SYS_read,         SYS_readv,
+    SYS_recvfrom,     SYS_recvmsg,       SYS_restart_syscall, SYS_rt_sigaction, SYS_rt_sigprocmask,
+    SYS_rt_sigreturn, SYS_sched_yield,   SYS_sendmsg,         SYS_sendto,       SYS_setitimer,
+    SYS_sigaltstack,  SYS_sysinfo,       SYS_write,
+#ifdef SYS_alarm
+    SYS_alarm,
+#endif
+#ifdef SYS_poll
+    SYS_poll,
+#endif
+#ifdef SYS_time
+    SYS_time,
+#endif
+};
+
+enum { N_ALLOWED = sizeof(allowed) / sizeof(*allowed), PROGRAM_MAX = 2 * N_ALLOWED + 32 };
+
+#define LOAD(field) \
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offsetof(struct seccomp_data, field))
+#define RETURN(what)             BPF_STMT(BPF_RET | BPF_K, (what))
+#define IF_EQUAL(value, yes, no) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)(value), yes, no)
+#define IF_BITS(value, yes, no)  BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, (uint32_t)(value), yes, no)
+
+/* Allow `number` if the argument has the bit (`want`) or lacks it. For other calls the filter goes on behind this part. */
+static size_t add_checked(struct sock_filter *at, int number, int argument, uint32_t bit, bool want)
+{
+    const struct sock_filter part[] = {
+        IF_EQUAL(number, 0, 4),
+        LOAD(args[argument]), /* the low half: both architectures are little-endian */
+        IF_BITS(bit, want ? 0 : 1, want ? 1 : 0),
+        RETURN(SECCOMP_RET_ALLOW),
+        RETURN(SECCOMP_RET_ERRNO | EPERM),
+    };
+    memcpy(at, part, sizeof(part));
+    return sizeof(part) / sizeof(*part);
+}
+
+static size_t program_make(struct sock_filter program[static PROGRAM_MAX])
+{
+    size_t n = 0;
+    const struct sock_filter head[] = {
+        LOAD(arch), IF_EQUAL(ARCH, 1, 0), RETURN(SECCOMP_RET_KILL_PROCESS),
+        LOAD(nr), /* x32 calls have numbers of their own, which are not among the allowed */
+    };
+    memcpy(program, head, sizeof(head));
+    n += sizeof(head) / sizeof(*head);
+    n += add_checked(program + n, SYS_mmap, 2, PROT_EXEC, false);
+    n += add_checked(program + n, SYS_mprotect, 2, PROT_EXEC, false);
+    /* fstat() of newer C libraries. It can tell the size of a file by its path, but not open it. */
+    n += add_checked(program + n, SYS_newfstatat, 3, AT_EMPTY_PATH, true);
+    for (size_t i = 0; i < N_ALLOWED; i++) {
+        program[n++] = (struct sock_filter)IF_EQUAL(allowed[i], 0, 1);
+        program[n++] = (struct sock_filter)RETURN(SECCOMP_RET_ALLOW);
+    }
+    program[n++] = (struct sock_filter)RETURN(SECCOMP_RET_ERRNO | EPERM);
+    return n;
+}
+
+static int calls_drop(void)
+{
+    struct sock_filter program[PROGRAM_MAX];
+    struct sock_fprog filter = {.len = (unsigned short)program_make(program), .filter = program};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) < 0)
+        return -errno;
+    /* Is it in force? */
+    if (syscall(SYS_openat, AT_FDCWD, "/", O_RDONLY | O_CLOEXEC) >= 0 || errno != EPERM ||
+        syscall(SYS_socket, 1, 1, 0) >= 0 || errno != EPERM)
+        return -EPERM;
+    return 0;
+}
+
+int symbol_confine(void)
+{
+    int r = user_drop();
+    if (r == 0)
+        r = capabilities_drop();
+    /* A change of the user sets it anew. */
+    if (r == 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        r = -errno;
+    return r == 0 ? calls_drop() : r;
+}
