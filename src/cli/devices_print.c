@@ -205,7 +205,7 @@ static void print_driver(const struct plan *plan, const struct devices_row *row,
     if (s.capacity)
         bar_append(term, out, s.used, s.capacity, plan->bar);
     else
-        print_unknown(plan, out, term);
+        print_unknown(plan, &s, out, term);
     enum term_style style = bar_style(s.used, s.capacity);
     buffer_printf(out, "%s%*s%s\n", term_style(term, style), PERCENT,
                   bar_percent(percent, s.used, s.capacity), term_plain(term, style));
