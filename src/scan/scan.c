@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/sum.h"
+#include "scan/arena.h"
 #include "scan/find.h"
 #include "scan/heap.h"
 #include "scan/threads.h"
@@ -33,10 +34,10 @@ struct marker {
     uint64_t lowest, highest; /* addresses of blocks */
     uint32_t *work;           /* blocks that are known and not read yet */
     size_t n_work, room_work;
-    bool at_end;   /* of the process: threads that are gone did not end, but were ended */
-    bool glibc;    /* descriptors of threads are as we know them */
-    bool in_libc;  /* what is looked at is data of the C library */
-    size_t leader; /* the lost block from which the others are found; SIZE_MAX: roots */
+    bool at_end;             /* of the process: threads that are gone did not end, but were ended */
+    bool glibc;              /* descriptors of threads are as we know them */
+    struct scan_arena arena; /* pointers of glibc's malloc, which are none of the program's */
+    size_t leader;           /* the lost block from which the others are found; SIZE_MAX: roots */
     uint64_t done_bytes;
     int error;
 };
@@ -70,13 +71,6 @@ static void reach(struct marker *m, size_t number)
     }
 }
 
-/* glibc names a free piece by an address 16 bytes before it: by the last word of the block that ends there, if that has not a
- * byte to spare. */
-static inline bool is_next_chunk(const struct scan_block *block, uint64_t word)
-{
-    return word % 16 == 0 && word + sizeof(uint64_t) >= block->start + block->bytes;
-}
-
 static inline void look_at(struct marker *m, uint64_t word)
 {
     if (word - m->lowest >= m->highest - m->lowest) {
@@ -85,7 +79,7 @@ static inline void look_at(struct marker *m, uint64_t word)
             return;
     }
     size_t number = scan_block_around(m->scan, m->regions, word, &m->hint);
-    if (number != SIZE_MAX && !(m->in_libc && is_next_chunk(&m->scan->blocks[number], word)))
+    if (number != SIZE_MAX)
         reach(m, number);
 }
 
@@ -165,9 +159,13 @@ static void root_range(struct marker *m, uint64_t start, uint64_t end)
     m->scan->root_bytes += m->done_bytes - before;
 }
 
-/* The same less what is our allocator's: its descriptors, and free memory with what was once there. */
+/* The same less what is our allocator's: its descriptors, and free memory with what was once there. Less glibc's own pointers, too. */
 static void root_outside(struct marker *m, uint64_t start, uint64_t end)
 {
+    if (m->arena.start >= start && m->arena.end <= end && m->arena.end > m->arena.start) {
+        root_range(m, start, m->arena.start);
+        start = m->arena.end;
+    }
     while (m->heap && start < end) {
         bool own;
         uint64_t next = scan_heap_stretch(m->heap, start, &own);
@@ -297,9 +295,7 @@ static void roots(struct marker *m, const struct scan_registers *threads, size_t
             uint64_t low = region_low(region, threads, n), dead = region->start;
             if (low == region->start)
                 dead = dead_stack_end(m, region, threads, n);
-            m->in_libc = region->libc && m->options->glibc;
             root_outside(m, low > dead ? low : dead, region->end);
-            m->in_libc = false;
         }
     }
 }
@@ -363,6 +359,8 @@ static int mark(struct marker *m, const struct scan_threads *threads)
     m->leader = SIZE_MAX;
     m->at_end = threads->borrowed != NULL;
     m->glibc = m->at_end && descriptors_known(m, registers, n);
+    if (m->options->glibc)
+        m->arena = scan_arena_find(m->memory, m->regions);
     roots(m, registers, n);
     work_off(m);
     groups(m);

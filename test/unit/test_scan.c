@@ -20,10 +20,11 @@
 #include "scan/maps.h"
 
 /* Where the child has what: an arena as glibc has them (a multiple of 64 MB), a mapping of another
- * allocator, and data of the program. */
+ * allocator, data of the program and of the C library. */
 #define ARENA UINT64_C(0x2a0000000000)
 #define OTHER UINT64_C(0x2b0000010000) /* of the largest pages */
 #define DATA  UINT64_C(0x2c0000010000)
+#define LIBC  UINT64_C(0x2d0000010000) /* what /proc calls data of a C library */
 enum { MAP_BYTES = 8 << 20, SITES = 10, THREADS = 3 };
 
 static const struct book_trailer_key key = {.key = 0x123456789abcdef1, .generation = 3};
@@ -55,6 +56,17 @@ static void map(uint64_t at)
         _exit(3);
 }
 
+/* A private mapping of a file whose name is the C library's. */
+static void map_libc(void)
+{
+    int file = memfd_create("test/libc.so.6", 0);
+    void *at = (void *)(uintptr_t)LIBC;
+    if (file < 0 || ftruncate(file, MAP_BYTES) < 0 ||
+        mmap(at, 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED_NOREPLACE, file, 0) != at)
+        _exit(7);
+    close(file);
+}
+
 /* argv: "child", descriptor to tell that it is ready, how many threads to have, descriptor of the ticks, room for a
  * word. */
 static int child_run(char **argv)
@@ -68,6 +80,7 @@ static int child_run(char **argv)
     map(ARENA);
     map(OTHER);
     map(DATA);
+    map_libc();
     for (int i = 0; i < n_threads; i++) {
         pthread_t thread;
         if (pthread_create(&thread, NULL, tick, &child_ticks[i * 8]) != 0)
@@ -227,6 +240,80 @@ static void the_word_before_a_block_of_glibc_must_agree(void **unused)
     assert_non_null(found(ARENA + 0x1010));
     assert_non_null(found(ARENA + 0x2ffe10));
     assert_non_null(found(ARENA + 0x5010));
+}
+
+/* A block as glibc has it, with the word before it. Its trailer is within what glibc gives for so much; the next piece begins 8 bytes before
+ * the end of that. */
+static uint64_t chunk(uint64_t start, uint64_t bytes)
+{
+    uint64_t need = (book_trailer_request(bytes) + 8 + 15) & ~UINT64_C(15);
+    uint64_t size = need < 32 ? 32 : need;
+    block_of(key, start, bytes, size - 8 - book_trailer_request(bytes), 1, 100);
+    point(start - 8, size | 1);
+    return start;
+}
+
+static void data_of_the_c_library_keeps_blocks_of_all_sizes(void **unused)
+{
+    enum { SIZES = 300, APART = 0x200 };
+    glibc = true;
+    for (uint64_t bytes = 0; bytes < SIZES; bytes++)
+        point(LIBC + bytes * 8, chunk(ARENA + 0x1010 + bytes * APART, bytes));
+    look();
+    assert_int_equal(scan->n, SIZES);
+    for (uint64_t bytes = 0; bytes < SIZES; bytes++)
+        assert_state(ARENA + 0x1010 + bytes * APART, SCAN_REACHABLE);
+    for (uint64_t bytes = 1; bytes < SIZES; bytes++) /* and by its last byte */
+        point(LIBC + bytes * 8, ARENA + 0x1010 + bytes * APART + bytes - 1);
+    look();
+    for (uint64_t bytes = 0; bytes < SIZES; bytes++)
+        assert_state(ARENA + 0x1010 + bytes * APART, SCAN_REACHABLE);
+}
+
+/* The main arena with empty lists, at an address in the data of the C library. */
+enum { ARENA_HEADS = 127, ARENA_TOP = 10 * 8, ARENA_BINS = ARENA_TOP + 2 * 8 };
+
+static void arena(uint64_t at)
+{
+    for (uint64_t i = 0; i < ARENA_HEADS; i++) {
+        uint64_t head = at + ARENA_BINS + i * 16;
+        point(head, head - 16);
+        point(head + 8, head - 16);
+    }
+}
+
+static void pointers_of_the_c_librarys_malloc_keep_nothing(void **unused)
+{
+    uint64_t at = LIBC + 0x1000, head = at + ARENA_BINS + 5 * 16;
+    glibc = true;
+    beside = (struct scan_beside){ARENA + 0x1000, OTHER, 0x400000};
+    /* Blocks of 24 bytes, in pieces of 32: their last word is where glibc says that the next piece begins. */
+    static const uint64_t starts[] = {ARENA + 0x1010, ARENA + 0x2010, ARENA + 0x3010};
+    for (size_t i = 0; i < 3; i++) {
+        uint64_t word = beside.words + book_beside_offset(starts[i] - beside.heap);
+        point(word, book_beside_word(key, starts[i], 24, 1, book_trailer_short_stamp(100), false));
+        point(starts[i] - 8, 32 | 1);
+    }
+    arena(at);
+    point(at, starts[0] + 16);             /* a fast list, */
+    point(at + ARENA_TOP, starts[1] + 16); /* what is left of the heap, */
+    point(head, starts[2] + 16);           /* and a list of one piece, */
+    point(head + 8, starts[2] + 16);
+    point(starts[2] + 32, head - 16); /* which names its head */
+    point(starts[2] + 40, head - 16);
+    look();
+    assert_int_equal(scan->n, 3);
+    for (size_t i = 0; i < 3; i++)
+        assert_state(starts[i], SCAN_LOST);
+    point(at - 8, starts[0] + 16); /* beside the arena such a pointer is one of the program's, */
+    point(at + ARENA_BINS + ARENA_HEADS * 16, starts[1] + 16);
+    look();
+    assert_state(starts[0], SCAN_REACHABLE);
+    assert_state(starts[1], SCAN_REACHABLE);
+    assert_state(starts[2], SCAN_LOST);
+    point(starts[2] + 40, 0); /* and so are all where a list makes no sense */
+    look();
+    assert_state(starts[2], SCAN_REACHABLE);
 }
 
 /* A word of the array, which is at OTHER, and what glibc keeps before a block. */
@@ -589,6 +676,8 @@ int main(int argc, char **argv)
         TEST(blocks_are_found_with_what_they_say),
         TEST(many_blocks_are_told_of_one_by_one),
         TEST(the_word_before_a_block_of_glibc_must_agree),
+        TEST(data_of_the_c_library_keeps_blocks_of_all_sizes),
+        TEST(pointers_of_the_c_librarys_malloc_keep_nothing),
         TEST(words_beside_tell_of_small_blocks),
         TEST(garbage_is_no_block),
         TEST(what_nobody_points_to_is_lost),
