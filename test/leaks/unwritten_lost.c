@@ -10,9 +10,9 @@ static __attribute__((noinline)) void fill_lists(size_t bytes)
 {
     static void *blocks[EACH];
     for (int i = 0; i < EACH; i++)
-        blocks[i] = malloc(bytes);
+        blocks[i] = MALLOC(bytes); /* freed below */
     for (int i = 0; i < EACH; i++) {
-        free(blocks[i * 7 % EACH]);
+        FREE(blocks[i * 7 % EACH]);
         blocks[i * 7 % EACH] = NULL;
     }
 }
@@ -29,7 +29,8 @@ static void step(int number)
     size_t bytes = sizes[number / EACH % SIZES];
     if (number % EACH == 0)
         fill_lists(bytes);
-    kept[number % TRUTH_STEPS] = MALLOC(bytes); /* HELD */
+    if (number < TRUTH_STEPS)
+        kept[number] = MALLOC(bytes); /* HELD */
     lose(bytes);
 }
 
