@@ -88,7 +88,6 @@ static bool look_in(const struct look *l, struct scan_arena *ret_arena)
 struct scan_arena scan_arena_find(struct scan_memory *memory, const struct scan_regions *regions)
 {
     struct scan_arena arena = {0};
-    uint64_t unread = memory->unread;
     for (size_t i = 0; i < regions->n && arena.end == 0; i++) {
         const struct scan_region *region = &regions->regions[i];
         uint64_t bytes = region->end - region->start;
@@ -102,6 +101,5 @@ struct scan_arena scan_arena_find(struct scan_memory *memory, const struct scan_
         struct look look = {memory, words, got / sizeof(uint64_t), region->start};
         look_in(&look, &arena);
     }
-    memory->unread = unread; /* it is read again as a root */
     return arena;
 }

@@ -29,7 +29,7 @@ struct marker {
     const struct scan_options *options;
     struct scan_memory *memory;
     struct scan_regions *regions;
-    struct scan_region *hint;
+    struct scan_run *hint;
     struct scan_heap *heap;   /* of our own allocator; NULL: another one */
     uint64_t lowest, highest; /* addresses of blocks */
     uint32_t *work;           /* blocks that are known and not read yet */
@@ -100,9 +100,9 @@ static int look_at_run(void *context, uint64_t start, uint64_t end)
         size_t got = scan_memory_read(m->memory, start, words, len);
         look_at_all(m, words, got / sizeof(uint64_t));
         m->done_bytes += got;
-        if (got < len) /* one page that cannot be read: the next one may be */
-            got = (got / m->memory->page + 1) * m->memory->page;
         start += got;
+        if (got < len) /* one page that cannot be read: the next one may be */
+            start = scan_memory_skip(m->memory, start);
     }
     return m->error;
 }
@@ -159,6 +159,15 @@ static void root_range(struct marker *m, uint64_t start, uint64_t end)
     m->scan->root_bytes += m->done_bytes - before;
 }
 
+/* What a program has written into its copy of a file, before it gave up the right to. */
+static void root_altered(struct marker *m, const struct scan_region *region)
+{
+    uint64_t before = m->done_bytes;
+    if (!m->error)
+        scan_memory_runs_altered(m->memory, region->start, region->end, look_at_run, m);
+    m->scan->root_bytes += m->done_bytes - before;
+}
+
 /* The same less what is our allocator's: its descriptors, and free memory with what was once there. Less glibc's own pointers, too. */
 static void root_outside(struct marker *m, uint64_t start, uint64_t end)
 {
@@ -187,9 +196,9 @@ static void gaps(struct marker *m, const struct scan_region *region)
     for (size_t i = 0; i <= region->n_blocks; i++) {
         const struct scan_block *next = &m->scan->blocks[region->first_block + i];
         uint64_t end = i < region->n_blocks ? next->start : region->end;
-        if (all)
+        if (end > at && all)
             root_range(m, at, end);
-        else if (end - at >= GAP_ROOT_BYTES)
+        else if (end > at && end - at >= GAP_ROOT_BYTES)
             root_outside(m, at, end);
         if (i < region->n_blocks)
             at = next->start + next->bytes;
@@ -246,9 +255,8 @@ static uint64_t dead_stack_end(struct marker *m, const struct scan_region *regio
     if (!region->guarded || !region->anonymous)
         return region->start;
     len = len < STACK_TOP_BYTES ? len : STACK_TOP_BYTES;
-    uint64_t from = region->end - len, unread = m->memory->unread;
-    size_t got = scan_memory_read(m->memory, from, words, len) / sizeof(uint64_t);
-    m->memory->unread = unread; /* it is read again as a root */
+    uint64_t from = region->end - len;
+    size_t got = scan_memory_peek(m->memory, from, words, len) / sizeof(uint64_t);
     for (size_t i = 0; i + STEP <= got; i += STEP) {
         uint64_t at = from + i * sizeof(uint64_t);
         if (words[i] != at || words[i + 2] != at)
@@ -291,6 +299,8 @@ static void roots(struct marker *m, const struct scan_registers *threads, size_t
             sum_add(&m->memory->unread, region->end - region->start);
         else if (region->n_blocks)
             gaps(m, region);
+        else if (region->altered)
+            root_altered(m, region);
         else {
             uint64_t low = region_low(region, threads, n), dead = region->start;
             if (low == region->start)
@@ -389,10 +399,11 @@ int scan_run(const struct scan_options *options, const struct scan_threads *thre
         r = scan_find(scan, options, &memory, &regions, m.heap);
     if (r == 0)
         r = mark(&m, threads);
+    scan->damaged = m.heap && m.heap->cut;
     scan_heap_free(m.heap);
     scan->block_bytes = m.done_bytes - scan->root_bytes;
     scan->unread_bytes = memory.unread;
-    scan->whole = memory.unread == 0 && scan->left_out == 0;
+    scan->whole = memory.unread == 0 && scan->left_out == 0 && !scan->damaged;
     free(m.work);
     scan_regions_release(&regions);
     scan_memory_close(&memory);

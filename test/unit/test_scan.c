@@ -17,7 +17,9 @@
 
 #include "base/clock.h"
 #include "check.h"
+#include "scan/find.h"
 #include "scan/maps.h"
+#include "scan/memory.h"
 
 /* Where the child has what: an arena as glibc has them (a multiple of 64 MB), a mapping of another
  * allocator, data of the program and of the C library. */
@@ -46,6 +48,16 @@ static void *tick(void *context)
     for (;;)
         ++*ticks;
     return NULL;
+}
+
+/* What the process asks for is in the shared page, and done by the child's main thread. */
+enum { ASK_AT = 100, ASK_BYTES, ASK_RIGHTS, ASK_DONE };
+
+static void on_protect(int number)
+{
+    volatile uint64_t *ask = child_ticks;
+    ask[ASK_DONE] =
+        mprotect((void *)(uintptr_t)ask[ASK_AT], ask[ASK_BYTES], (int)ask[ASK_RIGHTS]) ? 2 : 1;
 }
 
 static void map(uint64_t at)
@@ -77,6 +89,7 @@ static int child_run(char **argv)
     child_ticks = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, atoi(argv[4]), 0);
     if (child_ticks == MAP_FAILED)
         return 2;
+    signal(SIGUSR1, on_protect);
     map(ARENA);
     map(OTHER);
     map(DATA);
@@ -138,6 +151,20 @@ static void poke(uint64_t at, const void *bytes, size_t len)
 static void point(uint64_t at, uint64_t to)
 {
     poke(at, &to, sizeof(to));
+}
+
+static void protect(uint64_t at, uint64_t bytes, int rights)
+{
+    volatile uint64_t *ask = child_ticks;
+    uint64_t deadline_ns = clock_monotonic_ns() + 30 * NS_PER_S;
+    ask[ASK_AT] = at;
+    ask[ASK_BYTES] = bytes;
+    ask[ASK_RIGHTS] = (uint64_t)rights;
+    ask[ASK_DONE] = 0;
+    kill(child, SIGUSR1);
+    while (!ask[ASK_DONE] && clock_monotonic_ns() < deadline_ns)
+        usleep(100);
+    assert_int_equal(ask[ASK_DONE], 1);
 }
 
 /* A block as the tracker would leave it, `slack` more bytes being usable. */
@@ -562,6 +589,57 @@ static void stacks_count_from_the_stack_pointer_up(void **unused)
     assert_state(below, SCAN_LOST);
 }
 
+/* The largest pages that there are. */
+enum { STEP = 1 << 16 };
+
+static void what_a_program_protects_from_itself_is_looked_at(void **unused)
+{
+    uint64_t first = block(ARENA + STEP - 64, 1000), second = block(ARENA + 2 * STEP - 64, 1000);
+    uint64_t inside = block(ARENA + STEP + 0x2000, 64), wide = block(OTHER + 64, 4 * STEP);
+    uint64_t held = block(ARENA + 5 * STEP, 64), lost = block(ARENA + 6 * STEP, 64);
+    uint64_t by_data = block(ARENA + 7 * STEP, 64), by_file = block(ARENA + 8 * STEP, 64);
+    point(DATA, first);
+    point(first + 800, second); /* in a page that cannot be read, */
+    point(second + 800, inside);
+    point(inside, wide);
+    point(wide + 2 * STEP, held); /* and in one between two that can */
+    point(DATA + STEP, by_data);
+    point(LIBC + 8, by_file);
+    protect(ARENA + STEP, STEP, PROT_NONE);
+    protect(ARENA + 2 * STEP, STEP, PROT_READ);
+    protect(OTHER + 2 * STEP, STEP, PROT_NONE);
+    protect(DATA + STEP, STEP, PROT_NONE);
+    protect(LIBC, STEP, PROT_READ);
+    look();
+    assert_int_equal(scan->n, 8);
+    uint64_t reachable[] = {first, second, inside, wide, held, by_data, by_file};
+    for (size_t i = 0; i < sizeof(reachable) / sizeof(reachable[0]); i++)
+        assert_state(reachable[i], SCAN_REACHABLE);
+    assert_state(lost, SCAN_LOST);
+}
+
+static void pages_that_cannot_be_read_are_counted(void **unused)
+{
+    struct scan_regions regions = {0};
+    struct scan_options options = {.pid = child, .key = key, .sites = SITES};
+    struct scan_memory memory;
+    struct scan all = {0};
+    block(ARENA + 0x1000, 64);
+    block(ARENA + STEP, 64);
+    block(ARENA + 2 * STEP, 64);
+    protect(ARENA + STEP, STEP, PROT_NONE);
+    assert_int_equal(scan_memory_open(&memory, child), 0);
+    close(memory.own_file); /* as where that is forbidden */
+    memory.own_file = -1;
+    assert_int_equal(scan_regions_read(child, &regions), 0);
+    assert_int_equal(scan_find(&all, &options, &memory, &regions, NULL), 0);
+    assert_int_equal(all.n, 2);
+    assert_int_equal(memory.unread, memory.page); /* one was ever touched */
+    free(all.blocks);
+    scan_regions_release(&regions);
+    scan_memory_close(&memory);
+}
+
 static uint64_t ticks_sum(void)
 {
     uint64_t sum = 0;
@@ -634,14 +712,17 @@ static void lines_of_maps_are_understood_or_refused(void **unused)
         "7f0005002000-7f0005003000 rw-s 00000000 00:06 9     /dev/nvidia0\n"
         "7f0005003000-7f0005004000 rw-s 00000000 00:01 9     /dev/zero (deleted)\n"
         "7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0     [stack]\n"
-        "7ffc00100000-7ffc00104000 r--p 00000000 00:00 0     [vvar]\n";
+        "7ffc00100000-7ffc00104000 r--p 00000000 00:00 0     [vvar]\n"
+        "7ffc00200000-7ffc00204000 ---s 00000000 00:01 7     /memfd:x (deleted)\n"
+        "7ffc00300000-7ffc00304000 r--s 00000000 08:01 7     /var/lib/data\n";
     assert_int_equal(scan_regions_parse(text, sizeof(text) - 1, &regions), 0);
-    static const bool root[] = {0, 1, 1, 1, 0, 1, 0, 0, 0, 1, 1, 0};
-    static const bool heap[] = {0, 0, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0};
-    assert_int_equal(regions.n, 12);
+    static const bool root[] = {1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 0, 1, 0};
+    static const bool heap[] = {0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0};
+    assert_int_equal(regions.n, 14);
     for (size_t i = 0; i < regions.n; i++) {
         assert_int_equal(regions.regions[i].root, root[i]);
         assert_int_equal(regions.regions[i].heap, heap[i]);
+        assert_int_equal(regions.regions[i].root && regions.regions[i].altered, i == 0);
     }
     assert_true(regions.regions[5].guarded);
     assert_false(regions.regions[3].guarded);
@@ -692,6 +773,8 @@ int main(int argc, char **argv)
         TEST(nothing_was_made_later_than_now),
         TEST(blocks_of_ancestors_are_known_as_such),
         TEST(stacks_count_from_the_stack_pointer_up),
+        TEST(what_a_program_protects_from_itself_is_looked_at),
+        TEST(pages_that_cannot_be_read_are_counted),
         cmocka_unit_test_setup_teardown(threads_stand_still_and_go_on, begin_threads, end),
         TEST(who_cannot_be_stopped_is_told),
         cmocka_unit_test(lines_of_maps_are_understood_or_refused),
