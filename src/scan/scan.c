@@ -377,26 +377,23 @@ static int mark(struct marker *m, const struct scan_threads *threads)
     return m->error;
 }
 
-int scan_run(const struct scan_options *options, const struct scan_threads *threads,
-             struct scan **ret_scan)
+int scan_run_in(const struct scan_options *options, const struct scan_threads *threads,
+                struct scan_regions *regions, struct scan **ret_scan)
 {
     MEMOIR_CLEANUP(scan_freep)
     struct scan *scan = calloc(1, sizeof(*scan));
     if (!scan)
         return -ENOMEM;
-    struct scan_regions regions = {0};
     struct scan_memory memory;
     int r = scan_memory_open(&memory, options->pid);
     if (r < 0)
         return r;
     memory.file = options->memory_file;
-    struct marker m = {.scan = scan, .options = options, .memory = &memory, .regions = &regions};
-    r = scan_regions_read(options->pid, &regions);
+    struct marker m = {.scan = scan, .options = options, .memory = &memory, .regions = regions};
     /* Where it cannot be read, and no words are needed, its free memory counts as roots: fewer blocks are found lost. */
+    r = scan_find_heap(options, &memory, regions, &m.heap);
     if (r == 0)
-        r = scan_find_heap(options, &memory, &regions, &m.heap);
-    if (r == 0)
-        r = scan_find(scan, options, &memory, &regions, m.heap);
+        r = scan_find(scan, options, &memory, regions, m.heap);
     if (r == 0)
         r = mark(&m, threads);
     scan->damaged = m.heap && m.heap->cut;
@@ -405,13 +402,23 @@ int scan_run(const struct scan_options *options, const struct scan_threads *thre
     scan->unread_bytes = memory.unread;
     scan->whole = memory.unread == 0 && scan->left_out == 0 && !scan->damaged;
     free(m.work);
-    scan_regions_release(&regions);
     scan_memory_close(&memory);
     if (r < 0)
         return r;
     sum_up(scan);
     *ret_scan = MEMOIR_TAKE(scan);
     return 0;
+}
+
+int scan_run(const struct scan_options *options, const struct scan_threads *threads,
+             struct scan **ret_scan)
+{
+    struct scan_regions regions = {0};
+    int r = scan_regions_read(options->pid, &regions);
+    if (r == 0)
+        r = scan_run_in(options, threads, &regions, ret_scan);
+    scan_regions_release(&regions);
+    return r;
 }
 
 void scan_free(struct scan *scan)

@@ -118,6 +118,10 @@ size_t scan_threads_count(const struct scan_threads *threads);
  * version, whose blocks have words. */
 int scan_run(const struct scan_options *options, const struct scan_threads *threads,
              struct scan **ret_scan);
+/* The same where the mappings are known already, and stay the caller's. */
+struct scan_regions;
+int scan_run_in(const struct scan_options *options, const struct scan_threads *threads,
+                struct scan_regions *regions, struct scan **ret_scan);
 void scan_free(struct scan *scan); /* NULL is fine */
 
 /* All live blocks by their addresses, while the process goes on: blocks that come or go meanwhile may be told of or
