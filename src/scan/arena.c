@@ -103,3 +103,42 @@ struct scan_arena scan_arena_find(struct scan_memory *memory, const struct scan_
     }
     return arena;
 }
+
+/* ---- arenas of threads ---- */
+
+/* As struct _heap_info begins. */
+struct heap_info {
+    uint64_t arena;    /* in the first heap of its arena, right behind its record */
+    uint64_t previous; /* heap of the same arena; 0: it is the first */
+    uint64_t bytes, opened;
+};
+
+enum { INFO_BYTES_MAX = 256, PAGE = 4096 };
+
+static bool is_heap(struct scan_memory *memory, uint64_t start)
+{
+    struct heap_info info, first;
+    if (scan_memory_read(memory, start, &info, sizeof(info)) != sizeof(info) || info.bytes == 0 ||
+        info.bytes % PAGE != 0 || info.bytes > info.opened || info.opened > SCAN_ARENA_BYTES ||
+        info.arena % 16 != 0 || info.previous % SCAN_ARENA_BYTES != 0)
+        return false;
+    uint64_t of = info.arena & ~(SCAN_ARENA_BYTES - 1);
+    if (info.arena - of < sizeof(info) || info.arena - of > INFO_BYTES_MAX ||
+        (of == start) != (info.previous == 0))
+        return false;
+    return of == start || (scan_memory_read(memory, of, &first, sizeof(first)) == sizeof(first) &&
+                           first.arena == info.arena && first.previous == 0);
+}
+
+void scan_arena_heaps(struct scan_memory *memory, struct scan_regions *regions)
+{
+    bool heap = false; /* is the last one that begins like an arena? */
+    for (size_t i = 0; i < regions->n; i++) {
+        struct scan_region *region = &regions->regions[i];
+        if (!region->heap || region->brk)
+            continue;
+        if (region->start % SCAN_ARENA_BYTES == 0)
+            heap = is_heap(memory, region->start);
+        region->heap = heap;
+    }
+}

@@ -19,3 +19,7 @@ struct scan_arena {
 /* Look for it in the data of the C library. Costs a read of that data, and of two words for each list that is not empty. While a thread changes
  * a list its arena may not be found. */
 struct scan_arena scan_arena_find(struct scan_memory *memory, const struct scan_regions *regions);
+
+/* Regions that are no arenas of threads, although their addresses are like those of one, are no heaps: what lies between their blocks may be the
+ * program's. An arena is known by the record that it begins with (struct _heap_info). */
+void scan_arena_heaps(struct scan_memory *memory, struct scan_regions *regions);

@@ -12,9 +12,6 @@
 
 enum { MAPS_BYTES_MAX = 256 << 20 }; /* a million mappings */
 
-/* glibc's arenas begin at multiples of this: HEAP_MAX_SIZE, twice the largest mmap threshold. */
-#define ARENA_BYTES (UINT64_C(64) << 20)
-
 static bool begins_with(const char *text, const char *what)
 {
     return strncmp(text, what, strlen(what)) == 0;
@@ -53,12 +50,12 @@ static void classify(struct scan_region *region, const struct scan_region *befor
 {
     bool special = begins_with(path, "[v") || begins_with(path, "[uprobes"); /* vdso, vvar, ... */
     region->anonymous = inode == 0 && path[0] != '/' && !special;
-    region->heap = region->anonymous && !region->shared &&
-                   (strcmp(path, "[heap]") == 0 ||
-                    (path[0] != '[' && region->start % ARENA_BYTES == 0 && region->readable &&
-                     region->writable) ||
-                    (path[0] != '[' && before && before->heap && before->end == region->start &&
-                     region->start / ARENA_BYTES == before->start / ARENA_BYTES));
+    region->brk = region->anonymous && !region->shared && strcmp(path, "[heap]") == 0;
+    bool begins = region->start % SCAN_ARENA_BYTES == 0 && region->readable && region->writable;
+    bool goes_on = before && before->heap && !before->brk && before->end == region->start &&
+                   region->start / SCAN_ARENA_BYTES == before->start / SCAN_ARENA_BYTES;
+    region->heap = region->brk ||
+                   (region->anonymous && !region->shared && path[0] != '[' && (begins || goes_on));
     /* What a program has protected from itself still counts. Of a file that it cannot write only what it has written before. */
     bool memory =
         region->writable || region->anonymous || (region->shared && is_shared_memory(path));

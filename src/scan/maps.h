@@ -9,8 +9,10 @@
 struct scan_region {
     uint64_t start, end;
     bool readable, writable, shared;
-    bool anonymous;               /* no file: [heap], [stack], [anon:...] or nothing */
-    bool heap;                    /* memory of glibc's malloc: the brk heap or an arena */
+    bool anonymous; /* no file: [heap], [stack], [anon:...] or nothing */
+    bool
+        heap; /* memory of glibc's malloc: the brk heap or, as far as its address tells, an arena */
+    bool brk; /* the former */
     bool root;                    /* may hold pointers that count, whether it can be read or not */
     bool altered;                 /* only in pages that are no longer those of its file */
     bool libc;                    /* data of the C library: where its malloc keeps its pointers */
@@ -34,6 +36,9 @@ struct scan_regions {
     struct scan_run *runs; /* by address; made by scan_find() */
     size_t n_runs;
 };
+
+/* glibc's arenas begin at multiples of this: HEAP_MAX_SIZE, twice the largest mmap threshold. */
+#define SCAN_ARENA_BYTES (UINT64_C(64) << 20)
 
 /* /proc/PID/maps. -errno, -EBADMSG for lines that make no sense. */
 int scan_regions_read(pid_t pid, struct scan_regions *ret_regions);

@@ -392,6 +392,7 @@ int scan_run_in(const struct scan_options *options, const struct scan_threads *t
     struct marker m = {.scan = scan, .options = options, .memory = &memory, .regions = regions};
     /* Where it cannot be read, and no words are needed, its free memory counts as roots: fewer blocks are found lost. */
     r = scan_find_heap(options, &memory, regions, &m.heap);
+    scan_arena_heaps(&memory, regions);
     if (r == 0)
         r = scan_find(scan, options, &memory, regions, m.heap);
     if (r == 0)

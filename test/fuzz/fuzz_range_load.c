@@ -95,8 +95,9 @@ static void checks_make(uint8_t *image, size_t n)
         }
         next(image, n, &at, sizeof(*item), &check);
         items++;
-        if (item->kind == IMAGE_MACRO ? !skip_macro(image, n, &at, &check, item->n)
-                                      : item->kind != IMAGE_HUGE || !skip_huge(image, n, &at, &check))
+        if (item->kind == IMAGE_MACRO
+                ? !skip_macro(image, n, &at, &check, item->n)
+                : item->kind != IMAGE_HUGE || !skip_huge(image, n, &at, &check))
             return;
     }
 }
@@ -143,7 +144,8 @@ static void attempt(const uint8_t *image, size_t n)
         abort();
     struct memoir_malloc_range range = {.struct_size = sizeof(range)};
     if (WEXITSTATUS(status) == CHILD_REFUSED &&
-        (load(image, n) == 0 || memoir_malloc_range(&range) < 0 || !range.waiting || range.mapped_bytes != 0))
+        (load(image, n) == 0 || memoir_malloc_range(&range) < 0 || !range.waiting ||
+         range.mapped_bytes != 0))
         abort();
 }
 

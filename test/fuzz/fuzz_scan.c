@@ -84,8 +84,7 @@ static void make_words(void)
     small->slices = 1;
     small->block_bytes = 64;
     small->made = small->limit = SLICE_BYTES / 64;
-    small->words =
-        (struct word *)((uintptr_t)at(AT_WORDS) - words_skipped(words_magic(64), 1));
+    small->words = (struct word *)((uintptr_t)at(AT_WORDS) - words_skipped(words_magic(64), 1));
     large->class = SLAB_LARGE;
     large->slices = 1;
     large->asked = 5000;
@@ -176,14 +175,14 @@ static void scan(unsigned with, struct input *in)
     struct scan_regions regions;
     char text[1024];
     const char *heap = with & WITH_PROTECTED ? "---p" : "rw-p";
-    int len = snprintf(
-        text, sizeof(text),
-        "%lx-%lx rw-p 0 00:00 0\n%lx-%lx %s 0 00:00 0\n%lx-%lx rw-p 0 00:00 0\n"
-        "%lx-%lx rw-p 0 08:01 5 /lib/libc.so.6\n%lx-%lx rw-p 0 00:00 0\n"
-        "%lx-%lx ---p 0 00:00 0\n%lx-%lx rw-p 0 00:00 0\n",
-        BASE, BASE + MB, BASE + MB, BASE + MB + 4096, heap, BASE + MB + 4096, BASE + AT_DATA,
-        BASE + AT_DATA, BASE + AT_WORDS, BASE + AT_WORDS, BASE + AT_STACK - 4096,
-        BASE + AT_STACK - 4096, BASE + AT_STACK, BASE + AT_STACK, BASE + END);
+    int len = snprintf(text, sizeof(text),
+                       "%lx-%lx rw-p 0 00:00 0\n%lx-%lx %s 0 00:00 0\n%lx-%lx rw-p 0 00:00 0\n"
+                       "%lx-%lx rw-p 0 08:01 5 /lib/libc.so.6\n%lx-%lx rw-p 0 00:00 0\n"
+                       "%lx-%lx ---p 0 00:00 0\n%lx-%lx rw-p 0 00:00 0\n",
+                       BASE, BASE + MB, BASE + MB, BASE + MB + 4096, heap, BASE + MB + 4096,
+                       BASE + AT_DATA, BASE + AT_DATA, BASE + AT_WORDS, BASE + AT_WORDS,
+                       BASE + AT_STACK - 4096, BASE + AT_STACK - 4096, BASE + AT_STACK,
+                       BASE + AT_STACK, BASE + END);
     if (scan_regions_parse(text, (size_t)len, &regions) < 0)
         abort();
     registers.tid = thread.tid;

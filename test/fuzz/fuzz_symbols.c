@@ -20,7 +20,8 @@ static void demand(bool holds)
 static size_t check_text(const struct buffer *record, size_t at, uint32_t len)
 {
     demand(len <= record->len - at);
-    demand(len == 0 || (record->data[at + len - 1] == '\0' && strnlen(record->data + at, len) == len - 1));
+    demand(len == 0 ||
+           (record->data[at + len - 1] == '\0' && strnlen(record->data + at, len) == len - 1));
     return at + len;
 }
 
@@ -30,7 +31,8 @@ static void check_record(const struct buffer *record)
     size_t at = sizeof(head);
     demand(!record->error && record->len >= sizeof(head));
     memcpy(&head, record->data, sizeof(head));
-    demand(head.result <= 0 && head.frames <= SYMBOL_FRAMES_MAX && (head.result == 0) == (head.frames > 0));
+    demand(head.result <= 0 && head.frames <= SYMBOL_FRAMES_MAX &&
+           (head.result == 0) == (head.frames > 0));
     for (uint32_t i = 0; i < head.frames; i++) {
         struct symbol_record_frame frame;
         demand(record->len - at >= sizeof(frame));
@@ -53,9 +55,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (fd < 0 || fs_write_all(fd, (const char *)data + 2, size - 2) < 0)
             abort();
         struct symbol_files files = {.main_fd = fd, .debug_fd = -1};
-        symbol_engine_resolve(engine,
-                              &(struct symbol_query){.path = "/fuzz", .offset = offset, .is_return_address = i & 1},
-                              &files, &record);
+        symbol_engine_resolve(
+            engine,
+            &(struct symbol_query){.path = "/fuzz", .offset = offset, .is_return_address = i & 1},
+            &files, &record);
         check_record(&record);
         buffer_release(&record);
     }

@@ -93,9 +93,29 @@ static void begin(void)
     snprintf(state, sizeof(state), "%s/state", directory);
     snprintf(socket, sizeof(socket), "%s/tt", directory);
     snprintf(address.sun_path, sizeof(address.sun_path), "%s", socket);
-    const char *all[] = {"fuzz", "--dir", dir, "--state", state, "--tt-socket", socket, "--socket", "none", "--http", "none",
-                   "--http-socket", "none", "--history=no", "--leaks=no", "--exits", "no", "--pressure=no", "--log-level", "error",
-                   "--buffers-per-client-max", "2000", NULL};
+    const char *all[] = {"fuzz",
+                         "--dir",
+                         dir,
+                         "--state",
+                         state,
+                         "--tt-socket",
+                         socket,
+                         "--socket",
+                         "none",
+                         "--http",
+                         "none",
+                         "--http-socket",
+                         "none",
+                         "--history=no",
+                         "--leaks=no",
+                         "--exits",
+                         "no",
+                         "--pressure=no",
+                         "--log-level",
+                         "error",
+                         "--buffers-per-client-max",
+                         "2000",
+                         NULL};
     for (; all[n]; n++)
         arguments[n] = strdup(all[n]);
     if (config_load(n, arguments, &config, &action, error) < 0 ||

@@ -123,14 +123,6 @@ static void begin_child(int n_threads)
     close(ready[0]);
 }
 
-static int begin(void **unused)
-{
-    gaps_are_roots = glibc = false;
-    beside = (struct scan_beside){0};
-    begin_child(0);
-    return 0;
-}
-
 static int end(void **unused)
 {
     kill(child, SIGKILL);
@@ -165,6 +157,22 @@ static void protect(uint64_t at, uint64_t bytes, int rights)
     while (!ask[ASK_DONE] && clock_monotonic_ns() < deadline_ns)
         usleep(100);
     assert_int_equal(ask[ASK_DONE], 1);
+}
+
+/* Let the arena begin as one of glibc's: its first heap, all of which is opened. */
+static void arena_begin(void)
+{
+    uint64_t info[] = {ARENA + 0x30, 0, MAP_BYTES, MAP_BYTES};
+    poke(ARENA, info, sizeof(info));
+}
+
+static int begin(void **unused)
+{
+    gaps_are_roots = glibc = false;
+    beside = (struct scan_beside){0};
+    begin_child(0);
+    arena_begin();
+    return 0;
 }
 
 /* A block as the tracker would leave it, `slack` more bytes being usable. */
@@ -508,6 +516,15 @@ static void free_memory_of_the_heap_holds_no_pointers(void **unused)
     assert_state(lost, SCAN_REACHABLE);
 }
 
+static void a_mapping_that_only_lies_like_an_arena_is_none(void **unused)
+{
+    uint64_t kept = block(ARENA + 0x1000, 64), no_bytes = 0;
+    point(ARENA + 0x8000, kept);
+    poke(ARENA + 16, &no_bytes, sizeof(no_bytes));
+    look();
+    assert_state(kept, SCAN_REACHABLE);
+}
+
 static void large_gaps_of_other_mappings_do(void **unused)
 {
     uint64_t near = block(OTHER + 0x1000, 64), other = block(OTHER + 0x1100, 64);
@@ -767,6 +784,7 @@ int main(int argc, char **argv)
         TEST(a_cycle_has_one_that_leads_it),
         TEST(pointers_into_the_middle_count_and_those_behind_do_not),
         TEST(free_memory_of_the_heap_holds_no_pointers),
+        TEST(a_mapping_that_only_lies_like_an_arena_is_none),
         TEST(large_gaps_of_other_mappings_do),
         TEST(of_two_that_overlap_the_younger_is_there),
         TEST(few_words_that_look_like_blocks_do_not_speak_against_a_large_one),
