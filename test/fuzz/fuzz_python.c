@@ -34,8 +34,10 @@ static void begin(void)
 {
     if (memory)
         return;
-    memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED || pthread_key_create(&key, NULL) != 0)
+    /* What lies behind it cannot be read: else a probe would find memory of the sanitizer. */
+    memory = mmap(NULL, 2 * BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED || mprotect(memory, BYTES, PROT_READ | PROT_WRITE) < 0 ||
+        pthread_key_create(&key, NULL) != 0)
         abort();
     tss.made = 1;
     tss.key = key;
