@@ -128,7 +128,7 @@ static void walk_records(struct walk *w, struct python_stack *s)
         }
         frame = stack_load(frame + l->frame_previous);
     }
-    if (s->cut)
+    if (s->cut && s->n_runs < PYTHON_FRAMES_MAX) /* each frame may have a run of its own */
         run_push(s, record);
 }
 
