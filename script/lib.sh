@@ -16,6 +16,7 @@ test_packages+=(nginx redis-server redis-tools) # programs to be tracked; nothin
 test_packages+=(make php-cli vim xz-utils)      # programs that run with our allocator
 malloc_packages=(gimp libopenmpi-dev libpython3.11-testsuite libreoffice-writer-nogui nodejs openmpi-bin postgresql) # script/test-malloc
 test_packages+=(gdb valgrind) # that our allocator is looked at with
+programs_packages=(bc curl nodejs php-cli valgrind) # script/test-programs
 soak_packages=(nodejs rustc)                    # and those that take long to install
 bench_packages=("${build_packages[@]}" g++ ghostscript git heaptrack libgoogle-perftools4 libjemalloc2 liblsan0 libmimalloc2.0
   libtcmalloc-minimal4 perl python3 redis-server redis-tools sqlite3 strace valgrind z3)
@@ -23,7 +24,7 @@ deb_packages=("${build_packages[@]}" debhelper dpkg-dev git)
 vm_packages=("${test_packages[@]}" busybox-static criu numactl qemu-system-x86) # the kernel is unpacked by script/test-vm
 # script/test-arm64; libraries and kernels of aarch64 are unpacked by it.
 arm64_packages=(clang cpio g++-aarch64-linux-gnu gcc gcc-aarch64-linux-gnu libc6-dev meson ninja-build pkg-config python3 qemu-system-arm)
-export arm64_packages vm_packages build_packages test_packages malloc_packages soak_packages bench_packages deb_packages
+export programs_packages arm64_packages vm_packages build_packages test_packages malloc_packages soak_packages bench_packages deb_packages
 
 say() { printf '==> %s\n' "$*"; }
 warn() { printf 'warning: %s\n' "$*" >&2; }

@@ -67,7 +67,7 @@ int token_line_parse(char *line, struct token_line *ret_token)
     if (!name || name[0] == '#')
         return 0;
     const char *digest = strtok_r(NULL, space, &rest);
-    if (!digest || strlen(name) > TOKEN_NAME_MAX || !digest_parse(digest, token.digest))
+    if (!digest || !token_name_is_good(name) || !digest_parse(digest, token.digest))
         return -EINVAL;
     while ((word = strtok_r(NULL, space, &rest)))
         if (!word_parse(word, &token, &seen))

@@ -13,6 +13,13 @@
 
 enum { BOOK_PLACE_CANDIDATES = 3 };
 
+/* A process that is asked to keep its book (writer.h) makes it of an empty file that whoever started the process has made and holds open: one of those
+ * that are called 0, 1 ... in the subdirectory of the place that this variable names. It gets the name of a book, so each serves one image of the
+ * process. The subdirectory's name begins with the prefix. */
+enum { BOOK_KEEP_FILES = 16 };
+#define BOOK_KEEP_IN     "MEMOIR_KEEP_IN"
+#define BOOK_KEEP_PREFIX ".run-"
+
 /* Keep what MEMOIR_DIR says now for when the program has thrown its environment away, as servers do in their workers. */
 void book_place_remember(void);
 

@@ -7,7 +7,10 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -190,10 +193,39 @@ static int publish_as(struct book_writer *w, int directory, int fd)
     return r;
 }
 
+/* Take one of the empty files that whoever started this process holds open ($MEMOIR_KEEP_IN), so that a daemon which removes the book when this
+ * process dies does not take it from him: it gets the book's name. -errno: there is none (left). */
+static int adopt(struct book_writer *w, int directory)
+{
+    const char *in = book_keep_asked() ? secure_getenv(BOOK_KEEP_IN) : NULL;
+    if (!in || strncmp(in, BOOK_KEEP_PREFIX, sizeof(BOOK_KEEP_PREFIX) - 1) != 0 || strchr(in, '/'))
+        return -ENOENT;
+    make_name(w, 0);
+    for (unsigned i = 0; i < BOOK_KEEP_FILES; i++) {
+        char name[NAME_MAX + 1];
+        struct text text = text_begin(name, sizeof(name));
+        text_add(&text, in);
+        text_add(&text, "/");
+        text_add_number(&text, i);
+        int fd = text.cut ? -ENAMETOOLONG
+                          : book_openat(directory, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK, 0);
+        struct stat info;
+        if (fd < 0)
+            continue;
+        if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0 &&
+            info.st_uid == geteuid() && info.st_nlink == 1 &&
+            renameat2(directory, name, directory, w->name, RENAME_NOREPLACE) == 0)
+            return fd;
+        close(fd);
+    }
+    return -ENOENT;
+}
+
 static int publish_in(struct book_writer *w, int directory)
 {
     w->header->exec_count = book_sweep(directory, w->header);
-    return publish_as(w, directory, create(w, directory));
+    int fd = adopt(w, directory);
+    return publish_as(w, directory, fd < 0 ? create(w, directory) : fd);
 }
 
 int book_writer_publish_at(struct book_writer *w, int directory)

@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "base/sanitizer.h"
 #include "base/units.h"
+#include "book/place.h"
 #include "cli/command.h"
 #include "cli/lost.h"
 #include "cli/run_book.h"
@@ -314,10 +315,13 @@ static void prepare(void *context, pid_t pid)
     else
         unsetenv("MEMOIR_SUSPENDED"); /* of one memoir run around this one */
     unsetenv("MEMOIR_KEEP");
+    unsetenv(BOOK_KEEP_IN);
     if (run->keep) {
         char text[16];
         snprintf(text, sizeof(text), "%d", (int)pid);
         setenv("MEMOIR_KEEP", text, 1);
+        if (run->books.folder_name[0])
+            setenv(BOOK_KEEP_IN, run->books.folder_name, 1);
     }
 }
 
@@ -359,7 +363,7 @@ static void leaving(void *context, pid_t pid)
 static void tell_unscanned(const struct run *run, const struct run_end *end)
 {
     const char *why = run->why_not      ? run->why_not
-                      : !run->keep      ? "its books could not be watched"
+                      : !run->keep      ? "there is no place for its book"
                       : end->traced < 0 ? strerror(-end->traced)
                                         : "its end came before anybody could look";
     command_fail("the memory of '%s' was not scanned, so what is lost is not known: %s",
@@ -433,10 +437,9 @@ static int run_run(const void *values, const struct operands *operands)
         .argv = run.argv, .prepare = prepare, .look = look, .fd = -1, .context = &run};
     if (!text && !v->json && !v->scan)
         return not_started(&run, run_exec(&child));
-    run.books = (struct run_books){.events = -1, .directory = -1};
+    run_books_clear(&run.books);
     if (run.preload && run_books_init(&run.books) == 0) {
         run.keep = true;
-        child.fd = run.books.events;
         child.leaving = v->scan ? leaving : NULL;
     }
     buffer_init(&run.scan, SUMMARY_MAX);

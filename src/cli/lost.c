@@ -404,6 +404,7 @@ static int print_json(struct lost *lost, const struct table *t, struct buffer *o
     json_field_i64(&json, "pid", lost->process->pid);
     json_field_string(&json, "program", lost->process->name);
     json_field_bool(&json, "proof", scan->whole);
+    json_field_u64(&json, "unread_bytes", scan->unread_bytes);
     json_field_u64(&json, "stood_still_ms", lost->stood_ns / NS_PER_MS);
     json_sum(&json, "lost", &scan->sums[SCAN_LOST]);
     json_sum(&json, "indirectly_lost", &scan->sums[SCAN_INDIRECT]);
@@ -460,11 +461,29 @@ static void print_samples(const struct lost *lost, const struct term *term, stru
     }
 }
 
+/* Why what is lost is no proof. */
+static void print_unknown(const struct scan *scan, struct buffer *out)
+{
+    char text[UNITS_TEXT_MAX];
+    if (scan->unread_bytes)
+        buffer_printf(
+            out,
+            "No proof: %s of its memory could not be read. Blocks there are not known, and a "
+            "pointer there would make a lost block reachable.\n",
+            units_format_bytes(text, scan->unread_bytes, UNITS_DECIMAL));
+    if (scan->left_out)
+        buffer_printf(out, "No proof: %s blocks beyond the limit were left out.\n",
+                      units_format_count(text, scan->left_out));
+    if (scan->damaged)
+        buffer_append_str(out,
+                          "No proof: the allocator's lists are damaged, so blocks are missing.\n");
+}
+
 static void print_summary(const struct lost *lost, size_t shown, const struct term *term,
                           struct buffer *out)
 {
     const struct scan *scan = lost->scan;
-    char time[UNITS_TEXT_MAX], bytes[UNITS_TEXT_MAX];
+    char time[UNITS_TEXT_MAX];
     buffer_append_str(out, shown ? "\n" : "");
     print_samples(lost, term, out);
     buffer_append_str(out, term_style(term, STYLE_TITLE));
@@ -478,11 +497,7 @@ static void print_summary(const struct lost *lost, size_t shown, const struct te
     }
     if (shown < lost->n)
         buffer_printf(out, "Shown: %zu of %zu rows. --top 0 shows all.\n", shown, lost->n);
-    if (!scan->whole)
-        buffer_printf(out,
-                      "%s of its memory could not be read: a pointer there would make some of it "
-                      "reachable.\n",
-                      units_format_bytes(bytes, scan->unread_bytes, UNITS_DECIMAL));
+    print_unknown(scan, out);
     if (lost->threads)
         buffer_printf(out, "%sThe process stood still for %s.%s\n", term_style(term, STYLE_DIM),
                       units_format_duration(time, lost->stood_ns), term_plain(term, STYLE_DIM));

@@ -1,26 +1,123 @@
 /* Books of a process that we start. See run_book.h. */
 #include "cli/run_book.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/inotify.h>
+#include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "book/control.h"
 #include "book/finder.h"
 #include "book/layout.h"
 #include "book/place.h"
 #include "ledger/ledger.h"
 
+enum {
+    NAME_TRIES = 16,
+    YOUNG_SECONDS = 10, /* a folder that nobody has locked may just have been made */
+};
+
+/* ---- the folder with empty files ---- */
+
+static void closedirp(DIR **dir)
+{
+    if (*dir)
+        closedir(*dir);
+}
+
+static void folder_clear(int parent, const char *name, int folder)
+{
+    MEMOIR_CLEANUP(closedirp)
+    DIR *dir = fdopendir(folder);
+    if (!dir) {
+        close(folder);
+        return;
+    }
+    for (struct dirent *e; (e = readdir(dir));)
+        if (e->d_name[0] != '.')
+            unlinkat(dirfd(dir), e->d_name, 0);
+    unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+/* Folders of runs that were killed: whoever lives holds the lock. */
+static void folders_sweep(int parent)
+{
+    int copy = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    MEMOIR_CLEANUP(closedirp)
+    DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+    if (!dir) {
+        closep(&copy);
+        return;
+    }
+    for (struct dirent *e; (e = readdir(dir));) {
+        struct stat info;
+        if (strncmp(e->d_name, BOOK_KEEP_PREFIX, strlen(BOOK_KEEP_PREFIX)) != 0)
+            continue;
+        int folder = openat(parent, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (folder < 0)
+            continue;
+        if (fstat(folder, &info) < 0 || info.st_uid != geteuid() ||
+            time(NULL) - info.st_mtim.tv_sec < YOUNG_SECONDS ||
+            flock(folder, LOCK_EX | LOCK_NB) < 0)
+            close(folder);
+        else
+            folder_clear(parent, e->d_name, folder);
+    }
+}
+
+static int folder_make(struct run_books *books)
+{
+    folders_sweep(books->directory);
+    for (int i = 0; i < NAME_TRIES; i++) {
+        uint64_t random = 0;
+        if (getrandom(&random, sizeof(random), GRND_NONBLOCK) < 0)
+            random = clock_monotonic_ns();
+        snprintf(books->folder_name, sizeof(books->folder_name), BOOK_KEEP_PREFIX "%d-%016" PRIx64,
+                 (int)getpid(), random);
+        if (mkdirat(books->directory, books->folder_name, 0700) == 0)
+            break;
+        if (errno != EEXIST || i + 1 == NAME_TRIES)
+            return -errno;
+    }
+    books->folder = openat(books->directory, books->folder_name,
+                           O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (books->folder < 0 || flock(books->folder, LOCK_EX | LOCK_NB) < 0) {
+        int error = -errno;
+        closep(&books->folder);
+        unlinkat(books->directory, books->folder_name, AT_REMOVEDIR);
+        return error;
+    }
+    for (unsigned i = 0; i < BOOK_KEEP_FILES; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "%u", i);
+        books->spare[i] =
+            openat(books->folder, name, O_RDONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    }
+    return 0;
+}
+
+/* ---- its books ---- */
+
+void run_books_clear(struct run_books *books)
+{
+    *books = (struct run_books){.folder = -1, .directory = -1};
+    for (unsigned i = 0; i < BOOK_KEEP_FILES; i++)
+        books->spare[i] = -1;
+}
+
 int run_books_init(struct run_books *books)
 {
-    *books = (struct run_books){.events = -1, .directory = -1};
+    run_books_clear(books);
     int error = -ENOENT;
     for (unsigned which = 0; which < BOOK_PLACE_CANDIDATES && books->directory < 0; which++) {
         books->directory = book_place_open(which, books->path, sizeof(books->path));
@@ -29,13 +126,8 @@ int run_books_init(struct run_books *books)
     }
     if (books->directory < 0)
         return error;
-    books->events = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    /* The magic of a book is written last, and by write(). */
-    if (books->events < 0 || inotify_add_watch(books->events, books->path, IN_MODIFY) < 0) {
-        error = -errno;
-        run_books_release(books);
-        return error;
-    }
+    if (folder_make(books) < 0)
+        books->folder_name[0] = '\0'; /* a full file system: books may still be found in time */
     return 0;
 }
 
@@ -43,9 +135,12 @@ void run_books_release(struct run_books *books)
 {
     for (size_t i = 0; i < books->n; i++)
         close(books->held[i].fd);
-    closep(&books->events);
+    if (books->folder >= 0)
+        folder_clear(books->directory, books->folder_name, books->folder);
+    for (unsigned i = 0; i < BOOK_KEEP_FILES; i++)
+        closep(&books->spare[i]);
     closep(&books->directory);
-    *books = (struct run_books){.events = -1, .directory = -1};
+    run_books_clear(books);
 }
 
 static bool is_known(const struct run_books *books, const char *name)
@@ -56,47 +151,75 @@ static bool is_known(const struct run_books *books, const char *name)
     return false;
 }
 
-/* An image that was replaced by exec left a book that counts no more. */
-static struct run_held *room(struct run_books *books)
+/* Hold an open file if it is a book of this pid: takes it then. */
+static bool hold(struct run_books *books, int fd, const char *name, pid_t pid)
 {
-    if (books->n < RUN_BOOKS_MAX)
-        return &books->held[books->n++];
-    close(books->held[0].fd);
-    memmove(&books->held[0], &books->held[1], sizeof(books->held) - sizeof(books->held[0]));
-    return &books->held[RUN_BOOKS_MAX - 1];
+    struct book_header header;
+    char prefix[16];
+    snprintf(prefix, sizeof(prefix), "%d-", (int)pid);
+    if (books->n == RUN_BOOKS_MAX || strncmp(name, prefix, strlen(prefix)) != 0 ||
+        !book_name_check(name) || strlen(name) >= sizeof(books->held[0].name) ||
+        pread(fd, &header, sizeof(header), 0) != sizeof(header) ||
+        memcmp(header.magic, BOOK_MAGIC, sizeof(header.magic)) != 0)
+        return false;
+    struct run_held *held = &books->held[books->n++];
+    snprintf(held->name, sizeof(held->name), "%s", name);
+    held->fd = fd;
+    return true;
 }
 
-static void take(struct run_books *books, const char *name, pid_t pid)
+/* One of ours that the process has taken has another name by now, unless a daemon has removed that. */
+static void take_spare(struct run_books *books, int *fd, pid_t pid)
 {
-    char prefix[16], magic[sizeof(BOOK_MAGIC) - 1];
-    snprintf(prefix, sizeof(prefix), "%d-", (int)pid);
-    if (strncmp(name, prefix, strlen(prefix)) != 0 || !book_name_check(name) ||
-        strlen(name) >= sizeof(books->held[0].name) || is_known(books, name))
+    char link[64], path[512];
+    static const char deleted[] = " (deleted)";
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", *fd);
+    ssize_t n = *fd < 0 ? -1 : readlink(link, path, sizeof(path) - 1);
+    if (n < 0)
         return;
+    path[n] = '\0';
+    size_t len = (size_t)n, cut = strlen(deleted);
+    if (len > cut && strcmp(path + len - cut, deleted) == 0)
+        path[len - cut] = '\0';
+    const char *slash = strrchr(path, '/');
+    if (slash && hold(books, *fd, slash + 1, pid))
+        *fd = -1;
+}
+
+static void take(struct run_books *books, int directory, const char *name, pid_t pid)
+{
     MEMOIR_CLEANUP(closep)
-    int fd = openat(books->directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int fd = is_known(books, name)
+                 ? -1
+                 : openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     struct stat info;
-    if (fd < 0 || fstat(fd, &info) < 0 || !S_ISREG(info.st_mode) ||
-        pread(fd, magic, sizeof(magic), 0) != sizeof(magic) ||
-        memcmp(magic, BOOK_MAGIC, sizeof(magic)) != 0)
+    if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && hold(books, fd, name, pid))
+        fd = -1;
+}
+
+/* Books that are none of our files: of an image after too many others, or of one that could not take one. */
+static void take_others(struct run_books *books, pid_t pid)
+{
+    char prefix[16];
+    int copy = openat(books->directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    MEMOIR_CLEANUP(closedirp)
+    DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+    if (!dir) {
+        closep(&copy);
         return;
-    struct run_held *held = room(books);
-    snprintf(held->name, sizeof(held->name), "%s", name);
-    held->fd = MEMOIR_TAKE_FD(fd);
+    }
+    snprintf(prefix, sizeof(prefix), "%d-", (int)pid);
+    for (struct dirent *e; (e = readdir(dir));)
+        if (strncmp(e->d_name, prefix, strlen(prefix)) == 0)
+            take(books, dirfd(dir), e->d_name, pid);
 }
 
 void run_books_look(struct run_books *books, pid_t pid)
 {
-    _Alignas(struct inotify_event) char buffer[64 * (sizeof(struct inotify_event) + NAME_MAX + 1)];
-    ssize_t n;
-    while (books->events >= 0 && (n = read(books->events, buffer, sizeof(buffer))) > 0) {
-        for (char *at = buffer; at < buffer + n;) {
-            const struct inotify_event *event = (const struct inotify_event *)at;
-            if (event->len > 0)
-                take(books, event->name, pid);
-            at += sizeof(*event) + event->len;
-        }
-    }
+    for (unsigned i = 0; i < BOOK_KEEP_FILES; i++)
+        take_spare(books, &books->spare[i], pid);
+    if (books->directory >= 0)
+        take_others(books, pid);
 }
 
 int run_books_ledger(struct run_books *books, struct ledger **ret_ledger)

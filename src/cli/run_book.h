@@ -1,15 +1,19 @@
 /*
  * run_book.h: the books of a process that we start, held so that they can be read after its end.
  *
- * The process leaves them for us (MEMOIR_KEEP), but a daemon may retire them the moment it dies. So each is
- * opened when it is made: whoever watches the directory is told of it.
+ * The process leaves them for us (MEMOIR_KEEP), but a daemon may remove them the moment it dies, before we have looked. So the process makes them of empty
+ * files that we hold open (MEMOIR_KEEP_IN, book/place.h): whatever happens to their names, we have them. The files lie in a folder of ours beside the
+ * books. It is locked while we live; others that start programs remove folders that are not.
  */
 #ifndef MEMOIR_CLI_RUN_BOOK_H
 #define MEMOIR_CLI_RUN_BOOK_H
 
+#include <stddef.h>
 #include <sys/types.h>
 
-enum { RUN_BOOKS_MAX = 16 };
+#include "book/place.h"
+
+enum { RUN_BOOKS_MAX = 2 * BOOK_KEEP_FILES };
 
 struct ledger;
 
@@ -19,18 +23,24 @@ struct run_held {
 };
 
 struct run_books {
-    int events;    /* inotify, for poll(); -1: nothing is watched */
-    int directory; /* -1: there is none */
+    int directory; /* where a process of this user will put its book; -1: there is none */
     char path[256];
+    int folder; /* in it; -1: there is none */
+    char folder_name[64];
+    int spare
+        [BOOK_KEEP_FILES]; /* files that no image has taken yet, or that we have not looked at; -1: none */
     struct run_held held[RUN_BOOKS_MAX];
     size_t n;
 };
 
-/* Watch the place where a process of this user will put its book. -errno where there is none. */
+/* Nothing at all: for run_books_release(). */
+void run_books_clear(struct run_books *books);
+
+/* Find the place where a process of this user will put its book, and make the folder there. -errno where there is no place. */
 int run_books_init(struct run_books *books);
 void run_books_release(struct run_books *books);
 
-/* Take what has come: the books of this pid. */
+/* Hold the books of this pid: when it has ended, or stands still at its end. Costs a look into the place. */
 void run_books_look(struct run_books *books, pid_t pid);
 
 /* A ledger of the books that could be read. The books must stay until it is freed. */

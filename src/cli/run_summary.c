@@ -25,6 +25,10 @@ enum {
     SITE_COLUMNS_MAX = 100,
 };
 
+#define NO_FIGURES                                                                                \
+    "it left no figures of its heap: it asked for no memory, has an allocator of its own, loads " \
+    "a sanitizer or is hardened (MEMOIR_MALLOC)"
+
 /* A call site with what it still holds. */
 struct held {
     uint32_t site, space;
@@ -211,11 +215,7 @@ void run_summary_text(const struct run_summary *s, const struct term *term, stru
     if (p.process)
         account_lines(&p, "heap", p.heap, term, out);
     else if (!s->why_not) /* else it was said before */
-        buffer_append_str(
-            out,
-            "memoir: it left no figures of its heap: it asked for none, has an allocator of its own inside, loads a sanitizer, is hardened (MEMOIR_MALLOC), "
-            "or was so short that a daemon took them first (memoir ps --exited); else see memoir "
-            "doctor\n");
+        buffer_append_str(out, "memoir: " NO_FIGURES "; else see memoir doctor\n");
     if (p.chain && p.chain->totals.alloc_blocks > 0)
         account_lines(&p, "in user chains", p.chain, term, out);
     picture_release(&p);
@@ -304,7 +304,7 @@ int run_summary_json(const struct run_summary *s, struct buffer *out)
     json_field_string(&j, "program", s->program);
     json_end(&j, s->end);
     json_field_bool(&j, "tracked", p.process != NULL);
-    json_field_string(&j, "why_not", s->why_not);
+    json_field_string(&j, "why_not", p.process || s->why_not ? s->why_not : NO_FIGURES);
     json_totals(&j, "heap", p.heap);
     json_totals(&j, "mapped", p.mapped);
     json_totals(&j, "chain", p.chain);

@@ -127,6 +127,9 @@ static bool line_read(const char *line, struct pass *ret_pass)
 {
     struct pass pass = {.used = true};
     int sees_all, role, at = 0;
+    /* A short line must not be read past its end, into the next one. */
+    if (strspn(line, "0123456789abcdef") != 2 * (size_t)SHA256_BYTES)
+        return false;
     for (size_t i = 0; i < SHA256_BYTES; i++) {
         unsigned byte;
         if (sscanf(line + 2 * i, "%2x", &byte) != 1)

@@ -167,11 +167,26 @@ static inline size_t request_of(size_t bytes)
     return likely(bytes <= HEAP_LARGE_MAX) ? bytes : track_request(bytes);
 }
 
+/* The first word of a free block links it to the next one. In a block that the program never writes, a scan for lost blocks (scan/scan.h) would
+ * take that for a pointer of the program's. Its cache line was just read. */
+INLINE void link_clear(void *block)
+{
+    *(void **)block = NULL;
+}
+
+/* The same where it may be large or huge, which are in no list: they are not touched, since they may have no memory yet. */
+static void *link_clear_any(void *block)
+{
+    if (block && map_kind(block) == MAP_MACRO && slab_of(block)->class != SLAB_LARGE)
+        link_clear(block);
+    return block;
+}
+
 static LATER void *malloc_slowly(size_t bytes, uintptr_t caller)
 {
     if (bytes > BOOK_TRAILER_SIZE_MAX || !track_wanted())
         return uncounted(core_malloc_slowly(bytes));
-    void *block = uncounted(core_malloc_slowly(request_of(bytes)));
+    void *block = uncounted(link_clear_any(core_malloc_slowly(request_of(bytes))));
     return likely(block) ? track_alloc(block, bytes, caller) : NULL;
 }
 
@@ -195,7 +210,7 @@ static LATER void *malloc_any(size_t bytes, uintptr_t caller)
     struct track_thread *t = track_self;
     if (unlikely(!track_may_alloc(t, &track_page.root.pass) || bytes > BOOK_TRAILER_SIZE_MAX))
         return malloc_slowly(bytes, caller);
-    void *block = core_malloc_slowly(request_of(bytes));
+    void *block = link_clear_any(core_malloc_slowly(request_of(bytes)));
     return likely(block) ? done_slowly(block, bytes, caller) : no_memory();
 }
 
@@ -253,6 +268,7 @@ static LATER void *malloc_refill(size_t bytes, uintptr_t caller)
     void *block = heap_alloc_slowly(heap_own, bytes);
     if (unlikely(!block))
         return malloc_any(bytes, caller); /* after what is not needed was given back */
+    link_clear(block);
     return slab_done(track_self, slab_of(block), block, bytes, caller);
 }
 
@@ -276,6 +292,7 @@ INLINE void *malloc_from(struct heap *h, size_t bytes, uintptr_t caller)
     void *block = slab_pop(s);
     if (unlikely(!block))
         return malloc_refill(bytes, caller);
+    link_clear(block);
     return slab_done(t, s, block, bytes, caller);
 }
 
@@ -321,7 +338,7 @@ void *account_memalign(size_t align, size_t bytes, uintptr_t caller)
     if (bytes > BOOK_TRAILER_SIZE_MAX || (!fast && !track_wanted()))
         return uncounted(core_memalign(align, bytes));
     void *block = core_memalign(align, huge ? book_trailer_request_long(bytes) : bytes);
-    return counted_now(block, bytes, caller, fast);
+    return counted_now(link_clear_any(block), bytes, caller, fast);
 }
 
 /* ---- a block less ---- */

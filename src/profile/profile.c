@@ -226,7 +226,7 @@ static bool site_same(const struct profile *p, const struct profile_site *a,
                       const struct profile_site *b, const uint32_t *frames, size_t n)
 {
     return a->account == b->account && a->flags == b->flags && a->n_frames == n &&
-           memcmp(profile_stack(p, a), frames, n * sizeof(*frames)) == 0;
+           (n == 0 || memcmp(profile_stack(p, a), frames, n * sizeof(*frames)) == 0);
 }
 
 static void site_join(struct profile_site *to, const struct profile_site *site)

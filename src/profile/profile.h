@@ -162,7 +162,7 @@ static inline const char *profile_text(const struct profile *profile, profile_st
 static inline const uint32_t *profile_stack(const struct profile *profile,
                                             const struct profile_site *site)
 {
-    return profile->stacks + site->first_frame;
+    return site->n_frames ? profile->stacks + site->first_frame : NULL; /* there may be no stacks */
 }
 
 static inline void profile_figures_add(struct profile_figures *sum,

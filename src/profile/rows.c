@@ -165,7 +165,7 @@ static int find_scripted(const struct profile *p, const struct stacks *stacks,
 static void asked_add(struct stacks *to, const struct profile *p, struct stack s)
 {
     size_t inside = inside_script(p, &s);
-    s.frames += inside;
+    s.frames = inside ? s.frames + inside : s.frames; /* which may be NULL */
     s.n_frames = (uint16_t)(s.n_frames - inside);
     to->list[to->n++] = s;
 }

@@ -22,9 +22,9 @@ struct search {
     struct scan *scan;
     const struct scan_options *options;
     struct scan_memory *memory;
-    const struct scan_region *region;
+    const struct scan_run *run; /* that is searched */
     size_t room;
-    size_t region_first;  /* first block of this region */
+    size_t run_first;     /* first block of this run */
     uint64_t all_bytes;   /* to be read, for progress */
     uint64_t *beside;     /* words of what is being looked at, GRAINS; NULL: there are none */
     uint64_t beside_from; /* where their first 32 bytes begin, */
@@ -51,7 +51,7 @@ static void drop_chance(struct search *s, const struct book_trailer *new)
     size_t n = scan->n;
     if (new->is_short || s->options->glibc)
         return;
-    while (n > s->region_first && scan->blocks[n - 1].is_short &&
+    while (n > s->run_first && scan->blocks[n - 1].is_short &&
            scan->blocks[n - 1].start >= new->start)
         n--;
     if ((scan->n - n) * CHANCE_BYTES >= new->bytes)
@@ -66,7 +66,7 @@ static bool make_way(struct search *s, const struct book_trailer *new)
 {
     struct scan *scan = s->scan;
     drop_chance(s, new);
-    while (scan->n > s->region_first) {
+    while (scan->n > s->run_first) {
         const struct scan_block *last = &scan->blocks[scan->n - 1];
         if (end_of(last) <= new->start)
             return true;
@@ -134,7 +134,7 @@ static bool chunk_agrees(const struct search *s, const struct book_trailer *trai
     size_t to_chunk = trailer->usable / sizeof(uint64_t) + 1;
     if (!trailer->is_short || !s->options->glibc)
         return true;
-    return trailer->start > s->region->start && trailer->start % 16 == 0 &&
+    return trailer->start > s->run->start && trailer->start % 16 == 0 &&
            (to_chunk > n_before || book_trailer_chunk_fits(*(last - to_chunk), trailer->usable));
 }
 
@@ -159,7 +159,7 @@ static int beside_begin(struct search *s)
 static void beside_read(struct search *s, uint64_t start, size_t bytes)
 {
     const struct scan_beside *beside = &s->options->beside;
-    uint64_t from = start & ~(uint64_t)(BOOK_BESIDE_GRAIN - 1), unread = s->memory->unread;
+    uint64_t from = start & ~(uint64_t)(BOOK_BESIDE_GRAIN - 1);
     s->n_beside = 0;
     if (!s->beside)
         return;
@@ -171,9 +171,8 @@ static void beside_read(struct search *s, uint64_t start, size_t bytes)
     uint64_t offset = book_beside_offset(from - beside->heap);
     size_t len = book_beside_offset(start + bytes - from);
     s->n_beside =
-        scan_memory_read(s->memory, beside->words + offset, s->beside, len) / sizeof(*s->beside);
+        scan_memory_peek(s->memory, beside->words + offset, s->beside, len) / sizeof(*s->beside);
     s->beside_from = from;
-    s->memory->unread = unread;
 }
 
 /* The block whose 32 bytes begin at `word`, which is at `at`; there are `n_before` words before it, and one after it. */
@@ -197,7 +196,7 @@ static int beside_look(struct search *s, const uint64_t *word, uint64_t at, size
 static int search_words(struct search *s, const uint64_t *words, size_t n, uint64_t at,
                         size_t n_before)
 {
-    uint64_t lowest = s->region->start;
+    uint64_t lowest = s->run->start;
     for (size_t i = 0; i < n; i++, at += sizeof(uint64_t)) {
         struct book_trailer trailer;
         int r = 0;
@@ -217,7 +216,7 @@ static int search_words(struct search *s, const uint64_t *words, size_t n, uint6
     return 0;
 }
 
-static int search_run(void *context, uint64_t start, uint64_t end)
+static int search_stretch(void *context, uint64_t start, uint64_t end)
 {
     struct search *s = context;
     size_t before_max = SCAN_WINDOW_BEFORE / sizeof(uint64_t), before = 0;
@@ -226,8 +225,12 @@ static int search_run(void *context, uint64_t start, uint64_t end)
     while (start < end) {
         size_t len = end - start < SCAN_WINDOW ? (size_t)(end - start) : SCAN_WINDOW;
         size_t n = scan_memory_read(s->memory, start, words, len) / sizeof(uint64_t);
-        if (n == 0)
-            break;
+        if (n == 0) { /* one page that cannot be read: blocks in it are not known */
+            start = scan_memory_skip(s->memory, start);
+            before = 0;
+            memset(s->memory->window, 0, SCAN_WINDOW_BEFORE);
+            continue;
+        }
         beside_read(s, start, n * sizeof(uint64_t));
         int r = search_words(s, words, n, start, before);
         if (r < 0)
@@ -253,20 +256,20 @@ static int word_found(void *context, const struct book_trailer *block)
 }
 
 /* What is not our allocator's is searched for trailers, macro-blocks have words. */
-static int search_region(struct search *s)
+static int search_run(struct search *s)
 {
-    const struct scan_region *region = s->region;
+    const struct scan_run *run = s->run;
     int r = 0;
-    for (uint64_t at = region->start, next; at < region->end && r == 0; at = next) {
+    for (uint64_t at = run->start, next; at < run->end && r == 0; at = next) {
         bool own = false;
-        next = s->heap ? scan_heap_stretch(s->heap, at, &own) : region->end;
-        next = next < region->end ? next : region->end;
+        next = s->heap ? scan_heap_stretch(s->heap, at, &own) : run->end;
+        next = next < run->end ? next : run->end;
         uint64_t macro = own ? scan_heap_macro(s->heap, at) : 0;
         if (!own)
-            r = scan_memory_runs(s->memory, at, next, search_run, s);
+            r = scan_memory_runs(s->memory, at, next, search_stretch, s);
         else if (macro)
-            r = scan_words_macro(s->words, s->memory, macro, region->start, region->end,
-                                 s->each != NULL, s->options->key.generation, word_found, s,
+            r = scan_words_macro(s->words, s->memory, macro, run->start, run->end, s->each != NULL,
+                                 s->options->key.generation, word_found, s,
                                  &s->scan->searched_bytes);
         if (r == 0 && s->deadline_ns && clock_monotonic_ns() > s->deadline_ns)
             return -ETIME;
@@ -274,76 +277,89 @@ static int search_region(struct search *s)
     return r;
 }
 
-/* Is the second one the same macro-block's as the end of the first? */
-static bool joins(const struct scan_region *first, const struct scan_region *second,
-                  const struct scan_heap *heap)
-{
-    return first->end == second->start && first->anonymous && second->anonymous && !first->shared &&
-           !second->shared && second->start % MACRO_BYTES != 0 &&
-           scan_heap_macro(heap, second->start) != 0 &&
-           second->end - first->start <= SCAN_MAPPING_MAX;
-}
-
-/* A program may protect, lock or advise pages of its blocks: these are mappings of their own then, of which slabs know nothing. So what
- * lies in one macro-block is made one region. */
-static void regions_join(struct scan_regions *regions, const struct scan_heap *heap)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < regions->n; i++) {
-        const struct scan_region *next = &regions->regions[i];
-        struct scan_region *last = n ? &regions->regions[n - 1] : NULL;
-        if (!last || !joins(last, next, heap)) {
-            regions->regions[n++] = *next;
-            continue;
-        }
-        last->end = next->end;
-        last->readable = last->readable || next->readable;
-        last->writable = last->writable || next->writable;
-        last->root = last->root || next->root;
-    }
-    regions->n = n;
-}
-
 int scan_find_heap(const struct scan_options *options, struct scan_memory *memory,
-                   struct scan_regions *regions, struct scan_heap **ret_heap)
+                   const struct scan_regions *regions, struct scan_heap **ret_heap)
 {
     *ret_heap = NULL;
     int r = scan_heap_read_from(memory, regions, true, ret_heap);
     if (!options->words) /* then it only tells what is no root */
         return 0;
-    if (r == 0)
-        regions_join(regions, *ret_heap);
     return r == -ENOENT ? -EPROTO : r;
 }
 
+/* ---- runs ---- */
+
 /* The first block that ends behind the start of each page. */
-static void index_region(const struct scan *scan, struct scan_region *region)
+static void index_run(const struct scan *scan, struct scan_run *run)
 {
-    const struct scan_block *blocks = &scan->blocks[region->first_block];
-    const struct scan_block *last = &blocks[region->n_blocks - 1];
-    region->first_page = blocks[0].start / PAGE;
-    uint64_t pages = (end_of(last) - 1) / PAGE - region->first_page + 1;
+    const struct scan_block *blocks = &scan->blocks[run->first_block];
+    const struct scan_block *last = &blocks[run->n_blocks - 1];
+    run->first_page = blocks[0].start / PAGE;
+    uint64_t pages = (end_of(last) - 1) / PAGE - run->first_page + 1;
     if (pages > INDEX_PAGES_MAX)
         return;
-    region->page_first = malloc(pages * sizeof(*region->page_first));
-    if (!region->page_first)
+    run->page_first = malloc(pages * sizeof(*run->page_first));
+    if (!run->page_first)
         return; /* slower */
-    region->n_pages = pages;
+    run->n_pages = pages;
     size_t i = 0;
     for (uint64_t page = 0; page < pages; page++) {
-        while (i + 1 < region->n_blocks && end_of(&blocks[i]) <= (region->first_page + page) * PAGE)
+        while (i + 1 < run->n_blocks && end_of(&blocks[i]) <= (run->first_page + page) * PAGE)
             i++;
-        region->page_first[page] = (uint32_t)i;
+        run->page_first[page] = (uint32_t)i;
     }
 }
 
+/* Protected or not: a program may do that to memory with blocks, too. */
 static bool has_blocks(const struct scan_options *options, const struct scan_memory *memory,
                        const struct scan_region *region)
 {
-    return !is_array(options, region) && region->anonymous && region->readable &&
-           region->writable && !region->shared &&
+    return !is_array(options, region) && region->anonymous && !region->shared &&
            scan_memory_may(memory, region->end - region->start);
 }
+
+static int runs_make(struct scan_regions *regions, const struct scan_options *options,
+                     const struct scan_memory *memory)
+{
+    struct scan_run *last = NULL;
+    regions->runs = calloc(regions->n ? regions->n : 1, sizeof(*regions->runs));
+    if (!regions->runs)
+        return -ENOMEM;
+    for (size_t i = 0; i < regions->n; i++) {
+        const struct scan_region *region = &regions->regions[i];
+        if (!has_blocks(options, memory, region))
+            continue;
+        if (last && last->end == region->start &&
+            scan_memory_may(memory, region->end - last->start)) {
+            last->end = region->end;
+            continue;
+        }
+        last = &regions->runs[regions->n_runs++];
+        *last = (struct scan_run){.start = region->start, .end = region->end};
+    }
+    return 0;
+}
+
+/* Tell the regions of a run which of its blocks lie in them. */
+static void regions_tell(const struct scan *scan, struct scan_regions *regions,
+                         const struct scan_run *run)
+{
+    const struct scan_block *blocks = &scan->blocks[run->first_block];
+    struct scan_region *region = scan_region_of(regions, run->start);
+    size_t first = 0;
+    for (; region && region < regions->regions + regions->n && region->start < run->end; region++) {
+        while (first < run->n_blocks && end_of(&blocks[first]) <= region->start)
+            first++;
+        size_t behind = first;
+        while (behind < run->n_blocks && blocks[behind].start < region->end)
+            behind++;
+        region->first_block = run->first_block + first;
+        region->n_blocks = behind - first;
+        first = behind > first ? behind - 1 : first; /* the last may reach into the next one */
+    }
+}
+
+/* ---- all of it ---- */
 
 /* Room for what is read beside blocks, wherever that is. */
 static int search_begin(struct search *s, const struct scan_heap *heap)
@@ -363,23 +379,24 @@ int scan_find(struct scan *scan, const struct scan_options *options, struct scan
 {
     struct search s = {.scan = scan, .options = options, .memory = memory};
     int r = search_begin(&s, heap);
-    for (size_t i = 0; i < regions->n; i++) {
-        struct scan_region *region = &regions->regions[i];
-        if (has_blocks(options, memory, region))
-            s.all_bytes += region->end - region->start;
-        region->root = region->root && !is_array(options, region);
-    }
-    for (size_t i = 0; i < regions->n && r == 0; i++) {
-        struct scan_region *region = &regions->regions[i];
-        if (!has_blocks(options, memory, region))
-            continue;
-        s.region = region;
-        s.region_first = scan->n;
-        r = search_region(&s);
-        region->first_block = s.region_first;
-        region->n_blocks = scan->n - s.region_first;
-        if (r == 0 && region->n_blocks)
-            index_region(scan, region);
+    if (r == 0)
+        r = runs_make(regions, options, memory);
+    for (size_t i = 0; i < regions->n; i++)
+        regions->regions[i].root =
+            regions->regions[i].root && !is_array(options, &regions->regions[i]);
+    for (size_t i = 0; i < regions->n_runs; i++)
+        s.all_bytes += regions->runs[i].end - regions->runs[i].start;
+    for (size_t i = 0; i < regions->n_runs && r == 0; i++) {
+        struct scan_run *run = &regions->runs[i];
+        s.run = run;
+        s.run_first = scan->n;
+        r = search_run(&s);
+        run->first_block = s.run_first;
+        run->n_blocks = scan->n - s.run_first;
+        if (r == 0 && run->n_blocks) {
+            index_run(scan, run);
+            regions_tell(scan, regions, run);
+        }
     }
     search_end(&s);
     return r;
@@ -408,11 +425,11 @@ int scan_each(const struct scan_options *options, uint64_t deadline_ns,
         r = scan_find_heap(options, &memory, &regions, &heap);
     if (r == 0)
         r = search_begin(&s, heap);
-    for (size_t i = 0; i < regions.n && r == 0; i++) {
-        s.region = &regions.regions[i];
-        if (!has_blocks(options, &memory, s.region))
-            continue;
-        r = search_region(&s);
+    if (r == 0)
+        r = runs_make(&regions, options, &memory);
+    for (size_t i = 0; i < regions.n_runs && r == 0; i++) {
+        s.run = &regions.runs[i];
+        r = search_run(&s);
         tell(&s, 0);
     }
     *ret_searched = scan.searched_bytes;
@@ -424,25 +441,38 @@ int scan_each(const struct scan_options *options, uint64_t deadline_ns,
     return r;
 }
 
-size_t scan_block_around(const struct scan *scan, const struct scan_regions *regions,
-                         uint64_t address, struct scan_region **hint)
+static struct scan_run *run_around(const struct scan_regions *regions, uint64_t address)
 {
-    struct scan_region *region = *hint;
-    if (!region || address < region->start || address >= region->end) {
-        region = scan_region_of(regions, address);
-        if (!region || region->n_blocks == 0)
-            return SIZE_MAX;
-        *hint = region;
+    size_t lo = 0, hi = regions->n_runs;
+    while (lo < hi) {
+        size_t middle = lo + (hi - lo) / 2;
+        if (regions->runs[middle].end <= address)
+            lo = middle + 1;
+        else
+            hi = middle;
     }
-    const struct scan_block *blocks = &scan->blocks[region->first_block];
-    size_t lo = 0, hi = region->n_blocks; /* the last one that starts at or below: in [lo, hi) */
-    if (region->page_first) {
-        uint64_t page = address / PAGE - region->first_page; /* wraps below the first: too large */
-        if (page >= region->n_pages)
+    return lo < regions->n_runs && regions->runs[lo].start <= address ? &regions->runs[lo] : NULL;
+}
+
+size_t scan_block_around(const struct scan *scan, const struct scan_regions *regions,
+                         uint64_t address, struct scan_run **hint)
+{
+    struct scan_run *run = *hint;
+    if (!run || address < run->start || address >= run->end) {
+        run = run_around(regions, address);
+        if (!run || run->n_blocks == 0)
             return SIZE_MAX;
-        lo = region->page_first[page];
-        if (page + 1 < region->n_pages)
-            hi = region->page_first[page + 1] + (size_t)1;
+        *hint = run;
+    }
+    const struct scan_block *blocks = &scan->blocks[run->first_block];
+    size_t lo = 0, hi = run->n_blocks; /* the last one that starts at or below: in [lo, hi) */
+    if (run->page_first) {
+        uint64_t page = address / PAGE - run->first_page; /* wraps below the first: too large */
+        if (page >= run->n_pages)
+            return SIZE_MAX;
+        lo = run->page_first[page];
+        if (page + 1 < run->n_pages)
+            hi = run->page_first[page + 1] + (size_t)1;
     }
     while (hi - lo > 1) {
         size_t middle = lo + (hi - lo) / 2;
@@ -453,5 +483,5 @@ size_t scan_block_around(const struct scan *scan, const struct scan_regions *reg
     }
     if (address < blocks[lo].start || address >= end_of(&blocks[lo]))
         return SIZE_MAX;
-    return region->first_block + lo;
+    return run->first_block + lo;
 }

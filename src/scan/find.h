@@ -7,15 +7,14 @@
 
 struct scan_heap;
 
-/* Fill scan->blocks and the blocks of each region. `heap`: of our own allocator, whose blocks have words; else NULL. */
+/* Fill scan->blocks, and make the runs. Each region is told which blocks lie in it. `heap`: of our own allocator, whose blocks have words; else NULL. */
 int scan_find(struct scan *scan, const struct scan_options *options, struct scan_memory *memory,
               struct scan_regions *regions, const struct scan_heap *heap);
 
-/* The heap of our allocator in that process, for scan_find(): NULL where blocks have trailers. Where they have words, regions that share
- * a macro-block become one. */
+/* The heap of our allocator in that process, for scan_find(); NULL: it has none. */
 int scan_find_heap(const struct scan_options *options, struct scan_memory *memory,
-                   struct scan_regions *regions, struct scan_heap **ret_heap);
+                   const struct scan_regions *regions, struct scan_heap **ret_heap);
 
-/* The number of the block around an address, or SIZE_MAX. `hint` is the region of the last hit. */
+/* The number of the block around an address, or SIZE_MAX. `hint` is the run of the last hit. */
 size_t scan_block_around(const struct scan *scan, const struct scan_regions *regions,
-                         uint64_t address, struct scan_region **hint);
+                         uint64_t address, struct scan_run **hint);

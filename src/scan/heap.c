@@ -409,11 +409,9 @@ int scan_heap_read_from(struct scan_memory *memory, const struct scan_regions *r
     if (!heap || !r)
         return -ENOMEM;
     *r = (struct reader){.memory = memory, .regions = regions, .heap = heap};
-    uint64_t unread = memory->unread;
     int error = root_find(r);
     if (error == 0)
         error = all_read(r, macros_only);
-    memory->unread = unread; /* nothing of it is a root of the program's */
     if (error < 0)
         return error;
     *ret_heap = MEMOIR_TAKE(heap);

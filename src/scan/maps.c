@@ -12,9 +12,6 @@
 
 enum { MAPS_BYTES_MAX = 256 << 20 }; /* a million mappings */
 
-/* glibc's arenas begin at multiples of this: HEAP_MAX_SIZE, twice the largest mmap threshold. */
-#define ARENA_BYTES (UINT64_C(64) << 20)
-
 static bool begins_with(const char *text, const char *what)
 {
     return strncmp(text, what, strlen(what)) == 0;
@@ -35,6 +32,13 @@ static bool is_book(const char *path)
     return len > 5 && memcmp(path + len - 5, ".book", 5) == 0;
 }
 
+/* Memory that processes share, by a name or without. */
+static bool is_shared_memory(const char *path)
+{
+    return begins_with(path, "/dev/shm/") || begins_with(path, "/dev/zero") ||
+           begins_with(path, "/memfd:") || begins_with(path, "/SYSV");
+}
+
 static bool is_libc(const char *path)
 {
     const char *name = strrchr(path, '/');
@@ -46,11 +50,17 @@ static void classify(struct scan_region *region, const struct scan_region *befor
 {
     bool special = begins_with(path, "[v") || begins_with(path, "[uprobes"); /* vdso, vvar, ... */
     region->anonymous = inode == 0 && path[0] != '/' && !special;
-    region->heap =
-        region->anonymous && region->writable && !region->shared &&
-        (strcmp(path, "[heap]") == 0 || (path[0] != '[' && region->start % ARENA_BYTES == 0));
-    region->root = region->readable && (region->writable || region->anonymous) && !special &&
-                   !is_book(path) && !is_device(path);
+    region->brk = region->anonymous && !region->shared && strcmp(path, "[heap]") == 0;
+    bool begins = region->start % SCAN_ARENA_BYTES == 0 && region->readable && region->writable;
+    bool goes_on = before && before->heap && !before->brk && before->end == region->start &&
+                   region->start / SCAN_ARENA_BYTES == before->start / SCAN_ARENA_BYTES;
+    region->heap = region->brk ||
+                   (region->anonymous && !region->shared && path[0] != '[' && (begins || goes_on));
+    /* What a program has protected from itself still counts. Of a file that it cannot write only what it has written before. */
+    bool memory =
+        region->writable || region->anonymous || (region->shared && is_shared_memory(path));
+    region->altered = !memory && !region->shared;
+    region->root = (memory || region->altered) && !special && !is_book(path) && !is_device(path);
     region->libc = region->writable && is_libc(path);
     region->guarded = strcmp(path, "[stack]") == 0 ||
                       (before && before->end == region->start && !before->readable);
@@ -129,8 +139,9 @@ int scan_regions_read(pid_t pid, struct scan_regions *ret_regions)
 
 void scan_regions_release(struct scan_regions *regions)
 {
-    for (size_t i = 0; i < regions->n; i++)
-        free(regions->regions[i].page_first);
+    for (size_t i = 0; i < regions->n_runs; i++)
+        free(regions->runs[i].page_first);
+    free(regions->runs);
     free(regions->regions);
     *regions = (struct scan_regions){0};
 }

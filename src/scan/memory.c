@@ -18,6 +18,7 @@ enum { ENTRIES = 8192 }; /* of pagemap, at a time: 32 MB of memory */
 
 #define PAGE_PRESENT (UINT64_C(1) << 63)
 #define PAGE_SWAPPED (UINT64_C(1) << 62)
+#define PAGE_OF_FILE (UINT64_C(1) << 61)
 
 static bool is_late(const struct scan_memory *memory)
 {
@@ -36,17 +37,20 @@ struct scan_request {
 };
 static_assert(sizeof(struct scan_request) == 96, "the kernel's");
 #define STRETCHES_ASK _IOWR('f', 16, struct scan_request)
-enum { STRETCH_PRESENT = 1 << 3, STRETCH_SWAPPED = 1 << 4 };
+enum { STRETCH_OF_FILE = 1 << 2, STRETCH_PRESENT = 1 << 3, STRETCH_SWAPPED = 1 << 4 };
 
 static struct scan_request request_make(const struct scan_memory *memory, uint64_t start,
-                                        uint64_t end)
+                                        uint64_t end, bool altered)
 {
+    uint64_t none_of = altered ? STRETCH_OF_FILE : 0;
     return (struct scan_request){
         .size = sizeof(struct scan_request),
         .start = start,
         .end = end,
         .vec = (uintptr_t)memory->entries,
         .vec_len = ENTRIES * sizeof(uint64_t) / sizeof(struct page_stretch),
+        .category_inverted = none_of,
+        .category_mask = none_of,
         .category_anyof_mask = STRETCH_PRESENT | STRETCH_SWAPPED,
         .return_mask = STRETCH_PRESENT | STRETCH_SWAPPED,
     };
@@ -55,6 +59,7 @@ static struct scan_request request_make(const struct scan_memory *memory, uint64
 /* The run under way. */
 struct run {
     uint64_t start, end; /* both 0: none */
+    bool altered;        /* less pages of a file */
     int (*each)(void *context, uint64_t start, uint64_t end);
     void *context;
 };
@@ -85,7 +90,7 @@ static int runs_by_stretches(struct scan_memory *memory, uint64_t *at, uint64_t 
     uint64_t mask = memory->page - 1, last = (end + mask) & ~mask;
     struct page_stretch *found = (struct page_stretch *)(void *)memory->entries;
     while (*at < end && !memory->one_by_one) {
-        struct scan_request request = request_make(memory, *at & ~mask, last);
+        struct scan_request request = request_make(memory, *at & ~mask, last, run->altered);
         int n = ioctl(memory->pagemap, STRETCHES_ASK, &request), r = 0;
         apart_beat();
         if (n < 0 || request.walk_end <= request.start) {
@@ -132,7 +137,8 @@ static int runs_by_pages(struct scan_memory *memory, uint64_t start, uint64_t en
         size_t n = pages_ask(memory, page, last - page);
         for (size_t i = 0; i < n && r == 0; i++, page++) {
             uint64_t at = page * memory->page, behind = at + memory->page;
-            if (memory->entries[i] & (PAGE_PRESENT | PAGE_SWAPPED))
+            uint64_t entry = memory->entries[i];
+            if ((entry & (PAGE_PRESENT | PAGE_SWAPPED)) && !(run->altered && entry & PAGE_OF_FILE))
                 r = run_add(run, at > start ? at : start, behind < end ? behind : end);
         }
         if (r == 0 && is_late(memory))
@@ -141,10 +147,8 @@ static int runs_by_pages(struct scan_memory *memory, uint64_t start, uint64_t en
     return r;
 }
 
-int scan_memory_runs(struct scan_memory *memory, uint64_t start, uint64_t end,
-                     int (*each)(void *context, uint64_t start, uint64_t end), void *context)
+static int runs(struct scan_memory *memory, uint64_t start, uint64_t end, struct run run)
 {
-    struct run run = {.each = each, .context = context};
     int r = runs_by_stretches(memory, &start, end, &run);
     /* Whoever asks had been told that he may, before the kernel gave no more of an answer. */
     if (r == 0 && start < end && !scan_memory_may(memory, end - start))
@@ -152,6 +156,20 @@ int scan_memory_runs(struct scan_memory *memory, uint64_t start, uint64_t end,
     else if (r == 0 && start < end)
         r = runs_by_pages(memory, start, end, &run);
     return r == 0 ? run_end(&run) : r;
+}
+
+int scan_memory_runs(struct scan_memory *memory, uint64_t start, uint64_t end,
+                     int (*each)(void *context, uint64_t start, uint64_t end), void *context)
+{
+    return runs(memory, start, end, (struct run){.each = each, .context = context});
+}
+
+int scan_memory_runs_altered(struct scan_memory *memory, uint64_t start, uint64_t end,
+                             int (*each)(void *context, uint64_t start, uint64_t end),
+                             void *context)
+{
+    return runs(memory, start, end,
+                (struct run){.altered = true, .each = each, .context = context});
 }
 
 /* ---- reading ---- */
@@ -181,14 +199,41 @@ static ssize_t read_places(const struct scan_memory *memory, const struct iovec 
     return got;
 }
 
-size_t scan_memory_read(struct scan_memory *memory, uint64_t address, void *out, size_t len)
+size_t scan_memory_peek(struct scan_memory *memory, uint64_t address, void *out, size_t len)
 {
     struct iovec remote = {(void *)(uintptr_t)address, len};
     ssize_t got = read_places(memory, &remote, 1, out, len);
-    size_t read = got < 0 ? 0 : (size_t)got;
-    if (read < len)
-        memory->unread += len - read;
-    return read;
+    return got < 0 ? 0 : (size_t)got;
+}
+
+/* The kernel lets whoever may trace a process read pages by this file that the process has protected from itself. */
+static size_t read_by_force(const struct scan_memory *memory, uint64_t address, char *out,
+                            size_t len)
+{
+    int file = memory->file > 0 ? memory->file : memory->own_file;
+    size_t done = 0;
+    while (file >= 0 && done < len) {
+        ssize_t got = pread(file, out + done, len - done, (off_t)(address + done));
+        apart_beat();
+        if (got <= 0)
+            break;
+        done += (size_t)got;
+    }
+    return done;
+}
+
+size_t scan_memory_read(struct scan_memory *memory, uint64_t address, void *out, size_t len)
+{
+    size_t got = scan_memory_peek(memory, address, out, len);
+    return got < len ? got + read_by_force(memory, address + got, (char *)out + got, len - got)
+                     : got;
+}
+
+uint64_t scan_memory_skip(struct scan_memory *memory, uint64_t address)
+{
+    uint64_t next = (address / memory->page + 1) * memory->page;
+    sum_add(&memory->unread, next - address);
+    return next;
 }
 
 bool scan_memory_read_many(struct scan_memory *memory, const struct iovec *places, size_t n,
@@ -202,7 +247,8 @@ bool scan_memory_read_many(struct scan_memory *memory, const struct iovec *place
 int scan_memory_open(struct scan_memory *memory, pid_t pid)
 {
     char path[64];
-    *memory = (struct scan_memory){.pid = pid, .pagemap = -1, .page = (uint64_t)getpagesize()};
+    *memory = (struct scan_memory){
+        .pid = pid, .pagemap = -1, .own_file = -1, .page = (uint64_t)getpagesize()};
     memory->entries = malloc(ENTRIES * sizeof(uint64_t));
     memory->window = malloc(SCAN_WINDOW_BEFORE + SCAN_WINDOW);
     if (!memory->entries || !memory->window) {
@@ -211,8 +257,10 @@ int scan_memory_open(struct scan_memory *memory, pid_t pid)
     }
     snprintf(path, sizeof(path), "/proc/%d/pagemap", (int)pid);
     memory->pagemap = open(path, O_RDONLY | O_CLOEXEC);
+    snprintf(path, sizeof(path), "/proc/%d/mem", (int)pid);
+    memory->own_file = open(path, O_RDONLY | O_CLOEXEC);
     /* Whatever there is. */
-    struct scan_request request = request_make(memory, 0, memory->page);
+    struct scan_request request = request_make(memory, 0, memory->page, false);
     memory->one_by_one = memory->pagemap < 0 || ioctl(memory->pagemap, STRETCHES_ASK, &request) < 0;
     return 0;
 }
@@ -223,4 +271,6 @@ void scan_memory_close(struct scan_memory *memory)
     free(memory->window);
     if (memory->pagemap >= 0)
         close(memory->pagemap);
+    if (memory->own_file >= 0)
+        close(memory->own_file);
 }

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/sum.h"
+#include "scan/arena.h"
 #include "scan/find.h"
 #include "scan/heap.h"
 #include "scan/threads.h"
@@ -28,15 +29,15 @@ struct marker {
     const struct scan_options *options;
     struct scan_memory *memory;
     struct scan_regions *regions;
-    struct scan_region *hint;
+    struct scan_run *hint;
     struct scan_heap *heap;   /* of our own allocator; NULL: another one */
     uint64_t lowest, highest; /* addresses of blocks */
     uint32_t *work;           /* blocks that are known and not read yet */
     size_t n_work, room_work;
-    bool at_end;   /* of the process: threads that are gone did not end, but were ended */
-    bool glibc;    /* descriptors of threads are as we know them */
-    bool in_libc;  /* what is looked at is data of the C library */
-    size_t leader; /* the lost block from which the others are found; SIZE_MAX: roots */
+    bool at_end;             /* of the process: threads that are gone did not end, but were ended */
+    bool glibc;              /* descriptors of threads are as we know them */
+    struct scan_arena arena; /* pointers of glibc's malloc, which are none of the program's */
+    size_t leader;           /* the lost block from which the others are found; SIZE_MAX: roots */
     uint64_t done_bytes;
     int error;
 };
@@ -70,13 +71,6 @@ static void reach(struct marker *m, size_t number)
     }
 }
 
-/* glibc names a free piece by an address 16 bytes before it: by the last word of the block that ends there, if that has not a
- * byte to spare. */
-static inline bool is_next_chunk(const struct scan_block *block, uint64_t word)
-{
-    return word % 16 == 0 && word + sizeof(uint64_t) >= block->start + block->bytes;
-}
-
 static inline void look_at(struct marker *m, uint64_t word)
 {
     if (word - m->lowest >= m->highest - m->lowest) {
@@ -85,7 +79,7 @@ static inline void look_at(struct marker *m, uint64_t word)
             return;
     }
     size_t number = scan_block_around(m->scan, m->regions, word, &m->hint);
-    if (number != SIZE_MAX && !(m->in_libc && is_next_chunk(&m->scan->blocks[number], word)))
+    if (number != SIZE_MAX)
         reach(m, number);
 }
 
@@ -106,9 +100,9 @@ static int look_at_run(void *context, uint64_t start, uint64_t end)
         size_t got = scan_memory_read(m->memory, start, words, len);
         look_at_all(m, words, got / sizeof(uint64_t));
         m->done_bytes += got;
-        if (got < len) /* one page that cannot be read: the next one may be */
-            got = (got / m->memory->page + 1) * m->memory->page;
         start += got;
+        if (got < len) /* one page that cannot be read: the next one may be */
+            start = scan_memory_skip(m->memory, start);
     }
     return m->error;
 }
@@ -165,9 +159,22 @@ static void root_range(struct marker *m, uint64_t start, uint64_t end)
     m->scan->root_bytes += m->done_bytes - before;
 }
 
-/* The same less what is our allocator's: its descriptors, and free memory with what was once there. */
+/* What a program has written into its copy of a file, before it gave up the right to. */
+static void root_altered(struct marker *m, const struct scan_region *region)
+{
+    uint64_t before = m->done_bytes;
+    if (!m->error)
+        scan_memory_runs_altered(m->memory, region->start, region->end, look_at_run, m);
+    m->scan->root_bytes += m->done_bytes - before;
+}
+
+/* The same less what is our allocator's: its descriptors, and free memory with what was once there. Less glibc's own pointers, too. */
 static void root_outside(struct marker *m, uint64_t start, uint64_t end)
 {
+    if (m->arena.start >= start && m->arena.end <= end && m->arena.end > m->arena.start) {
+        root_range(m, start, m->arena.start);
+        start = m->arena.end;
+    }
     while (m->heap && start < end) {
         bool own;
         uint64_t next = scan_heap_stretch(m->heap, start, &own);
@@ -189,9 +196,9 @@ static void gaps(struct marker *m, const struct scan_region *region)
     for (size_t i = 0; i <= region->n_blocks; i++) {
         const struct scan_block *next = &m->scan->blocks[region->first_block + i];
         uint64_t end = i < region->n_blocks ? next->start : region->end;
-        if (all)
+        if (end > at && all)
             root_range(m, at, end);
-        else if (end - at >= GAP_ROOT_BYTES)
+        else if (end > at && end - at >= GAP_ROOT_BYTES)
             root_outside(m, at, end);
         if (i < region->n_blocks)
             at = next->start + next->bytes;
@@ -248,9 +255,8 @@ static uint64_t dead_stack_end(struct marker *m, const struct scan_region *regio
     if (!region->guarded || !region->anonymous)
         return region->start;
     len = len < STACK_TOP_BYTES ? len : STACK_TOP_BYTES;
-    uint64_t from = region->end - len, unread = m->memory->unread;
-    size_t got = scan_memory_read(m->memory, from, words, len) / sizeof(uint64_t);
-    m->memory->unread = unread; /* it is read again as a root */
+    uint64_t from = region->end - len;
+    size_t got = scan_memory_peek(m->memory, from, words, len) / sizeof(uint64_t);
     for (size_t i = 0; i + STEP <= got; i += STEP) {
         uint64_t at = from + i * sizeof(uint64_t);
         if (words[i] != at || words[i + 2] != at)
@@ -293,13 +299,13 @@ static void roots(struct marker *m, const struct scan_registers *threads, size_t
             sum_add(&m->memory->unread, region->end - region->start);
         else if (region->n_blocks)
             gaps(m, region);
+        else if (region->altered)
+            root_altered(m, region);
         else {
             uint64_t low = region_low(region, threads, n), dead = region->start;
             if (low == region->start)
                 dead = dead_stack_end(m, region, threads, n);
-            m->in_libc = region->libc && m->options->glibc;
             root_outside(m, low > dead ? low : dead, region->end);
-            m->in_libc = false;
         }
     }
 }
@@ -363,46 +369,57 @@ static int mark(struct marker *m, const struct scan_threads *threads)
     m->leader = SIZE_MAX;
     m->at_end = threads->borrowed != NULL;
     m->glibc = m->at_end && descriptors_known(m, registers, n);
+    if (m->options->glibc)
+        m->arena = scan_arena_find(m->memory, m->regions);
     roots(m, registers, n);
     work_off(m);
     groups(m);
     return m->error;
 }
 
-int scan_run(const struct scan_options *options, const struct scan_threads *threads,
-             struct scan **ret_scan)
+int scan_run_in(const struct scan_options *options, const struct scan_threads *threads,
+                struct scan_regions *regions, struct scan **ret_scan)
 {
     MEMOIR_CLEANUP(scan_freep)
     struct scan *scan = calloc(1, sizeof(*scan));
     if (!scan)
         return -ENOMEM;
-    struct scan_regions regions = {0};
     struct scan_memory memory;
     int r = scan_memory_open(&memory, options->pid);
     if (r < 0)
         return r;
     memory.file = options->memory_file;
-    struct marker m = {.scan = scan, .options = options, .memory = &memory, .regions = &regions};
-    r = scan_regions_read(options->pid, &regions);
+    struct marker m = {.scan = scan, .options = options, .memory = &memory, .regions = regions};
     /* Where it cannot be read, and no words are needed, its free memory counts as roots: fewer blocks are found lost. */
+    r = scan_find_heap(options, &memory, regions, &m.heap);
+    scan_arena_heaps(&memory, regions);
     if (r == 0)
-        r = scan_find_heap(options, &memory, &regions, &m.heap);
-    if (r == 0)
-        r = scan_find(scan, options, &memory, &regions, m.heap);
+        r = scan_find(scan, options, &memory, regions, m.heap);
     if (r == 0)
         r = mark(&m, threads);
+    scan->damaged = m.heap && m.heap->cut;
     scan_heap_free(m.heap);
     scan->block_bytes = m.done_bytes - scan->root_bytes;
     scan->unread_bytes = memory.unread;
-    scan->whole = memory.unread == 0 && scan->left_out == 0;
+    scan->whole = memory.unread == 0 && scan->left_out == 0 && !scan->damaged;
     free(m.work);
-    scan_regions_release(&regions);
     scan_memory_close(&memory);
     if (r < 0)
         return r;
     sum_up(scan);
     *ret_scan = MEMOIR_TAKE(scan);
     return 0;
+}
+
+int scan_run(const struct scan_options *options, const struct scan_threads *threads,
+             struct scan **ret_scan)
+{
+    struct scan_regions regions = {0};
+    int r = scan_regions_read(options->pid, &regions);
+    if (r == 0)
+        r = scan_run_in(options, threads, &regions, ret_scan);
+    scan_regions_release(&regions);
+    return r;
 }
 
 void scan_free(struct scan *scan)

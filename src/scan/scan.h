@@ -6,11 +6,11 @@
  *     scan_threads_release(threads);                     // to here
  *     ... scan->blocks, each with its state ...
  *
- * Everything is read from outside: blocks are found by the trailers that libmemoir-track leaves in them
+ * Everything is read from outside, also what the program has protected from itself: blocks are found by the trailers that libmemoir-track leaves in them
  * or beside them (book/trailer.h), and by the words that libmemoir-malloc keeps (malloc/words.h), so the process takes no part and needs no room. A block is reachable if any aligned word
  * of a root, or of a block that is reachable, could be an address inside it. Roots are registers, stacks from
- * the stack pointer up, thread-local storage, and every other readable page that a process can write: data and
- * bss, mappings of its own, shared memory. The test is conservative: a number that looks like an address keeps
+ * the stack pointer up, thread-local storage, and every other page that a process can write or has written: data and
+ * bss, mappings of its own, shared memory. (glibc's own pointers to free memory are none: arena.h.) The test is conservative: a number that looks like an address keeps
  * a block reachable, so what is told as lost is lost, but for programs that hide their pointers (files,
  * XORed lists, compressed to 32 bits).
  *
@@ -63,8 +63,9 @@ struct scan {
     uint64_t searched_bytes; /* read to find blocks, */
     uint64_t root_bytes;     /* as roots, */
     uint64_t block_bytes;    /* and inside blocks */
-    uint64_t unread_bytes;   /* that could not be read, and could have held a pointer */
-    bool whole;              /* nothing above is missing: "lost" is a proof */
+    uint64_t unread_bytes;   /* that could not be read, and could have held a pointer or a block */
+    bool damaged;            /* lists of our allocator lead nowhere: blocks are missing */
+    bool whole;              /* nothing is missing: "lost" is a proof */
 };
 
 /* Where the words of small blocks are: as in the header of the book; span 0: there are none. */
@@ -117,6 +118,10 @@ size_t scan_threads_count(const struct scan_threads *threads);
  * version, whose blocks have words. */
 int scan_run(const struct scan_options *options, const struct scan_threads *threads,
              struct scan **ret_scan);
+/* The same where the mappings are known already, and stay the caller's. */
+struct scan_regions;
+int scan_run_in(const struct scan_options *options, const struct scan_threads *threads,
+                struct scan_regions *regions, struct scan **ret_scan);
 void scan_free(struct scan *scan); /* NULL is fine */
 
 /* All live blocks by their addresses, while the process goes on: blocks that come or go meanwhile may be told of or

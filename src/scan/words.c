@@ -12,6 +12,7 @@
 #include <sys/uio.h>
 
 #include "base/atomic.h"
+#include "base/sum.h"
 #include "malloc/words.h"
 #include "scan/heap.h"
 #include "scan/memory.h"
@@ -108,8 +109,12 @@ static bool far_read(struct scan_words *w, const struct word *word, uint64_t pla
     struct iovec places[] = {{(void *)(uintptr_t)(end - sizeof(now.far)), sizeof(now.far)},
                              {(void *)(uintptr_t)place, sizeof(now.word)}};
     size_t n = w->goes_on ? 2 : 1, len = sizeof(now.far) + (w->goes_on ? sizeof(now.word) : 0);
-    if (!scan_memory_read_many(w->memory, places, n, &now, len))
+    if (!scan_memory_read_many(w->memory, places, n, &now, len) &&
+        (w->goes_on || scan_memory_read(w->memory, end - sizeof(now.far), &now.far,
+                                        sizeof(now.far)) != sizeof(now.far))) {
+        sum_add(&w->memory->unread, sizeof(now.far));
         return false;
+    }
     *ret_far = now.far;
     return !w->goes_on || memcmp(&now.word, word, sizeof(*word)) == 0;
 }
@@ -123,6 +128,8 @@ static int small(struct scan_words *w, const struct slab *s, unsigned slice, uin
     size_t n = scan_memory_read(w->memory, array, w->array, s->made * sizeof(struct word)) /
                sizeof(struct word);
     w->read_bytes += n * sizeof(struct word);
+    if (n < s->made) /* blocks that are not known */
+        sum_add(&w->memory->unread, (s->made - n) * sizeof(struct word));
     if (w->goes_on && !settle(w, s, descriptor, array, n))
         return 0;
     for (size_t i = 0; i < n; i++) {
@@ -146,7 +153,6 @@ int scan_words_macro(struct scan_words *w, struct scan_memory *memory, uint64_t 
                      uint64_t *ret_read)
 {
     struct macro macro;
-    uint64_t unread = memory->unread;
     int r = 0;
     w->memory = memory;
     w->goes_on = goes_on;
@@ -155,8 +161,10 @@ int scan_words_macro(struct scan_words *w, struct scan_memory *memory, uint64_t 
     w->context = context;
     w->read_bytes = 0;
     if (scan_memory_read(memory, address, w->descriptors, sizeof(w->descriptors)) !=
-        sizeof(w->descriptors))
+        sizeof(w->descriptors)) {
+        sum_add(&memory->unread, sizeof(w->descriptors));
         return 0;
+    }
     memcpy(&macro, w->descriptors, sizeof(macro));
     for (unsigned i = 1; i < MACRO_SLICES && r == 0;) {
         unsigned slice = i;
@@ -170,12 +178,15 @@ int scan_words_macro(struct scan_words *w, struct scan_memory *memory, uint64_t 
         }
         uint64_t bytes = (uint64_t)s->slices << SLICE_SHIFT;
         i += s->slices;
-        if (s->class == SLAB_UNUSED || !scan_heap_sensible(s) || at < start || at + bytes > end)
+        if (s->class == SLAB_UNUSED || !scan_heap_sensible(s))
             continue;
+        if (at < start || at + bytes > end) { /* the program has put something else there */
+            sum_add(&memory->unread, bytes);
+            continue;
+        }
         r = s->class == SLAB_LARGE ? large(w, s, descriptor, at)
                                    : small(w, s, slice, descriptor, at);
     }
-    memory->unread = unread; /* nothing of it is a root of the program's */
     *ret_read += sizeof(w->descriptors) + w->read_bytes;
     return r;
 }

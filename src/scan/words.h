@@ -13,7 +13,7 @@ int scan_words_new(struct scan_words **ret_words);
 void scan_words_free(struct scan_words *words); /* NULL is fine */
 
 /* Call `each` for every live block of the macro-block at `macro` that lies within [start, end), by their addresses, until it returns
- * non-zero: that is returned. What makes no sense, or cannot be read, has no blocks. `goes_on`: the process does meanwhile, and
+ * non-zero: that is returned. What makes no sense has no blocks; what cannot be read has none either, and is counted in memory->unread. `goes_on`: the process does meanwhile, and
  * blocks that come or go may be told of or not; else it stands still, and is read once. ret_read: adds the bytes that were read. */
 int scan_words_macro(struct scan_words *words, struct scan_memory *memory, uint64_t macro,
                      uint64_t start, uint64_t end, bool goes_on, uint32_t generation,

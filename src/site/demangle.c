@@ -21,7 +21,8 @@ static void output_add(const char *text, size_t len, void *opaque)
     struct output *o = opaque;
     size_t room = o->size - 1 - o->len;
     size_t n = len < room ? len : room;
-    memcpy(o->text + o->len, text, n);
+    if (n > 0) /* else `text` may be NULL */
+        memcpy(o->text + o->len, text, n);
     o->len += n;
     if (n < len)
         longjmp(o->full, 1);

@@ -20,7 +20,7 @@ struct walk {
     struct stack_bounds bounds;
     uintptr_t
         chunk;      /* the memory in which the thread stacks its frames at present, and before it */
-    uintptr_t page; /* the last one that was probed */
+    uintptr_t page; /* the last one that was probed; UINTPTR_MAX: none */
 };
 
 static uint8_t load_byte(uintptr_t addr)
@@ -128,7 +128,7 @@ static void walk_records(struct walk *w, struct python_stack *s)
         }
         frame = stack_load(frame + l->frame_previous);
     }
-    if (s->cut)
+    if (s->cut && s->n_runs < PYTHON_FRAMES_MAX) /* each frame may have a run of its own */
         run_push(s, record);
 }
 
@@ -179,7 +179,8 @@ bool python_on_stack(const struct python *py, const uintptr_t *pcs, size_t n)
 
 bool python_stack_get(const struct python *py, struct python_stack *ret_stack)
 {
-    struct walk w = {.py = py, .layout = &py->facts.layout, .state = state_find(py)};
+    struct walk w = {
+        .py = py, .layout = &py->facts.layout, .state = state_find(py), .page = UINTPTR_MAX};
     ret_stack->n = ret_stack->n_runs = 0;
     ret_stack->cut = false;
     if (w.state == 0)

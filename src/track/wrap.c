@@ -118,6 +118,33 @@ INLINE void *small_done(struct track_thread *t, void *block, size_t bytes, uintp
     return block;
 }
 
+/* ---- new blocks ---- */
+
+/* A new block may begin with links of the list that it was in while it was free: four words in glibc (malloc_chunk), of which its smallest
+ * blocks have three, and one in other allocators. In a block that the program never writes, a scan for lost blocks (scan/scan.h) would take them
+ * for pointers of the program. They are cleared before the trailer is stored, which may take the same word. */
+enum {
+    LINKS_SMALL = 3, /* words */
+    LINKS_LARGER = 4,
+    LINKS_OTHER_BYTES_MAX = 128 << 10, /* larger blocks of other allocators are in no list */
+};
+
+INLINE void links_clear(void *block, unsigned n)
+{
+    memset(block, 0, n * sizeof(uint64_t));
+}
+
+static void *links_clear_any(void *block, size_t bytes)
+{
+    if (unlikely(!block))
+        return NULL;
+    if (real.glibc)
+        links_clear(block, bytes <= BOOK_BESIDE_BYTES_MAX ? LINKS_SMALL : LINKS_LARGER);
+    else if (bytes <= LINKS_OTHER_BYTES_MAX)
+        links_clear(block, 1);
+    return block;
+}
+
 /* ---- any block ---- */
 
 INLINE bool is_small(size_t bytes)
@@ -179,7 +206,7 @@ static __attribute__((noinline)) void *malloc_slowly(size_t bytes, uintptr_t cal
         return real_boot_alloc(bytes, 16);
     if (bytes > WRAP_SIZE_MAX || !track_wanted())
         return real.malloc(bytes);
-    void *block = real.malloc(track_request(bytes));
+    void *block = links_clear_any(real.malloc(track_request(bytes)), bytes);
     return block ? track_alloc(block, bytes, caller) : NULL;
 }
 
@@ -189,7 +216,7 @@ static __attribute__((noinline)) void *malloc_any(size_t bytes, uintptr_t caller
     struct track_thread *t = track_self;
     if (unlikely(!track_may_alloc(t, &track_page.root.pass) || bytes > WRAP_SIZE_MAX))
         return malloc_slowly(bytes, caller);
-    void *block = real.malloc(room_asked(t, bytes));
+    void *block = links_clear_any(real.malloc(room_asked(t, bytes)), bytes);
     if (unlikely(!block))
         return NULL;
     if (bytes > BOOK_TRAILER_SHORT_MAX || real.glibc || track_settings.stacks == TRACK_STACKS_ALL)
@@ -228,7 +255,10 @@ static __attribute__((noinline)) void *malloc_far(size_t bytes, uintptr_t caller
     if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || bytes >= TRACK_LARGE_BYTES))
         return malloc_any(bytes, caller);
     void *block = real.malloc(book_trailer_request_long(bytes));
-    return likely(block) ? far_done(t, block, bytes, caller) : NULL;
+    if (unlikely(!block))
+        return NULL;
+    links_clear(block, LINKS_LARGER);
+    return far_done(t, block, bytes, caller);
 }
 
 /* For small blocks of glibc's. */
@@ -238,10 +268,16 @@ INLINE void *malloc_near(struct track_thread *t, size_t bytes, uintptr_t caller)
         return malloc_far(bytes, caller);
     if (bytes <= BOOK_BESIDE_BYTES_MAX) {
         void *small = real.malloc(bytes + t->small_room);
-        return likely(small) ? small_done(t, small, bytes, caller) : NULL;
+        if (unlikely(!small))
+            return NULL;
+        links_clear(small, LINKS_SMALL);
+        return small_done(t, small, bytes, caller);
     }
     void *block = real.malloc(bytes + BOOK_TRAILER_SHORT_BYTES);
-    return likely(block) ? near_done(t, block, near_extent(block), bytes, caller) : NULL;
+    if (unlikely(!block))
+        return NULL;
+    links_clear(block, LINKS_LARGER);
+    return near_done(t, block, near_extent(block), bytes, caller);
 }
 
 INLINE void *malloc_for(size_t bytes, uintptr_t caller)
@@ -525,7 +561,7 @@ static inline void *aligned(void *(*const *function)(size_t, size_t), size_t ali
         return real_boot_alloc(bytes, align);
     if (bytes > WRAP_SIZE_MAX || !track_wanted())
         return (*function)(align, bytes);
-    void *block = (*function)(align, book_trailer_request_long(bytes));
+    void *block = links_clear_any((*function)(align, book_trailer_request_long(bytes)), bytes);
     return block ? track_alloc(block, bytes, caller) : NULL;
 }
 
@@ -568,7 +604,7 @@ EXPORT int posix_memalign(void **ret_block, size_t align, size_t bytes)
         return real.posix_memalign(ret_block, align, bytes);
     int r = real.posix_memalign(ret_block, align, book_trailer_request_long(bytes));
     if (r == 0)
-        *ret_block = track_alloc(*ret_block, bytes, CALLER());
+        *ret_block = track_alloc(links_clear_any(*ret_block, bytes), bytes, CALLER());
     return r;
 }
 

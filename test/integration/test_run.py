@@ -110,7 +110,8 @@ class Ends(RunTest):
         plain = set(subprocess.run(["env"], capture_output=True, text=True, env=ENVIRONMENT, check=True).stdout.splitlines())
         result = set(self.run_it("env").stdout.splitlines())
         added = {line.split("=")[0] for line in result - plain}
-        self.assertLessEqual(added, {"LD_PRELOAD", "MEMOIR_MALLOC", "MEMOIR_STACKS", "MEMOIR_DIR", "MEMOIR_KEEP"})
+        self.assertLessEqual(added, {"LD_PRELOAD", "MEMOIR_MALLOC", "MEMOIR_STACKS", "MEMOIR_DIR", "MEMOIR_KEEP",
+                                     "MEMOIR_KEEP_IN"})
         self.assertEqual(plain - result, set())
 
 
@@ -391,16 +392,34 @@ class Watched(DaemonTest):
         if not TRACKER.exists():
             self.skipTest("this build has no tracker")
         daemon = self.daemon()
-        command = [str(MEMOIR), "run", "--summary", "--dir", str(self.books), str(BUILD / "test/leaks/leak_direct")]
-        for _ in range(50):
-            result = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, stdin=subprocess.DEVNULL,
-                                    timeout=60, check=False)
-            self.assertEqual(result.returncode, 0)
-            if "left no figures" not in result.stderr:  # a daemon was quicker than we
-                break
-        self.assertIn("9.6 kB in     200 blocks", result.stderr)
+        summary = self.books.parent / "summary.json"
+        command = [str(MEMOIR), "run", "--json", str(summary), "--dir", str(self.books)]
+        for command in command + [str(BUILD / "test/leaks/leak_direct")], command + ["/bin/true"], \
+                command + ["--track", str(BUILD / "test/leaks/leak_direct")]:
+            for _ in range(40):  # whoever comes first, the daemon or memoir
+                summary.unlink(missing_ok=True)
+                result = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT,
+                                        stdin=subprocess.DEVNULL, timeout=60, check=False)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                told = json.loads(summary.read_text())
+                self.assertTrue(told["tracked"], told)
+                if "leak_direct" in command[-1]:
+                    self.assertEqual((told["heap"]["live_bytes"], told["heap"]["live_blocks"]), (9600, 200))
         wait_for(lambda: not list(self.books.rglob("*.book")), "the end of the books")
+        self.assertEqual(list(self.books.rglob(".run-*")), [])
         daemon.close()
+
+    def test_what_a_killed_run_leaves_is_removed_by_the_next(self):
+        left = self.books / str(os.geteuid()) / ".run-1-0"
+        command = [str(MEMOIR), "run", "--json", "/dev/null", "--dir", str(self.books), "/bin/true"]
+        subprocess.run(command, env=ENVIRONMENT, timeout=60, check=True)
+        left.mkdir()
+        (left / "1-2-3-4.book").write_bytes(b"")
+        subprocess.run(command, env=ENVIRONMENT, timeout=60, check=True)
+        self.assertTrue(left.exists())  # its owner may be about to lock it
+        os.utime(left, (0, 0))
+        subprocess.run(command, env=ENVIRONMENT, timeout=60, check=True)
+        self.assertFalse(left.exists())
 
 
 if __name__ == "__main__":

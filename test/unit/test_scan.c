@@ -17,13 +17,16 @@
 
 #include "base/clock.h"
 #include "check.h"
+#include "scan/find.h"
 #include "scan/maps.h"
+#include "scan/memory.h"
 
 /* Where the child has what: an arena as glibc has them (a multiple of 64 MB), a mapping of another
- * allocator, and data of the program. */
+ * allocator, data of the program and of the C library. */
 #define ARENA UINT64_C(0x2a0000000000)
 #define OTHER UINT64_C(0x2b0000010000) /* of the largest pages */
 #define DATA  UINT64_C(0x2c0000010000)
+#define LIBC  UINT64_C(0x2d0000010000) /* what /proc calls data of a C library */
 enum { MAP_BYTES = 8 << 20, SITES = 10, THREADS = 3 };
 
 static const struct book_trailer_key key = {.key = 0x123456789abcdef1, .generation = 3};
@@ -47,12 +50,33 @@ static void *tick(void *context)
     return NULL;
 }
 
+/* What the process asks for is in the shared page, and done by the child's main thread. */
+enum { ASK_AT = 100, ASK_BYTES, ASK_RIGHTS, ASK_DONE };
+
+static void on_protect(int number)
+{
+    volatile uint64_t *ask = child_ticks;
+    ask[ASK_DONE] =
+        mprotect((void *)(uintptr_t)ask[ASK_AT], ask[ASK_BYTES], (int)ask[ASK_RIGHTS]) ? 2 : 1;
+}
+
 static void map(uint64_t at)
 {
     void *got = mmap((void *)(uintptr_t)at, MAP_BYTES, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (got != (void *)(uintptr_t)at)
         _exit(3);
+}
+
+/* A private mapping of a file whose name is the C library's. */
+static void map_libc(void)
+{
+    int file = memfd_create("test/libc.so.6", 0);
+    void *at = (void *)(uintptr_t)LIBC;
+    if (file < 0 || ftruncate(file, MAP_BYTES) < 0 ||
+        mmap(at, 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED_NOREPLACE, file, 0) != at)
+        _exit(7);
+    close(file);
 }
 
 /* argv: "child", descriptor to tell that it is ready, how many threads to have, descriptor of the ticks, room for a
@@ -65,9 +89,11 @@ static int child_run(char **argv)
     child_ticks = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, atoi(argv[4]), 0);
     if (child_ticks == MAP_FAILED)
         return 2;
+    signal(SIGUSR1, on_protect);
     map(ARENA);
     map(OTHER);
     map(DATA);
+    map_libc();
     for (int i = 0; i < n_threads; i++) {
         pthread_t thread;
         if (pthread_create(&thread, NULL, tick, &child_ticks[i * 8]) != 0)
@@ -97,14 +123,6 @@ static void begin_child(int n_threads)
     close(ready[0]);
 }
 
-static int begin(void **unused)
-{
-    gaps_are_roots = glibc = false;
-    beside = (struct scan_beside){0};
-    begin_child(0);
-    return 0;
-}
-
 static int end(void **unused)
 {
     kill(child, SIGKILL);
@@ -125,6 +143,36 @@ static void poke(uint64_t at, const void *bytes, size_t len)
 static void point(uint64_t at, uint64_t to)
 {
     poke(at, &to, sizeof(to));
+}
+
+static void protect(uint64_t at, uint64_t bytes, int rights)
+{
+    volatile uint64_t *ask = child_ticks;
+    uint64_t deadline_ns = clock_monotonic_ns() + 30 * NS_PER_S;
+    ask[ASK_AT] = at;
+    ask[ASK_BYTES] = bytes;
+    ask[ASK_RIGHTS] = (uint64_t)rights;
+    ask[ASK_DONE] = 0;
+    kill(child, SIGUSR1);
+    while (!ask[ASK_DONE] && clock_monotonic_ns() < deadline_ns)
+        usleep(100);
+    assert_int_equal(ask[ASK_DONE], 1);
+}
+
+/* Let the arena begin as one of glibc's: its first heap, all of which is opened. */
+static void arena_begin(void)
+{
+    uint64_t info[] = {ARENA + 0x30, 0, MAP_BYTES, MAP_BYTES};
+    poke(ARENA, info, sizeof(info));
+}
+
+static int begin(void **unused)
+{
+    gaps_are_roots = glibc = false;
+    beside = (struct scan_beside){0};
+    begin_child(0);
+    arena_begin();
+    return 0;
 }
 
 /* A block as the tracker would leave it, `slack` more bytes being usable. */
@@ -227,6 +275,80 @@ static void the_word_before_a_block_of_glibc_must_agree(void **unused)
     assert_non_null(found(ARENA + 0x1010));
     assert_non_null(found(ARENA + 0x2ffe10));
     assert_non_null(found(ARENA + 0x5010));
+}
+
+/* A block as glibc has it, with the word before it. Its trailer is within what glibc gives for so much; the next piece begins 8 bytes before
+ * the end of that. */
+static uint64_t chunk(uint64_t start, uint64_t bytes)
+{
+    uint64_t need = (book_trailer_request(bytes) + 8 + 15) & ~UINT64_C(15);
+    uint64_t size = need < 32 ? 32 : need;
+    block_of(key, start, bytes, size - 8 - book_trailer_request(bytes), 1, 100);
+    point(start - 8, size | 1);
+    return start;
+}
+
+static void data_of_the_c_library_keeps_blocks_of_all_sizes(void **unused)
+{
+    enum { SIZES = 300, APART = 0x200 };
+    glibc = true;
+    for (uint64_t bytes = 0; bytes < SIZES; bytes++)
+        point(LIBC + bytes * 8, chunk(ARENA + 0x1010 + bytes * APART, bytes));
+    look();
+    assert_int_equal(scan->n, SIZES);
+    for (uint64_t bytes = 0; bytes < SIZES; bytes++)
+        assert_state(ARENA + 0x1010 + bytes * APART, SCAN_REACHABLE);
+    for (uint64_t bytes = 1; bytes < SIZES; bytes++) /* and by its last byte */
+        point(LIBC + bytes * 8, ARENA + 0x1010 + bytes * APART + bytes - 1);
+    look();
+    for (uint64_t bytes = 0; bytes < SIZES; bytes++)
+        assert_state(ARENA + 0x1010 + bytes * APART, SCAN_REACHABLE);
+}
+
+/* The main arena with empty lists, at an address in the data of the C library. */
+enum { ARENA_HEADS = 127, ARENA_TOP = 10 * 8, ARENA_BINS = ARENA_TOP + 2 * 8 };
+
+static void arena(uint64_t at)
+{
+    for (uint64_t i = 0; i < ARENA_HEADS; i++) {
+        uint64_t head = at + ARENA_BINS + i * 16;
+        point(head, head - 16);
+        point(head + 8, head - 16);
+    }
+}
+
+static void pointers_of_the_c_librarys_malloc_keep_nothing(void **unused)
+{
+    uint64_t at = LIBC + 0x1000, head = at + ARENA_BINS + 5 * 16;
+    glibc = true;
+    beside = (struct scan_beside){ARENA + 0x1000, OTHER, 0x400000};
+    /* Blocks of 24 bytes, in pieces of 32: their last word is where glibc says that the next piece begins. */
+    static const uint64_t starts[] = {ARENA + 0x1010, ARENA + 0x2010, ARENA + 0x3010};
+    for (size_t i = 0; i < 3; i++) {
+        uint64_t word = beside.words + book_beside_offset(starts[i] - beside.heap);
+        point(word, book_beside_word(key, starts[i], 24, 1, book_trailer_short_stamp(100), false));
+        point(starts[i] - 8, 32 | 1);
+    }
+    arena(at);
+    point(at, starts[0] + 16);             /* a fast list, */
+    point(at + ARENA_TOP, starts[1] + 16); /* what is left of the heap, */
+    point(head, starts[2] + 16);           /* and a list of one piece, */
+    point(head + 8, starts[2] + 16);
+    point(starts[2] + 32, head - 16); /* which names its head */
+    point(starts[2] + 40, head - 16);
+    look();
+    assert_int_equal(scan->n, 3);
+    for (size_t i = 0; i < 3; i++)
+        assert_state(starts[i], SCAN_LOST);
+    point(at - 8, starts[0] + 16); /* beside the arena such a pointer is one of the program's, */
+    point(at + ARENA_BINS + ARENA_HEADS * 16, starts[1] + 16);
+    look();
+    assert_state(starts[0], SCAN_REACHABLE);
+    assert_state(starts[1], SCAN_REACHABLE);
+    assert_state(starts[2], SCAN_LOST);
+    point(starts[2] + 40, 0); /* and so are all where a list makes no sense */
+    look();
+    assert_state(starts[2], SCAN_REACHABLE);
 }
 
 /* A word of the array, which is at OTHER, and what glibc keeps before a block. */
@@ -394,6 +516,15 @@ static void free_memory_of_the_heap_holds_no_pointers(void **unused)
     assert_state(lost, SCAN_REACHABLE);
 }
 
+static void a_mapping_that_only_lies_like_an_arena_is_none(void **unused)
+{
+    uint64_t kept = block(ARENA + 0x1000, 64), no_bytes = 0;
+    point(ARENA + 0x8000, kept);
+    poke(ARENA + 16, &no_bytes, sizeof(no_bytes));
+    look();
+    assert_state(kept, SCAN_REACHABLE);
+}
+
 static void large_gaps_of_other_mappings_do(void **unused)
 {
     uint64_t near = block(OTHER + 0x1000, 64), other = block(OTHER + 0x1100, 64);
@@ -475,6 +606,57 @@ static void stacks_count_from_the_stack_pointer_up(void **unused)
     assert_state(below, SCAN_LOST);
 }
 
+/* The largest pages that there are. */
+enum { STEP = 1 << 16 };
+
+static void what_a_program_protects_from_itself_is_looked_at(void **unused)
+{
+    uint64_t first = block(ARENA + STEP - 64, 1000), second = block(ARENA + 2 * STEP - 64, 1000);
+    uint64_t inside = block(ARENA + STEP + 0x2000, 64), wide = block(OTHER + 64, 4 * STEP);
+    uint64_t held = block(ARENA + 5 * STEP, 64), lost = block(ARENA + 6 * STEP, 64);
+    uint64_t by_data = block(ARENA + 7 * STEP, 64), by_file = block(ARENA + 8 * STEP, 64);
+    point(DATA, first);
+    point(first + 800, second); /* in a page that cannot be read, */
+    point(second + 800, inside);
+    point(inside, wide);
+    point(wide + 2 * STEP, held); /* and in one between two that can */
+    point(DATA + STEP, by_data);
+    point(LIBC + 8, by_file);
+    protect(ARENA + STEP, STEP, PROT_NONE);
+    protect(ARENA + 2 * STEP, STEP, PROT_READ);
+    protect(OTHER + 2 * STEP, STEP, PROT_NONE);
+    protect(DATA + STEP, STEP, PROT_NONE);
+    protect(LIBC, STEP, PROT_READ);
+    look();
+    assert_int_equal(scan->n, 8);
+    uint64_t reachable[] = {first, second, inside, wide, held, by_data, by_file};
+    for (size_t i = 0; i < sizeof(reachable) / sizeof(reachable[0]); i++)
+        assert_state(reachable[i], SCAN_REACHABLE);
+    assert_state(lost, SCAN_LOST);
+}
+
+static void pages_that_cannot_be_read_are_counted(void **unused)
+{
+    struct scan_regions regions = {0};
+    struct scan_options options = {.pid = child, .key = key, .sites = SITES};
+    struct scan_memory memory;
+    struct scan all = {0};
+    block(ARENA + 0x1000, 64);
+    block(ARENA + STEP, 64);
+    block(ARENA + 2 * STEP, 64);
+    protect(ARENA + STEP, STEP, PROT_NONE);
+    assert_int_equal(scan_memory_open(&memory, child), 0);
+    close(memory.own_file); /* as where that is forbidden */
+    memory.own_file = -1;
+    assert_int_equal(scan_regions_read(child, &regions), 0);
+    assert_int_equal(scan_find(&all, &options, &memory, &regions, NULL), 0);
+    assert_int_equal(all.n, 2);
+    assert_int_equal(memory.unread, memory.page); /* one was ever touched */
+    free(all.blocks);
+    scan_regions_release(&regions);
+    scan_memory_close(&memory);
+}
+
 static uint64_t ticks_sum(void)
 {
     uint64_t sum = 0;
@@ -547,14 +729,17 @@ static void lines_of_maps_are_understood_or_refused(void **unused)
         "7f0005002000-7f0005003000 rw-s 00000000 00:06 9     /dev/nvidia0\n"
         "7f0005003000-7f0005004000 rw-s 00000000 00:01 9     /dev/zero (deleted)\n"
         "7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0     [stack]\n"
-        "7ffc00100000-7ffc00104000 r--p 00000000 00:00 0     [vvar]\n";
+        "7ffc00100000-7ffc00104000 r--p 00000000 00:00 0     [vvar]\n"
+        "7ffc00200000-7ffc00204000 ---s 00000000 00:01 7     /memfd:x (deleted)\n"
+        "7ffc00300000-7ffc00304000 r--s 00000000 08:01 7     /var/lib/data\n";
     assert_int_equal(scan_regions_parse(text, sizeof(text) - 1, &regions), 0);
-    static const bool root[] = {0, 1, 1, 1, 0, 1, 0, 0, 0, 1, 1, 0};
-    static const bool heap[] = {0, 0, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0};
-    assert_int_equal(regions.n, 12);
+    static const bool root[] = {1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 0, 1, 0};
+    static const bool heap[] = {0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0};
+    assert_int_equal(regions.n, 14);
     for (size_t i = 0; i < regions.n; i++) {
         assert_int_equal(regions.regions[i].root, root[i]);
         assert_int_equal(regions.regions[i].heap, heap[i]);
+        assert_int_equal(regions.regions[i].root && regions.regions[i].altered, i == 0);
     }
     assert_true(regions.regions[5].guarded);
     assert_false(regions.regions[3].guarded);
@@ -589,6 +774,8 @@ int main(int argc, char **argv)
         TEST(blocks_are_found_with_what_they_say),
         TEST(many_blocks_are_told_of_one_by_one),
         TEST(the_word_before_a_block_of_glibc_must_agree),
+        TEST(data_of_the_c_library_keeps_blocks_of_all_sizes),
+        TEST(pointers_of_the_c_librarys_malloc_keep_nothing),
         TEST(words_beside_tell_of_small_blocks),
         TEST(garbage_is_no_block),
         TEST(what_nobody_points_to_is_lost),
@@ -597,12 +784,15 @@ int main(int argc, char **argv)
         TEST(a_cycle_has_one_that_leads_it),
         TEST(pointers_into_the_middle_count_and_those_behind_do_not),
         TEST(free_memory_of_the_heap_holds_no_pointers),
+        TEST(a_mapping_that_only_lies_like_an_arena_is_none),
         TEST(large_gaps_of_other_mappings_do),
         TEST(of_two_that_overlap_the_younger_is_there),
         TEST(few_words_that_look_like_blocks_do_not_speak_against_a_large_one),
         TEST(nothing_was_made_later_than_now),
         TEST(blocks_of_ancestors_are_known_as_such),
         TEST(stacks_count_from_the_stack_pointer_up),
+        TEST(what_a_program_protects_from_itself_is_looked_at),
+        TEST(pages_that_cannot_be_read_are_counted),
         cmocka_unit_test_setup_teardown(threads_stand_still_and_go_on, begin_threads, end),
         TEST(who_cannot_be_stopped_is_told),
         cmocka_unit_test(lines_of_maps_are_understood_or_refused),
