@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/version.h"
@@ -59,13 +60,13 @@ static const char help[] =
     "Trace the accelerator memory of unmodified programs. Started by memoird and by 'memoir trace'.\n"
     "\n"
     "  --all                 every process that uses a probed library\n"
-    "  --pid PID             one process\n"
+    "  --pid PID|all         one process, or as --all\n"
     "  --name NAME           of the pinned probes (default: all, or pid-PID)\n"
     "  --socket PATH         answer requests here\n"
     "  --dir DIR             directory of books\n"
     "  --library FILE        attach to this file, too (may be repeated)\n"
     "  --search DIR[:DIR...] look for libraries here first, as LD_LIBRARY_PATH says\n"
-    "  --stream FD           write all events to this descriptor\n"
+    "  --stream FD           write all events to this descriptor, and no books\n"
     "  --ready FD            write 'ready' to this descriptor once probes are attached\n"
     "  --linger SECONDS      exit this long after the last holder closed its connection\n"
     "  --no-books            keep histories only\n"
@@ -103,7 +104,8 @@ static bool number_needed(const char *option, unsigned long max, unsigned long *
 static int option_take(int option, const char *name, struct observer_options *o)
 {
     unsigned long n = 0;
-    bool numeric = option == OPTION_PID || option == OPTION_STREAM || option == OPTION_READY ||
+    bool all = option == OPTION_PID && strcmp(optarg, "all") == 0;
+    bool numeric = (option == OPTION_PID && !all) || option == OPTION_STREAM || option == OPTION_READY ||
                    option == OPTION_LINGER || (option >= OPTION_RING && option <= OPTION_BLOCKS_QUOTA);
     if (numeric && !number_needed(name, INT32_MAX, &n))
         return 2;
@@ -113,6 +115,7 @@ static int option_take(int option, const char *name, struct observer_options *o)
         break;
     case OPTION_PID:
         o->pid = (pid_t)n;
+        o->kernel.all |= all;
         break;
     case OPTION_NAME:
         o->kernel.name = optarg;
@@ -195,9 +198,13 @@ int main(int argc, char **argv)
         return 2;
     }
     if (!o.kernel.name) {
-        snprintf(name, sizeof(name), o.pid ? "pid-%d" : "all", (int)o.pid);
+        if (o.stream_fd >= 0)
+            snprintf(name, sizeof(name), "stream-%d", (int)getpid());
+        else
+            snprintf(name, sizeof(name), o.pid ? "pid-%d" : "all", (int)o.pid);
         o.kernel.name = name;
     }
+    o.no_books |= o.stream_fd >= 0; /* another observer may write them: they must not count twice */
     if (!name_fits(o.kernel.name)) {
         fprintf(stderr, "memoir-observe: invalid name '%s': use letters, digits, - and _\n",
                 o.kernel.name);

@@ -307,20 +307,38 @@ static int libraries_attach(struct observer *o)
     return 0;
 }
 
+/* What was live before is not known to a stream of its own probes: from here on all is told. */
+static void stream_begin(struct observer *o)
+{
+    int flags = fcntl(o->options->stream_fd, F_GETFL);
+    fcntl(o->options->stream_fd, F_SETFL, flags | O_NONBLOCK);
+    for (size_t i = 0; i < WIRE_PROCESSES_MAX; i++)
+        if (o->running[i])
+            trace_stream_synced(&o->stream, observed_pid(o->running[i]));
+    if (trace_stream_flush(&o->stream, o->options->stream_fd) < 0)
+        o->stopping = true;
+}
+
 static int start(struct observer *o)
 {
     const struct observer_options *options = o->options;
     char why[KERNEL_WHY_MAX];
-    int r = kernel_open(&options->kernel, &o->kernel, &o->adopted, why);
+    int r = 0;
+    if (options->stream_fd >= 0) {
+        r = trace_stream_writer_init(&o->stream, STREAM_BYTES_MAX);
+        o->streams = r == 0;
+    }
+    if (r == 0)
+        r = kernel_open(&options->kernel, &o->kernel, &o->adopted, why);
     if (r < 0) {
         log_error("cannot trace: %s", why);
+        if (o->streams) {
+            trace_stream_error(&o->stream, -r, why);
+            trace_stream_flush(&o->stream, options->stream_fd);
+        }
         return r;
     }
     r = stacks_new(&o->stacks);
-    if (r == 0 && options->stream_fd >= 0) {
-        o->streams = true;
-        r = trace_stream_writer_init(&o->stream, STREAM_BYTES_MAX);
-    }
     if (r == 0 && options->socket)
         r = control_new(o, options->socket, &o->control);
     if (r < 0) {
@@ -338,7 +356,11 @@ static int start(struct observer *o)
         r = observer_trace(o, options->pid, why);
         if (r < 0)
             log_error("%s", why);
+        else
+            process_for(o, options->pid, 1);
     }
+    if (r == 0 && o->streams)
+        stream_begin(o);
     return r;
 }
 
@@ -393,7 +415,7 @@ static void children_reap(struct observer *o)
 
 /* ---- the loop ---- */
 
-enum { SOURCE_RING, SOURCE_TICK, SOURCE_SIGNAL, SOURCE_CONTROL };
+enum { SOURCE_RING, SOURCE_TICK, SOURCE_SIGNAL, SOURCE_CONTROL, SOURCE_STREAM };
 
 static int watch(int epoll, int fd, uint32_t what)
 {
@@ -461,6 +483,9 @@ static int loop_run(struct observer *o, int signals)
         r = watch(epoll, signals, SOURCE_SIGNAL);
     if (r == 0 && o->control)
         r = watch(epoll, control_fd(o->control), SOURCE_CONTROL);
+    struct epoll_event gone = {.data.u32 = SOURCE_STREAM}; /* only that nobody reads any more */
+    if (r == 0 && o->streams && epoll_ctl(epoll, EPOLL_CTL_ADD, o->options->stream_fd, &gone) < 0)
+        r = -errno;
     while (r == 0 && !o->stopping) {
         struct epoll_event events[8];
         int n = epoll_wait(epoll, events, 8, busy_wait(o));
@@ -471,8 +496,10 @@ static int loop_run(struct observer *o, int signals)
                 on_tick(o, tick, &ticks);
             else if (events[i].data.u32 == SOURCE_SIGNAL)
                 on_signal(o, signals);
-            else
+            else if (events[i].data.u32 == SOURCE_CONTROL)
                 control_serve(o->control);
+            else
+                o->stopping = true;
         }
         if (n < 0 && errno != EINTR)
             r = -errno;

@@ -1,8 +1,11 @@
 """The observer sees every allocation and copy of programs on the stand-in driver, and keeps the count whatever happens."""
 
 import os
+import pathlib
+import re
 import subprocess
 import tempfile
+import time
 import unittest
 
 from observe_support import BUILD, ObserveTest, PATIENCE_S, environment, live, wait_for
@@ -312,6 +315,33 @@ class Views(ObserveTest):
         finally:
             program.kill()
             program.communicate()
+
+
+class Library(ObserveTest):
+    def test_the_tracer_library_follows_a_running_program(self):
+        """The example of doc/tracer.md, with real probes."""
+        root = pathlib.Path(os.environ.get("MEMOIR_SOURCE_ROOT") or pathlib.Path(__file__).parents[2])
+        code = re.search(r"```c\n(.*?)```", (root / "doc/tracer.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+        source, program = self.folder / "example.c", self.folder / "example"
+        # It waits for a line instead of sleeping, so that the test can tell it when to look.
+        source.write_text(re.sub(r"sleep\([^;]*;", 'puts("ready"); fflush(stdout); getchar();', code), encoding="utf-8")
+        library = BUILD / "src/trace"
+        subprocess.run(["cc", f"-I{root}/include", source, "-o", program, f"-L{library}", "-lmemoir-tracer",
+                        f"-Wl,-rpath,{library}"], check=True, timeout=PATIENCE_S)
+        drive = self.drive()
+        drive.ok("primary", 0)
+        example = subprocess.Popen([program, str(drive.pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   env={**os.environ, "MEMOIR_OBSERVE": str(BUILD / "src/observe/memoir-observe")})
+        self.addCleanup(lambda: (example.kill(), example.communicate()))
+        self.assertEqual(example.stdout.readline().strip(), "ready")
+        drive.ok("alloc", 5 * MIB)
+        drive.ok("buffer", MIB)
+        for _ in range(9):
+            drive.ok("copy", "h2d", 0, 4096, 1)
+        time.sleep(0.5)  # the stream has no end that could be waited for
+        said, _ = example.communicate("\n", timeout=PATIENCE_S)
+        self.assertIn(f"{5 * MIB} bytes, 9 copies to the device", said)
+        self.assertEqual([name for name in os.listdir("/sys/fs/bpf") if "stream-" in name], [])
 
 
 if __name__ == "__main__":
