@@ -5,9 +5,7 @@
  * at a time: a free is told when the call begins, an allocation when it has returned. */
 #pragma once
 
-#ifdef __bpf__ /* the probes use the names of kinds and directions */
-#include "bpf/kernel.h"
-#else
+#ifndef __bpf__ /* the probes use the names of kinds and directions, and have the types already */
 #include <assert.h>
 #include <stdint.h>
 #endif
