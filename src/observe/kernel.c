@@ -538,6 +538,21 @@ int kernel_read(struct kernel *k, size_t max,
     return r < 0 && r != -EAGAIN ? r : (int)k->done;
 }
 
+static double cost_of(const struct bpf_program *program)
+{
+    struct bpf_prog_info info = {0};
+    uint32_t len = sizeof(info);
+    if (bpf_obj_get_info_by_fd(bpf_program__fd(program), &info, &len) < 0 || !info.run_cnt)
+        return 0;
+    return (double)info.run_time_ns / (double)info.run_cnt;
+}
+
+void kernel_costs(struct kernel *k, double *ret_enter_ns, double *ret_leave_ns)
+{
+    *ret_enter_ns = cost_of(k->enter);
+    *ret_leave_ns = cost_of(k->leave);
+}
+
 void kernel_machine(struct kernel *k, struct wire_machine *ret_machine)
 {
     int n = libbpf_num_possible_cpus();

@@ -95,6 +95,9 @@ void kernel_sleep(struct kernel *kernel, bool sleep);
 int kernel_read(struct kernel *kernel, size_t max,
                 void (*each)(void *context, const void *record, size_t bytes), void *context);
 
+/* Mean run time of the programs at entries and returns, where the machine measures that (kernel.bpf_stats_enabled); else 0. */
+void kernel_costs(struct kernel *kernel, double *ret_enter_ns, double *ret_leave_ns);
+
 void kernel_machine(struct kernel *kernel, struct wire_machine *ret_machine);
 
 /* ---- without an observer ---- */

@@ -156,6 +156,7 @@ void observer_status(struct observer *o, struct buffer *out)
     struct json j;
     struct wire_machine machine;
     struct stacks_figures stacks;
+    double enter_ns, leave_ns;
     kernel_machine(o->kernel, &machine);
     stacks_figures(o->stacks, &stacks);
     json_init(&j, out);
@@ -166,6 +167,11 @@ void observer_status(struct observer *o, struct buffer *out)
     json_field_double(&j, "attach_ms", (double)kernel_attach_ns(o->kernel) / 1e6);
     json_field_u64(&j, "processes", o->n_running);
     json_field_bool(&j, "adopted", o->adopted);
+    kernel_costs(o->kernel, &enter_ns, &leave_ns);
+    if (enter_ns > 0) {
+        json_field_double(&j, "enter_ns", enter_ns);
+        json_field_double(&j, "leave_ns", leave_ns);
+    }
     json_field_u64(&j, "records", o->records);
     json_field_u64(&j, "gaps", o->gaps);
     json_field_u64(&j, "lost_processes", machine.lost_processes);
