@@ -284,6 +284,8 @@ static uint64_t wakeup(const struct at *at)
 {
     if (at->settings->wake)
         return 0; /* the kernel wakes a reader that has read all */
+    if (at->process->events & 31)
+        return RING_NO_WAKEUP; /* looking costs a cache miss: the reader writes there */
     return bpf_ringbuf_query(&ring, RING_AVAILABLE) > at->settings->wake_bytes ? RING_FORCE_WAKEUP
                                                                                : RING_NO_WAKEUP;
 }
