@@ -46,7 +46,7 @@ static void check_record(const struct buffer *record)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct symbol_engine *engine = NULL;
-    if (size < 2 || symbol_engine_new(2, "/nonexistent", &engine) < 0)
+    if (size < 2 || symbol_engine_new(2, NULL, NULL, &engine) < 0)
         return 0;
     uint64_t offset = (uint64_t)data[0] << 4 | (uint64_t)data[1] << 8;
     for (int i = 0; i < 4; i++, offset += 0x1000) {
