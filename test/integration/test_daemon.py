@@ -414,7 +414,7 @@ class Life(DaemonTest):
             except FileNotFoundError:
                 pass  # closed meanwhile
         # A pidfd for each; the process table keeps files of all processes of the machine, besides.
-        self.assertLess(len([file for file in files if not file.startswith("/proc/")]), 100 + 35)
+        self.assertLess(len([file for file in files if not file.startswith("/proc/")]), 100 + 45)
         self.assertEqual(len(clients), 100)
 
 

@@ -109,6 +109,8 @@ class Debugger(unittest.TestCase):
 
     def test_calls_the_check(self):
         said = self.gdb("run", "call (int)memoir_malloc_check(2)")
+        if "extended state" in said and "$1" not in said:
+            self.skipTest("this gdb cannot call functions on this processor: it does not know all of its registers")
         self.assertIn("$1 = 0", said)
 
 

@@ -80,7 +80,7 @@ static void one_bad_report_is_named_by_its_index(void **state)
         "[\"a\",0,\"dram\",\"12\",2]",
         "[\"a\",0,\"dram\",\"0x\",2]",
         "[\"a\",0,99,1,2]",
-        "[\"a\",0,7,1,2]",
+        "[\"a\",0,8,1,2]",
         "[\"f\",0,\"dram\"]",
         "[]",
         "{}",
