@@ -409,12 +409,27 @@ static void on_signal(struct observer *o, int fd)
     }
 }
 
+/* The only traced process ended some time ago: its history is not needed any more. */
+static void kept_check(struct observer *o)
+{
+    struct wire_process entry;
+    if (!o->options->keep_s || !o->options->pid)
+        return;
+    if (kernel_process_get(o->kernel, o->options->pid, &entry) == 0)
+        o->ended_ns = 0;
+    else if (!o->ended_ns)
+        o->ended_ns = clock_monotonic_ns();
+    else if (clock_monotonic_ns() - o->ended_ns > o->options->keep_s * UINT64_C(1000000000))
+        o->stopping = true;
+}
+
 static void on_tick(struct observer *o, int fd, uint64_t *ticks)
 {
     uint64_t passed;
     if (read(fd, &passed, sizeof(passed)) != sizeof(passed))
         return;
     round_make(o, ++*ticks % PURGE_TICKS == 0);
+    kept_check(o);
     if (!o->options->linger_s)
         return;
     if (control_holders(o->control))

@@ -28,6 +28,7 @@ struct observer {
     size_t n_ended;
     pid_t dumps[OBSERVER_DUMPS_MAX]; /* children that write one; 0: none */
     uint64_t records, gaps, started_ns, unheld_ns;
+    uint64_t ended_ns; /* when the only traced process was found ended; 0: it runs */
     unsigned idle_looks;
     bool adopted, stopping, leave;
 };
