@@ -26,7 +26,8 @@ static const struct option_spec attach_options[] = {
 static int ask_trace(const char *socket, pid_t pid, char why[static TRACE_ASK_WHY_MAX])
 {
     char request[32];
-    MEMOIR_CLEANUP(closep) int fd = trace_ask_open(socket);
+    MEMOIR_CLEANUP(closep)
+    int fd = trace_ask_open(socket);
     if (fd < 0)
         return fd;
     snprintf(request, sizeof(request), "trace %d", (int)pid);
@@ -54,7 +55,8 @@ static int attach(const struct trace_values *v, pid_t pid)
     return r < 0 ? command_fail("cannot trace process %d: %s", (int)pid, why) : COMMAND_OK;
 }
 
-static int pid_operand(const struct command *command, const struct operands *operands, pid_t *ret_pid)
+static int pid_operand(const struct command *command, const struct operands *operands,
+                       pid_t *ret_pid)
 {
     uint64_t pid;
     if (operands->n < 1)
@@ -154,8 +156,9 @@ static int stop_run(const void *values, const struct operands *operands)
         stop_one(&s, socket, pid);
         if (s.failed == 0 && s.stopped == 0) {
             command_fail("no observer of its own traces process %d%s", (int)pid,
-                         access(TRACE_ASK_SOCKET, F_OK) == 0 ? "; memoird's observer traces all processes"
-                                                             : "");
+                         access(TRACE_ASK_SOCKET, F_OK) == 0
+                             ? "; memoird's observer traces all processes"
+                             : "");
             return COMMAND_NOTHING;
         }
         return s.failed ? COMMAND_FAILED : COMMAND_OK;
@@ -172,7 +175,8 @@ static int stop_run(const void *values, const struct operands *operands)
 
 static const struct command_example stop_examples[] = {
     {"sudo memoir trace stop 4242", "remove the probes of process 4242"},
-    {"sudo memoir trace stop", "end all observers that trace run and attach started, and remove probes whose observer was killed"},
+    {"sudo memoir trace stop",
+     "end all observers that trace run and attach started, and remove probes whose observer was killed"},
     {0},
 };
 
@@ -199,14 +203,20 @@ static const struct command_common defaults = {0};
 static const struct option_spec options[] = {OPTION_HELP, {0}};
 
 static const struct command *const parts[] = {
-    &cmd_trace_run,   &cmd_trace_attach, &cmd_trace_stop,   &cmd_trace_list, &cmd_trace_hot,
-    &cmd_trace_cold,  &cmd_trace_history, &cmd_trace_waste, &cmd_trace_owners, &cmd_trace_oom,
-    &cmd_trace_dump,  &cmd_trace_load,   &cmd_trace_diff,   NULL,
+    &cmd_trace_run,     &cmd_trace_attach,
+    &cmd_trace_stop,    &cmd_trace_list,
+    &cmd_trace_hot,     &cmd_trace_cold,
+    &cmd_trace_history, &cmd_trace_waste,
+    &cmd_trace_owners,  &cmd_trace_oom,
+    &cmd_trace_dump,    &cmd_trace_load,
+    &cmd_trace_diff,    NULL,
 };
 
 static const struct command_example examples[] = {
-    {"sudo memoir trace run python3 train.py", "trace a program from its start; a summary follows at the end"},
-    {"sudo memoir trace hot 4242", "which buffers of process 4242 cross the bus most, from which line"},
+    {"sudo memoir trace run python3 train.py",
+     "trace a program from its start; a summary follows at the end"},
+    {"sudo memoir trace hot 4242",
+     "which buffers of process 4242 cross the bus most, from which line"},
     {"sudo memoir trace waste 4242", "copies that need not be, and what pinning would save"},
     {0},
 };

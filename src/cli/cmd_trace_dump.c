@@ -21,7 +21,8 @@
 
 static const struct option_spec dump_options[] = {
     OPTION_HELP,
-    {"output", 'o', OPTION_STRING, TRACE_AT(output), "FILE", "write the dump to FILE; - is standard output"},
+    {"output", 'o', OPTION_STRING, TRACE_AT(output), "FILE",
+     "write the dump to FILE; - is standard output"},
     {"json", 'j', OPTION_FLAG, TRACE_AT(json), .help = "write JSON instead of the binary format"},
     {"quiet", 'q', OPTION_FLAG, TRACE_AT(quiet), .help = "print nothing on success"},
     TRACE_OPTION_FOR,
@@ -33,15 +34,18 @@ static const struct option_spec dump_options[] = {
 static int dump_run(const void *values, const struct operands *operands)
 {
     const struct trace_values *v = values;
-    MEMOIR_CLEANUP(trace_source_release) struct trace_source source = {0};
+    MEMOIR_CLEANUP(trace_source_release)
+    struct trace_source source = {0};
     enum trace_dump_format format = v->json ? TRACE_DUMP_JSON : TRACE_DUMP_BINARY;
     if (operands->n < 1)
         return command_misuse(&cmd_trace_dump, "missing argument: PID");
     if (!v->output)
-        return command_misuse(&cmd_trace_dump, "missing option: -o FILE, or -o - for standard output");
+        return command_misuse(&cmd_trace_dump,
+                              "missing option: -o FILE, or -o - for standard output");
     bool out = strcmp(v->output, "-") == 0;
     if (out && !v->json && isatty(STDOUT_FILENO))
-        return command_misuse(&cmd_trace_dump, "a binary dump is not for a terminal: add --json, or name a file");
+        return command_misuse(&cmd_trace_dump,
+                              "a binary dump is not for a terminal: add --json, or name a file");
     int r = trace_source_open(&source, &cmd_trace_dump, v, operands->words[0]);
     if (r != COMMAND_OK)
         return r;
@@ -54,8 +58,8 @@ static int dump_run(const void *values, const struct operands *operands)
         return command_fail("cannot write '%s': %s", v->output, strerror(-r));
     if (!out && !v->quiet) {
         struct trace_totals totals = trace_history_totals(source.history);
-        printf("Saved %" PRIu64 " allocations and %" PRIu64 " call sites of %s.\n", totals.kept_blocks,
-               totals.sites, source.who);
+        printf("Saved %" PRIu64 " allocations and %" PRIu64 " call sites of %s.\n",
+               totals.kept_blocks, totals.sites, source.who);
     }
     return COMMAND_OK;
 }
@@ -86,12 +90,16 @@ const struct command cmd_trace_dump = {
 /* ---- load ---- */
 
 static const struct option_spec load_options[] = {
-    OPTION_HELP, TRACE_OPTION_JSON, TRACE_OPTION_COLOR, {0},
+    OPTION_HELP,
+    TRACE_OPTION_JSON,
+    TRACE_OPTION_COLOR,
+    {0},
 };
 
 static void load_json(struct trace_source *source, struct buffer *out)
 {
-    static const char *const ways[TRACE_DIRECTIONS] = {"unknown", "to_device", "from_device", "on_device", "on_host"};
+    static const char *const ways[TRACE_DIRECTIONS] = {"unknown", "to_device", "from_device",
+                                                       "on_device", "on_host"};
     struct trace_totals t = trace_history_totals(source->history);
     struct trace_spaces spaces;
     struct json json;
@@ -148,8 +156,9 @@ static void load_text(struct trace_source *source, const struct term *term, stru
     if (localtime_r(&seconds, &tm))
         strftime(when, sizeof(when), "%F %T", &tm);
     trace_summary(source, term, out);
-    buffer_printf(out, "\n%s events in %s, traced since %s", units_format_count(count, t.events),
-                  units_format_duration(length, t.last_ns > t.first_ns ? t.last_ns - t.first_ns : 0), when);
+    buffer_printf(
+        out, "\n%s events in %s, traced since %s", units_format_count(count, t.events),
+        units_format_duration(length, t.last_ns > t.first_ns ? t.last_ns - t.first_ns : 0), when);
     if (*source->identity.host) {
         buffer_append_str(out, " on ");
         term_append(term, out, source->identity.host, 0);
@@ -160,7 +169,8 @@ static void load_text(struct trace_source *source, const struct term *term, stru
 static int load_run(const void *values, const struct operands *operands)
 {
     const struct trace_values *v = values;
-    MEMOIR_CLEANUP(trace_source_release) struct trace_source source = {0};
+    MEMOIR_CLEANUP(trace_source_release)
+    struct trace_source source = {0};
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(TRACE_OUTPUT_MAX);
     struct term term;
@@ -216,17 +226,26 @@ enum {
 };
 
 static const struct column diff_columns[] = {
-    [DIFF_CHANGE] = {"change", "CHANGE", "new, gone, grown, shrunk, busier, calmer or same", COLUMN_TEXT},
+    [DIFF_CHANGE] = {"change", "CHANGE", "new, gone, grown, shrunk, busier, calmer or same",
+                     COLUMN_TEXT},
     [DIFF_LIVE] = {"live_bytes_change", "LIVE", "change of live bytes", COLUMN_CHANGE_BYTES},
     [DIFF_COPIES] = {"copies_change", "COPIES", "change of the number of copies", COLUMN_CHANGE},
-    [DIFF_COPIED] = {"copied_bytes_change", "COPIED", "change of copied bytes", COLUMN_CHANGE_BYTES},
+    [DIFF_COPIED] = {"copied_bytes_change", "COPIED", "change of copied bytes",
+                     COLUMN_CHANGE_BYTES},
     [DIFF_SPACE] = {"space", "MEMORY", "device, pinned, managed, registered or host", COLUMN_TEXT},
-    [DIFF_SITE] = {"site", "ALLOCATED AT", "the line that allocated it", COLUMN_TEXT, COLUMN_STRETCH},
-    [DIFF_DEVICE] = {"device", NULL, "number of the device, as the process counts them", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [DIFF_LIVE_BEFORE] = {"live_bytes_before", NULL, "live bytes in the first", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
-    [DIFF_LIVE_AFTER] = {"live_bytes_after", NULL, "live bytes in the second", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
-    [DIFF_BLOCKS_BEFORE] = {"allocations_before", NULL, "allocations in the first, ended ones included", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [DIFF_BLOCKS_AFTER] = {"allocations_after", NULL, "allocations in the second", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
+    [DIFF_SITE] = {"site", "ALLOCATED AT", "the line that allocated it", COLUMN_TEXT,
+                   COLUMN_STRETCH},
+    [DIFF_DEVICE] = {"device", NULL, "number of the device, as the process counts them",
+                     COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
+    [DIFF_LIVE_BEFORE] = {"live_bytes_before", NULL, "live bytes in the first", COLUMN_BYTES,
+                          COLUMN_EXPORT_ONLY},
+    [DIFF_LIVE_AFTER] = {"live_bytes_after", NULL, "live bytes in the second", COLUMN_BYTES,
+                         COLUMN_EXPORT_ONLY},
+    [DIFF_BLOCKS_BEFORE] = {"allocations_before", NULL,
+                            "allocations in the first, ended ones included", COLUMN_NUMBER,
+                            COLUMN_EXPORT_ONLY},
+    [DIFF_BLOCKS_AFTER] = {"allocations_after", NULL, "allocations in the second", COLUMN_NUMBER,
+                           COLUMN_EXPORT_ONLY},
     {0},
 };
 
@@ -247,8 +266,9 @@ static void diff_row(struct table *t, const struct trace_diff_row *row, struct t
     table_set_change(t, DIFF_COPIES, row->copies);
     table_set_change(t, DIFF_COPIED, row->copied_bytes);
     table_set_text(t, DIFF_SPACE, host ? "host" : trace_space_name(row->space));
-    table_set_text(t, DIFF_SITE, row->after_site ? trace_names_label(after, row->after_site, label)
-                                                 : trace_names_label(before, row->before_site, label));
+    table_set_text(t, DIFF_SITE,
+                   row->after_site ? trace_names_label(after, row->after_site, label)
+                                   : trace_names_label(before, row->before_site, label));
     if (row->device >= 0)
         table_set_number(t, DIFF_DEVICE, (uint64_t)row->device);
     table_set_number(t, DIFF_LIVE_BEFORE, row->before.live_bytes);
@@ -271,9 +291,12 @@ static void diff_extra(void *context, struct json *json)
 static int diff_run(const void *values, const struct operands *operands)
 {
     const struct trace_values *v = values;
-    MEMOIR_CLEANUP(trace_source_release) struct trace_source before = {0};
-    MEMOIR_CLEANUP(trace_source_release) struct trace_source after = {0};
-    MEMOIR_CLEANUP(table_release) struct table table;
+    MEMOIR_CLEANUP(trace_source_release)
+    struct trace_source before = {0};
+    MEMOIR_CLEANUP(trace_source_release)
+    struct trace_source after = {0};
+    MEMOIR_CLEANUP(table_release)
+    struct table table;
     struct trace_diff *diff = NULL;
     table_init(&table, diff_columns);
     if (operands->n < 2)
@@ -304,7 +327,8 @@ static int diff_run(const void *values, const struct operands *operands)
 }
 
 static const struct command_example diff_examples[] = {
-    {"memoir trace diff before.trace after.trace", "what changed between two moments of a process, or two runs"},
+    {"memoir trace diff before.trace after.trace",
+     "what changed between two moments of a process, or two runs"},
     {"sudo memoir trace diff before.trace 4242", "what changed since the dump was taken"},
     {0},
 };

@@ -35,17 +35,25 @@ static const struct column columns[] = {
     [EVENT_AT] = {"at_seconds", "AT", "time since tracing began", COLUMN_AGE, COLUMN_FINE},
     [EVENT_TIME] = {"time", NULL, "when it was", COLUMN_TIME, COLUMN_EXPORT_ONLY},
     [EVENT_ADDRESS] = {"address", "ADDRESS", "start of the allocation", COLUMN_TEXT},
-    [EVENT_EVENT] = {"event", "EVENT", "what happened; \"gap\": events were lost here", COLUMN_TEXT},
+    [EVENT_EVENT] = {"event", "EVENT", "what happened; \"gap\": events were lost here",
+                     COLUMN_TEXT},
     [EVENT_SIZE] = {"size_bytes", "SIZE", "bytes of the allocation, copy or set", COLUMN_BYTES},
-    [EVENT_OFFSET] = {"offset_bytes", "OFFSET", "where in the allocation", COLUMN_NUMBER, COLUMN_HIDE_EMPTY, 3},
-    [EVENT_PEER] = {"peer", "OTHER SIDE", "address of the other side of a copy", COLUMN_TEXT, COLUMN_HIDE_EMPTY, 2},
+    [EVENT_OFFSET] = {"offset_bytes", "OFFSET", "where in the allocation", COLUMN_NUMBER,
+                      COLUMN_HIDE_EMPTY, 3},
+    [EVENT_PEER] = {"peer", "OTHER SIDE", "address of the other side of a copy", COLUMN_TEXT,
+                    COLUMN_HIDE_EMPTY, 2},
     [EVENT_SITE] = {"site", "LINE", "the line that made the call", COLUMN_TEXT, COLUMN_STRETCH},
     [EVENT_SPACE] = {"space", "MEMORY", "kind of memory of the allocation", COLUMN_TEXT, 0, 1},
     [EVENT_TID] = {"tid", NULL, "the thread", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [EVENT_CALL] = {"call", NULL, "number of the call in the process", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [EVENT_RESULT] = {"result", "RESULT", "what the call returned, if not 0", COLUMN_NUMBER, COLUMN_HIDE_EMPTY},
-    [EVENT_ALLOCATION] = {"allocation", NULL, "number of the allocation in this list: one address may have had several", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [EVENT_COUNT] = {"count", NULL, "how often: of system events, and of events lost in a gap", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
+    [EVENT_CALL] = {"call", NULL, "number of the call in the process", COLUMN_NUMBER,
+                    COLUMN_EXPORT_ONLY},
+    [EVENT_RESULT] = {"result", "RESULT", "what the call returned, if not 0", COLUMN_NUMBER,
+                      COLUMN_HIDE_EMPTY},
+    [EVENT_ALLOCATION] = {"allocation", NULL,
+                          "number of the allocation in this list: one address may have had several",
+                          COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
+    [EVENT_COUNT] = {"count", NULL, "how often: of system events, and of events lost in a gap",
+                     COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
     {0},
 };
 
@@ -53,8 +61,10 @@ static const struct command_fields fields[] = {{"Fields of an event", columns}, 
 
 static const struct option_spec options[] = {
     OPTION_HELP,
-    {"site", 0, OPTION_STRING, TRACE_AT(site), "LINE", "only allocations of lines whose text contains LINE: train.py:41, load_batch"},
-    {"limit", 'n', OPTION_NUMBER, TRACE_AT(limit), "K", "the last K events (default: 20; of an ADDRESS, all)"},
+    {"site", 0, OPTION_STRING, TRACE_AT(site), "LINE",
+     "only allocations of lines whose text contains LINE: train.py:41, load_batch"},
+    {"limit", 'n', OPTION_NUMBER, TRACE_AT(limit), "K",
+     "the last K events (default: 20; of an ADDRESS, all)"},
     TRACE_OPTION_FOR,
     TRACE_OPTION_SOCKET,
     TRACE_OPTION_DIR,
@@ -106,7 +116,8 @@ static int by_time(const void *a, const void *b)
 static int events_gather(struct trace_source *source, struct events *e)
 {
     struct trace_gap gaps[TRACE_GAPS_MAX];
-    MEMOIR_CLEANUP(freep) struct trace_moment *moments = calloc(MOMENTS_MAX, sizeof(*moments));
+    MEMOIR_CLEANUP(freep)
+    struct trace_moment *moments = calloc(MOMENTS_MAX, sizeof(*moments));
     int r = moments ? 0 : -ENOMEM;
     for (size_t i = 0; i < e->n_blocks && r == 0; i++) {
         ptrdiff_t n = trace_history_moments(source->history, e->blocks[i].id, moments, MOMENTS_MAX);
@@ -122,7 +133,8 @@ static int events_gather(struct trace_source *source, struct events *e)
     }
     size_t n = trace_history_gaps(source->history, gaps, TRACE_GAPS_MAX);
     for (size_t i = 0; i < n && r == 0; i++) {
-        struct trace_moment gap = {.time_ns = gaps[i].time_ns, .size = gaps[i].lost, .kind = TRACE_GAP};
+        struct trace_moment gap = {
+            .time_ns = gaps[i].time_ns, .size = gaps[i].lost, .kind = TRACE_GAP};
         if (gap.time_ns >= first && gap.time_ns <= last)
             r = row_add(e, &gap, SIZE_MAX);
     }
@@ -166,7 +178,8 @@ static int blocks_all(struct trace_source *source, const char *site, struct even
     while ((n = trace_history_blocks(source->history, &filter, &cursor, batch, BATCH)) > 0)
         for (size_t i = 0; i < n; i++) {
             bool system = batch[i].class == TRACE_CLASS_SYSTEM;
-            if (site ? !strstr(trace_names_label(source->names, batch[i].site, label), site) : system)
+            if (site ? !strstr(trace_names_label(source->names, batch[i].site, label), site)
+                     : system)
                 continue;
             if (e->n_blocks == BLOCKS_MAX)
                 return 0;
@@ -187,15 +200,24 @@ static int blocks_all(struct trace_source *source, const char *site, struct even
 static void event_words(const struct trace_moment *m, char *text, size_t size)
 {
     static const char *const kinds[] = {
-        [TRACE_ALLOC] = "allocated", [TRACE_FREE] = "freed",      [TRACE_RESTORE] = "free failed",
-        [TRACE_FAILED] = "failed",   [TRACE_SET] = "set",         [TRACE_PREFETCH] = "prefetched",
-        [TRACE_RESET] = "context destroyed", [TRACE_EXIT] = "process ended", [TRACE_FOUND] = "found live",
+        [TRACE_ALLOC] = "allocated",
+        [TRACE_FREE] = "freed",
+        [TRACE_RESTORE] = "free failed",
+        [TRACE_FAILED] = "failed",
+        [TRACE_SET] = "set",
+        [TRACE_PREFETCH] = "prefetched",
+        [TRACE_RESET] = "context destroyed",
+        [TRACE_EXIT] = "process ended",
+        [TRACE_FOUND] = "found live",
     };
-    static const char *const ways[] = {"copied", "copied to device", "copied from device", "copied on device", "copied on host"};
+    static const char *const ways[] = {"copied", "copied to device", "copied from device",
+                                       "copied on device", "copied on host"};
     char count[UNITS_TEXT_MAX];
     if (m->kind == TRACE_COPY)
-        snprintf(text, size, "%s%s%s", m->direction < TRACE_DIRECTIONS ? ways[m->direction] : ways[0],
-                 m->flags & TRACE_FLAG_PAGEABLE ? ", pageable" : "", m->flags & TRACE_FLAG_ASYNC ? ", async" : "");
+        snprintf(text, size, "%s%s%s",
+                 m->direction < TRACE_DIRECTIONS ? ways[m->direction] : ways[0],
+                 m->flags & TRACE_FLAG_PAGEABLE ? ", pageable" : "",
+                 m->flags & TRACE_FLAG_ASYNC ? ", async" : "");
     else if (m->kind == TRACE_GAP)
         snprintf(text, size, "gap: %s events lost", units_format_count(count, m->size));
     else if (m->kind == TRACE_SYSTEM) {
@@ -208,10 +230,12 @@ static void event_words(const struct trace_moment *m, char *text, size_t size)
         buffer_release(&words);
     } else
         snprintf(text, size, "%s",
-                 m->kind < sizeof(kinds) / sizeof(kinds[0]) && kinds[m->kind] ? kinds[m->kind] : "unknown");
+                 m->kind < sizeof(kinds) / sizeof(kinds[0]) && kinds[m->kind] ? kinds[m->kind]
+                                                                              : "unknown");
 }
 
-static void row_show(struct trace_source *source, const struct events *e, const struct row *row, struct table *t)
+static void row_show(struct trace_source *source, const struct events *e, const struct row *row,
+                     struct table *t)
 {
     const struct trace_moment *m = &row->moment;
     const struct trace_block *b = row->block == SIZE_MAX ? NULL : &e->blocks[row->block];
@@ -262,7 +286,8 @@ static void history_extra(void *context, struct json *json)
 static int history_show(struct trace_source *source, struct events *e, bool address)
 {
     const struct trace_values *v = source->values;
-    MEMOIR_CLEANUP(table_release) struct table table;
+    MEMOIR_CLEANUP(table_release)
+    struct table table;
     char count[UNITS_TEXT_MAX];
     table_init(&table, columns);
     int r = events_gather(source, e);
@@ -278,7 +303,8 @@ static int history_show(struct trace_source *source, struct events *e, bool addr
                                 .context = e};
     r = trace_print_table(source, &table, &print);
     if (r == COMMAND_OK && e->unkept && !v->json && !v->csv)
-        fprintf(stderr, "%s earlier events of these allocations are in sums only (see memoir trace hot).\n",
+        fprintf(stderr,
+                "%s earlier events of these allocations are in sums only (see memoir trace hot).\n",
                 units_format_count(count, e->unkept));
     return r;
 }
@@ -286,7 +312,8 @@ static int history_show(struct trace_source *source, struct events *e, bool addr
 static int history_run(const void *values, const struct operands *operands)
 {
     const struct trace_values *v = values;
-    MEMOIR_CLEANUP(trace_source_release) struct trace_source source = {0};
+    MEMOIR_CLEANUP(trace_source_release)
+    struct trace_source source = {0};
     struct events events = {0};
     uint64_t address = 0;
     bool by_address = operands->n == 2;
@@ -295,7 +322,9 @@ static int history_run(const void *values, const struct operands *operands)
         errno = 0;
         address = strtoull(operands->words[1], &end, 0);
         if (errno || *end || end == operands->words[1] || operands->words[1][0] == '-')
-            return command_misuse(&cmd_trace_history, "invalid address '%s': expected 0x7f00... or a number", operands->words[1]);
+            return command_misuse(&cmd_trace_history,
+                                  "invalid address '%s': expected 0x7f00... or a number",
+                                  operands->words[1]);
     }
     if (by_address && v->site)
         return command_misuse(&cmd_trace_history, "ADDRESS and --site exclude each other");
@@ -304,7 +333,8 @@ static int history_run(const void *values, const struct operands *operands)
         return r;
     r = by_address ? blocks_at(&source, address, &events) : blocks_all(&source, v->site, &events);
     if (r == 0 && events.n_blocks == 0 && (by_address || v->site)) {
-        command_fail(by_address ? "no allocation at %s" : "no allocation of a line that contains '%s'",
+        command_fail(by_address ? "no allocation at %s"
+                                : "no allocation of a line that contains '%s'",
                      by_address ? operands->words[1] : v->site);
         r = COMMAND_NOTHING;
     } else if (r == 0) {
@@ -316,8 +346,10 @@ static int history_run(const void *values, const struct operands *operands)
 }
 
 static const struct command_example examples[] = {
-    {"sudo memoir trace history 4242 0x7f2c40000000", "all that happened to the allocations at this address"},
-    {"memoir trace history run.trace --site train.py:41 -n 100", "the last 100 events of what this line allocated"},
+    {"sudo memoir trace history 4242 0x7f2c40000000",
+     "all that happened to the allocations at this address"},
+    {"memoir trace history run.trace --site train.py:41 -n 100",
+     "the last 100 events of what this line allocated"},
     {0},
 };
 

@@ -13,7 +13,13 @@
 #include "cli/trace.h"
 #include "cli/trace_hot.h"
 
-enum { LIMIT_MAX = 1 << 20, COPY_SITES_MAX = 64, WORDS_MAX = 512 };
+enum {
+    LIMIT_MAX = 1 << 20,
+    COPY_SITES_MAX = 64,
+    WORDS_MAX = 512,
+    WIDE_COLUMNS = 180,
+    DETAIL_INDENT = 8
+};
 
 enum {
     HOT_COPIES,
@@ -43,30 +49,62 @@ enum {
 };
 
 static const struct column columns[] = {
-    [HOT_COPIES] = {"copies", "COPIES", "copies over the bus: to the device, from it, and those whose direction is not known", COLUMN_NUMBER},
+    [HOT_COPIES] =
+        {"copies", "COPIES",
+         "copies over the bus: to the device, from it, and those whose direction is not known",
+         COLUMN_NUMBER},
     [HOT_TO] = {"to_device_bytes", "TO DEV", "bytes copied to the device", COLUMN_BYTES},
     [HOT_FROM] = {"from_device_bytes", "FROM DEV", "bytes copied from the device", COLUMN_BYTES},
-    [HOT_SIZE] = {"size_bytes", "SIZE", "size of the buffer; of host memory that is known from copies only, of the range that was copied", COLUMN_BYTES},
-    [HOT_SPACE] = {"space", "MEMORY", "device, pinned, managed, registered, or host: pageable memory", COLUMN_TEXT},
-    [HOT_SITE] = {"site", "ALLOCATED AT", "the line that allocated it", COLUMN_TEXT, COLUMN_STRETCH | COLUMN_WIDE},
-    [HOT_COPY_SITE] = {"copy_site", "COPIED AT", "the line that copies it; with several, that of the most of its last copies", COLUMN_TEXT, COLUMN_STRETCH | COLUMN_WIDE},
-    [HOT_HOST] = {"host_side", "HOST SIDE", "pinned, pageable, or mixed: the host's side of its copies", COLUMN_TEXT, 0, 2},
-    [HOT_REPEATED] = {"repeated_copies", "REPEATED", "copies of a range that was copied in this direction before", COLUMN_NUMBER, 0, 3},
-    [HOT_FAULTS] = {"faults_before_copy", "FAULTS", "page faults in the range before its first copy", COLUMN_NUMBER, COLUMN_HIDE_EMPTY, 3},
-    [HOT_SYSTEM] = {"system", "SYSTEM", "what the operating system did to the range", COLUMN_TEXT, COLUMN_HIDE_EMPTY, 4},
-    [HOT_AGE] = {"age_seconds", "AGE", "time since it was allocated or first seen; of an ended one, how long it lived", COLUMN_AGE, COLUMN_FINE, 5},
-    [HOT_STATE] = {"state", "STATE", "live, freed, or unknown; found: it was live before tracing began", COLUMN_TEXT, 0, 1},
+    [HOT_SIZE] =
+        {"size_bytes", "SIZE",
+         "size of the buffer; of host memory that is known from copies only, of the range that was copied",
+         COLUMN_BYTES},
+    [HOT_SPACE] = {"space", "MEMORY",
+                   "device, pinned, managed, registered, or host: pageable memory", COLUMN_TEXT},
+    [HOT_SITE] = {"site", "ALLOCATED AT", "the line that allocated it", COLUMN_TEXT,
+                  COLUMN_STRETCH | COLUMN_WIDE},
+    [HOT_COPY_SITE] = {"copy_site", "COPIED AT",
+                       "the line that copies it; with several, that of the most of its last copies",
+                       COLUMN_TEXT, COLUMN_STRETCH | COLUMN_WIDE},
+    [HOT_HOST] = {"host_side", "HOST SIDE",
+                  "pinned, pageable, or mixed: the host's side of its copies", COLUMN_TEXT, 0, 2},
+    [HOT_REPEATED] = {"repeated_copies", "REPEATED",
+                      "copies of a range that was copied in this direction before", COLUMN_NUMBER,
+                      0, 3},
+    [HOT_FAULTS] = {"faults_before_copy", "FAULTS",
+                    "page faults in the range before its first copy", COLUMN_NUMBER,
+                    COLUMN_HIDE_EMPTY, 3},
+    [HOT_SYSTEM] = {"system", "SYSTEM", "what the operating system did to the range", COLUMN_TEXT,
+                    COLUMN_HIDE_EMPTY, 4},
+    [HOT_AGE] = {"age_seconds", "AGE",
+                 "time since it was allocated or first seen; of an ended one, how long it lived",
+                 COLUMN_AGE, COLUMN_FINE, 5},
+    [HOT_STATE] = {"state", "STATE",
+                   "live, freed, or unknown; found: it was live before tracing began", COLUMN_TEXT,
+                   0, 1},
     [HOT_ADDRESS] = {"address", NULL, "its start", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
-    [HOT_DEVICE] = {"device", NULL, "number of the device, as the process counts them", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [HOT_TO_COPIES] = {"to_device_copies", NULL, "copies to the device", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [HOT_FROM_COPIES] = {"from_device_copies", NULL, "copies from the device", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [HOT_ON_DEVICE] = {"on_device_copies", NULL, "copies on the device and between devices", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [HOT_PAGEABLE] = {"pageable_copies", NULL, "copies whose host side was pageable", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [HOT_PAGEABLE_BYTES] = {"pageable_bytes", NULL, "bytes of these", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
-    [HOT_REPEATED_BYTES] = {"repeated_bytes", NULL, "bytes of repeated copies", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
-    [HOT_COPY_SITES] = {"copy_sites", NULL, "lines among its last copies", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [HOT_CLASS] = {"class", NULL, "own, shared, registered, virtual, system (a mapping), implicit (known from copies only)", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
-    [HOT_CALL] = {"call", NULL, "number of the call that allocated it", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
+    [HOT_DEVICE] = {"device", NULL, "number of the device, as the process counts them",
+                    COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
+    [HOT_TO_COPIES] = {"to_device_copies", NULL, "copies to the device", COLUMN_NUMBER,
+                       COLUMN_EXPORT_ONLY},
+    [HOT_FROM_COPIES] = {"from_device_copies", NULL, "copies from the device", COLUMN_NUMBER,
+                         COLUMN_EXPORT_ONLY},
+    [HOT_ON_DEVICE] = {"on_device_copies", NULL, "copies on the device and between devices",
+                       COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
+    [HOT_PAGEABLE] = {"pageable_copies", NULL, "copies whose host side was pageable", COLUMN_NUMBER,
+                      COLUMN_EXPORT_ONLY},
+    [HOT_PAGEABLE_BYTES] = {"pageable_bytes", NULL, "bytes of these", COLUMN_BYTES,
+                            COLUMN_EXPORT_ONLY},
+    [HOT_REPEATED_BYTES] = {"repeated_bytes", NULL, "bytes of repeated copies", COLUMN_BYTES,
+                            COLUMN_EXPORT_ONLY},
+    [HOT_COPY_SITES] = {"copy_sites", NULL, "lines among its last copies", COLUMN_NUMBER,
+                        COLUMN_EXPORT_ONLY},
+    [HOT_CLASS] =
+        {"class", NULL,
+         "own, shared, registered, virtual, system (a mapping), implicit (known from copies only)",
+         COLUMN_TEXT, COLUMN_EXPORT_ONLY},
+    [HOT_CALL] = {"call", NULL, "number of the call that allocated it", COLUMN_NUMBER,
+                  COLUMN_EXPORT_ONLY},
     {0},
 };
 
@@ -75,9 +113,12 @@ static const struct command_fields fields[] = {{"Fields of a buffer", columns}, 
 static const struct option_spec options[] = {
     OPTION_HELP,
     TRACE_OPTION_LIMIT,
-    {"by", 0, OPTION_CHOICE, TRACE_AT(by), "WHAT", "order by count (copies, the default) or by bytes", .choices = trace_by_words},
-    {"space", 0, OPTION_STRING, TRACE_AT(space), "MEMORY", "only device, pinned, managed, registered or host memory"},
-    {"device", 0, OPTION_NUMBER, TRACE_AT(device), "N", "only buffers of this device, as the process counts them"},
+    {"by", 0, OPTION_CHOICE, TRACE_AT(by), "WHAT",
+     "order by count (copies, the default) or by bytes", .choices = trace_by_words},
+    {"space", 0, OPTION_STRING, TRACE_AT(space), "MEMORY",
+     "only device, pinned, managed, registered or host memory"},
+    {"device", 0, OPTION_NUMBER, TRACE_AT(device), "N",
+     "only buffers of this device, as the process counts them"},
     {"live", 0, OPTION_FLAG, TRACE_AT(live), .help = "only buffers that are live"},
     TRACE_OPTION_FOR,
     TRACE_OPTION_SOCKET,
@@ -97,7 +138,8 @@ uint32_t trace_hot_copy_site(struct trace_history *history, const struct trace_b
     } seen[COPY_SITES_MAX];
     size_t n_seen = 0, most = 0;
     size_t room = block->moments_kept < 4096 ? block->moments_kept : 4096;
-    MEMOIR_CLEANUP(freep) struct trace_moment *moments = calloc(room + 1, sizeof(*moments));
+    MEMOIR_CLEANUP(freep)
+    struct trace_moment *moments = calloc(room + 1, sizeof(*moments));
     ptrdiff_t n = moments ? trace_history_moments(history, block->id, moments, room) : 0;
     for (ptrdiff_t i = 0; i < n; i++) {
         size_t k = 0;
@@ -153,7 +195,8 @@ static const char *state_of(const struct trace_block *b)
     }
 }
 
-static const char *const class_words[] = {"own", "shared", "registered", "virtual", "system", "implicit"};
+static const char *const class_words[] = {"own",     "shared", "registered",
+                                          "virtual", "system", "implicit"};
 
 static void system_cell(struct table *t, const struct trace_block *b)
 {
@@ -224,6 +267,54 @@ void trace_hot_table(struct table *table)
     table_init(table, columns);
 }
 
+/* ---- on screen ---- */
+
+static void detail(const struct table *t, size_t row, size_t column, const char *word,
+                   const struct term *term, struct buffer *out)
+{
+    const struct cell *cell = table_cell(t, row, column);
+    if (!cell->present)
+        return;
+    buffer_printf(out, "%*s%s%-13s%s", DETAIL_INDENT, "", term_style(term, STYLE_DIM), word,
+                  term_plain(term, STYLE_DIM));
+    unsigned used = DETAIL_INDENT + 13;
+    term_append(term, out, cell->text, term->width > used + 8 ? term->width - used : 0);
+    buffer_append_char(out, '\n');
+}
+
+/* Lines of code have no room beside the figures on most screens: they follow below. */
+int trace_hot_text(const struct table *table, const struct table_layout *layout,
+                   const struct term *term, struct buffer *out)
+{
+    struct column narrow[sizeof(columns) / sizeof(columns[0])];
+    struct table figures = *table;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer text = BUFFER_INIT(TRACE_OUTPUT_MAX);
+    if (!term->width || term->width >= WIDE_COLUMNS)
+        return table_print(table, layout, term, out);
+    memcpy(narrow, columns, sizeof(columns));
+    narrow[HOT_SITE].flags = narrow[HOT_COPY_SITE].flags = narrow[HOT_SYSTEM].flags =
+        COLUMN_EXPORT_ONLY;
+    figures.columns = narrow;
+    int r = table_print(&figures, layout, term, &text);
+    if (r < 0)
+        return r;
+    const char *line = buffer_string(&text);
+    for (size_t i = 0; *line; i++) {
+        size_t len = strcspn(line, "\n");
+        buffer_append(out, line, len);
+        buffer_append_char(out, '\n');
+        line += len + (line[len] == '\n');
+        if (i < layout->header)
+            continue;
+        size_t row = i - layout->header;
+        detail(table, row, HOT_SITE, "allocated at", term, out);
+        detail(table, row, HOT_COPY_SITE, "copied at", term, out);
+        detail(table, row, HOT_SYSTEM, "system", term, out);
+    }
+    return out->error;
+}
+
 /* ---- the commands ---- */
 
 struct found {
@@ -250,8 +341,10 @@ uint64_t trace_now_ns(const struct trace_source *source)
 static int look(const struct command *command, const struct trace_values *v,
                 const struct operands *operands, bool hot)
 {
-    MEMOIR_CLEANUP(trace_source_release) struct trace_source source;
-    MEMOIR_CLEANUP(table_release) struct table table;
+    MEMOIR_CLEANUP(trace_source_release)
+    struct trace_source source;
+    MEMOIR_CLEANUP(table_release)
+    struct table table;
     struct trace_filter filter = {.active = v->live, .device = -1, .min = hot};
     table_init(&table, columns);
     int r = trace_source_operand(&source, command, v, operands);
@@ -260,7 +353,8 @@ static int look(const struct command *command, const struct trace_values *v,
     if (r != COMMAND_OK)
         return r;
     if (v->limit == 0 || v->limit > LIMIT_MAX)
-        return command_misuse(command, "invalid number '%" PRIu64 "' for --limit: expected 1 to %d", v->limit, LIMIT_MAX);
+        return command_misuse(command, "invalid number '%" PRIu64 "' for --limit: expected 1 to %d",
+                              v->limit, LIMIT_MAX);
     if (v->device <= INT32_MAX) {
         filter.by_device = true;
         filter.device = (int32_t)v->device;
@@ -269,11 +363,12 @@ static int look(const struct command *command, const struct trace_values *v,
         filter.classes = 1u << TRACE_CLASS_OWN | 1u << TRACE_CLASS_REGISTERED;
         filter.active |= trace_history_totals(source.history).exit_ns == 0;
     }
-    MEMOIR_CLEANUP(freep) struct trace_block *blocks = calloc(v->limit, sizeof(*blocks));
+    MEMOIR_CLEANUP(freep)
+    struct trace_block *blocks = calloc(v->limit, sizeof(*blocks));
     if (!blocks)
         return -ENOMEM;
-    ptrdiff_t n = (hot ? trace_history_hot : trace_history_cold)(source.history, (enum trace_by)v->by,
-                                                                 &filter, blocks, v->limit);
+    ptrdiff_t n = (hot ? trace_history_hot : trace_history_cold)(
+        source.history, (enum trace_by)v->by, &filter, blocks, v->limit);
     if (n < 0)
         return (int)n;
     for (ptrdiff_t i = 0; i < n; i++)
@@ -283,7 +378,9 @@ static int look(const struct command *command, const struct trace_values *v,
         .schema = hot ? "memoir.trace.hot/1" : "memoir.trace.cold/1",
         .rows = "buffers",
         .empty = hot ? "No buffer was copied over the bus." : "No allocation is live.",
+        .text = trace_hot_text,
         .row_extra = row_frames,
+        .copies = true,
         .context = &found,
     };
     return trace_print_table(&source, &table, &print);

@@ -36,28 +36,40 @@ enum {
 
 static const struct column list_columns[] = {
     [LIST_PID] = {"pid", "PID", "the traced process", COLUMN_NUMBER},
-    [LIST_PROGRAM] = {"program", "PROGRAM", "name of its program; absent before its first call", COLUMN_TEXT, COLUMN_STRETCH},
+    [LIST_PROGRAM] = {"program", "PROGRAM", "name of its program; absent before its first call",
+                      COLUMN_TEXT, COLUMN_STRETCH},
     [LIST_UID] = {"uid", NULL, "its user", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
     [LIST_DEVICE] = {"device_bytes", "DEVICE", "live device memory", COLUMN_BYTES},
     [LIST_PINNED] = {"pinned_bytes", "PINNED", "live pinned host memory", COLUMN_BYTES},
-    [LIST_MANAGED] = {"managed_bytes", "MANAGED", "live managed memory", COLUMN_BYTES, COLUMN_HIDE_EMPTY},
-    [LIST_REGISTERED] = {"registered_bytes", "REGISTERED", "live host memory that was registered", COLUMN_BYTES, COLUMN_HIDE_EMPTY},
+    [LIST_MANAGED] = {"managed_bytes", "MANAGED", "live managed memory", COLUMN_BYTES,
+                      COLUMN_HIDE_EMPTY},
+    [LIST_REGISTERED] = {"registered_bytes", "REGISTERED", "live host memory that was registered",
+                         COLUMN_BYTES, COLUMN_HIDE_EMPTY},
     [LIST_BLOCKS] = {"live_blocks", "BLOCKS", "live allocations", COLUMN_NUMBER, 0, 2},
     [LIST_TO] = {"to_device_copies", "TO DEV", "copies to the device", COLUMN_NUMBER, 0, 3},
     [LIST_TO_BYTES] = {"to_device_bytes", "BYTES TO", "bytes copied to the device", COLUMN_BYTES},
     [LIST_FROM] = {"from_device_copies", "FROM DEV", "copies from the device", COLUMN_NUMBER, 0, 3},
-    [LIST_FROM_BYTES] = {"from_device_bytes", "BYTES FROM", "bytes copied from the device", COLUMN_BYTES},
+    [LIST_FROM_BYTES] = {"from_device_bytes", "BYTES FROM", "bytes copied from the device",
+                         COLUMN_BYTES},
     [LIST_CALLS] = {"calls", NULL, "calls of probed functions", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [LIST_LOST] = {"lost_events", "LOST", "events that histories lack because the ring buffer was full; totals have them", COLUMN_NUMBER},
-    [LIST_UNCOUNTED] = {"lost_bytes", "UNCOUNTED", "bytes of allocations past the quota of the table: in no total", COLUMN_BYTES, COLUMN_HIDE_EMPTY},
-    [LIST_OBSERVER] = {"observer", "OBSERVER", "who traces it: memoird, or an observer of its own", COLUMN_TEXT, 0, 4},
+    [LIST_LOST] = {"lost_events", "LOST",
+                   "events that histories lack because the ring buffer was full; totals have them",
+                   COLUMN_NUMBER},
+    [LIST_UNCOUNTED] = {"lost_bytes", "UNCOUNTED",
+                        "bytes of allocations past the quota of the table: in no total",
+                        COLUMN_BYTES, COLUMN_HIDE_EMPTY},
+    [LIST_OBSERVER] = {"observer", "OBSERVER", "who traces it: memoird, or an observer of its own",
+                       COLUMN_TEXT, 0, 4},
     {0},
 };
 
 static const struct command_fields list_fields[] = {{"Fields of a process", list_columns}, {0}};
 
 static const struct option_spec list_options[] = {
-    OPTION_HELP, TRACE_OPTION_SOCKET, TRACE_OPTION_TABLE, {0},
+    OPTION_HELP,
+    TRACE_OPTION_SOCKET,
+    TRACE_OPTION_TABLE,
+    {0},
 };
 
 struct listing {
@@ -77,9 +89,14 @@ static void list_row(struct table *table, const json_t *process, const char *obs
     static const struct {
         const char *name;
         size_t column;
-    } spaces[] = {{"dram", LIST_DEVICE}, {"pinned", LIST_PINNED}, {"managed", LIST_MANAGED}, {"registered", LIST_REGISTERED}};
-    const json_t *copies = json_object_get(process, "copies"), *lost = json_object_get(process, "lost");
-    const json_t *to = json_object_get(copies, "to_device"), *from = json_object_get(copies, "from_device");
+    } spaces[] = {{"dram", LIST_DEVICE},
+                  {"pinned", LIST_PINNED},
+                  {"managed", LIST_MANAGED},
+                  {"registered", LIST_REGISTERED}};
+    const json_t *copies = json_object_get(process, "copies"),
+                 *lost = json_object_get(process, "lost");
+    const json_t *to = json_object_get(copies, "to_device"),
+                 *from = json_object_get(copies, "from_device");
     const char *program = json_string_value(json_object_get(process, "program"));
     table_row(table);
     set_field(table, LIST_PID, process, "pid");
@@ -113,7 +130,8 @@ static void list_from(void *context, const char *socket, pid_t pid)
     char why[TRACE_ASK_WHY_MAX];
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(ANSWER_MAX);
-    MEMOIR_CLEANUP(closep) int fd = trace_ask_open(socket);
+    MEMOIR_CLEANUP(closep)
+    int fd = trace_ask_open(socket);
     int r = fd < 0 ? fd : trace_ask(fd, "list", &out, why);
     if (r == -ECONNREFUSED || r == -ENOENT)
         return; /* left by one that was killed */
@@ -122,8 +140,7 @@ static void list_from(void *context, const char *socket, pid_t pid)
     size_t i;
     if (!root)
         l->refused++;
-    json_array_foreach(processes, i, process)
-        list_row(l->table, process, pid ? "own" : "memoird");
+    json_array_foreach(processes, i, process) list_row(l->table, process, pid ? "own" : "memoird");
     json_decref(root);
 }
 
@@ -156,9 +173,10 @@ static int list_run(const void *values, const struct operands *operands)
     else if (r == 0 && table.n_rows)
         r = table_print(&table, &layout, &term, &out);
     else if (r == 0)
-        fputs("No process is traced. 'memoir trace run COMMAND' traces a program from its start, 'memoir trace attach PID' one that "
-              "runs.\n",
-              stderr);
+        fputs(
+            "No process is traced. 'memoir trace run COMMAND' traces a program from its start, 'memoir trace attach PID' one that "
+            "runs.\n",
+            stderr);
     return r < 0 ? r : command_output(&out);
 }
 

@@ -20,10 +20,13 @@ enum { OOM_BYTES, OOM_SHARE, OOM_BLOCKS, OOM_SPACE, OOM_HOLDER, OOM_PID };
 
 static const struct column columns[] = {
     [OOM_BYTES] = {"bytes", "HELD", "bytes that it held at that moment", COLUMN_BYTES},
-    [OOM_SHARE] = {"percent", "SHARE", "share of the device; without its size, of what this process held", COLUMN_PERCENT},
+    [OOM_SHARE] = {"percent", "SHARE",
+                   "share of the device; without its size, of what this process held",
+                   COLUMN_PERCENT},
     [OOM_BLOCKS] = {"allocations", "ALLOCATIONS", "live allocations", COLUMN_NUMBER},
     [OOM_SPACE] = {"space", "MEMORY", "kind of memory", COLUMN_TEXT},
-    [OOM_HOLDER] = {"holder", "HELD BY", "the line that allocated it, or another process", COLUMN_TEXT, COLUMN_STRETCH},
+    [OOM_HOLDER] = {"holder", "HELD BY", "the line that allocated it, or another process",
+                    COLUMN_TEXT, COLUMN_STRETCH},
     [OOM_PID] = {"pid", NULL, "the process", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
     {0},
 };
@@ -75,8 +78,8 @@ void trace_oom_sentence(struct trace_source *source, const struct trace_failure 
         named += f->holders[i].bytes;
     }
     for (uint32_t i = 0; i < f->n_others && i < SENTENCE_HOLDERS; i++, first = false) {
-        buffer_printf(out, "%s%s (PID %d, %s)", first ? "" : ", ", f->others[i].name, (int)f->others[i].pid,
-                      trace_bytes(part, f->others[i].bytes));
+        buffer_printf(out, "%s%s (PID %d, %s)", first ? "" : ", ", f->others[i].name,
+                      (int)f->others[i].pid, trace_bytes(part, f->others[i].bytes));
         named += f->others[i].bytes;
     }
     if (used > named && !first)
@@ -162,11 +165,14 @@ static void failure_json(void *context, struct json *json)
 static int oom_run(const void *values, const struct operands *operands)
 {
     const struct trace_values *v = values;
-    MEMOIR_CLEANUP(trace_source_release) struct trace_source source = {0};
-    MEMOIR_CLEANUP(table_release) struct table table;
+    MEMOIR_CLEANUP(trace_source_release)
+    struct trace_source source = {0};
+    MEMOIR_CLEANUP(table_release)
+    struct table table;
     MEMOIR_CLEANUP(buffer_release)
     struct buffer sentence = BUFFER_INIT(SENTENCE_MAX);
-    MEMOIR_CLEANUP(freep) struct trace_failure *failure = malloc(sizeof(*failure));
+    MEMOIR_CLEANUP(freep)
+    struct trace_failure *failure = malloc(sizeof(*failure));
     table_init(&table, columns);
     int r = failure ? trace_source_operand(&source, &cmd_trace_oom, v, operands) : -ENOMEM;
     if (r != COMMAND_OK)

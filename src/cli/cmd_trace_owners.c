@@ -24,17 +24,39 @@
 
 enum { ENVIRON_MAX = 4 << 20, BATCH = 256 };
 
-enum { OWNER_BYTES, OWNER_SHARE, OWNER_BLOCKS, OWNER_LIBRARY, OWNER_SITE, OWNER_MEMORY, OWNER_KIND, OWNER_DEVICE, OWNER_ESTIMATE };
+enum {
+    OWNER_HELD,
+    OWNER_BYTES,
+    OWNER_SHARE,
+    OWNER_BLOCKS,
+    OWNER_LIBRARY,
+    OWNER_SITE,
+    OWNER_MEMORY,
+    OWNER_KIND,
+    OWNER_DEVICE,
+    OWNER_ESTIMATE
+};
 
 static const struct column columns[] = {
-    [OWNER_BYTES] = {"bytes", "BYTES", "device memory; the rows of a device sum to the driver's figure of the process", COLUMN_CHANGE_BYTES},
+    [OWNER_HELD] = {"held_bytes", "BYTES", "the same, where it is not negative", COLUMN_BYTES,
+                    COLUMN_SCREEN_ONLY},
+    [OWNER_BYTES] =
+        {"bytes", NULL,
+         "device memory; the rows of a device sum to the driver's figure of the process",
+         COLUMN_CHANGE_BYTES, COLUMN_EXPORT_ONLY},
     [OWNER_SHARE] = {"percent", "SHARE", "of the driver's figure", COLUMN_PERCENT},
     [OWNER_BLOCKS] = {"allocations", "ALLOCATIONS", "live allocations", COLUMN_NUMBER},
-    [OWNER_LIBRARY] = {"library", "LIBRARY", "who asked for it: torch, cuBLAS, NCCL, the program", COLUMN_TEXT},
-    [OWNER_SITE] = {"site", "LINE", "the line that allocated it; or rounding, CUDA context, before attach, unknown", COLUMN_TEXT, COLUMN_STRETCH},
-    [OWNER_MEMORY] = {"memory", NULL, "device, pool, virtual or managed", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
-    [OWNER_KIND] = {"kind", NULL, "allocated, or what the row is instead", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
-    [OWNER_DEVICE] = {"device", "DEVICE", "number of the device, as the process counts them", COLUMN_NUMBER},
+    [OWNER_LIBRARY] = {"library", "LIBRARY", "who asked for it: torch, cuBLAS, NCCL, the program",
+                       COLUMN_TEXT},
+    [OWNER_SITE] = {"site", "LINE",
+                    "the line that allocated it; or rounding, CUDA context, before attach, unknown",
+                    COLUMN_TEXT, COLUMN_STRETCH},
+    [OWNER_MEMORY] = {"memory", NULL, "device, pool, virtual or managed", COLUMN_TEXT,
+                      COLUMN_EXPORT_ONLY},
+    [OWNER_KIND] = {"kind", NULL, "allocated, or what the row is instead", COLUMN_TEXT,
+                    COLUMN_EXPORT_ONLY},
+    [OWNER_DEVICE] = {"device", "DEVICE", "number of the device, as the process counts them",
+                      COLUMN_NUMBER},
     [OWNER_ESTIMATE] = {"estimate", NULL, "is it an estimate?", COLUMN_YES, COLUMN_EXPORT_ONLY},
     {0},
 };
@@ -43,7 +65,10 @@ static const struct command_fields fields[] = {{"Fields of an owner", columns}, 
 
 static const struct option_spec options[] = {
     OPTION_HELP,
-    {"device", 0, OPTION_NUMBER, TRACE_AT(device), "N", "only this device, as the process counts them"},
+    {"device", 0, OPTION_NUMBER, TRACE_AT(device), "N",
+     "only this device, as the process counts them"},
+    {"context", 0, OPTION_STRING, TRACE_AT(context), "BYTES",
+     "what the driver counts for a CUDA context of this program: nvidia-smi tells before its first allocation"},
     TRACE_OPTION_FOR,
     TRACE_OPTION_SOCKET,
     TRACE_OPTION_DIR,
@@ -109,12 +134,14 @@ static int owned_read(struct trace_source *source, struct owned *o)
     struct trace_filter filter = {.active = true, .device = -1, .classes = 1u << TRACE_CLASS_OWN};
     uint64_t cursor = 0;
     size_t n;
-    MEMOIR_CLEANUP(freep) struct trace_block *batch = calloc(BATCH, sizeof(*batch));
+    MEMOIR_CLEANUP(freep)
+    struct trace_block *batch = calloc(BATCH, sizeof(*batch));
     if (!batch)
         return -ENOMEM;
     while ((n = trace_history_blocks(source->history, &filter, &cursor, batch, BATCH)) > 0)
         for (size_t i = 0; i < n; i++) {
-            bool device = batch[i].space == MEMOIR_SPACE_DRAM || batch[i].space == MEMOIR_SPACE_MANAGED;
+            bool device =
+                batch[i].space == MEMOIR_SPACE_DRAM || batch[i].space == MEMOIR_SPACE_MANAGED;
             int r = device ? owned_add(source, o, &batch[i]) : 0;
             if (r < 0)
                 return r;
@@ -130,7 +157,8 @@ static void visible_of(pid_t pid, const struct nvml_facts *facts, struct visible
     MEMOIR_CLEANUP(buffer_release)
     struct buffer environment = BUFFER_INIT(ENVIRON_MAX);
     snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
-    MEMOIR_CLEANUP(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     for (char piece[4096]; fd >= 0;) {
         ssize_t n = read(fd, piece, sizeof(piece));
         if (n <= 0 || buffer_append(&environment, piece, (size_t)n) < 0)
@@ -142,7 +170,8 @@ static void visible_of(pid_t pid, const struct nvml_facts *facts, struct visible
                     facts->n_devices, ret_visible);
 }
 
-static const struct nvml_process *driver_find(const struct nvml_facts *facts, uint32_t device, pid_t pid)
+static const struct nvml_process *driver_find(const struct nvml_facts *facts, uint32_t device,
+                                              pid_t pid)
 {
     for (size_t i = 0; i < facts->n_processes; i++)
         if (facts->processes[i].device == device && facts->processes[i].pid == (uint32_t)pid &&
@@ -158,8 +187,10 @@ static void owner_row(struct table *t, const struct owners_row *row, uint64_t al
     static const char *const memories[] = {"device", "pool", "virtual", "managed"};
     table_row(t);
     table_set_change(t, OWNER_BYTES, row->bytes);
+    if (row->bytes >= 0)
+        table_set_number(t, OWNER_HELD, (uint64_t)row->bytes);
     if (row->estimate)
-        table_set_marks(t, OWNER_BYTES, TABLE_MARK_ESTIMATE);
+        table_set_marks(t, OWNER_HELD, TABLE_MARK_ESTIMATE);
     if (all && row->bytes >= 0)
         table_set_number(t, OWNER_SHARE, (uint64_t)((__uint128_t)row->bytes * 10000 / all));
     if (row->kind == OWNERS_LINE) {
@@ -168,7 +199,10 @@ static void owner_row(struct table *t, const struct owners_row *row, uint64_t al
         table_set_text(t, OWNER_SITE, *row->site ? row->site : "unknown line");
         table_set_text(t, OWNER_MEMORY, memories[row->memory]);
     } else {
-        table_set_text(t, OWNER_SITE, owners_kind_name(row->kind));
+        char text[128], bytes[UNITS_TEXT_MAX];
+        snprintf(text, sizeof(text), row->bytes < 0 ? "%s: -%s" : "%s", owners_kind_name(row->kind),
+                 trace_bytes(bytes, (uint64_t)-row->bytes));
+        table_set_text(t, OWNER_SITE, text);
         table_set_style(t, OWNER_SITE, row->kind == OWNERS_UNKNOWN ? STYLE_WARN : STYLE_DIM);
     }
     table_set_text(t, OWNER_KIND, owners_kind_name(row->kind));
@@ -176,18 +210,25 @@ static void owner_row(struct table *t, const struct owners_row *row, uint64_t al
     table_set_number(t, OWNER_ESTIMATE, row->estimate);
 }
 
-static int device_rows(struct trace_source *source, const struct owned *owned, size_t device, uint64_t driver_bytes,
-                       const char *program, struct table *t)
+static int device_rows(struct trace_source *source, const struct owned *owned, size_t device,
+                       uint64_t driver_bytes, const char *program, uint64_t context_bytes,
+                       struct table *t)
 {
     struct owners_row *rows = NULL;
     size_t n = 0, n_rows = 0;
-    MEMOIR_CLEANUP(freep) struct owners_block *blocks = calloc(owned->n + 1, sizeof(*blocks));
+    MEMOIR_CLEANUP(freep)
+    struct owners_block *blocks = calloc(owned->n + 1, sizeof(*blocks));
     if (!blocks)
         return -ENOMEM;
-    for (size_t i = 0; i < owned->n; i++) /* a block whose device is not known is of the first one */
+    for (size_t i = 0; i < owned->n;
+         i++) /* a block whose device is not known is of the first one */
         if (owned->devices[i] == (int32_t)device || (owned->devices[i] < 0 && device == 0))
             blocks[n++] = owned->blocks[i];
-    struct owners_process process = {.driver_bytes = driver_bytes, .program = program};
+    struct owners_process process = {.driver_bytes = driver_bytes,
+                                     .program = program,
+                                     .has_context = context_bytes > 0,
+                                     .context_estimate = true,
+                                     .context_bytes = context_bytes};
     int r = owners_compute(&process, blocks, n, &rows, &n_rows);
     if (r < 0)
         return r;
@@ -219,14 +260,17 @@ static void owners_extra(void *context, struct json *json)
     json_array_end(json);
 }
 
-static int owners_show(struct trace_source *source, const struct nvml_facts *facts, struct owned *owned)
+static int owners_show(struct trace_source *source, const struct nvml_facts *facts,
+                       struct owned *owned, uint64_t context_bytes)
 {
     const struct trace_values *v = source->values;
     pid_t pid = source->identity.pid;
     char path[64], program[PATH_MAX] = "";
     struct visible visible;
-    MEMOIR_CLEANUP(freep) struct told *told = calloc(1, sizeof(*told));
-    MEMOIR_CLEANUP(table_release) struct table table;
+    MEMOIR_CLEANUP(freep)
+    struct told *told = calloc(1, sizeof(*told));
+    MEMOIR_CLEANUP(table_release)
+    struct table table;
     table_init(&table, columns);
     if (!told)
         return -ENOMEM;
@@ -241,12 +285,14 @@ static int owners_show(struct trace_source *source, const struct nvml_facts *fac
             continue;
         told->has[i] = true;
         told->bytes[i] = p->used_bytes;
-        int r = device_rows(source, owned, i, p->used_bytes, program, &table);
+        int r = device_rows(source, owned, i, p->used_bytes, program, context_bytes, &table);
         if (r < 0)
             return r;
     }
     if (!visible.certain)
-        fprintf(stderr, "The order of unequal devices is a guess: CUDA_DEVICE_ORDER=PCI_BUS_ID makes it certain.\n");
+        fprintf(
+            stderr,
+            "The order of unequal devices is a guess: CUDA_DEVICE_ORDER=PCI_BUS_ID makes it certain.\n");
     struct trace_print print = {.schema = "memoir.trace.owners/1",
                                 .rows = "owners",
                                 .empty = "The driver counts no device memory for this process.",
@@ -257,24 +303,33 @@ static int owners_show(struct trace_source *source, const struct nvml_facts *fac
 
 static int owners_run(const void *values, const struct operands *operands)
 {
-    MEMOIR_CLEANUP(trace_source_release) struct trace_source source = {0};
+    MEMOIR_CLEANUP(trace_source_release)
+    struct trace_source source = {0};
     struct nvml_facts facts = {0};
     struct nvml *nvml = NULL;
     struct owned owned = {0};
+    uint64_t context_bytes = 0;
+    const struct trace_values *v = values;
+    if (v->context && units_parse_bytes(v->context, &context_bytes) < 0)
+        return command_misuse(&cmd_trace_owners, "invalid size '%s' for --context: expected 500MiB",
+                              v->context);
     int r = trace_source_operand(&source, &cmd_trace_owners, values, operands);
     if (r != COMMAND_OK)
         return r;
     if (source.loaded)
-        return command_misuse(&cmd_trace_owners, "a dump has no figure of the driver: name the PID of a running process");
+        return command_misuse(
+            &cmd_trace_owners,
+            "a dump has no figure of the driver: name the PID of a running process");
     r = nvml_new(&nvml);
     if (r == 0)
         r = nvml_ask(nvml, NVML_WAIT_MS, &facts);
     if (r < 0) {
-        r = command_fail("the driver does not tell what it counts: %s", nvml && *nvml_why(nvml) ? nvml_why(nvml) : strerror(-r));
+        r = command_fail("the driver does not tell what it counts: %s",
+                         nvml && *nvml_why(nvml) ? nvml_why(nvml) : strerror(-r));
     } else {
         r = owned_read(&source, &owned);
         if (r == 0)
-            r = owners_show(&source, &facts, &owned);
+            r = owners_show(&source, &facts, &owned, context_bytes);
     }
     owned_release(&owned);
     nvml_facts_release(&facts);

@@ -1,6 +1,7 @@
 /* memoir trace run: trace a program from its start. */
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,8 @@ enum { EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 }; /* as env(1) and shell
 
 static const struct option_spec options[] = {
     OPTION_HELP,
-    {"output", 'o', OPTION_STRING, TRACE_AT(output), "FILE", "save the history to FILE at the end; all other subcommands read it"},
+    {"output", 'o', OPTION_STRING, TRACE_AT(output), "FILE",
+     "save the history to FILE at the end; all other subcommands read it"},
     {"json", 'j', OPTION_FLAG, TRACE_AT(json), .help = "with -o: save it as JSON"},
     {"quiet", 'q', OPTION_FLAG, TRACE_AT(quiet), .help = "print no summary"},
     TRACE_OPTION_SOCKET,
@@ -32,8 +34,8 @@ static const struct option_spec options[] = {
 struct run {
     const struct trace_values *values;
     char **argv;
-    struct trace_observer observer; /* ours, where memoird has none */
-    const char *socket;             /* that answers about the program */
+    struct trace_observer observer;   /* ours, where memoird has none */
+    const char *socket;               /* that answers about the program */
     char why[TRACE_OBSERVER_WHY_MAX]; /* it is not traced; "": it is */
 };
 
@@ -52,7 +54,8 @@ static void started(void *context, pid_t pid)
     const char *shared = run->values->socket ? run->values->socket : TRACE_ASK_SOCKET;
     char request[32], refused[TRACE_ASK_WHY_MAX] = "";
     snprintf(request, sizeof(request), "trace %d", (int)pid);
-    MEMOIR_CLEANUP(closep) int fd = trace_ask_open(shared);
+    MEMOIR_CLEANUP(closep)
+    int fd = trace_ask_open(shared);
     int r = fd < 0 ? fd : trace_ask(fd, request, NULL, refused);
     run->socket = shared;
     if (r == 0)
@@ -61,8 +64,8 @@ static void started(void *context, pid_t pid)
         snprintf(run->why, sizeof(run->why), "%s", *refused ? refused : strerror(-r));
         return;
     }
-    r = trace_observer_start(&run->observer, pid, false, getenv("LD_LIBRARY_PATH"), run->values->dir,
-                             run->why);
+    r = trace_observer_start(&run->observer, pid, false, getenv("LD_LIBRARY_PATH"),
+                             run->values->dir, run->why);
     run->socket = run->observer.socket;
     if (r < 0 && !*run->why)
         snprintf(run->why, sizeof(run->why), "%s", strerror(-r));
@@ -85,7 +88,8 @@ static int save(struct run *run, struct trace_source *source)
 {
     const struct trace_values *v = run->values;
     trace_names_all(source->names);
-    int r = trace_dump_save(source->history, v->json ? TRACE_DUMP_JSON : TRACE_DUMP_BINARY, v->output);
+    int r =
+        trace_dump_save(source->history, v->json ? TRACE_DUMP_JSON : TRACE_DUMP_BINARY, v->output);
     if (r < 0)
         return command_fail("cannot write '%s': %s", v->output, strerror(-r));
     return COMMAND_OK;
@@ -95,7 +99,8 @@ static int save(struct run *run, struct trace_source *source)
 static int tell(struct run *run, pid_t pid)
 {
     const struct trace_values *v = run->values;
-    MEMOIR_CLEANUP(trace_source_release) struct trace_source source = {0};
+    MEMOIR_CLEANUP(trace_source_release)
+    struct trace_source source = {0};
     struct trace_history *history = NULL;
     struct term term;
     MEMOIR_CLEANUP(buffer_release)
@@ -128,6 +133,19 @@ static int tell(struct run *run, pid_t pid)
     return r;
 }
 
+/* run_wait() leaves signals blocked. What came for the program is dropped; from now on, Ctrl-C ends the summary. */
+static void signals_take_back(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
+    while (sigtimedwait(&set, NULL, &(struct timespec){0}) > 0)
+        ;
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
 static int run_run(const void *values, const struct operands *operands)
 {
     struct run run = {.values = values, .argv = operands->words, .observer = {.hold = -1}};
@@ -135,7 +153,8 @@ static int run_run(const void *values, const struct operands *operands)
     if (!run.argv[0])
         return command_misuse(&cmd_trace_run, "missing argument: COMMAND");
     if (run.values->json && !run.values->output)
-        return command_misuse(&cmd_trace_run, "--json needs -o FILE: standard output is the program's");
+        return command_misuse(&cmd_trace_run,
+                              "--json needs -o FILE: standard output is the program's");
     struct run_child child = {.argv = run.argv,
                               .prepare = prepare,
                               .started = started,
@@ -148,15 +167,18 @@ static int run_run(const void *values, const struct operands *operands)
         command_fail("cannot run '%s': %s", run.argv[0], strerror(-r));
         return r == -ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
     }
+    signals_take_back();
     int told = *run.why ? (run.values->output ? COMMAND_FAILED : COMMAND_OK) : tell(&run, end.pid);
     trace_observer_end(&run.observer);
     return end.status == 0 ? told : run_end_alike(end.status);
 }
 
 static const struct command_example examples[] = {
-    {"sudo memoir trace run python3 train.py", "a summary of its CUDA memory and copies at the end"},
+    {"sudo memoir trace run python3 train.py",
+     "a summary of its CUDA memory and copies at the end"},
     {"sudo memoir trace run -o run.trace ./app --steps 100", "and keep the history"},
-    {"sudo -E memoir trace run --quiet -o run.json --json ./test", "for programs: the history as JSON"},
+    {"sudo -E memoir trace run --quiet -o run.json --json ./test",
+     "for programs: the history as JSON"},
     {0},
 };
 

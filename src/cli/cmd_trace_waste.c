@@ -16,20 +16,47 @@
 #include "cli/trace_savings.h"
 #include "cli/trace_waste.h"
 
-enum { WASTE_KIND, WASTE_SAVED, WASTE_COPIES, WASTE_BYTES, WASTE_SIZE, WASTE_WAY, WASTE_SPACE, WASTE_SITE, WASTE_COPY_SITE, WASTE_ADDRESS, WASTE_OFFSET };
+enum {
+    WASTE_KIND,
+    WASTE_SAVED,
+    WASTE_COPIES,
+    WASTE_BYTES,
+    WASTE_SIZE,
+    WASTE_WAY,
+    WASTE_SPACE,
+    WASTE_SITE,
+    WASTE_COPY_SITE,
+    WASTE_ADDRESS,
+    WASTE_OFFSET
+};
 
 static const struct column columns[] = {
-    [WASTE_KIND] = {"kind", "WASTE", "pageable: copies of memory that is not pinned; repeated: the same range copied again; uncopied: allocated, and never copied, set or prefetched", COLUMN_TEXT},
-    [WASTE_SAVED] = {"saved_seconds", "SAVES", "of pageable copies: time that pinned memory would save, as an estimate", COLUMN_AGE, COLUMN_FINE},
-    [WASTE_COPIES] = {"copies", "COPIES", "copies that this is about; of repeated ones, all but the first", COLUMN_NUMBER},
-    [WASTE_BYTES] = {"bytes", "BYTES", "bytes of these; of uncopied allocations, their sizes", COLUMN_BYTES},
-    [WASTE_SIZE] = {"size_bytes", "RANGE", "of repeated copies: size of the range", COLUMN_BYTES, COLUMN_HIDE_EMPTY, 2},
-    [WASTE_WAY] = {"direction", "WAY", "of repeated copies: to_device, from_device, on_device or on_host", COLUMN_TEXT, COLUMN_HIDE_EMPTY, 3},
-    [WASTE_SPACE] = {"space", "MEMORY", "kind of memory of the allocation", COLUMN_TEXT, COLUMN_HIDE_EMPTY},
-    [WASTE_SITE] = {"site", "ALLOCATED AT", "the line that allocated the buffer", COLUMN_TEXT, COLUMN_STRETCH | COLUMN_HIDE_EMPTY},
-    [WASTE_COPY_SITE] = {"copy_site", "COPIED AT", "the line that copies", COLUMN_TEXT, COLUMN_STRETCH | COLUMN_HIDE_EMPTY},
+    [WASTE_KIND] =
+        {"kind", "WASTE",
+         "pageable: copies of memory that is not pinned; repeated: the same range copied again; uncopied: allocated, and never copied, set or prefetched",
+         COLUMN_TEXT},
+    [WASTE_SAVED] = {"saved_seconds", "SAVES",
+                     "of pageable copies: time that pinned memory would save, as an estimate",
+                     COLUMN_AGE, COLUMN_FINE},
+    [WASTE_COPIES] = {"copies", "COPIES",
+                      "copies that this is about; of repeated ones, all but the first",
+                      COLUMN_NUMBER},
+    [WASTE_BYTES] = {"bytes", "BYTES", "bytes of these; of uncopied allocations, their sizes",
+                     COLUMN_BYTES},
+    [WASTE_SIZE] = {"size_bytes", "RANGE", "of repeated copies: size of the range", COLUMN_BYTES,
+                    COLUMN_HIDE_EMPTY, 2},
+    [WASTE_WAY] = {"direction", "WAY",
+                   "of repeated copies: to_device, from_device, on_device or on_host", COLUMN_TEXT,
+                   COLUMN_HIDE_EMPTY, 3},
+    [WASTE_SPACE] = {"space", "MEMORY", "kind of memory of the allocation", COLUMN_TEXT,
+                     COLUMN_HIDE_EMPTY},
+    [WASTE_SITE] = {"site", "ALLOCATED AT", "the line that allocated the buffer", COLUMN_TEXT,
+                    COLUMN_STRETCH | COLUMN_HIDE_EMPTY},
+    [WASTE_COPY_SITE] = {"copy_site", "COPIED AT", "the line that copies", COLUMN_TEXT,
+                         COLUMN_STRETCH | COLUMN_HIDE_EMPTY},
     [WASTE_ADDRESS] = {"address", NULL, "of the buffer", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
-    [WASTE_OFFSET] = {"offset_bytes", NULL, "of the range in the buffer", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
+    [WASTE_OFFSET] = {"offset_bytes", NULL, "of the range in the buffer", COLUMN_NUMBER,
+                      COLUMN_EXPORT_ONLY},
     {0},
 };
 
@@ -37,9 +64,12 @@ static const struct command_fields fields[] = {{"Fields of a row", columns}, {0}
 
 static const struct option_spec options[] = {
     OPTION_HELP,
-    {"limit", 'n', OPTION_NUMBER, TRACE_AT(limit), "K", "at most K rows of each kind (default: 20)"},
-    {"pageable-rate", 0, OPTION_STRING, TRACE_AT(pageable_rate), "BYTES", "bytes that a copy of pageable memory moves in a second (default: 10GB)"},
-    {"pinned-rate", 0, OPTION_STRING, TRACE_AT(pinned_rate), "BYTES", "the same for pinned memory (default: 50GB)"},
+    {"limit", 'n', OPTION_NUMBER, TRACE_AT(limit), "K",
+     "at most K rows of each kind (default: 20)"},
+    {"pageable-rate", 0, OPTION_STRING, TRACE_AT(pageable_rate), "BYTES",
+     "bytes that a copy of pageable memory moves in a second (default: 10GB)"},
+    {"pinned-rate", 0, OPTION_STRING, TRACE_AT(pinned_rate), "BYTES",
+     "the same for pinned memory (default: 50GB)"},
     TRACE_OPTION_FOR,
     TRACE_OPTION_SOCKET,
     TRACE_OPTION_DIR,
@@ -47,7 +77,8 @@ static const struct option_spec options[] = {
     {0},
 };
 
-static void pageable_rows(struct trace_source *source, const struct savings_rates *rates, struct table *t)
+static void pageable_rows(struct trace_source *source, const struct savings_rates *rates,
+                          struct table *t)
 {
     struct trace_copier *copiers;
     char label[TRACE_LABEL_MAX];
@@ -59,14 +90,16 @@ static void pageable_rows(struct trace_source *source, const struct savings_rate
         table_set_marks(t, WASTE_SAVED, TABLE_MARK_ESTIMATE);
         table_set_number(t, WASTE_COPIES, copiers[i].pageable.copies);
         table_set_number(t, WASTE_BYTES, copiers[i].pageable.bytes);
-        table_set_text(t, WASTE_COPY_SITE, trace_names_label(source->names, copiers[i].site, label));
+        table_set_text(t, WASTE_COPY_SITE,
+                       trace_names_label(source->names, copiers[i].site, label));
     }
     free(copiers);
 }
 
 static void repeated_rows(struct trace_source *source, struct table *t)
 {
-    static const char *const ways[TRACE_DIRECTIONS] = {"unknown", "to_device", "from_device", "on_device", "on_host"};
+    static const char *const ways[TRACE_DIRECTIONS] = {"unknown", "to_device", "from_device",
+                                                       "on_device", "on_host"};
     struct trace_again *rows;
     char label[TRACE_LABEL_MAX], address[32];
     size_t n = trace_waste_repeats(source->history, source->values->limit, &rows), sites;
@@ -80,7 +113,8 @@ static void repeated_rows(struct trace_source *source, struct table *t)
         table_set_number(t, WASTE_COPIES, r->copies - 1);
         table_set_number(t, WASTE_BYTES, (r->copies - 1) * r->size);
         table_set_number(t, WASTE_SIZE, r->size);
-        table_set_text(t, WASTE_WAY, r->direction < TRACE_DIRECTIONS ? ways[r->direction] : ways[0]);
+        table_set_text(t, WASTE_WAY,
+                       r->direction < TRACE_DIRECTIONS ? ways[r->direction] : ways[0]);
         table_set_text(t, WASTE_SPACE, host ? "host" : trace_space_name(b->space));
         if (b->site)
             table_set_text(t, WASTE_SITE, trace_names_label(source->names, b->site, label));
@@ -112,7 +146,8 @@ static void uncopied_rows(struct trace_source *source, struct table *t)
 static int rate_parse(const char *option, const char *text, uint64_t *rate)
 {
     if (text && (units_parse_bytes(text, rate) < 0 || *rate == 0))
-        return command_misuse(&cmd_trace_waste, "invalid size '%s' for --%s: expected 10GB", text, option);
+        return command_misuse(&cmd_trace_waste, "invalid size '%s' for --%s: expected 10GB", text,
+                              option);
     return COMMAND_OK;
 }
 
@@ -129,7 +164,8 @@ static void waste_extra(void *context, struct json *json)
     json_object_begin(json);
     json_field_u64(json, "pageable_bytes_per_second", told->rates.pageable);
     json_field_u64(json, "pinned_bytes_per_second", told->rates.pinned);
-    json_field_double(json, "saved_seconds", (double)savings_ns(&told->rates, t.pageable.bytes) / 1e9);
+    json_field_double(json, "saved_seconds",
+                      (double)savings_ns(&told->rates, t.pageable.bytes) / 1e9);
     json_object_end(json);
     json_field_u64(json, "pageable_bytes", t.pageable.bytes);
     json_field_u64(json, "repeated_copies", t.repeated);
@@ -139,8 +175,10 @@ static void waste_extra(void *context, struct json *json)
 static int waste_run(const void *values, const struct operands *operands)
 {
     const struct trace_values *v = values;
-    MEMOIR_CLEANUP(trace_source_release) struct trace_source source = {0};
-    MEMOIR_CLEANUP(table_release) struct table table;
+    MEMOIR_CLEANUP(trace_source_release)
+    struct trace_source source = {0};
+    MEMOIR_CLEANUP(table_release)
+    struct table table;
     struct told told = {&source, {SAVINGS_PAGEABLE_RATE, SAVINGS_PINNED_RATE}};
     table_init(&table, columns);
     int r = rate_parse("pageable-rate", v->pageable_rate, &told.rates.pageable);
@@ -153,23 +191,29 @@ static int waste_run(const void *values, const struct operands *operands)
     pageable_rows(&source, &told.rates, &table);
     repeated_rows(&source, &table);
     uncopied_rows(&source, &table);
-    struct trace_print print = {.schema = "memoir.trace.waste/1",
-                                .rows = "waste",
-                                .empty = "No waste: copies are of pinned memory, nothing was copied twice, and all allocations were copied.",
-                                .extra = waste_extra,
-                                .context = &told};
+    struct trace_print print = {
+        .schema = "memoir.trace.waste/1",
+        .rows = "waste",
+        .empty =
+            "No waste: copies are of pinned memory, nothing was copied twice, and all allocations were copied.",
+        .extra = waste_extra,
+        .copies = true,
+        .context = &told};
     r = trace_print_table(&source, &table, &print);
     if (r == COMMAND_OK && table.n_rows && !v->json && !v->csv) {
         char pageable[UNITS_TEXT_MAX], pinned[UNITS_TEXT_MAX];
-        fprintf(stderr, "SAVES is an estimate: pageable memory at %s/s, pinned at %s/s (--pageable-rate, --pinned-rate).\n",
-                trace_bytes(pageable, told.rates.pageable), trace_bytes(pinned, told.rates.pinned));
+        fprintf(
+            stderr,
+            "SAVES is an estimate: pageable memory at %s/s, pinned at %s/s (--pageable-rate, --pinned-rate).\n",
+            trace_bytes(pageable, told.rates.pageable), trace_bytes(pinned, told.rates.pinned));
     }
     return r;
 }
 
 static const struct command_example examples[] = {
     {"sudo memoir trace waste 4242", "where copies can be saved or made faster"},
-    {"memoir trace waste run.trace --pinned-rate 25GB --pageable-rate 6GB", "with the rates of another machine"},
+    {"memoir trace waste run.trace --pinned-rate 25GB --pageable-rate 6GB",
+     "with the rates of another machine"},
     {0},
 };
 

@@ -19,8 +19,15 @@ const char *trace_hot_host_side(const struct trace_block *block);
 
 /* A table of buffers, and a row of it. */
 void trace_hot_table(struct table *table);
-void trace_hot_row(struct trace_source *source, struct table *table, const struct trace_block *block,
-                   uint64_t now_ns);
+void trace_hot_row(struct trace_source *source, struct table *table,
+                   const struct trace_block *block, uint64_t now_ns);
+
+/* Rows for people, over several lines each where the screen is not wide. As table_print(). */
+struct buffer;
+struct table_layout;
+struct term;
+int trace_hot_text(const struct table *table, const struct table_layout *layout,
+                   const struct term *term, struct buffer *out);
 
 /* The end of the process, or the last event that the history has. */
 uint64_t trace_now_ns(const struct trace_source *source);

@@ -22,6 +22,8 @@ struct trace_names {
     pid_t pid;
     bool here;
     uint64_t since_real_ns;
+    uint64_t *places; /* of the chosen frames of all sites, sorted; NULL: not known yet */
+    size_t n_places;
 };
 
 /* ---- which frame ---- */
@@ -56,7 +58,8 @@ static bool is_runtime(const struct trace_frame *frame)
         return true;
     /* Linked into the program: only names tell. */
     const char *function = n > 0 ? lines[n - 1].function : "";
-    return strncmp(function, "__cudart", 8) == 0 || strncmp(function, "libcudart_static_", 17) == 0 ||
+    return strncmp(function, "__cudart", 8) == 0 ||
+           strncmp(function, "libcudart_static_", 17) == 0 ||
            (strncmp(function, "cuda", 4) == 0 && function[4] >= 'A' && function[4] <= 'Z');
 }
 
@@ -119,6 +122,7 @@ void trace_names_free(struct trace_names *names)
     if (!names)
         return;
     symbolizer_free(names->symbolizer);
+    free(names->places);
     free(names);
 }
 
@@ -129,6 +133,9 @@ void trace_names_set(struct trace_names *names, struct trace_sites *sites, pid_t
     names->pid = pid;
     names->here = here;
     names->since_real_ns = since_real_ns;
+    free(names->places);
+    names->places = NULL;
+    names->n_places = 0;
 }
 
 static bool is_trusted(const struct trace_names *names, const struct trace_module *module)
@@ -222,18 +229,91 @@ static void frame_words(const struct trace_frame *frame, char text[static TRACE_
         snprintf(text, TRACE_LABEL_MAX, "0x%" PRIx64, frame->offset);
 }
 
-const char *trace_names_label(struct trace_names *names, uint32_t site,
+/* ---- lines that several stacks lead to ---- */
+
+/* What the frame is, as a number: its place in a file, or its line. */
+static uint64_t place_of(const struct trace_frame *frame)
+{
+    const struct trace_line *lines;
+    const char *text = frame->module ? frame->module->path : "";
+    uint64_t hash = UINT64_C(14695981039346656037), number = frame->offset;
+    if (is_script(frame) && trace_frame_lines(frame, &lines) > 0) {
+        text = lines[0].file;
+        number = lines[0].line;
+    }
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
+    return (hash ^ number) * UINT64_C(1099511628211);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void places_read(struct trace_names *names)
+{
+    uint32_t last = trace_sites_last(names->sites);
+    names->places = calloc((size_t)last + 1, sizeof(*names->places));
+    for (uint32_t i = 1; names->places && i <= last; i++) {
+        const struct trace_site *site = trace_sites_get(names->sites, i);
+        int frame = site ? trace_frame_choose(site) : -1;
+        if (frame >= 0)
+            names->places[names->n_places++] = place_of(&site->frames[frame]);
+    }
+    if (names->n_places)
+        qsort(names->places, names->n_places, sizeof(*names->places), by_number);
+}
+
+/* Do several sites have this line? */
+static bool is_shared(struct trace_names *names, const struct trace_frame *frame)
+{
+    uint64_t place = place_of(frame);
+    if (!names->places)
+        places_read(names);
+    uint64_t *found =
+        names->places ? bsearch(&place, names->places, names->n_places, sizeof(place), by_number)
+                      : NULL;
+    return found && ((found > names->places && found[-1] == place) ||
+                     (found + 1 < names->places + names->n_places && found[1] == place));
+}
+
+int trace_frame_caller(const struct trace_site *site, int frame)
+{
+    for (int i = frame + 1; i < site->n_frames; i++) {
+        const struct trace_frame *f = &site->frames[i];
+        if (is_script(f) != is_script(&site->frames[frame]))
+            continue;
+        if (is_script(f) ? !is_package(f) : !is_runtime(f) && f->module && !is_known_library(f))
+            return i;
+    }
+    return -1;
+}
+
+const char *trace_names_label(struct trace_names *names, uint32_t number,
                               char text[static TRACE_LABEL_MAX])
 {
-    const struct trace_frame *frame = site ? chosen(names, site) : NULL;
-    if (frame)
-        frame_words(frame, text);
-    else
+    const struct trace_frame *frame = number ? chosen(names, number) : NULL;
+    if (!frame) {
         snprintf(text, TRACE_LABEL_MAX, "unknown");
+        return text;
+    }
+    frame_words(frame, text);
+    const struct trace_site *site = trace_sites_get(names->sites, number);
+    int caller =
+        is_shared(names, frame) ? trace_frame_caller(site, (int)(frame - site->frames)) : -1;
+    if (caller >= 0) {
+        char outer[TRACE_LABEL_MAX];
+        size_t used = strlen(text);
+        frame_words(&site->frames[caller], outer);
+        snprintf(text + used, TRACE_LABEL_MAX - used, " < %s", outer);
+    }
     return text;
 }
 
-void trace_names_json(struct trace_names *names, uint32_t number, const char *key, struct json *json)
+void trace_names_json(struct trace_names *names, uint32_t number, const char *key,
+                      struct json *json)
 {
     const struct trace_site *site = trace_sites_get(names->sites, number);
     json_key(json, key);

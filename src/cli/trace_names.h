@@ -21,6 +21,9 @@ struct trace_names;
  * linked statically. */
 int trace_frame_choose(const struct trace_site *site);
 
+/* The next frame outwards that is of the program's own, of a script if `frame` is; -1: none. */
+int trace_frame_caller(const struct trace_site *site, int frame);
+
 /* The module that asked for the memory: the innermost frame's that is not the CUDA runtime or driver; "" if there is none. */
 const char *trace_site_module(const struct trace_site *site);
 
@@ -36,8 +39,8 @@ void trace_names_set(struct trace_names *names, struct trace_sites *sites, pid_t
 /* Resolve what the label of a site needs, or all frames of all sites, into the table of sites. */
 void trace_names_all(struct trace_names *names);
 
-/* "train.py:41 in load", "cache.c:80 load", "libfoo.so+0x12ab", "unknown": the line that the site is known by. `inner`, where not
- * NULL, gets the library that made the call, if it is not the line's own: "torch". */
+/* "train.py:41 in load", "cache.c:80 load", "libfoo.so+0x12ab", "unknown": the line that the site is known by. Where several
+ * sites have this line, its caller follows: "pool.c:12 take < cache.c:80 load". */
 enum { TRACE_LABEL_MAX = 512 };
 const char *trace_names_label(struct trace_names *names, uint32_t site,
                               char text[static TRACE_LABEL_MAX]);

@@ -237,7 +237,8 @@ void trace_observer_end(struct trace_observer *o)
 int trace_observer_stop(const char *socket)
 {
     char why[TRACE_ASK_WHY_MAX];
-    MEMOIR_CLEANUP(closep) int fd = trace_ask_open(socket);
+    MEMOIR_CLEANUP(closep)
+    int fd = trace_ask_open(socket);
     if (fd < 0)
         return fd;
     int r = trace_ask(fd, "stop", NULL, why);
@@ -257,7 +258,8 @@ int trace_observer_stop(const char *socket)
 
 /* ---- finding ---- */
 
-size_t trace_observer_each(void (*each)(void *context, const char *socket, pid_t pid), void *context)
+size_t trace_observer_each(void (*each)(void *context, const char *socket, pid_t pid),
+                           void *context)
 {
     size_t n = 0;
     DIR *dir = opendir(TRACE_OBSERVER_DIR);
@@ -310,7 +312,8 @@ size_t trace_observer_orphans_find(struct buffer *names)
                 continue;
             char path[PATH_MAX];
             snprintf(path, sizeof(path), TRACE_OBSERVER_DIR "/observe-%s.lock", entry->d_name + 7);
-            MEMOIR_CLEANUP(closep) int lock = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+            MEMOIR_CLEANUP(closep)
+            int lock = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
             if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) < 0)
                 continue; /* its observer runs */
             buffer_printf(names, "%s%s", n++ ? " " : "", entry->d_name + 7);

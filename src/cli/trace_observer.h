@@ -15,7 +15,8 @@ enum {
     TRACE_OBSERVER_WHY_MAX = 512,
     TRACE_OBSERVER_READY_MS = 20000,
     TRACE_OBSERVER_STOP_MS = 10000,
-    TRACE_OBSERVER_KEEP_S = 3600, /* the history of an attached process stays for this long after its end */
+    TRACE_OBSERVER_KEEP_S =
+        3600, /* the history of an attached process stays for this long after its end */
 };
 
 struct trace_observer {
@@ -30,8 +31,9 @@ void trace_observer_socket(pid_t pid, char socket[static 108]);
 /* Start memoir-observe for a process and wait until its probes are attached. `detached`: it outlives us, and ends some time after the
  * process; else it ends with us. `search` is the LD_LIBRARY_PATH of the process, `dir` that of books; both may be NULL. -errno with `why` for
  * people. */
-int trace_observer_start(struct trace_observer *observer, pid_t pid, bool detached, const char *search,
-                         const char *dir, char why[static TRACE_OBSERVER_WHY_MAX]);
+int trace_observer_start(struct trace_observer *observer, pid_t pid, bool detached,
+                         const char *search, const char *dir,
+                         char why[static TRACE_OBSERVER_WHY_MAX]);
 
 /* End the one that was started; all its probes are gone then. */
 void trace_observer_end(struct trace_observer *observer);
@@ -40,7 +42,8 @@ void trace_observer_end(struct trace_observer *observer);
 int trace_observer_stop(const char *socket);
 
 /* Call `each` for the sockets of observers: memoird's and those of processes. Returns how many there were. */
-size_t trace_observer_each(void (*each)(void *context, const char *socket, pid_t pid), void *context);
+size_t trace_observer_each(void (*each)(void *context, const char *socket, pid_t pid),
+                           void *context);
 
 /* Remove probes whose observer is gone; each is named on stdout by memoir-observe. An exit code of it, or -errno. */
 int trace_observer_orphans(void);

@@ -91,6 +91,7 @@ void trace_print_process(const struct trace_source *source, struct json *json)
     json_field_string(json, "host", *source->identity.host ? source->identity.host : NULL);
     json_field_double(json, "traced_since", (double)source->identity.start_real_ns / 1e9);
     json_field_bool(json, "exited", totals.exit_ns != 0);
+    json_field_bool(json, "allocated_before_tracing", source->late);
     json_field_u64(json, "gaps", totals.gaps);
     json_field_u64(json, "lost_events", totals.gap_events);
     json_object_end(json);
@@ -135,13 +136,22 @@ int trace_print_table(const struct trace_source *source, const struct table *tab
     else if (r == 0 && v->csv)
         r = table_print_csv(table, &layout, &out);
     else if (r == 0 && table->n_rows)
-        r = table_print(table, &layout, &term, &out);
+        r = (print->text ? print->text : table_print)(table, &layout, &term, &out);
     else if (r == 0)
         fprintf(stderr, "%s\n", print->empty);
-    return r < 0 ? r : command_output(&out);
+    if (r < 0)
+        return r;
+    r = command_output(&out);
+    if (r == COMMAND_OK && print->copies && source->late && !v->json && !v->csv)
+        fputs(
+            "Some copies are of memory that was allocated before tracing began; what was pinned then "
+            "is shown as pageable.\n",
+            stderr);
+    return r;
 }
 
-int trace_print_rows(const struct table *table, const char *schema, const char *rows, struct buffer *out)
+int trace_print_rows(const struct table *table, const char *schema, const char *rows,
+                     struct buffer *out)
 {
     struct json json;
     command_json_begin(&json, out, schema);

@@ -8,8 +8,8 @@
 
 #include <stdint.h>
 
-#define SAVINGS_PAGEABLE_RATE UINT64_C(10000000000) /* bytes in a second */
-#define SAVINGS_PINNED_RATE   UINT64_C(50000000000)
+#define SAVINGS_PAGEABLE_RATE      UINT64_C(10000000000) /* bytes in a second */
+#define SAVINGS_PINNED_RATE        UINT64_C(50000000000)
 #define SAVINGS_REGISTER_NS_PER_MB UINT64_C(80000)
 
 struct savings_rates {

@@ -27,7 +27,8 @@ static int fetch_from(const char *socket, pid_t pid, struct buffer *out, char *r
                       size_t why_size)
 {
     char request[32], why[TRACE_ASK_WHY_MAX];
-    MEMOIR_CLEANUP(closep) int fd = trace_ask_open(socket);
+    MEMOIR_CLEANUP(closep)
+    int fd = trace_ask_open(socket);
     if (fd < 0)
         return fd == -ENOENT || fd == -ECONNREFUSED ? -ESRCH : fd;
     snprintf(request, sizeof(request), "dump %d", (int)pid);
@@ -88,8 +89,10 @@ static int fetch_briefly(const struct trace_values *values, pid_t pid, struct bu
     int r = trace_observer_start(&observer, pid, false, NULL, values->dir, why);
     if (r < 0)
         return command_fail("cannot trace process %d: %s", (int)pid, why);
-    fprintf(stderr, "Process %d is not traced yet: tracing it for %s. 'memoir trace attach %d' traces it until it ends.\n",
-            (int)pid, units_format_duration(time, values->for_ns), (int)pid);
+    fprintf(
+        stderr,
+        "Process %d is not traced yet: tracing it for %s. 'memoir trace attach %d' traces it until it ends.\n",
+        (int)pid, units_format_duration(time, values->for_ns), (int)pid);
     poll(NULL, 0, (int)(values->for_ns / NS_PER_MS));
     r = fetch_from(observer.socket, pid, out, why, sizeof(why));
     trace_observer_end(&observer);
@@ -151,6 +154,7 @@ int trace_source_take(struct trace_source *source, const struct command *command
     source->values = values;
     source->history = history;
     source->loaded = loaded;
+    source->late = trace_history_totals(history).unknown_sides > 0;
     source->identity = trace_history_identity(history);
     const struct trace_identity *id = &source->identity;
     snprintf(source->who, sizeof(source->who), "%s (PID %d)", *id->name ? id->name : "process",

@@ -94,8 +94,8 @@ static void space_line(const struct term *term, struct buffer *out, const char *
     if (!s->allocated_blocks)
         return;
     buffer_printf(out, "  %-12s peak %s%s, %s allocation%s", name, s->about ? "at most " : "",
-                  trace_bytes(peak, s->peak_bytes),
-                  units_format_count(count, s->allocated_blocks), s->allocated_blocks == 1 ? "" : "s");
+                  trace_bytes(peak, s->peak_bytes), units_format_count(count, s->allocated_blocks),
+                  s->allocated_blocks == 1 ? "" : "s");
     if (blocks)
         buffer_printf(out, "; %s%s in %s never freed%s", term_style(term, STYLE_DIM),
                       trace_bytes(left, bytes), units_format_count(lefts, blocks),
@@ -109,7 +109,8 @@ static void flow_line(struct buffer *out, const char *name, const struct trace_f
     char count[UNITS_TEXT_MAX], bytes[UNITS_TEXT_MAX];
     if (flow->copies)
         buffer_printf(out, "  %-12s %s in %s cop%s%s\n", name, trace_bytes(bytes, flow->bytes),
-                      units_format_count(count, flow->copies), flow->copies == 1 ? "y" : "ies", more);
+                      units_format_count(count, flow->copies), flow->copies == 1 ? "y" : "ies",
+                      more);
 }
 
 static void head(struct trace_source *source, const struct term *term, struct buffer *out)
@@ -133,20 +134,24 @@ static void head(struct trace_source *source, const struct term *term, struct bu
         buffer_printf(out, "  %-12s %s failed allocation%s\n", "failures",
                       units_format_count(text, totals.failures), totals.failures == 1 ? "" : "s");
     if (totals.gap_events)
-        buffer_printf(out, "  %-12s %s events in %" PRIu64 " gap%s: totals have them, histories do not\n", "lost",
-                      units_format_count(text, totals.gap_events), totals.gaps, totals.gaps == 1 ? "" : "s");
+        buffer_printf(
+            out, "  %-12s %s events in %" PRIu64 " gap%s: totals have them, histories do not\n",
+            "lost", units_format_count(text, totals.gap_events), totals.gaps,
+            totals.gaps == 1 ? "" : "s");
 }
 
 static void title(const struct term *term, struct buffer *out, const char *text)
 {
-    buffer_printf(out, "%s%s%s\n", term_style(term, STYLE_TITLE), text, term_plain(term, STYLE_TITLE));
+    buffer_printf(out, "%s%s%s\n", term_style(term, STYLE_TITLE), text,
+                  term_plain(term, STYLE_TITLE));
 }
 
 static void hottest(struct trace_source *source, const struct term *term, struct buffer *out)
 {
     struct trace_block blocks[HOT_ROWS];
     struct trace_filter filter = {.device = -1, .min = 1};
-    MEMOIR_CLEANUP(table_release) struct table table;
+    MEMOIR_CLEANUP(table_release)
+    struct table table;
     trace_hot_table(&table);
     ptrdiff_t n = trace_history_hot(source->history, TRACE_BY_BYTES, &filter, blocks, HOT_ROWS);
     for (ptrdiff_t i = 0; i < n; i++)
@@ -154,7 +159,7 @@ static void hottest(struct trace_source *source, const struct term *term, struct
     if (n <= 0)
         return;
     title(term, out, "Hottest buffers");
-    table_print(&table, &(struct table_layout){.header = true}, term, out);
+    trace_hot_text(&table, &(struct table_layout){.header = true}, term, out);
 }
 
 static void pageable(struct trace_source *source, const struct term *term, struct buffer *out)

@@ -79,7 +79,8 @@ size_t trace_waste_uncopied(struct trace_history *history, struct trace_uncopied
     size_t n = 0, cap = 0, got, kept = 0;
     uint64_t cursor = 0;
     *ret_rows = NULL;
-    MEMOIR_CLEANUP(freep) struct trace_block *blocks = calloc(BATCH, sizeof(*blocks));
+    MEMOIR_CLEANUP(freep)
+    struct trace_block *blocks = calloc(BATCH, sizeof(*blocks));
     while (blocks && (got = trace_history_blocks(history, &filter, &cursor, blocks, BATCH)) > 0)
         for (size_t i = 0; i < got; i++) {
             if (!is_uncopied(&blocks[i]))
@@ -130,9 +131,11 @@ size_t trace_waste_repeats(struct trace_history *history, size_t k, struct trace
     size_t n = 0, cap = 2 * k + BATCH, got;
     uint64_t cursor = 0;
     struct trace_again *rows = calloc(cap, sizeof(*rows));
-    MEMOIR_CLEANUP(freep) struct trace_block *blocks = calloc(BATCH, sizeof(*blocks));
+    MEMOIR_CLEANUP(freep)
+    struct trace_block *blocks = calloc(BATCH, sizeof(*blocks));
     *ret_rows = rows;
-    while (rows && blocks && (got = trace_history_blocks(history, &filter, &cursor, blocks, BATCH)) > 0)
+    while (rows && blocks &&
+           (got = trace_history_blocks(history, &filter, &cursor, blocks, BATCH)) > 0)
         for (size_t i = 0; i < got; i++)
             for (size_t r = 0; r < TRACE_REPEATS; r++) {
                 if (blocks[i].repeats[r].copies < 2)
