@@ -233,8 +233,10 @@ static const struct column diff_columns[] = {
     [DIFF_COPIED] = {"copied_bytes_change", "COPIED", "change of copied bytes",
                      COLUMN_CHANGE_BYTES},
     [DIFF_SPACE] = {"space", "MEMORY", "device, pinned, managed, registered or host", COLUMN_TEXT},
-    [DIFF_SITE] = {"site", "ALLOCATED AT", "the line that allocated it", COLUMN_TEXT,
-                   COLUMN_STRETCH},
+    [DIFF_SITE] =
+        {"site", "LINE",
+         "the line that allocated it; of host memory that only copies tell of, the line that copied it",
+         COLUMN_TEXT, COLUMN_STRETCH},
     [DIFF_DEVICE] = {"device", NULL, "number of the device, as the process counts them",
                      COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
     [DIFF_LIVE_BEFORE] = {"live_bytes_before", NULL, "live bytes in the first", COLUMN_BYTES,

@@ -61,7 +61,8 @@ static const struct column columns[] = {
          COLUMN_BYTES},
     [HOT_SPACE] = {"space", "MEMORY",
                    "device, pinned, managed, registered, or host: pageable memory", COLUMN_TEXT},
-    [HOT_SITE] = {"site", "ALLOCATED AT", "the line that allocated it", COLUMN_TEXT,
+    [HOT_SITE] = {"site", "ALLOCATED AT",
+                  "the line that allocated it; absent where only copies tell of it", COLUMN_TEXT,
                   COLUMN_STRETCH | COLUMN_WIDE},
     [HOT_COPY_SITE] = {"copy_site", "COPIED AT",
                        "the line that copies it; with several, that of the most of its last copies",
@@ -212,7 +213,7 @@ static void lines_cells(struct trace_source *source, struct table *t, const stru
     char label[TRACE_LABEL_MAX], all[TRACE_LABEL_MAX + 32];
     size_t sites = 0;
     uint32_t copier = trace_hot_copy_site(source->history, b, &sites);
-    if (b->site)
+    if (b->site && b->class != TRACE_CLASS_IMPLICIT) /* that one has the line of a copy */
         table_set_text(t, HOT_SITE, trace_names_label(source->names, b->site, label));
     if (sites == 0)
         return;
@@ -327,7 +328,8 @@ static void row_frames(void *context, size_t row, struct json *json)
     const struct found *f = context;
     const struct trace_block *b = &f->blocks[row];
     size_t sites;
-    trace_names_json(f->source->names, b->site, "frames", json);
+    trace_names_json(f->source->names, b->class == TRACE_CLASS_IMPLICIT ? 0 : b->site, "frames",
+                     json);
     trace_names_json(f->source->names, trace_hot_copy_site(f->source->history, b, &sites),
                      "copy_frames", json);
 }

@@ -19,6 +19,7 @@
 enum {
     WASTE_KIND,
     WASTE_SAVED,
+    WASTE_SAVED_NS,
     WASTE_COPIES,
     WASTE_BYTES,
     WASTE_SIZE,
@@ -35,9 +36,11 @@ static const struct column columns[] = {
         {"kind", "WASTE",
          "pageable: copies of memory that is not pinned; repeated: the same range copied again; uncopied: allocated, and never copied, set or prefetched",
          COLUMN_TEXT},
-    [WASTE_SAVED] = {"saved_seconds", "SAVES",
+    [WASTE_SAVED] = {"saved", "SAVES",
                      "of pageable copies: time that pinned memory would save, as an estimate",
-                     COLUMN_AGE, COLUMN_FINE},
+                     COLUMN_AGE, COLUMN_FINE | COLUMN_SCREEN_ONLY},
+    [WASTE_SAVED_NS] = {"saved_ns", NULL, "the same in nanoseconds", COLUMN_NUMBER,
+                        COLUMN_EXPORT_ONLY},
     [WASTE_COPIES] = {"copies", "COPIES",
                       "copies that this is about; of repeated ones, all but the first",
                       COLUMN_NUMBER},
@@ -88,6 +91,7 @@ static void pageable_rows(struct trace_source *source, const struct savings_rate
         table_set_text(t, WASTE_KIND, "pageable");
         table_set_number(t, WASTE_SAVED, savings_ns(rates, copiers[i].pageable.bytes));
         table_set_marks(t, WASTE_SAVED, TABLE_MARK_ESTIMATE);
+        table_set_number(t, WASTE_SAVED_NS, savings_ns(rates, copiers[i].pageable.bytes));
         table_set_number(t, WASTE_COPIES, copiers[i].pageable.copies);
         table_set_number(t, WASTE_BYTES, copiers[i].pageable.bytes);
         table_set_text(t, WASTE_COPY_SITE,
@@ -116,7 +120,7 @@ static void repeated_rows(struct trace_source *source, struct table *t)
         table_set_text(t, WASTE_WAY,
                        r->direction < TRACE_DIRECTIONS ? ways[r->direction] : ways[0]);
         table_set_text(t, WASTE_SPACE, host ? "host" : trace_space_name(b->space));
-        if (b->site)
+        if (b->site && b->class != TRACE_CLASS_IMPLICIT)
             table_set_text(t, WASTE_SITE, trace_names_label(source->names, b->site, label));
         if (copier)
             table_set_text(t, WASTE_COPY_SITE, trace_names_label(source->names, copier, label));
@@ -164,8 +168,7 @@ static void waste_extra(void *context, struct json *json)
     json_object_begin(json);
     json_field_u64(json, "pageable_bytes_per_second", told->rates.pageable);
     json_field_u64(json, "pinned_bytes_per_second", told->rates.pinned);
-    json_field_double(json, "saved_seconds",
-                      (double)savings_ns(&told->rates, t.pageable.bytes) / 1e9);
+    json_field_u64(json, "saved_ns", savings_ns(&told->rates, t.pageable.bytes));
     json_object_end(json);
     json_field_u64(json, "pageable_bytes", t.pageable.bytes);
     json_field_u64(json, "repeated_copies", t.repeated);
