@@ -193,6 +193,95 @@ class RunTest(TraceTest):
         self.assertTrue(any(line and "copy_labels" in line for line in lines), lines)
 
 
+    def test_python_lines_are_the_users_own(self):
+        program = self.folder / "job.py"
+        package = self.folder / "lib/python3/site-packages"
+        package.mkdir(parents=True)
+        (package / "wrapper.py").write_text(PYTHON_PACKAGE)
+        program.write_text(PYTHON_PROGRAM)
+        dump = self.folder / "python.trace"
+        self.memoir("trace", "run", "-q", "-o", dump, PYTHON, program, more={"PYTHONPATH": str(package)})
+        rows = self.json("trace", "hot", dump, "--space", "device")["buffers"]
+        self.assertEqual([(row["copies"], row["site"]) for row in rows], [(3, "job.py:6 in make")])
+        self.assertEqual(rows[0]["copy_site"], "job.py:10 in send")
+        self.assertIn("wrapper.py", json.dumps(rows[0]["frames"]))
+
+
+class SharedTest(TraceTest):
+    """With an observer of the whole machine, as memoird has one."""
+
+    def setUp(self):
+        super().setUp()
+        self.socket = self.folder / "observe.sock"
+        name = f"shared-{os.getpid()}"
+        ready, write = os.pipe()
+        self.observer = subprocess.Popen([*STAGE.prefix, OBSERVE, "--all", "--name", name, "--socket", self.socket, "--ready", str(write)],
+                                         env=self.environment, pass_fds=[write], stderr=subprocess.DEVNULL)
+        self.addCleanup(self.observer.wait)
+        self.addCleanup(self.observer.terminate)
+        os.close(write)
+        with os.fdopen(ready) as pipe:
+            self.assertEqual(pipe.read(), "ready\n")
+
+    def test_commands_ask_it_and_leave_it_running(self):
+        dump = self.folder / "run.trace"
+        self.memoir("trace", "run", "--socket", self.socket, "-q", "-o", dump, TRAIN, "--steps", "5", "--step-ms", "1")
+        self.assertEqual(self.json("trace", "load", dump)["copies"]["from_device"]["count"], 5)
+        drive = self.drive()
+        self.memoir("trace", "attach", "--socket", self.socket, drive.pid)
+        drive.ok("context", 0)
+        drive.ok("alloc", 3 * MIB)
+        listed = self.json("trace", "list", "--socket", self.socket)["processes"]
+        self.assertEqual([p["device_bytes"] for p in listed if p["pid"] == drive.pid], [3 * MIB])
+        self.assertEqual(len(self.json("trace", "cold", "--socket", self.socket, drive.pid)["buffers"]), 1)
+        self.assertIsNone(self.observer.poll())
+
+
+class KeepTest(TraceTest):
+    def test_an_observer_ends_some_time_after_its_process(self):
+        sleeper = subprocess.Popen(["sleep", "infinity"])
+        observer = subprocess.Popen([*STAGE.prefix, OBSERVE, "--pid", str(sleeper.pid), "--keep", "1"], env=self.environment, stderr=subprocess.DEVNULL)
+        self.addCleanup(observer.kill)
+        time.sleep(0.1)
+        self.assertIsNone(observer.poll())
+        sleeper.kill()
+        sleeper.wait()
+        self.assertEqual(observer.wait(PATIENCE_S), 0)
+
+
+PYTHON = shutil.which("python3", path="/usr/bin") or sys.executable
+PYTHON_PACKAGE = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+context = ctypes.c_void_p()
+assert cuda.cuInit(0) == 0
+assert cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+
+def allocate(size):
+    address = ctypes.c_uint64()
+    assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size)) == 0
+    return address
+
+def copy(address, data):
+    assert cuda.cuMemcpyHtoD_v2(address, data, ctypes.c_size_t(len(data))) == 0
+"""
+PYTHON_PROGRAM = """
+import wrapper
+
+def make():
+    # the line below is the user's
+    return wrapper.allocate(1 << 20)
+
+def send(buffer):
+    data = bytes(1 << 16)
+    wrapper.copy(buffer, data)
+
+buffer = make()
+for i in range(3):
+    send(buffer)
+"""
+
+
 def stat_mode(path):
     return os.stat(path).st_mode & 0o777
 
@@ -285,8 +374,8 @@ class AttachTest(TraceTest):
         self.assertEqual({event["allocation"] for event in told["events"] if event["allocation"]}, {1, 2})
         times = [event["at_ns"] for event in told["events"]]
         self.assertEqual(times, sorted(times))
-        self.assertIn("command_alloc", told["events"][0]["site"])
-        by_line = self.json("trace", "history", drive.pid, "--site", "command_alloc")
+        self.assertIn("alloc_device", told["events"][0]["site"])
+        by_line = self.json("trace", "history", drive.pid, "--site", "alloc_device")
         self.assertEqual(by_line["allocations"], 2)
         self.memoir("trace", "history", drive.pid, "0x123", check=3)
         self.memoir("trace", "history", drive.pid, "--site", "no such line", check=3)
