@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cuda"))
@@ -107,6 +106,18 @@ class TraceTest(unittest.TestCase):
         self.addCleanup(lambda: self.memoir("trace", "stop", drive.pid, check=None))
         drive.ok("context", 0)
         return drive
+
+    def observer(self, *arguments):
+        """An observer that has attached its probes."""
+        ready, write = os.pipe()
+        process = subprocess.Popen([*STAGE.prefix, OBSERVE, *arguments, "--ready", str(write)], env=self.environment, pass_fds=[write],
+                                   stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
+        os.close(write)
+        with os.fdopen(ready) as pipe:
+            self.assertEqual(pipe.read(), "ready\n")
+        return process
 
     def listed(self, pid):
         for process in self.json("trace", "list")["processes"]:
@@ -214,14 +225,7 @@ class SharedTest(TraceTest):
         super().setUp()
         self.socket = self.folder / "observe.sock"
         name = f"shared-{os.getpid()}"
-        ready, write = os.pipe()
-        self.observer = subprocess.Popen([*STAGE.prefix, OBSERVE, "--all", "--name", name, "--socket", self.socket, "--ready", str(write)],
-                                         env=self.environment, pass_fds=[write], stderr=subprocess.DEVNULL)
-        self.addCleanup(self.observer.wait)
-        self.addCleanup(self.observer.terminate)
-        os.close(write)
-        with os.fdopen(ready) as pipe:
-            self.assertEqual(pipe.read(), "ready\n")
+        self.shared = self.observer("--all", "--name", name, "--socket", self.socket)
 
     def test_commands_ask_it_and_leave_it_running(self):
         dump = self.folder / "run.trace"
@@ -234,15 +238,13 @@ class SharedTest(TraceTest):
         listed = self.json("trace", "list", "--socket", self.socket)["processes"]
         self.assertEqual([p["device_bytes"] for p in listed if p["pid"] == drive.pid], [3 * MIB])
         self.assertEqual(len(self.json("trace", "cold", "--socket", self.socket, drive.pid)["buffers"]), 1)
-        self.assertIsNone(self.observer.poll())
+        self.assertIsNone(self.shared.poll())
 
 
 class KeepTest(TraceTest):
     def test_an_observer_ends_some_time_after_its_process(self):
         sleeper = subprocess.Popen(["sleep", "infinity"])
-        observer = subprocess.Popen([*STAGE.prefix, OBSERVE, "--pid", str(sleeper.pid), "--keep", "1"], env=self.environment, stderr=subprocess.DEVNULL)
-        self.addCleanup(observer.kill)
-        time.sleep(0.1)
+        observer = self.observer("--pid", str(sleeper.pid), "--keep", "1")
         self.assertIsNone(observer.poll())
         sleeper.kill()
         sleeper.wait()
