@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/version.h"
+#include "nvml/worker.h"
 #include "observe/observer.h"
 
 enum {
@@ -189,6 +190,8 @@ static bool name_fits(const char *name)
 
 int main(int argc, char **argv)
 {
+    if (nvml_worker_is_this(argc, argv))
+        return nvml_worker_main();
     struct observer_options o = {.stream_fd = -1, .ready_fd = -1};
     char name[32];
     int option, index = 0;

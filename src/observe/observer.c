@@ -20,6 +20,7 @@
 #include "book/identity.h"
 #include "ledger/proc.h"
 #include "observe/control.h"
+#include "observe/device_facts.h"
 #include "observe/kernel.h"
 #include "observe/observed.h"
 #include "observe/observer_internal.h"
@@ -141,6 +142,15 @@ static void on_library(void *context, const struct probe_table *table, int fd, c
         log_info("probes on %d functions of '%s'", n, path);
 }
 
+/* If the process lacked memory on a device: who else holds what there? */
+static void failure_ask(struct observer *o, struct observed *p)
+{
+    struct trace_failure failure;
+    if (trace_history_failures(observed_history(p), &failure, 1) == 1 && failure.out_of_memory &&
+        !failure.capacity_bytes && failure.device >= 0)
+        device_facts_ask(o->facts, observed_pid(p), failure.device);
+}
+
 static void on_record(void *context, const void *record, size_t bytes)
 {
     struct observer *o = context;
@@ -158,6 +168,8 @@ static void on_record(void *context, const void *record, size_t bytes)
         p = process_for(o, (pid_t)event->pid, event->generation);
         if (p)
             observed_event(p, event);
+        if (p && event->kind == TRACE_FAILED && o->facts)
+            failure_ask(o, p);
     } else if (kind == WIRE_RECORD_STACK && bytes >= sizeof(*stack)) {
         p = process_for(o, (pid_t)stack->pid, stack->generation);
         if (p)
@@ -317,6 +329,8 @@ static int start(struct observer *o)
         o->streams = true;
         r = trace_stream_writer_init(&o->stream, STREAM_BYTES_MAX);
     }
+    if (r == 0 && device_facts_new(&o->facts) < 0)
+        log_warn("NVML is not asked about failed allocations: %m");
     if (r == 0 && options->socket)
         r = control_new(o, options->socket, &o->control);
     if (r < 0) {
@@ -336,6 +350,18 @@ static int start(struct observer *o)
             log_error("%s", why);
     }
     return r;
+}
+
+/* NVML told about a device on which an allocation failed. */
+static void facts_take(struct observer *o)
+{
+    struct device_answer answer;
+    if (device_facts_take(o->facts, &answer) < 0)
+        return;
+    struct observed *p = observer_find_any(o, answer.pid);
+    if (p)
+        trace_history_failure_context(observed_history(p), answer.capacity_bytes, answer.used_bytes,
+                                      answer.others, answer.n_others);
 }
 
 /* ---- dumps ---- */
@@ -369,6 +395,10 @@ int observer_dump(struct observer *o, pid_t pid, int fd)
     struct observed *p = observer_find_any(o, pid);
     if (!p)
         return -ESRCH;
+    if (o->facts) {
+        device_facts_settle(o->facts, pid);
+        facts_take(o);
+    }
     int child = dump_in_child(o, p, fd);
     if (child < 0)
         return child;
@@ -390,7 +420,7 @@ static void children_reap(struct observer *o)
 
 /* ---- the loop ---- */
 
-enum { SOURCE_RING, SOURCE_TICK, SOURCE_SIGNAL, SOURCE_CONTROL };
+enum { SOURCE_RING, SOURCE_TICK, SOURCE_SIGNAL, SOURCE_CONTROL, SOURCE_FACTS };
 
 static int watch(int epoll, int fd, uint32_t what)
 {
@@ -473,6 +503,8 @@ static int loop_run(struct observer *o, int signals)
         r = watch(epoll, signals, SOURCE_SIGNAL);
     if (r == 0 && o->control)
         r = watch(epoll, control_fd(o->control), SOURCE_CONTROL);
+    if (r == 0 && o->facts)
+        r = watch(epoll, device_facts_fd(o->facts), SOURCE_FACTS);
     while (r == 0 && !o->stopping) {
         struct epoll_event events[8];
         int n = epoll_wait(epoll, events, 8, busy_wait(o));
@@ -483,6 +515,8 @@ static int loop_run(struct observer *o, int signals)
                 on_tick(o, tick, &ticks);
             else if (events[i].data.u32 == SOURCE_SIGNAL)
                 on_signal(o, signals);
+            else if (events[i].data.u32 == SOURCE_FACTS)
+                facts_take(o);
             else
                 control_serve(o->control);
         }
@@ -510,6 +544,7 @@ static void finish(struct observer *o)
     for (size_t i = 0; i < OBSERVER_ENDED_MAX; i++)
         observed_free(o->ended[i]);
     control_free(o->control);
+    device_facts_free(o->facts);
     stacks_free(o->stacks);
     if (o->streams)
         trace_stream_writer_release(&o->stream);

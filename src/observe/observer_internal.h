@@ -11,6 +11,7 @@
 #include "trace/stream.h"
 
 struct control;
+struct device_facts;
 struct kernel;
 struct observed;
 struct stacks;
@@ -20,6 +21,7 @@ struct observer {
     struct kernel *kernel;
     struct stacks *stacks;
     struct control *control;
+    struct device_facts *facts; /* NULL: NVML is not asked */
     struct trace_stream_writer stream;
     bool streams;
     struct observed *running[WIRE_PROCESSES_MAX]; /* by PID % WIRE_PROCESSES_MAX, then the next free place */

@@ -480,6 +480,26 @@ class OomTest(TraceTest):
         drive.close()
         self.assertIn("asked for 943.7 MB", self.memoir("trace", "oom", dump).stdout)
 
+    def test_the_driver_tells_the_devices_size_and_its_other_processes(self):
+        self.environment |= {"MEMOIR_NVML": str(STANDIN / "libnvidia-ml.so.1"), "MEMOIR_STANDIN_MEMORY": str(1 << 30)}
+        other = self.drive(MEMOIR_STANDIN_MEMORY=str(1 << 30))
+        other.ok("context", 0)
+        other.ok("alloc", 200 * MIB)
+        drive = self.attached(MEMOIR_STANDIN_MEMORY=str(1 << 30))
+        drive.ok("alloc", 300 * MIB)
+        self.assertEqual(drive("alloc", 900 * MIB)["result"], 2)
+        told = self.json("trace", "oom", drive.pid)
+        self.assertAlmostEqual(told["failure"]["capacity_bytes"], 1 << 30, delta=32 * MIB)  # with what the driver keeps
+        self.assertGreaterEqual(told["failure"]["used_bytes"], 500 * MIB)
+        others = [row for row in told["holders"] if row["pid"] == other.pid]
+        self.assertGreaterEqual(others[0]["bytes"], 200 * MIB)
+        self.assertRegex(told["sentence"], rf"of 1\.1 GB were held by .*cuda_drive \(PID {other.pid}, ")
+
+    def test_the_sentence_ends_the_summary_of_a_run(self):
+        done = self.memoir("trace", "run", TRAIN, "--steps", "2", check=1, more={"MEMOIR_STANDIN_MEMORY": str(200 * MIB)})
+        self.assertIn("Out of memory\n", done.stderr)
+        self.assertRegex(done.stderr, r"cuda_train \(PID \d+\) asked for .* on device 0 at .*device_alloc.* and failed: ")
+
 
 class OwnersTest(TraceTest):
     def test_rows_sum_to_the_drivers_figure(self):
