@@ -120,6 +120,7 @@ static const struct option_spec stop_options[] = {
 struct stopping {
     bool quiet;
     size_t stopped, failed;
+    size_t stale; /* sockets of observers that were killed */
 };
 
 static void stop_one(void *context, const char *socket, pid_t pid)
@@ -129,7 +130,7 @@ static void stop_one(void *context, const char *socket, pid_t pid)
         return; /* memoird's own observer is memoird's */
     int r = trace_observer_stop(socket);
     if (r == -ENOENT || r == -ECONNREFUSED) {
-        unlink(socket); /* its observer was killed */
+        s->stale += unlink(socket) == 0; /* its observer was killed */
         return;
     }
     if (r < 0) {
@@ -154,6 +155,11 @@ static int stop_run(const void *values, const struct operands *operands)
             return r;
         trace_observer_socket(pid, socket);
         stop_one(&s, socket, pid);
+        if (s.stale) {
+            fflush(stdout);
+            r = trace_observer_orphans();
+            return r == 0 ? COMMAND_OK : COMMAND_FAILED;
+        }
         if (s.failed == 0 && s.stopped == 0) {
             command_fail("no observer of its own traces process %d%s", (int)pid,
                          access(TRACE_ASK_SOCKET, F_OK) == 0

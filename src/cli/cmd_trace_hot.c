@@ -268,52 +268,13 @@ void trace_hot_table(struct table *table)
     table_init(table, columns);
 }
 
-/* ---- on screen ---- */
+static const struct trace_detail details[] = {
+    {HOT_SITE, "allocated at"}, {HOT_COPY_SITE, "copied at"}, {HOT_SYSTEM, "system"}, {0, NULL}};
 
-static void detail(const struct table *t, size_t row, size_t column, const char *word,
-                   const struct term *term, struct buffer *out)
-{
-    const struct cell *cell = table_cell(t, row, column);
-    if (!cell->present)
-        return;
-    buffer_printf(out, "%*s%s%-13s%s", DETAIL_INDENT, "", term_style(term, STYLE_DIM), word,
-                  term_plain(term, STYLE_DIM));
-    unsigned used = DETAIL_INDENT + 13;
-    term_append(term, out, cell->text, term->width > used + 8 ? term->width - used : 0);
-    buffer_append_char(out, '\n');
-}
-
-/* Lines of code have no room beside the figures on most screens: they follow below. */
 int trace_hot_text(const struct table *table, const struct table_layout *layout,
                    const struct term *term, struct buffer *out)
 {
-    struct column narrow[sizeof(columns) / sizeof(columns[0])];
-    struct table figures = *table;
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer text = BUFFER_INIT(TRACE_OUTPUT_MAX);
-    if (!term->width || term->width >= WIDE_COLUMNS)
-        return table_print(table, layout, term, out);
-    memcpy(narrow, columns, sizeof(columns));
-    narrow[HOT_SITE].flags = narrow[HOT_COPY_SITE].flags = narrow[HOT_SYSTEM].flags =
-        COLUMN_EXPORT_ONLY;
-    figures.columns = narrow;
-    int r = table_print(&figures, layout, term, &text);
-    if (r < 0)
-        return r;
-    const char *line = buffer_string(&text);
-    for (size_t i = 0; *line; i++) {
-        size_t len = strcspn(line, "\n");
-        buffer_append(out, line, len);
-        buffer_append_char(out, '\n');
-        line += len + (line[len] == '\n');
-        if (i < layout->header)
-            continue;
-        size_t row = i - layout->header;
-        detail(table, row, HOT_SITE, "allocated at", term, out);
-        detail(table, row, HOT_COPY_SITE, "copied at", term, out);
-        detail(table, row, HOT_SYSTEM, "system", term, out);
-    }
-    return out->error;
+    return trace_print_details(table, layout, details, term, out);
 }
 
 /* ---- the commands ---- */
@@ -380,7 +341,7 @@ static int look(const struct command *command, const struct trace_values *v,
         .schema = hot ? "memoir.trace.hot/1" : "memoir.trace.cold/1",
         .rows = "buffers",
         .empty = hot ? "No buffer was copied over the bus." : "No allocation is live.",
-        .text = trace_hot_text,
+        .details = details,
         .row_extra = row_frames,
         .copies = true,
         .context = &found,

@@ -80,6 +80,9 @@ static const struct option_spec options[] = {
     {0},
 };
 
+static const struct trace_detail details[] = {
+    {WASTE_SITE, "allocated at"}, {WASTE_COPY_SITE, "copied at"}, {0, NULL}};
+
 static void pageable_rows(struct trace_source *source, const struct savings_rates *rates,
                           struct table *t)
 {
@@ -197,6 +200,7 @@ static int waste_run(const void *values, const struct operands *operands)
     struct trace_print print = {
         .schema = "memoir.trace.waste/1",
         .rows = "waste",
+        .details = details,
         .empty =
             "No waste: copies are of pinned memory, nothing was copied twice, and all allocations were copied.",
         .extra = waste_extra,

@@ -116,14 +116,22 @@ int trace_source_fetch(const struct trace_values *values, pid_t pid, struct buff
 
 /* ---- printing (trace_print.c) ---- */
 
+/* Text columns that have no room beside figures on most screens: below TRACE_WIDE columns they follow on lines of their own. */
+enum { TRACE_WIDE = 180 };
+struct trace_detail {
+    size_t column;
+    const char *word; /* before the text; NULL ends the list */
+};
+int trace_print_details(const struct table *table, const struct table_layout *layout,
+                        const struct trace_detail *details, const struct term *term,
+                        struct buffer *out);
+
 /* Print a table as the options say. JSON is an object with "schema", "time", "process" and `rows`. `extra` (NULL is fine) adds fields to
  * the object, `row_extra` to each row's. `empty` is said on stderr where there are no rows. */
 struct trace_print {
     const char *schema, *rows, *empty;
-    bool copies; /* rows tell whether copies were of pinned memory */
-    /* Print the rows for people; NULL: table_print(). */
-    int (*text)(const struct table *table, const struct table_layout *layout,
-                const struct term *term, struct buffer *out);
+    bool copies;                        /* rows tell whether copies were of pinned memory */
+    const struct trace_detail *details; /* NULL: none */
     void (*extra)(void *context, struct json *json);
     void (*row_extra)(void *context, size_t row, struct json *json);
     void *context;

@@ -22,7 +22,7 @@ void trace_hot_table(struct table *table);
 void trace_hot_row(struct trace_source *source, struct table *table,
                    const struct trace_block *block, uint64_t now_ns);
 
-/* Rows for people, over several lines each where the screen is not wide. As table_print(). */
+/* Rows for people, as table_print(), with lines of code below the figures where the screen is not wide. */
 struct buffer;
 struct table_layout;
 struct term;

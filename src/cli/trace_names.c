@@ -14,7 +14,7 @@
 #include "nvml/owners.h"
 #include "site/symbols.h"
 
-enum { ANSWER_TIMEOUT_MS = 5000, RESULTS_BYTES_MAX = 256 << 20 };
+enum { ANSWER_TIMEOUT_MS = 5000, RESULTS_BYTES_MAX = 256 << 20, FETCH_MAX = 256 };
 
 struct trace_names {
     struct symbolizer *symbolizer; /* NULL: none */
@@ -148,17 +148,15 @@ static bool is_trusted(const struct trace_names *names, const struct trace_modul
            (uint64_t)info.st_mtim.tv_sec < since_s && (uint64_t)info.st_ctim.tv_sec < since_s;
 }
 
-static void frame_name(struct trace_names *names, uint32_t site, unsigned number,
-                       const struct trace_frame *frame)
+/* What to ask about a frame; false: nothing, or its names are known. */
+static bool query_of(const struct trace_names *names, const struct trace_frame *frame,
+                     struct symbol_query *ret_query)
 {
     const struct trace_line *known;
-    const struct symbol_frame *found;
-    struct trace_line lines[TRACE_LINES_MAX];
-    size_t n = 0;
     if (!names->symbolizer || !frame->module || frame->module->path[0] != '/' ||
         trace_frame_lines(frame, &known) > 0 || !is_trusted(names, frame->module))
-        return;
-    struct symbol_query query = {
+        return false;
+    *ret_query = (struct symbol_query){
         .path = frame->module->path,
         .build_id = frame->module->build_id,
         .build_id_len = frame->module->build_id_len,
@@ -166,6 +164,18 @@ static void frame_name(struct trace_names *names, uint32_t site, unsigned number
         .pid = names->pid,
         .is_return_address = true,
     };
+    return true;
+}
+
+static void frame_name(struct trace_names *names, uint32_t site, unsigned number,
+                       const struct trace_frame *frame)
+{
+    const struct symbol_frame *found;
+    struct trace_line lines[TRACE_LINES_MAX];
+    struct symbol_query query;
+    size_t n = 0;
+    if (!query_of(names, frame, &query))
+        return;
     int r = symbolizer_resolve(names->symbolizer, &query, &found, &n);
     if (r < 0 && names->pid && names->here) { /* it may have ended meanwhile */
         query.pid = 0;
@@ -190,9 +200,57 @@ static void site_name(struct trace_names *names, uint32_t number)
         frame_name(names, number, i, &site->frames[i]);
 }
 
+static int by_code(const void *a, const void *b)
+{
+    const struct trace_frame *x = *(const struct trace_frame *const *)a;
+    const struct trace_frame *y = *(const struct trace_frame *const *)b;
+    int order = strcmp(x->module->path, y->module->path);
+    return order ? order : (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* Look up the frames of one module together, which is several times faster than one by one. Returns how many these were. */
+static size_t module_fetch(struct trace_names *names, const struct trace_frame **frames, size_t n)
+{
+    uint64_t offsets[FETCH_MAX];
+    struct symbol_query query;
+    size_t used = 0, count = 0;
+    for (; used < n && count < FETCH_MAX &&
+           strcmp(frames[used]->module->path, frames[0]->module->path) == 0;
+         used++)
+        if (count == 0 || offsets[count - 1] != frames[used]->offset)
+            offsets[count++] = frames[used]->offset;
+    if (count > 1 && query_of(names, frames[0], &query))
+        symbolizer_prefetch(names->symbolizer, &query, offsets, count);
+    return used;
+}
+
 void trace_names_all(struct trace_names *names)
 {
     uint32_t last = trace_sites_last(names->sites);
+    const struct trace_frame **frames = NULL;
+    struct symbol_query query;
+    size_t n = 0, cap = 0;
+    for (uint32_t i = 1; i <= last; i++) {
+        const struct trace_site *site = trace_sites_get(names->sites, i);
+        for (unsigned k = 0; site && k < site->n_frames; k++) {
+            if (!query_of(names, &site->frames[k], &query))
+                continue;
+            if (n == cap) {
+                size_t more = cap ? cap * 2 : 1024;
+                const struct trace_frame **grown = reallocarray(frames, more, sizeof(*frames));
+                if (!grown)
+                    break; /* then they are looked up one by one */
+                frames = grown;
+                cap = more;
+            }
+            frames[n++] = &site->frames[k];
+        }
+    }
+    if (n)
+        qsort(frames, n, sizeof(*frames), by_code);
+    for (size_t i = 0; i < n;)
+        i += module_fetch(names, frames + i, n - i);
+    free(frames);
     for (uint32_t i = 1; i <= last; i++)
         site_name(names, i);
 }

@@ -1,5 +1,7 @@
 /* Printing tables and words of `memoir trace`. See trace.h. */
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
@@ -14,6 +16,8 @@
 #include "cli/table.h"
 #include "cli/trace.h"
 #include "ledger/ledger.h"
+
+enum { DETAIL_INDENT = 8, DETAIL_WORD = 13 };
 
 const char *trace_space_name(unsigned space)
 {
@@ -97,6 +101,50 @@ void trace_print_process(const struct trace_source *source, struct json *json)
     json_object_end(json);
 }
 
+static void detail_print(const struct cell *cell, const char *word, const struct term *term,
+                         struct buffer *out)
+{
+    unsigned used = DETAIL_INDENT + DETAIL_WORD;
+    if (!cell->present)
+        return;
+    buffer_printf(out, "%*s%s%-*s%s", DETAIL_INDENT, "", term_style(term, STYLE_DIM), DETAIL_WORD,
+                  word, term_plain(term, STYLE_DIM));
+    term_append(term, out, cell->text, term->width > used + 8 ? term->width - used : 0);
+    buffer_append_char(out, '\n');
+}
+
+int trace_print_details(const struct table *table, const struct table_layout *layout,
+                        const struct trace_detail *details, const struct term *term,
+                        struct buffer *out)
+{
+    struct table figures = *table;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer text = BUFFER_INIT(TRACE_OUTPUT_MAX);
+    if (!term->width || term->width >= TRACE_WIDE)
+        return table_print(table, layout, term, out);
+    MEMOIR_CLEANUP(freep)
+    struct column *columns = calloc(table->n_columns + 1, sizeof(*columns));
+    if (!columns)
+        return -ENOMEM;
+    memcpy(columns, table->columns, table->n_columns * sizeof(*columns));
+    for (const struct trace_detail *d = details; d->word; d++)
+        columns[d->column].flags = COLUMN_EXPORT_ONLY;
+    figures.columns = columns;
+    int r = table_print(&figures, layout, term, &text);
+    if (r < 0)
+        return r;
+    const char *line = buffer_string(&text);
+    for (size_t i = 0; *line; i++) { /* a line for each row, after that of the header */
+        size_t len = strcspn(line, "\n");
+        buffer_append(out, line, len);
+        buffer_append_char(out, '\n');
+        line += len + (line[len] == '\n');
+        for (const struct trace_detail *d = details; i >= layout->header && d->word; d++)
+            detail_print(table_cell(table, i - layout->header, d->column), d->word, term, out);
+    }
+    return out->error;
+}
+
 static int print_json(const struct trace_source *source, const struct table *table,
                       const struct trace_print *print, struct buffer *out)
 {
@@ -136,7 +184,8 @@ int trace_print_table(const struct trace_source *source, const struct table *tab
     else if (r == 0 && v->csv)
         r = table_print_csv(table, &layout, &out);
     else if (r == 0 && table->n_rows)
-        r = (print->text ? print->text : table_print)(table, &layout, &term, &out);
+        r = print->details ? trace_print_details(table, &layout, print->details, &term, &out)
+                           : table_print(table, &layout, &term, &out);
     else if (r == 0)
         fprintf(stderr, "%s\n", print->empty);
     if (r < 0)

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <memoir/memoir.h>
+
 #include "base/cleanup.h"
 
 enum { BATCH = 256 };
@@ -114,6 +116,20 @@ size_t trace_waste_uncopied(struct trace_history *history, struct trace_uncopied
 
 /* ---- again and again ---- */
 
+/* Only the side that is read tells of waste: a buffer that is written again and again may get other bytes each time. */
+static bool is_source(const struct trace_block *b, uint8_t direction)
+{
+    bool device = b->space == MEMOIR_SPACE_DRAM || b->space == MEMOIR_SPACE_MANAGED;
+    switch (direction) {
+    case TRACE_TO_DEVICE:
+        return b->space != MEMOIR_SPACE_DRAM;
+    case TRACE_FROM_DEVICE:
+        return device;
+    default: /* the two sides cannot be told apart */
+        return b->read.copies > 0;
+    }
+}
+
 static uint64_t again_bytes(const struct trace_again *a)
 {
     return (a->repeat.copies - 1) * a->repeat.size;
@@ -138,7 +154,8 @@ size_t trace_waste_repeats(struct trace_history *history, size_t k, struct trace
            (got = trace_history_blocks(history, &filter, &cursor, blocks, BATCH)) > 0)
         for (size_t i = 0; i < got; i++)
             for (size_t r = 0; r < TRACE_REPEATS; r++) {
-                if (blocks[i].repeats[r].copies < 2)
+                if (blocks[i].repeats[r].copies < 2 ||
+                    !is_source(&blocks[i], blocks[i].repeats[r].direction))
                     continue;
                 if (n == cap) { /* keep the best */
                     qsort(rows, n, sizeof(*rows), by_again);

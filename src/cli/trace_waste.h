@@ -18,7 +18,7 @@ struct trace_uncopied {
 };
 size_t trace_waste_uncopied(struct trace_history *history, struct trace_uncopied **ret_rows);
 
-/* A range of a block that was copied again and again in one direction. */
+/* A range that was read by copies again and again, in one direction. */
 struct trace_again {
     struct trace_block block;
     struct trace_repeat repeat;

@@ -19,7 +19,11 @@
 #include "nvml/nvml.h"
 #include "nvml/visible.h"
 
-enum state { IDLE, ASKED, ANSWERED }; /* ASKED: the thread works on it; ANSWERED: the loop has not taken it */
+enum state {
+    IDLE,
+    ASKED,
+    ANSWERED
+}; /* ASKED: the thread works on it; ANSWERED: the loop has not taken it */
 
 struct device_facts {
     int fd; /* eventfd */
@@ -167,7 +171,8 @@ static void environment_read(struct device_facts *f, pid_t pid)
     if (!f->environment)
         f->environment = malloc(DEVICE_FACTS_ENVIRON_MAX);
     snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
-    MEMOIR_CLEANUP(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     while (fd >= 0 && f->environment && f->environment_len < DEVICE_FACTS_ENVIRON_MAX) {
         ssize_t n = read(fd, f->environment + f->environment_len,
                          DEVICE_FACTS_ENVIRON_MAX - f->environment_len);

@@ -13,7 +13,7 @@
 struct device_facts;
 
 enum {
-    DEVICE_FACTS_WAIT_MS = 3000,  /* for NVML */
+    DEVICE_FACTS_WAIT_MS = 3000,   /* for NVML */
     DEVICE_FACTS_SETTLE_MS = 1000, /* for an answer, before a dump */
     DEVICE_FACTS_ENVIRON_MAX = 1 << 20,
 };

@@ -317,6 +317,11 @@ class HotTest(TraceTest):
         self.assertIn("copy_batch", rows[0]["copy_site"])
         rows = self.json("trace", "hot", self.dump, "--space", "pinned")["buffers"]
         self.assertEqual({row["space"] for row in rows}, {"pinned"})
+        rows = self.json("trace", "hot", self.dump, "--space", "host")["buffers"]
+        self.assertTrue(rows)
+        self.assertEqual({row["space"] for row in rows}, {"host"})
+        self.memoir("trace", "hot", self.dump, "--space", "banana", check=2)
+        self.memoir("trace", "hot", self.dump, "-n", "0", check=2)
         rows = self.json("trace", "cold", self.dump, "-n", 500)["buffers"]
         self.assertEqual(rows[0]["copies"], 0)
         self.assertEqual(rows, sorted(rows, key=lambda row: row["copies"]))
@@ -339,8 +344,10 @@ class HotTest(TraceTest):
         slow = self.json("trace", "waste", self.dump, "--pageable-rate", "1GB", "--pinned-rate", "2GB")["waste"]
         labels = next(row for row in slow if row["kind"] == "pageable" and "copy_labels" in row["copy_site"])
         self.assertAlmostEqual(labels["saved_ns"], 20 * MIB / 2, delta=2)
-        again = next(row for row in told["waste"] if row["kind"] == "repeated")
-        self.assertEqual((again["copies"], again["size_bytes"]), (19, 4 * MIB))
+        again = [row for row in told["waste"] if row["kind"] == "repeated" and row["direction"] == "to_device"]
+        self.assertEqual((again[0]["copies"], again[0]["size_bytes"], again[0]["space"]), (19, MIB, "host"))
+        self.assertEqual(sum(row["copies"] for row in again if row["space"] == "pinned"), 20 - 4)  # of four stages
+        self.assertNotIn("device", {row["space"] for row in again})  # that side is written
         self.assertIn(96 * MIB, {row["bytes"] for row in told["waste"] if row["kind"] == "uncopied"})
         self.memoir("trace", "waste", self.dump, "--pinned-rate", "0", check=2)
 
@@ -429,6 +436,12 @@ class AttachTest(TraceTest):
         self.assertIsNone(self.listed(train.pid))
 
     def test_probes_of_a_killed_observer_are_found_and_removed(self):
+        self.orphaned(lambda drive: ())
+
+    def test_stop_of_a_process_removes_what_its_killed_observer_left(self):
+        self.orphaned(lambda drive: (drive.pid,))
+
+    def orphaned(self, which):
         drive = self.attached()
         drive.ok("alloc", MIB)
         observer = next(int(p.name) for p in pathlib.Path("/proc").iterdir()
@@ -438,7 +451,7 @@ class AttachTest(TraceTest):
                                   if "whose observer is gone" in f["finding"]], "the orphan")
         self.assertIn(f"pid-{drive.pid}", found[0]["finding"])
         self.assertEqual(found[0]["status"], "warn")
-        self.assertIn(f"pid-{drive.pid}", self.memoir("trace", "stop").stdout)
+        self.assertIn(f"pid-{drive.pid}", self.memoir("trace", "stop", *which(drive)).stdout)
         after = json.loads(self.memoir("doctor", "--json", check=None).stdout)["findings"]
         self.assertFalse([f for f in after if "whose observer is gone" in f["finding"]])
 
