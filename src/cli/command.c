@@ -20,12 +20,12 @@
 #include "cli/process_word.h"
 #include "cli/term.h"
 
-enum { MESSAGE_MAX = 65536, FRAME_EXTRA_MAX = 65536 };
+enum { MESSAGE_MAX = 65536, FRAME_EXTRA_MAX = 65536, PARTS_MAX = 32 };
 
 const struct command *const commands[] = {
-    &cmd_top,   &cmd_ps,     &cmd_devices, &cmd_buffers, &cmd_sites,  &cmd_flame, &cmd_leaks,
-    &cmd_heap,  &cmd_query,  &cmd_log,     &cmd_history, &cmd_exited, &cmd_run,   &cmd_open,
-    &cmd_token, &cmd_doctor, &cmd_demo,    &cmd_help,    NULL,
+    &cmd_top,  &cmd_ps,    &cmd_devices, &cmd_buffers, &cmd_sites,  &cmd_flame, &cmd_leaks,
+    &cmd_heap, &cmd_query, &cmd_log,     &cmd_history, &cmd_exited, &cmd_run,   &cmd_trace,
+    &cmd_open, &cmd_token, &cmd_doctor,  &cmd_demo,    &cmd_help,   NULL,
 };
 
 static struct sigaction inherited_pipe;
@@ -40,21 +40,70 @@ void command_restore_signals(void)
     sigaction(SIGPIPE, &inherited_pipe, NULL);
 }
 
+const char *command_last_word(const struct command *command)
+{
+    const char *space = strrchr(command->name, ' ');
+    return space ? space + 1 : command->name;
+}
+
+const struct command *command_part(const struct command *command, const char *name)
+{
+    for (size_t i = 0; command->parts && command->parts[i]; i++)
+        if (strcmp(command_last_word(command->parts[i]), name) == 0)
+            return command->parts[i];
+    return NULL;
+}
+
 const struct command *command_find(const char *name)
 {
-    for (size_t i = 0; commands[i]; i++)
-        if (strcmp(commands[i]->name, name) == 0)
+    for (size_t i = 0; commands[i]; i++) {
+        size_t len = strlen(commands[i]->name);
+        if (strncmp(commands[i]->name, name, len) != 0)
+            continue;
+        if (!name[len])
             return commands[i];
+        const struct command *part = NULL;
+        if (name[len] == ' ' || name[len] == '-')
+            part = command_part(commands[i], name + len + 1);
+        if (part)
+            return part;
+    }
     return NULL;
+}
+
+/* Visible names in `list`, ended by NULL. */
+static void names_of(const struct command *const *list, const char **words, size_t max)
+{
+    size_t n = 0;
+    for (size_t i = 0; list[i] && n + 1 < max; i++)
+        if (!list[i]->hidden)
+            words[n++] = command_last_word(list[i]);
+    words[n] = NULL;
+}
+
+/* The subcommand is missing or unknown. */
+static int part_misuse(const struct command *command, const char *name)
+{
+    const char *words[PARTS_MAX + 1];
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer all = BUFFER_INIT(MESSAGE_MAX);
+    names_of(command->parts, words, PARTS_MAX + 1);
+    for (size_t i = 0; words[i]; i++)
+        buffer_printf(&all, "%s%s", i == 0 ? "" : words[i + 1] ? ", " : " or ", words[i]);
+    const char *nearest = name ? options_nearest(name, words) : NULL;
+    if (!name)
+        return command_misuse(command, "missing subcommand: expected %s", buffer_string(&all));
+    if (nearest)
+        return command_misuse(command, "unknown subcommand '%s', did you mean '%s'?", name,
+                              nearest);
+    return command_misuse(command, "unknown subcommand '%s': expected %s", name,
+                          buffer_string(&all));
 }
 
 int command_unknown(const char *name)
 {
-    const char *words[sizeof(commands) / sizeof(commands[0])] = {NULL};
-    size_t n = 0;
-    for (size_t i = 0; commands[i]; i++)
-        if (!commands[i]->hidden)
-            words[n++] = commands[i]->name;
+    const char *words[sizeof(commands) / sizeof(commands[0])];
+    names_of(commands, words, sizeof(words) / sizeof(words[0]));
     const char *nearest = options_nearest(name, words);
     if (nearest)
         return command_misuse(NULL, "there is no command '%s', did you mean '%s'?", name, nearest);
@@ -160,6 +209,10 @@ int command_frame(const struct term *term, const struct buffer *frame)
 
 int command_run(const struct command *command, int argc, char **argv)
 {
+    if (command->parts && argc > 1 && argv[1][0] != '-') {
+        const struct command *part = command_part(command, argv[1]);
+        return part ? command_run(part, argc - 1, argv + 1) : part_misuse(command, argv[1]);
+    }
     MEMOIR_CLEANUP(freep)
     void *values = malloc(command->values_size);
     if (!values)
@@ -175,6 +228,8 @@ int command_run(const struct command *command, int argc, char **argv)
         return command_misuse(command, "%s", buffer_string(&error));
     if (((struct command_common *)values)->help)
         return help_command(command);
+    if (command->parts)
+        return part_misuse(command, operands.n ? operands.words[0] : NULL);
     if (operands.n > command->operands_max)
         return command_misuse(command, "'%s' is one word too many for '%s'",
                               operands.words[command->operands_max], command->name);

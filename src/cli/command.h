@@ -53,6 +53,8 @@ struct command {
     size_t values_size;   /* of the struct that the options fill; it starts with a command_common */
     const void *defaults; /* its initial content */
     bool hidden;          /* internal: neither help nor completion tells */
+    /* Its subcommands, ended by NULL; their names are "trace hot". The command itself takes no operands then. NULL: none. */
+    const struct command *const *parts;
 
     /* `values` as described above, `operands` ended by NULL. Returns enum command_exit, or -errno
      * after which main() says what went wrong. */
@@ -115,13 +117,20 @@ extern const struct command cmd_leaks;
 extern const struct command cmd_log;
 extern const struct command cmd_open;
 extern const struct command cmd_token;
+extern const struct command cmd_trace;
 
 /* write() shall say EPIPE, which ends the output quietly. The second one is for who becomes another program. */
 void command_take_signals(void);
 void command_restore_signals(void);
 
-/* NULL when there is none. */
+/* NULL when there is none. Subcommands are found by their two words with a space or, as man pages have it, a dash. */
 const struct command *command_find(const char *name);
+
+/* The subcommand of this name ("hot"); NULL: none. */
+const struct command *command_part(const struct command *command, const char *name);
+
+/* The name without that of the command that it is a part of: "hot" of "trace hot". */
+const char *command_last_word(const struct command *command);
 
 /* Say that there is no such command, with the nearest that there is. Returns COMMAND_USAGE. */
 int command_unknown(const char *name);

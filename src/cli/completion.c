@@ -65,9 +65,29 @@ static void bash_value(struct buffer *out, const struct option_spec *o)
     buffer_append_str(out, ")\n            return ;;\n");
 }
 
+static void bash_command(struct buffer *out, const struct command *command);
+
+/* The second word names a subcommand; what follows it is completed as for any command. */
+static void bash_parts(struct buffer *out, const struct command *command)
+{
+    buffer_append_str(out,
+                      "        if [ \"$COMP_CWORD\" -eq 2 ]; then\n            words='--help ");
+    for (size_t i = 0; command->parts[i]; i++)
+        buffer_printf(out, "%s ", command_last_word(command->parts[i]));
+    buffer_append_str(out, "'\n        else\n        case \"${COMP_WORDS[2]}\" in\n");
+    for (size_t i = 0; command->parts[i]; i++)
+        bash_command(out, command->parts[i]);
+    buffer_append_str(out, "        esac\n        fi ;;\n");
+}
+
 static void bash_command(struct buffer *out, const struct command *command)
 {
-    buffer_printf(out, "    %s)\n        case \"$prev\" in\n", command->name);
+    buffer_printf(out, "    %s)\n", command_last_word(command));
+    if (command->parts) {
+        bash_parts(out, command);
+        return;
+    }
+    buffer_append_str(out, "        case \"$prev\" in\n");
     EACH_OPTION(o, command->options)
     bash_value(out, o);
     buffer_append_str(out, "        esac\n");
@@ -165,15 +185,60 @@ static void zsh_option(struct buffer *out, const struct option_spec *o)
     buffer_append_char(out, '\'');
 }
 
-static void zsh_commands(struct buffer *out)
+static void zsh_commands(struct buffer *out, const struct command *const *list)
 {
-    for (size_t i = 0; commands[i]; i++) {
-        if (commands[i]->hidden)
+    for (size_t i = 0; list[i]; i++) {
+        if (list[i]->hidden)
             continue;
-        buffer_printf(out, "        '%s:", commands[i]->name);
-        zsh_text(out, commands[i]->help);
+        buffer_printf(out, "        '%s:", command_last_word(list[i]));
+        zsh_text(out, list[i]->help);
         buffer_append_str(out, "'\n");
     }
+}
+
+static void zsh_command(struct buffer *out, const struct command *command);
+
+static void zsh_parts(struct buffer *out, const struct command *command)
+{
+    buffer_append_str(out, "        list=(\n");
+    zsh_commands(out, command->parts);
+    buffer_append_str(out, "        )\n"
+                           "        if (( CURRENT == 2 )); then\n"
+                           "            _describe subcommand list\n"
+                           "            return\n"
+                           "        fi\n"
+                           "        name=$words[2]\n"
+                           "        shift words\n"
+                           "        (( CURRENT-- ))\n"
+                           "        case $name in\n");
+    for (size_t i = 0; command->parts[i]; i++)
+        zsh_command(out, command->parts[i]);
+    buffer_append_str(out, "        esac ;;\n");
+}
+
+static void zsh_command(struct buffer *out, const struct command *command)
+{
+    buffer_printf(out, "    %s)\n", command_last_word(command));
+    if (command->parts) {
+        zsh_parts(out, command);
+        return;
+    }
+    buffer_append_str(out, "        _arguments -s");
+    EACH_OPTION(o, command->options)
+    {
+        buffer_append_str(out, " \\\n");
+        zsh_option(out, o);
+    }
+    if (command == &cmd_help)
+        buffer_append_str(out, " \\\n            '1:command:(${list%%:*})'");
+    if (command->takes_processes)
+        buffer_append_str(out, command->takes_files
+                                   ? " \\\n            '*:process or file:{compadd -- $(" PIDS
+                                     "); _files}'"
+                                   : " \\\n            '*:process:($(" PIDS "))'");
+    if (command->starts_other)
+        buffer_append_str(out, " \\\n            '*::program:_normal'");
+    buffer_append_str(out, " ;;\n");
 }
 
 static void zsh_script(struct buffer *out)
@@ -181,7 +246,7 @@ static void zsh_script(struct buffer *out)
     buffer_append_str(out, "#compdef memoir\n"
                            "# zsh completion for memoir; generated from its command tables\n"
                            "_memoir() {\n    local -a list\n    list=(\n");
-    zsh_commands(out);
+    zsh_commands(out, commands);
     buffer_append_str(out, "    )\n"
                            "    if (( CURRENT == 2 )); then\n"
                            "        _describe command list\n"
@@ -191,30 +256,30 @@ static void zsh_script(struct buffer *out)
                            "    shift words\n"
                            "    (( CURRENT-- ))\n"
                            "    case $name in\n");
-    for (size_t i = 0; commands[i]; i++) {
-        if (commands[i]->hidden)
-            continue;
-        buffer_printf(out, "    %s)\n        _arguments -s", commands[i]->name);
-        EACH_OPTION(o, commands[i]->options)
-        {
-            buffer_append_str(out, " \\\n");
-            zsh_option(out, o);
-        }
-        if (commands[i] == &cmd_help)
-            buffer_append_str(out, " \\\n            '1:command:(${list%%:*})'");
-        if (commands[i]->takes_processes)
-            buffer_append_str(out, commands[i]->takes_files
-                                       ? " \\\n            '*:process or file:{compadd -- $(" PIDS
-                                         "); _files}'"
-                                       : " \\\n            '*:process:($(" PIDS "))'");
-        if (commands[i]->starts_other)
-            buffer_append_str(out, " \\\n            '*::program:_normal'");
-        buffer_append_str(out, " ;;\n");
-    }
+    for (size_t i = 0; commands[i]; i++)
+        if (!commands[i]->hidden)
+            zsh_command(out, commands[i]);
     buffer_append_str(out, "    esac\n}\n_memoir \"$@\"\n");
 }
 
 /* ---- fish ---- */
+
+/* The condition that the line is about this command. */
+static void fish_condition(struct buffer *out, const struct command *command)
+{
+    const char *space = command ? strchr(command->name, ' ') : NULL;
+    if (!command) {
+        buffer_append_str(out, "__fish_use_subcommand");
+        return;
+    }
+    if (space)
+        buffer_printf(out, "__fish_seen_subcommand_from %.*s; and ", (int)(space - command->name),
+                      command->name);
+    buffer_printf(out, "__fish_seen_subcommand_from %s", command_last_word(command));
+    for (size_t i = 0; !space && commands[i]; i++) /* "run" is also the last word of "trace run" */
+        if (command_part(commands[i], command->name))
+            buffer_printf(out, "; and not __fish_seen_subcommand_from %s", commands[i]->name);
+}
 
 static void fish_option(struct buffer *out, const struct command *command,
                         const struct option_spec *o)
@@ -225,9 +290,9 @@ static void fish_option(struct buffer *out, const struct command *command,
         [COMPLETE_USER] = "(__fish_complete_users)",
         [COMPLETE_PID] = "(" PIDS ")",
     };
-    buffer_printf(out, "complete -c memoir -n '%s%s' -l %s",
-                  command ? "__fish_seen_subcommand_from " : "__fish_use_subcommand",
-                  command ? command->name : "", o->name);
+    buffer_append_str(out, "complete -c memoir -n '");
+    fish_condition(out, command);
+    buffer_printf(out, "' -l %s", o->name);
     if (o->letter)
         buffer_printf(out, " -s %c", o->letter);
     if (o->value && !o->value_optional) {
@@ -243,6 +308,37 @@ static void fish_option(struct buffer *out, const struct command *command,
     buffer_append_char(out, '\n');
 }
 
+static void fish_command(struct buffer *out, const struct command *command,
+                         const struct command *whole)
+{
+    buffer_append_str(out, "complete -c memoir -n '");
+    fish_condition(out, whole);
+    if (whole) { /* no subcommand yet */
+        buffer_append_str(out, "; and not __fish_seen_subcommand_from");
+        for (size_t i = 0; whole->parts[i]; i++)
+            buffer_printf(out, " %s", command_last_word(whole->parts[i]));
+    }
+    buffer_printf(out, "' -a %s -d ", command_last_word(command));
+    quoted(out, command->help);
+    buffer_append_char(out, '\n');
+    for (size_t i = 0; command->parts && command->parts[i]; i++)
+        fish_command(out, command->parts[i], command);
+    if (command->parts)
+        return;
+    EACH_OPTION(o, command->options)
+    fish_option(out, command, o);
+    if (command->takes_processes) {
+        buffer_append_str(out, "complete -c memoir -n '");
+        fish_condition(out, command);
+        buffer_printf(out, "'%s -a '(" PIDS ")'\n", command->takes_files ? " -F" : "");
+    }
+    if (command->starts_other) {
+        buffer_append_str(out, "complete -c memoir -n '");
+        fish_condition(out, command);
+        buffer_append_str(out, "' -x -a '(__fish_complete_subcommand)'\n");
+    }
+}
+
 static void fish_script(struct buffer *out)
 {
     buffer_append_str(out, "# fish completion for memoir; generated from its command tables\n"
@@ -252,21 +348,7 @@ static void fish_script(struct buffer *out)
     for (size_t i = 0; commands[i]; i++) {
         if (commands[i]->hidden)
             continue;
-        buffer_printf(out, "complete -c memoir -n '__fish_use_subcommand' -a %s -d ",
-                      commands[i]->name);
-        quoted(out, commands[i]->help);
-        buffer_append_char(out, '\n');
-        EACH_OPTION(o, commands[i]->options)
-        fish_option(out, commands[i], o);
-        if (commands[i]->takes_processes)
-            buffer_printf(
-                out, "complete -c memoir -n '__fish_seen_subcommand_from %s'%s -a '(" PIDS ")'\n",
-                commands[i]->name, commands[i]->takes_files ? " -F" : "");
-        if (commands[i]->starts_other)
-            buffer_printf(out,
-                          "complete -c memoir -n '__fish_seen_subcommand_from %s' -x -a "
-                          "'(__fish_complete_subcommand)'\n",
-                          commands[i]->name);
+        fish_command(out, commands[i], NULL);
         if (commands[i] != &cmd_help)
             buffer_printf(out, "complete -c memoir -n '__fish_seen_subcommand_from help' -a %s\n",
                           commands[i]->name);

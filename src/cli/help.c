@@ -82,6 +82,14 @@ static void columns_list(struct buffer *out, const struct column *columns, unsig
     term_wrap(out, buffer_string(&names), 2, width);
 }
 
+/* "-trace-hot" of "trace hot". */
+static void page_name(const struct command *command, struct buffer *out)
+{
+    buffer_append_char(out, '-');
+    for (const char *c = command->name; *c; c++)
+        buffer_append_char(out, *c == ' ' ? '-' : *c);
+}
+
 int help_command(const struct command *command)
 {
     struct term term;
@@ -91,6 +99,12 @@ int help_command(const struct command *command)
     buffer_printf(&out, "Usage: memoir %s\n\n", command->usage);
     term_wrap(&out, command->description, 0, width);
     buffer_append_char(&out, '\n');
+    if (command->parts) {
+        title(&out, &term, "Subcommands");
+        for (size_t i = 0; command->parts[i]; i++)
+            two_columns(&out, command_last_word(command->parts[i]), command->parts[i]->help, width);
+        buffer_append_char(&out, '\n');
+    }
     title(&out, &term, "Options");
     options_list(&out, command->options, width);
     for (const struct command_fields *f = command->fields; f && f->title; f++) {
@@ -102,7 +116,9 @@ int help_command(const struct command *command)
     title(&out, &term, "Examples");
     for (const struct command_example *e = command->examples; e->line; e++)
         buffer_printf(&out, "  %s\n      %s\n", e->line, e->what);
-    buffer_printf(&out, "\nMore: man memoir-%s\n", command->name);
+    buffer_append_str(&out, "\nMore: man memoir");
+    page_name(command, &out);
+    buffer_append_char(&out, '\n');
     return command_output(&out);
 }
 

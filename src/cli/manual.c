@@ -230,17 +230,35 @@ static int overview_page(struct buffer *out)
     return out->error;
 }
 
+/* Subcommands, each of which has a page of its own. */
+static void parts_section(struct buffer *out, const struct command *command)
+{
+    heading(out, "SUBCOMMANDS");
+    for (size_t i = 0; command->parts[i]; i++) {
+        buffer_append_str(out, ".TP\n.B memoir ");
+        escaped_str(out, command->parts[i]->usage);
+        buffer_append_char(out, '\n');
+        sentence(out, command->parts[i]->help);
+        buffer_printf(out, "See \\fBmemoir\\-%s\\-%s\\fR(1).\n", command->name,
+                      command_last_word(command->parts[i]));
+    }
+}
+
 static int command_page(const struct command *command, struct buffer *out)
 {
     MEMOIR_CLEANUP(buffer_release)
     struct buffer name = BUFFER_INIT(256);
-    buffer_printf(&name, "memoir-%s", command->name);
+    buffer_append_str(&name, "memoir-");
+    for (const char *c = command->name; *c; c++)
+        buffer_append_char(&name, *c == ' ' ? '-' : *c);
     page_begin(out, buffer_string(&name), command->help);
     buffer_append_str(out, ".B memoir ");
     escaped_str(out, command->usage);
     buffer_append_char(out, '\n');
     heading(out, "DESCRIPTION");
     prose(out, command->description);
+    if (command->parts)
+        parts_section(out, command);
     options_section(out, command->options);
     for (const struct command_fields *f = command->fields; f && f->title; f++)
         fields_section(out, f);

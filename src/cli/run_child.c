@@ -86,6 +86,8 @@ static int start(const struct run_child *child, const struct inherited *inherite
     if (r == 0 && child->leaving &&
         ptrace(PTRACE_SEIZE, pid, NULL, (void *)(long)PTRACE_O_TRACEEXIT) < 0)
         end->traced = -errno;
+    if (r == 0 && child->started)
+        child->started(child->context, pid);
     close(wait[0]);
     close(wait[1]);
     close(ends[1]);

@@ -17,6 +17,8 @@
 struct run_child {
     char **argv;                               /* ended by NULL */
     void (*prepare)(void *context, pid_t pid); /* in the child, before exec: its environment */
+    /* In the parent, before the program begins: the child waits until this returns. Or NULL. */
+    void (*started)(void *context, pid_t pid);
     /* `fd` can be read (-1: nobody asked), or, once more, the child is gone. */
     void (*look)(void *context, pid_t pid);
     /* It has done its last instruction and stands still, its memory still there; or NULL. Not told where it could

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/version.h"
+#include "nvml/worker.h"
 #include "observe/observer.h"
 
 enum {
@@ -22,6 +23,7 @@ enum {
     OPTION_STREAM,
     OPTION_READY,
     OPTION_LINGER,
+    OPTION_KEEP,
     OPTION_NO_BOOKS,
     OPTION_RING,
     OPTION_RING_QUOTA,
@@ -43,6 +45,7 @@ static const struct option options_known[] = {
     {"stream", required_argument, NULL, OPTION_STREAM},
     {"ready", required_argument, NULL, OPTION_READY},
     {"linger", required_argument, NULL, OPTION_LINGER},
+    {"keep", required_argument, NULL, OPTION_KEEP},
     {"no-books", no_argument, NULL, OPTION_NO_BOOKS},
     {"ring-bytes", required_argument, NULL, OPTION_RING},
     {"ring-quota", required_argument, NULL, OPTION_RING_QUOTA},
@@ -69,6 +72,7 @@ static const char help[] =
     "  --stream FD           write all events to this descriptor, and no books\n"
     "  --ready FD            write 'ready' to this descriptor once probes are attached\n"
     "  --linger SECONDS      exit this long after the last holder closed its connection\n"
+    "  --keep SECONDS        with --pid: exit this long after the process ended\n"
     "  --no-books            keep histories only\n"
     "  --ring-bytes N, --ring-quota N, --blocks-max N, --blocks-quota N\n"
     "                        limits, of all processes and of one\n"
@@ -106,7 +110,7 @@ static int option_take(int option, const char *name, struct observer_options *o)
     unsigned long n = 0;
     bool all = option == OPTION_PID && strcmp(optarg, "all") == 0;
     bool numeric = (option == OPTION_PID && !all) || option == OPTION_STREAM || option == OPTION_READY ||
-                   option == OPTION_LINGER || (option >= OPTION_RING && option <= OPTION_BLOCKS_QUOTA);
+                   option == OPTION_LINGER || option == OPTION_KEEP || (option >= OPTION_RING && option <= OPTION_BLOCKS_QUOTA);
     if (numeric && !number_needed(name, INT32_MAX, &n))
         return 2;
     switch (option) {
@@ -141,6 +145,9 @@ static int option_take(int option, const char *name, struct observer_options *o)
         break;
     case OPTION_LINGER:
         o->linger_s = (unsigned)n;
+        break;
+    case OPTION_KEEP:
+        o->keep_s = (unsigned)n;
         break;
     case OPTION_NO_BOOKS:
         o->no_books = true;
@@ -185,6 +192,8 @@ static bool name_fits(const char *name)
 
 int main(int argc, char **argv)
 {
+    if (nvml_worker_is_this(argc, argv))
+        return nvml_worker_main();
     struct observer_options o = {.stream_fd = -1, .ready_fd = -1};
     char name[32];
     int option, index = 0;

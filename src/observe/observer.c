@@ -21,6 +21,7 @@
 #include "book/identity.h"
 #include "ledger/proc.h"
 #include "observe/control.h"
+#include "observe/device_facts.h"
 #include "observe/kernel.h"
 #include "observe/observed.h"
 #include "observe/observer_internal.h"
@@ -146,6 +147,15 @@ static void on_library(void *context, const struct probe_table *table, int fd, c
         log_info("probes on %d functions of '%s'", n, path);
 }
 
+/* If the process lacked memory on a device: who else holds what there? */
+static void failure_ask(struct observer *o, struct observed *p)
+{
+    struct trace_failure failure;
+    if (trace_history_failures(observed_history(p), &failure, 1) == 1 && failure.out_of_memory &&
+        !failure.capacity_bytes && failure.device >= 0)
+        device_facts_ask(o->facts, observed_pid(p), failure.device);
+}
+
 static void on_record(void *context, const void *record, size_t bytes)
 {
     struct observer *o = context;
@@ -163,6 +173,8 @@ static void on_record(void *context, const void *record, size_t bytes)
         p = process_for(o, (pid_t)event->pid, event->generation);
         if (p)
             observed_event(p, event);
+        if (p && event->kind == TRACE_FAILED && o->facts)
+            failure_ask(o, p);
     } else if (kind == WIRE_RECORD_STACK && bytes >= sizeof(*stack)) {
         p = process_for(o, (pid_t)stack->pid, stack->generation);
         if (p)
@@ -339,6 +351,8 @@ static int start(struct observer *o)
         return r;
     }
     r = stacks_new(&o->stacks);
+    if (r == 0 && device_facts_new(&o->facts) < 0)
+        log_warn("NVML is not asked about failed allocations: %m");
     if (r == 0 && options->socket)
         r = control_new(o, options->socket, &o->control);
     if (r < 0) {
@@ -362,6 +376,18 @@ static int start(struct observer *o)
     if (r == 0 && o->streams)
         stream_begin(o);
     return r;
+}
+
+/* NVML told about a device on which an allocation failed. */
+static void facts_take(struct observer *o)
+{
+    struct device_answer answer;
+    if (device_facts_take(o->facts, &answer) < 0)
+        return;
+    struct observed *p = observer_find_any(o, answer.pid);
+    if (p)
+        trace_history_failure_context(observed_history(p), answer.capacity_bytes, answer.used_bytes,
+                                      answer.others, answer.n_others);
 }
 
 /* ---- dumps ---- */
@@ -394,6 +420,10 @@ int observer_dump(struct observer *o, pid_t pid, int fd)
     struct observed *p = observer_find_any(o, pid);
     if (!p)
         return -ESRCH;
+    if (o->facts) {
+        device_facts_settle(o->facts, pid);
+        facts_take(o);
+    }
     int child = dump_in_child(o, p, fd);
     if (child < 0)
         return child;
@@ -415,7 +445,7 @@ static void children_reap(struct observer *o)
 
 /* ---- the loop ---- */
 
-enum { SOURCE_RING, SOURCE_TICK, SOURCE_SIGNAL, SOURCE_CONTROL, SOURCE_STREAM };
+enum { SOURCE_RING, SOURCE_TICK, SOURCE_SIGNAL, SOURCE_CONTROL, SOURCE_FACTS, SOURCE_STREAM };
 
 static int watch(int epoll, int fd, uint32_t what)
 {
@@ -434,12 +464,27 @@ static void on_signal(struct observer *o, int fd)
     }
 }
 
+/* The only traced process ended some time ago: its history is not needed any more. */
+static void kept_check(struct observer *o)
+{
+    struct wire_process entry;
+    if (!o->options->keep_s || !o->options->pid)
+        return;
+    if (kernel_process_get(o->kernel, o->options->pid, &entry) == 0)
+        o->ended_ns = 0;
+    else if (!o->ended_ns)
+        o->ended_ns = clock_monotonic_ns();
+    else if (clock_monotonic_ns() - o->ended_ns > o->options->keep_s * UINT64_C(1000000000))
+        o->stopping = true;
+}
+
 static void on_tick(struct observer *o, int fd, uint64_t *ticks)
 {
     uint64_t passed;
     if (read(fd, &passed, sizeof(passed)) != sizeof(passed))
         return;
     round_make(o, ++*ticks % PURGE_TICKS == 0);
+    kept_check(o);
     if (!o->options->linger_s)
         return;
     if (control_holders(o->control))
@@ -483,6 +528,8 @@ static int loop_run(struct observer *o, int signals)
         r = watch(epoll, signals, SOURCE_SIGNAL);
     if (r == 0 && o->control)
         r = watch(epoll, control_fd(o->control), SOURCE_CONTROL);
+    if (r == 0 && o->facts)
+        r = watch(epoll, device_facts_fd(o->facts), SOURCE_FACTS);
     struct epoll_event gone = {.data.u32 = SOURCE_STREAM}; /* only that nobody reads any more */
     if (r == 0 && o->streams && epoll_ctl(epoll, EPOLL_CTL_ADD, o->options->stream_fd, &gone) < 0)
         r = -errno;
@@ -496,6 +543,8 @@ static int loop_run(struct observer *o, int signals)
                 on_tick(o, tick, &ticks);
             else if (events[i].data.u32 == SOURCE_SIGNAL)
                 on_signal(o, signals);
+            else if (events[i].data.u32 == SOURCE_FACTS)
+                facts_take(o);
             else if (events[i].data.u32 == SOURCE_CONTROL)
                 control_serve(o->control);
             else
@@ -525,6 +574,7 @@ static void finish(struct observer *o)
     for (size_t i = 0; i < OBSERVER_ENDED_MAX; i++)
         observed_free(o->ended[i], false);
     control_free(o->control);
+    device_facts_free(o->facts);
     stacks_free(o->stacks);
     if (o->streams)
         trace_stream_writer_release(&o->stream);

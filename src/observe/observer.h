@@ -20,6 +20,7 @@ struct observer_options {
     int ready_fd;           /* "ready\n" is written there once probes are attached; -1: nobody waits */
     bool no_books;
     unsigned linger_s;      /* end so long after the last holder went; 0: never */
+    unsigned keep_s;        /* end so long after process `pid` did; 0: never */
 };
 
 enum {

@@ -11,6 +11,7 @@
 #include "trace/stream.h"
 
 struct control;
+struct device_facts;
 struct kernel;
 struct observed;
 struct stacks;
@@ -20,6 +21,7 @@ struct observer {
     struct kernel *kernel;
     struct stacks *stacks;
     struct control *control;
+    struct device_facts *facts; /* NULL: NVML is not asked */
     struct trace_stream_writer stream;
     bool streams;
     struct observed *running[WIRE_PROCESSES_MAX]; /* by PID % WIRE_PROCESSES_MAX, then the next free place */
@@ -28,6 +30,7 @@ struct observer {
     size_t n_ended;
     pid_t dumps[OBSERVER_DUMPS_MAX]; /* children that write one; 0: none */
     uint64_t records, gaps, started_ns, unheld_ns;
+    uint64_t ended_ns; /* when the only traced process was found ended; 0: it runs */
     unsigned idle_looks;
     bool adopted, stopping, leave;
 };

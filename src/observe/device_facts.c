@@ -1,0 +1,236 @@
+/* Asking NVML about a failed allocation. See device_facts.h. */
+#include "observe/device_facts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "nvml/facts.h"
+#include "nvml/nvml.h"
+#include "nvml/visible.h"
+
+enum state {
+    IDLE,
+    ASKED,
+    ANSWERED
+}; /* ASKED: the thread works on it; ANSWERED: the loop has not taken it */
+
+struct device_facts {
+    int fd; /* eventfd */
+    struct nvml *nvml;
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t lock; /* for all below */
+    pthread_cond_t asked;
+    enum state state;
+    bool ending;
+    pid_t pid;
+    int32_t ordinal;
+    char *environment; /* of the process, which may be gone when NVML answers */
+    size_t environment_len;
+    struct device_answer answer; /* pid 0: NVML did not tell */
+};
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct trace_failure_other *x = a, *y = b;
+    return x->bytes == y->bytes ? 0 : x->bytes < y->bytes ? 1 : -1;
+}
+
+static void answer_make(const struct nvml_facts *facts, uint32_t device, pid_t pid,
+                        struct device_answer *answer)
+{
+    const struct nvml_device *d = &facts->devices[device];
+    struct trace_failure_other *all = calloc(facts->n_processes + 1, sizeof(*all));
+    bool present = false;
+    size_t n = 0;
+    answer->pid = pid;
+    answer->capacity_bytes = d->valid & NVML_HAS_TOTAL ? d->total_bytes : 0;
+    for (size_t i = 0; all && i < facts->n_processes; i++) {
+        const struct nvml_process *p = &facts->processes[i];
+        if (p->device != device || !p->has_used)
+            continue;
+        if (p->pid == (uint32_t)pid) {
+            present = true;
+            continue;
+        }
+        all[n].pid = (int32_t)p->pid;
+        all[n].bytes = p->used_bytes;
+        snprintf(all[n].name, sizeof(all[n].name), "%s", p->is_here ? p->comm : "process");
+        n++;
+    }
+    if (n)
+        qsort(all, n, sizeof(*all), by_bytes);
+    answer->n_others = n < TRACE_FAILURE_OTHERS ? n : TRACE_FAILURE_OTHERS;
+    if (n)
+        memcpy(answer->others, all, answer->n_others * sizeof(*all));
+    if (present && d->valid & NVML_HAS_USED)
+        answer->used_bytes = d->used_bytes;
+    free(all);
+}
+
+static void question_answer(struct device_facts *f, pid_t pid, int32_t ordinal,
+                            const char *environment, size_t len, struct device_answer *answer)
+{
+    struct nvml_facts facts = {0};
+    struct visible visible;
+    int r = f->nvml ? 0 : nvml_new(&f->nvml);
+    if (r == 0)
+        r = nvml_ask(f->nvml, DEVICE_FACTS_WAIT_MS, &facts);
+    if (r < 0) {
+        log_debug("NVML does not tell about a failed allocation: %s",
+                  f->nvml ? nvml_why(f->nvml) : strerror(-r));
+        return;
+    }
+    visible_devices(visible_environ(environment, len, "CUDA_VISIBLE_DEVICES"),
+                    visible_environ(environment, len, "CUDA_DEVICE_ORDER"), facts.devices,
+                    facts.n_devices, &visible);
+    if (ordinal >= 0 && (size_t)ordinal < visible.n)
+        answer_make(&facts, visible.devices[ordinal], pid, answer);
+    nvml_facts_release(&facts);
+}
+
+static void *work(void *argument)
+{
+    struct device_facts *f = argument;
+    pthread_mutex_lock(&f->lock);
+    while (!f->ending) {
+        if (f->state != ASKED) {
+            pthread_cond_wait(&f->asked, &f->lock);
+            continue;
+        }
+        struct device_answer answer = {0};
+        pid_t pid = f->pid;
+        int32_t ordinal = f->ordinal;
+        pthread_mutex_unlock(&f->lock);
+        question_answer(f, pid, ordinal, f->environment, f->environment_len, &answer);
+        pthread_mutex_lock(&f->lock);
+        f->answer = answer;
+        f->state = ANSWERED;
+        if (eventfd_write(f->fd, 1) < 0)
+            break;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return NULL;
+}
+
+int device_facts_new(struct device_facts **ret_facts)
+{
+    struct device_facts *f = calloc(1, sizeof(*f));
+    if (!f)
+        return -ENOMEM;
+    f->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (f->fd < 0) {
+        free(f);
+        return -errno;
+    }
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_cond_init(&f->asked, NULL);
+    *ret_facts = f;
+    return 0;
+}
+
+void device_facts_free(struct device_facts *f)
+{
+    if (!f)
+        return;
+    if (f->has_thread) {
+        pthread_mutex_lock(&f->lock);
+        f->ending = true;
+        if (f->nvml)
+            nvml_cancel(f->nvml);
+        pthread_cond_signal(&f->asked);
+        pthread_mutex_unlock(&f->lock);
+        pthread_join(f->thread, NULL);
+    }
+    nvml_free(f->nvml);
+    close(f->fd);
+    free(f->environment);
+    free(f);
+}
+
+int device_facts_fd(const struct device_facts *f)
+{
+    return f->fd;
+}
+
+static void environment_read(struct device_facts *f, pid_t pid)
+{
+    char path[64];
+    f->environment_len = 0;
+    if (!f->environment)
+        f->environment = malloc(DEVICE_FACTS_ENVIRON_MAX);
+    snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && f->environment && f->environment_len < DEVICE_FACTS_ENVIRON_MAX) {
+        ssize_t n = read(fd, f->environment + f->environment_len,
+                         DEVICE_FACTS_ENVIRON_MAX - f->environment_len);
+        if (n <= 0)
+            break;
+        f->environment_len += (size_t)n;
+    }
+}
+
+static bool thread_start(struct device_facts *f)
+{
+    sigset_t all, before;
+    if (f->has_thread)
+        return true;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    f->has_thread = pthread_create(&f->thread, NULL, work, f) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return f->has_thread;
+}
+
+void device_facts_ask(struct device_facts *f, pid_t pid, int32_t ordinal)
+{
+    if (!thread_start(f))
+        return;
+    pthread_mutex_lock(&f->lock);
+    if (f->state == IDLE) {
+        environment_read(f, pid);
+        f->pid = pid;
+        f->ordinal = ordinal;
+        f->state = ASKED;
+        pthread_cond_signal(&f->asked);
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+int device_facts_take(struct device_facts *f, struct device_answer *ret_answer)
+{
+    eventfd_t ignored;
+    int r = -EAGAIN;
+    pthread_mutex_lock(&f->lock);
+    if (f->state == ANSWERED) {
+        if (eventfd_read(f->fd, &ignored) < 0)
+            log_debug("no event for an answer: %m");
+        *ret_answer = f->answer;
+        f->state = IDLE;
+        r = f->answer.pid ? 0 : -EAGAIN;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return r;
+}
+
+void device_facts_settle(struct device_facts *f, pid_t pid)
+{
+    struct pollfd wait = {.fd = f->fd, .events = POLLIN};
+    pthread_mutex_lock(&f->lock);
+    bool asked = f->state == ASKED && f->pid == pid;
+    pthread_mutex_unlock(&f->lock);
+    if (asked)
+        poll(&wait, 1, DEVICE_FACTS_SETTLE_MS);
+}
