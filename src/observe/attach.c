@@ -115,6 +115,10 @@ static int link_pin(const struct kernel *k, const struct attached *a, int link, 
 {
     char path[PINS_PATH_MAX + KERNEL_NAME_MAX];
     pin_path(k, a, what, path);
+    if (bpf_obj_pin(link, path) == 0)
+        return 0;
+    if (errno != EEXIST || unlink(path) < 0) /* of an observer that was killed between the two */
+        return -errno;
     return bpf_obj_pin(link, path) < 0 ? -errno : 0;
 }
 

@@ -178,7 +178,9 @@ static bool line_serve(struct control *c, struct client *client, const char *lin
         told = r == 0;
         ok = told;
         snprintf(why, sizeof(why), "%s",
-                 r == -ESRCH ? "no such process is traced" : strerror(-r));
+                 r == -ESRCH   ? "no such process is traced"
+                 : r == -EBUSY ? "too many dumps are being written: ask again"
+                               : strerror(-r));
     } else {
         ok = false;
     }

@@ -20,6 +20,8 @@ struct attached {
     ino_t inode;
     int enter, leave; /* links; -1: adopted, the pins keep them */
     int functions;
+    uid_t owner;
+    bool used; /* by a process that runs */
 };
 
 /* What was read of a process's records and the kernel has not been told. */
@@ -41,6 +43,8 @@ struct kernel {
     struct attached attached[LIBRARIES_MAX];
     size_t n_attached;
     uint64_t attach_ns; /* that attaching took, all libraries together */
+    struct wire_context_key last; /* the context that kernel_block_stale() looked up last, in this walk */
+    uint32_t last_generation;
     uint32_t variants; /* which one makes room next for a stack with many */
 
     /* Of one kernel_read(): */

@@ -136,6 +136,9 @@ static void context_made(struct observed *o, uint64_t context, int32_t device)
         }
     if (o->n_contexts < OBSERVED_CONTEXTS_MAX)
         o->contexts[o->n_contexts++] = (struct observed_context){context, device};
+    else /* the oldest have most likely ended */
+        o->contexts[o->next_context++ % OBSERVED_CONTEXTS_MAX] =
+            (struct observed_context){context, device};
 }
 
 void observed_tell(struct observed *o, const struct trace_event *event)
@@ -165,7 +168,7 @@ static void event_begin(const struct observed *o, const struct wire_event *w, ui
         .size = w->size,
         .source = w->source,
         .call = w->call,
-        .context = w->context,
+        .context = w->class == WIRE_HANDLE ? 0 : w->context, /* physical memory outlives contexts */
         .pid = o->pid,
         .tid = (int32_t)w->tid,
         .kind = kind,
@@ -303,7 +306,7 @@ struct reset {
 static void block_reset(void *context, struct live_block *block)
 {
     const struct reset *r = context;
-    if (block->context == r->context && block->class != WIRE_MAPPING)
+    if (block->context == r->context && block->class != WIRE_MAPPING && block->class != WIRE_HANDLE)
         block_end(r->o, block);
 }
 
@@ -413,7 +416,8 @@ static int compare_each(void *context, const struct wire_key *key, const struct 
 {
     struct observed *o = context;
     uint8_t class = (uint8_t)key->class_generation;
-    if (key->pid != (uint32_t)o->pid || key->class_generation >> 8 != (o->generation & 0xffffff))
+    if (key->pid != (uint32_t)o->pid || key->class_generation >> 8 != (o->generation & 0xffffff) ||
+        kernel_block_stale(o->options.kernel, key, value))
         return 0;
     struct live_block *block = live_get(&o->live, class, key->address);
     if (block && block->time_ns >= value->time_ns) {
@@ -425,7 +429,7 @@ static int compare_each(void *context, const struct wire_key *key, const struct 
         .address = key->address,
         .size = value->size,
         .call = value->call,
-        .context = value->context,
+        .context = class == WIRE_HANDLE ? 0 : value->context,
         .pid = o->pid,
         .site = value->site <= o->n_sites ? value->site : 0,
         .kind = TRACE_FOUND,

@@ -74,7 +74,7 @@ struct observed {
     struct observed_account accounts[OBSERVED_ACCOUNTS_MAX];
     size_t n_accounts;
     struct observed_context contexts[OBSERVED_CONTEXTS_MAX];
-    size_t n_contexts;
+    size_t n_contexts, next_context;
     struct {
         int32_t ordinal;
         char uid[64];

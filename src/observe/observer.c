@@ -112,7 +112,7 @@ static struct observed *process_for(struct observer *o, pid_t pid, uint32_t gene
 {
     struct observed *p = observer_find(o, pid);
     if (p && observed_generation(p) != generation) {
-        if (observed_generation(p) > generation)
+        if ((int32_t)(observed_generation(p) - generation) > 0)
             return NULL;
         process_end(o, p);
         p = NULL;
@@ -179,12 +179,14 @@ static void on_record(void *context, const void *record, size_t bytes)
     }
 }
 
+/* So many records fit into the ring: what it had when we began has been read then, and the rest can wait. */
+enum { DRAIN_MAX = WIRE_RING_BYTES / sizeof(struct wire_event) / READ_MAX };
+
 void observer_drain(struct observer *o)
 {
-    int n;
-    do
-        n = kernel_read(o->kernel, READ_MAX, on_record, o);
-    while (n == READ_MAX);
+    for (int i = 0; i < DRAIN_MAX; i++)
+        if (kernel_read(o->kernel, READ_MAX, on_record, o) != READ_MAX)
+            break;
     if (o->streams && trace_stream_flush(&o->stream, o->options->stream_fd) < 0)
         o->stopping = true; /* its reader is gone */
 }
@@ -344,6 +346,13 @@ static int start(struct observer *o)
 
 /* ---- dumps ---- */
 
+static void children_reap(struct observer *o)
+{
+    for (size_t i = 0; i < OBSERVER_DUMPS_MAX; i++)
+        if (o->dumps[i] > 0 && waitpid(o->dumps[i], NULL, WNOHANG) != 0)
+            o->dumps[i] = 0;
+}
+
 static int dump_in_child(struct observer *o, struct observed *p, int fd)
 {
     pid_t child = fork();
@@ -354,6 +363,7 @@ static int dump_in_child(struct observer *o, struct observed *p, int fd)
     int flags = fcntl(fd, F_GETFL);
     fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
     control_forget(o->control, fd);
+    kernel_forget(o->kernel);
     alarm(60);
     int r = trace_dump_encode(observed_history(p), TRACE_DUMP_BINARY, &out);
     int n = r < 0 ? snprintf(head, sizeof(head), "error %s\n", strerror(-r))
@@ -370,25 +380,19 @@ static int dump_in_child(struct observer *o, struct observed *p, int fd)
 int observer_dump(struct observer *o, pid_t pid, int fd)
 {
     struct observed *p = observer_find_any(o, pid);
+    size_t slot = 0;
     if (!p)
         return -ESRCH;
+    children_reap(o);
+    while (slot < OBSERVER_DUMPS_MAX && o->dumps[slot])
+        slot++;
+    if (slot == OBSERVER_DUMPS_MAX)
+        return -EBUSY; /* the ring waits for nobody */
     int child = dump_in_child(o, p, fd);
     if (child < 0)
         return child;
-    for (size_t i = 0; i < OBSERVER_DUMPS_MAX; i++)
-        if (o->dumps[i] == 0) {
-            o->dumps[i] = child;
-            return 0;
-        }
-    waitpid(child, NULL, 0); /* too many at a time: this one has to be waited for */
+    o->dumps[slot] = child;
     return 0;
-}
-
-static void children_reap(struct observer *o)
-{
-    for (size_t i = 0; i < OBSERVER_DUMPS_MAX; i++)
-        if (o->dumps[i] > 0 && waitpid(o->dumps[i], NULL, WNOHANG) != 0)
-            o->dumps[i] = 0;
 }
 
 /* ---- the loop ---- */

@@ -62,7 +62,7 @@ static const struct probe_function functions[] = {
 
     ALLOC("cuMemHostAlloc", NULL, PINNED, 0),
     ALLOC("cuMemAllocHost_v2", NULL, PINNED, 0),
-    ALLOC("cuMemAllocHost", NULL, PINNED, 0), /* host pointers were never narrow */
+    ALLOC("cuMemAllocHost", NULL, PINNED, WIRE_FUNCTION_NARROW_SIZE), /* host pointers were never narrow */
     FREE("cuMemFreeHost", NULL, PINNED, 0),
     ROW("cuMemHostRegister_v2", NULL, .op = WIRE_OP_REGISTER, .space = PINNED, .flags = WIRE_FUNCTION_SITE,
         .address = 1, .size = 2),
@@ -80,7 +80,8 @@ static const struct probe_function functions[] = {
         .source = 4),
     ROW("cuMemUnmap", NULL, .op = WIRE_OP_UNMAP, .space = DRAM, .address = 1, .size = 2),
 
-    ALLOC("cuMemPoolImportPointer", NULL, DRAM, SHARED | POOL),
+    ROW("cuMemPoolImportPointer", NULL, .op = WIRE_OP_ALLOC, .space = DRAM,
+        .flags = WIRE_FUNCTION_SITE | SHARED | POOL, .address = 1),
     ROW("cuIpcOpenMemHandle_v2", NULL, .op = WIRE_OP_ALLOC, .space = DRAM, .flags = WIRE_FUNCTION_SITE | SHARED,
         .address = 1),
     ROW("cuIpcOpenMemHandle", NULL, .op = WIRE_OP_ALLOC, .space = DRAM, .flags = WIRE_FUNCTION_SITE | SHARED,
@@ -136,14 +137,15 @@ static const struct probe_function functions[] = {
     /* The first call of a program: it is looked at before it allocates. */
     ROW("cuInit", NULL, .op = WIRE_OP_NOTE),
     ROW("cuCtxSetCurrent", NULL, .op = WIRE_OP_CONTEXT_SET, .address = 1),
-    ROW("cuCtxPushCurrent", "_v2", .op = WIRE_OP_CONTEXT_SET, .address = 1),
+    ROW("cuCtxPushCurrent", "_v2", .op = WIRE_OP_CONTEXT_PUSH, .address = 1),
     ROW("cuCtxPopCurrent", "_v2", .op = WIRE_OP_CONTEXT_POP),
     ROW("cuDevicePrimaryCtxRetain", NULL, .op = WIRE_OP_CONTEXT_MAKE, .address = 1, .extra = 2),
-    ROW("cuCtxCreate_v2", NULL, .op = WIRE_OP_CONTEXT_MAKE, .address = 1, .extra = 3, .unit = 1),
+    ROW("cuCtxCreate", "_v2", .op = WIRE_OP_CONTEXT_MAKE, .address = 1, .extra = 3, .unit = 1),
     ROW("cuCtxCreate_v3", NULL, .op = WIRE_OP_CONTEXT_MAKE, .address = 1, .extra = 5, .unit = 1),
     ROW("cuCtxCreate_v4", NULL, .op = WIRE_OP_CONTEXT_MAKE, .address = 1, .extra = 4, .unit = 1),
     ROW("cuCtxDestroy", "_v2", .op = WIRE_OP_CONTEXT_END, .address = 1),
     ROW("cuDevicePrimaryCtxReset", "_v2", .op = WIRE_OP_DEVICE_RESET, .extra = 1),
+    ROW("cuDevicePrimaryCtxRelease", "_v2", .op = WIRE_OP_PRIMARY_RELEASE, .extra = 1),
     ROW("cuDeviceGetUuid", "_v2", .op = WIRE_OP_DEVICE_UUID, .address = 1, .extra = 2),
     {.name = NULL},
 };

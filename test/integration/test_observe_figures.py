@@ -44,9 +44,9 @@ for line in sys.stdin:
 
 
 class Program:
-    def __init__(self, folder):
+    def __init__(self, folder, **more):
         self.process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        text=True, env=environment(folder))
+                                        text=True, env=environment(folder, **more))
         self.pid = self.process.pid
         assert self.process.stdout.readline().strip() == "ready"
 
@@ -66,8 +66,8 @@ class Program:
 
 
 class FiguresTest(ObserveTest):
-    def program(self):
-        program = Program(self.folder)
+    def program(self, **more):
+        program = Program(self.folder, **more)
         self.addCleanup(program.close)
         return program
 
@@ -164,7 +164,7 @@ class Contexts(FiguresTest):
 class Handles(FiguresTest):
     def test_a_release_that_fails_takes_nothing(self):
         observer = self.observer()
-        program = self.program()
+        program = self.program(MEMOIR_STANDIN_FAIL="cuMemRelease:2+")
         program("primary(0); h = physical(4 << 20); va = c_uint64()")
         self.assertEqual(program("r = c.cuMemAddressReserve(byref(va), c_size_t(4 << 20), c_size_t(0), c_uint64(0), "
                                  "c_uint64(0))"), 0)
@@ -174,6 +174,10 @@ class Handles(FiguresTest):
         self.assertEqual(live(observer.traced(program.pid), "dram"), 4 * MIB)  # mapped as before
         self.assertEqual(program("r = c.cuMemUnmap(va, c_size_t(4 << 20))"), 0)
         self.assertEqual(live(observer.traced(program.pid), "dram"), 0)
+        program("h = physical(2 << 20)")
+        self.assertNotEqual(program("r = c.cuMemRelease(h)"), 0)
+        traced = observer.traced(program.pid)
+        self.assertEqual((live(traced, "dram"), traced["history_live_bytes"]), (2 * MIB, 2 * MIB))
 
 
 class Endurance(FiguresTest):
