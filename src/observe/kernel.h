@@ -40,8 +40,18 @@ void kernel_close(struct kernel *kernel, bool leave);
 void kernel_forget(struct kernel *kernel);
 
 /* Attach all functions of the table that the library exports; nothing happens if that file has probes already. `fd` is the
- * open file. Returns how many functions have probes, or -errno: -ENOENT: it exports none of them. About 50 ms. */
+ * open file. Returns how many functions have probes, or -errno: -ENOENT: it exports none of them; -EALREADY: it was refused
+ * before and has not changed since; -EUSERS: there are too many, in all or of its owner. About 50 ms. */
 int kernel_attach(struct kernel *kernel, const struct probe_table *table, int fd, char *why);
+
+/* Probes of this file stay while nobody uses it. */
+void kernel_attached_keep(struct kernel *kernel, int fd);
+
+/* To make room: after kernel_attached_unmark(), kernel_attached_mark() for each file that is in use, remove probes of some
+ * others. Returns how many files lost theirs. */
+void kernel_attached_unmark(struct kernel *kernel);
+void kernel_attached_mark(struct kernel *kernel, int fd);
+size_t kernel_attached_evict(struct kernel *kernel);
 
 /* How many library files have probes, and how long it took to attach them. */
 size_t kernel_attached(const struct kernel *kernel);

@@ -29,7 +29,7 @@
 #include "observe/targets.h"
 #include "trace/dump.h"
 
-enum { READ_MAX = 4096, STREAM_BYTES_MAX = 16 << 20, PURGE_TICKS = 40 };
+enum { READ_MAX = 4096, STREAM_BYTES_MAX = 16 << 20, PURGE_TICKS = 40, FULL_S = 5 };
 
 /* ---- processes ---- */
 
@@ -134,12 +134,41 @@ static void on_exit_event(struct observer *o, const struct wire_event *event)
         kernel_process_remove(o->kernel, (pid_t)event->pid);
 }
 
+static void on_used(void *context, const struct probe_table *table, int fd, const char *path)
+{
+    struct observer *o = context;
+    kernel_attached_mark(o->kernel, fd);
+}
+
+/* Containers bring files of their own and go. False: all are in use. */
+static bool room_make(struct observer *o)
+{
+    uint64_t now = clock_monotonic_ns();
+    if (now < o->full_until_ns)
+        return false;
+    kernel_attached_unmark(o->kernel);
+    targets_running(on_used, o);
+    size_t n = kernel_attached_evict(o->kernel);
+    if (n == 0)
+        o->full_until_ns = now + FULL_S * NS_PER_S;
+    else
+        log_info("removed the probes of %zu libraries that nobody uses any more", n);
+    return n > 0;
+}
+
 static void on_library(void *context, const struct probe_table *table, int fd, const char *path)
 {
     struct observer *o = context;
     char why[KERNEL_WHY_MAX];
+    bool full = clock_monotonic_ns() < o->full_until_ns; /* was told */
     size_t before = kernel_attached(o->kernel);
     int n = kernel_attach(o->kernel, table, fd, why);
+    if (n == -EUSERS && room_make(o)) {
+        before = kernel_attached(o->kernel);
+        n = kernel_attach(o->kernel, table, fd, why);
+    }
+    if (n == -EALREADY || (n == -EUSERS && full))
+        return;
     if (n < 0)
         log_warn("no probes on '%s': %s", path, why);
     else if (kernel_attached(o->kernel) > before)
@@ -287,6 +316,13 @@ int observer_trace(struct observer *o, pid_t pid, char why[static KERNEL_WHY_MAX
     return r;
 }
 
+static void on_installed(void *context, const struct probe_table *table, int fd, const char *path)
+{
+    struct observer *o = context;
+    on_library(o, table, fd, path);
+    kernel_attached_keep(o->kernel, fd);
+}
+
 static int libraries_attach(struct observer *o)
 {
     const struct observer_options *options = o->options;
@@ -299,9 +335,9 @@ static int libraries_attach(struct observer *o)
                       fd < 0 ? strerror(errno) : "there is no probe table for a library of that name");
             return -ENOENT;
         }
-        on_library(o, table, fd, path);
+        on_installed(o, table, fd, path);
     }
-    targets_installed(options->search, on_library, o);
+    targets_installed(options->search, on_installed, o);
     if (options->pid == 0)
         targets_running(on_library, o);
     if (kernel_attached(o->kernel) == 0)
