@@ -38,16 +38,6 @@ static void identity_fill(const struct observed *o, struct trace_identity *ret_i
         fclose(comm);
 }
 
-static int context_learn(void *context, const struct wire_context_key *key,
-                         const struct wire_context *value)
-{
-    struct observed *o = context;
-    if (key->pid == (uint32_t)o->pid && key->generation == o->generation && value->device >= 0 &&
-        o->n_contexts < OBSERVED_CONTEXTS_MAX)
-        o->contexts[o->n_contexts++] = (struct observed_context){key->context, value->device};
-    return 0;
-}
-
 int observed_new(const struct observed_options *options, pid_t pid,
                  const struct wire_process *process, struct observed **ret_observed)
 {
@@ -78,7 +68,6 @@ int observed_new(const struct observed_options *options, pid_t pid,
         log_info("call sites of process %d (%s) cannot be told: %s", pid, identity.name,
                  strerror(-r));
     observed_python_follow(o);
-    kernel_contexts(options->kernel, context_learn, o);
     if (options->stream)
         trace_stream_process(options->stream, &identity);
     *ret_observed = o;
@@ -398,31 +387,44 @@ bool observed_losses(struct observed *o, const struct wire_process *process)
         o->w->header->losses[BOOK_LOSS_LIMIT] += process->lost_blocks - o->lost_blocks;
     o->lost_events = process->lost_events;
     o->lost_blocks = process->lost_blocks;
+    if (lost)
+        o->drained = false;
     o->stale |= lost > 0;
     return lost > 0;
 }
 
-void observed_compare_due(struct observed *o)
+bool observed_compare_due(struct observed *o)
 {
-    uint64_t now = clock_monotonic_ns();
-    if (!o->stale || now - o->compared_ns < NS_PER_S)
-        return;
-    o->stale = false;
-    observed_compare(o);
-    o->compared_ns = now;
+    if (!o->stale)
+        return false;
+    bool due = o->drained && clock_monotonic_ns() - o->compared_ns >= NS_PER_S;
+    o->drained = true;
+    return due;
 }
 
-static int compare_each(void *context, const struct wire_key *key, const struct wire_block *value)
+bool observed_compares(const struct observed *o)
 {
-    struct observed *o = context;
+    return o->compares;
+}
+
+void observed_compare_context(struct observed *o, const struct wire_context_key *key,
+                              const struct wire_context *value)
+{
+    if (key->generation == o->generation && value->device >= 0)
+        context_made(o, key->context, value->device);
+}
+
+void observed_compare_block(struct observed *o, const struct wire_key *key,
+                            const struct wire_block *value)
+{
     uint8_t class = (uint8_t)key->class_generation;
     if (key->pid != (uint32_t)o->pid || key->class_generation >> 8 != (o->generation & 0xffffff) ||
         kernel_block_stale(o->options.kernel, key, value))
-        return 0;
+        return;
     struct live_block *block = live_get(&o->live, class, key->address);
     if (block && block->time_ns >= value->time_ns) {
         block->seen = true;
-        return 0;
+        return;
     }
     struct trace_event e = {
         .time_ns = clock_monotonic_ns(),
@@ -440,7 +442,6 @@ static int compare_each(void *context, const struct wire_key *key, const struct 
     };
     block_begin(o, &e, class, value->flags);
     observed_tell(o, &e);
-    return 0;
 }
 
 static void unseen_set(void *context, struct live_block *block)
@@ -468,11 +469,18 @@ static void unseen_end(void *context, struct live_block *block)
     observed_tell(o, &e);
 }
 
-int observed_compare(struct observed *o)
+void observed_compare_begin(struct observed *o)
 {
+    o->compares = true;
+    o->stale = o->drained = false;
     live_each(&o->live, unseen_set, NULL);
-    int r = kernel_blocks(o->options.kernel, compare_each, o);
-    if (r == 0)
+}
+
+void observed_compare_end(struct observed *o, bool whole)
+{
+    if (whole)
         live_each(&o->live, unseen_end, o);
-    return r;
+    o->compares = false;
+    o->stale |= !whole;
+    o->compared_ns = clock_monotonic_ns();
 }

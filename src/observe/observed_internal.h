@@ -60,7 +60,9 @@ struct observed {
     uint32_t uid, generation;
     uint64_t start_ns;
     uint64_t lost_events, lost_blocks; /* told so far */
-    bool stale;                        /* events were lost since the last comparison */
+    bool stale;                        /* events were lost since the last comparison, */
+    bool drained;                      /* and the ring was read since */
+    bool compares;
     uint64_t compared_ns;
 
     struct trace_history *history;

@@ -235,6 +235,7 @@ static bool is_alive(pid_t pid, uint64_t start_ns)
 struct round {
     struct observer *o;
     bool thorough; /* look for the dead, too: their ends are told, but an event may be lost */
+    bool faults, compares; /* there is something to tell */
     pid_t dead[256];
     size_t n_dead;
 };
@@ -245,13 +246,51 @@ static int process_look(void *context, pid_t pid, const struct wire_process *ent
     struct observer *o = round->o;
     struct observed *p = observer_find(o, pid);
     if (p && observed_generation(p) == entry->generation) {
-        observed_faults(p, entry);
+        round->faults |= observed_faults_new(p, entry);
+        if (observed_compare_due(p)) {
+            observed_compare_begin(p);
+            round->compares = true;
+        }
         o->gaps += observed_losses(p, entry);
-        observed_compare_due(p);
     }
     if (round->thorough && round->n_dead < 256 && !is_alive(pid, entry->start_ns))
         round->dead[round->n_dead++] = pid;
     return 0;
+}
+
+static int fault_each(void *context, const struct wire_granule_key *key, uint64_t count)
+{
+    struct observed *p = observer_find(context, (pid_t)key->pid);
+    if (p)
+        observed_faults_tell(p, key, count);
+    return 0;
+}
+
+static int compare_context(void *context, const struct wire_context_key *key,
+                           const struct wire_context *value)
+{
+    struct observed *p = observer_find(context, (pid_t)key->pid);
+    if (p && observed_compares(p))
+        observed_compare_context(p, key, value);
+    return 0;
+}
+
+static int compare_block(void *context, const struct wire_key *key, const struct wire_block *value)
+{
+    struct observed *p = observer_find(context, (pid_t)key->pid);
+    if (p && observed_compares(p))
+        observed_compare_block(p, key, value);
+    return 0;
+}
+
+/* All that began to, in one walk. */
+static void compare(struct observer *o)
+{
+    kernel_contexts(o->kernel, compare_context, o);
+    int r = kernel_blocks(o->kernel, compare_block, o);
+    for (size_t i = 0; i < WIRE_PROCESSES_MAX; i++)
+        if (o->running[i] && observed_compares(o->running[i]))
+            observed_compare_end(o->running[i], r == 0);
 }
 
 static bool is_stale(void *context, pid_t pid, uint32_t generation)
@@ -268,6 +307,10 @@ static void round_make(struct observer *o, bool purge)
     struct round round = {.o = o, .thorough = purge};
     observer_drain(o);
     kernel_processes(o->kernel, process_look, &round);
+    if (round.faults)
+        kernel_faults(o->kernel, fault_each, o);
+    if (round.compares)
+        compare(o);
     for (size_t i = 0; i < round.n_dead; i++) {
         struct observed *p = observer_find(o, round.dead[i]);
         if (p)
@@ -289,7 +332,7 @@ static int adopt_each(void *context, pid_t pid, const struct wire_process *entry
         p = process_begin(o, pid, entry->generation);
     if (p) {
         observed_losses(p, entry);
-        observed_compare(p);
+        observed_compare_begin(p);
     }
     return 0;
 }
@@ -371,6 +414,7 @@ static int start(struct observer *o)
     if (o->adopted) {
         observer_drain(o);
         kernel_processes(o->kernel, adopt_each, o);
+        compare(o);
     }
     if (options->pid) {
         r = observer_trace(o, options->pid, why);
