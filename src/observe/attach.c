@@ -260,8 +260,12 @@ int kernel_attach(struct kernel *k, const struct probe_table *table, int fd, cha
         return object_fail(why, r, "finding functions to probe");
     }
     struct attached *a = &k->attached[k->n_attached];
-    *a = (struct attached){
-        .device = st.st_dev, .inode = st.st_ino, .functions = (int)s->n, .owner = st.st_uid, .enter = -1, .leave = -1};
+    *a = (struct attached){.device = st.st_dev,
+                           .inode = st.st_ino,
+                           .functions = (int)s->n,
+                           .owner = st.st_uid,
+                           .enter = -1,
+                           .leave = -1};
     uint64_t start_ns = clock_monotonic_ns();
     r = both_attach(k, a, fd, s);
     k->attach_ns += clock_monotonic_ns() - start_ns;

@@ -312,7 +312,8 @@ void kernel_process_remove(struct kernel *k, pid_t pid)
     bpf_map_delete_elem(k->python, &key);
 }
 
-bool kernel_block_stale(struct kernel *k, const struct wire_key *key, const struct wire_block *block)
+bool kernel_block_stale(struct kernel *k, const struct wire_key *key,
+                        const struct wire_block *block)
 {
     uint8_t class = (uint8_t)key->class_generation;
     struct wire_process entry;
@@ -452,7 +453,8 @@ static int block_purge(void *context, const struct wire_key *key, const struct w
         return 0;
     /* An address of a context that ended may have been given out again meanwhile. */
     struct wire_block there;
-    if (!ended && (bpf_map_lookup_elem(p->kernel->blocks, key, &there) < 0 || there.call != value->call))
+    if (!ended &&
+        (bpf_map_lookup_elem(p->kernel->blocks, key, &there) < 0 || there.call != value->call))
         return 0;
     kernel_block_remove(p->kernel, key);
     p->n++;

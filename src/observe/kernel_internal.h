@@ -12,9 +12,9 @@
 enum {
     ATTACH_UPROBE_MULTI = 48,
     LIBRARIES_MAX = 64,
-    LIBRARIES_OWNER_MAX = 8,               /* files of one user, not root */
+    LIBRARIES_OWNER_MAX = 8,                 /* files of one user, not root */
     LIBRARIES_USERS_MAX = LIBRARIES_MAX / 2, /* files of all users but root */
-    LIBRARIES_EVICTED_MAX = 8,             /* at a time: removing probes takes a while */
+    LIBRARIES_EVICTED_MAX = 8,               /* at a time: removing probes takes a while */
     REFUSED_MAX = 256,
 };
 
@@ -61,7 +61,8 @@ struct kernel {
     struct refused refused[REFUSED_MAX]; /* in turn */
     size_t n_refused;
     uint64_t attach_ns; /* that attaching took, all libraries together */
-    struct wire_context_key last; /* the context that kernel_block_stale() looked up last, in this walk */
+    struct wire_context_key
+        last; /* the context that kernel_block_stale() looked up last, in this walk */
     uint32_t last_generation;
     uint32_t variants; /* which one makes room next for a stack with many */
 

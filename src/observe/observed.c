@@ -101,6 +101,11 @@ uint32_t observed_generation(const struct observed *o)
     return o->generation;
 }
 
+bool *observed_look_due(struct observed *o)
+{
+    return &o->look_due;
+}
+
 struct trace_history *observed_history(struct observed *o)
 {
     return o->history;

@@ -77,5 +77,8 @@ void observed_exit(struct observed *o);
 bool observed_faults_new(struct observed *o, const struct wire_process *process);
 void observed_faults_tell(struct observed *o, const struct wire_granule_key *key, uint64_t count);
 
+/* Its libraries are to be looked at: for the observer's own use. */
+bool *observed_look_due(struct observed *o);
+
 /* The process mapped or unmapped code. */
 void observed_code_changed(struct observed *o);

@@ -63,6 +63,7 @@ struct observed {
     bool stale;                        /* events were lost since the last comparison, */
     bool drained;                      /* and the ring was read since */
     bool compares;
+    bool look_due;
     uint64_t compared_ns;
 
     struct trace_history *history;

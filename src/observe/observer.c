@@ -175,6 +175,35 @@ static void on_library(void *context, const struct probe_table *table, int fd, c
         log_info("probes on %d functions of '%s'", n, path);
 }
 
+/* At once, or at a later tick. */
+static void libraries_look(struct observer *o, struct observed *p)
+{
+    struct look *look = &o->looks[observed_uid(p) % LOOK_USERS];
+    uint64_t now = clock_monotonic_ns();
+    int64_t earned = (int64_t)((now - look->since_ns) / LOOK_PART);
+    look->credit_ns = look->since_ns == 0 || look->credit_ns + earned > LOOK_CREDIT_NS
+                          ? LOOK_CREDIT_NS
+                          : look->credit_ns + earned;
+    look->since_ns = now;
+    *observed_look_due(p) = look->credit_ns <= 0;
+    o->looks_due |= look->credit_ns <= 0;
+    if (look->credit_ns <= 0)
+        return;
+    targets_of(observed_pid(p), on_library, o);
+    observed_code_changed(p);
+    look->credit_ns -= (int64_t)(clock_monotonic_ns() - now);
+}
+
+static void looks_make(struct observer *o)
+{
+    if (!o->looks_due)
+        return;
+    o->looks_due = false;
+    for (size_t i = 0; i < WIRE_PROCESSES_MAX; i++)
+        if (o->running[i] && *observed_look_due(o->running[i]))
+            libraries_look(o, o->running[i]);
+}
+
 static void on_record(void *context, const void *record, size_t bytes)
 {
     struct observer *o = context;
@@ -201,10 +230,9 @@ static void on_record(void *context, const void *record, size_t bytes)
         if (p)
             observed_more(p, more);
     } else if (kind == WIRE_RECORD_LIBRARY && bytes >= sizeof(*event)) {
-        targets_of((pid_t)event->pid, on_library, o);
         p = process_for(o, (pid_t)event->pid, event->generation);
         if (p)
-            observed_code_changed(p);
+            libraries_look(o, p);
     }
 }
 
@@ -317,6 +345,7 @@ static void round_make(struct observer *o, bool purge)
             process_end(o, p);
         kernel_process_remove(o->kernel, round.dead[i]);
     }
+    looks_make(o);
     if (purge || round.n_dead)
         kernel_purge(o->kernel, is_stale, o);
 }

@@ -51,7 +51,8 @@ static int by_pid(const void *a, const void *b)
 static int sums_add(void *context, const struct wire_context_key *key, const struct wire_context *value)
 {
     struct list *l = context;
-    struct sums *s = l->n ? bsearch(&(struct sums){.pid = key->pid}, l->all, l->n, sizeof(*s), by_pid) : NULL;
+    struct sums *s =
+        l->n ? bsearch(&(struct sums){.pid = key->pid}, l->all, l->n, sizeof(*s), by_pid) : NULL;
     if (!s || key->generation != s->entry.generation)
         return 0;
     for (size_t i = 0; i < WIRE_SPACES; i++) {

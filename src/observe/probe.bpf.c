@@ -113,7 +113,7 @@ struct call {
 
 struct thread {
     uint64_t contexts[WIRE_CONTEXT_STACK]; /* the last one is current; 0: not known */
-    uint32_t n_contexts; /* may be more than there is room for */
+    uint32_t n_contexts;                   /* may be more than there is room for */
     uint32_t depth;
     uint32_t generation; /* of the process: what is here of an earlier image does not count */
     uint32_t spare;
@@ -301,7 +301,9 @@ static bool ring_admits(const struct at *at, uint64_t bytes)
     int64_t all = (int64_t)bpf_ringbuf_query(&ring, RING_AVAILABLE);
     if (waits < 0)
         p->amended = produced - told;
-    else if (waits > all) /* more than there is: an observer was killed before it could tell what it had read */
+    else if (
+        waits >
+        all) /* more than there is: an observer was killed before it could tell what it had read */
         p->amended += (uint64_t)(waits - all);
     p->consumed = told + p->amended;
     return p->produced - p->consumed + bytes <= at->settings->ring_quota;
@@ -452,7 +454,9 @@ static void block_new(const struct at *at, const struct call *call, const struct
                       uint64_t size, struct wire_block *ret_block)
 {
     uint64_t context = context_of(at);
-    bool physical = f->op == WIRE_OP_HANDLE_MAKE; /* outlives contexts: it counts in the one that is not known */
+    bool physical =
+        f->op ==
+        WIRE_OP_HANDLE_MAKE; /* outlives contexts: it counts in the one that is not known */
     const struct wire_context *c = context_make(at, physical ? 0 : context, -1);
     if (!c) { /* there is no room for one more */
         context = 0;
@@ -690,7 +694,8 @@ static __noinline void unmap_done(const struct at *at, struct call *call)
 
 /* ---- copies ---- */
 
-static __always_inline uint8_t copy_count(const struct at *at, const struct call *call, uint64_t size)
+static __always_inline uint8_t copy_count(const struct at *at, const struct call *call,
+                                          uint64_t size)
 {
     uint8_t direction = call->direction < 5 ? call->direction : 0;
     __sync_fetch_and_add(&at->process->copies[direction], 1);
@@ -834,7 +839,8 @@ static __noinline void context_end(const struct at *at, const struct call *call,
         return; /* what is counted there may be of any */
     c->generation++;
     for (uint32_t i = 0; i < WIRE_SPACES; i++) {
-        __sync_fetch_and_add(&at->process->live_blocks, c->space[i].freed_blocks - c->space[i].alloc_blocks);
+        __sync_fetch_and_add(&at->process->live_blocks,
+                             c->space[i].freed_blocks - c->space[i].alloc_blocks);
         c->space[i].freed_bytes = c->space[i].alloc_bytes;
         c->space[i].freed_blocks = c->space[i].alloc_blocks;
     }

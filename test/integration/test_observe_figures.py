@@ -1,7 +1,6 @@
 """Figures of the observer where calls fail, contexts end, old forms are called, and a user means harm."""
 
 import ctypes
-import json
 import os
 import pathlib
 import signal
@@ -352,6 +351,26 @@ class Libraries(FiguresTest):
             path.unlink()
         log = observer.log.read_text()
         self.assertEqual(log.count(f"functions of '{self.folder}"), 70, log)
+
+    def test_a_process_that_maps_it_in_a_loop_does_not_hold_up_others(self):
+        observer = self.observer()
+        code = ("import ctypes, mmap, sys\nf = open(sys.argv[1], 'rb')\nkept = []\n"
+                "c = ctypes.CDLL(None); c.mmap.restype = ctypes.c_void_p\n"
+                "for i in range(30000): c.mmap(None, ctypes.c_size_t(4096), 1 + 2 * (i % 2), 0x22, -1, 0)\n"
+                "print('ready', flush=True)\n"
+                "while True: mmap.mmap(f.fileno(), 4096, prot=mmap.PROT_READ | mmap.PROT_EXEC, flags=mmap.MAP_PRIVATE).close()")
+        hostile = subprocess.Popen([sys.executable, "-c", code, str(LIBRARY)], stdout=subprocess.PIPE, text=True)
+        try:
+            self.assertEqual(hostile.stdout.readline().strip(), "ready")
+            slowest = 0.0
+            for _ in range(20):
+                start = time.monotonic()
+                observer.status()
+                slowest = max(slowest, time.monotonic() - start)
+            self.assertLess(slowest, 10)
+        finally:
+            hostile.kill()
+            hostile.communicate()
 
     def test_a_file_without_functions_is_told_once(self):
         observer = self.observer()
