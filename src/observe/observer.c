@@ -149,6 +149,7 @@ static bool room_make(struct observer *o)
     kernel_attached_unmark(o->kernel);
     targets_running(on_used, o);
     size_t n = kernel_attached_evict(o->kernel);
+    o->room_ns += clock_monotonic_ns() - now;
     if (n == 0)
         o->full_until_ns = now + FULL_S * NS_PER_S;
     else
@@ -189,9 +190,11 @@ static void libraries_look(struct observer *o, struct observed *p)
     o->looks_due |= look->credit_ns <= 0;
     if (look->credit_ns <= 0)
         return;
+    uint64_t attach_ns = kernel_attach_ns(o->kernel) + o->room_ns; /* has limits of its own */
     targets_of(observed_pid(p), on_library, o);
     observed_code_changed(p);
-    look->credit_ns -= (int64_t)(clock_monotonic_ns() - now);
+    attach_ns = kernel_attach_ns(o->kernel) + o->room_ns - attach_ns;
+    look->credit_ns -= (int64_t)(clock_monotonic_ns() - now - attach_ns);
 }
 
 static void looks_make(struct observer *o)

@@ -39,6 +39,7 @@ struct observer {
     size_t n_ended;
     pid_t dumps[OBSERVER_DUMPS_MAX]; /* children that write one; 0: none */
     uint64_t records, gaps, started_ns, unheld_ns;
+    uint64_t room_ns;       /* that making room for libraries took */
     uint64_t full_until_ns; /* no library can be attached, and that was told */
     unsigned idle_looks;
     bool adopted, stopping, leave;

@@ -287,26 +287,28 @@ static struct wire_context *context_make(const struct at *at, uint64_t context, 
 
 /* ---- the ring ---- */
 
-enum { RING_NO_WAKEUP = 1, RING_FORCE_WAKEUP = 2, RING_AVAILABLE = 0 };
+enum { RING_NO_WAKEUP = 1, RING_FORCE_WAKEUP = 2, RING_AVAILABLE = 0, RING_SIZE = 1 };
 
-/* What the observer has read is looked up only when the last figure is not good enough. */
+/* A process gets as much of the ring as is free beyond its share, and its quota at most: few or many that fill theirs leave room
+ * for others. What the observer has read is looked up only when the last figure is not good enough. */
 static bool ring_admits(const struct at *at, uint64_t bytes)
 {
     struct wire_process *p = at->process;
-    if (p->produced - p->consumed + bytes <= at->settings->ring_quota)
+    uint64_t all = bpf_ringbuf_query(&ring, RING_AVAILABLE), size = bpf_ringbuf_query(&ring, RING_SIZE);
+    uint64_t quota = at->settings->ring_quota, left = size > all ? size - all : 0;
+    if (left < quota)
+        quota = left;
+    if (p->produced - p->consumed + bytes <= quota)
         return true;
     const uint64_t *done = bpf_map_lookup_elem(&consumed, &at->pid);
     uint64_t told = done ? *done : 0, produced = p->produced;
     int64_t waits = (int64_t)(produced - told - p->amended);
-    int64_t all = (int64_t)bpf_ringbuf_query(&ring, RING_AVAILABLE);
     if (waits < 0)
         p->amended = produced - told;
-    else if (
-        waits >
-        all) /* more than there is: an observer was killed before it could tell what it had read */
-        p->amended += (uint64_t)(waits - all);
+    else if (waits > (int64_t)all) /* more than there is: an observer was killed before it could tell what it had read */
+        p->amended += (uint64_t)waits - all;
     p->consumed = told + p->amended;
-    return p->produced - p->consumed + bytes <= at->settings->ring_quota;
+    return p->produced - p->consumed + bytes <= quota;
 }
 
 static struct wire_event *event_new(const struct at *at, uint16_t kind, uint16_t function)

@@ -254,6 +254,23 @@ class Endurance(FiguresTest):
         after = observer.traced(drive.pid)
         self.assertEqual(after["lost"]["events"], before["lost"]["events"])
 
+    def test_processes_that_fill_the_ring_leave_room_for_others(self):
+        observer = self.observer("--ring-bytes", "262144", "--ring-quota", "131072")
+        hostile, other = [self.drive() for _ in range(3)], self.drive()
+        for drive in (*hostile, other):
+            drive.ok("primary", 0)
+        observer.ask("flush")
+        observer.process.send_signal(signal.SIGSTOP)  # nobody reads
+        try:
+            for drive in hostile:
+                drive.ok("phase", "churn", 3000, 1)
+            answer = other.ok("alloc", MIB)
+            for _ in range(50):
+                answer = other.ok("alloc", 4096)
+        finally:
+            observer.process.send_signal(signal.SIGCONT)
+        self.assertEqual(self.assert_same(observer, other.pid, answer)["lost"]["events"], 0)
+
     def test_a_pin_of_an_observer_that_was_killed_while_it_attached(self):
         observer = self.observer()
         observer.kill()
