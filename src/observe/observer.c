@@ -29,7 +29,13 @@
 #include "observe/targets.h"
 #include "trace/dump.h"
 
-enum { READ_MAX = 4096, STREAM_BYTES_MAX = 16 << 20, PURGE_TICKS = 40, FULL_S = 5 };
+enum {
+    READ_MAX = 1024,
+    LOOK_MOST_MS = 50,
+    STREAM_BYTES_MAX = 16 << 20,
+    PURGE_TICKS = 40,
+    FULL_S = 5
+};
 
 /* ---- processes ---- */
 
@@ -242,13 +248,30 @@ static void on_record(void *context, const void *record, size_t bytes)
 /* So many records fit into the ring: what it had when we began has been read then, and the rest can wait. */
 enum { DRAIN_MAX = WIRE_RING_BYTES / sizeof(struct wire_event) / READ_MAX };
 
-void observer_drain(struct observer *o)
+/* False: there is more. */
+static bool ring_read(struct observer *o, uint64_t most_ns)
 {
-    for (int i = 0; i < DRAIN_MAX; i++)
-        if (kernel_read(o->kernel, READ_MAX, on_record, o) != READ_MAX)
+    uint64_t start_ns = clock_monotonic_ns();
+    bool all = false;
+    for (size_t i = 0; i < DRAIN_MAX && !all; i++) {
+        all = kernel_read(o->kernel, READ_MAX, on_record, o) != READ_MAX;
+        if (clock_monotonic_ns() - start_ns > most_ns)
             break;
+    }
     if (o->streams && trace_stream_flush(&o->stream, o->options->stream_fd) < 0)
         o->stopping = true; /* its reader is gone */
+    return all;
+}
+
+void observer_drain(struct observer *o)
+{
+    ring_read(o, UINT64_MAX);
+}
+
+/* For the loop: requests and signals have their turn under any load. */
+static bool observer_look(struct observer *o)
+{
+    return ring_read(o, LOOK_MOST_MS * NS_PER_MS);
 }
 
 /* ---- what the ring does not tell ---- */
@@ -267,6 +290,7 @@ struct round {
     struct observer *o;
     bool thorough; /* look for the dead, too: their ends are told, but an event may be lost */
     bool faults, compares; /* there is something to tell */
+    bool drained;          /* the ring was read to its end: comparing makes sense */
     pid_t dead[256];
     size_t n_dead;
 };
@@ -278,7 +302,7 @@ static int process_look(void *context, pid_t pid, const struct wire_process *ent
     struct observed *p = observer_find(o, pid);
     if (p && observed_generation(p) == entry->generation) {
         round->faults |= observed_faults_new(p, entry);
-        if (observed_compare_due(p)) {
+        if (round->drained && observed_compare_due(p)) {
             observed_compare_begin(p);
             round->compares = true;
         }
@@ -336,7 +360,7 @@ static bool is_stale(void *context, pid_t pid, uint32_t generation)
 static void round_make(struct observer *o, bool purge)
 {
     struct round round = {.o = o, .thorough = purge};
-    observer_drain(o);
+    round.drained = observer_look(o);
     kernel_processes(o->kernel, process_look, &round);
     if (round.faults)
         kernel_faults(o->kernel, fault_each, o);
@@ -549,7 +573,10 @@ static void on_tick(struct observer *o, int fd, uint64_t *ticks)
 static int busy_wait(struct observer *o)
 {
     uint64_t before = o->records;
-    observer_drain(o);
+    if (!observer_look(o)) {
+        o->idle_looks = 0;
+        return 0;
+    }
     o->idle_looks = o->records == before ? o->idle_looks + 1 : 0;
     if (o->idle_looks < OBSERVER_IDLE_LOOKS) {
         kernel_sleep(o->kernel, false);
@@ -582,7 +609,7 @@ static int loop_run(struct observer *o, int signals)
         int n = epoll_wait(epoll, events, 8, busy_wait(o));
         for (int i = 0; i < n; i++) {
             if (events[i].data.u32 == SOURCE_RING)
-                observer_drain(o);
+                observer_look(o);
             else if (events[i].data.u32 == SOURCE_TICK)
                 on_tick(o, tick, &ticks);
             else if (events[i].data.u32 == SOURCE_SIGNAL)

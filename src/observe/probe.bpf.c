@@ -294,7 +294,8 @@ enum { RING_NO_WAKEUP = 1, RING_FORCE_WAKEUP = 2, RING_AVAILABLE = 0, RING_SIZE 
 static bool ring_admits(const struct at *at, uint64_t bytes)
 {
     struct wire_process *p = at->process;
-    uint64_t all = bpf_ringbuf_query(&ring, RING_AVAILABLE), size = bpf_ringbuf_query(&ring, RING_SIZE);
+    uint64_t all = bpf_ringbuf_query(&ring, RING_AVAILABLE),
+             size = bpf_ringbuf_query(&ring, RING_SIZE);
     uint64_t quota = at->settings->ring_quota, left = size > all ? size - all : 0;
     if (left < quota)
         quota = left;
@@ -305,7 +306,10 @@ static bool ring_admits(const struct at *at, uint64_t bytes)
     int64_t waits = (int64_t)(produced - told - p->amended);
     if (waits < 0)
         p->amended = produced - told;
-    else if (waits > (int64_t)all) /* more than there is: an observer was killed before it could tell what it had read */
+    else if (
+        waits >
+        (int64_t)
+            all) /* more than there is: an observer was killed before it could tell what it had read */
         p->amended += (uint64_t)waits - all;
     p->consumed = told + p->amended;
     return p->produced - p->consumed + bytes <= quota;
