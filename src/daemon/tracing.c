@@ -31,6 +31,7 @@ struct tracing {
     int link;     /* the connection that holds it; -1 */
     pid_t child;  /* that we started; 0: none, or another's */
     unsigned backoff_ms;
+    uint64_t linked_ns; /* since when it runs */
     char why[WHY_MAX];
     char socket[108];
     char program[PATH_MAX];
@@ -120,6 +121,9 @@ static void child_reap(struct tracing *t, char *why, size_t size)
 
 static void fail(struct tracing *t, const char *why)
 {
+    /* One that ran for a while is started again soon; one that falls again and again is not. */
+    if (t->link >= 0 && clock_monotonic_ns() - t->linked_ns > TRACING_BACKOFF_MAX_MS * NS_PER_MS)
+        t->backoff_ms = TRACING_BACKOFF_MS;
     link_close(t);
     state_set(t, TRACING_FAILED, why);
     later(t, t->backoff_ms);
@@ -151,7 +155,7 @@ static bool link_open(struct tracing *t)
         link_close(t);
         return false;
     }
-    t->backoff_ms = TRACING_BACKOFF_MS;
+    t->linked_ns = clock_monotonic_ns();
     state_set(t, TRACING_RUNNING, "");
     return true;
 }

@@ -115,6 +115,10 @@ static int link_pin(const struct kernel *k, const struct attached *a, int link, 
 {
     char path[PINS_PATH_MAX + KERNEL_NAME_MAX];
     pin_path(k, a, what, path);
+    if (bpf_obj_pin(link, path) == 0)
+        return 0;
+    if (errno != EEXIST || unlink(path) < 0) /* of an observer that was killed between the two */
+        return -errno;
     return bpf_obj_pin(link, path) < 0 ? -errno : 0;
 }
 
@@ -125,12 +129,83 @@ static void link_unpin(const struct kernel *k, const struct attached *a, const c
     unlink(path);
 }
 
-static const struct attached *attached_find(const struct kernel *k, const struct stat *st)
+static struct attached *attached_find(struct kernel *k, const struct stat *st)
 {
     for (size_t i = 0; i < k->n_attached; i++)
         if (k->attached[i].device == st->st_dev && k->attached[i].inode == st->st_ino)
             return &k->attached[i];
     return NULL;
+}
+
+/* Users may have files of that name, too: they leave room for the driver's and for each other's. */
+static bool owner_admitted(const struct kernel *k, uid_t owner)
+{
+    size_t own = 0, users = 0;
+    for (size_t i = 0; i < k->n_attached; i++) {
+        own += k->attached[i].owner == owner;
+        users += k->attached[i].owner != 0;
+    }
+    return owner == 0 || (own < LIBRARIES_OWNER_MAX && users < LIBRARIES_USERS_MAX);
+}
+
+static bool was_refused(const struct kernel *k, const struct stat *st)
+{
+    for (size_t i = 0; i < k->n_refused && i < REFUSED_MAX; i++) {
+        const struct refused *r = &k->refused[i];
+        if (r->device == st->st_dev && r->inode == st->st_ino &&
+            r->changed.tv_sec == st->st_ctim.tv_sec && r->changed.tv_nsec == st->st_ctim.tv_nsec)
+            return true;
+    }
+    return false;
+}
+
+static void refuse(struct kernel *k, const struct stat *st)
+{
+    k->refused[k->n_refused++ % REFUSED_MAX] =
+        (struct refused){st->st_dev, st->st_ino, st->st_ctim};
+}
+
+static void attached_drop(struct kernel *k, struct attached *a)
+{
+    link_unpin(k, a, "enter");
+    link_unpin(k, a, "leave");
+    closep(&a->enter);
+    closep(&a->leave);
+    *a = k->attached[--k->n_attached];
+}
+
+void kernel_attached_unmark(struct kernel *k)
+{
+    for (size_t i = 0; i < k->n_attached; i++)
+        k->attached[i].used = k->attached[i].keep;
+}
+
+void kernel_attached_mark(struct kernel *k, int fd)
+{
+    struct stat st;
+    struct attached *a = fstat(fd, &st) == 0 ? attached_find(k, &st) : NULL;
+    if (a)
+        a->used = true;
+}
+
+void kernel_attached_keep(struct kernel *k, int fd)
+{
+    struct stat st;
+    struct attached *a = fstat(fd, &st) == 0 ? attached_find(k, &st) : NULL;
+    if (a)
+        a->keep = true;
+}
+
+size_t kernel_attached_evict(struct kernel *k)
+{
+    size_t n = 0;
+    for (size_t i = k->n_attached; i > 0 && n < LIBRARIES_EVICTED_MAX; i--) {
+        if (k->attached[i - 1].used)
+            continue;
+        attached_drop(k, &k->attached[i - 1]);
+        n++;
+    }
+    return n;
 }
 
 /* Returns first: a call between the two is then told as one whose entry was not seen, and not kept open for ever. */
@@ -160,10 +235,14 @@ int kernel_attach(struct kernel *k, const struct probe_table *table, int fd, cha
     struct stat st;
     if (fstat(fd, &st) < 0)
         return object_fail(why, -errno, "looking at the library");
-    const struct attached *there = attached_find(k, &st);
-    if (there)
+    struct attached *there = attached_find(k, &st);
+    if (there) {
+        there->owner = st.st_uid; /* not known of one that was taken over */
         return there->functions;
-    if (k->n_attached == LIBRARIES_MAX)
+    }
+    if (!S_ISREG(st.st_mode) || was_refused(k, &st))
+        return -EALREADY;
+    if (k->n_attached == LIBRARIES_MAX || !owner_admitted(k, st.st_uid))
         return object_fail(why, -EUSERS, "attaching to one more library");
     MEMOIR_CLEANUP(freep) struct symbols *s = calloc(1, sizeof(*s));
     if (!s)
@@ -176,11 +255,17 @@ int kernel_attach(struct kernel *k, const struct probe_table *table, int fd, cha
     }
     if (r == 0 && s->n == 0)
         r = -ENOENT;
-    if (r < 0)
+    if (r < 0) {
+        refuse(k, &st);
         return object_fail(why, r, "finding functions to probe");
+    }
     struct attached *a = &k->attached[k->n_attached];
-    *a = (struct attached){
-        .device = st.st_dev, .inode = st.st_ino, .functions = (int)s->n, .enter = -1, .leave = -1};
+    *a = (struct attached){.device = st.st_dev,
+                           .inode = st.st_ino,
+                           .functions = (int)s->n,
+                           .owner = st.st_uid,
+                           .enter = -1,
+                           .leave = -1};
     uint64_t start_ns = clock_monotonic_ns();
     r = both_attach(k, a, fd, s);
     k->attach_ns += clock_monotonic_ns() - start_ns;
@@ -190,8 +275,10 @@ int kernel_attach(struct kernel *k, const struct probe_table *table, int fd, cha
                  strerror(-r));
     else if (r < 0)
         object_fail(why, r, "attaching probes");
-    if (r < 0)
+    if (r < 0) {
+        refuse(k, &st);
         return r;
+    }
     k->n_attached++;
     return a->functions;
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "observe/observer_internal.h"
 
@@ -111,6 +112,7 @@ size_t control_holders(const struct control *c)
 /* A client that reads too slowly is cut off: the ring must not wait for it. */
 static bool send_all(int fd, const void *data, size_t len)
 {
+    uint64_t end_ns = clock_monotonic_ns() + ANSWER_WAIT_MS * NS_PER_MS;
     for (size_t done = 0; done < len;) {
         ssize_t n = send(fd, (const char *)data + done, len - done, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n > 0) {
@@ -118,7 +120,8 @@ static bool send_all(int fd, const void *data, size_t len)
             continue;
         }
         struct pollfd wait = {.fd = fd, .events = POLLOUT};
-        if (n == 0 || (errno != EAGAIN && errno != EINTR) || poll(&wait, 1, ANSWER_WAIT_MS) <= 0)
+        if (n == 0 || (errno != EAGAIN && errno != EINTR) || clock_monotonic_ns() > end_ns ||
+            poll(&wait, 1, ANSWER_WAIT_MS) <= 0)
             return false;
     }
     return true;
@@ -178,7 +181,9 @@ static bool line_serve(struct control *c, struct client *client, const char *lin
         told = r == 0;
         ok = told;
         snprintf(why, sizeof(why), "%s",
-                 r == -ESRCH ? "no such process is traced" : strerror(-r));
+                 r == -ESRCH   ? "no such process is traced"
+                 : r == -EBUSY ? "too many dumps are being written: ask again"
+                               : strerror(-r));
     } else {
         ok = false;
     }

@@ -11,6 +11,7 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
+#include "base/cleanup.h"
 #include "base/log.h"
 #include "bpf/object.h"
 #include "observe/kernel_internal.h"
@@ -134,7 +135,10 @@ static int functions_fill(struct kernel *k)
 static void consumed_tell(struct kernel *k)
 {
     for (size_t i = 0; i < k->n_shares; i++) {
+        struct wire_process entry;
         uint64_t bytes = 0;
+        if (bpf_map_lookup_elem(k->processes, &k->shares[i].pid, &entry) < 0)
+            continue; /* ended: an entry of its own would stay for ever */
         bpf_map_lookup_elem(k->consumed, &k->shares[i].pid, &bytes);
         bytes += k->shares[i].bytes;
         bpf_map_update_elem(k->consumed, &k->shares[i].pid, &bytes, BPF_ANY);
@@ -269,6 +273,11 @@ int kernel_open(const struct kernel_options *options, struct kernel **ret_kernel
     return 0;
 }
 
+void kernel_forget(struct kernel *k)
+{
+    closep(&k->lock);
+}
+
 void kernel_close(struct kernel *k, bool leave)
 {
     if (!k)
@@ -288,7 +297,8 @@ void kernel_close(struct kernel *k, bool leave)
 int kernel_process_add(struct kernel *k, pid_t pid, uint64_t start_ns, uint32_t uid)
 {
     uint32_t key = (uint32_t)pid;
-    struct wire_process fresh = {.start_ns = start_ns, .generation = 1, .uid = uid};
+    struct wire_process fresh = {
+        .start_ns = start_ns, .generation = wire_generation(start_ns), .uid = uid};
     if (bpf_map_update_elem(k->processes, &key, &fresh, BPF_NOEXIST) < 0 && errno != EEXIST)
         return -errno;
     return 0;
@@ -300,6 +310,29 @@ void kernel_process_remove(struct kernel *k, pid_t pid)
     bpf_map_delete_elem(k->processes, &key);
     bpf_map_delete_elem(k->consumed, &key);
     bpf_map_delete_elem(k->python, &key);
+}
+
+bool kernel_block_stale(struct kernel *k, const struct wire_key *key,
+                        const struct wire_block *block)
+{
+    uint8_t class = (uint8_t)key->class_generation;
+    struct wire_process entry;
+    struct wire_context context;
+    if (class == WIRE_MAPPING || class == WIRE_HANDLE || !block->context)
+        return false;
+    if (k->last.pid != key->pid || k->last.context != block->context ||
+        (k->last.generation & 0xffffff) != key->class_generation >> 8) {
+        uint32_t pid = key->pid;
+        if (bpf_map_lookup_elem(k->processes, &pid, &entry) < 0 ||
+            (entry.generation & 0xffffff) != key->class_generation >> 8)
+            return true;
+        k->last = (struct wire_context_key){
+            .pid = key->pid, .generation = entry.generation, .context = block->context};
+        k->last_generation = bpf_map_lookup_elem(k->contexts, &k->last, &context) < 0
+                                 ? block->context_generation
+                                 : context.generation;
+    }
+    return block->context_generation != k->last_generation;
 }
 
 int kernel_process_get(struct kernel *k, pid_t pid, struct wire_process *ret_process)
@@ -394,6 +427,7 @@ int kernel_blocks(struct kernel *k,
                   void *context)
 {
     struct blocks_walk w = {each, context};
+    k->last = (struct wire_context_key){0};
     return map_walk(k->blocks, sizeof(struct wire_key), sizeof(struct wire_block), block_each, &w);
 }
 
@@ -414,10 +448,16 @@ struct purge {
 static int block_purge(void *context, const struct wire_key *key, const struct wire_block *value)
 {
     struct purge *p = context;
-    if (p->stale(p->context, (pid_t)key->pid, key->class_generation >> 8)) {
-        kernel_block_remove(p->kernel, key);
-        p->n++;
-    }
+    bool ended = p->stale(p->context, (pid_t)key->pid, key->class_generation >> 8);
+    if (!ended && !kernel_block_stale(p->kernel, key, value))
+        return 0;
+    /* An address of a context that ended may have been given out again meanwhile. */
+    struct wire_block there;
+    if (!ended &&
+        (bpf_map_lookup_elem(p->kernel->blocks, key, &there) < 0 || there.call != value->call))
+        return 0;
+    kernel_block_remove(p->kernel, key);
+    p->n++;
     return 0;
 }
 

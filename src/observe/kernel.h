@@ -36,9 +36,22 @@ int kernel_open(const struct kernel_options *options, struct kernel **ret_kernel
 /* With `leave` probes go on counting without us; else all is removed. NULL is fine. */
 void kernel_close(struct kernel *kernel, bool leave);
 
+/* In a child of the observer: its name is free again when the observer ends, whatever the child does. */
+void kernel_forget(struct kernel *kernel);
+
 /* Attach all functions of the table that the library exports; nothing happens if that file has probes already. `fd` is the
- * open file. Returns how many functions have probes, or -errno: -ENOENT: it exports none of them. About 50 ms. */
+ * open file. Returns how many functions have probes, or -errno: -ENOENT: it exports none of them; -EALREADY: it was refused
+ * before and has not changed since; -EUSERS: there are too many, in all or of its owner. About 50 ms. */
 int kernel_attach(struct kernel *kernel, const struct probe_table *table, int fd, char *why);
+
+/* Probes of this file stay while nobody uses it. */
+void kernel_attached_keep(struct kernel *kernel, int fd);
+
+/* To make room: after kernel_attached_unmark(), kernel_attached_mark() for each file that is in use, remove probes of some
+ * others. Returns how many files lost theirs. */
+void kernel_attached_unmark(struct kernel *kernel);
+void kernel_attached_mark(struct kernel *kernel, int fd);
+size_t kernel_attached_evict(struct kernel *kernel);
 
 /* How many library files have probes, and how long it took to attach them. */
 size_t kernel_attached(const struct kernel *kernel);
@@ -66,6 +79,10 @@ int kernel_blocks(struct kernel *kernel,
                   int (*each)(void *context, const struct wire_key *key, const struct wire_block *value),
                   void *context);
 void kernel_block_remove(struct kernel *kernel, const struct wire_key *key);
+
+/* Did the block go with its context? Such blocks stay in the table until they are purged. Fast inside kernel_blocks(). */
+bool kernel_block_stale(struct kernel *kernel, const struct wire_key *key,
+                        const struct wire_block *block);
 
 /* Remove blocks, contexts and known stacks that `stale` says are of no living process, or of an earlier image of one.
  * Returns how many. */

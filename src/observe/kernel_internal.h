@@ -4,11 +4,26 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "observe/kernel.h"
 #include "observe/pins.h"
 
-enum { ATTACH_UPROBE_MULTI = 48, LIBRARIES_MAX = 64 };
+enum {
+    ATTACH_UPROBE_MULTI = 48,
+    LIBRARIES_MAX = 64,
+    LIBRARIES_OWNER_MAX = 8,                 /* files of one user, not root */
+    LIBRARIES_USERS_MAX = LIBRARIES_MAX / 2, /* files of all users but root */
+    LIBRARIES_EVICTED_MAX = 8,               /* at a time: removing probes takes a while */
+    REFUSED_MAX = 256,
+};
+
+/* A file without anything to probe, so that it is not looked at again. */
+struct refused {
+    dev_t device;
+    ino_t inode;
+    struct timespec changed;
+};
 
 struct bpf_object;
 struct bpf_program;
@@ -20,6 +35,9 @@ struct attached {
     ino_t inode;
     int enter, leave; /* links; -1: adopted, the pins keep them */
     int functions;
+    uid_t owner;
+    bool used; /* by a process that runs */
+    bool keep; /* installed: probes stay while nobody uses it */
 };
 
 /* What was read of a process's records and the kernel has not been told. */
@@ -40,7 +58,12 @@ struct kernel {
     int settings, processes, contexts, blocks, known, consumed, python, machine, faults; /* maps */
     struct attached attached[LIBRARIES_MAX];
     size_t n_attached;
+    struct refused refused[REFUSED_MAX]; /* in turn */
+    size_t n_refused;
     uint64_t attach_ns; /* that attaching took, all libraries together */
+    struct wire_context_key
+        last; /* the context that kernel_block_stale() looked up last, in this walk */
+    uint32_t last_generation;
     uint32_t variants; /* which one makes room next for a stack with many */
 
     /* Of one kernel_read(): */

@@ -38,16 +38,6 @@ static void identity_fill(const struct observed *o, struct trace_identity *ret_i
         fclose(comm);
 }
 
-static int context_learn(void *context, const struct wire_context_key *key,
-                         const struct wire_context *value)
-{
-    struct observed *o = context;
-    if (key->pid == (uint32_t)o->pid && key->generation == o->generation && value->device >= 0 &&
-        o->n_contexts < OBSERVED_CONTEXTS_MAX)
-        o->contexts[o->n_contexts++] = (struct observed_context){key->context, value->device};
-    return 0;
-}
-
 int observed_new(const struct observed_options *options, pid_t pid,
                  const struct wire_process *process, struct observed **ret_observed)
 {
@@ -78,7 +68,6 @@ int observed_new(const struct observed_options *options, pid_t pid,
         log_info("call sites of process %d (%s) cannot be told: %s", pid, identity.name,
                  strerror(-r));
     observed_python_follow(o);
-    kernel_contexts(options->kernel, context_learn, o);
     if (options->stream)
         trace_stream_process(options->stream, &identity);
     *ret_observed = o;
@@ -112,6 +101,11 @@ uint32_t observed_generation(const struct observed *o)
     return o->generation;
 }
 
+bool *observed_look_due(struct observed *o)
+{
+    return &o->look_due;
+}
+
 struct trace_history *observed_history(struct observed *o)
 {
     return o->history;
@@ -136,6 +130,9 @@ static void context_made(struct observed *o, uint64_t context, int32_t device)
         }
     if (o->n_contexts < OBSERVED_CONTEXTS_MAX)
         o->contexts[o->n_contexts++] = (struct observed_context){context, device};
+    else /* the oldest have most likely ended */
+        o->contexts[o->next_context++ % OBSERVED_CONTEXTS_MAX] =
+            (struct observed_context){context, device};
 }
 
 void observed_tell(struct observed *o, const struct trace_event *event)
@@ -165,7 +162,7 @@ static void event_begin(const struct observed *o, const struct wire_event *w, ui
         .size = w->size,
         .source = w->source,
         .call = w->call,
-        .context = w->context,
+        .context = w->class == WIRE_HANDLE ? 0 : w->context, /* physical memory outlives contexts */
         .pid = o->pid,
         .tid = (int32_t)w->tid,
         .kind = kind,
@@ -303,7 +300,7 @@ struct reset {
 static void block_reset(void *context, struct live_block *block)
 {
     const struct reset *r = context;
-    if (block->context == r->context && block->class != WIRE_MAPPING)
+    if (block->context == r->context && block->class != WIRE_MAPPING && block->class != WIRE_HANDLE)
         block_end(r->o, block);
 }
 
@@ -395,37 +392,51 @@ bool observed_losses(struct observed *o, const struct wire_process *process)
         o->w->header->losses[BOOK_LOSS_LIMIT] += process->lost_blocks - o->lost_blocks;
     o->lost_events = process->lost_events;
     o->lost_blocks = process->lost_blocks;
+    if (lost)
+        o->drained = false;
     o->stale |= lost > 0;
     return lost > 0;
 }
 
-void observed_compare_due(struct observed *o)
+bool observed_compare_due(struct observed *o)
 {
-    uint64_t now = clock_monotonic_ns();
-    if (!o->stale || now - o->compared_ns < NS_PER_S)
-        return;
-    o->stale = false;
-    observed_compare(o);
-    o->compared_ns = now;
+    if (!o->stale)
+        return false;
+    bool due = o->drained && clock_monotonic_ns() - o->compared_ns >= NS_PER_S;
+    o->drained = true;
+    return due;
 }
 
-static int compare_each(void *context, const struct wire_key *key, const struct wire_block *value)
+bool observed_compares(const struct observed *o)
 {
-    struct observed *o = context;
+    return o->compares;
+}
+
+void observed_compare_context(struct observed *o, const struct wire_context_key *key,
+                              const struct wire_context *value)
+{
+    if (key->generation == o->generation && value->device >= 0)
+        context_made(o, key->context, value->device);
+}
+
+void observed_compare_block(struct observed *o, const struct wire_key *key,
+                            const struct wire_block *value)
+{
     uint8_t class = (uint8_t)key->class_generation;
-    if (key->pid != (uint32_t)o->pid || key->class_generation >> 8 != (o->generation & 0xffffff))
-        return 0;
+    if (key->pid != (uint32_t)o->pid || key->class_generation >> 8 != (o->generation & 0xffffff) ||
+        kernel_block_stale(o->options.kernel, key, value))
+        return;
     struct live_block *block = live_get(&o->live, class, key->address);
     if (block && block->time_ns >= value->time_ns) {
         block->seen = true;
-        return 0;
+        return;
     }
     struct trace_event e = {
         .time_ns = clock_monotonic_ns(),
         .address = key->address,
         .size = value->size,
         .call = value->call,
-        .context = value->context,
+        .context = class == WIRE_HANDLE ? 0 : value->context,
         .pid = o->pid,
         .site = value->site <= o->n_sites ? value->site : 0,
         .kind = TRACE_FOUND,
@@ -436,7 +447,6 @@ static int compare_each(void *context, const struct wire_key *key, const struct 
     };
     block_begin(o, &e, class, value->flags);
     observed_tell(o, &e);
-    return 0;
 }
 
 static void unseen_set(void *context, struct live_block *block)
@@ -464,11 +474,18 @@ static void unseen_end(void *context, struct live_block *block)
     observed_tell(o, &e);
 }
 
-int observed_compare(struct observed *o)
+void observed_compare_begin(struct observed *o)
 {
+    o->compares = true;
+    o->stale = o->drained = false;
     live_each(&o->live, unseen_set, NULL);
-    int r = kernel_blocks(o->options.kernel, compare_each, o);
-    if (r == 0)
+}
+
+void observed_compare_end(struct observed *o, bool whole)
+{
+    if (whole)
         live_each(&o->live, unseen_end, o);
-    return r;
+    o->compares = false;
+    o->stale |= !whole;
+    o->compared_ns = clock_monotonic_ns();
 }

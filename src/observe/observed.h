@@ -13,7 +13,12 @@ struct observed;
 struct stacks;
 struct trace_history;
 struct trace_stream_writer;
+struct wire_block;
+struct wire_context;
+struct wire_context_key;
 struct wire_event;
+struct wire_granule_key;
+struct wire_key;
 struct wire_more;
 struct wire_process;
 struct wire_stack;
@@ -49,16 +54,31 @@ void observed_more(struct observed *o, const struct wire_more *more);
 /* Tell what the kernel counted as lost since the last call; true: the tables may differ now. */
 bool observed_losses(struct observed *o, const struct wire_process *process);
 
-/* Make book and history agree with the kernel's table of live blocks. Call it when the ring is empty. It walks the tables of all
- * processes, so the second one does it only after losses, and once a second. */
-int observed_compare(struct observed *o);
-void observed_compare_due(struct observed *o);
+/* Make book and history agree with the kernel's table of live blocks: begin, then tell all contexts and blocks of the table (those
+ * of other processes are left out), then end. One walk serves all processes. `whole`: the walk reached the end of the table. */
+void observed_compare_begin(struct observed *o);
+void observed_compare_context(struct observed *o, const struct wire_context_key *key,
+                              const struct wire_context *value);
+void observed_compare_block(struct observed *o, const struct wire_key *key,
+                            const struct wire_block *value);
+void observed_compare_end(struct observed *o, bool whole);
+
+/* Is it time to? After losses, once a second, and not before the ring was read once more: what came before the losses is known
+ * then. Call it once for each look at the ring. */
+bool observed_compare_due(struct observed *o);
+
+/* Between begin and end. */
+bool observed_compares(const struct observed *o);
 
 /* The process ended, or goes on with another program: its book is closed (keep_ended), its history stays. */
 void observed_exit(struct observed *o);
 
-/* Tell page faults that came since the last call. */
-void observed_faults(struct observed *o, const struct wire_process *process);
+/* Did page faults come since the last call? Then tell the counters of all granules. */
+bool observed_faults_new(struct observed *o, const struct wire_process *process);
+void observed_faults_tell(struct observed *o, const struct wire_granule_key *key, uint64_t count);
+
+/* Its libraries are to be looked at: for the observer's own use. */
+bool *observed_look_due(struct observed *o);
 
 /* The process mapped or unmapped code. */
 void observed_code_changed(struct observed *o);

@@ -60,7 +60,10 @@ struct observed {
     uint32_t uid, generation;
     uint64_t start_ns;
     uint64_t lost_events, lost_blocks; /* told so far */
-    bool stale;                        /* events were lost since the last comparison */
+    bool stale;                        /* events were lost since the last comparison, */
+    bool drained;                      /* and the ring was read since */
+    bool compares;
+    bool look_due;
     uint64_t compared_ns;
 
     struct trace_history *history;
@@ -74,7 +77,7 @@ struct observed {
     struct observed_account accounts[OBSERVED_ACCOUNTS_MAX];
     size_t n_accounts;
     struct observed_context contexts[OBSERVED_CONTEXTS_MAX];
-    size_t n_contexts;
+    size_t n_contexts, next_context;
     struct {
         int32_t ordinal;
         char uid[64];

@@ -57,23 +57,20 @@ void observed_faults_of(struct observed *o, uint64_t address, uint64_t size, uin
     }
 }
 
-static int granule_each(void *context, const struct wire_granule_key *key, uint64_t count)
+void observed_faults_tell(struct observed *o, const struct wire_granule_key *key, uint64_t count)
 {
-    struct observed *o = context;
     if (key->pid != (uint32_t)o->pid || key->generation != o->generation)
-        return 0;
+        return;
     uint64_t n = granule_new(o, key->granule, count);
     if (n)
         faults_tell(o, key->granule << WIRE_GRANULE_SHIFT, n, clock_monotonic_ns());
-    return 0;
 }
 
-void observed_faults(struct observed *o, const struct wire_process *process)
+bool observed_faults_new(struct observed *o, const struct wire_process *process)
 {
-    if (process->faults == o->faults)
-        return;
+    bool new = process->faults != o->faults;
     o->faults = process->faults;
-    kernel_faults(o->options.kernel, granule_each, o);
+    return new;
 }
 
 void observed_system_event(struct observed *o, const struct wire_event *w)

@@ -30,7 +30,13 @@
 #include "observe/targets.h"
 #include "trace/dump.h"
 
-enum { READ_MAX = 4096, STREAM_BYTES_MAX = 16 << 20, PURGE_TICKS = 40 };
+enum {
+    READ_MAX = 1024,
+    LOOK_MOST_MS = 50,
+    STREAM_BYTES_MAX = 16 << 20,
+    PURGE_TICKS = 40,
+    FULL_S = 5
+};
 
 /* ---- processes ---- */
 
@@ -113,7 +119,7 @@ static struct observed *process_for(struct observer *o, pid_t pid, uint32_t gene
 {
     struct observed *p = observer_find(o, pid);
     if (p && observed_generation(p) != generation) {
-        if (observed_generation(p) > generation)
+        if ((int32_t)(observed_generation(p) - generation) > 0)
             return NULL;
         process_end(o, p);
         p = NULL;
@@ -135,12 +141,42 @@ static void on_exit_event(struct observer *o, const struct wire_event *event)
         kernel_process_remove(o->kernel, (pid_t)event->pid);
 }
 
+static void on_used(void *context, const struct probe_table *table, int fd, const char *path)
+{
+    struct observer *o = context;
+    kernel_attached_mark(o->kernel, fd);
+}
+
+/* Containers bring files of their own and go. False: all are in use. */
+static bool room_make(struct observer *o)
+{
+    uint64_t now = clock_monotonic_ns();
+    if (now < o->full_until_ns)
+        return false;
+    kernel_attached_unmark(o->kernel);
+    targets_running(on_used, o);
+    size_t n = kernel_attached_evict(o->kernel);
+    o->room_ns += clock_monotonic_ns() - now;
+    if (n == 0)
+        o->full_until_ns = now + FULL_S * NS_PER_S;
+    else
+        log_info("removed the probes of %zu libraries that nobody uses any more", n);
+    return n > 0;
+}
+
 static void on_library(void *context, const struct probe_table *table, int fd, const char *path)
 {
     struct observer *o = context;
     char why[KERNEL_WHY_MAX];
+    bool full = clock_monotonic_ns() < o->full_until_ns; /* was told */
     size_t before = kernel_attached(o->kernel);
     int n = kernel_attach(o->kernel, table, fd, why);
+    if (n == -EUSERS && room_make(o)) {
+        before = kernel_attached(o->kernel);
+        n = kernel_attach(o->kernel, table, fd, why);
+    }
+    if (n == -EALREADY || (n == -EUSERS && full))
+        return;
     if (n < 0)
         log_warn("no probes on '%s': %s", path, why);
     else if (kernel_attached(o->kernel) > before)
@@ -154,6 +190,37 @@ static void failure_ask(struct observer *o, struct observed *p)
     if (trace_history_failures(observed_history(p), &failure, 1) == 1 && failure.out_of_memory &&
         !failure.capacity_bytes && failure.device >= 0)
         device_facts_ask(o->facts, observed_pid(p), failure.device);
+}
+
+/* At once, or at a later tick. */
+static void libraries_look(struct observer *o, struct observed *p)
+{
+    struct look *look = &o->looks[observed_uid(p) % LOOK_USERS];
+    uint64_t now = clock_monotonic_ns();
+    int64_t earned = (int64_t)((now - look->since_ns) / LOOK_PART);
+    look->credit_ns = look->since_ns == 0 || look->credit_ns + earned > LOOK_CREDIT_NS
+                          ? LOOK_CREDIT_NS
+                          : look->credit_ns + earned;
+    look->since_ns = now;
+    *observed_look_due(p) = look->credit_ns <= 0;
+    o->looks_due |= look->credit_ns <= 0;
+    if (look->credit_ns <= 0)
+        return;
+    uint64_t attach_ns = kernel_attach_ns(o->kernel) + o->room_ns; /* has limits of its own */
+    targets_of(observed_pid(p), on_library, o);
+    observed_code_changed(p);
+    attach_ns = kernel_attach_ns(o->kernel) + o->room_ns - attach_ns;
+    look->credit_ns -= (int64_t)(clock_monotonic_ns() - now - attach_ns);
+}
+
+static void looks_make(struct observer *o)
+{
+    if (!o->looks_due)
+        return;
+    o->looks_due = false;
+    for (size_t i = 0; i < WIRE_PROCESSES_MAX; i++)
+        if (o->running[i] && *observed_look_due(o->running[i]))
+            libraries_look(o, o->running[i]);
 }
 
 static void on_record(void *context, const void *record, size_t bytes)
@@ -184,21 +251,39 @@ static void on_record(void *context, const void *record, size_t bytes)
         if (p)
             observed_more(p, more);
     } else if (kind == WIRE_RECORD_LIBRARY && bytes >= sizeof(*event)) {
-        targets_of((pid_t)event->pid, on_library, o);
         p = process_for(o, (pid_t)event->pid, event->generation);
         if (p)
-            observed_code_changed(p);
+            libraries_look(o, p);
     }
+}
+
+/* So many records fit into the ring: what it had when we began has been read then, and the rest can wait. */
+enum { DRAIN_MAX = WIRE_RING_BYTES / sizeof(struct wire_event) / READ_MAX };
+
+/* False: there is more. */
+static bool ring_read(struct observer *o, uint64_t most_ns)
+{
+    uint64_t start_ns = clock_monotonic_ns();
+    bool all = false;
+    for (size_t i = 0; i < DRAIN_MAX && !all; i++) {
+        all = kernel_read(o->kernel, READ_MAX, on_record, o) != READ_MAX;
+        if (clock_monotonic_ns() - start_ns > most_ns)
+            break;
+    }
+    if (o->streams && trace_stream_flush(&o->stream, o->options->stream_fd) < 0)
+        o->stopping = true; /* its reader is gone */
+    return all;
 }
 
 void observer_drain(struct observer *o)
 {
-    int n;
-    do
-        n = kernel_read(o->kernel, READ_MAX, on_record, o);
-    while (n == READ_MAX);
-    if (o->streams && trace_stream_flush(&o->stream, o->options->stream_fd) < 0)
-        o->stopping = true; /* its reader is gone */
+    ring_read(o, UINT64_MAX);
+}
+
+/* For the loop: requests and signals have their turn under any load. */
+static bool observer_look(struct observer *o)
+{
+    return ring_read(o, LOOK_MOST_MS * NS_PER_MS);
 }
 
 /* ---- what the ring does not tell ---- */
@@ -216,6 +301,8 @@ static bool is_alive(pid_t pid, uint64_t start_ns)
 struct round {
     struct observer *o;
     bool thorough; /* look for the dead, too: their ends are told, but an event may be lost */
+    bool faults, compares; /* there is something to tell */
+    bool drained;          /* the ring was read to its end: comparing makes sense */
     pid_t dead[256];
     size_t n_dead;
 };
@@ -226,13 +313,51 @@ static int process_look(void *context, pid_t pid, const struct wire_process *ent
     struct observer *o = round->o;
     struct observed *p = observer_find(o, pid);
     if (p && observed_generation(p) == entry->generation) {
-        observed_faults(p, entry);
+        round->faults |= observed_faults_new(p, entry);
+        if (round->drained && observed_compare_due(p)) {
+            observed_compare_begin(p);
+            round->compares = true;
+        }
         o->gaps += observed_losses(p, entry);
-        observed_compare_due(p);
     }
     if (round->thorough && round->n_dead < 256 && !is_alive(pid, entry->start_ns))
         round->dead[round->n_dead++] = pid;
     return 0;
+}
+
+static int fault_each(void *context, const struct wire_granule_key *key, uint64_t count)
+{
+    struct observed *p = observer_find(context, (pid_t)key->pid);
+    if (p)
+        observed_faults_tell(p, key, count);
+    return 0;
+}
+
+static int compare_context(void *context, const struct wire_context_key *key,
+                           const struct wire_context *value)
+{
+    struct observed *p = observer_find(context, (pid_t)key->pid);
+    if (p && observed_compares(p))
+        observed_compare_context(p, key, value);
+    return 0;
+}
+
+static int compare_block(void *context, const struct wire_key *key, const struct wire_block *value)
+{
+    struct observed *p = observer_find(context, (pid_t)key->pid);
+    if (p && observed_compares(p))
+        observed_compare_block(p, key, value);
+    return 0;
+}
+
+/* All that began to, in one walk. */
+static void compare(struct observer *o)
+{
+    kernel_contexts(o->kernel, compare_context, o);
+    int r = kernel_blocks(o->kernel, compare_block, o);
+    for (size_t i = 0; i < WIRE_PROCESSES_MAX; i++)
+        if (o->running[i] && observed_compares(o->running[i]))
+            observed_compare_end(o->running[i], r == 0);
 }
 
 static bool is_stale(void *context, pid_t pid, uint32_t generation)
@@ -247,14 +372,19 @@ static bool is_stale(void *context, pid_t pid, uint32_t generation)
 static void round_make(struct observer *o, bool purge)
 {
     struct round round = {.o = o, .thorough = purge};
-    observer_drain(o);
+    round.drained = observer_look(o);
     kernel_processes(o->kernel, process_look, &round);
+    if (round.faults)
+        kernel_faults(o->kernel, fault_each, o);
+    if (round.compares)
+        compare(o);
     for (size_t i = 0; i < round.n_dead; i++) {
         struct observed *p = observer_find(o, round.dead[i]);
         if (p)
             process_end(o, p);
         kernel_process_remove(o->kernel, round.dead[i]);
     }
+    looks_make(o);
     if (purge || round.n_dead)
         kernel_purge(o->kernel, is_stale, o);
 }
@@ -270,7 +400,7 @@ static int adopt_each(void *context, pid_t pid, const struct wire_process *entry
         p = process_begin(o, pid, entry->generation);
     if (p) {
         observed_losses(p, entry);
-        observed_compare(p);
+        observed_compare_begin(p);
     }
     return 0;
 }
@@ -297,6 +427,13 @@ int observer_trace(struct observer *o, pid_t pid, char why[static KERNEL_WHY_MAX
     return r;
 }
 
+static void on_installed(void *context, const struct probe_table *table, int fd, const char *path)
+{
+    struct observer *o = context;
+    on_library(o, table, fd, path);
+    kernel_attached_keep(o->kernel, fd);
+}
+
 static int libraries_attach(struct observer *o)
 {
     const struct observer_options *options = o->options;
@@ -309,9 +446,9 @@ static int libraries_attach(struct observer *o)
                       fd < 0 ? strerror(errno) : "there is no probe table for a library of that name");
             return -ENOENT;
         }
-        on_library(o, table, fd, path);
+        on_installed(o, table, fd, path);
     }
-    targets_installed(options->search, on_library, o);
+    targets_installed(options->search, on_installed, o);
     if (options->pid == 0)
         targets_running(on_library, o);
     if (kernel_attached(o->kernel) == 0)
@@ -365,6 +502,7 @@ static int start(struct observer *o)
     if (o->adopted) {
         observer_drain(o);
         kernel_processes(o->kernel, adopt_each, o);
+        compare(o);
     }
     if (options->pid) {
         r = observer_trace(o, options->pid, why);
@@ -392,6 +530,13 @@ static void facts_take(struct observer *o)
 
 /* ---- dumps ---- */
 
+static void children_reap(struct observer *o)
+{
+    for (size_t i = 0; i < OBSERVER_DUMPS_MAX; i++)
+        if (o->dumps[i] > 0 && waitpid(o->dumps[i], NULL, WNOHANG) != 0)
+            o->dumps[i] = 0;
+}
+
 static int dump_in_child(struct observer *o, struct observed *p, int fd)
 {
     pid_t child = fork();
@@ -402,6 +547,7 @@ static int dump_in_child(struct observer *o, struct observed *p, int fd)
     int flags = fcntl(fd, F_GETFL);
     fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
     control_forget(o->control, fd);
+    kernel_forget(o->kernel);
     alarm(60);
     int r = trace_dump_encode(observed_history(p), TRACE_DUMP_BINARY, &out);
     int n = r < 0 ? snprintf(head, sizeof(head), "error %s\n", strerror(-r))
@@ -418,29 +564,23 @@ static int dump_in_child(struct observer *o, struct observed *p, int fd)
 int observer_dump(struct observer *o, pid_t pid, int fd)
 {
     struct observed *p = observer_find_any(o, pid);
+    size_t slot = 0;
     if (!p)
         return -ESRCH;
     if (o->facts) {
         device_facts_settle(o->facts, pid);
         facts_take(o);
     }
+    children_reap(o);
+    while (slot < OBSERVER_DUMPS_MAX && o->dumps[slot])
+        slot++;
+    if (slot == OBSERVER_DUMPS_MAX)
+        return -EBUSY; /* the ring waits for nobody */
     int child = dump_in_child(o, p, fd);
     if (child < 0)
         return child;
-    for (size_t i = 0; i < OBSERVER_DUMPS_MAX; i++)
-        if (o->dumps[i] == 0) {
-            o->dumps[i] = child;
-            return 0;
-        }
-    waitpid(child, NULL, 0); /* too many at a time: this one has to be waited for */
+    o->dumps[slot] = child;
     return 0;
-}
-
-static void children_reap(struct observer *o)
-{
-    for (size_t i = 0; i < OBSERVER_DUMPS_MAX; i++)
-        if (o->dumps[i] > 0 && waitpid(o->dumps[i], NULL, WNOHANG) != 0)
-            o->dumps[i] = 0;
 }
 
 /* ---- the loop ---- */
@@ -500,7 +640,10 @@ static void on_tick(struct observer *o, int fd, uint64_t *ticks)
 static int busy_wait(struct observer *o)
 {
     uint64_t before = o->records;
-    observer_drain(o);
+    if (!observer_look(o)) {
+        o->idle_looks = 0;
+        return 0;
+    }
     o->idle_looks = o->records == before ? o->idle_looks + 1 : 0;
     if (o->idle_looks < OBSERVER_IDLE_LOOKS) {
         kernel_sleep(o->kernel, false);
@@ -538,7 +681,7 @@ static int loop_run(struct observer *o, int signals)
         int n = epoll_wait(epoll, events, 8, busy_wait(o));
         for (int i = 0; i < n; i++) {
             if (events[i].data.u32 == SOURCE_RING)
-                observer_drain(o);
+                observer_look(o);
             else if (events[i].data.u32 == SOURCE_TICK)
                 on_tick(o, tick, &ticks);
             else if (events[i].data.u32 == SOURCE_SIGNAL)

@@ -16,7 +16,18 @@ struct kernel;
 struct observed;
 struct stacks;
 
+enum { LOOK_USERS = 64, LOOK_CREDIT_NS = 500000000, LOOK_PART = 20 };
+
+/* Time that looking at the libraries of a user's processes may take: a twentieth of all, after a first half second. A process
+ * may have 65,530 mappings and map a library again and again. */
+struct look {
+    uint64_t since_ns;
+    int64_t credit_ns;
+};
+
 struct observer {
+    struct look looks[LOOK_USERS]; /* by UID % LOOK_USERS */
+    bool looks_due;                /* processes wait for their turn */
     const struct observer_options *options;
     struct kernel *kernel;
     struct stacks *stacks;
@@ -31,6 +42,8 @@ struct observer {
     pid_t dumps[OBSERVER_DUMPS_MAX]; /* children that write one; 0: none */
     uint64_t records, gaps, started_ns, unheld_ns;
     uint64_t ended_ns; /* when the only traced process was found ended; 0: it runs */
+    uint64_t room_ns;       /* that making room for libraries took */
+    uint64_t full_until_ns; /* no library can be attached, and that was told */
     unsigned idle_looks;
     bool adopted, stopping, leave;
 };

@@ -1,4 +1,5 @@
 /* What the observer says of itself and of traced processes, as JSON. */
+#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -14,14 +15,45 @@
 
 /* Counters of one process, all contexts together. */
 struct sums {
-    uint32_t pid, generation;
+    uint32_t pid;
+    struct wire_process entry;
     struct wire_counters space[WIRE_SPACES];
 };
 
+/* Of all processes: the table of contexts is walked once. */
+struct list {
+    struct observer *o;
+    struct sums *all;
+    size_t n, cap;
+};
+
+static int process_add(void *context, pid_t pid, const struct wire_process *entry)
+{
+    struct list *l = context;
+    if (l->n == l->cap) {
+        size_t cap = l->cap ? l->cap * 2 : 64;
+        struct sums *all = realloc(l->all, cap * sizeof(*all));
+        if (!all)
+            return -ENOMEM;
+        l->all = all;
+        l->cap = cap;
+    }
+    l->all[l->n++] = (struct sums){.pid = (uint32_t)pid, .entry = *entry};
+    return 0;
+}
+
+static int by_pid(const void *a, const void *b)
+{
+    uint32_t x = ((const struct sums *)a)->pid, y = ((const struct sums *)b)->pid;
+    return (x > y) - (x < y);
+}
+
 static int sums_add(void *context, const struct wire_context_key *key, const struct wire_context *value)
 {
-    struct sums *s = context;
-    if (key->pid != s->pid || key->generation != s->generation)
+    struct list *l = context;
+    struct sums *s =
+        l->n ? bsearch(&(struct sums){.pid = key->pid}, l->all, l->n, sizeof(*s), by_pid) : NULL;
+    if (!s || key->generation != s->entry.generation)
         return 0;
     for (size_t i = 0; i < WIRE_SPACES; i++) {
         s->space[i].freed_bytes += value->space[i].freed_bytes;
@@ -98,57 +130,49 @@ static void losses_tell(struct json *j, const struct wire_process *p)
     json_object_end(j);
 }
 
-struct list {
-    struct observer *o;
-    struct json *j;
-};
-
-static int process_tell(void *context, pid_t pid, const struct wire_process *entry)
+static void process_tell(const struct list *l, struct json *j, const struct sums *s)
 {
-    const struct list *l = context;
-    struct observed *p = observer_find(l->o, pid);
-    struct sums *sums = calloc(1, sizeof(*sums));
-    if (!sums)
-        return 0;
-    sums->pid = (uint32_t)pid;
-    sums->generation = entry->generation;
-    kernel_contexts(l->o->kernel, sums_add, sums);
-    json_object_begin(l->j);
-    json_field_i64(l->j, "pid", pid);
-    json_field_u64(l->j, "uid", entry->uid);
-    json_field_u64(l->j, "calls", entry->calls);
-    json_field_u64(l->j, "events", entry->events);
-    json_field_u64(l->j, "live_blocks", entry->live_blocks);
+    struct observed *p = observer_find(l->o, (pid_t)s->pid);
+    json_object_begin(j);
+    json_field_i64(j, "pid", s->pid);
+    json_field_u64(j, "uid", s->entry.uid);
+    json_field_u64(j, "calls", s->entry.calls);
+    json_field_u64(j, "events", s->entry.events);
+    json_field_u64(j, "live_blocks", s->entry.live_blocks);
     if (p) {
         struct trace_identity id = trace_history_identity(observed_history(p));
         struct trace_totals totals = trace_history_totals(observed_history(p));
-        json_field_string(l->j, "program", id.name);
-        json_field_u64(l->j, "history_events", totals.events);
-        json_field_u64(l->j, "history_live_bytes", totals.live_bytes);
-        json_field_u64(l->j, "history_live_blocks", totals.live_blocks);
-        json_field_u64(l->j, "sites", totals.sites);
+        json_field_string(j, "program", id.name);
+        json_field_u64(j, "history_events", totals.events);
+        json_field_u64(j, "history_live_bytes", totals.live_bytes);
+        json_field_u64(j, "history_live_blocks", totals.live_blocks);
+        json_field_u64(j, "sites", totals.sites);
     }
-    spaces_tell(l->j, sums);
-    copies_tell(l->j, entry);
-    losses_tell(l->j, entry);
-    json_object_end(l->j);
-    free(sums);
-    return 0;
+    spaces_tell(j, s);
+    copies_tell(j, &s->entry);
+    losses_tell(j, &s->entry);
+    json_object_end(j);
 }
 
 void observer_list(struct observer *o, struct buffer *out)
 {
     struct json j;
-    struct list list = {o, &j};
+    struct list list = {.o = o};
+    kernel_processes(o->kernel, process_add, &list);
+    if (list.n)
+        qsort(list.all, list.n, sizeof(list.all[0]), by_pid);
+    kernel_contexts(o->kernel, sums_add, &list);
     json_init(&j, out);
     json_object_begin(&j);
     json_field_string(&j, "schema", "memoir.traced/1");
     json_key(&j, "processes");
     json_array_begin(&j);
-    kernel_processes(o->kernel, process_tell, &list);
+    for (size_t i = 0; i < list.n; i++)
+        process_tell(&list, &j, &list.all[i]);
     json_array_end(&j);
     json_object_end(&j);
     json_finish(&j);
+    free(list.all);
 }
 
 void observer_status(struct observer *o, struct buffer *out)

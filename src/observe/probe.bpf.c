@@ -112,9 +112,11 @@ struct call {
 };
 
 struct thread {
-    uint64_t context;
+    uint64_t contexts[WIRE_CONTEXT_STACK]; /* the last one is current; 0: not known */
+    uint32_t n_contexts;                   /* may be more than there is room for */
     uint32_t depth;
     uint32_t generation; /* of the process: what is here of an earlier image does not count */
+    uint32_t spare;
     struct call calls[WIRE_CALLS_MAX];
     uint64_t system[2]; /* arguments of the system call that it is in */
     uint64_t stack[STACK_WORDS]; /* the innermost words of its stack */
@@ -144,9 +146,9 @@ static struct wire_process *process_make(uint32_t pid, struct task_struct *leade
     uint32_t zero = 0;
     struct wire_process fresh = {
         .start_ns = BPF_CORE_READ(leader, start_boottime),
-        .generation = 1,
         .uid = (uint32_t)bpf_get_current_uid_gid(),
     };
+    fresh.generation = wire_generation(fresh.start_ns);
     bpf_map_update_elem(&processes, &pid, &fresh, BPF_NOEXIST_);
     struct wire_process *p = bpf_map_lookup_elem(&processes, &pid);
     struct wire_machine *m = bpf_map_lookup_elem(&machine, &zero);
@@ -156,25 +158,38 @@ static struct wire_process *process_make(uint32_t pid, struct task_struct *leade
 }
 
 /* The state of the process begins anew: another one has its PID, or it goes on with another program. */
-static void process_renew(struct wire_process *p, uint64_t start_ns)
+static void process_renew(uint32_t pid, struct wire_process *p, uint64_t start_ns)
 {
-    p->start_ns = start_ns;
+    uint32_t generation = wire_generation(start_ns);
     p->uid = (uint32_t)bpf_get_current_uid_gid();
-    p->generation++;
+    p->generation = p->start_ns == start_ns ? p->generation + 1 : generation;
+    p->start_ns = start_ns;
     p->live_blocks = 0;
     p->default_context = 0;
+    p->n_contexts = 0;
+    p->from_start = 0;
+    p->calls = p->events = p->faults = 0;
+    for (int i = 0; i < 5; i++)
+        p->copies[i] = p->copied_bytes[i] = 0;
+    p->lost_events = p->lost_stacks = p->lost_blocks = p->lost_bytes = 0;
+    p->unknown_frees = p->replaced = p->unreadable = p->unpaired = 0;
+    bpf_map_delete_elem(&python_facts, &pid);
 }
 
 /* A thread that is seen for the first time, or with another program: it may be of another process with this PID. */
 static __noinline bool thread_begin(struct at *at, struct task_struct *task)
 {
     uint64_t start_ns = BPF_CORE_READ(task, group_leader, start_boottime);
-    if (at->process->start_ns != start_ns)
-        process_renew(at->process, start_ns);
+    uint64_t told = at->process->start_ns;
+    if (start_ns - told < WIRE_START_SLACK_NS)
+        at->process->start_ns = start_ns; /* the observer knew it by ticks */
+    else if (told != start_ns)
+        process_renew(at->pid, at->process, start_ns);
     at->generation = at->process->generation;
     at->thread->generation = at->generation;
     at->thread->depth = 0;
-    at->thread->context = 0;
+    at->thread->n_contexts = 0;
+    at->thread->system[0] = at->thread->system[1] = 0;
     return true;
 }
 
@@ -203,7 +218,32 @@ static bool here(struct at *at)
 
 static uint64_t context_of(const struct at *at)
 {
-    return at->thread->context ? at->thread->context : at->process->default_context;
+    uint32_t n = at->thread->n_contexts;
+    uint64_t context = 0;
+    if (n > 0 && n <= WIRE_CONTEXT_STACK)
+        context = at->thread->contexts[(n - 1) & (WIRE_CONTEXT_STACK - 1)];
+    return context ? context : at->process->default_context;
+}
+
+static void context_push(struct thread *t, uint64_t context)
+{
+    uint32_t n = t->n_contexts++;
+    if (n < WIRE_CONTEXT_STACK)
+        t->contexts[n & (WIRE_CONTEXT_STACK - 1)] = context;
+}
+
+static void context_pop(struct thread *t)
+{
+    if (t->n_contexts > 0)
+        t->n_contexts--;
+}
+
+/* In the place of the current one. None is as good as a pop. */
+static void context_set(struct thread *t, uint64_t context)
+{
+    context_pop(t);
+    if (context)
+        context_push(t, context);
 }
 
 static struct wire_context *context_find(const struct at *at, uint64_t context)
@@ -229,9 +269,10 @@ static struct wire_context *context_make(const struct at *at, uint64_t context, 
         const struct wire_context *empty = bpf_map_lookup_elem(&empty_context, &zero);
         struct wire_context_key key = {
             .pid = at->pid, .generation = at->generation, .context = context};
-        if (!empty)
+        if (!empty || (context && at->process->n_contexts >= WIRE_CONTEXTS_QUOTA))
             return 0;
         if (bpf_map_update_elem(&contexts, &key, empty, BPF_NOEXIST_) == 0) {
+            __sync_fetch_and_add(&at->process->n_contexts, 1);
             c = context_find(at, context);
             if (c)
                 c->device = -1;
@@ -246,15 +287,32 @@ static struct wire_context *context_make(const struct at *at, uint64_t context, 
 
 /* ---- the ring ---- */
 
-/* What the observer has read is looked up only when the last figure is not good enough. */
+enum { RING_NO_WAKEUP = 1, RING_FORCE_WAKEUP = 2, RING_AVAILABLE = 0, RING_SIZE = 1 };
+
+/* A process gets as much of the ring as is free beyond its share, and its quota at most: few or many that fill theirs leave room
+ * for others. What the observer has read is looked up only when the last figure is not good enough. */
 static bool ring_admits(const struct at *at, uint64_t bytes)
 {
     struct wire_process *p = at->process;
-    if (p->produced - p->consumed + bytes <= at->settings->ring_quota)
+    uint64_t all = bpf_ringbuf_query(&ring, RING_AVAILABLE),
+             size = bpf_ringbuf_query(&ring, RING_SIZE);
+    uint64_t quota = at->settings->ring_quota, left = size > all ? size - all : 0;
+    if (left < quota)
+        quota = left;
+    if (p->produced - p->consumed + bytes <= quota)
         return true;
     const uint64_t *done = bpf_map_lookup_elem(&consumed, &at->pid);
-    p->consumed = done ? *done : 0;
-    return p->produced - p->consumed + bytes <= at->settings->ring_quota;
+    uint64_t told = done ? *done : 0, produced = p->produced;
+    int64_t waits = (int64_t)(produced - told - p->amended);
+    if (waits < 0)
+        p->amended = produced - told;
+    else if (
+        waits >
+        (int64_t)
+            all) /* more than there is: an observer was killed before it could tell what it had read */
+        p->amended += (uint64_t)waits - all;
+    p->consumed = told + p->amended;
+    return p->produced - p->consumed + bytes <= quota;
 }
 
 static struct wire_event *event_new(const struct at *at, uint16_t kind, uint16_t function)
@@ -277,8 +335,6 @@ static struct wire_event *event_new(const struct at *at, uint16_t kind, uint16_t
     e->device = -1;
     return e;
 }
-
-enum { RING_NO_WAKEUP = 1, RING_FORCE_WAKEUP = 2, RING_AVAILABLE = 0 };
 
 static uint64_t wakeup(const struct at *at)
 {
@@ -334,7 +390,7 @@ static void count(const struct at *at, const struct wire_block *block, uint8_t c
     uint8_t space = class == WIRE_REGISTERED ? WIRE_SPACE_REGISTERED : block->space;
     if (class == WIRE_MAPPING || block->flags & WIRE_FUNCTION_SHARED)
         return;
-    struct wire_context *c = context_find(at, block->context);
+    struct wire_context *c = context_find(at, class == WIRE_HANDLE ? 0 : block->context);
     if (!c || c->generation != block->context_generation)
         return;
     struct wire_counters *n = &c->space[space & (WIRE_SPACES - 1)];
@@ -347,6 +403,15 @@ static void count(const struct at *at, const struct wire_block *block, uint8_t c
     }
 }
 
+/* Is it of a context that has not ended since? Mappings and handles are of no context. */
+static bool block_current(const struct at *at, const struct wire_block *block, uint8_t class)
+{
+    if (class == WIRE_MAPPING || class == WIRE_HANDLE)
+        return true;
+    const struct wire_context *c = context_find(at, block->context);
+    return !c || c->generation == block->context_generation;
+}
+
 /* False: there is no room, and nothing is counted. */
 static __noinline bool block_put(const struct at *at, uint64_t address, uint8_t class,
                                  struct wire_block *block)
@@ -354,7 +419,8 @@ static __noinline bool block_put(const struct at *at, uint64_t address, uint8_t 
     struct wire_key key;
     key_set(at, class, address, &key);
     const struct wire_block *old = bpf_map_lookup_elem(&blocks, &key);
-    if (old) {
+    bool takes_room = !old || !block_current(at, old, class);
+    if (!takes_room) {
         count(at, old, class, false, 1);
         __sync_fetch_and_add(&at->process->replaced, 1);
     } else if (at->process->live_blocks >= at->settings->blocks_quota) {
@@ -362,7 +428,7 @@ static __noinline bool block_put(const struct at *at, uint64_t address, uint8_t 
     }
     if (bpf_map_update_elem(&blocks, &key, block, BPF_ANY_) < 0)
         goto full;
-    if (!old)
+    if (takes_room)
         __sync_fetch_and_add(&at->process->live_blocks, 1);
     count(at, block, class, true, 1);
     return true;
@@ -383,6 +449,8 @@ static __noinline bool block_take(const struct at *at, uint64_t address, uint8_t
     *ret_block = *block;
     if (bpf_map_delete_elem(&blocks, &key) < 0)
         return false; /* another thread was faster */
+    if (!block_current(at, ret_block, class))
+        return false; /* it went with its context */
     __sync_fetch_and_add(&at->process->live_blocks, -1);
     count(at, ret_block, class, false, 1);
     return true;
@@ -394,7 +462,14 @@ static void block_new(const struct at *at, const struct call *call, const struct
                       uint64_t size, struct wire_block *ret_block)
 {
     uint64_t context = context_of(at);
-    const struct wire_context *c = context_make(at, context, -1);
+    bool physical =
+        f->op ==
+        WIRE_OP_HANDLE_MAKE; /* outlives contexts: it counts in the one that is not known */
+    const struct wire_context *c = context_make(at, physical ? 0 : context, -1);
+    if (!c) { /* there is no room for one more */
+        context = 0;
+        c = context_make(at, 0, -1);
+    }
     *ret_block = (struct wire_block){
         .size = size,
         .time_ns = bpf_ktime_get_ns(),
@@ -506,6 +581,8 @@ static __noinline void free_undo(const struct at *at, struct call *call,
     block_tell(at, TRACE_RESTORE, call, call->address, &call->removed, class, 0);
 }
 
+enum { REMOVED_BLOCK = 1, REMOVED_REFERENCE = 2 };
+
 /* A reference to a handle goes; its memory with the last one. */
 static __noinline void handle_drop(const struct at *at, struct call *call, uint64_t handle)
 {
@@ -514,10 +591,29 @@ static __noinline void handle_drop(const struct at *at, struct call *call, uint6
     struct wire_block *block = bpf_map_lookup_elem(&blocks, &key);
     if (!block)
         return;
+    call->has_removed = REMOVED_REFERENCE;
     if (__sync_fetch_and_add(&block->references, -1) > 1)
         return;
-    if (block_take(at, handle, WIRE_HANDLE, &call->removed))
-        block_tell(at, TRACE_FREE, call, handle, &call->removed, WIRE_HANDLE, 0);
+    if (!block_take(at, handle, WIRE_HANDLE, &call->removed))
+        return;
+    call->has_removed = REMOVED_BLOCK;
+    block_tell(at, TRACE_FREE, call, handle, &call->removed, WIRE_HANDLE, 0);
+}
+
+/* The release failed. */
+static __noinline void handle_undo(const struct at *at, struct call *call,
+                                   const struct wire_function *f)
+{
+    struct wire_key key;
+    if (call->has_removed == REMOVED_BLOCK) {
+        call->removed.references = 1;
+        free_undo(at, call, f);
+    } else if (call->has_removed == REMOVED_REFERENCE) {
+        key_set(at, WIRE_HANDLE, call->address, &key);
+        struct wire_block *block = bpf_map_lookup_elem(&blocks, &key);
+        if (block)
+            __sync_fetch_and_add(&block->references, 1);
+    }
 }
 
 static __noinline void handle_make(const struct at *at, struct call *call,
@@ -576,6 +672,7 @@ struct unmap {
     const struct at *at;
     struct call *call;
     uint64_t address, end;
+    uint64_t unknown; /* there were some */
 };
 
 static long unmap_next(uint32_t i, struct unmap *u)
@@ -584,8 +681,12 @@ static long unmap_next(uint32_t i, struct unmap *u)
     if (u->address >= u->end)
         return 1;
     if (!block_take(u->at, u->address, WIRE_MAPPING, &block) || block.size == 0) {
-        __sync_fetch_and_add(&u->at->process->unknown_frees, 1);
-        return 1;
+        /* Mapped before tracing began. Known ones may follow. */
+        if (!u->unknown)
+            __sync_fetch_and_add(&u->at->process->unknown_frees, 1);
+        u->unknown = 1;
+        u->address += 1ull << WIRE_GRANULE_SHIFT;
+        return 0;
     }
     block_tell(u->at, TRACE_FREE, u->call, u->address, &block, WIRE_MAPPING, 0);
     handle_drop(u->at, u->call, block.context);
@@ -595,18 +696,25 @@ static long unmap_next(uint32_t i, struct unmap *u)
 
 static __noinline void unmap_done(const struct at *at, struct call *call)
 {
-    struct unmap u = {at, call, call->address, call->address + call->size};
+    struct unmap u = {at, call, call->address, call->address + call->size, 0};
     bpf_loop(WIRE_MAPPINGS_MAX, unmap_next, &u, 0);
 }
 
 /* ---- copies ---- */
 
-static __noinline void copy_tell(const struct at *at, const struct call *call, uint64_t address,
-                                 uint64_t source, uint64_t size)
+static __always_inline uint8_t copy_count(const struct at *at, const struct call *call,
+                                          uint64_t size)
 {
     uint8_t direction = call->direction < 5 ? call->direction : 0;
     __sync_fetch_and_add(&at->process->copies[direction], 1);
     __sync_fetch_and_add(&at->process->copied_bytes[direction], size);
+    return direction;
+}
+
+static __noinline void copy_tell(const struct at *at, const struct call *call, uint64_t address,
+                                 uint64_t source, uint64_t size)
+{
+    uint8_t direction = copy_count(at, call, size);
     struct wire_event *e = event_new(at, TRACE_COPY, call->function);
     if (!e)
         return;
@@ -687,18 +795,19 @@ static long batch_next(uint32_t i, struct batch *b)
         __sync_fetch_and_add(&b->at->process->unreadable, 1);
         return 1;
     }
-    copy_tell(b->at, b->call, to, from, size);
+    if (i < WIRE_BATCH_MAX)
+        copy_tell(b->at, b->call, to, from, size);
+    else
+        copy_count(b->at, b->call, size);
     return 0;
 }
 
 static __noinline void batch_done(const struct at *at, const struct call *call)
 {
     struct batch b = {at, call, call->extra};
-    if (b.n > WIRE_BATCH_MAX) {
+    if (b.n > WIRE_BATCH_MAX)
         __sync_fetch_and_add(&at->process->lost_events, b.n - WIRE_BATCH_MAX);
-        b.n = WIRE_BATCH_MAX;
-    }
-    bpf_loop(WIRE_BATCH_MAX, batch_next, &b, 0);
+    bpf_loop(WIRE_BATCH_COUNTED_MAX, batch_next, &b, 0);
 }
 
 static __noinline void range_tell(const struct at *at, const struct call *call,
@@ -734,8 +843,12 @@ static __noinline void context_end(const struct at *at, const struct call *call,
     struct wire_context *c = context_find(at, context);
     if (!c)
         return;
+    if (!context)
+        return; /* what is counted there may be of any */
     c->generation++;
     for (uint32_t i = 0; i < WIRE_SPACES; i++) {
+        __sync_fetch_and_add(&at->process->live_blocks,
+                             c->space[i].freed_blocks - c->space[i].alloc_blocks);
         c->space[i].freed_bytes = c->space[i].alloc_bytes;
         c->space[i].freed_blocks = c->space[i].alloc_blocks;
     }
@@ -768,17 +881,36 @@ static __noinline void context_made(const struct at *at, const struct call *call
     uint64_t context;
     if (!read_word(at, call->address, false, &context) || !context)
         return;
-    context_make(at, context, (int32_t)call->extra);
+    struct wire_context *c = context_make(at, context, (int32_t)call->extra);
     if (!at->process->default_context)
         at->process->default_context = context;
     if (current)
-        at->thread->context = context;
+        context_push(at->thread, context);
+    else if (c)
+        __sync_fetch_and_add(&c->retained, 1);
     struct wire_event *e = event_new(at, TRACE_NONE, call->function);
     if (!e)
         return;
     e->context = context;
     e->device = (int32_t)call->extra;
     event_send(at, e);
+}
+
+/* A process that was not seen from its start may have retained the context before. */
+static long release_each(void *map, struct wire_context_key *key, struct wire_context *c,
+                         struct reset *reset)
+{
+    if (key->pid == reset->at->pid && key->generation == reset->at->generation &&
+        c->device == reset->device && c->retained > 0 &&
+        __sync_fetch_and_add(&c->retained, -1) == 1 && reset->at->process->from_start)
+        context_end(reset->at, reset->call, key->context);
+    return 0;
+}
+
+static __noinline void primary_release(const struct at *at, const struct call *call)
+{
+    struct reset reset = {at, call, (int32_t)call->extra};
+    bpf_for_each_map_elem(&contexts, release_each, &reset, 0);
 }
 
 static __noinline void note_tell(const struct at *at, const struct call *call)
@@ -811,11 +943,15 @@ static __noinline void arguments_take(struct pt_regs *regs, const struct wire_fu
     call->size = argument(&a, f->size);
     call->source = argument(&a, f->source);
     call->extra = argument(&a, f->extra);
-    if (f->flags & WIRE_FUNCTION_NARROW) {
+    if (f->flags & (WIRE_FUNCTION_NARROW | WIRE_FUNCTION_NARROW_SIZE))
         call->size = (uint32_t)call->size;
+    if (f->flags & WIRE_FUNCTION_NARROW) {
+        call->extra = (uint32_t)call->extra;
         if (f->op == WIRE_OP_FREE)
             call->address = (uint32_t)call->address;
     }
+    if (f->op == WIRE_OP_ALLOC_ARRAY)
+        call->extra = (uint32_t)call->extra; /* levels */
 }
 
 /* Calls that were left by longjmp or an exception have a lower place on the stack than one that begins now. */
@@ -875,15 +1011,23 @@ static __noinline void done(const struct at *at, struct call *call, const struct
         range_tell(at, call, f, TRACE_PREFETCH);
         break;
     case WIRE_OP_CONTEXT_SET:
-        at->thread->context = call->address;
+        context_set(at->thread, call->address);
+        break;
+    case WIRE_OP_CONTEXT_PUSH:
+        context_push(at->thread, call->address);
         break;
     case WIRE_OP_CONTEXT_POP:
-        at->thread->context = 0;
+        context_pop(at->thread);
+        break;
+    case WIRE_OP_PRIMARY_RELEASE:
+        primary_release(at, call);
         break;
     case WIRE_OP_CONTEXT_MAKE:
         context_made(at, call, f->unit);
         break;
     case WIRE_OP_CONTEXT_END:
+        if (at->thread->n_contexts > 0 && context_of(at) == call->address)
+            context_pop(at->thread);
         context_end(at, call, call->address);
         break;
     case WIRE_OP_DEVICE_RESET:
@@ -902,6 +1046,8 @@ static __noinline void done(const struct at *at, struct call *call, const struct
         uuid_told(at, call);
         break;
     case WIRE_OP_NOTE:
+        if (call->number == 1)
+            at->process->from_start = 1;
         note_tell(at, call);
         break;
     default:
@@ -989,6 +1135,10 @@ int call_leave(struct pt_regs *regs)
         if (result != 0)
             free_undo(&at, call, f);
         break;
+    case WIRE_OP_HANDLE_FREE:
+        if (result != 0)
+            handle_undo(&at, call, f);
+        break;
     default:
         if (result == 0)
             done(&at, call, f);
@@ -1051,7 +1201,7 @@ int process_exec(void *args)
     if (!p)
         return 0;
     ended(pid, p, WIRE_EVENT_EXEC);
-    process_renew(p, p->start_ns);
+    process_renew(pid, p, p->start_ns);
     return 0;
 }
 

@@ -53,16 +53,12 @@ static void mapped_try(pid_t pid, const char *range, const char *path, targets_f
 {
     const char *name = strrchr(path, '/');
     const struct probe_table *table = name ? probe_table_for(name + 1) : NULL;
-    char link[PATH_MAX + 32];
+    char link[128];
     if (!table)
         return;
     snprintf(link, sizeof(link), "/proc/%d/map_files/%s", (int)pid, range);
     MEMOIR_CLEANUP(closep) int fd = open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        snprintf(link, sizeof(link), "/proc/%d/root%s", (int)pid, path);
-        fd = open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    }
-    if (fd >= 0)
+    if (fd >= 0) /* never by its path: the process chooses what lies there */
         each(context, table, fd, path);
 }
 

@@ -16,24 +16,28 @@
 #include "observe/python_capture.h"
 
 enum {
-    WIRE_LAYOUT = 1,
+    WIRE_LAYOUT = 2,
     WIRE_FUNCTIONS_MAX = 512, /* of all probe tables together; number 0 stays empty */
     WIRE_ARGUMENTS_MAX = 9,
     WIRE_CALLS_MAX = 4,        /* probed calls inside each other, of one thread */
     WIRE_PROCESSES_MAX = 4096, /* that are traced at a time */
     WIRE_CONTEXTS_MAX = 16384,
-    WIRE_BLOCKS_MAX = 1 << 20,   /* live blocks of all processes */
+    WIRE_CONTEXTS_QUOTA = 256, /* of one process; memory of further ones counts without a context */
+    WIRE_CONTEXT_STACK = 8,    /* contexts that one thread has pushed */
+    WIRE_BLOCKS_MAX = 1 << 20, /* live blocks of all processes */
     WIRE_BLOCKS_QUOTA = 1 << 18, /* live blocks of one process, unless settings say otherwise */
-    WIRE_KNOWN_MAX = 1 << 16,   /* stacks that the kernel recognises */
-    WIRE_KNOWN_WORDS = 12,      /* return addresses that must match */
-    WIRE_KNOWN_VARIANTS = 4,    /* stacks with the same key that differ in these words */
+    WIRE_KNOWN_MAX = 1 << 16,    /* stacks that the kernel recognises */
+    WIRE_KNOWN_WORDS = 12,       /* return addresses that must match */
+    WIRE_KNOWN_VARIANTS = 4,     /* stacks with the same key that differ in these words */
     WIRE_RING_BYTES = 1 << 25,
-    WIRE_RING_QUOTA = 1 << 24, /* bytes of one process that wait in it, unless settings say otherwise */
+    WIRE_RING_QUOTA =
+        1 << 24, /* bytes of one process that wait in it, unless settings say otherwise */
     WIRE_PAGE = 4096,
-    WIRE_STACK_PAGES = 4, /* of a stack that are copied */
-    WIRE_BATCH_MAX = 64,    /* copies of one batched call that are told one by one */
-    WIRE_MAPPINGS_MAX = 4096, /* that one call unmaps */
-    WIRE_GRANULE_SHIFT = 21,  /* page faults are counted by 2 MiB of address space */
+    WIRE_STACK_PAGES = 4,             /* of a stack that are copied */
+    WIRE_BATCH_MAX = 64,              /* copies of one batched call that are told one by one */
+    WIRE_BATCH_COUNTED_MAX = 1 << 16, /* and that are counted */
+    WIRE_MAPPINGS_MAX = 4096,         /* that one call unmaps */
+    WIRE_GRANULE_SHIFT = 21,          /* page faults are counted by 2 MiB of address space */
     WIRE_GRANULES_MAX = 1 << 16,
     WIRE_SYSTEM_BYTES_MIN = 1 << 20, /* mappings of host memory that are told */
     WIRE_LIBRARIES_MAX = 4,
@@ -43,11 +47,12 @@ enum {
 /* What a probed function does, and so what its arguments mean. */
 enum wire_op {
     WIRE_OP_NONE = 0,
-    WIRE_OP_ALLOC = 1,         /* *address gets a block of `size` bytes */
-    WIRE_OP_ALLOC_PITCH = 2,   /* *address gets a block of *source (the pitch) times `extra` (the height) bytes */
-    WIRE_OP_ALLOC_ARRAY = 3,   /* *address gets an array described at `size` */
-    WIRE_OP_FREE = 4,          /* the block at `address` goes */
-    WIRE_OP_REGISTER = 5,      /* [address, +size) is pinned in place */
+    WIRE_OP_ALLOC = 1, /* *address gets a block of `size` bytes */
+    WIRE_OP_ALLOC_PITCH =
+        2, /* *address gets a block of *source (the pitch) times `extra` (the height) bytes */
+    WIRE_OP_ALLOC_ARRAY = 3, /* *address gets an array described at `size` */
+    WIRE_OP_FREE = 4,        /* the block at `address` goes */
+    WIRE_OP_REGISTER = 5,    /* [address, +size) is pinned in place */
     WIRE_OP_UNREGISTER = 6,
     WIRE_OP_COPY = 7,          /* `size` bytes from `source` to `address` */
     WIRE_OP_COPY_2D = 8,       /* as the CUDA_MEMCPY2D at `address` says */
@@ -56,27 +61,31 @@ enum wire_op {
     WIRE_OP_SET = 11,          /* `size` elements of `unit` bytes, `extra` rows of them */
     WIRE_OP_PREFETCH = 12,     /* [address, +size) is asked to move */
     WIRE_OP_CONTEXT_SET = 13,  /* `address` is the thread's context now */
-    WIRE_OP_CONTEXT_POP = 14,  /* the thread's context is not known any more */
+    WIRE_OP_CONTEXT_POP = 14,  /* the thread's context is the one before again */
     WIRE_OP_CONTEXT_MAKE = 15, /* *address is a context of device `extra` */
     WIRE_OP_CONTEXT_END = 16,  /* context `address` and all its memory go */
     WIRE_OP_DEVICE_RESET = 17, /* the contexts of device `extra` and all their memory go */
     WIRE_OP_HANDLE_MAKE = 18,  /* *address is a handle of `size` bytes of physical memory */
     WIRE_OP_HANDLE_FREE = 19,  /* handle `address` goes; its memory when nothing maps it any more */
-    WIRE_OP_HANDLE_KEEP = 20,  /* *address is one more reference to the handle of the memory at `source` */
-    WIRE_OP_MAP = 21,          /* [address, +size) is memory of handle `source` now */
-    WIRE_OP_UNMAP = 22,        /* all mappings in [address, +size) go */
-    WIRE_OP_DEVICE_UUID = 23,  /* *address is the UUID of device `extra` */
-    WIRE_OP_NOTE = 24,         /* nothing but that the process is there */
-    WIRE_OPS = 25,
+    WIRE_OP_HANDLE_KEEP =
+        20,             /* *address is one more reference to the handle of the memory at `source` */
+    WIRE_OP_MAP = 21,   /* [address, +size) is memory of handle `source` now */
+    WIRE_OP_UNMAP = 22, /* all mappings in [address, +size) go */
+    WIRE_OP_DEVICE_UUID = 23,     /* *address is the UUID of device `extra` */
+    WIRE_OP_NOTE = 24,            /* nothing but that the process is there */
+    WIRE_OP_PRIMARY_RELEASE = 25, /* a reference to the primary context of device `extra` goes */
+    WIRE_OP_CONTEXT_PUSH = 26,    /* `address` is the thread's context until it is popped */
+    WIRE_OPS = 27,
 };
 
 enum wire_function_flags {
     WIRE_FUNCTION_NARROW = 1u << 0, /* sizes and addresses have 32 bits: forms of before CUDA 3.2 */
     WIRE_FUNCTION_ASYNC = 1u << 1,
     WIRE_FUNCTION_POOL = 1u << 2,
-    WIRE_FUNCTION_SHARED = 1u << 3, /* memory that another process has allocated */
-    WIRE_FUNCTION_SITE = 1u << 4,   /* tell the call site */
-    WIRE_FUNCTION_ARRAY = 1u << 5,  /* addresses are handles of arrays */
+    WIRE_FUNCTION_SHARED = 1u << 3,      /* memory that another process has allocated */
+    WIRE_FUNCTION_SITE = 1u << 4,        /* tell the call site */
+    WIRE_FUNCTION_ARRAY = 1u << 5,       /* addresses are handles of arrays */
+    WIRE_FUNCTION_NARROW_SIZE = 1u << 6, /* the size has 32 bits, addresses have all */
 };
 
 /* The row of a probe table, as the kernel needs it. Arguments have numbers from 1, so that
@@ -96,7 +105,7 @@ struct wire_function {
 static inline bool wire_op_returns(uint8_t op)
 {
     return op != WIRE_OP_SET && op != WIRE_OP_PREFETCH && op != WIRE_OP_CONTEXT_SET &&
-           op != WIRE_OP_CONTEXT_POP && op != WIRE_OP_NOTE;
+           op != WIRE_OP_CONTEXT_POP && op != WIRE_OP_CONTEXT_PUSH && op != WIRE_OP_NOTE;
 }
 
 /* Names of blocks: addresses, and handles, which may have the same values. */
@@ -146,18 +155,25 @@ struct wire_context_key {
 struct wire_context {
     int32_t device;      /* the process's own number; -1: not known */
     uint32_t generation; /* grows when all its memory goes at once */
+    uint32_t retained;   /* references to a primary context, if all of them were seen */
+    uint32_t spare;
     struct wire_counters space[WIRE_SPACES];
 };
 
 struct wire_process {
     uint64_t start_ns;   /* since boot: tells processes with the same PID apart */
-    uint32_t generation; /* grows with each exec and each process that gets this PID */
+    uint32_t
+        generation; /* another for each exec and each process that gets this PID; later ones are larger, modulo 2^32 */
     uint32_t uid;
+    uint32_t n_contexts;
+    uint32_t from_start; /* its first call into the driver was seen */
     uint64_t calls;
     uint64_t live_blocks;
     uint64_t default_context; /* of threads that have set none */
     uint64_t produced;        /* bytes put into the ring */
     uint64_t consumed;        /* bytes that the observer had read of them at some time */
+    uint64_t
+        amended; /* to be added to what the observer says: one that was killed could not tell all */
     uint64_t events;
     uint64_t copies[5], copied_bytes[5]; /* by enum trace_direction */
     /* What was not kept, and why: */
@@ -170,6 +186,14 @@ struct wire_process {
     uint64_t unpaired;      /* calls whose entry or return was not seen */
     uint64_t faults;        /* page faults */
 };
+
+/* A generation that no earlier process with the same PID had: `start_ns` in ms since boot. */
+static inline uint32_t wire_generation(uint64_t start_ns)
+{
+    return (uint32_t)(start_ns >> 20) | 1;
+}
+
+enum { WIRE_START_SLACK_NS = 20000000 }; /* start times of /proc have ticks of 10 ms */
 
 /* By processors: added up by readers. */
 struct wire_machine {

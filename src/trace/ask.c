@@ -2,6 +2,7 @@
 #include "trace/ask.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +23,14 @@ int trace_ask_open(const char *path)
         return -ENAMETOOLONG;
     strcpy(address.sun_path, path);
     MEMOIR_CLEANUP(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+    if (fd < 0)
         return -errno;
+    /* An observer that hangs takes no connections: connect() must not wait, for the caller may be memoird's loop. */
+    int flags = fcntl(fd, F_GETFL);
+    fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+    if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+        return -errno;
+    fcntl(fd, F_SETFL, flags);
     return MEMOIR_TAKE_FD(fd);
 }
 

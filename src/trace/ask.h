@@ -10,7 +10,7 @@ struct buffer;
 
 enum { TRACE_ASK_WHY_MAX = 256, TRACE_ASK_WAIT_MS = 30000 };
 
-/* One connection; -errno: -ECONNREFUSED or -ENOENT: no observer runs there. */
+/* One connection. Does not wait. -errno: -ECONNREFUSED or -ENOENT: no observer runs there; -EAGAIN: it takes no more now. */
 int trace_ask_open(const char *socket);
 
 /* Send one request line and append the answer's bytes to `out` (may be NULL where there are none to be expected). 0; -EREMOTEIO:

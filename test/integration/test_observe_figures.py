@@ -1,0 +1,411 @@
+"""Figures of the observer where calls fail, contexts end, old forms are called, and a user means harm."""
+
+import ctypes
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+import unittest
+
+from observe_support import LIBRARY, ObserveTest, PATIENCE_S, environment, live, wait_for
+
+MIB = 1 << 20
+
+# Executes each line that it reads and answers with the value of `r`.
+PROGRAM = """
+import ctypes, sys
+from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p, create_string_buffer
+c = ctypes.CDLL('libcuda.so.1')
+c.cuInit(0)
+def primary(device):
+    context = c_void_p()
+    assert c.cuDevicePrimaryCtxRetain(byref(context), device) == 0
+    assert c.cuCtxSetCurrent(context) == 0
+    return context
+def alloc(size):
+    p = c_uint64()
+    assert c.cuMemAlloc_v2(byref(p), c_size_t(size)) == 0
+    return p
+def physical(size):
+    handle, properties = c_uint64(), create_string_buffer(32)
+    ctypes.memmove(properties, b'\\1\\0\\0\\0' b'\\0\\0\\0\\0' b'\\1\\0\\0\\0', 12)
+    assert c.cuMemCreate(byref(handle), c_size_t(size), properties, c_uint64(0)) == 0
+    return handle
+print('ready', flush=True)
+for line in sys.stdin:
+    r = None
+    exec(line)
+    print(repr(r), flush=True)
+"""
+
+
+class Program:
+    def __init__(self, folder, **more):
+        self.process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True, env=environment(folder, **more))
+        self.pid = self.process.pid
+        assert self.process.stdout.readline().strip() == "ready"
+
+    def __call__(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise AssertionError(f"ended at: {line}")
+        return eval(answer)
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+class FiguresTest(ObserveTest):
+    def program(self, **more):
+        program = Program(self.folder, **more)
+        self.addCleanup(program.close)
+        return program
+
+
+class Forms(FiguresTest):
+    def test_old_forms_have_narrow_sizes(self):
+        observer = self.observer()
+        program = self.program()
+        program("primary(0)")
+        # The upper half of the register is not part of the argument.
+        self.assertEqual(program("p = c_void_p(); r = c.cuMemAllocHost(byref(p), c_uint64(0x123400000000 + 65536))"), 0)
+        self.assertEqual(live(observer.traced(program.pid), "pinned"), 65536)
+        self.assertEqual(program("p = c_uint64(); w = c_uint64(); r = c.cuMemAllocPitch(byref(p), byref(w), "
+                                 "c_uint64(512), c_uint64(0x500000000 + 16), 4)"), 0)
+        self.assertEqual(live(observer.traced(program.pid), "dram"), 512 * 16)
+
+    def test_levels_of_a_mipmapped_array(self):
+        observer = self.observer()
+        program = self.program()
+        program("primary(0)")
+        program("import struct; d = create_string_buffer(struct.pack('QQQIIII', 64, 64, 0, 0x20, 1, 0, 0)); h = c_void_p()")
+        self.assertEqual(program("r = c.cuMipmappedArrayCreate(byref(h), d, c_uint64(0x100000000 + 2))"), 0)
+        self.assertEqual(live(observer.traced(program.pid), "dram"), (64 * 64 + 32 * 32) * 4)
+
+    def test_a_batch_of_copies_is_counted_whole(self):
+        observer = self.observer()
+        program = self.program()
+        program("primary(0)")
+        program("n = 200; a, b = alloc(1 << 20), alloc(1 << 20)")
+        program("to, of, sizes = (c_uint64 * n)(*[a.value] * n), (c_uint64 * n)(*[b.value] * n), (c_size_t * n)(*[100] * n)")
+        program("at, which = (c_uint64 * 16)(), (c_size_t * 1)(0)")
+        program("at[0] = 1; fail = c_size_t(); stream = c_void_p(); c.cuStreamCreate(byref(stream), 1)")
+        self.assertEqual(program("r = c.cuMemcpyBatchAsync(to, of, sizes, c_size_t(n), at, which, c_size_t(1), byref(fail), "
+                                 "stream)"), 0)
+        copies = observer.traced(program.pid)["copies"]
+        self.assertEqual((copies["unknown"]["count"], copies["unknown"]["bytes"]), (200, 20000))
+
+
+class Contexts(FiguresTest):
+    def test_the_last_release_of_a_primary_context_frees_its_memory(self):
+        observer = self.observer()
+        program = self.program()
+        program("primary(0); primary(0); alloc(1 << 20)")
+        program("r = c.cuDevicePrimaryCtxRelease_v2(0)")
+        self.assertEqual(live(observer.traced(program.pid), "dram"), MIB)
+        program("r = c.cuDevicePrimaryCtxRelease_v2(0)")
+        self.assertEqual(live(observer.traced(program.pid), "dram"), 0)
+
+    def test_physical_memory_outlives_contexts(self):
+        observer = self.observer()
+        program = self.program()
+        program("primary(0); h = physical(4 << 20); alloc(1 << 20)")
+        self.assertEqual(live(observer.traced(program.pid), "dram"), 5 * MIB)
+        self.assertEqual(program("r = c.cuDevicePrimaryCtxReset_v2(0)"), 0)
+        traced = observer.traced(program.pid)
+        self.assertEqual((live(traced, "dram"), traced["history_live_bytes"]), (4 * MIB, 4 * MIB))
+        self.assertEqual(program("r = c.cuMemRelease(h)"), 0)
+        self.assertEqual(live(observer.traced(program.pid), "dram"), 0)
+
+    def test_memory_of_an_ended_context_does_not_come_back(self):
+        observer = self.observer()
+        program = self.program()
+        program("ctx = c_void_p(); r = c.cuCtxCreate_v2(byref(ctx), 0, 0)")
+        program("for i in range(10): alloc(1 << 20)")
+        self.assertEqual(program("r = c.cuCtxDestroy_v2(ctx)"), 0)
+        self.assertEqual(observer.traced(program.pid)["live_blocks"], 0)
+        program("primary(0); alloc(3 << 20)")
+        observer.kill()
+        observer.start()
+        traced = observer.traced(program.pid)
+        self.assertEqual((live(traced, "dram"), traced["history_live_bytes"], traced["live_blocks"]), (3 * MIB, 3 * MIB, 1))
+
+    def test_a_popped_context_uncovers_the_one_below(self):
+        observer = self.observer()
+        program = self.program()
+        program("a = primary(0); b = primary(1); c.cuCtxSetCurrent(b)")
+        program("c.cuCtxPushCurrent_v2(a); o = c_void_p(); r = c.cuCtxPopCurrent_v2(byref(o))")
+        program("alloc(5 << 20)")
+        program("r = c.cuDevicePrimaryCtxReset_v2(0)")
+        self.assertEqual(live(observer.traced(program.pid), "dram"), 5 * MIB)  # it is on the other device
+        program("r = c.cuDevicePrimaryCtxReset_v2(1)")
+        self.assertEqual(live(observer.traced(program.pid), "dram"), 0)
+
+    def test_contexts_of_one_process_leave_room_for_others(self):
+        observer = self.observer()
+        program, other = self.program(), self.drive()
+        program("primary(0); p = c_uint64()")
+        program("for i in range(20000): c.cuCtxSetCurrent(c_void_p(0x1000 + i)); c.cuMemHostAlloc(byref(p), c_size_t(4096), 0)")
+        program("for i in range(20000): c.cuCtxSetCurrent(c_void_p(0x1000 + i)); c.cuMemFree_v2(c_uint64(0x77777777))")
+        other.ok("primary", 0)
+        self.assert_same(observer, other.pid, other.ok("alloc", 5 * MIB))
+
+
+class Handles(FiguresTest):
+    def test_a_release_that_fails_takes_nothing(self):
+        observer = self.observer()
+        program = self.program(MEMOIR_STANDIN_FAIL="cuMemRelease:2+")
+        program("primary(0); h = physical(4 << 20); va = c_uint64()")
+        self.assertEqual(program("r = c.cuMemAddressReserve(byref(va), c_size_t(4 << 20), c_size_t(0), c_uint64(0), "
+                                 "c_uint64(0))"), 0)
+        self.assertEqual(program("r = c.cuMemMap(va, c_size_t(4 << 20), c_size_t(0), h, c_uint64(0))"), 0)
+        self.assertEqual(program("r = c.cuMemRelease(h)"), 0)
+        self.assertNotEqual(program("r = c.cuMemRelease(h)"), 0)
+        self.assertEqual(live(observer.traced(program.pid), "dram"), 4 * MIB)  # mapped as before
+        self.assertEqual(program("r = c.cuMemUnmap(va, c_size_t(4 << 20))"), 0)
+        self.assertEqual(live(observer.traced(program.pid), "dram"), 0)
+        program("h = physical(2 << 20)")
+        self.assertNotEqual(program("r = c.cuMemRelease(h)"), 0)
+        traced = observer.traced(program.pid)
+        self.assertEqual((live(traced, "dram"), traced["history_live_bytes"]), (2 * MIB, 2 * MIB))
+
+
+class Endurance(FiguresTest):
+    def pins(self, observer):
+        return f"/sys/fs/bpf/memoir-{observer.name}"
+
+    def entries(self, observer, name):
+        """How many entries a pinned map has."""
+        attr = ctypes.create_string_buffer(128)
+        libc = ctypes.CDLL(None, use_errno=True)
+        path = ctypes.create_string_buffer(f"{self.pins(observer)}/{name}".encode())
+        ctypes.memmove(attr, ctypes.addressof(ctypes.c_uint64(ctypes.addressof(path))), 8)
+        fd = libc.syscall(321, 7, attr, 16)  # BPF_OBJ_GET
+        if fd < 0:
+            raise OSError(ctypes.get_errno(), "BPF_OBJ_GET")
+        n, key, following = 0, None, ctypes.create_string_buffer(64)
+        try:
+            while True:
+                attr = ctypes.create_string_buffer(128)
+                words = (ctypes.c_uint64 * 3)(fd, ctypes.addressof(key) if key else 0, ctypes.addressof(following))
+                ctypes.memmove(attr, words, 24)
+                if libc.syscall(321, 4, attr, 32) < 0:  # BPF_MAP_GET_NEXT_KEY
+                    return n
+                n += 1
+                key = ctypes.create_string_buffer(following.raw, 64)
+        finally:
+            os.close(fd)
+
+    def test_ended_processes_leave_nothing_behind(self):
+        observer = self.observer()
+        for _ in range(5):
+            drive = self.drive()
+            drive.ok("primary", 0)
+            drive.ok("alloc", MIB)
+            observer.ask("flush")
+            drive.close()
+            wait_for("its end is told", lambda: observer.traced(drive.pid) is None)
+        observer.ask("flush")
+        for name in ("processes", "consumed", "python_facts"):
+            self.assertEqual(self.entries(observer, name), 0, name)
+
+    def test_a_process_that_gets_the_pid_of_another_inherits_nothing(self):
+        observer = self.observer()
+        drive = self.drive()
+        drive.ok("primary", 0)
+        drive.ok("alloc", 5 * MIB)
+        pid = drive.pid
+        drive.close()
+        wait_for("its end is told", lambda: observer.traced(pid) is None)
+        for _ in range(50):
+            pathlib.Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
+            again = self.drive()
+            if again.pid == pid:
+                break
+            again.close()
+        else:
+            self.skipTest("another program was faster each time")
+        again.ok("primary", 0)
+        traced = self.assert_same(observer, pid, again.ok("alloc", MIB))
+        self.assertEqual((live(traced, "dram"), traced["live_blocks"]), (MIB, 1))
+
+    def test_an_observer_killed_while_it_reads_leaks_no_share_of_the_ring(self):
+        observer = self.observer("--ring-quota", "262144")
+        drive = self.drive()
+        drive.ok("primary", 0)
+        for i in range(6):
+            observer.process.send_signal(signal.SIGSTOP)
+            drive.ok("phase", "churn", 3000, 1)
+            observer.process.send_signal(signal.SIGCONT)
+            observer.kill()
+            observer.start()
+        observer.ask("flush")
+        before = observer.traced(drive.pid)
+        drive.ok("alloc", MIB)
+        after = observer.traced(drive.pid)
+        self.assertEqual(after["lost"]["events"], before["lost"]["events"])
+
+    def test_processes_that_fill_the_ring_leave_room_for_others(self):
+        observer = self.observer("--ring-bytes", "262144", "--ring-quota", "131072")
+        hostile, other = [self.drive() for _ in range(3)], self.drive()
+        for drive in (*hostile, other):
+            drive.ok("primary", 0)
+        observer.ask("flush")
+        observer.process.send_signal(signal.SIGSTOP)  # nobody reads
+        try:
+            for drive in hostile:
+                drive.ok("phase", "churn", 3000, 1)
+            answer = other.ok("alloc", MIB)
+            for _ in range(50):
+                answer = other.ok("alloc", 4096)
+        finally:
+            observer.process.send_signal(signal.SIGCONT)
+        self.assertEqual(self.assert_same(observer, other.pid, answer)["lost"]["events"], 0)
+
+    def test_a_pin_of_an_observer_that_was_killed_while_it_attached(self):
+        observer = self.observer()
+        observer.kill()
+        pins = pathlib.Path(self.pins(observer))
+        enter = [p for p in pins.iterdir() if p.name.startswith("probes-") and p.name.endswith("-enter")]
+        self.assertGreater(len(enter), 0)
+        for pin in enter:
+            pin.unlink()
+        observer.start()
+        self.assertNotIn("no probes", observer.log.read_text())
+        drive = self.drive()
+        drive.ok("primary", 0)
+        self.assert_same(observer, drive.pid, drive.ok("alloc", MIB))
+
+    def test_requests_are_answered_while_events_never_end(self):
+        observer = self.observer()
+        drives = [self.drive() for _ in range(3)]
+        for drive in drives:
+            drive.ok("primary", 0)
+            drive.process.stdin.write("phase churn 400000 4\n")
+            drive.process.stdin.flush()
+        slowest = 0.0
+        for _ in range(5):
+            start = time.monotonic()
+            observer.status()
+            slowest = max(slowest, time.monotonic() - start)
+        self.assertTrue(all(d.process.poll() is None for d in drives))
+        self.assertLess(slowest, 10)
+
+    def test_a_dump_that_nobody_reads_holds_neither_the_observer_nor_its_name(self):
+        observer = self.observer()
+        drive = self.drive()
+        drive.ok("primary", 0)
+        for _ in range(20):
+            drive.ok("phase", "churn", 2000, 2)
+        observer.ask("flush")
+        clients = []
+        for _ in range(8):
+            s = socket.socket(socket.AF_UNIX)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            self.addCleanup(s.close)
+            s.connect(observer.socket)
+            s.sendall(f"dump {drive.pid}\n".encode())
+            clients.append(s)
+        start = time.monotonic()
+        observer.status()
+        self.assertLess(time.monotonic() - start, 15)
+        observer.kill()
+        observer.start()  # refused while the lock is held
+
+
+class Libraries(FiguresTest):
+    def test_files_of_a_user_leave_room_for_the_driver(self):
+        observer = self.observer()
+        image = LIBRARY.read_bytes()
+        kept = []
+        for i in range(80):
+            path = self.folder / f"{i}" / "libcuda.so.1"
+            path.parent.mkdir()
+            path.write_bytes(image)
+            os.chown(path, 12345, 12345)
+            kept.append(path)
+        code = ("import ctypes, sys\nfor p in sys.argv[1:]: ctypes.CDLL(p)\nprint('ready', flush=True); sys.stdin.readline()")
+        hostile = subprocess.Popen([sys.executable, "-c", code, *map(str, kept)], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, text=True)
+        try:
+            self.assertEqual(hostile.stdout.readline().strip(), "ready")
+            observer.ask("flush")
+            self.assertLess(observer.status()["libraries"], 40)
+            late = self.folder / "late" / "libcuda.so.1"
+            late.parent.mkdir()
+            late.write_bytes(image)
+            drive = self.drive(LD_LIBRARY_PATH=str(late.parent))
+            observer.ask("flush")
+            drive.ok("primary", 0)
+            self.assert_same(observer, drive.pid, drive.ok("alloc", MIB))
+        finally:
+            hostile.kill()
+            hostile.communicate()
+
+    def test_files_that_nobody_maps_any_more_make_room(self):
+        observer = self.observer()
+        image = LIBRARY.read_bytes()
+        code = "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print('ready', flush=True); sys.stdin.readline()"
+        for i in range(70):  # containers that come and go
+            path = self.folder / f"{i}" / "libcuda.so.1"
+            path.parent.mkdir()
+            path.write_bytes(image)
+            program = subprocess.Popen([sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, text=True)
+            self.assertEqual(program.stdout.readline().strip(), "ready")
+            observer.ask("flush")
+            program.kill()
+            program.communicate()
+            path.unlink()
+        log = observer.log.read_text()
+        self.assertEqual(log.count(f"functions of '{self.folder}"), 70, log)
+
+    def test_a_process_that_maps_it_in_a_loop_does_not_hold_up_others(self):
+        observer = self.observer()
+        code = ("import ctypes, mmap, sys\nf = open(sys.argv[1], 'rb')\nkept = []\n"
+                "c = ctypes.CDLL(None); c.mmap.restype = ctypes.c_void_p\n"
+                "for i in range(30000): c.mmap(None, ctypes.c_size_t(4096), 1 + 2 * (i % 2), 0x22, -1, 0)\n"
+                "print('ready', flush=True)\n"
+                "while True: mmap.mmap(f.fileno(), 4096, prot=mmap.PROT_READ | mmap.PROT_EXEC, flags=mmap.MAP_PRIVATE).close()")
+        hostile = subprocess.Popen([sys.executable, "-c", code, str(LIBRARY)], stdout=subprocess.PIPE, text=True)
+        try:
+            self.assertEqual(hostile.stdout.readline().strip(), "ready")
+            slowest = 0.0
+            for _ in range(20):
+                start = time.monotonic()
+                observer.status()
+                slowest = max(slowest, time.monotonic() - start)
+            self.assertLess(slowest, 10)
+        finally:
+            hostile.kill()
+            hostile.communicate()
+
+    def test_a_file_without_functions_is_told_once(self):
+        observer = self.observer()
+        path = self.folder / "libcuda.so.1"
+        path.write_bytes(b"\x7fELF" + b"\0" * 8192)
+        code = ("import mmap, sys\nf = open(sys.argv[1], 'rb')\n"
+                "for i in range(300): mmap.mmap(f.fileno(), 4096, prot=mmap.PROT_READ | mmap.PROT_EXEC, flags=mmap.MAP_PRIVATE)\n"
+                "print('ready', flush=True); sys.stdin.readline()")
+        program = subprocess.Popen([sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   text=True)
+        try:
+            self.assertEqual(program.stdout.readline().strip(), "ready")
+            observer.ask("flush")
+        finally:
+            program.kill()
+            program.communicate()
+        self.assertLessEqual(observer.log.read_text().count("no probes"), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
