@@ -9,6 +9,7 @@
 #include "daemon/broker.h"
 #include "daemon/chores.h"
 #include "daemon/daemon.h"
+#include "daemon/steady_file.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
 #include "site/symbol_file.h"
@@ -87,8 +88,11 @@ static uint32_t acting_user(const struct job *job, const struct part *part)
 static int host_open(void *context, uint32_t owner, const struct symbol_wanted *wanted)
 {
     struct daemon *daemon = context;
-    if (owner == 0)
-        return symbol_wanted_open(wanted); /* root's own process, which only root asks about */
+    if (owner == 0) { /* root's own process, which only root asks about */
+        struct symbol_wanted steady = *wanted;
+        steady.may_open = steady_file;
+        return symbol_wanted_open(&steady);
+    }
     return broker_open(daemon->broker, owner, wanted);
 }
 

@@ -42,7 +42,7 @@ void broker_free(struct broker *broker); /* NULL is fine */
  * or too many of this user hang already; -EPIPE: the broker is gone; what the user gets from the kernel. */
 
 /* Open a regular file as a user: a descriptor. What a process has mapped (wanted->mapped) is opened only if the user may
- * trace that process. Files of FUSE are refused (-EOPNOTSUPP). */
+ * trace that process. Files that can hang are refused (-EOPNOTSUPP; daemon/steady_file.h). */
 int broker_open(struct broker *broker, uint32_t uid, const struct symbol_wanted *wanted);
 
 /* The child for opens stays for the next one of the same user and process; let it end now. Call it before somebody

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -397,6 +398,87 @@ static void files_that_are_slow_hold_up_their_user_only(void **state)
     run_apart(slow_run);
 }
 
+static int text_put(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return -1;
+    ssize_t n = write(fd, text, strlen(text));
+    close(fd);
+    return n == (ssize_t)strlen(text) ? 0 : -1;
+}
+
+/* A file "overlay/all/file" that lies on overlayfs. */
+static int overlay_mount(void)
+{
+    return mount("t", in_dir("overlay"), "tmpfs", 0, "mode=755") == 0 &&
+                   chdir(in_dir("overlay")) == 0 && mkdir("low", 0755) == 0 &&
+                   mkdir("high", 0755) == 0 && mkdir("work", 0755) == 0 &&
+                   mkdir("all", 0755) == 0 && text_put("low/file", "x") == 0 &&
+                   mount("o", "all", "overlay", 0, "lowerdir=low,upperdir=high,workdir=work") == 0
+               ? 0
+               : -1;
+}
+
+/* A process of a user, in namespaces of its own, which has mounted overlayfs there. */
+static pid_t overlay_process(uid_t uid)
+{
+    int ready[2];
+    char map[32], byte = 'x';
+    if (pipe2(ready, O_CLOEXEC) < 0)
+        return -1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        snprintf(map, sizeof(map), "0 %d 1", (int)uid);
+        bool made = setresgid(uid, uid, uid) == 0 && setresuid(uid, uid, uid) == 0 &&
+                    prctl(PR_SET_DUMPABLE, 1) == 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 &&
+                    text_put("/proc/self/setgroups", "deny") == 0 &&
+                    text_put("/proc/self/uid_map", map) == 0 &&
+                    text_put("/proc/self/gid_map", map) == 0 && overlay_mount() == 0;
+        if (made && write(ready[1], &byte, 1) == 1)
+            pause();
+        _exit(1);
+    }
+    close(ready[1]);
+    ssize_t n = read(ready[0], &byte, 1);
+    close(ready[0]);
+    return n == 1 ? pid : -1;
+}
+
+static int overlay_run(void)
+{
+    struct broker *broker;
+    NEED(mkdir(in_dir("overlay"), 0777) == 0 && chmod(in_dir("overlay"), 0777) == 0);
+    pid_t pid = overlay_process(STRANGER);
+    if (pid < 0 || unshare(CLONE_NEWNS) < 0 ||
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        return SKIPPED;
+    pid_t plain = process_of(STRANGER); /* in the namespace as root made it */
+    bool mounted = overlay_mount() == 0;
+    NEED(plain > 0);
+    NEED(broker_start(&broker) == 0 && broker);
+    struct symbol_wanted wanted = {.pid = pid, .mapped = -1, .in_root = in_dir("overlay/low/file")};
+    NEED(broker_open(broker, STRANGER, &wanted) >= 0);
+    wanted.in_root = in_dir("overlay/all/file");
+    NEED(broker_open(broker, STRANGER, &wanted) == -EOPNOTSUPP);
+    char other[256];
+    snprintf(other, sizeof(other), "/proc/%d/root%s", (int)pid, in_dir("overlay/all/file"));
+    wanted = (struct symbol_wanted){.pid = plain, .mapped = -1, .path = other};
+    NEED(broker_open(broker, STRANGER, &wanted) == -EOPNOTSUPP);
+    wanted =
+        (struct symbol_wanted){.pid = plain, .mapped = -1, .in_root = in_dir("overlay/all/file")};
+    NEED(!mounted || broker_open(broker, STRANGER, &wanted) >= 0);
+    broker_free(broker);
+    kill(pid, SIGKILL);
+    kill(plain, SIGKILL);
+    return 0;
+}
+
+static void overlay_of_a_user_may_hide_what_hangs(void **state)
+{
+    run_apart(overlay_run);
+}
+
 static int setup(void **state)
 {
     strcpy(dir, "/tmp/memoir-broker-XXXXXX");
@@ -423,6 +505,7 @@ int main(void)
         BROKER_TEST(user_who_stops_its_child_harms_only_itself),
         BROKER_TEST(file_that_hangs_holds_up_its_user_only),
         BROKER_TEST(files_that_are_slow_hold_up_their_user_only),
+        BROKER_TEST(overlay_of_a_user_may_hide_what_hangs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
