@@ -431,7 +431,8 @@ static pid_t overlay_process(uid_t uid)
     if (pid == 0) {
         snprintf(map, sizeof(map), "0 %d 1", (int)uid);
         bool made = setresgid(uid, uid, uid) == 0 && setresuid(uid, uid, uid) == 0 &&
-                    prctl(PR_SET_DUMPABLE, 1) == 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 &&
+                    prctl(PR_SET_DUMPABLE, 1) == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 &&
+                    unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 &&
                     text_put("/proc/self/setgroups", "deny") == 0 &&
                     text_put("/proc/self/uid_map", map) == 0 &&
                     text_put("/proc/self/gid_map", map) == 0 && overlay_mount() == 0;
