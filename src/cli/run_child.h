@@ -17,8 +17,8 @@
 struct run_child {
     char **argv;                               /* ended by NULL */
     void (*prepare)(void *context, pid_t pid); /* in the child, before exec: its environment */
-    /* `fd` can be read (-1: nobody asked), or, once more, the child is gone. */
-    void (*look)(void *context, pid_t pid);
+    void (*ready)(void *context);              /* `fd` can be read (-1: nobody asked) */
+    void (*look)(void *context, pid_t pid);    /* the child is gone */
     /* It has done its last instruction and stands still, its memory still there; or NULL. Not told where it could
      * not be traced, and not of a first thread that ends before the others. */
     void (*leaving)(void *context, pid_t pid);
