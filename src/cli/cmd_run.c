@@ -325,6 +325,12 @@ static void prepare(void *context, pid_t pid)
     }
 }
 
+static void ready(void *context)
+{
+    struct run *run = context;
+    run_books_refill(&run->books);
+}
+
 static void look(void *context, pid_t pid)
 {
     struct run *run = context;
@@ -433,13 +439,18 @@ static int run_run(const void *values, const struct operands *operands)
     if (run.why_not && !v->quiet)
         command_fail("'%s' runs without being tracked: %s", run.argv[0], run.why_not);
     bool text = v->summary || (!v->quiet && isatty(STDERR_FILENO));
-    struct run_child child = {
-        .argv = run.argv, .prepare = prepare, .look = look, .fd = -1, .context = &run};
+    struct run_child child = {.argv = run.argv,
+                              .prepare = prepare,
+                              .ready = ready,
+                              .look = look,
+                              .fd = -1,
+                              .context = &run};
     if (!text && !v->json && !v->scan)
         return not_started(&run, run_exec(&child));
     run_books_clear(&run.books);
     if (run.preload && run_books_init(&run.books) == 0) {
         run.keep = true;
+        child.fd = run.books.events;
         child.leaving = v->scan ? leaving : NULL;
     }
     buffer_init(&run.scan, SUMMARY_MAX);

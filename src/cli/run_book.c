@@ -5,10 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -75,6 +78,34 @@ static void folders_sweep(int parent)
     }
 }
 
+static void spare_make(struct run_books *books, unsigned i)
+{
+    char name[16];
+    snprintf(name, sizeof(name), "%u", i);
+    books->spare[i] = openat(books->folder, name, O_RDONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+}
+
+/* Where it cannot be watched the files are not replaced. */
+static void watch_folder(struct run_books *books)
+{
+    char path[sizeof(books->path) + sizeof(books->folder_name) + 1];
+    snprintf(path, sizeof(path), "%s/%s", books->path, books->folder_name);
+    books->events = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (books->events >= 0 && inotify_add_watch(books->events, path, IN_MOVED_FROM) < 0)
+        closep(&books->events);
+}
+
+/* The oldest makes way: its image was replaced by exec long ago, and its book counts no more. */
+static void taken_add(struct run_books *books, int fd)
+{
+    if (books->n_taken == RUN_BOOKS_TAKEN) {
+        close(books->taken[0]);
+        memmove(&books->taken[0], &books->taken[1], sizeof(books->taken) - sizeof(books->taken[0]));
+        books->n_taken--;
+    }
+    books->taken[books->n_taken++] = fd;
+}
+
 static int folder_make(struct run_books *books)
 {
     folders_sweep(books->directory);
@@ -97,20 +128,35 @@ static int folder_make(struct run_books *books)
         unlinkat(books->directory, books->folder_name, AT_REMOVEDIR);
         return error;
     }
-    for (unsigned i = 0; i < BOOK_KEEP_FILES; i++) {
-        char name[16];
-        snprintf(name, sizeof(name), "%u", i);
-        books->spare[i] =
-            openat(books->folder, name, O_RDONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    }
+    watch_folder(books); /* before the first file can be taken */
+    for (unsigned i = 0; i < BOOK_KEEP_FILES; i++)
+        spare_make(books, i);
     return 0;
+}
+
+void run_books_refill(struct run_books *books)
+{
+    _Alignas(struct inotify_event) char buffer[16 * (sizeof(struct inotify_event) + NAME_MAX + 1)];
+    ssize_t n;
+    while (books->events >= 0 && (n = read(books->events, buffer, sizeof(buffer))) > 0) {
+        for (char *at = buffer; at < buffer + n;) {
+            const struct inotify_event *event = (const struct inotify_event *)at;
+            unsigned long i = event->len > 0 ? strtoul(event->name, NULL, 10) : BOOK_KEEP_FILES;
+            at += sizeof(*event) + event->len;
+            if (i >= BOOK_KEEP_FILES)
+                continue;
+            if (books->spare[i] >= 0)
+                taken_add(books, books->spare[i]);
+            spare_make(books, (unsigned)i);
+        }
+    }
 }
 
 /* ---- its books ---- */
 
 void run_books_clear(struct run_books *books)
 {
-    *books = (struct run_books){.folder = -1, .directory = -1};
+    *books = (struct run_books){.events = -1, .folder = -1, .directory = -1};
     for (unsigned i = 0; i < BOOK_KEEP_FILES; i++)
         books->spare[i] = -1;
 }
@@ -139,6 +185,9 @@ void run_books_release(struct run_books *books)
         folder_clear(books->directory, books->folder_name, books->folder);
     for (unsigned i = 0; i < BOOK_KEEP_FILES; i++)
         closep(&books->spare[i]);
+    for (size_t i = 0; i < books->n_taken; i++)
+        closep(&books->taken[i]);
+    closep(&books->events);
     closep(&books->directory);
     run_books_clear(books);
 }
@@ -216,6 +265,8 @@ static void take_others(struct run_books *books, pid_t pid)
 
 void run_books_look(struct run_books *books, pid_t pid)
 {
+    for (size_t i = 0; i < books->n_taken; i++)
+        take_spare(books, &books->taken[i], pid);
     for (unsigned i = 0; i < BOOK_KEEP_FILES; i++)
         take_spare(books, &books->spare[i], pid);
     if (books->directory >= 0)

@@ -13,7 +13,10 @@
 
 #include "book/place.h"
 
-enum { RUN_BOOKS_MAX = 2 * BOOK_KEEP_FILES };
+enum {
+    RUN_BOOKS_TAKEN = BOOK_KEEP_FILES,
+    RUN_BOOKS_MAX = 3 * BOOK_KEEP_FILES, /* files that were taken, spare ones, and others */
+};
 
 struct ledger;
 
@@ -26,9 +29,12 @@ struct run_books {
     int directory; /* where a process of this user will put its book; -1: there is none */
     char path[256];
     int folder; /* in it; -1: there is none */
+    int events; /* inotify, for poll(): a file was taken from the folder; -1: nobody is told */
     char folder_name[64];
     int spare
         [BOOK_KEEP_FILES]; /* files that no image has taken yet, or that we have not looked at; -1: none */
+    int taken[RUN_BOOKS_TAKEN]; /* files of the last images, in order */
+    size_t n_taken;
     struct run_held held[RUN_BOOKS_MAX];
     size_t n;
 };
@@ -39,6 +45,9 @@ void run_books_clear(struct run_books *books);
 /* Find the place where a process of this user will put its book, and make the folder there. -errno where there is no place. */
 int run_books_init(struct run_books *books);
 void run_books_release(struct run_books *books);
+
+/* Replace the files that images of the process have taken: when `events` can be read. So there is one for each, however often it calls exec. */
+void run_books_refill(struct run_books *books);
 
 /* Hold the books of this pid: when it has ended, or stands still at its end. Costs a look into the place. */
 void run_books_look(struct run_books *books, pid_t pid);

@@ -193,7 +193,7 @@ static void follow(const struct run_child *child, int signals, struct run_end *e
         while (read(signals, &info, sizeof(info)) == sizeof(info))
             hand_on(&info, end->pid);
         if (polled[1].revents)
-            child->look(child->context, end->pid);
+            child->ready(child->context);
     }
 }
 

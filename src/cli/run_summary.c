@@ -63,12 +63,21 @@ static uint32_t exec_count(const struct ledger_process *p)
     return most;
 }
 
-/* Images follow each other within one tick of the clock, but they count those before them. */
+static uint64_t created_ns(const struct ledger_process *p)
+{
+    uint64_t latest = 0;
+    for (size_t i = 0; i < p->n_books; i++)
+        if (p->books[i]->identity->created_monotonic_ns > latest)
+            latest = p->books[i]->identity->created_monotonic_ns;
+    return latest;
+}
+
+/* Images may follow each other within one tick of the clock. Then they count those before them, but begin again at 0 where a daemon has
+ * removed the book of the one before. */
 static bool is_later(const struct ledger_process *p, const struct ledger_process *other)
 {
-    uint32_t count = exec_count(p), other_count = exec_count(other);
-    return count != other_count ? count > other_count
-                                : p->book_realtime_ns > other->book_realtime_ns;
+    uint64_t created = created_ns(p), other_created = created_ns(other);
+    return created != other_created ? created > other_created : exec_count(p) > exec_count(other);
 }
 
 /* The last image that kept a book of its heap: earlier ones were replaced by exec. */

@@ -64,7 +64,7 @@ static int ask(struct job *job, struct query_result *result)
     struct ledger *ledger = NULL;
     struct ledger_process *process;
     struct site_names *names __attribute__((cleanup(site_names_freep))) =
-        site_names_over(api_symbols(job->api, job->part.uid));
+        site_names_over(api_symbols(job, &job->part));
     struct lookups lookups = {names, wish->user};
     int r = part_open(&job->part, &ledger, &process);
     if (r < 0)

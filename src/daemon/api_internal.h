@@ -90,9 +90,9 @@ struct job {
 void api_job(struct http_call *call, struct api *api, const struct ledger_process *process,
              void (*run)(struct job *job), void (*release)(struct job *job), void *more);
 
-/* On the worker: the helper for names, made when it is first needed; NULL: it cannot be had. Files are opened with the
- * rights of `owner`, whose processes it is asked about. */
-struct symbolizer *api_symbols(struct api *api, uint32_t owner);
+/* On the worker: the helper for names, made when it is first needed; NULL: it cannot be had. From now on it opens files
+ * for the process of `part`, with the rights of that process's user; NULL: it opens none. */
+struct symbolizer *api_symbols(const struct job *job, const struct part *part);
 
 /* On the worker: go on, or does nobody wait any more? For profile_name_all(); `context` is the job. */
 bool api_goes_on(size_t done, size_t all, void *context);

@@ -9,6 +9,7 @@
 #include "daemon/broker.h"
 #include "daemon/chores.h"
 #include "daemon/daemon.h"
+#include "daemon/steady_file.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
 #include "site/symbol_file.h"
@@ -73,19 +74,26 @@ void api_job(struct http_call *call, struct api *api, const struct ledger_proces
 
 /* ---- names ---- */
 
-/* Inside a user namespace, its maker has the rights that the process's own uid lacks outside of it. */
-static uint32_t user_of(uint32_t owner, pid_t pid)
+/* Whose rights open the files of a process. Inside a user namespace, its maker has rights that the process's own uid
+ * lacks. Only who sees all may use them: the process is not the maker, and what it runs may be nothing that the maker
+ * trusts. PIDs are given again, so for everybody else the user must not follow from one. */
+static uint32_t acting_user(const struct job *job, const struct part *part)
 {
-    uint32_t maker = pid > 0 ? proc_namespace_owner(pid) : UINT32_MAX;
-    return maker == UINT32_MAX || maker == 0 ? owner : maker;
+    uint32_t maker = UINT32_MAX;
+    if (http_viewer(job->call)->sees_all && part->uid != 0 && part->pid > 0)
+        maker = proc_namespace_owner(part->pid);
+    return maker == UINT32_MAX || maker == 0 ? part->uid : maker;
 }
 
 static int host_open(void *context, uint32_t owner, const struct symbol_wanted *wanted)
 {
     struct daemon *daemon = context;
-    if (owner == 0)
-        return symbol_wanted_open(wanted); /* root's own process, which only root asks about */
-    return broker_open(daemon->broker, user_of(owner, wanted->pid), wanted);
+    if (owner == 0) { /* root's own process, which only root asks about */
+        struct symbol_wanted steady = *wanted;
+        steady.may_open = steady_file;
+        return symbol_wanted_open(&steady);
+    }
+    return broker_open(daemon->broker, owner, wanted);
 }
 
 static int host_spawn(void *context, int fd, const struct symbol_worker_setup *setup)
@@ -100,7 +108,6 @@ static struct symbolizer *symbols_get(struct api *api)
         .timeout_ms = API_SYMBOLS_MS,
         .results_bytes_max = API_SYMBOLS_BYTES,
         .host = geteuid() == 0 ? &api->symbol_host : NULL,
-
     };
     if (api->symbols_tried)
         return api->symbols;
@@ -116,11 +123,11 @@ static struct symbolizer *symbols_get(struct api *api)
     return api->symbols;
 }
 
-struct symbolizer *api_symbols(struct api *api, uint32_t owner)
+struct symbolizer *api_symbols(const struct job *job, const struct part *part)
 {
-    struct symbolizer *symbols = symbols_get(api);
+    struct symbolizer *symbols = symbols_get(job->api);
     if (symbols)
-        symbolizer_act_as(symbols, owner);
+        symbolizer_act_as(symbols, part ? acting_user(job, part) : (uint32_t)SYMBOL_OWNER_NONE);
     return symbols;
 }
 

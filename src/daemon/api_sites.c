@@ -119,7 +119,7 @@ static void name_shown(struct profile *profile, struct symbolizer *symbols, cons
 static int sites_rows(struct job *job, struct profile *profile, const struct wish *wish,
                       struct rows *rows)
 {
-    struct symbolizer *symbols = api_symbols(job->api, job->part.uid);
+    struct symbolizer *symbols = api_symbols(job, &job->part);
     struct rows_filter filter = {.by = wish->by, .space = wish->space};
     int r = 0;
     if (wish->by == ROWS_BY_FUNCTION || wish->by == ROWS_BY_FILE)
@@ -186,8 +186,8 @@ static void run_flame(struct job *job)
     struct tree tree = {0};
     if (!profile)
         return;
-    int r = profile_name_all(profile, api_symbols(job->api, job->part.uid), PROFILE_NAMES_ALL,
-                             api_goes_on, job);
+    int r = profile_name_all(profile, api_symbols(job, &job->part), PROFILE_NAMES_ALL, api_goes_on,
+                             job);
     struct tree_options options = {.space = wish->space, .inverted = wish->inverted};
     if (r == 0)
         r = tree_take(profile, &options, &tree);
@@ -225,8 +225,8 @@ static void run_profile(struct job *job)
     char name[64];
     if (!profile)
         return;
-    int r = profile_name_all(profile, api_symbols(job->api, job->part.uid), PROFILE_NAMES_ALL,
-                             api_goes_on, job);
+    int r = profile_name_all(profile, api_symbols(job, &job->part), PROFILE_NAMES_ALL, api_goes_on,
+                             job);
     struct export_options options = {.measure = wish->measure, .space = wish->space};
     if (r == 0)
         r = formats[wish->format].write(profile, &options, &out);

@@ -260,12 +260,12 @@ static void run(struct job *job)
 {
     struct evidence *e = job->more;
     struct site_names *names __attribute__((cleanup(site_names_freep))) =
-        e->n_parts ? site_names_over(api_symbols(job->api, UINT32_MAX)) : NULL;
+        e->n_parts ? site_names_over(api_symbols(job, NULL)) : NULL;
     for (size_t i = 0; i < e->n_parts && api_goes_on(0, 0, job); i++) {
         MEMOIR_CLEANUP(ledger_freep)
         struct ledger *ledger = NULL;
         struct ledger_process *process;
-        (void)api_symbols(job->api, e->parts[i].uid);
+        (void)api_symbols(job, &e->parts[i]);
         if (part_open(&e->parts[i], &ledger, &process) == 0)
             suspects_name(&e->suspects, e->suspects.n, ledger, names);
     }

@@ -81,14 +81,18 @@ static struct child children[BROKER_ALL_MAX];
 static struct child *place_find(uint32_t uid)
 {
     struct child *place = NULL;
-    int of_user = 0;
+    int of_user = 0, of_users = 0;
     for (size_t i = 0; i < BROKER_ALL_MAX; i++) {
         if (children[i].pid == 0)
             place = &children[i];
         else
             of_user += children[i].uid == uid;
+        of_users += children[i].pid != 0 && children[i].uid != WORKERS;
     }
-    return of_user < (uid == WORKERS ? BROKER_WORKERS_MAX : BROKER_USER_MAX) ? place : NULL;
+    if (uid == WORKERS)
+        return of_user < BROKER_WORKERS_MAX ? place : NULL;
+    return of_user < BROKER_USER_MAX && of_users < BROKER_ALL_MAX - BROKER_WORKERS_MAX ? place
+                                                                                       : NULL;
 }
 
 static bool reap(void)
@@ -189,6 +193,7 @@ struct broker {
     int act;              /* socket of the child that is kept, or -1 */
     uint32_t act_uid;     /* whom it acts as, */
     pid_t act_pid;        /* and the process that it was started for */
+    uint64_t opens_ns;    /* that opens took since the last rest */
     struct blamed blamed[BROKER_BLAMED_MAX];
     size_t next_blamed;
 };
@@ -265,6 +270,7 @@ void broker_rest(struct broker *broker)
         return;
     pthread_mutex_lock(&broker->lock);
     act_close(broker);
+    broker->opens_ns = 0;
     pthread_mutex_unlock(&broker->lock);
 }
 
@@ -340,6 +346,7 @@ static int question_try(struct broker *broker, uint32_t uid, pid_t pid,
                         int *ret_fd)
 {
     int r = -ECHILD;
+    uint64_t begin_ns = clock_monotonic_ns();
     for (int tries = 0; tries < 2 && r == -ECHILD; tries++) {
         bool fresh = broker->act < 0;
         r = act_start(broker, uid, pid);
@@ -350,8 +357,13 @@ static int question_try(struct broker *broker, uint32_t uid, pid_t pid,
         if (fresh)
             break;
     }
-    if (r == -ETIMEDOUT)
+    /* Many that are slow hold up others as one does that hangs. */
+    if (q->task == BROKER_TASK_OPEN)
+        broker->opens_ns += clock_monotonic_ns() - begin_ns;
+    if (r == -ETIMEDOUT || broker->opens_ns > BROKER_OPENS_MS * NS_PER_MS) {
         blame(broker, uid);
+        broker->opens_ns = 0;
+    }
     return r;
 }
 

@@ -6,8 +6,8 @@
  * broker runs. It also starts the worker that reads debug information, which has to become nobody.
  *
  * A user can make an open or a read hang for ever (a file system of its own) and can stop or kill a process that has its
- * uid. So children are bounded per user and in all (BROKER_...), end themselves by a timer, and nobody waits for them
- * longer than for one answer. What a child sends is as trustworthy as its user.
+ * uid. So children are bounded per user and in all (BROKER_...), the kernel ends them when their time is up
+ * (base/deadline.h), and nobody waits for them longer than for one answer. What a child sends is as trustworthy as its user.
  *
  * Any thread. */
 #pragma once
@@ -19,10 +19,11 @@
 
 enum {
     BROKER_USER_MAX = 4, /* children of one user at a time; hung ones count until they are gone */
-    BROKER_WORKERS_MAX = 8, /* symbol workers at a time, */
+    BROKER_WORKERS_MAX = 8, /* symbol workers at a time, for which there is always a place, */
     BROKER_ALL_MAX = 64,    /* and all children */
-    BROKER_OPEN_MS = 5000,  /* for one open, on a busy machine, too */
-    BROKER_IDLE_S = 30,     /* after which a child without questions ends */
+    BROKER_OPEN_MS = 5000,  /* for one open, on a busy machine, too, */
+    BROKER_OPENS_MS = 8000, /* and for all until broker_rest() */
+    BROKER_IDLE_MS = 2000,  /* after which a child without questions ends */
     BROKER_BLAME_S = 30,    /* after a timeout nothing is tried for that user */
     BROKER_BLAMED_MAX = 64, /* users who are remembered for that */
 };
@@ -41,10 +42,11 @@ void broker_free(struct broker *broker); /* NULL is fine */
  * or too many of this user hang already; -EPIPE: the broker is gone; what the user gets from the kernel. */
 
 /* Open a regular file as a user: a descriptor. What a process has mapped (wanted->mapped) is opened only if the user may
- * trace that process. Files of FUSE are refused (-EOPNOTSUPP). */
+ * trace that process. Files that can hang are refused (-EOPNOTSUPP; daemon/steady_file.h). */
 int broker_open(struct broker *broker, uint32_t uid, const struct symbol_wanted *wanted);
 
-/* The child for opens stays for the next one of the same user and process; let it end now. */
+/* The child for opens stays for the next one of the same user and process; let it end now. Call it before somebody
+ * else's questions: from here on the time that opens take counts anew. */
 void broker_rest(struct broker *broker);
 
 /* Search the heap of a process as a user, who must be allowed to trace it. */

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
-#include <linux/magic.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,17 +13,13 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/deadline.h"
 #include "daemon/broker.h"
 #include "daemon/broker_internal.h"
-
-#ifndef FUSE_SUPER_MAGIC
-#define FUSE_SUPER_MAGIC 0x65735546
-#endif
+#include "daemon/steady_file.h"
 
 enum {
     GROUPS_MAX = 1024, /* further groups of a user give it nothing */
@@ -41,18 +36,21 @@ struct groups {
     int n;
 };
 
-/* The real gid of a process, for a user that no database knows; a set-gid program's effective one is not the user's. */
-static gid_t process_gid(pid_t pid)
+/* The real gid of a process of that user, whom no database knows; a set-gid program's effective one is not the user's.
+ * By now the PID may be another user's. */
+static gid_t process_gid(pid_t pid, uint32_t uid)
 {
     char path[64], line[256];
-    unsigned gid = NO_GROUP;
+    unsigned gid = NO_GROUP, uids[3] = {0};
     snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
     MEMOIR_CLEANUP(fclosep)
     FILE *status = pid > 0 ? fopen(path, "re") : NULL;
-    while (status && fgets(line, sizeof(line), status))
+    while (status && fgets(line, sizeof(line), status)) {
+        (void)sscanf(line, "Uid: %u %u %u", &uids[0], &uids[1], &uids[2]);
         if (sscanf(line, "Gid: %u", &gid) == 1)
             break;
-    return gid;
+    }
+    return uids[0] == uid && uids[1] == uid && uids[2] == uid ? gid : NO_GROUP;
 }
 
 /* As at login: by the databases of users and groups. A database that does not answer is an error, not a user without
@@ -66,7 +64,7 @@ static int groups_find(uint32_t uid, pid_t pid, struct groups *ret_groups)
         return -error;
     ret_groups->n = 0;
     if (!found) {
-        ret_groups->gid = process_gid(pid);
+        ret_groups->gid = process_gid(pid, uid);
         return 0;
     }
     ret_groups->gid = account.pw_gid;
@@ -123,14 +121,6 @@ int broker_become(uint32_t uid, pid_t pid)
 
 /* ---- what it does then ---- */
 
-/* A timer always runs: nobody else may be allowed to end this process. */
-static void timer_set(uint64_t ms)
-{
-    struct itimerval timer = {
-        .it_value = {.tv_sec = (time_t)(ms / 1000), .tv_usec = (suseconds_t)(ms % 1000 * 1000)}};
-    setitimer(ITIMER_REAL, &timer, NULL);
-}
-
 /* May the user trace the process? That is what the kernel asks before it shows its mappings. */
 static bool may_trace(pid_t pid)
 {
@@ -150,27 +140,20 @@ static int file_open(const struct broker_question *q, int mapped)
         .in_root = q->has_root ? q->in_root : NULL,
         .path = q->has_path ? q->path : NULL,
         .before_s = q->before_s,
+        .may_open = steady_file, /* whoever gets the descriptor must not hang */
     };
-    struct statfs fs;
-    int fd = symbol_wanted_open(&wanted);
-    if (fd < 0)
-        return fd;
-    /* Reads would hang whoever gets the descriptor. */
-    if (fstatfs(fd, &fs) < 0 || fs.f_type == FUSE_SUPER_MAGIC) {
-        close(fd);
-        return -EOPNOTSUPP;
-    }
-    return fd;
+    return symbol_wanted_open(&wanted);
 }
 
 static void serve(int socket)
 {
     static struct broker_question q;
     int mapped = -1;
-    while (timer_set(BROKER_IDLE_S * 1000), broker_receive(socket, &q, sizeof(q), &mapped) == 0) {
+    /* A time limit always runs: nobody else may be allowed to end this process. */
+    while (deadline_set(BROKER_IDLE_MS), broker_receive(socket, &q, sizeof(q), &mapped) == 0) {
         struct broker_answer answer = {0};
         int fd = -1;
-        timer_set((uint64_t)q.timeout_ms + GRACE_MS);
+        deadline_set((uint64_t)q.timeout_ms + GRACE_MS);
         q.in_root[BROKER_PATH_MAX - 1] = q.path[BROKER_PATH_MAX - 1] = '\0';
         if (q.task == BROKER_TASK_OPEN) {
             fd = file_open(&q, mapped);
@@ -193,7 +176,9 @@ static void serve(int socket)
 _Noreturn void broker_child_run(int socket, uint32_t uid, pid_t pid)
 {
     prctl(PR_SET_NAME, "memoir-as-user");
-    timer_set(BROKER_OPEN_MS + GRACE_MS); /* the databases may hang, too */
+    if (deadline_make() < 0)
+        _exit(1);
+    deadline_set(BROKER_OPEN_MS + GRACE_MS); /* the databases may hang, too */
     if (broker_become(uid, pid) < 0)
         _exit(1);
     serve(socket);

@@ -68,17 +68,43 @@ static int capabilities_drop(void)
 
 /* Calls that name nothing outside the process but descriptors that it already has. All others fail with EPERM. */
 static const int allowed[] = {
-    SYS_brk,          SYS_clock_gettime, SYS_clock_nanosleep, SYS_close,        SYS_dup,
-    SYS_exit,         SYS_exit_group,    SYS_fcntl,           SYS_fstat,        SYS_fstatfs,
-    SYS_futex,        SYS_getpid,        SYS_getrandom,       SYS_gettid,       SYS_lseek,
-    SYS_madvise,      SYS_mincore,       SYS_mremap,          SYS_munmap,       SYS_nanosleep,
-    SYS_ppoll,        SYS_pread64,       SYS_preadv,          SYS_read,         SYS_readv,
-    SYS_recvfrom,     SYS_recvmsg,       SYS_restart_syscall, SYS_rt_sigaction, SYS_rt_sigprocmask,
-    SYS_rt_sigreturn, SYS_sched_yield,   SYS_sendmsg,         SYS_sendto,       SYS_setitimer,
-    SYS_sigaltstack,  SYS_sysinfo,       SYS_write,
-#ifdef SYS_alarm
-    SYS_alarm,
-#endif
+    SYS_brk,
+    SYS_clock_gettime,
+    SYS_clock_nanosleep,
+    SYS_close,
+    SYS_dup,
+    SYS_exit,
+    SYS_exit_group,
+    SYS_fstat,
+    SYS_fstatfs,
+    SYS_futex,
+    SYS_getpid,
+    SYS_getrandom,
+    SYS_gettid,
+    SYS_lseek,
+    SYS_madvise,
+    SYS_mincore,
+    SYS_mremap,
+    SYS_munmap,
+    SYS_nanosleep,
+    SYS_ppoll,
+    SYS_pread64,
+    SYS_preadv,
+    SYS_read,
+    SYS_readv,
+    SYS_recvfrom,
+    SYS_recvmsg,
+    SYS_restart_syscall,
+    SYS_rt_sigaction,
+    SYS_rt_sigprocmask,
+    SYS_rt_sigreturn,
+    SYS_sched_yield,
+    SYS_sendmsg,
+    SYS_sendto,
+    SYS_sigaltstack,
+    SYS_sysinfo,
+    SYS_timer_settime,
+    SYS_write,
 #ifdef SYS_poll
     SYS_poll,
 #endif
@@ -109,6 +135,21 @@ static size_t add_checked(struct sock_filter *at, int number, int argument, uint
     return sizeof(part) / sizeof(*part);
 }
 
+/* Of fcntl() only what asks for flags, duplicates and sets FD_CLOEXEC: a descriptor can be made to send any signal to
+ * other processes of nobody's (F_SETOWN, F_SETSIG). */
+static size_t add_fcntl(struct sock_filter *at)
+{
+    const struct sock_filter part[] = {
+        IF_EQUAL(SYS_fcntl, 0, 4),
+        LOAD(args[1]),
+        BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, F_GETFL, 1, 0), /* F_DUPFD is 0, F_GETFL 3 */
+        RETURN(SECCOMP_RET_ALLOW),
+        RETURN(SECCOMP_RET_ERRNO | EPERM),
+    };
+    memcpy(at, part, sizeof(part));
+    return sizeof(part) / sizeof(*part);
+}
+
 static size_t program_make(struct sock_filter program[static PROGRAM_MAX])
 {
     size_t n = 0;
@@ -120,6 +161,7 @@ static size_t program_make(struct sock_filter program[static PROGRAM_MAX])
     n += sizeof(head) / sizeof(*head);
     n += add_checked(program + n, SYS_mmap, 2, PROT_EXEC, false);
     n += add_checked(program + n, SYS_mprotect, 2, PROT_EXEC, false);
+    n += add_fcntl(program + n);
     /* fstat() of newer C libraries. It can tell the size of a file by its path, but not open it. */
     n += add_checked(program + n, SYS_newfstatat, 3, AT_EMPTY_PATH, true);
     for (size_t i = 0; i < N_ALLOWED; i++) {

@@ -16,7 +16,7 @@ enum { PATH_BYTES_MAX = 4096 };
 
 /* Turn a descriptor that only names a file into one that reads it, if it is a regular file. Looking
  * first matters: opening a device or a FIFO already does something. */
-static int reopen_regular(int path_fd)
+static int reopen_regular(int path_fd, const struct symbol_wanted *wanted)
 {
     struct stat st;
     char link[64];
@@ -24,23 +24,20 @@ static int reopen_regular(int path_fd)
         return -errno;
     if (!S_ISREG(st.st_mode))
         return -EBADMSG;
+    if (wanted->may_open && !wanted->may_open(path_fd, wanted->pid))
+        return -EOPNOTSUPP;
     snprintf(link, sizeof(link), "/proc/self/fd/%d", path_fd);
     int fd = open(link, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     return fd < 0 ? -errno : fd;
 }
 
-static int take_path_fd(int path_fd)
+static int take_path_fd(int path_fd, const struct symbol_wanted *wanted)
 {
     if (path_fd < 0)
         return -errno;
-    int fd = reopen_regular(path_fd);
+    int fd = reopen_regular(path_fd, wanted);
     close(path_fd);
     return fd;
-}
-
-static int path_open(const char *path)
-{
-    return take_path_fd(open(path, O_PATH | O_CLOEXEC));
 }
 
 /* Names (O_PATH) the file that the process has mapped at `start`, whatever its path is by now. The kernel asks for
@@ -69,16 +66,17 @@ static int mapped_find(pid_t pid, uint64_t start)
 }
 
 /* A path as the process sees it; links inside cannot lead out of its root. */
-static int open_in_root(pid_t pid, const char *path)
+static int open_in_root(const struct symbol_wanted *wanted)
 {
     char root[64];
-    snprintf(root, sizeof(root), "/proc/%d/root", (int)pid);
+    snprintf(root, sizeof(root), "/proc/%d/root", (int)wanted->pid);
     int root_fd = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root_fd < 0)
         return -errno;
     struct open_how how = {.flags = O_PATH | O_CLOEXEC,
                            .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
-    int fd = take_path_fd((int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how)));
+    int fd = take_path_fd((int)syscall(SYS_openat2, root_fd, wanted->in_root, &how, sizeof(how)),
+                          wanted);
     close(root_fd);
     return fd;
 }
@@ -97,11 +95,11 @@ int symbol_wanted_open(const struct symbol_wanted *wanted)
 {
     int fd = -ENOENT;
     if (wanted->mapped >= 0)
-        fd = reopen_regular(wanted->mapped);
+        fd = reopen_regular(wanted->mapped, wanted);
     if (fd < 0 && wanted->pid > 0 && wanted->in_root && wanted->in_root[0] == '/')
-        fd = open_in_root(wanted->pid, wanted->in_root);
+        fd = open_in_root(wanted);
     if (fd < 0 && wanted->path && wanted->path[0] == '/')
-        fd = path_open(wanted->path);
+        fd = take_path_fd(open(wanted->path, O_PATH | O_CLOEXEC), wanted);
     return only_before(fd, wanted->before_s);
 }
 

@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "site/symbol_confine.h"
 #include "site/symbol_engine.h"
 
@@ -27,7 +28,8 @@ enum {
     WORKER_FD = 3,
     READY_MS = 10000, /* on a busy machine */
     END_MS = 2000,    /* an idle worker ends at once */
-    WANTS_MAX = 16,   /* debug files that one request may ask for */
+    IDLE_MS_MAX = 60000,
+    WANTS_MAX = 16, /* debug files that one request may ask for */
 };
 #define READY UINT32_C(0x79646572)
 #define WANT  UINT32_MAX /* in place of a length */
@@ -87,13 +89,13 @@ static bool worker_prepare(int fd, const struct symbol_worker_setup *setup)
         setrlimit(RLIMIT_DATA, &memory);
     /* No tool of ours talks to a server about a file; elfutils would, if it were told so here. */
     unsetenv("DEBUGINFOD_URLS");
-    return symbol_confine() == 0;
+    return deadline_make() == 0 && symbol_confine() == 0;
 }
 
 /* An answer must come in time. The parent waits only so long and may be gone by then, so the worker ends itself. */
 static void timer_set(const struct symbol_worker_setup *setup)
 {
-    alarm(setup->timeout_ms / 1000 + 1);
+    deadline_set(setup->timeout_ms + 1000);
 }
 
 static int receive_rest(void *data, size_t len)
@@ -127,9 +129,19 @@ static int receive_files(int fd, void *data, size_t len, int *fds, size_t fds_ma
     return (int)n;
 }
 
+/* Wait for a request. One that somebody stopped meanwhile ends, too. */
+static void wait_idle(void)
+{
+    struct pollfd ready = {.fd = WORKER_FD, .events = POLLIN};
+    do {
+        deadline_set(IDLE_MS_MAX);
+    } while (poll(&ready, 1, IDLE_MS_MAX / 2) == 0);
+}
+
 static int receive_request(struct request *request, struct symbol_files *files, uint64_t *offsets)
 {
     int fds[2] = {-1, -1};
+    wait_idle();
     if (receive_files(WORKER_FD, request, sizeof(*request), fds, 2) < 0)
         return -EPIPE;
     *files =
@@ -183,7 +195,7 @@ static int answer(const struct symbol_worker_setup *setup, const struct symbol_l
     uint32_t len = 0; /* goes in front */
     buffer_append(record, &len, sizeof(len));
     symbol_engine_look_up(lookup, offset, record);
-    alarm(0);
+    deadline_set(IDLE_MS_MAX); /* the parent may be slow to take it */
     if (record->error)
         return record->error;
     len = (uint32_t)(record->len - sizeof(len));

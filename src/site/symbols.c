@@ -41,6 +41,7 @@ struct symbolizer {
     char *debug_dir;
     const struct symbol_host *host; /* or NULL */
     uint32_t owner;
+    uint32_t worker_owner; /* whose files the worker has seen; SYMBOL_OWNER_NONE: nobody's */
     const struct symbol_query *asked; /* that the engine is looking at */
     struct symbol_engine *engine;     /* in-process */
     struct symbol_worker worker;      /* or not */
@@ -75,7 +76,7 @@ int symbolizer_new(const struct symbolizer_options *options, struct symbolizer *
     s->buckets_count = BUCKETS_MIN;
     s->buckets = calloc(BUCKETS_MIN, sizeof(s->buckets[0]));
     s->host = o.host;
-    s->owner = (uint32_t)SYMBOL_OWNER_NONE;
+    s->owner = s->worker_owner = (uint32_t)SYMBOL_OWNER_NONE;
     s->worker.fd = -1;
     s->debug_dir = strdup(o.debug_dir ? o.debug_dir : "/usr/lib/debug");
     s->record = BUFFER_INIT(SYMBOL_RECORD_MAX);
@@ -306,6 +307,18 @@ static bool broken_has(const struct symbolizer *s, uint64_t module)
     return false;
 }
 
+/* A worker for files of `owner`. A file may have taken over the worker that read it, so with a host no worker sees the
+ * files of two users. */
+static int worker_ready(struct symbolizer *s, uint32_t owner)
+{
+    if (s->host && s->worker_owner != owner && s->worker_owner != (uint32_t)SYMBOL_OWNER_NONE)
+        symbol_worker_end(&s->worker);
+    if (s->worker.fd < 0)
+        s->stats.worker_starts++;
+    s->worker_owner = owner;
+    return symbol_worker_start(&s->worker);
+}
+
 /* Ask the engine, here or in the worker. */
 static int ask(struct symbolizer *s, const struct symbol_query *q, uint64_t module)
 {
@@ -321,9 +334,7 @@ static int ask(struct symbolizer *s, const struct symbol_query *q, uint64_t modu
             symbol_engine_resolve(s->engine, q, &files, &s->record);
             r = s->record.error;
         } else {
-            if (s->worker.fd < 0)
-                s->stats.worker_starts++;
-            r = symbol_worker_start(&s->worker);
+            r = worker_ready(s, q->owner);
             bool started = r == 0;
             if (started)
                 r = symbol_worker_resolve(&s->worker, q, &files, &s->record);
@@ -407,6 +418,8 @@ static int fetch(struct fetch *f, size_t n)
     int r = -ENOENT;
     symbol_files_open(f->query, s->debug_dir, s->host, &files);
     if (files.main_fd >= 0 || files.debug_fd >= 0)
+        r = worker_ready(s, f->query->owner);
+    if (r == 0)
         r = symbol_worker_resolve_many(&s->worker, f->query, &files, f->offsets, n, &s->record,
                                        fetched, f);
     symbol_files_close(&files);

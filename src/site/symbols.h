@@ -29,6 +29,7 @@ struct symbol_wanted {
     const char *in_root; /* path inside the root of `pid`; NULL: none */
     const char *path;    /* path in our root; NULL: none */
     int64_t before_s;    /* it must not have been written or replaced since; 0: does not matter */
+    bool (*may_open)(int path_fd, pid_t pid); /* is asked before a file (O_PATH) is; NULL: yes */
 };
 
 /* What a daemon does for the symbolizer where it answers users with rights that they do not have. Both calls may take

@@ -67,7 +67,7 @@ static uint64_t own_start(void)
         fail("/proc/self/stat");
     fclose(stat);
     const char *at = strrchr(text, ')') + 1;
-    for (int field = 2; field < 22; field++)
+    for (int field = 3; field < 22; field++)
         at = strchr(at + 1, ' ');
     return strtoull(at, NULL, 10);
 }

@@ -335,6 +335,32 @@ class Tracked(RunTest):
         self.assertIn("direct.c:6 step", result.stderr)
         self.assertEqual(self.books(), [])
 
+    def chain(self, images, remove):
+        """The summary of a process of so many images; only the last one asks for much. Those whose number is in `remove` remove their books, as a
+        daemon may."""
+        script = self.folder() / "chain.py"
+        script.write_text("import os, pathlib, sys\n"
+                          "number, images, books = int(sys.argv[1]), int(sys.argv[2]), pathlib.Path(sys.argv[3])\n"
+                          "if number in map(int, sys.argv[4].split(',')):\n"
+                          "    for book in books.rglob(f'{os.getpid()}-*.book'):\n"
+                          "        book.unlink()\n"
+                          "if number < images:\n"
+                          "    os.execv(sys.executable, [sys.executable, '-IS', sys.argv[0], str(number + 1), *sys.argv[2:]])\n"
+                          "bytes(50_000_000)\n")
+        out = self.folder() / "out.json"
+        result = self.run_it("--json", out, "/usr/bin/python3", "-IS", script, 1, images, self.dir, ",".join(map(str, remove)), summary=False)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        return json.loads(out.read_text())
+
+    def test_it_counts_whatever_became_of_the_books_before_it(self):
+        self.assertGreaterEqual(self.chain(3, [2])["heap"]["peak_bytes"], 50_000_000)
+        self.assertGreaterEqual(self.chain(4, [3, 4])["heap"]["peak_bytes"], 50_000_000)
+
+    def test_it_counts_after_many_images(self):
+        told = self.chain(40, range(1, 41))
+        self.assertGreaterEqual(told["heap"]["peak_bytes"], 50_000_000)
+        self.assertEqual(list(self.dir.glob("*/.run-*")), [])
+
     def test_what_was_preloaded_stays_so(self):
         other = BUILD / "test/leaks/libcount.so"
         folder = self.folder()

@@ -14,7 +14,19 @@ from daemon_fixture import BUILD, NOBODY, Process, as_user, needs_root
 FORGE = BUILD / "test/integration/forge_claim"
 FIXTURE = BUILD / "test/unit/libfixture_a.so"
 VICTIM = 65533
+LODGER = 165533  # has no account, only a place in a user namespace of the victim's
 SETUID, SETGID = 6, 7  # linux/capability.h
+
+# In a user namespace that the caller makes: wait for its map of users, become its user 0, start a program.
+LODGE = """
+import ctypes, os, sys
+assert ctypes.CDLL(None, use_errno=True).unshare(0x10000000) == 0
+print("made", flush=True)
+sys.stdin.readline()
+os.setresgid(0, 0, 0)
+os.setresuid(0, 0, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 def start_ticks(pid):
@@ -169,6 +181,32 @@ class Names(TrustTest):
         shutil.copy(FORGE, program)
         program.chmod(0o711)
         self.assertNotIn("'function': 'main'", self.names(program, program, "main"))
+
+    def test_a_lodger_in_a_namespace_does_not_get_the_rights_of_its_maker(self):
+        """Sub-uids run what the maker does not trust: containers. They must not act as the maker outside."""
+        if subprocess.run([*as_user(VICTIM), "unshare", "-U", "true"], capture_output=True, check=False).returncode:
+            self.skipTest("no user namespaces here")
+        self.api()
+        secret = self.library(self.folder / "home", 0o755)
+        os.chown(secret.parent, VICTIM, VICTIM)
+        secret.parent.chmod(0o700)
+        place = self.books / str(LODGER)
+        place.mkdir(mode=0o700)
+        os.chown(place, LODGER, LODGER)
+        process = self.start(*as_user(VICTIM), sys.executable, "-c", LODGE, FORGE, "book", place, 0, 0,
+                             self.pid_ns, secret, *self.place_in(secret, "fixture_outer"))
+        process.out.wait("^made$")
+        for name in ("uid_map", "gid_map"):
+            pathlib.Path(f"/proc/{process.pid}/{name}").write_text(f"0 {LODGER} 1", encoding="ascii")
+        process.popen.stdin.write("\n")
+        process.popen.stdin.flush()
+        process.out.wait(r"^ready \d+$")
+        self.assertEqual(status(process.pid)["Uid"].split()[0], str(LODGER))
+        self.eventually(lambda: self.rows("/accounts", by="pid", where=f"pid={process.pid}"), bool, "it is watched")
+        self.assertNotIn("fixture_", str(self.as_other(LODGER, f"/processes/{process.pid}/sites")["sites"]))
+        # Root sees all, and its answers are not kept for others.
+        self.assertIn("fixture_", str(self.get(f"/processes/{process.pid}/sites")["sites"]))
+        self.assertNotIn("fixture_", str(self.as_other(LODGER, f"/processes/{process.pid}/sites")["sites"]))
 
     def unit_capabilities(self):
         root = pathlib.Path(os.environ.get("MEMOIR_SOURCE_ROOT") or pathlib.Path(__file__).parents[2])

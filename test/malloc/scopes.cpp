@@ -202,6 +202,25 @@ static void what_is_found_by_a_handle_frees_blocks_of_the_program()
     }
 }
 
+static void what_is_found_by_a_version_frees_blocks_of_the_program()
+{
+#if defined(__x86_64__)
+    const char *version = "GLIBC_2.2.5";
+#else
+    const char *version = "GLIBC_2.17";
+#endif
+    void *handle = dlopen("libc.so.6", RTLD_NOW);
+    MUST_SAY(handle != nullptr, "%s", dlerror());
+    auto give_back = reinterpret_cast<void (*)(void *)>(dlvsym(handle, "free", version));
+    auto take = reinterpret_cast<void *(*)(size_t)>(dlvsym(handle, "malloc", version));
+    MUST_SAY(give_back && take, "%s", dlerror());
+    for (int i = 0; i < 1000; i++) {
+        give_back(malloc(size_t(i)));
+        free(take(size_t(i)));
+    }
+    MUST(dlvsym(handle, "free", "GLIBC_NONE") == nullptr && dlerror() != nullptr);
+}
+
 static void *load_and_exchange(void *barrier)
 {
     pthread_barrier_wait(static_cast<pthread_barrier_t *>(barrier));
@@ -235,6 +254,7 @@ static const struct test_case cases[] = {
     CASE(blocks_come_from_and_go_to_a_library_loaded_by_dlmopen),
     CASE(a_namespace_of_its_own_has_an_allocator_of_its_own),
     CASE(what_is_found_by_a_handle_frees_blocks_of_the_program),
+    CASE(what_is_found_by_a_version_frees_blocks_of_the_program),
     CASE(threads_load_deepbound_libraries_at_once),
 };
 

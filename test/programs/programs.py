@@ -47,6 +47,8 @@ PROGRAMS = {
                None, False),
     "perl": (["perl", "-ne", "$n{{length $_}}++; END {{ print \"$_ $n{{$_}}\\n\" for sort keys %n }}"], TEXT, True),
     "php": (["php", "-n", "-r", "$a = []; for ($i = 0; $i < 5000; $i++) $a[\"k$i\"] = str_repeat('x', $i % 50); echo count($a);"], None, False),
+    # With the extensions of its configuration, which it loads with RTLD_DEEPBIND; -n above loads none.
+    "php-extensions": (["php", "-r", "echo count(get_loaded_extensions()) > 10, md5(json_encode(range(1, 500))), ctype_alpha('x');"], None, True),
     "sqlite3": (["sqlite3", ":memory:", "create table t (a, b); with recursive n (i) as (select 1 union all select i + 1 from n "
                  "where i < 3000) insert into t select i, i * i from n; select count(*), sum(b) from t where a % 7 = 3;"], None, True),
     "gcc": (["gcc", "-O1", "-S", "-o", "-", "{dir}/program.c"], None, True),
@@ -90,11 +92,11 @@ def run(command, text, timeout=TIMEOUT_S):
 
 def valgrind_lost(command, text):
     """Blocks that valgrind finds lost, directly or with others."""
-    code, _, said = run(["valgrind", "--leak-check=full", "--num-callers=4", *command], text, VALGRIND_TIMEOUT_S)
+    code, _, said = run(["valgrind", "--leak-check=full", "--num-callers=4", "--child-silent-after-fork=yes", *command], text, VALGRIND_TIMEOUT_S)
     said = said.decode(errors="replace")
     if "no leaks are possible" in said:
         return 0
-    # Children are not followed: the summary is the program's own.
+    # Children say nothing: the summary is the program's own.
     found = re.findall(r"(definitely|indirectly) lost: [\d,]+ bytes in ([\d,]+) blocks", said)
     return sum(int(blocks.replace(",", "")) for _, blocks in found) if found else None
 

@@ -571,6 +571,15 @@ static void files_of_users_are_opened_by_the_host_only(void **state)
     assert_int_equal(told.owner, 1235);
     symbolizer_act_as(s, 1234);
     assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+    /* A worker that a file of one user took over does not see those of another. */
+    pid_t first = told.worker;
+    told.refuse = 0;
+    symbolizer_act_as(s, 1236);
+    uint64_t offsets[] = {q.offset};
+    symbolizer_prefetch(s, &q, offsets, 1);
+    assert_int_equal(symbolizer_resolve(s, &q, &f, &n), 0);
+    assert_int_equal(told.spawns, 2);
+    assert_int_equal(waitpid(first, NULL, 0), first);
     symbolizer_free(s);
     assert_int_equal(waitpid(told.worker, NULL, 0), told.worker); /* ends by itself */
 }
@@ -592,6 +601,10 @@ static int confined_child(void)
         return 3;
     if (kill(getpid(), 0) == 0 || getresuid(&r, &e, &s) == 0)
         return 4;
+    /* A descriptor can be told to send signals. */
+    if (fcntl(null, F_SETOWN, 1) == 0 || fcntl(null, F_SETSIG, SIGKILL) == 0 ||
+        fcntl(null, F_SETFL, O_ASYNC) == 0 || fcntl(null, F_GETFD) < 0)
+        return 6;
     char *more = malloc(64 << 20);
     if (!more || fstat(null, &(struct stat){0}) < 0)
         return 5;
