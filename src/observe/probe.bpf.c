@@ -420,6 +420,9 @@ static __noinline bool block_put(const struct at *at, uint64_t address, uint8_t 
     key_set(at, class, address, &key);
     const struct wire_block *old = bpf_map_lookup_elem(&blocks, &key);
     bool takes_room = !old || !block_current(at, old, class);
+    if (class != WIRE_MAPPING && !(block->flags & WIRE_FUNCTION_SHARED) &&
+        !context_find(at, class == WIRE_HANDLE ? 0 : block->context))
+        goto full; /* of contexts: it would be in the table and in no total */
     if (!takes_room) {
         count(at, old, class, false, 1);
         __sync_fetch_and_add(&at->process->replaced, 1);

@@ -22,7 +22,7 @@ enum {
     WIRE_CALLS_MAX = 4,        /* probed calls inside each other, of one thread */
     WIRE_PROCESSES_MAX = 4096, /* that are traced at a time */
     WIRE_CONTEXTS_MAX = 16384,
-    WIRE_CONTEXTS_QUOTA = 256, /* of one process; memory of further ones counts without a context */
+    WIRE_CONTEXTS_QUOTA = 64,  /* of one process; memory of further ones counts without a context */
     WIRE_CONTEXT_STACK = 8,    /* contexts that one thread has pushed */
     WIRE_BLOCKS_MAX = 1 << 20, /* live blocks of all processes */
     WIRE_BLOCKS_QUOTA = 1 << 18, /* live blocks of one process, unless settings say otherwise */
