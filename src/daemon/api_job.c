@@ -8,6 +8,7 @@
 #include "daemon/api_internal.h"
 #include "daemon/chores.h"
 #include "daemon/daemon.h"
+#include "daemon/traces.h"
 #include "ledger/ledger.h"
 #include "site/symbols.h"
 
@@ -39,8 +40,16 @@ static void job_drop(void *context)
     http_done(call);
 }
 
-void api_job(struct http_call *call, struct api *api, const struct ledger_process *process,
-             void (*run)(struct job *job), void (*release)(struct job *job), void *more)
+static int job_add(struct job *job, bool trace)
+{
+    struct api *api = job->api;
+    return trace ? traces_add(api->daemon->traces, (unsigned)job->slot, job_run, job_drop, job)
+                 : chores_add(api->chores, (unsigned)job->slot, job_run, job_drop, job);
+}
+
+static void job_begin(struct http_call *call, struct api *api, const struct ledger_process *process,
+                      bool trace, void (*run)(struct job *job), void (*release)(struct job *job),
+                      void *more)
 {
     struct job *job = malloc(sizeof(*job));
     struct job none = {.more = more};
@@ -57,14 +66,26 @@ void api_job(struct http_call *call, struct api *api, const struct ledger_proces
     if (fits && process)
         part_take(process, &job->part);
     http_later(call); /* before somebody can be done with it */
-    if (fits && chores_add(api->chores, (unsigned)slot, job_run, job_drop, job) == 0)
+    if (fits && job_add(job, trace) == 0)
         return;
     http_problem(
         call, 429, "busy",
-        "too many questions about call sites, blocks or history wait already: ask again in a "
+        "too many questions about call sites, blocks, traces or history wait already: ask again in a "
         "moment");
     job_free(job);
     http_done(call);
+}
+
+void api_job(struct http_call *call, struct api *api, const struct ledger_process *process,
+             void (*run)(struct job *job), void (*release)(struct job *job), void *more)
+{
+    job_begin(call, api, process, false, run, release, more);
+}
+
+void api_job_trace(struct http_call *call, struct api *api, void (*run)(struct job *job),
+                   void (*release)(struct job *job), void *more)
+{
+    job_begin(call, api, NULL, true, run, release, more);
 }
 
 struct symbolizer *api_symbols(struct api *api)

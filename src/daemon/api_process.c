@@ -29,8 +29,8 @@ enum {
 
 static bool may_see(const struct http_call *call, uint32_t uid)
 {
-    const struct http_viewer *viewer = http_viewer(call);
-    return viewer->sees_all || (viewer->uid == uid && uid != HTTP_VIEWER_NOBODY);
+    struct asking_viewer viewer = api_viewer(call);
+    return asking_may_see(&viewer, uid);
 }
 
 static void no_process(struct http_call *call, unsigned long long pid)

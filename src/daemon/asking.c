@@ -227,7 +227,7 @@ static void figures_refresh(struct asking *asking)
 static bool is_visible(const struct ledger_process *process, void *context)
 {
     const struct asking_viewer *viewer = context;
-    return viewer->sees_all || process->uid == viewer->uid;
+    return asking_may_see(viewer, process->uid);
 }
 
 /* Who only reads memory waits for nobody: where the loop was interrupted meanwhile, he is not to blame. */
@@ -336,6 +336,11 @@ void asking_exits_json(const struct asking *asking, const struct asked *asked, s
 }
 
 /* ---- life ---- */
+
+bool asking_may_see(const struct asking_viewer *viewer, uint32_t uid)
+{
+    return viewer->sees_all || (viewer->uid == uid && uid != UINT32_MAX); /* nobody has that uid */
+}
 
 int asking_new(struct daemon *daemon, struct asking **ret_asking)
 {

@@ -26,6 +26,7 @@
 #include "daemon/commands.h"
 #include "daemon/config_words.h"
 #include "daemon/driver_facts.h"
+#include "daemon/traces.h"
 #include "daemon/tracing.h"
 #include "daemon/events.h"
 #include "daemon/exit_watch.h"
@@ -488,7 +489,9 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
     start_hosts(daemon);
     start_history(daemon);
     start_growing(daemon);
-    r = api_new(daemon, &daemon->api);
+    r = traces_new(daemon, &daemon->traces);
+    if (r >= 0)
+        r = api_new(daemon, &daemon->api);
     if (r >= 0)
         r = web_new(daemon, &daemon->web);
     if (r < 0)
@@ -528,6 +531,8 @@ void daemon_stop(struct daemon *daemon)
     daemon->server = NULL;
     native_free(daemon->native);
     daemon->native = NULL;
+    traces_free(daemon->traces);
+    daemon->traces = NULL;
     asking_free(daemon->asking);
     exit_watch_free(daemon->exits); /* reads what is left, which it joins with the tables */
     daemon->exits = NULL;

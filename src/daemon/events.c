@@ -154,7 +154,7 @@ void events_process_ended(struct events *events, const struct exit_record *exit)
 
 bool event_visible(const struct event *event, const struct asking_viewer *viewer)
 {
-    return !event->is_private || viewer->sees_all || viewer->uid == event->uid;
+    return !event->is_private || asking_may_see(viewer, event->uid);
 }
 
 size_t events_read(const struct events *events, const struct asking_viewer *viewer, uint64_t after,
