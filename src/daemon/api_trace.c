@@ -61,7 +61,7 @@ static void refuse(struct http_call *call, const struct wish *wish, int error)
         http_problem(call, 404, "not-traced", "%s", traces_error(error));
         break;
     case -E2BIG:
-        http_problem(call, 413, "too-large", "%s", traces_error(error));
+        http_problem(call, 500, "too-large", "%s", traces_error(error));
         break;
     default:
         api_failed(call, traces_error(error), error);
