@@ -527,7 +527,7 @@ static const struct http_schema schemas[] = {
 {"Figures", JSON({"type": "object", "additionalProperties": {"type": ["number", "boolean", "string", "object"]}})},
 {"Self", JSON({
     "type": "object",
-    "required": ["schema", "time", "version", "pid", "uid", "started", "uptime_s", "cpu", "rss", "threads", "descriptors", "loop", "books", "sockets", "history", "exits", "pressure", "leaks", "http", "events"],
+    "required": ["schema", "time", "version", "pid", "uid", "started", "uptime_s", "cpu", "rss", "threads", "descriptors", "loop", "books", "sockets", "history", "exits", "pressure", "leaks", "tracing", "http", "events"],
     "properties": {
         "schema": {"type": "string", "const": "memoir.self/1"},
         "time": {"$ref": "#/components/schemas/Time"},
@@ -549,7 +549,13 @@ static const struct http_schema schemas[] = {
         "pressure": {"type": ["object", "null"], "description": "how scarce memory is, as it is published for allocators"},
         "leaks": {"$ref": "#/components/schemas/Figures"},
         "driver": {"type": ["object", "null"], "description": "how the NVIDIA driver's figures are read: version, problem (empty while NVML answers), readings, failures, and the processor time of a reading in nanoseconds"},
-        "tracing": {"type": "object", "description": "whether CUDA programs are traced: state (off, waiting, starting, running, failed) and problem"},
+        "tracing": {
+            "type": "object",
+            "description": "whether CUDA programs are traced, and why not",
+            "required": ["state", "problem"],
+            "properties": {
+                "state": {"type": "string", "enum": ["off", "waiting", "starting", "running", "failed"]},
+                "problem": {"type": "string", "description": "empty where there is none"}}},
         "http": {"$ref": "#/components/schemas/Figures"},
         "events": {"$ref": "#/components/schemas/Figures"}}})},
 {"Session", JSON({

@@ -1,4 +1,4 @@
-// One process: what it is, what it holds, and in tabs its history, heap, call sites, blocks and verdicts.
+// One process: what it is, what it holds, and in tabs its history, heap, call sites, blocks, CUDA trace and verdicts.
 import type { JSX } from 'preact'
 import { useResource } from '../api/resource'
 import type { SuspectsAnswer } from '../api/types'
@@ -9,6 +9,7 @@ import { Badge, Empty, Fact, Facts, ProblemBox, StaleNotice, Tabs, ViewHead, Wai
 import { Heap } from './process_heap'
 import { History } from './process_history'
 import { Ages, Buffers, Sites } from './process_tables'
+import { CudaTrace } from './process_trace'
 import { Tracking, type TrackingState } from './process_tracking'
 import { SuspectItem } from './suspect'
 import { rankSuspects, suspectKey } from './suspect_model'
@@ -27,6 +28,7 @@ const TABS = [
   ['sites', 'Call sites'],
   ['blocks', 'Blocks'],
   ['ages', 'Age and size'],
+  ['cuda', 'CUDA'],
   ['leaks', 'Verdict'],
 ] as const
 type Tab = (typeof TABS)[number][0]
@@ -117,6 +119,7 @@ export function Process(): JSX.Element {
       {tab === 'sites' && <Sites pid={pid} tracking={tracking} />}
       {tab === 'blocks' && <Buffers pid={pid} tracking={tracking} />}
       {tab === 'ages' && <Ages pid={pid} tracking={tracking} />}
+      {tab === 'cuda' && <CudaTrace pid={pid} />}
       {tab === 'leaks' && <Verdicts answer={suspects.data} tracking={tracking} />}
     </>
   )
