@@ -602,7 +602,12 @@ export interface Self {
   /** how the NVIDIA driver's figures are read: version, problem (empty while NVML answers), readings, failures, and the processor time of a reading in nanoseconds */
   driver?: Record<string, unknown> | null
   /** whether CUDA programs are traced: state (off, waiting, starting, running, failed) and problem */
-  tracing?: Record<string, unknown>
+  /** whether CUDA programs are traced, and why not */
+  tracing: {
+    state: "off" | "waiting" | "starting" | "running" | "failed"
+    /** empty where there is none */
+    problem: string
+  }
   http: Figures
   events: Figures
 }

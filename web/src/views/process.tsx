@@ -5,11 +5,10 @@ import type { SuspectsAnswer } from '../api/types'
 import { bytes, count, rate, wholeDuration } from '../base/format'
 import { link, place, word } from '../base/route'
 import { useSubject } from '../base/title'
+import { later } from '../kit/later'
 import { Badge, Empty, Fact, Facts, ProblemBox, StaleNotice, Tabs, ViewHead, Waiting } from '../kit/parts'
-import { Heap } from './process_heap'
 import { History } from './process_history'
 import { Ages, Buffers, Sites } from './process_tables'
-import { CudaTrace } from './process_trace'
 import { Tracking, type TrackingState } from './process_tracking'
 import { SuspectItem } from './suspect'
 import { rankSuspects, suspectKey } from './suspect_model'
@@ -21,6 +20,9 @@ export interface ProcessAnswer {
   tracking: TrackingState
   limit?: { bytes: number | null; where: string | null } | null
 }
+
+const Heap = later(() => import('./process_heap').then((module) => module.Heap))
+const CudaTrace = later(() => import('./process_trace').then((module) => module.CudaTrace))
 
 const TABS = [
   ['history', 'History'],
