@@ -601,7 +601,6 @@ export interface Self {
   leaks: Figures
   /** how the NVIDIA driver's figures are read: version, problem (empty while NVML answers), readings, failures, and the processor time of a reading in nanoseconds */
   driver?: Record<string, unknown> | null
-  /** whether CUDA programs are traced: state (off, waiting, starting, running, failed) and problem */
   /** whether CUDA programs are traced, and why not */
   tracing: {
     state: "off" | "waiting" | "starting" | "running" | "failed"
