@@ -70,6 +70,20 @@ test('call sites have lines and stacks, also those that are not known', () => {
   assert.deepEqual(stackOf(sites, 9), [])
 })
 
+test('call sites with the same line are named by the caller in which they differ', () => {
+  const below = (number: number, caller: string): Trace['sites'][number] => ({
+    ...site(number, 'w.c:7 in alloc'),
+    function: 'alloc',
+    stack: ['driver', 'w.c:7 in alloc', 'w.c:9 in outer', caller, 'main'],
+  })
+  const all = sitesOf({ ...trace({}), sites: [below(1, 'a.c:1 in load'), below(2, 'a.c:2 in load'), site(3, 'b.c:1 in x')] })
+  assert.equal(lineOf(all, 1), 'a.c:1 in load → alloc')
+  assert.equal(lineOf(all, 2), 'a.c:2 in load → alloc')
+  assert.equal(lineOf(all, 3), 'b.c:1 in x')
+  const twins = sitesOf({ ...trace({}), sites: [below(1, 'a'), below(2, 'a')] })
+  assert.equal(lineOf(twins, 1), 'w.c:7 in alloc')
+})
+
 test('faults are told with those before the first copy', () => {
   const block = (faults: number, early: number, copies = 1): TraceBlock => ({ faults, faults_before_copy: early, copies }) as TraceBlock
   assert.equal(faultText(block(0, 0)), '')

@@ -18,7 +18,21 @@ export interface TraceChart {
 
 export type Sites = Map<number, TraceSite>
 
-export const sitesOf = (trace: Trace): Sites => new Map(trace.sites.map((site) => [site.site, site]))
+/** Call sites by number. Where several have the same line, as below a wrapper of the driver's functions, each is named by the caller in
+ * which they differ: "train.c:99 in allocate_buffers → device_alloc". */
+export function sitesOf(trace: Trace): Sites {
+  const same = new Map<string, TraceSite[]>()
+  for (const site of trace.sites) same.set(site.text, [...(same.get(site.text) ?? []), site])
+  return new Map(trace.sites.map((site) => [site.site, named(site, same.get(site.text)!)]))
+}
+
+function named(site: TraceSite, alike: readonly TraceSite[]): TraceSite {
+  if (alike.length < 2) return site
+  const from = (one: TraceSite): number => one.stack.indexOf(one.text) + 1
+  const depth = site.stack.slice(from(site)).findIndex((frame, i) => alike.some((one) => one.stack[from(one) + i] !== frame))
+  if (depth < 0) return site
+  return { ...site, text: `${site.stack[from(site) + depth]!} → ${site.function ?? site.text}` }
+}
 
 /** The program's own line of a call site. */
 export const lineOf = (sites: Sites, site: number | null): string =>
