@@ -322,7 +322,8 @@ static const struct http_route routes[] = {
      .path = "/api/v1/traced",
      .name = "traced",
      .summary = "CUDA programs that are traced, with what they hold and copy",
-     .help = "Of your own processes; root sees all. Where nothing is traced, state and problem say why.",
+     .help =
+         "Of your own processes; root sees all. Where nothing is traced, state and problem say why.",
      .answer_schema = "Traced",
      .role = HTTP_READ,
      .where = HTTP_ON_LOOP,

@@ -85,7 +85,8 @@ static void run_traced(struct job *job)
 {
     struct wish *wish = job->more;
     const struct buffer *list;
-    MEMOIR_CLEANUP(freep) struct traces_row *rows = NULL;
+    MEMOIR_CLEANUP(freep)
+    struct traces_row *rows = NULL;
     size_t n = 0;
     int r = traces_list(job->api->daemon->traces, wish->socket, &list);
     if (r == 0)
@@ -94,7 +95,7 @@ static void run_traced(struct job *job)
         refuse(job->call, wish, r);
         return;
     }
-    const char *state = r == 0                            ? "running"
+    const char *state = r == 0                           ? "running"
                         : wish->state == TRACING_RUNNING ? "starting" /* it has just ended */
                                                          : tracing_state_name(wish->state);
     struct json *json = http_json(job->call);
@@ -149,8 +150,8 @@ static void run_trace(struct job *job)
     struct proc_stat stat;
     if (!dump)
         return;
-    bool lives = proc_stat_read(dump->pid, &stat) == 0 &&
-                 stat.start_ticks == dump->identity.start_ticks;
+    bool lives =
+        proc_stat_read(dump->pid, &stat) == 0 && stat.start_ticks == dump->identity.start_ticks;
     struct trace_view view = {
         .history = dump->history,
         .identity = dump->identity,
@@ -177,7 +178,8 @@ static void run_dump(struct job *job)
     char name[64];
     if (!dump)
         return;
-    MEMOIR_CLEANUP(buffer_release) struct buffer copy = BUFFER_INIT(HTTP_ANSWER_MAX);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer copy = BUFFER_INIT(HTTP_ANSWER_MAX);
     buffer_append(&copy, dump->bytes->data, dump->bytes->len);
     snprintf(name, sizeof(name), "memoir-%d.trace", (int)dump->pid);
     http_body(job->call, "application/octet-stream", name, &copy);

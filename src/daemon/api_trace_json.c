@@ -180,7 +180,8 @@ static void block_json(struct trace_view *v, const struct trace_block *b, struct
 static int blocks_json(struct trace_view *v, const char *key, bool hot, struct json *json)
 {
     struct trace_filter filter = {.device = -1, .active = !hot, .min = hot ? 1 : 0};
-    MEMOIR_CLEANUP(freep) struct trace_block *blocks = calloc(v->k, sizeof(*blocks));
+    MEMOIR_CLEANUP(freep)
+    struct trace_block *blocks = calloc(v->k, sizeof(*blocks));
     if (!hot)
         filter.classes = 1u << TRACE_CLASS_OWN | 1u << TRACE_CLASS_REGISTERED;
     ptrdiff_t n = !blocks ? -ENOMEM
@@ -200,7 +201,8 @@ static int blocks_json(struct trace_view *v, const char *key, bool hot, struct j
 
 static int copiers_json(struct trace_view *v, struct json *json)
 {
-    MEMOIR_CLEANUP(freep) struct trace_copier *rows = NULL;
+    MEMOIR_CLEANUP(freep)
+    struct trace_copier *rows = NULL;
     ptrdiff_t n = waste_copiers(v->history, v->k, &rows);
     if (n < 0)
         return (int)n;
@@ -227,7 +229,8 @@ static int copiers_json(struct trace_view *v, struct json *json)
 
 static int repeats_json(struct trace_view *v, struct json *json)
 {
-    MEMOIR_CLEANUP(freep) struct waste_repeat *rows = NULL;
+    MEMOIR_CLEANUP(freep)
+    struct waste_repeat *rows = NULL;
     char address[24];
     ptrdiff_t n = waste_repeats(v->history, v->k, &rows);
     if (n < 0)
@@ -255,7 +258,8 @@ static int repeats_json(struct trace_view *v, struct json *json)
 
 static int uncopied_json(struct trace_view *v, struct json *json)
 {
-    MEMOIR_CLEANUP(freep) struct waste_uncopied *rows = NULL;
+    MEMOIR_CLEANUP(freep)
+    struct waste_uncopied *rows = NULL;
     ptrdiff_t n = waste_uncopied(v->history, v->k, &rows);
     if (n < 0)
         return (int)n;
@@ -286,8 +290,7 @@ static void holders_words(struct trace_view *v, const struct trace_failure *f, s
     char size[UNITS_TEXT_MAX], line[TRACE_NAMES_TEXT_MAX];
     uint32_t n = f->n_holders < TOLD ? f->n_holders : TOLD;
     for (uint32_t i = 0; i < n; i++)
-        buffer_printf(out, "%s%s by %s", i ? ", " : " (",
-                      size_text(size, f->holders[i].bytes),
+        buffer_printf(out, "%s%s by %s", i ? ", " : " (", size_text(size, f->holders[i].bytes),
                       trace_names_label(&v->names, f->holders[i].site, line));
     if (f->n_holders > n)
         buffer_printf(out, " and others");
@@ -326,7 +329,8 @@ static void failure_sentence(struct trace_view *v, const struct trace_failure *f
 
 static void failure_json(struct trace_view *v, const struct trace_failure *f, struct json *json)
 {
-    MEMOIR_CLEANUP(buffer_release) struct buffer words = BUFFER_INIT(8192);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer words = BUFFER_INIT(8192);
     failure_sentence(v, f, &words);
     json_object_begin(json);
     moment_json(v, "t", f->time_ns, json);
@@ -366,7 +370,8 @@ static void failure_json(struct trace_view *v, const struct trace_failure *f, st
 
 static int failures_json(struct trace_view *v, struct json *json)
 {
-    MEMOIR_CLEANUP(freep) struct trace_failure *all = calloc(TRACE_FAILURES_MAX, sizeof(*all));
+    MEMOIR_CLEANUP(freep)
+    struct trace_failure *all = calloc(TRACE_FAILURES_MAX, sizeof(*all));
     if (!all)
         return -ENOMEM;
     size_t n = trace_history_failures(v->history, all, TRACE_FAILURES_MAX);
@@ -501,7 +506,8 @@ int trace_view_json(struct trace_view *v, struct json *json)
     char time[QUERY_TIME_TEXT_MAX];
     struct trace_totals totals = trace_history_totals(v->history);
     v->last_site = trace_sites_last(v->names.sites);
-    MEMOIR_CLEANUP(freep) uint8_t *used = calloc(v->last_site / 8 + 1, 1);
+    MEMOIR_CLEANUP(freep)
+    uint8_t *used = calloc(v->last_site / 8 + 1, 1);
     v->used = used;
     if (!used)
         return -ENOMEM;

@@ -12,7 +12,7 @@ struct json;
 enum {
     TRACE_JSON_K = 20, /* default */
     TRACE_JSON_K_MAX = 200,
-    TRACE_JSON_FAILURES = 16, /* the last ones */
+    TRACE_JSON_FAILURES = 16,    /* the last ones */
     TRACE_JSON_DEVICE_LINES = 8, /* of the timeline; what is beyond is summed up */
     TRACE_JSON_HOST_LINES = 4,
 };

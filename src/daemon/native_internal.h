@@ -50,7 +50,7 @@ struct native_client {
     uint64_t seq;                     /* last one applied */
     struct native_identity *identity; /* of a remote client */
 
-    struct turn turn; /* at reading blocks and sites */
+    struct turn turn;           /* at reading blocks and sites */
     struct native_trace *trace; /* the request at hand that asks the observer, or NULL */
 
     /* What it subscribed to. */

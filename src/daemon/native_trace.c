@@ -102,14 +102,15 @@ static void refuse(struct native_client *client, int error)
     struct native_error e;
     const struct tracing *tracing = client->native->daemon->tracing;
     const char *why = tracing_why(tracing);
-    const char *code = error == -EPERM                     ? "forbidden"
-                       : error == -E2BIG                   ? "limit"
-                       : error == -ESRCH                   ? "not-traced"
-                       : error == -ENOTCONN                ? "not-tracing"
-                       : error == -ETIMEDOUT               ? "no-answer"
-                                                           : "internal";
+    const char *code = error == -EPERM       ? "forbidden"
+                       : error == -E2BIG     ? "limit"
+                       : error == -ESRCH     ? "not-traced"
+                       : error == -ENOTCONN  ? "not-tracing"
+                       : error == -ETIMEDOUT ? "no-answer"
+                                             : "internal";
     if (error == -EPERM)
-        native_error_set(&e, code, "the process belongs to another user: only its user and root see its trace");
+        native_error_set(
+            &e, code, "the process belongs to another user: only its user and root see its trace");
     else if (error == -ENOTCONN && *why)
         native_error_set(&e, code, "%s: %s", traces_error(error), why);
     else

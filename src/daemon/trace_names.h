@@ -19,7 +19,8 @@ struct trace_names {
     struct symbolizer *symbols; /* borrowed; NULL: native frames stay without names */
     struct trace_sites *sites;  /* borrowed */
     pid_t pid;                  /* of the process while it runs; else 0 */
-    bool (*goes_on)(void *context); /* false: nobody waits, so nothing more is looked up; NULL: always */
+    bool (*goes_on)(
+        void *context); /* false: nobody waits, so nothing more is looked up; NULL: always */
     void *context;
 };
 

@@ -88,7 +88,8 @@ static int ask(struct traces *t, const char *path, const char *request, struct b
     int r = link_open(t, path);
     if (r < 0)
         return r;
-    r = trace_ask_until(t->fd, request, clock_monotonic_ns() + TRACES_WAIT_MS * NS_PER_MS, out, why);
+    r = trace_ask_until(t->fd, request, clock_monotonic_ns() + TRACES_WAIT_MS * NS_PER_MS, out,
+                        why);
     link_close(t);
     switch (r) {
     case -EREMOTEIO:
@@ -194,9 +195,10 @@ struct symbolizer *traces_symbols(struct traces *t)
     int r = symbolizer_new(&options, &t->symbols);
     if (r < 0) {
         t->symbols = NULL;
-        log_warn("cannot start the helper that reads debug information: %s, call sites of traces stay "
-                 "without names",
-                 strerror(-r));
+        log_warn(
+            "cannot start the helper that reads debug information: %s, call sites of traces stay "
+            "without names",
+            strerror(-r));
     }
     return t->symbols;
 }

@@ -26,13 +26,13 @@ struct traces;
 enum {
     TRACES_FRESH_MS = 1000,
     TRACES_WAIT_MS = 5000,
-    TRACES_KEPT = 8,                  /* dumps; the oldest goes */
-    TRACES_DUMP_MAX = 64 << 20,       /* bytes of a dump */
-    TRACES_PLAIN_MAX = 256 << 20,     /* the same unpacked */
+    TRACES_KEPT = 8,              /* dumps; the oldest goes */
+    TRACES_DUMP_MAX = 64 << 20,   /* bytes of a dump */
+    TRACES_PLAIN_MAX = 256 << 20, /* the same unpacked */
     TRACES_LIST_MAX = 8 << 20,
-    TRACES_IDLE_S = 5,                /* until kept dumps are freed */
-    TRACES_SYMBOLS_MS = 5000,         /* for one answer of the symbol helper */
-    TRACES_SYMBOLS_BYTES = 16 << 20,  /* of answers that are kept */
+    TRACES_IDLE_S = 5,               /* until kept dumps are freed */
+    TRACES_SYMBOLS_MS = 5000,        /* for one answer of the symbol helper */
+    TRACES_SYMBOLS_BYTES = 16 << 20, /* of answers that are kept */
 };
 
 int traces_new(struct daemon *daemon, struct traces **ret_traces);

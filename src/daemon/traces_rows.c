@@ -124,7 +124,8 @@ static int by_pid(const void *a, const void *b)
 int traces_rows(const struct buffer *json, const struct asking_viewer *viewer,
                 struct traces_row **ret_rows, size_t *ret_n)
 {
-    MEMOIR_CLEANUP(freep) struct traces_row *rows = NULL;
+    MEMOIR_CLEANUP(freep)
+    struct traces_row *rows = NULL;
     size_t n = 0, cap = 0;
     struct json_read read;
     struct json_text key;

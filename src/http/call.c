@@ -169,10 +169,14 @@ const char *problem_title(const char *code, int status)
     static const struct {
         const char *code, *title;
     } titles[] = {
-        {"bad-query", "The query makes no sense"}, {"bad-argument", "An argument makes no sense"},
-        {"bad-body", "The body makes no sense"},   {"not-found", "There is no such thing"},
-        {"gone", "It is not there any more"},      {"not-tracing", "CUDA programs are not traced"},
-        {"not-traced", "The process is not traced"}, {"no-answer", "The observer does not answer"},
+        {"bad-query", "The query makes no sense"},
+        {"bad-argument", "An argument makes no sense"},
+        {"bad-body", "The body makes no sense"},
+        {"not-found", "There is no such thing"},
+        {"gone", "It is not there any more"},
+        {"not-tracing", "CUDA programs are not traced"},
+        {"not-traced", "The process is not traced"},
+        {"no-answer", "The observer does not answer"},
         {"too-large", "The trace is too large"},
     };
     static const struct {

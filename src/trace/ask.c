@@ -23,7 +23,8 @@ int trace_ask_open(const char *path)
     if (strlen(path) >= sizeof(address.sun_path))
         return -ENAMETOOLONG;
     strcpy(address.sun_path, path);
-    MEMOIR_CLEANUP(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    MEMOIR_CLEANUP(closep)
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct timeval wait = {.tv_sec = TRACE_ASK_OPEN_MS / 1000,
                            .tv_usec = TRACE_ASK_OPEN_MS % 1000 * 1000};
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait)) < 0 ||

@@ -122,8 +122,8 @@ static struct waste_uncopied *sums_slot(struct sums *s, uint32_t site, uint8_t s
 {
     uint64_t key = (uint64_t)site << 16 | (uint64_t)space << 8 | class;
     size_t i = (size_t)hash_mix(key) & (s->cap - 1);
-    while (s->slots[i].blocks && (s->slots[i].site != site || s->slots[i].space != space ||
-                                  s->slots[i].class != class))
+    while (s->slots[i].blocks &&
+           (s->slots[i].site != site || s->slots[i].space != space || s->slots[i].class != class))
         i = (i + 1) & (s->cap - 1);
     return &s->slots[i];
 }
@@ -167,7 +167,8 @@ ptrdiff_t waste_uncopied(struct trace_history *history, size_t k, struct waste_u
     struct best best;
     uint64_t cursor = 0;
     int r = 0;
-    MEMOIR_CLEANUP(freep) struct trace_block *blocks = calloc(BATCH, sizeof(*blocks));
+    MEMOIR_CLEANUP(freep)
+    struct trace_block *blocks = calloc(BATCH, sizeof(*blocks));
     if (!blocks)
         return -ENOMEM;
     for (size_t got;
@@ -198,7 +199,8 @@ ptrdiff_t waste_repeats(struct trace_history *history, size_t k, struct waste_re
     struct trace_filter filter = {.device = -1};
     struct best best;
     uint64_t cursor = 0;
-    MEMOIR_CLEANUP(freep) struct trace_block *blocks = calloc(BATCH, sizeof(*blocks));
+    MEMOIR_CLEANUP(freep)
+    struct trace_block *blocks = calloc(BATCH, sizeof(*blocks));
     if (!blocks || best_init(&best, k, sizeof(**ret_rows), by_repeated) < 0)
         return -ENOMEM;
     for (size_t got; (got = trace_history_blocks(history, &filter, &cursor, blocks, BATCH)) > 0;)
@@ -217,7 +219,8 @@ ptrdiff_t waste_repeats(struct trace_history *history, size_t k, struct waste_re
 
 uint32_t waste_copy_site(struct trace_history *history, const struct trace_block *block)
 {
-    MEMOIR_CLEANUP(freep) struct trace_moment *moments = calloc(MOMENTS, sizeof(*moments));
+    MEMOIR_CLEANUP(freep)
+    struct trace_moment *moments = calloc(MOMENTS, sizeof(*moments));
     struct {
         uint32_t site;
         unsigned n;

@@ -23,7 +23,7 @@ SANITIZED = bool(os.environ.get("MEMOIR_SANITIZED"))
 MEMOIRD = BUILD / "src/daemon/memoird"
 CLIENT = BUILD / "test/integration/client"
 NOBODY = 65534
-PATIENCE_S = 180 if SANITIZED else 8  # a limit for a broken program, never a wait
+PATIENCE_S = 180 if SANITIZED else 60  # a limit for a broken program, never a wait
 
 
 def is_whole_root():
