@@ -245,7 +245,7 @@ static const struct http_schema schemas[] = {
 {"Trace", JSON({
     "type": "object",
     "description": "What a traced process did with CUDA memory. Times are seconds since 1970; sites are numbers of the list sites.",
-    "required": ["schema", "time", "pid", "program", "traced_since", "by", "totals", "losses", "hot", "cold", "copiers", "assumed", "repeats", "never_copied", "failures", "gaps", "timeline", "sites"],
+    "required": ["schema", "time", "pid", "program", "traced_since", "by", "totals", "losses", "hot", "cold", "copiers", "assumed", "repeats", "never_copied", "failures", "gaps", "timeline", "owners", "sites"],
     "properties": {
         "schema": {"type": "string", "const": "memoir.trace/1"},
         "time": {"$ref": "#/components/schemas/Time"},
@@ -286,6 +286,23 @@ static const struct http_schema schemas[] = {
             "required": ["t", "lost"],
             "properties": {"t": {"type": ["number", "null"]}, "lost": {"type": "integer", "description": "events"}}}},
         "timeline": {"$ref": "#/components/schemas/TraceTimeline"},
+        "owners": {
+            "type": ["object", "null"],
+            "description": "who owns the device memory that the driver counts for the process, on all devices; null: the driver tells no figure",
+            "required": ["driver_bytes", "rows"],
+            "properties": {
+                "driver_bytes": {"type": "integer"},
+                "rows": {"type": "array", "description": "their bytes sum to driver_bytes", "items": {
+                    "type": "object",
+                    "required": ["kind", "bytes", "library", "line", "memory", "blocks", "estimate"],
+                    "properties": {
+                        "kind": {"type": "string", "description": "allocated, rounding, CUDA context, unknown ..."},
+                        "bytes": {"type": "integer"},
+                        "library": {"type": ["string", "null"]},
+                        "line": {"type": ["string", "null"]},
+                        "memory": {"type": ["string", "null"]},
+                        "blocks": {"type": ["integer", "null"]},
+                        "estimate": {"type": "boolean"}}}}}},
         "sites": {"type": "array", "items": {"$ref": "#/components/schemas/TraceSite"}}}})},
 {"TraceTotals", JSON({
     "type": "object",

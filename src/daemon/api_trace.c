@@ -1,8 +1,10 @@
 /* CUDA programs over HTTP: which are traced, and the trace of one. */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
@@ -10,8 +12,10 @@
 #include "daemon/api_internal.h"
 #include "daemon/api_trace_json.h"
 #include "daemon/daemon.h"
+#include "daemon/driver_facts.h"
 #include "daemon/traces.h"
 #include "daemon/tracing.h"
+#include "ledger/driver.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
 
@@ -23,6 +27,7 @@ struct wish {
     struct asking_viewer viewer;
     char socket[TRACES_SOCKET_MAX];
     enum tracing_state state;
+    struct ledger_driver_use driver;
     char why[256]; /* why it is not traced, where it is not */
 };
 
@@ -152,6 +157,10 @@ static void run_trace(struct job *job)
         return;
     bool lives =
         proc_stat_read(dump->pid, &stat) == 0 && stat.start_ticks == dump->identity.start_ticks;
+    char path[32], program[PATH_MAX] = "";
+    snprintf(path, sizeof(path), "/proc/%d/exe", (int)dump->pid);
+    ssize_t len = lives ? readlink(path, program, sizeof(program) - 1) : -1;
+    program[len > 0 ? len : 0] = '\0';
     struct trace_view view = {
         .history = dump->history,
         .identity = dump->identity,
@@ -163,6 +172,9 @@ static void run_trace(struct job *job)
         .by = wish->by,
         .k = wish->k,
         .now_ns = dump->taken_ns,
+        .has_driver = lives && wish->driver.known && !wish->driver.partly,
+        .driver_bytes = wish->driver.bytes,
+        .program = program,
     };
     struct json *json = http_json(job->call);
     api_json_begin(json, "memoir.trace/1");
@@ -201,10 +213,15 @@ static void start(struct http_call *call, struct daemon *daemon, void (*run)(str
     const struct ledger_process *p = ledger_process_find(daemon->ledger, (pid_t)number);
     if (p && !api_own_process(call, daemon))
         return;
+    if (run == run_trace && !driver_facts_ready(daemon->driver)) {
+        http_again(call);
+        return;
+    }
     struct wish *wish = wish_make(call, daemon);
     if (!wish)
         return;
     wish->pid = (pid_t)number;
+    wish->driver = ledger_driver_use(daemon->ledger, wish->pid, NULL);
     if (has_param(call, "k")) {
         const char *by = http_argument(call, "by");
         uint64_t k = TRACE_JSON_K;

@@ -531,6 +531,8 @@ int trace_view_json(struct trace_view *v, struct json *json)
     gaps_json(v, json);
     if (r == 0)
         r = timeline_json(v, json);
+    if (r == 0)
+        r = trace_owners_json(v, json);
     sites_json(v, json);
     v->used = NULL;
     return r;

@@ -24,9 +24,15 @@ struct trace_view {
     enum trace_by by;
     size_t k;
     uint64_t now_ns; /* CLOCK_MONOTONIC at the dump */
-    uint8_t *used;   /* sites that the answer names: a bit for each number */
+    bool has_driver; /* the driver counts the process: */
+    uint64_t driver_bytes;
+    const char *program; /* path of its file, or "" */
+    uint8_t *used;       /* sites that the answer names: a bit for each number */
     uint32_t last_site;
 };
+
+/* The field "owners". */
+int trace_owners_json(const struct trace_view *view, struct json *json);
 
 /* All fields of the answer into an open object. 0, -ENOMEM. */
 int trace_view_json(struct trace_view *view, struct json *json);

@@ -13,7 +13,7 @@ import unittest
 from api_support import ApiTest
 from daemon_fixture import NOBODY, PATIENCE_S, as_user
 from native_fixture import ASK, Line
-from observe_support import BUILD, LIBRARY, TRAIN, environment, why_not
+from observe_support import LIBRARY, STANDIN, TRAIN, environment, why_not
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cuda"))
 from cuda_support import Drive  # noqa: E402
@@ -38,7 +38,17 @@ class TraceTest(ApiTest):
         os.chmod(self.http, 0o666)
         os.chmod(self.path, 0o666)
         daemon.err.wait("tracing CUDA programs")
+        self.wait_until(lambda: self.observer_status()["libraries"] > 0, "probes on the stand-in")
         return daemon
+
+    def observer_status(self):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(PATIENCE_S)
+            s.connect(str(self.folder / "observe.sock"))
+            with s.makefile("rwb") as f:
+                f.write(b"status\n")
+                f.flush()
+                return json.loads(f.read(int(f.readline().split()[1])))
 
     def end(self, daemon):
         """In order, so that its observer ends, too, and lets go of the log."""
@@ -146,6 +156,20 @@ class Routes(TraceTest):
         self.assertRegex(failure["text"], rf"\(PID {drive.pid}\) asked for 70\.4 TB on device 0 at .*out of memory: "
                                           r"it held 67\.1 MB itself \(67\.1 MB by ")
         self.assertEqual(failure["holders"][0]["bytes"], 64 * MIB)
+
+    def test_owners_sum_to_the_drivers_figure(self):
+        self.tracing(env={**environment(self.folder), "MEMOIR_NVML": str(STANDIN / "libnvidia-ml.so.1")})
+        drive = self.drive()
+        drive.ok("alloc", 5 * MIB)
+        drive.ok("alloc", 3 * MIB)
+        trace = self.trace(drive.pid, lambda t: t["owners"] and t["owners"]["driver_bytes"] > 64 * MIB and
+                           sum(row["blocks"] or 0 for row in t["owners"]["rows"]) == 2)
+        rows = trace["owners"]["rows"]
+        self.assertEqual(sum(row["bytes"] for row in rows), trace["owners"]["driver_bytes"])
+        lines = [row for row in rows if row["kind"] == "allocated"]
+        self.assertEqual(sum(row["bytes"] for row in lines), 8 * MIB)
+        self.assertEqual({row["library"] for row in lines}, {"cuda_drive"})
+        self.assertEqual(next(row["bytes"] for row in rows if row["kind"] == "rounding"), 2 * MIB)
 
     def test_a_dump_loads(self):
         self.tracing()

@@ -311,6 +311,21 @@ export interface Trace {
     lost: number
   })[]
   timeline: TraceTimeline
+  /** who owns the device memory that the driver counts for the process, on all devices; null: the driver tells no figure */
+  owners: {
+    driver_bytes: number
+    /** their bytes sum to driver_bytes */
+    rows: ({
+      /** allocated, rounding, CUDA context, unknown ... */
+      kind: string
+      bytes: number
+      library: string | null
+      line: string | null
+      memory: string | null
+      blocks: number | null
+      estimate: boolean
+    })[]
+  } | null
   sites: TraceSite[]
 }
 

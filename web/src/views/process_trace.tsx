@@ -25,6 +25,7 @@ import {
 } from './trace_model'
 
 const ROWS = 50
+const OWNERS_SHOWN = 8
 
 export function CudaTrace({ pid }: { pid: number }): JSX.Element {
   const by = word('by') === 'count' ? 'count' : 'bytes'
@@ -64,7 +65,10 @@ function TraceView({ trace, stale, by, pid }: { trace: Trace; stale: JSX.Element
         >
           <Holders trace={trace} sites={sites} pid={pid} />
         </Card>
-        <Transfers trace={trace} />
+        <div class="span-4 trace-side">
+          <Transfers trace={trace} />
+          <Owners trace={trace} />
+        </div>
         <Buffers trace={trace} sites={sites} by={by} />
         <Copiers trace={trace} sites={sites} />
         <Repeats trace={trace} sites={sites} />
@@ -141,7 +145,7 @@ function Transfers({ trace }: { trace: Trace }): JSX.Element {
   const { copies, pageable, repeated, pageable_saving_s: saving, faults } = trace.totals
   const bus = busOf(copies)
   return (
-    <Card title="Transfers" span={4}>
+    <Card title="Transfers">
       <Facts>
         <Fact name="To devices">
           {bytes(copies.to_device.bytes)} <small>{count(copies.to_device.copies)}</small>
@@ -169,6 +173,36 @@ function Transfers({ trace }: { trace: Trace }): JSX.Element {
           {count(faults)}
         </Fact>
       </Facts>
+    </Card>
+  )
+}
+
+/** The driver's own figure, split: what the trace knows by line, and what else the driver holds for the process. */
+function Owners({ trace }: { trace: Trace }): JSX.Element | null {
+  const { owners } = trace
+  if (!owners) return null
+  const rows = [...owners.rows].sort((a, b) => b.bytes - a.bytes)
+  return (
+    <Card title="Who owns the driver's figure" end={<span class="muted">{bytes(owners.driver_bytes)}</span>}>
+      <dl class="figures" aria-label="owners of the device memory that the driver counts">
+        {rows.slice(0, OWNERS_SHOWN).map((row, i) => (
+          <div key={i}>
+            <dt class="clip" data-tip={row.line ? `${row.line}, ${row.memory ?? ''} memory` : ''}>
+              {row.library ?? row.kind} {row.line && <span class="muted">{row.line}</span>}
+            </dt>
+            <dd class="num">
+              {row.estimate ? '~' : ''}
+              {bytes(row.bytes)}
+            </dd>
+          </div>
+        ))}
+        {rows.length > OWNERS_SHOWN && (
+          <div>
+            <dt class="muted">{count(rows.length - OWNERS_SHOWN)} more</dt>
+            <dd class="num">{bytes(rows.slice(OWNERS_SHOWN).reduce((sum, row) => sum + row.bytes, 0))}</dd>
+          </div>
+        )}
+      </dl>
     </Card>
   )
 }
