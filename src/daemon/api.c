@@ -6,8 +6,10 @@
 
 #include "base/clock.h"
 #include "daemon/api_internal.h"
+#include "daemon/api_trace_json.h"
 #include "daemon/chores.h"
 #include "daemon/daemon.h"
+#include "daemon/traces.h"
 #include "site/symbols.h"
 
 /* ---- parameters ---- */
@@ -178,6 +180,20 @@ static const struct http_param stream_params[] = {
     {0},
 };
 
+static const struct http_param trace_params[] = {
+    PARAM_PID,
+    {.name = "by",
+     .kind = HTTP_WORD,
+     .words = "bytes|count",
+     .help = "what makes a buffer hot: bytes that were copied (the default), or how often"},
+    {.name = "k",
+     .kind = HTTP_NUMBER,
+     .min = 1,
+     .max = TRACE_JSON_K_MAX,
+     .help = "rows of each list at most (default: 20)"},
+    {0},
+};
+
 /* ---- routes ---- */
 
 #define TABLE_ROUTE(word, text, more)                                                          \
@@ -193,6 +209,10 @@ static const char private_help[] =
 static const char ages_help[] =
     "Only for the process's user and for root: others get 403. A process that keeps no book has none (404). Where its blocks are not known: "
     "409. Where its memory does not answer within 3 s: 504.";
+
+static const char trace_help[] =
+    "Only for the process's user and for root: others get 403. A process that is not traced: 404. Where tracing does not run: 503. Where "
+    "the observer does not answer within 5 s: 504.";
 
 static const struct http_route routes[] = {
     {.method = "GET",
@@ -298,6 +318,38 @@ static const struct http_route routes[] = {
      .where = HTTP_ON_LOOP,
      .fresh_ms = 900,
      .answer = api_answer_process_buffers},
+    {.method = "GET",
+     .path = "/api/v1/traced",
+     .name = "traced",
+     .summary = "CUDA programs that are traced, with what they hold and copy",
+     .help =
+         "Of your own processes; root sees all. Where nothing is traced, state and problem say why.",
+     .answer_schema = "Traced",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .fresh_ms = 900,
+     .answer = api_answer_traced},
+    {.method = "GET",
+     .path = "/api/v1/processes/{pid}/trace",
+     .name = "processTrace",
+     .summary = "The CUDA trace of a process: buffers, copies, failures, holders over time",
+     .help = trace_help,
+     .params = trace_params,
+     .answer_schema = "Trace",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .fresh_ms = 900,
+     .answer = api_answer_trace},
+    {.method = "GET",
+     .path = "/api/v1/processes/{pid}/trace/dump",
+     .name = "processTraceDump",
+     .summary = "The same as a download for memoir trace load",
+     .help = trace_help,
+     .params = process_params,
+     .answer_type = "application/octet-stream",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .answer = api_answer_trace_dump},
     {.method = "POST",
      .path = "/api/v1/processes/{pid}/tracking",
      .name = "processTracking",
@@ -409,6 +461,7 @@ void api_stop(struct api *api)
     api_stream_stop(api);
     chores_free(api->chores);
     api->chores = NULL;
+    traces_stop(api->daemon->traces);
     for (size_t i = 0; i < API_TURNS; i++)
         asking_leave(api->daemon->asking, &api->turns[i]);
 }

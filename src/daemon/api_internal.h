@@ -90,6 +90,10 @@ struct job {
 void api_job(struct http_call *call, struct api *api, const struct ledger_process *process,
              void (*run)(struct job *job), void (*release)(struct job *job), void *more);
 
+/* The same for the thread that asks the observer (traces.h). */
+void api_job_trace(struct http_call *call, struct api *api, void (*run)(struct job *job),
+                   void (*release)(struct job *job), void *more);
+
 /* On the worker: the helper for names, made when it is first needed; NULL: it cannot be had. From now on it opens files
  * for the process of `part`, with the rights of that process's user; NULL: it opens none. */
 struct symbolizer *api_symbols(const struct job *job, const struct part *part);
@@ -110,6 +114,9 @@ void api_answer_ages(struct http_call *call, void *context);
 void api_answer_process_buffers(struct http_call *call, void *context);
 void api_answer_suspects(struct http_call *call, void *context);
 void api_answer_history(struct http_call *call, void *context);
+void api_answer_traced(struct http_call *call, void *context);
+void api_answer_trace(struct http_call *call, void *context);
+void api_answer_trace_dump(struct http_call *call, void *context);
 
 /* ---- the daemon itself ---- */
 

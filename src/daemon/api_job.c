@@ -9,7 +9,8 @@
 #include "daemon/broker.h"
 #include "daemon/chores.h"
 #include "daemon/daemon.h"
-#include "daemon/steady_file.h"
+#include "daemon/symbol_hosting.h"
+#include "daemon/traces.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
 #include "site/symbol_file.h"
@@ -44,8 +45,16 @@ static void job_drop(void *context)
     http_done(call);
 }
 
-void api_job(struct http_call *call, struct api *api, const struct ledger_process *process,
-             void (*run)(struct job *job), void (*release)(struct job *job), void *more)
+static int job_add(struct job *job, bool trace)
+{
+    struct api *api = job->api;
+    return trace ? traces_add(api->daemon->traces, (unsigned)job->slot, job_run, job_drop, job)
+                 : chores_add(api->chores, (unsigned)job->slot, job_run, job_drop, job);
+}
+
+static void job_begin(struct http_call *call, struct api *api, const struct ledger_process *process,
+                      bool trace, void (*run)(struct job *job), void (*release)(struct job *job),
+                      void *more)
 {
     struct job *job = malloc(sizeof(*job));
     struct job none = {.more = more};
@@ -62,14 +71,26 @@ void api_job(struct http_call *call, struct api *api, const struct ledger_proces
     if (fits && process)
         part_take(process, &job->part);
     http_later(call); /* before somebody can be done with it */
-    if (fits && chores_add(api->chores, (unsigned)slot, job_run, job_drop, job) == 0)
+    if (fits && job_add(job, trace) == 0)
         return;
     http_problem(
         call, 429, "busy",
-        "too many questions about call sites, blocks or history wait already: ask again in a "
+        "too many questions about call sites, blocks, traces or history wait already: ask again in a "
         "moment");
     job_free(job);
     http_done(call);
+}
+
+void api_job(struct http_call *call, struct api *api, const struct ledger_process *process,
+             void (*run)(struct job *job), void (*release)(struct job *job), void *more)
+{
+    job_begin(call, api, process, false, run, release, more);
+}
+
+void api_job_trace(struct http_call *call, struct api *api, void (*run)(struct job *job),
+                   void (*release)(struct job *job), void *more)
+{
+    job_begin(call, api, NULL, true, run, release, more);
 }
 
 /* ---- names ---- */
@@ -85,23 +106,6 @@ static uint32_t acting_user(const struct job *job, const struct part *part)
     return maker == UINT32_MAX || maker == 0 ? part->uid : maker;
 }
 
-static int host_open(void *context, uint32_t owner, const struct symbol_wanted *wanted)
-{
-    struct daemon *daemon = context;
-    if (owner == 0) { /* root's own process, which only root asks about */
-        struct symbol_wanted steady = *wanted;
-        steady.may_open = steady_file;
-        return symbol_wanted_open(&steady);
-    }
-    return broker_open(daemon->broker, owner, wanted);
-}
-
-static int host_spawn(void *context, int fd, const struct symbol_worker_setup *setup)
-{
-    struct daemon *daemon = context;
-    return broker_worker(daemon->broker, fd, setup);
-}
-
 static struct symbolizer *symbols_get(struct api *api)
 {
     struct symbolizer_options options = {
@@ -112,7 +116,7 @@ static struct symbolizer *symbols_get(struct api *api)
     if (api->symbols_tried)
         return api->symbols;
     api->symbols_tried = true;
-    api->symbol_host = (struct symbol_host){host_open, host_spawn, api->daemon};
+    api->symbol_host = symbol_hosting(api->daemon);
     int r = symbolizer_new(&options, &api->symbols);
     if (r < 0) {
         api->symbols = NULL;

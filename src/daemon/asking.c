@@ -338,6 +338,11 @@ void asking_exits_json(const struct asking *asking, const struct asked *asked, s
 
 /* ---- life ---- */
 
+bool asking_may_see(const struct asking_viewer *viewer, uint32_t uid)
+{
+    return query_may_see(viewer->sees_all, viewer->uid, uid);
+}
+
 int asking_new(struct daemon *daemon, struct asking **ret_asking)
 {
     struct asking *asking = calloc(1, sizeof(*asking));

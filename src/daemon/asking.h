@@ -40,6 +40,9 @@ struct asking_viewer {
     bool hasty;
 };
 
+/* May the viewer see details of processes of this user: call sites, blocks, traces, commands? */
+bool asking_may_see(const struct asking_viewer *viewer, uint32_t uid);
+
 /* A question that is ready to be asked. The asking's, until the next asking_prepare(). */
 struct asked {
     struct query *query;

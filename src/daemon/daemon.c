@@ -27,7 +27,6 @@
 #include "daemon/commands.h"
 #include "daemon/config_words.h"
 #include "daemon/driver_facts.h"
-#include "daemon/tracing.h"
 #include "daemon/events.h"
 #include "daemon/exit_watch.h"
 #include "daemon/growing.h"
@@ -42,6 +41,8 @@
 #include "daemon/retired.h"
 #include "daemon/server.h"
 #include "daemon/service.h"
+#include "daemon/traces.h"
+#include "daemon/tracing.h"
 #include "daemon/tt_device.h"
 #include "daemon/watch.h"
 #include "daemon/web.h"
@@ -516,7 +517,9 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
     start_hosts(daemon);
     start_history(daemon);
     start_growing(daemon);
-    r = api_new(daemon, &daemon->api);
+    r = traces_new(daemon, &daemon->traces);
+    if (r >= 0)
+        r = api_new(daemon, &daemon->api);
     if (r >= 0)
         r = web_new(daemon, &daemon->web);
     if (r < 0)
@@ -556,6 +559,8 @@ void daemon_stop(struct daemon *daemon)
     daemon->server = NULL;
     native_free(daemon->native);
     daemon->native = NULL;
+    traces_free(daemon->traces);
+    daemon->traces = NULL;
     asking_free(daemon->asking);
     exit_watch_free(daemon->exits); /* reads what is left, which it joins with the tables */
     daemon->exits = NULL;

@@ -13,7 +13,6 @@ struct behalf_table;
 struct broker;
 struct commands;
 struct driver_facts;
-struct tracing;
 struct events;
 struct exit_watch;
 struct growing;
@@ -28,6 +27,8 @@ struct pressure;
 struct reaper;
 struct retired;
 struct server;
+struct traces;
+struct tracing;
 struct watch;
 struct web;
 
@@ -60,7 +61,8 @@ struct daemon {
     struct pressure *pressure;      /* NULL: not published */
     struct hosts *hosts;            /* the process table; NULL: it cannot be read */
     struct driver_facts *driver;    /* what NVML says; NULL: it is not asked */
-    struct tracing *tracing;
+    struct tracing *tracing;        /* the observer */
+    struct traces *traces;          /* what it knows of processes */
     struct allowance *retire_share; /* of lines and records, by user */
     struct api *api;                /* what is behind it */
     struct web *web;                /* HTTP; NULL: nobody asked for it, or it cannot be had */

@@ -325,12 +325,16 @@ static bool on_line(struct native_client *client, const char *line, size_t len)
         refuse_and_close(client, &error);
     } else if (r < 0) {
         native_refuse(client, &error);
-    } else if (native->parser.request.kind == NATIVE_QUERY && conn_answer_waits(client->conn)) {
+    } else if ((native->parser.request.kind == NATIVE_QUERY ||
+                (native->parser.request.kind == NATIVE_TRACE && !client->trace)) &&
+               conn_answer_waits(client->conn)) {
         return false;
     } else if (native->parser.request.kind == NATIVE_QUERY &&
                (wait_ns = native_query_wait(client)) > 0) {
         conn_hold(client->conn, wait_ns);
         return false;
+    } else if (native->parser.request.kind == NATIVE_TRACE) {
+        return native_trace(client);
     } else {
         requests[native->parser.request.kind](client);
     }
@@ -433,6 +437,7 @@ static void on_close(struct conn *conn, enum conn_end end)
     stranger_remove(client);
     asking_leave(client->native->daemon->asking, &client->turn);
     native_subscriber_forget(client);
+    native_trace_drop(client);
     native_book_drop(client);
     free(client->identity);
     free(client);

@@ -14,6 +14,7 @@
 
 struct behalf;
 struct behalf_event;
+struct native_trace;
 struct tokens;
 
 /* A device of a client, or at [0] the host: its number in the book, and the accounts that were used. */
@@ -49,7 +50,8 @@ struct native_client {
     uint64_t seq;                     /* last one applied */
     struct native_identity *identity; /* of a remote client */
 
-    struct turn turn; /* at reading blocks and sites */
+    struct turn turn;           /* at reading blocks and sites */
+    struct native_trace *trace; /* the request at hand that asks the observer, or NULL */
 
     /* What it subscribed to. */
     struct native_client *next, *previous; /* of those that did */
@@ -104,6 +106,12 @@ void native_query(struct native_client *client);
 
 /* How long the query at hand has to wait for its turn; 0: not at all. */
 uint64_t native_query_wait(struct native_client *client);
+
+/* ---- native_trace.c ---- */
+
+/* False: the answer is not ready yet, and the line has to be handed over again. */
+bool native_trace(struct native_client *client);
+void native_trace_drop(struct native_client *client); /* fine where there is none */
 
 /* ---- native_subscribe.c ---- */
 void native_subscribe(struct native_client *client);

@@ -281,6 +281,16 @@ static bool take_login(struct parse *p)
            parse_fail(p, "expected read or control");
 }
 
+/* A PID, or "list". */
+static bool take_trace(struct parse *p)
+{
+    struct json_text text;
+    if (json_read_peek(&p->r) != JSON_STRING)
+        return take_pid(p);
+    return json_read_string(&p->r, &text) &&
+           (json_text_is(&text, "list") || parse_fail(p, "expected a pid or \"list\""));
+}
+
 static bool take_version(struct parse *p)
 {
     return json_read_u64(&p->r, &p->request->hello.version);
@@ -370,12 +380,13 @@ static const struct {
     {"interval_ms", take_interval, NATIVE_NONE, OF(NATIVE_SUBSCRIBE)},
     {"unsubscribe", take_true, NATIVE_UNSUBSCRIBE, 0},
     {"login", take_login, NATIVE_LOGIN, 0},
+    {"trace", take_trace, NATIVE_TRACE, 0},
 };
 enum { N_KEYS = sizeof(keys) / sizeof(*keys) };
 
 static const char request_names[] =
     "hello, device, alloc, free, realloc, transfer, report, query, subscribe, "
-    "unsubscribe, login or ping";
+    "unsubscribe, login, trace or ping";
 
 static int refuse_key(const struct json_text *key, const char *what, struct native_error *ret_error)
 {

@@ -40,6 +40,7 @@ enum native_kind {
     NATIVE_UNSUBSCRIBE,
     NATIVE_PING,
     NATIVE_LOGIN,
+    NATIVE_TRACE, /* `pid`; 0: the list of traced processes */
 };
 
 enum native_op { NATIVE_ALLOC, NATIVE_FREE, NATIVE_REALLOC, NATIVE_TRANSFER };

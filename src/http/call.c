@@ -174,6 +174,10 @@ const char *problem_title(const char *code, int status)
         {"bad-body", "Invalid body"},
         {"not-found", "Not found"},
         {"gone", "Gone"},
+        {"not-tracing", "CUDA programs are not traced"},
+        {"not-traced", "Process not traced"},
+        {"no-answer", "Observer does not answer"},
+        {"too-large", "Trace too large"},
     };
     static const struct {
         int status;

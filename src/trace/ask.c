@@ -8,11 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 
 enum { HEAD_MAX = 320 };
 
@@ -34,12 +36,21 @@ int trace_ask_open(const char *path)
     return MEMOIR_TAKE_FD(fd);
 }
 
+/* Until that time; 0: TRACE_ASK_WAIT_MS from now. */
+static int wait_ms(uint64_t until_ns)
+{
+    uint64_t now = until_ns ? clock_monotonic_ns() : 0;
+    if (!until_ns)
+        return TRACE_ASK_WAIT_MS;
+    return now >= until_ns ? 0 : (int)((until_ns - now + NS_PER_MS - 1) / NS_PER_MS);
+}
+
 /* Bytes that came; 0: the other side closed. */
-static ssize_t receive(int fd, void *to, size_t bytes)
+static ssize_t receive(int fd, void *to, size_t bytes, uint64_t until_ns)
 {
     struct pollfd wait = {.fd = fd, .events = POLLIN};
     for (;;) {
-        int r = poll(&wait, 1, TRACE_ASK_WAIT_MS);
+        int r = poll(&wait, 1, wait_ms(until_ns));
         if (r == 0)
             return -ETIMEDOUT;
         ssize_t n = r < 0 ? -1 : recv(fd, to, bytes, 0);
@@ -51,10 +62,10 @@ static ssize_t receive(int fd, void *to, size_t bytes)
 }
 
 /* The first line, byte by byte: what follows it is not touched. */
-static int head_read(int fd, char head[static HEAD_MAX])
+static int head_read(int fd, uint64_t until_ns, char head[static HEAD_MAX])
 {
     for (size_t n = 0; n < HEAD_MAX; n++) {
-        ssize_t r = receive(fd, head + n, 1);
+        ssize_t r = receive(fd, head + n, 1, until_ns);
         if (r <= 0)
             return r < 0 ? (int)r : -ECONNRESET;
         if (head[n] == '\n') {
@@ -65,11 +76,11 @@ static int head_read(int fd, char head[static HEAD_MAX])
     return -EBADMSG;
 }
 
-static int body_read(int fd, size_t bytes, struct buffer *out)
+static int body_read(int fd, uint64_t until_ns, size_t bytes, struct buffer *out)
 {
     while (bytes > 0) {
         char piece[65536];
-        ssize_t n = receive(fd, piece, bytes < sizeof(piece) ? bytes : sizeof(piece));
+        ssize_t n = receive(fd, piece, bytes < sizeof(piece) ? bytes : sizeof(piece), until_ns);
         if (n <= 0)
             return n < 0 ? (int)n : -ECONNRESET;
         int r = out ? buffer_append(out, piece, (size_t)n) : 0;
@@ -82,13 +93,19 @@ static int body_read(int fd, size_t bytes, struct buffer *out)
 
 int trace_ask(int fd, const char *request, struct buffer *out, char why[static TRACE_ASK_WHY_MAX])
 {
+    return trace_ask_until(fd, request, 0, out, why);
+}
+
+int trace_ask_until(int fd, const char *request, uint64_t until_ns, struct buffer *out,
+                    char why[static TRACE_ASK_WHY_MAX])
+{
     char line[128], head[HEAD_MAX], *end;
     int len = snprintf(line, sizeof(line), "%s\n", request);
     if (len >= (int)sizeof(line))
         return -EINVAL;
     if (send(fd, line, (size_t)len, MSG_NOSIGNAL) != len)
         return -errno;
-    int r = head_read(fd, head);
+    int r = head_read(fd, until_ns, head);
     if (r < 0)
         return r;
     if (strncmp(head, "error ", 6) == 0) {
@@ -100,5 +117,5 @@ int trace_ask(int fd, const char *request, struct buffer *out, char why[static T
     unsigned long long bytes = strtoull(head + 3, &end, 10);
     if (*end || end == head + 3)
         return -EBADMSG;
-    return body_read(fd, bytes, out);
+    return body_read(fd, until_ns, bytes, out);
 }

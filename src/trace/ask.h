@@ -2,13 +2,17 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct buffer;
 
 /* Where memoird's observer answers. */
 #define TRACE_ASK_SOCKET "/run/memoir/observe.sock"
 
-enum { TRACE_ASK_WHY_MAX = 256, TRACE_ASK_WAIT_MS = 30000 };
+enum {
+    TRACE_ASK_WHY_MAX = 256,
+    TRACE_ASK_WAIT_MS = 30000,
+};
 
 /* One connection. Does not wait. -errno: -ECONNREFUSED or -ENOENT: no observer runs there; -EAGAIN: it takes no more now. */
 int trace_ask_open(const char *socket);
@@ -16,3 +20,7 @@ int trace_ask_open(const char *socket);
 /* Send one request line and append the answer's bytes to `out` (may be NULL where there are none to be expected). 0; -EREMOTEIO:
  * the observer refused, and `why` has its words; -ETIMEDOUT after TRACE_ASK_WAIT_MS without a byte; -EBADMSG, other -errno. */
 int trace_ask(int fd, const char *request, struct buffer *out, char why[static TRACE_ASK_WHY_MAX]);
+
+/* The same until a moment of CLOCK_MONOTONIC: -ETIMEDOUT then, however many bytes have come. */
+int trace_ask_until(int fd, const char *request, uint64_t until_ns, struct buffer *out,
+                    char why[static TRACE_ASK_WHY_MAX]);

@@ -616,6 +616,15 @@ static int unpack(const char *data, size_t len, uint64_t expected, struct buffer
     return r ? r : in.pos == len && plain->len == expected ? 0 : -EBADMSG;
 }
 
+uint64_t trace_dump_plain_bytes(const void *data, size_t len)
+{
+    struct head head;
+    if (len < sizeof(head) || memcmp(data, TRACE_DUMP_MAGIC, sizeof(head.magic)) != 0)
+        return 0;
+    memcpy(&head, data, sizeof(head));
+    return le64toh(head.plain_bytes);
+}
+
 int trace_dump_decode(const void *data, size_t len, struct trace_history **ret_history)
 {
     struct head head;

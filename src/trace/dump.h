@@ -34,6 +34,9 @@ int trace_dump_encode(struct trace_history *history, enum trace_dump_format form
  * -ENOMEM. */
 int trace_dump_decode(const void *data, size_t len, struct trace_history **ret_history);
 
+/* How many bytes a binary dump says that it holds unpacked, before it is believed; 0: it is no binary dump. */
+uint64_t trace_dump_plain_bytes(const void *data, size_t len);
+
 /* What a binary dump holds unpacked; for tests and fuzzers. */
 int trace_dump_encode_plain(struct trace_history *history, struct buffer *out);
 int trace_dump_decode_plain(const void *data, size_t len, struct trace_history **ret_history);

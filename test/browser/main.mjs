@@ -2,6 +2,7 @@
 import { test } from 'node:test'
 import { Browser, missing } from './browser.mjs'
 import { crowdTests } from './crowd.mjs'
+import { cudaTests } from './cuda.mjs'
 import { entryTests } from './entry.mjs'
 import { looksTests } from './looks.mjs'
 import { restartTests } from './restart.mjs'
@@ -21,8 +22,9 @@ async function start() {
 }
 
 const list = []
-for (const add of [entryTests, screenTests, trackingTests, crowdTests, looksTests, restartTests])
-  add(scene, (name, run) => list.push([name, run]))
+const only = process.env.MEMOIR_BROWSER_ONLY ? new RegExp(process.env.MEMOIR_BROWSER_ONLY) : null
+for (const add of [entryTests, screenTests, trackingTests, cudaTests, crowdTests, looksTests, restartTests])
+  add(scene, (name, run) => (only?.test(name) ?? true) && list.push([name, run]))
 
 const reason = missing()
 if (reason) {

@@ -102,12 +102,13 @@ export class World {
   }
 
   /** A restarted one has the same port, as a real one would. */
-  async startDaemon() {
+  async startDaemon(...more) {
     this.port ??= await freePort()
     this.daemon = this.start(
       MEMOIRD,
       ...['--dir', this.books, '--state', this.state, '--socket', this.socket, '--tt-socket', 'none'],
       ...['--http', `127.0.0.1:${this.port}`, '--leaks-interval', '100ms', '--history-flush', '1s'],
+      ...more,
     )
     const [, url] = await this.daemon.says(/at (http:\/\/localhost:\d+)/)
     await this.daemon.says(/ready: watching/)

@@ -12,7 +12,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cuda"))
-from cuda_support import BUILD, STANDIN, CudaTest, environment  # noqa: E402, F401
+from cuda_support import BUILD, STANDIN, TRAIN, CudaTest, environment  # noqa: E402, F401
 
 OBSERVE = BUILD / "src/observe/memoir-observe"
 PATIENCE_S = 60

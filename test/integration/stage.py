@@ -7,8 +7,8 @@ import pathlib
 import shutil
 import tempfile
 
-FOLDERS = ("src/cli", "src/client", "src/daemon", "src/malloc", "src/track", "src/tt", "test/integration", "test/leaks",
-           "test/malloc", "test/track", "test/tt")
+FOLDERS = ("src/cli", "src/client", "src/daemon", "src/malloc", "src/observe", "src/standin", "src/track", "src/tt",
+           "test/cuda", "test/integration", "test/leaks", "test/malloc", "test/track", "test/tt")
 
 
 def others_can_reach(path):

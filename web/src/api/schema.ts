@@ -221,6 +221,238 @@ export interface Ages {
   live_bytes: number
 }
 
+export interface Flow {
+  copies: number
+  bytes: number
+}
+
+/** copies by direction */
+export interface Flows {
+  unknown: Flow
+  to_device: Flow
+  from_device: Flow
+  on_device: Flow
+  on_host: Flow
+}
+
+export interface Traced {
+  schema: "memoir.traced/1"
+  time: Time
+  state: "off" | "waiting" | "starting" | "running" | "failed"
+  /** why nothing is traced; empty while it is */
+  problem: string
+  processes: TracedProcess[]
+}
+
+export interface TracedProcess {
+  pid: number
+  uid: number
+  program: string
+  /** calls of the driver that were seen */
+  calls: number
+  live_blocks: number
+  /** exact, by space: dram, managed, pinned, registered */
+  spaces: Record<string, {
+    live_bytes: number
+    live_blocks: number
+    allocated_bytes: number
+    allocated_blocks: number
+  }>
+  copies: Flows
+  lost: Record<string, number>
+}
+
+/** What a traced process did with CUDA memory. Times are seconds since 1970; sites are numbers of the list sites. */
+export interface Trace {
+  schema: "memoir.trace/1"
+  time: Time
+  pid: number
+  program: string
+  traced_since: Time
+  by: "bytes" | "count"
+  totals: TraceTotals
+  losses: Record<string, number>
+  /** copied most, live or not */
+  hot: TraceBlock[]
+  /** live and copied least */
+  cold: TraceBlock[]
+  /** lines that moved most over the bus */
+  copiers: TraceCopier[]
+  /** rates behind the estimated savings */
+  assumed: {
+    pageable_bytes_per_second: number
+    pinned_bytes_per_second: number
+  }
+  /** ranges that were copied again and again in one direction */
+  repeats: ({
+    address: string
+    site: number | null
+    space: string | null
+    copy_site: number | null
+    offset: number
+    size: number
+    direction: "unknown" | "to_device" | "from_device" | "on_device" | "on_host"
+    copies: number
+    /** that all copies but the first moved */
+    bytes: number
+  })[]
+  never_copied: ({
+    site: number | null
+    space: string | null
+    blocks: number
+    bytes: number
+    live_bytes: number
+  })[]
+  /** newest first */
+  failures: TraceFailure[]
+  gaps: ({
+    t: number | null
+    /** events */
+    lost: number
+  })[]
+  timeline: TraceTimeline
+  /** who owns the device memory that the driver counts for the process, on all devices; null: the driver tells no figure */
+  owners: {
+    driver_bytes: number
+    /** their bytes sum to driver_bytes */
+    rows: ({
+      /** allocated, rounding, CUDA context, unknown ... */
+      kind: string
+      bytes: number
+      library: string | null
+      line: string | null
+      memory: string | null
+      blocks: number | null
+      estimate: boolean
+    })[]
+  } | null
+  sites: TraceSite[]
+}
+
+export interface TraceTotals {
+  events: number
+  live_blocks: number
+  live_bytes: number
+  peak_bytes: number
+  device_bytes: number
+  device_peak_bytes: number
+  allocated_blocks: number
+  allocated_bytes: number
+  freed_blocks: number
+  freed_bytes: number
+  copies: Flows
+  pageable: Flow
+  /** estimate: time that pinned memory would save */
+  pageable_saving_s: number
+  repeated: Flow
+  failures: number
+  /** page faults */
+  faults: number
+  ended: number | null
+}
+
+export interface TraceBlock {
+  address: string
+  size: number
+  /** line that allocated it */
+  site: number | null
+  space: string | null
+  /** line that copies it most */
+  copy_site: number | null
+  device: number | null
+  state: "allocated" | "freed" | "unknown"
+  start: number | null
+  end: number | null
+  first_copy: number | null
+  last_copy: number | null
+  /** over the bus */
+  copies: number
+  /** over the bus */
+  bytes: number
+  to_device: Flow
+  from_device: Flow
+  pageable: Flow
+  repeated: Flow
+  /** page faults in it */
+  faults: number
+  faults_before_copy: number
+}
+
+export interface TraceCopier {
+  site: number | null
+  unknown: Flow
+  to_device: Flow
+  from_device: Flow
+  on_device: Flow
+  on_host: Flow
+  pageable: Flow
+  async: Flow
+  repeated: Flow
+  /** estimate: time that pinned memory would save */
+  saving_s: number
+}
+
+export interface TraceFailure {
+  t: number | null
+  /** one sentence: who asked, and who held what */
+  text: string
+  size: number
+  /** the driver's error */
+  result: number
+  out_of_memory: boolean
+  times: number
+  site: number | null
+  space: string | null
+  device: number | null
+  held_bytes: number
+  held_blocks: number
+  /** of the device; 0: not known */
+  capacity_bytes: number
+  used_bytes: number
+  holders: ({
+    site: number | null
+    space: string | null
+    bytes: number
+    blocks: number
+  })[]
+  others: {
+    pid: number
+    program: string
+    bytes: number
+  }[]
+}
+
+export interface TraceTimeline {
+  start: number | null
+  step_s: number
+  /** when the trace was taken */
+  now: number | null
+  /** most device memory in each step */
+  device_peak: number[]
+  lines: ({
+    group: "device" | "host" | "mixed"
+    /** all further holders of the group */
+    other: boolean
+    site: number | null
+    space: string | null
+    device: number | null
+    /** bytes held at the end of each step */
+    last: number[]
+  })[]
+}
+
+export interface TraceSite {
+  site: number
+  /** the program's own line */
+  text: string
+  function: string | null
+  file: string | null
+  line: number | null
+  module: string | null
+  /** innermost first */
+  stack: string[]
+}
+
 export interface Suspects {
   schema: "memoir.suspects/1"
   time: Time
@@ -384,6 +616,12 @@ export interface Self {
   leaks: Figures
   /** how the NVIDIA driver's figures are read: version, problem (empty while NVML answers), readings, failures, and the processor time of a reading in nanoseconds */
   driver?: Record<string, unknown> | null
+  /** whether CUDA programs are traced, and why not */
+  tracing: {
+    state: "off" | "waiting" | "starting" | "running" | "failed"
+    /** empty where there is none */
+    problem: string
+  }
   http: Figures
   events: Figures
 }
@@ -598,6 +836,27 @@ export interface Routes {
       shape?: "objects" | "arrays"
     }
     answer: Table
+  }
+  /** CUDA programs that are traced, with what they hold and copy */
+  'GET /api/v1/traced': {
+    args: Record<string, never>
+    answer: Traced
+  }
+  /** The CUDA trace of a process: buffers, copies, failures, holders over time */
+  'GET /api/v1/processes/{pid}/trace': {
+    args: {
+      pid: number
+      by?: "bytes" | "count"
+      k?: number
+    }
+    answer: Trace
+  }
+  /** The same as a download for memoir trace load */
+  'GET /api/v1/processes/{pid}/trace/dump': {
+    args: {
+      pid: number
+    }
+    answer: unknown
   }
   /** Switch the tracking of a process on or off */
   'POST /api/v1/processes/{pid}/tracking': {

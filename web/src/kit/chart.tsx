@@ -5,7 +5,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import uPlot from 'uplot'
 import { bytes, clock, count, dateTime, duration, percent, type Kind } from '../base/format'
 import { css, theme } from '../base/theme'
-import { stackUp } from './series'
+import { bandAt, stackUp } from './series'
 
 export interface ChartSeries {
   id: string
@@ -18,6 +18,13 @@ export interface ChartSeries {
   dash?: boolean
   /** Part of a stack that nobody claims. */
   rest?: boolean
+}
+
+/** A moment: a line from top to bottom with its name. */
+export interface ChartMark {
+  t: number
+  name: string
+  tone: 'bad' | 'warn'
 }
 
 export interface TimeChartProps {
@@ -36,7 +43,10 @@ export interface TimeChartProps {
   onZoom?: ((from: number, to: number) => void) | undefined
   /** A line across, such as a limit. */
   limit?: { value: number; name: string } | null | undefined
+  marks?: readonly ChartMark[] | undefined
   legend?: boolean
+  /** Of a stack: the series whose area is under the pointer; null: none */
+  onBand?: ((id: string | null) => void) | undefined
   /** Which point is under the cursor; null: none */
   onCursor?: ((index: number | null) => void) | undefined
   /** What to say when there are no points. */
@@ -86,7 +96,7 @@ export function TimeChart(props: TimeChartProps): JSX.Element {
 
   useEffect(() => {
     plot.current?.setData(chartData(props, stacked))
-  }, [props.t, props.series, props.range?.[0], props.range?.[1], props.max])
+  }, [props.t, props.series, props.range?.[0], props.range?.[1], props.max, props.marks])
 
   const at = cursor != null && cursor < props.t.length ? cursor : props.t.length - 1
   const when = cursor != null ? props.t[at] : null
@@ -184,10 +194,11 @@ function makeOptions(
           const index = u.cursor.left != null && u.cursor.left >= 0 ? (u.cursor.idx ?? null) : null
           setCursor(index)
           latest.current.onCursor?.(index)
+          latest.current.onBand?.(index == null ? null : bandUnder(u, latest.current, index))
         },
       ],
       setSelect: [(u) => zoomTo(u, latest.current)],
-      draw: [(u) => drawLimit(u, latest.current)],
+      draw: [(u) => drawLimit(u, latest.current), (u) => drawMarks(u, latest.current)],
     },
   }
 }
@@ -208,6 +219,39 @@ function zoomTo(u: uPlot, props: TimeChartProps): void {
   if (width < 4 || !props.onZoom) return
   props.onZoom(Math.floor(u.posToVal(left, 'x')), Math.ceil(u.posToVal(left + width, 'x')))
   u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false)
+}
+
+/** The series of a stack at the height of the pointer. */
+function bandUnder(u: uPlot, props: TimeChartProps, index: number): string | null {
+  if (!props.stacked || u.cursor.top == null || u.cursor.top < 0) return null
+  const [, ...stacked] = u.data
+  return props.series[bandAt(stacked as (number | null)[][], index, u.posToVal(u.cursor.top, 'y'))]?.id ?? null
+}
+
+const MARK_WIDTH = 70 // of a name, about: marks closer than this share one
+
+function drawMarks(u: uPlot, props: TimeChartProps): void {
+  if (!props.marks?.length) return
+  const { ctx, bbox } = u
+  let named = -Infinity
+  ctx.save()
+  ctx.font = `${11 * devicePixelRatio}px ${css('--font')}`
+  for (const mark of [...props.marks].sort((a, b) => a.t - b.t)) {
+    const x = u.valToPos(mark.t, 'x', true)
+    if (x < bbox.left || x > bbox.left + bbox.width) continue
+    ctx.strokeStyle = ctx.fillStyle = css(mark.tone === 'bad' ? '--bad' : '--warn')
+    ctx.setLineDash([3, 3])
+    ctx.beginPath()
+    ctx.moveTo(x, bbox.top)
+    ctx.lineTo(x, bbox.top + bbox.height)
+    ctx.stroke()
+    if (x - named < MARK_WIDTH * devicePixelRatio) continue
+    named = x
+    const right = x > bbox.left + bbox.width / 2
+    ctx.textAlign = right ? 'right' : 'left'
+    ctx.fillText(mark.name, x + (right ? -4 : 4), bbox.top + 11 * devicePixelRatio)
+  }
+  ctx.restore()
 }
 
 function drawLimit(u: uPlot, props: TimeChartProps): void {

@@ -16,6 +16,13 @@ export function stackUp(values: readonly (readonly (number | null)[])[]): (numbe
   return out
 }
 
+/** Which area of a stack is at this height: the index of its series; -1: above all of them. `stacked` as stackUp() gives it. */
+export function bandAt(stacked: readonly (readonly (number | null)[])[], index: number, y: number): number {
+  let found = -1
+  for (let s = 0; s < stacked.length; s++) if (y >= 0 && (stacked[s]![index] ?? 0) >= y) found = s
+  return found
+}
+
 export interface Points {
   t: number[]
   /** As long as `t`, by name. */

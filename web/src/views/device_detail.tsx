@@ -2,6 +2,7 @@
 import type { JSX } from 'preact'
 import { useMemo } from 'preact/hooks'
 import { useResource } from '../api/resource'
+import type { Traced } from '../api/schema'
 import type { HistoryAnswer, TableAnswer } from '../api/types'
 import { bytes, count, duration, percent } from '../base/format'
 import { link, setWords, word } from '../base/route'
@@ -21,7 +22,7 @@ import {
   type Row,
   type Space,
 } from './device_model'
-import { deviceTitle, DriverBlock, fillText, SpaceBar, spaceLink } from './devices'
+import { deviceTitle, DriverBlock, fillText, SpaceBar, spaceLink, TransferBlock } from './devices'
 import { everyMs, shownRange } from './history_model'
 import { BUFFER_SHOW } from './tables_model'
 import { RangeChoice, timeRange, zoom } from './range'
@@ -34,10 +35,12 @@ export function DeviceDetail({
   device,
   accounts,
   driven,
+  traced,
 }: {
   device: Device
   accounts: Row[]
   driven: Row[]
+  traced: Traced | null
 }): JSX.Element {
   const asked = word('space')
   const space = device.spaces.find((one) => one.name === asked) ?? device.spaces[0]
@@ -58,6 +61,7 @@ export function DeviceDetail({
       {device.driver && (
         <Card title="Driver">
           <DriverBlock device={device} driver={device.driver} processes={driverProcessesOf(driven, device.uid)} />
+          <TransferBlock device={device} accounts={accounts} traced={traced} />
         </Card>
       )}
       {space && (

@@ -3,6 +3,7 @@ import type { JSX } from 'preact'
 import { useMemo } from 'preact/hooks'
 import { useResource } from '../api/resource'
 import { tick } from '../api/stream'
+import type { Traced } from '../api/schema'
 import type { TableAnswer } from '../api/types'
 import { bytes, count, percent } from '../base/format'
 import { link, place, word } from '../base/route'
@@ -22,6 +23,7 @@ import {
   type Row,
   type Space,
 } from './device_model'
+import { transfersOf } from './trace_model'
 
 const OWNERS_SHOWN = 7
 
@@ -33,6 +35,7 @@ export function Devices(): JSX.Element {
     shape: 'arrays',
   })
   const onDevices = useResource<TableAnswer>('/device_processes', { shape: 'arrays' })
+  const traced = useResource<Traced>('/traced', {}, { every: 2000 })
   const uid = place.value.parts[1]
   const label = word('device') // other screens know a device by its number and name only
   const list = useMemo(() => (devices.data ? devicesOf(rowsOf(devices.data)) : []), [devices.data])
@@ -42,7 +45,7 @@ export function Devices(): JSX.Element {
   if (!devices.data) return devices.problem ? <ProblemBox problem={devices.problem} middle /> : <Waiting rows={8} />
   if (uid || label) {
     const chosen = list.find((device) => (uid ? device.uid === uid : deviceTitle(device) === label))
-    if (chosen) return <DeviceDetail device={chosen} accounts={owners} driven={driven} />
+    if (chosen) return <DeviceDetail device={chosen} accounts={owners} driven={driven} traced={traced.data} />
     return (
       <Empty title="This device is not here" middle>
         <span>No program reports memory on it at present. It appears when one does.</span>
@@ -67,7 +70,14 @@ export function Devices(): JSX.Element {
       ) : (
         <div class="grid">
           {list.map((device) => (
-            <DeviceCard key={device.uid} device={device} accounts={owners} driven={driven} wide={list.length === 1} />
+            <DeviceCard
+              key={device.uid}
+              device={device}
+              accounts={owners}
+              driven={driven}
+              traced={traced.data}
+              wide={list.length === 1}
+            />
           ))}
         </div>
       )}
@@ -93,11 +103,13 @@ function DeviceCard({
   device,
   accounts,
   driven,
+  traced,
   wide,
 }: {
   device: Device
   accounts: Row[]
   driven: Row[]
+  traced: Traced | null
   wide: boolean
 }): JSX.Element {
   return (
@@ -118,6 +130,7 @@ function DeviceCard({
       {device.driver && (
         <DriverBlock device={device} driver={device.driver} processes={driverProcessesOf(driven, device.uid)} />
       )}
+      <TransferBlock device={device} accounts={accounts} traced={traced} />
     </Card>
   )
 }
@@ -169,6 +182,40 @@ export function DriverBlock({
           {processes.length > shown.length && <li class="muted">{count(processes.length - shown.length)} more</li>}
         </ul>
       )}
+    </div>
+  )
+}
+
+/** What the traced processes on a device copy. The figures are of a whole process: one that uses several devices is named on each. */
+export function TransferBlock({
+  device,
+  accounts,
+  traced,
+}: {
+  device: Device
+  accounts: Row[]
+  traced: Traced | null
+}): JSX.Element | null {
+  const owners = ownersOf(accounts, device.uid, device.spaces.flatMap(spaceNames))
+  const transfers = transfersOf(traced?.processes ?? [], new Set(owners.map((owner) => owner.pid)))
+  if (!transfers.length) return null
+  const shown = transfers.slice(0, OWNERS_SHOWN)
+  return (
+    <div class="space transfers">
+      <div class="spread">
+        <span class="space-name">Transfers</span>
+        <span class="muted">of traced programs, since each is traced</span>
+      </div>
+      <ul class="owners" aria-label={`transfers of programs on ${device.name}`}>
+        {shown.map((t) => (
+          <li key={t.pid}>
+            <a href={link(`process/${t.pid}`, { tab: 'cuda' })}>{t.program}</a> <span class="faint">{t.pid}</span>{' '}
+            {bytes(t.to.bytes)} <span class="muted">to,</span> {bytes(t.from.bytes)} <span class="muted">from</span>
+            {t.lost > 0 && <span class="muted"> {count(t.lost)} lost</span>}
+          </li>
+        ))}
+        {transfers.length > shown.length && <li class="muted">{count(transfers.length - shown.length)} more</li>}
+      </ul>
     </div>
   )
 }

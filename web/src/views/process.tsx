@@ -1,12 +1,12 @@
-// One process: what it is, what it holds, and in tabs its history, heap, call sites, blocks and verdicts.
+// One process: what it is, what it holds, and in tabs its history, heap, call sites, blocks, CUDA trace and verdicts.
 import type { JSX } from 'preact'
 import { useResource } from '../api/resource'
 import type { SuspectsAnswer } from '../api/types'
 import { bytes, count, rate, wholeDuration } from '../base/format'
 import { link, place, word } from '../base/route'
 import { useSubject } from '../base/title'
+import { later } from '../kit/later'
 import { Badge, Empty, Fact, Facts, ProblemBox, StaleNotice, Tabs, ViewHead, Waiting } from '../kit/parts'
-import { Heap } from './process_heap'
 import { History } from './process_history'
 import { Ages, Buffers, Sites } from './process_tables'
 import { Tracking, type TrackingState } from './process_tracking'
@@ -21,12 +21,16 @@ export interface ProcessAnswer {
   limit?: { bytes: number | null; where: string | null } | null
 }
 
+const Heap = later(() => import('./process_heap').then((module) => module.Heap))
+const CudaTrace = later(() => import('./process_trace').then((module) => module.CudaTrace))
+
 const TABS = [
   ['history', 'History'],
   ['heap', 'Heap'],
   ['sites', 'Call sites'],
   ['blocks', 'Blocks'],
   ['ages', 'Age and size'],
+  ['cuda', 'CUDA'],
   ['leaks', 'Verdict'],
 ] as const
 type Tab = (typeof TABS)[number][0]
@@ -117,6 +121,7 @@ export function Process(): JSX.Element {
       {tab === 'sites' && <Sites pid={pid} tracking={tracking} />}
       {tab === 'blocks' && <Buffers pid={pid} tracking={tracking} />}
       {tab === 'ages' && <Ages pid={pid} tracking={tracking} />}
+      {tab === 'cuda' && <CudaTrace pid={pid} />}
       {tab === 'leaks' && <Verdicts answer={suspects.data} tracking={tracking} />}
     </>
   )

@@ -1,4 +1,5 @@
 // The screens, in the order of the navigation: one line each.
+import { later } from '../kit/later'
 import type { ComponentType } from 'preact'
 import type { IconName } from '../kit/icon'
 import { Containers } from './containers'
@@ -7,7 +8,8 @@ import { Leaks } from './leaks'
 import { Overview } from './overview'
 import { Process } from './process'
 import { Processes } from './processes'
-import { Self } from './self'
+
+const Self = later(() => import('./self').then((module) => module.Self))
 
 export interface Screen {
   id: string

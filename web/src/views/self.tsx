@@ -2,13 +2,16 @@
 import type { JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { useResource } from '../api/resource'
+import type { Traced } from '../api/schema'
 import type { HistoryAnswer, SelfAnswer } from '../api/types'
 import { bytes, count, duration, percent } from '../base/format'
+import { link } from '../base/route'
 import { TimeChart } from '../kit/chart'
 import { Badge, Card, Empty, Fact, Facts, ProblemBox, StaleNotice, ViewHead, Waiting } from '../kit/parts'
 import { knownRange } from '../kit/series'
 import { figureGroups, lossesOf, type FigureGroup } from './figures'
 import { RangeChoice, timeRange, zoom } from './range'
+import { lossOf, whyNot } from './trace_model'
 
 export function Self(): JSX.Element {
   const { data, problem } = useResource<SelfAnswer>('/self')
@@ -25,6 +28,7 @@ export function Self(): JSX.Element {
         <Card title="Memory of memoird" span={7}>
           <OwnMemory pid={data.pid} />
         </Card>
+        <Tracing tracing={data.tracing} />
         <Losses groups={groups} />
       </div>
       <div class="pack">
@@ -90,6 +94,35 @@ function Costs({ data, share }: { data: SelfAnswer; share: number | null }): JSX
         <Fact name="threads">{count(data.threads)}</Fact>
         <Fact name="open files">{count(data.descriptors)}</Fact>
       </Facts>
+    </Card>
+  )
+}
+
+/** Whether CUDA programs are traced, and why not. */
+function Tracing({ tracing }: { tracing: SelfAnswer['tracing'] }): JSX.Element {
+  const { data } = useResource<Traced>('/traced', {}, { every: 2000 })
+  const state = data?.state ?? tracing.state
+  const problem = data?.problem ?? tracing.problem
+  const tone = state === 'running' ? 'good' : state === 'failed' ? 'bad' : ''
+  const n = data?.processes.length ?? 0
+  return (
+    <Card title="Tracing of CUDA programs" span={12} end={<Badge tone={tone}>{state}</Badge>}>
+      {state === 'running' ? (
+        <ul class="owners" aria-label="traced processes">
+          {n === 0 && <li class="muted">No process of yours uses the CUDA driver.</li>}
+          {data?.processes.slice(0, 20).map((p) => (
+            <li key={p.pid}>
+              <a href={link(`process/${p.pid}`, { tab: 'cuda' })}>{p.program || '?'}</a> <span class="faint">{p.pid}</span>{' '}
+              {count(p.calls)} calls{lossOf(p) > 0 && <span class="muted">, {count(lossOf(p))} lost</span>}
+            </li>
+          ))}
+          {n > 20 && <li class="muted">{count(n - 20)} more</li>}
+        </ul>
+      ) : (
+        <p class="muted">
+          {whyNot({ state, problem }).title}: {whyNot({ state, problem }).text}
+        </p>
+      )}
     </Card>
   )
 }
