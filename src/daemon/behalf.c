@@ -21,9 +21,9 @@
 #include "daemon/reaper.h"
 #include "daemon/retire.h"
 #include "daemon/server.h"
-#include "ledger/subject.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
+#include "ledger/subject.h"
 
 enum { IDLE_ROUND_MS = BEHALF_IDLE_MS / 2, WRITER_ALIGN = 64, SUSPECT_MS = 2, SUSPECT_LOOKS = 20 };
 

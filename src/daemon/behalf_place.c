@@ -50,8 +50,9 @@ int behalf_place_get(struct behalf_table *table, uint32_t uid, bool fresh,
     place->uid = uid;
     place->user = accountable_uid(uid);
     const struct daemon *daemon = table->daemon;
-    place->dirfd = book_place_open_for(daemon->config.dir[0] ? daemon->config.dir : daemon->own_root, uid,
-                                       place->path, sizeof(place->path));
+    place->dirfd =
+        book_place_open_for(daemon->config.dir[0] ? daemon->config.dir : daemon->own_root, uid,
+                            place->path, sizeof(place->path));
     if (place->dirfd < 0) {
         int r = place->dirfd;
         free(place);

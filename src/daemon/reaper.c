@@ -19,9 +19,9 @@
 #include "daemon/loop.h"
 #include "daemon/native.h"
 #include "daemon/retire.h"
-#include "ledger/subject.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
+#include "ledger/subject.h"
 
 TAILQ_HEAD(waiting, watched);
 

@@ -254,6 +254,7 @@ int traces_new(struct daemon *daemon, struct traces **ret_traces)
     struct traces *t = calloc(1, sizeof(*t));
     if (!t)
         return -ENOMEM;
+    t->daemon = daemon;
     t->fd = -1;
     pthread_mutex_init(&t->lock, NULL);
     buffer_init(&t->list, TRACES_LIST_MAX);

@@ -28,8 +28,8 @@ struct tracing {
     struct daemon *daemon;
     struct loop_source *timer, *link_source;
     enum tracing_state state;
-    int link;     /* the connection that holds it; -1 */
-    pid_t child;  /* that we started; 0: none, or another's */
+    int link;    /* the connection that holds it; -1 */
+    pid_t child; /* that we started; 0: none, or another's */
     unsigned backoff_ms;
     uint64_t linked_ns; /* since when it runs */
     char why[WHY_MAX];
@@ -44,7 +44,8 @@ extern char **environ;
 /* Beside memoird in a build folder, in libexec of an installed tree. */
 static bool program_find(struct tracing *t)
 {
-    static const char *const places[] = {"../libexec/memoir/memoir-observe", "../observe/memoir-observe"};
+    static const char *const places[] = {"../libexec/memoir/memoir-observe",
+                                         "../observe/memoir-observe"};
     char self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
     if (n <= 0)
@@ -127,8 +128,8 @@ static void fail(struct tracing *t, const char *why)
     link_close(t);
     state_set(t, TRACING_FAILED, why);
     later(t, t->backoff_ms);
-    t->backoff_ms = t->backoff_ms * 2 < TRACING_BACKOFF_MAX_MS ? t->backoff_ms * 2
-                                                               : TRACING_BACKOFF_MAX_MS;
+    t->backoff_ms =
+        t->backoff_ms * 2 < TRACING_BACKOFF_MAX_MS ? t->backoff_ms * 2 : TRACING_BACKOFF_MAX_MS;
 }
 
 /* The observer never speaks first: the connection was closed. */
@@ -168,7 +169,8 @@ static int child_start(struct tracing *t)
     const char *dir = daemon->config.dir[0] ? daemon->config.dir : daemon->own_root;
     char linger[16], name[32];
     snprintf(linger, sizeof(linger), "%d", TRACING_LINGER_S);
-    const char *arguments[16] = {"memoir-observe", "--all", "--socket", t->socket, "--linger", linger};
+    const char *arguments[16] = {"memoir-observe", "--all",    "--socket",
+                                 t->socket,        "--linger", linger};
     size_t n = 6;
     if (dir) {
         arguments[n++] = "--dir";
@@ -192,10 +194,12 @@ static int child_start(struct tracing *t)
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setpgroup(&attributes, 0); /* Ctrl-C is memoird's: it ends the observer in order */
+    posix_spawnattr_setpgroup(&attributes,
+                              0); /* Ctrl-C is memoird's: it ends the observer in order */
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
                                               POSIX_SPAWN_SETPGROUP);
-    int r = posix_spawn(&t->child, t->program, NULL, &attributes, (char *const *)arguments, environ);
+    int r =
+        posix_spawn(&t->child, t->program, NULL, &attributes, (char *const *)arguments, environ);
     posix_spawnattr_destroy(&attributes);
     if (r != 0)
         t->child = 0;

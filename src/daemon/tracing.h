@@ -15,17 +15,17 @@ struct tracing;
 
 enum {
     TRACING_LINGER_S = 60,
-    TRACING_LOOK_S = 30,         /* between two looks for a driver library */
-    TRACING_BACKOFF_MS = 1000,   /* before it is started again; doubles up to */
+    TRACING_LOOK_S = 30,       /* between two looks for a driver library */
+    TRACING_BACKOFF_MS = 1000, /* before it is started again; doubles up to */
     TRACING_BACKOFF_MAX_MS = 60000,
 };
 
 enum tracing_state {
-    TRACING_OFF,      /* switched off, or not root */
-    TRACING_WAITING,  /* there is no driver library yet */
+    TRACING_OFF,     /* switched off, or not root */
+    TRACING_WAITING, /* there is no driver library yet */
     TRACING_STARTING,
     TRACING_RUNNING,
-    TRACING_FAILED,   /* tried again later: see why */
+    TRACING_FAILED, /* tried again later: see why */
 };
 
 /* 0, also where nothing can be traced. */

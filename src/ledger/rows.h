@@ -60,10 +60,10 @@ struct device_row {
     struct ledger_device d; /* first */
     struct index_node by_uid, by_bus, by_name;
     uint32_t creator_uid;
-    uint32_t told;       /* one bit for each of d.spaces in use, which are far apart */
-    bool claims_changed; /* ledger_capacities() has to look at it again */
+    uint32_t told;         /* one bit for each of d.spaces in use, which are far apart */
+    bool claims_changed;   /* ledger_capacities() has to look at it again */
     uint64_t driver_bytes; /* size of its DRAM as the driver told it (driver.h); 0: it did not */
-    size_t refs;         /* books that tell of it; the row goes with the last one */
+    size_t refs;           /* books that tell of it; the row goes with the last one */
 };
 
 struct uid_row {

@@ -244,7 +244,8 @@ int kernel_attach(struct kernel *k, const struct probe_table *table, int fd, cha
         return -EALREADY;
     if (k->n_attached == LIBRARIES_MAX || !owner_admitted(k, st.st_uid))
         return object_fail(why, -EUSERS, "attaching to one more library");
-    MEMOIR_CLEANUP(freep) struct symbols *s = calloc(1, sizeof(*s));
+    MEMOIR_CLEANUP(freep)
+    struct symbols *s = calloc(1, sizeof(*s));
     if (!s)
         return object_fail(why, -ENOMEM, "attaching");
     s->table = table;
@@ -270,9 +271,10 @@ int kernel_attach(struct kernel *k, const struct probe_table *table, int fd, cha
     r = both_attach(k, a, fd, s);
     k->attach_ns += clock_monotonic_ns() - start_ns;
     if (r == -EINVAL || r == -EOPNOTSUPP)
-        snprintf(why, KERNEL_WHY_MAX,
-                 "the kernel refuses to attach probes (%s): it needs Linux 6.6 or later for uprobe_multi",
-                 strerror(-r));
+        snprintf(
+            why, KERNEL_WHY_MAX,
+            "the kernel refuses to attach probes (%s): it needs Linux 6.6 or later for uprobe_multi",
+            strerror(-r));
     else if (r < 0)
         object_fail(why, r, "attaching probes");
     if (r < 0) {
@@ -299,14 +301,12 @@ void attach_adopt(struct kernel *k)
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
         unsigned long device, inode;
         int functions, end = 0;
-        if (sscanf(entry->d_name, "probes-%lx-%lx-%d-enter%n", &device, &inode, &functions, &end) != 3 ||
+        if (sscanf(entry->d_name, "probes-%lx-%lx-%d-enter%n", &device, &inode, &functions, &end) !=
+                3 ||
             end == 0 || entry->d_name[end] || k->n_attached == LIBRARIES_MAX)
             continue;
-        k->attached[k->n_attached++] = (struct attached){.device = device,
-                                                         .inode = inode,
-                                                         .enter = -1,
-                                                         .leave = -1,
-                                                         .functions = functions};
+        k->attached[k->n_attached++] = (struct attached){
+            .device = device, .inode = inode, .enter = -1, .leave = -1, .functions = functions};
     }
     if (dir)
         closedir(dir);

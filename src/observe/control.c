@@ -187,7 +187,8 @@ static bool line_serve(struct control *c, struct client *client, const char *lin
     } else {
         ok = false;
     }
-    bool good = !told && (ok ? answer(client, &out) : refuse(client, why)); /* a child answers on what it was told to */
+    bool good = !told && (ok ? answer(client, &out)
+                             : refuse(client, why)); /* a child answers on what it was told to */
     buffer_release(&out);
     return good;
 }
@@ -221,7 +222,8 @@ static void client_serve(struct control *c, struct client *client)
 
 static void connection_take(struct control *c)
 {
-    MEMOIR_CLEANUP(closep) int fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    MEMOIR_CLEANUP(closep)
+    int fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct ucred peer;
     socklen_t len = sizeof(peer);
     if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)

@@ -31,7 +31,8 @@ static int read_at(int fd, void *to, size_t bytes, uint64_t at)
 
 static int read_new(int fd, size_t bytes, uint64_t at, void **ret_bytes)
 {
-    MEMOIR_CLEANUP(freep) void *memory = malloc(bytes + 1);
+    MEMOIR_CLEANUP(freep)
+    void *memory = malloc(bytes + 1);
     if (!memory)
         return -ENOMEM;
     int r = read_at(fd, memory, bytes, at);
@@ -65,10 +66,13 @@ static uint64_t offset_of(const Elf64_Phdr *segments, size_t n, uint64_t address
 
 static int symbols_tell(int fd, const Elf64_Shdr *table, const Elf64_Shdr *texts,
                         const Elf64_Phdr *segments, size_t n_segments,
-                        void (*each)(void *context, const char *name, uint64_t offset), void *context)
+                        void (*each)(void *context, const char *name, uint64_t offset),
+                        void *context)
 {
-    MEMOIR_CLEANUP(freep) void *symbol_bytes = NULL;
-    MEMOIR_CLEANUP(freep) void *text_bytes = NULL;
+    MEMOIR_CLEANUP(freep)
+    void *symbol_bytes = NULL;
+    MEMOIR_CLEANUP(freep)
+    void *text_bytes = NULL;
     size_t n = table->sh_size / sizeof(Elf64_Sym);
     if (n > ELF_EXPORTS_SYMBOLS_MAX || texts->sh_size > ELF_EXPORTS_STRINGS_MAX)
         return -ENOEXEC;
@@ -94,8 +98,10 @@ int elf_exports(int fd, void (*each)(void *context, const char *name, uint64_t o
                 void *context)
 {
     Elf64_Ehdr header;
-    MEMOIR_CLEANUP(freep) void *section_bytes = NULL;
-    MEMOIR_CLEANUP(freep) void *segment_bytes = NULL;
+    MEMOIR_CLEANUP(freep)
+    void *section_bytes = NULL;
+    MEMOIR_CLEANUP(freep)
+    void *segment_bytes = NULL;
     int r = read_at(fd, &header, sizeof(header), 0);
     if (r < 0)
         return r;

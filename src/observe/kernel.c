@@ -223,10 +223,12 @@ static int maps_find(struct kernel *k)
     return k->ring ? 0 : -errno;
 }
 
-static int load(struct kernel *k, const struct kernel_options *options, bool *ret_adopted, char *why)
+static int load(struct kernel *k, const struct kernel_options *options, bool *ret_adopted,
+                char *why)
 {
     int r = object_load(k, options, ret_adopted);
-    if (r < 0 && r != -EPERM && r != -EACCES) { /* perhaps pins of another layout: once more without */
+    if (r < 0 && r != -EPERM &&
+        r != -EACCES) { /* perhaps pins of another layout: once more without */
         log_debug("cannot use what is pinned in '%s': %s", k->pins, strerror(-r));
         bpf_object__close(k->object);
         k->object = NULL;
@@ -259,7 +261,8 @@ int kernel_open(const struct kernel_options *options, struct kernel **ret_kernel
     object_log();
     int r = pins_open(options->name, k->pins, &k->lock);
     if (r == -EBUSY)
-        snprintf(why, KERNEL_WHY_MAX, "another observer is running (its name is '%s')", options->name);
+        snprintf(why, KERNEL_WHY_MAX, "another observer is running (its name is '%s')",
+                 options->name);
     else if (r < 0)
         object_fail(why, r, "finding or mounting a bpffs");
     else
@@ -391,7 +394,8 @@ int kernel_processes(struct kernel *k,
 }
 
 struct contexts_walk {
-    int (*each)(void *context, const struct wire_context_key *key, const struct wire_context *value);
+    int (*each)(void *context, const struct wire_context_key *key,
+                const struct wire_context *value);
     void *context;
 };
 
@@ -423,7 +427,8 @@ static int block_each(void *context, const void *key, const void *value)
 }
 
 int kernel_blocks(struct kernel *k,
-                  int (*each)(void *context, const struct wire_key *key, const struct wire_block *value),
+                  int (*each)(void *context, const struct wire_key *key,
+                              const struct wire_block *value),
                   void *context)
 {
     struct blocks_walk w = {each, context};

@@ -76,7 +76,8 @@ int kernel_contexts(struct kernel *kernel,
                                 const struct wire_context *value),
                     void *context);
 int kernel_blocks(struct kernel *kernel,
-                  int (*each)(void *context, const struct wire_key *key, const struct wire_block *value),
+                  int (*each)(void *context, const struct wire_key *key,
+                              const struct wire_block *value),
                   void *context);
 void kernel_block_remove(struct kernel *kernel, const struct wire_key *key);
 
@@ -86,8 +87,8 @@ bool kernel_block_stale(struct kernel *kernel, const struct wire_key *key,
 
 /* Remove blocks, contexts and known stacks that `stale` says are of no living process, or of an earlier image of one.
  * Returns how many. */
-size_t kernel_purge(struct kernel *kernel, bool (*stale)(void *context, pid_t pid, uint32_t generation),
-                    void *context);
+size_t kernel_purge(struct kernel *kernel,
+                    bool (*stale)(void *context, pid_t pid, uint32_t generation), void *context);
 
 /* Let the kernel recognise a stack. */
 int kernel_known_add(struct kernel *kernel, const struct wire_known_key *key,

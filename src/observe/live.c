@@ -14,7 +14,7 @@ static bool is_handle(uint8_t class)
 
 static uint64_t handle_name(uint8_t class, uint64_t handle)
 {
-    return handle ^ (uint64_t)class << 60;
+    return handle ^ (uint64_t) class << 60;
 }
 
 void live_release(struct live *live)
@@ -54,8 +54,9 @@ struct live_block *live_add(struct live *live, uint8_t class, uint64_t address)
     uint32_t slot = slot_new(live);
     if (!slot)
         return NULL;
-    int r = is_handle(class) ? trace_ranges_insert(&live->handles, handle_name(class, address), slot)
-                             : trace_ranges_insert(&live->places, address, slot);
+    int r = is_handle(class)
+                ? trace_ranges_insert(&live->handles, handle_name(class, address), slot)
+                : trace_ranges_insert(&live->places, address, slot);
     if (r < 0) {
         slot_free(live, slot);
         return NULL;

@@ -14,10 +14,10 @@ struct live_block {
     uint32_t site;
     uint32_t account; /* of the book; 0: in none */
     int32_t device;
-    uint8_t class;    /* enum wire_class */
+    uint8_t class;        /* enum wire_class */
     uint8_t space, flags; /* as in struct wire_block */
-    bool seen;        /* by the walk that compares with the kernel */
-    uint32_t next;    /* free slots */
+    bool seen;            /* by the walk that compares with the kernel */
+    uint32_t next;        /* free slots */
 };
 
 struct live {

@@ -109,8 +109,9 @@ static int option_take(int option, const char *name, struct observer_options *o)
 {
     unsigned long n = 0;
     bool all = option == OPTION_PID && strcmp(optarg, "all") == 0;
-    bool numeric = (option == OPTION_PID && !all) || option == OPTION_STREAM || option == OPTION_READY ||
-                   option == OPTION_LINGER || option == OPTION_KEEP || (option >= OPTION_RING && option <= OPTION_BLOCKS_QUOTA);
+    bool numeric = (option == OPTION_PID && !all) || option == OPTION_STREAM ||
+                   option == OPTION_READY || option == OPTION_LINGER || option == OPTION_KEEP ||
+                   (option >= OPTION_RING && option <= OPTION_BLOCKS_QUOTA);
     if (numeric && !number_needed(name, INT32_MAX, &n))
         return 2;
     switch (option) {

@@ -24,11 +24,11 @@ struct wire_process;
 struct wire_stack;
 
 struct observed_options {
-    struct kernel *kernel;              /* borrowed */
-    struct stacks *stacks;              /* borrowed */
-    const char *dir;                    /* where books go; NULL: the usual places */
-    bool no_book;                       /* only the history */
-    bool keep_ended;                    /* a daemon retires books of ended processes; else they are removed */
+    struct kernel *kernel; /* borrowed */
+    struct stacks *stacks; /* borrowed */
+    const char *dir;       /* where books go; NULL: the usual places */
+    bool no_book;          /* only the history */
+    bool keep_ended;       /* a daemon retires books of ended processes; else they are removed */
     struct trace_stream_writer *stream; /* events are told there, too; NULL: nowhere */
 };
 

@@ -30,7 +30,8 @@ struct predecessor {
 static int predecessor_remove(int dirfd, const char *name, void *context)
 {
     struct predecessor *p = context;
-    MEMOIR_CLEANUP(book_reader_freep) struct book_reader *reader = NULL;
+    MEMOIR_CLEANUP(book_reader_freep)
+    struct book_reader *reader = NULL;
     int pid;
     if (sscanf(name, "%d-", &pid) != 1 || pid != p->header->pid ||
         book_reader_open(dirfd, name, &reader) < 0)
@@ -132,7 +133,8 @@ void observed_device_uuid(struct observed *o, int32_t ordinal, const uint8_t u[s
     o->devices[i].ordinal = ordinal;
     snprintf(o->devices[i].uid, sizeof(o->devices[i].uid),
              "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
-             u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+             u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
+             u[15]);
 }
 
 static int device_enter(struct observed *o, int32_t ordinal)
@@ -161,8 +163,8 @@ uint32_t observed_account(struct observed *o, uint8_t class, uint8_t space, uint
     if (o->n_accounts == OBSERVED_ACCOUNTS_MAX)
         return 0;
     int record = device < 0 ? BOOK_DEVICE_HOST : device_enter(o, device);
-    int account = record < 0 ? record
-                             : book_account_add(o->w, o->thread, space, (uint32_t)record, "");
+    int account =
+        record < 0 ? record : book_account_add(o->w, o->thread, space, (uint32_t)record, "");
     if (account < 0)
         return 0;
     o->accounts[o->n_accounts++] = (struct observed_account){space, device, (uint32_t)account};

@@ -88,8 +88,8 @@ struct observed {
     struct observed_granule {
         uint64_t granule, told;
     } granules[4096];
-    uint64_t faults;           /* of the process, at the last look */
-    uint64_t host_seen[1024];  /* host addresses that were copied, the last ones */
+    uint64_t faults;          /* of the process, at the last look */
+    uint64_t host_seen[1024]; /* host addresses that were copied, the last ones */
 
     /* sites */
     struct stack_process *stacks; /* NULL: its memory cannot be read */

@@ -120,7 +120,8 @@ static void site_tell(struct observed *o, uint32_t number)
         const struct book_frame *f = &site->frames[i];
         frames[i] = (struct trace_frame){.offset = f->offset};
         if (f->script) {
-            lines[i] = (struct trace_line){f->script->function, f->script->file, (uint32_t)f->offset};
+            lines[i] =
+                (struct trace_line){f->script->function, f->script->file, (uint32_t)f->offset};
             frames[i] = (struct trace_frame){.lines = &lines[i], .n_lines = 1};
         } else if (f->module) {
             modules[i] = (struct trace_module){.path = f->module->path,
@@ -151,8 +152,8 @@ static uint32_t site_make(struct observed *o, const struct stack_result *result)
         return 0;
     number = o->n_sites + 1;
     struct observed_site *site = &o->sites[number];
-    *site = (struct observed_site){.key = key,
-                                   .flags = result->flags & STACK_CUT ? BOOK_SITE_CUT : 0};
+    *site =
+        (struct observed_site){.key = key, .flags = result->flags & STACK_CUT ? BOOK_SITE_CUT : 0};
     if (!frames_copy(site, result)) {
         free(site->frames);
         free(site->scripts);

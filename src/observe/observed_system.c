@@ -50,7 +50,8 @@ void observed_faults_of(struct observed *o, uint64_t address, uint64_t size, uin
     uint64_t first = address >> WIRE_GRANULE_SHIFT;
     uint64_t last = (address + (size ? size - 1 : 0)) >> WIRE_GRANULE_SHIFT;
     for (uint64_t g = first; g <= last && g - first < GRANULES_LOOKED_AT; g++) {
-        uint64_t n = granule_new(o, g, kernel_faults_at(o->options.kernel, o->pid, o->generation, g));
+        uint64_t n =
+            granule_new(o, g, kernel_faults_at(o->options.kernel, o->pid, o->generation, g));
         uint64_t start = g << WIRE_GRANULE_SHIFT;
         if (n)
             faults_tell(o, start > address ? start : address, n, time_ns);

@@ -72,7 +72,8 @@ static void running_remove(struct observer *o, pid_t pid)
         return;
     o->running[hole] = NULL;
     o->n_running--;
-    for (size_t i = (hole + 1) % WIRE_PROCESSES_MAX; o->running[i]; i = (i + 1) % WIRE_PROCESSES_MAX) {
+    for (size_t i = (hole + 1) % WIRE_PROCESSES_MAX; o->running[i];
+         i = (i + 1) % WIRE_PROCESSES_MAX) {
         struct observed *p = o->running[i];
         o->running[i] = NULL;
         o->running[place_of(o, observed_pid(p))] = p;
@@ -93,8 +94,8 @@ static struct observed *process_begin(struct observer *o, pid_t pid, uint32_t ge
 {
     struct wire_process entry;
     struct observed *p = NULL;
-    if (o->n_running + 1 >= WIRE_PROCESSES_MAX ||
-        kernel_process_get(o->kernel, pid, &entry) < 0 || entry.generation != generation)
+    if (o->n_running + 1 >= WIRE_PROCESSES_MAX || kernel_process_get(o->kernel, pid, &entry) < 0 ||
+        entry.generation != generation)
         return NULL;
     struct observed_options options = {
         .kernel = o->kernel,
@@ -135,7 +136,8 @@ static void on_exit_event(struct observer *o, const struct wire_event *event)
     if (p && observed_generation(p) == event->generation)
         process_end(o, p);
     struct wire_process entry;
-    if (event->flags & WIRE_EVENT_EXEC || kernel_process_get(o->kernel, (pid_t)event->pid, &entry) < 0)
+    if (event->flags & WIRE_EVENT_EXEC ||
+        kernel_process_get(o->kernel, (pid_t)event->pid, &entry) < 0)
         return;
     if (entry.generation == event->generation) /* else another process has this PID already */
         kernel_process_remove(o->kernel, (pid_t)event->pid);
@@ -440,10 +442,12 @@ static int libraries_attach(struct observer *o)
     for (size_t i = 0; i < options->n_libraries; i++) {
         const char *path = options->libraries[i], *name = strrchr(path, '/');
         const struct probe_table *table = probe_table_for(name ? name + 1 : path);
-        MEMOIR_CLEANUP(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+        MEMOIR_CLEANUP(closep)
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (!table || fd < 0) {
             log_error("cannot attach to '%s': %s", path,
-                      fd < 0 ? strerror(errno) : "there is no probe table for a library of that name");
+                      fd < 0 ? strerror(errno)
+                             : "there is no probe table for a library of that name");
             return -ENOENT;
         }
         on_installed(o, table, fd, path);
@@ -508,8 +512,9 @@ static int start(struct observer *o)
         r = observer_trace(o, options->pid, why);
         if (r < 0)
             log_error("%s", why);
-        else
-            process_for(o, options->pid, 1);
+        struct wire_process entry;
+        if (r == 0 && kernel_process_get(o->kernel, options->pid, &entry) == 0)
+            process_for(o, options->pid, entry.generation);
     }
     if (r == 0 && o->streams)
         stream_begin(o);
@@ -656,7 +661,8 @@ static int busy_wait(struct observer *o)
 
 static int loop_run(struct observer *o, int signals)
 {
-    MEMOIR_CLEANUP(closep) int epoll = epoll_create1(EPOLL_CLOEXEC);
+    MEMOIR_CLEANUP(closep)
+    int epoll = epoll_create1(EPOLL_CLOEXEC);
     MEMOIR_CLEANUP(closep)
     int tick = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     struct timespec every = {.tv_nsec = OBSERVER_TICK_MS * 1000000};
@@ -744,7 +750,8 @@ int observer_run(const struct observer_options *options)
     sigaddset(&set, SIGCHLD);
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
-    MEMOIR_CLEANUP(closep) int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    MEMOIR_CLEANUP(closep)
+    int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     struct observer *o = calloc(1, sizeof(*o));
     if (!o || signals < 0) {
         log_error("cannot start: %m");

@@ -10,17 +10,17 @@
 
 struct observer_options {
     struct kernel_options kernel;
-    pid_t pid;              /* trace this one; 0: all */
-    const char *dir;        /* of books; NULL: the usual places */
-    const char *socket;     /* to answer at; NULL: nowhere */
+    pid_t pid;                 /* trace this one; 0: all */
+    const char *dir;           /* of books; NULL: the usual places */
+    const char *socket;        /* to answer at; NULL: nowhere */
     const char *libraries[16]; /* files to attach to, besides those that are found */
     size_t n_libraries;
-    const char *search;     /* directories as LD_LIBRARY_PATH has them; NULL: none */
-    int stream_fd;          /* events go there; -1: nowhere */
-    int ready_fd;           /* "ready\n" is written there once probes are attached; -1: nobody waits */
+    const char *search; /* directories as LD_LIBRARY_PATH has them; NULL: none */
+    int stream_fd;      /* events go there; -1: nowhere */
+    int ready_fd;       /* "ready\n" is written there once probes are attached; -1: nobody waits */
     bool no_books;
-    unsigned linger_s;      /* end so long after the last holder went; 0: never */
-    unsigned keep_s;        /* end so long after process `pid` did; 0: never */
+    unsigned linger_s; /* end so long after the last holder went; 0: never */
+    unsigned keep_s;   /* end so long after process `pid` did; 0: never */
 };
 
 enum {

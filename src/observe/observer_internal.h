@@ -35,13 +35,14 @@ struct observer {
     struct device_facts *facts; /* NULL: NVML is not asked */
     struct trace_stream_writer stream;
     bool streams;
-    struct observed *running[WIRE_PROCESSES_MAX]; /* by PID % WIRE_PROCESSES_MAX, then the next free place */
+    struct observed
+        *running[WIRE_PROCESSES_MAX]; /* by PID % WIRE_PROCESSES_MAX, then the next free place */
     size_t n_running;
     struct observed *ended[OBSERVER_ENDED_MAX]; /* in turn */
     size_t n_ended;
     pid_t dumps[OBSERVER_DUMPS_MAX]; /* children that write one; 0: none */
     uint64_t records, gaps, started_ns, unheld_ns;
-    uint64_t ended_ns; /* when the only traced process was found ended; 0: it runs */
+    uint64_t ended_ns;      /* when the only traced process was found ended; 0: it runs */
     uint64_t room_ns;       /* that making room for libraries took */
     uint64_t full_until_ns; /* no library can be attached, and that was told */
     unsigned idle_looks;

@@ -48,7 +48,8 @@ static int by_pid(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int sums_add(void *context, const struct wire_context_key *key, const struct wire_context *value)
+static int sums_add(void *context, const struct wire_context_key *key,
+                    const struct wire_context *value)
 {
     struct list *l = context;
     struct sums *s =
@@ -102,7 +103,8 @@ static void spaces_tell(struct json *j, const struct sums *s)
 
 static void copies_tell(struct json *j, const struct wire_process *p)
 {
-    static const char *const names[] = {"unknown", "to_device", "from_device", "on_device", "on_host"};
+    static const char *const names[] = {"unknown", "to_device", "from_device", "on_device",
+                                        "on_host"};
     json_key(j, "copies");
     json_object_begin(j);
     for (size_t i = 0; i < 5; i++) {

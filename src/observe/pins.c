@@ -15,9 +15,9 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 
-#define PREFIX       "memoir-"
-#define LOCK_DIR     "/run/memoir"
-#define BPFFS_MAGIC  0xcafe4a11
+#define PREFIX      "memoir-"
+#define LOCK_DIR    "/run/memoir"
+#define BPFFS_MAGIC 0xcafe4a11
 
 /* Tried in turn: the usual place, and one that is writable where /sys is not. */
 static const char *const places[] = {"/sys/fs/bpf", LOCK_DIR "/bpf"};
@@ -107,7 +107,8 @@ int pins_orphans(bool remove, void (*each)(void *context, const char *name), voi
             if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0)
                 continue;
             const char *name = entry->d_name + strlen(PREFIX);
-            MEMOIR_CLEANUP(closep) int lock = lock_take(name);
+            MEMOIR_CLEANUP(closep)
+            int lock = lock_take(name);
             if (lock < 0)
                 continue; /* its observer runs */
             char path[PINS_PATH_MAX];

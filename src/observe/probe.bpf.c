@@ -101,8 +101,9 @@ enum { STACK_WORDS = 64 };
 struct call {
     uint64_t sp; /* at entry */
     uint64_t number;
-    uint64_t address, size, source, extra; /* arguments by their roles; for copies what they led to */
-    struct wire_block removed;             /* by a free, to be put back if it fails */
+    uint64_t address, size, source,
+        extra;                 /* arguments by their roles; for copies what they led to */
+    struct wire_block removed; /* by a free, to be put back if it fails */
     uint32_t site;
     uint16_t function;
     uint8_t has_stack, has_removed;
@@ -118,8 +119,8 @@ struct thread {
     uint32_t generation; /* of the process: what is here of an earlier image does not count */
     uint32_t spare;
     struct call calls[WIRE_CALLS_MAX];
-    uint64_t system[2]; /* arguments of the system call that it is in */
-    uint64_t stack[STACK_WORDS]; /* the innermost words of its stack */
+    uint64_t system[2];           /* arguments of the system call that it is in */
+    uint64_t stack[STACK_WORDS];  /* the innermost words of its stack */
     struct python_capture python; /* of the call that begins */
     struct python_scratch scratch;
 };
@@ -354,8 +355,9 @@ static void event_send(const struct at *at, struct wire_event *e)
 }
 
 /* An event about a block. */
-static __always_inline void block_tell(const struct at *at, uint16_t kind, const struct call *call, uint64_t address,
-                       const struct wire_block *block, uint8_t class, uint8_t flags)
+static __always_inline void block_tell(const struct at *at, uint16_t kind, const struct call *call,
+                                       uint64_t address, const struct wire_block *block,
+                                       uint8_t class, uint8_t flags)
 {
     struct wire_event *e = event_new(at, kind, call->function);
     if (!e)
@@ -633,8 +635,8 @@ static __noinline void handle_make(const struct at *at, struct call *call,
     block_new(at, call, f, call->size, &block);
     /* CUmemAllocationProp: the type of the location is at 8, and 1 for a device. */
     uint32_t location = 1;
-    if (call->source && bpf_probe_read_user(&location, sizeof(location),
-                                            (void *)(call->source + 8)) == 0 &&
+    if (call->source &&
+        bpf_probe_read_user(&location, sizeof(location), (void *)(call->source + 8)) == 0 &&
         location != 1)
         block.space = SPACE_PINNED;
     bool kept = block_put(at, handle, WIRE_HANDLE, &block);
@@ -762,7 +764,8 @@ static uint64_t side_address(const struct side *side)
 
 static __noinline void copy_shaped(const struct at *at, struct call *call, bool three)
 {
-    uint64_t at_from = call->address + (three ? 32 : 16), at_to = call->address + (three ? 120 : 72);
+    uint64_t at_from = call->address + (three ? 32 : 16),
+             at_to = call->address + (three ? 120 : 72);
     uint64_t at_shape = call->address + (three ? 176 : 112);
     struct side from = {0}, to = {0};
     uint64_t shape[3] = {0, 0, 1};
@@ -963,7 +966,8 @@ static __noinline struct call *call_push(const struct at *at, uint64_t sp)
     struct thread *t = at->thread;
     uint32_t depth = t->depth;
     for (int i = 0; i < WIRE_CALLS_MAX; i++) {
-        if (depth == 0 || depth > WIRE_CALLS_MAX || t->calls[(depth - 1) & (WIRE_CALLS_MAX - 1)].sp > sp)
+        if (depth == 0 || depth > WIRE_CALLS_MAX ||
+            t->calls[(depth - 1) & (WIRE_CALLS_MAX - 1)].sp > sp)
             break;
         depth--;
         __sync_fetch_and_add(&at->process->unpaired, 1);

@@ -12,16 +12,17 @@
 #include "observe/wire.h"
 
 struct probe_function {
-    const char *name;  /* of the symbol */
-    const char *twins; /* further suffixes with the same arguments, separated by blanks: "_ptds"; or NULL */
+    const char *name; /* of the symbol */
+    const char *
+        twins; /* further suffixes with the same arguments, separated by blanks: "_ptds"; or NULL */
     struct wire_function wire;
 };
 
 struct probe_table {
-    const char *title;                     /* "CUDA" */
-    const char *library;                   /* begin of the file's name: "libcuda.so" */
-    uint32_t device_kind;                  /* enum memoir_device_kind */
-    int32_t out_of_memory;                 /* the result that means it */
+    const char *title;                      /* "CUDA" */
+    const char *library;                    /* begin of the file's name: "libcuda.so" */
+    uint32_t device_kind;                   /* enum memoir_device_kind */
+    int32_t out_of_memory;                  /* the result that means it */
     const struct probe_function *functions; /* ended by a row without name */
 };
 

@@ -9,23 +9,28 @@
 #include "observe/probe_table.h"
 #include "trace/event.h"
 
-#define ROW(name_, twins_, ...) \
-    {.name = (name_), .twins = (twins_), .wire = {__VA_ARGS__}}
+#define ROW(name_, twins_, ...)                                     \
+    {                                                               \
+        .name = (name_), .twins = (twins_), .wire = { __VA_ARGS__ } \
+    }
 
 /* *out gets `size` bytes of `space`. */
-#define ALLOC(name_, twins_, space_, flags_) \
-    ROW(name_, twins_, .op = WIRE_OP_ALLOC, .space = (space_), .flags = WIRE_FUNCTION_SITE | (flags_), .address = 1, .size = 2)
-#define PITCH(name_, flags_) \
-    ROW(name_, NULL, .op = WIRE_OP_ALLOC_PITCH, .space = MEMOIR_SPACE_DRAM, .flags = WIRE_FUNCTION_SITE | (flags_), \
-        .address = 1, .source = 2, .extra = 4, .size = 3)
-#define ARRAY(name_, three_, levels_) \
-    ROW(name_, NULL, .op = WIRE_OP_ALLOC_ARRAY, .space = MEMOIR_SPACE_DRAM, \
-        .flags = WIRE_FUNCTION_SITE | WIRE_FUNCTION_ARRAY, .address = 1, .size = 2, .extra = (levels_), .unit = (three_))
+#define ALLOC(name_, twins_, space_, flags_)                   \
+    ROW(name_, twins_, .op = WIRE_OP_ALLOC, .space = (space_), \
+        .flags = WIRE_FUNCTION_SITE | (flags_), .address = 1, .size = 2)
+#define PITCH(name_, flags_)                                                \
+    ROW(name_, NULL, .op = WIRE_OP_ALLOC_PITCH, .space = MEMOIR_SPACE_DRAM, \
+        .flags = WIRE_FUNCTION_SITE | (flags_), .address = 1, .source = 2, .extra = 4, .size = 3)
+#define ARRAY(name_, three_, levels_)                                               \
+    ROW(name_, NULL, .op = WIRE_OP_ALLOC_ARRAY, .space = MEMOIR_SPACE_DRAM,         \
+        .flags = WIRE_FUNCTION_SITE | WIRE_FUNCTION_ARRAY, .address = 1, .size = 2, \
+        .extra = (levels_), .unit = (three_))
 #define FREE(name_, twins_, space_, flags_) \
     ROW(name_, twins_, .op = WIRE_OP_FREE, .space = (space_), .flags = (flags_), .address = 1)
-#define COPY(name_, twins_, direction_, to_, from_, size_, flags_) \
-    ROW(name_, twins_, .op = WIRE_OP_COPY, .direction = (direction_), .flags = WIRE_FUNCTION_SITE | (flags_), \
-        .address = (to_), .source = (from_), .size = (size_))
+#define COPY(name_, twins_, direction_, to_, from_, size_, flags_)                   \
+    ROW(name_, twins_, .op = WIRE_OP_COPY, .direction = (direction_),                \
+        .flags = WIRE_FUNCTION_SITE | (flags_), .address = (to_), .source = (from_), \
+        .size = (size_))
 #define SHAPED(name_, twins_, op_, flags_) \
     ROW(name_, twins_, .op = (op_), .flags = WIRE_FUNCTION_SITE | (flags_), .address = 1)
 #define SET(name_, twins_, unit_) \

@@ -6,7 +6,8 @@
 #pragma once
 
 /* Most words lie near the stack pointer, and are read all at once. */
-static __always_inline bool stack_matches(const struct at *at, const struct wire_known *k, uint64_t sp)
+static __always_inline bool stack_matches(const struct at *at, const struct wire_known *k,
+                                          uint64_t sp)
 {
     uint32_t n = k->n;
     for (uint32_t i = 0; i < WIRE_KNOWN_WORDS; i++) {
@@ -117,7 +118,8 @@ static __always_inline bool stack_copy(const struct at *at, const struct pt_regs
     s->function = call->function;
     s->caller = caller;
     registers_take(regs, s);
-    bpf_probe_read_kernel(&s->python, sizeof(s->python), &at->thread->python); /* too large for the compiler */
+    bpf_probe_read_kernel(&s->python, sizeof(s->python),
+                          &at->thread->python); /* too large for the compiler */
     uint64_t sp = s->sp;
     if (!page_copy(s->bytes, sp, &s->n_bytes)) {
         bpf_ringbuf_discard(s, 0);
@@ -143,7 +145,8 @@ static __always_inline void stack_take(const struct at *at, const struct pt_regs
     else if (bpf_probe_read_user(&caller, sizeof(caller), (void *)sp) < 0)
         return;
     else
-        at->thread->stack[0] = caller; /* near the top of the stack: words further out do not match */
+        at->thread->stack[0] =
+            caller; /* near the top of the stack: words further out do not match */
     const struct python_kernel_facts *facts = bpf_map_lookup_elem(&python_facts, &at->pid);
     uint64_t python = 0;
     if (facts)

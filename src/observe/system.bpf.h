@@ -80,7 +80,8 @@ static __noinline void library_mapped(int64_t fd)
         return;
     e->record = WIRE_RECORD_LIBRARY;
     __sync_fetch_and_add(&at.process->produced, sizeof(*e));
-    bpf_ringbuf_submit(e, RING_FORCE_WAKEUP); /* probes and interpreter should be known before the first call */
+    bpf_ringbuf_submit(
+        e, RING_FORCE_WAKEUP); /* probes and interpreter should be known before the first call */
 }
 
 /* ---- mappings ---- */
@@ -235,7 +236,8 @@ int oom_victim(struct mark_victim *ctx)
 {
     uint32_t pid = (uint32_t)ctx->pid, zero = 0;
     struct wire_process *p = bpf_map_lookup_elem(&processes, &pid);
-    struct at at = {.settings = bpf_map_lookup_elem(&settings, &zero), .process = p, .pid = pid, .tid = pid};
+    struct at at = {
+        .settings = bpf_map_lookup_elem(&settings, &zero), .process = p, .pid = pid, .tid = pid};
     if (!p || !at.settings)
         return 0;
     at.generation = p->generation;

@@ -17,9 +17,15 @@
 enum { MAPS_LINES_MAX = 1 << 17 };
 
 static const char *const directories[] = {
-    "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib",
-    "/usr/local/nvidia/lib64",   "/usr/local/cuda/compat",     "/usr/lib/wsl/lib",
-    "/lib/x86_64-linux-gnu",     "/usr/local/lib",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/nvidia/lib64",
+    "/usr/local/cuda/compat",
+    "/usr/lib/wsl/lib",
+    "/lib/x86_64-linux-gnu",
+    "/usr/local/lib",
 };
 
 static void path_try(const char *directory, size_t len, const struct probe_table *table,
@@ -29,7 +35,8 @@ static void path_try(const char *directory, size_t len, const struct probe_table
     if (len == 0 || len > PATH_MAX - 64)
         return;
     snprintf(path, sizeof(path), "%.*s/%s.1", (int)len, directory, table->library);
-    MEMOIR_CLEANUP(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd >= 0)
         each(context, table, fd, path);
 }
@@ -57,7 +64,8 @@ static void mapped_try(pid_t pid, const char *range, const char *path, targets_f
     if (!table)
         return;
     snprintf(link, sizeof(link), "/proc/%d/map_files/%s", (int)pid, range);
-    MEMOIR_CLEANUP(closep) int fd = open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    MEMOIR_CLEANUP(closep)
+    int fd = open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd >= 0) /* never by its path: the process chooses what lies there */
         each(context, table, fd, path);
 }
@@ -65,7 +73,8 @@ static void mapped_try(pid_t pid, const char *range, const char *path, targets_f
 int targets_of(pid_t pid, targets_fn *each, void *context)
 {
     char path[64], range[64], rights[8];
-    MEMOIR_CLEANUP(freep) char *line = NULL;
+    MEMOIR_CLEANUP(freep)
+    char *line = NULL;
     size_t cap = 0;
     snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
     FILE *maps = fopen(path, "re");

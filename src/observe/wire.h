@@ -91,12 +91,12 @@ enum wire_function_flags {
 /* The row of a probe table, as the kernel needs it. Arguments have numbers from 1, so that
  * 0 is none; from 7 on they lie on the stack. */
 struct wire_function {
-    uint8_t op;        /* enum wire_op */
-    uint8_t space;     /* enum memoir_space */
-    uint8_t direction; /* enum trace_direction */
-    uint8_t flags;     /* enum wire_function_flags */
+    uint8_t op;                           /* enum wire_op */
+    uint8_t space;                        /* enum memoir_space */
+    uint8_t direction;                    /* enum trace_direction */
+    uint8_t flags;                        /* enum wire_function_flags */
     uint8_t address, size, source, extra; /* numbers of arguments */
-    uint32_t unit;     /* bytes of an element */
+    uint32_t unit;                        /* bytes of an element */
     uint32_t spare;
 };
 
@@ -131,7 +131,7 @@ struct wire_block {
     uint64_t call;
     uint64_t context; /* of a mapping: its handle */
     uint32_t context_generation;
-    uint32_t site;      /* of a stack that the kernel recognised; 0: see the ring */
+    uint32_t site; /* of a stack that the kernel recognised; 0: see the ring */
     uint16_t function;
     uint8_t space;
     uint8_t flags;       /* enum wire_function_flags of its function */
@@ -161,7 +161,7 @@ struct wire_context {
 };
 
 struct wire_process {
-    uint64_t start_ns;   /* since boot: tells processes with the same PID apart */
+    uint64_t start_ns; /* since boot: tells processes with the same PID apart */
     uint32_t
         generation; /* another for each exec and each process that gets this PID; later ones are larger, modulo 2^32 */
     uint32_t uid;
@@ -177,14 +177,14 @@ struct wire_process {
     uint64_t events;
     uint64_t copies[5], copied_bytes[5]; /* by enum trace_direction */
     /* What was not kept, and why: */
-    uint64_t lost_events;   /* the ring or the process's share of it was full */
-    uint64_t lost_stacks;   /* of those, call sites only */
+    uint64_t lost_events;             /* the ring or the process's share of it was full */
+    uint64_t lost_stacks;             /* of those, call sites only */
     uint64_t lost_blocks, lost_bytes; /* the table or the process's quota was full: in no total */
-    uint64_t unknown_frees; /* allocated before tracing began, or not kept */
-    uint64_t replaced;      /* an address was given out again, and no free had been seen */
-    uint64_t unreadable;    /* arguments that could not be read */
-    uint64_t unpaired;      /* calls whose entry or return was not seen */
-    uint64_t faults;        /* page faults */
+    uint64_t unknown_frees;           /* allocated before tracing began, or not kept */
+    uint64_t replaced;   /* an address was given out again, and no free had been seen */
+    uint64_t unreadable; /* arguments that could not be read */
+    uint64_t unpaired;   /* calls whose entry or return was not seen */
+    uint64_t faults;     /* page faults */
 };
 
 /* A generation that no earlier process with the same PID had: `start_ns` in ms since boot. */
@@ -202,8 +202,8 @@ struct wire_machine {
 };
 
 struct wire_settings {
-    uint32_t layout; /* WIRE_LAYOUT */
-    uint32_t all;    /* trace every process, not only those in the table */
+    uint32_t layout;       /* WIRE_LAYOUT */
+    uint32_t all;          /* trace every process, not only those in the table */
     uint32_t blocks_quota; /* live blocks of one process */
     uint32_t ring_quota;   /* bytes of one process that wait in the ring */
     /* The observer sleeps: wake it for the next record. While there are records it looks by itself every few milliseconds,
@@ -211,7 +211,8 @@ struct wire_settings {
     uint32_t wake;
     uint32_t wake_bytes; /* wake it also when so much waits */
     uint32_t spare[2];
-    char libraries[WIRE_LIBRARIES_MAX][WIRE_LIBRARY_NAME]; /* how names of files begin that there are probes for */
+    char libraries[WIRE_LIBRARIES_MAX]
+                  [WIRE_LIBRARY_NAME]; /* how names of files begin that there are probes for */
 };
 
 /* ---- stacks ---- */
@@ -235,10 +236,11 @@ struct wire_known {
 /* ---- the ring ---- */
 
 enum wire_record {
-    WIRE_RECORD_EVENT = 1,   /* struct wire_event */
-    WIRE_RECORD_STACK = 2,   /* struct wire_stack: of the call that it names, told before its event */
-    WIRE_RECORD_MORE = 3,    /* struct wire_more: the stack goes on */
-    WIRE_RECORD_LIBRARY = 4, /* struct wire_event: the process mapped a library that there are probes for */
+    WIRE_RECORD_EVENT = 1, /* struct wire_event */
+    WIRE_RECORD_STACK = 2, /* struct wire_stack: of the call that it names, told before its event */
+    WIRE_RECORD_MORE = 3,  /* struct wire_more: the stack goes on */
+    WIRE_RECORD_LIBRARY =
+        4, /* struct wire_event: the process mapped a library that there are probes for */
 };
 
 struct wire_event {
@@ -254,7 +256,7 @@ struct wire_event {
     int32_t result;
     int32_t device;
     uint8_t space, direction, class;
-    uint8_t flags; /* enum wire_event_flags; of TRACE_SYSTEM: enum trace_system */
+    uint8_t flags;     /* enum wire_event_flags; of TRACE_SYSTEM: enum trace_system */
     uint8_t has_stack; /* a record WIRE_RECORD_STACK with this call came before */
     uint8_t async;
     uint16_t spare;
@@ -264,8 +266,8 @@ struct wire_event {
 enum wire_event_flags {
     WIRE_EVENT_UNKNOWN = 1u << 0, /* the kernel does not know the block */
     WIRE_EVENT_UUID = 1u << 1,
-    WIRE_EVENT_EXEC = 1u << 2,    /* with TRACE_EXIT: the process goes on with another program */
-    WIRE_EVENT_UNKEPT = 1u << 3,  /* an allocation that is in no total: the quota was full */
+    WIRE_EVENT_EXEC = 1u << 2,   /* with TRACE_EXIT: the process goes on with another program */
+    WIRE_EVENT_UNKEPT = 1u << 3, /* an allocation that is in no total: the quota was full */
 };
 
 enum { WIRE_REGISTERS = 9 };

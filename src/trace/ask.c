@@ -24,7 +24,8 @@ int trace_ask_open(const char *path)
     if (strlen(path) >= sizeof(address.sun_path))
         return -ENAMETOOLONG;
     strcpy(address.sun_path, path);
-    MEMOIR_CLEANUP(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    MEMOIR_CLEANUP(closep)
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
     /* An observer that hangs takes no connections: connect() must not wait, for the caller may be memoird's loop. */
