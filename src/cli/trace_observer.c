@@ -199,6 +199,7 @@ int trace_observer_start(struct trace_observer *o, pid_t pid, bool detached, con
     add_option(&s, "--dir", dir);
     snprintf(s.keep, sizeof(s.keep), "%d", TRACE_OBSERVER_KEEP_S);
     add_option(&s, detached ? "--keep" : "--linger", detached ? s.keep : "1");
+    add(&s, "--system-calls"); /* who traces one program wants to know all of it */
     add(&s, "--ready");
     add(&s, s.ready);
     int r = spawn(o, &s, why);

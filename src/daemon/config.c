@@ -92,6 +92,9 @@ static const struct config_key keys[] = {
     {"trace", CONFIG_AUTO, AT(trace), "auto|yes|no", "auto",
      "Trace programs that use CUDA, by a process of its own (memoir-observe) with probes on the driver's library. Auto: as "
      "root where a driver is installed, unless dir is set."},
+    {"trace-system-calls", CONFIG_BOOL, AT(trace_system_calls), "yes|no", "no",
+     "Tell large mappings of host memory in traced programs, and what they advise the kernel about them. While that is on, the "
+     "kernel takes a slower way for every system call of the machine. Page faults are counted in any case."},
     {"trace-library", CONFIG_PATH, AT(trace_library), "FILE", "",
      "Attach probes to this driver library, too. Those of the system and those that processes map are found."},
     {"trace-socket", CONFIG_PATH, AT(trace_socket), "PATH", "",

@@ -35,6 +35,7 @@ struct config {
     uint64_t retired_file_max;
     enum config_auto exits;
     enum config_auto trace;
+    bool trace_system_calls;
     char *trace_library, *trace_socket;
     uint64_t probe_share; /* thousandths of a processor */
     bool pressure;

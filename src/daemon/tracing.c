@@ -182,6 +182,8 @@ static int child_start(struct tracing *t)
         arguments[n++] = "--name";
         arguments[n++] = name;
     }
+    if (daemon->config.trace_system_calls)
+        arguments[n++] = "--system-calls";
     if (daemon->config.trace_library[0]) {
         arguments[n++] = "--library";
         arguments[n++] = daemon->config.trace_library;

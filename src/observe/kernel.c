@@ -189,13 +189,14 @@ static int tracepoint_attach(struct kernel *k, struct bpf_program *program)
 }
 
 /* Exec and exit are needed by the table of processes; what the operating system does to memory is worth having. */
-static int tracepoints_attach(struct kernel *k)
+static int tracepoints_attach(struct kernel *k, bool system_calls)
 {
     int missing = pins_tracefs();
     struct bpf_program *program;
     bpf_object__for_each_program(program, k->object)
     {
-        if (program == k->enter || program == k->leave)
+        bool of_call = strncmp(bpf_program__section_name(program), "tp/syscalls/", 12) == 0;
+        if (program == k->enter || program == k->leave || (of_call && !system_calls))
             continue;
         int r = tracepoint_attach(k, program);
         bool needed = strncmp(bpf_program__name(program), "process_", 8) == 0;
@@ -243,7 +244,7 @@ static int load(struct kernel *k, const struct kernel_options *options, bool *re
     if (r == 0)
         r = maps_find(k);
     if (r == 0)
-        r = tracepoints_attach(k);
+        r = tracepoints_attach(k, options->system_calls);
     if (r < 0)
         return object_fail(why, r, "preparing the probes");
     return 0;

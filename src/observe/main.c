@@ -25,6 +25,7 @@ enum {
     OPTION_LINGER,
     OPTION_KEEP,
     OPTION_NO_BOOKS,
+    OPTION_SYSTEM,
     OPTION_RING,
     OPTION_RING_QUOTA,
     OPTION_BLOCKS,
@@ -47,6 +48,7 @@ static const struct option options_known[] = {
     {"linger", required_argument, NULL, OPTION_LINGER},
     {"keep", required_argument, NULL, OPTION_KEEP},
     {"no-books", no_argument, NULL, OPTION_NO_BOOKS},
+    {"system-calls", no_argument, NULL, OPTION_SYSTEM},
     {"ring-bytes", required_argument, NULL, OPTION_RING},
     {"ring-quota", required_argument, NULL, OPTION_RING_QUOTA},
     {"blocks-max", required_argument, NULL, OPTION_BLOCKS},
@@ -74,6 +76,8 @@ static const char help[] =
     "  --linger SECONDS      exit this long after the last holder closed its connection\n"
     "  --keep SECONDS        with --pid: exit this long after the process ended\n"
     "  --no-books            keep histories only\n"
+    "  --system-calls        tell large mappings of host memory and advice about them, too; this makes every\n"
+    "                        system call of the machine a little slower\n"
     "  --ring-bytes N, --ring-quota N, --blocks-max N, --blocks-quota N\n"
     "                        limits, of all processes and of one\n"
     "  --remove-orphans      remove probes whose observer is gone, and exit\n"
@@ -149,6 +153,9 @@ static int option_take(int option, const char *name, struct observer_options *o)
         break;
     case OPTION_KEEP:
         o->keep_s = (unsigned)n;
+        break;
+    case OPTION_SYSTEM:
+        o->kernel.system_calls = true;
         break;
     case OPTION_NO_BOOKS:
         o->no_books = true;

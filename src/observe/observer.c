@@ -34,7 +34,7 @@ enum {
     READ_MAX = 1024,
     LOOK_MOST_MS = 50,
     STREAM_BYTES_MAX = 16 << 20,
-    PURGE_TICKS = 40,
+    PURGE_TICKS = 40, SCAN_TICKS = 8,
     FULL_S = 5
 };
 
@@ -102,7 +102,7 @@ static struct observed *process_begin(struct observer *o, pid_t pid, uint32_t ge
         .stacks = o->stacks,
         .dir = o->options->dir,
         .no_book = o->options->no_books,
-        .keep_ended = o->options->linger_s > 0, /* memoird started us */
+        .keep_ended = o->options->linger_s > 0 && o->options->kernel.all, /* memoird started us */
         .stream = o->streams ? &o->stream : NULL,
     };
     int r = observed_new(&options, pid, &entry, &p);
@@ -500,6 +500,8 @@ static int start(struct observer *o)
         log_error("cannot start: %s", strerror(-r));
         return r;
     }
+    if (options->kernel.all && !options->kernel.system_calls && targets_scan_new(&o->scan) < 0)
+        log_warn("out of memory: libraries that processes map from now on are not found");
     r = libraries_attach(o);
     if (r < 0)
         return r;
@@ -513,7 +515,7 @@ static int start(struct observer *o)
         if (r < 0)
             log_error("%s", why);
         struct wire_process entry;
-        if (r == 0 && kernel_process_get(o->kernel, options->pid, &entry) == 0)
+        if (r == 0 && o->streams && kernel_process_get(o->kernel, options->pid, &entry) == 0)
             process_for(o, options->pid, entry.generation);
     }
     if (r == 0 && o->streams)
@@ -629,6 +631,8 @@ static void on_tick(struct observer *o, int fd, uint64_t *ticks)
     if (read(fd, &passed, sizeof(passed)) != sizeof(passed))
         return;
     round_make(o, ++*ticks % PURGE_TICKS == 0);
+    if (o->scan && *ticks % SCAN_TICKS == 0)
+        targets_scan(o->scan, on_library, o);
     kept_check(o);
     if (!o->options->linger_s)
         return;
@@ -725,6 +729,7 @@ static void finish(struct observer *o)
     control_free(o->control);
     device_facts_free(o->facts);
     stacks_free(o->stacks);
+    targets_scan_free(o->scan);
     if (o->streams)
         trace_stream_writer_release(&o->stream);
     if (o->kernel && !o->leave) { /* programs are free of them first, then the rest is tidied up */

@@ -15,6 +15,7 @@ struct device_facts;
 struct kernel;
 struct observed;
 struct stacks;
+struct targets_scan;
 
 enum { LOOK_USERS = 64, LOOK_CREDIT_NS = 500000000, LOOK_PART = 20 };
 
@@ -31,6 +32,7 @@ struct observer {
     const struct observer_options *options;
     struct kernel *kernel;
     struct stacks *stacks;
+    struct targets_scan *scan; /* NULL: the kernel tells of new libraries */
     struct control *control;
     struct device_facts *facts; /* NULL: NVML is not asked */
     struct trace_stream_writer stream;

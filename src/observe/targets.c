@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,6 +100,81 @@ void targets_running(targets_fn *each, void *context)
     for (struct dirent *entry; proc && (entry = readdir(proc));)
         if (isdigit((unsigned char)entry->d_name[0]))
             targets_of((pid_t)atoi(entry->d_name), each, context);
+    if (proc)
+        closedir(proc);
+}
+
+/* ---- again and again ---- */
+
+enum { PIDS_MAX = 1 << 22, ROUNDS_MAX = 255 };
+
+struct targets_scan {
+    uint8_t *rounds; /* by PID: in how many scans it was there; pages without a process have no memory */
+    pid_t *there;    /* in the last scan, by PID */
+    size_t n_there, cap;
+};
+
+int targets_scan_new(struct targets_scan **ret_scan)
+{
+    struct targets_scan *scan = calloc(1, sizeof(*scan));
+    uint8_t *rounds = scan ? calloc(PIDS_MAX, 1) : NULL;
+    if (!rounds) {
+        free(scan);
+        return -ENOMEM;
+    }
+    scan->rounds = rounds;
+    *ret_scan = scan;
+    return 0;
+}
+
+void targets_scan_free(struct targets_scan *scan)
+{
+    if (!scan)
+        return;
+    free(scan->rounds);
+    free(scan->there);
+    free(scan);
+}
+
+static bool scan_add(struct targets_scan *scan, pid_t pid)
+{
+    if (scan->n_there == scan->cap) {
+        size_t cap = scan->cap ? scan->cap * 2 : 256;
+        pid_t *there = realloc(scan->there, cap * sizeof(*there));
+        if (!there)
+            return false;
+        scan->there = there;
+        scan->cap = cap;
+    }
+    scan->there[scan->n_there++] = pid;
+    return true;
+}
+
+/* A PID that is gone may come back as another process. */
+static void gone_forget(struct targets_scan *scan)
+{
+    for (size_t i = 0; i < scan->n_there; i++) {
+        char path[32];
+        snprintf(path, sizeof(path), "/proc/%d", (int)scan->there[i]);
+        if (access(path, F_OK) < 0)
+            scan->rounds[scan->there[i]] = 0;
+    }
+    scan->n_there = 0;
+}
+
+void targets_scan(struct targets_scan *scan, targets_fn *each, void *context)
+{
+    gone_forget(scan);
+    DIR *proc = opendir("/proc");
+    for (struct dirent *entry; proc && (entry = readdir(proc));) {
+        long pid = isdigit((unsigned char)entry->d_name[0]) ? atol(entry->d_name) : 0;
+        if (pid <= 0 || pid >= PIDS_MAX || !scan_add(scan, (pid_t)pid))
+            continue;
+        uint8_t *rounds = &scan->rounds[pid];
+        *rounds += *rounds < ROUNDS_MAX;
+        if (*rounds == 1 || *rounds == 4 || *rounds == 16)
+            targets_of((pid_t)pid, each, context);
+    }
     if (proc)
         closedir(proc);
 }

@@ -18,3 +18,10 @@ int targets_of(pid_t pid, targets_fn *each, void *context);
 
 /* Those of all processes. About 0.1 ms for each process. */
 void targets_running(targets_fn *each, void *context);
+
+/* The same again and again: looks at processes that are new, and at each of them again after 4 and after 16 rounds, since
+ * libraries are loaded late. Some 2 us for each process that is not looked at. */
+struct targets_scan;
+int targets_scan_new(struct targets_scan **ret_scan);
+void targets_scan_free(struct targets_scan *scan); /* NULL is fine */
+void targets_scan(struct targets_scan *scan, targets_fn *each, void *context);

@@ -38,7 +38,8 @@ class Symbols(unittest.TestCase):
     @unittest.skipUnless(platform.machine() == "x86_64", "x86-64 code")
     def test_functions_begin_with_a_push(self):
         begins = {name: ctypes.string_at(address_of(self.library, name), 4).hex() for name in self.names}
-        self.assertEqual({name: code for name, code in begins.items() if code != "554889e5"}, {})
+        # Another test may have a probe there just now: a breakpoint in place of the first byte.
+        self.assertEqual({name: code for name, code in begins.items() if code not in ("554889e5", "cc4889e5")}, {})
 
     def test_it_says_what_it_is(self):
         self.assertEqual(ctypes.c_int.in_dll(self.library, "memoir_standin").value, 1)

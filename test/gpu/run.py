@@ -257,9 +257,10 @@ def run_under(bin_dir, ways, steps):
 
 
 def tracked(bin_dir, work, steps, results):
-    memoir = ["env", f"LD_LIBRARY_PATH={bin_dir}/needed", f"MEMOIR_DIR={work}", f"{bin_dir}/bin/memoir", "run", "--quiet"]
-    plain = ["env"]
-    ways = {"plain": plain, "run": [*memoir, "--"], "track": [*memoir, "--track", "--"]}
+    memoir = ["env", f"LD_LIBRARY_PATH={bin_dir}/needed:{bin_dir}/lib", f"MEMOIR_DIR={work}", f"{bin_dir}/bin/memoir", "run",
+              "--quiet"]
+    plain = ["env", "-u", "LD_LIBRARY_PATH"] # the program has its own libraries
+    ways = {"plain": plain, "run": [*memoir, "--", *plain], "track": [*memoir, "--track", "--", *plain]}
     times = run_under(bin_dir, ways, steps)
     results["tracked"] = times
     for name, reach in (("run", 1.02), ("track", 1.10)):

@@ -46,17 +46,19 @@ def why_not():
 class Observer:
     """A running observer of all processes that use the stand-in. Names tell observers of parallel tests apart."""
 
-    def __init__(self, folder, name, *options, books=None):
+    def __init__(self, folder, name, *options, books=None, system_calls=True):
         self.folder, self.name = pathlib.Path(folder), f"{name}-{os.getpid()}"
         self.socket = str(self.folder / f"{name}.sock")
         self.log = self.folder / f"{name}.log"
         self.options = options
         self.books = books
+        self.system_calls = system_calls
         self.start()
 
     def start(self):
         read_end, write_end = os.pipe()
         books = ["--dir", str(self.books)] if self.books else ["--no-books"]
+        books += ["--system-calls"] if self.system_calls else []
         with open(self.log, "a") as log:
             self.process = subprocess.Popen(
                 [str(OBSERVE), "--all", "--name", self.name, "--socket", self.socket, "--library", str(LIBRARY),
@@ -127,8 +129,9 @@ class ObserveTest(CudaTest):
             self.skipTest(self.reason)
         super().setUp()
 
-    def observer(self, *options, books=None):
-        observer = Observer(self.folder, self.id().rsplit(".", 1)[-1].replace("_", "-")[:30], *options, books=books)
+    def observer(self, *options, books=None, system_calls=True):
+        observer = Observer(self.folder, self.id().rsplit(".", 1)[-1].replace("_", "-")[:30], *options, books=books,
+                            system_calls=system_calls)
         self.addCleanup(observer.stop)
         return observer
 

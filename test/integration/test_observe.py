@@ -3,12 +3,13 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import tempfile
 import time
 import unittest
 
-from observe_support import BUILD, ObserveTest, PATIENCE_S, environment, live, wait_for
+from observe_support import BUILD, LIBRARY, ObserveTest, PATIENCE_S, environment, live, wait_for
 
 MIB = 1 << 20
 
@@ -158,6 +159,20 @@ class Processes(ObserveTest):
         observer.start()
         drive.ok("alloc", 2 * MIB)
         self.assertEqual(live(observer.traced(drive.pid), "dram"), 2 * MIB)
+
+
+    def test_a_copy_of_the_library_is_found_by_looking(self):
+        observer = self.observer(system_calls=False)
+        self.assertFalse([n for n in os.listdir(f"/sys/fs/bpf/memoir-{observer.name}") if n.startswith("link-mmap")])
+        copies = self.folder / "copies"
+        copies.mkdir()
+        shutil.copy(LIBRARY, copies)
+        drive = self.drive(LD_LIBRARY_PATH=str(copies))
+        drive.ok("primary", 0)
+        def seen():
+            drive.ok("alloc", 4096)
+            return observer.traced(drive.pid)
+        self.assertGreater(wait_for("its library has probes", seen)["calls"], 0)
 
 
 class Faults(ObserveTest):
