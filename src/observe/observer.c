@@ -34,7 +34,8 @@ enum {
     READ_MAX = 1024,
     LOOK_MOST_MS = 50,
     STREAM_BYTES_MAX = 16 << 20,
-    PURGE_TICKS = 40, SCAN_TICKS = 8,
+    PURGE_TICKS = 40,
+    SCAN_TICKS = 8,
     FULL_S = 5
 };
 

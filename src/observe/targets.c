@@ -109,8 +109,9 @@ void targets_running(targets_fn *each, void *context)
 enum { PIDS_MAX = 1 << 22, ROUNDS_MAX = 255 };
 
 struct targets_scan {
-    uint8_t *rounds; /* by PID: in how many scans it was there; pages without a process have no memory */
-    pid_t *there;    /* in the last scan, by PID */
+    uint8_t *
+        rounds; /* by PID: in how many scans it was there; pages without a process have no memory */
+    pid_t *there; /* in the last scan, by PID */
     size_t n_there, cap;
 };
 
