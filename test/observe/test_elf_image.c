@@ -41,7 +41,7 @@ static void library_read(struct library *l)
 {
     struct stat st;
     memset(l, 0, sizeof(*l));
-    l->symbol = dlsym(RTLD_DEFAULT, "qsort");
+    l->symbol = dlsym(RTLD_DEFAULT, "lfind"); /* no sanitizer stands in for it */
     assert_int_equal(module_find((uintptr_t)l->symbol, &l->info), 0);
     int fd = open(l->info.path, O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
