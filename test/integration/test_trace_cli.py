@@ -225,7 +225,7 @@ class SharedTest(TraceTest):
         super().setUp()
         self.socket = self.folder / "observe.sock"
         name = f"shared-{os.getpid()}"
-        self.shared = self.observer("--all", "--name", name, "--socket", self.socket)
+        self.shared = self.observer("--all", "--system-calls", "--name", name, "--socket", self.socket)
 
     def test_commands_ask_it_and_leave_it_running(self):
         dump = self.folder / "run.trace"
@@ -254,10 +254,12 @@ class KeepTest(TraceTest):
 PYTHON = shutil.which("python3", path="/usr/bin") or sys.executable
 PYTHON_PACKAGE = """
 import ctypes
+import time
 cuda = ctypes.CDLL("libcuda.so.1")
 context = ctypes.c_void_p()
 assert cuda.cuInit(0) == 0
 assert cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+time.sleep(0.5)  # a real driver takes as long for a context; the interpreter is found meanwhile
 
 def allocate(size):
     address = ctypes.c_uint64()
