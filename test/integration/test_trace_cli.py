@@ -283,6 +283,7 @@ def send(buffer):
 buffer = make()
 for i in range(3):
     send(buffer)
+wrapper.time.sleep(0.5)  # stacks are resolved while the process is there
 """
 
 
