@@ -61,54 +61,31 @@ int history_moment(const char *text, uint64_t now_s, uint64_t *ret_s)
     return 0;
 }
 
-uint64_t history_step(uint64_t range_s, uint64_t points)
-{
-    static const uint64_t usual[] = {1,   2,   5,    10,   20,   30,    60,    120,  300,
-                                     600, 900, 1800, 3600, 7200, 14400, 43200, 86400};
-    for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++)
-        if ((range_s + usual[i] - 1) / usual[i] <= points)
-            return usual[i];
-    uint64_t day = 86400;
-    return (range_s / points / day + 1) * day;
-}
-
 /* ---- the answer ---- */
-
-static const char *system_name(uint32_t part)
-{
-    static const char *const machine[] = {
-        [HISTORY_SYSTEM_TOTAL] = "total",
-        [HISTORY_SYSTEM_AVAILABLE] = "available",
-        [HISTORY_SYSTEM_USED] = "used",
-        [HISTORY_SYSTEM_SWAP] = "swap",
-    };
-    if (part < HISTORY_SYSTEM_PARTS)
-        return machine[part] ? machine[part] : "other";
-    part -= HISTORY_SYSTEM_PARTS;
-    return part < HOST_PARTS ? host_part_name((enum host_part)part) : "other";
-}
 
 static void line_name(const struct read_line *line, char name[static NAME_MAX_BYTES])
 {
-    const char *word = line->what == READ_SYSTEM ? system_name(line->space)
-                       : line->what == READ_PSS  ? "pss"
-                       : line->space == 0        ? "rss"
-                                                 : ledger_space_name(line->space);
+    const char *word = read_line_word(line, false);
     if (line->on_device)
         snprintf(name, NAME_MAX_BYTES, "device.%d.%s", line->ordinal, word);
     else
         snprintf(name, NAME_MAX_BYTES, "%s", word);
 }
 
+/* A percentage is a number with two decimals, as in queries. */
 static void points_json(const struct read_line *line, size_t n, bool most, struct json *json)
 {
     json_key(json, most ? "max" : "last");
     json_array_begin(json);
-    for (size_t i = 0; i < n; i++)
-        if (line->points[i].present)
-            json_u64(json, most ? line->points[i].max : line->points[i].last);
-        else
+    for (size_t i = 0; i < n; i++) {
+        uint64_t value = most ? line->points[i].max : line->points[i].last;
+        if (!line->points[i].present)
             json_null(json);
+        else if (line->what == READ_PRESSURE)
+            json_double(json, (double)value / 100);
+        else
+            json_u64(json, value);
+    }
     json_array_end(json);
 }
 
@@ -119,7 +96,7 @@ static void line_json(const struct read_result *result, const struct read_line *
     line_name(line, name);
     json_object_begin(json);
     json_field_string(json, "name", name);
-    json_field_string(json, "kind", "bytes");
+    json_field_string(json, "kind", line->what == READ_PRESSURE ? "percent" : "bytes");
     if (line->on_device) {
         json_field_i64(json, "ordinal", line->ordinal);
         json_field_string(json, "device", line->device);
@@ -235,7 +212,7 @@ static bool times_read(struct http_call *call, struct wish *wish)
     }
     (void)http_number(call, "points", &points);
     q->until_s += to == NULL; /* this second is part of it */
-    q->step_s = history_step(q->until_s - q->since_s, points);
+    q->step_s = read_step(q->until_s - q->since_s, points);
     return true;
 }
 

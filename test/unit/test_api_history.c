@@ -47,13 +47,13 @@ static void moments_are_seconds_or_times_before_now(void **unused)
 
 static void steps_are_of_a_usual_length_and_few_enough(void **unused)
 {
-    assert_int_equal(history_step(60, 300), 1);
-    assert_int_equal(history_step(3600, 300), 20);
-    assert_int_equal(history_step(86400, 300), 300);
-    assert_int_equal(history_step(1, 1), 1);
+    assert_int_equal(read_step(60, 300), 1);
+    assert_int_equal(read_step(3600, 300), 20);
+    assert_int_equal(read_step(86400, 300), 300);
+    assert_int_equal(read_step(1, 1), 1);
     for (uint64_t range = 1; range < UINT64_C(4000000000); range = range * 3 + 1)
         for (uint64_t points = 1; points <= 5000; points *= 10)
-            assert_true((range + history_step(range, points) - 1) / history_step(range, points) <=
+            assert_true((range + read_step(range, points) - 1) / read_step(range, points) <=
                         points + 1);
 }
 

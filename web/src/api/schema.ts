@@ -524,19 +524,19 @@ export interface History {
   /** seconds since 1970 */
   from: number
   to: number
-  /** seconds */
+  /** seconds; a multiple of the steps in which the points are kept */
   step: number
-  /** start of each step */
+  /** start of each step, a multiple of step */
   t: number[]
   series: ({
-    /** rss, pss, heap, device.0.dram, total, used ... */
+    /** rss, pss, heap, device.0.dram, total, used, pressure ... */
     name: string
     kind: Kind
     ordinal?: number
     device?: string
     space?: string
     capacity?: number
-    /** at the end of each step */
+    /** at the end of each step; null: nothing was recorded in it */
     last: (number | null)[]
     /** the largest in each step */
     max: (number | null)[]
