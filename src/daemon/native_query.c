@@ -14,8 +14,9 @@ uint64_t native_query_wait(struct native_client *client)
     uint64_t who = client->viewer_uid;
     if (client->identity)
         who = hash_string(client->identity->token, who);
-    return asking_wait(native->daemon->asking, native->parser.request.query.table, &client->turn,
-                       who);
+    const char *name = native->parser.request.query.table;
+    const struct query_table *table = query_table_find(*name ? name : query_tables()[0]->name);
+    return asking_wait(native->daemon->asking, table, &client->turn, who);
 }
 
 static void refuse_query(struct native_client *client, const struct query_error *wrong)

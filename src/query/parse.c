@@ -12,34 +12,6 @@
 
 enum { COLUMNS_MAX = 128, WORD_SHOWN_MAX = 60 };
 
-static const struct query_table *const tables[] = {
-    &query_table_processes,
-    &query_table_host,
-    &query_table_system,
-    &query_table_cgroups,
-    &query_table_accounts,
-    &query_table_devices,
-    &query_table_device_processes,
-    &query_table_buffers,
-    &query_table_sites,
-    &query_table_leaks,
-    &query_table_exited,
-    NULL,
-};
-
-const struct query_table *const *query_tables(void)
-{
-    return tables;
-}
-
-const struct query_table *query_table_find(const char *name)
-{
-    for (size_t i = 0; tables[i]; i++)
-        if (strcmp(tables[i]->name, name) == 0)
-            return tables[i];
-    return NULL;
-}
-
 bool query_asks_unusual(const struct query *query)
 {
     return query->unusual;
@@ -68,10 +40,10 @@ static const struct query_table *other_table(const struct query_table *table, co
 {
     if (query_table_find(table->name) != table)
         return NULL;
-    for (size_t i = 0; tables[i]; i++)
-        for (const struct query_column *c = tables[i]->columns; c->name; c++)
-            if (tables[i] != table && strcmp(c->name, name) == 0)
-                return tables[i];
+    for (const struct query_table *const *t = query_tables(); *t; t++)
+        for (const struct query_column *c = (*t)->columns; c->name; c++)
+            if (*t != table && strcmp(c->name, name) == 0)
+                return *t;
     return NULL;
 }
 
@@ -111,12 +83,13 @@ int query_field_find(const struct query_table *table, const char *part, size_t a
 static const struct query_table *find_table(const struct query_spec *spec,
                                             struct query_error *error)
 {
+    const struct query_table *const *tables = query_tables();
     const char *name = spec->table && *spec->table ? spec->table : tables[0]->name;
     const struct query_table *table = query_table_find(name);
     if (table)
         return table;
-    const char *words[sizeof(tables) / sizeof(tables[0])] = {NULL};
-    char all[sizeof(tables) / sizeof(tables[0]) * (QUERY_NAME_MAX + 2)] = "";
+    const char *words[QUERY_TABLES_MAX + 1] = {NULL};
+    char all[QUERY_TABLES_MAX * (QUERY_NAME_MAX + 2)] = "";
     for (size_t i = 0, used = 0; tables[i]; i++) {
         words[i] = tables[i]->name;
         used += (size_t)snprintf(all + used, sizeof(all) - used, "%s%s", i ? ", " : "", words[i]);
@@ -164,10 +137,13 @@ enum query_aggregate query_column_aggregate(const struct query_column *column)
     case QUERY_NUMBER:
     case QUERY_BYTES:
     case QUERY_PERCENT:
+    case QUERY_RATE:
+    case QUERY_POINTS:
         return QUERY_SUM;
     case QUERY_AGE:
         return QUERY_MAX;
     case QUERY_TEXT:
+    case QUERY_FRAMES:
     case QUERY_TIME:
     case QUERY_YES:
         break;
@@ -181,16 +157,18 @@ static bool aggregate_fits(const struct query_column *column, enum query_aggrega
     if (aggregate != QUERY_SUM && aggregate != QUERY_AVG)
         return true;
     bool adds = column->kind == QUERY_BYTES || column->kind == QUERY_AGE ||
+                column->kind == QUERY_RATE ||
                 (column->kind == QUERY_NUMBER && column->aggregate != QUERY_SAME);
-    return adds || (aggregate == QUERY_SUM && column->kind == QUERY_YES);
+    return adds ||
+           (aggregate == QUERY_SUM && (column->kind == QUERY_YES || column->kind == QUERY_POINTS));
 }
 
 static const struct {
     const char *name;
     enum query_aggregate aggregate;
 } aggregates[] = {
-    {"sum", QUERY_SUM}, {"max", QUERY_MAX},     {"min", QUERY_MIN},
-    {"avg", QUERY_AVG}, {"count", QUERY_COUNT}, {"same", QUERY_SAME},
+    {"sum", QUERY_SUM},     {"max", QUERY_MAX},   {"min", QUERY_MIN}, {"avg", QUERY_AVG},
+    {"count", QUERY_COUNT}, {"same", QUERY_SAME}, {"any", QUERY_ANY},
 };
 
 static int parse_aggregate(const char *part, const struct item *item, size_t open,
@@ -205,7 +183,7 @@ static int parse_aggregate(const char *part, const struct item *item, size_t ope
         }
     }
     return query_fail(error, part, item->at, open,
-                      "'%.*s' is no way to combine rows: sum, max, min, avg, count or same",
+                      "'%.*s' is no way to combine rows: sum, max, min, avg, count, same or any",
                       shown(open), item->text);
 }
 
@@ -286,6 +264,8 @@ static int parse_by(struct query *q, const char *by, struct query_error *error)
         if (combined)
             return query_fail(error, "by", item.at, item.len,
                               "rows are grouped by plain columns, not by what combines them");
+        if (output.o.kind == QUERY_POINTS)
+            return query_fail(error, "by", item.at, item.len, "a series makes no groups");
         if (find_output(q, item.text, item.len))
             continue;
         if (q->n_outputs == QUERY_BY_MAX)
@@ -352,7 +332,7 @@ static int parse_sort(struct query *q, const char *sort, struct query_error *err
                               QUERY_OUTPUTS_MAX);
         q->sorts[q->n_sorts++] = (struct sort_key){
             .output = (size_t)(known - q->outputs),
-            .descending = sign ? sign == '-' : known->o.kind != QUERY_TEXT,
+            .descending = sign ? sign == '-' : !kind_is_text(known->o.kind),
         };
     }
     return 0;
@@ -362,7 +342,7 @@ static int parse_sort(struct query *q, const char *sort, struct query_error *err
 static void sort_groups(struct query *q)
 {
     for (size_t i = q->n_by; i < q->n_shown && !q->n_sorts; i++)
-        if (q->outputs[i].o.kind != QUERY_TEXT)
+        if (!kind_is_text(q->outputs[i].o.kind) && q->outputs[i].o.kind != QUERY_POINTS)
             q->sorts[q->n_sorts++] = (struct sort_key){.output = i, .descending = true};
 }
 
@@ -475,20 +455,20 @@ const struct query_table *query_table_of(const struct query *query)
     return query->table;
 }
 
-bool query_has_flags(const struct query *query, unsigned flags)
+unsigned query_needs(const struct query *query)
 {
-    for (size_t i = 0; i < query->n_outputs; i++) {
-        const struct query_column *column = query->outputs[i].field.column;
-        if (column && column->flags & flags)
-            return true;
-    }
+    unsigned needs = query->table->needs;
+    for (size_t i = 0; i < query->n_outputs; i++)
+        if (query->outputs[i].field.column)
+            needs |= query->outputs[i].field.column->needs;
     for (size_t i = 0; i < query->where.n; i++) {
         const struct node *node = &query->where.nodes[i];
-        if (node->op >= NODE_EQ && ((node->field.column && node->field.column->flags & flags) ||
-                                    (node->other.column && node->other.column->flags & flags)))
-            return true;
+        if (node->field.column)
+            needs |= node->field.column->needs;
+        if (node->other.column)
+            needs |= node->other.column->needs;
     }
-    return false;
+    return needs;
 }
 
 size_t query_outputs(const struct query *query)

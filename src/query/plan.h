@@ -3,6 +3,12 @@
 
 #include "query/query.h"
 
+/* Texts, a stack among them; other kinds are figures or lists of them. */
+static inline bool kind_is_text(enum query_kind kind)
+{
+    return kind == QUERY_TEXT || kind == QUERY_FRAMES;
+}
+
 struct output {
     struct query_output o; /* first */
     struct query_field field;

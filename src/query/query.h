@@ -32,6 +32,8 @@
 
 struct buffer;
 struct cgroups;
+struct events_world;
+struct history_world;
 struct host;
 struct json;
 struct leaks;
@@ -46,6 +48,7 @@ enum {
     QUERY_NODES_MAX = 256,    /* comparisons and operators of an expression */
     QUERY_DEPTH_MAX = 48,     /* parentheses in parentheses */
     QUERY_ROWS_MAX = 1000000, /* default of what a result holds; the rest is counted */
+    QUERY_TABLES_MAX = 48,
     QUERY_ERROR_TEXT_MAX = 512,
 };
 
@@ -84,13 +87,18 @@ void query_freep(struct query **query);
 int query_error_print(const struct query_error *error, const struct query_spec *spec,
                       struct buffer *out);
 
+/* Tables of this folder are there from the start. A program adds those that live beside their source (history,
+ * profile ...) when it starts, before it makes threads or queries: 0; -EEXIST for a name that is taken; -ENOSPC. The
+ * table must stay. */
+int query_table_register(const struct query_table *table);
+
 /* All tables, ended by NULL, the default first; one by its name, or NULL. */
 const struct query_table *const *query_tables(void);
 const struct query_table *query_table_find(const char *name);
 const struct query_table *query_table_of(const struct query *query);
 
-/* Does any part of the question name a column with one of these flags (enum query_column_flags)? */
-bool query_has_flags(const struct query *query, unsigned flags);
+/* What has to be in the world for this question: enum query_needs of its table and of all columns that it names. */
+unsigned query_needs(const struct query *query);
 
 /* Does it ask for rows that are not usual, too? See query_table.unusual_by. */
 bool query_asks_unusual(const struct query *query);
@@ -164,6 +172,9 @@ struct query_world {
     const struct leaks *leaks;     /* of the table leaks; NULL: nobody has watched */
     const struct host *host;       /* refreshed by the caller; NULL: no rows of host and system */
     const struct cgroups *cgroups; /* a whole look; NULL: no rows of cgroups */
+    /* Of tables that live beside their source, which alone knows what is in there. NULL: no rows. */
+    struct history_world *history;
+    struct events_world *events;
 
     /* Who asks: see query_may_see(). A command that reads the files itself sees all that it can read. */
     bool sees_all;

@@ -202,7 +202,7 @@ static int grow_rows(struct query_result *result)
 static int copy_texts(const struct query *q, struct cell *cells, struct arena *texts)
 {
     for (size_t o = 0; o < q->n_outputs; o++) {
-        if (!cell_is_text(&q->outputs[o]) || !(cells[o].state & QUERY_KNOWN))
+        if (!cell_is_apart(&q->outputs[o]) || !(cells[o].state & QUERY_KNOWN))
             continue;
         cells[o].text = arena_text(texts, cells[o].text, cells[o].len);
         if (!cells[o].text)
@@ -453,19 +453,19 @@ static int add_grouped(struct query_result *result, const struct query_world *wo
 }
 
 /* The same as cell_of_value(), for most cells there are, and with a copy of the text. */
-static int cell_of_plain(struct query_result *result, struct query_value *value, bool text,
-                         struct cell *ret)
+static int cell_of_plain(struct query_result *result, struct query_value *value,
+                         const struct output *output, struct cell *ret)
 {
     bool known = value->state & QUERY_KNOWN;
     ret->per = 0;
     ret->len = 0;
     ret->state = value->state;
     ret->marks = value->marks;
-    if (!known || !text) {
+    if (!known || !cell_is_apart(output)) {
         ret->number = known ? value->number : 0;
         return 0;
     }
-    if (clean_text(result, value) < 0)
+    if (cell_is_text(output) && clean_text(result, value) < 0)
         return -ENOMEM;
     ret->len = value->len;
     ret->text = arena_text(&result->texts, value->text, value->len);
@@ -487,7 +487,7 @@ static int add_single(struct query_result *result, const struct query_world *wor
         value_of(q, output, world, row, &value);
         if (!output->plain)
             cell_of_value(output, &value, false, &cells[o]);
-        else if (cell_of_plain(result, &value, cell_is_text(output), &cells[o]) < 0)
+        else if (cell_of_plain(result, &value, output, &cells[o]) < 0)
             return -ENOMEM;
     }
     return row_end(result);

@@ -8,11 +8,11 @@
  * a cell has one form only for one meaning, so that results do not depend on the order of rows. */
 struct cell {
     union {
-        uint64_t number;
-        const char *text; /* in the result's arena, ended by NUL */
+        uint64_t number;  /* RATE: an int64_t */
+        const char *text; /* in the result's arena, ended by NUL; or struct query_point */
     };
     uint64_t per; /* PERCENT: the whole; AVG: how many; else 0 */
-    uint32_t len; /* of text */
+    uint32_t len; /* of text, or of points in bytes */
     uint8_t state, marks;
 };
 
@@ -39,8 +39,26 @@ struct query_result {
 /* cell.c */
 static inline bool cell_is_text(const struct output *output)
 {
-    return output->o.kind == QUERY_TEXT;
+    return kind_is_text(output->o.kind);
 }
+static inline bool cell_is_points(const struct output *output)
+{
+    return output->o.kind == QUERY_POINTS;
+}
+/* Its value lies apart, at `text`, `len` bytes long. */
+static inline bool cell_is_apart(const struct output *output)
+{
+    return cell_is_text(output) || cell_is_points(output);
+}
+static inline bool cell_is_signed(const struct output *output)
+{
+    return output->o.kind == QUERY_RATE;
+}
+/* points.c: merge those of `in` into `cell` by their times. -ENOMEM. */
+int points_fold(enum query_aggregate aggregate, struct cell *cell, const struct cell *in,
+                struct arena *arena);
+/* Strictly in the order of time, and not too many. */
+bool points_valid(const char *bytes, size_t len);
 /* A value of one row as a cell; its text stays where it is. */
 void cell_of_value(const struct output *output, const struct query_value *value, bool grouped,
                    struct cell *ret);

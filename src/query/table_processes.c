@@ -352,6 +352,7 @@ const struct query_table query_table_processes = {
     .name = "processes",
     .help = "one row for each process that keeps a book",
     .columns = columns,
+    .needs = QUERY_NEEDS_BOOKS | QUERY_NEEDS_FACTS,
     .show = "pid,user,program,age,device,heap,pinned,blocks,rss,state",
     .show_by = "count,device,heap,pinned,blocks,rss",
     .sort = "-device,-rss,+pid",
