@@ -132,9 +132,9 @@ static const struct command_section sections[] = {
 static int ask(const struct query_values *v, const struct query *query, struct world *world,
                struct query_result *result)
 {
-    struct world_options options = {
+    struct world_options how = {
         .dir = v->dir, .state = v->state, .repeated = v->watch, .selective = v->where};
-    return world_ask(world, &options, query, result);
+    return world_ask(world, &how, query, result);
 }
 
 static struct query_style style_of(const struct query_values *v)

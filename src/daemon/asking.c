@@ -18,13 +18,9 @@
 #include "query/exit_file.h"
 #include "query/query.h"
 
-enum { PARTS = 5 }; /* of a spec, apart from the limit */
-
-/* A question that is kept: its words, and what became of them. */
+/* A question that is kept, and what became of it. */
 struct kept {
     struct asked asked;
-    char *words[PARTS];
-    uint64_t limit;
     uint64_t used; /* number of the question that used it last; 0: a free place */
 };
 
@@ -45,61 +41,43 @@ static void kept_release(struct kept *kept)
 {
     query_result_free(kept->asked.result);
     query_free(kept->asked.query);
-    for (size_t i = 0; i < PARTS; i++)
-        free(kept->words[i]);
     *kept = (struct kept){0};
 }
 
-static void words_of(const struct query_spec *spec, const char *ret_words[PARTS])
+static bool same_words(const char *a, const char *b)
 {
-    const char *words[PARTS] = {spec->table, spec->by, spec->where, spec->show, spec->sort};
-    for (size_t i = 0; i < PARTS; i++)
-        ret_words[i] = words[i] ? words[i] : "";
+    return strcmp(a ? a : "", b) == 0;
 }
 
-static bool is_same(const struct kept *kept, const char *const words[PARTS], uint64_t limit)
+static bool is_same(const struct kept *kept, const struct query_spec *spec, const char *table)
 {
-    if (!kept->used || kept->limit != limit)
+    if (!kept->used)
         return false;
-    for (size_t i = 0; i < PARTS; i++)
-        if (strcmp(kept->words[i], words[i]) != 0)
-            return false;
-    return true;
-}
-
-static int kept_fill(struct kept *kept, const struct query_spec *spec,
-                     const char *const words[PARTS], struct query_error *error)
-{
-    int r = query_new(spec, &kept->asked.query, error);
-    for (size_t i = 0; i < PARTS && r >= 0; i++) {
-        kept->words[i] = strdup(words[i]);
-        r = kept->words[i] ? 0 : -ENOMEM;
-    }
-    kept->limit = spec->limit;
-    if (r < 0)
-        kept_release(kept);
-    return r;
+    const struct query_spec *own = query_spec_of(kept->asked.query);
+    return strcmp(own->table, table) == 0 && own->limit == spec->limit &&
+           own->others == spec->others && own->lenient == spec->lenient &&
+           same_words(spec->by, own->by) && same_words(spec->where, own->where) &&
+           same_words(spec->show, own->show) && same_words(spec->sort, own->sort);
 }
 
 int asking_prepare(struct asking *asking, const struct query_spec *asked, struct asked **ret_asked,
                    struct query_error *ret_error)
 {
     struct query_spec spec = *asked;
-    const char *words[PARTS];
+    const char *table = spec.table && *spec.table ? spec.table : query_tables()[0]->name;
     if (!spec.limit || spec.limit > ASKING_ROWS_MAX)
         spec.limit = ASKING_ROWS_MAX;
-    words_of(&spec, words);
     struct kept *kept = NULL, *oldest = &asking->kept[0];
     for (size_t i = 0; i < ASKING_KEPT && !kept; i++) {
         struct kept *k = &asking->kept[i];
-        if (is_same(k, words, spec.limit))
+        if (is_same(k, &spec, table))
             kept = k;
         if (k->used < oldest->used)
             oldest = k;
     }
     if (!kept) { /* one that makes no sense pushes nobody out */
         struct kept fresh = {0};
-        int r = kept_fill(&fresh, &spec, words, ret_error);
+        int r = query_new(&spec, &fresh.asked.query, ret_error);
         if (r < 0)
             return r;
         kept_release(oldest);

@@ -447,9 +447,37 @@ static void put_head(struct json *json, const struct query *q)
     json_array_begin(json);
 }
 
+static void put_others(struct json *json, const struct query_result *result)
+{
+    const struct query *q = result->query;
+    json_key(json, "others");
+    json_object_begin(json);
+    json_field_u64(json, "rows", query_result_others(result));
+    for (size_t c = 0; c < q->n_shown; c++) {
+        struct query_value value = query_result_other(result, c);
+        json_key(json, q->outputs[c].o.name);
+        query_value_json(json, q->outputs[c].o.kind, &value);
+    }
+    json_object_end(json);
+}
+
+static void put_missing(struct json *json, const struct query_result *result)
+{
+    json_key(json, "missing");
+    json_array_begin(json);
+    for (size_t c = 0; c < result->query->n_shown; c++)
+        if (query_result_missing(result, c))
+            json_string(json, result->query->outputs[c].o.name);
+    json_array_end(json);
+}
+
 static void put_tail(struct json *json, const struct query_result *result)
 {
+    if (query_result_others(result))
+        put_others(json, result);
     json_field_u64(json, "matched", query_result_matched(result));
+    if (result->missing)
+        put_missing(json, result);
     if (result->left_out)
         json_field_u64(json, "left_out", result->left_out);
     if (result->incomplete)

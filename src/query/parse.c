@@ -282,6 +282,20 @@ static int parse_by(struct query *q, const char *by, struct query_error *error)
     return 0;
 }
 
+/* A well-formed item whose column the table does not have. */
+static bool names_unknown(const struct query_table *table, const struct item *item)
+{
+    const char *open = memchr(item->text, '(', item->len);
+    size_t head = open ? (size_t)(open - item->text) + 1 : 0;
+    struct query_field field;
+    struct query_error ignored;
+    if (item->len == 0 || item->len >= QUERY_NAME_MAX ||
+        (open && item->text[item->len - 1] != ')'))
+        return false;
+    size_t len = item->len - head - (open ? 1 : 0);
+    return query_field_find(table, "show", 0, item->text + head, len, &field, &ignored) < 0;
+}
+
 static int parse_show(struct query *q, const char *show, struct query_error *error)
 {
     size_t pos = 0;
@@ -290,6 +304,8 @@ static int parse_show(struct query *q, const char *show, struct query_error *err
         struct output output;
         bool combined;
         int r = parse_output(q->table, "show", &item, &output, &combined, error);
+        if (r < 0 && q->spec.lenient && names_unknown(q->table, &item))
+            continue;
         if (r < 0)
             return r;
         q->grouped |= combined;
@@ -300,6 +316,9 @@ static int parse_show(struct query *q, const char *show, struct query_error *err
             return r;
     }
     q->n_shown = q->n_outputs;
+    if (q->n_shown == 0)
+        return query_fail(error, "show", 0, strlen(show), "the table %s has none of these columns",
+                          q->table->name);
     return 0;
 }
 
@@ -391,6 +410,32 @@ static int check_lengths(const struct query_spec *spec, struct query_error *erro
 
 /* ---- a query ---- */
 
+static int keep_spec(struct query *q, const struct query_spec *spec)
+{
+    const char *const texts[PARTS] = {q->table->name, spec->by, spec->where, spec->show,
+                                      spec->sort};
+    const char *words[PARTS];
+    size_t size = 0;
+    for (size_t i = 0; i < PARTS; i++)
+        size += (texts[i] ? strlen(texts[i]) : 0) + 1;
+    char *to = q->words = malloc(size);
+    if (!to)
+        return -ENOMEM;
+    for (size_t i = 0; i < PARTS; i++) {
+        words[i] = to;
+        to = stpcpy(to, texts[i] ? texts[i] : "") + 1;
+    }
+    q->spec = (struct query_spec){.table = words[0],
+                                  .by = words[1],
+                                  .where = words[2],
+                                  .show = words[3],
+                                  .sort = words[4],
+                                  .limit = spec->limit,
+                                  .others = spec->others,
+                                  .lenient = spec->lenient};
+    return 0;
+}
+
 int query_new_over(const struct query_table *table, const struct query_spec *spec,
                    struct query **ret_query, struct query_error *ret_error)
 {
@@ -403,6 +448,8 @@ int query_new_over(const struct query_table *table, const struct query_spec *spe
     q->table = table;
     q->limit = spec->limit;
     int r = check_lengths(spec, ret_error);
+    if (r == 0)
+        r = keep_spec(q, spec);
     if (r == 0)
         r = parse_by(q, spec->by, ret_error);
     if (r == 0)
@@ -442,6 +489,7 @@ void query_free(struct query *query)
     if (!query)
         return;
     expression_release(&query->where);
+    free(query->words);
     free(query);
 }
 
@@ -453,6 +501,11 @@ void query_freep(struct query **query)
 const struct query_table *query_table_of(const struct query *query)
 {
     return query->table;
+}
+
+const struct query_spec *query_spec_of(const struct query *query)
+{
+    return &query->spec;
 }
 
 unsigned query_needs(const struct query *query)

@@ -58,6 +58,8 @@ struct expression {
 
 struct query {
     const struct query_table *table;
+    struct query_spec spec; /* as asked, never NULL; in `words` */
+    char *words;
     bool grouped;
     bool unusual; /* also rows that are not usual: see query_table.usual */
     uint64_t limit;

@@ -31,6 +31,15 @@ struct query_result {
     uint32_t *order; /* as of finish */
     size_t n_order;
 
+    /* With spec.others: the rows that a limit dropped, added up; NULL: none was. Texts in `others_texts`. */
+    struct cell *others;
+    struct arena others_texts;
+    struct cell *tail; /* as of finish: the same with the rows past the limit; or NULL */
+    uint64_t n_tail;   /* how many rows it stands for */
+
+    struct query_origin origin;
+    bool has_origin;
+    uint64_t missing;  /* bits of outputs that some part lacked */
     uint64_t pruned;   /* rows without groups that a limit made us drop */
     uint64_t left_out; /* past rows_max */
     bool incomplete;
@@ -74,8 +83,10 @@ uint64_t cell_hash(const struct output *output, const struct cell *cell, uint64_
 bool cell_same(const struct output *output, const struct cell *a, const struct cell *b);
 void cell_value(const struct output *output, const struct cell *cell, struct query_value *ret);
 
-/* partial.c */
-#define PARTIAL_SCHEMA "memoir.partial/1"
-
 /* result.c: add a row, or what is known of a group, whose texts are elsewhere. */
 int result_add_cells(struct query_result *result, const struct cell *cells);
+/* Add rows that were dropped elsewhere; and where rows came from. */
+int result_add_others(struct query_result *result, const struct cell *cells);
+int result_finish_others(struct query_result *result, const uint32_t *order, size_t n);
+void result_release_others(struct query_result *result);
+void result_add_origin(struct query_result *result, const struct query_origin *origin);
