@@ -289,8 +289,7 @@ static bool names_unknown(const struct query_table *table, const struct item *it
     size_t head = open ? (size_t)(open - item->text) + 1 : 0;
     struct query_field field;
     struct query_error ignored;
-    if (item->len == 0 || item->len >= QUERY_NAME_MAX ||
-        (open && item->text[item->len - 1] != ')'))
+    if (item->len == 0 || item->len >= QUERY_NAME_MAX || (open && item->text[item->len - 1] != ')'))
         return false;
     size_t len = item->len - head - (open ? 1 : 0);
     return query_field_find(table, "show", 0, item->text + head, len, &field, &ignored) < 0;
