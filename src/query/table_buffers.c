@@ -91,7 +91,7 @@ static void name_frame(struct query_book *book, uint64_t frame, struct buffer *o
         .build_id = module->build_id,
         .build_id_len = module->build_id_len,
         .offset = offset,
-        .pid = p->state == LEDGER_RUNNING && (p->valid & LEDGER_HAS_PID) ? p->pid : 0,
+        .pid = ledger_process_reachable(p) ? p->pid : 0,
         .started_ns = p->valid & LEDGER_HAS_START ? p->start_realtime_ns : 0,
     };
     if (!world->site_name || !world->site_name(&code, out, world->context))

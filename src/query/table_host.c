@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "ledger/host.h"
+#include "ledger/host_books.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
 #include "query/table_process.h"
@@ -352,50 +353,6 @@ static const struct query_column columns[] = {
 
 /* ---- joining ---- */
 
-static int by_pid(const void *a, const void *b)
-{
-    const struct ledger_process *x = *(struct ledger_process *const *)a;
-    const struct ledger_process *y = *(struct ledger_process *const *)b;
-    if (x->pid != y->pid)
-        return x->pid < y->pid ? -1 : 1;
-    return (x->state > y->state) - (x->state < y->state); /* who runs first */
-}
-
-/* Those of our machine that live, by pid. */
-static int books_collect(const struct ledger *ledger, struct ledger_process ***ret_books,
-                         size_t *ret_n)
-{
-    size_t n = 0, kept = 0;
-    struct ledger_process *const *all = ledger ? ledger_processes(ledger, &n) : NULL;
-    struct ledger_process **books = n ? malloc(n * sizeof(*books)) : NULL;
-    if (n && !books)
-        return -ENOMEM;
-    for (size_t i = 0; i < n; i++) {
-        bool lives = all[i]->state == LEDGER_RUNNING || all[i]->state == LEDGER_STOPPED ||
-                     all[i]->state == LEDGER_CLOSED || all[i]->state == LEDGER_UNKNOWN;
-        if (lives && all[i]->valid & LEDGER_HAS_PID && !all[i]->host[0])
-            books[kept++] = all[i];
-    }
-    if (kept)
-        qsort(books, kept, sizeof(*books), by_pid);
-    *ret_books = books;
-    *ret_n = kept;
-    return 0;
-}
-
-/* Both are sorted: `at` goes along. */
-static const struct ledger_process *book_of(const struct host_process *p,
-                                            struct ledger_process *const *books, size_t n,
-                                            size_t *at)
-{
-    while (*at < n && books[*at]->pid < p->pid)
-        (*at)++;
-    for (size_t i = *at; i < n && books[i]->pid == p->pid; i++)
-        if (books[i]->start_ticks == 0 || proc_same_start(books[i]->start_ticks, p->start_ticks))
-            return books[i];
-    return NULL;
-}
-
 /* A row lies anywhere: its figures come into the cache while rows before it are looked at. */
 static void prefetch_process(const struct host_process *p)
 {
@@ -407,17 +364,19 @@ static int scan_host(struct query_scan *scan)
 {
     enum { AHEAD = 4 };
     static const struct ledger_process no_book = {.exe = (char *)"", .command = (char *)""};
-    size_t n = 0, n_books = 0, at = 0;
-    struct ledger_process **books = NULL;
-    struct host_process *const *rows =
-        scan->world->host ? host_processes(scan->world->host, &n) : NULL;
-    int r = books_collect(scan->world->ledger, &books, &n_books);
+    const struct ledger_process **books;
+    size_t n;
+    if (!scan->world->host)
+        return 0;
+    struct host_process *const *rows = host_processes(scan->world->host, &n);
+    int r = host_books_join(scan->world->host, scan->world->ledger, &books);
+    if (r < 0)
+        return r;
     for (size_t i = 0; i < n && r == 0; i++) {
         if (i + AHEAD < n)
             prefetch_process(rows[i + AHEAD]);
-        const struct ledger_process *book = book_of(rows[i], books, n_books, &at);
-        r = scan->each(scan,
-                       &(struct query_row){.process = book ? book : &no_book, .host = rows[i]});
+        r = scan->each(
+            scan, &(struct query_row){.process = books[i] ? books[i] : &no_book, .host = rows[i]});
     }
     free(books);
     return r;

@@ -91,8 +91,7 @@ bool process_owner(const struct query_row *row, uint32_t *ret_uid)
 
 bool process_lives(const struct query_row *row)
 {
-    enum ledger_state state = row->process->state;
-    return state != LEDGER_EXITED && state != LEDGER_REPLACED && state != LEDGER_CLOSED;
+    return ledger_process_holds(row->process);
 }
 
 /* ---- since when ---- */
