@@ -207,7 +207,7 @@ static void rows_json(struct http_call *call, struct daemon *daemon, const char 
     int r = asking_prepare(daemon->asking,
                            &(struct query_spec){.table = table,
                                                 .where = where,
-                                                .show = "device,ordinal,device_name,space,bytes,"
+                                                .show = "device,device_id,ordinal,device_name,space,bytes,"
                                                         "blocks,peak,allocated,freed,capacity,"
                                                         "percent,inherited,source"},
                            &asked, &error);

@@ -431,6 +431,11 @@ int read_history(const char *path, const struct read_query *query, struct read_r
         r = read_select(&reading);
     if (r == 0)
         r = prepare_statements(&reading);
+    int64_t known = 0;
+    if (r == 0 && query->pid)
+        r = number(reading.db, "SELECT count(*) FROM process WHERE pid=? LIMIT 1", query->pid, 0,
+                   &known);
+    r = r > 0 ? 0 : r;
     uint64_t step_s = query->step_s;
     if (r == 0)
         r = step_choose(&reading, &spans, &step_s);
@@ -445,6 +450,7 @@ int read_history(const char *path, const struct read_query *query, struct read_r
     if (r < 0)
         return r;
     result->oldest_s = spans_oldest(&spans);
+    result->pid_known = known > 0;
     drop_empty(result);
     *ret_result = *result;
     *result = (struct read_result){0};

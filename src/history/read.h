@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "history/tier.h"
+#include "ledger/ledger.h"
 
 enum {
     READ_STEPS_MAX = 200000,
@@ -37,6 +38,9 @@ struct read_query {
     bool by_uid;
     uint32_t uid;
     const char *device; /* NULL: all; "host", or a device's number, name, uid or bus address */
+    const char
+        *device_id;   /* NULL: all; else the one device of this identity (ledger_device_id()) */
+    const char *node; /* name of this machine, for identities; NULL: "" */
     bool by_space;
     uint32_t space; /* enum memoir_space; 0: the resident size, or with */
     bool pss;       /* the proportional one */
@@ -60,6 +64,7 @@ struct read_line {
     uint32_t kind;
     int32_t ordinal;
     char device[64], device_uid[64], bus[32];
+    char device_node[64]; /* another machine's, or "" */
     enum { READ_ACCOUNT, READ_PSS, READ_SYSTEM, READ_PRESSURE } what;
     /* enum memoir_space; 0: the resident size, or blocks of all spaces; or, of the machine, enum
      * history_system or history_pressure */
@@ -79,11 +84,16 @@ struct read_result {
     size_t n_lines;
     struct read_point *points; /* of all lines */
     uint64_t oldest_s;         /* of all that is in the file; 0: nothing */
+    bool pid_known;            /* the file has a process of the PID asked for, at whatever time */
     uint64_t damaged;          /* chunks that made no sense, left out */
 };
 
 /* The shortest step of a usual length (1 s, 2 s, 5 s, 10 s ...) that cuts a range into at most `points` steps. */
 uint64_t read_step(uint64_t range_s, uint64_t points);
+
+/* The identity of the device of a line that is on one; `node` is the name of this machine. Returns `text`. */
+char *read_line_device_id(const struct read_line *line, const char *node,
+                          char text[static LEDGER_DEVICE_ID_MAX]);
 
 /* What a line is of, in one word: "rss", "pss", "heap", "available", "pressure"; blocks of all spaces are "all". */
 const char *read_line_word(const struct read_line *line, bool blocks);

@@ -74,9 +74,20 @@ static bool asks_for_processes(const struct read_query *q)
 
 static bool device_matches(const struct read_query *q, sqlite3_stmt *s)
 {
+    bool host = sqlite3_column_int64(s, COLUMN_DEVICE) == 0;
+    if (q->device_id) {
+        char id[LEDGER_DEVICE_ID_MAX];
+        const char *node = text(s, COLUMN_DEVICE_NODE);
+        ledger_device_id(id, text(s, COLUMN_DEVICE_UID), text(s, COLUMN_BUS),
+                         sqlite3_column_int(s, COLUMN_ORDINAL), text(s, COLUMN_NAME),
+                         *node     ? node
+                         : q->node ? q->node
+                                   : "");
+        if (host || strcmp(id, q->device_id) != 0)
+            return false;
+    }
     if (!q->device)
         return true;
-    bool host = sqlite3_column_int64(s, COLUMN_DEVICE) == 0;
     if (host || strcasecmp(q->device, "host") == 0)
         return host && strcasecmp(q->device, "host") == 0;
     char ordinal[16];
@@ -130,6 +141,7 @@ static void candidate_fill(struct candidate *c, const struct read_query *q, sqli
         copy(line->device_uid, sizeof(line->device_uid), text(s, COLUMN_DEVICE_UID));
         copy(line->bus, sizeof(line->bus), text(s, COLUMN_BUS));
         copy(line->node, sizeof(line->node), text(s, COLUMN_DEVICE_NODE));
+        copy(line->device_node, sizeof(line->device_node), text(s, COLUMN_DEVICE_NODE));
     }
     if (q->by == READ_BY_PROCESS) {
         line->pid = sqlite3_column_int64(s, COLUMN_PID);

@@ -1,7 +1,6 @@
 /* Names of lines, as all surfaces print them. See read.h. */
 #include "history/read.h"
 #include "ledger/host.h"
-#include "ledger/ledger.h"
 
 static const char *system_word(uint32_t number)
 {
@@ -15,6 +14,13 @@ static const char *system_word(uint32_t number)
         return words[number] ? words[number] : "other";
     number -= HISTORY_SYSTEM_PARTS;
     return number < HOST_PARTS ? host_part_name((enum host_part)number) : "other";
+}
+
+char *read_line_device_id(const struct read_line *line, const char *node,
+                          char text[static LEDGER_DEVICE_ID_MAX])
+{
+    return ledger_device_id(text, line->device_uid, line->bus, line->ordinal, line->device,
+                            line->device_node[0] ? line->device_node : node);
 }
 
 const char *read_line_word(const struct read_line *line, bool blocks)
