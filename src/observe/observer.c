@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/accountable.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -198,7 +199,7 @@ static void failure_ask(struct observer *o, struct observed *p)
 /* At once, or at a later tick. */
 static void libraries_look(struct observer *o, struct observed *p)
 {
-    struct look *look = &o->looks[observed_uid(p) % LOOK_USERS];
+    struct look *look = &o->looks[accountable_uid(observed_uid(p)) % LOOK_USERS];
     uint64_t now = clock_monotonic_ns();
     int64_t earned = (int64_t)((now - look->since_ns) / LOOK_PART);
     look->credit_ns = look->since_ns == 0 || look->credit_ns + earned > LOOK_CREDIT_NS
