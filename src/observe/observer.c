@@ -425,7 +425,7 @@ int observer_trace(struct observer *o, pid_t pid, char why[static KERNEL_WHY_MAX
     targets_of(pid, on_library, o);
     long per_s = sysconf(_SC_CLK_TCK);
     r = kernel_process_add(o->kernel, pid, stat.start_ticks * (1000000000 / (uint64_t)per_s),
-                           ids.effective_uid);
+                           proc_ids_are(&ids, ids.real_uid) ? ids.real_uid : 0);
     if (r < 0)
         snprintf(why, KERNEL_WHY_MAX, "cannot trace process %d: %s", (int)pid, strerror(-r));
     return r;
