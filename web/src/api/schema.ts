@@ -537,7 +537,10 @@ export interface History {
     name: string
     kind: Kind
     ordinal?: number
+    /** its name */
     device?: string
+    /** its identity, as the table devices has it */
+    device_id?: string
     space?: string
     capacity?: number
     /** at the end of each step; null: nothing was recorded in it */
@@ -882,7 +885,7 @@ export interface Routes {
       what: "process" | "system" | "device" | "space"
       pid?: number
       start?: number
-      ordinal?: number
+      device?: string
       from?: string
       to?: string
       points?: number
