@@ -7,7 +7,8 @@
 #include "ledger/leaks.h"
 #include "ledger/ledger.h"
 
-static struct ledger_process process = {.pid = 42, .valid = LEDGER_HAS_PID, .uid = 7, .name = "app"};
+static struct ledger_process process = {
+    .pid = 42, .valid = LEDGER_HAS_PID, .uid = 7, .name = "app"};
 static struct book_identity identity = {.st_dev = 1, .st_ino = 2};
 static struct ledger_book book = {.identity = &identity};
 static bool book_there = true;
@@ -26,10 +27,11 @@ static void tell(const struct leak_entry *entry, size_t row, void *context)
 static void look(struct leak_log *log, uint64_t now_ns, enum detect_verdict verdict, uint32_t site,
                  bool incomplete)
 {
+    static char frame[] = "/usr/lib/libapp.so+0x10";
     struct leak row = {.process = &process,
                        .book = &book,
                        .site = site,
-                       .frame = "/usr/lib/libapp.so+0x10",
+                       .frame = frame,
                        .result = {.verdict = verdict},
                        .live_bytes = now_ns * 100};
     struct leaks leaks = {.rows = &row, .n = 1, .incomplete = incomplete};
