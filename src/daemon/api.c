@@ -383,6 +383,7 @@ static const struct http_route routes[] = {
      .role = HTTP_READ,
      .where = HTTP_ON_LOOP,
      .fresh_ms = 900,
+     .may_miss = true,
      .answer = api_answer_history},
     {.method = "GET",
      .path = "/api/v1/events",

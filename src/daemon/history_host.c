@@ -27,8 +27,8 @@ struct history_host {
     size_t size;
 };
 
-/* What host_process.user_data says: it is in the picture by its book, or was noted the last time. */
-static char in_picture, noted;
+/* What host_process.user_data says: it is in the picture by its book, was in the last one, or was noted the last time. */
+static char in_picture, was_in_picture, noted;
 
 int history_host_new(struct hosts *hosts, struct history_host **ret_host)
 {
@@ -55,7 +55,10 @@ static void sizes_copy(const struct history_host *host, struct sample_process *t
 {
     to->has_rss = from->valid & HOST_HAS_MEMORY;
     to->rss_bytes = from->rss_bytes;
-    to->has_pss = to->has_rss && from->valid & HOST_HAS_PSS && from->pss_ns >= host->filled_ns;
+    uint64_t since_ns = host->filled_ns;
+    if (!from->user_data) /* not in the last picture: measured while it was too young for one */
+        since_ns -= HISTORY_HOST_PSS_S * NS_PER_S;
+    to->has_pss = to->has_rss && from->valid & HOST_HAS_PSS && from->pss_ns >= since_ns;
     to->pss_bytes = from->pss_bytes;
 }
 
@@ -205,7 +208,7 @@ void history_host_fill(struct history_host *host, struct sample *sample, size_t 
     struct host_process *const *rows = host_processes(table, &n);
     for (size_t i = 0; i < n; i++)
         if (rows[i]->user_data == &in_picture)
-            rows[i]->user_data = NULL;
+            rows[i]->user_data = &was_in_picture;
     fill_known(host, table, sample);
     fill_others(host, table, sample, processes_max, per_user_max);
     fill_system(table, sample);
