@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "daemon/clustering.h"
 #include "daemon/daemon.h"
 #include "daemon/driver_facts.h"
 #include "daemon/exit_watch.h"
@@ -290,6 +291,7 @@ int asking_run(struct asking *asking, struct asked *asked, const struct asking_v
                           .cgroups = cgroups,
                           .sees_all = viewer->sees_all,
                           .viewer_uid = viewer->uid,
+                          .node = clustering_node_name(daemon->clustering),
                           .user_name = user_name,
                           .context = asking,
                           .time_max_ns = ASKING_MS * NS_PER_MS,

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "daemon/daemon.h"
 #include "daemon/loop.h"
-#include "daemon/worker.h"
+#include "base/worker.h"
 #include "ledger/driver.h"
 #include "ledger/ledger.h"
 #include "nvml/facts.h"

@@ -16,7 +16,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "daemon/history_host.h"
-#include "daemon/worker.h"
+#include "base/worker.h"
 #include "history/recorder.h"
 #include "history/steady.h"
 

@@ -13,7 +13,7 @@
 #include "bpf/tasks.h"
 #include "daemon/cgroup_table.h"
 #include "daemon/commands.h"
-#include "daemon/worker.h"
+#include "base/worker.h"
 #include "ledger/host.h"
 #include "ledger/host_probe.h"
 

@@ -18,7 +18,7 @@ uint64_t native_query_wait(struct native_client *client)
                        who);
 }
 
-static void refuse_query(struct native_client *client, const struct query_error *wrong)
+void native_refuse_query(struct native_client *client, const struct query_error *wrong)
 {
     struct native_error error;
     native_error_set(&error, "bad-query", "%s", wrong->text);
@@ -31,7 +31,7 @@ static void refuse_query(struct native_client *client, const struct query_error 
 }
 
 /* An answer that the client could not be given whole is none. */
-static bool answer_fits(struct native_client *client)
+bool native_answer_fits(struct native_client *client)
 {
     struct native *native = client->native;
     struct native_error error;
@@ -71,7 +71,7 @@ void native_query(struct native_client *client)
     struct json json;
     int r = ask(client, &asked, &wrong);
     if (r < 0 && !asked && wrong.text[0]) {
-        refuse_query(client, &wrong);
+        native_refuse_query(client, &wrong);
         return;
     }
     if (r < 0) {
@@ -93,6 +93,6 @@ void native_query(struct native_client *client)
     asking_exits_json(native->daemon->asking, asked, &json);
     asking_done(asked);
     native->daemon->server->figures.queries++;
-    if (answer_fits(client))
+    if (native_answer_fits(client))
         native_answer_end(client, &json);
 }

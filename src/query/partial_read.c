@@ -55,7 +55,7 @@ static int get_object(const struct output *output, const json_t *value, struct c
 }
 
 /* Only what a result of ours can hold may enter one: the arithmetic relies on it. */
-static bool cell_fits(const struct query *q, const struct output *output, const struct cell *cell)
+bool cell_fits(const struct query *q, const struct output *output, const struct cell *cell)
 {
     bool known = cell->state & QUERY_KNOWN;
     bool fraction =

@@ -59,5 +59,8 @@ void cell_value(const struct output *output, const struct cell *cell, struct que
 /* partial.c */
 #define PARTIAL_SCHEMA "memoir.partial/1"
 
+/* partial_read.c: only what a result of ours can hold may enter one. */
+bool cell_fits(const struct query *q, const struct output *output, const struct cell *cell);
+
 /* result.c: add a row, or what is known of a group, whose texts are elsewhere. */
 int result_add_cells(struct query_result *result, const struct cell *cells);

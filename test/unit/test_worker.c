@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "check.h"
 #include "daemon/chores.h"
-#include "daemon/worker.h"
+#include "base/worker.h"
 
 enum { ROUNDS = 2000 };
 
