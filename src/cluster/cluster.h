@@ -98,7 +98,7 @@ struct cluster_wish {
  * done() is called once for it. */
 int cluster_ask(struct cluster *cluster, struct cluster_wish *wish, struct cluster_ask **ret_ask);
 
-/* The own part of the answer: bytes of query_wire_write(); NULL: why there is none. */
+/* The own part of the answer: bytes of query_partial_write(); NULL: why there is none. */
 void cluster_ask_self(struct cluster_ask *ask, const void *bytes, size_t len, const char *why);
 bool cluster_ask_wants_self(const struct cluster_ask *ask);
 

@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "query/query.h"
-#include "query/wire.h"
 
 struct gather {
     struct message_nonce nonce;
@@ -155,9 +154,9 @@ static bool take(struct gather *g, struct gather_node *node, const void *bytes, 
 {
     int r = 0;
     if (g->query)
-        r = query_wire_read(
+        r = query_partial_read_from(
             g->result, bytes, len,
-            &(struct query_wire_from){.node = node->label, .ret_lacks = &node->lacks});
+            &(struct query_partial_from){.node = node->label, .ret_missing = &node->lacks});
     if (r < 0)
         return reject(g, node,
                       r == -ENOMEM ? "no memory for its answer" : "its answer was invalid");

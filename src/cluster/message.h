@@ -48,7 +48,7 @@ struct message_hello {
 };
 
 enum message_what {
-    MESSAGE_QUERY = 1, /* body: five texts (query/wire.h) and the limit; the reply is a partial result */
+    MESSAGE_QUERY = 1, /* body: table, by, where, show and sort, each ended by NUL, limit, others; the reply is a partial result (query/partial.h) */
     MESSAGE_CALL,      /* body: method, path, arguments and body of an HTTP call; the reply is its answer */
 };
 

@@ -18,7 +18,6 @@
 #include "daemon/loop.h"
 #include "daemon/token.h"
 #include "daemon/users.h"
-#include "query/wire.h"
 
 enum { PROOF_VALID_S = 30 };
 
@@ -84,15 +83,28 @@ static void on_timer(void *context)
 
 /* ---- asking ---- */
 
+/* See MESSAGE_QUERY. */
+static int body_write(const struct query_spec *spec, struct buffer *out)
+{
+    const char *const words[CLUSTERING_WORDS] = {spec->table, spec->by, spec->where, spec->show,
+                                                 spec->sort};
+    for (size_t i = 0; i < CLUSTERING_WORDS; i++)
+        buffer_append(out, words[i] ? words[i] : "", words[i] ? strlen(words[i]) + 1 : 1);
+    varint_put(out, spec->limit);
+    varint_put(out, spec->others);
+    return out->error;
+}
+
 static int local_work(struct clustering *c, struct clustering_ask *ask, const struct buffer *words,
-                      uint64_t limit, const struct asking_viewer *viewer)
+                      const struct query_spec *spec, const struct asking_viewer *viewer)
 {
     struct clustering_work *work = calloc(1, sizeof(*work));
     const char *at = words->data;
     if (!work)
         return -ENOMEM;
     work->ask = ask;
-    work->limit = limit;
+    work->limit = spec->limit;
+    work->others = spec->others;
     work->viewer = *viewer;
     work->viewer.hasty = true;
     work->who = viewer->uid;
@@ -142,10 +154,9 @@ int clustering_query(struct clustering *c, const struct query_spec *spec, const 
     int r = query_new(&limited, &query, ret_error);
     if (r < 0)
         return r;
-    r = query_wire_spec(query, &limited, &body);
-    varint_put(&body, limited.limit);
+    r = body_write(&limited, &body);
     struct clustering_ask *ask = calloc(1, sizeof(*ask));
-    if (!ask || r < 0 || body.error ||
+    if (!ask || r < 0 ||
         (viewer->token && !(ask->token = strdup(viewer->token)))) {
         query_free(query);
         free(ask);
@@ -162,7 +173,7 @@ int clustering_query(struct clustering *c, const struct query_spec *spec, const 
     }
     LIST_INSERT_HEAD(&c->asks, ask, link);
     if (cluster_ask_wants_self(ask->out)) {
-        r = local_work(c, ask, &body, limited.limit, &viewer->local);
+        r = local_work(c, ask, &body, &limited, &viewer->local);
         if (r < 0)
             cluster_ask_self(ask->out, NULL, 0, "out of memory");
         else

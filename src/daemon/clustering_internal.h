@@ -26,6 +26,7 @@ struct clustering_work {
     struct cluster_question *question;
     char *words[CLUSTERING_WORDS];
     uint64_t limit;
+    bool others;
     struct asking_viewer viewer;
     struct turn turn;
     uint32_t who; /* shares turns */

@@ -11,11 +11,8 @@
 #include "daemon/daemon.h"
 #include "daemon/loop.h"
 #include "daemon/server.h"
-#include "query/wire.h"
 
 enum { AGAIN_MS = 2 };
-
-static const char *const part_names[CLUSTERING_WORDS] = {"table", "by", "where", "show", "sort"};
 
 void clustering_work_free(struct clustering *c, struct clustering_work *work)
 {
@@ -24,43 +21,6 @@ void clustering_work_free(struct clustering *c, struct clustering_work *work)
     for (size_t i = 0; i < CLUSTERING_WORDS; i++)
         free(work->words[i]);
     free(work);
-}
-
-/* ---- columns that this version does not have ---- */
-
-/* Cut the item of a list "a,b,c" that byte `at` belongs to. False: nothing would be left. */
-static bool item_cut(char *list, size_t at)
-{
-    size_t len = strlen(list), begin = at < len ? at : len, end = begin;
-    while (begin > 0 && list[begin - 1] != ',')
-        begin--;
-    while (end < len && list[end] != ',')
-        end++;
-    if (begin == 0 && end == len)
-        return false;
-    if (end < len)
-        end++; /* the comma behind it, or, at the end, the one before */
-    else
-        begin--;
-    memmove(list + begin, list + end, len - end + 1);
-    return true;
-}
-
-/* Another version asks: leave out a column of `show` or `sort` that is not known here. The reply names the
- * columns that it has, so the asker sees what is missing. Anything else decides which rows there are. */
-static bool leave_out(struct clustering_work *work, const struct query_error *wrong)
-{
-    if (!work->question || !wrong->part)
-        return false;
-    for (size_t i = 3; i < CLUSTERING_WORDS; i++)
-        if (strcmp(wrong->part, part_names[i]) == 0) {
-            if (item_cut(work->words[i], wrong->at))
-                return true;
-            bool had = work->words[i][0];
-            work->words[i][0] = '\0';
-            return had && i == 4; /* a question without order is one, too */
-        }
-    return false;
 }
 
 /* ---- one question ---- */
@@ -81,20 +41,18 @@ static void finish(struct clustering *c, struct clustering_work *work, const cha
 static int prepare(struct clustering *c, struct clustering_work *work, struct asked **ret_asked,
                    struct query_error *wrong)
 {
-    int r;
-    do {
-        *wrong = (struct query_error){0};
-        struct query_spec spec = {
-            .table = work->words[0],
-            .by = work->words[1],
-            .where = work->words[2],
-            .show = work->words[3],
-            .sort = work->words[4],
-            .limit = work->limit,
-        };
-        r = asking_prepare(c->daemon->asking, &spec, ret_asked, wrong);
-    } while (r == -EINVAL && leave_out(work, wrong));
-    return r;
+    *wrong = (struct query_error){0};
+    struct query_spec spec = {
+        .table = work->words[0],
+        .by = work->words[1],
+        .where = work->words[2],
+        .show = work->words[3],
+        .sort = work->words[4],
+        .limit = work->limit,
+        .others = work->others,
+        .lenient = work->question != NULL,
+    };
+    return asking_prepare(c->daemon->asking, &spec, ret_asked, wrong);
 }
 
 /* How long it has to wait; 0: it is done, and freed. */
@@ -111,7 +69,7 @@ static uint64_t work_do(struct clustering *c, struct clustering_work *work)
     int r = prepare(c, work, &asked, &wrong);
     if (r == 0) {
         const struct query_table *table = query_table_of(asked->query);
-        uint64_t wait_ns = asking_wait(asking, table->name, &work->turn, work->who);
+        uint64_t wait_ns = asking_wait(asking, table, &work->turn, work->who);
         if (wait_ns > 0)
             return wait_ns;
         r = asking_run(asking, asked, &work->viewer);
@@ -120,7 +78,9 @@ static uint64_t work_do(struct clustering *c, struct clustering_work *work)
     }
     if (r == 0) {
         buffer_reset(&c->scratch);
-        r = query_wire_write(asked->result, &c->scratch);
+        r = query_result_trim(asked->result);
+        if (r == 0)
+            r = query_partial_write(asked->result, &c->scratch);
         asking_done(asked);
         c->daemon->server->figures.queries++;
     }
@@ -147,7 +107,7 @@ void clustering_work(struct clustering *c)
 
 /* ---- a question of another node ---- */
 
-/* Five texts, each ended by NUL, and the limit. */
+/* See MESSAGE_QUERY. */
 static int body_read(const struct message_ask *ask, struct clustering_work *work)
 {
     struct varint_reader in = varint_reader(ask->body, ask->body_len);
@@ -161,6 +121,7 @@ static int body_read(const struct message_ask *ask, struct clustering_work *work
         in.at = end + 1;
     }
     work->limit = varint_take(&in);
+    work->others = varint_take(&in) != 0;
     return in.bad ? -EBADMSG : 0;
 }
 

@@ -11,6 +11,7 @@
 #include "daemon/hosts.h"
 #include "history/sample.h"
 #include "ledger/host.h"
+#include "ledger/host_books.h"
 #include "ledger/proc.h"
 
 struct candidate {
@@ -69,11 +70,12 @@ static void fill_known(const struct host *table, struct sample *sample)
 {
     for (size_t i = 0; i < sample->n_processes; i++) {
         struct sample_process *p = &sample->processes[i];
-        struct host_process *row = p->pid_proved ? host_process_find(table, p->pid) : NULL;
-        if (row && proc_same_start(row->start_ticks, p->start_ticks)) {
+        struct host_process *row =
+            p->reachable ? host_process_of(table, p->pid, p->start_ticks) : NULL;
+        if (row) {
             sizes_copy(p, row);
             row->user_data = &in_picture;
-        } else if (p->pid_proved) {
+        } else if (p->reachable) {
             look_at(p); /* born since the last refresh */
         }
     }
@@ -141,7 +143,7 @@ static bool note(struct sample *sample, const struct host_process *p)
     process->start_ticks = p->start_ticks;
     process->began_ns = p->start_realtime_ns;
     process->pid = p->pid;
-    process->pid_proved = process->bookless = true;
+    process->reachable = process->bookless = true;
     process->uid = p->uid;
     memcpy(process->program, p->name, sizeof(process->program));
     sizes_copy(process, p);

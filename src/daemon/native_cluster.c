@@ -50,7 +50,7 @@ static void on_done(void *context, struct gather *gather)
         return;
     json_init(&json, &n->out);
     if (n->partial) {
-        query_partial_json(gather_result(gather), &json);
+        native_partial_json(gather_result(gather), n->out.limit, &json);
     } else {
         json_object_begin(&json);
         query_result_json(gather_result(gather), &json);

@@ -108,6 +108,10 @@ void native_query(struct native_client *client);
 /* The answer is too large for the client: it was told so. */
 struct query_error;
 bool native_answer_fits(struct native_client *client);
+
+/* A partial result as one JSON value. */
+struct query_result;
+void native_partial_json(const struct query_result *result, size_t size_max, struct json *json);
 void native_refuse_query(struct native_client *client, const struct query_error *wrong);
 
 /* How long the query at hand has to wait for its turn; 0: not at all. */
