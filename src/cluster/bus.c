@@ -25,7 +25,8 @@ struct bus {
     void *context;
     pthread_mutex_t lock; /* for what follows */
     pthread_cond_t less;
-    size_t calls_left; /* of libnats that are still to come: the end of each subscription and of all */
+    size_t
+        calls_left; /* of libnats that are still to come: the end of each subscription and of all */
     char why[BUS_WHY_MAX];
     char *urls; /* that `servers` points into */
     const char *servers[SERVERS_MAX];
@@ -258,6 +259,9 @@ int bus_open(const struct bus_options *options, struct bus **ret_bus,
         return 0;
     }
     const char *last = nats_GetLastError(NULL);
+    if (s == NATS_NO_SERVER) /* libnats does not tell what the server said */
+        last =
+            "the server refuses the connection: authorization failed, or TLS is wrong; its log says more";
     if (!ret_why[0])
         snprintf(ret_why, BUS_WHY_MAX, "%s", last && *last ? last : natsStatus_GetText(s));
     bus_free(bus);
@@ -345,7 +349,8 @@ int bus_subscribe(struct bus *bus, const char *subject)
     if (bus->n_subscriptions == SUBSCRIPTIONS_MAX)
         return -ENOSPC;
     natsSubscription *subscription = NULL;
-    natsStatus s = natsConnection_Subscribe(&subscription, bus->connection, subject, on_message, bus);
+    natsStatus s =
+        natsConnection_Subscribe(&subscription, bus->connection, subject, on_message, bus);
     if (s != NATS_OK)
         return -EIO;
     (void)natsSubscription_SetPendingLimits(subscription, BUS_PENDING_MESSAGES, BUS_PENDING_BYTES);
@@ -362,9 +367,7 @@ int bus_publish(struct bus *bus, const char *subject, const void *data, size_t l
     if (bus_state(bus) != BUS_UP)
         return -ENOTCONN;
     natsStatus s = natsConnection_Publish(bus->connection, subject, data, (int)len);
-    return s == NATS_OK             ? 0
-           : s == NATS_MAX_PAYLOAD ? -EMSGSIZE
-                                    : -EIO;
+    return s == NATS_OK ? 0 : s == NATS_MAX_PAYLOAD ? -EMSGSIZE : -EIO;
 }
 
 void bus_flush(struct bus *bus, unsigned ms)

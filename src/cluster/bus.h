@@ -17,9 +17,9 @@ enum {
     BUS_PINGS_OUT = 2,
     BUS_CONNECT_MS = 2000,
     BUS_WRITE_MS = 2000,
-    BUS_RETRY_MS = 250,         /* between attempts to connect again, */
-    BUS_RETRY_JITTER_MS = 250,  /* and as much more by chance */
-    BUS_REOPEN_MIN_MS = 1000,   /* after libnats gave up; doubles */
+    BUS_RETRY_MS = 250,        /* between attempts to connect again, */
+    BUS_RETRY_JITTER_MS = 250, /* and as much more by chance */
+    BUS_REOPEN_MIN_MS = 1000,  /* after libnats gave up; doubles */
     BUS_REOPEN_MAX_MS = 30000,
     BUS_PENDING_MESSAGES = 65536, /* that wait for `heard`; further ones are dropped and counted */
     BUS_PENDING_BYTES = 64 << 20,

@@ -18,7 +18,7 @@ enum { ANSWER_MAX = GATHER_REPLY_MAX, BODY_MAX = 256 << 10 };
 static int texts_copy(struct cluster *c)
 {
     struct bus_options *b = &c->options.bus;
-    const char **texts[] = {&b->urls,       &b->name,   &b->user,    &b->password, &b->nkey_file,
+    const char **texts[] = {&b->urls,       &b->name,   &b->user,     &b->password, &b->nkey_file,
                             &b->creds_file, &b->tls_ca, &b->tls_cert, &b->tls_key};
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
         c->texts[i] = strdup(*texts[i] ? *texts[i] : "");
@@ -157,8 +157,7 @@ static int ask_make(struct cluster_wish *wish, struct cluster_ask **ret_ask)
     uint64_t deadline_ns = wish->deadline_ns ? wish->deadline_ns : GATHER_DEADLINE_MS * NS_PER_MS;
     struct gather_options options = {
         .query = query, .now_ns = clock_monotonic_ns(), .deadline_ns = deadline_ns};
-    int r = getrandom(&options.nonce, sizeof(options.nonce), GRND_NONBLOCK) ==
-                    sizeof(options.nonce)
+    int r = getrandom(&options.nonce, sizeof(options.nonce), GRND_NONBLOCK) == sizeof(options.nonce)
                 ? 0
                 : -EAGAIN;
     if (r == 0)

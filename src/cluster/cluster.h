@@ -33,7 +33,7 @@ enum {
     CLUSTER_QUESTIONS_MAX = 64, /* of other nodes that wait; further ones are refused and counted */
     CLUSTER_ASKS_MAX = 256,     /* of our own that are out */
     CLUSTER_SPEAKER_WAITING = 16, /* questions of one node that may wait */
-    CLUSTER_HI_MS = 200,        /* newcomers are greeted within this time, by chance */
+    CLUSTER_HI_MS = 200,          /* newcomers are greeted within this time, by chance */
     CLUSTER_URL_MAX = 256,
 };
 
@@ -41,8 +41,8 @@ enum {
 struct cluster_question {
     char asker[SUBJECT_ID_CHARS + 1];
     char asker_label[MEMBER_LABEL_MAX];
-    bool to_all;              /* and not to this node alone */
-    struct message_ask ask;   /* texts and body live as long as the question */
+    bool to_all;                   /* and not to this node alone */
+    struct message_ask ask;        /* texts and body live as long as the question */
     uint64_t came_ns, deadline_ns; /* CLOCK_MONOTONIC */
 };
 
@@ -57,7 +57,7 @@ struct cluster_figures {
 struct cluster_options {
     struct bus_options bus; /* its callbacks are ours */
     const char *id, *name, *version;
-    uint64_t started_ns; /* since 1970 */
+    uint64_t started_ns;  /* since 1970 */
     unsigned interval_ms; /* of heartbeats; 0: MEMBER_INTERVAL_MS */
 
     void (*wake)(void *context); /* any thread: cluster_turn() has something to do */
@@ -79,19 +79,20 @@ void cluster_turn(struct cluster *cluster);
 /* ---- asking ---- */
 
 struct cluster_wish {
-    const char *node;  /* name, label or ID of one; NULL: all */
-    bool others_only;  /* this node does not answer */
+    const char *node; /* name, label or ID of one; NULL: all */
+    bool others_only; /* this node does not answer */
     enum message_what what;
     struct query *query; /* of MESSAGE_QUERY; taken, also on failure */
-    const void *body;  /* copied */
+    const void *body;    /* copied */
     size_t body_len;
     struct message_rights rights; /* user and expiry; copied */
     /* Fills in key and mac of a question to one node; NULL: no proof. Called by cluster_ask(). */
     void (*sign)(void *context, const struct message_ask *ask, const char *target,
-                 uint8_t ret_key[static MESSAGE_KEY_BYTES], uint8_t ret_mac[static MESSAGE_MAC_BYTES]);
+                 uint8_t ret_key[static MESSAGE_KEY_BYTES],
+                 uint8_t ret_mac[static MESSAGE_MAC_BYTES]);
     void *sign_context;
     uint64_t deadline_ns; /* 0: GATHER_DEADLINE_MS */
-    void *of; /* for done() */
+    void *of;             /* for done() */
 };
 
 /* -ENOENT: there is no such node; -ENOTUNIQ: the name fits several; -EBUSY: too many are out; -ENOMEM. Else
@@ -119,8 +120,8 @@ void cluster_refuse(struct cluster *cluster, struct cluster_question *question, 
 /* A copy for free(). -ENOMEM. */
 int cluster_members(struct cluster *cluster, struct member **ret_members, size_t *ret_n);
 /* The ID of the one that people mean: see members_named(). -ENOENT, -ENOTUNIQ. */
-int cluster_find(struct cluster *cluster, const char *word, char ret_id[static SUBJECT_ID_CHARS + 1],
-                 bool *ret_self);
+int cluster_find(struct cluster *cluster, const char *word,
+                 char ret_id[static SUBJECT_ID_CHARS + 1], bool *ret_self);
 struct cluster_figures cluster_figures(struct cluster *cluster);
 enum bus_state cluster_state(struct cluster *cluster, char ret_why[static BUS_WHY_MAX],
                              char ret_server[static CLUSTER_URL_MAX]);

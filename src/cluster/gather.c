@@ -35,10 +35,10 @@ int gather_new(const struct gather_options *options, struct gather **ret_gather)
     g->nonce = options->nonce;
     g->query = options->query;
     g->begin_ns = options->now_ns;
-    g->stall_ns = g->begin_ns +
-                  (options->stall_ns ? options->stall_ns : GATHER_STALL_MS * NS_PER_MS);
-    g->deadline_ns = g->begin_ns + (options->deadline_ns ? options->deadline_ns
-                                                         : GATHER_DEADLINE_MS * NS_PER_MS);
+    g->stall_ns =
+        g->begin_ns + (options->stall_ns ? options->stall_ns : GATHER_STALL_MS * NS_PER_MS);
+    g->deadline_ns = g->begin_ns +
+                     (options->deadline_ns ? options->deadline_ns : GATHER_DEADLINE_MS * NS_PER_MS);
     *ret_gather = g;
     return 0;
 }

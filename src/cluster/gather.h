@@ -26,8 +26,8 @@ struct query_result;
 enum {
     GATHER_STALL_MS = 100,
     GATHER_DEADLINE_MS = 2000,
-    GATHER_REPLY_MAX = 8 << 20,  /* bytes of one node's answer, all parts */
-    GATHER_ROWS_MAX = 200000,    /* of the merged result; the rest is counted */
+    GATHER_REPLY_MAX = 8 << 20, /* bytes of one node's answer, all parts */
+    GATHER_ROWS_MAX = 200000,   /* of the merged result; the rest is counted */
 };
 
 enum gather_state {
@@ -54,8 +54,8 @@ struct gather_node {
 
 struct gather_options {
     struct message_nonce nonce;
-    struct query *query; /* taken; NULL: the answer is bytes (gather_body()) */
-    uint64_t now_ns;     /* CLOCK_MONOTONIC */
+    struct query *query;            /* taken; NULL: the answer is bytes (gather_body()) */
+    uint64_t now_ns;                /* CLOCK_MONOTONIC */
     uint64_t stall_ns, deadline_ns; /* after now_ns; 0: the above */
 };
 

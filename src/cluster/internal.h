@@ -39,8 +39,8 @@ struct cluster_ask {
     struct buffer body;
     struct message_ask ask;
     char user[MESSAGE_NAME_MAX + 1];
-    char target[SUBJECT_ID_CHARS + 1]; /* "": all */
-    bool wants_self, others;           /* constant */
+    char target[SUBJECT_ID_CHARS + 1];                      /* "": all */
+    bool wants_self, others;                                /* constant */
     uint8_t key[MESSAGE_KEY_BYTES], mac[MESSAGE_MAC_BYTES]; /* of the proof, if there is one */
     void *of;
 
@@ -78,11 +78,11 @@ struct cluster {
     size_t inbox_n;
     struct asks_way asks_new, asks_done;
     struct question_boxes questions_ready, questions_answered;
-    size_t asks_n;         /* that are out, or done and not freed */
-    bool self_came;        /* some ask got its own part */
+    size_t asks_n;  /* that are out, or done and not freed */
+    bool self_came; /* some ask got its own part */
     struct members *members;
     struct cluster_figures figures;
-    struct bus *bus; /* written by the thread under the lock: the thread reads it without */
+    struct bus *bus;       /* written by the thread under the lock: the thread reads it without */
     char why[BUS_WHY_MAX]; /* why there is no bus */
     char server[CLUSTER_URL_MAX]; /* that we are connected to, or "" */
 

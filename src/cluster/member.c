@@ -114,8 +114,7 @@ static struct member *member_add(struct members *members, const char *id)
         members->cap = cap;
     }
     size_t at = place_of(members, id, &found);
-    memmove(&members->list[at + 1], &members->list[at],
-            (members->n - at) * sizeof(*members->list));
+    memmove(&members->list[at + 1], &members->list[at], (members->n - at) * sizeof(*members->list));
     members->n++;
     struct member *m = &members->list[at];
     *m = (struct member){0};

@@ -23,7 +23,7 @@ enum {
     MEMBER_GRACE_MS = 400,     /* death is seen after 2 * interval + this: 4.4 s */
     MEMBER_FORGET_S = 3600,
     MEMBER_LEFT_S = 60,
-    MEMBERS_MAX = 4096,  /* further ones are counted and left out */
+    MEMBERS_MAX = 4096, /* further ones are counted and left out */
     MEMBER_LABEL_MAX = MESSAGE_NAME_MAX + 1 + 8 + 1,
     MEMBER_CLOCK_SHOWN_MS = 1000, /* differences of clocks from here on are shown */
 };
@@ -35,10 +35,10 @@ struct member {
     char name[MESSAGE_NAME_MAX + 1], version[MESSAGE_NAME_MAX + 1];
     enum member_state state;
     bool self;
-    bool shared_name;        /* another member has the same: the label tells them apart */
-    uint64_t started_ns;     /* of its memoird, since 1970 */
-    uint64_t heard_ns;       /* CLOCK_MONOTONIC, as are the next ones; 0: never */
-    uint64_t since_ns;       /* of its state */
+    bool shared_name;    /* another member has the same: the label tells them apart */
+    uint64_t started_ns; /* of its memoird, since 1970 */
+    uint64_t heard_ns;   /* CLOCK_MONOTONIC, as are the next ones; 0: never */
+    uint64_t since_ns;   /* of its state */
     uint64_t interval_ns;
     int64_t clock_offset_ns; /* its clock less ours, with the time that the message took */
     uint64_t answered_ns;    /* its last answer; 0: none yet */

@@ -144,8 +144,7 @@ static const char *take_text(struct reading *r, size_t max)
 {
     size_t len;
     const uint8_t *bytes = take_bytes(r, max, &len);
-    if (!bytes || !is_printable(bytes, len) ||
-        len + 1 > sizeof(r->message->texts) - r->used) {
+    if (!bytes || !is_printable(bytes, len) || len + 1 > sizeof(r->message->texts) - r->used) {
         r->in.bad = true;
         return "";
     }

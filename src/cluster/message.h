@@ -15,13 +15,13 @@ struct buffer;
 
 enum {
     MESSAGE_VERSION = 1,
-    MESSAGE_TEXT_MAX = 4096,      /* bytes of one part of a question */
-    MESSAGE_NAME_MAX = 63,        /* of a node, a version, a user */
-    MESSAGE_MAX = 900 << 10,      /* bytes of a message; NATS allows 1 MB unless told otherwise */
-    MESSAGE_PARTS_MAX = 16,       /* of one reply */
-    MESSAGE_REASON_MAX = 255,     /* why a question was refused */
-    MESSAGE_MAC_BYTES = 32,       /* HMAC-SHA256 */
-    MESSAGE_KEY_BYTES = 8,        /* which token */
+    MESSAGE_TEXT_MAX = 4096,  /* bytes of one part of a question */
+    MESSAGE_NAME_MAX = 63,    /* of a node, a version, a user */
+    MESSAGE_MAX = 900 << 10,  /* bytes of a message; NATS allows 1 MB unless told otherwise */
+    MESSAGE_PARTS_MAX = 16,   /* of one reply */
+    MESSAGE_REASON_MAX = 255, /* why a question was refused */
+    MESSAGE_MAC_BYTES = 32,   /* HMAC-SHA256 */
+    MESSAGE_KEY_BYTES = 8,    /* which token */
     MESSAGE_NODE_DEADLINE_MAX = 600000, /* ms */
 };
 
@@ -48,16 +48,17 @@ struct message_hello {
 };
 
 enum message_what {
-    MESSAGE_QUERY = 1, /* body: table, by, where, show and sort, each ended by NUL, limit, others; the reply is a partial result (query/partial.h) */
-    MESSAGE_CALL,      /* body: method, path, arguments and body of an HTTP call; the reply is its answer */
+    MESSAGE_QUERY =
+        1, /* body: table, by, where, show and sort, each ended by NUL, limit, others; the reply is a partial result (query/partial.h) */
+    MESSAGE_CALL, /* body: method, path, arguments and body of an HTTP call; the reply is its answer */
 };
 
 /* Who asks, proved by a token of the target (mac), or vouched for by the asking node (user alone). */
 struct message_rights {
-    const char *user;        /* name on the asking node, or "" */
-    uint64_t expires_ns;     /* of the proof, since 1970 */
-    const uint8_t *key;      /* MESSAGE_KEY_BYTES that name the token; NULL: no proof */
-    const uint8_t *mac;      /* MESSAGE_MAC_BYTES over message_ask_signed() */
+    const char *user;    /* name on the asking node, or "" */
+    uint64_t expires_ns; /* of the proof, since 1970 */
+    const uint8_t *key;  /* MESSAGE_KEY_BYTES that name the token; NULL: no proof */
+    const uint8_t *mac;  /* MESSAGE_MAC_BYTES over message_ask_signed() */
 };
 
 struct message_ask {

@@ -55,8 +55,7 @@ static void stats(const struct cluster *cluster, struct json *json)
     json_field_u64(json, "num_errors", f->refused);
     json_field_string(json, "last_error", "");
     json_field_u64(json, "processing_time", cluster->busy_ns);
-    json_field_u64(json, "average_processing_time",
-                   f->answers ? cluster->busy_ns / f->answers : 0);
+    json_field_u64(json, "average_processing_time", f->answers ? cluster->busy_ns / f->answers : 0);
     endpoint_end(json);
 }
 

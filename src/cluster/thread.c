@@ -132,12 +132,12 @@ static void rejected(struct cluster *c)
 static void take_question(struct cluster *c, struct letter *letter, const char *sender,
                           const struct message *message)
 {
-    const char *why = message->ask.what != MESSAGE_QUERY && message->ask.what != MESSAGE_CALL
-                          ? "another version of Memoir is needed for this question"
-                      : c->open_n >= CLUSTER_QUESTIONS_MAX ||
-                              waiting_of(c, sender) >= CLUSTER_SPEAKER_WAITING
-                          ? "busy: too many questions wait"
-                          : NULL;
+    const char *why =
+        message->ask.what != MESSAGE_QUERY && message->ask.what != MESSAGE_CALL
+            ? "another version of Memoir is needed for this question"
+        : c->open_n >= CLUSTER_QUESTIONS_MAX || waiting_of(c, sender) >= CLUSTER_SPEAKER_WAITING
+            ? "busy: too many questions wait"
+            : NULL;
     struct question_box *box = why ? NULL : calloc(1, sizeof(*box));
     worker_lock(&c->worker);
     c->figures.questions++;
@@ -370,8 +370,7 @@ static void take_hello(struct cluster *c, const char *sender, const struct messa
                        uint64_t now)
 {
     worker_lock(&c->worker);
-    enum members_change change =
-        members_hello(c->members, sender, hello, now, clock_real_ns());
+    enum members_change change = members_hello(c->members, sender, hello, now, clock_real_ns());
     uint64_t due = now + (2 * hello->interval_ms + MEMBER_GRACE_MS) * NS_PER_MS;
     if (due < c->members_due_ns)
         c->members_due_ns = due;
@@ -387,8 +386,8 @@ static void take_bye(struct cluster *c, const char *sender, bool lost, uint64_t 
 {
     char label[MEMBER_LABEL_MAX] = "";
     worker_lock(&c->worker);
-    bool changed = lost ? members_lost(c->members, sender, now)
-                        : members_bye(c->members, sender, now);
+    bool changed =
+        lost ? members_lost(c->members, sender, now) : members_bye(c->members, sender, now);
     const struct member *m = members_find(c->members, sender);
     if (m)
         member_label(m, label);
@@ -492,9 +491,14 @@ static int subscribe(struct cluster *c, struct bus *bus)
     snprintf(own_re, sizeof(own_re), SUBJECT_PREFIX "re.%s.*", c->id);
     snprintf(own_service, sizeof(own_service), "$SRV.*.memoir.%s", c->id);
     const char *const subjects[] = {
-        SUBJECT_PREFIX "beat.*", SUBJECT_PREFIX "ask.*",       own_to,
-        own_re,                  "$SRV.*",                     "$SRV.*.memoir",
-        own_service,             "$SYS.ACCOUNT.*.DISCONNECT",
+        SUBJECT_PREFIX "beat.*",
+        SUBJECT_PREFIX "ask.*",
+        own_to,
+        own_re,
+        "$SRV.*",
+        "$SRV.*.memoir",
+        own_service,
+        "$SYS.ACCOUNT.*.DISCONNECT",
     };
     for (size_t i = 0; i < sizeof(subjects) / sizeof(*subjects); i++) {
         int r = bus_subscribe(bus, subjects[i]);

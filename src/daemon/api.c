@@ -44,15 +44,15 @@
         .help =                                                                                  \
             "rows as objects by column (the default), or as arrays, which is about half as long" \
     }
-#define PARAM_SCOPE                                                                              \
-    {                                                                                            \
-        .name = "scope", .kind = HTTP_WORD, .words = "node|cluster",                             \
+#define PARAM_SCOPE                                                                                \
+    {                                                                                              \
+        .name = "scope", .kind = HTTP_WORD, .words = "node|cluster",                               \
         .help = "this node (the default), or all nodes of the cluster: their rows together, with " \
-                "\"cluster\" telling how many answered and which did not"                        \
+                "\"cluster\" telling how many answered and which did not"                          \
     }
-#define PARAM_NODE                                                              \
-    {                                                                           \
-        .name = "node", .kind = HTTP_TEXT, .max = 80,                           \
+#define PARAM_NODE                                                             \
+    {                                                                          \
+        .name = "node", .kind = HTTP_TEXT, .max = 80,                          \
         .help = "another node of the cluster, by the name that /cluster tells" \
     }
 #define PARAM_PID                                                                           \

@@ -130,8 +130,7 @@ static int ask_begin(struct clustering *c, struct query *query, const struct buf
         .query = query,
         .body = body->data,
         .body_len = body->len,
-        .rights = {.user = viewer->user,
-                   .expires_ns = clock_real_ns() + PROOF_VALID_S * NS_PER_S},
+        .rights = {.user = viewer->user, .expires_ns = clock_real_ns() + PROOF_VALID_S * NS_PER_S},
         .sign = ask->token ? clustering_sign : NULL,
         .sign_context = ask,
         .of = ask,
@@ -156,8 +155,7 @@ int clustering_query(struct clustering *c, const struct query_spec *spec, const 
         return r;
     r = body_write(&limited, &body);
     struct clustering_ask *ask = calloc(1, sizeof(*ask));
-    if (!ask || r < 0 ||
-        (viewer->token && !(ask->token = strdup(viewer->token)))) {
+    if (!ask || r < 0 || (viewer->token && !(ask->token = strdup(viewer->token)))) {
         query_free(query);
         free(ask);
         return -ENOMEM;

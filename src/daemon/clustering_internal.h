@@ -22,7 +22,7 @@ enum { CLUSTERING_WORDS = 5 }; /* of a question: table, by, where, show, sort */
 /* A question that the query core has to answer here: the own part of one of ours, or one of another node. */
 struct clustering_work {
     TAILQ_ENTRY(clustering_work) link;
-    struct clustering_ask *ask;         /* of ours, or NULL and: */
+    struct clustering_ask *ask; /* of ours, or NULL and: */
     struct cluster_question *question;
     char *words[CLUSTERING_WORDS];
     uint64_t limit;

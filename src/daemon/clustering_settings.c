@@ -119,10 +119,14 @@ static int config_take(struct clustering_settings *s, const struct config *confi
         char **to;
         const char *from;
     } texts[] = {
-        {&s->urls, config->cluster},          {&s->name, config->cluster_name},
-        {&s->user, config->cluster_user},     {&s->nkey, config->cluster_nkey},
-        {&s->creds, config->cluster_creds},   {&s->tls_ca, config->cluster_tls_ca},
-        {&s->tls_cert, config->cluster_tls_cert}, {&s->tls_key, config->cluster_tls_key},
+        {&s->urls, config->cluster},
+        {&s->name, config->cluster_name},
+        {&s->user, config->cluster_user},
+        {&s->nkey, config->cluster_nkey},
+        {&s->creds, config->cluster_creds},
+        {&s->tls_ca, config->cluster_tls_ca},
+        {&s->tls_cert, config->cluster_tls_cert},
+        {&s->tls_key, config->cluster_tls_key},
         {&s->trust, config->cluster_trust},
     };
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
@@ -181,9 +185,9 @@ int clustering_settings_read(const struct daemon *daemon, struct clustering_sett
                              bool *ret_some)
 {
     const struct config *config = &daemon->config;
-    char **texts[] = {&ret->urls,  &ret->name,   &ret->user,     &ret->password, &ret->nkey,
-                      &ret->creds, &ret->tls_ca, &ret->tls_cert, &ret->tls_key,  &ret->trust,
-                      &ret->server};
+    char **texts[] = {&ret->urls,    &ret->name,  &ret->user,   &ret->password,
+                      &ret->nkey,    &ret->creds, &ret->tls_ca, &ret->tls_cert,
+                      &ret->tls_key, &ret->trust, &ret->server};
     MEMOIR_CLEANUP(freep)
     char *path = NULL;
     int r = 0;

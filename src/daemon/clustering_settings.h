@@ -9,7 +9,8 @@
 struct daemon;
 
 struct clustering_settings {
-    char *urls, *name, *user, *password, *nkey, *creds, *tls_ca, *tls_cert, *tls_key, *trust; /* never NULL */
+    char *urls, *name, *user, *password, *nkey, *creds, *tls_ca, *tls_cert, *tls_key,
+        *trust;   /* never NULL */
     char *server; /* HOST:PORT where we run the cluster's own nats-server, or "" */
     char id[SUBJECT_ID_CHARS + 1];
 };

@@ -149,9 +149,7 @@ void clustering_take_query(struct clustering *c, struct cluster_question *questi
                                                      : (uint32_t)hash_string(question->asker, 1);
         r = body_read(&question->ask, work);
     }
-    const char *why = r == -ENOMEM ? "out of memory"
-                      : r < 0      ? "invalid question"
-                                   : refusal(work);
+    const char *why = r == -ENOMEM ? "out of memory" : r < 0 ? "invalid question" : refusal(work);
     if (!why)
         return;
     cluster_refuse(c->cluster, question, why);

@@ -69,7 +69,8 @@ struct config {
     uint64_t buffers_per_client_max;
     uint64_t stall_ns;
     uint64_t remote_expire_ns;
-    char *cluster, *cluster_name, *cluster_user, *cluster_password_file, *cluster_nkey, *cluster_creds;
+    char *cluster, *cluster_name, *cluster_user, *cluster_password_file, *cluster_nkey,
+        *cluster_creds;
     char *cluster_tls_ca, *cluster_tls_cert, *cluster_tls_key, *cluster_trust;
 };
 

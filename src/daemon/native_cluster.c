@@ -21,8 +21,8 @@ enum { CLUSTER_LOOK_MS = 1 };
 struct native_cluster {
     struct clustering_ask *ask; /* until it is done */
     bool done;
-    bool partial; /* the client wants something to merge */
-    bool ended;   /* memoird exits */
+    bool partial;          /* the client wants something to merge */
+    bool ended;            /* memoird exits */
     struct buffer out;     /* the value of "result" or "partial" */
     struct buffer summary; /* and of "cluster" */
 };

@@ -50,8 +50,8 @@ struct native_client {
     uint64_t seq;                     /* last one applied */
     struct native_identity *identity; /* of a remote client */
 
-    struct turn turn;           /* at reading blocks and sites */
-    struct native_trace *trace; /* the request at hand that asks the observer, or NULL */
+    struct turn turn;               /* at reading blocks and sites */
+    struct native_trace *trace;     /* the request at hand that asks the observer, or NULL */
     struct native_cluster *cluster; /* the same that asks other nodes */
 
     /* What it subscribed to. */

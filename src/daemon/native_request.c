@@ -167,8 +167,11 @@ static bool take_query(struct parse *p)
         bool list;
         size_t size; /* 0: NATIVE_QUERY_PART_MAX and a NUL */
     } members[] = {
-        {"by", query->by, true},        {"show", query->show, true},    {"sort", query->sort, true},
-        {"where", query->where, false}, {"table", query->table, false, sizeof(query->table)},
+        {"by", query->by, true},
+        {"show", query->show, true},
+        {"sort", query->sort, true},
+        {"where", query->where, false},
+        {"table", query->table, false, sizeof(query->table)},
         {"node", query->node, false, sizeof(query->node)},
         {"token", query->token, false, sizeof(query->token)},
     };
@@ -197,7 +200,9 @@ static bool take_query(struct parse *p)
             continue;
         }
         if (!json_text_is(&key, "limit"))
-            return parse_fail(p, "a query has table, by, where, show, sort, limit, partial, scope, node and token");
+            return parse_fail(
+                p,
+                "a query has table, by, where, show, sort, limit, partial, scope, node and token");
         if (!json_read_u64(&p->r, &query->limit))
             return false;
     }

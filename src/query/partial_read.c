@@ -73,7 +73,7 @@ struct shape {
     size_t to[QUERY_OUTPUTS_MAX]; /* our output for each of them; SIZE_MAX: we have none */
     enum query_kind kind[QUERY_OUTPUTS_MAX]; /* how its cells are written */
     uint64_t missing;                        /* bits of ours that it lacks */
-    const char *node;                        /* goes into the column of this name; NULL: as it says */
+    const char *node; /* goes into the column of this name; NULL: as it says */
 };
 
 /* The same question: only then may its rows be added to ours. It may lack columns that are shown, if it is another

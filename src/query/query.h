@@ -292,7 +292,7 @@ int query_partial_read(struct query_result *into, const void *bytes, size_t len)
 
 /* The same of a node that the reader knows by other means than by what the bytes say. */
 struct query_partial_from {
-    const char *node;      /* its name, for the column `node` and the origin; NULL: as the bytes say */
+    const char *node; /* its name, for the column `node` and the origin; NULL: as the bytes say */
     uint64_t *ret_missing; /* gets the bits of the outputs that it lacks; may be NULL */
 };
 int query_partial_read_from(struct query_result *into, const void *bytes, size_t len,
