@@ -98,7 +98,7 @@ static const struct config_key keys[] = {
     {"trace-library", CONFIG_PATH, AT(trace_library), "FILE", "",
      "Attach probes to this driver library, too. Those of the system and those that processes map are found."},
     {"trace-socket", CONFIG_PATH, AT(trace_socket), "PATH", "",
-     "Where memoir-observe answers. Without it, /run/memoir/observe.sock."},
+     "Where memoir-observe answers. Without it, /run/memoird/observe.sock."},
     {"probe-share", CONFIG_COUNT, AT(probe_share), "N", "5",
      "The part of one processor, in thousandths, that may go into costly fields of the process table "
      "(PSS, command lines, environments). The largest and those that changed come first; 0 leaves them "
