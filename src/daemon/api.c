@@ -10,6 +10,7 @@
 #include "daemon/chores.h"
 #include "daemon/daemon.h"
 #include "daemon/traces.h"
+#include "ledger/ledger.h"
 #include "site/symbols.h"
 
 /* ---- parameters ---- */
@@ -160,10 +161,10 @@ static const struct http_param history_params[] = {
     {.name = "start",
      .kind = HTTP_NUMBER,
      .help = "when it began, in seconds since 1970, where the PID was used twice"},
-    {.name = "ordinal",
-     .kind = HTTP_NUMBER,
-     .max = INT32_MAX,
-     .help = "of this device only, by the number that programs use"},
+    {.name = "device",
+     .kind = HTTP_TEXT,
+     .max = LEDGER_DEVICE_ID_MAX,
+     .help = "of this device only: its device_id, as the table devices has it"},
     {.name = "from",
      .kind = HTTP_TEXT,
      .max = 32,

@@ -130,10 +130,10 @@ static const struct {
      "pressure,pressure_1m,pressure_5m,stall,stall_1m,stall_5m"},
     {"cgroups", "cgroups", NULL},
     {"devices", "devices",
-     "device,ordinal,device_name,device_kind,device_uid,device_bus,space,used,free,capacity,percent,confirmed,disputed,"
+     "device,device_id,ordinal,device_name,device_kind,device_uid,device_bus,space,used,free,capacity,percent,confirmed,disputed,"
      "blocks,processes,driver.used,driver.reserved,driver.processes,unattributed"},
     {"device_processes", "device_processes",
-     "device,device_uid,pid,driver_pid,program,user,use,driver,accounted,unattributed"},
+     "device,device_id,device_uid,pid,driver_pid,program,user,use,driver,accounted,unattributed"},
     {"accounts", "accounts", NULL},
     {"buffers", "buffers", NULL},
     {"sites", "sites", NULL},
