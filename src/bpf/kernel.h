@@ -88,7 +88,7 @@ struct pid {
 };
 
 struct cred {
-    kuid_t uid, suid, euid;
+    kuid_t uid;
     struct user_namespace *user_ns;
 };
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/worker.h"
+#include "daemon/worker.h"
 
 struct chore {
     chore_fn *run, *drop;

@@ -15,7 +15,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/accountable.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -199,7 +198,7 @@ static void failure_ask(struct observer *o, struct observed *p)
 /* At once, or at a later tick. */
 static void libraries_look(struct observer *o, struct observed *p)
 {
-    struct look *look = &o->looks[accountable_uid(observed_uid(p)) % LOOK_USERS];
+    struct look *look = &o->looks[observed_uid(p) % LOOK_USERS];
     uint64_t now = clock_monotonic_ns();
     int64_t earned = (int64_t)((now - look->since_ns) / LOOK_PART);
     look->credit_ns = look->since_ns == 0 || look->credit_ns + earned > LOOK_CREDIT_NS
@@ -236,7 +235,12 @@ static void on_record(void *context, const void *record, size_t bytes)
     const struct wire_more *more = record;
     struct observed *p = NULL;
     o->records++;
-    if (kind == WIRE_RECORD_EVENT && bytes >= sizeof(*event)) {
+    if (kind == WIRE_RECORD_COPY && bytes >= sizeof(struct wire_copy)) {
+        const struct wire_copy *copy = record;
+        p = process_for(o, (pid_t)copy->pid, copy->generation);
+        if (p)
+            observed_copy(p, copy);
+    } else if (kind == WIRE_RECORD_EVENT && bytes >= sizeof(*event)) {
         if (event->kind == TRACE_EXIT) {
             on_exit_event(o, event);
             return;
@@ -389,8 +393,10 @@ static void round_make(struct observer *o, bool purge)
         kernel_process_remove(o->kernel, round.dead[i]);
     }
     looks_make(o);
-    if (purge || round.n_dead)
+    if (purge || round.n_dead) {
         kernel_purge(o->kernel, is_stale, o);
+        kernel_users_count(o->kernel);
+    }
 }
 
 /* Processes that an observer before us traced: their blocks are in the kernel's table. */
@@ -425,7 +431,7 @@ int observer_trace(struct observer *o, pid_t pid, char why[static KERNEL_WHY_MAX
     targets_of(pid, on_library, o);
     long per_s = sysconf(_SC_CLK_TCK);
     r = kernel_process_add(o->kernel, pid, stat.start_ticks * (1000000000 / (uint64_t)per_s),
-                           proc_ids_are(&ids, ids.real_uid) ? ids.real_uid : 0);
+                           ids.effective_uid);
     if (r < 0)
         snprintf(why, KERNEL_WHY_MAX, "cannot trace process %d: %s", (int)pid, strerror(-r));
     return r;

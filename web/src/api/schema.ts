@@ -30,8 +30,6 @@ export interface Table {
   columns: {
     name: string
     kind: Kind
-    /** of the values; empty where there is none */
-    unit: string
   }[]
   /** Objects by column; with shape=arrays, arrays in the order of the columns. */
   rows: (Record<string, unknown> | unknown[])[]
@@ -50,8 +48,8 @@ export interface Table {
 /** ISO 8601, UTC */
 export type Time = string
 
-/** bytes, numbers and rates are integers, ages seconds, times ISO 8601, percentages numbers, yes booleans; points are arrays of [seconds since 1970, value], frames arrays of texts, the outermost first */
-export type Kind = "text" | "number" | "bytes" | "age" | "time" | "percent" | "yes" | "rate" | "points" | "frames"
+/** bytes and numbers are integers, ages seconds, times ISO 8601, percentages numbers, yes booleans */
+export type Kind = "text" | "number" | "bytes" | "age" | "time" | "percent" | "yes"
 
 /** with shape=arrays: [row, column] of the cells that carry this mark */
 export type Cells = number[][]
@@ -66,15 +64,13 @@ export interface Tables {
     sort: string | null
     /** rows of other users are left out */
     private: boolean
-    columns: ({
+    columns: {
       name: string
       kind: Kind
       help: string
       /** known of your own processes only */
       private: boolean
-      unit: string
-      cost: "none" | "probe" | "detail"
-    })[]
+    }[]
   })[]
 }
 
@@ -528,22 +524,19 @@ export interface History {
   /** seconds since 1970 */
   from: number
   to: number
-  /** seconds; a multiple of the steps in which the points are kept */
+  /** seconds */
   step: number
-  /** start of each step, a multiple of step */
+  /** start of each step */
   t: number[]
   series: ({
-    /** rss, pss, heap, device.0.dram, total, used, pressure ... */
+    /** rss, pss, heap, device.0.dram, total, used ... */
     name: string
     kind: Kind
     ordinal?: number
-    /** its name */
     device?: string
-    /** its identity, as the table devices has it */
-    device_id?: string
     space?: string
     capacity?: number
-    /** at the end of each step; null: nothing was recorded in it */
+    /** at the end of each step */
     last: (number | null)[]
     /** the largest in each step */
     max: (number | null)[]
@@ -885,7 +878,7 @@ export interface Routes {
       what: "process" | "system" | "device" | "space"
       pid?: number
       start?: number
-      device?: string
+      ordinal?: number
       from?: string
       to?: string
       points?: number
