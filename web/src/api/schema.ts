@@ -30,6 +30,8 @@ export interface Table {
   columns: {
     name: string
     kind: Kind
+    /** of the values; empty where there is none */
+    unit: string
   }[]
   /** Objects by column; with shape=arrays, arrays in the order of the columns. */
   rows: (Record<string, unknown> | unknown[])[]
@@ -48,8 +50,8 @@ export interface Table {
 /** ISO 8601, UTC */
 export type Time = string
 
-/** bytes and numbers are integers, ages seconds, times ISO 8601, percentages numbers, yes booleans */
-export type Kind = "text" | "number" | "bytes" | "age" | "time" | "percent" | "yes"
+/** bytes, numbers and rates are integers, ages seconds, times ISO 8601, percentages numbers, yes booleans; points are arrays of [seconds since 1970, value], frames arrays of texts, the outermost first */
+export type Kind = "text" | "number" | "bytes" | "age" | "time" | "percent" | "yes" | "rate" | "points" | "frames"
 
 /** with shape=arrays: [row, column] of the cells that carry this mark */
 export type Cells = number[][]
@@ -64,13 +66,15 @@ export interface Tables {
     sort: string | null
     /** rows of other users are left out */
     private: boolean
-    columns: {
+    columns: ({
       name: string
       kind: Kind
       help: string
       /** known of your own processes only */
       private: boolean
-    }[]
+      unit: string
+      cost: "none" | "probe" | "detail"
+    })[]
   })[]
 }
 
@@ -524,19 +528,22 @@ export interface History {
   /** seconds since 1970 */
   from: number
   to: number
-  /** seconds */
+  /** seconds; a multiple of the steps in which the points are kept */
   step: number
-  /** start of each step */
+  /** start of each step, a multiple of step */
   t: number[]
   series: ({
-    /** rss, pss, heap, device.0.dram, total, used ... */
+    /** rss, pss, heap, device.0.dram, total, used, pressure ... */
     name: string
     kind: Kind
     ordinal?: number
+    /** its name */
     device?: string
+    /** its identity, as the table devices has it */
+    device_id?: string
     space?: string
     capacity?: number
-    /** at the end of each step */
+    /** at the end of each step; null: nothing was recorded in it */
     last: (number | null)[]
     /** the largest in each step */
     max: (number | null)[]
@@ -878,7 +885,7 @@ export interface Routes {
       what: "process" | "system" | "device" | "space"
       pid?: number
       start?: number
-      ordinal?: number
+      device?: string
       from?: string
       to?: string
       points?: number
