@@ -45,6 +45,73 @@ export interface Table {
   estimate?: Cells
   /** of the table exited: whether ends of processes are seen */
   exits?: Record<string, unknown>
+  cluster?: Gathered
+}
+
+/** of answers of several nodes: who answered. A node that is missing is not part of any figure. */
+export interface Gathered {
+  /** nodes that should have answered */
+  expected: number
+  answered: number
+  missing: {
+    node: string
+    id: string
+    /** it answered that it may not, or cannot */
+    refused: boolean
+    why: string
+  }[]
+  /** nodes of another version, and the columns that they do not have */
+  lacking: {
+    node: string
+    version: string
+    columns: string[]
+  }[]
+  /** nodes whose clock differs from ours by a second or more */
+  clocks: {
+    node: string
+    offset_s: number
+  }[]
+  took_ms: number
+}
+
+export interface Cluster {
+  schema: "memoir.cluster/1"
+  time: Time
+  /** of the connection to the NATS server; none: this memoird is in no cluster */
+  state: "none" | "connecting" | "connected" | "closed"
+  problem?: string | null
+  server?: string | null
+  /** ID of this node */
+  self?: string
+  name?: string
+  figures?: Record<string, number>
+  members: ClusterMember[]
+}
+
+export interface ClusterMember {
+  /** name, made unique: for node= and in the column node */
+  node: string
+  name: string
+  id: string
+  self: boolean
+  state: "alive" | "unreachable" | "left"
+  /** for how long */
+  state_s: number
+  version: string
+  started: Time
+  /** since its last heartbeat */
+  heard_s: number
+  /** since its last answer */
+  answered_s: number | null
+  /** that its last answer took */
+  answer_ms: number | null
+  answers: number
+  /** questions without an answer in time */
+  missed: number
+  /** answers that were invalid */
+  rejected: number
+  /** its clock less ours */
+  clock_offset_s: number
 }
 
 /** ISO 8601, UTC */
@@ -676,6 +743,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -688,6 +757,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -700,6 +771,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -712,6 +785,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -724,6 +799,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -736,6 +813,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -748,6 +827,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -760,6 +841,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -772,6 +855,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -784,6 +869,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -796,8 +883,15 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
+  }
+  /** The cluster: its nodes with state, version and last answer */
+  'GET /api/v1/cluster': {
+    args: Record<string, never>
+    answer: Cluster
   }
   /** The tables and their columns */
   'GET /api/v1/tables': {
