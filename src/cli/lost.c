@@ -110,7 +110,7 @@ static int find_book(const struct lost_request *q, struct lost *lost)
         return command_fail("there are %zu processes called '%s': name one by its PID", found,
                             q->word);
     /* What an earlier image kept says nothing of this one. */
-    if (found == 0 || ledger_process_replaced(lost->process)) {
+    if (found == 0 || lost->process->state == LEDGER_REPLACED) {
         const char *why = q->borrowed
                               ? "it could not be tracked. Perhaps it is linked statically, has a "
                                 "malloc() of its own or a hardened heap, or MEMOIR_OFF is set"

@@ -48,6 +48,11 @@ static bool is_number(const char *word)
     return *word && !word[strspn(word, "0123456789")];
 }
 
+static bool lives(const struct ledger_process *p)
+{
+    return p->state == LEDGER_RUNNING || p->state == LEDGER_STOPPED;
+}
+
 static bool runs(const struct ledger *ledger, const char *name)
 {
     size_t n;
@@ -112,10 +117,9 @@ static int gather(struct profile_source *source, const struct ledger *ledger, co
         return r < 0 ? r : to->n_sites ? COMMAND_OK : no_sites(source, last);
     }
     for (size_t i = 0; i < n; i++)
-        living += process_word_calls(word, processes[i]) && ledger_process_holds(processes[i]);
+        living += process_word_calls(word, processes[i]) && lives(processes[i]);
     for (size_t i = 0; i < n; i++) {
-        if (!process_word_calls(word, processes[i]) ||
-            (living && !ledger_process_holds(processes[i])))
+        if (!process_word_calls(word, processes[i]) || (living && !lives(processes[i])))
             continue;
         int r = profile_gather(to, processes[i], &source->losses);
         if (r < 0)

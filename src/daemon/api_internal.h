@@ -17,8 +17,6 @@
 struct daemon;
 struct event;
 struct ledger_process;
-struct query_error;
-struct query_table;
 struct symbolizer;
 
 enum {
@@ -53,9 +51,10 @@ size_t api_viewer_slot(const struct http_call *call);
 /* ---- tables: api_tables.c ---- */
 
 /* Is it this call's turn to ask a costly table? If not, the handler is run again later. */
-bool api_turn(struct http_call *call, struct api *api, const struct query_table *table);
+bool api_turn(struct http_call *call, struct api *api, const char *table);
 
 /* A problem for a question that makes no sense. */
+struct query_error;
 void api_bad_query(struct http_call *call, const struct query_error *error);
 
 /* "schema" and "time", as documents of the command line begin. */

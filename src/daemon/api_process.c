@@ -246,7 +246,7 @@ static enum tracking tracking_of(const struct ledger_process *p, const struct le
     struct book_control control;
     if (!book)
         return TRACKING_NONE;
-    if (ledger_process_stopped(p))
+    if (p->state == LEDGER_STOPPED)
         return TRACKING_OFF;
     MEMOIR_CLEANUP(closep)
     int fd = ledger_book_open(book);

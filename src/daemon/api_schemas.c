@@ -19,9 +19,8 @@ static const struct http_schema schemas[] = {
         "table": {"type": "string"},
         "columns": {"type": "array", "items": {
             "type": "object",
-            "required": ["name", "kind", "unit"],
-            "properties": {"name": {"type": "string"}, "kind": {"$ref": "#/components/schemas/Kind"},
-                           "unit": {"type": "string", "description": "of the values; empty where there is none"}}}},
+            "required": ["name", "kind"],
+            "properties": {"name": {"type": "string"}, "kind": {"$ref": "#/components/schemas/Kind"}}}},
         "rows": {
             "description": "Objects by column; with shape=arrays, arrays in the order of the columns.",
             "type": "array", "items": {"type": ["object", "array"]}},
@@ -35,8 +34,8 @@ static const struct http_schema schemas[] = {
 {"Time", JSON({"type": "string", "format": "date-time", "description": "ISO 8601, UTC"})},
 {"Kind", JSON({
     "type": "string",
-    "enum": ["text", "number", "bytes", "age", "time", "percent", "yes", "rate", "points", "frames"],
-    "description": "bytes, numbers and rates are integers, ages seconds, times ISO 8601, percentages numbers, yes booleans; points are arrays of [seconds since 1970, value], frames arrays of texts, the outermost first"})},
+    "enum": ["text", "number", "bytes", "age", "time", "percent", "yes"],
+    "description": "bytes and numbers are integers, ages seconds, times ISO 8601, percentages numbers, yes booleans"})},
 {"Cells", JSON({
     "type": "array",
     "description": "with shape=arrays: [row, column] of the cells that carry this mark",
@@ -55,14 +54,12 @@ static const struct http_schema schemas[] = {
             "private": {"type": "boolean", "description": "rows of other users are left out"},
             "columns": {"type": "array", "items": {
                 "type": "object",
-                "required": ["name", "kind", "unit", "help", "private", "cost"],
+                "required": ["name", "kind", "help", "private"],
                 "properties": {
                     "name": {"type": "string"},
                     "kind": {"$ref": "#/components/schemas/Kind"},
                     "help": {"type": "string"},
-                    "private": {"type": "boolean", "description": "known of your own processes only"},
-                    "unit": {"type": "string"},
-                    "cost": {"type": "string", "enum": ["none", "probe", "detail"]}}}}}}}}})},
+                    "private": {"type": "boolean", "description": "known of your own processes only"}}}}}}}}})},
 {"Process", JSON({
     "type": "object",
     "required": ["schema", "time", "pid", "process", "accounts", "own", "tracking", "limit"],

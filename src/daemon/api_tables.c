@@ -23,7 +23,7 @@ size_t api_viewer_slot(const struct http_call *call)
 }
 
 /* Calls of one viewer wait together: whichever comes when it is his turn has it. */
-bool api_turn(struct http_call *call, struct api *api, const struct query_table *table)
+bool api_turn(struct http_call *call, struct api *api, const char *table)
 {
     size_t slot = api_viewer_slot(call);
     uint64_t wait_ns =
@@ -70,7 +70,7 @@ static void answer(struct http_call *call, struct daemon *daemon, const struct q
         api_failed(call, "the query failed", r);
         return;
     }
-    if (!api_turn(call, daemon->api, query_table_of(asked->query)))
+    if (!api_turn(call, daemon->api, query_table_of(asked->query)->name))
         return;
     r = asking_run(daemon->asking, asked, &viewer);
     if (r == -EAGAIN) {
@@ -159,13 +159,8 @@ static void column_json(struct json *json, const struct query_column *column)
     json_object_begin(json);
     json_field_string(json, "name", column->name);
     json_field_string(json, "kind", query_kind_name(column->kind));
-    json_field_string(json, "unit", query_column_unit(column));
     json_field_string(json, "help", column->help);
     json_field_bool(json, "private", column->flags & QUERY_PRIVATE);
-    json_field_string(json, "cost",
-                      column->needs & QUERY_NEEDS_PROBES ? "probe"
-                      : column->flags & QUERY_DETAIL     ? "detail"
-                                                         : "none");
     json_object_end(json);
 }
 

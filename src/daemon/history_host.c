@@ -11,7 +11,6 @@
 #include "daemon/hosts.h"
 #include "history/sample.h"
 #include "ledger/host.h"
-#include "ledger/host_books.h"
 #include "ledger/proc.h"
 
 struct candidate {
@@ -70,12 +69,11 @@ static void fill_known(const struct host *table, struct sample *sample)
 {
     for (size_t i = 0; i < sample->n_processes; i++) {
         struct sample_process *p = &sample->processes[i];
-        struct host_process *row =
-            p->reachable ? host_process_of(table, p->pid, p->start_ticks) : NULL;
-        if (row) {
+        struct host_process *row = p->pid_proved ? host_process_find(table, p->pid) : NULL;
+        if (row && proc_same_start(row->start_ticks, p->start_ticks)) {
             sizes_copy(p, row);
             row->user_data = &in_picture;
-        } else if (p->reachable) {
+        } else if (p->pid_proved) {
             look_at(p); /* born since the last refresh */
         }
     }
@@ -143,7 +141,7 @@ static bool note(struct sample *sample, const struct host_process *p)
     process->start_ticks = p->start_ticks;
     process->began_ns = p->start_realtime_ns;
     process->pid = p->pid;
-    process->reachable = process->bookless = true;
+    process->pid_proved = process->bookless = true;
     process->uid = p->uid;
     memcpy(process->program, p->name, sizeof(process->program));
     sizes_copy(process, p);

@@ -1,9 +1,6 @@
 /* Queries of native clients: asking.h does them; here is how they come in and go out. */
 #include <string.h>
 
-#include "base/base64.h"
-#include "base/buffer.h"
-#include "base/cleanup.h"
 #include "base/hash.h"
 #include "daemon/asking.h"
 #include "daemon/daemon.h"
@@ -17,9 +14,8 @@ uint64_t native_query_wait(struct native_client *client)
     uint64_t who = client->viewer_uid;
     if (client->identity)
         who = hash_string(client->identity->token, who);
-    const char *name = native->parser.request.query.table;
-    const struct query_table *table = query_table_find(*name ? name : query_tables()[0]->name);
-    return asking_wait(native->daemon->asking, table, &client->turn, who);
+    return asking_wait(native->daemon->asking, native->parser.request.query.table, &client->turn,
+                       who);
 }
 
 static void refuse_query(struct native_client *client, const struct query_error *wrong)
@@ -67,22 +63,6 @@ static int ask(struct native_client *client, struct asked **ret_asked, struct qu
         &(struct asking_viewer){.sees_all = client->sees_all, .uid = client->viewer_uid});
 }
 
-/* Bytes in a text: other machines' answers are merged, not read by people. */
-static void put_partial(const struct query_result *result, size_t size_max, struct json *json)
-{
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer bytes = BUFFER_INIT(size_max);
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer text = BUFFER_INIT(size_max);
-    int r = query_partial_write(result, &bytes);
-    if (r == 0)
-        r = base64_append(&text, bytes.data, bytes.len);
-    if (r == 0)
-        json_string_n(json, text.data, text.len);
-    else
-        json->out->error = r; /* the client is told that it does not fit */
-}
-
 void native_query(struct native_client *client)
 {
     struct native *native = client->native;
@@ -103,7 +83,7 @@ void native_query(struct native_client *client)
     native_answer_begin(native, &json);
     if (native->parser.request.query.partial) {
         json_key(&json, "partial");
-        put_partial(asked->result, native->daemon->server->limits.queue_max, &json);
+        query_partial_json(asked->result, &json);
     } else {
         json_key(&json, "result");
         json_object_begin(&json);

@@ -113,6 +113,11 @@ static int tallies_update(struct changes *c, struct snapshot *s, const struct le
 
 /* ---- processes ---- */
 
+static bool is_gone(const struct ledger_process *p)
+{
+    return p->state == LEDGER_EXITED || p->state == LEDGER_CLOSED || p->state == LEDGER_REPLACED;
+}
+
 static struct snapshot *snapshot_find(struct changes *c, const struct ledger_process *p)
 {
     uint64_t hash = hash_combine(p->start_ticks, (uint64_t)p->book_pid);
@@ -203,7 +208,7 @@ static int process_look(struct changes *c, const struct ledger_process *p)
         int r = changes_tell(c, &(struct change){.kind = CHANGE_BEGIN, .process = &s->about});
         if (r != 0)
             return r;
-    } else if (new && !ledger_process_holds(p)) {
+    } else if (new &&is_gone(p)) {
         s->gone = true; /* was so before we began */
         return 0;
     }
@@ -221,7 +226,7 @@ static int process_look(struct changes *c, const struct ledger_process *p)
         else
             r = tell_process(c, s, r == 1);
     }
-    if (r >= 0 && !ledger_process_holds(p))
+    if (r >= 0 && is_gone(p))
         r = changes_tell_gone(c, s, p->state);
     return r > 0 ? 0 : r;
 }

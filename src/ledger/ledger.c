@@ -120,7 +120,8 @@ struct ledger_process *ledger_process_find(const struct ledger *ledger, pid_t pi
         struct ledger_process *p = ledger->processes[i];
         if (!(p->valid & LEDGER_HAS_PID) || p->pid != pid)
             continue;
-        if (!found || ledger_process_before(p, found))
+        if (!found || p->state < found->state ||
+            (p->state == found->state && process_row(p)->trusted && !process_row(found)->trusted))
             found = p;
     }
     return found;

@@ -160,9 +160,7 @@ static int by_pid(const void *a, const void *b)
 {
     const struct ledger_process *x = *(struct ledger_process *const *)a;
     const struct ledger_process *y = *(struct ledger_process *const *)b;
-    if (x->pid != y->pid)
-        return x->pid < y->pid ? -1 : 1;
-    return ledger_process_before(y, x) - ledger_process_before(x, y);
+    return x->pid != y->pid ? (x->pid > y->pid) - (x->pid < y->pid) : (int)x->state - (int)y->state;
 }
 
 /* Those of processes that the driver lists, by PID, one that runs before others. */
@@ -175,7 +173,7 @@ static int books_collect(const struct ledger *ledger, struct ledger_process ***r
     if (!books)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++)
-        if (ledger_process_reachable(all[i]) && ledger_driver_use(ledger, all[i]->pid, NULL).listed)
+        if (all[i]->valid & LEDGER_HAS_PID && ledger_driver_use(ledger, all[i]->pid, NULL).listed)
             books[found++] = all[i];
     qsort(books, found, sizeof(struct ledger_process *), by_pid);
     *ret_books = books;
@@ -231,8 +229,6 @@ const struct query_table query_table_device_processes = {
     .name = "device_processes",
     .help = "one row for each process on each device, as the driver counts it (NVIDIA)",
     .columns = columns,
-    .needs = QUERY_NEEDS_BOOKS | QUERY_NEEDS_DRIVER,
-    .driver_only = true,
     .show = "device,pid,user,program,use,driver,accounted,unattributed",
     .show_by = "count,driver,accounted,unattributed",
     .sort = "+ordinal,-driver,+driver_pid",

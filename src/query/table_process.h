@@ -56,7 +56,7 @@ enum process_figure {
     DEVICE_SPACE("system", MEMOIR_SPACE_SYSTEM,                                                    \
                  "host memory that belongs to devices; no part of device"),                        \
     {"device.driver", "memory that the driver counts for it on all devices (NVIDIA)", QUERY_BYTES, \
-     .needs = QUERY_NEEDS_DRIVER, .get = process_driver},                                                \
+     .flags = QUERY_DRIVER, .get = process_driver},                                                \
     {"peak", "the most that device can have been", QUERY_BYTES, .get = process_peak},              \
     HOST_SPACE("host", 0, "host memory that it reported, all spaces but chain and registered"),                   \
     HOST_SPACE("heap", MEMOIR_SPACE_HEAP, "of it, heap"),                                          \

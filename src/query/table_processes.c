@@ -91,7 +91,8 @@ bool process_owner(const struct query_row *row, uint32_t *ret_uid)
 
 bool process_lives(const struct query_row *row)
 {
-    return ledger_process_holds(row->process);
+    enum ledger_state state = row->process->state;
+    return state != LEDGER_EXITED && state != LEDGER_REPLACED && state != LEDGER_CLOSED;
 }
 
 /* ---- since when ---- */
@@ -351,7 +352,6 @@ const struct query_table query_table_processes = {
     .name = "processes",
     .help = "one row for each process that keeps a book",
     .columns = columns,
-    .needs = QUERY_NEEDS_BOOKS | QUERY_NEEDS_FACTS,
     .show = "pid,user,program,age,device,heap,pinned,blocks,rss,state",
     .show_by = "count,device,heap,pinned,blocks,rss",
     .sort = "-device,-rss,+pid",

@@ -153,7 +153,7 @@ static void processes_of_the_picture_get_their_sizes(void **state)
         struct sample_process *p = sample_add_process(&sample);
         p->pid = children[1];
         p->start_ticks = stat.start_ticks + (i ? 1000 : 0);
-        p->reachable = true;
+        p->pid_proved = true;
     }
     sample_totals(&sample);
     name_children();
