@@ -114,14 +114,6 @@ static struct ps_style style_of(const struct ps_values *v)
 
 /* ---- nothing to show ---- */
 
-static const char *why_no_book(pid_t pid)
-{
-    if (kill(pid, 0) < 0 && errno == ESRCH)
-        return "there is no such process (memoir ps --exited knows dead ones)";
-    return "it runs, but reports nothing (memoir doctor tells what could be wrong, and memoir query host what "
-           "/proc knows of it)";
-}
-
 static int nothing_specific(const struct ps_values *v)
 {
     if (v->exited && v->pid)
@@ -129,8 +121,9 @@ static int nothing_specific(const struct ps_values *v)
     else if (v->exited)
         command_fail("the daemon remembers no process of user '%s'", v->user);
     else if (v->pid)
-        command_fail("no process %llu keeps a book: %s", (unsigned long long)v->pid,
-                     why_no_book((pid_t)v->pid));
+        return absent_process(v->pid,
+                              "memoir doctor tells what could be wrong, and memoir query host what "
+                              "/proc knows of it");
     else
         command_fail("no process of user '%s' keeps a book%s", v->user,
                      geteuid() == 0 ? "" : "; only root sees those of other users");

@@ -168,16 +168,11 @@ const struct column ps_space_columns[] = {
     {0},
 };
 
-static bool gone(const struct ledger_process *p)
-{
-    return p->state == LEDGER_EXITED || p->state == LEDGER_CLOSED || p->state == LEDGER_REPLACED;
-}
-
 static bool wanted(const struct ledger_process *p, const struct ps_filter *filter)
 {
     if (filter->pid && !((p->valid & LEDGER_HAS_PID) && (uint64_t)p->pid == filter->pid))
         return false;
-    if (filter->living && gone(p))
+    if (filter->living && !ledger_process_holds(p))
         return false;
     return !filter->by_uid || p->uid == filter->uid;
 }
@@ -262,7 +257,7 @@ static uint64_t lost_reports(const struct ledger_process *p)
 static void set_state(struct table *t, const struct ledger_process *p)
 {
     table_set_text(t, PS_STATE, ledger_state_name(p->state));
-    if (p->state == LEDGER_STOPPED)
+    if (ledger_process_stopped(p))
         table_set_style(t, PS_STATE, STYLE_WARN);
 }
 
@@ -276,7 +271,7 @@ static void set_notes(struct table *t, const struct ledger_process *p)
     uint64_t all = lost_reports(p), asked = p->losses[BOOK_LOSS_SUSPENDED], lost = all - asked;
     MEMOIR_CLEANUP(buffer_release)
     struct buffer text = BUFFER_INIT(512);
-    if (p->state == LEDGER_STOPPED && p->stop_reason < sizeof(reasons) / sizeof(reasons[0]))
+    if (ledger_process_stopped(p) && p->stop_reason < sizeof(reasons) / sizeof(reasons[0]))
         buffer_printf(&text, "; %s", reasons[p->stop_reason]);
     if (lost)
         buffer_printf(&text, "; %llu report%s lost", (unsigned long long)lost,
@@ -342,7 +337,7 @@ static void add_process(struct ps_view *view, const struct ledger *ledger,
     table_set_number(t, PS_BOOK_BYTES, p->book_bytes);
     table_set_text(t, PS_COMMAND, p->command);
     set_watchers(t, ledger, p);
-    for (size_t c = 0; gone(p) && c < t->n_columns; c++)
+    for (size_t c = 0; !ledger_process_holds(p) && c < t->n_columns; c++)
         table_set_style(t, c, STYLE_DIM);
 }
 
@@ -417,8 +412,8 @@ static int compare(const void *a, const void *b)
 {
     const struct ledger_process *p = *(struct ledger_process *const *)a;
     const struct ledger_process *q = *(struct ledger_process *const *)b;
-    if (gone(p) != gone(q))
-        return gone(p) ? 1 : -1;
+    if (ledger_process_holds(p) != ledger_process_holds(q))
+        return ledger_process_holds(p) ? -1 : 1;
     uint64_t x = device_bytes(p), y = device_bytes(q);
     if (x != y)
         return x < y ? 1 : -1;

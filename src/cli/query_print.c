@@ -9,11 +9,17 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/spark.h"
 #include "query/query.h"
 
-enum { ALWAYS_SHOWN = 3 }; /* of the usual columns: who it is */
+enum {
+    ALWAYS_SHOWN = 3,  /* of the usual columns: who it is */
+    SPARK_POINTS = 24, /* the latest ones of a series, on a terminal */
+    LIST_MAX = 4 << 20,
+};
 
 /* Columns of an answer, which are known only when it was asked. */
 struct columns {
@@ -36,6 +42,11 @@ static enum column_type type_of(enum query_kind kind)
         return COLUMN_PERCENT;
     case QUERY_YES:
         return COLUMN_YES;
+    case QUERY_RATE:
+        return COLUMN_CHANGE_BYTES;
+    case QUERY_POINTS:
+    case QUERY_FRAMES:
+        return COLUMN_TEXT;
     case QUERY_NUMBER:
         break;
     }
@@ -63,13 +74,47 @@ static void describe(const struct query *query, const struct query_style *style,
     ret->columns[n] = (struct column){0};
 }
 
+/* Lists in one field: frames as folded stacks have them, "main;load;malloc"; of a series "TIME VALUE;..." for programs and
+ * a line of small bars for people. */
+static void set_list(struct table *table, size_t c, enum query_kind kind,
+                     const struct query_value *value, bool export)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer text = BUFFER_INIT(LIST_MAX);
+    if (kind == QUERY_FRAMES) {
+        for (uint32_t i = 0; i < value->len; i++)
+            buffer_append_char(&text, value->text[i] == '\n' ? ';' : value->text[i]);
+    } else if (export) {
+        for (size_t i = 0; i < query_points(value); i++) {
+            struct query_point point = query_point(value, i);
+            buffer_printf(&text, "%s%llu.%03u %llu", i ? ";" : "",
+                          (unsigned long long)(point.time_ns / NS_PER_S),
+                          (unsigned)(point.time_ns % NS_PER_S / NS_PER_MS),
+                          (unsigned long long)point.value);
+        }
+    } else {
+        struct spark_point points[SPARK_POINTS];
+        size_t n = query_points(value), shown = n < SPARK_POINTS ? n : SPARK_POINTS;
+        uint64_t top = 0;
+        for (size_t i = 0; i < shown; i++) {
+            points[i] =
+                (struct spark_point){.present = true, query_point(value, n - shown + i).value};
+            top = points[i].value > top ? points[i].value : top;
+        }
+        spark_append(&text, true, points, shown, top);
+    }
+    table_set_text(table, c, buffer_string(&text));
+}
+
 static void set_cell(struct table *table, size_t c, enum query_kind kind,
-                     const struct query_value *value)
+                     const struct query_value *value, bool export)
 {
     if (!(value->state & QUERY_KNOWN))
         return;
     if (kind == QUERY_TEXT)
         table_set_text(table, c, value->text);
+    else if (kind == QUERY_FRAMES || kind == QUERY_POINTS)
+        set_list(table, c, kind, value, export);
     else if (kind == QUERY_PERCENT)
         table_set_number(table, c,
                          (uint64_t)((double)value->number / (double)value->per * 10000 + 0.5));
@@ -110,7 +155,8 @@ int query_print(const struct query_result *result, const struct query *query,
         table_row(&table);
         for (size_t c = 0; c < table.n_columns; c++) {
             struct query_value value = query_result_value(result, row, c);
-            set_cell(&table, c, query_output(query, c)->kind, &value);
+            set_cell(&table, c, query_output(query, c)->kind, &value,
+                     style->format == QUERY_FORMAT_CSV);
         }
     }
     struct table_layout layout = {.header = style->header};
@@ -136,8 +182,8 @@ static const struct column list_columns[] = {
 static const char *groups_text(const struct query_column *column)
 {
     static const char *const names[] = {
-        [QUERY_SUM] = "sum", [QUERY_MAX] = "max",     [QUERY_MIN] = "min",
-        [QUERY_AVG] = "avg", [QUERY_COUNT] = "count", [QUERY_SAME] = "same",
+        [QUERY_SUM] = "sum",     [QUERY_MAX] = "max",   [QUERY_MIN] = "min", [QUERY_AVG] = "avg",
+        [QUERY_COUNT] = "count", [QUERY_SAME] = "same", [QUERY_ANY] = "any",
     };
     enum query_aggregate aggregate = query_column_aggregate(column);
     return column->kind == QUERY_PERCENT && aggregate == QUERY_SUM ? "share" : names[aggregate];

@@ -234,10 +234,10 @@ int watch_page_buffers(struct watch *w)
                   term_plain(&w->term, STYLE_TITLE), units_format_count(count, b.matched),
                   b.matched == 1 ? "" : "s",
                   units_format_bytes(bytes, b.matched_bytes, UNITS_DECIMAL),
-                  !p                          ? ", it is gone"
-                  : b.n < b.matched           ? "; the largest:"
-                  : p->state == LEDGER_EXITED ? "; it is dead"
-                                              : "");
+                  !p                         ? ", it is gone"
+                  : b.n < b.matched          ? "; the largest:"
+                  : !ledger_process_holds(p) ? "; it has ended"
+                                             : "");
     w->fixed = 2;
     MEMOIR_CLEANUP(table_release)
     struct table table;

@@ -292,7 +292,7 @@ void api_answer_suspects(struct http_call *call, void *context)
     struct daemon *daemon = context;
     struct wanted wanted = {.viewer = api_viewer(call)};
     (void)http_number(call, "pid", &wanted.pid);
-    if (!api_turn(call, daemon->api, "leaks"))
+    if (!api_turn(call, daemon->api, query_table_find("leaks")))
         return;
     struct evidence *e = calloc(1, sizeof(*e));
     uint64_t begin_ns = clock_monotonic_ns();

@@ -23,7 +23,7 @@ size_t api_viewer_slot(const struct http_call *call)
 }
 
 /* Calls of one viewer wait together: whichever comes when it is his turn has it. */
-bool api_turn(struct http_call *call, struct api *api, const char *table)
+bool api_turn(struct http_call *call, struct api *api, const struct query_table *table)
 {
     size_t slot = api_viewer_slot(call);
     uint64_t wait_ns =
@@ -61,6 +61,10 @@ static void answer(struct http_call *call, struct daemon *daemon, const struct q
     struct asking_viewer viewer = api_viewer(call);
     struct query_error wrong = {0};
     struct asked *asked;
+    if (api_cluster_wanted(call)) {
+        api_cluster_query(call, daemon, spec);
+        return;
+    }
     int r = asking_prepare(daemon->asking, spec, &asked, &wrong);
     if (r < 0 && wrong.text[0]) {
         api_bad_query(call, &wrong);
@@ -70,7 +74,7 @@ static void answer(struct http_call *call, struct daemon *daemon, const struct q
         api_failed(call, "the query failed", r);
         return;
     }
-    if (!api_turn(call, daemon->api, query_table_of(asked->query)->name))
+    if (!api_turn(call, daemon->api, query_table_of(asked->query)))
         return;
     r = asking_run(daemon->asking, asked, &viewer);
     if (r == -EAGAIN) {
@@ -126,10 +130,10 @@ static const struct {
      "pressure,pressure_1m,pressure_5m,stall,stall_1m,stall_5m"},
     {"cgroups", "cgroups", NULL},
     {"devices", "devices",
-     "device,ordinal,device_name,device_kind,device_uid,device_bus,space,used,free,capacity,percent,confirmed,disputed,"
+     "device,device_id,ordinal,device_name,device_kind,device_uid,device_bus,space,used,free,capacity,percent,confirmed,disputed,"
      "blocks,processes,driver.used,driver.reserved,driver.processes,unattributed"},
     {"device_processes", "device_processes",
-     "device,device_uid,pid,driver_pid,program,user,use,driver,accounted,unattributed"},
+     "device,device_id,device_uid,pid,driver_pid,program,user,use,driver,accounted,unattributed"},
     {"accounts", "accounts", NULL},
     {"buffers", "buffers", NULL},
     {"sites", "sites", NULL},
@@ -159,8 +163,13 @@ static void column_json(struct json *json, const struct query_column *column)
     json_object_begin(json);
     json_field_string(json, "name", column->name);
     json_field_string(json, "kind", query_kind_name(column->kind));
+    json_field_string(json, "unit", query_column_unit(column));
     json_field_string(json, "help", column->help);
     json_field_bool(json, "private", column->flags & QUERY_PRIVATE);
+    json_field_string(json, "cost",
+                      column->needs & QUERY_NEEDS_PROBES ? "probe"
+                      : column->flags & QUERY_DETAIL     ? "detail"
+                                                         : "none");
     json_object_end(json);
 }
 

@@ -11,6 +11,7 @@
 #include "daemon/hosts.h"
 #include "history/sample.h"
 #include "ledger/host.h"
+#include "ledger/host_books.h"
 #include "ledger/proc.h"
 
 struct candidate {
@@ -69,11 +70,12 @@ static void fill_known(const struct host *table, struct sample *sample)
 {
     for (size_t i = 0; i < sample->n_processes; i++) {
         struct sample_process *p = &sample->processes[i];
-        struct host_process *row = p->pid_proved ? host_process_find(table, p->pid) : NULL;
-        if (row && proc_same_start(row->start_ticks, p->start_ticks)) {
+        struct host_process *row =
+            p->reachable ? host_process_of(table, p->pid, p->start_ticks) : NULL;
+        if (row) {
             sizes_copy(p, row);
             row->user_data = &in_picture;
-        } else if (p->pid_proved) {
+        } else if (p->reachable) {
             look_at(p); /* born since the last refresh */
         }
     }
@@ -141,7 +143,7 @@ static bool note(struct sample *sample, const struct host_process *p)
     process->start_ticks = p->start_ticks;
     process->began_ns = p->start_realtime_ns;
     process->pid = p->pid;
-    process->pid_proved = process->bookless = true;
+    process->reachable = process->bookless = true;
     process->uid = p->uid;
     memcpy(process->program, p->name, sizeof(process->program));
     sizes_copy(process, p);
@@ -167,7 +169,13 @@ static void fill_others(struct history_host *host, const struct host *table, str
 static void fill_system(const struct host *table, struct sample *sample)
 {
     const struct host_system *s = host_system(table);
-    if (!(s->valid & HOST_HAS_TOTAL) || sample->first_total == SIZE_MAX)
+    if (sample->first_total == SIZE_MAX)
+        return;
+    if (s->valid & HOST_HAS_PSI) {
+        sample_add_value(sample, 0, HISTORY_PRESSURE_SOME, HISTORY_PRESSURE, s->some.avg10);
+        sample_add_value(sample, 0, HISTORY_PRESSURE_FULL, HISTORY_PRESSURE, s->full.avg10);
+    }
+    if (!(s->valid & HOST_HAS_TOTAL))
         return;
     sample_add_value(sample, 0, HISTORY_SYSTEM_TOTAL, HISTORY_SYSTEM, s->total_bytes);
     if (s->valid & HOST_HAS_AVAILABLE) {

@@ -191,8 +191,10 @@ void host_probe_done(struct host *host, const struct host_todo *todo, int error,
     if (!p || p->start_ticks != todo->start_ticks)
         return;
     struct host_row *row = host_row(p);
-    if (!still_lives(row))
-        return; /* the next refresh finds that out */
+    if (!still_lives(row)) {
+        row->rest_until_ns = host->time_ns + REST_NS; /* until a refresh removes it */
+        return;
+    }
     row->done |= todo->kinds & ORIGIN_KINDS;
     if (todo->kinds & HOST_PROBE_SIZES) {
         row->sizes_tried_ns = host->time_ns;

@@ -91,8 +91,7 @@ bool process_owner(const struct query_row *row, uint32_t *ret_uid)
 
 bool process_lives(const struct query_row *row)
 {
-    enum ledger_state state = row->process->state;
-    return state != LEDGER_EXITED && state != LEDGER_REPLACED && state != LEDGER_CLOSED;
+    return ledger_process_holds(row->process);
 }
 
 /* ---- since when ---- */
@@ -352,6 +351,7 @@ const struct query_table query_table_processes = {
     .name = "processes",
     .help = "one row for each process that keeps a book",
     .columns = columns,
+    .needs = QUERY_NEEDS_BOOKS | QUERY_NEEDS_FACTS,
     .show = "pid,user,program,age,device,heap,pinned,blocks,rss,state",
     .show_by = "count,device,heap,pinned,blocks,rss",
     .sort = "-device,-rss,+pid",

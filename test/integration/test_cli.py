@@ -325,12 +325,24 @@ class Ps(CommandTest):
     def test_what_is_asked_for_and_not_there_ends_with_3(self):
         self.start_client()
         done = memoir("ps", "--dir", self.dir, "--pid", 1, check=3)
-        self.assertIn("no process 1 keeps a book: it runs", done.stderr)
+        self.assertIn("process 1 runs and keeps no book", done.stderr)
         done = memoir("ps", "--dir", self.dir, "--pid", 4194304, check=3)
-        self.assertIn("there is no such process", done.stderr)
+        self.assertIn("there is no process 4194304", done.stderr)
         memoir("ps", "--dir", self.dir, "--user", 4294967294, check=3)
         memoir("ps", "--dir", self.dir, "--user", "nobody-at-all", check=3)
         self.assertEqual(self.ps("--pid", 1, check=3), [])
+
+    @unittest.skipIf(os.getuid() != 0, "needs another user's process")
+    def test_process_of_another_user_is_not_permitted(self):
+        """That is neither 'reports nothing' nor 'keeps no book', which nobody but its owner can tell."""
+        other = subprocess.Popen(["sleep", "1000"])
+        self.addCleanup(lambda: (other.kill(), other.wait()))
+        for command in ["ps", "--pid"], ["buffers"], ["leaks", "--scan"], ["sites"], ["flame"]:
+            with self.subTest(command[0]):
+                done = subprocess.run([BUILD / "src/cli/memoir", *command, str(other.pid)], user=65534, group=65534,
+                                      env=ENVIRONMENT, cwd="/", capture_output=True, text=True)
+                self.assertEqual(done.returncode, 3, done.stderr)
+                self.assertIn(f"not permitted: process {other.pid} is of user root", done.stderr)
 
     def test_nothing_at_all_explains_what_to_do(self):
         done = memoir("ps", "--dir", self.dir, check=0)

@@ -460,6 +460,7 @@ static void who_has_gone_gets_nothing_of_his_successor(void **state)
     struct host_probe probe = {.valid = HOST_HAS_PSS | HOST_HAS_COMMAND, .command = "x"};
     host_probe_done(host, &todo, 0, &probe);
     assert_false(row(host, 30)->valid & (HOST_HAS_PSS | HOST_HAS_COMMAND));
+    assert_false(host_probe_next(host, &todo)); /* else it is asked about until the next refresh */
     host_free(host);
 }
 
