@@ -748,6 +748,20 @@ export interface Routes {
     }
     answer: Table
   }
+  /** Processes that keep a book, with what they hold */
+  'GET /api/v1/ps': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
+    }
+    answer: Table
+  }
   /** Every process of the machine */
   'GET /api/v1/processes': {
     args: {
