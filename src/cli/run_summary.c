@@ -212,8 +212,7 @@ static void account_lines(struct picture *p, const char *what, const struct ledg
                   units_format_bytes(peak, t->peak_bytes, UNITS_DECIMAL));
     if (error * PEAK_ERROR_SHARE > t->peak_bytes)
         buffer_printf(out, " (exact to %s)", units_format_bytes(live, error, UNITS_DECIMAL));
-    buffer_printf(out, "; %s allocations, %s in all; ",
-                  units_format_count(calls, t->alloc_blocks),
+    buffer_printf(out, "; %s allocations, %s in all; ", units_format_count(calls, t->alloc_blocks),
                   units_format_bytes(total, t->alloc_bytes, UNITS_DECIMAL));
     if (t->live_blocks == 0) {
         buffer_append_str(out, "all were freed\n");
