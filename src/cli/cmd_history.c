@@ -31,7 +31,7 @@ struct history_values {
     struct command_common common;
     uint64_t pid;
     const char *program, *user, *device, *space;
-    const char *since, *until;
+    const char *since, *until, *at;
     uint64_t step_ns;
     const char *by, *where, *show, *sort;
     bool blocks, system;
@@ -59,6 +59,8 @@ static const struct option_spec options[] = {
     {"since", 's', OPTION_STRING, AT(since), "WHEN",
      "from then on: 90s, 1h, 7d (ago), 12:30, yesterday, 2026-01-31, \"2026-01-31 12:30\" (default: 1h)"},
     {"until", 0, OPTION_STRING, AT(until), "WHEN", "until then (default: now)"},
+    {"at", 0, OPTION_STRING, AT(at), "WHEN",
+     "at this moment alone: the step that it lies in, as fine as is kept; in place of --since and --until"},
     {"step", 0, OPTION_DURATION, AT(step_ns), "TIME",
      "length of a step, at least 1s (default: as many as fit on the screen); where only longer steps are kept, a "
      "multiple of those"},
@@ -100,6 +102,8 @@ static const struct command_example examples[] = {
      "every second of one process, for a plot"},
     {"memoir history --where 'of=process and series=rss' --by user --show count,last,points --json",
      "resident memory of each user over time, added up"},
+    {"memoir history --at 12:30 --where 'of=process and series=rss' --sort -last --limit 10",
+     "which processes were the largest at half past twelve"},
     {"memoir history --json | jq '.series[] | {device, space, max}'", "for programs"},
     {0},
 };
@@ -154,6 +158,16 @@ static int find_times(const struct history_values *v, unsigned columns, struct r
 {
     uint64_t now_s = clock_real_ns() / NS_PER_S;
     query->until_s = now_s + 1; /* this second is part of it */
+    if (v->at) {
+        if (v->until || v->since != defaults.since)
+            return command_misuse(&cmd_history, "--at takes the place of --since and --until");
+        if (when_parse(v->at, now_s, &query->since_s) < 0)
+            return command_misuse(&cmd_history,
+                                  "invalid time '%s' for --at; try 1h, 12:30 or 2026-01-31", v->at);
+        query->until_s = query->since_s + 1;
+        query->step_s = v->step_ns >= NS_PER_S ? v->step_ns / NS_PER_S : 1;
+        return COMMAND_OK;
+    }
     if (when_parse(v->since, now_s, &query->since_s) < 0)
         return command_misuse(&cmd_history,
                               "--since '%s' is no moment; try 1h, 12:30 or 2026-01-31", v->since);

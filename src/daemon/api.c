@@ -103,6 +103,10 @@ static const struct http_param query_params[] = {
     PARAM_FROM,
     PARAM_TO,
     PARAM_POINTS,
+    {.name = "at",
+     .kind = HTTP_TEXT,
+     .max = 32,
+     .help = "of history: at this moment alone, in place of from and to"},
     {0},
 };
 

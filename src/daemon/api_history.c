@@ -209,15 +209,22 @@ static void run(struct job *job)
 static bool times_read(struct http_call *call, struct wish *wish)
 {
     uint64_t now_s = clock_real_ns() / NS_PER_S, points = POINTS_USUAL;
+    const char *at = http_argument(call, "at");
     const char *from = http_argument(call, "from"), *to = http_argument(call, "to");
     struct read_query *q = &wish->query;
-    int r = history_moment(from ? from : "-1h", now_s, &q->since_s);
+    int r = history_moment(at ? at : from ? from : "-1h", now_s, &q->since_s);
+    if (r >= 0 && at) { /* the step that it lies in, as fine as is kept */
+        q->until_s = q->since_s + 1;
+        q->step_s = 1;
+        return true;
+    }
     if (r >= 0)
         r = history_moment(to ? to : "now", now_s, &q->until_s);
     if (r < 0 || q->since_s >= q->until_s) {
         http_problem(call, 400, "bad-argument",
-                     r < 0 ? "from and to are seconds since 1970, or a time before now: -1h, -30m"
-                           : "from must be before to");
+                     r < 0
+                         ? "from, to and at are seconds since 1970, or a time before now: -1h, -30m"
+                         : "from must be before to");
         return false;
     }
     (void)http_number(call, "points", &points);

@@ -92,7 +92,15 @@ static void get_user(const struct query_world *world, const struct query_row *ro
     query_set_text(ret, name ? name : number);
 }
 
-enum { NUMBER_PID, NUMBER_UID, NUMBER_POINTS, NUMBER_CAPACITY, NUMBER_MIN, NUMBER_MAX, NUMBER_LAST };
+enum {
+    NUMBER_PID,
+    NUMBER_UID,
+    NUMBER_POINTS,
+    NUMBER_CAPACITY,
+    NUMBER_MIN,
+    NUMBER_MAX,
+    NUMBER_LAST
+};
 
 static void get_number(const struct query_world *world, const struct query_row *row,
                        const struct query_field *field, struct query_value *ret)
@@ -247,8 +255,8 @@ static int step_settle(struct history_world *h)
         struct read_query query = {.since_s = h->since_s,
                                    .until_s = h->until_s,
                                    .step_s = h->read_step_s,
-                                   .by = of % SCOPES == OF_PROCESS ? READ_BY_PROCESS
-                                                                   : READ_BY_DEVICE,
+                                   .by =
+                                       of % SCOPES == OF_PROCESS ? READ_BY_PROCESS : READ_BY_DEVICE,
                                    .pid = of % SCOPES == OF_PROCESS ? h->pid : 0,
                                    .blocks = of >= SCOPES,
                                    .system = of == OF_SYSTEM};

@@ -129,6 +129,21 @@ class Machine(HistoryTest):
         times = [time for time, _ in grouped[0]["max(points)"]]
         self.assertEqual(times, sorted(set(times)))
         self.assertIn("of,series,max", self.history("--by", "of,series", "--show", "max", "--csv").stdout)
+        then = ("--at", "2s", "--where", "of=system and series=total", "--show", "series,last,steps", "--json")
+
+        seen = []
+
+        def known():
+            done = subprocess.run([str(MEMOIR), "history", "--state", str(self.state), *then], capture_output=True,
+                                  env=ENVIRONMENT, timeout=PATIENCE_S, check=False)
+            seen[:] = json.loads(done.stdout)["rows"] if done.returncode == 0 else []
+            return seen
+
+        self.wait_until(known, "what it was two seconds ago")
+        row = seen[0]
+        self.assertEqual((row["series"], row["steps"]), ("total", 1))
+        self.assertGreater(row["last"], 1 << 20)
+        self.assertIn("takes the place of", self.history("--at", "1m", "--since", "1h", status=2).stderr)
         self.assertIn("no column 'foo'", self.history("--where", "foo=1", status=2).stderr)
         self.assertIn("no data", self.history("--where", "series=nothing", status=3).stderr)
 

@@ -144,8 +144,8 @@ static void parts_of_three_machines_merge_to_the_joined_one(void **state)
     static const unsigned orders[][NODES] = {{0, 1, 2}, {2, 1, 0}, {1, 2, 0}};
     for (size_t q = 0; q < sizeof(questions) / sizeof(*questions); q++)
         for (uint64_t step_s = 1; step_s <= 60; step_s = step_s == 1 ? 10 : step_s * 6) {
-            struct query *query = question(questions[q].by, questions[q].where, questions[q].show,
-                                           questions[q].sort);
+            struct query *query =
+                question(questions[q].by, questions[q].where, questions[q].show, questions[q].sort);
             struct query_result *whole = ask(query, NODES, step_s);
             char *expected = text_of(whole);
             for (size_t o = 0; o < sizeof(orders) / sizeof(*orders); o++) {
