@@ -131,11 +131,12 @@ static uint64_t recent(const struct pin_account *a, uint64_t now_ns)
 /* ---- events ---- */
 
 void pin_policy_allocate(struct pin_policy *policy, struct pin_account *a, struct pin_site *site,
-                         uint64_t bytes, bool pooled)
+                         uint64_t bytes, bool pooled, uint64_t carried_ns)
 {
     a->site = site;
     a->bytes = bytes;
     a->pooled = a->pinned = pooled;
+    a->carried_ns = pooled ? 0 : carried_ns;
     a->reason = pooled                                   ? PIN_REASON_POOL
                 : policy->options.mode == PIN_POLICY_OFF ? PIN_REASON_OFF
                                                          : PIN_REASON_NONE;
@@ -175,7 +176,9 @@ static enum pin_reason rule(const struct pin_policy *policy, const struct pin_ac
     uint64_t worth = less(add(a->worth_ns, saving), cost);
     int64_t credit = a->site->credit_ns - a->credit_ns + (int64_t)less(2 * worth, sum_max) -
                      (int64_t)less(a->missed_ns + a->spent_ns + cost, sum_max);
-    if (expected >= cost && credit >= 0)
+    if (credit >= 0 && add(add(a->carried_ns, a->since_ns), saving) >= cost)
+        return PIN_REASON_REUSED;
+    if (credit >= 0 && expected >= cost)
         return PIN_REASON_PREDICTED;
     return PIN_REASON_NOT_YET;
 }
@@ -183,8 +186,8 @@ static enum pin_reason rule(const struct pin_policy *policy, const struct pin_ac
 static bool promotes(enum pin_reason reason)
 {
     return reason == PIN_REASON_EARNED || reason == PIN_REASON_PREDICTED ||
-           reason == PIN_REASON_HISTORY || reason == PIN_REASON_PROFILE ||
-           reason == PIN_REASON_HINT;
+           reason == PIN_REASON_REUSED || reason == PIN_REASON_HISTORY ||
+           reason == PIN_REASON_PROFILE || reason == PIN_REASON_HINT;
 }
 
 static struct pin_decision decide(struct pin_policy *policy, struct pin_account *a,
@@ -294,7 +297,7 @@ void pin_policy_unpinned(struct pin_policy *policy, struct pin_account *a, enum 
         return;
     list_remove(policy, a);
     a->pinned = false;
-    a->since_ns = 0;
+    a->since_ns = a->carried_ns = 0;
     a->reason = (uint8_t)reason;
     if (reason == PIN_REASON_EVICTED) {
         policy->evictions++;
@@ -317,6 +320,11 @@ void pin_policy_free(struct pin_policy *policy, struct pin_account *a)
     site->blocks_freed++;
     site->live_bytes -= less(a->bytes, site->live_bytes);
     site->live_worth_ns -= less(a->worth_ns, site->live_worth_ns);
+}
+
+uint64_t pin_policy_carry(const struct pin_account *a)
+{
+    return a->pinned ? 0 : add(a->carried_ns, a->since_ns);
 }
 
 void pin_policy_pool(struct pin_policy *policy, int64_t bytes)

@@ -8,6 +8,8 @@
  * that can no longer be reclaimed. The saving is what copies take less. Three rules promote an allocation, each before a copy:
  *
  *   earned     The savings that it has missed, with that of this copy, reach the cost (ski rental: never more than twice the optimum).
+ *   reused     The same with what earlier allocations in the same memory missed, since memory that is pinned serves later ones, too; within
+ *              the site's credit.
  *   predicted  Allocations of its call site were worth more than the cost before, and the site has credit: what it may still spend so that
  *              its total stays within twice the offline optimum, whatever happens next. A promotion that pays adds to the credit.
  *   history    In mode `use`: a saved history says that the site is worth it.
@@ -54,7 +56,8 @@ enum pin_reason {
     PIN_REASON_HINT_COLD = 15,      /* not pinned: the program asked for that */
     PIN_REASON_NOT_IN_HISTORY = 16, /* mode use: the history does not say so */
     PIN_REASON_OFF = 17,
-    PIN_REASONS = 18,
+    PIN_REASON_REUSED = 18, /* pinned: earlier allocations in this memory count, too */
+    PIN_REASONS = 19,
 };
 
 struct pin_policy_options {
@@ -90,6 +93,8 @@ struct pin_account {
     uint64_t cost_ns;   /* of the last promotion; before one, what it would cost */
     uint64_t spent_ns;  /* on all promotions */
     uint64_t since_ns;  /* missed since it was last unpinned: the rule `earned` counts these */
+    uint64_t
+        carried_ns; /* missed by earlier allocations in this memory: the rule `reused` counts these, too */
     uint64_t recent_ns, recent_at_ns; /* savings that fade, for eviction */
     int64_t credit_ns;                /* its part of the site's credit */
     uint64_t copies[PIN_DIRECTIONS];
@@ -129,9 +134,9 @@ void pin_policy_init(struct pin_policy *policy, const struct pin_cost *cost,
 /* The site of this key, entered if need be. Never NULL. */
 struct pin_site *pin_policy_site(struct pin_policy *policy, uint64_t key);
 
-/* `pooled`: its memory is pinned already, at no cost. */
+/* `pooled`: its memory is pinned already, at no cost. `carried_ns`: pin_policy_carry() of the last allocation in the same memory. */
 void pin_policy_allocate(struct pin_policy *policy, struct pin_account *account,
-                         struct pin_site *site, uint64_t bytes, bool pooled);
+                         struct pin_site *site, uint64_t bytes, bool pooled, uint64_t carried_ns);
 
 /* Before a copy of `bytes` of it. `in_flight`: threads whose copies a registration would stall. Changes nothing but account->reason. */
 struct pin_decision pin_policy_before_copy(struct pin_policy *policy, struct pin_account *account,
@@ -156,6 +161,9 @@ void pin_policy_unpinned(struct pin_policy *policy, struct pin_account *account,
 
 /* It is freed. Its memory may stay pinned in a pool: then call pin_policy_pool(), too. */
 void pin_policy_free(struct pin_policy *policy, struct pin_account *account);
+
+/* What an unpinned allocation that is freed leaves to the next one in its memory. */
+uint64_t pin_policy_carry(const struct pin_account *account);
 
 /* Pinned bytes in pools rose or fell. */
 void pin_policy_pool(struct pin_policy *policy, int64_t bytes);
