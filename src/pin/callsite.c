@@ -2,6 +2,7 @@
 #include "pin/callsite.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "base/hash.h"
 #include "pin/lock.h"
@@ -59,6 +60,8 @@ static uint32_t module_number(struct callsites *s, uintptr_t pc, uint64_t *ret_o
     memcpy(m->build_id, info.build_id, m->build_id_len);
     size_t n = strnlen(info.path, CALLSITE_PATH_MAX - 1);
     memcpy(m->path, info.path, n);
+    if (n == 0) /* the program itself */
+        (void)!readlink("/proc/self/exe", m->path, CALLSITE_PATH_MAX - 1);
     store_release(&s->n_modules, s->n_modules + 1);
     return s->n_modules - 1;
 }

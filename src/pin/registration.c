@@ -154,7 +154,7 @@ static bool headroom_read(uint64_t *ret)
     return true;
 }
 
-/* What is pinned already has left the headroom. */
+/* Of what is pinned and what is left together, half may be pinned: so a limit that shrinks unpins. */
 void pin_budget_refresh(uint64_t now_ns)
 {
     struct pin_manager *m = &pin_manager;
@@ -164,7 +164,7 @@ void pin_budget_refresh(uint64_t now_ns)
     uint64_t headroom = UINT64_MAX, budget = pin_settings.budget_bytes;
     if (headroom_read(&headroom)) {
         m->counts.headroom_bytes = headroom;
-        uint64_t most = m->counts.registered_bytes + headroom / PIN_BUDGET_SHARE;
+        uint64_t most = (m->counts.registered_bytes + headroom) / PIN_BUDGET_SHARE;
         budget = most < budget ? most : budget;
     }
     m->policy.options.budget_bytes = m->counts.budget_bytes = budget;
