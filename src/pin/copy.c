@@ -31,6 +31,8 @@ static void promote(struct extent *e, struct pin_decision *d, uint64_t now_ns)
     struct pin_manager *m = &pin_manager;
     if (load_relaxed(&e->state) != EXTENT_STILL || e->foreign)
         return;
+    if (d->lease && !pin_end_leases(e))
+        return;
     if (!pin_make_room(e, d, now_ns)) {
         e->account.reason = PIN_REASON_BUDGET;
         return;

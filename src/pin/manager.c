@@ -58,7 +58,8 @@ static bool make(struct pin_manager *m)
 {
     struct pin_cost cost;
     struct pin_policy_options options = {.mode = policy_mode(pin_settings.mode),
-                                         .budget_bytes = UINT64_MAX};
+                                         .budget_bytes = UINT64_MAX,
+                                         .lease_bytes = PIN_LEASE_BYTES};
     m->sites = region_table(PIN_SITES_ROOM * sizeof(struct pin_site));
     if (!m->sites || !callsite_init() || region_init(&m->region) < 0)
         return false;

@@ -26,6 +26,9 @@ static const struct {
     [PIN_REASON_REUSED] =
         {"reused",
          "copies of this memory, with earlier allocations in it, had cost as much as pinning it"},
+    [PIN_REASON_LEASED] =
+        {"leased", "pinned for a while: registering it pays, its memory is not paid for yet"},
+    [PIN_REASON_LEASE_ENDED] = {"lease-ended", "it was pinned for a while, and made room"},
     [PIN_REASON_OFF] = {"off", "pinning is switched off"},
 };
 

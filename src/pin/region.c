@@ -10,7 +10,13 @@
 #include "base/atomic.h"
 #include "base/kernel.h"
 
-enum { PAGE = 4096, LOOK_MAX = 64, SPACE_SMALL = 0, SPACE_LARGE = 1 };
+enum {
+    PAGE = 4096,
+    LOOK_MAX = 64,
+    SPACE_SMALL = 0,
+    SPACE_LARGE = 1,
+    PLAIN_BYTES = 8 << 20, /* of small extents: a few of them would waste most of a huge page */
+};
 
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
@@ -53,7 +59,9 @@ static int space_init(struct region_space *space, uint64_t bytes, uint64_t least
             return -ENOMEM;
         space->start =
             ((uintptr_t)at + REGION_LARGE_UNIT - 1) & ~(uintptr_t)(REGION_LARGE_UNIT - 1);
-        advise(space->start, bytes, unit == REGION_LARGE_UNIT ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+        uint64_t plain = unit == REGION_LARGE_UNIT ? 0 : PLAIN_BYTES;
+        advise(space->start, plain, MADV_NOHUGEPAGE);
+        advise(space->start + plain, bytes - plain, MADV_HUGEPAGE);
         space->unit = unit;
         store_release(&space->bytes, bytes);
         return 0;

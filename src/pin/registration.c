@@ -20,6 +20,11 @@ static bool is_gone(CUresult r)
            r == CUDA_ERROR_DEINITIALIZED || r == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
+static struct extent *extent_of(struct pin_account *account)
+{
+    return (struct extent *)((char *)account - offsetof(struct extent, account));
+}
+
 void pin_extent_wait(struct extent *e)
 {
     while (load_acquire(&e->state) == EXTENT_UNREGISTERING)
@@ -128,8 +133,7 @@ bool pin_make_room(struct extent *e, const struct pin_decision *decision, uint64
             load_relaxed(&m->in_flight) > 1
                 ? NULL
                 : pin_policy_victim(&m->policy, &e->account, decision->saving_ns, now_ns);
-        struct extent *of =
-            victim ? (struct extent *)((char *)victim - offsetof(struct extent, account)) : NULL;
+        struct extent *of = victim ? extent_of(victim) : NULL;
         if (!of || load_relaxed(&of->state) != EXTENT_STILL)
             return false;
         pin_policy_unpinned(&m->policy, victim, PIN_REASON_EVICTED);
@@ -137,6 +141,21 @@ bool pin_make_room(struct extent *e, const struct pin_decision *decision, uint64
         pin_state_block(of);
     }
     return true;
+}
+
+bool pin_end_leases(struct extent *e)
+{
+    struct pin_manager *m = &pin_manager;
+    struct pin_account *victim;
+    while ((victim = pin_policy_lease_victim(&m->policy, e->account.bytes)) != NULL) {
+        struct extent *of = extent_of(victim);
+        if (load_relaxed(&m->in_flight) > 1 || load_relaxed(&of->state) != EXTENT_STILL)
+            return false;
+        pin_policy_unpinned(&m->policy, victim, PIN_REASON_LEASE_ENDED);
+        (void)pin_extent_unregister(of);
+        pin_state_block(of);
+    }
+    return m->policy.leased_bytes + e->account.bytes <= m->policy.options.lease_bytes;
 }
 
 /* The smaller of what the machine and the cgroups have left, files that can go included. */
@@ -180,7 +199,7 @@ void pin_budget_refresh(uint64_t now_ns)
         struct pin_account *victim = pin_policy_victim(&m->policy, &none, 0, now_ns);
         if (!victim)
             break;
-        struct extent *of = (struct extent *)((char *)victim - offsetof(struct extent, account));
+        struct extent *of = extent_of(victim);
         pin_policy_unpinned(&m->policy, victim, PIN_REASON_EVICTED);
         (void)pin_extent_unregister(of);
         pin_state_block(of);

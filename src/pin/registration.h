@@ -8,3 +8,6 @@ bool pin_extent_register(struct extent *extent);
 
 /* Evict until the extent fits into the budget. False: it does not. */
 bool pin_make_room(struct extent *extent, const struct pin_decision *decision, uint64_t now_ns);
+
+/* End leases until the extent fits among them. False: it does not. */
+bool pin_end_leases(struct extent *extent);

@@ -144,7 +144,7 @@ static int seed(policy how, bool together, size_t bytes)
     enum { HOT = 2, COLD = 25, N = HOT + COLD };
     char *device;
     CHECK(cudaMalloc(&device, bytes));
-    buffer b[N];
+    buffer b[N] = {};
     int64_t before = kernel_pinned(), peak = 0;
     double copy_ms = 0, sample_ms = 0, start = now_ms();
     auto copy = [&](int i) {

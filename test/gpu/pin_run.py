@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Smart pinning on a machine with a GPU: the seed's workload, hostile traces, PyTorch. Run by script/test-gpu pin.
 
-Usage: pin_run.py BIN OUT [--quick] [--seconds N]
+Usage: pin_run.py BIN OUT [--quick] [--seconds N] [--sizes MIB,...] [--parts torch,traces,shadow,fork,seed]
 
 BIN has libmemoir-cuda.so in lib/ and pin_bench. Results go to OUT/pin.json, a table to OUT/pin.txt. Policies are interleaved. Exits with 1 when a row misses.
 """
@@ -63,7 +63,7 @@ def row(what, value, reach, ok):
 
 def rounds_of(mib, quick):
     if quick:
-        return 2 if mib <= 32 else 1
+        return 1
     return 5 if mib <= 32 else 3 if mib == 64 else 1
 
 
@@ -191,6 +191,9 @@ def main():
     bin_dir, out = sys.argv[1], pathlib.Path(sys.argv[2])
     quick = "--quick" in sys.argv
     seconds = float(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 480
+    if "--sizes" in sys.argv:
+        SIZES[:] = [int(s) for s in sys.argv[sys.argv.index("--sizes") + 1].split(",")]
+    parts = sys.argv[sys.argv.index("--parts") + 1].split(",") if "--parts" in sys.argv else None
     results = {"quick": quick}
     with tempfile.TemporaryDirectory() as work:
         b = Bench(bin_dir, work, time.monotonic() + seconds)
@@ -200,10 +203,13 @@ def main():
         for name, part in (("torch", lambda: torch(b, quick, results)), ("traces", lambda: traces(b, results)),
                            ("shadow", lambda: shadow(b, results)), ("fork", lambda: forks(b, results)),
                            ("seed", lambda: seed_workload(b, quick, results))):
+            if parts and name not in parts:
+                continue
             began = time.monotonic()
             part()
             print(f"-- {name}: {time.monotonic() - began:.1f} s", flush=True)
-        seed_rows(results)
+        if "seed" in results:
+            seed_rows(results)
         results["seconds"] = time.monotonic() - start
     results["rows"] = rows
     (out / "pin.json").write_text(json.dumps(results, indent=1))

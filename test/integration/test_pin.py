@@ -153,10 +153,15 @@ class Failures(PinTest):
 
 class Decisions(PinTest):
     def test_hot_blocks_are_pinned_and_cold_ones_are_not(self):
+        size = 33 * MIB  # too large to be leased
+        answer = self.drive("together", "auto", size)
+        self.assertEqual((answer["registers"], answer["pinned_bytes_peak"]), (2, 2 * size))
+
+    def test_cold_blocks_are_leased_what_has_no_price(self):
         for size in (MIB, 4 * MIB, 16 * MIB):
             answer = self.drive("together", "auto", size)
-            self.assertEqual(answer["registers"], 2, size)
-            self.assertEqual(answer["pinned_bytes_peak"], 2 * size)
+            self.assertLessEqual(answer["pinned_bytes_peak"], 2 * size + 32 * MIB)
+            self.assertLess(answer["missed_ns"], 0.05 * answer["saved_ns"])
             turn = self.drive("turn", "auto", size)
             self.assertEqual((turn["registers"], turn["pinned_bytes_peak"]), (1, size))
             self.assertEqual(turn["pool_hits"], 26)
@@ -166,7 +171,7 @@ class Decisions(PinTest):
             wire = 750 * (9000 + size // 55)
             for what in ("turn", "together"):
                 off, auto = self.drive(what, None, size), self.drive(what, "auto", size)
-                self.assertLess(auto["time_ns"], 1.5 * wire)
+                self.assertLess(auto["time_ns"], 1.25 * wire)
                 self.assertGreater(off["time_ns"], 2 * auto["time_ns"])
 
     def test_shadow_predicts_what_auto_does(self):
@@ -201,12 +206,13 @@ class Decisions(PinTest):
         history = self.folder / "auto-history"
         first = self.drive("together", "auto", MIB, MEMOIR_PIN_HISTORY=str(history))
         later = self.drive("together", "auto", MIB, MEMOIR_PIN_HISTORY=str(history))
+        self.assertGreater(first["missed_ns"], 0)
         self.assertLess(later["missed_ns"], first["missed_ns"])
 
     def test_a_budget_limits_what_is_pinned(self):
         answer = self.drive("together", "auto", 4 * MIB, MEMOIR_PIN_BUDGET="5M")
         self.assertLessEqual(answer["pinned_bytes_peak"], 5 * MIB)
-        self.assertEqual(answer["registers"], 1)
+        self.assertGreaterEqual(answer["registers"], 1)
 
 
 class Cgroup(PinTest):
@@ -284,6 +290,75 @@ class Books(PinTest):
             for what in ("turn", "realloc", "threads", "fork"):
                 answer = self.drive(what, "auto", MIB, LD_PRELOAD=preload, MEMOIR_PIN_BUDGET="unlimited")
                 self.assertGreater(answer["pinned_copies"], 0, (other, what))
+
+
+class Commands(PinTest):
+    def memoir(self, *words, **more):
+        return subprocess.run([str(MEMOIR), "pin", *map(str, words)], capture_output=True, text=True, timeout=PATIENCE_S,
+                              env=self.variables(None, **more))
+
+    def test_run_tells_what_it_did(self):
+        (self.folder / str(os.getuid())).mkdir(mode=0o700, exist_ok=True)
+        (self.folder / str(os.getuid()) / "pin-4194305").write_bytes(b"left behind")
+        done = self.memoir("run", "--dir", self.folder, "--", DRIVE, "turn", MIB)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("750 copies of 27 allocations", done.stderr)
+        self.assertEqual(json.loads(done.stdout)["wrong"], 0)
+        self.assertEqual(list(self.folder.rglob(f"pin-{json.loads(done.stdout)['pid']}")), [])
+        self.assertEqual(list(self.folder.rglob("pin-4194305")), [])  # of a process that is gone
+        quiet = self.memoir("run", "-q", "--mode", "auto", "--dir", self.folder, "--", DRIVE, "turn", MIB)
+        self.assertEqual((quiet.returncode, quiet.stderr), (0, ""))
+
+    def test_checksums_are_the_same_whatever_is_pinned(self):
+        sums = set()
+        for mode in ("auto", "shadow", "profile"):
+            done = self.memoir("run", "--checksum", "--mode", mode, "--dir", self.folder, "--", DRIVE, "churn", MIB)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("; 0 mismatches", done.stderr)
+            sums.add(done.stderr.split("checksum ")[1].split()[0])
+        self.assertEqual(len(sums), 1)
+
+    def test_exit_codes_are_the_program_s(self):
+        self.assertEqual(self.memoir("run", "-q", "--", "sh", "-c", "exit 7").returncode, 7)
+        self.assertEqual(self.memoir("run", "--", "sh", "-c", "exit 7").returncode, 7)
+        self.assertEqual(self.memoir("run", "--", "/does/not/exist").returncode, 127)
+        self.assertEqual(self.memoir("run", "--", "sh", "-c", "kill -9 $$").returncode, -9)
+        for words in (["run"], ["run", "--budget", "x", "ls"], ["run", "--mode", "use", "ls"], ["explain"], ["explain", "x"], ["advise"]):
+            self.assertEqual(self.memoir(*words).returncode, 2, words)
+        self.assertEqual(self.memoir("explain", os.getpid()).returncode, 3)
+        self.assertEqual(self.memoir("advise", "/dev/null").returncode, 1)
+
+    def test_explain_gives_a_reason_for_each_block(self):
+        process = subprocess.Popen([str(DRIVE), "together", str(33 * MIB)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   env=self.variables("auto", PIN_DRIVE_HOLD="1"))
+        try:
+            said = json.loads(process.stdout.readline())
+            done = self.memoir("explain", "--json", "--dir", self.folder, process.pid)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            answer = json.loads(done.stdout)
+            self.assertEqual(answer["registered_bytes"], said["pinned_bytes"])
+            (block,) = [b for b in answer["allocations"] if b["copies"]]
+            self.assertEqual((block["pinned"], block["reason"], block["copies"]), (False, "not-yet", 2))
+            self.assertIn("cold_block", block["site"])
+            self.assertGreater(block["cost_ns"], block["missed_ns"])
+            text = self.memoir("explain", "--dir", self.folder, process.pid).stdout
+            self.assertIn("its copies have not cost as much as pinning it", text)
+            advice = json.loads(self.memoir("advise", "--json", "--dir", self.folder, process.pid).stdout)
+            self.assertEqual([(s["advice"], s["copies"]) for s in advice["sites"]], [("pin", 700), ("reuse", 50)])
+            self.assertIn("hot_block", advice["sites"][0]["site"])
+            (path,) = [f for f in self.folder.rglob(f"pin-{process.pid}")]
+            whole = path.read_bytes()
+            for broken in (b"", whole[:100], b"\xff" * len(whole), whole + b"x"):
+                copy = self.folder / "0" / "pin-999999"
+                copy.parent.mkdir(exist_ok=True)
+                copy.write_bytes(broken)
+                self.assertEqual(self.memoir("explain", "--dir", self.folder, 999999).returncode, 1)
+                copy.unlink()
+        finally:
+            process.kill()
+            process.wait(PATIENCE_S)
+            process.stdin.close()
+            process.stdout.close()
 
 
 if __name__ == "__main__":

@@ -54,6 +54,9 @@ static bool copy(struct pin_policy *policy, struct pin_account *a, uint64_t byte
                  enum pin_direction to, uint64_t now)
 {
     struct pin_decision d = pin_policy_before_copy(policy, a, bytes, to, 0, now);
+    struct pin_account *lease;
+    while (d.promote && d.lease && (lease = pin_policy_lease_victim(policy, a->bytes)) != NULL)
+        pin_policy_unpinned(policy, lease, PIN_REASON_LEASE_ENDED);
     while (d.promote && policy->pinned_bytes + a->bytes > policy->options.budget_bytes) {
         struct pin_account *victim = pin_policy_victim(policy, a, d.saving_ns, now);
         if (!victim)
@@ -202,6 +205,40 @@ static void memory_that_is_used_again_is_promoted_once_its_copies_have_cost_enou
     struct pin_account other = {0};
     pin_policy_allocate(&policy, &other, pin_policy_site(&policy, 8), 64 * MIB, false, UINT32_MAX);
     assert_false(copy(&policy, &other, 64 * MIB, PIN_TO_DEVICE, 100));
+}
+
+/* 25 blocks that are copied once each way, and two that are copied often, among memory that has no price: the cold ones use it one after the other. */
+static void a_lease_serves_cold_memory_and_hot_memory_pays_its_price(void **unused)
+{
+    enum { HOT = 2, COLD = 25 };
+    struct pin_policy policy;
+    struct pin_account a[HOT + COLD] = {0};
+    uint64_t most = 0;
+    begin(&policy, PIN_POLICY_AUTO, UINT64_MAX, 570000);
+    policy.options.lease_bytes = 32 * MIB;
+    for (unsigned i = 0; i < HOT + COLD; i++)
+        pin_policy_allocate(&policy, &a[i], pin_policy_site(&policy, i < HOT ? 1 : 2), 16 * MIB,
+                            false, 0);
+    for (unsigned i = 0; i < HOT + COLD; i++)
+        for (unsigned n = 0; n < (i < HOT ? 350 : 2); n++) {
+            copy(&policy, &a[i], 16 * MIB, (enum pin_direction)(n & 1), i * 1000 + n);
+            assert_true(policy.leased_bytes <= 32 * MIB);
+            most = policy.pinned_bytes > most ? policy.pinned_bytes : most;
+        }
+    assert_int_equal(policy.missed_ns, 0);
+    assert_true(most <= 2 * 16 * MIB + 32 * MIB);
+    assert_true(a[0].pinned && a[1].pinned && !a[0].leased && a[0].reason == PIN_REASON_EARNED);
+    assert_int_equal(a[HOT].reason, PIN_REASON_LEASE_ENDED);
+    assert_int_equal(a[HOT + COLD - 1].reason, PIN_REASON_LEASED);
+    assert_in_range(policy.leases, COLD + 1, HOT + COLD);
+    /* Too large for it: pageable, until its copies have paid for its memory, too. */
+    struct pin_account large = {0};
+    pin_policy_allocate(&policy, &large, pin_policy_site(&policy, 3), 64 * MIB, false, 0);
+    assert_false(copy(&policy, &large, 64 * MIB, PIN_TO_DEVICE, 99999));
+    for (unsigned i = 0; i < HOT + COLD; i++)
+        pin_policy_free(&policy, &a[i]);
+    assert_int_equal(policy.leased_bytes, 0);
+    assert_int_equal(policy.pinned_bytes, 0);
 }
 
 static void hints_failures_and_graphs_are_obeyed(void **unused)
@@ -569,6 +606,7 @@ int main(void)
         cmocka_unit_test(a_site_that_paid_before_is_promoted_ever_earlier),
         cmocka_unit_test(predictions_spend_only_the_credit_of_their_site),
         cmocka_unit_test(memory_that_is_used_again_is_promoted_once_its_copies_have_cost_enough),
+        cmocka_unit_test(a_lease_serves_cold_memory_and_hot_memory_pays_its_price),
         cmocka_unit_test(hints_failures_and_graphs_are_obeyed),
         cmocka_unit_test(a_full_budget_evicts_what_is_worth_least_per_byte),
         cmocka_unit_test(use_follows_the_history_alone),
