@@ -112,7 +112,7 @@ static void fill(struct table *table, const struct pin_state *s, const struct pi
     table_set_number(table, C_SAVED, site->saved_ns);
     table_set_number(table, C_SAVES_NS, worth(site));
     table_set_number(table, C_SAVED_NS, site->saved_ns);
-    table_set_text(table, C_SITE, pin_label(names, s, (uint32_t)(site - s->site), text));
+    table_set_text(table, C_SITE, pin_label(names, s, (uint32_t)(site - s->site), 0, text));
     snprintf(text, sizeof(text), "%016" PRIx64, site->key);
     table_set_text(table, C_KEY, text);
     table_set_number(table, C_TO, site->copied_bytes[0]);

@@ -9,12 +9,12 @@
 #include "cli/command.h"
 #include "cli/table.h"
 #include "cli/term.h"
+#include "pin/label.h"
 #include "pin/state_read.h"
 
-struct symbolizer;
 struct buffer;
 
-enum { PIN_OUTPUT_MAX = 64 << 20, PIN_LABEL_MAX = 320 };
+enum { PIN_OUTPUT_MAX = 64 << 20 };
 
 struct pin_values {
     struct command_common common;
@@ -53,10 +53,6 @@ extern const struct command cmd_pin_run, cmd_pin_explain, cmd_pin_advise, cmd_pi
 /* The state of the process that `word` names, or a history where `histories`. COMMAND_OK, or an exit code after a message. For free(). */
 int pin_source_open(const struct command *command, const struct pin_values *values,
                     const struct operands *operands, bool histories, struct pin_state **ret_state);
-
-/* "loader.c:41 load_batch", "libfoo.so+0x12ab", "unknown": the innermost frame outside of known libraries. `names` may be NULL. */
-const char *pin_label(struct symbolizer *names, const struct pin_state *state, uint32_t site,
-                      char text[static PIN_LABEL_MAX]);
 
 /* Path of libmemoir-cuda.so: in the build tree, in an installed one, on the system. False: there is none. */
 bool pin_library_find(char *ret_path, size_t size);

@@ -22,9 +22,10 @@
 
 enum {
     PIN_SITES_ROOM = 8192,
-    PIN_POOL_MIN = 32 << 20,    /* idle registered memory that may stay, at least */
-    PIN_LEASE_BYTES = 32 << 20, /* pinned memory that has no price */
-    PIN_WARM_MIN = 64 << 20,    /* free memory that may keep its pages, at least */
+    PIN_POOL_MIN = 32 << 20, /* idle registered memory that may stay, at least */
+    PIN_LEASE_BYTES =
+        31 << 20, /* pinned memory that has no price: 32 MiB with what drivers pin themselves */
+    PIN_WARM_MIN = 64 << 20, /* free memory that may keep its pages, at least */
     PIN_BUDGET_SHARE =
         2, /* of what is pinned and what is left, one in so many parts may be pinned */
     PIN_HEADROOM_MS = 100, /* how long a reading of the headroom counts */

@@ -15,6 +15,7 @@ enum {
     LOOK_MAX = 64,
     SPACE_SMALL = 0,
     SPACE_LARGE = 1,
+    OPEN_BYTES = 32 << 20, /* a step by which a space is opened */
     PLAIN_BYTES = 8 << 20, /* of small extents: a few of them would waste most of a huge page */
 };
 
@@ -332,12 +333,24 @@ static struct extent *plain_find(const struct region *region, const struct regio
     return best;
 }
 
+/* Make the first `top` bytes of a space accessible. */
+static bool space_open(struct region_space *space, uint64_t top)
+{
+    uint64_t end = (top + OPEN_BYTES - 1) / OPEN_BYTES * OPEN_BYTES;
+    end = end < space->bytes ? end : space->bytes;
+    if (top <= space->open)
+        return true;
+    if (kernel_call(SYS_mprotect, (long)(space->start + space->open), (long)(end - space->open),
+                    PROT_READ | PROT_WRITE, 0, 0) < 0)
+        return false;
+    space->open = end;
+    return true;
+}
+
 static struct extent *fresh(struct region *region, unsigned which, uint64_t need)
 {
     struct region_space *space = &region->space[which];
-    if (space->bytes - space->top < need ||
-        kernel_call(SYS_mprotect, (long)(space->start + space->top), (long)need,
-                    PROT_READ | PROT_WRITE, 0, 0) < 0)
+    if (space->bytes - space->top < need || !space_open(space, space->top + need))
         return NULL;
     struct extent *e = extent_new(region);
     if (!e)

@@ -61,6 +61,8 @@ struct extent {
 struct region_space {
     uintptr_t start;
     uint64_t bytes, top; /* top: of what was ever used */
+    uint64_t
+        open; /* that may be accessed; beyond `top` in steps, since a huge page needs all of it */
     uint32_t unit;
     uint32_t *map; /* extent of each unit; 0: none */
     uint32_t bins[REGION_BINS];

@@ -280,9 +280,11 @@ class Books(PinTest):
         process, said = self.hold("together")
         self.assertGreater(said["pinned_bytes"], MIB)
         self.assertEqual(self.accounts(process.pid), {"registered": said["pinned_bytes"], "mapped": MIB})
-        done = subprocess.run([str(MEMOIR), "ps", "--json", "--dir", str(self.folder)], capture_output=True, text=True, timeout=PATIENCE_S)
-        (row,) = [r for r in json.loads(done.stdout)["processes"] if r["pid"] == process.pid]
-        self.assertNotIn(said["pinned_bytes"] + MIB, row.values())
+        done = subprocess.run([str(MEMOIR), "query", "--json", "--dir", str(self.folder), "--where", f"pid={process.pid}", "--show", "pinned,other"],
+                              capture_output=True, text=True, timeout=PATIENCE_S)
+        (row,) = json.loads(done.stdout)["rows"]
+        self.assertNotIn(said["pinned_bytes"], row.values(), done.stdout)
+        self.assertNotIn(said["pinned_bytes"] + MIB, row.values(), done.stdout)
 
     def test_it_goes_with_the_allocator_and_the_tracker(self):
         for other in ("malloc/libmemoir-malloc.so", "track/libmemoir-track.so"):

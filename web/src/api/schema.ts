@@ -30,6 +30,8 @@ export interface Table {
   columns: {
     name: string
     kind: Kind
+    /** of the values; empty where there is none */
+    unit: string
   }[]
   /** Objects by column; with shape=arrays, arrays in the order of the columns. */
   rows: (Record<string, unknown> | unknown[])[]
@@ -43,13 +45,80 @@ export interface Table {
   estimate?: Cells
   /** of the table exited: whether ends of processes are seen */
   exits?: Record<string, unknown>
+  cluster?: Gathered
+}
+
+/** of answers of several nodes: who answered. A node that is missing is not part of any figure. */
+export interface Gathered {
+  /** nodes that should have answered */
+  expected: number
+  answered: number
+  missing: {
+    node: string
+    id: string
+    /** it answered that it may not, or cannot */
+    refused: boolean
+    why: string
+  }[]
+  /** nodes of another version, and the columns that they do not have */
+  lacking: {
+    node: string
+    version: string
+    columns: string[]
+  }[]
+  /** nodes whose clock differs from ours by a second or more */
+  clocks: {
+    node: string
+    offset_s: number
+  }[]
+  took_ms: number
+}
+
+export interface Cluster {
+  schema: "memoir.cluster/1"
+  time: Time
+  /** of the connection to the NATS server; none: this memoird is in no cluster */
+  state: "none" | "connecting" | "connected" | "closed"
+  problem?: string | null
+  server?: string | null
+  /** ID of this node */
+  self?: string
+  name?: string
+  figures?: Record<string, number>
+  members: ClusterMember[]
+}
+
+export interface ClusterMember {
+  /** name, made unique: for node= and in the column node */
+  node: string
+  name: string
+  id: string
+  self: boolean
+  state: "alive" | "unreachable" | "left"
+  /** for how long */
+  state_s: number
+  version: string
+  started: Time
+  /** since its last heartbeat */
+  heard_s: number
+  /** since its last answer */
+  answered_s: number | null
+  /** that its last answer took */
+  answer_ms: number | null
+  answers: number
+  /** questions without an answer in time */
+  missed: number
+  /** answers that were invalid */
+  rejected: number
+  /** its clock less ours */
+  clock_offset_s: number
 }
 
 /** ISO 8601, UTC */
 export type Time = string
 
-/** bytes and numbers are integers, ages seconds, times ISO 8601, percentages numbers, yes booleans */
-export type Kind = "text" | "number" | "bytes" | "age" | "time" | "percent" | "yes"
+/** bytes, numbers and rates are integers, ages seconds, times ISO 8601, percentages numbers, yes booleans; points are arrays of [seconds since 1970, value], frames arrays of texts, the outermost first */
+export type Kind = "text" | "number" | "bytes" | "age" | "time" | "percent" | "yes" | "rate" | "points" | "frames"
 
 /** with shape=arrays: [row, column] of the cells that carry this mark */
 export type Cells = number[][]
@@ -64,13 +133,15 @@ export interface Tables {
     sort: string | null
     /** rows of other users are left out */
     private: boolean
-    columns: {
+    columns: ({
       name: string
       kind: Kind
       help: string
       /** known of your own processes only */
       private: boolean
-    }[]
+      unit: string
+      cost: "none" | "probe" | "detail"
+    })[]
   })[]
 }
 
@@ -260,6 +331,52 @@ export interface TracedProcess {
   }>
   copies: Flows
   lost: Record<string, number>
+}
+
+/** What libmemoir-cuda pinned in a process, and why. Allocations and sites are those whose copies took most time; 200 of each at most. */
+export interface Pinning {
+  schema: "memoir.pinning/1"
+  time: Time
+  pid: number
+  mode: "auto" | "use" | "profile" | "shadow" | "off"
+  /** registered by the library */
+  pinned_bytes: number
+  pinned_peak_bytes: number
+  /** pinned by the program itself */
+  own_pinned_bytes: number
+  /** of allocations that the library serves */
+  live_bytes: number
+  /** null: unlimited */
+  budget_bytes: number | null
+  saved_s: number
+  missed_s: number
+  cost_s: number
+  failures: number
+  not_shown_blocks: number
+  calibrated: boolean
+  allocations: {
+    address: string
+    pinned: boolean
+    bytes: number
+    copies: number
+    missed_s: number
+    saved_s: number
+    cost_s: number
+    reason: string
+    why: string
+    site: string
+  }[]
+  sites: {
+    site: string
+    key: string
+    allocations: number
+    /** of the average allocation */
+    bytes: number
+    copies: number
+    missed_s: number
+    saved_s: number
+    pinned_bytes: number
+  }[]
 }
 
 /** What a traced process did with CUDA memory. Times are seconds since 1970; sites are numbers of the list sites. */
@@ -457,7 +574,22 @@ export interface Suspects {
   schema: "memoir.suspects/1"
   time: Time
   suspects: Suspect[]
+  /** leaks found since memoird started that no longer grow, the latest first */
+  stopped: ({
+    pid: number
+    program: string
+    /** file and offset of the place in the code */
+    frame: string | null
+    found: Time
+    last: Time
+    /** that it held last */
+    live_bytes: number
+    /** its process ended, or called exec */
+    ended: boolean
+  })[]
   matched: number
+  /** that were looked at */
+  books: number
   /** call sites */
   watched: number
   /** call sites past a limit */
@@ -489,6 +621,8 @@ export interface Suspect {
   freed_share?: number | null
   watched_s?: number
   since: Time
+  /** it has grown for as long as it is watched, perhaps longer */
+  since_watched?: boolean
   limit: {
     in_s: number
     bytes: number
@@ -524,19 +658,22 @@ export interface History {
   /** seconds since 1970 */
   from: number
   to: number
-  /** seconds */
+  /** seconds; a multiple of the steps in which the points are kept */
   step: number
-  /** start of each step */
+  /** start of each step, a multiple of step */
   t: number[]
   series: ({
-    /** rss, pss, heap, device.0.dram, total, used ... */
+    /** rss, pss, heap, device.0.dram, total, used, pressure ... */
     name: string
     kind: Kind
     ordinal?: number
+    /** its name */
     device?: string
+    /** its identity, as the table devices has it */
+    device_id?: string
     space?: string
     capacity?: number
-    /** at the end of each step */
+    /** at the end of each step; null: nothing was recorded in it */
     last: (number | null)[]
     /** the largest in each step */
     max: (number | null)[]
@@ -575,13 +712,14 @@ export interface Tick {
   system: Record<string, unknown> | null
   /** rows of the table devices */
   devices: Record<string, unknown>[]
+  /** null: not known yet, growth is measured over 10 seconds */
   growers: {
     pid: number
     program: string
     /** bytes a second */
     rate: number
     rss: number
-  }[]
+  }[] | null
   processes: number
   tracked: number
   /** call sites that leak */
@@ -651,6 +789,22 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
+    }
+    answer: Table
+  }
+  /** Processes that keep a book, with what they hold */
+  'GET /api/v1/ps': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -663,6 +817,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -675,6 +831,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -687,6 +845,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -699,6 +859,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -711,6 +873,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -723,6 +887,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -735,6 +901,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -747,6 +915,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -759,6 +929,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -771,8 +943,15 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
+  }
+  /** The cluster: its nodes with state, version and last answer */
+  'GET /api/v1/cluster': {
+    args: Record<string, never>
+    answer: Cluster
   }
   /** The tables and their columns */
   'GET /api/v1/tables': {
@@ -858,6 +1037,13 @@ export interface Routes {
     }
     answer: unknown
   }
+  /** Why host memory of a process is pinned for CUDA or not */
+  'GET /api/v1/processes/{pid}/pinning': {
+    args: {
+      pid: number
+    }
+    answer: Pinning
+  }
   /** Switch the tracking of a process on or off */
   'POST /api/v1/processes/{pid}/tracking': {
     args: {
@@ -878,7 +1064,7 @@ export interface Routes {
       what: "process" | "system" | "device" | "space"
       pid?: number
       start?: number
-      ordinal?: number
+      device?: string
       from?: string
       to?: string
       points?: number
