@@ -141,6 +141,7 @@ static const struct query_column columns[] = {
     {"ordinal", "the driver's number of the device", QUERY_NUMBER, QUERY_SAME,
      .get = place_ordinal},
     {"device_name", "name of the device alone", QUERY_TEXT, .arg = PLACE_NAME, .get = place_text},
+    {"device_id", DEVICE_ID_HELP, QUERY_TEXT, .get = place_device_id},
     {"device_uid", "what makes it the same device for all programs", QUERY_TEXT, .arg = PLACE_UID,
      .get = place_text},
     {"device_bus", "PCI address of the device", QUERY_TEXT, .arg = PLACE_BUS, .get = place_text},
