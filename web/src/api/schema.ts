@@ -794,6 +794,7 @@ export interface Routes {
       from?: string
       to?: string
       points?: number
+      at?: string
     }
     answer: Table
   }
