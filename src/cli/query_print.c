@@ -40,6 +40,8 @@ static enum column_type type_of(enum query_kind kind)
         return COLUMN_TIME;
     case QUERY_PERCENT:
         return COLUMN_PERCENT;
+    case QUERY_SHARE:
+        return COLUMN_SHARE;
     case QUERY_YES:
         return COLUMN_YES;
     case QUERY_RATE:
@@ -115,7 +117,9 @@ static void set_cell(struct table *table, size_t c, enum query_kind kind,
         table_set_text(table, c, value->text);
     else if (kind == QUERY_FRAMES || kind == QUERY_POINTS)
         set_list(table, c, kind, value, export);
-    else if (kind == QUERY_PERCENT)
+    else if (kind == QUERY_RATE)
+        table_set_change(table, c, (int64_t)value->number / QUERY_RATE_SCALE);
+    else if (query_kind_is_part(kind))
         table_set_number(table, c,
                          (uint64_t)((double)value->number / (double)value->per * 10000 + 0.5));
     else
@@ -186,7 +190,7 @@ static const char *groups_text(const struct query_column *column)
         [QUERY_COUNT] = "count", [QUERY_SAME] = "same", [QUERY_ANY] = "any",
     };
     enum query_aggregate aggregate = query_column_aggregate(column);
-    return column->kind == QUERY_PERCENT && aggregate == QUERY_SUM ? "share" : names[aggregate];
+    return query_kind_is_part(column->kind) && aggregate == QUERY_SUM ? "share" : names[aggregate];
 }
 
 static void list_table(struct table *list, const struct query_table *table)

@@ -118,7 +118,7 @@ static const struct {
     const char *route, *table, *show;
 } named[] = {
     {"processes", "host",
-     "pid,parent,program,user,state,start,rss,pss,pss_age,anon,file,shmem,swap,peak_rss,growth,shrink,"
+     "pid,parent,program,user,state,start,rss,pss,pss_age,anon,file,shmem,swap,peak_rss,growth,"
      "heap,pinned,device,threads,cgroup,job,container,tracked,command"},
     {"system", "system",
      "node,total,available,used,anon,shmem,cache,buffers,slab_reclaimable,slab_unreclaimable,"

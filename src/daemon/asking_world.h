@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "ledger/leaks.h"
+#include "profile/suspects.h"
 #include "query/query.h"
 
 struct asking_viewer;
@@ -16,7 +16,7 @@ struct asking_world {
     struct query_world world; /* for query_run(); the caller sets user_name and its context */
     struct daemon *daemon;
     struct query_exited_list exited;
-    struct leaks leaks;
+    struct suspects suspects;
 };
 
 /* Is everything there that would take long to bring, so that the loop does not wait? What is not is asked for. */

@@ -36,7 +36,7 @@ struct events_world;
 struct history_world;
 struct host;
 struct json;
-struct leaks;
+struct suspects;
 struct ledger;
 struct query;
 struct query_result;
@@ -175,7 +175,7 @@ struct query_world {
     struct ledger *ledger; /* refreshed by the caller; NULL: no rows but of exited and own tables */
     const struct query_exited *exited;
     size_t n_exited;
-    const struct leaks *leaks;     /* of the table leaks; NULL: nobody has watched */
+    const struct suspects *suspects; /* of profile's table leaks; NULL: nobody has watched */
     const struct host *host;       /* refreshed by the caller; NULL: no rows of host and system */
     const struct cgroups *cgroups; /* a whole look; NULL: no rows of cgroups */
     /* Of tables that live beside their source, which alone knows what is in there. NULL: no rows. */

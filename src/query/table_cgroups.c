@@ -109,7 +109,7 @@ static void get_age(const struct query_world *world, const struct query_row *row
 static const struct query_column columns[] = {
     TEXT("path", "where it is in the tree", TEXT_PATH),
     TEXT("name", "the last part of its path", TEXT_NAME),
-    TEXT("parent", "path of the one around it", TEXT_PARENT),
+    TEXT("parent_path", "path of the one around it", TEXT_PARENT),
     {"depth", "how many are around it", QUERY_NUMBER, QUERY_MIN, .get = get_depth},
     {"order", "its number in the order of the tree", QUERY_NUMBER, QUERY_MIN, .get = get_order},
     {"node", "name of the machine", QUERY_TEXT, .get = get_node},

@@ -16,7 +16,6 @@ static const struct query_table *tables[QUERY_TABLES_MAX + 1] = {
     &query_table_device_processes,
     &query_table_buffers,
     &query_table_sites,
-    &query_table_leaks,
     &query_table_exited,
 };
 
