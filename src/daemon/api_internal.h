@@ -62,7 +62,7 @@ void api_bad_query(struct http_call *call, const struct query_error *error);
 void api_json_begin(struct json *json, const char *schema);
 
 void api_answer_query(struct http_call *call, void *context);
-void api_answer_named(struct http_call *call, void *context);
+void api_answer_view(struct http_call *call, void *context);
 void api_answer_tables(struct http_call *call, void *context);
 
 /* ---- one process ---- */

@@ -24,6 +24,7 @@
 #include "ledger/leaks.h"
 #include "ledger/ledger.h"
 #include "query/query.h"
+#include "query/view.h"
 
 enum {
     TICK_MS = 1000,
@@ -146,15 +147,12 @@ static void devices_look(struct api *api)
 
 static void row_of_system(struct api *api, struct json *json)
 {
-    static const char show[] =
-        "node,total,available,used,anon,shmem,cache,buffers,slab_reclaimable,slab_unreclaimable,"
-        "page_tables,kernel_stacks,percpu,hugetlb,free,unattributed,dirty,swap_total,swap_free,pressure,"
-        "pressure_1m,pressure_5m,stall,stall_1m,stall_5m";
+    const struct query_view *view = query_view_route("system");
     struct asking *asking = api->daemon->asking;
     struct query_error error;
     struct asked *asked;
-    int r = asking_prepare(asking, &(struct query_spec){.table = "system", .show = show}, &asked,
-                           &error);
+    int r = asking_prepare(asking, &(struct query_spec){.table = view->table, .show = view->show},
+                           &asked, &error);
     if (r >= 0)
         r = asking_run(asking, asked, &(struct asking_viewer){.uid = HTTP_VIEWER_NOBODY});
     if (r < 0 || query_result_rows(asked->result) == 0) {

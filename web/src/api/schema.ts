@@ -30,6 +30,8 @@ export interface Table {
   columns: {
     name: string
     kind: Kind
+    /** of the values; empty where there is none */
+    unit: string
   }[]
   /** Objects by column; with shape=arrays, arrays in the order of the columns. */
   rows: (Record<string, unknown> | unknown[])[]
@@ -48,8 +50,8 @@ export interface Table {
 /** ISO 8601, UTC */
 export type Time = string
 
-/** bytes and numbers are integers, ages seconds, times ISO 8601, percentages numbers, yes booleans */
-export type Kind = "text" | "number" | "bytes" | "age" | "time" | "percent" | "yes"
+/** bytes, numbers and rates are integers, ages seconds, times ISO 8601, percentages numbers, yes booleans; points are arrays of [seconds since 1970, value], frames arrays of texts, the outermost first */
+export type Kind = "text" | "number" | "bytes" | "age" | "time" | "percent" | "yes" | "rate" | "points" | "frames"
 
 /** with shape=arrays: [row, column] of the cells that carry this mark */
 export type Cells = number[][]
@@ -64,13 +66,15 @@ export interface Tables {
     sort: string | null
     /** rows of other users are left out */
     private: boolean
-    columns: {
+    columns: ({
       name: string
       kind: Kind
       help: string
       /** known of your own processes only */
       private: boolean
-    }[]
+      unit: string
+      cost: "none" | "probe" | "detail"
+    })[]
   })[]
 }
 
@@ -645,6 +649,18 @@ export interface Routes {
   'GET /api/v1/query': {
     args: {
       table?: string
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+    }
+    answer: Table
+  }
+  /** Processes that keep a book, with what they hold */
+  'GET /api/v1/ps': {
+    args: {
       by?: string
       where?: string
       show?: string
