@@ -167,7 +167,7 @@ static int make_query(const struct ps_values *v, struct query **ret_query)
     if (v->user)
         r = view_test_user(&where, v->user);
     if (v->exited)
-        view_test(&where, "book=yes");
+        view_test(&where, "has_book=yes");
     if (v->all)
         view_test(&where, "state!=none");
     if (r != COMMAND_OK)

@@ -3,11 +3,13 @@
 #include "cli/command.h"
 #include "cli/help.h"
 #include "nvml/worker.h"
+#include "profile/tables.h"
 
 int main(int argc, char **argv)
 {
     if (nvml_worker_is_this(argc, argv))
         return nvml_worker_main();
+    (void)profile_tables_register();
     command_take_signals();
     book_guard_install();
     if (argc < 2) {

@@ -14,6 +14,7 @@
 #include "cli/command.h"
 #include "cli/spark.h"
 #include "query/query.h"
+#include "query/vocabulary.h"
 
 enum {
     ALWAYS_SHOWN = 3,  /* of the usual columns: who it is */
@@ -238,7 +239,7 @@ static void list_table(struct table *list, const struct query_table *table)
         table_set_text(list, LIST_KIND, query_kind_name(c->kind));
         table_set_text(list, LIST_GROUPS, groups_text(c));
         table_set_number(list, LIST_PRIVATE, (c->flags & QUERY_PRIVATE) != 0);
-        table_set_text(list, LIST_HELP, c->help);
+        table_set_text(list, LIST_HELP, query_column_help(c));
     }
 }
 
@@ -273,7 +274,7 @@ static int list_text(const struct query_table *table, const struct query_style *
         table_set_text(&list, LIST_COLUMN - LIST_COLUMN, c->name);
         table_set_text(&list, LIST_KIND - LIST_COLUMN, query_kind_name(c->kind));
         table_set_text(&list, LIST_GROUPS - LIST_COLUMN, groups_text(c));
-        table_set_text(&list, LIST_HELP - LIST_COLUMN, c->help);
+        table_set_text(&list, LIST_HELP - LIST_COLUMN, query_column_help(c));
     }
     buffer_printf(out, "%s%s%s: %s\n\n", term_style(term, STYLE_TITLE), table->name,
                   term_plain(term, STYLE_TITLE), table->help);

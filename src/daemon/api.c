@@ -11,6 +11,7 @@
 #include "daemon/chores.h"
 #include "daemon/daemon.h"
 #include "daemon/traces.h"
+#include "query/query.h"
 #include "query/view.h"
 #include "site/symbols.h"
 
@@ -127,15 +128,6 @@ static const struct http_param ages_params[] = {
      .words = "heap|device",
      .help = "blocks of the heap, which takes a tracked process, or of devices (default: the "
              "heap where it is known)"},
-    {0},
-};
-
-static const struct http_param suspects_params[] = {
-    {.name = "pid",
-     .kind = HTTP_NUMBER,
-     .min = 1,
-     .max = INT32_MAX,
-     .help = "only of this process"},
     {0},
 };
 
@@ -345,17 +337,6 @@ static const struct http_route fixed[] = {
      .where = HTTP_ON_LOOP,
      .answer = api_answer_tracking},
     {.method = "GET",
-     .path = "/api/v1/suspects",
-     .name = "suspects",
-     .summary = "Call sites that may leak, with the evidence",
-     .help = "Of your own processes; root sees all.",
-     .params = suspects_params,
-     .answer_schema = "Suspects",
-     .role = HTTP_READ,
-     .where = HTTP_ON_LOOP,
-     .fresh_ms = 1900,
-     .answer = api_answer_suspects},
-    {.method = "GET",
      .path = "/api/v1/history",
      .name = "history",
      .summary = "What was held, over time",
@@ -410,6 +391,8 @@ static void route_of(const struct query_view *view, char path[static API_PATH_MA
                      struct http_route *ret)
 {
     snprintf(path, API_PATH_MAX, "/api/v1/%s", view->route);
+    const struct query_table *table = query_table_find(view->table);
+    bool named = table && table->needs & QUERY_NEEDS_LEAKS; /* names of functions take a worker */
     *ret = (struct http_route){
         .method = "GET",
         .path = path,
@@ -421,7 +404,7 @@ static void route_of(const struct query_view *view, char path[static API_PATH_MA
         .role = HTTP_READ,
         .where = HTTP_ON_LOOP,
         .fresh_ms = 900,
-        .answer = api_answer_view,
+        .answer = named ? api_answer_leaks : api_answer_view,
     };
 }
 

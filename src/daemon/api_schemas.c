@@ -30,13 +30,20 @@ static const struct http_schema schemas[] = {
         "incomplete": {"type": "boolean", "description": "something could not be read in time"},
         "at_least": {"$ref": "#/components/schemas/Cells"},
         "estimate": {"$ref": "#/components/schemas/Cells"},
-        "exits": {"type": "object", "description": "of the table exited: whether ends of processes are seen"}
+        "exits": {"type": "object", "description": "of the table exited: whether ends of processes are seen"},
+        "watch": {
+            "type": "object", "description": "of the view leaks: how long call sites were watched, in seconds",
+            "required": ["ready", "watched", "needs", "sites", "left_out", "looks"],
+            "properties": {
+                "ready": {"type": "boolean", "description": "watched for long enough for verdicts"},
+                "watched": {"type": "number"}, "needs": {"type": "number"}, "sites": {"type": "integer"},
+                "left_out": {"type": "integer"}, "looks": {"type": "integer"}}}
     }})},
 {"Time", JSON({"type": "string", "format": "date-time", "description": "ISO 8601, UTC"})},
 {"Kind", JSON({
     "type": "string",
-    "enum": ["text", "number", "bytes", "age", "time", "percent", "yes", "rate", "points", "frames"],
-    "description": "bytes, numbers and rates are integers, ages seconds, times ISO 8601, percentages numbers, yes booleans; points are arrays of [seconds since 1970, value], frames arrays of texts, the outermost first"})},
+    "enum": ["text", "number", "bytes", "age", "time", "percent", "share", "yes", "rate", "points", "frames"],
+    "description": "bytes and numbers are integers, rates numbers with a sign, ages seconds, times ISO 8601, percentages numbers, shares fractions from 0 to 1, yes booleans; points are arrays of [seconds since 1970, value], frames arrays of texts, the outermost first"})},
 {"Cells", JSON({
     "type": "array",
     "description": "with shape=arrays: [row, column] of the cells that carry this mark",
@@ -421,68 +428,6 @@ static const struct http_schema schemas[] = {
         "line": {"type": ["integer", "null"]},
         "module": {"type": ["string", "null"]},
         "stack": {"type": "array", "items": {"type": "string"}, "description": "innermost first"}}})},
-{"Suspects", JSON({
-    "type": "object",
-    "required": ["schema", "time", "suspects", "matched", "watched", "ready", "looks"],
-    "properties": {
-        "schema": {"type": "string", "const": "memoir.suspects/1"},
-        "time": {"$ref": "#/components/schemas/Time"},
-        "suspects": {"type": "array", "items": {"$ref": "#/components/schemas/Suspect"}},
-        "matched": {"type": "integer"},
-        "watched": {"type": "integer", "description": "call sites"},
-        "left_out": {"type": "integer", "description": "call sites past a limit"},
-        "ready": {"type": "boolean", "description": "watched for long enough for verdicts"},
-        "watched_s": {"type": "number"},
-        "needs_s": {"type": "number"},
-        "looks": {"type": "integer"},
-        "incomplete": {"type": "boolean"}}})},
-{"Suspect", JSON({
-    "type": "object",
-    "required": ["pid", "program", "level", "confidence", "score", "rate", "live_bytes", "live_blocks", "site", "stack", "since", "limit", "why", "series", "samples"],
-    "properties": {
-        "pid": {"type": "integer"},
-        "program": {"type": ["string", "null"]},
-        "device": {"type": ["string", "null"]},
-        "space": {"type": ["string", "null"]},
-        "level": {"type": "string", "description": "leak or growing"},
-        "reason": {"type": ["string", "null"]},
-        "confidence": {"type": "number", "minimum": 0, "maximum": 1},
-        "score": {"type": "number", "description": "what ranks them"},
-        "rate": {"type": "number", "description": "bytes a second"},
-        "blocks_rate": {"type": "number"},
-        "live_bytes": {"type": "integer"},
-        "live_blocks": {"type": "integer"},
-        "freed_share": {"type": ["number", "null"]},
-        "watched_s": {"type": "number"},
-        "since": {"$ref": "#/components/schemas/Time"},
-        "limit": {
-            "type": ["object", "null"],
-            "required": ["in_s", "bytes", "what"],
-            "properties": {"in_s": {"type": "number"}, "bytes": {"type": "integer"}, "what": {"type": "string"}}},
-        "site": {
-            "type": "object",
-            "required": ["text", "function", "file", "line", "frame"],
-            "properties": {
-                "text": {"type": ["string", "null"]},
-                "function": {"type": ["string", "null"]},
-                "file": {"type": ["string", "null"]},
-                "line": {"type": ["integer", "null"]},
-                "frame": {"type": ["string", "null"]}}},
-        "stack": {"type": "array", "items": {"type": "string"}, "description": "innermost first"},
-        "why": {"type": "array", "items": {"type": "string"}},
-        "series": {
-            "type": "object",
-            "required": ["t", "bytes", "blocks"],
-            "properties": {
-                "t": {"type": "array", "items": {"type": "number"}, "description": "seconds since 1970"},
-                "bytes": {"type": "array", "items": {"type": "integer"}},
-                "blocks": {"type": "array", "items": {"type": "integer"}}}},
-        "samples": {"type": "array", "items": {
-            "type": "object",
-            "required": ["address", "bytes", "age"],
-            "properties": {
-                "address": {"type": "string"}, "bytes": {"type": "integer"},
-                "age": {"type": "number", "description": "seconds"}}}}}})},
 {"History", JSON({
     "type": "object",
     "required": ["schema", "time", "from", "to", "step", "t", "series"],

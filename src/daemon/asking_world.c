@@ -45,6 +45,7 @@ static int leaks_open(struct asking_world *w, const struct query *query,
     int r = growing_leaks(w->daemon->growing, &options, &leaks);
     if (r >= 0)
         r = suspects_from(&leaks, &w->suspects);
+    w->suspects.daemon = true;
     w->world.suspects = &w->suspects;
     return r;
 }

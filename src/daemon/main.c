@@ -12,6 +12,7 @@
 #include "daemon/daemon.h"
 #include "daemon/service.h"
 #include "nvml/worker.h"
+#include "profile/tables.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, PAGE_MAX = 1 << 20 };
 
@@ -47,6 +48,7 @@ int main(int argc, char **argv)
         return commands_help();
     if (nvml_worker_is_this(argc, argv))
         return nvml_worker_main();
+    (void)profile_tables_register();
     struct config config;
     enum config_action action;
     char error[CONFIG_ERROR_MAX];

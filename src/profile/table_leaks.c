@@ -42,12 +42,12 @@ static void get_text(const struct query_world *world, const struct query_row *ro
 {
     const struct suspect *s = suspect_of(row);
     const char *const texts[] = {
-        [TEXT_PROGRAM] = s->program,         [TEXT_USER] = s->user,
-        [TEXT_DEVICE] = s->device,           [TEXT_DEVICE_NAME] = s->device_name,
-        [TEXT_DEVICE_UID] = s->device_uid,   [TEXT_SPACE] = s->space,
-        [TEXT_REASON] = s->reason,           [TEXT_WHY] = s->why,
-        [TEXT_LIMIT_KIND] = s->limit,        [TEXT_FRAME] = s->frame,
-        [TEXT_FUNCTION] = s->function,       [TEXT_SOURCE_FILE] = s->file,
+        [TEXT_PROGRAM] = s->program,       [TEXT_USER] = s->user,
+        [TEXT_DEVICE] = s->device,         [TEXT_DEVICE_NAME] = s->device_name,
+        [TEXT_DEVICE_UID] = s->device_uid, [TEXT_SPACE] = s->space,
+        [TEXT_REASON] = s->reason,         [TEXT_WHY] = s->why,
+        [TEXT_LIMIT_KIND] = s->limit,      [TEXT_FRAME] = s->frame,
+        [TEXT_FUNCTION] = s->function,     [TEXT_SOURCE_FILE] = s->file,
     };
     const char *text = texts[field->column->arg];
     if (text)
@@ -67,6 +67,12 @@ static void get_verdict(const struct query_world *world, const struct query_row 
                         const struct query_field *field, struct query_value *ret)
 {
     query_set_text(ret, detect_verdict_word(suspect_of(row)->verdict));
+}
+
+static void get_watcher(const struct query_world *world, const struct query_row *row,
+                        const struct query_field *field, struct query_value *ret)
+{
+    query_set_text(ret, world->suspects && world->suspects->daemon ? "memoird" : "memoir");
 }
 
 /* Line and function where they are known, else the module and the offset in it. */
@@ -194,8 +200,8 @@ static void get_stack(const struct query_world *world, const struct query_row *r
     const struct suspect *s = suspect_of(row);
     size_t len = 0;
     for (unsigned i = s->n_stack; i-- > 0 && len < sizeof(text);)
-        len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s", len ? "\n" : "",
-                                s->stack[i]);
+        len +=
+            (size_t)snprintf(text + len, sizeof(text) - len, "%s%s", len ? "\n" : "", s->stack[i]);
     if (len)
         query_set_frames(ret, text);
 }
@@ -217,71 +223,62 @@ static void get_examples(const struct query_world *world, const struct query_row
 
 /* ---- the table ---- */
 
-#define TEXT(name, which, help)                                    \
-    {                                                              \
+#define TEXT(name, which, help)                                      \
+    {                                                                \
         name, help, QUERY_TEXT, .arg = TEXT_##which, .get = get_text \
     }
-#define PRIVATE(name, which, help)                                                          \
-    {                                                                                       \
+#define PRIVATE(name, which, help)                                                           \
+    {                                                                                        \
         name, help, QUERY_TEXT, .flags = QUERY_PRIVATE, .arg = TEXT_##which, .get = get_text \
     }
-#define FIGURE(name, kind, aggregate, which, help)                          \
-    {                                                                       \
+#define FIGURE(name, kind, aggregate, which, help)                            \
+    {                                                                         \
         name, help, kind, aggregate, .arg = FIGURE_##which, .get = get_figure \
     }
 
 static const struct query_column columns[] = {
-    FIGURE("pid", QUERY_NUMBER, QUERY_SAME, PID, "process id"),
-    TEXT("program", PROGRAM, "name of the program, or of the script that it runs"),
-    TEXT("user", USER, "who owns the process"),
-    FIGURE("uid", QUERY_NUMBER, QUERY_SAME, UID, "the same as a number"),
-    {"node", "name of the machine", QUERY_TEXT, .get = get_node},
+    FIGURE("pid", QUERY_NUMBER, QUERY_SAME, PID, NULL),
+    TEXT("program", PROGRAM, NULL),
+    TEXT("user", USER, NULL),
+    FIGURE("uid", QUERY_NUMBER, QUERY_SAME, UID, NULL),
+    {"node", NULL, QUERY_TEXT, .get = get_node},
     TEXT("device", DEVICE, "number and name of the device, or host"),
     FIGURE("ordinal", QUERY_NUMBER, QUERY_SAME, ORDINAL,
            "the number that programs use for the device"),
-    TEXT("device_name", DEVICE_NAME, "name of the device alone"),
-    TEXT("device_uid", DEVICE_UID, "what makes it the same device for all programs"),
-    TEXT("space", SPACE, "kind of memory: dram, l1, cb, heap, ..."),
-    {"verdict", "leak, growing, warming up, steady or unknown yet", QUERY_TEXT, .get = get_verdict},
-    FIGURE("level", QUERY_NUMBER, QUERY_MAX, LEVEL,
-           "the verdict as a number: 4 leak, 3 growing, 2 warming up, 1 steady, 0 unknown yet"),
-    {"confidence", "how sure the verdict is", QUERY_SHARE, QUERY_MAX, .get = get_share},
-    TEXT("reason", REASON,
-         "what the verdict rests on: sustained, stopped, slowing, teeth, one-off, load, drift, one "
-         "block, frees late, slower now, churn, idle, shrinks, too short, too few looks"),
+    TEXT("device_name", DEVICE_NAME, NULL),
+    TEXT("device_uid", DEVICE_UID, NULL),
+    TEXT("space", SPACE, NULL),
+    {"verdict", NULL, QUERY_TEXT, .get = get_verdict},
+    FIGURE("level", QUERY_NUMBER, QUERY_MAX, LEVEL, NULL),
+    {"confidence", NULL, QUERY_SHARE, QUERY_MAX, .get = get_share},
+    TEXT("reason", REASON, NULL),
     {"growth", "how fast it grows, by the median slope; 0 when it is steady", QUERY_RATE,
      .get = get_growth},
-    {"growth_blocks", "blocks by which it grows in a second", QUERY_RATE, .unit = "blocks/s",
-     .arg = 1, .get = get_growth},
-    FIGURE("bytes", QUERY_BYTES, QUERY_DEFAULT, BYTES, "bytes allocated and not freed"),
-    FIGURE("blocks", QUERY_NUMBER, QUERY_DEFAULT, BLOCKS, "blocks allocated and not freed"),
-    {"freed_share", "of all bytes ever allocated there, freed", QUERY_SHARE, QUERY_MAX, .arg = 1,
-     .get = get_share},
-    FIGURE("watched", QUERY_AGE, QUERY_DEFAULT, WATCHED, "the time that the verdict is about"),
-    FIGURE("growing", QUERY_AGE, QUERY_DEFAULT, GROWING,
-           "how long it has grown without falling, as far as it was watched"),
-    FIGURE("limit_in", QUERY_AGE, QUERY_MIN, LIMIT_IN, "until the limit is reached at this rate"),
-    TEXT("limit_kind", LIMIT_KIND, "which limit: cgroup, machine or device"),
-    FIGURE("limit", QUERY_BYTES, QUERY_SAME, LIMIT, "the limit on memory"),
-    {"site", "the place in the code", QUERY_TEXT, .flags = QUERY_PRIVATE, .get = get_site},
-    PRIVATE("function", FUNCTION, "name of the function"),
-    PRIVATE("source_file", SOURCE_FILE, "source file"),
-    {"line", "line in the source file", QUERY_NUMBER, QUERY_SAME, QUERY_PRIVATE,
-     .arg = FIGURE_LINE, .get = get_figure},
-    PRIVATE("frame", FRAME, "path of the module and offset in its file"),
+    {"growth_blocks", NULL, QUERY_RATE, .unit = "blocks/s", .arg = 1, .get = get_growth},
+    FIGURE("bytes", QUERY_BYTES, QUERY_DEFAULT, BYTES, NULL),
+    FIGURE("blocks", QUERY_NUMBER, QUERY_DEFAULT, BLOCKS, NULL),
+    {"freed_share", NULL, QUERY_SHARE, QUERY_MAX, .arg = 1, .get = get_share},
+    FIGURE("watched", QUERY_AGE, QUERY_DEFAULT, WATCHED, NULL),
+    {"watcher", NULL, QUERY_TEXT, .get = get_watcher},
+    FIGURE("growing", QUERY_AGE, QUERY_DEFAULT, GROWING, NULL),
+    FIGURE("limit_in", QUERY_AGE, QUERY_MIN, LIMIT_IN, NULL),
+    TEXT("limit_kind", LIMIT_KIND, NULL),
+    FIGURE("limit", QUERY_BYTES, QUERY_SAME, LIMIT, NULL),
+    {"site", NULL, QUERY_TEXT, .flags = QUERY_PRIVATE, .get = get_site},
+    PRIVATE("function", FUNCTION, NULL),
+    PRIVATE("source_file", SOURCE_FILE, NULL),
+    {"line", NULL, QUERY_NUMBER, QUERY_SAME, QUERY_PRIVATE, .arg = FIGURE_LINE, .get = get_figure},
+    PRIVATE("frame", FRAME, NULL),
     {"key", "the place's number, the same in every run of the same program", QUERY_TEXT,
      .flags = QUERY_PRIVATE, .get = get_key},
-    FIGURE("site_number", QUERY_NUMBER, QUERY_SAME, SITE, "the place's number in the book"),
-    FIGURE("book_inode", QUERY_NUMBER, QUERY_SAME, BOOK, "inode of the book"),
-    {"stack", "who called it, as far as that is known", QUERY_FRAMES, .flags = QUERY_PRIVATE,
-     .get = get_stack},
-    FIGURE("stack_samples", QUERY_NUMBER, QUERY_DEFAULT, STACK_SAMPLES,
-           "live samples that have this stack; absent where it is exact"),
-    FIGURE("samples", QUERY_NUMBER, QUERY_DEFAULT, SAMPLES, "live samples of the place"),
-    {"trend", "bytes held over the time watched", QUERY_POINTS, .get = get_trend},
-    {"examples", "blocks: address, bytes and age in seconds; the oldest, one of the middle, the newest",
-     QUERY_FRAMES, .flags = QUERY_PRIVATE, .get = get_examples},
-    TEXT("why", WHY, "a sentence that explains the verdict"),
+    FIGURE("site_number", QUERY_NUMBER, QUERY_SAME, SITE, NULL),
+    FIGURE("book_inode", QUERY_NUMBER, QUERY_SAME, BOOK, NULL),
+    {"stack", NULL, QUERY_FRAMES, .flags = QUERY_PRIVATE, .get = get_stack},
+    FIGURE("stack_samples", QUERY_NUMBER, QUERY_DEFAULT, STACK_SAMPLES, NULL),
+    FIGURE("samples", QUERY_NUMBER, QUERY_DEFAULT, SAMPLES, NULL),
+    {"trend", NULL, QUERY_POINTS, .get = get_trend},
+    {"examples", NULL, QUERY_FRAMES, .flags = QUERY_PRIVATE, .get = get_examples},
+    TEXT("why", WHY, NULL),
     {0},
 };
 

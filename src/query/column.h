@@ -110,7 +110,7 @@ struct query_field {
 
 struct query_column {
     const char *name; /* "device.dram"; NULL ends a list */
-    const char *help; /* a sentence without full stop */
+    const char *help; /* a sentence without full stop; NULL: as the vocabulary has it (vocabulary.h) */
     enum query_kind kind;
     enum query_aggregate aggregate;
     unsigned flags;   /* enum query_column_flags */

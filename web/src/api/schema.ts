@@ -45,13 +45,23 @@ export interface Table {
   estimate?: Cells
   /** of the table exited: whether ends of processes are seen */
   exits?: Record<string, unknown>
+  /** of the view leaks: how long call sites were watched, in seconds */
+  watch?: {
+    /** watched for long enough for verdicts */
+    ready: boolean
+    watched: number
+    needs: number
+    sites: number
+    left_out: number
+    looks: number
+  }
 }
 
 /** ISO 8601, UTC */
 export type Time = string
 
-/** bytes, numbers and rates are integers, ages seconds, times ISO 8601, percentages numbers, yes booleans; points are arrays of [seconds since 1970, value], frames arrays of texts, the outermost first */
-export type Kind = "text" | "number" | "bytes" | "age" | "time" | "percent" | "yes" | "rate" | "points" | "frames"
+/** bytes and numbers are integers, rates numbers with a sign, ages seconds, times ISO 8601, percentages numbers, shares fractions from 0 to 1, yes booleans; points are arrays of [seconds since 1970, value], frames arrays of texts, the outermost first */
+export type Kind = "text" | "number" | "bytes" | "age" | "time" | "percent" | "share" | "yes" | "rate" | "points" | "frames"
 
 /** with shape=arrays: [row, column] of the cells that carry this mark */
 export type Cells = number[][]
@@ -457,71 +467,6 @@ export interface TraceSite {
   stack: string[]
 }
 
-export interface Suspects {
-  schema: "memoir.suspects/1"
-  time: Time
-  suspects: Suspect[]
-  matched: number
-  /** call sites */
-  watched: number
-  /** call sites past a limit */
-  left_out?: number
-  /** watched for long enough for verdicts */
-  ready: boolean
-  watched_s?: number
-  needs_s?: number
-  looks: number
-  incomplete?: boolean
-}
-
-export interface Suspect {
-  pid: number
-  program: string | null
-  device?: string | null
-  space?: string | null
-  /** leak or growing */
-  level: string
-  reason?: string | null
-  confidence: number
-  /** what ranks them */
-  score: number
-  /** bytes a second */
-  rate: number
-  blocks_rate?: number
-  live_bytes: number
-  live_blocks: number
-  freed_share?: number | null
-  watched_s?: number
-  since: Time
-  limit: {
-    in_s: number
-    bytes: number
-    what: string
-  } | null
-  site: {
-    text: string | null
-    function: string | null
-    file: string | null
-    line: number | null
-    frame: string | null
-  }
-  /** innermost first */
-  stack: string[]
-  why: string[]
-  series: {
-    /** seconds since 1970 */
-    t: number[]
-    bytes: number[]
-    blocks: number[]
-  }
-  samples: {
-    address: string
-    bytes: number
-    /** seconds */
-    age: number
-  }[]
-}
-
 export interface History {
   schema: "memoir.history/2"
   time: Time
@@ -766,7 +711,7 @@ export interface Routes {
     }
     answer: Table
   }
-  /** Verdicts of the watch over call sites */
+  /** Call sites that may leak, with the evidence */
   'GET /api/v1/leaks': {
     args: {
       by?: string
@@ -880,13 +825,6 @@ export interface Routes {
       pid: number
     }
     answer: Tracking
-  }
-  /** Call sites that may leak, with the evidence */
-  'GET /api/v1/suspects': {
-    args: {
-      pid?: number
-    }
-    answer: Suspects
   }
   /** What was held, over time */
   'GET /api/v1/history': {

@@ -1,12 +1,12 @@
 // Leaks: every place in the code that takes memory and does not give it back, what runs out soonest first.
 import type { JSX } from 'preact'
 import { useResource } from '../api/resource'
-import type { SuspectsAnswer } from '../api/types'
+import type { LeaksAnswer, SuspectsAnswer } from '../api/types'
 import { count } from '../base/format'
 import { setWords, word } from '../base/route'
 import { Choice, Empty, ProblemBox, StaleNotice, ViewHead, Waiting } from '../kit/parts'
 import { SuspectItem } from './suspect'
-import { levelOf, rankSuspects, suspectKey } from './suspect_model'
+import { levelOf, rankSuspects, suspectKey, suspectsOf } from './suspect_model'
 
 type Which = 'all' | 'leak'
 const WHICH: readonly (readonly [Which, string])[] = [
@@ -15,7 +15,8 @@ const WHICH: readonly (readonly [Which, string])[] = [
 ]
 
 export function Leaks(): JSX.Element {
-  const { data, problem } = useResource<SuspectsAnswer>('/suspects', {}, { every: 2000 })
+  const { data: told, problem } = useResource<LeaksAnswer>('/leaks', {}, { every: 2000 })
+  const data = suspectsOf(told)
   const which: Which = word('show') === 'leak' ? 'leak' : 'all'
   const open = word('open')
   const all = rankSuspects(data?.suspects ?? [])
