@@ -11,6 +11,7 @@
 #include "daemon/chores.h"
 #include "daemon/daemon.h"
 #include "daemon/traces.h"
+#include "ledger/ledger.h"
 #include "query/query.h"
 #include "query/view.h"
 #include "site/symbols.h"
@@ -49,6 +50,17 @@ enum { API_VIEWS_MAX = 48, API_PATH_MAX = 96 };
         .help =                                                                                  \
             "rows as objects by column (the default), or as arrays, which is about half as long" \
     }
+#define PARAM_SCOPE                                                                                \
+    {                                                                                              \
+        .name = "scope", .kind = HTTP_WORD, .words = "node|cluster",                               \
+        .help = "this node (the default), or all nodes of the cluster: their rows together, with " \
+                "\"cluster\" telling how many answered and which did not"                          \
+    }
+#define PARAM_NODE                                                             \
+    {                                                                          \
+        .name = "node", .kind = HTTP_TEXT, .max = 80,                          \
+        .help = "another node of the cluster, by the name that /cluster tells" \
+    }
 #define PARAM_PID                                                                           \
     {                                                                                       \
         .name = "pid", .in = HTTP_IN_PATH, .kind = HTTP_NUMBER, .min = 1, .max = INT32_MAX, \
@@ -71,11 +83,14 @@ static const struct http_param query_params[] = {
     PARAM_SORT,
     PARAM_LIMIT,
     PARAM_SHAPE,
+    PARAM_SCOPE,
+    PARAM_NODE,
     {0},
 };
 
-static const struct http_param table_params[] = {PARAM_BY,    PARAM_WHERE, PARAM_SHOW, PARAM_SORT,
-                                                 PARAM_LIMIT, PARAM_SHAPE, {0}};
+static const struct http_param table_params[] = {PARAM_BY,    PARAM_WHERE, PARAM_SHOW,
+                                                 PARAM_SORT,  PARAM_LIMIT, PARAM_SHAPE,
+                                                 PARAM_SCOPE, PARAM_NODE,  {0}};
 
 static const struct http_param process_params[] = {PARAM_PID, {0}};
 
@@ -142,10 +157,10 @@ static const struct http_param history_params[] = {
     {.name = "start",
      .kind = HTTP_NUMBER,
      .help = "when it began, in seconds since 1970, where the PID was used twice"},
-    {.name = "ordinal",
-     .kind = HTTP_NUMBER,
-     .max = INT32_MAX,
-     .help = "of this device only, by the number that programs use"},
+    {.name = "device",
+     .kind = HTTP_TEXT,
+     .max = LEDGER_DEVICE_ID_MAX,
+     .help = "of this device only: its device_id, as the table devices has it"},
     {.name = "from",
      .kind = HTTP_TEXT,
      .max = 32,
@@ -217,6 +232,16 @@ static const struct http_route fixed[] = {
      .where = HTTP_ON_LOOP,
      .fresh_ms = 900,
      .answer = api_answer_query},
+    {.method = "GET",
+     .path = "/api/v1/cluster",
+     .name = "cluster",
+     .summary = "The cluster: its nodes with state, version and last answer",
+     .help = "Without a cluster, state is \"none\" and problem says how to join one.",
+     .answer_schema = "Cluster",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .fresh_ms = 400,
+     .answer = api_answer_cluster},
     {.method = "GET",
      .path = "/api/v1/tables",
      .name = "tables",

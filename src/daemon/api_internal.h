@@ -68,6 +68,17 @@ void api_answer_query(struct http_call *call, void *context);
 void api_answer_view(struct http_call *call, void *context);
 void api_answer_tables(struct http_call *call, void *context);
 
+/* ---- other nodes: api_cluster.c ---- */
+
+void api_answer_cluster(struct http_call *call, void *context);
+
+/* Does the call ask for other nodes (scope=cluster, node=)? Then the query goes to them, and answers the call. */
+struct query_spec;
+bool api_cluster_wanted(const struct http_call *call);
+void api_cluster_query(struct http_call *call, struct daemon *daemon,
+                       const struct query_spec *spec);
+void api_cluster_failed(struct http_call *call, int error);
+
 /* ---- one process ---- */
 
 void api_answer_process(struct http_call *call, void *context);

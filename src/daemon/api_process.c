@@ -204,13 +204,14 @@ static void rows_json(struct http_call *call, struct daemon *daemon, const char 
     struct asking_viewer viewer = api_viewer(call);
     struct query_error error;
     struct asked *asked;
-    int r = asking_prepare(daemon->asking,
-                           &(struct query_spec){.table = table,
-                                                .where = where,
-                                                .show = "device,ordinal,device_name,space,bytes,"
-                                                        "blocks,peak,allocated,freed,capacity,"
-                                                        "percent,inherited,source"},
-                           &asked, &error);
+    int r = asking_prepare(
+        daemon->asking,
+        &(struct query_spec){.table = table,
+                             .where = where,
+                             .show = "device,device_id,ordinal,device_name,space,bytes,"
+                                     "blocks,peak,allocated,freed,capacity,"
+                                     "percent,inherited,source"},
+        &asked, &error);
     if (r >= 0)
         r = asking_run(daemon->asking, asked, &viewer);
     json_array_begin(json);

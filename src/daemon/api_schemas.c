@@ -37,7 +37,76 @@ static const struct http_schema schemas[] = {
             "properties": {
                 "ready": {"type": "boolean", "description": "watched for long enough for verdicts"},
                 "watched": {"type": "number"}, "needs": {"type": "number"}, "sites": {"type": "integer"},
-                "left_out": {"type": "integer"}, "looks": {"type": "integer"}}}
+                "left_out": {"type": "integer"}, "looks": {"type": "integer"}}},
+        "cluster": {"$ref": "#/components/schemas/Gathered"}
+    }})},
+{"Gathered", JSON({
+    "type": "object",
+    "description": "of answers of several nodes: who answered. A node that is missing is not part of any figure.",
+    "required": ["expected", "answered", "missing", "lacking", "clocks", "took_ms"],
+    "properties": {
+        "expected": {"type": "integer", "minimum": 0, "description": "nodes that should have answered"},
+        "answered": {"type": "integer", "minimum": 0},
+        "missing": {"type": "array", "items": {
+            "type": "object",
+            "required": ["node", "id", "refused", "why"],
+            "properties": {
+                "node": {"type": "string"},
+                "id": {"type": "string"},
+                "refused": {"type": "boolean", "description": "it answered that it may not, or cannot"},
+                "why": {"type": "string"}}}},
+        "lacking": {
+            "description": "nodes of another version, and the columns that they do not have",
+            "type": "array", "items": {
+                "type": "object",
+                "required": ["node", "version", "columns"],
+                "properties": {
+                    "node": {"type": "string"},
+                    "version": {"type": "string"},
+                    "columns": {"type": "array", "items": {"type": "string"}}}}},
+        "clocks": {
+            "description": "nodes whose clock differs from ours by a second or more",
+            "type": "array", "items": {
+                "type": "object",
+                "required": ["node", "offset_s"],
+                "properties": {"node": {"type": "string"}, "offset_s": {"type": "number"}}}},
+        "took_ms": {"type": "number", "minimum": 0}
+    }})},
+{"Cluster", JSON({
+    "type": "object",
+    "required": ["schema", "time", "state", "members"],
+    "properties": {
+        "schema": {"type": "string", "const": "memoir.cluster/1"},
+        "time": {"$ref": "#/components/schemas/Time"},
+        "state": {"enum": ["none", "connecting", "connected", "closed"],
+                  "description": "of the connection to the NATS server; none: this memoird is in no cluster"},
+        "problem": {"type": ["string", "null"]},
+        "server": {"type": ["string", "null"]},
+        "self": {"type": "string", "description": "ID of this node"},
+        "name": {"type": "string"},
+        "figures": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
+        "members": {"type": "array", "items": {"$ref": "#/components/schemas/ClusterMember"}}
+    }})},
+{"ClusterMember", JSON({
+    "type": "object",
+    "required": ["node", "name", "id", "self", "state", "state_s", "version", "started", "heard_s", "answered_s",
+                 "answer_ms", "answers", "missed", "rejected", "clock_offset_s"],
+    "properties": {
+        "node": {"type": "string", "description": "name, made unique: for node= and in the column node"},
+        "name": {"type": "string"},
+        "id": {"type": "string"},
+        "self": {"type": "boolean"},
+        "state": {"enum": ["alive", "unreachable", "left"]},
+        "state_s": {"type": "number", "minimum": 0, "description": "for how long"},
+        "version": {"type": "string"},
+        "started": {"$ref": "#/components/schemas/Time"},
+        "heard_s": {"type": "number", "minimum": 0, "description": "since its last heartbeat"},
+        "answered_s": {"type": ["number", "null"], "description": "since its last answer"},
+        "answer_ms": {"type": ["number", "null"], "description": "that its last answer took"},
+        "answers": {"type": "integer", "minimum": 0},
+        "missed": {"type": "integer", "minimum": 0, "description": "questions without an answer in time"},
+        "rejected": {"type": "integer", "minimum": 0, "description": "answers that were invalid"},
+        "clock_offset_s": {"type": "number", "description": "its clock less ours"}
     }})},
 {"Time", JSON({"type": "string", "format": "date-time", "description": "ISO 8601, UTC"})},
 {"Kind", JSON({
@@ -436,20 +505,21 @@ static const struct http_schema schemas[] = {
         "time": {"$ref": "#/components/schemas/Time"},
         "from": {"type": "integer", "description": "seconds since 1970"},
         "to": {"type": "integer"},
-        "step": {"type": "integer", "minimum": 1, "description": "seconds"},
-        "t": {"type": "array", "items": {"type": "integer"}, "description": "start of each step"},
+        "step": {"type": "integer", "minimum": 1, "description": "seconds; a multiple of the steps in which the points are kept"},
+        "t": {"type": "array", "items": {"type": "integer"}, "description": "start of each step, a multiple of step"},
         "series": {"type": "array", "items": {
             "type": "object",
             "required": ["name", "kind", "last", "max"],
             "properties": {
-                "name": {"type": "string", "description": "rss, pss, heap, device.0.dram, total, used ..."},
+                "name": {"type": "string", "description": "rss, pss, heap, device.0.dram, total, used, pressure ..."},
                 "kind": {"$ref": "#/components/schemas/Kind"},
                 "ordinal": {"type": "integer"},
-                "device": {"type": "string"},
+                "device": {"type": "string", "description": "its name"},
+                "device_id": {"type": "string", "description": "its identity, as the table devices has it"},
                 "space": {"type": "string"},
                 "capacity": {"type": "integer"},
-                "last": {"type": "array", "items": {"type": ["integer", "null"]}, "description": "at the end of each step"},
-                "max": {"type": "array", "items": {"type": ["integer", "null"]}, "description": "the largest in each step"}}}},
+                "last": {"type": "array", "items": {"type": ["number", "null"]}, "description": "at the end of each step; null: nothing was recorded in it"},
+                "max": {"type": "array", "items": {"type": ["number", "null"]}, "description": "the largest in each step"}}}},
         "oldest": {"type": ["integer", "null"], "description": "of all that is kept"},
         "damaged": {"type": "integer"}}})},
 {"Event", JSON({

@@ -178,7 +178,7 @@ static void rows_of_devices(struct api *api, struct json *json)
         asking,
         &(struct query_spec){
             .table = "devices",
-            .show = "device,ordinal,device_name,device_uid,space,used,capacity,percent,processes,"
+            .show = "device,device_id,ordinal,device_name,space,used,capacity,percent,processes,"
                     "driver.used,unattributed",
             .limit = 256},
         &asked, &error);

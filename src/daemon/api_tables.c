@@ -65,6 +65,10 @@ static void answer(struct http_call *call, struct daemon *daemon, const struct q
     struct asking_viewer viewer = api_viewer(call);
     struct query_error wrong = {0};
     struct asked *asked;
+    if (api_cluster_wanted(call)) {
+        api_cluster_query(call, daemon, spec);
+        return;
+    }
     int r = asking_prepare(daemon->asking, spec, &asked, &wrong);
     if (r < 0 && wrong.text[0]) {
         api_bad_query(call, &wrong);

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "daemon/asking.h"
+#include "daemon/clustering.h"
 #include "daemon/daemon.h"
 #include "daemon/driver_facts.h"
 #include "daemon/exit_watch.h"
@@ -72,6 +73,7 @@ int asking_world_open(struct daemon *daemon, const struct query *query,
         .world = {.ledger = daemon->ledger,
                   .sees_all = viewer->sees_all,
                   .viewer_uid = viewer->uid,
+                  .node = clustering_node_name(daemon->clustering),
                   .time_max_ns = ASKING_MS * NS_PER_MS},
     };
     if (needs & QUERY_NEEDS_DRIVER)

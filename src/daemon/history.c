@@ -13,9 +13,9 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/worker.h"
 #include "book/identity.h"
 #include "daemon/history_host.h"
-#include "daemon/worker.h"
 #include "history/recorder.h"
 #include "history/steady.h"
 

@@ -169,7 +169,13 @@ static void fill_others(struct history_host *host, const struct host *table, str
 static void fill_system(const struct host *table, struct sample *sample)
 {
     const struct host_system *s = host_system(table);
-    if (!(s->valid & HOST_HAS_TOTAL) || sample->first_total == SIZE_MAX)
+    if (sample->first_total == SIZE_MAX)
+        return;
+    if (s->valid & HOST_HAS_PSI) {
+        sample_add_value(sample, 0, HISTORY_PRESSURE_SOME, HISTORY_PRESSURE, s->some.avg10);
+        sample_add_value(sample, 0, HISTORY_PRESSURE_FULL, HISTORY_PRESSURE, s->full.avg10);
+    }
+    if (!(s->valid & HOST_HAS_TOTAL))
         return;
     sample_add_value(sample, 0, HISTORY_SYSTEM_TOTAL, HISTORY_SYSTEM, s->total_bytes);
     if (s->valid & HOST_HAS_AVAILABLE) {

@@ -10,10 +10,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/worker.h"
 #include "bpf/tasks.h"
 #include "daemon/cgroup_table.h"
 #include "daemon/commands.h"
-#include "daemon/worker.h"
 #include "ledger/host.h"
 #include "ledger/host_probe.h"
 

@@ -22,7 +22,7 @@ uint64_t native_query_wait(struct native_client *client)
     return asking_wait(native->daemon->asking, table, &client->turn, who);
 }
 
-static void refuse_query(struct native_client *client, const struct query_error *wrong)
+void native_refuse_query(struct native_client *client, const struct query_error *wrong)
 {
     struct native_error error;
     native_error_set(&error, "bad-query", "%s", wrong->text);
@@ -35,7 +35,7 @@ static void refuse_query(struct native_client *client, const struct query_error 
 }
 
 /* An answer that the client could not be given whole is none. */
-static bool answer_fits(struct native_client *client)
+bool native_answer_fits(struct native_client *client)
 {
     struct native *native = client->native;
     struct native_error error;
@@ -68,7 +68,7 @@ static int ask(struct native_client *client, struct asked **ret_asked, struct qu
 }
 
 /* Bytes in a text: other machines' answers are merged, not read by people. */
-static void put_partial(const struct query_result *result, size_t size_max, struct json *json)
+void native_partial_json(const struct query_result *result, size_t size_max, struct json *json)
 {
     MEMOIR_CLEANUP(buffer_release)
     struct buffer bytes = BUFFER_INIT(size_max);
@@ -91,7 +91,7 @@ void native_query(struct native_client *client)
     struct json json;
     int r = ask(client, &asked, &wrong);
     if (r < 0 && !asked && wrong.text[0]) {
-        refuse_query(client, &wrong);
+        native_refuse_query(client, &wrong);
         return;
     }
     if (r < 0) {
@@ -103,7 +103,7 @@ void native_query(struct native_client *client)
     native_answer_begin(native, &json);
     if (native->parser.request.query.partial) {
         json_key(&json, "partial");
-        put_partial(asked->result, native->daemon->server->limits.queue_max, &json);
+        native_partial_json(asked->result, native->daemon->server->limits.queue_max, &json);
     } else {
         json_key(&json, "result");
         json_object_begin(&json);
@@ -113,6 +113,6 @@ void native_query(struct native_client *client)
     asking_exits_json(native->daemon->asking, asked, &json);
     asking_done(asked);
     native->daemon->server->figures.queries++;
-    if (answer_fits(client))
+    if (native_answer_fits(client))
         native_answer_end(client, &json);
 }

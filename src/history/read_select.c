@@ -74,9 +74,20 @@ static bool asks_for_processes(const struct read_query *q)
 
 static bool device_matches(const struct read_query *q, sqlite3_stmt *s)
 {
+    bool host = sqlite3_column_int64(s, COLUMN_DEVICE) == 0;
+    if (q->device_id) {
+        char id[LEDGER_DEVICE_ID_MAX];
+        const char *node = text(s, COLUMN_DEVICE_NODE);
+        ledger_device_id(id, text(s, COLUMN_DEVICE_UID), text(s, COLUMN_BUS),
+                         sqlite3_column_int(s, COLUMN_ORDINAL), text(s, COLUMN_NAME),
+                         *node     ? node
+                         : q->node ? q->node
+                                   : "");
+        if (host || strcmp(id, q->device_id) != 0)
+            return false;
+    }
     if (!q->device)
         return true;
-    bool host = sqlite3_column_int64(s, COLUMN_DEVICE) == 0;
     if (host || strcasecmp(q->device, "host") == 0)
         return host && strcasecmp(q->device, "host") == 0;
     char ordinal[16];
@@ -92,7 +103,7 @@ static bool matches(const struct read_query *q, sqlite3_stmt *s)
     int64_t process = sqlite3_column_int64(s, COLUMN_PROCESS);
     int metric = sqlite3_column_int(s, COLUMN_METRIC);
     uint32_t space = (uint32_t)sqlite3_column_int(s, COLUMN_SPACE);
-    if (q->system != (metric == HISTORY_SYSTEM))
+    if (q->system != (metric == HISTORY_SYSTEM || metric == HISTORY_PRESSURE))
         return false;
     if (q->system)
         return process == 0;
@@ -118,9 +129,10 @@ static void candidate_fill(struct candidate *c, const struct read_query *q, sqli
     c->process = sqlite3_column_int64(s, COLUMN_PROCESS);
     c->device = sqlite3_column_int64(s, COLUMN_DEVICE);
     line->space = (uint32_t)sqlite3_column_int(s, COLUMN_SPACE);
-    line->what = c->series.metric == HISTORY_PSS      ? READ_PSS
-                 : c->series.metric == HISTORY_SYSTEM ? READ_SYSTEM
-                                                      : READ_ACCOUNT;
+    line->what = c->series.metric == HISTORY_PSS        ? READ_PSS
+                 : c->series.metric == HISTORY_SYSTEM   ? READ_SYSTEM
+                 : c->series.metric == HISTORY_PRESSURE ? READ_PRESSURE
+                                                        : READ_ACCOUNT;
     line->on_device = c->device != 0;
     if (line->on_device) {
         line->kind = (uint32_t)sqlite3_column_int(s, COLUMN_KIND);
@@ -129,6 +141,7 @@ static void candidate_fill(struct candidate *c, const struct read_query *q, sqli
         copy(line->device_uid, sizeof(line->device_uid), text(s, COLUMN_DEVICE_UID));
         copy(line->bus, sizeof(line->bus), text(s, COLUMN_BUS));
         copy(line->node, sizeof(line->node), text(s, COLUMN_DEVICE_NODE));
+        copy(line->device_node, sizeof(line->device_node), text(s, COLUMN_DEVICE_NODE));
     }
     if (q->by == READ_BY_PROCESS) {
         line->pid = sqlite3_column_int64(s, COLUMN_PID);
@@ -144,11 +157,12 @@ static void candidate_fill(struct candidate *c, const struct read_query *q, sqli
 static int candidates_load(struct reading *reading, struct candidates *all)
 {
     const struct read_query *q = reading->query;
-    uint64_t since_s = reading->result.since_s;
+    uint64_t since_s = q->since_s, step_s = q->step_s;
+    uint64_t slack_s = SEEN_SLACK_S + (step_s > HISTORY_STEP_MAX_S ? step_s : HISTORY_STEP_MAX_S);
     sqlite3_stmt *s = NULL;
     int code = sqlite3_prepare_v2(reading->db, select_sql, -1, &s, NULL);
-    sqlite3_bind_int64(s, 1, since_s > SEEN_SLACK_S ? (int64_t)(since_s - SEEN_SLACK_S) : 0);
-    sqlite3_bind_int64(s, 2, (int64_t)(reading->result.until_s + SEEN_SLACK_S));
+    sqlite3_bind_int64(s, 1, since_s > slack_s ? (int64_t)(since_s - slack_s) : 0);
+    sqlite3_bind_int64(s, 2, (int64_t)(q->until_s + slack_s));
     sqlite3_bind_int64(s, 3, MEMOIR_SPACE_MAX);
     while (code == SQLITE_OK && (code = sqlite3_step(s)) == SQLITE_ROW) {
         code = SQLITE_OK;
@@ -179,13 +193,14 @@ static int candidates_load(struct reading *reading, struct candidates *all)
             return (a) < (b) ? -1 : 1; \
     } while (0)
 
-/* The order of lines: devices by number before the host, spaces, then who. */
+/* The order of lines: devices by number before the host, spaces, pressure, then who. */
 static int compare_lines(const struct candidate *a, const struct candidate *b, enum read_by by)
 {
     const struct read_line *x = &a->line, *y = &b->line;
     COMPARE(y->on_device, x->on_device);
     COMPARE(x->ordinal, y->ordinal);
     COMPARE(a->device, b->device);
+    COMPARE(x->what == READ_PRESSURE, y->what == READ_PRESSURE);
     COMPARE(x->space, y->space);
     COMPARE(x->what, y->what);
     COMPARE(x->pid, y->pid);

@@ -99,7 +99,10 @@ static int tallies_update(struct changes *c, struct snapshot *s, const struct le
             return -ENOMEM;
         ret_tallies[i] = (uint32_t)at;
         struct tally *t = &s->tallies[at];
-        t->tableless = a->source == BOOK_SOURCE_REGION;
+        /* An allocator keeps what it knows of a block beside the block; in the table are those of user
+         * chains only. */
+        t->tableless = a->source == BOOK_SOURCE_REGION ||
+                       (book_source_counts_heap(a->source) && !t->has_blocks);
         if (!a->valid || !changes_moved(&t->last, &a->totals))
             continue;
         if (a->totals.alloc_blocks < t->last.alloc_blocks ||
@@ -153,6 +156,7 @@ static void begin_quietly(struct changes *c, struct snapshot *s)
     for (size_t i = 0; i < c->came.n; i++) {
         struct tally *t = &s->tallies[c->came.events[i].tally];
         t->begun++;
+        t->has_blocks = true;
         sum_add(&t->begun_bytes, c->came.events[i].block.bytes);
     }
     for (size_t i = 0; i < s->n_tallies; i++) {

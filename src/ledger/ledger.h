@@ -102,6 +102,13 @@ struct ledger_device {
     const struct nvml_device *driver; /* what its driver says (driver.h); NULL: nothing is known */
 };
 
+/* What names one device on all surfaces and on all nodes: its uid; else "BUS@NODE"; else, where nothing tells either,
+ * "ORDINAL NAME@NODE". An ordinal alone names no device: it is a process's own numbering. `node` is the machine
+ * that the device is in. Returns `text`. */
+enum { LEDGER_DEVICE_ID_MAX = 192 };
+char *ledger_device_id(char text[static LEDGER_DEVICE_ID_MAX], const char *uid, const char *bus,
+                       int32_t ordinal, const char *name, const char *node);
+
 /* ---- processes ---- */
 
 enum ledger_state {

@@ -336,6 +336,8 @@ static int parse_sort(struct query *q, const char *sort, struct query_error *err
             struct output output;
             bool combined;
             int r = parse_output(q->table, "sort", &item, &output, &combined, error);
+            if (r < 0 && q->spec.lenient && names_unknown(q->table, &item))
+                continue;
             if (r < 0)
                 return r;
             if (combined && !q->grouped)

@@ -1,5 +1,6 @@
 /* Reading partial results, which come from other machines. See partial.h for the bytes. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,6 +73,7 @@ struct shape {
     size_t to[QUERY_OUTPUTS_MAX]; /* our output for each of them; SIZE_MAX: we have none */
     enum query_kind kind[QUERY_OUTPUTS_MAX]; /* how its cells are written */
     uint64_t missing;                        /* bits of ours that it lacks */
+    const char *node; /* goes into the column of this name; NULL: as it says */
 };
 
 /* The same question: only then may its rows be added to ours. It may lack columns that are shown, if it is another
@@ -206,6 +208,16 @@ static void put_missing(const struct query *q, uint64_t missing, struct cell *ce
     }
 }
 
+/* Which node it is, the reader knows: by whom the bytes came. */
+static void put_node(const struct output *output, const char *node, struct cell *cell)
+{
+    if (!node || !(cell->state & QUERY_KNOWN) || !output->o.column || !cell_is_text(output) ||
+        strcmp(output->o.column->name, "node") != 0)
+        return;
+    cell->text = node;
+    cell->len = (uint32_t)strlen(node);
+}
+
 static int get_row(struct varint_reader *in, const struct query *q, const struct shape *shape,
                    bool others, struct arena *arena, struct cell *ret_cells)
 {
@@ -220,6 +232,7 @@ static int get_row(struct varint_reader *in, const struct query *q, const struct
             continue;
         if (others ? !other_fits(&q->outputs[o], &cell) : !cell_fits(q, &q->outputs[o], &cell))
             return -EINVAL;
+        put_node(&q->outputs[o], shape->node, &cell);
         ret_cells[o] = cell;
     }
     return 0;
@@ -265,10 +278,11 @@ static int get_rows(struct varint_reader in, const struct query *q, const struct
     return r;
 }
 
-static int read_all(struct query_result *into, struct varint_reader *in, struct head *h)
+static int read_all(struct query_result *into, struct varint_reader *in,
+                    const struct query_partial_from *from, struct head *h)
 {
     const struct query *q = into->query;
-    struct shape shape;
+    struct shape shape = {.node = from->node};
     int r = get_head(in, h);
     if (r == 0)
         r = get_shape(q, h, &shape);
@@ -285,6 +299,8 @@ static int read_all(struct query_result *into, struct varint_reader *in, struct 
     if (r < 0)
         return r;
     into->missing |= shape.missing;
+    if (from->ret_missing)
+        *from->ret_missing |= shape.missing;
     /* What parts that were merged into it lacked. */
     for (size_t i = 0; i < h->n; i++)
         if (i < 64 && lacked >> i & 1 && shape.to[i] != SIZE_MAX)
@@ -308,13 +324,21 @@ static void origin_of(const struct head *h, struct query_origin *ret)
 
 int query_partial_read(struct query_result *into, const void *bytes, size_t len)
 {
+    return query_partial_read_from(into, bytes, len, &(struct query_partial_from){0});
+}
+
+int query_partial_read_from(struct query_result *into, const void *bytes, size_t len,
+                            const struct query_partial_from *from)
+{
     struct varint_reader in = varint_reader(bytes, len);
     struct head head;
     struct query_origin origin;
-    int r = read_all(into, &in, &head);
+    int r = read_all(into, &in, from, &head);
     if (r < 0)
         return r;
     origin_of(&head, &origin);
+    if (from->node)
+        snprintf(origin.node, sizeof(origin.node), "%s", from->node);
     result_add_origin(into, &origin);
     return 0;
 }

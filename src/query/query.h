@@ -64,7 +64,7 @@ struct query_spec {
     const char *sort;  /* "-rss,program"; -x large first, +x small first, x figures large first */
     uint64_t limit;    /* rows; 0: all */
     bool others; /* with a limit: what the rows past it add up to, see query_result_others() */
-    /* Columns of `show` that the table does not have are left out: another version may have asked. */
+    /* Columns of `show` and `sort` that the table does not have are left out: another version may have asked. */
     bool lenient;
 };
 
@@ -290,6 +290,18 @@ int query_partial_write(const struct query_result *result, struct buffer *out);
  * added), -ENOMEM (then some of it may be). Another version may lack columns: their cells are unknown then, and
  * query_result_missing() says so. A part that was cut to fewer rows than `into` asks for makes it incomplete. */
 int query_partial_read(struct query_result *into, const void *bytes, size_t len);
+
+/* The same of a node that the reader knows by other means than by what the bytes say. */
+struct query_partial_from {
+    const char *node; /* its name, for the column `node` and the origin; NULL: as the bytes say */
+    uint64_t *ret_missing; /* gets the bits of the outputs that it lacks; may be NULL */
+};
+int query_partial_read_from(struct query_result *into, const void *bytes, size_t len,
+                            const struct query_partial_from *from);
+
+/* Drop the rows past the limit of a finished result without groups, as if there had been many more: they are counted, and
+ * added to `others`. Groups stay, since any may be among the first once all parts are merged. -ENOMEM. */
+int query_result_trim(struct query_result *result);
 
 /* What such bytes answer and where they come from, for free(). -EINVAL, -ENOMEM. */
 struct query_partial_head {

@@ -292,6 +292,15 @@ static int add_row(struct query_result *result, const struct cell *cells)
     return r < 0 ? r : row_end(result);
 }
 
+int query_result_trim(struct query_result *result)
+{
+    const struct query *q = result->query;
+    if (q->grouped || !q->limit || result->n_rows <= q->limit)
+        return 0;
+    int r = prune(result);
+    return r < 0 ? r : query_result_finish(result);
+}
+
 /* ---- groups ---- */
 
 static void slot_put(struct query_result *result, size_t row)

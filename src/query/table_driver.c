@@ -140,6 +140,7 @@ static const struct query_column columns[] = {
     {"ordinal", "the driver's number of the device", QUERY_NUMBER, QUERY_SAME,
      .get = place_ordinal},
     {"device_name", NULL, QUERY_TEXT, .arg = PLACE_NAME, .get = place_text},
+    {"device_id", DEVICE_ID_HELP, QUERY_TEXT, .get = place_device_id},
     {"device_uid", NULL, QUERY_TEXT, .arg = PLACE_UID, .get = place_text},
     {"device_bus", NULL, QUERY_TEXT, .arg = PLACE_BUS, .get = place_text},
     {"use", NULL, QUERY_TEXT, .get = get_use},

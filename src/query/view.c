@@ -23,27 +23,31 @@ static const struct query_view views[] = {
      "Parents come before their children.", "cgroups"},
     {"devices", "devices", "Devices and their kinds of memory", NULL, "devices",
      .show =
-         "device,ordinal,device_name,device_kind,device_uid,device_bus,space,used,free,capacity,percent,confirmed,disputed,"
+         "device,device_id,ordinal,device_name,device_kind,device_uid,device_bus,space,used,free,capacity,percent,confirmed,disputed,"
          "blocks,processes,driver.used,driver.reserved,driver.processes,unattributed"},
     {NULL, "device_processes", "Processes on devices as the driver counts them",
      "Of NVIDIA devices; also those that keep no book.", "device_processes",
-     .show = "device,device_uid,pid,driver_pid,program,user,use,driver,accounted,unattributed"},
+     .show =
+         "device,device_id,device_uid,pid,driver_pid,program,user,use,driver,accounted,unattributed"},
     {NULL, "accounts", "What each process holds, by device and kind of memory", NULL, "accounts",
-     .show = "pid,user,program,device,ordinal,device_name,device_uid,device_bus,space,bytes,blocks,peak,"
-             "capacity,percent,allocated,freed,allocated_blocks,freed_blocks,moved_in,moved_out,inherited,source"},
+     .show =
+         "pid,user,program,device,device_id,ordinal,device_name,device_uid,device_bus,space,bytes,blocks,peak,"
+         "capacity,percent,allocated,freed,allocated_blocks,freed_blocks,moved_in,moved_out,inherited,source"},
     {"buffers", "buffers", "Single blocks that are allocated and not freed",
      "Of your own processes; root sees all.", "buffers"},
     {NULL, "sites", "Call sites of all processes, without names of functions",
      "Of your own processes; root sees all. /processes/{pid}/sites has names.", "sites"},
     {"leaks", "leaks", "Call sites that may leak, with the evidence",
      "Of your own processes; root sees all.", "leaks",
-     .show = "verdict,confidence,reason,growth,growth_blocks,bytes,blocks,freed_share,watched,watcher,growing,"
-             "limit_in,limit_kind,limit,pid,program,user,device,ordinal,device_name,device_uid,space,"
-             "site,function,source_file,line,frame,key,stack,stack_samples,samples,trend,examples,why"},
+     .show =
+         "verdict,confidence,reason,growth,growth_blocks,bytes,blocks,freed_share,watched,watcher,growing,"
+         "limit_in,limit_kind,limit,pid,program,user,device,ordinal,device_name,device_uid,space,"
+         "site,function,source_file,line,frame,key,stack,stack_samples,samples,trend,examples,why"},
     {"exited", "exited", "Processes that ended: when, how, and what they still held", NULL,
      "exited",
-     .show = "ended,start,lived,program,user,uid,pid,parent,cause,kind,exit_code,signal,core,peak_rss,cpu,heap,"
-             "pinned,device,blocks,cgroup,has_book,sequence"},
+     .show =
+         "ended,start,lived,program,user,uid,pid,parent,cause,kind,exit_code,signal,core,peak_rss,cpu,heap,"
+         "pinned,device,blocks,cgroup,has_book,sequence"},
     {0},
 };
 

@@ -51,6 +51,7 @@ static const struct query_word words[] = {
     {"device.system", QUERY_BYTES, "host memory that belongs to devices; no part of device"},
     {"device.trace", QUERY_BYTES, "of it, recorded traces"},
     {"device_bus", QUERY_TEXT, "PCI address of the device"},
+    {"device_id", QUERY_TEXT, "identity of the device: its uid, else its PCI address and node"},
     {"device_kind", QUERY_TEXT, "gpu, npu, fpga, simulated or other"},
     {"device_name", QUERY_TEXT, "name of the device alone"},
     {"device_uid", QUERY_TEXT, "what makes it the same device for all programs"},

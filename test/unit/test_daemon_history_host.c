@@ -169,7 +169,13 @@ static void the_machine_is_there_with_parts_that_add_up(void **state)
 {
     struct sample sample = picture(0, 0, 1000);
     uint64_t total = 0, sum = 0;
+    unsigned pressures = 0;
     for (size_t i = 0; i < sample.n_values; i++) {
+        if (sample.values[i].metric == HISTORY_PRESSURE) {
+            assert_in_range(sample.values[i].value, 0, 10000);
+            pressures += sample.values[i].space == HISTORY_PRESSURE_SOME ? 1 : 2;
+            continue;
+        }
         assert_int_equal(sample.values[i].metric, HISTORY_SYSTEM);
         if (sample.values[i].space == HISTORY_SYSTEM_TOTAL)
             total = sample.values[i].value;
@@ -178,6 +184,12 @@ static void the_machine_is_there_with_parts_that_add_up(void **state)
     }
     assert_true(total > 0);
     assert_true(sum >= total);
+    char line[64] = "";
+    FILE *psi = fopen("/proc/pressure/memory", "re");
+    bool measured = psi && fgets(line, sizeof(line), psi);
+    assert_int_equal(pressures, measured ? 3 : 0); /* some and full, or neither */
+    if (psi)
+        fclose(psi);
     sample_release(&sample);
 }
 

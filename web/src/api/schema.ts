@@ -55,6 +55,73 @@ export interface Table {
     left_out: number
     looks: number
   }
+  cluster?: Gathered
+}
+
+/** of answers of several nodes: who answered. A node that is missing is not part of any figure. */
+export interface Gathered {
+  /** nodes that should have answered */
+  expected: number
+  answered: number
+  missing: {
+    node: string
+    id: string
+    /** it answered that it may not, or cannot */
+    refused: boolean
+    why: string
+  }[]
+  /** nodes of another version, and the columns that they do not have */
+  lacking: {
+    node: string
+    version: string
+    columns: string[]
+  }[]
+  /** nodes whose clock differs from ours by a second or more */
+  clocks: {
+    node: string
+    offset_s: number
+  }[]
+  took_ms: number
+}
+
+export interface Cluster {
+  schema: "memoir.cluster/1"
+  time: Time
+  /** of the connection to the NATS server; none: this memoird is in no cluster */
+  state: "none" | "connecting" | "connected" | "closed"
+  problem?: string | null
+  server?: string | null
+  /** ID of this node */
+  self?: string
+  name?: string
+  figures?: Record<string, number>
+  members: ClusterMember[]
+}
+
+export interface ClusterMember {
+  /** name, made unique: for node= and in the column node */
+  node: string
+  name: string
+  id: string
+  self: boolean
+  state: "alive" | "unreachable" | "left"
+  /** for how long */
+  state_s: number
+  version: string
+  started: Time
+  /** since its last heartbeat */
+  heard_s: number
+  /** since its last answer */
+  answered_s: number | null
+  /** that its last answer took */
+  answer_ms: number | null
+  answers: number
+  /** questions without an answer in time */
+  missed: number
+  /** answers that were invalid */
+  rejected: number
+  /** its clock less ours */
+  clock_offset_s: number
 }
 
 /** ISO 8601, UTC */
@@ -473,19 +540,22 @@ export interface History {
   /** seconds since 1970 */
   from: number
   to: number
-  /** seconds */
+  /** seconds; a multiple of the steps in which the points are kept */
   step: number
-  /** start of each step */
+  /** start of each step, a multiple of step */
   t: number[]
   series: ({
-    /** rss, pss, heap, device.0.dram, total, used ... */
+    /** rss, pss, heap, device.0.dram, total, used, pressure ... */
     name: string
     kind: Kind
     ordinal?: number
+    /** its name */
     device?: string
+    /** its identity, as the table devices has it */
+    device_id?: string
     space?: string
     capacity?: number
-    /** at the end of each step */
+    /** at the end of each step; null: nothing was recorded in it */
     last: (number | null)[]
     /** the largest in each step */
     max: (number | null)[]
@@ -600,6 +670,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -612,6 +684,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -624,6 +698,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -636,6 +712,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -648,6 +726,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -660,6 +740,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -672,6 +754,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -684,6 +768,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -696,6 +782,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -708,6 +796,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -720,6 +810,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -732,8 +824,15 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
+  }
+  /** The cluster: its nodes with state, version and last answer */
+  'GET /api/v1/cluster': {
+    args: Record<string, never>
+    answer: Cluster
   }
   /** The tables and their columns */
   'GET /api/v1/tables': {
@@ -832,7 +931,7 @@ export interface Routes {
       what: "process" | "system" | "device" | "space"
       pid?: number
       start?: number
-      ordinal?: number
+      device?: string
       from?: string
       to?: string
       points?: number

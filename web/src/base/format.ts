@@ -131,18 +131,18 @@ function plain(value: unknown, kind: Kind): string {
       return percent(Number(value))
     case 'share':
       return percent(Number(value) * 100)
-    case 'rate':
-      return rate(Number(value))
-    case 'points':
-      return Array.isArray(value) && value.length ? bytes(Number((value[value.length - 1] as number[])[1])) : ABSENT
-    case 'frames':
-      return Array.isArray(value) ? value.join(' > ') : ABSENT
     case 'time':
       return dateTime(String(value))
     case 'yes':
       return value ? 'yes' : 'no'
     case 'number':
       return count(Number(value))
+    case 'rate':
+      return rate(Number(value))
+    case 'points':
+      return `${count(Array.isArray(value) ? value.length : 0)} points`
+    case 'frames':
+      return Array.isArray(value) ? value.join(' < ') : String(value)
     case 'text':
       return String(value)
   }
