@@ -370,6 +370,7 @@ static const struct http_route fixed[] = {
      .role = HTTP_READ,
      .where = HTTP_ON_LOOP,
      .fresh_ms = 900,
+     .may_miss = true,
      .answer = api_answer_history},
     {.method = "GET",
      .path = "/api/v1/events",

@@ -40,6 +40,7 @@ struct api {
     atomic_uint waiting[API_TURNS]; /* jobs, by viewer */
     struct turn turns[API_TURNS];
     struct api_stream *stream;
+    struct leak_log *leak_log; /* the stream's */
     uint64_t started_real_ns;
 };
 

@@ -12,6 +12,7 @@
 #include "daemon/api_internal.h"
 #include "daemon/daemon.h"
 #include "daemon/growing.h"
+#include "daemon/leak_log.h"
 #include "ledger/growth.h"
 #include "ledger/leaks.h"
 #include "ledger/ledger.h"
@@ -33,6 +34,8 @@ struct evidence {
     struct query_world world;
     struct growth_counts counts;
     uint64_t looks, needs_ns;
+    struct leak_entry stopped[LEAK_LOG_MAX];
+    size_t n_stopped;
     uint64_t mono_to_real_ns; /* what to add to a time of the series */
 };
 
@@ -51,7 +54,6 @@ static void evidence_release(struct job *job)
 }
 
 /* ---- on the loop ---- */
-
 
 static bool is_wanted(const struct ledger_process *p, void *context)
 {
@@ -100,6 +102,24 @@ static void parts_take(struct evidence *e, const struct leaks *leaks, size_t n)
     }
 }
 
+/* Those that have stopped, the latest first. */
+static int latest_first(const void *a, const void *b)
+{
+    const struct leak_entry *x = a, *y = b;
+    return (x->last_ns < y->last_ns) - (x->last_ns > y->last_ns);
+}
+
+static void stopped_take(struct daemon *daemon, const struct asking_viewer *viewer,
+                         struct evidence *e)
+{
+    size_t n;
+    const struct leak_entry *all = leak_log_entries(daemon->api->leak_log, &n);
+    for (size_t i = 0; i < n; i++)
+        if (leak_entry_stopped(&all[i]) && query_may_see(viewer->sees_all, viewer->uid, all[i].uid))
+            e->stopped[e->n_stopped++] = all[i];
+    qsort(e->stopped, e->n_stopped, sizeof(*e->stopped), latest_first);
+}
+
 static int evidence_take(struct daemon *daemon, const struct asking_viewer *viewer,
                          struct evidence *e)
 {
@@ -124,6 +144,7 @@ static int evidence_take(struct daemon *daemon, const struct asking_viewer *view
         return r;
     parts_take(e, &leaks, n);
     growing_facts(daemon->growing, &e->counts, &e->looks, &e->needs_ns);
+    stopped_take(daemon, viewer, e);
     return 0;
 }
 
@@ -132,6 +153,20 @@ static int evidence_take(struct daemon *daemon, const struct asking_viewer *view
 static double seconds(uint64_t ns)
 {
     return (double)(ns / NS_PER_MS) / 1000;
+}
+
+static void stopped_json(const struct leak_entry *s, struct json *json)
+{
+    char time[QUERY_TIME_TEXT_MAX];
+    json_object_begin(json);
+    json_field_i64(json, "pid", s->pid);
+    json_field_string(json, "program", s->program);
+    json_field_string(json, "frame", s->frame[0] ? s->frame : NULL);
+    json_field_string(json, "found", query_time_text(time, s->found_ns));
+    json_field_string(json, "last", query_time_text(time, s->last_ns));
+    json_field_u64(json, "bytes", s->live_bytes);
+    json_field_bool(json, "ended", s->ended);
+    json_object_end(json);
 }
 
 /* Not known yet is not the same as nothing. */
@@ -145,6 +180,12 @@ static void watch_json(const struct evidence *e, struct json *json)
     json_field_u64(json, "sites", e->suspects.sites);
     json_field_u64(json, "left_out", e->counts.left_out);
     json_field_u64(json, "looks", e->looks);
+    json_field_u64(json, "books", e->counts.books);
+    json_key(json, "stopped");
+    json_array_begin(json);
+    for (size_t i = 0; i < e->n_stopped; i++)
+        stopped_json(&e->stopped[i], json);
+    json_array_end(json);
     json_object_end(json);
 }
 

@@ -33,8 +33,20 @@ static const struct http_schema schemas[] = {
         "exits": {"type": "object", "description": "of the table exited: whether ends of processes are seen"},
         "watch": {
             "type": "object", "description": "of the view leaks: how long call sites were watched, in seconds",
-            "required": ["ready", "watched", "needs", "sites", "left_out", "looks"],
+            "required": ["ready", "watched", "needs", "books", "sites", "left_out", "looks", "stopped"],
             "properties": {
+                "books": {"type": "integer", "description": "that were looked at"},
+                "stopped": {"type": "array", "description": "leaks found since memoird started that no longer grow, the latest first", "items": {
+                    "type": "object",
+                    "required": ["pid", "program", "frame", "found", "last", "bytes", "ended"],
+                    "properties": {
+                        "pid": {"type": "integer"},
+                        "program": {"type": "string"},
+                        "frame": {"type": ["string", "null"], "description": "file and offset of the place in the code"},
+                        "found": {"$ref": "#/components/schemas/Time"},
+                        "last": {"$ref": "#/components/schemas/Time"},
+                        "bytes": {"type": "integer", "description": "that it held last"},
+                        "ended": {"type": "boolean", "description": "its process ended, or called exec"}}}},
                 "ready": {"type": "boolean", "description": "watched for long enough for verdicts"},
                 "watched": {"type": "number"}, "needs": {"type": "number"}, "sites": {"type": "integer"},
                 "left_out": {"type": "integer"}, "looks": {"type": "integer"}}},
@@ -550,7 +562,7 @@ static const struct http_schema schemas[] = {
         "generation": {"type": "integer"},
         "system": {"type": ["object", "null"], "description": "a row of the table system"},
         "devices": {"type": "array", "items": {"type": "object"}, "description": "rows of the table devices"},
-        "growers": {"type": "array", "items": {
+        "growers": {"type": ["array", "null"], "description": "null: not known yet, growth is measured over 10 seconds", "items": {
             "type": "object",
             "required": ["pid", "program", "rate", "rss"],
             "properties": {

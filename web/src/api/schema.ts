@@ -47,6 +47,21 @@ export interface Table {
   exits?: Record<string, unknown>
   /** of the view leaks: how long call sites were watched, in seconds */
   watch?: {
+    /** that were looked at */
+    books: number
+    /** leaks found since memoird started that no longer grow, the latest first */
+    stopped: ({
+      pid: number
+      program: string
+      /** file and offset of the place in the code */
+      frame: string | null
+      found: Time
+      last: Time
+      /** that it held last */
+      bytes: number
+      /** its process ended, or called exec */
+      ended: boolean
+    })[]
     /** watched for long enough for verdicts */
     ready: boolean
     watched: number
@@ -594,13 +609,14 @@ export interface Tick {
   system: Record<string, unknown> | null
   /** rows of the table devices */
   devices: Record<string, unknown>[]
+  /** null: not known yet, growth is measured over 10 seconds */
   growers: {
     pid: number
     program: string
     /** bytes a second */
     rate: number
     rss: number
-  }[]
+  }[] | null
   processes: number
   tracked: number
   /** call sites that leak */

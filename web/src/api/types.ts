@@ -9,7 +9,7 @@ export type HistorySeries = api.History['series'][number]
 export type TablesAnswer = api.Tables
 export type TableColumn = api.Tables['tables'][number]['columns'][number]
 export type Column = api.Table['columns'][number]
-export type Grower = api.Tick['growers'][number]
+export type Grower = NonNullable<api.Tick['growers']>[number]
 /** Where in the code, as far as it is known. */
 export interface Site {
   text: string | null
@@ -31,6 +31,8 @@ export interface Suspect {
   live_bytes: number
   live_blocks: number | null
   since: string | null
+  /** It has grown for as long as it is watched, perhaps longer. */
+  since_watched: boolean
   limit: { in_s: number; bytes: number; what: string } | null
   site: Site
   stack: string[]
@@ -40,6 +42,9 @@ export interface Suspect {
 }
 export interface SuspectsAnswer {
   suspects: Suspect[]
+  /** Leaks found before that no longer grow, the latest first. */
+  stopped: NonNullable<api.Table['watch']>['stopped']
+  books: number
   watched: number
   ready: boolean
   looks: number

@@ -44,6 +44,7 @@ function suspectOf(row: Row, time: string): Suspect {
     live_bytes: figure(row, 'bytes') ?? 0,
     live_blocks: figure(row, 'blocks'),
     since: growing == null ? null : new Date(Date.parse(time) - growing * 1000).toISOString(),
+    since_watched: growing != null && growing >= 0.95 * (figure(row, 'watched') ?? Infinity),
     limit: left == null ? null : { in_s: left, bytes: figure(row, 'limit') ?? 0, what: text(row, 'limit_kind') ?? '' },
     site: {
       text: text(row, 'site'),
@@ -66,6 +67,8 @@ function suspectOf(row: Row, time: string): Suspect {
 export function suspectsOf(answer: LeaksAnswer | null): SuspectsAnswer | null {
   return answer && {
     suspects: answer.rows.map((row) => suspectOf(row as Row, answer.time)),
+    stopped: answer.watch?.stopped ?? [],
+    books: answer.watch?.books ?? 0,
     watched: answer.watch?.sites ?? 0,
     ready: answer.watch?.ready ?? false,
     looks: answer.watch?.looks ?? 0,
@@ -115,7 +118,11 @@ export function limitSentence(suspect: Suspect): string {
 /** "It holds 44.7 MB in 105 blocks, and has grown since 19:20:13." */
 export function heldSentence(suspect: Suspect): string {
   const blocks = `${count(suspect.live_blocks)} ${suspect.live_blocks === 1 ? 'block' : 'blocks'}`
-  const since = suspect.since ? `, and has grown since ${clock(suspect.since)}` : ''
+  const since = !suspect.since
+    ? ''
+    : suspect.since_watched
+      ? `, and has grown for as long as it is watched, since ${clock(suspect.since)}`
+      : `, and has grown since ${clock(suspect.since)}`
   return `It holds ${bytes(suspect.live_bytes)} in ${blocks}${since}.`
 }
 
