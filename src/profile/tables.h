@@ -3,7 +3,7 @@
 
 struct query_table;
 
-extern const struct query_table profile_table_leaks;
+extern const struct query_table profile_table_leaks, profile_table_stacks;
 
 /* Make them known to the query core; programs call it when they start, before other threads. 0; -EEXIST the second time. */
 int profile_tables_register(void);

@@ -35,8 +35,12 @@ static const struct query_view views[] = {
          "capacity,percent,allocated,freed,allocated_blocks,freed_blocks,moved_in,moved_out,inherited,source"},
     {"buffers", "buffers", "Single blocks that are allocated and not freed",
      "Of your own processes; root sees all.", "buffers"},
-    {NULL, "sites", "Call sites of all processes, without names of functions",
+    {"sites", "sites", "Call sites of all processes, without names of functions",
      "Of your own processes; root sees all. /processes/{pid}/sites has names.", "sites"},
+    {"flame", "stacks", "Stacks of calls that lead to memory, without names of functions",
+     "Of your own processes; root sees all. /processes/{pid}/flame has names.", "stacks",
+     .show =
+         "pid,program,device,space,bytes,blocks,allocated,freed,allocated_blocks,freed_blocks,estimated,key,frames"},
     {"leaks", "leaks", "Call sites that may leak, with the evidence",
      "Of your own processes; root sees all.", "leaks",
      .show =

@@ -817,6 +817,20 @@ export interface Routes {
     }
     answer: Table
   }
+  /** Stacks of calls that lead to memory, without names of functions */
+  'GET /api/v1/stacks': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
+    }
+    answer: Table
+  }
   /** Call sites that may leak, with the evidence */
   'GET /api/v1/leaks': {
     args: {
