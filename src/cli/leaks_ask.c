@@ -163,12 +163,13 @@ static int rows_ask(const struct leaks_ask *ask, int fd, struct suspects *s)
     char question[512];
     MEMOIR_CLEANUP(decrefp)
     json_t *result = NULL;
-    snprintf(question, sizeof(question),
-             "{\"query\":{\"table\":\"leaks\",%s\"show\":\"pid,program,user,device,device_name,"
-             "device_uid,ordinal,space,level,reason,why,confidence,growth,growth_blocks,freed_share,"
-             "bytes,blocks,watched,growing,limit_in,limit_kind,limit,frame,key,book_inode,"
-             "site_number,uid,trend\"}}",
-             ask->all ? "\"where\":\"level>=0\"," : "");
+    snprintf(
+        question, sizeof(question),
+        "{\"query\":{\"table\":\"leaks\",%s\"show\":\"pid,program,user,device,device_name,"
+        "device_uid,ordinal,space,level,reason,why,confidence,growth,growth_blocks,freed_share,"
+        "bytes,blocks,watched,growing,limit_in,limit_kind,limit,frame,key,book_inode,"
+        "site_number,uid,trend\"}}",
+        ask->all ? "\"where\":\"level>=0\"," : "");
     int r = result_of(fd, question, &result);
     if (r < 0)
         return r;

@@ -23,7 +23,7 @@ void cell_of_value(const struct output *output, const struct query_value *value,
         len = value->len;
     } else if (state & QUERY_KNOWN) {
         number = value->number;
-        per = query_kind_is_part(output->o.kind)             ? value->per
+        per = query_kind_is_part(output->o.kind)          ? value->per
               : output->aggregate == QUERY_AVG && grouped ? 1
                                                           : 0;
         if (query_kind_is_part(output->o.kind) && per == 0) { /* a share of nothing */

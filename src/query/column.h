@@ -21,10 +21,10 @@ enum query_kind {
     QUERY_PERCENT, /* `number` out of `per`; "75%" */
     QUERY_SHARE,   /* the same, told to programs as a fraction from 0 to 1 */
     QUERY_YES,     /* 0 or 1; "yes", "no" */
-    QUERY_RATE,    /* signed, bytes a second unless the column has another unit; "-1.5MB". In thousandths, since slow
+    QUERY_RATE, /* signed, bytes a second unless the column has another unit; "-1.5MB". In thousandths, since slow
                     * leaks are slower than a byte a second */
-    QUERY_POINTS,  /* a series: pairs of time and value, in the order of their times */
-    QUERY_FRAMES,  /* a stack: texts, the outermost frame first */
+    QUERY_POINTS, /* a series: pairs of time and value, in the order of their times */
+    QUERY_FRAMES, /* a stack: texts, the outermost frame first */
 };
 
 /* How the rows of a group become one value. */
@@ -110,7 +110,8 @@ struct query_field {
 
 struct query_column {
     const char *name; /* "device.dram"; NULL ends a list */
-    const char *help; /* a sentence without full stop; NULL: as the vocabulary has it (vocabulary.h) */
+    const char
+        *help; /* a sentence without full stop; NULL: as the vocabulary has it (vocabulary.h) */
     enum query_kind kind;
     enum query_aggregate aggregate;
     unsigned flags;   /* enum query_column_flags */

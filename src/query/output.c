@@ -23,9 +23,9 @@ const char *query_kind_name(enum query_kind kind)
 const char *query_column_unit(const struct query_column *column)
 {
     static const char *const units[] = {
-        [QUERY_TEXT] = "",       [QUERY_NUMBER] = "",       [QUERY_BYTES] = "bytes",
-        [QUERY_AGE] = "seconds", [QUERY_TIME] = "ISO 8601", [QUERY_PERCENT] = "percent",
-        [QUERY_YES] = "",        [QUERY_RATE] = "bytes/s",  [QUERY_POINTS] = "bytes",
+        [QUERY_TEXT] = "",       [QUERY_NUMBER] = "",        [QUERY_BYTES] = "bytes",
+        [QUERY_AGE] = "seconds", [QUERY_TIME] = "ISO 8601",  [QUERY_PERCENT] = "percent",
+        [QUERY_YES] = "",        [QUERY_RATE] = "bytes/s",   [QUERY_POINTS] = "bytes",
         [QUERY_FRAMES] = "",     [QUERY_SHARE] = "fraction",
     };
     return column->unit ? column->unit : units[column->kind];
