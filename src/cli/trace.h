@@ -88,7 +88,8 @@ struct trace_source {
     struct trace_names *names; /* of call sites */
     struct trace_history *history;
     struct trace_identity identity;
-    bool loaded; /* from a file */
+    struct buffer *list; /* the observer's answer to "list" goes here; NULL: it is not asked */
+    bool loaded;         /* from a file */
     bool
         late; /* the process had memory before tracing began: what was pinned then looks pageable */
     char who[TRACE_WHO_MAX]; /* "python3 (PID 123)"; print it by term_append() */
@@ -112,7 +113,7 @@ void trace_source_release(struct trace_source *source);
  * where the observer gave one, else "". */
 struct buffer;
 int trace_source_fetch(const struct trace_values *values, pid_t pid, struct buffer *out,
-                       char *ret_why, size_t why_size);
+                       struct buffer *list, char *ret_why, size_t why_size);
 
 /* ---- printing (trace_print.c) ---- */
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import unittest
+import unittest.mock
 
 from observe_support import LIBRARY, ObserveTest, PATIENCE_S, environment, live, wait_for
 
@@ -407,6 +408,59 @@ class Endurance(FiguresTest):
         self.assertLess(time.monotonic() - start, 15)
         observer.kill()
         observer.start()  # refused while the lock is held
+
+
+class Uses(FiguresTest):
+    """What the driver counts beyond blocks: NVML is asked when a context is made."""
+
+    CONTEXT = 64 * MIB  # of the stand-in
+
+    def setUp(self):
+        super().setUp()
+        more = {"MEMOIR_NVML": str(LIBRARY.parent / "libnvidia-ml.so.1"), "MEMOIR_STANDIN_DIR": str(self.folder)}
+        patch = unittest.mock.patch.dict(os.environ, more)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def device(self, observer, program):
+        def told():
+            devices = (observer.traced(program.pid) or {}).get("devices")
+            return devices and not (devices[0]["estimate"] and "context_bytes" not in devices[0]) and devices[0]
+        return wait_for("NVML's figure", told)
+
+    def test_the_context_of_a_program_traced_from_its_start(self):
+        observer = self.observer()
+        program = self.program()
+        program("primary(0); alloc(5 << 20); alloc(1000)")
+        device = wait_for("an exact figure", lambda: (d := self.device(observer, program)) and not d["estimate"] and d)
+        self.assertEqual(device, {"device": 0, "context_bytes": self.CONTEXT, "before_bytes": 0, "estimate": False})
+        program("alloc(50 << 20)")
+        self.assertEqual(self.device(observer, program)["context_bytes"], self.CONTEXT)
+
+    def test_what_was_there_before_tracing_began(self):
+        early = self.program()
+        early("primary(0); alloc(10 << 20)")
+        observer = self.observer()
+        early("alloc(4 << 20)")
+        device = self.device(observer, early)
+        self.assertNotIn("context_bytes", device)  # of the two only the sum is known
+        self.assertEqual(device["before_bytes"], self.CONTEXT + 10 * MIB)
+        late = self.program()
+        late("primary(0)")
+        wait_for("a context to compare with", lambda: "context_bytes" in self.device(observer, early))
+        device = self.device(observer, early)
+        self.assertEqual((device["context_bytes"], device["before_bytes"], device["estimate"]),
+                         (self.CONTEXT, 10 * MIB, True))
+
+    def test_a_context_that_ended_is_asked_for_again(self):
+        observer = self.observer()
+        program = self.program()
+        program("primary(0)")
+        self.device(observer, program)
+        program("c.cuDevicePrimaryCtxReset_v2(0)")
+        wait_for("its end", lambda: observer.traced(program.pid)["devices"] == [])
+        program("primary(0)")
+        self.assertEqual(self.device(observer, program)["context_bytes"], self.CONTEXT)
 
 
 class Users(FiguresTest):

@@ -163,13 +163,17 @@ class Routes(TraceTest):
         drive.ok("alloc", 5 * MIB)
         drive.ok("alloc", 3 * MIB)
         trace = self.trace(drive.pid, lambda t: t["owners"] and t["owners"]["driver_bytes"] > 64 * MIB and
-                           sum(row["blocks"] or 0 for row in t["owners"]["rows"]) == 2)
+                           sum(row["blocks"] or 0 for row in t["owners"]["rows"]) == 2 and
+                           any(row["kind"] == "CUDA context" for row in t["owners"]["rows"]))
         rows = trace["owners"]["rows"]
         self.assertEqual(sum(row["bytes"] for row in rows), trace["owners"]["driver_bytes"])
         lines = [row for row in rows if row["kind"] == "allocated"]
         self.assertEqual(sum(row["bytes"] for row in lines), 8 * MIB)
         self.assertEqual({row["library"] for row in lines}, {"cuda_drive"})
         self.assertEqual(next(row["bytes"] for row in rows if row["kind"] == "rounding"), 2 * MIB)
+        self.assertEqual(next(row["bytes"] for row in rows if row["kind"] == "CUDA context"), 64 * MIB)
+        self.assertLessEqual(sum(row["bytes"] for row in rows if row["kind"] == "unknown"),
+                             trace["owners"]["driver_bytes"] // 50)
 
     def test_a_dump_loads(self):
         self.tracing()
