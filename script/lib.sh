@@ -6,13 +6,14 @@ cd "$root" || exit
 
 # What each kind of work needs, as Debian 12 names it.
 build_packages=(clang gcc libbpf-dev libc6-dev meson ninja-build pkg-config libdw-dev libelf-dev libiberty-dev
-  libjansson-dev libmicrohttpd-dev libncurses-dev libsqlite3-dev libzstd-dev zlib1g-dev)
+  libjansson-dev libmicrohttpd-dev libnats-dev libncurses-dev libsqlite3-dev libzstd-dev zlib1g-dev)
 test_packages=("${build_packages[@]}" binutils clang clang-format-14 g++ git libclang-rt-14-dev
   groff-base libcmocka-dev llvm locales man-db openssl perl python3 shellcheck sqlite3 tmux util-linux zsh)
 # A real browser for the dashboard, and letters for it.
 test_packages+=(chromium fonts-dejavu-core)
 test_packages+=(libgoogle-perftools4 libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4)
 test_packages+=(nginx redis-server redis-tools) # programs to be tracked; nothing here wants them to run as services
+test_packages+=(nats-server)                    # of clusters
 test_packages+=(make php-cli vim xz-utils)      # programs that run with our allocator
 malloc_packages=(gimp libopenmpi-dev libpython3.11-testsuite libreoffice-writer-nogui nodejs openmpi-bin postgresql) # script/test-malloc
 test_packages+=(gdb valgrind) # that our allocator is looked at with

@@ -59,9 +59,10 @@ static int hex_digit(char c)
     return -1;
 }
 
-static void boot_id(uint8_t ret_id[16])
+void book_boot_id(uint8_t ret_id[static 16])
 {
     char text[64];
+    memset(ret_id, 0, 16);
     ssize_t n = read_small("/proc/sys/kernel/random/boot_id", text, sizeof(text));
     size_t digits = 0;
     for (ssize_t i = 0; i < n && digits < 32; i++) {
@@ -199,7 +200,7 @@ uint64_t book_exec_random(void)
 
 uint64_t book_identity_self(struct book_header *header)
 {
-    boot_id(header->boot_id);
+    book_boot_id(header->boot_id);
     struct stat info;
     if (stat("/proc/self/ns/pid", &info) == 0)
         header->pid_ns = info.st_ino;

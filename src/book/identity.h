@@ -10,6 +10,9 @@ struct book_header;
  * moment of creation by our own clock, which a time namespace may have shifted. */
 uint64_t book_identity_self(struct book_header *header);
 
+/* What tells this boot of the machine from others; zeros where it is not told. */
+void book_boot_id(uint8_t ret_id[static 16]);
+
 /* How many of the kernel's ticks that is; `per_s` as AT_CLKTCK has it, which is 0 where nobody said. */
 int64_t book_ticks_of(int64_t ns, uint64_t per_s);
 

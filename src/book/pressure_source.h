@@ -8,35 +8,18 @@
 #pragma once
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "book/pressure.h"
 
-/* ---- texts, line by line ---- */
+struct lines; /* lines.h */
 
-enum { PRESSURE_CHUNK = 256, PRESSURE_TEXT_MAX = 64 << 10, PRESSURE_PATH_MAX = 512 };
-
-/* Bytes of a file (fd >= 0), or of memory (fd < 0: `n` bytes at `data`). */
-struct pressure_text {
-    int fd;
-    size_t at, n, read; /* in the chunk; read: of the file so far */
-    const char *data;
-    char chunk[PRESSURE_CHUNK];
-};
-
-/* The next line without its end; what does not fit is cut, and `ret_cut` says so. False at the end. */
-bool pressure_text_line(struct pressure_text *text, char *line, size_t size, bool *ret_cut);
+/* ---- texts ---- */
 
 /* /proc/pressure/memory: sets the averages, and how long some program has waited since the boot. False: no sense in
  * it, and nothing is changed. */
-bool pressure_parse_stall(struct pressure_text *text, struct pressure_inputs *in,
-                          uint64_t *ret_some_us);
-bool pressure_parse_meminfo(struct pressure_text *text, struct pressure_inputs *in);
-
-/* Of /proc/self/cgroup, the cgroup whose memory limits count: that of version 1's memory controller, else of version 2. */
-bool pressure_parse_cgroup(struct pressure_text *text, char path[static PRESSURE_PATH_MAX],
-                           bool *ret_v1);
+bool pressure_parse_stall(struct lines *text, struct pressure_inputs *in, uint64_t *ret_some_us);
+bool pressure_parse_meminfo(struct lines *text, struct pressure_inputs *in);
 
 /* ---- files ---- */
 

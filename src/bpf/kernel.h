@@ -88,7 +88,7 @@ struct pid {
 };
 
 struct cred {
-    kuid_t uid;
+    kuid_t uid, suid, euid;
     struct user_namespace *user_ns;
 };
 

@@ -1,10 +1,15 @@
 /* What is not there. See absent.h. */
 #include "cli/absent.h"
 
+#include <errno.h>
+#include <inttypes.h>
+#include <pwd.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
@@ -35,6 +40,43 @@ bool absent_device(const struct ledger *ledger, const char *device, bool host)
     command_fail("no process has told of device %s%s%s", device,
                  n ? "; there are: " : ", nor of any other", buffer_string(&known));
     return true;
+}
+
+enum absent_why absent_why(uint64_t pid)
+{
+    char path[32];
+    struct stat st;
+    if (pid == 0 || pid > INT32_MAX)
+        return ABSENT_GONE;
+    snprintf(path, sizeof(path), "/proc/%d", (int)pid);
+    if (stat(path, &st) < 0) /* which /proc may hide (hidepid) */
+        return kill((pid_t)pid, 0) < 0 && errno == ESRCH ? ABSENT_GONE : ABSENT_FORBIDDEN;
+    return geteuid() == 0 || st.st_uid == geteuid() ? ABSENT_NO_BOOK : ABSENT_FORBIDDEN;
+}
+
+int absent_process(uint64_t pid, const char *no_book)
+{
+    char path[32];
+    struct stat st;
+    switch (absent_why(pid)) {
+    case ABSENT_GONE:
+        command_fail("there is no process %" PRIu64
+                     "; memoir ps lists those that keep a book, and memoir "
+                     "exited those that ended",
+                     pid);
+        break;
+    case ABSENT_FORBIDDEN:
+        snprintf(path, sizeof(path), "/proc/%d", (int)pid);
+        const struct passwd *user = stat(path, &st) == 0 ? getpwuid(st.st_uid) : NULL;
+        command_fail("not permitted: process %d is %s%s; only its owner and root may see its books "
+                     "and its memory",
+                     (int)pid, user ? "of user " : "another user's", user ? user->pw_name : "");
+        break;
+    case ABSENT_NO_BOOK:
+        command_fail("process %d runs and keeps no book: %s", (int)pid, no_book);
+        break;
+    }
+    return COMMAND_NOTHING;
 }
 
 void absent_dir(const char *dir, const struct term *term, struct buffer *out)

@@ -269,7 +269,7 @@ static bool process_wanted(const struct ledger_process *p, uint64_t pid)
 {
     if (pid)
         return p->valid & LEDGER_HAS_PID && (uint64_t)p->pid == pid;
-    return p->state != LEDGER_EXITED && p->state != LEDGER_CLOSED && p->state != LEDGER_REPLACED;
+    return ledger_process_holds(p);
 }
 
 int buffers_take(const struct ledger *ledger, const struct buffers_filter *filter,

@@ -228,11 +228,28 @@ static int print_text(const struct buffers_values *v, struct buffers *b, struct 
 
 /* ---- running ---- */
 
+/* Does a library count every block of its heap, without a list of them? */
+static bool counts_only(const struct ledger_process *p)
+{
+    bool heap = false, counted = false;
+    for (size_t i = 0; i < p->n_books; i++)
+        counted |= book_source_counts_heap(p->books[i]->identity->source);
+    for (size_t i = 0; i < p->n_accounts; i++)
+        heap |= p->accounts[i].space == MEMOIR_SPACE_HEAP && p->accounts[i].totals.live_blocks > 0;
+    return counted && heap;
+}
+
 static int nothing(const struct buffers_values *v, const struct ledger *ledger)
 {
-    if (v->pid && !ledger_process_find(ledger, (pid_t)v->pid))
-        command_fail("no process %llu keeps a book; memoir ps lists those that do",
-                     (unsigned long long)v->pid);
+    const struct ledger_process *p = v->pid ? ledger_process_find(ledger, (pid_t)v->pid) : NULL;
+    if (p && counts_only(p) && !v->device && !v->tag)
+        command_fail(
+            "%s (PID %d) counts its heap by call site, and lists no single blocks that match: "
+            "with --stacks all none are sampled; see memoir sites %d",
+            p->name, (int)p->pid, (int)p->pid);
+    else if (v->pid && !p)
+        return absent_process(v->pid,
+                              "memoir ps lists those that do, and memoir run starts one that does");
     else if (v->device && absent_device(ledger, v->device, true))
         return COMMAND_NOTHING;
     else if (v->pid || v->device || v->space || v->tag || v->min || v->min_age_ns)

@@ -351,7 +351,8 @@ static void tidy(const struct demo *d)
     struct ledger_process *const *processes = ledger_processes(ledger, &n);
     for (size_t i = 0; i < n; i++) {
         const struct ledger_process *p = processes[i];
-        if (p->state != LEDGER_EXITED || p->parent_pid != getpid() || p->foreign_ns)
+        if (ledger_process_exists(p) || ledger_process_holds(p) || p->parent_pid != getpid() ||
+            p->foreign_ns)
             continue;
         for (size_t b = 0; b < p->n_books; b++)
             if (p->books[b]->name[0])

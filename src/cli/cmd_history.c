@@ -57,7 +57,8 @@ static const struct option_spec options[] = {
      "from then on: 90s, 1h, 7d (ago), 12:30, yesterday, 2026-01-31, \"2026-01-31 12:30\" (default: 1h)"},
     {"until", 0, OPTION_STRING, AT(until), "WHEN", "until then (default: now)"},
     {"step", 0, OPTION_DURATION, AT(step_ns), "TIME",
-     "length of a step, at least 1s (default: as many as fit on the screen)"},
+     "length of a step, at least 1s (default: as many as fit on the screen); where only longer steps are kept, a "
+     "multiple of those"},
     {"by", 'b', OPTION_CHOICE, AT(by), "WHAT",
      "a line for each device, process, program or user (default: process where one is asked for, "
      "else device)",
@@ -65,7 +66,8 @@ static const struct option_spec options[] = {
     {"blocks", 0, OPTION_FLAG, AT(blocks), .help = "how many blocks instead of how many bytes"},
     {"system", 0, OPTION_FLAG, AT(system),
      .help =
-         "the machine's memory instead: total, available, and the parts that add up to the total"},
+         "the machine's memory instead: total, available, the parts that add up to the total, and memory "
+         "pressure"},
     {"limit", 'n', OPTION_NUMBER, AT(limit), "N",
      "show N lines at most, the largest first; 0 shows all (default: 40; JSON and CSV always have "
      "all)"},
@@ -139,18 +141,6 @@ static int find_user(const char *word, struct read_query *query)
     return COMMAND_OK;
 }
 
-/* The shortest step of a usual length with which all fits into `columns`. */
-static uint64_t usual_step(uint64_t range_s, unsigned columns)
-{
-    static const uint64_t usual[] = {1,   2,   5,    10,   20,   30,    60,    120,  300,
-                                     600, 900, 1800, 3600, 7200, 14400, 43200, 86400};
-    for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++)
-        if ((range_s + usual[i] - 1) / usual[i] + 1 <= columns)
-            return usual[i];
-    uint64_t day = 86400;
-    return (range_s / columns / day + 1) * day;
-}
-
 static int find_times(const struct history_values *v, unsigned columns, struct read_query *query)
 {
     uint64_t now_s = clock_real_ns() / NS_PER_S;
@@ -165,8 +155,8 @@ static int find_times(const struct history_values *v, unsigned columns, struct r
         return command_misuse(&cmd_history, "--until must be later than --since");
     if (v->step_ns % NS_PER_S)
         return command_misuse(&cmd_history, "--step takes whole seconds");
-    query->step_s =
-        v->step_ns ? v->step_ns / NS_PER_S : usual_step(query->until_s - query->since_s, columns);
+    query->step_s = v->step_ns ? v->step_ns / NS_PER_S
+                               : read_step(query->until_s - query->since_s, columns - 1);
     return COMMAND_OK;
 }
 
@@ -279,6 +269,12 @@ static int run(const void *values, const struct operands *operands)
         return no_file(state);
     if (r < 0)
         return failed(r, path);
+    if (v->pid)
+        read_choose_process(&result, 0);
+    if (result.n_earlier && !v->json && !v->csv)
+        fprintf(stderr,
+                "memoir: %zu earlier process%s had this PID; --until shows an earlier one\n",
+                result.n_earlier, result.n_earlier == 1 ? "" : "es");
     if (result.damaged)
         fprintf(stderr, "memoir: %llu pieces of the history made no sense and are left out\n",
                 (unsigned long long)result.damaged);

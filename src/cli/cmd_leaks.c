@@ -291,9 +291,12 @@ static int look(const struct leaks_values *v, const struct operands *operands,
         if (r == 0)
             fprintf(
                 stderr,
-                "memoir: PID %d keeps no book%s, so only its resident size was watched; memoir run "
-                "tracks a program from its start\n",
-                (int)pid, geteuid() == 0 ? "" : " that you may read");
+                "memoir: PID %d %s, so only its resident size was watched; memoir run tracks a program "
+                "from its start\n",
+                (int)pid,
+                absent_why((uint64_t)pid) == ABSENT_FORBIDDEN
+                    ? "is another user's, whose books you are not permitted to read"
+                    : "keeps no book");
         return r == -ESRCH ? -ENOENT : r;
     }
     if (r < 0)
@@ -311,8 +314,8 @@ static int nothing(const struct leaks_values *v, const struct operands *operands
         return COMMAND_OK;
     }
     if (operands->n == 1 && strspn(operands->words[0], "0123456789") == strlen(operands->words[0]))
-        command_fail("there is no process %s; memoir ps lists those that keep a book",
-                     operands->words[0]);
+        return absent_process(strtoull(operands->words[0], NULL, 10),
+                              "memoir run tracks a program from its start");
     else
         command_fail(
             "no process %s keeps a book; memoir ps lists those that do, and 'memoir run %s' "

@@ -247,8 +247,7 @@ static bool target_gone(const struct log *log, const struct ledger *ledger, bool
     if (!log->values->pid)
         return false;
     const struct ledger_process *p = ledger_process_find(ledger, (pid_t)log->values->pid);
-    bool lives = p && (p->state == LEDGER_RUNNING || p->state == LEDGER_STOPPED ||
-                       p->state == LEDGER_UNKNOWN);
+    bool lives = p && ledger_process_holds(p);
     bool gone = *seen && !lives;
     *seen |= lives;
     return gone;

@@ -1,6 +1,5 @@
 /* memoir query: any question to the ledger, in words. Reads the books itself, so it needs no daemon. */
 #include <errno.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,21 +11,14 @@
 #include "base/clock.h"
 #include "cli/absent.h"
 #include "cli/command.h"
-#include "cli/driver.h"
-#include "cli/ps.h"
 #include "cli/query_print.h"
-#include "ledger/cgroups.h"
-#include "ledger/host.h"
-#include "ledger/ledger.h"
-#include "profile/site_names.h"
+#include "cli/view.h"
+#include "cli/world.h"
 #include "query/query.h"
 
 enum {
     OUTPUT_MAX = 1 << 30,
-    MESSAGE_MAX = 65536,
     WATCH_MIN_MS = 50,
-    PROBE_ONCE_MS = 2000, /* CPU time for costly fields of a single question, */
-    PROBE_WATCH_MS = 20,  /* and of each that is repeated */
 };
 
 struct query_values {
@@ -57,7 +49,7 @@ static const struct option_spec options[] = {
      "only rows for which it holds: = != < <= > >= ~ (contains, or matches with * and ?), and, or, "
      "not, parentheses; a comma is and"},
     {"show", 's', OPTION_STRING, AT(show), "COLUMNS",
-     "what to show; groups also take count and sum(X), max(X), min(X), avg(X), count(X), same(X)"},
+     "what to show; groups also take count and sum(X), max(X), min(X), avg(X), count(X), same(X), any(X)"},
     {"sort", 'o', OPTION_STRING, AT(sort), "COLUMNS",
      "the order: -X from large to small, +X from small to large, X large figures first and texts "
      "from A to Z"},
@@ -134,179 +126,15 @@ static const struct command_section sections[] = {
     {0},
 };
 
-/* ---- the world ---- */
+/* ---- running ---- */
 
-struct lookups {
-    struct site_names *symbols; /* NULL: names stay offsets */
-    uint32_t uid;
-    char name[64];
-    bool known;
-    bool told;         /* why there is nothing */
-    struct host *host; /* of the tables host and system; NULL until they are asked for */
-    struct driver driver;
-};
-
-/* One user has most of the rows, so the last answer will do. */
-static const char *user_name(uint32_t uid, void *context)
-{
-    struct lookups *lookups = context;
-    if (!lookups->known || lookups->uid != uid) {
-        const struct passwd *pw = getpwuid(uid);
-        if (pw)
-            snprintf(lookups->name, sizeof(lookups->name), "%s", pw->pw_name);
-        else
-            snprintf(lookups->name, sizeof(lookups->name), "%u", uid);
-        lookups->uid = uid;
-        lookups->known = true;
-    }
-    return lookups->name;
-}
-
-static bool site_name(const struct query_code *code, struct buffer *out, void *context)
-{
-    const struct lookups *lookups = context;
-    struct site_code place = {
-        .path = code->path,
-        .build_id = code->build_id,
-        .build_id_len = code->build_id_len,
-        .offset = code->offset,
-        .pid = code->pid,
-    };
-    /* Without a build-id nobody can tell whether the file is still the one that ran. */
-    return site_names_append(lookups->symbols, &place, out);
-}
-
-static bool wants_sites(const struct query *query)
-{
-    const char *table = query_table_of(query)->name;
-    return strcmp(table, "buffers") == 0 || strcmp(table, "sites") == 0;
-}
-
-static int read_exited(const struct query_values *v, struct lookups *lookups,
-                       struct query_exited_list *list)
-{
-    const char *state = ps_state_find(v->state);
-    int r = query_exited_read(state, list);
-    if (r == -ENOENT) {
-        if (!lookups->told) /* again and again, with --watch */
-            command_fail(
-                "there is no list of processes that ended in '%s' yet: memoird keeps it; "
-                "start it with 'memoird --daemon', name its state directory by --state, or "
-                "ask the one that runs by 'memoir exited'",
-                state);
-        lookups->told = true;
-        return v->state || v->where ? COMMAND_NOTHING : COMMAND_OK;
-    }
-    if (r < 0)
-        return command_fail("cannot read the daemon's list in '%s': %s", state, strerror(-r));
-    if (list->skipped && !v->watch)
-        fprintf(stderr, "memoir: %zu line%s of the daemon's list made no sense\n", list->skipped,
-                list->skipped == 1 ? "" : "s");
-    return COMMAND_OK;
-}
-
-static bool wants_host(const struct query *query)
-{
-    const char *table = query_table_of(query)->name;
-    return strcmp(table, "host") == 0 || strcmp(table, "system") == 0;
-}
-
-/* The process table as it is now; kept between questions, so that it can tell what changed. */
-static int look_at_host(const struct query_values *v, const struct query *query,
-                        struct lookups *lookups)
-{
-    bool first = !lookups->host;
-    int r = first ? host_new(&(struct host_options){.user_names = true}, &lookups->host) : 0;
-    if (r == 0)
-        r = host_refresh(lookups->host);
-    if (r < 0)
-        return command_fail("cannot read /proc: %s", strerror(-r));
-    if (query_has_flags(query, QUERY_PROBED))
-        (void)host_refine(lookups->host,
-                          (first && !v->watch ? PROBE_ONCE_MS : PROBE_WATCH_MS) * NS_PER_MS);
-    return 0;
-}
-
-/* Also where there is no device by NVIDIA the question is answered, without what the driver knows. */
-static void look_at_driver(const struct query *query, struct lookups *lookups,
-                           struct ledger *ledger)
-{
-    char text[512];
-    const char *table = query_table_of(query)->name;
-    bool of_driver = strcmp(table, "device_processes") == 0;
-    if (!of_driver && strcmp(table, "devices") != 0 && !query_has_flags(query, QUERY_DRIVER))
-        return;
-    driver_join(&lookups->driver, ledger, false);
-    const char *problem = driver_problem(&lookups->driver, of_driver, text, sizeof(text));
-    if (problem && !lookups->told)
-        fprintf(stderr, "memoir: %s\n", problem);
-    lookups->told |= problem != NULL;
-}
-
-static bool is_of_cgroups(const struct query *query)
-{
-    return strcmp(query_table_of(query)->name, "cgroups") == 0;
-}
-
-/* All cgroups as they are now. */
-static int look_at_cgroups(struct cgroups **ret_cgroups)
-{
-    MEMOIR_CLEANUP(cgroups_freep)
-    struct cgroups *cgroups = NULL;
-    int r = cgroups_new(NULL, &cgroups);
-    if (r == -ENOENT) {
-        command_fail("no cgroups that account memory are mounted at /sys/fs/cgroup");
-        return COMMAND_NOTHING;
-    }
-    while (r == 0)
-        r = cgroups_read(cgroups, UINT64_MAX);
-    if (r < 0)
-        return command_fail("cannot read /sys/fs/cgroup: %s", strerror(-r));
-    *ret_cgroups = MEMOIR_TAKE(cgroups);
-    return 0;
-}
-
-/* Run it once over the world as it is now. Returns enum command_exit or -errno. */
-static int ask(const struct query_values *v, const struct query *query, struct lookups *lookups,
+static int ask(const struct query_values *v, const struct query *query, struct world *world,
                struct query_result *result)
 {
-    MEMOIR_CLEANUP(ledger_freep)
-    struct ledger *ledger = NULL;
-    MEMOIR_CLEANUP(query_exited_release)
-    struct query_exited_list exited = {0};
-    MEMOIR_CLEANUP(cgroups_freep)
-    struct cgroups *cgroups = NULL;
-    int r;
-    if (strcmp(query_table_of(query)->name, "exited") == 0)
-        r = read_exited(v, lookups, &exited);
-    else if (is_of_cgroups(query))
-        r = look_at_cgroups(&cgroups);
-    else
-        r = ledger_scan(v->dir, &ledger);
-    if (r == 0 && wants_host(query))
-        r = look_at_host(v, query, lookups);
-    if (r != 0)
-        return r;
-    if (ledger)
-        look_at_driver(query, lookups, ledger);
-    /* What we could read is ours to see: the books' permissions decide. */
-    struct query_world world = {
-        .ledger = ledger,
-        .exited = exited.rows,
-        .n_exited = exited.n,
-        .host = lookups->host,
-        .cgroups = cgroups,
-        .sees_all = true,
-        .user_name = user_name,
-        .site_name = site_name,
-        .context = lookups,
-    };
-    query_result_reset(result);
-    r = query_run(query, &world, result);
-    return r < 0 ? r : query_result_finish(result);
+    struct world_options how = {
+        .dir = v->dir, .state = v->state, .repeated = v->watch, .selective = v->where};
+    return world_ask(world, &how, query, result);
 }
-
-/* ---- running ---- */
 
 static struct query_style style_of(const struct query_values *v)
 {
@@ -320,27 +148,15 @@ static struct query_style style_of(const struct query_values *v)
     };
 }
 
-static void mention(const struct query *query, const struct query_result *result)
-{
-    if (query_result_left_out(result))
-        fprintf(stderr, "memoir: %llu rows did not fit into memory and are left out\n",
-                (unsigned long long)query_result_left_out(result));
-    if (query_result_incomplete(result) && is_of_cgroups(query))
-        fprintf(stderr, "memoir: there are more than %d cgroups, and the deepest are left out\n",
-                CGROUPS_MAX);
-    else if (query_result_incomplete(result))
-        fputs("memoir: some books could not be read whole; memoir doctor tells why\n", stderr);
-}
-
-static int show_once(const struct query_values *v, const struct query *query,
-                     struct lookups *lookups, struct query_result *result)
+static int show_once(const struct query_values *v, const struct query *query, struct world *world,
+                     struct query_result *result)
 {
     struct term term;
     struct query_style style = style_of(v);
     term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(OUTPUT_MAX);
-    int r = ask(v, query, lookups, result);
+    int r = ask(v, query, world, result);
     if (r == 0 && (query_result_rows(result) || style.format != QUERY_FORMAT_TEXT)) {
         r = query_print(result, query, &style, &term, &out);
         if (r == 0)
@@ -348,7 +164,7 @@ static int show_once(const struct query_values *v, const struct query *query,
     }
     if (r != 0)
         return r;
-    mention(query, result);
+    view_mention(query, result);
     if (query_result_rows(result))
         return COMMAND_OK;
     if (v->where) {
@@ -358,14 +174,14 @@ static int show_once(const struct query_values *v, const struct query *query,
     char empty[128];
     snprintf(empty, sizeof(empty), "No process has told of anything for the table %s yet.",
              query_table_of(query)->name);
-    if (strcmp(query_table_of(query)->name, "exited") != 0)
+    if (!(query_needs(query) & QUERY_NEEDS_EXITS))
         absent_books(empty, "query", v->dir);
-    else if (!lookups->told)
+    else if (!world->told)
         fputs("The daemon remembers no process that ended.\n", stderr);
     return COMMAND_OK;
 }
 
-static int watch(const struct query_values *v, const struct query *query, struct lookups *lookups,
+static int watch(const struct query_values *v, const struct query *query, struct world *world,
                  struct query_result *result)
 {
     struct term term;
@@ -377,7 +193,7 @@ static int watch(const struct query_values *v, const struct query *query, struct
         buffer_reset(&out);
         if (style.format == QUERY_FORMAT_TEXT && !first && !term.tty)
             buffer_append_char(&out, '\n');
-        int r = ask(v, query, lookups, result);
+        int r = ask(v, query, world, result);
         if (r == 0)
             r = query_print(result, query, &style, &term, &out);
         if (r == 0 && style.format == QUERY_FORMAT_TEXT && !query_result_rows(result))
@@ -402,28 +218,6 @@ static int list_columns(const struct query_values *v, const char *table)
     return r < 0 ? r : command_output(&out);
 }
 
-/* What is wrong, and below it the words with the place marked. */
-static int misuse(const struct query_error *error, const struct query_spec *spec)
-{
-    struct term term;
-    term_init(&term, STDERR_FILENO, TERM_COLOR_AUTO);
-    command_misuse(&cmd_query, "%s", error->text);
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer text = BUFFER_INIT(MESSAGE_MAX);
-    query_error_print(error, spec, &text);
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer out = BUFFER_INIT(MESSAGE_MAX);
-    char *line = buffer_take(&text), *rest = line;
-    strsep(&rest, "\n"); /* said already */
-    for (char *next; rest && (next = strsep(&rest, "\n"));) {
-        term_append(&term, &out, next, 0);
-        buffer_append_char(&out, '\n');
-    }
-    fputs(buffer_string(&out), stderr);
-    free(line);
-    return COMMAND_USAGE;
-}
-
 static int run(const void *values, const struct operands *operands)
 {
     const struct query_values *v = values;
@@ -444,27 +238,23 @@ static int run(const void *values, const struct operands *operands)
     struct query_error error;
     int r = query_new(&spec, &query, &error);
     if (r == -EINVAL)
-        return misuse(&error, &spec);
+        return view_misuse(&cmd_query, &error, &spec);
     if (r < 0)
         return r;
     if (v->columns)
         return list_columns(v, spec.table);
-    if (strcmp(query_table_of(query)->name, "leaks") == 0)
+    if (query_needs(query) & QUERY_NEEDS_LEAKS)
         return command_fail("to tell leaks takes time, which one look has not: memoir leaks asks "
                             "memoird, or watches by itself");
     if (command_check_dir(v->dir) != COMMAND_OK)
         return COMMAND_FAILED;
-    struct lookups lookups = {0};
-    if (wants_sites(query))
-        lookups.symbols = site_names_new();
+    struct world world = {0};
     struct query_result *result = NULL;
     r = query_result_new(query, 0, &result);
     if (r == 0)
-        r = v->watch ? watch(v, query, &lookups, result) : show_once(v, query, &lookups, result);
+        r = v->watch ? watch(v, query, &world, result) : show_once(v, query, &world, result);
     query_result_free(result);
-    site_names_freep(&lookups.symbols);
-    host_free(lookups.host);
-    driver_release(&lookups.driver);
+    world_release(&world);
     return r;
 }
 

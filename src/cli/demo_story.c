@@ -170,7 +170,7 @@ struct story_death story_vanished(const struct story *s, pid_t pid, int device, 
         struct ledger *ledger = NULL;
         if (ledger_scan(s->dir, &ledger) == 0) {
             const struct ledger_process *p = ledger_process_find(ledger, pid);
-            if (death.vanished_ns == UINT64_MAX && (!p || p->state == LEDGER_EXITED)) {
+            if (death.vanished_ns == UINT64_MAX && (!p || !ledger_process_holds(p))) {
                 death.vanished_ns = clock_monotonic_ns() - died_ns;
                 death.after = figures_in(ledger, device); /* others go on: not a moment later */
                 left = RETIRE_PATIENCE_MS;

@@ -56,12 +56,6 @@ const char *devices_space_label(char text[static DEVICES_SPACE_MAX], const char 
     return text;
 }
 
-/* Whose memory the device still has to give: not theirs who are gone. */
-static bool counts(const struct ledger_process *p)
-{
-    return p->state != LEDGER_EXITED && p->state != LEDGER_CLOSED && p->state != LEDGER_REPLACED;
-}
-
 static uint64_t most(const struct devices_owner *owner)
 {
     uint64_t driver = owner->fact && owner->fact->has_used ? owner->fact->used_bytes : 0;
@@ -109,7 +103,7 @@ static struct devices_owner *owner_of(struct devices_row *row, const struct ledg
 static int add_holder(struct devices_view *view, struct devices_row *const *rows,
                       const struct ledger_process *p)
 {
-    bool holds = false, lives = counts(p);
+    bool holds = false, lives = ledger_process_holds(p);
     for (size_t i = 0; i < p->n_accounts; i++) {
         const struct ledger_account *a = &p->accounts[i];
         struct devices_row *row = a->device ? rows[a->device->index] : NULL;

@@ -245,7 +245,7 @@ static void check_losses(struct doctor *d)
         MEMOIR_CLEANUP(buffer_release)
         struct buffer text = BUFFER_INIT(4096);
         describe_losses(p, &text);
-        if (p->state == LEDGER_STOPPED)
+        if (ledger_process_stopped(p))
             buffer_printf(&text, "%saccounting stopped early", text.len ? ", " : "");
         if (!text.len)
             continue;

@@ -22,23 +22,11 @@
 #include "cli/exited_source.h"
 #include "cli/ps.h"
 #include "ledger/ledger.h"
+#include "ledger/proc.h"
 
 enum { ANSWER_MS = 2000, LOCKS_BYTES_MAX = 4 << 20, PATH_BYTES_MAX = 4096 };
 
 /* ---- who runs ---- */
-
-/* Has it ended, and nobody has asked yet how? */
-static bool is_zombie(const char *pid)
-{
-    char path[300];
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer stat = BUFFER_INIT(4096);
-    snprintf(path, sizeof(path), "/proc/%s/stat", pid);
-    if (fs_read_file(path, &stat) < 0)
-        return true;                                        /* gone meanwhile */
-    const char *state = strrchr(buffer_string(&stat), ')'); /* the name may hold anything */
-    return state && state[1] == ' ' && (state[2] == 'Z' || state[2] == 'X');
-}
 
 /* Is there a process of this name? memoird sets none, so its file's name is there. */
 static pid_t process_named(const char *name)
@@ -46,15 +34,12 @@ static pid_t process_named(const char *name)
     DIR *proc = opendir("/proc");
     pid_t found = 0;
     for (struct dirent *entry; proc && !found && (entry = readdir(proc));) {
-        char path[300];
-        MEMOIR_CLEANUP(buffer_release)
-        struct buffer comm = BUFFER_INIT(64);
-        snprintf(path, sizeof(path), "/proc/%s/comm", entry->d_name);
-        if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || fs_read_file(path, &comm) < 0)
-            continue;
-        if (strncmp(buffer_string(&comm), name, strlen(name)) == 0 &&
-            comm.len == strlen(name) + 1 && !is_zombie(entry->d_name))
-            found = (pid_t)atoi(entry->d_name);
+        char comm[PROC_COMM_MAX];
+        struct proc_stat stat;
+        pid_t pid = (pid_t)atoi(entry->d_name);
+        if (pid > 0 && proc_comm_read(pid, comm) == 0 && strcmp(comm, name) == 0 &&
+            proc_stat_read(pid, &stat) == 0 && !stat.dead)
+            found = pid;
     }
     if (proc)
         closedir(proc);

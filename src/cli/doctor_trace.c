@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "cli/doctor.h"
 #include "cli/trace_observer.h"
+#include "trace/ask.h"
 
 #define BPFFS_MAGIC 0xcafe4a11
 
@@ -73,7 +74,7 @@ static void check_trace(struct doctor *d)
     if (geteuid() != 0)
         doctor_find(d, DOCTOR_OK, NULL,
                     "tracing CUDA programs needs root; run sudo memoir doctor to check it");
-    else if (fine && !is_bpffs("/sys/fs/bpf") && !is_bpffs(TRACE_OBSERVER_DIR "/bpf"))
+    else if (fine && !is_bpffs("/sys/fs/bpf") && !is_bpffs(TRACE_ASK_DIR "/bpf"))
         doctor_find(d, DOCTOR_OK, NULL,
                     "no bpffs is mounted; memoir trace mounts one when it is needed");
     else if (fine)

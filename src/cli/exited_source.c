@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/base64.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "cli/ask.h"
@@ -112,9 +113,13 @@ static int answer_take(struct exited_source *source, const struct buffer *line,
     json_t *error = json_object_get(answer, "error");
     int r = -EPROTO;
     if (partial) {
-        char *text = json_dumps(partial, JSON_COMPACT);
-        r = text ? query_partial_read(result, text, strlen(text)) : -ENOMEM;
-        free(text);
+        MEMOIR_CLEANUP(buffer_release)
+        struct buffer bytes = BUFFER_INIT(ANSWER_MAX);
+        r = json_is_string(partial)
+                ? base64_decode(&bytes, json_string_value(partial), json_string_length(partial))
+                : -EPROTO;
+        if (r == 0)
+            r = query_partial_read(result, bytes.data, bytes.len);
         exits_take(source, json_object_get(answer, "exits"));
     } else if (error) {
         const char *message = json_string_value(json_object_get(answer, "message"));

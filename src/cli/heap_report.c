@@ -11,7 +11,6 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
-#include "base/fs.h"
 #include "base/json.h"
 #include "base/sum.h"
 #include "base/units.h"
@@ -20,6 +19,7 @@
 #include "cli/table.h"
 #include "cli/term.h"
 #include "ledger/ledger.h"
+#include "ledger/proc.h"
 #include "scan/heap.h"
 
 enum {
@@ -257,18 +257,6 @@ static void print_sums(const struct scan_heap *heap, const struct heap_sums *sum
                       heap->broken);
 }
 
-/* As the kernel calls it: 15 bytes at most, and the program may change them. */
-static void comm_read(pid_t pid, char *ret_name, size_t size)
-{
-    char path[32];
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer comm = BUFFER_INIT(64);
-    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
-    if (fs_read_file(path, &comm) == 0)
-        snprintf(ret_name, size, "%.*s", (int)strcspn(buffer_string(&comm), "\n"),
-                 buffer_string(&comm));
-}
-
 /* Both, for table_release(). */
 static void tables_make(const struct scan_heap *heap, bool all_classes, size_t chains_most,
                         struct table *classes, struct table *chains)
@@ -284,10 +272,11 @@ static void print_title(const struct heap_sums *sums, pid_t pid, const struct te
                         struct buffer *out)
 {
     char name[sizeof(sums->name)] = "";
+    static_assert(sizeof(name) >= PROC_COMM_MAX, "room for what the kernel calls it");
     if (sums->name[0])
         memcpy(name, sums->name, sizeof(name));
     else
-        comm_read(pid, name, sizeof(name));
+        (void)proc_comm_read(pid, name);
     if (!name[0])
         return;
     term_append(term, out, name, 0);

@@ -16,7 +16,6 @@
 #include "cli/spark.h"
 #include "cli/table.h"
 #include "history/read.h"
-#include "ledger/host.h"
 #include "ledger/ledger.h"
 
 enum {
@@ -103,25 +102,6 @@ unsigned history_chart_columns(const struct term *term)
 
 /* ---- words ---- */
 
-static const char *space_name(const struct read_line *line, bool blocks)
-{
-    static const char *const machine[] = {
-        [HISTORY_SYSTEM_TOTAL] = "total",
-        [HISTORY_SYSTEM_AVAILABLE] = "available",
-        [HISTORY_SYSTEM_USED] = "used",
-        [HISTORY_SYSTEM_SWAP] = "swap",
-    };
-    if (line->what == READ_SYSTEM && line->space < HISTORY_SYSTEM_PARTS)
-        return line->space ? machine[line->space] : "?";
-    if (line->what == READ_SYSTEM)
-        return line->space - HISTORY_SYSTEM_PARTS < HOST_PARTS
-                   ? host_part_name((enum host_part)(line->space - HISTORY_SYSTEM_PARTS))
-                   : "?";
-    if (line->what == READ_PSS)
-        return "pss";
-    return line->space ? ledger_space_name(line->space) : blocks ? "all" : "rss";
-}
-
 static const char *device_name(const struct read_line *line, char text[static NAME_MAX_BYTES])
 {
     if (!line->on_device)
@@ -176,6 +156,23 @@ static void add_chart(struct table *t, const struct read_result *result,
                                                          : STYLE_GOOD);
 }
 
+static void percent_text(uint64_t hundredths, const char *unit, char text[static 32])
+{
+    snprintf(text, 32, "%llu.%02llu%s", (unsigned long long)hundredths / 100,
+             (unsigned long long)hundredths % 100, unit);
+}
+
+static void set_value(struct table *t, size_t column, const struct read_line *line, uint64_t value)
+{
+    char text[32];
+    if (line->what != READ_PRESSURE) {
+        table_set_number(t, column, value);
+        return;
+    }
+    percent_text(value, " %", text);
+    table_set_text(t, column, text);
+}
+
 static void add_line(struct table *t, const struct read_result *result,
                      const struct read_line *line, const struct history_style *style, bool utf8)
 {
@@ -190,11 +187,11 @@ static void add_line(struct table *t, const struct read_result *result,
     if (result->by != READ_BY_PROCESS && result->by != READ_BY_DEVICE)
         table_set_number(t, LINE_PROCESSES, line->processes);
     table_set_text(t, LINE_DEVICE, device_name(line, text));
-    table_set_text(t, LINE_SPACE, space_name(line, style->blocks));
+    table_set_text(t, LINE_SPACE, read_line_word(line, style->blocks));
     add_chart(t, result, line, utf8);
-    table_set_number(t, LINE_MIN, line->min);
-    table_set_number(t, LINE_MAX, line->max);
-    table_set_number(t, LINE_LAST, line->last);
+    set_value(t, LINE_MIN, line, line->min);
+    set_value(t, LINE_MAX, line, line->max);
+    set_value(t, LINE_LAST, line, line->last);
 }
 
 static void clock_text(uint64_t time_s, uint64_t range_s, char text[static 32])
@@ -260,6 +257,17 @@ int history_print_text(const struct read_result *result, const struct history_st
 
 /* ---- for programs ---- */
 
+static void set_point(struct table *t, size_t column, const struct read_line *line, uint64_t value)
+{
+    char text[32];
+    if (line->what != READ_PRESSURE) {
+        table_set_number(t, column, value);
+        return;
+    }
+    percent_text(value, "", text);
+    table_set_text(t, column, text);
+}
+
 int history_print_csv(const struct read_result *result, const struct history_style *style,
                       struct buffer *out)
 {
@@ -282,9 +290,9 @@ int history_print_csv(const struct read_result *result, const struct history_sty
             if (line->on_device)
                 table_set_device(&table, POINT_DEVICE, line->ordinal, line->device,
                                  line->device_uid);
-            table_set_text(&table, POINT_SPACE, space_name(line, style->blocks));
-            table_set_number(&table, POINT_LAST, line->points[k].last);
-            table_set_number(&table, POINT_MAX, line->points[k].max);
+            table_set_text(&table, POINT_SPACE, read_line_word(line, style->blocks));
+            set_point(&table, POINT_LAST, line, line->points[k].last);
+            set_point(&table, POINT_MAX, line, line->points[k].max);
         }
         struct table_layout layout = {.header = style->header && i == 0};
         r = table_print_csv(&table, &layout, out);
@@ -303,6 +311,14 @@ static void json_time(struct json *json, const char *key, uint64_t time_s)
     json_field_string(json, key, text);
 }
 
+static void json_value(struct json *json, const struct read_line *line, uint64_t value)
+{
+    if (line->what == READ_PRESSURE)
+        json_double(json, (double)value / 100);
+    else
+        json_u64(json, value);
+}
+
 static void json_points(struct json *json, const char *key, const struct read_result *result,
                         const struct read_line *line, bool max)
 {
@@ -311,7 +327,7 @@ static void json_points(struct json *json, const char *key, const struct read_re
     for (size_t i = 0; i < result->n_steps; i++) {
         const struct read_point *point = &line->points[i];
         if (point->present)
-            json_u64(json, max ? point->max : point->last);
+            json_value(json, line, max ? point->max : point->last);
         else
             json_null(json);
     }
@@ -356,12 +372,17 @@ static void json_line(struct json *json, const struct read_result *result,
     if (line->node[0])
         json_field_string(json, "node", line->node);
     json_device(json, line);
-    json_field_string(json, "space", space_name(line, blocks));
+    json_field_string(json, "space", read_line_word(line, blocks));
     if (line->has_capacity)
         json_field_u64(json, "capacity", line->capacity);
-    json_field_u64(json, "min", line->min);
-    json_field_u64(json, "max", line->max);
-    json_field_u64(json, "last", line->last);
+    if (line->what == READ_PRESSURE)
+        json_field_string(json, "unit", "percent");
+    json_key(json, "min");
+    json_value(json, line, line->min);
+    json_key(json, "max");
+    json_value(json, line, line->max);
+    json_key(json, "last");
+    json_value(json, line, line->last);
     json_time(json, "last_time", line->last_s);
     json_points(json, "last_values", result, line, false);
     json_points(json, "max_values", result, line, true);

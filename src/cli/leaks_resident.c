@@ -12,10 +12,10 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/fs.h"
 #include "cli/leaks_watch.h"
 #include "cli/suspects.h"
 #include "ledger/headroom.h"
+#include "ledger/proc.h"
 
 enum { TEXT_MAX = 4096, LINE_MAX = 256 };
 
@@ -58,16 +58,8 @@ static size_t points_take(const struct leaks_watch *watch, int fd, struct detect
 
 static char *comm_of(pid_t pid)
 {
-    char path[64];
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer text = BUFFER_INIT(TEXT_MAX);
-    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
-    if (fs_read_file(path, &text) < 0)
-        return NULL;
-    char *comm = buffer_take(&text);
-    if (comm)
-        comm[strcspn(comm, "\n")] = '\0';
-    return comm;
+    char comm[PROC_COMM_MAX];
+    return proc_comm_read(pid, comm) == 0 ? strdup(comm) : NULL;
 }
 
 static void row_fill(struct suspect *s, pid_t pid, const struct detect_point *points, size_t n,

@@ -1,5 +1,6 @@
 /* Lost blocks, by the line that asked for them. See lost.h. */
 #include "cli/lost.h"
+#include "cli/absent.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -105,19 +106,23 @@ static int find_book(const struct lost_request *q, struct lost *lost)
     int r = ledger_scan(q->dir, &lost->ledger);
     if (r < 0)
         return r;
+    uint64_t pid;
     size_t found = process_word_find(lost->ledger, q->word, &lost->process);
     if (found > 1)
         return command_fail("there are %zu processes called '%s': name one by its PID", found,
                             q->word);
     /* What an earlier image kept says nothing of this one. */
-    if (found == 0 || lost->process->state == LEDGER_REPLACED) {
+    if (found == 0 || ledger_process_replaced(lost->process)) {
         const char *why = q->borrowed
                               ? "it could not be tracked. Perhaps it is linked statically, has a "
                                 "malloc() of its own or a hardened heap, or MEMOIR_OFF is set"
                               : "start it by 'memoir run COMMAND'; memoir ps lists those that keep "
                                 "one";
-        if (!q->quiet)
-            command_fail("process %s keeps no book, so its blocks are not known: %s", q->word, why);
+        if (q->quiet)
+            return COMMAND_NOTHING;
+        if (process_word_pid(q->word, &pid))
+            return absent_process(pid, why);
+        command_fail("no process '%s' keeps a book, so its blocks are not known: %s", q->word, why);
         return COMMAND_NOTHING;
     }
     bool other = false;

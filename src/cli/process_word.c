@@ -34,8 +34,7 @@ size_t process_word_find(const struct ledger *ledger, const char *word,
         return process != NULL;
     }
     for (size_t i = 0; i < n; i++)
-        if ((all[i]->state == LEDGER_RUNNING || all[i]->state == LEDGER_STOPPED) &&
-            process_word_calls(word, all[i])) {
+        if (ledger_process_holds(all[i]) && process_word_calls(word, all[i])) {
             *ret_process = all[i];
             found++;
         }

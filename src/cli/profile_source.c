@@ -1,5 +1,6 @@
 /* From words to profiles. See profile_source.h. */
 #include "cli/profile_source.h"
+#include "cli/absent.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -48,11 +49,6 @@ static bool is_number(const char *word)
     return *word && !word[strspn(word, "0123456789")];
 }
 
-static bool lives(const struct ledger_process *p)
-{
-    return p->state == LEDGER_RUNNING || p->state == LEDGER_STOPPED;
-}
-
 static bool runs(const struct ledger *ledger, const char *name)
 {
     size_t n;
@@ -65,21 +61,13 @@ static bool runs(const struct ledger *ledger, const char *name)
 
 static int no_process(const char *word)
 {
-    char path[64];
-    if (!is_number(word))
-        command_fail("there is neither a file '%s' nor a program of this name that keeps a book; "
-                     "memoir ps lists those that do, and 'memoir run %s' starts one that does",
-                     word, word);
-    else if (snprintf(path, sizeof(path), "/proc/%s", word) < (int)sizeof(path) &&
-             access(path, F_OK) == 0)
-        command_fail("process %s keeps no book%s, so nothing counts its memory by call site: start "
-                     "it by 'memoir run COMMAND', or link it with -lmemoir%s",
-                     word, geteuid() == 0 ? "" : " that you may read",
-                     geteuid() == 0 ? "" : " (only root sees books of other users)");
-    else
-        command_fail("there is no process %s, and none that left a book; memoir ps lists those "
-                     "that keep one",
-                     word);
+    if (is_number(word))
+        return absent_process(strtoull(word, NULL, 10),
+                              "nothing counts its memory by call site; start it by 'memoir run "
+                              "COMMAND', or link it with -lmemoir");
+    command_fail("there is neither a file '%s' nor a program of this name that keeps a book; "
+                 "memoir ps lists those that do, and 'memoir run %s' starts one that does",
+                 word, word);
     return COMMAND_NOTHING;
 }
 
@@ -117,9 +105,10 @@ static int gather(struct profile_source *source, const struct ledger *ledger, co
         return r < 0 ? r : to->n_sites ? COMMAND_OK : no_sites(source, last);
     }
     for (size_t i = 0; i < n; i++)
-        living += process_word_calls(word, processes[i]) && lives(processes[i]);
+        living += process_word_calls(word, processes[i]) && ledger_process_holds(processes[i]);
     for (size_t i = 0; i < n; i++) {
-        if (!process_word_calls(word, processes[i]) || (living && !lives(processes[i])))
+        if (!process_word_calls(word, processes[i]) ||
+            (living && !ledger_process_holds(processes[i])))
             continue;
         int r = profile_gather(to, processes[i], &source->losses);
         if (r < 0)

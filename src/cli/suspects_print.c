@@ -261,8 +261,10 @@ static void print_title(const struct suspect *s, const struct term *term, struct
                               : "(place in the code not known)",
                 0);
     if (s->script && (!s->site || strcmp(s->site, s->script) != 0)) {
-        buffer_append_str(out, ", most of it for ");
+        buffer_append_str(out, ", for ");
         term_append(term, out, s->script, 0);
+        if (s->samples)
+            buffer_printf(out, " (%u of %u samples)", s->stack_samples, s->samples);
     }
     buffer_append_char(out, '\n');
 }

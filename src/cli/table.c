@@ -193,9 +193,11 @@ static const char *plain_text(const struct table *table, const struct column *co
 {
     if (!cell->present)
         return "-";
+    if (cell->text)
+        return cell->text;
     switch (column->type) {
     case COLUMN_TEXT:
-        return cell->text;
+        return "";
     case COLUMN_BYTES:
         if (table->units == TABLE_PLAIN)
             break;

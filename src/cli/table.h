@@ -102,6 +102,7 @@ void table_release(struct table *table);
 /* Start a row; the setters below fill it, by the index of the column. Values not set are absent.
  * Text is copied. Failures stick in table.error, which the print functions return. */
 void table_row(struct table *table);
+/* Also for a figure of another unit than its column's: text stands for itself on screen and in CSV. */
 void table_set_text(struct table *table, size_t column, const char *text);
 void table_set_number(struct table *table, size_t column, uint64_t number);
 void table_set_change(struct table *table, size_t column, int64_t change);

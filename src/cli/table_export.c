@@ -64,9 +64,12 @@ static void csv_cell(struct buffer *out, const struct column *column, const stru
     char text[ISO_TIME_MAX];
     if (!cell->present)
         return;
+    if (cell->text) {
+        csv_text(out, cell->text);
+        return;
+    }
     switch (column->type) {
     case COLUMN_TEXT:
-        csv_text(out, cell->text);
         break;
     case COLUMN_NUMBER:
     case COLUMN_BYTES:

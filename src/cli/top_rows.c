@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "ledger/host.h"
+#include "ledger/host_books.h"
 #include "ledger/ledger.h"
-#include "ledger/proc.h"
 
 void top_rows_release(struct top_rows *rows)
 {
@@ -205,22 +205,19 @@ size_t top_rows_index(const struct top_rows *rows, pid_t pid)
     return low < rows->n && rows->rows[low].pid == pid ? low : SIZE_MAX;
 }
 
-static void join(struct top_rows *rows, const struct ledger *ledger)
+static int join(struct top_rows *rows, const struct host *host, const struct ledger *ledger)
 {
-    size_t n;
-    struct ledger_process *const *processes = ledger_processes(ledger, &n);
-    for (size_t i = 0; i < n; i++) {
-        const struct ledger_process *p = processes[i];
-        if (!(p->valid & LEDGER_HAS_PID) ||
-            (p->state != LEDGER_RUNNING && p->state != LEDGER_STOPPED))
-            continue;
-        size_t at = top_rows_index(rows, p->pid);
-        struct top_row *row = at != SIZE_MAX ? &rows->rows[at] : NULL;
-        if (!row || !proc_same_start(row->start_ticks, p->start_ticks))
-            continue;
-        row->books = p;
-        set_books(&row->own, p);
+    const struct ledger_process **books;
+    int r = host_books_join(host, ledger, &books);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < rows->n; i++) {
+        rows->rows[i].books = books[i];
+        if (books[i])
+            set_books(&rows->rows[i].own, books[i]);
     }
+    free(books);
+    return 0;
 }
 
 int top_rows_take(struct top_rows *rows, struct host *host, const struct ledger *books)
@@ -239,8 +236,9 @@ int top_rows_take(struct top_rows *rows, struct host *host, const struct ledger 
         rows->rows[i].trace = trace_put(rows, processes[i]);
     }
     traces_sweep(rows);
-    if (books)
-        join(rows, books);
+    r = join(rows, host, books);
+    if (r < 0)
+        return r;
     rows->user_processes = rows->tracked = 0;
     for (size_t i = 0; i < n; i++) {
         struct top_row *row = &rows->rows[i];

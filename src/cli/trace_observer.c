@@ -27,7 +27,7 @@ enum { POLL_MS = 10, ARGUMENTS_MAX = 20 };
 
 void trace_observer_socket(pid_t pid, char socket[static 108])
 {
-    snprintf(socket, 108, "%s/trace-%d.sock", TRACE_OBSERVER_DIR, (int)pid);
+    snprintf(socket, 108, "%s/trace-%d.sock", TRACE_ASK_DIR, (int)pid);
 }
 
 bool trace_observer_program(char *path, size_t size)
@@ -184,10 +184,11 @@ int trace_observer_start(struct trace_observer *o, pid_t pid, bool detached, con
         snprintf(why, TRACE_OBSERVER_WHY_MAX, "tracing needs root: try sudo");
         return -EPERM;
     }
-    if (mkdir(TRACE_OBSERVER_DIR, 0755) < 0 && errno != EEXIST) {
-        snprintf(why, TRACE_OBSERVER_WHY_MAX, "cannot make '%s': %s", TRACE_OBSERVER_DIR,
-                 strerror(errno));
-        return -errno;
+    int made = trace_ask_dir_make();
+    if (made < 0) {
+        snprintf(why, TRACE_OBSERVER_WHY_MAX, "cannot use '%s': %s", TRACE_ASK_DIR,
+                 made == -EPERM ? "users other than root can write to it" : strerror(-made));
+        return made;
     }
     snprintf(s.pid, sizeof(s.pid), "%d", (int)pid);
     trace_observer_socket(pid, s.socket);
@@ -263,7 +264,7 @@ size_t trace_observer_each(void (*each)(void *context, const char *socket, pid_t
                            void *context)
 {
     size_t n = 0;
-    DIR *dir = opendir(TRACE_OBSERVER_DIR);
+    DIR *dir = opendir(TRACE_ASK_DIR);
     if (access(TRACE_ASK_SOCKET, F_OK) == 0) {
         each(context, TRACE_ASK_SOCKET, 0);
         n++;
@@ -304,7 +305,7 @@ int trace_observer_orphans(void)
 /* A directory of pins belongs to an observer that holds the lock of its name. */
 size_t trace_observer_orphans_find(struct buffer *names)
 {
-    static const char *const places[] = {"/sys/fs/bpf", TRACE_OBSERVER_DIR "/bpf"};
+    static const char *const places[] = {"/sys/fs/bpf", TRACE_ASK_DIR "/bpf"};
     size_t n = 0;
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         DIR *dir = opendir(places[i]);
@@ -312,7 +313,7 @@ size_t trace_observer_orphans_find(struct buffer *names)
             if (strncmp(entry->d_name, "memoir-", 7) != 0)
                 continue;
             char path[PATH_MAX];
-            snprintf(path, sizeof(path), TRACE_OBSERVER_DIR "/observe-%s.lock", entry->d_name + 7);
+            snprintf(path, sizeof(path), TRACE_ASK_DIR "/observe-%s.lock", entry->d_name + 7);
             MEMOIR_CLEANUP(closep)
             int lock = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
             if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) < 0)

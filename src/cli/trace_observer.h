@@ -1,6 +1,6 @@
 /* trace_observer.h: observers that `memoir trace` starts, finds and ends.
  *
- * An observer of one process answers at TRACE_OBSERVER_DIR/trace-PID.sock, so that other commands find it by the PID. */
+ * An observer of one process answers at TRACE_ASK_DIR/trace-PID.sock, so that other commands find it by the PID. */
 #ifndef MEMOIR_CLI_TRACE_OBSERVER_H
 #define MEMOIR_CLI_TRACE_OBSERVER_H
 
@@ -8,8 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
-
-#define TRACE_OBSERVER_DIR "/run/memoir"
 
 enum {
     TRACE_OBSERVER_WHY_MAX = 512,

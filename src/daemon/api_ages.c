@@ -64,8 +64,8 @@ static const struct ledger_book *heap_book(const struct ledger_process *p)
 
 static bool runs(struct ledger *ledger, struct ledger_process *p)
 {
-    enum ledger_state state = ledger_update_state(ledger, p);
-    return (state == LEDGER_RUNNING || state == LEDGER_STOPPED) && p->pid_proved && p->pid > 0;
+    ledger_update_state(ledger, p);
+    return ledger_process_holds(p) && ledger_process_reachable(p) && p->pid_proved;
 }
 
 /* Memory is read with the rights of the viewer: the book, which says where and what to look for, is untrusted. A root

@@ -1,9 +1,12 @@
 /* Ranges of the history over HTTP. The file is read by the worker, as any reader would. */
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -61,68 +64,46 @@ int history_moment(const char *text, uint64_t now_s, uint64_t *ret_s)
     return 0;
 }
 
-uint64_t history_step(uint64_t range_s, uint64_t points)
-{
-    static const uint64_t usual[] = {1,   2,   5,    10,   20,   30,    60,    120,  300,
-                                     600, 900, 1800, 3600, 7200, 14400, 43200, 86400};
-    for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++)
-        if ((range_s + usual[i] - 1) / usual[i] <= points)
-            return usual[i];
-    uint64_t day = 86400;
-    return (range_s / points / day + 1) * day;
-}
-
 /* ---- the answer ---- */
-
-static const char *system_name(uint32_t part)
-{
-    static const char *const machine[] = {
-        [HISTORY_SYSTEM_TOTAL] = "total",
-        [HISTORY_SYSTEM_AVAILABLE] = "available",
-        [HISTORY_SYSTEM_USED] = "used",
-        [HISTORY_SYSTEM_SWAP] = "swap",
-    };
-    if (part < HISTORY_SYSTEM_PARTS)
-        return machine[part] ? machine[part] : "other";
-    part -= HISTORY_SYSTEM_PARTS;
-    return part < HOST_PARTS ? host_part_name((enum host_part)part) : "other";
-}
 
 static void line_name(const struct read_line *line, char name[static NAME_MAX_BYTES])
 {
-    const char *word = line->what == READ_SYSTEM ? system_name(line->space)
-                       : line->what == READ_PSS  ? "pss"
-                       : line->space == 0        ? "rss"
-                                                 : ledger_space_name(line->space);
+    const char *word = read_line_word(line, false);
     if (line->on_device)
         snprintf(name, NAME_MAX_BYTES, "device.%d.%s", line->ordinal, word);
     else
         snprintf(name, NAME_MAX_BYTES, "%s", word);
 }
 
+/* A percentage is a number with two decimals, as in queries. */
 static void points_json(const struct read_line *line, size_t n, bool most, struct json *json)
 {
     json_key(json, most ? "max" : "last");
     json_array_begin(json);
-    for (size_t i = 0; i < n; i++)
-        if (line->points[i].present)
-            json_u64(json, most ? line->points[i].max : line->points[i].last);
-        else
+    for (size_t i = 0; i < n; i++) {
+        uint64_t value = most ? line->points[i].max : line->points[i].last;
+        if (!line->points[i].present)
             json_null(json);
+        else if (line->what == READ_PRESSURE)
+            json_double(json, (double)value / 100);
+        else
+            json_u64(json, value);
+    }
     json_array_end(json);
 }
 
 static void line_json(const struct read_result *result, const struct read_line *line,
-                      struct json *json)
+                      const char *node, struct json *json)
 {
-    char name[NAME_MAX_BYTES];
+    char name[NAME_MAX_BYTES], id[LEDGER_DEVICE_ID_MAX];
     line_name(line, name);
     json_object_begin(json);
     json_field_string(json, "name", name);
-    json_field_string(json, "kind", "bytes");
+    json_field_string(json, "kind", line->what == READ_PRESSURE ? "percent" : "bytes");
     if (line->on_device) {
         json_field_i64(json, "ordinal", line->ordinal);
         json_field_string(json, "device", line->device);
+        json_field_string(json, "device_id", read_line_device_id(line, node, id));
         json_field_string(json, "space", ledger_space_name(line->space));
     }
     if (line->has_capacity)
@@ -132,25 +113,8 @@ static void line_json(const struct read_result *result, const struct read_line *
     json_object_end(json);
 }
 
-/* A PID may have been several processes in this time: that which began at the moment asked for, give or take, else the
- * last one. */
-static uint64_t chosen_began(const struct read_result *result, uint64_t start_s)
+void history_json(const struct read_result *result, const char *node, struct json *json)
 {
-    uint64_t best = UINT64_MAX;
-    for (size_t i = 0; i < result->n_lines; i++) {
-        uint64_t began = result->lines[i].began_s;
-        uint64_t far = began > start_s ? began - start_s : start_s - began;
-        uint64_t best_far = best > start_s ? best - start_s : start_s - best;
-        if (best == UINT64_MAX || (start_s ? far < best_far : began > best))
-            best = began;
-    }
-    return best;
-}
-
-void history_json(const struct read_result *result, bool of_process, uint64_t start_s,
-                  struct json *json)
-{
-    uint64_t began = of_process ? chosen_began(result, start_s) : 0;
     json_field_u64(json, "from", result->since_s);
     json_field_u64(json, "to", result->until_s);
     json_field_u64(json, "step", result->step_s);
@@ -162,8 +126,7 @@ void history_json(const struct read_result *result, bool of_process, uint64_t st
     json_key(json, "series");
     json_array_begin(json);
     for (size_t i = 0; i < result->n_lines; i++)
-        if (!of_process || result->lines[i].began_s == began)
-            line_json(result, &result->lines[i], json);
+        line_json(result, &result->lines[i], node, json);
     json_array_end(json);
     json_key(json, "oldest");
     if (result->oldest_s)
@@ -179,13 +142,19 @@ struct wish {
     struct read_query query;
     bool of_process;
     uint64_t start_s;
-    char device[16];
+    char device[LEDGER_DEVICE_ID_MAX], node[HOST_NAME_MAX + 1];
     char path[PATH_MAX_BYTES];
 };
 
 static void wish_release(struct job *job)
 {
     free(job->more);
+}
+
+/* One that is too young or too small to be recorded is known nevertheless. */
+static bool is_alive(pid_t pid)
+{
+    return kill(pid, 0) == 0 || errno == EPERM;
 }
 
 static void run(struct job *job)
@@ -211,9 +180,16 @@ static void run(struct job *job)
         result = (struct read_result){.since_s = wish->query.since_s,
                                       .until_s = wish->query.until_s,
                                       .step_s = wish->query.step_s};
+    if (wish->of_process && !result.pid_known && !is_alive((pid_t)wish->query.pid)) {
+        http_problem(job->call, 404, "no-process",
+                     "no process with this PID runs or is in the history");
+        return;
+    }
+    if (wish->of_process)
+        read_choose_process(&result, wish->start_s);
     struct json *json = http_json(job->call);
     api_json_begin(json, "memoir.history/2");
-    history_json(&result, wish->of_process, wish->start_s, json);
+    history_json(&result, wish->node, json);
     json_object_end(json);
 }
 
@@ -235,7 +211,7 @@ static bool times_read(struct http_call *call, struct wish *wish)
     }
     (void)http_number(call, "points", &points);
     q->until_s += to == NULL; /* this second is part of it */
-    q->step_s = history_step(q->until_s - q->since_s, points);
+    q->step_s = read_step(q->until_s - q->since_s, points);
     return true;
 }
 
@@ -243,7 +219,8 @@ static bool what_read(struct http_call *call, struct wish *wish)
 {
     const char *what = http_argument(call, "what");
     struct read_query *q = &wish->query;
-    uint64_t pid = 0, ordinal = 0;
+    const char *device = http_argument(call, "device");
+    uint64_t pid = 0;
     q->system = strcmp(what, "system") == 0;
     if (strcmp(what, "process") == 0) {
         if (!http_number(call, "pid", &pid)) {
@@ -256,9 +233,9 @@ static bool what_read(struct http_call *call, struct wish *wish)
         (void)http_number(call, "start", &wish->start_s);
     } else if (strcmp(what, "space") == 0) {
         q->device = "host"; /* what all processes together report of the host's memory */
-    } else if (strcmp(what, "device") == 0 && http_number(call, "ordinal", &ordinal)) {
-        snprintf(wish->device, sizeof(wish->device), "%u", (unsigned)ordinal);
-        q->device = wish->device;
+    } else if (strcmp(what, "device") == 0 && device) {
+        snprintf(wish->device, sizeof(wish->device), "%s", device);
+        q->device_id = wish->device;
     }
     return true;
 }
@@ -271,6 +248,8 @@ void api_answer_history(struct http_call *call, void *context)
         api_failed(call, "there is no room for the question", -ENOMEM);
         return;
     }
+    gethostname(wish->node, sizeof(wish->node) - 1);
+    wish->query.node = wish->node;
     snprintf(wish->path, sizeof(wish->path), "%s/%s", daemon->state_path, HISTORY_FILE);
     if (!what_read(call, wish) || !times_read(call, wish)) {
         free(wish);

@@ -17,6 +17,8 @@
 struct daemon;
 struct event;
 struct ledger_process;
+struct query_error;
+struct query_table;
 struct symbolizer;
 
 enum {
@@ -38,6 +40,7 @@ struct api {
     atomic_uint waiting[API_TURNS]; /* jobs, by viewer */
     struct turn turns[API_TURNS];
     struct api_stream *stream;
+    struct leak_log *leak_log; /* the stream's */
     uint64_t started_real_ns;
 };
 
@@ -51,18 +54,28 @@ size_t api_viewer_slot(const struct http_call *call);
 /* ---- tables: api_tables.c ---- */
 
 /* Is it this call's turn to ask a costly table? If not, the handler is run again later. */
-bool api_turn(struct http_call *call, struct api *api, const char *table);
+bool api_turn(struct http_call *call, struct api *api, const struct query_table *table);
 
 /* A problem for a question that makes no sense. */
-struct query_error;
 void api_bad_query(struct http_call *call, const struct query_error *error);
 
 /* "schema" and "time", as documents of the command line begin. */
 void api_json_begin(struct json *json, const char *schema);
 
 void api_answer_query(struct http_call *call, void *context);
-void api_answer_named(struct http_call *call, void *context);
+void api_answer_view(struct http_call *call, void *context);
 void api_answer_tables(struct http_call *call, void *context);
+
+/* ---- other nodes: api_cluster.c ---- */
+
+void api_answer_cluster(struct http_call *call, void *context);
+
+/* Does the call ask for other nodes (scope=cluster, node=)? Then the query goes to them, and answers the call. */
+struct query_spec;
+bool api_cluster_wanted(const struct http_call *call);
+void api_cluster_query(struct http_call *call, struct daemon *daemon,
+                       const struct query_spec *spec);
+void api_cluster_failed(struct http_call *call, int error);
 
 /* ---- one process ---- */
 

@@ -204,13 +204,14 @@ static void rows_json(struct http_call *call, struct daemon *daemon, const char 
     struct asking_viewer viewer = api_viewer(call);
     struct query_error error;
     struct asked *asked;
-    int r = asking_prepare(daemon->asking,
-                           &(struct query_spec){.table = table,
-                                                .where = where,
-                                                .show = "device,ordinal,device_name,space,bytes,"
-                                                        "blocks,peak,allocated,freed,capacity,"
-                                                        "percent,inherited,source"},
-                           &asked, &error);
+    int r = asking_prepare(
+        daemon->asking,
+        &(struct query_spec){.table = table,
+                             .where = where,
+                             .show = "device,device_id,ordinal,device_name,space,bytes,"
+                                     "blocks,peak,allocated,freed,capacity,"
+                                     "percent,inherited,source"},
+        &asked, &error);
     if (r >= 0)
         r = asking_run(daemon->asking, asked, &viewer);
     json_array_begin(json);
@@ -246,7 +247,7 @@ static enum tracking tracking_of(const struct ledger_process *p, const struct le
     struct book_control control;
     if (!book)
         return TRACKING_NONE;
-    if (p->state == LEDGER_STOPPED)
+    if (ledger_process_stopped(p))
         return TRACKING_OFF;
     MEMOIR_CLEANUP(closep)
     int fd = ledger_book_open(book);
@@ -315,6 +316,8 @@ void api_answer_process(struct http_call *call, void *context)
     if (!facts_take(call, daemon, pid, &facts) ||
         (!facts.listed && wait_for_table(call, daemon, pid)))
         return;
+    if (daemon->hosts)
+        hosts_watch(daemon->hosts, pid);
     snprintf(where, sizeof(where), "pid=%d", (int)pid);
     /* Threads of the kernel, too. */
     snprintf(where_any, sizeof(where_any), "%s and (kernel or not kernel)", where);

@@ -19,8 +19,9 @@ static const struct http_schema schemas[] = {
         "table": {"type": "string"},
         "columns": {"type": "array", "items": {
             "type": "object",
-            "required": ["name", "kind"],
-            "properties": {"name": {"type": "string"}, "kind": {"$ref": "#/components/schemas/Kind"}}}},
+            "required": ["name", "kind", "unit"],
+            "properties": {"name": {"type": "string"}, "kind": {"$ref": "#/components/schemas/Kind"},
+                           "unit": {"type": "string", "description": "of the values; empty where there is none"}}}},
         "rows": {
             "description": "Objects by column; with shape=arrays, arrays in the order of the columns.",
             "type": "array", "items": {"type": ["object", "array"]}},
@@ -29,13 +30,82 @@ static const struct http_schema schemas[] = {
         "incomplete": {"type": "boolean", "description": "something could not be read in time"},
         "at_least": {"$ref": "#/components/schemas/Cells"},
         "estimate": {"$ref": "#/components/schemas/Cells"},
-        "exits": {"type": "object", "description": "of the table exited: whether ends of processes are seen"}
+        "exits": {"type": "object", "description": "of the table exited: whether ends of processes are seen"},
+        "cluster": {"$ref": "#/components/schemas/Gathered"}
+    }})},
+{"Gathered", JSON({
+    "type": "object",
+    "description": "of answers of several nodes: who answered. A node that is missing is not part of any figure.",
+    "required": ["expected", "answered", "missing", "lacking", "clocks", "took_ms"],
+    "properties": {
+        "expected": {"type": "integer", "minimum": 0, "description": "nodes that should have answered"},
+        "answered": {"type": "integer", "minimum": 0},
+        "missing": {"type": "array", "items": {
+            "type": "object",
+            "required": ["node", "id", "refused", "why"],
+            "properties": {
+                "node": {"type": "string"},
+                "id": {"type": "string"},
+                "refused": {"type": "boolean", "description": "it answered that it may not, or cannot"},
+                "why": {"type": "string"}}}},
+        "lacking": {
+            "description": "nodes of another version, and the columns that they do not have",
+            "type": "array", "items": {
+                "type": "object",
+                "required": ["node", "version", "columns"],
+                "properties": {
+                    "node": {"type": "string"},
+                    "version": {"type": "string"},
+                    "columns": {"type": "array", "items": {"type": "string"}}}}},
+        "clocks": {
+            "description": "nodes whose clock differs from ours by a second or more",
+            "type": "array", "items": {
+                "type": "object",
+                "required": ["node", "offset_s"],
+                "properties": {"node": {"type": "string"}, "offset_s": {"type": "number"}}}},
+        "took_ms": {"type": "number", "minimum": 0}
+    }})},
+{"Cluster", JSON({
+    "type": "object",
+    "required": ["schema", "time", "state", "members"],
+    "properties": {
+        "schema": {"type": "string", "const": "memoir.cluster/1"},
+        "time": {"$ref": "#/components/schemas/Time"},
+        "state": {"enum": ["none", "connecting", "connected", "closed"],
+                  "description": "of the connection to the NATS server; none: this memoird is in no cluster"},
+        "problem": {"type": ["string", "null"]},
+        "server": {"type": ["string", "null"]},
+        "self": {"type": "string", "description": "ID of this node"},
+        "name": {"type": "string"},
+        "figures": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
+        "members": {"type": "array", "items": {"$ref": "#/components/schemas/ClusterMember"}}
+    }})},
+{"ClusterMember", JSON({
+    "type": "object",
+    "required": ["node", "name", "id", "self", "state", "state_s", "version", "started", "heard_s", "answered_s",
+                 "answer_ms", "answers", "missed", "rejected", "clock_offset_s"],
+    "properties": {
+        "node": {"type": "string", "description": "name, made unique: for node= and in the column node"},
+        "name": {"type": "string"},
+        "id": {"type": "string"},
+        "self": {"type": "boolean"},
+        "state": {"enum": ["alive", "unreachable", "left"]},
+        "state_s": {"type": "number", "minimum": 0, "description": "for how long"},
+        "version": {"type": "string"},
+        "started": {"$ref": "#/components/schemas/Time"},
+        "heard_s": {"type": "number", "minimum": 0, "description": "since its last heartbeat"},
+        "answered_s": {"type": ["number", "null"], "description": "since its last answer"},
+        "answer_ms": {"type": ["number", "null"], "description": "that its last answer took"},
+        "answers": {"type": "integer", "minimum": 0},
+        "missed": {"type": "integer", "minimum": 0, "description": "questions without an answer in time"},
+        "rejected": {"type": "integer", "minimum": 0, "description": "answers that were invalid"},
+        "clock_offset_s": {"type": "number", "description": "its clock less ours"}
     }})},
 {"Time", JSON({"type": "string", "format": "date-time", "description": "ISO 8601, UTC"})},
 {"Kind", JSON({
     "type": "string",
-    "enum": ["text", "number", "bytes", "age", "time", "percent", "yes"],
-    "description": "bytes and numbers are integers, ages seconds, times ISO 8601, percentages numbers, yes booleans"})},
+    "enum": ["text", "number", "bytes", "age", "time", "percent", "yes", "rate", "points", "frames"],
+    "description": "bytes, numbers and rates are integers, ages seconds, times ISO 8601, percentages numbers, yes booleans; points are arrays of [seconds since 1970, value], frames arrays of texts, the outermost first"})},
 {"Cells", JSON({
     "type": "array",
     "description": "with shape=arrays: [row, column] of the cells that carry this mark",
@@ -54,12 +124,14 @@ static const struct http_schema schemas[] = {
             "private": {"type": "boolean", "description": "rows of other users are left out"},
             "columns": {"type": "array", "items": {
                 "type": "object",
-                "required": ["name", "kind", "help", "private"],
+                "required": ["name", "kind", "unit", "help", "private", "cost"],
                 "properties": {
                     "name": {"type": "string"},
                     "kind": {"$ref": "#/components/schemas/Kind"},
                     "help": {"type": "string"},
-                    "private": {"type": "boolean", "description": "known of your own processes only"}}}}}}}}})},
+                    "private": {"type": "boolean", "description": "known of your own processes only"},
+                    "unit": {"type": "string"},
+                    "cost": {"type": "string", "enum": ["none", "probe", "detail"]}}}}}}}}})},
 {"Process", JSON({
     "type": "object",
     "required": ["schema", "time", "pid", "process", "accounts", "own", "tracking", "limit"],
@@ -420,12 +492,24 @@ static const struct http_schema schemas[] = {
         "stack": {"type": "array", "items": {"type": "string"}, "description": "innermost first"}}})},
 {"Suspects", JSON({
     "type": "object",
-    "required": ["schema", "time", "suspects", "matched", "watched", "ready", "looks"],
+    "required": ["schema", "time", "suspects", "stopped", "matched", "books", "watched", "ready", "looks"],
     "properties": {
         "schema": {"type": "string", "const": "memoir.suspects/1"},
         "time": {"$ref": "#/components/schemas/Time"},
         "suspects": {"type": "array", "items": {"$ref": "#/components/schemas/Suspect"}},
+        "stopped": {"type": "array", "description": "leaks found since memoird started that no longer grow, the latest first", "items": {
+            "type": "object",
+            "required": ["pid", "program", "frame", "found", "last", "live_bytes", "ended"],
+            "properties": {
+                "pid": {"type": "integer"},
+                "program": {"type": "string"},
+                "frame": {"type": ["string", "null"], "description": "file and offset of the place in the code"},
+                "found": {"$ref": "#/components/schemas/Time"},
+                "last": {"$ref": "#/components/schemas/Time"},
+                "live_bytes": {"type": "integer", "description": "that it held last"},
+                "ended": {"type": "boolean", "description": "its process ended, or called exec"}}}},
         "matched": {"type": "integer"},
+        "books": {"type": "integer", "description": "that were looked at"},
         "watched": {"type": "integer", "description": "call sites"},
         "left_out": {"type": "integer", "description": "call sites past a limit"},
         "ready": {"type": "boolean", "description": "watched for long enough for verdicts"},
@@ -452,6 +536,7 @@ static const struct http_schema schemas[] = {
         "freed_share": {"type": ["number", "null"]},
         "watched_s": {"type": "number"},
         "since": {"$ref": "#/components/schemas/Time"},
+        "since_watched": {"type": "boolean", "description": "it has grown for as long as it is watched, perhaps longer"},
         "limit": {
             "type": ["object", "null"],
             "required": ["in_s", "bytes", "what"],
@@ -488,20 +573,21 @@ static const struct http_schema schemas[] = {
         "time": {"$ref": "#/components/schemas/Time"},
         "from": {"type": "integer", "description": "seconds since 1970"},
         "to": {"type": "integer"},
-        "step": {"type": "integer", "minimum": 1, "description": "seconds"},
-        "t": {"type": "array", "items": {"type": "integer"}, "description": "start of each step"},
+        "step": {"type": "integer", "minimum": 1, "description": "seconds; a multiple of the steps in which the points are kept"},
+        "t": {"type": "array", "items": {"type": "integer"}, "description": "start of each step, a multiple of step"},
         "series": {"type": "array", "items": {
             "type": "object",
             "required": ["name", "kind", "last", "max"],
             "properties": {
-                "name": {"type": "string", "description": "rss, pss, heap, device.0.dram, total, used ..."},
+                "name": {"type": "string", "description": "rss, pss, heap, device.0.dram, total, used, pressure ..."},
                 "kind": {"$ref": "#/components/schemas/Kind"},
                 "ordinal": {"type": "integer"},
-                "device": {"type": "string"},
+                "device": {"type": "string", "description": "its name"},
+                "device_id": {"type": "string", "description": "its identity, as the table devices has it"},
                 "space": {"type": "string"},
                 "capacity": {"type": "integer"},
-                "last": {"type": "array", "items": {"type": ["integer", "null"]}, "description": "at the end of each step"},
-                "max": {"type": "array", "items": {"type": ["integer", "null"]}, "description": "the largest in each step"}}}},
+                "last": {"type": "array", "items": {"type": ["number", "null"]}, "description": "at the end of each step; null: nothing was recorded in it"},
+                "max": {"type": "array", "items": {"type": ["number", "null"]}, "description": "the largest in each step"}}}},
         "oldest": {"type": ["integer", "null"], "description": "of all that is kept"},
         "damaged": {"type": "integer"}}})},
 {"Event", JSON({
@@ -532,7 +618,7 @@ static const struct http_schema schemas[] = {
         "generation": {"type": "integer"},
         "system": {"type": ["object", "null"], "description": "a row of the table system"},
         "devices": {"type": "array", "items": {"type": "object"}, "description": "rows of the table devices"},
-        "growers": {"type": "array", "items": {
+        "growers": {"type": ["array", "null"], "description": "null: not known yet, growth is measured over 10 seconds", "items": {
             "type": "object",
             "required": ["pid", "program", "rate", "rss"],
             "properties": {

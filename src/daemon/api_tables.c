@@ -4,11 +4,14 @@
 #include <string.h>
 
 #include "base/accountable.h"
+#include "base/buffer.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "daemon/api_internal.h"
 #include "daemon/daemon.h"
 #include "daemon/server.h"
 #include "query/query.h"
+#include "query/view.h"
 
 struct asking_viewer api_viewer(const struct http_call *call)
 {
@@ -23,7 +26,7 @@ size_t api_viewer_slot(const struct http_call *call)
 }
 
 /* Calls of one viewer wait together: whichever comes when it is his turn has it. */
-bool api_turn(struct http_call *call, struct api *api, const char *table)
+bool api_turn(struct http_call *call, struct api *api, const struct query_table *table)
 {
     size_t slot = api_viewer_slot(call);
     uint64_t wait_ns =
@@ -61,6 +64,10 @@ static void answer(struct http_call *call, struct daemon *daemon, const struct q
     struct asking_viewer viewer = api_viewer(call);
     struct query_error wrong = {0};
     struct asked *asked;
+    if (api_cluster_wanted(call)) {
+        api_cluster_query(call, daemon, spec);
+        return;
+    }
     int r = asking_prepare(daemon->asking, spec, &asked, &wrong);
     if (r < 0 && wrong.text[0]) {
         api_bad_query(call, &wrong);
@@ -70,7 +77,7 @@ static void answer(struct http_call *call, struct daemon *daemon, const struct q
         api_failed(call, "the query failed", r);
         return;
     }
-    if (!api_turn(call, daemon->api, query_table_of(asked->query)->name))
+    if (!api_turn(call, daemon->api, query_table_of(asked->query)))
         return;
     r = asking_run(daemon->asking, asked, &viewer);
     if (r == -EAGAIN) {
@@ -113,43 +120,16 @@ void api_answer_query(struct http_call *call, void *context)
     answer(call, context, &spec);
 }
 
-/* What a page of each wants to see unless it says otherwise; NULL: what the table shows by itself. */
-static const struct {
-    const char *route, *table, *show;
-} named[] = {
-    {"processes", "host",
-     "pid,parent,program,user,state,start,rss,pss,pss_age,anon,file,shmem,swap,peak_rss,growth,shrink,"
-     "heap,pinned,device,threads,cgroup,job,container,tracked,command"},
-    {"system", "system",
-     "node,total,available,used,anon,shmem,cache,buffers,slab_reclaimable,slab_unreclaimable,"
-     "page_tables,kernel_stacks,percpu,hugetlb,free,unattributed,dirty,swap_total,swap_free,"
-     "pressure,pressure_1m,pressure_5m,stall,stall_1m,stall_5m"},
-    {"cgroups", "cgroups", NULL},
-    {"devices", "devices",
-     "device,ordinal,device_name,device_kind,device_uid,device_bus,space,used,free,capacity,percent,confirmed,disputed,"
-     "blocks,processes,driver.used,driver.reserved,driver.processes,unattributed"},
-    {"device_processes", "device_processes",
-     "device,device_uid,pid,driver_pid,program,user,use,driver,accounted,unattributed"},
-    {"accounts", "accounts", NULL},
-    {"buffers", "buffers", NULL},
-    {"sites", "sites", NULL},
-    {"leaks", "leaks", NULL},
-    {"exited", "exited", NULL},
-};
-
-/* The route's name is that of the table as pages call it. */
-void api_answer_named(struct http_call *call, void *context)
+void api_answer_view(struct http_call *call, void *context)
 {
-    struct query_spec spec = spec_of(call);
-    const char *route = http_route(call)->name;
-    for (size_t i = 0; i < sizeof(named) / sizeof(*named); i++) {
-        if (strcmp(route, named[i].route) != 0)
-            continue;
-        spec.table = named[i].table;
-        if (!spec.show && !spec.by)
-            spec.show = named[i].show;
-    }
-    answer(call, context, &spec);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer where = BUFFER_INIT(4 * QUERY_TEXT_MAX);
+    struct query_spec asked = spec_of(call), spec;
+    int r = query_view_spec(query_view_route(http_route(call)->name), &asked, &where, &spec);
+    if (r < 0)
+        api_failed(call, "the query failed", r);
+    else
+        answer(call, context, &spec);
 }
 
 /* ---- what tables there are ---- */
@@ -159,8 +139,13 @@ static void column_json(struct json *json, const struct query_column *column)
     json_object_begin(json);
     json_field_string(json, "name", column->name);
     json_field_string(json, "kind", query_kind_name(column->kind));
+    json_field_string(json, "unit", query_column_unit(column));
     json_field_string(json, "help", column->help);
     json_field_bool(json, "private", column->flags & QUERY_PRIVATE);
+    json_field_string(json, "cost",
+                      column->needs & QUERY_NEEDS_PROBES ? "probe"
+                      : column->flags & QUERY_DETAIL     ? "detail"
+                                                         : "none");
     json_object_end(json);
 }
 

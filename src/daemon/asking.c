@@ -6,30 +6,21 @@
 #include <string.h>
 
 #include "base/accountable.h"
-#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "daemon/asking_world.h"
 #include "daemon/daemon.h"
-#include "daemon/driver_facts.h"
 #include "daemon/exit_watch.h"
-#include "daemon/growing.h"
-#include "daemon/hosts.h"
-#include "daemon/native_exited.h"
 #include "daemon/server.h"
 #include "daemon/turns.h"
 #include "daemon/users.h"
-#include "ledger/leaks.h"
 #include "ledger/ledger.h"
 #include "query/exit_file.h"
 #include "query/query.h"
 
-enum { PARTS = 5 }; /* of a spec, apart from the limit */
-
-/* A question that is kept: its words, and what became of them. */
+/* A question that is kept, and what became of it. */
 struct kept {
     struct asked asked;
-    char *words[PARTS];
-    uint64_t limit;
     uint64_t used; /* number of the question that used it last; 0: a free place */
 };
 
@@ -50,61 +41,43 @@ static void kept_release(struct kept *kept)
 {
     query_result_free(kept->asked.result);
     query_free(kept->asked.query);
-    for (size_t i = 0; i < PARTS; i++)
-        free(kept->words[i]);
     *kept = (struct kept){0};
 }
 
-static void words_of(const struct query_spec *spec, const char *ret_words[PARTS])
+static bool same_words(const char *a, const char *b)
 {
-    const char *words[PARTS] = {spec->table, spec->by, spec->where, spec->show, spec->sort};
-    for (size_t i = 0; i < PARTS; i++)
-        ret_words[i] = words[i] ? words[i] : "";
+    return strcmp(a ? a : "", b) == 0;
 }
 
-static bool is_same(const struct kept *kept, const char *const words[PARTS], uint64_t limit)
+static bool is_same(const struct kept *kept, const struct query_spec *spec, const char *table)
 {
-    if (!kept->used || kept->limit != limit)
+    if (!kept->used)
         return false;
-    for (size_t i = 0; i < PARTS; i++)
-        if (strcmp(kept->words[i], words[i]) != 0)
-            return false;
-    return true;
-}
-
-static int kept_fill(struct kept *kept, const struct query_spec *spec,
-                     const char *const words[PARTS], struct query_error *error)
-{
-    int r = query_new(spec, &kept->asked.query, error);
-    for (size_t i = 0; i < PARTS && r >= 0; i++) {
-        kept->words[i] = strdup(words[i]);
-        r = kept->words[i] ? 0 : -ENOMEM;
-    }
-    kept->limit = spec->limit;
-    if (r < 0)
-        kept_release(kept);
-    return r;
+    const struct query_spec *own = query_spec_of(kept->asked.query);
+    return strcmp(own->table, table) == 0 && own->limit == spec->limit &&
+           own->others == spec->others && own->lenient == spec->lenient &&
+           same_words(spec->by, own->by) && same_words(spec->where, own->where) &&
+           same_words(spec->show, own->show) && same_words(spec->sort, own->sort);
 }
 
 int asking_prepare(struct asking *asking, const struct query_spec *asked, struct asked **ret_asked,
                    struct query_error *ret_error)
 {
     struct query_spec spec = *asked;
-    const char *words[PARTS];
+    const char *table = spec.table && *spec.table ? spec.table : query_tables()[0]->name;
     if (!spec.limit || spec.limit > ASKING_ROWS_MAX)
         spec.limit = ASKING_ROWS_MAX;
-    words_of(&spec, words);
     struct kept *kept = NULL, *oldest = &asking->kept[0];
     for (size_t i = 0; i < ASKING_KEPT && !kept; i++) {
         struct kept *k = &asking->kept[i];
-        if (is_same(k, words, spec.limit))
+        if (is_same(k, &spec, table))
             kept = k;
         if (k->used < oldest->used)
             oldest = k;
     }
     if (!kept) { /* one that makes no sense pushes nobody out */
         struct kept fresh = {0};
-        int r = kept_fill(&fresh, &spec, words, ret_error);
+        int r = query_new(&spec, &fresh.asked.query, ret_error);
         if (r < 0)
             return r;
         kept_release(oldest);
@@ -132,43 +105,13 @@ void asking_done(struct asked *asked)
 
 /* ---- whose turn it is ---- */
 
-/* Blocks and sites are read from the books' files, and whoever likes can make ten thousand processes, or let them
- * end: the loop has other things to do for most of the time. */
-static bool is_costly(const char *table)
+uint64_t asking_wait(struct asking *asking, const struct query_table *table, struct turn *turn,
+                     uint64_t who)
 {
-    static const char *const costly[] = {"buffers", "sites", "leaks", "host", "exited", "cgroups"};
-    for (size_t i = 0; i < sizeof(costly) / sizeof(*costly); i++)
-        if (strcmp(table, costly[i]) == 0)
-            return true;
-    return false;
-}
-
-static bool is_of_host(const char *table)
-{
-    return strcmp(table, "host") == 0 || strcmp(table, "system") == 0;
-}
-
-static bool is_of_cgroups(const char *table)
-{
-    return strcmp(table, "cgroups") == 0;
-}
-
-static bool is_of_driver(const char *table)
-{
-    return strcmp(table, "devices") == 0 || strcmp(table, "device_processes") == 0;
-}
-
-uint64_t asking_wait(struct asking *asking, const char *table, struct turn *turn, uint64_t who)
-{
-    struct hosts *hosts = asking->daemon->hosts;
     /* A refresh of many processes takes long: the loop neither does it nor waits for it. */
-    if (is_of_host(table) && hosts && !hosts_ready(hosts))
+    if (table && !asking_world_ready(asking->daemon, table->needs))
         return ASKING_HOST_WAIT_MS * NS_PER_MS;
-    if (is_of_cgroups(table) && hosts && !hosts_cgroups_ready(hosts))
-        return ASKING_HOST_WAIT_MS * NS_PER_MS;
-    if (is_of_driver(table) && !driver_facts_ready(asking->daemon->driver))
-        return ASKING_HOST_WAIT_MS * NS_PER_MS;
-    if (!is_costly(table))
+    if (!table || !table->costly)
         return 0;
     return turns_wait(&asking->turns, turn, accountable_uid((uint32_t)who), clock_monotonic_ns());
 }
@@ -225,95 +168,45 @@ static void figures_refresh(struct asking *asking)
     asking->refresh_cost_ns = server->refresh_cost_ns < more ? server->refresh_cost_ns : more;
 }
 
-static bool is_visible(const struct ledger_process *process, void *context)
-{
-    const struct asking_viewer *viewer = context;
-    return query_may_see(viewer->sees_all, viewer->uid, process->uid);
-}
-
-/* Who only reads memory waits for nobody: where the loop was interrupted meanwhile, he is not to blame. */
-static void costs(struct asking *asking, const char *table, uint64_t begin, uint64_t begin_own)
+/* Whoever only reads memory waits for nothing: an interruption of the loop is not counted. */
+static void costs(struct asking *asking, unsigned needs, uint64_t begin, uint64_t begin_own)
 {
     uint64_t now = clock_monotonic_ns(), cost = now - begin;
-    if (is_of_host(table) && cost >= ASKING_SHORT_NS)
+    if (needs & QUERY_NEEDS_HOST && cost >= ASKING_SHORT_NS)
         cost = clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin_own;
     turns_done(&asking->turns, cost, now);
 }
 
 int asking_run(struct asking *asking, struct asked *asked, const struct asking_viewer *viewer)
 {
-    struct daemon *daemon = asking->daemon;
-    struct query_exited_list exited = {0};
-    MEMOIR_CLEANUP(leaks_release)
-    struct leaks leaks = {0};
-    const char *table = query_table_of(asked->query)->name;
+    const struct query_table *table = query_table_of(asked->query);
+    unsigned needs = query_needs(asked->query);
     uint64_t begin = clock_monotonic_ns();
-    uint64_t begin_own = is_of_host(table) ? clock_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
-    int r = 0;
+    uint64_t begin_own = needs & QUERY_NEEDS_HOST ? clock_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
+    struct asking_world world;
     users_refresh(asking->users);
-    if (strcmp(table, "exited") == 0)
-        r = native_exited_read(daemon->retired, exit_watch_file(daemon->exits), asking->users,
-                               &exited);
-    if (strcmp(table, "processes") == 0)
+    if (needs & QUERY_NEEDS_FACTS)
         facts_refresh(asking);
-    if (is_of_driver(table) || query_has_flags(asked->query, QUERY_DRIVER))
-        driver_facts_want(daemon->driver);
+    figures_refresh(asking);
+    int r = asking_world_open(asking->daemon, asked->query, viewer, asking->users, &world);
+    world.world.user_name = user_name;
+    world.world.context = asking;
     if (r >= 0)
-        figures_refresh(asking);
-    if (r >= 0 && strcmp(table, "leaks") == 0)
-        r = growing_leaks(daemon->growing,
-                          &(struct leaks_options){
-                              .all = query_asks_unusual(asked->query),
-                              .deadline_ns = begin + ASKING_MS * NS_PER_MS,
-                              .wanted = is_visible, /* nobody's time goes into others' books */
-                              .context = (void *)viewer,
-                          },
-                          &leaks);
-    const struct host *host = NULL;
-    if (r >= 0 && is_of_host(table) && daemon->hosts) {
-        host = viewer->hasty ? hosts_peek(daemon->hosts) : hosts_lock(daemon->hosts);
-        if (!host && viewer->hasty)
-            r = -EAGAIN;
-    }
-    if (r >= 0 && is_of_host(table) && !host)
-        r = -ENODEV;
-    const struct cgroups *cgroups =
-        r >= 0 && is_of_cgroups(table) && daemon->hosts ? hosts_cgroups_lock(daemon->hosts) : NULL;
-    if (r >= 0) {
-        r = query_run(asked->query,
-                      &(struct query_world){
-                          .ledger = daemon->ledger,
-                          .exited = exited.rows,
-                          .n_exited = exited.n,
-                          .leaks = &leaks,
-                          .host = host,
-                          .cgroups = cgroups,
-                          .sees_all = viewer->sees_all,
-                          .viewer_uid = viewer->uid,
-                          .user_name = user_name,
-                          .context = asking,
-                          .time_max_ns = ASKING_MS * NS_PER_MS,
-                      },
-                      asked->result);
-        if (r == -ETIME)
-            r = 0; /* the answer says that it is not complete */
-    }
-    query_exited_release(&exited);
-    if (host)
-        hosts_unlock(daemon->hosts);
-    if (cgroups)
-        hosts_cgroups_unlock(daemon->hosts);
+        r = query_run(asked->query, &world.world, asked->result);
+    if (r == -ETIME)
+        r = 0; /* the answer says that it is not complete */
+    asking_world_release(&world);
     if (r >= 0)
         r = query_result_finish(asked->result);
-    if (is_costly(table))
-        costs(asking, table, begin, begin_own);
+    if (table->costly)
+        costs(asking, needs, begin, begin_own);
     return r;
 }
 
 void asking_exits_json(const struct asking *asking, const struct asked *asked, struct json *json)
 {
     static const char *const states[] = {"off", "on", "failed"};
-    if (strcmp(query_table_of(asked->query)->name, "exited") != 0)
+    if (!(query_needs(asked->query) & QUERY_NEEDS_EXITS))
         return;
     const struct exit_file *file = exit_watch_file(asking->daemon->exits);
     const struct exit_file_header *h = file ? &file->header : NULL;

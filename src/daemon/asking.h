@@ -16,6 +16,7 @@ struct query;
 struct query_error;
 struct query_result;
 struct query_spec;
+struct query_table;
 struct turn;
 struct users;
 
@@ -61,8 +62,9 @@ int asking_prepare(struct asking *asking, const struct query_spec *spec, struct 
                    struct query_error *ret_error);
 
 /* How long a question to this table has to wait for its turn; 0: not at all. `who`: any number that all questions
- * of one user share. `turn` is zero at first, and belongs to who waits. */
-uint64_t asking_wait(struct asking *asking, const char *table, struct turn *turn, uint64_t who);
+ * of one user share. `turn` is zero at first, and belongs to who waits. `table` may be NULL: one that does not exist. */
+uint64_t asking_wait(struct asking *asking, const struct query_table *table, struct turn *turn,
+                     uint64_t who);
 
 /* He does not wait any more; fine for one who does not. */
 void asking_leave(struct asking *asking, struct turn *turn);

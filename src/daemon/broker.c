@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/accountable.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -71,14 +72,14 @@ static int setters_drop(void)
 /* ---- the broker ---- */
 
 struct child {
-    pid_t pid;    /* 0: none */
-    uint32_t uid; /* WORKERS: a symbol worker */
+    pid_t pid;      /* 0: none */
+    uint32_t payer; /* WORKERS: a symbol worker */
 };
 
 static struct child children[BROKER_ALL_MAX];
 
 /* A free place, or NULL when this user has too many already. */
-static struct child *place_find(uint32_t uid)
+static struct child *place_find(uint32_t payer)
 {
     struct child *place = NULL;
     int of_user = 0, of_users = 0;
@@ -86,10 +87,10 @@ static struct child *place_find(uint32_t uid)
         if (children[i].pid == 0)
             place = &children[i];
         else
-            of_user += children[i].uid == uid;
-        of_users += children[i].pid != 0 && children[i].uid != WORKERS;
+            of_user += children[i].payer == payer;
+        of_users += children[i].pid != 0 && children[i].payer != WORKERS;
     }
-    if (uid == WORKERS)
+    if (payer == WORKERS)
         return of_user < BROKER_WORKERS_MAX ? place : NULL;
     return of_user < BROKER_USER_MAX && of_users < BROKER_ALL_MAX - BROKER_WORKERS_MAX ? place
                                                                                        : NULL;
@@ -123,16 +124,17 @@ static _Noreturn void child_begin(const struct broker_request *request, int sock
 static void request_serve(const struct broker_request *request, int socket)
 {
     bool worker = request->kind == BROKER_WORKER;
-    bool valid = worker || (request->kind == BROKER_ACT && request->uid != 0 &&
-                            request->uid != UINT32_MAX && request->pid >= 0);
-    struct child *place = valid ? place_find(worker ? WORKERS : request->uid) : NULL;
+    bool valid =
+        worker || (request->kind == BROKER_ACT && request->uid != 0 && request->uid != UINT32_MAX &&
+                   request->payer != WORKERS && request->pid >= 0);
+    struct child *place = valid ? place_find(worker ? WORKERS : request->payer) : NULL;
     if (!place)
         return;
     pid_t pid = fork();
     if (pid == 0)
         child_begin(request, socket);
     if (pid > 0)
-        *place = (struct child){pid, worker ? WORKERS : request->uid};
+        *place = (struct child){pid, worker ? WORKERS : request->payer};
 }
 
 /* Until memoird closes its end. */
@@ -181,8 +183,9 @@ static _Noreturn void broker_begin(int socket, pid_t parent)
 
 /* ---- memoird's side ---- */
 
+/* A user answers for its subordinate uids, too: otherwise each of them could keep the lock for a while. */
 struct blamed {
-    uint32_t uid;
+    uint32_t payer;
     uint64_t until_ns; /* 0: unused */
 };
 
@@ -276,9 +279,10 @@ void broker_rest(struct broker *broker)
 
 static bool is_blamed(const struct broker *broker, uint32_t uid)
 {
+    uint32_t payer = accountable_uid(uid);
     uint64_t now_ns = clock_monotonic_ns();
     for (size_t i = 0; i < BROKER_BLAMED_MAX; i++)
-        if (broker->blamed[i].until_ns > now_ns && broker->blamed[i].uid == uid)
+        if (broker->blamed[i].until_ns > now_ns && broker->blamed[i].payer == payer)
             return true;
     return false;
 }
@@ -286,7 +290,7 @@ static bool is_blamed(const struct broker *broker, uint32_t uid)
 static void blame(struct broker *broker, uint32_t uid)
 {
     broker->blamed[broker->next_blamed++ % BROKER_BLAMED_MAX] =
-        (struct blamed){uid, clock_monotonic_ns() + BROKER_BLAME_S * NS_PER_S};
+        (struct blamed){accountable_uid(uid), clock_monotonic_ns() + BROKER_BLAME_S * NS_PER_S};
     log_warn(
         "a file or the memory of uid %u does not answer: nothing is read for this user for %d s",
         uid, BROKER_BLAME_S);
@@ -301,7 +305,8 @@ static int child_ask(struct broker *broker, const struct broker_request *request
 
 static int act_start(struct broker *broker, uint32_t uid, pid_t pid)
 {
-    struct broker_request request = {.kind = BROKER_ACT, .uid = uid, .pid = pid};
+    struct broker_request request = {
+        .kind = BROKER_ACT, .uid = uid, .payer = accountable_uid(uid), .pid = pid};
     int pair[2];
     if (broker->act >= 0 && broker->act_uid == uid && broker->act_pid == pid)
         return 0;

@@ -18,7 +18,8 @@
 #include "site/symbols.h"
 
 enum {
-    BROKER_USER_MAX = 4, /* children of one user at a time; hung ones count until they are gone */
+    BROKER_USER_MAX =
+        4, /* children of one user (base/accountable.h) at a time; hung ones count until they are gone */
     BROKER_WORKERS_MAX = 8, /* symbol workers at a time, for which there is always a place, */
     BROKER_ALL_MAX = 64,    /* and all children */
     BROKER_OPEN_MS = 5000,  /* for one open, on a busy machine, too, */

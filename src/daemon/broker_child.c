@@ -20,6 +20,7 @@
 #include "daemon/broker.h"
 #include "daemon/broker_internal.h"
 #include "daemon/steady_file.h"
+#include "ledger/proc.h"
 
 enum {
     GROUPS_MAX = 1024, /* further groups of a user give it nothing */
@@ -40,17 +41,9 @@ struct groups {
  * By now the PID may be another user's. */
 static gid_t process_gid(pid_t pid, uint32_t uid)
 {
-    char path[64], line[256];
-    unsigned gid = NO_GROUP, uids[3] = {0};
-    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-    MEMOIR_CLEANUP(fclosep)
-    FILE *status = pid > 0 ? fopen(path, "re") : NULL;
-    while (status && fgets(line, sizeof(line), status)) {
-        (void)sscanf(line, "Uid: %u %u %u", &uids[0], &uids[1], &uids[2]);
-        if (sscanf(line, "Gid: %u", &gid) == 1)
-            break;
-    }
-    return uids[0] == uid && uids[1] == uid && uids[2] == uid ? gid : NO_GROUP;
+    struct proc_ids ids;
+    return pid > 0 && proc_ids_read(pid, &ids) == 0 && proc_ids_are(&ids, uid) ? ids.real_gid
+                                                                               : NO_GROUP;
 }
 
 /* As at login: by the databases of users and groups. A database that does not answer is an error, not a user without

@@ -13,9 +13,10 @@ enum broker_kind {
 
 /* memoird to broker, one packet each, with one descriptor. No answer: the child answers at its socket. */
 struct broker_request {
-    uint32_t kind; /* enum broker_kind */
-    uint32_t uid;  /* of BROKER_ACT: never 0 */
-    int32_t pid;   /* of BROKER_ACT: a process of that user, or 0 */
+    uint32_t kind;  /* enum broker_kind */
+    uint32_t uid;   /* of BROKER_ACT: never 0 */
+    uint32_t payer; /* of BROKER_ACT: the user whose limit counts (base/accountable.h) */
+    int32_t pid;    /* of BROKER_ACT: a process of that user, or 0 */
     struct symbol_worker_setup worker;
 };
 

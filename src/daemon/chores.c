@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/worker.h"
+#include "base/worker.h"
 
 struct chore {
     chore_fn *run, *drop;

@@ -98,7 +98,7 @@ static const struct config_key keys[] = {
     {"trace-library", CONFIG_PATH, AT(trace_library), "FILE", "",
      "Attach probes to this driver library, too. Those of the system and those that processes map are found."},
     {"trace-socket", CONFIG_PATH, AT(trace_socket), "PATH", "",
-     "Where memoir-observe answers. Without it, /run/memoir/observe.sock."},
+     "Where memoir-observe answers. Without it, /run/memoird/observe.sock."},
     {"probe-share", CONFIG_COUNT, AT(probe_share), "N", "5",
      "The part of one processor, in thousandths, that may go into costly fields of the process table "
      "(PSS, command lines, environments). The largest and those that changed come first; 0 leaves them "
@@ -218,9 +218,33 @@ static const struct config_key keys[] = {
      "Forget a process of another machine when it stays away for so long after its connection "
      "closed.",
      .reload = true, .min = 10 * NS_PER_MS, .max = 24 * 3600 * NS_PER_S},
+    {"cluster", CONFIG_TEXT, AT(cluster), "URL[,URL...]", "",
+     "Join the cluster at these NATS servers, such as nats://host:4222; none: do not. Without it, the "
+     "cluster that memoir cluster init or join chose, if there is one."},
+    {"cluster-name", CONFIG_TEXT, AT(cluster_name), "NAME", "",
+     "Name of this node in the cluster and in the column node. Without it, the host name."},
+    {"cluster-user", CONFIG_TEXT, AT(cluster_user), "USER", "",
+     "Log in to the NATS server as this user."},
+    {"cluster-password-file", CONFIG_PATH, AT(cluster_password_file), "FILE", "",
+     "The first line of FILE is that user's password. Only memoird's user may be able to read it."},
+    {"cluster-nkey", CONFIG_PATH, AT(cluster_nkey), "FILE", "",
+     "Log in with an NKey: FILE has the public key (U...) and the seed (SU...), each on a line."},
+    {"cluster-creds", CONFIG_PATH, AT(cluster_creds), "FILE", "",
+     "Log in with a credentials file (a JWT and its seed), as NATS's own tools make it."},
+    {"cluster-tls-ca", CONFIG_PATH, AT(cluster_tls_ca), "FILE", "",
+     "Connect by TLS only, to a server whose certificate these authorities (PEM) vouch for."},
+    {"cluster-tls-cert", CONFIG_PATH, AT(cluster_tls_cert), "FILE", "",
+     "Show this certificate (PEM) to the server."},
+    {"cluster-tls-key", CONFIG_PATH, AT(cluster_tls_key), "FILE", "",
+     "The private key of cluster-tls-cert (PEM)."},
+    {"cluster-trust", CONFIG_TEXT, AT(cluster_trust), "NODE[:USER=LOCAL...] ...", "",
+     "Nodes that vouch for their users: a user of NODE sees here what the local user of the same name sees, and may "
+     "switch tracking of that user's processes. NODE:ann=bob maps ann of NODE to the local user bob and trusts it for "
+     "no other user. root is never matched by name: NODE:root=root says so explicitly. Without it, other nodes "
+     "get totals only."},
 };
 enum { N_KEYS = sizeof(keys) / sizeof(*keys) };
-static_assert(N_KEYS <= 64, "config_differ() has a bit for each");
+static_assert(N_KEYS <= 8 * sizeof(config_bits), "config_differ() has a bit for each");
 
 const struct config_key *config_keys(size_t *ret_n)
 {
@@ -624,20 +648,20 @@ static size_t value_size(const struct config_key *key)
     }
 }
 
-uint64_t config_differ(const struct config *a, const struct config *b)
+config_bits config_differ(const struct config *a, const struct config *b)
 {
-    uint64_t bits = 0;
+    config_bits bits = 0;
     for (size_t i = 0; i < N_KEYS; i++) {
         const void *x = value_at(a, &keys[i]), *y = value_at(b, &keys[i]);
         bool same = is_string(&keys[i]) ? strcmp(*(char *const *)x, *(char *const *)y) == 0
                                         : memcmp(x, y, value_size(&keys[i])) == 0;
         if (!same && keys[i].type != CONFIG_NOT_BOOL)
-            bits |= UINT64_C(1) << i;
+            bits |= (config_bits)1 << i;
     }
     return bits;
 }
 
-void config_swap(struct config *config, struct config *from, uint64_t which)
+void config_swap(struct config *config, struct config *from, config_bits which)
 {
     for (size_t i = 0; i < N_KEYS; i++) {
         if (!(which >> i & 1))

@@ -69,7 +69,13 @@ struct config {
     uint64_t buffers_per_client_max;
     uint64_t stall_ns;
     uint64_t remote_expire_ns;
+    char *cluster, *cluster_name, *cluster_user, *cluster_password_file, *cluster_nkey,
+        *cluster_creds;
+    char *cluster_tls_ca, *cluster_tls_cert, *cluster_tls_key, *cluster_trust;
 };
+
+/* A bit for each key, by its number in config_keys(). */
+__extension__ typedef unsigned __int128 config_bits;
 
 enum config_type {
     CONFIG_BOOL,     /* yes, no; as a flag its name alone is yes */
@@ -120,11 +126,11 @@ int config_load(int argc, char *const argv[], struct config *ret_config,
 
 void config_release(struct config *config);
 
-/* Keys that differ between two configs, as bits by number in config_keys(). */
-uint64_t config_differ(const struct config *a, const struct config *b);
+/* Keys that differ between two configs. */
+config_bits config_differ(const struct config *a, const struct config *b);
 
 /* Take the values of the keys in `keys` over from `from`, which gets the old ones. */
-void config_swap(struct config *config, struct config *from, uint64_t keys);
+void config_swap(struct config *config, struct config *from, config_bits keys);
 
 /* Pages made from the table. */
 void config_print_help(struct buffer *out);

@@ -24,6 +24,7 @@
 #include "daemon/asking.h"
 #include "daemon/behalf.h"
 #include "daemon/broker.h"
+#include "daemon/clustering.h"
 #include "daemon/commands.h"
 #include "daemon/config_words.h"
 #include "daemon/driver_facts.h"
@@ -321,6 +322,14 @@ static void start_tracing(struct daemon *daemon)
         log_error("cannot trace CUDA programs: %s", strerror(-r));
 }
 
+/* The same for other nodes. */
+static void start_clustering(struct daemon *daemon)
+{
+    int r = clustering_new(daemon, &daemon->clustering);
+    if (r < 0)
+        log_error("cannot join a cluster: %s", strerror(-r));
+}
+
 /* The same for the watch over call sites. */
 static void start_growing(struct daemon *daemon)
 {
@@ -340,7 +349,7 @@ static void names_append(char *text, size_t size, const char *name)
 /* Take over what may change while we run, and say what may not. */
 static void reload_apply(struct daemon *daemon, struct config *fresh)
 {
-    uint64_t differ = config_differ(&daemon->config, fresh), take = 0;
+    config_bits differ = config_differ(&daemon->config, fresh), take = 0;
     char taken[256] = "", restart[256] = "";
     size_t n;
     const struct config_key *keys = config_keys(&n);
@@ -348,7 +357,7 @@ static void reload_apply(struct daemon *daemon, struct config *fresh)
         if (!(differ >> i & 1))
             continue;
         if (keys[i].reload)
-            take |= UINT64_C(1) << i;
+            take |= (config_bits)1 << i;
         names_append(keys[i].reload ? taken : restart, sizeof(taken), keys[i].name);
     }
     config_swap(&daemon->config, fresh, take);
@@ -517,6 +526,7 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
     start_hosts(daemon);
     start_history(daemon);
     start_growing(daemon);
+    start_clustering(daemon);
     r = traces_new(daemon, &daemon->traces);
     if (r >= 0)
         r = api_new(daemon, &daemon->api);
@@ -552,6 +562,7 @@ void daemon_stop(struct daemon *daemon)
         log_info("memoird exiting; %zu books left in place, %" PRIu64 " processes retired",
                  ledger_books(daemon->ledger).n, retired_total(daemon->retired));
     }
+    clustering_stop(daemon->clustering); /* gives back the calls that wait for other nodes */
     web_free(daemon->web);
     api_free(daemon->api);
     daemon->web = NULL;
@@ -561,6 +572,8 @@ void daemon_stop(struct daemon *daemon)
     daemon->native = NULL;
     traces_free(daemon->traces);
     daemon->traces = NULL;
+    clustering_free(daemon->clustering);
+    daemon->clustering = NULL;
     asking_free(daemon->asking);
     exit_watch_free(daemon->exits); /* reads what is left, which it joins with the tables */
     daemon->exits = NULL;

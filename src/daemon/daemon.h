@@ -11,6 +11,7 @@ struct api;
 struct asking;
 struct behalf_table;
 struct broker;
+struct clustering;
 struct commands;
 struct driver_facts;
 struct events;
@@ -63,6 +64,7 @@ struct daemon {
     struct driver_facts *driver;    /* what NVML says; NULL: it is not asked */
     struct tracing *tracing;        /* the observer */
     struct traces *traces;          /* what it knows of processes */
+    struct clustering *clustering;  /* other nodes; NULL: it cannot be had */
     struct allowance *retire_share; /* of lines and records, by user */
     struct api *api;                /* what is behind it */
     struct web *web;                /* HTTP; NULL: nobody asked for it, or it cannot be had */

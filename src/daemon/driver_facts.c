@@ -8,9 +8,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/worker.h"
 #include "daemon/daemon.h"
 #include "daemon/loop.h"
-#include "daemon/worker.h"
 #include "ledger/driver.h"
 #include "ledger/ledger.h"
 #include "nvml/facts.h"

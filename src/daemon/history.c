@@ -9,14 +9,13 @@
 #include <string.h>
 
 #include "base/atomic.h"
-#include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/fs.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/worker.h"
+#include "book/identity.h"
 #include "daemon/history_host.h"
-#include "daemon/worker.h"
 #include "history/recorder.h"
 #include "history/steady.h"
 
@@ -233,10 +232,9 @@ static void run(void *context)
 /* What tells this boot from others. */
 static uint64_t boot_key(void)
 {
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer text = BUFFER_INIT(256);
-    (void)fs_read_file("/proc/sys/kernel/random/boot_id", &text);
-    return hash_bytes(buffer_string(&text), text.len, 0);
+    uint8_t id[16];
+    book_boot_id(id);
+    return hash_bytes(id, sizeof(id), 0);
 }
 
 static void release(struct history *h)

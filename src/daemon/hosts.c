@@ -10,10 +10,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/worker.h"
 #include "bpf/tasks.h"
 #include "daemon/cgroup_table.h"
 #include "daemon/commands.h"
-#include "daemon/worker.h"
 #include "ledger/host.h"
 #include "ledger/host_probe.h"
 
@@ -327,6 +327,14 @@ const struct host *hosts_peek(struct hosts *hosts)
 
 void hosts_unlock(struct hosts *hosts)
 {
+    worker_unlock(&hosts->worker);
+}
+
+void hosts_watch(struct hosts *hosts, pid_t pid)
+{
+    if (!worker_try_lock(&hosts->worker))
+        return;
+    host_watch(hosts->host, pid);
     worker_unlock(&hosts->worker);
 }
 

@@ -314,6 +314,7 @@ static bool on_line(struct native_client *client, const char *line, size_t len)
         [NATIVE_UNSUBSCRIBE] = native_unsubscribe,
         [NATIVE_PING] = native_pong,
         [NATIVE_LOGIN] = native_login,
+        [NATIVE_CLUSTER] = native_cluster_status,
     };
     struct native *native = client->native;
     struct native_error error;
@@ -329,6 +330,9 @@ static bool on_line(struct native_client *client, const char *line, size_t len)
                 (native->parser.request.kind == NATIVE_TRACE && !client->trace)) &&
                conn_answer_waits(client->conn)) {
         return false;
+    } else if (native->parser.request.kind == NATIVE_QUERY &&
+               (native->parser.request.query.cluster || native->parser.request.query.node[0])) {
+        return native_cluster_query(client);
     } else if (native->parser.request.kind == NATIVE_QUERY &&
                (wait_ns = native_query_wait(client)) > 0) {
         conn_hold(client->conn, wait_ns);
@@ -438,6 +442,7 @@ static void on_close(struct conn *conn, enum conn_end end)
     asking_leave(client->native->daemon->asking, &client->turn);
     native_subscriber_forget(client);
     native_trace_drop(client);
+    native_cluster_drop(client);
     native_book_drop(client);
     free(client->identity);
     free(client);

@@ -50,8 +50,9 @@ struct native_client {
     uint64_t seq;                     /* last one applied */
     struct native_identity *identity; /* of a remote client */
 
-    struct turn turn;           /* at reading blocks and sites */
-    struct native_trace *trace; /* the request at hand that asks the observer, or NULL */
+    struct turn turn;               /* at reading blocks and sites */
+    struct native_trace *trace;     /* the request at hand that asks the observer, or NULL */
+    struct native_cluster *cluster; /* the same that asks other nodes */
 
     /* What it subscribed to. */
     struct native_client *next, *previous; /* of those that did */
@@ -104,6 +105,15 @@ void native_login(struct native_client *client);
 /* ---- native_query.c ---- */
 void native_query(struct native_client *client);
 
+/* The answer is too large for the client: it was told so. */
+struct query_error;
+bool native_answer_fits(struct native_client *client);
+
+/* A partial result as one JSON value. */
+struct query_result;
+void native_partial_json(const struct query_result *result, size_t size_max, struct json *json);
+void native_refuse_query(struct native_client *client, const struct query_error *wrong);
+
 /* How long the query at hand has to wait for its turn; 0: not at all. */
 uint64_t native_query_wait(struct native_client *client);
 
@@ -112,6 +122,13 @@ uint64_t native_query_wait(struct native_client *client);
 /* False: the answer is not ready yet, and the line has to be handed over again. */
 bool native_trace(struct native_client *client);
 void native_trace_drop(struct native_client *client); /* fine where there is none */
+
+/* ---- native_cluster.c ---- */
+
+/* A query of other nodes. False: the answer is not ready yet, and the line has to be handed over again. */
+bool native_cluster_query(struct native_client *client);
+void native_cluster_drop(struct native_client *client); /* fine where there is none */
+void native_cluster_status(struct native_client *client);
 
 /* ---- native_subscribe.c ---- */
 void native_subscribe(struct native_client *client);

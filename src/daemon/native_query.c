@@ -1,6 +1,9 @@
 /* Queries of native clients: asking.h does them; here is how they come in and go out. */
 #include <string.h>
 
+#include "base/base64.h"
+#include "base/buffer.h"
+#include "base/cleanup.h"
 #include "base/hash.h"
 #include "daemon/asking.h"
 #include "daemon/daemon.h"
@@ -14,11 +17,12 @@ uint64_t native_query_wait(struct native_client *client)
     uint64_t who = client->viewer_uid;
     if (client->identity)
         who = hash_string(client->identity->token, who);
-    return asking_wait(native->daemon->asking, native->parser.request.query.table, &client->turn,
-                       who);
+    const char *name = native->parser.request.query.table;
+    const struct query_table *table = query_table_find(*name ? name : query_tables()[0]->name);
+    return asking_wait(native->daemon->asking, table, &client->turn, who);
 }
 
-static void refuse_query(struct native_client *client, const struct query_error *wrong)
+void native_refuse_query(struct native_client *client, const struct query_error *wrong)
 {
     struct native_error error;
     native_error_set(&error, "bad-query", "%s", wrong->text);
@@ -31,7 +35,7 @@ static void refuse_query(struct native_client *client, const struct query_error 
 }
 
 /* An answer that the client could not be given whole is none. */
-static bool answer_fits(struct native_client *client)
+bool native_answer_fits(struct native_client *client)
 {
     struct native *native = client->native;
     struct native_error error;
@@ -63,6 +67,22 @@ static int ask(struct native_client *client, struct asked **ret_asked, struct qu
         &(struct asking_viewer){.sees_all = client->sees_all, .uid = client->viewer_uid});
 }
 
+/* Bytes in a text: other machines' answers are merged, not read by people. */
+void native_partial_json(const struct query_result *result, size_t size_max, struct json *json)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer bytes = BUFFER_INIT(size_max);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer text = BUFFER_INIT(size_max);
+    int r = query_partial_write(result, &bytes);
+    if (r == 0)
+        r = base64_append(&text, bytes.data, bytes.len);
+    if (r == 0)
+        json_string_n(json, text.data, text.len);
+    else
+        json->out->error = r; /* the client is told that it does not fit */
+}
+
 void native_query(struct native_client *client)
 {
     struct native *native = client->native;
@@ -71,7 +91,7 @@ void native_query(struct native_client *client)
     struct json json;
     int r = ask(client, &asked, &wrong);
     if (r < 0 && !asked && wrong.text[0]) {
-        refuse_query(client, &wrong);
+        native_refuse_query(client, &wrong);
         return;
     }
     if (r < 0) {
@@ -83,7 +103,7 @@ void native_query(struct native_client *client)
     native_answer_begin(native, &json);
     if (native->parser.request.query.partial) {
         json_key(&json, "partial");
-        query_partial_json(asked->result, &json);
+        native_partial_json(asked->result, native->daemon->server->limits.queue_max, &json);
     } else {
         json_key(&json, "result");
         json_object_begin(&json);
@@ -93,6 +113,6 @@ void native_query(struct native_client *client)
     asking_exits_json(native->daemon->asking, asked, &json);
     asking_done(asked);
     native->daemon->server->figures.queries++;
-    if (answer_fits(client))
+    if (native_answer_fits(client))
         native_answer_end(client, &json);
 }

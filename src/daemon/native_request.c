@@ -148,6 +148,16 @@ static bool take_list(struct parse *p, char *to, size_t size)
     return !p->r.error;
 }
 
+static bool take_scope(struct parse *p)
+{
+    struct json_text text;
+    if (!json_read_string(&p->r, &text))
+        return false;
+    p->request->query.cluster = json_text_is(&text, "cluster");
+    return p->request->query.cluster || json_text_is(&text, "node") ||
+           parse_fail(p, "expected node or cluster");
+}
+
 static bool take_query(struct parse *p)
 {
     struct native_query *query = &p->request->query;
@@ -155,9 +165,15 @@ static bool take_query(struct parse *p)
         const char *name;
         char *to;
         bool list;
+        size_t size; /* 0: NATIVE_QUERY_PART_MAX and a NUL */
     } members[] = {
-        {"by", query->by, true},        {"show", query->show, true},    {"sort", query->sort, true},
-        {"where", query->where, false}, {"table", query->table, false},
+        {"by", query->by, true},
+        {"show", query->show, true},
+        {"sort", query->sort, true},
+        {"where", query->where, false},
+        {"table", query->table, false, sizeof(query->table)},
+        {"node", query->node, false, sizeof(query->node)},
+        {"token", query->token, false, sizeof(query->token)},
     };
     enum { N = sizeof(members) / sizeof(*members) };
     struct json_text key;
@@ -167,22 +183,26 @@ static bool take_query(struct parse *p)
         size_t i = 0;
         while (i < N && !json_text_is(&key, members[i].name))
             i++;
-        if (i < N &&
-            (members[i].list ? take_list(p, members[i].to, NATIVE_QUERY_PART_MAX + 1)
-                             : take_text(p, members[i].to,
-                                         members[i].to == query->table ? sizeof(query->table)
-                                                                       : NATIVE_QUERY_PART_MAX + 1,
-                                         false)))
+        size_t size = i < N && members[i].size ? members[i].size : NATIVE_QUERY_PART_MAX + 1;
+        if (i < N && (members[i].list ? take_list(p, members[i].to, size)
+                                      : take_text(p, members[i].to, size, false)))
             continue;
         if (i < N)
             return false;
+        if (json_text_is(&key, "scope")) {
+            if (!take_scope(p))
+                return false;
+            continue;
+        }
         if (json_text_is(&key, "partial")) {
             if (!json_read_bool(&p->r, &query->partial))
                 return false;
             continue;
         }
         if (!json_text_is(&key, "limit"))
-            return parse_fail(p, "a query has table, by, where, show, sort, limit and partial");
+            return parse_fail(
+                p,
+                "a query has table, by, where, show, sort, limit, partial, scope, node and token");
         if (!json_read_u64(&p->r, &query->limit))
             return false;
     }
@@ -291,6 +311,13 @@ static bool take_trace(struct parse *p)
            (json_text_is(&text, "list") || parse_fail(p, "expected a pid or \"list\""));
 }
 
+static bool take_cluster(struct parse *p)
+{
+    struct json_text text;
+    return json_read_string(&p->r, &text) &&
+           (json_text_is(&text, "status") || parse_fail(p, "expected status"));
+}
+
 static bool take_version(struct parse *p)
 {
     return json_read_u64(&p->r, &p->request->hello.version);
@@ -381,12 +408,13 @@ static const struct {
     {"unsubscribe", take_true, NATIVE_UNSUBSCRIBE, 0},
     {"login", take_login, NATIVE_LOGIN, 0},
     {"trace", take_trace, NATIVE_TRACE, 0},
+    {"cluster", take_cluster, NATIVE_CLUSTER, 0},
 };
 enum { N_KEYS = sizeof(keys) / sizeof(*keys) };
 
 static const char request_names[] =
     "hello, device, alloc, free, realloc, transfer, report, query, subscribe, "
-    "unsubscribe, login, trace or ping";
+    "unsubscribe, login, trace, cluster or ping";
 
 static int refuse_key(const struct json_text *key, const char *what, struct native_error *ret_error)
 {
@@ -453,7 +481,8 @@ static void request_clear(struct native_request *request)
     struct native_query *q = &request->query;
     q->table[0] = q->by[0] = q->where[0] = q->show[0] = q->sort[0] = '\0';
     q->limit = 0;
-    q->partial = false;
+    q->partial = q->cluster = false;
+    q->node[0] = q->token[0] = '\0';
     memset(&request->hello, 0, sizeof(request->hello));
     memset(&request->device, 0, sizeof(request->device));
     request->kind = NATIVE_NONE;

@@ -21,6 +21,7 @@ enum {
     NATIVE_ID_MAX = 64,       /* bytes of "id" */
     NATIVE_SESSION_CHARS = 32,
     NATIVE_TOKEN_MAX = 256,
+    NATIVE_NODE_MAX = 80,
     NATIVE_TAG_MAX = 63,
     NATIVE_QUERY_PART_MAX = 4096,
     NATIVE_ERROR_MAX = 320,
@@ -41,6 +42,7 @@ enum native_kind {
     NATIVE_PING,
     NATIVE_LOGIN,
     NATIVE_TRACE, /* `pid`; 0: the list of traced processes */
+    NATIVE_CLUSTER,
 };
 
 enum native_op { NATIVE_ALLOC, NATIVE_FREE, NATIVE_REALLOC, NATIVE_TRANSFER };
@@ -89,6 +91,9 @@ struct native_query {
     char show[NATIVE_QUERY_PART_MAX + 1], sort[NATIVE_QUERY_PART_MAX + 1];
     uint64_t limit;
     bool partial; /* the answer is to be merged with others: see query_partial_read() */
+    bool cluster; /* asks all nodes */
+    char node[NATIVE_NODE_MAX + 1];   /* asks this one; "": it does not */
+    char token[NATIVE_TOKEN_MAX + 1]; /* of that node, or "" */
 };
 
 /* Slices point into the line. */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/accountable.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -138,7 +139,7 @@ static int begin(struct native_client *client)
     t->pid = (pid_t)request->pid;
     buffer_init(&t->bytes, TRACES_DUMP_MAX);
     snprintf(t->socket, sizeof(t->socket), "%s", tracing_socket(daemon->tracing));
-    unsigned user = viewer.sees_all ? 0 : 1 + viewer.uid % (CHORES_USERS - 1);
+    unsigned user = viewer.sees_all ? 0 : 1 + accountable_uid(viewer.uid) % (CHORES_USERS - 1);
     int r = traces_add(daemon->traces, user, on_thread, on_drop, t);
     if (r < 0) {
         free(t);

@@ -30,53 +30,10 @@
 #define NS_GET_TGID_FROM_PIDNS _IOR(NSIO, 0x7, int)
 #endif
 
-enum { STATUS_MAX = 4096 };
-
-/* ---- /proc/PID/status, of which more is needed here than the ledger does ---- */
-
-struct status {
-    pid_t parent;
-    uint32_t real_uid, effective_uid, saved_uid;
-    pid_t pids[PEER_LEVELS_MAX];
-    uint32_t n_pids;
-};
-
-static const char *status_value(const char *text, const char *key)
+/* How many of its PIDs are known. */
+static uint32_t levels_known(const struct proc_ids *ids)
 {
-    const char *at = strstr(text, key);
-    return at ? at + strlen(key) : NULL;
-}
-
-static int status_read(pid_t pid, struct status *ret_status)
-{
-    char path[64], text[STATUS_MAX];
-    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-    MEMOIR_CLEANUP(closep)
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return errno == ENOENT ? -ESRCH : -errno;
-    ssize_t n = read(fd, text, sizeof(text) - 1);
-    if (n <= 0)
-        return n < 0 ? -errno : -ESRCH;
-    text[n] = '\0';
-    /* The name comes first and may hold anything but a newline, so keys begin with one. */
-    const char *parent = status_value(text, "\nPPid:"), *uids = status_value(text, "\nUid:");
-    const char *at = status_value(text, "\nNSpid:");
-    struct status status = {0};
-    if (!parent || !uids ||
-        sscanf(uids, "%u %u %u", &status.real_uid, &status.effective_uid, &status.saved_uid) != 3)
-        return -EBADMSG;
-    status.parent = (pid_t)strtol(parent, NULL, 10);
-    while (at && status.n_pids < PEER_LEVELS_MAX && *at != '\n') {
-        char *end;
-        long value = strtol(at, &end, 10);
-        if (end == at)
-            break;
-        status.pids[status.n_pids++] = (pid_t)value;
-        at = end;
-    }
-    *ret_status = status;
-    return 0;
+    return ids->levels < PROC_LEVELS_MAX ? ids->levels : PROC_LEVELS_MAX;
 }
 
 /* ---- begin and end ---- */
@@ -107,12 +64,12 @@ static bool has_ended(int pidfd)
 static void local_learn(struct peer *peer, int fd)
 {
     struct proc_stat stat;
-    struct status status;
+    struct proc_ids status;
     uint64_t own = 0;
     MEMOIR_CLEANUP(closep)
     int pidfd = pidfd_of(fd);
     if (peer->pid <= 0 || proc_stat_read(peer->pid, &stat) < 0 ||
-        status_read(peer->pid, &status) < 0)
+        proc_ids_read(peer->pid, &status) < 0)
         return; /* gone, or of a namespace that we cannot see: nobody to speak for */
     (void)proc_pid_ns(peer->pid, &peer->pid_ns);
     (void)proc_pid_ns(getpid(), &own);
@@ -120,7 +77,7 @@ static void local_learn(struct peer *peer, int fd)
         return; /* that was somebody else with his pid */
     peer->start_ticks = stat.start_ticks;
     memcpy(peer->pids, status.pids, sizeof(peer->pids));
-    peer->n_pids = status.n_pids;
+    peer->n_pids = levels_known(&status);
     peer->foreign_ns = peer->n_pids > 1 || (peer->pid_ns && own && peer->pid_ns != own);
 }
 
@@ -205,7 +162,7 @@ static int translate_search(const struct peer *peer, pid_t claimed, pid_t *ret_p
 /* Whom he means: a pid of his own namespace. */
 static int translate(const struct peer *peer, pid_t claimed, pid_t *ret_pid)
 {
-    struct status status;
+    struct proc_ids status;
     uint64_t ns;
     pid_t pid = claimed;
     *ret_pid = claimed;
@@ -217,24 +174,23 @@ static int translate(const struct peer *peer, pid_t claimed, pid_t *ret_pid)
     if (r < 0)
         return r;
     /* It may have ended since, or since the picture of all processes was taken. */
-    if (status_read(pid, &status) < 0 || status.n_pids != peer->n_pids ||
-        status.pids[status.n_pids - 1] != claimed || proc_pid_ns(pid, &ns) < 0 ||
-        ns != peer->pid_ns)
+    if (proc_ids_read(pid, &status) < 0 || levels_known(&status) != peer->n_pids ||
+        status.inner_pid != claimed || proc_pid_ns(pid, &ns) < 0 || ns != peer->pid_ns)
         return -ESRCH;
     *ret_pid = pid;
     return 0;
 }
 
 /* 1 or 0; -EAGAIN: it would take too long. */
-static int is_descendant(const struct peer *peer, const struct status *status)
+static int is_descendant(const struct peer *peer, const struct proc_ids *status)
 {
-    struct status above = *status;
-    for (int i = 0; i < PEER_ANCESTORS_MAX && above.parent > 0; i++) {
-        if (above.parent == peer->pid)
+    struct proc_ids above = *status;
+    for (int i = 0; i < PEER_ANCESTORS_MAX && above.parent_pid > 0; i++) {
+        if (above.parent_pid == peer->pid)
             return 1;
         if (!looks_take(peer, 1))
             return -EAGAIN;
-        if (status_read(above.parent, &above) < 0)
+        if (proc_ids_read(above.parent_pid, &above) < 0)
             return 0;
     }
     return 0;
@@ -245,7 +201,7 @@ static int is_descendant(const struct peer *peer, const struct status *status)
 static int look_up(const struct peer *peer, pid_t claimed, struct peer_known *ret_known)
 {
     struct proc_stat first, last;
-    struct status status;
+    struct proc_ids status;
     bool self = peer_is_own(peer, claimed);
     pid_t pid = peer->pid;
     if (!self && !looks_take(peer, PEER_LOOKUP_LOOKS))
@@ -253,7 +209,7 @@ static int look_up(const struct peer *peer, pid_t claimed, struct peer_known *re
     int r = self ? 0 : translate(peer, claimed, &pid);
     if (r < 0)
         return r;
-    if (pid <= 0 || proc_stat_read(pid, &first) < 0 || status_read(pid, &status) < 0)
+    if (pid <= 0 || proc_stat_read(pid, &first) < 0 || proc_ids_read(pid, &status) < 0)
         return -ESRCH;
     if (self && (peer->start_ticks == 0 || first.start_ticks != peer->start_ticks))
         return -ESRCH;

@@ -15,8 +15,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "ledger/proc.h"
+
 enum {
-    PEER_LEVELS_MAX = 8,  /* pid namespaces, from ours to his */
     PEER_KNOWN_MAX = 16,  /* processes that one connection may speak for at a time */
     PEER_LOOKUPS_MAX = 8, /* of one connection at once, then one every PEER_LOOKUP_MS */
     PEER_LOOKUP_MS = 100,
@@ -43,7 +44,7 @@ struct peer {
     int pidfd;                   /* -1: none; the peer owns it */
     uint64_t pid_ns;             /* inode */
     bool foreign_ns;             /* his pid namespace is not ours */
-    pid_t pids[PEER_LEVELS_MAX]; /* NSpid: ours first, his own last */
+    pid_t pids[PROC_LEVELS_MAX]; /* NSpid: ours first, his own last */
     uint32_t n_pids;
     char host[64]; /* with `remote`: its numeric address */
 

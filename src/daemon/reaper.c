@@ -281,21 +281,16 @@ static bool retire_if_over(struct daemon *daemon, struct ledger_process *p)
     struct cause cause = {CAUSE_UNKNOWN, 0};
     if (w && w->died)
         return retire_in_turn(daemon, p, w->cause);
-    switch (p->state) {
-    case LEDGER_EXITED:
+    bool maybe_there = ledger_process_exists(p) || ledger_process_holds(p);
+    if (ledger_process_replaced(p) || (maybe_there && was_replaced(p))) {
+        cause.kind = CAUSE_EXEC;
+    } else if (maybe_there) {
+        return false;
+    } else {
         if (p->valid & LEDGER_HAS_PID)
             cause = cause_read(w ? w->pidfd : -1, p->pid, p->start_ticks);
         if (cause.kind == CAUSE_UNKNOWN && w && !w->seen_alive)
             cause.kind = CAUSE_FOUND;
-        break;
-    case LEDGER_REPLACED:
-        cause.kind = CAUSE_EXEC;
-        break;
-    default:
-        if (!was_replaced(p))
-            return false;
-        cause.kind = CAUSE_EXEC;
-        break;
     }
     return retire_in_turn(daemon, p, cause);
 }
@@ -342,7 +337,7 @@ void reaper_add(struct daemon *daemon, struct ledger_book *book)
         return;
     struct watched *w = p->user_data;
     if (w)
-        w->seen_alive |= p->state != LEDGER_UNKNOWN && p->state != LEDGER_EXITED;
+        w->seen_alive |= ledger_process_exists(p) || ledger_process_replaced(p);
     book_mark(daemon, book, true);
     if (log_enabled(LOG_LEVEL_DEBUG))
         log_debug("watching PID %d (%s) by '%s'", (int)p->pid, p->name, book->path);

@@ -130,27 +130,48 @@ static bool same_file(const struct stat *a, const struct stat *b)
            a->st_ctim.tv_sec == b->st_ctim.tv_sec && a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
 }
 
-int tokens_check(struct tokens *tokens, const char *token, struct token *ret_token)
+static void tokens_refresh(struct tokens *tokens)
 {
     struct stat now;
-    uint8_t digest[SHA256_BYTES];
-    const struct token_line *found = NULL;
     if (lstat(tokens->path, &now) < 0) {
         tokens->n = 0;
         tokens->seen = (struct stat){0};
     } else if (!same_file(&now, &tokens->seen)) {
         (void)tokens_load(tokens); /* says what is wrong, and leaves nobody in */
     }
-    size_t len = strlen(token);
-    sha256(token, len, digest);
+}
+
+int tokens_prove(struct tokens *tokens,
+                 bool (*proves)(const uint8_t digest[static SHA256_BYTES], void *context),
+                 void *context, struct token *ret_token)
+{
+    const struct token_line *found = NULL;
+    tokens_refresh(tokens);
     for (size_t i = 0; i < tokens->n; i++)
-        if (sha256_equal(digest, tokens->entries[i].digest))
+        if (proves(tokens->entries[i].digest, context))
             found = &tokens->entries[i];
-    if (!found || len < TOKEN_LENGTH_MIN ||
-        (found->expires_s && found->expires_s <= clock_real_ns() / NS_PER_S))
+    if (!found || (found->expires_s && found->expires_s <= clock_real_ns() / NS_PER_S))
         return -EACCES;
     *ret_token =
         (struct token){.has_uid = found->has_uid, .uid = found->uid, .control = found->control};
     memcpy(ret_token->name, found->name, sizeof(ret_token->name));
+    return 0;
+}
+
+static bool is_digest(const uint8_t digest[static SHA256_BYTES], void *context)
+{
+    return sha256_equal(digest, context);
+}
+
+int tokens_check(struct tokens *tokens, const char *token, struct token *ret_token)
+{
+    uint8_t digest[SHA256_BYTES];
+    size_t len = strlen(token);
+    sha256(token, len, digest);
+    struct token found;
+    int r = tokens_prove(tokens, is_digest, digest, &found);
+    if (r < 0 || len < TOKEN_LENGTH_MIN)
+        return -EACCES;
+    *ret_token = found;
     return 0;
 }

@@ -27,3 +27,9 @@ void tokens_free(struct tokens *tokens); /* NULL is fine */
 /* 0 and whose it is, or -EACCES. Compares with every digest in full, so that time tells nothing. After a
  * change the file is read first; one that cannot be used any more lets nobody in. */
 int tokens_check(struct tokens *tokens, const char *token, struct token *ret_token);
+
+/* The token whose digest `proves` something, the same way: for proofs that do not show the token itself. It is
+ * called for every one. 0, or -EACCES. */
+int tokens_prove(struct tokens *tokens,
+                 bool (*proves)(const uint8_t digest[static SHA256_BYTES], void *context),
+                 void *context, struct token *ret_token);

@@ -93,3 +93,13 @@ const char *users_name(const struct users *users, uint32_t uid)
         users->n ? bsearch(&key, users->rows, users->n, sizeof(key), by_uid) : NULL;
     return found ? found->name : NULL;
 }
+
+bool users_uid(const struct users *users, const char *name, uint32_t *ret_uid)
+{
+    for (size_t i = 0; i < users->n && strlen(name) < sizeof(users->rows[i].name); i++)
+        if (strcmp(users->rows[i].name, name) == 0) {
+            *ret_uid = users->rows[i].uid;
+            return true;
+        }
+    return false;
+}

@@ -1,6 +1,7 @@
 /* Names of users, from /etc/passwd alone: NSS may ask the network, and the loop must not wait. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct users;
@@ -15,3 +16,6 @@ void users_refresh(struct users *users);
 
 /* NULL: not in the file. Good until the next refresh. */
 const char *users_name(const struct users *users, uint32_t uid);
+
+/* The other way; false: not in the file. Names of 32 bytes and more are not found. */
+bool users_uid(const struct users *users, const char *name, uint32_t *ret_uid);

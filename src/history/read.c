@@ -114,17 +114,23 @@ static uint64_t spans_oldest(const struct spans *spans)
     return least == UINT64_MAX ? 0 : least;
 }
 
-/* The tier to read at `time_s`, the wished one first, then coarser ones (finer data is deleted earlier), then finer
- * ones (coarser is made later); HISTORY_TIERS when none has it. */
+/* The tier to read at `time_s`: the wished one, else a finer one, because coarser windows are closed later;
+ * HISTORY_TIERS when none has it. */
 static unsigned spans_tier(const struct spans *spans, unsigned wish, uint64_t time_s)
 {
-    for (unsigned tier = wish; tier < HISTORY_TIERS; tier++)
-        if (time_s >= spans->from_s[tier] && time_s < spans->to_s[tier])
-            return tier;
-    for (unsigned tier = wish; tier > 0; tier--)
+    for (unsigned tier = wish + 1; tier > 0; tier--)
         if (time_s >= spans->from_s[tier - 1] && time_s < spans->to_s[tier - 1])
             return tier - 1;
     return HISTORY_TIERS;
+}
+
+/* The oldest moment that a tier finer than this one has. */
+static uint64_t spans_finer_from(const struct spans *spans, unsigned tier)
+{
+    uint64_t least = spans->recent_s;
+    while (tier-- > 0)
+        least = spans->from_s[tier] < least ? spans->from_s[tier] : least;
+    return least;
 }
 
 /* ---- adding up ---- */
@@ -144,6 +150,12 @@ static void line_add(struct reading *reading, const struct read_series *series, 
             continue;
         }
         unsigned slot = points->slot[i];
+        if (sums->present[slot] && reading->query->by == READ_BY_PROCESS) {
+            sums->last[slot] = points->last[i];
+            if (points->max[i] > sums->max[slot])
+                sums->max[slot] = points->max[i];
+            continue;
+        }
         sums->present[slot] = true;
         if (__builtin_add_overflow(sums->last[slot], points->last[i], &sums->last[slot]))
             sums->last[slot] = UINT64_MAX;
@@ -180,25 +192,34 @@ static void fold(struct reading *reading, uint64_t start_s, uint32_t step_s)
     }
 }
 
+/* The points of one series in one window. 1, 0 when it has none or they are damaged, or -errno. */
+static int read_chunk(struct reading *reading, unsigned tier, uint64_t window, uint64_t series,
+                      struct pack_points *ret_points)
+{
+    sqlite3_stmt *s = reading->get[tier];
+    int found = 0;
+    sqlite3_bind_int64(s, 1, CHUNK_ID(window, series));
+    int code = sqlite3_step(s);
+    if (code == SQLITE_ROW) {
+        size_t len = (size_t)sqlite3_column_bytes(s, 0);
+        found = pack_decode(sqlite3_column_blob(s, 0), len, ret_points) == 0;
+        reading->result.damaged += !found;
+    }
+    int r = store_errno(reading->db, code);
+    sqlite3_reset(s);
+    return r < 0 ? r : found;
+}
+
 static int read_window(struct reading *reading, unsigned tier, uint64_t window)
 {
     uint64_t start_s = window * history_window_s(tier);
-    sqlite3_stmt *s = reading->get[tier];
     for (size_t i = 0; i < reading->n_series; i++) {
         struct pack_points points;
-        sqlite3_bind_int64(s, 1, CHUNK_ID(window, reading->series[i].id));
-        int code = sqlite3_step(s);
-        if (code == SQLITE_ROW) {
-            size_t len = (size_t)sqlite3_column_bytes(s, 0);
-            if (pack_decode(sqlite3_column_blob(s, 0), len, &points) == 0)
-                line_add(reading, &reading->series[i], start_s, history_step_s[tier], &points);
-            else
-                reading->result.damaged++;
-        }
-        int r = store_errno(reading->db, code);
-        sqlite3_reset(s);
+        int r = read_chunk(reading, tier, window, reading->series[i].id, &points);
         if (r < 0)
             return r;
+        if (r > 0)
+            line_add(reading, &reading->series[i], start_s, history_step_s[tier], &points);
     }
     fold(reading, start_s, history_step_s[tier]);
     return 0;
@@ -261,6 +282,80 @@ static int read_tiers(struct reading *reading, const struct spans *spans, unsign
     return 0;
 }
 
+/* ---- the step of the answer ---- */
+
+uint64_t read_step(uint64_t range_s, uint64_t points)
+{
+    static const uint64_t usual[] = {1,   2,   5,    10,   20,   30,    60,    120,  300,
+                                     600, 900, 1800, 3600, 7200, 14400, 43200, 86400};
+    for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++)
+        if ((range_s + usual[i] - 1) / usual[i] <= points)
+            return usual[i];
+    uint64_t day = 86400;
+    return (range_s / (points ? points : 1) / day + 1) * day;
+}
+
+/* Has one of the series a point of this tier between two moments? 1, 0 or -errno. */
+static int tier_has_points(struct reading *reading, unsigned tier, uint64_t from_s, uint64_t to_s)
+{
+    uint64_t length_s = history_window_s(tier);
+    for (uint64_t window = from_s / length_s; window * length_s < to_s; window++) {
+        for (size_t i = 0; i < reading->n_series; i++) {
+            struct pack_points points;
+            int r = read_chunk(reading, tier, window, reading->series[i].id, &points);
+            if (r < 0)
+                return r;
+            for (unsigned k = 0; r > 0 && k < points.n; k++) {
+                uint64_t time_s =
+                    window * length_s + (uint64_t)points.slot[k] * history_step_s[tier];
+                if (time_s + history_step_s[tier] > from_s && time_s < to_s)
+                    return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+/* The step wanted, rounded up for the coarsest tier without which something recorded would be missing. Only points
+ * count: the first window of a tier begins before the first of its points, and must not coarsen what
+ * finer tiers have. */
+static int step_choose(struct reading *reading, const struct spans *spans, uint64_t *ret_step_s)
+{
+    const struct read_query *q = reading->query;
+    for (unsigned tier = HISTORY_TIERS - 1; tier > 0; tier--) {
+        uint64_t step_s = history_step_s[tier];
+        uint64_t finer_s = spans_finer_from(spans, tier);
+        uint64_t from_s = spans->from_s[tier] > q->since_s ? spans->from_s[tier] : q->since_s;
+        uint64_t to_s = spans->to_s[tier] < q->until_s ? spans->to_s[tier] : q->until_s;
+        to_s = finer_s < to_s ? finer_s : to_s;
+        if (q->step_s % step_s == 0 || from_s >= to_s)
+            continue;
+        int r = tier_has_points(reading, tier, from_s, to_s);
+        if (r < 0)
+            return r;
+        if (r > 0) {
+            *ret_step_s = (q->step_s / step_s + 1) * step_s;
+            return 0;
+        }
+    }
+    *ret_step_s = q->step_s;
+    return 0;
+}
+
+static int steps_set(struct reading *reading, uint64_t step_s)
+{
+    struct read_result *result = &reading->result;
+    const struct read_query *q = reading->query;
+    if (q->until_s > UINT64_MAX - step_s)
+        return -EINVAL;
+    result->step_s = step_s;
+    result->since_s = q->since_s / step_s * step_s;
+    result->until_s = (q->until_s + step_s - 1) / step_s * step_s;
+    uint64_t steps = (result->until_s - result->since_s) / step_s;
+    result->n_steps = (size_t)steps;
+    return steps > READ_STEPS_MAX ? -E2BIG : 0;
+}
+
 /* ---- the answer ---- */
 
 static unsigned tier_for(uint64_t step_s)
@@ -271,7 +366,7 @@ static unsigned tier_for(uint64_t step_s)
     return tier;
 }
 
-static int prepare(struct reading *reading)
+static int prepare_statements(struct reading *reading)
 {
     static const char *const get[HISTORY_TIERS] = {"SELECT data FROM chunk0 WHERE id=?",
                                                    "SELECT data FROM chunk1 WHERE id=?",
@@ -281,6 +376,11 @@ static int prepare(struct reading *reading)
         if (code != SQLITE_OK)
             return store_errno(reading->db, code);
     }
+    return 0;
+}
+
+static int prepare(struct reading *reading)
+{
     struct read_result *result = &reading->result;
     if (result->n_lines == 0)
         return 0;
@@ -330,18 +430,23 @@ int read_history(const char *path, const struct read_query *query, struct read_r
     if (query->step_s == 0 || query->until_s <= query->since_s)
         return -EINVAL;
     result->by = query->by;
-    result->step_s = query->step_s;
-    result->since_s = query->since_s / query->step_s * query->step_s;
-    result->until_s = (query->until_s + query->step_s - 1) / query->step_s * query->step_s;
-    uint64_t steps = (result->until_s - result->since_s) / result->step_s;
-    if (steps > READ_STEPS_MAX)
-        return -E2BIG;
-    result->n_steps = (size_t)steps;
     int r = open_db(path, &reading.db);
     if (r == 0)
         r = spans_load(reading.db, &spans);
     if (r == 0)
         r = read_select(&reading);
+    if (r == 0)
+        r = prepare_statements(&reading);
+    int64_t known = 0;
+    if (r == 0 && query->pid)
+        r = number(reading.db, "SELECT count(*) FROM process WHERE pid=? LIMIT 1", query->pid, 0,
+                   &known);
+    r = r > 0 ? 0 : r;
+    uint64_t step_s = query->step_s;
+    if (r == 0)
+        r = step_choose(&reading, &spans, &step_s);
+    if (r == 0)
+        r = steps_set(&reading, step_s);
     if (r == 0)
         r = prepare(&reading);
     if (r == 0 && result->n_lines > 0)
@@ -351,6 +456,7 @@ int read_history(const char *path, const struct read_query *query, struct read_r
     if (r < 0)
         return r;
     result->oldest_s = spans_oldest(&spans);
+    result->pid_known = known > 0;
     drop_empty(result);
     *ret_result = *result;
     *result = (struct read_result){0};

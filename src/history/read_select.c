@@ -16,7 +16,7 @@
 
 static const char select_sql[] =
     "SELECT s.id, s.metric, s.space, s.process, s.device, p.pid, p.uid, p.program, p.node, p.began, "
-    "d.kind, d.ordinal, d.name, d.uid, d.bus, d.node FROM series s "
+    "d.kind, d.ordinal, d.name, d.uid, d.bus, d.node, p.boot, p.start FROM series s "
     "LEFT JOIN process p ON p.id = s.process LEFT JOIN device d ON d.id = s.device "
     "WHERE (s.process = 0 OR (p.last >= ?1 AND p.first < ?2)) AND s.space BETWEEN 0 AND ?3 ORDER BY s.id";
 
@@ -37,12 +37,16 @@ enum {
     COLUMN_DEVICE_UID,
     COLUMN_BUS,
     COLUMN_DEVICE_NODE,
+    COLUMN_BOOT,
+    COLUMN_START,
 };
 
 /* A series with what its line will say; equal keys are one line. */
 struct candidate {
     struct read_series series;
     int64_t process, device;
+    /* Which process it was: the file has another row for it once it keeps a book, and after exec. */
+    int64_t boot, start, pid;
     struct read_line line;
 };
 
@@ -74,9 +78,20 @@ static bool asks_for_processes(const struct read_query *q)
 
 static bool device_matches(const struct read_query *q, sqlite3_stmt *s)
 {
+    bool host = sqlite3_column_int64(s, COLUMN_DEVICE) == 0;
+    if (q->device_id) {
+        char id[LEDGER_DEVICE_ID_MAX];
+        const char *node = text(s, COLUMN_DEVICE_NODE);
+        ledger_device_id(id, text(s, COLUMN_DEVICE_UID), text(s, COLUMN_BUS),
+                         sqlite3_column_int(s, COLUMN_ORDINAL), text(s, COLUMN_NAME),
+                         *node     ? node
+                         : q->node ? q->node
+                                   : "");
+        if (host || strcmp(id, q->device_id) != 0)
+            return false;
+    }
     if (!q->device)
         return true;
-    bool host = sqlite3_column_int64(s, COLUMN_DEVICE) == 0;
     if (host || strcasecmp(q->device, "host") == 0)
         return host && strcasecmp(q->device, "host") == 0;
     char ordinal[16];
@@ -92,7 +107,7 @@ static bool matches(const struct read_query *q, sqlite3_stmt *s)
     int64_t process = sqlite3_column_int64(s, COLUMN_PROCESS);
     int metric = sqlite3_column_int(s, COLUMN_METRIC);
     uint32_t space = (uint32_t)sqlite3_column_int(s, COLUMN_SPACE);
-    if (q->system != (metric == HISTORY_SYSTEM))
+    if (q->system != (metric == HISTORY_SYSTEM || metric == HISTORY_PRESSURE))
         return false;
     if (q->system)
         return process == 0;
@@ -117,10 +132,14 @@ static void candidate_fill(struct candidate *c, const struct read_query *q, sqli
     c->series.metric = (uint32_t)sqlite3_column_int(s, COLUMN_METRIC);
     c->process = sqlite3_column_int64(s, COLUMN_PROCESS);
     c->device = sqlite3_column_int64(s, COLUMN_DEVICE);
+    c->boot = sqlite3_column_int64(s, COLUMN_BOOT);
+    c->start = sqlite3_column_int64(s, COLUMN_START);
+    c->pid = sqlite3_column_int64(s, COLUMN_PID);
     line->space = (uint32_t)sqlite3_column_int(s, COLUMN_SPACE);
-    line->what = c->series.metric == HISTORY_PSS      ? READ_PSS
-                 : c->series.metric == HISTORY_SYSTEM ? READ_SYSTEM
-                                                      : READ_ACCOUNT;
+    line->what = c->series.metric == HISTORY_PSS        ? READ_PSS
+                 : c->series.metric == HISTORY_SYSTEM   ? READ_SYSTEM
+                 : c->series.metric == HISTORY_PRESSURE ? READ_PRESSURE
+                                                        : READ_ACCOUNT;
     line->on_device = c->device != 0;
     if (line->on_device) {
         line->kind = (uint32_t)sqlite3_column_int(s, COLUMN_KIND);
@@ -129,6 +148,7 @@ static void candidate_fill(struct candidate *c, const struct read_query *q, sqli
         copy(line->device_uid, sizeof(line->device_uid), text(s, COLUMN_DEVICE_UID));
         copy(line->bus, sizeof(line->bus), text(s, COLUMN_BUS));
         copy(line->node, sizeof(line->node), text(s, COLUMN_DEVICE_NODE));
+        copy(line->device_node, sizeof(line->device_node), text(s, COLUMN_DEVICE_NODE));
     }
     if (q->by == READ_BY_PROCESS) {
         line->pid = sqlite3_column_int64(s, COLUMN_PID);
@@ -144,11 +164,12 @@ static void candidate_fill(struct candidate *c, const struct read_query *q, sqli
 static int candidates_load(struct reading *reading, struct candidates *all)
 {
     const struct read_query *q = reading->query;
-    uint64_t since_s = reading->result.since_s;
+    uint64_t since_s = q->since_s, step_s = q->step_s;
+    uint64_t slack_s = SEEN_SLACK_S + (step_s > HISTORY_STEP_MAX_S ? step_s : HISTORY_STEP_MAX_S);
     sqlite3_stmt *s = NULL;
     int code = sqlite3_prepare_v2(reading->db, select_sql, -1, &s, NULL);
-    sqlite3_bind_int64(s, 1, since_s > SEEN_SLACK_S ? (int64_t)(since_s - SEEN_SLACK_S) : 0);
-    sqlite3_bind_int64(s, 2, (int64_t)(reading->result.until_s + SEEN_SLACK_S));
+    sqlite3_bind_int64(s, 1, since_s > slack_s ? (int64_t)(since_s - slack_s) : 0);
+    sqlite3_bind_int64(s, 2, (int64_t)(q->until_s + slack_s));
     sqlite3_bind_int64(s, 3, MEMOIR_SPACE_MAX);
     while (code == SQLITE_OK && (code = sqlite3_step(s)) == SQLITE_ROW) {
         code = SQLITE_OK;
@@ -179,18 +200,27 @@ static int candidates_load(struct reading *reading, struct candidates *all)
             return (a) < (b) ? -1 : 1; \
     } while (0)
 
-/* The order of lines: devices by number before the host, spaces, then who. */
+static int compare_processes(const struct candidate *a, const struct candidate *b)
+{
+    COMPARE(a->boot, b->boot);
+    COMPARE(a->start, b->start);
+    COMPARE(a->pid, b->pid);
+    return strcmp(a->line.node, b->line.node);
+}
+
+/* The order of lines: devices by number before the host, spaces, pressure, then who. */
 static int compare_lines(const struct candidate *a, const struct candidate *b, enum read_by by)
 {
     const struct read_line *x = &a->line, *y = &b->line;
     COMPARE(y->on_device, x->on_device);
     COMPARE(x->ordinal, y->ordinal);
     COMPARE(a->device, b->device);
+    COMPARE(x->what == READ_PRESSURE, y->what == READ_PRESSURE);
     COMPARE(x->space, y->space);
     COMPARE(x->what, y->what);
     COMPARE(x->pid, y->pid);
-    if (by == READ_BY_PROCESS)
-        COMPARE(a->process, b->process);
+    if (by == READ_BY_PROCESS && compare_processes(a, b))
+        return compare_processes(a, b);
     if (by == READ_BY_USER)
         COMPARE(x->uid, y->uid);
     return by == READ_BY_PROGRAM ? strcmp(x->program, y->program) : 0;
@@ -199,6 +229,7 @@ static int compare_lines(const struct candidate *a, const struct candidate *b, e
 static int compare_candidates(const void *a, const void *b, void *by)
 {
     int order = compare_lines(a, b, *(const enum read_by *)by);
+    order = order ? order : compare_processes(a, b);
     const struct candidate *x = a, *y = b;
     return order ? order : (x->process > y->process) - (x->process < y->process);
 }
@@ -232,7 +263,11 @@ int read_select(struct reading *reading)
             before = NULL;
         }
         struct read_line *line = &reading->result.lines[lines - 1];
-        line->processes += c->process != 0 && (!before || before->process != c->process);
+        line->processes += c->process != 0 && (!before || compare_processes(before, c) != 0);
+        line->boot = c->boot;
+        line->start_ticks = c->start;
+        if (by == READ_BY_PROCESS) /* the latest name of it */
+            memcpy(line->program, c->line.program, sizeof(line->program));
         reading->series[i] = c->series;
         reading->series[i].line = (uint32_t)(lines - 1);
     }

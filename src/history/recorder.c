@@ -337,7 +337,7 @@ static void machine_zeros(struct recorder *recorder, unsigned column)
     for (size_t i = 0; i < recorder->machine.n; i++) {
         struct series *s = &recorder->machine.series[i];
         if (s->present >> column & 1 || s->metric == HISTORY_CAPACITY ||
-            s->metric == HISTORY_SYSTEM)
+            s->metric == HISTORY_SYSTEM || s->metric == HISTORY_PRESSURE)
             continue;
         s->values[column] = 0;
         s->present |= UINT64_C(1) << column;

@@ -132,7 +132,7 @@ static void take_process(struct sample *sample, const struct ledger_process *p)
     process->exec_id = p->exec_id;
     process->began_ns = p->valid & LEDGER_HAS_START ? p->start_realtime_ns : 0;
     process->pid = seen ? p->pid : p->book_pid;
-    process->pid_proved = seen && p->pid_proved && !p->host[0];
+    process->reachable = ledger_process_reachable(p);
     process->uid = p->uid;
     memcpy(process->node, p->host, sizeof(process->node));
     memcpy(process->program, p->name, sizeof(process->program));
@@ -152,11 +152,6 @@ static void take_process(struct sample *sample, const struct ledger_process *p)
         sample_add_value(sample, 0, 0, HISTORY_BLOCKS, blocks);
 }
 
-static bool lives(const struct ledger_process *p)
-{
-    return p->state == LEDGER_RUNNING || p->state == LEDGER_STOPPED || p->state == LEDGER_UNKNOWN;
-}
-
 /* Of the host's memory, over all processes, also those that are left out. */
 static void take_host(struct sample *sample, const struct ledger *ledger)
 {
@@ -166,7 +161,8 @@ static void take_host(struct sample *sample, const struct ledger *ledger)
     struct ledger_process *const *processes = ledger_processes(ledger, &n);
     for (size_t i = 0; i < n; i++) {
         const struct ledger_process *p = processes[i];
-        for (size_t k = 0; lives(p) && k < p->n_accounts && !p->accounts[k].device; k++) {
+        for (size_t k = 0; ledger_process_holds(p) && k < p->n_accounts && !p->accounts[k].device;
+             k++) {
             const struct ledger_account *a = &p->accounts[k];
             if (!a->valid || a->space > MEMOIR_SPACE_MAX)
                 continue;
@@ -192,7 +188,7 @@ void sample_take(struct sample *sample, const struct ledger *ledger, uint64_t re
     for (size_t i = 0; i < n_devices; i++)
         take_device(sample, devices[i]);
     for (size_t i = 0; i < n_processes; i++)
-        if (lives(processes[i]) && within_share(sample, processes[i], per_user_max))
+        if (ledger_process_holds(processes[i]) && within_share(sample, processes[i], per_user_max))
             take_process(sample, processes[i]);
     sample_totals(sample);
     for (size_t i = 0; i < n_devices && i < sample->n_devices; i++) {

@@ -23,7 +23,7 @@ struct sample_process {
     uint64_t pid_ns, start_ticks, exec_id;
     uint64_t began_ns; /* since 1970; 0: unknown */
     pid_t pid;         /* as we see it, else in its own namespace */
-    bool pid_proved;   /* `pid` may be looked up in /proc */
+    bool reachable;    /* `pid` may be looked up in /proc (ledger_process_reachable()) */
     /* Not from the ledger: whoever has looked sets these. */
     bool has_rss, has_pss;
     bool bookless; /* it keeps no book, and is in no sum over those that do */

@@ -16,6 +16,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "book/cgroup.h"
 #include "ledger/host_parse.h"
 
 enum { TEXT_MAX = 16 << 10, LIST_BYTES_MAX = 32 << 20 /* of cgroup.procs: 4 million processes */ };
@@ -48,16 +49,24 @@ static const struct source sources_v1[] = {
     {"memory.stat", "total_cache", CGROUP_FILE},
     {"memory.stat", "total_shmem", CGROUP_SHMEM},
     {"memory.stat", "total_swap", CGROUP_SWAP},
+    {"memory.stat", "total_inactive_file", CGROUP_INACTIVE},
     {0},
 };
 
 static const struct source sources_v2[] = {
-    {"memory.current", NULL, CGROUP_CURRENT},   {"memory.peak", NULL, CGROUP_PEAK},
-    {"memory.max", NULL, CGROUP_LIMIT},         {"memory.high", NULL, CGROUP_HIGH},
-    {"memory.swap.current", NULL, CGROUP_SWAP}, {"memory.events", "oom_kill", CGROUP_OOM_KILLS},
-    {"memory.stat", "anon", CGROUP_ANON},       {"memory.stat", "file", CGROUP_FILE},
-    {"memory.stat", "shmem", CGROUP_SHMEM},     {"memory.stat", "kernel", CGROUP_KERNEL},
-    {"memory.stat", "slab", CGROUP_SLAB},       {0},
+    {"memory.current", NULL, CGROUP_CURRENT},
+    {"memory.peak", NULL, CGROUP_PEAK},
+    {"memory.max", NULL, CGROUP_LIMIT},
+    {"memory.high", NULL, CGROUP_HIGH},
+    {"memory.swap.current", NULL, CGROUP_SWAP},
+    {"memory.events", "oom_kill", CGROUP_OOM_KILLS},
+    {"memory.stat", "anon", CGROUP_ANON},
+    {"memory.stat", "file", CGROUP_FILE},
+    {"memory.stat", "shmem", CGROUP_SHMEM},
+    {"memory.stat", "kernel", CGROUP_KERNEL},
+    {"memory.stat", "slab", CGROUP_SLAB},
+    {"memory.stat", "inactive_file", CGROUP_INACTIVE},
+    {0},
 };
 
 static bool has(const struct cgroup *g, enum cgroup_figure figure)
@@ -264,8 +273,11 @@ static void headroom_set(struct cgroup *g)
     if (g->parent && has(g->parent, CGROUP_HEADROOM))
         room = g->parent->figures[CGROUP_HEADROOM];
     if (has(g, CGROUP_LIMIT) && has(g, CGROUP_CURRENT)) {
-        uint64_t limit = g->figures[CGROUP_LIMIT], current = g->figures[CGROUP_CURRENT];
-        uint64_t own = limit > current ? limit - current : 0;
+        uint64_t own = cgroup_memory_headroom(&(struct cgroup_memory){
+            .limit_bytes = g->figures[CGROUP_LIMIT],
+            .used_bytes = g->figures[CGROUP_CURRENT],
+            .inactive_bytes = has(g, CGROUP_INACTIVE) ? g->figures[CGROUP_INACTIVE] : 0,
+        });
         room = own < room ? own : room;
     }
     if (room != UINT64_MAX)

@@ -34,7 +34,8 @@ enum cgroup_figure {
     CGROUP_ANON,
     CGROUP_FILE, /* with SHMEM */
     CGROUP_SHMEM,
-    CGROUP_KERNEL, /* with SLAB */
+    CGROUP_INACTIVE, /* of FILE, what the kernel reclaims first; no part of HEADROOM's use */
+    CGROUP_KERNEL,   /* with SLAB */
     CGROUP_SLAB,
     CGROUP_OOM_KILLS,
     CGROUP_PROCESSES,

@@ -99,7 +99,10 @@ static int tallies_update(struct changes *c, struct snapshot *s, const struct le
             return -ENOMEM;
         ret_tallies[i] = (uint32_t)at;
         struct tally *t = &s->tallies[at];
-        t->tableless = a->source == BOOK_SOURCE_REGION;
+        /* An allocator keeps what it knows of a block beside the block; in the table are those of user
+         * chains only. */
+        t->tableless = a->source == BOOK_SOURCE_REGION ||
+                       (book_source_counts_heap(a->source) && !t->has_blocks);
         if (!a->valid || !changes_moved(&t->last, &a->totals))
             continue;
         if (a->totals.alloc_blocks < t->last.alloc_blocks ||
@@ -112,11 +115,6 @@ static int tallies_update(struct changes *c, struct snapshot *s, const struct le
 }
 
 /* ---- processes ---- */
-
-static bool is_gone(const struct ledger_process *p)
-{
-    return p->state == LEDGER_EXITED || p->state == LEDGER_CLOSED || p->state == LEDGER_REPLACED;
-}
 
 static struct snapshot *snapshot_find(struct changes *c, const struct ledger_process *p)
 {
@@ -158,6 +156,7 @@ static void begin_quietly(struct changes *c, struct snapshot *s)
     for (size_t i = 0; i < c->came.n; i++) {
         struct tally *t = &s->tallies[c->came.events[i].tally];
         t->begun++;
+        t->has_blocks = true;
         sum_add(&t->begun_bytes, c->came.events[i].block.bytes);
     }
     for (size_t i = 0; i < s->n_tallies; i++) {
@@ -208,7 +207,7 @@ static int process_look(struct changes *c, const struct ledger_process *p)
         int r = changes_tell(c, &(struct change){.kind = CHANGE_BEGIN, .process = &s->about});
         if (r != 0)
             return r;
-    } else if (new &&is_gone(p)) {
+    } else if (new && !ledger_process_holds(p)) {
         s->gone = true; /* was so before we began */
         return 0;
     }
@@ -226,7 +225,7 @@ static int process_look(struct changes *c, const struct ledger_process *p)
         else
             r = tell_process(c, s, r == 1);
     }
-    if (r >= 0 && is_gone(p))
+    if (r >= 0 && !ledger_process_holds(p))
         r = changes_tell_gone(c, s, p->state);
     return r > 0 ? 0 : r;
 }

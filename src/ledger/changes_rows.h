@@ -17,7 +17,8 @@ struct tally {
     struct book_totals last;         /* counters of the last look */
     struct book_totals settled;      /* of the one before */
     uint64_t begun, begun_bytes;     /* blocks that the first look found */
-    bool tableless;                  /* its source tells figures and no blocks */
+    bool tableless;                  /* its source counts and enters no blocks */
+    bool has_blocks;                 /* a block of it was in a table */
     uint64_t missing_ns;             /* since then more came than was found; 0: it did not */
     uint64_t missing, missing_bytes; /* the least of it since then */
 };

@@ -21,6 +21,7 @@ int changes_tell_block(struct changes *c, const struct snapshot *s, enum change_
 {
     struct tally *t = &s->tallies[event->tally];
     const struct blockset_entry *b = &event->block;
+    t->has_blocks = true;
     if (kind == CHANGE_ALLOC) {
         t->told_came++;
         t->told_came_bytes += b->bytes;
@@ -119,8 +120,9 @@ static uint64_t lesser(uint64_t a, uint64_t b)
 /* What came and went unseen. Counters are compared as they were one look ago, since a writer counts a block
  * and then enters it; blocks that are newer than them have been told already and make the differences
  * smaller than they are. So while counters move, that much is told as certainly came and went, less one
- * block, with which what is left of the bytes is told when they stand still: then differences are exact,
- * and what came beyond what went is on its way into the table, unless it stays missing. */
+ * block, with which what is left of the bytes is told when they stand still: then differences are exact.
+ * What came beyond what went is on its way into the table, unless it stays missing: that is told in either
+ * case, since a program that is always busy never stands still. */
 int changes_tell_unseen(struct changes *c, const struct snapshot *s, struct tally *t)
 {
     uint64_t came = ahead(t->settled.alloc_blocks, t->told_came);
@@ -131,15 +133,17 @@ int changes_tell_unseen(struct changes *c, const struct snapshot *s, struct tall
     struct change change = {0};
     if (t->tableless)
         return tell_rest(c, s, t);
+    change = long_missing(t, ahead(came, went), ahead(came_bytes, went_bytes));
     if (changes_moved(&t->settled, &t->last)) {
-        if (both < 2)
-            return 0;
-        change.came = change.went = both - 1;
-        change.came_bytes = change.went_bytes =
-            (uint64_t)((unsigned __int128)both_bytes * (both - 1) / both);
+        if (both >= 2) {
+            uint64_t bytes = (uint64_t)((unsigned __int128)both_bytes * (both - 1) / both);
+            change.came += both - 1;
+            change.came_bytes += bytes;
+            change.went = both - 1;
+            change.went_bytes = bytes;
+        }
         return tell_counted(c, s, t, change);
     }
-    change = long_missing(t, ahead(came, went), ahead(came_bytes, went_bytes));
     change.came += both;
     change.came_bytes += both_bytes;
     change.went = went;

@@ -29,6 +29,18 @@ static bool same_device(const struct ledger_device *d, const struct book_device_
            (strcmp(d->name, v->name) == 0 || is_any(d->kind, d->name) || is_any(v->kind, v->name));
 }
 
+char *ledger_device_id(char text[static LEDGER_DEVICE_ID_MAX], const char *uid, const char *bus,
+                       int32_t ordinal, const char *name, const char *node)
+{
+    if (*uid)
+        snprintf(text, LEDGER_DEVICE_ID_MAX, "%.63s", uid);
+    else if (*bus)
+        snprintf(text, LEDGER_DEVICE_ID_MAX, "%.31s@%.63s", bus, node);
+    else
+        snprintf(text, LEDGER_DEVICE_ID_MAX, "%d %.63s@%.63s", ordinal, name, node);
+    return text;
+}
+
 /* One for each step of the rule. */
 struct keys {
     uint64_t uid, bus, name;

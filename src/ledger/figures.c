@@ -127,12 +127,6 @@ void ledger_refresh_process(struct ledger *ledger, struct ledger_process *proces
     process_refresh(ledger, process_row(process));
 }
 
-/* What a dead process held was given back by its death. */
-static bool holds_memory(const struct ledger_process *p)
-{
-    return p->state != LEDGER_EXITED && p->state != LEDGER_REPLACED && p->state != LEDGER_CLOSED;
-}
-
 static void devices_sum(struct ledger *ledger)
 {
     for (size_t i = 0; i < ledger->n_devices; i++) {
@@ -146,7 +140,7 @@ static void devices_sum(struct ledger *ledger)
     }
     for (size_t i = 0; i < ledger->n_processes; i++) {
         const struct ledger_process *p = ledger->processes[i];
-        if (!holds_memory(p))
+        if (!ledger_process_holds(p))
             continue;
         const struct ledger_device *counted = NULL;
         for (size_t k = 0; k < p->n_accounts; k++) {

@@ -264,16 +264,11 @@ static int each_foreign(int fd, int pid, const char *map_path, void *context)
     return r == -ENOMEM || r == -EAGAIN ? r : 0;
 }
 
-static bool gone(const struct ledger_process *p)
-{
-    return p->state == LEDGER_EXITED || p->state == LEDGER_CLOSED || p->state == LEDGER_REPLACED;
-}
-
 static int foreign_look(struct follow *f)
 {
     int r = book_foreign_scan_some(f->seen, FOREIGN_BUDGET_MS * NS_PER_MS, each_foreign, f);
     for (size_t i = 0; i < f->n_foreign;) {
-        if (!gone(f->foreign[i]->process)) {
+        if (ledger_process_holds(f->foreign[i]->process)) {
             i++;
             continue;
         }
@@ -292,9 +287,9 @@ static void states_look(struct follow *f, bool slow, bool facts)
     struct ledger_process *const *processes = ledger_processes(f->ledger, &n);
     for (size_t i = 0; i < n; i++) {
         struct ledger_process *p = processes[i];
-        if (gone(p))
+        if (!ledger_process_holds(p))
             continue;
-        if (slow || p->state == LEDGER_UNKNOWN || ledger_writers_gone(p))
+        if (slow || !ledger_process_exists(p) || ledger_writers_gone(p))
             ledger_update_state(f->ledger, p);
         if (facts)
             ledger_update_facts(f->ledger, p);

@@ -6,18 +6,15 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/cleanup.h"
 #include "base/hash.h"
+#include "book/cgroup.h"
+#include "book/lines.h"
 #include "ledger/host_parse.h"
 #include "ledger/index.h"
-
-#define V1_NO_LIMIT (UINT64_C(1) << 62) /* v1 writes the largest multiple of a page */
 
 struct row {
     struct host_cgroup g; /* first */
@@ -49,51 +46,14 @@ int host_parse_limit(const char *text, uint64_t *ret_bytes)
     unsigned long long value = strtoull(text, &end, 10);
     if (errno || (*end && *end != '\n'))
         return -EBADMSG;
-    *ret_bytes = value >= V1_NO_LIMIT ? UINT64_MAX : value;
+    *ret_bytes = cgroup_limit(value);
     return 0;
-}
-
-/* "N:CONTROLLERS:PATH": is `memory` among the controllers? */
-static bool of_memory(const char *controllers, size_t len)
-{
-    static const char word[] = "memory";
-    while (len > 0) {
-        const char *comma = memchr(controllers, ',', len);
-        size_t one = comma ? (size_t)(comma - controllers) : len;
-        if (one == sizeof(word) - 1 && memcmp(controllers, word, one) == 0)
-            return true;
-        one += comma != NULL;
-        controllers += one;
-        len -= one;
-    }
-    return false;
 }
 
 int host_parse_cgroup(const char *text, char *ret_path, size_t size, bool *ret_v1)
 {
-    const char *found = NULL;
-    size_t found_len = 0;
-    bool v1 = false;
-    while (*text) {
-        const char *end = strchrnul(text, '\n');
-        const char *first = memchr(text, ':', (size_t)(end - text));
-        const char *second = first ? memchr(first + 1, ':', (size_t)(end - first - 1)) : NULL;
-        if (second && second[1] == '/') {
-            bool memory = of_memory(first + 1, (size_t)(second - first - 1));
-            if (memory || (second == first + 1 && !v1)) {
-                found = second + 1;
-                found_len = (size_t)(end - second - 1);
-                v1 |= memory;
-            }
-        }
-        text = *end ? end + 1 : end;
-    }
-    if (!found || found_len >= size)
-        return -EBADMSG;
-    memcpy(ret_path, found, found_len);
-    ret_path[found_len] = '\0';
-    *ret_v1 = v1;
-    return 0;
+    struct lines lines = {.fd = -1, .data = text, .n = strlen(text)};
+    return cgroup_path_parse(&lines, ret_path, size, ret_v1) ? 0 : -EBADMSG;
 }
 
 /* ---- what a path tells ---- */
@@ -180,66 +140,30 @@ void host_cgroup_words(const char *path, char *ret_container, char *ret_pod, cha
 
 /* ---- figures ---- */
 
-static int figure_read(const struct host_cgroups *cgroups, bool v1, const char *path,
-                       size_t path_len, const char *file, uint64_t *ret_bytes)
+static void limit_take(const struct cgroup_memory *memory, void *context)
 {
-    char name[2 * HOST_PATH_MAX], text[64];
-    int len = snprintf(name, sizeof(name), "%s%s%.*s/%s", cgroups->root, v1 ? "/memory" : "",
-                       (int)path_len, path, file);
-    if (len < 0 || (size_t)len >= sizeof(name))
-        return -ENAMETOOLONG;
-    MEMOIR_CLEANUP(closep)
-    int fd = open(name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    ssize_t n = read(fd, text, sizeof(text) - 1);
-    if (n <= 0)
-        return n < 0 ? -errno : -EBADMSG;
-    text[n] = '\0';
-    return host_parse_limit(text, ret_bytes);
-}
-
-/* A path that leads out of our own root of cgroups, or anywhere else than down. */
-static bool leads_out(const char *path)
-{
-    for (const char *at = path; (at = strstr(at, "..")); at += 2)
-        if (at > path && at[-1] == '/' && (at[2] == '/' || at[2] == '\0'))
-            return true;
-    return false;
+    struct host_cgroup *g = context;
+    uint64_t room = cgroup_memory_headroom(memory);
+    if (!g->limited || room < g->headroom_bytes) {
+        g->headroom_bytes = room;
+        g->limit_bytes = memory->limit_bytes;
+    }
+    g->limited = true;
 }
 
 static void figures_read(struct host_cgroups *cgroups, struct row *row, uint64_t now_ns)
 {
     struct host_cgroup *g = &row->g;
-    const char *limit_file = row->v1 ? "memory.limit_in_bytes" : "memory.max";
-    const char *used_file = row->v1 ? "memory.usage_in_bytes" : "memory.current";
+    char folder[CGROUP_FOLDER_MAX];
     g->read_ns = now_ns;
     g->known = g->limited = g->has_used = false;
     g->limit_bytes = g->headroom_bytes = g->used_bytes = 0;
-    if (leads_out(g->path))
+    int top = cgroup_folder(cgroups->root, row->v1, g->path, folder, sizeof(folder));
+    if (top < 0 || cgroup_path_outside(g->path))
         return;
-    size_t len = strlen(g->path);
-    if (len == 1)
-        len = 0; /* the root itself: v2 has no limit there, v1 one that means nothing */
-    g->has_used = figure_read(cgroups, row->v1, g->path, len, used_file, &g->used_bytes) == 0;
-    g->known = true;
-    while (len > 0) {
-        uint64_t limit, used;
-        int r = figure_read(cgroups, row->v1, g->path, len, limit_file, &limit);
-        if (r == 0 && limit != UINT64_MAX &&
-            figure_read(cgroups, row->v1, g->path, len, used_file, &used) == 0) {
-            uint64_t room = limit > used ? limit - used : 0;
-            if (!g->limited || room < g->headroom_bytes) {
-                g->headroom_bytes = room;
-                g->limit_bytes = limit;
-            }
-            g->limited = true;
-        } else if (r < 0 && r != -ENOENT) {
-            g->known = false; /* -ENOENT: the memory controller is off down there */
-        }
-        while (len > 0 && g->path[--len] != '/')
-            ;
-    }
+    g->has_used = lines_read_number(folder, row->v1 ? "memory.usage_in_bytes" : "memory.current",
+                                    NULL, &g->used_bytes) == 0;
+    g->known = cgroup_memory_each(folder, (size_t)top, row->v1, limit_take, g) == 0;
 }
 
 /* ---- rows ---- */

@@ -57,11 +57,6 @@ void leaks_release(struct leaks *leaks)
 
 /* ---- the book at hand ---- */
 
-static bool lives(const struct ledger_process *p)
-{
-    return p->state == LEDGER_RUNNING || p->state == LEDGER_STOPPED || p->state == LEDGER_UNKNOWN;
-}
-
 static void book_change(struct take *take, const struct growth_series *series)
 {
     if (take->ino == series->ino && take->dev == series->dev)
@@ -70,7 +65,7 @@ static void book_change(struct take *take, const struct growth_series *series)
     take->dev = series->dev;
     take->ino = series->ino;
     take->book = ledger_book_find(take->ledger, series->dev, series->ino);
-    if (take->book && (!lives(take->book->process) ||
+    if (take->book && (!ledger_process_holds(take->book->process) ||
                        (take->options->wanted &&
                         !take->options->wanted(take->book->process, take->options->context))))
         take->book = NULL;

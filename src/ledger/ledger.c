@@ -120,8 +120,7 @@ struct ledger_process *ledger_process_find(const struct ledger *ledger, pid_t pi
         struct ledger_process *p = ledger->processes[i];
         if (!(p->valid & LEDGER_HAS_PID) || p->pid != pid)
             continue;
-        if (!found || p->state < found->state ||
-            (p->state == found->state && process_row(p)->trusted && !process_row(found)->trusted))
+        if (!found || ledger_process_before(p, found))
             found = p;
     }
     return found;

@@ -102,6 +102,13 @@ struct ledger_device {
     const struct nvml_device *driver; /* what its driver says (driver.h); NULL: nothing is known */
 };
 
+/* What names one device on all surfaces and on all nodes: its uid; else "BUS@NODE"; else, where nothing tells either,
+ * "ORDINAL NAME@NODE". An ordinal alone names no device: it is a process's own numbering. `node` is the machine
+ * that the device is in. Returns `text`. */
+enum { LEDGER_DEVICE_ID_MAX = 192 };
+char *ledger_device_id(char text[static LEDGER_DEVICE_ID_MAX], const char *uid, const char *bus,
+                       int32_t ordinal, const char *name, const char *node);
+
 /* ---- processes ---- */
 
 enum ledger_state {
@@ -264,6 +271,30 @@ const struct ledger_problem *ledger_problems(const struct ledger *ledger, size_t
 
 /* How often each kind came up, described or not. */
 uint64_t ledger_problem_count(const struct ledger *ledger, enum ledger_problem_kind kind);
+
+/* ---- is a process alive? ----
+ * All code asks these functions; only life.c and state.c look at `state`. They say what the last
+ * ledger_update_state() found: no system call. */
+
+/* The process is known to be there, on this machine or on another. */
+bool ledger_process_exists(const struct ledger_process *process);
+
+/* Its figures count: what it reported was not given back, as far as is known. Totals, views, history
+ * and the detector leave out the others. */
+bool ledger_process_holds(const struct ledger_process *process);
+
+/* It may be probed: `pid` is this process in our own /proc, and its owner is proved. */
+bool ledger_process_reachable(const struct ledger_process *process);
+
+/* Its accounting ended early, and it goes on; stop_reason says why. */
+bool ledger_process_stopped(const struct ledger_process *process);
+
+/* Its PID lives on as another program (exec). */
+bool ledger_process_replaced(const struct ledger_process *process);
+
+/* Of two rows with one PID: does `a` speak for it rather than `b`? Running ones come first, then those
+ * whose owner is proved. */
+bool ledger_process_before(const struct ledger_process *a, const struct ledger_process *b);
 
 /* By pid as we see it; a running one before others. NULL if there is none. */
 struct ledger_process *ledger_process_find(const struct ledger *ledger, pid_t pid);

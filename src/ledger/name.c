@@ -128,20 +128,25 @@ static bool is_descriptor(struct word word)
            (word.len > 6 && strncmp(word.start, "/proc/", 6) == 0);
 }
 
+/* Is it what the kernel calls the process, which cuts long names? */
+static bool is_comm(struct word base, const char *comm)
+{
+    size_t len = strlen(comm);
+    return len > 0 && strncmp(base.start, comm, len) == 0 &&
+           (base.len == len || (base.len > len && len == COMM_LEN_MAX));
+}
+
 /* A word may be the part of a path up to a space. So it counts as a script if it ends as scripts do, or if it is
  * what the kernel calls the process (a script that names its interpreter in its first line), which all may see. */
 static struct word script_check(struct word word, const char *comm)
 {
     struct word base = word_base(word);
-    size_t comm_len = strlen(comm);
     for (size_t i = 0; i < sizeof(suffixes) / sizeof(*suffixes); i++) {
         size_t len = strlen(suffixes[i]);
         if (base.len > len && strncmp(base.start + base.len - len, suffixes[i], len) == 0)
             return base;
     }
-    bool same = comm_len > 0 && strncmp(base.start, comm, comm_len) == 0 &&
-                (base.len == comm_len || (base.len > comm_len && comm_len == COMM_LEN_MAX));
-    return same ? base : (struct word){word.start, 0};
+    return is_comm(base, comm) ? base : (struct word){word.start, 0};
 }
 
 /* The script among an interpreter's arguments; of length 0 when there is none. All users may see the name of a
@@ -189,6 +194,8 @@ void ledger_name(const char *exe, const char *comm, const char *command, char *r
         struct word script = script_find(in, rest, comm);
         if (script.len > 0)
             name = script;
+    } else if (is_comm(first, comm)) {
+        name = first; /* the link by which it was started: redis-server is one to redis-check-rdb */
     }
     if (name.len == 0)
         name = first.len > 0 ? first : (struct word){"?", 1};

@@ -160,11 +160,15 @@ int proc_ids_read(pid_t pid, struct proc_ids *ret_ids)
     int r = text_read(pid, "status", text);
     if (r < 0)
         return r;
-    struct proc_ids ids = {0};
-    const char *uid = status_value(text, "Uid");
+    struct proc_ids ids = {.real_gid = UINT32_MAX};
+    const char *uid = status_value(text, "Uid"), *gid = status_value(text, "Gid");
+    const char *parent = status_value(text, "PPid");
     if (!uid || sscanf(uid, "%" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32, &ids.real_uid,
                        &ids.effective_uid, &ids.saved_uid, &ids.fs_uid) != 4)
         return -EBADMSG;
+    if (gid)
+        (void)sscanf(gid, "%" SCNu32, &ids.real_gid);
+    ids.parent_pid = parent ? (pid_t)strtol(parent, NULL, 10) : 0;
     /* A long list of groups comes before it and may have used up the buffer. */
     const char *permitted = status_value(text, "CapPrm");
     ids.permitted = permitted ? strtoull(permitted, NULL, 16) : UINT64_MAX;
@@ -175,10 +179,22 @@ int proc_ids_read(pid_t pid, struct proc_ids *ret_ids)
         if (end == at)
             break;
         ids.inner_pid = (pid_t)value;
+        if (ids.levels < PROC_LEVELS_MAX)
+            ids.pids[ids.levels] = (pid_t)value;
         ids.levels++;
         at = end;
     }
     *ret_ids = ids;
+    return 0;
+}
+
+int proc_comm_read(pid_t pid, char ret_comm[static PROC_COMM_MAX])
+{
+    char text[PROC_TEXT_MAX];
+    int r = text_read(pid, "comm", text);
+    if (r < 0)
+        return r;
+    snprintf(ret_comm, PROC_COMM_MAX, "%.*s", (int)strcspn(text, "\n"), text);
     return 0;
 }
 

@@ -17,13 +17,22 @@ struct proc_stat {
 };
 int proc_stat_read(pid_t pid, struct proc_stat *ret_stat);
 
+enum { PROC_LEVELS_MAX = 8 /* PID namespaces, from ours to that of the process */ };
+
 struct proc_ids {
     uint32_t real_uid, effective_uid, saved_uid, fs_uid;
-    uint64_t permitted; /* capabilities (CapPrm); all of them if the kernel did not say */
-    pid_t inner_pid;    /* in the innermost namespace: last of NSpid */
-    uint32_t levels;    /* how many namespaces deep, seen from ours: 1 is our own */
+    uint32_t real_gid;           /* UINT32_MAX: not told */
+    pid_t parent_pid;            /* in our own namespace */
+    pid_t pids[PROC_LEVELS_MAX]; /* NSpid: ours first; of deeper ones, the outer ones */
+    uint64_t permitted;          /* capabilities (CapPrm); all of them if the kernel did not say */
+    pid_t inner_pid;             /* in the innermost namespace: last of NSpid */
+    uint32_t levels;             /* how many namespaces deep, seen from ours: 1 is our own */
 };
 int proc_ids_read(pid_t pid, struct proc_ids *ret_ids);
+
+/* As the kernel calls it: 15 bytes at most, which the program can change. */
+enum { PROC_COMM_MAX = 64 };
+int proc_comm_read(pid_t pid, char ret_comm[static PROC_COMM_MAX]);
 
 struct proc_memory {
     uint64_t vms_bytes, rss_bytes, shared_bytes;

@@ -114,18 +114,14 @@ static bool maps_have(const struct region_maps *maps, const struct region_file *
 static enum region_verdict circumstances(const struct region_owner *owner,
                                          const struct region_slot *slot, bool *ret_absent)
 {
-    char path[64], comm[64] = "";
+    char comm[PROC_COMM_MAX];
     if (proc_ticks_realtime_ns(owner->start_ticks) >
         slot->updated_ns + START_SLACK_MS * NS_PER_MS) {
         *ret_absent = true;
         return REGION_GHOST;
     }
-    snprintf(path, sizeof(path), "/proc/%d/comm", (int)owner->pid);
-    MEMOIR_CLEANUP(closep)
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, comm, sizeof(comm) - 1);
-    comm[n > 0 ? strcspn(comm, "\n") : 0] = '\0';
-    return n > 0 && strcmp(comm, slot->name) == 0 ? REGION_HOLDER : REGION_UNKNOWN;
+    bool same = proc_comm_read(owner->pid, comm) == 0 && strcmp(comm, slot->name) == 0;
+    return same ? REGION_HOLDER : REGION_UNKNOWN;
 }
 
 enum region_verdict region_owner_proof(const struct region_owner *owner,

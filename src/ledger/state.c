@@ -251,22 +251,19 @@ enum ledger_state ledger_update_state(struct ledger *ledger, struct ledger_proce
     process->state = judge(process, life, &locks);
     /* A PID that another user's process has, or may have by the next look, is not this row's. */
     const struct process_row *row = process_row(process);
-    bool lives = process->state <= LEDGER_CLOSED;
-    if (process->valid & LEDGER_HAS_PID && (row->owner_refused || (lives && !row->owner_proved))) {
+    bool unproved = ledger_process_exists(process) && !row->owner_proved;
+    if (process->valid & LEDGER_HAS_PID && (row->owner_refused || unproved)) {
         process->valid &= ~(uint32_t)LEDGER_HAS_PID;
         process->pid = 0;
     }
-    process->stop_reason = process->state == LEDGER_STOPPED ? locks.stop_reason : BOOK_STOP_NONE;
+    process->stop_reason = ledger_process_stopped(process) ? locks.stop_reason : BOOK_STOP_NONE;
     return process->state;
 }
 
 void ledger_update_facts(struct ledger *ledger, struct ledger_process *process)
 {
     process->valid &= ~(uint32_t)(LEDGER_HAS_RSS | LEDGER_HAS_THREADS);
-    bool lives = process->state == LEDGER_RUNNING || process->state == LEDGER_STOPPED ||
-                 process->state == LEDGER_CLOSED;
-    if (!lives || !(process->valid & LEDGER_HAS_PID) ||
-        (process->start_ticks != 0 && !process->pid_proved))
+    if (!ledger_process_reachable(process))
         return; /* figures of a pid that is another program's by now would mislead */
     struct proc_memory memory;
     if (proc_memory_read(process->pid, &memory) == 0) {

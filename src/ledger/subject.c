@@ -38,24 +38,6 @@ uint64_t subject_exec_id(pid_t pid)
     return got > 0 ? book_exec_id_of(auxv, (size_t)got / sizeof(auxv[0])) : 0;
 }
 
-void subject_boot_id(uint8_t ret_id[static 16])
-{
-    char text[64];
-    memset(ret_id, 0, 16);
-    MEMOIR_CLEANUP(closep)
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text));
-    size_t digits = 0;
-    for (ssize_t i = 0; i < n && digits < 32; i++) {
-        char c = text[i];
-        int value = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-        if (value < 0)
-            continue;
-        ret_id[digits / 2] = (uint8_t)(ret_id[digits / 2] << 4 | value);
-        digits++;
-    }
-}
-
 static uint64_t namespace_inode(pid_t pid, const char *name)
 {
     char path[64];
@@ -92,7 +74,7 @@ int subject_read(pid_t pid, uint32_t speaker, struct book_header *header)
         return -ESRCH;
     if (!is_of(&ids, speaker))
         return -EPERM;
-    subject_boot_id(header->boot_id);
+    book_boot_id(header->boot_id);
     header->pid_ns = namespace_inode(pid, "pid");
     header->time_ns = namespace_inode(pid, "time");
     header->start_ticks = stat.start_ticks;

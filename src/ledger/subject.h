@@ -14,6 +14,3 @@ int subject_read(pid_t pid, uint32_t speaker, struct book_header *header);
 /* One number per exec image, as book_exec_id() gives it inside the process; 0: may not be known. Reads
  * nothing of its memory. */
 uint64_t subject_exec_id(pid_t pid);
-
-/* The machine's, as it stands in books. */
-void subject_boot_id(uint8_t ret_id[static 16]);

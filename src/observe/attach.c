@@ -12,6 +12,7 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
+#include "base/accountable.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -249,12 +250,12 @@ int kernel_attach(struct kernel *k, const struct probe_table *table, int fd, cha
         return object_fail(why, -errno, "looking at the library");
     struct attached *there = attached_find(k, &st);
     if (there) {
-        there->owner = st.st_uid; /* not known of one that was taken over */
+        there->owner = accountable_uid(st.st_uid); /* not known of one that was taken over */
         return there->functions;
     }
     if (!S_ISREG(st.st_mode) || was_refused(k, &st))
         return -EALREADY;
-    if (k->n_attached == LIBRARIES_MAX || !owner_admitted(k, st.st_uid))
+    if (k->n_attached == LIBRARIES_MAX || !owner_admitted(k, accountable_uid(st.st_uid)))
         return object_fail(why, -EUSERS, "attaching to one more library");
     MEMOIR_CLEANUP(freep)
     struct symbols *s = calloc(1, sizeof(*s));
@@ -276,7 +277,7 @@ int kernel_attach(struct kernel *k, const struct probe_table *table, int fd, cha
     *a = (struct attached){.device = st.st_dev,
                            .inode = st.st_ino,
                            .functions = (int)s->n,
-                           .owner = st.st_uid,
+                           .owner = accountable_uid(st.st_uid),
                            .enter = -1,
                            .leave = -1};
     uint64_t start_ns = clock_monotonic_ns();

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "base/accountable.h"
 #include "base/buffer.h"
 #include "base/fs.h"
 
@@ -262,7 +263,7 @@ int module_map_init(struct module_map *map, struct module_files *cache, pid_t pi
     struct stat st;
     snprintf(path, sizeof(path), "/proc/%d", (int)pid);
     *map = (struct module_map){.cache = cache, .pid = pid};
-    map->owner = stat(path, &st) == 0 ? st.st_uid : UINT32_MAX;
+    map->owner = stat(path, &st) == 0 ? accountable_uid(st.st_uid) : UINT32_MAX;
     map->modules = calloc(MODULES_MAX, sizeof(map->modules[0]));
     return map->modules ? 0 : -ENOMEM;
 }

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/accountable.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -202,7 +203,7 @@ static void failure_ask(struct observer *o, struct observed *p)
 /* At once, or at a later tick. */
 static void libraries_look(struct observer *o, struct observed *p)
 {
-    struct look *look = &o->looks[observed_uid(p) % LOOK_USERS];
+    struct look *look = &o->looks[accountable_uid(observed_uid(p)) % LOOK_USERS];
     uint64_t now = clock_monotonic_ns();
     int64_t earned = (int64_t)((now - look->since_ns) / LOOK_PART);
     look->credit_ns = look->since_ns == 0 || look->credit_ns + earned > LOOK_CREDIT_NS
@@ -445,7 +446,7 @@ int observer_trace(struct observer *o, pid_t pid, char why[static KERNEL_WHY_MAX
     targets_of(pid, on_library, o);
     long per_s = sysconf(_SC_CLK_TCK);
     r = kernel_process_add(o->kernel, pid, stat.start_ticks * (1000000000 / (uint64_t)per_s),
-                           ids.effective_uid);
+                           proc_ids_are(&ids, ids.real_uid) ? ids.real_uid : 0);
     if (r < 0)
         snprintf(why, KERNEL_WHY_MAX, "cannot trace process %d: %s", (int)pid, strerror(-r));
     return r;

@@ -14,13 +14,13 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "trace/ask.h"
 
 #define PREFIX      "memoir-"
-#define LOCK_DIR    "/run/memoir"
 #define BPFFS_MAGIC 0xcafe4a11
 
 /* Tried in turn: the usual place, and one that is writable where /sys is not. */
-static const char *const places[] = {"/sys/fs/bpf", LOCK_DIR "/bpf"};
+static const char *const places[] = {"/sys/fs/bpf", TRACE_ASK_DIR "/bpf"};
 enum { PLACES = sizeof(places) / sizeof(places[0]) };
 
 static bool is_bpffs(const char *path)
@@ -57,9 +57,10 @@ int pins_tracefs(void)
 static int lock_take(const char *name)
 {
     char path[PINS_PATH_MAX];
-    if (mkdir(LOCK_DIR, 0755) < 0 && errno != EEXIST)
-        return -errno;
-    snprintf(path, sizeof(path), "%s/observe-%s.lock", LOCK_DIR, name);
+    int r = trace_ask_dir_make();
+    if (r < 0)
+        return r;
+    snprintf(path, sizeof(path), "%s/observe-%s.lock", TRACE_ASK_DIR, name);
     MEMOIR_CLEANUP(closep)
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)

@@ -1,12 +1,22 @@
 /* process.bpf.h: which process and thread a probe runs in. Included by probe.bpf.c alone. */
 #pragma once
 
+/* A set-uid process acts with more rights than its real user has: its history is root's. */
+static uint32_t current_user(void)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    uint32_t uid = BPF_CORE_READ(task, cred, uid.val);
+    bool one =
+        BPF_CORE_READ(task, cred, euid.val) == uid && BPF_CORE_READ(task, cred, suid.val) == uid;
+    return one ? uid : 0;
+}
+
 static struct wire_process *process_make(uint32_t pid, struct task_struct *leader)
 {
     uint32_t zero = 0;
     struct wire_process fresh = {
         .start_ns = BPF_CORE_READ(leader, start_boottime),
-        .uid = (uint32_t)bpf_get_current_uid_gid(),
+        .uid = current_user(),
     };
     fresh.generation = wire_generation(fresh.start_ns);
     bpf_map_update_elem(&processes, &pid, &fresh, BPF_NOEXIST_);
@@ -51,7 +61,7 @@ static void process_renew(uint32_t pid, struct wire_process *p, uint64_t start_n
 {
     uint32_t generation = wire_generation(start_ns);
     user_add(p, -(int64_t)p->live_blocks);
-    p->uid = (uint32_t)bpf_get_current_uid_gid();
+    p->uid = current_user();
     p->generation = p->start_ns == start_ns ? p->generation + 1 : generation;
     p->start_ns = start_ns;
     p->live_blocks = 0;

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 
+#include "base/accountable.h"
 #include "observe/deadline.h"
 
 enum { PIECES_MAX = 64 }; /* of one system call */
@@ -17,7 +18,7 @@ void remote_memory_init(struct remote_memory *memory, pid_t pid, struct deadline
     char path[32];
     struct stat st;
     snprintf(path, sizeof(path), "/proc/%d", (int)pid);
-    uint32_t owner = stat(path, &st) == 0 ? st.st_uid : UINT32_MAX;
+    uint32_t owner = stat(path, &st) == 0 ? accountable_uid(st.st_uid) : UINT32_MAX;
     *memory = (struct remote_memory){
         .pid = pid, .deadline = owner == 0 ? NULL : deadline, .owner = owner};
 }

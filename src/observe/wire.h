@@ -171,7 +171,7 @@ struct wire_process {
     uint64_t start_ns; /* since boot: tells processes with the same PID apart */
     uint32_t
         generation; /* another for each exec and each process that gets this PID; later ones are larger, modulo 2^32 */
-    uint32_t uid;
+    uint32_t uid; /* 0 for a set-uid process: only root may see what it does */
     uint32_t n_contexts;
     uint32_t from_start; /* its first call into the driver was seen */
     uint32_t epoch;      /* grows when memory goes or a call fails: proved ranges are void then */

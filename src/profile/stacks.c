@@ -8,13 +8,32 @@
 #include "base/cleanup.h"
 #include "base/hash.h"
 
+/* What is divided: live and freed, in bytes and blocks. Allocated is their sum, so that no stack holds more
+ * than it ever asked for, and the sums over the stacks of a caller stay exact. */
 enum { MEASURES = 4 };
+struct parts {
+    uint64_t of[MEASURES]; /* live bytes, live blocks, freed bytes, freed blocks */
+};
 
-static uint64_t *measure(struct profile_figures *figures, int i)
+static uint64_t less(uint64_t a, uint64_t b)
 {
-    uint64_t *const all[MEASURES] = {&figures->live_bytes, &figures->live_blocks,
-                                     &figures->alloc_bytes, &figures->alloc_blocks};
-    return all[i];
+    return a > b ? a - b : 0;
+}
+
+static struct parts parts_of(const struct profile_figures *f)
+{
+    return (struct parts){{f->live_bytes, f->live_blocks, less(f->alloc_bytes, f->live_bytes),
+                           less(f->alloc_blocks, f->live_blocks)}};
+}
+
+static struct profile_figures figures_of(const struct parts *p)
+{
+    struct profile_figures f = {.live_bytes = p->of[0], .live_blocks = p->of[1]};
+    if (__builtin_add_overflow(p->of[0], p->of[2], &f.alloc_bytes))
+        f.alloc_bytes = UINT64_MAX;
+    if (__builtin_add_overflow(p->of[1], p->of[3], &f.alloc_blocks))
+        f.alloc_blocks = UINT64_MAX;
+    return f;
 }
 
 struct stack stack_of(const struct profile *p, const struct profile_site *site)
@@ -53,9 +72,9 @@ static uint32_t caller_of(const struct profile *p, const struct numbers *callers
 
 /* Of one caller: the sums of the estimates of its stacks, and how far the division has come. */
 struct share {
-    struct profile_figures estimates; /* of all its stacks */
-    struct profile_figures so_far;    /* of those that have their share */
-    struct profile_figures given;
+    struct parts estimates; /* of all its stacks */
+    struct parts so_far;    /* of those that have their share */
+    struct parts given;
 };
 
 /* The next stack's share of `whole`. Shares are differences of rounded running sums, so that together they
@@ -71,30 +90,30 @@ static uint64_t share_next(uint64_t whole, uint64_t estimates, uint64_t *so_far,
     return share;
 }
 
-static void divide(struct stacks *s, struct stack *stack, struct profile_figures whole,
+static void divide(struct stacks *s, struct stack *stack, const struct profile_figures *whole,
                    struct share *share)
 {
-    struct profile_figures figures = {0};
+    struct parts all = parts_of(whole), estimate = parts_of(&stack->figures), parts = {0};
     for (int i = 0; i < MEASURES; i++)
-        if (*measure(&share->estimates, i))
-            *measure(&figures, i) = share_next(
-                *measure(&whole, i), *measure(&share->estimates, i), measure(&share->so_far, i),
-                *measure(&stack->figures, i), measure(&share->given, i));
-    stack->figures = figures;
+        if (share->estimates.of[i])
+            parts.of[i] = share_next(all.of[i], share->estimates.of[i], &share->so_far.of[i],
+                                     estimate.of[i], &share->given.of[i]);
+    stack->figures = figures_of(&parts);
     stack->estimate = true;
-    profile_figures_add(&s->estimated, &figures);
+    profile_figures_add(&s->estimated, &stack->figures);
 }
 
 /* What no stack of the caller was found for stays with the caller. */
 static bool rest(struct stack *stack, const struct share *share)
 {
-    struct profile_figures estimates = share->estimates;
+    struct parts parts = parts_of(&stack->figures);
     bool any = false;
     for (int i = 0; i < MEASURES; i++) {
-        if (*measure(&estimates, i))
-            *measure(&stack->figures, i) = 0;
-        any |= *measure(&stack->figures, i) != 0;
+        if (share->estimates.of[i])
+            parts.of[i] = 0;
+        any |= parts.of[i] != 0;
     }
+    stack->figures = figures_of(&parts);
     return any;
 }
 
@@ -127,8 +146,13 @@ static bool sum_estimates(const struct profile *p, const struct numbers *callers
             continue;
         uint32_t caller = caller_of(p, callers, &p->sites[i]);
         any = true;
-        if (caller != NUMBERS_NONE)
-            profile_figures_add(&shares[caller].estimates, &p->sites[i].figures);
+        if (caller == NUMBERS_NONE)
+            continue;
+        struct parts parts = parts_of(&p->sites[i].figures);
+        uint64_t *to = shares[caller].estimates.of;
+        for (int k = 0; k < MEASURES; k++)
+            if (__builtin_add_overflow(to[k], parts.of[k], &to[k]))
+                to[k] = UINT64_MAX;
     }
     return any;
 }
@@ -153,7 +177,7 @@ int stacks_take(const struct profile *p, struct stacks *ret_stacks)
                 s.orphans++;
                 continue;
             }
-            divide(&s, &stack, p->sites[caller].figures, &shares[caller]);
+            divide(&s, &stack, &p->sites[caller].figures, &shares[caller]);
         } else if (site->flags & PROFILE_SITE_SAMPLED) {
             continue;
         } else if (!rest(&stack, &shares[i])) {

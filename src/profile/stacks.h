@@ -1,9 +1,11 @@
 /* The stacks of a profile, whole as far as they are known, with figures that add up to the exact ones.
  *
  * Where a program's exact sites know only the caller and sampling found whole stacks, the caller's exact
- * figures are divided among the sampled stacks that begin with it, in the proportion of their estimates.
- * Such a stack is an estimate; the sum over the stacks of one caller is exact. A caller of which no stack
- * was sampled, or none that still holds something, stays a stack of one frame. */
+ * figures are divided among the sampled stacks that begin with it, in the proportion of their estimates:
+ * what is live by the samples that are live, what was freed by those that were freed. Allocated is the sum
+ * of the two, so that no stack holds more than it allocated. Such a stack is an estimate; the sum over the
+ * stacks of one caller is exact. A caller of which no stack was sampled, or none that still holds
+ * something, keeps that part as a stack of one frame. */
 #pragma once
 
 #include <stdbool.h>

@@ -134,9 +134,10 @@ static bool is_stack_of(const struct book_names *names, const struct book_site *
            frames[site->first_frame] == frames[caller->first_frame];
 }
 
-/* The sampled stack by which most of what a caller holds was asked for, or its own, and all of them into `of`. */
+/* The sampled stack by which most of what a caller holds was asked for, where enough samples say so, or its own; and all
+ * of them into `of`. `samples` has the number of live samples by number of the site. */
 static const struct book_site *stack_find(struct suspect *s, const struct book_names *names,
-                                          struct suspect **of)
+                                          const uint32_t *samples, struct suspect **of)
 {
     const struct book_site *caller = &names->copy.sites[s->site_number], *most = caller;
     uint64_t held = 0;
@@ -145,17 +146,19 @@ static const struct book_site *stack_find(struct suspect *s, const struct book_n
         if (!is_stack_of(names, &names->copy.sites[i], caller))
             continue;
         of[i] = s;
+        s->samples += samples[i];
         uint64_t live = c->alloc_bytes > c->freed_bytes ? c->alloc_bytes - c->freed_bytes : 0;
         if (live > held) {
             held = live;
             most = &names->copy.sites[i];
+            s->stack_samples = samples[i];
         }
     }
-    return most;
+    return most == caller || s->stack_samples >= SUSPECT_SAMPLES_MIN ? most : caller;
 }
 
 static void name_one(struct suspect *s, struct book_names *names, struct site_names *symbols,
-                     struct suspect **of)
+                     const uint32_t *samples, struct suspect **of)
 {
     const struct book_site_name *name = book_names_site(names, s->site_number, symbols);
     if (!name)
@@ -166,7 +169,7 @@ static void name_one(struct suspect *s, struct book_names *names, struct site_na
     s->function = copy(name->function);
     s->file = copy(name->file);
     s->line = name->line;
-    const struct book_site *site = stack_find(s, names, of);
+    const struct book_site *site = stack_find(s, names, samples, of);
     for (unsigned i = 0; site->frames > 1 && i < site->frames && s->n_stack < SUSPECT_FRAMES; i++) {
         uint64_t frame = names->copy.frames[site->first_frame + i];
         char *text = book_names_frame(names, frame, symbols);
@@ -224,6 +227,19 @@ static int each_block(const struct book_block_view *block, void *context)
     return 0;
 }
 
+struct samples_count {
+    uint32_t *of; /* by number of the site */
+    size_t n_sites;
+};
+
+static int each_sample(const struct book_block_view *block, void *context)
+{
+    const struct samples_count *count = context;
+    if (block->site < count->n_sites)
+        count->of[block->site]++;
+    return 0;
+}
+
 static void book_read(struct suspects *suspects, size_t n, const struct ledger_book *book,
                       struct site_names *symbols)
 {
@@ -232,16 +248,21 @@ static void book_read(struct suspects *suspects, size_t n, const struct ledger_b
         return;
     MEMOIR_CLEANUP(freep)
     struct suspect **of = calloc(names.copy.n_sites + 1, sizeof(*of));
-    for (size_t i = 0; of && i < n; i++) {
+    MEMOIR_CLEANUP(freep)
+    uint32_t *samples = calloc(names.copy.n_sites + 1, sizeof(*samples));
+    MEMOIR_CLEANUP(closep)
+    int fd = of && samples ? ledger_book_open(book) : -1;
+    if (fd >= 0)
+        (void)book_reader_blocks(book->reader, fd, each_sample,
+                                 &(struct samples_count){samples, names.copy.n_sites}, NULL);
+    for (size_t i = 0; of && samples && i < n; i++) {
         struct suspect *s = &suspects->rows[i];
         if (s->site || s->pid != (uint64_t)book->process->pid ||
             s->book_ino != book->identity->st_ino || s->site_number >= names.copy.n_sites)
             continue;
-        name_one(s, &names, symbols, of);
+        name_one(s, &names, symbols, samples, of);
         of[s->site_number] = s;
     }
-    MEMOIR_CLEANUP(closep)
-    int fd = of ? ledger_book_open(book) : -1;
     struct blocks_take take = {of, names.copy.n_sites, proc_monotonic_ns()};
     if (fd >= 0)
         (void)book_reader_blocks(book->reader, fd, each_block, &take, NULL);

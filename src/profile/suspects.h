@@ -17,6 +17,8 @@ struct site_names;
 enum {
     SUSPECT_BLOCKS = 3, /* sample blocks: the oldest, one from the middle, the newest */
     SUSPECT_FRAMES = 24,
+    SUSPECT_SAMPLES_MIN =
+        3, /* a stack that fewer live samples speak for is not named: it may be chance */
 };
 
 struct suspect_block {
@@ -50,6 +52,8 @@ struct suspect {
     uint32_t line;
     char *stack[SUSPECT_FRAMES]; /* innermost first; only where there is more than one frame */
     unsigned n_stack;
+    /* Where the stack was found by sampling: how many of the live samples of the site have it. 0 of 0: it is exact. */
+    uint32_t stack_samples, samples;
     const char *script; /* its innermost frame that is a line of a script, or NULL */
     struct suspect_block blocks[SUSPECT_BLOCKS];
     unsigned n_blocks;

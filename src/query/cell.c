@@ -18,7 +18,7 @@ void cell_of_value(const struct output *output, const struct query_value *value,
         number = (state & QUERY_KNOWN) || !output->o.column;
         state = QUERY_KNOWN | (state & QUERY_UNKNOWN);
         marks = 0;
-    } else if ((state & QUERY_KNOWN) && cell_is_text(output)) {
+    } else if ((state & QUERY_KNOWN) && cell_is_apart(output)) {
         text = value->text;
         len = value->len;
     } else if (state & QUERY_KNOWN) {
@@ -57,13 +57,23 @@ static int compare_u64(uint64_t a, uint64_t b)
     return (a > b) - (a < b);
 }
 
+static int compare_signed(const struct output *output, const struct cell *a, const struct cell *b)
+{
+    bool average = is_fraction(output) && a->per && b->per;
+    __int128 x = (__int128)(int64_t)a->number * (average ? b->per : 1);
+    __int128 y = (__int128)(int64_t)b->number * (average ? a->per : 1);
+    return x != y ? (x < y ? -1 : 1) : compare_u64(a->per, b->per);
+}
+
 static int compare_known(const struct output *output, const struct cell *a, const struct cell *b)
 {
-    if (cell_is_text(output)) {
+    if (cell_is_apart(output)) {
         size_t len = a->len < b->len ? a->len : b->len;
         int order = len ? memcmp(a->text, b->text, len) : 0;
         return order ? order : compare_u64(a->len, b->len);
     }
+    if (cell_is_signed(output))
+        return compare_signed(output, a, b);
     if (is_fraction(output) && a->per != b->per) {
         unsigned __int128 x = (unsigned __int128)a->number * b->per;
         unsigned __int128 y = (unsigned __int128)b->number * a->per;
@@ -93,9 +103,14 @@ uint64_t cell_sort_key(const struct output *output, const struct cell *cell, boo
     uint64_t key = 0;
     if (!(cell->state & QUERY_KNOWN))
         return UINT64_MAX;
-    if (cell_is_text(output)) {
+    if (cell_is_apart(output)) {
         for (size_t i = 0; i < sizeof(key); i++)
             key = key << 8 | (i < cell->len ? (unsigned char)cell->text[i] : 0);
+    } else if (cell_is_signed(output)) {
+        int64_t n = (int64_t)cell->number;
+        if (is_fraction(output) && cell->per)
+            n = (int64_t)((double)n / (double)cell->per);
+        key = (uint64_t)n ^ UINT64_C(1) << 63;
     } else if (is_fraction(output)) {
         /* The bits of doubles that are not negative have the order of their values. */
         double fraction = cell->per ? (double)cell->number / (double)cell->per : 0;
@@ -114,7 +129,7 @@ bool cell_same(const struct output *output, const struct cell *a, const struct c
         return false;
     if (!(a->state & QUERY_KNOWN))
         return true;
-    if (cell_is_text(output))
+    if (cell_is_apart(output))
         return a->len == b->len && (a->len == 0 || memcmp(a->text, b->text, a->len) == 0);
     return a->number == b->number && a->per == b->per;
 }
@@ -123,7 +138,7 @@ uint64_t cell_hash(const struct output *output, const struct cell *cell, uint64_
 {
     if (!(cell->state & QUERY_KNOWN))
         return hash_combine(hash, 1);
-    if (cell_is_text(output))
+    if (cell_is_apart(output))
         return hash_bytes(cell->text, cell->len, hash);
     return hash_combine(hash, cell->number ^ (cell->per << 32));
 }
@@ -133,7 +148,7 @@ uint64_t cell_hash(const struct output *output, const struct cell *cell, uint64_
 static int take(const struct output *output, struct cell *cell, const struct cell *in,
                 struct arena *texts)
 {
-    if (cell_is_text(output)) {
+    if (cell_is_apart(output)) {
         const char *text = arena_text(texts, in->text, in->len);
         if (!text)
             return -ENOMEM;
@@ -153,6 +168,16 @@ static uint64_t add(uint64_t a, uint64_t b, uint8_t *marks)
         return sum;
     *marks |= QUERY_AT_LEAST;
     return UINT64_MAX;
+}
+
+/* Sums of both signs do not depend on their order as long as none is beyond 2^63. */
+static uint64_t add_signed(uint64_t a, uint64_t b, uint8_t *marks)
+{
+    int64_t sum;
+    if (!__builtin_add_overflow((int64_t)a, (int64_t)b, &sum))
+        return (uint64_t)sum;
+    *marks |= QUERY_ESTIMATE;
+    return (uint64_t)((int64_t)a < 0 ? INT64_MIN : INT64_MAX);
 }
 
 static int fold_same(const struct output *output, struct cell *cell, const struct cell *in,
@@ -186,12 +211,16 @@ int cell_fold(const struct output *output, struct cell *cell, const struct cell 
     bool in_known = in->state & QUERY_KNOWN, known = cell->state & QUERY_KNOWN;
     if (in_known && !known) {
         r = take(output, cell, in, texts);
-    } else if (in_known && (output->aggregate == QUERY_MAX || output->aggregate == QUERY_MIN)) {
+    } else if (in_known && cell_is_points(output) && output->aggregate != QUERY_ANY) {
+        r = points_fold(output->aggregate, cell, in, texts);
+    } else if (in_known && (output->aggregate == QUERY_MAX || output->aggregate == QUERY_MIN ||
+                            output->aggregate == QUERY_ANY)) {
         int order = compare_known(output, in, cell);
         if (output->aggregate == QUERY_MAX ? order > 0 : order < 0)
             r = take(output, cell, in, texts);
     } else if (in_known) {
-        cell->number = add(cell->number, in->number, &cell->marks);
+        cell->number = cell_is_signed(output) ? add_signed(cell->number, in->number, &cell->marks)
+                                              : add(cell->number, in->number, &cell->marks);
         cell->per = add(cell->per, in->per, &cell->marks);
     }
     cell->state |= in->state;
@@ -212,19 +241,22 @@ void cell_value(const struct output *output, const struct cell *cell, struct que
         ret->marks = marks;
         return;
     }
-    if (cell_is_text(output)) {
+    if (cell_is_apart(output)) {
         ret->text = cell->text;
         ret->len = cell->len;
-        ret->marks = 0;
+        ret->marks = cell_is_text(output) ? 0 : marks;
         return;
     }
-    if (cell->state & QUERY_UNKNOWN) /* a part of it could not be read */
+    if (cell->state & QUERY_UNKNOWN &&
+        output->aggregate != QUERY_ANY) /* a part of it is not known */
         marks |= output->aggregate == QUERY_AVG || output->aggregate == QUERY_MIN ? QUERY_ESTIMATE
                                                                                   : QUERY_AT_LEAST;
     ret->marks = marks;
     ret->number = cell->number;
     if (output->o.kind == QUERY_PERCENT)
         ret->per = cell->per;
+    else if (output->aggregate == QUERY_AVG && cell->per > 1 && cell_is_signed(output))
+        ret->number = (uint64_t)((int64_t)cell->number / (int64_t)cell->per);
     else if (output->aggregate == QUERY_AVG && cell->per > 1)
         ret->number = (uint64_t)(((unsigned __int128)cell->number + cell->per / 2) / cell->per);
 }
@@ -234,4 +266,9 @@ void query_set_text(struct query_value *value, const char *text)
     value->text = text;
     value->len = (uint32_t)strlen(text);
     value->state = QUERY_KNOWN;
+}
+
+void query_set_frames(struct query_value *value, const char *text)
+{
+    query_set_text(value, text);
 }

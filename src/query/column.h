@@ -20,18 +20,22 @@ enum query_kind {
     QUERY_TIME,    /* nanoseconds since 1970; "2026-01-31T12:00" */
     QUERY_PERCENT, /* `number` out of `per`; "75%" */
     QUERY_YES,     /* 0 or 1; "yes", "no" */
+    QUERY_RATE,    /* signed, bytes a second unless the column has another unit; "-1.5MB" */
+    QUERY_POINTS,  /* a series: pairs of time and value, in the order of their times */
+    QUERY_FRAMES,  /* a stack: texts, the outermost frame first */
 };
 
 /* How the rows of a group become one value. */
 enum query_aggregate {
-    QUERY_DEFAULT, /* of a column: by its kind. BYTES and NUMBER sum, AGE max, PERCENT of the sums,
-                    * the others same */
-    QUERY_SUM,
+    QUERY_DEFAULT, /* of a column: by its kind. BYTES, NUMBER, RATE and POINTS sum, AGE max, PERCENT
+                    * of the sums, the others same */
+    QUERY_SUM,     /* of POINTS: of those with the same time; MAX and MIN likewise */
     QUERY_MAX,
     QUERY_MIN,
     QUERY_AVG,
     QUERY_COUNT, /* rows that have a value */
     QUERY_SAME,  /* the value that all rows have; absent where they differ */
+    QUERY_ANY, /* one of the known values: the smallest, so that the order of rows does not matter */
 };
 
 /* Bits of query_value.state. A value that is not KNOWN is absent, never 0; a combined one may be both
@@ -47,10 +51,22 @@ enum query_marks {
     QUERY_AT_LEAST = 1u << 1, /* something is missing in it */
 };
 
+/* One point of a QUERY_POINTS. Series whose points shall be added need the same buckets: times that are
+ * multiples of the same step. */
+struct query_point {
+    uint64_t time_ns; /* since 1970 */
+    uint64_t value;
+};
+enum {
+    QUERY_POINTS_MAX = 100000
+}; /* of one cell; what a merge has beyond is dropped, oldest first */
+
 struct query_value {
-    uint64_t number;  /* all kinds but TEXT */
-    uint64_t per;     /* PERCENT: what `number` is a part of; averages: how many */
-    const char *text; /* TEXT: len bytes; in a finished result also ended by NUL */
+    uint64_t number; /* kinds without text; RATE: an int64_t */
+    uint64_t per;    /* PERCENT: what `number` is a part of; averages: how many */
+    const char
+        *text; /* TEXT: len bytes; in a finished result also ended by NUL. FRAMES: a text with
+                       * a line for each frame. POINTS: struct query_point, len bytes of them */
     uint32_t len;
     uint8_t state; /* enum query_state */
     uint8_t marks; /* enum query_marks */
@@ -97,8 +113,10 @@ struct query_column {
     const char *help; /* a sentence without full stop */
     enum query_kind kind;
     enum query_aggregate aggregate;
-    unsigned flags; /* enum query_column_flags */
-    uint32_t arg;   /* the getter's: a space, an index */
+    unsigned flags;   /* enum query_column_flags */
+    unsigned needs;   /* enum query_needs: what this column needs apart from what its table does */
+    const char *unit; /* NULL: the usual one of its kind, see query_column_unit() */
+    uint32_t arg;     /* the getter's: a space, an index */
     /* Fill in `ret`, which is all 0 (absent). Texts need to stay until the row is done. */
     void (*get)(const struct query_world *world, const struct query_row *row,
                 const struct query_field *field, struct query_value *ret);
@@ -107,10 +125,23 @@ struct query_column {
 enum query_column_flags {
     QUERY_PRIVATE = 1u << 0, /* only for who owns the row: see query_world.viewer_uid */
     QUERY_DETAIL = 1u << 1,  /* costs: the table skips whole processes by the other columns first */
-    QUERY_PROBED =
-        1u << 2, /* of the machine's processes, known once they were probed: see host.h */
-    QUERY_DRIVER =
-        1u << 3, /* known once the driver of the devices was asked: see ledger/driver.h */
+};
+
+/* What a table or column is made of. A world is assembled with exactly what a question needs
+ * (query_needs()); no other code asks which table it is. */
+enum query_needs {
+    QUERY_NEEDS_BOOKS = 1u << 0,    /* world.ledger with figures as of now */
+    QUERY_NEEDS_FACTS = 1u << 1,    /* and with what /proc says of its processes */
+    QUERY_NEEDS_BLOCKS = 1u << 2,   /* the files of books are read: blocks, call sites */
+    QUERY_NEEDS_SYMBOLS = 1u << 3,  /* world.site_name, where there is one */
+    QUERY_NEEDS_HOST = 1u << 4,     /* world.host */
+    QUERY_NEEDS_PROBES = 1u << 5,   /* and what is costly to read there: see ledger/host.h */
+    QUERY_NEEDS_CGROUPS = 1u << 6,  /* world.cgroups */
+    QUERY_NEEDS_DRIVER = 1u << 7,   /* the driver's facts in the ledger: see ledger/driver.h */
+    QUERY_NEEDS_EXITS = 1u << 8,    /* world.exited */
+    QUERY_NEEDS_LEAKS = 1u << 9,    /* world.leaks */
+    QUERY_NEEDS_HISTORY = 1u << 10, /* world.history; its reading blocks */
+    QUERY_NEEDS_EVENTS = 1u << 11,  /* world.events */
 };
 
 /* Calls `each` per row until it returns other than 0 (which is returned). `may_match` tells whether any
@@ -127,9 +158,13 @@ struct query_table {
     const char *name;
     const char *help;
     const struct query_column *columns;
-    const char *show;                     /* usual columns of rows */
-    const char *show_by;                  /* usual columns of groups, after the keys */
-    const char *sort;                     /* usual order of rows */
+    const char *show;    /* usual columns of rows */
+    const char *show_by; /* usual columns of groups, after the keys */
+    const char *sort;    /* usual order of rows */
+    unsigned needs;      /* enum query_needs */
+    bool costly;         /* takes long, or as long as users like: who asks it takes turns */
+    bool
+        driver_only; /* nothing is in it without an NVIDIA driver: that there is none is worth a word */
     bool private_rows;                    /* rows of others are left out as a whole */
     int (*scan)(struct query_scan *scan); /* NULL: rows come by query_result_add() */
     /* Whose row it is; false: nobody's, all may see it. */
@@ -148,4 +183,22 @@ static inline void query_set_number(struct query_value *value, uint64_t number)
     value->number = number;
     value->state = QUERY_KNOWN;
 }
+static inline void query_set_rate(struct query_value *value, int64_t rate)
+{
+    query_set_number(value, (uint64_t)rate);
+}
 void query_set_text(struct query_value *value, const char *text);
+/* Sorted by time, each once; borrowed until the row is done. */
+void query_set_points(struct query_value *value, const struct query_point *points, size_t n);
+/* The frames stand in `text` with a line feed between them. */
+void query_set_frames(struct query_value *value, const char *text);
+
+/* Of a known QUERY_POINTS: how many, and one of them. */
+static inline size_t query_points(const struct query_value *value)
+{
+    return value->len / sizeof(struct query_point);
+}
+struct query_point query_point(const struct query_value *value, size_t i);
+
+/* "bytes", "seconds", "bytes/s": in which unit answers have the values of a column; "" where there is none. */
+const char *query_column_unit(const struct query_column *column);

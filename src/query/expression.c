@@ -185,7 +185,7 @@ static int takes_unit(const struct parser *p, enum query_kind kind, const struct
                       uint64_t *ret_number)
 {
     char whole[FIGURE_MAX];
-    if (kind != QUERY_BYTES && kind != QUERY_AGE && kind != QUERY_PERCENT)
+    if (kind != QUERY_BYTES && kind != QUERY_AGE && kind != QUERY_PERCENT && kind != QUERY_RATE)
         return 0;
     if (figure->kind != TOKEN_WORD || p->token.kind != TOKEN_WORD)
         return 0;
@@ -211,7 +211,7 @@ static int parse_value(struct parser *p, struct node *node)
         node->op = node->op == NODE_EQ ? NODE_IS_NONE : NODE_IS_SOME;
         return advance(p);
     }
-    if (column->kind == QUERY_TEXT) {
+    if (kind_is_text(column->kind)) {
         node->pattern = strpbrk(token->word, "*?") != NULL;
         return advance(p);
     }
@@ -229,7 +229,8 @@ static int parse_value(struct parser *p, struct node *node)
         struct query_error ignored;
         r = query_field_find(p->table, "where", token->at, token->word, token->word_len,
                              &node->other, &ignored);
-        if (r < 0 || node->other.column->kind != column->kind || column->kind == QUERY_PERCENT)
+        if (r < 0 || node->other.column->kind != column->kind || column->kind == QUERY_PERCENT ||
+            column->kind == QUERY_POINTS)
             return query_fail(p->error, "where", token->at, token->len,
                               "'%.60s' is nothing to compare %s with, which takes %s", token->word,
                               column->name, literal_example(column->kind));
@@ -262,7 +263,7 @@ static int parse_test(struct parser *p, uint32_t *ret)
         return add_node(p, &name, &node, ret);
     }
     node.op = p->token.op;
-    if (!ordered(node.op) && column->kind != QUERY_TEXT)
+    if (!ordered(node.op) && !kind_is_text(column->kind))
         return query_fail(p->error, "where", p->token.at, p->token.len,
                           "~ looks into texts, and %s is none; use = < >", column->name);
     r = advance(p);
@@ -437,8 +438,11 @@ static enum truth test(const struct evaluation *ev, const struct node *node)
         return like == (node->op == NODE_LIKE) ? TRUTH_YES : TRUTH_NO;
     }
     int order;
-    if (node->field.column->kind == QUERY_TEXT)
+    if (kind_is_text(node->field.column->kind))
         order = compare_text(&value, node);
+    else if (node->field.column->kind == QUERY_RATE)
+        order = ((int64_t)value.number > (int64_t)against.number) -
+                ((int64_t)value.number < (int64_t)against.number);
     else if (node->field.column->kind == QUERY_PERCENT)
         order = compare_numbers((unsigned __int128)value.number * 1000000,
                                 (unsigned __int128)against.number * value.per);

@@ -95,6 +95,27 @@ static int parse_yes(const char *word, uint64_t *ret)
     return -EINVAL;
 }
 
+/* "1.5MB", "-64K/s": bytes a second, with a sign. */
+static int parse_rate(const char *word, uint64_t *ret)
+{
+    char bytes[64];
+    bool negative = *word == '-';
+    word += *word == '-' || *word == '+';
+    size_t len = strlen(word);
+    len -= len > 2 && strcmp(word + len - 2, "/s") == 0 ? 2 : 0;
+    if (len >= sizeof(bytes))
+        return -EINVAL;
+    memcpy(bytes, word, len);
+    bytes[len] = '\0';
+    uint64_t n;
+    int r = units_parse_bytes(bytes, &n);
+    if (r == 0 && n > INT64_MAX)
+        r = -ERANGE;
+    if (r == 0)
+        *ret = negative ? -n : n;
+    return r;
+}
+
 int literal_parse(enum query_kind kind, const char *word, uint64_t *ret_number)
 {
     switch (kind) {
@@ -110,7 +131,11 @@ int literal_parse(enum query_kind kind, const char *word, uint64_t *ret_number)
         return parse_percent(word, ret_number);
     case QUERY_YES:
         return parse_yes(word, ret_number);
+    case QUERY_RATE:
+        return parse_rate(word, ret_number);
     case QUERY_TEXT:
+    case QUERY_POINTS:
+    case QUERY_FRAMES:
         break;
     }
     return -EINVAL;
@@ -126,6 +151,9 @@ const char *literal_example(enum query_kind kind)
         [QUERY_TIME] = "a time (2026-01-31T12:00)",
         [QUERY_PERCENT] = "a percentage (75%)",
         [QUERY_YES] = "yes or no",
+        [QUERY_RATE] = "a rate (1.5MB, -64K/s)",
+        [QUERY_POINTS] = "none",
+        [QUERY_FRAMES] = "a text (main, \"operator new\")",
     };
     return examples[kind];
 }

@@ -12,11 +12,23 @@ enum { VALUE_MAX = 64, KEY_STEP = 16, PREFETCH = 4, EXPECT_MAX = 1 << 20 };
 const char *query_kind_name(enum query_kind kind)
 {
     static const char *const names[] = {
-        [QUERY_TEXT] = "text", [QUERY_NUMBER] = "number", [QUERY_BYTES] = "bytes",
-        [QUERY_AGE] = "age",   [QUERY_TIME] = "time",     [QUERY_PERCENT] = "percent",
-        [QUERY_YES] = "yes",
+        [QUERY_TEXT] = "text",     [QUERY_NUMBER] = "number", [QUERY_BYTES] = "bytes",
+        [QUERY_AGE] = "age",       [QUERY_TIME] = "time",     [QUERY_PERCENT] = "percent",
+        [QUERY_YES] = "yes",       [QUERY_RATE] = "rate",     [QUERY_POINTS] = "points",
+        [QUERY_FRAMES] = "frames",
     };
     return names[kind];
+}
+
+const char *query_column_unit(const struct query_column *column)
+{
+    static const char *const units[] = {
+        [QUERY_TEXT] = "",       [QUERY_NUMBER] = "",       [QUERY_BYTES] = "bytes",
+        [QUERY_AGE] = "seconds", [QUERY_TIME] = "ISO 8601", [QUERY_PERCENT] = "percent",
+        [QUERY_YES] = "",        [QUERY_RATE] = "bytes/s",  [QUERY_POINTS] = "bytes",
+        [QUERY_FRAMES] = "",
+    };
+    return column->unit ? column->unit : units[column->kind];
 }
 
 /* ---- values ----
@@ -120,6 +132,12 @@ static size_t put_value(char *to, enum query_kind kind, const struct query_value
         return put_decimal(to, query_percent_hundredths(value), 2);
     case QUERY_YES:
         return value->number ? put_word(to, "true", 4) : put_word(to, "false", 5);
+    case QUERY_RATE:
+        *to = '-';
+        return (int64_t)value->number < 0 ? 1 + json_digits(to + 1, -value->number)
+                                          : json_digits(to, value->number);
+    case QUERY_POINTS:
+    case QUERY_FRAMES:
     case QUERY_TEXT:
     case QUERY_NUMBER:
     case QUERY_BYTES:
@@ -128,7 +146,54 @@ static size_t put_value(char *to, enum query_kind kind, const struct query_value
     return json_digits(to, value->number);
 }
 
-/* A cell, likewise: most are plain figures that are known, or short texts. 0: a text that does not fit, or needs escapes. */
+/* [["2026-01-31T12:00:00.000Z", 4096], ...] would be long: times in points are seconds since 1970. */
+static void put_points(struct buffer *out, const struct query_value *value)
+{
+    char text[VALUE_MAX];
+    buffer_append_char(out, '[');
+    for (size_t i = 0; i < query_points(value); i++) {
+        struct query_point point = query_point(value, i);
+        buffer_append_str(out, i ? ",[" : "[");
+        buffer_append(out, text, put_decimal(text, point.time_ns / NS_PER_MS, 3));
+        buffer_append_char(out, ',');
+        buffer_append(out, text, json_digits(text, point.value));
+        buffer_append_char(out, ']');
+    }
+    buffer_append_char(out, ']');
+}
+
+static void put_frames(struct buffer *out, const struct query_value *value)
+{
+    const char *at = value->text, *end = at + value->len;
+    buffer_append_char(out, '[');
+    while (at < end) {
+        const char *line = memchr(at, '\n', (size_t)(end - at));
+        if (at > value->text)
+            buffer_append_char(out, ',');
+        json_quote(out, at, (size_t)((line ? line : end) - at));
+        at = line ? line + 1 : end;
+    }
+    buffer_append_char(out, ']');
+}
+
+/* A known value that lies apart. */
+static void put_apart(struct buffer *out, enum query_kind kind, const struct query_value *value)
+{
+    if (kind == QUERY_POINTS)
+        put_points(out, value);
+    else if (kind == QUERY_FRAMES)
+        put_frames(out, value);
+    else
+        json_quote(out, value->text, value->len);
+}
+
+static void put_cell_apart(struct buffer *out, const struct output *output, const struct cell *cell)
+{
+    put_apart(out, output->o.kind, &(struct query_value){.text = cell->text, .len = cell->len});
+}
+
+/* A cell, likewise: most are plain figures that are known, or short texts. 0: one that lies apart and does not fit, or
+ * needs escapes. */
 static inline size_t put_cell(char *to, const struct output *output, const struct cell *cell,
                               unsigned *marks)
 {
@@ -137,8 +202,12 @@ static inline size_t put_cell(char *to, const struct output *output, const struc
         *marks |= cell->marks;
         return json_digits(to, cell->number);
     }
-    if (cell_is_text(output) && (cell->state & QUERY_KNOWN))
-        return cell->len <= VALUE_MAX - 2 ? json_plain(to, cell->text, cell->len) : 0;
+    if (cell_is_apart(output) && (cell->state & QUERY_KNOWN)) {
+        if (cell_is_points(output))
+            *marks |= cell->marks;
+        bool quick = output->o.kind == QUERY_TEXT && cell->len <= VALUE_MAX - 2;
+        return quick ? json_plain(to, cell->text, cell->len) : 0;
+    }
     struct query_value value;
     cell_value(output, cell, &value);
     *marks |= value.marks;
@@ -148,10 +217,14 @@ static inline size_t put_cell(char *to, const struct output *output, const struc
 void query_value_json(struct json *json, enum query_kind kind, const struct query_value *value)
 {
     char text[VALUE_MAX];
-    if (kind == QUERY_TEXT && (value->state & QUERY_KNOWN))
+    if (kind == QUERY_TEXT && (value->state & QUERY_KNOWN)) {
         json_string_n(json, value->text, value->len);
-    else
+    } else if ((kind_is_text(kind) || kind == QUERY_POINTS) && (value->state & QUERY_KNOWN)) {
+        json_raw(json, "", 0); /* a separator, if one is due */
+        put_apart(json->out, kind, value);
+    } else {
         json_raw(json, text, put_value(text, kind, value));
+    }
 }
 
 /* ---- rows ---- */
@@ -241,7 +314,7 @@ static size_t put_cells(struct buffer *out, const struct query *q, const struct 
     }
     buffer_commit(out, (size_t)(at - to));
     if (!len)
-        json_quote(out, cells[c - 1].text, cells[c - 1].len);
+        put_cell_apart(out, &q->outputs[c - 1], &cells[c - 1]);
     return c;
 }
 
@@ -258,7 +331,7 @@ static void put_last_cell(struct buffer *out, const struct query *q, const struc
     if (len)
         buffer_append(out, value, len);
     else
-        json_quote(out, cells[c].text, cells[c].len);
+        put_cell_apart(out, &q->outputs[c], &cells[c]);
 }
 
 /* The marks of all its cells, or-ed. */
@@ -350,6 +423,13 @@ int query_result_lines(const struct query_result *result, struct buffer *out)
     return out->error;
 }
 
+/* Counts have none, whatever they count. */
+static const char *unit_of(const struct query_output *o)
+{
+    bool own = o->column && o->column->kind == o->kind;
+    return own ? query_column_unit(o->column) : "";
+}
+
 static void put_head(struct json *json, const struct query *q)
 {
     json_field_string(json, "table", q->table->name);
@@ -359,6 +439,7 @@ static void put_head(struct json *json, const struct query *q)
         json_object_begin(json);
         json_field_string(json, "name", q->outputs[c].o.name);
         json_field_string(json, "kind", query_kind_name(q->outputs[c].o.kind));
+        json_field_string(json, "unit", unit_of(&q->outputs[c].o));
         json_object_end(json);
     }
     json_array_end(json);
@@ -366,9 +447,37 @@ static void put_head(struct json *json, const struct query *q)
     json_array_begin(json);
 }
 
+static void put_others(struct json *json, const struct query_result *result)
+{
+    const struct query *q = result->query;
+    json_key(json, "others");
+    json_object_begin(json);
+    json_field_u64(json, "rows", query_result_others(result));
+    for (size_t c = 0; c < q->n_shown; c++) {
+        struct query_value value = query_result_other(result, c);
+        json_key(json, q->outputs[c].o.name);
+        query_value_json(json, q->outputs[c].o.kind, &value);
+    }
+    json_object_end(json);
+}
+
+static void put_missing(struct json *json, const struct query_result *result)
+{
+    json_key(json, "missing");
+    json_array_begin(json);
+    for (size_t c = 0; c < result->query->n_shown; c++)
+        if (query_result_missing(result, c))
+            json_string(json, result->query->outputs[c].o.name);
+    json_array_end(json);
+}
+
 static void put_tail(struct json *json, const struct query_result *result)
 {
+    if (query_result_others(result))
+        put_others(json, result);
     json_field_u64(json, "matched", query_result_matched(result));
+    if (result->missing)
+        put_missing(json, result);
     if (result->left_out)
         json_field_u64(json, "left_out", result->left_out);
     if (result->incomplete)

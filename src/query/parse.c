@@ -12,34 +12,6 @@
 
 enum { COLUMNS_MAX = 128, WORD_SHOWN_MAX = 60 };
 
-static const struct query_table *const tables[] = {
-    &query_table_processes,
-    &query_table_host,
-    &query_table_system,
-    &query_table_cgroups,
-    &query_table_accounts,
-    &query_table_devices,
-    &query_table_device_processes,
-    &query_table_buffers,
-    &query_table_sites,
-    &query_table_leaks,
-    &query_table_exited,
-    NULL,
-};
-
-const struct query_table *const *query_tables(void)
-{
-    return tables;
-}
-
-const struct query_table *query_table_find(const char *name)
-{
-    for (size_t i = 0; tables[i]; i++)
-        if (strcmp(tables[i]->name, name) == 0)
-            return tables[i];
-    return NULL;
-}
-
 bool query_asks_unusual(const struct query *query)
 {
     return query->unusual;
@@ -68,10 +40,10 @@ static const struct query_table *other_table(const struct query_table *table, co
 {
     if (query_table_find(table->name) != table)
         return NULL;
-    for (size_t i = 0; tables[i]; i++)
-        for (const struct query_column *c = tables[i]->columns; c->name; c++)
-            if (tables[i] != table && strcmp(c->name, name) == 0)
-                return tables[i];
+    for (const struct query_table *const *t = query_tables(); *t; t++)
+        for (const struct query_column *c = (*t)->columns; c->name; c++)
+            if (*t != table && strcmp(c->name, name) == 0)
+                return *t;
     return NULL;
 }
 
@@ -111,12 +83,13 @@ int query_field_find(const struct query_table *table, const char *part, size_t a
 static const struct query_table *find_table(const struct query_spec *spec,
                                             struct query_error *error)
 {
+    const struct query_table *const *tables = query_tables();
     const char *name = spec->table && *spec->table ? spec->table : tables[0]->name;
     const struct query_table *table = query_table_find(name);
     if (table)
         return table;
-    const char *words[sizeof(tables) / sizeof(tables[0])] = {NULL};
-    char all[sizeof(tables) / sizeof(tables[0]) * (QUERY_NAME_MAX + 2)] = "";
+    const char *words[QUERY_TABLES_MAX + 1] = {NULL};
+    char all[QUERY_TABLES_MAX * (QUERY_NAME_MAX + 2)] = "";
     for (size_t i = 0, used = 0; tables[i]; i++) {
         words[i] = tables[i]->name;
         used += (size_t)snprintf(all + used, sizeof(all) - used, "%s%s", i ? ", " : "", words[i]);
@@ -164,10 +137,13 @@ enum query_aggregate query_column_aggregate(const struct query_column *column)
     case QUERY_NUMBER:
     case QUERY_BYTES:
     case QUERY_PERCENT:
+    case QUERY_RATE:
+    case QUERY_POINTS:
         return QUERY_SUM;
     case QUERY_AGE:
         return QUERY_MAX;
     case QUERY_TEXT:
+    case QUERY_FRAMES:
     case QUERY_TIME:
     case QUERY_YES:
         break;
@@ -181,16 +157,18 @@ static bool aggregate_fits(const struct query_column *column, enum query_aggrega
     if (aggregate != QUERY_SUM && aggregate != QUERY_AVG)
         return true;
     bool adds = column->kind == QUERY_BYTES || column->kind == QUERY_AGE ||
+                column->kind == QUERY_RATE ||
                 (column->kind == QUERY_NUMBER && column->aggregate != QUERY_SAME);
-    return adds || (aggregate == QUERY_SUM && column->kind == QUERY_YES);
+    return adds ||
+           (aggregate == QUERY_SUM && (column->kind == QUERY_YES || column->kind == QUERY_POINTS));
 }
 
 static const struct {
     const char *name;
     enum query_aggregate aggregate;
 } aggregates[] = {
-    {"sum", QUERY_SUM}, {"max", QUERY_MAX},     {"min", QUERY_MIN},
-    {"avg", QUERY_AVG}, {"count", QUERY_COUNT}, {"same", QUERY_SAME},
+    {"sum", QUERY_SUM},     {"max", QUERY_MAX},   {"min", QUERY_MIN}, {"avg", QUERY_AVG},
+    {"count", QUERY_COUNT}, {"same", QUERY_SAME}, {"any", QUERY_ANY},
 };
 
 static int parse_aggregate(const char *part, const struct item *item, size_t open,
@@ -205,7 +183,7 @@ static int parse_aggregate(const char *part, const struct item *item, size_t ope
         }
     }
     return query_fail(error, part, item->at, open,
-                      "'%.*s' is no way to combine rows: sum, max, min, avg, count or same",
+                      "'%.*s' is no way to combine rows: sum, max, min, avg, count, same or any",
                       shown(open), item->text);
 }
 
@@ -286,6 +264,8 @@ static int parse_by(struct query *q, const char *by, struct query_error *error)
         if (combined)
             return query_fail(error, "by", item.at, item.len,
                               "rows are grouped by plain columns, not by what combines them");
+        if (output.o.kind == QUERY_POINTS)
+            return query_fail(error, "by", item.at, item.len, "a series makes no groups");
         if (find_output(q, item.text, item.len))
             continue;
         if (q->n_outputs == QUERY_BY_MAX)
@@ -302,6 +282,19 @@ static int parse_by(struct query *q, const char *by, struct query_error *error)
     return 0;
 }
 
+/* A well-formed item whose column the table does not have. */
+static bool names_unknown(const struct query_table *table, const struct item *item)
+{
+    const char *open = memchr(item->text, '(', item->len);
+    size_t head = open ? (size_t)(open - item->text) + 1 : 0;
+    struct query_field field;
+    struct query_error ignored;
+    if (item->len == 0 || item->len >= QUERY_NAME_MAX || (open && item->text[item->len - 1] != ')'))
+        return false;
+    size_t len = item->len - head - (open ? 1 : 0);
+    return query_field_find(table, "show", 0, item->text + head, len, &field, &ignored) < 0;
+}
+
 static int parse_show(struct query *q, const char *show, struct query_error *error)
 {
     size_t pos = 0;
@@ -310,6 +303,8 @@ static int parse_show(struct query *q, const char *show, struct query_error *err
         struct output output;
         bool combined;
         int r = parse_output(q->table, "show", &item, &output, &combined, error);
+        if (r < 0 && q->spec.lenient && names_unknown(q->table, &item))
+            continue;
         if (r < 0)
             return r;
         q->grouped |= combined;
@@ -320,6 +315,9 @@ static int parse_show(struct query *q, const char *show, struct query_error *err
             return r;
     }
     q->n_shown = q->n_outputs;
+    if (q->n_shown == 0)
+        return query_fail(error, "show", 0, strlen(show), "the table %s has none of these columns",
+                          q->table->name);
     return 0;
 }
 
@@ -337,6 +335,8 @@ static int parse_sort(struct query *q, const char *sort, struct query_error *err
             struct output output;
             bool combined;
             int r = parse_output(q->table, "sort", &item, &output, &combined, error);
+            if (r < 0 && q->spec.lenient && names_unknown(q->table, &item))
+                continue;
             if (r < 0)
                 return r;
             if (combined && !q->grouped)
@@ -352,7 +352,7 @@ static int parse_sort(struct query *q, const char *sort, struct query_error *err
                               QUERY_OUTPUTS_MAX);
         q->sorts[q->n_sorts++] = (struct sort_key){
             .output = (size_t)(known - q->outputs),
-            .descending = sign ? sign == '-' : known->o.kind != QUERY_TEXT,
+            .descending = sign ? sign == '-' : !kind_is_text(known->o.kind),
         };
     }
     return 0;
@@ -362,7 +362,7 @@ static int parse_sort(struct query *q, const char *sort, struct query_error *err
 static void sort_groups(struct query *q)
 {
     for (size_t i = q->n_by; i < q->n_shown && !q->n_sorts; i++)
-        if (q->outputs[i].o.kind != QUERY_TEXT)
+        if (!kind_is_text(q->outputs[i].o.kind) && q->outputs[i].o.kind != QUERY_POINTS)
             q->sorts[q->n_sorts++] = (struct sort_key){.output = i, .descending = true};
 }
 
@@ -411,6 +411,32 @@ static int check_lengths(const struct query_spec *spec, struct query_error *erro
 
 /* ---- a query ---- */
 
+static int keep_spec(struct query *q, const struct query_spec *spec)
+{
+    const char *const texts[PARTS] = {q->table->name, spec->by, spec->where, spec->show,
+                                      spec->sort};
+    const char *words[PARTS];
+    size_t size = 0;
+    for (size_t i = 0; i < PARTS; i++)
+        size += (texts[i] ? strlen(texts[i]) : 0) + 1;
+    char *to = q->words = malloc(size);
+    if (!to)
+        return -ENOMEM;
+    for (size_t i = 0; i < PARTS; i++) {
+        words[i] = to;
+        to = stpcpy(to, texts[i] ? texts[i] : "") + 1;
+    }
+    q->spec = (struct query_spec){.table = words[0],
+                                  .by = words[1],
+                                  .where = words[2],
+                                  .show = words[3],
+                                  .sort = words[4],
+                                  .limit = spec->limit,
+                                  .others = spec->others,
+                                  .lenient = spec->lenient};
+    return 0;
+}
+
 int query_new_over(const struct query_table *table, const struct query_spec *spec,
                    struct query **ret_query, struct query_error *ret_error)
 {
@@ -423,6 +449,8 @@ int query_new_over(const struct query_table *table, const struct query_spec *spe
     q->table = table;
     q->limit = spec->limit;
     int r = check_lengths(spec, ret_error);
+    if (r == 0)
+        r = keep_spec(q, spec);
     if (r == 0)
         r = parse_by(q, spec->by, ret_error);
     if (r == 0)
@@ -462,6 +490,7 @@ void query_free(struct query *query)
     if (!query)
         return;
     expression_release(&query->where);
+    free(query->words);
     free(query);
 }
 
@@ -475,20 +504,25 @@ const struct query_table *query_table_of(const struct query *query)
     return query->table;
 }
 
-bool query_has_flags(const struct query *query, unsigned flags)
+const struct query_spec *query_spec_of(const struct query *query)
 {
-    for (size_t i = 0; i < query->n_outputs; i++) {
-        const struct query_column *column = query->outputs[i].field.column;
-        if (column && column->flags & flags)
-            return true;
-    }
+    return &query->spec;
+}
+
+unsigned query_needs(const struct query *query)
+{
+    unsigned needs = query->table->needs;
+    for (size_t i = 0; i < query->n_outputs; i++)
+        if (query->outputs[i].field.column)
+            needs |= query->outputs[i].field.column->needs;
     for (size_t i = 0; i < query->where.n; i++) {
         const struct node *node = &query->where.nodes[i];
-        if (node->op >= NODE_EQ && ((node->field.column && node->field.column->flags & flags) ||
-                                    (node->other.column && node->other.column->flags & flags)))
-            return true;
+        if (node->field.column)
+            needs |= node->field.column->needs;
+        if (node->other.column)
+            needs |= node->other.column->needs;
     }
-    return false;
+    return needs;
 }
 
 size_t query_outputs(const struct query *query)

@@ -1,90 +1,94 @@
-/* Partial results as JSON, between machines. See query.h and doc/query.md.
- *
- *     {"schema": "memoir.partial/1", "table": "processes", "keys": 1,
- *      "columns": ["program", "rss", "avg(age)"], "pruned": 0, "left_out": 0, "incomplete": false,
- *      "rows": [["train.py", 4096, {"value": 90, "per": 3, "state": 1, "marks": 0}], ...]}
- *
- * A cell is null where there is nothing, a plain value where that says it all, and else an object. Numbers
- * past 2^63, which JSON libraries read as they like, are texts. Reading is in partial_read.c: the names of jansson and of our own writer fall together. */
-#include <inttypes.h>
-#include <stdio.h>
+/* Writing partial results. See partial.h for the bytes and query.h for what they are good for. */
+#include "query/partial.h"
 
-#include "base/buffer.h"
-#include "base/json.h"
-#include "query/result.h"
+#include <string.h>
 
-static void put_number(struct json *json, uint64_t number)
+static void put_text(struct buffer *out, const char *text, size_t len)
 {
-    char text[24];
-    if (number <= INT64_MAX) {
-        json_u64(json, number);
-        return;
-    }
-    snprintf(text, sizeof(text), "%" PRIu64, number);
-    json_string(json, text);
+    varint_put(out, len);
+    buffer_append(out, text, len);
 }
 
-static void put_plain(struct json *json, const struct output *output, const struct cell *cell)
+static void put_string(struct buffer *out, const char *text)
 {
-    if (cell_is_text(output))
-        json_string_n(json, cell->text, cell->len);
+    put_text(out, text ? text : "", text ? strlen(text) : 0);
+}
+
+static void put_points(struct buffer *out, const struct cell *cell)
+{
+    struct query_value value = {.text = cell->text, .len = cell->len};
+    uint64_t before = 0;
+    varint_put(out, query_points(&value));
+    for (size_t i = 0; i < query_points(&value); i++) {
+        struct query_point point = query_point(&value, i);
+        varint_put(out, point.time_ns - before);
+        varint_put(out, point.value);
+        before = point.time_ns;
+    }
+}
+
+static void put_cell(struct buffer *out, const struct output *output, const struct cell *cell)
+{
+    unsigned head = cell->state | (unsigned)cell->marks << PARTIAL_MARKS_SHIFT;
+    bool known = cell->state & QUERY_KNOWN;
+    if (known && cell->per)
+        head |= cell->per == 1 ? PARTIAL_PER_ONE : PARTIAL_PER;
+    buffer_append_char(out, (char)head);
+    if (!known)
+        return;
+    if (cell_is_points(output))
+        put_points(out, cell);
+    else if (cell_is_text(output))
+        put_text(out, cell->text, cell->len);
     else
-        put_number(json, cell->number);
+        varint_put(out, cell_is_signed(output) ? partial_zigzag(cell->number) : cell->number);
+    if (head & PARTIAL_PER)
+        varint_put(out, cell->per);
 }
 
-static void put_cell(struct json *json, const struct output *output, const struct cell *cell)
+static void put_row(struct buffer *out, const struct query *q, const struct cell *cells)
 {
-    if (cell->state == 0 && cell->marks == 0) {
-        json_null(json);
-        return;
-    }
-    if (cell->state == QUERY_KNOWN && cell->marks == 0 && cell->per == 0) {
-        put_plain(json, output, cell);
-        return;
-    }
-    json_object_begin(json);
-    if (cell->state & QUERY_KNOWN) {
-        json_key(json, "value");
-        put_plain(json, output, cell);
-        json_key(json, "per");
-        put_number(json, cell->per);
-    }
-    json_field_u64(json, "state", cell->state);
-    json_field_u64(json, "marks", cell->marks);
-    json_object_end(json);
+    for (size_t o = 0; o < q->n_outputs; o++)
+        put_cell(out, &q->outputs[o], &cells[o]);
 }
 
-void query_partial_json(const struct query_result *result, struct json *json)
+static void put_head(struct buffer *out, const struct query_result *result)
 {
     const struct query *q = result->query;
-    json_object_begin(json);
-    json_field_string(json, "schema", PARTIAL_SCHEMA);
-    json_field_string(json, "table", q->table->name);
-    json_field_u64(json, "keys", q->n_by);
-    json_key(json, "columns");
-    json_array_begin(json);
-    for (size_t o = 0; o < q->n_outputs; o++)
-        json_string(json, q->outputs[o].o.name);
-    json_array_end(json);
-    json_field_u64(json, "pruned", result->pruned);
-    json_field_u64(json, "left_out", result->left_out);
-    json_field_bool(json, "incomplete", result->incomplete);
-    json_key(json, "rows");
-    json_array_begin(json);
-    for (size_t row = 0; row < result->n_rows; row++) {
-        json_array_begin(json);
-        for (size_t o = 0; o < q->n_outputs; o++)
-            put_cell(json, &q->outputs[o], &result->cells[row * q->n_outputs + o]);
-        json_array_end(json);
+    const struct query_origin *from = &result->origin;
+    buffer_append(out, PARTIAL_MAGIC, strlen(PARTIAL_MAGIC));
+    buffer_append_char(out, PARTIAL_VERSION);
+    put_string(out, q->table->name);
+    put_string(out, q->spec.by);
+    put_string(out, q->spec.where);
+    put_string(out, q->spec.show);
+    put_string(out, q->spec.sort);
+    varint_put(out, q->limit);
+    varint_put(out, q->spec.others);
+    put_string(out, from->node);
+    varint_put(out, from->sees_all ? 0 : (uint64_t)from->viewer_uid + 1);
+    varint_put(out, from->time_ns);
+    varint_put(out, q->n_by);
+    varint_put(out, q->n_outputs);
+    for (size_t o = 0; o < q->n_outputs; o++) {
+        put_string(out, q->outputs[o].o.name);
+        varint_put(out, q->outputs[o].o.kind);
     }
-    json_array_end(json);
-    json_object_end(json);
 }
 
 int query_partial_write(const struct query_result *result, struct buffer *out)
 {
-    struct json json;
-    json_init(&json, out);
-    query_partial_json(result, &json);
-    return json_finish(&json);
+    const struct query *q = result->query;
+    put_head(out, result);
+    varint_put(out, result->pruned);
+    varint_put(out, result->left_out);
+    varint_put(out, result->incomplete ? PARTIAL_INCOMPLETE : 0);
+    varint_put(out, result->missing);
+    varint_put(out, result->others != NULL);
+    if (result->others)
+        put_row(out, q, result->others);
+    varint_put(out, result->n_rows);
+    for (size_t row = 0; row < result->n_rows && !out->error; row++)
+        put_row(out, q, result->cells + row * q->n_outputs);
+    return out->error;
 }

@@ -18,6 +18,17 @@ void place_device(const struct query_world *world, const struct query_row *row,
     query_set_text(ret, text);
 }
 
+void place_device_id(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    static _Thread_local char text[LEDGER_DEVICE_ID_MAX];
+    const struct ledger_device *d = row->device;
+    if (!d)
+        return;
+    const char *node = d->host[0] ? d->host : world->node ? world->node : "";
+    query_set_text(ret, ledger_device_id(text, d->uid, d->bus, d->ordinal, d->name, node));
+}
+
 void place_ordinal(const struct query_world *world, const struct query_row *row,
                    const struct query_field *field, struct query_value *ret)
 {

@@ -3,6 +3,12 @@
 
 #include "query/query.h"
 
+/* Texts, a stack among them; other kinds are figures or lists of them. */
+static inline bool kind_is_text(enum query_kind kind)
+{
+    return kind == QUERY_TEXT || kind == QUERY_FRAMES;
+}
+
 struct output {
     struct query_output o; /* first */
     struct query_field field;
@@ -52,6 +58,8 @@ struct expression {
 
 struct query {
     const struct query_table *table;
+    struct query_spec spec; /* as asked, never NULL; in `words` */
+    char *words;
     bool grouped;
     bool unusual; /* also rows that are not usual: see query_table.usual */
     uint64_t limit;

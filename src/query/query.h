@@ -18,7 +18,7 @@
  *
  * Merging is associative and commutative: whatever rows went into which result, and in whatever order
  * results are merged, the answer is the same (test_query_merge). So a cluster's answer is a merge of
- * its nodes' partial ones, which travel as JSON: query_partial_write(), query_partial_read(). */
+ * its nodes' partial ones, which travel as bytes: query_partial_write(), query_partial_read(). */
 #pragma once
 
 #include <stdbool.h>
@@ -32,6 +32,8 @@
 
 struct buffer;
 struct cgroups;
+struct events_world;
+struct history_world;
 struct host;
 struct json;
 struct leaks;
@@ -46,6 +48,7 @@ enum {
     QUERY_NODES_MAX = 256,    /* comparisons and operators of an expression */
     QUERY_DEPTH_MAX = 48,     /* parentheses in parentheses */
     QUERY_ROWS_MAX = 1000000, /* default of what a result holds; the rest is counted */
+    QUERY_TABLES_MAX = 48,
     QUERY_ERROR_TEXT_MAX = 512,
 };
 
@@ -60,6 +63,9 @@ struct query_spec {
     const char *show;  /* "rss,max(age),count"; default: the table's usual columns */
     const char *sort;  /* "-rss,program"; -x large first, +x small first, x figures large first */
     uint64_t limit;    /* rows; 0: all */
+    bool others; /* with a limit: what the rows past it add up to, see query_result_others() */
+    /* Columns of `show` and `sort` that the table does not have are left out: another version may have asked. */
+    bool lenient;
 };
 
 /* What is wrong with a spec, for people: one line, and where it is. */
@@ -84,13 +90,21 @@ void query_freep(struct query **query);
 int query_error_print(const struct query_error *error, const struct query_spec *spec,
                       struct buffer *out);
 
+/* Tables of this folder are there from the start. A program adds those that live beside their source (history,
+ * profile ...) when it starts, before it makes threads or queries: 0; -EEXIST for a name that is taken; -ENOSPC. The
+ * table must stay. */
+int query_table_register(const struct query_table *table);
+
 /* All tables, ended by NULL, the default first; one by its name, or NULL. */
 const struct query_table *const *query_tables(void);
 const struct query_table *query_table_find(const char *name);
 const struct query_table *query_table_of(const struct query *query);
 
-/* Does any part of the question name a column with one of these flags (enum query_column_flags)? */
-bool query_has_flags(const struct query *query, unsigned flags);
+/* What query_new() got, without NULL; the table is named where it was the default. */
+const struct query_spec *query_spec_of(const struct query *query);
+
+/* What has to be in the world for this question: enum query_needs of its table and of all columns that it names. */
+unsigned query_needs(const struct query *query);
 
 /* Does it ask for rows that are not usual, too? See query_table.unusual_by. */
 bool query_asks_unusual(const struct query *query);
@@ -164,6 +178,9 @@ struct query_world {
     const struct leaks *leaks;     /* of the table leaks; NULL: nobody has watched */
     const struct host *host;       /* refreshed by the caller; NULL: no rows of host and system */
     const struct cgroups *cgroups; /* a whole look; NULL: no rows of cgroups */
+    /* Of tables that live beside their source, which alone knows what is in there. NULL: no rows. */
+    struct history_world *history;
+    struct events_world *events;
 
     /* Who asks: see query_may_see(). A command that reads the files itself sees all that it can read. */
     bool sees_all;
@@ -219,6 +236,23 @@ uint64_t query_result_matched(const struct query_result *result);
 uint64_t query_result_left_out(const struct query_result *result);
 bool query_result_incomplete(const struct query_result *result);
 
+/* With spec.others, after finish: how many rows (or groups) the limit cut off, and what they add up to in a column, each
+ * combined as groups combine it. */
+uint64_t query_result_others(const struct query_result *result);
+struct query_value query_result_other(const struct query_result *result, size_t column);
+
+/* Was the column unknown to some machine whose part was merged? Its cells are not known there. */
+bool query_result_missing(const struct query_result *result, size_t column);
+
+/* Where its rows come from. */
+struct query_origin {
+    char node[QUERY_NAME_MAX]; /* "" when from several */
+    bool sees_all;             /* what the viewer may see: all, or */
+    uint32_t viewer_uid;       /* what is this user's */
+    uint64_t time_ns;          /* of the oldest, since 1970 */
+};
+const struct query_origin *query_result_origin(const struct query_result *result);
+
 /* A column of the answer. */
 struct query_output {
     char name[QUERY_NAME_MAX]; /* as asked: "rss", "max(rss)", "count" */
@@ -231,8 +265,8 @@ const struct query_output *query_output(const struct query *query, size_t column
 
 /* The answer as fields of an open JSON object: "table", "columns" ([{"name","kind"}]), "rows" (objects
  * by column; null where nothing is known; "at_least" and "estimate" list the columns with such marks),
- * "matched", and "left_out" and "incomplete" where there is something to tell. Sizes are bytes, ages
- * seconds, times ISO 8601, percentages numbers. */
+ * "matched", and "others" ({"rows": how many, and by column}), "left_out", "missing" (columns) and "incomplete" where there is
+ * something to tell. Sizes are bytes, ages seconds, times ISO 8601, percentages numbers. */
 void query_result_json(const struct query_result *result, struct json *json);
 
 /* The same with rows as arrays in the order of the columns, which is about half as long and takes two thirds of the time; and
@@ -247,16 +281,33 @@ int query_result_lines(const struct query_result *result, struct buffer *out);
 
 /* ---- partial results between machines ---- */
 
-/* Everything that a result holds, before or after finish, as one JSON document. 0 or the buffer's
- * error. */
+/* Everything that a result holds, before or after finish, with the question, the node and the viewer (partial.h has the
+ * bytes). 0 or the buffer's error. */
 int query_partial_write(const struct query_result *result, struct buffer *out);
 
-/* The same as one value of a larger document. */
-void query_partial_json(const struct query_result *result, struct json *json);
+/* Add such bytes to `into`. They are untrusted: -EINVAL when they make no sense or answer another question (then nothing was
+ * added), -ENOMEM (then some of it may be). Another version may lack columns: their cells are unknown then, and
+ * query_result_missing() says so. A part that was cut to fewer rows than `into` asks for makes it incomplete. */
+int query_partial_read(struct query_result *into, const void *bytes, size_t len);
 
-/* Add such a document to `into`. The bytes are a stranger's: -EINVAL when they make no sense or are of
- * another query (then nothing was added), -ENOMEM. */
-int query_partial_read(struct query_result *into, const char *text, size_t len);
+/* The same of a node that the reader knows by other means than by what the bytes say. */
+struct query_partial_from {
+    const char *node; /* its name, for the column `node` and the origin; NULL: as the bytes say */
+    uint64_t *ret_missing; /* gets the bits of the outputs that it lacks; may be NULL */
+};
+int query_partial_read_from(struct query_result *into, const void *bytes, size_t len,
+                            const struct query_partial_from *from);
+
+/* Drop the rows past the limit of a finished result without groups, as if there had been many more: they are counted, and
+ * added to `others`. Groups stay, since any may be among the first once all parts are merged. -ENOMEM. */
+int query_result_trim(struct query_result *result);
+
+/* What such bytes answer and where they come from, for free(). -EINVAL, -ENOMEM. */
+struct query_partial_head {
+    struct query_spec spec;
+    struct query_origin origin;
+};
+int query_partial_head(const void *bytes, size_t len, struct query_partial_head **ret_head);
 
 /* ---- processes that ended, from STATE/retired.jsonl ---- */
 

@@ -1,6 +1,7 @@
 /* Rows and groups of a result: adding, merging, sorting, cutting. See query.h. */
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -40,6 +41,7 @@ void query_result_free(struct query_result *result)
     free(result->slots);
     free(result->order);
     arena_release(&result->texts);
+    result_release_others(result);
     free(result);
 }
 
@@ -50,6 +52,10 @@ void query_result_reset(struct query_result *result)
     result->pruned = 0;
     result->left_out = 0;
     result->incomplete = false;
+    result->missing = 0;
+    result->has_origin = false;
+    result->origin = (struct query_origin){0};
+    result_release_others(result);
     if (result->n_slots)
         memset(result->slots, 0, result->n_slots * sizeof(*result->slots));
     arena_reset(&result->texts);
@@ -169,12 +175,12 @@ int query_result_finish(struct query_result *result)
     size_t n = result->n_rows;
     if (result->query->limit && result->query->limit < n)
         n = (size_t)result->query->limit;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < result->n_rows; i++)
         order[i] = ranked[i].row;
     free(result->order);
     result->order = order;
     result->n_order = n;
-    return 0;
+    return result_finish_others(result, order + n, result->n_rows - n);
 }
 
 /* ---- adding ---- */
@@ -202,7 +208,7 @@ static int grow_rows(struct query_result *result)
 static int copy_texts(const struct query *q, struct cell *cells, struct arena *texts)
 {
     for (size_t o = 0; o < q->n_outputs; o++) {
-        if (!cell_is_text(&q->outputs[o]) || !(cells[o].state & QUERY_KNOWN))
+        if (!cell_is_apart(&q->outputs[o]) || !(cells[o].state & QUERY_KNOWN))
             continue;
         cells[o].text = arena_text(texts, cells[o].text, cells[o].len);
         if (!cells[o].text)
@@ -228,6 +234,8 @@ static int prune(struct query_result *result)
         memcpy(to, row_cells(result, ranked[i].row), q->n_outputs * sizeof(*to));
         r = copy_texts(q, to, &texts);
     }
+    for (size_t i = keep; i < result->n_rows && r == 0 && q->spec.others; i++)
+        r = result_add_others(result, row_cells(result, ranked[i].row));
     if (r < 0) {
         free(cells);
         arena_release(&texts);
@@ -277,6 +285,15 @@ static int add_row(struct query_result *result, const struct cell *cells)
     memcpy(row, cells, result->query->n_outputs * sizeof(*row));
     r = copy_texts(result->query, row, &result->texts);
     return r < 0 ? r : row_end(result);
+}
+
+int query_result_trim(struct query_result *result)
+{
+    const struct query *q = result->query;
+    if (q->grouped || !q->limit || result->n_rows <= q->limit)
+        return 0;
+    int r = prune(result);
+    return r < 0 ? r : query_result_finish(result);
 }
 
 /* ---- groups ---- */
@@ -453,19 +470,19 @@ static int add_grouped(struct query_result *result, const struct query_world *wo
 }
 
 /* The same as cell_of_value(), for most cells there are, and with a copy of the text. */
-static int cell_of_plain(struct query_result *result, struct query_value *value, bool text,
-                         struct cell *ret)
+static int cell_of_plain(struct query_result *result, struct query_value *value,
+                         const struct output *output, struct cell *ret)
 {
     bool known = value->state & QUERY_KNOWN;
     ret->per = 0;
     ret->len = 0;
     ret->state = value->state;
     ret->marks = value->marks;
-    if (!known || !text) {
+    if (!known || !cell_is_apart(output)) {
         ret->number = known ? value->number : 0;
         return 0;
     }
-    if (clean_text(result, value) < 0)
+    if (cell_is_text(output) && clean_text(result, value) < 0)
         return -ENOMEM;
     ret->len = value->len;
     ret->text = arena_text(&result->texts, value->text, value->len);
@@ -487,7 +504,7 @@ static int add_single(struct query_result *result, const struct query_world *wor
         value_of(q, output, world, row, &value);
         if (!output->plain)
             cell_of_value(output, &value, false, &cells[o]);
-        else if (cell_of_plain(result, &value, cell_is_text(output), &cells[o]) < 0)
+        else if (cell_of_plain(result, &value, output, &cells[o]) < 0)
             return -ENOMEM;
     }
     return row_end(result);
@@ -514,10 +531,39 @@ int query_result_merge(struct query_result *into, const struct query_result *fro
         if (r < 0)
             return r;
     }
+    int r = from->others ? result_add_others(into, from->others) : 0;
+    if (r < 0)
+        return r;
     into->pruned += from->pruned;
     into->left_out += from->left_out;
     into->incomplete |= from->incomplete;
+    into->missing |= from->missing;
+    if (from->has_origin)
+        result_add_origin(into, &from->origin);
     return 0;
+}
+
+/* Of several viewers' parts, the whole is for whoever may see the least. */
+void result_add_origin(struct query_result *result, const struct query_origin *origin)
+{
+    struct query_origin *own = &result->origin;
+    if (!result->has_origin) {
+        *own = *origin;
+        result->has_origin = true;
+        return;
+    }
+    if (strcmp(own->node, origin->node) != 0)
+        own->node[0] = '\0';
+    if (own->sees_all)
+        own->viewer_uid = origin->viewer_uid;
+    own->sees_all &= origin->sees_all;
+    if (origin->time_ns < own->time_ns)
+        own->time_ns = origin->time_ns;
+}
+
+const struct query_origin *query_result_origin(const struct query_result *result)
+{
+    return &result->origin;
 }
 
 /* ---- a run ---- */
@@ -561,6 +607,11 @@ int query_run(const struct query *query, const struct query_world *world,
     };
     int r = query->table->scan(&run.scan);
     result->incomplete |= run.scan.incomplete || r == -ETIME;
+    struct query_origin origin = {.sees_all = world->sees_all,
+                                  .viewer_uid = world->sees_all ? 0 : world->viewer_uid,
+                                  .time_ns = filled.now_real_ns};
+    snprintf(origin.node, sizeof(origin.node), "%s", filled.node ? filled.node : "");
+    result_add_origin(result, &origin);
     return r;
 }
 
@@ -593,4 +644,9 @@ uint64_t query_result_left_out(const struct query_result *result)
 bool query_result_incomplete(const struct query_result *result)
 {
     return result->incomplete;
+}
+
+bool query_result_missing(const struct query_result *result, size_t column)
+{
+    return result->missing >> column & 1;
 }

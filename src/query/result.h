@@ -8,11 +8,11 @@
  * a cell has one form only for one meaning, so that results do not depend on the order of rows. */
 struct cell {
     union {
-        uint64_t number;
-        const char *text; /* in the result's arena, ended by NUL */
+        uint64_t number;  /* RATE: an int64_t */
+        const char *text; /* in the result's arena, ended by NUL; or struct query_point */
     };
     uint64_t per; /* PERCENT: the whole; AVG: how many; else 0 */
-    uint32_t len; /* of text */
+    uint32_t len; /* of text, or of points in bytes */
     uint8_t state, marks;
 };
 
@@ -31,6 +31,15 @@ struct query_result {
     uint32_t *order; /* as of finish */
     size_t n_order;
 
+    /* With spec.others: the rows that a limit dropped, added up; NULL: none was. Texts in `others_texts`. */
+    struct cell *others;
+    struct arena others_texts;
+    struct cell *tail; /* as of finish: the same with the rows past the limit; or NULL */
+    uint64_t n_tail;   /* how many rows it stands for */
+
+    struct query_origin origin;
+    bool has_origin;
+    uint64_t missing;  /* bits of outputs that some part lacked */
     uint64_t pruned;   /* rows without groups that a limit made us drop */
     uint64_t left_out; /* past rows_max */
     bool incomplete;
@@ -39,8 +48,26 @@ struct query_result {
 /* cell.c */
 static inline bool cell_is_text(const struct output *output)
 {
-    return output->o.kind == QUERY_TEXT;
+    return kind_is_text(output->o.kind);
 }
+static inline bool cell_is_points(const struct output *output)
+{
+    return output->o.kind == QUERY_POINTS;
+}
+/* Its value lies apart, at `text`, `len` bytes long. */
+static inline bool cell_is_apart(const struct output *output)
+{
+    return cell_is_text(output) || cell_is_points(output);
+}
+static inline bool cell_is_signed(const struct output *output)
+{
+    return output->o.kind == QUERY_RATE;
+}
+/* points.c: merge those of `in` into `cell` by their times. -ENOMEM. */
+int points_fold(enum query_aggregate aggregate, struct cell *cell, const struct cell *in,
+                struct arena *arena);
+/* Strictly in the order of time, and not too many. */
+bool points_valid(const char *bytes, size_t len);
 /* A value of one row as a cell; its text stays where it is. */
 void cell_of_value(const struct output *output, const struct query_value *value, bool grouped,
                    struct cell *ret);
@@ -56,8 +83,10 @@ uint64_t cell_hash(const struct output *output, const struct cell *cell, uint64_
 bool cell_same(const struct output *output, const struct cell *a, const struct cell *b);
 void cell_value(const struct output *output, const struct cell *cell, struct query_value *ret);
 
-/* partial.c */
-#define PARTIAL_SCHEMA "memoir.partial/1"
-
 /* result.c: add a row, or what is known of a group, whose texts are elsewhere. */
 int result_add_cells(struct query_result *result, const struct cell *cells);
+/* Add rows that were dropped elsewhere; and where rows came from. */
+int result_add_others(struct query_result *result, const struct cell *cells);
+int result_finish_others(struct query_result *result, const uint32_t *order, size_t n);
+void result_release_others(struct query_result *result);
+void result_add_origin(struct query_result *result, const struct query_origin *origin);

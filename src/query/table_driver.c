@@ -141,6 +141,7 @@ static const struct query_column columns[] = {
     {"ordinal", "the driver's number of the device", QUERY_NUMBER, QUERY_SAME,
      .get = place_ordinal},
     {"device_name", "name of the device alone", QUERY_TEXT, .arg = PLACE_NAME, .get = place_text},
+    {"device_id", DEVICE_ID_HELP, QUERY_TEXT, .get = place_device_id},
     {"device_uid", "what makes it the same device for all programs", QUERY_TEXT, .arg = PLACE_UID,
      .get = place_text},
     {"device_bus", "PCI address of the device", QUERY_TEXT, .arg = PLACE_BUS, .get = place_text},
@@ -160,7 +161,9 @@ static int by_pid(const void *a, const void *b)
 {
     const struct ledger_process *x = *(struct ledger_process *const *)a;
     const struct ledger_process *y = *(struct ledger_process *const *)b;
-    return x->pid != y->pid ? (x->pid > y->pid) - (x->pid < y->pid) : (int)x->state - (int)y->state;
+    if (x->pid != y->pid)
+        return x->pid < y->pid ? -1 : 1;
+    return ledger_process_before(y, x) - ledger_process_before(x, y);
 }
 
 /* Those of processes that the driver lists, by PID, one that runs before others. */
@@ -173,7 +176,7 @@ static int books_collect(const struct ledger *ledger, struct ledger_process ***r
     if (!books)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++)
-        if (all[i]->valid & LEDGER_HAS_PID && ledger_driver_use(ledger, all[i]->pid, NULL).listed)
+        if (ledger_process_reachable(all[i]) && ledger_driver_use(ledger, all[i]->pid, NULL).listed)
             books[found++] = all[i];
     qsort(books, found, sizeof(struct ledger_process *), by_pid);
     *ret_books = books;
@@ -229,6 +232,8 @@ const struct query_table query_table_device_processes = {
     .name = "device_processes",
     .help = "one row for each process on each device, as the driver counts it (NVIDIA)",
     .columns = columns,
+    .needs = QUERY_NEEDS_BOOKS | QUERY_NEEDS_DRIVER,
+    .driver_only = true,
     .show = "device,pid,user,program,use,driver,accounted,unattributed",
     .show_by = "count,driver,accounted,unattributed",
     .sort = "+ordinal,-driver,+driver_pid",

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "ledger/host.h"
+#include "ledger/host_books.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
 #include "query/table_process.h"
@@ -276,7 +277,7 @@ static const struct query_column columns[] = {
     {"pid", "process id", QUERY_NUMBER, QUERY_SAME, .get = get_pid},
     {"parent", "process id of the parent", QUERY_NUMBER, QUERY_SAME, .arg = 1, .get = get_pid},
     {"program", "name of the program, or of the script that it runs", QUERY_TEXT,
-     .flags = QUERY_PROBED, .get = get_program},
+     .needs = QUERY_NEEDS_PROBES, .get = get_program},
     {"user", "who owns the process", QUERY_TEXT, .get = get_user},
     {"uid", "the same as a number", QUERY_NUMBER, QUERY_SAME, .get = get_uid},
     {"node", "name of the machine", QUERY_TEXT, .get = get_node},
@@ -284,17 +285,17 @@ static const struct query_column columns[] = {
      .get = get_state},
     {"kernel", "is it a thread of the kernel", QUERY_YES, .get = get_kernel},
     {"tracked", "are all of its allocations accounted, and if not, why", QUERY_TEXT,
-     .flags = QUERY_PRIVATE | QUERY_PROBED, .get = get_tracked},
+     .flags = QUERY_PRIVATE, .needs = QUERY_NEEDS_PROBES, .get = get_tracked},
     {"start", "when it was started", QUERY_TIME, QUERY_MIN, .get = get_start},
     {"age", "how long it has been running", QUERY_AGE, .get = get_age},
     {"rss", "resident memory", QUERY_BYTES, .arg = RSS, .get = get_figure},
     {"pss", "resident memory, what is shared by n processes counted as an n-th", QUERY_BYTES,
-     .flags = QUERY_PROBED, .arg = PSS, .get = get_figure},
-    {"uss", "resident memory that nobody shares", QUERY_BYTES, .flags = QUERY_PROBED, .arg = USS,
-     .get = get_figure},
-    {"dirty", "resident memory that was written to", QUERY_BYTES, .flags = QUERY_PROBED,
+     .needs = QUERY_NEEDS_PROBES, .arg = PSS, .get = get_figure},
+    {"uss", "resident memory that nobody shares", QUERY_BYTES, .needs = QUERY_NEEDS_PROBES,
+     .arg = USS, .get = get_figure},
+    {"dirty", "resident memory that was written to", QUERY_BYTES, .needs = QUERY_NEEDS_PROBES,
      .arg = DIRTY, .get = get_figure},
-    {"pss_age", "how old pss, uss, dirty and oom_score are", QUERY_AGE, .flags = QUERY_PROBED,
+    {"pss_age", "how old pss, uss, dirty and oom_score are", QUERY_AGE, .needs = QUERY_NEEDS_PROBES,
      .arg = AGE_PSS, .get = get_figure_age},
     {"swap", "memory that is swapped out", QUERY_BYTES, .arg = SWAP, .get = get_figure},
     {"vms", "virtual memory", QUERY_BYTES, .arg = VMS, .get = get_figure},
@@ -325,76 +326,32 @@ static const struct query_column columns[] = {
      .get = get_figure},
     {"threads", "number of threads", QUERY_NUMBER, .arg = THREADS, .get = get_figure},
     {"oom_score", "how likely the kernel is to kill it when memory runs out", QUERY_NUMBER,
-     QUERY_MAX, .flags = QUERY_PROBED, .arg = OOM, .get = get_figure},
+     QUERY_MAX, .needs = QUERY_NEEDS_PROBES, .arg = OOM, .get = get_figure},
     {"details_age", "how old state, threads, faults and the parts of rss are", QUERY_AGE,
      .arg = AGE_DETAILS, .get = get_figure_age},
-    {"cgroup", "path of its cgroup", QUERY_TEXT, .flags = QUERY_PROBED, .get = get_cgroup},
+    {"cgroup", "path of its cgroup", QUERY_TEXT, .needs = QUERY_NEEDS_PROBES, .get = get_cgroup},
     {"cgroup_limit", "the limit on memory of that cgroup, or of one around it", QUERY_BYTES,
-     QUERY_SAME, .flags = QUERY_PROBED, .arg = CGROUP_LIMIT, .get = get_cgroup_figure},
+     QUERY_SAME, .needs = QUERY_NEEDS_PROBES, .arg = CGROUP_LIMIT, .get = get_cgroup_figure},
     {"headroom", "how much the cgroup may still take", QUERY_BYTES, QUERY_MIN,
-     .flags = QUERY_PROBED, .arg = CGROUP_HEADROOM, .get = get_cgroup_figure},
+     .needs = QUERY_NEEDS_PROBES, .arg = CGROUP_HEADROOM, .get = get_cgroup_figure},
     {"cgroup_used", "what the cgroup takes, with its page cache", QUERY_BYTES, QUERY_SAME,
-     .flags = QUERY_PROBED, .arg = CGROUP_USED, .get = get_cgroup_figure},
-    {"container", "identity of its container", QUERY_TEXT, .flags = QUERY_PROBED,
+     .needs = QUERY_NEEDS_PROBES, .arg = CGROUP_USED, .get = get_cgroup_figure},
+    {"container", "identity of its container", QUERY_TEXT, .needs = QUERY_NEEDS_PROBES,
      .arg = HOST_HAS_CONTAINER, .get = get_text},
-    {"pod", "identity of its pod", QUERY_TEXT, .flags = QUERY_PROBED, .arg = HOST_HAS_POD,
+    {"pod", "identity of its pod", QUERY_TEXT, .needs = QUERY_NEEDS_PROBES, .arg = HOST_HAS_POD,
      .get = get_text},
-    {"job", "its batch job", QUERY_TEXT, .flags = QUERY_PROBED, .get = get_job},
-    {"rank", "its number in an MPI program", QUERY_NUMBER, QUERY_SAME,
-     .flags = QUERY_PRIVATE | QUERY_PROBED, .get = get_rank},
-    {"command", "the command line", QUERY_TEXT, .flags = QUERY_PRIVATE | QUERY_PROBED,
+    {"job", "its batch job", QUERY_TEXT, .needs = QUERY_NEEDS_PROBES, .get = get_job},
+    {"rank", "its number in an MPI program", QUERY_NUMBER, QUERY_SAME, .flags = QUERY_PRIVATE,
+     .needs = QUERY_NEEDS_PROBES, .get = get_rank},
+    {"command", "the command line", QUERY_TEXT, .flags = QUERY_PRIVATE, .needs = QUERY_NEEDS_PROBES,
      .arg = HOST_HAS_COMMAND, .get = get_text},
-    {"exe", "path of the program", QUERY_TEXT, .flags = QUERY_PRIVATE | QUERY_PROBED,
+    {"exe", "path of the program", QUERY_TEXT, .flags = QUERY_PRIVATE, .needs = QUERY_NEEDS_PROBES,
      .arg = HOST_HAS_EXE, .get = get_text},
     ACCOUNT_COLUMNS,
     {0},
 };
 
 /* ---- joining ---- */
-
-static int by_pid(const void *a, const void *b)
-{
-    const struct ledger_process *x = *(struct ledger_process *const *)a;
-    const struct ledger_process *y = *(struct ledger_process *const *)b;
-    if (x->pid != y->pid)
-        return x->pid < y->pid ? -1 : 1;
-    return (x->state > y->state) - (x->state < y->state); /* who runs first */
-}
-
-/* Those of our machine that live, by pid. */
-static int books_collect(const struct ledger *ledger, struct ledger_process ***ret_books,
-                         size_t *ret_n)
-{
-    size_t n = 0, kept = 0;
-    struct ledger_process *const *all = ledger ? ledger_processes(ledger, &n) : NULL;
-    struct ledger_process **books = n ? malloc(n * sizeof(*books)) : NULL;
-    if (n && !books)
-        return -ENOMEM;
-    for (size_t i = 0; i < n; i++) {
-        bool lives = all[i]->state == LEDGER_RUNNING || all[i]->state == LEDGER_STOPPED ||
-                     all[i]->state == LEDGER_CLOSED || all[i]->state == LEDGER_UNKNOWN;
-        if (lives && all[i]->valid & LEDGER_HAS_PID && !all[i]->host[0])
-            books[kept++] = all[i];
-    }
-    if (kept)
-        qsort(books, kept, sizeof(*books), by_pid);
-    *ret_books = books;
-    *ret_n = kept;
-    return 0;
-}
-
-/* Both are sorted: `at` goes along. */
-static const struct ledger_process *book_of(const struct host_process *p,
-                                            struct ledger_process *const *books, size_t n,
-                                            size_t *at)
-{
-    while (*at < n && books[*at]->pid < p->pid)
-        (*at)++;
-    for (size_t i = *at; i < n && books[i]->pid == p->pid; i++)
-        if (books[i]->start_ticks == 0 || proc_same_start(books[i]->start_ticks, p->start_ticks))
-            return books[i];
-    return NULL;
-}
 
 /* A row lies anywhere: its figures come into the cache while rows before it are looked at. */
 static void prefetch_process(const struct host_process *p)
@@ -407,17 +364,19 @@ static int scan_host(struct query_scan *scan)
 {
     enum { AHEAD = 4 };
     static const struct ledger_process no_book = {.exe = (char *)"", .command = (char *)""};
-    size_t n = 0, n_books = 0, at = 0;
-    struct ledger_process **books = NULL;
-    struct host_process *const *rows =
-        scan->world->host ? host_processes(scan->world->host, &n) : NULL;
-    int r = books_collect(scan->world->ledger, &books, &n_books);
+    const struct ledger_process **books;
+    size_t n;
+    if (!scan->world->host)
+        return 0;
+    struct host_process *const *rows = host_processes(scan->world->host, &n);
+    int r = host_books_join(scan->world->host, scan->world->ledger, &books);
+    if (r < 0)
+        return r;
     for (size_t i = 0; i < n && r == 0; i++) {
         if (i + AHEAD < n)
             prefetch_process(rows[i + AHEAD]);
-        const struct ledger_process *book = book_of(rows[i], books, n_books, &at);
-        r = scan->each(scan,
-                       &(struct query_row){.process = book ? book : &no_book, .host = rows[i]});
+        r = scan->each(
+            scan, &(struct query_row){.process = books[i] ? books[i] : &no_book, .host = rows[i]});
     }
     free(books);
     return r;
@@ -444,6 +403,8 @@ const struct query_table query_table_host = {
     .name = "host",
     .help = "one row for each process of the machine, whether it keeps a book or not",
     .columns = columns,
+    .needs = QUERY_NEEDS_HOST | QUERY_NEEDS_BOOKS,
+    .costly = true,
     .show = "pid,user,program,age,rss,pss,swap,heap,pinned,device,growth,tracked",
     .show_by = "count,rss,pss,swap,heap,pinned,device",
     .sort = "-rss,+pid",

@@ -25,6 +25,7 @@ query_getter process_pid, process_program, process_user, process_uid, process_no
     }
 
 /* What its books say. */
+query_getter process_notes, process_watchers, process_other;
 query_getter process_device, process_peak, process_space, process_total, process_driver;
 enum process_figure {
     PROCESS_LIVE_BYTES,
@@ -56,7 +57,7 @@ enum process_figure {
     DEVICE_SPACE("system", MEMOIR_SPACE_SYSTEM,                                                    \
                  "host memory that belongs to devices; no part of device"),                        \
     {"device.driver", "memory that the driver counts for it on all devices (NVIDIA)", QUERY_BYTES, \
-     .flags = QUERY_DRIVER, .get = process_driver},                                                \
+     .needs = QUERY_NEEDS_DRIVER, .get = process_driver},                                                \
     {"peak", "the most that device can have been", QUERY_BYTES, .get = process_peak},              \
     HOST_SPACE("host", 0, "host memory that it reported, all spaces but chain and registered"),                   \
     HOST_SPACE("heap", MEMOIR_SPACE_HEAP, "of it, heap"),                                          \
@@ -81,28 +82,30 @@ bool process_resolve(const struct query_column *columns_of, const char *name, si
                      struct query_field *ret_field);
 
 /* place.c: of an account, or of a space of a device. */
-query_getter place_device, place_ordinal, place_space, place_text, place_kind;
+query_getter place_device, place_device_id, place_ordinal, place_space, place_text, place_kind;
 enum { PLACE_NAME, PLACE_UID, PLACE_BUS };
 
-#define DEVICE_COLUMNS(detail)                                                             \
-    {"device", "number and name of the device, or host", QUERY_TEXT, .flags = detail,      \
-     .get = place_device},                                                                 \
-        {"ordinal",       "the number that programs use for the device",                   \
-         QUERY_NUMBER,    QUERY_SAME,                                                      \
-         .flags = detail, .get = place_ordinal},                                           \
-        {"space", "kind of memory: dram, l1, cb, heap, ...", QUERY_TEXT, .flags = detail,  \
-         .get = place_space},                                                              \
-        {"device_name",   "name of the device alone", QUERY_TEXT,                          \
-         .flags = detail, .arg = PLACE_NAME,          .get = place_text},                  \
-        {"device_uid",     "what makes it the same device for all programs",               \
-         QUERY_TEXT,       .flags = detail,                                                \
-         .arg = PLACE_UID, .get = place_text},                                             \
-        {"device_bus",     "PCI address of the device",                                    \
-         QUERY_TEXT,       .flags = detail,                                                \
-         .arg = PLACE_BUS, .get = place_text},                                             \
-    {                                                                                      \
-        "device_kind", "gpu, npu, fpga, simulated or other", QUERY_TEXT, .flags = detail,  \
-                                                                         .get = place_kind \
+#define DEVICE_ID_HELP "identity of the device: its uid, else its PCI address and node"
+#define DEVICE_COLUMNS(detail)                                                              \
+    {"device", "number and name of the device, or host", QUERY_TEXT, .flags = detail,       \
+     .get = place_device},                                                                  \
+        {"ordinal",       "the number that programs use for the device",                    \
+         QUERY_NUMBER,    QUERY_SAME,                                                       \
+         .flags = detail, .get = place_ordinal},                                            \
+        {"space", "kind of memory: dram, l1, cb, heap, ...", QUERY_TEXT, .flags = detail,   \
+         .get = place_space},                                                               \
+        {"device_name",   "name of the device alone", QUERY_TEXT,                           \
+         .flags = detail, .arg = PLACE_NAME,          .get = place_text},                   \
+        {"device_id", DEVICE_ID_HELP, QUERY_TEXT, .flags = detail, .get = place_device_id}, \
+        {"device_uid",     "what makes it the same device for all programs",                \
+         QUERY_TEXT,       .flags = detail,                                                 \
+         .arg = PLACE_UID, .get = place_text},                                              \
+        {"device_bus",     "PCI address of the device",                                     \
+         QUERY_TEXT,       .flags = detail,                                                 \
+         .arg = PLACE_BUS, .get = place_text},                                              \
+    {                                                                                       \
+        "device_kind", "gpu, npu, fpga, simulated or other", QUERY_TEXT, .flags = detail,   \
+                                                                         .get = place_kind  \
     }
 
 bool process_owner(const struct query_row *row, uint32_t *ret_uid);

@@ -115,6 +115,7 @@ const struct query_table query_table_system = {
     .name = "system",
     .help = "one row for the machine: who holds its memory",
     .columns = columns,
+    .needs = QUERY_NEEDS_HOST,
     .show = "node,total,available,used,anon,shmem,cache,buffers,slab,free,unattributed,swap_total,"
             "swap_free,pressure",
     .show_by = "count,total,available,used",

@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -17,6 +19,27 @@
 #include "base/clock.h"
 
 enum { HEAD_MAX = 320 };
+
+int trace_ask_dir_make(void)
+{
+    struct stat st;
+    if (mkdir(TRACE_ASK_DIR, 0755) < 0 && errno != EEXIST)
+        return -errno;
+    if (lstat(TRACE_ASK_DIR, &st) < 0)
+        return -errno;
+    if (!S_ISDIR(st.st_mode))
+        return -ENOTDIR;
+    return st.st_uid != 0 || st.st_mode & (S_IWGRP | S_IWOTH) ? -EPERM : 0;
+}
+
+/* Answers name processes of any user, so they must not come from just any process. */
+static bool peer_is_trusted(int fd)
+{
+    struct ucred peer;
+    socklen_t len = sizeof(peer);
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
+           (peer.uid == 0 || peer.uid == geteuid());
+}
 
 int trace_ask_open(const char *path)
 {
@@ -33,6 +56,8 @@ int trace_ask_open(const char *path)
     fcntl(fd, F_SETFL, flags | O_NONBLOCK);
     if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
         return -errno;
+    if (!peer_is_trusted(fd))
+        return -EPERM;
     fcntl(fd, F_SETFL, flags);
     return MEMOIR_TAKE_FD(fd);
 }

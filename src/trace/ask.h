@@ -6,15 +6,22 @@
 
 struct buffer;
 
+/* Sockets and locks of observers. Only root can create names here: in the directory of books any user could, and
+ * would then be taken for an observer. */
+#define TRACE_ASK_DIR "/run/memoird"
 /* Where memoird's observer answers. */
-#define TRACE_ASK_SOCKET "/run/memoir/observe.sock"
+#define TRACE_ASK_SOCKET TRACE_ASK_DIR "/observe.sock"
 
 enum {
     TRACE_ASK_WHY_MAX = 256,
     TRACE_ASK_WAIT_MS = 30000,
 };
 
-/* One connection. Does not wait. -errno: -ECONNREFUSED or -ENOENT: no observer runs there; -EAGAIN: it takes no more now. */
+/* Create TRACE_ASK_DIR if it is missing. -EPERM: users other than root can write to it. */
+int trace_ask_dir_make(void);
+
+/* One connection. Does not wait. -errno: -ECONNREFUSED or -ENOENT: no observer runs there; -EAGAIN: it takes no more now;
+ * -EPERM: the process that listens belongs neither to root nor to our user. */
 int trace_ask_open(const char *socket);
 
 /* Send one request line and append the answer's bytes to `out` (may be NULL where there are none to be expected). 0; -EREMOTEIO:

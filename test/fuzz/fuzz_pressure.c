@@ -3,22 +3,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "book/cgroup.h"
+#include "book/lines.h"
 #include "book/pressure_level.h"
 #include "book/pressure_source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static struct pressure_text text_of(const uint8_t *data, size_t size)
+static struct lines text_of(const uint8_t *data, size_t size)
 {
-    return (struct pressure_text){.fd = -1, .data = (const char *)data, .n = size};
+    return (struct lines){.fd = -1, .data = (const char *)data, .n = size};
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct pressure_inputs in = {0};
     struct pressure_state state = {0};
-    struct pressure_text text = text_of(data, size);
-    char path[PRESSURE_PATH_MAX];
+    struct lines text = text_of(data, size);
+    char path[LINES_PATH_MAX];
     uint64_t us, word;
     bool v1;
     unsigned level;
@@ -26,8 +28,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     text = text_of(data, size);
     (void)pressure_parse_meminfo(&text, &in);
     text = text_of(data, size);
-    if (pressure_parse_cgroup(&text, path, &v1) &&
-        (path[0] != '/' || !memchr(path, '\0', sizeof(path)) || strstr(path, "/..")))
+    if (cgroup_path_parse(&text, path, sizeof(path), &v1) &&
+        (path[0] != '/' || !memchr(path, '\0', sizeof(path))))
         abort();
     if (size >= sizeof(in))
         memcpy(&in, data, sizeof(in));

@@ -56,6 +56,13 @@ class Tracked(SitesTest):
         self.assertEqual(figures["path_right"], (750000, 750, 1000000, 1000))
         self.assertEqual({r["estimate"] for r in stacks}, {False})
 
+    def test_who_keeps_no_single_blocks_says_so(self):
+        """With all stacks there is no sample of blocks: that is not the same as no blocks."""
+        _, pid = self.run_tracked("--stacks", "all")
+        done = memoir("buffers", "--dir", self.dir, pid, check=3)
+        self.assertIn("counts its heap by call site, and lists no single block", done.stderr)
+        self.assertIn(f"memoir sites {pid}", done.stderr)
+
     def test_what_grew_is_told_exactly(self):
         program, pid = self.run_tracked()
         before = self.files / "before"

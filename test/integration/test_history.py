@@ -114,6 +114,23 @@ class Machine(HistoryTest):
         self.assertIn("one word too many", self.history("soon", "--pid=1", status=2).stderr)
         self.assertIn("unattributed", self.history("--system").stdout)
 
+    def test_memory_pressure_is_noted_where_the_kernel_measures_it(self):
+        self.daemon(*FAST)
+        self.wait_until(lambda: (None, "host", "total") in self.series("--system"), "it is noted")
+        try:
+            with open("/proc/pressure/memory", encoding="ascii") as file:
+                measured = bool(file.read())
+        except OSError:
+            measured = False
+        series = self.series("--system")
+        for name in ("pressure", "stall"):
+            self.assertEqual((None, "host", name) in series, measured)
+            if measured:
+                self.assertEqual(series[None, "host", name]["unit"], "percent")
+                self.assertLessEqual(series[None, "host", name]["max"], 100)
+        if measured:
+            self.assertRegex(self.history("--system").stdout, r"pressure .* \d+\.\d\d %")
+
 
 class Writing(HistoryTest):
     def test_processes_come_and_go(self):

@@ -160,6 +160,19 @@ class Processes(ObserveTest):
         drive.ok("alloc", 2 * MIB)
         self.assertEqual(live(observer.traced(drive.pid), "dram"), 2 * MIB)
 
+    def test_only_root_sees_a_set_uid_process(self):
+        """A process whose uids differ acts for more than its real user, whom its history must not be shown."""
+        observer = self.observer()
+        for uids, owner in (((65534, 0, 0), 0), ((0, 65534, 0), 0), ((65534, 65534, 0), 0), ((65534, 65534, 65534), 65534)):
+            program = subprocess.Popen(
+                ["/usr/bin/python3", "-c", f"import ctypes, os, sys; os.setresuid{uids}; c = ctypes.CDLL('libcuda.so.1');"
+                 "c.cuInit(0); print('ready', flush=True); sys.stdin.read()"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(self.folder))
+            try:
+                self.assertEqual(program.stdout.readline(), "ready\n")
+                self.assertEqual(observer.traced(program.pid)["uid"], owner, uids)
+            finally:
+                program.communicate()
 
     def test_a_copy_of_the_library_is_found_by_looking(self):
         observer = self.observer(system_calls=False)

@@ -187,7 +187,7 @@ class RunTest(TraceTest):
         wait_for(lambda: not self.listed(process["pid"]) and not self.socket_there(process["pid"]), "the observer's end")
 
     def socket_there(self, pid):
-        return subprocess.run([*STAGE.prefix, "test", "-e", f"/run/memoir/trace-{pid}.sock"], check=False).returncode == 0
+        return subprocess.run([*STAGE.prefix, "test", "-e", f"/run/memoird/trace-{pid}.sock"], check=False).returncode == 0
 
     def test_without_rights_the_program_runs_all_the_same(self):
         done = self.memoir("trace", "run", "sh", "-c", "echo fine; exit 3", check=3,

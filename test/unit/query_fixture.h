@@ -81,6 +81,34 @@ static inline void pet_full(const struct query_world *world, const struct query_
     query_set_number(ret, pet_of(row)->eaten);
     ret->per = pet_of(row)->bowl;
 }
+/* What it gained or lost of late: of both signs. */
+static inline void pet_trend(const struct query_world *world, const struct query_row *row,
+                             const struct query_field *field, struct query_value *ret)
+{
+    if (pet_of(row)->weight < PET_NONE)
+        query_set_rate(ret, (int64_t)pet_of(row)->age_s * 1000 - 400000);
+    else
+        ret->state = QUERY_UNKNOWN;
+}
+/* Its meals of some days, which are not the same for all. */
+static inline void pet_meals(const struct query_world *world, const struct query_row *row,
+                             const struct query_field *field, struct query_value *ret)
+{
+    static _Thread_local struct query_point points[8];
+    size_t n = pet_of(row)->age_s % 8;
+    for (size_t i = 0; i < n; i++)
+        points[i] =
+            (struct query_point){(pet_of(row)->eaten + i) * 10 * NS_PER_S, pet_of(row)->age_s + i};
+    if (pet_of(row)->bowl)
+        query_set_points(ret, points, n);
+}
+static inline void pet_path(const struct query_world *world, const struct query_row *row,
+                            const struct query_field *field, struct query_value *ret)
+{
+    static _Thread_local char text[64];
+    snprintf(text, sizeof(text), "home\n%.20s", pet_of(row)->kind ? pet_of(row)->kind : "yard");
+    query_set_frames(ret, text);
+}
 static inline void pet_tame(const struct query_world *world, const struct query_row *row,
                             const struct query_field *field, struct query_value *ret)
 {
@@ -107,6 +135,9 @@ static const struct query_column pet_columns[] = {
     {"born", "when", QUERY_TIME, .get = pet_born},
     {"full", "eaten of its bowl", QUERY_PERCENT, .get = pet_full},
     {"tame", "does it bite?", QUERY_YES, .get = pet_tame},
+    {"trend", "what it gains in a second", QUERY_RATE, .get = pet_trend},
+    {"meals", "what it ate, by day", QUERY_POINTS, .unit = "kg", .get = pet_meals},
+    {"path", "how to get to it", QUERY_FRAMES, .get = pet_path},
     {"owner", "whose", QUERY_NUMBER, QUERY_SAME, .get = pet_owner},
     {0},
 };

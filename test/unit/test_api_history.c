@@ -47,23 +47,28 @@ static void moments_are_seconds_or_times_before_now(void **unused)
 
 static void steps_are_of_a_usual_length_and_few_enough(void **unused)
 {
-    assert_int_equal(history_step(60, 300), 1);
-    assert_int_equal(history_step(3600, 300), 20);
-    assert_int_equal(history_step(86400, 300), 300);
-    assert_int_equal(history_step(1, 1), 1);
+    assert_int_equal(read_step(60, 300), 1);
+    assert_int_equal(read_step(3600, 300), 20);
+    assert_int_equal(read_step(86400, 300), 300);
+    assert_int_equal(read_step(1, 1), 1);
     for (uint64_t range = 1; range < UINT64_C(4000000000); range = range * 3 + 1)
         for (uint64_t points = 1; points <= 5000; points *= 10)
-            assert_true((range + history_step(range, points) - 1) / history_step(range, points) <=
+            assert_true((range + read_step(range, points) - 1) / read_step(range, points) <=
                         points + 1);
 }
 
 static void check(const struct read_result *result, uint64_t start_s, const char *expected)
 {
+    struct read_line lines[8];
+    struct read_result copy = *result;
+    memcpy(lines, result->lines, result->n_lines * sizeof(*lines));
+    copy.lines = lines;
     struct buffer out = BUFFER_INIT(1 << 16);
     struct json json;
     json_init(&json, &out);
     json_object_begin(&json);
-    history_json(result, true, start_s, &json);
+    read_choose_process(&copy, start_s);
+    history_json(&copy, "here", &json);
     json_object_end(&json);
     assert_int_equal(json_finish(&json), 0);
     assert_string_equal(buffer_string(&out), expected);
@@ -76,9 +81,10 @@ static void of_two_processes_with_one_pid_one_is_told(void **unused)
                                      {{false, 0, 0}, {true, 7, 9}},
                                      {{true, 1, 1}, {true, 2, 2}}};
     struct read_line lines[] = {
-        {.began_s = 100, .points = points[0]},
-        {.began_s = 200, .points = points[1]},
+        {.began_s = 100, .start_ticks = 1, .points = points[0]},
+        {.began_s = 200, .start_ticks = 2, .points = points[1]},
         {.began_s = 200,
+         .start_ticks = 2,
          .on_device = true,
          .ordinal = 1,
          .device = "Card",
@@ -96,7 +102,7 @@ static void of_two_processes_with_one_pid_one_is_told(void **unused)
         "{\"from\":1000,\"to\":1020,\"step\":10,\"t\":[1000,1010],\"series\":["
         "{\"name\":\"rss\",\"kind\":\"bytes\",\"last\":[null,7],\"max\":[null,9]},"
         "{\"name\":\"device.1.dram\",\"kind\":\"bytes\",\"ordinal\":1,\"device\":\"Card\","
-        "\"space\":\"dram\",\"last\":[1,2],\"max\":[1,2]}],\"oldest\":50,\"damaged\":0}";
+        "\"device_id\":\"1 Card@here\",\"space\":\"dram\",\"last\":[1,2],\"max\":[1,2]}],\"oldest\":50,\"damaged\":0}";
     static const char first[] =
         "{\"from\":1000,\"to\":1020,\"step\":10,\"t\":[1000,1010],\"series\":["
         "{\"name\":\"rss\",\"kind\":\"bytes\",\"last\":[10,null],\"max\":[12,null]}],"

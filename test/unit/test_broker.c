@@ -308,6 +308,16 @@ static void user_who_stops_its_child_harms_only_itself(void **state)
     run_apart(killed_run);
 }
 
+static int text_put(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return -1;
+    ssize_t n = write(fd, text, strlen(text));
+    close(fd);
+    return n == (ssize_t)strlen(text) ? 0 : -1;
+}
+
 /* A file system whose server never answers. */
 static int hanging_mount(const char *path)
 {
@@ -328,8 +338,12 @@ static int hanging_run(void)
     int fuse = hanging_mount(in_dir("fuse"));
     if (fuse < 0)
         return SKIPPED;
+    NEED(text_put(in_dir("subuid"), "65533:200000:10\n") == 0);
+    bool sub = mount(in_dir("subuid"), "/etc/subuid", NULL, MS_BIND, NULL) == 0;
     NEED(broker_start(&broker) == 0 && broker);
     NEED(open_as(broker, STRANGER, "fuse/file") == -ETIMEDOUT);
+    if (sub) /* a uid of the same user, where there is a table of them */
+        NEED(open_as(broker, 200003, "plain") == -ETIMEDOUT);
     NEED(open_as(broker, NOBODY, "plain") >= 0);
     NEED(open_as(broker, STRANGER, "plain") == -ETIMEDOUT); /* for a while */
     close(fuse);                                            /* whoever waits for it gets an error */
@@ -396,16 +410,6 @@ static int slow_run(void)
 static void files_that_are_slow_hold_up_their_user_only(void **state)
 {
     run_apart(slow_run);
-}
-
-static int text_put(const char *path, const char *text)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return -1;
-    ssize_t n = write(fd, text, strlen(text));
-    close(fd);
-    return n == (ssize_t)strlen(text) ? 0 : -1;
 }
 
 /* A file "overlay/all/file" that lies on overlayfs. */

@@ -63,7 +63,7 @@ static void v2_root(void)
 
 struct v2 {
     const char *path, *current, *limit, *procs;
-    unsigned long kills;
+    unsigned long kills, inactive;
 };
 
 static void v2_make(const struct v2 *g)
@@ -75,8 +75,11 @@ static void v2_make(const struct v2 *g)
     tree_printf(FILE_OF("memory.max"), "%s\n", g->limit);
     tree_printf(FILE_OF("memory.high"), "max\n");
     tree_printf(FILE_OF("memory.swap.current"), "7\n");
-    tree_printf(FILE_OF("memory.stat"), "anon 100\nfile 200\nkernel 30\nkernel_stack 99\n"
-                                        "slab_reclaimable 98\nslab 20\nshmem 3\n");
+    tree_printf(FILE_OF("memory.stat"),
+                "anon 100\nfile 200\nkernel 30\nkernel_stack 99\n"
+                "slab_reclaimable 98\nslab 20\nshmem 3\n"
+                "inactive_anon 77\ninactive_file %lu\n",
+                g->inactive);
     tree_printf(FILE_OF("memory.events"),
                 "low 0\nhigh 0\nmax 4\noom 3\noom_kill %lu\n"
                 "oom_group_kill 77\n",
@@ -108,15 +111,15 @@ static void v1_make(const char *path, unsigned long used, unsigned long long lim
 static void figures_of_version_two(void **state)
 {
     v2_root();
-    v2_make(&(struct v2){"a", "1000", "4000", "10\n11\n12\n", 2});
+    v2_make(&(struct v2){"a", "1000", "4000", "10\n11\n12\n", 2, .inactive = 150});
     struct cgroups *cgroups = look();
     const struct cgroup *g = find(cgroups, "/a"), *root = find(cgroups, "/");
     static const uint64_t expected[CGROUP_FIGURES] = {
         [CGROUP_CURRENT] = 1000,    [CGROUP_PEAK] = 5000,     [CGROUP_LIMIT] = 4000,
-        [CGROUP_SWAP] = 7,          [CGROUP_HEADROOM] = 3000, [CGROUP_ANON] = 100,
+        [CGROUP_SWAP] = 7,          [CGROUP_HEADROOM] = 3150, [CGROUP_ANON] = 100,
         [CGROUP_FILE] = 200,        [CGROUP_SHMEM] = 3,       [CGROUP_KERNEL] = 30,
         [CGROUP_SLAB] = 20,         [CGROUP_OOM_KILLS] = 2,   [CGROUP_PROCESSES] = 3,
-        [CGROUP_OWN_PROCESSES] = 3,
+        [CGROUP_OWN_PROCESSES] = 3, [CGROUP_INACTIVE] = 150,
     };
     for (enum cgroup_figure i = 0; i < CGROUP_FIGURES; i++)
         if (i != CGROUP_HIGH)

@@ -212,6 +212,107 @@ static void groups_are_added_up(void **state)
     read_release(&result);
 }
 
+/* Two devices that programs both call number 0. */
+static void a_device_is_asked_for_by_its_identity(void **state)
+{
+    struct world *w = *state;
+    static const char *const uids[] = {"GPU-a", ""}, *const ids[] = {"GPU-a", "0000:02:00.0@here"};
+    sample_reset(&w->sample, T0 * NS_PER_S);
+    for (unsigned d = 0; d < 2; d++) {
+        struct sample_device *device = sample_add_device(&w->sample);
+        strcpy(device->name, "card");
+        strcpy(device->uid, uids[d]);
+        snprintf(device->bus, sizeof(device->bus), "0000:0%u:00.0", d + 1);
+    }
+    sample_totals(&w->sample);
+    for (uint32_t d = 0; d < 2; d++)
+        sample_add_value(&w->sample, d + 1, MEMOIR_SPACE_DRAM, HISTORY_BYTES, 1000 + d);
+    assert_int_equal(recorder_add(w->recorder, &w->sample), 0);
+    assert_int_equal(recorder_flush(w->recorder, w->store, T0 + 1), 0);
+    struct read_query query = {.since_s = T0, .until_s = T0 + 10, .device = "0", .node = "here"};
+    struct read_result result = ask(w, query, 2); /* the number is of both */
+    read_release(&result);
+    query.device = NULL;
+    for (unsigned d = 0; d < 2; d++) {
+        char text[LEDGER_DEVICE_ID_MAX];
+        query.device_id = ids[d];
+        result = ask(w, query, 1);
+        assert_int_equal(result.lines[0].last, 1000 + d);
+        assert_string_equal(read_line_device_id(&result.lines[0], "here", text), ids[d]);
+        read_release(&result);
+    }
+    query.device_id = "0";
+    result = ask(w, query, 0);
+    read_release(&result);
+}
+
+static void one_second_of(struct world *w, uint64_t i, pid_t pid, uint64_t start, uint64_t exec_id,
+                          uint64_t rss)
+{
+    sample_reset(&w->sample, (T0 + i) * NS_PER_S);
+    struct sample_process *p = sample_add_process(&w->sample);
+    p->pid = pid;
+    p->start_ticks = start;
+    p->exec_id = exec_id;
+    p->pid_ns = exec_id ? 77 : 0;
+    p->began_ns = (T0 - 100 + start) * NS_PER_S;
+    p->has_rss = true;
+    p->rss_bytes = rss;
+    strcpy(p->program, exec_id ? "tracked" : "sh");
+    sample_totals(&w->sample);
+    int r = recorder_add(w->recorder, &w->sample);
+    if (r == -EAGAIN && (r = recorder_flush(w->recorder, w->store, T0 + i)) == 0)
+        r = recorder_add(w->recorder, &w->sample);
+    assert_int_equal(r, 0);
+}
+
+/* It keeps a book from the 15th second on, calls exec in the 25th; 200 is another process with that PID later. */
+static void a_process_is_one_line_whatever_it_becomes(void **state)
+{
+    struct world *w = *state;
+    for (uint64_t i = 0; i < 40; i++)
+        one_second_of(w, i, 100, 5, i < 15 ? 0 : i < 25 ? 8 : 9, 1000 + i);
+    for (uint64_t i = 50; i < 3000; i++) /* until tens are made */
+        one_second_of(w, i, 100, 50, 8, 7);
+    assert_int_equal(recorder_flush(w->recorder, w->store, T0 + 3000), 0);
+    for (unsigned step = 1; step <= 10; step += 9) {
+        struct read_query query = {
+            .since_s = T0, .until_s = T0 + 100, .step_s = step, .by = READ_BY_PROCESS, .pid = 100};
+        struct read_result result = ask(w, query, 2); /* of two processes */
+        read_choose_process(&result, T0 - 95);
+        assert_int_equal(result.n_lines, 1);
+        assert_int_equal(result.n_earlier, 1);
+        assert_string_equal(result.lines[0].program, "tracked");
+        for (size_t k = 0; k < result.n_steps; k++) {
+            uint64_t from_s = result.since_s + k * result.step_s - T0;
+            const struct read_point *point = &result.lines[0].points[k];
+            assert_int_equal(point->present, from_s < 40);
+            if (point->present)
+                assert_int_equal(point->last, 1000 + from_s + result.step_s - 1);
+        }
+        read_release(&result);
+        result = ask(w, query, 2);
+        read_choose_process(&result, 0); /* the last one */
+        assert_int_equal(result.lines[0].last, 7);
+        read_release(&result);
+    }
+}
+
+static void a_pid_is_known_at_whatever_time_it_was(void **state)
+{
+    struct world *w = *state;
+    run_for(w, 100);
+    struct read_query query = {
+        .since_s = T0 + 90000, .until_s = T0 + 90010, .by = READ_BY_PROCESS, .pid = 101};
+    struct read_result result = ask(w, query, 0);
+    assert_true(result.pid_known);
+    read_release(&result);
+    query.pid = 4711;
+    result = ask(w, query, 0);
+    assert_false(result.pid_known);
+    read_release(&result);
+}
+
 static void filters_leave_out_the_rest(void **state)
 {
     struct world *w = *state;
@@ -303,6 +404,9 @@ int main(void)
         TEST(every_step_has_its_last_and_largest_value_in_every_tier),
         TEST(seconds_are_exact_while_they_are_kept),
         TEST(groups_are_added_up),
+        TEST(a_device_is_asked_for_by_its_identity),
+        TEST(a_process_is_one_line_whatever_it_becomes),
+        TEST(a_pid_is_known_at_whatever_time_it_was),
         TEST(filters_leave_out_the_rest),
         TEST(a_gap_is_a_gap),
         TEST(bad_questions_and_bad_files_are_errors),

@@ -43,7 +43,7 @@ static void picture_has_everything_once(void **state)
         assert_int_equal(sample.devices[0].ordinal, 3);
         const struct sample_process *p = &sample.processes[0];
         assert_int_equal(p->pid, getpid());
-        assert_true(p->pid_proved);
+        assert_true(p->reachable);
         assert_int_equal(p->start_ticks, w->self.start_ticks);
         assert_int_equal(p->n_values, 4);
         size_t total = sample.first_total, end = sample.n_values;

@@ -52,6 +52,14 @@ static const struct {
     {"/usr/sbin/nginx", "nginx", "nginx: worker process", "nginx"},
     {"/usr/bin/pythonic", "pythonic", "pythonic x.py", "pythonic"},
     {"/srv/app/server", "server", "./server --port 80", "server"},
+    /* By the name that it was started with: one file, several programs. */
+    {"/usr/bin/redis-check-rdb", "redis-server", "/usr/bin/redis-server 127.0.0.1:6379",
+     "redis-server"},
+    {"/usr/bin/redis-check-rdb", "redis-server", "redis-server *:6379", "redis-server"},
+    {"/usr/bin/busybox", "httpd", "httpd -f", "httpd"},
+    {"/usr/lib/x", "a-very-long-pro", "/usr/bin/a-very-long-program y", "a-very-long-program"},
+    {"/usr/bin/redis-check-rdb", "io_thd_1", "redis-server *:6379", "redis-check-rdb"},
+    {"/usr/bin/python3.11", "python3", "python3", "python3.11"},
     {"", "kworker/0:1", "", "kworker/0:1"},
     {"", "", "/a/b/c d", "c"},
     {"", "", "", "?"},
@@ -71,7 +79,7 @@ static void names_are_those_of_programs_not_of_interpreters(void **state)
 static void long_name_is_cut(void **state)
 {
     char name[8];
-    ledger_name("/usr/bin/a-very-long-name", "a", "a", name, sizeof(name));
+    ledger_name("/usr/bin/a-very-long-name", "b", "a", name, sizeof(name));
     assert_string_equal(name, "a-very-");
 }
 

@@ -7,6 +7,8 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "book/cgroup.h"
+#include "book/lines.h"
 #include "book/pressure_level.h"
 #include "book/pressure_source.h"
 #include "book/pressure_word.h"
@@ -167,14 +169,14 @@ static void calm_that_was_interrupted_begins_again(void **unused)
 
 /* ---- the kernel's texts ---- */
 
-static struct pressure_text text_of(const char *data, size_t len)
+static struct lines text_of(const char *data, size_t len)
 {
-    return (struct pressure_text){.fd = -1, .data = data, .n = len};
+    return (struct lines){.fd = -1, .data = data, .n = len};
 }
 
 static bool parse_stall(const char *text, struct pressure_inputs *in, uint64_t *us)
 {
-    struct pressure_text t = text_of(text, strlen(text));
+    struct lines t = text_of(text, strlen(text));
     return pressure_parse_stall(&t, in, us);
 }
 
@@ -218,7 +220,7 @@ static void stalls_that_make_no_sense_change_nothing(void **state)
 
 static bool parse_meminfo(const char *text, struct pressure_inputs *in)
 {
-    struct pressure_text t = text_of(text, strlen(text));
+    struct lines t = text_of(text, strlen(text));
     return pressure_parse_meminfo(&t, in);
 }
 
@@ -261,14 +263,14 @@ static void memory_that_makes_no_sense_is_refused(void **state)
 
 static bool parse_cgroup(const char *text, size_t len, char *path, bool *v1)
 {
-    struct pressure_text t = text_of(text, len);
-    return pressure_parse_cgroup(&t, path, v1);
+    struct lines t = text_of(text, len);
+    return cgroup_path_parse(&t, path, LINES_PATH_MAX, v1);
 }
 #define PARSE_CGROUP(text) parse_cgroup(text, sizeof(text) - 1, path, &v1)
 
 static void memory_controller_of_version_1_wins(void **state)
 {
-    char path[PRESSURE_PATH_MAX];
+    char path[LINES_PATH_MAX];
     bool v1;
     assert_true(PARSE_CGROUP("0::/unified\n9:cpu,memory:/a/b\n3:memoryx:/no\n"));
     assert_true(v1);
@@ -276,13 +278,16 @@ static void memory_controller_of_version_1_wins(void **state)
     assert_true(PARSE_CGROUP("3:cpuset:/x\n0::/user.slice/a:b\n"));
     assert_false(v1);
     assert_string_equal(path, "/user.slice/a:b");
+    assert_false(cgroup_path_outside(path));
     assert_true(PARSE_CGROUP("0::/../../elsewhere\n"));
-    assert_string_equal(path, "/");
+    assert_true(cgroup_path_outside(path));
+    assert_true(cgroup_path_outside("/a/.."));
+    assert_false(cgroup_path_outside("/..a/b..c/..."));
 }
 
 static void cgroups_that_make_no_sense_are_refused(void **state)
 {
-    char path[PRESSURE_PATH_MAX], text[3000];
+    char path[LINES_PATH_MAX], text[3000];
     bool v1;
     assert_false(PARSE_CGROUP(""));
     assert_false(PARSE_CGROUP("0:"));

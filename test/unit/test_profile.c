@@ -121,6 +121,11 @@ static void a_limit_is_an_error_that_stays(void **state)
 
 /* ---- stacks ---- */
 
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+    return a + b < a ? UINT64_MAX : a + b;
+}
+
 /* A caller with exact figures and two sampled stacks of unlike estimates; another without any. */
 static struct profile *sampled(uint64_t live, uint64_t first, uint64_t second)
 {
@@ -130,10 +135,12 @@ static struct profile *sampled(uint64_t live, uint64_t first, uint64_t second)
     uint32_t b = fixture_frame(p, m, 3, "b", NULL, 0), c = fixture_frame(p, m, 4, "c", NULL, 0);
     uint32_t heap = fixture_heap(p);
     unsigned exact = PROFILE_SITE_CALLER_ONLY, estimate = PROFILE_SITE_SAMPLED;
-    fixture_site(p, (struct fixture_site){heap, exact, live, 10, 1001, 100, 1, {ask}, 1});
+    fixture_site(p, (struct fixture_site){heap, exact, live, 10, 1001, 110, 1, {ask}, 1});
     fixture_site(p, (struct fixture_site){heap, exact, 77, 7, 77, 7, 1, {c}, 1});
-    fixture_site(p, (struct fixture_site){heap, estimate, first, 1, 3, 1, 1, {ask, a}, 2});
-    fixture_site(p, (struct fixture_site){heap, estimate, second, 2, 4, 1, 1, {ask, b}, 2});
+    fixture_site(
+        p, (struct fixture_site){heap, estimate, first, 1, plus(first, 3), 2, 1, {ask, a}, 2});
+    fixture_site(
+        p, (struct fixture_site){heap, estimate, second, 2, plus(second, 4), 3, 1, {ask, b}, 2});
     return p;
 }
 
@@ -152,7 +159,10 @@ static void exact_figures_are_divided_among_sampled_stacks(void **state)
     assert_int_equal(s.list[2].figures.live_bytes, 750);
     assert_int_equal(s.list[1].figures.live_blocks + s.list[2].figures.live_blocks, 10);
     assert_int_equal(s.list[1].figures.alloc_bytes + s.list[2].figures.alloc_bytes, 1001);
-    assert_int_equal(s.list[1].figures.alloc_blocks, 50);
+    /* Freed blocks, 100, by the estimates 1 and 1; and the live ones, 10, by 1 and 2. */
+    assert_int_equal(s.list[1].figures.live_blocks, 3);
+    assert_int_equal(s.list[1].figures.alloc_blocks, 53);
+    assert_int_equal(s.list[2].figures.alloc_blocks, 57);
     assert_int_equal(s.estimated.live_bytes, 1000);
     assert_int_equal(s.bare.live_bytes, 77);
     stacks_release(&s);
@@ -167,7 +177,9 @@ static void the_shares_are_exactly_the_whole_whatever_the_numbers(void **state)
         struct profile *p = sampled(numbers[i % N], numbers[i / N % N], numbers[i / N / N]);
         struct stacks s;
         assert_int_equal(stacks_take(p, &s), 0);
-        uint64_t sum = s.list[1].figures.live_bytes + s.list[2].figures.live_bytes;
+        uint64_t sum = 0;
+        for (size_t k = 0; k < s.n; k++)
+            sum += s.list[k].estimate ? s.list[k].figures.live_bytes : 0;
         assert_true(sum == numbers[i % N]);
         stacks_release(&s);
         profile_free(p);
@@ -182,11 +194,51 @@ static void what_no_sample_holds_stays_with_the_caller(void **state)
     assert_int_equal(stacks_take(p, &s), 0);
     assert_int_equal(s.n, 4);
     assert_int_equal(s.list[0].figures.live_bytes, 1000);
-    assert_int_equal(s.list[0].figures.alloc_bytes, 0); /* that has been divided */
+    assert_int_equal(s.list[0].figures.alloc_bytes, 1000); /* what was freed has been divided */
     assert_int_equal(s.list[2].figures.live_bytes, 0);
-    assert_int_equal(s.list[2].figures.alloc_bytes + s.list[3].figures.alloc_bytes, 1001);
+    assert_int_equal(s.list[2].figures.alloc_bytes + s.list[3].figures.alloc_bytes, 1);
     stacks_release(&s);
     profile_free(p);
+}
+
+/* Two ends of one estimate: a stack whose samples are all live, beside one whose samples were all freed. */
+static void no_stack_holds_more_than_it_allocated(void **state)
+{
+    uint64_t random = 1;
+    for (size_t i = 0; i < 2000; i++) {
+        struct profile_figures f[3];
+        for (size_t k = 0; k < 3; k++)
+            for (size_t n = 0; n < 2; n++) {
+                uint64_t *live = n ? &f[k].live_blocks : &f[k].live_bytes;
+                uint64_t *all = n ? &f[k].alloc_blocks : &f[k].alloc_bytes;
+                random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
+                *live = random >> 33 & 1 ? random >> 40 : 0;
+                *all = *live + (random >> 34 & 1 ? random >> 44 : 0);
+            }
+        struct profile *p = profile_new();
+        uint32_t m = fixture_module(p, "/bin/x", "id"), heap = fixture_heap(p);
+        uint32_t ask = fixture_frame(p, m, 1, "ask", NULL, 0);
+        for (uint32_t k = 0; k < 3; k++) {
+            uint32_t frames[] = {ask, k ? fixture_frame(p, m, 1 + k, "up", NULL, 0) : ask};
+            struct profile_site site = {
+                .figures = f[k],
+                .account = heap,
+                .flags = k ? PROFILE_SITE_SAMPLED : PROFILE_SITE_CALLER_ONLY,
+            };
+            profile_add_site(p, &site, frames, k ? 2 : 1);
+        }
+        struct stacks s;
+        struct profile_figures sum = {0};
+        assert_int_equal(stacks_take(p, &s), 0);
+        for (size_t k = 0; k < s.n; k++) {
+            assert_true(s.list[k].figures.live_bytes <= s.list[k].figures.alloc_bytes);
+            assert_true(s.list[k].figures.live_blocks <= s.list[k].figures.alloc_blocks);
+            profile_figures_add(&sum, &s.list[k].figures);
+        }
+        assert_memory_equal(&sum, &f[0], sizeof(sum)); /* and nothing is lost */
+        stacks_release(&s);
+        profile_free(p);
+    }
 }
 
 static void samples_of_a_caller_that_counted_nothing_are_left_out(void **state)
@@ -218,6 +270,7 @@ int main(void)
         cmocka_unit_test(sums_stop_at_the_largest_number),
         cmocka_unit_test(a_limit_is_an_error_that_stays),
         cmocka_unit_test(exact_figures_are_divided_among_sampled_stacks),
+        cmocka_unit_test(no_stack_holds_more_than_it_allocated),
         cmocka_unit_test(the_shares_are_exactly_the_whole_whatever_the_numbers),
         cmocka_unit_test(what_no_sample_holds_stays_with_the_caller),
         cmocka_unit_test(samples_of_a_caller_that_counted_nothing_are_left_out),

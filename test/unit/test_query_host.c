@@ -165,7 +165,7 @@ static void a_question_says_whether_it_needs_probes(void **state)
                                                    .where = rows[i].where,
                                                    .sort = rows[i].sort},
                               true, 0);
-        assert_int_equal(query_has_flags(a.query, QUERY_PROBED), rows[i].needs);
+        assert_int_equal(!!(query_needs(a.query) & QUERY_NEEDS_PROBES), rows[i].needs);
         release(&a);
     }
 }

@@ -49,6 +49,11 @@ static const struct query_spec specs[] = {
     {.by = "full", .show = "count(weight),max(name),min(name),max(full),same(kind)"},
     {.show = "count,sum(weight),avg(weight),sum(tame)", .where = "name~o or weight>20kB"},
     {.by = "weight", .show = "count", .sort = "count,weight"},
+    {.show = "name,trend,meals,path", .sort = "-trend,name"},
+    {.by = "kind", .show = "trend,avg(trend),max(trend),meals,max(meals),any(name),any(path),path"},
+    {.by = "path", .show = "min(meals),any(meals),any(trend),same(trend)", .where = "trend>-100kB"},
+    {.show = "name,weight,full,trend,meals", .sort = "-weight", .limit = 7, .others = true},
+    {.by = "name", .show = "weight,avg(age),trend", .limit = 2, .others = true},
 };
 
 static struct query_result *new_result(const struct query *query)
@@ -130,50 +135,182 @@ static void results_of_other_queries_are_refused(void **unused)
     query_free(b);
 }
 
-#define HEAD                                                                                           \
-    "{\"schema\":\"memoir.partial/1\",\"table\":\"pets\",\"keys\":1,\"columns\":[\"kind\",\"weight\"," \
-    "\"avg(age)\",\"count\",\"owner\"],\"pruned\":0,\"left_out\":0,\"rows\":["
-
-static void lies_of_strangers_add_nothing(void **unused)
+/* The bytes of a partial answer over these pets, for buffer_release(). */
+static struct buffer partial_of(const struct query_spec *spec, const struct pet *pets, size_t n)
 {
-    static const char *const rows[] = {
-        "[\"cat\",1,{\"value\":1,\"per\":1,\"state\":1,\"marks\":0},1]",
-        "[\"cat\",1,{\"value\":1,\"per\":0,\"state\":1,\"marks\":0},1,1]",
-        "[\"cat\",1,5,1,1]",
-        "[\"cat\",-1,null,1,1]",
-        "[\"cat\",\"-1\",null,1,1]",
-        "[\"cat\",\"99999999999999999999\",null,1,1]",
-        "[\"cat\",1.5,null,1,1]",
-        "[\"cat\",1,null,null,1]",
-        "[7,1,null,1,1]",
-        "[\"cat\",{\"value\":1,\"per\":3,\"state\":1,\"marks\":0},null,1,1]",
-        "[\"cat\",{\"value\":1,\"per\":0,\"state\":9,\"marks\":0},null,1,1]",
-        "[\"cat\",{\"value\":1,\"per\":0,\"state\":1,\"marks\":4},null,1,1]",
-        "[\"cat\",{\"value\":1,\"per\":0,\"state\":5,\"marks\":0},null,1,1]",
-        "[\"cat\",{\"state\":4,\"marks\":0},null,1,1]",
-        "[{\"value\":\"cat\",\"per\":0,\"state\":3,\"marks\":0},1,null,1,1]",
-        "[\"cat\",1,null,1,1],7",
-    };
-    struct query *query =
-        pet_query(&(struct query_spec){.by = "kind", .show = "weight,avg(age),count,owner"});
+    struct query *query = pet_query(spec);
     struct query_result *result = new_result(query);
-    char text[2048];
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        /* A good row before it must not stay. */
-        int n = snprintf(text, sizeof(text),
-                         HEAD "[\"dog\",1,null,1,{\"state\":4,\"marks\":0}],%s]}", rows[i]);
-        if (query_partial_read(result, text, (size_t)n) != -EINVAL)
-            fail_msg("taken: %s", rows[i]);
-        assert_int_equal(query_result_matched(result), 0);
-    }
-    int n = snprintf(text, sizeof(text), HEAD "[\"dog\",1,null,1,{\"state\":4,\"marks\":0}]]}");
-    assert_int_equal(query_partial_read(result, text, (size_t)n), 0);
-    assert_int_equal(query_result_matched(result), 1);
-    assert_int_equal(query_partial_read(result, text, (size_t)n - 1), -EINVAL);
-    assert_int_equal(query_partial_read(result, "[]", 2), -EINVAL);
-    assert_int_equal(query_partial_read(result, "", 0), -EINVAL);
+    struct buffer bytes = BUFFER_INIT(64 << 20);
+    pets_add(result, pets, n);
+    assert_int_equal(query_partial_write(result, &bytes), 0);
     query_result_free(result);
     query_free(query);
+    return bytes;
+}
+
+/* Whatever byte of it is another, or missing: it is refused as a whole, or read to a result that can be written again. */
+static void damaged_bytes_add_nothing_or_make_sense(void **unused)
+{
+    struct pet pets[20];
+    random_pets(pets, ARRAY_LEN(pets));
+    for (size_t s = 0; s < ARRAY_LEN(specs); s++) {
+        struct buffer bytes = partial_of(&specs[s], pets, ARRAY_LEN(pets));
+        struct query *query = pet_query(&specs[s]);
+        size_t taken = 0;
+        for (size_t i = 0; i < bytes.len * 3; i++) {
+            struct query_result *result = new_result(query);
+            struct buffer again = BUFFER_INIT(64 << 20);
+            char old = bytes.data[i / 3];
+            size_t len = i % 3 == 2 ? i / 3 : bytes.len;
+            if (i % 3 != 2)
+                bytes.data[i / 3] =
+                    (char)(i % 3 ? (uint64_t)old ^ 1u << random_below(8) : random_below(256));
+            int r = query_partial_read(result, bytes.data, len);
+            assert_true(r == 0 || r == -EINVAL);
+            if (r < 0) {
+                assert_int_equal(query_result_matched(result), 0);
+                assert_false(query_result_incomplete(result));
+            } else {
+                free(result_text(result));
+                assert_int_equal(query_partial_write(result, &again), 0);
+                taken++;
+            }
+            assert_true(r < 0 || len == bytes.len); /* what is cut short never makes sense */
+            bytes.data[i / 3] = old;
+            buffer_release(&again);
+            query_result_free(result);
+        }
+        assert_true(taken > 0 && taken < bytes.len * 3);
+        buffer_release(&bytes);
+        query_free(query);
+    }
+}
+
+static void answers_to_another_question_are_refused(void **unused)
+{
+    struct pet pet = {.name = "Tom", .kind = "cat", .weight = 5};
+    static const struct query_spec asked = {.by = "kind", .where = "weight>1", .show = "weight"};
+    static const struct query_spec other[] = {
+        {.by = "kind", .where = "weight>2", .show = "weight"},
+        {.by = "name", .where = "weight>1", .show = "weight"},
+        {.by = "kind,name", .where = "weight>1", .show = "weight"},
+        {.where = "weight>1", .show = "kind,weight"},
+        {.by = "kind", .where = "weight>1", .show = "weight", .others = true},
+    };
+    struct query *query = pet_query(&asked);
+    struct query_result *result = new_result(query);
+    for (size_t i = 0; i < ARRAY_LEN(other); i++) {
+        struct buffer bytes = partial_of(&other[i], &pet, 1);
+        assert_int_equal(query_partial_read(result, bytes.data, bytes.len), -EINVAL);
+        assert_int_equal(query_result_matched(result), 0);
+        buffer_release(&bytes);
+    }
+    query_result_free(result);
+    query_free(query);
+}
+
+/* Another version of us does not know a column, or knows it as something else. */
+static void columns_that_a_part_lacks_are_not_known(void **unused)
+{
+    struct pet pet = {.name = "Tom", .kind = "cat", .weight = 5, .age_s = 3};
+    struct query *query =
+        pet_query(&(struct query_spec){.by = "kind", .show = "weight,age,count(tame),count"});
+    struct query_result *result = new_result(query);
+    pets_add(result, &pet, 1);
+    struct buffer bytes = partial_of(
+        &(struct query_spec){
+            .by = "kind", .show = "owner,nothing,sum(none),weight,count", .lenient = true},
+        &pet, 1);
+    assert_int_equal(query_partial_read(result, bytes.data, bytes.len), 0);
+    char *text = result_text(result);
+    assert_non_null(strstr(text, "\"missing\":[\"age\",\"count(tame)\"]"));
+    assert_non_null(strstr(text, "{\"kind\":\"cat\",\"weight\":10,\"age\":3,\"count(tame)\":1,"
+                                 "\"count\":2,\"at_least\":[\"age\",\"count(tame)\"]}"));
+    free(text);
+    buffer_release(&bytes);
+    /* It stays known that something is missing when the merged answer is sent on. */
+    struct query_result *next = new_result(query);
+    assert_int_equal(query_partial_write(result, &bytes), 0);
+    assert_int_equal(query_partial_read(next, bytes.data, bytes.len), 0);
+    assert_true(query_result_missing(next, 2));
+    assert_false(query_result_missing(next, 1));
+    buffer_release(&bytes);
+    query_result_free(next);
+    query_result_free(result);
+    query_free(query);
+}
+
+static void a_part_says_what_it_answers_and_where_it_comes_from(void **unused)
+{
+    struct query *query = NULL;
+    struct query_error error;
+    struct query_spec spec = {.table = "exited",
+                              .by = "user",
+                              .where = "pid>1",
+                              .sort = "count",
+                              .show = "count",
+                              .limit = 3};
+    assert_int_equal(query_new(&spec, &query, &error), 0);
+    struct query_result *result = new_result(query);
+    struct query_world world = {.node = "here", .viewer_uid = 1000, .now_real_ns = 77};
+    assert_int_equal(query_run(query, &world, result), 0);
+    struct buffer bytes = BUFFER_INIT(1 << 20);
+    struct query_partial_head *head = NULL;
+    assert_int_equal(query_partial_write(result, &bytes), 0);
+    assert_int_equal(query_partial_head(bytes.data, bytes.len, &head), 0);
+    assert_string_equal(head->spec.table, "exited");
+    assert_string_equal(head->spec.by, "user");
+    assert_string_equal(head->spec.where, "pid>1");
+    assert_string_equal(head->spec.show, "count");
+    assert_string_equal(head->spec.sort, "count");
+    assert_int_equal(head->spec.limit, 3);
+    assert_string_equal(head->origin.node, "here");
+    assert_false(head->origin.sees_all);
+    assert_int_equal(head->origin.viewer_uid, 1000);
+    assert_int_equal(head->origin.time_ns, 77);
+    free(head);
+    struct query_result *whole = new_result(query);
+    assert_int_equal(query_partial_read(whole, bytes.data, bytes.len), 0);
+    assert_string_equal(query_result_origin(whole)->node, "here");
+    world.node = "there";
+    world.now_real_ns = 70;
+    assert_int_equal(query_run(query, &world, whole), 0);
+    assert_string_equal(query_result_origin(whole)->node, "");
+    assert_int_equal(query_result_origin(whole)->time_ns, 70);
+    for (size_t len = 0; len < bytes.len; len++) {
+        head = NULL;
+        int r = query_partial_head(bytes.data, len, &head);
+        assert_true(r == 0 || r == -EINVAL);
+        free(head);
+    }
+    buffer_release(&bytes);
+    query_result_free(result);
+    query_result_free(whole);
+    query_free(query);
+}
+
+/* A machine that may send few rows only says that there were more. */
+static void a_part_that_was_cut_is_incomplete(void **unused)
+{
+    static struct pet pets[3000];
+    random_pets(pets, ARRAY_LEN(pets));
+    struct buffer cut = partial_of(&(struct query_spec){.show = "age", .sort = "age", .limit = 5},
+                                   pets, ARRAY_LEN(pets));
+    static const struct {
+        uint64_t limit;
+        bool incomplete;
+    } rows[] = {{0, true}, {6, true}, {5, false}, {2, false}};
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct query *query =
+            pet_query(&(struct query_spec){.show = "age", .sort = "age", .limit = rows[i].limit});
+        struct query_result *result = new_result(query);
+        assert_int_equal(query_partial_read(result, cut.data, cut.len), 0);
+        assert_int_equal(query_result_incomplete(result), rows[i].incomplete);
+        assert_int_equal(query_result_matched(result), ARRAY_LEN(pets));
+        query_result_free(result);
+        query_free(query);
+    }
+    buffer_release(&cut);
 }
 
 /* Parse, add, merge, send and finish once. 0 and the answer for free(), or the first error. */
@@ -245,7 +382,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_split_and_any_order_of_merges_gives_the_same),
         cmocka_unit_test(results_of_other_queries_are_refused),
-        cmocka_unit_test(lies_of_strangers_add_nothing),
+        cmocka_unit_test(damaged_bytes_add_nothing_or_make_sense),
+        cmocka_unit_test(answers_to_another_question_are_refused),
+        cmocka_unit_test(columns_that_a_part_lacks_are_not_known),
+        cmocka_unit_test(a_part_says_what_it_answers_and_where_it_comes_from),
+        cmocka_unit_test(a_part_that_was_cut_is_incomplete),
         cmocka_unit_test(a_failing_allocation_is_an_error_or_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

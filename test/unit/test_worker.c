@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/worker.h"
 #include "check.h"
 #include "daemon/chores.h"
-#include "daemon/worker.h"
 
 enum { ROUNDS = 2000 };
 

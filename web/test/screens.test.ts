@@ -22,7 +22,7 @@ const device = (space: string, used: number, more: object = {}): Record<string, 
   device: '0 Card',
   ordinal: 0,
   device_name: 'Card',
-  device_uid: 'uid-0',
+  device_id: 'uid-0',
   space,
   used,
   capacity: null,
@@ -62,9 +62,9 @@ test('what shares the memory on the chip is one bar of several parts', () => {
 })
 
 test('a device without a size says so, and the host is no device', () => {
-  const list = devicesOf([device('dram', 8), { ...device('heap', 5), device: 'host', device_uid: '' }])
+  const list = devicesOf([device('dram', 8), { ...device('heap', 5), device: 'host', device_id: '' }])
   assert.deepEqual(
-    list.map((one) => [one.uid, one.spaces[0]!.capacity]),
+    list.map((one) => [one.id, one.spaces[0]!.capacity]),
     [['uid-0', null]],
   )
 })
@@ -83,7 +83,7 @@ test("the driver's figures stand beside what is accounted, and are null where it
 
 test('processes of the driver are of one device, the largest first', () => {
   const row = (pid: number | null, driver: number | null, more: object = {}): Record<string, unknown> => ({
-    device_uid: 'uid-0',
+    device_id: 'uid-0',
     pid,
     driver_pid: pid ?? 99,
     program: pid === null ? null : 'p',
@@ -91,7 +91,7 @@ test('processes of the driver are of one device, the largest first', () => {
     accounted: null,
     ...more,
   })
-  const list = driverProcessesOf([row(1, null), row(2, 5), row(null, 9), row(4, 7, { device_uid: 'uid-1' })], 'uid-0')
+  const list = driverProcessesOf([row(1, null), row(2, 5), row(null, 9), row(4, 7, { device_id: 'uid-1' })], 'uid-0')
   assert.deepEqual(
     list.map((process) => [process.pid, process.driverPid, process.bytes]),
     [
@@ -104,11 +104,11 @@ test('processes of the driver are of one device, the largest first', () => {
 
 test('devices are in the order of their numbers', () => {
   const list = devicesOf([
-    device('dram', 1, { ordinal: 1, device_uid: 'b' }),
-    device('dram', 1, { ordinal: 0, device_uid: 'a' }),
+    device('dram', 1, { ordinal: 1, device_id: 'b' }),
+    device('dram', 1, { ordinal: 0, device_id: 'a' }),
   ])
   assert.deepEqual(
-    list.map((one) => one.uid),
+    list.map((one) => one.id),
     ['a', 'b'],
   )
 })
@@ -117,7 +117,7 @@ test('holders of a memory are summed by process, the largest first', () => {
   const row = (pid: number, space: string, bytes: number): Record<string, unknown> => ({
     pid,
     program: `p${pid}`,
-    device_uid: 'uid-0',
+    device_id: 'uid-0',
     space,
     bytes,
     blocks: 1,

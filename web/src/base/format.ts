@@ -107,7 +107,7 @@ function asDate(time: number | string | Date): Date {
   return time instanceof Date ? time : new Date(typeof time === 'number' ? time * 1000 : time)
 }
 
-export type Kind = 'text' | 'number' | 'bytes' | 'age' | 'time' | 'percent' | 'yes'
+export type Kind = 'text' | 'number' | 'bytes' | 'age' | 'time' | 'percent' | 'yes' | 'rate' | 'points' | 'frames'
 
 export interface Mark {
   estimate?: boolean | undefined
@@ -135,6 +135,12 @@ function plain(value: unknown, kind: Kind): string {
       return value ? 'yes' : 'no'
     case 'number':
       return count(Number(value))
+    case 'rate':
+      return rate(Number(value))
+    case 'points':
+      return `${count(Array.isArray(value) ? value.length : 0)} points`
+    case 'frames':
+      return Array.isArray(value) ? value.join(' < ') : String(value)
     case 'text':
       return String(value)
   }

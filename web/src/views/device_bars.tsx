@@ -22,8 +22,8 @@ export function DeviceBars(): JSX.Element {
       ) : (
         <ul class="device-bars">
           {devices.map((device) => (
-            <li key={device.uid}>
-              <a class="clip" href={link(`devices/${device.uid}`)}>
+            <li key={device.id}>
+              <a class="clip" href={link(`devices/${device.id}`)}>
                 {device.ordinal} {device.name}
               </a>
               <ul>

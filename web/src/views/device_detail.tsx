@@ -60,7 +60,7 @@ export function DeviceDetail({
       />
       {device.driver && (
         <Card title="Driver">
-          <DriverBlock device={device} driver={device.driver} processes={driverProcessesOf(driven, device.uid)} />
+          <DriverBlock device={device} driver={device.driver} processes={driverProcessesOf(driven, device.id)} />
           <TransferBlock device={device} accounts={accounts} traced={traced} />
         </Card>
       )}
@@ -69,7 +69,7 @@ export function DeviceDetail({
           key={space.name}
           device={device}
           space={space}
-          owners={ownersOf(accounts, device.uid, spaceNames(space))}
+          owners={ownersOf(accounts, device.id, spaceNames(space))}
         />
       )}
     </>
@@ -80,7 +80,7 @@ export function DeviceDetail({
 function filterOf(device: Device, space: Space): string {
   const quoted = (text: string): string => `"${text.replace(/["\\]/g, '\\$&')}"`
   const spaces = spaceNames(space).map((name) => `space=${name}`)
-  return `device_uid=${quoted(device.uid)} and (${spaces.join(' or ')})`
+  return `device_id=${quoted(device.id)} and (${spaces.join(' or ')})`
 }
 
 function SpaceDetail({ device, space, owners }: { device: Device; space: Space; owners: Owner[] }): JSX.Element {
@@ -183,7 +183,7 @@ function SpaceHistory({ device, space }: { device: Device; space: Space }): JSX.
     '/history',
     {
       what: 'device',
-      ordinal: device.ordinal,
+      device: device.id,
       from: range.from,
       to: range.to,
       points: POINTS,
@@ -191,9 +191,8 @@ function SpaceHistory({ device, space }: { device: Device; space: Space }): JSX.
     { every: everyMs(range.span, range.zoomed) },
   )
   const names = spaceNames(space)
-  // By their names, "device.0.dram"; those of other devices with the same number are told by `device`.
   const shown =
-    data?.series.filter((series) => names.some((name) => series.name === `device.${device.ordinal}.${name}`)) ?? []
+    data?.series.filter((series) => series.device_id === device.id && names.includes(series.space ?? '')) ?? []
   return (
     <Card span={7} title="History" end={<RangeChoice otherwise="10m" />}>
       {data ? (

@@ -39,7 +39,7 @@ export interface DriverProcess {
 }
 
 export interface Device {
-  uid: string
+  id: string // identity: what links and questions use
   ordinal: number | null
   name: string
   bus: string | null
@@ -75,18 +75,18 @@ export function rowsOf(answer: { columns: { name: string }[]; rows: unknown[] })
 
 export const spaceTitle = (name: string): string => TITLES[name] ?? name
 
-/** What a row belongs to: the uid, or where a program told none, number and name. */
-export const deviceKey = (row: Row): string => text(row['device_uid']) ?? String(row['device'] ?? 'device')
+/** The identity of the device of a row: its uid, else its bus address and node. Its number is a process's own and names nothing. */
+export const deviceKey = (row: Row): string => text(row['device_id']) ?? 'device'
 
 export function devicesOf(rows: Row[]): Device[] {
   const devices = new Map<string, Device>()
   for (const row of rows) {
     if (row['device'] === 'host') continue
-    const uid = deviceKey(row)
-    let device = devices.get(uid)
+    const id = deviceKey(row)
+    let device = devices.get(id)
     if (!device) {
       device = {
-        uid,
+        id,
         ordinal: typeof row['ordinal'] === 'number' ? row['ordinal'] : null,
         name: text(row['device_name']) ?? String(row['device'] ?? 'device'),
         bus: text(row['device_bus']),
@@ -96,7 +96,7 @@ export function devicesOf(rows: Row[]): Device[] {
         driver: null,
         spaces: [],
       }
-      devices.set(uid, device)
+      devices.set(id, device)
     }
     const name = String(row['space'] ?? '?')
     if (name === 'dram') device.driver = driverOf(row)
@@ -130,9 +130,9 @@ function driverOf(row: Row): Driver | null {
 }
 
 /** Rows of `device_processes` of one device, the largest first; those of unknown size come last. */
-export function driverProcessesOf(rows: Row[], uid: string): DriverProcess[] {
+export function driverProcessesOf(rows: Row[], id: string): DriverProcess[] {
   return rows
-    .filter((row) => deviceKey(row) === uid)
+    .filter((row) => deviceKey(row) === id)
     .map((row) => ({
       pid: told(row['pid']),
       driverPid: figure(row['driver_pid']),

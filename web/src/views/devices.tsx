@@ -6,7 +6,7 @@ import { tick } from '../api/stream'
 import type { Traced } from '../api/schema'
 import type { TableAnswer } from '../api/types'
 import { bytes, count, percent } from '../base/format'
-import { link, place, word } from '../base/route'
+import { link, place } from '../base/route'
 import { Card, Empty, Meter, ProblemBox, StaleNotice, ViewHead, Waiting } from '../kit/parts'
 import { Stack } from '../kit/stack'
 import { DeviceDetail } from './device_detail'
@@ -31,20 +31,19 @@ export function Devices(): JSX.Element {
   const devices = useResource<TableAnswer>('/devices', { shape: 'arrays' })
   const accounts = useResource<TableAnswer>('/accounts', {
     where: 'device!=host',
-    show: 'pid,program,user,device,device_uid,space,bytes,blocks',
+    show: 'pid,program,user,device,device_id,space,bytes,blocks',
     shape: 'arrays',
   })
   const onDevices = useResource<TableAnswer>('/device_processes', { shape: 'arrays' })
   const traced = useResource<Traced>('/traced', {}, { every: 2000 })
-  const uid = place.value.parts[1]
-  const label = word('device') // other screens know a device by its number and name only
+  const id = place.value.parts.slice(1).join('/')
   const list = useMemo(() => (devices.data ? devicesOf(rowsOf(devices.data)) : []), [devices.data])
   const owners = useMemo(() => (accounts.data ? rowsOf(accounts.data) : []), [accounts.data])
   const driven = useMemo(() => (onDevices.data ? rowsOf(onDevices.data) : []), [onDevices.data])
 
   if (!devices.data) return devices.problem ? <ProblemBox problem={devices.problem} middle /> : <Waiting rows={8} />
-  if (uid || label) {
-    const chosen = list.find((device) => (uid ? device.uid === uid : deviceTitle(device) === label))
+  if (id) {
+    const chosen = list.find((device) => device.id === id)
     if (chosen) return <DeviceDetail device={chosen} accounts={owners} driven={driven} traced={traced.data} />
     return (
       <Empty title="This device is not here" middle>
@@ -71,7 +70,7 @@ export function Devices(): JSX.Element {
         <div class="grid">
           {list.map((device) => (
             <DeviceCard
-              key={device.uid}
+              key={device.id}
               device={device}
               accounts={owners}
               driven={driven}
@@ -116,7 +115,7 @@ function DeviceCard({
     <Card
       span={wide ? 12 : 6}
       class="device"
-      title={<a href={link(`devices/${device.uid}`)}>{deviceTitle(device)}</a>}
+      title={<a href={link(`devices/${device.id}`)}>{deviceTitle(device)}</a>}
       end={<span class="muted">{[device.kind, device.bus].filter(Boolean).join(' · ')}</span>}
     >
       {device.spaces.map((space) => (
@@ -124,11 +123,11 @@ function DeviceCard({
           key={space.name}
           device={device}
           space={space}
-          owners={ownersOf(accounts, device.uid, spaceNames(space))}
+          owners={ownersOf(accounts, device.id, spaceNames(space))}
         />
       ))}
       {device.driver && (
-        <DriverBlock device={device} driver={device.driver} processes={driverProcessesOf(driven, device.uid)} />
+        <DriverBlock device={device} driver={device.driver} processes={driverProcessesOf(driven, device.id)} />
       )}
       <TransferBlock device={device} accounts={accounts} traced={traced} />
     </Card>
@@ -196,7 +195,7 @@ export function TransferBlock({
   accounts: Row[]
   traced: Traced | null
 }): JSX.Element | null {
-  const owners = ownersOf(accounts, device.uid, device.spaces.flatMap(spaceNames))
+  const owners = ownersOf(accounts, device.id, device.spaces.flatMap(spaceNames))
   const transfers = transfersOf(traced?.processes ?? [], new Set(owners.map((owner) => owner.pid)))
   if (!transfers.length) return null
   const shown = transfers.slice(0, OWNERS_SHOWN)
@@ -223,7 +222,7 @@ export function TransferBlock({
 export const deviceTitle = (device: Device): string =>
   device.ordinal === null ? device.name : `${device.ordinal} ${device.name}`
 
-export const spaceLink = (device: Device, space: Space): string => link(`devices/${device.uid}`, { space: space.name })
+export const spaceLink = (device: Device, space: Space): string => link(`devices/${device.id}`, { space: space.name })
 
 /** "7.0 GB of 12.9 GB, 54.6 %" */
 export function fillText(space: Space): string {

@@ -3,7 +3,7 @@
 import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { tick, ticks } from '../api/stream'
-import { useResource } from '../api/resource'
+import { useResource, type Resource } from '../api/resource'
 import type { HistoryAnswer, SystemRow } from '../api/types'
 import { bytes, dateTime, percent } from '../base/format'
 import { TimeChart, type ChartSeries } from '../kit/chart'
@@ -14,18 +14,19 @@ import { DeviceBars } from './device_bars'
 import { EventFeed } from './event_feed'
 import { Growers } from './growers'
 import { PARTS, partsOf } from './memory_parts'
-import { RangeChoice, timeRange, zoom } from './range'
+import { RangeChoice, timeRange, zoom, type TimeRange } from './range'
 import { SuspectList } from './suspect_list'
 
 export function Overview(): JSX.Element {
+  const system = useSystemPoints()
   return (
     <>
       <h1 class="hidden-text">Overview</h1>
       <div class="grid">
         <MemoryNow />
-        <MemoryOverTime />
+        <MemoryOverTime {...system} />
         <DeviceBars />
-        <Pressure />
+        <Pressure {...system} />
         <Growers />
         <SuspectList />
         <EventFeed />
@@ -92,7 +93,14 @@ function MemoryThen({ now, time, row }: { now: SystemRow; time: number; row: Sys
   )
 }
 
-function MemoryOverTime(): JSX.Element {
+interface SystemPoints {
+  range: TimeRange
+  points: Points
+  history: Resource<HistoryAnswer>
+}
+
+/** Memory and memory pressure of the machine in the range of this view: what was recorded, then what the stream adds. */
+function useSystemPoints(): SystemPoints {
   const range = timeRange()
   const history = useResource<HistoryAnswer>(
     '/history',
@@ -104,6 +112,10 @@ function MemoryOverTime(): JSX.Element {
     range.zoomed ? { t: [], values: {} } : livePoints(),
     range.span,
   )
+  return { range, points, history }
+}
+
+function MemoryOverTime({ range, points, history }: SystemPoints): JSX.Element {
   // From the top of the stack to its bottom, as the chart draws it.
   const series: ChartSeries[] = PARTS.filter((p) => points.values[p.id]?.some((v) => v))
     .map((p) => ({ id: p.id, name: p.name, values: points.values[p.id]!, color: `--part-${p.id}`, rest: p.rest ?? false }))
@@ -155,40 +167,43 @@ function livePoints(): Points {
   }
 }
 
-function Pressure(): JSX.Element {
+function Pressure({ range, points }: SystemPoints): JSX.Element {
   const row = tick.value?.system
   const measured = row && figure(row, 'pressure') != null
-  const points = livePoints()
+  const some = points.values['pressure'] ?? []
+  const full = points.values['stall'] ?? []
   return (
-    <Card title="Waiting for memory" span={3} end={<span class="muted nowrap">2 min</span>}>
+    <Card title="Memory pressure" span={3}>
       {!row ? (
         <Waiting rows={5} />
       ) : !measured ? (
         <Empty title="Not measured">
           <span>
-            The kernel of this machine does not tell how long programs wait (PSI). Starting it with <code>psi=1</code> may turn it on.
+            The kernel of this machine does not measure pressure (PSI). The kernel parameter <code>psi=1</code> may turn it on.
           </span>
         </Empty>
       ) : (
         <>
           <Facts>
-            <Fact name="some waited" help="part of the last 10 seconds in which at least one program waited for memory">
+            <Fact name="some stalled" help="share of the last 10 seconds in which at least one task stalled on memory">
               {percent(figure(row, 'pressure'))} <small>{percent(figure(row, 'pressure_5m'))} in 5m</small>
             </Fact>
-            <Fact name="all waited" help="part of the last 10 seconds in which all programs waited for memory">
+            <Fact name="all stalled" help="share of the last 10 seconds in which all tasks stalled on memory">
               {percent(figure(row, 'stall'))} <small>{percent(figure(row, 'stall_5m'))} in 5m</small>
             </Fact>
           </Facts>
           <TimeChart
-            label="Part of the time in which programs waited for memory"
+            label="Memory pressure over time"
             t={points.t}
             kind="percent"
             height={118}
-            max={Math.max(1, ...points.values['pressure']!.map((v) => v ?? 0))}
-            range={knownRange(points, 120)}
+            max={Math.max(1, ...some.map((v) => v ?? 0))}
+            range={range.fixed ?? knownRange(points, range.span)}
+            onZoom={zoom}
+            sync="overview"
             series={[
-              { id: 'some', name: 'some', values: points.values['pressure']!, color: '--series-2', fill: true },
-              { id: 'all', name: 'all', values: points.values['stall']!, color: '--series-6', fill: true },
+              { id: 'some', name: 'some', values: some, color: '--series-2', fill: true },
+              { id: 'full', name: 'full', values: full, color: '--series-6', fill: true },
             ]}
             legend={false}
           />

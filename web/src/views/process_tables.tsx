@@ -243,7 +243,7 @@ export function Buffers({ pid, tracking }: { pid: number; tracking: TrackingStat
         label="blocks that it holds"
         columns={BUFFER_COLUMNS}
         rows={rows}
-        rowKey={(row) => `${String(row['device_uid'] ?? row['device'])}~${String(row['space'])}~${String(row['id'])}`}
+        rowKey={(row) => `${String(row['device_id'] ?? row['device'])}~${String(row['space'])}~${String(row['id'])}`}
         sort={word('sort', '-bytes')}
         onSort={(sort) => setWords({ sort })}
         height={560}

@@ -70,7 +70,7 @@ const LOOKS: Record<string, Look> = {
   cpu: { title: 'CPU time', width: 84 },
 }
 
-const WIDTHS: Record<Kind, number> = { text: 130, number: 84, bytes: 86, age: 84, time: 160, percent: 78, yes: 64 }
+const WIDTHS: Record<Kind, number> = { text: 130, number: 84, bytes: 86, age: 84, time: 160, percent: 78, yes: 64, rate: 100, points: 160, frames: 240 }
 
 /** Numbers that name something rather than count it. */
 const NAMES = new Set(['pid', 'parent', 'uid', 'ordinal', 'rank', 'signal', 'exit_code', 'oom_score', 'order', 'depth'])

@@ -4,4 +4,4 @@ export function transposed(byAge: number[][], sizes: number): number[][] {
 }
 
 /** What the screens show of blocks. */
-export const BUFFER_SHOW = 'pid,program,device,device_uid,space,id,bytes,age,tag,site,moves'
+export const BUFFER_SHOW = 'pid,program,device,device_id,space,id,bytes,age,tag,site,moves'

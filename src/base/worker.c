@@ -1,5 +1,5 @@
 /* Threads beside the loop. See worker.h. */
-#include "daemon/worker.h"
+#include "base/worker.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,0 +1,178 @@
+/* See world.h. */
+#include "cli/world.h"
+
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "cli/command.h"
+#include "cli/ps.h"
+#include "ledger/cgroups.h"
+#include "ledger/host.h"
+#include "ledger/ledger.h"
+#include "profile/site_names.h"
+
+enum {
+    PROBE_ONCE_MS = 2000,   /* CPU time for costly fields of a single question, */
+    PROBE_REPEATED_MS = 20, /* and of each that is repeated */
+};
+
+/* One user has most of the rows, so the last answer will do. */
+static const char *user_name(uint32_t uid, void *context)
+{
+    struct world *world = context;
+    if (!world->known || world->uid != uid) {
+        const struct passwd *pw = getpwuid(uid);
+        if (pw)
+            snprintf(world->user, sizeof(world->user), "%s", pw->pw_name);
+        else
+            snprintf(world->user, sizeof(world->user), "%u", uid);
+        world->uid = uid;
+        world->known = true;
+    }
+    return world->user;
+}
+
+static bool site_name(const struct query_code *code, struct buffer *out, void *context)
+{
+    const struct world *world = context;
+    struct site_code place = {
+        .path = code->path,
+        .build_id = code->build_id,
+        .build_id_len = code->build_id_len,
+        .offset = code->offset,
+        .pid = code->pid,
+    };
+    /* Without a build-id it is not known whether the file is still the one that ran. */
+    return site_names_append(world->symbols, &place, out);
+}
+
+static int look_at_exits(struct world *world, const struct world_options *options)
+{
+    const char *state = ps_state_find(options->state);
+    query_exited_release(&world->exited);
+    int r = query_exited_read(state, &world->exited);
+    if (r == -ENOENT) {
+        if (!world->told) /* again and again, with --watch */
+            command_fail(
+                "there is no list of processes that ended in '%s' yet: memoird keeps it; "
+                "start it with 'memoird --daemon', name its state directory by --state, or "
+                "ask the one that runs by 'memoir exited'",
+                state);
+        world->told = true;
+        return options->state || options->selective ? COMMAND_NOTHING : COMMAND_OK;
+    }
+    if (r < 0)
+        return command_fail("cannot read the daemon's list in '%s': %s", state, strerror(-r));
+    if (world->exited.skipped && !options->repeated)
+        fprintf(stderr, "memoir: %zu line%s of the daemon's list made no sense\n",
+                world->exited.skipped, world->exited.skipped == 1 ? "" : "s");
+    return COMMAND_OK;
+}
+
+static int look_at_host(struct world *world, const struct world_options *options, unsigned needs)
+{
+    bool first = !world->host;
+    int r = first ? host_new(&(struct host_options){.user_names = true}, &world->host) : 0;
+    if (r == 0)
+        r = host_refresh(world->host);
+    if (r < 0)
+        return command_fail("cannot read /proc: %s", strerror(-r));
+    if (needs & QUERY_NEEDS_PROBES)
+        (void)host_refine(world->host,
+                          (first && !options->repeated ? PROBE_ONCE_MS : PROBE_REPEATED_MS) *
+                              NS_PER_MS);
+    return COMMAND_OK;
+}
+
+/* Where there is no device by NVIDIA the question is answered, too, without what the driver knows. A table of nothing but
+ * the driver's facts (it needs no account of a device) says what is missing even there. */
+static void look_at_driver(struct world *world, const struct query *query)
+{
+    char text[512];
+    driver_join(&world->driver, world->ledger, false);
+    const char *problem =
+        driver_problem(&world->driver, query_table_of(query)->driver_only, text, sizeof(text));
+    if (problem && !world->told)
+        fprintf(stderr, "memoir: %s\n", problem);
+    world->told |= problem != NULL;
+}
+
+static int look_at_cgroups(struct world *world)
+{
+    cgroups_freep(&world->cgroups);
+    world->cgroups = NULL;
+    int r = cgroups_new(NULL, &world->cgroups);
+    if (r == -ENOENT) {
+        command_fail("no cgroups that account memory are mounted at /sys/fs/cgroup");
+        return COMMAND_NOTHING;
+    }
+    while (r == 0)
+        r = cgroups_read(world->cgroups, UINT64_MAX);
+    return r < 0 ? command_fail("cannot read /sys/fs/cgroup: %s", strerror(-r)) : COMMAND_OK;
+}
+
+static int look_at_books(struct world *world, const struct world_options *options)
+{
+    ledger_freep(&world->ledger);
+    world->ledger = NULL;
+    return ledger_scan(options->dir, &world->ledger);
+}
+
+int world_look(struct world *world, const struct world_options *options, const struct query *query,
+               struct query_world *ret_world)
+{
+    unsigned needs = query_needs(query);
+    int r = COMMAND_OK;
+    if (needs & QUERY_NEEDS_EXITS)
+        r = look_at_exits(world, options);
+    if (r == 0 && needs & QUERY_NEEDS_CGROUPS)
+        r = look_at_cgroups(world);
+    if (r == 0 && needs & QUERY_NEEDS_BOOKS)
+        r = look_at_books(world, options);
+    if (r == 0 && needs & QUERY_NEEDS_HOST)
+        r = look_at_host(world, options, needs);
+    if (r == 0 && needs & QUERY_NEEDS_DRIVER && world->ledger)
+        look_at_driver(world, query);
+    if (needs & QUERY_NEEDS_SYMBOLS && !world->symbols)
+        world->symbols = site_names_new();
+    /* What we could read is ours to see: the books' permissions decide. */
+    *ret_world = (struct query_world){
+        .ledger = world->ledger,
+        .exited = world->exited.rows,
+        .n_exited = world->exited.n,
+        .host = world->host,
+        .cgroups = world->cgroups,
+        .sees_all = true,
+        .user_name = user_name,
+        .site_name = world->symbols ? site_name : NULL,
+        .context = world,
+    };
+    return r;
+}
+
+int world_ask(struct world *world, const struct world_options *options, const struct query *query,
+              struct query_result *result)
+{
+    struct query_world looked;
+    int r = world_look(world, options, query, &looked);
+    if (r != 0)
+        return r;
+    query_result_reset(result);
+    r = query_run(query, &looked, result);
+    return r < 0 ? r : query_result_finish(result);
+}
+
+void world_release(struct world *world)
+{
+    ledger_freep(&world->ledger);
+    host_free(world->host);
+    cgroups_freep(&world->cgroups);
+    query_exited_release(&world->exited);
+    site_names_freep(&world->symbols);
+    driver_release(&world->driver);
+    *world = (struct world){0};
+}

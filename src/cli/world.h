@@ -1,0 +1,48 @@
+/*
+ * world.h: the world of a question without a daemon: the one place where what tables need (enum query_needs) is read from
+ * books, /proc, cgroups, the driver and the daemon's files.
+ */
+#ifndef MEMOIR_CLI_WORLD_H
+#define MEMOIR_CLI_WORLD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cli/driver.h"
+#include "query/query.h"
+
+struct site_names;
+
+struct world_options {
+    const char *dir;   /* of books; NULL: the usual place */
+    const char *state; /* of memoird; NULL: see ps_state_find() */
+    bool repeated;     /* the question comes again and again: costly fields get less time at once */
+    bool selective;    /* it has a --where: that nothing is there is then an answer of its own */
+};
+
+/* Zeroed at first; kept between questions, so that it can tell what changed. */
+struct world {
+    struct ledger *ledger;
+    struct host *host;
+    struct driver driver;
+    struct cgroups *cgroups;
+    struct query_exited_list exited;
+    struct site_names *symbols; /* NULL: names stay offsets */
+    uint32_t uid;               /* the user that was looked up last */
+    char user[64];
+    bool known; /* `uid` and `user` are set */
+    bool told;  /* why there is nothing */
+};
+
+/* Read what `query` needs, as it is now, and tell on stderr what could not be read. Returns enum command_exit or
+ * -errno. What is in `ret_world` stays until the next call. */
+int world_look(struct world *world, const struct world_options *options, const struct query *query,
+               struct query_world *ret_world);
+
+/* Look, run and finish: the answer of now. `result` is emptied first. */
+int world_ask(struct world *world, const struct world_options *options, const struct query *query,
+              struct query_result *result);
+
+void world_release(struct world *world);
+
+#endif

@@ -1,0 +1,85 @@
+/* Who is in the cluster: a soft list from heartbeats. It is never stored or configured, and no node speaks
+ * for another. Pure: time comes from the caller, so that tests run it on virtual time. One thread.
+ *
+ * A member is
+ *     ALIVE        its last heartbeat is not older than two of its intervals and MEMBER_GRACE_MS
+ *     UNREACHABLE  it fell silent, or the server told of its disconnection; it is still expected to
+ *                  answer, so that it is missed by name and never counted as zero
+ *     LEFT         it said goodbye: not expected any more
+ * and is forgotten MEMBER_FORGET_S after it fell silent, or MEMBER_LEFT_S after it left. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cluster/message.h"
+#include "cluster/subject.h"
+
+struct members;
+
+enum {
+    MEMBER_INTERVAL_MS = 2000, /* between heartbeats */
+    MEMBER_GRACE_MS = 400,     /* death is seen after 2 * interval + this: 4.4 s */
+    MEMBER_FORGET_S = 3600,
+    MEMBER_LEFT_S = 60,
+    MEMBERS_MAX = 4096, /* further ones are counted and left out */
+    MEMBER_LABEL_MAX = MESSAGE_NAME_MAX + 1 + 8 + 1,
+    MEMBER_CLOCK_SHOWN_MS = 1000, /* differences of clocks from here on are shown */
+};
+
+enum member_state { MEMBER_ALIVE, MEMBER_UNREACHABLE, MEMBER_LEFT };
+
+struct member {
+    char id[SUBJECT_ID_CHARS + 1];
+    char name[MESSAGE_NAME_MAX + 1], version[MESSAGE_NAME_MAX + 1];
+    enum member_state state;
+    bool self;
+    bool shared_name;    /* another member has the same: the label tells them apart */
+    uint64_t started_ns; /* of its memoird, since 1970 */
+    uint64_t heard_ns;   /* CLOCK_MONOTONIC, as are the next ones; 0: never */
+    uint64_t since_ns;   /* of its state */
+    uint64_t interval_ns;
+    int64_t clock_offset_ns; /* its clock less ours, with the time that the message took */
+    uint64_t answered_ns;    /* its last answer; 0: none yet */
+    uint64_t answer_took_ns;
+    uint64_t answers, missed, rejected;
+};
+
+int members_new(struct members **ret_members);
+void members_free(struct members *members); /* NULL is fine */
+
+/* Itself, always alive. -ENOMEM. */
+int members_add_self(struct members *members, const char *id, const char *name, const char *version,
+                     uint64_t started_ns, uint64_t now_ns);
+
+/* What became of the list. */
+enum members_change { MEMBERS_SAME, MEMBERS_JOINED, MEMBERS_BACK, MEMBERS_FULL };
+
+/* A hello came. MEMBERS_FULL: no room, it was counted. */
+enum members_change members_hello(struct members *members, const char *id,
+                                  const struct message_hello *hello, uint64_t now_ns,
+                                  uint64_t now_real_ns);
+
+/* It left in order; or its connection broke, as the server says. True if that changed anything. */
+bool members_bye(struct members *members, const char *id, uint64_t now_ns);
+bool members_lost(struct members *members, const char *id, uint64_t now_ns);
+
+/* Time passed. Calls `died` (may be NULL) for each that became unreachable; returns when to call again. */
+uint64_t members_tick(struct members *members, uint64_t now_ns,
+                      void (*died)(const struct member *member, void *context), void *context);
+
+/* All, by ID; and one, or NULL. Borrowed until the list changes. */
+const struct member *members_list(const struct members *members, size_t *ret_n);
+struct member *members_find(struct members *members, const char *id);
+
+/* The member that people mean by a name, a label or the first digits of an ID (at least 4). NULL: none.
+ * `ret_several` (may be NULL): the name fits more than one. */
+const struct member *members_named(const struct members *members, const char *word,
+                                   bool *ret_several);
+
+/* Its name, with the first digits of its ID where another has the same name: "web~3fa9". Returns `label`. */
+const char *member_label(const struct member *member, char label[static MEMBER_LABEL_MAX]);
+
+const char *member_state_word(enum member_state state);
+uint64_t members_left_out(const struct members *members);

@@ -1,0 +1,97 @@
+/* See asking_world.h. */
+#include "daemon/asking_world.h"
+
+#include <errno.h>
+
+#include "base/clock.h"
+#include "daemon/asking.h"
+#include "daemon/clustering.h"
+#include "daemon/daemon.h"
+#include "daemon/driver_facts.h"
+#include "daemon/exit_watch.h"
+#include "daemon/growing.h"
+#include "daemon/hosts.h"
+#include "daemon/native_exited.h"
+#include "ledger/ledger.h"
+
+bool asking_world_ready(struct daemon *daemon, unsigned needs)
+{
+    struct hosts *hosts = daemon->hosts;
+    if (needs & QUERY_NEEDS_HOST && hosts && !hosts_ready(hosts))
+        return false;
+    if (needs & QUERY_NEEDS_CGROUPS && hosts && !hosts_cgroups_ready(hosts))
+        return false;
+    return !(needs & QUERY_NEEDS_DRIVER) || driver_facts_ready(daemon->driver);
+}
+
+static bool is_visible(const struct ledger_process *process, void *context)
+{
+    const struct asking_viewer *viewer = context;
+    return query_may_see(viewer->sees_all, viewer->uid, process->uid);
+}
+
+static int leaks_open(struct asking_world *w, const struct query *query,
+                      const struct asking_viewer *viewer)
+{
+    struct leaks_options options = {
+        .all = query_asks_unusual(query),
+        .deadline_ns = clock_monotonic_ns() + ASKING_MS * NS_PER_MS,
+        .wanted = is_visible, /* no time goes into books that the viewer may not see */
+        .context = (void *)viewer,
+    };
+    int r = growing_leaks(w->daemon->growing, &options, &w->leaks);
+    w->world.leaks = &w->leaks;
+    return r;
+}
+
+static int host_open(struct asking_world *w, const struct asking_viewer *viewer)
+{
+    struct hosts *hosts = w->daemon->hosts;
+    if (!hosts)
+        return -ENODEV;
+    w->world.host = viewer->hasty ? hosts_peek(hosts) : hosts_lock(hosts);
+    if (!w->world.host)
+        return viewer->hasty ? -EAGAIN : -ENODEV;
+    return 0;
+}
+
+int asking_world_open(struct daemon *daemon, const struct query *query,
+                      const struct asking_viewer *viewer, const struct users *users,
+                      struct asking_world *w)
+{
+    unsigned needs = query_needs(query);
+    int r = 0;
+    *w = (struct asking_world){
+        .daemon = daemon,
+        .world = {.ledger = daemon->ledger,
+                  .sees_all = viewer->sees_all,
+                  .viewer_uid = viewer->uid,
+                  .node = clustering_node_name(daemon->clustering),
+                  .time_max_ns = ASKING_MS * NS_PER_MS},
+    };
+    if (needs & QUERY_NEEDS_DRIVER)
+        driver_facts_want(daemon->driver);
+    if (needs & QUERY_NEEDS_EXITS) {
+        r = native_exited_read(daemon->retired, exit_watch_file(daemon->exits), users, &w->exited);
+        w->world.exited = w->exited.rows;
+        w->world.n_exited = w->exited.n;
+    }
+    if (r >= 0 && needs & QUERY_NEEDS_LEAKS)
+        r = leaks_open(w, query, viewer);
+    if (r >= 0 && needs & QUERY_NEEDS_HOST)
+        r = host_open(w, viewer);
+    if (r >= 0 && needs & QUERY_NEEDS_CGROUPS && daemon->hosts)
+        w->world.cgroups = hosts_cgroups_lock(daemon->hosts);
+    return r < 0 ? r : 0;
+}
+
+void asking_world_release(struct asking_world *w)
+{
+    query_exited_release(&w->exited);
+    leaks_release(&w->leaks);
+    if (w->world.host)
+        hosts_unlock(w->daemon->hosts);
+    if (w->world.cgroups)
+        hosts_cgroups_unlock(w->daemon->hosts);
+    *w = (struct asking_world){0};
+}

@@ -1,0 +1,30 @@
+/* The world of a question to memoird: the one place where what a table needs (enum query_needs) is brought together. The
+ * loop's thread's. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ledger/leaks.h"
+#include "query/query.h"
+
+struct asking_viewer;
+struct daemon;
+struct users;
+
+struct asking_world {
+    struct query_world world; /* for query_run(); the caller sets user_name and its context */
+    struct daemon *daemon;
+    struct query_exited_list exited;
+    struct leaks leaks;
+};
+
+/* Is everything there that would take long to bring, so that the loop does not wait? What is not is asked for. */
+bool asking_world_ready(struct daemon *daemon, unsigned needs);
+
+/* Fill in what `query` needs, for `viewer`; figures of the ledger are the caller's. 0; -ENODEV where there is no table of
+ * processes; -EAGAIN to a viewer that is hasty; -ENOMEM. To be released in any case. */
+int asking_world_open(struct daemon *daemon, const struct query *query,
+                      const struct asking_viewer *viewer, const struct users *users,
+                      struct asking_world *ret_world);
+void asking_world_release(struct asking_world *world);

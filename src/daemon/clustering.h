@@ -1,0 +1,58 @@
+/* memoird in a cluster: questions to other nodes, and theirs to us, over src/cluster. All of it is the
+ * loop's thread's, and none of it waits for the network.
+ *
+ * Without a cluster (no NATS server is configured) every call here is fine and says so. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/asking.h"
+
+struct buffer;
+struct cluster;
+struct clustering;
+struct clustering_ask;
+struct daemon;
+struct gather;
+struct json;
+struct query_error;
+struct query_spec;
+
+int clustering_new(struct daemon *daemon, struct clustering **ret_clustering);
+
+/* Ends what is out: every done() that is still due is called, without an answer. Again is fine. */
+void clustering_stop(struct clustering *clustering);
+void clustering_free(struct clustering *clustering); /* NULL is fine */
+
+/* The cluster, or NULL: this memoird is in none. */
+struct cluster *clustering_cluster(const struct clustering *clustering);
+
+/* What this node is called in the column `node`; NULL: by its host name. */
+const char *clustering_node_name(const struct clustering *clustering);
+
+/* Who asks other nodes. */
+struct clustering_viewer {
+    struct asking_viewer local;
+    const char *user;  /* its name here, for nodes that trust us to vouch; NULL: none */
+    const char *token; /* of the target; NULL: none */
+};
+
+/* `gather` is NULL when memoird ends first; else it is the callee's to look at until it returns. */
+typedef void clustering_done(void *context, struct gather *gather);
+
+/* Ask all nodes, or one. 0, and done() is called once, later; -EINVAL with `ret_error`; -ENOTCONN: there is no
+ * cluster; -ENOENT, -ENOTUNIQ: of `node`; -EBUSY; -ENOMEM. */
+int clustering_query(struct clustering *clustering, const struct query_spec *spec, const char *node,
+                     const struct clustering_viewer *viewer, clustering_done *done, void *context,
+                     struct clustering_ask **ret_ask, struct query_error *ret_error);
+
+/* Nobody waits for it any more: done() is not called. NULL is fine. */
+void clustering_drop(struct clustering_ask *ask);
+
+/* Such an error for people. */
+const char *clustering_error(int error);
+
+/* Members, connection and figures, into an open object. */
+void clustering_json(struct clustering *clustering, struct json *json);

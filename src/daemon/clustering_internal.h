@@ -1,0 +1,93 @@
+/* What the files of memoird's part in a cluster share. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "base/buffer.h"
+#include "cluster/cluster.h"
+#include "daemon/asking.h"
+#include "daemon/clustering.h"
+#include "daemon/clustering_settings.h"
+#include "daemon/turns.h"
+#include "query/query.h"
+
+struct loop_source;
+struct tokens;
+struct users;
+
+enum { CLUSTERING_WORDS = 5 }; /* of a question: table, by, where, show, sort */
+
+/* A question that the query core has to answer here: the own part of one of ours, or one of another node. */
+struct clustering_work {
+    TAILQ_ENTRY(clustering_work) link;
+    struct clustering_ask *ask; /* of ours, or NULL and: */
+    struct cluster_question *question;
+    char *words[CLUSTERING_WORDS];
+    uint64_t limit;
+    bool others;
+    struct asking_viewer viewer;
+    struct turn turn;
+    uint32_t who; /* shares turns */
+};
+TAILQ_HEAD(clustering_works, clustering_work);
+
+/* A question of ours. */
+struct clustering_ask {
+    struct clustering *clustering;
+    struct cluster_ask *out;
+    clustering_done *done;
+    void *context;
+    char *token; /* of the target, or NULL */
+    LIST_ENTRY(clustering_ask) link;
+};
+LIST_HEAD(clustering_asks, clustering_ask);
+
+enum { NONCES_KEPT = 4096 };
+
+struct clustering {
+    struct daemon *daemon;
+    struct clustering_settings settings;
+    struct cluster *cluster; /* NULL: in none */
+    struct loop_source *wake, *timer;
+    struct clustering_works works;
+    struct clustering_asks asks;
+    struct tokens *tokens; /* of this node; NULL: it cannot be had */
+    struct users *users;
+    struct buffer scratch;
+    struct { /* of proofs that were accepted: each serves once */
+        struct message_nonce nonce;
+        uint64_t expires_ns;
+    } nonces[NONCES_KEPT];
+    size_t nonces_next;
+};
+
+/* ---- clustering_rights.c ---- */
+
+/* As whom another node asks, and what that allows. */
+struct clustering_rights {
+    struct asking_viewer viewer;
+    bool control;
+    char who[MESSAGE_NAME_MAX + MEMBER_LABEL_MAX + 16]; /* for the audit: "ann of web" */
+};
+
+/* False, with a reason: the proof is wrong, and the question is refused. Without any right the viewer sees
+ * totals only. */
+bool clustering_rights(struct clustering *clustering, const struct cluster_question *question,
+                       struct clustering_rights *ret, const char **ret_why);
+
+/* The proof that a question of ours carries. For cluster_wish.sign; `context` is the clustering_ask. */
+void clustering_sign(void *context, const struct message_ask *ask, const char *target,
+                     uint8_t ret_key[static MESSAGE_KEY_BYTES],
+                     uint8_t ret_mac[static MESSAGE_MAC_BYTES]);
+
+/* ---- clustering_work.c ---- */
+
+/* Do what can be done; the rest waits for its turn. */
+void clustering_work(struct clustering *clustering);
+void clustering_work_free(struct clustering *clustering, struct clustering_work *work);
+
+/* A query of another node: decodes it and puts it among the works, or refuses it. */
+void clustering_take_query(struct clustering *clustering, struct cluster_question *question,
+                           const struct clustering_rights *rights);

@@ -1,0 +1,158 @@
+/* Queries of other nodes by native clients: {"query":{...,"scope":"cluster"}} and "node"; {"cluster":"status"}.
+ *
+ * The request's line waits at the connection until the answer is there, as with native_trace.c: it is handed over
+ * again every CLUSTER_LOOK_MS. So answers keep their order. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "cluster/gather.h"
+#include "daemon/asking.h"
+#include "daemon/clustering.h"
+#include "daemon/daemon.h"
+#include "daemon/native_internal.h"
+#include "daemon/server.h"
+#include "query/query.h"
+
+enum { CLUSTER_LOOK_MS = 1 };
+
+struct native_cluster {
+    struct clustering_ask *ask; /* until it is done */
+    bool done;
+    bool partial;          /* the client wants something to merge */
+    bool ended;            /* memoird exits */
+    struct buffer out;     /* the value of "result" or "partial" */
+    struct buffer summary; /* and of "cluster" */
+};
+
+void native_cluster_drop(struct native_client *client)
+{
+    struct native_cluster *n = client->cluster;
+    if (!n)
+        return;
+    clustering_drop(n->ask);
+    buffer_release(&n->out);
+    buffer_release(&n->summary);
+    free(n);
+    client->cluster = NULL;
+}
+
+static void on_done(void *context, struct gather *gather)
+{
+    struct native_cluster *n = context;
+    struct json json;
+    n->ask = NULL;
+    n->done = true;
+    n->ended = !gather;
+    if (!gather)
+        return;
+    json_init(&json, &n->out);
+    if (n->partial) {
+        native_partial_json(gather_result(gather), n->out.limit, &json);
+    } else {
+        json_object_begin(&json);
+        query_result_json(gather_result(gather), &json);
+        json_object_end(&json);
+    }
+    (void)json_finish(&json);
+    json_init(&json, &n->summary);
+    gather_json(gather, &json);
+    (void)json_finish(&json);
+}
+
+static void refuse(struct native_client *client, int error)
+{
+    struct native_error e;
+    native_error_set(&e,
+                     error == -ENOTCONN   ? "no-cluster"
+                     : error == -ENOENT   ? "no-node"
+                     : error == -ENOTUNIQ ? "no-node"
+                     : error == -EBUSY    ? "limit"
+                                          : "internal",
+                     "%s", clustering_error(error));
+    native_refuse(client, &e);
+}
+
+/* False: it could not, and the client was told. */
+static bool begin(struct native_client *client)
+{
+    struct daemon *daemon = client->native->daemon;
+    const struct native_query *q = &client->native->parser.request.query;
+    struct query_error wrong = {0};
+    struct query_spec spec = {.table = q->table,
+                              .by = q->by,
+                              .where = q->where,
+                              .show = q->show,
+                              .sort = q->sort,
+                              .limit = q->limit};
+    struct clustering_viewer viewer = {
+        .local = {.sees_all = client->sees_all, .uid = client->viewer_uid},
+        .user = client->remote ? NULL : asking_user_name(daemon->asking, client->viewer_uid),
+        .token = q->token[0] ? q->token : NULL,
+    };
+    struct native_cluster *n = calloc(1, sizeof(*n));
+    if (!n) {
+        refuse(client, -ENOMEM);
+        return false;
+    }
+    buffer_init(&n->out, daemon->server->limits.queue_max);
+    buffer_init(&n->summary, daemon->server->limits.queue_max);
+    n->partial = q->partial;
+    int r = clustering_query(daemon->clustering, &spec, q->node[0] ? q->node : NULL, &viewer,
+                             on_done, n, &n->ask, &wrong);
+    if (r < 0) {
+        free(n);
+        if (r == -EINVAL && wrong.text[0])
+            native_refuse_query(client, &wrong);
+        else
+            refuse(client, r);
+        return false;
+    }
+    client->cluster = n;
+    return true;
+}
+
+static void answer(struct native_client *client, const struct native_cluster *n)
+{
+    struct native *native = client->native;
+    struct json json;
+    int error = n->ended ? -ESHUTDOWN : n->out.error ? n->out.error : n->summary.error;
+    if (error) {
+        refuse(client, error);
+        return;
+    }
+    native_answer_begin(native, &json);
+    json_key(&json, n->partial ? "partial" : "result");
+    json_raw(&json, n->out.data, n->out.len);
+    json_key(&json, "cluster");
+    json_raw(&json, n->summary.data, n->summary.len);
+    native->daemon->server->figures.queries++;
+    if (native_answer_fits(client))
+        native_answer_end(client, &json);
+}
+
+bool native_cluster_query(struct native_client *client)
+{
+    if (!client->cluster && !begin(client))
+        return true;
+    if (!client->cluster->done) {
+        conn_hold(client->conn, CLUSTER_LOOK_MS * NS_PER_MS);
+        return false;
+    }
+    answer(client, client->cluster);
+    native_cluster_drop(client);
+    return true;
+}
+
+void native_cluster_status(struct native_client *client)
+{
+    struct json json;
+    native_answer_begin(client->native, &json);
+    json_key(&json, "cluster");
+    json_object_begin(&json);
+    clustering_json(client->native->daemon->clustering, &json);
+    json_object_end(&json);
+    native_answer_end(client, &json);
+}

@@ -1,0 +1,105 @@
+/* cost.c: see cost.h. */
+#include "pin/cost.h"
+
+#include <string.h>
+
+enum { LAST = PIN_COST_SIZES - 1 };
+static const uint64_t ns_max = UINT64_C(1000000000000);
+
+static uint64_t size_at(unsigned i)
+{
+    return UINT64_C(1) << (PIN_COST_FIRST_SHIFT + i);
+}
+
+uint64_t pin_cost_at(const uint64_t table[static PIN_COST_SIZES], uint64_t bytes)
+{
+    if (bytes <= size_at(0))
+        return table[0];
+    if (bytes >= size_at(LAST)) {
+        unsigned __int128 whole =
+            (unsigned __int128)table[LAST] * bytes >> (63 - __builtin_clzll(size_at(LAST)));
+        return whole > UINT64_MAX / 4 ? UINT64_MAX / 4 : (uint64_t)whole;
+    }
+    unsigned i = (unsigned)(63 - __builtin_clzll(bytes)) - PIN_COST_FIRST_SHIFT;
+    uint64_t from = size_at(i), part = bytes - from;
+    int64_t rise = (int64_t)table[i + 1] - (int64_t)table[i];
+    return (uint64_t)((int64_t)table[i] +
+                      (int64_t)((__int128)rise * (int64_t)part / (int64_t)from));
+}
+
+uint64_t pin_cost_saving_ns(const struct pin_cost *cost, uint64_t bytes, enum pin_direction to)
+{
+    uint64_t pageable = pin_cost_at(cost->pageable_ns[to], bytes);
+    uint64_t pinned = pin_cost_at(cost->pinned_ns[to], bytes);
+    return pageable > pinned ? pageable - pinned : 0;
+}
+
+uint64_t pin_cost_pin_ns(const struct pin_cost *cost, uint64_t bytes)
+{
+    return pin_cost_at(cost->register_ns, bytes) + pin_cost_at(cost->unregister_ns, bytes);
+}
+
+static bool table_valid(const uint64_t table[static PIN_COST_SIZES])
+{
+    for (unsigned i = 0; i < PIN_COST_SIZES; i++)
+        if (table[i] < 1 || table[i] > ns_max || (i > 0 && table[i] < table[i - 1] / 2))
+            return false;
+    return true;
+}
+
+bool pin_cost_valid(const struct pin_cost *cost)
+{
+    for (unsigned d = 0; d < PIN_DIRECTIONS; d++)
+        if (!table_valid(cost->pageable_ns[d]) || !table_valid(cost->pinned_ns[d]))
+            return false;
+    return table_valid(cost->register_ns) && table_valid(cost->unregister_ns) &&
+           cost->touch_ns_mib >= 1 && cost->touch_ns_mib <= ns_max;
+}
+
+/* The straight line through two points of a table, at a third. */
+static uint64_t line(const uint64_t *table, unsigned a, unsigned b, unsigned at)
+{
+    __int128 run = (__int128)size_at(b) - size_at(a);
+    __int128 rise = (__int128)table[b] - (__int128)table[a];
+    __int128 value = (__int128)table[a] + rise * ((__int128)size_at(at) - size_at(a)) / run;
+    return value < 1 ? 1 : value > (__int128)ns_max ? ns_max : (uint64_t)value;
+}
+
+void pin_cost_fill(uint64_t table[static PIN_COST_SIZES], uint32_t known)
+{
+    for (unsigned at = 0; at < PIN_COST_SIZES; at++) {
+        if (known >> at & 1)
+            continue;
+        uint32_t below = known & ((UINT32_C(1) << at) - 1), above = known >> at << at;
+        unsigned a, b;
+        if (below && above) {
+            a = 31 - (unsigned)__builtin_clz(below);
+            b = (unsigned)__builtin_ctz(above);
+        } else if (above) { /* before the first two */
+            a = (unsigned)__builtin_ctz(above);
+            b = (unsigned)__builtin_ctz(above & (above - 1));
+        } else { /* beyond the last two */
+            b = 31 - (unsigned)__builtin_clz(below);
+            a = 31 - (unsigned)__builtin_clz(below & ~(UINT32_C(1) << b));
+        }
+        table[at] = line(table, a, b, at);
+        if (!below &&
+            table[at] < table[a] / 4) /* a line that falls below what a call itself takes */
+            table[at] = table[a] / 4 ? table[a] / 4 : 1;
+    }
+}
+
+void pin_cost_assume(struct pin_cost *ret)
+{
+    memset(ret, 0, sizeof(*ret));
+    for (unsigned i = 0; i < PIN_COST_SIZES; i++) {
+        uint64_t bytes = size_at(i);
+        for (unsigned d = 0; d < PIN_DIRECTIONS; d++) {
+            ret->pageable_ns[d][i] = 10000 + bytes / 8;
+            ret->pinned_ns[d][i] = 8000 + bytes / 25;
+        }
+        ret->register_ns[i] = 60000 + bytes / 10;
+        ret->unregister_ns[i] = 40000 + bytes / 20;
+    }
+    ret->touch_ns_mib = 500000;
+}

@@ -1,0 +1,349 @@
+/* policy.c: see policy.h. */
+#include "pin/policy.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+
+enum {
+    MIB = 1 << 20,
+    MEAN_PART = 4,  /* weight of the newest block in a site's mean: one in so many */
+    EVICT_GAIN = 2, /* a promotion must be worth so many times what it evicts */
+};
+static const uint64_t half_life_ns = 10 * NS_PER_S; /* of savings, for eviction */
+static const uint64_t sum_max = UINT64_MAX / 4;
+
+static uint64_t add(uint64_t a, uint64_t b)
+{
+    return a > sum_max - (b < sum_max ? b : sum_max) ? sum_max : a + b;
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* value * by / over, without overflow. */
+static uint64_t scale(uint64_t value, uint64_t by, uint64_t over)
+{
+    unsigned __int128 product = (unsigned __int128)value * by / (over ? over : 1);
+    return product > sum_max ? sum_max : (uint64_t)product;
+}
+
+void pin_policy_init(struct pin_policy *policy, const struct pin_cost *cost,
+                     const struct pin_policy_options *options, struct pin_site *sites,
+                     size_t sites_room)
+{
+    memset(policy, 0, sizeof(*policy));
+    policy->cost = *cost;
+    policy->options = *options;
+    policy->sites = sites;
+    policy->sites_room = sites_room;
+}
+
+struct pin_site *pin_policy_site(struct pin_policy *policy, uint64_t key)
+{
+    size_t mask = policy->sites_room - 1;
+    key = key ? key : 1;
+    for (size_t i = key & mask, tries = 0; policy->sites_room && tries < policy->sites_room;
+         i = (i + 1) & mask, tries++) {
+        struct pin_site *site = &policy->sites[i];
+        if (site->key == key)
+            return site;
+        if (site->key != 0)
+            continue;
+        if (policy->sites_used >= policy->sites_room / 4 * 3)
+            break;
+        policy->sites_used++;
+        site->key = key;
+        return site;
+    }
+    policy->other.key = UINT64_MAX;
+    return &policy->other;
+}
+
+uint64_t pin_policy_predicted_ns(const struct pin_site *site, uint64_t bytes)
+{
+    if (site->known)
+        return scale(site->mean_worth_ns_mib, bytes, MIB);
+    return site->live_bytes ? scale(site->live_worth_ns, bytes, site->live_bytes) : 0;
+}
+
+void pin_policy_learn(struct pin_policy *policy, uint64_t key, uint64_t worth_ns_mib,
+                      uint64_t credit_ns)
+{
+    struct pin_site *site = pin_policy_site(policy, key);
+    if (site == &policy->other)
+        return;
+    site->mean_worth_ns_mib = less(worth_ns_mib, sum_max);
+    site->known = site->from_history = true;
+    site->credit_ns = (int64_t)less(credit_ns, sum_max);
+}
+
+/* ---- what an account means for its site ---- */
+
+/* See the top of policy.h. A live account that was never promoted adds nothing yet: its own promotion may still take what it would add. Memory
+ * from a pool was paid by another account. */
+static void credit_update(struct pin_account *a, bool final)
+{
+    int64_t now = 0;
+    if (!a->pooled && (final || a->spent_ns)) {
+        uint64_t best = less(a->worth_ns, a->cost_ns ? a->cost_ns : sum_max);
+        now = (int64_t)less(2 * best, sum_max) - (int64_t)less(a->missed_ns + a->spent_ns, sum_max);
+    }
+    a->site->credit_ns += now - a->credit_ns;
+    a->credit_ns = now;
+}
+
+static void list_add(struct pin_policy *policy, struct pin_account *a)
+{
+    a->previous = NULL;
+    a->next = policy->pinned;
+    if (a->next)
+        a->next->previous = a;
+    policy->pinned = a;
+    a->listed = true;
+    policy->pinned_bytes += a->bytes;
+    a->site->pinned_bytes += a->bytes;
+}
+
+static void list_remove(struct pin_policy *policy, struct pin_account *a)
+{
+    if (!a->listed)
+        return;
+    if (a->previous)
+        a->previous->next = a->next;
+    else
+        policy->pinned = a->next;
+    if (a->next)
+        a->next->previous = a->previous;
+    a->listed = false;
+    policy->pinned_bytes -= less(a->bytes, policy->pinned_bytes);
+    a->site->pinned_bytes -= less(a->bytes, a->site->pinned_bytes);
+}
+
+static uint64_t recent(const struct pin_account *a, uint64_t now_ns)
+{
+    uint64_t halves = now_ns > a->recent_at_ns ? (now_ns - a->recent_at_ns) / half_life_ns : 0;
+    return halves > 62 ? 0 : a->recent_ns >> halves;
+}
+
+/* ---- events ---- */
+
+void pin_policy_allocate(struct pin_policy *policy, struct pin_account *a, struct pin_site *site,
+                         uint64_t bytes, bool pooled)
+{
+    a->site = site;
+    a->bytes = bytes;
+    a->pooled = a->pinned = pooled;
+    a->reason = pooled                                   ? PIN_REASON_POOL
+                : policy->options.mode == PIN_POLICY_OFF ? PIN_REASON_OFF
+                                                         : PIN_REASON_NONE;
+    site->blocks++;
+    site->bytes = add(site->bytes, bytes);
+    site->live_bytes = add(site->live_bytes, bytes);
+    if (pooled)
+        list_add(policy, a);
+}
+
+static uint64_t promotion_cost(const struct pin_policy *policy, const struct pin_account *a,
+                               unsigned in_flight)
+{
+    uint64_t stall = scale(pin_cost_at(policy->cost.register_ns, a->bytes), in_flight, 1);
+    uint64_t price = scale(policy->options.price_ns_mib, a->bytes, MIB);
+    return add(add(pin_cost_pin_ns(&policy->cost, a->bytes), stall), price);
+}
+
+/* Of the rules at the top of policy.h, the one that promotes; or why none does. */
+static enum pin_reason rule(const struct pin_policy *policy, const struct pin_account *a,
+                            uint64_t saving, uint64_t cost)
+{
+    if (a->hint_cold)
+        return PIN_REASON_HINT_COLD;
+    if (a->hint_hot)
+        return PIN_REASON_HINT;
+    if (a->reason == PIN_REASON_FORK)
+        return PIN_REASON_PREDICTED; /* it was worth it before the fork */
+    uint64_t expected = pin_policy_predicted_ns(a->site, a->bytes);
+    if (policy->options.mode == PIN_POLICY_USE)
+        return a->site->from_history && expected >= cost ? PIN_REASON_HISTORY
+                                                         : PIN_REASON_NOT_IN_HISTORY;
+    if (saving == 0)
+        return PIN_REASON_NO_GAIN;
+    if (add(a->since_ns, saving) >= cost)
+        return PIN_REASON_EARNED;
+    uint64_t worth = less(add(a->worth_ns, saving), cost);
+    int64_t credit = a->site->credit_ns - a->credit_ns + (int64_t)less(2 * worth, sum_max) -
+                     (int64_t)less(a->missed_ns + a->spent_ns + cost, sum_max);
+    if (expected >= cost && credit >= 0)
+        return PIN_REASON_PREDICTED;
+    return PIN_REASON_NOT_YET;
+}
+
+static bool promotes(enum pin_reason reason)
+{
+    return reason == PIN_REASON_EARNED || reason == PIN_REASON_PREDICTED ||
+           reason == PIN_REASON_HISTORY || reason == PIN_REASON_PROFILE ||
+           reason == PIN_REASON_HINT;
+}
+
+static struct pin_decision decide(struct pin_policy *policy, struct pin_account *a,
+                                  enum pin_reason reason, struct pin_decision d, uint64_t now_ns)
+{
+    d.reason = reason;
+    d.promote = promotes(reason);
+    if (!d.promote) {
+        a->reason = (uint8_t)reason;
+        return d;
+    }
+    uint64_t budget = policy->options.budget_bytes, after = add(policy->pinned_bytes, a->bytes);
+    if (after <= budget)
+        return d;
+    d.room_bytes = after - budget;
+    if (a->bytes > budget || !pin_policy_victim(policy, a, d.saving_ns, now_ns)) {
+        policy->denied++;
+        d.promote = false;
+        d.reason = PIN_REASON_BUDGET;
+        a->reason = PIN_REASON_BUDGET;
+    }
+    return d;
+}
+
+struct pin_decision pin_policy_before_copy(struct pin_policy *policy, struct pin_account *a,
+                                           uint64_t bytes, enum pin_direction to,
+                                           unsigned in_flight, uint64_t now_ns)
+{
+    struct pin_decision d = {.reason = (enum pin_reason)a->reason};
+    d.saving_ns = pin_cost_saving_ns(&policy->cost, bytes, to);
+    if (policy->options.mode == PIN_POLICY_OFF || a->pinned || a->fixed)
+        return d;
+    d.cost_ns = promotion_cost(policy, a, in_flight);
+    if (!a->spent_ns)
+        a->cost_ns = in_flight ? promotion_cost(policy, a, 0) : d.cost_ns;
+    if (policy->options.mode == PIN_POLICY_PROFILE)
+        return decide(policy, a, a->hint_cold ? PIN_REASON_HINT_COLD : PIN_REASON_PROFILE, d,
+                      now_ns);
+    return decide(policy, a, rule(policy, a, d.saving_ns, d.cost_ns), d, now_ns);
+}
+
+struct pin_decision pin_policy_before_use(struct pin_policy *policy, struct pin_account *a,
+                                          uint64_t now_ns)
+{
+    struct pin_decision d = {.reason = (enum pin_reason)a->reason};
+    enum pin_policy_mode mode = policy->options.mode;
+    if (mode == PIN_POLICY_OFF || a->pinned || a->fixed || a->hint_cold ||
+        (mode != PIN_POLICY_PROFILE && !a->hint_hot))
+        return d;
+    d.cost_ns = promotion_cost(policy, a, 0);
+    return decide(policy, a, a->hint_hot ? PIN_REASON_HINT : PIN_REASON_PROFILE, d, now_ns);
+}
+
+void pin_policy_promoted(struct pin_policy *policy, struct pin_account *a,
+                         const struct pin_decision *decision, uint64_t now_ns)
+{
+    a->pinned = true;
+    a->pooled = false;
+    a->reason = (uint8_t)decision->reason;
+    a->cost_ns = decision->cost_ns;
+    a->spent_ns = add(a->spent_ns, decision->cost_ns);
+    a->recent_ns = decision->cost_ns; /* not the next victim before it had a chance */
+    a->recent_at_ns = now_ns;
+    list_add(policy, a);
+    policy->promotions++;
+    policy->cost_ns = add(policy->cost_ns, decision->cost_ns);
+    a->site->promotions++;
+    a->site->cost_ns = add(a->site->cost_ns, decision->cost_ns);
+    credit_update(a, false);
+}
+
+void pin_policy_failed(struct pin_policy *policy, struct pin_account *a)
+{
+    a->reason = PIN_REASON_FAILED;
+    a->fixed = true; /* the driver would refuse again */
+    policy->failures++;
+}
+
+void pin_policy_copied(struct pin_policy *policy, struct pin_account *a, uint64_t bytes,
+                       enum pin_direction to, uint64_t now_ns)
+{
+    uint64_t saving = pin_cost_saving_ns(&policy->cost, bytes, to);
+    struct pin_site *site = a->site;
+    a->copies[to]++;
+    a->worth_ns = add(a->worth_ns, saving);
+    site->copies[to]++;
+    site->copied_bytes[to] = add(site->copied_bytes[to], bytes);
+    site->live_worth_ns = add(site->live_worth_ns, saving);
+    if (a->pinned) {
+        a->saved_ns = add(a->saved_ns, saving);
+        site->saved_ns = add(site->saved_ns, saving);
+        policy->saved_ns = add(policy->saved_ns, saving);
+        a->recent_ns = add(recent(a, now_ns), saving);
+        a->recent_at_ns = now_ns;
+    } else {
+        a->missed_ns = add(a->missed_ns, saving);
+        a->since_ns = add(a->since_ns, saving);
+        site->missed_ns = add(site->missed_ns, saving);
+        policy->missed_ns = add(policy->missed_ns, saving);
+    }
+    credit_update(a, false);
+}
+
+void pin_policy_unpinned(struct pin_policy *policy, struct pin_account *a, enum pin_reason reason)
+{
+    if (!a->pinned)
+        return;
+    list_remove(policy, a);
+    a->pinned = false;
+    a->since_ns = 0;
+    a->reason = (uint8_t)reason;
+    if (reason == PIN_REASON_EVICTED) {
+        policy->evictions++;
+        a->site->promotions_wasted += a->saved_ns < a->spent_ns;
+    }
+}
+
+void pin_policy_free(struct pin_policy *policy, struct pin_account *a)
+{
+    struct pin_site *site = a->site;
+    if (a->pinned && !a->pooled && a->saved_ns < a->spent_ns)
+        site->promotions_wasted++;
+    list_remove(policy, a);
+    a->pinned = false;
+    credit_update(a, true);
+    uint64_t worth = scale(a->worth_ns, MIB, a->bytes);
+    site->mean_worth_ns_mib =
+        site->known ? (site->mean_worth_ns_mib * (MEAN_PART - 1) + worth) / MEAN_PART : worth;
+    site->known = true;
+    site->blocks_freed++;
+    site->live_bytes -= less(a->bytes, site->live_bytes);
+    site->live_worth_ns -= less(a->worth_ns, site->live_worth_ns);
+}
+
+void pin_policy_pool(struct pin_policy *policy, int64_t bytes)
+{
+    if (bytes < 0)
+        policy->pinned_bytes -= less((uint64_t)-bytes, policy->pinned_bytes);
+    else
+        policy->pinned_bytes = add(policy->pinned_bytes, (uint64_t)bytes);
+}
+
+struct pin_account *pin_policy_victim(struct pin_policy *policy,
+                                      const struct pin_account *candidate, uint64_t saving_ns,
+                                      uint64_t now_ns)
+{
+    struct pin_account *worst = NULL;
+    uint64_t worst_ns_mib = 0;
+    uint64_t expected = pin_policy_predicted_ns(candidate->site, candidate->bytes);
+    uint64_t missed = add(candidate->since_ns, saving_ns);
+    uint64_t gain = scale(missed > expected ? missed : expected, MIB, candidate->bytes);
+    for (struct pin_account *a = policy->pinned; a; a = a->next) {
+        if (a->fixed || a == candidate)
+            continue;
+        uint64_t value = scale(recent(a, now_ns), MIB, a->bytes);
+        if (!worst || value < worst_ns_mib) {
+            worst = a;
+            worst_ns_mib = value;
+        }
+    }
+    return worst && worst_ns_mib < gain / EVICT_GAIN ? worst : NULL;
+}

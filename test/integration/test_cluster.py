@@ -1,0 +1,339 @@
+"""Nodes of a cluster: they find each other, answer for each other, and say who is missing."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+from cluster_support import ACK, ASK, ClusterTest, Speaker, hello, message, nonce_of, reply
+from daemon_fixture import NOBODY, as_user, crowded, needs_root
+
+FOREIGN = "f" * 32
+
+
+def rows(answer):
+    return answer["result"]["rows"]
+
+
+class Membership(ClusterTest):
+    def test_join_leave_and_death_are_seen_in_time(self):
+        nats, (n1, n2, n3) = self.three()
+        # A node that connects is a member in under a second.
+        n4 = self.node("n4", nats.url, ready=False)
+        n4.process.err.wait("connected to the cluster")
+        took = self.wait_until(lambda: n1.states().get("n4") == "alive", "n4 is a member")
+        self.assertLess(took, crowded(1))
+        self.wait_until(lambda: len(n4.states()) == 4, "n4 knows all")
+        # One that ends in order leaves: it is not missed.
+        n4.process.kill(signal.SIGTERM)
+        n4.process.wait()
+        self.wait_until(lambda: n1.states()["n4"] == "left", "n4 left")
+        answer = n1.query(table="system", by="node", show="total", scope="cluster")
+        self.assertEqual(answer["cluster"]["expected"], 3)
+        # One that dies is unreachable within 5 s, and missed by name at once.
+        n3.process.kill(signal.SIGKILL)
+        n3.process.wait()
+        died = time.monotonic()
+        answer = n1.query(table="system", by="node", show="total", scope="cluster")
+        self.assertEqual({row["node"] for row in rows(answer)}, {"n1", "n2"})
+        self.assertEqual([m["node"] for m in answer["cluster"]["missing"]], ["n3"])
+        self.assertLess(answer["cluster"]["took_ms"], 1000 * crowded(0.11))
+        self.wait_until(lambda: n1.states()["n3"] == "unreachable", "n3 is unreachable")
+        self.assertLess(time.monotonic() - died, crowded(5))
+        answer = n2.query(table="system", by="node", show="total", scope="cluster")
+        self.assertEqual((answer["cluster"]["expected"], answer["cluster"]["answered"]), (3, 2))
+        self.assertIn("unreachable", answer["cluster"]["missing"][0]["why"])
+        # And it comes back.
+        n3.start()
+        self.wait_until(lambda: n1.states()["n3"] == "alive", "n3 is back")
+        self.assertEqual(n1.query(table="system", show="total", scope="cluster")["cluster"]["answered"], 3)
+
+    def test_hung_node_is_missed_and_comes_back(self):
+        _, (n1, n2, n3) = self.three()
+        os.kill(n3.process.pid, signal.SIGSTOP)
+        self.addCleanup(os.kill, n3.process.pid, signal.SIGCONT)
+        answer = n1.query(table="system", by="node", show="total", scope="cluster")
+        self.assertEqual([m["why"] for m in answer["cluster"]["missing"]], ["no sign of life"])
+        self.assertLess(answer["cluster"]["took_ms"], 1000 * crowded(0.11))
+        self.wait_until(lambda: n2.states()["n3"] == "unreachable", "n3 is unreachable")
+        os.kill(n3.process.pid, signal.SIGCONT)
+        self.wait_until(lambda: n2.states()["n3"] == "alive", "n3 is back")
+        answer = n1.query(table="system", by="node", show="total", scope="cluster")
+        self.assertEqual(answer["cluster"]["answered"], 3)
+
+    def test_local_use_goes_on_without_the_server(self):
+        nats, (n1, n2, _) = self.three()
+        client = n1.client("device=D", "dram=4x100000", "ready", "wait")
+        self.wait_until(lambda: rows(n1.query(show="pid,device")) ==
+                        [{"pid": client.pid, "device": 400000}], "the book is there")
+        nats.kill()
+        self.wait_until(lambda: n1.status()["state"] == "connecting", "n1 lost its server")
+        self.assertEqual(rows(n1.query(show="pid,device")), [{"pid": client.pid, "device": 400000}])
+        answer = n1.query(show="pid,device", scope="cluster")
+        self.assertEqual(rows(answer), [{"pid": client.pid, "device": 400000}])
+        self.assertEqual(answer["cluster"]["answered"], 1)
+        self.assertEqual(len(answer["cluster"]["missing"]), 2)
+        self.assertIn("no connection", answer["cluster"]["missing"][0]["why"])
+        nats.start()
+        self.wait_until(lambda: n1.query(show="pid", scope="cluster")["cluster"]["answered"] == 3, "all are back")
+        self.assertEqual(rows(n2.query(show="node,pid,device", scope="cluster")),
+                         [{"node": "n1", "pid": client.pid, "device": 400000}])
+
+    def test_hung_server_is_noticed(self):
+        nats, (n1, _, _) = self.three()
+        os.kill(nats.process.pid, signal.SIGSTOP)
+        self.addCleanup(lambda: nats.process.popen.poll() is None and os.kill(nats.process.pid, signal.SIGCONT))
+        took = self.wait_until(lambda: n1.status()["state"] == "connecting", "n1 notices")
+        self.assertLess(took, crowded(8))
+        self.assertTrue(rows(n1.query(table="system", show="total")))
+        os.kill(nats.process.pid, signal.SIGCONT)
+        self.wait_until(lambda: n1.query(table="system", show="total", scope="cluster")["cluster"]["answered"] == 3,
+                        "all are back")
+
+    def test_without_a_server_at_the_start(self):
+        nats = self.nats()
+        nats.kill()
+        node = self.node("n1", nats.url, ready=False)
+        self.assertTrue(rows(node.query(table="system", show="total")))
+        answer = node.query(table="system", by="node", show="total", scope="cluster")
+        self.assertEqual(answer["cluster"]["answered"], 1)
+        nats.start()
+        node.process.err.wait("connected to the cluster")
+
+    def test_wrong_credentials_are_told_and_tried_again(self):
+        nats = self.nats('authorization { user: "memoir", password: "right" }\n')
+        node = self.node("n1", nats.url, ready=False)
+        node.process.err.wait("cannot join the cluster: the server refuses .* authorization")
+        self.assertTrue(rows(node.query(table="system", show="total")))
+        self.assertRegex(node.status()["problem"], "(?i)authorization")
+        secret = node.folder / "secret"
+        secret.write_text("right\n")
+        secret.chmod(0o600)
+        other = self.node("n2", nats.url, "--cluster-user", "memoir", "--cluster-password-file", secret)
+        self.assertEqual(other.status()["state"], "connected")
+
+    def test_no_cluster_is_said(self):
+        node = self.node("n1", None, ready=False)
+        self.assertEqual(node.status()["state"], "none")
+        self.assertEqual(node.ask({"query": {"scope": "cluster"}})["error"]["code"], "no-cluster")
+        status, body = node.get("/api/v1/query?scope=cluster")
+        self.assertEqual((status, body["type"]), (409, "urn:memoir:problem:no-cluster"))
+        self.assertEqual(node.get("/api/v1/cluster")[1]["state"], "none")
+
+    def test_two_nodes_of_one_name_are_told_apart(self):
+        nats = self.nats()
+        n1 = self.node("web", nats.url)
+        speaker = Speaker(nats.port)
+        self.addCleanup(speaker.close)
+        speaker.publish(f"memoir.1.beat.{FOREIGN}", hello("web"))
+        self.wait_until(lambda: len(n1.states()) == 2, "the other is a member")
+        labels = set(n1.states())
+        self.assertEqual(labels, {"web~" + n1.status()["self"][:4], "web~ffff"})
+        self.assertEqual(n1.ask({"query": {"node": "web"}})["error"]["code"], "no-node")
+
+    def test_services_are_listed(self):
+        nats, (n1, _, _) = self.three()
+        speaker = Speaker(nats.port)
+        self.addCleanup(speaker.close)
+        speaker.subscribe("inbox.test")
+        speaker.publish("$SRV.PING", b"", "inbox.test")
+        answers = [speaker.next()[2] for _ in range(3)]
+        self.assertTrue(all(b'"io.nats.micro.v1.ping_response"' in a and b'"name":"memoir"' in a for a in answers))
+        n1.query(table="system", scope="cluster")
+        speaker.publish(f"$SRV.STATS.memoir.{n1.status()['self']}", b"", "inbox.test")
+        self.assertIn(b'"num_requests":', speaker.next()[2])
+        speaker.publish("$SRV.INFO.memoir", b"", "inbox.test")
+        self.assertIn(b'"endpoints":[{"name":"query"', speaker.next()[2])
+
+
+class Questions(ClusterTest):
+    def test_programs_over_all_nodes(self):
+        _, nodes = self.three()
+        for i, node in enumerate(nodes):
+            for _ in range(i + 1):
+                node.client("device=D", f"dram={i + 1}x1000", "ready", "wait")
+        n1 = nodes[0]
+        question = dict(by="program", show="device.dram,count", scope="cluster")
+        self.wait_until(lambda: rows(n1.query(**question)) ==
+                        [{"program": "client", "device.dram": 1000 + 4000 + 9000, "count": 6}], "all are counted")
+        for node in nodes:  # any node answers the same
+            by_node = {row["node"]: row["device.dram"]
+                       for row in rows(node.query(by="program,node", show="device.dram", scope="cluster"))}
+            self.assertEqual(by_node, {"n1": 1000, "n2": 4000, "n3": 9000})
+        answer = n1.query(by="node", show="device.dram", node="n3")
+        self.assertEqual(rows(answer), [{"node": "n3", "device.dram": 9000}])
+        self.assertEqual((answer["cluster"]["expected"], answer["cluster"]["answered"]), (1, 1))
+        status, body = n1.get("/api/v1/query?by=program,node&show=device.dram&scope=cluster&sort=-device.dram")
+        self.assertEqual(status, 200)
+        self.assertEqual([row["node"] for row in body["rows"]], ["n3", "n2", "n1"])
+        self.assertEqual(body["cluster"]["answered"], 3)
+        status, body = n1.get("/api/v1/processes?show=node,pid,rss&node=n2&limit=2")
+        self.assertEqual({row["node"] for row in body["rows"]}, {"n2"})
+        status, body = n1.get("/api/v1/query?node=nowhere")
+        self.assertEqual((status, body["type"]), (404, "urn:memoir:problem:no-node"))
+
+    def test_invalid_question_is_refused_here(self):
+        _, (n1, _, _) = self.three()
+        error = n1.ask({"query": {"show": "rsss", "scope": "cluster"}})["error"]
+        self.assertEqual((error["code"], error["part"]), ("bad-query", "show"))
+        self.assertEqual(n1.get("/api/v1/query?show=rsss&scope=cluster")[0], 400)
+
+    def test_clients_that_go_leave_nothing_behind(self):
+        _, (n1, _, n3) = self.three()
+        os.kill(n3.process.pid, signal.SIGSTOP)
+        try:
+            for _ in range(300):  # more than may be out at once
+                s = socket.socket(socket.AF_UNIX)
+                s.connect(str(n1.socket))
+                s.sendall(b'{"query":{"table":"system","scope":"cluster"}}\n')
+                s.close()
+        finally:
+            os.kill(n3.process.pid, signal.SIGCONT)
+        self.wait_until(lambda: n1.query(table="system", scope="cluster")["cluster"]["answered"] == 3, "it works on")
+
+
+class Hostile(ClusterTest):
+    """A member that lies, at a server that lets it."""
+
+    def begin(self):
+        nats, (n1, n2, n3) = self.three()
+        speaker = Speaker(nats.port)
+        self.addCleanup(speaker.close)
+        self.speaker, self.n1 = speaker, n1
+        speaker.subscribe("memoir.1.ask.*")
+        speaker.publish(f"memoir.1.beat.{FOREIGN}", hello("liar"))
+        self.wait_until(lambda: n1.states().get("liar") == "alive", "the liar is a member")
+        return n1, n2, n3
+
+    def answer_with(self, make):
+        """n1's answer when the liar answers by these messages."""
+        done = []
+
+        def play():
+            _, _, ask = self.speaker.next()
+            for subject, data in make(ask):
+                self.speaker.publish(subject, data)
+            done.append(True)
+
+        thread = threading.Thread(target=play)
+        thread.start()
+        answer = self.n1.query(table="system", by="node", show="total", scope="cluster")
+        thread.join()
+        self.assertTrue(done)
+        return answer
+
+    def missing(self, answer):
+        return {m["node"]: m["why"] for m in answer["cluster"]["missing"]}
+
+    def test_malformed_and_oversized_answers_are_rejected(self):
+        n1, _, _ = self.begin()
+        to = f"memoir.1.re.{n1.status()['self']}.{FOREIGN}"
+        for body in (b"", b"MPQ\x02", b"MPQ\x02" + b"\xff" * 1000, os.urandom(100000)):
+            answer = self.answer_with(lambda ask, b=body: [(to, reply(nonce_of(ask), b))])
+            self.assertEqual(self.missing(answer), {"liar": "its answer was invalid"})
+            self.assertEqual({row["node"] for row in rows(answer)}, {"n1", "n2", "n3"})
+        answer = self.answer_with(lambda ask: [(to, reply(nonce_of(ask), b"x" * 800000, i, 16)) for i in range(12)])
+        self.assertEqual(self.missing(answer), {"liar": "its answer was too large"})
+        self.assertEqual(n1.members()["liar"]["rejected"], 5)
+        before = n1.status()["figures"]["rejected"]
+        for data in (b"", b"MC", os.urandom(500), message(ASK), b"MC\x01\x63"):
+            self.speaker.publish(to, data)
+            self.speaker.publish(f"memoir.1.beat.{FOREIGN}", data)
+        self.wait_until(lambda: n1.status()["figures"]["rejected"] >= before + 10, "they are counted")
+        self.assertEqual(n1.query(table="system", scope="cluster", node="n2")["cluster"]["answered"], 1)
+
+    def test_claiming_to_be_another_node(self):
+        n1, n2, _ = self.begin()
+        # What n2 really sends, sent again by the liar under its own name: its rows are the liar's.
+        listener = Speaker(int(self.speaker.socket.getpeername()[1]))
+        self.addCleanup(listener.close)
+        listener.subscribe(f"memoir.1.re.{n1.status()['self']}.{n2.status()['self']}")
+        listener.publish("x", b"")
+        thread = threading.Thread(target=self.speaker.next)
+        thread.start()
+        n1.query(table="system", by="node", show="total", scope="cluster")
+        thread.join()
+        _, _, stolen = listener.next()
+        while stolen[3] == ACK:
+            _, _, stolen = listener.next()
+        to = f"memoir.1.re.{n1.status()['self']}.{FOREIGN}"
+        answer = self.answer_with(lambda ask: [(to, stolen[:4] + nonce_of(ask) + stolen[20:])])
+        self.assertEqual(sorted(row["node"] for row in rows(answer)), ["liar", "n1", "n2", "n3"])
+        self.assertEqual(answer["cluster"]["answered"], 4)
+
+
+class Rights(ClusterTest):
+    def question(self, **more):
+        return dict(table="processes", show="node,pid,program,command", where="program=client", **more)
+
+    def test_other_nodes_get_totals_only(self):
+        _, (n1, n2, _) = self.three()
+        own = n1.client("device=D", "dram=1x1000", "ready", "wait")
+        other = n2.client("device=D", "dram=1x1000", "ready", "wait")
+        self.wait_until(lambda: len(rows(n1.query(**self.question(scope="cluster")))) == 2, "both are there")
+        commands = {row["pid"]: row["command"] for row in rows(n1.query(**self.question(scope="cluster")))}
+        self.assertIn("dram=1x1000", commands[own.pid])
+        self.assertIsNone(commands[other.pid])
+        # Rows that are private as a whole are refused with a reason, not shown as none.
+        answer = n1.query(table="buffers", by="node", show="count,bytes", scope="cluster")
+        self.assertEqual([row["node"] for row in rows(answer)], ["n1"])
+        self.assertEqual({(m["node"], m["refused"]) for m in answer["cluster"]["missing"]}, {("n2", True), ("n3", True)})
+        self.assertIn("token", answer["cluster"]["missing"][0]["why"])
+
+    def token(self, node, *options):
+        made = node.memoir("token", "add", "visitor", "--state", node.state, *options)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        return made.stdout.strip()
+
+    def test_a_token_of_the_target_opens_it(self):
+        _, (n1, n2, n3) = self.three()
+        other = n2.client("device=D", "dram=1x1000", "ready", "wait")
+        user = str(os.geteuid())
+        token = self.token(n2, "--user", user)
+        self.wait_until(lambda: rows(n1.query(**self.question(node="n2"))), "it is there")
+        row = rows(n1.query(**self.question(node="n2", token=token)))[0]
+        self.assertEqual(row["pid"], other.pid)
+        self.assertIn("dram=1x1000", row["command"])
+        answer = n1.query(table="buffers", show="bytes", node="n2", token=token)
+        self.assertEqual([row["bytes"] for row in rows(answer)], [1000])
+        # It says nothing at another node, and a wrong one says nothing anywhere.
+        for node, secret in (("n3", token), ("n2", "x" * 43)):
+            answer = n1.query(**self.question(node=node, token=secret))
+            self.assertEqual([m["why"] for m in answer["cluster"]["missing"]], ["this token is not known here"])
+
+    @needs_root
+    def test_a_user_of_one_node_and_another_user_s_process_on_a_second(self):
+        nats = self.nats()
+        n1 = self.node("n1", nats.url, "--socket-group", "all")
+        trust = f"{n1.status()['self']}:nobody=nobody"
+        n2 = self.node("n2", nats.url, "--cluster-trust", trust)
+        n3 = self.node("n3", nats.url)
+        self.wait_until(lambda: len(n1.states()) == 3, "all are members")
+        for node in (n2, n3):
+            node.client("device=D", "dram=1x1000", "ready", "wait")
+            node.client("device=D", "dram=2x1000", "ready", "wait", prefix=as_user(NOBODY))
+        self.wait_until(lambda: len(rows(n1.query(**self.question(scope="cluster")))) == 4, "all are there")
+
+        def seen_by(user):
+            code = "import json,sys,socket\ns=socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n" \
+                   "s.sendall(sys.argv[2].encode()+b'\\n')\nprint(s.makefile().readline())"
+            question = json.dumps({"query": dict(self.question(scope="cluster"), show="node,user,command")})
+            out = subprocess.run([*user, sys.executable, "-c", code, n1.socket, question], check=True,
+                                 capture_output=True, text=True).stdout
+            return {(row["node"], row["user"]): row["command"] is not None for row in rows(json.loads(out))}
+
+        # n2 trusts n1 to vouch for nobody, who sees there what is nobody's, and nothing of root's; n3 trusts no node.
+        self.assertEqual(seen_by(as_user(NOBODY)), {("n2", "root"): False, ("n2", "nobody"): True,
+                                                    ("n3", "root"): False, ("n3", "nobody"): False})
+        # root of n1 is not root of n2.
+        self.assertEqual(seen_by([]), {("n2", "root"): False, ("n2", "nobody"): False,
+                                       ("n3", "root"): False, ("n3", "nobody"): False})
+
+
+if __name__ == "__main__":
+    unittest.main()

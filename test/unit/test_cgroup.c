@@ -1,0 +1,185 @@
+/* How much a cgroup may still take: one answer, whichever part of Memoir asks. */
+#include <errno.h>
+
+#include "base/clock.h"
+#include "book/cgroup.h"
+#include "book/lines.h"
+#include "book/pressure_source.h"
+#include "host_tree.h"
+#include "ledger/cgroups.h"
+#include "ledger/headroom.h"
+#include "ledger/host.h"
+
+static void headroom_leaves_out_what_can_be_reclaimed(void **state)
+{
+    static const struct {
+        struct cgroup_memory memory;
+        uint64_t headroom;
+    } cases[] = {
+        {{1000, 400, 0}, 600},      {{1000, 400, 300}, 900}, {{1000, 400, 400}, 1000},
+        {{1000, 400, 500}, 1000}, /* no more than the limit */
+        {{1000, 1000, 0}, 0},       {{1000, 1001, 0}, 0},    {{1000, 1500, 400}, 0},
+        {{1000, 1300, 400}, 100},   {{0, 0, 0}, 0},          {{UINT64_MAX, 5, 0}, UINT64_MAX},
+        {{1000, UINT64_MAX, 0}, 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+        assert_int_equal(cgroup_memory_headroom(&cases[i].memory), cases[i].headroom);
+}
+
+static void limit_near_the_largest_number_is_none(void **state)
+{
+    assert_int_equal(cgroup_limit(UINT64_C(1) << 60), UINT64_MAX);
+    assert_int_equal(cgroup_limit((UINT64_C(1) << 60) - 1), (UINT64_C(1) << 60) - 1);
+    assert_int_equal(cgroup_limit(UINT64_C(9223372036854771712)), UINT64_MAX);
+}
+
+static int setup(void **state)
+{
+    tree_make();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    tree_remove();
+    return 0;
+}
+
+static void numbers_are_read_from_files_and_lines(void **state)
+{
+    uint64_t n = 7;
+    tree_printf("f", "max\n");
+    assert_int_equal(lines_read_number(tree_root, "f", NULL, &n), 0);
+    assert_int_equal(n, UINT64_MAX);
+    tree_printf("f", "ab 3\na 5\na 6\n");
+    assert_int_equal(lines_read_number(tree_root, "f", "a", &n), 0);
+    assert_int_equal(n, 5);
+    assert_int_equal(lines_read_number(tree_root, "f", NULL, &n), -EBADMSG);
+    assert_int_equal(lines_read_number(tree_root, "f", "b", &n), -ENOENT);
+    assert_int_equal(lines_read_number(tree_root, "none", NULL, &n), -ENOENT);
+    assert_int_equal(n, 5); /* unchanged */
+}
+
+/* Both versions, with a tight limit above: what the allocator, the leak detector, the process table and the
+ * table of cgroups say. */
+static void cgroup_write(const char *folder, const char *limit, const char *used,
+                         const char *inactive, bool v1)
+{
+    char name[128];
+#define PUT(file, ...)                                          \
+    snprintf(name, sizeof(name), "cgroups/%s%s", folder, file); \
+    tree_printf(name, __VA_ARGS__)
+    PUT(v1 ? "/memory.limit_in_bytes" : "/memory.max", "%s\n", limit);
+    PUT(v1 ? "/memory.usage_in_bytes" : "/memory.current", "%s\n", used);
+    PUT("/memory.stat", "anon 1\n%s %s\n", v1 ? "total_inactive_file" : "inactive_file", inactive);
+    PUT("/cgroup.procs", "10\n");
+}
+
+static uint64_t asked_by_table(const char *cgroups_root)
+{
+    uint64_t headroom = 0;
+    struct cgroups *cgroups;
+    assert_int_equal(cgroups_new(cgroups_root, &cgroups), 0);
+    while (cgroups_read(cgroups, NS_PER_S) == 0)
+        ;
+    size_t n;
+    const struct cgroup *rows = cgroups_rows(cgroups, &n);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(rows[i].path, "/a/b") == 0)
+            headroom = rows[i].figures[CGROUP_HEADROOM];
+    cgroups_free(cgroups);
+    return headroom;
+}
+
+static uint64_t asked_by_host(const char *cgroups_root)
+{
+    struct host *host;
+    assert_int_equal(
+        host_new(&(struct host_options){.proc = tree_root, .cgroups = cgroups_root}, &host), 0);
+    assert_int_equal(host_refresh(host), 0);
+    assert_true(host_refine(host, 100 * NS_PER_S));
+    assert_int_equal(host_refresh(host), 0);
+    const struct host_process *p = host_process_find(host, 10);
+    assert_non_null(p);
+    assert_non_null(p->cgroup);
+    assert_true(p->cgroup->known && p->cgroup->limited);
+    uint64_t headroom = p->cgroup->headroom_bytes;
+    host_free(host);
+    return headroom;
+}
+
+static void everyone_gets_one_answer(bool v1, const char *a_inactive, uint64_t expected)
+{
+    char root[128];
+    snprintf(root, sizeof(root), "%s/cgroups", tree_root);
+    tree_process(&(struct tree_process){.pid = 10, .start = 1, .rss_pages = 100, .uid = 1000});
+    tree_printf("10/cgroup", v1 ? "4:memory:/a/b\n" : "0::/a/b\n");
+    tree_printf("self/cgroup", v1 ? "4:memory:/a/b\n" : "0::/a/b\n");
+    if (v1)
+        cgroup_write("memory", "9223372036854771712", "5", "0", true);
+    else
+        tree_printf("cgroups/cgroup.controllers", "memory\n");
+    cgroup_write(v1 ? "memory/a" : "a", "1000000", "900000", a_inactive, v1);
+    cgroup_write(v1 ? "memory/a/b" : "a/b", v1 ? "9223372036854771712" : "max", "800000", "0", v1);
+
+    struct pressure_inputs in = {0};
+    pressure_source_cgroup(tree_root, root, true, &in);
+    assert_int_equal(in.headroom_bytes, expected);
+    assert_int_equal(in.limit_bytes, 1000000);
+    struct headroom h = headroom_below(tree_root, root, 10);
+    assert_int_equal(h.kind, HEADROOM_CGROUP);
+    assert_int_equal(h.bytes, expected);
+    assert_int_equal(h.limit_bytes, 1000000);
+    assert_int_equal(asked_by_table(root), expected);
+    assert_int_equal(asked_by_host(root), expected);
+}
+
+static void version_two_has_one_headroom(void **state)
+{
+    everyone_gets_one_answer(false, "500000", 600000);
+    everyone_gets_one_answer(false, "0", 100000);
+}
+
+static void version_one_has_one_headroom(void **state)
+{
+    everyone_gets_one_answer(true, "500000", 600000);
+    everyone_gets_one_answer(true, "0", 100000);
+}
+
+static void unreadable_limit_is_an_error_and_an_absent_one_is_not(void **state)
+{
+    char folder[256];
+    struct cgroup_memory memory;
+    snprintf(folder, sizeof(folder), "%s/cgroups/a", tree_root);
+    assert_int_equal(cgroup_memory_read(folder, false, &memory), -ENOENT);
+    cgroup_write("a", "lots", "5", "0", false);
+    assert_int_equal(cgroup_memory_read(folder, false, &memory), -EBADMSG);
+    cgroup_write("a", "9", "5", "x", false); /* no inactive files are known: none are subtracted */
+    assert_int_equal(cgroup_memory_read(folder, false, &memory), 0);
+    assert_int_equal(cgroup_memory_headroom(&memory), 4);
+}
+
+static void folder_has_room_or_says_so(void **state)
+{
+    char folder[32];
+    assert_int_equal(cgroup_folder("/r", true, "/a", folder, sizeof(folder)), 9);
+    assert_string_equal(folder, "/r/memory/a");
+    assert_int_equal(cgroup_folder("/r", false, "/a", folder, 5), 2);
+    assert_string_equal(folder, "/r/a");
+    assert_int_equal(cgroup_folder("/r", false, "/a", folder, 4), -ENAMETOOLONG);
+}
+
+int main(void)
+{
+#define TREE_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(headroom_leaves_out_what_can_be_reclaimed),
+        cmocka_unit_test(limit_near_the_largest_number_is_none),
+        TREE_TEST(numbers_are_read_from_files_and_lines),
+        TREE_TEST(version_two_has_one_headroom),
+        TREE_TEST(version_one_has_one_headroom),
+        TREE_TEST(unreadable_limit_is_an_error_and_an_absent_one_is_not),
+        cmocka_unit_test(folder_has_room_or_says_so),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
