@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "cli/process_word.h"
 #include "cli/trace.h"
+#include "cli/trace_native.h"
 #include "cli/trace_observer.h"
 #include "ledger/proc.h"
 #include "trace/ask.h"
@@ -69,6 +70,14 @@ int trace_source_fetch(const struct trace_values *values, pid_t pid, struct buff
             result = r;
         buffer_reset(out);
     }
+    if (!values->socket || result == -EBADMSG) { /* not an observer: perhaps memoird */
+        int r = trace_native_fetch(values->socket, pid, out, ret_why, why_size);
+        if (r == 0)
+            return 0;
+        if (r != -ESRCH)
+            result = r;
+        buffer_reset(out);
+    }
     return result;
 }
 
@@ -85,7 +94,8 @@ static int not_traced(pid_t pid)
 static int fetch_fail(pid_t pid, int error, const char *why)
 {
     if (error == -EACCES || error == -EPERM)
-        return command_fail("cannot read the trace of process %d: only root may ask its observer",
+        return command_fail("cannot read the trace of process %d: it belongs to another user, or "
+                            "it is traced without memoird, and only root may ask its observer",
                             (int)pid);
     return command_fail("cannot read the trace of process %d: %s", (int)pid,
                         *why ? why : strerror(-error));

@@ -243,6 +243,47 @@ static __noinline void batch_done(const struct at *at, const struct call *call)
     bpf_loop(WIRE_BATCH_COUNTED_MAX, batch_next, &b, 0);
 }
 
+/* CUDA_MEMCPY3D_BATCH_OP: two operands (a type, then an address or an array), source first, then width, height and depth. */
+struct operand {
+    uint32_t type, pad;
+    uint64_t address;
+    uint64_t rest[3];
+};
+
+struct batch_op {
+    struct operand from, to;
+    uint64_t width, height, depth;
+    uint32_t order, flags;
+};
+
+enum { OPERAND_POINTER = 1 };
+
+static long batch_3d_next(uint32_t i, struct batch *b)
+{
+    struct batch_op op = {0};
+    if (i >= b->n)
+        return 1;
+    if (bpf_probe_read_user(&op, sizeof(op), (void *)(b->call->address + i * sizeof(op))) < 0) {
+        __sync_fetch_and_add(&b->at->process->unreadable, 1);
+        return 1;
+    }
+    uint64_t size = op.width * op.height * op.depth;
+    if (i < WIRE_BATCH_MAX)
+        copy_tell(b->at, b->call, op.to.type == OPERAND_POINTER ? op.to.address : 0,
+                  op.from.type == OPERAND_POINTER ? op.from.address : 0, size);
+    else
+        copy_count(b->at, b->call, size);
+    return 0;
+}
+
+static __noinline void batch_3d_done(const struct at *at, const struct call *call)
+{
+    struct batch b = {at, call, call->extra};
+    if (b.n > WIRE_BATCH_MAX)
+        __sync_fetch_and_add(&at->process->lost_events, b.n - WIRE_BATCH_MAX);
+    bpf_loop(WIRE_BATCH_COUNTED_MAX, batch_3d_next, &b, 0);
+}
+
 static __noinline void range_tell(const struct at *at, const struct call *call,
                                   const struct wire_function *f, uint16_t kind)
 {

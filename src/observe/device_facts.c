@@ -37,6 +37,8 @@ struct device_facts {
     enum device_question question;
     pid_t pid;
     int32_t ordinal;
+    pid_t next_pid; /* of a failure that waits for its turn; 0: none */
+    int32_t next_ordinal;
     char *environment; /* of the process, which may be gone when NVML answers */
     size_t environment_len;
     struct device_answer answer; /* pid 0: NVML did not tell */
@@ -227,6 +229,20 @@ static bool thread_start(struct device_facts *f)
     return f->has_thread;
 }
 
+/* The caller holds the lock. */
+static void question_put(struct device_facts *f, enum device_question question, pid_t pid,
+                         int32_t ordinal)
+{
+    if (!f->environment)
+        f->environment = malloc(DEVICE_FACTS_ENVIRON_MAX);
+    f->environment_len = environment_read(f->environment, pid);
+    f->question = question;
+    f->pid = pid;
+    f->ordinal = ordinal;
+    f->state = ASKED;
+    pthread_cond_signal(&f->asked);
+}
+
 bool device_facts_ask(struct device_facts *f, enum device_question question, pid_t pid,
                       int32_t ordinal)
 {
@@ -235,14 +251,10 @@ bool device_facts_ask(struct device_facts *f, enum device_question question, pid
     pthread_mutex_lock(&f->lock);
     bool idle = f->state == IDLE;
     if (idle) {
-        if (!f->environment)
-            f->environment = malloc(DEVICE_FACTS_ENVIRON_MAX);
-        f->environment_len = environment_read(f->environment, pid);
-        f->question = question;
-        f->pid = pid;
-        f->ordinal = ordinal;
-        f->state = ASKED;
-        pthread_cond_signal(&f->asked);
+        question_put(f, question, pid, ordinal);
+    } else if (question == DEVICE_QUESTION_FAILURE && !f->next_pid) {
+        f->next_pid = pid;
+        f->next_ordinal = ordinal;
     }
     pthread_mutex_unlock(&f->lock);
     return idle;
@@ -278,17 +290,20 @@ int device_facts_take(struct device_facts *f, struct device_answer *ret_answer)
         *ret_answer = f->answer;
         f->state = IDLE;
         r = f->answer.pid ? 0 : -EAGAIN;
+        if (f->next_pid)
+            question_put(f, DEVICE_QUESTION_FAILURE, f->next_pid, f->next_ordinal);
+        f->next_pid = 0;
     }
     pthread_mutex_unlock(&f->lock);
     return r;
 }
 
-void device_facts_settle(struct device_facts *f, pid_t pid)
+bool device_facts_settle(struct device_facts *f, pid_t pid)
 {
     struct pollfd wait = {.fd = f->fd, .events = POLLIN};
     pthread_mutex_lock(&f->lock);
-    bool asked = f->state == ASKED && f->pid == pid;
+    bool asked = f->next_pid == pid ||
+                 (f->state != IDLE && f->pid == pid && f->question == DEVICE_QUESTION_FAILURE);
     pthread_mutex_unlock(&f->lock);
-    if (asked)
-        poll(&wait, 1, DEVICE_FACTS_SETTLE_MS);
+    return asked && poll(&wait, 1, DEVICE_FACTS_SETTLE_MS) > 0;
 }

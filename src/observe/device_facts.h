@@ -53,7 +53,7 @@ void device_facts_free(struct device_facts *facts); /* NULL is fine */
 int device_facts_fd(const struct device_facts *facts);
 
 /* Ask about process `pid` and, of a failure, about the device that it counts as `ordinal`. One question at a time: false while
- * another one is not answered. */
+ * another one is not answered; of failures one waits for its turn then. */
 bool device_facts_ask(struct device_facts *facts, enum device_question question, pid_t pid,
                       int32_t ordinal);
 
@@ -65,5 +65,6 @@ size_t device_facts_names(struct device_facts *facts, pid_t pid, char (*names)[D
 /* The answer, if there is one. 0, or -EAGAIN. */
 int device_facts_take(struct device_facts *facts, struct device_answer *ret_answer);
 
-/* Wait until a question about this process is answered, at most DEVICE_FACTS_SETTLE_MS. */
-void device_facts_settle(struct device_facts *facts, pid_t pid);
+/* Wait for an answer, if there is a question about a failure of this process, at most DEVICE_FACTS_SETTLE_MS. True: there is an
+ * answer to be taken, perhaps to the question before that one. */
+bool device_facts_settle(struct device_facts *facts, pid_t pid);

@@ -613,19 +613,17 @@ static int dump_in_child(struct observer *o, struct observed *p, int fd)
 
 int observer_dump(struct observer *o, pid_t pid, int fd)
 {
-    struct observed *p = observer_find_any(o, pid);
     size_t slot = 0;
+    for (int i = 0; i < 2 && o->facts && device_facts_settle(o->facts, pid); i++)
+        facts_take(o);
+    struct observed *p = observer_find_any(o, pid);
     if (!p)
         return -ESRCH;
-    if (o->facts) {
-        device_facts_settle(o->facts, pid);
-        facts_take(o);
-    }
     children_reap(o);
     while (slot < OBSERVER_DUMPS_MAX && o->dumps[slot])
         slot++;
     if (slot == OBSERVER_DUMPS_MAX)
-        return -EBUSY; /* the ring waits for nobody */
+        return -EBUSY; /* the ring is not read while we wait */
     int child = dump_in_child(o, p, fd);
     if (child < 0)
         return child;

@@ -82,7 +82,8 @@ enum wire_op {
     WIRE_OP_NOTE = 24,            /* nothing but that the process is there */
     WIRE_OP_PRIMARY_RELEASE = 25, /* a reference to the primary context of device `extra` goes */
     WIRE_OP_CONTEXT_PUSH = 26,    /* `address` is the thread's context until it is popped */
-    WIRE_OPS = 27,
+    WIRE_OP_COPY_3D_BATCH = 27, /* `extra` copies as the CUDA_MEMCPY3D_BATCH_OPs at `address` say */
+    WIRE_OPS = 28,
 };
 
 enum wire_function_flags {

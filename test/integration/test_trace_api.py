@@ -13,7 +13,7 @@ import unittest
 from api_support import ApiTest
 from daemon_fixture import NOBODY, PATIENCE_S, as_user
 from native_fixture import ASK, Line
-from observe_support import LIBRARY, STANDIN, TRAIN, environment, why_not
+from observe_support import BUILD, LIBRARY, STANDIN, TRAIN, environment, why_not
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cuda"))
 from cuda_support import Drive  # noqa: E402
@@ -240,6 +240,19 @@ class Rights(TraceTest):
         self.assertEqual(self.native_as(NOBODY, {"trace": "list"})["traced"], [])
         for uid, pid in ((OTHER, self.roots.pid), (NOBODY, self.own.pid)):
             self.assertEqual(self.native_as(uid, {"trace": pid})["error"]["code"], "forbidden")
+
+    def memoir_as(self, uid, *arguments):
+        return subprocess.run([*as_user(uid), BUILD / "src/cli/memoir", "trace", *arguments, "--socket", self.path],
+                              capture_output=True, text=True, timeout=PATIENCE_S, cwd="/")
+
+    def test_the_command_asks_memoird_where_the_observer_is_for_root_alone(self):
+        done = self.memoir_as(OTHER, "cold", str(self.own.pid), "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([row["size_bytes"] for row in json.loads(done.stdout)["buffers"]], [5 * MIB])
+        for uid, pid in ((OTHER, self.roots.pid), (NOBODY, self.own.pid)):
+            done = self.memoir_as(uid, "cold", str(pid), "--json")
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn("belongs to another user", done.stderr)
 
 
 class Native(TraceTest):
