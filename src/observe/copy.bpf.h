@@ -126,7 +126,9 @@ static __noinline void copy_record(const struct at *at, const struct call *call,
     }
     e->time_ns = bpf_ktime_get_ns();
     copy_fill(at, call, address, source, size, e);
-    bpf_ringbuf_submit(e, produced_add(at, sizeof(*e)));
+    uint64_t flags = produced_add(at, sizeof(*e));
+    /* The sooner a stack is known, the fewer are copied. */
+    bpf_ringbuf_submit(e, call->has_stack ? RING_FORCE_WAKEUP : flags);
 }
 
 static __always_inline void copy_tell(const struct at *at, const struct call *call,
@@ -147,13 +149,13 @@ static __always_inline bool copy_record_early(const struct at *at, struct call *
     uint64_t flags = produced_add(at, sizeof(*e));
     e = bpf_ringbuf_reserve(&ring, sizeof(*e), 0);
     if (!e) {
-        __sync_fetch_and_add(&at->process->produced, -(int64_t)sizeof(*e));
+        __sync_fetch_and_add(&at->process->events.produced, -(int64_t)sizeof(*e));
         return false;
     }
     e->time_ns = bpf_ktime_get_ns();
     if (!stack_is_recent(at, sp)) {
         bpf_ringbuf_discard(e, RING_NO_WAKEUP);
-        __sync_fetch_and_add(&at->process->produced, -(int64_t)sizeof(*e));
+        __sync_fetch_and_add(&at->process->events.produced, -(int64_t)sizeof(*e));
         return false;
     }
     call->site = at->thread->recent.known.site;

@@ -79,7 +79,7 @@ static __noinline void library_mapped(int64_t fd)
     if (!e)
         return;
     e->record = WIRE_RECORD_LIBRARY;
-    __sync_fetch_and_add(&at.process->produced, sizeof(*e));
+    __sync_fetch_and_add(&at.process->events.produced, sizeof(*e));
     bpf_ringbuf_submit(
         e, RING_FORCE_WAKEUP); /* probes and interpreter should be known before the first call */
 }
