@@ -110,9 +110,9 @@ class CommandTest(unittest.TestCase):
         client.stdout.close()
 
     def ps(self, *arguments, check=0):
-        """The processes of `memoir ps --json`."""
+        """The rows of `memoir ps --json`; with --wide those of accounts."""
         done = memoir("ps", "--json", "--dir", self.dir, *arguments, check=check)
-        return json.loads(done.stdout)["processes"]
+        return json.loads(done.stdout)["rows"]
 
     def assert_golden(self, name, text, masks=()):
         """`text` equals the golden file once what differs from run to run is masked."""

@@ -528,7 +528,22 @@ export interface Suspects {
   schema: "memoir.suspects/1"
   time: Time
   suspects: Suspect[]
+  /** leaks found since memoird started that no longer grow, the latest first */
+  stopped: ({
+    pid: number
+    program: string
+    /** file and offset of the place in the code */
+    frame: string | null
+    found: Time
+    last: Time
+    /** that it held last */
+    live_bytes: number
+    /** its process ended, or called exec */
+    ended: boolean
+  })[]
   matched: number
+  /** that were looked at */
+  books: number
   /** call sites */
   watched: number
   /** call sites past a limit */
@@ -560,6 +575,8 @@ export interface Suspect {
   freed_share?: number | null
   watched_s?: number
   since: Time
+  /** it has grown for as long as it is watched, perhaps longer */
+  since_watched?: boolean
   limit: {
     in_s: number
     bytes: number
@@ -649,13 +666,14 @@ export interface Tick {
   system: Record<string, unknown> | null
   /** rows of the table devices */
   devices: Record<string, unknown>[]
+  /** null: not known yet, growth is measured over 10 seconds */
   growers: {
     pid: number
     program: string
     /** bytes a second */
     rate: number
     rss: number
-  }[]
+  }[] | null
   processes: number
   tracked: number
   /** call sites that leak */
@@ -719,6 +737,20 @@ export interface Routes {
   'GET /api/v1/query': {
     args: {
       table?: string
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
+    }
+    answer: Table
+  }
+  /** Processes that keep a book, with what they hold */
+  'GET /api/v1/ps': {
+    args: {
       by?: string
       where?: string
       show?: string
