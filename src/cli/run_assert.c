@@ -71,8 +71,8 @@ int run_assertion_parse(const char *text, struct run_assertion *ret, struct buff
     }
     enum query_kind kind = facts_table[ret->fact].kind;
     if (literal_parse(kind, at, &ret->value) < 0) {
-        buffer_printf(error, "invalid value '%s' in assertion '%s': expected %s", at,
-                      text, literal_example(kind));
+        buffer_printf(error, "invalid value '%s' in assertion '%s': expected %s", at, text,
+                      literal_example(kind));
         return -EINVAL;
     }
     return 0;
