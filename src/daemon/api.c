@@ -191,6 +191,11 @@ static const struct http_param stream_params[] = {
     {0},
 };
 
+static const struct http_param explain_params[] = {
+    PARAM_PID,
+    {0},
+};
+
 static const struct http_param trace_params[] = {
     PARAM_PID,
     {.name = "by",
@@ -213,6 +218,10 @@ static const char private_help[] =
 static const char ages_help[] =
     "Only for the process's user and for root: others get 403. A process that keeps no book has none (404). Where its blocks are not known: "
     "409. Where its memory does not answer within 3 s: 504.";
+
+static const char explain_help[] =
+    "Only for the process's user and for root: others get 403. Works without a book, too; then sites is null. Where the process does not answer within "
+    "3 s: 504.";
 
 static const char trace_help[] =
     "Only for the process's user and for root: others get 403. A process that is not traced: 404. Where tracing does not run: 503. Where "
@@ -295,6 +304,17 @@ static const struct http_route fixed[] = {
      .where = HTTP_ON_LOOP,
      .fresh_ms = 1900,
      .answer = api_answer_profile},
+    {.method = "GET",
+     .path = "/api/v1/processes/{pid}/explain",
+     .name = "processExplain",
+     .summary = "Where the resident memory of a process goes, in parts that sum to its RSS",
+     .help = explain_help,
+     .params = explain_params,
+     .answer_schema = "Explain",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .fresh_ms = 4900,
+     .answer = api_answer_explain},
     {.method = "GET",
      .path = "/api/v1/processes/{pid}/ages",
      .name = "processAges",

@@ -317,6 +317,55 @@ export interface Ages {
   live_bytes: number
 }
 
+/** The parts sum to rss_bytes. */
+export interface Explain {
+  schema: "memoir.explain/1"
+  time: Time
+  program: string | null
+  pid: number
+  rss_bytes: number
+  /** not in the sum */
+  swap_bytes: number
+  /** not in the sum */
+  hugetlb_bytes: number
+  mappings: number
+  threads: number
+  /** false: owners are told by size and alignment of mappings only */
+  memory_read: boolean
+  /** in use on the heap by the book; null without one */
+  live_bytes: number | null
+  /** of these, not resident: outside the sum */
+  live_absent_bytes: number | null
+  /** bytes by kind */
+  kinds: Record<string, number>
+  parts: ExplainPart[]
+  sites: ExplainSite[] | null
+  other_sites?: number
+  other_sites_bytes?: number
+}
+
+export interface ExplainPart {
+  kind: "heap" | "slack" | "runtime" | "anonymous" | "stack" | "file" | "shared" | "device" | "memoir" | "rest"
+  name: string
+  bytes: number
+  private_bytes: number
+  huge_bytes: number
+  swap_bytes: number
+  mappings: number
+  /** names that are summed up here; 0: it is one */
+  folded: number
+  estimate: boolean
+  by_shape: boolean
+}
+
+export interface ExplainSite {
+  site: string
+  /** resident, an estimate */
+  bytes: number
+  live_bytes: number
+  live_blocks: number
+}
+
 export interface Flow {
   copies: number
   bytes: number
@@ -952,6 +1001,13 @@ export interface Routes {
       space?: string
     }
     answer: unknown
+  }
+  /** Where the resident memory of a process goes, in parts that sum to its RSS */
+  'GET /api/v1/processes/{pid}/explain': {
+    args: {
+      pid: number
+    }
+    answer: Explain
   }
   /** Live blocks by age and size */
   'GET /api/v1/processes/{pid}/ages': {
