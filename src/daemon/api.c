@@ -2,6 +2,7 @@
 #include "daemon/api.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -11,7 +12,10 @@
 #include "daemon/daemon.h"
 #include "daemon/traces.h"
 #include "ledger/ledger.h"
+#include "query/view.h"
 #include "site/symbols.h"
+
+enum { API_VIEWS_MAX = 48, API_PATH_MAX = 96 };
 
 /* ---- parameters ---- */
 
@@ -211,13 +215,6 @@ static const struct http_param trace_params[] = {
 
 /* ---- routes ---- */
 
-#define TABLE_ROUTE(word, text, more)                                                          \
-    {                                                                                          \
-        .method = "GET", .path = "/api/v1/" word, .name = word, .summary = text, .help = more, \
-        .params = table_params, .answer_schema = "Table", .role = HTTP_READ,                   \
-        .where = HTTP_ON_LOOP, .fresh_ms = 900, .answer = api_answer_named                     \
-    }
-
 static const char private_help[] =
     "Only for the process's user and for root: others get 403. A process that keeps no book has none (404).";
 
@@ -229,7 +226,7 @@ static const char trace_help[] =
     "Only for the process's user and for root: others get 403. A process that is not traced: 404. Where tracing does not run: 503. Where "
     "the observer does not answer within 5 s: 504.";
 
-static const struct http_route routes[] = {
+static const struct http_route fixed[] = {
     {.method = "GET",
      .path = "/api/v1/query",
      .name = "query",
@@ -243,21 +240,6 @@ static const struct http_route routes[] = {
      .where = HTTP_ON_LOOP,
      .fresh_ms = 900,
      .answer = api_answer_query},
-    TABLE_ROUTE("processes", "Every process of the machine", "The table host."),
-    TABLE_ROUTE("system", "Who holds the machine's memory", "One row."),
-    TABLE_ROUTE("cgroups", "Containers: cgroups with what they take and may take",
-                "Parents come before their children."),
-    TABLE_ROUTE("devices", "Devices and their kinds of memory", NULL),
-    TABLE_ROUTE("device_processes", "Processes on devices as the driver counts them",
-                "Of NVIDIA devices; also those that keep no book."),
-    TABLE_ROUTE("accounts", "What each process holds, by device and kind of memory", NULL),
-    TABLE_ROUTE("buffers", "Single blocks that are allocated and not freed",
-                "Of your own processes; root sees all."),
-    TABLE_ROUTE("sites", "Call sites of all processes, without names of functions",
-                "Of your own processes; root sees all. /processes/{pid}/sites has names."),
-    TABLE_ROUTE("leaks", "Verdicts of the watch over call sites",
-                "Of your own processes; root sees all. /suspects has names and evidence."),
-    TABLE_ROUTE("exited", "Processes that ended: when, how, and what they still held", NULL),
     {.method = "GET",
      .path = "/api/v1/cluster",
      .name = "cluster",
@@ -375,6 +357,19 @@ static const struct http_route routes[] = {
      .role = HTTP_READ,
      .where = HTTP_ON_LOOP,
      .answer = api_answer_trace_dump},
+    {.method = "GET",
+     .path = "/api/v1/processes/{pid}/pinning",
+     .name = "processPinning",
+     .summary = "Why host memory of a process is pinned for CUDA or not",
+     .help =
+         "Of a process that runs by memoir pin run. Only for the process's user and for root: others get 403. A process that shows no "
+         "pinning: 404.",
+     .params = process_params,
+     .answer_schema = "Pinning",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .fresh_ms = 900,
+     .answer = api_answer_pinning},
     {.method = "POST",
      .path = "/api/v1/processes/{pid}/tracking",
      .name = "processTracking",
@@ -407,6 +402,7 @@ static const struct http_route routes[] = {
      .role = HTTP_READ,
      .where = HTTP_ON_LOOP,
      .fresh_ms = 900,
+     .may_miss = true,
      .answer = api_answer_history},
     {.method = "GET",
      .path = "/api/v1/events",
@@ -448,9 +444,43 @@ static const struct http_route routes[] = {
      .answer = api_answer_stream},
 };
 
+/* A view as a route: it takes all that a question can have. */
+static void route_of(const struct query_view *view, char path[static API_PATH_MAX],
+                     struct http_route *ret)
+{
+    snprintf(path, API_PATH_MAX, "/api/v1/%s", view->route);
+    *ret = (struct http_route){
+        .method = "GET",
+        .path = path,
+        .name = view->route,
+        .summary = view->summary,
+        .help = view->help,
+        .params = table_params,
+        .answer_schema = "Table",
+        .role = HTTP_READ,
+        .where = HTTP_ON_LOOP,
+        .fresh_ms = 900,
+        .answer = api_answer_view,
+    };
+}
+
 const struct http_route *api_routes(size_t *ret_n)
 {
-    *ret_n = sizeof(routes) / sizeof(*routes);
+    enum { FIXED = sizeof(fixed) / sizeof(*fixed) };
+    static struct http_route routes[FIXED + API_VIEWS_MAX];
+    static char paths[API_VIEWS_MAX][API_PATH_MAX];
+    static size_t n; /* made once, before there are threads */
+    if (n == 0) {
+        routes[n++] = fixed[0];
+        for (const struct query_view *v = query_views(); v->name || v->route; v++)
+            if (v->route && n <= API_VIEWS_MAX) {
+                route_of(v, paths[n - 1], &routes[n]);
+                n++;
+            }
+        for (size_t i = 1; i < FIXED; i++)
+            routes[n++] = fixed[i];
+    }
+    *ret_n = n;
     return routes;
 }
 
