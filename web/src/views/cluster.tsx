@@ -82,7 +82,7 @@ function Everything({ members }: { members: Member[] }): JSX.Element {
   const programs = useAll('/query', {
     table: 'host',
     by: 'program,node',
-    show: [...new Set([measure, 'rate', 'count'])].join(','),
+    show: [...new Set([measure, 'growth', 'count'])].join(','),
     sort: `-${measure}`,
     limit: 4000,
   })
@@ -291,7 +291,7 @@ function OneProgram({ program }: { program: string }): JSX.Element {
     table: 'host',
     by: 'program,node',
     where: equals('program', program),
-    show: [...new Set([measure, 'rate', 'count'])].join(','),
+    show: [...new Set([measure, 'growth', 'count'])].join(','),
     sort: `-${measure}`,
   })
   const it = useMemo(() => spreadOf(answer.data ? rowsOf(answer.data) : [], measure)[0] ?? null, [answer.data, measure])

@@ -64,7 +64,7 @@ export function spreadOf(rows: readonly Row[], measure: string): Spread[] {
     const program = row['program'] == null ? '?' : String(row['program'])
     const value = figure(row[measure])
     if (value == null) continue
-    const rate = rateOf(row)
+    const rate = figure(row['growth'])
     const it = programs.get(program) ?? { program, total: 0, processes: 0, rate: null, nodes: [] }
     const processes = figure(row['count']) ?? 0
     it.total += value
@@ -80,13 +80,6 @@ export function spreadOf(rows: readonly Row[], measure: string): Spread[] {
     it.nodes.forEach((n, i) => (n.outlier = far[i]!))
   }
   return all
-}
-
-function rateOf(row: Row): number | null {
-  const rate = figure(row['rate'])
-  if (rate != null) return rate
-  const up = figure(row['growth'])
-  return up == null ? null : up - (figure(row['shrink']) ?? 0)
 }
 
 /** Scale that makes the median absolute deviation of a normal distribution its standard deviation. */
