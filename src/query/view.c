@@ -12,7 +12,7 @@ static const struct query_view views[] = {
              "book_pid,start,threads,losses,book,command,watchers"},
     {"top", "processes", "Every process of the machine", "The table host.", "host",
      .show =
-         "pid,parent,program,user,state,start,rss,pss,pss_age,anon,file,shmem,swap,peak_rss,growth,shrink,"
+         "pid,parent,program,user,state,start,rss,pss,pss_age,anon,file,shmem,swap,peak_rss,growth,"
          "heap,pinned,device,threads,cgroup,job,container,tracked,command"},
     {NULL, "system", "Who holds the machine's memory", "One row.", "system",
      .show =
@@ -34,7 +34,9 @@ static const struct query_view views[] = {
          "pid,user,program,device,device_id,ordinal,device_name,device_uid,device_bus,space,bytes,blocks,peak,"
          "capacity,percent,allocated,freed,allocated_blocks,freed_blocks,moved_in,moved_out,inherited,source"},
     {"buffers", "buffers", "Single blocks that are allocated and not freed",
-     "Of your own processes; root sees all.", "buffers"},
+     "Of your own processes; root sees all.", "buffers",
+     .show =
+         "pid,user,program,device,device_id,ordinal,device_name,device_uid,space,bytes,age,tag,moves,id,site"},
     {NULL, "sites", "Call sites of all processes, without names of functions",
      "Of your own processes; root sees all. /processes/{pid}/sites has names.", "sites"},
     {NULL, "leaks", "Verdicts of the watch over call sites",

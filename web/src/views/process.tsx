@@ -166,7 +166,7 @@ function Figures({
 }): JSX.Element {
   const get = (column: string): number | null => number(row[column])
   const age = get('pss_age')
-  const growth = (get('growth') ?? 0) - (get('shrink') ?? 0)
+  const growth = get('growth') ?? 0
   const figures: Figure[] = [
     { name: 'RSS', value: get('rss'), help: 'resident: memory of the machine that it uses now' },
     {

@@ -127,16 +127,13 @@ const RENDERS: Record<string, Render> = {
   }),
 }
 
-/** Growth less shrinking: one signed figure of two columns. */
+/** The growth of RSS, painted by its sign. */
 export function rateColumn(data: QueryRows): TableColumn<QueryRow> | null {
   const up = data.index.get('growth')
-  const down = data.index.get('shrink')
   if (up == null) return null
   const value = (row: QueryRow): number | null => {
     const grew = row[up]
-    const shrank = down == null ? null : row[down]
-    if (typeof grew !== 'number') return null
-    return grew - (typeof shrank === 'number' ? shrank : 0)
+    return typeof grew === 'number' ? grew : null
   }
   return {
     id: 'rate',
