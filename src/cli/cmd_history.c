@@ -250,10 +250,10 @@ static int run(const void *values, const struct operands *operands)
     term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
     const char *word = operands->n ? operands->words[0] : NULL;
     if (word && (with_pid.pid || with_pid.program))
-        return command_misuse(&cmd_history, "'%s' is one word too many beside --pid or --program",
+        return command_misuse(&cmd_history, "unexpected argument '%s' beside --pid or --program",
                               word);
     if (word && *word >= '0' && *word <= '9' && !process_word_pid(word, &with_pid.pid))
-        return command_misuse(&cmd_history, "'%s' is no PID", word);
+        return command_misuse(&cmd_history, "'%s' is not a valid PID", word);
     if (word && !with_pid.pid)
         with_pid.program = word;
     int r = make_query(v, history_chart_columns(&term), &query);
@@ -269,6 +269,12 @@ static int run(const void *values, const struct operands *operands)
         return no_file(state);
     if (r < 0)
         return failed(r, path);
+    if (v->pid)
+        read_choose_process(&result, 0);
+    if (result.n_earlier && !v->json && !v->csv)
+        fprintf(stderr,
+                "memoir: %zu earlier process%s had this PID; --until shows an earlier one\n",
+                result.n_earlier, result.n_earlier == 1 ? "" : "es");
     if (result.damaged)
         fprintf(stderr, "memoir: %llu pieces of the history made no sense and are left out\n",
                 (unsigned long long)result.damaged);

@@ -23,9 +23,10 @@
 enum { MESSAGE_MAX = 65536, FRAME_EXTRA_MAX = 65536, PARTS_MAX = 32 };
 
 const struct command *const commands[] = {
-    &cmd_top,   &cmd_ps,      &cmd_devices, &cmd_buffers, &cmd_sites,   &cmd_flame,  &cmd_leaks,
-    &cmd_heap,  &cmd_explain, &cmd_query,   &cmd_log,     &cmd_history, &cmd_exited, &cmd_run,
-    &cmd_trace, &cmd_open,    &cmd_token,   &cmd_doctor,  &cmd_demo,    &cmd_help,   NULL,
+    &cmd_top,    &cmd_ps,   &cmd_devices, &cmd_buffers, &cmd_sites, &cmd_flame,
+    &cmd_leaks,  &cmd_heap, &cmd_explain, &cmd_query,   &cmd_log,   &cmd_history,
+    &cmd_exited, &cmd_run,  &cmd_trace,   &cmd_pin,     &cmd_open,  &cmd_token,
+    &cmd_doctor, &cmd_demo, &cmd_help,    NULL,
 };
 
 static struct sigaction inherited_pipe;
@@ -231,7 +232,7 @@ int command_run(const struct command *command, int argc, char **argv)
     if (command->parts)
         return part_misuse(command, operands.n ? operands.words[0] : NULL);
     if (operands.n > command->operands_max)
-        return command_misuse(command, "'%s' is one word too many for '%s'",
+        return command_misuse(command, "unexpected argument '%s' for '%s'",
                               operands.words[command->operands_max], command->name);
     r = command->run(values, &operands);
     if (r < 0)
@@ -245,10 +246,9 @@ int command_pid_operand(const struct command *command, const struct operands *op
     if (!operands->n)
         return COMMAND_OK;
     if (*pid)
-        return command_misuse(command, "'%s' is one word too many beside --pid",
-                              operands->words[0]);
+        return command_misuse(command, "unexpected argument '%s' beside --pid", operands->words[0]);
     if (!process_word_pid(operands->words[0], pid))
-        return command_misuse(command, "'%s' is no PID", operands->words[0]);
+        return command_misuse(command, "'%s' is not a valid PID", operands->words[0]);
     return COMMAND_OK;
 }
 

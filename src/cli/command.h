@@ -66,10 +66,10 @@ struct command_common {
     bool help;
 };
 
-#define OPTION_HELP                                                                       \
-    {                                                                                     \
-        .name = "help", .letter = 'h', .type = OPTION_FLAG,                               \
-        .offset = offsetof(struct command_common, help), .help = "show this help and end" \
+#define OPTION_HELP                                                                        \
+    {                                                                                      \
+        .name = "help", .letter = 'h', .type = OPTION_FLAG,                                \
+        .offset = offsetof(struct command_common, help), .help = "show this help and exit" \
     }
 
 /* What most commands have in common. Their values have members of these names, and AT() gives the offset of one. */
@@ -119,6 +119,7 @@ extern const struct command cmd_log;
 extern const struct command cmd_open;
 extern const struct command cmd_token;
 extern const struct command cmd_trace;
+extern const struct command cmd_pin;
 
 /* write() shall say EPIPE, which ends the output quietly. The second one is for who becomes another program. */
 void command_take_signals(void);

@@ -40,6 +40,7 @@ struct api {
     atomic_uint waiting[API_TURNS]; /* jobs, by viewer */
     struct turn turns[API_TURNS];
     struct api_stream *stream;
+    struct leak_log *leak_log; /* the stream's */
     uint64_t started_real_ns;
 };
 
@@ -128,6 +129,7 @@ void api_answer_suspects(struct http_call *call, void *context);
 void api_answer_history(struct http_call *call, void *context);
 void api_answer_traced(struct http_call *call, void *context);
 void api_answer_trace(struct http_call *call, void *context);
+void api_answer_pinning(struct http_call *call, void *context);
 void api_answer_trace_dump(struct http_call *call, void *context);
 
 /* ---- the daemon itself ---- */

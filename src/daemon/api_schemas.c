@@ -314,6 +314,52 @@ static const struct http_schema schemas[] = {
                     "allocated_bytes": {"type": "integer"}, "allocated_blocks": {"type": "integer"}}}},
         "copies": {"$ref": "#/components/schemas/Flows"},
         "lost": {"type": "object", "additionalProperties": {"type": "integer"}}}})},
+{"Pinning", JSON({
+    "type": "object",
+    "description": "What libmemoir-cuda pinned in a process, and why. Allocations and sites are those whose copies took most time; 200 of each at most.",
+    "required": ["schema", "time", "pid", "mode", "pinned_bytes", "pinned_peak_bytes", "own_pinned_bytes", "live_bytes", "budget_bytes", "saved_s", "missed_s", "cost_s", "failures", "not_shown_blocks", "calibrated", "allocations", "sites"],
+    "properties": {
+        "schema": {"type": "string", "const": "memoir.pinning/1"},
+        "time": {"$ref": "#/components/schemas/Time"},
+        "pid": {"type": "integer"},
+        "mode": {"type": "string", "enum": ["auto", "use", "profile", "shadow", "off"]},
+        "pinned_bytes": {"type": "integer", "description": "registered by the library"},
+        "pinned_peak_bytes": {"type": "integer"},
+        "own_pinned_bytes": {"type": "integer", "description": "pinned by the program itself"},
+        "live_bytes": {"type": "integer", "description": "of allocations that the library serves"},
+        "budget_bytes": {"type": ["integer", "null"], "description": "null: unlimited"},
+        "saved_s": {"type": "number"},
+        "missed_s": {"type": "number"},
+        "cost_s": {"type": "number"},
+        "failures": {"type": "integer"},
+        "not_shown_blocks": {"type": "integer"},
+        "calibrated": {"type": "boolean"},
+        "allocations": {"type": "array", "items": {
+            "type": "object",
+            "required": ["address", "pinned", "bytes", "copies", "missed_s", "saved_s", "cost_s", "reason", "why", "site"],
+            "properties": {
+                "address": {"type": "string"},
+                "pinned": {"type": "boolean"},
+                "bytes": {"type": "integer"},
+                "copies": {"type": "integer"},
+                "missed_s": {"type": "number"},
+                "saved_s": {"type": "number"},
+                "cost_s": {"type": "number"},
+                "reason": {"type": "string"},
+                "why": {"type": "string"},
+                "site": {"type": "string"}}}},
+        "sites": {"type": "array", "items": {
+            "type": "object",
+            "required": ["site", "key", "allocations", "bytes", "copies", "missed_s", "saved_s", "pinned_bytes"],
+            "properties": {
+                "site": {"type": "string"},
+                "key": {"type": "string"},
+                "allocations": {"type": "integer"},
+                "bytes": {"type": "integer", "description": "of the average allocation"},
+                "copies": {"type": "integer"},
+                "missed_s": {"type": "number"},
+                "saved_s": {"type": "number"},
+                "pinned_bytes": {"type": "integer"}}}}}})},
 {"Trace", JSON({
     "type": "object",
     "description": "What a traced process did with CUDA memory. Times are seconds since 1970; sites are numbers of the list sites.",
@@ -492,12 +538,24 @@ static const struct http_schema schemas[] = {
         "stack": {"type": "array", "items": {"type": "string"}, "description": "innermost first"}}})},
 {"Suspects", JSON({
     "type": "object",
-    "required": ["schema", "time", "suspects", "matched", "watched", "ready", "looks"],
+    "required": ["schema", "time", "suspects", "stopped", "matched", "books", "watched", "ready", "looks"],
     "properties": {
         "schema": {"type": "string", "const": "memoir.suspects/1"},
         "time": {"$ref": "#/components/schemas/Time"},
         "suspects": {"type": "array", "items": {"$ref": "#/components/schemas/Suspect"}},
+        "stopped": {"type": "array", "description": "leaks found since memoird started that no longer grow, the latest first", "items": {
+            "type": "object",
+            "required": ["pid", "program", "frame", "found", "last", "live_bytes", "ended"],
+            "properties": {
+                "pid": {"type": "integer"},
+                "program": {"type": "string"},
+                "frame": {"type": ["string", "null"], "description": "file and offset of the place in the code"},
+                "found": {"$ref": "#/components/schemas/Time"},
+                "last": {"$ref": "#/components/schemas/Time"},
+                "live_bytes": {"type": "integer", "description": "that it held last"},
+                "ended": {"type": "boolean", "description": "its process ended, or called exec"}}}},
         "matched": {"type": "integer"},
+        "books": {"type": "integer", "description": "that were looked at"},
         "watched": {"type": "integer", "description": "call sites"},
         "left_out": {"type": "integer", "description": "call sites past a limit"},
         "ready": {"type": "boolean", "description": "watched for long enough for verdicts"},
@@ -524,6 +582,7 @@ static const struct http_schema schemas[] = {
         "freed_share": {"type": ["number", "null"]},
         "watched_s": {"type": "number"},
         "since": {"$ref": "#/components/schemas/Time"},
+        "since_watched": {"type": "boolean", "description": "it has grown for as long as it is watched, perhaps longer"},
         "limit": {
             "type": ["object", "null"],
             "required": ["in_s", "bytes", "what"],
@@ -605,7 +664,7 @@ static const struct http_schema schemas[] = {
         "generation": {"type": "integer"},
         "system": {"type": ["object", "null"], "description": "a row of the table system"},
         "devices": {"type": "array", "items": {"type": "object"}, "description": "rows of the table devices"},
-        "growers": {"type": "array", "items": {
+        "growers": {"type": ["array", "null"], "description": "null: not known yet, growth is measured over 10 seconds", "items": {
             "type": "object",
             "required": ["pid", "program", "rate", "rss"],
             "properties": {

@@ -333,6 +333,52 @@ export interface TracedProcess {
   lost: Record<string, number>
 }
 
+/** What libmemoir-cuda pinned in a process, and why. Allocations and sites are those whose copies took most time; 200 of each at most. */
+export interface Pinning {
+  schema: "memoir.pinning/1"
+  time: Time
+  pid: number
+  mode: "auto" | "use" | "profile" | "shadow" | "off"
+  /** registered by the library */
+  pinned_bytes: number
+  pinned_peak_bytes: number
+  /** pinned by the program itself */
+  own_pinned_bytes: number
+  /** of allocations that the library serves */
+  live_bytes: number
+  /** null: unlimited */
+  budget_bytes: number | null
+  saved_s: number
+  missed_s: number
+  cost_s: number
+  failures: number
+  not_shown_blocks: number
+  calibrated: boolean
+  allocations: {
+    address: string
+    pinned: boolean
+    bytes: number
+    copies: number
+    missed_s: number
+    saved_s: number
+    cost_s: number
+    reason: string
+    why: string
+    site: string
+  }[]
+  sites: {
+    site: string
+    key: string
+    allocations: number
+    /** of the average allocation */
+    bytes: number
+    copies: number
+    missed_s: number
+    saved_s: number
+    pinned_bytes: number
+  }[]
+}
+
 /** What a traced process did with CUDA memory. Times are seconds since 1970; sites are numbers of the list sites. */
 export interface Trace {
   schema: "memoir.trace/1"
@@ -528,7 +574,22 @@ export interface Suspects {
   schema: "memoir.suspects/1"
   time: Time
   suspects: Suspect[]
+  /** leaks found since memoird started that no longer grow, the latest first */
+  stopped: ({
+    pid: number
+    program: string
+    /** file and offset of the place in the code */
+    frame: string | null
+    found: Time
+    last: Time
+    /** that it held last */
+    live_bytes: number
+    /** its process ended, or called exec */
+    ended: boolean
+  })[]
   matched: number
+  /** that were looked at */
+  books: number
   /** call sites */
   watched: number
   /** call sites past a limit */
@@ -560,6 +621,8 @@ export interface Suspect {
   freed_share?: number | null
   watched_s?: number
   since: Time
+  /** it has grown for as long as it is watched, perhaps longer */
+  since_watched?: boolean
   limit: {
     in_s: number
     bytes: number
@@ -649,13 +712,14 @@ export interface Tick {
   system: Record<string, unknown> | null
   /** rows of the table devices */
   devices: Record<string, unknown>[]
+  /** null: not known yet, growth is measured over 10 seconds */
   growers: {
     pid: number
     program: string
     /** bytes a second */
     rate: number
     rss: number
-  }[]
+  }[] | null
   processes: number
   tracked: number
   /** call sites that leak */
@@ -972,6 +1036,13 @@ export interface Routes {
       pid: number
     }
     answer: unknown
+  }
+  /** Why host memory of a process is pinned for CUDA or not */
+  'GET /api/v1/processes/{pid}/pinning': {
+    args: {
+      pid: number
+    }
+    answer: Pinning
   }
   /** Switch the tracking of a process on or off */
   'POST /api/v1/processes/{pid}/tracking': {
