@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "cli/ps.h"
+#include "cli/world.h"
 #include "query/query.h"
 
 const char ps_rows[] = "pid,user,program,age,device,peak,heap,pinned,other,blocks,rss,state,notes";
@@ -98,15 +99,8 @@ int ps_sheet(struct ledger *ledger, uint64_t pid, bool wide, struct query_sheet 
     };
     MEMOIR_CLEANUP(query_freep)
     struct query *query = NULL;
-    struct query_error error;
     struct query_result *result = NULL;
-    int r = query_new(&spec, &query, &error);
-    if (r == 0)
-        r = query_result_new(query, 0, &result);
-    if (r == 0)
-        r = query_run(query, &(struct query_world){.ledger = ledger, .sees_all = true}, result);
-    if (r == 0)
-        r = query_result_finish(result);
+    int r = world_ask_ledger(ledger, NULL, &spec, &query, &result);
     struct query_style style = ps_layout(&(struct query_style){.header = true}, wide);
     if (r == 0)
         r = query_sheet_new(result, query, &style, ret_sheet);

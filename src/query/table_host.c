@@ -225,7 +225,6 @@ static void get_figure_age(const struct query_world *world, const struct query_r
         query_set_number(ret, now > then ? now - then : 0);
 }
 
-/* Up and down are two columns, since figures have no sign. */
 static void get_rate(const struct query_world *world, const struct query_row *row,
                      const struct query_field *field, value *ret)
 {
@@ -233,9 +232,16 @@ static void get_rate(const struct query_world *world, const struct query_row *ro
     if (row->host->kernel)
         return;
     if (host_rate(world->host, row->host, (enum host_window)field->column->arg, &rate))
-        query_set_rate(ret, rate);
+        query_set_rate(ret, (int64_t)rate);
     else
         ret->state = QUERY_UNKNOWN;
+}
+
+static void get_book(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, value *ret)
+{
+    if (row->process->n_books)
+        query_set_number(ret, row->process->book_bytes);
 }
 
 /* ---- cgroups ---- */
@@ -303,11 +309,12 @@ static const struct query_column columns[] = {
     {"lib", "virtual memory of the code of its libraries", QUERY_BYTES, .arg = LIB,
      .get = get_figure},
     {"peak_rss", "the most that rss has been", QUERY_BYTES, .arg = PEAK, .get = get_figure},
-    {"growth", "how fast rss grows, over the last 10 seconds; below 0 it shrinks", QUERY_RATE,
-     .arg = HOST_10S, .get = get_rate},
+    {"growth", "by how much rss grew a second, over the last 10 seconds; below 0 where it shrank",
+     QUERY_RATE, .arg = HOST_10S, .get = get_rate},
     {"growth_1m", "the same over the last minute", QUERY_RATE, .arg = HOST_1MIN, .get = get_rate},
     {"growth_10m", "the same over the last 10 minutes", QUERY_RATE, .arg = HOST_10MIN,
      .get = get_rate},
+    {"book", "memory that its books take; absent without one", QUERY_BYTES, .get = get_book},
     {"minor_faults", "pages that it got without a disk", QUERY_NUMBER, .arg = MINOR,
      .get = get_figure},
     {"major_faults", "pages that had to be read from a disk", QUERY_NUMBER, .arg = MAJOR,
