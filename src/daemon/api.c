@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "daemon/api_internal.h"
@@ -448,10 +449,66 @@ static const struct http_route routes[] = {
      .answer = api_answer_stream},
 };
 
+enum { ROUTES = sizeof(routes) / sizeof(*routes) };
+
+/* ---- other nodes ----
+ *
+ * Every route that says something about a machine can be asked of another node: it gets the argument node, and a handler in
+ * front of its own that sends the call there. Tables do that by themselves: their answers are merged. */
+
+static struct http_route all_routes[ROUTES];
+static struct http_param all_params[ROUTES][HTTP_PARAMS_MAX + 1];
+
+/* Those of the page itself, of its user, and of the cluster. */
+static bool is_of_this_node(const struct http_route *route)
+{
+    static const char *const names[] = {"cluster", "tables", "session", "stream", "self"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (strcmp(route->name, names[i]) == 0)
+            return true;
+    return route->where != HTTP_ON_LOOP;
+}
+
+static bool has_node(const struct http_route *route)
+{
+    for (const struct http_param *p = route->params; p && p->name; p++)
+        if (strcmp(p->name, "node") == 0)
+            return true;
+    return false;
+}
+
+static void answer_here_or_there(struct http_call *call, void *context)
+{
+    const char *node = http_argument(call, "node");
+    if (node && api_cluster_call(call, context, node))
+        return;
+    routes[http_route(call) - all_routes].answer(call, context);
+}
+
+static void route_open(size_t i)
+{
+    static const struct http_param node = PARAM_NODE;
+    struct http_route *route = &all_routes[i];
+    size_t n = 0;
+    *route = routes[i];
+    if (is_of_this_node(route))
+        return;
+    route->visits = true;
+    if (has_node(route))
+        return;
+    for (; route->params && route->params[n].name; n++)
+        all_params[i][n] = route->params[n];
+    all_params[i][n] = node;
+    route->params = all_params[i];
+    route->answer = answer_here_or_there;
+}
+
 const struct http_route *api_routes(size_t *ret_n)
 {
-    *ret_n = sizeof(routes) / sizeof(*routes);
-    return routes;
+    for (size_t i = 0; i < ROUTES; i++)
+        route_open(i);
+    *ret_n = ROUTES;
+    return all_routes;
 }
 
 /* ---- life ---- */

@@ -33,7 +33,7 @@ static void on_question(void *context, struct cluster_question *question)
     else if (question->ask.what == MESSAGE_QUERY)
         clustering_take_query(c, question, &rights);
     else
-        cluster_refuse(c->cluster, question, "another version of Memoir is needed for this");
+        clustering_take_call(c, question, &rights);
 }
 
 static void ask_forget(struct clustering_ask *ask)
@@ -120,22 +120,33 @@ static int local_work(struct clustering *c, struct clustering_ask *ask, const st
     return 0;
 }
 
-static int ask_begin(struct clustering *c, struct query *query, const struct buffer *body,
-                     const char *node, const struct clustering_viewer *viewer,
-                     struct clustering_ask *ask)
+int clustering_ask_begin(struct clustering *c, struct cluster_wish *wish,
+                         const struct clustering_viewer *viewer, clustering_done *done,
+                         void *context, struct clustering_ask **ret_ask)
 {
-    struct cluster_wish wish = {
-        .node = node,
-        .what = MESSAGE_QUERY,
-        .query = query,
-        .body = body->data,
-        .body_len = body->len,
-        .rights = {.user = viewer->user, .expires_ns = clock_real_ns() + PROOF_VALID_S * NS_PER_S},
-        .sign = ask->token ? clustering_sign : NULL,
-        .sign_context = ask,
-        .of = ask,
-    };
-    return cluster_ask(c->cluster, &wish, &ask->out);
+    struct clustering_ask *ask = calloc(1, sizeof(*ask));
+    if (!ask || (viewer->token && !(ask->token = strdup(viewer->token)))) {
+        query_free(wish->query);
+        free(ask);
+        return -ENOMEM;
+    }
+    ask->clustering = c;
+    ask->done = done;
+    ask->context = context;
+    wish->rights = (struct message_rights){
+        .user = viewer->user, .expires_ns = clock_real_ns() + PROOF_VALID_S * NS_PER_S};
+    wish->sign = ask->token ? clustering_sign : NULL;
+    wish->sign_context = ask;
+    wish->of = ask;
+    int r = cluster_ask(c->cluster, wish, &ask->out);
+    if (r < 0) {
+        free(ask->token);
+        free(ask);
+        return r;
+    }
+    LIST_INSERT_HEAD(&c->asks, ask, link);
+    *ret_ask = ask;
+    return 0;
 }
 
 int clustering_query(struct clustering *c, const struct query_spec *spec, const char *node,
@@ -154,22 +165,19 @@ int clustering_query(struct clustering *c, const struct query_spec *spec, const 
     if (r < 0)
         return r;
     r = body_write(&limited, &body);
-    struct clustering_ask *ask = calloc(1, sizeof(*ask));
-    if (!ask || r < 0 || (viewer->token && !(ask->token = strdup(viewer->token)))) {
-        query_free(query);
-        free(ask);
-        return -ENOMEM;
-    }
-    ask->clustering = c;
-    ask->done = done;
-    ask->context = context;
-    r = ask_begin(c, query, &body, node, viewer, ask);
     if (r < 0) {
-        free(ask->token);
-        free(ask);
+        query_free(query);
         return r;
     }
-    LIST_INSERT_HEAD(&c->asks, ask, link);
+    struct clustering_ask *ask;
+    struct cluster_wish wish = {.node = node,
+                                .what = MESSAGE_QUERY,
+                                .query = query,
+                                .body = body.data,
+                                .body_len = body.len};
+    r = clustering_ask_begin(c, &wish, viewer, done, context, &ask);
+    if (r < 0)
+        return r;
     if (cluster_ask_wants_self(ask->out)) {
         r = local_work(c, ask, &body, &limited, &viewer->local);
         if (r < 0)
@@ -197,6 +205,8 @@ const char *clustering_error(int error)
         return "there is no such node: 'memoir cluster status' lists them";
     case -ENOTUNIQ:
         return "several nodes have this name: use the one that 'memoir cluster status' shows";
+    case -ELOOP:
+        return "that is this node: ask it directly";
     case -EBUSY:
         return "too many questions to the cluster are open: try again";
     default:
@@ -349,6 +359,8 @@ int clustering_new(struct daemon *daemon, struct clustering **ret_clustering)
     c->daemon = daemon;
     TAILQ_INIT(&c->works);
     LIST_INIT(&c->asks);
+    LIST_INIT(&c->visits);
+    pthread_mutex_init(&c->visits_lock, NULL);
     buffer_init(&c->scratch, GATHER_REPLY_MAX);
     int r = clustering_settings_read(daemon, &c->settings, &some);
     if (r >= 0)
@@ -384,6 +396,7 @@ void clustering_stop(struct clustering *c)
             cluster_refuse(c->cluster, work->question, "memoird exits");
         clustering_work_free(c, work);
     }
+    clustering_calls_stop(c);
     cluster_free(c->cluster);
     c->cluster = NULL;
 }
@@ -399,5 +412,6 @@ void clustering_free(struct clustering *c)
     users_free(c->users);
     clustering_settings_release(&c->settings);
     buffer_release(&c->scratch);
+    pthread_mutex_destroy(&c->visits_lock);
     free(c);
 }

@@ -101,8 +101,14 @@ class Node:
         return answer
 
     def get(self, path):
+        return self.request("GET", path)
+
+    def post(self, path, body):
+        return self.request("POST", path, json.dumps(body))
+
+    def request(self, method, path, body=None):
         connection = UnixConnection(self.http)
-        connection.request("GET", path)
+        connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
         response = connection.getresponse()
         body = json.loads(response.read())
         connection.close()

@@ -10,8 +10,8 @@ import threading
 import time
 import unittest
 
-from cluster_support import ACK, ASK, ClusterTest, Speaker, hello, message, nonce_of, reply
-from daemon_fixture import NOBODY, as_user, crowded, needs_root
+from cluster_support import ACK, ASK, MEMOIR, ClusterTest, Speaker, hello, message, nonce_of, reply
+from daemon_fixture import BUILD, NOBODY, Process, as_user, crowded, needs_root
 
 FOREIGN = "f" * 32
 
@@ -333,6 +333,53 @@ class Rights(ClusterTest):
         # root of n1 is not root of n2.
         self.assertEqual(seen_by([]), {("n2", "root"): False, ("n2", "nobody"): False,
                                        ("n3", "root"): False, ("n3", "nobody"): False})
+
+    @needs_root
+    def test_control_of_a_process_on_another_node(self):
+        nats = self.nats()
+        n1 = self.node("n1", nats.url)
+        n2 = self.node("n2", nats.url, "--cluster-trust", f"{n1.status()['self']}:root=root")
+        n3 = self.node("n3", nats.url)
+        self.wait_until(lambda: len(n1.states()) == 3, "all are members")
+        programs = {}
+        for node in (n2, n3):
+            process = Process([MEMOIR, "run", "--quiet", "--suspended", BUILD / "test/integration/sites_malloc"],
+                              env=dict(os.environ, MEMOIR_DIR=str(node.books)))
+            self.addCleanup(process.close)
+            process.out.wait("^ready$")
+            programs[node.name] = process
+            self.wait_until(lambda n=node, p=process: n.get(f"/api/v1/processes/{p.pid}")[1].get("tracking", {})
+                            .get("state") == "suspended", "it is tracked")
+        pid = programs["n2"].pid
+        # Through n1, what it is and its switch.
+        status, body = n1.get(f"/api/v1/processes/{pid}?node=n2")
+        self.assertEqual((status, body["pid"], body["tracking"]["can"]), (200, pid, True))
+        status, body = n1.post(f"/api/v1/processes/{pid}/tracking?node=n2", {"on": True})
+        self.assertEqual((status, body["state"], body["changed"]), (200, "on", True))
+        lines = [json.loads(line) for line in (n2.state / "audit.jsonl").read_text().splitlines()]
+        self.assertEqual([(a["who"], a["what"], a["status"]) for a in lines],
+                         [("root at n1", f"tracking of PID {pid} on", 200)])
+        # n3 trusts no node: it says what the right would be, and switches for who has a token of it.
+        target = f"/api/v1/processes/{programs['n3'].pid}/tracking"
+        self.assertEqual(n1.post(target + "?node=n3", {"on": True})[0], 403)
+        call = {"node": "n3", "method": "POST", "target": target, "body": '{"on":true}'}
+        self.assertEqual(n1.ask({"call": call})["call"]["status"], 403)
+        reader = self.token(n3, "--user", "root")
+        self.assertEqual(n1.ask({"call": dict(call, token=reader)})["call"]["status"], 403)
+        made = n3.memoir("token", "add", "operator", "--state", n3.state, "--user", "root", "--role", "control")
+        answer = n1.ask({"call": dict(call, token=made.stdout.strip())})["call"]
+        self.assertEqual((answer["status"], json.loads(answer["body"])["state"]), (200, "on"))
+        lines = [json.loads(line) for line in (n3.state / "audit.jsonl").read_text().splitlines()]
+        self.assertEqual(lines[-1]["who"], "token operator at n1")
+        # Sites of the other node's process, named there.
+        status, body = n1.get(f"/api/v1/processes/{pid}/sites?node=n2")
+        self.assertEqual(status, 200)
+        self.assertEqual(n1.get("/api/v1/processes/4194304?node=n2")[0], 404)
+        self.assertEqual(n1.get("/api/v1/cluster?node=n2")[0], 400)
+        os.kill(n2.process.pid, signal.SIGSTOP)
+        status, body = n1.get("/api/v1/events?node=n2")
+        os.kill(n2.process.pid, signal.SIGCONT)
+        self.assertEqual((status, body["type"]), (504, "urn:memoir:problem:no-answer"))
 
 
 if __name__ == "__main__":
