@@ -1,5 +1,5 @@
-/* Attaching probes to library files: one uprobe_multi link for all entries, one for all returns. A link for each function would
- * take 20 seconds to detach. libbpf of Debian 12 does not know these links, so the system call is made here. */
+/* Attaching probes to library files: one session link for all entries and returns, or one uprobe_multi link for all entries and
+ * one for all returns, where the kernel has no sessions. A link for each function would take 20 seconds to detach. libbpf of Debian 12 does not know these links, so the system call is made here. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -79,7 +79,8 @@ static void export_take(void *context, const char *name, uint64_t offset)
     s->cookies[s->n++] = *found;
 }
 
-static int link_make(const struct bpf_program *program, int fd, const struct symbols *s, bool leave)
+static int link_make(const struct bpf_program *program, int fd, const struct symbols *s, bool leave,
+                     uint32_t type)
 {
     char path[64];
     uint64_t offsets[SYMBOLS_MAX], cookies[SYMBOLS_MAX];
@@ -94,7 +95,7 @@ static int link_make(const struct bpf_program *program, int fd, const struct sym
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     struct link_attr attr = {
         .prog_fd = (uint32_t)bpf_program__fd(program),
-        .attach_type = ATTACH_UPROBE_MULTI,
+        .attach_type = type,
         .uprobe_multi = {.path = (uintptr_t)path,
                          .offsets = (uintptr_t)offsets,
                          .cookies = (uintptr_t)cookies,
@@ -212,10 +213,10 @@ size_t kernel_attached_evict(struct kernel *k)
 /* Returns first: a call between the two is then told as one whose entry was not seen, and not kept open for ever. */
 static int both_attach(struct kernel *k, struct attached *a, int fd, const struct symbols *s)
 {
-    a->leave = link_make(k->leave, fd, s, true);
+    a->leave = link_make(k->leave, fd, s, true, ATTACH_UPROBE_MULTI);
     if (a->leave < 0)
         return a->leave;
-    a->enter = link_make(k->enter, fd, s, false);
+    a->enter = link_make(k->enter, fd, s, false, ATTACH_UPROBE_MULTI);
     if (a->enter < 0) {
         close(a->leave);
         return a->enter;
@@ -228,6 +229,17 @@ static int both_attach(struct kernel *k, struct attached *a, int fd, const struc
         close(a->leave);
         close(a->enter);
     }
+    return r;
+}
+
+static int session_attach(struct kernel *k, struct attached *a, int fd, const struct symbols *s)
+{
+    a->enter = link_make(k->session, fd, s, false, ATTACH_UPROBE_SESSION);
+    if (a->enter < 0)
+        return a->enter;
+    int r = link_pin(k, a, a->enter, "enter");
+    if (r < 0)
+        closep(&a->enter);
     return r;
 }
 
@@ -269,7 +281,7 @@ int kernel_attach(struct kernel *k, const struct probe_table *table, int fd, cha
                            .enter = -1,
                            .leave = -1};
     uint64_t start_ns = clock_monotonic_ns();
-    r = both_attach(k, a, fd, s);
+    r = k->has_session ? session_attach(k, a, fd, s) : both_attach(k, a, fd, s);
     k->attach_ns += clock_monotonic_ns() - start_ns;
     if (r == -EINVAL || r == -EOPNOTSUPP)
         snprintf(

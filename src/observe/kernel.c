@@ -74,12 +74,23 @@ static int object_open(struct kernel *k, const struct kernel_options *options)
         return -errno;
     k->enter = bpf_object__find_program_by_name(k->object, "call_enter");
     k->leave = bpf_object__find_program_by_name(k->object, "call_leave");
-    if (!k->enter || !k->leave)
+    k->session = bpf_object__find_program_by_name(k->object, "call_session");
+    if (!k->enter || !k->leave || !k->session)
         return -EINVAL;
     bpf_program__set_expected_attach_type(k->enter, (enum bpf_attach_type)ATTACH_UPROBE_MULTI);
     bpf_program__set_expected_attach_type(k->leave, (enum bpf_attach_type)ATTACH_UPROBE_MULTI);
+    bpf_program__set_expected_attach_type(k->session, (enum bpf_attach_type)ATTACH_UPROBE_SESSION);
+    bpf_program__set_autoload(k->enter, !k->has_session);
+    bpf_program__set_autoload(k->leave, !k->has_session);
+    bpf_program__set_autoload(k->session, k->has_session);
     int r = sizes_set(k->object, options);
     return r < 0 ? r : pin_paths_set(k->object, k->pins);
+}
+
+static int settings_tell(const struct kernel *k)
+{
+    uint32_t zero = 0;
+    return bpf_map_update_elem(k->settings, &zero, &k->setting, BPF_ANY) < 0 ? -errno : 0;
 }
 
 /* What an earlier observer pinned may be of another layout: libbpf refuses maps of other sizes, the number tells the rest. */
@@ -101,16 +112,33 @@ static int object_load(struct kernel *k, const struct kernel_options *options, b
     *ret_adopted = settings.layout == WIRE_LAYOUT;
     settings = (struct wire_settings){
         .layout = WIRE_LAYOUT,
+        .epoch = (settings.epoch + 1) & (UINT32_MAX >> WIRE_SITE_EPOCH_SHIFT),
         .all = options->all,
         .blocks_quota = options->blocks_quota ? options->blocks_quota : WIRE_BLOCKS_QUOTA,
+        .user_quota = options->user_quota ? options->user_quota : WIRE_USER_QUOTA,
         .ring_quota = options->ring_quota ? options->ring_quota : WIRE_RING_QUOTA,
+        .ring_bytes = options->ring_bytes ? options->ring_bytes : WIRE_RING_BYTES,
         .wake = 1,
         .wake_bytes = (options->ring_bytes ? options->ring_bytes : WIRE_RING_BYTES) / WAKE_PART,
     };
     for (size_t i = 0; probe_tables[i] && i < WIRE_LIBRARIES_MAX; i++)
         snprintf(settings.libraries[i], WIRE_LIBRARY_NAME, "%s", probe_tables[i]->library);
     k->setting = settings;
-    return bpf_map_update_elem(k->settings, &zero, &settings, BPF_ANY) < 0 ? -errno : 0;
+    return settings_tell(k);
+}
+
+/* With a session link where the kernel has them, else with two links. */
+static int object_load_best(struct kernel *k, const struct kernel_options *options,
+                            bool *ret_adopted)
+{
+    k->has_session = !options->two_links;
+    int r = object_load(k, options, ret_adopted);
+    if (r >= 0 || !k->has_session || r == -EPERM || r == -EACCES || r == -EPROTO)
+        return r;
+    bpf_object__close(k->object);
+    k->object = NULL;
+    k->has_session = false;
+    return object_load(k, options, ret_adopted);
 }
 
 static int function_put(void *context, const struct probe_symbol *symbol)
@@ -196,7 +224,8 @@ static int tracepoints_attach(struct kernel *k, bool system_calls)
     bpf_object__for_each_program(program, k->object)
     {
         bool of_call = strncmp(bpf_program__section_name(program), "tp/syscalls/", 12) == 0;
-        if (program == k->enter || program == k->leave || (of_call && !system_calls))
+        bool of_library = program == k->enter || program == k->leave || program == k->session;
+        if (of_library || (of_call && !system_calls))
             continue;
         int r = tracepoint_attach(k, program);
         bool needed = strncmp(bpf_program__name(program), "process_", 8) == 0;
@@ -220,6 +249,7 @@ static int maps_find(struct kernel *k)
     k->python = map_of(k, "python_facts");
     k->machine = map_of(k, "machine");
     k->faults = map_of(k, "faults");
+    k->users = map_of(k, "users");
     k->ring = ring_buffer__new(map_of(k, "ring"), on_record, k, NULL);
     return k->ring ? 0 : -errno;
 }
@@ -227,16 +257,16 @@ static int maps_find(struct kernel *k)
 static int load(struct kernel *k, const struct kernel_options *options, bool *ret_adopted,
                 char *why)
 {
-    int r = object_load(k, options, ret_adopted);
-    if (r < 0 && r != -EPERM &&
-        r != -EACCES) { /* perhaps pins of another layout: once more without */
+    int r = object_load_best(k, options, ret_adopted);
+    if (r < 0 && r != -EPERM && r != -EACCES) {
+        /* Perhaps pins of another layout: once more without. */
         log_debug("cannot use what is pinned in '%s': %s", k->pins, strerror(-r));
         bpf_object__close(k->object);
         k->object = NULL;
         pins_remove(k->pins);
         if (mkdir(k->pins, 0700) < 0 && errno != EEXIST)
             return object_fail(why, -errno, "making a directory for pins");
-        r = object_load(k, options, ret_adopted);
+        r = object_load_best(k, options, ret_adopted);
     }
     if (r < 0)
         return object_fail(why, r, "loading the probes");
@@ -502,13 +532,66 @@ size_t kernel_purge(struct kernel *k, bool (*stale)(void *context, pid_t pid, ui
     return p.n;
 }
 
+/* ---- users ---- */
+
+enum { USERS_COUNTED_MAX = 256 }; /* those of further users stay as they are until a later look */
+
+struct users_count {
+    struct {
+        uint32_t uid;
+        uint64_t blocks;
+    } user[USERS_COUNTED_MAX];
+    size_t n;
+};
+
+static int user_count(void *context, pid_t pid, const struct wire_process *process)
+{
+    struct users_count *c = context;
+    size_t i = 0;
+    while (i < c->n && c->user[i].uid != process->uid)
+        i++;
+    if (i == USERS_COUNTED_MAX)
+        return 0;
+    if (i == c->n)
+        c->user[c->n++].uid = process->uid;
+    c->user[i].blocks += process->live_blocks;
+    return 0;
+}
+
+/* A call that is made meanwhile may be missed or counted twice: the quota is not that exact. */
+void kernel_users_count(struct kernel *k)
+{
+    uint32_t uid, next;
+    struct users_count *c = calloc(1, sizeof(*c));
+    if (!c || kernel_processes(k, user_count, c) < 0) {
+        free(c);
+        return;
+    }
+    int r = bpf_map_get_next_key(k->users, NULL, &next);
+    for (size_t left = WIRE_USERS_MAX; r == 0 && left > 0; left--) {
+        uid = next;
+        r = bpf_map_get_next_key(k->users, &uid, &next);
+        size_t i = 0;
+        while (i < c->n && c->user[i].uid != uid)
+            i++;
+        if (i < c->n)
+            bpf_map_update_elem(k->users, &uid, &c->user[i].blocks, BPF_EXIST);
+        else if (c->n < USERS_COUNTED_MAX)
+            bpf_map_delete_elem(k->users, &uid);
+    }
+    free(c);
+}
+
 /* ---- stacks, interpreters ---- */
 
 int kernel_known_add(struct kernel *k, const struct wire_known_key *key,
                      const struct wire_known *value)
 {
     struct wire_known_key at = *key;
-    struct wire_known there;
+    struct wire_known there, with_epoch = *value;
+    at.epoch = k->setting.epoch;
+    with_epoch.site |= k->setting.epoch << WIRE_SITE_EPOCH_SHIFT;
+    value = &with_epoch;
     for (at.variant = 0; at.variant < WIRE_KNOWN_VARIANTS; at.variant++) {
         if (bpf_map_lookup_elem(k->known, &at, &there) < 0)
             break;
@@ -525,7 +608,15 @@ int kernel_python_set(struct kernel *k, pid_t pid, const struct python_kernel_fa
     uint32_t key = (uint32_t)pid;
     int r = facts ? bpf_map_update_elem(k->python, &key, facts, BPF_ANY)
                   : bpf_map_delete_elem(k->python, &key);
-    return r < 0 ? -errno : 0;
+    if (r < 0)
+        return -errno;
+    k->setting.pythons++; /* threads that know of none look again */
+    return settings_tell(k);
+}
+
+uint32_t kernel_site_number(const struct kernel *k, uint32_t site)
+{
+    return site >> WIRE_SITE_EPOCH_SHIFT == k->setting.epoch ? site & WIRE_SITE_NUMBER_MASK : 0;
 }
 
 /* ---- page faults ---- */
@@ -565,11 +656,10 @@ int kernel_fd(const struct kernel *k)
 
 void kernel_sleep(struct kernel *k, bool sleep)
 {
-    uint32_t zero = 0;
     if (k->setting.wake == sleep)
         return;
     k->setting.wake = sleep;
-    bpf_map_update_elem(k->settings, &zero, &k->setting, BPF_ANY);
+    settings_tell(k);
 }
 
 int kernel_read(struct kernel *k, size_t max,
@@ -595,8 +685,13 @@ static double cost_of(const struct bpf_program *program)
 
 void kernel_costs(struct kernel *k, double *ret_enter_ns, double *ret_leave_ns)
 {
-    *ret_enter_ns = cost_of(k->enter);
-    *ret_leave_ns = cost_of(k->leave);
+    *ret_enter_ns = cost_of(k->has_session ? k->session : k->enter);
+    *ret_leave_ns = k->has_session ? 0 : cost_of(k->leave);
+}
+
+bool kernel_has_session(const struct kernel *k)
+{
+    return k->has_session;
 }
 
 void kernel_machine(struct kernel *k, struct wire_machine *ret_machine)

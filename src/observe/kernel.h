@@ -28,7 +28,8 @@ struct kernel_options {
      * takes a slower way for every system call of the machine: a launch-bound step of PyTorch took 2 % longer. */
     bool system_calls;
     uint32_t ring_bytes, ring_quota;
-    uint32_t blocks_max, blocks_quota;
+    uint32_t blocks_max, blocks_quota, user_quota;
+    bool two_links; /* probe every return, as kernels without session links must */
 };
 
 /* Load, or take over what an earlier observer left. About 100 ms. On failure -errno and, for people, `why`. -EBUSY: another
@@ -47,7 +48,7 @@ void kernel_forget(struct kernel *kernel);
  * before and has not changed since; -EUSERS: there are too many, in all or of its owner. About 50 ms. */
 int kernel_attach(struct kernel *kernel, const struct probe_table *table, int fd, char *why);
 
-/* Probes of this file stay while nobody uses it. */
+/* Probes of this file stay while no process uses it. */
 void kernel_attached_keep(struct kernel *kernel, int fd);
 
 /* To make room: after kernel_attached_unmark(), kernel_attached_mark() for each file that is in use, remove probes of some
@@ -116,8 +117,18 @@ void kernel_sleep(struct kernel *kernel, bool sleep);
 int kernel_read(struct kernel *kernel, size_t max,
                 void (*each)(void *context, const void *record, size_t bytes), void *context);
 
-/* Mean run time of the programs at entries and returns, where the machine measures that (kernel.bpf_stats_enabled); else 0. */
+/* Mean run time of the programs at entries and returns, where the machine measures that (kernel.bpf_stats_enabled); else 0.
+ * With a session link they are one program, and the second figure is 0. */
 void kernel_costs(struct kernel *kernel, double *ret_enter_ns, double *ret_leave_ns);
+
+/* Is there one link for entries and returns, so that some returns can be left out? */
+bool kernel_has_session(const struct kernel *kernel);
+
+/* Number and epoch of a site, as the kernel has them; 0 for a site that an earlier observer numbered. */
+uint32_t kernel_site_number(const struct kernel *kernel, uint32_t site);
+
+/* Count the blocks of each user again: processes were removed from the table. */
+void kernel_users_count(struct kernel *kernel);
 
 void kernel_machine(struct kernel *kernel, struct wire_machine *ret_machine);
 

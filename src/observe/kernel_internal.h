@@ -11,6 +11,7 @@
 
 enum {
     ATTACH_UPROBE_MULTI = 48,
+    ATTACH_UPROBE_SESSION = 57, /* since Linux 6.13 */
     LIBRARIES_MAX = 64,
     LIBRARIES_OWNER_MAX = 8,                 /* files of one user, not root */
     LIBRARIES_USERS_MAX = LIBRARIES_MAX / 2, /* files of all users but root */
@@ -33,11 +34,11 @@ struct ring_buffer;
 struct attached {
     dev_t device;
     ino_t inode;
-    int enter, leave; /* links; -1: adopted, the pins keep them */
+    int enter, leave; /* links; -1: adopted, the pins keep them; a session has the first alone */
     int functions;
     uid_t owner;
     bool used; /* by a process that runs */
-    bool keep; /* installed: probes stay while nobody uses it */
+    bool keep; /* installed: probes stay while no process uses it */
 };
 
 /* What was read of a process's records and the kernel has not been told. */
@@ -52,10 +53,12 @@ struct kernel {
     char pins[PINS_PATH_MAX];
     int lock;
     struct bpf_object *object;
-    struct bpf_program *enter, *leave;
+    struct bpf_program *enter, *leave, *session; /* the last one alone, or the others */
+    bool has_session;
     struct ring_buffer *ring;
     struct wire_settings setting; /* as the kernel has them */
-    int settings, processes, contexts, blocks, known, consumed, python, machine, faults; /* maps */
+    int settings, processes, contexts, blocks, known, consumed, python, machine, faults,
+        users; /* maps */
     struct attached attached[LIBRARIES_MAX];
     size_t n_attached;
     struct refused refused[REFUSED_MAX]; /* in turn */

@@ -30,6 +30,8 @@ enum {
     OPTION_RING_QUOTA,
     OPTION_BLOCKS,
     OPTION_BLOCKS_QUOTA,
+    OPTION_USER_QUOTA,
+    OPTION_TWO_LINKS,
     OPTION_ORPHANS,
     OPTION_VERBOSE,
     OPTION_VERSION,
@@ -53,6 +55,8 @@ static const struct option options_known[] = {
     {"ring-quota", required_argument, NULL, OPTION_RING_QUOTA},
     {"blocks-max", required_argument, NULL, OPTION_BLOCKS},
     {"blocks-quota", required_argument, NULL, OPTION_BLOCKS_QUOTA},
+    {"user-quota", required_argument, NULL, OPTION_USER_QUOTA},
+    {"two-links", no_argument, NULL, OPTION_TWO_LINKS},
     {"remove-orphans", no_argument, NULL, OPTION_ORPHANS},
     {"verbose", no_argument, NULL, OPTION_VERBOSE},
     {"version", no_argument, NULL, OPTION_VERSION},
@@ -78,8 +82,9 @@ static const char help[] =
     "  --no-books            keep histories only\n"
     "  --system-calls        tell large mappings of host memory and advice about them, too; this makes every\n"
     "                        system call of the machine a little slower\n"
-    "  --ring-bytes N, --ring-quota N, --blocks-max N, --blocks-quota N\n"
-    "                        limits, of all processes and of one\n"
+    "  --ring-bytes N, --ring-quota N, --blocks-max N, --blocks-quota N, --user-quota N\n"
+    "                        limits, of all processes, of one and of one user's\n"
+    "  --two-links           probe the return of every call, as kernels before 6.13 must\n"
     "  --remove-orphans      remove probes whose observer is gone, and exit\n"
     "  --verbose             log more\n"
     "  --version, --help     show the version or this help and exit\n";
@@ -115,7 +120,7 @@ static int option_take(int option, const char *name, struct observer_options *o)
     bool all = option == OPTION_PID && strcmp(optarg, "all") == 0;
     bool numeric = (option == OPTION_PID && !all) || option == OPTION_STREAM ||
                    option == OPTION_READY || option == OPTION_LINGER || option == OPTION_KEEP ||
-                   (option >= OPTION_RING && option <= OPTION_BLOCKS_QUOTA);
+                   (option >= OPTION_RING && option <= OPTION_USER_QUOTA);
     if (numeric && !number_needed(name, INT32_MAX, &n))
         return 2;
     switch (option) {
@@ -171,6 +176,12 @@ static int option_take(int option, const char *name, struct observer_options *o)
         break;
     case OPTION_BLOCKS_QUOTA:
         o->kernel.blocks_quota = (uint32_t)n;
+        break;
+    case OPTION_USER_QUOTA:
+        o->kernel.user_quota = (uint32_t)n;
+        break;
+    case OPTION_TWO_LINKS:
+        o->kernel.two_links = true;
         break;
     case OPTION_ORPHANS:
         return kernel_orphans(true, orphan_tell, NULL) < 0 ? 1 : 0;

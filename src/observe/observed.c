@@ -322,6 +322,30 @@ static void on_other(struct observed *o, const struct wire_event *w)
     observed_tell(o, &e);
 }
 
+void observed_copy(struct observed *o, const struct wire_copy *c)
+{
+    const struct wire_event w = {
+        .record = WIRE_RECORD_EVENT,
+        .kind = TRACE_COPY,
+        .pid = c->pid,
+        .tid = c->tid,
+        .generation = c->generation,
+        .time_ns = c->time_ns,
+        .address = c->address,
+        .size = c->size,
+        .source = c->source,
+        .call = c->call,
+        .context = c->context,
+        .site = c->site,
+        .function = c->function,
+        .device = -1,
+        .direction = c->direction,
+        .async = c->async,
+        .has_stack = c->has_stack,
+    };
+    on_copy(o, &w);
+}
+
 void observed_event(struct observed *o, const struct wire_event *w)
 {
     if (w->class == WIRE_SYSTEM) {
@@ -337,9 +361,6 @@ void observed_event(struct observed *o, const struct wire_event *w)
         break;
     case TRACE_RESTORE:
         on_restore(o, w);
-        break;
-    case TRACE_COPY:
-        on_copy(o, w);
         break;
     case TRACE_RESET:
         on_reset(o, w);
@@ -426,6 +447,7 @@ void observed_compare_block(struct observed *o, const struct wire_key *key,
     if (key->pid != (uint32_t)o->pid || key->class_generation >> 8 != (o->generation & 0xffffff) ||
         kernel_block_stale(o->options.kernel, key, value))
         return;
+    uint32_t site = kernel_site_number(o->options.kernel, value->site);
     struct live_block *block = live_get(&o->live, class, key->address);
     if (block && block->time_ns >= value->time_ns) {
         block->seen = true;
@@ -438,7 +460,7 @@ void observed_compare_block(struct observed *o, const struct wire_key *key,
         .call = value->call,
         .context = class == WIRE_HANDLE ? 0 : value->context,
         .pid = o->pid,
-        .site = value->site <= o->n_sites ? value->site : 0,
+        .site = site <= o->n_sites ? site : 0,
         .kind = TRACE_FOUND,
         .function = value->function,
         .device = class == WIRE_MAPPING ? -1 : device_of(o, value->context),

@@ -16,6 +16,7 @@ struct trace_stream_writer;
 struct wire_block;
 struct wire_context;
 struct wire_context_key;
+struct wire_copy;
 struct wire_event;
 struct wire_granule_key;
 struct wire_key;
@@ -48,6 +49,7 @@ struct trace_history *observed_history(struct observed *o);
 
 /* Records of this process, in the order of the ring. */
 void observed_event(struct observed *o, const struct wire_event *event);
+void observed_copy(struct observed *o, const struct wire_copy *copy);
 void observed_stack(struct observed *o, const struct wire_stack *stack);
 void observed_more(struct observed *o, const struct wire_more *more);
 

@@ -220,8 +220,10 @@ static uint32_t site_resolve(struct observed *o, const struct observed_pending *
 
 uint32_t observed_site_of(struct observed *o, const struct wire_event *event)
 {
-    if (event->site)
-        return event->site <= o->n_sites ? event->site : 0;
+    if (event->site) {
+        uint32_t number = kernel_site_number(o->options.kernel, event->site);
+        return number <= o->n_sites ? number : 0;
+    }
     struct observed_pending *p = event->has_stack ? pending_find(o, event->tid) : NULL;
     if (!p || p->call != event->call)
         return 0;

@@ -236,7 +236,12 @@ static void on_record(void *context, const void *record, size_t bytes)
     const struct wire_more *more = record;
     struct observed *p = NULL;
     o->records++;
-    if (kind == WIRE_RECORD_EVENT && bytes >= sizeof(*event)) {
+    if (kind == WIRE_RECORD_COPY && bytes >= sizeof(struct wire_copy)) {
+        const struct wire_copy *copy = record;
+        p = process_for(o, (pid_t)copy->pid, copy->generation);
+        if (p)
+            observed_copy(p, copy);
+    } else if (kind == WIRE_RECORD_EVENT && bytes >= sizeof(*event)) {
         if (event->kind == TRACE_EXIT) {
             on_exit_event(o, event);
             return;
@@ -389,8 +394,10 @@ static void round_make(struct observer *o, bool purge)
         kernel_process_remove(o->kernel, round.dead[i]);
     }
     looks_make(o);
-    if (purge || round.n_dead)
+    if (purge || round.n_dead) {
         kernel_purge(o->kernel, is_stale, o);
+        kernel_users_count(o->kernel);
+    }
 }
 
 /* Processes that an observer before us traced: their blocks are in the kernel's table. */

@@ -129,6 +129,7 @@ static void losses_tell(struct json *j, const struct wire_process *p)
     json_field_u64(j, "replaced", p->replaced);
     json_field_u64(j, "unreadable", p->unreadable);
     json_field_u64(j, "unpaired", p->unpaired);
+    json_field_u64(j, "doubtful_copies", p->doubtful);
     json_object_end(j);
 }
 
@@ -139,8 +140,8 @@ static void process_tell(const struct list *l, struct json *j, const struct sums
     json_field_i64(j, "pid", s->pid);
     json_field_u64(j, "uid", s->entry.uid);
     json_field_u64(j, "calls", s->entry.calls);
-    json_field_u64(j, "events", s->entry.events);
     json_field_u64(j, "live_blocks", s->entry.live_blocks);
+    json_field_u64(j, "unchecked_copies", s->entry.unchecked);
     if (p) {
         struct trace_identity id = trace_history_identity(observed_history(p));
         struct trace_totals totals = trace_history_totals(observed_history(p));
@@ -193,6 +194,7 @@ void observer_status(struct observer *o, struct buffer *out)
     json_field_double(&j, "attach_ms", (double)kernel_attach_ns(o->kernel) / 1e6);
     json_field_u64(&j, "processes", o->n_running);
     json_field_bool(&j, "adopted", o->adopted);
+    json_field_bool(&j, "session", kernel_has_session(o->kernel));
     kernel_costs(o->kernel, &enter_ns, &leave_ns);
     if (enter_ns > 0) {
         json_field_double(&j, "enter_ns", enter_ns);

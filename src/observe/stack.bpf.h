@@ -25,12 +25,47 @@ static __always_inline bool stack_matches(const struct at *at, const struct wire
     return true;
 }
 
+/* May the stack be the thread's last one? Nothing of it is read. */
+static __always_inline bool stack_may_be_recent(const struct at *at, uint16_t function, uint64_t sp,
+                                                uint64_t python)
+{
+    const struct recent *r = &at->thread->recent;
+    return r->known.site && r->key.function == function && r->key.sp == sp &&
+           r->key.python == python && r->key.epoch == at->settings->epoch;
+}
+
+/* Is it? Only the part that has the words to compare is read. */
+static __always_inline bool stack_is_recent(const struct at *at, uint64_t sp)
+{
+    struct thread *t = at->thread;
+    uint32_t span = t->recent.span;
+    if (span < 8 || span > sizeof(t->stack))
+        return false;
+    return bpf_probe_read_user(t->stack, span, (void *)sp) == 0 &&
+           t->stack[0] == t->recent.key.caller && stack_matches(at, &t->recent.known, sp);
+}
+
+static __noinline void recent_set(struct thread *t, const struct wire_known_key *key,
+                                  const struct wire_known *known)
+{
+    uint32_t span = 8;
+    t->recent.key = *key;
+    t->recent.known = *known;
+    for (uint32_t i = 0; i < WIRE_KNOWN_WORDS; i++) {
+        uint32_t end = known->offset[i] + 8;
+        if (i < known->n && end > span && end <= STACK_WORDS * 8)
+            span = end;
+    }
+    t->recent.span = span;
+}
+
 static __noinline uint32_t stack_known(const struct at *at, uint16_t function, uint64_t caller,
                                        uint64_t sp, uint64_t python)
 {
     struct wire_known_key key = {
         .pid = at->pid,
         .generation = at->generation,
+        .epoch = at->settings->epoch,
         .function = function,
         .caller = caller,
         .sp = sp,
@@ -41,8 +76,10 @@ static __noinline uint32_t stack_known(const struct at *at, uint16_t function, u
         const struct wire_known *k = bpf_map_lookup_elem(&known, &key);
         if (!k)
             break;
-        if (stack_matches(at, k, sp))
+        if (stack_matches(at, k, sp)) {
+            recent_set(at->thread, &key, k);
             return k->site;
+        }
     }
     return 0;
 }
@@ -65,7 +102,7 @@ static __always_inline bool page_copy(uint8_t *to, uint64_t from, uint32_t *ret_
 /* Stacks are large: they leave half of a process's share of the ring to events. */
 static __always_inline bool ring_admits_stack(const struct at *at, uint64_t bytes)
 {
-    return ring_admits(at, bytes + at->settings->ring_quota / 2);
+    return ring_has_room(at, bytes + at->settings->ring_quota / 2);
 }
 
 /* False: the stack ends here, or there is no room. */
@@ -136,10 +173,28 @@ static __always_inline bool stack_copy(const struct at *at, const struct pt_regs
     return true;
 }
 
+/* The Python frames of the thread, and their hash. */
+static __always_inline uint64_t python_take(const struct at *at)
+{
+    uint32_t changes = at->settings->pythons + 1;
+    if (at->thread->pythons == changes)
+        return 0;
+    const struct python_kernel_facts *facts = bpf_map_lookup_elem(&python_facts, &at->pid);
+    if (facts)
+        return python_capture_take(facts, &at->thread->python, &at->thread->scratch);
+    at->thread->python.n = 0;
+    at->thread->pythons = changes;
+    return 0;
+}
+
 static __always_inline void stack_take(const struct at *at, const struct pt_regs *regs,
                                        struct call *call)
 {
-    uint64_t caller = 0, sp = stack_pointer(regs);
+    uint64_t caller = 0, sp = stack_pointer(regs), python = python_take(at);
+    if (stack_may_be_recent(at, call->function, sp, python) && stack_is_recent(at, sp)) {
+        call->site = at->thread->recent.known.site;
+        return;
+    }
     if (bpf_probe_read_user(at->thread->stack, sizeof(at->thread->stack), (void *)sp) == 0)
         caller = at->thread->stack[0];
     else if (bpf_probe_read_user(&caller, sizeof(caller), (void *)sp) < 0)
@@ -147,12 +202,6 @@ static __always_inline void stack_take(const struct at *at, const struct pt_regs
     else
         at->thread->stack[0] =
             caller; /* near the top of the stack: words further out do not match */
-    const struct python_kernel_facts *facts = bpf_map_lookup_elem(&python_facts, &at->pid);
-    uint64_t python = 0;
-    if (facts)
-        python = python_capture_take(facts, &at->thread->python, &at->thread->scratch);
-    else
-        at->thread->python.n = 0;
     call->site = stack_known(at, call->function, caller, sp, python);
     if (call->site)
         return;

@@ -16,7 +16,7 @@
 #include "observe/python_capture.h"
 
 enum {
-    WIRE_LAYOUT = 2,
+    WIRE_LAYOUT = 3,
     WIRE_FUNCTIONS_MAX = 512, /* of all probe tables together; number 0 stays empty */
     WIRE_ARGUMENTS_MAX = 9,
     WIRE_CALLS_MAX = 4,        /* probed calls inside each other, of one thread */
@@ -26,9 +26,16 @@ enum {
     WIRE_CONTEXT_STACK = 8,    /* contexts that one thread has pushed */
     WIRE_BLOCKS_MAX = 1 << 20, /* live blocks of all processes */
     WIRE_BLOCKS_QUOTA = 1 << 18, /* live blocks of one process, unless settings say otherwise */
+    WIRE_USER_QUOTA = 1 << 19,   /* live blocks of all processes of one user but root, likewise */
+    WIRE_USERS_MAX = 4096,       /* users with traced processes */
     WIRE_KNOWN_MAX = 1 << 16,    /* stacks that the kernel recognises */
     WIRE_KNOWN_WORDS = 12,       /* return addresses that must match */
     WIRE_KNOWN_VARIANTS = 4,     /* stacks with the same key that differ in these words */
+    WIRE_UNCHECKED_BYTES = 1 << 16, /* larger copies are always checked at their return */
+    WIRE_UNCHECKED_MAX = 32,        /* copies of one thread in a row that are not checked */
+    WIRE_PROVED_RANGES = 8,         /* ranges that a thread is known to copy without error */
+    WIRE_RING_CREDIT =
+        2048, /* bytes of the ring that a process may take without a look at the rest */
     WIRE_RING_BYTES = 1 << 25,
     WIRE_RING_QUOTA =
         1 << 24, /* bytes of one process that wait in it, unless settings say otherwise */
@@ -167,6 +174,8 @@ struct wire_process {
     uint32_t uid; /* 0 for a set-uid process: only root may see what it does */
     uint32_t n_contexts;
     uint32_t from_start; /* its first call into the driver was seen */
+    uint32_t epoch;      /* grows when memory goes or a call fails: proved ranges are void then */
+    uint32_t spare;
     uint64_t calls;
     uint64_t live_blocks;
     uint64_t default_context; /* of threads that have set none */
@@ -174,7 +183,11 @@ struct wire_process {
     uint64_t consumed;        /* bytes that the observer had read of them at some time */
     uint64_t
         amended; /* to be added to what the observer says: one that was killed could not tell all */
-    uint64_t events;
+    uint64_t credit; /* bytes of the ring that are granted and not used */
+    uint64_t
+        unchecked; /* copies that were counted at their entry: their result was not looked at */
+    uint64_t
+        doubtful; /* of those, the ones between a checked copy and the next one, which failed */
     uint64_t copies[5], copied_bytes[5]; /* by enum trace_direction */
     /* What was not kept, and why: */
     uint64_t lost_events;             /* the ring or the process's share of it was full */
@@ -203,14 +216,17 @@ struct wire_machine {
 
 struct wire_settings {
     uint32_t layout;       /* WIRE_LAYOUT */
+    uint32_t epoch;        /* of the observer: sites that an earlier one numbered have another */
     uint32_t all;          /* trace every process, not only those in the table */
     uint32_t blocks_quota; /* live blocks of one process */
+    uint32_t user_quota;   /* live blocks of one user */
     uint32_t ring_quota;   /* bytes of one process that wait in the ring */
+    uint32_t ring_bytes;   /* its size */
     /* The observer sleeps: wake it for the next record. While there are records it looks by itself every few milliseconds,
      * since waking it costs the traced program 2 to 4 us. */
     uint32_t wake;
     uint32_t wake_bytes; /* wake it also when so much waits */
-    uint32_t spare[2];
+    uint32_t pythons;    /* how often the observer changed the map python_facts */
     char libraries[WIRE_LIBRARIES_MAX]
                   [WIRE_LIBRARY_NAME]; /* how names of files begin that there are probes for */
 };
@@ -221,13 +237,17 @@ struct wire_known_key {
     uint32_t pid, generation;
     uint16_t function;
     uint16_t variant;
-    uint32_t spare;
+    uint32_t epoch; /* of the observer that added it */
     uint64_t caller, sp;
     uint64_t python; /* hash of the Python frames; 0: none */
 };
 
+/* A site's number in the kernel has the epoch of the observer that gave it, so that the next observer does not take it for one
+ * of its own. 0 is none. */
+enum { WIRE_SITE_EPOCH_SHIFT = 24, WIRE_SITE_NUMBER_MASK = (1 << WIRE_SITE_EPOCH_SHIFT) - 1 };
+
 struct wire_known {
-    uint32_t site;
+    uint32_t site; /* with its epoch */
     uint32_t n;
     uint64_t value[WIRE_KNOWN_WORDS];
     uint32_t offset[WIRE_KNOWN_WORDS]; /* from the stack pointer at entry */
@@ -241,6 +261,7 @@ enum wire_record {
     WIRE_RECORD_MORE = 3,  /* struct wire_more: the stack goes on */
     WIRE_RECORD_LIBRARY =
         4, /* struct wire_event: the process mapped a library that there are probes for */
+    WIRE_RECORD_COPY = 5, /* struct wire_copy */
 };
 
 struct wire_event {
@@ -261,6 +282,19 @@ struct wire_event {
     uint8_t async;
     uint16_t spare;
     uint8_t uuid[16];
+};
+
+/* Most records are of copies. */
+struct wire_copy {
+    uint32_t record; /* WIRE_RECORD_COPY */
+    uint32_t pid, tid, generation;
+    uint64_t time_ns;
+    uint64_t address, size, source;
+    uint64_t call, context;
+    uint32_t site;
+    uint16_t function;
+    uint8_t direction;
+    uint8_t async : 1, has_stack : 1;
 };
 
 enum wire_event_flags {
@@ -303,6 +337,7 @@ static_assert(sizeof(struct wire_function) == 16, "two compilers");
 static_assert(sizeof(struct wire_key) == 16, "two compilers");
 static_assert(sizeof(struct wire_block) == 48, "two compilers");
 static_assert(sizeof(struct wire_event) == 104, "two compilers");
+static_assert(sizeof(struct wire_copy) == 72, "two compilers");
 static_assert(sizeof(struct wire_known_key) == 40, "two compilers");
 static_assert(sizeof(struct wire_known) == 152, "two compilers");
 #endif

@@ -14,7 +14,7 @@ from observe_support import LIBRARY, ObserveTest, PATIENCE_S, environment, live,
 
 MIB = 1 << 20
 
-# Executes each line that it reads and answers with the value of `r`.
+# Executes the text in each line that it reads and answers with the value of `r`.
 PROGRAM = """
 import ctypes, sys
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p, create_string_buffer
@@ -37,20 +37,21 @@ def physical(size):
 print('ready', flush=True)
 for line in sys.stdin:
     r = None
-    exec(line)
+    exec(eval(line))
     print(repr(r), flush=True)
 """
 
 
 class Program:
-    def __init__(self, folder, **more):
-        self.process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        text=True, env=environment(folder, **more))
+    def __init__(self, folder, user=None, **more):
+        python = sys.executable if user is None else "/usr/bin/python3"  # which other users may run
+        self.process = subprocess.Popen([python, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True, user=user, env=environment(folder, **more))
         self.pid = self.process.pid
         assert self.process.stdout.readline().strip() == "ready"
 
     def __call__(self, line):
-        self.process.stdin.write(line + "\n")
+        self.process.stdin.write(repr(line) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
         if not answer:
@@ -103,6 +104,90 @@ class Forms(FiguresTest):
                                  "stream)"), 0)
         copies = observer.traced(program.pid)["copies"]
         self.assertEqual((copies["unknown"]["count"], copies["unknown"]["bytes"]), (200, 20000))
+
+
+class Copies(FiguresTest):
+    """Small copies of ranges that were copied before are counted at their entry: their return is not looked at."""
+
+    def begin(self, *options, **more):
+        observer = self.observer(*options)
+        program = self.program(**more)
+        program("primary(0); a = alloc(1 << 20); b = create_string_buffer(1 << 20)")
+        return observer, program
+
+    def copies(self, program, n, to="a.value", size=4096):
+        """How many of n copies to the device the driver refused."""
+        return program(f"r = sum(c.cuMemcpyHtoD_v2(c_uint64({to}), b, c_size_t({size})) != 0 for i in range({n}))")
+
+    def counted(self, observer, program):
+        traced = observer.traced(program.pid)
+        to = traced["copies"]["to_device"]
+        return to["count"], to["bytes"], traced["unchecked_copies"], traced["lost"]["doubtful_copies"]
+
+    def test_most_returns_of_small_copies_are_left_out(self):
+        observer, program = self.begin()
+        if not observer.status()["session"]:
+            self.skipTest("the kernel has no session links")
+        self.assertEqual(self.copies(program, 640), 0)
+        count, size, unchecked, doubtful = self.counted(observer, program)
+        self.assertEqual((count, size, doubtful), (640, 640 * 4096, 0))
+        self.assertGreaterEqual(unchecked, 580)  # the last ones are counted with the next check
+        self.assertLessEqual(unchecked, 640 * 31 // 32)
+
+    def test_large_copies_and_other_ranges_are_checked(self):
+        observer, program = self.begin()
+        self.assertEqual(self.copies(program, 50, size=65537), 0)
+        self.assertEqual(self.copies(program, 100, to="a.value + 8192 * i"), 0)
+        self.assertEqual(self.counted(observer, program), (150, 50 * 65537 + 100 * 4096, 0, 0))
+
+    def test_neighbouring_ranges_are_proved_together(self):
+        observer, program = self.begin()
+        if not observer.status()["session"]:
+            self.skipTest("the kernel has no session links")
+        self.assertEqual(self.copies(program, 1000, to="a.value + i % 200 * 4096"), 0)
+        count, _, unchecked, _ = self.counted(observer, program)
+        self.assertEqual(count, 1000)
+        self.assertGreaterEqual(unchecked, 700)
+
+    def test_refused_copies_are_not_counted(self):
+        for links in ((), ("--two-links",)):
+            with self.subTest(links=links):
+                observer, program = self.begin(*links)
+                self.assertEqual(self.copies(program, 100), 0)
+                self.assertEqual(self.copies(program, 100, to="a.value + (1 << 20) - 100"), 100)  # beyond the end
+                self.assertEqual(self.copies(program, 100, to="64"), 100)
+                self.assertEqual(self.copies(program, 10), 0)
+                self.assertEqual(self.counted(observer, program)[:2], (110, 110 * 4096))
+                observer.stop()
+
+    def test_a_copy_to_memory_that_was_freed_is_checked(self):
+        observer, program = self.begin()
+        self.assertEqual(self.copies(program, 100), 0)
+        self.assertEqual(program("r = c.cuMemFree_v2(a)"), 0)
+        self.assertEqual(self.copies(program, 100), 100)
+        self.assertEqual(self.counted(observer, program)[0], 100)
+        program("a = alloc(1 << 20)")
+        self.assertEqual(self.copies(program, 100), 0)
+        self.assertEqual(program("r = c.cuDevicePrimaryCtxReset_v2(0)"), 0)
+        self.assertEqual(self.copies(program, 100), 100)
+        self.assertEqual(self.counted(observer, program)[0], 200)
+
+    def test_copies_that_failed_unseen_are_told_as_doubtful(self):
+        # From its 100th copy on the device refuses all, as it does after a kernel crashed.
+        observer, program = self.begin(MEMOIR_STANDIN_FAIL="cuMemcpyHtoD_v2:100+")
+        refused = self.copies(program, 500)
+        self.assertEqual(refused, 401)
+        count, _, _, doubtful = self.counted(observer, program)
+        self.assertLessEqual(doubtful, 31)
+        self.assertLessEqual(count - doubtful, 99)
+        self.assertGreaterEqual(count, 99)
+        self.assertLess(count, 99 + 32)
+
+    def test_with_two_links_every_copy_is_checked(self):
+        observer, program = self.begin("--two-links", MEMOIR_STANDIN_FAIL="cuMemcpyHtoD_v2:100+")
+        self.assertFalse(observer.status()["session"])
+        self.assertEqual(self.copies(program, 500), 401)
+        self.assertEqual(self.counted(observer, program), (99, 99 * 4096, 0, 0))
 
 
 class Contexts(FiguresTest):
@@ -322,6 +407,30 @@ class Endurance(FiguresTest):
         self.assertLess(time.monotonic() - start, 15)
         observer.kill()
         observer.start()  # refused while the lock is held
+
+
+class Users(FiguresTest):
+    def test_processes_of_one_user_leave_room_for_others(self):
+        observer = self.observer("--blocks-max", "1000", "--blocks-quota", "300", "--user-quota", "500")
+        os.chmod(self.folder, 0o777)
+        hostile = [self.program(user=12345) for _ in range(4)]
+        for program in hostile:
+            program("primary(0)\nfor i in range(300): alloc(4096)")
+        kept = sum(observer.traced(p.pid)["live_blocks"] for p in hostile)
+        lost = sum(observer.traced(p.pid)["lost"]["blocks"] for p in hostile)
+        self.assertEqual((kept, lost), (500, 700))
+        other = self.program(user=12346)
+        other("primary(0)\nfor i in range(250): alloc(4096)")
+        traced = observer.traced(other.pid)
+        self.assertEqual((traced["live_blocks"], traced["lost"]["blocks"]), (250, 0))
+        # What ended processes held is free for others of that user.
+        for program in hostile[:2]:
+            program.close()
+        wait_for("their end is told", lambda: all(observer.traced(p.pid) is None for p in hostile[:2]))
+        observer.ask("flush")
+        late = self.program(user=12345)
+        late("primary(0)\nfor i in range(100): alloc(4096)")
+        self.assertEqual(observer.traced(late.pid)["live_blocks"], 100)
 
 
 class Libraries(FiguresTest):
