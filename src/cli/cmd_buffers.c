@@ -61,6 +61,7 @@ static const struct option_spec options[] = {
     OPTION_CSV,
     OPTION_NO_HEADER,
     OPTION_COLOR,
+    OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {0},
 };
@@ -292,6 +293,14 @@ static int run(const void *values, const struct operands *operands)
     return b.matched == 0 && r == COMMAND_OK ? nothing(v, ledger) : r;
 }
 
+/* Of other nodes. */
+static const struct elsewhere elsewhere = {
+    .table = "buffers",
+    .show = "node,pid,program,space,bytes,age,tag,site",
+    .sort = "-bytes",
+    .operand = "pid",
+};
+
 const struct command cmd_buffers = {
     .name = "buffers",
     .usage = "buffers [PID] [OPTION...]",
@@ -306,6 +315,7 @@ const struct command cmd_buffers = {
     .fields = fields,
     .operands_max = 1,
     .takes_processes = true,
+    .elsewhere = &elsewhere,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

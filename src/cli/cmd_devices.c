@@ -50,6 +50,7 @@ static const struct option_spec options[] = {
     OPTION_CSV,
     OPTION_NO_HEADER,
     OPTION_COLOR,
+    OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {0},
 };
@@ -257,6 +258,13 @@ static int run(const void *values, const struct operands *operands)
     return v->watch ? watch(v) : show_once(v);
 }
 
+/* Of other nodes. */
+static const struct elsewhere elsewhere = {
+    .table = "devices",
+    .show = "node,device,device_name,space,used,free,capacity,percent",
+    .sort = "node,device",
+};
+
 const struct command cmd_devices = {
     .name = "devices",
     .usage = "devices [OPTION...]",
@@ -269,6 +277,7 @@ const struct command cmd_devices = {
     .examples = examples,
     .sections = sections,
     .fields = fields,
+    .elsewhere = &elsewhere,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

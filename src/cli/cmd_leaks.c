@@ -76,6 +76,7 @@ static const struct option_spec options[] = {
     OPTION_CSV,
     OPTION_NO_HEADER,
     OPTION_COLOR,
+    OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {"socket", 0, OPTION_STRING, AT(socket), "PATH",
      "ask the memoird that listens there; none asks none (default: the user's or the machine's; none with "
@@ -396,6 +397,14 @@ static int run(const void *values, const struct operands *operands)
     return r;
 }
 
+/* Of other nodes. */
+static const struct elsewhere elsewhere = {
+    .table = "leaks",
+    .show = "node,pid,program,space,level,rate,bytes,site",
+    .sort = "-rate",
+    .operand = "pid",
+};
+
 const struct command cmd_leaks = {
     .name = "leaks",
     .usage = "leaks [OPTION...] [PID|NAME...]",
@@ -412,6 +421,7 @@ const struct command cmd_leaks = {
     .fields = fields,
     .operands_max = OPERANDS_MAX,
     .takes_processes = true,
+    .elsewhere = &elsewhere,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

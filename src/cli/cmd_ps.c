@@ -63,6 +63,7 @@ static const struct option_spec options[] = {
     OPTION_CSV,
     OPTION_NO_HEADER,
     OPTION_COLOR,
+    OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {"state", 0, OPTION_STRING, AT(state), "DIR",
      "with --exited: the daemon's state directory (default: /var/lib/memoir as root, else "
@@ -336,6 +337,14 @@ static int run(const void *values, const struct operands *operands)
                         strerror(-r));
 }
 
+/* Of other nodes. */
+static const struct elsewhere elsewhere = {
+    .table = "processes",
+    .show = "node,pid,program,user,rss,heap,pinned,device,age",
+    .sort = "-rss",
+    .operand = "pid",
+};
+
 const struct command cmd_ps = {
     .name = "ps",
     .usage = "ps [OPTION...] [PID]",
@@ -352,6 +361,7 @@ const struct command cmd_ps = {
     .fields = fields,
     .operands_max = 1,
     .takes_processes = true,
+    .elsewhere = &elsewhere,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

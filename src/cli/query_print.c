@@ -125,11 +125,16 @@ static void set_cell(struct table *table, size_t c, enum query_kind kind,
                         (value->marks & QUERY_AT_LEAST ? TABLE_MARK_AT_LEAST : 0u));
 }
 
-static int print_json(const struct query_result *result, const char *schema, struct buffer *out)
+static int print_json(const struct query_result *result, const struct query_style *style,
+                      struct buffer *out)
 {
     struct json json;
-    command_json_begin(&json, out, schema ? schema : "memoir.query/1");
+    command_json_begin(&json, out, style->schema ? style->schema : "memoir.query/1");
     query_result_json(result, &json);
+    if (style->cluster) {
+        json_key(&json, "cluster");
+        json_raw(&json, style->cluster->data, style->cluster->len);
+    }
     json_object_end(&json);
     buffer_append_char(out, '\n');
     return json_finish(&json);
@@ -139,7 +144,7 @@ int query_print(const struct query_result *result, const struct query *query,
                 const struct query_style *style, const struct term *term, struct buffer *out)
 {
     if (style->format == QUERY_FORMAT_JSON)
-        return print_json(result, style->schema, out);
+        return print_json(result, style, out);
     if (style->format == QUERY_FORMAT_LINES)
         return query_result_lines(result, out);
     MEMOIR_CLEANUP(freep)

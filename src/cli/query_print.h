@@ -26,7 +26,8 @@ struct query_style {
     bool fit;  /* where room is short, columns may go: nobody asked for them by name */
     bool fine; /* ages below a minute with a fraction: "1.3 ms" */
     enum table_units units;
-    const char *schema; /* of JSON; NULL: "memoir.query/1" */
+    const char *schema;           /* of JSON; NULL: "memoir.query/1" */
+    const struct buffer *cluster; /* the JSON member "cluster": who answered; NULL: none */
 };
 
 /* A finished result. 0 or -errno. */

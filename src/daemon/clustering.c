@@ -14,6 +14,7 @@
 #include "base/version.h"
 #include "cluster/bus.h"
 #include "daemon/clustering_internal.h"
+#include "daemon/clustering_server.h"
 #include "daemon/daemon.h"
 #include "daemon/loop.h"
 #include "daemon/token.h"
@@ -350,10 +351,39 @@ static void tokens_open(struct clustering *c)
                            &c->tokens);
 }
 
+/* What the settings say: the server that we run, and the cluster. */
+static int settings_apply(struct clustering *c)
+{
+    bool some = false;
+    int r = clustering_settings_read(c->daemon, &c->settings, &some);
+    if (r >= 0 && some && c->settings.server[0])
+        r = clustering_server_new(c->daemon, &c->server);
+    return r >= 0 && some ? cluster_start(c) : r;
+}
+
+int clustering_reload(struct clustering *c)
+{
+    struct clustering_settings before = c->settings, now;
+    bool some = false;
+    int r = clustering_settings_read(c->daemon, &now, &some);
+    if (r < 0)
+        return r;
+    bool same = c->cluster && some && strcmp(before.urls, now.urls) == 0 &&
+                strcmp(before.id, now.id) == 0 && strcmp(before.password, now.password) == 0 &&
+                strcmp(before.server, now.server) == 0 && strcmp(before.name, now.name) == 0;
+    clustering_settings_release(&now);
+    if (same) { /* another account, perhaps */
+        clustering_server_reload(c->server);
+        return 0;
+    }
+    clustering_stop(c);
+    clustering_settings_release(&c->settings);
+    return settings_apply(c);
+}
+
 int clustering_new(struct daemon *daemon, struct clustering **ret_clustering)
 {
     struct clustering *c = calloc(1, sizeof(*c));
-    bool some = false;
     if (!c)
         return -ENOMEM;
     c->daemon = daemon;
@@ -362,17 +392,15 @@ int clustering_new(struct daemon *daemon, struct clustering **ret_clustering)
     LIST_INIT(&c->visits);
     pthread_mutex_init(&c->visits_lock, NULL);
     buffer_init(&c->scratch, GATHER_REPLY_MAX);
-    int r = clustering_settings_read(daemon, &c->settings, &some);
-    if (r >= 0)
-        r = users_new(&c->users);
+    int r = users_new(&c->users);
     if (r >= 0)
         r = loop_add_wake(daemon->loop, on_wake, c, &c->wake);
     if (r >= 0)
         r = loop_add_timer(daemon->loop, on_timer, c, &c->timer);
     if (r >= 0)
         tokens_open(c);
-    if (r >= 0 && some)
-        r = cluster_start(c);
+    if (r >= 0)
+        r = settings_apply(c);
     if (r < 0) {
         clustering_free(c);
         return r;
@@ -399,6 +427,8 @@ void clustering_stop(struct clustering *c)
     clustering_calls_stop(c);
     cluster_free(c->cluster);
     c->cluster = NULL;
+    clustering_server_free(c->server);
+    c->server = NULL;
 }
 
 void clustering_free(struct clustering *c)

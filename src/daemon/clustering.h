@@ -22,6 +22,9 @@ struct query_spec;
 
 int clustering_new(struct daemon *daemon, struct clustering **ret_clustering);
 
+/* The settings may have changed (memoir cluster init, join, leave): take them up. -errno, and said so in the log. */
+int clustering_reload(struct clustering *clustering);
+
 /* Ends what is out: every done() that is still due is called, without an answer. Again is fine. */
 void clustering_stop(struct clustering *clustering);
 void clustering_free(struct clustering *clustering); /* NULL is fine */

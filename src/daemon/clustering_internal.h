@@ -14,6 +14,7 @@
 #include "daemon/turns.h"
 #include "query/query.h"
 
+struct clustering_server;
 struct loop_source;
 struct tokens;
 struct users;
@@ -58,7 +59,8 @@ enum { NONCES_KEPT = 4096 };
 struct clustering {
     struct daemon *daemon;
     struct clustering_settings settings;
-    struct cluster *cluster; /* NULL: in none */
+    struct cluster *cluster;          /* NULL: in none */
+    struct clustering_server *server; /* that we run, or NULL */
     struct loop_source *wake, *timer;
     struct clustering_works works;
     struct clustering_asks asks;

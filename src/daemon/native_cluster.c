@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/json.h"
@@ -231,9 +232,28 @@ bool native_cluster_query(struct native_client *client)
     return answer_when_done(client);
 }
 
+/* Those who may stop memoird may tell it where its cluster is. */
+static bool reload(struct native_client *client)
+{
+    struct native_error error;
+    bool may = !client->remote && (client->viewer_uid == 0 || client->viewer_uid == geteuid());
+    struct clustering *clustering = client->native->daemon->clustering;
+    int r = may && clustering ? clustering_reload(clustering) : 0;
+    if (may && r >= 0)
+        return true;
+    if (may)
+        native_error_set(&error, "internal", "cannot join the cluster: %s", strerror(-r));
+    else
+        native_error_set(&error, "forbidden", "only for the user that memoird runs as");
+    native_refuse(client, &error);
+    return false;
+}
+
 void native_cluster_status(struct native_client *client)
 {
     struct json json;
+    if (client->native->parser.request.cluster_reload && !reload(client))
+        return;
     native_answer_begin(client->native, &json);
     json_key(&json, "cluster");
     json_object_begin(&json);

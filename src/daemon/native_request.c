@@ -346,8 +346,11 @@ static bool take_trace(struct parse *p)
 static bool take_cluster(struct parse *p)
 {
     struct json_text text;
-    return json_read_string(&p->r, &text) &&
-           (json_text_is(&text, "status") || parse_fail(p, "expected status"));
+    if (!json_read_string(&p->r, &text))
+        return false;
+    p->request->cluster_reload = json_text_is(&text, "reload");
+    return p->request->cluster_reload || json_text_is(&text, "status") ||
+           parse_fail(p, "expected status or reload");
 }
 
 static bool take_version(struct parse *p)
@@ -523,6 +526,7 @@ static void request_clear(struct native_request *request)
     request->kind = NATIVE_NONE;
     request->id = request->ping = NULL;
     request->has_pid = request->has_seq = request->ack = request->login_control = false;
+    request->cluster_reload = false;
     request->pid = request->seq = 0;
     request->topics = 0;
     request->interval_ms = NATIVE_INTERVAL_MS;

@@ -119,6 +119,7 @@ struct native_request {
     struct native_device device;
     struct native_query query;
     struct native_call call;
+    bool cluster_reload;                 /* of NATIVE_CLUSTER */
     const struct native_report *reports; /* the parser's, until the next line */
     size_t n_reports;
 };

@@ -77,6 +77,9 @@ class Node:
     def close(self):
         for client in self.clients:
             client.close()
+        if self.process.popen.poll() is None:
+            self.process.kill(signal.SIGTERM)  # so that it ends a server of its own
+        self.process.wait()
         self.process.close()
         shutil.rmtree(self.folder, True)
         shutil.rmtree(self.books, True)
