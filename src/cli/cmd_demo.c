@@ -55,7 +55,7 @@ static const struct option_spec options[] = {
     {"kill-after", 'k', OPTION_DURATION, AT(kill_ns), "TIME",
      "kill each victim when it is this old (default: 20)"},
     {"fast", 'f', OPTION_FLAG, AT(fast),
-     .help = "for those who know the story: 8 seconds, and a victim dies at 2"},
+     .help = "short version: 8 seconds, and a victim dies at 2"},
     {"quiet", 'q', OPTION_FLAG, AT(quiet), .help = "start all at once and say nothing"},
     OPTION_COLOR,
     {"dir", 0, OPTION_STRING, AT(dir), "DIR", "keep the books in DIR, which must lie in memory",

@@ -108,8 +108,9 @@ static void print_text(const struct doctor *d, const struct term *term, struct b
 {
     for (size_t row = 0; row < d->findings->n_rows; row++)
         print_finding(d->findings, row, term, out);
-    buffer_printf(out, "\n%u ok, %u to know about, %u wrong\n", d->n[DOCTOR_OK], d->n[DOCTOR_WARN],
-                  d->n[DOCTOR_FAIL]);
+    buffer_printf(out, "\n%u ok, %u warning%s, %u failure%s\n", d->n[DOCTOR_OK], d->n[DOCTOR_WARN],
+                  d->n[DOCTOR_WARN] == 1 ? "" : "s", d->n[DOCTOR_FAIL],
+                  d->n[DOCTOR_FAIL] == 1 ? "" : "s");
 }
 
 static void print_json(const struct doctor *d, struct buffer *out)
@@ -185,11 +186,11 @@ const struct command cmd_doctor = {
     .usage = "doctor [OPTION...]",
     .help = "what works here, what does not, and what to do about it",
     .description =
-        "Checks where books may be kept, makes one for trial, looks for the daemon and its socket, for books that "
+        "Checks where books may be kept, creates a test book, looks for the daemon and its socket, for books that "
         "cannot be read and for processes that lost reports, and tries the features of the kernel "
         "and the limits of this shell on which programs with a book depend. Each finding is ok, a "
         "warning, or a failure with a remedy.\n\n"
-        "Ends with 1 if anything failed; warnings are no failure.",
+        "Exits with status 1 if a check failed; warnings do not count.",
     .options = options,
     .examples = examples,
     .fields = fields,

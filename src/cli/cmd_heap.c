@@ -31,7 +31,7 @@ static const struct option_spec options[] = {
     {"chains", 't', OPTION_FLAG, AT(chains),
      .help = "all chains (otherwise the 20 that hold most)"},
     {"timeout", 0, OPTION_DURATION, AT(timeout_ns), "TIME",
-     "give up after this; memory of a process may never come (otherwise 10s)"},
+     "time limit for reading (default: 10s)"},
     OPTION_JSON,
     OPTION_COLOR,
     OPTION_DIR,
@@ -86,8 +86,7 @@ static int cannot(pid_t pid, int error)
         return COMMAND_NOTHING;
     case -ESRCH:
         command_fail(
-            "there is no process %d with memory of its own; what the dead held is told by memoir exited and "
-            "memoir sites",
+            "no process %d, or it has no memory of its own; for ended processes see memoir exited and memoir sites",
             (int)pid);
         return COMMAND_NOTHING;
     case -EPROTO:
@@ -116,7 +115,7 @@ static int process_find(const char *dir, const char *word, uint64_t *ret_pid)
     if (process_word_pid(word, ret_pid))
         return COMMAND_OK;
     if (!*word || *word == '-' || (*word >= '0' && *word <= '9'))
-        return command_misuse(&cmd_heap, "'%s' is no PID", word);
+        return command_misuse(&cmd_heap, "'%s' is not a valid PID", word);
     int r = ledger_scan(dir, &ledger);
     if (r < 0)
         return r;

@@ -250,10 +250,10 @@ static int run(const void *values, const struct operands *operands)
     term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
     const char *word = operands->n ? operands->words[0] : NULL;
     if (word && (with_pid.pid || with_pid.program))
-        return command_misuse(&cmd_history, "'%s' is one word too many beside --pid or --program",
+        return command_misuse(&cmd_history, "unexpected argument '%s' beside --pid or --program",
                               word);
     if (word && *word >= '0' && *word <= '9' && !process_word_pid(word, &with_pid.pid))
-        return command_misuse(&cmd_history, "'%s' is no PID", word);
+        return command_misuse(&cmd_history, "'%s' is not a valid PID", word);
     if (word && !with_pid.pid)
         with_pid.program = word;
     int r = make_query(v, history_chart_columns(&term), &query);

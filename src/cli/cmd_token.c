@@ -41,7 +41,7 @@ static const struct token_values defaults = {0};
 static const struct option_spec options[] = {
     OPTION_HELP,
     {"user", 'u', OPTION_STRING, AT(user), "USER",
-     "add: it sees what this user sees, root everything (default: you; as root nobody's commands and call sites)",
+     "add: it sees what this user sees, root everything (default: you; as root: totals only)",
      .completion = COMPLETE_USER},
     {"role", 0, OPTION_CHOICE, AT(role), "ROLE",
      "add: read may look, control may also act on the user's processes (default: read)",
@@ -127,7 +127,7 @@ static int make(const struct token_values *v, struct token_file *file, const cha
     struct token_line token = {.control = v->role == 1};
     char secret[TOKEN_CHARS + 1];
     if (!token_name_is_good(name))
-        return command_fail("'%s' cannot be a name: letters, digits and . _ - @ can, up to %d",
+        return command_fail("invalid token name '%s': use up to %d letters, digits and . _ - @",
                             name, TOKEN_NAME_MAX);
     if (token_file_find(file, name) >= 0)
         return command_fail(

@@ -232,7 +232,7 @@ int command_run(const struct command *command, int argc, char **argv)
     if (command->parts)
         return part_misuse(command, operands.n ? operands.words[0] : NULL);
     if (operands.n > command->operands_max)
-        return command_misuse(command, "'%s' is one word too many for '%s'",
+        return command_misuse(command, "unexpected argument '%s' for '%s'",
                               operands.words[command->operands_max], command->name);
     const struct elsewhere_values *other = &((struct command_common *)values)->elsewhere;
     if (other->token_file && !other->node)
@@ -252,10 +252,9 @@ int command_pid_operand(const struct command *command, const struct operands *op
     if (!operands->n)
         return COMMAND_OK;
     if (*pid)
-        return command_misuse(command, "'%s' is one word too many beside --pid",
-                              operands->words[0]);
+        return command_misuse(command, "unexpected argument '%s' beside --pid", operands->words[0]);
     if (!process_word_pid(operands->words[0], pid))
-        return command_misuse(command, "'%s' is no PID", operands->words[0]);
+        return command_misuse(command, "'%s' is not a valid PID", operands->words[0]);
     return COMMAND_OK;
 }
 

@@ -70,10 +70,10 @@ struct command_common {
     struct elsewhere_values elsewhere;
 };
 
-#define OPTION_HELP                                                                       \
-    {                                                                                     \
-        .name = "help", .letter = 'h', .type = OPTION_FLAG,                               \
-        .offset = offsetof(struct command_common, help), .help = "show this help and end" \
+#define OPTION_HELP                                                                        \
+    {                                                                                      \
+        .name = "help", .letter = 'h', .type = OPTION_FLAG,                                \
+        .offset = offsetof(struct command_common, help), .help = "show this help and exit" \
     }
 
 /* What most commands have in common. Their values have members of these names, and AT() gives the offset of one. */

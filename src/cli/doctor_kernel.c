@@ -93,8 +93,7 @@ static void check_populate(struct doctor *d)
     if (p == MAP_FAILED)
         return;
     if (madvise(p, page, MADV_POPULATE_WRITE) == 0)
-        doctor_find(d, DOCTOR_OK, NULL,
-                    "pages of books can be opened safely (MADV_POPULATE_WRITE)");
+        doctor_find(d, DOCTOR_OK, NULL, "book pages can be pre-faulted (MADV_POPULATE_WRITE)");
     else
         doctor_find(d, DOCTOR_FAIL, "use Linux 5.14 or newer",
                     "MADV_POPULATE_WRITE does not work (%s): programs cannot keep books",

@@ -493,7 +493,7 @@ static void print_summary(const struct lost *lost, size_t shown, const struct te
     print_samples(lost, term, out);
     buffer_append_str(out, term_style(term, STYLE_TITLE));
     print_sum(out, "Lost: ", &scan->sums[SCAN_LOST]);
-    print_sum(out, "; with them: ", &scan->sums[SCAN_INDIRECT]);
+    print_sum(out, "; indirectly lost: ", &scan->sums[SCAN_INDIRECT]);
     print_sum(out, "; reachable: ", &scan->sums[SCAN_REACHABLE]);
     buffer_printf(out, ".%s\n", term_plain(term, STYLE_TITLE));
     if (lost->inherited.blocks) {
@@ -504,7 +504,7 @@ static void print_summary(const struct lost *lost, size_t shown, const struct te
         buffer_printf(out, "Shown: %zu of %zu rows. --top 0 shows all.\n", shown, lost->n);
     print_unknown(scan, out);
     if (lost->threads)
-        buffer_printf(out, "%sThe process stood still for %s.%s\n", term_style(term, STYLE_DIM),
+        buffer_printf(out, "%sThe process was paused for %s.%s\n", term_style(term, STYLE_DIM),
                       units_format_duration(time, lost->stood_ns), term_plain(term, STYLE_DIM));
 }
 

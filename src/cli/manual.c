@@ -212,7 +212,7 @@ static int overview_page(struct buffer *out)
           "anyone will ever give it back.\n\n"
           "Every process that reports its memory keeps a book, a small file in shared memory that "
           "the process itself writes and everyone else only reads. The commands read the books, so "
-          "they work without a daemon; memoird adds the memory of what was.");
+          "they work without a daemon; memoird adds history.");
     heading(out, "COMMANDS");
     for (size_t i = 0; commands[i]; i++) {
         if (commands[i]->hidden)

@@ -119,7 +119,7 @@ static int parse_choice(const struct option_spec *spec, const char *text, int *r
 static int fail_value(const struct option_spec *spec, const char *text, int r, struct buffer *error)
 {
     if (spec->type == OPTION_CHOICE) {
-        buffer_printf(error, "'%s' is nothing for --%s, which takes ", text, spec->name);
+        buffer_printf(error, "invalid value '%s' for --%s; expected ", text, spec->name);
         for (int i = 0; spec->choices[i]; i++)
             buffer_printf(error, "%s%s",
                           i == 0                 ? ""
@@ -132,9 +132,9 @@ static int fail_value(const struct option_spec *spec, const char *text, int r, s
     } else if (r == -ERANGE) {
         buffer_printf(error, "'%s' is too large for --%s", text, spec->name);
     } else {
-        buffer_printf(error, "'%s' is no %s, which --%s takes", text,
-                      spec->type == OPTION_NUMBER ? "number" : "duration (90, 1.5s, 2m)",
-                      spec->name);
+        buffer_printf(error, "invalid %s '%s' for --%s%s",
+                      spec->type == OPTION_NUMBER ? "number" : "duration", text, spec->name,
+                      spec->type == OPTION_NUMBER ? "" : "; examples: 90, 1.5s, 2m");
     }
     return -EINVAL;
 }

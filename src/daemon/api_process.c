@@ -110,10 +110,11 @@ struct ledger_process *api_own_process(struct http_call *call, struct daemon *da
     if (p && may_see(call, p->uid))
         return p;
     if (p) {
-        http_problem(call, 403, "not-yours",
-                     "process %llu belongs to another user: only he and root see its call sites, "
-                     "blocks and stacks",
-                     (unsigned long long)pid);
+        http_problem(
+            call, 403, "not-yours",
+            "process %llu belongs to another user: only that user and root see its call sites, "
+            "blocks and stacks",
+            (unsigned long long)pid);
         return NULL;
     }
     if (!is_gone((pid_t)pid))
@@ -419,9 +420,10 @@ void api_answer_tracking(struct http_call *call, void *context)
         return;
     uint32_t uid = p ? p->uid : facts.uid;
     if (!may_see(call, uid)) {
-        http_problem(call, 403, "not-yours",
-                     "process %llu belongs to another user: only he and root switch its tracking",
-                     (unsigned long long)pid);
+        http_problem(
+            call, 403, "not-yours",
+            "process %llu belongs to another user: only that user and root switch its tracking",
+            (unsigned long long)pid);
         return;
     }
     const struct ledger_book *book = tracker_book(p);

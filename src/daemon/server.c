@@ -13,7 +13,6 @@
 
 #include "base/buffer.h"
 #include "base/clock.h"
-#include "base/fs.h"
 #include "base/log.h"
 #include "daemon/allowance.h"
 #include "daemon/behalf.h"
@@ -22,6 +21,7 @@
 #include "daemon/native.h"
 #include "daemon/tt.h"
 #include "ledger/ledger.h"
+#include "trace/ask.h"
 
 enum {
     QUEUE_MAX = 16 << 20,
@@ -210,13 +210,14 @@ int server_listen(struct server *server, const struct conn_protocol *protocol, c
 /* The native protocol's own socket: where a memoird of the system or of a user is looked for. */
 static int listen_native(struct server *server)
 {
-    static const char system_dir[] = "/run/memoird", system_path[] = "/run/memoird/memoir.sock";
+    static const char system_path[] = TRACE_ASK_DIR "/memoir.sock";
     const char *set = server->daemon->config.socket, *runtime = getenv("XDG_RUNTIME_DIR");
     char usual[PATH_MAX] = "";
     if (!set[0] && geteuid() == 0) {
-        int r = fs_mkdir_all(system_dir, 0755);
+        int r = trace_ask_dir_make();
         if (r < 0)
-            log_warn("cannot make '%s': %s", system_dir, strerror(-r));
+            log_warn("cannot use '%s': %s", TRACE_ASK_DIR,
+                     r == -EPERM ? "users other than root can write to it" : strerror(-r));
         snprintf(usual, sizeof(usual), "%s", system_path);
     } else if (!set[0] && runtime && runtime[0] == '/') {
         snprintf(usual, sizeof(usual), "%s/memoird.sock", runtime);

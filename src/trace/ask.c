@@ -23,7 +23,8 @@ enum { HEAD_MAX = 320 };
 int trace_ask_dir_make(void)
 {
     struct stat st;
-    if (mkdir(TRACE_ASK_DIR, 0755) < 0 && errno != EEXIST)
+    bool made = mkdir(TRACE_ASK_DIR, 0755) == 0;
+    if ((!made && errno != EEXIST) || (made && chmod(TRACE_ASK_DIR, 0755) < 0))
         return -errno;
     if (lstat(TRACE_ASK_DIR, &st) < 0)
         return -errno;

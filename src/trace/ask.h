@@ -17,7 +17,8 @@ enum {
     TRACE_ASK_WAIT_MS = 30000,
 };
 
-/* Create TRACE_ASK_DIR if it is missing. -EPERM: users other than root can write to it. */
+/* Create TRACE_ASK_DIR if it is missing, for all to enter whatever the umask is: memoird's sockets are there, too. -EPERM:
+ * users other than root can write to it. */
 int trace_ask_dir_make(void);
 
 /* One connection. Does not wait. -errno: -ECONNREFUSED or -ENOENT: no observer runs there; -EAGAIN: it takes no more now;

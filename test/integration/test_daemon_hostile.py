@@ -363,6 +363,26 @@ class Namespaces(DaemonTest):
         self.assertIn("/dev/shm/memoir-0/", line)
 
     @needs_root
+    def test_users_reach_the_sockets_whatever_the_umask(self):
+        """The unit's umask takes all rights from others, and /run/memoird is made by memoird."""
+        script = """
+            mount -t tmpfs -o mode=755 none /run
+            umask 0077
+            "$1" --state "$2" --socket-group all &
+            while ! [ -S /run/memoird/memoir.sock ]; do sleep 0.01; done
+            stat -c 'mode %a' /run/memoird
+            setpriv --reuid=65534 --regid=65534 --clear-groups /usr/bin/python3 -c '
+import socket
+s = socket.socket(socket.AF_UNIX)
+s.connect("/run/memoird/memoir.sock")
+print("connected", flush=True)'; wait
+        """
+        inside = Process(["unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "sh", "-c", script, "sh", MEMOIRD, self.state])
+        self.addCleanup(inside.close)
+        inside.out.wait("^mode 755$")
+        inside.out.wait("^connected$")
+
+    @needs_root
     def test_root_mounts_a_tmpfs_and_finds_it_again(self):
         script = """
             mount -t tmpfs none /run

@@ -110,8 +110,8 @@ class Machine(HistoryTest):
         self.assertGreaterEqual(sum(series[None, "host", part]["last"] for part in parts), total)
         self.assertNotIn((None, "host", "total"), self.series())
         self.assertIn("whole machine", self.history("--system", "--pid=1", status=2).stderr)
-        self.assertIn("is no PID", self.history("4soon", status=2).stderr)
-        self.assertIn("one word too many", self.history("soon", "--pid=1", status=2).stderr)
+        self.assertIn("is not a valid PID", self.history("4soon", status=2).stderr)
+        self.assertIn("unexpected argument", self.history("soon", "--pid=1", status=2).stderr)
         self.assertIn("unattributed", self.history("--system").stdout)
 
     def test_memory_pressure_is_noted_where_the_kernel_measures_it(self):

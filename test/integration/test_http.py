@@ -216,7 +216,7 @@ class WhoGetsIn(HttpTest):
     def test_the_command_line_says_what_is_wrong(self):
         self.serve()
         self.token("taken")
-        for words, text in ((("add", "taken"), "already"), (("add", "a b"), "cannot be a name"),
+        for words, text in ((("add", "taken"), "already"), (("add", "a b"), "invalid token name"),
                             (("add", "x", "--user", "no-such-user"), "no user"), (("add",), "needs a NAME"),
                             (("list", "x"), "takes no NAME"), (("drop", "x"), "none of"),
                             (("revoke", "nobody"), "no token")):

@@ -342,7 +342,7 @@ class Scan(CommandTest):
         self.assertEqual(self.leaks("--check", "--csv", process.pid).returncode, 1)
         text = self.leaks(process.pid).stdout
         self.assertRegex(text, r"lost +[\d.]+ kB +\d+ .*direct\.c:\d+ step")
-        self.assertIn("stood still for", text)
+        self.assertIn("was paused for", text)
 
     def test_a_living_program_goes_on_as_before(self):
         _, process = self.living("cache_bounded")

@@ -162,13 +162,13 @@ static void mistakes_are_explained(void **unused)
         {{"--json=yes"}, "option '--json' takes no value"},
         {{"--dir"}, "option '--dir' needs a value: --dir DIR"},
         {{"-p"}, "option '--pid' needs a value: --pid PID"},
-        {{"--pid", "-1"}, "'-1' is no number, which --pid takes"},
-        {{"--pid", "12x"}, "'12x' is no number, which --pid takes"},
-        {{"--pid", ""}, "'' is no number, which --pid takes"},
+        {{"--pid", "-1"}, "invalid number '-1' for --pid"},
+        {{"--pid", "12x"}, "invalid number '12x' for --pid"},
+        {{"--pid", ""}, "invalid number '' for --pid"},
         {{"--pid", "99999999999999999999"}, "'99999999999999999999' is too large for --pid"},
-        {{"--duration", "soon"}, "'soon' is no duration (90, 1.5s, 2m), which --duration takes"},
+        {{"--duration", "soon"}, "invalid duration 'soon' for --duration; examples: 90, 1.5s, 2m"},
         {{"--color", "nevr"},
-         "'nevr' is nothing for --color, which takes auto, always or never; did you mean 'never'?"},
+         "invalid value 'nevr' for --color; expected auto, always or never; did you mean 'never'?"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct values v;
