@@ -18,6 +18,7 @@
 #include "cli/query_print.h"
 #include "cli/when.h"
 #include "query/query.h"
+#include "query/view.h"
 
 enum {
     OUTPUT_MAX = 256 << 20,
@@ -113,8 +114,7 @@ static const struct command_section sections[] = {
      "PEAK_RSS is the most that the process had in memory at a time, as the kernel counted it. HEAP and DEVICE are what "
      "its book said that it held at the end; processes without a book have none."},
     {"JSON",
-     "The document is that of memoir query, with \"schema\" \"memoir.exits/1\": \"columns\", \"rows\" (objects with one "
-     "field for each column) and \"matched\". Sizes are bytes, ages seconds, times ISO 8601; a value that is not known "
+     "The document is that of memoir query exited. Sizes are bytes, ages seconds, times ISO 8601; a value that is not known "
      "is null. With --follow there is one object a line and nothing around them."},
     {0},
 };
@@ -198,10 +198,6 @@ static bool is_filtered(const struct exited_values *v)
 }
 
 static const char list_columns[] = "ended,lived,program,user,pid,cause,peak_rss,heap,device,cgroup";
-static const char export_columns[] =
-    "ended,start,lived,program,user,uid,pid,parent,cause,kind,exit_code,signal,core,peak_rss,cpu,heap,"
-    "pinned,device,blocks,cgroup,book,sequence";
-
 static struct query_spec spec_of(const struct exited_values *v, const char *where)
 {
     bool table = !v->json && !v->csv;
@@ -211,7 +207,7 @@ static struct query_spec spec_of(const struct exited_values *v, const char *wher
         .where = *where ? where : NULL,
         .show = v->by   ? "processes,peak_rss,cpu,lived,ended"
                 : table ? list_columns
-                        : export_columns,
+                        : query_view_find("exited")->show,
         .sort = v->sort ? v->sort
                 : v->by ? "-processes"
                         : "-ended,-sequence",
@@ -238,7 +234,6 @@ static struct query_style style_of(const struct exited_values *v)
         .header = !v->no_header,
         .fit = true,
         .fine = true,
-        .schema = "memoir.exits/1",
     };
 }
 

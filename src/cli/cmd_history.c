@@ -269,6 +269,12 @@ static int run(const void *values, const struct operands *operands)
         return no_file(state);
     if (r < 0)
         return failed(r, path);
+    if (v->pid)
+        read_choose_process(&result, 0);
+    if (result.n_earlier && !v->json && !v->csv)
+        fprintf(stderr,
+                "memoir: %zu earlier process%s had this PID; --until shows an earlier one\n",
+                result.n_earlier, result.n_earlier == 1 ? "" : "es");
     if (result.damaged)
         fprintf(stderr, "memoir: %llu pieces of the history made no sense and are left out\n",
                 (unsigned long long)result.damaged);

@@ -1,6 +1,5 @@
 /* memoir ps: who holds how much. Reads the books itself, so it needs no daemon. */
 #include <errno.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,28 +10,26 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/json.h"
 #include "cli/absent.h"
 #include "cli/command.h"
 #include "cli/ps.h"
+#include "cli/view.h"
+#include "cli/world.h"
 #include "ledger/ledger.h"
 #include "profile/site_names.h"
+#include "query/query.h"
+#include "query/view.h"
 
-enum { OUTPUT_MAX = 256 << 20 };
+enum { OUTPUT_MAX = 256 << 20, WHERE_MAX = 256 };
 
 struct ps_values {
     struct command_common common;
-    const char *dir;
+    struct view_options view;
+    const char *dir, *user, *state;
     uint64_t pid;
-    const char *user;
-    const char *sort;
-    bool wide;
-    bool json, csv, no_header;
-    int color;
+    bool wide, all, exited, blocks;
     bool watch;
     uint64_t watch_ns;
-    bool exited, blocks;
-    const char *state;
 };
 
 static const struct ps_values defaults = {.watch_ns = NS_PER_S};
@@ -44,12 +41,17 @@ static const struct option_spec options[] = {
     {"pid", 'p', OPTION_NUMBER, AT(pid), "PID", "only this process", .completion = COMPLETE_PID},
     {"user", 'u', OPTION_STRING, AT(user), "USER", "only processes of this user (name or number)",
      .completion = COMPLETE_USER},
-    {"sort", 's', OPTION_STRING, AT(sort), "KEY",
-     "sort by a column or field of what is shown (rss, program, heap_bytes), sizes from large to small; -KEY and +KEY "
-     "ask for large to small and small to large (default: those that run before those that are "
-     "gone, then by device)"},
+    VIEW_OPTION_WHERE,
+    VIEW_OPTION_BY,
+    VIEW_OPTION_SHOW,
+    {"sort", 's', OPTION_STRING, AT(view.sort), "COLUMNS",
+     "the order: -X from large to small, +X from small to large, X large figures first and texts from A to Z (default: "
+     "those with the most device memory first)"},
     {"wide", 'w', OPTION_FLAG, AT(wide),
      .help = "one line for each device and kind of memory of each process"},
+    {"all", 'a', OPTION_FLAG, AT(all),
+     .help =
+         "also processes that are gone, but whose books no daemon has retired yet, with their last figures"},
     {"watch", 0, OPTION_DURATION, AT(watch_ns), "TIME",
      "show it again and again until interrupted (default: every second)", .value_optional = true,
      .given_offset = AT(watch)},
@@ -59,10 +61,7 @@ static const struct option_spec options[] = {
          "exited shows those without a book, too"},
     {"blocks", 'b', OPTION_FLAG, AT(blocks),
      .help = "with --exited: their largest blocks at the end"},
-    OPTION_JSON,
-    OPTION_CSV,
-    OPTION_NO_HEADER,
-    OPTION_COLOR,
+    VIEW_OPTIONS_PRINT,
     OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {"state", 0, OPTION_STRING, AT(state), "DIR",
@@ -75,43 +74,29 @@ static const struct option_spec options[] = {
 static const struct command_example examples[] = {
     {"memoir ps", "all processes, those with the most device memory first"},
     {"memoir ps --wide 4242", "what one process holds in each kind of memory"},
+    {"memoir ps --by user --show count,device,heap", "what each user holds"},
     {"memoir ps --watch --sort rss", "refresh every second, largest resident memory first"},
     {"memoir ps --exited --blocks 4242", "what a dead process still held, and why it died"},
-    {"memoir ps --json | jq '.processes[] | {pid, device_bytes}'", "for programs"},
+    {"memoir ps --json | jq '.rows[] | {pid, device}'", "for programs"},
     {0},
 };
 
 static const struct command_fields fields[] = {
-    {"Fields of a process", ps_process_columns},
-    {"Fields of a space (--wide, JSON spaces)", ps_space_columns},
-    {"Fields of a process that ended (--exited)", ps_exited_columns},
     {"Fields of a block (--exited --blocks, JSON blocks)", ps_block_columns},
     {0},
 };
 
 static const struct command_section sections[] = {
+    {"COLUMNS",
+     "Rows and columns are those of the table processes of memoir query; with --wide of the table accounts, with --exited of the "
+     "table exited. memoir query processes --columns lists them. Where figures begin at some moment of the process's life they "
+     "end in + on screen, and estimates begin with ~; JSON lists such columns in at_least and estimate."},
     {"JSON",
-     "The document is one object: \"schema\" (\"memoir.ps/1\", with --exited \"memoir.exited/1\"), "
-     "\"time\" (when it was taken), and \"processes\", an array of objects with the fields above. Each "
-     "has \"spaces\", an array with one object for each device and kind of memory; with --exited it "
-     "has \"blocks\" instead, the largest first. A value that could not be read is null, never 0. "
-     "Fields may be added; a change of meaning changes the schema's number."},
+     "The document is that of memoir query: \"schema\" (\"memoir.query/1\"), \"time\", \"table\", \"columns\" with name, "
+     "kind and unit of each, \"rows\", an array of objects by column, and \"matched\". A value that could not be read is null, never 0. "
+     "With --exited --blocks it is \"memoir.exited/1\": \"processes\", each with \"blocks\", the largest first."},
     {0},
 };
-
-static struct ps_style style_of(const struct ps_values *v)
-{
-    return (struct ps_style){
-        .format = v->json  ? PS_JSON
-                  : v->csv ? PS_CSV
-                           : PS_TEXT,
-        .header = !v->no_header,
-        .details = v->exited ? v->blocks : v->wide,
-        .both = v->exited,
-        .sort = v->sort,
-        .schema = v->exited ? "memoir.exited/1" : "memoir.ps/1",
-    };
-}
 
 /* ---- nothing to show ---- */
 
@@ -131,10 +116,17 @@ static int nothing_specific(const struct ps_values *v)
     return COMMAND_NOTHING;
 }
 
-static int nothing(const struct ps_values *v)
+/* `world`: that was asked; NULL: none. */
+static int nothing(const struct ps_values *v, const struct world *world)
 {
     if (v->pid || v->user)
         return nothing_specific(v);
+    if (v->view.where) {
+        command_fail("no process is like that");
+        return COMMAND_NOTHING;
+    }
+    if (v->exited && world && world->told)
+        return COMMAND_OK;
     if (v->exited)
         fputs(
             "The daemon remembers no process that ended. It keeps the list while it runs: memoird\n",
@@ -155,104 +147,118 @@ static void mention_problems(const struct ledger *ledger)
                 (unsigned long long)n, n == 1 ? " is" : "s are");
 }
 
+/* ---- the question ---- */
+
+static const struct query_view *view_of(const struct ps_values *v)
+{
+    return v->exited ? query_view_find("exited")
+           : v->wide ? query_view_route("accounts")
+                     : query_view_find("ps");
+}
+
+static int make_query(const struct ps_values *v, struct query **ret_query)
+{
+    static const char exited_rows[] =
+        "pid,user,program,ended,cause,device,peak,heap,pinned,blocks,lived";
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer where = BUFFER_INIT(WHERE_MAX);
+    int r = COMMAND_OK;
+    if (v->pid)
+        view_test(&where, "pid=%llu", (unsigned long long)v->pid);
+    if (v->user)
+        r = view_test_user(&where, v->user);
+    if (v->exited)
+        view_test(&where, "book=yes");
+    if (v->all)
+        view_test(&where, "state!=none");
+    if (r != COMMAND_OK)
+        return r;
+    return view_query(&cmd_ps, view_of(v), &v->view, buffer_string(&where),
+                      v->exited ? exited_rows
+                      : v->wide ? ps_wide_rows
+                                : ps_rows,
+                      v->exited ? "-ended,+pid"
+                      : v->wide ? ps_wide_sort
+                      : v->all  ? ps_all_sort
+                                : ps_sort,
+                      0, ret_query);
+}
+
 /* ---- running ---- */
 
-static int find_user(const struct ps_values *v, struct ps_filter *filter)
+/* Processes whose books are all that is left of them are not shown, but worth a word. */
+static void mention_gone(struct ledger *ledger)
 {
-    if (!v->user)
-        return COMMAND_OK;
-    char *end;
-    unsigned long number = strtoul(v->user, &end, 10);
-    filter->by_uid = true;
-    if (*v->user >= '0' && *v->user <= '9' && !*end) {
-        filter->uid = (uint32_t)number;
-        return COMMAND_OK;
-    }
-    const struct passwd *pw = getpwnam(v->user);
-    if (!pw) {
-        command_fail("there is no user '%s'", v->user);
-        return COMMAND_NOTHING;
-    }
-    filter->uid = pw->pw_uid;
-    return COMMAND_OK;
-}
-
-static int take_live(const struct ps_values *v, const struct ps_filter *filter,
-                     struct ps_view *ret_view)
-{
-    MEMOIR_CLEANUP(ledger_freep)
-    struct ledger *ledger = NULL;
-    int r = ledger_scan(v->dir, &ledger);
-    if (r == 0)
-        r = ps_view_live(ledger, filter, ret_view);
-    if (r == 0 && !v->watch)
-        mention_problems(ledger);
-    return r;
-}
-
-static int take_exited(const struct ps_values *v, const struct ps_filter *filter,
-                       struct ps_view *ret_view)
-{
-    size_t skipped = 0;
-    MEMOIR_CLEANUP(site_names_freep)
-    struct site_names *names = v->blocks ? site_names_new() : NULL;
-    int r = ps_view_exited(v->state, filter, names, ret_view, &skipped);
-    if (r == 0 && skipped && !v->watch)
-        fprintf(stderr, "memoir: %zu line%s of the daemon's list made no sense\n", skipped,
-                skipped == 1 ? "" : "s");
-    return r;
+    size_t n, gone = 0;
+    struct ledger_process *const *processes = ledger_processes(ledger, &n);
+    for (size_t i = 0; i < n; i++)
+        gone += !ledger_process_holds(processes[i]);
+    if (gone)
+        fprintf(stderr, "%zu process%s gone, with %s book still there: memoir ps --all\n", gone,
+                gone == 1 ? " is" : "es are", gone == 1 ? "its" : "their");
 }
 
 /* One picture, printed into `out`. */
-static int picture(const struct ps_values *v, const struct ps_filter *filter,
-                   const struct term *term, struct buffer *out, size_t *ret_processes)
+static int picture(const struct ps_values *v, struct world *world, const struct query *query,
+                   struct query_result *result, const struct term *term, struct buffer *out)
 {
-    MEMOIR_CLEANUP(ps_view_release)
-    struct ps_view view = {0};
-    int r = v->exited ? take_exited(v, filter, &view) : take_live(v, filter, &view);
-    if (r < 0)
-        return r;
-    *ret_processes = view.processes.n_rows;
-    if (v->exited && v->blocks && view.processes.n_rows && !view.details.n_rows && !v->watch)
-        fputs("No blocks of it were remembered: it held none, or they could not be read.\n",
-              stderr);
-    struct ps_style style = style_of(v);
-    return ps_print(&view, &style, term, out);
+    struct world_options how = {.dir = v->dir,
+                                .state = v->state,
+                                .repeated = v->watch,
+                                .selective = v->pid || v->user || v->view.where};
+    struct query_style style = view_style(&v->view);
+    if (!view_is_plain(&v->view) && !v->exited)
+        style = ps_layout(&style, v->wide);
+    int r = world_ask(world, &how, query, result);
+    return r == 0 ? query_print(result, query, &style, term, out) : r;
 }
 
-static int show_once(const struct ps_values *v, const struct ps_filter *filter)
+static int show_once(const struct ps_values *v, struct world *world, const struct query *query,
+                     struct query_result *result)
 {
     struct term term;
-    term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
+    term_init(&term, STDOUT_FILENO, (enum term_color)v->view.color);
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(OUTPUT_MAX);
-    size_t processes = 0;
-    int r = picture(v, filter, &term, &out, &processes);
-    if (r < 0)
+    int r = picture(v, world, query, result, &term, &out);
+    if (r != 0)
         return r;
-    if (processes == 0 && !v->json && !v->csv)
-        return nothing(v);
-    r = command_output(&out);
-    return processes == 0 && r == COMMAND_OK ? nothing(v) : r;
+    size_t rows = query_result_rows(result);
+    if (rows || v->view.json || v->view.csv)
+        r = command_output(&out);
+    if (r != COMMAND_OK)
+        return r;
+    view_mention(query, result);
+    if (world->ledger)
+        mention_problems(world->ledger);
+    if (rows == 0)
+        return nothing(v, world);
+    if (world->ledger && !v->all && !view_is_plain(&v->view) && !v->pid)
+        mention_gone(world->ledger);
+    return COMMAND_OK;
 }
 
 /* The line above the table. */
-static void headline(const struct ps_values *v, size_t processes, struct buffer *out)
+static void headline(const struct ps_values *v, size_t rows, struct buffer *out)
 {
     char clock[32];
     time_t now = time(NULL);
     struct tm tm;
     strftime(clock, sizeof(clock), "%T", localtime_r(&now, &tm));
-    buffer_printf(out, "%s  %zu process%s %s\n\n", clock, processes, processes == 1 ? "" : "es",
-                  v->exited        ? "ended"
-                  : processes == 1 ? "keeps a book"
-                                   : "keep books");
+    if (v->wide || v->view.by)
+        buffer_printf(out, "%s  %zu row%s\n\n", clock, rows, rows == 1 ? "" : "s");
+    else
+        buffer_printf(out, "%s  %zu process%s %s\n\n", clock, rows, rows == 1 ? "" : "es",
+                      v->exited   ? "ended"
+                      : rows == 1 ? "keeps a book"
+                                  : "keep books");
 }
 
-static int watch(const struct ps_values *v, const struct ps_filter *filter)
+static int watch(const struct ps_values *v, struct world *world, const struct query *query,
+                 struct query_result *result)
 {
     struct term term;
-    term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
+    term_init(&term, STDOUT_FILENO, (enum term_color)v->view.color);
     MEMOIR_CLEANUP(buffer_release)
     struct buffer table = BUFFER_INIT(OUTPUT_MAX);
     MEMOIR_CLEANUP(buffer_release)
@@ -261,17 +267,16 @@ static int watch(const struct ps_values *v, const struct ps_filter *filter)
         buffer_append_str(&frame, "\033[2J");
     command_output(&frame);
     for (bool first = true;; first = false) {
-        term_init(&term, STDOUT_FILENO, (enum term_color)v->color); /* it may have been resized */
+        term_init(&term, STDOUT_FILENO, (enum term_color)v->view.color); /* it may be resized */
         buffer_reset(&table);
         buffer_reset(&frame);
-        size_t processes = 0;
-        int r = picture(v, filter, &term, &table, &processes);
-        if (r < 0)
+        int r = picture(v, world, query, result, &term, &table);
+        if (r != 0)
             return r;
-        if (!v->json && !v->csv) {
+        if (!v->view.json && !v->view.csv) {
             if (!term.tty && !first)
                 buffer_append_char(&frame, '\n');
-            headline(v, processes, &frame);
+            headline(v, query_result_rows(result), &frame);
         }
         buffer_append(&frame, buffer_string(&table), table.len);
         r = command_frame(&term, &frame);
@@ -282,29 +287,80 @@ static int watch(const struct ps_values *v, const struct ps_filter *filter)
     }
 }
 
-/* The columns by which --sort may sort. */
-static const struct column *columns_of(const struct ps_values *v)
+/* ---- blocks of processes that ended ---- */
+
+static int show_blocks(const struct ps_values *v)
 {
-    struct ps_style style = style_of(v);
-    bool details = style.details && !v->json;
-    if (v->exited)
-        return details ? ps_block_columns : ps_exited_columns;
-    return details ? ps_space_columns : ps_process_columns;
+    struct ps_filter filter = {.pid = v->pid};
+    struct ps_style style = {
+        .format = v->view.json  ? PS_JSON
+                  : v->view.csv ? PS_CSV
+                                : PS_TEXT,
+        .header = !v->view.no_header,
+        .details = true,
+        .both = true,
+        .sort = v->view.sort,
+        .schema = "memoir.exited/1",
+    };
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer user = BUFFER_INIT(64);
+    struct table_sort sort;
+    if (v->view.where || v->view.by || v->view.show)
+        return command_misuse(&cmd_ps, "--where, --by and --show do not go with --blocks");
+    if (v->view.sort && table_sort_parse(v->view.json ? ps_exited_columns : ps_block_columns,
+                                         v->view.sort, &sort) < 0)
+        return command_misuse(&cmd_ps, "there is no column '%s' to sort by", v->view.sort);
+    if (v->user && view_test_user(&user, v->user) != COMMAND_OK)
+        return COMMAND_NOTHING;
+    if (v->user) {
+        filter.by_uid = true;
+        filter.uid = (uint32_t)strtoul(buffer_string(&user) + strlen("uid="), NULL, 10);
+    }
+    size_t skipped = 0;
+    MEMOIR_CLEANUP(site_names_freep)
+    struct site_names *names = site_names_new();
+    MEMOIR_CLEANUP(ps_view_release)
+    struct ps_view view = {0};
+    struct term term;
+    term_init(&term, STDOUT_FILENO, (enum term_color)v->view.color);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out = BUFFER_INIT(OUTPUT_MAX);
+    int r = ps_view_exited(v->state, &filter, names, &view, &skipped);
+    if (r == -ENOENT && !v->state)
+        return nothing(v, NULL); /* no daemon has run yet */
+    if (r == -ENOENT) {
+        command_fail("there is no list of processes that ended in '%s' yet: memoird keeps it; "
+                     "start it with 'memoird --daemon', or name its state directory by --state",
+                     v->state);
+        return COMMAND_NOTHING;
+    }
+    if (r < 0)
+        return command_fail("cannot read the daemon's list in '%s': %s", ps_state_find(v->state),
+                            strerror(-r));
+    if (skipped)
+        fprintf(stderr, "memoir: %zu line%s of the daemon's list made no sense\n", skipped,
+                skipped == 1 ? "" : "s");
+    if (view.processes.n_rows && !view.details.n_rows)
+        fputs("No blocks of it were remembered: it held none, or they could not be read.\n",
+              stderr);
+    r = ps_print(&view, &style, &term, &out);
+    if (r == 0 && (view.processes.n_rows || v->view.json || v->view.csv))
+        r = command_output(&out);
+    return r == COMMAND_OK && view.processes.n_rows == 0 ? nothing(v, NULL) : r;
 }
 
 static int check(const struct ps_values *v)
 {
-    struct table_sort sort;
-    if (v->json && v->csv)
+    if (v->view.json && v->view.csv)
         return command_misuse(&cmd_ps, "--json and --csv exclude each other");
     if (v->watch && v->watch_ns < 50 * NS_PER_MS)
         return command_misuse(&cmd_ps, "--watch cannot be faster than every 0.05 seconds");
     if (!v->exited && (v->blocks || v->state))
         return command_misuse(&cmd_ps, "--blocks and --state go with --exited");
-    if (v->exited && (v->wide || v->dir))
-        return command_misuse(&cmd_ps, "--wide and --dir do not go with --exited");
-    if (v->sort && table_sort_parse(columns_of(v), v->sort, &sort) < 0)
-        return command_misuse(&cmd_ps, "there is no column '%s' to sort by", v->sort);
+    if (v->blocks && v->watch)
+        return command_misuse(&cmd_ps, "--blocks and --watch exclude each other");
+    if (v->exited && (v->wide || v->dir || v->all))
+        return command_misuse(&cmd_ps, "--wide, --all and --dir do not go with --exited");
     return COMMAND_OK;
 }
 
@@ -313,28 +369,24 @@ static int run(const void *values, const struct operands *operands)
     struct ps_values with_pid = *(const struct ps_values *)values;
     const struct ps_values *v = &with_pid;
     int r = command_pid_operand(&cmd_ps, operands, &with_pid.pid);
-    struct ps_filter filter = {.pid = v->pid};
     if (r == COMMAND_OK)
         r = check(v);
     if (r == COMMAND_OK)
         r = command_check_dir(v->dir);
+    if (r != COMMAND_OK || v->blocks)
+        return r != COMMAND_OK ? r : show_blocks(v);
+    MEMOIR_CLEANUP(query_freep)
+    struct query *query = NULL;
+    struct query_result *result = NULL;
+    MEMOIR_CLEANUP(world_release)
+    struct world world = {0};
+    r = make_query(v, &query);
     if (r == COMMAND_OK)
-        r = find_user(v, &filter);
-    if (r != COMMAND_OK)
-        return r;
-    r = v->watch ? watch(v, &filter) : show_once(v, &filter);
-    if (r >= 0 || !v->exited)
-        return r;
-    if (r == -ENOENT && !v->state)
-        return nothing(v); /* no daemon has run yet */
-    if (r == -ENOENT) {
-        command_fail("there is no list of processes that ended in '%s' yet: memoird keeps it; "
-                     "start it with 'memoird --daemon', or name its state directory by --state",
-                     v->state);
-        return COMMAND_NOTHING;
-    }
-    return command_fail("cannot read the daemon's list in '%s': %s", ps_state_find(v->state),
-                        strerror(-r));
+        r = query_result_new(query, 0, &result);
+    if (r == COMMAND_OK)
+        r = v->watch ? watch(v, &world, query, result) : show_once(v, &world, query, result);
+    query_result_free(result);
+    return r;
 }
 
 /* Of other nodes. */
@@ -353,7 +405,7 @@ const struct command cmd_ps = {
         "Shows one row for each process that keeps a book: a program that reports its memory by "
         "libmemoir, or that is observed. The figures are read from the books as they are now; no "
         "daemon is needed.\n\n"
-        "A process that died keeps its row, with the last figures, until the daemon retires its "
+        "With --all a process that died keeps its row, with the last figures, until the daemon retires its "
         "book; then --exited shows it. Root sees all processes, others their own.",
     .options = options,
     .examples = examples,

@@ -12,13 +12,12 @@
 #include "cli/absent.h"
 #include "cli/command.h"
 #include "cli/query_print.h"
+#include "cli/view.h"
 #include "cli/world.h"
-#include "ledger/cgroups.h"
 #include "query/query.h"
 
 enum {
     OUTPUT_MAX = 1 << 30,
-    MESSAGE_MAX = 65536,
     WATCH_MIN_MS = 50,
 };
 
@@ -159,18 +158,6 @@ static struct query_style style_of(const struct query_values *v)
     };
 }
 
-static void mention(const struct query *query, const struct query_result *result)
-{
-    if (query_result_left_out(result))
-        fprintf(stderr, "memoir: %llu rows did not fit into memory and are left out\n",
-                (unsigned long long)query_result_left_out(result));
-    if (query_result_incomplete(result) && query_needs(query) & QUERY_NEEDS_CGROUPS)
-        fprintf(stderr, "memoir: there are more than %d cgroups, and the deepest are left out\n",
-                CGROUPS_MAX);
-    else if (query_result_incomplete(result))
-        fputs("memoir: some books could not be read whole; memoir doctor tells why\n", stderr);
-}
-
 static int show_once(const struct query_values *v, const struct query *query, struct world *world,
                      struct query_result *result)
 {
@@ -193,7 +180,7 @@ static int show_once(const struct query_values *v, const struct query *query, st
     if (summary.len && style.format != QUERY_FORMAT_JSON)
         elsewhere_mention(&summary);
     else if (!summary.len)
-        mention(query, result);
+        view_mention(query, result);
     if (query_result_rows(result))
         return COMMAND_OK;
     if (v->where) {
@@ -254,28 +241,6 @@ static int list_columns(const struct query_values *v, const char *table)
     return r < 0 ? r : command_output(&out);
 }
 
-/* What is wrong, and below it the words with the place marked. */
-static int misuse(const struct query_error *error, const struct query_spec *spec)
-{
-    struct term term;
-    term_init(&term, STDERR_FILENO, TERM_COLOR_AUTO);
-    command_misuse(&cmd_query, "%s", error->text);
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer text = BUFFER_INIT(MESSAGE_MAX);
-    query_error_print(error, spec, &text);
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer out = BUFFER_INIT(MESSAGE_MAX);
-    char *line = buffer_take(&text), *rest = line;
-    strsep(&rest, "\n"); /* said already */
-    for (char *next; rest && (next = strsep(&rest, "\n"));) {
-        term_append(&term, &out, next, 0);
-        buffer_append_char(&out, '\n');
-    }
-    fputs(buffer_string(&out), stderr);
-    free(line);
-    return COMMAND_USAGE;
-}
-
 static int run(const void *values, const struct operands *operands)
 {
     const struct query_values *v = values;
@@ -296,7 +261,7 @@ static int run(const void *values, const struct operands *operands)
     struct query_error error;
     int r = query_new(&spec, &query, &error);
     if (r == -EINVAL)
-        return misuse(&error, &spec);
+        return view_misuse(&cmd_query, &error, &spec);
     if (r < 0)
         return r;
     if (v->columns)

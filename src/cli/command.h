@@ -131,6 +131,7 @@ extern const struct command cmd_query;
 extern const struct command cmd_sites;
 extern const struct command cmd_flame;
 extern const struct command cmd_heap;
+extern const struct command cmd_explain;
 extern const struct command cmd_history;
 extern const struct command cmd_exited;
 extern const struct command cmd_doctor;

@@ -15,6 +15,7 @@
 #include "cli/cluster.h"
 #include "cli/command.h"
 #include "cli/query_print.h"
+#include "cli/view.h"
 #include "query/query.h"
 
 enum { ANSWER_MAX = 256 << 20, OUTPUT_MAX = 1 << 30, QUESTION_MAX = 256 << 10 };
@@ -126,6 +127,12 @@ static const void *value_of(const struct command *command, const void *values, c
     return o ? (const char *)values + o->offset : NULL;
 }
 
+static const char *word_of(const struct command *command, const void *values, const char *name)
+{
+    const char *const *word = value_of(command, values, name);
+    return word ? *word : NULL;
+}
+
 static bool flag_of(const struct command *command, const void *values, const char *name)
 {
     const bool *flag = value_of(command, values, name);
@@ -136,8 +143,9 @@ static bool flag_of(const struct command *command, const void *values, const cha
 static int others_refuse(const struct command *command, const void *values,
                          const struct elsewhere *view)
 {
-    static const char *const allowed[] = {"help",  "json",   "csv",     "no-header", "color",
-                                          "limit", "socket", "cluster", "node",      "node-token"};
+    static const char *const allowed[] = {"help",   "json",    "csv",  "no-header", "color",
+                                          "limit",  "where",   "by",   "show",      "sort",
+                                          "socket", "cluster", "node", "node-token"};
     static const size_t sizes[] = {[OPTION_FLAG] = sizeof(bool),
                                    [OPTION_STRING] = sizeof(char *),
                                    [OPTION_NUMBER] = sizeof(uint64_t),
@@ -187,25 +195,29 @@ int elsewhere_run(const struct command *command, const void *values,
 {
     const struct elsewhere *view = command->elsewhere;
     struct elsewhere_values v = ((const struct command_common *)values)->elsewhere;
-    const char *const *socket = value_of(command, values, "socket");
     const uint64_t *limit = value_of(command, values, "limit");
-    char where[256] = "";
-    if (socket)
-        v.socket = *socket;
+    const char *by = word_of(command, values, "by"), *show = word_of(command, values, "show");
+    const char *sort = word_of(command, values, "sort");
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer where = BUFFER_INIT(QUESTION_MAX);
+    v.socket = word_of(command, values, "socket");
     int r = others_refuse(command, values, view);
     if (r != COMMAND_OK)
         return r;
     if (operands->n && !view->operand)
         return command_misuse(command, "'%s' does not go with --cluster and --node",
                               operands->words[0]);
-    if (operands->n && strpbrk(operands->words[0], "'\""))
-        return command_misuse(command, "invalid value '%s'", operands->words[0]);
     if (operands->n)
-        snprintf(where, sizeof(where), "%s='%.200s'", view->operand, operands->words[0]);
+        view_test_text(&where, view->operand, "=", operands->words[0]);
+    if (word_of(command, values, "where"))
+        view_test(&where, "(%s)", word_of(command, values, "where"));
     struct query_spec spec = {.table = view->table,
-                              .show = view->show,
-                              .sort = view->sort,
-                              .where = where,
+                              .by = by,
+                              .show = show || by ? show : view->show,
+                              .sort = sort ? sort
+                                      : by ? NULL
+                                           : view->sort,
+                              .where = buffer_string(&where),
                               .limit = limit ? *limit : 0};
     MEMOIR_CLEANUP(query_freep)
     struct query *query = NULL;
@@ -213,7 +225,7 @@ int elsewhere_run(const struct command *command, const void *values,
     struct query_result *result = NULL;
     r = query_new(&spec, &query, &error);
     if (r == -EINVAL)
-        return command_fail("%s", error.text);
+        return view_misuse(command, &error, &spec);
     if (r == 0)
         r = query_result_new(query, 0, &result);
     MEMOIR_CLEANUP(buffer_release)

@@ -1,8 +1,8 @@
 /*
- * ps.h: what `memoir ps` shows, apart from how.
+ * ps.h: how `memoir ps` lays out the rows of the views ps and accounts, and where the daemon's list of ended processes is.
  *
- * The living: one row per process, and one per (process, device, space), which --wide shows and --json
- * nests into the processes. The dead (--exited): one row per process and one per block that it held.
+ * The largest blocks of ended processes (--exited --blocks) are no table of the query core: they are read from the daemon's
+ * list here.
  */
 #ifndef MEMOIR_CLI_PS_H
 #define MEMOIR_CLI_PS_H
@@ -10,18 +10,29 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cli/query_print.h"
 #include "cli/table.h"
 
 struct buffer;
 struct ledger;
 struct site_names;
 
+/* ---- processes that live ---- */
+
+/* The columns that the layouts need, and their order: of processes, and with `wide` of their accounts. */
+extern const char ps_rows[], ps_sort[], ps_all_sort[], ps_wide_rows[], ps_wide_sort[];
+struct query_style ps_layout(const struct query_style *style, bool wide);
+
+/* The same rows of a ledger that is at hand, for query_sheet_free(); of one process, or with 0 of all. 0 or -errno. */
+int ps_sheet(struct ledger *ledger, uint64_t pid, bool wide, struct query_sheet **ret_sheet);
+
+/* ---- blocks of processes that ended ---- */
+
 /* Which rows are wanted. */
 struct ps_filter {
     uint64_t pid; /* 0: all */
     bool by_uid;
     uint32_t uid;
-    bool living; /* not those whose book is all that is left of them */
 };
 
 /* A table of processes, and one whose rows each belong to one of them. */
@@ -36,8 +47,6 @@ struct ps_view {
 /* The columns that start every row of `details` and that JSON does not repeat. */
 enum { PS_OWN_COLUMNS = 3 };
 
-extern const struct column ps_process_columns[];
-extern const struct column ps_space_columns[];
 extern const struct column ps_exited_columns[];
 extern const struct column ps_block_columns[];
 
@@ -45,10 +54,6 @@ void ps_view_release(struct ps_view *view);
 
 /* For those who fill views: start a row of `details` that belongs to the last row of `processes`. */
 void ps_view_detail(struct ps_view *view);
-
-/* Take one picture of the living, from the ledger. */
-int ps_view_live(const struct ledger *ledger, const struct ps_filter *filter,
-                 struct ps_view *ret_view);
 
 /* The dead, latest first, from the daemon's list in the state directory `state` (NULL: see ps_state_find()).
  * `names` may be NULL: call sites then stay numbers. ret_skipped counts lines that made no sense.

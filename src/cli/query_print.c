@@ -21,12 +21,6 @@ enum {
     LIST_MAX = 4 << 20,
 };
 
-/* Columns of an answer, which are known only when it was asked. */
-struct columns {
-    struct column columns[QUERY_OUTPUTS_MAX + 1];
-    char titles[QUERY_OUTPUTS_MAX][QUERY_NAME_MAX];
-};
-
 static enum column_type type_of(enum query_kind kind)
 {
     switch (kind) {
@@ -53,22 +47,37 @@ static enum column_type type_of(enum query_kind kind)
     return COLUMN_NUMBER;
 }
 
+static const struct query_hint *hint_of(const struct query_style *style, const char *name)
+{
+    for (const struct query_hint *hint = style->hints; hint && hint->name; hint++)
+        if (strcmp(hint->name, name) == 0)
+            return hint;
+    return NULL;
+}
+
 static void describe(const struct query *query, const struct query_style *style,
-                     struct columns *ret)
+                     struct query_sheet *ret)
 {
     size_t n = query_outputs(query);
     for (size_t c = 0; c < n; c++) {
         const struct query_output *output = query_output(query, c);
-        for (size_t i = 0; i < sizeof(output->name); i++)
-            ret->titles[c][i] = (char)toupper((unsigned char)output->name[i]);
+        const struct query_hint *hint = hint_of(style, output->name);
+        const char *title = hint && hint->title ? hint->title : output->name;
+        size_t i = 0;
+        for (; title[i] && i + 1 < QUERY_NAME_MAX; i++)
+            ret->titles[c][i] = (char)toupper((unsigned char)title[i]);
+        ret->titles[c][i] = '\0';
         ret->columns[c] = (struct column){
             .key = output->name,
             .title = ret->titles[c],
             .type = type_of(output->kind),
-            .flags = output->kind == QUERY_TEXT ? COLUMN_STRETCH
-                     : style->fine              ? COLUMN_FINE
-                                                : 0u,
-            .rank = (unsigned char)(style->fit && c >= ALWAYS_SHOWN ? c : 0),
+            .flags = hint                         ? hint->flags
+                     : output->kind == QUERY_TEXT ? COLUMN_STRETCH
+                     : style->fine                ? COLUMN_FINE
+                                                  : 0u,
+            .rank = (unsigned char)(hint                              ? hint->rank
+                                    : style->fit && c >= ALWAYS_SHOWN ? c
+                                                                      : 0),
         };
     }
     ret->columns[n] = (struct column){0};
@@ -129,7 +138,7 @@ static int print_json(const struct query_result *result, const struct query_styl
                       struct buffer *out)
 {
     struct json json;
-    command_json_begin(&json, out, style->schema ? style->schema : "memoir.query/1");
+    command_json_begin(&json, out, "memoir.query/1");
     query_result_json(result, &json);
     if (style->cluster) {
         json_key(&json, "cluster");
@@ -140,6 +149,45 @@ static int print_json(const struct query_result *result, const struct query_styl
     return json_finish(&json);
 }
 
+int query_sheet_new(const struct query_result *result, const struct query *query,
+                    const struct query_style *style, struct query_sheet **ret_sheet)
+{
+    MEMOIR_CLEANUP(query_sheet_freep)
+    struct query_sheet *sheet = calloc(1, sizeof(*sheet));
+    if (!sheet)
+        return -ENOMEM;
+    describe(query, style, sheet);
+    struct table *table = &sheet->table;
+    table_init(table, sheet->columns);
+    table->units = style->units;
+    for (size_t row = 0; row < query_result_rows(result); row++) {
+        table_row(table);
+        for (size_t c = 0; c < table->n_columns; c++) {
+            struct query_value value = query_result_value(result, row, c);
+            set_cell(table, c, query_output(query, c)->kind, &value,
+                     style->format == QUERY_FORMAT_CSV);
+        }
+        if (style->paint)
+            style->paint(table, result, row);
+    }
+    if (table->error)
+        return table->error;
+    *ret_sheet = MEMOIR_TAKE(sheet);
+    return 0;
+}
+
+void query_sheet_free(struct query_sheet *sheet)
+{
+    if (sheet && sheet->table.columns)
+        table_release(&sheet->table);
+    free(sheet);
+}
+
+void query_sheet_freep(struct query_sheet **sheet)
+{
+    query_sheet_free(*sheet);
+}
+
 int query_print(const struct query_result *result, const struct query *query,
                 const struct query_style *style, const struct term *term, struct buffer *out)
 {
@@ -147,26 +195,14 @@ int query_print(const struct query_result *result, const struct query *query,
         return print_json(result, style, out);
     if (style->format == QUERY_FORMAT_LINES)
         return query_result_lines(result, out);
-    MEMOIR_CLEANUP(freep)
-    struct columns *columns = malloc(sizeof(*columns));
-    if (!columns)
-        return -ENOMEM;
-    describe(query, style, columns);
-    MEMOIR_CLEANUP(table_release)
-    struct table table;
-    table_init(&table, columns->columns);
-    table.units = style->units;
-    for (size_t row = 0; row < query_result_rows(result); row++) {
-        table_row(&table);
-        for (size_t c = 0; c < table.n_columns; c++) {
-            struct query_value value = query_result_value(result, row, c);
-            set_cell(&table, c, query_output(query, c)->kind, &value,
-                     style->format == QUERY_FORMAT_CSV);
-        }
-    }
+    MEMOIR_CLEANUP(query_sheet_freep)
+    struct query_sheet *sheet = NULL;
+    int r = query_sheet_new(result, query, style, &sheet);
+    if (r < 0)
+        return r;
     struct table_layout layout = {.header = style->header};
-    return style->format == QUERY_FORMAT_CSV ? table_print_csv(&table, &layout, out)
-                                             : table_print(&table, &layout, term, out);
+    return style->format == QUERY_FORMAT_CSV ? table_print_csv(&sheet->table, &layout, out)
+                                             : table_print(&sheet->table, &layout, term, out);
 }
 
 /* ---- the columns that there are ---- */

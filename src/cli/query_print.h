@@ -7,11 +7,10 @@
 #include <stdbool.h>
 
 #include "cli/table.h"
+#include "query/query.h"
 
 struct buffer;
-struct query;
-struct query_result;
-struct query_table;
+struct query_hint;
 
 enum query_format {
     QUERY_FORMAT_TEXT,
@@ -26,9 +25,33 @@ struct query_style {
     bool fit;  /* where room is short, columns may go: nobody asked for them by name */
     bool fine; /* ages below a minute with a fraction: "1.3 ms" */
     enum table_units units;
-    const char *schema;           /* of JSON; NULL: "memoir.query/1" */
     const struct buffer *cluster; /* the JSON member "cluster": who answered; NULL: none */
+    /* How columns look, by name; ended by one without. NULL: as their kind. */
+    const struct query_hint *hints;
+    /* Colours for the last row of the table; NULL: none. */
+    void (*paint)(struct table *table, const struct query_result *result, size_t row);
 };
+
+/* How a column looks in a layout. */
+struct query_hint {
+    const char *name;   /* as the question has it */
+    const char *title;  /* NULL: the name in capital letters */
+    unsigned flags;     /* enum column_flags */
+    unsigned char rank; /* see struct column; 0: it stays */
+};
+
+/* An answer as a table, for layouts that do more than print it. */
+struct query_sheet {
+    struct table table;
+    struct column columns[QUERY_OUTPUTS_MAX + 1];
+    char titles[QUERY_OUTPUTS_MAX][QUERY_NAME_MAX];
+};
+
+/* For query_sheet_free(). 0 or -ENOMEM. */
+int query_sheet_new(const struct query_result *result, const struct query *query,
+                    const struct query_style *style, struct query_sheet **ret_sheet);
+void query_sheet_free(struct query_sheet *sheet); /* NULL is fine */
+void query_sheet_freep(struct query_sheet **sheet);
 
 /* A finished result. 0 or -errno. */
 int query_print(const struct query_result *result, const struct query *query,

@@ -267,14 +267,13 @@ static int books_append(struct top *t, const struct top_row *row)
                   (int)row->pid, (int)row->pid, (int)row->pid);
     if (row->books->n_accounts) {
         section(t, "What its books say");
-        MEMOIR_CLEANUP(ps_view_release)
-        struct ps_view view = {0};
-        int r = ps_view_live(follow_ledger(t->source.follow),
-                             &(struct ps_filter){.pid = (uint64_t)row->pid, .living = true}, &view);
+        MEMOIR_CLEANUP(query_sheet_freep)
+        struct query_sheet *sheet = NULL;
+        int r = ps_sheet(follow_ledger(t->source.follow), (uint64_t)row->pid, true, &sheet);
         if (r < 0)
             return r;
         struct table_layout layout = {.header = true};
-        r = table_print(&view.details, &layout, &t->term, &t->text);
+        r = table_print(&sheet->table, &layout, &t->term, &t->text);
         if (r < 0)
             return r;
     }

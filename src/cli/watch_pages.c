@@ -27,8 +27,8 @@ enum {
 };
 
 const unsigned watch_zooms[] = {1, 2, 5, 10, 30, 0};
-const char *const watch_sorts[] = {"device_bytes", "rss_bytes", "heap_bytes", "blocks",
-                                   "age_seconds",  "pid",       "program",    NULL};
+const char *const watch_sorts[] = {"device", "rss", "heap",    "blocks",
+                                   "age",    "pid", "program", NULL};
 
 static void nothing_yet(struct watch *w)
 {
@@ -194,25 +194,26 @@ static void choose(struct watch *w, const struct table *table, const size_t *ord
 
 int watch_page_processes(struct watch *w)
 {
-    MEMOIR_CLEANUP(ps_view_release)
-    struct ps_view view = {0};
-    int r = ps_view_live(follow_ledger(w->follow), &(struct ps_filter){.living = true}, &view);
+    MEMOIR_CLEANUP(query_sheet_freep)
+    struct query_sheet *sheet = NULL;
+    int r = ps_sheet(follow_ledger(w->follow), 0, false, &sheet);
     if (r < 0)
         return r;
-    if (view.processes.n_rows == 0) {
+    const struct table *table = &sheet->table;
+    if (table->n_rows == 0) {
         w->n_rows = 0;
         nothing_yet(w);
         return w->text.error;
     }
     MEMOIR_CLEANUP(freep)
     size_t *order = NULL;
-    r = order_of(w, &view.processes, &order);
+    r = order_of(w, table, &order);
     if (r < 0)
         return r;
-    choose(w, &view.processes, order);
+    choose(w, table, order);
     w->fixed = 1;
     struct table_layout layout = {.header = true, .order = order};
-    return table_print(&view.processes, &layout, &w->term, &w->text);
+    return table_print(table, &layout, &w->term, &w->text);
 }
 
 /* ---- the chosen process's buffers ---- */

@@ -2,6 +2,7 @@
 #include "daemon/api.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,10 @@
 #include "daemon/daemon.h"
 #include "daemon/traces.h"
 #include "ledger/ledger.h"
+#include "query/view.h"
 #include "site/symbols.h"
+
+enum { API_VIEWS_MAX = 48, API_PATH_MAX = 96 };
 
 /* ---- parameters ---- */
 
@@ -212,13 +216,6 @@ static const struct http_param trace_params[] = {
 
 /* ---- routes ---- */
 
-#define TABLE_ROUTE(word, text, more)                                                          \
-    {                                                                                          \
-        .method = "GET", .path = "/api/v1/" word, .name = word, .summary = text, .help = more, \
-        .params = table_params, .answer_schema = "Table", .role = HTTP_READ,                   \
-        .where = HTTP_ON_LOOP, .fresh_ms = 900, .answer = api_answer_named                     \
-    }
-
 static const char private_help[] =
     "Only for the process's user and for root: others get 403. A process that keeps no book has none (404).";
 
@@ -230,7 +227,7 @@ static const char trace_help[] =
     "Only for the process's user and for root: others get 403. A process that is not traced: 404. Where tracing does not run: 503. Where "
     "the observer does not answer within 5 s: 504.";
 
-static const struct http_route routes[] = {
+static const struct http_route fixed[] = {
     {.method = "GET",
      .path = "/api/v1/query",
      .name = "query",
@@ -244,21 +241,6 @@ static const struct http_route routes[] = {
      .where = HTTP_ON_LOOP,
      .fresh_ms = 900,
      .answer = api_answer_query},
-    TABLE_ROUTE("processes", "Every process of the machine", "The table host."),
-    TABLE_ROUTE("system", "Who holds the machine's memory", "One row."),
-    TABLE_ROUTE("cgroups", "Containers: cgroups with what they take and may take",
-                "Parents come before their children."),
-    TABLE_ROUTE("devices", "Devices and their kinds of memory", NULL),
-    TABLE_ROUTE("device_processes", "Processes on devices as the driver counts them",
-                "Of NVIDIA devices; also those that keep no book."),
-    TABLE_ROUTE("accounts", "What each process holds, by device and kind of memory", NULL),
-    TABLE_ROUTE("buffers", "Single blocks that are allocated and not freed",
-                "Of your own processes; root sees all."),
-    TABLE_ROUTE("sites", "Call sites of all processes, without names of functions",
-                "Of your own processes; root sees all. /processes/{pid}/sites has names."),
-    TABLE_ROUTE("leaks", "Verdicts of the watch over call sites",
-                "Of your own processes; root sees all. /suspects has names and evidence."),
-    TABLE_ROUTE("exited", "Processes that ended: when, how, and what they still held", NULL),
     {.method = "GET",
      .path = "/api/v1/cluster",
      .name = "cluster",
@@ -408,6 +390,7 @@ static const struct http_route routes[] = {
      .role = HTTP_READ,
      .where = HTTP_ON_LOOP,
      .fresh_ms = 900,
+     .may_miss = true,
      .answer = api_answer_history},
     {.method = "GET",
      .path = "/api/v1/events",
@@ -449,15 +432,15 @@ static const struct http_route routes[] = {
      .answer = api_answer_stream},
 };
 
-enum { ROUTES = sizeof(routes) / sizeof(*routes) };
-
 /* ---- other nodes ----
  *
  * Every route that says something about a machine can be asked of another node: it gets the argument node, and a handler in
  * front of its own that sends the call there. Tables do that by themselves: their answers are merged. */
 
-static struct http_route all_routes[ROUTES];
-static struct http_param all_params[ROUTES][HTTP_PARAMS_MAX + 1];
+enum { ROUTES_MAX = sizeof(fixed) / sizeof(*fixed) + API_VIEWS_MAX };
+static struct http_route routes[ROUTES_MAX];
+static struct http_param routes_params[ROUTES_MAX][HTTP_PARAMS_MAX + 1];
+static void (*routes_answer[ROUTES_MAX])(struct http_call *call, void *context); /* here */
 
 /* Those of the page itself, of its user, and of the cluster. */
 static bool is_of_this_node(const struct http_route *route)
@@ -482,33 +465,66 @@ static void answer_here_or_there(struct http_call *call, void *context)
     const char *node = http_argument(call, "node");
     if (node && api_cluster_call(call, context, node))
         return;
-    routes[http_route(call) - all_routes].answer(call, context);
+    routes_answer[http_route(call) - routes](call, context);
 }
 
 static void route_open(size_t i)
 {
     static const struct http_param node = PARAM_NODE;
-    struct http_route *route = &all_routes[i];
+    struct http_route *route = &routes[i];
     size_t n = 0;
-    *route = routes[i];
     if (is_of_this_node(route))
         return;
     route->visits = true;
     if (has_node(route))
         return;
     for (; route->params && route->params[n].name; n++)
-        all_params[i][n] = route->params[n];
-    all_params[i][n] = node;
-    route->params = all_params[i];
+        routes_params[i][n] = route->params[n];
+    routes_params[i][n] = node;
+    route->params = routes_params[i];
+    routes_answer[i] = route->answer;
     route->answer = answer_here_or_there;
+}
+
+/* A view as a route: it takes all that a question can have. */
+static void route_of(const struct query_view *view, char path[static API_PATH_MAX],
+                     struct http_route *ret)
+{
+    snprintf(path, API_PATH_MAX, "/api/v1/%s", view->route);
+    *ret = (struct http_route){
+        .method = "GET",
+        .path = path,
+        .name = view->route,
+        .summary = view->summary,
+        .help = view->help,
+        .params = table_params,
+        .answer_schema = "Table",
+        .role = HTTP_READ,
+        .where = HTTP_ON_LOOP,
+        .fresh_ms = 900,
+        .answer = api_answer_view,
+    };
 }
 
 const struct http_route *api_routes(size_t *ret_n)
 {
-    for (size_t i = 0; i < ROUTES; i++)
-        route_open(i);
-    *ret_n = ROUTES;
-    return all_routes;
+    enum { FIXED = sizeof(fixed) / sizeof(*fixed) };
+    static char paths[API_VIEWS_MAX][API_PATH_MAX];
+    static size_t n; /* made once, before there are threads */
+    if (n == 0) {
+        routes[n++] = fixed[0];
+        for (const struct query_view *v = query_views(); v->name || v->route; v++)
+            if (v->route && n <= API_VIEWS_MAX) {
+                route_of(v, paths[n - 1], &routes[n]);
+                n++;
+            }
+        for (size_t i = 1; i < FIXED; i++)
+            routes[n++] = fixed[i];
+        for (size_t i = 0; i < n; i++)
+            route_open(i);
+    }
+    *ret_n = n;
+    return routes;
 }
 
 /* ---- life ---- */

@@ -113,25 +113,8 @@ static void line_json(const struct read_result *result, const struct read_line *
     json_object_end(json);
 }
 
-/* A PID may have been several processes in this time: that which began at the moment asked for, give or take, else the
- * last one. */
-static uint64_t chosen_began(const struct read_result *result, uint64_t start_s)
+void history_json(const struct read_result *result, const char *node, struct json *json)
 {
-    uint64_t best = UINT64_MAX;
-    for (size_t i = 0; i < result->n_lines; i++) {
-        uint64_t began = result->lines[i].began_s;
-        uint64_t far = began > start_s ? began - start_s : start_s - began;
-        uint64_t best_far = best > start_s ? best - start_s : start_s - best;
-        if (best == UINT64_MAX || (start_s ? far < best_far : began > best))
-            best = began;
-    }
-    return best;
-}
-
-void history_json(const struct read_result *result, bool of_process, uint64_t start_s,
-                  const char *node, struct json *json)
-{
-    uint64_t began = of_process ? chosen_began(result, start_s) : 0;
     json_field_u64(json, "from", result->since_s);
     json_field_u64(json, "to", result->until_s);
     json_field_u64(json, "step", result->step_s);
@@ -143,8 +126,7 @@ void history_json(const struct read_result *result, bool of_process, uint64_t st
     json_key(json, "series");
     json_array_begin(json);
     for (size_t i = 0; i < result->n_lines; i++)
-        if (!of_process || result->lines[i].began_s == began)
-            line_json(result, &result->lines[i], node, json);
+        line_json(result, &result->lines[i], node, json);
     json_array_end(json);
     json_key(json, "oldest");
     if (result->oldest_s)
@@ -203,9 +185,11 @@ static void run(struct job *job)
                      "no process with this PID runs or is in the history");
         return;
     }
+    if (wish->of_process)
+        read_choose_process(&result, wish->start_s);
     struct json *json = http_json(job->call);
     api_json_begin(json, "memoir.history/2");
-    history_json(&result, wish->of_process, wish->start_s, wish->node, json);
+    history_json(&result, wish->node, json);
     json_object_end(json);
 }
 

@@ -10,7 +10,5 @@ struct read_result;
 /* "now", seconds since 1970, or "-1h30m" before now. -EINVAL, -ERANGE. */
 int history_moment(const char *text, uint64_t now_s, uint64_t *ret_s);
 
-/* Fields of an open object: "from", "to", "step", "t" and "series". Of a process that PID may have been several: the one
- * that began nearest to `start_s`, or the last one where that is 0. `node` is the name of this machine. */
-void history_json(const struct read_result *result, bool of_process, uint64_t start_s,
-                  const char *node, struct json *json);
+/* Fields of an open object: "from", "to", "step", "t" and "series". `node` is the name of this machine. */
+void history_json(const struct read_result *result, const char *node, struct json *json);

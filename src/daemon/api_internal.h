@@ -40,6 +40,7 @@ struct api {
     atomic_uint waiting[API_TURNS]; /* jobs, by viewer */
     struct turn turns[API_TURNS];
     struct api_stream *stream;
+    struct leak_log *leak_log; /* the stream's */
     uint64_t started_real_ns;
 };
 
@@ -62,7 +63,7 @@ void api_bad_query(struct http_call *call, const struct query_error *error);
 void api_json_begin(struct json *json, const char *schema);
 
 void api_answer_query(struct http_call *call, void *context);
-void api_answer_named(struct http_call *call, void *context);
+void api_answer_view(struct http_call *call, void *context);
 void api_answer_tables(struct http_call *call, void *context);
 
 /* ---- other nodes: api_cluster.c ---- */

@@ -316,6 +316,8 @@ void api_answer_process(struct http_call *call, void *context)
     if (!facts_take(call, daemon, pid, &facts) ||
         (!facts.listed && wait_for_table(call, daemon, pid)))
         return;
+    if (daemon->hosts)
+        hosts_watch(daemon->hosts, pid);
     snprintf(where, sizeof(where), "pid=%d", (int)pid);
     /* Threads of the kernel, too. */
     snprintf(where_any, sizeof(where_any), "%s and (kernel or not kernel)", where);

@@ -492,12 +492,24 @@ static const struct http_schema schemas[] = {
         "stack": {"type": "array", "items": {"type": "string"}, "description": "innermost first"}}})},
 {"Suspects", JSON({
     "type": "object",
-    "required": ["schema", "time", "suspects", "matched", "watched", "ready", "looks"],
+    "required": ["schema", "time", "suspects", "stopped", "matched", "books", "watched", "ready", "looks"],
     "properties": {
         "schema": {"type": "string", "const": "memoir.suspects/1"},
         "time": {"$ref": "#/components/schemas/Time"},
         "suspects": {"type": "array", "items": {"$ref": "#/components/schemas/Suspect"}},
+        "stopped": {"type": "array", "description": "leaks found since memoird started that no longer grow, the latest first", "items": {
+            "type": "object",
+            "required": ["pid", "program", "frame", "found", "last", "live_bytes", "ended"],
+            "properties": {
+                "pid": {"type": "integer"},
+                "program": {"type": "string"},
+                "frame": {"type": ["string", "null"], "description": "file and offset of the place in the code"},
+                "found": {"$ref": "#/components/schemas/Time"},
+                "last": {"$ref": "#/components/schemas/Time"},
+                "live_bytes": {"type": "integer", "description": "that it held last"},
+                "ended": {"type": "boolean", "description": "its process ended, or called exec"}}}},
         "matched": {"type": "integer"},
+        "books": {"type": "integer", "description": "that were looked at"},
         "watched": {"type": "integer", "description": "call sites"},
         "left_out": {"type": "integer", "description": "call sites past a limit"},
         "ready": {"type": "boolean", "description": "watched for long enough for verdicts"},
@@ -524,6 +536,7 @@ static const struct http_schema schemas[] = {
         "freed_share": {"type": ["number", "null"]},
         "watched_s": {"type": "number"},
         "since": {"$ref": "#/components/schemas/Time"},
+        "since_watched": {"type": "boolean", "description": "it has grown for as long as it is watched, perhaps longer"},
         "limit": {
             "type": ["object", "null"],
             "required": ["in_s", "bytes", "what"],
@@ -605,7 +618,7 @@ static const struct http_schema schemas[] = {
         "generation": {"type": "integer"},
         "system": {"type": ["object", "null"], "description": "a row of the table system"},
         "devices": {"type": "array", "items": {"type": "object"}, "description": "rows of the table devices"},
-        "growers": {"type": "array", "items": {
+        "growers": {"type": ["array", "null"], "description": "null: not known yet, growth is measured over 10 seconds", "items": {
             "type": "object",
             "required": ["pid", "program", "rate", "rss"],
             "properties": {

@@ -19,11 +19,13 @@
 #include "daemon/events.h"
 #include "daemon/growing.h"
 #include "daemon/hosts.h"
+#include "daemon/leak_log.h"
 #include "daemon/loop.h"
 #include "ledger/host.h"
 #include "ledger/leaks.h"
 #include "ledger/ledger.h"
 #include "query/query.h"
+#include "query/view.h"
 
 enum {
     TICK_MS = 1000,
@@ -35,7 +37,6 @@ enum {
     LEAKS_EACH_S = 2,   /* between two looks for new leaks, */
     LEAKS_SHARE = 200,  /* which take one part in so many of the time at most, */
     LEAKS_TURN_MS = 10, /* and each so long */
-    LEAKS_KNOWN = 256,  /* that were told of */
     DEVICES_KNOWN = 256,
 };
 
@@ -50,6 +51,7 @@ struct grower {
 struct growers {
     struct grower list[GROWERS + 1];
     size_t n, processes;
+    bool known; /* there are figures of ten seconds ago */
 };
 
 struct api_stream {
@@ -61,8 +63,6 @@ struct api_stream {
     bool growers_known;
     uint64_t leaks_due_ns;
     size_t suspects;
-    uint64_t known_leaks[LEAKS_KNOWN];
-    size_t n_known_leaks;
     uint64_t known_devices[DEVICES_KNOWN];
     size_t n_known_devices;
 };
@@ -78,25 +78,36 @@ static bool remember(uint64_t *known, size_t room, size_t *n, uint64_t key)
     return true;
 }
 
-static void leak_tell(struct daemon *daemon, const struct leak *leak)
+struct leaks_seen {
+    struct daemon *daemon;
+    const struct leaks *leaks;
+};
+
+static bool has_book(uint64_t dev, uint64_t ino, void *context)
 {
-    const struct ledger_process *p = leak->process;
-    struct event event = {.kind = EVENT_LEAK,
-                          .pid = p->valid & LEDGER_HAS_PID ? p->pid : p->book_pid,
-                          .uid = p->uid,
-                          .is_private = true,
-                          .has_bytes = true,
-                          .bytes = leak->live_bytes};
-    struct buffer why = BUFFER_INIT(EVENT_TEXT_MAX);
-    detect_explain(&leak->result, &why);
-    snprintf(event.program, sizeof(event.program), "%s", p->name);
-    snprintf(event.text, sizeof(event.text), "%s (PID %d) leaks: %.160s", p->name, (int)event.pid,
-             buffer_string(&why));
-    buffer_release(&why);
-    events_add(daemon->events, &event);
+    const struct leaks_seen *seen = context;
+    return ledger_book_find(seen->daemon->ledger, dev, ino) != NULL;
 }
 
-/* Leaks that nobody was told of yet. */
+static void leak_tell(const struct leak_entry *entry, size_t row, void *context)
+{
+    const struct leaks_seen *seen = context;
+    struct event event = {.kind = EVENT_LEAK,
+                          .pid = entry->pid,
+                          .uid = entry->uid,
+                          .is_private = true,
+                          .has_bytes = true,
+                          .bytes = entry->live_bytes};
+    struct buffer why = BUFFER_INIT(EVENT_TEXT_MAX);
+    detect_explain(&seen->leaks->rows[row].result, &why);
+    snprintf(event.program, sizeof(event.program), "%s", entry->program);
+    snprintf(event.text, sizeof(event.text), "%s (PID %d) leaks: %.160s", entry->program,
+             (int)event.pid, buffer_string(&why));
+    buffer_release(&why);
+    events_add(seen->daemon->events, &event);
+}
+
+/* Leaks that are new, and those that have stopped. */
 static void leaks_look(struct api *api)
 {
     struct api_stream *s = api->stream;
@@ -107,16 +118,9 @@ static void leaks_look(struct api *api)
         return;
     struct leaks_options options = {.deadline_ns = begin_ns + LEAKS_TURN_MS * NS_PER_MS};
     if (growing_leaks(daemon->growing, &options, &leaks) >= 0) {
-        s->suspects = 0;
-        for (size_t i = 0; i < leaks.n; i++) {
-            const struct leak *leak = &leaks.rows[i];
-            if (leak->result.verdict != DETECT_LEAK)
-                continue;
-            s->suspects++;
-            uint64_t key = hash_combine(leak->book->identity->st_ino, leak->site);
-            if (remember(s->known_leaks, LEAKS_KNOWN, &s->n_known_leaks, key))
-                leak_tell(daemon, leak);
-        }
+        s->suspects = leaks.verdicts[DETECT_LEAK];
+        struct leaks_seen seen = {daemon, &leaks};
+        leak_log_look(api->leak_log, &leaks, clock_real_ns(), has_book, leak_tell, &seen);
         leaks_release(&leaks);
     }
     uint64_t now_ns = clock_monotonic_ns(), rest_ns = (now_ns - begin_ns) * LEAKS_SHARE;
@@ -146,15 +150,12 @@ static void devices_look(struct api *api)
 
 static void row_of_system(struct api *api, struct json *json)
 {
-    static const char show[] =
-        "node,total,available,used,anon,shmem,cache,buffers,slab_reclaimable,slab_unreclaimable,"
-        "page_tables,kernel_stacks,percpu,hugetlb,free,unattributed,dirty,swap_total,swap_free,pressure,"
-        "pressure_1m,pressure_5m,stall,stall_1m,stall_5m";
+    const struct query_view *view = query_view_route("system");
     struct asking *asking = api->daemon->asking;
     struct query_error error;
     struct asked *asked;
-    int r = asking_prepare(asking, &(struct query_spec){.table = "system", .show = show}, &asked,
-                           &error);
+    int r = asking_prepare(asking, &(struct query_spec){.table = view->table, .show = view->show},
+                           &asked, &error);
     if (r >= 0)
         r = asking_run(asking, asked, &(struct asking_viewer){.uid = HTTP_VIEWER_NOBODY});
     if (r < 0 || query_result_rows(asked->result) == 0) {
@@ -223,7 +224,10 @@ static void growers_take(const struct host *host, struct growers *growers)
         if (rows[i]->kernel)
             continue;
         growers->processes++;
-        if (host_rate(host, rows[i], HOST_10S, &rate) && rate >= 1)
+        if (!host_rate(host, rows[i], HOST_10S, &rate))
+            continue;
+        growers->known = true;
+        if (rate >= 1)
             grower_put(growers->list, &growers->n, rows[i], rate);
     }
 }
@@ -241,17 +245,8 @@ static size_t tracked_count(const struct ledger *ledger)
     return tracked;
 }
 
-static void tick_json(struct api *api, const struct growers *growers, struct json *json)
+static void growers_json(const struct growers *growers, struct json *json)
 {
-    struct api_stream *s = api->stream;
-    struct daemon *daemon = api->daemon;
-    api_json_begin(json, NULL);
-    json_field_u64(json, "generation", ++s->generation);
-    json_key(json, "system");
-    row_of_system(api, json);
-    json_key(json, "devices");
-    rows_of_devices(api, json);
-    json_key(json, "growers");
     json_array_begin(json);
     for (size_t i = 0; i < growers->n; i++) {
         const struct grower *g = &growers->list[i];
@@ -263,6 +258,23 @@ static void tick_json(struct api *api, const struct growers *growers, struct jso
         json_object_end(json);
     }
     json_array_end(json);
+}
+
+static void tick_json(struct api *api, const struct growers *growers, struct json *json)
+{
+    struct api_stream *s = api->stream;
+    struct daemon *daemon = api->daemon;
+    api_json_begin(json, NULL);
+    json_field_u64(json, "generation", ++s->generation);
+    json_key(json, "system");
+    row_of_system(api, json);
+    json_key(json, "devices");
+    rows_of_devices(api, json);
+    json_key(json, "growers");
+    if (growers->known)
+        growers_json(growers, json);
+    else
+        json_null(json);
     json_field_u64(json, "processes", growers->processes);
     json_field_u64(json, "tracked", tracked_count(daemon->ledger));
     json_field_u64(json, "suspects", s->suspects);
@@ -407,7 +419,9 @@ int api_stream_start(struct api *api)
         return -ENOMEM;
     api->stream = s;
     buffer_init(&s->text, TICK_MAX);
-    int r = loop_add_timer(api->daemon->loop, on_tick, api, &s->timer);
+    int r = leak_log_new(&api->leak_log);
+    if (r >= 0)
+        r = loop_add_timer(api->daemon->loop, on_tick, api, &s->timer);
     if (r >= 0)
         r = loop_add_timer(api->daemon->loop, on_tick, api, &s->retry);
     if (r >= 0)
@@ -427,6 +441,8 @@ void api_stream_stop(struct api *api)
     loop_source_free(s->timer);
     loop_source_free(s->retry);
     buffer_release(&s->text);
+    leak_log_free(api->leak_log);
+    api->leak_log = NULL;
     free(s);
     api->stream = NULL;
 }

@@ -12,6 +12,7 @@
 #include "daemon/api_internal.h"
 #include "daemon/daemon.h"
 #include "daemon/growing.h"
+#include "daemon/leak_log.h"
 #include "ledger/growth.h"
 #include "ledger/leaks.h"
 #include "ledger/ledger.h"
@@ -36,6 +37,8 @@ struct evidence {
     size_t all; /* suspects, also those past the limit */
     struct growth_counts counts;
     uint64_t looks, needs_ns, interval_ns;
+    struct leak_entry stopped[LEAK_LOG_MAX];
+    size_t n_stopped;
     uint64_t mono_to_real_ns; /* what to add to a time of the series */
 };
 
@@ -106,6 +109,24 @@ static void parts_take(struct evidence *e, const struct leaks *leaks, size_t n)
     }
 }
 
+/* Those that have stopped, the latest first. */
+static int latest_first(const void *a, const void *b)
+{
+    const struct leak_entry *x = a, *y = b;
+    return (x->last_ns < y->last_ns) - (x->last_ns > y->last_ns);
+}
+
+static void stopped_take(struct daemon *daemon, const struct wanted *wanted, struct evidence *e)
+{
+    size_t n;
+    const struct leak_entry *all = leak_log_entries(daemon->api->leak_log, &n);
+    for (size_t i = 0; i < n; i++)
+        if (leak_entry_stopped(&all[i]) && (!wanted->pid || all[i].pid == (int64_t)wanted->pid) &&
+            query_may_see(wanted->viewer.sees_all, wanted->viewer.uid, all[i].uid))
+            e->stopped[e->n_stopped++] = all[i];
+    qsort(e->stopped, e->n_stopped, sizeof(*e->stopped), latest_first);
+}
+
 static int evidence_take(struct daemon *daemon, const struct wanted *wanted, struct evidence *e)
 {
     MEMOIR_CLEANUP(leaks_release)
@@ -129,6 +150,7 @@ static int evidence_take(struct daemon *daemon, const struct wanted *wanted, str
         return r;
     parts_take(e, &leaks, n);
     growing_facts(daemon->growing, &e->counts, &e->looks, &e->needs_ns);
+    stopped_take(daemon, wanted, e);
     e->mono_to_real_ns = clock_real_ns() - proc_monotonic_ns();
     return 0;
 }
@@ -228,6 +250,8 @@ static void suspect_json(const struct evidence *e, size_t i, struct json *json)
     field_known(json, "freed_share", s->ever_freed >= 0, s->ever_freed);
     json_field_double(json, "watched_s", seconds(s->span_ns));
     json_field_string(json, "since", query_time_text(time, clock_real_ns() - s->growing_ns));
+    /* It may have grown before: nobody watched. */
+    json_field_bool(json, "since_watched", s->growing_ns >= s->span_ns - s->span_ns / 20);
     json_key(json, "limit");
     if (s->left_ns != UINT64_MAX && s->limit) {
         json_object_begin(json);
@@ -256,6 +280,20 @@ static void suspect_json(const struct evidence *e, size_t i, struct json *json)
     json_object_end(json);
 }
 
+static void stopped_json(const struct leak_entry *s, struct json *json)
+{
+    char time[QUERY_TIME_TEXT_MAX];
+    json_object_begin(json);
+    json_field_i64(json, "pid", s->pid);
+    json_field_string(json, "program", s->program);
+    json_field_string(json, "frame", s->frame[0] ? s->frame : NULL);
+    json_field_string(json, "found", query_time_text(time, s->found_ns));
+    json_field_string(json, "last", query_time_text(time, s->last_ns));
+    json_field_u64(json, "live_bytes", s->live_bytes);
+    json_field_bool(json, "ended", s->ended);
+    json_object_end(json);
+}
+
 static void run(struct job *job)
 {
     struct evidence *e = job->more;
@@ -276,7 +314,13 @@ static void run(struct job *job)
     for (size_t i = 0; i < e->suspects.n; i++)
         suspect_json(e, i, json);
     json_array_end(json);
+    json_key(json, "stopped");
+    json_array_begin(json);
+    for (size_t i = 0; i < e->n_stopped; i++)
+        stopped_json(&e->stopped[i], json);
+    json_array_end(json);
     json_field_u64(json, "matched", e->all);
+    json_field_u64(json, "books", e->counts.books);
     json_field_u64(json, "watched", e->suspects.sites);
     json_field_u64(json, "left_out", e->counts.left_out);
     json_field_bool(json, "ready", e->suspects.span_ns >= e->needs_ns && e->needs_ns > 0);

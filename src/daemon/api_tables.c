@@ -4,11 +4,14 @@
 #include <string.h>
 
 #include "base/accountable.h"
+#include "base/buffer.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "daemon/api_internal.h"
 #include "daemon/daemon.h"
 #include "daemon/server.h"
 #include "query/query.h"
+#include "query/view.h"
 
 struct asking_viewer api_viewer(const struct http_call *call)
 {
@@ -117,43 +120,16 @@ void api_answer_query(struct http_call *call, void *context)
     answer(call, context, &spec);
 }
 
-/* What a page of each wants to see unless it says otherwise; NULL: what the table shows by itself. */
-static const struct {
-    const char *route, *table, *show;
-} named[] = {
-    {"processes", "host",
-     "pid,parent,program,user,state,start,rss,pss,pss_age,anon,file,shmem,swap,peak_rss,growth,shrink,"
-     "heap,pinned,device,threads,cgroup,job,container,tracked,command"},
-    {"system", "system",
-     "node,total,available,used,anon,shmem,cache,buffers,slab_reclaimable,slab_unreclaimable,"
-     "page_tables,kernel_stacks,percpu,hugetlb,free,unattributed,dirty,swap_total,swap_free,"
-     "pressure,pressure_1m,pressure_5m,stall,stall_1m,stall_5m"},
-    {"cgroups", "cgroups", NULL},
-    {"devices", "devices",
-     "device,device_id,ordinal,device_name,device_kind,device_uid,device_bus,space,used,free,capacity,percent,confirmed,disputed,"
-     "blocks,processes,driver.used,driver.reserved,driver.processes,unattributed"},
-    {"device_processes", "device_processes",
-     "device,device_id,device_uid,pid,driver_pid,program,user,use,driver,accounted,unattributed"},
-    {"accounts", "accounts", NULL},
-    {"buffers", "buffers", NULL},
-    {"sites", "sites", NULL},
-    {"leaks", "leaks", NULL},
-    {"exited", "exited", NULL},
-};
-
-/* The route's name is that of the table as pages call it. */
-void api_answer_named(struct http_call *call, void *context)
+void api_answer_view(struct http_call *call, void *context)
 {
-    struct query_spec spec = spec_of(call);
-    const char *route = http_route(call)->name;
-    for (size_t i = 0; i < sizeof(named) / sizeof(*named); i++) {
-        if (strcmp(route, named[i].route) != 0)
-            continue;
-        spec.table = named[i].table;
-        if (!spec.show && !spec.by)
-            spec.show = named[i].show;
-    }
-    answer(call, context, &spec);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer where = BUFFER_INIT(4 * QUERY_TEXT_MAX);
+    struct query_spec asked = spec_of(call), spec;
+    int r = query_view_spec(query_view_route(http_route(call)->name), &asked, &where, &spec);
+    if (r < 0)
+        api_failed(call, "the query failed", r);
+    else
+        answer(call, context, &spec);
 }
 
 /* ---- what tables there are ---- */

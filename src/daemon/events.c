@@ -2,6 +2,7 @@
 #include "daemon/events.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,14 +110,21 @@ void events_process_came(struct events *events, const struct ledger_process *p)
     events_add(events, &event);
 }
 
+/* How a user, a terminal or a pipe ends a program in the ordinary course of things. */
+static bool ends_ordinarily(int signal)
+{
+    return signal == SIGINT || signal == SIGHUP || signal == SIGPIPE;
+}
+
 void events_process_went(struct events *events, const struct retired_process *p, const char *line)
 {
     if (!events)
         return;
     struct event event = {
-        .kind = p->cause.kind != CAUSE_KILLED ? EVENT_WENT
-                : p->cause.oom                ? EVENT_OOM
-                                              : EVENT_KILLED,
+        .kind = p->cause.kind != CAUSE_KILLED     ? EVENT_WENT
+                : p->cause.oom                    ? EVENT_OOM
+                : ends_ordinarily(p->cause.value) ? EVENT_WENT
+                                                  : EVENT_KILLED,
         .pid = p->pid > 0 ? p->pid : p->book_pid,
         .uid = p->uid,
         .has_bytes = true,
@@ -129,12 +137,13 @@ void events_process_went(struct events *events, const struct retired_process *p,
     events_add(events, &event);
 }
 
-/* Only those that did not end by themselves are news. */
+/* Only those that did not end by themselves, or by their user's hand, are news: `memoir exited` has all. */
 void events_process_ended(struct events *events, const struct exit_record *exit)
 {
     bool oom = exit->flags & EXIT_RECORD_OOM;
     char cause[EXIT_CAUSE_TEXT_MAX], peak[UNITS_TEXT_MAX];
-    if (!events || (!oom && !WIFSIGNALED(exit->status)))
+    if (!events ||
+        (!oom && (!WIFSIGNALED(exit->status) || ends_ordinarily(WTERMSIG(exit->status)))))
         return;
     struct event event = {
         .kind = oom ? EVENT_OOM : EVENT_KILLED,

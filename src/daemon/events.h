@@ -27,8 +27,8 @@ enum {
 
 enum event_kind {
     EVENT_CAME,   /* a process that keeps a book */
-    EVENT_WENT,   /* ended, or was replaced by exec */
-    EVENT_KILLED, /* by a signal */
+    EVENT_WENT,   /* ended, also by SIGINT, SIGHUP or SIGPIPE, or was replaced by exec */
+    EVENT_KILLED, /* by another signal */
     EVENT_OOM,    /* by the kernel, for want of memory */
     EVENT_LEAK,   /* a call site that leaks */
     EVENT_DEVICE, /* one was told of for the first time */
@@ -61,7 +61,8 @@ uint64_t events_add(struct events *events, const struct event *event);
 void events_process_came(struct events *events, const struct ledger_process *process);
 void events_process_went(struct events *events, const struct retired_process *process,
                          const char *line);
-/* One without a book, of which the kernel told. */
+/* One without a book, of which the kernel told: an event if it was killed, but not by SIGINT, SIGHUP or SIGPIPE, which end
+ * programs in the ordinary course of things. */
 void events_process_ended(struct events *events, const struct exit_record *exit);
 
 /* May this viewer know that it happened; and all of it: see query_may_see()? */

@@ -22,12 +22,13 @@ struct candidate {
 struct history_host {
     struct hosts *hosts;
     uint64_t began_ns;
+    uint64_t filled_ns; /* CLOCK_MONOTONIC: when the last picture was filled */
     struct candidate *candidates;
     size_t size;
 };
 
-/* What host_process.user_data says: it is in the picture by its book, or was noted the last time. */
-static char in_picture, noted;
+/* What host_process.user_data says: it is in the picture by its book, was in the last one, or was noted the last time. */
+static char in_picture, was_in_picture, noted;
 
 int history_host_new(struct hosts *hosts, struct history_host **ret_host)
 {
@@ -35,7 +36,7 @@ int history_host_new(struct hosts *hosts, struct history_host **ret_host)
     if (!host)
         return -ENOMEM;
     host->hosts = hosts;
-    host->began_ns = clock_monotonic_ns();
+    host->began_ns = host->filled_ns = clock_monotonic_ns();
     *ret_host = host;
     return 0;
 }
@@ -48,11 +49,16 @@ void history_host_free(struct history_host *host)
     free(host);
 }
 
-static void sizes_copy(struct sample_process *to, const struct host_process *from)
+/* A proportional size counts once, in the picture after it was measured: in between it is not known. */
+static void sizes_copy(const struct history_host *host, struct sample_process *to,
+                       const struct host_process *from)
 {
     to->has_rss = from->valid & HOST_HAS_MEMORY;
     to->rss_bytes = from->rss_bytes;
-    to->has_pss = to->has_rss && from->valid & HOST_HAS_PSS;
+    uint64_t since_ns = host->filled_ns;
+    if (!from->user_data) /* not in the last picture: measured while it was too young for one */
+        since_ns -= HISTORY_HOST_PSS_S * NS_PER_S;
+    to->has_pss = to->has_rss && from->valid & HOST_HAS_PSS && from->pss_ns >= since_ns;
     to->pss_bytes = from->pss_bytes;
 }
 
@@ -66,14 +72,15 @@ static void look_at(struct sample_process *p)
     p->rss_bytes = p->has_rss ? stat.rss_bytes : 0;
 }
 
-static void fill_known(const struct host *table, struct sample *sample)
+static void fill_known(const struct history_host *host, const struct host *table,
+                       struct sample *sample)
 {
     for (size_t i = 0; i < sample->n_processes; i++) {
         struct sample_process *p = &sample->processes[i];
         struct host_process *row =
             p->reachable ? host_process_of(table, p->pid, p->start_ticks) : NULL;
         if (row) {
-            sizes_copy(p, row);
+            sizes_copy(host, p, row);
             row->user_data = &in_picture;
         } else if (p->reachable) {
             look_at(p); /* born since the last refresh */
@@ -133,7 +140,8 @@ static bool within_share(struct sample *sample, const struct host_process *p, ui
     return true;
 }
 
-static bool note(struct sample *sample, const struct host_process *p)
+static bool note(const struct history_host *host, struct sample *sample,
+                 const struct host_process *p)
 {
     struct sample_process *process = sample_add_process(sample);
     if (!process) {
@@ -146,7 +154,7 @@ static bool note(struct sample *sample, const struct host_process *p)
     process->reachable = process->bookless = true;
     process->uid = p->uid;
     memcpy(process->program, p->name, sizeof(process->program));
-    sizes_copy(process, p);
+    sizes_copy(host, process, p);
     return true;
 }
 
@@ -158,9 +166,10 @@ static void fill_others(struct history_host *host, const struct host *table, str
         qsort(host->candidates, n, sizeof(*host->candidates), larger_first);
     for (size_t i = 0; i < n; i++) {
         struct host_process *p = host->candidates[i].process;
-        p->user_data = i < processes_max && within_share(sample, p, per_user_max) && note(sample, p)
-                           ? &noted
-                           : NULL;
+        p->user_data =
+            i < processes_max && within_share(sample, p, per_user_max) && note(host, sample, p)
+                ? &noted
+                : NULL;
     }
 }
 
@@ -199,9 +208,10 @@ void history_host_fill(struct history_host *host, struct sample *sample, size_t 
     struct host_process *const *rows = host_processes(table, &n);
     for (size_t i = 0; i < n; i++)
         if (rows[i]->user_data == &in_picture)
-            rows[i]->user_data = NULL;
-    fill_known(table, sample);
+            rows[i]->user_data = &was_in_picture;
+    fill_known(host, table, sample);
     fill_others(host, table, sample, processes_max, per_user_max);
     fill_system(table, sample);
+    host->filled_ns = clock_monotonic_ns();
     hosts_unlock(host->hosts);
 }

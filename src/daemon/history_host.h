@@ -12,7 +12,8 @@ struct hosts;
 struct sample;
 
 enum {
-    HISTORY_HOST_AGE_S = 3, /* younger ones are left out */
+    HISTORY_HOST_AGE_S = 3,  /* younger ones are left out */
+    HISTORY_HOST_PSS_S = 10, /* the PSS of a process in its first picture may be that old */
     HISTORY_HOST_NAME_S =
         30, /* for so long one whose program is not known yet waits for its name */
 };

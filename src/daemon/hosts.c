@@ -330,6 +330,14 @@ void hosts_unlock(struct hosts *hosts)
     worker_unlock(&hosts->worker);
 }
 
+void hosts_watch(struct hosts *hosts, pid_t pid)
+{
+    if (!worker_try_lock(&hosts->worker))
+        return;
+    host_watch(hosts->host, pid);
+    worker_unlock(&hosts->worker);
+}
+
 /* ---- cgroups ---- */
 
 bool hosts_cgroups_ready(struct hosts *hosts)

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct cgroups;
 struct host;
@@ -47,6 +48,9 @@ void hosts_unlock(struct hosts *hosts);
 
 /* The table as it is, for who must not wait: NULL when it is being refreshed. Unlock it likewise. */
 const struct host *hosts_peek(struct hosts *hosts);
+
+/* Someone looks at this process: see host_watch(). Does nothing while the table is being refreshed. */
+void hosts_watch(struct hosts *hosts, pid_t pid);
 
 /* The tree of cgroups, which the thread reads while somebody asks: is there a look that is fresh enough? If not, it comes. The
  * look, NULL where the machine has no cgroups: then nothing is locked. */

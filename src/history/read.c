@@ -150,6 +150,12 @@ static void line_add(struct reading *reading, const struct read_series *series, 
             continue;
         }
         unsigned slot = points->slot[i];
+        if (sums->present[slot] && reading->query->by == READ_BY_PROCESS) {
+            sums->last[slot] = points->last[i];
+            if (points->max[i] > sums->max[slot])
+                sums->max[slot] = points->max[i];
+            continue;
+        }
         sums->present[slot] = true;
         if (__builtin_add_overflow(sums->last[slot], points->last[i], &sums->last[slot]))
             sums->last[slot] = UINT64_MAX;

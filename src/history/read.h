@@ -9,8 +9,9 @@
  * step divides the answer's is read; where it has nothing (not rolled up yet), finer ones fill in.
  *
  * Of each step, `last` is the value at its end and `max` the largest in it, which coarser tiers
- * keep too. Values of several series are added up at each moment of the tier; the sum of their `max` is then the most
- * that it can have been. One thread; errors are -errno: -ENOENT without a file, -EBADMSG when it is none of
+ * keep too. Values of several processes are added up at each moment of the tier; the sum of their `max` is then the most
+ * that it can have been. What the file has of one process in several series, since it began to keep a book or called exec, is
+ * one line: of a moment the later series counts. One thread; errors are -errno: -ENOENT without a file, -EBADMSG when it is none of
  * ours, -E2BIG when it would be too many points. */
 #pragma once
 
@@ -54,11 +55,12 @@ struct read_point {
 
 /* What stands for a group of series. */
 struct read_line {
-    uint32_t processes; /* how many are in it; 0: a sum of the machine's */
-    int64_t pid;        /* by process */
-    uint64_t began_s;   /* by process; 0: unknown */
-    uint32_t uid;       /* by process and by user */
-    char program[64];   /* by process and by program */
+    uint32_t processes;        /* how many are in it; 0: a sum of the machine's */
+    int64_t pid;               /* by process */
+    uint64_t began_s;          /* by process; 0: unknown */
+    int64_t boot, start_ticks; /* by process: with the pid which one it was */
+    uint32_t uid;              /* by process and by user */
+    char program[64];          /* by process and by program */
     char node[64];
     bool on_device; /* else the host's */
     uint32_t kind;
@@ -84,6 +86,7 @@ struct read_result {
     size_t n_lines;
     struct read_point *points; /* of all lines */
     uint64_t oldest_s;         /* of all that is in the file; 0: nothing */
+    size_t n_earlier;          /* by read_choose_process(): further processes of this PID */
     bool pid_known;            /* the file has a process of the PID asked for, at whatever time */
     uint64_t damaged;          /* chunks that made no sense, left out */
 };
@@ -94,6 +97,10 @@ uint64_t read_step(uint64_t range_s, uint64_t points);
 /* The identity of the device of a line that is on one; `node` is the name of this machine. Returns `text`. */
 char *read_line_device_id(const struct read_line *line, const char *node,
                           char text[static LEDGER_DEVICE_ID_MAX]);
+
+/* A PID may have been several processes in the time asked for. Keep the lines of the one that began nearest to `start_s`,
+ * or of the last one where that is 0. */
+void read_choose_process(struct read_result *result, uint64_t start_s);
 
 /* What a line is of, in one word: "rss", "pss", "heap", "available", "pressure"; blocks of all spaces are "all". */
 const char *read_line_word(const struct read_line *line, bool blocks);

@@ -16,7 +16,7 @@
 
 static const char select_sql[] =
     "SELECT s.id, s.metric, s.space, s.process, s.device, p.pid, p.uid, p.program, p.node, p.began, "
-    "d.kind, d.ordinal, d.name, d.uid, d.bus, d.node FROM series s "
+    "d.kind, d.ordinal, d.name, d.uid, d.bus, d.node, p.boot, p.start FROM series s "
     "LEFT JOIN process p ON p.id = s.process LEFT JOIN device d ON d.id = s.device "
     "WHERE (s.process = 0 OR (p.last >= ?1 AND p.first < ?2)) AND s.space BETWEEN 0 AND ?3 ORDER BY s.id";
 
@@ -37,12 +37,16 @@ enum {
     COLUMN_DEVICE_UID,
     COLUMN_BUS,
     COLUMN_DEVICE_NODE,
+    COLUMN_BOOT,
+    COLUMN_START,
 };
 
 /* A series with what its line will say; equal keys are one line. */
 struct candidate {
     struct read_series series;
     int64_t process, device;
+    /* Which process it was: the file has another row for it once it keeps a book, and after exec. */
+    int64_t boot, start, pid;
     struct read_line line;
 };
 
@@ -128,6 +132,9 @@ static void candidate_fill(struct candidate *c, const struct read_query *q, sqli
     c->series.metric = (uint32_t)sqlite3_column_int(s, COLUMN_METRIC);
     c->process = sqlite3_column_int64(s, COLUMN_PROCESS);
     c->device = sqlite3_column_int64(s, COLUMN_DEVICE);
+    c->boot = sqlite3_column_int64(s, COLUMN_BOOT);
+    c->start = sqlite3_column_int64(s, COLUMN_START);
+    c->pid = sqlite3_column_int64(s, COLUMN_PID);
     line->space = (uint32_t)sqlite3_column_int(s, COLUMN_SPACE);
     line->what = c->series.metric == HISTORY_PSS        ? READ_PSS
                  : c->series.metric == HISTORY_SYSTEM   ? READ_SYSTEM
@@ -193,6 +200,14 @@ static int candidates_load(struct reading *reading, struct candidates *all)
             return (a) < (b) ? -1 : 1; \
     } while (0)
 
+static int compare_processes(const struct candidate *a, const struct candidate *b)
+{
+    COMPARE(a->boot, b->boot);
+    COMPARE(a->start, b->start);
+    COMPARE(a->pid, b->pid);
+    return strcmp(a->line.node, b->line.node);
+}
+
 /* The order of lines: devices by number before the host, spaces, pressure, then who. */
 static int compare_lines(const struct candidate *a, const struct candidate *b, enum read_by by)
 {
@@ -204,8 +219,8 @@ static int compare_lines(const struct candidate *a, const struct candidate *b, e
     COMPARE(x->space, y->space);
     COMPARE(x->what, y->what);
     COMPARE(x->pid, y->pid);
-    if (by == READ_BY_PROCESS)
-        COMPARE(a->process, b->process);
+    if (by == READ_BY_PROCESS && compare_processes(a, b))
+        return compare_processes(a, b);
     if (by == READ_BY_USER)
         COMPARE(x->uid, y->uid);
     return by == READ_BY_PROGRAM ? strcmp(x->program, y->program) : 0;
@@ -214,6 +229,7 @@ static int compare_lines(const struct candidate *a, const struct candidate *b, e
 static int compare_candidates(const void *a, const void *b, void *by)
 {
     int order = compare_lines(a, b, *(const enum read_by *)by);
+    order = order ? order : compare_processes(a, b);
     const struct candidate *x = a, *y = b;
     return order ? order : (x->process > y->process) - (x->process < y->process);
 }
@@ -247,7 +263,11 @@ int read_select(struct reading *reading)
             before = NULL;
         }
         struct read_line *line = &reading->result.lines[lines - 1];
-        line->processes += c->process != 0 && (!before || before->process != c->process);
+        line->processes += c->process != 0 && (!before || compare_processes(before, c) != 0);
+        line->boot = c->boot;
+        line->start_ticks = c->start;
+        if (by == READ_BY_PROCESS) /* the latest name of it */
+            memcpy(line->program, c->line.program, sizeof(line->program));
         reading->series[i] = c->series;
         reading->series[i].line = (uint32_t)(lines - 1);
     }

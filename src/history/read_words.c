@@ -23,6 +23,38 @@ char *read_line_device_id(const struct read_line *line, const char *node,
                             line->device_node[0] ? line->device_node : node);
 }
 
+static bool same_process(const struct read_line *a, const struct read_line *b)
+{
+    return a->boot == b->boot && a->start_ticks == b->start_ticks && a->pid == b->pid;
+}
+
+void read_choose_process(struct read_result *result, uint64_t start_s)
+{
+    const struct read_line *best = NULL;
+    size_t kept = 0;
+    uint64_t best_far = 0;
+    for (size_t i = 0; i < result->n_lines; i++) {
+        const struct read_line *line = &result->lines[i];
+        uint64_t far = line->began_s > start_s ? line->began_s - start_s : start_s - line->began_s;
+        bool first = true;
+        for (size_t k = 0; k < i; k++)
+            first &= !same_process(&result->lines[k], line);
+        result->n_earlier += first;
+        if (!best || (start_s ? far < best_far : line->began_s > best->began_s)) {
+            best = line;
+            best_far = far;
+        }
+    }
+    if (!best)
+        return;
+    struct read_line chosen = *best;
+    result->n_earlier--;
+    for (size_t i = 0; i < result->n_lines; i++)
+        if (same_process(&result->lines[i], &chosen))
+            result->lines[kept++] = result->lines[i];
+    result->n_lines = kept;
+}
+
 const char *read_line_word(const struct read_line *line, bool blocks)
 {
     switch (line->what) {

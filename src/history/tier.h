@@ -24,7 +24,7 @@ enum history_metric {
     HISTORY_BLOCKS = 3, /* live blocks: of a space on a device; of a process in all, space 0 */
     HISTORY_CAPACITY = 4, /* of a space of a device */
     HISTORY_PSS =
-        5, /* proportional size of a process, as of the last time that it was read; space 0 */
+        5, /* proportional size of a process, in the seconds in which it was measured; space 0 */
     HISTORY_SYSTEM = 6, /* memory of the machine; `space` is an enum history_system */
     HISTORY_PRESSURE =
         7, /* memory pressure of the machine (PSI, average over 10 s), in hundredths of

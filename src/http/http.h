@@ -97,6 +97,7 @@ struct http_route {
     enum http_where where; /* that `answer` runs */
     unsigned fresh_ms; /* how long an answer may be given again; 0: never, and each is its own */
     bool visits;       /* http_visit() may ask it */
+    bool may_miss;     /* answers 404 also where the path has no parameter */
     void (*answer)(struct http_call *call, void *context);
 };
 

@@ -1,5 +1,6 @@
 /* The OpenAPI 3.1 description, written from the table of routes and the table of schemas. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -112,6 +113,60 @@ static void content(struct json *json, const char *type, const char *schema)
     json_object_end(json);
 }
 
+/* What a route may answer instead; each is described once, among the components. */
+static const struct {
+    const char *status, *name, *help;
+} refusals[] = {
+    {"400", "Invalid", "An argument or the body is invalid"},
+    {"401", "Unauthorized", "No session, no token, or one that is not valid"},
+    {"403", "Forbidden", "The session or token may not do this"},
+    {"404", "NotFound", "There is no such thing, or not any more"},
+    {"429", "TooMany", "Too many requests: try again after Retry-After"},
+};
+enum { REFUSALS = sizeof(refusals) / sizeof(*refusals) };
+
+static bool may_refuse(const struct http_route *route, int status)
+{
+    switch (status) {
+    case 400:
+        return (route->params && route->params->name) || route->body_schema;
+    case 403:
+        return route->role == HTTP_CONTROL;
+    case 404:
+        return route->may_miss || strchr(route->path, '{');
+    default:
+        return route->role != HTTP_NONE;
+    }
+}
+
+static void refusal_references(struct json *json, const struct http_route *route)
+{
+    for (size_t i = 0; i < REFUSALS; i++) {
+        char text[64];
+        if (!may_refuse(route, atoi(refusals[i].status)))
+            continue;
+        snprintf(text, sizeof(text), "#/components/responses/%s", refusals[i].name);
+        json_key(json, refusals[i].status);
+        json_object_begin(json);
+        json_field_string(json, "$ref", text);
+        json_object_end(json);
+    }
+}
+
+static void refusal_components(struct json *json)
+{
+    json_key(json, "responses");
+    json_object_begin(json);
+    for (size_t i = 0; i < REFUSALS; i++) {
+        json_key(json, refusals[i].name);
+        json_object_begin(json);
+        json_field_string(json, "description", refusals[i].help);
+        content(json, "application/problem+json", "Problem");
+        json_object_end(json);
+    }
+    json_object_end(json);
+}
+
 static void responses(struct json *json, const struct http_route *route)
 {
     bool redirect = strcmp(route->path, "/login") == 0;
@@ -123,6 +178,7 @@ static void responses(struct json *json, const struct http_route *route)
     content(json, route->answer_type ? route->answer_type : "application/json",
             route->answer_schema);
     json_object_end(json);
+    refusal_references(json, route);
     json_key(json, "default");
     json_object_begin(json);
     json_field_string(json, "description", "What went wrong, and what to do about it");
@@ -212,6 +268,7 @@ static void components(struct json *json, const struct openapi_source *source)
     json_object_begin(json);
     json_key(json, "securitySchemes");
     json_raw(json, security, sizeof(security) - 1);
+    refusal_components(json);
     json_key(json, "schemas");
     json_object_begin(json);
     schemas(json, own_schemas, N_OWN);
@@ -223,6 +280,8 @@ static void components(struct json *json, const struct openapi_source *source)
 int openapi_write(const struct openapi_source *source, struct buffer *out)
 {
     static const char security[] = "[{\"session\":[]},{\"token\":[]}]";
+    static const char servers[] =
+        "[{\"url\":\"/\",\"description\":\"the memoird that serves this description\"}]";
     struct json json;
     json_init(&json, out);
     json_object_begin(&json);
@@ -232,6 +291,8 @@ int openapi_write(const struct openapi_source *source, struct buffer *out)
     json_field_string(&json, "title", source->title);
     json_field_string(&json, "version", source->version);
     json_object_end(&json);
+    json_key(&json, "servers");
+    json_raw(&json, servers, sizeof(servers) - 1);
     json_key(&json, "security");
     json_raw(&json, security, sizeof(security) - 1);
     paths(&json, source);

@@ -12,15 +12,11 @@ enum { FILE_MAX = 16 << 20 };
 
 static const struct http_static *file_find(const char *path)
 {
-    const struct http_static *index = NULL;
-    for (const struct http_static *file = web_files; file->path; file++) {
+    /* Views of the dashboard are fragments of the page's one address. */
+    for (const struct http_static *file = web_files; file->path; file++)
         if (strcmp(file->path, path) == 0)
             return file;
-        if (strcmp(file->path, "/") == 0)
-            index = file;
-    }
-    /* Views of the dashboard have addresses of their own; files have a dot in their name. */
-    return strchr(path, '.') ? NULL : index;
+    return NULL;
 }
 
 /* The bytes are constants and stay where they are. */

@@ -187,6 +187,11 @@ struct host_todo {
 };
 bool host_probe_next(struct host *host, struct host_todo *ret_todo);
 
+/* Someone looks at this process: for HOST_WATCHED_S its sizes come before those of others and are measured again
+ * every HOST_WATCHED_EACH_S, or less often where that would take more than a 200th of a processor. */
+enum { HOST_WATCHED_S = 15, HOST_WATCHED_EACH_S = 5, HOST_WATCHED_SHARE = 200 };
+void host_watch(struct host *host, pid_t pid);
+
 /* What came of it: 0 and `probe`, or why there is nothing (-EACCES, -ESRCH, -ETIMEDOUT: the process is left
  * alone for a long while). A process that is gone or another by now is none. */
 void host_probe_done(struct host *host, const struct host_todo *todo, int error,

@@ -45,6 +45,28 @@ static uint64_t sizes_score(const struct host *host, const struct host_row *row)
     return score < SCORE_ORIGIN ? score : SCORE_ORIGIN - 1;
 }
 
+/* Is a process that someone looks at due? */
+static bool watched_due(const struct host *host, const struct host_row *row)
+{
+    uint64_t each_ns = HOST_WATCHED_EACH_S * NS_PER_S, cost_ns = sizes_cost(row);
+    if (cost_ns * HOST_WATCHED_SHARE > each_ns)
+        each_ns = cost_ns * HOST_WATCHED_SHARE;
+    return row->watched_ns > host->time_ns && row->p.valid & HOST_HAS_MEMORY &&
+           cost_ns <= SIZES_MOST_NS && row->sizes_tried_ns <= host->time_ns &&
+           host->time_ns - row->sizes_tried_ns >= each_ns;
+}
+
+void host_watch(struct host *host, pid_t pid)
+{
+    struct host_process *p = host_process_find(host, pid);
+    if (!p)
+        return;
+    struct host_row *row = host_row(p);
+    row->watched_ns = host->time_ns + HOST_WATCHED_S * NS_PER_S;
+    if (watched_due(host, row))
+        host->n_queue = 0; /* who is next is decided anew */
+}
+
 static uint64_t todo_of(const struct host *host, const struct host_row *row, struct host_todo *ret)
 {
     const struct host_process *p = &row->p;
@@ -58,6 +80,8 @@ static uint64_t todo_of(const struct host *host, const struct host_row *row, str
     }
     ret->kinds = HOST_PROBE_SIZES | HOST_PROBE_CGROUP;
     ret->cost_ns = sizes_cost(row);
+    if (watched_due(host, row))
+        return SCORE_ORIGIN - 1;
     return sizes_score(host, row);
 }
 

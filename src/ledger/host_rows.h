@@ -47,6 +47,7 @@ struct host_row {
     /* Probes. */
     uint32_t done; /* enum host_probe_kind that were tried */
     uint64_t sizes_rss, sizes_tried_ns, sizes_cost_ns;
+    uint64_t watched_ns;    /* until then it is looked at; 0: never was */
     uint64_t rest_until_ns; /* after a probe that came to nothing */
     char *command, *exe;    /* owned; NULL: "" */
 };

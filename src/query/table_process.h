@@ -25,6 +25,7 @@ query_getter process_pid, process_program, process_user, process_uid, process_no
     }
 
 /* What its books say. */
+query_getter process_notes, process_watchers, process_other;
 query_getter process_device, process_peak, process_space, process_total, process_driver;
 enum process_figure {
     PROCESS_LIVE_BYTES,

@@ -257,6 +257,30 @@ static void get_book(const struct query_world *world, const struct query_row *ro
     query_set_number(ret, row->process->book_bytes);
 }
 
+static void get_holds(const struct query_world *world, const struct query_row *row,
+                      const struct query_field *field, struct query_value *ret)
+{
+    query_set_number(ret, ledger_process_holds(row->process));
+}
+
+static void get_book_pid(const struct query_world *world, const struct query_row *row,
+                         const struct query_field *field, struct query_value *ret)
+{
+    query_set_number(ret, (uint64_t)row->process->book_pid);
+}
+
+/* Host memory that has no column of its own in short lists. */
+void process_other(const struct query_world *world, const struct query_row *row,
+                   const struct query_field *field, struct query_value *ret)
+{
+    for (size_t i = 0; i < row->process->n_accounts; i++) {
+        const struct ledger_account *a = &row->process->accounts[i];
+        if (!on_device(a) && ledger_space_adds(a->space) && a->space != MEMOIR_SPACE_HEAP &&
+            a->space != MEMOIR_SPACE_PINNED)
+            add_figure(ret, a, PROCESS_LIVE_BYTES);
+    }
+}
+
 /* ---- the table ---- */
 
 static const struct query_column columns[] = {
@@ -271,6 +295,14 @@ static const struct query_column columns[] = {
     {"threads", "number of threads", QUERY_NUMBER, .get = get_threads},
     {"losses", "reports that were not fully accounted", QUERY_NUMBER, .get = get_losses},
     {"book", "memory that its books take", QUERY_BYTES, .get = get_book},
+    {"book_pid", "process id as the process itself sees it", QUERY_NUMBER, QUERY_SAME,
+     .get = get_book_pid},
+    {"other", "of host, what is neither heap nor pinned", QUERY_BYTES, .get = process_other},
+    {"holds", "is it still there, so that its figures count", QUERY_YES, .get = get_holds},
+    {"notes", "why the figures are not the whole truth, or where the process is", QUERY_TEXT,
+     .get = process_notes},
+    {"watchers", "the daemons that watch its books: root:PID, user:PID", QUERY_TEXT,
+     .get = process_watchers},
     {0},
 };
 

@@ -21,7 +21,7 @@ PATIENCE_S = 60  # a limit for a broken program, never a wait
 
 # enum memoir_space, for scripted clients
 HEAP, DRAM, L1, L1_SMALL, TRACE, CB, KERNEL, SYSTEM = 1, 16, 17, 18, 19, 20, 21, 22
-COMMANDS = ["top", "ps", "devices", "buffers", "sites", "flame", "leaks", "heap", "query", "log", "history", "exited", "run", "trace",
+COMMANDS = ["top", "ps", "devices", "buffers", "sites", "flame", "leaks", "heap", "explain", "query", "log", "history", "exited", "run", "trace",
             "open", "token", "cluster", "doctor", "demo", "help"]
 
 # Nothing of the caller's environment changes what the commands print.
@@ -110,9 +110,9 @@ class CommandTest(unittest.TestCase):
         client.stdout.close()
 
     def ps(self, *arguments, check=0):
-        """The processes of `memoir ps --json`."""
+        """The rows of `memoir ps --json`; with --wide those of accounts."""
         done = memoir("ps", "--json", "--dir", self.dir, *arguments, check=check)
-        return json.loads(done.stdout)["processes"]
+        return json.loads(done.stdout)["rows"]
 
     def assert_golden(self, name, text, masks=()):
         """`text` equals the golden file once what differs from run to run is masked."""

@@ -86,6 +86,6 @@ class FaultTest(unittest.TestCase):
         return sums
 
     def ps(self):
-        done = subprocess.run([MEMOIR, "ps", "--json", "--dir", self.dir], capture_output=True, text=True,
+        done = subprocess.run([MEMOIR, "ps", "--all", "--json", "--dir", self.dir], capture_output=True, text=True,
                               env=self.environment(), timeout=PATIENCE_S, check=True)
-        return json.loads(done.stdout)["processes"]
+        return json.loads(done.stdout)["rows"]

@@ -42,28 +42,28 @@ class Demo(CommandTest):
         demo.stdout.close()
 
     def row(self, program, state="running"):
-        rows = [p for p in self.ps() if p["program"] == program and p["state"] == state]
+        rows = [p for p in self.ps("--all") if p["program"] == program and p["state"] == state]
         return rows[0] if rows else None
 
     def test_four_programs_keep_books(self):
         self.start("--quiet")
         wait_for(lambda: len(self.ps()) == 4, "four books")
         victim = wait_for(lambda: self.row("victim"), "the victim's book")
-        spaces = {s["space"]: s for s in victim["spaces"]}
-        self.assertEqual((spaces["dram"]["live_blocks"], spaces["dram"]["live_bytes"]), (150, 25500000))
-        self.assertEqual((spaces["cb"]["live_blocks"], spaces["cb"]["live_bytes"]), (800, 22400000))
-        self.assertEqual((spaces["kernel"]["live_blocks"], spaces["kernel"]["live_bytes"]), (30, 204000))
-        self.assertTrue(all(p["lost_reports"] == 0 for p in self.ps()))
+        spaces = {s["space"]: s for s in self.ps("--wide", "--pid", victim["pid"])}
+        self.assertEqual((spaces["dram"]["blocks"], spaces["dram"]["bytes"]), (150, 25500000))
+        self.assertEqual((spaces["cb"]["blocks"], spaces["cb"]["bytes"]), (800, 22400000))
+        self.assertEqual((spaces["kernel"]["blocks"], spaces["kernel"]["bytes"]), (30, 204000))
+        self.assertTrue(all(p["losses"] == 0 for p in self.ps()))
 
     def test_the_leak_grows_and_the_others_come_back(self):
         self.start("--quiet")
-        first = wait_for(lambda: self.row("leaky"), "the leak's book")["device_bytes"]
+        first = wait_for(lambda: self.row("leaky"), "the leak's book")["device"]
         # More than its requests can explain: those come and go.
-        wait_for(lambda: self.row("leaky")["device_bytes"] > first + 16_000_000, "growth", 40)
+        wait_for(lambda: self.row("leaky")["device"] > first + 16_000_000, "growth", 40)
 
         def trainer_shrinks():
-            before = self.row("trainer")["device_bytes"]
-            return self.row("trainer")["device_bytes"] < before
+            before = self.row("trainer")["device"]
+            return self.row("trainer")["device"] < before
 
         wait_for(trainer_shrinks, "the trainer giving memory back")
 
@@ -108,20 +108,16 @@ class Demo(CommandTest):
         self.start("--quiet", "--clients", "40")
         wait_for(lambda: len(self.ps()) == 40, "forty books")
         held = {}
-        for process in self.ps():
-            for space in process["spaces"]:
-                if space["space"] == "dram":
-                    held.setdefault(space["device"], []).append(space)
+        for space in self.ps("--wide", "--where", "space=dram"):
+            held.setdefault(space["device"], []).append(space)
         self.assertEqual(len(held), 2)
         for spaces in held.values():
-            self.assertLessEqual(
-                sum(s["live_bytes"] for s in spaces), spaces[0]["capacity_bytes"]
-            )
+            self.assertLessEqual(sum(s["bytes"] for s in spaces), spaces[0]["capacity"])
 
     def test_a_client_that_somebody_kills_starts_anew(self):
         demo = self.start()
         trainer = wait_for(lambda: self.row("trainer"), "the trainer")["pid"]
-        wait_for(lambda: self.row("trainer")["age_seconds"] > 1.2, "its second birthday")
+        wait_for(lambda: self.row("trainer")["age"] > 1.2, "its second birthday")
         os.kill(trainer, signal.SIGKILL)
         wait_for(
             lambda: (self.row("trainer") or {"pid": trainer})["pid"] != trainer, "the next one"
@@ -213,7 +209,9 @@ class DemoWithDaemon(CommandTest):
 
     def exited(self, *arguments):
         done = memoir("ps", "--exited", "--json", "--state", self.state, *arguments)
-        return json.loads(done.stdout)["processes"] if done.returncode == 0 else []
+        if done.returncode != 0:
+            return []
+        return json.loads(done.stdout)["processes" if "--blocks" in arguments else "rows"]
 
     def test_the_victims_row_vanishes_and_the_daemon_remembers_it(self):
         victim = wait_for(

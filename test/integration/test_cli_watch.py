@@ -63,7 +63,7 @@ class Watch(ScreenTest):
         self.press("Escape")
         self.see(r"\[3 processes\]")
         self.press("s")
-        self.see("by rss_bytes")
+        self.see("by rss")
 
     def test_it_follows_the_size_of_the_screen(self):
         self.card(f"alloc 0 {DRAM} 1 25000000")

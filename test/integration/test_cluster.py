@@ -472,7 +472,9 @@ class Private(ClusterTest):
         self.assertRegex(run("top", "--cluster", "--limit", "2").stdout, "n[12] ")
         self.assertIn("1 of 2 nodes answered", run("buffers", "--cluster").stderr)
         self.assertIn("n2", run("query", "--cluster", "--by", "node", "--show", "device.dram").stdout)
-        wrong = n1.memoir("ps", "--cluster", "--sort", "rss", env=place)
+        by_node = run("ps", "--cluster", "--by", "node", "--show", "device.dram", "--where", "device>1kB").stdout
+        self.assertRegex(by_node, "n2 +400")
+        wrong = n1.memoir("ps", "--cluster", "--exited", env=place)
         self.assertEqual(wrong.returncode, 2)
         self.assertIn("does not go with --cluster", wrong.stderr)
         self.assertIn("there is no such node", n1.memoir("ps", "--node", "nowhere", env=place).stderr)

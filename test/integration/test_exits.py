@@ -328,8 +328,8 @@ class Keeping(ExitsTest):
                          (rows[0]["cause"], rows[0]["peak_rss"], rows[0]["cgroup"]))
         out = subprocess.run([MEMOIR, "ps", "--exited", "--state", self.state, "--json"], capture_output=True, text=True,
                              check=True).stdout
-        ps = [p for p in json.loads(out)["processes"] if p["pid"] == client.pid]
-        self.assertEqual([(p["cause"], p["device_bytes"]) for p in ps], [("killed by SIGKILL", 25500000)])
+        ps = [p for p in json.loads(out)["rows"] if p["pid"] == client.pid]
+        self.assertEqual([(p["cause"], p["device"]) for p in ps], [("killed by SIGKILL", 25500000)])
 
 
 class Command(ExitsTest):

@@ -164,8 +164,8 @@ class Namespace(FaultTest):
         self.assertEqual(second.identity.exec_count, 0)
         self.assertEqual((first.writer_alive(), second.writer_alive()), (False, True))
         self.assertEqual((self.live(first)[0], self.live(second)[0]), (10, 20))
-        rows = sorted(self.ps(), key=lambda p: p["device_bytes"])
-        self.assertEqual([p["device_bytes"] for p in rows], [10000, 20000])
+        rows = sorted(self.ps(), key=lambda p: p["device"])
+        self.assertEqual([p["device"] for p in rows], [10000, 20000])
         self.assertEqual(len({p["state"] for p in rows}), 2)
 
     def check_from_outside(self, *flags):
@@ -175,7 +175,7 @@ class Namespace(FaultTest):
         self.assertEqual(book.identity.pid, 1)
         self.assertNotEqual(book.identity.pid_ns, os.stat("/proc/self/ns/pid").st_ino)
         row, = self.ps()
-        self.assertEqual((row["book_pid"], row["device_bytes"]), (1, 30000))
+        self.assertEqual((row["book_pid"], row["device"]), (1, 30000))
         self.assertNotEqual(row["pid"], 1)
         with open(f"/proc/{row['pid']}/comm", encoding="ascii") as comm:
             self.assertEqual(comm.read().strip(), "fault_process")

@@ -55,7 +55,7 @@ class WhoGetsIn(HttpTest):
             self.assertProblem(answer, 401, "login")
             self.assertIn("memoir open", answer.json()["detail"])
             self.assertTrue(answer.headers["WWW-Authenticate"].startswith("Bearer"))
-        for path in ("/", "/processes", "/api/v1/openapi.json"):  # pages and the description are no secret
+        for path in ("/", "/api/v1/openapi.json"):  # pages and the description are no secret
             self.assertEqual(self.ask(path).status, 200)
 
     def test_the_kernel_vouches_for_who_comes_by_the_unix_socket(self):
@@ -299,7 +299,8 @@ class Answers(HttpTest):
         self.serve()
         token = self.token()
         self.assertProblem(self.ask("/api/v1/nothing", token=token), 404, "not-found")
-        self.assertProblem(self.ask("/x.js"), 404, "not-found")
+        for path in ("/x.js", "/metrics", "/processes", "/api", "/api/v2/self", "/index"):  # views are fragments of "/"
+            self.assertProblem(self.ask(path), 404, "not-found")
         answer = self.ask("/api/v1/self", "DELETE", token=token)
         self.assertProblem(answer, 405, "method")
         self.assertEqual(answer.headers["Allow"], "GET, HEAD")
@@ -319,6 +320,17 @@ class Answers(HttpTest):
         schemas = description["components"]["schemas"]
         for reference in re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(description)):
             self.assertIn(reference, schemas)
+        self.assertEqual([server["url"] for server in description["servers"]], ["/"])
+        for reference in re.findall(r'"#/components/responses/([^"]+)"', json.dumps(description)):
+            self.assertIn(reference, description["components"]["responses"])
+        for path, item in description["paths"].items():
+            for operation in item.values():
+                answers = operation["responses"]
+                self.assertEqual("401" in answers, operation["x-role"] != "none")
+                self.assertEqual("400" in answers, bool(operation.get("parameters") or operation.get("requestBody")))
+                if "{" in path:
+                    self.assertIn("404", answers)
+        self.assertIn("404", description["paths"]["/api/v1/history"]["get"]["responses"])
         for path in ("/api/v1/query", "/api/v1/processes/{pid}", "/api/v1/stream", "/api/v1/login", "/login"):
             self.assertIn(path, description["paths"])
 

@@ -125,8 +125,8 @@ class Chains(Accounted, test_track.TrackTest):
         self.assertRegex(ask("heap"), rf"(?m)^In user chains +[\d.]+ [kM]B +{totals.live_blocks:,} blocks$")
         (row,) = json.loads(ask("query", "processes", "--json", "--show", "pid,host,heap,chain", whom=()))["rows"]
         self.assertEqual((row["host"], row["chain"]), (row["heap"], totals.live_bytes))  # their buffers count, not both
-        (process,) = json.loads(ask("ps", "--json", whom=()))["processes"]
-        self.assertIsNone(process["other_host_bytes"])
+        (process,) = json.loads(ask("ps", "--json", whom=()))["rows"]
+        self.assertIsNone(process["other"])
         self.assertRegex(ask("sites"), r"(?m) chain +(chains.c:\d+ )?turn$")
         self.assertRegex(ask("buffers"), r"(?m) host +chain .* (chains.c:\d+ )?turn$")
 
@@ -154,9 +154,9 @@ class Chains(Accounted, test_track.TrackTest):
         self.assertTrue(any(record["accounts"][block["account"]]["space"] == "chain" for block in record["blocks"]))
         done = subprocess.run([MEMOIR, "ps", "--exited", "--json", "--state", state], capture_output=True, text=True,
                               env=ENVIRONMENT, timeout=60, check=True)
-        (row,) = json.loads(done.stdout)["processes"]
-        self.assertEqual((row["heap_bytes"], row["other_host_bytes"]), (accounts["heap"]["live_bytes"], None))
-        self.assertEqual(row["blocks_held"], accounts["heap"]["live_blocks"] + blocks)
+        (row,) = json.loads(done.stdout)["rows"]
+        self.assertEqual((row["heap"], row["pinned"]), (accounts["heap"]["live_bytes"], None))
+        self.assertEqual(row["blocks"], accounts["heap"]["live_blocks"] + blocks)
         with Client(str(native)) as client:
             self.assertEqual(list(client.query(where=f"pid={process.pid}", show="heap")), [])
 

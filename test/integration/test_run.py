@@ -406,7 +406,7 @@ class Tracked(RunTest):
                                    text=True)
         self.addCleanup(self.end_it, process)
         rows = wait_for(lambda: [p for p in self.ps() if p["program"] == "leak_direct"], "its row in memoir ps")
-        self.assertGreater(rows[0]["heap_bytes"], 0)
+        self.assertGreater(rows[0]["heap"], 0)
         _, said = process.communicate("", timeout=60)
         self.assertIn("direct.c:6 step", said)
 

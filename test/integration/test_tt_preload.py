@@ -41,17 +41,20 @@ class PreloadTest(DaemonTest):
         return Driver(self, *arguments, **options)
 
     def process(self, pid):
-        done = subprocess.run([str(MEMOIR), "ps", "--json", "--dir", str(self.books)], capture_output=True, text=True,
-                              timeout=60, check=True)
-        found = [p for p in json.loads(done.stdout)["processes"] if p["pid"] == pid]
-        return found[0] if found else None
+        """Its row of `memoir ps`, with those of its accounts as "spaces"."""
+        rows = []
+        for options in ([], ["--wide"]):
+            done = subprocess.run([str(MEMOIR), "ps", "--json", *options, "--dir", str(self.books)], capture_output=True,
+                                  text=True, timeout=60, check=True)
+            rows.append([p for p in json.loads(done.stdout)["rows"] if p["pid"] == pid])
+        return rows[0][0] | {"spaces": rows[1]} if rows[0] else None
 
     def held(self, pid):
         """{(device, space): (bytes, blocks)}, where there are any; no report was lost."""
         process = self.process(pid)
-        self.assertEqual(process["lost_reports"], 0)
-        return {(s["device"], s["space"]): (s["live_bytes"], s["live_blocks"])
-                for s in process["spaces"] if s["live_blocks"]}
+        self.assertEqual(process["losses"], 0)
+        return {(s["ordinal"], s["space"]): (s["bytes"], s["blocks"])
+                for s in process["spaces"] if s["blocks"]}
 
     def test_buffers_of_every_kind_are_told(self):
         for form in (0, 1):
@@ -87,9 +90,9 @@ class PreloadTest(DaemonTest):
         driver = self.driver()
         driver.say("buffer", "a", 3, 0, 1)
         spaces = {s["space"]: s for s in self.process(driver.pid)["spaces"]}
-        self.assertEqual((spaces["dram"]["device_name"], spaces["dram"]["device"]), ("Tenstorrent", 3))
-        self.assertEqual(spaces["dram"]["capacity_bytes"], DRAM_CAPACITY)
-        self.assertEqual(spaces["l1"]["capacity_bytes"], L1_CAPACITY)
+        self.assertEqual((spaces["dram"]["device_name"], spaces["dram"]["ordinal"]), ("Tenstorrent", 3))
+        self.assertEqual(spaces["dram"]["capacity"], DRAM_CAPACITY)
+        self.assertEqual(spaces["l1"]["capacity"], L1_CAPACITY)
 
     def test_what_takes_no_memory_is_not_told(self):
         driver = self.driver()

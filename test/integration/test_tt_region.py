@@ -48,11 +48,8 @@ class RegionTest(DaemonTest):
 
     def spaces(self, pid):
         """{(device, space): (live bytes, source)} of one process, where it holds something."""
-        for process in self.memoir("ps")["processes"]:
-            if process["pid"] == pid:
-                return {(s["device"], s["space"]): (s["live_bytes"], s["source"])
-                        for s in process["spaces"] if s["live_bytes"]}
-        return None
+        rows = [s for s in self.memoir("ps", "--wide")["rows"] if s["pid"] == pid]
+        return {(s["ordinal"], s["space"]): (s["bytes"], s["source"]) for s in rows if s["bytes"]} if rows else None
 
     def findings(self, word):
         return [f["finding"] for f in self.memoir("doctor")["findings"]
@@ -73,7 +70,7 @@ class RegionTest(DaemonTest):
         first, second = self.tt(11, 0), self.tt(11, 0)
         first.say("set", 1000, 0, 0, 0, 0)
         second.say("set", 2000, 0, 0, 0, 0)
-        uids = {s["device_uid"] for p in self.memoir("ps")["processes"] for s in p["spaces"]}
+        uids = {s["device_uid"] for s in self.memoir("ps", "--wide")["rows"]}
         self.assertEqual(uids, {"tt-11"})
         self.assertEqual(self.spaces(first.pid)[(0, "dram")][0] + self.spaces(second.pid)[(0, "dram")][0], 3000)
 
@@ -84,7 +81,7 @@ class RegionTest(DaemonTest):
         program.say("set", 9999, 200, 0, 0, 0)
         # One row of one device: its dram from the client, its l1 from the region.
         self.assertEqual(self.spaces(program.pid), {(0, "dram"): (7777, "client"), (0, "l1"): (200, "region")})
-        uids = {s["device_uid"] for p in self.memoir("ps")["processes"] for s in p["spaces"]}
+        uids = {s["device_uid"] for s in self.memoir("ps", "--wide")["rows"]}
         self.assertEqual(uids, {"tt-11"})
 
     def test_the_killed_are_ghosts_and_in_no_total(self):
@@ -152,9 +149,9 @@ class RegionTest(DaemonTest):
         mine.say("set", 1000, 0, 0, 0, 0)
         his.say("set", 2000, 0, 0, 0, 0)
         self.assertEqual(self.spaces(his.pid), {(1, "dram"): (2000, "region")})
-        for process in self.memoir("ps")["processes"]:
+        for process in self.memoir("ps")["rows"]:
             self.assertEqual(process["uid"], NOBODY if process["pid"] == his.pid else 0)
-        seen = [p["pid"] for p in self.memoir("ps", prefix=as_user(NOBODY))["processes"]]
+        seen = [p["pid"] for p in self.memoir("ps", prefix=as_user(NOBODY))["rows"]]
         self.assertEqual(seen, [his.pid])
 
     @unittest.skipIf(os.geteuid() != 0 or subprocess.run(["unshare", "--pid", "--fork", "true"], check=False,
@@ -166,7 +163,7 @@ class RegionTest(DaemonTest):
         outer.say("set", 1000, 0, 0, 0, 0)
         # `inner.pid` is what the program itself sees: 1, or little more, which here is another process.
         self.assertLess(inner.pid, 10)
-        held = {p["pid"]: p["device_bytes"] for p in self.memoir("ps")["processes"] if p["device_bytes"]}
+        held = {p["pid"]: p["device"] for p in self.memoir("ps")["rows"] if p["device"]}
         self.assertEqual(held, {outer.pid: 1000})
         self.assertTrue(self.findings("1 slot of an unknown process, 5.0 kB: in no total"), self.memoir("doctor"))
 

@@ -113,6 +113,42 @@ static void the_largest_are_noted(void **state)
     sample_release(&sample);
 }
 
+static bool has_pss(const struct sample *sample, pid_t pid)
+{
+    for (size_t i = 0; i < sample->n_processes; i++)
+        if (sample->processes[i].pid == pid)
+            return sample->processes[i].has_pss;
+    return false;
+}
+
+/* What was measured once is one point, not a line that goes on. */
+static void a_proportional_size_is_noted_when_it_was_measured(void **state)
+{
+    pid_t largest = children[CHILDREN - 1];
+    const struct host *table = hosts_lock(hosts);
+    struct host_process *row = host_process_find(table, largest);
+    assert_non_null(row);
+    row->valid |= HOST_HAS_PSS;
+    row->pss_bytes = 12345;
+    row->pss_ns = clock_monotonic_ns();
+    hosts_unlock(hosts);
+    struct sample sample = picture(10 * NS_PER_S, 2, 1000);
+    assert_true(has_pss(&sample, largest));
+    sample_release(&sample);
+    for (int i = 0; i < 3; i++) {
+        sample = picture((11 + (uint64_t)i) * NS_PER_S, 2, 1000);
+        assert_true(has(&sample, largest));
+        assert_false(has_pss(&sample, largest));
+        sample_release(&sample);
+    }
+    table = hosts_lock(hosts);
+    row->pss_ns = clock_monotonic_ns();
+    hosts_unlock(hosts);
+    sample = picture(20 * NS_PER_S, 2, 1000);
+    assert_true(has_pss(&sample, largest));
+    sample_release(&sample);
+}
+
 static void none_are_noted_where_none_are_asked_for(void **state)
 {
     struct sample sample = picture(10 * NS_PER_S, 0, 1000);
@@ -225,6 +261,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_largest_are_noted),
+        cmocka_unit_test(a_proportional_size_is_noted_when_it_was_measured),
         cmocka_unit_test(none_are_noted_where_none_are_asked_for),
         cmocka_unit_test(who_was_born_just_now_is_left_out),
         cmocka_unit_test(processes_of_the_picture_get_their_sizes),

@@ -2,6 +2,7 @@
 #include "daemon/events.h"
 
 #include <memoir/memoir.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -95,6 +96,9 @@ static void deaths_are_of_their_kind_and_heard_at_once(void **unused)
     } cases[] = {
         {{CAUSE_EXITED, 3, false, false}, EVENT_WENT},
         {{CAUSE_KILLED, 9, false, false}, EVENT_KILLED},
+        {{CAUSE_KILLED, SIGPIPE, false, false}, EVENT_WENT},
+        {{CAUSE_KILLED, SIGINT, false, false}, EVENT_WENT},
+        {{CAUSE_KILLED, SIGHUP, false, false}, EVENT_WENT},
         {{CAUSE_KILLED, 9, false, true}, EVENT_OOM},
         {{CAUSE_EXEC, 0, false, false}, EVENT_WENT},
     };
@@ -118,6 +122,9 @@ static void deaths_are_of_their_kind_and_heard_at_once(void **unused)
     }
     /* Of those without a book only the killed ones are news. */
     events_process_ended(events, &(struct exit_record){.pid = 8, .status = 0});
+    static const int ordinary[] = {SIGINT, SIGHUP, SIGPIPE};
+    for (size_t i = 0; i < sizeof(ordinary) / sizeof(*ordinary); i++)
+        events_process_ended(events, &(struct exit_record){.pid = 8, .status = ordinary[i]});
     assert_int_equal(events_read(events, &root, heard, got, 8), 0);
     events_process_ended(events, &(struct exit_record){.pid = 8, .status = 9, .program = "x"});
     assert_int_equal(events_read(events, &root, 0, got, 1), 1);

@@ -246,6 +246,58 @@ static void a_device_is_asked_for_by_its_identity(void **state)
     read_release(&result);
 }
 
+static void one_second_of(struct world *w, uint64_t i, pid_t pid, uint64_t start, uint64_t exec_id,
+                          uint64_t rss)
+{
+    sample_reset(&w->sample, (T0 + i) * NS_PER_S);
+    struct sample_process *p = sample_add_process(&w->sample);
+    p->pid = pid;
+    p->start_ticks = start;
+    p->exec_id = exec_id;
+    p->pid_ns = exec_id ? 77 : 0;
+    p->began_ns = (T0 - 100 + start) * NS_PER_S;
+    p->has_rss = true;
+    p->rss_bytes = rss;
+    strcpy(p->program, exec_id ? "tracked" : "sh");
+    sample_totals(&w->sample);
+    int r = recorder_add(w->recorder, &w->sample);
+    if (r == -EAGAIN && (r = recorder_flush(w->recorder, w->store, T0 + i)) == 0)
+        r = recorder_add(w->recorder, &w->sample);
+    assert_int_equal(r, 0);
+}
+
+/* It keeps a book from the 15th second on, calls exec in the 25th; 200 is another process with that PID later. */
+static void a_process_is_one_line_whatever_it_becomes(void **state)
+{
+    struct world *w = *state;
+    for (uint64_t i = 0; i < 40; i++)
+        one_second_of(w, i, 100, 5, i < 15 ? 0 : i < 25 ? 8 : 9, 1000 + i);
+    for (uint64_t i = 50; i < 3000; i++) /* until tens are made */
+        one_second_of(w, i, 100, 50, 8, 7);
+    assert_int_equal(recorder_flush(w->recorder, w->store, T0 + 3000), 0);
+    for (unsigned step = 1; step <= 10; step += 9) {
+        struct read_query query = {
+            .since_s = T0, .until_s = T0 + 100, .step_s = step, .by = READ_BY_PROCESS, .pid = 100};
+        struct read_result result = ask(w, query, 2); /* of two processes */
+        read_choose_process(&result, T0 - 95);
+        assert_int_equal(result.n_lines, 1);
+        assert_int_equal(result.n_earlier, 1);
+        assert_string_equal(result.lines[0].program, "tracked");
+        for (size_t k = 0; k < result.n_steps; k++) {
+            uint64_t from_s = result.since_s + k * result.step_s - T0;
+            const struct read_point *point = &result.lines[0].points[k];
+            assert_int_equal(point->present, from_s < 40);
+            if (point->present)
+                assert_int_equal(point->last, 1000 + from_s + result.step_s - 1);
+        }
+        read_release(&result);
+        result = ask(w, query, 2);
+        read_choose_process(&result, 0); /* the last one */
+        assert_int_equal(result.lines[0].last, 7);
+        read_release(&result);
+    }
+}
+
 static void a_pid_is_known_at_whatever_time_it_was(void **state)
 {
     struct world *w = *state;
@@ -353,6 +405,7 @@ int main(void)
         TEST(seconds_are_exact_while_they_are_kept),
         TEST(groups_are_added_up),
         TEST(a_device_is_asked_for_by_its_identity),
+        TEST(a_process_is_one_line_whatever_it_becomes),
         TEST(a_pid_is_known_at_whatever_time_it_was),
         TEST(filters_leave_out_the_rest),
         TEST(a_gap_is_a_gap),

@@ -434,6 +434,60 @@ static void the_largest_and_the_changed_come_first(void **state)
     host_free(host);
 }
 
+/* Nothing of it changes, so its sizes would be kept for two minutes. */
+static void a_process_that_is_looked_at_is_measured_again_and_again(void **state)
+{
+    tree_process(&(struct tree_process){.pid = 30, .start = 7, .rss_pages = 1000});
+    tree_process(&(struct tree_process){.pid = 31, .start = 7, .rss_pages = 900000});
+    struct host *host = tree_host(0);
+    struct host_todo todo;
+    const struct host_probe sizes = {.valid = HOST_HAS_PSS, .cpu_ns = NS_PER_MS};
+    assert_int_equal(host_refresh(host), 0);
+    while (host_probe_next(host, &todo))
+        host_probe_done(host, &todo, 0, &sizes);
+    for (int i = 0; i < 4; i++) {
+        host_watch(host, 30);
+        assert_false(host_probe_next(host, &todo)); /* it was measured just now */
+        now_ns += HOST_WATCHED_EACH_S * NS_PER_S;
+        assert_int_equal(host_refresh(host), 0);
+        host_watch(host, 30);
+        assert_true(host_probe_next(host, &todo));
+        assert_int_equal(todo.pid, 30);
+        assert_true(todo.kinds & HOST_PROBE_SIZES);
+        host_probe_done(host, &todo, 0, &sizes);
+        assert_false(host_probe_next(host, &todo));
+    }
+    now_ns += 2 * HOST_WATCHED_S * NS_PER_S;
+    assert_int_equal(host_refresh(host), 0);
+    assert_false(host_probe_next(host, &todo)); /* nobody looks any more */
+    host_watch(host, 4711);                     /* not there: nothing happens */
+    host_free(host);
+}
+
+/* One whose sizes take a tenth of a second each time is measured every 20 s. */
+static void looking_at_a_large_process_stays_within_a_share_of_a_processor(void **state)
+{
+    tree_process(&(struct tree_process){.pid = 30, .start = 7, .rss_pages = 1000});
+    struct host *host = tree_host(0);
+    struct host_todo todo;
+    const struct host_probe sizes = {.valid = HOST_HAS_PSS, .cpu_ns = 100 * NS_PER_MS};
+    assert_int_equal(host_refresh(host), 0);
+    while (host_probe_next(host, &todo))
+        host_probe_done(host, &todo, 0, &sizes);
+    unsigned measured = 0;
+    for (int s = 0; s < 60; s++) {
+        now_ns += NS_PER_S;
+        assert_int_equal(host_refresh(host), 0);
+        host_watch(host, 30);
+        if (host_probe_next(host, &todo)) {
+            host_probe_done(host, &todo, 0, &sizes);
+            measured++;
+        }
+    }
+    assert_int_equal(measured, 3);
+    host_free(host);
+}
+
 static void what_comes_late_is_about_nobody_else(void **state)
 {
     tree_process(&(struct tree_process){.pid = 30, .start = 7, .rss_pages = 50});
@@ -635,6 +689,8 @@ int main(void)
         TREE_TEST(costly_fields_come_by_probes),
         TREE_TEST(environment_of_a_set_uid_program_is_not_told),
         TREE_TEST(the_largest_and_the_changed_come_first),
+        TREE_TEST(a_process_that_is_looked_at_is_measured_again_and_again),
+        TREE_TEST(looking_at_a_large_process_stays_within_a_share_of_a_processor),
         TREE_TEST(what_comes_late_is_about_nobody_else),
         TREE_TEST(who_has_gone_gets_nothing_of_his_successor),
         TREE_TEST(who_leaves_a_job_is_in_none),

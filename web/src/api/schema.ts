@@ -45,6 +45,73 @@ export interface Table {
   estimate?: Cells
   /** of the table exited: whether ends of processes are seen */
   exits?: Record<string, unknown>
+  cluster?: Gathered
+}
+
+/** of answers of several nodes: who answered. A node that is missing is not part of any figure. */
+export interface Gathered {
+  /** nodes that should have answered */
+  expected: number
+  answered: number
+  missing: {
+    node: string
+    id: string
+    /** it answered that it may not, or cannot */
+    refused: boolean
+    why: string
+  }[]
+  /** nodes of another version, and the columns that they do not have */
+  lacking: {
+    node: string
+    version: string
+    columns: string[]
+  }[]
+  /** nodes whose clock differs from ours by a second or more */
+  clocks: {
+    node: string
+    offset_s: number
+  }[]
+  took_ms: number
+}
+
+export interface Cluster {
+  schema: "memoir.cluster/1"
+  time: Time
+  /** of the connection to the NATS server; none: this memoird is in no cluster */
+  state: "none" | "connecting" | "connected" | "closed"
+  problem?: string | null
+  server?: string | null
+  /** ID of this node */
+  self?: string
+  name?: string
+  figures?: Record<string, number>
+  members: ClusterMember[]
+}
+
+export interface ClusterMember {
+  /** name, made unique: for node= and in the column node */
+  node: string
+  name: string
+  id: string
+  self: boolean
+  state: "alive" | "unreachable" | "left"
+  /** for how long */
+  state_s: number
+  version: string
+  started: Time
+  /** since its last heartbeat */
+  heard_s: number
+  /** since its last answer */
+  answered_s: number | null
+  /** that its last answer took */
+  answer_ms: number | null
+  answers: number
+  /** questions without an answer in time */
+  missed: number
+  /** answers that were invalid */
+  rejected: number
+  /** its clock less ours */
+  clock_offset_s: number
 }
 
 /** ISO 8601, UTC */
@@ -461,7 +528,22 @@ export interface Suspects {
   schema: "memoir.suspects/1"
   time: Time
   suspects: Suspect[]
+  /** leaks found since memoird started that no longer grow, the latest first */
+  stopped: ({
+    pid: number
+    program: string
+    /** file and offset of the place in the code */
+    frame: string | null
+    found: Time
+    last: Time
+    /** that it held last */
+    live_bytes: number
+    /** its process ended, or called exec */
+    ended: boolean
+  })[]
   matched: number
+  /** that were looked at */
+  books: number
   /** call sites */
   watched: number
   /** call sites past a limit */
@@ -493,6 +575,8 @@ export interface Suspect {
   freed_share?: number | null
   watched_s?: number
   since: Time
+  /** it has grown for as long as it is watched, perhaps longer */
+  since_watched?: boolean
   limit: {
     in_s: number
     bytes: number
@@ -582,13 +666,14 @@ export interface Tick {
   system: Record<string, unknown> | null
   /** rows of the table devices */
   devices: Record<string, unknown>[]
+  /** null: not known yet, growth is measured over 10 seconds */
   growers: {
     pid: number
     program: string
     /** bytes a second */
     rate: number
     rss: number
-  }[]
+  }[] | null
   processes: number
   tracked: number
   /** call sites that leak */
@@ -658,6 +743,22 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
+    }
+    answer: Table
+  }
+  /** Processes that keep a book, with what they hold */
+  'GET /api/v1/ps': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -670,6 +771,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -682,6 +785,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -694,6 +799,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -706,6 +813,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -718,6 +827,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -730,6 +841,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -742,6 +855,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -754,6 +869,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -766,6 +883,8 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
   }
@@ -778,8 +897,15 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
     }
     answer: Table
+  }
+  /** The cluster: its nodes with state, version and last answer */
+  'GET /api/v1/cluster': {
+    args: Record<string, never>
+    answer: Cluster
   }
   /** The tables and their columns */
   'GET /api/v1/tables': {

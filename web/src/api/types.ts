@@ -10,7 +10,7 @@ export type SuspectsAnswer = api.Suspects
 export type TablesAnswer = api.Tables
 export type TableColumn = api.Tables['tables'][number]['columns'][number]
 export type Column = api.Table['columns'][number]
-export type Grower = api.Tick['growers'][number]
+export type Grower = NonNullable<api.Tick['growers']>[number]
 export type Site = api.Suspect['site']
 export type SelfAnswer = api.Self
 /** A row of the tables system and devices. */

@@ -16,6 +16,8 @@ export interface ChartSeries {
   /** Filled below the line. */
   fill?: boolean
   dash?: boolean
+  /** Known only where it was measured: points, and no line that would tell of the time between them. */
+  measured?: boolean
   /** Part of a stack that nobody claims. */
   rest?: boolean
 }
@@ -208,7 +210,8 @@ function seriesOptions(s: ChartSeries, stacked: boolean): uPlot.Series {
   return {
     stroke: stacked ? css('--panel') : color,
     width: stacked ? 0.5 : 1.5,
-    points: { show: false },
+    points: s.measured ? { show: true, size: 5, fill: color, stroke: color } : { show: false },
+    ...(s.measured ? { paths: () => null } : {}),
     ...(stacked ? { fill: color } : s.fill ? { fill: color + '26' } : {}),
     ...(s.dash ? { dash: [5, 4] } : {}),
   }

@@ -8,11 +8,16 @@ import { Card, Empty, Waiting } from '../kit/parts'
 import { Spark } from '../kit/spark'
 
 export function Growers(): JSX.Element {
-  const list = tick.value?.growers
+  const now = tick.value
+  const list = now?.growers
   return (
     <Card title={<a href={link('processes', { sort: '-rate' })}>Top growers</a>} span={5} end={<span class="muted">last 10 seconds</span>}>
-      {!list ? (
+      {!now ? (
         <Waiting rows={5} />
+      ) : !list ? (
+        <Empty title="Not known yet">
+          <span>Growth is measured over ten seconds.</span>
+        </Empty>
       ) : list.length === 0 ? (
         <Empty title="Nothing grows">
           <span>No process took more memory during the last ten seconds than it gave back.</span>
@@ -30,7 +35,7 @@ export function Growers(): JSX.Element {
 
 /** What the ticks of the last minute said of it. */
 function past(pid: number): (number | null)[] {
-  return ticks.value.slice(-60).map((t) => t.growers.find((g) => g.pid === pid)?.rss ?? null)
+  return ticks.value.slice(-60).map((t) => t.growers?.find((g) => g.pid === pid)?.rss ?? null)
 }
 
 function Line({ grower }: { grower: Grower }): JSX.Element {

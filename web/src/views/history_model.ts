@@ -52,6 +52,9 @@ const NAMES: Record<string, string> = {
   shmem: 'shared memory',
 }
 
+/** Has values only of the seconds in which it was measured. */
+export const isMeasured = (name: string): boolean => name === 'pss'
+
 export function seriesName(name: string): string {
   const [, number, space] = /^device\.(\d+)\.(.+)$/.exec(name) ?? []
   return space ? `${number} ${spaceTitle(space)}` : (NAMES[name] ?? name.replace(/_/g, ' '))

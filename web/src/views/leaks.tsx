@@ -2,9 +2,9 @@
 import type { JSX } from 'preact'
 import { useResource } from '../api/resource'
 import type { SuspectsAnswer } from '../api/types'
-import { count } from '../base/format'
-import { setWords, word } from '../base/route'
-import { Choice, Empty, ProblemBox, StaleNotice, ViewHead, Waiting } from '../kit/parts'
+import { bytes, clock, count } from '../base/format'
+import { link, setWords, word } from '../base/route'
+import { Card, Choice, Empty, ProblemBox, StaleNotice, ViewHead, Waiting } from '../kit/parts'
 import { SuspectItem } from './suspect'
 import { levelOf, rankSuspects, suspectKey } from './suspect_model'
 
@@ -62,11 +62,37 @@ export function Leaks(): JSX.Element {
           })}
         </ol>
       )}
+      {data && data.stopped.length > 0 && <Stopped list={data.stopped} />}
     </>
   )
 }
 
+/** What would otherwise leave no trace: leaks that no longer grow, or whose program ended. */
+function Stopped({ list }: { list: SuspectsAnswer['stopped'] }): JSX.Element {
+  return (
+    <Card title="Found before, no longer growing">
+      <ul class="lines">
+        {list.map((leak) => (
+          <li key={`${leak.pid} ${leak.frame} ${leak.found}`}>
+            <a href={link(`process/${leak.pid}`)}>{leak.program}</a> <span class="muted">{leak.pid}</span>{' '}
+            <span class="mono">{leak.frame}</span>{' '}
+            <span class="muted">
+              {clock(leak.found)} to {clock(leak.last)}, {leak.ended ? 'ended' : 'stopped'} with {bytes(leak.live_bytes)}
+            </span>
+          </li>
+        ))}
+      </ul>
+    </Card>
+  )
+}
+
 function Nothing({ answer }: { answer: SuspectsAnswer }): JSX.Element {
+  if (answer.looks < 2)
+    return (
+      <Empty title="Not known yet" middle>
+        <span>memoird has just started and reads what programs account.</span>
+      </Empty>
+    )
   if (answer.watched === 0)
     return (
       <Empty title="Nothing is watched yet" middle>

@@ -4,7 +4,7 @@ import { useResource } from '../api/resource'
 import type { HistoryAnswer } from '../api/types'
 import { TimeChart } from '../kit/chart'
 import { Card, Empty, ProblemBox, StaleNotice, Waiting } from '../kit/parts'
-import { everyMs, groupsOf, seriesName, shownRange } from './history_model'
+import { everyMs, groupsOf, isMeasured, seriesName, shownRange } from './history_model'
 import { RangeChoice, timeRange, zoom } from './range'
 
 const POINTS = 400
@@ -41,8 +41,9 @@ export function History({ pid, start }: { pid: number; start: number | null }): 
               t={data.t}
               kind={group.kind}
               series={group.series.map((series, i) => ({
-                id: series.name,
+                id: `${series.device_id ?? ''} ${series.name}`,
                 name: seriesName(series.name),
+                measured: isMeasured(series.name),
                 values: series.last,
                 color: `--series-${(i % 8) + 1}`,
                 fill: i === 0,

@@ -10,6 +10,7 @@ import { TimeChart } from '../kit/chart'
 import { Badge, Card, Empty, Fact, Facts, ProblemBox, StaleNotice, ViewHead, Waiting } from '../kit/parts'
 import { knownRange } from '../kit/series'
 import { figureGroups, lossesOf, type FigureGroup } from './figures'
+import { isMeasured } from './history_model'
 import { RangeChoice, timeRange, zoom } from './range'
 import { lossOf, whyNot } from './trace_model'
 
@@ -177,7 +178,7 @@ function OwnMemory({ pid }: { pid: number }): JSX.Element {
     <TimeChart
       label="Resident memory of memoird"
       t={t}
-      series={series.map((s, i) => ({ id: s.name, name: s.name, values: s.last, color: colors[i]!, fill: i === 0 }))}
+      series={series.map((s, i) => ({ id: s.name, name: s.name, values: s.last, color: colors[i]!, fill: i === 0, measured: isMeasured(s.name) }))}
       height={160}
       range={range.fixed ?? knownRange({ t, values: Object.fromEntries(series.map((s) => [s.name, s.last])) }, range.span)}
       onZoom={zoom}

@@ -24,6 +24,11 @@ export function SuspectList(): JSX.Element {
           ))}
         </ul>
       )}
+      {data && data.stopped.length > 0 && (
+        <a class="muted" href={link('leaks')}>
+          {data.stopped.length} found before, no longer growing
+        </a>
+      )}
     </Card>
   )
 }
@@ -37,6 +42,18 @@ function Nothing({ data }: { data: SuspectsAnswer }): JSX.Element {
             ? `${data.watched} places in the code of tracked programs are watched, and none of them grows.`
             : 'A verdict takes a while: a program that fills its caches at first is no leak.'}
         </span>
+      </Empty>
+    )
+  if (data.looks < 2)
+    return (
+      <Empty title="Not known yet">
+        <span>memoird has just started and reads what programs account.</span>
+      </Empty>
+    )
+  if (data.books > 0)
+    return (
+      <Empty title="Nothing to watch yet">
+        <span>No place in the code of tracked programs holds 64 kB.</span>
       </Empty>
     )
   return (

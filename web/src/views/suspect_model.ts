@@ -66,7 +66,11 @@ export function limitSentence(suspect: Suspect): string {
 /** "It holds 44.7 MB in 105 blocks, and has grown since 19:20:13." */
 export function heldSentence(suspect: Suspect): string {
   const blocks = `${count(suspect.live_blocks)} ${suspect.live_blocks === 1 ? 'block' : 'blocks'}`
-  const since = suspect.since ? `, and has grown since ${clock(suspect.since)}` : ''
+  const since = !suspect.since
+    ? ''
+    : suspect.since_watched
+      ? `, and has grown for as long as it is watched, since ${clock(suspect.since)}`
+      : `, and has grown since ${clock(suspect.since)}`
   return `It holds ${bytes(suspect.live_bytes)} in ${blocks}${since}.`
 }
 

@@ -1,0 +1,147 @@
+/* See sites.h. */
+#include "explain/sites.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "ledger/ledger.h"
+#include "profile/book_names.h"
+#include "profile/site_names.h"
+
+struct held {
+    uint32_t site;
+    uint64_t bytes, blocks;
+};
+
+static const struct ledger_account *heap_of(const struct ledger_process *p)
+{
+    for (size_t i = 0; i < p->n_accounts; i++)
+        if (p->accounts[i].space == MEMOIR_SPACE_HEAP && p->accounts[i].valid)
+            return &p->accounts[i];
+    return NULL;
+}
+
+bool explain_live_of(const struct ledger_process *process, uint64_t *ret_bytes)
+{
+    const struct ledger_account *heap = heap_of(process);
+    if (heap)
+        *ret_bytes = heap->totals.live_bytes;
+    return heap != NULL;
+}
+
+static int by_bytes(const void *left, const void *right)
+{
+    const struct held *a = left, *b = right;
+    if (a->bytes != b->bytes)
+        return a->bytes < b->bytes ? 1 : -1;
+    return a->site < b->site ? -1 : a->site > b->site;
+}
+
+static bool of_heap(const struct book_reader *reader, const struct book_site *site)
+{
+    size_t n;
+    const struct book_account_view *accounts = book_reader_accounts(reader, &n);
+    ssize_t i = book_reader_account_index(reader, site->account);
+    return i >= 0 && accounts[i].space == MEMOIR_SPACE_HEAP;
+}
+
+/* Sampled stacks stand at their caller's site, too. */
+static struct held *held_of(const struct ledger_book *book, const struct book_sites *copy,
+                            size_t *ret_n)
+{
+    struct held *held = calloc(copy->n_sites + 1, sizeof(*held));
+    size_t n = 0;
+    for (size_t i = 0; held && i < copy->n_sites; i++) {
+        const struct book_site_counters *c = &copy->counters[i];
+        if (c->alloc_bytes > c->freed_bytes && !(copy->sites[i].flags & BOOK_SITE_SAMPLED) &&
+            of_heap(book->reader, &copy->sites[i]))
+            held[n++] = (struct held){(uint32_t)i, c->alloc_bytes - c->freed_bytes,
+                                      c->alloc_blocks - c->freed_blocks};
+    }
+    if (held)
+        qsort(held, n, sizeof(*held), by_bytes);
+    *ret_n = n;
+    return held;
+}
+
+static const struct ledger_book *book_of(const struct ledger_process *p)
+{
+    const struct ledger_account *heap = heap_of(p);
+    for (size_t i = 0; heap && i < p->n_books; i++)
+        if (p->books[i]->identity->source == heap->source)
+            return p->books[i];
+    return NULL;
+}
+
+int explain_sites_take(const struct ledger_process *process, const struct explain *e, size_t top,
+                       struct site_names *symbols, struct explain_sites *ret)
+{
+    const struct ledger_book *book = book_of(process);
+    struct book_names names = {0};
+    struct explain_sites sites = {0};
+    size_t n = 0;
+    int r = book ? book_names_load(book, &names) : -ENOENT;
+    if (r < 0)
+        return r;
+    struct held *held = held_of(book, &names.copy, &n);
+    sites.all = calloc(top + 1, sizeof(*sites.all));
+    if (!held || !sites.all)
+        r = -ENOMEM;
+    uint64_t left = explain_sum(e, EXPLAIN_HEAP), live = 0;
+    for (size_t i = 0; r == 0 && i < n; i++)
+        live += held[i].bytes;
+    double resident = live ? (double)left / (double)live : 0;
+    for (size_t i = 0; r == 0 && i < n && i < top; i++) {
+        const struct book_site_name *name = book_names_site(&names, held[i].site, symbols);
+        uint64_t bytes = (uint64_t)((double)held[i].bytes * resident);
+        bytes = bytes < left ? bytes : left;
+        sites.all[sites.n++] =
+            (struct explain_site){.text = strdup(name ? name->text : "an unknown place"),
+                                  .bytes = bytes,
+                                  .live_bytes = held[i].bytes,
+                                  .live_blocks = held[i].blocks};
+        left -= bytes;
+        if (!sites.all[i].text)
+            r = -ENOMEM;
+    }
+    sites.others = n > sites.n ? n - sites.n : 0;
+    sites.others_bytes = left;
+    free(held);
+    book_names_release(&names);
+    if (r < 0)
+        explain_sites_release(&sites);
+    else
+        *ret = sites;
+    return r;
+}
+
+void explain_sites_release(struct explain_sites *sites)
+{
+    for (size_t i = 0; i < sites->n; i++)
+        free(sites->all[i].text);
+    free(sites->all);
+    *sites = (struct explain_sites){0};
+}
+
+void explain_sites_json(const struct explain_sites *sites, struct json *json)
+{
+    json_key(json, "sites");
+    if (!sites) {
+        json_null(json);
+        return;
+    }
+    json_array_begin(json);
+    for (size_t i = 0; i < sites->n; i++) {
+        json_object_begin(json);
+        json_field_string(json, "site", sites->all[i].text);
+        json_field_u64(json, "bytes", sites->all[i].bytes);
+        json_field_u64(json, "live_bytes", sites->all[i].live_bytes);
+        json_field_u64(json, "live_blocks", sites->all[i].live_blocks);
+        json_object_end(json);
+    }
+    json_array_end(json);
+    json_field_u64(json, "other_sites", sites->others);
+    json_field_u64(json, "other_sites_bytes", sites->others_bytes);
+}

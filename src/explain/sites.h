@@ -1,0 +1,34 @@
+/* The resident heap divided among the call sites that hold it, as the book of the process tells: an estimate, since only sums of
+ * residence are known. Every site is taken to be as resident as the heap as a whole. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "explain/explain.h"
+
+struct ledger_process;
+struct site_names;
+
+struct explain_site {
+    char *text; /* "shop.c:79 receipt_print"; owned */
+    uint64_t bytes, live_bytes, live_blocks;
+};
+
+/* The largest first; all sites that are not listed are one sum. The bytes of all sum to what explain_sum(EXPLAIN_HEAP) gives. */
+struct explain_sites {
+    struct explain_site *all;
+    size_t n, others;
+    uint64_t others_bytes;
+};
+
+/* Bytes in use on the heap, by the book. False: it keeps none of its heap. */
+bool explain_live_of(const struct ledger_process *process, uint64_t *ret_bytes);
+
+/* After explain_live(). At most `top` are named, by `symbols` (NULL: without functions). -ENOENT: no book of the heap; -errno. */
+int explain_sites_take(const struct ledger_process *process, const struct explain *explain,
+                       size_t top, struct site_names *symbols, struct explain_sites *ret_sites);
+void explain_sites_release(struct explain_sites *sites);
+
+/* The field "sites" of an open object, and "sites_left_out". NULL: null. */
+void explain_sites_json(const struct explain_sites *sites, struct json *json);

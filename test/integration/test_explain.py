@@ -1,0 +1,123 @@
+"""memoir explain: the parts of a process's RSS sum, and name their owners, for each runtime that is here."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import stage
+
+stage.build_root()
+from cli_support import ENVIRONMENT, MEMOIR, CommandTest, memoir  # noqa: E402
+
+PROGRAMS = pathlib.Path(__file__).resolve().parents[2] / "bench/explain"
+REST_PERCENT = 3
+PLAIN = {key: value for key, value in ENVIRONMENT.items() if key != "MALLOC_PERTURB_"}  # it touches every block
+
+
+class ExplainTest(CommandTest):
+    def start(self, *command, environment=None):
+        process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                                   env=PLAIN | (environment or {}), text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        return process
+
+    def explain(self, process):
+        told = json.loads(memoir("explain", "--dir", self.dir, "--json", process.pid, check=0).stdout)
+        self.assertEqual(sum(part["bytes"] for part in told["parts"]), told["rss_bytes"])
+        self.assertEqual(sum(told["kinds"].values()), told["rss_bytes"])
+        self.assertTrue(told["memory_read"])
+        self.assertLessEqual(told["kinds"]["rest"] * 100, REST_PERCENT * told["rss_bytes"], told["parts"])
+        return told
+
+    def part(self, told, kind, name):
+        return sum(part["bytes"] for part in told["parts"] if part["kind"] == kind and name in part["name"])
+
+    def c_program(self):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="memoir-test-explain-"))
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        subprocess.run(["gcc", "-O1", "-g", "-pthread", PROGRAMS / "hold.c", "-o", folder / "hold"], check=True)
+        return folder / "hold"
+
+
+class Runtimes(ExplainTest):
+    def test_c(self):
+        told = self.explain(self.start(self.c_program()))
+        self.assertGreater(told["kinds"]["heap"], 80_000_000)
+        self.assertIsNone(told["sites"])
+        self.assertGreater(self.part(told, "heap", "arenas of threads"), 3_000_000)
+        self.assertGreater(self.part(told, "heap", "mmap"), 15_000_000)
+        self.assertGreater(self.part(told, "stack", "other threads"), 4 * 64 << 10)
+
+    def test_cpython(self):
+        told = self.explain(self.start(sys.executable, PROGRAMS / "hold.py"))
+        self.assertGreater(self.part(told, "runtime", "CPython"), 40_000_000)
+        self.assertGreater(self.part(told, "heap", ""), 8_000_000)
+
+    @unittest.skipUnless(shutil.which("node"), "there is no node")
+    def test_node(self):
+        told = self.explain(self.start("node", PROGRAMS / "hold.js"))
+        self.assertGreater(self.part(told, "runtime", "V8 heap"), 30_000_000)
+        self.assertGreater(self.part(told, "heap", ""), 15_000_000)
+
+    @unittest.skipUnless(shutil.which("php"), "there is no php")
+    def test_php(self):
+        told = self.explain(self.start("php", PROGRAMS / "hold.php"))
+        self.assertGreater(self.part(told, "runtime", "PHP"), 80_000_000)
+
+    @unittest.skipUnless(shutil.which("javac"), "there is no javac")
+    def test_java(self):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="memoir-test-explain-"))
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        subprocess.run(["javac", "-d", folder, PROGRAMS / "Hold.java"], check=True)
+        told = self.explain(self.start("java", "-cp", folder, "Hold"))
+        self.assertGreater(self.part(told, "runtime", "Java heap"), 15_000_000)
+        self.assertGreater(self.part(told, "heap", ""), 15_000_000)
+
+
+class Tracked(ExplainTest):
+    def tracked(self, *flags):
+        return self.explain(self.start(MEMOIR, "run", "--quiet", "--dir", self.dir, *flags, self.c_program()))
+
+    def check(self, told):
+        self.assertEqual(sum(site["bytes"] for site in told["sites"]) + told["other_sites_bytes"], told["kinds"]["heap"])
+        self.assertIn("small_make", told["sites"][0]["site"])
+        self.assertGreater(told["live_bytes"], 48_000_000 + (48 << 20))
+        # 32 MiB were never touched.
+        self.assertGreater(told["live_absent_bytes"], 6_000_000)
+        self.assertGreater(told["kinds"]["memoir"], 0)
+
+    def test_our_allocator_has_sites_and_slack(self):
+        told = self.tracked()
+        self.check(told)
+        self.assertGreater(told["kinds"]["slack"], 10_000_000)
+
+    def test_another_allocator_has_sites(self):
+        self.check(self.tracked("--track"))
+
+
+class Command(ExplainTest):
+    def test_people_see_kinds_and_a_bar(self):
+        process = self.start(sys.executable, PROGRAMS / "hold.py", "1000")
+        text = memoir("explain", process.pid, check=0).stdout
+        self.assertIn(" resident in ", text)
+        self.assertIn("runtime", text)
+        self.assertIn("libc.so.6", text)
+        self.assertNotIn("\x1b", text)
+        self.assertIn("\x1b", memoir("explain", "--color", "always", process.pid, check=0).stdout)
+
+    def test_what_is_not_there_is_told(self):
+        self.assertIn("no process", memoir("explain", "2147483646", check=3).stderr)
+        self.assertIn("no process called", memoir("explain", "no-such-program", check=3).stderr)
+        self.assertIn("not a valid PID", memoir("explain", "12x", check=2).stderr)
+        self.assertIn("missing argument", memoir("explain", check=2).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
