@@ -42,7 +42,8 @@ static const struct query_column columns[] = {
     {"rss", "bytes", QUERY_BYTES, .get = get_rss},
     {0},
 };
-static const struct query_table table = {.name = "processes", .columns = columns, .show = "program,rss"};
+static const struct query_table table = {
+    .name = "processes", .columns = columns, .show = "program,rss"};
 
 void partials_make(size_t groups)
 {
