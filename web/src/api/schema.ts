@@ -916,6 +916,7 @@ export interface Routes {
   'GET /api/v1/processes/{pid}': {
     args: {
       pid: number
+      node?: string
     }
     answer: Process
   }
@@ -928,6 +929,7 @@ export interface Routes {
       limit?: number
       stacks?: "yes" | "no" | "true" | "false" | "1" | "0"
       space?: string
+      node?: string
     }
     answer: Sites
   }
@@ -937,6 +939,7 @@ export interface Routes {
       pid: number
       space?: string
       inverted?: "yes" | "no" | "true" | "false" | "1" | "0"
+      node?: string
     }
     answer: Flame
   }
@@ -947,6 +950,7 @@ export interface Routes {
       format?: "pprof" | "folded" | "speedscope"
       sort?: "live" | "allocated" | "blocks"
       space?: string
+      node?: string
     }
     answer: unknown
   }
@@ -955,6 +959,7 @@ export interface Routes {
     args: {
       pid: number
       source?: "heap" | "device"
+      node?: string
     }
     answer: Ages
   }
@@ -967,12 +972,15 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      node?: string
     }
     answer: Table
   }
   /** CUDA programs that are traced, with what they hold and copy */
   'GET /api/v1/traced': {
-    args: Record<string, never>
+    args: {
+      node?: string
+    }
     answer: Traced
   }
   /** The CUDA trace of a process: buffers, copies, failures, holders over time */
@@ -981,6 +989,7 @@ export interface Routes {
       pid: number
       by?: "bytes" | "count"
       k?: number
+      node?: string
     }
     answer: Trace
   }
@@ -988,6 +997,7 @@ export interface Routes {
   'GET /api/v1/processes/{pid}/trace/dump': {
     args: {
       pid: number
+      node?: string
     }
     answer: unknown
   }
@@ -995,6 +1005,7 @@ export interface Routes {
   'POST /api/v1/processes/{pid}/tracking': {
     args: {
       pid: number
+      node?: string
     }
     answer: Tracking
   }
@@ -1002,6 +1013,7 @@ export interface Routes {
   'GET /api/v1/suspects': {
     args: {
       pid?: number
+      node?: string
     }
     answer: Suspects
   }
@@ -1015,6 +1027,7 @@ export interface Routes {
       from?: string
       to?: string
       points?: number
+      node?: string
     }
     answer: History
   }
@@ -1023,6 +1036,7 @@ export interface Routes {
     args: {
       after?: number
       limit?: number
+      node?: string
     }
     answer: Events
   }
