@@ -184,7 +184,7 @@ static void on_bytes(struct node *n)
         n->in_len = 0;
 }
 
-static int simulate(size_t n, unsigned churn)
+static _Noreturn void simulate(size_t n, unsigned churn)
 {
     struct epoll_event events[256];
     struct rlimit limit = {65536, 65536};
@@ -244,7 +244,7 @@ int main(int argc, char **argv)
     partials_make(GROUPS);
     if (argc >= 4 && strcmp(argv[1], "nodes") == 0) {
         port = (uint16_t)atoi(argv[2]);
-        return simulate((size_t)atoi(argv[3]), argc > 4 ? (unsigned)atoi(argv[4]) : 0);
+        simulate((size_t)atoi(argv[3]), argc > 4 ? (unsigned)atoi(argv[4]) : 0);
     }
     if (argc == 3 && strcmp(argv[1], "codec") == 0)
         return codec((size_t)atoi(argv[2]));
