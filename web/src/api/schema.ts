@@ -1051,6 +1051,7 @@ export interface Routes {
   'GET /api/v1/processes/{pid}/pinning': {
     args: {
       pid: number
+      node?: string
     }
     answer: Pinning
   }
