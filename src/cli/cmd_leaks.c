@@ -79,6 +79,7 @@ static const struct option_spec options[] = {
     VIEW_OPTION_SHOW,
     {"sort", 0, OPTION_STRING, AT(view.sort), "COLUMNS", "the order, as in memoir query"},
     VIEW_OPTIONS_PRINT,
+    OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {"socket", 0, OPTION_STRING, AT(socket), "PATH",
      "ask the memoird that listens there; none asks none (default: the user's or the machine's; none with "
@@ -446,6 +447,14 @@ static int run(const void *values, const struct operands *operands)
     return r;
 }
 
+/* Of other nodes. */
+static const struct elsewhere elsewhere = {
+    .table = "leaks",
+    .show = "node,pid,program,space,level,rate,bytes,site",
+    .sort = "-rate",
+    .operand = "pid",
+};
+
 const struct command cmd_leaks = {
     .name = "leaks",
     .usage = "leaks [OPTION...] [PID|NAME...]",
@@ -462,6 +471,7 @@ const struct command cmd_leaks = {
     .fields = fields,
     .operands_max = OPERANDS_MAX,
     .takes_processes = true,
+    .elsewhere = &elsewhere,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

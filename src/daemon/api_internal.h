@@ -80,6 +80,9 @@ void api_cluster_query(struct http_call *call, struct daemon *daemon,
                        const struct query_spec *spec);
 void api_cluster_failed(struct http_call *call, int error);
 
+/* Send the call to that node; false: it is this one. */
+bool api_cluster_call(struct http_call *call, struct daemon *daemon, const char *node);
+
 /* ---- one process ---- */
 
 void api_answer_process(struct http_call *call, void *context);

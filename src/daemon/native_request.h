@@ -43,6 +43,7 @@ enum native_kind {
     NATIVE_LOGIN,
     NATIVE_TRACE, /* `pid`; 0: the list of traced processes */
     NATIVE_CLUSTER,
+    NATIVE_CALL, /* an HTTP call that another node answers */
 };
 
 enum native_op { NATIVE_ALLOC, NATIVE_FREE, NATIVE_REALLOC, NATIVE_TRANSFER };
@@ -96,6 +97,12 @@ struct native_query {
     char token[NATIVE_TOKEN_MAX + 1]; /* of that node, or "" */
 };
 
+/* A call to another node. */
+struct native_call {
+    char node[NATIVE_NODE_MAX + 1], token[NATIVE_TOKEN_MAX + 1], method[8];
+    char target[NATIVE_QUERY_PART_MAX + 1], body[NATIVE_QUERY_PART_MAX + 1];
+};
+
 /* Slices point into the line. */
 struct native_request {
     enum native_kind kind;
@@ -111,6 +118,8 @@ struct native_request {
     struct native_hello hello;
     struct native_device device;
     struct native_query query;
+    struct native_call call;
+    bool cluster_reload;                 /* of NATIVE_CLUSTER */
     const struct native_report *reports; /* the parser's, until the next line */
     size_t n_reports;
 };
