@@ -342,8 +342,9 @@ static int print_plain(const struct leaks_values *v, const struct suspects *s, s
 /* Which rows the options ask for, as tests of the question; the layout for people takes the same. */
 static int question(const struct leaks_values *v, struct query **ret_query)
 {
+    const struct view_layout layout = {.limit = v->top == TOP_UNSET ? 0 : v->top};
     return view_query(&cmd_leaks, query_view_find("leaks"), &v->view, v->all ? "level>=0" : "",
-                      NULL, NULL, v->top == TOP_UNSET ? 0 : v->top, ret_query);
+                      &layout, ret_query);
 }
 
 /* Drop the rows that --where leaves out. */
