@@ -162,9 +162,9 @@ int view_query(const struct command *command, const struct query_view *view,
         .show = options->show            ? options->show
                 : view_is_plain(options) ? NULL
                                          : layout->rows,
-        .sort = options->sort ? options->sort
-                : options->by ? NULL
-                              : layout->sort,
+        .sort = options->sort                           ? options->sort
+                : options->by || view_is_plain(options) ? NULL
+                                                        : layout->sort,
         .limit = layout->limit,
         .others = layout->others && !view_is_plain(options),
     };

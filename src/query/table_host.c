@@ -106,7 +106,7 @@ static void get_job(const struct query_world *world, const struct query_row *row
                     const struct query_field *field, value *ret)
 {
     const struct host_process *p = row->host;
-    bool own = world->sees_all || p->uid == world->viewer_uid;
+    bool own = query_may_see(world->sees_all, world->viewer_uid, p->uid);
     if (!(p->valid & HOST_HAS_JOB))
         return;
     if (p->job_private && !own)
