@@ -144,6 +144,7 @@ extern const struct command cmd_open;
 extern const struct command cmd_token;
 extern const struct command cmd_trace;
 extern const struct command cmd_cluster;
+extern const struct command cmd_pin;
 
 /* write() shall say EPIPE, which ends the output quietly. The second one is for who becomes another program. */
 void command_take_signals(void);

@@ -132,6 +132,7 @@ void api_answer_suspects(struct http_call *call, void *context);
 void api_answer_history(struct http_call *call, void *context);
 void api_answer_traced(struct http_call *call, void *context);
 void api_answer_trace(struct http_call *call, void *context);
+void api_answer_pinning(struct http_call *call, void *context);
 void api_answer_trace_dump(struct http_call *call, void *context);
 
 /* ---- the daemon itself ---- */

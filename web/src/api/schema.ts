@@ -333,6 +333,52 @@ export interface TracedProcess {
   lost: Record<string, number>
 }
 
+/** What libmemoir-cuda pinned in a process, and why. Allocations and sites are those whose copies took most time; 200 of each at most. */
+export interface Pinning {
+  schema: "memoir.pinning/1"
+  time: Time
+  pid: number
+  mode: "auto" | "use" | "profile" | "shadow" | "off"
+  /** registered by the library */
+  pinned_bytes: number
+  pinned_peak_bytes: number
+  /** pinned by the program itself */
+  own_pinned_bytes: number
+  /** of allocations that the library serves */
+  live_bytes: number
+  /** null: unlimited */
+  budget_bytes: number | null
+  saved_s: number
+  missed_s: number
+  cost_s: number
+  failures: number
+  not_shown_blocks: number
+  calibrated: boolean
+  allocations: {
+    address: string
+    pinned: boolean
+    bytes: number
+    copies: number
+    missed_s: number
+    saved_s: number
+    cost_s: number
+    reason: string
+    why: string
+    site: string
+  }[]
+  sites: {
+    site: string
+    key: string
+    allocations: number
+    /** of the average allocation */
+    bytes: number
+    copies: number
+    missed_s: number
+    saved_s: number
+    pinned_bytes: number
+  }[]
+}
+
 /** What a traced process did with CUDA memory. Times are seconds since 1970; sites are numbers of the list sites. */
 export interface Trace {
   schema: "memoir.trace/1"
@@ -1003,6 +1049,13 @@ export interface Routes {
       node?: string
     }
     answer: unknown
+  }
+  /** Why host memory of a process is pinned for CUDA or not */
+  'GET /api/v1/processes/{pid}/pinning': {
+    args: {
+      pid: number
+    }
+    answer: Pinning
   }
   /** Switch the tracking of a process on or off */
   'POST /api/v1/processes/{pid}/tracking': {
