@@ -112,7 +112,8 @@ void clustering_calls_stop(struct clustering *clustering);
 
 /* Answer from the history, on another thread; the question or ask of `work` is taken over. NULL, or why it cannot: then it is
  * not. */
-const char *clustering_past_begin(struct clustering *clustering, const struct clustering_work *work);
+const char *clustering_past_begin(struct clustering *clustering,
+                                  const struct clustering_work *work);
 void clustering_past_forget(struct clustering *clustering, const struct clustering_ask *ask);
 void clustering_past_stop(struct clustering *clustering);
 

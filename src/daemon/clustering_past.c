@@ -35,7 +35,8 @@ struct clustering_past {
 
 void clustering_window_settle(struct clustering_window *window)
 {
-    static const uint64_t kept_s[HISTORY_TIERS] = {3600, 86400, UINT64_MAX}; /* as nodes do by default */
+    static const uint64_t kept_s[HISTORY_TIERS] = {3600, 86400,
+                                                   UINT64_MAX}; /* as nodes do by default */
     uint64_t now_s = clock_real_ns() / NS_PER_S;
     uint64_t age_s = now_s > window->since_s ? now_s - window->since_s : 0;
     unsigned tier = 0;
@@ -99,7 +100,8 @@ static void on_thread(void *context)
     if (r < 0)
         snprintf(why, sizeof(why), "its history could not be read: %s", strerror(-r));
     else if (step_s > past->window.step_s)
-        snprintf(why, sizeof(why), "it keeps that time in steps of %llu s only: ask for fewer points",
+        snprintf(why, sizeof(why),
+                 "it keeps that time in steps of %llu s only: ask for fewer points",
                  (unsigned long long)step_s);
     deliver(past, &out, why[0] ? why : NULL);
     buffer_release(&out);

@@ -94,8 +94,8 @@ struct native_query {
     bool partial; /* the answer is to be merged with others: see query_partial_read() */
     bool cluster; /* asks all nodes */
     uint64_t since_s, until_s, step_s; /* with it, of the table history */
-    char node[NATIVE_NODE_MAX + 1];   /* asks this one; "": it does not */
-    char token[NATIVE_TOKEN_MAX + 1]; /* of that node, or "" */
+    char node[NATIVE_NODE_MAX + 1];    /* asks this one; "": it does not */
+    char token[NATIVE_TOKEN_MAX + 1];  /* of that node, or "" */
 };
 
 /* A call to another node. */
