@@ -9,6 +9,8 @@
 #include <stdint.h>
 
 #include "cli/driver.h"
+#include "cli/ps.h"
+#include "history/table.h"
 #include "query/query.h"
 
 struct site_names;
@@ -27,6 +29,8 @@ struct world {
     struct driver driver;
     struct cgroups *cgroups;
     struct query_exited_list exited;
+    struct history_world history;
+    char history_path[PS_STATE_PATH_MAX + 64];
     struct site_names *symbols; /* NULL: names stay offsets */
     uint32_t uid;               /* the user that was looked up last */
     char user[64];

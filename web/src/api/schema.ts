@@ -791,6 +791,9 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      from?: string
+      to?: string
+      points?: number
     }
     answer: Table
   }
