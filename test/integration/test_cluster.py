@@ -449,7 +449,8 @@ class Private(ClusterTest):
         n1, url = self.init()
         n2 = self.join("n2", url)
         n3 = self.join("n3", self.command(n1, "invite", "--advertise", "127.0.0.1").split()[-1])
-        self.wait_until(lambda: n2.states() == {"n1": "alive", "n2": "alive", "n3": "alive"}, "all are members")
+        for node in (n1, n2, n3):
+            self.wait_until(lambda n=node: n.states() == {"n1": "alive", "n2": "alive", "n3": "alive"}, "all are members")
         self.assertEqual(len({m["id"] for m in n2.members().values()}), 3)
         self.assertEqual(n3.query(table="system", show="total", scope="cluster")["cluster"]["answered"], 3)
         # The server tells of a death at once.
