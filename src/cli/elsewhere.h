@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct buffer;
 struct command;
@@ -19,8 +20,9 @@ struct query_spec;
 struct elsewhere_values {
     bool cluster;
     const char *node;
-    const char *token_file; /* of that node's token */
-    const char *socket;     /* of memoird */
+    const char *token_file;            /* of that node's token */
+    const char *socket;                /* of memoird */
+    uint64_t since_s, until_s, step_s; /* of the table history; 0: the present */
 };
 
 /* What a view of one machine is over many: a query. */

@@ -51,6 +51,11 @@ int elsewhere_question(const struct elsewhere_values *v, const struct query_spec
         json_field_u64(&json, "limit", spec->limit);
     if (!v->node)
         json_field_string(&json, "scope", "cluster");
+    if (v->until_s) {
+        json_field_u64(&json, "since", v->since_s);
+        json_field_u64(&json, "until", v->until_s);
+        json_field_u64(&json, "step", v->step_s);
+    }
     json_field_bool(&json, "partial", true);
     int r = token_field(&json, v->token_file);
     json_object_end(&json);

@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/json.h"
 #include "cluster/gather.h"
+#include "daemon/api_history.h"
 #include "daemon/api_internal.h"
 #include "daemon/clustering.h"
 #include "daemon/daemon.h"
@@ -73,8 +74,14 @@ void api_cluster_query(struct http_call *call, struct daemon *daemon, const stru
         .user = viewer->uid == HTTP_VIEWER_NOBODY ? NULL
                                                   : asking_user_name(daemon->asking, viewer->uid),
     };
-    int r = clustering_query(daemon->clustering, spec, http_argument(call, "node"), &asker, on_done,
-                             call, &ask, &wrong);
+    struct clustering_window window = {0};
+    bool past = spec->table && strcmp(spec->table, "history") == 0;
+    if (past && !api_history_window(call, &window))
+        return;
+    if (past)
+        clustering_window_settle(&window);
+    int r = clustering_query(daemon->clustering, spec, past ? &window : NULL,
+                             http_argument(call, "node"), &asker, on_done, call, &ask, &wrong);
     if (r == -EINVAL && wrong.text[0]) {
         api_bad_query(call, &wrong);
         return;

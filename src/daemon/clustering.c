@@ -46,6 +46,7 @@ static void ask_forget(struct clustering_ask *ask)
         if (work->ask == ask)
             clustering_work_free(c, work);
     }
+    clustering_past_forget(c, ask);
     cluster_ask_free(ask->out);
     LIST_REMOVE(ask, link);
     if (ask->token)
@@ -85,7 +86,8 @@ static void on_timer(void *context)
 /* ---- asking ---- */
 
 /* See MESSAGE_QUERY. */
-static int body_write(const struct query_spec *spec, struct buffer *out)
+static int body_write(const struct query_spec *spec, const struct clustering_window *window,
+                      struct buffer *out)
 {
     const char *const words[CLUSTERING_WORDS] = {spec->table, spec->by, spec->where, spec->show,
                                                  spec->sort};
@@ -93,11 +95,17 @@ static int body_write(const struct query_spec *spec, struct buffer *out)
         buffer_append(out, words[i] ? words[i] : "", words[i] ? strlen(words[i]) + 1 : 1);
     varint_put(out, spec->limit);
     varint_put(out, spec->others);
+    if (window) {
+        varint_put(out, window->since_s);
+        varint_put(out, window->until_s);
+        varint_put(out, window->step_s);
+    }
     return out->error;
 }
 
 static int local_work(struct clustering *c, struct clustering_ask *ask, const struct buffer *words,
-                      const struct query_spec *spec, const struct asking_viewer *viewer)
+                      const struct query_spec *spec, const struct clustering_window *window,
+                      const struct asking_viewer *viewer)
 {
     struct clustering_work *work = calloc(1, sizeof(*work));
     const char *at = words->data;
@@ -106,6 +114,8 @@ static int local_work(struct clustering *c, struct clustering_ask *ask, const st
     work->ask = ask;
     work->limit = spec->limit;
     work->others = spec->others;
+    if (window)
+        work->window = *window;
     work->viewer = *viewer;
     work->viewer.hasty = true;
     work->who = viewer->uid;
@@ -150,7 +160,8 @@ int clustering_ask_begin(struct clustering *c, struct cluster_wish *wish,
     return 0;
 }
 
-int clustering_query(struct clustering *c, const struct query_spec *spec, const char *node,
+int clustering_query(struct clustering *c, const struct query_spec *spec,
+                     const struct clustering_window *window, const char *node,
                      const struct clustering_viewer *viewer, clustering_done *done, void *context,
                      struct clustering_ask **ret_ask, struct query_error *ret_error)
 {
@@ -165,7 +176,7 @@ int clustering_query(struct clustering *c, const struct query_spec *spec, const 
     int r = query_new(&limited, &query, ret_error);
     if (r < 0)
         return r;
-    r = body_write(&limited, &body);
+    r = body_write(&limited, window, &body);
     if (r < 0) {
         query_free(query);
         return r;
@@ -180,7 +191,7 @@ int clustering_query(struct clustering *c, const struct query_spec *spec, const 
     if (r < 0)
         return r;
     if (cluster_ask_wants_self(ask->out)) {
-        r = local_work(c, ask, &body, &limited, &viewer->local);
+        r = local_work(c, ask, &body, &limited, window, &viewer->local);
         if (r < 0)
             cluster_ask_self(ask->out, NULL, 0, "out of memory");
         else
@@ -390,6 +401,7 @@ int clustering_new(struct daemon *daemon, struct clustering **ret_clustering)
     TAILQ_INIT(&c->works);
     LIST_INIT(&c->asks);
     LIST_INIT(&c->visits);
+    LIST_INIT(&c->pasts);
     pthread_mutex_init(&c->visits_lock, NULL);
     buffer_init(&c->scratch, GATHER_REPLY_MAX);
     int r = users_new(&c->users);
@@ -425,6 +437,7 @@ void clustering_stop(struct clustering *c)
         clustering_work_free(c, work);
     }
     clustering_calls_stop(c);
+    clustering_past_stop(c);
     cluster_free(c->cluster);
     c->cluster = NULL;
     clustering_server_free(c->server);

@@ -29,6 +29,7 @@ struct clustering_work {
     char *words[CLUSTERING_WORDS];
     uint64_t limit;
     bool others;
+    struct clustering_window window;
     struct asking_viewer viewer;
     struct turn turn;
     uint32_t who; /* shares turns */
@@ -54,6 +55,9 @@ struct clustering_visit {
 };
 LIST_HEAD(clustering_visits, clustering_visit);
 
+struct clustering_past;
+LIST_HEAD(clustering_pasts, clustering_past);
+
 enum { NONCES_KEPT = 4096 };
 
 struct clustering {
@@ -66,6 +70,7 @@ struct clustering {
     struct clustering_asks asks;
     pthread_mutex_t visits_lock; /* for what follows: answers come on other threads */
     struct clustering_visits visits;
+    struct clustering_pasts pasts;
     struct tokens *tokens; /* of this node; NULL: it cannot be had */
     struct users *users;
     struct buffer scratch;
@@ -102,6 +107,15 @@ void clustering_take_call(struct clustering *clustering, struct cluster_question
                           const struct clustering_rights *rights);
 /* Refuses those that wait for their answers. */
 void clustering_calls_stop(struct clustering *clustering);
+
+/* ---- clustering_past.c ---- */
+
+/* Answer from the history, on another thread; the question or ask of `work` is taken over. NULL, or why it cannot: then it is
+ * not. */
+const char *clustering_past_begin(struct clustering *clustering,
+                                  const struct clustering_work *work);
+void clustering_past_forget(struct clustering *clustering, const struct clustering_ask *ask);
+void clustering_past_stop(struct clustering *clustering);
 
 /* ---- clustering.c ---- */
 

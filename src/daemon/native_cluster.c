@@ -116,8 +116,12 @@ static bool begin(struct native_client *client)
         refuse(client, -ENOMEM);
         return false;
     }
-    int r = clustering_query(daemon->clustering, &spec, q->node[0] ? q->node : NULL, &viewer,
-                             on_done, n, &n->ask, &wrong);
+    struct clustering_window window = {q->since_s, q->until_s, q->step_s};
+    bool past = q->until_s != 0;
+    if (past)
+        clustering_window_settle(&window);
+    int r = clustering_query(daemon->clustering, &spec, past ? &window : NULL,
+                             q->node[0] ? q->node : NULL, &viewer, on_done, n, &n->ask, &wrong);
     if (r < 0) {
         free(n);
         if (r == -EINVAL && wrong.text[0])

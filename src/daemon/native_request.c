@@ -199,10 +199,19 @@ static bool take_query(struct parse *p)
                 return false;
             continue;
         }
+        uint64_t *second = json_text_is(&key, "since")   ? &query->since_s
+                           : json_text_is(&key, "until") ? &query->until_s
+                           : json_text_is(&key, "step")  ? &query->step_s
+                                                         : NULL;
+        if (second) {
+            if (!json_read_u64(&p->r, second))
+                return false;
+            continue;
+        }
         if (!json_text_is(&key, "limit"))
             return parse_fail(
                 p,
-                "a query has table, by, where, show, sort, limit, partial, scope, node and token");
+                "a query has table, by, where, show, sort, limit, partial, scope, node, token, since, until and step");
         if (!json_read_u64(&p->r, &query->limit))
             return false;
     }
@@ -518,6 +527,7 @@ static void request_clear(struct native_request *request)
     q->table[0] = q->by[0] = q->where[0] = q->show[0] = q->sort[0] = '\0';
     q->limit = 0;
     q->partial = q->cluster = false;
+    q->since_s = q->until_s = q->step_s = 0;
     q->node[0] = q->token[0] = '\0';
     struct native_call *c = &request->call;
     c->node[0] = c->token[0] = c->method[0] = c->target[0] = c->body[0] = '\0';

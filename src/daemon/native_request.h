@@ -93,8 +93,9 @@ struct native_query {
     uint64_t limit;
     bool partial; /* the answer is to be merged with others: see query_partial_read() */
     bool cluster; /* asks all nodes */
-    char node[NATIVE_NODE_MAX + 1];   /* asks this one; "": it does not */
-    char token[NATIVE_TOKEN_MAX + 1]; /* of that node, or "" */
+    uint64_t since_s, until_s, step_s; /* with it, of the table history */
+    char node[NATIVE_NODE_MAX + 1];    /* asks this one; "": it does not */
+    char token[NATIVE_TOKEN_MAX + 1];  /* of that node, or "" */
 };
 
 /* A call to another node. */

@@ -197,6 +197,47 @@ class Questions(ClusterTest):
         self.wait_until(lambda: n1.query(table="system", scope="cluster")["cluster"]["answered"] == 3, "it works on")
 
 
+class Past(ClusterTest):
+    """Each node answers from its own history; points of one time are added up."""
+
+    def test_the_past_of_all_nodes(self):
+        nats = self.nats()
+        n1, n2 = (self.node(name, nats.url, "--history-flush", "100ms") for name in ("n1", "n2"))
+        self.wait_until(lambda: len(n1.states()) == 2, "both are members")
+        question = "table=history&where=of%3Dsystem%20and%20series%3Dtotal&from=-30s&points=15"
+
+        def points():
+            status, body = n1.get(f"/api/v1/query?{question}&by=series&show=points,count&scope=cluster")
+            self.assertEqual((status, body["cluster"]["answered"]), (200, 2), body)
+            return body["rows"][0]["points"] if body["rows"] and body["rows"][0]["count"] == 2 else []
+
+        def own(node):
+            rows_ = node.get(f"/api/v1/query?{question}&show=points")[1]["rows"]
+            return rows_[0]["points"] if rows_ else []
+
+        self.wait_until(lambda: len(points()) >= 2 and len(own(n1)) and len(own(n2)), "both have written some")
+        together, one, two = dict(map(tuple, points())), dict(map(tuple, own(n1))), dict(map(tuple, own(n2)))
+        common = [t for t in together if t in one and t in two and t < max(together)]
+        self.assertTrue(common)
+        for t in common:
+            self.assertEqual(together[t], one[t] + two[t])
+        times = sorted(together)
+        step = min(b - a for a, b in zip(times, times[1:]))
+        self.assertTrue(all(t % step == 0 for t in times), times)  # aligned to 1970
+        # A time is needed; and a node that keeps no history says so.
+        n3 = self.node("n3", nats.url, "--history=no")
+        self.wait_until(lambda: len(n1.states()) == 3, "n3 is a member")
+        answer = n1.get(f"/api/v1/query?{question}&by=node&show=count&scope=cluster")[1]
+        self.assertEqual([(m["node"], m["why"]) for m in answer["cluster"]["missing"]], [("n3", "it keeps no history")])
+        answer = n1.query(table="history", by="node", show="count", scope="cluster")
+        self.assertEqual(answer["cluster"]["answered"], 0)
+        place = dict(os.environ, XDG_RUNTIME_DIR=str(n1.folder))
+        (n1.folder / "memoird.sock").symlink_to(n1.socket)
+        shown = n1.memoir("history", "--cluster", "--system", "--since", "1m", "--by", "node", "--show", "count", env=place)
+        self.assertRegex(shown.stdout, "n2 +[0-9]+", shown.stderr)
+        self.assertIn("n3 (it keeps no history)", shown.stderr)
+
+
 class Hostile(ClusterTest):
     """A member that lies, at a server that lets it."""
 
@@ -408,7 +449,8 @@ class Private(ClusterTest):
         n1, url = self.init()
         n2 = self.join("n2", url)
         n3 = self.join("n3", self.command(n1, "invite", "--advertise", "127.0.0.1").split()[-1])
-        self.wait_until(lambda: n2.states() == {"n1": "alive", "n2": "alive", "n3": "alive"}, "all are members")
+        for node in (n1, n2, n3):
+            self.wait_until(lambda n=node: n.states() == {"n1": "alive", "n2": "alive", "n3": "alive"}, "all are members")
         self.assertEqual(len({m["id"] for m in n2.members().values()}), 3)
         self.assertEqual(n3.query(table="system", show="total", scope="cluster")["cluster"]["answered"], 3)
         # The server tells of a death at once.
