@@ -90,6 +90,7 @@ struct observed {
     size_t n_baselines;
     bool use_due;         /* NVML is to be asked */
     unsigned use_tries;   /* how often it was, for the last context */
+    uint64_t use_next_ns; /* not before */
     uint64_t changes;     /* blocks that came or went */
     uint64_t use_changes; /* the same, when NVML was asked */
 

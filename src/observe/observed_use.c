@@ -2,17 +2,19 @@
  *
  * NVML is asked when the process is seen first and when it makes a context. From its answer the memory of known blocks is
  * subtracted; the rest is the baseline of the process on that device. An answer takes some milliseconds: if blocks came or went
- * meanwhile the figure is an estimate, and NVML is asked again at the next tick. */
+ * meanwhile the figure is an estimate, and NVML is asked again after a while. Each answer costs the program something, since the
+ * driver holds a lock for it: the pauses double. */
 #include <stdio.h>
 #include <string.h>
 
 #include <memoir/memoir.h>
 
+#include "base/clock.h"
 #include "nvml/owners.h"
 #include "observe/device_facts.h"
 #include "observe/observed_internal.h"
 
-enum { TRIES_MAX = 8 }; /* for one context */
+enum { TRIES_MAX = 8 }; /* for one context: the last pause has two minutes */
 
 struct taken {
     int32_t ordinal;
@@ -55,11 +57,12 @@ void observed_use_wanted(struct observed *o)
 {
     o->use_due = true;
     o->use_tries = 0;
+    o->use_next_ns = 0;
 }
 
 bool observed_use_due(const struct observed *o)
 {
-    return o->use_due;
+    return o->use_due && clock_monotonic_ns() >= o->use_next_ns;
 }
 
 void observed_use_asked(struct observed *o)
@@ -90,6 +93,7 @@ void observed_use_told(struct observed *o, const struct device_answer *answer)
         again |= b->estimate;
     }
     o->use_due = again && ++o->use_tries < TRIES_MAX;
+    o->use_next_ns = clock_monotonic_ns() + (NS_PER_S << o->use_tries);
 }
 
 void observed_use_ended(struct observed *o, int32_t ordinal)

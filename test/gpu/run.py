@@ -23,7 +23,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 class Observer:
     """memoir-observe for the whole machine, until stop()."""
 
-    def __init__(self, bin_dir, work):
+    def __init__(self, bin_dir, work, **more):
         self.socket = f"{work}/observe.sock"
         read_end, write_end = os.pipe()
         start = time.monotonic()
@@ -31,7 +31,7 @@ class Observer:
             [f"{bin_dir}/libexec/memoir/memoir-observe", "--all", "--name", "test-gpu", "--socket", self.socket,
              "--ready", str(write_end), "--dir", work],
             pass_fds=[write_end], stderr=open(f"{work}/observe.log", "a"),
-            env={**os.environ, "LD_LIBRARY_PATH": f"{bin_dir}/needed"})
+            env={**os.environ, "LD_LIBRARY_PATH": f"{bin_dir}/needed", **more})
         os.close(write_end)
         with os.fdopen(read_end) as ready:
             if ready.read().strip() != "ready":
@@ -62,6 +62,7 @@ class Observer:
         end = time.monotonic() + patience_s
         while time.monotonic() < end and not (self.process_of(pid) or {}).get("devices"):
             time.sleep(0.05)
+        time.sleep(0.3)
 
     def cpu_s(self):
         fields = open(f"/proc/{self.process.pid}/stat").read().rsplit(") ", 1)[1].split()
@@ -196,6 +197,18 @@ def costs(bin_dir, work, rounds, results):
         on.append(program.ask())
         detach.append(observer.stop())
         off.append(program.ask())
+    # The same without questions to NVML, which disturb the driver.
+    quiet = []
+    for _ in range(3):
+        observer = Observer(bin_dir, work, MEMOIR_NVML="off")
+        program.ask("few")
+        time.sleep(0.3)
+        quiet.append(program.ask())
+        observer.stop()
+        off.append(program.ask())
+    results["costs_without_nvml"] = quiet
+    print("     without NVML:", [round(q["copy_4k_us"], 2) for q in quiet], "against",
+          [round(r["copy_4k_us"], 2) for r in off[-4:]], flush=True)
     # How much of that is our programs: a round with the kernel's own measurement, which slows it down a little.
     subprocess.run(["sysctl", "-q", "-w", "kernel.bpf_stats_enabled=1"], check=False)
     observer = Observer(bin_dir, work)
@@ -206,6 +219,8 @@ def costs(bin_dir, work, rounds, results):
     observer.stop()
     subprocess.run(["sysctl", "-q", "-w", "kernel.bpf_stats_enabled=0"], check=False)
     program.close()
+    pairs = [r["copy_4k_us"] - (off[i]["copy_4k_us"] + off[i + 1]["copy_4k_us"]) / 2 for i, r in enumerate(on)]
+    print("     4 KB, each round against its neighbours:", [round(p, 2) for p in pairs], flush=True)
     median = lambda side, key: statistics.median(r[key] for r in side)
     results["costs"] = {"off": off, "on": on, "attach_ms": attach, "detach_ms": detach}
     # The processor's clock changes by a quarter within seconds: each round is compared with those before and after it.
@@ -306,17 +321,18 @@ def main():
     results = {}
     start = time.monotonic()
     for what in (lambda: counted(bin_dir, work, "static", results),
-                 lambda: counted(bin_dir, work, "shared", results),
                  lambda: owners(bin_dir, work, results),
-                 lambda: costs(bin_dir, work, 3 if quick else 11, results),
-                 lambda: train(bin_dir, work, 4 if quick else 10, 10 if quick else 20, results),
+                 lambda: costs(bin_dir, work, 3 if quick else 9, results),
                  lambda: flood(bin_dir, work, 10 if quick else 30, results),
+                 lambda: train(bin_dir, work, 4 if quick else 10, 10 if quick else 20, results),
+                 lambda: counted(bin_dir, work, "shared", results),
                  lambda: tracked(bin_dir, work, 30 if quick else 60, results)):
         try:
             what()
         except Exception as error: # the other rows are worth having
             row(f"{type(error).__name__}", str(error)[:300], "no error", False)
         results["rows"] = rows
+        results["took_s"] = time.monotonic() - start
         out.mkdir(parents=True, exist_ok=True)
         (out / "gpu.json").write_text(json.dumps(results, indent=1)) # what is cut short leaves the rows that it had
     results["took_s"] = time.monotonic() - start
