@@ -30,7 +30,7 @@ enum {
 
 struct exited_values {
     struct command_common common;
-    const char *since, *user, *program, *by, *where, *sort;
+    const char *since, *user, *program, *by, *where, *show, *sort;
     int cause;
     uint64_t pid;
     uint64_t limit;
@@ -71,6 +71,8 @@ static const struct option_spec options[] = {
      "only rows for which it holds, as in memoir query exited"},
     {"by", 'b', OPTION_STRING, AT(by), "COLUMNS",
      "sum up: one row for each program, cause, user or whatever is named, with all that were ever seen"},
+    {"show", 0, OPTION_STRING, AT(show), "COLUMNS",
+     "what to show, as in memoir query exited; memoir query exited --columns lists them"},
     {"sort", 's', OPTION_STRING, AT(sort), "COLUMNS",
      "the order: -X from large to small, +X from small to large (default: the latest first, groups by the number "
      "of processes)"},
@@ -204,7 +206,8 @@ static struct query_spec spec_of(const struct exited_values *v, const char *wher
         .table = "exited",
         .by = v->by,
         .where = *where ? where : NULL,
-        .show = v->by   ? "processes,peak_rss,cpu,lived,ended"
+        .show = v->show ? v->show
+                : v->by ? "processes,peak_rss,cpu,lived,ended"
                 : table ? list_columns
                         : query_view_find("exited")->show,
         .sort = v->sort ? v->sort
@@ -328,7 +331,8 @@ static void mention(struct exited_source *source, const struct exited_values *v,
     if (source->state == EXITED_FAILED)
         fprintf(stderr, "memoir: only processes that keep a book are seen: %s\n", source->why);
     if (!v->by) {
-        mention_gap(source, result);
+        if (!v->show) /* its first column is when they ended */
+            mention_gap(source, result);
         mention_sums(source, v, where);
     }
 }

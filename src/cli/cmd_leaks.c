@@ -342,7 +342,7 @@ static int print_plain(const struct leaks_values *v, const struct suspects *s, s
 static int question(const struct leaks_values *v, struct query **ret_query)
 {
     return view_query(&cmd_leaks, query_view_find("leaks"), &v->view, v->all ? "level>=0" : "",
-                      NULL, NULL, v->top == TOP_UNSET ? 0 : v->top, ret_query);
+                      &(struct view_layout){.limit = v->top == TOP_UNSET ? 0 : v->top}, ret_query);
 }
 
 /* Drop the rows that --where leaves out. */

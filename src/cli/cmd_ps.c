@@ -172,15 +172,16 @@ static int make_query(const struct ps_values *v, struct query **ret_query)
         view_test(&where, "state!=none");
     if (r != COMMAND_OK)
         return r;
-    return view_query(&cmd_ps, view_of(v), &v->view, buffer_string(&where),
-                      v->exited ? exited_rows
-                      : v->wide ? ps_wide_rows
-                                : ps_rows,
-                      v->exited ? "-ended,+pid"
-                      : v->wide ? ps_wide_sort
-                      : v->all  ? ps_all_sort
-                                : ps_sort,
-                      0, ret_query);
+    struct view_layout layout = {
+        .rows = v->exited ? exited_rows
+                : v->wide ? ps_wide_rows
+                          : ps_rows,
+        .sort = v->exited ? "-ended,+pid"
+                : v->wide ? ps_wide_sort
+                : v->all  ? ps_all_sort
+                          : ps_sort,
+    };
+    return view_query(&cmd_ps, view_of(v), &v->view, buffer_string(&where), &layout, ret_query);
 }
 
 /* ---- running ---- */

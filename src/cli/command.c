@@ -14,11 +14,13 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "cli/help.h"
 #include "cli/process_word.h"
 #include "cli/term.h"
+#include "query/query.h"
 
 enum { MESSAGE_MAX = 65536, FRAME_EXTRA_MAX = 65536, PARTS_MAX = 32 };
 
@@ -254,10 +256,8 @@ int command_pid_operand(const struct command *command, const struct operands *op
 
 void command_json_begin(struct json *json, struct buffer *out, const char *schema)
 {
-    char now_text[32];
-    time_t now = time(NULL);
-    struct tm tm;
-    strftime(now_text, sizeof(now_text), "%FT%TZ", gmtime_r(&now, &tm));
+    char now_text[QUERY_TIME_TEXT_MAX];
+    query_time_text(now_text, clock_real_ns());
     json_init(json, out);
     json_object_begin(json);
     json_field_string(json, "schema", schema);

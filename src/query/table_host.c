@@ -225,7 +225,6 @@ static void get_figure_age(const struct query_world *world, const struct query_r
         query_set_number(ret, now > then ? now - then : 0);
 }
 
-/* Up and down are two columns, since figures have no sign. */
 static void get_rate(const struct query_world *world, const struct query_row *row,
                      const struct query_field *field, value *ret)
 {
@@ -236,6 +235,13 @@ static void get_rate(const struct query_world *world, const struct query_row *ro
         query_set_rate(ret, rate);
     else
         ret->state = QUERY_UNKNOWN;
+}
+
+static void get_book(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, value *ret)
+{
+    if (row->process->n_books)
+        query_set_number(ret, row->process->book_bytes);
 }
 
 /* ---- cgroups ---- */
@@ -308,6 +314,7 @@ static const struct query_column columns[] = {
     {"growth_1m", "the same over the last minute", QUERY_RATE, .arg = HOST_1MIN, .get = get_rate},
     {"growth_10m", "the same over the last 10 minutes", QUERY_RATE, .arg = HOST_10MIN,
      .get = get_rate},
+    {"book_size", "memory that its books take; absent without one", QUERY_BYTES, .get = get_book},
     {"minor_faults", "pages that it got without a disk", QUERY_NUMBER, .arg = MINOR,
      .get = get_figure},
     {"major_faults", "pages that had to be read from a disk", QUERY_NUMBER, .arg = MAJOR,

@@ -34,7 +34,9 @@ static const struct query_view views[] = {
          "pid,user,program,device,device_id,ordinal,device_name,device_uid,device_bus,space,bytes,blocks,peak,"
          "capacity,percent,allocated,freed,allocated_blocks,freed_blocks,moved_in,moved_out,inherited,source"},
     {"buffers", "buffers", "Single blocks that are allocated and not freed",
-     "Of your own processes; root sees all.", "buffers"},
+     "Of your own processes; root sees all.", "buffers",
+     .show =
+         "pid,user,program,device,device_id,ordinal,device_name,device_uid,space,bytes,age,tag,moves,id,site"},
     {"sites", "sites", "Call sites of all processes, without names of functions",
      "Of your own processes; root sees all. /processes/{pid}/sites has names.", "sites"},
     {"flame", "stacks", "Stacks of calls that lead to memory, without names of functions",

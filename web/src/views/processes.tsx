@@ -54,7 +54,7 @@ const GROUPS = [
 /** What groups show: figures that add up. */
 const GROUP_COLUMNS = ['count', 'rss', 'pss', 'anon', 'file', 'shmem', 'swap', 'rate', 'heap', 'pinned', 'device']
 const GROUP_COLUMNS_EXITED = ['count', 'peak_rss', 'cpu', 'heap', 'device']
-/** `rate` is the table's `growth`. */
+/** `rate` is the table's `growth`, painted by its sign. */
 const real = (names: string[]): string[] => names.map((n) => (n === 'rate' ? 'growth' : n))
 
 export function Processes(): JSX.Element {

@@ -127,11 +127,14 @@ const RENDERS: Record<string, Render> = {
   }),
 }
 
-/** The growth of RSS, with its sign. */
+/** The growth of RSS, painted by its sign. */
 export function rateColumn(data: QueryRows): TableColumn<QueryRow> | null {
   const up = data.index.get('growth')
   if (up == null) return null
-  const value = (row: QueryRow): number | null => (typeof row[up] === 'number' ? row[up] : null)
+  const value = (row: QueryRow): number | null => {
+    const grew = row[up]
+    return typeof grew === 'number' ? grew : null
+  }
   return {
     id: 'rate',
     title: 'Rate',
