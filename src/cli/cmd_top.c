@@ -243,9 +243,9 @@ static int make_query(const struct top_values *v, struct query **ret_query)
     if (v->filter)
         where_filter(&where, v->filter);
     if (v->tracked)
-        view_test(&where, "book!=none");
+        view_test(&where, "book_size!=none");
     if (v->kernel)
-        view_test(&where, "kernel!=none");
+        view_test(&where, "kernel_thread!=none");
     if (r != COMMAND_OK)
         return r;
     return view_query(&cmd_top, query_view_find("top"), &asked, buffer_string(&where),

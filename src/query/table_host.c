@@ -314,7 +314,7 @@ static const struct query_column columns[] = {
     {"growth_1m", "the same over the last minute", QUERY_RATE, .arg = HOST_1MIN, .get = get_rate},
     {"growth_10m", "the same over the last 10 minutes", QUERY_RATE, .arg = HOST_10MIN,
      .get = get_rate},
-    {"book", "memory that its books take; absent without one", QUERY_BYTES, .get = get_book},
+    {"book_size", "memory that its books take; absent without one", QUERY_BYTES, .get = get_book},
     {"minor_faults", "pages that it got without a disk", QUERY_NUMBER, .arg = MINOR,
      .get = get_figure},
     {"major_faults", "pages that had to be read from a disk", QUERY_NUMBER, .arg = MAJOR,

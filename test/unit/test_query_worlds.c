@@ -11,6 +11,8 @@
 #include "ledger/host.h"
 #include "ledger/leaks.h"
 #include "nvml/facts.h"
+#include "profile/suspects.h"
+#include "profile/tables.h"
 #include "query/query.h"
 #include "query/view.h"
 
@@ -23,7 +25,7 @@ struct machine {
     struct cgroups *cgroups;
     struct query_exited exited[2];
     struct leak leak;
-    struct leaks leaks;
+    struct suspects suspects;
     struct query_world world;
 };
 
@@ -72,7 +74,7 @@ static void make_books(struct machine *m, unsigned i)
     m->leak.result.verdict = DETECT_GROWING;
     m->leak.result.confidence = 0.5;
     m->leak.result.bytes_per_s = 10 * (i + 1);
-    m->leaks = (struct leaks){.rows = &m->leak, .n = 1};
+    assert_int_equal(suspects_from(&(struct leaks){.rows = &m->leak, .n = 1}, &m->suspects), 0);
 }
 
 static void make_host(struct machine *m, unsigned i)
@@ -124,7 +126,7 @@ static int make_machines(void **state)
         m->world = (struct query_world){.ledger = m->books->ledger,
                                         .exited = m->exited,
                                         .n_exited = 2,
-                                        .leaks = &m->leaks,
+                                        .suspects = &m->suspects,
                                         .host = m->host,
                                         .cgroups = m->cgroups,
                                         .sees_all = true,
@@ -139,6 +141,7 @@ static int free_machines(void **state)
     for (unsigned i = 0; i < MACHINES; i++) {
         void *books = machines[i].books;
         host_free(machines[i].host);
+        suspects_release(&machines[i].suspects);
         cgroups_free(machines[i].cgroups);
         snprintf(tree_root, sizeof(tree_root), "%s", machines[i].root);
         tree_remove();
@@ -313,6 +316,7 @@ static void views_are_questions_that_make_sense(void **state)
 
 int main(void)
 {
+    assert_int_equal(profile_tables_register(), 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_table_merges),
         cmocka_unit_test(every_table_merges_for_one_user),
