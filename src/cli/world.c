@@ -159,7 +159,7 @@ int world_look(struct world *world, const struct world_options *options, const s
         r = look_at_host(world, options, needs);
     if (r == 0 && needs & QUERY_NEEDS_DRIVER && world->ledger)
         look_at_driver(world, query);
-    if (needs & QUERY_NEEDS_SYMBOLS && !world->symbols)
+    if (needs & QUERY_NEEDS_SYMBOLS && !world->symbols && !world->no_symbols)
         world->symbols = site_names_new();
     /* What we could read is ours to see: the books' permissions decide. */
     *ret_world = (struct query_world){
@@ -187,6 +187,36 @@ int world_ask(struct world *world, const struct world_options *options, const st
     query_result_reset(result);
     r = query_run(query, &looked, result);
     return r < 0 ? r : query_result_finish(result);
+}
+
+int world_ask_ledger(struct ledger *ledger, struct site_names *symbols,
+                     const struct query_spec *spec, struct query **ret_query,
+                     struct query_result **ret_result)
+{
+    struct world names = {.symbols = symbols};
+    struct query_world world = {.ledger = ledger,
+                                .sees_all = true,
+                                .user_name = user_name,
+                                .site_name = symbols ? site_name : NULL,
+                                .context = &names};
+    MEMOIR_CLEANUP(query_freep)
+    struct query *query = NULL;
+    struct query_error error;
+    struct query_result *result = NULL;
+    int r = query_new(spec, &query, &error);
+    if (r == 0)
+        r = query_result_new(query, 0, &result);
+    if (r == 0)
+        r = query_run(query, &world, result);
+    if (r == 0)
+        r = query_result_finish(result);
+    if (r < 0) {
+        query_result_free(result);
+        return r;
+    }
+    *ret_query = MEMOIR_TAKE(query);
+    *ret_result = result;
+    return 0;
 }
 
 void world_release(struct world *world)

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "daemon/events_table.h"
-#include "ledger/leaks.h"
+#include "profile/suspects.h"
 #include "query/query.h"
 
 struct asking_viewer;
@@ -17,7 +17,7 @@ struct asking_world {
     struct query_world world; /* for query_run(); the caller sets user_name and its context */
     struct daemon *daemon;
     struct query_exited_list exited;
-    struct leaks leaks;
+    struct suspects suspects;
     struct events_world events;
 };
 

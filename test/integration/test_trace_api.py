@@ -13,7 +13,7 @@ import unittest
 from api_support import ApiTest
 from daemon_fixture import NOBODY, PATIENCE_S, as_user
 from native_fixture import ASK, Line
-from observe_support import LIBRARY, STANDIN, TRAIN, environment, why_not
+from observe_support import BUILD, LIBRARY, STANDIN, TRAIN, environment, why_not
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cuda"))
 from cuda_support import Drive  # noqa: E402
@@ -163,13 +163,17 @@ class Routes(TraceTest):
         drive.ok("alloc", 5 * MIB)
         drive.ok("alloc", 3 * MIB)
         trace = self.trace(drive.pid, lambda t: t["owners"] and t["owners"]["driver_bytes"] > 64 * MIB and
-                           sum(row["blocks"] or 0 for row in t["owners"]["rows"]) == 2)
+                           sum(row["blocks"] or 0 for row in t["owners"]["rows"]) == 2 and
+                           any(row["kind"] == "CUDA context" for row in t["owners"]["rows"]))
         rows = trace["owners"]["rows"]
         self.assertEqual(sum(row["bytes"] for row in rows), trace["owners"]["driver_bytes"])
         lines = [row for row in rows if row["kind"] == "allocated"]
         self.assertEqual(sum(row["bytes"] for row in lines), 8 * MIB)
         self.assertEqual({row["library"] for row in lines}, {"cuda_drive"})
         self.assertEqual(next(row["bytes"] for row in rows if row["kind"] == "rounding"), 2 * MIB)
+        self.assertEqual(next(row["bytes"] for row in rows if row["kind"] == "CUDA context"), 64 * MIB)
+        self.assertLessEqual(sum(row["bytes"] for row in rows if row["kind"] == "unknown"),
+                             trace["owners"]["driver_bytes"] // 50)
 
     def test_a_dump_loads(self):
         self.tracing()
@@ -236,6 +240,19 @@ class Rights(TraceTest):
         self.assertEqual(self.native_as(NOBODY, {"trace": "list"})["traced"], [])
         for uid, pid in ((OTHER, self.roots.pid), (NOBODY, self.own.pid)):
             self.assertEqual(self.native_as(uid, {"trace": pid})["error"]["code"], "forbidden")
+
+    def memoir_as(self, uid, *arguments):
+        return subprocess.run([*as_user(uid), BUILD / "src/cli/memoir", "trace", *arguments, "--socket", self.path],
+                              capture_output=True, text=True, timeout=PATIENCE_S, cwd="/")
+
+    def test_the_command_asks_memoird_where_the_observer_is_for_root_alone(self):
+        done = self.memoir_as(OTHER, "cold", str(self.own.pid), "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([row["size_bytes"] for row in json.loads(done.stdout)["buffers"]], [5 * MIB])
+        for uid, pid in ((OTHER, self.roots.pid), (NOBODY, self.own.pid)):
+            done = self.memoir_as(uid, "cold", str(pid), "--json")
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn("belongs to another user", done.stderr)
 
 
 class Native(TraceTest):
@@ -343,7 +360,7 @@ class Faults(TraceTest):
             begin = time.monotonic()
             self.get("/self")
             self.assertEqual(self.connect().ask({"ping": 1}), {"pong": 1})
-            self.get("/suspects")  # on the worker for symbols
+            self.get("/leaks")  # on the worker for symbols
             self.assertLess(time.monotonic() - begin, 4)
             self.assertEqual(line.receive()["error"]["code"], "no-answer")
             self.problem(f"/processes/{drive.pid}/trace", 504, "no-answer")
