@@ -346,7 +346,7 @@ void kernel_close(struct kernel *k, bool leave)
     if (!leave && k->pins[0] && k->lock >= 0)
         pins_remove(k->pins);
     if (k->lock >= 0)
-        close(k->lock);
+        pins_unlock(k->pins, k->lock);
     free(k);
 }
 

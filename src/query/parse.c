@@ -137,6 +137,7 @@ enum query_aggregate query_column_aggregate(const struct query_column *column)
     case QUERY_NUMBER:
     case QUERY_BYTES:
     case QUERY_PERCENT:
+    case QUERY_SHARE:
     case QUERY_RATE:
     case QUERY_POINTS:
         return QUERY_SUM;
@@ -382,7 +383,7 @@ static bool names_column(const struct query *q, const char *name)
 static void mark_plain(struct query *q)
 {
     for (size_t i = 0; i < q->n_outputs && !q->grouped; i++)
-        q->outputs[i].plain = q->outputs[i].o.kind != QUERY_PERCENT;
+        q->outputs[i].plain = !query_kind_is_part(q->outputs[i].o.kind);
 }
 
 static const char *const parts[] = {"table", "by", "where", "show", "sort"};

@@ -249,7 +249,7 @@ static const struct query_column columns[] = {
     {"parent", "process id of its parent", QUERY_NUMBER, QUERY_SAME, .arg = KERNEL_PARENT,
      .get = get_kernel},
     {"cgroup", "its control group", QUERY_TEXT, .arg = TEXT_CGROUP, .get = get_text},
-    {"book", "whether it kept a book", QUERY_YES, .arg = YES_BOOK, .get = get_yes},
+    {"has_book", "whether it kept a book", QUERY_YES, .arg = YES_BOOK, .get = get_yes},
     {"processes", "how many the row stands for", QUERY_NUMBER, QUERY_SUM, .get = get_processes},
     {"summed",
      "whether the row is a sum of processes that gave way to later ones; such rows come only where "

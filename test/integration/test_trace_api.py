@@ -361,7 +361,7 @@ class Faults(TraceTest):
             begin = time.monotonic()
             self.get("/self")
             self.assertEqual(self.connect().ask({"ping": 1}), {"pong": 1})
-            self.get("/suspects")  # on the worker for symbols
+            self.get("/leaks")  # on the worker for symbols
             self.assertLess(time.monotonic() - begin, 4)
             self.assertEqual(line.receive()["error"]["code"], "no-answer")
             self.problem(f"/processes/{drive.pid}/trace", 504, "no-answer")
