@@ -113,6 +113,7 @@ static const struct query_column columns[] = {
     {"depth", "how many are around it", QUERY_NUMBER, QUERY_MIN, .get = get_depth},
     {"order", "its number in the order of the tree", QUERY_NUMBER, QUERY_MIN, .get = get_order},
     {"node", "name of the machine", QUERY_TEXT, .get = get_node},
+    QUERY_COLUMN_NODES,
     TEXT("container", "identity of its container", TEXT_CONTAINER),
     TEXT("pod", "identity of its pod", TEXT_POD),
     TEXT("job", "its batch job", TEXT_JOB),

@@ -137,6 +137,7 @@ static const struct query_column columns[] = {
     {"user", "who owns the process", QUERY_TEXT, .get = get_user},
     {"uid", "the same as a number", QUERY_NUMBER, QUERY_SAME, .get = get_uid},
     {"node", "name of the machine", QUERY_TEXT, .get = get_node},
+    QUERY_COLUMN_NODES,
     {"device", "number and name of the device", QUERY_TEXT, .get = place_device},
     {"ordinal", "the driver's number of the device", QUERY_NUMBER, QUERY_SAME,
      .get = place_ordinal},

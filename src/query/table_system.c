@@ -67,6 +67,7 @@ static void get_scarcity(const struct query_world *world, const struct query_row
 
 static const struct query_column columns[] = {
     {"node", "name of the machine", QUERY_TEXT, .get = get_node},
+    QUERY_COLUMN_NODES,
     BYTES("total", "all memory that the kernel manages", total_bytes),
     BYTES("available", "what programs can still get without swapping, as the kernel estimates",
           available_bytes),
