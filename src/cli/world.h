@@ -9,6 +9,8 @@
 #include <stdint.h>
 
 #include "cli/driver.h"
+#include "cli/ps.h"
+#include "history/table.h"
 #include "query/query.h"
 
 struct query_spec;
@@ -28,6 +30,8 @@ struct world {
     struct driver driver;
     struct cgroups *cgroups;
     struct query_exited_list exited;
+    struct history_world history;
+    char history_path[PS_STATE_PATH_MAX + 64];
     struct site_names *symbols; /* NULL: names stay offsets */
     bool no_symbols;            /* leave it so */
     uint32_t uid;               /* the user that was looked up last */

@@ -72,6 +72,22 @@ enum { API_VIEWS_MAX = 48, API_PATH_MAX = 96 };
         .help = "only this kind of memory: heap, mapped, pinned, dram, l1 ..." \
     }
 
+#define PARAM_FROM                                                                             \
+    {                                                                                          \
+        .name = "from", .kind = HTTP_TEXT, .max = 32,                                          \
+        .help = "of history: seconds since 1970, or a time before now: -1h (the default), -7d" \
+    }
+#define PARAM_TO                                                      \
+    {                                                                 \
+        .name = "to", .kind = HTTP_TEXT, .max = 32,                   \
+        .help = "of history: until then, the same way (default: now)" \
+    }
+#define PARAM_POINTS                                                        \
+    {                                                                       \
+        .name = "points", .kind = HTTP_NUMBER, .min = 1, .max = 5000,       \
+        .help = "of history: at most so many of each series (default: 300)" \
+    }
+
 static const struct http_param query_params[] = {
     {.name = "table",
      .kind = HTTP_TEXT,
@@ -85,6 +101,13 @@ static const struct http_param query_params[] = {
     PARAM_SHAPE,
     PARAM_SCOPE,
     PARAM_NODE,
+    PARAM_FROM,
+    PARAM_TO,
+    PARAM_POINTS,
+    {.name = "at",
+     .kind = HTTP_TEXT,
+     .max = 32,
+     .help = "of history: at this moment alone, in place of from and to"},
     {0},
 };
 
@@ -161,16 +184,9 @@ static const struct http_param history_params[] = {
      .kind = HTTP_TEXT,
      .max = LEDGER_DEVICE_ID_MAX,
      .help = "of this device only: its device_id, as the table devices has it"},
-    {.name = "from",
-     .kind = HTTP_TEXT,
-     .max = 32,
-     .help = "seconds since 1970, or a time before now: -1h (the default), -30m, -7d"},
-    {.name = "to", .kind = HTTP_TEXT, .max = 32, .help = "the same (default: now)"},
-    {.name = "points",
-     .kind = HTTP_NUMBER,
-     .min = 1,
-     .max = 5000,
-     .help = "at most so many (default: 300)"},
+    PARAM_FROM,
+    PARAM_TO,
+    PARAM_POINTS,
     {0},
 };
 

@@ -7,6 +7,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "daemon/api_history.h"
 #include "daemon/api_internal.h"
 #include "daemon/daemon.h"
 #include "daemon/server.h"
@@ -76,6 +77,10 @@ static void answer(struct http_call *call, struct daemon *daemon, const struct q
     }
     if (r < 0) {
         api_failed(call, "the query failed", r);
+        return;
+    }
+    if (query_needs(asked->query) & QUERY_NEEDS_HISTORY) { /* its file is not read on the loop */
+        api_history_query(call, daemon, spec);
         return;
     }
     if (!api_turn(call, daemon->api, query_table_of(asked->query)))

@@ -83,6 +83,12 @@ int asking_world_open(struct daemon *daemon, const struct query *query,
         w->world.exited = w->exited.rows;
         w->world.n_exited = w->exited.n;
     }
+    if (needs & QUERY_NEEDS_HISTORY)
+        r = -EOPNOTSUPP;
+    if (needs & QUERY_NEEDS_EVENTS) {
+        w->events.events = daemon->events;
+        w->world.events = &w->events;
+    }
     if (r >= 0 && needs & QUERY_NEEDS_LEAKS)
         r = leaks_open(w, query, viewer);
     if (r >= 0 && needs & QUERY_NEEDS_HOST)

@@ -422,6 +422,14 @@ class EventsTest(ApiTest):
         after = self.get("/events", after=came["id"])["events"]
         self.assertEqual([e["id"] for e in after], [i for i in ids if i > int(came["id"])])
         self.assertEqual(self.get("/events", after=ids[-1])["events"], [])
+        rows = self.get("/query", table="events", where=f"seq>{came['id']}", shape="objects")["rows"]
+        for row, event in zip(rows, after):
+            self.assertEqual({key: row[key] for key in ("seq", "time", "kind", "pid", "program", "bytes", "text")},
+                             {"seq": event["id"], **{key: event[key] for key in
+                              ("time", "kind", "pid", "program", "bytes", "text")}})
+        self.assertGreaterEqual(len(rows), len(after))
+        past = self.get("/query", table="history", where="of=system", show="series", by="of", **{"from": "-1m"})
+        self.assertGreaterEqual(past["step"], 1)
         self.assertEqual([e["id"] for e in self.get("/events", limit=1)["events"]], ids[-1:])
 
         again = self.stream(headers={"Last-Event-ID": came["id"]})

@@ -734,6 +734,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      from?: string
+      to?: string
+      points?: number
+      at?: string
     }
     answer: Table
   }

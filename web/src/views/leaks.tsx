@@ -72,17 +72,15 @@ export function Leaks(): JSX.Element {
 function Stopped({ list }: { list: SuspectsAnswer['stopped'] }): JSX.Element {
   return (
     <Card title="Found before, no longer growing">
-      <ul class="lines">
-        {list.map((leak) => (
-          <li key={`${leak.pid} ${leak.frame} ${leak.found}`}>
-            <a href={link(`process/${leak.pid}`)}>{leak.program}</a> <span class="muted">{leak.pid}</span>{' '}
-            <span class="mono">{leak.frame}</span>{' '}
-            <span class="muted">
-              {clock(leak.found)} to {clock(leak.last)}, {leak.ended ? 'ended' : 'stopped'} with {bytes(leak.bytes)}
-            </span>
-          </li>
-        ))}
-      </ul>
+      {list.map((leak) => (
+        <p key={`${leak.pid} ${leak.frame} ${leak.found}`}>
+          <a href={link(`process/${leak.pid}`)}>{leak.program}</a> <span class="muted">{leak.pid}</span>{' '}
+          <span class="mono">{leak.frame}</span>{' '}
+          <span class="muted">
+            {clock(leak.found)} to {clock(leak.last)}, {leak.ended ? 'ended' : 'stopped'} with {bytes(leak.bytes)}
+          </span>
+        </p>
+      ))}
     </Card>
   )
 }
