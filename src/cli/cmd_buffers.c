@@ -58,6 +58,7 @@ static const struct option_spec options[] = {
     {"no-sites", 0, OPTION_FLAG, AT(no_sites),
      .help = "do not look up functions and lines: faster, sites are then modules and offsets"},
     VIEW_OPTIONS_PRINT,
+    OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {0},
 };
@@ -232,6 +233,14 @@ static int run(const void *values, const struct operands *operands)
     return r;
 }
 
+/* Of other nodes. */
+static const struct elsewhere elsewhere = {
+    .table = "buffers",
+    .show = "node,pid,program,space,bytes,age,tag,site",
+    .sort = "-bytes",
+    .operand = "pid",
+};
+
 const struct command cmd_buffers = {
     .name = "buffers",
     .usage = "buffers [PID] [OPTION...]",
@@ -245,6 +254,7 @@ const struct command cmd_buffers = {
     .sections = sections,
     .operands_max = 1,
     .takes_processes = true,
+    .elsewhere = &elsewhere,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

@@ -55,6 +55,7 @@ static const struct option_spec options[] = {
     {"sort", 's', OPTION_STRING, AT(view.sort), "COLUMNS",
      "the order of rows: -used, +device ...; rows instead of bars, as in memoir query"},
     VIEW_OPTIONS_PRINT,
+    OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {0},
 };
@@ -301,6 +302,13 @@ static int run(const void *values, const struct operands *operands)
     return wants_rows(v) ? show_rows(v) : v->watch ? watch(v) : show_once(v);
 }
 
+/* Of other nodes. */
+static const struct elsewhere elsewhere = {
+    .table = "devices",
+    .show = "node,device,device_name,space,used,free,capacity,percent",
+    .sort = "node,device",
+};
+
 const struct command cmd_devices = {
     .name = "devices",
     .usage = "devices [OPTION...]",
@@ -312,6 +320,7 @@ const struct command cmd_devices = {
     .options = options,
     .examples = examples,
     .sections = sections,
+    .elsewhere = &elsewhere,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

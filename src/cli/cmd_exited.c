@@ -84,6 +84,7 @@ static const struct option_spec options[] = {
     OPTION_CSV,
     OPTION_NO_HEADER,
     OPTION_COLOR,
+    OPTIONS_ELSEWHERE,
     {"state", 0, OPTION_STRING, AT(state), "DIR",
      "read the daemon's files in DIR (default: as root those in /var/lib/memoir, else the daemon is asked)",
      .completion = COMPLETE_DIRECTORY},
@@ -583,6 +584,12 @@ static int run(const void *values, const struct operands *operands)
     return r;
 }
 
+/* Of other nodes. */
+static const struct elsewhere elsewhere = {
+    .table = "exited",
+    .show = "node,pid,program,user,end,cause,peak_rss",
+};
+
 const struct command cmd_exited = {
     .name = "exited",
     .usage = "exited [OPTION...] [PID]",
@@ -597,6 +604,7 @@ const struct command cmd_exited = {
     .examples = examples,
     .sections = sections,
     .operands_max = 1,
+    .elsewhere = &elsewhere,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

@@ -84,6 +84,7 @@ static const struct option_spec options[] = {
     {"csv", 0, OPTION_FLAG, AT(csv), .help = "print CSV (RFC 4180), a row for each point"},
     OPTION_NO_HEADER,
     OPTION_COLOR,
+    OPTIONS_ELSEWHERE,
     {"state", 0, OPTION_STRING, AT(state), "DIR",
      "the daemon's state directory (default: that of the daemon that runs, else /var/lib/memoir as root, "
      "$XDG_STATE_HOME/memoir or ~/.local/state/memoir)",
@@ -259,7 +260,8 @@ static int failed(int error, const char *path)
 
 static bool asks_table(const struct history_values *v)
 {
-    return v->where || v->show || v->sort || (v->by && by_word(v->by) < 0);
+    return v->where || v->show || v->sort || (v->by && by_word(v->by) < 0) ||
+           elsewhere_wanted(&v->common.elsewhere);
 }
 
 static const char *user_name(uint32_t uid, void *context)
@@ -295,17 +297,29 @@ static int rows_print(const struct history_values *v, const struct query *query,
                                 .fit = !v->show};
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(OUTPUT_MAX);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer summary = BUFFER_INIT(OUTPUT_MAX);
+    struct elsewhere_values other = v->common.elsewhere;
+    other.since_s = history->since_s;
+    other.until_s = history->until_s;
+    other.step_s = history->step_s;
     int r = query_result_new(query, 0, &result);
-    if (r == 0)
+    if (r == 0 && elsewhere_wanted(&other)) {
+        r = elsewhere_ask(&other, query_spec_of(query), result, &summary);
+        style.cluster = &summary;
+    } else if (r == 0) {
         r = query_run(query, &world, result);
-    if (r == 0)
-        r = query_result_finish(result);
+        if (r == 0)
+            r = query_result_finish(result);
+    }
     bool any = r == 0 && query_result_rows(result);
     if (r == 0 && (any || style.format != QUERY_FORMAT_TEXT)) {
         r = query_print(result, query, &style, term, &out);
         r = r < 0 ? r : command_output(&out);
     }
     query_result_free(result);
+    if (summary.len && style.format != QUERY_FORMAT_JSON)
+        elsewhere_mention(&summary);
     if (r == COMMAND_OK && !any) {
         command_fail("no data for this selection and period");
         return COMMAND_NOTHING;
@@ -329,7 +343,10 @@ static int run_table(const struct history_values *v, const char *path, const str
     struct query_spec spec = {.table = history_table.name,
                               .by = v->by,
                               .where = buffer_string(&where),
-                              .show = v->show,
+                              .show =
+                                  v->show || v->by || !elsewhere_wanted(&v->common.elsewhere)
+                                      ? v->show
+                                      : "node,of,pid,program,device_id,series,measure,min,max,last",
                               .sort = v->sort,
                               .limit = v->json || v->csv ? 0 : v->limit};
     MEMOIR_CLEANUP(query_freep)
@@ -384,7 +401,9 @@ static int run(const void *values, const struct operands *operands)
     if (v->json && v->csv)
         return command_misuse(&cmd_history, "--json and --csv exclude each other");
     if (asks_table(v))
-        return access(path, F_OK) < 0 ? no_file(state) : run_table(v, path, &term);
+        return !elsewhere_wanted(&v->common.elsewhere) && access(path, F_OK) < 0
+                   ? no_file(state)
+                   : run_table(v, path, &term);
     int r = make_query(v, history_chart_columns(&term), &query);
     if (r != COMMAND_OK)
         return r;

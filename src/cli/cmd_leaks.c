@@ -79,6 +79,7 @@ static const struct option_spec options[] = {
     VIEW_OPTION_SHOW,
     {"sort", 0, OPTION_STRING, AT(view.sort), "COLUMNS", "the order, as in memoir query"},
     VIEW_OPTIONS_PRINT,
+    OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {"socket", 0, OPTION_STRING, AT(socket), "PATH",
      "ask the memoird that listens there; none asks none (default: the user's or the machine's; none with "
@@ -341,8 +342,9 @@ static int print_plain(const struct leaks_values *v, const struct suspects *s, s
 /* Which rows the options ask for, as tests of the question; the layout for people takes the same. */
 static int question(const struct leaks_values *v, struct query **ret_query)
 {
+    const struct view_layout layout = {.limit = v->top == TOP_UNSET ? 0 : v->top};
     return view_query(&cmd_leaks, query_view_find("leaks"), &v->view, v->all ? "level>=0" : "",
-                      &(struct view_layout){.limit = v->top == TOP_UNSET ? 0 : v->top}, ret_query);
+                      &layout, ret_query);
 }
 
 /* Drop the rows that --where leaves out. */
@@ -446,6 +448,14 @@ static int run(const void *values, const struct operands *operands)
     return r;
 }
 
+/* Of other nodes. */
+static const struct elsewhere elsewhere = {
+    .table = "leaks",
+    .show = "node,pid,program,space,level,rate,bytes,site",
+    .sort = "-rate",
+    .operand = "pid",
+};
+
 const struct command cmd_leaks = {
     .name = "leaks",
     .usage = "leaks [OPTION...] [PID|NAME...]",
@@ -462,6 +472,7 @@ const struct command cmd_leaks = {
     .fields = fields,
     .operands_max = OPERANDS_MAX,
     .takes_processes = true,
+    .elsewhere = &elsewhere,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

@@ -62,6 +62,7 @@ static const struct option_spec options[] = {
     {"blocks", 'b', OPTION_FLAG, AT(blocks),
      .help = "with --exited: their largest blocks at the end"},
     VIEW_OPTIONS_PRINT,
+    OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {"state", 0, OPTION_STRING, AT(state), "DIR",
      "with --exited: the daemon's state directory (default: /var/lib/memoir as root, else "
@@ -389,6 +390,14 @@ static int run(const void *values, const struct operands *operands)
     return r;
 }
 
+/* Of other nodes. */
+static const struct elsewhere elsewhere = {
+    .table = "processes",
+    .show = "node,pid,program,user,rss,heap,pinned,device,age",
+    .sort = "-rss",
+    .operand = "pid",
+};
+
 const struct command cmd_ps = {
     .name = "ps",
     .usage = "ps [OPTION...] [PID]",
@@ -405,6 +414,7 @@ const struct command cmd_ps = {
     .fields = fields,
     .operands_max = 1,
     .takes_processes = true,
+    .elsewhere = &elsewhere,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

@@ -88,6 +88,7 @@ static const struct option_spec options[] = {
     OPTION_CSV,
     OPTION_NO_HEADER,
     OPTION_COLOR,
+    OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {0},
 };
@@ -575,6 +576,14 @@ static int run(const void *values, const struct operands *operands)
     return r;
 }
 
+/* Of other nodes. */
+static const struct elsewhere elsewhere = {
+    .table = "sites",
+    .show = "node,pid,program,space,bytes,blocks,site",
+    .sort = "-bytes",
+    .operand = "pid",
+};
+
 const struct command cmd_sites = {
     .name = "sites",
     .usage = "sites [OPTION...] PID|NAME|FILE | sites --diff [OPTION...] A B",
@@ -592,6 +601,7 @@ const struct command cmd_sites = {
     .operands_max = 2,
     .takes_processes = true,
     .takes_files = true,
+    .elsewhere = &elsewhere,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

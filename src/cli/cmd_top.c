@@ -65,6 +65,7 @@ static const struct option_spec options[] = {
     VIEW_OPTION_BY,
     VIEW_OPTION_SHOW,
     VIEW_OPTIONS_PRINT,
+    OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {"state", 0, OPTION_STRING, AT(state), "DIR",
      "the daemon's state directory, whose history the page of a process shows (default: "
@@ -308,6 +309,13 @@ static int run(const void *values, const struct operands *operands)
     return r;
 }
 
+/* Of other nodes. */
+static const struct elsewhere elsewhere = {
+    .table = "host",
+    .show = "node,pid,program,user,rss,anon,swap,heap,device,threads",
+    .sort = "-rss",
+};
+
 const struct command cmd_top = {
     .name = "top",
     .usage = "top [OPTION...]",
@@ -322,6 +330,7 @@ const struct command cmd_top = {
     .examples = examples,
     .sections = sections,
     .fields = fields,
+    .elsewhere = &elsewhere,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

@@ -139,11 +139,16 @@ static void set_cell(struct table *table, size_t c, enum query_kind kind,
                         (value->marks & QUERY_AT_LEAST ? TABLE_MARK_AT_LEAST : 0u));
 }
 
-static int print_json(const struct query_result *result, struct buffer *out)
+static int print_json(const struct query_result *result, const struct query_style *style,
+                      struct buffer *out)
 {
     struct json json;
     command_json_begin(&json, out, "memoir.query/1");
     query_result_json(result, &json);
+    if (style->cluster) {
+        json_key(&json, "cluster");
+        json_raw(&json, style->cluster->data, style->cluster->len);
+    }
     json_object_end(&json);
     buffer_append_char(out, '\n');
     return json_finish(&json);
@@ -192,7 +197,7 @@ int query_print(const struct query_result *result, const struct query *query,
                 const struct query_style *style, const struct term *term, struct buffer *out)
 {
     if (style->format == QUERY_FORMAT_JSON)
-        return print_json(result, out);
+        return print_json(result, style, out);
     if (style->format == QUERY_FORMAT_LINES)
         return query_result_lines(result, out);
     MEMOIR_CLEANUP(query_sheet_freep)

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -10,8 +11,10 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/json.h"
+#include "base/json_read.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/run_assert.h"
 #include "cli/run_child.h"
 #include "cli/term.h"
 #include "ledger/ledger.h"
@@ -242,6 +245,118 @@ void run_summary_text(const struct run_summary *s, const struct term *term, stru
         buffer_append_str(out, "memoir: " NO_FIGURES "; else see memoir doctor\n");
     if (p.chain && p.chain->totals.alloc_blocks > 0)
         account_lines(&p, "in user chains", p.chain, term, out);
+    picture_release(&p);
+}
+
+/* ---- for assertions ---- */
+
+static void fact_set(struct run_facts *facts, enum run_fact fact, uint64_t value)
+{
+    facts->known[fact] = true;
+    facts->values[fact] = value;
+}
+
+/* The site that held most at the end or, where nothing was held, that asked for most. */
+static void sites_blame(struct picture *p, struct run_facts *facts)
+{
+    static const enum run_fact of_heap[] = {RUN_PEAK, RUN_LIVE, RUN_BLOCKS, RUN_ALLOCATED,
+                                            RUN_ALLOCATIONS};
+    char bytes[UNITS_TEXT_MAX];
+    const struct held *holds = NULL, *asked = NULL;
+    for (size_t i = 0; i < p->n_sites; i++) {
+        const struct held *h = &p->sites[i];
+        if (h->space != MEMOIR_SPACE_HEAP)
+            continue;
+        holds = holds || !h->bytes ? holds : h;
+        asked = asked && asked->counters.alloc_bytes >= h->counters.alloc_bytes ? asked : h;
+    }
+    for (size_t i = 0; i < sizeof(of_heap) / sizeof(of_heap[0]); i++) {
+        bool end = of_heap[i] <= RUN_BLOCKS && holds;
+        const struct held *h = end ? holds : asked;
+        if (!h)
+            return;
+        const struct book_site_name *name = book_names_site(&p->names, h->site, p->symbols);
+        units_format_bytes(bytes, end ? h->bytes : h->counters.alloc_bytes, UNITS_DECIMAL);
+        snprintf(facts->sites[of_heap[i]], sizeof(facts->sites[0]),
+                 end ? "%s holds most at the end, %s" : "%s asked for most, %s in all",
+                 name ? name->text : "an unknown place", bytes);
+    }
+}
+
+/* {"lost": {"blocks": 1, "bytes": 2}, ...}: adds. */
+static void scan_sum(struct json_read *r, struct run_facts *facts)
+{
+    struct json_text key;
+    uint64_t value = 0;
+    json_read_object(r);
+    while (json_read_key(r, &key)) {
+        enum run_fact fact = json_text_is(&key, "bytes") ? RUN_LOST : RUN_LOST_BLOCKS;
+        if (json_read_u64(r, &value))
+            fact_set(facts, fact, facts->values[fact] + value);
+    }
+}
+
+/* The first site is that which lost most. */
+static void scan_site(struct json_read *r, struct run_facts *facts)
+{
+    struct json_text key, site = {0};
+    uint64_t bytes = 0;
+    char text[UNITS_TEXT_MAX];
+    json_read_array(r);
+    for (size_t i = 0; json_read_item(r); i++) {
+        if (i > 0) {
+            json_read_skip(r);
+            continue;
+        }
+        json_read_object(r);
+        while (json_read_key(r, &key))
+            if (json_text_is(&key, "site"))
+                json_read_string(r, &site);
+            else if (json_text_is(&key, "bytes"))
+                json_read_u64(r, &bytes);
+            else
+                json_read_skip(r);
+        snprintf(facts->sites[RUN_LOST], sizeof(facts->sites[0]), "%.*s lost most, %s",
+                 (int)site.len, site.data ? site.data : "",
+                 units_format_bytes(text, bytes, UNITS_DECIMAL));
+        memcpy(facts->sites[RUN_LOST_BLOCKS], facts->sites[RUN_LOST], sizeof(facts->sites[0]));
+    }
+}
+
+static void scan_facts(const struct buffer *scan, struct run_facts *facts)
+{
+    struct json_read r;
+    struct json_text key;
+    json_read_init(&r, scan->data, scan->len);
+    json_read_object(&r);
+    while (json_read_key(&r, &key))
+        if (json_text_is(&key, "lost") || json_text_is(&key, "indirectly_lost"))
+            scan_sum(&r, facts);
+        else if (json_text_is(&key, "sites"))
+            scan_site(&r, facts);
+        else
+            json_read_skip(&r);
+    if (json_read_finish(&r) < 0)
+        facts->known[RUN_LOST] = facts->known[RUN_LOST_BLOCKS] = false;
+}
+
+void run_summary_facts(const struct run_summary *s, struct run_facts *facts)
+{
+    struct picture p;
+    picture_take(&p, s->ledger);
+    if (p.heap) {
+        const struct book_totals *t = &p.heap->totals;
+        fact_set(facts, RUN_PEAK, t->peak_bytes);
+        fact_set(facts, RUN_LIVE, t->live_bytes);
+        fact_set(facts, RUN_BLOCKS, t->live_blocks);
+        fact_set(facts, RUN_ALLOCATED, t->alloc_bytes);
+        fact_set(facts, RUN_ALLOCATIONS, t->alloc_blocks);
+        sites_blame(&p, facts);
+    }
+    fact_set(facts, RUN_RSS, (uint64_t)s->end->usage.ru_maxrss * 1024);
+    fact_set(facts, RUN_DURATION, s->end->duration_ns);
+    if (s->scan && s->scan->len)
+        scan_facts(s->scan, facts);
     picture_release(&p);
 }
 

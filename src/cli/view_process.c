@@ -34,8 +34,9 @@ int view_process(const struct command *command, const char *name,
     struct query_result *result = NULL;
     MEMOIR_CLEANUP(world_release)
     struct world world = {0};
-    int r = view_query(command, query_view_find(name), options, buffer_string(&where),
-                       &(struct view_layout){.limit = limit}, &query);
+    const struct view_layout layout = {.limit = limit};
+    int r =
+        view_query(command, query_view_find(name), options, buffer_string(&where), &layout, &query);
     if (r == 0)
         r = query_result_new(query, 0, &result);
     if (r == 0)

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "daemon/api_history.h"
 #include "daemon/api_internal.h"
+#include "daemon/clustering.h"
 #include "daemon/daemon.h"
 #include "history/read.h"
 #include "history/table.h"
@@ -208,10 +209,20 @@ static void run(struct job *job)
 
 static bool times_read(struct http_call *call, struct wish *wish)
 {
+    struct clustering_window window;
+    if (!api_history_window(call, &window))
+        return false;
+    wish->query.since_s = window.since_s;
+    wish->query.until_s = window.until_s;
+    wish->query.step_s = window.step_s;
+    return true;
+}
+
+bool api_history_window(struct http_call *call, struct clustering_window *q)
+{
     uint64_t now_s = clock_real_ns() / NS_PER_S, points = POINTS_USUAL;
     const char *at = http_argument(call, "at");
     const char *from = http_argument(call, "from"), *to = http_argument(call, "to");
-    struct read_query *q = &wish->query;
     int r = history_moment(at ? at : from ? from : "-1h", now_s, &q->since_s);
     if (r >= 0 && at) { /* the step that it lies in, as fine as is kept */
         q->until_s = q->since_s + 1;

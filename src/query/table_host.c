@@ -106,7 +106,7 @@ static void get_job(const struct query_world *world, const struct query_row *row
                     const struct query_field *field, value *ret)
 {
     const struct host_process *p = row->host;
-    bool own = world->sees_all || p->uid == world->viewer_uid;
+    bool own = query_may_see(world->sees_all, world->viewer_uid, p->uid);
     if (!(p->valid & HOST_HAS_JOB))
         return;
     if (p->job_private && !own)
@@ -232,7 +232,7 @@ static void get_rate(const struct query_world *world, const struct query_row *ro
     if (row->host->kernel)
         return;
     if (host_rate(world->host, row->host, (enum host_window)field->column->arg, &rate))
-        query_set_rate(ret, rate);
+        query_set_rate(ret, (int64_t)rate);
     else
         ret->state = QUERY_UNKNOWN;
 }
@@ -309,8 +309,8 @@ static const struct query_column columns[] = {
     {"lib", "virtual memory of the code of its libraries", QUERY_BYTES, .arg = LIB,
      .get = get_figure},
     {"peak_rss", "the most that rss has been", QUERY_BYTES, .arg = PEAK, .get = get_figure},
-    {"growth", "how fast rss grows, over the last 10 seconds; below 0 it shrinks", QUERY_RATE,
-     .arg = HOST_10S, .get = get_rate},
+    {"growth", "by how much rss grew a second, over the last 10 seconds; below 0 where it shrank",
+     QUERY_RATE, .arg = HOST_10S, .get = get_rate},
     {"growth_1m", "the same over the last minute", QUERY_RATE, .arg = HOST_1MIN, .get = get_rate},
     {"growth_10m", "the same over the last 10 minutes", QUERY_RATE, .arg = HOST_10MIN,
      .get = get_rate},

@@ -205,6 +205,7 @@ static int wire(size_t bytes)
     memset(pinned, 1, bytes);
     memset(plain, 1, bytes);
     best_of(2, cudaMemcpyHostToDevice, plain, device, bytes);
+    best_of(20, cudaMemcpyHostToDevice, pinned, device, bytes); // a link that was idle begins slowly
     printf("{\"pinned_to_ms\": %.4f, \"pinned_from_ms\": %.4f, ", best_of(9, cudaMemcpyHostToDevice, pinned, device, bytes),
            best_of(9, cudaMemcpyDeviceToHost, pinned, device, bytes));
     printf("\"pageable_to_ms\": %.4f, \"pageable_from_ms\": %.4f}\n", best_of(5, cudaMemcpyHostToDevice, plain, device, bytes),

@@ -12,6 +12,9 @@ import pathlib
 import statistics
 import sys
 
+sys.dont_write_bytecode = True
+from pin_run import wire_ms  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MIB = 1 << 20
 COLOURS = {"malloc": "#8c8c8c", "host": "#c0504d", "seed": "#d98b2b", "use": "#4f81bd", "auto": "#2e8b57", "profile": "#7f5fa9", "wire": "#222222"}
@@ -87,7 +90,7 @@ def series(results, variant, policy, key, by=1.0):
 
 
 def wire(results):
-    return [(int(m), 375 * (e["wire"]["pinned_to_ms"] + e["wire"]["pinned_from_ms"]) if e.get("wire") else None) for m, e in results["seed"].items()]
+    return [(int(m), wire_ms(e)) for m, e in results["seed"].items()]
 
 
 def share(results, variant, policy):

@@ -58,6 +58,7 @@ class Views(ApiTest):
         self.eventually(lambda: self.rows("/exited"), lambda rows: len(rows) == 1, "memoird remembers one that ended")
         for pid in self.pids:
             os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.2)  # what /proc says of them is read again after this, and does not change any more
 
     def client_of(self, size):
         """A process that holds so much, and nothing else happens."""

@@ -161,6 +161,22 @@ static void a_node_without_a_sign_of_life_costs_the_stall_only(void **state)
     gather_free(g);
 }
 
+static void while_answers_keep_coming_it_waits(void **state)
+{
+    struct gather *g = begin("program", "rss", NULL, MEMBER_ALIVE);
+    struct buffer bytes = partial(&new_table, "program", "rss", NULL, items, 2);
+    uint64_t next = 0;
+    reply(g, 0, &bytes, MS(1000 + GATHER_STALL_MS - 5));
+    assert_false(gather_tick(g, MS(1000 + GATHER_STALL_MS), &next));
+    assert_int_equal(next, MS(1000 + GATHER_STALL_MS - 5 + GATHER_FLOW_MS));
+    reply(g, 1, &bytes, next - 1);
+    assert_false(gather_tick(g, next, &next));
+    assert_true(gather_tick(g, next, &next));
+    assert_int_equal(gather_answered(g), 2);
+    buffer_release(&bytes);
+    gather_free(g);
+}
+
 static void one_that_works_has_until_the_deadline(void **state)
 {
     struct gather *g = begin("program", "rss", NULL, MEMBER_ALIVE);
@@ -329,6 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_answers_end_it_at_once),
         cmocka_unit_test(a_node_without_a_sign_of_life_costs_the_stall_only),
+        cmocka_unit_test(while_answers_keep_coming_it_waits),
         cmocka_unit_test(one_that_works_has_until_the_deadline),
         cmocka_unit_test(the_unreachable_are_named_and_not_waited_for),
         cmocka_unit_test(a_second_answer_and_a_stranger_s_are_ignored),

@@ -317,6 +317,55 @@ export interface Ages {
   live_bytes: number
 }
 
+/** The parts sum to rss_bytes. */
+export interface Explain {
+  schema: "memoir.explain/1"
+  time: Time
+  program: string | null
+  pid: number
+  rss_bytes: number
+  /** not in the sum */
+  swap_bytes: number
+  /** not in the sum */
+  hugetlb_bytes: number
+  mappings: number
+  threads: number
+  /** false: owners are told by size and alignment of mappings only */
+  memory_read: boolean
+  /** in use on the heap by the book; null without one */
+  live_bytes: number | null
+  /** of these, not resident: outside the sum */
+  live_absent_bytes: number | null
+  /** bytes by kind */
+  kinds: Record<string, number>
+  parts: ExplainPart[]
+  sites: ExplainSite[] | null
+  other_sites?: number
+  other_sites_bytes?: number
+}
+
+export interface ExplainPart {
+  kind: "heap" | "slack" | "runtime" | "anonymous" | "stack" | "file" | "shared" | "device" | "memoir" | "rest"
+  name: string
+  bytes: number
+  private_bytes: number
+  huge_bytes: number
+  swap_bytes: number
+  mappings: number
+  /** names that are summed up here; 0: it is one */
+  folded: number
+  estimate: boolean
+  by_shape: boolean
+}
+
+export interface ExplainSite {
+  site: string
+  /** resident, an estimate */
+  bytes: number
+  live_bytes: number
+  live_blocks: number
+}
+
 export interface Flow {
   copies: number
   bytes: number
@@ -923,6 +972,7 @@ export interface Routes {
   'GET /api/v1/processes/{pid}': {
     args: {
       pid: number
+      node?: string
     }
     answer: Process
   }
@@ -935,6 +985,7 @@ export interface Routes {
       limit?: number
       stacks?: "yes" | "no" | "true" | "false" | "1" | "0"
       space?: string
+      node?: string
     }
     answer: Sites
   }
@@ -944,6 +995,7 @@ export interface Routes {
       pid: number
       space?: string
       inverted?: "yes" | "no" | "true" | "false" | "1" | "0"
+      node?: string
     }
     answer: Flame
   }
@@ -954,14 +1006,24 @@ export interface Routes {
       format?: "pprof" | "folded" | "speedscope"
       sort?: "live" | "allocated" | "blocks"
       space?: string
+      node?: string
     }
     answer: unknown
+  }
+  /** Where the resident memory of a process goes, in parts that sum to its RSS */
+  'GET /api/v1/processes/{pid}/explain': {
+    args: {
+      pid: number
+      node?: string
+    }
+    answer: Explain
   }
   /** Live blocks by age and size */
   'GET /api/v1/processes/{pid}/ages': {
     args: {
       pid: number
       source?: "heap" | "device"
+      node?: string
     }
     answer: Ages
   }
@@ -974,12 +1036,15 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      node?: string
     }
     answer: Table
   }
   /** CUDA programs that are traced, with what they hold and copy */
   'GET /api/v1/traced': {
-    args: Record<string, never>
+    args: {
+      node?: string
+    }
     answer: Traced
   }
   /** The CUDA trace of a process: buffers, copies, failures, holders over time */
@@ -988,6 +1053,7 @@ export interface Routes {
       pid: number
       by?: "bytes" | "count"
       k?: number
+      node?: string
     }
     answer: Trace
   }
@@ -995,6 +1061,7 @@ export interface Routes {
   'GET /api/v1/processes/{pid}/trace/dump': {
     args: {
       pid: number
+      node?: string
     }
     answer: unknown
   }
@@ -1002,6 +1069,7 @@ export interface Routes {
   'GET /api/v1/processes/{pid}/pinning': {
     args: {
       pid: number
+      node?: string
     }
     answer: Pinning
   }
@@ -1009,6 +1077,7 @@ export interface Routes {
   'POST /api/v1/processes/{pid}/tracking': {
     args: {
       pid: number
+      node?: string
     }
     answer: Tracking
   }
@@ -1022,6 +1091,7 @@ export interface Routes {
       from?: string
       to?: string
       points?: number
+      node?: string
     }
     answer: History
   }
@@ -1030,6 +1100,7 @@ export interface Routes {
     args: {
       after?: number
       limit?: number
+      node?: string
     }
     answer: Events
   }

@@ -8,7 +8,6 @@ import { useSubject } from '../base/title'
 import { later } from '../kit/later'
 import { Badge, Empty, Fact, Facts, ProblemBox, StaleNotice, Tabs, ViewHead, Waiting } from '../kit/parts'
 import { History } from './process_history'
-import { Ages, Buffers, Sites } from './process_tables'
 import { Tracking, type TrackingState } from './process_tracking'
 import { SuspectItem } from './suspect'
 import { rankSuspects, suspectKey, suspectsOf } from './suspect_model'
@@ -21,6 +20,10 @@ export interface ProcessAnswer {
   limit?: { bytes: number | null; where: string | null } | null
 }
 
+const Ages = later(() => import('./process_tables').then((module) => module.Ages))
+const Buffers = later(() => import('./process_tables').then((module) => module.Buffers))
+const Sites = later(() => import('./process_tables').then((module) => module.Sites))
+const ExplainBar = later(() => import('./process_explain').then((module) => module.ExplainBar))
 const Heap = later(() => import('./process_heap').then((module) => module.Heap))
 const CudaTrace = later(() => import('./process_trace').then((module) => module.CudaTrace))
 
@@ -90,6 +93,7 @@ export function Process(): JSX.Element {
         </p>
       )}
       <Figures row={row} limit={data.limit ?? null} />
+      {!gone && <ExplainBar pid={pid} />}
       {leak && tab !== 'leaks' && (
         <ol class="verdicts card" aria-label="leak of this process">
           <SuspectItem
