@@ -17,8 +17,8 @@ enum {
     OBSERVED_DEVICES_MAX = 64,
     OBSERVED_BASELINES_MAX = 16, /* devices of one process */
     OBSERVED_ACCOUNTS_MAX = 128,
-    OBSERVED_PENDING_MAX = 1024, /* threads with a stack whose call has not been told yet */
-    OBSERVED_FREED = 64,         /* blocks freed a moment ago, in case the call fails */
+    OBSERVED_PENDING_MAX = 512, /* stacks whose call has not been told yet */
+    OBSERVED_FREED = 64,        /* blocks freed a moment ago, in case the call fails */
     OBSERVED_STACK_BYTES = WIRE_PAGE * WIRE_STACK_PAGES,
 };
 

@@ -23,7 +23,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 class Observer:
     """memoir-observe for the whole machine, until stop()."""
 
-    def __init__(self, bin_dir, work, **more):
+    def __init__(self, bin_dir, work):
         self.socket = f"{work}/observe.sock"
         read_end, write_end = os.pipe()
         start = time.monotonic()
@@ -31,7 +31,7 @@ class Observer:
             [f"{bin_dir}/libexec/memoir/memoir-observe", "--all", "--name", "test-gpu", "--socket", self.socket,
              "--ready", str(write_end), "--dir", work],
             pass_fds=[write_end], stderr=open(f"{work}/observe.log", "a"),
-            env={**os.environ, "LD_LIBRARY_PATH": f"{bin_dir}/needed", **more})
+            env={**os.environ, "LD_LIBRARY_PATH": f"{bin_dir}/needed"})
         os.close(write_end)
         with os.fdopen(read_end) as ready:
             if ready.read().strip() != "ready":
@@ -62,7 +62,6 @@ class Observer:
         end = time.monotonic() + patience_s
         while time.monotonic() < end and not (self.process_of(pid) or {}).get("devices"):
             time.sleep(0.05)
-        time.sleep(0.3)
 
     def cpu_s(self):
         fields = open(f"/proc/{self.process.pid}/stat").read().rsplit(") ", 1)[1].split()
@@ -184,31 +183,31 @@ def owners(bin_dir, work, results):
     row("of which unknown, worst phase", f"{worst[0]:.2%} ({worst[1]})", "<= 2 %", worst[0] <= 0.02)
 
 
+PAUSE_S = 0.5
+
+
+def after_a_pause(program, warm, measured, observer=None):
+    """A measured round. Both sides have the same pause and warm-up before it: what was idle runs slower at first."""
+    program.ask(warm) # a traced program's stacks and contexts are known then
+    start = time.monotonic()
+    if observer:
+        observer.settle(program.pid)
+    time.sleep(max(0, start + PAUSE_S - time.monotonic()))
+    program.ask(warm)
+    return program.ask(measured)
+
+
 def costs(bin_dir, work, rounds, results):
     program = Program([f"{bin_dir}/costs"])
     program.read()
     program.ask()
-    off, on, attach, detach = [program.ask()], [], [], []
+    off, on, attach, detach = [after_a_pause(program, "few", "go")], [], [], []
     for _ in range(rounds):
         observer = Observer(bin_dir, work)
         attach.append(observer.attach_ms)
-        program.ask("few") # its stacks are known then
-        observer.settle(program.pid)
-        on.append(program.ask())
+        on.append(after_a_pause(program, "few", "go", observer))
         detach.append(observer.stop())
-        off.append(program.ask())
-    # The same without questions to NVML, which disturb the driver.
-    quiet = []
-    for _ in range(3):
-        observer = Observer(bin_dir, work, MEMOIR_NVML="off")
-        program.ask("few")
-        time.sleep(0.3)
-        quiet.append(program.ask())
-        observer.stop()
-        off.append(program.ask())
-    results["costs_without_nvml"] = quiet
-    print("     without NVML:", [round(q["copy_4k_us"], 2) for q in quiet], "against",
-          [round(r["copy_4k_us"], 2) for r in off[-4:]], flush=True)
+        off.append(after_a_pause(program, "few", "go"))
     # How much of that is our programs: a round with the kernel's own measurement, which slows it down a little.
     subprocess.run(["sysctl", "-q", "-w", "kernel.bpf_stats_enabled=1"], check=False)
     observer = Observer(bin_dir, work)
@@ -266,10 +265,7 @@ def train(bin_dir, work, rounds, steps, results):
     for n in range(rounds):
         for side in ("off", "on") if n % 2 == 0 else ("on", "off"):
             observer = Observer(bin_dir, work) if side == "on" else None
-            program.ask("3") # after a change, some steps that do not count
-            if observer:
-                observer.settle(program.pid)
-            answer = program.ask(str(steps))
+            answer = after_a_pause(program, "3", str(steps), observer)
             for key in times[side]:
                 times[side][key] += answer[key]
             if observer:
