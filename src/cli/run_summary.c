@@ -28,6 +28,7 @@ enum {
     SITES_TOLD = 10000, /* and in JSON, */
     SITES_NAMED = 100,  /* of which so many with function and line: debug information takes time */
     SITE_COLUMNS_MAX = 100,
+    PEAK_ERROR_SHARE = 100, /* an error of a peak that is more than this part of it is told */
 };
 
 #define NO_FIGURES                                                                                \
@@ -49,6 +50,7 @@ struct picture {
     struct held *sites; /* by bytes held, then by bytes ever asked */
     size_t n_sites;
     struct site_names *symbols;
+    uint64_t peak_error; /* bytes by which a peak of the book may be wrong */
 };
 
 static const struct ledger_account *account_of(const struct ledger_process *p, uint32_t space)
@@ -153,8 +155,18 @@ static void picture_take(struct picture *p, const struct ledger *ledger)
     for (size_t i = 0; i < p->process->n_books && !p->book; i++)
         if (p->process->books[i]->identity->source == p->heap->source)
             p->book = p->process->books[i];
+    struct book_status status = {0};
+    if (p->book && book_reader_status(p->book->reader, &status) == 0)
+        p->peak_error = status.peak_error;
     if (p->book && sites_take(p) < 0)
         p->n_sites = 0;
+}
+
+/* Threads add to the peak in steps, so it may be missed by this much; never by more than was allocated beside it. */
+static uint64_t peak_error_of(const struct picture *p, const struct book_totals *t)
+{
+    uint64_t beside = t->alloc_bytes > t->peak_bytes ? t->alloc_bytes - t->peak_bytes : 0;
+    return beside < p->peak_error ? beside : p->peak_error;
 }
 
 static void picture_release(struct picture *p)
@@ -200,9 +212,12 @@ static void account_lines(struct picture *p, const char *what, const struct ledg
     char peak[UNITS_TEXT_MAX], total[UNITS_TEXT_MAX], calls[UNITS_TEXT_MAX], live[UNITS_TEXT_MAX],
         blocks[UNITS_TEXT_MAX];
     const struct book_totals *t = &account->totals;
-    buffer_printf(out, "memoir: %s: peak %s; %s allocations, %s in all; ", what,
-                  units_format_bytes(peak, t->peak_bytes, UNITS_DECIMAL),
-                  units_format_count(calls, t->alloc_blocks),
+    uint64_t error = peak_error_of(p, t);
+    buffer_printf(out, "memoir: %s: peak %s", what,
+                  units_format_bytes(peak, t->peak_bytes, UNITS_DECIMAL));
+    if (error * PEAK_ERROR_SHARE > t->peak_bytes)
+        buffer_printf(out, " (exact to %s)", units_format_bytes(live, error, UNITS_DECIMAL));
+    buffer_printf(out, "; %s allocations, %s in all; ", units_format_count(calls, t->alloc_blocks),
                   units_format_bytes(total, t->alloc_bytes, UNITS_DECIMAL));
     if (t->live_blocks == 0) {
         buffer_append_str(out, "all were freed\n");
@@ -374,7 +389,8 @@ void run_summary_facts(const struct run_summary *s, struct run_facts *facts)
 
 /* ---- JSON ---- */
 
-static void json_totals(struct json *j, const char *key, const struct ledger_account *account)
+static void json_totals(struct json *j, const char *key, const struct picture *p,
+                        const struct ledger_account *account)
 {
     json_key(j, key);
     if (!account) {
@@ -384,6 +400,7 @@ static void json_totals(struct json *j, const char *key, const struct ledger_acc
     const struct book_totals *t = &account->totals;
     json_object_begin(j);
     json_field_u64(j, "peak_bytes", t->peak_bytes);
+    json_field_u64(j, "peak_error_bytes", peak_error_of(p, t));
     json_field_u64(j, "live_bytes", t->live_bytes);
     json_field_u64(j, "live_blocks", t->live_blocks);
     json_field_u64(j, "alloc_bytes", t->alloc_bytes);
@@ -481,9 +498,9 @@ int run_summary_json(const struct run_summary *s, struct buffer *out)
     json_end(&j, s->end);
     json_field_bool(&j, "tracked", p.process != NULL);
     json_field_string(&j, "why_not", p.process || s->why_not ? s->why_not : NO_FIGURES);
-    json_totals(&j, "heap", p.heap);
-    json_totals(&j, "mapped", p.mapped);
-    json_totals(&j, "chain", p.chain);
+    json_totals(&j, "heap", &p, p.heap);
+    json_totals(&j, "mapped", &p, p.mapped);
+    json_totals(&j, "chain", &p, p.chain);
     json_losses(&j, p.process);
     json_key(&j, "sites");
     json_array_begin(&j);

@@ -31,6 +31,10 @@ bool client_sealed;
 
 /* Set while this thread makes the client or enters itself, which must not be torn. Where signals
  * cannot be made to wait (sealed) a handler finds it set and its report is dropped. */
+#ifndef CLIENT_SOURCE /* libmemoir-cuda has a book of its own */
+#define CLIENT_SOURCE BOOK_SOURCE_CLIENT
+#endif
+
 static __thread bool registering;
 
 static bool exiting; /* destructors run: too late for a book */
@@ -82,7 +86,7 @@ static struct client *client_new(void)
     c->stacks = stacks_asked();
     const char *reserve = secure_getenv("MEMOIR_RESERVE");
     struct book_writer_options options = {
-        .source = BOOK_SOURCE_CLIENT,
+        .source = CLIENT_SOURCE,
         .large = reserve && strcmp(reserve, "large") == 0,
     };
     int r = switched_off() ? -ECANCELED : book_writer_init(&c->writer, &options);

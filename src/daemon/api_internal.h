@@ -54,6 +54,9 @@ size_t api_viewer_slot(const struct http_call *call);
 /* ---- tables: api_tables.c ---- */
 
 /* Is it this call's turn to ask a costly table? If not, the handler is run again later. */
+/* What the arguments of a view or a query ask for; borrowed from the call. */
+struct query_spec api_spec_of(const struct http_call *call);
+
 bool api_turn(struct http_call *call, struct api *api, const struct query_table *table);
 
 /* A problem for a question that makes no sense. */
@@ -76,6 +79,9 @@ bool api_cluster_wanted(const struct http_call *call);
 void api_cluster_query(struct http_call *call, struct daemon *daemon,
                        const struct query_spec *spec);
 void api_cluster_failed(struct http_call *call, int error);
+
+/* Send the call to that node; false: it is this one. */
+bool api_cluster_call(struct http_call *call, struct daemon *daemon, const char *node);
 
 /* ---- one process ---- */
 
@@ -130,10 +136,11 @@ void api_answer_profile(struct http_call *call, void *context);
 void api_answer_explain(struct http_call *call, void *context);
 void api_answer_ages(struct http_call *call, void *context);
 void api_answer_process_buffers(struct http_call *call, void *context);
-void api_answer_suspects(struct http_call *call, void *context);
+void api_answer_leaks(struct http_call *call, void *context);
 void api_answer_history(struct http_call *call, void *context);
 void api_answer_traced(struct http_call *call, void *context);
 void api_answer_trace(struct http_call *call, void *context);
+void api_answer_pinning(struct http_call *call, void *context);
 void api_answer_trace_dump(struct http_call *call, void *context);
 
 /* ---- the daemon itself ---- */

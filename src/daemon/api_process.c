@@ -350,7 +350,7 @@ void api_answer_process(struct http_call *call, void *context)
         hosts_watch(daemon->hosts, pid);
     snprintf(where, sizeof(where), "pid=%d", (int)pid);
     /* Threads of the kernel, too. */
-    snprintf(where_any, sizeof(where_any), "%s and (kernel or not kernel)", where);
+    snprintf(where_any, sizeof(where_any), "%s and (kernel_thread or not kernel_thread)", where);
     json_init(&row_writer, &row);
     int found = facts.listed ? row_json(call, daemon, "host", where_any, &row_writer) : 0;
     if (found == -EAGAIN) {

@@ -118,6 +118,9 @@ static void list_remove(struct pin_policy *policy, struct pin_account *a)
     if (a->next)
         a->next->previous = a->previous;
     a->listed = false;
+    if (a->leased)
+        policy->leased_bytes -= less(a->bytes, policy->leased_bytes);
+    a->leased = false;
     policy->pinned_bytes -= less(a->bytes, policy->pinned_bytes);
     a->site->pinned_bytes -= less(a->bytes, a->site->pinned_bytes);
 }
@@ -131,11 +134,12 @@ static uint64_t recent(const struct pin_account *a, uint64_t now_ns)
 /* ---- events ---- */
 
 void pin_policy_allocate(struct pin_policy *policy, struct pin_account *a, struct pin_site *site,
-                         uint64_t bytes, bool pooled)
+                         uint64_t bytes, bool pooled, uint64_t carried_ns)
 {
     a->site = site;
     a->bytes = bytes;
     a->pooled = a->pinned = pooled;
+    a->carried_ns = pooled ? 0 : carried_ns;
     a->reason = pooled                                   ? PIN_REASON_POOL
                 : policy->options.mode == PIN_POLICY_OFF ? PIN_REASON_OFF
                                                          : PIN_REASON_NONE;
@@ -146,12 +150,17 @@ void pin_policy_allocate(struct pin_policy *policy, struct pin_account *a, struc
         list_add(policy, a);
 }
 
+/* What a lease does not pay. */
+static uint64_t price_of(const struct pin_policy *policy, const struct pin_account *a)
+{
+    return scale(policy->options.price_ns_mib, a->bytes, MIB);
+}
+
 static uint64_t promotion_cost(const struct pin_policy *policy, const struct pin_account *a,
                                unsigned in_flight)
 {
     uint64_t stall = scale(pin_cost_at(policy->cost.register_ns, a->bytes), in_flight, 1);
-    uint64_t price = scale(policy->options.price_ns_mib, a->bytes, MIB);
-    return add(add(pin_cost_pin_ns(&policy->cost, a->bytes), stall), price);
+    return add(add(pin_cost_pin_ns(&policy->cost, a->bytes), stall), price_of(policy, a));
 }
 
 /* Of the rules at the top of policy.h, the one that promotes; or why none does. */
@@ -175,7 +184,9 @@ static enum pin_reason rule(const struct pin_policy *policy, const struct pin_ac
     uint64_t worth = less(add(a->worth_ns, saving), cost);
     int64_t credit = a->site->credit_ns - a->credit_ns + (int64_t)less(2 * worth, sum_max) -
                      (int64_t)less(a->missed_ns + a->spent_ns + cost, sum_max);
-    if (expected >= cost && credit >= 0)
+    if (credit >= 0 && add(add(a->carried_ns, a->since_ns), saving) >= cost)
+        return PIN_REASON_REUSED;
+    if (credit >= 0 && expected >= cost)
         return PIN_REASON_PREDICTED;
     return PIN_REASON_NOT_YET;
 }
@@ -183,8 +194,8 @@ static enum pin_reason rule(const struct pin_policy *policy, const struct pin_ac
 static bool promotes(enum pin_reason reason)
 {
     return reason == PIN_REASON_EARNED || reason == PIN_REASON_PREDICTED ||
-           reason == PIN_REASON_HISTORY || reason == PIN_REASON_PROFILE ||
-           reason == PIN_REASON_HINT;
+           reason == PIN_REASON_REUSED || reason == PIN_REASON_HISTORY ||
+           reason == PIN_REASON_PROFILE || reason == PIN_REASON_HINT || reason == PIN_REASON_LEASED;
 }
 
 static struct pin_decision decide(struct pin_policy *policy, struct pin_account *a,
@@ -223,7 +234,16 @@ struct pin_decision pin_policy_before_copy(struct pin_policy *policy, struct pin
     if (policy->options.mode == PIN_POLICY_PROFILE)
         return decide(policy, a, a->hint_cold ? PIN_REASON_HINT_COLD : PIN_REASON_PROFILE, d,
                       now_ns);
-    return decide(policy, a, rule(policy, a, d.saving_ns, d.cost_ns), d, now_ns);
+    enum pin_reason reason = rule(policy, a, d.saving_ns, d.cost_ns);
+    if (reason == PIN_REASON_NOT_YET && a->bytes <= policy->options.lease_bytes) {
+        uint64_t cost = d.cost_ns - less(price_of(policy, a), d.cost_ns);
+        if (promotes(rule(policy, a, d.saving_ns, cost))) {
+            d.cost_ns = cost;
+            d.lease = true;
+            reason = PIN_REASON_LEASED;
+        }
+    }
+    return decide(policy, a, reason, d, now_ns);
 }
 
 struct pin_decision pin_policy_before_use(struct pin_policy *policy, struct pin_account *a,
@@ -249,6 +269,12 @@ void pin_policy_promoted(struct pin_policy *policy, struct pin_account *a,
     a->recent_ns = decision->cost_ns; /* not the next victim before it had a chance */
     a->recent_at_ns = now_ns;
     list_add(policy, a);
+    a->leased = decision->lease;
+    a->lease_saved_ns = 0;
+    if (a->leased) {
+        policy->leased_bytes += a->bytes;
+        policy->leases++;
+    }
     policy->promotions++;
     policy->cost_ns = add(policy->cost_ns, decision->cost_ns);
     a->site->promotions++;
@@ -261,6 +287,19 @@ void pin_policy_failed(struct pin_policy *policy, struct pin_account *a)
     a->reason = PIN_REASON_FAILED;
     a->fixed = true; /* the driver would refuse again */
     policy->failures++;
+}
+
+/* Its savings have paid for its memory, too. */
+static void lease_pay(struct pin_policy *policy, struct pin_account *a)
+{
+    uint64_t price = price_of(policy, a);
+    a->leased = false;
+    policy->leased_bytes -= less(a->bytes, policy->leased_bytes);
+    a->reason = PIN_REASON_EARNED;
+    a->cost_ns = add(a->cost_ns, price);
+    a->spent_ns = add(a->spent_ns, price);
+    a->site->cost_ns = add(a->site->cost_ns, price);
+    policy->cost_ns = add(policy->cost_ns, price);
 }
 
 void pin_policy_copied(struct pin_policy *policy, struct pin_account *a, uint64_t bytes,
@@ -279,6 +318,9 @@ void pin_policy_copied(struct pin_policy *policy, struct pin_account *a, uint64_
         policy->saved_ns = add(policy->saved_ns, saving);
         a->recent_ns = add(recent(a, now_ns), saving);
         a->recent_at_ns = now_ns;
+        a->lease_saved_ns = add(a->lease_saved_ns, saving);
+        if (a->leased && a->lease_saved_ns >= add(a->cost_ns, price_of(policy, a)))
+            lease_pay(policy, a);
     } else {
         a->missed_ns = add(a->missed_ns, saving);
         a->since_ns = add(a->since_ns, saving);
@@ -294,10 +336,10 @@ void pin_policy_unpinned(struct pin_policy *policy, struct pin_account *a, enum 
         return;
     list_remove(policy, a);
     a->pinned = false;
-    a->since_ns = 0;
+    a->since_ns = a->carried_ns = 0;
     a->reason = (uint8_t)reason;
-    if (reason == PIN_REASON_EVICTED) {
-        policy->evictions++;
+    if (reason == PIN_REASON_EVICTED || reason == PIN_REASON_LEASE_ENDED) {
+        policy->evictions += reason == PIN_REASON_EVICTED;
         a->site->promotions_wasted += a->saved_ns < a->spent_ns;
     }
 }
@@ -317,6 +359,11 @@ void pin_policy_free(struct pin_policy *policy, struct pin_account *a)
     site->blocks_freed++;
     site->live_bytes -= less(a->bytes, site->live_bytes);
     site->live_worth_ns -= less(a->worth_ns, site->live_worth_ns);
+}
+
+uint64_t pin_policy_carry(const struct pin_account *a)
+{
+    return a->pinned ? 0 : add(a->carried_ns, a->since_ns);
 }
 
 void pin_policy_pool(struct pin_policy *policy, int64_t bytes)
@@ -346,4 +393,15 @@ struct pin_account *pin_policy_victim(struct pin_policy *policy,
         }
     }
     return worst && worst_ns_mib < gain / EVICT_GAIN ? worst : NULL;
+}
+
+struct pin_account *pin_policy_lease_victim(struct pin_policy *policy, uint64_t bytes)
+{
+    struct pin_account *oldest = NULL;
+    if (add(policy->leased_bytes, bytes) <= policy->options.lease_bytes)
+        return NULL;
+    for (struct pin_account *a = policy->pinned; a; a = a->next)
+        if (a->leased && !a->fixed && (!oldest || a->recent_at_ns <= oldest->recent_at_ns))
+            oldest = a;
+    return oldest;
 }

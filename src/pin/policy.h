@@ -8,6 +8,8 @@
  * that can no longer be reclaimed. The saving is what copies take less. Three rules promote an allocation, each before a copy:
  *
  *   earned     The savings that it has missed, with that of this copy, reach the cost (ski rental: never more than twice the optimum).
+ *   reused     The same with what earlier allocations in the same memory missed, since memory that is pinned serves later ones, too; within
+ *              the site's credit.
  *   predicted  Allocations of its call site were worth more than the cost before, and the site has credit: what it may still spend so that
  *              its total stays within twice the offline optimum, whatever happens next. A promotion that pays adds to the credit.
  *   history    In mode `use`: a saved history says that the site is worth it.
@@ -16,6 +18,10 @@
  * and `paid` what was spent: missed savings, and the cost if it was promoted. Allocations count once they are promoted or freed. So the
  * bound holds for all traces. Credit grows by itself: a site whose
  * allocations all turn out hot is promoted twice as early each time.
+ *
+ * A few bytes (`lease_bytes`) have no price: an allocation that fits is leased registration as soon as registering alone pays, and loses it to the
+ * next one that needs the room. When its savings have paid the price of its memory, it is promoted for good. So memory that is copied a few times
+ * costs little, and holds nothing for long.
  *
  * A budget limits pinned bytes. When it is full, a promotion must be worth twice as much per byte as what it evicts.
  */
@@ -54,13 +60,17 @@ enum pin_reason {
     PIN_REASON_HINT_COLD = 15,      /* not pinned: the program asked for that */
     PIN_REASON_NOT_IN_HISTORY = 16, /* mode use: the history does not say so */
     PIN_REASON_OFF = 17,
-    PIN_REASONS = 18,
+    PIN_REASON_REUSED = 18,      /* pinned: earlier allocations in this memory count, too */
+    PIN_REASON_LEASED = 19,      /* pinned for a while: registering alone pays */
+    PIN_REASON_LEASE_ENDED = 20, /* not pinned any more: another one needed the room */
+    PIN_REASONS = 21,
 };
 
 struct pin_policy_options {
     enum pin_policy_mode mode;
     uint64_t budget_bytes; /* UINT64_MAX: no limit */
     uint64_t price_ns_mib; /* for pinned memory; 0: none */
+    uint64_t lease_bytes;  /* pinned memory that has no price */
 };
 
 /* What is known about the allocations of one call site. */
@@ -90,7 +100,10 @@ struct pin_account {
     uint64_t cost_ns;   /* of the last promotion; before one, what it would cost */
     uint64_t spent_ns;  /* on all promotions */
     uint64_t since_ns;  /* missed since it was last unpinned: the rule `earned` counts these */
+    uint64_t
+        carried_ns; /* missed by earlier allocations in this memory: the rule `reused` counts these, too */
     uint64_t recent_ns, recent_at_ns; /* savings that fade, for eviction */
+    uint64_t lease_saved_ns;          /* since the lease began */
     int64_t credit_ns;                /* its part of the site's credit */
     uint64_t copies[PIN_DIRECTIONS];
     struct pin_account *previous, *next; /* of those that are pinned */
@@ -98,6 +111,7 @@ struct pin_account {
     bool pinned;
     bool listed; /* among the pinned ones */
     bool pooled; /* got pinned memory without paying */
+    bool leased; /* its memory is not paid for */
     bool hint_hot, hint_cold;
     bool fixed; /* leave it as it is */
 };
@@ -110,12 +124,14 @@ struct pin_policy {
     struct pin_site other; /* what has no room in `sites` */
     struct pin_account *pinned;
     uint64_t pinned_bytes; /* of accounts and, by pin_policy_pool(), of pools */
+    uint64_t leased_bytes; /* of these, in leases */
     uint64_t missed_ns, saved_ns, cost_ns;
-    uint64_t promotions, evictions, failures, denied;
+    uint64_t promotions, leases, evictions, failures, denied;
 };
 
 struct pin_decision {
     bool promote;
+    bool lease; /* first end leases until it fits: pin_policy_lease_victim() */
     enum pin_reason reason;
     uint64_t cost_ns;    /* of a promotion now */
     uint64_t saving_ns;  /* of this copy */
@@ -129,9 +145,9 @@ void pin_policy_init(struct pin_policy *policy, const struct pin_cost *cost,
 /* The site of this key, entered if need be. Never NULL. */
 struct pin_site *pin_policy_site(struct pin_policy *policy, uint64_t key);
 
-/* `pooled`: its memory is pinned already, at no cost. */
+/* `pooled`: its memory is pinned already, at no cost. `carried_ns`: pin_policy_carry() of the last allocation in the same memory. */
 void pin_policy_allocate(struct pin_policy *policy, struct pin_account *account,
-                         struct pin_site *site, uint64_t bytes, bool pooled);
+                         struct pin_site *site, uint64_t bytes, bool pooled, uint64_t carried_ns);
 
 /* Before a copy of `bytes` of it. `in_flight`: threads whose copies a registration would stall. Changes nothing but account->reason. */
 struct pin_decision pin_policy_before_copy(struct pin_policy *policy, struct pin_account *account,
@@ -157,6 +173,9 @@ void pin_policy_unpinned(struct pin_policy *policy, struct pin_account *account,
 /* It is freed. Its memory may stay pinned in a pool: then call pin_policy_pool(), too. */
 void pin_policy_free(struct pin_policy *policy, struct pin_account *account);
 
+/* What an unpinned allocation that is freed leaves to the next one in its memory. */
+uint64_t pin_policy_carry(const struct pin_account *account);
+
 /* Pinned bytes in pools rose or fell. */
 void pin_policy_pool(struct pin_policy *policy, int64_t bytes);
 
@@ -165,6 +184,9 @@ void pin_policy_pool(struct pin_policy *policy, int64_t bytes);
 struct pin_account *pin_policy_victim(struct pin_policy *policy,
                                       const struct pin_account *candidate, uint64_t saving_ns,
                                       uint64_t now_ns);
+
+/* The lease to end so that `bytes` more fit: the one whose memory was not copied for longest. NULL: they fit, or no lease can end. */
+struct pin_account *pin_policy_lease_victim(struct pin_policy *policy, uint64_t bytes);
 
 /* What a block of `bytes` of this site is expected to be worth. 0: nothing is known. */
 uint64_t pin_policy_predicted_ns(const struct pin_site *site, uint64_t bytes);

@@ -4,6 +4,7 @@
 #include "standin/array.h"
 #include "standin/memory.h"
 #include "standin/stream.h"
+#include "standin/timing.h"
 
 #define STACK_MAX 64
 
@@ -163,6 +164,7 @@ API(cuCtxPopCurrent_v2, pop_current, (CUcontext * pctx), (pctx))
 
 static CUresult synchronize(void)
 {
+    timing_flush();
     struct context *c;
 
     return context_current(&c);

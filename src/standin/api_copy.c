@@ -5,6 +5,7 @@
 #include "standin/copy.h"
 #include "standin/graph.h"
 #include "standin/stream.h"
+#include "standin/timing.h"
 
 void copy_done(bool dst_device, bool src_device, uint64_t bytes)
 {
@@ -36,10 +37,14 @@ static CUresult side_check(enum copy_side side, uint64_t address, size_t size, b
         return CUDA_ERROR_INVALID_VALUE;
     if (*ret_device && !memory_covers(address, size))
         return CUDA_ERROR_INVALID_VALUE;
+    /* A range that begins in pinned memory must not leave it. */
+    if (b && !memory_is_device(b) && address + size > b->node.key + b->size)
+        return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
 }
 
-CUresult copy_run(const struct copy *c)
+/* `async`: it may be put off. */
+static CUresult run(const struct copy *c, bool async)
 {
     bool dst_device, src_device;
     struct context *context;
@@ -53,9 +58,18 @@ CUresult copy_run(const struct copy *c)
     state_unlock();
     if (r != CUDA_SUCCESS)
         return r;
-    memmove((void *)c->dst, (const void *)c->src, c->size);
+    if (!async || !timing_late(c)) {
+        timing_flush();
+        memmove((void *)c->dst, (const void *)c->src, c->size);
+    }
+    timing_copy(c, dst_device, src_device);
     copy_done(dst_device, src_device, c->size);
     return CUDA_SUCCESS;
+}
+
+CUresult copy_run(const struct copy *c)
+{
+    return run(c, false);
 }
 
 CUresult copy_run_shape(const struct copy_shape *dst, const struct copy_shape *src, size_t width,
@@ -99,7 +113,7 @@ CUresult copy_submit(const struct copy *c, CUstream stream)
         return r;
     }
     state_unlock();
-    return r == CUDA_SUCCESS ? copy_run(c) : r;
+    return r == CUDA_SUCCESS ? run(c, true) : r;
 }
 
 static CUresult copy(uint64_t dst, enum copy_side dst_side, uint64_t src, enum copy_side src_side,

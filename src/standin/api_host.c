@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "standin/memory.h"
+#include "standin/timing.h"
 
 static CUresult host_alloc(void **ret, size_t size, unsigned flags)
 {
@@ -90,6 +91,8 @@ static CUresult host_register(void *p, size_t size, unsigned flags)
     if (r == CUDA_SUCCESS)
         b->flags = flags;
     state_unlock();
+    if (r == CUDA_SUCCESS)
+        timing_register(size);
     return r;
 }
 API_CONTEXT(cuMemHostRegister_v2, host_register, (void *p, size_t bytesize, unsigned int Flags),
@@ -104,6 +107,7 @@ static CUresult host_unregister(void *p)
 
     if (!p)
         return CUDA_ERROR_INVALID_VALUE;
+    timing_flush();
     state_lock();
     CUresult r = context_current(&c);
     struct block *b = memory_at((uintptr_t)p);
@@ -115,8 +119,10 @@ static CUresult host_unregister(void *p)
         r = CUDA_ERROR_INVALID_VALUE;
     else
         r = CUDA_SUCCESS;
-    if (r == CUDA_SUCCESS)
+    if (r == CUDA_SUCCESS) {
+        timing_unregister(b->size);
         memory_drop(b);
+    }
     state_unlock();
     return r;
 }

@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "standin/stream.h"
+#include "standin/timing.h"
 
 struct event {
     struct object object;
@@ -88,6 +89,7 @@ static CUresult stream_check(CUstream handle)
 {
     struct stream *s;
 
+    timing_flush();
     state_lock();
     CUresult r = stream_of(handle, &s);
     if (r == CUDA_SUCCESS && s && s->capture) {
@@ -170,6 +172,7 @@ API_PTSZ(cuEventRecord, event_record, (CUevent hEvent, CUstream hStream), (hEven
 
 static CUresult event_check(CUevent handle)
 {
+    timing_flush();
     state_lock();
     struct event *e = object_of(handle, OBJECT_EVENT);
     state_unlock();
@@ -226,3 +229,17 @@ API_PTSZ(cuLaunchKernel, launch,
           unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
           unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra),
          (hStream))
+
+/* Any mode: nothing here is unsafe while a stream records. */
+static CUresult capture_mode(int *mode)
+{
+    static _Thread_local int current;
+
+    if (!mode || *mode < 0 || *mode > 2)
+        return CUDA_ERROR_INVALID_VALUE;
+    int before = current;
+    current = *mode;
+    *mode = before;
+    return CUDA_SUCCESS;
+}
+API(cuThreadExchangeStreamCaptureMode, capture_mode, (int *mode), (mode))

@@ -216,6 +216,7 @@ ENTRY(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040)
 TWIN(cuStreamBeginCapture, cuStreamBeginCapture, 10000, ptsz, 10000)
 TWIN(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010, ptsz, 10010)
 TWIN(cuStreamEndCapture, cuStreamEndCapture, 10000, ptsz, 10000)
+ENTRY(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010)
 TWIN(cuStreamIsCapturing, cuStreamIsCapturing, 10000, ptsz, 10000)
 
 ENTRY(cuGetProcAddress, cuGetProcAddress, 11030)

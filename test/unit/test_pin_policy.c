@@ -54,6 +54,9 @@ static bool copy(struct pin_policy *policy, struct pin_account *a, uint64_t byte
                  enum pin_direction to, uint64_t now)
 {
     struct pin_decision d = pin_policy_before_copy(policy, a, bytes, to, 0, now);
+    struct pin_account *lease;
+    while (d.promote && d.lease && (lease = pin_policy_lease_victim(policy, a->bytes)) != NULL)
+        pin_policy_unpinned(policy, lease, PIN_REASON_LEASE_ENDED);
     while (d.promote && policy->pinned_bytes + a->bytes > policy->options.budget_bytes) {
         struct pin_account *victim = pin_policy_victim(policy, a, d.saving_ns, now);
         if (!victim)
@@ -72,7 +75,7 @@ static void an_allocation_is_promoted_when_its_copies_have_cost_as_much(void **u
     struct pin_policy policy;
     struct pin_account a = {0};
     begin(&policy, PIN_POLICY_AUTO, UINT64_MAX, 0);
-    pin_policy_allocate(&policy, &a, pin_policy_site(&policy, 7), MIB, false);
+    pin_policy_allocate(&policy, &a, pin_policy_site(&policy, 7), MIB, false, 0);
     uint64_t saving = pin_cost_saving_ns(&policy.cost, MIB, PIN_TO_DEVICE);
     uint64_t cost = pin_cost_pin_ns(&policy.cost, MIB);
     uint64_t due = (cost + saving - 1) / saving; /* the copy with which savings reach the cost */
@@ -95,11 +98,11 @@ static void one_large_copy_is_enough_where_memory_has_no_price(void **unused)
     struct pin_policy policy;
     struct pin_account a = {0};
     begin(&policy, PIN_POLICY_AUTO, UINT64_MAX, 0);
-    pin_policy_allocate(&policy, &a, pin_policy_site(&policy, 7), 64 * MIB, false);
+    pin_policy_allocate(&policy, &a, pin_policy_site(&policy, 7), 64 * MIB, false, 0);
     assert_true(copy(&policy, &a, 64 * MIB, PIN_TO_DEVICE, 1));
     begin(&policy, PIN_POLICY_AUTO, UINT64_MAX, 570000);
     struct pin_account b = {0};
-    pin_policy_allocate(&policy, &b, pin_policy_site(&policy, 7), 64 * MIB, false);
+    pin_policy_allocate(&policy, &b, pin_policy_site(&policy, 7), 64 * MIB, false, 0);
     assert_false(copy(&policy, &b, 64 * MIB, PIN_TO_DEVICE, 1));
     assert_false(copy(&policy, &b, 64 * MIB, PIN_FROM_DEVICE, 2));
     unsigned n = 2;
@@ -113,7 +116,7 @@ static void copies_of_other_threads_make_it_dearer(void **unused)
     struct pin_policy policy;
     struct pin_account a = {0};
     begin(&policy, PIN_POLICY_AUTO, UINT64_MAX, 0);
-    pin_policy_allocate(&policy, &a, pin_policy_site(&policy, 7), 64 * MIB, false);
+    pin_policy_allocate(&policy, &a, pin_policy_site(&policy, 7), 64 * MIB, false, 0);
     struct pin_decision alone = pin_policy_before_copy(&policy, &a, 64 * MIB, PIN_TO_DEVICE, 0, 1);
     struct pin_decision busy = pin_policy_before_copy(&policy, &a, 64 * MIB, PIN_TO_DEVICE, 8, 1);
     assert_true(alone.promote);
@@ -132,7 +135,7 @@ static void a_site_that_paid_before_is_promoted_ever_earlier(void **unused)
     for (unsigned block = 0; block < 12; block++) {
         struct pin_account a = {0};
         unsigned promoted_at = 0;
-        pin_policy_allocate(&policy, &a, site, 256 << 10, false);
+        pin_policy_allocate(&policy, &a, site, 256 << 10, false, 0);
         for (unsigned n = 1; n <= 100; n++)
             if (copy(&policy, &a, 256 << 10, PIN_TO_DEVICE, n))
                 promoted_at = n;
@@ -152,7 +155,7 @@ static void predictions_spend_only_the_credit_of_their_site(void **unused)
     struct pin_site *site = pin_policy_site(&policy, 7);
     for (unsigned block = 0; block < 20; block++) {
         struct pin_account a = {0};
-        pin_policy_allocate(&policy, &a, site, 256 << 10, false);
+        pin_policy_allocate(&policy, &a, site, 256 << 10, false, 0);
         for (unsigned n = 1; n <= 100; n++)
             copy(&policy, &a, 256 << 10, PIN_TO_DEVICE, n);
         pin_policy_free(&policy, &a);
@@ -163,7 +166,7 @@ static void predictions_spend_only_the_credit_of_their_site(void **unused)
     site->mean_worth_ns_mib = UINT32_MAX; /* the guess stays wrong */
     for (unsigned block = 0; block < 2000; block++) {
         struct pin_account a = {0};
-        pin_policy_allocate(&policy, &a, site, 256 << 10, false);
+        pin_policy_allocate(&policy, &a, site, 256 << 10, false, 0);
         copy(&policy, &a, 256 << 10, PIN_TO_DEVICE, 1000 + block);
         pin_policy_free(&policy, &a);
         site->mean_worth_ns_mib = UINT32_MAX;
@@ -174,6 +177,70 @@ static void predictions_spend_only_the_credit_of_their_site(void **unused)
     assert_true((int64_t)(policy.cost_ns - wasted) <= credit + (int64_t)(2 * site->missed_ns));
 }
 
+/* One block after the other in the same memory, each copied once, as a loader of batches does it: no block is worth it alone. */
+static void memory_that_is_used_again_is_promoted_once_its_copies_have_cost_enough(void **unused)
+{
+    struct pin_policy policy;
+    begin(&policy, PIN_POLICY_AUTO, UINT64_MAX, 570000);
+    struct pin_site *site = pin_policy_site(&policy, 7);
+    uint64_t carried = 0, saving = pin_cost_saving_ns(&policy.cost, 64 * MIB, PIN_TO_DEVICE),
+             promoted = 0;
+    for (unsigned step = 1; step <= 40; step++) {
+        struct pin_account a = {0};
+        pin_policy_allocate(&policy, &a, site, 64 * MIB, promoted > 0, carried);
+        if (copy(&policy, &a, 64 * MIB, PIN_TO_DEVICE, step)) {
+            assert_int_equal(promoted, 0);
+            assert_int_equal(a.reason, PIN_REASON_REUSED);
+            assert_true((step - 1) * saving < a.cost_ns && step * saving >= a.cost_ns);
+            promoted = step;
+        }
+        carried = pin_policy_carry(&a);
+        pin_policy_free(&policy, &a);
+        if (promoted)
+            pin_policy_pool(&policy, 0);
+    }
+    assert_in_range(promoted, 2, 20);
+    assert_int_equal(site->promotions, 1);
+    /* Memory that other sites used does not count where the site has no credit. */
+    struct pin_account other = {0};
+    pin_policy_allocate(&policy, &other, pin_policy_site(&policy, 8), 64 * MIB, false, UINT32_MAX);
+    assert_false(copy(&policy, &other, 64 * MIB, PIN_TO_DEVICE, 100));
+}
+
+/* 25 blocks that are copied once each way, and two that are copied often, among memory that has no price: the cold ones use it one after the other. */
+static void a_lease_serves_cold_memory_and_hot_memory_pays_its_price(void **unused)
+{
+    enum { HOT = 2, COLD = 25 };
+    struct pin_policy policy;
+    struct pin_account a[HOT + COLD] = {0};
+    uint64_t most = 0;
+    begin(&policy, PIN_POLICY_AUTO, UINT64_MAX, 570000);
+    policy.options.lease_bytes = 32 * MIB;
+    for (unsigned i = 0; i < HOT + COLD; i++)
+        pin_policy_allocate(&policy, &a[i], pin_policy_site(&policy, i < HOT ? 1 : 2), 16 * MIB,
+                            false, 0);
+    for (unsigned i = 0; i < HOT + COLD; i++)
+        for (unsigned n = 0; n < (i < HOT ? 350 : 2); n++) {
+            copy(&policy, &a[i], 16 * MIB, (enum pin_direction)(n & 1), i * 1000 + n);
+            assert_true(policy.leased_bytes <= 32 * MIB);
+            most = policy.pinned_bytes > most ? policy.pinned_bytes : most;
+        }
+    assert_int_equal(policy.missed_ns, 0);
+    assert_true(most <= 2 * 16 * MIB + 32 * MIB);
+    assert_true(a[0].pinned && a[1].pinned && !a[0].leased && a[0].reason == PIN_REASON_EARNED);
+    assert_int_equal(a[HOT].reason, PIN_REASON_LEASE_ENDED);
+    assert_int_equal(a[HOT + COLD - 1].reason, PIN_REASON_LEASED);
+    assert_in_range(policy.leases, COLD + 1, HOT + COLD);
+    /* Too large for it: pageable, until its copies have paid for its memory, too. */
+    struct pin_account large = {0};
+    pin_policy_allocate(&policy, &large, pin_policy_site(&policy, 3), 64 * MIB, false, 0);
+    assert_false(copy(&policy, &large, 64 * MIB, PIN_TO_DEVICE, 99999));
+    for (unsigned i = 0; i < HOT + COLD; i++)
+        pin_policy_free(&policy, &a[i]);
+    assert_int_equal(policy.leased_bytes, 0);
+    assert_int_equal(policy.pinned_bytes, 0);
+}
+
 static void hints_failures_and_graphs_are_obeyed(void **unused)
 {
     struct pin_policy policy;
@@ -181,10 +248,10 @@ static void hints_failures_and_graphs_are_obeyed(void **unused)
     struct pin_account hot = {.hint_hot = true}, cold = {.hint_cold = true},
                        fixed = {.fixed = true}, broken = {0};
     struct pin_site *site = pin_policy_site(&policy, 7);
-    pin_policy_allocate(&policy, &hot, site, 1 << 16, false);
-    pin_policy_allocate(&policy, &cold, site, 64 * MIB, false);
-    pin_policy_allocate(&policy, &fixed, site, 64 * MIB, false);
-    pin_policy_allocate(&policy, &broken, site, 64 * MIB, false);
+    pin_policy_allocate(&policy, &hot, site, 1 << 16, false, 0);
+    pin_policy_allocate(&policy, &cold, site, 64 * MIB, false, 0);
+    pin_policy_allocate(&policy, &fixed, site, 64 * MIB, false, 0);
+    pin_policy_allocate(&policy, &broken, site, 64 * MIB, false, 0);
     assert_true(pin_policy_before_use(&policy, &hot, 1).promote);
     assert_false(pin_policy_before_use(&policy, &cold, 1).promote);
     assert_false(copy(&policy, &cold, 64 * MIB, PIN_TO_DEVICE, 1));
@@ -201,10 +268,10 @@ static void a_full_budget_evicts_what_is_worth_least_per_byte(void **unused)
     struct pin_policy policy;
     begin(&policy, PIN_POLICY_AUTO, 40 * MIB, 0);
     struct pin_account a = {0}, b = {0}, c = {0}, huge = {0};
-    pin_policy_allocate(&policy, &a, pin_policy_site(&policy, 1), 16 * MIB, false);
-    pin_policy_allocate(&policy, &b, pin_policy_site(&policy, 2), 16 * MIB, false);
-    pin_policy_allocate(&policy, &c, pin_policy_site(&policy, 3), 16 * MIB, false);
-    pin_policy_allocate(&policy, &huge, pin_policy_site(&policy, 4), 64 * MIB, false);
+    pin_policy_allocate(&policy, &a, pin_policy_site(&policy, 1), 16 * MIB, false, 0);
+    pin_policy_allocate(&policy, &b, pin_policy_site(&policy, 2), 16 * MIB, false, 0);
+    pin_policy_allocate(&policy, &c, pin_policy_site(&policy, 3), 16 * MIB, false, 0);
+    pin_policy_allocate(&policy, &huge, pin_policy_site(&policy, 4), 64 * MIB, false, 0);
     for (unsigned n = 0; n < 50; n++)
         copy(&policy, &a, 16 * MIB, PIN_TO_DEVICE, 1);
     for (unsigned n = 0; n < 2; n++)
@@ -223,7 +290,7 @@ static void a_full_budget_evicts_what_is_worth_least_per_byte(void **unused)
     assert_true(policy.pinned_bytes <= 40 * MIB);
     /* Savings fade: after a minute without copies even the hottest one gives way. */
     struct pin_account d = {0};
-    pin_policy_allocate(&policy, &d, pin_policy_site(&policy, 5), 32 * MIB, false);
+    pin_policy_allocate(&policy, &d, pin_policy_site(&policy, 5), 32 * MIB, false, 0);
     n = 0;
     while (!copy(&policy, &d, 32 * MIB, PIN_TO_DEVICE, 120 * NS_PER_S))
         assert_true(++n < 10);
@@ -238,9 +305,9 @@ static void use_follows_the_history_alone(void **unused)
     uint64_t cost = pin_cost_pin_ns(&policy.cost, 4 * MIB);
     pin_policy_learn(&policy, 1, cost, 0);
     pin_policy_learn(&policy, 2, cost / 8, 0);
-    pin_policy_allocate(&policy, &hot, pin_policy_site(&policy, 1), 4 * MIB, false);
-    pin_policy_allocate(&policy, &cold, pin_policy_site(&policy, 2), 4 * MIB, false);
-    pin_policy_allocate(&policy, &unknown, pin_policy_site(&policy, 3), 4 * MIB, false);
+    pin_policy_allocate(&policy, &hot, pin_policy_site(&policy, 1), 4 * MIB, false, 0);
+    pin_policy_allocate(&policy, &cold, pin_policy_site(&policy, 2), 4 * MIB, false, 0);
+    pin_policy_allocate(&policy, &unknown, pin_policy_site(&policy, 3), 4 * MIB, false, 0);
     assert_true(copy(&policy, &hot, 4 * MIB, PIN_TO_DEVICE, 1));
     assert_int_equal(hot.reason, PIN_REASON_HISTORY);
     for (unsigned n = 0; n < 100; n++) {
@@ -311,7 +378,7 @@ static uint64_t play(const struct trace *t, struct pin_policy *p)
         struct pin_account *a = &accounts[b];
         if (!a->site)
             pin_policy_allocate(p, a, pin_policy_site(p, t->block[b].site + 1), t->block[b].bytes,
-                                false);
+                                false, 0);
         copy(p, a, copy_bytes(t, i), (enum pin_direction)t->copy[i].to, i * NS_PER_MS);
         assert_true(p->pinned_bytes <= p->options.budget_bytes);
         if (--left[b] == 0)
@@ -386,7 +453,7 @@ static void an_adversary_gets_at_most_twice_the_optimum(void **unused)
                 bool feed =
                     b % 4 == 0; /* now and then it is generous, so that there is credit to waste */
                 pin_policy_allocate(&policy, &a, pin_policy_site(&policy, 1 + b % n_sites), bytes,
-                                    false);
+                                    false, 0);
                 for (unsigned n = 0; n < 1000; n++) {
                     bool promoted = copy(&policy, &a, bytes, PIN_TO_DEVICE, n);
                     worth += pin_cost_saving_ns(&policy.cost, bytes, PIN_TO_DEVICE);
@@ -521,8 +588,9 @@ static void more_sites_than_there_is_room_for_share_one(void **unused)
     begin(&policy, PIN_POLICY_AUTO, UINT64_MAX, 0);
     for (uint64_t key = 1; key < 1000; key++) {
         struct pin_account a = {0};
-        pin_policy_allocate(
-            &policy, &a, pin_policy_site(&policy, key * UINT64_C(0x9e3779b97f4a7c15)), MIB, false);
+        pin_policy_allocate(&policy, &a,
+                            pin_policy_site(&policy, key * UINT64_C(0x9e3779b97f4a7c15)), MIB,
+                            false, 0);
         pin_policy_free(&policy, &a);
     }
     assert_int_equal(policy.sites_used, SITES / 4 * 3);
@@ -537,6 +605,8 @@ int main(void)
         cmocka_unit_test(copies_of_other_threads_make_it_dearer),
         cmocka_unit_test(a_site_that_paid_before_is_promoted_ever_earlier),
         cmocka_unit_test(predictions_spend_only_the_credit_of_their_site),
+        cmocka_unit_test(memory_that_is_used_again_is_promoted_once_its_copies_have_cost_enough),
+        cmocka_unit_test(a_lease_serves_cold_memory_and_hot_memory_pays_its_price),
         cmocka_unit_test(hints_failures_and_graphs_are_obeyed),
         cmocka_unit_test(a_full_budget_evicts_what_is_worth_least_per_byte),
         cmocka_unit_test(use_follows_the_history_alone),

@@ -45,6 +45,31 @@ export interface Table {
   estimate?: Cells
   /** of the table exited: whether ends of processes are seen */
   exits?: Record<string, unknown>
+  /** of the view leaks: how long call sites were watched, in seconds */
+  watch?: {
+    /** that were looked at */
+    books: number
+    /** leaks found since memoird started that no longer grow, the latest first */
+    stopped: ({
+      pid: number
+      program: string
+      /** file and offset of the place in the code */
+      frame: string | null
+      found: Time
+      last: Time
+      /** that it held last */
+      bytes: number
+      /** its process ended, or called exec */
+      ended: boolean
+    })[]
+    /** watched for long enough for verdicts */
+    ready: boolean
+    watched: number
+    needs: number
+    sites: number
+    left_out: number
+    looks: number
+  }
   cluster?: Gathered
 }
 
@@ -117,8 +142,8 @@ export interface ClusterMember {
 /** ISO 8601, UTC */
 export type Time = string
 
-/** bytes, numbers and rates are integers, ages seconds, times ISO 8601, percentages numbers, yes booleans; points are arrays of [seconds since 1970, value], frames arrays of texts, the outermost first */
-export type Kind = "text" | "number" | "bytes" | "age" | "time" | "percent" | "yes" | "rate" | "points" | "frames"
+/** bytes and numbers are integers, rates numbers with a sign, ages seconds, times ISO 8601, percentages numbers, shares fractions from 0 to 1, yes booleans; points are arrays of [seconds since 1970, value], frames arrays of texts, the outermost first */
+export type Kind = "text" | "number" | "bytes" | "age" | "time" | "percent" | "share" | "yes" | "rate" | "points" | "frames"
 
 /** with shape=arrays: [row, column] of the cells that carry this mark */
 export type Cells = number[][]
@@ -382,6 +407,52 @@ export interface TracedProcess {
   lost: Record<string, number>
 }
 
+/** What libmemoir-cuda pinned in a process, and why. Allocations and sites are those whose copies took most time; 200 of each at most. */
+export interface Pinning {
+  schema: "memoir.pinning/1"
+  time: Time
+  pid: number
+  mode: "auto" | "use" | "profile" | "shadow" | "off"
+  /** registered by the library */
+  pinned_bytes: number
+  pinned_peak_bytes: number
+  /** pinned by the program itself */
+  own_pinned_bytes: number
+  /** of allocations that the library serves */
+  live_bytes: number
+  /** null: unlimited */
+  budget_bytes: number | null
+  saved_s: number
+  missed_s: number
+  cost_s: number
+  failures: number
+  not_shown_blocks: number
+  calibrated: boolean
+  allocations: {
+    address: string
+    pinned: boolean
+    bytes: number
+    copies: number
+    missed_s: number
+    saved_s: number
+    cost_s: number
+    reason: string
+    why: string
+    site: string
+  }[]
+  sites: {
+    site: string
+    key: string
+    allocations: number
+    /** of the average allocation */
+    bytes: number
+    copies: number
+    missed_s: number
+    saved_s: number
+    pinned_bytes: number
+  }[]
+}
+
 /** What a traced process did with CUDA memory. Times are seconds since 1970; sites are numbers of the list sites. */
 export interface Trace {
   schema: "memoir.trace/1"
@@ -573,88 +644,6 @@ export interface TraceSite {
   stack: string[]
 }
 
-export interface Suspects {
-  schema: "memoir.suspects/1"
-  time: Time
-  suspects: Suspect[]
-  /** leaks found since memoird started that no longer grow, the latest first */
-  stopped: ({
-    pid: number
-    program: string
-    /** file and offset of the place in the code */
-    frame: string | null
-    found: Time
-    last: Time
-    /** that it held last */
-    live_bytes: number
-    /** its process ended, or called exec */
-    ended: boolean
-  })[]
-  matched: number
-  /** that were looked at */
-  books: number
-  /** call sites */
-  watched: number
-  /** call sites past a limit */
-  left_out?: number
-  /** watched for long enough for verdicts */
-  ready: boolean
-  watched_s?: number
-  needs_s?: number
-  looks: number
-  incomplete?: boolean
-}
-
-export interface Suspect {
-  pid: number
-  program: string | null
-  device?: string | null
-  space?: string | null
-  /** leak or growing */
-  level: string
-  reason?: string | null
-  confidence: number
-  /** what ranks them */
-  score: number
-  /** bytes a second */
-  rate: number
-  blocks_rate?: number
-  live_bytes: number
-  live_blocks: number
-  freed_share?: number | null
-  watched_s?: number
-  since: Time
-  /** it has grown for as long as it is watched, perhaps longer */
-  since_watched?: boolean
-  limit: {
-    in_s: number
-    bytes: number
-    what: string
-  } | null
-  site: {
-    text: string | null
-    function: string | null
-    file: string | null
-    line: number | null
-    frame: string | null
-  }
-  /** innermost first */
-  stack: string[]
-  why: string[]
-  series: {
-    /** seconds since 1970 */
-    t: number[]
-    bytes: number[]
-    blocks: number[]
-  }
-  samples: {
-    address: string
-    bytes: number
-    /** seconds */
-    age: number
-  }[]
-}
-
 export interface History {
   schema: "memoir.history/2"
   time: Time
@@ -794,6 +783,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      from?: string
+      to?: string
+      points?: number
+      at?: string
     }
     answer: Table
   }
@@ -923,7 +916,21 @@ export interface Routes {
     }
     answer: Table
   }
-  /** Verdicts of the watch over call sites */
+  /** Stacks of calls that lead to memory, without names of functions */
+  'GET /api/v1/stacks': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
+    }
+    answer: Table
+  }
+  /** Call sites that may leak, with the evidence */
   'GET /api/v1/leaks': {
     args: {
       by?: string
@@ -965,6 +972,7 @@ export interface Routes {
   'GET /api/v1/processes/{pid}': {
     args: {
       pid: number
+      node?: string
     }
     answer: Process
   }
@@ -977,6 +985,7 @@ export interface Routes {
       limit?: number
       stacks?: "yes" | "no" | "true" | "false" | "1" | "0"
       space?: string
+      node?: string
     }
     answer: Sites
   }
@@ -986,6 +995,7 @@ export interface Routes {
       pid: number
       space?: string
       inverted?: "yes" | "no" | "true" | "false" | "1" | "0"
+      node?: string
     }
     answer: Flame
   }
@@ -996,6 +1006,7 @@ export interface Routes {
       format?: "pprof" | "folded" | "speedscope"
       sort?: "live" | "allocated" | "blocks"
       space?: string
+      node?: string
     }
     answer: unknown
   }
@@ -1003,6 +1014,7 @@ export interface Routes {
   'GET /api/v1/processes/{pid}/explain': {
     args: {
       pid: number
+      node?: string
     }
     answer: Explain
   }
@@ -1011,6 +1023,7 @@ export interface Routes {
     args: {
       pid: number
       source?: "heap" | "device"
+      node?: string
     }
     answer: Ages
   }
@@ -1023,12 +1036,15 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      node?: string
     }
     answer: Table
   }
   /** CUDA programs that are traced, with what they hold and copy */
   'GET /api/v1/traced': {
-    args: Record<string, never>
+    args: {
+      node?: string
+    }
     answer: Traced
   }
   /** The CUDA trace of a process: buffers, copies, failures, holders over time */
@@ -1037,6 +1053,7 @@ export interface Routes {
       pid: number
       by?: "bytes" | "count"
       k?: number
+      node?: string
     }
     answer: Trace
   }
@@ -1044,22 +1061,25 @@ export interface Routes {
   'GET /api/v1/processes/{pid}/trace/dump': {
     args: {
       pid: number
+      node?: string
     }
     answer: unknown
+  }
+  /** Why host memory of a process is pinned for CUDA or not */
+  'GET /api/v1/processes/{pid}/pinning': {
+    args: {
+      pid: number
+      node?: string
+    }
+    answer: Pinning
   }
   /** Switch the tracking of a process on or off */
   'POST /api/v1/processes/{pid}/tracking': {
     args: {
       pid: number
+      node?: string
     }
     answer: Tracking
-  }
-  /** Call sites that may leak, with the evidence */
-  'GET /api/v1/suspects': {
-    args: {
-      pid?: number
-    }
-    answer: Suspects
   }
   /** What was held, over time */
   'GET /api/v1/history': {
@@ -1071,6 +1091,7 @@ export interface Routes {
       from?: string
       to?: string
       points?: number
+      node?: string
     }
     answer: History
   }
@@ -1079,6 +1100,7 @@ export interface Routes {
     args: {
       after?: number
       limit?: number
+      node?: string
     }
     answer: Events
   }

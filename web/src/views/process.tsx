@@ -1,7 +1,7 @@
 // One process: what it is, what it holds, and in tabs its history, heap, call sites, blocks, CUDA trace and verdicts.
 import type { JSX } from 'preact'
 import { useResource } from '../api/resource'
-import type { SuspectsAnswer } from '../api/types'
+import type { SuspectsAnswer, LeaksAnswer } from '../api/types'
 import { bytes, count, rate, wholeDuration } from '../base/format'
 import { link, place, word } from '../base/route'
 import { useSubject } from '../base/title'
@@ -10,7 +10,7 @@ import { Badge, Empty, Fact, Facts, ProblemBox, StaleNotice, Tabs, ViewHead, Wai
 import { History } from './process_history'
 import { Tracking, type TrackingState } from './process_tracking'
 import { SuspectItem } from './suspect'
-import { rankSuspects, suspectKey } from './suspect_model'
+import { rankSuspects, suspectKey, suspectsOf } from './suspect_model'
 import { isTracked, Untracked } from './untracked'
 
 export interface ProcessAnswer {
@@ -45,7 +45,8 @@ export function Process(): JSX.Element {
   const pid = Number(place.value.parts[1])
   const valid = Number.isInteger(pid) && pid > 0
   const { data, problem } = useResource<ProcessAnswer>(valid ? `/processes/${pid}` : null)
-  const suspects = useResource<SuspectsAnswer>(valid ? '/suspects' : null, { pid }, { every: 2000 })
+  const leaks = useResource<LeaksAnswer>(valid ? '/leaks' : null, { where: `pid=${pid}` }, { every: 2000 })
+  const suspects = suspectsOf(leaks.data)
   const asked = word('tab')
   const tab: Tab = TABS.find(([id]) => id === asked)?.[0] ?? 'history'
   useSubject(valid ? `${text(data?.process?.['program']) || 'Process'} ${pid}` : '')
@@ -63,7 +64,7 @@ export function Process(): JSX.Element {
       <Waiting rows={8} />
     )
   const row = data.process ?? {}
-  const verdicts = rankSuspects(suspects.data?.suspects ?? [])
+  const verdicts = rankSuspects(suspects?.suspects ?? [])
   const leak = verdicts.find((suspect) => suspect.level === 'leak')
   const gone = problem?.status === 404
   const tracking = withCommand(data.tracking, text(row['command']))
@@ -126,7 +127,7 @@ export function Process(): JSX.Element {
       {tab === 'blocks' && <Buffers pid={pid} tracking={tracking} />}
       {tab === 'ages' && <Ages pid={pid} tracking={tracking} />}
       {tab === 'cuda' && <CudaTrace pid={pid} />}
-      {tab === 'leaks' && <Verdicts answer={suspects.data} tracking={tracking} />}
+      {tab === 'leaks' && <Verdicts answer={suspects} tracking={tracking} />}
     </>
   )
 }
@@ -170,7 +171,7 @@ function Figures({
 }): JSX.Element {
   const get = (column: string): number | null => number(row[column])
   const age = get('pss_age')
-  const growth = (get('growth') ?? 0) - (get('shrink') ?? 0)
+  const growth = get('growth') ?? 0
   const figures: Figure[] = [
     { name: 'RSS', value: get('rss'), help: 'resident: memory of the machine that it uses now' },
     {

@@ -9,6 +9,7 @@ import { setWords, word } from '../base/route'
 import { TimeChart, type ChartMark } from '../kit/chart'
 import { Card, Choice, Empty, Fact, Facts, ProblemBox, StaleNotice, Waiting } from '../kit/parts'
 import { Table, type TableColumn } from '../kit/table'
+import { PinningPart } from './process_pinning'
 import {
   blockKey,
   busOf,
@@ -30,8 +31,19 @@ const OWNERS_SHOWN = 8
 export function CudaTrace({ pid }: { pid: number }): JSX.Element {
   const by = word('by') === 'count' ? 'count' : 'bytes'
   const { data, problem } = useResource<Trace>(`/processes/${pid}/trace`, { by, k: ROWS }, { every: 2000 })
-  if (!data) return problem ? <NoTrace problem={problem} /> : <Waiting rows={8} />
-  return <TraceView trace={data} stale={<StaleNotice problem={problem} />} by={by} pid={pid} />
+  const trace = data ? (
+    <TraceView trace={data} stale={<StaleNotice problem={problem} />} by={by} pid={pid} />
+  ) : problem ? (
+    <NoTrace problem={problem} />
+  ) : (
+    <Waiting rows={8} />
+  )
+  return (
+    <>
+      {trace}
+      <PinningPart pid={pid} />
+    </>
+  )
 }
 
 function NoTrace({ problem }: { problem: Parameters<typeof ProblemBox>[0]['problem'] }): JSX.Element {

@@ -1,0 +1,177 @@
+/* memoir pin advise: which call sites to pin, what that saves and costs. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "cli/pin.h"
+#include "pin/cost.h"
+#include "site/symbols.h"
+
+enum {
+    C_ADVICE,
+    C_SAVES,
+    C_EACH,
+    C_BYTES,
+    C_COPIES,
+    C_BLOCKS,
+    C_SAVED,
+    C_SITE,
+    C_KEY,
+    C_TO,
+    C_FROM,
+    C_PER_SECOND,
+    C_SAVES_NS,
+    C_SAVED_NS,
+    MIB = 1 << 20
+};
+
+static const struct column columns[] = {
+    [C_ADVICE] =
+        {"advice", "ADVICE",
+         "pin: each allocation is worth its memory; reuse: all together are worth that of one, so allocate once and use it again, or let memoir pin run do so; leave: neither",
+         COLUMN_TEXT},
+    [C_SAVES] = {"saves", "SAVES", "what pinned copies take less than pageable ones, in all",
+                 COLUMN_AGE, COLUMN_FINE | COLUMN_SCREEN_ONLY},
+    [C_EACH] = {"each", "EACH",
+                "the same for one allocation: one step of a loop that allocates anew", COLUMN_AGE,
+                COLUMN_FINE | COLUMN_SCREEN_ONLY},
+    [C_BYTES] = {"cost_bytes", "COSTS", "memory that would be pinned: the average allocation",
+                 COLUMN_BYTES},
+    [C_COPIES] = {"copies", "COPIES", "copies to and from devices", COLUMN_NUMBER},
+    [C_BLOCKS] = {"allocations", "ALLOCATIONS", "allocations since the start", COLUMN_NUMBER},
+    [C_SAVED] = {"saved", "SAVED", "of what it saves, what pinning has saved already", COLUMN_AGE,
+                 COLUMN_FINE | COLUMN_SCREEN_ONLY},
+    [C_SITE] = {"site", "ALLOCATED AT", "the line that allocates", COLUMN_TEXT,
+                COLUMN_STRETCH | COLUMN_WIDE},
+    [C_KEY] = {"site_key", NULL, "identity of the line, the same in every run", COLUMN_TEXT,
+               COLUMN_EXPORT_ONLY},
+    [C_TO] = {"to_device_bytes", NULL, "bytes copied to devices", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
+    [C_FROM] = {"from_device_bytes", NULL, "bytes copied from devices", COLUMN_BYTES,
+                COLUMN_EXPORT_ONLY},
+    [C_PER_SECOND] = {"saves_ns_per_second", NULL,
+                      "nanoseconds saved in each second of the process; absent for a history",
+                      COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
+    [C_SAVES_NS] = {"saves_ns", NULL, "what pinned copies take less than pageable ones, in all",
+                    COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
+    [C_SAVED_NS] = {"saved_ns", NULL, "of that, what pinning has saved already", COLUMN_NUMBER,
+                    COLUMN_EXPORT_ONLY},
+    {0},
+};
+static const struct command_fields fields[] = {{"Fields of a call site", columns}, {0}};
+
+static const struct option_spec options[] = {
+    OPTION_HELP,
+    {"limit", 'n', OPTION_NUMBER, PIN_AT(limit), "K", "at most K call sites; 0: all (default: 50)"},
+    PIN_OPTION_DIR,
+    PIN_OPTION_TABLE,
+    {0},
+};
+
+static uint64_t worth(const struct pin_state_site *s)
+{
+    return s->missed_ns + s->saved_ns;
+}
+
+static int compare(const void *a, const void *b)
+{
+    uint64_t x = worth(*(const struct pin_state_site *const *)a),
+             y = worth(*(const struct pin_state_site *const *)b);
+    return (x < y) - (x > y);
+}
+
+/* What memory costs that cannot be reclaimed: as the process reckons, else as assumed. */
+static uint64_t price(const struct pin_state *s)
+{
+    struct pin_cost cost;
+    pin_cost_assume(&cost);
+    return s->magic ? s->price_ns_mib : cost.touch_ns_mib;
+}
+
+static void fill(struct table *table, const struct pin_state *s, const struct pin_state_site *site,
+                 struct symbolizer *names)
+{
+    char text[PIN_LABEL_MAX];
+    uint64_t blocks = site->blocks ? site->blocks : 1;
+    uint64_t ran_ns = s->updated_ns > s->started_ns ? s->updated_ns - s->started_ns : 0;
+    uint64_t price_ns = (uint64_t)((unsigned __int128)price(s) * (site->bytes / blocks) / MIB);
+    table_row(table);
+    table_set_text(table, C_ADVICE,
+                   worth(site) == 0                   ? "leave"
+                   : worth(site) / blocks >= price_ns ? "pin"
+                   : worth(site) >= price_ns          ? "reuse"
+                                                      : "leave");
+    table_set_number(table, C_SAVES, worth(site));
+    table_set_number(table, C_EACH, worth(site) / blocks);
+    table_set_number(table, C_BYTES, site->bytes / blocks);
+    table_set_number(table, C_COPIES, site->copies[0] + site->copies[1]);
+    table_set_number(table, C_BLOCKS, site->blocks);
+    table_set_number(table, C_SAVED, site->saved_ns);
+    table_set_number(table, C_SAVES_NS, worth(site));
+    table_set_number(table, C_SAVED_NS, site->saved_ns);
+    table_set_text(table, C_SITE, pin_label(names, s, (uint32_t)(site - s->site), 0, text));
+    snprintf(text, sizeof(text), "%016" PRIx64, site->key);
+    table_set_text(table, C_KEY, text);
+    table_set_number(table, C_TO, site->copied_bytes[0]);
+    table_set_number(table, C_FROM, site->copied_bytes[1]);
+    if (ran_ns)
+        table_set_number(table, C_PER_SECOND,
+                         (uint64_t)((double)worth(site) * 1e9 / (double)ran_ns));
+}
+
+static int advise_run(const void *values, const struct operands *operands)
+{
+    const struct pin_values *v = values;
+    MEMOIR_CLEANUP(freep)
+    struct pin_state *s = NULL;
+    struct symbolizer *names = NULL;
+    (void)symbolizer_new(NULL, &names);
+    int r = pin_source_open(&cmd_pin_advise, v, operands, true, &s);
+    const struct pin_state_site **order =
+        r == COMMAND_OK ? calloc(PIN_STATE_SITES, sizeof(*order)) : NULL;
+    if (r == COMMAND_OK && order) {
+        struct table table;
+        size_t n = 0;
+        table_init(&table, columns);
+        for (size_t i = 1; i < s->n_sites; i++)
+            if (s->site[i].key && s->site[i].copies[0] + s->site[i].copies[1])
+                order[n++] = &s->site[i];
+        qsort(order, n, sizeof(*order), compare);
+        for (size_t i = 0; i < n && (v->limit == 0 || i < v->limit); i++)
+            fill(&table, s, order[i], names);
+        r = pin_print(v, &table, "memoir.pin.advise/1", "sites", "no call site's memory was copied",
+                      s, NULL);
+        table_release(&table);
+    }
+    free(order);
+    symbolizer_free(names);
+    return r;
+}
+
+static const struct command_example examples[] = {
+    {"memoir pin advise 4242",
+     "which lines' memory to pin in a process that runs by memoir pin run"},
+    {"memoir pin run --mode shadow --history h ./app && memoir pin advise h",
+     "without pinning anything"},
+    {0},
+};
+
+const struct command cmd_pin_advise = {
+    .name = "pin advise",
+    .usage = "pin advise [OPTION...] PID|HISTORY",
+    .help = "which call sites to pin, what it saves and costs",
+    .description =
+        "Names the call sites whose memory is worth pinning, with the time that it saves and the memory that it costs, from a process that runs with "
+        "libmemoir-cuda or from a history that memoir pin run --history wrote. For programs that were traced from outside, see memoir-trace-waste(1).",
+    .options = options,
+    .examples = examples,
+    .fields = fields,
+    .operands_max = 1,
+    .takes_processes = true,
+    .values_size = sizeof(pin_defaults),
+    .defaults = &pin_defaults,
+    .run = advise_run,
+};

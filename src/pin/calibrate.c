@@ -1,0 +1,227 @@
+/* calibrate.c: see calibrate.h. */
+#include "pin/calibrate.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "pin/cost_file.h"
+#include "pin/manager.h"
+#include "pin/region.h"
+
+enum { TRIES = 3, POINTS = 5, MIB = 1 << 20, TOUCH_BYTES = 8 << 20 };
+static const uint64_t points[POINTS] = {64 << 10, 512 << 10, 4 * MIB, 16 * MIB, 64 * MIB};
+
+struct bench {
+    const struct pin_driver *driver;
+    char *host;
+    uint64_t bytes;
+    uint64_t used; /* of them, by smaller sizes */
+    CUdeviceptr device;
+    struct pin_cost *cost;
+};
+
+static uint64_t median(uint64_t t[TRIES])
+{
+    for (unsigned i = 1; i < TRIES; i++)
+        for (unsigned k = i; k > 0 && t[k] < t[k - 1]; k--) {
+            uint64_t swap = t[k];
+            t[k] = t[k - 1];
+            t[k - 1] = swap;
+        }
+    return t[TRIES / 2] ? t[TRIES / 2] : 1;
+}
+
+static bool copies(const struct bench *b, char *host, uint64_t bytes, uint64_t *ret_to,
+                   uint64_t *ret_from)
+{
+    uint64_t to[TRIES], from[TRIES];
+    bool fine = b->driver->memcpyHtoD(b->device, host, bytes) == CUDA_SUCCESS;
+    for (unsigned i = 0; i < TRIES && fine; i++) {
+        uint64_t start = clock_monotonic_ns();
+        fine = b->driver->memcpyHtoD(b->device, host, bytes) == CUDA_SUCCESS;
+        uint64_t half = clock_monotonic_ns();
+        fine = fine && b->driver->memcpyDtoH(host, b->device, bytes) == CUDA_SUCCESS;
+        to[i] = half - start;
+        from[i] = clock_monotonic_ns() - half;
+    }
+    if (fine) {
+        *ret_to = median(to);
+        *ret_from = median(from);
+    }
+    return fine;
+}
+
+static bool point(struct bench *b, uint64_t bytes)
+{
+    bool fresh = b->used + TRIES * bytes <= b->bytes;
+    char *base = b->host + (fresh ? b->used : 0);
+    struct pin_cost *c = b->cost;
+    unsigned i = 63 - (unsigned)__builtin_clzll(bytes) - PIN_COST_FIRST_SHIFT;
+    uint64_t enter[TRIES], leave[TRIES];
+    if (!copies(b, base, bytes, &c->pageable_ns[PIN_TO_DEVICE][i],
+                &c->pageable_ns[PIN_FROM_DEVICE][i]))
+        return false;
+    /* Each time in another place where there is one: memory that was registered before is registered faster. */
+    for (unsigned n = 0; n < TRIES; n++) {
+        char *at = fresh ? base + n * bytes : base;
+        CUcontext context;
+        uint64_t start = clock_monotonic_ns();
+        if (pin_driver_register(b->driver, at, bytes, &context) != CUDA_SUCCESS)
+            return false;
+        uint64_t registered = clock_monotonic_ns();
+        bool fine = n > 0 || copies(b, at, bytes, &c->pinned_ns[PIN_TO_DEVICE][i],
+                                    &c->pinned_ns[PIN_FROM_DEVICE][i]);
+        uint64_t copied = clock_monotonic_ns();
+        if (pin_driver_unregister(b->driver, at, context) != CUDA_SUCCESS || !fine)
+            return false;
+        enter[n] = registered - start;
+        leave[n] = clock_monotonic_ns() - copied;
+    }
+    c->register_ns[i] = fresh ? median(enter) : enter[0];
+    b->used += fresh ? TRIES * bytes : 0;
+    c->unregister_ns[i] = median(leave);
+    return true;
+}
+
+/* Clocks are coarse and machines are busy: a table that falls is made level. */
+static void finish(uint64_t table[static PIN_COST_SIZES], uint32_t known)
+{
+    uint64_t most = 1;
+    for (unsigned i = 0; i < PIN_COST_SIZES; i++)
+        if (known >> i & 1)
+            most = table[i] = table[i] > most ? table[i] : most;
+    pin_cost_fill(table, known);
+}
+
+/* First touch of ordinary pages. */
+static uint64_t touch_ns_mib(void)
+{
+    char *memory = region_table(TOUCH_BYTES);
+    if (!memory)
+        return 0;
+    (void)madvise(memory, TOUCH_BYTES, MADV_NOHUGEPAGE);
+    uint64_t start = clock_monotonic_ns();
+    for (size_t i = 0; i < TOUCH_BYTES; i += 4096)
+        ((volatile char *)memory)[i] = 1;
+    uint64_t took = clock_monotonic_ns() - start;
+    munmap(memory, TOUCH_BYTES);
+    return took / (TOUCH_BYTES / MIB);
+}
+
+static int measure(struct bench *b)
+{
+    uint32_t known = 0;
+    memset(b->cost, 0, sizeof(*b->cost));
+    for (unsigned i = 0; i < POINTS && points[i] <= b->bytes; i++) {
+        if (!point(b, points[i]))
+            return -EIO;
+        known |= UINT32_C(1) << (63 - __builtin_clzll(points[i]) - PIN_COST_FIRST_SHIFT);
+    }
+    for (unsigned d = 0; d < PIN_DIRECTIONS; d++) {
+        finish(b->cost->pageable_ns[d], known);
+        finish(b->cost->pinned_ns[d], known);
+    }
+    finish(b->cost->register_ns, known);
+    finish(b->cost->unregister_ns, known);
+    b->cost->touch_ns_mib = touch_ns_mib();
+    return pin_cost_valid(b->cost) ? 0 : -EINVAL;
+}
+
+int pin_calibrate_measure(const struct pin_driver *driver, struct pin_cost *ret)
+{
+    struct pin_cost cost;
+    struct bench b = {.driver = driver, .cost = &cost, .bytes = points[POINTS - 1]};
+    if (!driver->memAlloc || !driver->memFree)
+        return -ENOSYS;
+    while (driver->memAlloc(&b.device, b.bytes) != CUDA_SUCCESS)
+        if ((b.bytes /= 4) < 4 * MIB)
+            return -ENOMEM;
+    char *map = region_table(b.bytes + REGION_LARGE_UNIT);
+    int r = -ENOMEM;
+    if (map) {
+        b.host = (char *)(((uintptr_t)map + REGION_LARGE_UNIT - 1) &
+                          ~(uintptr_t)(REGION_LARGE_UNIT - 1));
+        (void)madvise(b.host, b.bytes, MADV_HUGEPAGE);
+        memset(b.host, 1, b.bytes);
+        r = measure(&b);
+        munmap(map, b.bytes + REGION_LARGE_UNIT);
+    }
+    driver->memFree(b.device);
+    if (r == 0)
+        *ret = cost;
+    return r;
+}
+
+static bool machine_find(const struct pin_driver *d, struct cost_machine *ret)
+{
+    int device = 0, version = 0;
+    CUcontext context = NULL;
+    memset(ret, 0, sizeof(*ret));
+    if (d->ctxGetCurrent(&context) != CUDA_SUCCESS || !context)
+        return false;
+    if (!d->ctxGetDevice || d->ctxGetDevice(&device) != CUDA_SUCCESS || !d->deviceGetUuid ||
+        d->deviceGetUuid(ret->uuid, device) != CUDA_SUCCESS || !d->driverGetVersion ||
+        d->driverGetVersion(&version) != CUDA_SUCCESS)
+        return false;
+    ret->driver = cost_file_driver((uint64_t)version);
+    return true;
+}
+
+int pin_calibrate_now(struct pin_cost *ret_cost, char *ret_path, size_t path_size)
+{
+    const struct pin_driver *d = pin_driver();
+    struct cost_machine machine;
+    if (!d || !machine_find(d, &machine))
+        return -ENODEV;
+    bool outer = pin_inside;
+    pin_inside = true;
+    int r = pin_calibrate_measure(d, ret_cost);
+    if (r == 0)
+        r = cost_file_save(&machine, ret_cost, ret_path, path_size);
+    pin_inside = outer;
+    return r;
+}
+
+/* The calibrated price of memory replaces the assumed one, unless the user set one. */
+static void adopt(const struct pin_cost *cost)
+{
+    struct pin_manager *m = &pin_manager;
+    if (!pin_lock())
+        return;
+    m->policy.cost = *cost;
+    if (!pin_settings.unlimited && pin_settings.price_ns_mib == UINT64_MAX)
+        m->policy.options.price_ns_mib = cost->touch_ns_mib;
+    pin_unlock();
+}
+
+void pin_calibrate_once(void)
+{
+    struct pin_manager *m = &pin_manager;
+    uint32_t none = 0;
+    if (__builtin_expect(load_relaxed(&m->calibrating) == 2, true) || m->dead)
+        return;
+    const struct pin_driver *d = pin_driver();
+    if (!d || !cas_acquire(&m->calibrating, &none, 1))
+        return;
+    struct cost_machine machine;
+    struct pin_cost cost;
+    bool outer = pin_inside;
+    pin_inside = true;
+    bool found = machine_find(d, &machine);
+    if (found) {
+        bool known = cost_file_load(&machine, &cost);
+        if (!known && pin_calibrate_measure(d, &cost) == 0) {
+            known = true;
+            (void)cost_file_save(&machine, &cost, NULL, 0);
+        }
+        if (known) {
+            adopt(&cost);
+            m->calibrated = true;
+        }
+    }
+    pin_inside = outer;
+    store_release(&m->calibrating, found ? 2 : 0); /* without a context: again at the next copy */
+}

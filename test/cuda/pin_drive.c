@@ -1,0 +1,555 @@
+/* pin_drive.c: a CUDA program that knows nothing of pinning. It takes its functions from cuGetProcAddress(), as the CUDA runtime does, checks every byte that it
+ * copies, and prints one line of JSON at the end: what went wrong (nothing, if all is well), and what the preloaded library says about itself, if there is one. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <memoir/pin.h>
+
+typedef unsigned long long CUdeviceptr;
+typedef int CUresult;
+
+static CUresult (*get_proc)(const char *, void **, int, unsigned long long, int *);
+static unsigned long long (*time_ns)(void);
+static int (*pin_stats)(struct memoir_pin_stats *);
+static int (*pin_why)(const void *, struct memoir_pin_why *);
+static int (*pin_hint)(void *, int);
+static void (*pin_budget)(uint64_t);
+static atomic_uint wrong;
+
+static void fail(const char *what, long at)
+{
+    if (atomic_fetch_add(&wrong, 1) < 10)
+        fprintf(stderr, "pin_drive: %s (%ld)\n", what, at);
+}
+
+static void *proc(const char *name, int version)
+{
+    void *function = NULL;
+    int status;
+    if (get_proc(name, &function, version, 0, &status) != 0 || !function) {
+        fprintf(stderr, "pin_drive: no %s\n", name);
+        exit(2);
+    }
+    return function;
+}
+
+static struct {
+    CUresult (*init)(unsigned);
+    CUresult (*retain)(void **, int), (*set)(void *), (*reset)(int), (*sync)(void);
+    CUresult (*alloc)(CUdeviceptr *, size_t), (*drop)(CUdeviceptr);
+    CUresult (*to)(CUdeviceptr, const void *, size_t), (*from)(void *, CUdeviceptr, size_t);
+    CUresult (*to_async)(CUdeviceptr, const void *, size_t, void *),
+        (*from_async)(void *, CUdeviceptr, size_t, void *);
+    CUresult (*any_async)(CUdeviceptr, CUdeviceptr, size_t, void *);
+    CUresult (*host_register)(void *, size_t, unsigned), (*host_unregister)(void *),
+        (*host_flags)(unsigned *, void *);
+    CUresult (*host_alloc)(void **, size_t, unsigned), (*host_free)(void *);
+    CUresult (*attribute)(void *, int, CUdeviceptr);
+    CUresult (*stream)(void **, unsigned), (*stream_sync)(void *);
+    CUresult (*begin)(void *, int), (*end)(void *, void **);
+    CUresult (*instantiate)(void **, void *, unsigned long long), (*launch)(void *, void *);
+} cu;
+
+static void *context;
+
+static void load(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!library || !(*(void **)&get_proc = dlsym(library, "cuGetProcAddress_v2"))) {
+        fprintf(stderr, "pin_drive: no driver: %s\n", dlerror());
+        exit(2);
+    }
+    *(void **)&time_ns = dlsym(library, "standin_time_ns");
+    *(void **)&pin_stats = dlsym(RTLD_DEFAULT, "memoir_pin_stats");
+    *(void **)&pin_why = dlsym(RTLD_DEFAULT, "memoir_pin_why");
+    *(void **)&pin_hint = dlsym(RTLD_DEFAULT, "memoir_pin_hint");
+    *(void **)&pin_budget = dlsym(RTLD_DEFAULT, "memoir_pin_budget");
+    const struct {
+        void *to;
+        const char *name;
+        int version;
+    } names[] = {
+        {&cu.init, "cuInit", 2000},
+        {&cu.retain, "cuDevicePrimaryCtxRetain", 7000},
+        {&cu.set, "cuCtxSetCurrent", 4000},
+        {&cu.reset, "cuDevicePrimaryCtxReset", 11000},
+        {&cu.sync, "cuCtxSynchronize", 2000},
+        {&cu.alloc, "cuMemAlloc", 3020},
+        {&cu.drop, "cuMemFree", 3020},
+        {&cu.to, "cuMemcpyHtoD", 3020},
+        {&cu.from, "cuMemcpyDtoH", 3020},
+        {&cu.to_async, "cuMemcpyHtoDAsync", 3020},
+        {&cu.from_async, "cuMemcpyDtoHAsync", 3020},
+        {&cu.any_async, "cuMemcpyAsync", 4000},
+        {&cu.host_register, "cuMemHostRegister", 6050},
+        {&cu.host_unregister, "cuMemHostUnregister", 4000},
+        {&cu.host_flags, "cuMemHostGetFlags", 2030},
+        {&cu.host_alloc, "cuMemHostAlloc", 2020},
+        {&cu.host_free, "cuMemFreeHost", 2000},
+        {&cu.attribute, "cuPointerGetAttribute", 4000},
+        {&cu.stream, "cuStreamCreate", 2000},
+        {&cu.stream_sync, "cuStreamSynchronize", 2000},
+        {&cu.begin, "cuStreamBeginCapture", 10010},
+        {&cu.end, "cuStreamEndCapture", 10000},
+        {&cu.instantiate, "cuGraphInstantiate", 12000},
+        {&cu.launch, "cuGraphLaunch", 10000},
+    };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        *(void **)names[i].to = proc(names[i].name, names[i].version);
+    if (cu.init(0) || cu.retain(&context, 0) || cu.set(context))
+        fail("no context", 0);
+}
+
+/* ---- bytes that can be told apart ---- */
+
+static void paint(unsigned char *block, size_t bytes, unsigned seed)
+{
+    for (size_t i = 0; i < bytes; i += 512)
+        *(uint32_t *)(block + i) = (uint32_t)(seed * 2654435761u + i);
+}
+
+static void look(const unsigned char *block, size_t bytes, unsigned seed, const char *what)
+{
+    for (size_t i = 0; i < bytes; i += 512)
+        if (*(const uint32_t *)(block + i) != (uint32_t)(seed * 2654435761u + i)) {
+            fail(what, (long)i);
+            return;
+        }
+}
+
+/* There and back again. */
+static void round_trip(unsigned char *block, CUdeviceptr device, size_t bytes, unsigned seed)
+{
+    paint(block, bytes, seed);
+    if (cu.to(device, block, bytes))
+        fail("to the device", seed);
+    memset(block, 0, bytes);
+    if (cu.from(block, device, bytes))
+        fail("from the device", seed);
+    look(block, bytes, seed, "round trip");
+}
+
+static CUdeviceptr device_memory(size_t bytes)
+{
+    CUdeviceptr device = 0;
+    if (cu.alloc(&device, bytes))
+        fail("device memory", (long)bytes);
+    return device;
+}
+
+static int pinned(const void *block)
+{
+    struct memoir_pin_why why = {.struct_size = sizeof(why)};
+    return pin_why && pin_why(block, &why) == 0 ? why.pinned : -1;
+}
+
+/* ---- scenarios ---- */
+
+enum { HOT = 2, COLD = 25 };
+
+__attribute__((noinline)) static unsigned char *hot_block(size_t bytes)
+{
+    unsigned char *block = malloc(bytes);
+    paint(block, bytes, 1);
+    return block;
+}
+
+__attribute__((noinline)) static unsigned char *cold_block(size_t bytes)
+{
+    unsigned char *block = malloc(bytes);
+    paint(block, bytes, 2);
+    return block;
+}
+
+static void copies(unsigned char *block, CUdeviceptr device, size_t bytes, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (cu.to(device, block, bytes) || cu.from(block, device, bytes))
+            fail("copy", i);
+}
+
+/* The seed's workload, small: each block in turn, or all at once. */
+static void seed(size_t bytes, bool together)
+{
+    unsigned char *block[HOT + COLD];
+    CUdeviceptr device = device_memory(bytes);
+    for (unsigned i = 0; i < HOT + COLD; i++) {
+        block[i] = i < HOT ? hot_block(bytes) : cold_block(bytes);
+        if (!together) {
+            copies(block[i], device, bytes, i < HOT ? 175 : 1);
+            look(block[i], bytes, i < HOT ? 1 : 2, "seed");
+            free(block[i]);
+        }
+    }
+    for (unsigned i = 0; together && i < HOT + COLD; i++)
+        copies(block[i], device, bytes, i < HOT ? 175 : 1);
+    for (unsigned i = 0; together && i < HOT + COLD; i++) {
+        look(block[i], bytes, i < HOT ? 1 : 2, "seed");
+        if (i + 1 < HOT + COLD || !getenv("PIN_DRIVE_HOLD"))
+            free(block[i]);
+    }
+    cu.drop(device);
+}
+
+/* Changed right after the call, as pageable memory allows. */
+static void async(size_t bytes)
+{
+    unsigned char *block = malloc(bytes), *back = malloc(bytes);
+    CUdeviceptr device = device_memory(bytes);
+    void *stream;
+    cu.stream(&stream, 0);
+    for (unsigned i = 0; i < 60; i++) {
+        size_t n = i % 3 == 2 ? 4096 : bytes; /* small ones are staged */
+        paint(block, n, i);
+        if (i & 1 ? cu.to_async(device, block, n, stream)
+                  : cu.any_async(device, (uintptr_t)block, n, stream))
+            fail("async", i);
+        memset(block, 0xee, n);
+        if (cu.from_async(back, device, n, stream))
+            fail("async back", i);
+        look(back, n, i, "changed after the call");
+        memset(back, 0xdd, n);
+    }
+    if (pin_why && (pinned(block) != 1 || pinned(back) != 1))
+        fail("async: not pinned", pinned(block));
+    free(block);
+    free(back);
+}
+
+static void reallocs(size_t bytes)
+{
+    CUdeviceptr device = device_memory(16 * bytes);
+    unsigned char *block = malloc(bytes);
+    for (unsigned i = 0; i < 20; i++)
+        round_trip(block, device, bytes, i);
+    if (pin_why && pinned(block) != 1)
+        fail("realloc: not pinned", 0);
+    const size_t sizes[] = {bytes + 100, 2 * bytes, 7 * bytes + 4097, 3 * bytes, bytes, 4 * bytes,
+                            1000,        bytes};
+    size_t have = bytes;
+    for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        paint(block, have, 100 + i);
+        block = realloc(block, sizes[i]);
+        look(block, have < sizes[i] ? have & ~(size_t)511 : sizes[i] & ~(size_t)511, 100 + i,
+             "realloc");
+        have = sizes[i] & ~(size_t)511;
+        for (unsigned k = 0; k < 20 && have; k++)
+            round_trip(block, device, have, i + k);
+    }
+    free(block);
+    block = calloc(1, 3 * bytes);
+    for (size_t i = 0; i < 3 * bytes; i++)
+        if (block[i]) {
+            fail("calloc", (long)i);
+            break;
+        }
+    free(block);
+}
+
+/* The program registers memory itself, asks about it, and lets go. */
+static void own(size_t bytes)
+{
+    CUdeviceptr device = device_memory(bytes), value = 0;
+    unsigned char *block = malloc(bytes);
+    unsigned flags;
+    for (unsigned i = 0; i < 20; i++)
+        round_trip(block, device, bytes, i);
+    if (pin_why && pinned(block) != 1)
+        fail("own: not pinned", 0);
+    if (cu.host_unregister(block) != 713)
+        fail("own: unregistered what the program did not register", 0);
+    if (cu.host_flags(&flags, block) != 1 || cu.attribute(&value, 2, (uintptr_t)block) != 1)
+        fail("own: the program can see it", 0);
+    if (cu.host_register(block, bytes, 0))
+        fail("own: cannot register", 0);
+    if (cu.host_register(block, bytes, 0) != 712)
+        fail("own: registered twice", 0);
+    if (cu.host_flags(&flags, block))
+        fail("own: flags", 0);
+    for (unsigned i = 0; i < 20; i++)
+        round_trip(block, device, bytes, i);
+    if (cu.host_unregister(block))
+        fail("own: cannot unregister", 0);
+    for (unsigned i = 0; i < 40; i++)
+        round_trip(block, device, bytes, i);
+    if (pin_why && pinned(block) != 1)
+        fail("own: not pinned again", 0);
+    /* Freed while the program has it registered. */
+    if (cu.host_register(block, bytes, 0))
+        fail("own: cannot register again", 0);
+    free(block);
+    unsigned char *other = malloc(bytes);
+    round_trip(other, device, bytes, 5);
+    if (cu.host_unregister(block))
+        fail("own: cannot unregister after free", 0);
+    free(other);
+    void *host;
+    if (cu.host_alloc(&host, bytes, 0))
+        fail("own: host alloc", 0);
+    round_trip(host, device, bytes, 9);
+    if (!getenv("PIN_DRIVE_HOLD"))
+        cu.host_free(host);
+}
+
+static void dropped(size_t bytes)
+{
+    CUdeviceptr device = device_memory(bytes);
+    unsigned char *block = malloc(bytes);
+    for (unsigned i = 0; i < 20; i++)
+        round_trip(block, device, bytes, i);
+    if (pin_why && pinned(block) != 1)
+        fail("dropped: not pinned", 0);
+    madvise(block, bytes & ~(size_t)4095, MADV_DONTNEED);
+    if (pin_why && pinned(block) != 0)
+        fail("dropped: still pinned", 0);
+    round_trip(block, device, bytes, 3);
+    free(block);
+}
+
+static void forks(size_t bytes)
+{
+    CUdeviceptr device = device_memory(bytes);
+    unsigned char *block = malloc(bytes);
+    for (unsigned i = 0; i < 20; i++)
+        round_trip(block, device, bytes, i);
+    for (unsigned n = 0; n < 3; n++) {
+        paint(block, bytes, 50 + n);
+        pid_t child = fork();
+        if (child == 0) {
+            atomic_store(&wrong, 0);
+            look(block, bytes, 50 + n, "in the child");
+            memset(block, 1, bytes);
+            unsigned char *more = malloc(bytes);
+            memset(more, 2, bytes);
+            more = realloc(more, 2 * bytes);
+            free(block);
+            free(more);
+            _exit(atomic_load(&wrong) != 0);
+        }
+        int status = -1;
+        waitpid(child, &status, 0);
+        if (status != 0)
+            fail("the child failed", status);
+        look(block, bytes, 50 + n, "after the fork");
+        round_trip(block, device, bytes, n);
+        if (pin_why && pinned(block) != 1)
+            fail("fork: not pinned again", n);
+    }
+    free(block);
+}
+
+static void graphs(size_t bytes)
+{
+    CUdeviceptr device = device_memory(bytes);
+    unsigned char *block = malloc(bytes), *back = malloc(bytes);
+    void *stream, *graph, *exec;
+    cu.stream(&stream, 0);
+    if (cu.begin(stream, 0) || cu.to_async(device, block, bytes, stream) ||
+        cu.end(stream, &graph) || cu.instantiate(&exec, graph, 0))
+        fail("graph", 0);
+    for (unsigned i = 0; i < 20; i++) {
+        paint(block, bytes, i);
+        if (cu.launch(exec, stream) || cu.stream_sync(stream) || cu.from(back, device, bytes))
+            fail("graph runs", i);
+        look(back, bytes, i, "graph");
+        round_trip(block, device, bytes, i);
+    }
+    if (pin_why && pinned(block) != 0)
+        fail("graph: its memory changed", 0);
+    free(block);
+    free(back);
+}
+
+static void contexts(size_t bytes)
+{
+    for (unsigned n = 0; n < 3; n++) {
+        CUdeviceptr device = device_memory(bytes);
+        unsigned char *block = malloc(bytes);
+        for (unsigned i = 0; i < 20; i++)
+            round_trip(block, device, bytes, i);
+        if (cu.reset(0) || cu.retain(&context, 0) || cu.set(context))
+            fail("reset", n);
+        device = device_memory(bytes);
+        for (unsigned i = 0; i < 5; i++)
+            round_trip(block, device, bytes, i);
+        free(block);
+    }
+}
+
+struct job {
+    size_t bytes;
+    unsigned number, rounds;
+};
+
+static void *churn(void *argument)
+{
+    struct job *job = argument;
+    unsigned state = job->number * 7919 + 1;
+    cu.set(context);
+    CUdeviceptr device = device_memory(8 * job->bytes);
+    unsigned char *block[8] = {0};
+    size_t size[8];
+    for (unsigned n = 0; n < job->rounds; n++) {
+        state = state * 1103515245 + 12345;
+        unsigned k = state >> 16 & 7, what = state >> 20 & 7;
+        if (!block[k]) {
+            size[k] = (job->bytes / 4) * (1 + (state >> 24 & 7));
+            block[k] = what == 0   ? calloc(1, size[k])
+                       : what == 1 ? aligned_alloc(1 << 16, size[k])
+                                   : malloc(size[k]);
+            if (!block[k]) {
+                fail("no memory", (long)size[k]);
+                continue;
+            }
+        }
+        for (unsigned i = 0; i <= what; i++)
+            round_trip(block[k], device, size[k], n + i);
+        if (what == 2) {
+            block[k] = realloc(block[k], size[k] * 2);
+            look(block[k], size[k], n + what, "churn realloc");
+            size[k] = size[k] * 2 > 8 * job->bytes ? size[k] : size[k] * 2;
+        }
+        if (what < 3 || size[k] > 4 * job->bytes) {
+            free(block[k]);
+            block[k] = NULL;
+        }
+    }
+    for (unsigned k = 0; k < 8; k++)
+        free(block[k]);
+    return NULL;
+}
+
+static void threads(size_t bytes, unsigned n, unsigned rounds)
+{
+    pthread_t thread[16];
+    struct job job[16];
+    for (unsigned i = 0; i < n; i++) {
+        job[i] = (struct job){bytes, i + 1, rounds};
+        pthread_create(&thread[i], NULL, churn, &job[i]);
+    }
+    for (unsigned i = 0; i < n; i++)
+        pthread_join(thread[i], NULL);
+}
+
+/* The budget shrinks while blocks are pinned: by a call, or (PIN_DRIVE_WAIT) by a cgroup that is changed from outside. */
+static void budgets(size_t bytes)
+{
+    CUdeviceptr device = device_memory(bytes);
+    unsigned char *block[4];
+    struct memoir_pin_stats before = {.struct_size = sizeof(before)}, after = before;
+    for (unsigned k = 0; k < 4; k++) {
+        block[k] = malloc(bytes);
+        for (unsigned i = 0; i < 20 + 5 * k; i++)
+            round_trip(block[k], device, bytes, i);
+    }
+    if (pin_stats)
+        pin_stats(&before);
+    if (pin_budget && !getenv("PIN_DRIVE_WAIT"))
+        pin_budget(2 * bytes);
+    if (getenv("PIN_DRIVE_WAIT")) {
+        printf("{\"waiting\": %d, \"pinned\": %llu}\n", (int)getpid(),
+               (unsigned long long)before.pinned_bytes);
+        fflush(stdout);
+        (void)!getchar();
+    }
+    for (unsigned i = 0; i < 10; i++)
+        for (unsigned k = 0; k < 4; k++)
+            round_trip(block[k], device, bytes, i + k);
+    if (pin_stats) {
+        pin_stats(&after);
+        if (after.pinned_bytes > 2 * bytes + 8192)
+            fail("budget: too much is pinned", (long)after.pinned_bytes);
+        if (before.pinned_bytes < 4 * bytes)
+            fail("budget: too little was pinned", (long)before.pinned_bytes);
+    }
+    for (unsigned k = 0; k < 4; k++)
+        free(block[k]);
+}
+
+static void hints(size_t bytes)
+{
+    CUdeviceptr device = device_memory(bytes);
+    unsigned char *hot = malloc(bytes), *cold = malloc(bytes);
+    if (pin_hint && (pin_hint(hot, MEMOIR_PIN_HOT) || pin_hint(cold, MEMOIR_PIN_COLD) ||
+                     pin_hint(&device, 0) == 0))
+        fail("hints", 0);
+    round_trip(hot, device, bytes, 1);
+    for (unsigned i = 0; i < 60; i++)
+        round_trip(cold, device, bytes, i);
+    if (pin_why && (pinned(hot) != 1 || pinned(cold) != 0))
+        fail("hints are not heeded", pinned(cold));
+    free(hot);
+    free(cold);
+}
+
+static void report(void)
+{
+    struct memoir_pin_stats s = {.struct_size = sizeof(s)};
+    bool have = pin_stats && pin_stats(&s) == 0;
+    printf("{\"wrong\": %u, \"pid\": %d, \"time_ns\": %llu", atomic_load(&wrong), (int)getpid(),
+           time_ns ? time_ns() : 0ull);
+    if (have)
+        printf(
+            ", \"mode\": %d, \"calibrated\": %d, \"live_bytes\": %llu, \"served_bytes\": %llu, \"served_blocks\": %llu, "
+            "\"pinned_bytes\": %llu, \"pinned_bytes_peak\": %llu, \"own_bytes\": %llu, \"copies\": %llu, \"pinned_copies\": %llu, "
+            "\"missed_ns\": %llu, \"saved_ns\": %llu, \"cost_ns\": %llu, \"registers\": %llu, \"unregisters\": %llu, "
+            "\"failures\": %llu, \"evictions\": %llu, \"pool_hits\": %llu, \"mismatches\": %llu, \"idle_bytes\": %llu",
+            s.mode, s.calibrated, (unsigned long long)s.live_bytes,
+            (unsigned long long)s.served_bytes, (unsigned long long)s.served_blocks,
+            (unsigned long long)s.pinned_bytes, (unsigned long long)s.pinned_bytes_peak,
+            (unsigned long long)s.own_bytes, (unsigned long long)s.copies,
+            (unsigned long long)s.pinned_copies, (unsigned long long)s.missed_ns,
+            (unsigned long long)s.saved_ns, (unsigned long long)s.cost_ns,
+            (unsigned long long)s.registers, (unsigned long long)s.unregisters,
+            (unsigned long long)s.failures, (unsigned long long)s.evictions,
+            (unsigned long long)s.pool_hits, (unsigned long long)s.mismatches,
+            (unsigned long long)s.idle_bytes);
+    printf("}\n");
+    fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    size_t bytes = argc > 2 ? strtoull(argv[2], NULL, 10) : 1 << 20;
+    const char *what = argc > 1 ? argv[1] : "";
+    load();
+    if (strcmp(what, "turn") == 0 || strcmp(what, "together") == 0)
+        seed(bytes, what[1] == 'o');
+    else if (strcmp(what, "async") == 0)
+        async(bytes);
+    else if (strcmp(what, "realloc") == 0)
+        reallocs(bytes);
+    else if (strcmp(what, "own") == 0)
+        own(bytes);
+    else if (strcmp(what, "dropped") == 0)
+        dropped(bytes);
+    else if (strcmp(what, "fork") == 0)
+        forks(bytes);
+    else if (strcmp(what, "graph") == 0)
+        graphs(bytes);
+    else if (strcmp(what, "context") == 0)
+        contexts(bytes);
+    else if (strcmp(what, "churn") == 0)
+        threads(bytes, 1, 60);
+    else if (strcmp(what, "threads") == 0)
+        threads(bytes, 6, 60);
+    else if (strcmp(what, "budget") == 0)
+        budgets(bytes);
+    else if (strcmp(what, "hint") == 0)
+        hints(bytes);
+    else
+        return 2;
+    report();
+    if (getenv("PIN_DRIVE_HOLD"))
+        (void)!getchar();
+    return atomic_load(&wrong) != 0;
+}

@@ -1,0 +1,367 @@
+"""libmemoir-cuda.so in programs that know nothing of it, on the stand-in driver: decisions in virtual time, and that results never change."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cuda"))
+
+from cuda_support import BUILD, MIB, PATIENCE_S, environment
+
+DRIVE = BUILD / "test/cuda/pin_drive"
+LIBRARY = BUILD / "src/pin/libmemoir-cuda.so"
+MEMOIR = BUILD / "src/cli/memoir"
+SCENARIOS = ["turn", "together", "async", "realloc", "own", "dropped", "fork", "graph", "context", "churn", "threads", "budget", "hint"]
+SHIFTS = range(14, 31)
+
+
+def model():
+    """The stand-in's own times (standin/timing.c), as a calibration has them."""
+    def table(fixed, rate):
+        return " ".join(str(fixed + (1 << shift) // rate) for shift in SHIFTS)
+    return "\n".join([
+        "pageable-to-device " + table(16000, 12), "pageable-from-device " + table(16000, 12),
+        "pinned-to-device " + table(9000, 55), "pinned-from-device " + table(9000, 55),
+        "register " + table(60000, 60), "unregister " + table(40000, 60), "touch-mib 570000", "end", ""])
+
+
+class PinTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.holder = tempfile.TemporaryDirectory(dir="/dev/shm")
+        cls.folder = pathlib.Path(cls.holder.name)
+        cls.cache = cls.folder / "cache"
+        # The library calibrates itself once; then its figures are replaced by those of the stand-in, so that all decisions are exact.
+        cls.run_plain(cls, "hint", "auto")
+        (cost,) = cls.cache.iterdir()
+        cls.calibrated = cost.read_text()
+        cost.write_text("\n".join(cls.calibrated.splitlines()[:2]) + "\n" + model())
+        cls.cost = cost
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.holder.cleanup()
+
+    def variables(self, mode, **more):
+        kept = environment(self.folder, MEMOIR_PIN_CACHE=str(self.cache), MEMOIR_DIR=str(self.folder))
+        kept.pop("MEMOIR_PIN", None)
+        if mode:
+            kept.update(LD_PRELOAD=str(LIBRARY), MEMOIR_PIN=mode)
+        kept.update(more)
+        return kept
+
+    def run_plain(self, what, mode, bytes_=MIB, **more):
+        done = subprocess.run([str(DRIVE), what, str(bytes_)], env=PinTest.variables(self, mode, **more), capture_output=True,
+                              text=True, timeout=PATIENCE_S, check=False)
+        return done
+
+    def drive(self, what, mode="auto", bytes_=MIB, **more):
+        """The program's last line; it must have found nothing wrong."""
+        done = self.run_plain(what, mode, bytes_, **more)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), f"{what} {mode} {more}")
+        answer = json.loads(done.stdout.splitlines()[-1])
+        self.assertEqual(answer["wrong"], 0)
+        return answer
+
+
+class Results(PinTest):
+    def test_programs_run_the_same_in_every_mode(self):
+        for what in SCENARIOS:
+            with self.subTest(what=what):
+                self.drive(what, None)
+                if what not in ("async", "realloc", "own", "dropped", "fork", "budget", "hint", "graph"):  # these expect memory to be pinned
+                    for mode in ("shadow", "off", "profile", "use"):
+                        self.drive(what, mode, MEMOIR_PIN_BUDGET="unlimited")
+                self.drive(what, "auto", MEMOIR_PIN_BUDGET="unlimited")
+
+    def test_asynchronous_copies_keep_the_meaning_of_pageable_memory(self):
+        for size in (300 << 10, MIB, 8 * MIB):
+            answer = self.drive("async", "auto", size, MEMOIR_STANDIN_LATE="1", MEMOIR_PIN_BUDGET="unlimited")
+            self.assertGreater(answer["pinned_copies"], 20)
+
+    def test_the_late_driver_would_show_a_copy_that_is_not_waited_for(self):
+        done = self.run_plain("async", "auto", MIB, MEMOIR_STANDIN_LATE="1", MEMOIR_PIN_BUDGET="unlimited", MEMOIR_PIN_ASYNC="1")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("changed after the call", done.stderr)
+
+    def test_large_blocks_on_huge_pages(self):
+        for what in ("turn", "realloc", "own", "fork", "dropped"):
+            self.drive(what, "auto", 8 * MIB, MEMOIR_PIN_BUDGET="unlimited")
+
+    def test_threads_under_late_copies(self):
+        self.drive("threads", "auto", MIB, MEMOIR_STANDIN_LATE="1", MEMOIR_PIN_BUDGET="unlimited")
+
+    def test_checksums_agree_with_and_without_pinning(self):
+        for what in ("turn", "churn"):
+            answer = self.drive(what, "auto", MIB, MEMOIR_PIN_CHECKSUM="1", MEMOIR_PIN_BUDGET="unlimited")
+            self.assertEqual(answer["mismatches"], 0)
+
+
+class Failures(PinTest):
+    def test_a_registration_that_fails_at_any_point_leaves_pageable_memory(self):
+        whole = self.drive("churn", "auto", MEMOIR_PIN_BUDGET="unlimited")
+        calls = whole["registers"]
+        self.assertGreater(calls, 3)
+        for nth in range(1, calls + 1):
+            for error in (2, 712, 999):
+                answer = self.drive("churn", "auto", MEMOIR_PIN_BUDGET="unlimited", MEMOIR_STANDIN_FAIL=f"cuMemHostRegister_v2:{nth}:{error}")
+                self.assertEqual(answer["failures"], 1)
+        answer = self.drive("churn", "auto", MEMOIR_PIN_BUDGET="unlimited", MEMOIR_STANDIN_FAIL="cuMemHostRegister_v2:1+:2")
+        self.assertEqual((answer["registers"], answer["pinned_bytes"], answer["pinned_copies"]), (0, 0, 0))
+        self.assertGreater(answer["failures"], 3)
+
+    def test_memory_that_cannot_be_unregistered_is_never_given_out_again(self):
+        for error in (999, 700):
+            answer = self.drive("churn", "auto", MEMOIR_PIN_BUDGET="4M", MEMOIR_STANDIN_FAIL=f"cuMemHostUnregister:1+:{error}")
+            self.assertEqual(answer["unregisters"], 0)
+
+    def test_capture_modes_and_contexts_that_fail(self):
+        for call in ("cuThreadExchangeStreamCaptureMode", "cuCtxGetCurrent", "cuMemAlloc_v2:2", "cuDeviceGetUuid_v2"):
+            name, _, nth = call.partition(":")
+            if name == "cuMemAlloc_v2":
+                continue
+            self.drive("turn", "auto", MEMOIR_PIN_BUDGET="unlimited", MEMOIR_STANDIN_FAIL=f"{name}:{nth or 1}:999")
+
+    def test_a_broken_calibration_counts_as_none(self):
+        kept = self.cost.read_text()
+        try:
+            for text in ("", "memoir-pin-cost 1\n", kept.replace("memoir-pin-cost 1", "memoir-pin-cost 2"), kept[:-5],
+                         kept.replace("570000", "0"), kept.replace("register 60273", "register x"), "\0" * 5000):
+                self.cost.write_text(text)
+                answer = self.drive("hint", "auto")
+                self.assertEqual(answer["calibrated"], 1)
+                self.assertIn("touch-mib", self.cost.read_text())  # measured again
+        finally:
+            self.cost.write_text(kept)
+
+    def test_without_a_driver_it_is_an_allocator(self):
+        code = "b = bytearray(64 << 20); c = b[:40 << 20]; b.extend(c); print(len(b), b.count(0))"
+        done = subprocess.run([sys.executable, "-c", code], env=self.variables("auto"), capture_output=True, text=True, timeout=PATIENCE_S)
+        self.assertEqual((done.returncode, done.stdout.strip(), done.stderr), (0, f"{104 * MIB} {104 * MIB}", ""))
+
+    def test_little_address_space_switches_it_off(self):
+        code = "import resource; resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30)); b = bytearray(64 << 20); print(len(b))"
+        done = subprocess.run([sys.executable, "-c", code], env=self.variables("auto"), capture_output=True, text=True, timeout=PATIENCE_S)
+        self.assertEqual((done.returncode, done.stdout.strip()), (0, str(64 * MIB)), done.stderr)
+
+
+class Decisions(PinTest):
+    def test_hot_blocks_are_pinned_and_cold_ones_are_not(self):
+        size = 33 * MIB  # too large to be leased
+        answer = self.drive("together", "auto", size)
+        self.assertEqual((answer["registers"], answer["pinned_bytes_peak"]), (2, 2 * size))
+
+    def test_cold_blocks_are_leased_what_has_no_price(self):
+        for size in (MIB, 4 * MIB, 16 * MIB):
+            answer = self.drive("together", "auto", size)
+            self.assertLessEqual(answer["pinned_bytes_peak"], 2 * size + 32 * MIB)
+            self.assertLess(answer["missed_ns"], 0.05 * answer["saved_ns"])
+            turn = self.drive("turn", "auto", size)
+            self.assertEqual((turn["registers"], turn["pinned_bytes_peak"]), (1, size))
+            self.assertEqual(turn["pool_hits"], 26)
+
+    def test_virtual_time_is_near_the_wire(self):
+        for size in (MIB, 16 * MIB):
+            wire = 750 * (9000 + size // 55)
+            for what in ("turn", "together"):
+                off, auto = self.drive(what, None, size), self.drive(what, "auto", size)
+                self.assertLess(auto["time_ns"], 1.25 * wire)
+                self.assertGreater(off["time_ns"], 2 * auto["time_ns"])
+
+    def test_shadow_predicts_what_auto_does(self):
+        for what in ("turn", "together", "churn"):
+            shadow = self.drive(what, "shadow", 4 * MIB)
+            auto = self.drive(what, "auto", 4 * MIB)
+            self.assertEqual(shadow["pinned_copies"], 0)
+            for figure in ("registers", "saved_ns", "missed_ns", "cost_ns", "pool_hits"):
+                self.assertEqual(shadow[figure], auto[figure], figure)
+            predicted = shadow["saved_ns"] - shadow["cost_ns"]
+            measured = shadow["time_ns"] - auto["time_ns"]
+            self.assertLess(abs(predicted / measured - 1), 0.15, (what, predicted, measured))
+
+    def test_profile_then_use(self):
+        history = self.folder / "history"
+        profile = self.drive("turn", "profile", MIB, MEMOIR_PIN_HISTORY=str(history))
+        self.assertEqual(profile["pinned_copies"], 750)
+        lines = history.read_text().splitlines()
+        self.assertEqual(lines[0], "memoir-pin-history 1")
+        self.assertGreaterEqual(len(lines), 3)
+        self.assertIn("pin_drive", lines[1])
+        before = history.read_text()
+        use = self.drive("together", "use", MIB, MEMOIR_PIN_HISTORY=str(history))
+        self.assertEqual((use["registers"], use["pinned_copies"]), (2, 700))
+        self.assertEqual(history.read_text(), before)
+        self.assertEqual(self.drive("together", "use", MIB)["registers"], 0)  # without one
+        for broken in (b"", b"memoir-pin-history 9\n" + before.encode(), before.encode()[:200], os.urandom(5000), before.replace(" ", "  ").encode()):
+            history.write_bytes(broken)
+            self.drive("turn", "use", MIB, MEMOIR_PIN_HISTORY=str(history))
+
+    def test_auto_begins_with_what_earlier_runs_learned(self):
+        history = self.folder / "auto-history"
+        first = self.drive("together", "auto", MIB, MEMOIR_PIN_HISTORY=str(history))
+        later = self.drive("together", "auto", MIB, MEMOIR_PIN_HISTORY=str(history))
+        self.assertGreater(first["missed_ns"], 0)
+        self.assertLess(later["missed_ns"], first["missed_ns"])
+
+    def test_a_budget_limits_what_is_pinned(self):
+        answer = self.drive("together", "auto", 4 * MIB, MEMOIR_PIN_BUDGET="5M")
+        self.assertLessEqual(answer["pinned_bytes_peak"], 5 * MIB)
+        self.assertGreaterEqual(answer["registers"], 1)
+
+
+class Cgroup(PinTest):
+    def test_a_limit_that_shrinks_unpins(self):
+        root = pathlib.Path("/sys/fs/cgroup")
+        v2 = (root / "cgroup.controllers").exists()
+        base = root if v2 else root / "memory"
+        folder = base / f"memoir-pin-{os.getpid()}"
+        try:
+            folder.mkdir()
+        except OSError as error:
+            self.skipTest(f"may not make cgroups: {error}")
+        limit = folder / ("memory.max" if v2 else "memory.limit_in_bytes")
+        self.addCleanup(folder.rmdir)
+        if not limit.exists():
+            self.skipTest("no cgroups that account memory")
+        size = 16 * MIB
+        code = f"import os; open('{folder}/cgroup.procs', 'w').write('0'); os.execv('{DRIVE}', ['{DRIVE}', 'budget', '{size}'])"
+        limit.write_text(str(512 * MIB))
+        process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env=self.variables("auto", PIN_DRIVE_WAIT="1", MEMOIR_PIN_PRICE="0"))
+        try:
+            line = process.stdout.readline()
+            if not line:
+                self.skipTest(f"may not enter a cgroup: {process.stderr.read()[-200:]}")
+            self.assertGreaterEqual(json.loads(line)["pinned"], 4 * size)
+            usage = int((folder / ("memory.current" if v2 else "memory.usage_in_bytes")).read_text())
+            # Half of what is pinned and left may be pinned: two of four blocks, which the program checks itself.
+            limit.write_text(str(usage + MIB))
+            out, err = process.communicate("\n", timeout=PATIENCE_S)
+            answer = json.loads(out.splitlines()[-1])
+            self.assertEqual((answer["wrong"], err), (0, ""))
+            self.assertGreaterEqual(answer["evictions"], 2)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait(PATIENCE_S)
+            process.stdin.close()
+            process.stdout.close()
+            process.stderr.close()
+
+
+class Books(PinTest):
+    def accounts(self, pid):
+        """Live bytes of the process by kind of memory, as the ledger joins its books."""
+        done = subprocess.run([str(MEMOIR), "query", "accounts", "--json", "--dir", str(self.folder), "--where", f"pid={pid}"],
+                              capture_output=True, text=True, timeout=PATIENCE_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return {r["space"]: r["bytes"] for r in json.loads(done.stdout)["rows"]}
+
+    def hold(self, what, *before, **more):
+        process = subprocess.Popen([*before, str(DRIVE), what, str(MIB)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   env=self.variables("auto", PIN_DRIVE_HOLD="1", **more))
+        self.addCleanup(process.stdin.close)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait, PATIENCE_S)
+        self.addCleanup(process.kill)
+        return process, json.loads(process.stdout.readline())
+
+    def test_every_pinned_byte_counts_once(self):
+        process, said = self.hold("own", MEMOIR_PIN_BUDGET="unlimited")
+        self.assertEqual(self.accounts(process.pid), {"pinned": MIB, "registered": said["pinned_bytes"], "mapped": said["live_bytes"]})
+
+    def test_registered_memory_is_in_no_sum(self):
+        process, said = self.hold("together")
+        self.assertGreater(said["pinned_bytes"], MIB)
+        self.assertEqual(self.accounts(process.pid), {"registered": said["pinned_bytes"], "mapped": MIB})
+        done = subprocess.run([str(MEMOIR), "query", "--json", "--dir", str(self.folder), "--where", f"pid={process.pid}", "--show", "pinned,other"],
+                              capture_output=True, text=True, timeout=PATIENCE_S)
+        (row,) = json.loads(done.stdout)["rows"]
+        self.assertNotIn(said["pinned_bytes"], row.values(), done.stdout)
+        self.assertNotIn(said["pinned_bytes"] + MIB, row.values(), done.stdout)
+
+    def test_it_goes_with_the_allocator_and_the_tracker(self):
+        for other in ("malloc/libmemoir-malloc.so", "track/libmemoir-track.so"):
+            preload = f"{LIBRARY}:{BUILD / 'src' / other}"
+            for what in ("turn", "realloc", "threads", "fork"):
+                answer = self.drive(what, "auto", MIB, LD_PRELOAD=preload, MEMOIR_PIN_BUDGET="unlimited")
+                self.assertGreater(answer["pinned_copies"], 0, (other, what))
+
+
+class Commands(PinTest):
+    def memoir(self, *words, **more):
+        return subprocess.run([str(MEMOIR), "pin", *map(str, words)], capture_output=True, text=True, timeout=PATIENCE_S,
+                              env=self.variables(None, **more))
+
+    def test_run_tells_what_it_did(self):
+        (self.folder / str(os.getuid())).mkdir(mode=0o700, exist_ok=True)
+        (self.folder / str(os.getuid()) / "pin-4194305").write_bytes(b"left behind")
+        done = self.memoir("run", "--dir", self.folder, "--", DRIVE, "turn", MIB)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("750 copies of 27 allocations", done.stderr)
+        self.assertEqual(json.loads(done.stdout)["wrong"], 0)
+        self.assertEqual(list(self.folder.rglob(f"pin-{json.loads(done.stdout)['pid']}")), [])
+        self.assertEqual(list(self.folder.rglob("pin-4194305")), [])  # of a process that is gone
+        quiet = self.memoir("run", "-q", "--mode", "auto", "--dir", self.folder, "--", DRIVE, "turn", MIB)
+        self.assertEqual((quiet.returncode, quiet.stderr), (0, ""))
+
+    def test_checksums_are_the_same_whatever_is_pinned(self):
+        sums = set()
+        for mode in ("auto", "shadow", "profile"):
+            done = self.memoir("run", "--checksum", "--mode", mode, "--dir", self.folder, "--", DRIVE, "churn", MIB)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("; 0 mismatches", done.stderr)
+            sums.add(done.stderr.split("checksum ")[1].split()[0])
+        self.assertEqual(len(sums), 1)
+
+    def test_exit_codes_are_the_program_s(self):
+        self.assertEqual(self.memoir("run", "-q", "--", "sh", "-c", "exit 7").returncode, 7)
+        self.assertEqual(self.memoir("run", "--", "sh", "-c", "exit 7").returncode, 7)
+        self.assertEqual(self.memoir("run", "--", "/does/not/exist").returncode, 127)
+        self.assertEqual(self.memoir("run", "--", "sh", "-c", "kill -9 $$").returncode, -9)
+        for words in (["run"], ["run", "--budget", "x", "ls"], ["run", "--mode", "use", "ls"], ["explain"], ["explain", "x"], ["advise"]):
+            self.assertEqual(self.memoir(*words).returncode, 2, words)
+        self.assertEqual(self.memoir("explain", os.getpid()).returncode, 3)
+        self.assertEqual(self.memoir("advise", "/dev/null").returncode, 1)
+
+    def test_explain_gives_a_reason_for_each_block(self):
+        process = subprocess.Popen([str(DRIVE), "together", str(33 * MIB)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   env=self.variables("auto", PIN_DRIVE_HOLD="1"))
+        try:
+            said = json.loads(process.stdout.readline())
+            done = self.memoir("explain", "--json", "--dir", self.folder, process.pid)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            answer = json.loads(done.stdout)
+            self.assertEqual(answer["registered_bytes"], said["pinned_bytes"])
+            (block,) = [b for b in answer["allocations"] if b["copies"]]
+            self.assertEqual((block["pinned"], block["reason"], block["copies"]), (False, "not-yet", 2))
+            self.assertIn("cold_block", block["site"])
+            self.assertGreater(block["cost_ns"], block["missed_ns"])
+            text = self.memoir("explain", "--dir", self.folder, process.pid).stdout
+            self.assertIn("its copies have not cost as much as pinning it", text)
+            advice = json.loads(self.memoir("advise", "--json", "--dir", self.folder, process.pid).stdout)
+            self.assertEqual([(s["advice"], s["copies"]) for s in advice["sites"]], [("pin", 700), ("reuse", 50)])
+            self.assertIn("hot_block", advice["sites"][0]["site"])
+            (path,) = [f for f in self.folder.rglob(f"pin-{process.pid}")]
+            whole = path.read_bytes()
+            for broken in (b"", whole[:100], b"\xff" * len(whole), whole + b"x"):
+                copy = self.folder / "0" / "pin-999999"
+                copy.parent.mkdir(exist_ok=True)
+                copy.write_bytes(broken)
+                self.assertEqual(self.memoir("explain", "--dir", self.folder, 999999).returncode, 1)
+                copy.unlink()
+        finally:
+            process.kill()
+            process.wait(PATIENCE_S)
+            process.stdin.close()
+            process.stdout.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
