@@ -456,8 +456,8 @@ static int run(const void *values, const struct operands *operands)
 /* Of other nodes. */
 static const struct elsewhere elsewhere = {
     .table = "leaks",
-    .show = "node,pid,program,space,level,rate,bytes,site",
-    .sort = "-rate",
+    .show = "node,pid,program,space,verdict,growth,bytes,site",
+    .sort = "-growth",
     .operand = "pid",
 };
 
