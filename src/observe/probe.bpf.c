@@ -215,11 +215,11 @@ static __always_inline void call_begin(struct pt_regs *regs, const struct at *at
 static __always_inline void copy_brief(const struct at *at, struct pt_regs *regs, struct call *call,
                                        uint64_t sp)
 {
+    uint64_t python = python_take(at);
     copy_count(at, call, call->size);
-    if (stack_may_be_recent(at, call->function, sp, python_take(at)) &&
-        copy_record_early(at, call, sp))
+    if (stack_may_be_recent(at, call->function, sp, python) && copy_record_early(at, call, sp))
         return;
-    stack_take(at, regs, call);
+    stack_take(at, regs, call, python);
     copy_record(at, call, call->address, call->source, call->size);
 }
 
@@ -247,7 +247,7 @@ static __always_inline int enter(struct pt_regs *regs, bool skips)
         call = kept;
     }
     if (f->flags & WIRE_FUNCTION_SITE)
-        stack_take(&at, regs, call);
+        stack_take(&at, regs, call, python_take(&at));
     begun(&at, call, f);
     if (returns)
         return 0;

@@ -181,10 +181,11 @@ static __always_inline uint64_t python_take(const struct at *at)
     return 0;
 }
 
+/* `python` is what python_take() gave. */
 static __always_inline void stack_take(const struct at *at, const struct pt_regs *regs,
-                                       struct call *call)
+                                       struct call *call, uint64_t python)
 {
-    uint64_t caller = 0, sp = stack_pointer(regs), python = python_take(at);
+    uint64_t caller = 0, sp = stack_pointer(regs);
     if (stack_may_be_recent(at, call->function, sp, python) && stack_is_recent(at, sp)) {
         call->site = at->thread->recent.known.site;
         return;
