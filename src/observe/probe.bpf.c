@@ -51,7 +51,8 @@ static __noinline void arguments_take(struct pt_regs *regs, const struct wire_fu
         call->extra = (uint32_t)call->extra; /* levels */
 }
 
-/* Calls that were left by longjmp or an exception have a lower place on the stack than one that begins now. */
+/* Calls that were left by longjmp or an exception have a lower place on the stack than one that
+ * begins now. */
 static __noinline struct call *call_push(const struct at *at, uint64_t sp)
 {
     struct thread *t = at->thread;
@@ -296,7 +297,8 @@ static __always_inline void leave(struct pt_regs *regs)
     }
 }
 
-/* Linux 6.13 and later: one link for entries and returns, which runs this at both. At an entry, 1 leaves out the return. */
+/* Linux 6.13 and later: one link for entries and returns, which runs this at both. At an entry,
+ * 1 leaves out the return. */
 extern bool bpf_session_is_return(void) __ksym __weak;
 
 SEC("uprobe")
