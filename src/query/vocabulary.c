@@ -62,6 +62,7 @@ static const struct query_word words[] = {
     {"driver.reserved", QUERY_BYTES, "held by the driver itself; no part of driver.used"},
     {"driver.used", QUERY_BYTES, "held by all processes, as the driver counts (NVIDIA)"},
     {"driver_pid", QUERY_NUMBER, "the process id that the driver gives"},
+    {"end", QUERY_BYTES, "the value at the end of the time; absent for what had ended by then"},
     {"ended", QUERY_TIME, "when it ended"},
     {"estimated", QUERY_YES, "are the figures estimated from samples"},
     {"examples", QUERY_FRAMES,

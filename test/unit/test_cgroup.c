@@ -1,5 +1,6 @@
 /* How much a cgroup may still take: one answer, whichever part of Memoir asks. */
 #include <errno.h>
+#include <fcntl.h>
 
 #include "base/clock.h"
 #include "book/cgroup.h"
@@ -237,6 +238,41 @@ static void lines_may_be_empty_cut_or_without_an_end(void **state)
     assert_false(lines_number(":1", &n, NULL));
 }
 
+static size_t descriptors(void)
+{
+    size_t n = 0;
+    for (int fd = 0; fd < 256; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+/* Longer than a chunk, up to the limit; and no descriptor stays open, whatever is found. */
+static void long_files_are_read_up_to_a_limit(void **state)
+{
+    static char text[LINES_TEXT_MAX + 4096];
+    size_t len = 0, before = descriptors();
+    uint64_t n = 0;
+    while (len < 3 * LINES_CHUNK)
+        len += (size_t)sprintf(text + len, "other %zu\n", len);
+    len += (size_t)sprintf(text + len, "key 42\n");
+    tree_write("f", text, len);
+    assert_int_equal(lines_read_number(tree_root, "f", "key", &n), 0);
+    assert_int_equal(n, 42);
+    while (len < LINES_TEXT_MAX + 100)
+        len += (size_t)sprintf(text + len, "other %zu\n", len);
+    len += (size_t)sprintf(text + len, "late 43\n");
+    tree_write("f", text, len);
+    assert_int_equal(lines_read_number(tree_root, "f", "key", &n), 0);
+    assert_int_equal(lines_read_number(tree_root, "f", "late", &n), -ENOENT);
+    assert_int_equal(headroom_below(tree_root, tree_root, 10).kind, HEADROOM_UNKNOWN);
+    tree_printf("meminfo", "MemTotal: 5 kB\nMemAvailable: 4 kB\n");
+    tree_printf("10/cgroup", "nonsense\n");
+    struct headroom h = headroom_below(tree_root, tree_root, 10);
+    assert_int_equal(h.kind, HEADROOM_MACHINE);
+    assert_int_equal(h.bytes, 4096);
+    assert_int_equal(descriptors(), before);
+}
+
 static void folder_has_room_or_says_so(void **state)
 {
     char folder[32];
@@ -259,6 +295,7 @@ int main(void)
         TREE_TEST(unreadable_limit_is_an_error_and_an_absent_one_is_not),
         TREE_TEST(all_above_are_read_and_the_first_error_is_told),
         cmocka_unit_test(lines_may_be_empty_cut_or_without_an_end),
+        TREE_TEST(long_files_are_read_up_to_a_limit),
         cmocka_unit_test(folder_has_room_or_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

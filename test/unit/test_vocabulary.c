@@ -65,6 +65,9 @@ static void another_kind_or_unit_is_another_word(void **state)
     assert_true(query_word_fits(&column));
     column.kind = QUERY_NUMBER;
     assert_false(query_word_fits(&column));
+    column =
+        (struct query_column){.name = "rss", .kind = QUERY_TEXT}; /* the kind of no exception */
+    assert_false(query_word_fits(&column));
     column = (struct query_column){.name = "rss_bytes", .kind = QUERY_BYTES};
     assert_false(query_word_fits(&column));
 }
